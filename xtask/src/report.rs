@@ -1,16 +1,23 @@
-//! `cargo xtask report`: measures the example report anew on this machine.
+//! `cargo xtask report`: measures the two example reports anew on this machine.
 
 use std::path::Path;
 
 use anyhow::Result;
 
 use crate::cargo::{cargo, succeed};
-use crate::setup;
+use crate::{figures, setup};
 
 /// The default photos: the usual workload if the shared data set is present, or else the quick start's.
 const PHOTOS: [&str; 2] = ["../shared/data/photos", "examples/photos"];
-const MODEL: &str = "seeded:dinov2-small";
-const OUT: &str = "examples/report";
+/// What both reports are measured with.
+const MEASURED: [&str; 4] = ["--model", "seeded:dinov2-small", "--n", "48"];
+/// The job whose forward runs on this machine's cores.
+const ON_CPU: &str = "examples/report";
+/// The job beside an accelerator that waits for its photos.
+const STARVED: &str = "examples/report/starved";
+const STAND_IN: [&str; 2] = ["--stand-in", "t4-f16"];
+/// Decoders and resizers that every build has, the usual ones first.
+const PAIRS: [&str; 3] = ["exact+fir", "zune+fir", "image+image"];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -19,14 +26,27 @@ pub(crate) struct Args {
     photos: Option<String>,
 }
 
-/// Runs every experiment and the tuning, and writes the page.
+/// Runs every experiment of both jobs, and writes the pages.
 pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     let photos = args.photos.clone().unwrap_or_else(|| usual_photos(root));
-    let measured = ["--model", MODEL, "--n", "48", "-o", OUT];
-    foveate(root, &[&["bench", "all", "--quick", &photos], &measured[..]].concat())?;
-    let tuning = ["--as-given", "--budget", "90", "--write", "target/foveate.toml", "--overwrite"];
-    foveate(root, &[&["tune", &photos], &measured[..], &tuning[..]].concat())?;
-    foveate(root, &["report", OUT])
+    let all = ["bench", "all", "--quick", &photos];
+    foveate(root, &[&all[..], &MEASURED, &["-o", ON_CPU]].concat())?;
+    foveate(root, &["report", ON_CPU])?;
+    starved(root, &photos, &all)?;
+    figures::update(root)
+}
+
+/// Measures the starved accelerator: every experiment, three decoders in the profile, and a diagnosis that climbs from
+/// the slowest configuration.
+fn starved(root: &Path, photos: &str, all: &[&str]) -> Result<()> {
+    let beside = [&MEASURED[..], &STAND_IN, &["-o", STARVED]].concat();
+    foveate(root, &[all, &beside].concat())?;
+    let pairs = PAIRS.iter().flat_map(|pair| ["--pair", pair]);
+    let profile: Vec<&str> = ["profile", "--normalize-on-cpu", photos].into_iter().chain(pairs).collect();
+    foveate(root, &[&profile[..], &beside].concat())?;
+    let slow = ["--decoder", "image", "--resizer", "image", "--workers", "1", "--verify", "all"];
+    foveate(root, &[&["diagnose", "--quick", photos], &slow[..], &beside].concat())?;
+    foveate(root, &["report", STARVED])
 }
 
 fn usual_photos(root: &Path) -> String {

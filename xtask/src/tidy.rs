@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 
+use crate::figures;
 use crate::rules::{Finding, circles, layers, manifests, packaging, sources, texts, trials};
 use crate::tree::Tree;
 
@@ -28,6 +29,7 @@ pub(crate) const RULES: &[(&str, Rule)] = &[
     ("published-metadata", packaging::metadata),
     ("published-versions", packaging::versions),
     ("included-files", packaging::included_files),
+    ("figures", figures::check),
     ("changelog", texts::changelog),
     ("model-cards", texts::model_cards),
     ("machine-paths", texts::machine_paths),

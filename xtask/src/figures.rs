@@ -1,0 +1,187 @@
+//! Figures in the documentation that come from the example reports: links whose title says which field of which CSV
+//! file each is. `[33.7](../examples/report/headline.csv "images_per_second where change=all combined")`
+//!
+//! A title is `COLUMN`, with `where NAME=VALUE, NAME^START` for the first row with these values, or values that begin
+//! so. `median COLUMN` and `most COLUMN` are of all these rows, without signs. `TITLE ÷ TITLE` is a ratio.
+
+use std::ops::Range;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use crate::rules::Finding;
+use crate::tree::{Tree, paths};
+
+/// Each figure is what its field says, to the last digit shown.
+pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in tree.files.iter().filter(|file| file.path.ends_with(".md")) {
+        for figure in figures(&file.text) {
+            let read = |path: &str| tree.file(path).map(|csv| csv.text.clone());
+            let said = figure.value(&file.path, &read).map(|value| figure.shown_as(value));
+            let message = match said {
+                Ok(said) if said == figure.shown => continue,
+                Ok(said) => {
+                    format!("{} is {said} in {}: `cargo xtask report` writes it anew", figure.shown, figure.csv)
+                }
+                Err(problem) => format!("{}: {problem:#}", figure.title),
+            };
+            findings.push(Finding::new(&file.path, message));
+        }
+    }
+    findings
+}
+
+/// Writes every figure of the documentation anew.
+pub(crate) fn update(root: &Path) -> Result<()> {
+    let read = |path: &str| std::fs::read_to_string(root.join(path)).ok();
+    for path in paths(root)?.into_iter().filter(|path| path.ends_with(".md")) {
+        let Some(text) = read(&path) else { continue };
+        let mut anew = text.clone();
+        for figure in figures(&text).into_iter().rev() {
+            let value = figure.value(&path, &read).with_context(|| format!("{path}: {}", figure.title))?;
+            anew.replace_range(figure.at.clone(), &figure.shown_as(value));
+        }
+        if anew != text {
+            std::fs::write(root.join(&path), anew).with_context(|| format!("cannot write {path}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// A link with a figure.
+struct Figure<'a> {
+    /// Where the text stands that is shown.
+    at: Range<usize>,
+    shown: &'a str,
+    csv: &'a str,
+    title: &'a str,
+}
+
+/// Returns the links to CSV files that have a title.
+fn figures(text: &str) -> Vec<Figure<'_>> {
+    let figure = |(at, _): (usize, &str)| {
+        let (start, rest) = (text[..at].rfind('[')? + 1, &text[at + 2..]);
+        let (csv, title) = rest[..rest.find(')')?].split_once(" \"")?;
+        let title = title.strip_suffix('"').filter(|_| csv.ends_with(".csv"))?;
+        Some(Figure { at: start..at, shown: &text[start..at], csv, title })
+    };
+    text.match_indices("](").filter_map(figure).collect()
+}
+
+impl Figure<'_> {
+    /// Returns the value that the title asks for, of the file beside the document at `path`.
+    fn value(&self, path: &str, read: &dyn Fn(&str) -> Option<String>) -> Result<f64> {
+        let folder: Vec<&str> = path.split('/').rev().skip(1).collect();
+        let up = self.csv.matches("../").count();
+        let kept = folder.into_iter().skip(up).collect::<Vec<_>>().into_iter().rev();
+        let csv = kept.chain([self.csv.trim_start_matches("../")]).collect::<Vec<_>>().join("/");
+        let table = table(&read(&csv).with_context(|| format!("there is no {csv}"))?);
+        let mut values = self.title.split(" ÷ ").map(|field| self::value(&table, field));
+        let first = values.next().context("no field")??;
+        values.try_fold(first, |value, by| Ok(value / by?))
+    }
+
+    /// Formats `value` with the decimals and the unit of what is shown.
+    fn shown_as(&self, value: f64) -> String {
+        let end = self.shown.find(|c: char| !(c.is_ascii_digit() || "+-.".contains(c))).unwrap_or(self.shown.len());
+        let (number, unit) = self.shown.split_at(end);
+        let decimals = number.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+        let value = if unit.trim() == "%" { 100.0 * value } else { value };
+        format!("{value:.decimals$}{unit}")
+    }
+}
+
+/// Returns the value of one field of a title.
+fn value(table: &[Vec<String>], field: &str) -> Result<f64> {
+    let (what, conditions) = field.split_once(" where ").unwrap_or((field, ""));
+    let (of, column) = what.split_once(' ').map_or(("", what), |(of, column)| (of, column));
+    let header = table.first().context("an empty file")?;
+    let at = |name: &str| header.iter().position(|known| known == name).with_context(|| format!("no column {name}"));
+    let column = at(column)?;
+    let mut rows: Vec<&Vec<String>> = table[1..].iter().collect();
+    for condition in conditions.split(", ").filter(|condition| !condition.is_empty()) {
+        let split = condition.find(['=', '^']).with_context(|| format!("no = or ^ in '{condition}'"))?;
+        let (name, wanted) = (at(&condition[..split])?, &condition[split + 1..]);
+        let is_start = condition[split..].starts_with('^');
+        rows.retain(|row| if is_start { row[name].starts_with(wanted) } else { row[name] == wanted });
+    }
+    let mut values: Vec<f64> = rows.iter().filter_map(|row| row[column].parse().ok()).collect();
+    if !of.is_empty() {
+        values = values.iter().map(|value: &f64| value.abs()).collect();
+        values.sort_by(f64::total_cmp);
+    }
+    let middle = values.len().saturating_sub(1);
+    let picked = match of {
+        "" => values.first().copied(),
+        "most" => values.last().copied(),
+        "median" => values.get(middle / 2).zip(values.get(middle.div_ceil(2))).map(|(a, b)| f64::midpoint(*a, *b)),
+        other => anyhow::bail!("'{other}' is neither median nor most"),
+    };
+    picked.context("no such row")
+}
+
+/// Splits a CSV file into rows of fields.
+fn table(csv: &str) -> Vec<Vec<String>> {
+    let (mut rows, mut row, mut field, mut quoted) = (Vec::new(), Vec::new(), String::new(), false);
+    for c in csv.chars() {
+        match c {
+            '"' => quoted = !quoted,
+            ',' if !quoted => row.push(std::mem::take(&mut field)),
+            '\n' if !quoted => {
+                row.push(std::mem::take(&mut field));
+                rows.push(std::mem::take(&mut row));
+            }
+            '\r' if !quoted => {}
+            c => field.push(c),
+        }
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::assert_finds;
+    use crate::tree::{TextFile, fake};
+
+    const CSV: &str =
+        "change,photos,rate,error\nslow,\"large, 1 MP\",10.04,-0.2\nfast,\"large, 1 MP\",25,0.1\nfast,small,50,0.4\n";
+
+    fn with(text: &str) -> Tree {
+        let mut tree = fake::tree();
+        let file = |path: &str, text: &str| TextFile { path: path.to_owned(), text: text.to_owned() };
+        tree.files.extend([file("docs/page.md", text), file("examples/run/a.csv", CSV)]);
+        tree
+    }
+
+    #[test]
+    fn figures_are_what_their_fields_say() {
+        for right in [
+            "[10.0](../examples/run/a.csv \"rate where change=slow\")",
+            "[50](../examples/run/a.csv \"rate where change=fast, photos^sm\")",
+            "[2.5x](../examples/run/a.csv \"rate where change=fast ÷ rate where change=slow\")",
+            "[20 %](../examples/run/a.csv \"median error\") and [40 %](../examples/run/a.csv \"most error\")",
+            "[rows](../examples/run/a.csv)",
+        ] {
+            assert!(check(&with(right)).is_empty(), "{right}");
+        }
+        for (wrong, why) in [
+            ("[11.0](../examples/run/a.csv \"rate where change=slow\")", "11.0 is 10.0 in"),
+            ("[1](../examples/run/b.csv \"rate\")", "there is no examples/run/b.csv"),
+            ("[1](../examples/run/a.csv \"speed\")", "no column speed"),
+            ("[1](../examples/run/a.csv \"rate where change=none\")", "no such row"),
+        ] {
+            assert_finds(check, &with(wrong), why);
+        }
+    }
+
+    #[test]
+    fn a_figure_keeps_its_decimals_and_unit() {
+        let figure = |shown| Figure { at: 0..0, shown, csv: "", title: "" };
+        assert_eq!(
+            ["7", "7.0", "7.00x", "7 %"].map(|shown| figure(shown).shown_as(1.234)),
+            ["1", "1.2", "1.23x", "123 %"]
+        );
+    }
+}
