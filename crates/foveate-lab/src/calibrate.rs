@@ -39,7 +39,7 @@ pub struct Calibration {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct PrepareKey {
     decoder: String,
-    fast: bool,
+    scale: &'static str,
     resizer: String,
     recipe: String,
 }
@@ -363,8 +363,8 @@ fn configuration(setting: &Setting) -> Configuration {
 
 impl PrepareKey {
     fn of(setting: &Setting) -> Self {
-        let Setting { decoder, fast, resizer, recipe, .. } = setting.clone();
-        Self { decoder, fast, resizer, recipe }
+        let Setting { decoder, resizer, recipe, .. } = setting.clone();
+        Self { decoder, scale: setting.decode_scale(), resizer, recipe }
     }
 }
 

@@ -1,5 +1,7 @@
 //! The questions that find a bottleneck, answered with a run's figures.
 
+use foveate_preprocess::DecodeScale;
+
 use crate::schema::{self, Schema};
 use crate::stats::median;
 use crate::{Cell, Context, Setting, Table};
@@ -24,6 +26,7 @@ pub fn checklist(tables: &[&Table], setting: &Setting, context: &Context) -> Tab
             ("question", check.question.into()),
             ("value", answer.map(|answer| answer.value).into()),
             ("unit", check.unit.into()),
+            ("good_if", check.good_if.into()),
             ("verdict", verdict.into()),
             ("advice", advice.into()),
             ("source", check.source.into()),
@@ -41,6 +44,8 @@ struct Check {
     source: &'static str,
     /// Whether the figure is a verdict with an interval, which a disturbed machine widens.
     has_interval: bool,
+    /// The figures that need no action, in words.
+    good_if: &'static str,
     /// The meaning of a figure that needs no action.
     good: &'static str,
     answer: fn(&Run<'_>) -> Option<Answer>,
@@ -81,6 +86,7 @@ static CHECKS: &[Check] = &[
         unit: "",
         source: "worker_sweep.csv: encoder_busy",
         has_interval: false,
+        good_if: "at least 0.9",
         good: "the forward is the limit: only a faster one helps",
         answer: |run| {
             let busy = run.at_workers("encoder_busy")?;
@@ -93,6 +99,7 @@ static CHECKS: &[Check] = &[
         unit: "",
         source: "profile.csv: share_of_wall of decode, serial",
         has_interval: false,
+        good_if: "no more than the forward",
         good: "not the largest stage",
         answer: |run| {
             let [decode, forward] = ["decode", "forward"].map(|stage| run.serial(stage, "share_of_wall"));
@@ -106,17 +113,13 @@ static CHECKS: &[Check] = &[
     },
     Check {
         name: "decode-scale",
-        question: "How many times as fast is decoding at a reduced scale?",
+        question: "How many times as fast is the fastest decoder that reduces the scale?",
         unit: "x",
-        source: "decoders.csv: images_per_second of exact and fast",
+        source: "decoders.csv: images_per_second by decode_scale",
         has_interval: false,
-        good: "in use already, or photos and decoder gain nothing from it",
-        answer: |run| {
-            let rate = |scale| run.decoder_rate(&run.setting.decoder, scale);
-            let times = rate("fast")? / rate("exact")?;
-            let look = !run.setting.fast && times > FASTER;
-            Some(Answer::of(times, look, "decode scale fast, where slightly other pixels will do"))
-        },
+        good_if: "at most 1.1",
+        good: "in use already, or no decoder gains from it on these photos",
+        answer: |run| run.fastest_reduced(),
     },
     Check {
         name: "decoder",
@@ -124,6 +127,7 @@ static CHECKS: &[Check] = &[
         unit: "x",
         source: "decoders.csv: images_per_second",
         has_interval: false,
+        good_if: "at most 1.1",
         good: "the fastest of those compiled in is in use, nearly",
         answer: |run| {
             let scale = run.setting.decode_scale();
@@ -138,6 +142,7 @@ static CHECKS: &[Check] = &[
         unit: "",
         source: "profile.csv: ms_per_image of resize and decode, serial",
         has_interval: false,
+        good_if: "at most 1",
         good: "cheaper than decoding, as it should be",
         answer: |run| {
             let part = run.serial("resize", "ms_per_image")? / run.serial("decode", "ms_per_image")?;
@@ -150,6 +155,7 @@ static CHECKS: &[Check] = &[
         unit: "x",
         source: "resizers.csv: images_per_second",
         has_interval: false,
+        good_if: "at most 1.1",
         good: "the fastest of those compiled in is in use, nearly",
         answer: |run| {
             let recipe = [("recipe", run.setting.recipe.as_str())];
@@ -165,6 +171,7 @@ static CHECKS: &[Check] = &[
         unit: "",
         source: "worker_sweep.csv: images_per_second",
         has_interval: false,
+        good_if: "at least 0.95",
         good: "at the plateau: more workers do not help",
         answer: |run| {
             let (_, best) = run.fastest(&schema::WORKER_SWEEP, "workers", &[])?;
@@ -179,6 +186,7 @@ static CHECKS: &[Check] = &[
         unit: "",
         source: "batch_sweep.csv: images_per_second",
         has_interval: false,
+        good_if: "at least 0.95",
         good: "at the knee or beyond: a larger batch does not help",
         answer: |run| {
             let batch = run.setting.batch.to_string();
@@ -194,6 +202,7 @@ static CHECKS: &[Check] = &[
         unit: "x",
         source: "forward.csv: images_per_second, cosine_to_reference",
         has_interval: false,
+        good_if: "at most 1.1",
         good: "the fastest encoder and precision are in use, nearly",
         answer: |run| run.fastest_forward(),
     },
@@ -203,6 +212,7 @@ static CHECKS: &[Check] = &[
         unit: "ms",
         source: "profile.csv: ms_per_image, share_of_wall of read, serial",
         has_interval: false,
+        good_if: "at most 0.1 of the time",
         good: "next to nothing",
         answer: |run| {
             let (ms, share) = (run.serial("read", "ms_per_image")?, run.serial("read", "share_of_wall")?);
@@ -215,6 +225,7 @@ static CHECKS: &[Check] = &[
         unit: "MB/s",
         source: "profile.csv: photos, ms_per_image of read, serial",
         has_interval: false,
+        good_if: "at least what a worker decodes",
         good: "faster than one worker decodes",
         answer: |run| {
             let rate = run.photo_kb()? / run.serial("read", "ms_per_image")?;
@@ -228,6 +239,7 @@ static CHECKS: &[Check] = &[
         unit: "kB",
         source: "profile.csv: photos, share_of_wall of read, serial",
         has_interval: false,
+        good_if: "at least 32, or 0.1 of the time",
         good: "large enough, or read quickly enough, to be stored one by one",
         answer: |run| {
             let (kb, share) = (run.photo_kb()?, run.serial("read", "share_of_wall")?);
@@ -240,6 +252,7 @@ static CHECKS: &[Check] = &[
         unit: "",
         source: "profile.csv: share_of_wall of serialize, serial",
         has_interval: false,
+        good_if: "at most 0.1",
         good: "next to nothing",
         answer: |run| {
             let share = run.serial("serialize", "share_of_wall")?;
@@ -252,6 +265,7 @@ static CHECKS: &[Check] = &[
         unit: "",
         source: "profile.csv: workers, threads, cores, threaded",
         has_interval: false,
+        good_if: "at most 2",
         good: "few enough not to get in each other's way",
         answer: |run| {
             let threaded = |column| run.number(&schema::PROFILE, &[("mode", "threaded")], column);
@@ -266,6 +280,7 @@ static CHECKS: &[Check] = &[
         unit: "",
         source: "worker_sweep.csv: cpu_busy",
         has_interval: false,
+        good_if: "at least 0.9, with a device at most 0.95",
         good: "cores that are needed are busy, and no device waits for them",
         answer: |run| {
             let busy = run.at_workers("cpu_busy")?;
@@ -283,6 +298,7 @@ static CHECKS: &[Check] = &[
         unit: "",
         source: "profile.csv: share_of_wall of copy-in and copy-out, serial",
         has_interval: false,
+        good_if: "at most 0.1",
         good: "next to nothing",
         answer: |run| {
             let share =
@@ -296,6 +312,7 @@ static CHECKS: &[Check] = &[
         unit: "ms",
         source: "profile.csv: ms_per_image of normalize, serial",
         has_interval: false,
+        good_if: "",
         good: "this is what folding it into the first weights saves: the job itself does not pay it",
         answer: |run| Some(Answer::of(run.serial("normalize", "ms_per_image")?, false, "")),
     },
@@ -305,6 +322,7 @@ static CHECKS: &[Check] = &[
         unit: "x",
         source: "tuning.csv: images_per_second by prefetch",
         has_interval: false,
+        good_if: "at most 1.1",
         good: "the queue before the encoder is long enough",
         answer: |run| run.other_prefetch(),
     },
@@ -314,6 +332,7 @@ static CHECKS: &[Check] = &[
         unit: "",
         source: "diagnosis.csv: drop of the culprit",
         has_interval: true,
+        good_if: "0",
         good: "no stage does: bound by the forward",
         answer: |run| {
             let table = run.table(&schema::DIAGNOSIS).filter(|table| !table.is_empty())?;
@@ -328,6 +347,7 @@ static CHECKS: &[Check] = &[
         unit: "",
         source: "profile.csv: share_of_wall of other, serial",
         has_interval: false,
+        good_if: "at least 0.98",
         good: "nothing is hidden",
         answer: |run| {
             let covered = 1.0 - run.serial("other", "share_of_wall")?;
@@ -340,6 +360,7 @@ static CHECKS: &[Check] = &[
         unit: "",
         source: "plan.csv: error",
         has_interval: false,
+        good_if: "at most 0.1",
         good: "near enough to plan with",
         answer: |run| {
             let table = run.table(&schema::PLAN)?;
@@ -355,6 +376,7 @@ static CHECKS: &[Check] = &[
         unit: "",
         source: "extrapolation.csv: long_images_per_second, images_per_second, within",
         has_interval: true,
+        good_if: "within the interval",
         good: "in the interval that the sample promised",
         answer: |run| {
             let figure = |column| run.number(&schema::EXTRAPOLATION, &[], column);
@@ -431,22 +453,37 @@ impl Run<'_> {
         Some((table.get(row, name).to_string(), rate))
     }
 
-    /// Returns the fastest forward of the job's batch size whose vectors are near enough to the reference's.
+    /// Returns the fastest decoder at a reduced scale, against the one in use.
+    fn fastest_reduced(&self) -> Option<Answer> {
+        let reduced = [DecodeScale::Fast, DecodeScale::Low].into_iter().filter_map(|scale| {
+            let (decoder, rate) = self.fastest(&schema::DECODERS, "decoder", &[("decode_scale", scale.name())])?;
+            Some((scale, decoder, rate))
+        });
+        let (scale, decoder, best) = reduced.max_by(|a, b| a.2.total_cmp(&b.2))?;
+        let times = best / self.decoder_rate(&self.setting.decoder, self.setting.decode_scale())?;
+        let look = self.setting.scale == DecodeScale::Exact && times > FASTER;
+        let advice = format!("decode scale {scale} with decoder {decoder}, where slightly other pixels will do");
+        Some(Answer::of(times, look, advice))
+    }
+
+    /// Returns the fastest forward whose vectors are near enough to the reference's, at the batch nearest to the job's
+    /// at which its own forward was measured.
     fn fastest_forward(&self) -> Option<Answer> {
         let table = self.table(&schema::FORWARD)?;
-        let batch = Cell::from(self.setting.batch);
-        let rate = |row: &usize| table.number(*row, "images_per_second");
-        let of_our_batch = |row: &usize| *table.get(*row, "batch") == batch && rate(row).is_some();
-        let rows: Vec<usize> = (0..table.len()).filter(of_our_batch).collect();
-        let text = |row: &usize, column: &str| table.get(*row, column).to_string();
-        let is_ours = |row: &&usize| {
-            text(row, "encoder") == self.setting.encoder && text(row, "dtype") == self.setting.dtype.name()
+        let rate = |row: usize| table.number(row, "images_per_second");
+        let text = |row: usize, column: &str| table.get(row, column).to_string();
+        let is_ours = |row: &usize| {
+            text(*row, "encoder") == self.setting.encoder && text(*row, "dtype") == self.setting.dtype.name()
         };
-        let holds = |row: &&usize| table.number(**row, "cosine_to_reference").is_some_and(|cosine| cosine >= HALF);
-        let ours = rows.iter().find(is_ours)?;
-        let best =
-            rows.iter().filter(holds).max_by(|a, b| rate(a).unwrap_or(0.0).total_cmp(&rate(b).unwrap_or(0.0)))?;
-        let times = rate(best)? / rate(ours)?;
+        let away = |row: &usize| {
+            table.number(*row, "batch").map_or(u64::MAX, |n| (n as u64).abs_diff(self.setting.batch as u64))
+        };
+        let ours = (0..table.len()).filter(|&row| rate(row).is_some()).filter(is_ours).min_by_key(away)?;
+        let beside = |row: &usize| table.get(*row, "batch") == table.get(ours, "batch");
+        let holds = |row: &usize| table.number(*row, "cosine_to_reference").is_some_and(|cosine| cosine >= HALF);
+        let rated = (0..table.len()).filter(beside).filter(holds).filter_map(|row| Some((row, rate(row)?)));
+        let (best, most) = rated.max_by(|a, b| a.1.total_cmp(&b.1)).or(Some((ours, rate(ours)?)))?;
+        let times = most / rate(ours)?;
         let (encoder, dtype) = (text(best, "encoder"), text(best, "dtype"));
         Some(Answer::of(times, times > FASTER, format!("encoder {encoder}, precision {dtype}")))
     }
@@ -467,7 +504,7 @@ impl Run<'_> {
     }
 
     fn on_cpu(&self) -> bool {
-        self.context.device.starts_with("cpu")
+        self.context.is_on_cpu()
     }
 
     /// Returns the kilobytes of the median photo, parsed from [`crate::PhotoSet::name`].

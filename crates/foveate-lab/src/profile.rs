@@ -248,6 +248,8 @@ impl ProfileRun<'_> {
         let figures = [
             ("photos", self.photos.name.as_str().into()),
             ("mode", mode.into()),
+            ("readers", self.setting.readers.into()),
+            ("prefetch", self.setting.prefetch.into()),
             ("images", images.into()),
             ("stage", stage.name.into()),
             ("count", stage.count.into()),

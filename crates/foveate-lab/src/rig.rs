@@ -4,7 +4,7 @@ use std::sync::Arc;
 use foveate_decode::{DecodeError, Decoder};
 use foveate_encode::{DType, EncodeError, Encoder};
 use foveate_pipeline::Config;
-use foveate_preprocess::{DecoderOpener, PreprocessOptions, PreprocessorOpener, ResizerOpener};
+use foveate_preprocess::{DecodeScale, DecoderOpener, PreprocessOptions, PreprocessorOpener, ResizerOpener};
 use foveate_resize::{ResizeError, Resizer};
 use foveate_sink::{SinkError, SinkOptions, VectorSink};
 use foveate_source::store::Store;
@@ -18,8 +18,8 @@ use crate::Cell;
 pub struct Setting {
     /// Registry name; others decode the formats that it cannot read.
     pub decoder: String,
-    /// Whether decoders may downscale.
-    pub fast: bool,
+    /// Whether decoders may return a smaller image than the file holds.
+    pub scale: DecodeScale,
     /// Registry name.
     pub resizer: String,
     /// `hf` or `squash`.
@@ -52,7 +52,7 @@ impl Setting {
         let plain = || "plain".to_owned();
         Self {
             decoder: plain(),
-            fast: false,
+            scale: DecodeScale::Exact,
             resizer: plain(),
             recipe: "hf".to_owned(),
             encoder: plain(),
@@ -82,12 +82,12 @@ impl Setting {
 
     /// Returns the name of the decode scale.
     pub fn decode_scale(&self) -> &'static str {
-        if self.fast { "fast" } else { "exact" }
+        self.scale.name()
     }
 
-    /// Describes the changes from this one to `other`: `workers 1 → 2, batch 32 → 8`. Empty if they are equal.
+    /// Describes the changes from this one to `other`: `workers 1 to 2, batch 32 to 8`. Empty if they are equal.
     pub fn changes_to(&self, other: &Self) -> String {
-        let words = self.differences(other).map(|(name, before, after)| format!("{name} {before} → {after}"));
+        let words = self.differences(other).map(|(name, before, after)| format!("{name} {before} to {after}"));
         words.collect::<Vec<_>>().join(", ")
     }
 
@@ -133,10 +133,14 @@ impl Setting {
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { decoder, resizer, encoder, workers, threads, batch, .. } = self;
-        let (fast, dtype) = (if self.fast { " (fast)" } else { "" }, self.dtype.name());
+        let scale = match self.scale {
+            DecodeScale::Exact => String::new(),
+            scale => format!(" ({scale})"),
+        };
+        let dtype = self.dtype.name();
         write!(
             f,
-            "{decoder}{fast} + {resizer} + {encoder} {dtype}, workers {workers}, threads {threads}, batch {batch}"
+            "{decoder}{scale} + {resizer} + {encoder} {dtype}, workers {workers}, threads {threads}, batch {batch}"
         )
     }
 }
@@ -176,6 +180,11 @@ pub struct Context {
 }
 
 impl Context {
+    /// Tells whether the forward runs on the cores that decode.
+    pub fn is_on_cpu(&self) -> bool {
+        self.device.starts_with("cpu")
+    }
+
     /// Returns the values of the first columns of [`schema::CONTEXT`](crate::schema::CONTEXT), in its order.
     pub(crate) fn values(&self) -> [String; 9] {
         let Self { model, device, host, cores, foveate, features, libraries, date, seed } = self.clone();
@@ -203,6 +212,9 @@ pub trait Rig: Sync {
 
     /// Returns the decoders compiled in, the usual one first.
     fn decoders(&self) -> Vec<Candidate>;
+
+    /// Returns the decoders compiled in that decode and resize whole batches on a device.
+    fn batched_decoders(&self) -> Vec<Candidate>;
 
     /// Returns the resizers compiled in, the usual one first.
     fn resizers(&self) -> Vec<Candidate>;
@@ -234,6 +246,16 @@ pub trait Rig: Sync {
 
     /// Opens the setting's encoder, for batches of up to `setting.batch`, with `setting.threads` threads.
     fn open_encoder(&self, setting: &Setting) -> Result<Box<dyn Encoder>, EncodeError>;
+
+    /// Returns the setting with the usual encoder on the CPU, in f32 on every core.
+    fn setting_on_cpu(&self, setting: &Setting) -> Setting;
+
+    /// Opens that setting's encoder on the CPU, whatever the rig's device is.
+    fn open_on_cpu(&self, setting: &Setting) -> Result<Box<dyn Encoder>, EncodeError>;
+
+    /// Returns the peak memory in bytes of a process that opens the setting's encoder, runs its batch and nothing else,
+    /// or the reason why that is not known.
+    fn memory_of_forward(&self, setting: &Setting) -> Result<u64, String>;
 
     /// Opens a sink by name.
     fn open_sink(&self, name: &str, options: &SinkOptions) -> Result<Box<dyn VectorSink>, SinkError>;

@@ -64,6 +64,11 @@ impl Table {
         self.rows[row][column] = value;
     }
 
+    /// Adds the rows of another table of the same schema.
+    pub(crate) fn append(&mut self, other: &Self) {
+        self.rows.extend_from_slice(&other.rows);
+    }
+
     /// Returns the number of rows.
     pub fn len(&self) -> usize {
         self.rows.len()

@@ -102,7 +102,7 @@ mod tests {
             let spans = &lanes[&(scenario.to_owned(), lane.to_owned())];
             spans.iter().map(|[start, end]| end - start).sum::<f64>()
         };
-        assert!(busy("after: workers 1 → 3", "encoder") > 1.5 * busy("before", "encoder"), "{lanes:?}");
-        assert!(lanes.contains_key(&("after: workers 1 → 3".to_owned(), "worker 3".to_owned())), "{lanes:?}");
+        assert!(busy("after: workers 1 to 3", "encoder") > 1.5 * busy("before", "encoder"), "{lanes:?}");
+        assert!(lanes.contains_key(&("after: workers 1 to 3".to_owned(), "worker 3".to_owned())), "{lanes:?}");
     }
 }

@@ -77,11 +77,7 @@ pub struct Tuned {
 /// The errors of [`Calibration::measure`] and [`Lab::run`].
 pub fn run(lab: &Lab<'_>, photos: &PhotoSet, budget: Duration) -> Result<Tuned, LabError> {
     let context = lab.rig.context();
-    let machine = Machine {
-        cores: context.cores,
-        on_cpu: context.device.starts_with("cpu"),
-        has_readers: !photos.is_delivered(),
-    };
+    let machine = Machine { cores: context.cores, on_cpu: context.is_on_cpu(), has_readers: !photos.is_delivered() };
     search(&mut LabRuns::new(lab, photos), lab.watch, lab.rig.base(), machine, budget)
         .map(|tuner| tuner.tuned(&photos.name))
 }
@@ -540,7 +536,7 @@ mod tests {
         let chosen: Vec<usize> = (0..tuned.table.len()).filter(is_chosen).collect();
         assert_eq!(chosen.len(), 1);
         assert_eq!(tuned.table.number(chosen[0], "workers"), Some(tuned.setting.workers as f64));
-        assert!(tuned.why.contains("workers 1 →"), "{tuned:?}");
+        assert!(tuned.why.contains("workers 1 to "), "{tuned:?}");
     }
 
     #[test]

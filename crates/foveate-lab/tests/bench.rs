@@ -124,7 +124,7 @@ fn not_available(table: &Table, row: usize, why: &str) {
 }
 
 #[test]
-fn decoders_are_compared_at_both_sizes_and_scales() {
+fn decoders_are_compared_at_both_sizes_and_every_scale() {
     let costs = Costs { decode: 1.0, ..Costs::default() };
     let decoders = vec![("plain", Some(1.0)), ("slow", Some(4.0)), ("broken", None)];
     let bench = Bench::new(FakeRig { costs, decoders, fast: 0.25, ..large() }, Fault::None);
@@ -132,9 +132,12 @@ fn decoders_are_compared_at_both_sizes_and_scales() {
     assert_eq!((sets.usable.len(), sets.missing.len()), (2, 0));
     let table = bench::decoders(&bench.lab(), &sets, &EFFORT).unwrap();
     check_cells(&table, &[]);
-    assert_eq!(table.len(), 3 * 2 * 2);
+    assert_eq!(table.len(), 3 * 3 * 2);
     for broken in rows(&table, &[("decoder", "broken")]) {
         not_available(&table, broken, "its library is missing");
+    }
+    for low in rows(&table, &[("decoder", "plain"), ("decode_scale", "low")]) {
+        not_available(&table, low, "the same pixels as fast");
     }
     for set in &sets.usable {
         let of = |decoder, scale| row(&table, &[("photos", &set.name), ("decoder", decoder), ("decode_scale", scale)]);
@@ -295,7 +298,9 @@ fn a_batch_sweep_marks_its_knee_and_tells_memory() {
     check_cells(&table, &["knee"]);
     assert_eq!((0..3).map(|row| text(&table, row, "batch")).collect::<Vec<_>>(), ["1", "8", "64"]);
     check_mark(&table, "knee");
-    assert!(text(&table, 0, "memory_of").starts_with("process"));
+    assert_eq!(text(&table, 0, "memory_of"), "process of its own");
+    let memory: Vec<f64> = (0..3).filter_map(|row| table.number(row, "peak_memory_mb")).collect();
+    assert_eq!(memory, [1.0, 8.0, 64.0], "each batch has its own");
     assert!(table.number(2, "batch_p50_ms").unwrap() >= 24.0);
 }
 
@@ -347,7 +352,8 @@ fn the_headline_measures_every_step() {
             "batch",
             "encoder",
             "all combined",
-            "CPU floor",
+            "preprocessing alone",
+            "CPU only",
         ];
         for (number, change) in steps.into_iter().enumerate() {
             assert_eq!(text(&table, of(change), "step"), number.to_string());
@@ -356,14 +362,18 @@ fn the_headline_measures_every_step() {
         if set.name != sets.usable[0].name {
             continue;
         }
-        // The machine decides which of two is faster: a step takes the other one.
+        // The machine decides which of two is faster: a step takes the other one, or none that is not clearly faster.
         let value = |change, column| text(&table, of(change), column);
         for column in ["decoder", "resizer"] {
+            if value(column, "status") != "ok" {
+                not_available(&table, of(column), "is faster than");
+                continue;
+            }
             let mut both = [value("baseline", column), value(column, column)];
             both.sort();
             assert_eq!(both, ["plain", "slow"], "{column}:\n{}", print(&table));
         }
-        assert_eq!(value("decoder", "resizer"), value("baseline", "resizer"));
+        assert!(["", &value("baseline", "resizer")].contains(&value("decoder", "resizer").as_str()));
         for (change, column, expected) in [
             ("baseline", "workers", "1"),
             ("baseline", "batch", "32"),
@@ -378,8 +388,9 @@ fn the_headline_measures_every_step() {
         let times = table.number(of("all combined"), "times_baseline").unwrap();
         assert!((times - combined / baseline).abs() < 1e-9);
         assert_eq!(table.number(of("baseline"), "times_baseline"), Some(1.0));
-        let step = table.number(of("decoder"), "times_previous").unwrap();
-        assert!((step - rate(&table, of("decoder")) / baseline).abs() < 1e-9);
+        if let Some(step) = table.number(of("decoder"), "times_previous") {
+            assert!((step - rate(&table, of("decoder")) / baseline).abs() < 1e-9);
+        }
     }
     check_cells(&table, &["times_previous"]);
 }
@@ -402,7 +413,7 @@ fn a_headline_without_choices_says_so() {
     let runs = phases.into_iter().filter(|(what, _)| what.contains("workers") && what.contains(", sample "));
     let forwards: Vec<u64> = runs.map(|(_, work)| work.of("forward")).collect();
     let without = forwards.iter().filter(|&&images| images == 0).count();
-    assert!(without == 1 && forwards.len() > 1, "only the CPU floor has no forward: {forwards:?}");
+    assert!(without == 1 && forwards.len() > 1, "only preprocessing alone has no forward: {forwards:?}");
     not_available(&table, row(&table, &[("photos", "small")]), "about 256 px already");
 }
 
@@ -500,6 +511,10 @@ impl Rig for Spoilt {
         self.0.decoders()
     }
 
+    fn batched_decoders(&self) -> Vec<Candidate> {
+        self.0.batched_decoders()
+    }
+
     fn resizers(&self) -> Vec<Candidate> {
         self.0.resizers()
     }
@@ -533,6 +548,18 @@ impl Rig for Spoilt {
     fn open_encoder(&self, setting: &Setting) -> Result<Box<dyn Encoder>, EncodeError> {
         let inner = self.0.open_encoder(setting)?;
         Ok(if setting.encoder == "spoilt" { Box::new(SpoiltEncoder { inner, fault: self.1 }) } else { inner })
+    }
+
+    fn setting_on_cpu(&self, setting: &Setting) -> Setting {
+        self.0.setting_on_cpu(setting)
+    }
+
+    fn open_on_cpu(&self, setting: &Setting) -> Result<Box<dyn Encoder>, EncodeError> {
+        self.0.open_on_cpu(setting)
+    }
+
+    fn memory_of_forward(&self, setting: &Setting) -> Result<u64, String> {
+        self.0.memory_of_forward(setting)
     }
 
     fn open_sink(&self, name: &str, options: &SinkOptions) -> Result<Box<dyn VectorSink>, SinkError> {

@@ -9,6 +9,7 @@ mod error;
 mod opener;
 mod options;
 mod preprocessor;
+mod scale;
 
 pub use backend::{DeviceOptions, PreprocessorBackend, PreprocessorRegistry};
 pub use clock::{StageClock, Untimed};
@@ -17,3 +18,4 @@ pub use error::{ItemFault, PreprocessError};
 pub use opener::{DecoderOpener, Granularity, Opener, PreprocessorOpener, ResizerOpener};
 pub use options::{OrientationPolicy, PreprocessOptions};
 pub use preprocessor::Preprocessor;
+pub use scale::DecodeScale;

@@ -20,7 +20,8 @@ pub enum DecodeScale {
 }
 
 impl DecodeScale {
-    const ALL: [Self; 3] = [Self::Exact, Self::Fast, Self::Low];
+    /// All scales, the exact one first.
+    pub const ALL: [Self; 3] = [Self::Exact, Self::Fast, Self::Low];
 
     /// Returns the name on the command line and in manifests.
     pub const fn name(self) -> &'static str {

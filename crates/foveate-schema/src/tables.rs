@@ -41,6 +41,10 @@ const WORKERS: Column =
     Column::number("workers", "", "threads that decode and resize; 0 is every stage in turn on one thread");
 const THREADS: Column = Column::number("threads", "", "threads of the forward");
 const BATCH: Column = Column::number("batch", "", "images a batch");
+const STEP: Column =
+    Column::number("step", "", "0 for the job as given; each further one has the remedy that helped in the one before");
+const READERS: Column = Column::number("readers", "", "threads that read");
+const PREFETCH: Column = Column::number("prefetch", "", "batches that may wait for the encoder");
 const IMAGES: Column = Column::number("images", "", "images of one sample");
 const SAMPLES: Column = Column::number("samples", "", "samples taken").unprinted();
 const RATE: Column = Column::rate("images_per_second", "images/s", "median of the samples");
@@ -90,6 +94,8 @@ pub static PROFILE: Schema = Schema {
         WORKERS,
         THREADS,
         BATCH,
+        READERS,
+        PREFETCH,
         IMAGES,
         Column::text(
             "stage",
@@ -281,7 +287,7 @@ pub static BATCH_SWEEP: Schema = Schema {
         Column::number("peak_memory_mb", "MB", "most memory in use, 10^6 bytes"),
         Column::text(
             "memory_of",
-            "`device`, or `process` (resident) where the host computes; more words where the system tells less",
+            "`device`, or `process of its own` where the host computes: the model and one batch, resident; else why it is not known",
         ),
         Column::text("knee", "`yes` for the smallest batch within 5 % of the best throughput").choice(),
     ],
@@ -325,7 +331,7 @@ pub static HEADLINE: Schema = Schema {
     columns: &[
         PHOTOS,
         Column::number("step", "", "0 is the baseline"),
-        Column::text("change", "what this step changed, `baseline`, or `CPU floor`"),
+        Column::text("change", "what this step changed, `baseline`, `preprocessing alone` or `CPU only`"),
         DECODER,
         RESIZER,
         ENCODER,
@@ -436,8 +442,8 @@ pub static TUNING: Schema = Schema {
         WORKERS,
         THREADS,
         BATCH,
-        Column::number("prefetch", "", "batches that may wait for the encoder"),
-        Column::number("readers", "", "threads that read"),
+        PREFETCH,
+        READERS,
         IMAGES,
         SAMPLES,
         RATE,
@@ -455,6 +461,8 @@ pub static DIAGNOSIS: Schema = Schema {
     about: "The real pipeline with its real threads, its data cached at one depth after the other.",
     columns: &[
         PHOTOS,
+        STEP,
+        Column::text("setting", "the job's backends and counts").unprinted(),
         Column::number("depth", "", "0 is the shallowest: next to the forward"),
         Column::text("cached", "what is cached there"),
         Column::text("adds", "the stage that works again from this depth on"),
@@ -484,6 +492,7 @@ pub static REMEDIES: Schema = Schema {
     about: "Remedies from the checklist, with what the fitted model expects of each.",
     columns: &[
         PHOTOS,
+        STEP,
         Column::text("remedy", "its name in the checklist"),
         Column::text("stage", "the stage that it relieves"),
         Column::text("change", "what to do: the values to change, where there are any"),
@@ -587,6 +596,7 @@ pub static CHECKLIST: Schema = Schema {
         Column::text("question", "what is asked"),
         Column::number("value", "", "the figure that answers it"),
         Column::text("unit", "its unit"),
+        Column::text("good_if", "the figures that need no action; empty where any figure is good"),
         Column::text("verdict", "`good`, `look` or `unknown`"),
         Column::text("advice", "what follows from it"),
         Column::text("source", "CSV file and column that the figure is from"),

@@ -14,7 +14,6 @@ pub mod models;
 mod recipe;
 #[cfg(feature = "cli")]
 pub mod rig;
-mod scale;
 mod shard;
 #[cfg(feature = "worker")]
 pub mod task;
@@ -49,8 +48,8 @@ pub use foveate_telemetry as telemetry;
 pub use foveate_worker as worker;
 
 pub use embedder::Embedder;
+pub use foveate_preprocess::DecodeScale;
 pub use recipe::{Recipe, RecipeError};
-pub use scale::DecodeScale;
 pub use shard::{Shard, ShardError};
 
 /// Version of this build.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use foveate_core::{Backend, Health, Registry, error_chain};
 use foveate_decode::{DecodeError, Decoder};
 use foveate_dinov2::{Model, OpenOptions};
-use foveate_encode::{EncodeError, Encoder, EncoderBackend};
+use foveate_encode::{DType, EncodeError, Encoder, EncoderBackend};
 use foveate_lab::{Candidate, Context, Setting, StoreOpener};
 use foveate_pipeline::Config;
 use foveate_preprocess::{DecoderOpener, PreprocessOptions, PreprocessorOpener, ResizerOpener};
@@ -18,7 +18,7 @@ use foveate_source::{Input, Source, SourceError};
 use crate::collect::Sample;
 use crate::embed::{Backends, EmbedError, EmbedOptions};
 use crate::models::OpenModel;
-use crate::{DecodeScale, Recipe, RecipeError};
+use crate::{Recipe, RecipeError};
 
 /// Backends, a model, and the photos to measure with.
 pub struct Rig {
@@ -29,7 +29,11 @@ pub struct Rig {
     base: Setting,
     sample: Sample,
     context: Context,
+    measure_memory: Option<MeasureMemory>,
 }
+
+/// Measures the peak memory in bytes of a process that runs the setting's forward and nothing else.
+pub type MeasureMemory = Box<dyn Fn(&Setting) -> Result<u64, String> + Send + Sync>;
 
 impl Rig {
     /// Opens the job of `options` on at most `photos` photos drawn at random from `source`. The same `seed` draws the
@@ -55,7 +59,7 @@ impl Rig {
         }
         let base = Setting {
             decoder: names.batched.unwrap_or_else(|| names.decoders.swap_remove(0)),
-            fast: options.decode_scale == DecodeScale::Fast,
+            scale: options.decode_scale,
             resizer: names.resizer,
             recipe: options.recipe.name().to_owned(),
             encoder: names.encoder,
@@ -68,7 +72,13 @@ impl Rig {
             requests: options.requests,
         };
         let context = context(&options, &backends, seed);
-        Ok(Self { options, backends, model, geometries, base, sample, context })
+        Ok(Self { options, backends, model, geometries, base, sample, context, measure_memory: None })
+    }
+
+    /// Sets how the memory of a forward is measured, which takes a program that starts itself.
+    #[must_use]
+    pub fn measuring_memory(self, measure: MeasureMemory) -> Self {
+        Self { measure_memory: Some(measure), ..self }
     }
 
     /// Returns the options of a job with this setting.
@@ -78,7 +88,7 @@ impl Rig {
     pub fn options(&self, setting: &Setting) -> Result<EmbedOptions, RecipeError> {
         Ok(EmbedOptions {
             decoder: Some(setting.decoder.clone()),
-            decode_scale: if setting.fast { DecodeScale::Fast } else { DecodeScale::Exact },
+            decode_scale: setting.scale,
             resizer: Some(setting.resizer.clone()),
             recipe: setting.recipe.parse()?,
             encoder: Some(setting.encoder.clone()),
@@ -96,6 +106,17 @@ impl Rig {
     /// Does the same, with the base's recipe for an unknown one, which no run gets to.
     fn job(&self, setting: &Setting) -> EmbedOptions {
         self.options(setting).unwrap_or_else(|_| self.options.clone())
+    }
+
+    fn open_encoder_on(&self, device: &str, setting: &Setting) -> Result<Box<dyn Encoder>, EncodeError> {
+        let options = self.options(setting).map_err(|error| EncodeError::Unsupported(error_chain(&error)))?;
+        let options = EmbedOptions { device: device.to_owned(), ..options };
+        let opened = options.open_encoders(&setting.encoder, &self.model, &self.backends);
+        let mut encoders = opened.map_err(|error| match error {
+            EmbedError::Encode(error) => error,
+            other => EncodeError::Unsupported(error_chain(&other)),
+        })?;
+        encoders.pop().ok_or_else(|| EncodeError::Unsupported("an experiment without a device".to_owned()))
     }
 
     fn takes(&self, backend: &EncoderBackend<Model>) -> bool {
@@ -135,6 +156,10 @@ impl foveate_lab::Rig for Rig {
         candidates(&self.backends.decoders, &self.base.decoder, |_| true)
     }
 
+    fn batched_decoders(&self) -> Vec<Candidate> {
+        candidates(&self.backends.preprocessors, "", |_| true)
+    }
+
     fn resizers(&self) -> Vec<Candidate> {
         candidates(&self.backends.resizers, &self.base.resizer, |_| true)
     }
@@ -167,13 +192,22 @@ impl foveate_lab::Rig for Rig {
     }
 
     fn open_encoder(&self, setting: &Setting) -> Result<Box<dyn Encoder>, EncodeError> {
-        let options = self.options(setting).map_err(|error| EncodeError::Unsupported(error_chain(&error)))?;
-        let opened = options.open_encoders(&setting.encoder, &self.model, &self.backends);
-        let mut encoders = opened.map_err(|error| match error {
-            EmbedError::Encode(error) => error,
-            other => EncodeError::Unsupported(error_chain(&other)),
-        })?;
-        encoders.pop().ok_or_else(|| EncodeError::Unsupported("an experiment without a device".to_owned()))
+        self.open_encoder_on(&self.options.device, setting)
+    }
+
+    fn setting_on_cpu(&self, setting: &Setting) -> Setting {
+        let usual = self.backends.encoders.iter().find(|backend| self.takes(backend));
+        let encoder = usual.map_or_else(|| self.base.encoder.clone(), |backend| backend.name().to_owned());
+        Setting { encoder, dtype: DType::F32, threads: self.context.cores, ..setting.clone() }
+    }
+
+    fn open_on_cpu(&self, setting: &Setting) -> Result<Box<dyn Encoder>, EncodeError> {
+        self.open_encoder_on("cpu", setting)
+    }
+
+    fn memory_of_forward(&self, setting: &Setting) -> Result<u64, String> {
+        let measure = self.measure_memory.as_ref().ok_or("only the program foveate measures it")?;
+        measure(setting)
     }
 
     fn open_sink(&self, name: &str, options: &SinkOptions) -> Result<Box<dyn VectorSink>, SinkError> {

@@ -57,6 +57,53 @@ fn a_profile_covers_the_wall_clock_and_writes_a_trace() {
     }
 }
 
+#[test]
+fn a_stand_in_is_named_in_every_row_and_no_job_can_use_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let device = "stand-in t4-f16 (T4, 1006 images/s at batch 64, as published): 0 + 0.9940·n ms a batch";
+    let profile = ["profile", "--images", "16", "--as-given", "--stand-in", "t4-f16", "--decode-scale", "low"];
+    run(&mut lab(&profile, folder.path())).expect(0);
+    let measured = rows(folder.path(), "profile.csv");
+    assert!(measured.iter().all(|row| row["device"] == device && row["encoder"] == "stand-in t4-f16"), "{measured:?}");
+    assert!(measured.iter().all(|row| row["dtype"] == "f16" && row["decode_scale"] == "low"), "{measured:?}");
+    let forward = measured.iter().find(|row| row["stage"] == "forward").unwrap();
+    assert!((number(forward, "ms_per_image") - 1e3 / 1006.0).abs() < 1e-3, "{forward:?}");
+
+    run(&mut lab(&["bench", "batch-sweep", "--quick", "--images", "8", "--stand-in", "5+1*n"], folder.path()))
+        .expect(0);
+    let sweep = rows(folder.path(), "batch_sweep.csv");
+    assert!(sweep.iter().all(|row| row["device"] == "stand-in 5+1·n ms"), "{sweep:?}");
+    run(foveate().arg("report").arg(folder.path())).expect(0);
+    let figure = fs::read_to_string(folder.path().join("figures/batch_sweep.svg")).unwrap();
+    assert!(figure.contains("The forward is a "), "{figure}");
+
+    let mut refused = lab(&["profile", "--stand-in", "t5"], folder.path());
+    run(&mut refused).expect_error(2, "no stand-in 't5'; there are t4-f16, a100-f16, h200-f16");
+    let mut embed = common::embed(&folder.path().join("x.npy"));
+    run(embed.args([PHOTOS, "--encoder", "stand-in t4-f16"])).expect_error(2, "unknown encoder");
+}
+
+#[test]
+fn a_plan_takes_the_device_of_a_stand_in_and_the_rest_of_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let profile = ["profile", "--images", "16", "--as-given", "--readers", "3", "--prefetch", "2"];
+    run(&mut lab(&profile, folder.path())).expect(0);
+    let measured = rows(folder.path(), "profile.csv");
+    assert!(measured.iter().all(|row| row["readers"] == "3" && row["prefetch"] == "2"), "{measured:?}");
+    let plan = |more: &[&str]| run(foveate().args(["plan", "--json", "--from"]).arg(folder.path()).args(more));
+    // No forward was measured; the stand-in has one.
+    plan(&[]).expect_error(1, "no forward of");
+    let slow = plan(&["--stand-in", "1000+0*n"]).expect(0).json();
+    let rate = slow["state"]["images_per_second"].as_f64().unwrap();
+    assert!((rate - 4.0).abs() < 1e-6, "a batch of four in a second: {slow}");
+
+    // Files that are not in the page cache are the storage of a job larger than the memory.
+    set(folder.path(), "storage.csv", "cache", "cold");
+    set(folder.path(), "storage.csv", "mb_per_second", "0.001");
+    let cold = plan(&["--stand-in", "t4-f16"]).expect(0).json();
+    assert_eq!(cold["state"]["bound"], "storage", "{cold}");
+}
+
 /// Sets a column of all rows of a CSV file.
 fn set(folder: &Path, file: &str, column: &str, value: &str) {
     let path = folder.join(file);
@@ -147,7 +194,7 @@ fn everything_can_be_measured_planned_and_reported() {
     command.args(by_length(&["--seconds", "0.05"][..], &[]));
     let json = run(command.args(["--workers", "1"])).expect(0).json();
     assert!(json["median_error"].is_number() && json["disturbed"].is_object(), "{json}");
-    assert_eq!(json["control"].as_array().unwrap().len(), 12, "after each experiment");
+    assert_eq!(json["control"].as_array().unwrap().len(), 13, "after each experiment");
     for (file, column) in [
         ("profile.csv", "ms_per_image"),
         ("decoders.csv", "p90_ms"),
@@ -161,6 +208,7 @@ fn everything_can_be_measured_planned_and_reported() {
         ("extrapolation.csv", "hours"),
         ("diagnosis.csv", "images_per_second"),
         ("remedies.csv", "now"),
+        ("tuning.csv", "prefetch"),
         ("plan.csv", "error"),
         ("control.csv", "times_median"),
     ] {
@@ -171,7 +219,7 @@ fn everything_can_be_measured_planned_and_reported() {
         assert!(measured.iter().all(|row| row.get("status").is_none_or(|s| s == "ok" || s.starts_with("n/a ("))));
     }
     assert!(rows(&run_dir, "plan.csv").len() >= 12);
-    assert!(rows(&run_dir, "headline.csv").iter().any(|row| row["change"] == "CPU floor"));
+    assert!(rows(&run_dir, "headline.csv").iter().any(|row| row["change"] == "preprocessing alone"));
 
     let planned = run(foveate().args(["plan", "--images", "10M", "--price", "2", "--from"]).arg(&run_dir)).expect(0);
     assert!(planned.stdout.contains("10000000 images on 1 machine:"), "{}", planned.stdout);
@@ -268,6 +316,21 @@ fn published_figures_are_reproduced() {
     assert_eq!(utilization, [0.733, 0.419, 0.262, 0.183, 0.144, 0.125]);
     assert_eq!(round(&json["state"]["slowdown"], 100.0), 5.45);
     assert_eq!(round(&json["state"]["storage_demand"], 1e-8), 10.9e9);
+}
+
+#[test]
+fn workers_that_reach_a_throughput_together_can_be_more_or_fewer() {
+    let machine = ["plan", "--sample-bytes", "500K", "--cpu-throughput", "2G", "--item-ms", "0.05", "--batch", "256"];
+    let plan = |more: &[&str]| run(foveate().args(machine).args(more)).expect(0);
+    let rate = |more: &[&str]| plan(more).json()["state"]["images_per_second"].as_f64().unwrap();
+    assert_eq!(rate(&["--json"]), 4000.0);
+    assert!((rate(&["--json", "--workers", "16"]) - 4000.0).abs() < 1e-6);
+    let sixteen = plan(&["--workers", "16", "--price", "2", "--images", "36M"]).stdout;
+    for (workers, rate) in [(8, 2000.0), (16, 4000.0), (32, 8000.0)] {
+        assert!(sixteen.contains(&format!("{workers} workers  {rate:>10.1} images/s")), "{sixteen}");
+    }
+    // 4000 images in a second are 36 million in two and a half hours, at 2 each.
+    assert!(sixteen.contains("\n0.14 in money for a million images\n"), "{sixteen}");
 }
 
 #[test]

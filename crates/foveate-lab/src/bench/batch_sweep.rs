@@ -1,14 +1,14 @@
 use super::cells::{Attempt, Effort, first_near_best, rates, row};
 use super::forward::{Forward, Pixels, identity, visit_all};
+use super::memory::Memory;
 use crate::stats::median;
 use crate::{Lab, LabError, PhotoSet, Setting, Table, schema};
 
 /// Measures the usual encoder at growing batch sizes: throughput and peak memory.
 ///
-/// Each batch size has its own encoder, opened for that size, so that its memory is what the size needs. The sizes are
-/// measured from the smallest to the largest, then back. Memory is read only on the way up, because a process may keep
-/// what a larger batch needed. A process's figure covers all its memory, the photos included, so its growth tells more
-/// than its size.
+/// Each batch size has its own encoder, opened for that size. The sizes are measured from the smallest to the largest,
+/// then back. On the host, the memory of each size is that of a process of its own, with the model and one batch:
+/// a process keeps what others needed before.
 ///
 /// # Errors
 /// Fails if the photos cannot be prepared; [`LabError::Interrupted`].
@@ -29,10 +29,9 @@ pub fn batch_sweep(lab: &Lab<'_>, photos: &PhotoSet, batches: &[usize], effort: 
         table.push(row(identity(setting), cell, |cell| {
             let mut columns = rates(&cell.rates);
             columns.insert("batch_p50_ms", median(&cell.ms()).into());
-            if let Some(memory) = &cell.memory {
-                columns.insert("peak_memory_mb", memory.bytes.map(|bytes| bytes as f64 / 1e6).into());
-                columns.insert("memory_of", memory.of.as_str().into());
-            }
+            let memory = cell.on_device.clone().unwrap_or_else(|| Memory::on_host(lab.rig, setting));
+            columns.insert("peak_memory_mb", memory.bytes.map(|bytes| bytes as f64 / 1e6).into());
+            columns.insert("memory_of", memory.of.into());
             columns
         }));
     }

@@ -2,6 +2,7 @@ use std::time::Instant;
 
 use foveate_core::{PixelBuf, Size, error_chain};
 use foveate_decode::{DecodeHint, Decoder, ImageFormat, sniff};
+use foveate_preprocess::DecodeScale;
 
 use super::cells::{Attempt, Difference, Effort, Sets, attempt, rates, row, times, usable, wrong};
 use super::rounds;
@@ -14,7 +15,7 @@ const MOST_MEAN_DIFFERENCE: f64 = 8.0;
 /// Number of photos for the first estimate of a decoder's speed.
 const GUESSED_FROM: usize = 8;
 
-/// Measures every decoder compiled in, exact and at a smaller scale, on one thread: encoded bytes in memory to pixels.
+/// Measures every decoder compiled in at every scale, on one thread: encoded bytes in memory to pixels.
 ///
 /// It decodes the photos of the set's most common format in turn, repeatedly. `p50_ms`, `p90_ms` and `mean_ms` are over
 /// the photos, each with the median of its times. A photo that any decoder refuses is excluded for all of them. A
@@ -65,14 +66,14 @@ pub(super) struct Figures {
     pixels: Difference,
 }
 
-/// Measures every decoder at both scales on one set of photos.
+/// Measures every decoder at every scale on one set of photos.
 pub(super) fn measure(lab: &Lab<'_>, photos: &PhotoSet, effort: &Effort) -> Result<Vec<Measured>, LabError> {
     let base = lab.rig.base();
     let format = commonest_format(photos);
     let mut names = Vec::new();
     let mut jobs = Vec::new();
-    for fast in [false, true] {
-        let setting = Setting { fast, ..base.clone() };
+    for scale in DecodeScale::ALL {
+        let setting = Setting { scale, ..base.clone() };
         for candidate in lab.rig.decoders() {
             let job = usable(&candidate).and_then(|name| DecoderRun::new(lab, name, &setting, format));
             names.push((candidate.name, setting.decode_scale()));
@@ -99,10 +100,13 @@ pub(super) fn measure(lab: &Lab<'_>, photos: &PhotoSet, effort: &Effort) -> Resu
 /// A decoder being measured.
 struct DecoderRun {
     name: String,
-    fast: bool,
+    backend: String,
+    scale: DecodeScale,
     decoder: Box<dyn Decoder>,
     hint: DecodeHint,
     exact_jpeg: bool,
+    /// Whether every photo so far had the pixels that this backend decodes at the scale `fast`.
+    same_as_fast: bool,
     out: PixelBuf,
     pixels: Difference,
     /// Times of each photo.
@@ -117,15 +121,18 @@ impl DecoderRun {
         if let Some(format) = format.filter(|&format| !capability.formats.contains(format)) {
             return Err(format!("it does not read {}", format.name()));
         }
-        if setting.fast && !capability.scaled {
+        let is_reduced = setting.scale != DecodeScale::Exact;
+        if is_reduced && !capability.scaled {
             return Err("it does not scale".to_owned());
         }
-        if setting.fast && preprocess.hint.min_side.is_none() {
+        if is_reduced && preprocess.hint.min_side.is_none() {
             return Err("nothing may be scaled".to_owned());
         }
         Ok(Self {
             name: format!("{name}, {}", setting.decode_scale()),
-            fast: setting.fast,
+            scale: setting.scale,
+            backend: name.to_owned(),
+            same_as_fast: setting.scale == DecodeScale::Low,
             decoder,
             hint: preprocess.hint,
             exact_jpeg: capability.exact_jpeg,
@@ -147,7 +154,10 @@ impl DecoderRun {
             return Err(wrong(format!("{}: {} is taken for {native}", photo.id, photo.size)));
         }
         let least = self.hint.min_side.map_or(u32::MAX, |side| side).min(native.min_side());
-        let is_right = if self.fast { out.min_side() >= least && has_shape_of(out, native) } else { out == native };
+        let is_right = match self.scale {
+            DecodeScale::Exact => out == native,
+            _ => out.min_side() >= least && has_shape_of(out, native),
+        };
         if is_right { Ok(()) } else { Err(wrong(format!("{}: {out} pixels of {native}", photo.id))) }
     }
 
@@ -226,6 +236,8 @@ fn agreed<'a>(
         {
             let by = format!("its pixels differ from the first decoder's by {:.0} levels on average", pixels.mean());
             *job = attempt(lab, Err(wrong(by)))?;
+        } else if let Ok(DecoderRun { same_as_fast: true, .. }) = job {
+            *job = Err("the same pixels as fast".to_owned());
         }
     }
     let taken = |at: usize| {
@@ -246,10 +258,11 @@ fn agreed<'a>(
 /// Compares the current photo's pixels with those of the first decoder at the same scale, if that decoder took the
 /// photo.
 fn compare(jobs: &mut [Attempt<DecoderRun>], refused: &[Vec<(usize, String)>], at: usize) {
-    for fast in [false, true] {
+    compare_with_fast(jobs);
+    for scale in DecodeScale::ALL {
         let takes = |(n, job): (usize, &Attempt<DecoderRun>)| {
             let here = refused[n].last().is_none_or(|(last, _)| *last != at);
-            job.as_ref().is_ok_and(|job| job.fast == fast && here).then_some(n)
+            job.as_ref().is_ok_and(|job| job.scale == scale && here).then_some(n)
         };
         let taking: Vec<usize> = jobs.iter().enumerate().filter_map(takes).collect();
         let is_exact = |&&n: &&usize| jobs[n].as_ref().is_ok_and(|job| job.exact_jpeg);
@@ -267,6 +280,27 @@ fn compare(jobs: &mut [Attempt<DecoderRun>], refused: &[Vec<(usize, String)>], a
         }
         if let Ok(job) = &mut jobs[first] {
             job.out = reference;
+        }
+    }
+}
+
+/// Notes for each decoder at the scale `low` whether the current photo has other pixels than at the scale `fast`.
+fn compare_with_fast(jobs: &mut [Attempt<DecoderRun>]) {
+    let decoded = |scale| {
+        let at_scale = move |(n, job): (usize, &Attempt<DecoderRun>)| {
+            job.as_ref().is_ok_and(|job| job.scale == scale).then_some(n)
+        };
+        jobs.iter().enumerate().filter_map(at_scale).collect::<Vec<_>>()
+    };
+    let (fast, low) = (decoded(DecodeScale::Fast), decoded(DecodeScale::Low));
+    for n in low {
+        let differs = |&other: &usize| match (&jobs[n], &jobs[other]) {
+            (Ok(low), Ok(fast)) => low.backend == fast.backend && low.out.as_slice() != fast.out.as_slice(),
+            _ => false,
+        };
+        let is_other = fast.iter().any(differs);
+        if let Ok(job) = &mut jobs[n] {
+            job.same_as_fast &= !is_other;
         }
     }
 }

@@ -5,7 +5,7 @@ use foveate_decode::DecodeHint;
 use foveate_encode::{DType, EncodeTimes, Encoder};
 
 use super::cells::{Attempt, Effort, attempt, rates, row, times, usable, wrong};
-use super::memory::{Memory, Peak};
+use super::memory::{self, Memory, is_on_nvidia};
 use crate::order::order;
 use crate::stats::{Spread, median};
 use crate::wrap::cosine;
@@ -112,14 +112,14 @@ pub(super) struct Forward {
     /// The vectors of the first batch.
     vectors: VectorBuf,
     cosine: Option<f64>,
-    pub(super) memory: Option<Memory>,
+    /// Memory on a device, which a host's process does not show.
+    pub(super) on_device: Option<Memory>,
 }
 
 impl Forward {
     /// Opens the encoder, warms it up, and takes its share of the samples.
     fn visit(&mut self, lab: &Lab<'_>, pixels: &Pixels, setting: &Setting, effort: &Effort) -> Result<(), LabError> {
         let mut encoder = lab.rig.open_encoder(setting)?;
-        let peak = Peak::begin(&encoder.spec().device);
         let batch = pixels.batch(setting.batch, encoder.spec().input)?;
         let mut out = VectorBuf::new();
         encoder.encode(batch, &mut out)?;
@@ -129,8 +129,8 @@ impl Forward {
             self.sample(encoder.as_mut(), batch, &mut out, effort)?;
         }
         self.check(&out, batch.len())?;
-        if self.memory.is_none() {
-            self.memory = Some(peak.end(|| encoder.encode(batch, &mut out).map(drop))?);
+        if self.on_device.is_none() && is_on_nvidia(encoder.spec()) {
+            self.on_device = Some(memory::on_nvidia(|| encoder.encode(batch, &mut out).map(drop))?);
         }
         Ok(())
     }

@@ -1,16 +1,15 @@
 use std::collections::BTreeMap;
-use std::time::Instant;
 
-use foveate_core::{PixelBatch, VectorBuf};
-use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Resident};
+use foveate_encode::{DType, Encoder as _};
+use foveate_preprocess::DecodeScale;
 
 use super::cells::{Attempt, Effort, Row, Sets, row, usual_output};
 use super::forward::{Forward, Pixels, compare_encoders, visit_all};
 use super::worker_sweep::SweepRun;
 use super::{decoders, resizers, rounds};
 use crate::order::order;
-use crate::stats::median;
-use crate::{Lab, LabError, LentEncoder, PhotoSet, Setting, Table, schema};
+use crate::stats::Spread;
+use crate::{Lab, LabError, LentEncoder, PhotoSet, Setting, StandIn, Table, schema};
 
 /// Images per batch of the baseline.
 const BASELINE_BATCH: usize = 32;
@@ -19,6 +18,11 @@ const BATCHES: [usize; 3] = [8, 64, 128];
 /// Minimum ratio of rates for which a change is made.
 const WORTHWHILE: f64 = 1.02;
 
+/// The row with a forward that costs nothing.
+const PREPROCESSING: &str = "preprocessing alone";
+/// The row with the usual encoder on the CPU.
+const CPU_ONLY: &str = "CPU only";
+
 /// Measures the steps from a slow configuration to the fastest, each end to end: files to a finished output.
 ///
 /// The baseline has the slowest decoder and resizer compiled in, exact decoding, one worker, batches of 32, and the
@@ -26,9 +30,13 @@ const WORTHWHILE: f64 = 1.02;
 /// a smaller scale, more workers, another batch size, the fastest encoder and precision. Last, the workers are chosen
 /// again for all of these together.
 ///
-/// Short measurements find the fastest choice beforehand. A step without a choice, or without a better one, is `n/a
-/// (reason)`, and the next step builds on the one before it. The last row, `CPU floor`, is the combination with a
-/// forward that costs nothing and a worker for every core: the rate that the CPU alone can supply.
+/// Short measurements find the fastest choice beforehand. A choice is taken if its slowest sample is faster than the
+/// fastest one before it. A step without a choice, or without a better one, is `n/a (reason)`, and the next step builds
+/// on the one before it.
+///
+/// Two more rows have the combination's stages and another forward. `preprocessing alone` has one that costs nothing,
+/// and a worker for every core: the rate that the cores can supply. `CPU only` has the usual encoder on the cores, for
+/// jobs whose forward runs on a device: the rate without the device.
 ///
 /// # Errors
 /// Fails if the baseline's encoder cannot be opened; [`LabError::Interrupted`].
@@ -50,7 +58,18 @@ pub fn headline(lab: &Lab<'_>, sets: &Sets, effort: &Effort) -> Result<Table, La
 struct Step {
     change: String,
     setting: Attempt<Setting>,
-    is_floor: bool,
+    forward: Engine,
+}
+
+/// The forward of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Engine {
+    /// The setting's encoder.
+    Own,
+    /// One that costs nothing.
+    Free,
+    /// The usual one on the CPU.
+    Cpu,
 }
 
 /// Samples every step.
@@ -66,7 +85,7 @@ fn measure<'a>(
         lab.watch.doing(&format!("headline, {}: {}, warming up", photos.name, step.change));
         cells.push(match &step.setting {
             Err(reason) => Err(reason.clone()),
-            Ok(setting) => super::cells::attempt(lab, job(lab, photos, setting, step.is_floor, encoders, effort))?,
+            Ok(setting) => super::cells::attempt(lab, job(lab, photos, setting, step.forward, encoders, effort))?,
         });
     }
     let what = |job: &SweepRun<'_>| format!("headline, {}: {}", photos.name, job.setting);
@@ -79,14 +98,15 @@ fn job<'a>(
     lab: &Lab<'_>,
     photos: &'a PhotoSet,
     setting: &Setting,
-    is_floor: bool,
+    forward: Engine,
     encoders: &mut Encoders,
     effort: &Effort,
 ) -> Result<SweepRun<'a>, LabError> {
-    let mut encoder = encoders.get(lab, setting)?;
-    if is_floor {
-        encoder = LentEncoder::new(Box::new(NoForward(encoder.spec().clone())));
-    }
+    let encoder = match forward {
+        Engine::Own => encoders.get(lab, setting)?,
+        Engine::Free => LentEncoder::new(StandIn::free(encoders.get(lab, setting)?.spec().clone())),
+        Engine::Cpu => LentEncoder::new(lab.rig.open_on_cpu(setting)?),
+    };
     let images = effort.images_of_run(lab, setting, photos, &encoder)?;
     Ok(SweepRun::new(setting.clone(), photos, images, &encoder, usual_output(lab)))
 }
@@ -136,14 +156,14 @@ impl<'a> Plan<'a> {
         let base = lab.rig.base();
         let now = Setting {
             decoder: decoders.slowest().unwrap_or(&base.decoder).to_owned(),
-            fast: false,
+            scale: DecodeScale::Exact,
             resizer: resizers.slowest().unwrap_or(&base.resizer).to_owned(),
-            dtype: DType::F32,
+            dtype: forwards.baseline.1,
             batch: BASELINE_BATCH,
             workers: 1,
             ..base
         };
-        let baseline = Step { change: "baseline".to_owned(), setting: Ok(now.clone()), is_floor: false };
+        let baseline = Step { change: "baseline".to_owned(), setting: Ok(now.clone()), forward: Engine::Own };
         let effort = brief(effort);
         let mut plan = Self { lab, photos, effort, encoders, now, steps: vec![baseline] };
         plan.add("decoder", decoders.fastest_but(&plan.now.decoder), |setting, name| setting.decoder = name);
@@ -164,19 +184,19 @@ impl<'a> Plan<'a> {
             change(&mut self.now, choice);
             self.now.clone()
         });
-        self.steps.push(Step { change: what.to_owned(), setting, is_floor: false });
+        self.steps.push(Step { change: what.to_owned(), setting, forward: Engine::Own });
     }
 
     /// Adds the fastest decoder that may scale, if it is faster than the fastest one that may not (`exact`).
-    fn add_scale(&mut self, exact: f64) -> Result<(), LabError> {
+    fn add_scale(&mut self, exact: Option<Spread>) -> Result<(), LabError> {
         let ranking = Ranking::scaled_decoders(self.lab, self.photos)?;
         let fastest = match ranking.fastest() {
             None => Err(ranking.why_none.clone()),
-            Some(_) if ranking.fastest_rate() < exact * WORTHWHILE => Err("no decoder is faster for it".to_owned()),
-            Some(fastest) => Ok(fastest.to_owned()),
+            Some(fastest) if ranking.is_faster(fastest, exact) => Ok(fastest.to_owned()),
+            Some(_) => Err("no decoder is faster for it".to_owned()),
         };
         self.add("smaller scale", fastest, |setting, decoder| {
-            setting.fast = true;
+            setting.scale = DecodeScale::Fast;
             setting.decoder = decoder;
         });
         Ok(())
@@ -190,13 +210,18 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    /// Adds all changes together with the workers chosen again, and the same without a forward.
+    /// Adds all changes together with the workers chosen again, and the same with other forwards.
     fn add_combination(&mut self) -> Result<(), LabError> {
         let workers = self.best_workers()?;
         self.add("all combined", Ok(workers), |setting, workers| setting.workers = workers);
         let cores = self.lab.rig.context().cores;
-        let floor = Setting { workers: self.now.workers.max(cores), ..self.now.clone() };
-        self.steps.push(Step { change: "CPU floor".to_owned(), setting: Ok(floor), is_floor: true });
+        let supply = Setting { workers: self.now.workers.max(cores), ..self.now.clone() };
+        self.steps.push(Step { change: PREPROCESSING.to_owned(), setting: Ok(supply), forward: Engine::Free });
+        let on_cpu = match self.lab.rig.context().is_on_cpu() {
+            true => Err("the forward of all steps runs on the CPU".to_owned()),
+            false => Ok(self.lab.rig.setting_on_cpu(&self.now)),
+        };
+        self.steps.push(Step { change: CPU_ONLY.to_owned(), setting: on_cpu, forward: Engine::Cpu });
         Ok(())
     }
 
@@ -210,9 +235,11 @@ impl<'a> Plan<'a> {
         for &workers in candidates.iter().filter(|&&workers| workers > 0) {
             let setting = Setting { workers, ..self.now.clone() };
             self.lab.watch.doing(&format!("headline, {}: trying {workers} workers", self.photos.name));
-            let job = job(self.lab, self.photos, &setting, false, self.encoders, &self.effort);
-            let tried = job.and_then(|mut job| job.sample(self.lab).map(|()| job.rate()));
-            rates.push((workers, super::cells::attempt(self.lab, tried)?.ok().flatten()));
+            let job = job(self.lab, self.photos, &setting, Engine::Own, self.encoders, &self.effort);
+            let sample = |mut job: SweepRun<'_>| {
+                (0..self.effort.samples).try_for_each(|_| job.sample(self.lab)).map(|()| job.spread())
+            };
+            rates.push((workers, super::cells::attempt(self.lab, job.and_then(sample))?.ok().flatten()));
         }
         Ok(best_but(&rates, &self.now.workers).copied().unwrap_or(self.now.workers))
     }
@@ -224,24 +251,30 @@ fn brief(effort: &Effort) -> Effort {
 }
 
 /// Returns the best of `rates`, if it is worth a change from `now`.
-fn best_but<'a, T: PartialEq>(rates: &'a [(T, Option<f64>)], now: &T) -> Option<&'a T> {
-    let rate_now = rates.iter().find(|(choice, _)| choice == now).and_then(|(_, rate)| *rate).unwrap_or(0.0);
+fn best_but<'a, T: PartialEq>(rates: &'a [(T, Option<Spread>)], now: &T) -> Option<&'a T> {
+    let rate_now = rates.iter().find(|(choice, _)| choice == now).and_then(|(_, rate)| *rate);
     let measured = rates.iter().filter_map(|(choice, rate)| Some((choice, (*rate)?)));
-    let (best, rate) = measured.max_by(|a, b| a.1.total_cmp(&b.1))?;
-    (best != now && rate > rate_now * WORTHWHILE).then_some(best)
+    let (best, rate) = measured.max_by(|a, b| a.1.median.total_cmp(&b.1.median))?;
+    (best != now && is_faster(rate, rate_now)).then_some(best)
+}
+
+/// Tells whether `rate` is worth a change from `now`, and no sample of the two contradicts that.
+fn is_faster(rate: Spread, now: Option<Spread>) -> bool {
+    now.is_none_or(|now| rate.min > now.max && rate.median > WORTHWHILE * now.median)
 }
 
 /// Backends by speed, fastest first.
 struct Ranking {
-    names: Vec<(String, f64)>,
+    names: Vec<(String, Spread)>,
     /// The reason if there are none.
     why_none: String,
 }
 
 impl Ranking {
-    const BRIEF: Effort = Effort { images: Some(12), seconds: 1.0, samples: 3, quick: true };
+    /// A twentieth of a second per sample.
+    const BRIEF: Effort = Effort { images: None, seconds: 0.2, samples: 5, quick: true };
 
-    fn new(measured: impl Iterator<Item = (String, Attempt<Option<f64>>)>) -> Self {
+    fn new(measured: impl Iterator<Item = (String, Attempt<Option<Spread>>)>) -> Self {
         let (mut names, mut why_none) = (Vec::new(), String::new());
         for (name, rate) in measured {
             match rate {
@@ -249,7 +282,7 @@ impl Ranking {
                 Err(reason) => why_none = format!("{name}: {reason}"),
             }
         }
-        names.sort_by(|a, b| b.1.total_cmp(&a.1));
+        names.sort_by(|a, b| b.1.median.total_cmp(&a.1.median));
         Self { names, why_none }
     }
 
@@ -263,23 +296,32 @@ impl Ranking {
 
     fn decoders_at(lab: &Lab<'_>, photos: &PhotoSet, scale: &str) -> Result<Self, LabError> {
         let cells = decoders::measure(lab, photos, &Self::BRIEF)?.into_iter().filter(|cell| cell.scale == scale);
-        Ok(Self::new(cells.map(|cell| (cell.decoder, cell.figures.map(|figures| median(&figures.rates))))))
+        Ok(Self::new(cells.map(|cell| (cell.decoder, cell.figures.map(|figures| Spread::of(&figures.rates))))))
     }
 
     fn resizers(lab: &Lab<'_>, photos: &PhotoSet) -> Result<Self, LabError> {
         let images = resizers::decoded(lab, &photos.within(BRIEF_BYTES))?;
         let recipe = lab.rig.base().recipe;
         let cells = resizers::measure(lab, &photos.name, &images, &recipe, &Self::BRIEF)?;
-        Ok(Self::new(cells.into_iter().map(|cell| (cell.resizer, cell.figures.map(|figures| median(&figures.rates))))))
+        Ok(Self::new(
+            cells.into_iter().map(|cell| (cell.resizer, cell.figures.map(|figures| Spread::of(&figures.rates)))),
+        ))
     }
 
     fn fastest(&self) -> Option<&str> {
         self.names.first().map(|(name, _)| name.as_str())
     }
 
-    /// Returns the rate of the fastest; 0 if there is none.
-    fn fastest_rate(&self) -> f64 {
-        self.names.first().map_or(0.0, |(_, rate)| *rate)
+    fn fastest_rate(&self) -> Option<Spread> {
+        self.names.first().map(|(_, rate)| *rate)
+    }
+
+    fn rate(&self, name: &str) -> Option<Spread> {
+        self.names.iter().find(|(known, _)| known == name).map(|(_, rate)| *rate)
+    }
+
+    fn is_faster(&self, name: &str, than: Option<Spread>) -> bool {
+        self.rate(name).is_some_and(|rate| is_faster(rate, than))
     }
 
     fn slowest(&self) -> Option<&str> {
@@ -288,8 +330,10 @@ impl Ranking {
 
     fn fastest_but(&self, now: &str) -> Attempt<String> {
         match self.fastest() {
-            Some(fastest) if fastest != now => Ok(fastest.to_owned()),
-            _ => Err(format!("{now} is the only one that can be used")),
+            Some(fastest) if fastest == now => Err(format!("{now} is the only one that can be used")),
+            Some(fastest) if self.is_faster(fastest, self.rate(now)) => Ok(fastest.to_owned()),
+            Some(_) => Err(format!("none is faster than {now} in every sample")),
+            None => Err("none can be used".to_owned()),
         }
     }
 }
@@ -299,8 +343,8 @@ const BRIEF_BYTES: u64 = 64 << 20;
 
 /// The speed of the forward alone, which does not depend on the photos.
 struct Forwards {
-    encoders: Vec<((String, DType), Option<f64>)>,
-    batches: Vec<(usize, Option<f64>)>,
+    encoders: Vec<((String, DType), Option<Spread>)>,
+    batches: Vec<(usize, Option<Spread>)>,
     baseline: (String, DType),
 }
 
@@ -316,12 +360,16 @@ impl Forwards {
         let encoders = compare_encoders(lab, &pixels, batch, &effort)?;
         let encoders: Vec<_> =
             encoders.into_iter().map(|(setting, cell)| ((setting.encoder, setting.dtype), rate(&cell))).collect();
-        let settings: Vec<Setting> =
-            tried.iter().map(|&batch| Setting { batch, dtype: DType::F32, ..base.clone() }).collect();
+        // The baseline is in f32, if there is such a forward.
+        let has_f32 = |((encoder, dtype), rate): &(_, Option<Spread>)| {
+            (*encoder == base.encoder && *dtype == DType::F32) && rate.is_some()
+        };
+        let dtype = if encoders.iter().any(has_f32) { DType::F32 } else { base.dtype };
+        let settings: Vec<Setting> = tried.iter().map(|&batch| Setting { batch, dtype, ..base.clone() }).collect();
         let mut cells: Vec<Attempt<Forward>> = settings.iter().map(|_| Ok(Forward::default())).collect();
         visit_all(lab, &pixels, &settings, &mut cells, &order(lab.seed, tried.len(), 0), &effort)?;
         let batches = tried.into_iter().zip(cells.iter().map(rate)).collect();
-        Ok(Self { encoders, batches, baseline: (base.encoder, DType::F32) })
+        Ok(Self { encoders, batches, baseline: (base.encoder, dtype) })
     }
 
     fn better_batch(&self) -> Attempt<usize> {
@@ -336,8 +384,8 @@ impl Forwards {
     }
 }
 
-fn rate(cell: &Attempt<Forward>) -> Option<f64> {
-    cell.as_ref().ok().and_then(Forward::rate)
+fn rate(cell: &Attempt<Forward>) -> Option<Spread> {
+    cell.as_ref().ok().and_then(|forward| Spread::of(&forward.rates))
 }
 
 /// Encoders, each opened once.
@@ -356,53 +404,39 @@ impl Encoders {
     }
 }
 
-/// A forward that costs nothing: a vector holds an image's first samples.
-struct NoForward(EncoderSpec);
-
-impl Encoder for NoForward {
-    fn spec(&self) -> &EncoderSpec {
-        &self.0
-    }
-
-    fn encode(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
-        self.0.check(batch)?;
-        let started = Instant::now();
-        for (at, vector) in out.reset(batch.len(), self.0.dim).chunks_exact_mut(self.0.dim).enumerate() {
-            let samples = batch.image(at).iter().cycle();
-            vector.iter_mut().zip(samples).for_each(|(value, &sample)| *value = f32::from(sample));
-        }
-        Ok(EncodeTimes::forward_since(started))
-    }
-
-    fn resident(&mut self) -> Option<&mut dyn Resident> {
-        None
-    }
-
-    fn overlap(&mut self) -> Option<&mut dyn Overlap> {
-        None
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Returns a rate whose samples differ by `noise` on either side.
+    fn rate(median: f64, noise: f64) -> Spread {
+        Spread::of(&[median - noise, median, median + noise]).unwrap()
+    }
+
     #[test]
-    fn a_choice_must_be_worth_while() {
-        let rates = [(1, Some(10.0)), (2, Some(10.1)), (4, Some(9.0)), (8, None)];
-        assert_eq!(best_but(&rates, &1), None);
-        assert_eq!(best_but(&rates, &4), Some(&2));
-        assert_eq!(best_but(&rates, &8), Some(&2));
+    fn a_choice_must_be_worth_while_in_every_sample() {
+        let rates = |noise| {
+            [(1, Some(rate(10.0, noise))), (2, Some(rate(10.1, noise))), (4, Some(rate(9.0, noise))), (8, None)]
+        };
+        assert_eq!(best_but(&rates(0.0), &1), None, "too little");
+        assert_eq!(best_but(&rates(0.5), &4), Some(&2));
+        assert_eq!(best_but(&rates(0.6), &4), None, "the samples overlap");
+        assert_eq!(best_but(&rates(0.5), &8), Some(&2));
         assert_eq!(best_but(&[(1, None)], &1), None);
     }
 
     #[test]
     fn rankings_go_from_fast_to_slow_and_leave_out_what_cannot_run() {
-        let measured = [("a", Ok(Some(1.0))), ("b", Ok(Some(3.0))), ("c", Err("broken".to_owned())), ("d", Ok(None))];
-        let ranking = Ranking::new(measured.into_iter().map(|(name, rate)| (name.to_owned(), rate)));
-        assert_eq!((ranking.fastest(), ranking.slowest()), (Some("b"), Some("a")));
-        assert_eq!(ranking.fastest_but("a"), Ok("b".to_owned()));
-        assert!(ranking.fastest_but("b").is_err());
-        assert_eq!(ranking.why_none, "c: broken");
+        let ranking = |noise| {
+            let (a, b) = (rate(1.0, 0.0), rate(3.0, noise));
+            let measured = [("a", Ok(Some(a))), ("b", Ok(Some(b))), ("c", Err("broken".to_owned())), ("d", Ok(None))];
+            Ranking::new(measured.into_iter().map(|(name, rate)| (name.to_owned(), rate)))
+        };
+        let clear = ranking(1.0);
+        assert_eq!((clear.fastest(), clear.slowest()), (Some("b"), Some("a")));
+        assert_eq!(clear.fastest_but("a"), Ok("b".to_owned()));
+        assert!(clear.fastest_but("b").is_err());
+        assert_eq!(clear.why_none, "c: broken");
+        assert_eq!(ranking(2.5).fastest_but("a"), Err("none is faster than a in every sample".to_owned()));
     }
 }

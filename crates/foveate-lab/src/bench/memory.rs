@@ -3,10 +3,10 @@
 use std::process::Command;
 use std::thread;
 
-use foveate_encode::EncodeError;
+use foveate_encode::{EncodeError, EncoderSpec};
 use foveate_profile::process;
 
-use crate::LabError;
+use crate::{LabError, Rig, Setting};
 
 /// The peak memory, and what it covers.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,33 +17,45 @@ pub(super) struct Memory {
     pub(super) of: String,
 }
 
-/// The measurement of a peak over a period.
+impl Memory {
+    /// Measures a forward on the host, in a process of its own.
+    pub(super) fn on_host(rig: &dyn Rig, setting: &Setting) -> Self {
+        match rig.memory_of_forward(setting) {
+            Ok(bytes) => Self { bytes: Some(bytes), of: "process of its own".to_owned() },
+            Err(why) => not_known(&why),
+        }
+    }
+}
+
+/// Tells whether the forward runs on an NVIDIA GPU.
+pub(super) fn is_on_nvidia(spec: &EncoderSpec) -> bool {
+    spec.device.starts_with("cuda")
+}
+
+/// Measures this process's memory on a GPU. Another process reads it while `again` keeps the forward running.
+pub(super) fn on_nvidia(mut again: impl FnMut() -> Result<(), EncodeError>) -> Result<Memory, LabError> {
+    thread::scope(|scope| {
+        let asked = scope.spawn(ask_nvidia);
+        while !asked.is_finished() {
+            again()?;
+        }
+        Ok(asked.join().unwrap_or_else(|_| not_known("asking nvidia-smi failed")))
+    })
+}
+
+/// The measurement of this process's peak over a period.
 pub(super) struct Peak {
-    on_nvidia: bool,
     was_reset: bool,
 }
 
 impl Peak {
-    /// Begins the period, with a forward on `device`.
-    pub(super) fn begin(device: &str) -> Self {
-        Self { on_nvidia: device.starts_with("cuda"), was_reset: process::reset_peak_resident() }
+    /// Begins the period.
+    pub(super) fn begin() -> Self {
+        Self { was_reset: process::reset_peak_resident() }
     }
 
-    /// Ends the period. Another process reads a device's memory while `again` keeps the forward running.
-    pub(super) fn end(self, mut again: impl FnMut() -> Result<(), EncodeError>) -> Result<Memory, LabError> {
-        if !self.on_nvidia {
-            return Ok(self.of_process());
-        }
-        thread::scope(|scope| {
-            let asked = scope.spawn(ask_nvidia);
-            while !asked.is_finished() {
-                again()?;
-            }
-            Ok(asked.join().unwrap_or_else(|_| not_known("asking nvidia-smi failed")))
-        })
-    }
-
-    fn of_process(&self) -> Memory {
+    /// Ends the period.
+    pub(super) fn end(self) -> Memory {
         match self.was_reset {
             true => Memory { bytes: process::peak_resident_bytes(), of: "process".to_owned() },
             // The peak covers the whole process so far; the current value is closer.
@@ -124,11 +136,11 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn the_peak_of_a_process_holds_what_it_had_and_gave_back() {
-        let peak = Peak::begin("cpu");
+        let peak = Peak::begin();
         let before = process::resident_bytes().unwrap();
         drop(std::hint::black_box(vec![1_u8; 64 << 20]));
         let was_reset = peak.was_reset;
-        let memory = peak.end(|| Ok(())).unwrap();
+        let memory = peak.end();
         assert_eq!(memory.of, if was_reset { "process" } else { "process, at the end" });
         // Without a reset, as in some sandboxes, only the current memory is known.
         assert!(!was_reset || memory.bytes.unwrap() >= before + (48 << 20), "{memory:?}");

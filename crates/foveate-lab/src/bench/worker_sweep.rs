@@ -81,7 +81,11 @@ impl<'a> SweepRun<'a> {
 
     /// Returns the median rate.
     pub(super) fn rate(&self) -> Option<f64> {
-        Spread::of(&self.values(|run| Some(run.rate))).map(|rates| rates.median)
+        self.spread().map(|rates| rates.median)
+    }
+
+    pub(super) fn spread(&self) -> Option<Spread> {
+        Spread::of(&self.values(|run| Some(run.rate)))
     }
 
     /// Returns the median share of the time that the encoder computed.

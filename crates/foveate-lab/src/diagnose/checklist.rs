@@ -1,6 +1,7 @@
 //! The possible remedies, as data: a new remedy is an entry here.
 
 use foveate_encode::DType;
+use foveate_preprocess::DecodeScale;
 
 use crate::storage::Supply;
 use crate::{Candidate, Rig, Setting};
@@ -27,6 +28,8 @@ pub(super) struct Facts<'a> {
     pub(super) cores: usize,
     /// Whether the forward runs on the cores that also decode.
     pub(super) on_host: bool,
+    /// Whether the encoder works beside the host, on memory that it allocates.
+    pub(super) overlaps: bool,
     /// Mean encoded bytes of a photo.
     pub(super) mean_bytes: f64,
     /// Whether the photos are read ahead, without reader threads: members of containers, and objects.
@@ -81,7 +84,7 @@ pub static REMEDIES: &[Remedy] = &[
         stage: "decode",
         why: "frees the processor's cores",
         other_vectors: false,
-        apply: |_| advice("a JPEG decoder on the accelerator", "this build has none"),
+        apply: device_decoders,
     },
     Remedy {
         name: "resizer",
@@ -198,8 +201,16 @@ pub static REMEDIES: &[Remedy] = &[
         other_vectors: false,
         apply: |facts| {
             let host = "the forward reads the host's memory: there is nothing to copy";
-            let device = "advice only: the encoders of this build take batches from ordinary memory";
-            advice("batches in pinned memory", if facts.on_host { host } else { device })
+            let done = "already done: workers fill memory that the device reads by itself";
+            let device = "advice only: this encoder takes batches from ordinary memory";
+            advice(
+                "batches in pinned memory",
+                match (facts.on_host, facts.overlaps) {
+                    (true, _) => host,
+                    (_, true) => done,
+                    _ => device,
+                },
+            )
         },
     },
     Remedy {
@@ -251,6 +262,15 @@ fn decoders(facts: &Facts<'_>) -> Vec<Attempt> {
     others(facts.rig.decoders(), &facts.setting.decoder, "another decoder", with)
 }
 
+fn device_decoders(facts: &Facts<'_>) -> Vec<Attempt> {
+    let candidates = facts.rig.batched_decoders();
+    if candidates.is_empty() {
+        return advice("a JPEG decoder on the accelerator", "this build has none; feature nvjpeg is one");
+    }
+    let with = |decoder| Setting { decoder, ..facts.setting.clone() };
+    others(candidates, &facts.setting.decoder, "a JPEG decoder on the accelerator", with)
+}
+
 fn resizers(facts: &Facts<'_>) -> Vec<Attempt> {
     let with = |resizer| Setting { resizer, ..facts.setting.clone() };
     others(facts.rig.resizers(), &facts.setting.resizer, "another resizer", with)
@@ -262,18 +282,19 @@ fn encoders(facts: &Facts<'_>) -> Vec<Attempt> {
 }
 
 fn dct_scale(facts: &Facts<'_>) -> Vec<Attempt> {
-    let fast = Setting { fast: true, ..facts.setting.clone() };
-    if facts.setting.fast {
-        return cannot(fast, "already done");
-    }
+    let now = facts.setting.scale;
+    let scaled = |scale| Setting { scale, ..facts.setting.clone() };
     let scales = |name: &str| facts.rig.open_decoder(name).is_ok_and(|decoder| decoder.capability().scaled);
-    let able = facts.rig.decoders().into_iter().map(|candidate| candidate.name).filter(|name| scales(name));
-    let settings: Vec<Setting> = able.map(|decoder| Setting { decoder, ..fast.clone() }).collect();
-    if settings.is_empty() {
-        cannot(fast, "no decoder of this build decodes at a smaller scale")
-    } else {
-        vec![Attempt::Try(settings)]
-    }
+    let able: Vec<String> =
+        facts.rig.decoders().into_iter().map(|candidate| candidate.name).filter(|name| scales(name)).collect();
+    let attempt = |scale| match able.is_empty() {
+        _ if now == scale => Attempt::Cannot(scaled(scale), "already done".to_owned()),
+        true => Attempt::Cannot(scaled(scale), "no decoder of this build decodes at a smaller scale".to_owned()),
+        false => {
+            Attempt::Try(able.iter().map(|decoder| Setting { decoder: decoder.clone(), ..scaled(scale) }).collect())
+        }
+    };
+    [DecodeScale::Fast, DecodeScale::Low].map(attempt).into()
 }
 
 fn recipes(facts: &Facts<'_>) -> Vec<Attempt> {

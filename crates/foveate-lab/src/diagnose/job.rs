@@ -1,5 +1,7 @@
 //! The job at a depth, run by the real engine.
 
+use foveate_encode::Encoder as _;
+
 use super::depth::{Caches, Depth};
 use super::options::{DiagnoseOptions, LEAST_BATCHES};
 use super::sample::{Around, Sample, images_for, sample};
@@ -38,6 +40,11 @@ impl<'a> CachedJob<'a> {
         let encoder = lab.encoder(setting)?;
         let expected = lab.sink(&Output::Discard, photos)?;
         Ok(Self { lab, photos, setting, options, caches, encoder, expected })
+    }
+
+    /// Tells whether the encoder works beside the host.
+    pub(super) fn overlaps(&mut self) -> bool {
+        self.encoder.overlap().is_some()
     }
 
     fn sink(&self, depth: Depth) -> Result<CheckedSink, LabError> {

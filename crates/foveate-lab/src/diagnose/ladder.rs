@@ -6,7 +6,7 @@ use super::job::DepthRun;
 use super::options::DiagnoseOptions;
 use super::sample::Sample;
 use crate::order::order;
-use crate::{Cell, LabError, Table, Watch, schema, stats};
+use crate::{Cell, LabError, Setting, Table, Watch, schema, stats};
 
 /// The measurements at every depth.
 #[derive(Clone, Debug)]
@@ -178,12 +178,14 @@ impl Ladder {
     }
 
     /// Returns the rows of [`schema::DIAGNOSIS`].
-    pub(super) fn table(&self, photos: &str, culprit: Option<Depth>) -> Table {
+    pub(super) fn table(&self, photos: &str, setting: &Setting, culprit: Option<Depth>) -> Table {
         let mut table = Table::new(&schema::DIAGNOSIS);
         let drops = self.drops();
         for (at, rung) in self.rungs.iter().enumerate() {
             table.push([
                 ("photos", photos.into()),
+                ("step", 0_usize.into()),
+                ("setting", setting.to_string().into()),
                 ("depth", at.into()),
                 ("cached", rung.depth.cached().into()),
                 ("adds", rung.depth.adds().into()),

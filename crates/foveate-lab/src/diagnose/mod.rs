@@ -11,6 +11,7 @@
 //! conclusions are tested on simulated pipelines, which need no clock.
 
 mod checklist;
+mod climb;
 mod depth;
 mod interval;
 mod job;
@@ -26,13 +27,14 @@ use crate::{Lab, LabError, Output, PhotoSet, Setting, Table, schema};
 
 use self::checklist::Facts;
 pub use self::checklist::{REMEDIES, Remedy};
+pub use self::climb::{Climb, Step};
 pub use self::depth::Depth;
 pub use self::interval::Interval;
 use self::job::CachedJob;
 use self::ladder::Ladder;
 pub use self::options::{DiagnoseOptions, Verify};
 use self::remedies::Remedies;
-pub use self::remedies::{Effect, Verified};
+pub use self::remedies::{Applied, Effect, Verified};
 pub use self::verdict::Verdict;
 use self::verdict::{Finding, Findings};
 
@@ -45,8 +47,10 @@ pub struct Diagnosis {
     pub remedies: Table,
     /// The conclusion.
     pub verdict: Verdict,
-    /// The result of the remedy that was tried.
+    /// The result of the remedy that was tried last.
     pub verified: Option<Verified>,
+    /// The job with that remedy, if it gained.
+    pub applied: Option<Applied>,
 }
 
 /// Runs `setting` on `photos` at every depth. Names the limiting stage and the remedies.
@@ -68,13 +72,14 @@ pub fn run(
     let mut job = CachedJob::new(lab, &used, setting, options)?;
     let ladder = Ladder::measure(&mut job, lab.watch, lab.seed, options)?;
     let mut remedies = match options.remedies {
-        true => Some(rank(lab, &used, setting, options, &ladder)?),
+        true => Some(rank(lab, &used, setting, options, (&ladder, job.overlaps()))?),
         false => None,
     };
     let verified = match (&mut remedies, &options.verify) {
         (Some(remedies), Some(which)) => remedies.verify(lab, &used, setting, options, which)?,
         _ => None,
     };
+    let (verified, applied) = verified.unzip();
     let finding = Finding::of(&ladder);
     let findings = Findings {
         finding,
@@ -87,10 +92,11 @@ pub fn run(
         in_store: used.is_in_store(),
     };
     Ok(Diagnosis {
-        ladder: ladder.table(&used.name, finding.culprit()),
+        ladder: ladder.table(&used.name, setting, finding.culprit()),
         verdict: findings.verdict(),
         remedies: remedies.map_or_else(|| Table::new(&schema::REMEDIES), |remedies| remedies.table(&used)),
         verified,
+        applied: applied.flatten(),
     })
 }
 
@@ -99,13 +105,14 @@ fn rank(
     photos: &PhotoSet,
     setting: &Setting,
     options: &DiagnoseOptions,
-    ladder: &Ladder,
+    (ladder, overlaps): (&Ladder, bool),
 ) -> Result<Remedies, LabError> {
     let facts = Facts {
         rig: lab.rig,
         setting,
         cores: lab.rig.context().cores.max(1),
         on_host: ladder.on_host(),
+        overlaps,
         mean_bytes: photos.mean_bytes(),
         is_delivered: photos.is_delivered(),
         store: if photos.is_in_store() { Some(photos.supply()?) } else { None },

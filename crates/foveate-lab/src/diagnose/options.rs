@@ -35,6 +35,8 @@ pub struct DiagnoseOptions {
 pub enum Verify {
     /// The one with the largest expected gain among those that change the vectors little or not at all.
     Best,
+    /// The best, and if it gains nothing, the next ones.
+    All,
     /// The one with this name, or with this change.
     Named(String),
 }

@@ -41,8 +41,20 @@ pub(super) struct Expected {
     pub(super) limit: String,
 }
 
+/// A job with a remedy.
+#[derive(Clone, Debug)]
+pub struct Applied {
+    /// Its setting.
+    pub setting: Setting,
+    /// Its photos, if the remedy puts them elsewhere.
+    pub photos: Option<PhotoSet>,
+}
+
 /// The fewest rounds whose median has a 95 % interval: of five samples, the least and the most.
 const LEAST_ROUNDS: usize = 5;
+
+/// Remedies to try in one diagnosis until one gains.
+const MOST_TRIES: usize = 3;
 
 /// The measured effect of one remedy.
 #[derive(Clone, Debug, PartialEq)]
@@ -163,8 +175,9 @@ impl Remedies {
         expected.rate / self.now
     }
 
-    /// Applies a remedy and measures it, alternating with the current setting. `None` if the best is not expected to
-    /// gain anything.
+    /// Applies a remedy and measures it, alternating with the current setting. Returns the job with it
+    /// too, if it gained.
+    /// `None` if the best is not expected to gain anything.
     pub(super) fn verify(
         &mut self,
         lab: &Lab<'_>,
@@ -172,7 +185,27 @@ impl Remedies {
         setting: &Setting,
         options: &DiagnoseOptions,
         which: &Verify,
-    ) -> Result<Option<Verified>, LabError> {
+    ) -> Result<Option<(Verified, Option<Applied>)>, LabError> {
+        let mut tried = None;
+        let tries = if *which == Verify::All { MOST_TRIES } else { 1 };
+        for _ in 0..tries {
+            match self.try_one(lab, photos, setting, options, which)? {
+                Some(done @ (_, Some(_))) => return Ok(Some(done)),
+                Some(done) => tried = Some(done),
+                None => break,
+            }
+        }
+        Ok(tried)
+    }
+
+    fn try_one(
+        &mut self,
+        lab: &Lab<'_>,
+        photos: &PhotoSet,
+        setting: &Setting,
+        options: &DiagnoseOptions,
+        which: &Verify,
+    ) -> Result<Option<(Verified, Option<Applied>)>, LabError> {
         let Some(at) = self.find(which)? else { return Ok(None) };
         let row = &mut self.rows[at];
         let expected = row.outcome.clone().map_err(LabError::Setting)?;
@@ -180,13 +213,15 @@ impl Remedies {
         let [before, after] = side_by_side(lab, [(photos, setting), after], options)?;
         let verified = Verified::of(row.change.clone(), &before, &after, expected.rate, lab.seed);
         row.measured = Some((verified.after, verified.effect));
-        Ok(Some(verified))
+        let applied = (verified.effect == Effect::Gain)
+            .then(|| Applied { setting: expected.setting.clone(), photos: expected.photos.clone() });
+        Ok(Some((verified, applied)))
     }
 
     fn find(&self, which: &Verify) -> Result<Option<usize>, LabError> {
         let at = |wanted: &Row| self.rows.iter().position(|row| std::ptr::eq(row, wanted));
         match which {
-            Verify::Best => {
+            Verify::Best | Verify::All => {
                 let best = self.promising().next().filter(|(_, expected)| self.times(expected) > 1.0);
                 Ok(best.and_then(|(row, _)| at(row)))
             }
@@ -211,6 +246,7 @@ impl Remedies {
         for (at, row) in self.rows.iter().enumerate() {
             table.push([
                 ("photos", photos.name.as_str().into()),
+                ("step", 0_usize.into()),
                 ("remedy", row.remedy.name.into()),
                 ("stage", row.remedy.stage.into()),
                 ("change", row.change.as_str().into()),

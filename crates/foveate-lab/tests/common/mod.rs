@@ -20,7 +20,9 @@ use foveate_decode::{DecodeError, DecodeHint, Decoded, Decoder, FormatSet, Image
 use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Pooling, Resident};
 use foveate_lab::{Candidate, Context, Lab, Rig, Setting, StoreOpener, Watch};
 use foveate_pipeline::{Cancel, Config};
-use foveate_preprocess::{CpuPreprocessor, DecoderOpener, PreprocessOptions, PreprocessorOpener, ResizerOpener};
+use foveate_preprocess::{
+    CpuPreprocessor, DecodeScale, DecoderOpener, PreprocessOptions, PreprocessorOpener, ResizerOpener,
+};
 use foveate_resize::{Filter, Geometry, ResizeError, ResizePlan, Resizer};
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, SinkOptions, VectorSink, Watermark};
 use foveate_source::{Content, Delivery, Extent, Fetch, FetchError, Input, Item, Listing, Source, SourceError, Stamp};
@@ -58,6 +60,7 @@ pub(crate) struct FakeRig {
     /// Milliseconds of a request to the store that the photos are in, if they are in one.
     pub(crate) store: Option<f64>,
     pub(crate) decoders: Backends,
+    pub(crate) batched: Backends,
     pub(crate) resizers: Backends,
     /// Each takes f32 at this cost, and bf16 at half of it.
     pub(crate) encoders: Backends,
@@ -108,7 +111,7 @@ impl FakeRig {
     pub(crate) fn new() -> Self {
         let base = Setting {
             decoder: "plain".to_owned(),
-            fast: false,
+            scale: DecodeScale::Exact,
             resizer: "plain".to_owned(),
             recipe: "hf".to_owned(),
             encoder: "plain".to_owned(),
@@ -130,6 +133,7 @@ impl FakeRig {
             delivers: false,
             store: None,
             decoders: vec![("plain", Some(1.0))],
+            batched: Vec::new(),
             resizers: vec![("plain", Some(1.0))],
             encoders: vec![("plain", Some(1.0))],
             resident: true,
@@ -198,6 +202,10 @@ impl Rig for FakeRig {
         candidates(&self.decoders)
     }
 
+    fn batched_decoders(&self) -> Vec<Candidate> {
+        candidates(&self.batched)
+    }
+
     fn resizers(&self) -> Vec<Candidate> {
         candidates(&self.resizers)
     }
@@ -257,6 +265,18 @@ impl Rig for FakeRig {
         }))
     }
 
+    fn setting_on_cpu(&self, setting: &Setting) -> Setting {
+        Setting { encoder: "plain".to_owned(), dtype: DType::F32, ..setting.clone() }
+    }
+
+    fn open_on_cpu(&self, setting: &Setting) -> Result<Box<dyn Encoder>, EncodeError> {
+        self.open_encoder(setting)
+    }
+
+    fn memory_of_forward(&self, setting: &Setting) -> Result<u64, String> {
+        Ok(setting.batch as u64 * 1_000_000)
+    }
+
     fn open_sink(&self, _: &str, options: &SinkOptions) -> Result<Box<dyn VectorSink>, SinkError> {
         let (path, labour) = (options.output.join("vectors.f32"), self.plain("write", self.costs.write));
         Ok(Box::new(FakeSink { path, labour, bytes: Vec::new(), rows: 0, failures: 0 }))
@@ -272,7 +292,8 @@ impl Rig for FakeRig {
             "squash" => Geometry::Stretch { output, filter },
             _ => Geometry::ShortestEdgeCrop { edge: self.input, crop: output, filter },
         };
-        let hint = DecodeHint { min_side: setting.fast.then_some(self.input), ..DecodeHint::default() };
+        let is_reduced = setting.scale != DecodeScale::Exact;
+        let hint = DecodeHint { min_side: is_reduced.then_some(self.input), ..DecodeHint::default() };
         PreprocessOptions { hint, ..PreprocessOptions::new(geometry) }
     }
 

@@ -1,10 +1,13 @@
 //! `foveate bench`.
 
+use std::time::Duration;
+
 use anyhow::Context;
+use foveate::encode::DType;
 use foveate::lab::bench::{self, Control, Effort, Service, Sets, Vectors};
 use foveate::lab::plan_check::{self, Check};
 use foveate::lab::{
-    Calibration, Conditions, Lab, LabError, Rig as _, Setting, Table, checklist, diagnose, profile, schema,
+    Calibration, Conditions, Lab, LabError, Setting, Table, checklist, diagnose, profile, schema, tune,
 };
 use serde_json::{Value, json};
 
@@ -12,18 +15,20 @@ use super::diagnose as diagnosing;
 use super::exit::Exit;
 use super::lab::{Bench, Sizes};
 use super::lab_args::{BenchArgs, Experiment, SinksArgs, WorkerBenchArgs};
-use super::plan;
+use super::{memory, plan};
 
 pub(crate) fn run(experiment: &Experiment) -> anyhow::Result<Exit> {
-    let (bench, more) = measure(experiment)?;
-    bench.print_json(more)?;
+    if let Some((bench, more)) = measure(experiment)? {
+        bench.print_json(more)?;
+    }
     Ok(Exit::Complete)
 }
 
-/// Runs the experiment, and returns what JSON says of it besides its tables.
-fn measure(experiment: &Experiment) -> anyhow::Result<(Bench, Value)> {
+/// Runs the experiment, and returns what JSON says of it besides its tables; `None` if it has none.
+fn measure(experiment: &Experiment) -> anyhow::Result<Option<(Bench, Value)>> {
     let bench = match experiment {
-        Experiment::All(args) => return all(args),
+        Experiment::All(args) => return all(args).map(Some),
+        Experiment::Memory(args) => return memory::run(&args.lab).map(|()| None),
         Experiment::Decoders(args) => one(args, bench::decoders)?,
         Experiment::Resizers(args) => one(args, bench::resizers)?,
         Experiment::Sinks(args) => sinks(args)?,
@@ -48,7 +53,7 @@ fn measure(experiment: &Experiment) -> anyhow::Result<(Bench, Value)> {
         Experiment::Predictions(args) => {
             let bench = Bench::open(&args.lab, Sizes::AsGiven)?;
             let check = predictions_of(&bench, args)?;
-            return Ok((bench, errors_of(&check)));
+            return Ok(Some((bench, errors_of(&check))));
         }
         Experiment::Worker(args) => {
             let bench = Bench::open(&args.bench.lab, Sizes::AsGiven)?;
@@ -56,7 +61,7 @@ fn measure(experiment: &Experiment) -> anyhow::Result<(Bench, Value)> {
             bench
         }
     };
-    Ok((bench, json!({})))
+    Ok(Some((bench, json!({}))))
 }
 
 /// Runs one experiment that produces one table.
@@ -93,6 +98,9 @@ fn sinks(args: &SinksArgs) -> anyhow::Result<Bench> {
     Ok(bench)
 }
 
+/// Samples' length that tuning takes, before which it stops only if nothing is left to try.
+const TUNING_SAMPLES: f64 = 30.0;
+
 /// Runs every experiment that a report contains, and the usual job after each of them.
 fn all(args: &BenchArgs) -> anyhow::Result<(Bench, Value)> {
     let bench = Bench::open(&args.lab, Sizes::AsGivenAndSmall)?;
@@ -119,6 +127,8 @@ fn all_but_control(bench: &Bench, args: &BenchArgs, tables: &mut Vec<Table>) -> 
     bench::all(&bench.lab(), &bench.sets, &vectors, &effort, &mut put)?;
     keep(bench.put(&bench::worker(&bench.lab(), photos, &Service::usual(), &effort)?)?)?;
     keep(diagnosis(bench, args)?)?;
+    let budget = Duration::from_secs_f64(TUNING_SAMPLES * effort.seconds);
+    keep(bench.put(&tune::run(&bench.lab(), photos, budget)?.table)?)?;
     let check = predictions_of(bench, args)?;
     let errors = errors_of(&check);
     keep(check.table)?;
@@ -144,17 +154,35 @@ fn diagnosis(bench: &Bench, args: &BenchArgs) -> anyhow::Result<Table> {
     Ok(diagnosis.ladder)
 }
 
-/// Writes the timelines of the slow configuration that the headline begins with, and of the usual one.
+/// Writes the timelines of the slow configuration that the headline begins with, and of all its improvements together.
 fn timeline(bench: &Bench, tables: &[Table], mut calibration: Calibration) -> anyhow::Result<()> {
     const BATCHES: u32 = 4;
     let headline = tables.iter().find(|table| table.schema().file == schema::HEADLINE.file && !table.is_empty());
-    let Some(headline) = headline else { return Ok(()) };
-    let slowest = |column: &str| headline.get(0, column).to_string();
-    let after = bench.base();
-    let before = Setting { decoder: slowest("decoder"), resizer: slowest("resizer"), ..after.clone() };
+    let ends =
+        headline.and_then(|table| Some((of_step(bench, table, "baseline")?, of_step(bench, table, "all combined")?)));
+    let Some((before, after)) = ends else { return Ok(()) };
     calibration.extend(&bench.lab(), bench.photos()?, &[before.clone(), after.clone()])?;
     bench.write(&foveate::lab::timeline(&calibration, &before, &after, BATCHES, bench.seed())?)?;
     Ok(())
+}
+
+/// Returns the setting of the headline's first row for this change; `None` if it could not run.
+fn of_step(bench: &Bench, headline: &Table, change: &str) -> Option<Setting> {
+    let text = |row: usize, column: &str| headline.get(row, column).to_string();
+    let row = (0..headline.len()).find(|&row| text(row, "change") == change)?;
+    let count = |column: &str| headline.number(row, column).map(|count| count as usize);
+    let dtypes = [DType::F32, DType::F16, DType::Bf16];
+    Some(Setting {
+        decoder: text(row, "decoder"),
+        resizer: text(row, "resizer"),
+        encoder: text(row, "encoder"),
+        dtype: dtypes.into_iter().find(|dtype| dtype.name() == text(row, "dtype"))?,
+        scale: text(row, "decode_scale").parse().ok()?,
+        workers: count("workers")?,
+        threads: count("threads")?,
+        batch: count("batch")?,
+        ..bench.base()
+    })
 }
 
 fn profile_of(bench: &Bench, args: &BenchArgs) -> anyhow::Result<Table> {
@@ -172,7 +200,7 @@ fn profile_of(bench: &Bench, args: &BenchArgs) -> anyhow::Result<Table> {
 fn predictions_of(bench: &Bench, args: &BenchArgs) -> anyhow::Result<Check> {
     let photos = bench.photos()?;
     let effort = effort(args);
-    let settings = plan_check::settings(&bench.rig);
+    let settings = plan_check::settings(bench.rig.as_ref());
     let options = plan_check::PlanCheckOptions { settings, rounds: effort.samples, seconds: effort.seconds };
     let mut check = plan_check::run(&bench.lab(), photos, &options).context("predictions")?;
     check.table = bench.put(&check.table)?;

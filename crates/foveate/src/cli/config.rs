@@ -132,7 +132,7 @@ mod tests {
         let path = folder.path().join("foveate.toml");
         let setting = Setting {
             decoder: "exact".to_owned(),
-            fast: false,
+            scale: foveate::DecodeScale::Exact,
             resizer: "fir".to_owned(),
             recipe: "hf".to_owned(),
             encoder: "fused".to_owned(),

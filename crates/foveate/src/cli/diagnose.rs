@@ -1,6 +1,6 @@
 //! `foveate diagnose`.
 
-use foveate::lab::diagnose::{self, DiagnoseOptions, Diagnosis, Verdict, Verify};
+use foveate::lab::diagnose::{self, Climb, DiagnoseOptions, Diagnosis, Step, Verdict, Verify};
 use serde_json::json;
 
 use super::exit::Exit;
@@ -10,6 +10,9 @@ use super::lab_args::DiagnoseArgs;
 pub(crate) fn run(args: &DiagnoseArgs) -> anyhow::Result<Exit> {
     let bench = Bench::open(&args.lab, Sizes::AsGiven)?;
     let options = options(args, &bench);
+    if options.verify == Some(Verify::All) {
+        return climb(&bench, &options);
+    }
     let mut diagnosis = diagnose::run(&bench.lab(), bench.photos()?, &bench.base(), &options)?;
     put(&bench, &mut diagnosis)?;
     bench.print_json(as_json(&diagnosis))?;
@@ -21,9 +24,25 @@ fn options(args: &DiagnoseArgs, bench: &Bench) -> DiagnoseOptions {
     let options = if args.quick { options.quick() } else { options };
     let verify = args.verify.as_ref().map(|name| match name.as_str() {
         "" => Verify::Best,
+        "all" => Verify::All,
         name => Verify::Named(name.to_owned()),
     });
     DiagnoseOptions { cold: args.cold, verify, ..options }
+}
+
+/// Diagnoses, keeps what helps, and diagnoses again, until nothing helps.
+fn climb(bench: &Bench, options: &DiagnoseOptions) -> anyhow::Result<Exit> {
+    let climb = Climb::run(&bench.lab(), bench.photos()?, &bench.base(), options)?;
+    let conditions = bench.conditions();
+    bench.put_under(&climb.ladder(), conditions.clone())?;
+    bench.put_under(&climb.remedies(), conditions)?;
+    for (number, Step { setting, diagnosis }) in climb.steps.iter().enumerate() {
+        bench.say(&format!("\nstep {number}: {setting}\n{}", diagnosis.verdict.to_string().trim_end()))?;
+    }
+    bench.say(&format!("\n{}", climb.to_string().trim_end()))?;
+    let steps: Vec<_> = climb.steps.iter().map(|step| as_json(&step.diagnosis)).collect();
+    bench.print_json(json!({ "steps": steps }))?;
+    Ok(Exit::Complete)
 }
 
 /// Writes and prints the ladder, the remedies and the verdict. The verdict comes last, where a terminal shows it. What

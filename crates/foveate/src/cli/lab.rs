@@ -6,24 +6,22 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use foveate::DecodeScale;
 use foveate::core::lock;
 use foveate::dinov2::OpenOptions;
 use foveate::embed::{Backends, EmbedOptions};
 use foveate::lab::bench::Sets;
-use foveate::lab::{Conditions, Lab, Observer, PhotoSet, Rig as _, Setting, Table, Watch};
+use foveate::lab::{Conditions, Lab, Observer, PhotoSet, Setting, StandInRig, Table, Watch};
 use foveate::pipeline::Cancel;
 use foveate::rig::Rig;
 use indicatif::ProgressBar;
 use serde_json::{Map, Value, json};
 
-use super::exit::Usage;
 use super::lab_args::{LabArgs, LabDisplay};
-use super::{console, job, progress};
+use super::{console, job, memory, progress};
 
 /// Everything that an experiment of the command line needs.
 pub(crate) struct Bench {
-    pub(crate) rig: Rig,
+    pub(crate) rig: Box<dyn foveate::lab::Rig>,
     pub(crate) sets: Sets,
     pub(crate) sink: String,
     out: PathBuf,
@@ -33,15 +31,6 @@ pub(crate) struct Bench {
     seed: u64,
     /// The tables so far, as JSON by name, if that is printed in place of text.
     json: Option<Mutex<Map<String, Value>>>,
-}
-
-/// Experiments know two decode scales.
-fn check_decode_scale(options: &EmbedOptions) -> anyhow::Result<()> {
-    if options.decode_scale == DecodeScale::Low {
-        let why = "experiments measure the decode scales exact and fast; use one of them, or `foveate verify` for low";
-        return Err(Usage::from(anyhow::anyhow!(why)).into());
-    }
-    Ok(())
 }
 
 /// The photo sizes that an experiment uses.
@@ -58,15 +47,19 @@ impl Bench {
     pub(crate) fn open(args: &LabArgs, sizes: Sizes) -> anyhow::Result<Self> {
         job::silence_worker_panics();
         let options = job::options(&args.job, Path::new(""));
-        check_decode_scale(&options)?;
         let listing = job::list_again(&options)?;
         let download = progress::Download::new(args.display.quiet);
         let model = OpenOptions { progress: &download, ..OpenOptions::from_env() };
         // Draws twice the number, because some photos may not decode.
         let drawn = (args.n.saturating_mul(2), args.seed);
         let rig = Rig::new(options, Box::new(listing), drawn, Arc::new(Backends::compiled()), &model)?;
+        let rig = rig.measuring_memory(Box::new(memory::in_a_process));
         download.clear();
 
+        let rig: Box<dyn foveate::lab::Rig> = match &args.stand_in {
+            Some(stand_in) => Box::new(StandInRig::new(Box::new(rig), stand_in.clone())?),
+            None => Box::new(rig),
+        };
         let mut bench = Self::with(rig, &args.display, args.seed)?;
         if let Some(sink) = &args.sink {
             bench.sink.clone_from(sink);
@@ -86,10 +79,10 @@ impl Bench {
         let listing = options.list(|_| ())?;
         let backends = Arc::new(Backends::compiled());
         let rig = Rig::new(options, Box::new(listing), (0, seed), backends, &OpenOptions::from_env())?;
-        Self::with(rig, display, seed)
+        Self::with(Box::new(rig), display, seed)
     }
 
-    fn with(rig: Rig, display: &LabDisplay, seed: u64) -> anyhow::Result<Self> {
+    fn with(rig: Box<dyn foveate::lab::Rig>, display: &LabDisplay, seed: u64) -> anyhow::Result<Self> {
         let cancel = Cancel::default();
         job::cancel_on_signal(&cancel)?;
         let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
@@ -101,7 +94,13 @@ impl Bench {
     }
 
     pub(crate) fn lab(&self) -> Lab<'_> {
-        Lab { rig: &self.rig, scratch: self.scratch.path(), cancel: &self.cancel, watch: &self.watch, seed: self.seed }
+        Lab {
+            rig: self.rig.as_ref(),
+            scratch: self.scratch.path(),
+            cancel: &self.cancel,
+            watch: &self.watch,
+            seed: self.seed,
+        }
     }
 
     /// Returns the photos as given.

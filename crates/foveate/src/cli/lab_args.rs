@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use foveate::lab::StandIn;
 
 use super::job_args::JobArgs;
 use super::values::{parse_count, parse_positive, parse_seconds};
@@ -28,7 +29,9 @@ pub(crate) const DIAGNOSE_EXAMPLES: &str = "\
 Examples:
   # which stage holds the run back, and what would help
   foveate diagnose photos/
-  foveate diagnose photos/ --decoder image --verify";
+  foveate diagnose photos/ --decoder image --verify
+  # the same job beside an accelerator that this machine lacks
+  foveate diagnose photos/ --stand-in t4-f16 --verify all";
 
 pub(crate) const TUNE_EXAMPLES: &str = "\
 Examples:
@@ -57,6 +60,11 @@ pub(crate) struct LabArgs {
     /// Measure the photos as given only, without downscaled copies.
     #[arg(long, help_heading = "Measuring")]
     pub(crate) as_given: bool,
+
+    /// Replace the forward by one that only takes a device's time: t4-f16, a100-f16, h200-f16, or the milliseconds of a
+    /// batch of n images, such as 5+0.9*n. Everything else is real.
+    #[arg(long, value_name = "DEVICE", help_heading = "Measuring")]
+    pub(crate) stand_in: Option<StandIn>,
 
     /// Sink of whole runs.
     #[arg(long, value_name = "NAME", help_heading = "Measuring")]
@@ -141,6 +149,9 @@ pub(crate) enum Experiment {
     Sinks(Box<SinksArgs>),
     /// Measure encoders alone, in every precision.
     Forward(Box<ForwardArgs>),
+    /// Print the peak memory of a process that runs two batches.
+    #[command(hide = true)]
+    Memory(Box<BenchArgs>),
     /// Measure the encoder's throughput and memory at growing batch sizes.
     BatchSweep(Box<BenchArgs>),
     /// Measure the whole job with a growing number of workers.
@@ -231,7 +242,8 @@ pub(crate) struct DiagnoseArgs {
     #[arg(long, help_heading = "Measuring")]
     pub(crate) quick: bool,
 
-    /// Apply the most promising remedy, or the named one, and measure its effect.
+    /// Apply the most promising remedy, or the named one, and measure its effect. `all` keeps what helped and diagnoses
+    /// again, until nothing helps any more.
     #[arg(long, value_name = "REMEDY", num_args = 0..=1, default_missing_value = "", help_heading = "Measuring")]
     pub(crate) verify: Option<String>,
 

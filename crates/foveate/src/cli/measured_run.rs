@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
-use foveate::lab::{Context, Schema, schema};
+use foveate::lab::{Context, Schema, StandIn, schema};
 use foveate::plan::{Configuration, ForwardCost, Measured, Place, StageCost, Storage};
 
 /// The measured costs, and the configuration that they were measured with.
@@ -35,7 +35,9 @@ impl MeasuredRun {
 
     /// Reads `profile.csv`, and the folder's other files where they help. Of several sets of photos it takes the one
     /// whose name begins with `photos`, or the first. Of several configurations it takes the first.
-    pub(crate) fn read(folder: &Path, photos: Option<&str>) -> anyhow::Result<Self> {
+    ///
+    /// A stand-in replaces the forward that was measured.
+    pub(crate) fn read(folder: &Path, photos: Option<&str>, stand_in: Option<&StandIn>) -> anyhow::Result<Self> {
         let profile = read(folder, &schema::PROFILE)?;
         let profile = profile.with_context(|| {
             format!("{} has no {}: `foveate profile` makes it", folder.display(), schema::PROFILE.file)
@@ -46,30 +48,36 @@ impl MeasuredRun {
         };
         let same = |row: &&Row| ["photos", "decoder", "resizer"].iter().all(|&name| row[name] == first[name]);
         let of_mode = |mode: &'static str| profile.iter().filter(same).filter(move |row| row["mode"] == mode);
-        let storage = storage(first)?;
+        let read_ahead = storage(first)?;
         let stages = of_mode("serial").map(stage).collect::<anyhow::Result<Vec<_>>>()?;
         // Where the storage reads ahead, its readers only wait for it.
-        let is_work = |stage: &StageCost| storage.is_none() || stage.place != Place::Reader;
+        let is_work = |stage: &StageCost| read_ahead.is_none() || stage.place != Place::Reader;
         let stages: Vec<StageCost> = stages.into_iter().flatten().filter(is_work).collect();
         let threaded = of_mode("threaded").next().context("profile.csv has no threaded run")?;
         let configuration = Configuration {
-            readers: 2,
+            readers: number(threaded, "readers")? as u32,
             workers: number(threaded, "workers")? as u32,
             batch: number(threaded, "batch")? as u32,
-            prefetch: 1,
+            prefetch: number(threaded, "prefetch")? as u32,
             forward_threads: number(threaded, "threads")? as u32,
             encoders: 1,
         };
-        let context = context(first)?;
+        let mut context = context(first)?;
         let disturbed = Some(first["disturbed"].clone()).filter(|why| !why.is_empty());
-        let forward = forward(folder, first, &context, &configuration)?;
+        let forward = match stand_in {
+            None => forward(folder, first, &context, &configuration)?,
+            Some(stand_in) => {
+                context.device = stand_in.to_string();
+                curve(stand_in, configuration.forward_threads)
+            }
+        };
         let measured = Measured {
             cores: context.cores as u32,
             bytes_per_image: number(first, "bytes_per_image")?,
             bytes_per_vector: bytes_per_vector(folder)?,
             stages,
             forward,
-            storage,
+            storage: read_ahead.map_or_else(|| cold_files(folder, &first["photos"]), |ahead| Ok(Some(ahead)))?,
             interference: 0.0,
         };
         Ok(Self { measured, configuration, context, interval: interval(folder, &first["photos"])?, disturbed })
@@ -77,7 +85,7 @@ impl MeasuredRun {
 }
 
 fn is_cpu(context: &Context) -> bool {
-    context.device.starts_with("cpu")
+    context.is_on_cpu()
 }
 
 /// Reads a stage of the serial profile. On one thread, its wall time is its time on a core.
@@ -107,6 +115,15 @@ fn storage(row: &Row) -> anyhow::Result<Option<Storage>> {
     let has_limit = !row["storage_most_mb_per_second"].is_empty();
     let limit = has_limit.then(|| number(row, "storage_most_mb_per_second")).transpose()?;
     Ok(Some(Storage { link_bytes_per_second: limit.map(|limit| limit * 1e6), ..remote }))
+}
+
+/// Reads what files deliver that are not in the page cache, as for a job larger than the memory; `None` if that was not
+/// measured.
+fn cold_files(folder: &Path, photos: &str) -> anyhow::Result<Option<Storage>> {
+    let rows = read(folder, &schema::STORAGE)?.unwrap_or_default();
+    let is_cold = |row: &&Row| row["photos"] == photos && row["place"] == "files" && row["cache"] == "cold";
+    let rate = |row: &Row| number(row, "mb_per_second");
+    Ok(rows.iter().find(is_cold).map(rate).transpose()?.map(|mega| Storage::disk(mega * 1e6)))
 }
 
 /// Reads the forward's time by batch size from the sweep, or from the bench with the run's number of threads.
@@ -142,6 +159,16 @@ fn forward(
         );
     }
     Ok(costs)
+}
+
+/// The batch sizes of a stand-in's forward.
+const BATCHES: [u32; 7] = [1, 8, 16, 32, 64, 128, 256];
+
+fn curve(stand_in: &StandIn, threads: u32) -> Vec<ForwardCost> {
+    let (overhead, per_image) = stand_in.step_ms();
+    let seconds = |batch: u32| (overhead + per_image * f64::from(batch)) / 1e3;
+    let cost = |batch| ForwardCost { threads, batch, seconds: seconds(batch), cpu_seconds: 0.0, samples: Vec::new() };
+    BATCHES.map(cost).into()
 }
 
 fn bytes_per_vector(folder: &Path) -> anyhow::Result<f64> {

@@ -22,6 +22,7 @@ mod lab;
 mod lab_args;
 mod list;
 mod measured_run;
+mod memory;
 mod plan;
 mod plan_args;
 mod profile;

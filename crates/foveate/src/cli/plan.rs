@@ -28,7 +28,11 @@ use super::plan_args::PlanArgs;
 const COMMIT_SECONDS: f64 = 2.0;
 
 pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<Exit> {
-    let run = args.from.as_deref().map(|folder| MeasuredRun::read(folder, args.photos.as_deref())).transpose()?;
+    let run = args
+        .from
+        .as_deref()
+        .map(|folder| MeasuredRun::read(folder, args.photos.as_deref(), args.stand_in.as_ref()))
+        .transpose()?;
     if let Some(why) = run.as_ref().and_then(|run| run.disturbed.as_ref()) {
         console::say!("note: the costs were measured on a disturbed machine: {why}");
     }
@@ -154,6 +158,10 @@ impl Plan {
             interval(cost.machine_hours),
             interval(cost.money),
         )?;
+        if job.price_per_hour > 0.0 {
+            let million = cost.money.expected * 1e6 / job.images.max(1) as f64;
+            writeln!(out, "{million:.2} in money for a million images")?;
+        }
         if let Some(fleet) = &self.fleet {
             writeln!(
                 out,

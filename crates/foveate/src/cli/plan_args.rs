@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use foveate::lab::StandIn;
 
 use super::values::{parse_count, parse_positive, suffixed};
 
@@ -13,6 +14,7 @@ Examples:
       --steps 32:5.86,64:6.70,128:8.38,256:11.74,512:18.47,1024:31.93
   foveate plan --sample-bytes 300K --cpu-ms 4.4 --workers 16 --overhead-ms 5 \\
       --item-ms 0.03 --storage 3G --batch 256
+  foveate plan --from foveate-run --stand-in t4-f16
   foveate plan --from foveate-run --images 1G --machines 2000 \\
       --preempt-hours 6 --stragglers 0.05:0.3
 
@@ -34,7 +36,8 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "BYTES", value_parser = parse_number, required_unless_present = "from", help_heading = "Costs")]
     pub(crate) sample_bytes: Option<f64>,
 
-    /// Encoded bytes per second that all CPU workers together decode.
+    /// Encoded bytes per second that all CPU workers together decode. With --workers, that many reach it, and other
+    /// numbers of workers are compared.
     #[arg(long, value_name = "BYTES/S", value_parser = parse_number, conflicts_with = "cpu_ms", help_heading = "Costs")]
     pub(crate) cpu_throughput: Option<f64>,
 
@@ -43,7 +46,7 @@ pub(crate) struct PlanArgs {
     pub(crate) cpu_ms: Option<f64>,
 
     /// Milliseconds of the accelerator per batch, as `BATCH:MS,…`.
-    #[arg(long, value_name = "LIST", value_parser = parse_steps, required_unless_present_any = ["from", "item_ms"], help_heading = "Costs")]
+    #[arg(long, value_name = "LIST", value_parser = parse_steps, required_unless_present_any = ["from", "item_ms", "stand_in"], help_heading = "Costs")]
     pub(crate) steps: Option<Steps>,
 
     /// Milliseconds per batch, independent of its size.
@@ -53,6 +56,11 @@ pub(crate) struct PlanArgs {
     /// Additional milliseconds per image of a batch.
     #[arg(long, value_name = "MS", value_parser = parse_number, conflicts_with = "steps", help_heading = "Costs")]
     pub(crate) item_ms: Option<f64>,
+
+    /// The accelerator: t4-f16, a100-f16, h200-f16, or the milliseconds of a batch of n images, such as 5+0.9*n. With
+    /// --from, in place of the forward that was measured.
+    #[arg(long, value_name = "DEVICE", conflicts_with_all = ["steps", "overhead_ms", "item_ms"], help_heading = "Costs")]
+    pub(crate) stand_in: Option<StandIn>,
 
     /// Bytes per second of the disk or the link; default: unlimited.
     #[arg(long, value_name = "BYTES/S", value_parser = parse_number, help_heading = "Storage")]

@@ -1,6 +1,6 @@
 //! `foveate tune`.
 
-use foveate::lab::{Rig as _, Setting, tune};
+use foveate::lab::{Setting, tune};
 use serde_json::json;
 
 use super::config;

@@ -55,7 +55,7 @@ impl Sample {
         let queue = Arc::new(Watched::new());
         send(&queue, &server, requests)?;
         let before = process::resident_bytes();
-        let peak = Peak::begin("cpu");
+        let peak = Peak::begin();
         let cpu = process::processor_time();
         let notes = Notes::default();
         let worker = start_worker(lab, forward, configuration, &queue, &notes)?;
@@ -66,7 +66,7 @@ impl Sample {
             return Err(wrong(format!("the worker gave {left} messages back at its end")));
         }
         drop(worker);
-        let memory = peak.end(|| Ok(()))?;
+        let memory = peak.end();
         let mb = |bytes: u64| bytes as f64 / 1e6;
         let (wall, work) = (trip.wall().as_secs_f64().max(1e-9), notes.work());
         let cores = lab.rig.context().cores.max(1) as f64;

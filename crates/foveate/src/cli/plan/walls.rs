@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 
-use foveate::lab::{Cell, Table, schema};
+use foveate::lab::{Cell, StandIn, Table, schema};
 use foveate::plan::{
     Configuration, LinearStep, Measured, Model, Saturation, SteadyState, Step, StepFit, StepTable, Storage, Transform,
     Wall, WhatIf, fit_step,
@@ -137,7 +137,7 @@ impl Walls {
 
 /// Reads the walls by batch size from a run's files.
 pub(crate) fn of_run(folder: &Path) -> anyhow::Result<Table> {
-    let run = MeasuredRun::read(folder, None)?;
+    let run = MeasuredRun::read(folder, None, None)?;
     let model = run.measured.walls(&run.configuration)?;
     Ok(table(&model.batch_sweep(&batches(&model))?, model.crossover(MOST)?))
 }
@@ -201,25 +201,31 @@ fn wall_name(wall: Wall) -> &'static str {
 
 /// Builds the model from the flags.
 fn of_flags(args: &PlanArgs, storage: Option<Storage>) -> anyhow::Result<Model> {
-    let step = match (&args.steps, args.overhead_ms, args.item_ms) {
-        (Some(steps), _, _) => {
+    let linear = |overhead: f64, item: f64| Step::Linear(LinearStep { overhead: overhead / 1e3, per_item: item / 1e3 });
+    let curve = args.stand_in.as_ref().map(StandIn::step_ms);
+    let item = args.item_ms.map(|item| (args.overhead_ms.unwrap_or(0.0), item));
+    let step = match (&args.steps, curve.or(item)) {
+        (Some(steps), _) => {
             let points: Vec<(u32, f64)> = steps.0.iter().map(|&(batch, ms)| (batch, ms / 1e3)).collect();
             Step::Table(StepTable::new(points)?)
         }
-        (None, overhead, Some(item)) => {
-            Step::Linear(LinearStep { overhead: overhead.unwrap_or(0.0) / 1e3, per_item: item / 1e3 })
-        }
+        (None, Some((overhead, item))) => linear(overhead, item),
         _ => anyhow::bail!(
-            "how long does the accelerator take? Give --steps 32:5.86,64:6.70 or --item-ms (and --overhead-ms), or --from a run"
+            "how long does the accelerator take? Give --steps 32:5.86,64:6.70, --item-ms (and --overhead-ms) or --stand-in, or --from a run"
         ),
     };
-    let transform = match (args.cpu_throughput, args.cpu_ms) {
-        (Some(bytes_per_second), _) => Transform::Throughput { bytes_per_second },
-        (None, Some(ms)) => Transform::PerImage { seconds: ms / 1e3, workers: args.workers.unwrap_or(1) },
-        (None, None) => Transform::Nothing,
+    let bytes_per_image = args.sample_bytes.unwrap_or(0.0);
+    let transform = match (args.cpu_throughput, args.cpu_ms, args.workers) {
+        // Workers that reach this throughput together take so long for an image each.
+        (Some(bytes_per_second), _, Some(workers)) => {
+            Transform::PerImage { seconds: f64::from(workers) * bytes_per_image / bytes_per_second, workers }
+        }
+        (Some(bytes_per_second), _, None) => Transform::Throughput { bytes_per_second },
+        (None, Some(ms), workers) => Transform::PerImage { seconds: ms / 1e3, workers: workers.unwrap_or(1) },
+        (None, None, _) => Transform::Nothing,
     };
     Ok(Model {
-        bytes_per_image: args.sample_bytes.unwrap_or(0.0),
+        bytes_per_image,
         storage,
         transform,
         step,

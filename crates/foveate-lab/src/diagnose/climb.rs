@@ -1,0 +1,91 @@
+//! A diagnosis after the other, each of the job with what helped before.
+
+use std::fmt;
+
+use super::{DiagnoseOptions, Diagnosis, Verify, run};
+use crate::{Lab, LabError, PhotoSet, Setting, Table, schema};
+
+/// Maximum number of diagnoses.
+const MOST: usize = 8;
+
+/// The diagnoses of a job, each with the remedies that helped before it.
+#[derive(Clone, Debug)]
+pub struct Climb {
+    /// The first is of the job as given.
+    pub steps: Vec<Step>,
+}
+
+/// One diagnosis, and the job that it is of.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// The job's setting.
+    pub setting: Setting,
+    /// What limits it, and what was tried.
+    pub diagnosis: Diagnosis,
+}
+
+impl Climb {
+    /// Diagnoses `setting`, applies the most promising remedy that the measurement confirms, and diagnoses the result,
+    /// until no remedy helps.
+    ///
+    /// # Errors
+    /// The errors of [`run`].
+    pub fn run(
+        lab: &Lab<'_>,
+        photos: &PhotoSet,
+        setting: &Setting,
+        options: &DiagnoseOptions,
+    ) -> Result<Self, LabError> {
+        let options = DiagnoseOptions { remedies: true, verify: Some(Verify::All), ..options.clone() };
+        let (mut photos, mut setting) = (photos.clone(), setting.clone());
+        let mut steps = Vec::new();
+        while steps.len() < MOST {
+            let diagnosis = run(lab, &photos, &setting, &options)?;
+            let next = diagnosis.applied.clone();
+            steps.push(Step { setting: setting.clone(), diagnosis });
+            let Some(applied) = next else { break };
+            (setting, photos) = (applied.setting, applied.photos.unwrap_or(photos));
+        }
+        Ok(Self { steps })
+    }
+
+    /// Returns the ladders of all diagnoses, [`schema::DIAGNOSIS`].
+    pub fn ladder(&self) -> Table {
+        self.table(Table::new(&schema::DIAGNOSIS), |diagnosis| &diagnosis.ladder)
+    }
+
+    /// Returns the remedies of all diagnoses, [`schema::REMEDIES`].
+    pub fn remedies(&self) -> Table {
+        self.table(Table::new(&schema::REMEDIES), |diagnosis| &diagnosis.remedies)
+    }
+
+    fn table(&self, mut all: Table, of: fn(&Diagnosis) -> &Table) -> Table {
+        for (number, step) in self.steps.iter().enumerate() {
+            let first = all.len();
+            all.append(of(&step.diagnosis));
+            (first..all.len()).for_each(|row| all.set(row, "step", number.into()));
+        }
+        all
+    }
+}
+
+/// The steps in a line each, and why there are no more.
+impl fmt::Display for Climb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, Step { diagnosis, .. }) in self.steps.iter().enumerate() {
+            let bound = &diagnosis.verdict.bound;
+            match (&diagnosis.applied, &diagnosis.verified) {
+                (Some(_), Some(verified)) => {
+                    let (change, times) = (&verified.change, verified.times);
+                    writeln!(
+                        f,
+                        "step {number}: bound by {bound}; {change}: measured {:.2}x ({:.2} to {:.2})",
+                        times.value, times.low, times.high
+                    )?;
+                }
+                _ => writeln!(f, "step {number}: bound by {bound}; no remedy gains more")?,
+            }
+        }
+        Ok(())
+    }
+}

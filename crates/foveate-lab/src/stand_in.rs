@@ -1,0 +1,160 @@
+//! Stand-ins for accelerators: encoders that take a device's time and compute nothing, so that the rest of a job can be
+//! measured against a device that this machine does not have.
+
+mod device;
+mod rig;
+
+use std::fmt;
+use std::str::FromStr;
+
+use foveate_encode::{DType, Encoder, EncoderSpec};
+
+pub use self::rig::StandInRig;
+
+/// The time that a device takes for a batch: a fixed part, and a part per image.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StandIn {
+    name: String,
+    /// Milliseconds of a batch, whatever its size.
+    overhead_ms: f64,
+    /// Milliseconds of each image.
+    image_ms: f64,
+    /// Precision of the device's forward; `None` for the job's.
+    dtype: Option<DType>,
+    /// The device and the source of its curve.
+    about: String,
+}
+
+/// A device with a known throughput.
+struct Known {
+    name: &'static str,
+    dtype: DType,
+    /// Images per second at any batch: a curve of which one point is known has no fixed part.
+    images_per_second: f64,
+    about: &'static str,
+}
+
+/// Throughputs of DINOv2-small at 224 px.
+static KNOWN: [Known; 3] = [
+    Known {
+        name: "t4-f16",
+        dtype: DType::F16,
+        images_per_second: 1006.0,
+        about: "T4, 1006 images/s at batch 64, as published",
+    },
+    Known {
+        name: "a100-f16",
+        dtype: DType::F16,
+        images_per_second: 25_400.0,
+        about: "A100, 25400 images/s: 312 TFLOP/s of its data sheet ÷ 12.25 GFLOP an image, a ceiling that nobody \
+                measured",
+    },
+    Known {
+        name: "h200-f16",
+        dtype: DType::F16,
+        images_per_second: 26_000.0,
+        about: "H200, 26000 images/s: the lower end of a roofline of its kernels, which nobody measured",
+    },
+];
+
+impl StandIn {
+    /// Returns the names of the known devices.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        KNOWN.iter().map(|known| known.name)
+    }
+
+    /// Returns the encoder's name in tables: `stand-in t4-f16`.
+    pub fn encoder_name(&self) -> String {
+        format!("stand-in {}", self.name)
+    }
+
+    /// Returns the precision of the device's forward; `None` for the job's.
+    pub fn dtype(&self) -> Option<DType> {
+        self.dtype
+    }
+
+    /// Returns the milliseconds of a batch whatever its size, and those of each image.
+    pub fn step_ms(&self) -> (f64, f64) {
+        (self.overhead_ms, self.image_ms)
+    }
+
+    /// Opens an encoder of this speed with the inputs and outputs of `spec`.
+    pub fn open(&self, spec: EncoderSpec) -> Box<dyn Encoder> {
+        let spec = EncoderSpec { device: self.to_string(), batch_invariant: true, ..spec };
+        Box::new(device::Device::new(spec, self.overhead_ms / 1e3, self.image_ms / 1e3))
+    }
+
+    /// Opens an encoder that takes no time.
+    pub(crate) fn free(spec: EncoderSpec) -> Box<dyn Encoder> {
+        Box::new(device::Device::new(spec, 0.0, 0.0))
+    }
+}
+
+/// Name, device and curve, for the column `device` of every row.
+impl fmt::Display for StandIn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, overhead_ms, image_ms, about, .. } = self;
+        write!(f, "stand-in {name}")?;
+        match about.is_empty() {
+            true => Ok(()),
+            false => write!(f, " ({about}): {overhead_ms} + {image_ms:.4}·n ms a batch"),
+        }
+    }
+}
+
+impl FromStr for StandIn {
+    type Err = String;
+
+    /// Reads a known name, or a curve in milliseconds: `5+0.9·n`, with `·` or `*`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(known) = KNOWN.iter().find(|known| known.name == text) {
+            return Ok(Self {
+                name: text.to_owned(),
+                overhead_ms: 0.0,
+                image_ms: 1e3 / known.images_per_second,
+                dtype: Some(known.dtype),
+                about: known.about.to_owned(),
+            });
+        }
+        let refused = || {
+            let names = Self::names().collect::<Vec<_>>().join(", ");
+            format!("no stand-in '{text}'; there are {names}, and curves in milliseconds, such as 5+0.9*n")
+        };
+        let (overhead_ms, image_ms) = curve(text).ok_or_else(refused)?;
+        let name = format!("{overhead_ms}+{image_ms}·n ms");
+        Ok(Self { name, overhead_ms, image_ms, dtype: None, about: String::new() })
+    }
+}
+
+/// Parses `a+b·n`.
+fn curve(text: &str) -> Option<(f64, f64)> {
+    let (overhead, rest) = text.split_once('+')?;
+    let per_image = rest.trim().strip_suffix('n')?.trim_end().trim_end_matches(['·', '*']);
+    let number = |text: &str| text.trim().parse().ok().filter(|ms: &f64| ms.is_finite() && *ms >= 0.0);
+    let (overhead, per_image) = (number(overhead)?, number(per_image)?);
+    (overhead + per_image > 0.0).then_some((overhead, per_image))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_curves_are_read_and_nonsense_is_refused() {
+        let t4: StandIn = "t4-f16".parse().unwrap();
+        let (overhead, image) = t4.step_ms();
+        assert!((64.0 / (overhead + 64.0 * image) * 1e3 - 1006.0).abs() < 1e-6);
+        assert_eq!(
+            t4.to_string(),
+            "stand-in t4-f16 (T4, 1006 images/s at batch 64, as published): 0 + 0.9940·n ms a batch"
+        );
+        for same in ["5+0.9·n", "5 + 0.9*n", "5+0.9n"] {
+            let typed: StandIn = same.parse().unwrap();
+            assert_eq!((typed.step_ms(), typed.to_string().as_str()), ((5.0, 0.9), "stand-in 5+0.9·n ms"), "{same}");
+        }
+        for bad in ["", "t5", "5", "5+n", "5+-1*n", "nan+1*n", "0+0*n", "1e400+1*n"] {
+            let why = bad.parse::<StandIn>().unwrap_err();
+            assert!(why.contains("there are t4-f16, a100-f16"), "{bad}: {why}");
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! The peak memory of a forward, measured in a process of its own: `bench memory` with the arguments of this one.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use foveate::core::{PixelBatch, VectorBuf};
+use foveate::dinov2::OpenOptions;
+use foveate::embed::Backends;
+use foveate::lab::{Rig as _, Setting};
+use foveate::profile::process;
+use foveate::rig::Rig;
+
+use super::lab_args::LabArgs;
+use super::{console, job};
+
+/// Runs the first batch, which allocates, and one more.
+const BATCHES: usize = 2;
+
+/// Runs two batches with the setting of `args`, and prints the process's peak memory.
+pub(crate) fn run(args: &LabArgs) -> anyhow::Result<()> {
+    let options = job::options(&args.job, Path::new(""));
+    let listing = job::list_again(&options)?;
+    let rig = Rig::new(options, Box::new(listing), (0, 0), Arc::new(Backends::compiled()), &OpenOptions::from_env())?;
+    let setting = rig.base();
+    let mut encoder = rig.open_encoder(&setting)?;
+    let size = encoder.spec().input;
+    let pixels = vec![0; size.rgb_len().context("no such size")? * setting.batch];
+    let batch = PixelBatch::new(&pixels, size).context("no such batch")?;
+    let mut vectors = VectorBuf::new();
+    (0..BATCHES).try_for_each(|_| encoder.encode(batch, &mut vectors).map(drop))?;
+    writeln!(console::stdout(), "{}", process::peak_resident_bytes().context("this system does not tell")?)?;
+    Ok(())
+}
+
+/// Starts this program again with this process's arguments and `setting`'s forward.
+pub(crate) fn in_a_process(setting: &Setting) -> Result<u64, String> {
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    // In Python, the program is Python.
+    let is_ours = program.file_stem().is_some_and(|name| name == "foveate");
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let bench = words.iter().position(|word| word == "bench").filter(|_| is_ours);
+    let rest = words.get(bench.ok_or("only the program foveate measures it")? + 2..).unwrap_or_default();
+    let Setting { encoder, dtype, batch, threads, .. } = setting;
+    let mut again = Command::new(program);
+    again.args(["bench", "memory"]).args(rest).args(["--encoder", encoder, "--dtype", dtype.name()]);
+    again.args(["--batch", &batch.to_string(), "--threads", &threads.to_string(), "--quiet"]);
+    let output = again.output().map_err(|error| error.to_string())?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    said.trim().parse().map_err(|_| String::from_utf8_lossy(&output.stderr).trim().to_owned())
+}
