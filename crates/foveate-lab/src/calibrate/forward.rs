@@ -23,6 +23,8 @@ const LONGEST: f64 = 1.0;
 const FOR_A_LINE: usize = 3;
 /// Below this share of utilization, cores do not count as contended.
 const SHARED: f64 = 0.5;
+/// A forward that uses fewer cores runs on a device, and shares nothing with workers.
+const ELSEWHERE: f64 = 0.05;
 /// Seconds that the forward runs beside workers.
 const TOGETHER: f64 = 1.0;
 
@@ -202,8 +204,9 @@ impl Forward {
         let in_use = took.cpu_seconds / (took.seconds * f64::from(feed.cores));
         let by_themselves = f64::from(forwards) * median_of(passes, |took| took.cpu_seconds) + images as f64 * alone;
         // Work that mostly waits for a device or a store does not interfere.
-        let longer = if in_use < SHARED { 0.0 } else { (took.cpu_seconds / by_themselves - 1.0).max(0.0) };
         let (forward, workers) = (cores(passes), setting.workers as f64);
+        let shares = in_use >= SHARED && forward >= ELSEWHERE;
+        let longer = if shares { (took.cpu_seconds / by_themselves - 1.0).max(0.0) } else { 0.0 };
         let others = 1.0 - forward.max(workers) / (forward + workers);
         self.interference = Some(longer / others.max(1e-9));
         Ok(())

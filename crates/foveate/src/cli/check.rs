@@ -88,7 +88,8 @@ fn bench(experiment: &Experiment) -> anyhow::Result<()> {
         | Experiment::WorkerSweep(args)
         | Experiment::Headline(args)
         | Experiment::Extrapolation(args)
-        | Experiment::Predictions(args) => lab(&args.lab),
+        | Experiment::Predictions(args)
+        | Experiment::Memory(args) => lab(&args.lab),
     }
 }
 

@@ -224,14 +224,7 @@ fn of_flags(args: &PlanArgs, storage: Option<Storage>) -> anyhow::Result<Model> 
         (None, Some(ms), workers) => Transform::PerImage { seconds: ms / 1e3, workers: workers.unwrap_or(1) },
         (None, None, _) => Transform::Nothing,
     };
-    Ok(Model {
-        bytes_per_image,
-        storage,
-        transform,
-        step,
-        accelerators: args.accelerators,
-        write_seconds: 0.0,
-    })
+    Ok(Model { bytes_per_image, storage, transform, step, accelerators: args.accelerators, write_seconds: 0.0 })
 }
 
 /// Returns the storage that the flags describe, or else the `measured` one, with the flags' requests in flight.
