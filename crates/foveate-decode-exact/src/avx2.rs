@@ -99,6 +99,76 @@ pub(crate) fn block(simd: V3, coefficients: &[i16; 64], quantization: &[i16; 64]
     }
 }
 
+/// [`block`] of the 4 x 4 lowest frequencies. With the others zero, every sum of the algorithm is one of two products,
+/// and the first pass has four columns.
+#[inline(always)]
+pub(crate) fn low_block(
+    simd: V3,
+    coefficients: &[i16; 64],
+    quantization: &[i16; 64],
+    samples: &mut [u8],
+    stride: usize,
+) {
+    let (coefficients, quantization) = (coefficients.as_chunks::<8>().0, quantization.as_chunks::<8>().0);
+    let mut rows = [simd.sse2._mm_setzero_si128(); 4];
+    for y in 0..4 {
+        rows[y] = simd.sse2._mm_mullo_epi16(cast(coefficients[y]), cast(quantization[y]));
+    }
+    let both = |pairs| simd.avx2._mm256_broadcastsi128_si256(pairs);
+    let even = both(simd.sse2._mm_unpacklo_epi16(rows[0], rows[2]));
+    let odd = both(simd.sse2._mm_unpacklo_epi16(rows[1], rows[3]));
+    let madd = |pairs, factors: [[i16; 2]; 2]| {
+        let [a, b] = factors;
+        simd.avx2._mm256_madd_epi16(pairs, cast([a, a, a, a, b, b, b, b]))
+    };
+    let half = simd.avx._mm256_set1_epi32(1 << 10);
+    let add = |a, b| simd.avx2._mm256_add_epi32(a, b);
+    let sub = |a, b| simd.avx2._mm256_sub_epi32(a, b);
+    let [e01, e32] =
+        [add(madd(even, [LOW_EVEN[0], LOW_EVEN[1]]), half), add(madd(even, [LOW_EVEN[3], LOW_EVEN[2]]), half)];
+    let [o01, o32] = [madd(odd, [LOW_ODD[0], LOW_ODD[1]]), madd(odd, [LOW_ODD[3], LOW_ODD[2]])];
+    let shift = |sum| simd.avx2._mm256_srai_epi32::<11>(sum);
+    // Of four columns each: rows 0 and 3, then 1 and 2; rows 4 and 7, then 5 and 6.
+    let upper = simd.avx2._mm256_packs_epi32(shift(add(e01, o01)), shift(add(e32, o32)));
+    let lower = simd.avx2._mm256_packs_epi32(shift(sub(e32, o32)), shift(sub(e01, o01)));
+
+    // Columns 0 and 2 of each row, then 1 and 3.
+    let order: [i8; 16] = [0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15];
+    let order = both(cast(order));
+    let (upper, lower) = (simd.avx2._mm256_shuffle_epi8(upper, order), simd.avx2._mm256_shuffle_epi8(lower, order));
+    // Rows 0, 3, 4, 7, then 1, 2, 5, 6.
+    let even = simd.avx2._mm256_unpacklo_epi64(upper, lower);
+    let odd = simd.avx2._mm256_unpackhi_epi64(upper, lower);
+    let madd = |pairs, [a, b]: [i16; 2]| simd.avx2._mm256_madd_epi16(pairs, factors(simd, a.into(), b.into()));
+    let half = simd.avx._mm256_set1_epi32(1 << 17);
+    let shift = |sum| simd.avx2._mm256_srai_epi32::<18>(sum);
+    let mut columns = [half; 8];
+    for x in 0..4 {
+        let (even, odd) = (add(madd(even, LOW_EVEN[x]), half), madd(odd, LOW_ODD[x]));
+        columns[x] = shift(add(even, odd));
+        columns[7 - x] = shift(sub(even, odd));
+    }
+    let packs = |a, b| simd.avx2._mm256_packs_epi32(a, b);
+    // Samples 0 to 3 and 4 to 7 of the rows in their order.
+    let left = simd.avx2._mm256_packs_epi16(packs(columns[0], columns[1]), packs(columns[2], columns[3]));
+    let right = simd.avx2._mm256_packs_epi16(packs(columns[4], columns[5]), packs(columns[6], columns[7]));
+    let order: [i8; 16] = [0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15];
+    let order = both(cast(order));
+    let left = simd.avx2._mm256_shuffle_epi8(left, order);
+    let right = simd.avx2._mm256_shuffle_epi8(right, order);
+    let middle = simd.avx._mm256_set1_epi8(-128);
+    let first: [[u8; 8]; 4] = cast(simd.avx2._mm256_xor_si256(simd.avx2._mm256_unpacklo_epi32(left, right), middle));
+    let second: [[u8; 8]; 4] = cast(simd.avx2._mm256_xor_si256(simd.avx2._mm256_unpackhi_epi32(left, right), middle));
+    let rows = [first[0], first[2], first[3], first[1], second[0], second[2], second[3], second[1]];
+    for y in 0..8 {
+        samples[y * stride..y * stride + 8].copy_from_slice(&rows[y]);
+    }
+}
+
+/// By sample of the first half: the factors of frequencies 0 and 2, and of 1 and 3.
+const LOW_EVEN: [[i16; 2]; 4] = [[8192, 10703], [8192, 4433], [8192, -4433], [8192, -10703]];
+const LOW_ODD: [[i16; 2]; 4] = [[11363, 9633], [9633, -2259], [6437, -11362], [2260, -6436]];
+
 #[inline(always)]
 pub(crate) fn reduced_block(
     simd: V3,
@@ -122,8 +192,7 @@ pub(crate) fn reduced_block(
     }
 }
 
-/// A transform whose numbers of samples and frequencies the compiler knows: eight columns at once, then the samples of
-/// one row at once.
+/// A transform whose numbers of samples and frequencies the compiler knows.
 #[inline(always)]
 fn reduced<const SIDE: usize, const COUNT: usize>(
     simd: V3,
@@ -133,36 +202,89 @@ fn reduced<const SIDE: usize, const COUNT: usize>(
     stride: usize,
 ) {
     let (coefficients, quantization) = (coefficients.as_chunks::<8>().0, quantization.as_chunks::<8>().0);
-    let multiply_add = |sum, a, b| simd.avx2._mm256_add_epi32(sum, simd.avx2._mm256_mullo_epi32(a, b));
-    let all = |value| simd.avx._mm256_set1_epi32(value);
     let [first_bits, second_bits] = reduction.bits();
-    let mut rows = [all(0); COUNT];
+    let zero = simd.sse2._mm_setzero_si128();
+    let mut rows = [zero; COUNT];
     for (k, row) in rows.iter_mut().enumerate() {
-        let y = reduction.frequencies[k] & 7;
-        let values = simd.sse2._mm_mullo_epi16(cast(coefficients[y]), cast(quantization[y]));
-        *row = simd.avx2._mm256_cvtepi16_epi32(values);
+        let y = frequency::<SIDE, COUNT>(k);
+        *row = simd.sse2._mm_mullo_epi16(cast(coefficients[y]), cast(quantization[y]));
     }
-    let mut columns = [all(0); SIDE];
-    for (i, column) in columns.iter_mut().enumerate() {
-        let mut sum = all(1 << (first_bits - 1));
-        for (k, &row) in rows.iter().enumerate() {
-            sum = multiply_add(sum, row, all(reduction.factors[k][i]));
-        }
-        *column = simd.avx2._mm256_sra_epi32(sum, simd.sse2._mm_cvtsi32_si128(first_bits as i32));
+    let columns = reduced_transposed::<SIDE>(simd, reduced_pass::<SIDE, COUNT>(simd, reduction, rows, first_bits));
+    let mut read = [zero; COUNT];
+    for (k, column) in read.iter_mut().enumerate() {
+        *column = columns[frequency::<SIDE, COUNT>(k)];
     }
+    let rows = reduced_transposed::<SIDE>(simd, reduced_pass::<SIDE, COUNT>(simd, reduction, read, second_bits));
+    let middle = simd.sse2._mm_set1_epi8(-128);
     for y in 0..SIDE {
-        // The middle of the samples' range comes along with the half that rounds.
-        let mut sum = all((128 << second_bits) + (1 << (second_bits - 1)));
-        for k in 0..COUNT {
-            let column = simd.avx2._mm256_permutevar8x32_epi32(columns[y], all(reduction.frequencies[k] as i32));
-            sum = multiply_add(sum, column, cast(reduction.factors[k]));
-        }
-        let row = simd.avx2._mm256_sra_epi32(sum, simd.sse2._mm_cvtsi32_si128(second_bits as i32));
-        let (low, high) = (simd.avx._mm256_castsi256_si128(row), simd.avx2._mm256_extracti128_si256::<1>(row));
-        let words = simd.sse2._mm_packs_epi32(low, high);
-        let bytes: [u8; 16] = cast(simd.sse2._mm_packus_epi16(words, words));
+        let signed = simd.sse2._mm_packs_epi16(rows[y], zero);
+        let bytes: [u8; 16] = cast(simd.sse2._mm_xor_si128(signed, middle));
         samples[y * stride..y * stride + SIDE].copy_from_slice(&bytes[..SIDE]);
     }
+}
+
+/// [`Reduction::frequencies`], known to the compiler, so that it can keep the vectors in registers.
+#[inline(always)]
+const fn frequency<const SIDE: usize, const COUNT: usize>(k: usize) -> usize {
+    match (SIDE, COUNT) {
+        (4, 7) => [0, 1, 2, 3, 5, 6, 7][k],
+        (2, 5) => [0, 1, 3, 5, 7][k],
+        _ => k,
+    }
+}
+
+/// One direction of a reduced transform on eight columns at once, divided by 2^`bits` with rounding and clipped to 16
+/// bits.
+#[inline(always)]
+fn reduced_pass<const SIDE: usize, const COUNT: usize>(
+    simd: V3,
+    reduction: &Reduction,
+    s: [__m128i; COUNT],
+    bits: u32,
+) -> [__m128i; 8] {
+    let zero = simd.sse2._mm_setzero_si128();
+    let count = |bits: u32| simd.sse2._mm_cvtsi32_si128(bits as i32);
+    let add = |a, b| simd.avx2._mm256_add_epi32(a, b);
+    // The first frequency's factor, a power of two, may exceed 16 bits.
+    let first = simd.avx2._mm256_sll_epi32(simd.avx2._mm256_cvtepi16_epi32(s[0]), count(reduction.scale_bits()));
+    let first = add(first, simd.avx._mm256_set1_epi32(1 << (bits - 1)));
+    let mut sums = [first; SIDE];
+    for k in (1..COUNT).step_by(2) {
+        let pair = interleave(simd, s[k], if k + 1 < COUNT { s[k + 1] } else { zero });
+        for (sum, &factors) in sums.iter_mut().zip(&reduction.pairs[k / 2]) {
+            *sum = add(*sum, simd.avx2._mm256_madd_epi16(pair, simd.avx._mm256_set1_epi32(factors)));
+        }
+    }
+    let mut rows = [zero; 8];
+    for (row, &sum) in rows.iter_mut().zip(&sums) {
+        let scaled = simd.avx2._mm256_sra_epi32(sum, count(bits));
+        let (low, high) = (simd.avx._mm256_castsi256_si128(scaled), simd.avx2._mm256_extracti128_si256::<1>(scaled));
+        *row = simd.sse2._mm_packs_epi32(low, high);
+    }
+    rows
+}
+
+/// Transposes rows of which only the first `SIDE` are not zero.
+#[inline(always)]
+fn reduced_transposed<const SIDE: usize>(simd: V3, rows: [__m128i; 8]) -> [__m128i; 8] {
+    if SIDE > 4 {
+        return transpose(simd, rows);
+    }
+    let [a, b, c, d, ..] = rows;
+    let (ab_low, ab_high) = (simd.sse2._mm_unpacklo_epi16(a, b), simd.sse2._mm_unpackhi_epi16(a, b));
+    let (cd_low, cd_high) = (simd.sse2._mm_unpacklo_epi16(c, d), simd.sse2._mm_unpackhi_epi16(c, d));
+    let pairs = [
+        simd.sse2._mm_unpacklo_epi32(ab_low, cd_low),
+        simd.sse2._mm_unpackhi_epi32(ab_low, cd_low),
+        simd.sse2._mm_unpacklo_epi32(ab_high, cd_high),
+        simd.sse2._mm_unpackhi_epi32(ab_high, cd_high),
+    ];
+    let mut columns = [a; 8];
+    for (i, &pair) in pairs.iter().enumerate() {
+        columns[2 * i] = simd.sse2._mm_move_epi64(pair);
+        columns[2 * i + 1] = simd.sse2._mm_srli_si128::<8>(pair);
+    }
+    columns
 }
 
 /// Pixels converted at once.

@@ -88,6 +88,14 @@ impl<'a> Bits<'a> {
         bits
     }
 
+    /// Takes `length` bits, 1 to 32, of which the last `n`, 0 to 15, are a signed value; returns that.
+    #[inline(always)]
+    pub(crate) fn take_ending(&mut self, length: u32, n: u32) -> i32 {
+        let bits = (self.buffer >> (64 - length)) as u32 & ((1 << n) - 1);
+        self.consume(length);
+        extend(bits, n)
+    }
+
     /// Takes the `n` bits of a signed value whose magnitude has `n` bits (ITU-T T.81, F.2.2.1 EXTEND).
     #[inline(always)]
     pub(crate) fn take_signed(&mut self, n: u32) -> i32 {
@@ -187,5 +195,8 @@ mod tests {
         assert_eq!(values(1), [-1, 1]);
         assert_eq!(values(3), [-7, -6, -5, -4, 4, 5, 6, 7]);
         assert_eq!((extend(0, 16), extend(0xFFFF, 16)), (-65535, 65535));
+        let mut bits = Bits::new(&[0b1010_0110, 0b1100_0000], 0);
+        bits.refill();
+        assert_eq!([(3, 0), (4, 2), (3, 3)].map(|(length, n)| bits.take_ending(length, n)), [0, 3, -4]);
     }
 }

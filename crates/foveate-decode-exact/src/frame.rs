@@ -14,6 +14,9 @@ pub(crate) const BLOCK: usize = 8;
 /// Most components of an image.
 pub(crate) const MAX_COMPONENTS: usize = 4;
 
+/// Components that keep this many coefficients or more do not skip the others; measured.
+const LEAST_SKIP: usize = 12;
+
 /// One component of the image.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Component {
@@ -124,6 +127,12 @@ impl Frame {
 }
 
 impl Component {
+    /// The last coefficient, in coding order, that is worth decoding in a sequential scan. To decode the others is
+    /// cheaper than to change over to skipping them, unless they are most of the block.
+    pub(crate) fn decoded(&self) -> usize {
+        if self.kept < LEAST_SKIP { self.kept } else { 63 }
+    }
+
     const ABSENT: Self = Self {
         id: 0,
         h: 1,

@@ -2,19 +2,18 @@
 
 use crate::bits::{Bits, extend};
 
-/// Codes up to this length are decoded with one lookup. More bits would hold more of the values too, but less of the
-/// first-level cache is left for the samples.
+/// Codes up to this length are decoded with one lookup.
 const LOOKAHEAD: u32 = 11;
-
-/// Bits whose symbols [`Table::group`] skips at once.
-const GROUP: u32 = 12;
 
 /// A table of codes.
 pub(crate) struct Table {
-    /// For the next [`LOOKAHEAD`] bits: see [`Entry`].
-    entries: [Entry; 1 << LOOKAHEAD],
-    /// For the next [`GROUP`] bits; filled by [`Table::prepare_groups`].
-    groups: [Group; 1 << GROUP],
+    /// The code that the next [`LOOKAHEAD`] bits begin with.
+    codes: [Code; 1 << LOOKAHEAD],
+    /// The symbols that they begin with, of an AC table; filled by [`Table::prepare_pairs`].
+    pairs: [Pair; 1 << LOOKAHEAD],
+    has_pairs: bool,
+    /// As many of the symbols as they hold; filled by [`Table::prepare_groups`].
+    groups: [Group; 1 << LOOKAHEAD],
     has_groups: bool,
     /// The first code longer than `n` bits, in the upper 16 of 17 bits.
     limits: [u32; 18],
@@ -29,30 +28,88 @@ pub(crate) struct Table {
     pub(crate) largest: u8,
 }
 
-/// What the next bits begin with. Bits 0 to 4 hold a length: that of the code with its value if both fit, or else that
-/// of the code, 0 if it is longer. Bit 7 is set if they do not fit or there is no value. Bits 8 to 15 are the symbol,
-/// bits 16 to 31 the value.
+/// A code's length, 0 for one that is longer than [`LOOKAHEAD`], and its symbol in the upper byte.
 #[derive(Clone, Copy)]
-struct Entry(u32);
+struct Code(u16);
 
-impl Entry {
-    const LONG: Self = Self(Self::NO_VALUE);
-    const NO_VALUE: u32 = 0x80;
+impl Code {
+    const LONG: Self = Self(0);
 
-    fn has_value(self) -> bool {
-        self.0 & Self::NO_VALUE == 0
-    }
-
+    #[inline(always)]
     fn length(self) -> u32 {
-        self.0 & 0x1F
+        u32::from(self.0 & 0xFF)
     }
 
+    #[inline(always)]
     fn symbol(self) -> u8 {
         (self.0 >> 8) as u8
     }
+}
 
-    fn code_length(self) -> u32 {
-        self.length() - if self.has_value() { u32::from(self.symbol() & 15) } else { 0 }
+/// One or two AC symbols. The first of two has its value within the bits that were looked at; of the other one, the
+/// code alone needs to be. A processor can read all parts at once, and only the length delays the next lookup.
+///
+/// | bits | content |
+/// |---|---|
+/// | 0 to 5 | length of the codes and values |
+/// | 6 to 9 | size of the last symbol's value |
+/// | 10 to 13 | zeros before the first value |
+/// | 14 to 20 | coefficients before the last value; 64 if the symbol must be decoded alone |
+/// | 21 | whether the block ends |
+/// | 22 to 31 | first value; 0 if there is one symbol only |
+#[derive(Clone, Copy)]
+pub(crate) struct Pair(u32);
+
+impl Pair {
+    /// The first code is too long, or its meaning depends on the kind of scan. The reach is beyond every block, so that
+    /// one comparison sorts out both cases.
+    const ALONE: Self = Self(64 << 14);
+    /// Sizes of first values have this limit.
+    const LARGEST_FIRST: u32 = 9;
+
+    fn new(first: Option<(u32, i32)>, last: u8, length: u32) -> Self {
+        let (run, size) = (u32::from(last >> 4), u32::from(last & 15));
+        let (ends, run) = if last == 0 { (1, 0) } else { (0, run) };
+        let (first_run, value, start) = first.map_or((0, 0, 0), |(run, value)| (run, value, run + 1));
+        Self(length | size << 6 | first_run << 10 | (start + run) << 14 | ends << 21 | (value as u32) << 22)
+    }
+
+    #[inline(always)]
+    pub(crate) fn length(self) -> u32 {
+        self.0 & 63
+    }
+
+    #[inline(always)]
+    pub(crate) fn first_place(self) -> usize {
+        (self.0 >> 10 & 15) as usize
+    }
+
+    #[inline(always)]
+    pub(crate) fn first_value(self) -> i32 {
+        self.0 as i32 >> 22
+    }
+
+    #[inline(always)]
+    pub(crate) fn last_place(self) -> usize {
+        (self.0 >> 14 & 127) as usize
+    }
+
+    /// Takes the whole pair; returns the last value, 0 if there is none.
+    #[inline(always)]
+    pub(crate) fn take(self, bits: &mut Bits<'_>) -> i32 {
+        bits.take_ending(self.length(), self.0 >> 6 & 15)
+    }
+
+    /// 64 if the block ends with it, or else 0.
+    #[inline(always)]
+    pub(crate) fn end(self) -> usize {
+        (self.0 >> 15 & 64) as usize
+    }
+
+    /// Not zero if it has a value.
+    #[inline(always)]
+    pub(crate) fn values(self) -> u32 {
+        self.0 & 0xFFC0_03C0
     }
 }
 
@@ -84,18 +141,12 @@ impl Group {
     }
 }
 
-/// A decoded step of a block.
-pub(crate) enum Step {
-    /// A coefficient after `run` zeros.
-    Coefficient { run: usize, value: i32 },
-    /// A symbol whose value, if it has one, must still be read.
-    Symbol(u8),
-}
-
 impl Table {
     pub(crate) const EMPTY: Self = Self {
-        entries: [Entry::LONG; 1 << LOOKAHEAD],
-        groups: [Group::NONE; 1 << GROUP],
+        codes: [Code::LONG; 1 << LOOKAHEAD],
+        pairs: [Pair::ALONE; 1 << LOOKAHEAD],
+        has_pairs: false,
+        groups: [Group::NONE; 1 << LOOKAHEAD],
         has_groups: false,
         limits: [0; 18],
         offsets: [0; 17],
@@ -113,8 +164,8 @@ impl Table {
         if self.usable && self.counts == *counts && self.symbols[..self.known] == symbols[..known] {
             return;
         }
-        self.entries.fill(Entry::LONG);
-        self.has_groups = false;
+        self.codes.fill(Code::LONG);
+        (self.has_pairs, self.has_groups) = (false, false);
         self.counts = *counts;
         self.symbols.fill(0);
         self.known = known;
@@ -131,8 +182,10 @@ impl Table {
                 return;
             }
             if length <= LOOKAHEAD {
-                for (code, &symbol) in (code..).zip(&symbols[index..index + count as usize]) {
-                    self.look_up(code, length, symbol);
+                let free = LOOKAHEAD - length;
+                for (code, &symbol) in (code as usize..).zip(&symbols[index..index + count as usize]) {
+                    let entry = Code(u16::from(symbol) << 8 | length as u16);
+                    self.codes[code << free..(code + 1) << free].fill(entry);
                 }
             }
             code += count;
@@ -143,19 +196,43 @@ impl Table {
         self.limits[17] = u32::MAX;
     }
 
-    fn look_up(&mut self, code: u32, length: u32, symbol: u8) {
-        let free = LOOKAHEAD - length;
-        let first = (code << free) as usize;
-        let entries = &mut self.entries[first..first + (1 << free)];
-        let (size, named) = (u32::from(symbol & 15), u32::from(symbol) << 8);
-        if size == 0 || size > free {
-            entries.fill(Entry(named | Entry::NO_VALUE | length));
+    /// Makes [`Table::pair`] usable, for a table of AC symbols.
+    pub(crate) fn prepare_pairs(&mut self) {
+        if self.has_pairs {
             return;
         }
-        for (bits, entry) in entries.iter_mut().enumerate() {
-            let value = extend(bits as u32 >> (free - size), size);
-            *entry = Entry((value as u32) << 16 | named | (length + size));
+        self.has_pairs = true;
+        let mut bits = 0;
+        while bits < 1 << LOOKAHEAD {
+            let (pair, looked_at) = self.leading_pair(bits);
+            let next = bits + (1 << (LOOKAHEAD - looked_at));
+            self.pairs[bits as usize..next as usize].fill(pair);
+            bits = next;
         }
+    }
+
+    /// The symbols at the start of these [`LOOKAHEAD`] bits, and the number of bits that tell so.
+    fn leading_pair(&self, bits: u32) -> (Pair, u32) {
+        let code = self.codes[bits as usize];
+        let (run, size) = (u32::from(code.symbol() >> 4), u32::from(code.symbol() & 15));
+        // The ends of several blocks at once follow in the bits, and mean one end in sequential scans.
+        if code.length() == 0 || size == 0 && (1..15).contains(&run) {
+            return (Pair::ALONE, if code.length() == 0 { LOOKAHEAD } else { code.length() });
+        }
+        let length = code.length() + size;
+        let single = Pair::new(None, code.symbol(), length);
+        if size == 0 || size > Pair::LARGEST_FIRST || length >= LOOKAHEAD {
+            return (single, code.length());
+        }
+        let left = LOOKAHEAD - length;
+        let next = self.codes[(bits << length & ((1 << LOOKAHEAD) - 1)) as usize];
+        let (next_run, next_size) = (next.symbol() >> 4, u32::from(next.symbol() & 15));
+        if next.length() == 0 || next.length() > left || next_size == 0 && (1..15).contains(&next_run) {
+            return (single, LOOKAHEAD);
+        }
+        let value = extend(bits >> left & ((1 << size) - 1), size);
+        let pair = Pair::new(Some((run, value)), next.symbol(), length + next.length() + next_size);
+        (pair, length + next.length())
     }
 
     /// Makes [`Table::group`] usable, for a table of AC symbols.
@@ -164,7 +241,7 @@ impl Table {
             return;
         }
         self.has_groups = true;
-        for bits in 0..1 << GROUP {
+        for bits in 0..1 << LOOKAHEAD {
             self.groups[bits as usize] = self.leading_symbols(bits);
         }
     }
@@ -173,17 +250,16 @@ impl Table {
     /// symbol take at most the 56 bits that a refill guarantees.
     const LARGEST_SIZE: u32 = 13;
 
-    /// The symbols at the start of these [`GROUP`] bits.
+    /// As many symbols as possible at the start of these [`LOOKAHEAD`] bits.
     fn leading_symbols(&self, bits: u32) -> Group {
         let (mut length, mut covers, mut end) = (0, 0, 0);
-        while end == 0 && length < GROUP {
-            let next = (bits << length & ((1 << GROUP) - 1)) >> (GROUP - LOOKAHEAD);
-            let entry = self.entries[next as usize];
-            let (run, size) = (u32::from(entry.symbol() >> 4), u32::from(entry.symbol() & 15));
-            if entry.length() == 0 || length + entry.code_length() > GROUP || size > Self::LARGEST_SIZE {
+        while end == 0 && length < LOOKAHEAD {
+            let code = self.codes[(bits << length & ((1 << LOOKAHEAD) - 1)) as usize];
+            let (run, size) = (u32::from(code.symbol() >> 4), u32::from(code.symbol() & 15));
+            if code.length() == 0 || length + code.length() > LOOKAHEAD || size > Self::LARGEST_SIZE {
                 break;
             }
-            length += entry.code_length() + size;
+            length += code.length() + size;
             end = if size == 0 && run != 15 { 64 } else { 0 };
             // As in decoding, any other symbol without a value ends the block, whatever its run.
             covers += if end == 0 { run + 1 } else { 1 };
@@ -194,36 +270,22 @@ impl Table {
     /// The next symbols as one group; the bits must have been refilled.
     #[inline(always)]
     pub(crate) fn group(&self, bits: &Bits<'_>) -> Group {
-        self.groups[bits.peek(GROUP) as usize]
+        self.groups[bits.peek(LOOKAHEAD) as usize]
     }
 
-    /// The next symbol, with its value if both are short; the bits must have been refilled.
+    /// The next symbols as a pair; the bits must have been refilled.
     #[inline(always)]
-    pub(crate) fn step(&self, bits: &mut Bits<'_>) -> Step {
-        let entry = self.entries[bits.peek(LOOKAHEAD) as usize];
-        if entry.has_value() {
-            bits.consume(entry.length());
-            return Step::Coefficient { run: (entry.0 >> 12 & 15) as usize, value: entry.0 as i32 >> 16 };
-        }
-        Step::Symbol(self.without_value(entry, bits))
+    pub(crate) fn pair(&self, bits: &Bits<'_>) -> Pair {
+        self.pairs[bits.peek(LOOKAHEAD) as usize]
     }
 
     /// The next symbol; the bits must have been refilled. An invalid code is symbol 0 and takes 17 bits, as in libjpeg.
     #[inline(always)]
     pub(crate) fn symbol(&self, bits: &mut Bits<'_>) -> u8 {
-        let entry = self.entries[bits.peek(LOOKAHEAD) as usize];
-        if entry.has_value() {
-            bits.consume(entry.code_length());
-            return entry.symbol();
-        }
-        self.without_value(entry, bits)
-    }
-
-    #[inline(always)]
-    fn without_value(&self, entry: Entry, bits: &mut Bits<'_>) -> u8 {
-        if entry.length() != 0 {
-            bits.consume(entry.length());
-            return entry.symbol();
+        let code = self.codes[bits.peek(LOOKAHEAD) as usize];
+        if code.length() != 0 {
+            bits.consume(code.length());
+            return code.symbol();
         }
         let (symbol, length) = self.long_symbol(bits.peek(16));
         bits.consume(length);

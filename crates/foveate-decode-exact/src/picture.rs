@@ -12,7 +12,7 @@ use crate::frame::{ColorHints, Component, Frame, MAX_COMPONENTS};
 use crate::isa::{Isa, Task};
 use crate::kernels::Kernels;
 use crate::scale::Scale;
-use crate::scan::{self, Block, Cursor, Scan, Tables};
+use crate::scan::{self, Block, Cursor, Extent, LOW_END, Scan, Tables};
 use crate::upsample::{self, Upsampling};
 use crate::zigzag::natural;
 use crate::{error::corrupt, idct};
@@ -73,10 +73,11 @@ impl Plane {
         &self.samples[start..start + self.stride]
     }
 
-    /// The samples from a block's first one on.
+    /// The samples from the first one on of a block in an odd or even unit row.
     #[inline(always)]
-    fn block(&mut self, x: usize, y: usize) -> (&mut [u8], usize) {
-        let start = y * self.side % (self.rows * 2) * self.stride + x * self.side;
+    fn block(&mut self, x: usize, is_odd: bool, row: usize) -> (&mut [u8], usize) {
+        let first_row = if is_odd { self.rows } else { 0 } + row * self.side;
+        let start = first_row * self.stride + x * self.side;
         (&mut self.samples[start..start + (self.side - 1) * self.stride + self.side], self.stride)
     }
 }
@@ -216,11 +217,11 @@ impl Picture {
         if !is_streamed(structure) && self.is_not_needed(&scan) {
             return Ok(at);
         }
+        self.prepare_tables(frame, &scan, structure);
         let mut cursor = Cursor::new(encoded, at, self.restart_interval);
         if is_streamed(structure) {
             let quantization = self.latched.map(|table| table.unwrap_or([0; 64]));
             let (pixels, _) = out.as_mut_slice().as_chunks_mut();
-            self.prepare_groups(frame, &scan);
             let (canvas, tables) = (&mut self.canvas, &self.tables);
             isa.run(Stream {
                 frame,
@@ -246,11 +247,17 @@ impl Picture {
         scan.parts().iter().all(|part| *scan.band().start() > self.needed[part.component])
     }
 
-    /// Prepares the tables of components whose last coefficients are skipped.
-    fn prepare_groups(&mut self, frame: &Frame, scan: &Scan) {
+    /// Prepares the AC tables for what the scan does with them.
+    fn prepare_tables(&mut self, frame: &Frame, scan: &Scan, structure: &Structure) {
+        let is_progressive = structure.process == Process::Progressive;
+        if is_progressive && (*scan.band().start() == 0 || scan.refines_band()) {
+            return;
+        }
         for part in scan.parts() {
-            if frame.components()[part.component].kept < 63 {
-                self.tables.ac[part.ac].prepare_groups();
+            let table = &mut self.tables.ac[part.ac];
+            table.prepare_pairs();
+            if is_streamed(structure) && frame.components()[part.component].decoded() < 63 {
+                table.prepare_groups();
             }
         }
     }
@@ -344,6 +351,7 @@ impl Task for Stream<'_, '_> {
     #[inline(always)]
     fn run(self, kernels: impl Kernels) {
         for y in 0..self.frame.units_down {
+            let is_odd = y % 2 == 1;
             for x in 0..self.frame.units_across {
                 self.cursor.begin_unit();
                 for (slot, part) in self.scan.parts().iter().enumerate() {
@@ -354,13 +362,13 @@ impl Task for Stream<'_, '_> {
                     for row in 0..component.v {
                         for column in 0..component.h {
                             let mut block = [0; 64];
-                            let last = if self.cursor.dry {
-                                0
+                            let extent = if self.cursor.dry {
+                                Extent::Flat
                             } else {
-                                scan::sequential(self.cursor, slot, tables, component.kept, &mut block)
+                                scan::sequential(self.cursor, slot, tables, component.decoded(), &mut block)
                             };
-                            let target = plane.block(x * component.h + column, y * component.v + row);
-                            transform(kernels, component, &block, quantization, last == 0, target);
+                            let target = plane.block(x * component.h + column, is_odd, row);
+                            transform(kernels, component, &block, quantization, extent, target);
                         }
                     }
                 }
@@ -371,20 +379,21 @@ impl Task for Stream<'_, '_> {
     }
 }
 
-/// Turns a block's coefficients into samples; `is_flat` if only the first one may not be zero.
+/// Turns a block's coefficients into samples.
 #[inline(always)]
 fn transform(
     kernels: impl Kernels,
     component: &Component,
     block: &Block,
     quantization: &Block,
-    is_flat: bool,
+    extent: Extent,
     (samples, stride): (&mut [u8], usize),
 ) {
-    match component.reduction {
-        _ if is_flat => idct::flat_block(block[0], quantization[0], component.side, samples, stride),
-        None => kernels.block(block, quantization, samples, stride),
-        Some(reduction) => kernels.reduced_block(reduction, block, quantization, samples, stride),
+    match (extent, component.reduction) {
+        (Extent::Flat, _) => idct::flat_block(block[0], quantization[0], component.side, samples, stride),
+        (Extent::Low, None) => kernels.low_block(block, quantization, samples, stride),
+        (Extent::Whole, None) => kernels.block(block, quantization, samples, stride),
+        (_, Some(reduction)) => kernels.reduced_block(reduction, block, quantization, samples, stride),
     }
 }
 
@@ -460,8 +469,11 @@ impl Collect<'_, '_> {
             let part = self.scan.parts()[slot];
             *block.coefficients = [0; 64];
             let tables = (&self.tables.dc[part.dc], &self.tables.ac[part.ac]);
-            let last = scan::sequential(self.cursor, slot, tables, 63, block.coefficients);
-            *block.nonzero = if last == 0 { 1 } else { u64::MAX };
+            *block.nonzero = match scan::sequential(self.cursor, slot, tables, 63, block.coefficients) {
+                Extent::Flat => 1,
+                Extent::Low => (1 << LOW_END) - 1,
+                Extent::Whole => u64::MAX,
+            };
         }
         Ok(())
     }
@@ -485,12 +497,12 @@ impl Task for Finish<'_> {
         for y in 0..self.frame.units_down {
             for (i, component) in self.frame.components().iter().enumerate() {
                 let (plane, quantization) = (&mut self.canvas.planes[i], &self.quantization[i]);
-                for row in y * component.v..(y + 1) * component.v {
-                    let blocks = self.blocks.blocks(component.first_row + row);
+                for row in 0..component.v {
+                    let blocks = self.blocks.blocks(component.first_row + y * component.v + row);
                     let zeros = std::iter::repeat((&[0; 64], 0));
                     for (x, (block, nonzero)) in blocks.chain(zeros).take(component.blocks_across).enumerate() {
-                        let target = plane.block(x, row);
-                        transform(kernels, component, block, quantization, nonzero <= 1, target);
+                        let target = plane.block(x, y % 2 == 1, row);
+                        transform(kernels, component, block, quantization, Extent::of(nonzero), target);
                     }
                 }
             }

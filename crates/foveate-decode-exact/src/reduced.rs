@@ -20,6 +20,8 @@ pub(crate) struct Reduction {
     pub(crate) count: usize,
     /// By frequency, in their order, and by sample; scaled up by 2^(`CONST_BITS` + `extra_bits`).
     pub(crate) factors: [[i32; LANES]; LANES],
+    /// The factors of every two frequencies behind the first as 16-bit pairs, the first one in the lower half.
+    pub(crate) pairs: [[i32; LANES]; LANES / 2],
     extra_bits: u32,
 }
 
@@ -55,7 +57,17 @@ impl Reduction {
             }
             k += 1;
         }
-        Self { side, frequencies, count: read.len(), factors, extra_bits }
+        let (mut pairs, mut k) = ([[0; LANES]; LANES / 2], 1);
+        while k < LANES {
+            let mut sample = 0;
+            while sample < LANES {
+                let second = if k + 1 < LANES { factors[k + 1][sample] } else { 0 };
+                pairs[k / 2][sample] = second << 16 | factors[k][sample] & 0xFFFF;
+                sample += 1;
+            }
+            k += 2;
+        }
+        Self { side, frequencies, count: read.len(), factors, pairs, extra_bits }
     }
 
     /// The last coefficient, in coding order, that it reads.
@@ -63,6 +75,12 @@ impl Reduction {
         let read = &self.frequencies[..self.count];
         let is_read = |natural: usize| read.contains(&(natural % 8)) && read.contains(&(natural / 8));
         (0..64).rfind(|&k| is_read(usize::from(ZIGZAG[k]))).unwrap_or(0)
+    }
+
+    /// The first frequency's factor is 2 to this power.
+    #[inline(always)]
+    pub(crate) fn scale_bits(&self) -> u32 {
+        CONST_BITS + self.extra_bits
     }
 
     /// Bits to drop after each pass, with rounding.
@@ -86,16 +104,15 @@ impl Reduction {
             }
         }
         for (y, column) in columns.iter().enumerate().take(self.side) {
-            // The middle of the samples' range.
-            let mut sums = [128i32 << second_bits; LANES];
+            let mut sums = [0i32; LANES];
             for (&x, factors) in self.frequencies.iter().zip(&self.factors).take(self.count) {
-                let value = descale(column[x], first_bits);
+                let value = descale(column[x], first_bits).clamp(i16::MIN.into(), i16::MAX.into());
                 for i in 0..self.side {
                     sums[i] = sums[i].wrapping_add(value.wrapping_mul(factors[i]));
                 }
             }
             for i in 0..self.side {
-                samples[y * stride + i] = descale(sums[i], second_bits).clamp(0, 255) as u8;
+                samples[y * stride + i] = (descale(sums[i], second_bits) + 128).clamp(0, 255) as u8;
             }
         }
     }

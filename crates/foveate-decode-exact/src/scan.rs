@@ -9,7 +9,7 @@ use memchr::memchr;
 use crate::bits::Bits;
 use crate::error::corrupt;
 use crate::frame::{Frame, MAX_COMPONENTS};
-use crate::huffman::{Step, Table};
+use crate::huffman::Table;
 use crate::zigzag::natural;
 
 /// The coefficients of a block, in natural order.
@@ -203,9 +203,8 @@ pub(crate) fn next_marker(data: &[u8], mut at: usize) -> Option<(u8, usize)> {
     }
 }
 
-/// Decodes a block of a sequential scan into `block`, which must be all zero: the coefficients up to `kept` in coding
-/// order. Only finds the end of those behind, for which the AC table needs its groups. Returns the index, in coding
-/// order, of the last non-zero coefficient decoded.
+/// Decodes a block of a sequential scan into `block`, which must be all zero: at least the coefficients up to `kept` in
+/// coding order. Only finds the end of those behind, for which the AC table needs its groups.
 #[inline(always)]
 pub(crate) fn sequential(
     cursor: &mut Cursor<'_>,
@@ -213,40 +212,43 @@ pub(crate) fn sequential(
     (dc, ac): (&Table, &Table),
     kept: usize,
     block: &mut Block,
-) -> usize {
+) -> Extent {
     let mut bits = cursor.bits;
     let value = cursor.dc[slot].wrapping_add(dc_difference(&mut bits, dc));
     cursor.dc[slot] = value;
     block[0] = value as i16;
-    let (mut k, mut last) = (1, 0);
+    let (mut k, mut values, mut end) = (1, 0, 0);
     'block: while k <= kept {
         bits.refill();
-        // Three steps take at most 11 + 11 + 31 bits.
-        for _ in 0..3 {
-            match ac.step(&mut bits) {
-                Step::Coefficient { run, value } => {
+        // Two pairs take at most 26 + 26 bits.
+        for _ in 0..2 {
+            let pair = ac.pair(&bits);
+            let last = k + pair.last_place();
+            if last > 63 {
+                bits.refill();
+                let symbol = ac.symbol(&mut bits);
+                let (run, size) = (usize::from(symbol >> 4), u32::from(symbol & 15));
+                if size != 0 {
                     k += run;
-                    block[natural(k)] = value as i16;
-                    last = k;
+                    block[natural(k)] = bits.take_signed(size) as i16;
+                    values = 1;
                     k += 1;
-                    if k > kept {
-                        break 'block;
-                    }
+                } else if run == 15 {
+                    k += 16;
+                } else {
+                    k = 64;
                 }
-                Step::Symbol(symbol) => {
-                    let (run, size) = (usize::from(symbol >> 4), u32::from(symbol & 15));
-                    if size != 0 {
-                        k += run;
-                        block[natural(k)] = bits.take_signed(size) as i16;
-                        last = k;
-                        k += 1;
-                    } else if run == 15 {
-                        k += 16;
-                    } else {
-                        k = 64;
-                    }
-                    continue 'block;
-                }
+                end = k;
+                continue 'block;
+            }
+            // Without a first or a last value, this is a zero where there is none yet.
+            block[natural(k + pair.first_place())] = pair.first_value() as i16;
+            block[natural(last)] = pair.take(&mut bits) as i16;
+            values |= pair.values();
+            end = last + 1;
+            k = end | pair.end();
+            if k > kept {
+                break 'block;
             }
         }
     }
@@ -254,7 +256,36 @@ pub(crate) fn sequential(
         skip(&mut bits, ac, k);
     }
     cursor.bits = bits;
-    last
+    match values {
+        0 => Extent::Flat,
+        _ if end <= LOW_END => Extent::Low,
+        _ => Extent::Whole,
+    }
+}
+
+/// Which coefficients of a block may not be zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// The first one.
+    Flat,
+    /// Those before [`LOW_END`].
+    Low,
+    Whole,
+}
+
+/// The first coefficient, in coding order, outside of the 4 x 4 lowest frequencies.
+pub(crate) const LOW_END: usize = 10;
+
+impl Extent {
+    /// Of the coefficients whose bits are set, in coding order.
+    #[inline(always)]
+    pub(crate) fn of(nonzero: u64) -> Self {
+        match nonzero {
+            0 | 1 => Self::Flat,
+            _ if nonzero >> LOW_END == 0 => Self::Low,
+            _ => Self::Whole,
+        }
+    }
 }
 
 /// Finds the end of a block whose next coefficient is `k`.
@@ -262,7 +293,7 @@ pub(crate) fn sequential(
 fn skip(bits: &mut Bits<'_>, ac: &Table, mut k: usize) {
     'block: while k < 64 {
         bits.refill();
-        // Two steps take at most 25 + 31 bits.
+        // Two steps take at most 24 + 31 bits.
         for _ in 0..2 {
             let group = ac.group(bits);
             if k + group.covers() > 64 {
@@ -290,10 +321,8 @@ fn skip_symbol(bits: &mut Bits<'_>, ac: &Table, k: usize) -> usize {
 #[inline(always)]
 fn dc_difference(bits: &mut Bits<'_>, table: &Table) -> i32 {
     bits.refill();
-    match table.step(bits) {
-        Step::Coefficient { value, .. } => value,
-        Step::Symbol(size) => bits.take_signed(u32::from(size & 15)),
-    }
+    let size = table.symbol(bits);
+    bits.take_signed(u32::from(size & 15))
 }
 
 /// A block of a picture that comes in several scans.
@@ -308,6 +337,14 @@ impl Stored<'_> {
     fn set(&mut self, k: usize, value: i16) {
         self.coefficients[natural(k)] = value;
         *self.nonzero |= 1 << k.min(63);
+    }
+
+    /// Without a branch, because a processor cannot guess it.
+    #[inline(always)]
+    fn set_unless_zero(&mut self, k: usize, value: i16) {
+        let coefficient = &mut self.coefficients[natural(k)];
+        *coefficient = if value == 0 { *coefficient } else { value };
+        *self.nonzero |= u64::from(value != 0) << (k & 63);
     }
 }
 
@@ -341,31 +378,31 @@ fn first_band(scan: &Scan, cursor: &mut Cursor<'_>, table: &Table, block: &mut S
     let mut k = scan.first;
     'band: while k <= scan.last {
         bits.refill();
-        // Three steps take at most 11 + 11 + 31 bits.
-        for _ in 0..3 {
-            match table.step(&mut bits) {
-                Step::Coefficient { run, value } => {
+        // Two pairs take at most 26 + 26 bits.
+        for _ in 0..2 {
+            let pair = table.pair(&bits);
+            let last = k + pair.last_place();
+            if last > scan.last {
+                bits.refill();
+                let symbol = table.symbol(&mut bits);
+                let (run, size) = (usize::from(symbol >> 4), u32::from(symbol & 15));
+                if size != 0 {
                     k += run;
-                    block.set(k, (value << scan.shift) as i16);
+                    block.set(k, (bits.take_signed(size) << scan.shift) as i16);
                     k += 1;
-                    if k > scan.last {
-                        break 'band;
-                    }
+                } else if run == 15 {
+                    k += 16;
+                } else {
+                    cursor.skip = (1 << run) - 1 + bits.take(run as u32);
+                    break 'band;
                 }
-                Step::Symbol(symbol) => {
-                    let (run, size) = (usize::from(symbol >> 4), u32::from(symbol & 15));
-                    if size != 0 {
-                        k += run;
-                        block.set(k, (bits.take_signed(size) << scan.shift) as i16);
-                        k += 1;
-                    } else if run == 15 {
-                        k += 16;
-                    } else {
-                        cursor.skip = (1 << run) - 1 + bits.take(run as u32);
-                        break 'band;
-                    }
-                    continue 'band;
-                }
+                continue 'band;
+            }
+            block.set_unless_zero(k + pair.first_place(), (pair.first_value() << scan.shift) as i16);
+            block.set_unless_zero(last, (pair.take(&mut bits) << scan.shift) as i16);
+            k = (last + 1) | pair.end();
+            if k > scan.last {
+                break 'band;
             }
         }
     }
