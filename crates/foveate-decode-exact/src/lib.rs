@@ -11,6 +11,7 @@ mod huffman;
 mod idct;
 mod isa;
 mod kernels;
+mod output;
 mod picture;
 mod reduced;
 mod scale;
@@ -18,12 +19,13 @@ mod scan;
 mod upsample;
 mod zigzag;
 
-use foveate_core::PixelBuf;
+use foveate_core::{PixelBuf, PixelLimits};
 use foveate_decode::{
     Capability, DecodeError, DecodeHint, Decoded, Decoder, DecoderBackend, DecoderOptions, DecoderRegistry, FormatSet,
-    ImageFormat, jpeg, sniff,
+    ImageFormat, RowDecoder, RowSink, jpeg, sniff,
 };
 use isa::Isa;
+use output::{Output, Strips, Whole};
 use picture::Picture;
 use scale::Scale;
 
@@ -61,24 +63,61 @@ impl std::fmt::Debug for ExactDecoder {
     }
 }
 
-impl Decoder for ExactDecoder {
-    fn decode(&mut self, encoded: &[u8], hint: DecodeHint, out: &mut PixelBuf) -> Result<Decoded, DecodeError> {
-        out.clear();
+impl ExactDecoder {
+    /// Decodes to `out`; `None` if that does not want the picture.
+    fn decode_to(
+        &mut self,
+        encoded: &[u8],
+        hint: DecodeHint,
+        limits: PixelLimits,
+        out: &mut dyn Output,
+    ) -> Result<Option<Decoded>, DecodeError> {
         let format = sniff(encoded)?;
         if format != ImageFormat::Jpeg {
             return Err(DecodeError::unsupported(format, "exact reads JPEG only"));
         }
         let structure = jpeg::inspect(encoded, self.options.max_scans)?;
-        structure.admit(out.limits(), &self.options)?;
+        structure.admit(limits, &self.options)?;
         let encoded = jpeg::completed(encoded, &structure);
         let scale = Scale::choose(structure.size, hint);
-        let outcome = self.picture.decode(self.isa, &encoded, &structure, scale, out).inspect_err(|_| out.clear());
+        let outcome = self.picture.decode(self.isa, &encoded, &structure, scale, out);
         self.picture.shrink();
-        outcome.map(|()| Decoded { format, native: structure.size })
+        outcome.map(|is_wanted| is_wanted.then_some(Decoded { format, native: structure.size }))
+    }
+}
+
+impl Decoder for ExactDecoder {
+    fn decode(&mut self, encoded: &[u8], hint: DecodeHint, out: &mut PixelBuf) -> Result<Decoded, DecodeError> {
+        out.clear();
+        let outcome = self.decode_to(encoded, hint, out.limits(), &mut Whole::new(out));
+        let outcome = outcome.inspect_err(|_| out.clear())?;
+        Ok(outcome.unwrap_or_else(|| unreachable!("memory wants every picture")))
     }
 
     fn capability(&self) -> Capability {
         Capability { formats: FormatSet::of(&[ImageFormat::Jpeg]), scaled: true, exact_jpeg: true }
+    }
+
+    fn rows(&mut self) -> Option<&mut dyn RowDecoder> {
+        Some(self)
+    }
+}
+
+impl RowDecoder for ExactDecoder {
+    fn decode_rows(
+        &mut self,
+        encoded: &[u8],
+        hint: DecodeHint,
+        strip: &mut PixelBuf,
+        sink: &mut dyn RowSink,
+    ) -> Result<Option<Decoded>, DecodeError> {
+        let limits = strip.limits();
+        let mut out = Strips::new(strip, sink);
+        let outcome = self.decode_to(encoded, hint, limits, &mut out)?;
+        if outcome.is_some() {
+            out.flush();
+        }
+        Ok(outcome)
     }
 }
 

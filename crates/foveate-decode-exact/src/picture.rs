@@ -2,7 +2,7 @@
 
 use std::collections::TryReserveError;
 
-use foveate_core::{LimitError, PixelBuf};
+use foveate_core::LimitError;
 use foveate_decode::DecodeError;
 use foveate_decode::jpeg::{Process, Structure};
 
@@ -11,6 +11,7 @@ use crate::color::{self, ColorSpace};
 use crate::frame::{ColorHints, Component, Frame, MAX_COMPONENTS};
 use crate::isa::{Isa, Task};
 use crate::kernels::Kernels;
+use crate::output::Output;
 use crate::scale::Scale;
 use crate::scan::{self, Block, Cursor, Extent, LOW_END, Scan, Tables};
 use crate::upsample::{self, Upsampling};
@@ -99,15 +100,15 @@ impl Picture {
         },
     };
 
-    /// Decodes `encoded` into `out`; its `structure` must have been admitted.
+    /// Decodes `encoded` into `out`; its `structure` must have been admitted. Returns whether `out` wants it.
     pub(crate) fn decode(
         &mut self,
         isa: Isa,
         encoded: &[u8],
         structure: &Structure,
         scale: Scale,
-        out: &mut PixelBuf,
-    ) -> Result<(), DecodeError> {
+        out: &mut dyn Output,
+    ) -> Result<bool, DecodeError> {
         (self.quantization, self.latched) = ([None; 4], [None; MAX_COMPONENTS]);
         (self.restart_interval, self.hints) = (0, ColorHints::default());
         let mut frame = None;
@@ -127,7 +128,10 @@ impl Picture {
                 0xC4 => self.tables.define(payload)?,
                 0xC0..=0xC2 => {
                     let new = Frame::parse(payload, structure, scale)?;
-                    out.reset(scale.of(structure.size))?;
+                    // Rows that wait for the next unit row come with it.
+                    if !out.begin(scale.of(structure.size), new.unit_rows + new.max_v)? {
+                        return Ok(false);
+                    }
                     self.canvas.reset(&new);
                     if !is_streamed(structure) {
                         self.coefficients.clear(new.block_rows).map_err(|_| out_of_memory(structure))?;
@@ -146,7 +150,6 @@ impl Picture {
         match (frame, color_space) {
             (Some(frame), Some(space)) if !is_streamed(structure) => {
                 let quantization = self.latched.map(|table| table.unwrap_or([0; 64]));
-                let (pixels, _) = out.as_mut_slice().as_chunks_mut();
                 let blocks = &self.coefficients;
                 isa.run(Finish {
                     frame: &frame,
@@ -154,11 +157,11 @@ impl Picture {
                     quantization: &quantization,
                     blocks,
                     canvas: &mut self.canvas,
-                    pixels,
+                    out,
                 });
-                Ok(())
+                Ok(true)
             }
-            (Some(_), Some(_)) => Ok(()),
+            (Some(_), Some(_)) => Ok(true),
             _ => Err(corrupt("no scan")),
         }
     }
@@ -201,7 +204,7 @@ impl Picture {
         at: usize,
         header: &[u8],
         (frame, structure, space): (&Frame, &Structure, ColorSpace),
-        out: &mut PixelBuf,
+        out: &mut dyn Output,
     ) -> Result<usize, DecodeError> {
         let scan = Scan::parse(header, frame)?;
         let is_progressive = structure.process == Process::Progressive;
@@ -221,7 +224,6 @@ impl Picture {
         let mut cursor = Cursor::new(encoded, at, self.restart_interval);
         if is_streamed(structure) {
             let quantization = self.latched.map(|table| table.unwrap_or([0; 64]));
-            let (pixels, _) = out.as_mut_slice().as_chunks_mut();
             let (canvas, tables) = (&mut self.canvas, &self.tables);
             isa.run(Stream {
                 frame,
@@ -231,7 +233,7 @@ impl Picture {
                 tables,
                 cursor: &mut cursor,
                 canvas,
-                pixels,
+                out,
             });
         } else {
             let blocks = &mut self.coefficients;
@@ -342,7 +344,7 @@ struct Stream<'t, 'd> {
     tables: &'t Tables,
     cursor: &'t mut Cursor<'d>,
     canvas: &'t mut Canvas,
-    pixels: &'t mut [[u8; 3]],
+    out: &'t mut dyn Output,
 }
 
 impl Task for Stream<'_, '_> {
@@ -374,7 +376,7 @@ impl Task for Stream<'_, '_> {
                 }
                 self.cursor.dry |= self.cursor.bits.exhausted();
             }
-            self.canvas.finish_rows(kernels, self.frame, self.space, y, self.pixels);
+            self.canvas.finish_rows(kernels, self.frame, self.space, y, self.out);
         }
     }
 }
@@ -486,7 +488,7 @@ struct Finish<'t> {
     quantization: &'t [Block; MAX_COMPONENTS],
     blocks: &'t Coefficients,
     canvas: &'t mut Canvas,
-    pixels: &'t mut [[u8; 3]],
+    out: &'t mut dyn Output,
 }
 
 impl Task for Finish<'_> {
@@ -506,7 +508,7 @@ impl Task for Finish<'_> {
                     }
                 }
             }
-            self.canvas.finish_rows(kernels, self.frame, self.space, y, self.pixels);
+            self.canvas.finish_rows(kernels, self.frame, self.space, y, self.out);
         }
     }
 }
@@ -530,14 +532,7 @@ impl Canvas {
 
     /// Converts all rows whose samples are ready, now that unit row `y` is decoded.
     #[inline(always)]
-    fn finish_rows(
-        &mut self,
-        kernels: impl Kernels,
-        frame: &Frame,
-        space: ColorSpace,
-        y: usize,
-        pixels: &mut [[u8; 3]],
-    ) {
+    fn finish_rows(&mut self, kernels: impl Kernels, frame: &Frame, space: ColorSpace, y: usize, out: &mut dyn Output) {
         let decoded = (y + 1) * frame.unit_rows;
         let waits = frame.components().iter().any(|component| component.upsampling.needs_neighbours());
         let end = match (decoded < frame.height, waits) {
@@ -545,8 +540,8 @@ impl Canvas {
             (true, false) => decoded,
             (false, _) => frame.height,
         };
-        for y in self.finished..end {
-            let row = &mut pixels[y * frame.width..(y + 1) * frame.width];
+        let rows = out.rows(end - self.finished);
+        for (y, row) in (self.finished..end).zip(rows.chunks_exact_mut(frame.width)) {
             self.finish_row(kernels, frame, space, y, row);
         }
         self.finished = end;

@@ -1,6 +1,8 @@
 use foveate_core::PixelBuf;
 
-use crate::{Capability, DecodeError, DecodeHint, Decoded, Decoder, FormatSet, ImageFormat, raw, sniff};
+use crate::{
+    Capability, DecodeError, DecodeHint, Decoded, Decoder, FormatSet, ImageFormat, RowDecoder, RowSink, raw, sniff,
+};
 
 /// A decoder made of several: each image goes to the first decoder that reads its format. If that one returns
 /// [`DecodeError::Unsupported`] (for a CMYK JPEG, say), the next one that reads the format takes over.
@@ -47,6 +49,34 @@ impl Decoder for ByFormat {
         let formats = all.clone().fold(FormatSet::EMPTY, |union, c| union.union(c.formats));
         let jpeg = all.find(|c| c.formats.contains(ImageFormat::Jpeg));
         Capability { formats, scaled: jpeg.is_some_and(|c| c.scaled), exact_jpeg: jpeg.is_some_and(|c| c.exact_jpeg) }
+    }
+
+    fn rows(&mut self) -> Option<&mut dyn RowDecoder> {
+        Some(self)
+    }
+}
+
+impl RowDecoder for ByFormat {
+    fn decode_rows(
+        &mut self,
+        encoded: &[u8],
+        hint: DecodeHint,
+        strip: &mut PixelBuf,
+        sink: &mut dyn RowSink,
+    ) -> Result<Option<Decoded>, DecodeError> {
+        if raw::parse(encoded).is_some() {
+            return Ok(None);
+        }
+        let format = sniff(encoded)?;
+        let preferred = self.decoders.iter_mut().find(|d| d.capability().formats.contains(format));
+        match preferred.and_then(|decoder| decoder.rows()) {
+            Some(decoder) => match decoder.decode_rows(encoded, hint, strip, sink) {
+                // Another decoder may read it whole.
+                Err(DecodeError::Unsupported { .. }) => Ok(None),
+                outcome => outcome,
+            },
+            None => Ok(None),
+        }
     }
 }
 

@@ -8,6 +8,7 @@ mod format;
 pub mod jpeg;
 mod orientation;
 pub mod raw;
+mod rows;
 mod sniff;
 
 use foveate_core::{Health, PixelBuf, Registry, Size, named_backend};
@@ -16,6 +17,7 @@ pub use by_format::ByFormat;
 pub use error::DecodeError;
 pub use format::{FormatSet, ImageFormat};
 pub use orientation::{Orientation, orientation};
+pub use rows::{RowDecoder, RowSink};
 pub use sniff::sniff;
 
 /// Turns the bytes of one image into RGB8 pixels. One instance per thread, reused for every image.
@@ -29,6 +31,11 @@ pub trait Decoder: Send {
 
     /// The backend's capabilities; selects its conformance tests.
     fn capability(&self) -> Capability;
+
+    /// The same decoder handing out rows, if it can.
+    fn rows(&mut self) -> Option<&mut dyn RowDecoder> {
+        None
+    }
 }
 
 /// What the caller permits beyond exact decoding at native size.

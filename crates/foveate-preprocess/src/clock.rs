@@ -21,3 +21,10 @@ impl StageClock for Untimed {
 
     fn record(&self, _: Stage, _: Duration) {}
 }
+
+/// Times `work` as one span of `stage`.
+pub(crate) fn timed<T>(clock: &dyn StageClock, stage: Stage, work: impl FnOnce() -> T) -> T {
+    let (mut work, mut done) = (Some(work), None);
+    clock.time(stage, &mut || done = work.take().map(|work| work()));
+    done.unwrap_or_else(|| unreachable!("a clock does the work that it times"))
+}

@@ -2,15 +2,20 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use foveate_core::{BatchMemory, FaultScope, ImageViewMut, PixelBuf, Size, Stage, error_chain, panic_message};
-use foveate_decode::{Decoder, Orientation, orientation};
-use foveate_resize::Resizer;
+use foveate_decode::{DecodeError, Decoder, ImageFormat, Orientation, orientation, sniff};
+use foveate_resize::{ResizeError, Resizer};
 
+use crate::clock::timed;
+use crate::fused::Fused;
 use crate::{
     DecoderOpener, Granularity, ItemFault, OrientationPolicy, PreprocessError, PreprocessOptions, Preprocessor,
     PreprocessorOpener, ResizerOpener, StageClock,
 };
 
 /// Decodes, turns upright and resizes on the CPU, one image at a time.
+///
+/// An upright image never exists whole in memory if the decoder hands out rows and the resizer takes them. The output
+/// is the same.
 pub struct CpuPreprocessor {
     open_decoder: DecoderOpener,
     open_resizer: ResizerOpener,
@@ -73,21 +78,33 @@ impl CpuPreprocessor {
     }
 
     fn try_one(&mut self, bytes: &[u8], out: &mut [u8], clock: &dyn StageClock) -> Result<Size, Fault> {
+        if let Some(size) = self.try_in_strips(bytes, out, clock)? {
+            return Ok(size);
+        }
         timed(clock, Stage::Decode, || self.decode(bytes))?;
         timed(clock, Stage::Resize, || self.resize(out))?;
         Ok(self.pixels.size())
     }
 
+    /// Resizes strips of the image as they are decoded; `None` if it must be whole.
+    fn try_in_strips(&mut self, bytes: &[u8], out: &mut [u8], clock: &dyn StageClock) -> Result<Option<Size>, Fault> {
+        let (Some(decoder), Some(resizer)) = (self.decoder.rows(), self.resizer.rows()) else { return Ok(None) };
+        let Ok(format) = sniff(bytes) else { return Ok(None) };
+        if turn(&self.options, bytes, format) != Orientation::Normal {
+            return Ok(None);
+        }
+        let (hint, strip) = (self.options.hint, &mut self.pixels);
+        let mut fused = Fused::new(resizer, self.options.geometry, clock);
+        let decoded = timed(clock, Stage::Decode, || decoder.decode_rows(bytes, hint, strip, &mut fused));
+        match decoded.map_err(decode_fault)? {
+            Some(_) => timed(clock, Stage::Resize, || fused.finish(out)).map(Some).map_err(resize_fault),
+            None => Ok(None),
+        }
+    }
+
     fn decode(&mut self, bytes: &[u8]) -> Result<(), Fault> {
-        let decoded =
-            self.decoder.decode(bytes, self.options.hint, &mut self.pixels).map_err(|error| match error.scope() {
-                FaultScope::Item => Fault::Item(Stage::Decode, error_chain(&error)),
-                FaultScope::Run => Fault::Run(error.into()),
-            })?;
-        let turn = match self.options.orientation {
-            OrientationPolicy::Apply => orientation(bytes, decoded.format),
-            OrientationPolicy::Ignore => Orientation::Normal,
-        };
+        let decoded = self.decoder.decode(bytes, self.options.hint, &mut self.pixels).map_err(decode_fault)?;
+        let turn = turn(&self.options, bytes, decoded.format);
         turn.apply(&mut self.pixels, &mut self.turned).map_err(|error| Fault::Item(Stage::Decode, error_chain(&error)))
     }
 
@@ -96,10 +113,7 @@ impl CpuPreprocessor {
         let Some(out) = ImageViewMut::new(out, plan.output) else {
             return Err(Fault::Run(PreprocessError::Unsupported(format!("the recipe gives {}", plan.output))));
         };
-        self.resizer.resize(self.pixels.view(), &plan, out).map_err(|error| match error.scope() {
-            FaultScope::Item => Fault::Item(Stage::Resize, error_chain(&error)),
-            FaultScope::Run => Fault::Run(error.into()),
-        })
+        self.resizer.resize(self.pixels.view(), &plan, out).map_err(resize_fault)
     }
 
     fn start_over(&mut self) -> Result<(), PreprocessError> {
@@ -145,9 +159,24 @@ impl Preprocessor for CpuPreprocessor {
     }
 }
 
-/// Times `work` as one span of `stage`.
-fn timed<T>(clock: &dyn StageClock, stage: Stage, work: impl FnOnce() -> T) -> T {
-    let (mut work, mut done) = (Some(work), None);
-    clock.time(stage, &mut || done = work.take().map(|work| work()));
-    done.unwrap_or_else(|| unreachable!("a clock does the work that it times"))
+fn decode_fault(error: DecodeError) -> Fault {
+    match error.scope() {
+        FaultScope::Item => Fault::Item(Stage::Decode, error_chain(&error)),
+        FaultScope::Run => Fault::Run(error.into()),
+    }
+}
+
+fn resize_fault(error: ResizeError) -> Fault {
+    match error.scope() {
+        FaultScope::Item => Fault::Item(Stage::Resize, error_chain(&error)),
+        FaultScope::Run => Fault::Run(error.into()),
+    }
+}
+
+/// How the image must be turned.
+fn turn(options: &PreprocessOptions, bytes: &[u8], format: ImageFormat) -> Orientation {
+    match options.orientation {
+        OrientationPolicy::Apply => orientation(bytes, format),
+        OrientationPolicy::Ignore => Orientation::Normal,
+    }
 }

@@ -6,6 +6,7 @@ mod clock;
 pub mod conformance;
 mod cpu;
 mod error;
+mod fused;
 mod opener;
 mod options;
 mod preprocessor;

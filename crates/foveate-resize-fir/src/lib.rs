@@ -5,8 +5,10 @@ mod opencv;
 mod pillow;
 mod rows;
 
-use foveate_core::{ImageView, ImageViewMut, RegistryError};
-use foveate_resize::{Capability, Filter, ResizeError, ResizePlan, Resizer, ResizerBackend, ResizerRegistry};
+use foveate_core::{ImageView, ImageViewMut, RegistryError, Size};
+use foveate_resize::{
+    Capability, Filter, ResizeError, ResizePlan, Resizer, ResizerBackend, ResizerRegistry, RowResizer,
+};
 
 /// The backend's name in registries and on the command line.
 pub const NAME: &str = "fir";
@@ -67,5 +69,25 @@ impl Resizer for FirResizer {
 
     fn capability(&self) -> Capability {
         Capability { pillow_exact: true, pillow_kernels: true, opencv_exact: true }
+    }
+
+    fn rows(&mut self) -> Option<&mut dyn RowResizer> {
+        Some(self)
+    }
+}
+
+impl RowResizer for FirResizer {
+    fn begin(&mut self, source: Size, plan: &ResizePlan) -> bool {
+        plan.check(source, plan.output).is_ok()
+            && pillow::Kernel::of(plan.filter).is_some_and(|kernel| self.pillow.begin(source, plan, kernel))
+    }
+
+    fn push(&mut self, strip: ImageView<'_>) -> Result<(), ResizeError> {
+        self.pillow.push(strip)
+    }
+
+    fn finish(&mut self, mut dst: ImageViewMut<'_>) -> Result<(), ResizeError> {
+        dst.as_mut_slice().fill(0);
+        self.pillow.finish(dst)
     }
 }

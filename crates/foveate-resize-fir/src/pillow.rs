@@ -6,7 +6,7 @@
 use fast_image_resize::images::{TypedCroppedImageMut, TypedImage, TypedImageRef};
 use fast_image_resize::pixels::U8x3;
 use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions};
-use foveate_core::{ImageView, ImageViewMut, Size};
+use foveate_core::{CHANNELS, ImageView, ImageViewMut, Size};
 use foveate_resize::axis::{Axis, axes, vertical_first};
 use foveate_resize::{Filter, ResizeError, ResizePlan};
 
@@ -46,6 +46,28 @@ pub(crate) struct TwoPass {
     resizer: fast_image_resize::Resizer,
     /// The image between the passes.
     between: Vec<u8>,
+    /// The image that comes in strips.
+    strips: Option<Strips>,
+}
+
+/// An image that comes in strips, whose horizontal pass is first.
+#[derive(Clone, Copy, Debug)]
+struct Strips {
+    plan: ResizePlan,
+    kernel: Kernel,
+    x: Axis,
+    y: Axis,
+    /// The source rows that the vertical pass reads.
+    rows: (u32, u32),
+    /// The next strip's first source row.
+    next: u32,
+}
+
+impl Strips {
+    /// Size of the image between the passes.
+    fn between(&self) -> Size {
+        Size::new(self.x.target, self.rows.1 - self.rows.0)
+    }
 }
 
 impl TwoPass {
@@ -79,6 +101,53 @@ impl TwoPass {
                 self.last_pass(&middle, Axis::unchanged(target.width), y.within(rows), kernel, plan, dst)
             })
         };
+        self.between = between;
+        result
+    }
+
+    /// Starts an image that comes in strips; `false` if the plan, which must have been checked, needs it whole.
+    pub(crate) fn begin(&mut self, source: Size, plan: &ResizePlan, kernel: Kernel) -> bool {
+        let [x, y] = axes(plan, source);
+        self.strips = None;
+        if x.is_copy() || y.is_copy() || vertical_first(source, plan.scaled(source)) {
+            return false;
+        }
+        let strips = Strips { plan: *plan, kernel, x, y, rows: y.reads(kernel.support), next: 0 };
+        let Some(len) = strips.between().rgb_len() else { return false };
+        self.between.resize(len.max(self.between.len()), 0);
+        self.strips = Some(strips);
+        true
+    }
+
+    /// The horizontal pass of a strip.
+    pub(crate) fn push(&mut self, strip: ImageView<'_>) -> Result<(), ResizeError> {
+        let Some(strips) = &mut self.strips else { return Err(out_of_turn()) };
+        let size = strip.size();
+        let (from, to) = (strips.next, strips.next.saturating_add(size.height));
+        strips.next = to;
+        let (first, end) = (from.max(strips.rows.0), to.min(strips.rows.1));
+        if first >= end || size.width != strips.x.whole {
+            return Ok(());
+        }
+        let part = Size::new(strips.x.target, end - first);
+        let row = part.width as usize * CHANNELS;
+        let start = (first - strips.rows.0) as usize * row;
+        let mut out = image_mut(&mut self.between[start..start + part.height as usize * row], part)?;
+        let y = Axis::copy_of((first - from, end - from), size.height);
+        let options = strips.kernel.options(strips.x, y);
+        self.resizer.resize_typed(&image(strip.as_slice(), size)?, &mut out, &options).map_err(backend)
+    }
+
+    /// The vertical pass.
+    pub(crate) fn finish(&mut self, dst: ImageViewMut<'_>) -> Result<(), ResizeError> {
+        let strips = self.strips.take().filter(|strips| strips.next == strips.y.whole).ok_or_else(out_of_turn)?;
+        strips.plan.check(Size::new(strips.x.whole, strips.y.whole), dst.size())?;
+        let (between, size) = (std::mem::take(&mut self.between), strips.between());
+        let y = strips.y.within(strips.rows);
+        let result =
+            image(&between[..size.width as usize * size.height as usize * CHANNELS], size).and_then(|middle| {
+                self.last_pass(&middle, Axis::unchanged(size.width), y, strips.kernel, &strips.plan, dst)
+            });
         self.between = between;
         result
     }
@@ -130,4 +199,8 @@ fn image_mut(samples: &mut [u8], size: Size) -> Result<TypedImage<'_, U8x3>, Res
 
 fn backend(error: impl std::error::Error + Send + Sync + 'static) -> ResizeError {
     ResizeError::Backend(error.into())
+}
+
+fn out_of_turn() -> ResizeError {
+    ResizeError::Plan("rows of the image are missing".into())
 }

@@ -9,7 +9,7 @@ mod geometry;
 pub mod opencv_linear;
 mod plan;
 
-use foveate_core::{Health, ImageView, ImageViewMut, Registry, named_backend};
+use foveate_core::{Health, ImageView, ImageViewMut, Registry, Size, named_backend};
 
 pub use error::ResizeError;
 pub use filter::Filter;
@@ -29,6 +29,26 @@ pub trait Resizer: Send {
 
     /// How close its samples are to the original libraries'; selects its tests' tolerances.
     fn capability(&self) -> Capability;
+
+    /// The same resizer taking rows, if it can.
+    fn rows(&mut self) -> Option<&mut dyn RowResizer> {
+        None
+    }
+}
+
+/// A resizer that takes an image in strips, so that it never exists whole in memory: `begin`, `push` for each strip
+/// from top to bottom, `finish`.
+pub trait RowResizer {
+    /// Starts an image of size `source`, whatever became of the one before. Returns whether this plan works with rows;
+    /// otherwise [`Resizer::resize`] the whole image.
+    fn begin(&mut self, source: Size, plan: &ResizePlan) -> bool;
+
+    /// Takes the next whole rows of the image.
+    fn push(&mut self, strip: ImageView<'_>) -> Result<(), ResizeError>;
+
+    /// Completes `dst` with the samples that [`Resizer::resize`] gives for the image and the plan. Rows that are missing
+    /// are [`ResizeError::Plan`].
+    fn finish(&mut self, dst: ImageViewMut<'_>) -> Result<(), ResizeError>;
 }
 
 /// How close a resizer's samples are to those of the libraries that its filters are named after.
