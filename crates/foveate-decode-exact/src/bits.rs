@@ -34,7 +34,7 @@ impl<'a> Bits<'a> {
     }
 
     /// Makes at least 56 bits available. It does not ask whether so many are needed: a processor can only guess the
-    /// answer, and a wrong guess costs more than the load.
+    /// answer, and a wrong guess costs more than the load. At most 63 are, so that it may be called again at once.
     #[inline(always)]
     pub(crate) fn refill(&mut self) {
         if let Some(&bytes) = self.rest.first_chunk::<8>() {
@@ -55,7 +55,7 @@ impl<'a> Bits<'a> {
     #[cold]
     #[inline(never)]
     fn refilled_bytewise(mut self) -> Self {
-        while self.count <= 56 {
+        while self.count < 56 {
             match next_byte(self.rest) {
                 Some((byte, rest)) => {
                     self.buffer |= u64::from(byte) << (56 - self.count);
@@ -166,6 +166,7 @@ mod tests {
         let mut bits = Bits::new(&data, 0);
         let (mut at, mut n) = (0, 1);
         while at + 32 < expected.len() * 8 {
+            bits.refill();
             bits.refill();
             let wanted = (at..at + n).fold(0, |value, i| value << 1 | bit(i));
             assert_eq!(bits.peek(n as u32), wanted, "at bit {at}");

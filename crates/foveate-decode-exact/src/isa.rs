@@ -18,11 +18,6 @@ impl Kernels for Plain {
     }
 
     #[inline(always)]
-    fn low_block(self, coefficients: &[i16; 64], quantization: &[i16; 64], samples: &mut [u8], stride: usize) {
-        idct::block(coefficients, quantization, samples, stride);
-    }
-
-    #[inline(always)]
     fn reduced_block(
         self,
         reduction: &Reduction,
@@ -45,11 +40,6 @@ impl Kernels for V3 {
     #[inline(always)]
     fn block(self, coefficients: &[i16; 64], quantization: &[i16; 64], samples: &mut [u8], stride: usize) {
         crate::avx2::block(self, coefficients, quantization, samples, stride);
-    }
-
-    #[inline(always)]
-    fn low_block(self, coefficients: &[i16; 64], quantization: &[i16; 64], samples: &mut [u8], stride: usize) {
-        crate::avx2::low_block(self, coefficients, quantization, samples, stride);
     }
 
     #[inline(always)]
@@ -123,8 +113,6 @@ impl<T: Task> NullaryFnOnce for Compiled<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scan::LOW_END;
-    use crate::zigzag::ZIGZAG;
 
     /// Records each kernel's results.
     struct Record<'a> {
@@ -142,12 +130,6 @@ mod tests {
             for block in self.blocks {
                 let mut samples = [0; 7 * 11 + 8];
                 kernels.block(block, &quantization, &mut samples, 11);
-                self.result.extend(samples);
-                let mut low = *block;
-                for &place in &ZIGZAG[LOW_END..64] {
-                    low[usize::from(place)] = 0;
-                }
-                kernels.low_block(&low, &quantization, &mut samples, 11);
                 self.result.extend(samples);
                 for reduction in Reduction::all() {
                     kernels.reduced_block(reduction, block, &quantization, &mut samples, 11);

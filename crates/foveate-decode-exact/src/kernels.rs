@@ -6,8 +6,6 @@ use crate::reduced::Reduction;
 pub(crate) trait Kernels: Copy {
     /// [`crate::idct::block`].
     fn block(self, coefficients: &[i16; 64], quantization: &[i16; 64], samples: &mut [u8], stride: usize);
-    /// The same for a block whose coefficients are zero from [`crate::scan::LOW_END`] on.
-    fn low_block(self, coefficients: &[i16; 64], quantization: &[i16; 64], samples: &mut [u8], stride: usize);
     /// [`Reduction::block`].
     fn reduced_block(
         self,

@@ -13,7 +13,7 @@ use crate::isa::{Isa, Task};
 use crate::kernels::Kernels;
 use crate::output::Output;
 use crate::scale::Scale;
-use crate::scan::{self, Block, Cursor, Extent, LOW_END, Scan, Tables};
+use crate::scan::{self, Block, Cursor, Scan, Tables};
 use crate::upsample::{self, Upsampling};
 use crate::zigzag::natural;
 use crate::{error::corrupt, idct};
@@ -364,13 +364,10 @@ impl Task for Stream<'_, '_> {
                     for row in 0..component.v {
                         for column in 0..component.h {
                             let mut block = [0; 64];
-                            let extent = if self.cursor.dry {
-                                Extent::Flat
-                            } else {
-                                scan::sequential(self.cursor, slot, tables, component.decoded(), &mut block)
-                            };
+                            let has_detail = !self.cursor.dry
+                                && scan::sequential(self.cursor, slot, tables, component.decoded(), &mut block);
                             let target = plane.block(x * component.h + column, is_odd, row);
-                            transform(kernels, component, &block, quantization, extent, target);
+                            transform(kernels, component, &block, quantization, !has_detail, target);
                         }
                     }
                 }
@@ -381,21 +378,20 @@ impl Task for Stream<'_, '_> {
     }
 }
 
-/// Turns a block's coefficients into samples.
+/// Turns a block's coefficients into samples; `is_flat` if only the first one may not be zero.
 #[inline(always)]
 fn transform(
     kernels: impl Kernels,
     component: &Component,
     block: &Block,
     quantization: &Block,
-    extent: Extent,
+    is_flat: bool,
     (samples, stride): (&mut [u8], usize),
 ) {
-    match (extent, component.reduction) {
-        (Extent::Flat, _) => idct::flat_block(block[0], quantization[0], component.side, samples, stride),
-        (Extent::Low, None) => kernels.low_block(block, quantization, samples, stride),
-        (Extent::Whole, None) => kernels.block(block, quantization, samples, stride),
-        (_, Some(reduction)) => kernels.reduced_block(reduction, block, quantization, samples, stride),
+    match component.reduction {
+        _ if is_flat => idct::flat_block(block[0], quantization[0], component.side, samples, stride),
+        None => kernels.block(block, quantization, samples, stride),
+        Some(reduction) => kernels.reduced_block(reduction, block, quantization, samples, stride),
     }
 }
 
@@ -471,11 +467,8 @@ impl Collect<'_, '_> {
             let part = self.scan.parts()[slot];
             *block.coefficients = [0; 64];
             let tables = (&self.tables.dc[part.dc], &self.tables.ac[part.ac]);
-            *block.nonzero = match scan::sequential(self.cursor, slot, tables, 63, block.coefficients) {
-                Extent::Flat => 1,
-                Extent::Low => (1 << LOW_END) - 1,
-                Extent::Whole => u64::MAX,
-            };
+            let has_detail = scan::sequential(self.cursor, slot, tables, 63, block.coefficients);
+            *block.nonzero = if has_detail { u64::MAX } else { 1 };
         }
         Ok(())
     }
@@ -504,7 +497,7 @@ impl Task for Finish<'_> {
                     let zeros = std::iter::repeat((&[0; 64], 0));
                     for (x, (block, nonzero)) in blocks.chain(zeros).take(component.blocks_across).enumerate() {
                         let target = plane.block(x, y % 2 == 1, row);
-                        transform(kernels, component, block, quantization, Extent::of(nonzero), target);
+                        transform(kernels, component, block, quantization, nonzero <= 1, target);
                     }
                 }
             }

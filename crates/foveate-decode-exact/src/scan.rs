@@ -204,7 +204,8 @@ pub(crate) fn next_marker(data: &[u8], mut at: usize) -> Option<(u8, usize)> {
 }
 
 /// Decodes a block of a sequential scan into `block`, which must be all zero: at least the coefficients up to `kept` in
-/// coding order. Only finds the end of those behind, for which the AC table needs its groups.
+/// coding order. Only finds the end of those behind, for which the AC table needs its groups. Returns whether any
+/// coefficient but the first has a value.
 #[inline(always)]
 pub(crate) fn sequential(
     cursor: &mut Cursor<'_>,
@@ -212,12 +213,12 @@ pub(crate) fn sequential(
     (dc, ac): (&Table, &Table),
     kept: usize,
     block: &mut Block,
-) -> Extent {
+) -> bool {
     let mut bits = cursor.bits;
     let value = cursor.dc[slot].wrapping_add(dc_difference(&mut bits, dc));
     cursor.dc[slot] = value;
     block[0] = value as i16;
-    let (mut k, mut values, mut end) = (1, 0, 0);
+    let (mut k, mut values) = (1, 0);
     'block: while k <= kept {
         bits.refill();
         // Two pairs take at most 26 + 26 bits.
@@ -238,15 +239,13 @@ pub(crate) fn sequential(
                 } else {
                     k = 64;
                 }
-                end = k;
                 continue 'block;
             }
             // Without a first or a last value, this is a zero where there is none yet.
             block[natural(k + pair.first_place())] = pair.first_value() as i16;
             block[natural(last)] = pair.take(&mut bits) as i16;
             values |= pair.values();
-            end = last + 1;
-            k = end | pair.end();
+            k = (last + 1) | pair.end();
             if k > kept {
                 break 'block;
             }
@@ -256,36 +255,7 @@ pub(crate) fn sequential(
         skip(&mut bits, ac, k);
     }
     cursor.bits = bits;
-    match values {
-        0 => Extent::Flat,
-        _ if end <= LOW_END => Extent::Low,
-        _ => Extent::Whole,
-    }
-}
-
-/// Which coefficients of a block may not be zero.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Extent {
-    /// The first one.
-    Flat,
-    /// Those before [`LOW_END`].
-    Low,
-    Whole,
-}
-
-/// The first coefficient, in coding order, outside of the 4 x 4 lowest frequencies.
-pub(crate) const LOW_END: usize = 10;
-
-impl Extent {
-    /// Of the coefficients whose bits are set, in coding order.
-    #[inline(always)]
-    pub(crate) fn of(nonzero: u64) -> Self {
-        match nonzero {
-            0 | 1 => Self::Flat,
-            _ if nonzero >> LOW_END == 0 => Self::Low,
-            _ => Self::Whole,
-        }
-    }
+    values != 0
 }
 
 /// Finds the end of a block whose next coefficient is `k`.

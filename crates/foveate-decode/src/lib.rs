@@ -8,7 +8,6 @@ mod format;
 pub mod jpeg;
 mod orientation;
 pub mod raw;
-mod rows;
 mod sniff;
 
 use foveate_core::{Health, PixelBuf, Registry, Size, named_backend};
@@ -17,7 +16,6 @@ pub use by_format::ByFormat;
 pub use error::DecodeError;
 pub use format::{FormatSet, ImageFormat};
 pub use orientation::{Orientation, orientation};
-pub use rows::{RowDecoder, RowSink};
 pub use sniff::sniff;
 
 /// Turns the bytes of one image into RGB8 pixels. One instance per thread, reused for every image.
@@ -36,6 +34,31 @@ pub trait Decoder: Send {
     fn rows(&mut self) -> Option<&mut dyn RowDecoder> {
         None
     }
+}
+
+/// A decoder that can hand out an image in strips, so that it never exists whole in memory.
+pub trait RowDecoder {
+    /// Decodes `encoded` to the pixels of [`Decoder::decode`], or to its error, and gives them
+    /// to `sink` from top to bottom. `strip` is scratch memory with the image's limits.
+    ///
+    /// Returns `None` if the decoder has no rows for this image or if the sink refuses its size. The sink must forget
+    /// the rows that came before an error.
+    fn decode_rows(
+        &mut self,
+        encoded: &[u8],
+        hint: DecodeHint,
+        strip: &mut PixelBuf,
+        sink: &mut dyn RowSink,
+    ) -> Result<Option<Decoded>, DecodeError>;
+}
+
+/// Receives an image's rows.
+pub trait RowSink {
+    /// Announces the size of the decoded image, before any row; returns whether to go on.
+    fn begin(&mut self, size: Size) -> bool;
+
+    /// Takes the next rows, RGB8 without padding.
+    fn rows(&mut self, samples: &[u8]);
 }
 
 /// What the caller permits beyond exact decoding at native size.

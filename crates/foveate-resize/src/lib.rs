@@ -46,8 +46,8 @@ pub trait RowResizer {
     /// Takes the next whole rows of the image.
     fn push(&mut self, strip: ImageView<'_>) -> Result<(), ResizeError>;
 
-    /// Completes `dst` with the samples that [`Resizer::resize`] gives for the image and the plan. Rows that are missing
-    /// are [`ResizeError::Plan`].
+    /// Completes `dst` with the samples that [`Resizer::resize`] gives for the image and the plan. Missing rows are
+    /// [`ResizeError::Plan`].
     fn finish(&mut self, dst: ImageViewMut<'_>) -> Result<(), ResizeError>;
 }
 
