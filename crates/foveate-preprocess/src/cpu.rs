@@ -1,5 +1,6 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Instant;
 
 use foveate_core::{BatchMemory, FaultScope, ImageViewMut, PixelBuf, Size, Stage, error_chain, panic_message};
 use foveate_decode::{DecodeError, Decoder, ImageFormat, Orientation, orientation, sniff};
@@ -94,12 +95,20 @@ impl CpuPreprocessor {
             return Ok(None);
         }
         let (hint, strip) = (self.options.hint, &mut self.pixels);
-        let mut fused = Fused::new(resizer, self.options.geometry, clock);
-        let decoded = timed(clock, Stage::Decode, || decoder.decode_rows(bytes, hint, strip, &mut fused));
-        match decoded.map_err(decode_fault)? {
-            Some(_) => timed(clock, Stage::Resize, || fused.finish(out)).map(Some).map_err(resize_fault),
-            None => Ok(None),
+        let mut fused = Fused::new(resizer, self.options.geometry);
+        let start = Instant::now();
+        let decoded = decoder.decode_rows(bytes, hint, strip, &mut fused);
+        let (both, resizing) = (start.elapsed(), fused.resizing);
+        if let Ok(None) = decoded {
+            return Ok(None);
         }
+        // The stages take turns, so that neither is one span.
+        clock.record(Stage::Decode, both.saturating_sub(resizing));
+        decoded.map_err(decode_fault)?;
+        let start = Instant::now();
+        let size = fused.finish(out).map_err(resize_fault);
+        clock.record(Stage::Resize, resizing + start.elapsed());
+        size.map(Some)
     }
 
     fn decode(&mut self, bytes: &[u8]) -> Result<(), Fault> {

@@ -1,23 +1,23 @@
-use foveate_core::{ImageView, ImageViewMut, Size, Stage};
+use std::time::{Duration, Instant};
+
+use foveate_core::{ImageView, ImageViewMut, Size};
 use foveate_decode::RowSink;
 use foveate_resize::{Geometry, ResizeError, ResizePlan, RowResizer};
-
-use crate::StageClock;
-use crate::clock::timed;
 
 /// Resizes an image's strips as a decoder hands them out.
 pub(crate) struct Fused<'a> {
     resizer: &'a mut dyn RowResizer,
     geometry: Geometry,
-    clock: &'a dyn StageClock,
     size: Size,
+    /// Time spent on resizing so far.
+    pub(crate) resizing: Duration,
     /// The first error; later strips are ignored.
     outcome: Result<(), ResizeError>,
 }
 
 impl<'a> Fused<'a> {
-    pub(crate) fn new(resizer: &'a mut dyn RowResizer, geometry: Geometry, clock: &'a dyn StageClock) -> Self {
-        Self { resizer, geometry, clock, size: Size::default(), outcome: Ok(()) }
+    pub(crate) fn new(resizer: &'a mut dyn RowResizer, geometry: Geometry) -> Self {
+        Self { resizer, geometry, size: Size::default(), resizing: Duration::ZERO, outcome: Ok(()) }
     }
 
     /// Completes the output; returns the decoded image's size.
@@ -47,9 +47,11 @@ impl RowSink for Fused<'_> {
         }
         let rows = samples.len() / Size::new(self.size.width, 1).rgb_len().unwrap_or(usize::MAX).max(1);
         let strip = ImageView::new(samples, Size::new(self.size.width, rows as u32));
-        self.outcome = timed(self.clock, Stage::Resize, || match strip {
+        let start = Instant::now();
+        self.outcome = match strip {
             Some(strip) => self.resizer.push(strip),
             None => Err(ResizeError::Plan("a strip is not of whole rows".into())),
-        });
+        };
+        self.resizing += start.elapsed();
     }
 }
