@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use foveate_core::{Size, Stage};
@@ -163,6 +163,10 @@ struct Clock<'a>(&'a StageProfiler);
 impl StageClock for Clock<'_> {
     fn time(&self, stage: Stage, work: &mut dyn FnMut()) {
         timed(self.0, stage, work);
+    }
+
+    fn span(&self, stage: Stage, start: Instant, time: Duration) {
+        self.0.record_from(stage_number(stage), start, time);
     }
 
     fn record(&self, stage: Stage, time: Duration) {

@@ -1,4 +1,4 @@
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use foveate_core::Stage;
 
@@ -6,6 +6,9 @@ use foveate_core::Stage;
 pub trait StageClock {
     /// Runs `work` as one span of `stage`.
     fn time(&self, stage: Stage, work: &mut dyn FnMut());
+
+    /// Records a span of this thread from `start` on, whose parts took `time` in all.
+    fn span(&self, stage: Stage, start: Instant, time: Duration);
 
     /// Records a time measured elsewhere, for example by a device's own clock.
     fn record(&self, stage: Stage, time: Duration);
@@ -18,6 +21,8 @@ impl StageClock for Untimed {
     fn time(&self, _: Stage, work: &mut dyn FnMut()) {
         work();
     }
+
+    fn span(&self, _: Stage, _: Instant, _: Duration) {}
 
     fn record(&self, _: Stage, _: Duration) {}
 }

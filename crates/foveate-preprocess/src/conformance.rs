@@ -12,7 +12,7 @@
 //! The preprocessor must read baseline and progressive JPEG and have the filter [`Filter::Bilinear`].
 
 use std::cell::RefCell;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use foveate_core::{BatchMemory, PixelBuf, PixelLimits, Size, Stage};
 use foveate_decode::Orientation;
@@ -235,6 +235,10 @@ impl StageClock for Stages {
     fn time(&self, stage: Stage, work: &mut dyn FnMut()) {
         self.0.borrow_mut().push(stage);
         work();
+    }
+
+    fn span(&self, stage: Stage, _: Instant, time: Duration) {
+        self.record(stage, time);
     }
 
     fn record(&self, stage: Stage, _: Duration) {

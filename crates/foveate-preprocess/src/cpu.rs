@@ -102,12 +102,12 @@ impl CpuPreprocessor {
         if let Ok(None) = decoded {
             return Ok(None);
         }
-        // The stages take turns, so that neither is one span.
-        clock.record(Stage::Decode, both.saturating_sub(resizing));
+        // The stages take turns. A trace shows them one after the other, each with its sum.
+        let decoding = both.saturating_sub(resizing);
+        clock.span(Stage::Decode, start, decoding);
         decoded.map_err(decode_fault)?;
-        let start = Instant::now();
         let size = fused.finish(out).map_err(resize_fault);
-        clock.record(Stage::Resize, resizing + start.elapsed());
+        clock.span(Stage::Resize, start + decoding, start.elapsed().saturating_sub(decoding));
         size.map(Some)
     }
 

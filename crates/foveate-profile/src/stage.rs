@@ -107,6 +107,15 @@ impl StageProfiler {
         thread::with_lease(|lease| self.clocks(lease.slot).stages[stage].add(nanos, nanos));
     }
 
+    /// Adds a span of this thread whose parts took `duration` in all, and puts it into the trace from `start` on. It is
+    /// not nested in another one. Panics if `stage` is out of range.
+    pub fn record_from(&self, stage: usize, start: Instant, duration: Duration) {
+        self.record(stage, duration);
+        if let Some(trace) = &self.trace {
+            trace.span(self.names[stage], start, duration);
+        }
+    }
+
     /// Each stage's totals so far, in the order given to [`new`](Self::new).
     pub fn totals(&self) -> Vec<StageTotals> {
         self.names.iter().enumerate().map(|(stage, name)| self.totals_of(stage, name)).collect()
