@@ -11,6 +11,7 @@ const UNSAFE: &[(&str, &str)] = &[
     ("foveate-cuda", "the driver and cuBLASLt are C libraries, loaded at run time"),
     ("foveate-encode-fused", "CUDA kernels are launched with untyped arguments; one file gives them types"),
     ("foveate-decode-nvjpeg", "nvJPEG is a C library, loaded at run time, and its kernels take untyped arguments"),
+    ("foveate-worker", "one call of the C library tells its heap to give large allocations back"),
     ("foveate-python", "Arrow arrays of other libraries are taken over by pointers; one file does it"),
     ("foveate-cuda-emulator", "it stands in for C libraries, and is loaded as they are"),
 ];

@@ -17,7 +17,7 @@ use foveate::source::AllowedObjects;
 use foveate::source::store::{StoreBackend, StoreOptions};
 use foveate::task::EmbedTask;
 use foveate::telemetry::{self, Guard};
-use foveate::worker::{Batching, Engine, Traces};
+use foveate::worker::{self, Batching, Engine, Traces};
 
 use super::service_args::{CallbackArgs, QueueArgs, ServiceArgs};
 use super::{job, progress};
@@ -36,6 +36,7 @@ pub(crate) const TRACES: Traces = Traces { join: telemetry::join, traceparent: t
 /// Starts logging and handles the signals to stop. `rest` names the work that the service still finishes then. Dropping
 /// the guard loses the open spans.
 pub(crate) fn begin(args: &ServiceArgs, rest: &'static str) -> anyhow::Result<(Guard, Cancel)> {
+    worker::return_large_allocations();
     let options = telemetry::TelemetryOptions {
         format: args.log.into(),
         filter: args.log_filter.clone(),
