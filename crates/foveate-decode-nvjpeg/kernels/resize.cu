@@ -145,8 +145,8 @@ __device__ __forceinline__ void resample_columns(const Pass& pass, const unsigne
 }
 
 // A pixel from `count` neighbours in a row, which begin at `from`.
-__device__ __forceinline__ void resample_row(const Pass& pass, const unsigned char* from, int count,
-                                             const short* weights, int (&sums)[3]) {
+__device__ __forceinline__ void resample_row(const unsigned char* from, int count, const short* weights,
+                                             int (&sums)[3]) {
     const unsigned* word = word_of(from);
     const unsigned shift = static_cast<unsigned>(reinterpret_cast<unsigned long long>(from) % 4) * 8;
     unsigned before = word[0];
@@ -182,7 +182,7 @@ extern "C" __global__ void resample(const unsigned char* tables, unsigned char* 
     const int half = 1 << (pass.precision - 1), count = taps[1];
     int sums[3] = {half, half, half};
     if (pass.wide) {
-        resample_row(pass, from, count, weights, sums);
+        resample_row(from, count, weights, sums);
     } else {
         for (int tap = 0; tap < count; ++tap) {
             for (int channel = 0; channel < 3; ++channel) sums[channel] += from[channel] * weights[tap];

@@ -557,7 +557,7 @@ mod tests {
             (&[SOI, &segment(0xC0, &[8, 0, 8, 0, 8, 1, 1, 0x51, 0])], "sampling factor"),
             (&[SOI, &segment(0xC4, &[0x20; 17])], "bad Huffman table"),
             (&[SOI, &tables, &frame, &segment(0xDA, &[1, 9, 0, 0, 63, 0])], "scan of component 9"),
-            (&[SOI, &tables, &frame, &segment(0xDA, &[2, 1, 0, 1, 0, 0, 63, 0])], "component 1 twice"),
+            (&[SOI, &tables, &frame, &segment(0xDA, &[2, 1, 0, 1, 0, 0, 63, 0])], "component 1, which the frame"),
             (&[SOI, &tables, &frame, &segment(0xDA, &[1, 1, 0x30, 0, 63, 0])], "Huffman table 3"),
             (&[SOI, &self::frame(0xC2, 8, 8), &segment(0xDA, &[1, 1, 0, 0, 0, 0])], "Huffman table 0"),
             (&[SOI, &tables, &self::frame(0xC2, 8, 8), &segment(0xDA, &[1, 1, 0, 5, 4, 0])], "impossible scan"),
