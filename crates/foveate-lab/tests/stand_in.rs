@@ -72,7 +72,8 @@ fn a_climb_applies_what_helps_and_diagnoses_again_until_nothing_does() {
     let rig = beside("0+0.2*n", &bench.rig);
     let lab = lab(&bench, &rig);
     let photos = PhotoSet::load(lab.rig, 100).unwrap();
-    let options = DiagnoseOptions { rounds: 5, most_rounds: 5, seconds: 0.0, ..DiagnoseOptions::new("file") };
+    // Long enough for more batches than the queues and the device hold.
+    let options = DiagnoseOptions { rounds: 5, most_rounds: 5, seconds: 0.1, ..DiagnoseOptions::new("file") };
     let climb = Climb::run(&lab, &photos, &rig.base(), &options).unwrap();
 
     let [first, .., last] = &climb.steps[..] else { panic!("one step: {climb}") };
