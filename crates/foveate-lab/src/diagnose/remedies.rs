@@ -175,9 +175,8 @@ impl Remedies {
         expected.rate / self.now
     }
 
-    /// Applies a remedy and measures it, alternating with the current setting. Returns the job with it
-    /// too, if it gained.
-    /// `None` if the best is not expected to gain anything.
+    /// Applies a remedy and measures it, alternating with the current setting. Returns the job with it, too, if it
+    /// gained; `None` if the best is not expected to gain anything.
     pub(super) fn verify(
         &mut self,
         lab: &Lab<'_>,
