@@ -33,8 +33,8 @@ impl ParquetFormat {
     /// `zstd:LEVEL` (1 to 22; 3 without one).
     ///
     /// # Errors
-    /// [`SinkError::Unsupported`] for other settings and values, for `zstd` without the feature of that name, and for
-    /// columns whose names are empty, double, or those of this format.
+    /// [`SinkError::Unsupported`] for other settings and values, and for columns whose names are empty,
+    /// double, or those of this format.
     pub fn new(options: &SinkOptions) -> Result<Self, SinkError> {
         check_names(&options.columns)?;
         match options.settings(&[COMPRESSION])?.get(COMPRESSION) {

@@ -73,12 +73,8 @@ fn vector(vectors: &FixedSizeListArray, row: usize) -> Vec<f32> {
     }
 }
 
-/// Every compression in this build; the empty one stands for no setting.
-const COMPRESSIONS: &[&str] = if cfg!(feature = "zstd") {
-    &["", "none", "snappy", "lz4", "zstd", "zstd:19"]
-} else {
-    &["", "none", "snappy", "lz4"]
-};
+/// Every compression; the empty one stands for no setting.
+const COMPRESSIONS: &[&str] = &["", "none", "snappy", "lz4", "zstd", "zstd:19"];
 
 fn registry() -> SinkRegistry {
     let mut registry = SinkRegistry::new("sink", &["parquet"]);

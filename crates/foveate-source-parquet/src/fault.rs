@@ -9,13 +9,10 @@ pub(crate) fn damaged(reason: impl fmt::Display) -> FetchError {
     FetchError::Damaged(reason.to_string())
 }
 
-/// Refuses a compression for which the build, or the program, has no library.
-pub(crate) fn compressed(with: &str, remedy: &str) -> FetchError {
-    FetchError::Refused(format!("it is compressed with {with}{remedy}"))
+/// Refuses a compression for which the program has no library.
+pub(crate) fn compressed(with: &str) -> FetchError {
+    FetchError::Refused(format!("it is compressed with {with}, which this program cannot read"))
 }
-
-/// Zstandard's library is C, so a build with only the Rust toolchain leaves it out.
-pub(crate) const ZSTD: (&str, &str) = ("zstd", "; rebuild with -F parquet-zstd");
 
 /// The length of a file, in which a table is read from several places.
 pub(crate) fn len_of(blob: &dyn Blob) -> Result<u64, FetchError> {

@@ -1,7 +1,7 @@
 //! Arrow IPC: messages with record batches, in both layouts.
 //!
-//! A file is a stream after a magic number and before a footer, so both are read as streams. `datasets` caches streams
-//! under the name of files.
+//! A file begins with a magic number and is read by its footer, because polars writes no schema message before the
+//! batches. Anything else is a stream: `datasets` caches streams under the name of files.
 
 use std::sync::Arc;
 
@@ -9,18 +9,17 @@ use arrow_array::RecordBatch;
 use arrow_buffer::Buffer;
 use arrow_ipc::convert::try_fb_to_schema;
 use arrow_ipc::reader::FileDecoder;
-use arrow_ipc::{Block, CompressionType, Message, MessageHeader, root_as_message};
+use arrow_ipc::{Block, Message, MessageHeader, MetadataVersion, Schema, root_as_footer, root_as_message};
 use foveate_source::FetchError;
 use foveate_source::blob::Blob;
 use foveate_source::container::ContainerOptions;
 
 use crate::choice::Choice;
-use crate::fault::{ZSTD, compressed, damaged, len_of};
+use crate::fault::{damaged, len_of};
 use crate::table::Batches;
 
-/// What a file begins with, padded with zeros to a multiple of 8 bytes: in practice 8 or 64.
-const MAGIC: &[u8] = b"ARROW1";
-const MOST_MAGIC: u64 = 64;
+/// What a file begins and ends with.
+const MAGIC: &[u8; 6] = b"ARROW1";
 
 /// Most bytes of a record batch, which is read as a whole.
 const MOST_BATCH: u64 = 2 << 30;
@@ -29,8 +28,6 @@ const MOST_BATCH: u64 = 2 << 30;
 pub(crate) struct IpcBatches {
     messages: Messages,
     decoder: FileDecoder,
-    /// Where the first message after the schema begins.
-    first: u64,
     /// Rows before the next message.
     rows: u64,
 }
@@ -38,20 +35,12 @@ pub(crate) struct IpcBatches {
 impl IpcBatches {
     pub(crate) fn open(blob: &Arc<dyn Blob>, options: &ContainerOptions) -> Result<(Self, Choice), FetchError> {
         let len = len_of(blob.as_ref())?;
-        let at = start_of(blob.as_ref(), len)?;
-        let mut messages = Messages { blob: Arc::clone(blob), len, at };
-        let head = messages.head()?.ok_or_else(|| damaged("it has no schema: it is no Arrow file"))?;
-        let message = head.message()?;
-        let schema = message.header_as_schema().ok_or_else(|| damaged("its first message is no schema"))?;
-        if !schema.endianness().equals_to_target_endianness() {
-            return Err(FetchError::Refused("it was written by a machine with another order of bytes".to_owned()));
-        }
-        let schema = Arc::new(try_fb_to_schema(schema).map_err(damaged)?);
-        let (columns, choice) = Choice::new(schema.fields(), options)?.project();
-        let decoder = FileDecoder::new(schema, message.version()).with_projection(columns);
-        messages.pass(&head);
-        let first = messages.at;
-        Ok((Self { messages, decoder, first, rows: 0 }, choice))
+        let mut magic = [0; MAGIC.len()];
+        blob.read_at(0, &mut magic[..len.min(MAGIC.len() as u64) as usize])?;
+        let messages = Messages { blob: Arc::clone(blob), len, first: 0, blocks: None, at: 0, passed: 0 };
+        let ((decoder, choice), messages) =
+            if magic == *MAGIC { messages.of_file(options)? } else { messages.of_stream(options)? };
+        Ok((Self { messages, decoder, rows: 0 }, choice))
     }
 
     /// Reads the message with this head. Only a record batch gives something.
@@ -85,7 +74,8 @@ impl Batches for IpcBatches {
 
     fn seek(&mut self, row: u64) -> Result<u64, FetchError> {
         if row < self.rows {
-            (self.messages.at, self.rows) = (self.first, 0);
+            self.messages.rewind();
+            self.rows = 0;
         }
         while let Some(head) = self.messages.head()? {
             match head.rows()? {
@@ -99,12 +89,30 @@ impl Batches for IpcBatches {
     }
 }
 
-/// A file's messages.
+fn decoder(
+    schema: Schema<'_>,
+    version: MetadataVersion,
+    options: &ContainerOptions,
+) -> Result<(FileDecoder, Choice), FetchError> {
+    if !schema.endianness().equals_to_target_endianness() {
+        return Err(FetchError::Refused("it was written by a machine with another order of bytes".to_owned()));
+    }
+    let schema = Arc::new(try_fb_to_schema(schema).map_err(damaged)?);
+    let (columns, choice) = Choice::new(schema.fields(), options)?.project();
+    Ok((FileDecoder::new(schema, version).with_projection(columns), choice))
+}
+
+/// The messages after the schema.
 struct Messages {
     blob: Arc<dyn Blob>,
     len: u64,
+    /// Where the first one begins.
+    first: u64,
+    /// Where each one begins, if it is a file: dictionaries first.
+    blocks: Option<Vec<u64>>,
     /// Where the next one begins.
     at: u64,
+    passed: usize,
 }
 
 /// A message without its body.
@@ -117,6 +125,36 @@ struct Head {
 }
 
 impl Messages {
+    fn of_stream(mut self, options: &ContainerOptions) -> Result<((FileDecoder, Choice), Self), FetchError> {
+        let head = self.head()?.ok_or_else(|| damaged("it has no schema: it is no Arrow file"))?;
+        let message = head.message()?;
+        let schema = message.header_as_schema().ok_or_else(|| damaged("its first message is no schema"))?;
+        let decoder = decoder(schema, message.version(), options)?;
+        self.pass(&head);
+        self.first = self.at;
+        Ok((decoder, self))
+    }
+
+    fn of_file(mut self, options: &ContainerOptions) -> Result<((FileDecoder, Choice), Self), FetchError> {
+        let mut end = [0; 4 + MAGIC.len()];
+        let cut = || damaged("it has no footer: it was cut short");
+        let before = self.len.checked_sub(end.len() as u64).ok_or_else(cut)?;
+        self.blob.read_at(before, &mut end)?;
+        let (len, magic) = end.split_at(4);
+        let len = u32::from_le_bytes(std::array::from_fn(|i| len[i]));
+        let start = before.checked_sub(len.into()).filter(|_| magic == MAGIC).ok_or_else(cut)?;
+        let mut footer = vec![0; len as usize];
+        self.blob.read_at(start, &mut footer)?;
+        let footer = root_as_footer(&footer).map_err(damaged)?;
+        let schema = footer.schema().ok_or_else(|| damaged("its footer has no schema"))?;
+        let blocks = [footer.dictionaries(), footer.recordBatches()].into_iter().flatten().flatten();
+        let place = |block: &Block| u64::try_from(block.offset()).ok().filter(|&at| at < start);
+        let blocks: Option<Vec<u64>> = blocks.map(place).collect();
+        self.blocks = Some(blocks.ok_or_else(|| damaged("its footer names a place outside of it"))?);
+        self.rewind();
+        Ok((decoder(schema, footer.version(), options)?, self))
+    }
+
     /// The head of the next message, or `None` at the end. Memory is taken for no more than the file has.
     fn head(&self) -> Result<Option<Head>, FetchError> {
         const CONTINUES: u32 = u32::MAX;
@@ -126,7 +164,7 @@ impl Messages {
         self.blob.read_at(self.at, &mut start[..left.min(8) as usize])?;
         let [first, second] = [0, 4].map(|at: usize| u32::from_le_bytes(std::array::from_fn(|i| start[at + i])));
         let (prefix, metadata) = if first == CONTINUES { (8, second) } else { (4, first) };
-        if metadata == 0 && left >= prefix {
+        if metadata == 0 && left >= prefix && self.blocks.is_none() {
             return Ok(None);
         }
         let len = prefix + u64::from(metadata);
@@ -153,7 +191,19 @@ impl Messages {
     }
 
     fn pass(&mut self, head: &Head) {
-        self.at += head.len + head.body;
+        self.passed += 1;
+        self.at = match &self.blocks {
+            Some(blocks) => blocks.get(self.passed).copied().unwrap_or(self.len),
+            None => self.at + head.len + head.body,
+        };
+    }
+
+    fn rewind(&mut self) {
+        self.passed = 0;
+        self.at = match &self.blocks {
+            Some(blocks) => blocks.first().copied().unwrap_or(self.len),
+            None => self.first,
+        };
     }
 }
 
@@ -185,21 +235,6 @@ impl Head {
     /// The rows of a record batch; `None` for another message.
     fn rows(&self) -> Result<Option<u64>, FetchError> {
         let Some(batch) = self.message()?.header_as_record_batch() else { return Ok(None) };
-        let is_zstd = batch.compression().is_some_and(|compression| compression.codec() == CompressionType::ZSTD);
-        if is_zstd && !cfg!(feature = "zstd") {
-            return Err(compressed(ZSTD.0, ZSTD.1));
-        }
         u64::try_from(batch.length()).map(Some).map_err(damaged)
     }
-}
-
-/// Where the first message begins.
-fn start_of(blob: &dyn Blob, len: u64) -> Result<u64, FetchError> {
-    let mut start = vec![0; (len.min(MOST_MAGIC + 8)) as usize];
-    blob.read_at(0, &mut start)?;
-    if !start.starts_with(MAGIC) {
-        return Ok(0);
-    }
-    let words = start.chunks(8).skip(1).take_while(|word| word.iter().all(|&byte| byte == 0));
-    Ok(8 + 8 * words.count() as u64)
 }

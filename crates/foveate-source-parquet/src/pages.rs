@@ -24,7 +24,7 @@ use parquet::file::reader::{ChunkReader, Length};
 
 use crate::ahead::{self, Ahead};
 use crate::choice::Choice;
-use crate::fault::{ZSTD, compressed, damaged, len_of};
+use crate::fault::{compressed, damaged, len_of};
 use crate::footer::{self, Compact, zigzag};
 use crate::table::Batches;
 
@@ -183,17 +183,15 @@ fn range(column: &ColumnChunkMetaData) -> Result<Range<u64>, FetchError> {
 }
 
 fn check_codec(codec: Compression) -> Result<(), FetchError> {
-    const NEVER: &str = ", which this program cannot read";
     match codec {
         Compression::UNCOMPRESSED
         | Compression::SNAPPY
         | Compression::GZIP(_)
         | Compression::LZ4
-        | Compression::LZ4_RAW => Ok(()),
-        Compression::ZSTD(_) if cfg!(feature = "zstd") => Ok(()),
-        Compression::ZSTD(_) => Err(compressed(ZSTD.0, ZSTD.1)),
-        Compression::BROTLI(_) => Err(compressed("Brotli", NEVER)),
-        Compression::LZO => Err(compressed("LZO", NEVER)),
+        | Compression::LZ4_RAW
+        | Compression::ZSTD(_) => Ok(()),
+        Compression::BROTLI(_) => Err(compressed("Brotli")),
+        Compression::LZO => Err(compressed("LZO")),
     }
 }
 

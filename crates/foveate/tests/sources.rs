@@ -200,7 +200,7 @@ fn misspelt_columns_are_refused_before_the_model_is_opened() {
 /// folder to write to.
 const DATASETS: &str = r#"
 import io, json, os, sys, tarfile
-import pyarrow as pa, pyarrow.parquet as pq
+import polars, pyarrow as pa, pyarrow.parquet as pq
 photos, out = sys.argv[1:]
 names = sorted(name for name in os.listdir(photos) if "no_photo" not in name)
 data = {name: open(os.path.join(photos, name), "rb").read() for name in names}
@@ -228,11 +228,16 @@ table = pa.table({"image": image, "label": pa.array(range(len(names)))})
 half = len(names) // 2
 for n, part in enumerate([table.slice(0, half), table.slice(half)]):
     pq.write_table(part, f"{out}/hub/data/train-{n:05}-of-00002.parquet")
+# Zstandard is the default of polars.
+polars.from_arrow(table).write_parquet(f"{out}/polars.parquet")
+polars.from_arrow(table).write_ipc(f"{out}/polars.arrow", compression="zstd")
+assert pq.read_metadata(f"{out}/polars.parquet").row_group(0).column(0).compression == "ZSTD"
 "#;
 
 fn shards_of_img2dataset_and_folders_of_hugging_face_are_read_as_they_are() {
     let packed = packed();
-    let written = python(&["pyarrow"]).args(["-c", DATASETS]).arg(packed.path("photos")).arg(packed.path("")).status();
+    let written =
+        python(&["pyarrow", "polars"]).args(["-c", DATASETS]).arg(packed.path("photos")).arg(packed.path("")).status();
     assert!(written.unwrap().success());
     let photos = packed.photos() - 1;
     let inputs = |input: &str, output: &str| {
@@ -245,6 +250,8 @@ fn shards_of_img2dataset_and_folders_of_hugging_face_are_read_as_they_are() {
     assert_eq!(inputs("shards/{00000..00001}.tar", "braces.npy"), photos - 2);
     assert!(packed.outcome("braces.npy") == packed.outcome("pattern.npy"));
     assert_eq!(inputs("hub/data/train-*.parquet", "hub.npy"), photos);
+    assert_eq!(inputs("polars.parquet", "polars.npy"), photos);
+    assert_eq!(inputs("polars.arrow", "ipc.npy"), photos);
     for (folder, says) in [("shards", "4 containers of images"), ("hub", "2 containers of images")] {
         run(&mut packed.job(&[folder], "x.npy")).expect_error(2, says);
     }
