@@ -391,7 +391,6 @@ fn delivery(message: &jetstream::Message) -> Option<Delivery> {
     let info = message.info().ok()?;
     let receipt = Receipt(message.reply.as_ref()?.to_string());
     let id = given(message, ID).or_else(|| given(message, header::NATS_MESSAGE_ID.as_ref()));
-    let failing_since = given(message, FAILING_SINCE).and_then(|seconds| seconds.parse().ok());
     let before = given(message, RECEIVED).and_then(|count| count.parse().ok()).unwrap_or(0);
     let sent = SystemTime::from(info.published);
     // A recreated stream counts from 1 again, so only the time makes the key unique.
@@ -403,7 +402,7 @@ fn delivery(message: &jetstream::Message) -> Option<Delivery> {
         body: message.payload.to_vec(),
         received: u32::try_from(info.delivered).unwrap_or(u32::MAX).saturating_add(before),
         sent: Some(sent),
-        failing_since: failing_since.map(|seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)),
+        failing_since: given(message, FAILING_SINCE).and_then(|text| Delivery::parse_failing_since(&text)),
         receipt,
     })
 }

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use async_nats::jetstream::message::PublishMessage;
 use brokers::NatsServer;
 use foveate_queue::conformance::{Capability, Dead, Fixture, Harness, check, unknown_settings_are_refused};
 use foveate_queue::{DeadLetter, Depth, JobQueue, Message, QueueOptions};
@@ -43,8 +44,12 @@ impl Client {
         Self { runtime, jetstream }
     }
 
-    fn send(&self, subject: &str, body: &str) {
-        let sent = async { self.jetstream.publish(subject.to_owned(), body.to_owned().into()).await.unwrap().await };
+    fn send(&self, subject: &str, body: &str, failing_since: Option<&str>) {
+        let mut message = PublishMessage::build().payload(body.to_owned().into());
+        if let Some(text) = failing_since {
+            message = message.header("Foveate-Failing-Since", text);
+        }
+        let sent = async { self.jetstream.send_publish(subject.to_owned(), message).await.unwrap().await };
         self.runtime.block_on(sent).unwrap();
     }
 
@@ -87,7 +92,7 @@ fn fixture(address: &str, number: u32, lease: Duration, max_receive: u32) -> Fix
             let dead = format!("{stream}-DEAD");
             move || reader.dead_letters(&dead)
         }),
-        send_foreign: Some(Box::new(move |body| sender.send(&stream, body))),
+        send_foreign: Some(Box::new(move |body, since| sender.send(&stream, body, since))),
     }
 }
 
@@ -122,7 +127,7 @@ fn a_body_that_leaves_no_room_loses_its_end() {
     let client = Client::connect(&address);
     // Sent without a header, so that the message has no room for any.
     let body: String = "0123456789abcdef".repeat(MAX_PAYLOAD / 16);
-    client.send("JOBS", &body);
+    client.send("JOBS", &body, None);
     let delivery = queue.receive(1, Duration::from_secs(20)).unwrap().remove(0);
     let why = DeadLetter { stage: "decode".to_owned(), reason: "no image; ".repeat(99) + "none" };
     queue.dead_letter(&delivery, &why).unwrap();
@@ -164,7 +169,7 @@ fn a_stream_that_is_made_anew_has_other_messages() {
     let why = DeadLetter { stage: "decode".to_owned(), reason: "no image".to_owned() };
     let names = ["{}", "[]"].map(|body| {
         let queue = NatsQueue::open(&options).unwrap();
-        client.send("JOBS", body);
+        client.send("JOBS", body, None);
         let delivery = queue.receive(1, Duration::from_secs(20)).unwrap().remove(0);
         queue.dead_letter(&delivery, &why).unwrap();
         client.runtime.block_on(client.jetstream.delete_stream("JOBS")).unwrap();

@@ -286,15 +286,14 @@ impl SqsQueue {
         let (Some(message_id), Some(handle)) = (message.message_id(), message.receipt_handle()) else {
             return Err(self.service.refused("receiving: a message without id and handle"));
         };
-        let number = |name| attribute(&message, name).and_then(|text| text.parse().ok());
-        let before = number(RECEIVED).and_then(|count| u32::try_from(count).ok()).unwrap_or(0);
+        let before = attribute(&message, RECEIVED).and_then(|count| count.parse().ok()).unwrap_or(0);
         Ok(Delivery {
             id: attribute(&message, ID).unwrap_or(message_id).to_owned(),
             key: message_id.to_owned(),
             receipt: receipt(message_id, handle),
             received: receive_count(&message).saturating_add(before),
             sent: sent(&message),
-            failing_since: number(FAILING_SINCE).map(|seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)),
+            failing_since: attribute(&message, FAILING_SINCE).and_then(Delivery::parse_failing_since),
             body: message.body.unwrap_or_default().into_bytes(),
         })
     }

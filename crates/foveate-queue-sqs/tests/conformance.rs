@@ -43,7 +43,7 @@ fn fixture(server: &AwsServer, queue: &str, dead: String, lease: Duration, max_r
         }),
         send_foreign: Some(Box::new({
             let queue = queue.to_owned();
-            move |body| drop(boto3(&endpoint, &["send", &queue, body]))
+            move |body, since| drop(boto3(&endpoint, &[&["send", &queue, body], since.as_slice()].concat()))
         })),
     }
 }

@@ -1,8 +1,8 @@
-"""An independent client, boto3: `interop.py ENDPOINT STEP QUEUE [BODY]`.
+"""An independent client, boto3: `interop.py ENDPOINT STEP QUEUE [BODY [FAILING_SINCE]]`.
 
-Steps: `send` sends a body. `read` prints all messages as JSON and hides them from other receivers; `take` also deletes
-them. `redrive` sets a policy that moves messages to the queue BODY after 3 deliveries. `limit` sets the largest message
-to BODY bytes.
+Steps: `send` sends a body, perhaps with the attribute `failing-since`. `read` prints all messages as JSON and hides them
+from other receivers; `take` also deletes them. `redrive` sets a policy that moves messages to the queue BODY after 3
+deliveries. `limit` sets the largest message to BODY bytes.
 """
 
 import json
@@ -27,7 +27,9 @@ def received():
 
 if step == "send":
     fifo = {name: str(uuid.uuid4()) for name in ("MessageGroupId", "MessageDeduplicationId")}
-    sqs.send_message(QueueUrl=url, MessageBody=sys.argv[4], **(fifo if queue.endswith(".fifo") else {}))
+    attributes = {"failing-since": {"DataType": "String", "StringValue": text} for text in sys.argv[5:]}
+    fifo = fifo if queue.endswith(".fifo") else {}
+    sqs.send_message(QueueUrl=url, MessageBody=sys.argv[4], MessageAttributes=attributes, **fifo)
 elif step == "redrive":
     target = sqs.get_queue_attributes(
         QueueUrl=sqs.get_queue_url(QueueName=sys.argv[4])["QueueUrl"], AttributeNames=["QueueArn"]

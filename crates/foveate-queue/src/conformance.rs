@@ -30,14 +30,15 @@ pub struct Harness<'a> {
 pub struct Fixture {
     /// The queue.
     pub queue: Box<dyn JobQueue>,
-    /// Sends a body as another program would, without an id; `None` if the broker requires one.
+    /// Sends a body as another program would, without an id, perhaps with this text as the time since when it fails;
+    /// `None` if the broker requires an id.
     pub send_foreign: Option<SendForeign>,
     /// Reads the queue's dead letters, if possible without the queue's own code.
     pub dead_letters: ReadDead,
 }
 
 /// See [`Fixture::send_foreign`].
-pub type SendForeign = Box<dyn Fn(&str) + Send>;
+pub type SendForeign = Box<dyn Fn(&str, Option<&str>) + Send>;
 /// See [`Fixture::dead_letters`].
 pub type ReadDead = Box<dyn Fn() -> Vec<Dead> + Send>;
 
@@ -84,11 +85,12 @@ type Check<'a> = fn(&Harness<'a>);
 
 /// Runs the whole suite. The checks run concurrently, each on a queue of its own.
 pub fn check<'a>(harness: &Harness<'a>) {
-    let checks: [(&str, Check<'a>); 22] = [
+    let checks: [(&str, Check<'a>); 23] = [
         ("messages_arrive_and_go_for_good", Harness::messages_arrive_and_go_for_good),
         ("batches_have_any_size", Harness::batches_have_any_size),
         ("nothing_is_asked_for", Harness::nothing_is_asked_for),
         ("foreign_messages_get_an_id_that_stays", Harness::foreign_messages_get_an_id_that_stays),
+        ("foreign_times_of_failure_are_checked", Harness::foreign_times_of_failure_are_checked),
         ("every_message_has_its_own_key", Harness::every_message_has_its_own_key),
         ("a_lease_ends", Harness::a_lease_ends),
         ("an_extended_lease_goes_on", Harness::an_extended_lease_goes_on),
@@ -197,8 +199,8 @@ impl Harness<'_> {
     fn foreign_messages_get_an_id_that_stays(&self) {
         let fixture = self.fixture(LONG);
         let Some(send_foreign) = fixture.send_foreign else { return };
-        send_foreign("{\"a\": 1}");
-        send_foreign("{\"a\": 2}");
+        send_foreign("{\"a\": 1}", None);
+        send_foreign("{\"a\": 2}", None);
         let first = receive(&*fixture.queue, 2);
         let ids: HashSet<_> = first.iter().map(|delivery| delivery.id.as_str()).collect();
         assert!(ids.len() == 2 && !ids.contains(""), "{ids:?}");
@@ -207,6 +209,22 @@ impl Harness<'_> {
         assert_eq!(contents(&second), contents(&first));
         let bodies: HashSet<_> = second.iter().map(|delivery| delivery.body.as_slice()).collect();
         assert_eq!(bodies, HashSet::from([&b"{\"a\": 1}"[..], b"{\"a\": 2}"]));
+    }
+
+    fn foreign_times_of_failure_are_checked(&self) {
+        let fixture = self.fixture(LONG);
+        let Some(send_foreign) = fixture.send_foreign else { return };
+        let tomorrow = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap() + Duration::from_secs(86_400);
+        let tomorrow = tomorrow.as_secs().to_string();
+        for text in [&u64::MAX.to_string(), &i64::MAX.to_string(), "99999999999999999999", &tomorrow, "-1", "soon"] {
+            send_foreign(text, Some(text));
+        }
+        send_foreign("true", Some("1700000000"));
+        for delivery in receive(&*fixture.queue, 7) {
+            let true_since = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+            let expected = (delivery.body == b"true").then_some(true_since);
+            assert_eq!(delivery.failing_since, expected, "{}", String::from_utf8_lossy(&delivery.body));
+        }
     }
 
     fn every_message_has_its_own_key(&self) {

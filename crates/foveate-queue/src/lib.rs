@@ -123,6 +123,15 @@ pub struct Delivery {
     pub failing_since: Option<SystemTime>,
 }
 
+impl Delivery {
+    /// Reads [`failing_since`](Self::failing_since) from a message, in seconds since 1970. Any sender can write it, so
+    /// a text that is not a number and a time after now are ignored.
+    pub fn parse_failing_since(seconds: &str) -> Option<SystemTime> {
+        let since = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds.parse().ok()?))?;
+        (since <= SystemTime::now()).then_some(since)
+    }
+}
+
 /// Identifies one delivery of one message to the queue that made it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Receipt(pub String);
