@@ -210,8 +210,9 @@ impl TaskLane for EmbedLane {
         let mut rows = 0..vectors.rows();
         let mut output = |about: About| {
             let row = rows.next().filter(|row| !not_finite.contains(row));
+            // The image's fault, as in a run: the same values overflow on every device of this precision.
             let row =
-                row.ok_or_else(|| TaskError::machine("the vector has a component that is infinite or not a number"))?;
+                row.ok_or_else(|| TaskError::image("the vector has a component that is infinite or not a number"))?;
             let (Size { width, height }, xxh3) = (about.size, about.xxh3);
             Ok(Output::Vector(Embedding { vector: vectors.row(row).to_vec(), width, height, xxh3 }))
         };
