@@ -16,6 +16,11 @@ static START: LazyLock<SystemTime> = LazyLock::new(|| {
     seconds.map_or_else(SystemTime::now, |seconds| UNIX_EPOCH + Duration::from_secs(seconds))
 });
 
+/// The start of the check.
+pub(crate) fn start() -> SystemTime {
+    *START
+}
+
 /// The start of the check, as [`STARTED`] has it. By hand, the check starts at the first call.
 pub(crate) fn started() -> String {
     START.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs().to_string()

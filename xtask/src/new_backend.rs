@@ -5,12 +5,12 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
 use crate::cargo::{cargo, shell, succeed, target};
 use crate::tidy;
+use crate::tree::copy_tree;
 
 const PACKAGE: &str = "foveate-decode-toy-bmp";
 /// The backend's code, which the example accesses through the facade's re-exports.
@@ -44,26 +44,6 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     };
     succeed(cargo().args(["test", "--release", "-p", PACKAGE]))?;
     succeed(cargo().args(["check", "--release", "-p", "foveate", "--no-default-features", "--features", "toy-bmp"]))
-}
-
-/// Copies the files that git knows into a new repository, because tidy asks git for files. Build outputs in the copy
-/// are kept.
-fn copy_tree(root: &Path, copy: &Path) -> Result<()> {
-    for entry in fs::read_dir(copy).into_iter().flatten() {
-        let path = entry?.path();
-        if path.is_dir() && !path.ends_with("target") {
-            fs::remove_dir_all(&path)?;
-        }
-    }
-    for path in crate::tree::paths(root)? {
-        let to = copy.join(&path);
-        fs::create_dir_all(to.parent().unwrap_or(copy))?;
-        // Files that are deleted but not committed yet are skipped, and so are links to folders.
-        if root.join(&path).is_file() {
-            fs::copy(root.join(&path), to)?;
-        }
-    }
-    succeed(Command::new("git").current_dir(copy).args(["init", "--quiet"]))
 }
 
 /// The marked blocks of the guide.

@@ -3,7 +3,7 @@
 //! `cargo test` runs one program after the other. Many tests wait for brokers, servers and killed processes, so that
 //! half of a small machine would be idle. With arguments, `cargo test` runs as usual.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::{BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -23,6 +23,9 @@ pub(crate) struct Args {
     /// Test as released, without overflow checks and debug assertions
     #[arg(long)]
     unchecked: bool,
+    /// Leave out the tests that passed in this log of another run
+    #[arg(long, value_name = "LOG", conflicts_with = "args")]
+    after: Option<PathBuf>,
     /// Arguments of `cargo test`
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     args: Vec<String>,
@@ -31,6 +34,10 @@ pub(crate) struct Args {
 /// The programs that take a minute or more, longest first. Some wait for most of it, some compute.
 const LONGEST: [&str; 5] =
     ["tests parity", "foveate-encode-fused cuda", "foveate worker", "foveate lab", "foveate cuda"];
+/// What stands for a program before the output of all documentation's tests.
+const DOCUMENTATION: &str = "documentation";
+/// What is printed before a program's name.
+const RUNNING: &str = "      Running ";
 /// Programs that run at the same time. Each has as many threads as the machine has cores.
 const AT_ONCE: usize = 2;
 
@@ -41,23 +48,46 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     }
     let start = Instant::now();
     let programs = build(cargo()?)?;
+    let log_of_another = args.after.as_ref().map_or(Ok(String::new()), fs::read_to_string)?;
+    let passed = passed(&log_of_another);
     let seconds = start.elapsed().as_secs_f64();
     println!("{} {} test programs, built in {seconds:.0} s", clock::elapsed(), programs.len());
     let start = Instant::now();
     let outputs = target(root).join("test-outputs");
     fs::create_dir_all(&outputs)?;
-    let mut failed = run_all(programs, &outputs)?;
+    let mut failed = run_all(programs, &passed, &outputs)?;
     println!("{} run in {:.0} s", clock::elapsed(), start.elapsed().as_secs_f64());
     let mut documentation = cargo()?;
-    documentation.args(["--doc", "--no-fail-fast"]);
-    if !run_program("documentation", &mut documentation, &outputs)? {
-        failed.push("documentation".to_owned());
+    documentation.args(["--doc", "--no-fail-fast", "--"]).args(left_out(&passed, DOCUMENTATION));
+    if !run_program(DOCUMENTATION, &mut documentation, &outputs)? {
+        failed.push(DOCUMENTATION.to_owned());
     }
     for name in &failed {
         println!("\nThe end of {name}'s output, once more:\n{}", end_of(&fs::read_to_string(log(&outputs, name))?));
     }
     ensure!(failed.is_empty(), "{} test programs failed: {}", failed.len(), failed.join(", "));
     Ok(())
+}
+
+/// The tests that passed according to the output of another run, by program.
+fn passed(log: &str) -> BTreeMap<&str, Vec<&str>> {
+    let mut passed = BTreeMap::<_, Vec<_>>::new();
+    let mut program = "";
+    for line in log.lines() {
+        if let Some((_, running)) = line.split_once(RUNNING) {
+            program = running.rsplit_once(" (").map_or(running, |(name, _)| name);
+        }
+        let test = line.strip_prefix("test ").and_then(|line| line.strip_suffix(" ... ok"));
+        passed.entry(program).or_default().extend(test);
+    }
+    passed
+}
+
+/// Arguments of a test program that leave out what passed elsewhere.
+fn left_out<'a>(passed: &BTreeMap<&str, Vec<&'a str>>, program: &str) -> Vec<&'a str> {
+    let names = passed.get(program).into_iter().flatten();
+    let skip: Vec<&str> = names.flat_map(|name| ["--skip", name]).collect();
+    if skip.is_empty() { skip } else { [vec!["--exact"], skip].concat() }
 }
 
 /// The last lines of a text: the end of CI's log is where failures are looked for.
@@ -108,13 +138,13 @@ fn program(message: &Value) -> Option<Program> {
 }
 
 /// Runs the programs and returns the names of those that failed.
-fn run_all(programs: Vec<Program>, outputs: &Path) -> Result<Vec<String>> {
+fn run_all(programs: Vec<Program>, passed: &BTreeMap<&str, Vec<&str>>, outputs: &Path) -> Result<Vec<String>> {
     let waiting = Mutex::new(VecDeque::from(programs));
     let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
     let work = || -> Result<Vec<String>> {
         let mut failed = Vec::new();
         while let Some(program) = next() {
-            if !run_program(&program.name, &mut program.command(), outputs)? {
+            if !run_program(&program.name, program.command().args(left_out(passed, &program.name)), outputs)? {
                 failed.push(program.name);
             }
         }
@@ -146,7 +176,7 @@ fn run_program(name: &str, command: &mut Command, outputs: &Path) -> Result<bool
     let path = log(outputs, name);
     let status = run_limited(command, &path, limit).with_context(|| format!("cannot run {name}"))?;
     let mut out = io::stdout().lock();
-    writeln!(out, "\n{}      Running {name} ({:.1} s)", clock::elapsed(), start.elapsed().as_secs_f64())?;
+    writeln!(out, "\n{}{RUNNING}{name} ({:.1} s)", clock::elapsed(), start.elapsed().as_secs_f64())?;
     io::copy(&mut File::open(&path)?, &mut out)?;
     match status {
         Some(status) if status.success() => return Ok(true),
@@ -225,8 +255,28 @@ mod tests {
             #[command(flatten)]
             args: Args,
         }
-        let Args { unchecked, args } = Typed::parse_from(["test", "resume", "--", "--skip", "kill"]).args;
+        let Args { unchecked, args, .. } = Typed::parse_from(["test", "resume", "--", "--skip", "kill"]).args;
         assert_eq!((unchecked, args), (false, ["resume", "--", "--skip", "kill"].map(str::to_owned).to_vec()));
+    }
+
+    #[test]
+    fn tests_that_passed_elsewhere_are_left_out() {
+        let log = "[01:00]      Running a b (1.5 s)\n\nrunning 3 tests\ntest one ... ok\ntest x::two ... ignored\n\
+            test three ... FAILED\n\n[01:02]      Running documentation (3.0 s)\ntest src/lib.rs - y (line 3) ... ok\n";
+        let passed = passed(log);
+        assert_eq!(left_out(&passed, "a b"), ["--exact", "--skip", "one"]);
+        assert_eq!(left_out(&passed, DOCUMENTATION), ["--exact", "--skip", "src/lib.rs - y (line 3)"]);
+        assert!(left_out(&passed, "c d").is_empty());
+        // The arguments mean the same to both harnesses.
+        let program = Command::new(std::env::current_exe().unwrap())
+            .args(["--list", "--exact", "--skip", "test::tests::cargos_arguments_are_taken"])
+            .output()
+            .unwrap();
+        let listed = String::from_utf8(program.stdout).unwrap();
+        assert!(
+            !listed.contains("::cargos_arguments_are_taken:") && listed.contains("::every_program_runs"),
+            "{listed}"
+        );
     }
 
     #[test]
@@ -234,8 +284,8 @@ mod tests {
         let outputs = Outputs::new("programs");
         let of = |name: &str, path: &str| Program { name: name.into(), path: path.into(), folder: "/".into() };
         let programs = vec![of("good", "true"), of("bad", "false"), of("fine", "true")];
-        assert_eq!(run_all(programs, &outputs.0).unwrap(), ["bad"]);
-        assert!(run_all(vec![of("missing", "/nowhere/at all")], &outputs.0).is_err());
+        assert_eq!(run_all(programs, &BTreeMap::new(), &outputs.0).unwrap(), ["bad"]);
+        assert!(run_all(vec![of("missing", "/nowhere/at all")], &BTreeMap::new(), &outputs.0).is_err());
     }
 
     #[cfg(target_os = "linux")]

@@ -35,6 +35,7 @@ pub(crate) const RULES: &[(&str, Rule)] = &[
     ("machine-paths", texts::machine_paths),
     ("registries", texts::registries),
     ("width", texts::width),
+    ("commit-subjects", texts::commit_subjects),
 ];
 
 /// Checks the workspace at `root`; fails if any rule is violated.

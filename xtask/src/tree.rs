@@ -15,7 +15,12 @@ pub(crate) struct Tree {
     /// The root Cargo.toml.
     pub(crate) manifest: toml::Table,
     pub(crate) files: Vec<TextFile>,
+    /// Hashes and subjects of the commits since [`CHECKED_SINCE`].
+    pub(crate) commits: Vec<(String, String)>,
 }
+
+/// The last commit whose subject is not checked. A repository without it has no commits to check.
+const CHECKED_SINCE: &str = "0f21834ee8d2";
 
 pub(crate) struct Package {
     pub(crate) name: String,
@@ -63,7 +68,13 @@ impl Tree {
             .iter()
             .filter_map(|id| ids.get(id.as_str()?).map(|name| (*name).to_owned()))
             .collect();
-        Ok(Self { packages, default_members, manifest: read_toml(&root.join("Cargo.toml"))?, files: files(root)? })
+        Ok(Self {
+            packages,
+            default_members,
+            manifest: read_toml(&root.join("Cargo.toml"))?,
+            files: files(root)?,
+            commits: commits(root),
+        })
     }
 
     pub(crate) fn file(&self, path: &str) -> Option<&TextFile> {
@@ -147,6 +158,34 @@ pub(crate) fn paths(root: &Path) -> Result<Vec<String>> {
     Ok(names.split('\0').filter(|path| !path.is_empty()).map(str::to_owned).collect())
 }
 
+/// Copies the files that git knows into a new repository, because tidy asks git for files. Build outputs in the copy
+/// are kept.
+pub(crate) fn copy_tree(root: &Path, copy: &Path) -> Result<()> {
+    for entry in std::fs::read_dir(copy).into_iter().flatten() {
+        let path = entry?.path();
+        if path.is_dir() && !path.ends_with("target") {
+            std::fs::remove_dir_all(&path)?;
+        }
+    }
+    for path in paths(root)? {
+        let to = copy.join(&path);
+        std::fs::create_dir_all(to.parent().unwrap_or(copy))?;
+        // Files that are deleted but not committed yet are skipped, and so are links to folders.
+        if root.join(&path).is_file() {
+            std::fs::copy(root.join(&path), to)?;
+        }
+    }
+    crate::cargo::succeed(Command::new("git").current_dir(copy).args(["init", "--quiet"]))
+}
+
+fn commits(root: &Path) -> Vec<(String, String)> {
+    let range = format!("{CHECKED_SINCE}..HEAD");
+    let log = ["-c", "safe.directory=*", "log", "--no-merges", "--format=%h %s", &range];
+    let output = Command::new("git").current_dir(root).args(log).output().ok().filter(|output| output.status.success());
+    let lines = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    lines.lines().filter_map(|line| line.split_once(' ')).map(|(hash, subject)| (hash.into(), subject.into())).collect()
+}
+
 fn files(root: &Path) -> Result<Vec<TextFile>> {
     // Skips files that are not UTF-8, which are not text, and files that are deleted but not committed yet.
     let read = |path: String| Some(TextFile { text: std::fs::read_to_string(root.join(&path)).ok()?, path });
@@ -185,6 +224,7 @@ pub(crate) mod fake {
             default_members: Vec::new(),
             manifest: "[workspace.lints.rust]\nunsafe_code = \"forbid\"\nmissing_docs = \"warn\"".parse().unwrap(),
             files: Vec::new(),
+            commits: vec![("0123abc".to_owned(), "core: name the limit in the error".to_owned())],
         };
         for (name, imports) in [
             ("foveate-core", &[][..]),

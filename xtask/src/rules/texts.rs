@@ -13,6 +13,17 @@ pub(crate) fn changelog(tree: &Tree) -> Vec<Finding> {
     if has_section { Vec::new() } else { vec![Finding::new("CHANGELOG.md", "needs a section `## [Unreleased]`")] }
 }
 
+/// A commit's subject says what changes, in one line of a log.
+pub(crate) fn commit_subjects(tree: &Tree) -> Vec<Finding> {
+    let wrong = tree.commits.iter().filter(|(_, subject)| !(10..=72).contains(&subject.chars().count()));
+    wrong
+        .map(|(hash, subject)| {
+            let message = format!("the subject '{subject}' has to have 10 to 72 characters; `git commit --amend`");
+            Finding::new(format!("commit {hash}"), message)
+        })
+        .collect()
+}
+
 /// Model cards are TOML tables with a repository, a revision and a dimension.
 pub(crate) fn model_cards(tree: &Tree) -> Vec<Finding> {
     let cards = tree.files.iter().filter(|file| file.path.starts_with(CARDS) && file.path.ends_with(".toml"));
@@ -139,6 +150,18 @@ mod tests {
         let mut tree = fake::tree();
         file(&mut tree, "CHANGELOG.md").text = "# Changelog\n".to_owned();
         assert_finds(changelog, &tree, "## [Unreleased]");
+    }
+
+    #[test]
+    fn short_and_long_commit_subjects_are_found() {
+        for (subject, is_wrong) in [("x", true), ("123456789", true), ("1234567890", false), (&"x".repeat(73), true)] {
+            let mut tree = fake::tree();
+            tree.commits.push(("abc".to_owned(), subject.to_owned()));
+            match is_wrong {
+                true => assert_finds(commit_subjects, &tree, "commit abc: the subject"),
+                false => assert!(commit_subjects(&tree).is_empty()),
+            }
+        }
     }
 
     #[test]
