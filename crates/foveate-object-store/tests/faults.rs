@@ -14,13 +14,14 @@ use std::time::{Duration, Instant};
 use foveate_object_store::{open, register};
 use foveate_source::conformance::{check, read};
 use foveate_source::store::{Object, Store, StoreOptions, StoreRegistry, Version};
-use foveate_source::{FetchError, Input, Item, Listing, Source};
+use foveate_source::{FetchError, Input, Item, Listing, Source, SourceError};
 use foveate_testkit::{run, trials};
 
 fn main() -> ExitCode {
     run(trials![
         each_object_has_one_outcome,
         a_failed_page_is_asked_for_again,
+        a_store_that_goes_away_while_names_are_looked_up_ends_the_listing,
         a_listing_without_order_or_end_is_refused,
         a_key_that_the_library_cannot_ask_for_is_one_failure,
         a_broken_body_continues_where_it_broke,
@@ -136,10 +137,14 @@ fn options(server: SocketAddr) -> StoreOptions {
     }
 }
 
-fn listing(server: SocketAddr, input: &str) -> Result<Listing, foveate_source::SourceError> {
+fn listing(server: SocketAddr, input: &str) -> Result<Listing, SourceError> {
+    listed(input, options(server))
+}
+
+fn listed(input: &str, options: StoreOptions) -> Result<Listing, SourceError> {
     let mut registry = StoreRegistry::new("store", &["object-store"]);
     register(&mut registry).unwrap();
-    Listing::builder().inputs([Input::Path(input.into())]).stores(registry.into(), options(server)).build()
+    Listing::builder().inputs([Input::Path(input.into())]).stores(registry.into(), options).build()
 }
 
 fn fetch(store: &dyn Store, address: &str) -> Result<Vec<u8>, FetchError> {
@@ -215,6 +220,21 @@ fn a_failed_page_is_asked_for_again() {
     let mut listed = listing(server, "s3://b/p/").unwrap();
     let ids: Vec<_> = std::iter::from_fn(|| listed.next_item().unwrap()).map(|item| item.id).collect();
     assert_eq!(ids, ["s3://b/p/a.jpg", "s3://b/p/b.jpg", "s3://b/p/c.jpg"]);
+}
+
+fn a_store_that_goes_away_while_names_are_looked_up_ends_the_listing() {
+    let server = server(|request, stream| match request.path.rsplit('/').next().unwrap() {
+        "05.jpg" => Ok(()),                                                     // a reset
+        name if name.len() > 6 => refuse(stream, "404 Not Found", "NoSuchKey"), // the range itself
+        _ => sound(request, stream),
+    });
+    for input in ["s3://b/{00..09}.jpg", "s3://b/05.jpg"] {
+        let deadline = Some(Duration::from_millis(500));
+        let error = listed(input, StoreOptions { deadline, ..options(server) }).unwrap_err();
+        assert_eq!(error.to_string(), "cannot look up s3://b/05.jpg");
+        let cause = std::error::Error::source(&error).unwrap().to_string();
+        assert!(cause.starts_with("s3://b/05.jpg: "), "{cause}");
+    }
 }
 
 fn a_listing_without_order_or_end_is_refused() {

@@ -143,6 +143,10 @@ impl<'a> Lister<'a> {
         if !address.ends_with('/') {
             match store.find(address) {
                 Ok(Some(object)) => return self.object(&object),
+                Err(error) if error.suspects_storage() => {
+                    let action = format!("look up {address}");
+                    return Err(SourceError::Io { action, source: error.into() });
+                }
                 Err(error) if !is_pattern => return self.fault(Path::new(address), &error.to_string()),
                 Ok(None) | Err(_) => {}
             }
