@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gc
+import io
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import PIL.Image
+import polars as pl
+import pyarrow as pa
 import pytest
 
 import foveate
@@ -60,15 +63,52 @@ def test_arrays_of_any_layout(embedder):
     assert plain == threefold != first
 
 
-def test_what_is_no_image_is_refused(embedder):
-    for wrong, error in [
-        (3, TypeError),
-        (np.zeros((4, 4, 3), np.float32), TypeError),
-        (np.zeros((4, 4, 2), np.uint8), ValueError),
-        (np.zeros((4, 4, 3, 1), np.uint8), ValueError),
-    ]:
-        with pytest.raises(error):
-            embedder.embed([wrong])
+def test_one_image_is_one_row(embedder, photos, contents, expected):
+    photo, content = photos[0], contents[0]
+    image = PIL.Image.open(photo)
+    one = [photo, str(photo), content, bytearray(content), memoryview(content), image, {"bytes": content, "path": None}]
+    assert [rows(embedder.embed(image)) for image in one] == [expected[:1]] * len(one)
+    pixels = np.asarray(image.convert("RGB"))
+    assert rows(embedder.embed(pixels)) == rows(embedder.embed([pixels])) == expected[:1]
+    assert rows(embedder.embed(pixels[:, :, 0])) == rows(embedder.embed([pixels[:, :, 0]]))
+    assert rows(embedder.embed(np.stack([pixels, pixels]))) == expected[:1] * 2
+    assert rows(embedder.embed(np.array(list(map(str, photos[:2]))))) == expected[:2]
+
+
+def test_what_is_neither_one_image_nor_several_is_refused(embedder, photos):
+    table = pa.table({"image": [str(photos[0])]})
+    with open(photos[0], "rb") as file:
+        for wrong in [None, 3, file, {"image": [file]}, table, pl.DataFrame({"image": ["a"]}), np.zeros((), np.uint8)]:
+            with pytest.raises(TypeError, match="; (pass|call)"):
+                embedder.embed(wrong)
+    # Channels first, or several gray images.
+    for shape in [(3, 8, 8), (8, 8, 1), (5, 8, 8), (2, 3, 8, 8), (1, 2, 8, 8, 3)]:
+        with pytest.raises(TypeError, match=r"shape \[.*\]; pass .* \[h, w, 3\] or \[n, h, w, 3\]"):
+            embedder.embed(np.zeros(shape, np.uint8))
+    with pytest.raises(TypeError, match="batched=True"):
+        embedder({"image": PIL.Image.new("RGB", (8, 8))})
+
+
+def test_images_that_cannot_be_taken_are_rows_with_an_error(embedder, contents, expected):
+    cut = PIL.Image.open(io.BytesIO(contents[0][:3000]))
+    wrong = [3, cut, np.zeros((4, 4, 3), np.float32), np.zeros((4, 4, 2), np.uint8), np.zeros((4, 4, 3, 1), np.uint8)]
+    vectors = embedder.embed([contents[0], *wrong, contents[1]])
+    assert (vectors[0].tobytes(), vectors[-1].tobytes()) == (expected[0], expected[1])
+    assert np.isnan(vectors[1:-1]).all()
+    assert [error and (error.item, error.stage) for error in vectors.errors] == [
+        None,
+        *((f"image {at}", "decode") for at in range(1, 6)),
+        None,
+    ]
+    for error, says in zip(vectors.errors[1:], ["int is no image", "truncated", "float32", "(4, 4, 2)", "(4, 4, 3, 1)"]):
+        assert says in error.reason
+    raising = foveate.Embedder(MODEL, on_error="raise")
+    for image in wrong:
+        with pytest.raises(foveate.ItemError, match="cannot decode image 1: "):
+            raising.embed([contents[0], image])
+    mapped = embedder({"image": [contents[0], cut, None]})
+    assert rows(mapped["embedding"][:1]) == expected[:1] and mapped["embedding"][1:] == [None, None]
+    assert mapped["error"][0] is mapped["error"][2] is None and "truncated" in mapped["error"][1]
 
 
 def test_bad_images_are_rows_with_an_error(embedder, photos, contents, expected, tmp_path):

@@ -114,28 +114,42 @@ class Embedder:
         """Number of components of a vector. Opens the model."""
         return self._engine.dim()
 
-    def embed(self, images: Iterable[Image]) -> Vectors:
-        """Embed images.
+    def embed(self, images: Iterable[Image] | Image) -> Vectors:
+        """Embed images, or one image.
 
         Args:
             images: paths, addresses, encoded images (bytes), PIL images, arrays of uint8 in RGB order (``[h, w]``,
                 ``[h, w, 3]``, ``[h, w, 4]`` with alpha dropped), dictionaries with ``bytes`` or ``path`` as of Hugging
-                Face's datasets, or None for a row without an error.
+                Face's datasets, or None for a row without an error. An array ``[n, h, w, 3]`` or ``[n, h, w, 4]`` is n
+                images. One image that is not in a list gives one row.
 
         Returns:
             ``[n, dim]`` float32, a row for each image; ``.errors`` has the error of each image or None.
 
         Raises:
+            TypeError: the argument is neither an image nor images, or could be either.
             ItemError: an image has no vector, with ``on_error="raise"``.
             FoveateError: the model cannot be opened, or the device failed.
         """
-        given = [_given(image, self._upright) for image in images]
+        given: list[Any] = []
+        refused: dict[int, tuple[str, str, str]] = {}
+        for index, image in enumerate(_listed(images)):
+            try:
+                given.append(_given(image, self._upright))
+            except MemoryError:
+                raise
+            # Pillow raises anything for a damaged file, whose pixels it reads no sooner than here.
+            except Exception as error:
+                given.append(None)
+                refused[index] = (f"image {index}", "decode", f"{error}" or type(error).__name__)
         data, dim, failures = self._engine.embed(given)
+        for index, failure in refused.items():
+            failures[index] = failure
         vectors = np.frombuffer(data, dtype=np.float32).reshape(len(given), dim).view(Vectors)
         vectors.errors = self._judged(failures)
         return vectors
 
-    def encode(self, images: Iterable[Image]) -> Vectors:
+    def encode(self, images: Iterable[Image] | Image) -> Vectors:
         """Embed images: another name for :meth:`embed`."""
         return self.embed(images)
 
@@ -168,9 +182,13 @@ class Embedder:
             from ._tables import with_vectors
 
             return with_vectors(self, images, "image", keep_image=True)
-        vectors = self.embed(images["image"])
+        column = images["image"]
+        if _is_one(column) or isinstance(column, Mapping):
+            raise TypeError("one image in place of a column; call map with batched=True")
+        vectors = self.embed(column)
         errors = [None if error is None else f"{error.stage}: {error.reason}" for error in vectors.errors]
-        return {"embedding": list(np.asarray(vectors)), "error": errors}
+        embedding = [None if np.isnan(vector).all() else vector for vector in np.asarray(vectors)]
+        return {"embedding": embedding, "error": errors}
 
     def _judged(self, failures: Sequence[tuple[str, str, str] | None]) -> list[ItemError | None]:
         errors = [None if failure is None else ItemError(*failure) for failure in failures]
@@ -184,6 +202,36 @@ def _embedder(options: dict[str, Any]) -> Embedder:
     return Embedder(**options)
 
 
+def _listed(images: Any) -> Iterable[Any]:
+    """Make a list of one image. What could be one image or several, or holds no images, is a TypeError."""
+    expected = "pass a list of images, one image, or an array of uint8 [h, w, 3] or [n, h, w, 3]"
+    if _is_one(images) or (isinstance(images, memoryview) and images.ndim == 1):
+        return [images]
+    if isinstance(images, Mapping):
+        if not {"bytes", "path"} & set(images):
+            raise TypeError(f"a dictionary without 'bytes' and 'path'; {expected}")
+        return [images]
+    if hasattr(images, "columns") or hasattr(images, "column_names"):
+        raise TypeError(f"a table, {type(images).__name__}; pass a column, or call embed_arrow")
+    shape = getattr(images, "shape", None)
+    if isinstance(shape, tuple) and len(shape) != 1:
+        if len(shape) == 2 or (len(shape) in (3, 4) and shape[-1] in (3, 4)):
+            return images if len(shape) == 4 else [images]
+        raise TypeError(f"an array of shape {list(shape)}; {expected}")
+    if not isinstance(images, Iterable) or hasattr(images, "read"):
+        raise TypeError(f"{type(images).__name__} is neither an image nor a list; {expected}")
+    return images
+
+
+def _is_one(image: Any) -> bool:
+    """Whether this is one image as a file has it, or as Pillow does."""
+    return isinstance(image, (str, bytes, bytearray, os.PathLike)) or _is_pil(image)
+
+
+def _is_pil(image: Any) -> bool:
+    return hasattr(image, "getexif") and hasattr(image, "convert")
+
+
 def _given(image: Image, upright: bool) -> Any:
     """Make of an image what the engine takes: None, bytes, a path, or (width, height, RGB bytes)."""
     if image is None or isinstance(image, (bytes, str, os.PathLike)):
@@ -192,7 +240,7 @@ def _given(image: Image, upright: bool) -> Any:
         return bytes(image)
     if isinstance(image, Mapping):
         return image.get("bytes") or image.get("path")
-    if hasattr(image, "getexif") and hasattr(image, "convert"):
+    if _is_pil(image):
         return _pixels(_of_pil(image, upright))
     if hasattr(image, "__array__") or hasattr(image, "__array_interface__"):
         return _pixels(np.asarray(image))
