@@ -18,8 +18,8 @@ pub(crate) const WATERMARK: &[u8] = b"watermark";
 /// Key of the watermark's place in the source.
 pub(crate) const PLACE: &[u8] = b"place";
 pub(crate) const COMPLETE: &[u8] = b"complete";
-/// The committed length of the record of inputs beside the database. Not in a finished file.
-pub(crate) const INPUTS_LEN: &[u8] = b"inputs_len";
+/// The committed length and hash of the record of inputs beside the database, as JSON. Not in a finished file.
+pub(crate) const INPUTS_FILE: &[u8] = b"inputs_file";
 /// Present only until the output that the run replaces is removed.
 pub(crate) const REPLACES: &[u8] = b"replaces";
 /// Present only while a run is being published: the files that are complete and synced, so that only the renames

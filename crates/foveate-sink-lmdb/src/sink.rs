@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use foveate_core::error_chain;
 use foveate_sink::staging::{
-    self, DATABASE, FAILURES, FAILURES_HEADER, INPUTS, INPUTS_HEADER, Ledger, Phase, Staging, Steps, Taken, parent_of,
-    push_failure, remove_if_there,
+    self, DATABASE, FAILURES, FAILURES_HEADER, INPUTS, INPUTS_HEADER, Ledger, LedgerExtent, Phase, Staging, Steps,
+    Taken, parent_of, push_failure, remove_if_there,
 };
 use foveate_sink::{
     Element, Existing, Failure, InputRecord, Layout, ManifestFile, ManifestPart, OutputManifest, OutputNames,
@@ -20,7 +20,7 @@ use lmdb::{Cursor, Error, RwTransaction, Transaction, WriteFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::layout::{
-    COMPLETE, INPUTS_LEN, MANIFEST, PLACE, REPLACES, STAGED, WATERMARK, is_key, push_value, stand_in, with_id,
+    COMPLETE, INPUTS_FILE, MANIFEST, PLACE, REPLACES, STAGED, WATERMARK, is_key, push_value, stand_in, with_id,
 };
 use crate::store::{ROOMY_MAP, Store, copy_sorted, failed};
 
@@ -65,7 +65,7 @@ struct Run {
     watermark: Watermark,
     /// The record of what was read; it grows beside the database. `None` once it is complete.
     inputs: Option<Ledger>,
-    inputs_len: u64,
+    inputs_file: LedgerExtent,
     /// The files to publish, once every one is complete and synced: only the renames remain.
     staged: Option<Vec<ManifestFile>>,
     taken: Taken,
@@ -93,7 +93,7 @@ struct PendingRow {
 struct Found {
     settings: RunManifest,
     watermark: Watermark,
-    inputs_len: u64,
+    inputs_file: LedgerExtent,
     /// An output that the run replaces may still be there.
     must_clear: bool,
     staged: Option<Vec<ManifestFile>>,
@@ -214,7 +214,7 @@ impl LmdbSink {
         found: Found,
         settings: &RunManifest,
     ) -> Result<Run, SinkError> {
-        staging::check_same_job(&staging, &names, (&found.settings, found.inputs_len), settings)?;
+        staging::check_same_job(&staging, &names, (&found.settings, found.inputs_file.len), settings)?;
         self.steps.step("open database");
         let store = Store::open_shared(staging.folder(), self.map_size)?;
         if found.must_clear {
@@ -222,11 +222,11 @@ impl LmdbSink {
         }
         store.remove_from(found.watermark.index)?;
         let inputs = match found.staged {
-            None => Some(Ledger::reopen(staging.join(INPUTS), found.inputs_len)?),
+            None => Some(Ledger::reopen(staging.join(INPUTS), found.inputs_file)?),
             Some(_) => None,
         };
         let mut run = Run::new(store, inputs, staging, names, found.settings, found.watermark);
-        run.inputs_len = found.inputs_len;
+        run.inputs_file = found.inputs_file;
         run.last_key = run.store.last_key(run.store.vectors)?.unwrap_or_default();
         if let Some(files) = found.staged {
             run.close(files);
@@ -261,7 +261,7 @@ impl LmdbSink {
         }
         self.steps.step("commit");
         if let Some(inputs) = &mut run.inputs {
-            run.inputs_len = inputs.sync()?;
+            run.inputs_file = inputs.sync()?;
         }
         run.put_pending(Some(watermark))?;
         run.watermark = watermark;
@@ -313,7 +313,7 @@ impl LmdbSink {
             fs::write(&path, self.output_manifest(run)?.to_json()).map_err(SinkError::io("write", &path))?;
             sync_file(&path)?;
         }
-        self.publication(run)?.iter().map(|(from, to)| ManifestFile::describe(from, to)).collect()
+        self.publication(run)?.iter().map(|(from, to)| run.describe(from, to)).collect()
     }
 
     fn output_manifest(&self, run: &Run) -> Result<OutputManifest, SinkError> {
@@ -321,7 +321,7 @@ impl LmdbSink {
         let (mut files, mut records) = (Vec::new(), Vec::new());
         for (from, to) in self.publication(run)?.iter().rev().filter(|(_, to)| *to != manifest) {
             let of_its_kind = if *to == vectors { &mut files } else { &mut records };
-            of_its_kind.push(ManifestFile::describe(from, to)?);
+            of_its_kind.push(run.describe(from, to)?);
         }
         let rows = run.store.count(run.store.vectors)?;
         Ok(OutputManifest {
@@ -346,7 +346,7 @@ impl LmdbSink {
         if !run.has_output()? {
             return Ok(moves);
         }
-        if run.inputs_len > INPUTS_HEADER.len() as u64 {
+        if run.inputs_file.len > INPUTS_HEADER.len() as u64 {
             moves.push((run.staging.join(INPUTS), run.names.beside(INPUTS)));
         }
         let manifest = (run.staging.join(NEW_MANIFEST), run.names.beside(MANIFEST_FILE));
@@ -453,7 +453,7 @@ impl Run {
             settings,
             watermark,
             inputs,
-            inputs_len: INPUTS_HEADER.len() as u64,
+            inputs_file: LedgerExtent::of(INPUTS_HEADER),
             staged: None,
             taken,
             pending: Pending::default(),
@@ -480,6 +480,14 @@ impl Run {
         Ok(self.store.count(self.store.vectors)? > 0 || self.store.count(self.store.failures)? == 0)
     }
 
+    /// Describes a complete file; the inputs as they were committed, so that later damage is found.
+    fn describe(&self, path: &Path, target: &Path) -> Result<ManifestFile, SinkError> {
+        match path.ends_with(INPUTS) {
+            true => Ok(self.inputs_file.describe(target)),
+            false => ManifestFile::describe(path, target),
+        }
+    }
+
     /// The vectors' final path.
     fn vectors(&self, layout: Layout) -> PathBuf {
         match layout {
@@ -490,11 +498,12 @@ impl Run {
 
     /// Writes the pending rows in one transaction, with the watermark if they are committed.
     fn put_pending(&mut self, watermark: Option<Watermark>) -> Result<(), SinkError> {
+        let inputs_file = serde_json::to_vec(&self.inputs_file).expect("numbers always have a JSON form");
         self.last_key = self.store.write(|transaction| {
             let last = self.put_rows(transaction)?;
             if let Some(Watermark { index, place }) = watermark {
                 let meta = self.store.meta;
-                transaction.put(meta, &INPUTS_LEN, &self.inputs_len.to_string(), WriteFlags::empty())?;
+                transaction.put(meta, &INPUTS_FILE, &inputs_file, WriteFlags::empty())?;
                 transaction.put(meta, &WATERMARK, &index.to_string(), WriteFlags::empty())?;
                 transaction.put(meta, &PLACE, &place.to_string(), WriteFlags::empty())?;
             }
@@ -590,12 +599,13 @@ impl Found {
         let settings = store.meta(MANIFEST)?.and_then(|json| serde_json::from_slice(&json).ok());
         match (settings, watermark) {
             (Some(settings), Some(index)) => {
-                let (inputs_len, place) = (number(INPUTS_LEN)?, number(PLACE)?.unwrap_or(0));
+                let place = number(PLACE)?.unwrap_or(0);
+                let inputs_file = store.meta(INPUTS_FILE)?.and_then(|json| serde_json::from_slice(&json).ok());
                 let staged = store.meta(STAGED)?.and_then(|json| serde_json::from_slice(&json).ok());
                 Ok(Some(Self {
                     settings,
                     watermark: Watermark { index, place },
-                    inputs_len: inputs_len.unwrap_or(INPUTS_HEADER.len() as u64),
+                    inputs_file: inputs_file.unwrap_or(LedgerExtent::of(INPUTS_HEADER)),
                     must_clear: store.meta(REPLACES)?.is_some(),
                     staged,
                 }))

@@ -56,6 +56,7 @@ pub fn run(subject: &Subject<'_>, scratch: &Path) {
         let scratch_of = |name: &str| scratch.join(format!("{layout:?}{name}"));
         let bench = Bench { subject, layout, columns: &[], in_store: false, scratch: scratch_of("") };
         bench.holds_everywhere();
+        bench.damaged_work_in_progress_is_never_published();
         bench.two_writers_are_one_too_many();
         bench.impossible_places_are_explained();
         if subject.read_columns.is_some() {
@@ -856,6 +857,34 @@ impl Bench<'_> {
             let published = self.complete(&folder, &job, &calls);
             self.check(&job, &published, &job.rows());
             same(&expected, &snapshot(&folder), &format!("interrupted after {stop} calls"));
+        }
+    }
+
+    /// Flips a bit in each file of an interrupted run's work in progress, at several places. LMDB's own files have no
+    /// checksums.
+    fn damaged_work_in_progress_is_never_published(&self) {
+        let expected = self.reference("undamaged");
+        let (job, folder) = (self.job(), self.folder("to-be-damaged"));
+        let mut sink = self.sink(&folder);
+        sink.begin(&job.manifest, Existing::Resume).unwrap();
+        let steps = job.steps(0, &Calls { rows: 2, commit_every: 1 });
+        steps[..steps.len() - 3].iter().for_each(|step| job.take(&mut *sink, step).unwrap());
+        drop(sink);
+        for (path, bytes) in snapshot(&folder) {
+            let places = if path.extension().is_some_and(|name| name == "mdb") { 0 } else { bytes.len() };
+            for at in (0..places).step_by(bytes.len() / 8 + 1) {
+                let copy = self.folder("damaged");
+                fs::remove_dir_all(&copy).unwrap();
+                copy_folder(&folder, &copy);
+                let mut damaged = bytes.clone();
+                damaged[at] ^= 1;
+                fs::write(copy.join(&path), damaged).unwrap();
+                let at = format!("byte {at} of {}", path.display());
+                match job.finish(&mut *self.sink(&copy), Existing::Resume, &Calls::default()) {
+                    Ok(_) => same(&expected, &snapshot(&copy), &at),
+                    Err(error) => assert!(matches!(error, SinkError::Damaged { .. }), "{at}: {error}"),
+                }
+            }
         }
     }
 

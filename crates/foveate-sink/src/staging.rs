@@ -8,8 +8,12 @@ use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+
 pub use crate::inputs::INPUTS_HEADER;
 use crate::names::{STAGING, shards_of};
+use crate::publish::hash_start;
 pub use crate::publish::{parent_of, remove_if_there};
 use crate::{
     Difference, Existing, Failure, Finished, Layout, ManifestFile, OtherRun, OutputManifest, OutputNames, Prefix,
@@ -373,12 +377,34 @@ fn is_file_at(_file: &File, path: &Path) -> bool {
 }
 
 /// A text file that grows in the staging folder. Only the length that a commit recorded counts.
-#[derive(Debug)]
 pub struct Ledger {
     path: PathBuf,
     file: File,
     len: u64,
+    hash: Xxh3,
     dirty: bool,
+}
+
+/// What a commit covers of a [`Ledger`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LedgerExtent {
+    /// Length in bytes.
+    pub len: u64,
+    /// XXH3-64 of these bytes.
+    pub xxh3: u64,
+}
+
+impl LedgerExtent {
+    /// Of a file with this text.
+    pub fn of(text: &str) -> Self {
+        Self { len: text.len() as u64, xxh3: xxh3_64(text.as_bytes()) }
+    }
+
+    /// The finished file, which gets the name of `target`.
+    pub fn describe(&self, target: &Path) -> ManifestFile {
+        let name = target.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        ManifestFile { name, bytes: self.len, xxh3: format!("{:016x}", self.xxh3) }
+    }
 }
 
 impl Ledger {
@@ -387,13 +413,19 @@ impl Ledger {
         let mut file = File::create(&path).map_err(SinkError::io("create", &path))?;
         file.write_all(header.as_bytes()).map_err(SinkError::io("write", &path))?;
         file.sync_all().map_err(SinkError::io("sync", &path))?;
-        Ok(Self { path, file, len: header.len() as u64, dirty: false })
+        let mut hash = Xxh3::new();
+        hash.update(header.as_bytes());
+        Ok(Self { path, file, len: header.len() as u64, hash, dirty: false })
     }
 
-    /// Continues a file at its last commit and cuts off later bytes.
-    pub fn reopen(path: PathBuf, len: u64) -> Result<Self, SinkError> {
+    /// Continues a file at its last commit and cuts off later bytes. An error says that the committed ones changed.
+    pub fn reopen(path: PathBuf, LedgerExtent { len, xxh3 }: LedgerExtent) -> Result<Self, SinkError> {
         let file = open_at(&path, len)?;
-        Ok(Self { path, file, len, dirty: false })
+        let hash = hash_start(&path, len)?;
+        if hash.digest() != xxh3 {
+            return Err(SinkError::damaged(&path, "its contents are not those that were committed"));
+        }
+        Ok(Self { path, file, len, hash, dirty: false })
     }
 
     /// Appends lines.
@@ -401,16 +433,17 @@ impl Ledger {
         self.dirty = true;
         self.file.write_all(lines.as_bytes()).map_err(SinkError::io("write", &self.path))?;
         self.len += lines.len() as u64;
+        self.hash.update(lines.as_bytes());
         Ok(())
     }
 
-    /// Makes the appended lines durable, and returns the length to record.
-    pub fn sync(&mut self) -> Result<u64, SinkError> {
+    /// Makes the appended lines durable, and returns what to record.
+    pub fn sync(&mut self) -> Result<LedgerExtent, SinkError> {
         if self.dirty {
             self.file.sync_data().map_err(SinkError::io("sync", &self.path))?;
             self.dirty = false;
         }
-        Ok(self.len)
+        Ok(LedgerExtent { len: self.len, xxh3: self.hash.digest() })
     }
 }
 
@@ -474,11 +507,11 @@ fn list_parts(folder: &Path, names: &OutputNames) -> Result<Vec<PathBuf>, SinkEr
 
 /// Gives complete, synced files (`from`, `to`) their final names, in order. The last one means "complete", so an output
 /// that is being overwritten is removed first and its main file never stands beside new sidecars. Files that already
-/// have their final name are left alone (a crash may have happened in between). Each must be as long as `files` says.
+/// have their final name are left alone (a crash may have happened in between). Each must be as `files` says.
 pub fn publish_all(moves: &[(PathBuf, PathBuf)], files: &[ManifestFile], steps: &mut Steps) -> Result<(), SinkError> {
     let Some((main_staged, main)) = moves.last() else { return Ok(()) };
     for ((staged, target), file) in moves.iter().zip(files) {
-        file.check(if staged.exists() { staged } else { target }, false)?;
+        file.check(if staged.exists() { staged } else { target }, true)?;
     }
     if main_staged.exists() {
         steps.step("remove old output");

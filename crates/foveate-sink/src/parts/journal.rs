@@ -13,11 +13,11 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::log::LogExtent;
-use crate::staging::{FAILURES_HEADER, INPUTS_HEADER, open_at};
+use crate::staging::{FAILURES_HEADER, INPUTS_HEADER, LedgerExtent, open_at};
 use crate::{AtomicFile, ManifestFile, ManifestPart, RunManifest, SinkError};
 
 /// Incremented when the meaning of the staging folder's files changes.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
@@ -33,8 +33,8 @@ pub(crate) enum Record {
         #[serde(default)]
         place: u64,
         failures: u64,
-        failures_len: u64,
-        inputs_len: u64,
+        failures_file: LedgerExtent,
+        inputs_file: LedgerExtent,
         logs: Vec<LogExtent>,
     },
     /// A part was encoded and has its final name; its log is no longer needed.
@@ -52,8 +52,8 @@ pub(crate) struct State {
     pub(crate) watermark: u64,
     pub(crate) place: u64,
     pub(crate) failures: u64,
-    pub(crate) failures_len: u64,
-    pub(crate) inputs_len: u64,
+    pub(crate) failures_file: LedgerExtent,
+    pub(crate) inputs_file: LedgerExtent,
     pub(crate) logs: BTreeMap<u64, LogExtent>,
     pub(crate) sealed: Vec<ManifestPart>,
     /// An output that the run replaces may still be there.
@@ -68,8 +68,8 @@ pub(crate) struct State {
 impl State {
     /// A run that has begun.
     pub(crate) fn begun(settings: RunManifest, watermark: u64, must_clear: bool) -> Self {
-        let (failures_len, inputs_len) = (FAILURES_HEADER.len() as u64, INPUTS_HEADER.len() as u64);
-        Self { settings, watermark, failures_len, inputs_len, must_clear, ..Self::default() }
+        let [failures_file, inputs_file] = [FAILURES_HEADER, INPUTS_HEADER].map(LedgerExtent::of);
+        Self { settings, watermark, failures_file, inputs_file, must_clear, ..Self::default() }
     }
 
     /// Parses a journal; `None` if not even its first record was written.
@@ -137,15 +137,15 @@ fn apply(mut state: State, record: Record) -> Result<State, String> {
     match record {
         Record::Begin { .. } => return Err("records are out of order".to_owned()),
         Record::Cleared => state.must_clear = false,
-        Record::Commit { watermark, place, failures, failures_len, inputs_len, logs } => {
-            let is_less = failures < state.failures || failures_len < state.failures_len;
-            if watermark < state.watermark || is_less || inputs_len < state.inputs_len {
+        Record::Commit { watermark, place, failures, failures_file, inputs_file, logs } => {
+            let is_less = failures < state.failures || failures_file.len < state.failures_file.len;
+            if watermark < state.watermark || is_less || inputs_file.len < state.inputs_file.len {
                 return Err("a commit goes backwards".to_owned());
             }
-            state.inputs_len = inputs_len;
+            state.inputs_file = inputs_file;
             (state.watermark, state.place) = (watermark, place);
             state.failures = failures;
-            state.failures_len = failures_len;
+            state.failures_file = failures_file;
             state.logs = logs.into_iter().map(|log| (log.part, log)).collect();
         }
         Record::Sealed { part } => {
@@ -243,7 +243,8 @@ mod tests {
 
     fn commit(watermark: u64) -> Record {
         let log = LogExtent { part: 0, rows: watermark, vectors_len: watermark * 16, frames_len: 9 };
-        Record::Commit { watermark, place: 0, failures: 0, failures_len: 99, inputs_len: 99, logs: vec![log] }
+        let file = LedgerExtent { len: 99, xxh3: 1 };
+        Record::Commit { watermark, place: 0, failures: 0, failures_file: file, inputs_file: file, logs: vec![log] }
     }
 
     #[test]

@@ -121,8 +121,8 @@ impl Restored {
             watermark: last.watermark,
             place: last.place,
             failures: self.parts.iter().map(|part| part.failed).sum(),
-            failures_len: self.failures.sync()?,
-            inputs_len: self.inputs.sync()?,
+            failures_file: self.failures.sync()?,
+            inputs_file: self.inputs.sync()?,
             logs: Vec::new(),
         })?;
         let sealed = self.parts.iter().filter(|record| !record.part.files.is_empty());

@@ -179,18 +179,18 @@ impl<F: PartFormat> PartSink<F> {
         mut state: State,
         settings: &RunManifest,
     ) -> Result<Run, SinkError> {
-        staging::check_same_job(&staging, &names, (&state.settings, state.inputs_len), settings)?;
+        staging::check_same_job(&staging, &names, (&state.settings, state.inputs_file.len), settings)?;
         self.step("reopen journal");
         let mut journal = Journal::reopen(&staging.join(JOURNAL), &state)?;
         if state.staged.is_some() {
             // A folder's parts have their final names already; a file's are compared when they get theirs.
             if self.options.layout == Layout::Folder {
-                self.check_parts(staging.folder(), &state)?;
+                self.check_parts(staging.folder(), &state, true)?;
             }
             return Ok(Run::new(names, staging, journal, state, None));
         }
         self.clear_replaced(&names, &mut journal, &mut state)?;
-        self.check_parts(staging.folder(), &state)?;
+        self.check_parts(staging.folder(), &state, self.options.layout == Layout::Folder)?;
         let records = Records::reopen(&staging, &state)?;
         let mut run = Run::new(names, staging, journal, state, Some(records));
         for extent in run.state.logs.values() {
@@ -210,8 +210,9 @@ impl<F: PartFormat> PartSink<F> {
         sealed.binary_search_by_key(&part, |sealed| sealed.part).ok().map(|at| &sealed[at])
     }
 
-    /// Checks that every sealed part exists with its recorded length.
-    fn check_parts(&self, staging: &Path, state: &State) -> Result<(), SinkError> {
+    /// Checks that every sealed part exists with its recorded length and, with `contents`, its recorded hash. The parts
+    /// of a single file are read once more when they are joined, so their contents are compared there.
+    fn check_parts(&self, staging: &Path, state: &State, contents: bool) -> Result<(), SinkError> {
         if self.ships {
             return Ok(());
         }
@@ -220,7 +221,7 @@ impl<F: PartFormat> PartSink<F> {
             .sealed
             .iter()
             .flat_map(|part| &part.files)
-            .try_for_each(|file| file.check(&folder.join(&file.name), false))
+            .try_for_each(|file| file.check(&folder.join(&file.name), contents))
     }
 
     /// Removes logs of parts that were never committed.
@@ -310,8 +311,8 @@ impl<F: PartFormat> PartSink<F> {
             log.sync()?;
         }
         if let Some(records) = &mut run.records {
-            (run.state.failures, run.state.failures_len) = (records.failed, records.failures.sync()?);
-            run.state.inputs_len = records.inputs.sync()?;
+            (run.state.failures, run.state.failures_file) = (records.failed, records.failures.sync()?);
+            run.state.inputs_file = records.inputs.sync()?;
         }
         if std::mem::take(&mut run.new_files) {
             sync_folder(run.staging.folder())?;
@@ -418,6 +419,7 @@ impl<F: PartFormat> PartSink<F> {
     fn stage(&mut self, run: &mut Run) -> Result<Vec<ManifestFile>, SinkError> {
         if self.options.layout == Layout::File && run.state.sealed.len() > 1 {
             self.step("assemble");
+            self.check_parts(run.staging.folder(), &run.state, true)?;
             let parts: Vec<PathBuf> = run
                 .state
                 .sealed
@@ -432,7 +434,7 @@ impl<F: PartFormat> PartSink<F> {
         let moves = self.publication(run);
         let manifest = run.names.beside("manifest.json");
         let describe = |moves: &[(PathBuf, PathBuf)]| {
-            moves.iter().map(|(from, to)| ManifestFile::describe(from, to)).collect::<Result<Vec<_>, _>>()
+            moves.iter().map(|(from, to)| run.describe(from, to)).collect::<Result<Vec<_>, _>>()
         };
         let Some(at) = moves.iter().position(|(_, to)| *to == manifest) else { return describe(&moves) };
         let (records, vectors) = (describe(&moves[..at])?, describe(&moves[at + 1..])?);
@@ -481,7 +483,7 @@ impl<F: PartFormat> PartSink<F> {
         if !run.has_output() {
             return moves;
         }
-        if run.state.inputs_len > INPUTS_HEADER.len() as u64 {
+        if run.state.inputs_file.len > INPUTS_HEADER.len() as u64 {
             moves.push(staged(INPUTS));
         }
         moves.push(staged("manifest.json"));
@@ -595,12 +597,28 @@ impl Run {
         !self.state.sealed.is_empty()
     }
 
+    /// Describes a complete file of the work in progress as the journal has it, so that damage since then is found when
+    /// the file is published.
+    fn describe(&self, path: &Path, target: &Path) -> Result<ManifestFile, SinkError> {
+        let name = path.file_name().unwrap_or_default();
+        let mut files = self.state.sealed.iter().flat_map(|part| &part.files);
+        match files.find(|file| name == file.name.as_str()) {
+            _ if name == FAILURES => Ok(self.state.failures_file.describe(target)),
+            _ if name == INPUTS => Ok(self.state.inputs_file.describe(target)),
+            Some(sealed) => {
+                let name = target.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                Ok(ManifestFile { name, ..sealed.clone() })
+            }
+            None => ManifestFile::describe(path, target),
+        }
+    }
+
     fn journal_commit(&mut self, Watermark { index: watermark, place }: Watermark) -> Result<(), SinkError> {
         (self.state.watermark, self.state.place) = (watermark, place);
         self.taken.commit(watermark);
-        let State { failures, failures_len, inputs_len, .. } = self.state;
+        let State { failures, failures_file, inputs_file, .. } = self.state;
         let logs = self.logs.values().map(|log| log.extent().clone()).collect();
-        self.journal.append(&Record::Commit { watermark, place, failures, failures_len, inputs_len, logs })
+        self.journal.append(&Record::Commit { watermark, place, failures, failures_file, inputs_file, logs })
     }
 }
 
@@ -612,8 +630,8 @@ impl Records {
     }
 
     fn reopen(staging: &Staging, state: &State) -> Result<Self, SinkError> {
-        let failures = Ledger::reopen(staging.join(FAILURES), state.failures_len)?;
-        let inputs = Ledger::reopen(staging.join(INPUTS), state.inputs_len)?;
+        let failures = Ledger::reopen(staging.join(FAILURES), state.failures_file)?;
+        let inputs = Ledger::reopen(staging.join(INPUTS), state.inputs_file)?;
         Ok(Self { failures, failed: state.failures, inputs, lines: String::new() })
     }
 
