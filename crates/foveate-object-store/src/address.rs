@@ -74,6 +74,13 @@ impl Place {
         }
     }
 
+    /// The scheme and host of a web server's file.
+    pub(crate) fn site(&self) -> &str {
+        let host = self.root.find("://").map_or(0, |at| at + 3);
+        let end = self.root[host..].find(['/', '?', '#']).map_or(self.root.len(), |at| host + at);
+        &self.root[..end]
+    }
+
     /// The address of another key of its bucket.
     pub(crate) fn sibling(&self, key: &str) -> String {
         format!("{}/{key}", self.root)

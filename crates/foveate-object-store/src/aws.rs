@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
 use aws_config::{BehaviorVersion, Region, SdkConfig};
@@ -13,6 +13,8 @@ use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, AwsCredential};
 use object_store::client::CredentialProvider;
 use tokio::sync::Mutex;
+
+use crate::errors::cause;
 
 /// Credentials are renewed this long before they expire.
 const BEFORE_EXPIRY: Duration = Duration::from_secs(120);
@@ -40,7 +42,7 @@ pub(crate) async fn completed(builder: AmazonS3Builder, settings: &BTreeMap<Stri
         builder = builder.with_endpoint(endpoint);
     }
     match config.credentials_provider().filter(|_| !is_unsigned && !has_keys) {
-        Some(provider) => builder.with_credentials(Arc::new(Credentials { provider, last: Mutex::default() })),
+        Some(provider) => builder.with_credentials(Arc::new(Credentials { provider, state: Mutex::default() })),
         None => builder,
     }
 }
@@ -63,7 +65,14 @@ async fn config(region: Option<String>, profile: Option<&String>, is_unsigned: b
 /// The SDK's credentials, kept until they expire.
 struct Credentials {
     provider: SharedCredentialsProvider,
-    last: Mutex<Option<(Arc<AwsCredential>, Option<SystemTime>)>>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    last: Option<(Arc<AwsCredential>, Option<SystemTime>)>,
+    /// When the latest renewal failed, and why.
+    failed: Option<(Instant, String)>,
 }
 
 impl fmt::Debug for Credentials {
@@ -77,20 +86,32 @@ impl CredentialProvider for Credentials {
     type Credential = AwsCredential;
 
     async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {
-        let mut last = self.last.lock().await;
+        let unauthenticated =
+            |why: String| object_store::Error::Unauthenticated { path: "credentials".to_owned(), source: why.into() };
+        let began = Instant::now();
+        let mut state = self.state.lock().await;
         let is_valid = |end: &Option<SystemTime>| end.is_none_or(|end| end > SystemTime::now() + BEFORE_EXPIRY);
-        if let Some((credential, _)) = last.as_ref().filter(|(_, end)| is_valid(end)) {
+        if let Some((credential, _)) = state.last.as_ref().filter(|(_, end)| is_valid(end)) {
             return Ok(Arc::clone(credential));
         }
-        let found = self.provider.provide_credentials().await.map_err(|error| {
-            object_store::Error::Unauthenticated { path: "credentials".to_owned(), source: Box::new(error) }
-        })?;
+        // All requests that waited have the failure, so that they do not fail one after the other.
+        if let Some((_, why)) = state.failed.as_ref().filter(|(when, _)| *when >= began) {
+            return Err(unauthenticated(why.clone()));
+        }
+        let found = match self.provider.provide_credentials().await {
+            Ok(found) => found,
+            Err(error) => {
+                let why = format!("no credentials: {}", cause(&error));
+                state.failed = Some((Instant::now(), why.clone()));
+                return Err(unauthenticated(why));
+            }
+        };
         let credential = Arc::new(AwsCredential {
             key_id: found.access_key_id().to_owned(),
             secret_key: found.secret_access_key().to_owned(),
             token: found.session_token().map(str::to_owned),
         });
-        *last = Some((Arc::clone(&credential), found.expiry()));
+        state.last = Some((Arc::clone(&credential), found.expiry()));
         Ok(credential)
     }
 }

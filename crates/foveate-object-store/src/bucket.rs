@@ -16,11 +16,15 @@ use object_store::{ObjectStore, RetryConfig};
 use crate::address::{Kind, Place, shown};
 use crate::aws;
 use crate::connect::Connector;
+use crate::control::Control;
 use crate::errors::cause;
 
 /// The known settings.
-const SETTINGS: [&str; 8] =
-    ["account", "anonymous", CONDITIONAL, "endpoint", "profile", "region", "requester-pays", "virtual-hosted"];
+const SETTINGS: [&str; 9] =
+    ["account", "anonymous", CONDITIONAL, "endpoint", "profile", "region", "requester-pays", RETRY, "virtual-hosted"];
+
+/// How many seconds failed requests are repeated.
+const RETRY: &str = "retry-for";
 
 /// Whether an object can be created on the condition that there is none of its name.
 const CONDITIONAL: &str = "conditional-writes";
@@ -31,12 +35,14 @@ pub(crate) struct Bucket {
     pub(crate) objects: Arc<dyn ObjectStore>,
     /// `None` if it cannot be listed.
     pub(crate) pages: Option<Arc<dyn PaginatedListStore>>,
+    /// Of requests for bytes, and of those for metadata alone.
+    pub(crate) controls: Arc<[Control; 2]>,
 }
 
 impl Bucket {
     fn listed<S: ObjectStore + PaginatedListStore>(store: S) -> Self {
         let store = Arc::new(store);
-        Self { objects: store.clone(), pages: Some(store) }
+        Self { objects: store.clone(), pages: Some(store), controls: Control::pair(false) }
     }
 }
 
@@ -54,6 +60,11 @@ impl Settings {
         let settings = Self { values, connector: Connector::new()? };
         for name in ["anonymous", CONDITIONAL, "requester-pays", "virtual-hosted"] {
             settings.flag(name)?;
+        }
+        if let Some(value) = settings.values.get(RETRY)
+            && settings.retry_for().is_none()
+        {
+            return Err(SourceError::Invalid(format!("{RETRY} '{value}' has to be a number of seconds")));
         }
         match settings.values.get("endpoint") {
             Some(endpoint) if !endpoint.starts_with("http://") && !endpoint.starts_with("https://") => {
@@ -79,6 +90,11 @@ impl Settings {
     /// Whether an object can be created on the condition that there is none of its name.
     pub(crate) fn is_conditional(&self) -> bool {
         self.values.get(CONDITIONAL).is_none_or(|value| value == "true")
+    }
+
+    /// How long failed requests are repeated, if that is set.
+    pub(crate) fn retry_for(&self) -> Option<Duration> {
+        self.values.get(RETRY)?.parse::<u32>().ok().map(|seconds| Duration::from_secs(seconds.into()))
     }
 
     /// Opens the bucket of `place`. Makes no request to it.
@@ -140,7 +156,7 @@ impl Settings {
     fn web(&self, place: &Place) -> object_store::Result<Bucket> {
         let builder = HttpBuilder::new().with_url(&place.root).with_http_connector(self.connector.clone());
         let store = builder.with_retry(no_retries()).build()?;
-        Ok(Bucket { objects: Arc::new(store), pages: None })
+        Ok(Bucket { objects: Arc::new(store), pages: None, controls: Control::pair(true) })
     }
 }
 

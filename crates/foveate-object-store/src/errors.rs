@@ -16,6 +16,9 @@ pub(crate) enum Failure {
         /// The store asks for fewer requests.
         is_throttled: bool,
     },
+    /// The store refuses, or says something unknown, for a reason that may concern the object or the store: rights,
+    /// credentials, a clock, a region.
+    Doubtful(FetchError),
     /// The server sends no parts of files.
     NoParts,
     /// There is no memory for an object of this size yet.
@@ -34,11 +37,12 @@ impl Failure {
             Generic, InvalidPath, NotFound, NotModified, NotSupported, PermissionDenied, Precondition, Unauthenticated,
         };
         let told = || FetchError::Unreachable(format!("{address}: {}", cause(error)));
-        let refused = |remedy: &str| {
+        let denied = |remedy: &str| {
             let why = cause(error);
-            Self::Final(FetchError::Refused(format!("{address}: the store refuses it ({why}); {remedy}")))
+            Self::Doubtful(FetchError::Denied(format!("{address}: the store refuses it ({why}); {remedy}")))
         };
         match (error, status(error)) {
+            (NotFound { .. }, _) if is_bucket_gone(error) => denied("look at the bucket's name"),
             (NotFound { .. }, _) => Self::Final(FetchError::NotFound(address.to_owned())),
             (Precondition { .. } | NotModified { .. }, _) | (_, Some(416)) => {
                 Self::Final(FetchError::Changed(address.to_owned()))
@@ -46,21 +50,19 @@ impl Failure {
             (NotSupported { .. }, _) => Self::NoParts,
             (Generic { .. }, _) if innermost(error) == WHOLE => Self::NoParts,
             (InvalidPath { .. }, _) => Self::Final(FetchError::Refused(format!("{address}: {}", cause(error)))),
-            (PermissionDenied { .. } | Unauthenticated { .. }, _) => {
-                let remedy = "look at the credentials, their rights and the region";
-                let why = cause(error);
-                Self::Final(FetchError::Denied(format!("{address}: the store refuses it ({why}); {remedy}")))
-            }
             // An object that is not there is another error; this is of a listing.
             (_, Some(404)) => {
                 Self::Final(FetchError::Refused(format!("{address}: there is no such bucket ({})", cause(error))))
             }
-            (_, Some(300..400)) => refused("look at the region and the endpoint"),
+            (_, Some(300..400)) => denied("look at the region and the endpoint"),
             (_, Some(status @ (408 | 429 | 500.. | 200..300))) => {
                 Self::Again { error: told(), is_throttled: matches!(status, 429 | 503) }
             }
             (_, None) if is_of_transport(error) => Self::Again { error: told(), is_throttled: false },
-            _ => Self::Final(told()),
+            (PermissionDenied { .. } | Unauthenticated { .. }, _) | (_, Some(400..500)) => {
+                denied("look at the credentials, their rights and the region")
+            }
+            _ => Self::Doubtful(told()),
         }
     }
 
@@ -78,10 +80,31 @@ impl Failure {
         }
     }
 
+    /// Whether the store asks for fewer requests.
+    pub(crate) fn is_throttled(&self) -> bool {
+        matches!(self, Self::Again { is_throttled: true, .. })
+    }
+
+    /// The same of an object that the store refuses while it gives others.
+    pub(crate) fn of_object(self) -> Self {
+        match self {
+            Self::Doubtful(FetchError::Denied(why)) => Self::Final(FetchError::Forbidden(why)),
+            failure => failure,
+        }
+    }
+
+    /// The same of a store that refuses what it gave before.
+    pub(crate) fn of_store(self) -> Self {
+        match self {
+            Self::Again { error, .. } | Self::Doubtful(error) => Self::Final(FetchError::StoreGone(error.to_string())),
+            failure => failure,
+        }
+    }
+
     /// The error to report.
     pub(crate) fn into_error(self, address: &str) -> FetchError {
         match self {
-            Self::Final(error) | Self::Again { error, .. } => error,
+            Self::Final(error) | Self::Again { error, .. } | Self::Doubtful(error) => error,
             Self::NoParts => {
                 let remedy = "the server sends whole files alone; copy the file, or serve it with range requests";
                 FetchError::Refused(format!("{address}: {remedy}"))
@@ -119,9 +142,20 @@ const WHOLE: &str = "Received non-partial response when range requested";
 const ANSWER: &str = "Server returned ";
 const STATUS: &str = "non-2xx status code: ";
 
+/// The library's error for a redirect that says not where to.
+const BARE_REDIRECT: &str = "Received redirect without LOCATION";
+
+/// Whether the error says that there is no such bucket, and not that it has no such object.
+fn is_bucket_gone(error: &object_store::Error) -> bool {
+    ["NoSuchBucket", "ContainerNotFound"].iter().any(|code| cause(error).ends_with(code))
+}
+
 /// The status of the answer that the error quotes; 200 for an error in an answer with a good status.
 fn status(error: &object_store::Error) -> Option<u16> {
     let text = innermost(error);
+    if text.starts_with(BARE_REDIRECT) {
+        return Some(301);
+    }
     match text.strip_prefix(ANSWER)?.strip_prefix(STATUS) {
         Some(status) => status.get(..3)?.parse().ok(),
         None => Some(200),

@@ -6,6 +6,7 @@ mod aws;
 mod blob;
 mod bucket;
 mod connect;
+mod control;
 mod core;
 mod errors;
 mod keys;

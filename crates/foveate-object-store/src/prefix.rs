@@ -17,7 +17,6 @@ use crate::address::{Kind, Place, shown};
 use crate::core::Core;
 use crate::errors::Failure;
 use crate::read::Alone;
-use crate::retry::Attempts;
 use crate::store::ObjectStores;
 
 /// An upload that is slower than this, in bytes per second, is tried again.
@@ -68,7 +67,7 @@ impl BucketPrefix {
         self.core().block_on(async {
             let place = Place::parse(&address)?;
             let (path, bucket) = (place.path()?, self.core().bucket(&place).await?);
-            let mut attempts = Attempts::within(None);
+            let mut attempts = self.core().attempts();
             loop {
                 let request = attempt(bucket.objects.as_ref(), &path);
                 match attempts.answer(&address, time, Failure::of_change, request).await {

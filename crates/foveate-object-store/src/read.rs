@@ -9,7 +9,7 @@ use foveate_source::store::{Object, Version};
 use futures_util::StreamExt;
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, GetResult, ObjectMeta};
-use tokio::time::timeout_at;
+use tokio::time::{Instant, timeout_at};
 
 use crate::address::{Place, shown};
 use crate::bucket::Bucket;
@@ -28,6 +28,14 @@ pub(crate) struct Limits {
     pub(crate) timeout: Duration,
     /// Longest time for a whole object.
     pub(crate) deadline: Option<Duration>,
+    /// How long failed requests are repeated.
+    pub(crate) retry_for: Option<Duration>,
+}
+
+impl Limits {
+    fn attempts(&self) -> Attempts {
+        Attempts::within(self.deadline, self.retry_for)
+    }
 }
 
 /// A part of an object; without a length, up to the end.
@@ -117,21 +125,32 @@ impl Target {
 
     /// Asks for the object's version without reading it.
     pub(crate) async fn examine(&mut self, head: bool) -> Result<Version, FetchError> {
-        let mut attempts = Attempts::within(self.limits.deadline);
+        let mut attempts = self.limits.attempts();
         loop {
-            let options = GetOptions { head, ..GetOptions::default() };
-            match self.ask(options, &attempts).await {
-                Ok(got) => return Ok(version(&got.meta)),
-                Err(failure) => attempts.again(failure).await.map_err(|failure| failure.into_error(&self.name))?,
-            }
+            let (options, began) = (GetOptions { head, ..GetOptions::default() }, Instant::now());
+            let control = &self.bucket.controls[usize::from(head)];
+            let failure = match self.ask(options, &attempts).await {
+                Ok(got) => {
+                    control.gave(&self.bucket.objects, &self.path);
+                    return Ok(version(&got.meta));
+                }
+                Err(failure) => failure,
+            };
+            let judged = attempts.judge(failure, control, began).await;
+            judged.map_err(|failure| failure.into_error(&self.name))?;
         }
     }
 
     async fn retried(&mut self, span: Span, out: &mut dyn Take, course: &mut dyn Course) -> Result<(), Failure> {
-        let (mut attempts, mut came) = (Attempts::within(self.limits.deadline), 0);
+        let (mut attempts, mut came) = (self.limits.attempts(), 0);
+        let controls = Arc::clone(&self.bucket.controls);
         loop {
+            let began = Instant::now();
             let mut failure = match self.attempt(span, &mut came, out, course, &attempts).await {
-                Ok(()) => return Ok(()),
+                Ok(()) => {
+                    controls[0].gave(&self.bucket.objects, &self.path);
+                    return Ok(());
+                }
                 Err(failure) => failure,
             };
             if matches!(failure, Failure::NoParts) && span.len.is_none() {
@@ -139,10 +158,10 @@ impl Target {
                 out.restart();
                 failure = Failure::broken(&self.name, "it came in part, and the server does not continue");
             }
-            if matches!(failure, Failure::Again { is_throttled: true, .. }) {
+            if failure.is_throttled() {
                 course.throttled();
             }
-            attempts.again(failure).await?;
+            attempts.judge(failure, &controls[0], began).await?;
         }
     }
 

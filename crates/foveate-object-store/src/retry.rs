@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
+use crate::control::Control;
 use crate::errors::Failure;
 
 const FIRST_WAIT: Duration = Duration::from_millis(100);
@@ -16,12 +17,17 @@ const ATTEMPTS: u32 = 9;
 pub(crate) struct Attempts {
     made: u32,
     deadline: Option<Instant>,
+    /// The end of waiting, instead of a number of attempts.
+    give_up: Option<Instant>,
+    /// Whether the store gave another object after the last attempt failed.
+    is_of_object: bool,
 }
 
 impl Attempts {
-    /// Attempts that end in `time`, if there is a limit.
-    pub(crate) fn within(time: Option<Duration>) -> Self {
-        Self { made: 0, deadline: time.map(|time| Instant::now() + time) }
+    /// Attempts that end in `time`, if there is a limit, and are repeated for `retry_for` or as often as by default.
+    pub(crate) fn within(time: Option<Duration>, retry_for: Option<Duration>) -> Self {
+        let end = |time: Option<Duration>| time.map(|time| Instant::now() + time);
+        Self { made: 0, deadline: end(time), give_up: end(retry_for), is_of_object: false }
     }
 
     /// Waits for the next attempt after `failure`. Gives the failure back if it is final, or was that of the last one.
@@ -29,6 +35,32 @@ impl Attempts {
         match failure {
             Failure::Again { .. } if self.wait().await => Ok(()),
             last => Err(last),
+        }
+    }
+
+    /// As [`again`](Self::again), for a request for an object, begun at `began`: asks the store for the object that it
+    /// gave before, to tell whose `failure` it is.
+    pub(crate) async fn judge(&mut self, failure: Failure, control: &Control, began: Instant) -> Result<(), Failure> {
+        let failure = match failure {
+            Failure::Doubtful(_) => failure,
+            Failure::Again { .. } => match self.again(failure).await {
+                Ok(()) => return Ok(()),
+                Err(failure) => failure,
+            },
+            last => return Err(last),
+        };
+        match control.gives(began).await {
+            None => Err(failure),
+            // A store's request to slow down concerns no object, however many of them come through.
+            Some(true) if self.is_of_object && (control.is_site || !failure.is_throttled()) => Err(failure.of_object()),
+            Some(true) if !self.is_of_object => {
+                self.is_of_object = true;
+                Ok(())
+            }
+            Some(_) => {
+                self.is_of_object = false;
+                if self.wait().await { Ok(()) } else { Err(failure.of_store()) }
+            }
         }
     }
 
@@ -57,7 +89,8 @@ impl Attempts {
         self.made += 1;
         let longest = FIRST_WAIT.saturating_mul(1 << self.made.min(16)).min(LONGEST_WAIT);
         let next = Instant::now() + longest.mul_f64(0.5 + fastrand::f64() / 2.0);
-        if self.made >= ATTEMPTS || self.deadline.is_some_and(|deadline| next >= deadline) {
+        let is_over = self.give_up.map_or(self.made >= ATTEMPTS, |end| next >= end);
+        if is_over || self.deadline.is_some_and(|deadline| next >= deadline) {
             return false;
         }
         tokio::time::sleep_until(next).await;

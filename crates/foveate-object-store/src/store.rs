@@ -12,7 +12,6 @@ use crate::core::Core;
 use crate::errors::Failure;
 use crate::keys;
 use crate::read::{Alone, version};
-use crate::retry::Attempts;
 
 /// All stores that this crate knows.
 pub(crate) struct ObjectStores {
@@ -32,7 +31,7 @@ impl ObjectStores {
         token: Option<String>,
     ) -> Result<PaginatedListResult, FetchError> {
         let name = shown(&place.sibling(&place.key));
-        let mut attempts = Attempts::within(None);
+        let mut attempts = self.core.attempts();
         loop {
             let options = PaginatedListOptions { page_token: token.clone(), ..PaginatedListOptions::default() };
             let request = pages.list_paginated(Some(&place.key), options);

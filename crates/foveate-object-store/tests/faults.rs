@@ -3,6 +3,9 @@
 // Tests may unwrap.
 #![allow(clippy::unwrap_used)]
 
+#[path = "../../../tests/support/proxy.rs"]
+mod proxy;
+
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,15 +14,20 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use foveate_core::{FaultScope, error_chain};
 use foveate_object_store::{open, register};
 use foveate_source::conformance::{check, read};
 use foveate_source::store::{Object, Store, StoreOptions, StoreRegistry, Version};
-use foveate_source::{FetchError, Input, Item, Listing, Source, SourceError};
+use foveate_source::{Content, Delivery, FetchError, Input, Item, Listing, Separator, Source, SourceError};
 use foveate_testkit::{run, trials};
+use proxy::{Act, proxy};
 
 fn main() -> ExitCode {
     run(trials![
         each_object_has_one_outcome,
+        a_store_that_refuses_everything_is_at_fault_and_not_its_objects,
+        an_object_that_is_refused_alone_is_at_fault,
+        a_refusal_before_anything_was_given_is_left_open,
         a_failed_page_is_asked_for_again,
         a_store_that_goes_away_while_names_are_looked_up_ends_the_listing,
         a_listing_without_order_or_end_is_refused,
@@ -138,13 +146,13 @@ fn options(server: SocketAddr) -> StoreOptions {
 }
 
 fn listing(server: SocketAddr, input: &str) -> Result<Listing, SourceError> {
-    listed(input, options(server))
+    listed([Input::Path(input.into())], options(server))
 }
 
-fn listed(input: &str, options: StoreOptions) -> Result<Listing, SourceError> {
+fn listed(inputs: impl IntoIterator<Item = Input>, options: StoreOptions) -> Result<Listing, SourceError> {
     let mut registry = StoreRegistry::new("store", &["object-store"]);
     register(&mut registry).unwrap();
-    Listing::builder().inputs([Input::Path(input.into())]).stores(registry.into(), options).build()
+    Listing::builder().inputs(inputs).stores(registry.into(), options).build()
 }
 
 fn fetch(store: &dyn Store, address: &str) -> Result<Vec<u8>, FetchError> {
@@ -209,6 +217,128 @@ fn each_object_has_one_outcome() {
     }
 }
 
+/// What stores answer to requests with bad credentials, wrong clocks, for other regions, and when they are busy.
+const REFUSALS: [(&str, &str); 17] = [
+    ("400 Bad Request", "ExpiredToken"),
+    ("403 Forbidden", "AccessDenied"),
+    ("403 Forbidden", "InvalidAccessKeyId"),
+    ("403 Forbidden", "SignatureDoesNotMatch"),
+    ("403 Forbidden", "RequestTimeTooSkewed"),
+    ("301 Moved Permanently", "PermanentRedirect"),
+    ("503 Slow Down", "SlowDown"),
+    ("404 Not Found", "NoSuchBucket"),
+    ("401 Unauthorized", "InvalidAuthenticationInfo"), // Azure's
+    ("403 Forbidden", "AuthenticationFailed"),
+    ("403 Forbidden", "AuthorizationFailure"),
+    ("404 Not Found", "ContainerNotFound"),
+    ("503 Server Busy", "ServerBusy"),
+    ("401 Unauthorized", "AuthenticationRequired"), // Google's
+    ("429 Too Many Requests", "rateLimitExceeded"),
+    ("400 Bad Request", ""), // a web server's
+    ("500 Internal Server Error", ""),
+];
+
+/// Objects of every kind of store, behind the proxy at `endpoint`.
+fn objects(kind: &str, endpoint: &str, count: usize) -> tempfile::NamedTempFile {
+    let root = if kind == "http" { endpoint.to_owned() } else { format!("{kind}://b") };
+    let addresses: Vec<_> = (0..count).map(|number| format!("{root}/{number:02}")).collect();
+    let mut list = tempfile::NamedTempFile::new().unwrap();
+    list.write_all(addresses.join("\n").as_bytes()).unwrap();
+    list
+}
+
+/// The outcomes of `count` objects behind a proxy, up to the first that is at fault with the whole store.
+fn outcomes(
+    kind: &str,
+    count: usize,
+    act: impl Fn(usize, &[u8]) -> Act + Send + 'static,
+) -> Vec<Result<(), FetchError>> {
+    let endpoint = proxy(&format!("http://{}", server(sound)), act);
+    let list = objects(kind, &endpoint, count);
+    let mut options = StoreOptions { requests: Some(4), deadline: None, ..options(([127, 0, 0, 1], 1).into()) };
+    let settings = [("endpoint", endpoint.as_str()), ("account", "a"), ("retry-for", "1")];
+    options.settings.extend(settings.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    options.timeout = Duration::from_secs(20);
+    let mut listed = listed([Input::List(list.path().to_owned(), Separator::Line)], options).unwrap();
+    let mut outcomes = Vec::new();
+    while let Some(Delivery { content, .. }) = listed.deliver().unwrap() {
+        let outcome = match content {
+            Content::Read(bytes) => {
+                assert_eq!(bytes, BODY);
+                Ok(())
+            }
+            Content::Failed(error) => Err(error),
+            Content::Unread => panic!("an object is read ahead"),
+        };
+        outcomes.push(outcome);
+        if outcomes.last().unwrap().as_ref().is_err_and(|error| error.scope() == FaultScope::Run) {
+            break;
+        }
+    }
+    outcomes
+}
+
+const KINDS: [&str; 4] = ["s3", "az", "gs", "http"];
+
+fn a_store_that_refuses_everything_is_at_fault_and_not_its_objects() {
+    thread::scope(|scope| {
+        for ((status, code), kind) in REFUSALS.into_iter().flat_map(|refusal| KINDS.map(|kind| (refusal, kind))) {
+            // A web server has no buckets.
+            if kind == "http" && status.starts_with("404") {
+                continue;
+            }
+            scope.spawn(move || {
+                let outcomes = outcomes(kind, 40, move |number, _| match number {
+                    ..20 => Act::Pass,
+                    _ => Act::Refuse(status, code),
+                });
+                let (last, before) = outcomes.split_last().unwrap();
+                assert!(before.len() >= 10 && before.iter().all(Result::is_ok), "{kind} {code}: {outcomes:?}");
+                let told = match last {
+                    Err(FetchError::StoreGone(told)) => told,
+                    other => panic!("{kind} {code}: {other:?}"),
+                };
+                // A redirect's body is not read.
+                assert!(status.starts_with("301") || told.contains(&status[..3]), "{kind} {code}: {told}");
+            });
+        }
+    });
+}
+
+fn an_object_that_is_refused_alone_is_at_fault() {
+    thread::scope(|scope| {
+        for ((status, code), kind) in REFUSALS.into_iter().flat_map(|refusal| KINDS.map(|kind| (refusal, kind))) {
+            let is_of_store = matches!(&status[..3], "404" | "429" | "500" | "503");
+            // The last one, which no other follows.
+            for number in if is_of_store { vec![] } else { vec![5, 11] } {
+                scope.spawn(move || {
+                    let name = format!("/{number:02} ");
+                    let outcomes = outcomes(kind, 12, move |_, request| {
+                        let is_refused = request.windows(name.len()).any(|part| part == name.as_bytes());
+                        if is_refused { Act::Refuse(status, code) } else { Act::Pass }
+                    });
+                    assert_eq!(outcomes.len(), 12);
+                    for (at, outcome) in outcomes.iter().enumerate() {
+                        let is_due = match outcome {
+                            Ok(()) => at != number,
+                            Err(FetchError::Forbidden(_)) => at == number,
+                            Err(_) => false,
+                        };
+                        assert!(is_due, "{kind} {code}, object {at}: {outcome:?}");
+                    }
+                });
+            }
+        }
+    });
+}
+
+fn a_refusal_before_anything_was_given_is_left_open() {
+    for kind in KINDS {
+        let outcomes = outcomes(kind, 3, |_, _| Act::Refuse("403 Forbidden", "AccessDenied"));
+        assert!(outcomes.iter().all(|outcome| matches!(outcome, Err(FetchError::Denied(_)))), "{outcomes:?}");
+    }
+}
+
 fn a_failed_page_is_asked_for_again() {
     let server = server(|request, stream| match (request.path.contains("continuation-token=second"), request.before) {
         (false, 0) => refuse(stream, "500 Internal Server Error", "InternalError"),
@@ -230,7 +360,7 @@ fn a_store_that_goes_away_while_names_are_looked_up_ends_the_listing() {
     });
     for input in ["s3://b/{00..09}.jpg", "s3://b/05.jpg"] {
         let deadline = Some(Duration::from_millis(500));
-        let error = listed(input, StoreOptions { deadline, ..options(server) }).unwrap_err();
+        let error = listed([Input::Path(input.into())], StoreOptions { deadline, ..options(server) }).unwrap_err();
         assert_eq!(error.to_string(), "cannot look up s3://b/05.jpg");
         let cause = std::error::Error::source(&error).unwrap().to_string();
         assert!(cause.starts_with("s3://b/05.jpg: "), "{cause}");
@@ -356,8 +486,11 @@ fn web_servers_give_single_files() {
     let good = format!("http://{server}/a%20b.jpg?signature=SECRET");
     check(|| Box::new(listing(server, &good).unwrap()));
     let bad = format!("http://{server}/b.jpg?signature=SECRET");
-    let fault = listing(server, &bad).unwrap().next_item().unwrap().unwrap().fault.unwrap();
+    let both = listed([&bad, &good].map(|input| Input::Path(input.into())), options(server));
+    let fault = both.unwrap().next_item().unwrap().unwrap().fault.unwrap();
     assert!(fault.contains("403 Forbidden") && !fault.contains("SECRET"), "{fault}");
+    let alone = error_chain(&listing(server, &bad).unwrap_err());
+    assert!(alone.starts_with("cannot look up http://") && alone.contains("403 Forbidden"), "{alone}");
     for many in ["*.jpg", "folder/"] {
         let error = listing(server, &format!("http://{server}/{many}")).unwrap_err().to_string();
         assert!(error.ends_with("a web server's files cannot be listed; name them one by one"), "{error}");

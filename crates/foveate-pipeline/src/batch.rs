@@ -254,11 +254,19 @@ impl Encoded {
         remove(&mut self.columns, bad);
     }
 
-    /// The failures, and after them those of the unreadable items at the end of the batch, without an item between.
-    pub(crate) fn failures_and_streak(&self) -> (&[Failure], &[Failure]) {
-        let indexes = (0..self.end).rev().zip(self.unreadable.iter().rev());
-        let streak = indexes.take_while(|(index, unreadable)| index == *unreadable).count();
-        self.failures.split_at(self.failures.len() - streak)
+    /// The failures, and after them those from the first unreadable item on after which no item was read. Failures of
+    /// the listing tell nothing of the storage: they neither begin such a streak nor end one, as that which `continues`
+    /// from the batch before.
+    pub(crate) fn failures_and_streak(&self, continues: bool) -> (&[Failure], &[Failure]) {
+        let is_unread =
+            |failure: &Failure| failure.stage == Stage::List || self.unreadable.binary_search(&failure.index).is_ok();
+        let latest = (0..self.end).rev().zip(self.failures.iter().rev());
+        let unread = latest.take_while(|(index, failure)| *index == failure.index && is_unread(failure)).count();
+        let settled = self.failures.len() - unread;
+        let continues = continues && settled + self.len() == 0;
+        let begins = |failure: &Failure| continues || failure.stage != Stage::List;
+        let before = self.failures[settled..].iter().position(begins).unwrap_or(unread);
+        self.failures.split_at(settled + before)
     }
 
     /// Number of vectors.
@@ -312,14 +320,23 @@ mod tests {
                 (100..).zip(outcomes).filter_map(|(index, outcome)| batch.settle(index, outcome, &[0; 3])).last();
             let mut encoded = Encoded { end, ..Encoded::default() };
             full.unwrap().pixels.compact(&mut encoded);
-            let (failures, streak) = encoded.failures_and_streak();
-            (failures.len(), streak.len())
+            [false, true].map(|continues| {
+                let (failures, streak) = encoded.failures_and_streak(continues);
+                (failures.len(), streak.len())
+            })
         };
-        assert_eq!(streak(vec![unreadable(100), unreadable(101)]), (0, 2));
-        assert_eq!(streak(vec![unreadable(100), ready(101), unreadable(102)]), (1, 1));
-        assert_eq!(streak(vec![unreadable(100), failed(101), unreadable(102)]), (2, 1));
-        assert_eq!(streak(vec![unreadable(100), unreadable(101), ready(102)]), (2, 0));
-        assert_eq!(streak(vec![unreadable(100), failed(101)]), (2, 0));
+        let listed = |index| match failed(index) {
+            Outcome::Failed(failure, seen) => Outcome::Failed(Failure { stage: Stage::List, ..failure }, seen),
+            other => other,
+        };
+        assert_eq!(streak(vec![unreadable(100), unreadable(101)]), [(0, 2); 2]);
+        assert_eq!(streak(vec![unreadable(100), ready(101), unreadable(102)]), [(1, 1); 2]);
+        assert_eq!(streak(vec![unreadable(100), failed(101), unreadable(102)]), [(2, 1); 2]);
+        assert_eq!(streak(vec![unreadable(100), unreadable(101), ready(102)]), [(2, 0); 2]);
+        assert_eq!(streak(vec![unreadable(100), failed(101)]), [(2, 0); 2]);
+        assert_eq!(streak(vec![ready(100), listed(101), unreadable(102), listed(103)]), [(1, 2); 2]);
+        assert_eq!(streak(vec![listed(100), unreadable(101)]), [(1, 1), (0, 2)]);
+        assert_eq!(streak(vec![listed(100), listed(101)]), [(2, 0), (0, 2)]);
     }
 
     #[test]

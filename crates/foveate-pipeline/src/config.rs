@@ -22,8 +22,8 @@ pub struct Config {
     pub trace: Option<Trace>,
     /// How many failed items end a run. All of the output's count, those of earlier sessions included.
     pub failures: FailurePolicy,
-    /// A run stops when more items than this in a row cannot be read, because their disk or share is probably gone.
-    /// `None`: never.
+    /// A run stops when more items than this in a row cannot be read, because their disk or store is probably gone. It
+    /// also stops if the last items cannot be read, and neither can an earlier one. `None`: never.
     pub max_unreadable: Option<u64>,
     /// How often finished rows are made durable.
     pub commit_every: Duration,

@@ -8,7 +8,7 @@ use foveate_preprocess::PreprocessorOpener;
 use foveate_sink::{Existing, RunManifest, VectorSink, Watermark};
 use foveate_source::{Extent, Source};
 
-use crate::flow::{Items, Passed, Run};
+use crate::flow::{Passed, Run};
 use crate::report::stage_reports;
 use crate::stages::{self, Progress, Writer};
 use crate::{Cancel, Config, RunError, RunReport, inputs};
@@ -57,14 +57,9 @@ impl Pipeline {
         let sink = self.sink.as_mut();
         let mut writer =
             Writer::new(sink, &self.config, &profiler, progress, extent.start, Watermark { index: first, ..done })?;
-        let items = Items::new(self.source.as_mut(), first, self.config.batch as u64);
         let (config, preprocessors) = (&self.config, &self.preprocessors);
         let run = Run { config, preprocessors, profiler: &profiler, progress, cancel, depths, memory };
-        let outcome = match self.config.workers {
-            0 => run.sequential(items, &mut lanes, &mut writer),
-            _ => run.threaded(items, &mut lanes, &mut writer),
-        };
-        let outcome = outcome.and_then(|passed| passed.end.map_or(Ok(()), |end| writer.end(end)).map(|()| passed));
+        let outcome = run.to_the_end(self.source.as_mut(), first, &mut lanes, &mut writer);
         // Batches finished before a fault are kept, unless the sink caused the fault.
         let committed = match &outcome {
             Err(RunError::Sink(_)) => Ok(()),

@@ -13,13 +13,13 @@ pub enum RunError {
     /// The listing failed.
     #[error("list: {0}")]
     Source(#[from] SourceError),
-    /// A folder of the source is gone. None of its items is recorded as failed for that.
+    /// A folder or a store of the source is gone. None of its items is recorded as failed for that.
     #[error("read: {0}")]
     Fetch(#[from] FetchError),
-    /// More items in a row could not be read than [`Config::max_unreadable`](crate::Config::max_unreadable) allows.
-    /// They are not stored, so a continued run retries them.
+    /// More items in a row could not be read than [`Config::max_unreadable`](crate::Config::max_unreadable) allows, or
+    /// neither the last items nor an earlier one could be read. They are not stored, so a continued run retries them.
     #[error(
-        "{count} inputs in a row cannot be read, as if their disk were gone; the first: {} ({})",
+        "{count} inputs in a row cannot be read, as if their disk or store were gone; the first: {} ({})",
         .first.id, .first.reason
     )]
     Unreadable {

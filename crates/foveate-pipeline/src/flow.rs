@@ -17,7 +17,7 @@ use crate::forward::{Forward, Held};
 use crate::queue::{Pool, Queue, Reorder};
 use crate::stages::{self, Progress, Readout, Writer, timed};
 use crate::worker::{Gather, ReadItem, SpareBytes, Worker};
-use crate::{Cancel, Config, QueueStats, RunError};
+use crate::{Cancel, Config, QueueStats, RunError, inputs};
 
 /// The source's items, each with its batch. Batch boundaries are multiples of the batch size counted from item 0, so a
 /// resumed run forms the same batches.
@@ -38,7 +38,7 @@ pub(crate) struct Items<'a> {
 type Placed = (Delivery, Arc<OpenBatch>);
 
 impl<'a> Items<'a> {
-    pub(crate) fn new(source: &'a mut (dyn Source + 'static), first: u64, batch: u64) -> Self {
+    fn new(source: &'a mut (dyn Source + 'static), first: u64, batch: u64) -> Self {
         Self { source, next: first, ahead: None, batch, number: 0, open: None, stage: Stage::List }
     }
 
@@ -153,6 +153,37 @@ impl Run<'_> {
         Worker::new(self.preprocessors, gather, self.profiler, spare)
     }
 
+    /// Takes all items from item `first` on. If the last ones cannot be read, and an earlier one still can, they are
+    /// read once more: then they are at fault, and not their storage.
+    pub(crate) fn to_the_end(
+        &self,
+        source: &mut (dyn Source + 'static),
+        first: u64,
+        lanes: &mut Lanes,
+        writer: &mut Writer<'_>,
+    ) -> Result<Passed, RunError> {
+        let passed = self.pass(Items::new(source, first, self.config.batch as u64), lanes, writer)?;
+        let Some((from, failure)) = passed.end.map_or(Ok(None), |end| writer.end(end, false))? else {
+            return Ok(passed);
+        };
+        if !inputs::can_be_read(source, from.index, &failure.id)? {
+            let count = passed.end.unwrap_or(from.index) - from.index;
+            return Err(RunError::Unreadable { count, first: Box::new(failure) });
+        }
+        writer.forget_streak();
+        source.seek(from.index, from.place)?;
+        let again = self.pass(Items::new(source, from.index, self.config.batch as u64), lanes, writer)?;
+        again.end.map_or(Ok(None), |end| writer.end(end, true))?;
+        Ok(Passed { end: again.end, ..passed })
+    }
+
+    fn pass(&self, items: Items<'_>, lanes: &mut Lanes, writer: &mut Writer<'_>) -> Result<Passed, RunError> {
+        match self.config.workers {
+            0 => self.sequential(items, lanes, writer),
+            _ => self.threaded(items, lanes, writer),
+        }
+    }
+
     /// Reads an item's bytes, or records why there are none.
     fn read(&self, fetch: &mut dyn Fetch, (delivery, batch): Placed, spare: &SpareBytes) -> Result<ReadItem, RunError> {
         let Delivery { item, content } = delivery;
@@ -163,12 +194,7 @@ impl Run<'_> {
     }
 
     /// Runs every stage in turn on this thread; several encoders take turns.
-    pub(crate) fn sequential(
-        &self,
-        mut items: Items<'_>,
-        lanes: &mut Lanes,
-        writer: &mut Writer<'_>,
-    ) -> Result<Passed, RunError> {
+    fn sequential(&self, mut items: Items<'_>, lanes: &mut Lanes, writer: &mut Writer<'_>) -> Result<Passed, RunError> {
         let (gather, spare) = (Gather::default(), SpareBytes::default());
         let mut fetch = items.open_fetch()?;
         let mut worker = self.worker(&gather, &spare)?;
@@ -190,16 +216,14 @@ impl Run<'_> {
     }
 
     /// Runs readers, workers and encoders on separate threads, and the writer on this one.
-    pub(crate) fn threaded(
-        &self,
-        items: Items<'_>,
-        lanes: &mut Lanes,
-        writer: &mut Writer<'_>,
-    ) -> Result<Passed, RunError> {
+    fn threaded(&self, items: Items<'_>, lanes: &mut Lanes, writer: &mut Writer<'_>) -> Result<Passed, RunError> {
         let flow = Flow::new(self, items, lanes.len());
         thread::scope(|scope| {
             for n in 0..self.config.readers {
-                flow.spawn(scope, Stage::Read, &format!("read-{n}"), |flow| flow.read())?;
+                flow.spawn(scope, Stage::Read, &format!("read-{n}"), |flow| {
+                    flow.read();
+                    Ok(())
+                })?;
             }
             for n in 0..self.config.workers {
                 flow.spawn(scope, Stage::Decode, &format!("decode-{n}"), |flow| flow.prepare())?;
@@ -300,10 +324,21 @@ impl<'a> Flow<'a> {
         self.encoded.close();
     }
 
-    /// Runs a reader thread: reads the items in turn, for any free worker.
-    fn read(&self) -> Result<(), RunError> {
+    /// Runs a reader thread. After a fault of the source, the batches before it are still finished.
+    fn read(&self) {
+        if let Err(fault) = self.read_items() {
+            lock(&self.fault).get_or_insert(fault);
+            self.pixels.close();
+        }
+        if self.readers_left.fetch_sub(1, SeqCst) == 1 {
+            self.read.close();
+        }
+    }
+
+    /// Reads the items in turn, for any free worker.
+    fn read_items(&self) -> Result<(), RunError> {
         let mut fetch = lock(&self.items).open_fetch()?;
-        while !self.run.cancel.is_cancelled() {
+        while !self.run.cancel.is_cancelled() && lock(&self.fault).is_none() {
             let pixels = || self.pixels.take().map(|(pixels, _)| pixels);
             let next = lock(&self.items).next(self.run.profiler, pixels)?;
             let Some(placed) = next else { break };
@@ -312,9 +347,6 @@ impl<'a> Flow<'a> {
             if self.read.push(read, weight).is_err() {
                 break;
             }
-        }
-        if self.readers_left.fetch_sub(1, SeqCst) == 1 {
-            self.read.close();
         }
         Ok(())
     }

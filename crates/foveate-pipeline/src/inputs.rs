@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
+use foveate_core::FaultScope;
 use foveate_sink::{Difference, InputRecord, OtherRun, RecordedInputs, RunState, SinkError, Stamp};
+use foveate_source::store::scheme_of;
 use foveate_source::{Delivery, Fetch, Item, Source};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -40,6 +42,26 @@ pub(crate) fn explain(error: SinkError, source: &mut dyn Source, by_content: boo
         }
         error => Ok(error),
     }
+}
+
+/// Whether an item before item `end` can be read, of the same kind of storage as the item with the id `like`. Only the
+/// first items are tried.
+pub(crate) fn can_be_read(source: &mut dyn Source, end: u64, like: &str) -> Result<bool, RunError> {
+    const MOST_TRIED: usize = 100;
+    let (mut fetch, mut tried, mut bytes) = (source.open_fetch()?, 0, Vec::new());
+    source.rewind()?;
+    while let Some(Delivery { item, content }) = source.deliver()?.filter(|next| next.item.index < end) {
+        if item.fault.is_some() || scheme_of(item.id.as_bytes()) != scheme_of(like.as_bytes()) {
+            continue;
+        }
+        match content.read_into(&item, fetch.as_mut(), &mut bytes) {
+            Ok(()) => return Ok(true),
+            Err(error) if error.scope() == FaultScope::Run => return Err(error.into()),
+            Err(_) if tried == MOST_TRIED => break,
+            Err(_) => tried += 1,
+        }
+    }
+    Ok(false)
 }
 
 /// Names the inputs whose file is another one than when it was recorded; `None` if there are none.

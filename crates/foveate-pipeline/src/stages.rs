@@ -119,7 +119,8 @@ pub(crate) struct Writer<'a> {
     committed: u64,
     pub(crate) rows: u64,
     pub(crate) failures: u64,
-    /// The latest items, if none of them could be read. They are stored once a later item shows that the disk is there.
+    /// The latest items, if none of them could be read. They are stored once a later item shows that their storage is
+    /// there.
     streak: Vec<Failure>,
     /// The record of these items.
     streak_inputs: Vec<InputRecord>,
@@ -164,7 +165,7 @@ impl<'a> Writer<'a> {
 
     pub(crate) fn write(&mut self, encoded: &Encoded) -> Result<(), RunError> {
         self.check_failures(&encoded.failures, encoded.end, false)?;
-        let (failures, streak) = encoded.failures_and_streak();
+        let (failures, streak) = encoded.failures_and_streak(!self.streak.is_empty());
         let settled = encoded.inputs.len() - streak.len();
         let (inputs, later) = encoded.inputs.split_at(settled);
         if encoded.len() + failures.len() > 0 {
@@ -205,17 +206,27 @@ impl<'a> Writer<'a> {
         if streak.is_empty() { Ok(()) } else { self.store(None, &streak, &inputs) }
     }
 
-    /// Handles the end of the source at item `end`: if every item was written, none follows a streak.
-    pub(crate) fn end(&mut self, end: u64) -> Result<(), RunError> {
+    /// Handles the end of the source at item `end`. Stores the items of a streak if they `are_at_fault`, because no
+    /// other item follows that shows it. Otherwise returns the first of them; they are to be read again.
+    pub(crate) fn end(&mut self, end: u64, are_at_fault: bool) -> Result<Option<(Watermark, Failure)>, RunError> {
         if self.stored.index + self.streak.len() as u64 != end {
-            return Ok(()); // cancelled before
+            return Ok(None); // cancelled before
         }
         self.check_failures(&[], end, true)?;
-        if let Some(&InputRecord { place, .. }) = self.streak_inputs.last() {
-            self.end_streak()?;
-            self.stored = Watermark { index: end, place };
+        let Some(&InputRecord { place, .. }) = self.streak_inputs.last() else { return Ok(None) };
+        if !are_at_fault && self.config.max_unreadable.is_some() {
+            let first = self.streak.first().cloned();
+            return Ok(first.map(|first| (self.stored, first)));
         }
-        Ok(())
+        self.end_streak()?;
+        self.stored = Watermark { index: end, place };
+        Ok(None)
+    }
+
+    /// Forgets the streak, because its items are read again.
+    pub(crate) fn forget_streak(&mut self) {
+        self.streak.clear();
+        self.streak_inputs.clear();
     }
 
     /// Makes everything stored so far durable.
@@ -250,7 +261,7 @@ impl<'a> Writer<'a> {
     }
 
     fn check_streak(&self) -> Result<(), RunError> {
-        let count = self.streak.len() as u64;
+        let count = self.streak.iter().filter(|failure| failure.stage != Stage::List).count() as u64;
         match (self.streak.first(), self.config.max_unreadable) {
             (Some(first), Some(most)) if count > most => {
                 Err(RunError::Unreadable { count, first: Box::new(first.clone()) })

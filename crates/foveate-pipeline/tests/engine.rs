@@ -9,6 +9,7 @@ mod device;
 
 use std::any::Any;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -28,13 +29,30 @@ use device::{Device, spec};
 
 const SIDE: Size = Size::square(2);
 
-/// Items `range`; every 13th is a fault of the listing. Those from `gone` on are not there.
+/// Items `range`; every 13th is a fault of the listing.
 struct Numbers {
     range: Range<u64>,
     next: u64,
-    gone: u64,
+    gone: Gone,
     /// Whether the items come with their bytes, and their number is not known before their end.
     streams: bool,
+}
+
+/// What cannot be read.
+#[derive(Clone)]
+struct Gone {
+    /// The first item that is not there.
+    from: u64,
+    /// Reads of such items that fail.
+    reads: Arc<AtomicU64>,
+    error: fn() -> FetchError,
+}
+
+impl Gone {
+    fn from(item: u64) -> Self {
+        let error = || FetchError::Io(std::io::ErrorKind::NotFound.into());
+        Self { from: item, reads: Arc::new(u64::MAX.into()), error }
+    }
 }
 
 /// The place of an item of a stream.
@@ -83,7 +101,7 @@ impl Source for Numbers {
         "numbers".to_owned()
     }
     fn open_fetch(&self) -> Result<Box<dyn Fetch>, SourceError> {
-        Ok(Box::new(Numbers { range: 0..0, next: 0, gone: self.gone, streams: false }))
+        Ok(Box::new(Numbers { range: 0..0, next: 0, gone: self.gone.clone(), streams: false }))
     }
 }
 
@@ -91,8 +109,9 @@ impl Source for Numbers {
 impl Fetch for Numbers {
     fn fetch(&mut self, item: &Item, out: &mut Vec<u8>) -> Result<(), FetchError> {
         out.clear();
-        if item.index >= self.gone {
-            return Err(FetchError::Io(std::io::ErrorKind::NotFound.into()));
+        let may_fail = |reads: u64| reads.checked_sub(1);
+        if item.index >= self.gone.from && self.gone.reads.fetch_update(SeqCst, SeqCst, may_fail).is_ok() {
+            return Err((self.gone.error)());
         }
         if item.index % 11 == 10 {
             return Err(FetchError::NotAFile("a socket".to_owned()));
@@ -331,8 +350,7 @@ struct Job {
     config: Config,
     cancel: Cancel,
     disk_is_full: bool,
-    /// First item that is not there.
-    gone: u64,
+    gone: Gone,
     streams: bool,
 }
 
@@ -348,7 +366,7 @@ impl Job {
             config,
             cancel: Cancel::default(),
             disk_is_full: false,
-            gone: u64::MAX,
+            gone: Gone::from(u64::MAX),
             streams: false,
         }
     }
@@ -658,7 +676,7 @@ fn a_source_that_is_gone_stops_the_run_and_its_items_have_not_failed() {
         let disk: Arc<Mutex<Stored>> = Arc::default();
         let session = |gone| {
             let mut job = Job::new(200);
-            (job.config.workers, job.config.max_unreadable, job.gone) = (workers, Some(5), gone);
+            (job.config.workers, job.config.max_unreadable, job.gone) = (workers, Some(5), Gone::from(gone));
             job.disk = Arc::clone(&disk);
             job.run()
         };
@@ -675,14 +693,62 @@ fn a_source_that_is_gone_stops_the_run_and_its_items_have_not_failed() {
 #[test]
 fn items_that_are_gone_at_the_end_or_among_others_have_failed() {
     let mut job = Job::new(123);
-    (job.config.max_unreadable, job.gone) = (Some(5), 117);
+    (job.config.max_unreadable, job.gone) = (Some(5), Gone::from(117));
     let disk = Arc::clone(&job.disk);
     job.run().unwrap_err();
     let mut job = Job::new(123);
-    (job.config.max_unreadable, job.gone, job.disk) = (Some(6), 117, Arc::clone(&disk));
+    (job.config.max_unreadable, job.gone, job.disk) = (Some(6), Gone::from(117), Arc::clone(&disk));
     assert_eq!(job.run().unwrap().failures, 6);
     let stored = disk.lock().unwrap();
     assert_eq!(stored.failures.iter().filter(|failure| failure.reason.contains("not found")).count(), 6);
+}
+
+#[test]
+fn items_that_come_back_at_the_end_have_not_failed() {
+    for (workers, streams) in [(0, false), (3, false), (3, true)] {
+        let mut job = Job::new(123);
+        (job.config.workers, job.streams, job.gone) = (workers, streams, Gone::from(117));
+        job.gone.reads = Arc::new(6.into());
+        let disk = Arc::clone(&job.disk);
+        job.run().unwrap();
+        check_stored(&disk.lock().unwrap(), 0..123);
+    }
+}
+
+#[test]
+fn items_without_an_earlier_one_that_can_be_read_have_not_failed() {
+    for (workers, first) in [(0, 0), (3, 0), (3, 20)] {
+        let disk: Arc<Mutex<Stored>> = Arc::default();
+        let session = |from, max_unreadable| {
+            let mut job = Job::new(24);
+            (job.config.workers, job.config.max_unreadable) = (workers, max_unreadable);
+            (job.gone, job.disk) = (Gone::from(from), Arc::clone(&disk));
+            job.run()
+        };
+        if first > 0 {
+            session(first, Some(2)).unwrap_err();
+            assert_eq!(disk.lock().unwrap().watermark, Some(first.into()));
+        }
+        let error = session(0, Some(100)).unwrap_err().to_string();
+        assert!(error.contains("inputs in a row cannot be read"), "{error}");
+        assert!(disk.lock().unwrap().failures.iter().all(|failure| !failure.reason.contains("not found")));
+        session(first, None).unwrap();
+        let stored = disk.lock().unwrap();
+        assert!(stored.failures.iter().any(|failure| failure.reason.contains("not found")), "they are asked for");
+    }
+}
+
+#[test]
+fn batches_before_a_store_that_is_gone_are_kept() {
+    for workers in [0, 1, 5] {
+        let mut job = Job::new(200);
+        (job.config.workers, job.gone) = (workers, Gone::from(105));
+        job.gone.error = || FetchError::StoreGone("the store refuses it".to_owned());
+        let disk = Arc::clone(&job.disk);
+        let error = job.run().unwrap_err();
+        assert!(matches!(error, RunError::Fetch(FetchError::StoreGone(_))), "{error}");
+        check_stored(&disk.lock().unwrap(), 0..104);
+    }
 }
 
 #[test]

@@ -250,9 +250,15 @@ pub enum FetchError {
     /// Reading is forbidden by the options, or the store has nothing of this kind.
     #[error("{0}")]
     Refused(String),
-    /// The store refuses the reader's credentials, or finds its clock wrong. Other credentials may read the item.
+    /// The store refuses to give the item, and gave nothing before that tells whether it refuses this item alone.
     #[error("{0}")]
     Denied(String),
+    /// The store refuses to give the item, but still gives others. Other rights may read it.
+    #[error("{0}")]
+    Forbidden(String),
+    /// The store keeps back what it gave before, whatever the item: expired credentials, a wrong clock, an outage.
+    #[error("{0}")]
+    StoreGone(String),
     /// The store did not answer in time, or answered only in part.
     #[error("{0}")]
     Unreachable(String),
@@ -293,24 +299,24 @@ impl From<FetchError> for std::io::Error {
 }
 
 impl FetchError {
-    /// How far this error reaches: one item, or the run if the item's whole folder is gone.
+    /// How far this error reaches: one item, or the run if the item's whole folder or store is gone.
     pub fn scope(&self) -> FaultScope {
         match self {
-            Self::FolderGone { .. } => FaultScope::Run,
+            Self::FolderGone { .. } | Self::StoreGone(_) => FaultScope::Run,
             _ => FaultScope::Item,
         }
     }
 
     /// Whether the storage may be the cause, rather than the item. Then the next items may fail for the same reason.
     pub fn suspects_storage(&self) -> bool {
-        matches!(self, Self::Io(_) | Self::Unreachable(_) | Self::FolderGone { .. })
+        self.scope() == FaultScope::Run || matches!(self, Self::Io(_) | Self::Unreachable(_) | Self::Denied(_))
     }
 
     /// Whether a later retry may succeed.
     pub fn is_transient(&self) -> bool {
         use std::io::ErrorKind::{Interrupted, ResourceBusy, StaleNetworkFileHandle, TimedOut};
         match self {
-            Self::Unreachable(_) => true,
+            Self::Unreachable(_) | Self::Forbidden(_) | Self::StoreGone(_) => true,
             Self::Io(error) => matches!(error.kind(), Interrupted | ResourceBusy | StaleNetworkFileHandle | TimedOut),
             _ => false,
         }

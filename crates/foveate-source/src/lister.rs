@@ -17,7 +17,7 @@ use crate::spool::{Record, Spool, SpoolWriter};
 use crate::store::{Object, Store, Version, scheme_of};
 use crate::stream::{self, Reach, STANDARD_INPUT};
 use crate::walk::{Ancestors, Entry, Kind, read_folder, readable};
-use crate::{ListReader, SourceError};
+use crate::{FetchError, ListReader, SourceError};
 
 /// The file name extensions that a folder contributes, in any case. Files that are named, listed or matched by a
 /// pattern count whatever their extension.
@@ -64,7 +64,14 @@ pub(crate) struct Lister<'a> {
     without_columns: u64,
     /// The first container that declares its columns.
     table: Option<Record>,
+    /// The first lookup that a store refused without having found anything before, until it finds an object.
+    refused: Option<SourceError>,
+    has_objects: bool,
     progress: Option<&'a mut dyn FnMut(u64)>,
+}
+
+fn failed_lookup(address: &str, error: FetchError) -> SourceError {
+    SourceError::Io { action: format!("look up {address}"), source: error.into() }
 }
 
 /// The result of listing.
@@ -96,11 +103,28 @@ impl<'a> Lister<'a> {
     /// A lister whose snapshot may take `max_bytes`.
     pub(crate) fn new(max_bytes: u64, reach: Arc<Reach>, progress: Option<&'a mut dyn FnMut(u64)>) -> Self {
         let (spool, stats, roots) = (SpoolWriter::new(max_bytes), ListingStats::default(), Roots::default());
-        Self { spool, stats, roots, reach, containers: 0, without_columns: 0, table: None, progress }
+        Self {
+            spool,
+            stats,
+            roots,
+            reach,
+            containers: 0,
+            without_columns: 0,
+            table: None,
+            refused: None,
+            has_objects: false,
+            progress,
+        }
     }
 
     /// The complete listing.
+    ///
+    /// # Errors
+    /// If a store refused lookups and no object was found, or a table lacks a column.
     pub(crate) fn finish(mut self) -> Result<Listed, SourceError> {
+        if let Some(error) = self.refused.take_if(|_| !self.has_objects) {
+            return Err(error);
+        }
         self.stats.items = self.spool.records();
         if let Some(progress) = &mut self.progress {
             progress(self.stats.items);
@@ -143,12 +167,18 @@ impl<'a> Lister<'a> {
         if !address.ends_with('/') {
             match store.find(address) {
                 Ok(Some(object)) => return self.object(&object),
-                Err(error) if error.suspects_storage() => {
-                    let action = format!("look up {address}");
-                    return Err(SourceError::Io { action, source: error.into() });
-                }
-                Err(error) if !is_pattern => return self.fault(Path::new(address), &error.to_string()),
-                Ok(None) | Err(_) => {}
+                Ok(None) => {}
+                Err(error) => match (&error, error.suspects_storage()) {
+                    // A store that does not tell which names there are refuses those that there are not.
+                    (FetchError::Denied(_) | FetchError::Forbidden(_), _) | (_, false) if is_pattern => {}
+                    (FetchError::Denied(why), _) => {
+                        let why = why.clone();
+                        self.refused.get_or_insert_with(|| failed_lookup(address, error));
+                        return self.fault(Path::new(address), &why);
+                    }
+                    (_, true) => return Err(failed_lookup(address, error)),
+                    (_, false) => return self.fault(Path::new(address), &error.to_string()),
+                },
             }
         }
         match braces::expand(address) {
@@ -205,6 +235,7 @@ impl<'a> Lister<'a> {
     }
 
     fn object(&mut self, object: &Object) -> Result<(), SourceError> {
+        self.has_objects = true;
         self.record(object.address.as_bytes(), "", &object.version)
     }
 

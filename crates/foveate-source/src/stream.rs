@@ -186,6 +186,11 @@ impl Stream {
                 *next += 1;
                 match found {
                     Some(Ok(member)) => return Ok(Some(delivered(record, member, at))),
+                    // A container that is refused as a whole is an item: the next ones tell whether the store is gone.
+                    Some(Err(error @ FetchError::Denied(_))) if *next == 1 => {
+                        let item = record.clone().into_item(0, at);
+                        return Ok(Some(Delivery { item, content: Content::Failed(error) }));
+                    }
                     Some(Err(error)) if is_of_storage(&error) => {
                         return Err(SourceError::Interrupted { container: id_of(&record.path), source: error });
                     }

@@ -8,16 +8,26 @@
 #[path = "../../../tests/support/brokers.rs"]
 mod brokers;
 mod common;
+#[cfg(feature = "object-store")]
+#[path = "../../../tests/support/proxy.rs"]
+mod proxy;
 
 use std::fs;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
+#[cfg(feature = "object-store")]
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::SeqCst},
+};
 use std::time::Instant;
 
 use common::kills::kill_until_done;
 use common::packed::Packed;
 use common::{PHOTOS, assert_same_tree, csv, embed, npy_rows, run};
 use foveate_testkit::{by_length, python, trials};
+#[cfg(feature = "object-store")]
+use proxy::{Act, proxy};
 
 fn main() -> ExitCode {
     let trials = trials![
@@ -34,7 +44,17 @@ fn main() -> ExitCode {
         a_dry_run_and_a_repeated_run_know_containers,
     ];
     #[cfg(feature = "object-store")]
-    let trials = [trials, trials![objects_give_the_folders_vectors_and_resume]].into_iter().flatten().collect();
+    let trials = [
+        trials,
+        trials![
+            objects_give_the_folders_vectors_and_resume,
+            credentials_that_expire_stop_the_run_and_nothing_has_failed,
+            credentials_that_are_not_renewed_stop_the_run_and_nothing_has_failed,
+        ],
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
     foveate_testkit::run(trials)
 }
 
@@ -399,4 +419,71 @@ fn objects_give_the_folders_vectors_and_resume() {
     gone.envs([("AWS_ENDPOINT_URL", "http://127.0.0.1:1"), ("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "b")]);
     let refused = run(&mut gone);
     assert!(refused.code != 0 && refused.stderr.contains("s3://nobody"), "{}", refused.stderr);
+}
+
+/// Runs `job` over objects, of which a store refuses the last three because of the credentials, until they `are_good`
+/// again.
+#[cfg(feature = "object-store")]
+fn stops_and_continues(packed: &Packed, job: impl Fn() -> Command, told: &str, are_good: &AtomicBool) {
+    run(&mut packed.job(&["photos"], "folder.npy")).expect(0);
+    for _ in 0..2 {
+        run(&mut job()).expect_error(1, told);
+    }
+    are_good.store(true, SeqCst);
+    let done = run(&mut job()).expect(0).json();
+    assert!(done["session"]["resumed"].as_u64().unwrap() > 0, "{done}");
+    assert_eq!(done["vectors"], packed.photos() - 1, "{done}");
+    assert!(packed.outcome("x.npy") == packed.outcome("folder.npy"));
+}
+
+/// A job that reads the photos from a store, one request at a time, for 2 seconds after a failure.
+#[cfg(feature = "object-store")]
+fn job_over_objects(packed: &Packed, endpoint: &str) -> Command {
+    let mut command = embed(&packed.0.path().join("x.npy"));
+    command.args(["s3://photos/p/", "--json", "--batch", "4", "--requests", "1", "--store-option", "retry-for=2"]);
+    command.args(["--store-option", "region=eu-central-1", "--store-option"]).arg(format!("endpoint={endpoint}"));
+    command
+}
+
+#[cfg(feature = "object-store")]
+fn credentials_that_expire_stop_the_run_and_nothing_has_failed() {
+    let (packed, server) = (packed(), brokers::AwsServer::start());
+    packed.upload(&server.endpoint());
+    let are_good = Arc::new(AtomicBool::new(false));
+    let (last, renewed) = (packed.photos() as usize - 3, Arc::clone(&are_good));
+    // The first request is for the listing.
+    let endpoint = proxy(&server.endpoint(), move |number, request| {
+        match number > last && !request.starts_with(b"GET /photos?") && !renewed.load(SeqCst) {
+            true => Act::Refuse("400 Bad Request", "ExpiredToken"),
+            false => Act::Pass,
+        }
+    });
+    let job = || {
+        let mut job = job_over_objects(&packed, &endpoint);
+        job.envs([("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "b")]);
+        job
+    };
+    stops_and_continues(&packed, job, "400 Bad Request: ExpiredToken", &are_good);
+}
+
+#[cfg(feature = "object-store")]
+fn credentials_that_are_not_renewed_stop_the_run_and_nothing_has_failed() {
+    let (packed, server) = (packed(), brokers::AwsServer::start());
+    packed.upload(&server.endpoint());
+    let are_good = Arc::new(AtomicBool::new(false));
+    let renewed = Arc::clone(&are_good);
+    // Credentials that have to be renewed for each request.
+    let last = packed.photos() as usize - 3;
+    let renewals = proxy("", move |number, _| match number > last && !renewed.load(SeqCst) {
+        true => Act::Refuse("403 Forbidden", "Expired"),
+        false => Act::Answer(
+            r#"{"AccessKeyId": "a", "SecretAccessKey": "b", "Token": "c", "Expiration": "2026-01-01T00:00:00Z"}"#,
+        ),
+    });
+    let job = || {
+        let mut job = job_over_objects(&packed, &server.endpoint());
+        job.env_remove("AWS_ACCESS_KEY_ID").env("AWS_CONTAINER_CREDENTIALS_FULL_URI", &renewals);
+        job
+    };
+    stops_and_continues(&packed, job, "no credentials: ", &are_good);
 }

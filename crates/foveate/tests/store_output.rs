@@ -6,10 +6,12 @@
 #[path = "../../../tests/support/brokers.rs"]
 mod brokers;
 mod common;
+#[path = "../../../tests/support/proxy.rs"]
+mod proxy;
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
@@ -21,6 +23,7 @@ use brokers::AwsServer;
 use common::kills::{random_moments, signal, start};
 use common::{assert_same_tree, embed, long_list, run};
 use foveate_testkit::{by_length, python, trials};
+use proxy::{Act, proxy};
 use tempfile::TempDir;
 
 fn main() -> ExitCode {
@@ -277,71 +280,11 @@ fn shards_write_to_one_prefix() {
     run(&mut bucket.job(40, "s3://bucket/shards/")).expect_error(2, "divides the inputs otherwise");
 }
 
-/// What happens to a request.
-enum Act {
-    Pass,
-    /// It is answered with this status and code, and not passed on.
-    Refuse(&'static str, &'static str),
-    /// It is passed on, and its answer is lost.
-    Lose,
-    /// It is passed on without the condition that it has.
-    Force,
-}
-
-/// Passes requests on to `server` as `act` says, which gets their numbers.
-fn proxy(server: &AwsServer, act: impl Fn(usize, &[u8]) -> Act + Send + 'static) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    let server = server.endpoint().trim_start_matches("http://").to_owned();
-    thread::spawn(move || {
-        for (number, client) in listener.incoming().enumerate() {
-            let mut client = client.unwrap();
-            let Some(mut request) = request(&mut client) else { continue };
-            let act = act(number, &request);
-            if let Act::Refuse(status, code) = act {
-                let body = format!("<Error><Code>{code}</Code></Error>");
-                let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close", body.len());
-                let _ = client.write_all(format!("{head}\r\n\r\n{body}").as_bytes());
-                continue;
-            }
-            if let (Act::Force, Some(at)) = (&act, request.windows(13).position(|name| name == b"if-none-match")) {
-                request[at..at + 2].copy_from_slice(b"xx");
-            }
-            let mut upstream = TcpStream::connect(&server).unwrap();
-            upstream.write_all(&request).unwrap();
-            let mut answer = Vec::new();
-            upstream.read_to_end(&mut answer).unwrap();
-            if !matches!(act, Act::Lose) {
-                let _ = client.write_all(&answer);
-            }
-        }
-    });
-    format!("endpoint=http://{address}")
-}
-
-/// A whole request, for a connection that ends with its answer.
-fn request(client: &mut TcpStream) -> Option<Vec<u8>> {
-    let (mut request, mut buffer) = (Vec::new(), [0; 1 << 16]);
-    loop {
-        match client.read(&mut buffer) {
-            Ok(0) | Err(_) => return None,
-            Ok(read) => request.extend_from_slice(&buffer[..read]),
-        }
-        let Some(end) = request.windows(4).position(|four| four == b"\r\n\r\n") else { continue };
-        let head = String::from_utf8_lossy(&request[..end]).to_lowercase();
-        let length = head.split("content-length: ").nth(1).and_then(|rest| rest.split("\r\n").next());
-        if request.len() >= end + 4 + length.map_or(0, |length| length.parse().unwrap()) {
-            request.splice(end..end, b"\r\nConnection: close".iter().copied());
-            return Some(request);
-        }
-    }
-}
-
 fn a_store_that_fails_and_loses_answers_gets_every_file() {
     let bucket = Bucket::new();
     let faults = Arc::new([const { AtomicUsize::new(0) }; 2]);
     let counts = Arc::clone(&faults);
-    let endpoint = proxy(&bucket.server, move |number, request| match number % 4 {
+    let endpoint = proxy(&bucket.server.endpoint(), move |number, request| match number % 4 {
         1 => {
             counts[0].fetch_add(1, Relaxed);
             Act::Refuse("503 Slow Down", "SlowDown")
@@ -353,7 +296,7 @@ fn a_store_that_fails_and_loses_answers_gets_every_file() {
         _ => Act::Pass,
     });
     run(&mut bucket.job(30, "calm")).expect(0);
-    run(bucket.job(30, "s3://bucket/v/").args(["--output-store-option", &endpoint])).expect(0);
+    run(bucket.job(30, "s3://bucket/v/").args(["--output-store-option", &format!("endpoint={endpoint}")])).expect(0);
     assert!(faults.iter().all(|count| count.load(Relaxed) > 0), "{faults:?}");
     assert_same_tree(&bucket.path("calm"), &bucket.download("v/", "got"));
 }
@@ -364,11 +307,12 @@ fn a_store_that_stops_to_take_parts_stops_the_run() {
         true => Act::Refuse("403 Forbidden", "AccessDenied"),
         false => Act::Pass,
     };
-    let endpoint = proxy(&bucket.server, forbidden);
-    run(bucket.job(30, "s3://bucket/v/").args(["--output-store-option", &endpoint])).expect_error(
-        1,
-        "AccessDenied); look at the credentials, their rights and the region; mend that and run the same command",
-    );
+    let endpoint = proxy(&bucket.server.endpoint(), forbidden);
+    run(bucket.job(30, "s3://bucket/v/").args(["--output-store-option", &format!("endpoint={endpoint}")]))
+        .expect_error(
+            1,
+            "AccessDenied); look at the credentials, their rights and the region; mend that and run the same command",
+        );
     assert!(bucket.names("v/").contains(&"part-00000.parquet".to_owned()), "what was complete stays");
     let resumed = run(&mut bucket.job(30, "s3://bucket/v/")).expect(0).json();
     assert_eq!(resumed["session"]["resumed"], 8);
@@ -380,8 +324,8 @@ fn a_store_without_conditions_needs_a_setting() {
     let bucket = Bucket::new();
     run(&mut bucket.job(30, "calm")).expect(0);
     let conditional = |request: &[u8]| request.windows(13).any(|name| name == b"if-none-match");
-    let ignores = proxy(&bucket.server, |_, _| Act::Force);
-    let refuses = proxy(&bucket.server, move |_, request| match conditional(request) {
+    let ignores = proxy(&bucket.server.endpoint(), |_, _| Act::Force);
+    let refuses = proxy(&bucket.server.endpoint(), move |_, request| match conditional(request) {
         true => Act::Refuse("501 Not Implemented", "NotImplemented"),
         false => Act::Pass,
     });
@@ -389,7 +333,7 @@ fn a_store_without_conditions_needs_a_setting() {
         let prefix = format!("v{number}/");
         let job = || {
             let mut job = bucket.job(30, &format!("s3://bucket/{prefix}"));
-            job.args(["--output-store-option", endpoint]);
+            job.args(["--output-store-option", &format!("endpoint={endpoint}")]);
             job
         };
         run(&mut job()).expect_error(1, "conditional-writes=false");

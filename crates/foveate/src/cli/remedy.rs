@@ -9,7 +9,7 @@ use foveate::dinov2::ModelError;
 use foveate::embed::EmbedError;
 use foveate::pipeline::RunError;
 use foveate::sink::{RunState, SinkError};
-use foveate::source::SourceError;
+use foveate::source::{FetchError, SourceError};
 use foveate::verify::VerifyError;
 
 use super::console;
@@ -78,6 +78,9 @@ fn of_run(error: &RunError) -> Option<&'static str> {
         RunError::Unreadable { .. } => {
             Some("bring it back and run the same command again, or record them as failures with `--max-unreadable off`")
         }
+        RunError::Fetch(FetchError::StoreGone(_)) => {
+            Some("mend that and run the same command again: it continues after the last commit")
+        }
         RunError::Fetch(_) => Some("bring it back and run the same command again: it continues after the last commit"),
         RunError::Sink(error) => of_sink(error),
         RunError::Source(error) => of_source(error),
@@ -119,6 +122,9 @@ fn of_source(error: &SourceError) -> Option<&'static str> {
     match error {
         SourceError::Io { source, .. } => of_reading(source),
         SourceError::NulInList { .. } => Some("pass -0 if NUL separates its paths, or convert it to UTF-8"),
+        SourceError::Interrupted { .. } => {
+            Some("mend that and run the same command again: it continues after the last commit")
+        }
         SourceError::TooLarge { .. } => Some("raise --max-listing, unless a list has no end"),
         _ => None,
     }

@@ -99,7 +99,7 @@ fn a_listed_disk_that_is_gone_stops_the_run_and_nothing_has_failed() {
     };
     for _ in 0..2 {
         run(&mut job("x.npy"))
-            .expect_error(1, "inputs in a row cannot be read, as if their disk were gone; the first: ");
+            .expect_error(1, "inputs in a row cannot be read, as if their disk or store were gone; the first: ");
     }
     let off = run(job("off.npy").args(["--max-unreadable", "off"])).expect(0).json();
     assert_eq!((&off["vectors"], &off["failures"]), (&21.into(), &150.into()), "{off}");

@@ -1,0 +1,59 @@
+//! Tells an object that a store refuses from a store that refuses everything.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use foveate_core::lock;
+use object_store::path::Path;
+use object_store::{GetOptions, GetRange, ObjectStore};
+use tokio::time::{Instant, timeout};
+
+use crate::errors::Failure;
+
+/// Longest wait for the answer.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The object that a store gave last, in one kind of request. If it is refused too, no object is at fault.
+pub(crate) struct Control {
+    /// Whether the requests are for metadata alone.
+    head: bool,
+    /// Whether it is a web server, where one file may be busy alone.
+    pub(crate) is_site: bool,
+    given: Mutex<Option<(Arc<dyn ObjectStore>, Path)>>,
+    /// When it was last asked for again, and whether it came.
+    asked: tokio::sync::Mutex<Option<(Instant, bool)>>,
+}
+
+impl Control {
+    /// Of requests for bytes, and of those for metadata alone.
+    pub(crate) fn pair(is_site: bool) -> Arc<[Self; 2]> {
+        Arc::new([false, true].map(|head| Self { head, is_site, given: Mutex::default(), asked: Default::default() }))
+    }
+
+    /// Notes that `objects` gave the object at `path`.
+    pub(crate) fn gave(&self, objects: &Arc<dyn ObjectStore>, path: &Path) {
+        *lock(&self.given) = Some((Arc::clone(objects), path.clone()));
+    }
+
+    /// Whether the store gives that object at a moment after `since`; `None` if there is none.
+    pub(crate) async fn gives(&self, since: Instant) -> Option<bool> {
+        let (objects, path) = lock(&self.given).clone()?;
+        let mut asked = self.asked.lock().await;
+        if let Some((when, gives)) = *asked
+            && when >= since
+        {
+            return Some(gives);
+        }
+        let when = Instant::now();
+        let (head, range) = (self.head, (!self.head).then_some(GetRange::Bounded(0..1)));
+        let answer = timeout(TIMEOUT, objects.get_opts(&path, GetOptions { head, range, ..GetOptions::default() }));
+        let gives = match answer.await {
+            Ok(Ok(_)) => true,
+            // Of an object that is gone or has no bytes, the store says so.
+            Ok(Err(error)) => matches!(Failure::of("", &error), Failure::Final(_) | Failure::NoParts),
+            Err(_) => false,
+        };
+        *asked = Some((when, gives));
+        Some(gives)
+    }
+}
