@@ -14,7 +14,7 @@ pub(crate) enum Act {
     /// It is answered with this status and code, and not passed on.
     Refuse(&'static str, &'static str),
     /// It is answered with this body, and not passed on.
-    Answer(&'static str),
+    Answer(Vec<u8>),
     /// It is passed on, and its answer is lost.
     Lose,
     /// It is passed on without the condition that it has.
@@ -32,13 +32,13 @@ pub(crate) fn proxy(server: &str, act: impl Fn(usize, &[u8]) -> Act + Send + 'st
             let Some(mut request) = request(&mut client) else { continue };
             let act = act(number, &request);
             let answer = match act {
-                Act::Refuse(status, code) => Some((status, format!("<Error><Code>{code}</Code></Error>"))),
-                Act::Answer(body) => Some(("200 OK", body.to_owned())),
+                Act::Refuse(status, code) => Some((status, format!("<Error><Code>{code}</Code></Error>").into_bytes())),
+                Act::Answer(ref body) => Some(("200 OK", body.clone())),
                 _ => None,
             };
             if let Some((status, body)) = answer {
                 let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close", body.len());
-                let _ = client.write_all(format!("{head}\r\n\r\n{body}").as_bytes());
+                let _ = client.write_all(&[format!("{head}\r\n\r\n").as_bytes(), &body].concat());
                 continue;
             }
             if let (Act::Force, Some(at)) = (&act, request.windows(13).position(|name| name == b"if-none-match")) {

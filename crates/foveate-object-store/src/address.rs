@@ -1,7 +1,7 @@
 //! Addresses of objects.
 
 use foveate_source::FetchError;
-use foveate_source::store::scheme_of;
+use foveate_source::store::{public, scheme_of};
 use object_store::path::Path;
 
 /// The kinds of store.
@@ -87,15 +87,10 @@ impl Place {
     }
 }
 
-/// An address for messages: without what may be a signature, and without control characters.
+/// An address for messages: without what may be a secret, and without control characters.
 pub(crate) fn shown(address: &str) -> String {
     const LONGEST: usize = 200;
-    let is_web = address.starts_with("http://") || address.starts_with("https://");
-    let public = match address.split_once('?').filter(|_| is_web) {
-        Some((public, _)) => format!("{public}?…"),
-        None => address.to_owned(),
-    };
-    public
+    String::from_utf8_lossy(&public(address.as_bytes()))
         .chars()
         .take(LONGEST)
         .flat_map(|c| if c.is_control() { c.escape_debug().collect() } else { vec![c] })
@@ -145,7 +140,7 @@ mod tests {
         let address = "https://host/a%20b.jpg?X-Amz-Signature=SECRET";
         let place = Place::parse(address).unwrap();
         assert_eq!((place.root.as_str(), place.path().unwrap()), (address, Path::default()));
-        assert_eq!(shown(address), "https://host/a%20b.jpg?…");
+        assert_eq!(shown(address), "https://host/a%20b.jpg");
         assert_eq!(shown("s3://bucket/a?b\n"), "s3://bucket/a?b\\n");
     }
 }

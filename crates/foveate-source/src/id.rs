@@ -2,12 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::address::public;
+
 /// A path's id, which no other path has: each byte that is not UTF-8 becomes `\xNN` and each backslash is doubled.
-/// Where the backslash separates folders, paths are always UTF-8 and stay as they are.
+/// Where the backslash separates folders, paths are always UTF-8 and stay as they are. Of a web server's address it is
+/// the public part.
 pub(crate) fn id_of(path: &[u8]) -> String {
-    match std::str::from_utf8(path) {
+    let path = public(path);
+    match std::str::from_utf8(&path) {
         Ok(text) if cfg!(not(unix)) || !text.contains('\\') => text.to_owned(),
-        _ => escape(path),
+        _ => escape(&path),
     }
 }
 

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod absent;
+mod address;
 mod allowed;
 pub mod blob;
 mod braces;

@@ -10,7 +10,7 @@ use globset::GlobBuilder;
 
 use crate::braces;
 use crate::container::ContainerOptions;
-use crate::id::{to_bytes, to_path};
+use crate::id::{id_of, to_bytes, to_path};
 use crate::pattern::{Pattern, Progress, has_wildcard};
 use crate::roots::Roots;
 use crate::spool::{Record, Spool, SpoolWriter};
@@ -71,7 +71,7 @@ pub(crate) struct Lister<'a> {
 }
 
 fn failed_lookup(address: &str, error: FetchError) -> SourceError {
-    SourceError::Io { action: format!("look up {address}"), source: error.into() }
+    SourceError::Io { action: format!("look up {}", id_of(address.as_bytes())), source: error.into() }
 }
 
 /// The result of listing.
@@ -188,7 +188,9 @@ impl<'a> Lister<'a> {
         }
         if is_pattern {
             let glob = GlobBuilder::new(address).literal_separator(true).build();
-            let glob = glob.map_err(|error| SourceError::Invalid(format!("{address}: {error}")))?.compile_matcher();
+            let glob = glob
+                .map_err(|error| SourceError::Invalid(format!("{}: {error}", id_of(address.as_bytes()))))?
+                .compile_matcher();
             store.list(before_pattern(address), &mut |object| {
                 found += u64::from(glob.is_match(&object.address));
                 if glob.is_match(&object.address) { self.object(&object) } else { Ok(()) }

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use foveate_core::{Health, Registry, known_settings, named_backend};
 
+pub use crate::address::{public, scheme_of};
 use crate::blob::Blob;
 use crate::fetch::DEFAULT_MAX_BYTES;
 use crate::id::id_of;
@@ -207,27 +208,9 @@ pub fn store_of<'a>(stores: &'a StoreRegistry, scheme: &str) -> Result<&'a Store
     })
 }
 
-/// Returns the scheme of an address (`s3` of `s3://bucket/key`), or `None` for a path.
-pub fn scheme_of(address: &[u8]) -> Option<&str> {
-    let end = address.windows(3).position(|three| three == b"://")?;
-    let scheme = std::str::from_utf8(&address[..end]).ok()?;
-    let is_scheme = scheme.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"+.-".contains(&b));
-    (is_scheme && scheme.starts_with(|c: char| c.is_ascii_lowercase())).then_some(scheme)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn addresses_are_told_from_paths() {
-        for (address, scheme) in [("s3://b/k", "s3"), ("https://h/p", "https"), ("gs://b", "gs")] {
-            assert_eq!(scheme_of(address.as_bytes()), Some(scheme));
-        }
-        for path in ["a.jpg", "s3:/b", "://x", "C://x", "a/b://c", "../x://y", "S3://b/k"] {
-            assert_eq!(scheme_of(path.as_bytes()), None, "{path}");
-        }
-    }
 
     #[test]
     fn an_item_is_an_object_a_file_or_a_member() {

@@ -14,7 +14,7 @@ use crate::container::{
 };
 use crate::id::{id_of, to_path};
 use crate::spool::{Record, Spool};
-use crate::store::{Object, ReadAhead, Store, StoreOptions, StoreRegistry, Version, scheme_of, store_of};
+use crate::store::{Object, ReadAhead, Store, StoreOptions, StoreRegistry, Version, public, scheme_of, store_of};
 use crate::{Content, Delivery, FetchError, Item, SourceError};
 
 /// Containers that are open at once: the one being delivered, and the next.
@@ -66,7 +66,7 @@ impl Reach {
         let Some(containers) = &self.containers else { return self.single(path) };
         let format = match path {
             STANDARD_INPUT => containers.get(STANDARD_FORMAT).ok(),
-            _ => format_of(containers, path),
+            _ => format_of(containers, &public(path)),
         };
         format.map_or_else(|| self.single(path), Kind::Container)
     }

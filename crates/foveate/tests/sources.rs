@@ -12,6 +12,7 @@ mod common;
 #[path = "../../../tests/support/proxy.rs"]
 mod proxy;
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
             objects_give_the_folders_vectors_and_resume,
             credentials_that_expire_stop_the_run_and_nothing_has_failed,
             credentials_that_are_not_renewed_stop_the_run_and_nothing_has_failed,
+            urls_that_are_signed_anew_continue_a_run_and_tell_no_secret,
         ],
     ]
     .into_iter()
@@ -477,7 +479,8 @@ fn credentials_that_are_not_renewed_stop_the_run_and_nothing_has_failed() {
     let renewals = proxy("", move |number, _| match number > last && !renewed.load(SeqCst) {
         true => Act::Refuse("403 Forbidden", "Expired"),
         false => Act::Answer(
-            r#"{"AccessKeyId": "a", "SecretAccessKey": "b", "Token": "c", "Expiration": "2026-01-01T00:00:00Z"}"#,
+            br#"{"AccessKeyId": "a", "SecretAccessKey": "b", "Token": "c", "Expiration": "2026-01-01T00:00:00Z"}"#
+                .into(),
         ),
     });
     let job = || {
@@ -486,4 +489,43 @@ fn credentials_that_are_not_renewed_stop_the_run_and_nothing_has_failed() {
         job
     };
     stops_and_continues(&packed, job, "no credentials: ", &are_good);
+}
+
+#[cfg(feature = "object-store")]
+fn urls_that_are_signed_anew_continue_a_run_and_tell_no_secret() {
+    let packed = packed();
+    let photos = packed.0.path().join("photos");
+    let endpoint = proxy("", move |number, request| {
+        let asked = String::from_utf8_lossy(request);
+        let (name, signature) = asked.split(' ').nth(1).and_then(|path| path.split_once('?')).unwrap();
+        match signature == "signature=SECRET-02" || number < 8 {
+            true => Act::Answer(fs::read(photos.join(name.trim_start_matches('/'))).unwrap()),
+            false => Act::Refuse("403 Forbidden", "Request has expired"),
+        }
+    });
+    let list = packed.0.path().join("list");
+    let mut names: Vec<_> =
+        fs::read_dir(packed.path("photos")).unwrap().map(|file| file.unwrap().file_name()).collect();
+    names.sort();
+    let mut job = embed(&packed.0.path().join("x.npy"));
+    job.args(["--json", "--batch", "4", "--requests", "1", "--store-option", "retry-for=1", "--from-list"]).arg(&list);
+    let mut session = |signature: &str| {
+        let host = endpoint.replace("http://", "http://user:SECRET-00@");
+        let url = |name: &OsString| format!("{host}/{}?signature={signature}\n", name.to_str().unwrap());
+        fs::write(&list, names.iter().map(url).collect::<String>()).unwrap();
+        let ran = run(&mut job);
+        assert!(!ran.stdout.contains("SECRET") && !ran.stderr.contains("SECRET"), "{ran:?}");
+        ran
+    };
+    session("SECRET-01").expect_error(1, "403 Forbidden");
+    let done = session("SECRET-02").expect(0).json();
+    assert!(done["session"]["resumed"].as_u64().unwrap() > 0, "{done}");
+    run(&mut packed.job(&["photos"], "folder.npy")).expect(0);
+    assert!(packed.outcome("x.npy") == packed.outcome("folder.npy"));
+    fs::remove_file(&list).unwrap();
+    for (path, content) in common::tree(packed.0.path()) {
+        assert!(!content.windows(6).any(|part| part == b"SECRET"), "{}", path.display());
+    }
+    let ids = fs::read_to_string(packed.path("x.npy.inputs.csv")).unwrap();
+    assert!(ids.contains(&format!("{endpoint}/{}", names[0].to_str().unwrap())), "{ids}");
 }

@@ -84,7 +84,7 @@ impl Client {
     pub(crate) fn metadata(&self, repository: &Repository, revision: &str, file: &str) -> Result<Metadata, HubError> {
         let url = self.url(repository, revision, file);
         let unreachable =
-            |reason| HubError::Unreachable { repository: repository.id.clone(), url: url.clone(), reason };
+            |reason| HubError::Unreachable { repository: repository.id.clone(), url: public(&url), reason };
         // The hub describes a large file in its redirect to the storage host, which knows no commits.
         let mut described = HeaderMap::new();
         let answer = self
@@ -107,7 +107,7 @@ impl Client {
         let said = |name: &str| described.get(name).and_then(|value| value.to_str().ok());
         let protocol = |problem: &str| HubError::Protocol {
             repository: repository.id.clone(),
-            url: answer.url.clone(),
+            url: public(&answer.url),
             problem: problem.to_owned(),
         };
         let etag = said("x-linked-etag").or_else(|| answer.header("etag"));
@@ -182,7 +182,7 @@ impl Client {
 
     /// Converts an unsuccessful response.
     fn refusal(&self, repository: &Repository, revision: &str, file: &str, answer: &Answer) -> HubError {
-        let (repository, url) = (repository.id.clone(), answer.url.clone());
+        let (repository, url) = (repository.id.clone(), public(&answer.url));
         match answer.status() {
             status @ (401 | 403) => HubError::Denied { repository, url, status, token_sent: self.token.is_some() },
             404 => {
@@ -241,6 +241,15 @@ fn resolve(base: &str, location: &str) -> Option<String> {
     }
 }
 
+/// Returns the scheme, host and path of an address, for messages: a query may be a signature, and user info a password.
+pub(crate) fn public(url: &str) -> String {
+    let url = url.split(['?', '#']).next().unwrap_or_default();
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    if scheme.is_empty() { format!("{host}{path}") } else { format!("{scheme}://{host}{path}") }
+}
+
 fn same_origin(a: &str, b: &str) -> bool {
     let origin = |url: &str| {
         let url: Uri = url.parse().ok()?;
@@ -274,6 +283,12 @@ mod tests {
             assert_eq!(resolve(base, location).as_deref(), Some(expected));
         }
         assert_eq!(resolve("no address", "/x"), None);
+    }
+
+    #[test]
+    fn messages_have_no_secrets() {
+        assert_eq!(public("https://user:p@ss@cdn.example:1/a@b?X-Amz-Signature=s#f"), "https://cdn.example:1/a@b");
+        assert_eq!(public("http://hub.example"), "http://hub.example");
     }
 
     #[test]

@@ -22,7 +22,7 @@ use foveate_core::BoxError;
 
 use cache::RepoCache;
 use checksum::Checksum;
-use client::{Client, Content, Metadata, Refusal};
+use client::{Client, Content, Metadata, Refusal, public};
 pub use error::HubError;
 pub use options::{HubOptions, Token};
 pub use progress::{NoProgress, Progress};
@@ -188,7 +188,7 @@ impl Download<'_> {
         }
         fs::remove_file(&partial).map_err(io_error)?;
         Err(HubError::Checksum {
-            url: self.client.url(self.repository, self.commit, file),
+            url: public(&self.client.url(self.repository, self.commit, file)),
             kind: metadata.checksum.kind(),
             expected: metadata.checksum.hex().to_owned(),
             found,
@@ -235,7 +235,7 @@ impl Transfer<'_> {
             furthest = furthest.max(done);
             if failures >= options.attempts {
                 let Download { client, repository, commit, .. } = self.download;
-                let (url, total) = (client.url(repository, commit, self.file), self.metadata.size);
+                let (url, total) = (public(&client.url(repository, commit, self.file)), self.metadata.size);
                 return Err(HubError::Interrupted { url, done, total, reason });
             }
             std::thread::sleep(options.backoff * failures);

@@ -33,6 +33,7 @@ fn main() -> ExitCode {
         a_file_without_a_checksum_is_not_trusted,
         the_token_goes_to_the_hub_and_nowhere_else,
         what_does_not_exist_is_named,
+        a_signature_of_the_storage_is_not_told,
         another_architecture_is_refused_before_its_weights_are_fetched,
         an_endpoint_out_of_reach_is_one_line_with_the_remedies,
         a_server_in_trouble_is_out_of_reach_and_a_strange_one_is_not,
@@ -245,6 +246,16 @@ fn a_download_that_stops_is_an_error_and_the_next_run_resumes_it() {
     let storage: Vec<Request> = bench.server.requests().into_iter().filter(|r| r.to_storage).collect();
     assert_eq!(storage.iter().map(|r| r.range.as_deref()).collect::<Vec<_>>(), [Some("bytes=1000-")]);
     assert_eq!(bench.blobs().len(), 3);
+}
+
+fn a_signature_of_the_storage_is_not_told() {
+    let bench = Bench::new();
+    for status in [403, 404, 418] {
+        bench.server.behave(Behaviour { storage_status: Some(status), ..Behaviour::default() });
+        let message = bench.failure(REPOSITORY);
+        assert!(message.contains("/model.safetensors") && message.contains(&status.to_string()), "{message}");
+        assert!(!message.contains("signature"), "{message}");
+    }
 }
 
 /// A correct file replaces leftovers of every kind.

@@ -41,6 +41,8 @@ pub(crate) struct Behaviour {
     pub(crate) no_checksum: bool,
     /// Every response has this status.
     pub(crate) status: Option<u16>,
+    /// Every response of the storage has this status.
+    pub(crate) storage_status: Option<u16>,
 }
 
 #[derive(Default)]
@@ -204,6 +206,9 @@ impl Site {
     /// `/{owner}/{name}/{file}?signature=…`
     fn storage_answer(&self, request: &Request) -> Answer {
         let mut state = self.state.lock().unwrap();
+        if let Some(status) = state.behaviour.storage_status {
+            return Answer::error(status, "");
+        }
         let path = request.path.trim_start_matches('/').trim_end_matches("?signature=abc");
         let (repository, file) = path.rsplit_once('/').unwrap();
         let mut bytes = state.files[&(repository.to_owned(), file.to_owned())].clone();

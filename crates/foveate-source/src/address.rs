@@ -1,0 +1,54 @@
+//! Addresses in stores, as text.
+
+use std::borrow::Cow;
+
+/// Returns the scheme of an address (`s3` of `s3://bucket/key`), or `None` for a path.
+pub fn scheme_of(address: &[u8]) -> Option<&str> {
+    let end = address.windows(3).position(|three| three == b"://")?;
+    let scheme = std::str::from_utf8(&address[..end]).ok()?;
+    let is_scheme = scheme.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"+.-".contains(&b));
+    (is_scheme && scheme.starts_with(|c: char| c.is_ascii_lowercase())).then_some(scheme)
+}
+
+/// Returns the scheme, host and path of a web server's address, and other addresses and paths as they are. A query may
+/// be a signature, and user info a password.
+pub fn public(address: &[u8]) -> Cow<'_, [u8]> {
+    let Some(scheme @ ("http" | "https")) = scheme_of(address) else { return Cow::Borrowed(address) };
+    let (scheme, rest) = address.split_at(scheme.len() + "://".len());
+    let rest = rest.split(|byte| b"?#".contains(byte)).next().unwrap_or_default();
+    let host = rest.iter().position(|&byte| byte == b'/').unwrap_or(rest.len());
+    match rest[..host].iter().rposition(|&byte| byte == b'@') {
+        Some(at) => Cow::Owned([scheme, &rest[at + 1..]].concat()),
+        None => Cow::Borrowed(&address[..scheme.len() + rest.len()]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_told_from_paths() {
+        for (address, scheme) in [("s3://b/k", "s3"), ("https://h/p", "https"), ("gs://b", "gs")] {
+            assert_eq!(scheme_of(address.as_bytes()), Some(scheme));
+        }
+        for path in ["a.jpg", "s3:/b", "://x", "C://x", "a/b://c", "../x://y", "S3://b/k"] {
+            assert_eq!(scheme_of(path.as_bytes()), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn queries_and_user_info_are_not_public() {
+        for (address, shown) in [
+            ("https://h/a.jpg?X-Amz-Signature=s", "https://h/a.jpg"),
+            ("http://user:p@ss@h:80/a@b/c.jpg?x=/y@z#f", "http://h:80/a@b/c.jpg"),
+            ("https://u@h?q", "https://h"),
+            ("https://h#f", "https://h"),
+            ("https://h/a/", "https://h/a/"),
+            ("s3://b/a?b#c@d", "s3://b/a?b#c@d"),
+            ("a?b", "a?b"),
+        ] {
+            assert_eq!(public(address.as_bytes()), shown.as_bytes());
+        }
+    }
+}
