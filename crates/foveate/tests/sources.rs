@@ -12,7 +12,6 @@ mod common;
 #[path = "../../../tests/support/proxy.rs"]
 mod proxy;
 
-use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
@@ -511,7 +510,7 @@ fn urls_that_are_signed_anew_continue_a_run_and_tell_no_secret() {
     job.args(["--json", "--batch", "4", "--requests", "1", "--store-option", "retry-for=1", "--from-list"]).arg(&list);
     let mut session = |signature: &str| {
         let host = endpoint.replace("http://", "http://user:SECRET-00@");
-        let url = |name: &OsString| format!("{host}/{}?signature={signature}\n", name.to_str().unwrap());
+        let url = |name: &std::ffi::OsString| format!("{host}/{}?signature={signature}\n", name.to_str().unwrap());
         fs::write(&list, names.iter().map(url).collect::<String>()).unwrap();
         let ran = run(&mut job);
         assert!(!ran.stdout.contains("SECRET") && !ran.stderr.contains("SECRET"), "{ran:?}");
