@@ -19,6 +19,7 @@ pub(crate) fn refusal(target: &Target, method: &Method, response: &Response<Body
     NetError {
         transient: if method == Method::POST { !refuses_body(status) } else { is_transient(status) },
         retry_after: header(response, RETRY_AFTER).and_then(|value| retry_after(value, SystemTime::now())),
+        reached: Some(true),
         ..NetError::permanent(format!("{target}: answered {status}"))
     }
 }
@@ -65,21 +66,39 @@ pub(crate) fn failure(target: &Target, options: &ClientOptions, error: Error) ->
         },
         Error::Timeout(Timeout::Connect) => {
             let patience = options.connect_timeout.min(options.timeout);
-            NetError::transient(format!("{target}: no connection within {patience:?}"))
+            NetError::on_the_way(false, format!("{target}: no connection within {patience:?}"))
         }
-        Error::Timeout(_) => NetError::transient(format!("{target}: not done within {:?}", options.timeout)),
+        Error::Timeout(_) => NetError::on_the_way(false, format!("{target}: not done within {:?}", options.timeout)),
         // TLS failures: an untrusted or expired certificate, a wrong clock, or no TLS at all.
         Error::Io(error) if error.kind() == io::ErrorKind::InvalidData => {
-            NetError::transient(format!("{target}: no safe connection ({error})"))
+            NetError::on_the_way(true, format!("{target}: no safe connection ({error})"))
         }
         Error::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-            NetError::transient(format!("{target}: the connection ended too early"))
+            NetError::on_the_way(true, format!("{target}: the connection ended too early"))
         }
-        Error::Io(error) => NetError::transient(format!("{target}: {error}")),
+        Error::Io(error) => {
+            let reached = reached(&error);
+            NetError { reached, ..NetError::transient(format!("{target}: {error}")) }
+        }
         Error::LargeResponseHeader(..) => {
             NetError::permanent(format!("{target}: answered with a header of more than {MAX_HEADER} bytes"))
         }
         error => NetError::permanent(format!("{target}: {error}")),
+    }
+}
+
+/// Whether an answer of another machine caused an error of a socket.
+fn reached(error: &io::Error) -> Option<bool> {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionAborted => {
+            Some(true)
+        }
+        io::ErrorKind::NetworkUnreachable
+        | io::ErrorKind::HostUnreachable
+        | io::ErrorKind::NetworkDown
+        | io::ErrorKind::AddrNotAvailable
+        | io::ErrorKind::TimedOut => Some(false),
+        _ => None,
     }
 }
 

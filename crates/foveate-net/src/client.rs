@@ -84,19 +84,27 @@ impl Client {
     /// [`NetError`]; `out` is empty then.
     pub fn get(&self, url: &str, admit: &mut dyn FnMut(u64) -> bool, out: &mut Vec<u8>) -> Result<(), NetError> {
         out.clear();
-        let result = self.follow(url, admit, out);
-        if result.is_err() {
+        let mut answered = None;
+        self.follow(url, admit, out, &mut answered).map_err(|error| {
             out.clear();
-        }
-        result
+            NetError { reached: error.reached.or(answered), ..error }
+        })
     }
 
-    fn follow(&self, url: &str, admit: &mut Admit<'_>, out: &mut Vec<u8>) -> Result<(), NetError> {
+    /// Sets `answered` once a server did.
+    fn follow(
+        &self,
+        url: &str,
+        admit: &mut Admit<'_>,
+        out: &mut Vec<u8>,
+        answered: &mut Option<bool>,
+    ) -> Result<(), NetError> {
         let deadline = Deadline::within(self.options.timeout);
         let mut target = Target::parse(url)?;
         for _ in 0..=self.options.max_redirects {
             let turn = self.turn(&target, &deadline)?;
             let response = self.send(&target, Request::get(target.uri()), ())?;
+            *answered = Some(true);
             match redirect(&target, &response)? {
                 None => return self.body(&target, response, &deadline, admit, out),
                 Some(next) => target = next,

@@ -15,6 +15,10 @@ pub struct NetError {
     pub transient: bool,
     /// The pause before a retry that the server asked for, at most an hour.
     pub retry_after: Option<Duration>,
+    /// Whether another machine answered: with a status, a refused connection, a TLS alert, or that there is no such
+    /// name. `Some(false)` after a timeout, and if the network is unreachable or the resolver fails. `None` if nothing
+    /// was asked.
+    pub reached: Option<bool>,
     /// The client's rule that refuses the address, if one does. Other options may allow it.
     pub rule: Option<Rule>,
 }
@@ -35,7 +39,7 @@ pub enum Rule {
 impl NetError {
     /// A failure that every retry would repeat.
     pub(crate) fn permanent(reason: impl Display) -> Self {
-        Self { reason: one_line(&reason.to_string()), transient: false, retry_after: None, rule: None }
+        Self { reason: one_line(&reason.to_string()), transient: false, retry_after: None, reached: None, rule: None }
     }
 
     /// An address that `rule` refuses.
@@ -46,6 +50,11 @@ impl NetError {
     /// A failure that a retry may not meet.
     pub(crate) fn transient(reason: impl Display) -> Self {
         Self { transient: true, ..Self::permanent(reason) }
+    }
+
+    /// A failure that a retry may not meet; see [`NetError::reached`].
+    pub(crate) fn on_the_way(reached: bool, reason: impl Display) -> Self {
+        Self { reached: Some(reached), ..Self::transient(reason) }
     }
 }
 

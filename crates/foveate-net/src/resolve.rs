@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dns_lookup::{AddrInfoHints, SockType};
+use dns_lookup::{AddrInfoHints, LookupErrorKind, SockType};
 use ureq::config::Config;
 use ureq::http::Uri;
 use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
@@ -25,15 +25,26 @@ const NO_ADDRESS_TTL: Duration = Duration::from_secs(5);
 /// Most addresses of one host that are tried.
 const MAX_ADDRESSES: usize = 8;
 
-type Answer = Result<Arc<[IpAddr]>, String>;
-/// Looks up a name, however long that takes. An error says why there is no address.
-pub(crate) type Lookup = dyn Fn(&str) -> Result<Vec<IpAddr>, String> + Send + Sync;
+type Answer = Result<Arc<[IpAddr]>, NoAddress>;
+/// Looks up a name, however long that takes.
+pub(crate) type Lookup = dyn Fn(&str) -> Result<Vec<IpAddr>, NoAddress> + Send + Sync;
+
+/// Why a name has no address.
+#[derive(Clone, Debug)]
+pub(crate) struct NoAddress {
+    reason: String,
+    /// Whether a resolver said so. Otherwise it did not answer, or could not find out.
+    is_answer: bool,
+}
 
 /// The system's resolver: its hosts file and DNS servers.
-pub(crate) fn system_lookup(host: &str) -> Result<Vec<IpAddr>, String> {
+pub(crate) fn system_lookup(host: &str) -> Result<Vec<IpAddr>, NoAddress> {
     let hints = AddrInfoHints { socktype: SockType::Stream.into(), ..AddrInfoHints::default() };
     let answer = dns_lookup::getaddrinfo(Some(host), None, Some(hints));
-    let answer = answer.map_err(|error| std::io::Error::from(error).to_string())?;
+    let answer = answer.map_err(|error| {
+        let is_answer = matches!(error.kind(), LookupErrorKind::NoName | LookupErrorKind::NoData);
+        NoAddress { reason: std::io::Error::from(error).to_string(), is_answer }
+    })?;
     Ok(answer.filter_map(Result::ok).map(|entry| entry.sockaddr.ip()).collect())
 }
 
@@ -61,7 +72,10 @@ impl Guard {
             self.rules.check_addresses(host, port, &found)?;
             Ok(found)
         });
-        checked.map_err(|error| if self.conceal_private { no_public_address(host) } else { error })
+        checked.map_err(|error| match self.conceal_private {
+            true => NetError { reached: error.reached, ..no_public_address(host) },
+            false => error,
+        })
     }
 }
 
@@ -125,7 +139,8 @@ impl Names {
             }
             let left = deadline::left();
             if left.is_zero() {
-                return Err(NetError::transient(format!("{host}: its address could not be looked up in time")));
+                let reason = format!("{host}: its address could not be looked up in time");
+                return Err(NetError::on_the_way(false, reason));
             }
             state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -143,9 +158,9 @@ impl Names {
         Ok(())
     }
 
-    fn learn(&self, host: String, answer: Result<Vec<IpAddr>, String>) {
+    fn learn(&self, host: String, answer: Result<Vec<IpAddr>, NoAddress>) {
         let answer = answer.and_then(|addresses| match addresses.is_empty() {
-            true => Err("it has none".to_owned()),
+            true => Err(NoAddress { reason: "it has none".to_owned(), is_answer: true }),
             false => Ok(Arc::from(addresses)),
         });
         let now = Instant::now();
@@ -173,8 +188,8 @@ impl State {
 
 /// Transient even if a server says that there is no such name: resolvers say so of every name during some outages, and
 /// a new name is not known everywhere at once.
-fn no_address(host: &str, reason: &str) -> NetError {
-    NetError::transient(format!("{host}: no address ({reason})"))
+fn no_address(host: &str, NoAddress { reason, is_answer }: &NoAddress) -> NetError {
+    NetError::on_the_way(*is_answer, format!("{host}: no address ({reason})"))
 }
 
 fn no_public_address(host: &str) -> NetError {
@@ -195,7 +210,7 @@ mod tests {
     /// A guard whose names are looked up by `lookup`, and the number of look-ups so far.
     fn guard(
         ttl: Duration,
-        lookup: impl Fn(&str, usize) -> Result<Vec<IpAddr>, String> + Send + Sync + 'static,
+        lookup: impl Fn(&str, usize) -> Result<Vec<IpAddr>, NoAddress> + Send + Sync + 'static,
     ) -> (Guard, Arc<AtomicUsize>) {
         let count = Arc::new(AtomicUsize::new(0));
         let counter = count.clone();
@@ -205,8 +220,8 @@ mod tests {
         (Guard::new(Rules::of(&options).unwrap(), &options, Arc::new(lookup)), count)
     }
 
-    fn none() -> Result<Vec<IpAddr>, String> {
-        Err("no such name".to_owned())
+    fn none() -> Result<Vec<IpAddr>, NoAddress> {
+        Err(NoAddress { reason: "no such name".to_owned(), is_answer: true })
     }
 
     #[test]
@@ -272,7 +287,18 @@ mod tests {
         let (guard, _) = guard(LONG, |host, _| if host == "empty.test" { Ok(Vec::new()) } else { none() });
         let error = guard.addresses("unknown.test", 80).unwrap_err();
         assert_eq!((error.reason.as_str(), error.transient), ("unknown.test: no address (no such name)", true));
+        assert_eq!(error.reached, Some(true), "the resolver answered");
         assert!(guard.addresses("empty.test", 80).unwrap_err().transient);
+    }
+
+    #[test]
+    fn a_resolver_that_fails_says_nothing_about_the_name() {
+        let failing = |_: &str, _| Err(NoAddress { reason: "try again".to_owned(), is_answer: false });
+        let (mut guard, _) = guard(LONG, failing);
+        for conceal_private in [false, true] {
+            guard.conceal_private = conceal_private;
+            assert_eq!(guard.addresses("a.test", 80).unwrap_err().reached, Some(false));
+        }
     }
 
     #[test]
@@ -299,7 +325,11 @@ mod tests {
         let _deadline = Deadline::within(Duration::from_millis(200));
         let error = guard.addresses("hangs.test", 80).unwrap_err();
         assert_eq!(error.reason, "hangs.test: its address could not be looked up in time");
-        assert!(error.transient && begin.elapsed() < Duration::from_secs(8), "{:?}", begin.elapsed());
+        assert!(
+            error.transient && error.reached == Some(false) && begin.elapsed() < Duration::from_secs(8),
+            "{:?}",
+            begin.elapsed()
+        );
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! URLs, and the rules for requesting them.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ureq::http::Uri;
 use url::{Host, Url};
@@ -34,27 +34,18 @@ pub fn server(url: &str) -> Option<String> {
     Target::parse(url).ok().map(|target| target.server())
 }
 
-/// The site of a URL, or `None` if the URL would be refused: the registrable domain of its host, or address and port.
-/// The owner of a domain can make any number of hosts in it, but not of domains.
+/// The site of a URL, or `None` if the URL would be refused: the registrable domain of its host by the public suffix
+/// list, private suffixes included, or its network (IPv4 /24, IPv6 /64). The owner of a site can make any number of
+/// hosts in it, but not of sites.
 pub fn site(url: &str) -> Option<String> {
     let target = Target::parse(url).ok()?;
-    Some(match target.host().parse::<IpAddr>() {
-        Ok(_) => target.server(),
-        Err(_) => registrable(target.host()).to_owned(),
+    let host = target.host();
+    Some(match host.parse() {
+        Ok(IpAddr::V4(address)) => format!("{}/24", Ipv4Addr::from_bits(address.to_bits() & !0xff)),
+        Ok(IpAddr::V6(address)) => format!("{}/64", Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
+        // A public suffix is a site of its own, and so is a name of one label.
+        Err(_) => psl::domain_str(host).unwrap_or(host).to_owned(),
     })
-}
-
-/// A guess without the list of public suffixes: two labels, or three where the last two look like `co.uk`. Where it is
-/// wrong, sites are taken for one.
-fn registrable(host: &str) -> &str {
-    let mut dots = host.rmatch_indices('.').map(|(at, _)| at);
-    let (Some(last), Some(second)) = (dots.next(), dots.next()) else { return host };
-    let is_suffix = host.len() - last == 3 && last - second <= 4;
-    match (is_suffix, dots.next()) {
-        (true, Some(third)) => &host[third + 1..],
-        (true, None) => host,
-        (false, _) => &host[second + 1..],
-    }
 }
 
 impl Target {
@@ -260,16 +251,21 @@ mod tests {
     }
 
     #[test]
-    fn a_site_is_a_registrable_domain_or_an_address() {
+    fn a_site_is_a_registrable_domain_or_a_network() {
         for (url, expected) in [
             ("https://a.b.example.com/x", "example.com"),
             ("https://example.com", "example.com"),
             ("http://x.y.example.co.uk:8080/", "example.co.uk"),
-            ("http://example.co.uk/", "example.co.uk"),
             ("http://images.example.de/", "example.de"),
+            ("http://a.bbc.uk.com/", "bbc.uk.com"),
+            ("http://photos.s3.amazonaws.com/1", "photos.s3.amazonaws.com"),
+            ("http://other.s3.eu-west-1.amazonaws.com/1", "other.s3.eu-west-1.amazonaws.com"),
+            ("http://a.b.github.io/", "b.github.io"),
+            ("http://github.io/", "github.io"),
+            ("http://a.b.internal/", "b.internal"),
             ("http://localhost/", "localhost"),
-            ("http://192.0.2.7:81/", "192.0.2.7:81"),
-            ("http://[2001:db8::1]/", "2001:db8::1:80"),
+            ("http://192.0.2.7:81/", "192.0.2.0/24"),
+            ("http://[2001:db8:0:1:2::1]:81/", "2001:db8:0:1::/64"),
         ] {
             assert_eq!(site(url).as_deref(), Some(expected), "{url}");
         }

@@ -9,7 +9,7 @@ mod site;
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::serve::ListenerExt;
@@ -33,7 +33,7 @@ pub struct PhotoServer {
 }
 
 impl PhotoServer {
-    /// Serves `photos`, at least one, on a free loopback port.
+    /// Serves `photos`, at least one, on a free port.
     ///
     /// # Errors
     /// Fails without a photo, a port or a thread.
@@ -44,7 +44,7 @@ impl PhotoServer {
         let threads =
             Builder::new_multi_thread().worker_threads(THREADS).thread_name("photo-server").enable_all().build();
         let runtime = threads?;
-        let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))?;
+        let listener = runtime.block_on(TcpListener::bind((options.address, 0)))?;
         let address = listener.local_addr()?;
         // Without this option, sending is only delayed.
         let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));

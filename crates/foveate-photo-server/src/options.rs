@@ -1,3 +1,4 @@
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use crate::latency::Latency;
@@ -13,11 +14,19 @@ pub struct PhotoServerOptions {
     pub drip: Duration,
     /// Seed of every latency.
     pub seed: u64,
+    /// The loopback address that it listens at.
+    pub address: Ipv4Addr,
 }
 
 impl Default for PhotoServerOptions {
     /// Answers without latency, except for the 10 seconds of `/slow/`.
     fn default() -> Self {
-        Self { latency: Latency::NONE, callback_latency: Latency::NONE, drip: Duration::from_secs(10), seed: 0 }
+        Self {
+            latency: Latency::NONE,
+            callback_latency: Latency::NONE,
+            drip: Duration::from_secs(10),
+            seed: 0,
+            address: Ipv4Addr::LOCALHOST,
+        }
     }
 }

@@ -68,6 +68,9 @@ pub enum JobError {
         /// Which of the two.
         field: &'static str,
     },
+    /// The metadata are too large.
+    #[error("not a job: metadata of {0} bytes; there may be {max}", max = Job::MAX_METADATA)]
+    LargeMetadata(usize),
     /// The metadata of a job to be sent are not JSON.
     #[error("the metadata are not JSON: {0}")]
     Metadata(#[source] Box<dyn Error + Send + Sync>),
@@ -111,6 +114,8 @@ impl Job {
     pub const DEFAULT_TASK: &str = "embed";
     /// Most characters of an id.
     pub const MAX_ID: usize = 256;
+    /// Most bytes of metadata. A worker holds many jobs at once.
+    pub const MAX_METADATA: usize = 64 << 10;
 
     /// A job for the default task, without id, callback or metadata.
     pub fn new(image: ImageRef) -> Self {
@@ -153,6 +158,7 @@ impl Job {
                 return Err(JobError::Id { field });
             }
         }
+        Self::check_metadata(metadata.map(RawValue::get))?;
         Ok(Self {
             id,
             idempotency_key,
@@ -170,11 +176,17 @@ impl Job {
         (1..=Self::MAX_ID).contains(&id.chars().count()) && !id.chars().any(char::is_control)
     }
 
+    fn check_metadata(metadata: Option<&str>) -> Result<(), JobError> {
+        let bytes = metadata.map_or(0, str::len);
+        if bytes > Self::MAX_METADATA { Err(JobError::LargeMetadata(bytes)) } else { Ok(()) }
+    }
+
     /// Writes the message.
     ///
     /// # Errors
-    /// [`JobError::Metadata`] when `metadata` is not JSON.
+    /// [`JobError::Metadata`] when `metadata` is not JSON, [`JobError::LargeMetadata`] when it is too large.
     pub fn to_json(&self) -> Result<Vec<u8>, JobError> {
+        Self::check_metadata(self.metadata.as_deref())?;
         let failed = |error: serde_json::Error| JobError::Metadata(error.into());
         let metadata = self.metadata.as_deref().map(serde_json::from_str).transpose().map_err(failed)?;
         let Self { id, idempotency_key, task, image, callback, callback_failures, traceparent, .. } = self.clone();
@@ -205,6 +217,20 @@ mod tests {
     use super::*;
 
     const FULL: &str = r#"{"version":1,"id":"a","task":"classify","image":{"object":"s3://b/k"},"callback":{"url":"https://x/y"},"metadata":{"k":[1,2.50]},"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}"#;
+
+    #[test]
+    fn metadata_are_bounded() {
+        let of = |bytes: usize| format!("\"{}\"", "x".repeat(bytes - 2));
+        let job = |metadata| Job { metadata: Some(metadata), ..Job::new(ImageRef::Url("https://a/b".to_owned())) };
+        let largest = job(of(Job::MAX_METADATA));
+        let body = largest.to_json().unwrap();
+        assert_eq!(Job::parse(&body).unwrap(), largest);
+        let larger = String::from_utf8(body).unwrap().replace("\"xx", "\"xxx");
+        for error in [Job::parse(larger.as_bytes()).unwrap_err(), job(of(Job::MAX_METADATA + 1)).to_json().unwrap_err()]
+        {
+            assert_eq!(error.to_string(), "not a job: metadata of 65537 bytes; there may be 65536");
+        }
+    }
 
     #[test]
     fn a_message_survives_the_round_trip_byte_for_byte() {

@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, StatusCode};
 use base64::Engine as _;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
-use foveate_queue::{Callback, ImageRef};
+use foveate_queue::{Callback, ImageRef, Job};
 use foveate_worker::{Encoding, Image};
 use futures_util::stream;
 use http_body_util::BodyExt;
@@ -28,8 +28,6 @@ use crate::memory::Claim;
 use crate::problem::Problem;
 use crate::serving::Serving;
 
-/// Most bytes of metadata: each image of a request has a copy.
-const MAX_METADATA: usize = 64 << 10;
 /// How long a refused client may continue to send.
 const LINGER: Duration = Duration::from_secs(2);
 /// Most bytes of a URL or an object key.
@@ -90,9 +88,9 @@ pub(crate) async fn ask(serving: &Serving, headers: &HeaderMap, body: &mut Body)
         // The body is the image, so its claim is the image's.
         Form::Image => return Ok(Asked { images: vec![Image::Bytes(body)], ..Asked::new(claim) }),
     };
-    if let Some(bytes) = asked.metadata.as_ref().map(String::len).filter(|bytes| *bytes > MAX_METADATA) {
+    if let Some(bytes) = asked.metadata.as_ref().map(String::len).filter(|bytes| *bytes > Job::MAX_METADATA) {
         return Err(Problem::impossible(
-            format!("metadata of {bytes} bytes; there may be {MAX_METADATA}"),
+            format!("metadata of {bytes} bytes; there may be {}", Job::MAX_METADATA),
             "send less",
         ));
     }

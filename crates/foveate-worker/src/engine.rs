@@ -56,9 +56,8 @@ impl Default for EngineBuilder {
 }
 
 impl EngineBuilder {
-    /// Downloads images with `client`. Without a client, requests must carry their bytes or name objects. A site that
-    /// answers fast may have as many downloads at once as the client allows for a host, any other one a quarter of the
-    /// threads; further requests wait without a thread.
+    /// Downloads images with `client`. Without a client, requests must carry their bytes or name objects. A site, or a
+    /// bucket, has at most a quarter of the threads; further requests wait without a thread.
     #[must_use]
     pub fn client(self, client: Arc<Client>) -> Self {
         Self { client: Some(client), ..self }

@@ -112,12 +112,15 @@ pub struct Failure {
     /// Whether the stage was not tried: its circuit breaker is open, or there is no room for it. Such a failure is
     /// transient, and says nothing about the image.
     pub untried: bool,
+    /// Whether another machine answered, as [`foveate_net::NetError::reached`] says.
+    pub reached: Option<bool>,
 }
 
 impl Failure {
     /// A failure that every retry would repeat.
     pub fn permanent(stage: Stage, reason: impl Into<String>) -> Self {
-        Self { stage, reason: reason.into(), transient: false, retry_after: None, setting: None, untried: false }
+        let reason = reason.into();
+        Self { stage, reason, transient: false, retry_after: None, setting: None, untried: false, reached: None }
     }
 
     /// A failure that the worker's own setting causes.

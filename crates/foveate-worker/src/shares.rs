@@ -8,6 +8,10 @@ use crate::lock;
 
 /// A site whose items take longer than this is slow.
 const SLOW: Duration = Duration::from_secs(2);
+/// Sites without any finished item stall once their first ones take longer than this, if there are several: otherwise
+/// many dead sites would fill the in-flight limit again and again until each is slow.
+const UNANSWERED: Duration = Duration::from_millis(100);
+const SEVERAL: usize = 4;
 /// How often a thread without work looks for sites that have become slow.
 const TICK: Duration = Duration::from_millis(200);
 /// Sites whose pace is remembered without any item.
@@ -15,12 +19,12 @@ const REMEMBERED: usize = 4_096;
 /// The weight of an item in its site's pace.
 const WEIGHT: f64 = 0.25;
 
-/// Items of sites that wait for threads. Sites take turns. A site that has proven fast may use as many threads as its
-/// items say. The threads of all others have three bounds, so that whoever comes later finds one:
+/// Items of sites that wait for threads. Sites take turns. No site has more than a quarter of the threads, however fast
+/// it was, and one without any finished item has a single thread. Further bounds keep a thread free for a site that
+/// comes later:
 ///
-/// - half of the threads for a site that is alone, beyond the quarter that it has otherwise;
-/// - five eighths for the quarters of several sites;
-/// - three quarters for the first thread of each site.
+/// - the last eighth of the threads is for the first thread of sites that have proven fast;
+/// - the other sites together have five eighths beyond the first thread of each.
 pub(crate) struct Shares<T> {
     threads: usize,
     /// Most waiting items of all slow sites together.
@@ -113,10 +117,18 @@ impl<T> Shares<T> {
         self.lock().sites.values().map(|site| site.waiting.len()).sum()
     }
 
-    /// The number of items of slow sites, waiting or under way.
+    /// The number of items, waiting or under way, of slow sites and of several that have not answered their first yet.
     pub(crate) fn stalled(&self) -> usize {
         let (state, now) = (self.lock(), Instant::now());
-        state.slow(now).map(|(_, site)| site.waiting.len() + site.active.len()).sum()
+        let items = |site: &Site<T>| site.waiting.len() + site.active.len();
+        let slow: usize = state.slow(now).map(|(_, site)| items(site)).sum();
+        let is_unanswered = |(name, site): &(&String, &Site<T>)| {
+            let is_late = |(_, since): &(u64, Instant)| now.saturating_duration_since(*since) > UNANSWERED;
+            !state.paces.contains_key(*name) && !state.is_slow(name, now) && site.active.iter().any(is_late)
+        };
+        let unanswered: Vec<usize> = state.sites.iter().filter(is_unanswered).map(|(_, site)| items(site)).collect();
+        let is_several = unanswered.len() >= SEVERAL;
+        slow + if is_several { unanswered.into_iter().sum::<usize>().min(2 * self.room) } else { 0 }
     }
 
     /// Whether a site is slow, and has its share of the waiting items.
@@ -145,12 +157,21 @@ impl<T> Shares<T> {
 impl<T> State<T> {
     /// Takes the first item whose site has a thread left.
     fn begin(&mut self, threads: usize, now: Instant) -> Option<(String, u64, T)> {
-        let is_others = |(name, _): &(&String, &Site<T>)| !self.is_fast(name, now);
-        let others: usize = self.sites.iter().filter(is_others).map(|(_, site)| site.active.len()).sum();
+        let active = |(_, site): (&String, &Site<T>)| site.active.len();
+        let all: usize = self.sites.iter().map(active).sum();
+        let others: usize = self.sites.iter().filter(|(name, _)| !self.is_fast(name, now)).map(active).sum();
+        // Bounds of a few threads leave at least one.
+        let below = |active: usize, bound: usize| active < bound.max(1);
         let has_thread = |name: &String| {
             let Some(site) = self.sites.get(name) else { return false };
-            let active = site.active.len();
-            active < site.most && (self.is_fast(name, now) || others < self.bound(name, active, threads))
+            let most = if self.paces.contains_key(name) { threads / 4 } else { 1 };
+            let has_room = match (site.active.is_empty(), self.is_fast(name, now)) {
+                (true, true) => all < threads,
+                (true, false) => below(others, threads - threads / 8),
+                (false, true) => below(all, threads - threads / 8),
+                (false, false) => below(others, threads * 5 / 8),
+            };
+            site.active.len() < site.most && below(site.active.len(), most) && has_room
         };
         let place = self.turns.iter().position(has_thread)?;
         let name = self.turns.remove(place)?;
@@ -162,18 +183,6 @@ impl<T> State<T> {
             self.turns.push_back(name.clone());
         }
         Some((name, self.number, item))
-    }
-
-    /// Most threads of all sites that have not proven fast, for one of them that has `active` threads to get another.
-    fn bound(&self, name: &str, active: usize, threads: usize) -> usize {
-        let left_over = match active {
-            0 => threads / 4,
-            _ if active < threads / 4 => threads * 3 / 8,
-            // Nobody knows yet how long its items take, or others need the threads more.
-            _ if !self.paces.contains_key(name) || self.turns.len() > 1 => return 0,
-            _ => threads / 2,
-        };
-        (threads - left_over).max(1)
     }
 
     fn end(&mut self, name: &str, number: u64) {
@@ -253,47 +262,95 @@ mod tests {
         times.for_each(|(_, since)| *since = since.checked_sub(by).unwrap());
     }
 
+    fn take<'a>(shares: &'a Shares<&'static str>, turns: &mut Vec<Turn<'a, &'static str>>) -> Vec<&'static str> {
+        std::iter::from_fn(|| next(shares, turns)).collect()
+    }
+
+    /// Finishes an item of each site at once.
+    fn prove(shares: &Shares<&'static str>, sites: &[&'static str]) {
+        for site in sites {
+            push(shares, site, 1);
+            assert_eq!(next(shares, &mut Vec::new()), Some(*site));
+        }
+    }
+
     #[test]
-    fn sites_take_turns_and_one_that_is_not_proven_has_a_quarter() {
+    fn sites_take_turns_and_none_has_more_than_a_quarter() {
         let (shares, mut turns) = (Shares::new(8, 100), Vec::new());
-        push(&shares, "a", 5);
-        push(&shares, "b", 5);
-        let taken: Vec<_> = std::iter::from_fn(|| next(&shares, &mut turns)).collect();
-        assert_eq!(taken, ["a", "b", "a", "b"], "two of eight threads each");
-        drop(turns.remove(0));
-        assert_eq!((next(&shares, &mut turns), next(&shares, &mut turns)), (Some("a"), Some("a")), "a is fast now");
+        push(&shares, "a", 9);
+        push(&shares, "b", 9);
+        assert_eq!(take(&shares, &mut turns), ["a", "b"], "one each while nobody knows them");
+        turns.clear();
+        assert_eq!(take(&shares, &mut turns), ["a", "b", "a", "b"], "two of eight threads, however fast");
     }
 
     #[test]
     fn a_thread_is_left_for_a_site_that_works() {
         let (shares, mut turns) = (Shares::new(8, 100), Vec::new());
-        push(&shares, "good", 1);
-        assert_eq!(next(&shares, &mut turns), Some("good"));
-        turns.clear();
+        prove(&shares, &["good"]);
         for site in ["a", "b", "c", "d", "e", "f", "g", "h"] {
             push(&shares, site, 3);
         }
-        assert_eq!(std::iter::from_fn(|| next(&shares, &mut turns)).count(), 6, "six of eight threads");
+        assert_eq!(take(&shares, &mut turns).len(), 7, "seven of eight threads");
         push(&shares, "good", 3);
-        assert_eq!(next(&shares, &mut turns), Some("good"));
-        assert_eq!(next(&shares, &mut turns), Some("good"));
+        assert_eq!(take(&shares, &mut turns), ["good"]);
     }
 
     #[test]
-    fn a_slow_site_that_is_alone_has_half_of_the_threads() {
-        let (shares, mut turns) = (Shares::new(8, 100), Vec::new());
-        let take = |turns: &mut _| std::iter::from_fn(|| next(&shares, turns)).collect::<Vec<_>>();
-        push(&shares, "slow", 20);
-        assert_eq!(take(&mut turns).len(), 2, "nobody knows it");
-        age(&shares, 2 * SLOW);
-        turns.remove(0);
-        assert_eq!((take(&mut turns).len(), turns.len()), (3, 4), "four of eight threads");
-        push(&shares, "b", 9);
-        push(&shares, "c", 9);
-        assert_eq!(take(&mut turns), ["b", "c"], "there is a thread for each of two others");
-        age(&shares, 2 * SLOW);
-        turns.retain(|turn| turn.site != "slow");
-        assert_eq!(take(&mut turns), ["slow", "b", "c"], "while others wait, it has its turn and no more");
+    fn sites_that_were_fast_and_hang_leave_a_thread_for_another() {
+        let (shares, mut turns) = (Shares::new(16, 100), Vec::new());
+        let hostile = ["a", "b", "c", "d", "e"];
+        prove(&shares, &hostile);
+        prove(&shares, &["good"]);
+        hostile.into_iter().for_each(|site| push(&shares, site, 6));
+        assert_eq!(take(&shares, &mut turns).len(), 14);
+        push(&shares, "good", 2);
+        assert_eq!(take(&shares, &mut turns), ["good"]);
+    }
+
+    #[test]
+    fn slow_sites_together_have_five_eighths_beyond_their_first_threads() {
+        let (shares, mut turns) = (Shares::new(16, 100), Vec::new());
+        let slow = ["a", "b", "c", "d"];
+        for site in slow {
+            push(&shares, site, 1);
+            take(&shares, &mut turns);
+            age(&shares, 2 * SLOW);
+            turns.clear();
+        }
+        slow.into_iter().for_each(|site| push(&shares, site, 6));
+        assert_eq!(take(&shares, &mut turns).len(), 10);
+        push(&shares, "new", 1);
+        assert_eq!(take(&shares, &mut turns), ["new"]);
+    }
+
+    #[test]
+    fn a_few_threads_are_shared_too() {
+        for threads in 1..4 {
+            let (shares, mut turns) = (Shares::new(threads, 100), Vec::new());
+            push(&shares, "a", 3);
+            assert_eq!(take(&shares, &mut turns), ["a"]);
+            turns.clear();
+            assert_eq!(take(&shares, &mut turns), ["a"], "a quarter is at least one");
+        }
+    }
+
+    #[test]
+    fn items_of_sites_that_do_not_answer_their_first_one_stall_early() {
+        let (shares, mut turns) = (Shares::new(8, 10), Vec::new());
+        push(&shares, "a", 20);
+        take(&shares, &mut turns);
+        age(&shares, 2 * UNANSWERED);
+        assert_eq!(shares.stalled(), 0, "one alone keeps to the in-flight limit");
+        ["b", "c", "d"].into_iter().for_each(|site| push(&shares, site, 1));
+        take(&shares, &mut turns);
+        assert_eq!(shares.stalled(), 0);
+        age(&shares, 2 * UNANSWERED);
+        assert_eq!((shares.stalled(), shares.is_full("a")), (20, false), "up to twice the room");
+        turns.clear();
+        take(&shares, &mut turns);
+        age(&shares, 2 * UNANSWERED);
+        assert_eq!(shares.stalled(), 0, "it has answered");
     }
 
     #[test]
@@ -303,9 +360,9 @@ mod tests {
         while next(&shares, &mut turns).is_some() {}
         assert_eq!((shares.stalled(), shares.is_full("slow")), (0, false), "nobody knows that yet");
         age(&shares, 2 * SLOW);
-        assert_eq!((shares.stalled(), shares.waiting(), shares.is_full("slow")), (10, 8, true));
+        assert_eq!((shares.stalled(), shares.waiting(), shares.is_full("slow")), (10, 9, true));
         let Some(Next::Excess(excess)) = shares.pop() else { panic!("no excess") };
-        assert_eq!((excess.len(), shares.waiting(), shares.stalled()), (4, 4, 6));
+        assert_eq!((excess.len(), shares.waiting(), shares.stalled()), (5, 4, 5));
         turns.clear();
         assert!(shares.lock().is_slow("slow", Instant::now()), "its pace is remembered");
         assert_eq!((shares.close().len(), shares.push("x", 1, "x"), shares.pop().is_none()), (4, Err("x"), true));

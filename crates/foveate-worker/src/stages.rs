@@ -210,6 +210,7 @@ fn get(shared: &Shared, url: &str, grow: &mut dyn FnMut(u64) -> bool, out: &mut 
         untried: !has_room,
         transient: error.transient,
         retry_after: error.retry_after,
+        reached: error.reached,
         setting: error.rule.map(|_| Setting::ImageHost),
         ..Failure::permanent(Stage::Download, error.reason)
     })

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Condvar, Mutex};
@@ -271,10 +272,13 @@ fn metrics_count_each_stage() {
 #[test]
 fn a_server_that_does_not_answer_leaves_threads_for_the_others() {
     let photo: Arc<[u8]> = vec![0xff, 0xd8, 0xff, 0xe0, b'a'].into();
-    let [stalled, other] =
-        [(); 2].map(|()| PhotoServer::start(vec![photo.clone()], PhotoServerOptions::default()).unwrap());
+    let hosts = [1, 2].map(|site| Ipv4Addr::new(127, 0, site, 1));
+    let [stalled, other] = hosts.map(|address| {
+        PhotoServer::start(vec![photo.clone()], PhotoServerOptions { address, ..PhotoServerOptions::default() })
+            .unwrap()
+    });
     stalled.set_stalled(true);
-    let allow_private = vec!["127.0.0.1".to_owned()];
+    let allow_private = hosts.map(|host| host.to_string()).to_vec();
     let client = Client::new(ClientOptions { allow_private, per_host: 2, ..ClientOptions::default() }).unwrap();
     let task = Last::default();
     let engine = builder(&task, 1, Duration::ZERO).client(Arc::new(client)).downloaders(3).build().unwrap();

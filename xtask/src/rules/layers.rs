@@ -78,7 +78,7 @@ const ALSO: [(&str, &[&str]); 5] = [
     // report.
     ("foveate-report", &["base64", "maud", "plotters", "plotters-backend", "resvg", "skrifa"]),
     // HTTP, URL parsing, name resolution and message signatures are its purpose and not worth reimplementing.
-    ("foveate-net", &["base64", "dns-lookup", "hmac", "httpdate", "ureq", "url"]),
+    ("foveate-net", &["base64", "dns-lookup", "hmac", "httpdate", "psl", "ureq", "url"]),
     // It is a server.
     ("foveate-photo-server", &["axum", "futures-util", "image", "tokio"]),
     // It connects our crates to libraries for logs and collectors, and only the facade imports it.

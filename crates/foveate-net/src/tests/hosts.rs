@@ -141,6 +141,7 @@ fn a_turn_is_not_waited_for_for_ever() {
 fn a_host_without_a_listener_may_come_back() {
     let error = gives_up("http://127.0.0.1:1/");
     assert!(error.transient && error.reason.starts_with("127.0.0.1:1: Connection refused"), "{error}");
+    assert_eq!(error.reached, Some(true), "it was refused by somebody");
 }
 
 #[test]

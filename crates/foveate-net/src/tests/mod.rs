@@ -84,6 +84,7 @@ fn statuses_say_whether_and_when_to_come_back() {
         let (got, posted) = (get(&client, &server.url("/")).unwrap_err(), client.post(&server.url("/"), &[], b""));
         let posted = posted.unwrap_err();
         assert!(expected(&got) && expected(&posted) && posted.retry_after == got.retry_after, "{got}, {posted}");
+        assert_eq!((got.reached, posted.reached), (Some(true), Some(true)));
         (got.transient, got.retry_after.map(|wait| wait.as_secs()))
     };
     assert_eq!(ask("404 Not Found", ""), (false, None));

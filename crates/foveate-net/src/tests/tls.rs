@@ -93,6 +93,7 @@ fn a_certificate_of_somebody_is_not() {
     for ca_file in [None, Some(other.path().to_owned())] {
         let error = server.get(ClientOptions { ca_file, ..local() }).unwrap_err();
         assert!(error.transient && error.reason.contains("no safe connection (invalid peer certificate"), "{error}");
+        assert_eq!(error.reached, Some(true));
     }
 }
 
@@ -101,9 +102,11 @@ fn what_is_not_encrypted_is_no_https() {
     let server = Server::fixed(answer("200 OK", "", b"picture"));
     let error = get(&client(local()), &format!("https://{}/", server.address)).unwrap_err();
     assert!(error.reason.starts_with(&format!("{}: ", server.address)), "{error}");
+    assert_eq!(error.reached, Some(true));
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let error = gives_up(&format!("https://{}/", silent.local_addr().unwrap()));
     assert!(error.transient && error.reason.ends_with("not done within 400ms"), "{error}");
+    assert_eq!(error.reached, Some(false));
 }
 
 #[test]

@@ -27,7 +27,8 @@ pub struct Callbacks {
     pub client: Option<Arc<Client>>,
     /// Signs the results as the Standard Webhooks specification says.
     pub secrets: Option<Arc<Secrets>>,
-    /// Threads that post; 0 leaves posting to the threads that process. Default: 16.
+    /// Threads that post, at most a quarter of them to one receiver; 0 leaves posting to the threads that process.
+    /// Default: 64.
     pub threads: usize,
     /// How vectors are written.
     pub encoding: Encoding,
@@ -38,10 +39,10 @@ pub struct Callbacks {
 }
 
 impl Callbacks {
-    /// Unsigned callbacks by 16 threads, retried for two minutes.
+    /// Unsigned callbacks by 64 threads, retried for two minutes.
     pub fn new(client: Option<Arc<Client>>) -> Self {
         let patience = Duration::from_secs(120);
-        Self { client, secrets: None, threads: 16, encoding: Encoding::Float, failures: false, patience }
+        Self { client, secrets: None, threads: 64, encoding: Encoding::Float, failures: false, patience }
     }
 }
 
@@ -73,20 +74,20 @@ impl Delayed {
     }
 
     /// Counts a result, unless its receiver has its share.
-    fn add(&self, site: &str) -> bool {
+    fn add(&self, receiver: &str) -> bool {
         let mut counts = lock(&self.counts);
-        let count = counts.entry(site.to_owned()).or_default();
+        let count = counts.entry(receiver.to_owned()).or_default();
         let fits = *count < self.room;
         *count += usize::from(fits);
         fits
     }
 
-    fn remove(&self, site: &str) {
+    fn remove(&self, receiver: &str) {
         let mut counts = lock(&self.counts);
-        if let Some(count) = counts.get_mut(site) {
+        if let Some(count) = counts.get_mut(receiver) {
             *count -= 1;
             if *count == 0 {
-                counts.remove(site);
+                counts.remove(receiver);
             }
         }
     }
@@ -95,8 +96,8 @@ impl Delayed {
         lock(&self.counts).values().sum()
     }
 
-    fn is_full(&self, site: &str) -> bool {
-        lock(&self.counts).get(site).is_some_and(|count| *count >= self.room)
+    fn is_full(&self, receiver: &str) -> bool {
+        lock(&self.counts).get(receiver).is_some_and(|count| *count >= self.room)
     }
 }
 
@@ -157,7 +158,7 @@ impl Caller {
 
     fn queue(&self, call: Call) {
         // Refused once the worker has ended: the message has already been given back.
-        drop(self.calls.push(&call.site(), usize::MAX, call));
+        drop(self.calls.push(&call.receiver(), usize::MAX, call));
     }
 
     /// Whether there is room for one more result of a message's receiver.
@@ -165,8 +166,8 @@ impl Caller {
     /// # Errors
     /// A failure that costs the message nothing.
     pub(super) fn check_room(&self, ticket: &Ticket) -> Result<(), Failure> {
-        let site = site(ticket);
-        match self.calls.is_full(&site) || self.delayed.is_full(&site) {
+        let receiver = receiver(ticket);
+        match self.calls.is_full(&receiver) || self.delayed.is_full(&receiver) {
             true => Err(no_room()),
             false => Ok(()),
         }
@@ -196,7 +197,7 @@ impl Caller {
     pub(super) fn run_retries(&self) {
         while let Some(calls) = self.due.pop(1) {
             for call in calls {
-                self.delayed.remove(&call.site());
+                self.delayed.remove(&call.receiver());
                 self.queue(call);
             }
         }
@@ -246,8 +247,7 @@ impl Caller {
     fn retry(&self, mut call: Call, wait: Duration, failed: Failure) {
         let wait = wait.min(self.backoff.max);
         let has_time = call.first.elapsed() + wait < self.callbacks.patience;
-        let site = call.site();
-        if failed.transient && has_time && self.delayed.add(&site) {
+        if failed.transient && has_time && self.delayed.add(&call.receiver()) {
             tracing::debug!(reason = failed.reason, tries = call.tries, "the callback failed; it is retried");
             match self.due.push(Instant::now() + wait, call) {
                 Ok(()) => return,
@@ -283,22 +283,22 @@ impl Caller {
     }
 }
 
-fn failure(NetError { reason, transient, retry_after, rule, .. }: NetError) -> Failure {
+fn failure(NetError { reason, transient, retry_after, reached, rule }: NetError) -> Failure {
     let setting = rule.map(|rule| match rule {
         Rule::HttpsOnly => Setting::CallbackHttp,
         Rule::OnlyHosts | Rule::Ports => Setting::CallbackHost,
         Rule::AllowPrivate => Setting::CallbackPrivate,
     });
-    Failure { transient, retry_after, setting, ..Failure::permanent(Stage::Callback, reason) }
+    Failure { transient, retry_after, setting, reached, ..Failure::permanent(Stage::Callback, reason) }
 }
 
 fn no_room() -> Failure {
     Failure::untried(Stage::Callback, "its receiver is slow or fails, and enough results wait for it")
 }
 
-/// The site that takes a message's result.
-fn site(ticket: &Ticket) -> String {
-    ticket.callback.as_deref().and_then(foveate_net::site).unwrap_or_default()
+/// The server that takes a message's result, as `host:port`.
+fn receiver(ticket: &Ticket) -> String {
+    ticket.callback.as_deref().and_then(foveate_net::server).unwrap_or_default()
 }
 
 /// Returns the `webhook-id` of the result of `task` for the job with this idempotency key.
@@ -308,8 +308,8 @@ pub fn callback_id(task: &str, key: &str) -> String {
 }
 
 impl Call {
-    fn site(&self) -> String {
-        site(&self.ticket)
+    fn receiver(&self) -> String {
+        receiver(&self.ticket)
     }
 
     /// The idempotency key. Two tasks may process one image under one id, so the task is a part of it. A job that

@@ -8,14 +8,15 @@ use crate::Failure;
 
 /// Messages that have to fail for one cause before its breaker opens.
 const MESSAGES: usize = 8;
-/// Hosts that have to fail, and downloads from them, without a download from any, before the network's breaker opens.
-const HOSTS: usize = 4;
-const DOWNLOADS: usize = 32;
+/// Sites that have to be out of reach, while nothing else answers, before the network's breaker opens.
+const SITES: usize = 8;
 /// The time between two probes: a quarter of the time that the breaker has been open, within these limits.
 const SHORTEST_PROBE: Duration = Duration::from_millis(100);
 const LONGEST_PROBE: Duration = Duration::from_secs(5);
-/// Most causes that are remembered. Jobs may name any number of hosts.
+/// Most hosts, and most other causes, that are remembered. Jobs may name any number.
 const REMEMBERED: usize = 4_096;
+/// How long the breaker of a host is remembered that no message needs.
+const UNUSED: Duration = Duration::from_secs(600);
 
 /// What many messages may need.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -67,12 +68,14 @@ impl fmt::Display for Cause {
 /// A breaker for each cause that has failed since it last worked. While one is open, the messages that need its cause
 /// are given back without a try, except for one probe at a time. One success closes it.
 pub(super) struct CircuitBreakers {
-    breakers: HashMap<Cause, Breaker>,
+    /// Breakers of hosts: however many there are, they leave room for the others.
+    hosts: Breakers,
+    others: Breakers,
     /// Messages that have to fail on the device: several batches, because one bad batch may have many.
     device_messages: usize,
-    /// Hosts that have sent an image.
-    proven: HashSet<String>,
 }
+
+type Breakers = HashMap<Cause, Breaker>;
 
 struct Breaker {
     /// The messages, or the hosts, that have failed.
@@ -80,6 +83,8 @@ struct Breaker {
     count: usize,
     last: Failure,
     open: Option<Open>,
+    /// When a message last needed the cause.
+    used: Instant,
 }
 
 struct Open {
@@ -90,15 +95,12 @@ struct Open {
 impl CircuitBreakers {
     /// Breakers of a worker whose largest batch is `batch`.
     pub(super) fn new(batch: usize) -> Self {
-        Self { breakers: HashMap::new(), device_messages: 32.max(4 * batch), proven: HashSet::new() }
+        Self { hosts: HashMap::new(), others: HashMap::new(), device_messages: 32.max(4 * batch) }
     }
 
     /// Records that a cause worked.
     pub(super) fn succeeded(&mut self, cause: &Cause) {
-        if let Cause::Host(host) = cause {
-            if self.proven.len() < REMEMBERED {
-                self.proven.insert(host.clone());
-            }
+        if *cause != Cause::Device {
             self.close(&Cause::Network);
         }
         self.close(cause);
@@ -106,57 +108,73 @@ impl CircuitBreakers {
 
     /// Records that a cause failed for this message.
     pub(super) fn failed(&mut self, cause: &Cause, message: &str, failure: &Failure) {
-        let opened = self.count(cause, message, failure);
-        if let Cause::Host(host) = cause {
-            self.count(&Cause::Network, host, failure);
-            if opened && self.proven.iter().all(|host| self.is_open(&Cause::Host(host.clone()))) {
-                self.open(&Cause::Network);
-            }
+        self.count(cause, message, failure);
+    }
+
+    /// Records what a failure says about the network: any answer proves that it works, and silence at a `site` speaks
+    /// against it.
+    pub(super) fn network(&mut self, site: Option<&str>, failure: &Failure) {
+        match (failure.reached, site) {
+            (Some(true), _) => self.close(&Cause::Network),
+            (Some(false), Some(site)) => self.count(&Cause::Network, site, failure),
+            _ => {}
         }
     }
 
+    /// Forgets the breakers of hosts that no message has needed for a while.
+    pub(super) fn forget_hosts(&mut self) {
+        self.hosts.retain(|_, breaker| breaker.used.elapsed() < UNUSED);
+    }
+
+    fn all(&self) -> impl Iterator<Item = (&Cause, &Breaker)> {
+        self.hosts.iter().chain(&self.others)
+    }
+
+    fn of(&mut self, cause: &Cause) -> &mut Breakers {
+        if matches!(cause, Cause::Host(_)) { &mut self.hosts } else { &mut self.others }
+    }
+
     fn close(&mut self, cause: &Cause) {
-        if let Some(Breaker { open: Some(open), .. }) = self.breakers.remove(cause) {
+        if let Some(Breaker { open: Some(open), .. }) = self.of(cause).remove(cause) {
             let seconds = open.since.elapsed().as_secs();
             tracing::info!(%cause, seconds, "works again; its circuit breaker closed");
         }
     }
 
-    /// Counts a failure. Returns whether it opened the breaker.
-    fn count(&mut self, cause: &Cause, key: &str, failure: &Failure) -> bool {
-        if self.breakers.len() >= REMEMBERED {
-            self.breakers.retain(|_, breaker| breaker.open.is_some());
-            if self.breakers.len() >= REMEMBERED && !self.breakers.contains_key(cause) {
-                return false;
-            }
+    /// Counts a failure for this message, or at this site.
+    fn count(&mut self, cause: &Cause, key: &str, failure: &Failure) {
+        if !self.of(cause).contains_key(cause) {
+            self.make_room(cause);
         }
-        let device_messages = self.device_messages;
-        let new = || Breaker { failed: HashSet::new(), count: 0, last: failure.clone(), open: None };
-        let breaker = self.breakers.entry(cause.clone()).or_insert_with(new);
+        let enough = match cause {
+            Cause::Network => SITES,
+            Cause::Device => self.device_messages,
+            _ => MESSAGES,
+        };
+        let now = Instant::now();
+        let new = || Breaker { failed: HashSet::new(), count: 0, last: failure.clone(), open: None, used: now };
+        let breaker = self.of(cause).entry(cause.clone()).or_insert_with(new);
         breaker.count += 1;
         breaker.last = failure.clone();
-        if breaker.open.is_some() {
-            return false;
+        breaker.used = now;
+        if breaker.open.is_none() {
+            breaker.failed.insert(key.to_owned());
+            if breaker.failed.len() >= enough {
+                breaker.open(cause, now);
+            }
         }
-        breaker.failed.insert(key.to_owned());
-        let opens = match cause {
-            Cause::Network => breaker.failed.len() >= HOSTS && breaker.count >= DOWNLOADS,
-            Cause::Device => breaker.failed.len() >= device_messages,
-            _ => breaker.failed.len() >= MESSAGES,
-        };
-        if opens {
-            self.open(cause);
-        }
-        opens
     }
 
-    fn open(&mut self, cause: &Cause) {
-        let Some(breaker) = self.breakers.get_mut(cause).filter(|breaker| breaker.open.is_none()) else { return };
-        let now = Instant::now();
-        breaker.open = Some(Open { since: now, probe_at: now + SHORTEST_PROBE });
-        breaker.failed = HashSet::new();
-        let (failures, failure) = (breaker.count, &breaker.last);
-        tracing::error!(%cause, failures, %failure, "the circuit breaker opened; probing with single messages");
+    /// Makes room for the breaker of one more cause.
+    fn make_room(&mut self, cause: &Cause) {
+        self.forget_hosts();
+        let breakers = self.of(cause);
+        if breakers.len() >= REMEMBERED
+            && let Some(oldest) =
+                breakers.iter().min_by_key(|(_, breaker)| breaker.used).map(|(cause, _)| cause.clone())
+        {
+            breakers.remove(&oldest);
+        }
     }
 
     pub(super) fn is_open(&self, cause: &Cause) -> bool {
@@ -164,14 +182,16 @@ impl CircuitBreakers {
     }
 
     fn opened(&self, cause: &Cause) -> Option<&Open> {
-        self.breakers.get(cause)?.open.as_ref()
+        self.hosts.get(cause).or_else(|| self.others.get(cause))?.open.as_ref()
     }
 
     /// Whether a message may use the cause now. If not, returns how long it should wait. While the breaker is open, one
     /// message at a time may: the probe.
     pub(super) fn admit(&mut self, cause: &Cause) -> Result<(), Duration> {
-        let Some(open) = self.breakers.get_mut(cause).and_then(|breaker| breaker.open.as_mut()) else { return Ok(()) };
         let now = Instant::now();
+        let Some(breaker) = self.of(cause).get_mut(cause) else { return Ok(()) };
+        breaker.used = now;
+        let Some(open) = &mut breaker.open else { return Ok(()) };
         if now < open.probe_at {
             return Err((open.since.elapsed() / 2).max(open.probe_at - now));
         }
@@ -179,22 +199,21 @@ impl CircuitBreakers {
         Ok(())
     }
 
-    /// The pause before the next message, while no message can be processed.
+    /// The pause before the next message, while no message can be processed. Whatever is wrong with hosts, or with the
+    /// network, the next message may be for one that works.
     pub(super) fn probe_interval(&self) -> Option<Duration> {
-        // Once a host has worked, the messages of another one may wait behind those that fail.
-        let network = self.opened(&Cause::Network).filter(|_| self.proven.is_empty());
-        self.opened(&Cause::Device).or(network).map(probe_interval)
+        self.opened(&Cause::Device).map(probe_interval)
     }
 
     /// Says which breaker of the operator's causes is open, and why.
     pub(super) fn check(&self) -> Result<(), String> {
-        let open = self.breakers.iter().filter(|(cause, breaker)| cause.is_operators() && breaker.open.is_some());
+        let open = self.others.iter().filter(|(_, breaker)| breaker.open.is_some());
         open.min_by_key(|(cause, _)| cause.to_string()).map_or(Ok(()), |(cause, breaker)| Err(breaker.describe(cause)))
     }
 
     /// Says why the device's breaker is open: a restart may mend a device, but nothing else.
     pub(super) fn check_device(&self) -> Result<(), String> {
-        match self.breakers.get(&Cause::Device) {
+        match self.others.get(&Cause::Device) {
             Some(breaker) if breaker.open.is_some() => Err(breaker.describe(&Cause::Device)),
             _ => Ok(()),
         }
@@ -202,11 +221,18 @@ impl CircuitBreakers {
 
     /// The number of open breakers of this kind of cause.
     pub(super) fn count_open(&self, kind: &str) -> usize {
-        self.breakers.iter().filter(|(cause, breaker)| cause.kind() == kind && breaker.open.is_some()).count()
+        self.all().filter(|(cause, breaker)| cause.kind() == kind && breaker.open.is_some()).count()
     }
 }
 
 impl Breaker {
+    fn open(&mut self, cause: &Cause, now: Instant) {
+        self.open = Some(Open { since: now, probe_at: now + SHORTEST_PROBE });
+        self.failed = HashSet::new();
+        let (failures, failure) = (self.count, &self.last);
+        tracing::error!(%cause, failures, %failure, "the circuit breaker opened; probing with single messages");
+    }
+
     fn describe(&self, cause: &Cause) -> String {
         format!("{cause}: the circuit breaker is open after {} failures; the last one is {}", self.count, self.last)
     }
@@ -258,28 +284,45 @@ mod tests {
         assert_eq!(breakers.check(), Ok(()), "jobs may name any host");
     }
 
-    #[test]
-    fn hosts_that_fail_together_are_the_networks_fault_unless_one_works() {
-        let mut breakers = CircuitBreakers::new(1);
-        breakers.succeeded(&host("e"));
-        fail(&mut breakers, &host("a"), 1_000);
-        assert!(!breakers.is_open(&Cause::Network), "one host");
-        for name in ["b", "c", "d"] {
-            fail(&mut breakers, &host(name), 1);
-        }
-        assert!(breakers.is_open(&Cause::Network));
-        assert_eq!(breakers.probe_interval(), None, "images of e may wait behind these");
-        breakers.succeeded(&host("e"));
-        assert!(!breakers.is_open(&Cause::Network) && breakers.is_open(&host("a")));
-        fail(&mut breakers, &host("e"), MESSAGES);
-        assert!(breakers.is_open(&Cause::Network), "no host is left that worked");
+    fn silence(breakers: &mut CircuitBreakers, sites: usize) {
+        let failure = Failure { reached: Some(false), ..Failure::transient(Stage::Download, "not done") };
+        (0..sites).for_each(|site| breakers.network(Some(&site.to_string()), &failure));
     }
 
     #[test]
-    fn a_worker_that_never_had_an_image_probes_slowly() {
+    fn silence_at_many_sites_is_the_networks_fault_until_anything_answers() {
         let mut breakers = CircuitBreakers::new(1);
-        fail(&mut breakers, &host("a"), MESSAGES);
-        assert!(breakers.check().unwrap_err().starts_with("network: ") && breakers.probe_interval().is_some());
+        (0..100).for_each(|_| silence(&mut breakers, SITES - 1));
+        assert!(!breakers.is_open(&Cause::Network), "too few sites");
+        let answer = Failure { reached: Some(true), ..Failure::transient(Stage::Download, "refused") };
+        let of_no_site = Failure { reached: Some(false), ..answer.clone() };
+        (0..100).for_each(|_| breakers.network(None, &of_no_site));
+        let proofs: [&dyn Fn(&mut CircuitBreakers); 4] = [
+            &|breakers| breakers.network(Some("1"), &answer),
+            &|breakers| breakers.succeeded(&host("a:443")),
+            &|breakers| breakers.succeeded(&Cause::Store("s3://photos".to_owned())),
+            &|breakers| breakers.succeeded(&Cause::Receiver("b:443".to_owned())),
+        ];
+        for proof in proofs {
+            silence(&mut breakers, SITES);
+            assert!(breakers.check().unwrap_err().starts_with("network: "));
+            breakers.succeeded(&Cause::Device);
+            assert!(breakers.is_open(&Cause::Network), "the device says nothing about it");
+            proof(&mut breakers);
+            assert!(!breakers.is_open(&Cause::Network));
+        }
+        silence(&mut breakers, 1);
+        assert!(!breakers.is_open(&Cause::Network), "it counts from the start again");
+    }
+
+    #[test]
+    fn dead_hosts_do_not_slow_the_intake() {
+        let mut breakers = CircuitBreakers::new(1);
+        for name in ["a", "b", "c", "d"] {
+            fail(&mut breakers, &host(name), 100);
+        }
+        silence(&mut breakers, SITES);
+        assert_eq!((breakers.count_open("host"), breakers.probe_interval()), (4, None));
     }
 
     #[test]
@@ -292,9 +335,32 @@ mod tests {
     }
 
     #[test]
-    fn hosts_without_number_cost_bounded_memory() {
+    fn dead_hosts_without_number_leave_every_other_breaker() {
         let mut breakers = CircuitBreakers::new(1);
-        (0..2 * REMEMBERED).for_each(|n| fail(&mut breakers, &host(&n.to_string()), 1));
-        assert!(breakers.breakers.len() <= REMEMBERED);
+        (0..2 * REMEMBERED).for_each(|n| fail(&mut breakers, &host(&n.to_string()), MESSAGES));
+        assert_eq!(breakers.count_open("host"), REMEMBERED);
+        assert!(breakers.is_open(&host(&(2 * REMEMBERED - 1).to_string())), "the latest ones");
+        let receiver = Cause::Receiver("a:443".to_owned());
+        fail(&mut breakers, &receiver, MESSAGES);
+        fail(&mut breakers, &Cause::Device, 32);
+        silence(&mut breakers, SITES);
+        assert!(breakers.is_open(&receiver) && breakers.is_open(&Cause::Network) && breakers.check_device().is_err());
+    }
+
+    #[test]
+    fn a_dead_host_that_no_message_needs_is_forgotten() {
+        let mut breakers = CircuitBreakers::new(1);
+        let age = |breakers: &mut CircuitBreakers, by| {
+            let all = breakers.hosts.values_mut().chain(breakers.others.values_mut());
+            all.for_each(|breaker| breaker.used = breaker.used.checked_sub(by).unwrap());
+        };
+        let receiver = Cause::Receiver("a:443".to_owned());
+        [&host("old"), &host("used"), &receiver].into_iter().for_each(|cause| fail(&mut breakers, cause, MESSAGES));
+        age(&mut breakers, UNUSED / 2);
+        assert!(breakers.admit(&host("used")).is_err());
+        age(&mut breakers, UNUSED / 2);
+        breakers.forget_hosts();
+        assert_eq!((breakers.is_open(&host("old")), breakers.is_open(&host("used"))), (false, true));
+        assert!(breakers.is_open(&receiver), "an operator's stays");
     }
 }

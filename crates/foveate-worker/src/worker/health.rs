@@ -44,6 +44,7 @@ impl Health {
             }
             Err(failure) if failure.untried || matches!(failure.stage, Stage::Cancelled | Stage::Shutdown) => {}
             Err(failure) if failure.stage == Stage::Download => {
+                breakers.network(ticket.site.as_deref(), failure);
                 source.filter(|_| failure.transient).for_each(|source| breakers.failed(source, key, failure));
             }
             Err(failure) => {
@@ -60,6 +61,7 @@ impl Health {
     pub(super) fn record_callback(&self, ticket: &Ticket, failure: Option<&Failure>) {
         let Some(receiver) = ticket.receiver() else { return };
         let mut breakers = lock(&self.breakers);
+        failure.into_iter().for_each(|failure| breakers.network(None, failure));
         match failure.filter(|failure| failure.transient) {
             Some(failure) => breakers.failed(&receiver, &ticket.id, failure),
             None => breakers.succeeded(&receiver),
@@ -73,19 +75,29 @@ impl Health {
 
     /// Whether a message failed for a cause of the operator's that fails for many messages.
     pub(super) fn is_outage(&self, ticket: &Ticket, failure: &Failure) -> bool {
+        if self.is_network_outage(failure) {
+            return true;
+        }
         let breakers = lock(&self.breakers);
         let is_open = |cause: &Cause| cause.is_operators() && breakers.is_open(cause);
-        match suspect(failure) {
-            Suspect::Source if matches!(ticket.source, Some(Cause::Host(_))) => breakers.is_open(&Cause::Network),
-            Suspect::Source => ticket.source.as_ref().is_some_and(is_open),
-            Suspect::Receiver => ticket.receiver().as_ref().is_some_and(is_open),
-            Suspect::Device => breakers.is_open(&Cause::Device),
+        match failure.stage {
+            Stage::Download => ticket.source.as_ref().is_some_and(is_open),
+            Stage::Callback => ticket.receiver().as_ref().is_some_and(is_open),
+            _ => breakers.is_open(&Cause::Device),
         }
+    }
+
+    /// Whether a download failed because of the network, as those from other sites do.
+    pub(super) fn is_network_outage(&self, failure: &Failure) -> bool {
+        failure.stage == Stage::Download
+            && failure.reached == Some(false)
+            && lock(&self.breakers).is_open(&Cause::Network)
     }
 
     /// Updates the metrics.
     pub(super) fn measure(&self, metrics: &Metrics) {
-        let breakers = lock(&self.breakers);
+        let mut breakers = lock(&self.breakers);
+        breakers.forget_hosts();
         Cause::KINDS.iter().for_each(|kind| metrics.open_breakers(kind, breakers.count_open(kind)));
         metrics.open_breakers("broker", lock(&self.brokers).iter().flatten().count());
         metrics.open_breakers("sink", usize::from(lock(&self.sink).is_some()));
@@ -127,20 +139,5 @@ impl Health {
         self.refusals.check()?;
         let broker = lock(&self.brokers).iter().flatten().next().cloned();
         broker.or_else(|| lock(&self.sink).clone()).map_or(Ok(()), Err)
-    }
-}
-
-/// What a failure may be the fault of, besides the message.
-enum Suspect {
-    Source,
-    Receiver,
-    Device,
-}
-
-fn suspect(failure: &Failure) -> Suspect {
-    match failure.stage {
-        Stage::Download => Suspect::Source,
-        Stage::Callback => Suspect::Receiver,
-        _ => Suspect::Device,
     }
 }

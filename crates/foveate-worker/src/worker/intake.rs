@@ -68,6 +68,7 @@ impl Intake {
             id,
             task: job.map(|job| job.task.clone()).unwrap_or_default(),
             source: job.and_then(|job| source(&job.image)),
+            site: job.and_then(|job| site(&job.image)),
             callback: job.and_then(|job| job.callback.as_ref()).map(|callback| callback.url.clone()),
             callback_failures: job.is_some_and(|job| job.callback_failures),
             metadata: job.and_then(|job| job.metadata.clone()),
@@ -88,6 +89,13 @@ impl Intake {
         }
         self.outcomes.hold_back(ticket)?;
         Ok(Image::At(job.image))
+    }
+}
+
+fn site(image: &ImageRef) -> Option<String> {
+    match image {
+        ImageRef::Url(url) => foveate_net::site(url),
+        ImageRef::Object(_) => None,
     }
 }
 

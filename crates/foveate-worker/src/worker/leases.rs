@@ -16,6 +16,8 @@ pub(crate) type Key = u64;
 /// While the bodies of the held messages exceed this size, the worker receives no more. Metadata may be large, and
 /// exists in up to two copies.
 const MOST_BYTES: usize = 64 << 20;
+/// How often a receiver that waits for room counts the stalled messages again.
+const LOOK: Duration = Duration::from_millis(25);
 
 /// The messages that the worker holds.
 pub(crate) struct Leases {
@@ -142,7 +144,8 @@ impl Leases {
             if room > 0 || left.is_zero() {
                 return room;
             }
-            state = self.freed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            // Nobody tells that messages stall.
+            state = self.freed.wait_timeout(state, left.min(LOOK)).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 

@@ -144,13 +144,16 @@ impl Settler {
             _ => {
                 let is_outage = health.is_outage(ticket, failure);
                 let why = if failure.untried || is_outage { Why::Held } else { Why::Failed };
-                // A delivery without a try does not count.
-                let copied = if failure.untried { Some(tries.saturating_sub(1)) } else { anew };
+                // A delivery without a try does not count, and neither does one that the network failed.
+                let is_uncounted = failure.untried || health.is_network_outage(failure);
+                let uncounted = is_uncounted.then(|| tries.saturating_sub(1));
+                let copied = uncounted.or(anew);
                 // The longer it fails, the longer it waits.
                 let delay = self.backoff.after(tries, failure.retry_after);
                 let delay = delay.max((ticket.failing_for() / 4).min(self.backoff.max));
                 let failing_since = failing_since.or_else(|| Some(SystemTime::now()));
-                let returns = failure.untried || self.has_tries(ticket, is_outage);
+                let has_tries = uncounted.unwrap_or(tries) < self.max_receive(ticket.queue);
+                let returns = failure.untried || has_tries || self.has_time(ticket, is_outage);
                 returns.then_some(PutBack { why, delay, failing_since, copied })
             }
         }
@@ -162,12 +165,8 @@ impl Settler {
         (ticket.delivery.received >= self.max_receive(ticket.queue)).then_some(0)
     }
 
-    /// Whether a message may be tried again if it fails now. In an outage, it has more time.
-    fn has_tries(&self, ticket: &Ticket, is_outage: bool) -> bool {
-        ticket.delivery.received < self.max_receive(ticket.queue) || self.has_time(ticket, is_outage)
-    }
-
-    /// Whether a message may go on to fail, or to wait untried for something that fails.
+    /// Whether a message may go on to fail, or to wait untried for something that fails. In an outage, it has more
+    /// time.
     pub(super) fn has_time(&self, ticket: &Ticket, is_outage: bool) -> bool {
         ticket.failing_for() < self.retry_for.saturating_mul(if is_outage { OUTAGE } else { 1 })
     }

@@ -23,6 +23,8 @@ pub(super) struct Ticket {
     pub(super) task: String,
     /// Where the image is, if the message is a valid job.
     pub(super) source: Option<Cause>,
+    /// The site that the image is on, if it has a URL.
+    pub(super) site: Option<String>,
     /// The address that takes the result.
     pub(super) callback: Option<String>,
     /// Whether it takes failures, too.

@@ -98,7 +98,7 @@ pub(crate) struct ServiceArgs {
     #[arg(long, value_name = "SECONDS", default_value = "120", value_parser = parse_seconds, help_heading = "Engine")]
     pub(crate) stall: Duration,
 
-    /// Download threads. More than --per-host, so that one slow host cannot occupy all of them.
+    /// Download threads. A site has at most a quarter of them.
     #[arg(long, value_name = "N", default_value = "64", value_parser = parse_positive, help_heading = "Downloads")]
     pub(crate) downloads: usize,
 
@@ -226,8 +226,8 @@ pub(crate) struct WorkerArgs {
     #[command(flatten)]
     pub(crate) callbacks: CallbackArgs,
 
-    /// Callback threads.
-    #[arg(long, value_name = "N", default_value = "16", value_parser = parse_positive, help_heading = "Callbacks")]
+    /// Callback threads. A receiver has at most a quarter of them.
+    #[arg(long, value_name = "N", default_value = "64", value_parser = parse_positive, help_heading = "Callbacks")]
     pub(crate) callback_threads: usize,
 
     /// Also post the failures of jobs that end in the dead letters, even if the jobs do not ask for it.

@@ -224,21 +224,18 @@ fn a_server_of_images_that_stalls_uses_up_nobodys_tries() {
     wait(PATIENCE, "callbacks", || stage.photos.callbacks().count() >= 20);
     stage.photos.set_stalled(true);
     let stalled = Instant::now();
-    let mut unready = false;
     while stalled.elapsed() < seconds(8) {
         sleep(millis(200));
         assert_eq!(worker.get("/healthz").0, 200, "a restart brings no images");
-        unready |= worker.get("/readyz").0 == 503;
+        assert_eq!(worker.get("/readyz").0, 200, "one site says nothing about the network");
     }
     let released = worker.metric("foveate_settled_total", "released");
     stage.photos.set_stalled(false);
     stage.wait_until_empty(PATIENCE);
-    wait(seconds(5), "it is ready again", || worker.get("/readyz").0 == 200);
     stop(vec![worker]);
     let tally = Tally::take(&stage);
     println!("stalled for 8 s, {released} given back to be tried again: {tally}");
     tally.check(&stage, &items);
-    assert!(unready, "/readyz says that nothing works");
     assert!(released > 0);
     assert_eq!((tally.dead(), tally.called_again()), (0, 0));
 }

@@ -131,11 +131,12 @@ fn start_worker(
     let embed = Embed::new(lab.rig.preprocessors(&forward.setting), vec![Box::new(encoder)], Normalize::Off)?;
     let engine = Engine::builder()
         .client(Arc::clone(&client))
-        .downloaders(downloaders)
+        // One site has a quarter of the threads.
+        .downloaders(4 * downloaders)
         .workers(workers)
         .task(Job::DEFAULT_TASK, embed, Batching { max: batch, ..Batching::default() })
         .build()?;
-    let callbacks = Callbacks { threads: callers, ..Callbacks::new(Some(client)) };
+    let callbacks = Callbacks { threads: 4 * callers, ..Callbacks::new(Some(client)) };
     let in_flight_limit = InFlightLimit::Fixed(configuration.held());
     let options = WorkerOptions { in_flight_limit, ..WorkerOptions::new(vec![Arc::clone(queue) as _], callbacks) };
     Ok(Worker::start(engine, options)?)
