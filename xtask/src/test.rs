@@ -78,7 +78,8 @@ fn passed(log: &str) -> BTreeMap<&str, Vec<&str>> {
             program = running.rsplit_once(" (").map_or(running, |(name, _)| name);
         }
         let test = line.strip_prefix("test ").and_then(|line| line.strip_suffix(" ... ok"));
-        passed.entry(program).or_default().extend(test);
+        // Trials have names of equal width.
+        passed.entry(program).or_default().extend(test.map(str::trim_end));
     }
     passed
 }
@@ -261,7 +262,7 @@ mod tests {
 
     #[test]
     fn tests_that_passed_elsewhere_are_left_out() {
-        let log = "[01:00]      Running a b (1.5 s)\n\nrunning 3 tests\ntest one ... ok\ntest x::two ... ignored\n\
+        let log = "[01:00]      Running a b (1.5 s)\n\nrunning 3 tests\ntest one   ... ok\ntest x::two ... ignored\n\
             test three ... FAILED\n\n[01:02]      Running documentation (3.0 s)\ntest src/lib.rs - y (line 3) ... ok\n";
         let passed = passed(log);
         assert_eq!(left_out(&passed, "a b"), ["--exact", "--skip", "one"]);
