@@ -237,7 +237,8 @@ fn hosts_that_do_not_answer_do_not_slow_the_intake() {
 fn an_outage_of_the_network_uses_up_no_try() {
     const SITES: u8 = 12;
     const JOBS: usize = 48;
-    let attack = Attack { setup: Setup::new(Duration::from_secs(60), 2), name: "no site answers for 3 s" };
+    // A try may end before the circuit breaker opens, and another after it closed.
+    let attack = Attack { setup: Setup::new(Duration::from_secs(60), 4), name: "no site answers for 3 s" };
     let is_back = Arc::new(AtomicBool::new(false));
     let sites: Vec<_> = (0..SITES)
         .map(|n| {
@@ -254,7 +255,7 @@ fn an_outage_of_the_network_uses_up_no_try() {
     }
     let client = attack.client(|options| options.timeout = Duration::from_millis(250));
     let engine = Engine::builder().client(client).task("embed", attack.setup.task.clone(), Batching::default());
-    // As many tries as the queue says: two.
+    // As many tries as the queue says: four.
     let options = WorkerOptions { callbacks: Callbacks::new(Some(attack.client(|_| ()))), ..attack.setup.options() };
     let worker = Worker::start(engine.build().unwrap(), options).unwrap();
     wait_until(PATIENCE, || worker.ready().is_err_and(|told| told.starts_with("network: ")));
