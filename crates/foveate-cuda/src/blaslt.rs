@@ -170,6 +170,8 @@ pub struct Operands<'a> {
     pub x: &'a Buffer,
     /// `[outputs, inputs]`.
     pub weight: &'a Buffer,
+    /// Multiplies the products, before bias and added array.
+    pub alpha: f32,
     /// `[outputs]`; read if the shape has a bias.
     pub bias: Option<&'a Buffer>,
     /// `[rows, outputs]`; read if the shape accumulates. `None` for `y`'s previous content, if the shape has no pitch.
@@ -350,8 +352,8 @@ impl Product {
             stream.need(buffer.allocation());
         }
         let (library, handle) = (self.handle.0.library, self.handle.0.handle);
-        let (one, beta) = (1.0_f32, if self.shape.accumulate { 1.0_f32 } else { 0.0 });
-        let (alpha, beta) = (std::ptr::from_ref(&one).cast(), std::ptr::from_ref(&beta).cast());
+        let (alpha, beta) = (operands.alpha, if self.shape.accumulate { 1.0_f32 } else { 0.0 });
+        let (alpha, beta) = (std::ptr::from_ref(&alpha).cast(), std::ptr::from_ref(&beta).cast());
         let pointer = |buffer: &Buffer| std::ptr::without_provenance_mut::<c_void>(buffer.address() as usize);
         let mut status = 0;
         // SAFETY: all objects are alive, the operands are as large as these declare, and the memory that the device

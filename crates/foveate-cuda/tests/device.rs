@@ -169,7 +169,8 @@ fn graphs_keep_their_memory() {
             (Buffer::from_slice(device, &[1.0_f32; 16]).unwrap(), Buffer::zeroed(device, 1 << 20).unwrap());
         let blas = blaslt::Handle::new(device).unwrap();
         let mut product = blas.plan(shape(4, 4, 4, Element::F32, false, true), &workspace).unwrap();
-        let operands = Operands { x: &x, weight: &weight, bias: None, added: None, y: &there, workspace: &workspace };
+        let operands =
+            Operands { x: &x, weight: &weight, alpha: 1.0, bias: None, added: None, y: &there, workspace: &workspace };
         // The library loads the product's kernel at its first run, which a capture forbids.
         product.run(&stream, &operands).unwrap();
         let graph = Graph::capture(&stream, || product.run(&stream, &operands)).unwrap();
@@ -196,7 +197,8 @@ fn captures_wait_for_those_who_wait_for_the_device() {
                 .unwrap()
                 .plan(shape(4, 4, 4, Element::F32, false, true), &workspace)
                 .unwrap();
-            let operands = Operands { x: &x, weight: &weight, bias: None, added: None, y: &y, workspace: &workspace };
+            let operands =
+                Operands { x: &x, weight: &weight, alpha: 1.0, bias: None, added: None, y: &y, workspace: &workspace };
             for _ in 0..ROUNDS {
                 let graph = Graph::capture(&stream, || {
                     std::thread::yield_now();
@@ -324,7 +326,7 @@ fn products_are_what_they_say() {
         for element in [Element::F32, Element::F16, Element::Bf16] {
             let on_device = |values: &[f32]| upload(device, element, values);
             let (x_there, weight_there, bias_there) = (on_device(&x), on_device(&weight), on_device(&bias));
-            for (has_bias, accumulate) in [(false, false), (true, false), (true, true)] {
+            for (has_bias, accumulate, alpha) in [(false, false, 1.0), (true, false, 0.25), (true, true, 1.0)] {
                 let y = on_device(&before);
                 let shape = shape(rows, inputs, outputs, element, has_bias, accumulate);
                 let mut product = blas.plan(shape, &workspace).unwrap();
@@ -333,6 +335,7 @@ fn products_are_what_they_say() {
                 let operands = Operands {
                     x: x_there,
                     weight: weight_there,
+                    alpha,
                     bias: bias_there,
                     added: None,
                     y: &y,
@@ -342,7 +345,7 @@ fn products_are_what_they_say() {
                 for (i, got) in read(&y, element, rows * outputs).into_iter().enumerate() {
                     let (row, output) = (i / outputs, i % outputs);
                     let terms = (0..inputs).map(|k| x[row * inputs + k] * weight[output * inputs + k]);
-                    let mut want: f32 = terms.sum();
+                    let mut want = alpha * terms.sum::<f32>();
                     want += if has_bias { bias[output] } else { 0.0 };
                     want += if accumulate { before[i] } else { 0.0 };
                     let step = if element == Element::Bf16 { 1.0 / 128.0 } else { 1.0 / 1024.0 };
@@ -368,7 +371,15 @@ fn products_take_rows_of_larger_arrays() {
         let shape = Shape { pitch: Some(apart * inputs), ..shape };
         let mut product = blaslt::Handle::new(device).unwrap().plan(shape, &workspace).unwrap();
         let added = Some(&before_there);
-        let operands = Operands { x: &x_there, weight: &weight_there, bias: None, added, y: &y, workspace: &workspace };
+        let operands = Operands {
+            x: &x_there,
+            weight: &weight_there,
+            alpha: 1.0,
+            bias: None,
+            added,
+            y: &y,
+            workspace: &workspace,
+        };
         product.run(&stream, &operands).unwrap();
         assert!(product.run(&stream, &Operands { added: None, ..operands }).is_err());
         let made = read(&y, Element::F32, rows * outputs);
@@ -390,7 +401,7 @@ fn operands_that_do_not_fit_are_refused() {
         let (whole, short) = (Buffer::zeroed(device, 256).unwrap(), Buffer::zeroed(device, 255).unwrap());
         let (bias, other) = (Buffer::zeroed(device, 32).unwrap(), Buffer::zeroed(device, 256).unwrap());
         let (x, weight, y) = (&whole, &whole, &other);
-        let fits = Operands { x, weight, bias: Some(&bias), added: None, y, workspace: &workspace };
+        let fits = Operands { x, weight, alpha: 1.0, bias: Some(&bias), added: None, y, workspace: &workspace };
         product.run(&stream, &fits).unwrap();
         for wrong in [
             Operands { x: &short, ..fits },

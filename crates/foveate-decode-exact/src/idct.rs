@@ -81,6 +81,13 @@ pub(crate) fn block(coefficients: &[i16; 64], quantization: &[i16; 64], samples:
     }
 }
 
+/// The one sample of a block at 1/8 of its size. Like libjpeg-turbo's table of levels, it takes values modulo 1024.
+#[inline(always)]
+pub(crate) fn single_sample(coefficient: i16, quantization: i16) -> u8 {
+    let value = descale(i32::from(coefficient) * i32::from(quantization), 3);
+    ((value << 22 >> 22) + 128).clamp(0, 255) as u8
+}
+
 /// The `side` x `side` samples of a block in which only the first coefficient is not zero: one value for all, with the
 /// rounding that every transform has.
 #[inline(always)]

@@ -95,7 +95,12 @@ impl Decoder for ExactDecoder {
     }
 
     fn capability(&self) -> Capability {
-        Capability { formats: FormatSet::of(&[ImageFormat::Jpeg]), scaled: true, exact_jpeg: true }
+        Capability {
+            formats: FormatSet::of(&[ImageFormat::Jpeg]),
+            scaled: true,
+            low_frequencies: true,
+            exact_jpeg: true,
+        }
     }
 
     fn rows(&mut self) -> Option<&mut dyn RowDecoder> {

@@ -389,6 +389,7 @@ fn transform(
     (samples, stride): (&mut [u8], usize),
 ) {
     match component.reduction {
+        _ if component.side == 1 => samples[0] = idct::single_sample(block[0], quantization[0]),
         _ if is_flat => idct::flat_block(block[0], quantization[0], component.side, samples, stride),
         None => kernels.block(block, quantization, samples, stride),
         Some(reduction) => kernels.reduced_block(reduction, block, quantization, samples, stride),

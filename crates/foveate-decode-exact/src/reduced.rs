@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_flat_block_is_what_the_whole_transform_gives() {
-        for reduction in Reduction::all() {
+        for reduction in Reduction::all().filter(|reduction| reduction.side > 1) {
             for dc in -2048..2048 {
                 let mut block = [0; 64];
                 block[0] = dc;

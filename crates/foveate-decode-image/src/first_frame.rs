@@ -175,18 +175,21 @@ pub(crate) fn webp(encoded: &[u8]) -> Option<WebPFrame> {
     Some(WebPFrame { canvas, left, top, extent, still })
 }
 
-/// The file without the flag for alpha if it is lossy and has no alpha. Pillow ignores the flag then; the library looks
-/// for the chunk.
-pub(crate) fn without_unused_alpha(encoded: &[u8]) -> Cow<'_, [u8]> {
+/// The file without flags for chunks that it lacks: the library looks for these chunks, Pillow does not. A lossless
+/// picture has its alpha within.
+pub(crate) fn without_unused_flags(encoded: &[u8]) -> Cow<'_, [u8]> {
     // Where VP8X, if it is the first chunk, has its flags.
     const FLAGS: usize = 20;
-    let chunk = |name| riff_chunk(encoded.get(12..)?, name);
-    let is_flagged = encoded.get(12..16) == Some(b"VP8X") && encoded.get(FLAGS).is_some_and(|flags| flags & ALPHA != 0);
-    if !is_flagged || chunk(*b"ALPH").is_some() || chunk(*b"VP8 ").is_none() {
+    let has = |name| encoded.get(12..).and_then(|chunks| riff_chunk(chunks, name)).is_some();
+    let Some(flags) = encoded.get(FLAGS).filter(|_| encoded[12..16] == *b"VP8X") else { return encoded.into() };
+    let chunks =
+        [(ALPHA, has(*b"ALPH") || !has(*b"VP8 ")), (0x20, has(*b"ICCP")), (8, has(*b"EXIF")), (4, has(*b"XMP "))];
+    let unused = chunks.into_iter().filter(|(_, is_used)| !is_used).fold(0, |unused, (flag, _)| unused | flag);
+    if flags & unused == 0 {
         return encoded.into();
     }
     let mut file = encoded.to_vec();
-    file[FLAGS] &= !ALPHA;
+    file[FLAGS] &= !unused;
     file.into()
 }
 

@@ -91,9 +91,14 @@ impl GenericDecoder {
 
     fn webp(&mut self, encoded: &[u8], out: &mut PixelBuf) -> Result<Size, DecodeError> {
         let format = ImageFormat::WebP;
+        // The library reads files whose last byte is missing, and looks for chunks behind the end.
+        let length = encoded.get(4..8).and_then(<[u8]>::first_chunk).map_or(0, |length| u32::from_le_bytes(*length));
+        let Some(encoded) = encoded.get(..length.saturating_add(8) as usize) else {
+            return Err(DecodeError::truncated(format, "the file is shorter than its header says"));
+        };
         let open = |bytes| WebPDecoder::new(Cursor::new(bytes)).map_err(|error| fault(format, error));
         let Some(frame) = first_frame::webp(encoded) else {
-            let file = first_frame::without_unused_alpha(encoded);
+            let file = first_frame::without_unused_flags(encoded);
             return self.pixels(format, open(&*file)?, Gray16::Alone, out);
         };
         out.limits().check(frame.canvas)?;
@@ -151,7 +156,12 @@ impl Decoder for GenericDecoder {
     }
 
     fn capability(&self) -> Capability {
-        Capability { formats: FormatSet::of(&ImageFormat::ALL), scaled: false, exact_jpeg: false }
+        Capability {
+            formats: FormatSet::of(&ImageFormat::ALL),
+            scaled: false,
+            low_frequencies: false,
+            exact_jpeg: false,
+        }
     }
 }
 

@@ -81,6 +81,7 @@ impl Decoder for OpencvDecoder {
         Capability {
             formats: FormatSet::of(&[ImageFormat::Jpeg, ImageFormat::Png]),
             scaled: true,
+            low_frequencies: false,
             exact_jpeg: self.library.has_libjpeg_turbos_pixels,
         }
     }

@@ -169,7 +169,12 @@ impl Decoder for TurboJpegDecoder {
     }
 
     fn capability(&self) -> Capability {
-        Capability { formats: FormatSet::of(&[ImageFormat::Jpeg]), scaled: true, exact_jpeg: true }
+        Capability {
+            formats: FormatSet::of(&[ImageFormat::Jpeg]),
+            scaled: true,
+            low_frequencies: false,
+            exact_jpeg: true,
+        }
     }
 }
 

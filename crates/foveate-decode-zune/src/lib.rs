@@ -55,7 +55,12 @@ impl Decoder for ZuneDecoder {
     }
 
     fn capability(&self) -> Capability {
-        Capability { formats: FormatSet::of(&[ImageFormat::Jpeg]), scaled: false, exact_jpeg: false }
+        Capability {
+            formats: FormatSet::of(&[ImageFormat::Jpeg]),
+            scaled: false,
+            low_frequencies: false,
+            exact_jpeg: false,
+        }
     }
 }
 

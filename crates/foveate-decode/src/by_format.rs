@@ -48,7 +48,8 @@ impl Decoder for ByFormat {
         let mut all = self.decoders.iter().map(|decoder| decoder.capability());
         let formats = all.clone().fold(FormatSet::EMPTY, |union, c| union.union(c.formats));
         let jpeg = all.find(|c| c.formats.contains(ImageFormat::Jpeg));
-        Capability { formats, scaled: jpeg.is_some_and(|c| c.scaled), exact_jpeg: jpeg.is_some_and(|c| c.exact_jpeg) }
+        let none = Capability { formats, scaled: false, low_frequencies: false, exact_jpeg: false };
+        Capability { formats, ..jpeg.unwrap_or(none) }
     }
 
     fn rows(&mut self) -> Option<&mut dyn RowDecoder> {
@@ -100,7 +101,7 @@ mod tests {
         }
 
         fn capability(&self) -> Capability {
-            Capability { formats: self.formats, scaled: false, exact_jpeg: true }
+            Capability { formats: self.formats, scaled: false, low_frequencies: false, exact_jpeg: true }
         }
     }
 

@@ -87,6 +87,8 @@ pub struct Capability {
     pub formats: FormatSet,
     /// Whether it honours [`DecodeHint::min_side`].
     pub scaled: bool,
+    /// Whether it honours [`DecodeHint::low_frequencies`].
+    pub low_frequencies: bool,
     /// Whether its JPEG pixels equal libjpeg-turbo's (islow DCT, fancy upsampling) exactly.
     pub exact_jpeg: bool,
 }

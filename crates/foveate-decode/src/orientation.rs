@@ -153,18 +153,27 @@ fn jpeg_metadata(bytes: &[u8]) -> Metadata<'_> {
     let segments = |prefix: &'static [u8]| {
         jpeg::header_segments(bytes, 0xE1).filter_map(move |payload| payload.strip_prefix(prefix).map(Cow::from))
     };
-    (segments(b"Exif\0\0").next(), segments(b"http://ns.adobe.com/xap/1.0/\0").last())
+    let exif = segments(b"Exif\0\0").next();
+    // Pillow gives up on all metadata if EXIF is no TIFF structure.
+    let is_damaged = exif.as_ref().is_some_and(|block| !block.is_empty() && !exif::is_tiff(block));
+    let xmp = segments(b"http://ns.adobe.com/xap/1.0/\0").last().filter(|_| !is_damaged);
+    (exif, xmp)
 }
 
+/// Counts chunks within the file's own length, and only if the header announces them.
 fn webp_metadata(bytes: &[u8]) -> Metadata<'_> {
     let (mut exif, mut xmp) = (None, None);
-    let mut rest = bytes.get(12..).unwrap_or_default();
+    let length =
+        bytes.get(4..8).and_then(|length| length.first_chunk()).map_or(0, |length| u32::from_le_bytes(*length));
+    let file = &bytes[..bytes.len().min(length.saturating_add(8) as usize)];
+    let mut rest = file.get(12..).unwrap_or_default();
+    let flags = if let [b'V', b'P', b'8', b'X', _, _, _, _, flags, ..] = rest { *flags } else { 0 };
     while let Some((&[t0, t1, t2, t3, l0, l1, l2, l3], after)) = rest.split_first_chunk() {
         let length = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
         let Some(payload) = after.get(..length) else { break };
         match &[t0, t1, t2, t3] {
-            b"EXIF" => exif = exif.or(Some(payload.into())),
-            b"XMP " => xmp = xmp.or(Some(payload.into())),
+            b"EXIF" if flags & 8 != 0 => exif = exif.or(Some(payload.into())),
+            b"XMP " if flags & 4 != 0 => xmp = xmp.or(Some(payload.into())),
             _ => {}
         }
         // Chunks begin at even offsets.
@@ -329,9 +338,14 @@ mod tests {
                 assert_eq!(orientation(&png, ImageFormat::Png), expected);
 
                 // An odd chunk before it is padded to an even length.
-                let mut webp = b"RIFF\0\0\0\0WEBPVP8 \x03\0\0\0abc\0EXIF".to_vec();
+                let mut webp = b"RIFF\xFF\0\0\0WEBPVP8X\x03\0\0\0\x08bc\0EXIF".to_vec();
                 webp.extend((exif.len() as u32).to_le_bytes().iter().chain(&exif));
                 assert_eq!(orientation(&webp, ImageFormat::WebP), expected);
+                for (at, unannounced) in [(20, 0), (15, b' '), (4, 20)] {
+                    let kept = std::mem::replace(&mut webp[at], unannounced);
+                    assert_eq!(orientation(&webp, ImageFormat::WebP), Orientation::Normal, "byte {at}");
+                    webp[at] = kept;
+                }
             }
         }
     }
@@ -347,7 +361,9 @@ mod tests {
         assert_eq!(read(&[app1(&tiff(true, &[(0x0112, 3, 1, 3)])), attribute.clone()]), Orientation::Rotate180);
         // An invalid EXIF value still counts as a value: Pillow does not read XMP then either.
         assert_eq!(read(&[app1(&tiff(true, &[(0x0112, 3, 1, 0)])), attribute.clone()]), Orientation::Normal);
-        assert_eq!(read(&[app1(&tiff(true, &[(0x010F, 3, 1, 3)])), attribute]), Orientation::Rotate90);
+        assert_eq!(read(&[app1(&tiff(true, &[(0x010F, 3, 1, 3)])), attribute.clone()]), Orientation::Rotate90);
+        assert_eq!(read(&[app1(b"no TIFF structure"), attribute.clone()]), Orientation::Normal);
+        assert_eq!(read(&[app1(b""), attribute]), Orientation::Rotate90);
     }
 
     #[test]

@@ -137,7 +137,7 @@ fn decoders_are_compared_at_both_sizes_and_every_scale() {
         not_available(&table, broken, "its library is missing");
     }
     for low in rows(&table, &[("decoder", "plain"), ("decode_scale", "low")]) {
-        not_available(&table, low, "the same pixels as fast");
+        not_available(&table, low, "it does not decode at scale low");
     }
     for set in &sets.usable {
         let of = |decoder, scale| row(&table, &[("photos", &set.name), ("decoder", decoder), ("decode_scale", scale)]);
@@ -171,7 +171,7 @@ fn what_cannot_be_had_has_a_row_that_says_why() {
         not_available(table, row(table, &[("photos", "small")]), "about 256 px already");
     }
     for fast in rows(&tables[0], &[("decode_scale", "fast")]) {
-        not_available(&tables[0], fast, "it does not scale");
+        not_available(&tables[0], fast, "it does not decode at scale fast");
     }
 }
 
@@ -404,7 +404,7 @@ fn a_headline_without_choices_says_so() {
     for (change, why) in [
         ("decoder", "plain is the only one"),
         ("resizer", "plain is the only one"),
-        ("smaller scale", "it does not scale"),
+        ("smaller scale", "it does not decode at scale fast"),
     ] {
         not_available(&table, row(&table, &[("change", change)]), why);
     }

@@ -99,7 +99,12 @@ impl Decoder for RawDecoder {
     }
 
     fn capability(&self) -> Capability {
-        Capability { formats: FormatSet::of(&[ImageFormat::Bmp]), scaled: false, exact_jpeg: false }
+        Capability {
+            formats: FormatSet::of(&[ImageFormat::Bmp]),
+            scaled: false,
+            low_frequencies: false,
+            exact_jpeg: false,
+        }
     }
 }
 

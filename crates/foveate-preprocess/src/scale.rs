@@ -1,7 +1,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use foveate_decode::DecodeHint;
+use foveate_decode::{Capability, DecodeHint};
 use foveate_resize::Geometry;
 
 /// Whether decoders may return a smaller image than the file holds. The two give different vectors; `foveate verify`
@@ -12,10 +12,9 @@ pub enum DecodeScale {
     #[default]
     Exact,
     /// JPEGs may be decoded at a fraction of their size (DCT scaling), as long as the shorter side is at least the size
-    /// that the recipe resizes it to. Decoders without this feature, and other formats, stay exact.
+    /// that the recipe resizes it to. Other formats stay exact.
     Fast,
-    /// Like `Fast`, and only the frequencies that the smaller image shows are decoded. The decoder `exact` does that;
-    /// others decode as with `Fast`.
+    /// Like `Fast`, and only the frequencies that the smaller image shows are decoded.
     Low,
 }
 
@@ -29,6 +28,15 @@ impl DecodeScale {
             Self::Exact => "exact",
             Self::Fast => "fast",
             Self::Low => "low",
+        }
+    }
+
+    /// Tells whether a decoder of this `capability` decodes at this scale.
+    pub const fn is_within(self, capability: &Capability) -> bool {
+        match self {
+            Self::Exact => true,
+            Self::Fast => capability.scaled,
+            Self::Low => capability.low_frequencies,
         }
     }
 

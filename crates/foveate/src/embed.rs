@@ -73,12 +73,12 @@ impl Backends {
         self.preprocessors.known().contains(&name)
     }
 
-    /// Returns the first decoder that can decode at a smaller scale, if any.
-    pub fn scaling_decoder(&self) -> Option<String> {
-        let scales = |backend: &&DecoderBackend| {
-            backend.open(&DecoderOptions::default()).is_ok_and(|decoder| decoder.capability().scaled)
+    /// Returns the decoders that decode at this scale.
+    pub fn decoders_at(&self, scale: DecodeScale) -> Vec<String> {
+        let is_able = |backend: &&DecoderBackend| {
+            backend.open(&DecoderOptions::default()).is_ok_and(|decoder| scale.is_within(&decoder.capability()))
         };
-        self.decoders.iter().find(scales).map(|backend| backend.name().to_owned())
+        self.decoders.iter().filter(is_able).map(|backend| backend.name().to_owned()).collect()
     }
 
     /// Returns the sink called `name`, or the first one.
@@ -399,7 +399,7 @@ impl EmbedOptions {
         match (&self.decoder, self.decode_scale) {
             (Some(name), _) if !backends.is_batched(name) => Some(name.clone()),
             (_, DecodeScale::Exact) => None,
-            (_, DecodeScale::Fast | DecodeScale::Low) => backends.scaling_decoder(),
+            (_, scale) => backends.decoders_at(scale).into_iter().next(),
         }
     }
 
@@ -675,6 +675,16 @@ impl Names {
         if let (None, Some(setting)) = (batched, options.decoder_settings.keys().next()) {
             return Err(EmbedError::DecoderSetting(setting.clone()));
         }
+        if options.decode_scale != DecodeScale::Exact {
+            let able = backends.decoders_at(options.decode_scale);
+            let decoder = options
+                .decoder
+                .clone()
+                .map_or_else(|| name_or_first(decoders, able.first().map(String::as_str)), Ok)?;
+            if !able.contains(&decoder) {
+                return Err(EmbedError::DecodeScale { decoder, scale: options.decode_scale, able });
+            }
+        }
         Ok(Self {
             batched: batched
                 .map(|name| backends.preprocessors.get(name))
@@ -888,6 +898,16 @@ pub enum EmbedError {
         sink: String,
         /// Its extension.
         extension: &'static str,
+    },
+    /// A scale at which the decoder cannot decode.
+    #[error("decoder {decoder} cannot decode at scale '{scale}', {} can; use one of these, or `exact` as scale", or_none(.able))]
+    DecodeScale {
+        /// The decoder.
+        decoder: String,
+        /// The scale asked for.
+        scale: DecodeScale,
+        /// The compiled-in decoders that can.
+        able: Vec<String>,
     },
     /// A setting for a decoder that has none.
     #[error("decoder setting '{0}': this decoder has no settings")]

@@ -98,6 +98,11 @@ fn names_that_this_build_does_not_have() {
             (&[PHOTOS, "--resizer", "bicubic"], &["there is no resizer 'bicubic'"]),
             (&[PHOTOS, "--encoder", "onnx"], &["there is no encoder 'onnx'"]),
             (&[PHOTOS, "--decoder-option", "backend=hardware"], &["this decoder has no settings"]),
+            (
+                &[PHOTOS, "--decoder", "zune", "--decode-scale", "fast"],
+                &["decoder zune cannot decode at scale 'fast', exact", "`exact` as scale"],
+            ),
+            (&[PHOTOS, "--decoder", "image", "--decode-scale", "low"], &["decoder image cannot decode at scale 'low'"]),
         ],
     );
     let against = ["verify", PHOTOS, "--against", "device=tpu"];

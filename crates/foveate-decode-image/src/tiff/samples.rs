@@ -3,6 +3,7 @@
 use std::io::Cursor;
 
 use ::tiff::decoder::Decoder;
+use ::tiff::decoder::ifd::Value;
 use ::tiff::tags::Tag;
 use foveate_decode::DecodeError;
 
@@ -56,15 +57,17 @@ impl Samples {
         let bytes = Bytes::of(layout);
         let step = layout.samples;
         let of_jpeg = layout.compression == super::chunk::JPEG;
+        // Pillow swaps the bytes of big-endian numbers, those that libtiff has swapped too, but for unsigned 16 bits.
+        let swaps = layout.big_endian && layout.compression == super::chunk::RAW;
         match (layout.photometric, layout.bits, layout.format, layout.samples) {
             (0 | 1, 1 | 2 | 4, 1, 1) | (0 | 1, 8, 1 | 2, 1..) if !bytes.is_premultiplied => {
                 Ok(Self::Named { bits: layout.bits, step, colors: grays(layout.bits, layout.photometric == 0) })
             }
             (0 | 1, 16, 1, 1) => Ok(Self::Clipped { number: Number::U16, big_endian: layout.big_endian }),
-            (1, 16, 2, 1) => Ok(Self::Clipped { number: Number::I16, big_endian: layout.big_endian }),
+            (1, 16, 2, 1) => Ok(Self::Clipped { number: Number::I16, big_endian: swaps }),
             // Pillow takes unsigned numbers for signed ones.
-            (1, 32, 1 | 2, 1) => Ok(Self::Clipped { number: Number::I32, big_endian: layout.big_endian }),
-            (0 | 1, 32, 3, 1) => Ok(Self::Clipped { number: Number::F32, big_endian: layout.big_endian }),
+            (1, 32, 1 | 2, 1) => Ok(Self::Clipped { number: Number::I32, big_endian: swaps }),
+            (0 | 1, 32, 3, 1) => Ok(Self::Clipped { number: Number::F32, big_endian: swaps }),
             (2, 8 | 16, 1, 3..) if layout.samples > 3 || !bytes.is_premultiplied => Ok(Self::Rgb(bytes)),
             (3, 1 | 2 | 4, 1, 1) | (3, 8, 1, 1..) => {
                 let colors = palette(&list::<u16>(directory, Tag::ColorMap)?);
@@ -129,13 +132,16 @@ fn palette(values: &[u16]) -> Box<[[u8; 3]; 256]> {
     ))
 }
 
-/// Whether chroma is not subsampled, and coefficients and reference levels are the usual ones.
+/// Whether chroma is not subsampled, and coefficients and reference levels are the usual ones. Pillow writes the usual
+/// levels into every such file.
 fn is_plain_ycbcr(directory: &mut Decoder<Cursor<&[u8]>>) -> Result<bool, DecodeError> {
     const COEFFICIENTS: Tag = Tag::Unknown(529);
     const REFERENCE_LEVELS: Tag = Tag::Unknown(532);
     let is_whole = list::<u16>(directory, Tag::ChromaSubsampling)? == [1, 1];
-    let mut has = |tag| directory.find_tag(tag).map(|value| value.is_some()).map_err(fault);
-    Ok(is_whole && !has(COEFFICIENTS)? && !has(REFERENCE_LEVELS)?)
+    let has_coefficients = directory.find_tag(COEFFICIENTS).map_err(fault)?.is_some();
+    let usual = [0, 255, 128, 255, 128, 255].map(|level| Value::Rational(level, 1));
+    let levels = directory.find_tag(REFERENCE_LEVELS).map_err(fault)?;
+    Ok(is_whole && !has_coefficients && levels.is_none_or(|levels| levels == Value::List(usual.to_vec())))
 }
 
 fn describe(layout: &Layout) -> String {

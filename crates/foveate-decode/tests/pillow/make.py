@@ -91,6 +91,15 @@ def _(choose):
     return png(choose, **{choose.choice(["before", "after"]): chunk})
 
 
+@made("jpeg: orientation in XMP behind EXIF without one")
+def _(choose):
+    block = choose.choice([b"", b"no TIFF structure", exif(choose)[:8], exif(choose)])
+    segments = [b"Exif\0\0" + block, b"http://ns.adobe.com/xap/1.0/\0" + xmp(choose)]
+    packed = b"".join(b"\xff\xe1" + struct.pack(">H", len(segment) + 2) + segment for segment in segments)
+    file = saved(picture(choose, "RGB"), "JPEG")
+    return file[:2] + packed + file[2:]
+
+
 @made("jpeg: EXIF orientation of unusual types")
 def _(choose):
     block = exif(choose, odd=True)
@@ -165,8 +174,8 @@ def _(choose):
 
 @made("tiff: signed and float")
 def _(choose):
-    # Uncompressed: Pillow 13 swaps the bytes of compressed big-endian ones.
-    return tiff.make(choose, choose.choice(["signed16", "signed32", "float32"]), compression="raw", white_is_zero=False)
+    # Pillow 13 swaps the bytes of compressed big-endian ones.
+    return tiff.make(choose, choose.choice(["signed16", "signed32", "float32"]), white_is_zero=False)
 
 
 @made("tiff: YCbCr, uncompressed")
@@ -177,6 +186,12 @@ def _(choose):
 @made("tiff: YCbCr, compressed")
 def _(choose):
     return tiff.make(choose, "ycbcr", compression=choose.choice(["lzw", "deflate", "packbits"]))
+
+
+@made("tiff: YCbCr, written by Pillow")
+def _(choose):
+    image = picture(choose, "RGB").convert("YCbCr")
+    return saved(image, "TIFF", compression=choose.choice(["raw", "tiff_lzw", "tiff_adobe_deflate"]))
 
 
 @made("tiff: JPEG", tolerance=3)
@@ -313,6 +328,20 @@ def _(choose):
     header = bytes([flags, 0, 0, 0]) + (image.width - 1).to_bytes(3, "little") + (image.height - 1).to_bytes(3, "little")
     body = b"WEBP" + webp_chunk(b"VP8X", header) + file[12:] + after
     return webp_chunk(b"RIFF", body)
+
+
+@made("webp: orientation, announced or not")
+def _(choose):
+    image = picture(choose, "RGB")
+    lossy = saved(image, "WEBP", quality=80)[12:]
+    head = bytes([choose.choice([0, 4, 8, 12]), 0, 0, 0])
+    head += (image.width - 1).to_bytes(3, "little") + (image.height - 1).to_bytes(3, "little")
+    extended = webp_chunk(b"VP8X", head) if choose.random() < 0.8 else b""
+    chunks = [(b"EXIF", exif(choose)), (b"XMP ", xmp(choose))]
+    behind = b"".join(webp_chunk(*chunk) for chunk in choose.choice([chunks, chunks[:1], chunks[1:]]))
+    if choose.random() < 0.2:
+        return webp_chunk(b"RIFF", b"WEBP" + extended + lossy) + behind
+    return webp_chunk(b"RIFF", b"WEBP" + extended + lossy + behind)
 
 
 @made("webp: animated")

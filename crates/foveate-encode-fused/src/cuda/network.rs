@@ -222,8 +222,17 @@ struct Pass<'a> {
 impl Pass<'_> {
     fn run(&mut self, plan: &mut Plan) -> Result<(), CudaError> {
         let Self { geometry, weights, kernels, memory, stream, images, .. } = *self;
-        let Workspace { x, narrow, wide, .. } = memory;
-        self.product(&mut plan.patch, wide, &weights.patch, None, narrow)?;
+        let Workspace { x, narrow, wide, products, .. } = memory;
+        let operands = Operands {
+            x: wide,
+            weight: &weights.patch,
+            alpha: 1.0,
+            bias: None,
+            added: None,
+            y: narrow,
+            workspace: products,
+        };
+        plan.patch.run(stream, &operands)?;
         kernels.embed(stream, geometry, images, narrow, &weights.base, x)?;
         let Some((last, before)) = weights.blocks.split_last() else { return Ok(()) };
         before.iter().try_for_each(|block| self.block(plan, block))?;
@@ -245,9 +254,10 @@ impl Pass<'_> {
     fn last_block(&self, qkv: &mut Product, last: &mut Last, block: &Block) -> Result<(), CudaError> {
         self.attend(qkv, block, 1)?;
         let Workspace { x, narrow, products, .. } = self.memory;
-        let Linear { weight, bias } = &block.output;
+        let Linear { weight, alpha, bias } = &block.output;
         let (bias, added, y) = (Some(bias), Some(x), &last.class);
-        last.output.run(self.stream, &Operands { x: narrow, weight, bias, added, y, workspace: products })?;
+        let operands = Operands { x: narrow, weight, alpha: *alpha, bias, added, y, workspace: products };
+        last.output.run(self.stream, &operands)?;
         self.perceive([&mut last.mlp_input, &mut last.mlp_output], block, self.images, &last.class)
     }
 
@@ -286,17 +296,9 @@ impl Pass<'_> {
     }
 
     fn linear(&self, product: &mut Product, x: &Buffer, layer: &Linear, y: &Buffer) -> Result<(), CudaError> {
-        self.product(product, x, &layer.weight, Some(&layer.bias), y)
-    }
-
-    fn product(
-        &self,
-        product: &mut Product,
-        x: &Buffer,
-        weight: &Buffer,
-        bias: Option<&Buffer>,
-        y: &Buffer,
-    ) -> Result<(), CudaError> {
-        product.run(self.stream, &Operands { x, weight, bias, added: None, y, workspace: &self.memory.products })
+        let Linear { weight, alpha, bias } = layer;
+        let workspace = &self.memory.products;
+        let operands = Operands { x, weight, alpha: *alpha, bias: Some(bias), added: None, y, workspace };
+        product.run(self.stream, &operands)
     }
 }

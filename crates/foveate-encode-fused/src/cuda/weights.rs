@@ -36,10 +36,12 @@ pub(super) struct Block {
     pub(super) mlp_output: Linear,
 }
 
-/// `y = x · weightᵀ + bias`.
+/// `y = alpha · x · weightᵀ + bias`.
 pub(super) struct Linear {
     /// `[outputs, inputs]`.
     pub(super) weight: Buffer,
+    /// A power of two, so that small weights are not subnormal in f16.
+    pub(super) alpha: f32,
     /// `[outputs]`.
     pub(super) bias: Buffer,
 }
@@ -95,6 +97,12 @@ fn base(embedding: &parts::Embedding<'_>, geometry: &Geometry) -> Vec<f32> {
     base
 }
 
+/// Returns the largest power of two that the largest magnitude reaches; 1 for zeros alone.
+fn power_of_two(values: &[f32]) -> f32 {
+    let largest = values.iter().fold(0.0_f32, |largest, value| largest.max(value.abs()));
+    if largest > 0.0 { largest.log2().floor().exp2() } else { 1.0 }
+}
+
 /// Copies a model's parts to a device.
 struct Upload<'a> {
     device: &'a Device,
@@ -118,7 +126,9 @@ impl Upload<'_> {
     }
 
     fn linear(&self, layer: &parts::Linear<'_>) -> Result<Linear, CudaError> {
-        Ok(Linear { weight: self.values(&layer.weight)?, bias: self.values(&layer.bias)? })
+        let alpha = if self.element == Element::F16 { power_of_two(&layer.weight) } else { 1.0 };
+        let weight: Vec<f32> = layer.weight.iter().map(|weight| weight / alpha).collect();
+        Ok(Linear { weight: self.values(&weight)?, alpha, bias: self.values(&layer.bias)? })
     }
 
     fn norm(&self, norm: &parts::Norm<'_>) -> Result<Norm, CudaError> {
@@ -140,5 +150,22 @@ impl Upload<'_> {
             mlp_input: self.linear(&block.mlp.input)?,
             mlp_output: self.linear(&block.mlp.output.scaled(&block.scale2))?,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// LayerScale starts at 1e-5 in training. Folded in, it makes weights of 0.02 subnormal, with a bit or two left.
+    #[test]
+    fn small_weights_keep_their_precision_in_f16() {
+        let weights: Vec<f32> = (1..=100).map(|n| 2e-9 * n as f32).collect();
+        let alpha = power_of_two(&weights);
+        for &weight in &weights {
+            let kept = f16::from_f32(weight / alpha).to_f32() * alpha;
+            assert!((kept / weight - 1.0).abs() <= 1.0 / 2048.0, "{kept}, not {weight}");
+        }
+        assert_eq!([power_of_two(&[0.0, -3.0]), power_of_two(&[0.0])], [2.0, 1.0]);
     }
 }

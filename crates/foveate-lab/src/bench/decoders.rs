@@ -100,13 +100,10 @@ pub(super) fn measure(lab: &Lab<'_>, photos: &PhotoSet, effort: &Effort) -> Resu
 /// A decoder being measured.
 struct DecoderRun {
     name: String,
-    backend: String,
     scale: DecodeScale,
     decoder: Box<dyn Decoder>,
     hint: DecodeHint,
     exact_jpeg: bool,
-    /// Whether every photo so far had the pixels that this backend decodes at the scale `fast`.
-    same_as_fast: bool,
     out: PixelBuf,
     pixels: Difference,
     /// Times of each photo.
@@ -122,8 +119,8 @@ impl DecoderRun {
             return Err(format!("it does not read {}", format.name()));
         }
         let is_reduced = setting.scale != DecodeScale::Exact;
-        if is_reduced && !capability.scaled {
-            return Err("it does not scale".to_owned());
+        if !setting.scale.is_within(&capability) {
+            return Err(format!("it does not decode at scale {}", setting.scale));
         }
         if is_reduced && preprocess.hint.min_side.is_none() {
             return Err("nothing may be scaled".to_owned());
@@ -131,8 +128,6 @@ impl DecoderRun {
         Ok(Self {
             name: format!("{name}, {}", setting.decode_scale()),
             scale: setting.scale,
-            backend: name.to_owned(),
-            same_as_fast: setting.scale == DecodeScale::Low,
             decoder,
             hint: preprocess.hint,
             exact_jpeg: capability.exact_jpeg,
@@ -236,8 +231,6 @@ fn agreed<'a>(
         {
             let by = format!("its pixels differ from the first decoder's by {:.0} levels on average", pixels.mean());
             *job = attempt(lab, Err(wrong(by)))?;
-        } else if let Ok(DecoderRun { same_as_fast: true, .. }) = job {
-            *job = Err("the same pixels as fast".to_owned());
         }
     }
     let taken = |at: usize| {
@@ -258,7 +251,6 @@ fn agreed<'a>(
 /// Compares the current photo's pixels with those of the first decoder at the same scale, if that decoder took the
 /// photo.
 fn compare(jobs: &mut [Attempt<DecoderRun>], refused: &[Vec<(usize, String)>], at: usize) {
-    compare_with_fast(jobs);
     for scale in DecodeScale::ALL {
         let takes = |(n, job): (usize, &Attempt<DecoderRun>)| {
             let here = refused[n].last().is_none_or(|(last, _)| *last != at);
@@ -280,27 +272,6 @@ fn compare(jobs: &mut [Attempt<DecoderRun>], refused: &[Vec<(usize, String)>], a
         }
         if let Ok(job) = &mut jobs[first] {
             job.out = reference;
-        }
-    }
-}
-
-/// Notes for each decoder at the scale `low` whether the current photo has other pixels than at the scale `fast`.
-fn compare_with_fast(jobs: &mut [Attempt<DecoderRun>]) {
-    let decoded = |scale| {
-        let at_scale = move |(n, job): (usize, &Attempt<DecoderRun>)| {
-            job.as_ref().is_ok_and(|job| job.scale == scale).then_some(n)
-        };
-        jobs.iter().enumerate().filter_map(at_scale).collect::<Vec<_>>()
-    };
-    let (fast, low) = (decoded(DecodeScale::Fast), decoded(DecodeScale::Low));
-    for n in low {
-        let differs = |&other: &usize| match (&jobs[n], &jobs[other]) {
-            (Ok(low), Ok(fast)) => low.backend == fast.backend && low.out.as_slice() != fast.out.as_slice(),
-            _ => false,
-        };
-        let is_other = fast.iter().any(differs);
-        if let Ok(job) = &mut jobs[n] {
-            job.same_as_fast &= !is_other;
         }
     }
 }

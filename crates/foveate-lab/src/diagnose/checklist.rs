@@ -284,14 +284,15 @@ fn encoders(facts: &Facts<'_>) -> Vec<Attempt> {
 fn dct_scale(facts: &Facts<'_>) -> Vec<Attempt> {
     let now = facts.setting.scale;
     let scaled = |scale| Setting { scale, ..facts.setting.clone() };
-    let scales = |name: &str| facts.rig.open_decoder(name).is_ok_and(|decoder| decoder.capability().scaled);
-    let able: Vec<String> =
-        facts.rig.decoders().into_iter().map(|candidate| candidate.name).filter(|name| scales(name)).collect();
-    let attempt = |scale| match able.is_empty() {
-        _ if now == scale => Attempt::Cannot(scaled(scale), "already done".to_owned()),
-        true => Attempt::Cannot(scaled(scale), "no decoder of this build decodes at a smaller scale".to_owned()),
-        false => {
-            Attempt::Try(able.iter().map(|decoder| Setting { decoder: decoder.clone(), ..scaled(scale) }).collect())
+    let attempt = |scale: DecodeScale| {
+        let is_able = |name: &str| facts.rig.open_decoder(name).is_ok_and(|d| scale.is_within(&d.capability()));
+        let names = facts.rig.decoders().into_iter().map(|candidate| candidate.name);
+        let able: Vec<Setting> =
+            names.filter(|name| is_able(name)).map(|decoder| Setting { decoder, ..scaled(scale) }).collect();
+        match able.is_empty() {
+            _ if now == scale => Attempt::Cannot(scaled(scale), "already done".to_owned()),
+            true => Attempt::Cannot(scaled(scale), "no decoder of this build decodes at this scale".to_owned()),
+            false => Attempt::Try(able),
         }
     };
     [DecodeScale::Fast, DecodeScale::Low].map(attempt).into()

@@ -257,7 +257,12 @@ impl Decoder for KeyDecoder {
     }
 
     fn capability(&self) -> foveate_decode::Capability {
-        foveate_decode::Capability { formats: FormatSet::EMPTY, scaled: false, exact_jpeg: false }
+        foveate_decode::Capability {
+            formats: FormatSet::EMPTY,
+            scaled: false,
+            low_frequencies: false,
+            exact_jpeg: false,
+        }
     }
 }
 

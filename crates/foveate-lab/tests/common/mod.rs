@@ -508,7 +508,7 @@ impl Decoder for FakeDecoder {
 
     fn capability(&self) -> foveate_decode::Capability {
         let formats = FormatSet::of(&[ImageFormat::Bmp, ImageFormat::Jpeg]);
-        foveate_decode::Capability { formats, scaled: self.fast < 1.0, exact_jpeg: false }
+        foveate_decode::Capability { formats, scaled: self.fast < 1.0, low_frequencies: false, exact_jpeg: false }
     }
 }
 

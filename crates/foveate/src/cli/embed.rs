@@ -38,7 +38,6 @@ pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
     let job = options.prepare(Box::new(listing), &backends, &model)?;
     download.clear();
     if !args.quiet {
-        job::note_decode_scale(&options, &backends);
         job::warn_of_f32(&args.job.embedding);
     }
     if let Some(kinds) = kinds {

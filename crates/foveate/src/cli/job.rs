@@ -67,16 +67,6 @@ pub(crate) fn embedding(args: &EmbeddingArgs, output: &Path) -> EmbedOptions {
     }
 }
 
-/// Prints a note if `fast` or `low` has no effect in this build.
-pub(crate) fn note_decode_scale(options: &EmbedOptions, backends: &Backends) {
-    if options.decode_scale != DecodeScale::Exact && backends.scaling_decoder().is_none() {
-        console::say!(
-            "note: no decoder of this build decodes at a reduced scale, so `{}` is `exact`; rebuild with `-F exact`",
-            options.decode_scale
-        );
-    }
-}
-
 /// Prints a warning if a GPU computes in f32 because no precision was asked for.
 pub(crate) fn warn_of_f32(args: &EmbeddingArgs) {
     if args.dtype.is_none() && args.device.split(',').any(|device| device.starts_with("cuda")) {

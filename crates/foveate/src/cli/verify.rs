@@ -28,7 +28,6 @@ pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<Exit> {
     let download = progress::Download::new(false);
     let model = OpenOptions { progress: &download, ..OpenOptions::from_env() };
     let backends = Arc::new(Backends::compiled());
-    job::note_decode_scale(&first, &backends);
     let sample = Sample::draw(Box::new(listing), args.sample, args.seed)?;
     let compared = compare(sample, &first, &second, &backends, &model, &cancel);
     download.clear();

@@ -1,6 +1,7 @@
 //! `foveate worker`.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,13 +10,15 @@ use anyhow::{Context, anyhow};
 use foveate::net::webhook::Secrets;
 use foveate::queue::JobQueue;
 use foveate::serve::{self, Server};
-use foveate::sink::{SinkError, SinkOptions, VectorSink};
+use foveate::sink::{RunManifest, SinkError, SinkOptions, VectorSink, publish, staging, sync_file};
 use foveate::worker::{Backoff, Callbacks, InFlightLimit, Segments, Setting, Worker, WorkerOptions};
 
 use super::exit::{Exit, Usage};
 use super::service::{self, Lasting, Service};
 use super::service_args::WorkerArgs;
 
+/// What all segments in a folder have in common. Readers of Parquet folders skip names with an underscore.
+const FINGERPRINT: &str = "_fingerprint.json";
 /// The environment variable with the secrets that callbacks are signed with.
 const SECRET: &str = "FOVEATE_WEBHOOK_SECRET";
 /// Most connections for health checks and metrics.
@@ -140,18 +143,19 @@ fn callbacks(args: &WorkerArgs) -> anyhow::Result<Callbacks> {
 
 /// Opens the segments in `folder`, with names that no other worker uses.
 fn segments(args: &WorkerArgs, folder: &Path, service: &Service) -> anyhow::Result<Segments> {
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let sink = service.backends.sink(args.storage.sink.as_deref())?;
     let (name, extension) = (foveate::core::Backend::name(sink).to_owned(), sink.extension());
+    let settings: BTreeMap<_, _> = args.storage.sink_option.iter().cloned().collect();
+    let element = args.storage.out_dtype.into();
+    let options = move |output: &Path| SinkOptions { element, settings: settings.clone(), ..SinkOptions::new(output) };
+    share(folder, &staging::settings(&options(folder), &name, &service.manifest))?;
     let (backends, folder) = (Arc::clone(&service.backends), folder.to_owned());
-    let (element, settings) =
-        (args.storage.out_dtype.into(), args.storage.sink_option.iter().cloned().collect::<BTreeMap<_, _>>());
     let open = move |segment: &str| -> Result<Box<dyn VectorSink>, SinkError> {
         let output = folder.join(format!("{segment}.{extension}"));
-        let options = SinkOptions { element, settings: settings.clone(), ..SinkOptions::new(&output) };
         let unknown =
             |error: foveate::core::UnknownBackend| SinkError::BadOutput { path: output.clone(), source: error.into() };
-        backends.sinks.get(&name).map_err(unknown)?.open(&options)
+        backends.sinks.get(&name).map_err(unknown)?.open(&options(&output))
     };
     Ok(Segments {
         open: Arc::new(open),
@@ -160,6 +164,28 @@ fn segments(args: &WorkerArgs, folder: &Path, service: &Service) -> anyhow::Resu
         max_rows: args.segment_rows,
         max_age: args.segment_age,
     })
+}
+
+/// Records in `folder` what its segments have in common, or compares it with what another worker recorded there.
+fn share(folder: &Path, manifest: &RunManifest) -> anyhow::Result<()> {
+    let path = folder.join(FINGERPRINT);
+    if !path.exists() {
+        let staged = folder.join(format!(".{FINGERPRINT}.{}", worker_name()));
+        let written = fs::write(&staged, serde_json::to_vec_pretty(manifest)?);
+        written.with_context(|| format!("cannot write {}", staged.display()))?;
+        sync_file(&staged)?;
+        publish(&staged, &path)?;
+    }
+    let recorded = fs::read(&path).map_err(anyhow::Error::from).and_then(|text| Ok(serde_json::from_slice(&text)?));
+    let recorded: RunManifest = recorded.with_context(|| format!("cannot read {}", path.display()))?;
+    match recorded.difference(manifest) {
+        None => Ok(()),
+        Some(difference) => Err(Usage::from(anyhow!(
+            "cannot write to {}: its vectors were made with other settings ({difference}); name another folder",
+            folder.display()
+        ))
+        .into()),
+    }
 }
 
 /// Returns a name that is unique among all workers, past ones included.
@@ -172,4 +198,25 @@ fn worker_name() -> String {
         chrono::Utc::now().format("%Y%m%dT%H%M%S%.3f").to_string().replace('.', ""),
         std::process::id()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_of_segments_has_one_kind_of_vectors() {
+        let folder = tempfile::tempdir().unwrap();
+        let manifest = |pooling: &str| {
+            let fingerprint = [("pooling".to_owned(), pooling.to_owned())].into();
+            RunManifest { dim: 4, fingerprint, ..RunManifest::default() }
+        };
+        for _ in 0..2 {
+            share(folder.path(), &manifest("cls")).unwrap();
+        }
+        let error = share(folder.path(), &manifest("mean")).unwrap_err();
+        assert_eq!(Exit::of(&error), Exit::Usage);
+        assert!(format!("{error:#}").contains("pooling: cls → mean"), "{error:#}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file is left");
+    }
 }

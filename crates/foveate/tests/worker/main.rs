@@ -139,7 +139,8 @@ fn killed_under_load(stage: &Stage, count: usize, workers: usize, least: usize) 
     items.sort_by_key(|item| if item.kind == Kind::Stall { item.number / 2 } else { item.number });
     stage.enqueue(&items, true);
     let began = Instant::now();
-    let slowly = [&QUICK[..], &["--downloads", "12"]].concat();
+    // A site has at most a quarter of the threads. With fewer, kills would use up the tries of too many messages.
+    let slowly = [&QUICK[..], &["--downloads", "48"]].concat();
     let (workers, kills) = kill_under_load(stage, workers, &slowly, count / 10);
     let killed = began.elapsed().as_secs_f64();
     stage.wait_until_empty(PATIENCE);
