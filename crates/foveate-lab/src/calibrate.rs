@@ -6,7 +6,7 @@ mod probe;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use foveate_plan::{Configuration, Measured, Place, Simulation, StageCost, StepFit};
+use foveate_plan::{Configuration, Measured, Place, StageCost, StepFit};
 
 use self::forward::{Company, Feed, Forward};
 use self::probe::{Probe, Prober};
@@ -16,8 +16,6 @@ use crate::{Lab, LabError, Output, PhotoSet, Setting};
 
 /// Maximum seconds of a probe of reading, decoding and resizing.
 const PROBE_SECONDS: f64 = 1.0;
-/// Number of a stage's single measurements that are kept for the simulation to draw from.
-const KEPT: usize = 512;
 
 /// Measured costs of everything that some settings mention.
 ///
@@ -51,24 +49,17 @@ struct ForwardKey {
     threads: usize,
 }
 
-/// The costs of everything except the forward, per image.
+/// The costs of everything except the forward, per image on one thread.
 #[derive(Clone, Debug)]
 struct Prepare {
-    read: Cost,
-    decode: Cost,
-    resize: Cost,
+    read: Took,
+    decode: Took,
+    resize: Took,
     /// Listing, hashing, and the copy into the batch.
-    other: Cost,
-    write: Cost,
+    other: Took,
+    write: Took,
     /// Core seconds per image with every core decoding ÷ those with one, at least 1. Cores share more than time.
     crowding: f64,
-}
-
-/// The cost of one image on one thread.
-#[derive(Clone, Debug, Default)]
-struct Cost {
-    mean: Took,
-    samples: Vec<f64>,
 }
 
 /// The model's prediction for a setting.
@@ -152,14 +143,14 @@ impl Calibration {
     /// Fails if they cannot be read.
     pub(crate) fn read_from(&self, lab: &Lab<'_>, photos: &PhotoSet) -> Result<Self, LabError> {
         let mut calibration = Self { supply: supply(lab, photos)?, ..self.clone() };
-        calibration.prepare.values_mut().for_each(|prepare| prepare.read = Cost::default());
+        calibration.prepare.values_mut().for_each(|prepare| prepare.read = Took::default());
         Ok(calibration)
     }
 
     /// Creates a calibration from known costs, for everything that `settings` mention, without measuring.
     #[cfg(test)]
     pub(crate) fn known(cores: u32, costs: &KnownCosts, settings: &[Setting]) -> Self {
-        let cost = |seconds| Cost { mean: Took { seconds, cpu_seconds: 0.0 }, samples: Vec::new() };
+        let cost = |seconds| Took { seconds, cpu_seconds: 0.0 };
         let prepare = Prepare {
             read: cost(costs.read),
             decode: cost(costs.decode),
@@ -229,18 +220,17 @@ impl Calibration {
     /// [`LabError::Setting`] if a part of it was not measured.
     pub fn measured(&self, setting: &Setting) -> Result<Measured, LabError> {
         let (prepare, forward) = (self.prepared(setting)?, self.forward(setting)?);
-        let stage = |name: &str, place, cost: &Cost, factor| cost.stage(name, place, factor);
         let crowding = prepare.crowding_of(setting.workers, self.cores);
         Ok(Measured {
             cores: self.cores,
             bytes_per_image: self.bytes_per_image,
             bytes_per_vector: (self.dim * size_of::<f32>()) as f64,
             stages: vec![
-                stage("read", Place::Reader, &prepare.read, 1.0),
-                stage("decode", Place::Worker, &prepare.decode, crowding),
-                stage("resize", Place::Worker, &prepare.resize, crowding),
-                stage("other", Place::Worker, &prepare.other, crowding),
-                stage("write", Place::Writer, &prepare.write, 1.0),
+                stage("read", Place::Reader, prepare.read, 1.0),
+                stage("decode", Place::Worker, prepare.decode, crowding),
+                stage("resize", Place::Worker, prepare.resize, crowding),
+                stage("other", Place::Worker, prepare.other, crowding),
+                stage("write", Place::Writer, prepare.write, 1.0),
             ],
             forward: forward.costs(setting.threads, setting.batch),
             storage: self.supply.storage(setting.requests),
@@ -258,35 +248,19 @@ impl Calibration {
         Ok(Prediction { images_per_second, limit, why, model })
     }
 
-    /// Returns an event simulation of a run of `images` images with `setting`; the same `seed` gives the same run.
-    ///
-    /// # Errors
-    /// The errors of [`Self::predict`].
-    pub fn simulation(&self, setting: &Setting, images: u64, seed: u64) -> Result<Simulation, LabError> {
-        Ok(self.measured(setting)?.simulation(&configuration(setting), images, seed)?)
-    }
-
-    /// Returns the images per second of a simulated run of `images`, including its start and end.
-    ///
-    /// # Errors
-    /// The errors of [`Self::predict`].
-    pub fn simulate(&self, setting: &Setting, images: u64, seed: u64) -> Result<f64, LabError> {
-        Ok(self.simulation(setting, images, seed)?.run()?.images_per_second)
-    }
-
     /// Returns the costs of the setting's stages.
     ///
     /// # Errors
     /// The errors of [`Self::measured`].
     pub fn costs(&self, setting: &Setting) -> Result<Costs, LabError> {
         let (prepare, forward) = (self.prepared(setting)?, self.forward(setting)?);
-        let ms = |cost: &Cost| cost.mean.seconds * 1e3;
+        let ms = |cost: Took| cost.seconds * 1e3;
         Ok(Costs {
-            read_ms: ms(&prepare.read),
-            decode_ms: ms(&prepare.decode),
-            resize_ms: ms(&prepare.resize),
-            other_ms: ms(&prepare.other),
-            write_ms: ms(&prepare.write),
+            read_ms: ms(prepare.read),
+            decode_ms: ms(prepare.decode),
+            resize_ms: ms(prepare.resize),
+            other_ms: ms(prepare.other),
+            write_ms: ms(prepare.write),
             crowding: prepare.crowding,
             interference: forward.interference.unwrap_or(0.0),
             copy_share: forward.copy_share(),
@@ -382,12 +356,11 @@ impl Prepare {
         let crowding = crowded.map_or(1.0, |crowded| core_seconds(crowded) / core_seconds(alone).max(1e-9)).max(1.0);
         let other = alone.other / alone.images as f64;
         Self {
-            read: Cost::of(&alone.read, alone.images),
-            decode: Cost::of(&alone.decode, alone.images),
-            resize: Cost::of(&alone.resize, alone.images),
-            other: Cost { mean: Took { seconds: other, cpu_seconds: other }, samples: Vec::new() },
-            // A call of the writer covers many images, so its time is not drawn for a single one.
-            write: Cost { samples: Vec::new(), ..Cost::of(&alone.write, alone.images) },
+            read: per_image(&alone.read, alone.images),
+            decode: per_image(&alone.decode, alone.images),
+            resize: per_image(&alone.resize, alone.images),
+            other: Took { seconds: other, cpu_seconds: other },
+            write: per_image(&alone.write, alone.images),
             crowding,
         }
     }
@@ -401,40 +374,28 @@ impl Prepare {
 
     /// Returns the core seconds to decode and resize an image.
     fn core_seconds(&self, workers: usize, cores: u32) -> f64 {
-        (self.decode.mean.cpu_seconds + self.resize.mean.cpu_seconds) * self.crowding_of(workers, cores)
+        (self.decode.cpu_seconds + self.resize.cpu_seconds) * self.crowding_of(workers, cores)
     }
 }
 
-impl Cost {
-    fn of(calls: &[Took], images: u64) -> Self {
-        let mean = |part: fn(&Took) -> f64| calls.iter().map(part).sum::<f64>() / images.max(1) as f64;
-        Self {
-            mean: Took { seconds: mean(|took| took.seconds), cpu_seconds: mean(|took| took.cpu_seconds) },
-            samples: calls.iter().take(KEPT).map(|took| took.seconds).collect(),
-        }
-    }
+/// Returns the mean cost of an image from the calls for `images` of them.
+fn per_image(calls: &[Took], images: u64) -> Took {
+    let mean = |part: fn(&Took) -> f64| calls.iter().map(part).sum::<f64>() / images.max(1) as f64;
+    Took { seconds: mean(|took| took.seconds), cpu_seconds: mean(|took| took.cpu_seconds) }
+}
 
-    /// Returns a stage with `factor` times the core time and the same waiting time.
-    fn stage(&self, name: &str, place: Place, factor: f64) -> StageCost {
-        let Took { seconds, cpu_seconds } = self.mean;
-        StageCost {
-            name: name.to_owned(),
-            place,
-            seconds: seconds + cpu_seconds * (factor - 1.0),
-            cpu_seconds: cpu_seconds * factor,
-            samples: self.samples.clone(),
-        }
-    }
+/// Returns a stage with `factor` times the core time and the same waiting time.
+fn stage(name: &str, place: Place, Took { seconds, cpu_seconds }: Took, factor: f64) -> StageCost {
+    let seconds = seconds + cpu_seconds * (factor - 1.0);
+    StageCost { name: name.to_owned(), place, seconds, cpu_seconds: cpu_seconds * factor }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Decoding is the slowest stage with one worker and with two, the forward with eight. The model and a simulation
-    /// of the same costs have to agree on that.
     #[test]
-    fn the_model_and_the_simulation_agree_on_rates_and_limits() {
+    fn decoding_limits_one_worker_and_two_and_the_forward_limits_eight() {
         let costs = KnownCosts { read: 2e-3, decode: 16e-3, resize: 4e-3, forward: 7e-3, forward_call: 20e-3 };
         let base = Setting::plain();
         let setting = |workers, batch| Setting { workers, batch, ..base.clone() };
@@ -443,8 +404,6 @@ mod tests {
         for (setting, limit) in settings.iter().zip(["one thread", "workers", "workers", "forward", "forward"]) {
             let predicted = calibration.predict(setting).unwrap();
             assert!(predicted.limit.starts_with(limit), "{setting:?}: {predicted:?}");
-            let simulated = calibration.simulate(setting, 960, 7).unwrap();
-            assert!((predicted.over(960) / simulated - 1.0).abs() < 0.05, "{setting:?}: {simulated}, {predicted:?}");
         }
     }
 }

@@ -19,7 +19,6 @@ mod storage;
 mod store;
 mod table;
 mod tar;
-mod timeline;
 pub mod tune;
 mod wrap;
 
@@ -35,5 +34,4 @@ pub use rig::{Candidate, Context, Rig, Setting, StoreOpener};
 pub use run::{Lab, Output, Run, Watch};
 pub use stand_in::{StandIn, StandInRig};
 pub use table::Table;
-pub use timeline::timeline;
 pub use wrap::{CheckedSink, LentEncoder};

@@ -24,12 +24,8 @@ pub const FEWEST_BATCHES: u64 = 3;
 pub struct Check {
     /// The rows, [`schema::PLAN`].
     pub table: Table,
-    /// The basis of the predictions.
-    pub calibration: Calibration,
     /// Median of |predicted ÷ measured − 1|.
     pub median_error: f64,
-    /// Median of |simulated ÷ measured − 1|.
-    pub median_simulated_error: f64,
 }
 
 /// Returns at least a dozen settings that differ in decoder, scale, workers, batch and threads; with fewer decoders,
@@ -66,14 +62,14 @@ pub fn settings(rig: &dyn Rig) -> Vec<Setting> {
     settings
 }
 
-/// Measures the parts, predicts and simulates every setting, and only then runs each, in rounds.
+/// Measures the parts, predicts every setting, and only then runs each, in rounds.
 ///
 /// # Errors
 /// The errors of [`Calibration::measure`] and [`Lab::run`].
 pub fn run(lab: &Lab<'_>, photos: &PhotoSet, options: &PlanCheckOptions) -> Result<Check, LabError> {
     let calibration = Calibration::measure(lab, photos, &options.settings)?;
     let plans: Result<Vec<Planned<'_>>, LabError> =
-        options.settings.iter().map(|setting| Planned::new(lab, &calibration, setting, options.seconds)).collect();
+        options.settings.iter().map(|setting| Planned::new(&calibration, setting, options.seconds)).collect();
     let mut plans = plans?;
     let encoders = encoders(lab, &options.settings)?;
     for round in 0..options.rounds {
@@ -86,12 +82,9 @@ pub fn run(lab: &Lab<'_>, photos: &PhotoSet, options: &PlanCheckOptions) -> Resu
     }
     let mut table = Table::new(&schema::PLAN);
     plans.iter().for_each(|planned| planned.add_to(&mut table, photos));
-    let middle = |column| {
-        let errors: Vec<f64> = (0..table.len()).filter_map(|row| table.number(row, column)).map(f64::abs).collect();
-        median(&errors).unwrap_or(f64::NAN)
-    };
-    let (median_error, median_simulated_error) = (middle("error"), middle("simulated_error"));
-    Ok(Check { table, calibration, median_error, median_simulated_error })
+    let errors: Vec<f64> = (0..table.len()).filter_map(|row| table.number(row, "error")).map(f64::abs).collect();
+    let median_error = median(&errors).unwrap_or(f64::NAN);
+    Ok(Check { table, median_error })
 }
 
 /// One setting, its prediction, and its measurement.
@@ -99,33 +92,28 @@ struct Planned<'a> {
     setting: &'a Setting,
     images: u64,
     predicted: f64,
-    simulated: f64,
     limit: String,
     measured: Vec<f64>,
 }
 
 impl<'a> Planned<'a> {
-    fn new(lab: &Lab<'_>, calibration: &Calibration, setting: &'a Setting, seconds: f64) -> Result<Self, LabError> {
+    fn new(calibration: &Calibration, setting: &'a Setting, seconds: f64) -> Result<Self, LabError> {
         let prediction = calibration.predict(setting)?;
         let batches = (prediction.images_per_second * seconds / setting.batch as f64).round() as u64;
         let images = batches.max(FEWEST_BATCHES) * setting.batch as u64;
-        let simulated = calibration.simulate(setting, images, lab.seed)?;
         let predicted = prediction.over(images);
-        Ok(Self { setting, images, predicted, simulated, limit: prediction.limit, measured: Vec::new() })
+        Ok(Self { setting, images, predicted, limit: prediction.limit, measured: Vec::new() })
     }
 
     fn add_to(&self, table: &mut Table, photos: &PhotoSet) {
         let measured = Spread::of(&self.measured).map(|spread| spread.median);
-        let error = |expected: f64| measured.map(|measured| expected / measured - 1.0);
         let figures = [
             ("photos", photos.name.as_str().into()),
             ("images", self.images.into()),
             ("samples", self.measured.len().into()),
             ("predicted", self.predicted.into()),
-            ("simulated", self.simulated.into()),
             ("measured", measured.into()),
-            ("error", error(self.predicted).into()),
-            ("simulated_error", error(self.simulated).into()),
+            ("error", measured.map(|measured| self.predicted / measured - 1.0).into()),
             ("limit", self.limit.as_str().into()),
         ];
         table.push(self.setting.columns().into_iter().chain(figures));

@@ -479,14 +479,14 @@ mod tests {
     use crate::Cell;
     use crate::calibrate::KnownCosts;
 
-    /// Runs in a simulation with its own clock.
-    struct Simulated {
+    /// Runs that take what the model predicts, on their own clock.
+    struct Predicted {
         costs: KnownCosts,
         calibration: Option<Calibration>,
         seconds: f64,
     }
 
-    impl Runs for Simulated {
+    impl Runs for Predicted {
         fn calibrate(&mut self, settings: &[Setting]) -> Result<Calibration, LabError> {
             let known = Calibration::known(2, &self.costs, settings);
             Ok(self.calibration.insert(known).clone())
@@ -494,9 +494,9 @@ mod tests {
 
         fn rate(&mut self, setting: &Setting, _: usize, images: u64) -> Result<f64, LabError> {
             let calibration = self.calibration.as_ref().expect("calibrated first");
-            let outcome = calibration.simulation(setting, images, 7)?.run()?;
-            self.seconds += outcome.seconds;
-            Ok(outcome.steady_images_per_second)
+            let prediction = calibration.predict(setting)?;
+            self.seconds += images as f64 / prediction.over(images);
+            Ok(prediction.images_per_second)
         }
 
         fn elapsed(&self) -> Duration {
@@ -510,9 +510,9 @@ mod tests {
         fn doing(&self, _: &str) {}
     }
 
-    /// Tunes for `budget` simulated seconds, and returns the seconds that it took.
+    /// Tunes for `budget` predicted seconds, and returns the seconds that it took.
     fn tuned(costs: KnownCosts, workers: usize, budget: u64) -> (Tuned, f64) {
-        let mut runs = Simulated { costs, calibration: None, seconds: 0.0 };
+        let mut runs = Predicted { costs, calibration: None, seconds: 0.0 };
         let machine = Machine { cores: 2, on_cpu: false, has_readers: true };
         let tuner = search(
             &mut runs,

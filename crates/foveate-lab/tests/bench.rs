@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
@@ -415,6 +416,41 @@ fn a_headline_without_choices_says_so() {
     let without = forwards.iter().filter(|&&images| images == 0).count();
     assert!(without == 1 && forwards.len() > 1, "only preprocessing alone has no forward: {forwards:?}");
     not_available(&table, row(&table, &[("photos", "small")]), "about 256 px already");
+}
+
+#[test]
+fn a_timeline_shows_what_each_thread_did_before_and_after() {
+    let costs = Costs { read: 0.5, decode: 3.0, resize: 1.0, forward: 1.0, write: 0.5, ..Costs::default() };
+    let bench = Bench::new(FakeRig::with_costs(costs), Fault::None);
+    let before = Setting { workers: 1, batch: 4, ..bench.rig.base() };
+    let after = Setting { workers: 3, ..before.clone() };
+    let photos = &bench.sets().usable[0];
+    let table = bench::timeline(&bench.lab(), photos, (&before, 24), (&after, 72)).unwrap();
+    let mut lanes: BTreeMap<(String, String), Vec<usize>> = BTreeMap::new();
+    for row in 0..table.len() {
+        lanes.entry((text(&table, row, "scenario"), text(&table, row, "lane"))).or_default().push(row);
+    }
+    let number = |row: usize, column: &str| table.number(row, column).unwrap();
+    for (lane, rows) in &lanes {
+        assert!(
+            rows.iter().all(|&row| 0.0 <= number(row, "start_ms") && number(row, "start_ms") < number(row, "end_ms"))
+        );
+        let in_turn = |pair: &[usize]| number(pair[0], "end_ms") <= number(pair[1], "start_ms") + 1e-6;
+        assert!(rows.windows(2).all(in_turn), "{lane:?} overlaps");
+    }
+    for (scenario, workers) in [("before", 1), ("after: workers 1 to 3", 3)] {
+        let stages = |lane: &str| -> BTreeSet<String> {
+            lanes[&(scenario.to_owned(), lane.to_owned())].iter().map(|&row| text(&table, row, "stage")).collect()
+        };
+        assert_eq!(stages("encoder"), BTreeSet::from(["forward".to_owned()]));
+        assert_eq!(stages("writer"), BTreeSet::from(["write".to_owned()]));
+        for worker in 1..=workers {
+            assert!(stages(&format!("worker {worker}")).contains("decode"));
+        }
+        let batches: Vec<f64> =
+            lanes[&(scenario.to_owned(), "encoder".to_owned())].iter().map(|&row| number(row, "batch")).collect();
+        assert!(batches.windows(2).all(|pair| pair[1] == pair[0] + 1.0), "{batches:?}");
+    }
 }
 
 #[test]

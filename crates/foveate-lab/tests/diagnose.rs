@@ -1,6 +1,6 @@
 //! The diagnosis over the real engine. These tests check that each depth adds the work of one stage, that vectors are
-//! checked, and what is reported about photos and settings. The conclusions from a slow stage's rates are tested on
-//! simulated pipelines, where time is exact.
+//! checked, and what is reported about photos and settings. The conclusions from a slow stage's rates are tested in
+//! the crate, on known costs.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests, their helpers included")]
 

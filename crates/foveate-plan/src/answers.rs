@@ -285,7 +285,7 @@ pub struct Workload {
     /// Seconds from the start of a machine's bill to its first image: boot, download of the model.
     pub startup_seconds: f64,
     /// The fraction of the machines' rates that remains when they work together, above 0 and at most 1: uneven shares,
-    /// preemption. [`crate::Fleet`] estimates it.
+    /// preemption.
     pub efficiency: f64,
     /// Price of one machine for an hour.
     pub price_per_hour: f64,

@@ -48,7 +48,7 @@ impl Place {
     /// All places, in pipeline order.
     pub const ALL: [Self; 4] = [Self::Reader, Self::Worker, Self::Encoder, Self::Writer];
 
-    /// The name in tables and lanes.
+    /// The name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Reader => "read",
@@ -70,9 +70,6 @@ pub struct StageCost {
     pub seconds: f64,
     /// Core seconds, mean per image; the difference to `seconds` is waiting.
     pub cpu_seconds: f64,
-    /// Single measurements of `seconds` for the simulation to draw from, scaled there to the mean above. Empty if the
-    /// stage takes the same time for every image.
-    pub samples: Vec<f64>,
 }
 
 /// The forward's cost for one batch, alone.
@@ -86,8 +83,6 @@ pub struct ForwardCost {
     pub seconds: f64,
     /// Core seconds, summed over threads, mean.
     pub cpu_seconds: f64,
-    /// Single measurements of `seconds` for the simulation, as in [`StageCost::samples`].
-    pub samples: Vec<f64>,
 }
 
 /// A run's configuration.
@@ -111,13 +106,12 @@ impl StageCost {
     /// The mean cost, from the totals of `images` images; `images` must not be 0.
     pub fn of_total(name: &str, place: Place, seconds: f64, cpu_seconds: f64, images: u64) -> Self {
         let n = images as f64;
-        Self { name: name.to_owned(), place, seconds: seconds / n, cpu_seconds: cpu_seconds / n, samples: Vec::new() }
+        Self { name: name.to_owned(), place, seconds: seconds / n, cpu_seconds: cpu_seconds / n }
     }
 
     fn check(&self) -> Result<(), PlanError> {
         not_negative("a stage's seconds", self.seconds)?;
-        not_negative("a stage's CPU seconds", self.cpu_seconds)?;
-        self.samples.iter().try_for_each(|&s| not_negative("a stage's sample", s).map(drop))
+        not_negative("a stage's CPU seconds", self.cpu_seconds).map(drop)
     }
 
     fn scaled(&self, factor: f64) -> Self {
@@ -130,8 +124,7 @@ impl ForwardCost {
         at_least_one("the forward's threads", self.threads)?;
         at_least_one("the forward's batch", self.batch)?;
         positive("the forward's seconds", self.seconds)?;
-        not_negative("the forward's CPU seconds", self.cpu_seconds)?;
-        self.samples.iter().try_for_each(|&s| not_negative("a forward's sample", s).map(drop))
+        not_negative("the forward's CPU seconds", self.cpu_seconds).map(drop)
     }
 }
 

@@ -371,13 +371,7 @@ mod tests {
     /// The two-core machine of the project's notes: decode and resize 4.4 ms, forward 58 ms of CPU on two threads.
     pub(crate) fn two_cores() -> Measured {
         let stage = |name, place, seconds| StageCost::of_total(name, place, seconds, seconds, 1);
-        let forward = |threads, batch, seconds: f64, cpu_seconds| ForwardCost {
-            threads,
-            batch,
-            seconds,
-            cpu_seconds,
-            samples: Vec::new(),
-        };
+        let forward = |threads, batch, seconds: f64, cpu_seconds| ForwardCost { threads, batch, seconds, cpu_seconds };
         Measured {
             cores: 2,
             bytes_per_image: 300e3,

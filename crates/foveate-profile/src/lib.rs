@@ -11,4 +11,4 @@ mod track;
 
 pub use histogram::Histogram;
 pub use stage::{Span, StageProfiler, StageTotals};
-pub use trace::Trace;
+pub use trace::{Trace, TraceSpan};

@@ -23,6 +23,19 @@ struct Inner {
     tracks: Mutex<Vec<Track>>,
 }
 
+/// One span of a [`Trace`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TraceSpan {
+    /// Name of the thread or track.
+    pub track: String,
+    /// Name of the stage.
+    pub name: &'static str,
+    /// Time from the start of the trace to that of the span.
+    pub start: Duration,
+    /// Length of the span.
+    pub duration: Duration,
+}
+
 impl Trace {
     /// An empty trace of at most `max_events` events of 40 bytes each. Each thread reserves memory on demand, for up to
     /// 64 events at a time. With many threads, slightly fewer than `max_events` therefore fit.
@@ -71,10 +84,27 @@ impl Trace {
     /// # Errors
     /// Those of `out`.
     pub fn write_json(&self, out: &mut dyn io::Write) -> io::Result<()> {
+        chrome::write(self.tracks(), self.dropped(), out)
+    }
+
+    /// The spans so far, track by track, in recording order. Counters are left out.
+    pub fn spans(&self) -> Vec<TraceSpan> {
+        let span = |track: &str, event: &Event| match *event {
+            Event::Span { name, start, duration } => {
+                let [start, duration] = [start, duration].map(Duration::from_nanos);
+                Some(TraceSpan { track: track.to_owned(), name, start, duration })
+            }
+            Event::Counter { .. } => None,
+        };
+        let tracks = self.tracks();
+        tracks.iter().flat_map(|t| t.pieces.iter().flatten().filter_map(|event| span(&t.name, event))).collect()
+    }
+
+    fn tracks(&self) -> Vec<Track> {
         let threads = self.0.threads.iter().flat_map(|tracks| lock(tracks).clone());
         let mut tracks: Vec<Track> = threads.collect();
         tracks.extend(lock(&self.0.tracks).iter().cloned());
-        chrome::write(tracks, self.dropped(), out)
+        tracks
     }
 
     fn span_event(&self, name: &'static str, start: Instant, duration: Duration) -> Event {

@@ -33,6 +33,10 @@ fn lanes_come_in_the_order_a_reader_expects() {
     assert_eq!(names, ["main", "a \"quoted\\\n\u{1} näme", "worker 9", "worker 10", "writer", "cuda:0"]);
     assert!(read.lanes.iter().all(|(_, slices)| slices.len() == 1));
     assert_eq!(read.counters["queue"].len(), 1);
+    let spans = trace.spans();
+    assert_eq!(spans.len(), names.len(), "no counters");
+    let device = spans.iter().find(|span| span.track == "cuda:0").unwrap();
+    assert_eq!((device.name, device.duration), ("forward", Duration::from_micros(3)));
 }
 
 #[test]

@@ -530,10 +530,8 @@ pub static PLAN: Schema = Schema {
         IMAGES,
         SAMPLES,
         Column::rate("predicted", "images/s", "the analytic model"),
-        Column::rate("simulated", "images/s", "the discrete-event simulation"),
         Column::rate("measured", "images/s", "median of the samples"),
         Column::share("error", "predicted ÷ measured − 1").signed(),
-        Column::share("simulated_error", "simulated ÷ measured − 1").signed(),
         Column::text("limit", "what the model takes for the limit"),
     ],
 };
@@ -561,14 +559,14 @@ pub static BATCH_PLAN: Schema = Schema {
 pub static TIMELINE: Schema = Schema {
     file: "timeline.csv",
     made_by: "bench all",
-    about: "Who worked on what when, simulated from measured service times, before and after a change.",
+    about: "Who worked on what when, traced in the middle of a run before and of one after a change.",
     columns: &[
         Column::text("scenario", "`before` or `after`, with what changed"),
-        Column::text("lane", "`worker 1`, …, `encoder`, `writer`"),
+        Column::text("lane", "`reader 1`, …, `worker 1`, …, `encoder`, `writer`"),
         Column::text("stage", "what was done"),
         Column::number("start_ms", "ms", "from the start of the window"),
         Column::number("end_ms", "ms", "from the start of the window"),
-        Column::number("batch", "", "number of the batch"),
+        Column::number("batch", "", "number of the forward's batch"),
     ],
 };
 

@@ -8,7 +8,7 @@ use crate::rules::manifests::{from_workspace, manifest_of};
 use crate::tree::{Kind, Package, TextFile, Tree};
 
 /// The part of crates.io's list that our crates use. The registry drops other categories with a warning.
-const CATEGORIES: [&str; 21] = [
+const CATEGORIES: [&str; 20] = [
     "api-bindings",
     "asynchronous",
     "command-line-utilities",
@@ -26,7 +26,6 @@ const CATEGORIES: [&str; 21] = [
     "multimedia::images",
     "network-programming",
     "science",
-    "simulation",
     "visualization",
     "web-programming::http-client",
     "web-programming::http-server",

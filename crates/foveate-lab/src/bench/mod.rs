@@ -16,6 +16,7 @@ mod memory;
 mod resizers;
 mod rounds;
 mod sinks;
+mod timeline;
 mod worker;
 mod worker_sweep;
 
@@ -28,6 +29,7 @@ pub use forward::forward;
 pub use headline::headline;
 pub use resizers::resizers;
 pub use sinks::{Vectors, sinks};
+pub use timeline::timeline;
 pub use worker::{Service, worker};
 pub use worker_sweep::worker_sweep;
 

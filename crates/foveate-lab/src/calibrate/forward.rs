@@ -156,10 +156,6 @@ impl Forward {
             batch: batch as u32,
             seconds,
             cpu_seconds: seconds * cores(passes),
-            samples: passes
-                .iter()
-                .map(|pass| pass.took.seconds * seconds / median_of(passes, |took| took.seconds))
-                .collect(),
         };
         let mut costs: Vec<ForwardCost> = self
             .passes

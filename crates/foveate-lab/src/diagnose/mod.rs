@@ -8,7 +8,7 @@
 //! until [`DiagnoseOptions::most_rounds`]; the verdict says which.
 //!
 //! Running a depth (`job`) and drawing conclusions from the rates (`ladder`, `verdict`) are separate. The
-//! conclusions are tested on simulated pipelines, which need no clock.
+//! conclusions are tested on rates that follow from known costs, without a clock.
 
 mod checklist;
 mod climb;
@@ -20,7 +20,7 @@ mod options;
 mod remedies;
 mod sample;
 #[cfg(test)]
-mod simulated;
+mod tests;
 mod verdict;
 
 use crate::{Lab, LabError, Output, PhotoSet, Setting, Table, schema};

@@ -32,7 +32,7 @@ pub(crate) fn timeline(run: &Run) -> Plates {
     Ok(Some(Plate {
         name: "timeline",
         title,
-        caption: "Simulated from measured service times. Gaps in the encoder's lane are time that the encoder \
+        caption: "Traced in the middle of two real runs. Gaps in the encoder's lane are time that the encoder \
                   waits for data; full lanes above it are the workers that it waits for."
             .into(),
         description: "Lanes over time, one for each worker, the encoder and the writer: what each works on, before and after a change.",
@@ -74,43 +74,27 @@ fn busy_share(lanes: &[(Text, Vec<Stretch>)]) -> Option<Num> {
 
 pub(crate) fn accuracy(run: &Run) -> Plates {
     let Some(table) = run.table("plan.csv") else { return Ok(None) };
-    let (mut dots, mut errors, mut simulated_errors) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut dots, mut errors) = (Vec::new(), Vec::new());
     for row in table.rows() {
         let label = || name(&row, &["photos", "decoder", "workers", "batch"]);
         let measured = row.need("measured")?;
-        dots.push(Dot { name: label(), x: measured.clone(), y: row.need("predicted")?, ink: FORWARD, hollow: false });
-        if let Some(simulated) = row.number("simulated") {
-            dots.push(Dot {
-                name: text![label(), ", simulated"],
-                x: measured,
-                y: simulated,
-                ink: DECODE,
-                hollow: true,
-            });
-        }
+        dots.push(Dot { name: label(), x: measured, y: row.need("predicted")?, ink: FORWARD, hollow: false });
         errors.extend(row.number("error").map(Num::size));
-        simulated_errors.extend(row.number("simulated_error").map(Num::size));
     }
     let runs = Num::count(&errors);
-    let mut keys = vec![key(FORWARD, "analytic model")];
-    if !simulated_errors.is_empty() {
-        keys.push(key(DECODE, "simulation (rings)"));
-    }
+    let keys = vec![key(FORWARD, "analytic model")];
     const HOW: &str = "median of the errors without their signs";
     let title = match Num::median(errors, HOW) {
         Some(error) => text!["The model is off by ", error, " (median of ", runs, " runs)"],
         None => "What the model predicted, and what came".into(),
     };
-    let simulated = Num::median(simulated_errors, HOW)
-        .map_or_else(Text::default, |error| text![" The simulation's median error is ", error, "."]);
     Ok(Some(Plate {
         name: "plan",
         title,
-        caption: text![
-            "Each dot is a real run: what it did, and what the model fitted to a profile had predicted for it. On the line \
-             both are the same; the band is a tenth to either side. Both axes are logarithmic.",
-            simulated
-        ],
+        caption:
+            "Each dot is a real run: what it did, and what the model fitted to a profile had predicted for it. On \
+                  the line both are the same; the band is a tenth to either side. Both axes are logarithmic."
+                .into(),
         description: "Dots: predicted against measured images a second for runs of different configurations, with a band of ten percent.",
         note: Text::default(),
         chart: Chart::Scatter(Scatter {

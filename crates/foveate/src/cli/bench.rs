@@ -6,9 +6,7 @@ use anyhow::Context;
 use foveate::encode::DType;
 use foveate::lab::bench::{self, Control, Effort, Service, Sets, Vectors};
 use foveate::lab::plan_check::{self, Check};
-use foveate::lab::{
-    Calibration, Conditions, Lab, LabError, Setting, Table, checklist, diagnose, profile, schema, tune,
-};
+use foveate::lab::{Conditions, Lab, LabError, Setting, Table, checklist, diagnose, profile, schema, tune};
 use serde_json::{Value, json};
 
 use super::diagnose as diagnosing;
@@ -132,7 +130,7 @@ fn all_but_control(bench: &Bench, args: &BenchArgs, tables: &mut Vec<Table>) -> 
     let check = predictions_of(bench, args)?;
     let errors = errors_of(&check);
     keep(check.table)?;
-    timeline(bench, tables, check.calibration)?;
+    timeline(bench, args, tables)?;
     bench.write(&plan::walls_of_run(bench.out())?)?;
     let conditions = bench.conditions().and_disturbed(control.unsteady());
     tables.push(bench.put_under(&control.table(), conditions)?);
@@ -155,24 +153,28 @@ fn diagnosis(bench: &Bench, args: &BenchArgs) -> anyhow::Result<Table> {
 }
 
 /// Writes the timelines of the slow configuration that the headline begins with, and of all its improvements together.
-fn timeline(bench: &Bench, tables: &[Table], mut calibration: Calibration) -> anyhow::Result<()> {
-    const BATCHES: u32 = 4;
+fn timeline(bench: &Bench, args: &BenchArgs, tables: &[Table]) -> anyhow::Result<()> {
+    const BATCHES: u64 = 6;
     let headline = tables.iter().find(|table| table.schema().file == schema::HEADLINE.file && !table.is_empty());
     let ends =
         headline.and_then(|table| Some((of_step(bench, table, "baseline")?, of_step(bench, table, "all combined")?)));
-    let Some((before, after)) = ends else { return Ok(()) };
-    calibration.extend(&bench.lab(), bench.photos()?, &[before.clone(), after.clone()])?;
-    bench.write(&foveate::lab::timeline(&calibration, &before, &after, BATCHES, bench.seed())?)?;
+    let Some(((before, _), (after, times))) = ends else { return Ok(()) };
+    let images = args.images.unwrap_or(BATCHES * before.batch as u64);
+    // Both take about as long.
+    let images_after = (images as f64 * times) as u64;
+    let table = bench::timeline(&bench.lab(), bench.photos()?, (&before, images), (&after, images_after.max(1)))?;
+    bench.write(&table.under(bench.conditions()))?;
     Ok(())
 }
 
-/// Returns the setting of the headline's first row for this change; `None` if it could not run.
-fn of_step(bench: &Bench, headline: &Table, change: &str) -> Option<Setting> {
+/// Returns the setting of the headline's first row for this change, and its rate ÷ the baseline's; `None` if it could
+/// not run.
+fn of_step(bench: &Bench, headline: &Table, change: &str) -> Option<(Setting, f64)> {
     let text = |row: usize, column: &str| headline.get(row, column).to_string();
     let row = (0..headline.len()).find(|&row| text(row, "change") == change)?;
     let count = |column: &str| headline.number(row, column).map(|count| count as usize);
     let dtypes = [DType::F32, DType::F16, DType::Bf16];
-    Some(Setting {
+    let setting = Setting {
         decoder: text(row, "decoder"),
         resizer: text(row, "resizer"),
         encoder: text(row, "encoder"),
@@ -182,7 +184,8 @@ fn of_step(bench: &Bench, headline: &Table, change: &str) -> Option<Setting> {
         threads: count("threads")?,
         batch: count("batch")?,
         ..bench.base()
-    })
+    };
+    Some((setting, headline.number(row, "times_baseline")?))
 }
 
 fn profile_of(bench: &Bench, args: &BenchArgs) -> anyhow::Result<Table> {
@@ -204,12 +207,10 @@ fn predictions_of(bench: &Bench, args: &BenchArgs) -> anyhow::Result<Check> {
     let options = plan_check::PlanCheckOptions { settings, rounds: effort.samples, seconds: effort.seconds };
     let mut check = plan_check::run(&bench.lab(), photos, &options).context("predictions")?;
     check.table = bench.put(&check.table)?;
-    let percent = |error: f64| 100.0 * error;
-    let (model, simulation) = (percent(check.median_error), percent(check.median_simulated_error));
-    bench.say(&format!("median error: model {model:.1} %, simulation {simulation:.1} %"))?;
+    bench.say(&format!("median error: model {:.1} %", 100.0 * check.median_error))?;
     Ok(check)
 }
 
 fn errors_of(check: &Check) -> Value {
-    json!({ "median_error": check.median_error, "median_simulated_error": check.median_simulated_error })
+    json!({ "median_error": check.median_error })
 }

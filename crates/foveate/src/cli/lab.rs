@@ -113,11 +113,6 @@ impl Bench {
         &self.out
     }
 
-    /// Returns the seed of all random choices.
-    pub(crate) fn seed(&self) -> u64 {
-        self.seed
-    }
-
     /// Returns the setting that a plain run would use.
     pub(crate) fn base(&self) -> Setting {
         self.rig.base()
@@ -166,7 +161,7 @@ impl Bench {
         self.watch.conditions()
     }
 
-    /// Writes a table's CSV file alone. It is computed, so it has no conditions.
+    /// Writes a table's CSV file alone.
     pub(crate) fn write(&self, table: &Table) -> anyhow::Result<PathBuf> {
         Ok(table.write_csv(&self.out, &self.rig.context())?)
     }

@@ -99,7 +99,7 @@ fn stage(row: &Row) -> anyhow::Result<Option<StageCost>> {
         _ => return Ok(None),
     };
     let seconds = number(row, "ms_per_image")? / 1e3;
-    Ok(Some(StageCost { name: row["stage"].clone(), place, seconds, cpu_seconds: seconds, samples: Vec::new() }))
+    Ok(Some(StageCost { name: row["stage"].clone(), place, seconds, cpu_seconds: seconds }))
 }
 
 /// Reads what containers and stores deliver; `None` for files.
@@ -145,7 +145,7 @@ fn forward(
                 let seconds = number(&row, milliseconds)? / 1e3;
                 let threads = configuration.forward_threads;
                 let cpu_seconds = if is_cpu(context) { seconds * f64::from(threads) } else { 0.0 };
-                costs.push(ForwardCost { threads, batch, seconds, cpu_seconds, samples: Vec::new() });
+                costs.push(ForwardCost { threads, batch, seconds, cpu_seconds });
             }
         }
     }
@@ -167,7 +167,7 @@ const BATCHES: [u32; 7] = [1, 8, 16, 32, 64, 128, 256];
 fn curve(stand_in: &StandIn, threads: u32) -> Vec<ForwardCost> {
     let (overhead, per_image) = stand_in.step_ms();
     let seconds = |batch: u32| (overhead + per_image * f64::from(batch)) / 1e3;
-    let cost = |batch| ForwardCost { threads, batch, seconds: seconds(batch), cpu_seconds: 0.0, samples: Vec::new() };
+    let cost = |batch| ForwardCost { threads, batch, seconds: seconds(batch), cpu_seconds: 0.0 };
     BATCHES.map(cost).into()
 }
 

@@ -8,10 +8,7 @@ mod words;
 use std::io::Write;
 
 use anyhow::Context as _;
-use foveate::plan::{
-    Demand, Fleet, FleetOutcome, JobCost, Preemption, QueueDemand, QueueSizing, Rate, Service, Storage, Workload,
-    stragglers,
-};
+use foveate::plan::{Demand, JobCost, QueueDemand, QueueSizing, Rate, Storage, Workload};
 use serde::Serialize;
 
 use self::shared::Shared;
@@ -23,9 +20,6 @@ use super::console;
 use super::exit::Exit;
 use super::measured_run::MeasuredRun;
 use super::plan_args::PlanArgs;
-
-/// Seconds of work between the commits of a simulated machine, as in a real run.
-const COMMIT_SECONDS: f64 = 2.0;
 
 pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<Exit> {
     let run = args
@@ -61,7 +55,6 @@ struct Plan {
     store: Option<StoreNeeds>,
     cost: JobCost,
     job: Workload,
-    fleet: Option<FleetOutcome>,
     queue: Option<QueueSizing>,
 }
 
@@ -133,7 +126,6 @@ impl Plan {
             demand: Demand::of(rate.mean, walls.model.bytes_per_image, bytes_per_vector)?,
             store: store.transpose()?,
             cost: job.cost()?,
-            fleet: fleet(args, &job)?,
             queue: queue(args, rate.mean, walls.state.batch)?,
             job,
             machine,
@@ -162,18 +154,6 @@ impl Plan {
             let million = cost.money.expected * 1e6 / job.images.max(1) as f64;
             writeln!(out, "{million:.2} in money for a million images")?;
         }
-        if let Some(fleet) = &self.fleet {
-            writeln!(
-                out,
-                "simulated: {:.2} h, {:.1} machine hours, {:.2} in money, efficiency {:.3}; {} preempted, {} computed twice",
-                fleet.seconds / 3600.0,
-                fleet.billed_seconds / 3600.0,
-                fleet.money,
-                fleet.efficiency,
-                Count(fleet.preemptions, "machine"),
-                Count(fleet.lost, "image"),
-            )?;
-        }
         if let Some(queue) = &self.queue {
             let fits = if queue.fits { "which fits" } else { "which is too few: prolong the timeout" };
             writeln!(
@@ -195,22 +175,6 @@ fn interval(of: foveate::plan::Interval) -> String {
         true => format!("{:.2}", of.expected),
         false => format!("{:.2} ({:.2} to {:.2})", of.expected, of.low, of.high),
     }
-}
-
-/// Runs a simulation if the flags ask for effects that the formulas do not cover.
-fn fleet(args: &PlanArgs, job: &Workload) -> anyhow::Result<Option<FleetOutcome>> {
-    if args.preempt_hours.is_none() && args.stragglers.is_none() {
-        return Ok(None);
-    }
-    let commit = ((job.rate.mean * COMMIT_SECONDS) as u64).max(1);
-    let mut fleet = Fleet { seed: args.seed, ..Fleet::of(job, args.shard_images, commit) };
-    if let Some((share, speed)) = args.stragglers {
-        fleet.speed = stragglers(share, speed)?;
-    }
-    fleet.preemption = args
-        .preempt_hours
-        .map(|hours| Preemption { mean_seconds: hours * 3600.0, replacement: Service::Constant(args.startup) });
-    Ok(Some(fleet.run()?))
 }
 
 fn queue(args: &PlanArgs, images_per_second: f64, batch: u32) -> anyhow::Result<Option<QueueSizing>> {

@@ -15,8 +15,7 @@ Examples:
   foveate plan --sample-bytes 300K --cpu-ms 4.4 --workers 16 --overhead-ms 5 \\
       --item-ms 0.03 --storage 3G --batch 256
   foveate plan --from foveate-run --stand-in t4-f16
-  foveate plan --from foveate-run --images 1G --machines 2000 \\
-      --preempt-hours 6 --stragglers 0.05:0.3
+  foveate plan --from foveate-run --images 1G --machines 2000 --startup 300
 
 Rates are images per second, money is in the currency of --price. Numbers take K, M and G (thousands, millions, \
 thousand millions).";
@@ -106,22 +105,6 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = parse_number, help_heading = "Workload")]
     pub(crate) startup: f64,
 
-    /// Simulate machines that are preempted after this many hours on average.
-    #[arg(long, value_name = "HOURS", value_parser = parse_number, help_heading = "Fleet")]
-    pub(crate) preempt_hours: Option<f64>,
-
-    /// Simulate slow machines: their share, and their fraction of the normal speed (`0.05:0.3`).
-    #[arg(long, value_name = "SHARE:SPEED", value_parser = parse_ratio, help_heading = "Fleet")]
-    pub(crate) stragglers: Option<(f64, f64)>,
-
-    /// Images that a machine is given at a time.
-    #[arg(long, value_name = "N", default_value = "100K", value_parser = parse_count, help_heading = "Fleet")]
-    pub(crate) shard_images: u64,
-
-    /// Seed of the simulation.
-    #[arg(long, value_name = "N", default_value = "0", help_heading = "Fleet")]
-    pub(crate) seed: u64,
-
     /// Size a queue worker: seconds for which the queue hides a delivered message.
     #[arg(long, value_name = "SECONDS", value_parser = parse_number, help_heading = "Queue")]
     pub(crate) visibility_timeout: Option<f64>,
@@ -156,11 +139,6 @@ fn parse_steps(text: &str) -> Result<Steps, String> {
     text.split(',').map(step).collect::<Result<_, _>>().map(Steps)
 }
 
-fn parse_ratio(text: &str) -> Result<(f64, f64), String> {
-    let (share, speed) = text.split_once(':').ok_or("expected SHARE:SPEED, such as 0.05:0.3")?;
-    Ok((parse_number(share)?, parse_number(speed)?))
-}
-
 /// Parses a non-negative number with an optional suffix for thousands, millions or thousand millions.
 fn parse_number(text: &str) -> Result<f64, String> {
     let refused = || "expected a number from 0, such as 11.74, 500K or 2G".to_owned();
@@ -175,9 +153,8 @@ mod tests {
     fn numbers_and_steps_are_read_and_nonsense_refused() {
         assert_eq!(parse_number("1.5K"), Ok(1500.0));
         assert_eq!(parse_steps("32:5.86, 64:6.7"), Ok(Steps(vec![(32, 5.86), (64, 6.7)])));
-        assert_eq!(parse_ratio("0.05:0.3"), Ok((0.05, 0.3)));
         for bad in ["", "x", "-1", "nan", "inf"] {
-            assert!(parse_number(bad).is_err() && parse_steps(bad).is_err() && parse_ratio(bad).is_err(), "{bad}");
+            assert!(parse_number(bad).is_err() && parse_steps(bad).is_err(), "{bad}");
         }
     }
 }

@@ -1,7 +1,5 @@
-//! Diagnoses of simulated pipelines: each stage in turn is slow, and the diagnosis must name it. The simulation has the
-//! engine's threads, queues and batches, and no clock. The conclusions depend only on costs, noise and seeds.
-
-use foveate_plan::{Limits, LinearStep, Service, SimForward, SimStage, Simulation, Step};
+//! Diagnoses of known costs: each stage in turn is slow, and the diagnosis must name it. Nothing runs: the conclusions
+//! depend only on costs, noise and seeds.
 
 use super::depth::Depth;
 use super::interval::Interval;
@@ -28,8 +26,8 @@ struct Costs {
 const QUICK: Costs =
     Costs { read: 0.05, decode: 0.05, resize: 0.05, batch: 0.05, copy_in: 0.0, forward: 1.0, write: 0.05 };
 
-/// A job whose stages take time on the simulation's clock.
-struct SimulatedJob {
+/// A job whose rates follow from its costs.
+struct KnownJob {
     costs: Costs,
     workers: u32,
     /// The reason why no batch stays on the device.
@@ -40,37 +38,24 @@ struct SimulatedJob {
     samples: usize,
 }
 
-impl SimulatedJob {
+impl KnownJob {
     fn new(costs: Costs, seed: u64) -> Self {
         Self { costs, workers: 2, on_host: None, noise: 0.02, random: SplitMix(seed), samples: 0 }
     }
 
-    /// Returns a simulation in which the work replaced at `depth` costs nothing.
-    fn simulation(&self, depth: Depth, images: u64) -> Simulation {
-        let from = |first: Depth, ms: f64| if depth >= first { ms / 1e3 } else { 0.0 };
+    /// Returns the images per second if the work replaced at `depth` costs nothing: of the slowest stage, or of all in
+    /// turn on one thread.
+    fn rate(&self, depth: Depth) -> f64 {
+        let from = |first: Depth, ms: f64| if depth >= first { ms } else { 0.0 };
         let Costs { read, decode, resize, batch, copy_in, forward, write } = self.costs;
-        let stage = |threads, seconds| SimStage { threads, seconds: Service::Constant(seconds), on_core: 0.0 };
         let prepare = from(Depth::Samples, batch) + from(Depth::Pixels, resize) + from(Depth::Bytes, decode);
-        let per_item = forward / 1e3 + from(Depth::OnHost, copy_in);
-        Simulation {
-            images,
-            batch: 4,
-            read: stage(2, from(Depth::Nothing, read)),
-            prepare: stage(self.workers, prepare),
-            forward: SimForward {
-                encoders: 1,
-                step: Step::Linear(LinearStep { overhead: 1e-4, per_item }),
-                variation: Service::Constant(1.0),
-                cores: 0.0,
-            },
-            write: stage(1, from(Depth::Written, write)),
-            bytes: Service::Constant(1.0),
-            limits: Limits { read_ahead_images: 16, read_ahead_bytes: 1e9, batches: 8, write_ahead: 4 },
-            cores: None,
-            interference: 0.0,
-            seed: 1,
-            timeline: None,
-        }
+        let (read, write) = (from(Depth::Nothing, read), from(Depth::Written, write));
+        let forward = forward + from(Depth::OnHost, copy_in);
+        let ms = match self.workers {
+            0 => read + prepare + forward + write,
+            workers => (read / 2.0).max(prepare / f64::from(workers)).max(forward).max(write),
+        };
+        1e3 / ms
     }
 
     /// Returns an approximately normal value with mean 0 and variance 1.
@@ -80,21 +65,16 @@ impl SimulatedJob {
     }
 }
 
-impl DepthRun for SimulatedJob {
+impl DepthRun for KnownJob {
     fn warm_up(&mut self, depth: Depth) -> Result<Result<u64, String>, LabError> {
         let skipped = self.on_host.clone().filter(|_| depth == Depth::OnDevice);
         Ok(skipped.map_or(Ok(64), Err))
     }
 
-    fn sample(&mut self, depth: Depth, images: u64) -> Result<Sample, LabError> {
-        let outcome = self.simulation(depth, images).run()?;
-        let noise = (self.noise * self.normal()).exp();
+    fn sample(&mut self, depth: Depth, _: u64) -> Result<Sample, LabError> {
+        let rate = self.rate(depth) * (self.noise * self.normal()).exp();
         self.samples += 1;
-        Ok(Sample {
-            rate: outcome.steady_images_per_second * noise,
-            overall: outcome.images_per_second,
-            busy: Some(0.5),
-        })
+        Ok(Sample { rate, overall: rate, busy: Some(0.5) })
     }
 }
 
@@ -104,7 +84,7 @@ impl Watch for Silent {
     fn doing(&self, _: &str) {}
 }
 
-fn measure(job: &mut SimulatedJob, seed: u64) -> Ladder {
+fn measure(job: &mut KnownJob, seed: u64) -> Ladder {
     Ladder::measure(job, &Silent, seed, &DiagnoseOptions::new("none")).unwrap()
 }
 
@@ -113,9 +93,9 @@ const SEEDS: u64 = 12;
 
 /// Checks that the stage is found for every seed, in the fewest rounds.
 #[track_caller]
-fn assert_named(stage: &str, change: impl Fn(&mut SimulatedJob)) {
+fn assert_named(stage: &str, change: impl Fn(&mut KnownJob)) {
     for seed in 0..SEEDS {
-        let mut job = SimulatedJob::new(QUICK, seed);
+        let mut job = KnownJob::new(QUICK, seed);
         change(&mut job);
         let ladder = measure(&mut job, seed);
         let finding = Finding::of(&ladder);
@@ -156,7 +136,7 @@ fn where_nothing_stays_on_a_device_the_next_depth_is_the_reference() {
 #[test]
 fn a_healthy_job_is_bound_by_the_forward() {
     for seed in 0..SEEDS {
-        let mut job = SimulatedJob::new(Costs { decode: 1.6, ..QUICK }, seed);
+        let mut job = KnownJob::new(Costs { decode: 1.6, ..QUICK }, seed);
         let ladder = measure(&mut job, seed);
         assert!(matches!(Finding::of(&ladder), Finding::Forward(_)), "seed {seed}: {:?}", ladder.drops());
     }
@@ -166,7 +146,7 @@ fn a_healthy_job_is_bound_by_the_forward() {
 #[test]
 fn noise_is_no_difference() {
     let named = |seed| {
-        let mut job = SimulatedJob { noise: 0.3, ..SimulatedJob::new(QUICK, seed) };
+        let mut job = KnownJob { noise: 0.3, ..KnownJob::new(QUICK, seed) };
         Finding::of(&measure(&mut job, seed)).culprit().is_some()
     };
     assert!((0..40).filter(|&seed| named(seed)).count() <= 2);
@@ -177,7 +157,7 @@ fn noise_is_no_difference() {
 fn more_rounds_are_made_where_few_do_not_decide() {
     let (mut more, mut right) = (0, 0);
     for seed in 0..SEEDS {
-        let mut job = SimulatedJob { noise: 0.25, ..SimulatedJob::new(Costs { decode: 3.2, ..QUICK }, seed) };
+        let mut job = KnownJob { noise: 0.25, ..KnownJob::new(Costs { decode: 3.2, ..QUICK }, seed) };
         let ladder = measure(&mut job, seed);
         assert_eq!(job.samples, 7 * ladder.rounds(), "a sample a round at each depth");
         more += usize::from(ladder.rounds() > 7);
@@ -189,7 +169,7 @@ fn more_rounds_are_made_where_few_do_not_decide() {
 #[test]
 fn stages_that_cost_the_same_are_not_decided_and_the_verdict_says_so() {
     // Reading halves the rate that decoding left: both drops are one half.
-    let mut job = SimulatedJob::new(Costs { decode: 4.0, read: 8.0, ..QUICK }, 3);
+    let mut job = KnownJob::new(Costs { decode: 3.9, read: 8.0, ..QUICK }, 3);
     let ladder = measure(&mut job, 3);
     assert_eq!(ladder.rounds(), 28, "the most rounds");
     let culprit = Finding::of(&ladder).culprit().unwrap();
@@ -202,13 +182,10 @@ fn stages_that_cost_the_same_are_not_decided_and_the_verdict_says_so() {
 #[test]
 fn the_interval_holds_the_true_drop() {
     for seed in 0..SEEDS {
-        let ladder = measure(&mut SimulatedJob::new(Costs { decode: 8.0, ..QUICK }, seed), seed);
+        let ladder = measure(&mut KnownJob::new(Costs { decode: 8.0, ..QUICK }, seed), seed);
         let Interval { low, high, .. } = ladder.drops().iter().find(|drop| drop.depth == Depth::Bytes).unwrap().part;
-        let rate = |depth| {
-            let job = SimulatedJob::new(Costs { decode: 8.0, ..QUICK }, seed);
-            job.simulation(depth, 64).run().unwrap().steady_images_per_second
-        };
-        let drop = 1.0 - rate(Depth::Bytes) / rate(Depth::Pixels);
+        let job = KnownJob::new(Costs { decode: 8.0, ..QUICK }, seed);
+        let drop = 1.0 - job.rate(Depth::Bytes) / job.rate(Depth::Pixels);
         assert!(low <= drop && drop <= high, "seed {seed}: {drop} is not in {low} to {high}");
     }
 }
