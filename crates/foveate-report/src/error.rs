@@ -41,15 +41,6 @@ pub enum ReportError {
         #[source]
         cause: std::io::Error,
     },
-    /// A figure cannot be drawn: a defect of this crate, because the files' content has been checked.
-    #[error("figure {figure} cannot be drawn: {cause}; this is a defect, please report it with the CSV files")]
-    Figure {
-        /// The figure.
-        figure: &'static str,
-        /// The cause.
-        #[source]
-        cause: Box<dyn std::error::Error + Send + Sync>,
-    },
 }
 
 fn column_of(column: &str) -> String {

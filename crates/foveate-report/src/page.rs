@@ -1,360 +1,99 @@
-//! The page: a run's results, first in a few words, then in figures, and every number's origin.
+//! The page: the template `page.html` with a run's findings, figures and data.
 
-use std::collections::BTreeSet;
+use crate::figures::{Plates, answers};
+use crate::svg::{NARROW, STYLE, WIDE};
+use crate::table::{Missing, Row, Run, Table, unit};
+use crate::text::{Text, escape, text};
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use maud::{DOCTYPE, Markup, PreEscaped, display, html};
+const TEMPLATE: &str = include_str!("page.html");
+const SECTION: &str = "<section id=\"";
 
-use crate::canvas::Drawing;
-use crate::figures::{NARROW, Plate, WIDE, headlines, worker};
-use crate::run::Run;
-use crate::shown::{Span, Text, Traced, text};
-use crate::table::{Row, Table};
-use crate::{ReportError, font, ink};
-
-/// The numbers on the page, and where it shows them.
-#[derive(Default)]
-struct Ledger {
-    place: String,
-    /// The name of the place and the number. Each number appears once per place.
-    entries: Vec<(String, Traced)>,
-    /// Place, words and fields of the entries.
-    noted: BTreeSet<(String, String, String)>,
+/// Returns the words of a figure's caption that hold for every run.
+pub(crate) fn caption(name: &str) -> &'static str {
+    let section = TEMPLATE.split(SECTION).find(|section| section.starts_with(&format!("{name}\""))).unwrap_or_default();
+    section.split_once("<figcaption>").and_then(|(_, rest)| rest.split("{{").next()).unwrap_or_default()
 }
 
-impl Ledger {
-    fn enter(&mut self, place: &str) {
-        place.clone_into(&mut self.place);
-    }
-
-    fn note<'a>(&mut self, shown: impl IntoIterator<Item = &'a Traced>) {
-        for traced in shown {
-            if self.noted.insert((self.place.clone(), traced.text.clone(), traced.key())) {
-                self.entries.push((self.place.clone(), traced.clone()));
-            }
-        }
-    }
-
-    /// Renders `text` as HTML, and records its numbers.
-    fn html(&mut self, text: &Text) -> Markup {
-        self.note(text.traced());
-        html! {
-            @for span in &text.0 {
-                @match span {
-                    Span::Plain(text) => (text),
-                    Span::Traced(traced) => span data-from=(traced.key()) title=(in_words(traced)) { (traced.text) },
-                }
-            }
-        }
-    }
-
-    fn drawing(&mut self, drawing: &Drawing) {
-        self.note(&drawing.traced);
-    }
-}
-
-/// Describes a number's origin: the first field and how many more.
-fn in_words(traced: &Traced) -> String {
-    let Some(first) = traced.from.first() else { return String::new() };
-    let more = match traced.from.len() {
-        1 => String::new(),
-        fields => format!(" and {} more", fields - 1),
+/// Fills the template. A section without a figure or items is left out.
+pub(crate) fn page(run: &Run, plates: &Plates) -> String {
+    let section = |section: &str| {
+        let name = section.split('"').next().unwrap_or_default();
+        let plate = plates.drawn.iter().find(|(other, _)| *other == name).map(|(_, plate)| plate);
+        let items = match name {
+            "disturbed" => disturbed(run),
+            "left-out" => left_out(run, plates),
+            _ => String::new(),
+        };
+        let value = |key: &str| match (key, plate) {
+            ("title", Some(plate)) => plate.title.markup("span"),
+            ("more", Some(plate)) => plate.more.markup("span"),
+            ("drawing", Some(plate)) => [WIDE, NARROW].map(|width| plate.draw(width, None)).concat(),
+            _ => items.clone(),
+        };
+        let is_shown = plate.is_some() || !items.is_empty();
+        if is_shown { format!("{SECTION}{}", fill(section, value)) } else { String::new() }
     };
-    format!("{}, line {}, {}{more}", first.file, first.line, first.column)
-}
-
-/// Elements without content, closed so that the page is also valid XML.
-const METADATA: PreEscaped<&str> =
-    PreEscaped("<meta charset=\"utf-8\"/>\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>");
-
-pub(crate) fn page(run: &Run, plates: &[Plate]) -> Result<String, ReportError> {
-    let mut ledger = Ledger::default();
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                (METADATA)
-                title { "Where every second goes" }
-                style { (PreEscaped(faces())) (PreEscaped(ink::page_sheet())) (PreEscaped(include_str!("page.css"))) }
-            }
-            body {
-                (header(run, &mut ledger))
-                main {
-                    (disturbances(run, &mut ledger))
-                    (summary(run, &mut ledger))
-                    @for (at, plate) in plates.iter().enumerate() { (section(at + 1, plate, &mut ledger)?) }
-                    (configurations(run, &mut ledger))
-                    (checklist(run, &mut ledger))
-                    (machine(run, &mut ledger))
-                    (left_out(run))
-                }
-                footer { (origins(&ledger)) }
-            }
-        }
+    let value = |key: &str| match key {
+        "style" => STYLE.to_owned(),
+        "lead" => lead(run).markup("span"),
+        "answers" => cards(run),
+        _ => json(run),
     };
-    Ok(page.into_string())
-}
-
-/// Returns the fonts, embedded in the page.
-fn faces() -> String {
-    let face = |weight: u32, font: &[u8]| {
-        format!(
-            "@font-face{{font-family:Roboto;font-weight:{weight};src:url(data:font/ttf;base64,{})}}\n",
-            STANDARD.encode(font)
-        )
-    };
-    face(400, font::REGULAR) + &face(500, font::MEDIUM)
-}
-
-fn header(run: &Run, ledger: &mut Ledger) -> Markup {
-    ledger.enter("Summary");
-    let lead = first_row(run).map(|row| {
-        text![
-            row.word("model"),
-            " on ",
-            row.word("device"),
-            ", ",
-            row.word("host"),
-            ", ",
-            row.number("cores"),
-            " cores, foveate ",
-            row.word("foveate")
-        ]
+    let pieces = TEMPLATE.split_inclusive("</section>\n").map(|piece| match piece.split_once(SECTION) {
+        Some((before, rest)) => fill(before, value) + &section(rest),
+        None => fill(piece, value),
     });
-    html! {
-        header {
-            h1 { "Where every second goes" }
-            @if let Some(lead) = lead { p.lead { (ledger.html(&lead)) } }
-        }
-    }
+    pieces.collect()
 }
 
-/// Renders the reasons to doubt the figures, before all of them.
-fn disturbances(run: &Run, ledger: &mut Ledger) -> Markup {
-    let firsts = run.tables().filter_map(|table| table.rows().find(|row| !row.is("disturbed", "")));
-    let disturbed: Vec<Row<'_>> = firsts.collect();
-    html! {
-        @if !disturbed.is_empty() {
-            section #disturbed {
-                h2 { "This run was disturbed" }
-                p { "The machine did something else meanwhile. Measure again while it does not; until then, doubt these:" }
-                ul { @for row in disturbed {
-                    li { code { (row.file()) } ": " (ledger.html(&row.word("disturbed"))) }
-                } }
-            }
-        }
-    }
-}
-
-fn summary(run: &Run, ledger: &mut Ledger) -> Markup {
-    html! {
-        ul.cards {
-            @for card in headlines(run) {
-                li {
-                    h2 { (card.question) }
-                    p.answer { (ledger.html(&card.answer)) }
-                    p { (ledger.html(&card.more)) }
-                }
-            }
-        }
-    }
-}
-
-fn first_row(run: &Run) -> Option<Row<'_>> {
-    run.tables().next().and_then(|table| table.rows().next())
-}
-
-fn section(number: usize, plate: &Plate, ledger: &mut Ledger) -> Result<Markup, ReportError> {
-    ledger.enter(&format!("Figure {number}"));
-    Ok(html! {
-        section id=(plate.name) {
-            p.kind { "Figure " span.tick { (number) } }
-            h2 { (ledger.html(&plate.title)) }
-            figure {
-                @for (width, class) in [(WIDE, "wide"), (NARROW, "narrow")] {
-                    (drawing(plate, width, class, ledger)?)
-                }
-                figcaption { (ledger.html(&plate.caption)) }
-            }
-        }
-    })
-}
-
-fn drawing(plate: &Plate, width: f32, class: &str, ledger: &mut Ledger) -> Result<Markup, ReportError> {
-    let drawing = plate.draw(width)?;
-    ledger.drawing(&drawing);
-    Ok(PreEscaped(drawing.inline(&plate.title, plate.description, class)))
-}
-
-/// Renders the worker's configurations as a table.
-fn configurations(run: &Run, ledger: &mut Ledger) -> Markup {
-    let rows = worker::rows(run);
-    ledger.enter("Configurations");
-    html! {
-        @if !rows.is_empty() {
-            section #configurations {
-                h2 { "The worker's configurations" }
-                .table { table.stack {
-                    thead { tr {
-                        th scope="col" { "Configuration" }
-                        @for (heading, _) in worker::COLUMNS { th.tick scope="col" { (heading) } }
-                    } }
-                    tbody { @for (name, values) in rows { tr {
-                        th scope="row" { (ledger.html(&name)) }
-                        @for ((heading, _), value) in worker::COLUMNS.iter().zip(values) {
-                            td.number data-name=(heading) { (ledger.html(&value)) }
-                        }
-                    } } }
-                } }
-            }
-        }
-    }
-}
-
-fn checklist(run: &Run, ledger: &mut Ledger) -> Markup {
-    ledger.enter("Checklist");
-    html! {
-        @if let Some(table) = run.table("checklist.csv") {
-            section #checklist {
-                h2 { "The checklist, with this run's figures" }
-                .table { table.stack {
-                    thead { tr {
-                        @for heading in ["Question", "Figure", "Good if", "Verdict", "What follows", "From"] {
-                            th scope="col" { (heading) }
-                        }
-                    } }
-                    tbody { @for row in table.rows() { (check(&row, ledger)) } }
-                } }
-            }
-        }
-    }
-}
-
-fn check(row: &Row<'_>, ledger: &mut Ledger) -> Markup {
-    let value = match row.number("value") {
-        Some(value) if row.is("unit", "x") => text![value, "×"],
-        Some(value) => text![value, "\u{a0}", row.word("unit")],
-        None => "–".into(),
+/// Replaces each `{{key}}` in `template`.
+fn fill(template: &str, value: impl Fn(&str) -> String) -> String {
+    let piece = |(at, piece): (usize, &str)| match piece.split_once("}}") {
+        Some((key, rest)) if at > 0 => value(key) + rest,
+        _ => piece.to_owned(),
     };
-    let verdict = row.text("verdict");
-    let class = ["good", "look"].into_iter().find(|class| *class == verdict).unwrap_or("unknown");
-    html! {
-        tr {
-            th scope="row" { (ledger.html(&row.word("question"))) }
-            td.number { (ledger.html(&value)) }
-            td data-name="Good if" { (ledger.html(&row.word("good_if"))) }
-            td { span.verdict.(class) { (verdict) } }
-            td { (ledger.html(&row.word("advice"))) }
-            td data-name="From" { (ledger.html(&row.word("source"))) }
-        }
-    }
+    template.split("{{").enumerate().map(piece).collect()
 }
 
-/// Renders the machine and the versions behind the files; equal values appear once.
-fn machine(run: &Run, ledger: &mut Ledger) -> Markup {
-    const ANSWERS: [(&str, &str); 9] = [
-        ("Model", "model"),
-        ("Device", "device"),
-        ("Processor", "host"),
-        ("Cores", "cores"),
-        ("foveate", "foveate"),
-        ("Backends", "features"),
-        ("Libraries", "libraries"),
-        ("Date", "date"),
-        ("Seed", "seed"),
-    ];
-    ledger.enter("Machine");
-    html! {
-        section #machine {
-            h2 { "Measured on, with" }
-            dl {
-                @for (name, column) in ANSWERS {
-                    @let answers = answers(run, column);
-                    @if !answers.is_empty() {
-                        dt { (name) }
-                        dd { (ledger.html(&Text::join(answers, "; "))) }
-                    }
-                }
-                @if let Some(control) = run.table("control.csv") {
-                    @let rates = control.rows().filter_map(|row| row.number("images_per_second"));
-                    dt { "Images/s of the usual job, after each experiment" }
-                    dd { (ledger.html(&Text::join(rates.map(Text::from), "; "))) }
-                }
-            }
-        }
-    }
+fn lead(run: &Run) -> Text {
+    let Some(row) = run.0.iter().flat_map(Table::rows).next() else { return Text::default() };
+    let [model, device, host, foveate] = ["model", "device", "host", "foveate"].map(|column| row.word(column));
+    text![model, " on ", device, ", ", host, ", ", row.number("cores"), " cores, foveate ", foveate]
 }
 
-/// Returns the distinct values in a context column.
-fn answers(run: &Run, column: &'static str) -> Vec<Text> {
-    let mut answers: Vec<Text> = Vec::new();
-    for row in run.tables().flat_map(Table::rows) {
-        let answer = row.word(column);
-        if !answer.is_empty() && answers.iter().all(|other| other.plain() != answer.plain()) {
-            answers.push(answer);
-        }
-    }
-    answers
+/// Formats the reasons to doubt the figures.
+fn disturbed(run: &Run) -> String {
+    let firsts = run.0.iter().filter_map(|table| table.rows().find(|row| !row.text("disturbed").is_empty()));
+    let item = |row: Row<'_>| {
+        format!("<li><code>{}</code>: {}</li>\n", row.table.schema.file, row.word("disturbed").markup("span"))
+    };
+    firsts.map(item).collect()
 }
 
-fn left_out(run: &Run) -> Markup {
-    let missing = run.missing();
-    html! {
-        @if !missing.is_empty() {
-            section #left-out {
-                h2 { "Not in this report" }
-                ul {
-                    @for missing in missing {
-                        li {
-                            "No figure from " code { (missing.file) } ": it is not there. "
-                            code { "foveate " (missing.made_by) } " makes it."
-                        }
-                    }
-                }
-            }
-        }
-    }
+fn cards(run: &Run) -> String {
+    let card = |(question, answer, more): (_, Text, Text)| {
+        let (answer, more) = (answer.markup("span"), more.markup("span"));
+        format!("<li><h2>{question}</h2><p class=\"answer\">{answer}</p><p>{more}</p></li>\n")
+    };
+    answers(run).into_iter().map(card).collect()
 }
 
-/// Renders the table of every number's file, line and column.
-fn origins(ledger: &Ledger) -> Markup {
-    html! {
-        section #origins {
-            h2 { "Where every number is from" }
-            p {
-                "Point at a number to see its file, line and column. "
-                "The first line of a file holds the names of its columns."
-            }
-            @for entries in ledger.entries.chunk_by(|(place, _), (next, _)| place == next) {
-                details {
-                    summary.tick { (entries[0].0) }
-                    .table tabindex="0" { table.origins {
-                        thead { tr {
-                            @for heading in ["Shown", "File", "Line", "Column", "In the file", "How it follows"] {
-                                th scope="col" { (heading) }
-                            }
-                        } }
-                        tbody { @for (_, traced) in entries { (origin_rows(traced)) } }
-                    } }
-                }
-            }
-        }
-    }
+fn left_out(run: &Run, plates: &Plates) -> String {
+    let files = run.missing().into_iter().map(|Missing { file, made_by }| {
+        format!(
+            "<li>No figure from <code>{file}</code>: it is not there. <code>foveate {made_by}</code> makes it.</li>\n"
+        )
+    });
+    let figures = plates.left_out.iter().map(|why| format!("<li>No figure {}.</li>\n", escape(why)));
+    figures.chain(files).collect()
 }
 
-/// Renders a number's fields, one row each; the first row shows the number.
-fn origin_rows(traced: &Traced) -> Markup {
-    html! {
-        @for (at, origin) in traced.from.iter().enumerate() {
-            tr data-origin=(display(origin)) {
-                td { @if at == 0 { (traced.text) } }
-                td { (origin.file) }
-                td { (origin.line) }
-                td { (origin.column) }
-                td { (origin.text) }
-                td { @if at == 0 { (traced.how) } }
-            }
-        }
-    }
+/// Returns the files as JSON without markup: name, columns with units, and rows with their line.
+fn json(run: &Run) -> String {
+    let table = |Table { schema, header, lines, .. }: &Table| {
+        let units: Vec<&str> = header.iter().map(|name| schema.column(name).map_or("", unit)).collect();
+        serde_json::json!({ "file": schema.file, "columns": header, "units": units, "rows": lines }).to_string()
+    };
+    let tables = run.0.iter().map(table).collect::<Vec<_>>().join(",\n");
+    format!("[{tables}]").replace('<', "\\u003c").replace('&', "\\u0026").replace('>', "\\u003e")
 }

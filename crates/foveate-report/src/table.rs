@@ -1,73 +1,92 @@
-//! Reading a run's files: their names, their content, and their faults.
+//! The files of a run: reading them, their content, and their faults.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use foveate_schema::{Column, Kind, Schema};
 
 use crate::ReportError;
-use crate::shown::{Num, Origin, Text};
+use crate::text::{Num, Origin, Text};
 
-/// A file that was read: every column exists, and every number is valid.
+/// The content of a run's files, read and checked.
+#[derive(Debug)]
+pub(crate) struct Run(pub(crate) Vec<Table>);
+
+impl Run {
+    pub(crate) fn read(folder: &Path) -> Result<Self, ReportError> {
+        let tables = foveate_schema::ALL.into_iter().filter_map(|schema| Table::read(folder, schema).transpose());
+        let tables = tables.collect::<Result<Vec<_>, _>>()?;
+        if tables.is_empty() {
+            let looked_for = foveate_schema::ALL.map(|schema| schema.file).join(", ");
+            return Err(ReportError::Nothing { folder: folder.to_owned(), looked_for });
+        }
+        Ok(Self(tables))
+    }
+
+    pub(crate) fn missing(&self) -> Vec<Missing> {
+        let missing = foveate_schema::ALL.into_iter().filter(|schema| self.table(schema.file).is_none());
+        missing.map(|schema| Missing { file: schema.file, made_by: schema.made_by }).collect()
+    }
+
+    pub(crate) fn table(&self, file: &str) -> Option<&Table> {
+        self.0.iter().find(|table| table.schema.file == file)
+    }
+}
+
+/// A missing file, whose content the report therefore lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// Its name.
+    pub file: &'static str,
+    /// The command that creates it, without its arguments: `bench decoders`.
+    pub made_by: &'static str,
+}
+
+/// A file that was read: every number that it has is valid. Columns may be missing, their fields count as empty.
 #[derive(Debug)]
 pub(crate) struct Table {
-    schema: &'static Schema,
+    pub(crate) schema: &'static Schema,
     path: PathBuf,
-    columns: BTreeMap<&'static str, usize>,
-    rows: Vec<(u64, csv::StringRecord)>,
-}
-
-/// A fault and its place, before the file's name is known.
-struct Fault {
-    line: u64,
-    column: String,
-    problem: String,
-}
-
-impl Fault {
-    fn into_error(self, path: PathBuf, schema: &Schema) -> ReportError {
-        let Self { line, column, problem } = self;
-        ReportError::Malformed { path, line, column, problem, made_by: schema.made_by }
-    }
+    pub(crate) header: Vec<String>,
+    /// Line in the file, and fields.
+    pub(crate) lines: Vec<(u64, Vec<String>)>,
 }
 
 impl Table {
     /// Reads the file of `schema` from `folder`; `None` if it does not exist.
-    pub(crate) fn read(folder: &Path, schema: &'static Schema) -> Result<Option<Self>, ReportError> {
+    fn read(folder: &Path, schema: &'static Schema) -> Result<Option<Self>, ReportError> {
         let path = folder.join(schema.file);
         let bytes = match std::fs::read(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             read => read.map_err(|cause| ReportError::File { action: "read", path: path.clone(), cause })?,
         };
-        Self::parse(&bytes, schema, &path).map(Some).map_err(|fault| fault.into_error(path, schema))
-    }
-
-    fn parse(bytes: &[u8], schema: &'static Schema, path: &Path) -> Result<Self, Fault> {
-        let text = std::str::from_utf8(bytes).map_err(|error| Fault {
-            line: 1 + bytes[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count() as u64,
-            column: String::new(),
-            problem: "the text is not UTF-8".to_owned(),
+        let mut table = Self { schema, path, header: Vec::new(), lines: Vec::new() };
+        let text = std::str::from_utf8(&bytes).map_err(|error| {
+            let lines = bytes[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count() as u64;
+            table.fault(1 + lines, "", "the text is not UTF-8".to_owned())
         })?;
         let mut reader = csv::Reader::from_reader(text.as_bytes());
-        let header = reader.headers().map_err(|error| fault(&error))?.clone();
-        let columns = find_columns(&header, schema)?;
-        let rows = reader
-            .records()
-            .map(|record| {
-                let record = record.map_err(|error| fault(&error))?;
-                Ok((record.position().map_or(0, csv::Position::line), record.iter().map(printable).collect()))
-            })
-            .collect::<Result<Vec<_>, Fault>>()?;
-        if rows.is_empty() {
-            let problem = "there are names of columns, but no rows".to_owned();
-            return Err(Fault { line: 2, column: String::new(), problem });
+        let header = reader.headers().map_err(|error| table.broken(&error))?;
+        table.header = header.iter().map(printable).collect();
+        for record in reader.records() {
+            let record = record.map_err(|error| table.broken(&error))?;
+            let line = record.position().map_or(0, csv::Position::line);
+            table.lines.push((line, record.iter().map(printable).collect()));
         }
-        let table = Self { schema, path: path.to_owned(), columns, rows };
-        table.check_numbers()?;
-        Ok(table)
+        table.check()?;
+        Ok(Some(table))
     }
 
-    fn check_numbers(&self) -> Result<(), Fault> {
+    fn check(&self) -> Result<(), ReportError> {
+        let times = |column: &Column| self.header.iter().filter(|name| *name == column.name).count();
+        if let Some(twice) = self.schema.all_columns().find(|column| times(column) > 1) {
+            return Err(self.fault(1, twice.name, "there are two such columns".to_owned()));
+        }
+        if self.schema.columns.iter().all(|column| times(column) == 0) {
+            return Err(self.fault(1, "", "it names none of the file's columns".to_owned()));
+        }
+        if self.lines.is_empty() {
+            return Err(self.fault(2, "", "there are names of columns, but no rows".to_owned()));
+        }
         for row in self.rows() {
             for Column { name, signed, .. } in self.schema.all_columns().filter(|column| column.is_number()) {
                 let text = row.text(name);
@@ -78,33 +97,58 @@ impl Table {
                     Ok(value) if value < 0.0 && !signed => format!("{text} is below zero"),
                     Ok(_) => continue,
                 };
-                return Err(Fault { line: row.line(), column: (*name).to_owned(), problem });
+                return Err(self.fault(row.line(), name, problem));
             }
         }
         Ok(())
     }
 
-    pub(crate) fn rows(&self) -> impl Iterator<Item = Row<'_>> {
-        (0..self.rows.len()).map(|at| Row { table: self, at })
+    /// Returns the first of the `needed` columns that the file lacks.
+    ///
+    /// # Errors
+    /// [`ReportError::Malformed`] if a row that ran has an empty field in one that is there.
+    pub(crate) fn lacks(&self, needed: &[&'static str]) -> Result<Option<&'static str>, ReportError> {
+        for column in needed {
+            if !self.header.iter().any(|name| name == column) {
+                return Ok(Some(column));
+            }
+            if let Some(row) = self.rows().find(|row| row.not_run().is_none() && row.text(column).is_empty()) {
+                return Err(self.fault(row.line(), column, "the number is missing".to_owned()));
+            }
+        }
+        Ok(None)
     }
 
-    /// Groups its rows by equal words in `column`, with groups and rows in the file's order.
-    pub(crate) fn grouped(&self, column: &'static str) -> Vec<Vec<Row<'_>>> {
-        group(self.rows(), |row| row.text(column).to_owned())
+    fn fault(&self, line: u64, column: &str, problem: String) -> ReportError {
+        let (path, column, made_by) = (self.path.clone(), column.to_owned(), self.schema.made_by);
+        ReportError::Malformed { path, line, column, problem, made_by }
+    }
+
+    fn broken(&self, error: &csv::Error) -> ReportError {
+        self.fault(error.position().map_or(1, csv::Position::line), "", error.to_string())
+    }
+
+    pub(crate) fn rows(&self) -> impl Iterator<Item = Row<'_>> {
+        (0..self.lines.len()).map(|at| Row { table: self, at })
+    }
+
+    /// Groups its rows by equal words in `columns`, with groups and rows in the file's order.
+    pub(crate) fn grouped(&self, columns: &[&str]) -> Vec<Vec<Row<'_>>> {
+        group(self.rows(), columns)
     }
 }
 
-/// Groups items by equal keys, in order of first appearance.
-pub(crate) fn group<T, K: PartialEq>(items: impl IntoIterator<Item = T>, key: impl Fn(&T) -> K) -> Vec<Vec<T>> {
-    let mut groups: Vec<(K, Vec<T>)> = Vec::new();
-    for item in items {
-        let key = key(&item);
-        match groups.iter_mut().find(|(other, _)| *other == key) {
-            Some((_, group)) => group.push(item),
-            None => groups.push((key, vec![item])),
+/// Groups rows by equal words in `columns`, in order of first appearance.
+pub(crate) fn group<'a>(rows: impl IntoIterator<Item = Row<'a>>, columns: &[&str]) -> Vec<Vec<Row<'a>>> {
+    let mut groups: Vec<Vec<Row<'_>>> = Vec::new();
+    for row in rows {
+        let equal = |other: &&mut Vec<Row<'_>>| columns.iter().all(|column| other[0].text(column) == row.text(column));
+        match groups.iter_mut().find(equal) {
+            Some(group) => group.push(row),
+            None => groups.push(vec![row]),
         }
     }
-    groups.into_iter().map(|(_, group)| group).collect()
+    groups
 }
 
 /// Formats a field on one line, without the characters that XML forbids.
@@ -117,30 +161,8 @@ fn printable(field: &str) -> String {
     field.chars().filter_map(printable).collect()
 }
 
-fn fault(error: &csv::Error) -> Fault {
-    let line = error.position().map_or(1, csv::Position::line);
-    let problem = match error.kind() {
-        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => format!("{len} fields instead of {expected_len}"),
-        _ => error.to_string(),
-    };
-    Fault { line, column: String::new(), problem }
-}
-
-fn find_columns(header: &csv::StringRecord, schema: &Schema) -> Result<BTreeMap<&'static str, usize>, Fault> {
-    let find = |name: &'static str| {
-        let mut found = header.iter().enumerate().filter(|(_, column)| *column == name).map(|(at, _)| at);
-        let problem = match (found.next(), found.next()) {
-            (Some(at), None) => return Ok((name, at)),
-            (Some(_), Some(_)) => "there are two such columns",
-            (None, _) => "there is no such column",
-        };
-        Err(Fault { line: 1, column: name.to_owned(), problem: problem.to_owned() })
-    };
-    schema.all_columns().map(|column| find(column.name)).collect()
-}
-
 /// Returns the displayed unit of a column's numbers. `%` stands for a share, of which 1 is the whole.
-fn unit(column: &Column) -> &'static str {
+pub(crate) fn unit(column: &Column) -> &'static str {
     match column.kind {
         Kind::Text => "",
         Kind::Number(unit) | Kind::Rate(unit) => unit,
@@ -152,27 +174,19 @@ fn unit(column: &Column) -> &'static str {
 /// One row of a table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row<'a> {
-    table: &'a Table,
+    pub(crate) table: &'a Table,
     at: usize,
 }
 
 impl<'a> Row<'a> {
     fn line(&self) -> u64 {
-        self.table.rows[self.at].0
+        self.table.lines[self.at].0
     }
 
-    /// Returns the name of the file.
-    pub(crate) fn file(&self) -> &'static str {
-        self.table.schema.file
-    }
-
-    /// Returns a field's text.
-    ///
-    /// # Panics
-    /// Panics if the schema does not list the column: a defect of this crate.
+    /// Returns a field's text; empty if the file lacks the column.
     pub(crate) fn text(&self, column: &str) -> &'a str {
-        let at = *self.table.columns.get(column).unwrap_or_else(|| panic!("{}: '{column}'", self.table.schema.file));
-        &self.table.rows[self.at].1[at]
+        let at = self.table.header.iter().position(|name| name == column);
+        at.map_or("", |at| &self.table.lines[self.at].1[at])
     }
 
     pub(crate) fn is(&self, column: &str, word: &str) -> bool {
@@ -180,7 +194,7 @@ impl<'a> Row<'a> {
     }
 
     fn origin(&self, column: &'static str) -> Origin {
-        Origin { file: self.table.schema.file, line: self.line(), column, text: self.text(column).to_owned() }
+        Origin { file: self.table.schema.file, line: self.line(), column }
     }
 
     /// Returns one or more words, traced if they have digits.
@@ -204,20 +218,11 @@ impl<'a> Row<'a> {
     pub(crate) fn number(&self, column: &'static str) -> Option<Num> {
         let value = self.text(column).parse().ok()?;
         let unit = self.table.schema.column(column).map_or("", unit);
-        Some(Num { value, unit, how: "", from: vec![self.origin(column)] })
-    }
-
-    /// Returns a required number.
-    pub(crate) fn need(&self, column: &'static str) -> Result<Num, ReportError> {
-        self.number(column).ok_or_else(|| {
-            let problem = "the number is missing".to_owned();
-            let fault = Fault { line: self.line(), column: column.to_owned(), problem };
-            fault.into_error(self.table.path.clone(), self.table.schema)
-        })
+        Some(Num::field(value, unit, self.origin(column)))
     }
 
     /// Returns the reason why the row has no figures, if its status gives one.
     pub(crate) fn not_run(&self) -> Option<Text> {
-        (!self.is("status", "ok")).then(|| self.word("status"))
+        (!["", "ok"].contains(&self.text("status"))).then(|| self.word("status"))
     }
 }

@@ -71,12 +71,9 @@ const THIRD_PARTY: [&str; 14] = [
 ];
 
 /// Additional third-party crates of single leaves, and the reasons.
-const ALSO: [(&str, &[&str]); 5] = [
+const ALSO: [(&str, &[&str]); 4] = [
     // The orientation of a PNG may be in compressed text.
     ("foveate-decode", &["flate2"]),
-    // Charts, rasterization, font metrics and HTML are not worth reimplementing, and only the facade imports the
-    // report.
-    ("foveate-report", &["base64", "maud", "plotters", "plotters-backend", "resvg", "skrifa"]),
     // HTTP, URL parsing, name resolution and message signatures are its purpose and not worth reimplementing.
     ("foveate-net", &["base64", "dns-lookup", "hmac", "httpdate", "psl", "ureq", "url"]),
     // It is a server.
@@ -349,9 +346,9 @@ mod tests {
         assert_finds(third_party, &tree, "foveate-decode may not depend on image");
 
         let mut tree = fake::tree();
-        package(&mut tree, "foveate-profile").dependencies.push(theirs("plotters"));
-        assert_finds(third_party, &tree, "foveate-profile may not depend on plotters");
-        package(&mut tree, "foveate-profile").name = "foveate-report".to_owned();
+        package(&mut tree, "foveate-profile").dependencies.push(theirs("axum"));
+        assert_finds(third_party, &tree, "foveate-profile may not depend on axum");
+        package(&mut tree, "foveate-profile").name = "foveate-photo-server".to_owned();
         assert!(third_party(&tree).is_empty(), "what one leaf may, others may not");
 
         let mut tree = fake::tree();

@@ -1,14 +1,10 @@
-use plotters::prelude::*;
-
-use super::marks::{Failed, Key, end_of_axis, is_narrow, legend, shade, stroke, tick};
-use crate::canvas::{Hand, Pen, fit, wrap};
-use crate::ink::{BACK, GRID, Ink, QUIET, WORDS};
-use crate::shown::{Num, Text, text};
+use super::end_of_axis;
+use crate::svg::{BACK, Chart, Hand, Ink, Pen, WORDS};
+use crate::text::{Num, Text, text};
 
 /// Horizontal bars, each a value or a sum of parts.
-#[derive(Clone, Debug)]
 pub(crate) struct Bars {
-    pub(crate) keys: Vec<Key>,
+    pub(crate) keys: Vec<(Ink, Text)>,
     /// The axis label, with the unit.
     pub(crate) axis: &'static str,
     /// Whether panels share one scale, because they are compared with each other.
@@ -16,15 +12,22 @@ pub(crate) struct Bars {
     pub(crate) panels: Vec<Panel>,
 }
 
-#[derive(Clone, Debug)]
 pub(crate) struct Panel {
     pub(crate) heading: Text,
     pub(crate) bars: Vec<Bar>,
 }
 
-#[derive(Clone, Debug, Default)]
+impl Bars {
+    pub(crate) fn new(axis: &'static str, keys: &[(Ink, &str)], panels: Vec<Panel>) -> Self {
+        let keys = keys.iter().map(|(ink, name)| (*ink, (*name).into())).collect();
+        Self { keys, axis, one_scale: false, panels }
+    }
+}
+
+#[derive(Default)]
 pub(crate) struct Bar {
     pub(crate) label: Text,
+    /// Empty if the row did not run; then `value` is the reason.
     pub(crate) parts: Vec<Part>,
     /// The two ends of the whisker.
     pub(crate) whisker: Option<(Num, Num)>,
@@ -33,18 +36,28 @@ pub(crate) struct Bar {
     pub(crate) bold: bool,
 }
 
-#[derive(Clone, Debug)]
 pub(crate) struct Part {
     pub(crate) name: String,
     pub(crate) size: Num,
     pub(crate) ink: Ink,
-    pub(crate) faint: bool,
 }
 
 impl Bar {
+    fn ran(&self) -> bool {
+        !self.parts.is_empty()
+    }
+
+    /// Appends `more` to the value, if the row ran.
+    pub(crate) fn and(mut self, more: Option<impl Into<Text>>) -> Self {
+        if let (true, Some(more)) = (self.ran(), more) {
+            self.value = Text::join([self.value, more.into()], " · ");
+        }
+        self
+    }
+
     fn end(&self) -> f64 {
-        let bar: f64 = self.parts.iter().map(|part| part.size.value).sum();
-        self.whisker.as_ref().map_or(bar, |(_, high)| bar.max(high.value))
+        let bar = self.parts.iter().map(|part| part.size.value).sum();
+        self.whisker.as_ref().map_or(bar, |(_, high)| high.value.max(bar))
     }
 }
 
@@ -69,210 +82,123 @@ impl Panel {
 
 /// Positions within a panel, in pixels.
 struct Layout {
-    narrow: bool,
     /// Width of the labels beside the bars; 0 if they are above.
-    labels: f32,
+    labels: f64,
     /// Free width to the right of the bars.
-    values: f32,
+    values: f64,
     /// Whether values have their own line above the bars, because they do not fit beside the labels there.
     own_line: bool,
-    row: f32,
-    bar: f32,
+    row: f64,
+    bar: f64,
     /// Free height below a bar.
-    below: f32,
+    below: f64,
 }
 
-const AXIS: f32 = 20.0;
 /// Height of a text line above a bar.
-const LINE: f32 = 17.0;
+const LINE: f64 = 17.0;
 
 impl Layout {
     fn of(bars: &Bars, pen: &Pen) -> Self {
-        let narrow = is_narrow(pen);
         let all = || bars.panels.iter().flat_map(|panel| &panel.bars);
-        let widest = |widths: &mut dyn Iterator<Item = f32>| widths.fold(0.0, f32::max);
-        let drawn = all().filter(|bar| !bar.parts.is_empty());
-        let values = widest(&mut drawn.map(|bar| Hand::BOLD.width(&bar.value.plain()))) + 10.0;
-        let labels = widest(&mut all().map(|bar| Hand::BOLD.width(&bar.label.plain()))) + 12.0;
-        let crowded = |bar: &Bar| {
-            !bar.parts.is_empty() && Hand::BOLD.width(&(bar.label.plain() + &bar.value.plain())) + 12.0 > pen.width
-        };
-        let own_line = narrow && all().any(crowded);
-        Self {
-            narrow,
-            own_line,
-            labels: if narrow { 0.0 } else { labels.min(pen.width * 0.46) },
-            values: if narrow { 8.0 } else { values.min(pen.width * 0.45) },
-            row: if own_line {
-                LINE + 46.0
-            } else if narrow {
-                46.0
-            } else {
-                28.0
-            },
-            bar: if narrow { 16.0 } else { 18.0 },
-            below: if narrow { 7.0 } else { 5.0 },
+        let width = |text: &Text| Hand::BOLD.width(&text.plain());
+        let crowded = |bar: &Bar| bar.ran() && width(&bar.label) + width(&bar.value) + 12.0 > pen.width;
+        if pen.is_narrow() {
+            let own_line = all().any(crowded);
+            let row = if own_line { LINE + 46.0 } else { 46.0 };
+            return Self { labels: 0.0, values: 8.0, own_line, row, bar: 16.0, below: 7.0 };
         }
+        let values = all().filter(|bar| bar.ran()).map(|bar| width(&bar.value)).fold(0.0, f64::max) + 10.0;
+        let labels = all().map(|bar| width(&bar.label)).fold(0.0, f64::max) + 12.0;
+        let (labels, values) = (labels.min(pen.width * 0.52), values.min(pen.width * 0.36));
+        Self { labels, values, own_line: false, row: 28.0, bar: 18.0, below: 5.0 }
     }
 }
 
-impl Bars {
-    pub(crate) fn draw(&self, pen: &Pen) -> Result<f32, Failed> {
+impl Chart for Bars {
+    fn draw(&self, pen: &mut Pen) -> f64 {
         let layout = Layout::of(self, pen);
-        let mut y = legend(pen, 0.0, &self.keys)?;
+        let mut y = pen.legend(&self.keys);
         let shared = self.panels.iter().map(Panel::end).fold(0.0, f64::max);
         for panel in &self.panels {
             if !panel.heading.is_empty() {
-                y += pen.paragraph(0.0, y + 13.0, pen.width, Hand::BOLD, &panel.heading) + 6.0;
+                y += pen.paragraph(y + 13.0, Hand::BOLD, &panel.heading) + 6.0;
             }
             let end = end_of_axis(if self.one_scale { shared } else { panel.end() });
-            y += panel.draw(pen, y, end, &layout)?;
-            if panel.has_bars() {
-                pen.text(layout.labels, y + 15.0, Hand::SMALL, &self.axis.into());
-                y += 18.0;
+            let plot = pen.width - layout.labels - layout.values;
+            let x = |value: f64| layout.labels + value.min(end) / end * plot;
+            let bottom = y + panel.bars.len() as f64 * layout.row;
+            let has_bars = panel.bars.iter().any(Bar::ran);
+            if has_bars {
+                pen.axis_below(end, (y, bottom), x);
+                pen.text(layout.labels, bottom + 31.0, Hand::SMALL, &self.axis.into());
             }
-            y += 20.0;
+            for (at, bar) in panel.bars.iter().enumerate() {
+                bar.draw(pen, &layout, y + (at + 1) as f64 * layout.row - layout.below, end, x);
+            }
+            y = bottom + if has_bars { 58.0 } else { 20.0 };
         }
-        Ok(y - 16.0)
+        y - 16.0
     }
 }
-
-impl Panel {
-    /// Tells whether any of its rows could run.
-    fn has_bars(&self) -> bool {
-        self.bars.iter().any(|bar| !bar.parts.is_empty())
-    }
-
-    fn draw(&self, pen: &Pen, y: f32, end: f64, layout: &Layout) -> Result<f32, Failed> {
-        let rows = self.bars.len();
-        let plot = pen.width - layout.labels - layout.values;
-        let bottom = |at: usize| (at + 1) as f32 * layout.row - layout.below;
-        if !self.has_bars() {
-            for (at, bar) in self.bars.iter().enumerate() {
-                bar.write(pen, layout, (y + bottom(at), plot), |_| layout.labels);
-            }
-            return Ok(rows as f32 * layout.row);
-        }
-        let height = rows as f32 * layout.row + AXIS;
-        let area = pen.area((layout.labels, y), (plot, height));
-        let mut chart =
-            ChartBuilder::on(&area).x_label_area_size(AXIS as i32).build_cartesian_2d(0.0..end, 0.0..rows as f64)?;
-        chart
-            .configure_mesh()
-            .disable_y_mesh()
-            .disable_y_axis()
-            .y_labels(0)
-            .x_labels(if layout.narrow { 4 } else { 6 })
-            .x_label_formatter(&tick)
-            .x_max_light_lines(0)
-            .bold_line_style(GRID.color())
-            .axis_style(GRID.color())
-            .draw()?;
-        for (at, bar) in self.bars.iter().enumerate() {
-            let bottom = bottom(at);
-            let at = |pixels: f32| rows as f64 - f64::from(pixels / layout.row);
-            let (low, high) = (at(bottom), at(bottom - layout.bar));
-            bar.draw(pen, &mut chart, (low, high), end)?;
-            let x = |value: f64| chart.backend_coord(&(value.min(end), low)).0 as f32;
-            bar.write(pen, layout, (y + bottom, plot), x);
-        }
-        Ok(height)
-    }
-}
-
-type Chart2d<'a> =
-    ChartContext<'a, Pen, Cartesian2d<plotters::coord::types::RangedCoordf64, plotters::coord::types::RangedCoordf64>>;
 
 impl Bar {
-    /// Draws the bar, broken if it reaches beyond the axis's `end`.
-    fn draw(&self, pen: &Pen, chart: &mut Chart2d<'_>, (low, high): (f64, f64), end: f64) -> Result<(), Failed> {
-        let mut from = 0.0;
+    /// Draws the bar with its lower edge at `bottom`, broken if it reaches beyond the axis's `end`.
+    fn draw(&self, pen: &mut Pen, layout: &Layout, bottom: f64, end: f64, x: impl Fn(f64) -> f64) {
+        let (top, mut from) = (bottom - layout.bar, 0.0);
         for part in &self.parts {
-            let to = (from + part.size.value).min(end);
-            let rectangle = Rectangle::new([(from, low), (to, high)], shade(part.ink, part.faint).filled());
-            pen.mark(&self.tip(part), || chart.draw_series([rectangle]).map(|_| ()))?;
-            let [left, right, top] = [(from, low), (to, low), (from, high)].map(|corner| chart.backend_coord(&corner));
+            let (left, right) = (x(from), x(from + part.size.value));
+            pen.mark(&self.tip(part), |pen| pen.rect(part.ink, (left, top), (right, bottom)));
             let words = Text::from(&part.size);
-            let wide = Hand::SMALL.width(&words.plain()) + 8.0;
-            if self.parts.len() > 1 && (right.0 - left.0) as f32 > wide {
-                let hand = Hand::SMALL.upon(part.ink).middle();
-                pen.text(
-                    f32::midpoint(left.0 as f32, right.0 as f32),
-                    f32::midpoint(left.1 as f32, top.1 as f32) + 4.5,
-                    hand,
-                    &words,
-                );
+            if self.parts.len() > 1 && right - left > Hand::SMALL.width(&words.plain()) + 4.0 {
+                let middle = f64::midpoint(left, right);
+                pen.text(middle, bottom - layout.bar / 2.0 + 4.5, Hand::SMALL.upon(part.ink).middle(), &words);
             }
-            from = to;
+            from += part.size.value;
         }
         if self.end() > end {
-            let gap = [(0.955 * end, low), (0.965 * end, low), (0.98 * end, high), (0.97 * end, high)];
-            return chart.draw_series([Polygon::new(gap, BACK.color().filled())]).map(|_| ());
+            let gap = [(0.955, bottom), (0.965, bottom), (0.98, top), (0.97, top)];
+            pen.polygon(BACK, 1.0, gap.map(|(share, y)| (x(share * end), y)));
+        } else if let Some((low, high)) = &self.whisker {
+            let (low, high, middle) = (x(low.value), x(high.value), f64::midpoint(top, bottom));
+            pen.line(WORDS, 1, [(low, middle), (high, middle)]);
+            for at in [low, high] {
+                pen.line(WORDS, 1, [(at, middle - layout.bar / 4.0), (at, middle + layout.bar / 4.0)]);
+            }
         }
-        let Some((least, most)) = &self.whisker else { return Ok(()) };
-        let (middle, half) = (f64::midpoint(low, high), (high - low) / 4.0);
-        let (least, most) = (least.value, most.value);
-        let paths = [
-            vec![(least, middle), (most, middle)],
-            vec![(least, middle - half), (least, middle + half)],
-            vec![(most, middle - half), (most, middle + half)],
-        ];
-        chart.draw_series(paths.map(|path| PathElement::new(path, stroke(WORDS, 1)))).map(|_| ())
+        self.write(pen, layout, bottom, x(self.end()));
     }
 
     fn tip(&self, part: &Part) -> Text {
-        let whisker =
-            self.whisker.as_ref().map_or_else(Text::default, |(low, high)| text![" (", low, " to ", high, ")"]);
         let name = if part.name.is_empty() { String::new() } else { format!(", {}", part.name) };
-        self.label.clone() + name + ": " + &part.size + whisker
+        let tip = text![self.label.clone(), name, ": ", &part.size];
+        self.whisker.iter().fold(tip, |tip, (low, high)| text![tip, " (", low, " to ", high, ")"])
     }
 
-    /// Writes label and value; `x` maps a value to its position on the sheet.
-    fn write(&self, pen: &Pen, layout: &Layout, (bottom, plot): (f32, f32), x: impl Fn(f64) -> f32) {
-        let hand = if self.bold { Hand::BOLD } else { Hand::WORDS };
-        let baseline = bottom - layout.bar / 2.0 + 4.5;
-        let ran = !self.parts.is_empty();
-        if layout.narrow {
-            let above = bottom - layout.bar - 6.0;
-            if layout.own_line {
-                pen.text(0.0, above - LINE, hand, &fit(&self.label, pen.width, hand));
-                let value = if ran { fit(&self.value, pen.width, hand) } else { Text::default() };
-                pen.text(0.0, above, Hand { bold: self.bold, ..Hand::SMALL }, &value);
-            } else {
-                pen.text(0.0, above, hand, &fit(&self.label, pen.width, hand));
-                let value = if ran { self.value.clone() } else { Text::default() };
-                pen.text(pen.width, above, hand.end(), &value);
-            }
-        } else {
-            let label = fit(&self.label, layout.labels - 12.0, hand);
+    /// Writes the label and, behind the bar's `end`, the value or the reason why there is none.
+    fn write(&self, pen: &mut Pen, layout: &Layout, bottom: f64, end: f64) {
+        let hand = if self.bold { Hand::BOLD } else { Hand::PLAIN };
+        let (baseline, above, width) = (bottom - layout.bar / 2.0 + 4.5, bottom - layout.bar - 6.0, pen.width);
+        let value = if self.ran() { self.value.clone() } else { Text::default() };
+        if !pen.is_narrow() {
+            let label = hand.fit(&self.label, layout.labels - 10.0);
             pen.text(layout.labels - 10.0, baseline, hand.end(), &label);
-            if ran {
-                pen.text(x(self.end()) + 7.0, baseline, hand, &fit(&self.value, layout.values - 7.0, hand));
-            }
+            pen.text(end + 7.0, baseline, hand, &hand.fit(&value, width - end - 7.0));
+        } else if layout.own_line {
+            pen.text(0.0, above - LINE, hand, &hand.fit(&self.label, width));
+            pen.text(0.0, above, Hand::SMALL, &Hand::SMALL.fit(&value, width));
+        } else {
+            pen.text(0.0, above, hand, &hand.fit(&self.label, width));
+            pen.text(width, above, hand.end(), &value);
         }
-        if !ran {
-            let room = plot + layout.values - 8.0;
-            pen.mark(&self.value, || write_reason(pen, (layout.labels + 6.0, baseline), room, &self.value));
+        if !self.ran() {
+            let (x, room) = (layout.labels + 6.0, width - layout.labels - 6.0);
+            let lines = Hand::SMALL.wrap(&self.value, room);
+            let second = lines.iter().skip(1).cloned().reduce(|all, line| all + line).unwrap_or_default();
+            let first = baseline - if second.is_empty() { 0.0 } else { 6.0 };
+            pen.mark(&self.value, |pen| {
+                pen.text(x, first, Hand::SMALL, &Hand::SMALL.fit(&lines[0], room));
+                pen.text(x, baseline + 7.0, Hand::SMALL, &Hand::SMALL.fit(&second, room));
+            });
         }
     }
-}
-
-/// Writes why a row could not run, in two lines where one does not suffice.
-fn write_reason(pen: &Pen, (x, baseline): (f32, f32), room: f32, why: &Text) {
-    let lines = wrap(why, room, Hand::SMALL);
-    match &lines[..] {
-        [first, rest @ ..] if !rest.is_empty() => {
-            let rest = rest.iter().fold(Text::default(), |all, line| all + line.clone());
-            pen.text(x, baseline - 6.0, Hand::SMALL, &fit(first, room, Hand::SMALL));
-            pen.text(x, baseline + 7.0, Hand::SMALL, &fit(&rest, room, Hand::SMALL));
-        }
-        _ => pen.text(x, baseline, Hand::SMALL, &fit(why, room, Hand::SMALL)),
-    }
-}
-
-/// Returns a bar of one value without a comparison.
-pub(crate) fn single(label: Text, size: Num, ink: Option<Ink>) -> Bar {
-    let value = Text::from(&size);
-    let part = Part { name: String::new(), size, ink: ink.unwrap_or(QUIET), faint: false };
-    Bar { label, parts: vec![part], whisker: None, value, bold: ink.is_some() }
 }

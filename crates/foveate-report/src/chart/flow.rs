@@ -1,84 +1,62 @@
-use plotters::prelude::*;
-
-use super::marks::{Failed, is_narrow, stroke};
-use crate::canvas::{Hand, Pen};
-use crate::ink::{GRID, Ink, MUTED};
-use crate::shown::{Num, Text};
+use crate::svg::{At, Chart, GRID, Hand, Ink, MUTED, Pen};
+use crate::text::{Num, Text, text};
 
 /// Stations in a row, joined by arrows, each filled to its share.
-#[derive(Clone, Debug)]
-pub(crate) struct Flow {
-    pub(crate) stations: Vec<Station>,
-}
+pub(crate) struct Flow(pub(crate) Vec<Station>);
 
-#[derive(Clone, Debug)]
 pub(crate) struct Station {
     pub(crate) name: String,
     pub(crate) share: Num,
-    pub(crate) detail: Text,
+    pub(crate) detail: Num,
     pub(crate) ink: Ink,
 }
 
-const GAP: f32 = 26.0;
-const BOX: f32 = 80.0;
-const STEP: f32 = BOX + 30.0;
+const GAP: f64 = 26.0;
+const HEIGHT: f64 = 80.0;
+const STEP: f64 = HEIGHT + 30.0;
 
-impl Flow {
-    pub(crate) fn draw(&self, pen: &Pen) -> Result<f32, Failed> {
-        let columns = if is_narrow(pen) { 2 } else { 5 };
-        let wide = ((pen.width - GAP * (columns - 1) as f32) / columns as f32).floor();
-        let place = |at: usize| {
-            let (row, column) = (at / columns, at % columns);
-            (column as f32 * (wide + GAP), 1.0 + row as f32 * STEP)
-        };
-        for (at, station) in self.stations.iter().enumerate() {
-            station.draw(pen, place(at), wide)?;
+impl Chart for Flow {
+    fn draw(&self, pen: &mut Pen) -> f64 {
+        let columns = if pen.is_narrow() { 2 } else { 5 };
+        let wide = ((pen.width - GAP * (columns - 1) as f64) / columns as f64).floor() - 1.0;
+        let place = |at: usize| (1.0 + (at % columns) as f64 * (wide + GAP), 1.0 + (at / columns) as f64 * STEP);
+        for (at, station) in self.0.iter().enumerate() {
+            station.draw(pen, place(at), wide);
             if at > 0 {
-                arrow(pen, place(at - 1), place(at), wide)?;
+                arrow(pen, place(at - 1), place(at), wide);
             }
         }
-        let rows = self.stations.len().div_ceil(columns);
-        Ok(rows as f32 * STEP - (STEP - BOX) + 2.0)
+        self.0.len().div_ceil(columns) as f64 * STEP - (STEP - HEIGHT) + 2.0
     }
 }
 
 impl Station {
-    fn draw(&self, pen: &Pen, (x, y): (f32, f32), wide: f32) -> Result<(), Failed> {
-        let area = pen.area((x, y), (wide, BOX));
-        let (right, bottom) = (wide as i32, BOX as i32);
-        let full = (wide * self.share.value.clamp(0.0, 1.0) as f32).round() as i32;
-        let tip = Text::from(self.name.as_str()) + ": " + &self.share + ", " + self.detail.clone();
-        pen.mark(&tip, || {
-            area.draw(&Rectangle::new([(0, 0), (right, bottom)], stroke(GRID, 2)))?;
-            area.draw(&Rectangle::new([(0, bottom - 12), (right, bottom)], GRID.color().filled()))?;
-            area.draw(&Rectangle::new([(0, bottom - 12), (full, bottom)], self.ink.color().filled()))
-        })?;
+    fn draw(&self, pen: &mut Pen, (x, y): At, wide: f64) {
+        let (right, bottom) = (x + wide, y + HEIGHT);
+        pen.mark(&text![&*self.name, ": ", &self.share, ", ", &self.detail], |pen| {
+            pen.rect(GRID, (x, bottom - 12.0), (right, bottom));
+            pen.rect(self.ink, (x, bottom - 12.0), (x + wide * self.share.value.clamp(0.0, 1.0), bottom));
+            pen.line(GRID, 2, [(x, y), (right, y), (right, bottom), (x, bottom), (x, y - 1.0)]);
+        });
         pen.text(x + 10.0, y + 22.0, Hand::BOLD, &self.name.as_str().into());
-        pen.text(x + 10.0, y + 42.0, Hand::WORDS, &Text::from(&self.share));
-        pen.text(x + 10.0, y + 59.0, Hand::SMALL, &self.detail);
-        Ok(())
+        pen.text(x + 10.0, y + 42.0, Hand::PLAIN, &Text::from(&self.share));
+        pen.text(x + 10.0, y + 59.0, Hand::SMALL, &Text::from(&self.detail));
     }
 }
 
 /// Draws an arrow from one station to the next: straight, or down and around to the start of the next row.
-fn arrow(pen: &Pen, from: (f32, f32), to: (f32, f32), wide: f32) -> Result<(), Failed> {
-    const HEAD: i32 = 5;
-    let area = pen.area((0.0, 0.0), (pen.width, to.1 + BOX));
-    let point = |x: f32, y: f32| (x.round() as i32, y.round() as i32);
-    let middle = BOX / 2.0 - 6.0;
-    let (path, tip, down) = if from.1 == to.1 {
-        let (start, tip) = (point(from.0 + wide + 3.0, from.1 + middle), point(to.0 - 4.0, to.1 + middle));
-        (vec![start, tip], tip, false)
+fn arrow(pen: &mut Pen, from: At, to: At, wide: f64) {
+    const HEAD: f64 = 5.0;
+    let middle = from.1 + HEIGHT / 2.0 - 6.0;
+    let (path, (x, y), back) = if from.1 == to.1 {
+        let tip = (to.0 - 4.0, middle);
+        (vec![(from.0 + wide + 3.0, middle), tip], tip, [(-HEAD, -HEAD), (-HEAD, HEAD)])
     } else {
-        let half = wide / 2.0;
-        let between = (from.1 + BOX + to.1) / 2.0;
-        let tip = point(to.0 + half, to.1 - 4.0);
-        let start = point(from.0 + half, from.1 + BOX + 3.0);
-        (vec![start, point(from.0 + half, between), point(to.0 + half, between), tip], tip, true)
+        let (left, right, between) = (to.0 + wide / 2.0, from.0 + wide / 2.0, (from.1 + HEIGHT + to.1) / 2.0);
+        let tip = (left, to.1 - 4.0);
+        let path = vec![(right, from.1 + HEIGHT + 3.0), (right, between), (left, between), tip];
+        (path, tip, [(-HEAD, -HEAD), (HEAD, -HEAD)])
     };
-    area.draw(&PathElement::new(path, stroke(MUTED, 2)))?;
-    let (x, y) = tip;
-    let back =
-        if down { [(x - HEAD, y - HEAD), (x + HEAD, y - HEAD)] } else { [(x - HEAD, y - HEAD), (x - HEAD, y + HEAD)] };
-    area.draw(&Polygon::new(vec![tip, back[0], back[1]], MUTED.color().filled()))
+    pen.line(MUTED, 2, path);
+    pen.polygon(MUTED, 1.0, [(0.0, 0.0), back[0], back[1]].map(|(right, down)| (x + right, y + down)));
 }

@@ -1,4 +1,4 @@
-//! The list of figures, with the file and content of each.
+//! The list of figures, with the file and content of each. `page.html` has their captions.
 
 mod diagnosis;
 mod parts;
@@ -6,110 +6,107 @@ mod plan;
 mod plate;
 mod stages;
 mod sweeps;
-pub(crate) mod worker;
+mod worker;
 
-use self::plate::Plates;
-pub(crate) use self::plate::{NARROW, Plate, WIDE};
+pub(crate) use self::plate::Plate;
 use crate::ReportError;
-use crate::run::Run;
-use crate::shown::{Text, text};
-use crate::table::{Row, Table};
+use crate::table::{Row, Run, Table};
+use crate::text::{Text, text};
 
-/// Returns every figure that the run's files allow, in the order of the page.
-pub(crate) fn plates(run: &Run) -> Result<Vec<Plate>, ReportError> {
-    let figures: [fn(&Run) -> Plates; 18] = [
-        stages::pipeline,
-        stages::stages,
-        parts::decoders,
-        parts::resizers,
-        parts::forward,
-        parts::sinks,
-        sweeps::storage,
-        sweeps::batch,
-        sweeps::workers,
-        sweeps::headline,
-        sweeps::extrapolation,
-        sweeps::tuning,
-        diagnosis::ladder,
-        diagnosis::remedies,
-        plan::timeline,
-        plan::accuracy,
-        plan::walls,
-        worker::configurations,
-    ];
+/// Draws a figure from its file; `None` if the file has no rows for it.
+type Draw = fn(&Table) -> Option<Plate>;
+
+/// Name, file, numbers that no row may lack, and content of every figure.
+const FIGURES: [(&str, &str, &[&str], Draw); 18] = [
+    ("pipeline", "profile.csv", &["share_of_wall", "ms_per_image"], stages::pipeline),
+    ("stages", "profile.csv", &["share_of_wall", "ms_per_image"], stages::stages),
+    ("decoders", "decoders.csv", &["p50_ms"], parts::decoders),
+    ("resizers", "resizers.csv", &["p50_ms"], parts::resizers),
+    ("forward", "forward.csv", &["p50_ms"], parts::forward),
+    ("sinks", "sinks.csv", &["rows_per_second"], parts::sinks),
+    ("storage", "storage.csv", &["requests", "images_per_second"], sweeps::storage),
+    ("batch_sweep", "batch_sweep.csv", &["batch", "images_per_second"], sweeps::batch),
+    ("worker_sweep", "worker_sweep.csv", &["workers", "images_per_second"], sweeps::workers),
+    ("headline", "headline.csv", &["images_per_second"], sweeps::headline),
+    ("extrapolation", "extrapolation.csv", &["images_per_second"], sweeps::extrapolation),
+    ("tuning", "tuning.csv", &["images_per_second"], sweeps::tuning),
+    ("diagnosis", "diagnosis.csv", &["images_per_second"], diagnosis::ladder),
+    ("remedies", "remedies.csv", &["now"], diagnosis::remedies),
+    ("timeline", "timeline.csv", &["start_ms", "end_ms"], plan::timeline),
+    ("plan", "plan.csv", &["predicted", "measured"], plan::accuracy),
+    ("walls", "batch_plan.csv", &["batch", "storage_ms", "cpu_ms", "compute_ms"], plan::walls),
+    ("worker", "worker.csv", &["requests_per_second"], worker::configurations),
+];
+
+/// The figures that a run's files allow, by name, and why others are left out: their files lack a column.
+pub(crate) struct Plates {
+    pub(crate) drawn: Vec<(&'static str, Plate)>,
+    pub(crate) left_out: Vec<String>,
+}
+
+/// Returns every figure that the run's files allow.
+pub(crate) fn plates(run: &Run) -> Result<Plates, ReportError> {
+    let (mut drawn, mut left_out) = (Vec::new(), Vec::new());
     let note = stand_in(run);
-    let noted = |plate: Plate| Plate { note: note.clone(), ..plate };
-    figures.iter().filter_map(|figure| figure(run).transpose()).map(|plate| plate.map(noted)).collect()
+    for (name, file, needed, draw) in FIGURES {
+        let Some(table) = run.table(file) else { continue };
+        match table.lacks(needed)? {
+            Some(column) => left_out.push(format!("{name}: {file} has no column {column}")),
+            None => drawn.extend(draw(table).map(|plate| (name, plate.with_note(&note)))),
+        }
+    }
+    Ok(Plates { drawn, left_out })
 }
 
 /// Formats which device the forward stands in for, if it does.
 fn stand_in(run: &Run) -> Text {
-    let device = run.tables().flat_map(Table::rows).find(|row| row.text("device").starts_with("stand-in"));
+    let device = run.0.iter().flat_map(Table::rows).find(|row| row.text("device").starts_with("stand-in"));
     device.map_or_else(Text::default, |row| text!["The forward is a ", row.word("device"), "."])
 }
 
-/// A question that the report answers in a few words at the top.
-pub(crate) struct Headline {
-    pub(crate) question: &'static str,
-    pub(crate) answer: Text,
-    pub(crate) more: Text,
-}
+/// A question that the report answers at the top, the answer, and more on it.
+pub(crate) type Answer = (&'static str, Text, Text);
 
 /// Returns the results of a run, as far as its files contain them.
-pub(crate) fn headlines(run: &Run) -> Vec<Headline> {
-    let answers: [fn(&Run) -> Option<Headline>; 4] = [bound, remedy, gain, projection];
-    answers.iter().filter_map(|answer| answer(run)).collect()
+pub(crate) fn answers(run: &Run) -> Vec<Answer> {
+    [bound, remedy, gain, projection].iter().filter_map(|answer| answer(run)).collect()
 }
 
-fn bound(run: &Run) -> Option<Headline> {
-    let question = "What bounds the run";
-    if let Some(table) = run.table("diagnosis.csv") {
-        return Some(match diagnosis::culprit(table.rows()) {
-            Some(row) => Headline {
-                question,
-                answer: row.word("adds"),
-                more: text!["With it, ", diagnosis::drop_of(&row), " (", row.photos(), ")."],
-            },
-            None => Headline {
-                question,
-                answer: "no single stage".into(),
-                more: text!["With all of them at work, ", diagnosis::kept(table)?, "."],
-            },
-        });
-    }
-    let (row, share) = stages::most(run)?;
-    let more = text![share, " of a serial job on ", row.photos(), "."];
-    Some(Headline { question, answer: row.word("stage"), more })
+fn bound(run: &Run) -> Option<Answer> {
+    let (answer, more) = match run.table("diagnosis.csv").map(|table| (table, diagnosis::culprit(table))) {
+        Some((_, Some(row))) => {
+            (row.word("adds"), text!["With it, ", diagnosis::drop_of(&row), " (", row.photos(), ")."])
+        }
+        Some((table, None)) => {
+            ("no single stage".into(), text!["With all of them at work, ", diagnosis::kept(table)?, "."])
+        }
+        None => {
+            let (row, share) = stages::greatest(stages::serial(run.table("profile.csv")?).first()?)?;
+            (row.word("stage"), text![share, " of a serial job on ", row.photos(), "."])
+        }
+    };
+    Some(("What bounds the run", answer, more))
 }
 
-fn remedy(run: &Run) -> Option<Headline> {
-    let (row, times) = diagnosis::best(run.table("remedies.csv")?.rows())?;
+fn remedy(run: &Run) -> Option<Answer> {
+    let (row, times) = diagnosis::best(run.table("remedies.csv")?)?;
     let measured = row.number("measured").map_or_else(Text::default, |rate| text![", measured ", rate]);
     let more = text![row.word("change"), ": expected ", row.number("predicted"), measured, "."];
-    Some(Headline { question: "What to do first", answer: text![row.word("remedy"), ", ", times], more })
+    Some(("What to do first", text![row.word("remedy"), ", ", times], more))
 }
 
-fn gain(run: &Run) -> Option<Headline> {
-    let table = run.table("headline.csv")?;
-    let gains = sweeps::gains(table);
-    let first = gains.first()?;
+fn gain(run: &Run) -> Option<Answer> {
+    let gains = sweeps::gains(run.table("headline.csv")?);
     let describe = |row: &Row<'_>| text![row.number("images_per_second"), " on ", row.photos()];
-    let others = gains[1..].iter().map(|gain| text![&gain.times, ", ", describe(&gain.row)]);
-    let more = Text::join([describe(&first.row)].into_iter().chain(others), "; ") + "." + sweeps::better_alone(first);
-    Some(Headline { question: "What all improvements gave", answer: text![&first.times, " the baseline"], more })
+    let (first, others) = gains.split_first()?;
+    let others = others.iter().map(|gain| text!["; ", &gain.times, ", ", describe(&gain.row)]);
+    let more = others.fold(describe(&first.row), |all, one| all + one) + "." + first.better_alone();
+    Some(("What all improvements gave", text![&first.times, " the baseline"], more))
 }
 
-fn projection(run: &Run) -> Option<Headline> {
+fn projection(run: &Run) -> Option<Answer> {
     let row = run.table("extrapolation.csv")?.rows().next()?;
-    let more = text![
-        row.number("hours_low"),
-        " to ",
-        row.number("hours_high"),
-        " for ",
-        row.number("target_images"),
-        " ",
-        row.photos(),
-        "."
-    ];
-    Some(Headline { question: "How long many images take", answer: row.number("hours")?.into(), more })
+    let (low, high, target) = (row.number("hours_low"), row.number("hours_high"), row.number("target_images"));
+    let more = text![low, " to ", high, " for ", target, " ", row.photos(), "."];
+    Some(("How long many images take", row.number("hours")?.into(), more))
 }

@@ -1,60 +1,44 @@
-//! A figure with its texts, and the elements of figures.
+//! A figure's content, and what several figures have in common.
 
-use crate::ReportError;
-use crate::canvas::Drawing;
-use crate::chart::{Bar, Chart, Key, Part};
-use crate::ink::Ink;
-use crate::shown::{Num, Text, text};
-use crate::table::Row;
+use crate::chart::{Bar, Panel, Part};
+use crate::svg::{self, Chart, Ink};
+use crate::table::{Row, Table};
+use crate::text::{Num, Text, text};
 
-/// Width in pixels of a figure on a desktop, and in its file.
-pub(crate) const WIDE: f32 = 760.0;
-/// Width in pixels of a figure on a phone.
-pub(crate) const NARROW: f32 = 360.0;
-
-/// A figure with its texts.
-#[derive(Clone, Debug)]
+/// The content of a figure.
 pub(crate) struct Plate {
-    /// File name without extension.
-    pub(crate) name: &'static str,
     /// The title, as a finding if there is one.
     pub(crate) title: Text,
-    /// The caption: what to read in the figure.
-    pub(crate) caption: Text,
-    /// The description, for screen readers.
-    pub(crate) description: &'static str,
+    chart: Box<dyn Chart>,
+    /// The end of the caption, from the figure's rows.
+    pub(crate) more: Text,
     /// A note below the chart, for every figure of a run.
-    pub(crate) note: Text,
-    pub(crate) chart: Chart,
+    note: Text,
 }
 
 impl Plate {
-    pub(crate) fn draw(&self, width: f32) -> Result<Drawing, ReportError> {
-        self.chart
-            .draw(width, &self.note)
-            .map_err(|error| ReportError::Figure { figure: self.name, cause: error.into() })
+    pub(super) fn new(title: Text, more: Text, chart: impl Chart + 'static) -> Option<Self> {
+        Some(Self { title, chart: Box::new(chart), more, note: Text::default() })
+    }
+
+    pub(super) fn with_note(self, note: &Text) -> Self {
+        Self { note: note.clone(), ..self }
+    }
+
+    /// Draws it as a file with its caption, or as a part of the page.
+    pub(crate) fn draw(&self, width: f64, caption: Option<&str>) -> String {
+        svg::draw(&*self.chart, width, &self.title, &self.note, caption)
     }
 }
 
-pub(crate) type Plates = Result<Option<Plate>, ReportError>;
-
-pub(crate) fn key(ink: Ink, name: impl Into<Text>) -> Key {
-    Key { ink, faint: false, name: name.into() }
-}
-
-pub(crate) fn faint_key(ink: Ink, name: impl Into<Text>) -> Key {
-    Key { ink, faint: true, name: name.into() }
-}
-
 /// Returns those of `columns` whose words differ among `rows`, to distinguish the rows; the first column in any case.
-pub(crate) fn telling(rows: &[Row<'_>], columns: &[&'static str]) -> Vec<&'static str> {
+pub(super) fn telling(rows: &[Row<'_>], columns: &[&'static str]) -> Vec<&'static str> {
     let differs = |column: &&str| rows.iter().any(|row| row.text(column) != rows[0].text(column));
-    let first = columns.first().copied();
-    first.into_iter().chain(columns.iter().skip(1).copied().filter(|column| differs(column))).collect()
+    columns.iter().copied().filter(|column| *column == columns[0] || differs(column)).collect()
 }
 
 /// Builds a row's name from these columns. A counted column's name follows its number, a setting's name precedes it.
-pub(crate) fn name(row: &Row<'_>, columns: &[&'static str]) -> Text {
+pub(super) fn name(row: &Row<'_>, columns: &[&'static str]) -> Text {
     let mut name = Text::default();
     for column in columns {
         let (between, part) = match (row.number(column), column.strip_suffix('s')) {
@@ -71,37 +55,51 @@ pub(crate) fn name(row: &Row<'_>, columns: &[&'static str]) -> Text {
     name
 }
 
-/// Returns a bar for a row that could not run.
-pub(crate) fn not_run(label: Text, why: Text) -> Bar {
-    let label = if label.is_empty() { "not measured".into() } else { label };
-    Bar { label, value: why, ..Bar::default() }
+/// A rate, and the two ends of its whisker.
+pub(super) const RATE: [&str; 3] = ["images_per_second", "images_per_second_min", "images_per_second_max"];
+
+/// Returns the bar of a row's number, with a whisker between two others; or why the row could not run.
+pub(super) fn bar(row: &Row<'_>, label: Text, [size, low, high]: [&'static str; 3], ink: Ink) -> Bar {
+    match row.number(size).filter(|_| row.not_run().is_none()) {
+        Some(size) => Bar { whisker: row.number(low).zip(row.number(high)), ..simple(label, size, ink) },
+        None => {
+            let label = if label.is_empty() { "not measured".into() } else { label };
+            Bar { label, value: row.not_run().unwrap_or_default(), ..Bar::default() }
+        }
+    }
+}
+
+/// Returns a bar of one number.
+pub(super) fn simple(label: Text, size: Num, ink: Ink) -> Bar {
+    let value = Text::from(&size);
+    Bar { label, parts: vec![Part { name: String::new(), size, ink }], value, ..Bar::default() }
+}
+
+/// Returns a panel for each group of rows, under the name of its photos.
+pub(super) fn panels<'a>(groups: Vec<Vec<Row<'a>>>, bar: impl Fn(&Row<'a>) -> Bar) -> Vec<Panel> {
+    let panel = |rows: Vec<Row<'a>>| Panel { heading: rows[0].word("photos"), bars: rows.iter().map(&bar).collect() };
+    groups.into_iter().map(panel).collect()
 }
 
 /// Formats a sentence on the rows that could not run, for figures that cannot show them.
-pub(crate) fn absent<'a>(rows: impl IntoIterator<Item = Row<'a>>, columns: &[&'static str]) -> Text {
+pub(super) fn absent(table: &Table, columns: &[&'static str]) -> Text {
     let why = |row: Row<'_>| row.not_run().map(|why| text![name(&row, columns), ": ", why]);
-    let absent = Text::join(rows.into_iter().filter_map(why), "; ");
-    if absent.is_empty() { absent } else { text![" Not measured: ", absent, "."] }
+    sentence(" Not measured: ", Text::join(table.rows().filter_map(why), "; "))
 }
 
-/// Returns a bar of one number with a whisker.
-pub(crate) fn whiskered(
-    label: Text,
-    size: Num,
-    ends: Option<(Num, Num)>,
-    (ink, faint): (Ink, bool),
-    value: Text,
-) -> Bar {
-    let part = Part { name: String::new(), size, ink, faint };
-    Bar { label, parts: vec![part], whisker: ends, value, bold: false }
+/// Returns `start`, `words` and a full stop; nothing if there are no words.
+pub(super) fn sentence(start: &str, words: Text) -> Text {
+    if words.is_empty() { words } else { text![start, words, "."] }
 }
 
-/// Returns two numbers, if both exist.
-pub(crate) fn both(row: &Row<'_>, low: &'static str, high: &'static str) -> Option<(Num, Num)> {
-    row.number(low).zip(row.number(high))
+/// Returns the row with the smallest number in `column`.
+pub(super) fn least<'a>(rows: impl IntoIterator<Item = Row<'a>>, column: &'static str) -> Option<(Row<'a>, Num)> {
+    let numbers = rows.into_iter().filter_map(|row| Some((row, row.number(column)?)));
+    numbers.min_by(|(_, a), (_, b)| a.value.total_cmp(&b.value))
 }
 
-/// Returns the item with the smallest number; negate the number for the largest.
-pub(crate) fn least<T>(items: impl IntoIterator<Item = T>, number: impl Fn(&T) -> f64) -> Option<T> {
-    items.into_iter().min_by(|a, b| number(a).total_cmp(&number(b)))
+/// Returns the row with the largest number in `column`, the first of several.
+pub(super) fn most<'a>(rows: impl IntoIterator<Item = Row<'a>>, column: &'static str) -> Option<(Row<'a>, Num)> {
+    let numbers = rows.into_iter().filter_map(|row| Some((row, row.number(column)?)));
+    numbers.reduce(|most, next| if next.1.value > most.1.value { next } else { most })
 }
