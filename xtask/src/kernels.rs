@@ -1,4 +1,4 @@
-//! `cargo xtask kernels`: compiles the CUDA sources to PTX, which is committed beside them.
+//! `cargo xtask kernels`: compiles the CUDA sources to PTX, which is committed beside them with gzip.
 //!
 //! Building the project does not need CUDA's compiler, and the shipped PTX is known to the byte. NVRTC and ptxas come
 //! from PyPI's wheels, with pinned versions. NVRTC is the oldest of CUDA 12, because a driver accepts only PTX that is
@@ -46,9 +46,9 @@ pub(crate) fn run(root: &Path, &Args { check }: &Args) -> Result<()> {
         for target in targets(&source)? {
             let path = target.path(&source);
             let ptx = compiler.compile(&source, &target)?;
-            if fs::read_to_string(&path).ok().as_ref() != Some(&ptx) {
+            if gunzip(&path).ok().as_ref() != Some(&ptx) {
                 if !check {
-                    fs::write(&path, &ptx)?;
+                    gzip(&path, &ptx)?;
                 }
                 stale.push(shown(root, &path));
             }
@@ -60,7 +60,7 @@ pub(crate) fn run(root: &Path, &Args { check }: &Args) -> Result<()> {
     }
     ensure!(!expected.is_empty(), "there is no .cu file under crates/*/kernels");
     let orphans: Vec<String> =
-        files(root, "ptx").iter().filter(|path| !expected.contains(path)).map(|path| shown(root, path)).collect();
+        files(root, "gz").iter().filter(|path| !expected.contains(path)).map(|path| shown(root, path)).collect();
     ensure!(orphans.is_empty(), "no .cu file is compiled to {}; delete it", orphans.join(", "));
     match (check, stale.is_empty()) {
         (_, true) => println!("{} files are what their sources compile to", expected.len()),
@@ -70,6 +70,18 @@ pub(crate) fn run(root: &Path, &Args { check }: &Args) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// A committed file's PTX.
+fn gunzip(path: &Path) -> Result<String> {
+    Ok(output(Command::new("gzip").arg("-dc").arg(path))?.0)
+}
+
+/// Writes `ptx` to `path`, without a name or a time, so that the same PTX gives the same file.
+fn gzip(path: &Path, ptx: &str) -> Result<()> {
+    let plain = path.with_extension("");
+    fs::write(&plain, ptx)?;
+    output(Command::new("gzip").args(["-9nf"]).arg(&plain)).map(drop)
 }
 
 /// The files with this ending in the crates' `kernels` folders, sorted.
@@ -105,7 +117,7 @@ impl Target {
 
     fn path(&self, source: &Path) -> PathBuf {
         let part = self.part.as_ref().map(|part| format!("{part}.")).unwrap_or_default();
-        source.with_extension(format!("{part}sm_{}.ptx", self.architecture))
+        source.with_extension(format!("{part}sm_{}.ptx.gz", self.architecture))
     }
 }
 
@@ -226,7 +238,7 @@ mod tests {
         assert!(!sources.is_empty());
         for source in sources {
             for target in targets(&source).unwrap() {
-                let ptx = fs::read_to_string(target.path(&source)).unwrap();
+                let ptx = gunzip(&target.path(&source)).unwrap();
                 assert!(ptx.contains(&format!(".target sm_{}\n", target.architecture)), "{}", source.display());
             }
         }
@@ -235,7 +247,7 @@ mod tests {
     #[test]
     fn files_are_named_by_part_and_architecture() {
         let target = Target { part: Some("f16".to_owned()), architecture: 80 };
-        assert_eq!(target.path(Path::new("a/forward.cu")), Path::new("a/forward.f16.sm_80.ptx"));
+        assert_eq!(target.path(Path::new("a/forward.cu")), Path::new("a/forward.f16.sm_80.ptx.gz"));
         assert_eq!(Target::parse("f16.sm_80"), Some(target));
         assert_eq!(Target::parse("sm_75"), Some(Target { part: None, architecture: 75 }));
         assert!(["75", "f16", "f16.80", "sm_x"].into_iter().all(|name| Target::parse(name).is_none()));

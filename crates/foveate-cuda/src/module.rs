@@ -1,6 +1,8 @@
 use std::ffi::{CString, c_int, c_void};
 use std::sync::Arc;
 
+use flate2::read::GzDecoder;
+
 use crate::buffer::Buffer;
 use crate::device::Device;
 use crate::driver::Handle;
@@ -27,6 +29,15 @@ pub(crate) const NUMBERS: &[(&str, i64)] =
     &[("CU_JIT_ERROR_LOG_BUFFER", ERROR_LOG as i64), ("CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES", ERROR_LOG_BYTES as i64)];
 
 impl Module {
+    /// Compiles gzipped PTX for the device; see [`Self::from_ptx`].
+    ///
+    /// # Errors
+    /// [`CudaError::Kernels`] if it cannot be unpacked, or with the compiler's message.
+    pub fn from_gzip(device: &Device, gzip: &[u8]) -> Result<Self, CudaError> {
+        let ptx = std::io::read_to_string(GzDecoder::new(gzip));
+        Self::from_ptx(device, &ptx.map_err(|error| CudaError::Kernels(format!("they cannot be unpacked: {error}")))?)
+    }
+
     /// Compiles PTX for the device. The driver caches the result on disk, so later compilations take no time.
     ///
     /// # Errors

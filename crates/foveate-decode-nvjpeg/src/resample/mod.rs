@@ -16,8 +16,8 @@ pub(crate) use recipe::{Method, Recipe};
 
 use pass::Pass;
 
-/// For compute capability 7.5 and every later one.
-const PTX: &str = include_str!("../../kernels/resize.sm_75.ptx");
+/// Gzipped PTX for compute capability 7.5 and every later one.
+const PTX: &[u8] = include_bytes!("../../kernels/resize.sm_75.ptx.gz");
 /// Threads per block.
 const BLOCK: u32 = 256;
 /// The largest second dimension of a grid.
@@ -41,7 +41,7 @@ pub(crate) struct Memory<'a> {
 
 impl Resampler {
     pub(crate) fn new(device: &Device) -> Result<Self, CudaError> {
-        let module = Module::from_ptx(device, PTX)?;
+        let module = Module::from_gzip(device, PTX)?;
         Ok(Self { resample: module.kernel("resample")?, interpolate: module.kernel("interpolate")? })
     }
 
@@ -125,9 +125,10 @@ mod tests {
     /// A division of 64 bits is a call of some hundred instructions, where a pixel has a few dozen.
     #[test]
     fn kernels_divide_32_bits_and_multiply_pairs() {
+        let ptx = std::io::read_to_string(flate2::read::GzDecoder::new(PTX)).unwrap();
         for slow in ["div.s64", "div.u64", "rem.s64", "rem.u64"] {
-            assert!(!PTX.contains(slow), "{slow}");
+            assert!(!ptx.contains(slow), "{slow}");
         }
-        assert!(PTX.contains("dp2a.lo.s32.u32") && PTX.contains("dp2a.hi.s32.u32"));
+        assert!(ptx.contains("dp2a.lo.s32.u32") && ptx.contains("dp2a.hi.s32.u32"));
     }
 }

@@ -5,15 +5,15 @@ use foveate_cuda::{Arg, Buffer, CudaError, Device, Kernel, Module, Stream};
 
 use super::geometry::Geometry;
 
-/// The kernels for compute capability 8.0 and every later device.
-const PTX: [&str; 3] = [
-    include_str!("../../kernels/forward.f32.sm_80.ptx"),
-    include_str!("../../kernels/forward.f16.sm_80.ptx"),
-    include_str!("../../kernels/forward.bf16.sm_80.ptx"),
+/// The kernels for compute capability 8.0 and every later device, gzipped PTX.
+const PTX: [&[u8]; 3] = [
+    include_bytes!("../../kernels/forward.f32.sm_80.ptx.gz"),
+    include_bytes!("../../kernels/forward.f16.sm_80.ptx.gz"),
+    include_bytes!("../../kernels/forward.bf16.sm_80.ptx.gz"),
 ];
 /// The kernels for compute capability 7.5, which lacks bfloat16.
-const OLD_PTX: [&str; 2] =
-    [include_str!("../../kernels/forward.f32.sm_75.ptx"), include_str!("../../kernels/forward.f16.sm_75.ptx")];
+const OLD_PTX: [&[u8]; 2] =
+    [include_bytes!("../../kernels/forward.f32.sm_75.ptx.gz"), include_bytes!("../../kernels/forward.f16.sm_75.ptx.gz")];
 
 /// The head width that the tensor cores' attention supports.
 pub(super) const TENSOR_HEAD: usize = 64;
@@ -55,7 +55,7 @@ impl Kernels {
             // A device that lacks it does not take its kernels.
             Element::Bf16 => ("bf16", PTX[2], PTX[2]),
         };
-        let module = Module::from_ptx(device, if device.compute_capability() < (8, 0) { old } else { ptx })?;
+        let module = Module::from_gzip(device, if device.compute_capability() < (8, 0) { old } else { ptx })?;
         let kernel = |name: &str| module.kernel(&format!("{name}_{suffix}"));
         Ok(Self {
             element,
