@@ -93,6 +93,7 @@ impl Reader {
     fn ahead(&self, list: &str, requests: Option<usize>, count: usize) -> Result<Vec<f64>> {
         let objects = std::fs::read_to_string(list)?;
         let objects: Vec<Object> = objects.lines().map(object).collect::<Result<_>>()?;
+        let requests = requests.unwrap_or(StoreOptions::DEFAULT_REQUESTS);
         let options = StoreOptions { requests, settings: self.settings(), ..StoreOptions::default() };
         let registry = stores();
         let mut ahead = registry.iter().next().ok_or("no store is compiled in")?.open(&options)?.read_ahead();

@@ -182,27 +182,14 @@ impl PhotoSet {
     /// read them.
     ///
     /// What the photos' source reads on the way, it reads again in each turn; one such source is read at a time.
-    /// Objects of a store are read with the number of requests in flight that a long job finds in its first seconds.
+    /// Objects of a store are read with the setting's requests in flight.
     ///
     /// # Errors
     /// Fails if the photos' store cannot be opened or measured.
     pub fn stored(&self, setting: &Setting, images: u64) -> Result<Box<dyn Source>, LabError> {
         let Stored::Objects(stores) = &self.stored else { return Ok(self.in_turns(images)) };
-        let requests = self.in_flight(setting)?;
         let objects = self.items.iter().filter_map(|item| Some((item.clone(), Object::of(item)?)));
-        Ok(Box::new(Objects::new(stores.with(Some(requests))?, objects.collect(), images)))
-    }
-
-    /// Returns the number of requests to the photos' store that are in flight in a long job; 0 without a store.
-    ///
-    /// # Errors
-    /// Fails if the store cannot be measured.
-    pub(crate) fn in_flight(&self, setting: &Setting) -> Result<usize, LabError> {
-        match setting.requests {
-            _ if !self.is_in_store() => Ok(0),
-            Some(requests) => Ok(requests),
-            None => Ok(self.supply()?.found().map_or(1, |found| found.requests)),
-        }
+        Ok(Box::new(Objects::new(stores.with(setting.requests)?, objects.collect(), images)))
     }
 
     /// Returns `images` items that repeat the photos in turns, each of which begins anew. Objects of a store are read

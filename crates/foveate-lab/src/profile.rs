@@ -71,7 +71,7 @@ pub fn storage(sets: &[PhotoSet]) -> Result<Table, LabError> {
 }
 
 fn add_supply(table: &mut Table, photos: &PhotoSet, supply: &Supply) {
-    let fit = supply.storage(None).filter(|_| photos.is_in_store());
+    let fit = supply.storage.filter(|_| photos.is_in_store());
     let mega = |rate: f64| rate / 1e6;
     for reading in &supply.readings {
         let fitted = fit.map(|fit| Storage { concurrency: reading.requests as u32, ..fit });
@@ -80,7 +80,6 @@ fn add_supply(table: &mut Table, photos: &PhotoSet, supply: &Supply) {
             ("place", supply.place.into()),
             ("cache", reading.cache.into()),
             ("requests", reading.requests.into()),
-            ("found", if reading.found { "yes".into() } else { "".into() }),
             ("images", reading.images.into()),
             ("mb_per_second", mega(reading.bytes_per_second()).into()),
             ("images_per_second", reading.images_per_second().into()),

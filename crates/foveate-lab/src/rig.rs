@@ -38,12 +38,12 @@ pub struct Setting {
     pub threads: usize,
     /// Maximum number of full batches that wait for the encoder.
     pub prefetch: usize,
-    /// Requests to an object store in flight; `None` finds the number by measurement.
-    pub requests: Option<usize>,
+    /// Requests to an object store in flight.
+    pub requests: usize,
 }
 
-/// Opens a store with this many requests in flight, or with as many as it finds by measurement.
-pub type StoreOpener = Arc<dyn Fn(Option<usize>) -> Result<Arc<dyn Store>, SourceError> + Send + Sync>;
+/// Opens a store with this many requests in flight.
+pub type StoreOpener = Arc<dyn Fn(usize) -> Result<Arc<dyn Store>, SourceError> + Send + Sync>;
 
 impl Setting {
     /// Returns a setting whose backends are called `plain`.
@@ -62,7 +62,7 @@ impl Setting {
             readers: 2,
             threads: 1,
             prefetch: 1,
-            requests: None,
+            requests: 64,
         }
     }
 
@@ -124,7 +124,7 @@ impl Setting {
             ("batch", self.batch.to_string()),
             ("readers", self.readers.to_string()),
             ("prefetch", self.prefetch.to_string()),
-            ("requests", self.requests.map_or_else(|| "as measured".to_owned(), |requests| requests.to_string())),
+            ("requests", self.requests.to_string()),
         ]
     }
 }

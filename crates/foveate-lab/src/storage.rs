@@ -21,8 +21,7 @@ pub(crate) struct Supply {
     /// The kind of place: `files`, `container` or `store`.
     pub(crate) place: &'static str,
     pub(crate) readings: Vec<Reading>,
-    /// The model of what reads ahead of the job, which is a container's stream or a store's requests. A store has as
-    /// many requests in flight as a job finds by measurement.
+    /// The model of what reads ahead of the job, which is a container's stream or a store's requests.
     pub(crate) storage: Option<Storage>,
 }
 
@@ -33,8 +32,6 @@ pub(crate) struct Reading {
     pub(crate) cache: &'static str,
     /// Requests in flight, or threads that read files.
     pub(crate) requests: usize,
-    /// Whether the reader found the number of requests.
-    pub(crate) found: bool,
     pub(crate) images: u64,
     pub(crate) bytes: u64,
     pub(crate) seconds: f64,
@@ -51,17 +48,11 @@ impl Reading {
 }
 
 impl Supply {
-    /// Returns the model with this many requests in flight, or with as many as a job finds.
-    pub(crate) fn storage(&self, requests: Option<usize>) -> Option<Storage> {
-        let concurrency = |storage: Storage| requests.map_or(storage.concurrency, |requests| requests as u32);
-        let is_store = self.place == "store";
-        self.storage
-            .map(|storage| if is_store { Storage { concurrency: concurrency(storage), ..storage } } else { storage })
-    }
-
-    /// Returns the requests in flight that a store's reader finds.
-    pub(crate) fn found(&self) -> Option<&Reading> {
-        self.readings.iter().find(|reading| reading.found)
+    /// Returns the model, of a store with this many requests in flight.
+    pub(crate) fn storage(&self, requests: usize) -> Option<Storage> {
+        let storage = self.storage?;
+        let concurrency = if self.place == "store" { requests as u32 } else { storage.concurrency };
+        Some(Storage { concurrency, ..storage })
     }
 
     /// Returns the reading of a store with the fewest requests that is about as fast as any.
@@ -71,17 +62,12 @@ impl Supply {
         alike.min_by_key(|reading| reading.requests)
     }
 
-    /// Tells whether this many requests, or as many as a job finds, read about as much as any number.
-    pub(crate) fn is_enough(&self, requests: Option<usize>) -> bool {
-        let rate = |reading: &Reading| reading.bytes_per_second();
-        let best = self.readings.iter().map(rate).fold(0.0, f64::max);
+    /// Tells whether this many requests read about as much as any number.
+    pub(crate) fn is_enough(&self, requests: usize) -> bool {
+        let best = self.readings.iter().map(Reading::bytes_per_second).fold(0.0, f64::max);
         let bytes = self.mean_bytes();
-        let fitted = || self.storage(requests)?.images_per_second(bytes).ok().map(|images| images * bytes);
-        let now = match requests {
-            None => self.found().map(rate),
-            Some(_) => fitted(),
-        };
-        now.is_some_and(|now| now >= ALIKE * best)
+        let fitted = self.storage(requests).and_then(|storage| storage.images_per_second(bytes).ok());
+        fitted.is_some_and(|images| images * bytes >= ALIKE * best)
     }
 
     fn mean_bytes(&self) -> f64 {

@@ -24,17 +24,11 @@ const ALONE: [usize; 2] = [3, 9];
 /// Least seconds, and generations of requests, of each number.
 const SECONDS: f64 = 0.4;
 const GENERATIONS: usize = 2;
-/// Seconds in which a reader finds its number of requests, and in which it is measured then; and most bytes of each.
-const FINDS: f64 = 2.0;
-const FOUND: f64 = 1.0;
-const FINDS_BYTES: u64 = 256 << 20;
-/// Objects that the reader may be asked for meanwhile.
-const MOST_ASKED: usize = 2048;
 
 /// A store, opened once for each number of requests in flight.
 pub(crate) struct Stores {
     open: StoreOpener,
-    opened: Mutex<BTreeMap<Option<usize>, Arc<dyn Store>>>,
+    opened: Mutex<BTreeMap<usize, Arc<dyn Store>>>,
 }
 
 impl Stores {
@@ -42,7 +36,7 @@ impl Stores {
         Self { open, opened: Mutex::default() }
     }
 
-    pub(crate) fn with(&self, requests: Option<usize>) -> Result<Arc<dyn Store>, SourceError> {
+    pub(crate) fn with(&self, requests: usize) -> Result<Arc<dyn Store>, SourceError> {
         let mut opened = lock(&self.opened);
         if let Some(store) = opened.get(&requests) {
             return Ok(Arc::clone(store));
@@ -53,27 +47,22 @@ impl Stores {
     }
 }
 
-/// Measures a store that has `objects`: single requests, several at a time, and as many as its reader finds.
+/// Measures a store that has `objects`: single requests, and several at a time.
 pub(crate) fn measure(stores: &Stores, objects: &[Object]) -> Result<Supply, LabError> {
     let mut measured = StoreRequests::default();
-    let mut readings = vec![one_by_one(stores.with(Some(1))?.as_ref(), objects, &mut measured)?];
+    let mut readings = vec![one_by_one(stores.with(1)?.as_ref(), objects, &mut measured)?];
     let bytes = readings[0].bytes as f64 / readings[0].images as f64;
     for requests in NUMBERS.into_iter().take_while(|&requests| requests as f64 * bytes <= MOST_BYTES) {
         let before = readings[readings.len() - 1].bytes_per_second();
         // A store may refuse so many. One that refuses everything ends the reading below.
-        let Ok(reading) = together(stores.with(Some(requests))?.as_ref(), objects, requests) else { break };
+        let Ok(reading) = together(stores.with(requests)?.as_ref(), objects, requests) else { break };
         readings.push(reading);
         if reading.bytes_per_second() < GROWTH * before {
             break;
         }
     }
     measured.together = readings.iter().map(|reading| (reading.requests as u32, reading.bytes_per_second())).collect();
-    let mut storage = fit_store(&measured)?;
-    let found = found(stores.with(None)?.as_ref(), objects)?;
-    // Little's law.
-    let seconds = storage.latency + bytes / storage.stream_bytes_per_second;
-    storage.concurrency = (found.images_per_second() * seconds).round().clamp(1.0, f64::from(u16::MAX)) as u32;
-    readings.push(Reading { requests: storage.concurrency as usize, found: true, ..found });
+    let storage = fit_store(&measured)?;
     Ok(Supply { place: "store", readings, storage: Some(storage) })
 }
 
@@ -127,13 +116,6 @@ fn together(store: &dyn Store, objects: &[Object], requests: usize) -> Result<Re
     Ok(reading)
 }
 
-/// Reads with as many requests as the store's reader finds in some seconds.
-fn found(store: &dyn Store, objects: &[Object]) -> Result<Reading, LabError> {
-    let mut flow = Flow::new(store, objects, MOST_ASKED);
-    flow.read_for(FINDS)?;
-    flow.read_for(FOUND)
-}
-
 /// Objects over and over, of which some are asked for ahead.
 struct Flow<'a> {
     ahead: Box<dyn ReadAhead>,
@@ -155,18 +137,6 @@ impl<'a> Flow<'a> {
         }
         self.asked -= 1;
         Ok(self.ahead.take().map_err(unreadable)?.len() as u64)
-    }
-
-    /// Reads for some seconds, or as many bytes as are allowed.
-    fn read_for(&mut self, seconds: f64) -> Result<Reading, LabError> {
-        let started = Instant::now();
-        let mut reading = Reading::default();
-        while reading.images == 0 || (reading.seconds < seconds && reading.bytes < FINDS_BYTES) {
-            reading.bytes += self.take()?;
-            reading.images += 1;
-            reading.seconds = started.elapsed().as_secs_f64();
-        }
-        Ok(reading)
     }
 }
 

@@ -11,11 +11,10 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use crate::core::Core;
 use crate::errors::Failure;
-use crate::pace::{MOST, Pace};
 use crate::read::Course;
 
 /// Objects that may wait for a request or to be taken.
-const MOST_ASKED: usize = 4 * MOST;
+const MOST_ASKED: usize = 4096;
 
 /// Memory is counted in these.
 const UNIT: u64 = 1024;
@@ -49,7 +48,7 @@ impl Ahead {
         let total = u32::try_from(core.options.read_ahead_bytes / UNIT).unwrap_or(u32::MAX).max(1);
         let reading = Reading {
             core: Arc::clone(core),
-            pace: Arc::new(Pace::new(core.options.requests)),
+            slots: Arc::new(Semaphore::new(core.options.requests)),
             memory: Arc::new(Semaphore::new(total as usize)),
             total,
             turns,
@@ -91,7 +90,7 @@ impl Drop for Ahead {
 /// The store's side.
 struct Reading {
     core: Arc<Core>,
-    pace: Arc<Pace>,
+    slots: Arc<Semaphore>,
     memory: Arc<Semaphore>,
     total: u32,
     turns: watch::Receiver<u64>,
@@ -100,14 +99,13 @@ struct Reading {
 impl Reading {
     async fn run(self, mut asks: mpsc::UnboundedReceiver<Asked>) {
         let mut flights = JoinSet::new();
-        while let Some(asked) = self.pace.idle(asks.recv()).await {
-            let slot = self.pace.slot().await;
+        while let Some(asked) = asks.recv().await {
+            let slot = Arc::clone(&self.slots).acquire_owned().await.ok();
             // In order, so that the object to be taken next never lacks memory that later ones hold.
             let units = self.units(asked.object.version.len.unwrap_or(UNKNOWN));
-            let memory = self.pace.idle(Arc::clone(&self.memory).acquire_many_owned(units)).await.ok();
+            let memory = Arc::clone(&self.memory).acquire_many_owned(units).await.ok();
             let flight = Flight {
                 core: Arc::clone(&self.core),
-                pace: Arc::clone(&self.pace),
                 memory: Arc::clone(&self.memory),
                 total: self.total,
                 turns: self.turns.clone(),
@@ -128,7 +126,6 @@ impl Reading {
 /// One object on its way.
 struct Flight {
     core: Arc<Core>,
-    pace: Arc<Pace>,
     memory: Arc<Semaphore>,
     total: u32,
     turns: watch::Receiver<u64>,
@@ -141,7 +138,7 @@ struct Flight {
 impl Flight {
     async fn run(mut self, object: Object, slot: Option<OwnedSemaphorePermit>, reply: oneshot::Sender<Answer>) {
         let read = self.read(&object).await;
-        self.pace.done(slot, read.as_ref().ok().map(|bytes| bytes.len() as u64));
+        drop(slot);
         // The consumer may be gone.
         let _ = reply.send((read.map(Bytes::from), self.held));
     }
@@ -176,10 +173,6 @@ impl Course for Flight {
             }
             Err(_) => self.may_exceed,
         }
-    }
-
-    fn throttled(&self) {
-        self.pace.throttled();
     }
 }
 

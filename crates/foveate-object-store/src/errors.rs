@@ -13,7 +13,7 @@ pub(crate) enum Failure {
     /// Another attempt may succeed.
     Again {
         error: FetchError,
-        /// The store asks for fewer requests.
+        /// The store asks to slow down.
         is_throttled: bool,
     },
     /// The store refuses, or says something unknown, for a reason that may concern the object or the store: rights,
@@ -80,7 +80,7 @@ impl Failure {
         }
     }
 
-    /// Whether the store asks for fewer requests.
+    /// Whether the store asks to slow down.
     pub(crate) fn is_throttled(&self) -> bool {
         matches!(self, Self::Again { is_throttled: true, .. })
     }

@@ -11,7 +11,6 @@ mod core;
 mod errors;
 mod keys;
 pub mod outputs;
-mod pace;
 mod prefix;
 mod read;
 mod retry;

@@ -60,9 +60,6 @@ pub(crate) struct Target {
 pub(crate) trait Course: Send {
     /// Whether there is memory for an object of `bytes`.
     fn has_room(&mut self, bytes: u64) -> bool;
-
-    /// The store asks for fewer requests.
-    fn throttled(&self) {}
 }
 
 /// Takes bytes in order.
@@ -157,9 +154,6 @@ impl Target {
                 came = 0;
                 out.restart();
                 failure = Failure::broken(&self.name, "it came in part, and the server does not continue");
-            }
-            if failure.is_throttled() {
-                course.throttled();
             }
             attempts.judge(failure, &controls[0], began).await?;
         }

@@ -255,7 +255,7 @@ fn outcomes(
 ) -> Vec<Result<(), FetchError>> {
     let endpoint = proxy(&format!("http://{}", server(sound)), act);
     let list = objects(kind, &endpoint, count);
-    let mut options = StoreOptions { requests: Some(4), deadline: None, ..options(([127, 0, 0, 1], 1).into()) };
+    let mut options = StoreOptions { requests: 4, deadline: None, ..options(([127, 0, 0, 1], 1).into()) };
     let settings = [("endpoint", endpoint.as_str()), ("account", "a"), ("retry-for", "1")];
     options.settings.extend(settings.map(|(name, value)| (name.to_owned(), value.to_owned())));
     options.timeout = Duration::from_secs(20);

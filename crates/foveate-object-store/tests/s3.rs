@@ -384,7 +384,7 @@ fn objects_come_in_the_order_in_which_they_were_asked_for() {
     let store = store();
     // Less memory than one object takes.
     let tight = StoreOptions { read_ahead_bytes: 4096, ..options(&store.endpoint()) };
-    for options in [StoreOptions { requests: Some(3), ..options(&store.endpoint()) }, tight] {
+    for options in [StoreOptions { requests: 3, ..options(&store.endpoint()) }, tight] {
         let store = open(&options).unwrap();
         let keys: Vec<_> = KEYS.iter().chain(&["public/large", "none"]).cycle().take(40).collect();
         let mut ahead = store.read_ahead();

@@ -153,7 +153,6 @@ pub static STORAGE: Schema = Schema {
             "",
             "requests to a store in flight, threads that read files, or a container's stream",
         ),
-        Column::text("found", "`yes` for the number of requests that a job finds by measurement, by Little's law"),
         Column::number("images", "", "photos read"),
         Column::number("mb_per_second", "MB/s", "encoded bytes read"),
         Column::rate("images_per_second", "images/s", "photos read"),

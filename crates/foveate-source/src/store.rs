@@ -18,8 +18,8 @@ use crate::{Fetch, FetchError, Item, SourceError, Stamp};
 pub struct StoreOptions {
     /// Largest object that is an image, in bytes.
     pub max_bytes: u64,
-    /// Requests in flight; `None` finds the number by measurement.
-    pub requests: Option<usize>,
+    /// Whole objects that are requested at a time.
+    pub requests: usize,
     /// Bytes that are read ahead of the job.
     pub read_ahead_bytes: u64,
     /// Longest time without progress before a request counts as failed.
@@ -34,7 +34,7 @@ impl Default for StoreOptions {
     fn default() -> Self {
         Self {
             max_bytes: DEFAULT_MAX_BYTES,
-            requests: None,
+            requests: Self::DEFAULT_REQUESTS,
             read_ahead_bytes: 256 << 20,
             timeout: Duration::from_secs(30),
             deadline: None,
@@ -44,6 +44,9 @@ impl Default for StoreOptions {
 }
 
 impl StoreOptions {
+    /// The default for [`requests`](Self::requests): at 0.1 s a request, 640 objects per second.
+    pub const DEFAULT_REQUESTS: usize = 64;
+
     /// Returns the settings, after checking that every name is in `known`.
     ///
     /// # Errors

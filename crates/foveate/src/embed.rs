@@ -119,8 +119,8 @@ pub struct EmbedOptions {
     pub image_column: Option<String>,
     /// The column of a table that holds the ids.
     pub id_column: Option<String>,
-    /// Requests to a store in flight; `None` finds the number by measurement.
-    pub requests: Option<usize>,
+    /// Objects of a store that are requested at a time.
+    pub requests: usize,
     /// Settings specific to the store, by name (`endpoint` of `s3`).
     pub store_settings: BTreeMap<String, String>,
     /// The model: a card's name, a hub repository, a folder, or `seeded:<card>`.
@@ -211,7 +211,7 @@ impl EmbedOptions {
             columns: Vec::new(),
             image_column: None,
             id_column: None,
-            requests: None,
+            requests: StoreOptions::DEFAULT_REQUESTS,
             store_settings: BTreeMap::new(),
             model: model.into(),
             output: output.into(),

@@ -12,8 +12,10 @@ const PTX: [&[u8]; 3] = [
     include_bytes!("../../kernels/forward.bf16.sm_80.ptx.gz"),
 ];
 /// The kernels for compute capability 7.5, which lacks bfloat16.
-const OLD_PTX: [&[u8]; 2] =
-    [include_bytes!("../../kernels/forward.f32.sm_75.ptx.gz"), include_bytes!("../../kernels/forward.f16.sm_75.ptx.gz")];
+const OLD_PTX: [&[u8]; 2] = [
+    include_bytes!("../../kernels/forward.f32.sm_75.ptx.gz"),
+    include_bytes!("../../kernels/forward.f16.sm_75.ptx.gz"),
+];
 
 /// The head width that the tensor cores' attention supports.
 pub(super) const TENSOR_HEAD: usize = 64;

@@ -351,23 +351,14 @@ fn requests(facts: &Facts<'_>) -> Vec<Attempt> {
     let requests = facts.setting.requests;
     match store.enough() {
         Some(enough) if !store.is_enough(requests) => {
-            let now = requests.or(store.found().map(|found| found.requests)).unwrap_or(1);
             let measured = store.readings.iter().map(|reading| reading.requests);
-            let mut more: Vec<usize> = measured.filter(|&n| n > now && n <= enough.requests).collect();
+            let mut more: Vec<usize> = measured.filter(|&n| n > requests && n <= enough.requests).collect();
             // The fewest that the job needs come first.
             more.sort_unstable();
-            vary(facts, |setting, n| setting.requests = Some(n), &more)
+            vary(facts, |setting, n| setting.requests = n, &more)
         }
-        _ => advice(WHAT, &already_enough(store, requests)),
+        _ => advice(WHAT, &format!("already done: {requests} requests in flight read as much as any number of them")),
     }
-}
-
-fn already_enough(store: &Supply, requests: Option<usize>) -> String {
-    let how = match (requests, store.found()) {
-        (None, Some(found)) => format!("about {} requests in flight, found by measurement,", found.requests),
-        (requests, _) => format!("{} requests in flight", requests.unwrap_or(1)),
-    };
-    format!("already done: {how} read as much as any number of them")
 }
 
 fn tar_shards(facts: &Facts<'_>) -> Vec<Attempt> {

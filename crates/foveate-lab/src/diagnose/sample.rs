@@ -64,7 +64,7 @@ impl Around {
 
     /// Returns the same for a run that reads the photos from where they are.
     pub(super) fn stored(self, photos: &PhotoSet, setting: &Setting) -> Result<Self, LabError> {
-        Ok(Self { before: photos.in_flight(setting)? as u64, ..self })
+        Ok(Self { before: if photos.is_in_store() { setting.requests as u64 } else { 0 }, ..self })
     }
 }
 

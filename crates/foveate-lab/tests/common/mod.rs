@@ -121,7 +121,7 @@ impl FakeRig {
             readers: 2,
             threads: 1,
             prefetch: 1,
-            requests: None,
+            requests: 64,
         };
         let photos = (0..16).map(|n| raw(n, if n % 3 == 0 { Size::new(40, 30) } else { Size::new(24, 32) })).collect();
         Self {

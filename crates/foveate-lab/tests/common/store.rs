@@ -15,16 +15,13 @@ use foveate_source::{Content, Delivery, Extent, Fetch, FetchError, Item, Source,
 
 use super::{FakeSource, Work};
 
-/// The requests in flight that the store's reader finds.
-pub(super) const FOUND: usize = 8;
-
 type Photos = Arc<[Vec<u8>]>;
 
 pub(super) fn opener(photos: Photos, latency: f64, work: &Arc<Mutex<Work>>) -> StoreOpener {
     let (latency, work) = (Duration::from_secs_f64(latency / 1e3), Arc::clone(work));
     Arc::new(move |requests| {
         let (photos, work) = (Arc::clone(&photos), Arc::clone(&work));
-        Ok(Arc::new(FakeStore { photos, latency, requests: requests.unwrap_or(FOUND), work }) as _)
+        Ok(Arc::new(FakeStore { photos, latency, requests, work }) as _)
     })
 }
 

@@ -82,8 +82,9 @@ pub(crate) fn write(path: &Path, setting: &Setting, comment: &[String]) -> anyho
         ("readers", setting.readers),
         ("threads", setting.threads),
         ("prefetch", setting.prefetch),
+        ("requests", setting.requests),
     ];
-    for (name, count) in counts.into_iter().chain(setting.requests.map(|requests| ("requests", requests))) {
+    for (name, count) in counts {
         table.insert(name.to_owned(), Value::Integer(i64::try_from(count)?));
     }
     let comment: String = comment.iter().map(|line| format!("# {line}\n")).collect();
@@ -142,11 +143,11 @@ mod tests {
             readers: 2,
             threads: 4,
             prefetch: 1,
-            requests: None,
+            requests: 64,
         };
         write(&path, &setting, &["chosen".to_owned()]).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(text.starts_with("# chosen\n"), "{text}");
-        assert_eq!(options("embed", &text.parse().unwrap()).unwrap().len(), 5);
+        assert_eq!(options("embed", &text.parse().unwrap()).unwrap().len(), 6);
     }
 }

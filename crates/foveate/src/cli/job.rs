@@ -6,10 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 
 use anyhow::Context;
-use foveate::DecodeScale;
 use foveate::core::PixelLimits;
 use foveate::decode::DecoderOptions;
-use foveate::embed::{Backends, EmbedOptions};
+use foveate::embed::EmbedOptions;
 use foveate::pipeline::Cancel;
 use foveate::source::{Input, Listing, ListingStats, Separator, Source, SourceError};
 

@@ -60,9 +60,9 @@ pub(crate) struct JobArgs {
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_setting, help_heading = "Inputs")]
     pub(crate) store_option: Vec<(String, String)>,
 
-    /// Requests to an object store in flight. Default: found by measurement.
-    #[arg(long, value_name = "N", value_parser = parse_positive, help_heading = "Engine")]
-    pub(crate) requests: Option<usize>,
+    /// Objects of a store that are requested at a time.
+    #[arg(long, value_name = "N", default_value = "64", value_parser = parse_positive, help_heading = "Engine")]
+    pub(crate) requests: usize,
 
     /// Threads that read files.
     #[arg(long, value_name = "N", default_value = "2", value_parser = parse_positive, help_heading = "Engine")]
