@@ -159,7 +159,7 @@ const STEPS: [Step; 21] = [
 
 /// Sets of features that must compile besides the default one and all features: a library without backends, a worker's
 /// library, and a command line with few backends.
-const FEATURE_SETS: [&str; 3] = ["", "worker,exact,fir,fused", "cli,zune,fir,fused,npy,nats"];
+const FEATURE_SETS: [&str; 3] = ["", "worker,exact,fir,fused", "cli,zune,fir,fused,npy"];
 /// More sets, for `--full`; the last three need native libraries.
 const MORE_FEATURE_SETS: [&str; 5] = [
     "cli,exact,image,fir,fused,parquet,sqs,object-store,otel",

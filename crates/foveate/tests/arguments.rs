@@ -173,6 +173,7 @@ fn values_that_mean_nothing_are_explained() {
     );
 }
 
+#[cfg(feature = "nats")]
 #[test]
 fn services_are_checked_before_a_model_is_looked_for() {
     let folder = tempfile::tempdir().unwrap();
@@ -200,9 +201,18 @@ fn services_are_checked_before_a_model_is_looked_for() {
     enqueue(&["https://x/y", "--callback", "x/y"], &["--callback x/y: not an address of the web"]);
     enqueue(&["gopher://x/y?key=secret"], &["gopher://x/y?…: no worker reads gopher://"]);
     enqueue(&["https://x/y", "--metadata", "{"], &["--metadata is not JSON"]);
-    // If these are compiled in, no backend is missing.
-    if backends::queues().get("sqs").is_err() {
-        refuse(&["worker", "--queue", "sqs://jobs"], &["queue 'sqs' is not compiled", "rebuild with `-F sqs`"]);
+}
+
+#[test]
+fn backends_that_are_not_compiled_in_are_named_with_their_feature() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let refuse = |words: &[&str], says: &[&str]| refused(path, &mut in_folder(path, words, &OUT_OF_REACH), says);
+    for (name, address) in [("nats", "nats://localhost/jobs"), ("sqs", "sqs://jobs")] {
+        if backends::queues().get(name).is_err() {
+            let says = [format!("queue '{name}' is not compiled"), format!("rebuild with `-F {name}`")];
+            refuse(&["worker", "--queue", address], &says.each_ref().map(String::as_str));
+        }
     }
     if backends::stores().get("object-store").is_err() {
         refuse(&["serve", "--object-store", "s3://bucket"], &["s3://bucket", "rebuild with `-F object-store`"]);

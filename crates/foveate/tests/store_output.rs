@@ -360,7 +360,7 @@ fn what_a_store_cannot_hold_is_refused() {
     refused("local/", &["--staging", "."], "--staging is for an output in a store");
     #[cfg(feature = "lmdb")]
     refused("s3://bucket/v/", &["--sink", "lmdb"], "write Parquet or npy");
-    #[cfg(feature = "worker")]
+    #[cfg(feature = "nats")]
     run(common::foveate().args(["worker", "--queue", "nats://127.0.0.1:1/q", "-o", "s3://bucket/v/"]))
         .expect_error(2, "a worker writes a folder of segments");
     // Credentials are nowhere to be found.

@@ -11,13 +11,13 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use foveate::backends;
-use foveate::queue::{DeadLetter, Depth, JobQueue, QueueOptions};
+use foveate::queue::{DeadLetter, Depth, Fate, JobQueue, QueueOptions};
 use foveate_photo_server::{PhotoServer, PhotoServerOptions};
-use foveate_testkit::{ignore, python};
+use foveate_testkit::ignore;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::brokers::{AwsServer, NatsServer, printed};
+use crate::brokers::{AwsServer, NatsServer};
 use crate::common::{Ran, TINY, foveate, run};
 use crate::jobs::Item;
 
@@ -66,49 +66,12 @@ impl Broker {
         let options = QueueOptions { lease: Some(lease), create: true, settings, ..QueueOptions::new(self.address()) };
         backends::queues().get(options.scheme().unwrap()).unwrap().open(&options).unwrap()
     }
-
-    /// Returns the dead letters, each with its job's id.
-    fn dead_letters(&self) -> Vec<(String, DeadLetter)> {
-        match self {
-            Self::Nats(server) => nats_dead_letters(&server.address()),
-            Self::Sqs(server) => sqs_dead_letters(&server.endpoint()),
-        }
-    }
 }
 
 fn check_compiled(name: &str) {
     if let Err(error) = backends::queues().get(name) {
         ignore(error);
     }
-}
-
-fn nats_dead_letters(address: &str) -> Vec<(String, DeadLetter)> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    runtime.block_on(async {
-        let jetstream = async_nats::jetstream::new(async_nats::connect(address).await.unwrap());
-        let stream = jetstream.get_stream("JOBS-DEAD").await.unwrap();
-        let state = &stream.cached_info().state;
-        let mut letters = Vec::new();
-        // An empty stream begins and ends with 0, which is not a message.
-        for sequence in state.first_sequence.max(1)..=state.last_sequence {
-            let message = stream.get_raw_message(sequence).await.unwrap();
-            let header = |name: &str| message.headers.get(name).map(ToString::to_string).unwrap_or_default();
-            let why = DeadLetter { stage: header("Foveate-Stage"), reason: header("Foveate-Reason") };
-            letters.push((header("Foveate-Id"), why));
-        }
-        letters
-    })
-}
-
-fn sqs_dead_letters(endpoint: &str) -> Vec<(String, DeadLetter)> {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/worker/dead_letters.py");
-    let text = printed(python(&["boto3"]).args([script, endpoint, "jobs-dead"]));
-    let letter = |line: &str| {
-        let line: Value = serde_json::from_str(line).unwrap();
-        let field = |name: &str| line[name].as_str().unwrap().to_owned();
-        (field("id"), DeadLetter { stage: field("stage"), reason: field("reason") })
-    };
-    text.lines().map(letter).collect()
 }
 
 /// Everything except the workers.
@@ -241,8 +204,15 @@ impl Stage {
         self.folder.path().join(format!("worker-{number}.log"))
     }
 
+    /// Returns the dead letters, each with its job's id.
     pub(crate) fn dead_letters(&self) -> Vec<(String, DeadLetter)> {
-        self.broker.dead_letters()
+        let mut letters = Vec::new();
+        let review = self.queue.review(&mut |buried| {
+            letters.push((buried.id.clone(), buried.why.clone()));
+            Fate::Keep
+        });
+        review.unwrap();
+        letters
     }
 
     /// Returns the index of an item's photo. The photos repeat, so items share images.
