@@ -104,3 +104,15 @@ pub(crate) fn flat_block(coefficient: i16, quantization: i16, side: usize, sampl
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::single_sample;
+
+    #[test]
+    fn single_samples_beyond_the_levels_wrap_as_libjpegs_do() {
+        let levels = [0, 127, 128, 511, 512, 895, 896, 1023, 1024].map(|level| single_sample(level, 8));
+        assert_eq!(levels, [128, 255, 255, 255, 0, 0, 0, 127, 128]);
+        assert_eq!([-1, -128, -129, -513].map(|level| single_sample(level, 8)), [127, 0, 0, 255]);
+    }
+}

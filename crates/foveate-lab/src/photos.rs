@@ -201,7 +201,7 @@ impl PhotoSet {
             Stored::Delivered(source) => Box::new(Replay::new(Arc::clone(source), items, images)),
             Stored::Objects(stores) => {
                 let stores = Arc::clone(stores);
-                let open_fetch = move || Ok(stores.with(Some(1))?.fetch());
+                let open_fetch = move || Ok(stores.with(1)?.fetch());
                 Box::new(Cycle::new(items, images, Arc::new(open_fetch)))
             }
         }
