@@ -56,10 +56,6 @@ pub struct TurboJpegDecoder {
     library: Decompressor,
     /// Pixels of a CMYK image.
     inks: Vec<u8>,
-    /// The file without the scans that the scale does not need.
-    fewer_scans: Vec<u8>,
-    /// The file with a header that the library accepts without a warning.
-    plain: Vec<u8>,
     warning: Option<String>,
 }
 
@@ -69,14 +65,7 @@ impl TurboJpegDecoder {
     /// # Errors
     /// [`DecodeError::Unavailable`] if the library returns no handle.
     pub fn new(options: DecoderOptions) -> Result<Self, DecodeError> {
-        Ok(Self {
-            options,
-            library: open_library()?,
-            inks: Vec::new(),
-            fewer_scans: Vec::new(),
-            plain: Vec::new(),
-            warning: None,
-        })
+        Ok(Self { options, library: open_library()?, inks: Vec::new(), warning: None })
     }
 
     /// The library's warning about the file decoded last: damaged or missing data (such pixels are gray, or wrong), or
@@ -116,16 +105,9 @@ impl TurboJpegDecoder {
         &mut self,
         encoded: &[u8],
         structure: &Structure,
-        mut image: Image<&mut [u8]>,
+        image: Image<&mut [u8]>,
     ) -> Result<(), DecodeError> {
-        let mut outcome = attempt(&mut self.library, encoded, image.as_deref_mut());
-        if let Err(error) = &outcome
-            && messages::is_warning(error)
-        {
-            let warning = messages::text(error);
-            jpeg::with_plain_header(encoded, structure, &mut self.plain)?;
-            outcome = attempt(&mut self.library, &self.plain, image).map(|_| Some(warning));
-        }
+        let outcome = attempt(&mut self.library, encoded, image);
         if outcome.is_err() {
             // A fatal error in the header leaves the handle in the middle of that file, and the crate offers no reset:
             // it would refuse the next file for its "second" SOI marker.
@@ -139,10 +121,8 @@ impl TurboJpegDecoder {
     }
 
     fn shrink(&mut self) {
-        for buffer in [&mut self.inks, &mut self.fewer_scans, &mut self.plain] {
-            if buffer.capacity() > KEEP_BYTES {
-                *buffer = Vec::new();
-            }
+        if self.inks.capacity() > KEEP_BYTES {
+            self.inks = Vec::new();
         }
     }
 }
@@ -159,11 +139,7 @@ impl Decoder for TurboJpegDecoder {
         structure.admit_with(out.limits(), &self.options, &READ)?;
         let encoded = jpeg::completed(encoded, &structure);
         let scale = scale::choose(structure.size, hint);
-        let mut fewer_scans = std::mem::take(&mut self.fewer_scans);
-        let is_less = scale.0 == 1 && jpeg::without_unused_scans(&encoded, &structure, &mut fewer_scans)?;
-        let encoded = if is_less { &fewer_scans } else { &*encoded };
-        let outcome = self.pixels(encoded, &structure, scale, out).inspect_err(|_| out.clear());
-        self.fewer_scans = fewer_scans;
+        let outcome = self.pixels(&encoded, &structure, scale, out).inspect_err(|_| out.clear());
         self.shrink();
         outcome.map(|()| Decoded { format, native: structure.size })
     }
@@ -230,9 +206,9 @@ mod tests {
         assert!(health.library.is_some_and(|library| library.starts_with("libjpeg-turbo")));
     }
 
-    /// The crate gives no pixels after such warnings, and the buffer may hold an earlier image.
+    /// The crate gives no pixels after such warnings: another decoder takes the file.
     #[test]
-    fn a_header_with_warnings_has_the_same_pixels_and_a_warning() {
+    fn a_header_with_warnings_is_unsupported() {
         let headers: [(&[u8], &str); 4] = [
             (b"\xFF\xFE\0\x02junk", "extraneous bytes"),
             (b"\xFF\xE0\0\x10JFIF\0\x09\0\0\0\x01\0\x01\0\0", "JFIF revision"),
@@ -242,11 +218,9 @@ mod tests {
         let mut decoder = TurboJpegDecoder::new(DecoderOptions::default()).expect("a handle");
         let mut out = PixelBuf::default();
         for (header, expected) in headers {
-            out.reset(samples::SIZE).expect("a small image").fill(0xA5);
-            let decoded = decoder.decode(&with_header(header), DecodeHint::default(), &mut out);
-            decoded.unwrap_or_else(|error| panic!("{expected}: {error}"));
-            assert!(out.as_slice() == samples::LIBJPEG[0].1, "{expected}: other pixels");
-            assert!(decoder.warning().is_some_and(|warning| warning.contains(expected)), "{:?}", decoder.warning());
+            let error = decoder.decode(&with_header(header), DecodeHint::default(), &mut out).expect_err(expected);
+            assert!(matches!(error, DecodeError::Unsupported { .. }), "{error}");
+            assert!(foveate_core::error_chain(&error).contains(expected), "{error}");
         }
         decoder.decode(samples::JPEG, DecodeHint::default(), &mut out).expect("the sample");
         assert_eq!(decoder.warning(), None);

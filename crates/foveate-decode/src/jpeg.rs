@@ -4,16 +4,12 @@
 //! libjpeg calls a fatal error (a second SOI or SOF, reserved markers, impossible scan parameters), so that every
 //! backend gives the same verdict on a damaged file whatever its own library tolerates.
 
-mod rewrite;
-
 use std::borrow::Cow;
 
 use foveate_core::{BoxError, PixelLimits, Size};
 use memchr::memchr;
 
 use crate::{DecodeError, DecoderOptions, ImageFormat};
-
-pub use rewrite::{with_plain_header, without_unused_scans};
 
 const SOI: &[u8] = &[0xFF, 0xD8];
 
