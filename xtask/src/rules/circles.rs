@@ -1,10 +1,18 @@
 //! Import cycles among the files of a crate.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::modules::{Edges, Modules};
+use syn::visit::{self, Visit};
+use syn::{Attribute, Item, ItemMod, ItemUse, Path, UseTree, Visibility};
+
 use crate::rules::Finding;
 use crate::tree::{Package, TextFile, Tree};
+
+/// For a pair of files, the names that the first imports from the second.
+type Edges<'a> = BTreeMap<(&'a str, &'a str), BTreeSet<String>>;
+
+/// A chain of re-exports longer than this is a `use` that names itself.
+const DEPTH: usize = 16;
 
 /// Forbids import cycles among the files of a crate. `mod` and `pub use` alone are not imports.
 pub(crate) fn import_circles(tree: &Tree) -> Vec<Finding> {
@@ -18,9 +26,180 @@ fn circles_of(tree: &Tree, package: &Package) -> Vec<Finding> {
 }
 
 fn circles_from(files: &[TextFile], root: &TextFile) -> Vec<Finding> {
-    let edges = Modules::load(files, root).edges();
-    let circles = circles(&edges);
-    circles.iter().map(|circle| Finding::new(*circle.first().unwrap_or(&""), message(circle, &edges))).collect()
+    let mut modules = Modules::default();
+    modules.add(files, root, 0);
+    let edges = modules.edges();
+    circles(&edges).iter().map(|circle| Finding::new(*circle.first().unwrap_or(&""), message(circle, &edges))).collect()
+}
+
+/// The modules of one crate without test modules; the first one is the root.
+#[derive(Default)]
+struct Modules<'a>(Vec<Module<'a>>);
+
+/// One file, and what its code names.
+struct Module<'a> {
+    path: &'a str,
+    parent: usize,
+    children: BTreeMap<String, usize>,
+    found: Found,
+}
+
+impl<'a> Modules<'a> {
+    /// Adds a file and those that its `mod` declarations name.
+    fn add(&mut self, files: &'a [TextFile], file: &'a TextFile, parent: usize) -> usize {
+        let mut found = Found::default();
+        // A file that does not parse does not compile either.
+        if let Ok(parsed) = syn::parse_file(&file.text) {
+            found.visit_file(&parsed);
+        }
+        let (at, declared) = (self.0.len(), std::mem::take(&mut found.modules));
+        self.0.push(Module { path: &file.path, parent, children: BTreeMap::new(), found });
+        let folder = match file.path.rsplit_once('/') {
+            Some((folder, "lib.rs" | "main.rs" | "mod.rs")) => folder,
+            _ => file.path.trim_end_matches(".rs"),
+        };
+        for name in declared {
+            let places = [format!("{folder}/{name}.rs"), format!("{folder}/{name}/mod.rs")];
+            if let Some(child) = files.iter().find(|file| places.contains(&file.path)) {
+                let child = self.add(files, child, at);
+                self.0[at].children.insert(name, child);
+            }
+        }
+        at
+    }
+
+    fn edges(&self) -> Edges<'a> {
+        let mut edges = Edges::new();
+        for (from, module) in self.0.iter().enumerate() {
+            let Found { uses, paths, .. } = &module.found;
+            let is_used = |alias: &String| paths.iter().any(|path| path[0] == *alias);
+            let own = uses.iter().filter(|(alias, (_, is_public))| !is_public || is_used(alias));
+            for path in own.map(|(_, (path, _))| path).chain(paths.iter().filter(|path| path.len() > 1)) {
+                if let Some((to, name)) = self.definer(from, path, DEPTH).filter(|(to, _)| *to != from) {
+                    edges.entry((module.path, self.0[to].path)).or_default().insert(name);
+                }
+            }
+        }
+        edges
+    }
+
+    /// The module whose file defines `path` as used in module `from`, and its name there. `None` if another crate
+    /// defines it, or if it is a module: only items within modules count.
+    fn definer(&self, from: usize, path: &[String], depth: usize) -> Option<(usize, String)> {
+        let (first, rest) = path.split_first()?;
+        let knows =
+            |name: &String| self.0[from].children.contains_key(name) || self.0[from].found.uses.contains_key(name);
+        let (mut at, mut rest) = match first.as_str() {
+            "crate" => (0, rest),
+            "self" => (from, rest),
+            "super" => (self.0[from].parent, rest),
+            _ if knows(first) => (from, path),
+            _ => return None,
+        };
+        while let Some((name, after)) = rest.split_first() {
+            let module = &self.0[at];
+            let child = module.children.get(name);
+            match module.found.uses.get(name).filter(|_| depth > 0) {
+                // A function may have the same name as its module, but contains no items.
+                Some((import, _)) if child.is_none() || after.is_empty() => {
+                    return self.definer(at, &[import, after].concat(), depth - 1);
+                }
+                _ if name == "super" => at = module.parent,
+                _ => match child {
+                    Some(child) => at = *child,
+                    None => return Some((at, name.clone())),
+                },
+            }
+            rest = after;
+        }
+        None
+    }
+}
+
+/// What one file declares, imports and names, without its tests.
+#[derive(Default)]
+struct Found {
+    /// Modules that are files.
+    modules: Vec<String>,
+    /// The path behind each imported name, and whether it is exported again.
+    uses: BTreeMap<String, (Vec<String>, bool)>,
+    paths: Vec<Vec<String>>,
+    /// Inline modules around the place that is read. Within one of them, one `super` is the file itself.
+    inline: usize,
+}
+
+impl Found {
+    fn import(&mut self, mut path: Vec<String>, tree: &UseTree, is_public: bool) {
+        let (name, alias) = match tree {
+            UseTree::Path(tree) => {
+                path.push(tree.ident.to_string());
+                return self.import(path, &tree.tree, is_public);
+            }
+            UseTree::Group(group) => {
+                return group.items.iter().for_each(|tree| self.import(path.clone(), tree, is_public));
+            }
+            UseTree::Name(name) => (name.ident.to_string(), None),
+            UseTree::Rename(name) => (name.ident.to_string(), Some(name.rename.to_string())),
+            UseTree::Glob(_) => ("*".to_owned(), None),
+        };
+        // `self` in a group is the module before the braces.
+        path.extend(Some(name).filter(|name| name != "self"));
+        let alias = alias.or(path.last().cloned()).unwrap_or_default();
+        let path = self.outside(path);
+        self.uses.insert(alias, (path, is_public));
+    }
+
+    /// `path` as it would be written outside of inline modules.
+    fn outside(&self, path: Vec<String>) -> Vec<String> {
+        let supers = path.iter().take_while(|name| *name == "super").count();
+        let dropped = supers.min(self.inline);
+        let own = (dropped > 0 && dropped == supers).then(|| "self".to_owned());
+        own.into_iter().chain(path.into_iter().skip(dropped)).collect()
+    }
+}
+
+impl<'ast> Visit<'ast> for Found {
+    fn visit_item(&mut self, item: &'ast Item) {
+        let attributes: &[Attribute] = match item {
+            Item::Mod(item) => &item.attrs,
+            Item::Use(item) => &item.attrs,
+            Item::Fn(item) => &item.attrs,
+            Item::Impl(item) => &item.attrs,
+            Item::Const(item) => &item.attrs,
+            Item::Struct(item) => &item.attrs,
+            _ => &[],
+        };
+        if !attributes.iter().any(is_for_tests) {
+            visit::visit_item(self, item);
+        }
+    }
+
+    fn visit_item_mod(&mut self, module: &'ast ItemMod) {
+        match &module.content {
+            None => self.modules.push(module.ident.to_string()),
+            Some(_) => {
+                self.inline += 1;
+                visit::visit_item_mod(self, module);
+                self.inline -= 1;
+            }
+        }
+    }
+
+    fn visit_item_use(&mut self, item: &'ast ItemUse) {
+        self.import(Vec::new(), &item.tree, !matches!(item.vis, Visibility::Inherited));
+    }
+
+    fn visit_path(&mut self, path: &'ast Path) {
+        let names = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+        self.paths.push(self.outside(names));
+        visit::visit_path(self, path);
+    }
+}
+
+fn is_for_tests(attribute: &Attribute) -> bool {
+    let is_test =
+        |list: &syn::MetaList| list.tokens.to_string().split(|c: char| !c.is_alphanumeric()).any(|w| w == "test");
+    attribute.path().is_ident("cfg") && attribute.meta.require_list().is_ok_and(is_test)
 }
 
 /// The sets of files that import each other, directly or not.
@@ -66,7 +245,8 @@ mod tests {
 
     fn tree(a: &str, b: &str) -> Tree {
         let mut tree = fake::tree();
-        file(&mut tree, "crates/foveate-decode/src/lib.rs").text = "//! x\nmod a;\nmod b;\nmod c;\n".to_owned();
+        file(&mut tree, "crates/foveate-decode/src/lib.rs").text =
+            "//! x\nmod a;\nmod b;\nmod c;\npub use a::A;\n".to_owned();
         add_file(&mut tree, "crates/foveate-decode/src/a.rs", a);
         add_file(&mut tree, "crates/foveate-decode/src/b.rs", b);
         add_file(&mut tree, "crates/foveate-decode/src/c.rs", "use crate::a::A;\npub struct C;");
@@ -74,15 +254,21 @@ mod tests {
     }
 
     #[test]
-    fn two_files_that_import_each_other_are_found() {
-        let tree = tree("use super::b::B;\npub struct A;", "use super::a::A;\nuse super::c::C;\npub struct B;");
-        assert_finds(import_circles, &tree, "src/a.rs: 3 files import each other");
-        assert_finds(import_circles, &tree, "\n    a.rs -> b.rs: B\n    b.rs -> a.rs: A\n    b.rs -> c.rs: C");
+    fn files_that_import_each_other_are_found_through_re_exports_and_inline_modules() {
+        for a in ["use crate::A;", "use super::{a::A as T};", "fn f() -> super::A {}", "mod d { use super::super::A; }"]
+        {
+            let b = format!("{a}\nuse super::c::C;\npub struct B;");
+            let tree = tree("use super::b::B;\npub struct A;", &b);
+            assert_finds(import_circles, &tree, "src/a.rs: 3 files import each other");
+            assert_finds(import_circles, &tree, "\n    a.rs -> b.rs: B\n    b.rs -> a.rs: A\n    b.rs -> c.rs: C");
+        }
     }
 
     #[test]
-    fn imports_without_a_circle_are_fine() {
-        let findings = import_circles(&tree("pub struct A;", "use super::a::A;\npub struct B;"));
+    fn imports_without_a_circle_and_those_of_tests_are_fine() {
+        let a = "pub struct A;\nuse std::fmt;\n// crate::b::B\n#[cfg(test)]\nmod tests { use crate::b::B; }\n\
+                 #[cfg(test)]\nuse crate::b::B;";
+        let findings = import_circles(&tree(a, "use super::a::A;\npub struct B;"));
         assert!(findings.is_empty(), "{findings:?}");
     }
 }

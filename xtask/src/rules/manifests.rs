@@ -16,7 +16,8 @@ pub(crate) const NATIVE: [&str; 6] = [
     "foveate-sink-lmdb",
 ];
 /// Crates that need only Rust, but whose libraries are too large for the default build: candle, a broker's client, and
-/// two cloud SDKs, one of which is in the wheel. The SDKs also turn on features in shared dependencies, which are then built a second time.
+/// two cloud SDKs, one of which is in the wheel. The SDKs also turn on features in shared dependencies, which are then
+/// built a second time.
 pub(crate) const HEAVY: [&str; 5] =
     ["foveate-encode-candle", "foveate-python", "foveate-queue-nats", "foveate-queue-sqs", "foveate-object-store"];
 /// The fields that every package inherits from the workspace.
