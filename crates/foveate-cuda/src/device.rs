@@ -6,7 +6,7 @@ use foveate_core::{Health, Problem};
 
 use crate::capture::no_capture;
 use crate::driver::{Driver, Functions, Handle, NON_BLOCKING, Status};
-use crate::error::{CudaError, Version};
+use crate::error::CudaError;
 
 /// A GPU, with the context that the whole process shares on it. Clones are the same device. Objects on the device keep
 /// it open.
@@ -88,11 +88,6 @@ impl Device {
             other => other?,
         };
         (0..driver.count()?).map(|ordinal| driver.name(driver.device(ordinal)?)).collect()
-    }
-
-    /// The driver's CUDA release.
-    pub fn driver_version(&self) -> Version {
-        self.0.driver.version
     }
 
     /// The device's ordinal.

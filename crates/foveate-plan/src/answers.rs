@@ -67,15 +67,6 @@ impl Model {
         })
     }
 
-    /// How many times faster the transformation must be to keep the accelerators busy; at most 1 if it already does.
-    ///
-    /// # Errors
-    /// As [`Model::at`].
-    pub fn transform_speedup_needed(&self, batch: u32) -> Result<f64, PlanError> {
-        let state = self.at(batch)?;
-        Ok(state.cpu_seconds / state.compute_seconds)
-    }
-
     /// The model with files of `factor` times the bytes. A transformation given per image is assumed to grow in
     /// proportion, as one given in bytes per second does.
     pub fn with_sample_size(&self, factor: f64) -> Self {
@@ -357,20 +348,6 @@ impl Workload {
         let images_per_second = mean * efficiency * machines;
         Ok(JobCost { hours, machine_hours, money: times(price, machine_hours), images_per_second })
     }
-
-    /// The fewest machines that finish within `hours` at the mean rate.
-    ///
-    /// # Errors
-    /// As [`Workload::cost`], and if starting alone takes that long.
-    pub fn machines_for(&self, hours: f64) -> Result<u32, PlanError> {
-        let one = Self { machines: 1, ..*self }.cost()?;
-        let startup = self.startup_seconds / 3600.0;
-        let left = positive("the hours", hours)? - startup;
-        if left <= 0.0 {
-            return Err(PlanError::Impossible(format!("starting takes {startup:.2} hours of the {hours:.2} allowed")));
-        }
-        Ok(((one.hours.expected - startup) / left - 1e-9).ceil().max(1.0) as u32)
-    }
 }
 
 #[cfg(test)]
@@ -433,8 +410,6 @@ mod tests {
         let whole = model().at(256).unwrap().slowdown;
         assert!((speedup("preprocessing on the device") - whole).abs() < 1e-9);
         assert!(answers.windows(2).all(|pair| pair[0].speedup >= pair[1].speedup));
-        let needed = model().transform_speedup_needed(256).unwrap();
-        assert!((needed - whole).abs() < 1e-9);
         assert!(answers.iter().all(|answer| answer.change != TWICE_THE_REQUESTS), "there is no store");
         let store = Model { storage: Some(Storage::remote(0.1, 10e6, 16)), ..model() };
         let more = store.what_ifs(256).unwrap().into_iter().find(|answer| answer.change == TWICE_THE_REQUESTS);
@@ -459,10 +434,6 @@ mod tests {
         assert!((cost.hours.expected - expected).abs() < 1e-9);
         assert!((cost.money.expected - expected * 8.0).abs() < 1e-9);
         assert!(cost.hours.low < expected && expected < cost.hours.high);
-        let machines = JOB.machines_for(1.0).unwrap();
-        assert!(Workload { machines, ..JOB }.cost().unwrap().hours.expected <= 1.0);
-        assert!(Workload { machines: machines - 1, ..JOB }.cost().unwrap().hours.expected > 1.0);
-        assert!(JOB.machines_for(0.04).is_err());
     }
 
     #[test]

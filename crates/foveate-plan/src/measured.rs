@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::{at_least_one, not_negative, positive};
-use crate::{Model, PlanError, Step, StepFit, StepTable, Storage, Transform, fit_step};
+use crate::{Model, PlanError, Step, StepTable, Storage, Transform};
 
 /// A machine and a job as measured by a profile: every stage's cost alone, with nothing else running.
 ///
@@ -184,15 +184,6 @@ impl Measured {
         StepTable::new(points)
     }
 
-    /// The line through the forwards measured with `threads` threads.
-    ///
-    /// # Errors
-    /// As [`fit_step`].
-    pub fn step_fit(&self, threads: u32) -> Result<StepFit, PlanError> {
-        let measured = self.forward.iter().filter(|cost| cost.threads == threads);
-        fit_step(&measured.map(|cost| (cost.batch, cost.seconds)).collect::<Vec<_>>())
-    }
-
     /// The three walls of a configuration, as if every thread had its own core: for crossovers and what-ifs with the
     /// forward on a device. If the forward shares the cores, [`Measured::predict`] is more accurate.
     ///
@@ -243,19 +234,6 @@ impl Measured {
             *stage = stage.scaled(factor);
         }
         changed
-    }
-
-    /// The measurements with the stage `name` on the accelerator, where an image takes `seconds`.
-    ///
-    /// # Errors
-    /// As [`Measured::with_stage`].
-    pub fn with_stage_on_device(&self, name: &str, seconds: f64) -> Result<Self, PlanError> {
-        not_negative("the seconds on the device", seconds)?;
-        let mut changed = self.with_stage(name, 0.0)?;
-        for cost in &mut changed.forward {
-            cost.seconds += seconds * f64::from(cost.batch);
-        }
-        Ok(changed)
     }
 
     /// The measurements with every forward at `factor` times its cost: another precision or device.
