@@ -2,29 +2,17 @@
 
 use std::ops::Range;
 
-use foveate_sink::{Element, Rows};
+use foveate_sink::Element;
 use half::f16;
 use sha2::{Digest, Sha256};
 
 /// The databases of an environment, by name.
 pub(crate) const VECTORS: &str = "vectors";
 pub(crate) const ORDER: &str = "order";
-pub(crate) const FAILURES: &str = "failures";
 pub(crate) const META: &str = "meta";
 
-/// Keys of the `meta` database.
+/// Key of the run's manifest in `meta`.
 pub(crate) const MANIFEST: &[u8] = b"manifest";
-pub(crate) const WATERMARK: &[u8] = b"watermark";
-/// Key of the watermark's place in the source.
-pub(crate) const PLACE: &[u8] = b"place";
-pub(crate) const COMPLETE: &[u8] = b"complete";
-/// The committed length and hash of the record of inputs beside the database, as JSON. Not in a finished file.
-pub(crate) const INPUTS_FILE: &[u8] = b"inputs_file";
-/// Present only until the output that the run replaces is removed.
-pub(crate) const REPLACES: &[u8] = b"replaces";
-/// Present only while a run is being published: the files that are complete and synced, so that only the renames
-/// remain, as JSON.
-pub(crate) const STAGED: &[u8] = b"staged";
 
 /// Longest key in LMDB's default build.
 pub(crate) const MAX_KEY: usize = 511;
@@ -56,36 +44,31 @@ pub(crate) fn stand_in(id: &[u8], index: u64) -> [u8; 41] {
     key
 }
 
-/// Appends the value of row `at` to `out`, for a row whose id is its key.
-pub(crate) fn push_value(out: &mut Vec<u8>, rows: &Rows<'_>, at: usize, element: Element, dim: usize) {
-    out.reserve(FIXED + dim * element.bytes());
-    out.extend(MAGIC);
-    out.extend([VERSION, code(element), 0, 0]);
-    for field in [FIXED as u32, dim as u32, rows.width[at], rows.height[at]] {
-        out.extend(field.to_le_bytes());
-    }
-    out.extend(rows.index[at].to_le_bytes());
-    out.extend(rows.xxh3[at].to_le_bytes());
-    out.extend([0; 4]);
-    let vector = &rows.vectors[at * dim..(at + 1) * dim];
-    match element {
-        Element::F32 => vector.iter().for_each(|value| out.extend(value.to_le_bytes())),
-        Element::F16 => vector.iter().for_each(|&value| out.extend(f16::from_f32(value).to_le_bytes())),
-    }
+/// What a value holds besides its id and its vector.
+pub(crate) struct Head {
+    pub(crate) element: Element,
+    pub(crate) dim: usize,
+    pub(crate) index: u64,
+    pub(crate) width: u32,
+    pub(crate) height: u32,
+    pub(crate) xxh3: u64,
 }
 
-/// Adds the id to a value of [`push_value`], for a row whose key is a stand-in.
-pub(crate) fn with_id(value: &[u8], id: &[u8]) -> Vec<u8> {
+/// Replaces `out` by the value of a row, with its `id` if its key is a stand-in.
+pub(crate) fn push_value(out: &mut Vec<u8>, head: &Head, id: &[u8], vector: &[u8]) {
     let vector_at = (FIXED + id.len()).next_multiple_of(4);
-    let mut out = Vec::with_capacity(vector_at - FIXED + value.len());
-    out.extend(&value[..8]);
-    out.extend((vector_at as u32).to_le_bytes());
-    out.extend(&value[12..40]);
+    out.clear();
+    out.extend(MAGIC);
+    out.extend([VERSION, code(head.element), 0, 0]);
+    for field in [vector_at as u32, head.dim as u32, head.width, head.height] {
+        out.extend(field.to_le_bytes());
+    }
+    out.extend(head.index.to_le_bytes());
+    out.extend(head.xxh3.to_le_bytes());
     out.extend((id.len() as u32).to_le_bytes());
     out.extend(id);
     out.resize(vector_at, 0);
-    out.extend(&value[FIXED..]);
-    out
+    out.extend(vector);
 }
 
 const fn code(element: Element) -> u8 {
@@ -165,13 +148,15 @@ mod tests {
     use super::*;
 
     fn value(id: &str, element: Element, has_id: bool) -> Vec<u8> {
-        let ids = [id.to_owned()];
-        let vectors = &[0.5, -2.0, 1e9];
-        let rows = Rows { index: &[7], id: &ids, vectors, width: &[640], height: &[480], xxh3: &[99], columns: &[] };
+        let values = [0.5_f32, -2.0, 1e9];
+        let vector: Vec<u8> = match element {
+            Element::F32 => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
+            Element::F16 => values.iter().flat_map(|&value| f16::from_f32(value).to_le_bytes()).collect(),
+        };
+        let head = Head { element, dim: 3, index: 7, width: 640, height: 480, xxh3: 99 };
         let mut out = b"before".to_vec();
-        push_value(&mut out, &rows, 0, element, 3);
-        let value = out.split_off(6);
-        if has_id { with_id(&value, id.as_bytes()) } else { value }
+        push_value(&mut out, &head, if has_id { id.as_bytes() } else { b"" }, &vector);
+        out
     }
 
     #[test]

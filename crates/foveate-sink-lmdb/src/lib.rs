@@ -1,22 +1,22 @@
 #![doc = include_str!("../README.md")]
 
+mod format;
 mod layout;
-mod length;
 mod reader;
-mod sink;
 mod store;
 
+pub use format::LmdbFormat;
 pub use reader::{Row, Vectors};
-pub use sink::LmdbSink;
 
 use foveate_core::{Health, RegistryError};
+use foveate_sink::parts::PartSink;
 use foveate_sink::{SinkBackend, SinkRegistry};
 
 /// Adds this sink to a registry, as `lmdb`.
 pub fn register(registry: &mut SinkRegistry) -> Result<(), RegistryError> {
-    let backend = SinkBackend::new("lmdb", "LMDB, by id; readable while it is written", "lmdb", |options| {
+    let backend = SinkBackend::new("lmdb", "LMDB, vectors by id", "lmdb", |options| {
         options.settings(&[])?;
-        Ok(Box::new(LmdbSink::new(options.clone())))
+        Ok(Box::new(PartSink::new(options.clone(), LmdbFormat)))
     });
     registry.register(backend.with_health(health))
 }

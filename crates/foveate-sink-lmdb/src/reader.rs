@@ -6,7 +6,7 @@ use foveate_core::BoxError;
 use foveate_sink::{RunManifest, SinkError};
 use lmdb::{Cursor, Error, RoTransaction, Transaction};
 
-use crate::layout::{COMPLETE, MANIFEST, Value, WATERMARK, is_key, stand_in_prefix};
+use crate::layout::{MANIFEST, Value, is_key, stand_in_prefix};
 use crate::store::{Store, failed};
 
 /// Stored vectors, open for reading.
@@ -33,43 +33,22 @@ pub struct Row {
 }
 
 impl Vectors {
-    /// Opens a finished `x.lmdb` without writing beside it, so it may be on a read-only disk. Also opens the folder of
-    /// a running run (`x.lmdb.partial`); each call then reads the latest commit. One process may open a folder once at
-    /// a time.
+    /// Opens a finished `x.lmdb`, without writing beside it, so it may be on a read-only disk.
     pub fn open(path: &Path) -> Result<Self, SinkError> {
-        let store = if path.is_dir() { Store::open_live(path)? } else { Store::open_quiet(path)? };
-        Ok(Self { store })
+        Ok(Self { store: Store::open(path)? })
     }
 
     /// The run's manifest.
     pub fn manifest(&self) -> Result<RunManifest, SinkError> {
-        let json = self.store.meta(MANIFEST)?.ok_or_else(|| self.damaged("it has no manifest"))?;
-        serde_json::from_slice(&json).map_err(|error| self.damaged(format!("its manifest: {error}")))
-    }
-
-    /// Every source item below this is stored, or recorded as failed.
-    pub fn watermark(&self) -> Result<u64, SinkError> {
-        self.watermark_in(&self.store.read()?)
-    }
-
-    fn watermark_in(&self, snapshot: &RoTransaction<'_>) -> Result<u64, SinkError> {
-        let text = snapshot.get(self.store.meta, &WATERMARK).ok();
-        let number = text.and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
-        number.ok_or_else(|| self.damaged("it has no watermark"))
-    }
-
-    /// Whether the run is finished.
-    pub fn is_complete(&self) -> Result<bool, SinkError> {
-        Ok(self.store.meta(COMPLETE)?.as_deref() == Some(b"true"))
+        let snapshot = self.store.read()?;
+        let json = snapshot.get(self.store.meta, &MANIFEST).map_err(|_| self.damaged("it has no manifest"))?;
+        serde_json::from_slice(json).map_err(|error| self.damaged(format!("its manifest: {error}")))
     }
 
     /// Number of vectors.
     pub fn count(&self) -> Result<u64, SinkError> {
-        let snapshot = self.store.read()?;
-        let all = snapshot.stat(self.store.order).map_err(|error| self.failed(error))?.entries() as u64;
-        let from = self.watermark_in(&snapshot)?.to_be_bytes();
-        let mut cursor = snapshot.open_ro_cursor(self.store.order).map_err(|error| self.failed(error))?;
-        Ok(all - cursor.iter_from(from).count() as u64) // the rest is written ahead of its commit
+        let stat = self.store.read()?.stat(self.store.order).map_err(|error| self.failed(error))?;
+        Ok(stat.entries() as u64)
     }
 
     /// The vectors of this id, in source order: none, one, or several if the source had the id more than once.
@@ -92,21 +71,15 @@ impl Vectors {
             }
             rows.push(self.row(key, value)?);
         }
-        let watermark = self.watermark_in(&snapshot)?;
-        rows.retain(|row| row.index < watermark);
         Ok(rows)
     }
 
-    /// Calls `act` with every row of one snapshot, in source order; stops early if `act` returns an error.
+    /// Calls `act` with every row, in source order; stops early if `act` returns an error.
     pub fn for_each<E: From<SinkError>>(&self, mut act: impl FnMut(Row) -> Result<(), E>) -> Result<(), E> {
         let snapshot = self.store.read()?;
         let mut cursor = snapshot.open_ro_cursor(self.store.order).map_err(|error| self.failed(error))?;
-        let end = self.watermark_in(&snapshot)?.to_be_bytes();
         for entry in cursor.iter_start() {
-            let (place, key) = entry.map_err(|error| self.failed(error))?;
-            if place >= end.as_slice() {
-                break;
-            }
+            let (_, key) = entry.map_err(|error| self.failed(error))?;
             act(self.row_at(&snapshot, key)?)?;
         }
         Ok(())

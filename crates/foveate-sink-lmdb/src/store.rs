@@ -1,35 +1,22 @@
-//! An LMDB environment with the sink's four databases.
+//! An LMDB environment with the format's databases.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use foveate_sink::SinkError;
-use foveate_sink::staging::DATABASE;
 use lmdb::{
     Cursor, Database, DatabaseFlags, Environment, EnvironmentFlags, Error, RoTransaction, RwTransaction, Transaction,
     WriteFlags,
 };
 
-use crate::layout::{FAILURES, META, ORDER, VECTORS};
-use crate::length;
+use crate::layout::{META, ORDER, VECTORS};
 
-/// Address space to reserve for a growing database. Only the used part takes disk or memory, and a reader that opened
-/// the file never has to map it anew.
-#[cfg(all(target_pointer_width = "64", not(windows)))]
-pub(crate) const ROOMY_MAP: usize = 1 << 40;
-/// On Windows a file is as long as its map, and 32-bit address space is small.
-#[cfg(not(all(target_pointer_width = "64", not(windows))))]
-pub(crate) const ROOMY_MAP: usize = 1 << 26;
-/// Map sizes for systems that refuse the roomy one (`ulimit -v`): small, and doubled when full, so that the finished
-/// file's map also fits.
-const MODEST_MAPS: [usize; 3] = [1 << 26, 1 << 23, 1 << 20];
-
-/// Length of LMDB's lock file for its default 126 readers.
-const LOCK_LEN: u64 = 8192;
-
-/// A key and its value.
-type Entry = (Vec<u8>, Vec<u8>);
+/// Map sizes to begin with: the first that the system permits (`ulimit -v`). A full map doubles, so that the size
+/// recorded in the file follows from the content.
+const MAPS: [usize; 3] = [16 << 20, 1 << 23, 1 << 20];
+/// Bytes per transaction; LMDB keeps as much in memory.
+const CHUNK: usize = 8 << 20;
 
 /// An open environment and its databases.
 #[derive(Debug)]
@@ -38,49 +25,37 @@ pub(crate) struct Store {
     pub(crate) path: PathBuf,
     pub(crate) vectors: Database,
     pub(crate) order: Database,
-    pub(crate) failures: Database,
     pub(crate) meta: Database,
 }
 
 impl Store {
-    /// Creates a database file for this process alone: no lock file, and not durable before [`sync`](Self::sync).
-    pub(crate) fn create_private(file: &Path, map_size: usize) -> Result<Self, SinkError> {
+    /// Creates a file for this process alone: no lock file, and not durable before [`sync`](Self::sync).
+    pub(crate) fn create(file: &Path) -> Result<Self, SinkError> {
         let flags = EnvironmentFlags::NO_SUB_DIR
             | EnvironmentFlags::NO_LOCK
             | EnvironmentFlags::NO_SYNC
             | EnvironmentFlags::NO_META_SYNC;
-        let env = open(file, flags, map_size)?;
-        for name in [VECTORS, ORDER, FAILURES, META] {
+        let attempt = |size| Environment::new().set_flags(flags).set_max_dbs(3).set_map_size(size).open(file);
+        let mut env = attempt(MAPS[0]);
+        for size in &MAPS[1..] {
+            match env {
+                Err(Error::Other(code)) if is_out_of_memory(code) => env = attempt(*size),
+                _ => break,
+            }
+        }
+        let env = env.map_err(write_failed("open", file))?;
+        for name in [VECTORS, ORDER, META] {
             env.create_db(Some(name), DatabaseFlags::empty()).map_err(write_failed("create", file))?;
         }
         Self::with_databases(env, file)
     }
 
-    /// Opens a folder's environment for writing, with LMDB's lock file, so that other processes can read it.
-    pub(crate) fn open_shared(folder: &Path, map_size: usize) -> Result<Self, SinkError> {
-        reserve_lock_file(&folder.join("lock.mdb"))?;
-        length::check(&folder.join(DATABASE))?;
-        let env = open(folder, EnvironmentFlags::NO_TLS, map_size)?;
-        Self::with_databases(env, &folder.join(DATABASE))
-    }
-
-    /// Opens a database file that no process is writing, for reading, without creating or touching a lock file.
-    pub(crate) fn open_quiet(file: &Path) -> Result<Self, SinkError> {
-        length::check(file)?;
+    /// Opens a finished file for reading, without a lock file.
+    pub(crate) fn open(file: &Path) -> Result<Self, SinkError> {
         let flags = EnvironmentFlags::NO_SUB_DIR | EnvironmentFlags::READ_ONLY | EnvironmentFlags::NO_LOCK;
-        Self::open_to_read(file, flags | EnvironmentFlags::NO_TLS)
-    }
-
-    /// Opens a folder's environment for reading while another process may be writing to it.
-    pub(crate) fn open_live(folder: &Path) -> Result<Self, SinkError> {
-        length::check(&folder.join(DATABASE))?;
-        Self::open_to_read(folder, EnvironmentFlags::READ_ONLY | EnvironmentFlags::NO_TLS)
-    }
-
-    fn open_to_read(path: &Path, flags: EnvironmentFlags) -> Result<Self, SinkError> {
         // Without a size of its own, the reader uses the writer's.
-        let env = Environment::new().set_flags(flags).set_max_dbs(4).open(path).map_err(failed("open", path))?;
-        Self::with_databases(env, path)
+        let env = Environment::new().set_flags(flags | EnvironmentFlags::NO_TLS).set_max_dbs(3).open(file);
+        Self::with_databases(env.map_err(failed("open", file))?, file)
     }
 
     fn with_databases(env: Environment, path: &Path) -> Result<Self, SinkError> {
@@ -90,8 +65,8 @@ impl Store {
             }
             result => result.map_err(failed("open", path)),
         };
-        let (vectors, order, failures, meta) = (get(VECTORS)?, get(ORDER)?, get(FAILURES)?, get(META)?);
-        Ok(Self { env, path: path.to_owned(), vectors, order, failures, meta })
+        let (vectors, order, meta) = (get(VECTORS)?, get(ORDER)?, get(META)?);
+        Ok(Self { env, path: path.to_owned(), vectors, order, meta })
     }
 
     /// Runs `act` in one transaction and commits it. If the map is full, doubles it and runs `act` again in a new
@@ -111,37 +86,6 @@ impl Store {
         }
     }
 
-    /// Removes the rows and failures from place `first` in the source on, which were written ahead of their commit.
-    pub(crate) fn remove_from(&self, first: u64) -> Result<(), SinkError> {
-        for database in [self.order, self.failures] {
-            loop {
-                let entries = self.entries_from(database, first)?;
-                if entries.is_empty() {
-                    break;
-                }
-                self.write(|transaction| {
-                    entries.iter().try_for_each(|(index, key)| {
-                        if database == self.order {
-                            transaction.del(self.vectors, key, None)?;
-                        }
-                        transaction.del(database, index, None)
-                    })
-                })?;
-            }
-        }
-        Ok(())
-    }
-
-    /// A chunk of the entries of `order` or `failures` from place `first` on.
-    fn entries_from(&self, database: Database, first: u64) -> Result<Vec<Entry>, SinkError> {
-        const MOST: usize = 10_000;
-        let snapshot = self.read()?;
-        let mut cursor = snapshot.open_ro_cursor(database).map_err(failed("read", &self.path))?;
-        let entries = cursor.iter_from(first.to_be_bytes()).take(MOST);
-        let owned = entries.map(|entry| entry.map(|(key, value)| (key.to_owned(), value.to_owned())));
-        owned.collect::<lmdb::Result<_>>().map_err(failed("read", &self.path))
-    }
-
     /// Doubles the map; no transaction may be open.
     fn grow(&self) -> Result<(), SinkError> {
         let size = self.env.info().map_err(failed("inspect", &self.path))?.map_size();
@@ -152,59 +96,23 @@ impl Store {
         })
     }
 
-    /// A snapshot of the state when it was taken, unaffected by later writes.
+    /// A snapshot.
     pub(crate) fn read(&self) -> Result<RoTransaction<'_>, SinkError> {
-        let snapshot = match self.env.begin_ro_txn() {
-            // The writer's file outgrew this map; no transaction is open here, so it can be mapped anew.
-            Err(Error::MapResized) => self.env.set_map_size(0).and_then(|()| self.env.begin_ro_txn()),
-            result => result,
-        };
-        snapshot.map_err(failed("read", &self.path))
+        self.env.begin_ro_txn().map_err(failed("read", &self.path))
     }
 
-    /// Number of entries.
-    pub(crate) fn count(&self, database: Database) -> Result<u64, SinkError> {
-        let stat = self.read()?.stat(database).map_err(failed("read", &self.path))?;
-        Ok(stat.entries() as u64)
-    }
-
-    /// A copy of the value of a `meta` key.
-    pub(crate) fn meta(&self, key: &[u8]) -> Result<Option<Vec<u8>>, SinkError> {
-        match self.read()?.get(self.meta, &key) {
-            Ok(value) => Ok(Some(value.to_owned())),
-            Err(Error::NotFound) => Ok(None),
-            Err(error) => Err(failed("read", &self.path)(error)),
-        }
-    }
-
-    /// The greatest key.
-    pub(crate) fn last_key(&self, database: Database) -> Result<Option<Vec<u8>>, SinkError> {
-        let snapshot = self.read()?;
-        let cursor = snapshot.open_ro_cursor(database).map_err(failed("read", &self.path))?;
-        match cursor.get(None, None, lmdb_sys::MDB_LAST) {
-            Ok((key, _)) => Ok(key.map(<[u8]>::to_owned)),
-            Err(Error::NotFound) => Ok(None),
-            Err(error) => Err(failed("read", &self.path)(error)),
-        }
-    }
-
-    /// Makes a private database durable.
+    /// Makes the file durable.
     pub(crate) fn sync(&self) -> Result<(), SinkError> {
         self.env.sync(true).map_err(write_failed("sync", &self.path))
     }
 }
 
-/// Opens an environment with a map of `map_size`, or with a smaller one.
-fn open(path: &Path, flags: EnvironmentFlags, map_size: usize) -> Result<Environment, SinkError> {
-    let attempt = |size| Environment::new().set_flags(flags).set_max_dbs(4).set_map_size(size).open(path);
-    let mut result = attempt(map_size);
-    for size in MODEST_MAPS.into_iter().filter(|&size| size < map_size) {
-        match result {
-            Err(Error::Other(code)) if is_out_of_memory(code) => result = attempt(size),
-            _ => break,
-        }
+/// Removes a file of an earlier attempt, if there is one.
+pub(crate) fn remove(file: &Path) -> Result<(), SinkError> {
+    match fs::remove_file(file) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(SinkError::io("remove", file)(error)),
+        _ => Ok(()),
     }
-    result.map_err(write_failed("open", path))
 }
 
 fn is_out_of_memory(code: i32) -> bool {
@@ -222,21 +130,11 @@ fn is_full(folder: &Path) -> bool {
     full
 }
 
-/// Allocates the lock file's blocks. LMDB itself makes it sparse and writes to it through memory, so a full disk would
-/// kill the process with a bus error instead of returning an error.
-fn reserve_lock_file(path: &Path) -> Result<(), SinkError> {
-    let len = fs::metadata(path).map_or(0, |metadata| metadata.len());
-    if len >= LOCK_LEN {
-        return Ok(());
-    }
-    fs::write(path, [0; LOCK_LEN as usize]).map_err(SinkError::io("write", path))
-}
-
 /// Converts LMDB's errors of writing, for `map_err`. LMDB reports "input/output error" after a short write, which is
 /// how a disk that fills up first shows.
 fn write_failed(action: &'static str, path: &Path) -> impl Fn(Error) -> SinkError {
     move |error| match failed(action, path)(error) {
-        SinkError::Io { .. } if is_full(if path.is_dir() { path } else { path.parent().unwrap_or(Path::new(".")) }) => {
+        SinkError::Io { .. } if is_full(path.parent().unwrap_or(Path::new("."))) => {
             SinkError::NoSpace { path: path.to_owned(), source: io::ErrorKind::StorageFull.into() }
         }
         error => error,
@@ -253,17 +151,12 @@ pub(crate) fn failed(action: &'static str, path: &Path) -> impl Fn(Error) -> Sin
     }
 }
 
-/// Copies everything durable from `from` to the empty `to`, each database in key order. Every page is then as full as
-/// possible, and equal content gives equal bytes, whatever its history.
+/// Copies the rows from `from` to the empty `to`, each database in key order. Every page is then as full as possible,
+/// and equal content gives equal bytes, whatever its history.
 pub(crate) fn copy_sorted(from: &Store, to: &Store) -> Result<(), SinkError> {
-    for (source, target) in [(from.vectors, to.vectors), (from.order, to.order), (from.failures, to.failures)] {
-        copy_database(from, source, to, target)?;
-    }
-    Ok(())
+    copy_database(from, from.vectors, to, to.vectors)?;
+    copy_database(from, from.order, to, to.order)
 }
-
-/// Bytes per transaction; LMDB keeps as much in memory.
-const CHUNK: usize = 8 << 20;
 
 fn copy_database(from: &Store, source: Database, to: &Store, target: Database) -> Result<(), SinkError> {
     let snapshot = from.read()?;

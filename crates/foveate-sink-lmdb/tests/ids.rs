@@ -4,8 +4,9 @@
 
 use std::path::Path;
 
+use foveate_sink::parts::PartSink;
 use foveate_sink::{Element, Existing, Rows, RunManifest, SinkError, SinkOptions, VectorSink, Watermark};
-use foveate_sink_lmdb::{LmdbSink, Row, Vectors};
+use foveate_sink_lmdb::{LmdbFormat, Row, Vectors};
 
 const DIM: usize = 384;
 
@@ -56,11 +57,11 @@ fn every_id_is_kept_whatever_it_is() {
         .collect();
     // Two by two, with a separate sink for each pair.
     for (pair, ids) in (0..).zip(ids.chunks(2)) {
-        let mut sink = LmdbSink::new(SinkOptions::new(&path));
+        let mut sink = PartSink::new(SinkOptions::new(&path), LmdbFormat);
         assert_eq!(sink.begin(&manifest(), Existing::Resume).unwrap(), Watermark::from(pair * 2));
         store(&mut sink, pair * 2, ids);
     }
-    let mut sink = LmdbSink::new(SinkOptions::new(&path));
+    let mut sink = PartSink::new(SinkOptions::new(&path), LmdbFormat);
     sink.begin(&manifest(), Existing::Resume).unwrap();
     assert_eq!(sink.finish().unwrap().rows, ids.len() as u64);
 
@@ -79,7 +80,7 @@ fn every_id_is_kept_whatever_it_is() {
 fn duplicates_within_a_commit_are_kept() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x.lmdb");
-    let mut sink = LmdbSink::new(SinkOptions::new(&path));
+    let mut sink = PartSink::new(SinkOptions::new(&path), LmdbFormat);
     sink.begin(&manifest(), Existing::Resume).unwrap();
     store(&mut sink, 0, &["b", "b", "a", "b", "a"].map(str::to_owned));
     assert_eq!(sink.finish().unwrap().rows, 5);
@@ -91,27 +92,18 @@ fn duplicates_within_a_commit_are_kept() {
 fn a_full_map_grows_and_nothing_is_lost() {
     let dir = tempfile::tempdir().unwrap();
     let ids =
-        |first: u64| -> Vec<String> { (first..first + 1000).map(|at| format!("{:08}", at * 7919 % 8000)).collect() };
-    let write = |name: &str, map_size: Option<usize>| {
-        let path = dir.path().join(name);
-        let mut sink = LmdbSink::new(SinkOptions::new(&path));
-        if let Some(bytes) = map_size {
-            sink = sink.with_map_size(bytes);
-        }
-        sink.begin(&manifest(), Existing::Resume).unwrap();
-        (0..8).for_each(|block| store(&mut sink, block * 1000, &ids(block * 1000)));
-        sink.finish().unwrap();
-        path
-    };
-    // One transaction of 1000 rows alone is twice the map, and the finished file outgrows its first map, too.
-    let (small, roomy) = (write("small.lmdb", Some(1 << 20)), write("roomy.lmdb", None));
-    let (small, roomy) = (std::fs::read(small).unwrap(), std::fs::read(roomy).unwrap());
-    assert!(small.len() > 8000 * DIM * 4 && small.len() < 8000 * DIM * 4 * 4 / 3 + (1 << 20), "{} bytes", small.len());
-    assert!(small == roomy, "the map that a run began with shows in what it wrote");
-    let found = rows(&dir.path().join("small.lmdb"));
-    assert_eq!(found.len(), 8000);
+        |first: u64| -> Vec<String> { (first..first + 1000).map(|at| format!("{:08}", at * 7919 % 20_000)).collect() };
+    let path = dir.path().join("x.lmdb");
+    let mut sink = PartSink::new(SinkOptions::new(&path), LmdbFormat);
+    sink.begin(&manifest(), Existing::Resume).unwrap();
+    (0..20).for_each(|block| store(&mut sink, block * 1000, &ids(block * 1000)));
+    sink.finish().unwrap();
+    let bytes = std::fs::metadata(&path).unwrap().len() as usize;
+    assert!(bytes > 20_000 * DIM * 4 && bytes < 20_000 * DIM * 4 * 4 / 3 + (1 << 20), "{bytes} bytes");
+    let found = rows(&path);
+    assert_eq!(found.len(), 20_000);
     for (at, row) in (0..).zip(&found) {
-        assert!(row.index == at && row.vector == vector(at) && row.id == format!("{:08}", at * 7919 % 8000));
+        assert!(row.index == at && row.vector == vector(at) && row.id == format!("{:08}", at * 7919 % 20_000));
     }
 }
 
@@ -120,7 +112,7 @@ fn vectors_wider_than_a_page_are_kept() {
     for (dim, element) in [(1, Element::F16), (1536, Element::F32), (3, Element::F32), (100_000, Element::F16)] {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.lmdb");
-        let mut sink = LmdbSink::new(SinkOptions { element, ..SinkOptions::new(&path) });
+        let mut sink = PartSink::new(SinkOptions { element, ..SinkOptions::new(&path) }, LmdbFormat);
         sink.begin(&RunManifest { dim, ..RunManifest::default() }, Existing::Resume).unwrap();
         let vectors: Vec<f32> = (0..dim * 2).map(|at| (at % 100) as f32).collect();
         let id = ["b".to_owned(), "a".to_owned()];
@@ -144,83 +136,8 @@ fn a_file_that_is_no_database_is_respected_and_named() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x.lmdb");
     std::fs::write(&path, "my thesis").unwrap();
-    let error = LmdbSink::new(SinkOptions::new(&path)).begin(&manifest(), Existing::Resume).unwrap_err();
+    let error = PartSink::new(SinkOptions::new(&path), LmdbFormat).begin(&manifest(), Existing::Resume).unwrap_err();
     assert!(matches!(error, SinkError::Exists(_)), "{error}");
     assert_eq!(std::fs::read(&path).unwrap(), b"my thesis");
     assert!(matches!(Vectors::open(&path), Err(SinkError::Damaged { .. })));
-
-    let staging = dir.path().join("y.lmdb.partial");
-    std::fs::create_dir(&staging).unwrap();
-    std::fs::write(staging.join("data.mdb"), "not what this program wrote").unwrap();
-    let error =
-        LmdbSink::new(SinkOptions::new(dir.path().join("y.lmdb"))).begin(&manifest(), Existing::Resume).unwrap_err();
-    assert!(matches!(error, SinkError::Damaged { .. }), "{error}");
-    assert!(error.to_string().contains("y.lmdb.partial/data.mdb"), "{error}");
-}
-
-/// The system would kill a process that reads the missing pages of a mapped file.
-#[test]
-fn a_file_that_was_cut_is_an_error() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("x.lmdb");
-    let mut sink = LmdbSink::new(SinkOptions::new(&path));
-    sink.begin(&manifest(), Existing::Resume).unwrap();
-    store(&mut sink, 0, &["a", "b", "c", "d"].map(str::to_owned));
-    sink.finish().unwrap();
-    let file = std::fs::File::options().write(true).open(&path).unwrap();
-    for pages in (0..file.metadata().unwrap().len() / 4096).rev() {
-        file.set_len(pages * 4096 + 9).unwrap();
-        assert!(Vectors::open(&path).is_err(), "{pages} pages");
-    }
-}
-
-/// Memory is bounded however rare commits are, and what was written ahead of one does not count.
-#[test]
-fn rows_ahead_of_their_commit_are_on_disk_and_do_not_count() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("x.lmdb");
-    let ids: Vec<String> = (0..45_000).map(|n| n.to_string()).collect(); // 72 MB of rows
-    let mut sink = LmdbSink::new(SinkOptions::new(&path));
-    sink.begin(&manifest(), Existing::Resume).unwrap();
-    store(&mut sink, 0, &ids[..2]);
-    let index: Vec<u64> = (2..ids.len() as u64).collect();
-    let (side, vectors) = (vec![9; index.len()], vec![0.5; index.len() * DIM]);
-    let rows = Rows {
-        index: &index,
-        id: &ids[2..],
-        vectors: &vectors,
-        width: &side,
-        height: &side,
-        xxh3: &index,
-        columns: &[],
-    };
-    sink.append(&rows).unwrap();
-    let staging = dir.path().join("x.lmdb.partial");
-    assert!(std::fs::metadata(staging.join("data.mdb")).unwrap().len() > 64 << 20, "they are on disk");
-    let vectors = Vectors::open(&staging).unwrap();
-    assert_eq!((vectors.count().unwrap(), vectors.get("3").unwrap().len()), (2, 0));
-    drop((vectors, sink)); // as if the process had been killed
-
-    let mut sink = LmdbSink::new(SinkOptions::new(&path));
-    assert_eq!(sink.begin(&manifest(), Existing::Resume).unwrap(), Watermark::from(2));
-    store(&mut sink, 2, &ids[2..4]);
-    assert_eq!(sink.finish().unwrap().rows, 4);
-    assert_eq!(self::rows(&path).into_iter().map(|row| row.id).collect::<Vec<_>>(), ids[..4]);
-}
-
-/// A lock file describes the transactions of its own file; LMDB would apply it to another one.
-#[test]
-fn an_overwritten_output_loses_its_readers_lock_file() {
-    let dir = tempfile::tempdir().unwrap();
-    let (path, lock) = (dir.path().join("x.lmdb"), dir.path().join("x.lmdb-lock"));
-    for ids in [["old", "older"], ["new", "newer"]] {
-        let mut sink = LmdbSink::new(SinkOptions::new(&path));
-        sink.begin(&manifest(), Existing::Overwrite).unwrap();
-        assert_eq!(path.exists(), lock.exists(), "what is there stays until the new output is whole");
-        store(&mut sink, 0, &ids.map(str::to_owned));
-        sink.finish().unwrap();
-        assert!(!lock.exists());
-        assert_eq!(rows(&path).into_iter().map(|row| row.id).collect::<Vec<_>>(), ids);
-        std::fs::write(&lock, "of a reader").unwrap();
-    }
 }

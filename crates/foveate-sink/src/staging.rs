@@ -114,7 +114,7 @@ pub fn check_place(options: &SinkOptions) -> Result<(), SinkError> {
 /// the whole folder would find inputs twice.
 fn check_division(options: &SinkOptions) -> Result<(), SinkError> {
     let staging = options.output.join(STAGING);
-    let is_run = |name: &String| [JOURNAL, DATABASE].iter().any(|first| staging.join(name).join(first).exists());
+    let is_run = |name: &String| staging.join(name).join(JOURNAL).exists();
     let begun = file_names(&staging).filter(is_run);
     check_names(options, file_names(&options.output), begun)
 }
@@ -223,10 +223,9 @@ pub(crate) fn other_run(
 pub const FAILURES: &str = "failures.csv";
 /// The same for the record of the inputs.
 pub const INPUTS: &str = "inputs.csv";
-/// The files that mark a staging folder as a run's, by sink: without its own, the rest is meaningless.
+/// The file that marks a staging folder as a run's: without it, the rest is meaningless. It is created last and removed
+/// first.
 pub const JOURNAL: &str = "journal";
-/// The same for LMDB.
-pub const DATABASE: &str = "data.mdb";
 
 /// A folder for one run's work in progress, locked by this process for the value's lifetime.
 #[derive(Debug)]
@@ -234,8 +233,6 @@ pub struct Staging {
     folder: PathBuf,
     /// The folder that holds all shards' staging folders.
     common: Option<PathBuf>,
-    /// The file without which the rest is meaningless: it is created last and removed first.
-    first: &'static str,
     lock: Lock,
 }
 
@@ -243,8 +240,8 @@ impl Staging {
     const LOCK: &str = "lock";
 
     /// Creates the folder ([`OutputNames::staging`]) if needed and locks it; an error says that another process holds
-    /// it. `first` is [`JOURNAL`] or [`DATABASE`].
-    pub fn take(options: &SinkOptions, names: &OutputNames, first: &'static str) -> Result<Self, SinkError> {
+    /// it.
+    pub fn take(options: &SinkOptions, names: &OutputNames) -> Result<Self, SinkError> {
         let folder = names.staging();
         let common = (options.layout == Layout::Folder).then(|| parent_of(&folder).to_owned());
         // A run that finishes at this moment may remove the folder or the lock file at any point.
@@ -254,7 +251,7 @@ impl Staging {
                 created => created?,
             }
             if let Some(lock) = Lock::take(&folder.join(Self::LOCK), &options.output)? {
-                return Ok(Self { folder, common, first, lock });
+                return Ok(Self { folder, common, lock });
             }
         }
         Err(SinkError::Locked(options.output.clone()))
@@ -270,14 +267,9 @@ impl Staging {
         self.folder.join(name)
     }
 
-    /// Whether a run was begun in it by a sink of another kind, whose work [`clear`](Self::clear) would remove.
-    pub fn has_foreign_run(&self) -> bool {
-        [JOURNAL, DATABASE].iter().any(|&name| name != self.first && self.join(name).exists())
-    }
-
     /// Removes everything in it but the lock.
     pub fn clear(&self) -> Result<(), SinkError> {
-        remove_if_there(&self.join(self.first))?;
+        remove_if_there(&self.join(JOURNAL))?;
         for entry in fs::read_dir(&self.folder).map_err(SinkError::io("list", &self.folder))? {
             let path = entry.map_err(SinkError::io("list", &self.folder))?.path();
             if path.file_name().is_some_and(|name| name != Self::LOCK) {
@@ -305,7 +297,7 @@ impl Staging {
 
     /// Removes the folder if no run was begun in it. Ignores its own errors, because the error at hand matters more.
     pub fn discard_unused(self) {
-        if ![JOURNAL, DATABASE].iter().any(|name| self.join(name).exists()) {
+        if !self.join(JOURNAL).exists() {
             let _ = self.remove();
         }
     }
@@ -464,13 +456,9 @@ pub fn open_at(path: &Path, len: u64) -> Result<File, SinkError> {
     Ok(file)
 }
 
-/// Returns an error if a fresh run would mix with what an output folder holds: parts of an earlier run, whatever their
-/// format, or an interrupted run of another kind of sink.
-pub fn check_folder(options: &SinkOptions, names: &OutputNames, staging: &Staging) -> Result<(), SinkError> {
-    if staging.has_foreign_run() {
-        let difference = Difference { settings: vec!["another format".to_owned()], inputs: None };
-        return Err(other_run(options.output.clone(), RunState::Interrupted, difference, None));
-    }
+/// Returns an error if a fresh run would mix with the parts of an earlier run, whatever their format, in an output
+/// folder.
+pub fn check_folder(options: &SinkOptions, names: &OutputNames) -> Result<(), SinkError> {
     match options.layout {
         Layout::File => Ok(()),
         Layout::Folder => list_parts(&options.output, names)?.pop().map_or(Ok(()), |path| Err(SinkError::Exists(path))),

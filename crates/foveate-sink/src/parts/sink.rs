@@ -110,7 +110,7 @@ impl<F: PartFormat> PartSink<F> {
             return Err(staging::finished(&self.options, &names, &settings, existing));
         }
         self.step("create staging folder");
-        let staging = Staging::take(&self.options, &names, JOURNAL)?;
+        let staging = Staging::take(&self.options, &names)?;
         let found = if existing == Existing::Overwrite { None } else { State::read(&staging.join(JOURNAL))? };
         // Another run may have finished while this one waited for the lock.
         let is_complete = existing != Existing::Overwrite && names.main().exists();
@@ -140,7 +140,7 @@ impl<F: PartFormat> PartSink<F> {
     ) -> Result<(Journal, State, Records), SinkError> {
         let replaces = existing == Existing::Overwrite && self.options.layout == Layout::Folder;
         if existing != Existing::Overwrite {
-            staging::check_folder(&self.options, names, staging)?;
+            staging::check_folder(&self.options, names)?;
         }
         self.step("empty staging folder");
         staging.clear()?;
