@@ -141,16 +141,16 @@ pub(crate) struct EmbedArgs {
 
     /// Inputs that one part (file of a folder, object of a store, row group of a Parquet file) covers.
     #[arg(long, value_name = "N", default_value_t = foveate::sink::SinkOptions::DEFAULT_PART_ITEMS,
-          value_parser = clap::value_parser!(u64).range(1..), help_heading = "Output")]
+          value_parser = clap::value_parser!(u64).range(1..), help_heading = "Output", hide = true)]
     pub(crate) part_items: u64,
 
     /// A setting of the output's store, such as `endpoint=URL` of `s3`. Repeatable. Default: those of `--store-option`.
-    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_setting, help_heading = "Output")]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_setting, help_heading = "Output", hide = true)]
     pub(crate) output_store_option: Vec<(String, String)>,
 
     /// The folder for the part in progress of an output in a store, and for parts on their way there. Default: the
     /// system's folder of temporary files.
-    #[arg(long, value_name = "DIR", help_heading = "Output")]
+    #[arg(long, value_name = "DIR", help_heading = "Output", hide = true)]
     pub(crate) staging: Option<PathBuf>,
 
     /// Continue an interrupted run of the same job. This is the default: the same command continues the run, and does
@@ -163,7 +163,7 @@ pub(crate) struct EmbedArgs {
     pub(crate) overwrite: bool,
 
     /// With an output that is already complete: compare the inputs by hash, not by size and time.
-    #[arg(long, help_heading = "Output")]
+    #[arg(long, help_heading = "Output", hide = true)]
     pub(crate) by_content: bool,
 
     /// With an output that is already complete: compare its files with their hashes, not by length alone.
@@ -172,7 +172,7 @@ pub(crate) struct EmbedArgs {
 
     /// Seconds between commits; a crash loses at most this much work. An output in a store loses at most the part in
     /// progress.
-    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = parse_seconds, help_heading = "Output")]
+    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = parse_seconds, help_heading = "Output", hide = true)]
     pub(crate) commit_every: Duration,
 
     /// Process only part I of N of the inputs (I counts from 0). `auto` reads Slurm's array variables; `auto/N` also
@@ -187,7 +187,7 @@ pub(crate) struct EmbedArgs {
 
     /// Stop when more inputs than this in a row cannot be read, because their disk or share is probably gone: a count,
     /// or `off`.
-    #[arg(long, value_name = "N|off", default_value = "100", help_heading = "Inputs")]
+    #[arg(long, value_name = "N|off", default_value = "100", help_heading = "Inputs", hide = true)]
     pub(crate) max_unreadable: CountOrOff,
 
     /// Stop at the first input that fails.

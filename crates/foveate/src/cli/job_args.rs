@@ -26,7 +26,7 @@ pub(crate) struct JobArgs {
     pub(crate) from_list: Vec<PathBuf>,
 
     /// The lists' paths end in NUL, not at the line's end (`find -print0`).
-    #[arg(short = '0', long, requires = "from_list", help_heading = "Inputs")]
+    #[arg(short = '0', long, requires = "from_list", help_heading = "Inputs", hide = true)]
     pub(crate) null: bool,
 
     #[command(flatten)]
@@ -37,11 +37,11 @@ pub(crate) struct JobArgs {
     pub(crate) limit: Option<u64>,
 
     /// Refuse files larger than this (`256M`).
-    #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = parse_count, help_heading = "Inputs")]
+    #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = parse_count, help_heading = "Inputs", hide = true)]
     pub(crate) max_bytes: u64,
 
     /// Refuse inputs whose paths take more than this; they are kept in a temporary file.
-    #[arg(long, value_name = "BYTES", default_value = "4G", value_parser = parse_count, help_heading = "Inputs")]
+    #[arg(long, value_name = "BYTES", default_value = "4G", value_parser = parse_count, help_heading = "Inputs", hide = true)]
     pub(crate) max_listing: u64,
 
     /// Fields of containers' members that become columns of the output (`caption,url`).
@@ -61,15 +61,15 @@ pub(crate) struct JobArgs {
     pub(crate) store_option: Vec<(String, String)>,
 
     /// Objects of a store that are requested at a time.
-    #[arg(long, value_name = "N", default_value = "64", value_parser = parse_positive, help_heading = "Engine")]
+    #[arg(long, value_name = "N", default_value = "64", value_parser = parse_positive, help_heading = "Engine", hide = true)]
     pub(crate) requests: usize,
 
     /// Threads that read files.
-    #[arg(long, value_name = "N", default_value = "2", value_parser = parse_positive, help_heading = "Engine")]
+    #[arg(long, value_name = "N", default_value = "2", value_parser = parse_positive, help_heading = "Engine", hide = true)]
     pub(crate) readers: usize,
 
     /// Full batches queued for the encoder.
-    #[arg(long, value_name = "N", default_value = "1", value_parser = parse_positive, help_heading = "Engine")]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = parse_positive, help_heading = "Engine", hide = true)]
     pub(crate) prefetch: usize,
 }
 
@@ -91,7 +91,7 @@ pub(crate) struct EmbeddingArgs {
     pub(crate) pooling: PoolingArg,
 
     /// Whether EXIF orientation is applied before anything else.
-    #[arg(long, value_enum, default_value = "apply", help_heading = "Model")]
+    #[arg(long, value_enum, default_value = "apply", help_heading = "Model", hide = true)]
     pub(crate) orientation: OrientationArg,
 
     /// Scale each vector to unit length.
@@ -108,7 +108,7 @@ pub(crate) struct EmbeddingArgs {
     pub(crate) device: String,
 
     /// Refuse images with more pixels than this (`100M`, `2G`), before memory is allocated for them.
-    #[arg(long, value_name = "PIXELS", default_value = "100M", value_parser = parse_count, help_heading = "Inputs")]
+    #[arg(long, value_name = "PIXELS", default_value = "100M", value_parser = parse_count, help_heading = "Inputs", hide = true)]
     pub(crate) max_pixels: u64,
 
     /// Accept truncated files, with the part that can be decoded: JPEG, PNG, GIF, and uncompressed BMP and TIFF.
@@ -134,11 +134,11 @@ pub(crate) struct EmbeddingArgs {
     pub(crate) encoder: Option<String>,
 
     /// A setting that only this encoder has, such as `optimization=basic` of `ort` (see its README). Repeatable.
-    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_setting, help_heading = "Engine")]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_setting, help_heading = "Engine", hide = true)]
     pub(crate) encoder_option: Vec<(String, String)>,
 
     /// A setting that only this decoder has, such as `backend=hardware` of `nvjpeg`. Repeatable.
-    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_setting, help_heading = "Engine")]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_setting, help_heading = "Engine", hide = true)]
     pub(crate) decoder_option: Vec<(String, String)>,
 
     /// Images per batch.

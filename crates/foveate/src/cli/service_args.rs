@@ -78,15 +78,15 @@ pub(crate) struct ServiceArgs {
     pub(crate) embedding: EmbeddingArgs,
 
     /// The task's name in jobs and requests.
-    #[arg(long, value_name = "NAME", default_value = Job::DEFAULT_TASK, help_heading = "Engine")]
+    #[arg(long, value_name = "NAME", default_value = Job::DEFAULT_TASK, help_heading = "Engine", hide = true)]
     pub(crate) task: String,
 
     /// Longest time that an image waits for others to fill its batch. It waits only for images that are on their way.
-    #[arg(long, value_name = "SECONDS", default_value = "0.01", value_parser = parse_seconds, help_heading = "Engine")]
+    #[arg(long, value_name = "SECONDS", default_value = "0.01", value_parser = parse_seconds, help_heading = "Engine", hide = true)]
     pub(crate) batch_delay: Duration,
 
     /// Most images in the engine at once.
-    #[arg(long, value_name = "N", default_value = "512", value_parser = parse_positive, help_heading = "Engine")]
+    #[arg(long, value_name = "N", default_value = "512", value_parser = parse_positive, help_heading = "Engine", hide = true)]
     pub(crate) max_in_flight: usize,
 
     /// Most memory of downloaded files that wait to be decoded.
@@ -95,7 +95,7 @@ pub(crate) struct ServiceArgs {
 
     /// Watchdog: /healthz reports a thread that is busy with one thing for longer. At least the longest time of a
     /// download or callback, including the wait for its host.
-    #[arg(long, value_name = "SECONDS", default_value = "120", value_parser = parse_seconds, help_heading = "Engine")]
+    #[arg(long, value_name = "SECONDS", default_value = "120", value_parser = parse_seconds, help_heading = "Engine", hide = true)]
     pub(crate) stall: Duration,
 
     /// Download threads. A site has at most a quarter of them.
@@ -107,11 +107,11 @@ pub(crate) struct ServiceArgs {
     pub(crate) max_bytes: u64,
 
     /// Longest time of a download, redirects included.
-    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = parse_seconds, help_heading = "Downloads")]
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = parse_seconds, help_heading = "Downloads", hide = true)]
     pub(crate) download_timeout: Duration,
 
     /// Most simultaneous downloads from one host.
-    #[arg(long, value_name = "N", default_value = "32", value_parser = parse_positive, help_heading = "Downloads")]
+    #[arg(long, value_name = "N", default_value = "32", value_parser = parse_positive, help_heading = "Downloads", hide = true)]
     pub(crate) per_host: usize,
 
     /// Allow images of a private, loopback or link-local host (and port). All others are refused, because URLs are
@@ -133,11 +133,11 @@ pub(crate) struct ServiceArgs {
     pub(crate) log: LogArg,
 
     /// Log filter, in the syntax of RUST_LOG. Default: RUST_LOG, or `warn,foveate=info`.
-    #[arg(long, value_name = "FILTER", env = "RUST_LOG", help_heading = "Display")]
+    #[arg(long, value_name = "FILTER", env = "RUST_LOG", help_heading = "Display", hide = true)]
     pub(crate) log_filter: Option<String>,
 
     /// Send spans to this OpenTelemetry collector (OTLP over HTTP). Needs a build with `-F otel`.
-    #[arg(long, value_name = "URL", help_heading = "Display")]
+    #[arg(long, value_name = "URL", help_heading = "Display", hide = true)]
     pub(crate) otlp: Option<String>,
 
     /// Longest time to finish current work after a signal to stop.
@@ -195,24 +195,24 @@ pub(crate) struct WorkerArgs {
     /// Deliveries without an outcome after which a message is quarantined: it may have ended its workers. A failing
     /// message has at least as many tries.
     #[arg(long, value_name = "N", default_value_t = QueueOptions::DEFAULT_MAX_RECEIVE,
-          value_parser = clap::value_parser!(u32).range(1..), help_heading = "Queue")]
+          value_parser = clap::value_parser!(u32).range(1..), help_heading = "Queue", hide = true)]
     pub(crate) max_receive: u32,
 
     /// In-flight limit by rate: the worker holds the messages that it finishes in half a lease at this many messages
     /// per second. Default: the measured rate.
-    #[arg(long, value_name = "RATE", conflicts_with = "hold", help_heading = "Queue")]
+    #[arg(long, value_name = "RATE", conflicts_with = "hold", help_heading = "Queue", hide = true)]
     pub(crate) rate: Option<f64>,
 
     /// In-flight limit by number: hold this many messages of each queue, whatever the rate.
-    #[arg(long, value_name = "N", value_parser = parse_positive, help_heading = "Queue")]
+    #[arg(long, value_name = "N", value_parser = parse_positive, help_heading = "Queue", hide = true)]
     pub(crate) hold: Option<usize>,
 
     /// Do not extend leases. A message whose lease ends is delivered again.
-    #[arg(long, help_heading = "Queue")]
+    #[arg(long, help_heading = "Queue", hide = true)]
     pub(crate) no_heartbeat: bool,
 
     /// Delay before the first retry of a failed message. It doubles each time, up to five minutes.
-    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = parse_seconds, help_heading = "Queue")]
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = parse_seconds, help_heading = "Queue", hide = true)]
     pub(crate) retry: Duration,
 
     /// How long a failing message is retried before it goes to the dead letters. It has at least --max-receive tries.
@@ -227,7 +227,7 @@ pub(crate) struct WorkerArgs {
     pub(crate) callbacks: CallbackArgs,
 
     /// Callback threads. A receiver has at most a quarter of them.
-    #[arg(long, value_name = "N", default_value = "64", value_parser = parse_positive, help_heading = "Callbacks")]
+    #[arg(long, value_name = "N", default_value = "64", value_parser = parse_positive, help_heading = "Callbacks", hide = true)]
     pub(crate) callback_threads: usize,
 
     /// Also post the failures of jobs that end in the dead letters, even if the jobs do not ask for it.
@@ -235,7 +235,7 @@ pub(crate) struct WorkerArgs {
     pub(crate) callback_failures: bool,
 
     /// How long a failed callback is retried before its message is released for a later retry.
-    #[arg(long, value_name = "SECONDS", default_value = "120", value_parser = parse_seconds, help_heading = "Callbacks")]
+    #[arg(long, value_name = "SECONDS", default_value = "120", value_parser = parse_seconds, help_heading = "Callbacks", hide = true)]
     pub(crate) callback_patience: Duration,
 
     /// Encoding of vectors in callbacks.
@@ -250,11 +250,11 @@ pub(crate) struct WorkerArgs {
     pub(crate) storage: StorageArgs,
 
     /// Most rows of a file. The worker holds their messages until the file is published.
-    #[arg(long, value_name = "N", default_value = "10000", value_parser = parse_positive, help_heading = "Output")]
+    #[arg(long, value_name = "N", default_value = "10000", value_parser = parse_positive, help_heading = "Output", hide = true)]
     pub(crate) segment_rows: usize,
 
     /// Longest time that a row waits for its file to be published.
-    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = parse_seconds, help_heading = "Output")]
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = parse_seconds, help_heading = "Output", hide = true)]
     pub(crate) segment_age: Duration,
 
     /// Serve /healthz, /readyz and /metrics at this address; `:9464` is all interfaces.
