@@ -9,6 +9,7 @@ use foveate_resize::{ResizeError, Resizer};
 use foveate_sink::{SinkError, SinkOptions, VectorSink};
 use foveate_source::store::Store;
 use foveate_source::{Input, Source, SourceError};
+use serde::Deserialize;
 
 use crate::Cell;
 
@@ -156,8 +157,9 @@ pub struct Candidate {
     pub problem: Option<String>,
 }
 
-/// The circumstances of a measurement: the last columns of every CSV file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// The circumstances of a measurement: the last columns of every CSV file. A file of an older version may lack some.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
 pub struct Context {
     /// The model as the user named it.
     pub model: String,

@@ -1,11 +1,13 @@
 //! Reads the costs for the analytic model from a run's CSV files.
 
-use std::collections::HashMap;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use foveate::lab::{Context, Schema, StandIn, schema};
+use foveate::pipeline::Config;
 use foveate::plan::{Configuration, ForwardCost, Measured, Place, StageCost, Storage};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 /// The measured costs, and the configuration that they were measured with.
 pub(crate) struct MeasuredRun {
@@ -18,13 +20,72 @@ pub(crate) struct MeasuredRun {
     pub(crate) disturbed: Option<String>,
 }
 
-/// A row of a CSV file, by column.
-type Row = HashMap<String, String>;
+/// What is taken from a row of `profile.csv`. A file of an older version may lack the optional columns, here and below.
+#[derive(Deserialize)]
+struct Profile {
+    photos: String,
+    mode: String,
+    decoder: String,
+    resizer: String,
+    encoder: String,
+    dtype: String,
+    workers: u32,
+    threads: u32,
+    batch: u32,
+    readers: Option<u32>,
+    prefetch: Option<u32>,
+    stage: String,
+    ms_per_image: f64,
+    bytes_per_image: f64,
+    storage_mb_per_second: Option<f64>,
+    storage_latency_ms: Option<f64>,
+    storage_request_mb_per_second: Option<f64>,
+    storage_most_mb_per_second: Option<f64>,
+    storage_in_flight: Option<u32>,
+    disturbed: Option<String>,
+}
+
+/// What is taken from a row of `storage.csv`.
+#[derive(Deserialize)]
+struct Supply {
+    photos: String,
+    place: String,
+    cache: String,
+    mb_per_second: f64,
+}
+
+/// What is taken from a row of `batch_sweep.csv` or `forward.csv`.
+#[derive(Deserialize)]
+struct Forward {
+    encoder: String,
+    dtype: String,
+    threads: Option<u32>,
+    batch: Option<u32>,
+    status: String,
+    #[serde(alias = "batch_p50_ms")]
+    p50_ms: Option<f64>,
+}
+
+/// What is taken from a row of `sinks.csv`.
+#[derive(Deserialize)]
+struct Sink {
+    status: String,
+    bytes_per_row: Option<f64>,
+}
+
+/// What is taken from a row of `extrapolation.csv`.
+#[derive(Deserialize)]
+struct Extrapolation {
+    photos: String,
+    images_per_second: Option<f64>,
+    low: Option<f64>,
+    high: Option<f64>,
+}
 
 impl MeasuredRun {
     /// Tells whether the forward ran on the cores that decode.
     pub(crate) fn is_on_cpu(&self) -> bool {
-        is_cpu(&self.context)
+        self.context.is_on_cpu()
     }
 
     /// Returns the share of the throughput below which the measurement's interval leaves a difference open; 0 if there
@@ -38,32 +99,34 @@ impl MeasuredRun {
     ///
     /// A stand-in replaces the forward that was measured.
     pub(crate) fn read(folder: &Path, photos: Option<&str>, stand_in: Option<&StandIn>) -> anyhow::Result<Self> {
-        let profile = read(folder, &schema::PROFILE)?;
-        let profile = profile.with_context(|| {
-            format!("{} has no {}: `foveate profile` makes it", folder.display(), schema::PROFILE.file)
-        })?;
-        let is_wanted = |row: &&Row| photos.is_none_or(|name| row["photos"].starts_with(name));
+        let profile: Vec<Profile> = read(folder, &schema::PROFILE)?;
+        if profile.is_empty() {
+            bail!("{} has no {}: `foveate profile` makes it", folder.display(), schema::PROFILE.file);
+        }
+        let is_wanted = |row: &&Profile| photos.is_none_or(|name| row.photos.starts_with(name));
         let Some(first) = profile.iter().find(is_wanted) else {
             bail!("{}: no photos called '{}'", schema::PROFILE.file, photos.unwrap_or_default());
         };
-        let same = |row: &&Row| ["photos", "decoder", "resizer"].iter().all(|&name| row[name] == first[name]);
-        let of_mode = |mode: &'static str| profile.iter().filter(same).filter(move |row| row["mode"] == mode);
+        let kind = |row: &Profile| [&row.photos, &row.decoder, &row.resizer].map(String::clone);
+        let same = |row: &&Profile| kind(row) == kind(first);
+        let of_mode = |mode: &'static str| profile.iter().filter(same).filter(move |row| row.mode == mode);
         let read_ahead = storage(first)?;
-        let stages = of_mode("serial").map(stage).collect::<anyhow::Result<Vec<_>>>()?;
         // Where the storage reads ahead, its readers only wait for it.
         let is_work = |stage: &StageCost| read_ahead.is_none() || stage.place != Place::Reader;
-        let stages: Vec<StageCost> = stages.into_iter().flatten().filter(is_work).collect();
+        let stages: Vec<StageCost> = of_mode("serial").filter_map(stage).filter(is_work).collect();
         let threaded = of_mode("threaded").next().context("profile.csv has no threaded run")?;
+        let usual = Config::default();
         let configuration = Configuration {
-            readers: number(threaded, "readers")? as u32,
-            workers: number(threaded, "workers")? as u32,
-            batch: number(threaded, "batch")? as u32,
-            prefetch: number(threaded, "prefetch")? as u32,
-            forward_threads: number(threaded, "threads")? as u32,
+            readers: threaded.readers.unwrap_or(usual.readers as u32),
+            workers: threaded.workers,
+            batch: threaded.batch,
+            prefetch: threaded.prefetch.unwrap_or(usual.prefetch as u32),
+            forward_threads: threaded.threads,
             encoders: 1,
         };
-        let mut context = context(first)?;
-        let disturbed = Some(first["disturbed"].clone()).filter(|why| !why.is_empty());
+        let contexts: Vec<Context> = read(folder, &schema::PROFILE)?;
+        let mut context = contexts.into_iter().next().unwrap_or_default();
+        let disturbed = first.disturbed.clone();
         let forward = match stand_in {
             None => forward(folder, first, &context, &configuration)?,
             Some(stand_in) => {
@@ -73,89 +136,76 @@ impl MeasuredRun {
         };
         let measured = Measured {
             cores: context.cores as u32,
-            bytes_per_image: number(first, "bytes_per_image")?,
+            bytes_per_image: first.bytes_per_image,
             bytes_per_vector: bytes_per_vector(folder)?,
             stages,
             forward,
-            storage: read_ahead.map_or_else(|| cold_files(folder, &first["photos"]), |ahead| Ok(Some(ahead)))?,
+            storage: read_ahead.map_or_else(|| cold_files(folder, &first.photos), |ahead| Ok(Some(ahead)))?,
             interference: 0.0,
         };
-        Ok(Self { measured, configuration, context, interval: interval(folder, &first["photos"])?, disturbed })
+        Ok(Self { measured, configuration, context, interval: interval(folder, &first.photos)?, disturbed })
     }
 }
 
-fn is_cpu(context: &Context) -> bool {
-    context.is_on_cpu()
-}
-
-/// Reads a stage of the serial profile. On one thread, its wall time is its time on a core.
-fn stage(row: &Row) -> anyhow::Result<Option<StageCost>> {
-    let place = match row["stage"].as_str() {
+/// Returns a stage of the serial profile. On one thread, its wall time is its time on a core.
+fn stage(row: &Profile) -> Option<StageCost> {
+    let place = match row.stage.as_str() {
         "list" | "read" => Place::Reader,
         "decode" | "resize" | "batch" => Place::Worker,
         "copy-in" | "copy-out" => Place::Encoder,
         "serialize" => Place::Writer,
         // The forward comes from its own bench; normalizing is not part of the job.
-        _ => return Ok(None),
+        _ => return None,
     };
-    let seconds = number(row, "ms_per_image")? / 1e3;
-    Ok(Some(StageCost { name: row["stage"].clone(), place, seconds, cpu_seconds: seconds }))
+    let seconds = row.ms_per_image / 1e3;
+    Some(StageCost { name: row.stage.clone(), place, seconds, cpu_seconds: seconds })
 }
 
-/// Reads what containers and stores deliver; `None` for files.
-fn storage(row: &Row) -> anyhow::Result<Option<Storage>> {
-    if row["storage_mb_per_second"].is_empty() {
-        return Ok(None);
-    }
-    if row["storage_latency_ms"].is_empty() {
-        return Ok(Some(Storage::disk(number(row, "storage_mb_per_second")? * 1e6)));
-    }
-    let (latency, requests) = (number(row, "storage_latency_ms")? / 1e3, number(row, "storage_in_flight")? as u32);
-    let remote = Storage::remote(latency, number(row, "storage_request_mb_per_second")? * 1e6, requests);
-    let has_limit = !row["storage_most_mb_per_second"].is_empty();
-    let limit = has_limit.then(|| number(row, "storage_most_mb_per_second")).transpose()?;
-    Ok(Some(Storage { link_bytes_per_second: limit.map(|limit| limit * 1e6), ..remote }))
+/// Returns what containers and stores deliver; `None` for files.
+fn storage(row: &Profile) -> anyhow::Result<Option<Storage>> {
+    let Some(rate) = row.storage_mb_per_second else { return Ok(None) };
+    let Some(latency) = row.storage_latency_ms else { return Ok(Some(Storage::disk(rate * 1e6))) };
+    let request = row.storage_request_mb_per_second.zip(row.storage_in_flight);
+    let (stream, requests) = request.context("profile.csv has a store's latency without its bandwidth")?;
+    let link_bytes_per_second = row.storage_most_mb_per_second.map(|limit| limit * 1e6);
+    Ok(Some(Storage { link_bytes_per_second, ..Storage::remote(latency / 1e3, stream * 1e6, requests) }))
 }
 
 /// Reads what files deliver that are not in the page cache, as for a job larger than the memory; `None` if that was not
 /// measured.
 fn cold_files(folder: &Path, photos: &str) -> anyhow::Result<Option<Storage>> {
-    let rows = read(folder, &schema::STORAGE)?.unwrap_or_default();
-    let is_cold = |row: &&Row| row["photos"] == photos && row["place"] == "files" && row["cache"] == "cold";
-    let rate = |row: &Row| number(row, "mb_per_second");
-    Ok(rows.iter().find(is_cold).map(rate).transpose()?.map(|mega| Storage::disk(mega * 1e6)))
+    let rows: Vec<Supply> = read(folder, &schema::STORAGE)?;
+    let cold = rows.iter().find(|row| row.photos == photos && row.place == "files" && row.cache == "cold");
+    Ok(cold.map(|row| Storage::disk(row.mb_per_second * 1e6)))
 }
 
 /// Reads the forward's time by batch size from the sweep, or from the bench with the run's number of threads.
 fn forward(
     folder: &Path,
-    like: &Row,
+    like: &Profile,
     context: &Context,
     configuration: &Configuration,
 ) -> anyhow::Result<Vec<ForwardCost>> {
-    let mut costs: Vec<ForwardCost> = Vec::new();
-    for (schema, milliseconds) in [(&schema::BATCH_SWEEP, "batch_p50_ms"), (&schema::FORWARD, "p50_ms")] {
-        for row in read(folder, schema)?.unwrap_or_default() {
-            let same = row["encoder"] == like["encoder"] && row["dtype"] == like["dtype"] && row["status"] == "ok";
-            if !same || number(&row, "threads")? as u32 != configuration.forward_threads {
+    let (threads, mut costs) = (configuration.forward_threads, Vec::<ForwardCost>::new());
+    for schema in [&schema::BATCH_SWEEP, &schema::FORWARD] {
+        for row in read::<Forward>(folder, schema)? {
+            let same = row.encoder == like.encoder && row.dtype == like.dtype && row.status == "ok";
+            let (true, Some(batch), Some(ms)) = (same && row.threads == Some(threads), row.batch, row.p50_ms) else {
                 continue;
-            }
-            let batch = number(&row, "batch")? as u32;
+            };
             if costs.iter().all(|cost| cost.batch != batch) {
-                let seconds = number(&row, milliseconds)? / 1e3;
-                let threads = configuration.forward_threads;
-                let cpu_seconds = if is_cpu(context) { seconds * f64::from(threads) } else { 0.0 };
+                let seconds = ms / 1e3;
+                let cpu_seconds = if context.is_on_cpu() { seconds * f64::from(threads) } else { 0.0 };
                 costs.push(ForwardCost { threads, batch, seconds, cpu_seconds });
             }
         }
     }
     if costs.is_empty() {
         bail!(
-            "{}: no forward of {} in {} with {} threads was measured; `foveate bench batch-sweep` does that",
+            "{}: no forward of {} in {} with {threads} threads was measured; `foveate bench batch-sweep` does that",
             folder.display(),
-            like["encoder"],
-            like["dtype"],
-            configuration.forward_threads
+            like.encoder,
+            like.dtype,
         );
     }
     Ok(costs)
@@ -172,56 +222,55 @@ fn curve(stand_in: &StandIn, threads: u32) -> Vec<ForwardCost> {
 }
 
 fn bytes_per_vector(folder: &Path) -> anyhow::Result<f64> {
-    let rows = read(folder, &schema::SINKS)?.unwrap_or_default();
-    let written = rows.iter().find(|row| row["status"] == "ok");
-    written.map_or(Ok(0.0), |row| number(row, "bytes_per_row"))
+    let rows: Vec<Sink> = read(folder, &schema::SINKS)?;
+    Ok(rows.iter().find(|row| row.status == "ok").and_then(|row| row.bytes_per_row).unwrap_or(0.0))
 }
 
 /// Returns the interval. `None` also if it has no upper end, such as for two samples that differ much.
 fn interval(folder: &Path, photos: &str) -> anyhow::Result<Option<(f64, f64)>> {
-    let rows = read(folder, &schema::EXTRAPOLATION)?.unwrap_or_default();
-    let bounded = |row: &&Row| row["photos"] == photos && !row["low"].is_empty() && !row["high"].is_empty();
-    let Some(row) = rows.iter().find(bounded) else { return Ok(None) };
-    let mean = number(row, "images_per_second")?;
-    Ok(Some((number(row, "low")? / mean, number(row, "high")? / mean)).filter(|(low, _)| *low > 0.0))
+    let rows: Vec<Extrapolation> = read(folder, &schema::EXTRAPOLATION)?;
+    let ends = |row: &Extrapolation| Some((row.low? / row.images_per_second?, row.high? / row.images_per_second?));
+    Ok(rows.iter().filter(|row| row.photos == photos).find_map(ends).filter(|(low, _)| *low > 0.0))
 }
 
-fn context(row: &Row) -> anyhow::Result<Context> {
-    Ok(Context {
-        model: row["model"].clone(),
-        device: row["device"].clone(),
-        host: row["host"].clone(),
-        cores: number(row, "cores")? as usize,
-        foveate: row["foveate"].clone(),
-        features: row["features"].clone(),
-        libraries: row["libraries"].clone(),
-        date: row["date"].clone(),
-        seed: number(row, "seed")? as u64,
-    })
-}
-
-fn number(row: &Row, name: &str) -> anyhow::Result<f64> {
-    row[name].parse().with_context(|| format!("'{}' is no number for {name}", row[name]))
-}
-
-/// Reads a file's rows, each with every column of the schema; `None` if the file does not exist.
-fn read(folder: &Path, schema: &Schema) -> anyhow::Result<Option<Vec<Row>>> {
+/// Reads a file's rows; none if the file does not exist.
+fn read<T: DeserializeOwned>(folder: &Path, schema: &Schema) -> anyhow::Result<Vec<T>> {
     let path = folder.join(schema.file);
     if !path.exists() {
-        return Ok(None);
+        return Ok(Vec::new());
     }
-    let context = || format!("cannot read {}", path.display());
-    let mut reader = csv::Reader::from_path(&path).with_context(context)?;
-    let header = reader.headers().with_context(context)?.clone();
-    let missing = schema.columns.iter().chain(schema::CONTEXT).find(|column| !header.iter().any(|h| h == column.name));
-    if let Some(column) = missing {
-        bail!("{}: no column '{}'; was it made by another version? Measure again", path.display(), column.name);
-    }
-    let row =
-        |record: csv::StringRecord| header.iter().zip(&record).map(|(h, v)| (h.to_owned(), v.to_owned())).collect();
-    let rows = reader.records().map(|record| record.map(row)).collect::<Result<Vec<Row>, _>>().with_context(context)?;
+    let mut reader = csv::Reader::from_path(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let rows = reader.deserialize().collect::<Result<Vec<T>, _>>();
+    let rows =
+        rows.with_context(|| format!("cannot read {}; measure again if another version made it", path.display()))?;
     if rows.is_empty() {
         bail!("{}: no rows", path.display());
     }
-    Ok(Some(rows))
+    Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_may_lack_newer_columns_but_none_that_a_plan_needs() {
+        let folder = tempfile::tempdir().unwrap();
+        let stand_in = "5+1*n".parse().unwrap();
+        let needed = "photos,mode,decoder,resizer,encoder,dtype,workers,threads,batch,stage,ms_per_image";
+        let read = |names: &str, values: &str| {
+            let rows =
+                ["serial", "threaded"].map(|mode| format!("all,{mode},exact,fir,fused,f32,1,2,8,decode,4{values}\n"));
+            std::fs::write(folder.path().join("profile.csv"), format!("{needed}{names}\n{}", rows.concat())).unwrap();
+            MeasuredRun::read(folder.path(), None, Some(&stand_in))
+        };
+        let run = read(",bytes_per_image,cores", ",1000,4").unwrap();
+        assert_eq!((run.measured.storage, run.disturbed, run.context.libraries), (None, None, String::new()));
+        assert_eq!(
+            (run.measured.cores, run.measured.stages[0].seconds, run.configuration.forward_threads),
+            (4, 4e-3, 2)
+        );
+        let error = format!("{:#}", read("", "").map(drop).unwrap_err());
+        assert!(error.contains("missing field `bytes_per_image`"), "{error}");
+    }
 }
