@@ -130,7 +130,7 @@ fn all_but_control(bench: &Bench, args: &BenchArgs, tables: &mut Vec<Table>) -> 
     let check = predictions_of(bench, args)?;
     let errors = errors_of(&check);
     keep(check.table)?;
-    timeline(bench, args, tables)?;
+    timeline(bench, tables)?;
     bench.write(&plan::walls_of_run(bench.out())?)?;
     let conditions = bench.conditions().and_disturbed(control.unsteady());
     tables.push(bench.put_under(&control.table(), conditions)?);
@@ -153,16 +153,17 @@ fn diagnosis(bench: &Bench, args: &BenchArgs) -> anyhow::Result<Table> {
 }
 
 /// Writes the timelines of the slow configuration that the headline begins with, and of all its improvements together.
-fn timeline(bench: &Bench, args: &BenchArgs, tables: &[Table]) -> anyhow::Result<()> {
-    const BATCHES: u64 = 6;
+fn timeline(bench: &Bench, tables: &[Table]) -> anyhow::Result<()> {
+    const BATCHES: usize = 6;
     let headline = tables.iter().find(|table| table.schema().file == schema::HEADLINE.file && !table.is_empty());
     let ends =
         headline.and_then(|table| Some((of_step(bench, table, "baseline")?, of_step(bench, table, "all combined")?)));
     let Some(((before, _), (after, times))) = ends else { return Ok(()) };
-    let images = args.images.unwrap_or(BATCHES * before.batch as u64);
+    let images = BATCHES * before.batch;
     // Both take about as long.
-    let images_after = (images as f64 * times) as u64;
-    let table = bench::timeline(&bench.lab(), bench.photos()?, (&before, images), (&after, images_after.max(1)))?;
+    let images_after = (images as f64 * times).ceil();
+    let (before, after) = ((&before, images as u64), (&after, images_after as u64));
+    let table = bench::timeline(&bench.lab(), bench.photos()?, before, after)?;
     bench.write(&table.under(bench.conditions()))?;
     Ok(())
 }
