@@ -83,10 +83,11 @@ fn without_any_one_barrier_a_kernel_is_wrong() {
 /// The PTX has the emulator's kernels: the same names with the same parameters.
 fn the_ptx_has_the_same_kernels() {
     for (capability, elements) in [(75, &["f32", "f16"][..]), (80, &["f32", "f16", "bf16"])] {
-        let file = |element| kernels().join(format!("forward.{element}.sm_{capability}.ptx"));
+        let file = |element| kernels().join(format!("forward.{element}.sm_{capability}.ptx.gz"));
         let listed = names(&String::from_utf8(output_of(program(capability), &["--names"]).stdout).unwrap());
         for element in elements {
-            let entries = entries(&std::fs::read_to_string(file(element)).unwrap());
+            let packed = std::fs::File::open(file(element)).unwrap();
+            let entries = entries(&std::io::read_to_string(flate2::read::GzDecoder::new(packed)).unwrap());
             assert!(entries.len() >= 7, "{entries:?}");
             for (name, parameters) in entries {
                 assert!(name.ends_with(element) && listed.get(&name) == Some(&parameters), "{name} in {element}");

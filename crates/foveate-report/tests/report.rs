@@ -124,7 +124,7 @@ fn findings_are_in_the_titles() {
     for expected in [
         "Forward takes 49.4\u{a0}% of a serial job on photos as given",
         "turbojpeg decodes 2.23× as fast as exact on photos as given",
-        "With 58 requests in flight, the store delivers 528\u{a0}images/s; each takes 100\u{a0}ms to its first byte",
+        "With 256 requests in flight, the store delivers 558\u{a0}images/s; each takes 100\u{a0}ms to its first byte",
         "A batch of 32 is enough for candle f32: 9.70\u{a0}images/s",
         "All together: 7.66× on photos as given, 1.86× on small photos",
         "The culprit is decode: throughput drops by 35.8\u{a0}%",

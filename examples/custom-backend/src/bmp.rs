@@ -37,7 +37,7 @@ impl Decoder for ToyBmp {
     }
 
     fn capability(&self) -> Capability {
-        Capability { formats: FormatSet::of(&[ImageFormat::Bmp]), scaled: false, exact_jpeg: false }
+        Capability { formats: FormatSet::of(&[ImageFormat::Bmp]), scaled: false, low_frequencies: false, exact_jpeg: false }
     }
 }
 
