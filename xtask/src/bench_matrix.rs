@@ -1,30 +1,30 @@
 //! `cargo xtask bench-matrix`: measures the whole pipeline with every backend that this machine can run. It varies one
 //! axis at a time around a pinned cell, and adds the decoder-resizer pairs that the literature compares.
 //!
-//! Features are additive, so one program has all backends. A feature is left out, and its cells say why, if it does not
-//! build or its program does not start. Every cell is a process of its own (`foveate-benches`' `cell`, which checks its
-//! work). In each pass, every cell runs once: in a shuffled order, then in the reverse order. So a machine that slows
-//! down affects all cells alike. `benches/README.md` documents the columns.
+//! Features are additive, so one `foveate` has all backends. A feature is left out, and its cells say why, if it does
+//! not build or its program does not start. A sample is a run of `foveate embed`, and `foveate verify` compares each
+//! cell's vectors with the pinned cell's. In each pass, every cell runs once: in a shuffled order, then in the reverse
+//! order. So a machine that slows down affects all cells alike. `benches/README.md` documents the columns.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use crate::setup;
+use crate::test::run_limited;
+use crate::{cargo, setup};
 
 /// The pinned cell: the first backend of each kind that this machine has.
 const BEST: [(&str, &[&str]); 4] = [
-    ("decoders", &["turbojpeg", "exact", "zune", "image"]),
-    ("resizers", &["fir", "image"]),
-    ("encoders", &["fused", "ort", "tch", "candle"]),
-    ("sinks", &["parquet", "npy", "lmdb"]),
+    ("decoder", &["turbojpeg", "exact", "zune", "image"]),
+    ("resizer", &["fir", "image"]),
+    ("encoder", &["fused", "ort", "tch", "candle"]),
+    ("sink", &["parquet", "npy", "lmdb"]),
 ];
 const DTYPES: [&str; 3] = ["f32", "bf16", "f16"];
 
@@ -32,13 +32,21 @@ const DTYPES: [&str; 3] = ["f32", "bf16", "f16"];
 const SEEDS: [(&str, &str); 5] =
     [("image", "image"), ("opencv", "opencv"), ("turbojpeg", "opencv"), ("zune", "fir"), ("turbojpeg", "fir")];
 
-/// The features of the benches' program: the backends that are not in the default build.
+/// The program's features: the backends that are not in the default build.
 fn features() -> Vec<&'static str> {
     ["candle"].into_iter().chain(setup::FEATURES).collect()
 }
 
-/// A cell that takes longer counts as hung.
+/// A process that takes longer counts as hung.
 const PATIENCE: Duration = Duration::from_secs(600);
+/// A sample of a slow cell has fewer images, so that it takes about this long, but at least [`FEWEST`].
+const SAMPLE_SECONDS: f64 = 5.0;
+const FEWEST: u64 = 16;
+/// Photos whose vectors are compared.
+const COMPARED: u64 = 32;
+/// Least cosine of a photo's vectors, which another recipe or a wrong channel order would miss. The parity tests have
+/// the tolerance of each combination.
+const LEAST_COSINE: f64 = 0.95;
 
 pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     ensure!(args.samples * args.passes >= 3, "fewer than 3 samples of a cell have no spread");
@@ -53,15 +61,16 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     }
     let start = Instant::now();
     let mut cells = plan(&program.list)?;
+    let work = Work::new(root, &program, args, &cells[0])?;
     for pass in 0..args.passes {
         for at in order(cells.len(), args.seed, pass) {
             let cell = &mut cells[at];
-            let outcome = cell.run(root, &program, args);
-            println!("pass {} {:<64} {}", pass + 1, cell.name(), outcome.in_short());
-            cell.outcome.add(outcome);
+            cell.run(&work);
+            println!("pass {} {:<64} {}", pass + 1, cell.name(), cell.outcome.in_short());
         }
     }
-    let run = Run { args, program: &program, rustc: rustc() };
+    fs::remove_dir_all(&work.folder)?;
+    let run = Run { args, program: &program, rehearsal: &work.rehearsal, rustc: rustc() };
     let out = root.join(&args.out);
     fs::create_dir_all(&out)?;
     let stem = out.join(&args.name);
@@ -105,7 +114,7 @@ pub(crate) struct Args {
     /// Name of the two files
     #[arg(long, default_value = "matrix")]
     name: String,
-    /// A built `cell` of foveate-benches, which is otherwise built first
+    /// A built `foveate`, which is otherwise built first
     #[arg(long)]
     program: Option<PathBuf>,
 }
@@ -116,7 +125,7 @@ struct Program {
     features: Vec<&'static str>,
     /// Features that it was built without, and why.
     lacking: BTreeMap<&'static str, String>,
-    /// Its list of backends.
+    /// What `foveate doctor` says of it and the machine.
     list: Value,
 }
 
@@ -142,26 +151,38 @@ impl Program {
         Ok(Self { path: path.to_owned(), features: features(), lacking: BTreeMap::new(), list })
     }
 
-    /// Why a backend is missing: its own reason, or why it is not in the build.
-    fn absence(&self, kind: &str, name: &str) -> Option<String> {
-        let backends = self.list[kind].as_array()?;
-        let is_compiled = backends.iter().any(|backend| backend["name"] == name && backend["compiled"] == true);
-        let reason = || self.lacking.get(name).map_or("not in this build", String::as_str);
-        (!is_compiled).then(|| format!("{name}: {}", reason()))
+    /// What `foveate doctor` says of a backend.
+    fn backend(&self, kind: &str, name: &str) -> &Value {
+        let of = |backend: &&Value| backend["kind"] == kind && backend["name"] == name;
+        backends(&self.list).find(of).unwrap_or(&Value::Null)
     }
 
-    fn text(&self, key: &str) -> String {
-        match &self.list[key] {
-            Value::String(text) => text.clone(),
-            other => other.to_string(),
-        }
+    /// Why a backend cannot be used: what its library lacks, or why it is not in the build.
+    fn absence(&self, kind: &str, name: &str) -> Option<String> {
+        let backend = self.backend(kind, name);
+        let reason = match backend["state"].as_str() {
+            Some("ok") => return None,
+            Some("broken") => backend["cause"].as_str().unwrap_or("broken"),
+            _ => self.lacking.get(name).map_or("not in this build", String::as_str),
+        };
+        Some(format!("{name}: {reason}"))
     }
+
+    /// The library that a backend computes with, without this machine's paths.
+    fn library(&self, kind: &str, name: &str) -> String {
+        let library = self.backend(kind, name)["library"].as_str().unwrap_or("all Rust");
+        library.split(", ").filter(|part| !part.contains('/')).collect::<Vec<_>>().join(" ")
+    }
+}
+
+fn backends(list: &Value) -> impl Iterator<Item = &Value> {
+    list["backends"].as_array().into_iter().flatten()
 }
 
 /// Builds the program with `features` and lists its backends, or returns why that fails.
 fn attempt(root: &Path, features: &[&str]) -> std::result::Result<(PathBuf, Value), String> {
-    let mut command = crate::cargo::cargo(root);
-    command.args(["build", "--release", "--package", "foveate-benches", "--bin", "cell"]);
+    let mut command = cargo::cargo(root);
+    command.args(["build", "--release", "--package", "foveate", "--bin", "foveate"]);
     command.args(["--message-format", "json-render-diagnostics", "--features", &features.join(",")]);
     let output = command.stdin(Stdio::null()).output().map_err(|error| format!("cannot start cargo: {error}"))?;
     if !output.status.success() {
@@ -173,7 +194,10 @@ fn attempt(root: &Path, features: &[&str]) -> std::result::Result<(PathBuf, Valu
 
 /// Lists the backends of a built program, or returns why it does not start.
 fn list(path: &Path) -> std::result::Result<Value, String> {
-    let listed = Command::new(path).arg("--list").output().map_err(|error| format!("it does not start: {error}"))?;
+    let listed = Command::new(path)
+        .args(["doctor", "--json"])
+        .output()
+        .map_err(|error| format!("it does not start: {error}"))?;
     serde_json::from_slice(&listed.stdout)
         .map_err(|_| format!("it does not start: {}", cause(&String::from_utf8_lossy(&listed.stderr))))
 }
@@ -194,6 +218,7 @@ fn cause(output: &str) -> String {
 }
 
 /// One combination of backends.
+#[derive(Clone)]
 struct Cell {
     /// The axes that include it.
     axes: Vec<&'static str>,
@@ -207,54 +232,38 @@ struct Cell {
 }
 
 /// The result of a cell.
+#[derive(Clone)]
 enum Outcome {
     /// Not measured yet.
     Pending,
-    /// Every sample of every pass so far, and the last pass's answer.
-    Measured { samples: Vec<f64>, cpu: Vec<f64>, last: Value },
+    /// It gave the reference's vectors in every pass so far.
+    Measured(Box<Measured>),
     /// This machine or this backend cannot run it.
     Unavailable(String),
     /// It ran and failed.
     Failed(String),
 }
 
+/// The figures of a cell.
+#[derive(Clone, Default)]
+struct Measured {
+    /// What `foveate verify` says about its vectors.
+    compared: Value,
+    /// Images of a sample.
+    images: u64,
+    /// Every sample's images per second, processor time of an image, seconds outside of the run, and peak memory.
+    rates: Vec<f64>,
+    cpu: Vec<f64>,
+    load: Vec<f64>,
+    peak: Vec<f64>,
+    /// The last sample's summary.
+    last: Value,
+}
+
 impl Outcome {
-    fn of(answer: Value) -> Self {
-        let numbers = |key: &str| -> Vec<f64> {
-            answer[key].as_array().into_iter().flatten().filter_map(Value::as_f64).collect()
-        };
-        let reason = || answer["reason"].as_str().unwrap_or("no reason given").to_owned();
-        match answer["outcome"].as_str() {
-            Some("ok") => {
-                let (samples, cpu) = (numbers("images_per_second"), numbers("cpu_seconds_per_image"));
-                if samples.is_empty() {
-                    Self::Failed("no samples".to_owned())
-                } else {
-                    Self::Measured { samples, cpu, last: answer }
-                }
-            }
-            Some("unavailable") => Self::Unavailable(reason()),
-            _ => Self::Failed(reason()),
-        }
-    }
-
-    /// Pools the samples of two passes; a failure in either of them stays.
-    fn add(&mut self, other: Self) {
-        match (&mut *self, other) {
-            (Self::Pending, other) => *self = other,
-            (Self::Measured { samples, cpu, last }, Self::Measured { samples: more, cpu: more_cpu, last: newest }) => {
-                samples.extend(more);
-                cpu.extend(more_cpu);
-                *last = newest;
-            }
-            (Self::Measured { .. }, failure) => *self = failure,
-            _ => {}
-        }
-    }
-
     fn in_short(&self) -> String {
         match self {
-            Self::Measured { samples, .. } => format!("{:.1} images/s", Spread::of(samples).median),
+            Self::Measured(measured) => format!("{:.1} images/s", Spread::of(&measured.rates).median),
             Self::Unavailable(reason) => format!("n/a ({reason})"),
             Self::Failed(reason) => format!("FAILED ({reason})"),
             Self::Pending => "n/a (not run)".to_owned(),
@@ -262,64 +271,137 @@ impl Outcome {
     }
 }
 
+/// What the cells run with.
+struct Work<'a> {
+    root: &'a Path,
+    program: &'a Program,
+    args: &'a Args,
+    /// The folder of the outputs.
+    folder: PathBuf,
+    /// The pinned cell, as `foveate verify` names a configuration.
+    reference: String,
+    /// What the pinned cell's dry run says.
+    rehearsal: Value,
+}
+
+impl<'a> Work<'a> {
+    fn new(root: &'a Path, program: &'a Program, args: &'a Args, pinned: &Cell) -> Result<Self> {
+        let Cell { decoder, resizer, encoder, dtype, scale, .. } = pinned;
+        let reference =
+            format!("decoder={decoder},decode-scale={scale},resizer={resizer},encoder={encoder},dtype={dtype}");
+        let folder = cargo::target(root).join("bench-matrix").join("outputs");
+        fs::create_dir_all(&folder)?;
+        let mut work = Self { root, program, args, folder, reference, rehearsal: Value::Null };
+        match work.answer(work.embed(pinned, 1).arg("--dry-run")) {
+            Ok(rehearsal) => work.rehearsal = rehearsal,
+            Err(outcome) => bail!("the pinned cell {}: {}", pinned.name(), outcome.in_short()),
+        }
+        Ok(work)
+    }
+
+    /// The command `name` with a cell's options.
+    fn command(&self, name: &str, cell: &Cell) -> Command {
+        let Cell { decoder, resizer, encoder, dtype, scale, .. } = cell;
+        let mut command = Command::new(&self.program.path);
+        command.current_dir(self.root).args([name, &self.args.photos, "--json", "--model", &self.args.model]);
+        command.args(["--decoder", decoder, "--resizer", resizer, "--encoder", encoder]);
+        command.args(["--dtype", dtype, "--decode-scale", scale]);
+        command
+    }
+
+    /// A run over the photos, which `times` of them repeat.
+    fn embed(&self, cell: &Cell, times: u64) -> Command {
+        let mut command = self.command("embed", cell);
+        let output = self.folder.join("vectors").with_extension(&cell.sink);
+        command.args((1..times).map(|_| &self.args.photos)).args(["--sink", &cell.sink, "--output"]).arg(output);
+        command.args(["--overwrite", "--strict", "--quiet"]);
+        command
+    }
+
+    /// The JSON that the program prints, or why it does not.
+    fn answer(&self, command: &mut Command) -> std::result::Result<Value, Outcome> {
+        let log = self.folder.join("log");
+        let ended = run_limited(command, &log, PATIENCE).map_err(|error| Outcome::Failed(format!("{error:#}")))?;
+        let said = fs::read_to_string(&log).unwrap_or_default();
+        let reason = || cause(&said).trim_start_matches("error: ").to_owned();
+        match ended.and_then(|status| status.code()) {
+            Some(0) => said
+                .lines()
+                .rev()
+                .find_map(|line| serde_json::from_str(line).ok())
+                .ok_or_else(|| Outcome::Failed("it printed no JSON".to_owned())),
+            Some(USAGE) => Err(Outcome::Unavailable(reason())),
+            _ if ended.is_none() => Err(Outcome::Failed(format!("it did not end within {} s", PATIENCE.as_secs()))),
+            _ => Err(Outcome::Failed(reason())),
+        }
+    }
+}
+
+/// The exit code of a command line that cannot work: the build, a backend or the machine lacks something.
+const USAGE: i32 = 2;
+
 impl Cell {
     fn name(&self) -> String {
         let Self { decoder, resizer, encoder, dtype, scale, sink, .. } = self;
         format!("{decoder}+{resizer}+{encoder} {dtype} {scale} {sink}")
     }
 
-    fn run(&self, root: &Path, program: &Program, args: &Args) -> Outcome {
-        let parts = [
-            ("decoders", &self.decoder),
-            ("resizers", &self.resizer),
-            ("encoders", &self.encoder),
-            ("sinks", &self.sink),
-        ];
-        if let Some(reason) = parts.into_iter().find_map(|(kind, name)| program.absence(kind, name)) {
-            return Outcome::Unavailable(reason);
-        }
-        let mut command = Command::new(&program.path);
-        command.current_dir(root).args(["--decoder", &self.decoder, "--resizer", &self.resizer]);
-        command.args(["--encoder", &self.encoder, "--dtype", &self.dtype, "--decode-scale", &self.scale]);
-        command.args(["--sink", &self.sink, "--model", &args.model, "--photos", &args.photos]);
-        command.args(["--images", &args.images.to_string(), "--samples", &args.samples.to_string()]);
-        answer(command).map_or_else(|error| Outcome::Failed(format!("{error:#}")), Outcome::of)
+    /// The backends by kind.
+    fn backends(&self) -> [(&'static str, &str); 4] {
+        [("decoder", &self.decoder), ("resizer", &self.resizer), ("encoder", &self.encoder), ("sink", &self.sink)]
     }
-}
 
-/// The JSON that a cell's process prints, if it ends in time.
-fn answer(mut command: Command) -> Result<Value> {
-    let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    let (out, err) = (gather(process.stdout.take()), gather(process.stderr.take()));
-    let status = wait(&mut process)?;
-    let (out, err) = (out.join().unwrap_or_default(), err.join().unwrap_or_default());
-    serde_json::from_str(&out).with_context(|| format!("it ended ({status}): {}", cause(&err)))
-}
-
-fn wait(process: &mut Child) -> Result<std::process::ExitStatus> {
-    let start = Instant::now();
-    loop {
-        if let Some(status) = process.try_wait()? {
-            return Ok(status);
-        }
-        if start.elapsed() > PATIENCE {
-            process.kill()?;
-            process.wait()?;
-            bail!("it did not end within {} s", PATIENCE.as_secs());
-        }
-        std::thread::sleep(Duration::from_millis(10));
+    /// Takes a pass's samples, which add to those of earlier passes. What cannot run, or fails, stays so.
+    fn run(&mut self, work: &Work<'_>) {
+        let measured = match std::mem::replace(&mut self.outcome, Outcome::Pending) {
+            Outcome::Measured(measured) => Ok(*measured),
+            Outcome::Pending => self.compare(work),
+            failure => Err(failure),
+        };
+        self.outcome = measured
+            .and_then(|measured| self.sample(work, measured))
+            .map_or_else(|failure| failure, |measured| Outcome::Measured(measured.into()));
     }
-}
 
-fn gather(stream: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<String> {
-    std::thread::spawn(move || {
-        let mut text = Vec::new();
-        if let Some(mut stream) = stream {
-            // Output before a fault is still useful.
-            let _ = stream.read_to_end(&mut text);
+    /// Compares its vectors with the reference's, which also tells how many images a sample may have.
+    fn compare(&self, work: &Work<'_>) -> std::result::Result<Measured, Outcome> {
+        if let Some(reason) = self.backends().into_iter().find_map(|(kind, name)| work.program.absence(kind, name)) {
+            return Err(Outcome::Unavailable(reason));
         }
-        String::from_utf8_lossy(&text).into_owned()
-    })
+        let compared = work.answer(work.command("verify", self).args([
+            "--against",
+            &work.reference,
+            "--sample",
+            &COMPARED.to_string(),
+        ]))?;
+        let least = compared["cosine"]["min"].as_f64().unwrap_or(-1.0);
+        if least < LEAST_COSINE {
+            return Err(Outcome::Failed(format!("cosine {least:.6} to the vectors of {}", work.reference)));
+        }
+        let rate = compared["images_per_second"][0].as_f64().unwrap_or_default();
+        let images = ((rate * SAMPLE_SECONDS) as u64).max(FEWEST).min(work.args.images);
+        Ok(Measured { compared, images, ..Measured::default() })
+    }
+
+    fn sample(&self, work: &Work<'_>, mut measured: Measured) -> std::result::Result<Measured, Outcome> {
+        let images = measured.images;
+        let times = images.div_ceil(work.rehearsal["inputs"].as_u64().unwrap_or(1).max(1));
+        for _ in 0..work.args.samples {
+            let started = Instant::now();
+            let done = work.answer(work.embed(self, times).args(["--limit", &images.to_string()]))?;
+            let wall = started.elapsed().as_secs_f64();
+            if (done["vectors"].as_u64(), done["failures"].as_u64()) != (Some(images), Some(0)) {
+                return Err(Outcome::Failed(format!("{} vectors of {images} images", done["vectors"])));
+            }
+            let of_session = |key: &str| done["session"][key].as_f64().unwrap_or(f64::NAN);
+            measured.rates.push(of_session("images_per_second"));
+            measured.cpu.push(of_session("cpu_seconds") / images as f64);
+            measured.load.push(wall - of_session("seconds"));
+            measured.peak.push(done["peak_resident_bytes"].as_f64().unwrap_or(f64::NAN));
+            measured.last = done;
+        }
+        Ok(measured)
+    }
 }
 
 /// The cells in the order of the table, each once.
@@ -337,7 +419,7 @@ fn plan(list: &Value) -> Result<Vec<Cell>> {
     };
     let mut cells = Vec::new();
     let mut add = |axis, change: &dyn Fn(&mut Cell)| {
-        let mut cell = Cell { axes: vec![axis], outcome: Outcome::Pending, ..base.copy() };
+        let mut cell = Cell { axes: vec![axis], ..base.clone() };
         change(&mut cell);
         match cells.iter_mut().find(|known: &&mut Cell| known.name() == cell.name()) {
             Some(known) => known.axes.push(axis),
@@ -345,50 +427,31 @@ fn plan(list: &Value) -> Result<Vec<Cell>> {
         }
     };
     add("pinned", &|_| ());
-    names(list, "decoders").iter().for_each(|name| add("decoder", &|cell| cell.decoder.clone_from(name)));
-    for name in list["scaling_decoders"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-        add("decode-scale", &|cell| (cell.decoder, cell.scale) = (name.to_owned(), "fast".to_owned()));
+    names(list, "decoder").iter().for_each(|name| add("decoder", &|cell| cell.decoder.clone_from(name)));
+    for name in names(list, "decoder") {
+        add("decode-scale", &|cell| (cell.decoder, cell.scale) = (name.clone(), "fast".to_owned()));
     }
-    names(list, "resizers").iter().for_each(|name| add("resizer", &|cell| cell.resizer.clone_from(name)));
-    for name in names(list, "encoders") {
+    names(list, "resizer").iter().for_each(|name| add("resizer", &|cell| cell.resizer.clone_from(name)));
+    for name in names(list, "encoder") {
         for dtype in DTYPES {
             add("encoder+dtype", &|cell| (cell.encoder, cell.dtype) = (name.clone(), dtype.to_owned()));
         }
     }
-    names(list, "sinks").iter().for_each(|name| add("sink", &|cell| cell.sink.clone_from(name)));
+    names(list, "sink").iter().for_each(|name| add("sink", &|cell| cell.sink.clone_from(name)));
     for (decoder, resizer) in SEEDS {
         add("seed", &|cell| (cell.decoder, cell.resizer) = (decoder.to_owned(), resizer.to_owned()));
     }
     Ok(cells)
 }
 
-impl Cell {
-    fn copy(&self) -> Self {
-        Self {
-            axes: self.axes.clone(),
-            decoder: self.decoder.clone(),
-            resizer: self.resizer.clone(),
-            encoder: self.encoder.clone(),
-            dtype: self.dtype.clone(),
-            scale: self.scale.clone(),
-            sink: self.sink.clone(),
-            outcome: Outcome::Pending,
-        }
-    }
-}
-
-/// The best compiled backend of each kind.
+/// The best working backend of each kind.
 fn pinned(list: &Value) -> Result<[String; 4]> {
+    let works = |kind: &str, name: &str| {
+        backends(list).any(|backend| backend["kind"] == kind && backend["name"] == name && backend["state"] == "ok")
+    };
     let mut best = BEST.iter().map(|(kind, names)| {
-        let is_compiled = |name: &&&str| {
-            let backends = list[*kind].as_array();
-            backends.into_iter().flatten().any(|backend| backend["name"] == **name && backend["compiled"] == true)
-        };
-        names
-            .iter()
-            .find(is_compiled)
-            .map(|name| (*name).to_owned())
-            .with_context(|| format!("this build has no {kind}"))
+        let name = names.iter().find(|name| works(kind, name));
+        name.map(|name| (*name).to_owned()).with_context(|| format!("this build has no {kind} that works"))
     });
     let mut next = || best.next().context("four kinds")?;
     Ok([next()?, next()?, next()?, next()?])
@@ -396,8 +459,8 @@ fn pinned(list: &Value) -> Result<[String; 4]> {
 
 /// Every known backend of a kind, compiled in or not.
 fn names(list: &Value, kind: &str) -> Vec<String> {
-    let backends = list[kind].as_array().into_iter().flatten();
-    backends.filter_map(|backend| Some(backend["name"].as_str()?.to_owned())).collect()
+    let of = backends(list).filter(|backend| backend["kind"] == kind);
+    of.filter_map(|backend| Some(backend["name"].as_str()?.to_owned())).collect()
 }
 
 /// The order of the cells in a pass: the same seed gives the same shuffle; every other pass reverses it.
@@ -445,6 +508,8 @@ impl Spread {
 struct Run<'a> {
     args: &'a Args,
     program: &'a Program,
+    /// What the pinned cell's dry run says.
+    rehearsal: &'a Value,
     rustc: String,
 }
 
@@ -452,7 +517,7 @@ struct Run<'a> {
 const STAGES: [&str; 6] = ["read", "decode", "resize", "batch", "encode", "write"];
 
 /// The CSV's columns; `benches/README.md` documents them.
-const COLUMNS: [&str; 45] = [
+const COLUMNS: [&str; 42] = [
     "axis",
     "decoder",
     "resizer",
@@ -476,11 +541,9 @@ const COLUMNS: [&str; 45] = [
     "busy_write",
     "bottleneck",
     "rows_checked",
-    "golden_photos",
-    "golden_min_cosine",
-    "golden_median_cosine",
-    "tier",
-    "tier_min_cosine",
+    "compared",
+    "min_cosine",
+    "median_cosine",
     "decoder_library",
     "resizer_library",
     "encoder_library",
@@ -493,7 +556,6 @@ const COLUMNS: [&str; 45] = [
     "workers",
     "threads",
     "host",
-    "cores",
     "features",
     "foveate",
     "rustc",
@@ -526,15 +588,22 @@ impl Run<'_> {
             ("model", args.model.clone()),
             ("photos", short_name(&args.photos)),
             ("images", args.images.to_string()),
-            ("host", format!("{} {}", self.program.text("processor"), self.program.text("system"))),
-            ("cores", self.program.text("cores")),
+            ("batch", plain(&self.rehearsal["batch"])),
+            ("workers", plain(&self.rehearsal["threads"]["decode"])),
+            ("threads", plain(&self.rehearsal["threads"]["forward"])),
+            ("host", plain(&self.program.list["machine"])),
             ("features", self.program.features.join(" ")),
-            ("foveate", self.program.text("foveate")),
+            ("foveate", plain(&self.rehearsal["settings"]["foveate"])),
             ("rustc", self.rustc.clone()),
             ("seed", args.seed.to_string()),
         ]);
         match &cell.outcome {
-            Outcome::Measured { samples, cpu, last } => measured(&mut fields, samples, cpu, last, cells),
+            Outcome::Measured(measured) => {
+                fill(&mut fields, measured, cells);
+                let kinds = ["decoder_library", "resizer_library", "encoder_library", "sink_library"];
+                let libraries = cell.backends().map(|(kind, name)| self.program.library(kind, name));
+                fields.extend(kinds.into_iter().zip(libraries));
+            }
             Outcome::Unavailable(reason) | Outcome::Failed(reason) => {
                 fields.insert("status", format!("n/a ({reason})"));
             }
@@ -548,13 +617,11 @@ impl Run<'_> {
     fn markdown(&self, cells: &[Cell]) -> String {
         let (args, program) = (self.args, self.program);
         let mut text = format!(
-            "{}, {} cores ({}), {}, foveate {} with {}. Model {}, {} images of {} a sample, {} samples in {}: median \
-             (least to most).\n\n",
-            program.text("processor"),
-            program.text("cores"),
-            program.text("system"),
+            "{}, {}, foveate {} with {}. Model {}, {} images of {} a sample, {} samples in {}: median (least to \
+             most).\n\n",
+            plain(&program.list["machine"]),
             self.rustc,
-            program.text("foveate"),
+            plain(&self.rehearsal["settings"]["foveate"]),
             program.features.join(" "),
             args.model,
             args.images,
@@ -574,16 +641,17 @@ impl Run<'_> {
     }
 }
 
-fn measured(fields: &mut BTreeMap<&'static str, String>, samples: &[f64], cpu: &[f64], last: &Value, cells: &[Cell]) {
-    let plain = |value: &Value| match value {
-        Value::Null => String::new(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    };
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// Fills in a cell's figures.
+fn fill(fields: &mut BTreeMap<&'static str, String>, measured: &Measured, cells: &[Cell]) {
+    let Measured { compared, images, rates, cpu, load, peak, last } = measured;
     let decimals = |value: &Value, digits: usize| value.as_f64().map_or(String::new(), |v| format!("{v:.digits$}"));
-    let rate = Spread::of(samples);
+    let rate = Spread::of(rates);
     let pinned = cells.iter().find_map(|cell| match &cell.outcome {
-        Outcome::Measured { samples, .. } if cell.axes.contains(&"pinned") => Some(Spread::of(samples).median),
+        Outcome::Measured(pinned) if cell.axes.contains(&"pinned") => Some(Spread::of(&pinned.rates).median),
         _ => None,
     });
     fields.insert("images_per_second", format!("{:.3}", rate.median));
@@ -591,32 +659,20 @@ fn measured(fields: &mut BTreeMap<&'static str, String>, samples: &[f64], cpu: &
     fields.insert("images_per_second_max", format!("{:.3}", rate.max));
     fields.insert("cpu_seconds_per_image", format!("{:.6}", Spread::of(cpu).median));
     fields.insert("ratio_to_pinned", pinned.map_or(String::new(), |pinned| format!("{:.3}", rate.median / pinned)));
-    let bytes = last["peak_resident_bytes"].as_f64();
-    fields.insert("peak_resident_mb", bytes.map_or(String::new(), |bytes| format!("{:.1}", bytes / 1e6)));
-    fields.insert("load_seconds", decimals(&last["load_seconds"], 3));
+    fields.insert("peak_resident_mb", format!("{:.1}", Spread::of(peak).max / 1e6));
+    fields.insert("load_seconds", format!("{:.3}", Spread::of(load).median));
     let busy = ["busy_read", "busy_decode", "busy_resize", "busy_batch", "busy_encode", "busy_write"];
-    for (column, stage) in busy.into_iter().zip(STAGES) {
-        fields.insert(column, decimals(&last["busy"][stage], 4));
+    for (column, name) in busy.into_iter().zip(STAGES) {
+        let stage = last["stages"].as_array().into_iter().flatten().find(|stage| stage["stage"] == name);
+        fields.insert(column, stage.map_or(String::new(), |stage| decimals(&stage["share"], 4)));
     }
-    let golden = &last["golden"];
-    fields.insert("golden_photos", plain(&golden["photos"]));
-    fields.insert("golden_min_cosine", decimals(&golden["min_cosine"], 9));
-    fields.insert("golden_median_cosine", decimals(&golden["median_cosine"], 9));
-    fields.insert("tier", plain(&golden["tier"]));
-    fields.insert("tier_min_cosine", plain(&golden["tier_min_cosine"]));
-    let kinds = [
-        ("decoder_library", "decoder"),
-        ("resizer_library", "resizer"),
-        ("encoder_library", "encoder"),
-        ("sink_library", "sink"),
-    ];
-    for (column, kind) in kinds {
-        fields.insert(column, plain(&last["libraries"][kind]));
-    }
-    for column in ["bottleneck", "images", "rows_checked", "batch", "workers", "threads"] {
-        fields.insert(column, plain(&last[column]));
-    }
-    fields.insert("samples", samples.len().to_string());
+    fields.insert("bottleneck", plain(&last["bottleneck"]));
+    fields.insert("rows_checked", (images * rates.len() as u64).to_string());
+    fields.insert("compared", plain(&compared["compared"]));
+    fields.insert("min_cosine", decimals(&compared["cosine"]["min"], 9));
+    fields.insert("median_cosine", decimals(&compared["cosine"]["median"], 9));
+    fields.insert("images", images.to_string());
+    fields.insert("samples", rates.len().to_string());
 }
 
 /// The right part of a row of the table.
@@ -626,18 +682,15 @@ fn figures(fields: &BTreeMap<&'static str, String>) -> String {
     if field("status") != "ok" {
         return format!("{} | | | |", field("status").replace('|', "\\|"));
     }
-    let cosine = match field("golden_min_cosine") {
-        "" => "no goldens".to_owned(),
-        _ => format!("{:.1e}", 1.0 - number("golden_min_cosine")),
-    };
     format!(
-        "{:.1} ({:.1} to {:.1}) | {:.2} | {:.1} | {:.0} | {cosine}",
+        "{:.1} ({:.1} to {:.1}) | {:.2} | {:.1} | {:.0} | {:.1e}",
         number("images_per_second"),
         number("images_per_second_min"),
         number("images_per_second_max"),
         number("ratio_to_pinned"),
         number("cpu_seconds_per_image") * 1e3,
         number("peak_resident_mb"),
+        1.0 - number("min_cosine"),
     )
 }
 
@@ -660,34 +713,40 @@ mod tests {
     use super::*;
 
     fn list() -> Value {
-        let some = |names: &[(&str, bool)]| -> Value {
-            names.iter().map(|(name, compiled)| json!({ "name": name, "compiled": compiled })).collect()
+        let some = |kind: &str, names: &[(&str, &str)]| -> Vec<Value> {
+            let of =
+                |(name, state): &(&str, &str)| json!({ "kind": kind, "name": name, "state": state, "cause": "gone" });
+            names.iter().map(of).collect()
         };
-        json!({
-            "decoders": some(&[("exact", true), ("turbojpeg", true), ("opencv", false), ("zune", true), ("image", true)]),
-            "resizers": some(&[("fir", true), ("opencv", false), ("image", true)]),
-            "encoders": some(&[("fused", true), ("ort", false)]),
-            "sinks": some(&[("parquet", true), ("npy", true)]),
-            "scaling_decoders": ["turbojpeg"],
-            "foveate": "1.2.3", "processor": "P", "cores": 2, "system": "s",
-        })
+        let decoders = [("exact", "ok"), ("turbojpeg", "ok"), ("opencv", "not compiled"), ("nvjpeg", "broken")];
+        let backends = [
+            some("decoder", &[decoders.as_slice(), &[("zune", "ok"), ("image", "ok")]].concat()),
+            some("resizer", &[("fir", "ok"), ("opencv", "not compiled"), ("image", "ok")]),
+            some("encoder", &[("fused", "ok"), ("ort", "not compiled")]),
+            some("sink", &[("parquet", "ok"), ("npy", "ok")]),
+        ];
+        json!({ "machine": "P, s, 2 cores", "backends": backends.concat() })
     }
 
     fn program() -> Program {
         let lacking = BTreeMap::from([("opencv", "no clang, and more".to_owned())]);
-        Program { path: PathBuf::from("cell"), features: vec!["turbojpeg"], lacking, list: list() }
+        Program { path: PathBuf::from("foveate"), features: vec!["turbojpeg"], lacking, list: list() }
     }
 
     fn args(typed: &[&str]) -> Args {
         Args::try_parse_from(["bench-matrix"].iter().chain(typed)).unwrap()
     }
 
-    fn answer_of(rate: f64) -> Value {
-        json!({
-            "outcome": "ok", "images_per_second": [rate, rate + 2.0], "cpu_seconds_per_image": [0.01, 0.01],
-            "golden": { "photos": 30, "min_cosine": 0.99999, "median_cosine": 1.0, "tier": "t", "tier_min_cosine": 0.9 },
-            "libraries": { "decoder": "x, vendored" }, "images": 64,
-        })
+    fn measured() -> Measured {
+        Measured {
+            compared: json!({ "compared": 30, "cosine": { "min": 0.99999, "median": 1.0 } }),
+            images: 64,
+            rates: vec![10.0, 11.0, 12.0],
+            cpu: vec![0.01],
+            load: vec![0.5],
+            peak: vec![1e6],
+            last: json!({ "bottleneck": "encode" }),
+        }
     }
 
     #[test]
@@ -713,9 +772,10 @@ mod tests {
     #[test]
     fn what_is_not_compiled_in_says_why() {
         let program = program();
-        assert_eq!(program.absence("decoders", "opencv").unwrap(), "opencv: no clang, and more");
-        assert_eq!(program.absence("encoders", "ort").unwrap(), "ort: not in this build");
-        assert_eq!(program.absence("decoders", "zune"), None);
+        assert_eq!(program.absence("decoder", "opencv").unwrap(), "opencv: no clang, and more");
+        assert_eq!(program.absence("encoder", "ort").unwrap(), "ort: not in this build");
+        assert_eq!(program.absence("decoder", "nvjpeg").unwrap(), "nvjpeg: gone");
+        assert_eq!(program.absence("decoder", "zune"), None);
     }
 
     #[test]
@@ -730,37 +790,28 @@ mod tests {
     }
 
     #[test]
-    fn samples_are_pooled_and_failures_stay() {
-        let mut outcome = Outcome::Pending;
-        outcome.add(Outcome::of(answer_of(10.0)));
-        outcome.add(Outcome::of(answer_of(11.0)));
-        let Outcome::Measured { samples, .. } = &outcome else { panic!("it was measured") };
-        assert_eq!(Spread::of(samples), Spread { median: 11.5, min: 10.0, max: 13.0 });
-        outcome.add(Outcome::of(json!({ "outcome": "failed", "reason": "wrong" })));
-        outcome.add(Outcome::of(answer_of(11.0)));
-        assert_eq!(outcome.in_short(), "FAILED (wrong)");
-        assert!(matches!(Outcome::of(json!({ "outcome": "ok" })), Outcome::Failed(_)));
-        assert!(matches!(Outcome::of(json!({ "outcome": "unavailable", "reason": "x" })), Outcome::Unavailable(_)));
-    }
-
-    #[test]
     fn rows_have_every_column_and_no_cell_is_absent() {
         let (program, args) = (program(), args(&["--photos", "/a/b/c/photos"]));
-        let run = Run { args: &args, program: &program, rustc: "rustc 1".to_owned() };
+        let rehearsal =
+            json!({ "batch": 32, "threads": { "decode": 1, "forward": 2 }, "settings": { "foveate": "1.2.3" } });
+        let run = Run { args: &args, program: &program, rehearsal: &rehearsal, rustc: "rustc 1".to_owned() };
         let mut cells = plan(&program.list).unwrap();
-        cells[0].outcome = Outcome::of(answer_of(10.0));
+        cells[0].outcome = Outcome::Measured(measured().into());
         cells[1].outcome = Outcome::Unavailable("no clang, and more".to_owned());
         let csv = run.csv(&cells);
         let lines: Vec<&str> = csv.lines().collect();
         assert_eq!(lines.len(), cells.len() + 1);
         assert!(lines[1].contains(",ok,11.000,10.000,12.000,0.010000,1.000,"), "{}", lines[1]);
-        assert!(lines[1].contains(",\"x, vendored\",") && lines[1].contains(",c/photos,"), "{}", lines[1]);
+        assert!(lines[1].contains(",\"P, s, 2 cores\",") && lines[1].contains(",c/photos,"), "{}", lines[1]);
         assert!(lines[2].contains("\"n/a (no clang, and more)\""), "{}", lines[2]);
         let known: Vec<&str> = cells.iter().flat_map(|cell| run.fields(cell, &cells).into_keys()).collect();
         assert!(COLUMNS.iter().all(|column| known.contains(column)), "a column is never filled");
         assert!(known.iter().all(|field| COLUMNS.contains(field)), "a field has no column");
         let table = run.markdown(&cells);
-        assert!(table.contains("11.0 (10.0 to 12.0) | 1.00 | 10.0 |") && table.contains("n/a (no clang, and more)"));
+        assert!(
+            table.contains("11.0 (10.0 to 12.0) | 1.00 | 10.0 | 1 | 1.0e-5 |")
+                && table.contains("n/a (no clang, and more)")
+        );
     }
 
     #[test]
@@ -782,20 +833,26 @@ mod tests {
             "   Compiling x\nerror: failed to run custom build command\n  --- stderr\n  Cannot find a libtorch\n";
         assert_eq!(cause(build), "Cannot find a libtorch");
         assert_eq!(cause("warning\nerror[E0432]: unresolved\nmore"), "error[E0432]: unresolved");
-        assert_eq!(cause("cell: libtorch_cpu.so: cannot open"), "cell: libtorch_cpu.so: cannot open");
-        let messages = "{\"reason\":\"x\",\"executable\":null}\nnoise\n{\"executable\":\"/t/cell\"}";
-        assert_eq!(executable(messages), Some(PathBuf::from("/t/cell")));
+        assert_eq!(cause("foveate: libtorch_cpu.so: cannot open"), "foveate: libtorch_cpu.so: cannot open");
+        let messages = "{\"reason\":\"x\",\"executable\":null}\nnoise\n{\"executable\":\"/t/foveate\"}";
+        assert_eq!(executable(messages), Some(PathBuf::from("/t/foveate")));
     }
 
     #[test]
-    fn a_process_that_says_nothing_is_an_error_with_its_last_words() {
-        let shell = |script: &str| {
-            let mut command = Command::new("sh");
-            command.args(["-c", script]);
-            answer(command)
-        };
-        assert_eq!(shell("echo '{\"a\": 1}'").unwrap()["a"], 1);
-        let error = format!("{:#}", shell("echo gone >&2; exit 3").unwrap_err());
-        assert!(error.contains("exit status: 3") && error.contains("gone"), "{error}");
+    fn what_a_machine_lacks_is_no_failure() {
+        let (program, args) = (program(), args(&[]));
+        let folder = std::env::temp_dir().join(format!("foveate-matrix-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let (root, reference, rehearsal) = (Path::new("/"), String::new(), Value::Null);
+        let work = Work { root, program: &program, args: &args, folder, reference, rehearsal };
+        let shell = |script: &str| work.answer(Command::new("sh").args(["-c", script]));
+        let refused =
+            |script: &str| shell(script).map_or_else(|outcome| outcome.in_short(), |answer| answer.to_string());
+        assert_eq!(refused("echo note >&2; echo '{\"a\": 1}'"), "{\"a\":1}");
+        assert_eq!(refused("echo error: no f16 >&2; exit 2"), "n/a (no f16)");
+        assert_eq!(refused("echo error: gone >&2; exit 1"), "FAILED (gone)");
+        assert_eq!(refused("kill -9 $$"), "FAILED (no reason given)");
+        assert_eq!(refused("true"), "FAILED (it printed no JSON)");
+        fs::remove_dir_all(&work.folder).unwrap();
     }
 }

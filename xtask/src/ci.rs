@@ -386,7 +386,7 @@ fn matrix(ci: Ci<'_>) -> Result<Outcome> {
     if !setup::is_done(ci.root) {
         return Ok(LIBRARIES);
     }
-    let program = selection::build(ci.root, "cell")?;
+    let program = selection::build(ci.root, "foveate")?;
     let args = ["bench-matrix", "--quick", "--out", "target/ci", "--program"].map(OsString::from);
     let args = bench_matrix::Args::parse_from(args.into_iter().chain([program.into()]));
     bench_matrix::run(ci.root, &args).map(|()| Outcome::Done)

@@ -11,9 +11,9 @@ use crate::rules::manifests::NATIVE;
 use crate::setup;
 use crate::tree::Tree;
 
-/// Every backend in the facade, the parity tests and the benches. Not `--all-features`, which would need nvcc.
+/// Every backend in the facade and the parity tests. Not `--all-features`, which would need nvcc.
 const FEATURES: &str = "foveate/native,foveate/cuda,foveate/nvjpeg,foveate/ort-cuda,foveate/ort-tensorrt,\
-    foveate/sqs,foveate/nats,foveate/object-store,foveate/otel,foveate-tests/native,foveate-benches/native";
+    foveate/sqs,foveate/nats,foveate/object-store,foveate/otel,foveate-tests/native";
 /// Changes of the profile with which the tests run.
 const CHECKED: [&str; 4] = ["--config", "xtask/quick.toml", "--config", "xtask/checked.toml"];
 

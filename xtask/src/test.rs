@@ -202,7 +202,7 @@ fn limit() -> Duration {
 
 /// Runs a command with its output in a file. `None` if it had not ended within the limit. Its children do not outlive
 /// it, and cannot hold it up as the readers of a pipe would.
-fn run_limited(command: &mut Command, output: &Path, limit: Duration) -> Result<Option<ExitStatus>> {
+pub(crate) fn run_limited(command: &mut Command, output: &Path, limit: Duration) -> Result<Option<ExitStatus>> {
     const LOOK: Duration = Duration::from_millis(10);
     let file = File::create(output)?;
     command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);

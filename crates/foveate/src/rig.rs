@@ -280,7 +280,7 @@ fn context(options: &EmbedOptions, backends: &Backends, seed: u64) -> Context {
 }
 
 /// Returns the processor's name as the system reports it, if it does.
-fn processor() -> String {
+pub fn processor() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = info.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or(std::env::consts::ARCH);
     name.trim_start_matches([' ', '\t', ':']).to_owned()

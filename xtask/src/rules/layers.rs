@@ -30,7 +30,7 @@ pub(crate) enum Role<'a> {
     Facade,
     /// The facade in another language.
     Skin,
-    /// Tests and benches.
+    /// Tests and what only they use.
     Harness,
     /// xtask.
     Tool,
@@ -115,7 +115,7 @@ pub(crate) fn role(name: &str) -> Option<Role<'_>> {
         "foveate-lab" => Role::Lab,
         "foveate-worker" => Role::Worker,
         "foveate-serve" => Role::Service,
-        "foveate-tests" | "foveate-benches" | "foveate-cuda-emulator" | "foveate-testkit" => Role::Harness,
+        "foveate-tests" | "foveate-cuda-emulator" | "foveate-testkit" => Role::Harness,
         "xtask" => Role::Tool,
         _ => {
             let rest = name.strip_prefix("foveate-")?;

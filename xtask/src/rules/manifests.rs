@@ -27,11 +27,10 @@ pub(crate) fn manifest_of(package: &Package) -> String {
     format!("{}/Cargo.toml", package.dir)
 }
 
-/// A folder's name is its package's name; tests and benches carry the project's prefix.
+/// A folder's name is its package's name; the tests carry the project's prefix.
 pub(crate) fn folder_name(tree: &Tree) -> Vec<Finding> {
     let expected = |package: &Package| match package.name.as_str() {
         "foveate-tests" => "tests".to_owned(),
-        "foveate-benches" => "benches".to_owned(),
         "xtask" => "xtask".to_owned(),
         name => format!("crates/{name}"),
     };
@@ -98,17 +97,13 @@ pub(crate) fn default_members(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for package in &tree.packages {
         let name = package.name.as_str();
-        // Benches are built on request; xtask has its alias.
-        let plain = !NATIVE.contains(&name)
-            && !HEAVY.contains(&name)
-            && name != "foveate-benches"
-            && role(name) != Some(Role::Tool);
+        // xtask has its alias.
+        let plain = !NATIVE.contains(&name) && !HEAVY.contains(&name) && role(name) != Some(Role::Tool);
         let listed = tree.default_members.iter().any(|member| member == name);
         if plain && !listed {
             findings.push(Finding::new("Cargo.toml", format!("add \"{}\" to default-members", package.dir)));
         } else if listed && !plain {
-            let message =
-                format!("{name} does not belong into default-members (native or large library, bench or tool)");
+            let message = format!("{name} does not belong into default-members (native or large library, or tool)");
             findings.push(Finding::new("Cargo.toml", message));
         }
     }

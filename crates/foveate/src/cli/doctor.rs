@@ -5,6 +5,7 @@ use std::io::Write;
 
 use foveate::backends::{Visit, visit_all};
 use foveate::core::{Backend, Health, Problem, Registry};
+use foveate::rig;
 use serde_json::{Value, json};
 
 use super::args::ListArgs;
@@ -100,7 +101,7 @@ impl Finding {
 
 fn machine() -> String {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    format!("{}-{}, {cores} cores", std::env::consts::ARCH, std::env::consts::OS)
+    format!("{}, {}-{}, {cores} cores", rig::processor(), std::env::consts::ARCH, std::env::consts::OS)
 }
 
 fn print(out: &mut impl Write, findings: &[Finding]) -> std::io::Result<()> {

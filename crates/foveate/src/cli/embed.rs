@@ -3,10 +3,12 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use foveate::dinov2::OpenOptions;
 use foveate::embed::{Backends, EmbedOptions, EmbedRun};
 use foveate::pipeline::{Cancel, FailurePolicy, Progress, RunError, RunReport};
+use foveate::profile::process::{peak_resident_bytes, processor_time};
 use foveate::sink::{Existing, Finished, Published, SinkError};
 use foveate::source::ListingStats;
 
@@ -49,7 +51,9 @@ pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
     if !args.quiet {
         console::say!("{}", plan(&options, &job));
     }
+    let before = processor_time();
     let outcome = watch(args, job, &cancel);
+    let cpu = processor_time().zip(before).map(|(after, before)| after - before);
     if let (Some(path), Some(trace)) = (&args.trace, &options.trace) {
         let written = trace::write(path, trace)?;
         if !args.quiet {
@@ -58,7 +62,7 @@ pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
     }
     match outcome {
         Err(RunError::Sink(SinkError::AlreadyComplete(done))) => Ok(already_complete(args, &found, &done)),
-        outcome => finish(args, &found, outcome),
+        outcome => finish(args, &found, outcome, cpu),
     }
 }
 
@@ -124,7 +128,12 @@ fn watch(args: &EmbedArgs, job: EmbedRun, cancel: &Cancel) -> Result<RunReport, 
 }
 
 /// Prints the job's outcome and converts it to an exit code.
-fn finish(args: &EmbedArgs, found: &ListingStats, outcome: Result<RunReport, RunError>) -> anyhow::Result<Exit> {
+fn finish(
+    args: &EmbedArgs,
+    found: &ListingStats,
+    outcome: Result<RunReport, RunError>,
+    cpu: Option<Duration>,
+) -> anyhow::Result<Exit> {
     let report = match outcome {
         Ok(report) => report,
         Err(error) => {
@@ -139,7 +148,10 @@ fn finish(args: &EmbedArgs, found: &ListingStats, outcome: Result<RunReport, Run
         }
     };
     if args.json {
-        console::summary(summary::json(&report, found, &args.output));
+        let mut summary = summary::json(&report, found, &args.output);
+        summary["session"]["cpu_seconds"] = cpu.map(|cpu| cpu.as_secs_f64()).into();
+        summary["peak_resident_bytes"] = peak_resident_bytes().into();
+        console::summary(summary);
     } else if !args.quiet {
         console::summary(summary::text(&report, &args.output).trim_end());
     }
