@@ -65,7 +65,7 @@ impl Bench {
 }
 
 /// A small effort, the same for every candidate.
-const EFFORT: Effort = Effort { images: Some(16), seconds: 0.05, samples: 3, quick: true };
+const EFFORT: Effort = Effort { images: Some(16), seconds: 0.05, samples: 3, quick: true, peers: None };
 
 /// Returns a rig with six photos that are large enough to be downscaled.
 fn large() -> FakeRig {

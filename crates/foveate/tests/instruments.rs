@@ -19,7 +19,7 @@ use common::{PHOTOS, Ran, TINY, foveate, run};
 use foveate_testkit::{by_length, trials};
 
 fn main() -> ExitCode {
-    let trials = trials![every_command_measures_every_kind_of_input];
+    let trials = trials![every_command_measures_every_kind_of_input, other_libraries_take_turns];
     #[cfg(feature = "object-store")]
     let trials = [
         trials,
@@ -32,6 +32,40 @@ fn main() -> ExitCode {
     #[cfg(feature = "object-store")]
     let trials = trials.into_iter().flatten().collect();
     foveate_testkit::run(trials)
+}
+
+/// A script of the line protocol of `bench --peers`, whose contestants do no work.
+const PEERS: &str = r#"
+import pathlib, sys
+folder = pathlib.Path(sys.argv[2])
+assert (folder / "0").read_bytes().startswith(b"P6 "), sys.argv
+print("fast black absent", flush=True)
+for line in sys.stdin:
+    command, name, case, number = line.split()
+    if command == "check":
+        (folder / "out").write_bytes(bytes(224 * 224 * 3 if name == "black" else 1))
+    if name == "absent":
+        print("n/a no such module", flush=True)
+    else:
+        print(*[2.0] * int(number) if command == "time" else ["ok"], flush=True)
+"#;
+
+fn other_libraries_take_turns() {
+    foveate_testkit::python(&[]);
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("peers.py");
+    fs::write(&script, PEERS).unwrap();
+    let mut bench = foveate();
+    bench.args(["bench", "resizers", PHOTOS, "--model", TINY, "--n", "4", "--images", "4", "--seconds", "0.1"]);
+    bench.args(["--quick", "--as-given", "--json", "-o"]).arg(folder.path()).arg("--peers").arg(&script);
+    let report = run(&mut bench).json();
+    let of = |name: &str| report["resizers"].as_array().unwrap().iter().find(|row| row["resizer"] == name).unwrap();
+    let fast = of("fast");
+    assert_eq!((fast["status"].as_str(), fast["pixels"].as_str()), (Some("ok"), Some("another size")));
+    assert_eq!((fast["p50_ms"].as_f64(), fast["images_per_second"].as_f64()), (Some(2.0), Some(500.0)), "{fast}");
+    assert!(of("black")["status"].as_str().unwrap().starts_with("n/a (its pixels differ from ours by "), "{report}");
+    assert_eq!(of("absent")["status"], "n/a (no such module)");
+    assert_eq!(of("fir")["status"], "ok");
 }
 
 /// Photos of each kind of input.

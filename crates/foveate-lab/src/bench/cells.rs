@@ -1,6 +1,7 @@
 //! The parts that the experiments share: their effort, their photos, and the rows of their tables.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use foveate_core::error_chain;
 
@@ -19,17 +20,19 @@ pub struct Effort {
     pub samples: usize,
     /// Sweeps of [`all`](super::all) then have fewer steps, and fewer photo sets where two add little to one.
     pub quick: bool,
+    /// A script that measures other libraries in turns with our decoders and resizers, such as `benches/peers.py`.
+    pub peers: Option<PathBuf>,
 }
 
 impl Effort {
     /// Returns five samples of three seconds.
     pub fn usual() -> Self {
-        Self { images: None, seconds: 3.0, samples: 5, quick: false }
+        Self { images: None, seconds: 3.0, samples: 5, quick: false, peers: None }
     }
 
     /// Returns two samples of one second: enough for a first answer.
     pub fn quick() -> Self {
-        Self { images: None, seconds: 1.0, samples: 2, quick: true }
+        Self { images: None, seconds: 1.0, samples: 2, quick: true, peers: None }
     }
 
     /// Returns the images of a sample of a stage that takes `seconds` per image.

@@ -5,6 +5,7 @@ use foveate_decode::{DecodeHint, Decoder, ImageFormat, sniff};
 use foveate_preprocess::DecodeScale;
 
 use super::cells::{Attempt, Difference, Effort, Sets, attempt, rates, row, times, usable, wrong};
+use super::peers::{self, Peer};
 use super::rounds;
 use crate::stats::{Spread, median};
 use crate::{Lab, LabError, Photo, PhotoSet, Setting, Table, schema};
@@ -87,14 +88,38 @@ pub(super) fn measure(lab: &Lab<'_>, photos: &PhotoSet, effort: &Effort) -> Resu
     let chosen = agreed(lab, &mut jobs, chosen)?;
     jobs.iter_mut().flatten().for_each(|job| job.ms = vec![Vec::new(); chosen.len()]);
     let what = |job: &DecoderRun| format!("decoders, {}: {}", photos.name, job.name);
-    rounds::sample(lab, effort.samples, &mut jobs, what, |job| job.sample(&chosen, images))?;
+    let others = peers::start(lab, effort, "decoders", chosen.iter().map(|photo| &photo.bytes))?;
+    let (mut others_names, mut others_jobs) = (Vec::new(), Vec::new());
+    for scale in [DecodeScale::Exact, DecodeScale::Fast] {
+        let setting = Setting { scale, ..base.clone() };
+        let min_side = lab.rig.preprocess(&setting).hint.min_side.unwrap_or(0);
+        let mut ours = jobs.iter_mut().flatten().find(|job| job.scale == scale && job.exact_jpeg);
+        let reference = |photo: usize| -> Result<_, LabError> {
+            let Some(ours) = &mut ours else { return Ok(None) };
+            ours.decode(chosen[photo])?;
+            Ok(Some(ours.out.as_slice().to_vec()))
+        };
+        let Some(others) = &others else { break };
+        for (name, job) in others.in_case(&min_side.to_string(), reference) {
+            others_names.push((name, setting.decode_scale()));
+            others_jobs.push(job);
+        }
+    }
+    let take = |job: &mut DecoderRun| job.sample(&chosen, images);
+    rounds::sample_with_peers(lab, effort.samples, &mut jobs, what, take, &mut others_jobs, images)?;
     let mean_pixels = chosen.iter().map(|photo| photo.size.pixels() as f64).sum::<f64>() / chosen.len().max(1) as f64;
     let measured = |((decoder, scale), job): ((String, _), Attempt<DecoderRun>)| Measured {
         decoder,
         scale,
         figures: job.map(|job| job.figures(images, mean_pixels)),
     };
-    Ok(names.into_iter().zip(jobs).map(measured).collect())
+    let of_peer = |((decoder, scale), job): ((String, _), Attempt<Peer>)| Measured {
+        decoder,
+        scale,
+        figures: job.map(|peer| Figures { ms: peer.ms(), rates: peer.rates, images, mean_pixels, pixels: peer.pixels }),
+    };
+    let ours = names.into_iter().zip(jobs).map(measured);
+    Ok(ours.chain(others_names.into_iter().zip(others_jobs).map(of_peer)).collect())
 }
 
 /// A decoder being measured.

@@ -272,7 +272,7 @@ struct Ranking {
 
 impl Ranking {
     /// A twentieth of a second per sample.
-    const BRIEF: Effort = Effort { images: None, seconds: 0.2, samples: 5, quick: true };
+    const BRIEF: Effort = Effort { images: None, seconds: 0.2, samples: 5, quick: true, peers: None };
 
     fn new(measured: impl Iterator<Item = (String, Attempt<Option<Spread>>)>) -> Self {
         let (mut names, mut why_none) = (Vec::new(), String::new());

@@ -13,6 +13,7 @@ mod extrapolation;
 mod forward;
 mod headline;
 mod memory;
+mod peers;
 mod resizers;
 mod rounds;
 mod sinks;

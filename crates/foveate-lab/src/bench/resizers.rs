@@ -5,7 +5,7 @@ use foveate_decode::DecodeHint;
 use foveate_resize::{Geometry, Resizer};
 
 use super::cells::{Attempt, Difference, Effort, Sets, attempt, rates, row, times, usable, wrong};
-use super::rounds;
+use super::{peers, rounds};
 use crate::stats::median;
 use crate::{Lab, LabError, PhotoSet, Setting, Table, schema};
 
@@ -60,6 +60,12 @@ impl Image {
     fn view(&self) -> Result<ImageView<'_>, LabError> {
         ImageView::new(&self.pixels, self.size).ok_or_else(|| wrong("an image has the wrong number of samples"))
     }
+
+    /// Returns the image as a file for other programs.
+    fn ppm(&self) -> Vec<u8> {
+        let Size { width, height } = self.size;
+        [format!("P6 {width} {height} 255\n").as_bytes(), &self.pixels].concat()
+    }
 }
 
 /// Decodes the photos with the usual decoder, as many as fit into the memory limit.
@@ -113,12 +119,32 @@ pub(super) fn measure(
     }
     jobs.iter_mut().flatten().for_each(|job| job.ms = vec![Vec::new(); images.len()]);
     let what = |job: &ResizerRun| format!("resizers, {name}, {recipe}: {}", job.name);
-    rounds::sample(lab, effort.samples, &mut jobs, what, |job| job.sample(images, count))?;
+    let others = peers::start(lab, effort, "resizers", images.iter().map(Image::ppm))?;
+    let edge = match geometry {
+        Geometry::ShortestEdgeCrop { edge, .. } => edge,
+        _ => 0,
+    };
+    let case = format!("{recipe},{edge},{}", geometry.output());
+    let mut ours = jobs.iter_mut().flatten().next();
+    let reference = |image: usize| -> Result<_, LabError> {
+        let Some(ours) = &mut ours else { return Ok(None) };
+        ours.resize(&images[image])?;
+        Ok(Some(ours.out.clone()))
+    };
+    let others = others.map(|others| others.in_case(&case, reference)).unwrap_or_default();
+    let (others_names, mut others): (Vec<_>, Vec<_>) = others.into_iter().unzip();
+    let take = |job: &mut ResizerRun| job.sample(images, count);
+    rounds::sample_with_peers(lab, effort.samples, &mut jobs, what, take, &mut others, count)?;
     let measured = |(candidate, job): (crate::Candidate, Attempt<ResizerRun>)| Measured {
         resizer: candidate.name,
         figures: job.map(|job| job.figures(count)),
     };
-    Ok(candidates.into_iter().zip(jobs).map(measured).collect())
+    let of_peer = |(resizer, job): (String, Attempt<peers::Peer>)| Measured {
+        resizer,
+        figures: job.map(|peer| Figures { ms: peer.ms(), rates: peer.rates, images: count, pixels: peer.pixels }),
+    };
+    let ours = candidates.into_iter().zip(jobs).map(measured);
+    Ok(ours.chain(others_names.into_iter().zip(others).map(of_peer)).collect())
 }
 
 /// A resizer being measured.

@@ -1,6 +1,7 @@
 //! The sampling in rounds.
 
 use super::cells::{Attempt, attempt};
+use super::peers::Peer;
 use crate::order::order;
 use crate::{Lab, LabError};
 
@@ -10,11 +11,31 @@ pub(super) fn sample<C>(
     samples: usize,
     cells: &mut [Attempt<C>],
     what: impl Fn(&C) -> String,
+    take: impl FnMut(&mut C) -> Result<(), LabError>,
+) -> Result<(), LabError> {
+    sample_with_peers(lab, samples, cells, what, take, &mut [], 0)
+}
+
+/// Does the same, and takes samples of `images` of the peers in the same rounds.
+pub(super) fn sample_with_peers<C>(
+    lab: &Lab<'_>,
+    samples: usize,
+    cells: &mut [Attempt<C>],
+    what: impl Fn(&C) -> String,
     mut take: impl FnMut(&mut C) -> Result<(), LabError>,
+    peers: &mut [Attempt<Peer>],
+    images: usize,
 ) -> Result<(), LabError> {
     for round in 0..samples.max(1) {
-        for at in order(lab.seed, cells.len(), round) {
-            if let Ok(cell) = &mut cells[at] {
+        for at in order(lab.seed, cells.len() + peers.len(), round) {
+            if let Some(at) = at.checked_sub(cells.len()) {
+                lab.go_on()?;
+                if let Ok(peer) = &mut peers[at]
+                    && let Err(reason) = peer.sample(images)
+                {
+                    peers[at] = Err(reason);
+                }
+            } else if let Ok(cell) = &mut cells[at] {
                 lab.watch.doing(&format!("{}, sample {} of {}", what(cell), round + 1, samples.max(1)));
                 if let Err(reason) = attempt(lab, take(cell))? {
                     cells[at] = Err(reason);

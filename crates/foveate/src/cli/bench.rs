@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::diagnose as diagnosing;
 use super::exit::Exit;
 use super::lab::{Bench, Sizes};
-use super::lab_args::{BenchArgs, Experiment, SinksArgs, WorkerBenchArgs};
+use super::lab_args::{BenchArgs, Experiment, SinksArgs, StageArgs, WorkerBenchArgs};
 use super::{memory, plan};
 
 pub(crate) fn run(experiment: &Experiment) -> anyhow::Result<Exit> {
@@ -27,8 +27,8 @@ fn measure(experiment: &Experiment) -> anyhow::Result<Option<(Bench, Value)>> {
     let bench = match experiment {
         Experiment::All(args) => return all(args).map(Some),
         Experiment::Memory(args) => return memory::run(&args.lab).map(|()| None),
-        Experiment::Decoders(args) => one(args, bench::decoders)?,
-        Experiment::Resizers(args) => one(args, bench::resizers)?,
+        Experiment::Decoders(args) => stage(args, bench::decoders)?,
+        Experiment::Resizers(args) => stage(args, bench::resizers)?,
         Experiment::Sinks(args) => sinks(args)?,
         Experiment::Forward(args) => {
             let bench = Bench::open(&args.bench.lab, Sizes::AsGiven)?;
@@ -70,6 +70,14 @@ fn one(
     let bench = Bench::open(&args.lab, Sizes::AsGivenAndSmall)?;
     bench.put(&experiment(&bench.lab(), &bench.sets, &effort(args))?)?;
     Ok(bench)
+}
+
+/// Does the same, with other libraries if there is a script for them.
+fn stage(
+    args: &StageArgs,
+    experiment: impl Fn(&Lab<'_>, &Sets, &Effort) -> Result<Table, LabError>,
+) -> anyhow::Result<Bench> {
+    one(&args.bench, |lab, sets, effort| experiment(lab, sets, &Effort { peers: args.peers.clone(), ..effort.clone() }))
 }
 
 fn effort(args: &BenchArgs) -> Effort {

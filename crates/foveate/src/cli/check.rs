@@ -81,9 +81,11 @@ fn bench(experiment: &Experiment) -> anyhow::Result<()> {
         Experiment::Sinks(args) => writable_folder(&args.display.out),
         Experiment::Forward(args) => lab(&args.bench.lab),
         Experiment::Worker(args) => lab(&args.bench.lab),
+        Experiment::Decoders(args) | Experiment::Resizers(args) => {
+            lab(&args.bench.lab)?;
+            optional(args.peers.as_deref(), readable_file)
+        }
         Experiment::All(args)
-        | Experiment::Decoders(args)
-        | Experiment::Resizers(args)
         | Experiment::BatchSweep(args)
         | Experiment::WorkerSweep(args)
         | Experiment::Headline(args)

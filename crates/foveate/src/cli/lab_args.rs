@@ -142,9 +142,9 @@ pub(crate) enum Experiment {
     /// Run every experiment, then the diagnosis and the model's predictions.
     All(Box<BenchArgs>),
     /// Measure decoders alone: bytes in memory to pixels in memory.
-    Decoders(Box<BenchArgs>),
+    Decoders(Box<StageArgs>),
     /// Measure resizers alone: pixels in memory to the model's input.
-    Resizers(Box<BenchArgs>),
+    Resizers(Box<StageArgs>),
     /// Measure sinks alone: vectors in memory to a finished output.
     Sinks(Box<SinksArgs>),
     /// Measure encoders alone, in every precision.
@@ -196,6 +196,17 @@ pub(crate) struct WorkerBenchArgs {
     /// Threads that call back.
     #[arg(long, value_name = "N", default_value = "8", value_parser = parse_positive, help_heading = "Measuring")]
     pub(crate) callers: usize,
+}
+
+/// Arguments of `bench decoders` and `bench resizers`.
+#[derive(Args, Debug)]
+pub(crate) struct StageArgs {
+    #[command(flatten)]
+    pub(crate) bench: BenchArgs,
+
+    /// A Python script that measures other libraries in the same rounds, such as `benches/peers.py`.
+    #[arg(long, value_name = "SCRIPT", help_heading = "Measuring")]
+    pub(crate) peers: Option<PathBuf>,
 }
 
 /// Arguments of `bench sinks`.
