@@ -462,7 +462,11 @@ impl Harness<'_> {
             let since = Instant::now();
             assert_eq!(queue.receive(5, wait).unwrap(), []);
             let waited = since.elapsed();
-            assert!(waited + EARLY >= wait && waited < wait + Duration::from_secs(3), "{waited:?} instead of {wait:?}");
+            // A test's broker may share a busy machine; long polls take 20 s.
+            assert!(
+                waited + EARLY >= wait && waited < wait + Duration::from_secs(10),
+                "{waited:?} instead of {wait:?}"
+            );
         }
     }
 
