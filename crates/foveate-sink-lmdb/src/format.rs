@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use foveate_sink::parts::{PartFiles, PartFormat, RowBlock, StoredPart};
+use foveate_sink::staging::remove_if_there;
 use foveate_sink::{RunManifest, SinkError};
 use lmdb::{Error, RwTransaction, WriteFlags};
 
 use crate::layout::{Head, MANIFEST, is_key, push_value, stand_in};
-use crate::store::{Store, copy_sorted, remove};
+use crate::store::{Store, copy_sorted};
 
 /// Rows in memory, and in a transaction, at a time.
 const BLOCK: usize = 4096;
@@ -43,8 +44,8 @@ impl PartFormat for LmdbFormat {
 
     fn encode(&mut self, part: &StoredPart<'_>, manifest: &RunManifest, files: &PartFiles) -> Result<(), SinkError> {
         let unsorted = files.vectors.with_extension("unsorted");
-        remove(&unsorted)?;
-        remove(&files.vectors)?;
+        remove_if_there(&unsorted)?;
+        remove_if_there(&files.vectors)?;
         let rows = Store::create(&unsorted)?;
         fill(&rows, part)?;
         let sorted = Store::create(&files.vectors)?;
@@ -53,7 +54,7 @@ impl PartFormat for LmdbFormat {
         sorted.write(|transaction| transaction.put(sorted.meta, &MANIFEST, &manifest, WriteFlags::empty()))?;
         sorted.sync()?;
         drop(rows);
-        remove(&unsorted)
+        remove_if_there(&unsorted)
     }
 
     fn assemble(&mut self, _: &[PathBuf], _: &RunManifest, _: &Path) -> Result<(), SinkError> {

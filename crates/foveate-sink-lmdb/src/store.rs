@@ -107,14 +107,6 @@ impl Store {
     }
 }
 
-/// Removes a file of an earlier attempt, if there is one.
-pub(crate) fn remove(file: &Path) -> Result<(), SinkError> {
-    match fs::remove_file(file) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(SinkError::io("remove", file)(error)),
-        _ => Ok(()),
-    }
-}
-
 fn is_out_of_memory(code: i32) -> bool {
     io::Error::from_raw_os_error(code).kind() == io::ErrorKind::OutOfMemory
 }
