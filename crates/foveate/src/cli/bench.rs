@@ -44,7 +44,12 @@ fn measure(experiment: &Experiment) -> anyhow::Result<Option<(Bench, Value)>> {
         Experiment::WorkerSweep(args) => {
             one(args, |lab, sets, effort| bench::worker_sweep(lab, sets, &bench::WORKERS, effort))?
         }
-        Experiment::Headline(args) => one(args, bench::headline)?,
+        Experiment::Headline(args) => {
+            let bench = Bench::open(&args.lab, Sizes::AsGivenAndSmall)?;
+            let headline = bench.put(&bench::headline(&bench.lab(), &bench.sets, &effort(args))?)?;
+            timeline(&bench, &headline)?;
+            bench
+        }
         Experiment::Extrapolation(args) => {
             one(args, |lab, sets, effort| bench::extrapolation(lab, sets, bench::TARGET, effort))?
         }
@@ -138,7 +143,9 @@ fn all_but_control(bench: &Bench, args: &BenchArgs, tables: &mut Vec<Table>) -> 
     let check = predictions_of(bench, args)?;
     let errors = errors_of(&check);
     keep(check.table)?;
-    timeline(bench, tables)?;
+    if let Some(headline) = tables.iter().find(|table| table.schema().file == schema::HEADLINE.file) {
+        timeline(bench, headline)?;
+    }
     bench.write(&plan::walls_of_run(bench.out())?)?;
     let conditions = bench.conditions().and_disturbed(control.unsteady());
     tables.push(bench.put_under(&control.table(), conditions)?);
@@ -161,12 +168,10 @@ fn diagnosis(bench: &Bench, args: &BenchArgs) -> anyhow::Result<Table> {
 }
 
 /// Writes the timelines of the slow configuration that the headline begins with, and of all its improvements together.
-fn timeline(bench: &Bench, tables: &[Table]) -> anyhow::Result<()> {
+fn timeline(bench: &Bench, headline: &Table) -> anyhow::Result<()> {
     const BATCHES: usize = 6;
-    let headline = tables.iter().find(|table| table.schema().file == schema::HEADLINE.file && !table.is_empty());
-    let ends =
-        headline.and_then(|table| Some((of_step(bench, table, "baseline")?, of_step(bench, table, "all combined")?)));
-    let Some(((before, _), (after, times))) = ends else { return Ok(()) };
+    let (before, after) = (of_step(bench, headline, "baseline"), of_step(bench, headline, "all combined"));
+    let (Some((before, _)), Some((after, times))) = (before, after) else { return Ok(()) };
     let images = BATCHES * before.batch;
     // Both take about as long.
     let images_after = (images as f64 * times).ceil();
