@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Other libraries on the same photos.
 
-usage: foveate bench decoders|resizers PHOTOS --peers benches/peers.py
+usage: foveate bench decoders|resizers|forward PHOTOS --peers benches/peers.py
        peers.py read INPUT [WORKERS [ROUNDS]]
 
 Under `foveate bench`, it answers lines: `check NAME CASE N` and `time NAME CASE COUNT`, as crates/foveate-lab's
@@ -153,6 +153,114 @@ def resizer(name, case):
     return load, resize, numpy.asarray
 
 
+# Encoders: each returns a function of a batch (u8 [batch, height, width, 3]) that computes its vectors.
+
+HIDDEN_HEADS_LAYERS = {"small": (384, 6, 12), "base": (768, 12, 12), "large": (1024, 16, 24)}
+
+
+def seeded_values(name, shape):
+    """The values of `seeded:` models, by the formula of crates/foveate-dinov2/src/seeded.rs."""
+    scaled = lambda gain: (0, gain * 3**0.5 / float(numpy.prod(shape[1:])) ** 0.5)
+    if name.endswith("lambda1") or "norm" in name and name.endswith("weight"):
+        center, amp = 1, 0.5
+    elif "norm" in name and name.endswith("bias"):
+        center, amp = 0, 0.35
+    elif name.endswith("position_embeddings"):
+        center, amp = 0, 0.5
+    elif name.endswith(("cls_token", "register_tokens", "mask_token")):
+        center, amp = 0, 0.87
+    elif name.endswith("bias"):
+        center, amp = 0, 0.17
+    elif "patch_embeddings" in name:
+        center, amp = scaled(1.5)
+    elif ".query." in name or ".key." in name:
+        center, amp = scaled(1.2)
+    else:
+        center, amp = scaled(1.4 if ".value." in name or "attention.output.dense" in name else 0.8)
+    seed = 0xCBF29CE484222325
+    for byte in name.encode():
+        seed = (seed ^ byte) * 0x100000001B3 % 2**64
+    index = numpy.arange(1, numpy.prod(shape) + 1, dtype=numpy.uint64)
+    z = numpy.uint64(seed) + index * numpy.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> numpy.uint64(30))) * numpy.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> numpy.uint64(27))) * numpy.uint64(0x94D049BB133111EB)
+    u = ((z ^ (z >> numpy.uint64(31))) >> numpy.uint64(11)).astype(numpy.float64) * 2.0**-53
+    return (center + amp * (2 * u - 1)).astype(numpy.float32).reshape(shape)
+
+
+def seeded_model(name):
+    import torch
+    import transformers
+
+    registers, size = "-with-registers" in name, name.rpartition("-")[2]
+    if size not in HIDDEN_HEADS_LAYERS:
+        raise ValueError(f"{name} is none of the sizes {', '.join(HIDDEN_HEADS_LAYERS)}")
+    hidden, heads, layers = HIDDEN_HEADS_LAYERS[size]
+    kind = "Dinov2WithRegisters" if registers else "Dinov2"
+    sizes = {"hidden_size": hidden, "num_attention_heads": heads, "num_hidden_layers": layers}
+    config = getattr(transformers, f"{kind}Config")(patch_size=14, image_size=518, **sizes)
+    model = getattr(transformers, f"{kind}Model")(config)
+    model.load_state_dict({key: torch.from_numpy(seeded_values(key, of.shape)) for key, of in model.state_dict().items()})
+    return model
+
+
+def pytorch(folder, dtype, threads):
+    import torch
+    import transformers
+
+    torch.set_num_threads(threads)
+    name, mean, std = (folder / "model.txt").read_text(), [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+    if name.startswith("seeded:"):
+        model = seeded_model(name.removeprefix("seeded:"))
+    else:
+        model, recipe = transformers.AutoModel.from_pretrained(name), transformers.AutoImageProcessor.from_pretrained(name)
+        mean, std = recipe.image_mean, recipe.image_std
+    dtype = {"f32": torch.float32, "bf16": torch.bfloat16}[dtype]
+    model = model.eval().to(dtype)
+    mean, std = (torch.tensor(values, dtype=torch.float32).reshape(3, 1, 1) for values in (mean, std))
+
+    @torch.inference_mode()
+    def forward(batch):
+        pixels = (torch.from_numpy(batch).permute(0, 3, 1, 2).float() / 255 - mean) / std
+        return model(pixels.to(dtype)).last_hidden_state[:, 0].float().numpy()
+
+    return forward
+
+
+def onnxruntime(folder, _, threads):
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(folder / "model.onnx", options, providers=["CPUExecutionProvider"])
+    return lambda batch: numpy.concatenate(session.run(None, {session.get_inputs()[0].name: batch}), axis=1)
+
+
+def openvino(folder, dtype, threads):
+    import openvino
+
+    settings = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": dtype, "NUM_STREAMS": 1}
+    model = openvino.Core().compile_model(folder / "model.onnx", "CPU", settings)
+    return lambda batch: numpy.concatenate(list(model([batch]).values()), axis=1)
+
+
+ENCODERS = {
+    "PyTorch:f32": pytorch,
+    "PyTorch:bf16": pytorch,
+    "ONNX-Runtime:f32": onnxruntime,
+    "OpenVINO:f32": openvino,
+    "OpenVINO:bf16": openvino,
+}
+
+
+def encoder(name, case):
+    """Loading a batch, its forward, and its vectors."""
+    threads, *shape = map(int, case.split(","))
+    forward = ENCODERS[name](pathlib.Path(sys.argv[2]), name.partition(":")[2], threads)
+    load = lambda data: numpy.frombuffer(bytearray(data), numpy.uint8).reshape(*shape, 3)
+    return load, forward, lambda vectors: numpy.ascontiguousarray(vectors, numpy.float32)
+
+
 def one_line(error):
     return " ".join(f"{type(error).__name__}: {error}".split())
 
@@ -266,6 +374,8 @@ if __name__ == "__main__":
             serve(DECODERS, decoder, *rest)
         case "resizers":
             serve(RESIZERS, resizer, *rest)
+        case "forward":
+            serve(ENCODERS, encoder, *rest)
         case "read":
             read(*rest)
         case _:

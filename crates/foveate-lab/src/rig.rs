@@ -255,6 +255,14 @@ pub trait Rig: Sync {
     /// Opens that setting's encoder on the CPU, whatever the rig's device is.
     fn open_on_cpu(&self, setting: &Setting) -> Result<Box<dyn Encoder>, EncodeError>;
 
+    /// Returns the model's name or path, and the model as an ONNX file in f32 with the job's pooling.
+    ///
+    /// # Errors
+    /// Fails if the model is not a checkpoint.
+    fn model_for_peers(&self) -> Result<(String, Vec<u8>), EncodeError> {
+        Err(EncodeError::Unsupported("other libraries: they compute a checkpoint".to_owned()))
+    }
+
     /// Returns the peak memory in bytes of a process that opens the setting's encoder, runs its batch and nothing else,
     /// or the reason why that is not known.
     fn memory_of_forward(&self, setting: &Setting) -> Result<u64, String>;

@@ -7,7 +7,7 @@ use foveate_core::Backend;
 use foveate_dinov2::{Model, ModelError, OpenOptions, Preprocess, sha256_file};
 use foveate_encode::{
     AnyModel, DType, EncodeError, EncoderBackend, EncoderOptions, EncoderRegistry, Graph, GraphFormat, GraphSource,
-    ModelForm,
+    ModelForm, Pooling,
 };
 
 /// The form that a checkpoint can be converted to.
@@ -118,6 +118,14 @@ impl OpenModel {
             Self::Dinov2(model) if backend.takes(MADE_OF_CHECKPOINTS) => Ok(AnyModel::Graph(as_onnx(model, options)?)),
             Self::Graph(file) if backend.takes(self.form()) => Ok(AnyModel::Graph(file.graph.clone())),
             _ => Err(self.not_taken_by(backend, encoders)),
+        }
+    }
+
+    /// Returns a checkpoint as an ONNX file in f32.
+    pub(crate) fn to_onnx(&self, pooling: Pooling) -> Result<Vec<u8>, EncodeError> {
+        match self {
+            Self::Dinov2(model) => model.to_onnx(DType::F32, pooling).map_err(|error| EncodeError::Model(error.into())),
+            Self::Graph(_) => Err(EncodeError::Unsupported("a network in a file as another one".to_owned())),
         }
     }
 

@@ -205,6 +205,10 @@ impl foveate_lab::Rig for Rig {
         self.open_encoder_on("cpu", setting)
     }
 
+    fn model_for_peers(&self) -> Result<(String, Vec<u8>), EncodeError> {
+        Ok((self.options.model.clone(), self.model.to_onnx(self.options.pooling)?))
+    }
+
     fn memory_of_forward(&self, setting: &Setting) -> Result<u64, String> {
         let measure = self.measure_memory.as_ref().ok_or("only the program foveate measures it")?;
         measure(setting)

@@ -38,13 +38,18 @@ fn main() -> ExitCode {
 const PEERS: &str = r#"
 import pathlib, sys
 folder = pathlib.Path(sys.argv[2])
-assert (folder / "0").read_bytes().startswith(b"P6 "), sys.argv
-print("fast black absent", flush=True)
+if sys.argv[1] == "resizers":
+    assert (folder / "0").read_bytes().startswith(b"P6 "), sys.argv
+    print("fast black absent", flush=True)
+else:
+    assert (folder / "0").stat().st_size == 2 * 224 * 224 * 3, sys.argv
+    print("black:bf16 absent:f32", flush=True)
 for line in sys.stdin:
     command, name, case, number = line.split()
     if command == "check":
-        (folder / "out").write_bytes(bytes(224 * 224 * 3 if name == "black" else 1))
-    if name == "absent":
+        (folder / "out").write_bytes(bytes(224 * 224 * 3 if name.startswith("black") else 1))
+    if name.startswith("absent"):
+        assert sys.argv[1] == "resizers" or (folder / "model.onnx").stat().st_size > 1000
         print("n/a no such module", flush=True)
     else:
         print(*[2.0] * int(number) if command == "time" else ["ok"], flush=True)
@@ -66,6 +71,18 @@ fn other_libraries_take_turns() {
     assert!(of("black")["status"].as_str().unwrap().starts_with("n/a (its pixels differ from ours by "), "{report}");
     assert_eq!(of("absent")["status"], "n/a (no such module)");
     assert_eq!(of("fir")["status"], "ok");
+    let mut bench = foveate();
+    bench.args(["bench", "forward", PHOTOS, "--model", TINY, "--n", "4", "--images", "4", "--batches", "2"]);
+    bench.args(["--quick", "--json", "-o"]).arg(folder.path()).arg("--peers").arg(&script);
+    let report = run(&mut bench).json();
+    let status = |name: &str, dtype: &str| {
+        let rows = report["forward"].as_array().unwrap();
+        let of = rows.iter().find(|row| row["encoder"] == name && row["dtype"] == dtype);
+        of.map(|row| row["status"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(status("fused", "f32").unwrap(), "ok");
+    assert!(status("black", "bf16").unwrap().contains("cosine 0.000 with the vectors of fused in f32"), "{report}");
+    assert_eq!(status("absent", "f32").unwrap(), "n/a (no such module)");
 }
 
 /// Photos of each kind of input.

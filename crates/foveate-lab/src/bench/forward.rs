@@ -6,6 +6,7 @@ use foveate_encode::{DType, EncodeTimes, Encoder};
 
 use super::cells::{Attempt, Effort, attempt, rates, row, times, usable, wrong};
 use super::memory::{self, Memory, is_on_nvidia};
+use super::peers::{self, Peer};
 use crate::order::order;
 use crate::stats::{Spread, median};
 use crate::wrap::cosine;
@@ -26,10 +27,11 @@ const VISITS: usize = 2;
 /// The pixels are the photos, prepared by the usual decoder and resizer. Each encoder is warmed up with a batch, then
 /// computes whole batches for the time of a sample, at least one. `p50_ms`, `p90_ms` and `mean_ms` are over all its
 /// batches. Every batch ends with its vectors on the host, so the device is idle when the clock stops. Vectors must be
-/// finite, the same each time, and near those of the first f32 encoder (cosine 0.99).
+/// finite, the same each time, and near those of the first f32 encoder (cosine 0.99). Other libraries take their turns
+/// if there is a script for them.
 ///
 /// # Errors
-/// Fails if the photos cannot be prepared; [`LabError::Interrupted`].
+/// Fails if the photos cannot be prepared, or the script does not start; [`LabError::Interrupted`].
 pub fn forward(lab: &Lab<'_>, photos: &PhotoSet, batches: &[usize], effort: &Effort) -> Result<Table, LabError> {
     let mut table = Table::new(&schema::FORWARD);
     let pixels = Pixels::prepare(lab, photos, batches.iter().copied().max().unwrap_or(1))?;
@@ -72,12 +74,41 @@ pub(super) fn compare_encoders(
             cells.push(usable(&candidate).map(|_| Forward::default()));
         }
     }
+    for (encoder, dtype, peer) in peers_of(lab, pixels, batch, effort)? {
+        settings.push(Setting { encoder, dtype, batch, ..base.clone() });
+        cells.push(Ok(Forward { peer: Some(peer), ..Forward::default() }));
+    }
     for visit in 0..VISITS {
         let order = order(lab.seed, cells.len(), visit);
         visit_all(lab, pixels, &settings, &mut cells, &order, effort)?;
     }
     compare(&settings, &mut cells);
     Ok(settings.into_iter().zip(cells).collect())
+}
+
+/// Returns the other libraries with their names and precisions.
+fn peers_of(
+    lab: &Lab<'_>,
+    pixels: &Pixels,
+    batch: usize,
+    effort: &Effort,
+) -> Result<Vec<(String, DType, Peer)>, LabError> {
+    let base = lab.rig.base();
+    let samples = pixels.batch(batch, pixels.size)?;
+    let Some(peers) = peers::start(lab, effort, "forward", [samples.as_slice()].into_iter())? else {
+        return Ok(Vec::new());
+    };
+    let (name, onnx) = lab.rig.model_for_peers()?;
+    peers.put("model.txt", name.as_bytes())?;
+    peers.put("model.onnx", &onnx)?;
+    let case = format!("{},{batch},{},{}", base.threads, pixels.size.height, pixels.size.width);
+    let named = |peer: Peer| {
+        let (encoder, dtype) = peer.name.split_once(':').unwrap_or((&peer.name, ""));
+        let dtype = DTYPES.into_iter().find(|known| known.name() == dtype);
+        let unknown = || LabError::Setting(format!("--peers: '{}' names no precision, such as :f32", peer.name));
+        Ok((encoder.to_owned(), dtype.ok_or_else(unknown)?, peer))
+    };
+    peers.all(&case).map(named).collect()
 }
 
 /// Measures each working cell in this order, each with its own encoder.
@@ -114,11 +145,18 @@ pub(super) struct Forward {
     cosine: Option<f64>,
     /// Memory on a device, which a host's process does not show.
     pub(super) on_device: Option<Memory>,
+    /// Another library in the encoder's place.
+    peer: Option<Peer>,
 }
 
 impl Forward {
     /// Opens the encoder, warms it up, and takes its share of the samples.
     fn visit(&mut self, lab: &Lab<'_>, pixels: &Pixels, setting: &Setting, effort: &Effort) -> Result<(), LabError> {
+        if let Some(peer) = self.peer.take() {
+            let visited = self.visit_peer(lab, &peer, setting.batch, effort);
+            self.peer = Some(peer);
+            return visited;
+        }
         let mut encoder = lab.rig.open_encoder(setting)?;
         let batch = pixels.batch(setting.batch, encoder.spec().input)?;
         let mut out = VectorBuf::new();
@@ -131,6 +169,26 @@ impl Forward {
         self.check(&out, batch.len())?;
         if self.on_device.is_none() && is_on_nvidia(encoder.spec()) {
             self.on_device = Some(memory::on_nvidia(|| encoder.encode(batch, &mut out).map(drop))?);
+        }
+        Ok(())
+    }
+
+    /// Does the same with another library.
+    fn visit_peer(&mut self, lab: &Lab<'_>, peer: &Peer, batch: usize, effort: &Effort) -> Result<(), LabError> {
+        let output = peer.output(0).map_err(LabError::Setting)?;
+        let values: Vec<f32> = output.as_chunks().0.iter().copied().map(f32::from_le_bytes).collect();
+        let mut out = VectorBuf::new();
+        out.reset(batch, values.len() / batch).copy_from_slice(&values[..values.len() / batch * batch]);
+        self.check(&out, batch)?;
+        let seconds = peer.time(1).map_err(LabError::Setting)?.iter().sum::<f64>() / 1e3;
+        let (within, most) = ((effort.seconds / seconds).ceil() as usize, effort.images.unwrap_or(u64::MAX) as usize);
+        let batches = within.min(most.div_ceil(batch)).max(1);
+        for _ in 0..effort.samples.div_ceil(VISITS).max(1) {
+            lab.go_on()?;
+            let ms = peer.time(batches).map_err(LabError::Setting)?;
+            self.images = batch;
+            self.rates.push((batches * batch) as f64 / (ms.iter().sum::<f64>() / 1e3));
+            self.batches.extend(ms.iter().map(|ms| (ms / 1e3, EncodeTimes::default())));
         }
         Ok(())
     }

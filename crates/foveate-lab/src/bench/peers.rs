@@ -4,6 +4,9 @@
 //! files `0`, `1` and so on. `check NAME CASE N` writes the RGB samples that input N becomes to FOLDER/out.
 //! `time NAME CASE COUNT` answers the milliseconds of each of COUNT inputs, taken in turn. Both answer `n/a REASON` for
 //! what cannot be done.
+//!
+//! For `forward`, the input is a batch of RGB samples and becomes vectors (f32, little-endian). The model is in FOLDER:
+//! `model.onnx`, and its name or path in `model.txt`. A name is a library and its precision, such as `PyTorch:bf16`.
 
 use std::cell::RefCell;
 use std::fs;
@@ -38,20 +41,30 @@ impl Peer {
     }
 
     pub(super) fn sample(&mut self, images: usize) -> Attempt<()> {
-        let answer = self.process.borrow_mut().ask(&format!("time {} {} {images}", self.name, self.case))?;
-        let ms: Result<Vec<f64>, _> = answer.split_whitespace().map(str::parse).collect();
-        let ms = ms.ok().filter(|ms| ms.len() == images).ok_or_else(|| format!("it says '{answer}'"))?;
+        let ms = self.time(images)?;
         self.rates.push(images as f64 / (ms.iter().sum::<f64>() / 1e3));
         let inputs = self.ms.len().max(1);
         ms.into_iter().enumerate().for_each(|(at, ms)| self.ms[at % inputs].push(ms));
         Ok(())
     }
 
+    /// Returns the milliseconds of `images` inputs.
+    pub(super) fn time(&self, images: usize) -> Attempt<Vec<f64>> {
+        let answer = self.process.borrow_mut().ask(&format!("time {} {} {images}", self.name, self.case))?;
+        let ms: Result<Vec<f64>, _> = answer.split_whitespace().map(str::parse).collect();
+        ms.ok().filter(|ms| ms.len() == images).ok_or_else(|| format!("it says '{answer}'"))
+    }
+
+    /// Returns what an input becomes.
+    pub(super) fn output(&self, input: usize) -> Attempt<Vec<u8>> {
+        let mut process = self.process.borrow_mut();
+        process.ask(&format!("check {} {} {input}", self.name, self.case))?;
+        fs::read(process.folder.join("out")).map_err(|error| error.to_string())
+    }
+
     fn compare(&mut self, reference: &mut impl FnMut(usize) -> Result<Option<Vec<u8>>, LabError>) -> Attempt<()> {
         for input in 0..self.ms.len() {
-            let mut process = self.process.borrow_mut();
-            process.ask(&format!("check {} {} {input}", self.name, self.case))?;
-            let pixels = fs::read(process.folder.join("out")).map_err(|error| error.to_string())?;
+            let pixels = self.output(input)?;
             if let Some(expected) = reference(input).map_err(|error| error.to_string())? {
                 self.pixels.add(&pixels, &expected);
             }
@@ -105,19 +118,29 @@ impl Peers {
         case: &str,
         mut reference: impl FnMut(usize) -> Result<Option<Vec<u8>>, LabError>,
     ) -> Vec<(String, Attempt<Peer>)> {
-        let peer = |name: &String| {
-            let mut peer = Peer {
-                name: name.clone(),
-                case: case.to_owned(),
-                process: Rc::clone(&self.process),
-                pixels: Difference::default(),
-                ms: vec![Vec::new(); self.inputs],
-                rates: Vec::new(),
-            };
+        let compared = |mut peer: Peer| {
             let compared = peer.compare(&mut reference);
-            (name.clone(), compared.map(|()| peer))
+            (peer.name.clone(), compared.map(|()| peer))
         };
-        self.names.iter().map(peer).collect()
+        self.all(case).map(compared).collect()
+    }
+
+    /// Returns every contestant in one case.
+    pub(super) fn all(&self, case: &str) -> impl Iterator<Item = Peer> {
+        self.names.iter().map(|name| Peer {
+            name: name.clone(),
+            case: case.to_owned(),
+            process: Rc::clone(&self.process),
+            pixels: Difference::default(),
+            ms: vec![Vec::new(); self.inputs],
+            rates: Vec::new(),
+        })
+    }
+
+    /// Puts a file beside the inputs.
+    pub(super) fn put(&self, name: &str, content: &[u8]) -> Result<(), LabError> {
+        let path = self.process.borrow().folder.join(name);
+        fs::write(&path, content).map_err(|cause| LabError::File { path, cause })
     }
 }
 

@@ -31,9 +31,9 @@ fn measure(experiment: &Experiment) -> anyhow::Result<Option<(Bench, Value)>> {
         Experiment::Resizers(args) => stage(args, bench::resizers)?,
         Experiment::Sinks(args) => sinks(args)?,
         Experiment::Forward(args) => {
-            let bench = Bench::open(&args.bench.lab, Sizes::AsGiven)?;
-            let photos = bench.photos()?;
-            bench.put(&bench::forward(&bench.lab(), photos, &args.batches, &effort(&args.bench))?)?;
+            let bench = Bench::open(&args.stage.bench.lab, Sizes::AsGiven)?;
+            let effort = with_peers(&args.stage, effort(&args.stage.bench));
+            bench.put(&bench::forward(&bench.lab(), bench.photos()?, &args.batches, &effort)?)?;
             bench
         }
         Experiment::BatchSweep(args) => {
@@ -82,7 +82,11 @@ fn stage(
     args: &StageArgs,
     experiment: impl Fn(&Lab<'_>, &Sets, &Effort) -> Result<Table, LabError>,
 ) -> anyhow::Result<Bench> {
-    one(&args.bench, |lab, sets, effort| experiment(lab, sets, &Effort { peers: args.peers.clone(), ..effort.clone() }))
+    one(&args.bench, |lab, sets, effort| experiment(lab, sets, &with_peers(args, effort.clone())))
+}
+
+fn with_peers(args: &StageArgs, effort: Effort) -> Effort {
+    Effort { peers: args.peers.clone(), ..effort }
 }
 
 fn effort(args: &BenchArgs) -> Effort {

@@ -18,7 +18,7 @@ use foveate::source::{Input, Separator};
 use super::args::{Command, EmbedArgs, VerifyArgs};
 use super::exit::Usage;
 use super::job_args::JobArgs;
-use super::lab_args::{Experiment, LabArgs, ProfileArgs, ReportArgs, TuneArgs};
+use super::lab_args::{Experiment, LabArgs, ProfileArgs, ReportArgs, StageArgs, TuneArgs};
 use super::plan_args::PlanArgs;
 use super::service_args::{EnqueueArgs, ServeArgs, ServiceArgs, WorkerArgs};
 use super::{job, service};
@@ -76,15 +76,17 @@ fn profile(args: &ProfileArgs) -> anyhow::Result<()> {
     optional(args.trace.as_deref(), writable_file)
 }
 
+fn stage(args: &StageArgs) -> anyhow::Result<()> {
+    lab(&args.bench.lab)?;
+    optional(args.peers.as_deref(), readable_file)
+}
+
 fn bench(experiment: &Experiment) -> anyhow::Result<()> {
     match experiment {
         Experiment::Sinks(args) => writable_folder(&args.display.out),
-        Experiment::Forward(args) => lab(&args.bench.lab),
+        Experiment::Forward(args) => stage(&args.stage),
         Experiment::Worker(args) => lab(&args.bench.lab),
-        Experiment::Decoders(args) | Experiment::Resizers(args) => {
-            lab(&args.bench.lab)?;
-            optional(args.peers.as_deref(), readable_file)
-        }
+        Experiment::Decoders(args) | Experiment::Resizers(args) => stage(args),
         Experiment::All(args)
         | Experiment::BatchSweep(args)
         | Experiment::WorkerSweep(args)

@@ -198,7 +198,7 @@ pub(crate) struct WorkerBenchArgs {
     pub(crate) callers: usize,
 }
 
-/// Arguments of `bench decoders` and `bench resizers`.
+/// Arguments of `bench decoders`, `bench resizers` and `bench forward`.
 #[derive(Args, Debug)]
 pub(crate) struct StageArgs {
     #[command(flatten)]
@@ -236,7 +236,7 @@ pub(crate) struct SinksArgs {
 #[derive(Args, Debug)]
 pub(crate) struct ForwardArgs {
     #[command(flatten)]
-    pub(crate) bench: BenchArgs,
+    pub(crate) stage: StageArgs,
 
     /// Batches to measure. Repeatable, or separated by commas.
     #[arg(long, value_name = "N", default_value = "64", value_delimiter = ',', value_parser = parse_positive, help_heading = "Measuring")]
