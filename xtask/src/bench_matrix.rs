@@ -34,7 +34,7 @@ const SEEDS: [(&str, &str); 5] =
 
 /// The program's features: the backends that are not in the default build.
 fn features() -> Vec<&'static str> {
-    ["candle"].into_iter().chain(setup::FEATURES).collect()
+    ["candle"].into_iter().chain(setup::features()).collect()
 }
 
 /// A process that takes longer counts as hung.

@@ -10,21 +10,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::setup::{THIRD_PARTY, Wheels, entries};
+use crate::setup::{self, entries};
 
-const COMPILER: Wheels = Wheels {
-    requirements: &[
-        "nvidia-cuda-nvrtc-cu12==12.0.140",
-        "nvidia-cuda-nvcc-cu12==12.9.86",
-        "nvidia-cuda-nvdisasm==13.2.78",
-    ],
-    keep: &[
-        "nvidia/cuda_nvrtc/lib/libnvrtc*",
-        "nvidia/cuda_nvcc/bin/ptxas",
-        "nvidia/cu13/bin/nvdisasm",
-        "*/License.txt",
-    ],
-};
 /// Compute capabilities, times ten, for which the PTX must assemble: each kernel from the one that it is written for.
 const DEVICES: [u32; 7] = [75, 80, 86, 89, 90, 100, 120];
 
@@ -136,9 +123,10 @@ struct Compiler {
 impl Compiler {
     /// Opens the compiler, and downloads it first if it is missing.
     fn get(root: &Path) -> Result<Self> {
-        let folder = root.join(THIRD_PARTY).join("kernels");
-        if !COMPILER.are_in(&folder) {
-            COMPILER.unpack(&folder).context("cannot get CUDA's compiler from PyPI")?;
+        let compiler = setup::component("kernels").context("setup.toml has no kernels")?;
+        let folder = compiler.folder(root);
+        if !compiler.is_in(&folder) {
+            compiler.unpack(&folder).context("cannot get CUDA's compiler from PyPI")?;
         }
         Ok(Self { folder })
     }

@@ -86,7 +86,7 @@ enum Chore {
     /// Build the Python wheel into target/wheels/
     #[command(after_help = examples(&["wheel --test", "wheel --portable"]))]
     Wheel(wheel::Args),
-    /// Prepare a release, and publish it only with --execute
+    /// Prepare a release, and print the commands that publish it
     #[command(after_help = examples(&["release 0.2.0"]))]
     Release(release::Args),
     /// Compare decoded pixels with Pillow's, on generated files of every class that decoders get wrong

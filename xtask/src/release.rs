@@ -1,10 +1,8 @@
 //! `cargo xtask release VERSION`: prepares a release in a clone of the repository, and says how to publish it.
 //!
 //! The clone gets a commit with the version and the changelog, a tag, and everything that is built from this commit.
-//! `--execute` brings commit and tag into this repository and publishes; until then, nothing outside of the target
-//! folder is touched.
+//! Nothing outside of the target folder is touched. The commands that it prints publish the release.
 
-use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,8 +16,6 @@ use crate::wheel;
 
 /// Uploads wheels, and checks how PyPI will show them.
 const TWINE: &str = "twine==6.2.0";
-/// What each registry's token is called by the program that publishes there.
-const TOKENS: [&str; 2] = ["CARGO_REGISTRY_TOKEN", "TWINE_PASSWORD"];
 const UNRELEASED: &str = "## [Unreleased]\n";
 
 #[derive(clap::Args)]
@@ -27,9 +23,6 @@ pub(crate) struct Args {
     /// MAJOR.MINOR.PATCH
     #[arg(value_parser = parse_version)]
     version: String,
-    /// Publish, with the owner's tokens in CARGO_REGISTRY_TOKEN and TWINE_PASSWORD
-    #[arg(long)]
-    execute: bool,
     /// A wheel of this version that another machine built; repeat it for more [default: build one for this system]
     #[arg(long, value_name = "FILE")]
     wheel: Vec<PathBuf>,
@@ -44,30 +37,12 @@ fn parse_version(text: &str) -> Result<String, String> {
 }
 
 pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
-    if args.execute {
-        let missing: Vec<_> = TOKENS.into_iter().filter(|name| std::env::var_os(name).is_none()).collect();
-        ensure!(missing.is_empty(), "publishing needs the owner's tokens: set {}", missing.join(" and "));
-    }
-    let changes = git(root, &["status", "--porcelain", "--untracked-files=no"])?;
-    ensure!(changes.is_empty() || !args.execute, "commit these changes first, or undo them:\n{changes}");
     args.wheel.iter().try_for_each(|wheel| check_name(wheel, &args.version))?;
     let release = Release::new(root, &args.version)?;
     release.commit()?;
     let wheels = release.artifacts(&args.wheel)?;
-    println!("\nTo publish:");
-    for command in release.commands(&wheels)? {
-        println!("{}", shown(&command));
-        if args.execute {
-            succeed(Command::new(&command[0]).current_dir(root).args(&command[1..]))?;
-        }
-    }
-    println!("git push --follow-tags");
-    match args.execute {
-        true => println!("\nPublished, but for the last command, which is yours."),
-        false => {
-            println!("\nNothing was published: this was a dry run. --execute runs the commands, but for the last one.")
-        }
-    }
+    println!("\nNothing was published. To publish, with tokens in CARGO_REGISTRY_TOKEN and TWINE_PASSWORD:");
+    println!("{}", release.commands(&wheels)?);
     Ok(())
 }
 
@@ -149,17 +124,21 @@ for wheel in map(pathlib.Path, sys.argv[1:]):
     }
 
     /// What publishes the release, to be run in the repository.
-    fn commands(&self, wheels: &[PathBuf]) -> Result<Vec<Vec<OsString>>> {
-        let words = |line: &[&str]| -> Vec<OsString> { line.iter().map(OsString::from).collect() };
-        let pull = words(&["git", "pull", "--ff-only", "--tags", text(&self.source)?, "HEAD"]);
+    fn commands(&self, wheels: &[PathBuf]) -> Result<String> {
+        let tree = Tree::load(&self.source)?;
         // `cargo xtask ci --full` has built each crate from its package.
-        let mut publish = words(&["cargo", "publish", "--locked", "--no-verify", "--manifest-path"]);
-        publish.push(self.source.join("Cargo.toml").into());
-        publish.extend(package::selection(&Tree::load(&self.source)?));
-        let mut upload = vec![self.twine.clone().into_os_string()];
-        upload.extend(words(&["upload", "--username", "__token__"]));
-        upload.extend(wheels.iter().map(OsString::from));
-        Ok(vec![pull, publish, upload])
+        let selection: Vec<_> = package::selection(&tree).iter().map(|word| word.display().to_string()).collect();
+        let wheels: Vec<_> = wheels.iter().map(|wheel| format!("'{}'", wheel.display())).collect();
+        Ok(format!(
+            "git pull --ff-only --tags '{source}' HEAD\n\
+             cargo publish --locked --no-verify --manifest-path '{source}/Cargo.toml' {}\n\
+             '{}' upload --username __token__ {}\n\
+             git push --follow-tags",
+            selection.join(" "),
+            self.twine.display(),
+            wheels.join(" "),
+            source = self.source.display(),
+        ))
     }
 }
 
@@ -210,15 +189,6 @@ fn text(path: &Path) -> Result<&str> {
 
 fn name(file: &Path) -> Result<&str> {
     text(Path::new(file.file_name().with_context(|| format!("{} is no file", file.display()))?))
-}
-
-/// A command line for a shell.
-fn shown(command: &[OsString]) -> String {
-    let quote = |word: &OsString| match word.to_string_lossy() {
-        word if word.contains(|c: char| c.is_whitespace() || "'\"$".contains(c)) => format!("'{word}'"),
-        word => word.into_owned(),
-    };
-    command.iter().map(quote).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -273,11 +243,5 @@ mod tests {
         fs::remove_file(&wheel).unwrap();
         assert!(checked[0].is_ok());
         assert!(checked[1].as_ref().unwrap_err().to_string().contains("is no wheel of version 0.1.0"));
-    }
-
-    #[test]
-    fn commands_can_be_pasted() {
-        let command = ["twine", "upload", "/a b/c.whl"].map(OsString::from);
-        assert_eq!(shown(&command), "twine upload '/a b/c.whl'");
     }
 }

