@@ -27,7 +27,6 @@ pub(crate) const RULES: &[(&str, Rule)] = &[
     ("workspace-versions", manifests::workspace_versions),
     ("default-members", manifests::default_members),
     ("published-metadata", packaging::metadata),
-    ("included-files", packaging::included_files),
     ("figures", figures::check),
     ("changelog", texts::changelog),
     ("model-cards", texts::model_cards),

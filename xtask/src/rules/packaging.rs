@@ -3,10 +3,9 @@
 #[cfg(test)]
 use toml::Value;
 
-use crate::lex::{code, line, words};
 use crate::rules::Finding;
 use crate::rules::manifests::{from_workspace, manifest_of};
-use crate::tree::{Package, TextFile, Tree};
+use crate::tree::{Package, Tree};
 
 /// Links to the workspace's files, so that every package holds its licences.
 const LICENSES: [&str; 2] = ["LICENSE-APACHE", "LICENSE-MIT"];
@@ -38,39 +37,11 @@ fn licenses(tree: &Tree, package: &Package) -> Vec<String> {
     missing.map(|name| format!("its licence is missing: `ln -s ../../{name} {}/`", package.dir)).collect()
 }
 
-/// Sources of a published package include no file from outside of the package: there is none once it is packaged.
-pub(crate) fn included_files(tree: &Tree) -> Vec<Finding> {
-    let published = tree.packages.iter().filter(|package| package.is_published());
-    published
-        .flat_map(|package| tree.rust_files(package).flat_map(|file| included_from_outside(package, file)))
-        .collect()
-}
-
-fn included_from_outside(package: &Package, file: &TextFile) -> Vec<Finding> {
-    let Some(path) = file.path.strip_prefix(&format!("{}/", package.dir)).filter(|path| path.starts_with("src/"))
-    else {
-        return Vec::new();
-    };
-    let code = code(&file.text);
-    let macros = ["include", "include_str", "include_bytes"].into_iter().flat_map(|name| words(&code, name));
-    // The first literal is the path, or its beginning in a `concat!`.
-    let outside = macros.filter(|&at| {
-        let included = file.text[at..].split('"').nth(1).unwrap_or_default();
-        included.matches("../").count() > path.matches('/').count()
-    });
-    outside
-        .map(|at| {
-            let at = format!("{}:{}", file.path, line(&file.text, at));
-            Finding::new(at, "includes a file from outside of its package; move the file into the package")
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::rules::assert_finds;
-    use crate::tree::fake::{self, file, package};
+    use crate::tree::fake::{self, package};
 
     fn insert(tree: &mut Tree, key: &str, value: impl Into<Value>) {
         let table = package(tree, "foveate-decode").manifest["package"].as_table_mut().unwrap();
@@ -96,22 +67,5 @@ mod tests {
         let mut tree = fake::tree();
         tree.files.retain(|file| file.path != "crates/foveate-decode/LICENSE-MIT");
         assert_finds(metadata, &tree, "ln -s ../../LICENSE-MIT crates/foveate-decode/");
-    }
-
-    #[test]
-    fn an_included_file_from_outside_is_found() {
-        for (included, is_outside) in [
-            ("include_str!(\"../README.md\")", false),
-            ("// include_str!(\"../../a\")", false),
-            ("include_bytes!(\"../../a.bin\")", true),
-            ("include_str!(concat!(\"../../models/\", $name))", true),
-        ] {
-            let mut tree = fake::tree();
-            file(&mut tree, "crates/foveate-decode/src/lib.rs").text = format!("//! It.\n{included}\n");
-            match is_outside {
-                true => assert_finds(included_files, &tree, "src/lib.rs:2"),
-                false => assert!(included_files(&tree).is_empty(), "{included}"),
-            }
-        }
     }
 }

@@ -87,42 +87,18 @@ fn imported_names(code: &str, foreign: &[String]) -> Vec<String> {
     names
 }
 
-/// `unsafe` only in named packages, each with a SAFETY comment; every other package inherits the workspace's lints.
+/// Every package inherits the workspace's lints, which forbid `unsafe`; only the named ones may deny it instead.
 pub(crate) fn unsafe_code(tree: &Tree) -> Vec<Finding> {
-    tree.packages
-        .iter()
-        .flat_map(|package| {
-            let allowed = UNSAFE.iter().any(|(name, _)| *name == package.name);
-            unsafe_in(tree, package, allowed)
-        })
-        .collect()
-}
-
-fn unsafe_in(tree: &Tree, package: &Package, allowed: bool) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    if !has_lints(tree, package, allowed) {
-        let message = if allowed {
-            "its [lints] must equal the workspace's, but for unsafe_code = \"deny\""
-        } else {
-            "say `[lints] workspace = true`"
+    let finding = |package: &Package| {
+        let allowed = UNSAFE.iter().any(|(name, _)| *name == package.name);
+        let message = match allowed {
+            true => "its [lints] must equal the workspace's, but for unsafe_code = \"deny\"",
+            false => "say `[lints] workspace = true`",
         };
-        findings.push(Finding::new(format!("{}/Cargo.toml", package.dir), message));
-    }
-    for file in tree.rust_files(package) {
-        for offset in words(&code(&file.text), "unsafe") {
-            let at = line(&file.text, offset);
-            if !allowed {
-                let message = "`unsafe` is for the packages named in UNSAFE (xtask's sources.rs); write it safely";
-                findings.push(Finding::new(format!("{}:{at}", file.path), message));
-            } else if !has_safety_comment(&file.text, at) {
-                findings.push(Finding::new(
-                    format!("{}:{at}", file.path),
-                    "say why it is sound in a `// SAFETY:` comment above",
-                ));
-            }
-        }
-    }
-    findings
+        let wrong = !has_lints(tree, package, allowed);
+        wrong.then(|| Finding::new(format!("{}/Cargo.toml", package.dir), message))
+    };
+    tree.packages.iter().filter_map(finding).collect()
 }
 
 fn has_lints(tree: &Tree, package: &Package, unsafe_allowed: bool) -> bool {
@@ -141,38 +117,14 @@ fn has_lints(tree: &Tree, package: &Package, unsafe_allowed: bool) -> bool {
     *lints == expected
 }
 
-/// Whether there is a SAFETY comment on line `at`, or in the comments and attributes directly above it.
-fn has_safety_comment(text: &str, at: usize) -> bool {
-    let lines: Vec<&str> = text.lines().collect();
-    let above = lines[..at - 1].iter().rev().map(|line| line.trim_start());
-    let mut block = above.take_while(|line| line.starts_with("//") || line.starts_with('#'));
-    lines[at - 1].contains("SAFETY:") || block.any(|line| line.contains("SAFETY:") || line.contains("# Safety"))
-}
-
-/// Forbids markers of unfinished work.
+/// Forbids notes about unfinished work; clippy forbids its macros.
 pub(crate) fn unfinished(tree: &Tree) -> Vec<Finding> {
-    const MACROS: [&str; 3] = ["todo", "unimplemented", "dbg"];
     let note = concat!("FIX", "ME");
-    let mut findings = Vec::new();
-    for file in tree.files.iter().filter(|file| file.path.ends_with(".rs")) {
-        let code = code(&file.text);
-        for name in MACROS {
-            let calls = words(&code, name).filter(|at| code[at + name.len()..].starts_with('!'));
-            findings.extend(calls.map(|at| {
-                Finding::new(
-                    format!("{}:{}", file.path, line(&code, at)),
-                    format!("`{name}!` must not stay; finish it"),
-                )
-            }));
-        }
-        findings.extend(words(&file.text, note).map(|at| {
-            Finding::new(
-                format!("{}:{}", file.path, line(&file.text, at)),
-                format!("a {note} must not stay; fix it or open an issue"),
-            )
-        }));
-    }
-    findings
+    let notes = |file: &TextFile| {
+        let at = words(&file.text, note).map(|at| format!("{}:{}", file.path, line(&file.text, at)));
+        at.map(|at| Finding::new(at, format!("a {note} must not stay; fix it or open an issue"))).collect::<Vec<_>>()
+    };
+    tree.files.iter().filter(|file| file.path.ends_with(".rs")).flat_map(notes).collect()
 }
 
 /// Every library crate describes itself in its README, in its description and at the top of its root file.
@@ -228,13 +180,6 @@ mod tests {
     }
 
     #[test]
-    fn unsafe_outside_of_the_list_is_found() {
-        let mut tree = fake::tree();
-        file(&mut tree, LIB).text = "//! x\nfn f() {\n    unsafe { g() }\n}\n".to_owned();
-        assert_finds(unsafe_code, &tree, "lib.rs:3: `unsafe` is for the packages named");
-    }
-
-    #[test]
     fn lints_of_its_own_are_found() {
         let mut tree = fake::tree();
         package(&mut tree, "foveate-decode").manifest.remove("lints");
@@ -242,33 +187,22 @@ mod tests {
     }
 
     #[test]
-    fn an_allowed_package_keeps_the_other_lints_and_explains_itself() {
+    fn an_allowed_package_keeps_the_other_lints() {
         let mut tree = fake::tree();
         let lints: toml::Table = "[lints.rust]\nunsafe_code = \"deny\"\nmissing_docs = \"warn\"".parse().unwrap();
         package(&mut tree, "foveate-decode").manifest.insert("lints".to_owned(), lints["lints"].clone());
-        file(&mut tree, LIB).text = "//! x\n// SAFETY: g has no preconditions.\nunsafe { g() }\n".to_owned();
-        let check = |tree: &Tree| unsafe_in(tree, tree.package("foveate-decode").unwrap(), true);
-        assert!(check(&tree).is_empty(), "{:?}", check(&tree));
-
-        file(&mut tree, LIB).text = "//! x\nunsafe { g() }\n".to_owned();
-        assert!(check(&tree)[0].message.contains("SAFETY"));
-
+        let accepted = |tree: &Tree| has_lints(tree, tree.package("foveate-decode").unwrap(), true);
+        assert!(accepted(&tree));
         let lints = package(&mut tree, "foveate-decode").manifest["lints"]["rust"].as_table_mut().unwrap();
         lints.remove("missing_docs");
-        assert!(check(&tree)[0].message.contains("must equal the workspace's"));
+        assert!(!accepted(&tree));
     }
 
     #[test]
-    fn unfinished_code_is_found() {
-        let note = concat!("// FIX", "ME later");
-        for text in ["fn f() { todo!() }", "fn f() { unimplemented!(\"x\") }", "fn f() { dbg!(1); }", note] {
-            let mut tree = fake::tree();
-            file(&mut tree, LIB).text = format!("//! x\n{text}\n");
-            assert_finds(unfinished, &tree, "lib.rs:2");
-        }
+    fn notes_about_unfinished_work_are_found() {
         let mut tree = fake::tree();
-        file(&mut tree, LIB).text = "//! todo!() in words, and \"dbg!\"\nfn todo() {}\n".to_owned();
-        assert!(unfinished(&tree).is_empty());
+        file(&mut tree, LIB).text = concat!("//! x\n// FIX", "ME later\n").to_owned();
+        assert_finds(unfinished, &tree, "lib.rs:2");
     }
 
     #[test]
