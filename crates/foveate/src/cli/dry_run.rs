@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use foveate::backends;
 use foveate::core::Backend;
-use foveate::embed::{EmbedOptions, EmbedRun, Found, has_cpu};
+use foveate::embed::{EmbedOptions, EmbedRun, OutputPlace, has_cpu};
 use foveate::pipeline::{Cancel, RunError, RunReport};
 use foveate::sink::{Element, RunManifest};
 use foveate::source::container::{ContainerRegistry, format_of};
@@ -28,7 +28,7 @@ pub(crate) struct DryRun {
     inputs: Extent,
     manifest: RunManifest,
     seeded: bool,
-    found: Found,
+    found: OutputPlace,
     /// `None` if nothing is left to do.
     measured: Option<RunReport>,
 }
@@ -70,7 +70,7 @@ impl DryRun {
         let found = job.found()?;
         let (inputs, manifest, seeded) = (job.inputs(), job.manifest().clone(), job.is_seeded());
         let size = 2 * options.batch as u64;
-        let measured = (found != Found::Complete).then(|| measure(job, size, cancel)).transpose()?;
+        let measured = (found != OutputPlace::Complete).then(|| measure(job, size, cancel)).transpose()?;
         Ok(Self { kinds, listed, inputs, manifest, seeded, found, measured })
     }
 
@@ -82,8 +82,8 @@ impl DryRun {
     /// Returns the number of inputs that the run would still embed, if it is known.
     fn left(&self) -> Option<u64> {
         match self.found {
-            Found::Unfinished(next) => self.inputs.end.map(|end| end.saturating_sub(next)),
-            Found::Complete => Some(0),
+            OutputPlace::Unfinished(next) => self.inputs.end.map(|end| end.saturating_sub(next)),
+            OutputPlace::Complete => Some(0),
             _ => self.total(),
         }
     }
@@ -109,9 +109,9 @@ impl DryRun {
 
     fn state(&self) -> &'static str {
         match self.found {
-            Found::Unfinished(_) => "unfinished",
-            Found::Complete => "complete",
-            Found::Replaced => "replaced",
+            OutputPlace::Unfinished(_) => "unfinished",
+            OutputPlace::Complete => "complete",
+            OutputPlace::Replaced => "replaced",
             _ => "new",
         }
     }
@@ -119,12 +119,12 @@ impl DryRun {
     /// Describes the output's place.
     fn resume(&self) -> String {
         match self.found {
-            Found::Unfinished(next) => {
+            OutputPlace::Unfinished(next) => {
                 let done = next.saturating_sub(self.inputs.start);
                 format!("continues an interrupted run after {done} of {} inputs", number(self.total()))
             }
-            Found::Complete => "already complete; nothing would be done".to_owned(),
-            Found::Replaced => "an existing output or interrupted run would be replaced".to_owned(),
+            OutputPlace::Complete => "already complete; nothing would be done".to_owned(),
+            OutputPlace::Replaced => "an existing output or interrupted run would be replaced".to_owned(),
             _ => "new".to_owned(),
         }
     }

@@ -1,0 +1,121 @@
+//! Why a job cannot start.
+
+use std::path::PathBuf;
+
+use foveate_core::UnknownBackend;
+use foveate_dinov2::ModelError;
+use foveate_encode::EncodeError;
+use foveate_preprocess::PreprocessError;
+use foveate_sink::SinkError;
+use foveate_source::SourceError;
+
+use crate::{DecodeScale, RecipeError, Shard};
+
+/// Why a job cannot start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EmbedError {
+    /// A backend that this build does not contain.
+    #[error(transparent)]
+    UnknownBackend(#[from] UnknownBackend),
+    /// A build without any backend of a kind.
+    #[error("this build has no {0} at all; rebuild with the default features")]
+    NoBackend(&'static str),
+    /// The model cannot be opened.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// The inputs cannot be listed.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// The encoder cannot be started.
+    #[error(transparent)]
+    Encode(#[from] EncodeError),
+    /// The decoder or the resizer cannot be opened.
+    #[error(transparent)]
+    Preprocess(#[from] PreprocessError),
+    /// The output cannot be opened.
+    #[error(transparent)]
+    Sink(#[from] SinkError),
+    /// Shards of another number in the same place.
+    #[error("cannot write shard {shard} beside {}, which is of another number of shards", .file.display())]
+    ShardCount {
+        /// This run's shard.
+        shard: Shard,
+        /// A file of the other run.
+        file: PathBuf,
+    },
+    /// A list of devices that names none.
+    #[error("'{0}' names no device")]
+    NoDevice(String),
+    /// A device that the encoder does not have on this machine.
+    #[error("device {device} unavailable: encoder {encoder} runs on {}", .has.join(", "))]
+    Device {
+        /// The device asked for.
+        device: String,
+        /// The encoder that would have run there.
+        encoder: String,
+        /// The devices that it has.
+        has: Vec<String>,
+    },
+    /// No sink of this build writes files of the output's extension.
+    #[error("no sink writes '.{extension}' files; compiled in: {}", .known.join(", "))]
+    Extension {
+        /// The output's extension.
+        extension: String,
+        /// The extensions that sinks have, each with its dot.
+        known: Vec<String>,
+    },
+    /// An output in a store that this build does not have, or that cannot be written.
+    #[error("cannot write to {}: this build can write to {}", .output.display(), or_nothing(.known))]
+    OutputStore {
+        /// The output.
+        output: PathBuf,
+        /// What it could begin with.
+        known: Vec<String>,
+    },
+    /// A single file as an output in a store.
+    #[error("cannot write {}: an output in a store is a prefix with part files", .0.display())]
+    OutputFile(PathBuf),
+    /// A sink that cannot store the columns that are asked for.
+    #[error("sink {sink} cannot store columns; {} can", or_none(.able))]
+    NoColumns {
+        /// The sink.
+        sink: String,
+        /// The compiled-in sinks that can.
+        able: Vec<String>,
+    },
+    /// An output whose name promises another format than its sink writes.
+    #[error("cannot write {} with sink {sink}, whose files end in .{extension}", .output.display())]
+    OtherFormat {
+        /// The output.
+        output: PathBuf,
+        /// The sink asked for.
+        sink: String,
+        /// Its extension.
+        extension: &'static str,
+    },
+    /// A scale at which the decoder cannot decode.
+    #[error("decoder {decoder} cannot decode at scale '{scale}', {} can; use one of these, or `exact` as scale", or_none(.able))]
+    DecodeScale {
+        /// The decoder.
+        decoder: String,
+        /// The scale asked for.
+        scale: DecodeScale,
+        /// The compiled-in decoders that can.
+        able: Vec<String>,
+    },
+    /// A setting for a decoder that has none.
+    #[error("decoder setting '{0}': this decoder has no settings")]
+    DecoderSetting(String),
+    /// The model's preprocessing settings cannot be applied.
+    #[error(transparent)]
+    Recipe(#[from] RecipeError),
+}
+
+fn or_nothing(schemes: &[String]) -> String {
+    if schemes.is_empty() { "no store".to_owned() } else { schemes.join(", ") }
+}
+
+fn or_none(names: &[String]) -> String {
+    if names.is_empty() { "none in this build".to_owned() } else { names.join(", ") }
+}

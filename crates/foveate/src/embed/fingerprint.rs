@@ -1,0 +1,95 @@
+//! What decides the output's bytes, as the manifest records it.
+
+use std::collections::BTreeMap;
+
+use foveate_lane::Normalize;
+use foveate_preprocess::OrientationPolicy;
+use foveate_resize::Geometry;
+use foveate_sink::RunManifest;
+use foveate_source::Source;
+
+use super::{BackendNames, EmbedOptions};
+use crate::models::OpenModel;
+use crate::recipe;
+
+/// Everything that the manifest records.
+pub(crate) struct JobDescription<'a> {
+    pub(super) options: &'a EmbedOptions,
+    pub(super) names: &'a BackendNames,
+    pub(super) model: &'a OpenModel,
+    pub(super) geometry: &'a Geometry,
+}
+
+impl JobDescription<'_> {
+    /// Builds the manifest. Everything that decides the output's bytes is in the fingerprint, the rest in `info`.
+    pub(super) fn manifest(&self, source: &dyn Source) -> RunManifest {
+        let options = self.options;
+        let mut manifest = self.embedding();
+        let mut set = |name: &str, value: String| manifest.fingerprint.insert(name.to_owned(), value);
+        set(RunManifest::LISTING, source.listing_hash());
+        set(RunManifest::ITEMS, source.part());
+        for (name, column) in [("image_column", &options.image_column), ("id_column", &options.id_column)] {
+            if let Some(column) = column {
+                set(name, column.clone());
+            }
+        }
+        set("shard", options.shard.map_or_else(|| "none".to_owned(), |shard| shard.to_string()));
+        set("max_bytes", options.max_bytes.to_string());
+        manifest
+    }
+
+    /// Builds the same manifest without the inputs.
+    pub(crate) fn embedding(&self) -> RunManifest {
+        let Self { options, names, model, geometry } = self;
+        let preprocess = model.preprocess();
+        let mut fingerprint = BTreeMap::new();
+        let mut set = |name: &str, value: String| fingerprint.insert(name.to_owned(), value);
+        set("foveate", crate::VERSION.to_owned());
+        set("model", model.name().to_owned());
+        set("weights_sha256", model.weights_hash().to_owned());
+        set("recipe", options.recipe.name().to_owned());
+        set("geometry", recipe::describe(geometry));
+        set("mean", format!("{:?}", preprocess.mean));
+        set("std", format!("{:?}", preprocess.std));
+        set("orientation", orientation_name(options.orientation).to_owned());
+        let decoders: Vec<_> = names.batched.iter().chain(&names.decoders).map(String::as_str).collect();
+        set("decoder", decoders.join(","));
+        set("decode_scale", options.decode_scale.name().to_owned());
+        set("allow_truncated", options.decoding.allow_truncated.to_string());
+        set("max_pixels", options.limits.max_pixels.to_string());
+        set("resizer", names.resizer.clone());
+        set("encoder", names.encoder.clone());
+        for (name, value) in &options.encoder_settings {
+            set(&format!("encoder.{name}"), value.clone());
+        }
+        for (name, value) in &options.decoder_settings {
+            set(&format!("decoder.{name}"), value.clone());
+        }
+        set("device", options.kind_of_devices());
+        set("dtype", options.dtype.name().to_owned());
+        set("pooling", options.pooling.name().to_owned());
+        set("normalize", normalize_name(options.normalize).to_owned());
+        let mut info = BTreeMap::new();
+        if let Some(revision) = model.revision() {
+            info.insert("model_revision".to_owned(), revision.to_owned());
+        }
+        if model.is_seeded() {
+            info.insert("warning".to_owned(), "seeded weights: the vectors have no meaning".to_owned());
+        }
+        RunManifest { dim: 0, fingerprint, info }
+    }
+}
+
+fn orientation_name(policy: OrientationPolicy) -> &'static str {
+    match policy {
+        OrientationPolicy::Apply => "apply",
+        OrientationPolicy::Ignore => "ignore",
+    }
+}
+
+fn normalize_name(normalize: Normalize) -> &'static str {
+    match normalize {
+        Normalize::Off => "off",
+        Normalize::L2 => "l2",
+    }
+}

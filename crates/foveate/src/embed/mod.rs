@@ -1,0 +1,18 @@
+//! The main job as a library call: from names and paths to a [`Pipeline`](foveate_pipeline::Pipeline) that is ready to
+//! run.
+
+mod error;
+mod fingerprint;
+mod open;
+mod output;
+mod registries;
+mod run;
+mod settings;
+
+pub use error::EmbedError;
+pub(crate) use open::OpenedJob;
+pub use output::store_address;
+pub(crate) use registries::BackendNames;
+pub use registries::Backends;
+pub use run::{EmbedRun, OutputPlace};
+pub use settings::{EmbedOptions, has_cpu};

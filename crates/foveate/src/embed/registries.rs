@@ -1,0 +1,151 @@
+//! The backends that a job chooses from, and their names.
+
+use std::path::Path;
+
+use foveate_core::Backend;
+use foveate_decode::{ByFormat, DecodeError, Decoder, DecoderBackend, DecoderOptions, DecoderRegistry};
+use foveate_dinov2::Model;
+use foveate_encode::EncoderRegistry;
+use foveate_preprocess::PreprocessorRegistry;
+use foveate_resize::{ResizeError, Resizer, ResizerRegistry};
+use foveate_sink::{SinkBackend, SinkRegistry};
+
+use super::{EmbedError, EmbedOptions};
+use crate::DecodeScale;
+
+/// The registries that a job chooses from. It is a plain value: add a backend of your own before passing it on.
+#[derive(Debug)]
+pub struct Backends {
+    /// `--decoder`.
+    pub decoders: DecoderRegistry,
+    /// Also `--decoder`: preprocessors, which decode and resize whole batches on a device.
+    pub preprocessors: PreprocessorRegistry,
+    /// `--resizer`.
+    pub resizers: ResizerRegistry,
+    /// `--encoder`.
+    pub encoders: EncoderRegistry<Model>,
+    /// `--sink`.
+    pub sinks: SinkRegistry,
+}
+
+impl Backends {
+    /// Returns the backends that this build contains.
+    pub fn compiled() -> Self {
+        use crate::backends::{decoders, encoders, preprocessors, resizers, sinks};
+        Self {
+            decoders: decoders(),
+            preprocessors: preprocessors(),
+            resizers: resizers(),
+            encoders: encoders(),
+            sinks: sinks(),
+        }
+    }
+
+    /// Opens all decoders as one. `preferred`, or else the first, is tried first; the others decode the formats that it
+    /// cannot read.
+    pub fn open_decoders(
+        &self,
+        preferred: Option<&str>,
+        options: &DecoderOptions,
+    ) -> Result<Box<dyn Decoder>, DecodeError> {
+        let unavailable = |error: EmbedError| DecodeError::Unavailable(error.into());
+        let names = preferred_first(&self.decoders, preferred).map_err(unavailable)?;
+        let open = |name: &String| self.decoders.get(name).map_err(|error| unavailable(error.into()))?.open(options);
+        Ok(Box::new(ByFormat::new(names.iter().map(open).collect::<Result<_, _>>()?)))
+    }
+
+    /// Tells whether the decoder of this name prepares whole batches on a device.
+    pub fn is_batched(&self, name: &str) -> bool {
+        self.preprocessors.known().contains(&name)
+    }
+
+    /// Returns the decoders that decode at this scale.
+    pub fn decoders_at(&self, scale: DecodeScale) -> Vec<String> {
+        let is_able = |backend: &&DecoderBackend| {
+            backend.open(&DecoderOptions::default()).is_ok_and(|decoder| scale.is_within(&decoder.capability()))
+        };
+        self.decoders.iter().filter(is_able).map(|backend| backend.name().to_owned()).collect()
+    }
+
+    /// Returns the sink called `name`, or the first one.
+    ///
+    /// # Errors
+    /// Fails if this build does not contain it, or contains no sink at all.
+    pub fn sink(&self, name: Option<&str>) -> Result<&SinkBackend, EmbedError> {
+        Ok(self.sinks.get(&name_or_first(&self.sinks, name)?)?)
+    }
+
+    /// Returns the sink that writes files of this name's extension, in upper or lower case.
+    pub fn sink_of_extension(&self, output: &Path) -> Option<&SinkBackend> {
+        self.sinks.iter().find(|sink| has_extension(output, sink))
+    }
+
+    /// Opens the resizer called `name`, or the first one.
+    pub fn open_resizer(&self, name: Option<&str>) -> Result<Box<dyn Resizer>, ResizeError> {
+        let unavailable = |error: EmbedError| ResizeError::Unavailable(error.into());
+        let name = name_or_first(&self.resizers, name).map_err(unavailable)?;
+        self.resizers.get(&name).map_err(|error| unavailable(error.into()))?.open()
+    }
+}
+
+/// The names of the job's backends, all of them known to exist.
+pub(crate) struct BackendNames {
+    /// The preprocessor of whole batches that replaces the first decoder and the resizer. Those two process the images
+    /// that it cannot.
+    pub(crate) batched: Option<String>,
+    pub(crate) decoders: Vec<String>,
+    pub(crate) resizer: String,
+    pub(crate) encoder: String,
+}
+
+impl BackendNames {
+    pub(super) fn choose(options: &EmbedOptions, backends: &Backends) -> Result<Self, EmbedError> {
+        let Backends { decoders, resizers, encoders, .. } = backends;
+        let batched = options.decoder.as_ref().filter(|name| backends.is_batched(name));
+        if let (None, Some(setting)) = (batched, options.decoder_settings.keys().next()) {
+            return Err(EmbedError::DecoderSetting(setting.clone()));
+        }
+        if options.decode_scale != DecodeScale::Exact {
+            let able = backends.decoders_at(options.decode_scale);
+            let decoder = options
+                .decoder
+                .clone()
+                .map_or_else(|| name_or_first(decoders, able.first().map(String::as_str)), Ok)?;
+            if !able.contains(&decoder) {
+                return Err(EmbedError::DecodeScale { decoder, scale: options.decode_scale, able });
+            }
+        }
+        Ok(Self {
+            batched: batched
+                .map(|name| backends.preprocessors.get(name))
+                .transpose()?
+                .map(|found| found.name().to_owned()),
+            decoders: preferred_first(decoders, options.preferred_decoder(backends).as_deref())?,
+            resizer: name_or_first(resizers, options.resizer.as_deref())?,
+            encoder: name_or_first(encoders, options.encoder.as_deref())?,
+        })
+    }
+}
+
+pub(super) fn name_or_first<B: Backend>(
+    registry: &foveate_core::Registry<B>,
+    name: Option<&str>,
+) -> Result<String, EmbedError> {
+    match name {
+        Some(name) => Ok(registry.get(name)?.name().to_owned()),
+        None => {
+            let first = registry.iter().next().ok_or(EmbedError::NoBackend(registry.kind()))?;
+            Ok(first.name().to_owned())
+        }
+    }
+}
+
+fn preferred_first(decoders: &DecoderRegistry, name: Option<&str>) -> Result<Vec<String>, EmbedError> {
+    let first = name_or_first(decoders, name)?;
+    let others = decoders.iter().map(|backend| backend.name().to_owned()).filter(|name| *name != first);
+    Ok(std::iter::once(first.clone()).chain(others).collect())
+}
+
+pub(super) fn has_extension(output: &Path, sink: &SinkBackend) -> bool {
+    output.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(sink.extension()))
+}

@@ -1,0 +1,136 @@
+//! A job that is ready to run.
+
+use std::sync::Arc;
+
+use foveate_dinov2::OpenOptions;
+use foveate_pipeline::{Cancel, FailurePolicy, Pipeline, Progress, RunError, RunReport};
+use foveate_sink::{Existing, RunManifest, SinkError, SinkOptions, VectorSink};
+use foveate_source::container::ContainerOptions;
+use foveate_source::{Extent, Listing, Source, SourceError};
+
+use super::{Backends, EmbedError, EmbedOptions, OpenedJob};
+use crate::collect::{MemorySink, Sample};
+
+impl EmbedOptions {
+    /// Lists the inputs of this shard, up to the limit. `progress` receives the number found so far.
+    pub fn list(&self, progress: impl FnMut(u64)) -> Result<Listing, SourceError> {
+        let (max_bytes, columns) = (self.max_bytes, self.columns.clone());
+        let (image_column, id_column) = (self.image_column.clone(), self.id_column.clone());
+        let containers = ContainerOptions { max_bytes, columns, image_column, id_column };
+        let mut builder = Listing::builder().inputs(self.inputs.iter().cloned());
+        builder = builder.max_bytes(self.max_bytes).max_listing(self.max_listing);
+        builder = builder.containers(Arc::new(crate::backends::containers()), containers);
+        builder = builder.stores(Arc::new(crate::backends::stores()), self.store_options());
+        if let Some(shard) = self.shard {
+            builder = builder.shard(shard.index, shard.count);
+        }
+        if let Some(limit) = self.limit {
+            builder = builder.limit(limit);
+        }
+        builder.progress(progress).build()
+    }
+
+    /// Chooses the backends, loads the model, and assembles the job. Writes nothing. `source` is the result of
+    /// [`list`](Self::list), or a source of the caller's own.
+    pub fn prepare(
+        &self,
+        source: Box<dyn Source>,
+        backends: &Arc<Backends>,
+        model: &OpenOptions<'_>,
+    ) -> Result<EmbedRun, EmbedError> {
+        let backend = backends.sinks.get(&self.sink_name(&backends.sinks)?)?;
+        let options = self.sink_options(source.extent().start)?;
+        let run = self.prepare_into(source, backend.open(&options)?, backends, model)?;
+        Ok(EmbedRun { output: Some(options), ..run })
+    }
+
+    /// Does the same with a sink of the caller's own; `output` and the other output options are ignored.
+    pub fn prepare_into(
+        &self,
+        source: Box<dyn Source>,
+        sink: Box<dyn VectorSink>,
+        backends: &Arc<Backends>,
+        model: &OpenOptions<'_>,
+    ) -> Result<EmbedRun, EmbedError> {
+        let chosen = self.open(backends, model)?;
+        let mut manifest = chosen.description(self).manifest(source.as_ref());
+        manifest.dim = chosen.dim();
+        let seeded = chosen.model.is_seeded();
+        let OpenedJob { preprocessors, encoders, .. } = chosen;
+        let pipeline = Pipeline { source, preprocessors, encoders, sink, config: self.config() };
+        Ok(EmbedRun { pipeline, manifest, existing: self.existing, seeded, output: None })
+    }
+}
+
+/// A job that is ready to run.
+pub struct EmbedRun {
+    pipeline: Pipeline,
+    manifest: RunManifest,
+    existing: Existing,
+    seeded: bool,
+    /// `None` for a sink of the caller's own.
+    output: Option<SinkOptions>,
+}
+
+/// What an output's place holds before a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OutputPlace {
+    /// Nothing.
+    Nothing,
+    /// An interrupted run of the same job, which has settled the items below this index.
+    Unfinished(u64),
+    /// This job's complete output.
+    Complete,
+    /// An output or an interrupted run that the run would replace.
+    Replaced,
+}
+
+impl EmbedRun {
+    /// Returns the manifest that the output will hold.
+    pub fn manifest(&self) -> &RunManifest {
+        &self.manifest
+    }
+
+    /// Tells whether the weights were generated, so that the vectors are meaningless.
+    pub fn is_seeded(&self) -> bool {
+        self.seeded
+    }
+
+    /// Returns the indexes of the run's items, including those of its earlier sessions.
+    pub fn inputs(&self) -> Extent {
+        self.pipeline.source.extent()
+    }
+
+    /// Looks at the output's place as [`Self::run`] does, and leaves an output as it is.
+    ///
+    /// # Errors
+    /// The sink's, if the place holds what the run would refuse to continue or to replace.
+    pub fn found(&mut self) -> Result<OutputPlace, SinkError> {
+        match &self.output {
+            Some(output) if foveate_sink::staging::is_begun(output)? => {}
+            _ => return Ok(OutputPlace::Nothing),
+        }
+        if self.existing == Existing::Overwrite {
+            return Ok(OutputPlace::Replaced);
+        }
+        match self.pipeline.sink.begin(&self.manifest, self.existing) {
+            Ok(watermark) => Ok(OutputPlace::Unfinished(watermark.index)),
+            Err(SinkError::AlreadyComplete(_)) => Ok(OutputPlace::Complete),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Embeds a random sample of the inputs into memory, to measure the job's speed. Failures do not stop it.
+    pub fn rehearse(mut self, size: u64, cancel: &Cancel) -> Result<RunReport, RunError> {
+        self.pipeline.source = Box::new(Sample::draw(self.pipeline.source, size, 0)?);
+        self.pipeline.sink = Box::new(MemorySink::default());
+        self.pipeline.config.failures = FailurePolicy::Unlimited;
+        self.pipeline.run(&self.manifest, Existing::Refuse, cancel, &Progress::default())
+    }
+
+    /// Runs the job; see [`Pipeline::run`].
+    pub fn run(self, cancel: &Cancel, progress: &Progress) -> Result<RunReport, RunError> {
+        self.pipeline.run(&self.manifest, self.existing, cancel, progress)
+    }
+}
