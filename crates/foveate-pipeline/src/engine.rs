@@ -11,7 +11,7 @@ use foveate_source::{Extent, Source};
 use crate::flow::{Passed, Run};
 use crate::report::stage_reports;
 use crate::stages::{self, Progress, Writer};
-use crate::{Cancel, Config, RunError, RunReport, inputs};
+use crate::{Cancel, Config, RunError, RunReport, changed_inputs};
 
 /// A run's stages, one implementation each. The engine knows them only by their traits.
 pub struct Pipeline {
@@ -42,7 +42,9 @@ impl Pipeline {
         self.check()?;
         let done = match self.sink.begin(manifest, existing) {
             Ok(done) => done,
-            Err(error) => return Err(inputs::explain(error, self.source.as_mut(), self.config.by_content)?.into()),
+            Err(error) => {
+                return Err(changed_inputs::explain(error, self.source.as_mut(), self.config.by_content)?.into());
+            }
         };
         let extent = self.source.extent();
         let first = done.index.max(extent.start);

@@ -13,11 +13,11 @@ use foveate_profile::StageProfiler;
 use foveate_source::{Content, Delivery, Fetch, Source};
 
 use crate::batch::{Encoded, FullBatch, OpenBatch, Pixels};
+use crate::decode_worker::{Gather, ReadItem, SpareBytes, Worker};
 use crate::forward::{Forward, Held};
 use crate::queue::{Pool, Queue, Reorder};
 use crate::stages::{self, Progress, Readout, Writer, timed};
-use crate::worker::{Gather, ReadItem, SpareBytes, Worker};
-use crate::{Cancel, Config, QueueStats, RunError, inputs};
+use crate::{Cancel, Config, QueueStats, RunError, changed_inputs};
 
 /// The source's items, each with its batch. Batch boundaries are multiples of the batch size counted from item 0, so a
 /// resumed run forms the same batches.
@@ -166,7 +166,7 @@ impl Run<'_> {
         let Some((from, failure)) = passed.end.map_or(Ok(None), |end| writer.end(end, false))? else {
             return Ok(passed);
         };
-        if !inputs::can_be_read(source, from.index, &failure.id)? {
+        if !changed_inputs::can_be_read(source, from.index, &failure.id)? {
             let count = passed.end.unwrap_or(from.index) - from.index;
             return Err(RunError::Unreadable { count, first: Box::new(failure) });
         }

@@ -2,18 +2,18 @@
 
 mod batch;
 mod cancel;
+mod changed_inputs;
 mod config;
+mod decode_worker;
 mod engine;
 mod error;
 mod flow;
 mod forward;
-mod inputs;
 mod queue;
 mod report;
 mod stages;
 #[cfg(feature = "synthetic")]
 pub mod synthetic;
-mod worker;
 
 pub use cancel::Cancel;
 pub use config::{Config, FailurePolicy};

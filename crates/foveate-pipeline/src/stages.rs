@@ -10,7 +10,7 @@ use foveate_sink::{Failure, InputRecord, Rows, Stamp, VectorSink, Watermark};
 use foveate_source::{Content, Fetch, Item};
 
 use crate::batch::{Encoded, Outcome, Seen};
-use crate::{Config, RunError, inputs};
+use crate::{Config, RunError, changed_inputs};
 
 /// Counters for a progress display, updated during the run.
 #[derive(Debug, Default)]
@@ -80,9 +80,9 @@ pub(crate) fn read(
     }
     let delivered_stamp = || item.stamp.and_then(|(bytes, modified)| Stamp::new(bytes, modified));
     let (stamp, read) = match content {
-        Content::Unread => {
-            timed(profiler, Stage::Read, || (inputs::stamp(fetch, item), fetch.fetch(item, fetched).map(|()| None)))
-        }
+        Content::Unread => timed(profiler, Stage::Read, || {
+            (changed_inputs::stamp(fetch, item), fetch.fetch(item, fetched).map(|()| None))
+        }),
         Content::Read(bytes) => (delivered_stamp(), Ok(Some(bytes))),
         Content::Failed(error) => (delivered_stamp(), Err(error)),
     };

@@ -7,7 +7,7 @@ use foveate_decode::{DecodeError, Decoder, ImageFormat, Orientation, orientation
 use foveate_resize::{ResizeError, Resizer};
 
 use crate::clock::timed;
-use crate::fused::Fused;
+use crate::strips::Strips;
 use crate::{
     DecoderOpener, Granularity, ItemFault, OrientationPolicy, PreprocessError, PreprocessOptions, Preprocessor,
     PreprocessorOpener, ResizerOpener, StageClock,
@@ -95,10 +95,10 @@ impl CpuPreprocessor {
             return Ok(None);
         }
         let (hint, strip) = (self.options.hint, &mut self.pixels);
-        let mut fused = Fused::new(resizer, self.options.geometry);
+        let mut strips = Strips::new(resizer, self.options.geometry);
         let start = Instant::now();
-        let decoded = decoder.decode_rows(bytes, hint, strip, &mut fused);
-        let (both, resizing) = (start.elapsed(), fused.resizing);
+        let decoded = decoder.decode_rows(bytes, hint, strip, &mut strips);
+        let (both, resizing) = (start.elapsed(), strips.resizing);
         if let Ok(None) = decoded {
             return Ok(None);
         }
@@ -106,7 +106,7 @@ impl CpuPreprocessor {
         let decoding = both.saturating_sub(resizing);
         clock.span(Stage::Decode, start, decoding);
         decoded.map_err(decode_fault)?;
-        let size = fused.finish(out).map_err(resize_fault);
+        let size = strips.finish(out).map_err(resize_fault);
         clock.span(Stage::Resize, start + decoding, start.elapsed().saturating_sub(decoding));
         size.map(Some)
     }

@@ -6,11 +6,11 @@ mod clock;
 pub mod conformance;
 mod cpu;
 mod error;
-mod fused;
 mod opener;
 mod options;
 mod preprocessor;
 mod scale;
+mod strips;
 
 pub use backend::{DeviceOptions, PreprocessorBackend, PreprocessorRegistry};
 pub use clock::{StageClock, Untimed};

@@ -10,13 +10,13 @@
 //! Running a depth (`job`) and drawing conclusions from the rates (`ladder`, `verdict`) are separate. The
 //! conclusions are tested on rates that follow from known costs, without a clock.
 
-mod checklist;
 mod climb;
 mod depth;
 mod interval;
 mod job;
 mod ladder;
 mod options;
+mod predictions;
 mod remedies;
 mod sample;
 #[cfg(test)]
@@ -25,16 +25,16 @@ mod verdict;
 
 use crate::{Lab, LabError, Output, PhotoSet, Setting, Table, schema};
 
-use self::checklist::Facts;
-pub use self::checklist::{REMEDIES, Remedy};
 pub use self::climb::{Climb, Step};
 pub use self::depth::Depth;
 pub use self::interval::Interval;
 use self::job::CachedJob;
 use self::ladder::Ladder;
 pub use self::options::{DiagnoseOptions, Verify};
-use self::remedies::Remedies;
-pub use self::remedies::{Applied, Effect, Verified};
+use self::predictions::Remedies;
+pub use self::predictions::{Applied, Effect, Verified};
+use self::remedies::Facts;
+pub use self::remedies::{REMEDIES, Remedy};
 pub use self::verdict::Verdict;
 use self::verdict::{Finding, Findings};
 

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use super::checklist::REQUESTS;
 use super::depth::Depth;
 use super::interval::Interval;
 use super::ladder::{Drop, Ladder, largest};
-use super::remedies::{Effect, Remedies, Verified};
+use super::predictions::{Effect, Remedies, Verified};
+use super::remedies::REQUESTS;
 use crate::{PhotoSet, Setting, stats};
 
 /// Utilization from which on the processor counts as saturated.

@@ -5,7 +5,7 @@ use foveate_decode::RowSink;
 use foveate_resize::{Geometry, ResizeError, ResizePlan, RowResizer};
 
 /// Resizes an image's strips as a decoder hands them out.
-pub(crate) struct Fused<'a> {
+pub(crate) struct Strips<'a> {
     resizer: &'a mut dyn RowResizer,
     geometry: Geometry,
     size: Size,
@@ -15,7 +15,7 @@ pub(crate) struct Fused<'a> {
     outcome: Result<(), ResizeError>,
 }
 
-impl<'a> Fused<'a> {
+impl<'a> Strips<'a> {
     pub(crate) fn new(resizer: &'a mut dyn RowResizer, geometry: Geometry) -> Self {
         Self { resizer, geometry, size: Size::default(), resizing: Duration::ZERO, outcome: Ok(()) }
     }
@@ -35,7 +35,7 @@ impl<'a> Fused<'a> {
     }
 }
 
-impl RowSink for Fused<'_> {
+impl RowSink for Strips<'_> {
     fn begin(&mut self, size: Size) -> bool {
         (self.size, self.outcome) = (size, Ok(()));
         self.resizer.begin(size, &self.plan())
