@@ -6,7 +6,7 @@ use foveate_lane::{Landed, Lane, Normalize, batch_memory};
 use foveate_preprocess::{Granularity, ItemFault, PreprocessError, Preprocessor, PreprocessorOpener, Untimed};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::{Embedding, File, LanedTask, Output, Received, TaskError, TaskLane, lock};
+use crate::{Embedding, File, Output, Received, Task, TaskError, TaskLane, lock};
 
 /// Embeds images with a model: the built-in task.
 pub struct Embed {
@@ -118,7 +118,7 @@ impl Embed {
     }
 }
 
-impl LanedTask for Embed {
+impl Task for Embed {
     type Prepared = EmbedInput;
     type Lane = EmbedLane;
 

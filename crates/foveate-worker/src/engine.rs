@@ -13,14 +13,14 @@ use foveate_net::Client;
 use foveate_pipeline::Queue;
 use foveate_source::AllowedObjects;
 
-use crate::erased::{AnyLane, AnyTask};
+use crate::erased::{self, AnyLane, Prepare};
 use crate::limits::Budget;
 use crate::metrics::Metrics;
 use crate::shared::{Item, NamedTask, Shared};
 use crate::shares::Shares;
 use crate::stages;
 use crate::watchdog::{ThreadWatch, Watchdog};
-use crate::{Batching, EngineError, LanedTask, Probe, Rejected, Request, lock};
+use crate::{Batching, EngineError, Probe, Rejected, Request, Task, lock};
 
 /// Longest wait at shutdown for threads without work.
 const MOMENT: Duration = Duration::from_secs(1);
@@ -35,7 +35,9 @@ pub struct EngineBuilder {
     max_bytes_in_flight: u64,
     max_bytes: u64,
     stall: Duration,
-    tasks: Vec<(String, Arc<dyn AnyTask>, Batching)>,
+    tasks: Vec<(String, Prepare, Batching)>,
+    /// The lanes of each task, one for each of its processing threads.
+    lanes: Vec<Vec<Box<dyn AnyLane>>>,
 }
 
 impl Default for EngineBuilder {
@@ -51,6 +53,7 @@ impl Default for EngineBuilder {
             max_bytes: foveate_net::ClientOptions::default().max_bytes,
             stall: Duration::from_secs(120),
             tasks: Vec::new(),
+            lanes: Vec::new(),
         }
     }
 }
@@ -105,11 +108,12 @@ impl EngineBuilder {
         Self { stall: limit, ..self }
     }
 
-    /// Adds a task that requests call `name`: a [`Task`](crate::Task), or a [`LanedTask`] with several batches under
-    /// way.
+    /// Adds a task that requests call `name`.
     #[must_use]
-    pub fn task(mut self, name: impl Into<String>, task: impl LanedTask, batching: Batching) -> Self {
-        self.tasks.push((name.into(), Arc::new(task), batching));
+    pub fn task(mut self, name: impl Into<String>, task: impl Task, batching: Batching) -> Self {
+        let task = Arc::new(task);
+        self.lanes.push((0..batching.lanes).map_while(|_| erased::lane(&task)).collect());
+        self.tasks.push((name.into(), erased::prepare(task), batching));
         self
     }
 
@@ -121,10 +125,9 @@ impl EngineBuilder {
         self.check()?;
         let room = self.max_in_flight;
         let queue = |name| Queue::new(name, room, u64::MAX, None);
-        let lanes = self.lanes()?;
-        let task = |(name, task, batching): (String, Arc<dyn AnyTask>, Batching)| NamedTask {
+        let task = |(name, prepare, batching)| NamedTask {
             name,
-            task,
+            prepare,
             batching,
             ready: queue("process"),
             coming: AtomicUsize::new(0),
@@ -146,20 +149,8 @@ impl EngineBuilder {
             finished: Mutex::new(Instant::now()),
             stall: self.stall,
         });
-        let threads = stages::start(&shared, lanes)?;
+        let threads = stages::start(&shared, self.lanes)?;
         Ok(Engine { shared, threads: Mutex::new(threads) })
-    }
-
-    /// The lanes of each task, one for each of its processing threads.
-    fn lanes(&self) -> Result<Vec<Vec<Box<dyn AnyLane>>>, EngineError> {
-        let lanes = |(name, task, batching): &(String, Arc<dyn AnyTask>, Batching)| {
-            let lane = |n: usize| {
-                let message = || format!("task '{name}' has no more than {n} lanes, not {}", batching.lanes);
-                Arc::clone(task).lane().ok_or_else(|| EngineError::Options(message()))
-            };
-            (0..batching.lanes).map(lane).collect()
-        };
-        self.tasks.iter().map(lanes).collect()
     }
 
     fn check(&self) -> Result<(), EngineError> {
@@ -167,12 +158,15 @@ impl EngineBuilder {
         if self.tasks.is_empty() {
             return fail("an engine without a task".to_owned());
         }
-        for (i, (name, _, batching)) in self.tasks.iter().enumerate() {
+        for (i, ((name, _, batching), lanes)) in self.tasks.iter().zip(&self.lanes).enumerate() {
             if self.tasks[..i].iter().any(|(other, ..)| other == name) {
                 return fail(format!("two tasks are called '{name}'"));
             }
             if batching.max == 0 || batching.lanes == 0 {
                 return fail(format!("task '{name}': a batch has at least one image, and a task at least one lane"));
+            }
+            if lanes.len() < batching.lanes {
+                return fail(format!("task '{name}' has no more than {} lanes, not {}", lanes.len(), batching.lanes));
             }
         }
         Ok(())

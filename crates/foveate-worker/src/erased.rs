@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use foveate_core::panic_message;
 
-use crate::{LanedTask, Output, Received, TaskError, TaskLane};
+use crate::{Output, Received, Task, TaskError, TaskLane};
 
 /// An image that its task has prepared.
 pub(crate) type Prepared = Box<dyn Any + Send>;
@@ -15,11 +15,8 @@ pub(crate) type Prepared = Box<dyn Any + Send>;
 /// A task's result for one image.
 pub(crate) type Answer = Result<Output, TaskError>;
 
-/// A [`LanedTask`] without its image type. It never panics.
-pub(crate) trait AnyTask: Send + Sync {
-    fn prepare(&self, received: Received<'_>) -> Result<Prepared, TaskError>;
-    fn lane(self: Arc<Self>) -> Option<Box<dyn AnyLane>>;
-}
+/// [`Task::prepare`] without its image type. It never panics.
+pub(crate) type Prepare = Box<dyn Fn(Received<'_>) -> Result<Prepared, TaskError> + Send + Sync>;
 
 /// A [`TaskLane`] without its image type. It neither fails nor panics, and returns one answer per image.
 pub(crate) trait AnyLane: Send {
@@ -29,14 +26,13 @@ pub(crate) trait AnyLane: Send {
     fn collect(&mut self) -> Vec<Answer>;
 }
 
-impl<T: LanedTask> AnyTask for T {
-    fn prepare(&self, received: Received<'_>) -> Result<Prepared, TaskError> {
-        Ok(Box::new(guarded(|| LanedTask::prepare(self, received))?))
-    }
+pub(crate) fn prepare(task: Arc<impl Task>) -> Prepare {
+    Box::new(move |received| Ok(Box::new(guarded(|| task.prepare(received))?)))
+}
 
-    fn lane(self: Arc<Self>) -> Option<Box<dyn AnyLane>> {
-        Some(Box::new(Recovering { lane: LanedTask::lane(self)?, batches: VecDeque::new() }))
-    }
+/// Returns one more lane, if there is one.
+pub(crate) fn lane(task: &Arc<impl Task>) -> Option<Box<dyn AnyLane>> {
+    Some(Box::new(Recovering { lane: Arc::clone(task).lane()?, batches: VecDeque::new() }))
 }
 
 /// A lane that survives errors: one bad image must not fail the rest of its batch.
@@ -116,41 +112,29 @@ fn guarded<T>(work: impl FnOnce() -> Result<T, TaskError>) -> Result<T, TaskErro
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{File, Picture, Task};
+    use crate::InTurn;
 
-    fn prepared<T: AnyTask>(task: &T, bytes: &[u8]) -> Vec<Prepared> {
-        let file = |byte: &u8| File::new(vec![*byte], None);
-        let prepare = |byte: &u8| task.prepare(Received { id: "x", file: file(byte), metadata: None }).unwrap();
-        bytes.iter().map(prepare).collect()
+    fn prepared(bytes: &[u8]) -> Vec<Prepared> {
+        bytes.iter().map(|byte| Box::new(*byte) as Prepared).collect()
     }
 
     fn fine(byte: u8) -> Answer {
         Ok(Output::Json(byte.into()))
     }
 
-    /// Answers the first byte; 1 panics, 2 fails, 3 answers nothing.
-    struct First;
-
-    impl Task for First {
-        type Prepared = u8;
-
-        fn preprocess(&self, picture: &Picture<'_>) -> Result<u8, TaskError> {
-            picture.bytes.first().copied().ok_or_else(|| TaskError::image("empty").at("decode"))
+    /// Answers each byte; 1 panics, 2 fails, 3 answers nothing.
+    fn answer(batch: &[u8]) -> Result<Vec<Output>, TaskError> {
+        assert!(!batch.contains(&1), "a one");
+        if batch.contains(&2) {
+            return Err(TaskError::machine("a two"));
         }
-
-        fn process(&self, batch: &[u8]) -> Result<Vec<Output>, TaskError> {
-            assert!(!batch.contains(&1), "a one");
-            if batch.contains(&2) {
-                return Err(TaskError::machine("a two"));
-            }
-            Ok(batch.iter().filter(|&&byte| byte != 3).map(|&byte| Output::Json(byte.into())).collect())
-        }
+        Ok(batch.iter().filter(|&&byte| byte != 3).map(|&byte| Output::Json(byte.into())).collect())
     }
 
     fn process(bytes: &[u8]) -> Vec<Answer> {
-        let mut lane = AnyTask::lane(Arc::new(First)).unwrap();
+        let mut lane = Recovering { lane: InTurn::new(answer), batches: VecDeque::new() };
         assert_eq!(lane.depth(), 1);
-        lane.submit(prepared(&First, bytes));
+        lane.submit(prepared(bytes));
         lane.collect()
     }
 
@@ -165,22 +149,7 @@ mod tests {
         assert_eq!(error(4).reason, "the task gave 0 answers for 1 images");
     }
 
-    /// As [`First`], with three batches at once; failures appear when they are collected.
-    struct Later;
-
-    impl LanedTask for Later {
-        type Prepared = u8;
-        type Lane = VecDeque<Vec<u8>>;
-
-        fn prepare(&self, received: Received<'_>) -> Result<u8, TaskError> {
-            First.preprocess(&received.picture())
-        }
-
-        fn lane(self: Arc<Self>) -> Option<Self::Lane> {
-            Some(VecDeque::new())
-        }
-    }
-
+    /// Three batches at once; failures appear when they are collected.
     impl TaskLane for VecDeque<Vec<u8>> {
         type Prepared = u8;
 
@@ -196,7 +165,7 @@ mod tests {
 
         fn collect(&mut self) -> Result<Vec<Answer>, TaskError> {
             let batch = self.pop_front().ok_or_else(|| TaskError::machine("none under way"))?;
-            Ok(First.process(&batch)?.into_iter().map(Ok).collect())
+            Ok(answer(&batch)?.into_iter().map(Ok).collect())
         }
 
         fn abandon(&mut self) {
@@ -206,15 +175,15 @@ mod tests {
 
     #[test]
     fn batches_that_are_lost_with_a_bad_one_are_answered_all_the_same() {
-        let mut lane = AnyTask::lane(Arc::new(Later)).unwrap();
+        let mut lane = Recovering { lane: VecDeque::new(), batches: VecDeque::new() };
         for batch in [&[4, 5][..], &[6, 1], &[7]] {
-            lane.submit(prepared(&Later, batch));
+            lane.submit(prepared(batch));
         }
         assert_eq!(lane.collect(), [fine(4), fine(5)]);
         let second = lane.collect();
         assert_eq!(second[0], fine(6));
         assert_eq!(second[1].clone().unwrap_err().reason, "the task panicked: a one");
-        lane.submit(prepared(&Later, &[8, 9]));
+        lane.submit(prepared(&[8, 9]));
         assert_eq!([lane.collect(), lane.collect(), lane.collect()], [vec![fine(7)], vec![fine(8), fine(9)], vec![]]);
     }
 }

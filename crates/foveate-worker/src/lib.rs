@@ -5,7 +5,6 @@ mod engine;
 mod engine_error;
 mod erased;
 mod heap;
-mod laned;
 mod limits;
 mod metrics;
 mod outcome;
@@ -27,13 +26,12 @@ pub use embed::{Embed, EmbedInput, EmbedLane};
 pub use engine::{Engine, EngineBuilder};
 pub use engine_error::EngineError;
 pub use heap::return_large_allocations;
-pub use laned::{File, InTurn, LanedTask, Received, TaskLane};
 pub use outcome::{Embedding, Encoding, Failure, Outcome, Output};
 pub use probe::Probe;
 pub use request::{Done, Image, Rejected, Request};
 pub use setting::Setting;
 pub use stage::Stage;
-pub use task::{Batching, Picture, Task, TaskError};
+pub use task::{Batching, File, InTurn, Received, Task, TaskError, TaskLane};
 pub use traces::Traces;
 pub use worker::{
     Backoff, Callbacks, InFlightLimit, SegmentOpener, Segments, Totals, Worker, WorkerOptions, callback_id,

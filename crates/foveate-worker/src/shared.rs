@@ -9,7 +9,7 @@ use foveate_pipeline::Queue;
 use foveate_queue::ImageRef;
 use foveate_source::AllowedObjects;
 
-use crate::erased::{AnyTask, Prepared};
+use crate::erased::{Prepare, Prepared};
 use crate::limits::{Budget, Share};
 use crate::metrics::Metrics;
 use crate::shares::Shares;
@@ -41,7 +41,7 @@ pub(crate) struct Shared {
 /// A named task and its queue.
 pub(crate) struct NamedTask {
     pub(crate) name: String,
-    pub(crate) task: Arc<dyn AnyTask>,
+    pub(crate) prepare: Prepare,
     pub(crate) batching: Batching,
     /// Requests that wait for processing.
     pub(crate) ready: Queue<Item>,

@@ -185,8 +185,8 @@ impl Stages {
         let stage = if file.is_downloaded() { Stage::Download } else { Stage::Within("decode") };
         let sniffed = sniff(&file).map_err(|error| Failure::permanent(stage, error_chain(&error)));
         let received = Received { id: &item.id, file, metadata: item.metadata.as_deref() };
-        let task = &self.shared.tasks[item.task].task;
-        let prepared = sniffed.and_then(|_| task.prepare(received).map_err(|error| failure(error, Stage::Preprocess)));
+        let prepare = &self.shared.tasks[item.task].prepare;
+        let prepared = sniffed.and_then(|_| prepare(received).map_err(|error| failure(error, Stage::Preprocess)));
         self.note("preprocess", item, start, prepared.is_ok());
         item.form = Some(Form::Ready(prepared?));
         Ok(())

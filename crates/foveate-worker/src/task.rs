@@ -1,38 +1,121 @@
+use std::ops::Deref;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Output;
+use crate::limits::Share;
 
-/// The work on images, such as embedding them. A task has two methods; the worker handles queues, downloads, batches,
-/// retries, callbacks and metrics.
-///
-/// A task with several batches under way on a device implements [`LanedTask`](crate::LanedTask) instead.
+/// The work on images, such as embedding them. The worker handles queues, downloads, batches, retries, callbacks and
+/// metrics.
 pub trait Task: Send + Sync + 'static {
     /// A prepared image.
     type Prepared: Send + 'static;
+    /// The state of one processing thread: [`InTurn`] if the work on a batch is one function.
+    type Lane: TaskLane<Prepared = Self::Prepared>;
 
     /// Prepares an image, on the CPU. Several threads call it at once.
     ///
     /// # Errors
     /// [`TaskError`], about this image. A panic counts as a permanent error.
-    fn preprocess(&self, picture: &Picture<'_>) -> Result<Self::Prepared, TaskError>;
+    fn prepare(&self, received: Received<'_>) -> Result<Self::Prepared, TaskError>;
 
-    /// Processes a batch of at least one and at most [`Batching::max`] images. Returns one output per image, in order.
+    /// Returns one more lane, or `None` if there are no more. The engine asks for [`Batching::lanes`] lanes.
+    fn lane(self: Arc<Self>) -> Option<Self::Lane>;
+}
+
+/// Batches under way on one thread. They are collected in the order of their submission.
+pub trait TaskLane: Send + 'static {
+    /// A prepared image.
+    type Prepared: Send + 'static;
+
+    /// Most batches under way at once, at least 1.
+    fn depth(&self) -> usize;
+
+    /// Starts a batch of at least one and at most [`Batching::max`] images.
     ///
     /// # Errors
-    /// [`TaskError`], about the whole batch. The engine then retries each of its images once, alone, as it does after a
-    /// panic or a wrong number of outputs.
-    fn process(&self, batch: &[Self::Prepared]) -> Result<Vec<Output>, TaskError>;
+    /// [`TaskError`], about the whole batch. An error or a panic also loses the other batches under way. The engine
+    /// then calls [`Self::abandon`] and retries each image of all of them once, alone.
+    fn submit(&mut self, batch: &[Self::Prepared]) -> Result<(), TaskError>;
+
+    /// Waits for the oldest batch, and returns the result of each of its images, in order.
+    ///
+    /// # Errors
+    /// As [`Self::submit`]. A wrong number of results counts as an error, too.
+    fn collect(&mut self) -> Result<Vec<Result<Output, TaskError>>, TaskError>;
+
+    /// Abandons the batches under way, so that the lane can be used again.
+    fn abandon(&mut self);
+}
+
+/// A lane that processes each batch with one function, as soon as it is submitted.
+pub struct InTurn<P> {
+    process: Box<dyn FnMut(&[P]) -> Result<Vec<Output>, TaskError> + Send>,
+    outputs: Vec<Output>,
+}
+
+impl<P> InTurn<P> {
+    /// `process` returns one output per image, in order, or an error about the whole batch. The engine then retries
+    /// each of the batch's images once, alone, as it does after a panic or a wrong number of outputs.
+    pub fn new(process: impl FnMut(&[P]) -> Result<Vec<Output>, TaskError> + Send + 'static) -> Self {
+        Self { process: Box::new(process), outputs: Vec::new() }
+    }
+}
+
+impl<P: Send + 'static> TaskLane for InTurn<P> {
+    type Prepared = P;
+
+    fn depth(&self) -> usize {
+        1
+    }
+
+    fn submit(&mut self, batch: &[P]) -> Result<(), TaskError> {
+        self.outputs = (self.process)(batch)?;
+        Ok(())
+    }
+
+    fn collect(&mut self) -> Result<Vec<Result<Output, TaskError>>, TaskError> {
+        Ok(self.outputs.drain(..).map(Ok).collect())
+    }
+
+    fn abandon(&mut self) {
+        self.outputs.clear();
+    }
 }
 
 /// A downloaded or uploaded image, and its job's data.
-#[derive(Clone, Copy, Debug)]
-pub struct Picture<'a> {
+pub struct Received<'a> {
     /// The job's id.
     pub id: &'a str,
-    /// The file's bytes, unvalidated; at most as many as the worker allows.
-    pub bytes: &'a [u8],
+    /// The file, unvalidated; at most as large as the worker allows.
+    pub file: File,
     /// The job's own JSON, if any.
     pub metadata: Option<&'a str>,
+}
+
+/// A file in memory. A downloaded file counts against the engine's byte limit until it is dropped.
+pub struct File {
+    bytes: Vec<u8>,
+    share: Option<Share>,
+}
+
+impl File {
+    /// A file, with its share of the byte limit if it was downloaded.
+    pub(crate) fn new(bytes: Vec<u8>, share: Option<Share>) -> Self {
+        Self { bytes, share }
+    }
+
+    pub(crate) fn is_downloaded(&self) -> bool {
+        self.share.is_some()
+    }
+}
+
+impl Deref for File {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 /// Why a task failed.

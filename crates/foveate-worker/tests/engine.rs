@@ -13,8 +13,8 @@ use foveate_net::{Client, ClientOptions};
 use foveate_photo_server::{PhotoServer, PhotoServerOptions};
 use foveate_queue::ImageRef;
 use foveate_worker::{
-    Batching, Done, Engine, EngineBuilder, Image, Outcome, Output, Picture, Probe, Rejected, Request, Stage, Task,
-    TaskError,
+    Batching, Done, Engine, EngineBuilder, Image, InTurn, Outcome, Output, Probe, Received, Rejected, Request, Stage,
+    Task, TaskError,
 };
 
 /// Answers an image's last byte and the size of its batch; blocks every batch while the gate is closed.
@@ -43,9 +43,10 @@ impl Last {
 
 impl Task for Last {
     type Prepared = u8;
+    type Lane = InTurn<u8>;
 
-    fn preprocess(&self, picture: &Picture<'_>) -> Result<u8, TaskError> {
-        match picture.bytes.last() {
+    fn prepare(&self, received: Received<'_>) -> Result<u8, TaskError> {
+        match received.file.last() {
             Some(&b'x') => Err(TaskError::image("an x").at("decode")),
             Some(&b'p') => panic!("a p"),
             Some(&last) => Ok(last),
@@ -53,13 +54,15 @@ impl Task for Last {
         }
     }
 
-    fn process(&self, batch: &[u8]) -> Result<Vec<Output>, TaskError> {
-        self.inside.fetch_add(1, SeqCst);
-        let (closed, opened) = &*self.gate;
-        drop(opened.wait_while(closed.lock().unwrap(), |closed| *closed).unwrap());
-        self.inside.fetch_sub(1, SeqCst);
-        assert!(!batch.contains(&b'q'), "a q");
-        Ok(batch.iter().map(|&last| Output::Json(serde_json::json!([last, batch.len()]))).collect())
+    fn lane(self: Arc<Self>) -> Option<InTurn<u8>> {
+        Some(InTurn::new(move |batch| {
+            self.inside.fetch_add(1, SeqCst);
+            let (closed, opened) = &*self.gate;
+            drop(opened.wait_while(closed.lock().unwrap(), |closed| *closed).unwrap());
+            self.inside.fetch_sub(1, SeqCst);
+            assert!(!batch.contains(&b'q'), "a q");
+            Ok(batch.iter().map(|&last| Output::Json(serde_json::json!([last, batch.len()]))).collect())
+        }))
     }
 }
 
@@ -149,14 +152,15 @@ fn the_first_of_a_batch_waits_for_those_that_come_but_not_for_long() {
     struct Slow;
     impl Task for Slow {
         type Prepared = ();
-        fn preprocess(&self, picture: &Picture<'_>) -> Result<(), TaskError> {
-            if picture.id == "slow" {
+        type Lane = InTurn<()>;
+        fn prepare(&self, received: Received<'_>) -> Result<(), TaskError> {
+            if received.id == "slow" {
                 std::thread::sleep(Duration::from_millis(700));
             }
             Ok(())
         }
-        fn process(&self, batch: &[()]) -> Result<Vec<Output>, TaskError> {
-            Ok(batch.iter().map(|()| Output::Json(batch.len().into())).collect())
+        fn lane(self: Arc<Self>) -> Option<InTurn<()>> {
+            Some(InTurn::new(|batch| Ok(batch.iter().map(|()| Output::Json(batch.len().into())).collect())))
         }
     }
     let batching = Batching { max: 8, delay: Duration::from_millis(100), lanes: 1 };

@@ -1,11 +1,12 @@
 //! Two tasks of your own in one worker process: the brightness of photos, and their size.
 
+use std::sync::Arc;
 use std::sync::mpsc::channel;
 
 use foveate_core::{PixelBuf, PixelLimits};
 use foveate_decode::{DecodeHint, Decoder, DecoderOptions};
 use foveate_decode_zune::ZuneDecoder;
-use foveate_worker::{Batching, Done, Engine, Image, Output, Picture, Request, Task, TaskError};
+use foveate_worker::{Batching, Done, Engine, Image, InTurn, Output, Received, Request, Task, TaskError};
 use serde_json::json;
 
 /// The mean of all samples, 0 to 255.
@@ -15,30 +16,33 @@ struct Bytes;
 
 impl Task for Brightness {
     type Prepared = PixelBuf;
+    type Lane = InTurn<PixelBuf>;
 
-    fn preprocess(&self, picture: &Picture<'_>) -> Result<PixelBuf, TaskError> {
+    fn prepare(&self, received: Received<'_>) -> Result<PixelBuf, TaskError> {
         let mut pixels = PixelBuf::new(PixelLimits::DEFAULT);
         let decoded =
-            ZuneDecoder::new(DecoderOptions::default()).decode(picture.bytes, DecodeHint::default(), &mut pixels);
+            ZuneDecoder::new(DecoderOptions::default()).decode(&received.file, DecodeHint::default(), &mut pixels);
         decoded.map_err(|error| TaskError::image(error.to_string()).at("decode"))?;
         Ok(pixels)
     }
 
-    fn process(&self, batch: &[PixelBuf]) -> Result<Vec<Output>, TaskError> {
+    fn lane(self: Arc<Self>) -> Option<InTurn<PixelBuf>> {
         let mean = |samples: &[u8]| samples.iter().map(|&s| f64::from(s)).sum::<f64>() / samples.len() as f64;
-        Ok(batch.iter().map(|pixels| Output::Json(json!(mean(pixels.as_slice()).round()))).collect())
+        let output = move |pixels: &PixelBuf| Output::Json(json!(mean(pixels.as_slice()).round()));
+        Some(InTurn::new(move |batch| Ok(batch.iter().map(output).collect())))
     }
 }
 
 impl Task for Bytes {
     type Prepared = usize;
+    type Lane = InTurn<usize>;
 
-    fn preprocess(&self, picture: &Picture<'_>) -> Result<usize, TaskError> {
-        Ok(picture.bytes.len())
+    fn prepare(&self, received: Received<'_>) -> Result<usize, TaskError> {
+        Ok(received.file.len())
     }
 
-    fn process(&self, batch: &[usize]) -> Result<Vec<Output>, TaskError> {
-        Ok(batch.iter().map(|&bytes| Output::Json(json!(bytes))).collect())
+    fn lane(self: Arc<Self>) -> Option<InTurn<usize>> {
+        Some(InTurn::new(|batch| Ok(batch.iter().map(|&bytes| Output::Json(json!(bytes))).collect())))
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use foveate_serve::{Api, Server, ServerOptions};
-use foveate_worker::{Batching, Embedding, Engine, Output, Picture, Task, TaskError};
+use foveate_worker::{Batching, Embedding, Engine, InTurn, Output, Received, Task, TaskError};
 use serde_json::Value;
 
 /// The signature of a PNG, which is all that the engine checks before the task.
@@ -47,24 +47,27 @@ pub struct Obedient(pub Arc<Gate>);
 
 impl Task for Obedient {
     type Prepared = Vec<u8>;
+    type Lane = InTurn<Vec<u8>>;
 
-    fn preprocess(&self, picture: &Picture<'_>) -> Result<Vec<u8>, TaskError> {
-        match picture.bytes.strip_prefix(PNG) {
+    fn prepare(&self, received: Received<'_>) -> Result<Vec<u8>, TaskError> {
+        match received.file.strip_prefix(PNG) {
             Some(b"bad") => Err(TaskError::image("no end to it").at("decode")),
             Some(b"machine") => Err(TaskError::machine("no memory left")),
-            _ => Ok(picture.bytes.to_vec()),
+            _ => Ok(received.file.to_vec()),
         }
     }
 
-    fn process(&self, batch: &[Vec<u8>]) -> Result<Vec<Output>, TaskError> {
-        if batch.iter().any(|bytes| bytes.ends_with(b"wait")) {
-            self.0.wait();
-        }
-        self.0.processed.fetch_add(batch.len(), SeqCst);
-        let vector = |bytes: &Vec<u8>| {
-            Output::Vector(Embedding { vector: vec![bytes.len() as f32, 0.1], ..Embedding::default() })
-        };
-        Ok(batch.iter().map(vector).collect())
+    fn lane(self: Arc<Self>) -> Option<Self::Lane> {
+        Some(InTurn::new(move |batch: &[Vec<u8>]| {
+            if batch.iter().any(|bytes| bytes.ends_with(b"wait")) {
+                self.0.wait();
+            }
+            self.0.processed.fetch_add(batch.len(), SeqCst);
+            let vector = |bytes: &Vec<u8>| {
+                Output::Vector(Embedding { vector: vec![bytes.len() as f32, 0.1], ..Embedding::default() })
+            };
+            Ok(batch.iter().map(vector).collect())
+        }))
     }
 }
 
@@ -73,13 +76,14 @@ pub struct Echo;
 
 impl Task for Echo {
     type Prepared = Value;
+    type Lane = InTurn<Value>;
 
-    fn preprocess(&self, picture: &Picture<'_>) -> Result<Value, TaskError> {
-        Ok(serde_json::from_str(picture.metadata.unwrap_or("null")).unwrap())
+    fn prepare(&self, received: Received<'_>) -> Result<Value, TaskError> {
+        Ok(serde_json::from_str(received.metadata.unwrap_or("null")).unwrap())
     }
 
-    fn process(&self, batch: &[Value]) -> Result<Vec<Output>, TaskError> {
-        Ok(batch.iter().cloned().map(Output::Json).collect())
+    fn lane(self: Arc<Self>) -> Option<InTurn<Value>> {
+        Some(InTurn::new(|batch| Ok(batch.iter().cloned().map(Output::Json).collect())))
     }
 }
 

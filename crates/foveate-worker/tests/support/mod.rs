@@ -14,7 +14,7 @@ use foveate_net::{Client, ClientOptions};
 use foveate_photo_server::{PhotoServer, PhotoServerOptions};
 use foveate_queue::{Callback, ImageRef, Job, JobQueue, MemoryQueue, Message};
 use foveate_worker::{
-    Backoff, Batching, Callbacks, Embedding, Engine, Output, Picture, Task, TaskError, WorkerOptions,
+    Backoff, Batching, Callbacks, Embedding, Engine, InTurn, Output, Received, Task, TaskError, WorkerOptions,
 };
 
 pub(crate) const SECRET: &str = "whsec_c2VjcmV0LW9mLXRlc3RzLW9ubHktMzItYnl0ZXM=";
@@ -30,9 +30,10 @@ pub(crate) struct Length {
 
 impl Task for Length {
     type Prepared = (u32, u64);
+    type Lane = InTurn<(u32, u64)>;
 
-    fn preprocess(&self, picture: &Picture<'_>) -> Result<(u32, u64), TaskError> {
-        let bytes = picture.bytes;
+    fn prepare(&self, received: Received<'_>) -> Result<(u32, u64), TaskError> {
+        let bytes = &*received.file;
         // Failures as a decoder reports them: a truncated image, or too many pixels.
         let is_jpeg = bytes.starts_with(&[0xff, 0xd8]);
         if bytes.starts_with(b"\x89PNG") || (is_jpeg && bytes.len() < 1_000) {
@@ -41,17 +42,19 @@ impl Task for Length {
         Ok((bytes.len() as u32, 7))
     }
 
-    fn process(&self, batch: &[(u32, u64)]) -> Result<Vec<Output>, TaskError> {
-        std::thread::sleep(self.time);
-        if self.broken.load(SeqCst) {
-            return Err(TaskError::machine("the device is gone"));
-        }
-        self.done.fetch_add(batch.len(), SeqCst);
-        self.largest_batch.fetch_max(batch.len(), SeqCst);
-        let output = |&(length, xxh3): &(u32, u64)| {
-            Output::Vector(Embedding { vector: vec![length as f32, 1.0], width: 3, height: 2, xxh3 })
-        };
-        Ok(batch.iter().map(output).collect())
+    fn lane(self: Arc<Self>) -> Option<Self::Lane> {
+        Some(InTurn::new(move |batch| {
+            std::thread::sleep(self.time);
+            if self.broken.load(SeqCst) {
+                return Err(TaskError::machine("the device is gone"));
+            }
+            self.done.fetch_add(batch.len(), SeqCst);
+            self.largest_batch.fetch_max(batch.len(), SeqCst);
+            let output = |&(length, xxh3): &(u32, u64)| {
+                Output::Vector(Embedding { vector: vec![length as f32, 1.0], width: 3, height: 2, xxh3 })
+            };
+            Ok(batch.iter().map(output).collect())
+        }))
     }
 }
 

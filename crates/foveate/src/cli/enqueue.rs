@@ -177,7 +177,7 @@ impl<'a> Feed<'a> {
         Ok(Job {
             id: Some(id),
             idempotency_key: None,
-            task: args.task.clone(),
+            task: Job::DEFAULT_TASK.to_owned(),
             callback: args.callback.clone().map(|url| Callback { url }),
             callback_failures: args.callback_failures,
             metadata: args.metadata.clone(),

@@ -83,7 +83,7 @@ fn api_keys(path: &Path) -> anyhow::Result<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use foveate::worker::{Batching, Output, Picture, Task, TaskError};
+    use foveate::worker::{Batching, InTurn, Output, Received, Task, TaskError};
 
     use super::*;
     use crate::cli::args::{Cli, Command};
@@ -99,11 +99,12 @@ mod tests {
 
     impl Task for Nothing {
         type Prepared = ();
-        fn preprocess(&self, _: &Picture<'_>) -> Result<(), TaskError> {
+        type Lane = InTurn<()>;
+        fn prepare(&self, _: Received<'_>) -> Result<(), TaskError> {
             Ok(())
         }
-        fn process(&self, batch: &[()]) -> Result<Vec<Output>, TaskError> {
-            Ok(batch.iter().map(|()| Output::Json(().into())).collect())
+        fn lane(self: Arc<Self>) -> Option<InTurn<()>> {
+            Some(InTurn::new(|batch| Ok(batch.iter().map(|()| Output::Json(().into())).collect())))
         }
     }
 

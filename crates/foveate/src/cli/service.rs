@@ -11,7 +11,7 @@ use foveate::dinov2::OpenOptions;
 use foveate::embed::{Backends, EmbedOptions};
 use foveate::net::{self, Client};
 use foveate::pipeline::Cancel;
-use foveate::queue::{JobQueue, QueueOptions};
+use foveate::queue::{Job, JobQueue, QueueOptions};
 use foveate::sink::RunManifest;
 use foveate::source::AllowedObjects;
 use foveate::source::store::{StoreBackend, StoreOptions};
@@ -67,7 +67,7 @@ pub(crate) fn start(args: &ServiceArgs, client: Client, output: &Path) -> anyhow
         .max_bytes_in_flight(args.max_memory)
         .max_bytes(args.max_bytes)
         .stall(stall(args))
-        .task(&args.task, task, Batching { max: options.batch, delay: args.batch_delay, lanes });
+        .task(Job::DEFAULT_TASK, task, Batching { max: options.batch, delay: args.batch_delay, lanes });
     if let Some(objects) = store(args)? {
         engine = engine.objects(objects);
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand, ValueEnum};
-use foveate::queue::{Job, QueueOptions};
+use foveate::queue::QueueOptions;
 use foveate::serve::Origin;
 use foveate::telemetry::Format;
 use foveate::worker::Encoding;
@@ -76,10 +76,6 @@ Examples:
 pub(crate) struct ServiceArgs {
     #[command(flatten)]
     pub(crate) embedding: EmbeddingArgs,
-
-    /// The task's name in jobs and requests.
-    #[arg(long, value_name = "NAME", default_value = Job::DEFAULT_TASK, help_heading = "Engine", hide = true)]
-    pub(crate) task: String,
 
     /// Longest time that an image waits for others to fill its batch. It waits only for images that are on their way.
     #[arg(long, value_name = "SECONDS", default_value = "0.01", value_parser = parse_seconds, help_heading = "Engine", hide = true)]
@@ -383,10 +379,6 @@ pub(crate) struct EnqueueArgs {
 
     #[command(flatten)]
     pub(crate) queues: QueueArgs,
-
-    /// The name of the workers' task.
-    #[arg(long, value_name = "NAME", default_value = Job::DEFAULT_TASK, help_heading = "Jobs")]
-    pub(crate) task: String,
 
     /// The URL that results are posted to.
     #[arg(long, value_name = "URL", help_heading = "Jobs")]

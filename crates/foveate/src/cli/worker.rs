@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use foveate::net::webhook::Secrets;
-use foveate::queue::JobQueue;
+use foveate::queue::{Job, JobQueue};
 use foveate::serve::{self, Server};
 use foveate::sink::{RunManifest, SinkError, SinkOptions, VectorSink, publish, staging, sync_file};
 use foveate::worker::{Backoff, Callbacks, InFlightLimit, Segments, Setting, Worker, WorkerOptions};
@@ -94,7 +94,6 @@ fn remedy(setting: Setting) -> Option<&'static str> {
         Setting::ImageHost => "--allow-private allows such a host",
         Setting::Objects => "--object-store allows a bucket",
         Setting::Sink => "--output stores the vectors",
-        Setting::Task => "--task names the worker's task",
         _ => return None,
     })
 }
@@ -159,7 +158,7 @@ fn segments(args: &WorkerArgs, folder: &Path, service: &Service) -> anyhow::Resu
     };
     Ok(Segments {
         open: Arc::new(open),
-        manifests: BTreeMap::from([(args.service.task.clone(), service.manifest.clone())]),
+        manifests: BTreeMap::from([(Job::DEFAULT_TASK.to_owned(), service.manifest.clone())]),
         worker: worker_name(),
         max_rows: args.segment_rows,
         max_age: args.segment_age,
