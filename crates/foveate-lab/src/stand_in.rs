@@ -14,6 +14,7 @@ pub use self::rig::StandInRig;
 /// The time that a device takes for a batch: a fixed part, and a part per image.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StandIn {
+    /// The name of a known device, or the curve.
     name: String,
     /// Milliseconds of a batch, whatever its size.
     overhead_ms: f64,
@@ -21,48 +22,14 @@ pub struct StandIn {
     image_ms: f64,
     /// Precision of the device's forward; `None` for the job's.
     dtype: Option<DType>,
-    /// The device and the source of its curve.
-    about: String,
 }
 
-/// A device with a known throughput.
-struct Known {
-    name: &'static str,
-    dtype: DType,
-    /// Images per second at any batch: a curve of which one point is known has no fixed part.
-    images_per_second: f64,
-    about: &'static str,
-}
-
-/// Throughputs of DINOv2-small at 224 px.
-static KNOWN: [Known; 3] = [
-    Known {
-        name: "t4-f16",
-        dtype: DType::F16,
-        images_per_second: 1006.0,
-        about: "T4, 1006 images/s at batch 64, as published",
-    },
-    Known {
-        name: "a100-f16",
-        dtype: DType::F16,
-        images_per_second: 25_400.0,
-        about: "A100, 25400 images/s: 312 TFLOP/s of its data sheet ÷ 12.25 GFLOP an image, a ceiling that nobody \
-                measured",
-    },
-    Known {
-        name: "h200-f16",
-        dtype: DType::F16,
-        images_per_second: 26_000.0,
-        about: "H200, 26000 images/s: the lower end of a roofline of its kernels, which nobody measured",
-    },
-];
+/// Known devices and their milliseconds for a batch and for each image, of DINOv2-small at 224 px in f16.
+/// `docs/instruments.md` has the sources. One point of each curve is known, so none has a fixed part.
+const KNOWN: [(&str, f64, f64); 3] =
+    [("t4-f16", 0.0, 1e3 / 1006.0), ("a100-f16", 0.0, 1e3 / 25_400.0), ("h200-f16", 0.0, 1e3 / 26_000.0)];
 
 impl StandIn {
-    /// Returns the names of the known devices.
-    pub fn names() -> impl Iterator<Item = &'static str> {
-        KNOWN.iter().map(|known| known.name)
-    }
-
     /// Returns the encoder's name in tables: `stand-in t4-f16`.
     pub fn encoder_name(&self) -> String {
         format!("stand-in {}", self.name)
@@ -90,14 +57,14 @@ impl StandIn {
     }
 }
 
-/// Name, device and curve, for the column `device` of every row.
+/// Name and curve, for the column `device` of every row.
 impl fmt::Display for StandIn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, overhead_ms, image_ms, about, .. } = self;
+        let Self { name, overhead_ms, image_ms, dtype } = self;
         write!(f, "stand-in {name}")?;
-        match about.is_empty() {
-            true => Ok(()),
-            false => write!(f, " ({about}): {overhead_ms} + {image_ms:.4}·n ms a batch"),
+        match dtype {
+            None => Ok(()),
+            Some(_) => write!(f, ": {overhead_ms}+{image_ms:.4}·n ms"),
         }
     }
 }
@@ -107,22 +74,14 @@ impl FromStr for StandIn {
 
     /// Reads a known name, or a curve in milliseconds: `5+0.9·n`, with `·` or `*`.
     fn from_str(text: &str) -> Result<Self, String> {
-        if let Some(known) = KNOWN.iter().find(|known| known.name == text) {
-            return Ok(Self {
-                name: text.to_owned(),
-                overhead_ms: 0.0,
-                image_ms: 1e3 / known.images_per_second,
-                dtype: Some(known.dtype),
-                about: known.about.to_owned(),
-            });
+        if let Some(&(name, overhead_ms, image_ms)) = KNOWN.iter().find(|(name, ..)| *name == text) {
+            return Ok(Self { name: name.to_owned(), overhead_ms, image_ms, dtype: Some(DType::F16) });
         }
-        let refused = || {
-            let names = Self::names().collect::<Vec<_>>().join(", ");
+        let (overhead_ms, image_ms) = curve(text).ok_or_else(|| {
+            let names = KNOWN.map(|(name, ..)| name).join(", ");
             format!("no stand-in '{text}'; there are {names}, and curves in milliseconds, such as 5+0.9*n")
-        };
-        let (overhead_ms, image_ms) = curve(text).ok_or_else(refused)?;
-        let name = format!("{overhead_ms}+{image_ms}·n ms");
-        Ok(Self { name, overhead_ms, image_ms, dtype: None, about: String::new() })
+        })?;
+        Ok(Self { name: format!("{overhead_ms}+{image_ms}·n ms"), overhead_ms, image_ms, dtype: None })
     }
 }
 
@@ -144,10 +103,7 @@ mod tests {
         let t4: StandIn = "t4-f16".parse().unwrap();
         let (overhead, image) = t4.step_ms();
         assert!((64.0 / (overhead + 64.0 * image) * 1e3 - 1006.0).abs() < 1e-6);
-        assert_eq!(
-            t4.to_string(),
-            "stand-in t4-f16 (T4, 1006 images/s at batch 64, as published): 0 + 0.9940·n ms a batch"
-        );
+        assert_eq!(t4.to_string(), "stand-in t4-f16: 0+0.9940·n ms");
         for same in ["5+0.9·n", "5 + 0.9*n", "5+0.9n"] {
             let typed: StandIn = same.parse().unwrap();
             assert_eq!((typed.step_ms(), typed.to_string().as_str()), ((5.0, 0.9), "stand-in 5+0.9·n ms"), "{same}");
