@@ -173,6 +173,27 @@ fn values_that_mean_nothing_are_explained() {
     );
 }
 
+/// A measuring command has the options that can change its result.
+#[test]
+fn options_that_cannot_change_a_measurement_are_unknown() {
+    let of_jobs: [&[&str]; 4] = [&["profile"], &["diagnose"], &["tune"], &["bench", "headline"]];
+    let of_stages: [&[&str]; 2] = [&["bench", "decoders"], &["bench", "resizers"]];
+    let never =
+        ["--columns=a", "--id-column=a", "--max-listing=1M", "--null", "--orientation=ignore", "--allow-truncated"];
+    let encoding = ["--pooling=mean", "--normalize=l2", "--dtype=f16", "--batch=8", "--workers=2", "--sink=npy"];
+    let encoding_never = encoding.iter().chain(&never);
+    let cases = of_jobs.iter().flat_map(|words| never.map(|option| (words, option)));
+    let cases =
+        cases.chain(of_stages.iter().flat_map(|words| encoding_never.clone().map(move |&option| (words, option))));
+    for (words, option) in cases {
+        let name = option.split('=').next().unwrap_or_default();
+        run(foveate().args(*words).args([PHOTOS, option])).expect_error(2, &format!("unexpected argument '{name}'"));
+    }
+    let help = run(foveate().args(["bench", "decoders", "--help"])).expect(0).stdout;
+    let options = help.lines().filter(|line| line.trim_start().starts_with('-')).count();
+    assert!((10..=18).contains(&options), "{options}: {help}");
+}
+
 #[cfg(feature = "nats")]
 #[test]
 fn services_are_checked_before_a_model_is_looked_for() {

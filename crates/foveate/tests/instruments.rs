@@ -118,8 +118,12 @@ impl Input {
     /// Runs a command on it, which writes its files to `out`.
     fn run(&self, words: &[&str], out: &Path) -> Ran {
         let mut command = foveate();
-        command.args(words).args(&self.arguments).args(["--model", TINY, "--n", "6", "--batch", "2"]);
+        command.args(words).args(&self.arguments).args(["--model", TINY, "--n", "6"]);
         command.args(["--as-given", "--quiet", "-o"]).arg(out);
+        // A stage alone has no batches.
+        if !words.contains(&"decoders") && !words.contains(&"resizers") {
+            command.args(["--batch", "2"]);
+        }
         run(command.envs(self.environment.iter().map(|(name, value)| (name, value)))).expect(0)
     }
 }

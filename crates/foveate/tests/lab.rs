@@ -17,7 +17,11 @@ use foveate_testkit::by_length;
 /// Returns a command on the fixture photos with the tiny model.
 fn lab(words: &[&str], out: &Path) -> Command {
     let mut command = foveate();
-    command.args(words).arg(PHOTOS).args(["--model", TINY, "--n", "6", "--batch", "4", "--quiet", "-o"]).arg(out);
+    command.args(words).arg(PHOTOS).args(["--model", TINY, "--n", "6", "--quiet", "-o"]).arg(out);
+    // A stage alone has no batches.
+    if !words.contains(&"resizers") {
+        command.args(["--batch", "4"]);
+    }
     command
 }
 

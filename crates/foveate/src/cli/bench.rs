@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::diagnose as diagnosing;
 use super::exit::Exit;
 use super::lab::{Bench, Sizes};
-use super::lab_args::{BenchArgs, Experiment, SinksArgs, StageArgs, WorkerBenchArgs};
+use super::lab_args::{BenchArgs, EffortArgs, Experiment, SinksArgs, StageArgs};
 use super::{memory, plan};
 
 pub(crate) fn run(experiment: &Experiment) -> anyhow::Result<Exit> {
@@ -31,14 +31,14 @@ fn measure(experiment: &Experiment) -> anyhow::Result<Option<(Bench, Value)>> {
         Experiment::Resizers(args) => stage(args, bench::resizers)?,
         Experiment::Sinks(args) => sinks(args)?,
         Experiment::Forward(args) => {
-            let bench = Bench::open(&args.stage.bench.lab, Sizes::AsGiven)?;
-            let effort = with_peers(&args.stage, effort(&args.stage.bench));
+            let bench = Bench::open(&args.bench.lab, Sizes::AsGiven)?;
+            let effort = Effort { peers: args.peers.clone(), ..effort(&args.bench.effort) };
             bench.put(&bench::forward(&bench.lab(), bench.photos()?, &args.batches, &effort)?)?;
             bench
         }
         Experiment::BatchSweep(args) => {
             let bench = Bench::open(&args.lab, Sizes::AsGiven)?;
-            bench.put(&bench::batch_sweep(&bench.lab(), bench.photos()?, &bench::BATCHES, &effort(args))?)?;
+            bench.put(&bench::batch_sweep(&bench.lab(), bench.photos()?, &bench::BATCHES, &effort(&args.effort))?)?;
             bench
         }
         Experiment::WorkerSweep(args) => {
@@ -46,7 +46,7 @@ fn measure(experiment: &Experiment) -> anyhow::Result<Option<(Bench, Value)>> {
         }
         Experiment::Headline(args) => {
             let bench = Bench::open(&args.lab, Sizes::AsGivenAndSmall)?;
-            let headline = bench.put(&bench::headline(&bench.lab(), &bench.sets, &effort(args))?)?;
+            let headline = bench.put(&bench::headline(&bench.lab(), &bench.sets, &effort(&args.effort))?)?;
             timeline(&bench, &headline)?;
             bench
         }
@@ -59,8 +59,9 @@ fn measure(experiment: &Experiment) -> anyhow::Result<Option<(Bench, Value)>> {
             return Ok(Some((bench, errors_of(&check))));
         }
         Experiment::Worker(args) => {
-            let bench = Bench::open(&args.bench.lab, Sizes::AsGiven)?;
-            bench.put(&bench::worker(&bench.lab(), bench.photos()?, &service(args), &effort(&args.bench))?)?;
+            let bench = Bench::open(&args.lab, Sizes::AsGiven)?;
+            let effort = effort(&args.effort);
+            bench.put(&bench::worker(&bench.lab(), bench.photos()?, &Service::usual(), &effort)?)?;
             bench
         }
     };
@@ -73,7 +74,7 @@ fn one(
     experiment: impl Fn(&Lab<'_>, &Sets, &Effort) -> Result<Table, LabError>,
 ) -> anyhow::Result<Bench> {
     let bench = Bench::open(&args.lab, Sizes::AsGivenAndSmall)?;
-    bench.put(&experiment(&bench.lab(), &bench.sets, &effort(args))?)?;
+    bench.put(&experiment(&bench.lab(), &bench.sets, &effort(&args.effort))?)?;
     Ok(bench)
 }
 
@@ -82,28 +83,16 @@ fn stage(
     args: &StageArgs,
     experiment: impl Fn(&Lab<'_>, &Sets, &Effort) -> Result<Table, LabError>,
 ) -> anyhow::Result<Bench> {
-    one(&args.bench, |lab, sets, effort| experiment(lab, sets, &with_peers(args, effort.clone())))
+    let bench = Bench::of_stage(args)?;
+    let effort = Effort { peers: args.peers.clone(), ..effort(&args.effort) };
+    bench.put(&experiment(&bench.lab(), &bench.sets, &effort)?)?;
+    Ok(bench)
 }
 
-fn with_peers(args: &StageArgs, effort: Effort) -> Effort {
-    Effort { peers: args.peers.clone(), ..effort }
-}
-
-fn effort(args: &BenchArgs) -> Effort {
+fn effort(args: &EffortArgs) -> Effort {
     let effort = if args.quick { Effort::quick() } else { Effort::usual() };
     let seconds = args.seconds.map_or(effort.seconds, |seconds| seconds.as_secs_f64());
     Effort { images: args.images, seconds, ..effort }
-}
-
-fn service(args: &WorkerBenchArgs) -> Service {
-    Service {
-        photos: args.photo_ms,
-        callbacks: args.callback_ms,
-        forward_sleep: args.forward_ms,
-        downloaders: args.downloaders,
-        callers: args.callers,
-        batch: args.dynamic_batch,
-    }
 }
 
 fn sinks(args: &SinksArgs) -> anyhow::Result<Bench> {
@@ -129,7 +118,7 @@ fn all(args: &BenchArgs) -> anyhow::Result<(Bench, Value)> {
 }
 
 fn all_but_control(bench: &Bench, args: &BenchArgs, tables: &mut Vec<Table>) -> anyhow::Result<Value> {
-    let (photos, effort) = (bench.photos()?, effort(args));
+    let (photos, effort) = (bench.photos()?, effort(&args.effort));
     let mut control = Control::new(photos, &effort);
     let mut keep = |table: Table| -> Result<(), LabError> {
         control.sample(&bench.lab(), table.schema().file)?;
@@ -138,7 +127,7 @@ fn all_but_control(bench: &Bench, args: &BenchArgs, tables: &mut Vec<Table>) -> 
     };
     keep(profile_of(bench, args)?)?;
     let mut put = |table: &Table| keep(bench.put(table).map_err(|error| LabError::Setting(format!("{error:#}")))?);
-    let vectors = if args.quick { Vectors::quick() } else { Vectors::usual() };
+    let vectors = if args.effort.quick { Vectors::quick() } else { Vectors::usual() };
     bench::all(&bench.lab(), &bench.sets, &vectors, &effort, &mut put)?;
     keep(bench.put(&bench::worker(&bench.lab(), photos, &Service::usual(), &effort)?)?)?;
     keep(diagnosis(bench, args)?)?;
@@ -163,8 +152,8 @@ fn all_but_control(bench: &Bench, args: &BenchArgs, tables: &mut Vec<Table>) -> 
 /// Diagnoses a job, prints the whole diagnosis, and returns its ladder.
 fn diagnosis(bench: &Bench, args: &BenchArgs) -> anyhow::Result<Table> {
     let options = diagnose::DiagnoseOptions::new(bench.sink.as_str());
-    let options = if args.quick { options.quick() } else { options };
-    let seconds = args.seconds.map_or(options.seconds, |seconds| options.seconds.min(seconds.as_secs_f64()));
+    let options = if args.effort.quick { options.quick() } else { options };
+    let seconds = args.effort.seconds.map_or(options.seconds, |seconds| options.seconds.min(seconds.as_secs_f64()));
     let options = diagnose::DiagnoseOptions { seconds, ..options };
     let mut diagnosis = diagnose::run(&bench.lab(), bench.photos()?, &bench.base(), &options)?;
     diagnosing::put(bench, &mut diagnosis)?;
@@ -209,7 +198,7 @@ fn of_step(bench: &Bench, headline: &Table, change: &str) -> Option<(Setting, f6
 fn profile_of(bench: &Bench, args: &BenchArgs) -> anyhow::Result<Table> {
     let options = profile::ProfileOptions {
         settings: vec![bench.base()],
-        images: args.images,
+        images: args.effort.images,
         normalize: true,
         project: bench::TARGET,
         trace: None,
@@ -220,7 +209,7 @@ fn profile_of(bench: &Bench, args: &BenchArgs) -> anyhow::Result<Table> {
 
 fn predictions_of(bench: &Bench, args: &BenchArgs) -> anyhow::Result<Check> {
     let photos = bench.photos()?;
-    let effort = effort(args);
+    let effort = effort(&args.effort);
     let settings = plan_check::settings(bench.rig.as_ref());
     let options = plan_check::PlanCheckOptions { settings, rounds: effort.samples, seconds: effort.seconds };
     let mut check = plan_check::run(&bench.lab(), photos, &options).context("predictions")?;

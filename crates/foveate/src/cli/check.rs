@@ -17,8 +17,8 @@ use foveate::source::{Input, Separator};
 
 use super::args::{Command, EmbedArgs, VerifyArgs};
 use super::exit::Usage;
-use super::job_args::JobArgs;
-use super::lab_args::{Experiment, LabArgs, ProfileArgs, ReportArgs, StageArgs, TuneArgs};
+use super::job_args::{InputArgs, JobArgs};
+use super::lab_args::{Experiment, LabArgs, ProfileArgs, ReportArgs, TuneArgs};
 use super::plan_args::PlanArgs;
 use super::service_args::{EnqueueArgs, ServeArgs, ServiceArgs, WorkerArgs};
 use super::{job, service};
@@ -61,8 +61,8 @@ fn verify(args: &VerifyArgs) -> anyhow::Result<()> {
 }
 
 fn lab(args: &LabArgs) -> anyhow::Result<()> {
-    inputs(&args.job)?;
-    backends(&job::options(&args.job, Path::new("")))?;
+    sources(&args.input, Separator::Line)?;
+    backends(&job::measured(args))?;
     Backends::compiled().sink(args.sink.as_deref())?;
     writable_folder(&args.display.out)
 }
@@ -70,29 +70,32 @@ fn lab(args: &LabArgs) -> anyhow::Result<()> {
 fn profile(args: &ProfileArgs) -> anyhow::Result<()> {
     lab(&args.lab)?;
     for (decoder, resizer) in &args.pair {
-        let options = job::options(&args.lab.job, Path::new(""));
+        let options = job::measured(&args.lab);
         backends(&EmbedOptions { decoder: Some(decoder.clone()), resizer: Some(resizer.clone()), ..options })?;
     }
     optional(args.trace.as_deref(), writable_file)
 }
 
-fn stage(args: &StageArgs) -> anyhow::Result<()> {
-    lab(&args.bench.lab)?;
-    optional(args.peers.as_deref(), readable_file)
-}
-
 fn bench(experiment: &Experiment) -> anyhow::Result<()> {
     match experiment {
         Experiment::Sinks(args) => writable_folder(&args.display.out),
-        Experiment::Forward(args) => stage(&args.stage),
-        Experiment::Worker(args) => lab(&args.bench.lab),
-        Experiment::Decoders(args) | Experiment::Resizers(args) => stage(args),
+        Experiment::Forward(args) => {
+            lab(&args.bench.lab)?;
+            optional(args.peers.as_deref(), readable_file)
+        }
+        Experiment::Decoders(args) | Experiment::Resizers(args) => {
+            sources(&args.input, Separator::Line)?;
+            backends(&job::stage(args))?;
+            writable_folder(&args.display.out)?;
+            optional(args.peers.as_deref(), readable_file)
+        }
         Experiment::All(args)
         | Experiment::BatchSweep(args)
         | Experiment::WorkerSweep(args)
         | Experiment::Headline(args)
         | Experiment::Extrapolation(args)
         | Experiment::Predictions(args)
+        | Experiment::Worker(args)
         | Experiment::Memory(args) => lab(&args.lab),
     }
 }
@@ -160,12 +163,16 @@ fn queue(address: &str) -> anyhow::Result<()> {
 }
 
 pub(crate) fn inputs(args: &JobArgs) -> anyhow::Result<()> {
+    sources(&args.input, job::separator(args))
+}
+
+fn sources(args: &InputArgs, separator: Separator) -> anyhow::Result<()> {
     let typed = || args.inputs.iter().filter_map(|path| path.to_str());
     if typed().any(|text| text.starts_with("pipe:") && !Path::new(text).exists()) {
         bail!("`pipe:` inputs are WebDataset's; run the command and pipe it: `COMMAND | foveate embed -`");
     }
     typed().filter(|text| is_address(text)).try_for_each(address)?;
-    all_exist(job::inputs(args))
+    all_exist(job::inputs(args, separator))
 }
 
 /// Checks that this build has a store for an address, without contacting it.

@@ -40,13 +40,16 @@ pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
     let job = options.prepare(Box::new(listing), &backends, &model)?;
     download.clear();
     if !args.quiet {
-        job::warn_of_f32(&args.job.embedding);
+        job::warn_of_f32(&args.job.embedding.run);
     }
     if let Some(kinds) = kinds {
         return rehearse(args, &options, DryRun::new(kinds, found, job, &options, &cancel)?, &cancel);
     }
     if job.is_seeded() && !args.quiet {
-        console::say!("note: {} has generated weights: real speed, vectors without meaning", args.job.embedding.model);
+        console::say!(
+            "note: {} has generated weights: real speed, vectors without meaning",
+            args.job.embedding.run.model.model
+        );
     }
     if !args.quiet {
         console::say!("{}", plan(&options, &job));

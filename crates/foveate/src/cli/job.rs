@@ -14,60 +14,94 @@ use foveate::source::{Input, Listing, ListingStats, Separator, Source, SourceErr
 
 use super::console;
 use super::exit::Usage;
-use super::job_args::{EmbeddingArgs, JobArgs};
+use super::job_args::{EmbeddingArgs, InputArgs, JobArgs, ModelArgs, RunArgs};
+use super::lab_args::{LabArgs, StageArgs};
 
 /// Collects the options of a job that writes to `output`.
 pub(crate) fn options(args: &JobArgs, output: &Path) -> EmbedOptions {
+    let options = with_input(&args.input, embedding(&args.embedding, output));
     EmbedOptions {
-        inputs: inputs(args),
-        limit: args.limit,
-        max_bytes: args.max_bytes,
+        inputs: inputs(&args.input, separator(args)),
         max_listing: args.max_listing,
         columns: args.columns.clone(),
-        image_column: args.image_column.clone(),
         id_column: args.id_column.clone(),
-        requests: args.requests,
-        store_settings: args.store_option.iter().cloned().collect(),
-        readers: args.readers,
-        prefetch: args.prefetch,
-        ..embedding(&args.embedding, output)
+        readers: args.ahead.readers,
+        prefetch: args.ahead.prefetch,
+        ..options
     }
 }
 
+/// Collects the options of a job that is measured.
+pub(crate) fn measured(args: &LabArgs) -> EmbedOptions {
+    let (readers, prefetch) = (args.ahead.readers, args.ahead.prefetch);
+    EmbedOptions { readers, prefetch, ..with_input(&args.input, run(&args.run, Path::new(""))) }
+}
+
+/// Collects the options of a stage that is measured alone.
+pub(crate) fn stage(args: &StageArgs) -> EmbedOptions {
+    with_input(&args.input, model(&args.model, Path::new("")))
+}
+
+fn with_input(args: &InputArgs, options: EmbedOptions) -> EmbedOptions {
+    EmbedOptions {
+        inputs: inputs(args, Separator::Line),
+        limit: args.limit,
+        max_bytes: args.max_bytes,
+        image_column: args.image_column.clone(),
+        requests: args.requests,
+        store_settings: args.store_option.iter().cloned().collect(),
+        ..options
+    }
+}
+
+/// Returns what ends the entries of the lists.
+pub(crate) fn separator(args: &JobArgs) -> Separator {
+    if args.null { Separator::Nul } else { Separator::Line }
+}
+
 /// Returns the inputs that the arguments name, in the order of the output's rows.
-pub(crate) fn inputs(args: &JobArgs) -> Vec<Input> {
-    let separator = if args.null { Separator::Nul } else { Separator::Line };
+pub(crate) fn inputs(args: &InputArgs, separator: Separator) -> Vec<Input> {
     let paths = args.inputs.iter().cloned().map(Input::Path);
     paths.chain(args.from_list.iter().map(|list| Input::List(list.clone(), separator))).collect()
 }
 
 /// Collects the options of embedding, which do not depend on the source of the images.
 pub(crate) fn embedding(args: &EmbeddingArgs, output: &Path) -> EmbedOptions {
-    let defaults = EmbedOptions::new(Vec::new(), &args.model, output);
+    let options = run(&args.run, output);
+    EmbedOptions {
+        decoding: DecoderOptions { allow_truncated: args.allow_truncated, ..options.decoding },
+        orientation: args.orientation.into(),
+        ..options
+    }
+}
+
+fn run(args: &RunArgs, output: &Path) -> EmbedOptions {
+    let defaults = model(&args.model, output);
     EmbedOptions {
         decoder: args.decoder.clone(),
         decode_scale: args.decode_scale.unwrap_or_default(),
         resizer: args.resizer.clone(),
         encoder: args.encoder.clone(),
-        recipe: args.preprocess,
         pooling: args.pooling.into(),
         dtype: args.dtype.map_or(defaults.dtype, Into::into),
         device: args.device.clone(),
         encoder_threads: args.threads.unwrap_or(defaults.encoder_threads),
         encoder_settings: args.encoder_option.iter().cloned().collect(),
         decoder_settings: args.decoder_option.iter().cloned().collect(),
-        decoding: DecoderOptions { allow_truncated: args.allow_truncated, ..defaults.decoding },
-        orientation: args.orientation.into(),
         normalize: args.normalize.into(),
-        limits: PixelLimits { max_pixels: args.max_pixels },
         batch: args.batch,
         workers: args.workers.unwrap_or_else(|| EmbedOptions::usual_workers(&args.device, args.decoder.as_deref())),
         ..defaults
     }
 }
 
+fn model(args: &ModelArgs, output: &Path) -> EmbedOptions {
+    let limits = PixelLimits { max_pixels: args.max_pixels };
+    EmbedOptions { recipe: args.preprocess, limits, ..EmbedOptions::new(Vec::new(), &args.model, output) }
+}
+
 /// Prints a warning if a GPU computes in f32 because no precision was asked for.
-pub(crate) fn warn_of_f32(args: &EmbeddingArgs) {
+pub(crate) fn warn_of_f32(args: &RunArgs) {
     if args.dtype.is_none() && args.device.split(',').any(|device| device.starts_with("cuda")) {
         console::say!(
             "warning: {} computes in f32, which takes about ten times as long as half precision; add `--dtype f16` or \

@@ -14,6 +14,35 @@ use super::values::{parse_count, parse_positive, parse_setting};
 /// The images and their embedding, as typed; [`super::job`] turns them into options.
 #[derive(Args, Debug)]
 pub(crate) struct JobArgs {
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+
+    /// The lists' paths end in NUL, not at the line's end (`find -print0`).
+    #[arg(short = '0', long, requires = "from_list", help_heading = "Inputs", hide = true)]
+    pub(crate) null: bool,
+
+    #[command(flatten)]
+    pub(crate) embedding: EmbeddingArgs,
+
+    /// Refuse inputs whose paths take more than this; they are kept in a temporary file.
+    #[arg(long, value_name = "BYTES", default_value = "4G", value_parser = parse_count, help_heading = "Inputs", hide = true)]
+    pub(crate) max_listing: u64,
+
+    /// Fields of containers' members that become columns of the output (`caption,url`).
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', help_heading = "Inputs")]
+    pub(crate) columns: Vec<String>,
+
+    /// The column of a Parquet or Arrow file that holds the ids. Default: the file's name and the row's number.
+    #[arg(long, value_name = "NAME", help_heading = "Inputs")]
+    pub(crate) id_column: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) ahead: AheadArgs,
+}
+
+/// The images.
+#[derive(Args, Debug)]
+pub(crate) struct InputArgs {
     /// Files, folders (searched recursively, sorted), globs and ranges (`'{00..99}.tar'`; quote them), containers of
     /// images (tar, zip, Parquet) and addresses (`s3://bucket/prefix/`), in any mixture; `-` is a tar on standard
     /// input.
@@ -25,13 +54,6 @@ pub(crate) struct JobArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) from_list: Vec<PathBuf>,
 
-    /// The lists' paths end in NUL, not at the line's end (`find -print0`).
-    #[arg(short = '0', long, requires = "from_list", help_heading = "Inputs", hide = true)]
-    pub(crate) null: bool,
-
-    #[command(flatten)]
-    pub(crate) embedding: EmbeddingArgs,
-
     /// Process only the first N images. With `--shard`, each shard takes its share of N.
     #[arg(long, value_name = "N", help_heading = "Inputs")]
     pub(crate) limit: Option<u64>,
@@ -40,21 +62,9 @@ pub(crate) struct JobArgs {
     #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = parse_count, help_heading = "Inputs", hide = true)]
     pub(crate) max_bytes: u64,
 
-    /// Refuse inputs whose paths take more than this; they are kept in a temporary file.
-    #[arg(long, value_name = "BYTES", default_value = "4G", value_parser = parse_count, help_heading = "Inputs", hide = true)]
-    pub(crate) max_listing: u64,
-
-    /// Fields of containers' members that become columns of the output (`caption,url`).
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',', help_heading = "Inputs")]
-    pub(crate) columns: Vec<String>,
-
     /// The column of a Parquet or Arrow file that holds the images. Default: the only one of a fitting type.
     #[arg(long, value_name = "NAME", help_heading = "Inputs")]
     pub(crate) image_column: Option<String>,
-
-    /// The column of a Parquet or Arrow file that holds the ids. Default: the file's name and the row's number.
-    #[arg(long, value_name = "NAME", help_heading = "Inputs")]
-    pub(crate) id_column: Option<String>,
 
     /// A setting that only this store has, such as `endpoint=URL` of `s3`. Repeatable.
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_setting, help_heading = "Inputs")]
@@ -63,7 +73,11 @@ pub(crate) struct JobArgs {
     /// Objects of a store that are requested at a time.
     #[arg(long, value_name = "N", default_value = "64", value_parser = parse_positive, help_heading = "Engine", hide = true)]
     pub(crate) requests: usize,
+}
 
+/// Reading ahead of the encoder.
+#[derive(Args, Debug)]
+pub(crate) struct AheadArgs {
     /// Threads that read files.
     #[arg(long, value_name = "N", default_value = "2", value_parser = parse_positive, help_heading = "Engine", hide = true)]
     pub(crate) readers: usize,
@@ -76,6 +90,21 @@ pub(crate) struct JobArgs {
 /// The embedding of an image.
 #[derive(Args, Debug)]
 pub(crate) struct EmbeddingArgs {
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+
+    /// Whether EXIF orientation is applied before anything else.
+    #[arg(long, value_enum, default_value = "apply", help_heading = "Model", hide = true)]
+    pub(crate) orientation: OrientationArg,
+
+    /// Accept truncated files, with the part that can be decoded: JPEG, PNG, GIF, and uncompressed BMP and TIFF.
+    #[arg(long, help_heading = "Inputs")]
+    pub(crate) allow_truncated: bool,
+}
+
+/// The model and its input.
+#[derive(Args, Debug)]
+pub(crate) struct ModelArgs {
     /// A card's name (see `foveate models`), a Hugging Face repository `org/name[@revision]`, a folder in Hugging
     /// Face layout, or `seeded:<card>` for generated weights (no network; vectors without meaning).
     #[arg(short, long, default_value = "facebook/dinov2-small", help_heading = "Model")]
@@ -86,13 +115,20 @@ pub(crate) struct EmbeddingArgs {
     #[arg(long, value_name = "hf|squash", default_value = "hf", help_heading = "Model")]
     pub(crate) preprocess: Recipe,
 
+    /// Refuse images with more pixels than this (`100M`, `2G`), before memory is allocated for them.
+    #[arg(long, value_name = "PIXELS", default_value = "100M", value_parser = parse_count, help_heading = "Inputs", hide = true)]
+    pub(crate) max_pixels: u64,
+}
+
+/// The embedding of an image, as far as its speed depends on it.
+#[derive(Args, Debug)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+
     /// How tokens become one vector.
     #[arg(long, value_enum, default_value = "cls", help_heading = "Model")]
     pub(crate) pooling: PoolingArg,
-
-    /// Whether EXIF orientation is applied before anything else.
-    #[arg(long, value_enum, default_value = "apply", help_heading = "Model", hide = true)]
-    pub(crate) orientation: OrientationArg,
 
     /// Scale each vector to unit length.
     #[arg(long, value_enum, default_value = "off", help_heading = "Model")]
@@ -106,14 +142,6 @@ pub(crate) struct EmbeddingArgs {
     /// named twice works on two batches at once. There is no silent fallback.
     #[arg(long, value_name = "DEVICE,…", default_value = "cpu", help_heading = "Model")]
     pub(crate) device: String,
-
-    /// Refuse images with more pixels than this (`100M`, `2G`), before memory is allocated for them.
-    #[arg(long, value_name = "PIXELS", default_value = "100M", value_parser = parse_count, help_heading = "Inputs", hide = true)]
-    pub(crate) max_pixels: u64,
-
-    /// Accept truncated files, with the part that can be decoded: JPEG, PNG, GIF, and uncompressed BMP and TIFF.
-    #[arg(long, help_heading = "Inputs")]
-    pub(crate) allow_truncated: bool,
 
     /// Preferred decoder (see `foveate backends`); the others decode the formats that it cannot read.
     #[arg(long, value_name = "NAME", help_heading = "Engine")]

@@ -10,13 +10,13 @@ use foveate::core::lock;
 use foveate::dinov2::OpenOptions;
 use foveate::embed::{Backends, EmbedOptions};
 use foveate::lab::bench::Sets;
-use foveate::lab::{Conditions, Lab, Observer, PhotoSet, Setting, StandInRig, Table, Watch};
+use foveate::lab::{Conditions, Lab, Observer, PhotoSet, Setting, StandIn, StandInRig, Table, Watch};
 use foveate::pipeline::Cancel;
 use foveate::rig::Rig;
 use indicatif::ProgressBar;
 use serde_json::{Map, Value, json};
 
-use super::lab_args::{LabArgs, LabDisplay};
+use super::lab_args::{LabArgs, LabDisplay, SampleArgs, StageArgs};
 use super::{console, job, memory, progress};
 
 /// Everything that an experiment of the command line needs.
@@ -45,10 +45,29 @@ pub(crate) enum Sizes {
 impl Bench {
     /// Lists the inputs, opens the model, loads the photos.
     pub(crate) fn open(args: &LabArgs, sizes: Sizes) -> anyhow::Result<Self> {
+        let stand_in = args.stand_in.as_ref();
+        let mut bench = Self::on(job::measured(args), stand_in, &args.sample, &args.display, sizes)?;
+        if let Some(sink) = &args.sink {
+            bench.sink.clone_from(sink);
+        }
+        Ok(bench)
+    }
+
+    /// Does the same for a stage alone.
+    pub(crate) fn of_stage(args: &StageArgs) -> anyhow::Result<Self> {
+        Self::on(job::stage(args), None, &args.sample, &args.display, Sizes::AsGivenAndSmall)
+    }
+
+    fn on(
+        options: EmbedOptions,
+        stand_in: Option<&StandIn>,
+        args: &SampleArgs,
+        display: &LabDisplay,
+        sizes: Sizes,
+    ) -> anyhow::Result<Self> {
         job::silence_worker_panics();
-        let options = job::options(&args.job, Path::new(""));
         let listing = job::list_again(&options)?;
-        let download = progress::Download::new(args.display.quiet);
+        let download = progress::Download::new(display.quiet);
         let model = OpenOptions { progress: &download, ..OpenOptions::from_env() };
         // Draws twice the number, because some photos may not decode.
         let drawn = (args.n.saturating_mul(2), args.seed);
@@ -56,14 +75,11 @@ impl Bench {
         let rig = rig.measuring_memory(Box::new(memory::in_a_process));
         download.clear();
 
-        let rig: Box<dyn foveate::lab::Rig> = match &args.stand_in {
+        let rig: Box<dyn foveate::lab::Rig> = match stand_in {
             Some(stand_in) => Box::new(StandInRig::new(Box::new(rig), stand_in.clone())?),
             None => Box::new(rig),
         };
-        let mut bench = Self::with(rig, &args.display, args.seed)?;
-        if let Some(sink) = &args.sink {
-            bench.sink.clone_from(sink);
-        }
+        let mut bench = Self::with(rig, display, args.seed)?;
         let most = usize::try_from(args.n).unwrap_or(usize::MAX);
         bench.sets = match sizes {
             Sizes::AsGivenAndSmall if !args.as_given => Sets::load(&bench.lab(), most)?,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use foveate::lab::StandIn;
 
-use super::job_args::JobArgs;
+use super::job_args::{AheadArgs, InputArgs, ModelArgs, RunArgs};
 use super::values::{parse_count, parse_positive, parse_seconds};
 
 pub(crate) const PROFILE_EXAMPLES: &str = "\
@@ -23,7 +23,7 @@ Examples:
   foveate bench all photos/ --quick && foveate report foveate-run
   foveate bench decoders photos/
   foveate bench batch-sweep photos/ --encoder ort
-  foveate bench worker photos/ --photo-ms 50,200 --forward-ms 5";
+  foveate bench worker photos/";
 
 pub(crate) const DIAGNOSE_EXAMPLES: &str = "\
 Examples:
@@ -43,12 +43,9 @@ pub(crate) const REPORT_EXAMPLES: &str = "\
 Examples:
   foveate bench all photos/ --quick && foveate report foveate-run";
 
-/// Arguments that the measuring commands share.
+/// The photos that are measured.
 #[derive(Args, Debug)]
-pub(crate) struct LabArgs {
-    #[command(flatten)]
-    pub(crate) job: JobArgs,
-
+pub(crate) struct SampleArgs {
     /// Number of photos to measure with, drawn at random from the inputs and reused.
     #[arg(long, value_name = "N", default_value = "64", value_parser = parse_count, help_heading = "Measuring")]
     pub(crate) n: u64,
@@ -60,6 +57,22 @@ pub(crate) struct LabArgs {
     /// Measure the photos as given only, without downscaled copies.
     #[arg(long, help_heading = "Measuring")]
     pub(crate) as_given: bool,
+}
+
+/// Arguments of the commands that measure a job.
+#[derive(Args, Debug)]
+pub(crate) struct LabArgs {
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+
+    #[command(flatten)]
+    pub(crate) ahead: AheadArgs,
+
+    #[command(flatten)]
+    pub(crate) sample: SampleArgs,
 
     /// Replace the forward by one that only takes a device's time: t4-f16, a100-f16, h200-f16, or the milliseconds of a
     /// batch of n images, such as 5+0.9*n. Everything else is real.
@@ -118,12 +131,9 @@ pub(crate) struct ProfileArgs {
     pub(crate) trace: Option<PathBuf>,
 }
 
-/// Arguments of every experiment of `bench`.
+/// Number and length of samples.
 #[derive(Args, Debug)]
-pub(crate) struct BenchArgs {
-    #[command(flatten)]
-    pub(crate) lab: LabArgs,
-
+pub(crate) struct EffortArgs {
     /// Fewer and shorter samples: minutes instead of a quarter of an hour for all experiments.
     #[arg(long, help_heading = "Measuring")]
     pub(crate) quick: bool,
@@ -135,6 +145,16 @@ pub(crate) struct BenchArgs {
     /// Seconds per sample. Default: 3, with --quick 1. Shorter samples scatter more.
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, help_heading = "Measuring")]
     pub(crate) seconds: Option<Duration>,
+}
+
+/// Arguments of the experiments of `bench` that run the encoder.
+#[derive(Args, Debug)]
+pub(crate) struct BenchArgs {
+    #[command(flatten)]
+    pub(crate) lab: LabArgs,
+
+    #[command(flatten)]
+    pub(crate) effort: EffortArgs,
 }
 
 #[derive(Subcommand, Debug)]
@@ -164,45 +184,26 @@ pub(crate) enum Experiment {
     Predictions(Box<BenchArgs>),
     /// Measure the queue worker: first one stage at a time, then with downloads, preparation and batches in parallel,
     /// with the encoder and with a stub in place of a device.
-    Worker(Box<WorkerBenchArgs>),
+    Worker(Box<BenchArgs>),
 }
 
-/// Arguments of `bench worker`.
-#[derive(Args, Debug)]
-pub(crate) struct WorkerBenchArgs {
-    #[command(flatten)]
-    pub(crate) bench: BenchArgs,
-
-    /// Median and 99th percentile of the photo server's time to the first byte, in milliseconds.
-    #[arg(long, value_name = "MEDIAN,P99", default_value = "50,200", value_parser = parse_latency, help_heading = "Measuring")]
-    pub(crate) photo_ms: (Duration, Duration),
-
-    /// Median and 99th percentile of the callback receiver's response time, in milliseconds.
-    #[arg(long, value_name = "MEDIAN,P99", default_value = "20,80", value_parser = parse_latency, help_heading = "Measuring")]
-    pub(crate) callback_ms: (Duration, Duration),
-
-    /// Milliseconds that the stub sleeps per batch, in place of a device's forward.
-    #[arg(long, value_name = "MS", default_value = "5", value_parser = parse_ms, help_heading = "Measuring")]
-    pub(crate) forward_ms: Duration,
-
-    /// Maximum size of a dynamic batch.
-    #[arg(long, value_name = "N", default_value = "8", value_parser = parse_positive, help_heading = "Measuring")]
-    pub(crate) dynamic_batch: usize,
-
-    /// Threads that download.
-    #[arg(long, value_name = "N", default_value = "16", value_parser = parse_positive, help_heading = "Measuring")]
-    pub(crate) downloaders: usize,
-
-    /// Threads that call back.
-    #[arg(long, value_name = "N", default_value = "8", value_parser = parse_positive, help_heading = "Measuring")]
-    pub(crate) callers: usize,
-}
-
-/// Arguments of `bench decoders`, `bench resizers` and `bench forward`.
+/// Arguments of `bench decoders` and `bench resizers`.
 #[derive(Args, Debug)]
 pub(crate) struct StageArgs {
     #[command(flatten)]
-    pub(crate) bench: BenchArgs,
+    pub(crate) input: InputArgs,
+
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+
+    #[command(flatten)]
+    pub(crate) sample: SampleArgs,
+
+    #[command(flatten)]
+    pub(crate) effort: EffortArgs,
+
+    #[command(flatten)]
+    pub(crate) display: LabDisplay,
 
     /// A Python script that measures other libraries in the same rounds, such as `benches/peers.py`.
     #[arg(long, value_name = "SCRIPT", help_heading = "Measuring")]
@@ -236,7 +237,11 @@ pub(crate) struct SinksArgs {
 #[derive(Args, Debug)]
 pub(crate) struct ForwardArgs {
     #[command(flatten)]
-    pub(crate) stage: StageArgs,
+    pub(crate) bench: BenchArgs,
+
+    /// A Python script that measures other libraries in the same rounds, such as `benches/peers.py`.
+    #[arg(long, value_name = "SCRIPT", help_heading = "Measuring")]
+    pub(crate) peers: Option<PathBuf>,
 
     /// Batches to measure. Repeatable, or separated by commas.
     #[arg(long, value_name = "N", default_value = "64", value_delimiter = ',', value_parser = parse_positive, help_heading = "Measuring")]
@@ -292,17 +297,6 @@ pub(crate) struct ReportArgs {
     /// Folder for report.html and the figures; default: RUN_DIR itself.
     #[arg(short, long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-}
-
-fn parse_ms(text: &str) -> Result<Duration, String> {
-    let refused = || format!("'{text}' is no number of milliseconds from 0");
-    let ms: f64 = text.trim().parse().map_err(|_| refused())?;
-    Duration::try_from_secs_f64(ms / 1e3).map_err(|_| refused())
-}
-
-fn parse_latency(text: &str) -> Result<(Duration, Duration), String> {
-    let (median, p99) = text.split_once(',').ok_or("expected MEDIAN,P99 in milliseconds, such as 50,200")?;
-    Ok((parse_ms(median)?, parse_ms(p99)?))
 }
 
 fn parse_pair(text: &str) -> Result<(String, String), String> {

@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -22,7 +21,7 @@ const BATCHES: usize = 2;
 
 /// Runs two batches with the setting of `args`, and prints the process's peak memory.
 pub(crate) fn run(args: &LabArgs) -> anyhow::Result<()> {
-    let options = job::options(&args.job, Path::new(""));
+    let options = job::measured(args);
     let listing = job::list_again(&options)?;
     let rig = Rig::new(options, Box::new(listing), (0, 0), Arc::new(Backends::compiled()), &OpenOptions::from_env())?;
     let setting = rig.base();

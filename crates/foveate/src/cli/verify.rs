@@ -53,7 +53,7 @@ pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<Exit> {
 /// it is the one under test.
 pub(crate) fn configurations(args: &VerifyArgs) -> (EmbedOptions, EmbedOptions) {
     let first = EmbedOptions {
-        decode_scale: args.job.embedding.decode_scale.unwrap_or(DecodeScale::Fast),
+        decode_scale: args.job.embedding.run.decode_scale.unwrap_or(DecodeScale::Fast),
         ..job::options(&args.job, Path::new(""))
     };
     let second = overridden(&first, &args.against);
