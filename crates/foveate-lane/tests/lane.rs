@@ -2,9 +2,6 @@
 // A test's panic is its report.
 #![allow(clippy::unwrap_used)]
 
-#[path = "../../../tests/support/device.rs"]
-mod device;
-
 use std::collections::{BTreeSet, VecDeque};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -17,7 +14,7 @@ use foveate_encode_fused::FusedEncoder;
 use foveate_lane::{Landed, Lane, LaneError, Normalize, batch_memory};
 use foveate_preprocess::Granularity;
 
-use device::{Device, Notes};
+use foveate_testkit::device::{Device, Notes};
 
 fn fused(max_batch: usize) -> FusedEncoder {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/models/tiny");

@@ -3,9 +3,6 @@
 // Tests may unwrap.
 #![allow(clippy::unwrap_used)]
 
-#[path = "../../../tests/support/proxy.rs"]
-mod proxy;
-
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -19,8 +16,8 @@ use foveate_object_store::{open, register};
 use foveate_source::conformance::{check, read};
 use foveate_source::store::{Object, Store, StoreOptions, StoreRegistry, Version};
 use foveate_source::{Content, Delivery, FetchError, Input, Item, Listing, Separator, Source, SourceError};
+use foveate_testkit::proxy::{Act, proxy};
 use foveate_testkit::{run, trials};
-use proxy::{Act, proxy};
 
 fn main() -> ExitCode {
     run(trials![

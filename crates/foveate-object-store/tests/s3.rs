@@ -3,9 +3,6 @@
 // Tests may unwrap, and one prints what it reads.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-#[path = "../../../tests/support/brokers.rs"]
-mod brokers;
-
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::process::{Command, ExitCode};
@@ -18,7 +15,7 @@ use foveate_source::store::{Object, Store, StoreOptions, StoreRegistry, Version}
 use foveate_source::{AllowedObjects, Fetch, FetchError, Input, Item, Listing, Source, SourceError};
 use foveate_testkit::{python, run, trials};
 
-use brokers::{AwsServer, printed};
+use foveate_testkit::brokers::{AwsServer, printed};
 
 /// The AWS variables of this process, and of one that also finds the server there.
 const CREDENTIALS: [(&str, &str); 2] = [("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "b")];

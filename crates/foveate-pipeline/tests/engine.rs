@@ -4,9 +4,6 @@
 // A test's panic is its report.
 #![allow(clippy::unwrap_used)]
 
-#[path = "../../../tests/support/device.rs"]
-mod device;
-
 use std::any::Any;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -25,7 +22,7 @@ use foveate_resize::{Filter, Geometry, ResizeError, ResizePlan, Resizer};
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
 use foveate_source::{Content, Delivery, Extent, Fetch, FetchError, Item, Source, SourceError, Stamp};
 
-use device::{Device, spec};
+use foveate_testkit::device::{Device, spec};
 
 const SIDE: Size = Size::square(2);
 

@@ -2,17 +2,14 @@
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "tests, their helpers included")]
 
-#[path = "../../../tests/support/brokers.rs"]
-mod brokers;
-
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use async_nats::jetstream;
 use async_nats::jetstream::consumer::{AckPolicy, pull};
-use brokers::{NatsServer, free_port};
 use foveate_queue::{JobQueue, Message, QueueError, QueueOptions, Sent};
 use foveate_queue_nats::NatsQueue;
+use foveate_testkit::brokers::{NatsServer, free_port};
 use foveate_testkit::{Resource, program, run, trials};
 
 /// Passes a queue's address to a child process: a test cannot change its own environment, but can set a child's.

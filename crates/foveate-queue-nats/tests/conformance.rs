@@ -2,19 +2,16 @@
 
 #![expect(clippy::unwrap_used, reason = "tests, their helpers included")]
 
-#[path = "../../../tests/support/brokers.rs"]
-mod brokers;
-
 use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_nats::jetstream::message::PublishMessage;
-use brokers::NatsServer;
 use foveate_queue::conformance::{Capability, Dead, Fixture, Harness, check, unknown_settings_are_refused};
 use foveate_queue::{DeadLetter, Depth, JobQueue, Message, QueueOptions};
 use foveate_queue_nats::NatsQueue;
+use foveate_testkit::brokers::NatsServer;
 use foveate_testkit::{run, trials};
 
 fn main() -> ExitCode {

@@ -2,15 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "tests, their helpers included")]
 
-#[path = "../../../tests/support/brokers.rs"]
-mod brokers;
-
 use std::process::ExitCode;
 use std::time::Duration;
 
-use brokers::{NatsServer, printed};
 use foveate_queue::{DeadLetter, Depth, ImageRef, Job, JobQueue, Message, QueueOptions, Sent};
 use foveate_queue_nats::NatsQueue;
+use foveate_testkit::brokers::{NatsServer, printed};
 use foveate_testkit::{python, run, trials};
 
 fn main() -> ExitCode {

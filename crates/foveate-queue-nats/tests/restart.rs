@@ -2,9 +2,6 @@
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "tests, their helpers included")]
 
-#[path = "../../../tests/support/brokers.rs"]
-mod brokers;
-
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -12,9 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use brokers::NatsServer;
 use foveate_queue::{JobQueue, Message, QueueError, QueueOptions, Sent};
 use foveate_queue_nats::NatsQueue;
+use foveate_testkit::brokers::NatsServer;
 use foveate_testkit::{run, trials};
 
 fn main() -> ExitCode {

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use foveate_queue::{JobQueue, Message, QueueError, QueueOptions, Sent};
 use foveate_queue_sqs::SqsQueue;
+use foveate_testkit::brokers::{AwsServer, free_port};
 use foveate_testkit::{run, trials};
-use support::brokers::{AwsServer, free_port};
 use support::options;
 use tempfile::TempDir;
 

@@ -11,8 +11,8 @@ use std::time::Duration;
 use foveate_queue::conformance::{Capability, Dead, Fixture, Harness, check, unknown_settings_are_refused};
 use foveate_queue::{DeadLetter, QueueOptions};
 use foveate_queue_sqs::SqsQueue;
+use foveate_testkit::brokers::AwsServer;
 use foveate_testkit::{run, trials};
-use support::brokers::AwsServer;
 use support::{boto3, options};
 
 fn main() -> ExitCode {

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use foveate_queue::{DeadLetter, Depth, ImageRef, Job, JobQueue, Message, QueueError, QueueOptions, Sent};
 use foveate_queue_sqs::SqsQueue;
+use foveate_testkit::brokers::AwsServer;
 use foveate_testkit::{run, trials};
-use support::brokers::AwsServer;
 use support::{boto3, options};
 
 fn main() -> ExitCode {

@@ -1,8 +1,17 @@
 #![doc = include_str!("../README.md")]
+// Tests report by panicking, and what was compared is worth seeing.
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
 
+#[cfg(feature = "brokers")]
+pub mod brokers;
+#[cfg(feature = "device")]
+pub mod device;
 mod find;
+#[cfg(feature = "hub")]
+pub mod hub;
 mod ignored;
 mod length;
+pub mod proxy;
 mod resource;
 mod trial;
 

@@ -2,9 +2,6 @@
 
 #![allow(clippy::unwrap_used)]
 
-#[path = "../../../tests/support/device.rs"]
-mod device;
-
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -15,7 +12,7 @@ use foveate_lane::Normalize;
 use foveate_preprocess::{Granularity, ItemFault, PreprocessError, Preprocessor, PreprocessorOpener, StageClock};
 use foveate_worker::{Batching, Done, Embed, Engine, EngineError, Image, Outcome, Output, Probe, Request, Stage};
 
-use device::{Device, Notes};
+use foveate_testkit::device::{Device, Notes};
 
 const INPUT: Size = Size::new(1, 1);
 const MAX_BATCH: usize = 4;

@@ -4,16 +4,11 @@
 #![allow(clippy::unwrap_used)]
 
 mod common;
-// These tests use only some of the server's behaviours.
-#[allow(dead_code)]
-#[path = "../../foveate-dinov2/tests/hub/server.rs"]
-mod server;
-
 use std::fs;
 use std::path::Path;
 
 use common::{PHOTOS, TINY, foveate, run};
-use server::{Behaviour, HubServer};
+use foveate_testkit::hub::{Behaviour, HubServer};
 
 const REPOSITORY: &str = "ann/tiny-dinov2";
 

@@ -4,8 +4,6 @@
 #![allow(clippy::unwrap_used)]
 
 #[cfg(feature = "object-store")]
-#[path = "../../../tests/support/brokers.rs"]
-mod brokers;
 mod common;
 
 use std::collections::BTreeMap;
@@ -237,7 +235,7 @@ mod store {
 
     pub(super) fn every_command_measures_a_store() {
         let packed = packed();
-        let server = brokers::AwsServer::start();
+        let server = foveate_testkit::brokers::AwsServer::start();
         packed.upload(&server.endpoint());
         let arguments = vec!["s3://photos/p/".into()];
         check(&Input { arguments, environment: server.environment().into(), place: "store" }, packed.0.path());

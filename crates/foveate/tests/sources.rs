@@ -5,13 +5,8 @@
 #![allow(clippy::unwrap_used)]
 
 #[cfg(feature = "object-store")]
-#[path = "../../../tests/support/brokers.rs"]
-mod brokers;
 mod common;
 #[cfg(feature = "object-store")]
-#[path = "../../../tests/support/proxy.rs"]
-mod proxy;
-
 use std::fs;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
@@ -25,9 +20,9 @@ use std::time::Instant;
 use common::kills::kill_until_done;
 use common::packed::Packed;
 use common::{PHOTOS, assert_same_tree, csv, embed, npy_rows, run};
-use foveate_testkit::{by_length, python, trials};
 #[cfg(feature = "object-store")]
-use proxy::{Act, proxy};
+use foveate_testkit::proxy::{Act, proxy};
+use foveate_testkit::{by_length, python, trials};
 
 fn main() -> ExitCode {
     let trials = trials![
@@ -391,7 +386,7 @@ fn a_dry_run_and_a_repeated_run_know_containers() {
 #[cfg(feature = "object-store")]
 fn objects_give_the_folders_vectors_and_resume() {
     let packed = packed();
-    let server = brokers::AwsServer::start();
+    let server = foveate_testkit::brokers::AwsServer::start();
     packed.upload(&server.endpoint());
     let job = |input: &str, output: &str| {
         let mut command = embed(&packed.0.path().join(output));
@@ -448,7 +443,7 @@ fn job_over_objects(packed: &Packed, endpoint: &str) -> Command {
 
 #[cfg(feature = "object-store")]
 fn credentials_that_expire_stop_the_run_and_nothing_has_failed() {
-    let (packed, server) = (packed(), brokers::AwsServer::start());
+    let (packed, server) = (packed(), foveate_testkit::brokers::AwsServer::start());
     packed.upload(&server.endpoint());
     let are_good = Arc::new(AtomicBool::new(false));
     let (last, renewed) = (packed.photos() as usize - 3, Arc::clone(&are_good));
@@ -469,7 +464,7 @@ fn credentials_that_expire_stop_the_run_and_nothing_has_failed() {
 
 #[cfg(feature = "object-store")]
 fn credentials_that_are_not_renewed_stop_the_run_and_nothing_has_failed() {
-    let (packed, server) = (packed(), brokers::AwsServer::start());
+    let (packed, server) = (packed(), foveate_testkit::brokers::AwsServer::start());
     packed.upload(&server.endpoint());
     let are_good = Arc::new(AtomicBool::new(false));
     let renewed = Arc::clone(&are_good);

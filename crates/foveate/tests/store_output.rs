@@ -3,11 +3,7 @@
 // A test reports by panicking.
 #![allow(clippy::unwrap_used)]
 
-#[path = "../../../tests/support/brokers.rs"]
-mod brokers;
 mod common;
-#[path = "../../../tests/support/proxy.rs"]
-mod proxy;
 
 use std::fs;
 use std::io::{Read, Write};
@@ -19,11 +15,11 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use brokers::AwsServer;
 use common::kills::{random_moments, signal, start};
 use common::{assert_same_tree, embed, long_list, run};
+use foveate_testkit::brokers::AwsServer;
+use foveate_testkit::proxy::{Act, proxy};
 use foveate_testkit::{by_length, python, trials};
-use proxy::{Act, proxy};
 use tempfile::TempDir;
 
 fn main() -> ExitCode {

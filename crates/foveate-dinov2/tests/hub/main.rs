@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used)]
 
 mod python;
-mod server;
 #[path = "../sharding/mod.rs"]
 mod sharding;
 
@@ -14,8 +13,8 @@ use std::time::Duration;
 
 use foveate_core::error_chain;
 use foveate_dinov2::{HubOptions, Model, ModelError, NoProgress, OpenOptions, Progress, Token};
+use foveate_testkit::hub::{Behaviour, HubServer, Request};
 use foveate_testkit::{Resource, program, run, trials};
-use server::{Behaviour, HubServer, Request};
 use tempfile::TempDir;
 
 fn main() -> ExitCode {

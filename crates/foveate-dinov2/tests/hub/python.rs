@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use foveate_dinov2::{HubOptions, Model, NoProgress, OpenOptions};
 use foveate_testkit::python;
 
-use crate::server::HubServer;
 use crate::{REPOSITORY, tiny};
+use foveate_testkit::hub::HubServer;
 
 /// Makes Python fetch the three files of the tiny model; returns their folder.
 fn python_snapshot(server: &HubServer, cache: &Path, offline: bool) -> PathBuf {

@@ -4,8 +4,6 @@
 // Tests may unwrap.
 #![allow(clippy::unwrap_used)]
 
-#[path = "../../../../tests/support/brokers.rs"]
-mod brokers;
 mod outputs;
 mod servers;
 mod sources;

@@ -9,8 +9,8 @@ use foveate_object_store::outputs::register;
 use foveate_sink::{Prefix, PrefixRegistry};
 use foveate_testkit::python;
 
-use crate::brokers::{AwsServer, AzureServer, printed};
 use crate::servers::{fill, google};
+use foveate_testkit::brokers::{AwsServer, AzureServer, printed};
 
 fn open(address: &str, settings: &[(&str, &str)]) -> Arc<dyn Prefix> {
     let mut registry = PrefixRegistry::new("store", &["object-store"]);

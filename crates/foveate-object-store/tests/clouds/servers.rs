@@ -6,7 +6,7 @@ use std::thread;
 
 use foveate_testkit::python;
 
-use crate::brokers::{AzureServer, printed};
+use foveate_testkit::brokers::{AzureServer, printed};
 
 /// Puts objects into a container, each with its key's bytes, in requests with a shared key. Arguments: the endpoint,
 /// the container, the keys.

@@ -5,8 +5,8 @@ use foveate_source::conformance::{check, read};
 use foveate_source::store::{StoreOptions, StoreRegistry};
 use foveate_source::{Input, Listing, Source};
 
-use crate::brokers::AzureServer;
 use crate::servers::{fill, google};
+use foveate_testkit::brokers::AzureServer;
 
 fn listing(endpoint: &str, extra: &[(&str, &str)], input: &str) -> Listing {
     let mut registry = StoreRegistry::new("store", &["object-store"]);

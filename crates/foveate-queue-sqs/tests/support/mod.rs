@@ -2,11 +2,8 @@
 
 #![allow(dead_code, reason = "not every test uses everything")]
 
-#[path = "../../../../tests/support/brokers.rs"]
-pub(crate) mod brokers;
-
-use brokers::{AwsServer, printed};
 use foveate_queue::QueueOptions;
+use foveate_testkit::brokers::{AwsServer, printed};
 use foveate_testkit::python;
 use serde_json::Value;
 

@@ -5,8 +5,6 @@
 // A test reports by panicking, and prints what it counted.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-#[path = "../../../../tests/support/brokers.rs"]
-mod brokers;
 #[path = "../common/mod.rs"]
 mod common;
 mod jobs;
@@ -26,8 +24,8 @@ use foveate_photo_server::{Latency, PhotoServerOptions};
 use foveate_testkit::{python, trials};
 use serde_json::Value;
 
-use brokers::printed;
 use common::{TINY, run};
+use foveate_testkit::brokers::printed;
 use jobs::{Item, Kind};
 use stage::{Broker, HOLD, STALLED, Stage, Worker, check_secrets, photos, wait};
 use tally::Tally;

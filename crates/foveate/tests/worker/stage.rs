@@ -17,9 +17,9 @@ use foveate_testkit::ignore;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::brokers::{AwsServer, NatsServer};
 use crate::common::{Ran, TINY, foveate, run};
 use crate::jobs::Item;
+use foveate_testkit::brokers::{AwsServer, NatsServer};
 
 /// The secret that signs callbacks, and the query in addresses. Both must stay out of logs.
 pub(crate) const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";

@@ -1,15 +1,12 @@
-//! A proxy before a store that answers with the store's errors, loses answers and drops conditions, for tests that
-//! include it (`#[path]`).
-
-// Not every test uses everything, and tests may unwrap.
-#![allow(dead_code, clippy::unwrap_used)]
+//! A proxy before a store that answers with the store's errors, loses answers and drops conditions.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
 
 /// What happens to a request.
-pub(crate) enum Act {
+pub enum Act {
+    /// It is passed on.
     Pass,
     /// It is answered with this status and code, and not passed on.
     Refuse(&'static str, &'static str),
@@ -22,7 +19,7 @@ pub(crate) enum Act {
 }
 
 /// Passes requests on to the HTTP `server` as `act` says, which gets their numbers. Returns its own address.
-pub(crate) fn proxy(server: &str, act: impl Fn(usize, &[u8]) -> Act + Send + 'static) -> String {
+pub fn proxy(server: &str, act: impl Fn(usize, &[u8]) -> Act + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let server = server.trim_start_matches("http://").to_owned();

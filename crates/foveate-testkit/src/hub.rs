@@ -15,34 +15,38 @@ const LARGE: usize = 4096;
 
 /// A request that the server received.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Request {
-    pub(crate) method: String,
-    pub(crate) path: String,
-    pub(crate) range: Option<String>,
-    pub(crate) authorization: Option<String>,
+pub struct Request {
+    /// `GET` or `HEAD`.
+    pub method: String,
+    /// The path, with the query.
+    pub path: String,
+    /// The header of this name.
+    pub range: Option<String>,
+    /// The header of this name.
+    pub authorization: Option<String>,
     /// Whether it went to the storage's address.
-    pub(crate) to_storage: bool,
+    pub to_storage: bool,
 }
 
 /// The server's misbehaviour.
 #[derive(Clone, Default)]
-pub(crate) struct Behaviour {
+pub struct Behaviour {
     /// Every request without this token gets a 401.
-    pub(crate) token: Option<String>,
+    pub token: Option<String>,
     /// The first so many downloads of large files break off halfway.
-    pub(crate) break_off: usize,
+    pub break_off: usize,
     /// Every download of a large file breaks off after so many bytes of the requested range.
-    pub(crate) break_always: Option<usize>,
+    pub break_always: Option<usize>,
     /// One byte of every large file is flipped on the way.
-    pub(crate) flip: bool,
+    pub flip: bool,
     /// `Range` is ignored: every response is the whole file.
-    pub(crate) no_ranges: bool,
+    pub no_ranges: bool,
     /// Large files have neither `X-Linked-Etag` nor a checksum as `ETag`.
-    pub(crate) no_checksum: bool,
+    pub no_checksum: bool,
     /// Every response has this status.
-    pub(crate) status: Option<u16>,
+    pub status: Option<u16>,
     /// Every response of the storage has this status.
-    pub(crate) storage_status: Option<u16>,
+    pub storage_status: Option<u16>,
 }
 
 #[derive(Default)]
@@ -54,16 +58,19 @@ struct State {
 }
 
 /// A running server; it stops when dropped.
-pub(crate) struct HubServer {
-    pub(crate) endpoint: String,
-    pub(crate) commit: String,
+pub struct HubServer {
+    /// `http://127.0.0.1:PORT`.
+    pub endpoint: String,
+    /// The commit of every repository.
+    pub commit: String,
     state: Arc<Mutex<State>>,
     stopped: Arc<AtomicBool>,
     addresses: [std::net::SocketAddr; 2],
 }
 
 impl HubServer {
-    pub(crate) fn start() -> Self {
+    /// Starts a hub without files.
+    pub fn start() -> Self {
         let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         let addresses = [0, 1].map(|i: usize| listeners[i].local_addr().unwrap());
         let state = Arc::new(Mutex::new(State::default()));
@@ -87,7 +94,7 @@ impl HubServer {
     }
 
     /// Serves every file of `folder` as `repository`.
-    pub(crate) fn add_folder(&self, repository: &str, folder: &Path) -> &Self {
+    pub fn add_folder(&self, repository: &str, folder: &Path) -> &Self {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             self.add(repository, path.file_name().unwrap().to_str().unwrap(), std::fs::read(&path).unwrap());
@@ -95,23 +102,26 @@ impl HubServer {
         self
     }
 
-    pub(crate) fn add(&self, repository: &str, file: &str, bytes: impl Into<Vec<u8>>) -> &Self {
+    /// Serves a file of `repository`.
+    pub fn add(&self, repository: &str, file: &str, bytes: impl Into<Vec<u8>>) -> &Self {
         self.state.lock().unwrap().files.insert((repository.to_owned(), file.to_owned()), bytes.into());
         self
     }
 
-    pub(crate) fn remove(&self, repository: &str, file: &str) -> &Self {
+    /// Removes a file of `repository`.
+    pub fn remove(&self, repository: &str, file: &str) -> &Self {
         self.state.lock().unwrap().files.remove(&(repository.to_owned(), file.to_owned())).unwrap();
         self
     }
 
-    pub(crate) fn behave(&self, behaviour: Behaviour) -> &Self {
+    /// Behaves so from now on.
+    pub fn behave(&self, behaviour: Behaviour) -> &Self {
         self.state.lock().unwrap().behaviour = behaviour;
         self
     }
 
     /// The requests since the last call.
-    pub(crate) fn requests(&self) -> Vec<Request> {
+    pub fn requests(&self) -> Vec<Request> {
         std::mem::take(&mut self.state.lock().unwrap().log)
     }
 }

@@ -1,8 +1,4 @@
-//! Brokers for tests, included by each of them (`#[path]`): real servers on a free loopback port with their own store.
-//! Dropping one stops it.
-
-// Not every test uses everything, and tests may unwrap.
-#![allow(dead_code, clippy::unwrap_used)]
+//! Brokers and stores for tests: real servers on a free loopback port with their own store. Dropping one stops it.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -12,14 +8,15 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use foveate_testkit::{Resource, program, python};
 use tempfile::TempDir;
+
+use crate::{Resource, program, python};
 
 /// A server that has not answered within this time has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A loopback port that was free a moment ago.
-pub(crate) fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
 }
 
@@ -69,19 +66,20 @@ fn greets(address: SocketAddr, hello: &str, greeting: &str) -> bool {
 }
 
 /// `nats-server` with JetStream. Without it, starting one ends the trial.
-pub(crate) struct NatsServer {
+pub struct NatsServer {
     server: Server,
     store: TempDir,
     arguments: Vec<String>,
 }
 
 impl NatsServer {
-    pub(crate) fn start() -> Self {
+    /// Starts a server.
+    pub fn start() -> Self {
         Self::start_with(&["--jetstream"])
     }
 
     /// Starts with these arguments, in addition to those for its address and store.
-    pub(crate) fn start_with(arguments: &[&str]) -> Self {
+    pub fn start_with(arguments: &[&str]) -> Self {
         let store = tempfile::tempdir().unwrap();
         let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
         let server = Self::run(store.path(), free_port(), &arguments);
@@ -95,30 +93,31 @@ impl NatsServer {
     }
 
     /// `127.0.0.1:PORT`.
-    pub(crate) fn address(&self) -> String {
+    pub fn address(&self) -> String {
         self.server.address.to_string()
     }
 
     /// Ends it at once (SIGKILL). Its store remains.
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         self.server.kill();
     }
 
     /// Starts it again on the same port and store, after [`Self::kill`].
-    pub(crate) fn restart(&mut self) {
+    pub fn restart(&mut self) {
         let port = self.server.address.port();
         self.server = Self::run(self.store.path(), port, &self.arguments);
     }
 }
 
 /// Python's moto, which imitates SQS and S3. Its data is lost when it ends. Without it, starting one ends the trial.
-pub(crate) struct AwsServer {
+pub struct AwsServer {
     server: Server,
     home: TempDir,
 }
 
 impl AwsServer {
-    pub(crate) fn start() -> Self {
+    /// Starts a server.
+    pub fn start() -> Self {
         // moto's server runs on flask.
         let mut command = python(&["moto", "flask"]);
         let home = tempfile::tempdir().unwrap();
@@ -131,17 +130,17 @@ impl AwsServer {
     }
 
     /// Ends it at once (SIGKILL). Its data is lost.
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         self.server.kill();
     }
 
     /// `http://127.0.0.1:PORT`.
-    pub(crate) fn endpoint(&self) -> String {
+    pub fn endpoint(&self) -> String {
         format!("http://{}", self.server.address)
     }
 
     /// The settings for `sqs://`, including credentials that are not secret.
-    pub(crate) fn settings(&self) -> BTreeMap<String, String> {
+    pub fn settings(&self) -> BTreeMap<String, String> {
         let credentials = self.home.path().join("credentials").into_os_string().into_string().unwrap();
         let settings =
             [("endpoint", self.endpoint()), ("region", "eu-central-1".to_owned()), ("credentials", credentials)];
@@ -149,7 +148,7 @@ impl AwsServer {
     }
 
     /// As [`Self::settings`], for child processes.
-    pub(crate) fn environment(&self) -> [(&'static str, String); 4] {
+    pub fn environment(&self) -> [(&'static str, String); 4] {
         [
             ("AWS_ENDPOINT_URL", self.endpoint()),
             ("AWS_REGION", "eu-central-1".to_owned()),
@@ -160,13 +159,14 @@ impl AwsServer {
 }
 
 /// Azurite, the emulator of Azure Blob Storage. Without it, starting one ends the trial.
-pub(crate) struct AzureServer {
+pub struct AzureServer {
     server: Server,
     _home: TempDir,
 }
 
 impl AzureServer {
-    pub(crate) fn start() -> Self {
+    /// Starts a server.
+    pub fn start() -> Self {
         let (home, port) = (tempfile::tempdir().unwrap(), free_port());
         let mut command = program(Resource::Azurite, "azurite-blob");
         command.args(["--silent", "--disableTelemetry", "--skipApiVersionCheck", "--blobPort", &port.to_string()]);
@@ -176,13 +176,13 @@ impl AzureServer {
     }
 
     /// `http://127.0.0.1:PORT/devstoreaccount1`.
-    pub(crate) fn endpoint(&self) -> String {
+    pub fn endpoint(&self) -> String {
         format!("http://{}/devstoreaccount1", self.server.address)
     }
 }
 
 /// A command's output. The command must succeed.
-pub(crate) fn printed(command: &mut Command) -> String {
+pub fn printed(command: &mut Command) -> String {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()

@@ -1,7 +1,4 @@
-//! A device whose encoder keeps batches under way, included by the tests of the lane and of both engines (`#[path]`).
-
-// Not every test uses everything, and tests may unwrap.
-#![allow(dead_code, clippy::unwrap_used)]
+//! A device whose encoder keeps batches under way.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -15,13 +12,13 @@ use foveate_encode::{
 
 /// What a device was asked for.
 #[derive(Default)]
-pub(crate) struct Notes {
+pub struct Notes {
     /// The sizes of its batches.
-    pub(crate) sizes: BTreeSet<usize>,
+    pub sizes: BTreeSet<usize>,
     /// The most batches under way at once.
-    pub(crate) most: usize,
+    pub most: usize,
     /// The places that memory was wanted at.
-    pub(crate) places: Vec<Place>,
+    pub places: Vec<Place>,
 }
 
 /// Computes a batch's vectors.
@@ -29,7 +26,7 @@ type Forward = dyn FnMut(&Batch, &mut VectorBuf) -> Result<(), EncodeError> + Se
 
 /// A device that reads a batch's memory as late as it may: when the batch is collected. An error takes along the
 /// batches under way.
-pub(crate) struct Device {
+pub struct Device {
     spec: EncoderSpec,
     forward: Box<Forward>,
     allocator: fn(Place) -> Allocate,
@@ -39,7 +36,7 @@ pub(crate) struct Device {
 
 impl Device {
     /// A device with all its memory on the host.
-    pub(crate) fn new(
+    pub fn new(
         (input, dim, max_batch): (Size, usize, usize),
         forward: impl FnMut(&Batch, &mut VectorBuf) -> Result<(), EncodeError> + Send + 'static,
     ) -> Self {
@@ -49,17 +46,19 @@ impl Device {
         Self { spec, forward: Box::new(forward), allocator, under_way: VecDeque::new(), notes }
     }
 
-    pub(crate) fn with_allocator(self, allocator: fn(Place) -> Allocate) -> Self {
+    /// The same device with another memory.
+    pub fn with_allocator(self, allocator: fn(Place) -> Allocate) -> Self {
         Self { allocator, ..self }
     }
 
-    pub(crate) fn notes(&self) -> Arc<Mutex<Notes>> {
+    /// What it was asked for so far.
+    pub fn notes(&self) -> Arc<Mutex<Notes>> {
         Arc::clone(&self.notes)
     }
 }
 
 /// The spec of an encoder that leaves pixels as they are.
-pub(crate) fn spec((input, dim, max_batch): (Size, usize, usize), device: &str) -> EncoderSpec {
+pub fn spec((input, dim, max_batch): (Size, usize, usize), device: &str) -> EncoderSpec {
     EncoderSpec {
         input,
         mean: [0.0; 3],
