@@ -1,43 +1,15 @@
-//! The conformance suite of the `Encoder` trait, and the registry's answers.
+//! What is specific to this encoder: equal bits, devices and refusals. The parity tests run the trait's suite and
+//! compare with goldens.
 
 // Tests may unwrap.
 #![allow(clippy::unwrap_used)]
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use foveate_core::{PixelBatch, Size, VectorBuf};
 use foveate_dinov2::Model;
 use foveate_encode::{AnyModel, DType, EncodeError, Encoder, EncoderOptions, EncoderRegistry, Pooling, conformance};
 use foveate_encode_fused::FusedEncoder;
-
-fn tiny(name: &str) -> Model {
-    let models: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/models");
-    Model::from_folder(&models.join(name)).unwrap()
-}
-
-#[test]
-fn fused() {
-    for name in ["tiny", "tiny-reg", "tiny-swiglu"] {
-        let model = tiny(name);
-        conformance::check(model.config.hidden_size, |options| Box::new(FusedEncoder::new(&model, options).unwrap()));
-    }
-}
-
-#[test]
-fn fused_on_other_input_sizes() {
-    for (width, height) in [(14, 14), (98, 42), (224, 336)] {
-        let mut model = tiny("tiny-reg");
-        model.preprocess.crop = Size::new(width, height);
-        conformance::check(model.config.hidden_size, |options| Box::new(FusedEncoder::new(&model, options).unwrap()));
-    }
-}
-
-fn encode(encoder: &mut dyn Encoder, pixels: &[u8]) -> VectorBuf {
-    let mut out = VectorBuf::new();
-    encoder.encode(PixelBatch::new(pixels, encoder.spec().input).unwrap(), &mut out).unwrap();
-    out
-}
+use foveate_testkit::encoders::{encode, tiny};
 
 /// Input sizes at which an image is divided among many threads; the last thread's part has a size of its own.
 #[test]
@@ -54,6 +26,16 @@ fn any_number_of_threads_gives_the_same_bits() {
     }
 }
 
+#[test]
+fn a_class_vector_is_the_same_with_and_without_the_mean() {
+    let model = tiny("tiny");
+    let pixels = conformance::noise(model.preprocess.crop, 3);
+    let [class, both] = [Pooling::Cls, Pooling::ClsMean].map(|pooling| {
+        encode(&mut FusedEncoder::new(&model, &EncoderOptions { pooling, ..options() }).unwrap(), &pixels)
+    });
+    assert_eq!(class.row(0), &both.row(0)[..class.dim()]);
+}
+
 fn options() -> EncoderOptions {
     EncoderOptions { max_batch: 4, ..EncoderOptions::default() }
 }
@@ -65,20 +47,12 @@ fn open(model: Model, options: &EncoderOptions) -> Result<Box<dyn Encoder>, Enco
 }
 
 #[test]
-fn the_registry_opens_it() {
-    assert_eq!(open(tiny("tiny"), &options()).unwrap().spec().dim, 64);
-}
-
-#[test]
 fn what_it_cannot_do_is_refused() {
     let other = open(tiny("tiny"), &EncoderOptions { device: "tpu:0".to_owned(), ..options() });
     assert!(matches!(other, Err(EncodeError::Device { device, .. }) if device == "tpu:0"));
     for dtype in [DType::F16, DType::Bf16] {
         assert!(matches!(open(tiny("tiny"), &EncoderOptions { dtype, ..options() }), Err(EncodeError::Unsupported(_))));
     }
-    let mut odd = tiny("tiny");
-    odd.preprocess.crop = Size::new(224, 225);
-    assert!(matches!(open(odd, &options()), Err(EncodeError::Model(_))));
 }
 
 /// This process has no emulator; on a machine with a GPU, the device opens.

@@ -5,9 +5,6 @@
 // Tests may unwrap, and they print what they compared.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-#[path = "../../../tests/support/encoder.rs"]
-mod support;
-
 use std::cell::RefCell;
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -22,8 +19,8 @@ use foveate_encode::{
     Batch, DType, EncodeError, EncodeSpans, Encoder, EncoderOptions, Overlap, Place, Pooling, conformance,
 };
 use foveate_encode_fused::{CudaEncoder, FusedEncoder};
+use foveate_testkit::encoders::{Goldens, HALF, STRICT, distance, encode, fixtures, tiny, worse};
 use foveate_testkit::{by_length, data, ignore, run, trials};
-use support::{Goldens, HALF, STRICT, distance, encode, fixtures, tiny, worse};
 
 fn main() -> ExitCode {
     let mut trials = trials![
@@ -159,7 +156,7 @@ impl Worst {
 /// Compares `cls+mean` vectors of one batch of photos with `transformers`' goldens called `class` and `mean`.
 fn compare(encoder: &mut CudaEncoder, goldens: &Goldens, crops: &Path, [class, mean]: [&str; 2]) -> Worst {
     let (input, most) = (encoder.spec().input, encoder.spec().max_batch);
-    let (mut pixels, mut photos) = support::crops(crops, &goldens.names, input.width);
+    let (mut pixels, mut photos) = foveate_testkit::encoders::crops(crops, &goldens.names, input.width);
     photos.truncate(most);
     pixels.truncate(photos.len() * input.rgb_len().unwrap());
     let vectors = encode(encoder, &pixels);
@@ -215,7 +212,8 @@ fn small_models_meet_their_goldens() {
 fn a_trained_model_agrees_with_the_cpu() {
     let (gpu, model) = (Gpu::get(), Model::from_folder(&data("weights/vit-tiny-patch16-224")).unwrap());
     let goldens = Goldens::read(&fixtures().join("goldens/embeddings_tiny.safetensors"));
-    let (mut pixels, _) = support::crops(&fixtures().join("goldens/crop_hf_pil"), &goldens.names, 224);
+    let (mut pixels, _) =
+        foveate_testkit::encoders::crops(&fixtures().join("goldens/crop_hf_pil"), &goldens.names, 224);
     pixels.truncate(by_length(4, 30) * Size::square(224).rgb_len().unwrap());
     let cpu = EncoderOptions { device: "cpu".to_owned(), threads: 2, ..options(DType::F32, 30) };
     let expected = encode(&mut FusedEncoder::new(&model, &cpu).unwrap(), &pixels);

@@ -1,5 +1,5 @@
-//! The conformance suite of the `Encoder` trait, on models and on graphs of every kind; the registry's answers and the
-//! refusals.
+//! The conformance suite of the `Encoder` trait on graphs of every kind, the registry's answers and the refusals. The
+//! parity tests run it on models, and compare with goldens.
 
 // Tests may unwrap.
 #![allow(clippy::unwrap_used)]
@@ -15,15 +15,16 @@ use foveate_encode::{
     conformance,
 };
 use foveate_encode_ort::OrtEncoder;
+use foveate_testkit::encoders::{encode, said};
 use foveate_testkit::{run, trials};
-use support::{TINY, encode, graph, need_onnx_runtime, options, registry, said, tiny};
+use support::{graph, need_onnx_runtime, options, registry, tiny};
 
 fn main() -> ExitCode {
     run(trials![
-        tiny_models,
         every_way_in_and_out,
         values_are_those_of_the_images,
         sessions_share_the_threads,
+        every_optimization_level_gives_the_same,
         the_registry_opens_it,
         what_does_not_fit_is_refused_with_what_would,
         files_that_are_no_graphs_are_refused_in_one_line,
@@ -36,14 +37,6 @@ const SIZE: Size = Size { width: 8, height: 6 };
 fn small(name: &str) -> Graph {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/graphs/{name}.onnx"));
     Graph { input: SIZE, ..graph(path, None) }
-}
-
-fn tiny_models() {
-    need_onnx_runtime();
-    for name in TINY {
-        let graph = tiny(name);
-        conformance::check(64, |options| Box::new(OrtEncoder::open(&graph, options).unwrap()));
-    }
 }
 
 fn every_way_in_and_out() {
@@ -113,6 +106,22 @@ fn values_are_those_of_the_images() {
                 }
             }
         }
+    }
+}
+
+fn every_optimization_level_gives_the_same() {
+    need_onnx_runtime();
+    let pixels: Vec<u8> = (0..4).flat_map(|seed| conformance::noise(Size::square(224), seed)).collect();
+    let vectors = |level: &str| {
+        let settings = [("optimization".to_owned(), level.to_owned())].into();
+        let options = EncoderOptions { settings, threads: 2, ..options(Pooling::ClsMean, 4) };
+        encode(&mut OrtEncoder::open(&tiny("tiny-reg"), &options).unwrap(), &pixels)
+    };
+    let expected = vectors("disable");
+    for level in ["basic", "extended", "all"] {
+        let found = vectors(level);
+        let differences = found.as_slice().iter().zip(expected.as_slice()).map(|(a, b)| (a - b).abs());
+        assert!(differences.fold(0.0, f32::max) < 1e-4, "{level}");
     }
 }
 

@@ -1,5 +1,5 @@
-//! Checkpoints that `foveate-dinov2` wrote as ONNX: compared with the vectors of Hugging Face `transformers`, and
-//! checked by ONNX's own checker.
+//! Checkpoints that `foveate-dinov2` wrote as ONNX: half precision, and ONNX's own checker. The parity tests compare
+//! them with goldens.
 
 // Tests may unwrap, and they print what they compared.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
@@ -13,64 +13,16 @@ use foveate_core::{CHANNELS, Size};
 use foveate_dinov2::{Model, SeededWeights};
 use foveate_encode::{DType, EncodeError, EncoderOptions, Pooling, conformance};
 use foveate_encode_ort::OrtEncoder;
+use foveate_testkit::encoders::{encode, tiny};
 use foveate_testkit::{python, run, trials};
-use support::{Goldens, TINY, encode, exported, fixtures, need_onnx_runtime, options};
+use support::{exported, need_onnx_runtime, options};
 
 fn main() -> ExitCode {
-    run(trials![
-        tiny_models,
-        seeded_small,
-        seeded_small_with_registers,
-        conformance_of_every_family,
-        a_graph_for_one_pooling_gives_what_the_whole_one_gives,
-        half_precision,
-        python_finds_the_graphs_valid_and_computes_the_same,
-    ])
-}
-
-fn tiny(name: &str) -> Model {
-    Model::from_folder(&fixtures().join("models").join(name)).unwrap()
+    run(trials![half_precision, python_finds_the_graphs_valid_and_computes_the_same,])
 }
 
 fn open(model: &Model, options: &EncoderOptions) -> OrtEncoder {
     OrtEncoder::open(&exported(model, options.dtype, options.pooling), options).unwrap()
-}
-
-fn tiny_models() {
-    need_onnx_runtime();
-    for name in TINY {
-        let goldens = Goldens::read(&fixtures().join(format!("goldens/embeddings_{name}.safetensors")));
-        let mut encoder = open(&tiny(name), &options(Pooling::ClsMean, 30));
-        for recipe in ["hf_pil", "squash"] {
-            goldens.check(&mut encoder, recipe, recipe);
-        }
-    }
-}
-
-/// `name` is the goldens' name for the model that `card` describes.
-fn seeded(card: &str, name: &str) {
-    need_onnx_runtime();
-    let goldens = Goldens::read(&fixtures().join("goldens/seeded_embeddings.safetensors"));
-    let mut encoder = open(&Model::seeded(card).unwrap(), &options(Pooling::ClsMean, 30));
-    for recipe in ["hf_pil", "squash"] {
-        goldens.check(&mut encoder, recipe, &format!("{name}.{recipe}"));
-    }
-}
-
-fn seeded_small() {
-    seeded("dinov2-small", "dinov2-small");
-}
-
-fn seeded_small_with_registers() {
-    seeded("dinov2-with-registers-small", "dinov2-small-with-registers");
-}
-
-fn conformance_of_every_family() {
-    need_onnx_runtime();
-    for name in TINY {
-        let model = tiny(name);
-        conformance::check(64, |options| Box::new(open(&model, options)));
-    }
 }
 
 /// All sizes differ, the head width has no exact square root, and queries, keys and values have no bias.
@@ -86,23 +38,6 @@ fn odd(swiglu: bool) -> Model {
     model.config.use_swiglu_ffn = swiglu;
     model.weights = Box::new(SeededWeights::new(&model.config));
     model
-}
-
-/// The graph of the class token alone, whose last block is truncated, and that of the mean return the same as both
-/// together.
-fn a_graph_for_one_pooling_gives_what_the_whole_one_gives() {
-    need_onnx_runtime();
-    for model in [odd(false), odd(true), tiny("tiny")] {
-        let pixels: Vec<u8> = (0..2).flat_map(|seed| conformance::noise(model.preprocess.crop, seed)).collect();
-        let vectors = |pooling| encode(&mut open(&model, &options(pooling, 2)), &pixels);
-        let (class, mean, both) = (vectors(Pooling::Cls), vectors(Pooling::Mean), vectors(Pooling::ClsMean));
-        for i in 0..2 {
-            let expected = [class.row(i), mean.row(i)].concat();
-            for (a, b) in both.row(i).iter().zip(&expected) {
-                assert!((a - b).abs() < 1e-5, "{a} is not {b}");
-            }
-        }
-    }
 }
 
 fn half_precision() {

@@ -10,11 +10,11 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use foveate_core::{PixelBatch, VectorBuf};
-use foveate_dinov2::Model;
 use foveate_encode::{DType, EncodeError, Encoder, EncoderOptions, Pooling, conformance};
 use foveate_encode_ort::OrtEncoder;
+use foveate_testkit::encoders::{self, HALF, STRICT, TINY, check_tiny, encode, said};
 use foveate_testkit::{Resource, Trial, run_in_turn, trial};
-use support::{Goldens, HALF, STRICT, TINY, encode, exported, fixtures, options, said, tiny};
+use support::{exported, options, tiny};
 
 const DEVICES: [&str; 2] = ["cuda:0", "tensorrt:0"];
 
@@ -59,15 +59,8 @@ fn on(device: &str, dtype: DType) -> EncoderOptions {
     EncoderOptions { device: device.to_owned(), dtype, settings, ..options(Pooling::ClsMean, 30) }
 }
 
-fn model(name: &str) -> Model {
-    Model::from_folder(&fixtures().join("models").join(name)).unwrap()
-}
-
 fn hold(name: &str, encoder: &mut OrtEncoder, strict: bool) {
-    let goldens = Goldens::read(&fixtures().join(format!("goldens/embeddings_{name}.safetensors")));
-    for recipe in ["hf_pil", "squash"] {
-        goldens.check_in(if strict { STRICT } else { HALF }, encoder, recipe, recipe);
-    }
+    check_tiny(name, &encoder.spec().device.clone(), encoder, if strict { STRICT } else { HALF });
 }
 
 fn graphs_of_others(device: &str) {
@@ -80,7 +73,7 @@ fn graphs_of_others(device: &str) {
 
 fn our_graphs(device: &str, dtype: DType) {
     for name in TINY {
-        let graph = exported(&model(name), dtype, Pooling::ClsMean);
+        let graph = exported(&encoders::tiny(name), dtype, Pooling::ClsMean);
         let mut encoder = OrtEncoder::open(&graph, &on(device, dtype)).unwrap();
         assert_eq!(encoder.spec().dtype, dtype);
         hold(name, &mut encoder, dtype == DType::F32 && !tf32(device));
@@ -88,7 +81,7 @@ fn our_graphs(device: &str, dtype: DType) {
 }
 
 fn the_last_batch_is_still_there(device: &str) {
-    let graph = exported(&model("tiny"), DType::F32, Pooling::ClsMean);
+    let graph = exported(&encoders::tiny("tiny"), DType::F32, Pooling::ClsMean);
     let mut encoder = OrtEncoder::open(&graph, &on(device, DType::F32)).unwrap();
     let mut again = VectorBuf::new();
     assert!(encoder.resident().is_none());
@@ -102,7 +95,7 @@ fn the_last_batch_is_still_there(device: &str) {
 }
 
 fn two_encoders_side_by_side(device: &str) {
-    let graph = exported(&model("tiny"), DType::F32, Pooling::ClsMean);
+    let graph = exported(&encoders::tiny("tiny"), DType::F32, Pooling::ClsMean);
     let pixels: Vec<u8> = (0..4).flat_map(|seed| conformance::noise(graph.input, seed)).collect();
     let mut encoders = [0, 1].map(|_| OrtEncoder::open(&graph, &on(device, DType::F32)).unwrap());
     let expected = encode(&mut encoders[0], &pixels);

@@ -19,5 +19,7 @@ fn bound_runs_give_what_others_give() {
 
 fn a_network_on_the_cpu_is_seen_there() {
     support::need_onnx_runtime();
-    checks::a_network_on_the_cpu_is_seen_there(&support::fixtures().join("models/tiny/model.baked224.onnx"));
+    checks::a_network_on_the_cpu_is_seen_there(
+        &foveate_testkit::encoders::fixtures().join("models/tiny/model.baked224.onnx"),
+    );
 }

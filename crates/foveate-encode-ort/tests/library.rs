@@ -13,8 +13,9 @@ use std::process::{Command, ExitCode};
 use foveate_core::Backend;
 use foveate_encode::{EncodeError, EncoderOptions};
 use foveate_encode_ort::OrtEncoder;
+use foveate_testkit::encoders::said;
 use foveate_testkit::{Resource, ignore, trials};
-use support::{need_onnx_runtime, registry, said, tiny};
+use support::{need_onnx_runtime, registry, tiny};
 
 const VARIABLE: &str = "ORT_DYLIB_PATH";
 /// Makes a process of this program the child.

@@ -1,4 +1,5 @@
-//! The conformance suite of the `Encoder` trait, and the registry's answers.
+//! What is specific to libtorch: half precision, TorchScript files, devices and refusals. The parity tests run the
+//! trait's suite and compare with goldens.
 
 // Tests may unwrap.
 #![allow(clippy::unwrap_used)]
@@ -7,25 +8,18 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{TINY, encode, said, tiny, tiny_script};
+use common::tiny_script;
 use foveate_core::{Backend, Size};
-use foveate_dinov2::{Model, SeededWeights};
+use foveate_dinov2::Model;
 use foveate_encode::{
     AnyModel, DType, EncodeError, Encoder, EncoderOptions, EncoderRegistry, Graph, GraphFormat, GraphSource, ModelForm,
     Pooling, conformance,
 };
 use foveate_encode_tch::TchEncoder;
+use foveate_testkit::encoders::{TINY, encode, fixtures, said, tiny};
 use tch::{CModule, Tensor};
 
-#[test]
-fn checkpoints() {
-    for name in TINY {
-        let model = tiny(name);
-        conformance::check(model.config.hidden_size, |options| Box::new(TchEncoder::new(&model, options).unwrap()));
-    }
-}
-
-/// The suite runs in the precision of its options, f32; this checks the essentials in the others.
+/// The trait's suite runs in f32; this checks the essentials in the others.
 #[test]
 fn half_precision_is_batch_invariant() {
     for (name, dtype) in TINY.into_iter().flat_map(|name| [(name, DType::Bf16), (name, DType::F16)]) {
@@ -41,37 +35,15 @@ fn half_precision_is_batch_invariant() {
 }
 
 #[test]
-fn checkpoints_on_other_input_sizes() {
-    for (width, height) in [(14, 14), (98, 42), (224, 336)] {
-        let mut model = tiny("tiny-reg");
-        model.preprocess.crop = Size::new(width, height);
-        conformance::check(model.config.hidden_size, |options| Box::new(TchEncoder::new(&model, options).unwrap()));
-    }
-}
-
-#[test]
-fn torchscript() {
-    for name in TINY {
-        let graph = tiny_script(name);
-        conformance::check(64, |options| Box::new(TchEncoder::from_torchscript(&graph, options).unwrap()));
-    }
-}
-
-/// No width is a power of two, and query, key and value have no bias.
-#[test]
-fn odd_widths() {
-    for swiglu in [false, true] {
-        let mut model = tiny("tiny-reg");
-        model.preprocess.crop = Size::new(49, 35);
-        model.config.hidden_size = 78;
-        model.config.num_attention_heads = 3;
-        model.config.mlp_hidden = 403;
-        model.config.patch_size = 7;
-        model.config.image_size = 28;
-        model.config.qkv_bias = false;
-        model.config.use_swiglu_ffn = swiglu;
-        model.weights = Box::new(SeededWeights::new(&model.config));
-        conformance::check(78, |options| Box::new(TchEncoder::new(&model, options).unwrap()));
+fn a_vector_is_the_same_in_every_pooling() {
+    for dtype in [DType::F32, DType::Bf16] {
+        let model = tiny("tiny-reg");
+        let pixels = conformance::noise(model.preprocess.crop, 3);
+        let [class, mean, both] = [Pooling::Cls, Pooling::Mean, Pooling::ClsMean].map(|pooling| {
+            let options = EncoderOptions { pooling, dtype, max_batch: 1, ..EncoderOptions::default() };
+            encode(&mut TchEncoder::new(&model, &options).unwrap(), &pixels)
+        });
+        assert_eq!([class.row(0), mean.row(0)].concat(), both.row(0));
     }
 }
 
@@ -131,9 +103,6 @@ fn the_registry_opens_both_forms() {
 fn what_it_cannot_do_is_refused() {
     let onnx = AnyModel::Graph(Graph { format: GraphFormat::Onnx, ..tiny_script("tiny") });
     assert!(matches!(refusal(onnx, &options()), EncodeError::Form { .. }));
-    let mut odd = tiny("tiny");
-    odd.preprocess.crop = Size::new(224, 225);
-    assert!(matches!(refusal(checkpoint(odd), &options()), EncodeError::Model(_)));
     let setting = EncoderOptions { settings: [("speed".to_owned(), "11".to_owned())].into(), ..options() };
     assert!(
         matches!(refusal(checkpoint(tiny("tiny")), &setting), EncodeError::Unsupported(text) if text.contains("speed"))
@@ -168,7 +137,7 @@ fn a_device_that_is_not_there_is_an_error() {
 #[test]
 fn a_file_that_is_no_torchscript_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
-    let whole = std::fs::read(common::fixtures().join("models/tiny/model.torchscript.pt")).unwrap();
+    let whole = std::fs::read(fixtures().join("models/tiny/model.torchscript.pt")).unwrap();
     for (name, bytes) in [("empty.pt", &[][..]), ("text.pt", b"not a network"), ("half.pt", &whole[..whole.len() / 2])]
     {
         let path = folder.path().join(name);
@@ -190,7 +159,7 @@ fn a_file_that_is_no_torchscript_is_an_error() {
 #[test]
 fn torchscript_from_memory_is_the_same() {
     let graph = tiny_script("tiny");
-    let bytes = std::fs::read(common::fixtures().join("models/tiny/model.torchscript.pt")).unwrap();
+    let bytes = std::fs::read(fixtures().join("models/tiny/model.torchscript.pt")).unwrap();
     let memory = Graph { source: GraphSource::Memory(bytes.into()), ..graph.clone() };
     let pixels = conformance::noise(graph.input, 2);
     let [file, memory] =

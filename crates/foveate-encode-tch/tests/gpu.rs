@@ -8,10 +8,11 @@ mod common;
 
 use std::process::ExitCode;
 
-use common::{Goldens, HALF, STRICT, TINY, check, encode, fixtures, keys, said, tiny, tiny_script};
+use common::tiny_script;
 use foveate_core::{PixelBatch, VectorBuf};
 use foveate_encode::{DType, EncodeError, Encoder, EncoderOptions, Pooling, conformance};
 use foveate_encode_tch::TchEncoder;
+use foveate_testkit::encoders::{HALF, STRICT, TINY, check_tiny, encode, said, tiny};
 use foveate_testkit::{Resource, Trial, run_in_turn, trial};
 
 const DEVICE: &str = "cuda:0";
@@ -43,29 +44,19 @@ fn on(dtype: DType) -> EncoderOptions {
     EncoderOptions { device, dtype, pooling: Pooling::ClsMean, max_batch: 30, ..EncoderOptions::default() }
 }
 
-fn hold(name: &str, what: &str, encoder: &mut TchEncoder, strict: bool) {
-    let goldens = Goldens::read(&fixtures().join(format!("goldens/embeddings_{name}.safetensors")));
-    for recipe in ["hf_pil", "squash"] {
-        let [class, mean] = ["cls", "patch_mean"].map(|part| keys(&format!("{recipe}.{part}"), [".f32", ".f64"]));
-        assert!(class.iter().chain(&mean).any(|key| goldens.tensors.contains_key(key)));
-        let crops = fixtures().join(format!("goldens/crop_{recipe}"));
-        let tier = if strict { STRICT } else { HALF };
-        check(&format!("{name} {what}"), encoder, &goldens, [&class, &mean], &crops, tier);
-    }
-}
-
 fn checkpoints(dtype: DType) {
     for name in TINY {
         let mut encoder = TchEncoder::new(&tiny(name), &on(dtype)).unwrap();
         assert_eq!((encoder.spec().device.as_str(), encoder.spec().dtype), (DEVICE, dtype));
-        hold(name, dtype.name(), &mut encoder, dtype == DType::F32);
+        let tier = if dtype == DType::F32 { STRICT } else { HALF };
+        check_tiny(name, dtype.name(), &mut encoder, tier);
     }
 }
 
 fn torchscript() {
     for name in TINY {
         let mut encoder = TchEncoder::from_torchscript(&tiny_script(name), &on(DType::F32)).unwrap();
-        hold(name, "torchscript", &mut encoder, true);
+        check_tiny(name, "torchscript", &mut encoder, STRICT);
     }
 }
 

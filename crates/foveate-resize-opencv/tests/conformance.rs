@@ -1,7 +1,5 @@
-//! The trait crate's suite, and photos decoded by Pillow, compared with Pillow's and OpenCV's results.
+//! The trait crate's suite, and what is specific to OpenCV. The parity tests compare photos.
 #![allow(clippy::unwrap_used)] // helpers of tests may panic, too
-
-use std::path::{Path, PathBuf};
 
 use foveate_core::{ImageView, ImageViewMut, Size};
 use foveate_resize::conformance::{Difference, Promise, Tolerance, check, noise};
@@ -9,25 +7,10 @@ use foveate_resize::{Filter, Geometry, ResizeError, ResizePlan, Resizer, Resizer
 use foveate_resize_opencv::OpencvResizer;
 
 const HF: Geometry = Geometry::ShortestEdgeCrop { edge: 256, crop: Size::square(224), filter: Filter::Bicubic };
-const SQUASH: Geometry = Geometry::Stretch { output: Size::square(224), filter: Filter::OpenCvLinear };
 
 /// Pillow's filters by `INTER_AREA`, `INTER_LINEAR` and `INTER_CUBIC`, on the suite's noise, which shows kernel
-/// differences most: 54 steps at worst, and 6.2 % within one. Photos have a stricter limit, below.
+/// differences most: 54 steps at worst, and 6.2 % within one.
 const NOISE: Tolerance = Tolerance { name: "opencv-noise", max: 60, within_one: 0.05 };
-
-/// The same on photos. Worst among the fixtures: 15 steps and 60 % within one, on 20 x 30 pixels that are enlarged
-/// thirteen times by a cubic with a = -0.75 instead of -0.5.
-const PHOTOS: Tolerance = Tolerance { name: "opencv-photos", max: 20, within_one: 0.55 };
-
-fn goldens() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/goldens")
-}
-
-fn read(path: &Path) -> (Vec<u8>, Size) {
-    let image = image::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display())).into_rgb8();
-    let size = Size::new(image.width(), image.height());
-    (image.into_raw(), size)
-}
 
 fn resizer() -> OpencvResizer {
     OpencvResizer::open().unwrap()
@@ -39,38 +22,11 @@ fn resized(pixels: &[u8], size: Size, plan: &ResizePlan) -> Result<Vec<u8>, Resi
     resizer().resize(src, plan, ImageViewMut::new(&mut out, plan.output).unwrap()).map(|()| out)
 }
 
-/// Resizes every photo for which both decoded pixels and a result exist, through `geometry`.
-fn photos(results: &str, geometry: Geometry, tolerance: Tolerance) {
-    let mut compared = 0;
-    for entry in std::fs::read_dir(goldens().join("decoded")).unwrap() {
-        let photo = entry.unwrap().path();
-        let golden = goldens().join(results).join(photo.file_name().unwrap());
-        if !golden.exists() {
-            continue; // the same picture exists in another encoding
-        }
-        let (pixels, size) = read(&photo);
-        let actual = resized(&pixels, size, &geometry.plan(size)).unwrap();
-        tolerance.assert(&golden.display().to_string(), &actual, &read(&golden).0);
-        compared += 1;
-    }
-    assert!(compared >= 6, "only {compared} photos in {results}");
-}
-
 #[test]
 fn conforms() {
     let promise = Promise { pillow: NOISE, opencv: Tolerance::EXACT };
     let missing = check(promise, || Box::new(resizer()));
     assert_eq!(missing, [Filter::Box, Filter::Lanczos3]);
-}
-
-#[test]
-fn photos_by_the_hf_recipe_are_near_pillow() {
-    photos("crop_hf_pil", HF, PHOTOS);
-}
-
-#[test]
-fn photos_by_the_squash_recipe_equal_opencv() {
-    photos("crop_squash", SQUASH, Tolerance::EXACT);
 }
 
 /// Without an average over the covered area, fine patterns would alias into coarse ones.

@@ -6,11 +6,15 @@
 pub mod brokers;
 #[cfg(feature = "device")]
 pub mod device;
+#[cfg(feature = "encoders")]
+pub mod encoders;
 mod find;
 #[cfg(feature = "hub")]
 pub mod hub;
 mod ignored;
 mod length;
+#[cfg(feature = "pixels")]
+pub mod pixels;
 pub mod proxy;
 mod resource;
 mod trial;

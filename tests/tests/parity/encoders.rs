@@ -1,5 +1,6 @@
 //! Every compiled encoder × `transformers`' vectors, from the golden input pixels.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use foveate::backends::encoders;
@@ -8,10 +9,10 @@ use foveate_core::{PixelBatch, Size};
 use foveate_dinov2::{Model, OpenOptions, SeededWeights};
 use foveate_encode::conformance::noise;
 use foveate_encode::{DType, EncodeError, Encoder, EncoderOptions, Pooling};
-use foveate_testkit::{Trial, data};
+use foveate_testkit::{Trial, by_length, data};
 use foveate_tests::data::fixture;
 use foveate_tests::embed::encode;
-use foveate_tests::goldens::{Goldens, photos_with, pixels};
+use foveate_tests::goldens::{Goldens, photos_in, png};
 use foveate_tests::numerics::{HALF, STRICT, Tier};
 use foveate_tests::trial::{Outcome, ensure, trial};
 
@@ -20,6 +21,11 @@ use crate::reference;
 pub(super) const TINY: [&str; 3] = ["tiny", "tiny-reg", "tiny-swiglu"];
 pub(super) const SEEDED: [&str; 2] = ["dinov2-small", "dinov2-small-with-registers"];
 const BATCH: usize = 8;
+/// Width of the fixture models' tokens.
+const HIDDEN: usize = 64;
+/// Where the fixture models' golden vectors and crops are: in the repository, and more of them in the shared data.
+const SOURCES: [&str; 2] = ["committed", "shared"];
+const RECIPES: [&str; 2] = ["hf_pil", "squash"];
 /// Networks in files: their models, and their names in the models' folders. The first kind of ONNX file interpolates
 /// the positions itself; the second has them baked in.
 const GRAPHS: [(&str, &str); 7] = [
@@ -35,25 +41,31 @@ const GRAPHS: [(&str, &str); 7] = [
 pub(super) fn trials() -> Vec<Trial> {
     let (names, mut trials) = super::backends("encode", &encoders());
     for name in &names {
-        for model in TINY {
-            for recipe in ["hf_pil", "squash"] {
-                trials.push(tiny(name, model, recipe));
+        for (model, source) in TINY.into_iter().flat_map(|model| SOURCES.map(|source| (model, source))) {
+            for recipe in RECIPES {
+                trials.push(tiny(name, model, source, recipe));
             }
-            trials.push(conformance(name, model));
         }
+        trials.extend(TINY.map(|model| conformance(name, model)));
+        trials.push(other_sizes(name));
         for model in SEEDED {
-            trials.push(seeded(name, model));
+            trials.push(seeded(name, model, "committed"));
         }
+        // The committed crops suffice in the short form.
+        trials.extend(by_length(vec![], SEEDED.map(|model| seeded(name, model, "shared")).into()));
         for dtype in [DType::F16, DType::Bf16] {
             trials.push(reduced(name, dtype));
         }
         for (model, file) in GRAPHS {
-            trials.push(graph(name, model, file));
+            trials.push(graph(name, model, file, || fixture("models")));
         }
+        // Too large for the repository.
+        trials.extend(["tiny", "tiny-reg"].map(|model| graph(name, model, "model.onnx", || data("models"))));
         trials.push(odd_widths(name, false));
         trials.push(odd_widths(name, true));
         trials.push(trained(name));
         trials.push(refuses_half_a_model(name));
+        trials.push(refuses_odd_inputs(name));
     }
     trials
 }
@@ -91,36 +103,55 @@ fn unless_unsupported(opened: Result<Box<dyn Encoder>, EncodeError>) -> Result<B
     })
 }
 
+/// The folder of golden vectors and crops. The trial ends here if the shared data is missing.
+fn source(name: &str) -> PathBuf {
+    if name == "shared" { data("goldens/hf") } else { fixture("goldens") }
+}
+
 /// Golden input pixels of a recipe: the photos' names and their crops.
-fn inputs(recipe: &str) -> Result<(Vec<String>, Vec<Vec<u8>>), Outcome> {
-    let kind = format!("crop_{recipe}");
-    let photos = photos_with(&kind)?;
-    let crops = photos.iter().map(|photo| Ok(pixels(&kind, photo)?.as_slice().to_vec()));
+fn inputs(goldens: &Path, recipe: &str) -> Result<(Vec<String>, Vec<Vec<u8>>), Outcome> {
+    let folder = goldens.join(format!("crop_{recipe}"));
+    let photos = photos_in(&folder)?;
+    let crops = photos.iter().map(|photo| Ok(png(&folder.join(format!("{photo}.png")))?.as_slice().to_vec()));
     let crops = crops.collect::<Result<_, Outcome>>()?;
     Ok((photos, crops))
 }
 
-fn tiny(backend: &str, model: &'static str, recipe: &'static str) -> Trial {
+/// Compares with every golden of a fixture model: class token and mean, as `transformers` computes them in f32 and in
+/// f64.
+fn tiny(backend: &str, model: &'static str, place: &'static str, recipe: &'static str) -> Trial {
     let backend = backend.to_owned();
-    trial(format!("encode::{backend}::{model}::{recipe}"), move || {
-        let goldens = Goldens::load(&fixture(&format!("goldens/embeddings_{model}.safetensors")))?;
-        let mut keys =
-            vec![(Pooling::Cls, format!("{recipe}.cls.f32")), (Pooling::Mean, format!("{recipe}.patch_mean.f32"))];
-        if recipe == "hf_pil" {
-            keys.push((Pooling::Cls, "hf_pil.cls.f64".to_owned()));
-        }
-        for (pooling, key) in keys {
-            let encoder = open(&backend, tiny_model(model)?, pooling)?;
-            check(encoder, recipe, &goldens, &key, STRICT)?;
-        }
+    trial(format!("encode::{backend}::{model}::{place}::{recipe}"), move || {
+        let folder = source(place);
+        let encoder = |pooling| open(&backend, tiny_model(model)?, pooling);
+        check_tiny(&folder, model, recipe, STRICT, encoder)?;
         both_poolings(&backend, model, recipe)
     })
+}
+
+fn check_tiny(
+    folder: &Path,
+    model: &str,
+    recipe: &str,
+    tier: Tier,
+    open: impl Fn(Pooling) -> Result<Box<dyn Encoder>, Outcome>,
+) -> Result<(), Outcome> {
+    let goldens = Goldens::read(&folder.join(format!("embeddings_{model}.safetensors")));
+    for (pooling, name) in [(Pooling::Cls, "cls"), (Pooling::Mean, "patch_mean")] {
+        let keys = ["f32", "f64"].map(|dtype| format!("{recipe}.{name}.{dtype}"));
+        let keys: Vec<String> = keys.into_iter().filter(|key| goldens.tensors.contains_key(key)).collect();
+        ensure(!keys.is_empty(), || format!("no goldens {recipe}.{name} of {model}"))?;
+        for key in keys {
+            check(open(pooling)?, folder, recipe, &goldens, &key, tier)?;
+        }
+    }
+    Ok(())
 }
 
 /// Checks that `cls+mean` is the concatenation of both. The tolerance allows an engine to compute less, in another
 /// order, for one of them alone.
 fn both_poolings(backend: &str, model: &str, recipe: &str) -> Result<(), Outcome> {
-    let (_, crops) = inputs(recipe)?;
+    let (_, crops) = inputs(&fixture("goldens"), recipe)?;
     let crops = &crops[..2];
     let vectors = |pooling| -> Result<_, Outcome> {
         let mut encoder = open(backend, tiny_model(model)?, pooling)?;
@@ -134,19 +165,30 @@ fn both_poolings(backend: &str, model: &str, recipe: &str) -> Result<(), Outcome
     Ok(())
 }
 
-fn seeded(backend: &str, model: &'static str) -> Trial {
+fn seeded(backend: &str, model: &'static str, place: &'static str) -> Trial {
     let backend = backend.to_owned();
-    trial(format!("encode::{backend}::seeded-{model}"), move || {
-        let goldens = Goldens::load(&fixture("goldens/seeded_embeddings.safetensors"))?;
+    trial(format!("encode::{backend}::seeded-{model}::{place}"), move || {
+        let folder = source(place);
+        let goldens = Goldens::read(&match place {
+            "shared" => data("goldens/seeded_embeddings.safetensors"),
+            _ => folder.join("seeded_embeddings.safetensors"),
+        });
         let encoder = open(&backend, seeded_model(model)?, Pooling::Cls)?;
-        check(encoder, "hf_pil", &goldens, &format!("{model}.hf_pil.cls"), STRICT)?;
+        check(encoder, &folder, "hf_pil", &goldens, &format!("{model}.hf_pil.cls"), STRICT)?;
         let encoder = open(&backend, seeded_model(model)?, Pooling::Mean)?;
-        check(encoder, "squash", &goldens, &format!("{model}.squash.patch_mean"), STRICT)
+        check(encoder, &folder, "squash", &goldens, &format!("{model}.squash.patch_mean"), STRICT)
     })
 }
 
-fn check(mut encoder: Box<dyn Encoder>, recipe: &str, goldens: &Goldens, key: &str, tier: Tier) -> Result<(), Outcome> {
-    let (photos, crops) = inputs(recipe)?;
+fn check(
+    mut encoder: Box<dyn Encoder>,
+    folder: &Path,
+    recipe: &str,
+    goldens: &Goldens,
+    key: &str,
+    tier: Tier,
+) -> Result<(), Outcome> {
+    let (photos, crops) = inputs(folder, recipe)?;
     ensure(encoder.spec().input == Size::square(224), || format!("input size {}", encoder.spec().input))?;
     let vectors = encode(encoder.as_mut(), &crops, Size::square(224), BATCH)?;
     ensure(vectors.len() == photos.len(), || format!("{} vectors of {} photos", vectors.len(), photos.len()))?;
@@ -154,7 +196,7 @@ fn check(mut encoder: Box<dyn Encoder>, recipe: &str, goldens: &Goldens, key: &s
         ensure(vector.len() == encoder.spec().dim, || {
             format!("{} components, not {}", vector.len(), encoder.spec().dim)
         })?;
-        tier.check(&format!("{key} of {photo}"), vector, goldens.vector(key, photo)?)?;
+        tier.check(&format!("{key} of {photo}"), vector, goldens.vector(key, photo))?;
     }
     Ok(())
 }
@@ -163,34 +205,38 @@ fn check(mut encoder: Box<dyn Encoder>, recipe: &str, goldens: &Goldens, key: &s
 fn reduced(backend: &str, dtype: DType) -> Trial {
     let backend = backend.to_owned();
     trial(format!("encode::{backend}::{}", dtype.name()), move || {
-        let options = EncoderOptions { dtype, max_batch: BATCH, ..EncoderOptions::default() };
-        let open = |model| unless_unsupported(open_as(&backend, &OpenModel::Dinov2(Arc::new(model)), &options));
-        for model in TINY {
-            let goldens = Goldens::load(&fixture(&format!("goldens/embeddings_{model}.safetensors")))?;
-            let encoder = open(tiny_model(model)?)?;
+        let open = |model, pooling| {
+            let options = EncoderOptions { dtype, pooling, max_batch: BATCH, ..EncoderOptions::default() };
+            let encoder = unless_unsupported(open_as(&backend, &OpenModel::Dinov2(Arc::new(model)), &options))?;
             ensure(encoder.spec().dtype == dtype, || format!("it computes in {:?}", encoder.spec().dtype))?;
-            check(encoder, "hf_pil", &goldens, "hf_pil.cls.f64", HALF)?;
+            Ok(encoder)
+        };
+        let folder = fixture("goldens");
+        for (model, recipe) in TINY.into_iter().flat_map(|model| RECIPES.map(|recipe| (model, recipe))) {
+            check_tiny(&folder, model, recipe, HALF, |pooling| open(tiny_model(model)?, pooling))?;
         }
-        let goldens = Goldens::load(&fixture("goldens/seeded_embeddings.safetensors"))?;
+        let goldens = Goldens::read(&folder.join("seeded_embeddings.safetensors"));
         for model in SEEDED {
-            check(open(seeded_model(model)?)?, "hf_pil", &goldens, &format!("{model}.hf_pil.cls"), HALF)?;
+            let encoder = open(seeded_model(model)?, Pooling::Cls)?;
+            check(encoder, &folder, "hf_pil", &goldens, &format!("{model}.hf_pil.cls"), HALF)?;
         }
         Ok(())
     })
 }
 
-/// Checks a whole network from a file that `transformers` exported.
-fn graph(backend: &str, model: &'static str, file: &'static str) -> Trial {
+/// Checks a whole network from a file that `transformers` exported, with the goldens and the suite of the trait.
+fn graph(backend: &str, model: &'static str, file: &'static str, models: fn() -> PathBuf) -> Trial {
     let backend = backend.to_owned();
     trial(format!("encode::{backend}::{model}::{file}"), move || {
-        let path = fixture("models").join(model).join(file);
+        let path = models().join(model).join(file);
         let graph = OpenModel::open(&path.display().to_string(), &OpenOptions::from_env())?;
-        let goldens = Goldens::load(&fixture(&format!("goldens/embeddings_{model}.safetensors")))?;
-        for (pooling, key) in [(Pooling::Cls, "hf_pil.cls.f64"), (Pooling::Mean, "hf_pil.patch_mean.f32")] {
-            let options = EncoderOptions { pooling, max_batch: BATCH, ..EncoderOptions::default() };
-            let encoder = unless_unsupported(open_as(&backend, &graph, &options))?;
-            check(encoder, "hf_pil", &goldens, key, STRICT)?;
+        for recipe in RECIPES {
+            check_tiny(&fixture("goldens"), model, recipe, STRICT, |pooling| {
+                let options = EncoderOptions { pooling, max_batch: BATCH, ..EncoderOptions::default() };
+                unless_unsupported(open_as(&backend, &graph, &options))
+            })?;
         }
+        foveate_encode::conformance::check(HIDDEN, |options| open_as(&backend, &graph, options).unwrap());
         Ok(())
     })
 }
@@ -209,8 +255,10 @@ fn odd_widths(backend: &str, swiglu: bool) -> Trial {
         model.config.qkv_bias = false;
         model.config.use_swiglu_ffn = swiglu;
         model.weights = Box::new(SeededWeights::new(&model.config));
-        let noise = noise(model.preprocess.crop, 9);
-        against_reference(&backend, model, &noise)
+        let model = Arc::new(model);
+        let open = |options: &EncoderOptions| open_as(&backend, &OpenModel::Dinov2(model.clone()), options).unwrap();
+        foveate_encode::conformance::check(model.config.hidden_size, open);
+        against_reference(&backend, &model, &noise(model.preprocess.crop, 9))
     })
 }
 
@@ -220,17 +268,18 @@ fn trained(backend: &str) -> Trial {
     let backend = backend.to_owned();
     trial(format!("encode::{backend}::vit-tiny"), move || {
         let model = Model::from_folder(&data("weights/vit-tiny-patch16-224"))?;
-        let (_, crops) = inputs("hf_pil")?;
-        against_reference(&backend, model, &crops[0])
+        let (_, crops) = inputs(&fixture("goldens"), "hf_pil")?;
+        against_reference(&backend, &Arc::new(model), &crops[0])
     })
 }
 
 /// Compares the vector of one image with the f64 forward.
-fn against_reference(backend: &str, model: Model, pixels: &[u8]) -> Result<(), Outcome> {
+fn against_reference(backend: &str, model: &Arc<Model>, pixels: &[u8]) -> Result<(), Outcome> {
     let size = model.preprocess.crop;
     let image = PixelBatch::new(pixels, size).ok_or_else(|| Outcome::failed("no whole number of images"))?;
-    let golden = reference::class_and_mean(&model, image)?;
-    let mut encoder = open(backend, model, Pooling::ClsMean)?;
+    let golden = reference::class_and_mean(model, image)?;
+    let options = EncoderOptions { pooling: Pooling::ClsMean, max_batch: BATCH, ..EncoderOptions::default() };
+    let mut encoder = open_as(backend, &OpenModel::Dinov2(model.clone()), &options)?;
     let vectors = encode(encoder.as_mut(), &[pixels.to_vec()], size, BATCH)?;
     STRICT.check("the forward in f64", &vectors[0], &golden)
 }
@@ -239,11 +288,25 @@ fn against_reference(backend: &str, model: Model, pixels: &[u8]) -> Result<(), O
 fn conformance(backend: &str, model: &'static str) -> Trial {
     let backend = backend.to_owned();
     trial(format!("encode::{backend}::{model}::conformance"), move || {
-        const HIDDEN: usize = 64;
-        let make = |options: &EncoderOptions| {
-            open_as(&backend, &OpenModel::Dinov2(Arc::new(tiny_model(model).unwrap())), options).unwrap()
-        };
-        foveate_encode::conformance::check(HIDDEN, make);
+        conforms(&backend, tiny_model(model)?);
+        Ok(())
+    })
+}
+
+fn conforms(backend: &str, model: Model) {
+    let model = OpenModel::Dinov2(Arc::new(model));
+    foveate_encode::conformance::check(HIDDEN, |options| open_as(backend, &model, options).unwrap());
+}
+
+/// The same with inputs of one patch, of other sides and of more patches than the checkpoint has positions.
+fn other_sizes(backend: &str) -> Trial {
+    let backend = backend.to_owned();
+    trial(format!("encode::{backend}::other-sizes"), move || {
+        for (width, height) in [(14, 14), (98, 42), (224, 336)] {
+            let mut model = tiny_model("tiny-reg")?;
+            model.preprocess.crop = Size::new(width, height);
+            conforms(&backend, model);
+        }
         Ok(())
     })
 }
@@ -271,5 +334,16 @@ fn refuses_half_a_model(backend: &str) -> Trial {
             Err(Outcome::Failed(message)) if message.contains("encoder.layer.1.mlp.fc2.weight") => Ok(()),
             Err(other) => Err(Outcome::failed(format!("the error does not name the tensor: {other:?}"))),
         }
+    })
+}
+
+/// Checks that an input of no whole number of patches is refused.
+fn refuses_odd_inputs(backend: &str) -> Trial {
+    let backend = backend.to_owned();
+    trial(format!("encode::{backend}::refuses-odd-inputs"), move || {
+        let mut model = tiny_model("tiny")?;
+        model.preprocess.crop = Size::new(224, 225);
+        let opened = open_as(&backend, &OpenModel::Dinov2(Arc::new(model)), &EncoderOptions::default());
+        ensure(matches!(opened, Err(EncodeError::Model(_))), || format!("{:?}", opened.map(|_| "opened")))
     })
 }

@@ -1,59 +1,202 @@
-//! Every compiled sink with its trait's suite; independent readers read the output back.
+//! Every compiled sink with all suites of its trait. Other libraries read the output back.
 
-use std::collections::HashMap;
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float16Type, Float32Type};
+use arrow_array::{Array, RecordBatch, StringArray};
 use foveate::backends::sinks;
-use foveate_sink::conformance::{Stored, Subject, run};
-use foveate_sink::{Layout, Published};
-use foveate_testkit::{Resource, Trial, program};
+use foveate_sink::conformance::{
+    COLUMNS, Probe, Stored, StoredColumns, Subject, columns_are_refused, crash_at_every_request, crash_at_every_step,
+    read_elsewhere, run, run_in_store, run_out_of_space, unknown_settings_are_refused,
+};
+use foveate_sink::parts::{PartFormat, PartSink, PrefixSink};
+use foveate_sink::{Existing, Layout, Published, RunManifest, SinkBackend, SinkOptions, VectorSink, sidecar};
+use foveate_sink_npy::NpyFormat;
+use foveate_sink_parquet::ParquetFormat;
+use foveate_testkit::{Resource, Trial, by_length};
 use foveate_tests::trial::{Outcome, trial};
 use half::f16;
+use npyz::{NpyFile, NpyHeader};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use tempfile::TempDir;
 
-type Reader = fn(&Path) -> Stored;
+/// What the suites need to know of a sink beyond its backend.
+struct Format {
+    /// Opens it with a probe.
+    probed: fn(&SinkOptions, Probe) -> Box<dyn VectorSink>,
+    /// Reads one of its files.
+    read: fn(&Path) -> Stored,
+    read_columns: Option<fn(&Path) -> StoredColumns>,
+    /// The settings that it has; the suites run with each of them.
+    settings: &'static [Setting],
+    /// Whether its outputs may be in an object store.
+    in_stores: bool,
+}
 
-/// The independent reader of a format.
-fn reader(extension: &str) -> Option<Reader> {
-    match extension {
-        "parquet" => Some(read_parquet),
-        "npy" => Some(read_npy),
-        "lmdb" => Some(read_lmdb),
+type Setting = &'static [(&'static str, &'static str)];
+
+/// Every codec of Parquet, and none.
+const COMPRESSIONS: &[Setting] = &[
+    &[],
+    &[("compression", "snappy")],
+    &[("compression", "lz4")],
+    &[("compression", "zstd")],
+    &[("compression", "none")],
+    &[("compression", "zstd:19")],
+];
+
+fn format(name: &str) -> Option<Format> {
+    let plain = |probed, read, in_stores| Format { probed, read, read_columns: None, settings: &[&[]], in_stores };
+    match name {
+        "npy" => Some(plain(|options, probe| probed(options, NpyFormat, probe), read_npy, true)),
+        "parquet" => Some(Format {
+            probed: |options, probe| probed(options, ParquetFormat::new(options).unwrap(), probe),
+            read: read_parquet,
+            read_columns: Some(read_parquet_columns),
+            settings: COMPRESSIONS,
+            in_stores: true,
+        }),
+        #[cfg(feature = "native")]
+        "lmdb" => Some(plain(|options, probe| probed(options, foveate_sink_lmdb::LmdbFormat, probe), read_lmdb, false)),
         _ => None,
     }
 }
 
+fn probed<F: PartFormat + 'static>(options: &SinkOptions, format: F, probe: Probe) -> Box<dyn VectorSink> {
+    match options.prefix.clone() {
+        Some(prefix) => Box::new(PrefixSink::new(prefix, options.clone(), format).with_probe(probe)),
+        None => Box::new(PartSink::new(options.clone(), format).with_probe(probe)),
+    }
+}
+
+type Check = fn(&SinkBackend, &Format);
+
 pub(super) fn trials() -> Vec<Trial> {
     let (names, mut trials) = super::backends("sink", &sinks());
-    trials.extend(names.into_iter().map(|name| trial(format!("sink::{name}::conformance"), move || check(&name))));
+    let checks: [(&str, Check); 7] = [
+        ("conformance", conforms),
+        ("refusals", refuses),
+        ("other-readers", others_read_it),
+        ("full-disk", makes_a_full_disk_good),
+        ("crashes", makes_a_crash_at_any_step_good),
+        ("store", conforms_in_a_store),
+        ("store-crashes", makes_a_crash_at_any_request_good),
+    ];
+    for (name, (what, check)) in names.iter().flat_map(|name| checks.map(|check| (name.clone(), check))) {
+        trials.push(trial(format!("sink::{name}::{what}"), move || {
+            let format = format(&name).ok_or_else(|| {
+                Outcome::Ignored(format!("these tests know {name} only with -F foveate-tests/native"))
+            })?;
+            if what.starts_with("store") && !format.in_stores {
+                return Err(Outcome::Ignored(format!("{name} has no outputs in object stores")));
+            }
+            check(sinks().get(&name)?, &format);
+            Ok(())
+        }));
+    }
     trials
 }
 
-fn check(name: &str) -> Result<(), Outcome> {
-    let registry = sinks();
-    let backend = registry.get(name)?;
+fn with(setting: Setting, options: &SinkOptions) -> SinkOptions {
+    let settings = setting.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+    SinkOptions { settings, ..options.clone() }
+}
+
+fn with_subject(backend: &SinkBackend, format: &Format, setting: Setting, check: impl FnOnce(&Subject<'_>)) {
     let extension = backend.extension();
-    let reader =
-        reader(extension).ok_or_else(|| Outcome::Ignored(format!("these tests have no reader for .{extension}")))?;
-    let read = |published: &Published| -> Stored {
-        let is_data = |file: &&std::path::PathBuf| file.extension().is_some_and(|found| found == extension);
-        published.files.iter().filter(is_data).flat_map(|file| reader(file)).collect()
-    };
-    let open = |options: &_| backend.open(options).unwrap();
-    let scratch = tempfile::tempdir()?;
-    let layouts = &[Layout::File, Layout::Folder];
-    let subject = Subject { open: &open, read: &read, read_columns: None, extension, layouts, cuts_parts: false };
-    run(&subject, scratch.path());
-    Ok(())
+    let is_data = |file: &&PathBuf| file.extension().is_some_and(|found| found == extension);
+    let read_columns = format.read_columns.map(|read| {
+        move |published: &Published| published.files.iter().filter(is_data).flat_map(|file| read(file)).collect()
+    });
+    check(&Subject {
+        open: &|options| backend.open(&with(setting, options)).unwrap(),
+        read: &|published| published.files.iter().filter(is_data).flat_map(|file| (format.read)(file)).collect(),
+        read_columns: read_columns.as_ref().map(|read| read as &dyn Fn(&Published) -> StoredColumns),
+        extension,
+        layouts: &[Layout::File, Layout::Folder],
+        cuts_parts: true,
+    });
+}
+
+/// Uses memory if possible: the suites sync thousands of files.
+fn scratch() -> TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+fn conforms(backend: &SinkBackend, format: &Format) {
+    for setting in format.settings {
+        with_subject(backend, format, setting, |subject| run(subject, scratch().path()));
+    }
+}
+
+/// A sink refuses what it cannot do when it is opened, and when it begins.
+fn refuses(backend: &SinkBackend, format: &Format) {
+    unknown_settings_are_refused(|options| backend.open(options));
+    assert_eq!(backend.has_columns(), format.read_columns.is_some());
+    if !backend.has_columns() {
+        columns_are_refused(|options| backend.open(options));
+        columns_are_refused(|options| {
+            let mut sink = (format.probed)(options, Box::new(|_| {}));
+            sink.begin(&RunManifest { dim: 1, ..RunManifest::default() }, Existing::Resume)?;
+            Ok(sink)
+        });
+    }
+}
+
+/// With one setting of each codec: every reader is restarted for every file.
+fn others_read_it(backend: &SinkBackend, format: &Format) {
+    let script =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/parity/readers/read_{}.py", backend.extension()));
+    if backend.extension() == "lmdb" {
+        drop(foveate_testkit::program(Resource::LmdbUtils, "mdb_stat"));
+    }
+    for setting in format.settings.iter().take(4) {
+        with_subject(backend, format, setting, |subject| {
+            if let Err(reason) = read_elsewhere(subject, &script, scratch().path()) {
+                Resource::Python.missing(reason);
+            }
+        });
+    }
+}
+
+fn makes_a_full_disk_good(backend: &SinkBackend, format: &Format) {
+    with_subject(backend, format, &[], |subject| {
+        if let Err(reason) = run_out_of_space(subject, scratch().path()) {
+            Resource::Mount.missing(reason);
+        }
+    });
+}
+
+fn makes_a_crash_at_any_step_good(backend: &SinkBackend, format: &Format) {
+    // The steps do not depend on the codec.
+    for setting in by_length(&format.settings[..1], format.settings) {
+        let open = |options: &SinkOptions, probe| (format.probed)(&with(setting, options), probe);
+        crash_at_every_step(&open, backend.extension(), columns(format), scratch().path());
+    }
+}
+
+fn conforms_in_a_store(backend: &SinkBackend, format: &Format) {
+    with_subject(backend, format, &[], |subject| run_in_store(subject, scratch().path()));
+}
+
+fn makes_a_crash_at_any_request_good(backend: &SinkBackend, format: &Format) {
+    crash_at_every_request(&format.probed, backend.extension(), columns(format), scratch().path());
+}
+
+fn columns(format: &Format) -> &'static [&'static str] {
+    if format.read_columns.is_some() { &COLUMNS } else { &[] }
+}
+
+fn batches(path: &Path) -> impl Iterator<Item = RecordBatch> {
+    let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(path).unwrap()).unwrap().build().unwrap();
+    reader.map(Result::unwrap)
 }
 
 fn read_parquet(path: &Path) -> Stored {
-    let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(path).unwrap()).unwrap().build().unwrap();
     let mut rows = Stored::new();
-    for batch in reader.map(Result::unwrap) {
+    for batch in batches(path) {
         let (ids, vectors) = (batch["id"].as_string::<i32>(), batch["embedding"].as_fixed_size_list());
         for row in 0..batch.num_rows() {
             let values = vectors.value(row);
@@ -67,65 +210,41 @@ fn read_parquet(path: &Path) -> Stored {
     rows
 }
 
-/// Reads NumPy's format version 1.0, of two-dimensional little-endian f32 and f16 in C order; ids from the CSV file
-/// beside it.
+fn read_parquet_columns(path: &Path) -> StoredColumns {
+    let mut rows = StoredColumns::new();
+    for batch in batches(path) {
+        let columns = COLUMNS.map(|name| batch[name].as_string::<i32>().clone());
+        let value = |column: &StringArray, row| column.is_valid(row).then(|| column.value(row).to_owned());
+        rows.extend((0..batch.num_rows()).map(|row| columns.iter().map(|column| value(column, row)).collect()));
+    }
+    rows
+}
+
+/// Reads single or half precision; ids from the CSV file beside the array.
 fn read_npy(path: &Path) -> Stored {
     let bytes = std::fs::read(path).unwrap();
-    assert_eq!(bytes[..8], *b"\x93NUMPY\x01\x00");
-    let header_end = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
-    assert_eq!(header_end % 64, 0, "NumPy aligns the data");
-    let (header, data) = (std::str::from_utf8(&bytes[10..header_end]).unwrap(), &bytes[header_end..]);
-    assert!(header.contains("'fortran_order': False"), "{header}");
-    let values: Vec<f32> = if header.contains("'descr': '<f4'") {
-        data.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect()
-    } else {
-        assert!(header.contains("'descr': '<f2'"), "{header}");
-        data.as_chunks().0.iter().map(|&b| f16::from_le_bytes(b).to_f32()).collect()
+    let mut rest = &bytes[..];
+    let header = NpyHeader::from_reader(&mut rest).unwrap();
+    let &[count, dim] = header.shape() else { panic!("two dimensions") };
+    assert_eq!(rest.len() as u64, count * dim * header.dtype().num_bytes().unwrap() as u64, "{}", path.display());
+    let vectors: Vec<f32> = match NpyFile::with_header(header, rest).try_data::<f32>() {
+        Ok(values) => values.map(Result::unwrap).collect(),
+        Err(array) => array.into_vec::<f16>().unwrap().into_iter().map(f16::to_f32).collect(),
     };
-    let shape = header.split_once("'shape': (").and_then(|(_, rest)| rest.split_once(')')).unwrap().0;
-    let shape: Vec<usize> = shape.split(',').map(|side| side.trim().parse().unwrap()).collect();
-    assert_eq!(values.len(), shape[0] * shape[1], "{header}");
-    let mut ids = csv::Reader::from_path(foveate_sink::sidecar(path, "ids.csv")).unwrap();
+    let mut ids = csv::Reader::from_path(sidecar(path, "ids.csv")).unwrap();
     let ids: Vec<String> = ids.records().map(|record| record.unwrap()[0].to_owned()).collect();
-    assert_eq!(ids.len(), shape[0]);
-    ids.into_iter().zip(values.chunks(shape[1].max(1)).map(<[f32]>::to_vec)).collect()
+    assert_eq!(ids.len() as u64, count);
+    ids.into_iter().zip(vectors.chunks(dim as usize).map(<[f32]>::to_vec)).collect()
 }
 
-/// Reads the dump of LMDB's own tool, assembled as the sink's README says.
+#[cfg(feature = "native")]
 fn read_lmdb(path: &Path) -> Stored {
-    let vectors: HashMap<Vec<u8>, Vec<u8>> = dump(path, "vectors").into_iter().collect();
-    let order = dump(path, "order");
-    assert_eq!(order.len(), vectors.len());
-    let rows = order.into_iter().map(|(_, key)| {
-        let value = &vectors[&key];
-        assert_eq!(value[..5], *b"FVEC\x01");
-        let number = |at: usize| u32::from_le_bytes(value[at..at + 4].try_into().unwrap()) as usize;
-        let id = if key[0] == 0 { value[44..44 + number(40)].to_vec() } else { key };
-        let data = &value[number(8)..];
-        let vector: Vec<f32> = match value[5] {
-            1 => data.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect(),
-            2 => data.as_chunks().0.iter().map(|&b| f16::from_le_bytes(b).to_f32()).collect(),
-            other => panic!("element type {other}"),
-        };
-        assert_eq!(vector.len(), number(12));
-        (String::from_utf8(id).unwrap(), vector)
+    let (vectors, mut rows) = (foveate_sink_lmdb::Vectors::open(path).unwrap(), Stored::new());
+    let all = vectors.for_each(|row| {
+        rows.push((row.id, row.vector));
+        Ok::<(), foveate_sink::SinkError>(())
     });
-    rows.collect()
-}
-
-/// The keys and values of one database, in key order.
-fn dump(path: &Path, database: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let output = program(Resource::LmdbUtils, "mdb_dump").args(["-n", "-s", database]).arg(path).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    // The tool leaves a lock file beside the database, and the suite checks every file.
-    let _ = std::fs::remove_file(path.with_extension("lmdb-lock"));
-    let text = String::from_utf8(output.stdout).unwrap();
-    let (_, data) = text.split_once("HEADER=END\n").unwrap();
-    let lines: Vec<&str> = data.strip_suffix("DATA=END\n").unwrap().lines().collect();
-    lines.chunks(2).map(|pair| (unhex(pair[0]), unhex(pair[1]))).collect()
-}
-
-fn unhex(line: &str) -> Vec<u8> {
-    let digits = line.trim_start().as_bytes().chunks(2);
-    digits.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+    all.unwrap();
+    assert_eq!(vectors.count().unwrap(), rows.len() as u64);
+    rows
 }

@@ -1,21 +1,15 @@
-//! Models and golden vectors; trials without ONNX Runtime end here.
+//! Models as graphs; trials without ONNX Runtime end here.
 
-// Not every test file uses everything, tests may unwrap, and they print what they compared.
-#![allow(dead_code, unused_imports, clippy::unwrap_used, clippy::print_stdout)]
-
-#[path = "../../../../tests/support/encoder.rs"]
-mod encoder;
+// Not every test file uses everything, and tests may unwrap.
+#![allow(dead_code, clippy::unwrap_used)]
 
 use std::path::PathBuf;
 
 use foveate_core::{Backend, Size};
 use foveate_dinov2::Model;
-use foveate_encode::{DType, Encoder, EncoderOptions, EncoderRegistry, Graph, GraphFormat, GraphSource, Pooling};
+use foveate_encode::{DType, EncoderOptions, EncoderRegistry, Graph, GraphFormat, GraphSource, Pooling};
 use foveate_testkit::Resource;
-
-pub(crate) use encoder::{Goldens, HALF, STRICT, TINY, Tier, encode, fixtures, said};
-
-use encoder::{crops, distance, worse};
+use foveate_testkit::encoders::fixtures;
 
 pub(crate) fn registry() -> EncoderRegistry<()> {
     let mut registry = EncoderRegistry::new("encoder", &["ort"]);
@@ -62,37 +56,4 @@ pub(crate) fn exported(model: &Model, dtype: DType, pooling: Pooling) -> Graph {
 
 pub(crate) fn options(pooling: Pooling, max_batch: usize) -> EncoderOptions {
     EncoderOptions { pooling, max_batch, ..EncoderOptions::default() }
-}
-
-impl Goldens {
-    /// Compares `cls+mean` vectors of the recipe's crops with the goldens `<prefix>.cls*` and `<prefix>.patch_mean*`.
-    pub(crate) fn check(&self, encoder: &mut dyn Encoder, recipe: &str, prefix: &str) {
-        self.check_in(STRICT, encoder, recipe, prefix);
-    }
-
-    /// The same in another tier.
-    pub(crate) fn check_in(&self, tier: Tier, encoder: &mut dyn Encoder, recipe: &str, prefix: &str) {
-        assert_eq!(encoder.spec().pooling, Pooling::ClsMean);
-        let (pixels, photos) = crops(&fixtures().join(format!("goldens/crop_{recipe}")), &self.names, 224);
-        let vectors = encode(encoder, &pixels);
-        let half = vectors.dim() / 2;
-        for (pooling, part) in [("cls", 0..half), ("patch_mean", half..2 * half)] {
-            let keys: Vec<&String> = self.tensors.keys().filter(|key| is_of(key, prefix, pooling)).collect();
-            assert!(!keys.is_empty(), "goldens {prefix}.{pooling}");
-            for key in keys {
-                let compared = photos.iter().enumerate().map(|(row, &photo)| {
-                    let found = distance(&vectors.row(row)[part.clone()], &self.tensors[key][photo]);
-                    tier.check(&format!("{key} {}", self.names[photo]), found);
-                    found
-                });
-                let (angle, error) = compared.fold((0.0, 0.0), worse);
-                println!("{key:<50} {:>2} photos: 1 - cosine {angle:.1e}, error {error:.1e}", photos.len());
-            }
-        }
-    }
-}
-
-/// `hf_pil.cls.f32`, and `dinov2-small.hf_pil.cls` with or without a suffix.
-fn is_of(key: &str, prefix: &str, pooling: &str) -> bool {
-    key.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('.')).is_some_and(|rest| rest.starts_with(pooling))
 }

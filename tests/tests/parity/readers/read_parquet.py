@@ -1,6 +1,6 @@
 """Opens the given Parquet files with pyarrow, DuckDB and polars and compares them with what was written.
 
-usage: readers.py ELEMENT FILE...   (exit code 77: a library is missing, whose name is printed)
+usage: read_parquet.py ELEMENT FILE...   (exit code 77: a library is missing, whose name is printed)
 """
 
 import sys

@@ -1,6 +1,6 @@
 """Opens the given .npy files with numpy (memory-mapped) and their ids with csv, DuckDB and polars.
 
-usage: readers.py ELEMENT FILE...   (exit code 77: a library is missing, whose name is printed)
+usage: read_npy.py ELEMENT FILE...   (exit code 77: a library is missing, whose name is printed)
 """
 
 import csv

@@ -1,6 +1,6 @@
 """Reads the given .lmdb files with Python's lmdb and numpy, and with LMDB's own mdb_stat.
 
-usage: readers.py ELEMENT FILE...   (exit code 77: a library is missing, whose name is printed)
+usage: read_lmdb.py ELEMENT FILE...   (exit code 77: a library is missing, whose name is printed)
 """
 
 import json
