@@ -265,28 +265,6 @@ fn a_worker_that_cannot_work_does_not_use_up_the_tries_of_all_messages() {
 }
 
 #[test]
-fn a_dead_server_with_many_images_does_not_keep_those_behind_it_waiting() {
-    let setup = Setup::new(Duration::from_secs(20), 2);
-    let worker =
-        Worker::start(setup.engine(), WorkerOptions { in_flight_limit: InFlightLimit::Fixed(16), ..setup.options() })
-            .unwrap();
-    setup.send(numbered("photo", 1));
-    wait_until(Duration::from_secs(20), || setup.called().len() == 1);
-    // Port 1 has no listener.
-    for n in 0..200 {
-        let mut job = Job::new(ImageRef::Url(format!("http://127.0.0.1:1/{n}")));
-        job.callback = Some(Callback { url: setup.server.url("/callback") });
-        setup.send_body(&format!("dead {n}"), job.to_json().unwrap());
-    }
-    setup.send((100..110).map(|n| format!("/photo/{n}")));
-    // At one message every two seconds, this would take minutes.
-    setup.wait();
-    assert_eq!((setup.called().len(), setup.dead().len()), (11, 200));
-    assert!(setup.dead().values().all(|(stage, _)| stage == "download"));
-    assert_eq!(worker.ready(), Ok(()));
-}
-
-#[test]
 fn stopping_finishes_what_is_held_and_gives_back_the_rest() {
     let mut setup = Setup::new(Duration::from_secs(60), 3);
     setup.task.time = Duration::from_millis(100);

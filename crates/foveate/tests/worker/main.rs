@@ -35,10 +35,6 @@ fn main() -> ExitCode {
         sigkill_under_load_loses_nothing,
         sigkill_on_sqs_loses_nothing,
         a_broker_that_is_killed_and_comes_back_loses_nothing,
-        callbacks_that_are_not_taken_for_a_while_are_offered_again_and_nothing_is_computed_again,
-        a_server_of_images_that_stalls_uses_up_nobodys_tries,
-        a_receiver_that_answers_404_for_a_while_gets_every_result,
-        leases_much_shorter_than_downloads_are_kept_by_heartbeats,
         sigterm_finishes_what_is_held_and_takes_no_more,
         what_is_not_done_within_the_deadline_goes_to_the_next_worker_at_once,
         memory_stays_flat,
@@ -175,111 +171,6 @@ fn a_broker_that_is_killed_and_comes_back_loses_nothing() {
     let doubles = tally.first_of_doubles();
     assert!(doubles.iter().all(|&first| (killed - 5..=back + 5).contains(&first)), "{killed}..{back}: {doubles:?}");
     assert!(tally.called_again() <= 2 * (HOLD + STALLED), "{tally}");
-}
-
-fn callbacks_that_are_not_taken_for_a_while_are_offered_again_and_nothing_is_computed_again() {
-    let broker = Broker::nats();
-    let stage = Stage::new(broker, seconds(5), web());
-    let items = Item::all(Kind::Photo, 150);
-    stage.enqueue(&items, true);
-    let worker = stage.worker(&[]);
-    wait(PATIENCE, "callbacks", || stage.photos.callbacks().count() >= 20);
-    stage.photos.callbacks().set_down(true);
-    let down = Instant::now();
-    while down.elapsed() < seconds(20) {
-        sleep(millis(500));
-        assert_eq!(worker.get("/healthz").0, 200);
-    }
-    let (held, refused) = (worker.metric("foveate_messages_held", ""), stage.photos.callbacks().calls().len());
-    stage.photos.callbacks().set_down(false);
-    stage.wait_until_empty(PATIENCE);
-    let metrics = ["foveate_received_total", "foveate_settled_total", "foveate_lease_extensions_total"];
-    let [again, released, extended] = [(metrics[0], "again"), (metrics[1], "released"), (metrics[2], "ok")]
-        .map(|(name, label)| worker.metric(name, label));
-    stop(vec![worker]);
-    let tally = Tally::take(&stage);
-    let refused = refused.max(stage.photos.callbacks().calls().len()) - tally.called();
-    println!(
-        "down for 20 s, {held} held, {again} given back untried, {refused} callbacks refused, {extended} leases extended: \
-         {tally}"
-    );
-    tally.check(&stage, &items);
-    assert_eq!((tally.dead(), tally.called_again(), released), (0, 0, 0));
-    assert!(refused > 0 && extended > 0);
-    assert!(items.iter().all(|&item| stage.requests(item) == 1), "each was downloaded once");
-    // Messages without a result go back while the receiver's circuit breaker is open, for half of the time that it has
-    // been open, and for at least half a second: 10 times in 20 s.
-    assert!(again as usize <= 10 * items.len(), "{again}");
-    // Results stay here: those within the in-flight limit, and a bounded number that waits for the receiver.
-    assert!((1..=HOLD + STALLED).contains(&(held as usize)), "{held}");
-}
-
-fn a_server_of_images_that_stalls_uses_up_nobodys_tries() {
-    let broker = Broker::nats();
-    let stage = Stage::new(broker, seconds(5), web());
-    let items = Item::all(Kind::Photo, 300);
-    stage.enqueue(&items, true);
-    let worker = stage.worker(&["--download-timeout", "1", "--retry", "0.2", "--max-receive", "3"]);
-    wait(PATIENCE, "callbacks", || stage.photos.callbacks().count() >= 20);
-    stage.photos.set_stalled(true);
-    let stalled = Instant::now();
-    while stalled.elapsed() < seconds(8) {
-        sleep(millis(200));
-        assert_eq!(worker.get("/healthz").0, 200, "a restart brings no images");
-        assert_eq!(worker.get("/readyz").0, 200, "one site says nothing about the network");
-    }
-    let released = worker.metric("foveate_settled_total", "released");
-    stage.photos.set_stalled(false);
-    stage.wait_until_empty(PATIENCE);
-    stop(vec![worker]);
-    let tally = Tally::take(&stage);
-    println!("stalled for 8 s, {released} given back to be tried again: {tally}");
-    tally.check(&stage, &items);
-    assert!(released > 0);
-    assert_eq!((tally.dead(), tally.called_again()), (0, 0));
-}
-
-/// As while a receiver is deployed.
-fn a_receiver_that_answers_404_for_a_while_gets_every_result() {
-    let broker = Broker::nats();
-    let stage = Stage::new(broker, seconds(5), web());
-    let items = Item::all(Kind::Photo, 200);
-    stage.enqueue(&items, true);
-    stage.photos.callbacks().refuse_with(404);
-    let worker = stage.worker(&["--retry", "0.2", "--max-receive", "3"]);
-    wait(PATIENCE, "/readyz names the receiver", || worker.get("/readyz").1.contains("receiver"));
-    assert_eq!(worker.get("/healthz").0, 200, "a restart brings no receiver");
-    // Longer than three quick tries take.
-    sleep(seconds(3));
-    stage.photos.callbacks().refuse_with(0);
-    stage.wait_until_empty(PATIENCE);
-    wait(seconds(5), "it is ready again", || worker.get("/readyz").0 == 200);
-    let held = worker.metric("foveate_settled_total", "held");
-    stop(vec![worker]);
-    let tally = Tally::take(&stage);
-    println!("404 for 3 s, {held} given back: {tally}");
-    tally.check(&stage, &items);
-    assert_eq!((tally.dead(), tally.called_again()), (0, 0));
-}
-
-fn leases_much_shorter_than_downloads_are_kept_by_heartbeats() {
-    let _alone = alone();
-    let broker = Broker::nats();
-    let stage =
-        Stage::new(broker, seconds(1), PhotoServerOptions { drip: seconds(4), ..PhotoServerOptions::default() });
-    let items = Item::all(Kind::Slow, 60);
-    stage.enqueue(&items, true);
-    let worker = stage.worker(&[]);
-    stage.wait_until_empty(PATIENCE);
-    let again = worker.metric("foveate_received_total", "again");
-    let extended = worker.metric("foveate_lease_extensions_total", "ok");
-    stop(vec![worker]);
-    let tally = Tally::take(&stage);
-    println!("leases of 1 s, downloads of 4 s, {extended} leases extended, {again} delivered again: {tally}");
-    tally.check(&stage, &items);
-    assert_eq!((again, tally.called_again()), (0, 0));
-    assert!(extended >= items.len() as u64 * 4, "{extended}");
-    assert!(items.iter().all(|&item| stage.requests(item) == 1));
 }
 
 fn sigterm_finishes_what_is_held_and_takes_no_more() {
