@@ -50,9 +50,11 @@ pub trait TaskLane: Send + 'static {
 
 /// A lane that processes each batch with one function, as soon as it is submitted.
 pub struct InTurn<P> {
-    process: Box<dyn FnMut(&[P]) -> Result<Vec<Output>, TaskError> + Send>,
+    process: Box<Process<P>>,
     outputs: Vec<Output>,
 }
+
+type Process<P> = dyn FnMut(&[P]) -> Result<Vec<Output>, TaskError> + Send;
 
 impl<P> InTurn<P> {
     /// `process` returns one output per image, in order, or an error about the whole batch. The engine then retries
