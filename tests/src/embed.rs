@@ -14,7 +14,7 @@ pub struct Preprocessor {
     decoder: Box<dyn Decoder>,
     resizer: Box<dyn Resizer>,
     geometry: Geometry,
-    /// Whether EXIF orientation is applied.
+    /// True if EXIF orientation is applied.
     orient: bool,
     pixels: PixelBuf,
     scratch: PixelBuf,

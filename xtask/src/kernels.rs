@@ -210,7 +210,7 @@ fn output(command: &mut Command) -> Result<(String, String)> {
     Ok((String::from_utf8(output.stdout)?, said))
 }
 
-/// Whether a line of ptxas is only informational.
+/// Returns true if a line of ptxas is only informational.
 fn is_information(line: &str) -> bool {
     line.starts_with("ptxas info") || line.contains("bytes stack frame")
 }

@@ -162,7 +162,7 @@ fn released(changelog: &str, version: &str, date: &str) -> Result<String> {
     Ok(format!("{before}{UNRELEASED}\n## [{version}] - {date}\n{after}"))
 }
 
-/// Whether a wheel is there and of the version, by its name.
+/// Checks whether a wheel is there and of the version, by its name.
 fn check_name(wheel: &Path, version: &str) -> Result<()> {
     ensure!(wheel.is_file(), "there is no wheel {}", wheel.display());
     let name = name(wheel)?;

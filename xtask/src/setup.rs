@@ -23,7 +23,7 @@ pub(crate) struct Component {
     feature: String,
     /// The requirements in words, for users of other systems.
     needs: String,
-    /// Whether it is installed only by name.
+    /// True if it is installed only by name.
     #[serde(default)]
     on_request: bool,
     /// Debian packages.
@@ -109,7 +109,7 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     bail!("missing: {}", missing.join(", "))
 }
 
-/// Whether everything that the native backends need is present.
+/// Returns true if everything that the native backends need is present.
 ///
 /// On systems other than Debian, setup cannot query packages: there, the only evidence is that setup ran.
 pub(crate) fn is_done(root: &Path) -> bool {
@@ -277,7 +277,7 @@ struct Found {
     onnxruntime: Option<String>,
     /// Path of libtorch's folder, relative to the workspace.
     libtorch: Option<String>,
-    /// Whether NVIDIA's compiler is installed, which builds candle's kernels.
+    /// True if NVIDIA's compiler is installed, which builds candle's kernels.
     nvcc: bool,
 }
 

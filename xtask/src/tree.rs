@@ -36,7 +36,7 @@ pub(crate) struct Dependency {
     pub(crate) name: String,
     pub(crate) kind: Kind,
     pub(crate) optional: bool,
-    /// Whether the package belongs to this workspace.
+    /// True if the package belongs to this workspace.
     pub(crate) ours: bool,
 }
 

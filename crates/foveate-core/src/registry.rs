@@ -170,7 +170,7 @@ pub struct UnknownBackend {
     pub name: String,
     /// The compiled backends' names.
     pub compiled: Vec<String>,
-    /// Whether another build of the program has it.
+    /// True if another build of the program has it.
     pub is_known: bool,
 }
 

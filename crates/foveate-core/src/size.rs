@@ -38,7 +38,7 @@ impl Size {
         if self.width < self.height { self.width } else { self.height }
     }
 
-    /// Whether the image has no pixels.
+    /// Returns true if the image has no pixels.
     pub const fn is_empty(self) -> bool {
         self.width == 0 || self.height == 0
     }

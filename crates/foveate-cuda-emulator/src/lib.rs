@@ -146,7 +146,7 @@ pub fn counts() -> Result<Counts, String> {
     Ok(counts)
 }
 
-/// Whether trials run on the emulator: unless `FOVEATE_CUDA_TESTS=device` selects a real device.
+/// Returns true if trials run on the emulator: unless `FOVEATE_CUDA_TESTS=device` selects a real device.
 pub fn is_chosen() -> bool {
     std::env::var_os("FOVEATE_CUDA_TESTS").is_none_or(|place| place != "device")
 }
@@ -240,7 +240,7 @@ fn link(out: &Path, name: &str, sources: &[PathBuf]) -> Result<(), String> {
     run(compiler)
 }
 
-/// Whether a program can be built on libjpeg.
+/// Returns true if a program can be built on libjpeg.
 fn has_libjpeg() -> bool {
     let mut compiler = Command::new("c++");
     let probe =

@@ -152,11 +152,11 @@ pub struct Shape {
     pub outputs: usize,
     /// Element type of all four arrays.
     pub element: Element,
-    /// Whether f32 is rounded to TF32 before it is multiplied.
+    /// True if f32 is rounded to TF32 before it is multiplied.
     pub tf32: bool,
-    /// Whether `bias` is added to every row.
+    /// True if `bias` is added to every row.
     pub bias: bool,
-    /// Whether an array of `y`'s shape is added.
+    /// True if an array of `y`'s shape is added.
     pub accumulate: bool,
     /// Elements from a row of `x`, and of the added array, to the next, if these take some rows of a larger array.
     /// Everything else is contiguous.

@@ -226,7 +226,7 @@ impl Drop for Context {
 }
 
 impl PartialEq for Device {
-    /// Whether it is the same GPU.
+    /// Returns true if it is the same GPU.
     fn eq(&self, other: &Self) -> bool {
         self.0.number == other.0.number
     }

@@ -131,7 +131,7 @@ impl Event {
         self.device.call("cuEventSynchronize", |driver| unsafe { (driver.cuEventSynchronize)(self.handle) })
     }
 
-    /// Whether the work before the event is done, as it was last recorded; also if it never was.
+    /// Returns true if the work before the event is done, as it was last recorded; also if it never was.
     ///
     /// # Errors
     /// The driver's own errors, including those of that work.

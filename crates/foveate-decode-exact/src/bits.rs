@@ -27,7 +27,7 @@ impl<'a> Bits<'a> {
         self.end - self.rest.len()
     }
 
-    /// Whether more bits were used than the data has.
+    /// Returns true if more bits were used than the data has.
     #[inline(always)]
     pub(crate) fn exhausted(&self) -> bool {
         self.invented > u64::from(self.count)
@@ -128,7 +128,7 @@ pub(crate) fn extend(bits: u32, n: u32) -> i32 {
     value + (is_lower_half & (1 - (1 << n)))
 }
 
-/// Whether no byte of `word` is 0xFF; may say no for a word with 0xFE bytes that has none.
+/// Returns true if no byte of `word` is 0xFF; may say no for a word with 0xFE bytes that has none.
 #[inline(always)]
 fn has_no_ff(word: u64) -> bool {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);

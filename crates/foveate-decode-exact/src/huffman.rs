@@ -22,7 +22,7 @@ pub(crate) struct Table {
     counts: [u8; 16],
     symbols: [u8; 256],
     known: usize,
-    /// Whether the codes are valid; checked when a scan uses the table.
+    /// True if the codes are valid; checked when a scan uses the table.
     pub(crate) usable: bool,
     /// The largest symbol.
     pub(crate) largest: u8,

@@ -244,7 +244,7 @@ impl Picture {
         Ok(cursor.bits.position())
     }
 
-    /// Whether the scan's coefficients change no pixel.
+    /// Returns true if the scan's coefficients change no pixel.
     fn is_not_needed(&self, scan: &Scan) -> bool {
         scan.parts().iter().all(|part| *scan.band().start() > self.needed[part.component])
     }
@@ -322,7 +322,7 @@ fn scans(encoded: &[u8], mut at: usize, frame: &Frame) -> impl Iterator<Item = S
     })
 }
 
-/// Whether the picture's only scan holds all components, so that blocks become samples as they are decoded.
+/// Returns true if the picture's only scan holds all components, so that blocks become samples as they are decoded.
 fn is_streamed(structure: &Structure) -> bool {
     structure.scans == 1 && structure.interleaved && structure.process != Process::Progressive
 }

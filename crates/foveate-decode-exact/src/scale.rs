@@ -10,7 +10,7 @@ const BLOCK: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Scale {
     pub(crate) eighths: usize,
-    /// Whether a reduced block comes from its lowest frequencies alone; otherwise from those that libjpeg-turbo uses.
+    /// True if a reduced block comes from its lowest frequencies alone; otherwise from those that libjpeg-turbo uses.
     pub(crate) low: bool,
 }
 

@@ -55,7 +55,7 @@ pub(crate) struct Scan {
     count: usize,
     first: usize,
     last: usize,
-    /// Whether earlier scans gave these coefficients' upper bits.
+    /// True if earlier scans gave these coefficients' upper bits.
     refines: bool,
     /// Position of the bits in this scan.
     shift: u32,
@@ -83,7 +83,7 @@ impl Scan {
         Ok(Self { parts, count, first, last, refines: approximation >> 4 != 0, shift: u32::from(approximation & 15) })
     }
 
-    /// Whether the scan refines coefficients other than the first.
+    /// Returns true if the scan refines coefficients other than the first.
     pub(crate) fn refines_band(&self) -> bool {
         self.refines && self.first > 0
     }
@@ -140,7 +140,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Whether the next block, all zero so far, stays so; passes over it then.
+    /// Returns true if the next block, all zero so far, stays so; passes over it then.
     pub(crate) fn leaves_zero(&mut self) -> bool {
         let is_in_run = self.skip > 0;
         self.skip -= u32::from(is_in_run);

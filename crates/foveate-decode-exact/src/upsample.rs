@@ -16,7 +16,7 @@ pub(crate) enum Upsampling {
 }
 
 impl Upsampling {
-    /// Whether a row of the image depends on a row of the component above or below its own.
+    /// Returns true if a row of the image depends on a row of the component above or below its own.
     pub(crate) fn needs_neighbours(self) -> bool {
         matches!(self, Self::FancyH1V2 | Self::FancyH2V2)
     }

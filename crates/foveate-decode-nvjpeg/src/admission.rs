@@ -60,7 +60,8 @@ fn is_plain(structure: &Structure) -> bool {
     is_usual && process && is_ycc && !structure.needs_standard_tables
 }
 
-/// Whether the frame's components are called R, G and B, which libjpeg takes as the sign of a file without YCbCr.
+/// Returns true if the frame's components are called R, G and B, which libjpeg takes as the sign of a file without
+/// YCbCr.
 fn names_rgb(bytes: &[u8]) -> bool {
     let frames = [0xC0, 0xC2].into_iter().flat_map(|marker| jpeg::header_segments(bytes, marker));
     // Precision, size and number of components come first, then three bytes per component, its name first.

@@ -54,7 +54,7 @@ pub(crate) struct Flight {
     tables: (Pinned, Buffer),
     /// Recorded before the first image, after decoding, after resizing.
     moments: [Event; 3],
-    /// Whether the device decodes some of the images, and whether it has been given all.
+    /// True if the device decodes some of the images, and whether it has been given all.
     decodes: bool,
     is_under_way: bool,
 }
@@ -73,7 +73,7 @@ impl Flight {
         })
     }
 
-    /// Whether the device works on the previous group.
+    /// Returns true if the device works on the previous group.
     pub(crate) fn is_busy(&self) -> Result<bool, CudaError> {
         Ok(self.is_under_way && !self.moments[2].has_happened()?)
     }

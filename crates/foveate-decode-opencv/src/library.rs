@@ -14,7 +14,7 @@ use crate::scale::Scale;
 /// Properties of the library that are determined once.
 #[derive(Debug)]
 pub(crate) struct Library {
-    /// Whether the probe's pixels are libjpeg-turbo's.
+    /// True if the probe's pixels are libjpeg-turbo's.
     pub(crate) has_libjpeg_turbos_pixels: bool,
 }
 

@@ -24,7 +24,7 @@ pub(crate) fn text(error: &Error) -> String {
     }
 }
 
-/// Whether the library could have continued.
+/// Returns true if the library could have continued.
 pub(crate) fn is_warning(error: &Error) -> bool {
     matches!(error, Error::TurboJpegError(text) if WARNINGS.iter().any(|warning| text.starts_with(warning)))
 }

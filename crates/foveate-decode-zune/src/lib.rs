@@ -86,8 +86,8 @@ fn readable(encoded: &[u8], structure: &jpeg::Structure) -> Result<(), DecodeErr
     Err(DecodeError::unsupported(ImageFormat::Jpeg, reason))
 }
 
-/// Whether a DRI marker is anywhere in the file, as it may stand before any scan. Progressive refinement after a
-/// restart loses bits in the library (its issue 359).
+/// Returns true if a DRI marker is anywhere in the file, as it may stand before any scan. Progressive refinement after
+/// a restart loses bits in the library (its issue 359).
 fn has_restart_interval(encoded: &[u8]) -> bool {
     encoded.windows(2).any(|pair| pair == [0xFF, 0xDD])
 }

@@ -63,7 +63,7 @@ impl FormatSet {
         Self(bits)
     }
 
-    /// Whether the set contains `format`.
+    /// Returns true if the set contains `format`.
     pub const fn contains(self, format: ImageFormat) -> bool {
         self.0 & format.bit() != 0
     }

@@ -79,7 +79,7 @@ pub struct Structure {
     pub components: u8,
     /// Horizontal and vertical sampling factor, each 1 to 4, of the first four components; (0, 0) for absent ones.
     pub sampling: [(u8, u8); 4],
-    /// Whether the first scan holds every component.
+    /// True if the first scan holds every component.
     pub interleaved: bool,
     /// Colour transform named in Adobe's APP14 segment: 0 none, 1 YCbCr, 2 YCCK.
     pub adobe_transform: Option<u8>,
@@ -87,7 +87,7 @@ pub struct Structure {
     pub scans: u32,
     /// Components summed over all scans: how many passes a decoder makes over one component's blocks.
     pub component_scans: u32,
-    /// Whether a scan uses Huffman tables that the file omits, as Motion JPEG frames do; see [`completed`].
+    /// True if a scan uses Huffman tables that the file omits, as Motion JPEG frames do; see [`completed`].
     pub needs_standard_tables: bool,
     /// Whether the file is complete.
     pub ending: Ending,

@@ -85,11 +85,11 @@ pub struct Decoded {
 pub struct Capability {
     /// Containers it reads.
     pub formats: FormatSet,
-    /// Whether it honours [`DecodeHint::min_side`].
+    /// True if it honours [`DecodeHint::min_side`].
     pub scaled: bool,
-    /// Whether it honours [`DecodeHint::low_frequencies`].
+    /// True if it honours [`DecodeHint::low_frequencies`].
     pub low_frequencies: bool,
-    /// Whether its JPEG pixels equal libjpeg-turbo's (islow DCT, fancy upsampling) exactly.
+    /// True if its JPEG pixels equal libjpeg-turbo's (islow DCT, fancy upsampling) exactly.
     pub exact_jpeg: bool,
 }
 

@@ -55,7 +55,7 @@ impl Orientation {
         self as u8 + 1
     }
 
-    /// Whether width and height are swapped.
+    /// Returns true if width and height are swapped.
     pub const fn transposes(self) -> bool {
         matches!(self, Self::Transpose | Self::Rotate90 | Self::Transverse | Self::Rotate270)
     }

@@ -231,7 +231,7 @@ pub(crate) fn read_weight_map(index: &Path) -> Result<BTreeMap<String, String>, 
     map.iter().map(shard).collect()
 }
 
-/// Whether `name` is a shard beside its index; a path that could lead out of the folder is refused.
+/// Returns true if `name` is a shard beside its index; a path that could lead out of the folder is refused.
 fn is_plain_name(name: &str) -> bool {
     name.ends_with(".safetensors") && !name.contains(['/', '\\', ':', '\0'])
 }

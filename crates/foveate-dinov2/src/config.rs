@@ -23,11 +23,11 @@ pub struct Config {
     pub image_size: usize,
     /// Register tokens after the class token (0 for plain DINOv2).
     pub num_register_tokens: usize,
-    /// Whether this is the `dinov2_with_registers` family, which interpolates positions with antialiasing.
+    /// True if this is the `dinov2_with_registers` family, which interpolates positions with antialiasing.
     pub with_registers: bool,
     /// SwiGLU feed-forward instead of GELU MLP.
     pub use_swiglu_ffn: bool,
-    /// Whether query, key and value have a bias.
+    /// True if query, key and value have a bias.
     pub qkv_bias: bool,
     /// Epsilon of every LayerNorm.
     pub layer_norm_eps: f64,
@@ -56,7 +56,7 @@ pub struct TensorSpec {
     pub name: String,
     /// Its shape, slowest dimension first.
     pub shape: Vec<usize>,
-    /// Whether a checkpoint may lack the tensor, because no vector depends on it.
+    /// True if a checkpoint may lack the tensor, because no vector depends on it.
     pub optional: bool,
 }
 
@@ -66,7 +66,7 @@ impl TensorSpec {
         self.shape.iter().product()
     }
 
-    /// Whether the tensor has no values.
+    /// Returns true if the tensor has no values.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

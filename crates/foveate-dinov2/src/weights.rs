@@ -14,6 +14,6 @@ pub trait Weights: Send + Sync {
     /// A SHA-256 that identifies the weights, lower-case hex.
     fn hash(&self) -> &str;
 
-    /// Whether the weights were generated, so that the vectors have no meaning.
+    /// Returns true if the weights were generated, so that the vectors have no meaning.
     fn is_seeded(&self) -> bool;
 }

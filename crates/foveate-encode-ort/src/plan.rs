@@ -200,7 +200,7 @@ fn sessions(graph: &Graph, options: &EncoderOptions, threads: usize) -> Result<u
     }
 }
 
-/// Whether the error of opening a session concerns its device rather than its graph.
+/// Returns true if the error of opening a session concerns its device rather than its graph.
 fn is_of_device(words: &str) -> bool {
     ["CUDA failure", "CUDNN failure", "CUBLAS failure", "CUDA error", "Failed to load library"]
         .iter()

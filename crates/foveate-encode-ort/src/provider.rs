@@ -50,7 +50,7 @@ impl Device {
 /// Options for computing on a GPU.
 #[derive(Clone, Debug)]
 pub(crate) struct Wishes {
-    /// Whether f32 products may round their factors to 10 bits.
+    /// True if f32 products may round their factors to 10 bits.
     #[cfg(feature = "cuda")]
     pub(crate) tf32: bool,
     #[cfg(feature = "tensorrt")]

@@ -47,7 +47,7 @@ impl<C> EncoderBackend<C> {
         Self { health, ..self }
     }
 
-    /// Whether the backend takes models in this form.
+    /// Returns true if the backend takes models in this form.
     pub fn takes(&self, form: ModelForm) -> bool {
         match form {
             ModelForm::Checkpoint => self.checkpoints.is_some(),

@@ -21,7 +21,7 @@ pub struct EncoderSpec {
     pub dtype: DType,
     /// The most images in one batch.
     pub max_batch: usize,
-    /// Whether a row's bits are the same in every batch.
+    /// True if a row's bits are the same in every batch.
     pub batch_invariant: bool,
 }
 

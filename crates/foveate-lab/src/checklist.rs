@@ -42,7 +42,7 @@ struct Check {
     unit: &'static str,
     /// CSV file and columns of the figure.
     source: &'static str,
-    /// Whether the figure is a verdict with an interval, which a disturbed machine widens.
+    /// True if the figure is a verdict with an interval, which a disturbed machine widens.
     has_interval: bool,
     /// The figures that need no action, in words.
     good_if: &'static str,
@@ -407,7 +407,7 @@ impl Run<'_> {
         self.tables.iter().copied().find(|table| table.schema().file == schema.file)
     }
 
-    /// Tells whether the file that a check's source begins with was measured on a disturbed machine.
+    /// Returns true if the file that a check's source begins with was measured on a disturbed machine.
     fn is_disturbed(&self, source: &str) -> bool {
         let is_source = |table: &&&Table| source.starts_with(table.schema().file);
         self.tables.iter().find(is_source).is_some_and(|table| table.disturbed().is_some())

@@ -223,12 +223,12 @@ impl PhotoSet {
         measured.as_ref().map_err(|why| LabError::Photos(why.clone()))
     }
 
-    /// Whether the photos are read ahead, without reader threads: members of containers, and objects.
+    /// Returns true if the photos are read ahead, without reader threads: members of containers, and objects.
     pub(crate) fn is_delivered(&self) -> bool {
         !matches!(self.stored, Stored::Fetched(_))
     }
 
-    /// Whether the photos are objects of a store.
+    /// Returns true if the photos are objects of a store.
     pub(crate) fn is_in_store(&self) -> bool {
         matches!(self.stored, Stored::Objects(_))
     }

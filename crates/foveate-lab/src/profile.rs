@@ -21,7 +21,7 @@ pub struct ProfileOptions {
     pub settings: Vec<Setting>,
     /// Images of each run; `None` for about as many as take [`SECONDS`].
     pub images: Option<u64>,
-    /// Whether to normalize on the CPU too, image by image into f32 planes, as pipelines do whose encoder does not fold
+    /// True if to normalize on the CPU too, image by image into f32 planes, as pipelines do whose encoder does not fold
     /// normalization into its weights. The job itself does not have this stage.
     pub normalize: bool,
     /// Number of images to which the stages' times are projected.

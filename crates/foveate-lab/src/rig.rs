@@ -98,7 +98,7 @@ impl Setting {
         words.collect::<Vec<_>>().join(", ")
     }
 
-    /// Tells whether `one` and `other` give the same name different values, neither of which is this one's.
+    /// Returns true if `one` and `other` give the same name different values, neither of which is this one's.
     pub(crate) fn contradict(&self, one: &Self, other: &Self) -> bool {
         let values = self.named().into_iter().zip(one.named()).zip(other.named());
         values.into_iter().any(|((base, one), other)| one != base && other != base && one != other)
@@ -182,7 +182,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// Tells whether the forward runs on the cores that decode.
+    /// Returns true if the forward runs on the cores that decode.
     pub fn is_on_cpu(&self) -> bool {
         self.device.starts_with("cpu")
     }

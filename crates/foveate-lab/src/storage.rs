@@ -62,7 +62,7 @@ impl Supply {
         alike.min_by_key(|reading| reading.requests)
     }
 
-    /// Tells whether this many requests read about as much as any number.
+    /// Returns true if this many requests read about as much as any number.
     pub(crate) fn is_enough(&self, requests: usize) -> bool {
         let best = self.readings.iter().map(Reading::bytes_per_second).fold(0.0, f64::max);
         let bytes = self.mean_bytes();

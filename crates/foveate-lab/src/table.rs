@@ -74,7 +74,7 @@ impl Table {
         self.rows.len()
     }
 
-    /// Tells whether there are no rows.
+    /// Returns true if there are no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
@@ -173,14 +173,14 @@ impl Table {
         Ok(())
     }
 
-    /// Tells whether several rows all have the same words or count in a column.
+    /// Returns true if several rows all have the same words or count in a column.
     fn is_same(&self, at: usize) -> bool {
         let first = &self.rows[0][at];
         let is_measured = matches!(first, Cell::Number(_));
         self.rows.len() > 1 && !is_measured && self.rows.iter().all(|row| row[at] == *first)
     }
 
-    /// Tells whether a printed column holds any value.
+    /// Returns true if a printed column holds any value.
     fn is_shown(&self, at: usize) -> bool {
         self.schema.columns[at].printed && self.rows.iter().any(|row| row[at] != Cell::Empty)
     }

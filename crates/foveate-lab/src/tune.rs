@@ -99,9 +99,9 @@ fn search<'a>(
 #[derive(Clone, Copy, Debug)]
 struct Machine {
     cores: usize,
-    /// Whether the forward runs on the cores that decode.
+    /// True if the forward runs on the cores that decode.
     on_cpu: bool,
-    /// Whether reader threads read the photos. Containers and objects are read ahead without them.
+    /// True if reader threads read the photos. Containers and objects are read ahead without them.
     has_readers: bool,
 }
 
@@ -374,7 +374,7 @@ impl<'a> Tuner<'a> {
         Ok(rate)
     }
 
-    /// Tells whether one run of each still fits the budget, going by their earlier runs.
+    /// Returns true if one run of each still fits the budget, going by their earlier runs.
     fn has_time_for(&self, trials: &[usize]) -> bool {
         let images = self.images(trials) as f64;
         let seconds = trials.iter().map(|&trial| {

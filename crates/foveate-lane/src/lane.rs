@@ -71,12 +71,12 @@ impl<T> Lane<T> {
         self.depth
     }
 
-    /// Whether another batch may be submitted.
+    /// Returns true if another batch may be submitted.
     pub fn has_room(&self) -> bool {
         self.flights.len() < self.depth
     }
 
-    /// Whether no batch is in flight.
+    /// Returns true if no batch is in flight.
     pub fn is_empty(&self) -> bool {
         self.flights.is_empty()
     }

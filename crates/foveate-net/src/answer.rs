@@ -28,7 +28,7 @@ pub(crate) fn header(response: &Response<Body>, name: impl AsHeaderName) -> Opti
     response.headers().get(name)?.to_str().ok()
 }
 
-/// Whether a retry of a download may succeed.
+/// Returns true if a retry of a download may succeed.
 fn is_transient(status: StatusCode) -> bool {
     match status.as_u16() {
         // 202 means not ready yet: services that make images on demand send it.
@@ -39,8 +39,8 @@ fn is_transient(status: StatusCode) -> bool {
     }
 }
 
-/// Whether a receiver refuses what was posted. Every other answer is about the receiver, and holds for a moment: 404
-/// while it is deployed, 401 while its keys change.
+/// Returns true if a receiver refuses what was posted. Every other answer is about the receiver, and holds for a
+/// moment: 404 while it is deployed, 401 while its keys change.
 fn refuses_body(status: StatusCode) -> bool {
     matches!(status.as_u16(), 400 | 406 | 409 | 411..=417 | 422 | 431)
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 pub struct NetError {
     /// The reason in one line, with a remedy if there is one. It names hosts, but never the rest of a URL.
     pub reason: String,
-    /// Whether a retry may succeed.
+    /// True if a retry may succeed.
     pub transient: bool,
     /// The pause before a retry that the server asked for, at most an hour.
     pub retry_after: Option<Duration>,

@@ -6,7 +6,7 @@ use std::time::Duration;
 pub struct ClientOptions {
     /// Hosts that may have private, loopback or link-local addresses, and any port. `host:port` allows one port only.
     pub allow_private: Vec<String>,
-    /// Whether a name with such an address is answered like a name without any. Whoever names URLs and sees the answers
+    /// True if a name with such an address is answered like a name without any. Whoever names URLs and sees the answers
     /// could find out the names of a private network otherwise.
     pub conceal_private: bool,
     /// The only hosts that may be requested; empty allows every host. `*.example.com` allows the hosts of a domain, but
@@ -14,7 +14,7 @@ pub struct ClientOptions {
     pub only_hosts: Vec<String>,
     /// Allowed ports of hosts that neither list names; empty allows every port.
     pub ports: Vec<u16>,
-    /// Whether only https is allowed.
+    /// True if only https is allowed.
     pub https_only: bool,
     /// A PEM file of certificates that are trusted instead of the public authorities.
     pub ca_file: Option<PathBuf>,

@@ -51,7 +51,7 @@ pub(crate) fn system_lookup(host: &str) -> Result<Vec<IpAddr>, NoAddress> {
 /// Resolves names for the HTTP library, and checks exactly the addresses that it connects to.
 pub(crate) struct Guard {
     rules: Rules,
-    /// Whether a name with a private address is answered like one without any.
+    /// True if a name with a private address is answered like one without any.
     conceal_private: bool,
     names: Arc<Names>,
 }

@@ -155,7 +155,7 @@ impl Rules {
         Ok(Self { exempt, only, ports: options.ports.clone(), https_only: options.https_only })
     }
 
-    /// Whether a host with these addresses may be requested. All of them must be public, unless the host may be
+    /// Checks whether a host with these addresses may be requested. All of them must be public, unless the host may be
     /// private: names with both kinds are made to pass guards. Errors do not name the addresses, which would reveal the
     /// internal network.
     pub(crate) fn check_addresses(&self, host: &str, port: u16, addresses: &[IpAddr]) -> Result<(), NetError> {
@@ -197,7 +197,7 @@ struct Name {
     host: String,
     /// Any port if `None`.
     port: Option<u16>,
-    /// Whether it stands for all hosts of the domain, without the domain itself.
+    /// True if it stands for all hosts of the domain, without the domain itself.
     below: bool,
 }
 

@@ -87,7 +87,7 @@ impl Settings {
         self.flag(name).unwrap_or_default()
     }
 
-    /// Whether an object can be created on the condition that there is none of its name.
+    /// Returns true if an object can be created on the condition that there is none of its name.
     pub(crate) fn is_conditional(&self) -> bool {
         self.values.get(CONDITIONAL).is_none_or(|value| value == "true")
     }

@@ -15,9 +15,9 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The object that a store gave last, in one kind of request. If it is refused too, no object is at fault.
 pub(crate) struct Control {
-    /// Whether the requests are for metadata alone.
+    /// True if the requests are for metadata alone.
     head: bool,
-    /// Whether it is a web server, where one file may be busy alone.
+    /// True if it is a web server, where one file may be busy alone.
     pub(crate) is_site: bool,
     given: Mutex<Option<(Arc<dyn ObjectStore>, Path)>>,
     /// When it was last asked for again, and whether it came.

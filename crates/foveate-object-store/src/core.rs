@@ -67,7 +67,7 @@ impl Core {
         self.runtime().spawn(future)
     }
 
-    /// Whether an object can be created on the condition that there is none of its name.
+    /// Returns true if an object can be created on the condition that there is none of its name.
     pub(crate) fn is_conditional(&self) -> bool {
         self.settings.is_conditional()
     }

@@ -80,7 +80,7 @@ impl Failure {
         }
     }
 
-    /// Whether the store asks to slow down.
+    /// Returns true if the store asks to slow down.
     pub(crate) fn is_throttled(&self) -> bool {
         matches!(self, Self::Again { is_throttled: true, .. })
     }
@@ -145,7 +145,7 @@ const STATUS: &str = "non-2xx status code: ";
 /// The library's error for a redirect that says not where to.
 const BARE_REDIRECT: &str = "Received redirect without LOCATION";
 
-/// Whether the error says that there is no such bucket, and not that it has no such object.
+/// Returns true if the error says that there is no such bucket, and not that it has no such object.
 fn is_bucket_gone(error: &object_store::Error) -> bool {
     ["NoSuchBucket", "ContainerNotFound"].iter().any(|code| cause(error).ends_with(code))
 }

@@ -58,7 +58,7 @@ pub(crate) struct Target {
 
 /// Calls that learn of a reading's course.
 pub(crate) trait Course: Send {
-    /// Whether there is memory for an object of `bytes`.
+    /// Returns true if there is memory for an object of `bytes`.
     fn has_room(&mut self, bytes: u64) -> bool;
 }
 
@@ -244,7 +244,8 @@ pub(crate) fn version(meta: &ObjectMeta) -> Version {
     Version { len: Some(meta.size), modified, tag: meta.e_tag.clone() }
 }
 
-/// Whether an answer may be of the object that was listed. Stores quote tags in answers and not always in listings.
+/// Returns true if an answer may be of the object that was listed. Stores quote tags in answers and not always in
+/// listings.
 fn is_same(listed: &Version, got: &Version) -> bool {
     let bare = |tag: &Option<String>| tag.as_deref().map(|tag| tag.trim_matches('"').to_owned());
     let differ = |pair: Option<(String, String)>| pair.is_some_and(|(a, b)| a != b);

@@ -19,7 +19,7 @@ pub(crate) struct Attempts {
     deadline: Option<Instant>,
     /// The end of waiting, instead of a number of attempts.
     give_up: Option<Instant>,
-    /// Whether the store gave another object after the last attempt failed.
+    /// True if the store gave another object after the last attempt failed.
     is_of_object: bool,
 }
 

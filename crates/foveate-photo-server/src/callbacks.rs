@@ -47,7 +47,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// Tells whether the answer accepted the callback.
+    /// Returns true if the answer accepted the callback.
     pub fn is_taken(&self) -> bool {
         self.status == 204
     }

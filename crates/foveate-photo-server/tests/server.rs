@@ -87,7 +87,7 @@ impl Socket {
         reply
     }
 
-    /// Tells whether the server has closed the connection.
+    /// Returns true if the server has closed the connection.
     fn is_over(&mut self) -> bool {
         matches!(self.0.read(&mut [0]), Ok(0) | Err(_))
     }

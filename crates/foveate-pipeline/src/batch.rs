@@ -44,7 +44,7 @@ pub(crate) struct Pixels {
     outcomes: Vec<Option<Outcome>>,
     image_len: usize,
     settled: usize,
-    /// Whether the images already lie side by side, rather than each in its item's slot.
+    /// True if the images already lie side by side, rather than each in its item's slot.
     dense: bool,
 }
 

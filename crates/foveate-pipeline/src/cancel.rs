@@ -11,7 +11,7 @@ impl Cancel {
         self.0.store(true, SeqCst);
     }
 
-    /// Whether cancellation was requested.
+    /// Returns true if cancellation was requested.
     pub fn is_cancelled(&self) -> bool {
         self.0.load(SeqCst)
     }

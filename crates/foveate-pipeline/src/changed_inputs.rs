@@ -44,8 +44,8 @@ pub(crate) fn explain(error: SinkError, source: &mut dyn Source, by_content: boo
     }
 }
 
-/// Whether an item before item `end` can be read, of the same kind of storage as the item with the id `like`. Only the
-/// first items are tried.
+/// Returns true if an item before item `end` can be read, of the same kind of storage as the item with the id `like`.
+/// Only the first items are tried.
 pub(crate) fn can_be_read(source: &mut dyn Source, end: u64, like: &str) -> Result<bool, RunError> {
     const MOST_TRIED: usize = 100;
     let (mut fetch, mut tried, mut bytes) = (source.open_fetch()?, 0, Vec::new());

@@ -27,7 +27,7 @@ pub struct Config {
     pub max_unreadable: Option<u64>,
     /// How often finished rows are made durable.
     pub commit_every: Duration,
-    /// Whether the inputs of an output that is already complete are compared by hash, not by size and time.
+    /// True if the inputs of an output that is already complete are compared by hash, not by size and time.
     pub by_content: bool,
 }
 
@@ -88,7 +88,7 @@ impl FailurePolicy {
     /// The number of items before which a percentage is not checked.
     pub const SAMPLE: u64 = 200;
 
-    /// Whether `failed` of `seen` items are too many.
+    /// Returns true if `failed` of `seen` items are too many.
     pub fn is_exceeded(self, failed: u64, seen: u64, at_end: bool) -> bool {
         match self {
             Self::Unlimited => false,

@@ -202,7 +202,7 @@ impl<T> Queue<T> {
         lock(&self.state).entries.len()
     }
 
-    /// Whether the queue has no entries.
+    /// Returns true if the queue has no entries.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -56,7 +56,7 @@ impl RunReport {
         if seconds > 0.0 { (self.rows + self.failures) as f64 / seconds } else { 0.0 }
     }
 
-    /// Whether the run reached its end.
+    /// Returns true if the run reached its end.
     pub fn is_complete(&self) -> bool {
         self.published.is_some()
     }

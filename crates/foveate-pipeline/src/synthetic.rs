@@ -176,7 +176,7 @@ impl Encoder for FirstPixels {
     }
 }
 
-/// Whether a vector is the one that [`FirstPixels`] makes of item `index` of [`RawImages`].
+/// Returns true if a vector is the one that [`FirstPixels`] makes of item `index` of [`RawImages`].
 fn tells_its_index(index: u64, vector: &[f32]) -> bool {
     index.to_le_bytes().iter().zip(vector).all(|(&byte, &value)| f32::from(byte) == value)
 }

@@ -31,7 +31,7 @@ struct Numbers {
     range: Range<u64>,
     next: u64,
     gone: Gone,
-    /// Whether the items come with their bytes, and their number is not known before their end.
+    /// True if the items come with their bytes, and their number is not known before their end.
     streams: bool,
 }
 

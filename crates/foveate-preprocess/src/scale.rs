@@ -31,7 +31,7 @@ impl DecodeScale {
         }
     }
 
-    /// Tells whether a decoder of this `capability` decodes at this scale.
+    /// Returns true if a decoder of this `capability` decodes at this scale.
     pub const fn is_within(self, capability: &Capability) -> bool {
         match self {
             Self::Exact => true,

@@ -23,7 +23,7 @@ struct Node {
     work: u32,
     inside: Vec<Node>,
     panics: bool,
-    /// Whether it catches panics from inside.
+    /// True if it catches panics from inside.
     catches: bool,
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct NatsOptions {
     pub(crate) max_receive: u32,
     pub(crate) create: bool,
     pub(crate) login: Login,
-    /// Whether a server without TLS is refused. A server that demands TLS always gets it.
+    /// True if a server without TLS is refused. A server that demands TLS always gets it.
     pub(crate) tls: bool,
     /// Trusted certificates besides the system's.
     pub(crate) ca: Option<PathBuf>,

@@ -158,7 +158,7 @@ fn chain(error: &dyn Error) -> String {
     line
 }
 
-/// Whether the queue does not exist.
+/// Returns true if the queue does not exist.
 pub(crate) fn is_missing<E: ProvideErrorMetadata, R>(error: &SdkError<E, R>) -> bool {
     error
         .as_service_error()

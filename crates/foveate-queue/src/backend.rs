@@ -14,7 +14,7 @@ pub struct QueueOptions {
     pub lease: Option<Duration>,
     /// Deliveries after which the worker moves a message to the dead letters.
     pub max_receive: u32,
-    /// Whether a missing queue and its dead letters' queue are created.
+    /// True if a missing queue and its dead letters' queue are created.
     pub create: bool,
     /// The backend's own settings by name, such as `region` of `sqs`; see [`Self::settings`].
     pub settings: BTreeMap<String, String>,

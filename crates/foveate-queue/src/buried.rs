@@ -20,7 +20,7 @@ pub struct Buried {
     pub why: DeadLetter,
     /// When it died, by the broker's clock, if known.
     pub since: Option<SystemTime>,
-    /// Whether the body is complete. [`JobQueue::dead_letter`](crate::JobQueue::dead_letter) truncates one that is too
+    /// True if the body is complete. [`JobQueue::dead_letter`](crate::JobQueue::dead_letter) truncates one that is too
     /// large.
     pub is_whole: bool,
 }

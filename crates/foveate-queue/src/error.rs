@@ -69,7 +69,7 @@ impl QueueError {
         self
     }
 
-    /// Whether a retry may succeed.
+    /// Returns true if a retry may succeed.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Unreachable { .. })
     }

@@ -18,7 +18,7 @@ pub struct Job {
     pub image: ImageRef,
     /// Where the result is posted.
     pub callback: Option<Callback>,
-    /// Whether the callback is also told if the job ends in the dead letters.
+    /// True if the callback is also told if the job ends in the dead letters.
     pub callback_failures: bool,
     /// The caller's own JSON, which the task receives and the callback returns unchanged.
     pub metadata: Option<String>,

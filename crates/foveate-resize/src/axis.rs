@@ -34,7 +34,7 @@ impl Axis {
         Self { at: 0.0, len: f64::from(len), whole: len, target: len }
     }
 
-    /// Whether the resample only copies pixels.
+    /// Returns true if the resample only copies pixels.
     pub fn is_copy(self) -> bool {
         self.len == f64::from(self.target) && self.at.fract() == 0.0
     }
@@ -54,7 +54,7 @@ impl Axis {
         Self { at: self.at - f64::from(first), whole: end - first, ..self }
     }
 
-    /// Whether this is a shrink by two on whole pixel pairs.
+    /// Returns true if this is a shrink by two on whole pixel pairs.
     pub fn halves(self) -> bool {
         self.len == 2.0 * f64::from(self.target) && self.at.fract() == 0.0
     }
@@ -74,7 +74,7 @@ pub fn axes(plan: &ResizePlan, source: Size) -> [Axis; 2] {
     ]
 }
 
-/// Whether Pillow (since 13) runs the vertical pass first when a whole image of size `source` becomes `scaled`.
+/// Returns true if Pillow (since 13) runs the vertical pass first when a whole image of size `source` becomes `scaled`.
 pub fn vertical_first(source: Size, scaled: Size) -> bool {
     let shrink = |from: u32, to: u32| i64::from(from) - i64::from(to);
     let height = shrink(source.height, scaled.height);

@@ -74,7 +74,7 @@ impl ResizePlan {
         Self { source, output, placement: Placement::whole(output), filter }
     }
 
-    /// Whether some of the output stays black.
+    /// Returns true if some of the output stays black.
     pub fn is_padded(&self) -> bool {
         self.placement != Placement::whole(self.output)
     }

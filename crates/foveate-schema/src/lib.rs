@@ -13,11 +13,11 @@ pub struct Column {
     pub kind: Kind,
     /// What it means.
     pub about: &'static str,
-    /// Whether the printed table has this column.
+    /// True if the printed table has this column.
     pub printed: bool,
-    /// Whether its numbers may be negative.
+    /// True if its numbers may be negative.
     pub signed: bool,
-    /// Whether it marks a choice by medians alone, without an interval. A disturbed measurement leaves it empty.
+    /// True if it marks a choice by medians alone, without an interval. A disturbed measurement leaves it empty.
     pub choice: bool,
 }
 
@@ -84,7 +84,7 @@ impl Column {
         Self { choice: true, ..self }
     }
 
-    /// Whether it holds numbers.
+    /// Returns true if it holds numbers.
     pub fn is_number(&self) -> bool {
         self.kind != Kind::Text
     }

@@ -52,7 +52,7 @@ pub(crate) struct Asked {
     pub(crate) model: Option<String>,
     pub(crate) task: Option<String>,
     pub(crate) encoding: Encoding,
-    /// Whether the client wants the other outcomes if some inputs fail.
+    /// True if the client wants the other outcomes if some inputs fail.
     pub(crate) partial: bool,
     pub(crate) metadata: Option<String>,
     pub(crate) callback: Option<Callback>,

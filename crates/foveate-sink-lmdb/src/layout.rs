@@ -24,7 +24,7 @@ const FIXED: usize = 44;
 /// First byte of a stand-in key.
 const NO_ID: u8 = 0;
 
-/// Whether an id can be a key itself.
+/// Returns true if an id can be a key itself.
 pub(crate) fn is_key(id: &[u8]) -> bool {
     (1..=MAX_KEY).contains(&id.len()) && id[0] != NO_ID
 }

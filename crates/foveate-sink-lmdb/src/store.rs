@@ -111,7 +111,7 @@ fn is_out_of_memory(code: i32) -> bool {
     io::Error::from_raw_os_error(code).kind() == io::ErrorKind::OutOfMemory
 }
 
-/// Whether the disk has less than a megabyte left.
+/// Returns true if the disk has less than a megabyte left.
 fn is_full(folder: &Path) -> bool {
     let probe = folder.join("probe");
     let full = match fs::write(&probe, vec![1; 1 << 20]) {

@@ -157,7 +157,7 @@ pub struct SinkOptions {
     /// Settings that only the sink understands (`compression` of `parquet`), by name; see [`Self::settings`]. They
     /// affect the output's bytes, so the run's fingerprint contains them as `sink.NAME`.
     pub settings: BTreeMap<String, String>,
-    /// Whether the contents of an output that is already complete are compared with their hashes. Lengths always are.
+    /// True if the contents of an output that is already complete are compared with their hashes. Lengths always are.
     pub check: bool,
 }
 
@@ -271,7 +271,7 @@ impl SinkBackend {
         Self { columns: true, ..self }
     }
 
-    /// Whether it can store columns.
+    /// Returns true if it can store columns.
     pub fn has_columns(&self) -> bool {
         self.columns
     }

@@ -200,7 +200,7 @@ impl OutputManifest {
     }
 }
 
-/// Whether a name cannot lead out of the manifest's folder.
+/// Returns true if a name cannot lead out of the manifest's folder.
 fn is_plain_name(name: &str) -> bool {
     !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\\', '\0'])
 }

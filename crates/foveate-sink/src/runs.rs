@@ -115,7 +115,7 @@ impl PartialEq for RecordFile {
 impl Eq for RecordFile {}
 
 impl RecordedInputs {
-    /// Whether all of the run's inputs are recorded. An interrupted run has recorded those below its watermark.
+    /// Returns true if all of the run's inputs are recorded. An interrupted run has recorded those below its watermark.
     pub fn is_complete(&self) -> bool {
         self.is_complete
     }

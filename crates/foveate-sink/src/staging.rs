@@ -350,8 +350,8 @@ impl Drop for Lock {
     }
 }
 
-/// Whether the open file is still the one at `path`: the previous owner of the lock may have removed it, and a third
-/// process may have created the next one.
+/// Returns true if the open file is still the one at `path`: the previous owner of the lock may have removed it, and a
+/// third process may have created the next one.
 #[cfg(unix)]
 fn is_file_at(file: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
@@ -544,7 +544,7 @@ impl Taken {
         Self { dim, watermark, next_row: watermark, next_failure: watermark, pending: 0, closed }
     }
 
-    /// Whether these rows, with values of this many `columns`, may come next.
+    /// Checks whether these rows, with values of this many `columns`, may come next.
     pub fn check_rows(&self, rows: &Rows<'_>, columns: usize) -> Result<(), SinkError> {
         let n = rows.index.len();
         let lengths = [rows.id.len(), rows.width.len(), rows.height.len(), rows.xxh3.len()];
@@ -565,7 +565,7 @@ impl Taken {
         self.check_order(rows.index.iter().copied(), self.next_row, "row")
     }
 
-    /// Whether these failures may come next.
+    /// Checks whether these failures may come next.
     pub fn check_failures(&self, failures: &[Failure]) -> Result<(), SinkError> {
         self.check_order(failures.iter().map(|failure| failure.index), self.next_failure, "failure")
     }
@@ -586,7 +586,7 @@ impl Taken {
         Ok(())
     }
 
-    /// Whether this watermark may be committed.
+    /// Checks whether this watermark may be committed.
     pub fn check_watermark(&self, watermark: u64) -> Result<(), SinkError> {
         let lowest = self.watermark.max(self.next_row).max(self.next_failure);
         if watermark < lowest {
@@ -595,7 +595,7 @@ impl Taken {
         Ok(())
     }
 
-    /// Whether the run may be finished.
+    /// Checks whether the run may be finished.
     pub fn check_finish(&self) -> Result<(), SinkError> {
         match self.pending {
             0 => Ok(()),
@@ -603,7 +603,7 @@ impl Taken {
         }
     }
 
-    /// Whether a commit of `watermark` has anything to make durable.
+    /// Returns true if a commit of `watermark` has anything to make durable.
     pub fn is_news(&self, watermark: u64) -> bool {
         self.pending > 0 || watermark != self.watermark
     }

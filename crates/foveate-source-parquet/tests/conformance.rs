@@ -375,7 +375,7 @@ struct Stored {
 struct Requests {
     count: usize,
     under_way: usize,
-    /// Whether two were under way at once.
+    /// True if two were under way at once.
     are_parallel: bool,
 }
 

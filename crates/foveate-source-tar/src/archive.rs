@@ -33,7 +33,7 @@ pub(crate) struct Archive {
     input: Input,
     /// Bytes between the last content and the next header.
     padding: u64,
-    /// Whether the last block was of the end-of-archive marker.
+    /// True if the last block was of the end-of-archive marker.
     is_marked: bool,
     is_over: bool,
 }
@@ -223,7 +223,7 @@ impl Extensions {
     }
 }
 
-/// Whether a header's checksum is right. Some old programs added its bytes as signed numbers.
+/// Returns true if a header's checksum is right. Some old programs added its bytes as signed numbers.
 fn is_sound(header: &Header) -> bool {
     let field = 148..156;
     let bytes =

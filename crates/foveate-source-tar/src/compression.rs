@@ -50,7 +50,7 @@ impl Compression {
     }
 }
 
-/// Whether a decoder's error is that its stream ended.
+/// Returns true if a decoder's error is that its stream ended.
 pub(crate) fn is_end(error: &io::Error) -> bool {
     let is_end = |error: &io::Error| error.kind() == io::ErrorKind::UnexpectedEof;
     let mut causes = std::iter::successors(error.source(), |&cause| cause.source());
@@ -79,7 +79,7 @@ impl<R: BufRead> Read for Gzip<R> {
 struct Zstd<R> {
     source: R,
     frame: FrameDecoder,
-    /// Whether `frame` has begun and has bytes left.
+    /// True if `frame` has begun and has bytes left.
     is_open: bool,
     /// How the source ended in the middle of a frame, until the bytes before are read.
     cut: Option<io::Error>,

@@ -144,7 +144,7 @@ impl Input {
         Ok(())
     }
 
-    /// Whether a blob of known length has `len` more bytes. Others may have any number.
+    /// Returns true if a blob of known length has `len` more bytes. Others may have any number.
     fn may_have(&self, len: u64) -> bool {
         let end = self.position.checked_add(len);
         self.plain.as_ref().is_none_or(|(_, whole)| end.is_some_and(|end| end <= *whole))

@@ -129,8 +129,8 @@ fn inflate(packed: &[u8], claimed: u64) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Whether this is the name of an image, in a folder that is not hidden. Formats that no decoder reads count as well:
-/// the decoder says why.
+/// Returns true if this is the name of an image, in a folder that is not hidden. Formats that no decoder reads count as
+/// well: the decoder says why.
 fn is_image(name: &[u8]) -> bool {
     let is_hidden =
         |part: &[u8]| part == b"__MACOSX" || (part.starts_with(b".") && ![&b"."[..], b".."].contains(&part));

@@ -126,12 +126,12 @@ impl ContainerBackend {
         Self { columns: Columns::Declared, ..self }
     }
 
-    /// Whether its members can carry columns along.
+    /// Returns true if its members can carry columns along.
     pub fn has_columns(&self) -> bool {
         self.columns != Columns::None
     }
 
-    /// Whether its containers are tables, which declare their columns.
+    /// Returns true if its containers are tables, which declare their columns.
     pub fn has_schema(&self) -> bool {
         self.columns == Columns::Declared
     }

@@ -308,12 +308,13 @@ impl FetchError {
         }
     }
 
-    /// Whether the storage may be the cause, rather than the item. Then the next items may fail for the same reason.
+    /// Returns true if the storage may be the cause, rather than the item. Then the next items may fail for the same
+    /// reason.
     pub fn suspects_storage(&self) -> bool {
         self.scope() == FaultScope::Run || matches!(self, Self::Io(_) | Self::Unreachable(_) | Self::Denied(_))
     }
 
-    /// Whether a later retry may succeed.
+    /// Returns true if a later retry may succeed.
     pub fn is_transient(&self) -> bool {
         use std::io::ErrorKind::{Interrupted, ResourceBusy, StaleNetworkFileHandle, TimedOut};
         match self {

@@ -143,7 +143,7 @@ impl ListReader {
         Ok(())
     }
 
-    /// Whether the entry stands for nothing: in a list separated by NUL, spaces may be a name.
+    /// Returns true if the entry stands for nothing: in a list separated by NUL, spaces may be a name.
     fn is_blank(&self) -> bool {
         match self.separator {
             Separator::Line => self.entry.trim_ascii().is_empty(),

@@ -430,7 +430,8 @@ impl<'a> Lister<'a> {
     }
 }
 
-/// Whether an address that names no object is a pattern. Web addresses may have any sign but the asterisk and ranges.
+/// Returns true if an address that names no object is a pattern. Web addresses may have any sign but the asterisk and
+/// ranges.
 fn is_pattern(address: &str) -> bool {
     match is_web(address) {
         true => address.contains('*') || matches!(braces::expand(address), Ok(Some(_)) | Err(_)),

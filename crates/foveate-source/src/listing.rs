@@ -138,7 +138,7 @@ impl Listing {
         self.absent = (columns > 0).then(|| Absent::new(columns, tell));
     }
 
-    /// Whether the snapshot is in a temporary file.
+    /// Returns true if the snapshot is in a temporary file.
     pub fn is_on_disk(&self) -> bool {
         self.spool.is_on_disk()
     }

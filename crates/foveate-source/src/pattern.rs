@@ -26,7 +26,7 @@ enum Component {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Progress(Vec<usize>);
 
-/// Whether `text` contains a wildcard character.
+/// Returns true if `text` contains a wildcard character.
 pub(crate) fn has_wildcard(text: &str) -> bool {
     text.contains(['*', '?', '[', '{'])
 }
@@ -45,7 +45,7 @@ impl Pattern {
         self.close(vec![0])
     }
 
-    /// Whether some component can match a hidden name.
+    /// Returns true if some component can match a hidden name.
     pub(crate) fn names_hidden(&self) -> bool {
         self.components.iter().any(|component| matches!(component, Component::Name { names_hidden: true, .. }))
     }
@@ -67,12 +67,12 @@ impl Pattern {
         self.close(next)
     }
 
-    /// Whether the path so far matches.
+    /// Returns true if the path so far matches.
     pub(crate) fn is_match(&self, progress: &Progress) -> bool {
         progress.0.last() == Some(&self.components.len())
     }
 
-    /// Whether a longer path may match.
+    /// Returns true if a longer path may match.
     pub(crate) fn can_go_on(&self, progress: &Progress) -> bool {
         progress.0.first().is_some_and(|&at| at < self.components.len())
     }

@@ -143,7 +143,7 @@ pub trait Store: Send + Sync {
 
 /// Reads objects ahead. They come in the order in which they were asked for.
 pub trait ReadAhead: Send {
-    /// Whether another object may be asked for now. Always true if none is waiting to be taken.
+    /// Returns true if another object may be asked for now. Always true if none is waiting to be taken.
     fn has_room(&self) -> bool;
 
     /// Begins to read an object.

@@ -57,7 +57,7 @@ pub(crate) enum Kind<'a> {
 }
 
 impl Reach {
-    /// Whether there is nothing but files.
+    /// Returns true if there is nothing but files.
     pub(crate) fn is_files(&self) -> bool {
         self.containers.is_none() && self.stores.is_none()
     }
@@ -270,7 +270,7 @@ impl Stream {
     }
 }
 
-/// Whether an error says nothing about the container itself, so that its other members may be read later.
+/// Returns true if an error says nothing about the container itself, so that its other members may be read later.
 fn is_of_storage(error: &FetchError) -> bool {
     match error {
         FetchError::Io(error) => !matches!(

@@ -35,7 +35,7 @@ pub(crate) fn readable(folder: &Path) -> &Path {
     if folder.as_os_str().is_empty() { Path::new(".") } else { folder }
 }
 
-/// Whether a name is hidden: it begins with a dot.
+/// Returns true if a name is hidden: it begins with a dot.
 pub(crate) fn is_hidden(name: &std::ffi::OsStr) -> bool {
     name.as_encoded_bytes().first() == Some(&b'.')
 }

@@ -24,7 +24,7 @@ pub struct Request {
     pub range: Option<String>,
     /// The header of this name.
     pub authorization: Option<String>,
-    /// Whether it went to the storage's address.
+    /// True if it went to the storage's address.
     pub to_storage: bool,
 }
 

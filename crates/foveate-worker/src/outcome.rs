@@ -103,7 +103,7 @@ pub struct Failure {
     pub stage: Stage,
     /// The reason in one line.
     pub reason: String,
-    /// Whether a retry may succeed.
+    /// True if a retry may succeed.
     pub transient: bool,
     /// The pause before a retry that the server asked for.
     pub retry_after: Option<Duration>,

@@ -58,7 +58,7 @@ impl Done {
         self
     }
 
-    /// Whether the outcome is still wanted.
+    /// Returns true if the outcome is still wanted.
     pub fn is_wanted(&self) -> bool {
         self.wanted.as_ref().is_none_or(|wanted| wanted())
     }

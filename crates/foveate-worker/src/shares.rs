@@ -131,7 +131,7 @@ impl<T> Shares<T> {
         slow + if is_several { unanswered.into_iter().sum::<usize>().min(2 * self.room) } else { 0 }
     }
 
-    /// Whether a site is slow, and has its share of the waiting items.
+    /// Returns true if a site is slow, and has its share of the waiting items.
     pub(crate) fn is_full(&self, site: &str) -> bool {
         let (state, now) = (self.lock(), Instant::now());
         let waiting = state.sites.get(site).map_or(0, |site| site.waiting.len());

@@ -128,7 +128,7 @@ pub struct TaskError {
     pub stage: Option<&'static str>,
     /// The reason in one line.
     pub reason: String,
-    /// Whether a retry may succeed.
+    /// True if a retry may succeed.
     pub transient: bool,
 }
 

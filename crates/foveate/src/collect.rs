@@ -189,7 +189,7 @@ impl Source for Sample {
     }
 }
 
-/// Whether a source reads its items on the way, as its first one shows.
+/// Returns true if a source reads its items on the way, as its first one shows.
 fn delivers(source: &mut dyn Source) -> Result<bool, SourceError> {
     let first = source.deliver()?;
     source.rewind()?;

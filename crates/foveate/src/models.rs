@@ -77,7 +77,7 @@ impl OpenModel {
         }
     }
 
-    /// Tells whether the weights were generated, so that the vectors are meaningless.
+    /// Returns true if the weights were generated, so that the vectors are meaningless.
     pub fn is_seeded(&self) -> bool {
         matches!(self, Self::Dinov2(model) if model.weights.is_seeded())
     }
@@ -88,7 +88,7 @@ impl OpenModel {
         encoders.iter().find(|backend| backend.takes(form)).map(|backend| backend.name().to_owned())
     }
 
-    /// Tells whether `backend` takes the model, as it is or converted to a graph.
+    /// Returns true if `backend` takes the model, as it is or converted to a graph.
     pub fn is_taken_by(&self, backend: &EncoderBackend<Model>) -> bool {
         let as_graph = matches!(self, Self::Dinov2(_)) && backend.takes(MADE_OF_CHECKPOINTS);
         as_graph || backend.takes(self.form())

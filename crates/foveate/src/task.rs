@@ -16,7 +16,7 @@ pub struct EmbedTask {
     pub manifest: RunManifest,
     /// Threads that process batches: one for each named device.
     pub lanes: usize,
-    /// Whether the weights were generated, so that the vectors are meaningless.
+    /// True if the weights were generated, so that the vectors are meaningless.
     pub seeded: bool,
 }
 

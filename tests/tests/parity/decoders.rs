@@ -155,7 +155,7 @@ fn check(backend: &str, file: &ConformanceFile) -> Result<bool, Outcome> {
     Ok(attempt.outcome.is_ok())
 }
 
-/// Whether a decoder may refuse a file that is not damaged.
+/// Returns true if a decoder may refuse a file that is not damaged.
 fn may_refuse(backend: &str, file: &ConformanceFile, error: &DecodeError) -> bool {
     // Neither foveate nor Pillow knows this format, or Pillow cannot open the file either.
     if format_of(file).is_none() || file.size.is_none() {

@@ -31,7 +31,7 @@ struct Format {
     read_columns: Option<fn(&Path) -> StoredColumns>,
     /// The settings that it has; the suites run with each of them.
     settings: &'static [Setting],
-    /// Whether its outputs may be in an object store.
+    /// True if its outputs may be in an object store.
     in_stores: bool,
 }
 

@@ -65,7 +65,7 @@ impl Args {
         self.only.is_empty() || self.only.iter().any(begins)
     }
 
-    /// Whether any case of a scenario may run.
+    /// Returns true if any case of a scenario may run.
     fn takes_scenario(&self, name: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|only| only.split('/').next() == Some(name))
     }

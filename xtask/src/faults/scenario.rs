@@ -24,7 +24,7 @@ pub(super) enum Before {
 }
 
 impl Scenario {
-    /// Whether the command replaces what it finds.
+    /// Returns true if the command replaces what it finds.
     pub(super) fn replaces(&self) -> bool {
         matches!(self.before, Before::Replaced(..) | Before::Killed(..))
     }

@@ -181,7 +181,7 @@ fn backends(tree: &Tree) -> impl Iterator<Item = (&Package, &str)> {
     })
 }
 
-/// Whether a backend of this name exists.
+/// Returns true if a backend of this name exists.
 pub(crate) fn is_backend_feature(tree: &Tree, name: &str) -> bool {
     backends(tree).any(|(_, suffix)| suffix == name)
 }

@@ -42,7 +42,7 @@ fn tests<'a>(code: &'a str, trials: &'a BTreeSet<&str>) -> impl Iterator<Item = 
     })
 }
 
-/// Whether `#[test]` is among the attributes at the end of `before`.
+/// Returns true if `#[test]` is among the attributes at the end of `before`.
 fn has_test_attribute(before: &str) -> bool {
     let mut rest = before.trim_end();
     while rest.ends_with(']') {

@@ -11,7 +11,7 @@ pub(crate) const ORDERS: [&str; 5] = ["late", "eager", "random:1", "random:2", "
 
 const MARK: &str = "CUDA_EMULATOR_TEST";
 
-/// Whether this process is one that [`child`] started, with the emulator loaded.
+/// Returns true if this process is one that [`child`] started, with the emulator loaded.
 pub(crate) fn inside() -> bool {
     let inside = std::env::var_os(MARK).is_some();
     if inside {

@@ -28,14 +28,14 @@ pub(super) struct Layout {
     pub(super) compression: u16,
     pub(super) predictor: u16,
     pub(super) jpeg_tables: Vec<u8>,
-    /// Whether rows of Group 3 may refer to the row above.
+    /// True if rows of Group 3 may refer to the row above.
     pub(super) fax_in_two_dimensions: bool,
-    /// Whether the lowest bit of a byte comes first.
+    /// True if the lowest bit of a byte comes first.
     pub(super) reversed: bool,
     /// Size of a strip or tile; the last strip may have fewer rows.
     pub(super) chunk: Size,
     pub(super) is_tiled: bool,
-    /// Whether each sample has chunks of its own.
+    /// True if each sample has chunks of its own.
     pub(super) is_planar: bool,
     pub(super) offsets: Vec<u64>,
     pub(super) lengths: Vec<u64>,

@@ -48,7 +48,7 @@ pub(super) struct Bytes {
     sample: usize,
     /// Place of a sample's high byte.
     high: usize,
-    /// Whether the first extra sample is alpha by which the colours have been multiplied.
+    /// True if the first extra sample is alpha by which the colours have been multiplied.
     is_premultiplied: bool,
 }
 
@@ -132,8 +132,8 @@ fn palette(values: &[u16]) -> Box<[[u8; 3]; 256]> {
     ))
 }
 
-/// Whether chroma is not subsampled, and coefficients and reference levels are the usual ones. Pillow writes the usual
-/// levels into every such file.
+/// Returns true if chroma is not subsampled, and coefficients and reference levels are the usual ones. Pillow writes
+/// the usual levels into every such file.
 fn is_plain_ycbcr(directory: &mut Decoder<Cursor<&[u8]>>) -> Result<bool, DecodeError> {
     const COEFFICIENTS: Tag = Tag::Unknown(529);
     const REFERENCE_LEVELS: Tag = Tag::Unknown(532);

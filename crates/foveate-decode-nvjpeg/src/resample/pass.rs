@@ -123,7 +123,7 @@ impl Pass {
         (lead + u64::from(width) * CHANNELS as u64).div_ceil(4)
     }
 
-    /// Whether its kernel reads four bytes at a time.
+    /// Returns true if its kernel reads four bytes at a time.
     fn is_wide(&self) -> bool {
         let Source { in_tables, step, .. } = self.source;
         let whole = !self.down || (step[1] % 4 == 0 && self.goal.place == Placement::whole(self.goal.size));
@@ -163,7 +163,7 @@ impl Pass {
         }
     }
 
-    /// Whether it stays within memory of these sizes.
+    /// Returns true if it stays within memory of these sizes.
     pub(crate) fn fits(&self, tables: usize, arena: usize, out: usize) -> bool {
         let [first, end] = self.source.reach();
         let readable = if self.source.in_tables { tables } else { arena };

@@ -17,7 +17,7 @@ pub(super) fn orientation(mut block: &[u8]) -> Option<Option<u64>> {
     Some(value.filter(|value| value.fract() == 0.0 && *value >= 0.0).map(|value| value as u64))
 }
 
-/// Whether the block has the header of a TIFF structure.
+/// Returns true if the block has the header of a TIFF structure.
 pub(super) fn is_tiff(block: &[u8]) -> bool {
     Tiff::new(block).is_some_and(|tiff| tiff.uint(tiff.word(), tiff.word()).is_some())
 }

@@ -17,9 +17,9 @@ pub(super) struct Case {
     bytes: Vec<u8>,
     /// The largest accepted difference of a sample.
     tolerance: u8,
-    /// Whether an error is accepted that says why the file is not read.
+    /// True if an error is accepted that says why the file is not read.
     refusable: bool,
-    /// Whether truncated files are accepted, by Pillow too.
+    /// True if truncated files are accepted, by Pillow too.
     lenient: bool,
     /// `None` if Pillow refuses the file.
     expected: Option<(Size, Vec<u8>)>,
@@ -108,7 +108,7 @@ impl Case {
     }
 }
 
-/// Whether the error says what the file is, and so what to do about it; damaged files may be called so.
+/// Returns true if the error says what the file is, and so what to do about it; damaged files may be called so.
 fn is_refusal(error: &DecodeError) -> bool {
     use DecodeError as E;
     matches!(error, E::Unsupported { .. } | E::UnsupportedFormat { .. } | E::Truncated { .. } | E::Corrupt { .. })

@@ -53,7 +53,7 @@ impl Checksum {
     }
 }
 
-/// Whether `text` is lower-case hexadecimal, and so also a safe file name.
+/// Returns true if `text` is lower-case hexadecimal, and so also a safe file name.
 pub(crate) fn is_hex(text: &str) -> bool {
     text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }

@@ -214,7 +214,7 @@ fn root_certificates(options: &HubOptions) -> Result<RootCerts, HubError> {
     }
 }
 
-/// Whether a reachable server reports that it cannot serve now.
+/// Returns true if a reachable server reports that it cannot serve now.
 fn is_overload(status: u16) -> bool {
     matches!(status, 408 | 429 | 500 | 502 | 503 | 504)
 }

@@ -28,7 +28,7 @@ pub enum HubError {
         url: String,
         /// HTTP status.
         status: u16,
-        /// Whether the request had a token.
+        /// True if the request had a token.
         token_sent: bool,
     },
     /// The repository, the revision or a file that a model needs does not exist.
@@ -141,7 +141,7 @@ impl HubError {
         }
     }
 
-    /// Whether a later retry may succeed, so that a cached copy is acceptable until then.
+    /// Returns true if a later retry may succeed, so that a cached copy is acceptable until then.
     pub(crate) fn is_outage(&self) -> bool {
         matches!(self, Self::Unreachable { .. })
     }

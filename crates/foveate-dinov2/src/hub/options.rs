@@ -92,7 +92,7 @@ impl Vars<'_> {
         self.get(name).and_then(|value| value.into_string().ok())
     }
 
-    /// Whether the variable is one of `huggingface_hub`'s true values.
+    /// Returns true if the variable is one of `huggingface_hub`'s true values.
     fn flag(&self, name: &str) -> bool {
         self.text(name).is_some_and(|value| matches!(value.to_uppercase().as_str(), "1" | "ON" | "YES" | "TRUE"))
     }

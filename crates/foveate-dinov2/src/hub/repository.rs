@@ -20,7 +20,7 @@ impl Repository {
     }
 }
 
-/// Whether the hub allows the name; it becomes part of a folder's name, with `--` between owner and name.
+/// Returns true if the hub allows the name; it becomes part of a folder's name, with `--` between owner and name.
 fn is_name(name: &str) -> bool {
     let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
     !name.is_empty()
@@ -30,7 +30,7 @@ fn is_name(name: &str) -> bool {
         && !name.contains("..")
 }
 
-/// Whether every part of the revision is safe as a file or folder name.
+/// Returns true if every part of the revision is safe as a file or folder name.
 fn is_revision(revision: &str) -> bool {
     let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'+');
     revision.split('/').all(|part| !part.is_empty() && !part.starts_with('.') && part.bytes().all(allowed))

@@ -180,7 +180,7 @@ pub(crate) struct Difference {
     pub(crate) largest: u8,
     sum: u64,
     samples: u64,
-    /// Whether some images had different sizes and were not compared.
+    /// True if some images had different sizes and were not compared.
     pub(super) other_size: bool,
 }
 

@@ -198,7 +198,7 @@ impl DecoderRun {
     }
 }
 
-/// Tells whether `small` is `native` reduced by the same factor on both sides, rounded up or down.
+/// Returns true if `small` is `native` reduced by the same factor on both sides, rounded up or down.
 fn has_shape_of(small: Size, native: Size) -> bool {
     let scale = f64::from(small.width) / f64::from(native.width);
     let is = |small: u32, native: u32| (f64::from(native) * scale - f64::from(small)).abs() <= 1.0 + scale;

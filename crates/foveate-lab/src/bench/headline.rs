@@ -258,7 +258,7 @@ fn best_but<'a, T: PartialEq>(rates: &'a [(T, Option<Spread>)], now: &T) -> Opti
     (best != now && is_faster(rate, rate_now)).then_some(best)
 }
 
-/// Tells whether `rate` is worth a change from `now`, and no sample of the two contradicts that.
+/// Returns true if `rate` is worth a change from `now`, and no sample of the two contradicts that.
 fn is_faster(rate: Spread, now: Option<Spread>) -> bool {
     now.is_none_or(|now| rate.min > now.max && rate.median > WORTHWHILE * now.median)
 }

@@ -27,7 +27,7 @@ impl Memory {
     }
 }
 
-/// Tells whether the forward runs on an NVIDIA GPU.
+/// Returns true if the forward runs on an NVIDIA GPU.
 pub(super) fn is_on_nvidia(spec: &EncoderSpec) -> bool {
     spec.device.starts_with("cuda")
 }

@@ -67,12 +67,12 @@ impl Depth {
         }
     }
 
-    /// Tells whether vectors go to the output.
+    /// Returns true if vectors go to the output.
     pub(super) fn writes(self) -> bool {
         self >= Self::Written
     }
 
-    /// Tells whether every photo has its own vector, which must equal the job's.
+    /// Returns true if every photo has its own vector, which must equal the job's.
     pub(super) fn tells_photos(self) -> bool {
         self >= Self::Samples
     }

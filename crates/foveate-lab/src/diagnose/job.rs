@@ -42,7 +42,7 @@ impl<'a> CachedJob<'a> {
         Ok(Self { lab, photos, setting, options, caches, encoder, expected })
     }
 
-    /// Tells whether the encoder works beside the host.
+    /// Returns true if the encoder works beside the host.
     pub(super) fn overlaps(&mut self) -> bool {
         self.encoder.overlap().is_some()
     }

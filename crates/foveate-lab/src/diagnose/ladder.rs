@@ -35,7 +35,7 @@ pub(super) struct Drop {
     pub(super) depth: Depth,
     /// 1 − rate ÷ rate before.
     pub(super) part: Interval,
-    /// Whether the interval lies above the smallest drop that matters.
+    /// True if the interval lies above the smallest drop that matters.
     pub(super) significant: bool,
 }
 
@@ -101,7 +101,7 @@ impl Ladder {
         self.rungs.iter().filter(|rung| rung.skipped.is_none())
     }
 
-    /// Tells whether nothing stays on a device, because the forward runs on the cores that decode.
+    /// Returns true if nothing stays on a device, because the forward runs on the cores that decode.
     pub(super) fn on_host(&self) -> bool {
         self.rungs[0].skipped.is_some()
     }

@@ -21,10 +21,10 @@ pub struct DiagnoseOptions {
     pub most_bytes: u64,
     /// The output's registry name.
     pub sink: String,
-    /// Whether the system drops the photos' files from its cache before each sample that reads them. Such a sample
+    /// True if the system drops the photos' files from its cache before each sample that reads them. Such a sample
     /// reads a photo at most once, so it is short.
     pub cold: bool,
-    /// Whether the remedies are evaluated, which measures every backend that they name.
+    /// True if the remedies are evaluated, which measures every backend that they name.
     pub remedies: bool,
     /// The remedy to try.
     pub verify: Option<Verify>,

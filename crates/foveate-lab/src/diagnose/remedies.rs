@@ -15,7 +15,7 @@ pub struct Remedy {
     pub stage: &'static str,
     /// Why it may help, and its other costs.
     pub why: &'static str,
-    /// Whether the vectors change. Such a change is left to the user.
+    /// True if the vectors change. Such a change is left to the user.
     pub other_vectors: bool,
     /// How it is applied to a setting.
     apply: fn(&Facts<'_>) -> Vec<Attempt>,
@@ -26,13 +26,13 @@ pub(super) struct Facts<'a> {
     pub(super) rig: &'a dyn Rig,
     pub(super) setting: &'a Setting,
     pub(super) cores: usize,
-    /// Whether the forward runs on the cores that also decode.
+    /// True if the forward runs on the cores that also decode.
     pub(super) on_host: bool,
-    /// Whether the encoder works beside the host, on memory that it allocates.
+    /// True if the encoder works beside the host, on memory that it allocates.
     pub(super) overlaps: bool,
     /// Mean encoded bytes of a photo.
     pub(super) mean_bytes: f64,
-    /// Whether the photos are read ahead, without reader threads: members of containers, and objects.
+    /// True if the photos are read ahead, without reader threads: members of containers, and objects.
     pub(super) is_delivered: bool,
     /// What the photos' store delivers, if they are in one.
     pub(super) store: Option<&'a Supply>,

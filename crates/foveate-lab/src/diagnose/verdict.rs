@@ -33,7 +33,7 @@ pub struct Verdict {
     pub culprit: Option<&'static str>,
     /// The job's bound: the stage, or why there is none.
     pub bound: String,
-    /// Whether the samples decide. If not, the maximum number of rounds was run, and a caveat names the open question.
+    /// True if the samples decide. If not, the maximum number of rounds was run, and a caveat names the open question.
     pub decided: bool,
     /// The supporting figures.
     pub why: Vec<String>,
@@ -132,7 +132,7 @@ pub(super) struct Findings<'a> {
     pub(super) photos: [&'a PhotoSet; 2],
     pub(super) setting: &'a Setting,
     pub(super) cold: bool,
-    /// Whether the photos are objects of a store.
+    /// True if the photos are objects of a store.
     pub(super) in_store: bool,
 }
 

@@ -55,7 +55,7 @@ pub(crate) struct FakeRig {
     pub(crate) input: u32,
     /// Encoded photos from [`raw`]; JPEG files are read too.
     pub(crate) photos: Vec<Vec<u8>>,
-    /// Whether the source reads the photos on the way, as containers and stores do.
+    /// True if the source reads the photos on the way, as containers and stores do.
     pub(crate) delivers: bool,
     /// Milliseconds of a request to the store that the photos are in, if they are in one.
     pub(crate) store: Option<f64>,
@@ -64,7 +64,7 @@ pub(crate) struct FakeRig {
     pub(crate) resizers: Backends,
     /// Each takes f32 at this cost, and bf16 at half of it.
     pub(crate) encoders: Backends,
-    /// Whether the encoder keeps batches on its "device".
+    /// True if the encoder keeps batches on its "device".
     pub(crate) resident: bool,
     /// Cost of a photo with `fast` decoding ÷ its cost otherwise.
     pub(crate) fast: f64,

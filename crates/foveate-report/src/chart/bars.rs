@@ -7,7 +7,7 @@ pub(crate) struct Bars {
     pub(crate) keys: Vec<(Ink, Text)>,
     /// The axis label, with the unit.
     pub(crate) axis: &'static str,
-    /// Whether panels share one scale, because they are compared with each other.
+    /// True if panels share one scale, because they are compared with each other.
     pub(crate) one_scale: bool,
     pub(crate) panels: Vec<Panel>,
 }
@@ -86,7 +86,7 @@ struct Layout {
     labels: f64,
     /// Free width to the right of the bars.
     values: f64,
-    /// Whether values have their own line above the bars, because they do not fit beside the labels there.
+    /// True if values have their own line above the bars, because they do not fit beside the labels there.
     own_line: bool,
     row: f64,
     bar: f64,

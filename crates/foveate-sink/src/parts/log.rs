@@ -247,7 +247,7 @@ impl RowBlock {
         self.index.len()
     }
 
-    /// Whether the block has no rows.
+    /// Returns true if the block has no rows.
     pub fn is_empty(&self) -> bool {
         self.index.is_empty()
     }

@@ -51,8 +51,8 @@ pub trait PartFormat: Send {
     /// there and link the file instead of copying it.
     fn free_bytes(&self) -> u64;
 
-    /// Whether [`assemble`](Self::assemble) joins parts into a single-file output. Otherwise the whole run is one part,
-    /// encoded at the end.
+    /// Returns true if [`assemble`](Self::assemble) joins parts into a single-file output. Otherwise the whole run is
+    /// one part, encoded at the end.
     fn assembles(&self) -> bool;
 
     /// Checks that the format can store columns with these names; by default it has no columns.

@@ -82,7 +82,7 @@ impl<F: PartFormat> PartSink<F> {
         settings
     }
 
-    /// Whether the run is divided into parts.
+    /// Returns true if the run is divided into parts.
     fn has_parts(&self) -> bool {
         self.options.layout == Layout::Folder || self.format.assembles()
     }
@@ -591,8 +591,8 @@ impl Run {
         }
     }
 
-    /// Whether anything but the failures is published once every part is sealed. If every item failed, an empty output
-    /// would pass for a result and prevent a retry of the same run.
+    /// Returns true if anything but the failures is published once every part is sealed. If every item failed, an empty
+    /// output would pass for a result and prevent a retry of the same run.
     fn has_output(&self) -> bool {
         !self.state.sealed.is_empty()
     }

@@ -32,7 +32,7 @@ pub struct Callbacks {
     pub threads: usize,
     /// How vectors are written.
     pub encoding: Encoding,
-    /// Whether failures of all jobs with a callback are posted, too. Otherwise those of jobs that ask for it.
+    /// True if failures of all jobs with a callback are posted, too. Otherwise those of jobs that ask for it.
     pub failures: bool,
     /// How long the worker retries a callback before it releases the message.
     pub patience: Duration,
@@ -112,7 +112,7 @@ pub(super) struct Call {
 }
 
 impl Caller {
-    /// Whether a job may name this callback.
+    /// Checks whether a job may name this callback.
     pub(super) fn check(&self, url: &str) -> Result<(), Failure> {
         let Some(client) = &self.callbacks.client else {
             let reason = "the job names a callback, and this worker posts none";
@@ -142,7 +142,7 @@ impl Caller {
         }
     }
 
-    /// Whether a failure is posted. What a callback did not take would fail there again.
+    /// Returns true if a failure is posted. What a callback did not take would fail there again.
     fn posts(&self, ticket: &Ticket, failure: &Failure) -> bool {
         let is_asked = ticket.callback_failures || self.callbacks.failures;
         let can_post = ticket.callback.as_ref().is_some_and(|url| self.check(url).is_ok());
@@ -161,7 +161,7 @@ impl Caller {
         drop(self.calls.push(&call.receiver(), usize::MAX, call));
     }
 
-    /// Whether there is room for one more result of a message's receiver.
+    /// Checks whether there is room for one more result of a message's receiver.
     ///
     /// # Errors
     /// A failure that costs the message nothing.

@@ -48,8 +48,8 @@ impl Cause {
         }
     }
 
-    /// Whether the operator chose it. Jobs may name any host, so an open breaker of a host says nothing about the
-    /// worker.
+    /// Returns true if the operator chose it. Jobs may name any host, so an open breaker of a host says nothing about
+    /// the worker.
     pub(super) fn is_operators(&self) -> bool {
         !matches!(self, Self::Host(_))
     }
@@ -185,8 +185,8 @@ impl CircuitBreakers {
         self.hosts.get(cause).or_else(|| self.others.get(cause))?.open.as_ref()
     }
 
-    /// Whether a message may use the cause now. If not, returns how long it should wait. While the breaker is open, one
-    /// message at a time may: the probe.
+    /// Checks whether a message may use the cause now. If not, returns how long it should wait. While the breaker is
+    /// open, one message at a time may: the probe.
     pub(super) fn admit(&mut self, cause: &Cause) -> Result<(), Duration> {
         let now = Instant::now();
         let Some(breaker) = self.of(cause).get_mut(cause) else { return Ok(()) };

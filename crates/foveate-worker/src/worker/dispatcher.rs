@@ -18,7 +18,7 @@ pub(super) struct Dispatcher {
 }
 
 impl Dispatcher {
-    /// Whether the engine takes another request now.
+    /// Returns true if the engine takes another request now.
     pub(super) fn has_room(&self) -> bool {
         self.engine.in_flight() < self.engine.max_in_flight()
     }

@@ -68,12 +68,12 @@ impl Health {
         }
     }
 
-    /// Whether a cause may be used now; otherwise, how long to wait.
+    /// Checks whether a cause may be used now; otherwise, how long to wait.
     pub(super) fn admit(&self, cause: &Cause) -> Result<(), Duration> {
         lock(&self.breakers).admit(cause)
     }
 
-    /// Whether a message failed for a cause of the operator's that fails for many messages.
+    /// Returns true if a message failed for a cause of the operator's that fails for many messages.
     pub(super) fn is_outage(&self, ticket: &Ticket, failure: &Failure) -> bool {
         if self.is_network_outage(failure) {
             return true;
@@ -87,7 +87,7 @@ impl Health {
         }
     }
 
-    /// Whether a download failed because of the network, as those from other sites do.
+    /// Returns true if a download failed because of the network, as those from other sites do.
     pub(super) fn is_network_outage(&self, failure: &Failure) -> bool {
         failure.stage == Stage::Download
             && failure.reached == Some(false)

@@ -71,7 +71,7 @@ impl Hold {
         self.is_held()
     }
 
-    /// Whether any stage has begun. A message that none has seen cannot have done harm.
+    /// Returns true if any stage has begun. A message that none has seen cannot have done harm.
     pub(crate) fn has_begun(&self) -> bool {
         self.0.has_begun.load(SeqCst)
     }

@@ -16,7 +16,7 @@ pub struct WorkerOptions {
     pub queues: Vec<Arc<dyn JobQueue>>,
     /// Limits the messages that are held.
     pub in_flight_limit: InFlightLimit,
-    /// Whether the worker extends the leases of the messages that it holds. Otherwise a lease that ends takes its
+    /// True if the worker extends the leases of the messages that it holds. Otherwise a lease that ends takes its
     /// message away.
     pub heartbeat: bool,
     /// The delay before a failed message is delivered again.

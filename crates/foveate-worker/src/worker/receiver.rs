@@ -100,7 +100,7 @@ impl Receiver {
     }
 }
 
-/// Whether no worker has received the message before. A copy that counts no delivery is failing.
+/// Returns true if no worker has received the message before. A copy that counts no delivery is failing.
 fn is_new(delivery: &Delivery) -> bool {
     delivery.received == 1 && delivery.failing_since.is_none()
 }

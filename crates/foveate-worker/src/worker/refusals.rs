@@ -26,9 +26,9 @@ struct State {
     by_setting: BTreeMap<Setting, (u64, String)>,
     /// Queue and key of the messages that may come again.
     outstanding: HashSet<(usize, String)>,
-    /// Whether any message had another outcome.
+    /// True if any message had another outcome.
     has_worked: bool,
-    /// Whether any image was processed.
+    /// True if any image was processed.
     image_done: bool,
 }
 
@@ -37,8 +37,8 @@ impl Refusals {
         Self { remedy, state: Mutex::default() }
     }
 
-    /// Whether a failure because of this setting is the worker's fault. Once images were processed, a refused image is
-    /// its sender's: otherwise untrusted addresses would circulate forever.
+    /// Returns true if a failure because of this setting is the worker's fault. Once images were processed, a refused
+    /// image is its sender's: otherwise untrusted addresses would circulate forever.
     pub(super) fn counts(&self, setting: Setting) -> bool {
         setting != Setting::ImageHost || !lock(&self.state).image_done
     }

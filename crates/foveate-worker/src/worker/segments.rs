@@ -134,7 +134,7 @@ struct Publisher<'a> {
     /// The number of each task's last segment. One that could not be written leaves its name to the next one, which
     /// replaces what is there: otherwise each attempt on a full disk would leave garbage that fills it further.
     numbers: BTreeMap<String, u64>,
-    /// Whether any segment could be written so far.
+    /// True if any segment could be written so far.
     has_written: bool,
 }
 
@@ -204,7 +204,7 @@ impl Publisher<'_> {
     }
 }
 
-/// Whether the same rows can probably be written later.
+/// Returns true if the same rows can probably be written later.
 fn is_outage(error: &SinkError) -> bool {
     matches!(
         error,

@@ -23,7 +23,7 @@ const OUTAGE: u32 = 24;
 /// The last part that every message passes.
 pub(super) struct Settler {
     pub(super) state: Arc<WorkerState>,
-    /// Whether the settled messages determine the worker's rate.
+    /// True if the settled messages determine the worker's rate.
     pub(super) measures_rate: bool,
     /// The delay before a failed message is delivered again.
     pub(super) backoff: Backoff,
@@ -121,7 +121,7 @@ impl Settler {
         self.settle(ticket, stage, how);
     }
 
-    /// Whether a message ends with this failure.
+    /// Returns true if a message ends with this failure.
     pub(super) fn is_final(&self, ticket: &Ticket, failure: &Failure) -> bool {
         self.put_back(ticket, failure).is_none()
     }

@@ -27,7 +27,7 @@ pub(super) struct Ticket {
     pub(super) site: Option<String>,
     /// The address that takes the result.
     pub(super) callback: Option<String>,
-    /// Whether it takes failures, too.
+    /// True if it takes failures, too.
     pub(super) callback_failures: bool,
     /// The caller's own JSON.
     pub(super) metadata: Option<String>,

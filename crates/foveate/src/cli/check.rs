@@ -181,7 +181,7 @@ fn address(address: &str) -> anyhow::Result<()> {
     store_of(&foveate::backends::stores(), scheme).map(drop).with_context(|| format!("cannot read {address}"))
 }
 
-/// Tells whether `text` is an address (`https://…`, `s3://…`) and not the name of an existing file.
+/// Returns true if `text` is an address (`https://…`, `s3://…`) and not the name of an existing file.
 fn is_address(text: &str) -> bool {
     text.contains("://") && !Path::new(text).exists()
 }

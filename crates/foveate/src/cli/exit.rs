@@ -45,7 +45,7 @@ impl Exit {
     }
 }
 
-/// Tells whether the encoder refuses its options. That is known only once the model is open, and before anything is
+/// Returns true if the encoder refuses its options. That is known only once the model is open, and before anything is
 /// written.
 fn is_usage(cause: &(dyn Error + 'static)) -> bool {
     let embed = match cause.downcast_ref() {

@@ -83,7 +83,7 @@ struct Extrapolation {
 }
 
 impl MeasuredRun {
-    /// Tells whether the forward ran on the cores that decode.
+    /// Returns true if the forward ran on the cores that decode.
     pub(crate) fn is_on_cpu(&self) -> bool {
         self.context.is_on_cpu()
     }

@@ -80,7 +80,7 @@ fn end(args: &WorkerArgs, worker: &Worker, left: usize, is_signal: bool) -> anyh
     }
 }
 
-/// Tells whether the worker can do nothing with its messages, and no others have come.
+/// Returns true if the worker can do nothing with its messages, and no others have come.
 fn is_useless(worker: &Worker) -> bool {
     worker.held() == 0 && worker.refusal().is_some()
 }
@@ -107,8 +107,8 @@ fn watch(listen: std::net::SocketAddr, worker: &Arc<Worker>) -> anyhow::Result<S
     Ok(server)
 }
 
-/// Tells whether the worker holds nothing, and the queues only what it gave back because of its settings. Brokers count
-/// approximately, so the caller asks repeatedly.
+/// Returns true if the worker holds nothing, and the queues only what it gave back because of its settings. Brokers
+/// count approximately, so the caller asks repeatedly.
 fn is_empty(worker: &Worker, queues: &[Arc<dyn JobQueue>]) -> bool {
     let open = |queue: &Arc<dyn JobQueue>| queue.depth().ok().map(|depth| depth.waiting + depth.leased);
     let open: Option<u64> = queues.iter().map(open).sum();

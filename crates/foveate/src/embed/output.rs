@@ -88,7 +88,7 @@ fn sink_for(output: &Path, sinks: &SinkRegistry) -> Result<String, EmbedError> {
     })
 }
 
-/// Tells whether the name promises the format of another sink.
+/// Returns true if the name promises the format of another sink.
 fn is_of_another(output: &Path, sink: &SinkBackend, sinks: &SinkRegistry) -> bool {
     !has_extension(output, sink) && sinks.iter().any(|other| has_extension(output, other))
 }

@@ -54,7 +54,7 @@ impl Backends {
         Ok(Box::new(ByFormat::new(names.iter().map(open).collect::<Result<_, _>>()?)))
     }
 
-    /// Tells whether the decoder of this name prepares whole batches on a device.
+    /// Returns true if the decoder of this name prepares whole batches on a device.
     pub fn is_batched(&self, name: &str) -> bool {
         self.preprocessors.known().contains(&name)
     }

@@ -92,7 +92,7 @@ impl EmbedRun {
         &self.manifest
     }
 
-    /// Tells whether the weights were generated, so that the vectors are meaningless.
+    /// Returns true if the weights were generated, so that the vectors are meaningless.
     pub fn is_seeded(&self) -> bool {
         self.seeded
     }

@@ -104,9 +104,9 @@ pub struct EmbedOptions {
     pub max_unreadable: Option<u64>,
     /// Interval between commits, which make finished rows durable.
     pub commit_every: std::time::Duration,
-    /// Whether the inputs of an output that is already complete are compared by hash, not by size and time.
+    /// True if the inputs of an output that is already complete are compared by hash, not by size and time.
     pub by_content: bool,
-    /// Whether the contents of an output that is already complete are compared with their hashes.
+    /// True if the contents of an output that is already complete are compared with their hashes.
     pub check: bool,
 }
 
@@ -241,7 +241,7 @@ fn devices(list: &str) -> impl Iterator<Item = &str> {
     list.split(',').map(str::trim).filter(|device| !device.is_empty())
 }
 
-/// Tells whether the CPU is in a list of devices (`cuda:0,cuda:1`).
+/// Returns true if the CPU is in a list of devices (`cuda:0,cuda:1`).
 pub fn has_cpu(list: &str) -> bool {
     devices(list).any(|device| device == "cpu")
 }
