@@ -466,14 +466,7 @@ fn names(list: &Value, kind: &str) -> Vec<String> {
 /// The order of the cells in a pass: the same seed gives the same shuffle; every other pass reverses it.
 fn order(cells: usize, seed: u64, pass: u64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..cells).collect();
-    let mut state = seed;
-    for last in (1..cells).rev() {
-        // SplitMix64.
-        state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        order.swap(last, ((mixed ^ (mixed >> 31)) % (last as u64 + 1)) as usize);
-    }
+    fastrand::Rng::with_seed(seed).shuffle(&mut order);
     if pass % 2 == 1 {
         order.reverse();
     }

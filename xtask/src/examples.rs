@@ -6,137 +6,46 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
 
 use crate::cargo::{cargo, target};
+use crate::setup::entries;
 
-/// A package of `examples/`, and the limits on its dependencies.
-struct Example {
-    name: &'static str,
+/// The limits on an example's dependencies, `[package.metadata.limits]` of its manifest.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Limits {
     /// Exactly the workspace crates that it builds.
-    ours: &'static [&'static str],
+    ours: Vec<String>,
     /// Third-party crates that it must not build.
-    never: &'static [&'static str],
+    never: Vec<String>,
     /// Most packages that it builds, build dependencies included.
     most: usize,
 }
 
-/// Libraries that belong to one stage each, or to the command line.
-const CANDLE: &str = "candle-core";
-const PARQUET: &str = "parquet";
-const HUB: &str = "ureq";
-const COMMAND_LINE: &str = "clap";
-const ASYNC: &str = "tokio";
-const LMDB: &str = "lmdb-rkv";
-const ONNX: &str = "ort";
-const OPENCV: &str = "opencv";
-const TORCH: &str = "tch";
-const TURBOJPEG: &str = "turbojpeg";
-const RESIZING: &str = "fast_image_resize";
-const IMAGE: &str = "image";
-
-const EXAMPLES: &[Example] = &[
-    Example {
-        name: "decode-and-resize",
-        ours: &["foveate-core", "foveate-decode", "foveate-decode-turbojpeg", "foveate-resize", "foveate-resize-fir"],
-        never: &[CANDLE, PARQUET, HUB, COMMAND_LINE, LMDB, ONNX, OPENCV, TORCH, IMAGE, "serde", "rayon"],
-        most: 40,
-    },
-    Example {
-        name: "encode-ort",
-        ours: &["foveate-core", "foveate-encode", "foveate-encode-ort"],
-        never: &[CANDLE, PARQUET, HUB, COMMAND_LINE, LMDB, OPENCV, TORCH, TURBOJPEG, RESIZING, IMAGE],
-        most: 80,
-    },
-    Example {
-        name: "sink-lmdb",
-        ours: &["foveate-core", "foveate-sink", "foveate-sink-lmdb"],
-        never: &[CANDLE, PARQUET, HUB, COMMAND_LINE, ONNX, OPENCV, TORCH, TURBOJPEG, RESIZING, IMAGE, "rayon"],
-        most: 50,
-    },
-    Example {
-        name: "custom-backend",
-        ours: &[
-            "foveate",
-            "foveate-core",
-            "foveate-decode",
-            "foveate-dinov2",
-            "foveate-encode",
-            "foveate-lane",
-            "foveate-pipeline",
-            "foveate-preprocess",
-            "foveate-profile",
-            "foveate-resize",
-            "foveate-resize-fir",
-            "foveate-sink",
-            "foveate-source",
-        ],
-        never: &[CANDLE, PARQUET, LMDB, ONNX, OPENCV, TORCH, TURBOJPEG, COMMAND_LINE, ASYNC],
-        most: 130,
-    },
-    Example {
-        name: "custom-task",
-        ours: &[
-            "foveate-core",
-            "foveate-decode",
-            "foveate-decode-zune",
-            "foveate-encode",
-            "foveate-lane",
-            "foveate-net",
-            "foveate-pipeline",
-            "foveate-preprocess",
-            "foveate-profile",
-            "foveate-queue",
-            "foveate-resize",
-            "foveate-sink",
-            "foveate-source",
-            "foveate-worker",
-        ],
-        never: &[CANDLE, PARQUET, LMDB, ONNX, OPENCV, TORCH, TURBOJPEG, RESIZING, IMAGE, COMMAND_LINE, ASYNC],
-        most: 140,
-    },
-];
-
 pub(crate) fn run(root: &Path) -> Result<()> {
-    let folder = root.join("examples");
-    check_table(&packages_in(&folder)?)?;
     let build = Build::of_workspace(root)?;
-    for example in EXAMPLES {
+    let packages = entries(&root.join("examples")).into_iter().filter(|folder| folder.join("Cargo.toml").exists());
+    for package in packages {
         let start = Instant::now();
-        let package = folder.join(example.name);
+        let shown = package.strip_prefix(root).unwrap_or(&package).display();
+        let limits = limits(&package).with_context(|| format!("{shown}/Cargo.toml"))?;
         // The versions that the workspace is tested with; cargo removes those that this package does not need.
         fs::copy(root.join("Cargo.lock"), package.join("Cargo.lock")).context("cannot copy Cargo.lock")?;
         let tree = packages_of(&build.cargo(&package, &["tree", "-e", "normal,build", "--prefix", "none"])?);
-        let problems = check(example, &tree);
-        ensure!(problems.is_empty(), "examples/{}: {}", example.name, problems.join("; "));
+        let problems = check(&limits, &tree);
+        ensure!(problems.is_empty(), "{shown}: {}", problems.join("; "));
         print!("{}", build.cargo(&package, &["run", "--quiet", "--release"])?);
-        println!("examples/{}: ok, {} packages, {:.1} s", example.name, tree.len(), start.elapsed().as_secs_f64());
+        println!("{shown}: ok, {} packages, {:.1} s", tree.len(), start.elapsed().as_secs_f64());
     }
     Ok(())
 }
 
-/// Names of the packages in a folder.
-fn packages_in(folder: &Path) -> Result<BTreeSet<String>> {
-    let mut names = BTreeSet::new();
-    for entry in fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))? {
-        let path = entry?.path();
-        if path.join("Cargo.toml").exists() {
-            names.extend(path.file_name().map(|name| name.to_string_lossy().into_owned()));
-        }
-    }
-    Ok(names)
-}
-
-/// Checks that the table and `examples/` list the same packages.
-fn check_table(found: &BTreeSet<String>) -> Result<()> {
-    let listed: BTreeSet<String> = EXAMPLES.iter().map(|example| example.name.to_owned()).collect();
-    if let Some(name) = found.difference(&listed).next() {
-        bail!("examples/{name} is not in the table of xtask's examples.rs: say there what it may pull in");
-    }
-    match listed.difference(found).next() {
-        Some(name) => bail!("xtask's examples.rs lists examples/{name}, which is not there"),
-        None => Ok(()),
-    }
+fn limits(package: &Path) -> Result<Limits> {
+    let manifest: toml::Table = fs::read_to_string(package.join("Cargo.toml"))?.parse()?;
+    let metadata = manifest["package"].get("metadata").and_then(|metadata| metadata.get("limits"));
+    Ok(metadata.context("say in [package.metadata.limits] what it may pull in")?.clone().try_into()?)
 }
 
 /// The package names in the output of `cargo tree --prefix none`, without the root package.
@@ -145,20 +54,20 @@ fn packages_of(tree: &str) -> BTreeSet<String> {
 }
 
 /// The errors in an example's packages.
-fn check(example: &Example, packages: &BTreeSet<String>) -> Vec<String> {
+fn check(limits: &Limits, packages: &BTreeSet<String>) -> Vec<String> {
     let is_ours = |name: &&String| *name == "foveate" || name.starts_with("foveate-");
     let mut problems = Vec::new();
-    for name in packages.iter().filter(is_ours).filter(|name| !example.ours.contains(&name.as_str())) {
+    for name in packages.iter().filter(is_ours).filter(|name| !limits.ours.contains(name)) {
         problems.push(format!("it pulls in {name}, which it has no use for"));
     }
-    for name in example.ours.iter().filter(|name| !packages.contains(**name)) {
-        problems.push(format!("it does not use {name}; take that out of the table"));
+    for name in limits.ours.iter().filter(|name| !packages.contains(*name)) {
+        problems.push(format!("it does not use {name}; take that out of its limits"));
     }
-    for name in example.never.iter().filter(|name| packages.contains(**name)) {
+    for name in limits.never.iter().filter(|name| packages.contains(*name)) {
         problems.push(format!("it must not pull in {name} (`cargo tree -i {name}` there shows the way)"));
     }
-    if packages.len() > example.most {
-        problems.push(format!("it pulls in {} packages, more than {}", packages.len(), example.most));
+    if packages.len() > limits.most {
+        problems.push(format!("it pulls in {} packages, more than {}", packages.len(), limits.most));
     }
     problems
 }
@@ -197,10 +106,10 @@ impl Build {
 mod tests {
     use super::*;
 
-    const EXAMPLE: Example = Example { name: "x", ours: &["foveate-core", "foveate-sink"], never: &[CANDLE], most: 4 };
-
     fn problems(packages: &[&str]) -> Vec<String> {
-        check(&EXAMPLE, &packages.iter().map(|name| (*name).to_owned()).collect())
+        let ours = ["foveate-core", "foveate-sink"].map(str::to_owned).to_vec();
+        let limits = Limits { ours, never: vec!["candle-core".to_owned()], most: 4 };
+        check(&limits, &packages.iter().map(|name| (*name).to_owned()).collect())
     }
 
     #[test]
@@ -213,7 +122,7 @@ mod tests {
         for (extra, word) in [
             ("foveate-decode", "pulls in foveate-decode, which it has no use for"),
             ("foveate", "pulls in foveate, which"),
-            (CANDLE, "must not pull in candle-core"),
+            ("candle-core", "must not pull in candle-core"),
         ] {
             let found = problems(&["foveate-core", "foveate-sink", extra]);
             assert!(found.len() == 1 && found[0].contains(word), "{found:?}");
@@ -231,16 +140,5 @@ mod tests {
     fn packages_are_read_from_the_tree() {
         let tree = "example v0.0.0 (/x)\nfoveate-core v0.1.0 (/y)\nhalf v2.7.1\nhalf v2.7.1 (*)\nserde v1.0.229 (proc-macro)\n";
         assert_eq!(packages_of(tree).into_iter().collect::<Vec<_>>(), ["foveate-core", "half", "serde"]);
-    }
-
-    #[test]
-    fn an_example_without_a_promise_is_found_and_the_other_way_round() {
-        let mut names: BTreeSet<String> = EXAMPLES.iter().map(|example| example.name.to_owned()).collect();
-        check_table(&names).unwrap();
-        names.insert("another".to_owned());
-        assert!(check_table(&names).unwrap_err().to_string().contains("examples/another is not in the table"));
-        names.remove("another");
-        names.remove("sink-lmdb");
-        assert!(check_table(&names).unwrap_err().to_string().contains("lists examples/sink-lmdb, which is not there"));
     }
 }

@@ -202,22 +202,13 @@ fn choose(range: Range<u64>, size: u64, seed: u64) -> Vec<u64> {
     if size >= total {
         return range.collect();
     }
-    let mut state = seed;
+    let mut random = fastrand::Rng::with_seed(seed);
     let mut chosen = std::collections::BTreeSet::new();
     for last in total - size..total {
-        let candidate = split_mix(&mut state) % (last + 1);
+        let candidate = random.u64(..=last);
         chosen.insert(if chosen.contains(&candidate) { last } else { candidate });
     }
     chosen.into_iter().map(|offset| range.start + offset).collect()
-}
-
-/// Steps SplitMix64.
-fn split_mix(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]

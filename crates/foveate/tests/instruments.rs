@@ -3,7 +3,6 @@
 // A test reports by panicking.
 #![allow(clippy::unwrap_used)]
 
-#[cfg(feature = "object-store")]
 mod common;
 
 use std::collections::BTreeMap;

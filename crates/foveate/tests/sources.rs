@@ -4,9 +4,8 @@
 // A test reports by panicking.
 #![allow(clippy::unwrap_used)]
 
-#[cfg(feature = "object-store")]
 mod common;
-#[cfg(feature = "object-store")]
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};

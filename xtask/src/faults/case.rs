@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::bench::{Bench, Calm, Place, Ran};
 use super::disk::{Crash, Disk};
 use super::inject::{self, Fault, OpenFiles};
-use super::random::Random;
+use super::random::named;
 use super::scenario::Scenario;
 use super::trace::Kind;
 use super::tree::Tree;
@@ -217,9 +217,9 @@ impl Case<'_> {
     }
 
     fn race(&self, bench: &Bench, place: &Place) -> Result<()> {
-        let mut random = Random::named(self.seed, &self.to_string());
+        let mut random = named(self.seed, &self.to_string());
         let first = place.start(&mut bench.main_job(place, self.scenario), "first")?;
-        sleep(self.calm.took.mul_f64(random.below(1000) as f64 / 800.0));
+        sleep(self.calm.took.mul_f64(random.u64(..1000) as f64 / 800.0));
         let second = place.start(&mut bench.main_job(place, self.scenario), "second")?;
         let (first, second) = (place.end(first, "first")?, place.end(second, "second")?);
         self.check_both(&first, &second, &place.tree()?)
@@ -227,15 +227,15 @@ impl Case<'_> {
 
     /// Faults in one run after the other, before the same command may end.
     fn chain(&self, bench: &Bench, place: &Place) -> Result<()> {
-        let mut random = Random::named(self.seed, &self.to_string());
+        let mut random = named(self.seed, &self.to_string());
         // After a map that failed, LMDB records a smaller one: other bytes, but the same rows.
         let is_drawn = |at: &usize| self.calm.calls[at - 1].kind != Kind::Map;
         let calls: Vec<usize> = (1..=self.calm.calls.len()).filter(is_drawn).collect();
         let mut found = self.calm.before.clone();
-        for _ in 0..2 + random.below(4) {
-            let at = calls[random.below(calls.len() as u64) as usize];
+        for _ in 0..2 + random.u64(..4) {
+            let at = calls[random.u64(..calls.len() as u64) as usize];
             let faults = Fault::of(&self.calm.calls[at - 1]);
-            let fault = faults[random.below(faults.len() as u64) as usize];
+            let fault = faults[random.u64(..faults.len() as u64) as usize];
             let mut job = bench.main_job(place, self.scenario);
             inject::hit(&mut job, at, fault);
             let ran = bench.run(place, &mut job)?;
@@ -247,10 +247,10 @@ impl Case<'_> {
 
     /// Damages one of the files that the job wrote before it was killed, or ended. Returns what it did.
     fn damage(&self, bench: &Bench, place: &Place) -> Result<String> {
-        let mut random = Random::named(self.seed, &self.to_string());
+        let mut random = named(self.seed, &self.to_string());
         let mut job = bench.main_job(place, self.scenario);
         // One past the last call lets the job end.
-        let at = 1 + random.below(self.calm.calls.len() as u64 + 1) as usize;
+        let at = 1 + random.u64(..self.calm.calls.len() as u64 + 1) as usize;
         inject::hit(&mut job, at, Fault::Kill);
         bench.run(place, &mut job)?;
         let tree = place.tree()?;
@@ -259,7 +259,7 @@ impl Case<'_> {
         if files.is_empty() {
             return Ok(format!("killed at call {at}"));
         }
-        let (name, data) = files[random.below(files.len() as u64) as usize];
+        let (name, data) = files[random.u64(..files.len() as u64) as usize];
         let path = place.outputs.join(name);
         let what = match damaged(&path, data, &mut random) {
             Some(left) if left.len() == data.len() => fs::write(path, left).map(|()| "with another bit".to_owned())?,
@@ -284,13 +284,13 @@ impl Case<'_> {
 }
 
 /// What damage leaves of a file: all but a bit, its beginning, or nothing.
-fn damaged(path: &Path, data: &[u8], random: &mut Random) -> Option<Vec<u8>> {
-    let (mut data, at) = (data.to_owned(), random.below(data.len() as u64) as usize);
+fn damaged(path: &Path, data: &[u8], random: &mut fastrand::Rng) -> Option<Vec<u8>> {
+    let (mut data, at) = (data.to_owned(), random.u64(..data.len() as u64) as usize);
     // Only logs have checksums that are always compared.
     let is_log = path.extension().is_some_and(|extension| extension == "vectors" || extension == "rows");
-    match random.below(3) {
+    match random.u64(..3) {
         0 => return None,
-        1 if is_log => data[at] ^= 1 << random.below(8),
+        1 if is_log => data[at] ^= 1 << random.u64(..8),
         _ => data.truncate(at),
     }
     Some(data)

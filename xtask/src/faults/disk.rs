@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-use super::random::Random;
 use super::trace::{Call, Kind};
 use super::tree::{Entry, Tree};
 
@@ -172,13 +171,13 @@ impl Disk {
 
     /// The tree after a power loss now.
     pub(super) fn after(&self, crash: Crash) -> Tree {
-        let mut random = Random::new(if let Crash::Random(seed) = crash { seed } else { 0 });
+        let mut random = fastrand::Rng::with_seed(if let Crash::Random(seed) = crash { seed } else { 0 });
         let mut names = BTreeMap::new();
         for naming in &self.namings {
             let survives = match crash {
                 Crash::Strict | Crash::Data => false,
                 Crash::Names | Crash::Zeros => true,
-                Crash::Random(_) => random.below(2) == 0,
+                Crash::Random(_) => random.u64(..2) == 0,
             };
             if naming.is_durable || survives {
                 apply(&mut names, &naming.edits);
@@ -217,7 +216,7 @@ fn apply(names: &mut BTreeMap<PathBuf, Name>, edits: &[(PathBuf, Option<Name>)])
 }
 
 /// A file's bytes after a power loss.
-fn content(changes: &[Change], crash: Crash, random: &mut Random) -> Vec<u8> {
+fn content(changes: &[Change], crash: Crash, random: &mut fastrand::Rng) -> Vec<u8> {
     let mut bytes = Vec::new();
     for Change { edit, is_durable } in changes {
         let luck = match crash {
@@ -225,9 +224,9 @@ fn content(changes: &[Change], crash: Crash, random: &mut Random) -> Vec<u8> {
             Crash::Strict | Crash::Names => Luck::Lost,
             Crash::Data => Luck::Whole,
             Crash::Zeros => Luck::Zeros,
-            Crash::Random(_) => match random.below(5) {
+            Crash::Random(_) => match random.u64(..5) {
                 0 => Luck::Zeros,
-                1 => Luck::Torn(random.below(64) as usize * 512),
+                1 => Luck::Torn(random.u64(..64) as usize * 512),
                 2 => Luck::Lost,
                 _ => Luck::Whole,
             },

@@ -33,7 +33,7 @@ use bench::{Bench, Calm};
 use case::{Attack, Case};
 use disk::{Crash, Disk};
 use inject::{Fault, OpenFiles};
-use random::Random;
+use random::named;
 use scenario::{SCENARIOS, Scenario};
 
 #[derive(clap::Args)]
@@ -170,7 +170,7 @@ fn plan<'a>(scenario: &'a Scenario, calm: &'a Calm, args: &Args) -> Result<Vec<C
     let case = |attack| Case { scenario, calm, attack, seed: args.seed };
     let mut cases: Vec<Case<'_>> = attacks.into_iter().map(case).filter(|case| args.takes(&case.to_string())).collect();
     if !args.full && args.only.is_empty() {
-        let chance = |case: &Case<'_>| Random::named(args.seed, &case.to_string()).next();
+        let chance = |case: &Case<'_>| named(args.seed, &case.to_string()).u64(..);
         cases.sort_by_cached_key(chance);
         let mut left = BTreeMap::from(SAMPLE);
         cases.retain(|case| match left.get_mut(case.attack.kind()) {

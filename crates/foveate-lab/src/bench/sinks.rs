@@ -9,7 +9,6 @@ use foveate_sink::{Existing, Published, Rows, RunManifest, SinkOptions, VectorSi
 
 use super::cells::{Attempt, Effort, not_available, usable, wrong};
 use super::rounds;
-use crate::order::SplitMix;
 use crate::stats::Spread;
 use crate::{Candidate, Lab, LabError, Table, schema};
 
@@ -165,9 +164,9 @@ struct Data {
 
 impl Data {
     fn new(vectors: &Vectors, seed: u64) -> Self {
-        let mut random = SplitMix(seed);
+        let mut random = fastrand::Rng::with_seed(seed);
         let scale = 2.0 / (1 << RANDOM_BITS) as f32;
-        let mut component = || (random.next() >> (64 - RANDOM_BITS)) as f32 * scale - 1.0;
+        let mut component = || (random.u64(..) >> (64 - RANDOM_BITS)) as f32 * scale - 1.0;
         let rows = vectors.rows as usize;
         let floats = (0..rows * vectors.dim).map(|_| component()).collect();
         Self {
@@ -176,7 +175,7 @@ impl Data {
             id: (0..rows).map(|row| format!("photos/{row:08}.jpg")).collect(),
             vectors: floats,
             side: vec![1000; rows],
-            xxh3: (0..rows).map(|_| random.next()).collect(),
+            xxh3: (0..rows).map(|_| random.u64(..)).collect(),
         }
     }
 

@@ -1,6 +1,5 @@
 //! Medians of a few noisy samples, with intervals.
 
-use crate::order::SplitMix;
 use crate::stats::{median, quantile};
 
 /// Number of bootstrap resamples.
@@ -30,10 +29,10 @@ impl Interval {
     /// For the median of five or seven samples, the interval reaches from the minimum to the maximum. It contains the
     /// true median in 94 or 98 of 100 cases, whatever `looks` is.
     pub(super) fn over_rounds(rounds: usize, looks: usize, seed: u64, statistic: impl Fn(&[usize]) -> f64) -> Self {
-        let mut random = SplitMix(seed);
+        let mut random = fastrand::Rng::with_seed(seed);
         let mut drawn = vec![0; rounds];
         let mut resample = || {
-            drawn.iter_mut().for_each(|round| *round = (random.next() % rounds as u64) as usize);
+            drawn.iter_mut().for_each(|round| *round = random.usize(..rounds));
             statistic(&drawn)
         };
         let values: Vec<f64> = (0..RESAMPLES).map(|_| resample()).collect();

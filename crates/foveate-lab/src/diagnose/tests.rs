@@ -8,7 +8,6 @@ use super::ladder::Ladder;
 use super::options::DiagnoseOptions;
 use super::sample::Sample;
 use super::verdict::Finding;
-use crate::order::SplitMix;
 use crate::{LabError, Watch};
 
 /// Milliseconds per image in each stage, with two threads each for reading and preparing.
@@ -34,13 +33,13 @@ struct KnownJob {
     on_host: Option<String>,
     /// Standard deviation of a sample's rate, relative to the rate.
     noise: f64,
-    random: SplitMix,
+    random: fastrand::Rng,
     samples: usize,
 }
 
 impl KnownJob {
     fn new(costs: Costs, seed: u64) -> Self {
-        Self { costs, workers: 2, on_host: None, noise: 0.02, random: SplitMix(seed), samples: 0 }
+        Self { costs, workers: 2, on_host: None, noise: 0.02, random: fastrand::Rng::with_seed(seed), samples: 0 }
     }
 
     /// Returns the images per second if the work replaced at `depth` costs nothing: of the slowest stage, or of all in
@@ -60,8 +59,7 @@ impl KnownJob {
 
     /// Returns an approximately normal value with mean 0 and variance 1.
     fn normal(&mut self) -> f64 {
-        let uniform = |random: &mut SplitMix| (random.next() >> 11) as f64 / (1_u64 << 53) as f64;
-        (0..12).map(|_| uniform(&mut self.random)).sum::<f64>() - 6.0
+        (0..12).map(|_| self.random.f64()).sum::<f64>() - 6.0
     }
 }
 
@@ -179,13 +177,17 @@ fn stages_that_cost_the_same_are_not_decided_and_the_verdict_says_so() {
     assert_eq!(both, [Depth::Bytes, Depth::Nothing]);
 }
 
+/// An interval of 95 % misses once in twenty times.
 #[test]
 fn the_interval_holds_the_true_drop() {
-    for seed in 0..SEEDS {
-        let ladder = measure(&mut KnownJob::new(Costs { decode: 8.0, ..QUICK }, seed), seed);
+    const MEASURED: u64 = 60;
+    let holds = |seed: &u64| {
+        let job = || KnownJob::new(Costs { decode: 8.0, ..QUICK }, *seed);
+        let ladder = measure(&mut job(), *seed);
         let Interval { low, high, .. } = ladder.drops().iter().find(|drop| drop.depth == Depth::Bytes).unwrap().part;
-        let job = KnownJob::new(Costs { decode: 8.0, ..QUICK }, seed);
-        let drop = 1.0 - job.rate(Depth::Bytes) / job.rate(Depth::Pixels);
-        assert!(low <= drop && drop <= high, "seed {seed}: {drop} is not in {low} to {high}");
-    }
+        let drop = 1.0 - job().rate(Depth::Bytes) / job().rate(Depth::Pixels);
+        low <= drop && drop <= high
+    };
+    let held = (0..MEASURED).filter(holds).count();
+    assert!(held >= 54, "{held} of {MEASURED} hold it");
 }
