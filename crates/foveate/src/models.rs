@@ -121,8 +121,11 @@ impl OpenModel {
         }
     }
 
-    /// Returns a checkpoint as an ONNX file in f32.
-    pub(crate) fn to_onnx(&self, pooling: Pooling) -> Result<Vec<u8>, EncodeError> {
+    /// Returns a checkpoint as an ONNX file in f32; see [`Model::to_onnx`].
+    ///
+    /// # Errors
+    /// [`EncodeError::Model`] if it cannot be written as a graph, [`EncodeError::Unsupported`] for a network in a file.
+    pub fn to_onnx(&self, pooling: Pooling) -> Result<Vec<u8>, EncodeError> {
         match self {
             Self::Dinov2(model) => model.to_onnx(DType::F32, pooling).map_err(|error| EncodeError::Model(error.into())),
             Self::Graph(_) => Err(EncodeError::Unsupported("a network in a file as another one".to_owned())),
