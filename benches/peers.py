@@ -155,6 +155,13 @@ def resizer(name, case):
 
 # Encoders: each returns a function of a batch (u8 [batch, height, width, 3]) that computes its vectors.
 
+# Names that `transformers` 5 gives to layers in memory, and those in checkpoints.
+RENAMED = {
+    "attention.q_proj": "attention.attention.query",
+    "attention.k_proj": "attention.attention.key",
+    "attention.v_proj": "attention.attention.value",
+    "attention.o_proj": "attention.output.dense",
+}
 HIDDEN_HEADS_LAYERS = {"small": (384, 6, 12), "base": (768, 12, 12), "large": (1024, 16, 24)}
 
 
@@ -200,7 +207,13 @@ def seeded_model(name):
     sizes = {"hidden_size": hidden, "num_attention_heads": heads, "num_hidden_layers": layers}
     config = getattr(transformers, f"{kind}Config")(patch_size=14, image_size=518, **sizes)
     model = getattr(transformers, f"{kind}Model")(config)
-    model.load_state_dict({key: torch.from_numpy(seeded_values(key, of.shape)) for key, of in model.state_dict().items()})
+    values = {}
+    for key, of in model.state_dict().items():
+        name = key
+        for ours, stored in RENAMED.items():
+            name = name.replace(ours, stored)
+        values[key] = torch.from_numpy(seeded_values(name, of.shape))
+    model.load_state_dict(values)
     return model
 
 
