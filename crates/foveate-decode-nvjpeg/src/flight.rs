@@ -54,8 +54,9 @@ pub(crate) struct Flight {
     tables: (Pinned, Buffer),
     /// Recorded before the first image, after decoding, after resizing.
     moments: [Event; 3],
-    /// True if the device decodes some of the images, and whether it has been given all.
+    /// True if the device decodes some of the images.
     decodes: bool,
+    /// True if the device has been given all of them.
     is_under_way: bool,
 }
 

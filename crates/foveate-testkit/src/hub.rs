@@ -20,9 +20,9 @@ pub struct Request {
     pub method: String,
     /// The path, with the query.
     pub path: String,
-    /// The header of this name.
+    /// The header `Range`.
     pub range: Option<String>,
-    /// The header of this name.
+    /// The header `Authorization`.
     pub authorization: Option<String>,
     /// True if it went to the storage's address.
     pub to_storage: bool,
