@@ -21,6 +21,12 @@ pub const STRICT: Tier = Tier { name: "strict", min_cosine: 1.0 - 1e-6, max_erro
 /// Engines that compute in f16 or bf16, from the same pixels.
 pub const HALF: Tier = Tier { name: "half", min_cosine: 0.999, max_error: 0.1 };
 
+/// Engines whose products alone are in bf16, from the same pixels: sums, normalization, GELU and residuals are f32.
+pub const BF16: Tier = Tier { name: "bf16", min_cosine: 0.9999, max_error: 0.05 };
+
+/// Engines whose products alone are in 8-bit integers, with a scale for every token and every output.
+pub const I8: Tier = Tier { name: "i8", min_cosine: 0.999, max_error: 0.1 };
+
 impl Tier {
     /// Compares one vector with its golden.
     ///

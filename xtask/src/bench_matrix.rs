@@ -26,7 +26,7 @@ const BEST: [(&str, &[&str]); 4] = [
     ("encoder", &["fused", "ort", "tch", "candle"]),
     ("sink", &["parquet", "npy", "lmdb"]),
 ];
-const DTYPES: [&str; 3] = ["f32", "bf16", "f16"];
+const DTYPES: [&str; 4] = ["f32", "bf16", "f16", "i8"];
 
 /// Pairs of decoder and resizer.
 const SEEDS: [(&str, &str); 5] =

@@ -10,14 +10,14 @@ use foveate_encode::{
 };
 use rayon::prelude::*;
 
-use crate::kernel::Isa;
 use crate::kernel::attention::KeyValues;
+use crate::kernel::isa::{Isa, Precision};
 use crate::network::{Network, Part};
 
 /// Fewest tokens of a part when an image is divided among threads. Below, reading the weights costs more than it saves.
 const MIN_PART: usize = 32;
 
-/// DINOv2 on the CPU in f32, with its own threads.
+/// DINOv2 on the CPU in f32, bf16 or i8, with its own threads.
 ///
 /// Each thread computes one image at a time. All threads compute a batch's remainder together, dividing each image's
 /// tokens among them. Rows have the same bits either way.
@@ -43,11 +43,11 @@ impl FusedEncoder {
     ///
     /// # Errors
     /// - [`EncodeError::Device`] for any device but `cpu`.
-    /// - [`EncodeError::Unsupported`] for any precision but f32.
+    /// - [`EncodeError::Unsupported`] for f16, and for i8 if f32 is faster on this processor.
     /// - [`EncodeError::Model`] if the model lacks a tensor or the input is not a whole number of patches.
     pub fn new(model: &Model, options: &EncoderOptions) -> Result<Self, EncodeError> {
-        check(options)?;
-        let network = Network::new(model, options.pooling, Isa::detect()).map_err(unusable)?;
+        let (isa, precision) = check(options)?;
+        let network = Network::new(model, options.pooling, isa, precision).map_err(unusable)?;
         let threads = options.threads.max(1);
         let parts = threads.min(network.tokens() / MIN_PART).max(1);
         let divided = if parts > 1 { threads / parts } else { 0 };
@@ -139,19 +139,27 @@ impl Scratch {
     }
 }
 
-fn check(options: &EncoderOptions) -> Result<(), EncodeError> {
+fn check(options: &EncoderOptions) -> Result<(Isa, Precision), EncodeError> {
     options.settings(&[])?;
     if options.device != "cpu" {
         let reason = "this forward is the CPU's; its device is `cpu`";
         return Err(EncodeError::Device { device: options.device.clone(), reason: reason.into() });
     }
-    match options.dtype {
-        DType::F32 => Ok(()),
-        dtype => Err(EncodeError::Unsupported(format!(
-            "{} on the CPU: the kernels compute in f32 there; use f32",
-            dtype.name()
-        ))),
-    }
+    let isa = Isa::detect().map_err(EncodeError::Unsupported)?;
+    let precision = match options.dtype {
+        DType::F32 => Precision::F32,
+        DType::Bf16 => Precision::Bf16,
+        DType::I8 if isa.has_fast_i8() => Precision::I8,
+        DType::I8 => {
+            let reason = format!("i8 on this CPU ({}): f32 is faster on it; use f32", isa.name());
+            return Err(EncodeError::Unsupported(reason));
+        }
+        dtype => {
+            let reason = format!("{} on the CPU: the kernels compute in f32, bf16 and i8 there", dtype.name());
+            return Err(EncodeError::Unsupported(reason));
+        }
+    };
+    Ok((isa, precision))
 }
 
 pub(crate) fn spec(model: &Model, options: &EncoderOptions) -> EncoderSpec {

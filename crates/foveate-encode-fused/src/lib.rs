@@ -18,9 +18,9 @@ use foveate_encode::{EncodeError, Encoder, EncoderBackend, EncoderOptions, Encod
 pub const NAME: &str = "fused";
 
 const ABOUT: &str = if cfg!(feature = "cuda") {
-    "DINOv2 in kernels of our own: on the CPU (f32), and on NVIDIA GPUs (f32, f16, bf16)"
+    "DINOv2 in kernels of our own: on the CPU (f32, bf16, i8), and on NVIDIA GPUs (f32, f16, bf16)"
 } else {
-    "DINOv2 in pure Rust on the CPU (f32)"
+    "DINOv2 in pure Rust on the CPU (f32, bf16, i8)"
 };
 
 /// Adds this backend to `registry`.

@@ -84,15 +84,21 @@ pub enum DType {
     F16,
     /// bfloat16.
     Bf16,
+    /// Products of 8-bit integers, the rest in floating point.
+    I8,
 }
 
 impl DType {
+    /// Every precision, most exact first.
+    pub const ALL: [Self; 4] = [Self::F32, Self::F16, Self::Bf16, Self::I8];
+
     /// The name on the command line and in manifests.
     pub const fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
             Self::F16 => "f16",
             Self::Bf16 => "bf16",
+            Self::I8 => "i8",
         }
     }
 }

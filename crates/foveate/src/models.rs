@@ -141,8 +141,10 @@ impl OpenModel {
 
 /// Converts the checkpoint to a graph that is freed once a session is made of it.
 fn as_onnx(model: &Model, options: &EncoderOptions) -> Result<Graph, EncodeError> {
-    if options.dtype == DType::Bf16 {
-        let what = "bf16 from a checkpoint: ONNX graphs are made in f32 and f16; `tch` computes in bf16".to_owned();
+    if !matches!(options.dtype, DType::F32 | DType::F16) {
+        let dtype = options.dtype.name();
+        let what =
+            format!("{dtype} from a checkpoint: ONNX graphs are made in f32 and f16; `fused` computes in {dtype}");
         return Err(EncodeError::Unsupported(what));
     }
     let file = model.to_onnx(options.dtype, options.pooling).map_err(|error| EncodeError::Model(error.into()))?;

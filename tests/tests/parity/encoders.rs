@@ -13,7 +13,7 @@ use foveate_testkit::{Trial, by_length, data};
 use foveate_tests::data::fixture;
 use foveate_tests::embed::encode;
 use foveate_tests::goldens::{Goldens, photos_in, png};
-use foveate_tests::numerics::{HALF, STRICT, Tier};
+use foveate_tests::numerics::{BF16, HALF, I8, STRICT, Tier};
 use foveate_tests::trial::{Outcome, ensure, trial};
 
 use crate::reference;
@@ -53,7 +53,7 @@ pub(super) fn trials() -> Vec<Trial> {
         }
         // The committed crops suffice in the short form.
         trials.extend(by_length(vec![], SEEDED.map(|model| seeded(name, model, "shared")).into()));
-        for dtype in [DType::F16, DType::Bf16] {
+        for dtype in [DType::F16, DType::Bf16, DType::I8] {
             trials.push(reduced(name, dtype));
         }
         for (model, file) in GRAPHS {
@@ -201,7 +201,7 @@ fn check(
     Ok(())
 }
 
-/// Checks f16 or bf16, also with a full-size model.
+/// Checks a precision below f32, also with a full-size model.
 fn reduced(backend: &str, dtype: DType) -> Trial {
     let backend = backend.to_owned();
     trial(format!("encode::{backend}::{}", dtype.name()), move || {
@@ -211,14 +211,27 @@ fn reduced(backend: &str, dtype: DType) -> Trial {
             ensure(encoder.spec().dtype == dtype, || format!("it computes in {:?}", encoder.spec().dtype))?;
             Ok(encoder)
         };
+        let tier = match (dtype, &*backend) {
+            (DType::I8, _) => I8,
+            (DType::Bf16, "fused") => BF16,
+            _ => HALF,
+        };
         let folder = fixture("goldens");
         for (model, recipe) in TINY.into_iter().flat_map(|model| RECIPES.map(|recipe| (model, recipe))) {
-            check_tiny(&folder, model, recipe, HALF, |pooling| open(tiny_model(model)?, pooling))?;
+            check_tiny(&folder, model, recipe, tier, |pooling| open(tiny_model(model)?, pooling))?;
         }
         let goldens = Goldens::read(&folder.join("seeded_embeddings.safetensors"));
         for model in SEEDED {
             let encoder = open(seeded_model(model)?, Pooling::Cls)?;
-            check(encoder, &folder, "hf_pil", &goldens, &format!("{model}.hf_pil.cls"), HALF)?;
+            check(encoder, &folder, "hf_pil", &goldens, &format!("{model}.hf_pil.cls"), tier)?;
+        }
+        for model in [odd_model(false)?, odd_model(true)?] {
+            let of_dtype = |options: &EncoderOptions| EncoderOptions { dtype, ..options.clone() };
+            let open = |options: &EncoderOptions| {
+                open_as(&backend, &OpenModel::Dinov2(model.clone()), &of_dtype(options)).unwrap()
+            };
+            foveate_encode::conformance::check(model.config.hidden_size, open);
+            against_reference(&backend, &model, &noise(model.preprocess.crop, 9), dtype, tier)?;
         }
         Ok(())
     })
@@ -245,21 +258,25 @@ fn graph(backend: &str, model: &'static str, file: &'static str, models: fn() ->
 fn odd_widths(backend: &str, swiglu: bool) -> Trial {
     let (backend, mlp) = (backend.to_owned(), if swiglu { "swiglu" } else { "gelu" });
     trial(format!("encode::{backend}::odd-widths-{mlp}"), move || {
-        let mut model = tiny_model("tiny-reg")?;
-        model.preprocess.crop = Size::new(49, 35);
-        model.config.hidden_size = 78;
-        model.config.num_attention_heads = 3;
-        model.config.mlp_hidden = 403;
-        model.config.patch_size = 7;
-        model.config.image_size = 28;
-        model.config.qkv_bias = false;
-        model.config.use_swiglu_ffn = swiglu;
-        model.weights = Box::new(SeededWeights::new(&model.config));
-        let model = Arc::new(model);
+        let model = odd_model(swiglu)?;
         let open = |options: &EncoderOptions| open_as(&backend, &OpenModel::Dinov2(model.clone()), options).unwrap();
         foveate_encode::conformance::check(model.config.hidden_size, open);
-        against_reference(&backend, &model, &noise(model.preprocess.crop, 9))
+        against_reference(&backend, &model, &noise(model.preprocess.crop, 9), DType::F32, STRICT)
     })
+}
+
+fn odd_model(swiglu: bool) -> Result<Arc<Model>, Outcome> {
+    let mut model = tiny_model("tiny-reg")?;
+    model.preprocess.crop = Size::new(49, 35);
+    model.config.hidden_size = 78;
+    model.config.num_attention_heads = 3;
+    model.config.mlp_hidden = 403;
+    model.config.patch_size = 7;
+    model.config.image_size = 28;
+    model.config.qkv_bias = false;
+    model.config.use_swiglu_ffn = swiglu;
+    model.weights = Box::new(SeededWeights::new(&model.config));
+    Ok(Arc::new(model))
 }
 
 /// Compares trained weights with the f64 forward, because the ViT-Tiny's goldens are of its own recipe's crops, from
@@ -269,19 +286,25 @@ fn trained(backend: &str) -> Trial {
     trial(format!("encode::{backend}::vit-tiny"), move || {
         let model = Model::from_folder(&data("weights/vit-tiny-patch16-224"))?;
         let (_, crops) = inputs(&fixture("goldens"), "hf_pil")?;
-        against_reference(&backend, &Arc::new(model), &crops[0])
+        against_reference(&backend, &Arc::new(model), &crops[0], DType::F32, STRICT)
     })
 }
 
 /// Compares the vector of one image with the f64 forward.
-fn against_reference(backend: &str, model: &Arc<Model>, pixels: &[u8]) -> Result<(), Outcome> {
+fn against_reference(
+    backend: &str,
+    model: &Arc<Model>,
+    pixels: &[u8],
+    dtype: DType,
+    tier: Tier,
+) -> Result<(), Outcome> {
     let size = model.preprocess.crop;
     let image = PixelBatch::new(pixels, size).ok_or_else(|| Outcome::failed("no whole number of images"))?;
     let golden = reference::class_and_mean(model, image)?;
-    let options = EncoderOptions { pooling: Pooling::ClsMean, max_batch: BATCH, ..EncoderOptions::default() };
+    let options = EncoderOptions { dtype, pooling: Pooling::ClsMean, max_batch: BATCH, ..EncoderOptions::default() };
     let mut encoder = open_as(backend, &OpenModel::Dinov2(model.clone()), &options)?;
     let vectors = encode(encoder.as_mut(), &[pixels.to_vec()], size, BATCH)?;
-    STRICT.check("the forward in f64", &vectors[0], &golden)
+    tier.check("the forward in f64", &vectors[0], &golden)
 }
 
 /// The suite of the trait: batch invariance, poolings, refusals.

@@ -1,9 +1,11 @@
 //! Softmax attention of one image, head by head. It never stores a whole score matrix.
 
-use pulp::{Simd, WithSimd};
+use pulp::{Simd, WithSimd, bytemuck};
 
-use crate::kernel::linear::{store_tile, tile};
-use crate::kernel::{Isa, MAX_LANES, MAX_TILE_ROWS, MAX_TILE_VECTORS, load, math, store, tile_rows};
+use crate::kernel::dot::Bf16Unit;
+use crate::kernel::isa::Isa;
+use crate::kernel::words::{bf16_pair, bf16_row};
+use crate::kernel::{MAX_LANES, MAX_TILE_ROWS, MAX_TILE_VECTORS, load, math, store, store_tile, tile, tile_rows};
 
 /// Queries computed at a time, one per lane.
 const MAX_QUERIES: usize = MAX_TILE_VECTORS * MAX_LANES;
@@ -14,11 +16,24 @@ pub(crate) struct KeyValues {
     pub(crate) data: Vec<f32>,
     /// The number of tokens.
     pub(crate) tokens: usize,
+    /// What multiplies bf16; `None` if attention is computed in f32.
+    pub(crate) unit: Option<Bf16Unit>,
+    /// In bf16: keys, `[heads, tokens, head_width / 2]`, two neighbours in a word.
+    keys: Vec<u32>,
+    /// In bf16: values, `[heads, tokens / 2, head_width]`, two tokens in a word.
+    values: Vec<u32>,
 }
 
 impl KeyValues {
-    pub(crate) fn new(heads: usize, tokens: usize, head_width: usize) -> Self {
-        Self { data: vec![0.0; 2 * heads * tokens * head_width], tokens }
+    pub(crate) fn new(heads: usize, tokens: usize, head_width: usize, unit: Option<Bf16Unit>) -> Self {
+        let words = |width: usize| vec![0; if unit.is_some() { heads * width } else { 0 }];
+        Self {
+            data: vec![0.0; 2 * heads * tokens * head_width],
+            tokens,
+            unit,
+            keys: words(tokens * head_width / 2),
+            values: words(tokens.div_ceil(2) * head_width),
+        }
     }
 
     /// Returns block `i`, `[tokens, head_width]`: keys of head `i`, or values of head `i − heads`.
@@ -28,17 +43,52 @@ impl KeyValues {
     }
 }
 
+/// Rounds keys and values to bf16.
+pub(crate) struct Round<'a> {
+    pub(crate) key_values: &'a mut KeyValues,
+    pub(crate) heads: usize,
+    pub(crate) head_width: usize,
+}
+
+impl WithSimd for Round<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let KeyValues { data, tokens, keys, values, .. } = self.key_values;
+        let width = self.head_width;
+        let (from_keys, from_values) = data.split_at(self.heads * *tokens * width);
+        bf16_row(from_keys, bytemuck::cast_slice_mut(keys));
+        let heads = from_values.chunks_exact(*tokens * width).zip(values.chunks_exact_mut(tokens.div_ceil(2) * width));
+        for (from, words) in heads {
+            for (pair, words) in from.chunks(2 * width).zip(words.chunks_exact_mut(width)) {
+                round_pair(simd, pair, words);
+            }
+        }
+    }
+}
+
 /// Working memory of [`Attention`].
 pub(crate) struct Scratch {
     /// `[head_width, queries]`.
     queries: Vec<f32>,
+    /// In bf16: `[head_width / 2, queries]`, two neighbours in a word.
+    query_words: Vec<u32>,
     /// `[tokens, queries]`.
     scores: Vec<f32>,
+    /// In bf16: `[tokens / 2, queries]`, two tokens in a word.
+    score_words: Vec<u32>,
 }
 
 impl Scratch {
     pub(crate) fn new(tokens: usize, head_width: usize) -> Self {
-        Self { queries: vec![0.0; head_width * MAX_QUERIES], scores: vec![0.0; tokens * MAX_QUERIES] }
+        Self {
+            queries: vec![0.0; head_width * MAX_QUERIES],
+            query_words: vec![0; head_width / 2 * MAX_QUERIES],
+            scores: vec![0.0; tokens * MAX_QUERIES],
+            // Each part of an image may end in half a pair.
+            score_words: vec![0; tokens * MAX_QUERIES],
+        }
     }
 }
 
@@ -59,9 +109,9 @@ pub(crate) struct Attention<'a> {
     pub(crate) out: &'a mut [f32],
 }
 
-/// The width at which heads of `width` are stored: whole vectors, the rest zeros.
+/// The width at which heads of `width` are stored: whole vectors and whole pairs, the rest zeros.
 pub(crate) fn padded_head_width(isa: Isa, width: usize) -> usize {
-    width.next_multiple_of(isa.lanes())
+    width.next_multiple_of(isa.lanes().max(2))
 }
 
 impl WithSimd for Attention<'_> {
@@ -88,20 +138,30 @@ impl WithSimd for Attention<'_> {
 }
 
 impl Attention<'_> {
+    /// What multiplies bf16; `None` for f32. All parts of an image have the same.
+    #[inline(always)]
+    fn unit(&self) -> Option<Bf16Unit> {
+        self.keys.first().and_then(|part| part.unit)
+    }
+
     /// Computes attention of `count` queries from `row` on in one head, in `NV` vectors.
     #[inline(always)]
     fn queries<S: Simd, const NV: usize>(&mut self, simd: S, head: usize, row: usize, count: usize) {
-        self.transpose_queries::<S, NV>(head, row, count);
+        self.transpose_queries::<S, NV>(simd, head, row, count);
         self.score::<S, NV>(simd, head);
         let mut factors = [0.0; MAX_QUERIES];
-        let tokens = self.keys.iter().map(|part| part.tokens).sum::<usize>();
-        softmax::<S, NV>(simd, &mut self.scratch.scores[..tokens * NV * S::F32_LANES], &mut factors);
+        let (tokens, lanes) = (self.keys.iter().map(|part| part.tokens).sum::<usize>(), NV * S::F32_LANES);
+        softmax::<S, NV>(simd, &mut self.scratch.scores[..tokens * lanes], &mut factors);
+        if self.unit().is_some() {
+            self.round_scores::<S>(simd, lanes);
+        }
         let mut query = 0;
         while query < count {
             let height = tile_rows::<S>(count - query);
             match height {
                 8 => self.mix::<S, 8, NV>(simd, head, row, query, &factors),
                 4 => self.mix::<S, 4, NV>(simd, head, row, query, &factors),
+                3 => self.mix::<S, 3, NV>(simd, head, row, query, &factors),
                 2 => self.mix::<S, 2, NV>(simd, head, row, query, &factors),
                 _ => self.mix::<S, 1, NV>(simd, head, row, query, &factors),
             }
@@ -111,7 +171,7 @@ impl Attention<'_> {
 
     /// Writes the queries `[head_width, NV vectors]`, zeros in the lanes beyond `count`.
     #[inline(always)]
-    fn transpose_queries<S: Simd, const NV: usize>(&mut self, head: usize, row: usize, count: usize) {
+    fn transpose_queries<S: Simd, const NV: usize>(&mut self, simd: S, head: usize, row: usize, count: usize) {
         let lanes = NV * S::F32_LANES;
         let width = self.heads * self.head_width;
         for query in 0..lanes {
@@ -123,30 +183,53 @@ impl Attention<'_> {
                 columns.for_each(|slot| *slot = 0.0);
             }
         }
+        if self.unit().is_some() {
+            let Scratch { queries, query_words, .. } = &mut *self.scratch;
+            let pairs = queries.chunks_exact(2 * lanes).zip(query_words.chunks_exact_mut(lanes));
+            pairs.take(self.head_width / 2).for_each(|(pair, words)| round_pair(simd, pair, words));
+        }
     }
 
     /// Writes the scores `[tokens, NV vectors]`.
     #[inline(always)]
     fn score<S: Simd, const NV: usize>(&mut self, simd: S, head: usize) {
-        let (lanes, width) = (NV * S::F32_LANES, self.head_width);
-        let (queries, _) = S::as_simd_f32s(&self.scratch.queries);
-        let (queries, _) = queries.as_chunks::<NV>();
-        let queries = &queries[..width];
+        let lanes = NV * S::F32_LANES;
         let mut scores = self.scratch.scores.as_mut_slice();
         for part in self.keys {
-            let keys = part.block(head, width);
             let mut token = 0;
             while token < part.tokens {
                 let height = tile_rows::<S>(part.tokens - token);
-                let keys = &keys[token * width..];
+                let tile = ScoreTile {
+                    part,
+                    head,
+                    token,
+                    width: self.head_width,
+                    queries: &self.scratch.queries,
+                    words: &self.scratch.query_words,
+                };
                 match height {
-                    8 => tile::<S, 8, NV>(simd, keys, width, queries, scores, lanes),
-                    4 => tile::<S, 4, NV>(simd, keys, width, queries, scores, lanes),
-                    2 => tile::<S, 2, NV>(simd, keys, width, queries, scores, lanes),
-                    _ => tile::<S, 1, NV>(simd, keys, width, queries, scores, lanes),
+                    8 => tile.write::<S, 8, NV>(simd, scores),
+                    4 => tile.write::<S, 4, NV>(simd, scores),
+                    3 => tile.write::<S, 3, NV>(simd, scores),
+                    2 => tile.write::<S, 2, NV>(simd, scores),
+                    _ => tile.write::<S, 1, NV>(simd, scores),
                 }
                 scores = &mut scores[height * lanes..];
                 token += height;
+            }
+        }
+    }
+
+    /// Rounds the scores to bf16, two tokens in a word.
+    #[inline(always)]
+    fn round_scores<S: Simd>(&mut self, simd: S, lanes: usize) {
+        let (mut scores, mut words) = (self.scratch.scores.as_slice(), self.scratch.score_words.as_mut_slice());
+        for part in self.keys {
+            let (own, rest) = scores.split_at(part.tokens * lanes);
+            let (own_words, rest_of_words) = words.split_at_mut(part.tokens.div_ceil(2) * lanes);
+            (scores, words) = (rest, rest_of_words);
+            for (pair, words) in own.chunks(2 * lanes).zip(own_words.chunks_exact_mut(lanes)) {
+                round_pair(simd, pair, words);
             }
         }
     }
@@ -167,9 +250,15 @@ impl Attention<'_> {
         while column < self.head_width {
             let mut sums = [0.0; MAX_TILE_ROWS * 2 * MAX_LANES];
             let vectors = ((self.head_width - column) / lanes).min(2);
-            match vectors {
-                1 => self.weighted_sum::<S, MR, NV, 1>(simd, head, query, column, &mut sums),
-                _ => self.weighted_sum::<S, MR, NV, 2>(simd, head, query, column, &mut sums),
+            match (vectors, self.unit()) {
+                (1, None) => self.weighted_sum::<S, MR, NV, 1>(simd, head, query, column, &mut sums),
+                (_, None) => self.weighted_sum::<S, MR, NV, 2>(simd, head, query, column, &mut sums),
+                (1, Some(unit)) => {
+                    self.weighted_sum_of_words::<S, MR, NV, 1>(simd, unit, head, query, column, &mut sums)
+                }
+                (_, Some(unit)) => {
+                    self.weighted_sum_of_words::<S, MR, NV, 2>(simd, unit, head, query, column, &mut sums)
+                }
             }
             for i in 0..MR {
                 let factor = simd.splat_f32s(factors[query + i]);
@@ -180,6 +269,29 @@ impl Attention<'_> {
                 }
             }
             column += vectors * lanes;
+        }
+    }
+
+    /// [`Self::weighted_sum`] in bf16.
+    #[inline(always)]
+    fn weighted_sum_of_words<S: Simd, const MR: usize, const NV: usize, const VV: usize>(
+        &self,
+        simd: S,
+        unit: Bf16Unit,
+        head: usize,
+        query: usize,
+        column: usize,
+        out: &mut [f32],
+    ) {
+        let (lanes, width) = (NV * S::F32_LANES, self.head_width);
+        let mut scores = self.scratch.score_words.as_slice();
+        for part in self.keys {
+            let pairs = part.tokens.div_ceil(2);
+            let (own, rest) = scores.split_at(pairs * lanes);
+            scores = rest;
+            let values = &part.values[head * pairs * width..][..pairs * width];
+            let out = &mut out[..MR * VV * S::F32_LANES];
+            unit.columns::<S, MR, VV>(simd, &own[query..], lanes, &values[column..], width, out);
         }
     }
 
@@ -212,6 +324,44 @@ impl Attention<'_> {
             }
         }
         store_tile::<S, MR, VV>(out, VV * lanes, &sums);
+    }
+}
+
+/// The scores of some tokens' keys for all queries.
+struct ScoreTile<'a> {
+    part: &'a KeyValues,
+    head: usize,
+    token: usize,
+    width: usize,
+    queries: &'a [f32],
+    words: &'a [u32],
+}
+
+impl ScoreTile<'_> {
+    #[inline(always)]
+    fn write<S: Simd, const MR: usize, const NV: usize>(self, simd: S, scores: &mut [f32]) {
+        let (lanes, width) = (NV * S::F32_LANES, self.width);
+        if let Some(unit) = self.part.unit {
+            let width = width / 2;
+            let keys = &self.part.keys[(self.head * self.part.tokens + self.token) * width..];
+            unit.tile::<S, MR, NV>(simd, keys, width, &self.words[..width * lanes], scores, lanes);
+        } else {
+            let keys = &self.part.block(self.head, width)[self.token * width..];
+            let (queries, _) = S::as_simd_f32s(self.queries);
+            let (queries, _) = queries.as_chunks::<NV>();
+            tile::<S, MR, NV>(simd, keys, width, &queries[..width], scores, lanes);
+        }
+    }
+}
+
+/// Rounds two rows to bf16, lane by lane, or one row and zeros.
+#[inline(always)]
+fn round_pair<S: Simd>(simd: S, pair: &[f32], words: &mut [u32]) {
+    let (low, high) = pair.split_at(words.len());
+    let ((low, _), (high, _)) = (S::as_simd_f32s(low), S::as_simd_f32s(high));
+    let (words, _) = S::as_mut_simd_u32s(words);
+    for (i, word) in words.iter_mut().enumerate() {
+        *word = bf16_pair(simd, low[i], high.get(i).copied().unwrap_or(simd.splat_f32s(0.0)));
     }
 }
 

@@ -1,8 +1,13 @@
 //! Matrix products with prepacked weights and a fused epilogue.
 
+use std::cmp::Ordering;
+
 use pulp::{Simd, WithSimd};
 
-use crate::kernel::{Isa, MAX_LANES, MAX_TILE_ROWS, MAX_TILE_VECTORS, load, math, store, tile_rows};
+use crate::kernel::dot::{Bf16Unit, I8Unit};
+use crate::kernel::isa::{Isa, Precision};
+use crate::kernel::words::{Format, Words};
+use crate::kernel::{MAX_LANES, MAX_TILE_ROWS, MAX_TILE_VECTORS, load, math, store, tile, tile_rows};
 
 /// Input rows are processed in blocks of at most about this many bytes. A block stays in the second-level cache while
 /// the weights' panels stream past it.
@@ -10,36 +15,72 @@ const ROW_BLOCK_BYTES: usize = 448 << 10;
 
 /// A linear layer's weights, `[outputs, inputs]`, rearranged for the tile kernel.
 ///
-/// Outputs are grouped into panels as wide as a tile (the last may be narrower). Input by input, a panel holds its
-/// outputs' weights side by side. Outputs are padded with zeros to a whole number of vectors.
+/// Outputs are grouped into panels as wide as a tile (the last may be narrower). Input by input, or word by word, a
+/// panel holds its outputs' weights side by side. Outputs are padded with zeros to a whole number of vectors.
 pub(crate) struct Packed {
-    weights: Vec<f32>,
+    weights: Weights,
     bias: Vec<f32>,
     inputs: usize,
     outputs: usize,
     lanes: usize,
 }
 
+enum Weights {
+    F32(Vec<f32>),
+    Bf16 {
+        words: Vec<u32>,
+        unit: Bf16Unit,
+    },
+    /// `weight = integer · scale`, output by output.
+    I8 {
+        words: Vec<u32>,
+        unit: I8Unit,
+        scales: Vec<f32>,
+        /// Σ integer of each output.
+        sums: Vec<i32>,
+    },
+}
+
 impl Packed {
-    /// Packs `weight`, `[bias.len(), inputs]` row-major, for `isa`.
-    pub(crate) fn new(isa: Isa, weight: &[f32], bias: &[f32], inputs: usize) -> Self {
+    /// Packs `weight`, `[bias.len(), inputs]` row-major, for `isa` in a precision.
+    pub(crate) fn new(isa: Isa, precision: Precision, weight: &[f32], bias: &[f32], inputs: usize) -> Self {
         let (lanes, outputs) = (isa.lanes(), bias.len());
         assert_eq!(weight.len(), outputs * inputs, "a linear layer's weights have the shape its bias and input say");
         let padded = outputs.next_multiple_of(lanes);
-        let mut weights = vec![0.0; padded * inputs];
-        let panel = lanes * MAX_TILE_VECTORS;
-        for first in (0..outputs).step_by(panel) {
-            let width = panel.min(padded - first);
-            let packed = &mut weights[first * inputs..(first + width) * inputs];
-            for (column, row) in weight[first * inputs..].chunks_exact(inputs).take(width).enumerate() {
-                for (slot, &value) in packed[column..].iter_mut().step_by(width).zip(row) {
-                    *slot = value;
-                }
+        let rows = || weight.chunks_exact(inputs);
+        let weights = match precision {
+            Precision::F32 => Weights::F32(panels(weight, inputs, padded, lanes)),
+            Precision::Bf16 => {
+                let mut words = Words::new(Format::Bf16, outputs, inputs);
+                isa.run(words.fill(weight, inputs));
+                Weights::Bf16 { words: panels(&words.data, words.width, padded, lanes), unit: isa.bf16_unit() }
             }
-        }
+            Precision::I8 => {
+                let unit = isa.i8_unit();
+                let width = inputs.div_ceil(unit.format().values());
+                let mut words = Vec::with_capacity(outputs * width);
+                let (mut scales, mut sums) = (vec![0.0; padded], vec![0; padded]);
+                for ((row, scale), sum) in rows().zip(&mut scales).zip(&mut sums) {
+                    let (integers, by) = quantized(row);
+                    *scale = by;
+                    *sum = integers.iter().map(|&integer| i32::from(integer)).sum();
+                    words.extend(unit.format().pack(&integers));
+                }
+                Weights::I8 { words: panels(&words, width, padded, lanes), unit, scales, sums }
+            }
+        };
         let mut bias = bias.to_vec();
         bias.resize(padded, 0.0);
         Self { weights, bias, inputs, outputs, lanes }
+    }
+
+    /// The format of input rows, unless they are f32.
+    pub(crate) fn format(&self) -> Option<Format> {
+        match &self.weights {
+            Weights::F32(_) => None,
+            Weights::Bf16 { .. } => Some(Format::Bf16),
+            Weights::I8 { unit, .. } => Some(unit.format()),
+        }
     }
 
     /// Values in an input row.
@@ -51,6 +92,55 @@ impl Packed {
     pub(crate) fn outputs(&self) -> usize {
         self.outputs
     }
+}
+
+/// Rearranges `rows`, each of `depth` values, into panels for `padded` outputs.
+fn panels<T: Copy + Default>(rows: &[T], depth: usize, padded: usize, lanes: usize) -> Vec<T> {
+    let mut out = vec![T::default(); padded * depth];
+    let panel = lanes * MAX_TILE_VECTORS;
+    for first in (0..padded).step_by(panel) {
+        let width = panel.min(padded - first);
+        let packed = &mut out[first * depth..(first + width) * depth];
+        for (column, row) in rows.chunks_exact(depth).skip(first).take(width).enumerate() {
+            for (slot, &value) in packed[column..].iter_mut().step_by(width).zip(row) {
+                *slot = value;
+            }
+        }
+    }
+    out
+}
+
+/// Rounds weights to -127..=127 with the scale of the least squared error among a few. Returns the integers and the
+/// scale.
+fn quantized(weights: &[f32]) -> (Vec<i8>, f32) {
+    const LANES: usize = 16;
+    const MAGIC: f32 = 12_582_912.0; // 1.5 · 2²³: adding and subtracting it rounds to the nearest integer
+    let most = weights.iter().fold(0.0f32, |most, weight| most.max(weight.abs()));
+    let (mut best, mut best_gain, mut best_scale) = (vec![0; weights.len()], 0.0, 0.0);
+    let mut integers = best.clone();
+    for clipped in (0..12).map(|step| 1.0 - 0.05 * step as f32) {
+        let inverse = 127.0 / (most * clipped);
+        let (mut products, mut squares) = ([0.0f32; LANES], [0i32; LANES]);
+        for (weights, integers) in weights.chunks(LANES).zip(integers.chunks_mut(LANES)) {
+            for (i, (&weight, slot)) in weights.iter().zip(integers).enumerate() {
+                let integer = ((weight * inverse).clamp(-127.0, 127.0) + MAGIC) - MAGIC;
+                *slot = integer as i8;
+                products[i] += weight * integer;
+                squares[i] += integer as i32 * integer as i32;
+            }
+        }
+        // The best scale for these integers is Σ w·i ÷ Σ i²; it leaves the squared error Σ w² − (Σ w·i)² ÷ Σ i².
+        let product: f64 = products.into_iter().map(f64::from).sum();
+        let square: f64 = squares.into_iter().map(f64::from).sum();
+        let gain = product * product / square;
+        // Also ends at a row of zeros.
+        if gain.partial_cmp(&best_gain) != Some(Ordering::Greater) {
+            break;
+        }
+        (best_gain, best_scale) = (gain, (product / square) as f32);
+        best.copy_from_slice(&integers);
+    }
+    (best, best_scale)
 }
 
 /// The epilogue of a product, `v = x · Wᵀ + b`, before it is stored.
@@ -92,9 +182,17 @@ impl<'a> Output<'a> {
     }
 }
 
-/// `out ← finish(x · Wᵀ + b)` for `x` of `[rows, inputs]`, row-major.
+/// Input rows, `[rows, inputs]` row-major.
+#[derive(Clone, Copy)]
+pub(crate) enum Rows<'a> {
+    F32(&'a [f32]),
+    /// The first rows.
+    Words(&'a Words, usize),
+}
+
+/// `out ← finish(x · Wᵀ + b)`.
 pub(crate) struct Linear<'a> {
-    pub(crate) x: &'a [f32],
+    pub(crate) x: Rows<'a>,
     pub(crate) layer: &'a Packed,
     pub(crate) finish: Finish,
     pub(crate) out: Output<'a>,
@@ -106,8 +204,11 @@ impl WithSimd for Linear<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(mut self, simd: S) {
         assert_eq!(self.layer.lanes, S::F32_LANES, "weights are packed for the instruction set that uses them");
-        let rows = self.x.len() / self.layer.inputs;
-        let blocks = (rows * self.layer.inputs * size_of::<f32>()).div_ceil(ROW_BLOCK_BYTES).max(1);
+        let (rows, row_bytes) = match self.x {
+            Rows::F32(x) => (x.len() / self.layer.inputs, self.layer.inputs * size_of::<f32>()),
+            Rows::Words(x, rows) => (rows, x.width * size_of::<u32>()),
+        };
+        let blocks = (rows * row_bytes).div_ceil(ROW_BLOCK_BYTES).max(1);
         let block = rows.div_ceil(blocks).next_multiple_of(MAX_TILE_ROWS).max(MAX_TILE_ROWS);
         for first in (0..rows).step_by(block) {
             let last = rows.min(first + block);
@@ -130,26 +231,46 @@ impl Linear<'_> {
     /// Computes rows `rows` of `NV` output vectors from vector `first` on.
     #[inline(always)]
     fn panel<S: Simd, const NV: usize>(&mut self, simd: S, first: usize, rows: std::ops::Range<usize>) {
-        let inputs = self.layer.inputs;
-        let (weights, _) = S::as_simd_f32s(&self.layer.weights[first * S::F32_LANES * inputs..]);
-        let (weights, _) = weights.as_chunks::<NV>();
-        let weights = &weights[..inputs];
         let mut scratch: Scratch = [0.0; MAX_TILE_ROWS * MAX_TILE_VECTORS * MAX_LANES];
+        let width = NV * S::F32_LANES;
         let mut row = rows.start;
         while row < rows.end {
-            let x = &self.x[row * inputs..];
             let height = tile_rows::<S>(rows.end - row);
-            let width = NV * S::F32_LANES;
             match height {
-                8 => tile::<S, 8, NV>(simd, x, inputs, weights, &mut scratch, width),
-                4 => tile::<S, 4, NV>(simd, x, inputs, weights, &mut scratch, width),
-                2 => tile::<S, 2, NV>(simd, x, inputs, weights, &mut scratch, width),
-                _ => tile::<S, 1, NV>(simd, x, inputs, weights, &mut scratch, width),
+                8 => self.tile::<S, 8, NV>(simd, first, row, &mut scratch),
+                4 => self.tile::<S, 4, NV>(simd, first, row, &mut scratch),
+                3 => self.tile::<S, 3, NV>(simd, first, row, &mut scratch),
+                2 => self.tile::<S, 2, NV>(simd, first, row, &mut scratch),
+                _ => self.tile::<S, 1, NV>(simd, first, row, &mut scratch),
             }
             for column in first..first + NV {
                 self.finish_column(simd, column, row..row + height, &scratch[(column - first) * S::F32_LANES..], width);
             }
             row += height;
+        }
+    }
+
+    /// Computes `MR` rows from `row` on of `NV` output vectors from vector `first` on, without scales and bias.
+    #[inline(always)]
+    fn tile<S: Simd, const MR: usize, const NV: usize>(&self, simd: S, first: usize, row: usize, out: &mut Scratch) {
+        let (column, width) = (first * S::F32_LANES, NV * S::F32_LANES);
+        match (&self.layer.weights, self.x) {
+            (Weights::F32(weights), Rows::F32(x)) => {
+                let inputs = self.layer.inputs;
+                let (panel, _) = S::as_simd_f32s(&weights[column * inputs..][..width * inputs]);
+                let (panel, _) = panel.as_chunks::<NV>();
+                tile::<S, MR, NV>(simd, &x[row * inputs..], inputs, panel, out, width);
+            }
+            (Weights::Bf16 { words, unit }, Rows::Words(x, _)) => {
+                let panel = &words[column * x.width..][..width * x.width];
+                unit.tile::<S, MR, NV>(simd, &x.data[row * x.width..], x.width, panel, out, width);
+            }
+            (Weights::I8 { words, unit, sums, .. }, Rows::Words(x, _)) => {
+                let panel = &words[column * x.width..][..width * x.width];
+                let zeros = x.zeros[row..].first_chunk().expect("a row has a zero point");
+                unit.tile::<S, MR, NV>(&x.data[row * x.width..], x.width, panel, zeros, &sums[column..], out);
+            }
+            _ => unreachable!("rows have the format that the weights ask for"),
         }
     }
 
@@ -166,60 +287,148 @@ impl Linear<'_> {
         let column = vector * S::F32_LANES;
         let width = S::F32_LANES.min(self.layer.outputs - column);
         let bias = load(simd, &self.layer.bias[column..]);
+        let scales = match (&self.layer.weights, self.x) {
+            (Weights::I8 { scales, .. }, Rows::Words(x, _)) => Some((load(simd, &scales[column..]), &x.scales)),
+            _ => None,
+        };
         let offset = self.out.column(column);
-        for (row, sums) in rows.zip(sums.chunks(stride)) {
-            let out = &mut self.out.data[offset + row * self.out.row_stride..][..width];
-            let value = simd.add_f32s(load(simd, sums), bias);
-            let value = match self.finish {
-                Finish::Store => value,
-                Finish::Add => simd.add_f32s(load(simd, out), value),
-                Finish::Gelu => math::gelu(simd, value),
-                Finish::Gate => simd.mul_f32s(load(simd, out), math::silu(simd, value)),
+        let stride_out = self.out.row_stride;
+        let out = &mut self.out.data[offset + rows.start * stride_out..];
+        // A macro, because a closure's code would not be compiled for the instruction set.
+        macro_rules! write_rows {
+            (|$out:ident, $value:ident| $result:expr) => {
+                for ((out, row), sums) in out.chunks_mut(stride_out).zip(rows).zip(sums.chunks(stride)) {
+                    let $out = &mut out[..width];
+                    let $value = match scales {
+                        None => simd.add_f32s(load(simd, sums), bias),
+                        Some((of_column, of_rows)) => {
+                            let scale = simd.mul_f32s(simd.splat_f32s(of_rows[row]), of_column);
+                            simd.mul_add_e_f32s(load(simd, sums), scale, bias)
+                        }
+                    };
+                    let result = $result;
+                    store(simd, $out, result);
+                }
             };
-            store(simd, out, value);
+        }
+        match self.finish {
+            Finish::Store => write_rows!(|_out, value| value),
+            Finish::Add => write_rows!(|out, value| simd.add_f32s(load(simd, out), value)),
+            Finish::Gelu => write_rows!(|_out, value| math::gelu(simd, value)),
+            Finish::Gate => write_rows!(|out, value| simd.mul_f32s(load(simd, out), math::silu(simd, value))),
         }
     }
 }
 
-/// Multiplies `MR` rows of `x`, `ld` apart, by a panel of `NV` vectors, into rows of `out` that are `stride` apart.
-/// Every value is one chain of fused multiply-adds over the inputs in order.
-#[inline(always)]
-pub(crate) fn tile<S: Simd, const MR: usize, const NV: usize>(
-    simd: S,
-    x: &[f32],
-    ld: usize,
-    panel: &[[S::f32s; NV]],
-    out: &mut [f32],
-    stride: usize,
-) {
-    // All indices stay below one common length, so that the loop needs no bounds checks.
-    let depth = panel.len();
-    let mut rows = [&x[..depth]; MR];
-    for (i, row) in rows.iter_mut().enumerate() {
-        *row = &x[i * ld..i * ld + depth];
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn product(isa: Isa, precision: Precision, x: &[f32], weight: &[f32], inputs: usize) -> Vec<f32> {
+        let (rows, outputs) = (x.len() / inputs, weight.len() / inputs);
+        let layer = Packed::new(isa, precision, weight, &vec![0.5; outputs], inputs);
+        let mut words = Words::new(layer.format().unwrap(), rows, inputs);
+        isa.run(words.fill(x, inputs));
+        let mut out = vec![f32::NAN; rows * outputs];
+        let x = Rows::Words(&words, rows);
+        isa.run(Linear { x, layer: &layer, finish: Finish::Store, out: Output::rows(&mut out, outputs) });
+        out
     }
-    let mut sums = [[simd.splat_f32s(0.0); NV]; MR];
-    for k in 0..depth {
-        let weights = panel[k];
-        for i in 0..MR {
-            let x = simd.splat_f32s(rows[i][k]);
-            for j in 0..NV {
-                sums[i][j] = simd.mul_add_e_f32s(x, weights[j], sums[i][j]);
+
+    fn numbers(n: usize, seed: u32) -> Vec<f32> {
+        (0..n as u32).map(|i| ((i ^ seed).wrapping_mul(2_654_435_761) >> 8) as f32 / 8_388_608.0 - 1.0).collect()
+    }
+
+    /// The greatest values of both signs in long rows: the sums of pairs do not fit 16 bits.
+    #[test]
+    fn integer_sums_are_exact_on_every_instruction_set() {
+        let inputs = 1536;
+        let x: Vec<f32> = (0..3 * inputs).map(|i| if i / inputs == 1 { -1.0 } else { 255.0 }).collect();
+        let weight: Vec<f32> = (0..50 * inputs).map(|i| if i / inputs % 2 == 0 { 127.0 } else { -127.0 }).collect();
+        for isa in Isa::all() {
+            let out = product(isa, Precision::I8, &x, &weight, inputs);
+            for (i, &found) in out.iter().enumerate() {
+                let (x, weight) = (x[i / 50 * inputs], weight[i % 50 * inputs]);
+                let exact = f64::from(x) * f64::from(weight) * inputs as f64 + 0.5;
+                assert!(
+                    (f64::from(found) - exact).abs() <= exact.abs() * 1e-6,
+                    "{found}, not {exact} on {}",
+                    isa.name()
+                );
             }
         }
     }
-    store_tile::<S, MR, NV>(out, stride, &sums);
-}
 
-/// Stores a tile's sums into rows of `out` that are `stride` apart.
-#[inline(always)]
-pub(crate) fn store_tile<S: Simd, const MR: usize, const NV: usize>(
-    out: &mut [f32],
-    stride: usize,
-    sums: &[[S::f32s; NV]; MR],
-) {
-    for (i, sums) in sums.iter().enumerate() {
-        let (out, _) = S::as_mut_simd_f32s(&mut out[i * stride..][..NV * S::F32_LANES]);
-        out.copy_from_slice(sums);
+    /// Each factor's own rounding bounds the error.
+    #[test]
+    fn products_in_fewer_bits_are_near_the_exact_ones() {
+        for (inputs, outputs, rows) in [(1, 1, 1), (5, 3, 2), (64, 48, 9), (403, 50, 13)] {
+            let (x, weight) = (numbers(rows * inputs, 1), numbers(outputs * inputs, 2));
+            for (precision, unit) in [(Precision::Bf16, 1.0 / 256.0), (Precision::I8, 1.0 / 127.0)] {
+                let vectors: Vec<_> = Isa::all().into_iter().filter(|isa| isa.lanes() > 1).collect();
+                let best = product(Isa::all()[0], precision, &x, &weight, inputs);
+                for isa in vectors {
+                    assert_eq!(product(isa, precision, &x, &weight, inputs), best, "{precision:?} on {}", isa.name());
+                }
+                for (i, &found) in best.iter().enumerate() {
+                    let (x, w) = (&x[i / outputs * inputs..][..inputs], &weight[i % outputs * inputs..][..inputs]);
+                    let exact = x.iter().zip(w).map(|(&x, &w)| f64::from(x) * f64::from(w)).sum::<f64>() + 0.5;
+                    let most = 2.0 * unit * (inputs as f64).sqrt();
+                    assert!((f64::from(found) - exact).abs() <= most, "{found}, not {exact} in {precision:?}");
+                }
+            }
+        }
+    }
+
+    /// A damaged value is not hidden by rounding.
+    #[test]
+    fn a_row_that_is_not_finite_gives_nan_and_other_rows_do_not() {
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let mut x = numbers(3 * 64, 1);
+            x[64 + 17] = bad;
+            for isa in Isa::all() {
+                let out = product(isa, Precision::I8, &x, &numbers(16 * 64, 2), 64);
+                let nan: Vec<bool> = out.iter().map(|value| value.is_nan()).collect();
+                assert_eq!(nan, [vec![false; 16], vec![true; 16], vec![false; 16]].concat(), "{bad} on {}", isa.name());
+            }
+        }
+    }
+
+    #[test]
+    fn the_scale_of_weights_has_the_least_squared_error() {
+        // One outlier of 4 among values up to 1: clipping it a little costs less than a coarser scale does.
+        let mut weights = numbers(2000, 3);
+        weights[0] = 4.0;
+        let (integers, scale) = quantized(&weights);
+        let error = |integers: &[i8], scale: f32| {
+            weights.iter().zip(integers).map(|(w, &i)| f64::from(w - scale * f32::from(i)).powi(2)).sum::<f64>()
+        };
+        let by_maximum: Vec<i8> = weights.iter().map(|w| (w * 127.0 / 4.0).round() as i8).collect();
+        assert!(error(&integers, scale) <= error(&by_maximum, 4.0 / 127.0));
+        assert!(integers.iter().all(|&integer| integer != i8::MIN));
+        assert_eq!(quantized(&[0.0; 3]), (vec![0; 3], 0.0));
+    }
+
+    /// Zero stays zero, and every other value is off by at most half a step.
+    #[test]
+    fn integers_cover_a_rows_own_range() {
+        let rows = [[-0.17, 0.0, 3.0, 0.4, 1.1], [2.0, 2.5, 3.0, 2.2, 0.0], [-4.0, -0.1, -3.0, 0.0, -2.0], [0.0; 5]];
+        for isa in Isa::all() {
+            for (row, format) in rows.iter().zip([Format::I8, Format::I16].into_iter().cycle()) {
+                let mut words = Words::new(format, 1, row.len());
+                isa.run(words.fill(row, row.len()));
+                let integer = |i: usize| match format {
+                    Format::I8 => pulp::bytemuck::cast_slice::<u32, u8>(&words.data)[i].into(),
+                    _ => i32::from(pulp::bytemuck::cast_slice::<u32, u16>(&words.data)[i]),
+                };
+                let (scale, zero) = (words.scales[0], words.zeros[0]);
+                for (i, &value) in row.iter().enumerate() {
+                    let restored = (integer(i) - zero) as f32 * scale;
+                    let most = if value == 0.0 { 0.0 } else { 0.5001 * scale };
+                    assert!((restored - value).abs() <= most, "{value} as {restored} in {format:?} on {}", isa.name());
+                }
+                assert_eq!(integer(5), 0, "padding");
+            }
+        }
     }
 }

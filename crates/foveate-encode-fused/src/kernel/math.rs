@@ -59,7 +59,8 @@ mod tests {
     use pulp::WithSimd;
 
     use super::*;
-    use crate::kernel::{Isa, load, store};
+    use crate::kernel::isa::Isa;
+    use crate::kernel::{load, store};
 
     #[derive(Clone, Copy)]
     enum Function {

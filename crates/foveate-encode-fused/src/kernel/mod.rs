@@ -7,11 +7,14 @@
 //! threads, and on any processor with fused multiply-add.
 
 pub(crate) mod attention;
+pub(crate) mod dot;
+pub(crate) mod isa;
 pub(crate) mod linear;
 pub(crate) mod math;
 pub(crate) mod norm;
+pub(crate) mod words;
 
-use pulp::{Arch, Simd, WithSimd};
+use pulp::Simd;
 
 /// Rows of the tallest tile: eight rows by three vectors use 24 of 32 registers as accumulators.
 pub(crate) const MAX_TILE_ROWS: usize = 8;
@@ -20,56 +23,14 @@ pub(crate) const MAX_TILE_VECTORS: usize = 3;
 /// Lanes of the widest supported vector.
 pub(crate) const MAX_LANES: usize = 16;
 
-/// The instruction set in use.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Isa(Arch);
-
-impl Isa {
-    /// Detects the best instruction set that this processor has.
-    pub(crate) fn detect() -> Self {
-        Self(Arch::new())
-    }
-
-    /// Runs `op` compiled for this instruction set.
-    pub(crate) fn run<Op: WithSimd>(self, op: Op) -> Op::Output {
-        self.0.dispatch(op)
-    }
-
-    /// The number of f32 values in a vector.
-    pub(crate) fn lanes(self) -> usize {
-        self.run(Lanes)
-    }
-
-    /// Every instruction set that this processor can run, best first.
-    #[cfg(test)]
-    pub(crate) fn all() -> Vec<Self> {
-        let mut all = vec![Arch::new()];
-        #[cfg(target_arch = "x86_64")]
-        if let (Arch::V4(_), Some(v3)) = (all[0], pulp::x86::V3::try_new()) {
-            all.push(Arch::V3(v3));
-        }
-        all.push(Arch::Scalar);
-        all.into_iter().map(Self).collect()
-    }
-}
-
-struct Lanes;
-
-impl WithSimd for Lanes {
-    type Output = usize;
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, _simd: S) -> usize {
-        S::F32_LANES
-    }
-}
-
 /// Returns how many of the `left` rows the next tile takes.
 #[inline(always)]
 fn tile_rows<S: Simd>(left: usize) -> usize {
     match left {
         8.. if S::REGISTER_COUNT >= 32 => 8,
-        4.. => 4,
+        4.. if S::REGISTER_COUNT >= 32 => 4,
+        // Sixteen registers hold the sums of three rows, a row of weights and a factor, and not a fourth row.
+        3.. => 3,
         2.. => 2,
         _ => 1,
     }
@@ -90,5 +51,48 @@ fn store<S: Simd>(simd: S, dst: &mut [f32], value: S::f32s) {
     match S::as_mut_simd_f32s(dst) {
         ([first, ..], _) => *first = value,
         ([], rest) => simd.partial_store_f32s(rest, value),
+    }
+}
+
+/// Multiplies `MR` rows of `x`, `ld` apart, by a panel of `NV` vectors, into rows of `out` that are `stride` apart.
+/// Every value is one chain of fused multiply-adds over the inputs in order.
+#[inline(always)]
+pub(crate) fn tile<S: Simd, const MR: usize, const NV: usize>(
+    simd: S,
+    x: &[f32],
+    ld: usize,
+    panel: &[[S::f32s; NV]],
+    out: &mut [f32],
+    stride: usize,
+) {
+    // All indices stay below one common length, so that the loop needs no bounds checks.
+    let depth = panel.len();
+    let mut rows = [&x[..depth]; MR];
+    for (i, row) in rows.iter_mut().enumerate() {
+        *row = &x[i * ld..i * ld + depth];
+    }
+    let mut sums = [[simd.splat_f32s(0.0); NV]; MR];
+    for k in 0..depth {
+        let weights = panel[k];
+        for i in 0..MR {
+            let x = simd.splat_f32s(rows[i][k]);
+            for j in 0..NV {
+                sums[i][j] = simd.mul_add_e_f32s(x, weights[j], sums[i][j]);
+            }
+        }
+    }
+    store_tile::<S, MR, NV>(out, stride, &sums);
+}
+
+/// Stores a tile's sums into rows of `out` that are `stride` apart.
+#[inline(always)]
+pub(crate) fn store_tile<S: Simd, const MR: usize, const NV: usize>(
+    out: &mut [f32],
+    stride: usize,
+    sums: &[[S::f32s; NV]; MR],
+) {
+    for (i, sums) in sums.iter().enumerate() {
+        let (out, _) = S::as_mut_simd_f32s(&mut out[i * stride..][..NV * S::F32_LANES]);
+        out.copy_from_slice(sums);
     }
 }

@@ -98,7 +98,7 @@ fn affine<S: Simd>(simd: S, x: &[f32], mean: f32, factor: f32, scale: &[f32], sh
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::Isa;
+    use crate::kernel::isa::Isa;
 
     fn layer_norm(isa: Isa, x: &[f32], scale: &[f32], shift: &[f32], eps: f32) -> Vec<f32> {
         let mut out = vec![f32::NAN; x.len()];

@@ -12,8 +12,6 @@ use crate::stats::{Spread, median};
 use crate::wrap::cosine;
 use crate::{Cell, Lab, LabError, PhotoSet, Setting, Table, schema};
 
-/// Precisions to measure.
-const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::Bf16];
 /// Minimum cosine between a photo's vectors from any two encoders and precisions. Half precision gives more than 0.999,
 /// and eight-bit quantization about as much.
 const LEAST_COSINE: f64 = 0.99;
@@ -69,7 +67,7 @@ pub(super) fn compare_encoders(
     let base = lab.rig.base();
     let (mut settings, mut cells) = (Vec::new(), Vec::new());
     for candidate in lab.rig.encoders() {
-        for dtype in DTYPES {
+        for dtype in DType::ALL {
             settings.push(Setting { encoder: candidate.name.clone(), dtype, batch, ..base.clone() });
             cells.push(usable(&candidate).map(|_| Forward::default()));
         }
@@ -104,7 +102,7 @@ fn peers_of(
     let case = format!("{},{batch},{},{}", base.threads, pixels.size.height, pixels.size.width);
     let named = |peer: Peer| {
         let (encoder, dtype) = peer.name.split_once(':').unwrap_or((&peer.name, ""));
-        let dtype = DTYPES.into_iter().find(|known| known.name() == dtype);
+        let dtype = DType::ALL.into_iter().find(|known| known.name() == dtype);
         let unknown = || LabError::Setting(format!("--peers: '{}' names no precision, such as :f32", peer.name));
         Ok((encoder.to_owned(), dtype.ok_or_else(unknown)?, peer))
     };

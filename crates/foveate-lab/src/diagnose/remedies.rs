@@ -338,7 +338,7 @@ fn oversubscription(facts: &Facts<'_>) -> Vec<Attempt> {
 fn dtypes(facts: &Facts<'_>) -> Vec<Attempt> {
     let names = || facts.rig.encoders().into_iter().filter(|encoder| encoder.problem.is_none());
     let with = |dtype| move |encoder: Candidate| Setting { dtype, encoder: encoder.name, ..facts.setting.clone() };
-    let other = [DType::Bf16, DType::F16].into_iter().filter(|&dtype| dtype != facts.setting.dtype);
+    let other = [DType::Bf16, DType::F16, DType::I8].into_iter().filter(|&dtype| dtype != facts.setting.dtype);
     other.map(|dtype| Attempt::Try(names().map(with(dtype)).collect())).collect()
 }
 

@@ -180,12 +180,11 @@ fn of_step(bench: &Bench, headline: &Table, change: &str) -> Option<(Setting, f6
     let text = |row: usize, column: &str| headline.get(row, column).to_string();
     let row = (0..headline.len()).find(|&row| text(row, "change") == change)?;
     let count = |column: &str| headline.number(row, column).map(|count| count as usize);
-    let dtypes = [DType::F32, DType::F16, DType::Bf16];
     let setting = Setting {
         decoder: text(row, "decoder"),
         resizer: text(row, "resizer"),
         encoder: text(row, "encoder"),
-        dtype: dtypes.into_iter().find(|dtype| dtype.name() == text(row, "dtype"))?,
+        dtype: DType::ALL.into_iter().find(|dtype| dtype.name() == text(row, "dtype"))?,
         scale: text(row, "decode_scale").parse().ok()?,
         workers: count("workers")?,
         threads: count("threads")?,

@@ -224,5 +224,10 @@ macro_rules! words {
 words!(PoolingArg => Pooling { Cls "cls" => Self::Cls, Mean "mean" => Self::Mean, ClsMean "cls+mean" => Self::ClsMean });
 words!(OrientationArg => OrientationPolicy { Apply "apply" => Self::Apply, Ignore "ignore" => Self::Ignore });
 words!(NormalizeArg => Normalize { Off "off" => Self::Off, L2 "l2" => Self::L2 });
-words!(DTypeArg => DType { F32 "f32" => Self::F32, F16 "f16" => Self::F16, Bf16 "bf16" => Self::Bf16 });
+words!(DTypeArg => DType {
+    F32 "f32" => Self::F32,
+    F16 "f16" => Self::F16,
+    Bf16 "bf16" => Self::Bf16,
+    I8 "i8" => Self::I8,
+});
 words!(ElementArg => Element { F32 "f32" => Self::F32, F16 "f16" => Self::F16 });

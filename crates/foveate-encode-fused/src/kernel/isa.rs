@@ -1,0 +1,114 @@
+//! The instruction sets that the kernels are compiled for.
+
+use pulp::{Arch, Simd, WithSimd};
+
+use crate::kernel::dot::{Bf16Unit, I8Unit};
+
+/// What a product's factors are rounded to. Sums are f32, or exact.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Precision {
+    F32,
+    Bf16,
+    I8,
+}
+
+/// The instruction set in use.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Isa {
+    arch: Arch,
+    bf16: Bf16Unit,
+    i8: I8Unit,
+}
+
+/// The environment variable that chooses an instruction set, for tests.
+const VARIABLE: &str = "FOVEATE_INSTRUCTIONS";
+
+impl Isa {
+    /// Detects the best instruction set that this processor has. The environment variable `FOVEATE_INSTRUCTIONS` may
+    /// name another one.
+    ///
+    /// # Errors
+    /// If the variable names a set that this processor lacks.
+    pub(crate) fn detect() -> Result<Self, String> {
+        let all = Self::all();
+        let Some(name) = std::env::var_os(VARIABLE) else { return Ok(all[0]) };
+        let names = || all.iter().map(|isa| isa.name()).collect::<Vec<_>>().join(", ");
+        let found = all.iter().find(|isa| name == isa.name());
+        found.copied().ok_or_else(|| format!("{VARIABLE}={}: this processor has {}", name.display(), names()))
+    }
+
+    /// Runs `op` compiled for this instruction set.
+    pub(crate) fn run<Op: WithSimd>(self, op: Op) -> Op::Output {
+        self.arch.dispatch(op)
+    }
+
+    /// The number of f32 values in a vector.
+    pub(crate) fn lanes(self) -> usize {
+        self.run(Lanes)
+    }
+
+    pub(crate) fn bf16_unit(self) -> Bf16Unit {
+        self.bf16
+    }
+
+    pub(crate) fn i8_unit(self) -> I8Unit {
+        self.i8
+    }
+
+    /// Returns true if products of 8-bit integers are faster than those of f32.
+    pub(crate) fn has_fast_i8(self) -> bool {
+        self.i8 != I8Unit::Scalar
+    }
+
+    /// Every instruction set that this processor can run, best first.
+    pub(crate) fn all() -> Vec<Self> {
+        let plain = |arch| Self { arch, bf16: Bf16Unit::Fused, i8: I8Unit::Scalar };
+        let mut all = Vec::new();
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::is_x86_feature_detected as has;
+            if let Some(v4) = pulp::x86::V4::try_new() {
+                let avx512 = Self { i8: I8Unit::Avx512, ..plain(Arch::V4(v4)) };
+                let vnni = Self { i8: I8Unit::Vnni, ..avx512 };
+                all.extend(
+                    (has!("avx512vnni") && has!("avx512bf16")).then_some(Self { bf16: Bf16Unit::Avx512, ..vnni }),
+                );
+                all.extend(has!("avx512vnni").then_some(vnni));
+                all.push(avx512);
+            }
+            if let Some(v3) = pulp::x86::V3::try_new() {
+                all.push(Self { i8: I8Unit::Avx2, ..plain(Arch::V3(v3)) });
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        if Arch::new() != Arch::Scalar {
+            all.push(plain(Arch::new()));
+        }
+        all.push(plain(Arch::Scalar));
+        all
+    }
+
+    /// The name of this instruction set.
+    pub(crate) fn name(self) -> &'static str {
+        #[cfg(target_arch = "x86_64")]
+        match (self.bf16, self.i8) {
+            (Bf16Unit::Avx512, _) => return "avx512-bf16",
+            (_, I8Unit::Vnni) => return "avx512-vnni",
+            (_, I8Unit::Avx512) => return "avx512",
+            (_, I8Unit::Avx2) => return "avx2",
+            _ => {}
+        }
+        if self.lanes() > 1 { "neon" } else { "scalar" }
+    }
+}
+
+struct Lanes;
+
+impl WithSimd for Lanes {
+    type Output = usize;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) -> usize {
+        S::F32_LANES
+    }
+}

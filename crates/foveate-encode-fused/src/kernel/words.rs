@@ -1,0 +1,209 @@
+//! Values in fewer bits, several to a 32-bit word, as the instructions for short dot products read them.
+//!
+//! An input row is rounded to bf16, or to u8 with a scale and a zero point of its own. A row's words depend on nothing
+//! but the row.
+
+use pulp::{Simd, WithSimd, bytemuck};
+
+use crate::kernel::MAX_LANES;
+
+/// How values are stored in words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// Two bf16, the first in the low half.
+    Bf16,
+    /// Four 8-bit integers, the first in the low byte.
+    I8,
+    /// Two 8-bit integers, each in 16 bits.
+    I16,
+}
+
+impl Format {
+    /// Values in a word.
+    pub(crate) const fn values(self) -> usize {
+        match self {
+            Self::Bf16 | Self::I16 => 2,
+            Self::I8 => 4,
+        }
+    }
+
+    /// Puts the integers of a row of weights into words.
+    pub(crate) fn pack(self, integers: &[i8]) -> impl Iterator<Item = u32> {
+        integers.chunks(self.values()).map(move |values| {
+            let word = |(i, &value): (usize, &i8)| match self {
+                Self::I8 => u32::from(value as u8) << (8 * i),
+                Self::I16 | Self::Bf16 => u32::from(i16::from(value) as u16) << (16 * i),
+            };
+            values.iter().enumerate().map(word).sum()
+        })
+    }
+}
+
+/// Rows of values in fewer bits.
+pub(crate) struct Words {
+    pub(crate) format: Format,
+    /// `[rows, words]`. Values behind a row's last are zero.
+    pub(crate) data: Vec<u32>,
+    /// Words in a row.
+    pub(crate) width: usize,
+    /// Of integers: `value = (integer − zero) · scale`, row by row.
+    pub(crate) scales: Vec<f32>,
+    pub(crate) zeros: Vec<i32>,
+}
+
+impl Words {
+    /// Allocates memory for `rows` rows of `values` values.
+    pub(crate) fn new(format: Format, rows: usize, values: usize) -> Self {
+        let width = values.div_ceil(format.values());
+        Self { format, data: vec![0; rows * width], width, scales: vec![0.0; rows], zeros: vec![0; rows] }
+    }
+
+    /// Rounds the rows of `x`, each of `values` values, to the first rows of this memory.
+    pub(crate) fn fill<'a>(&'a mut self, x: &'a [f32], values: usize) -> Fill<'a> {
+        self.width = values.div_ceil(self.format.values());
+        Fill { x, values, words: self }
+    }
+}
+
+/// See [`Words::fill`].
+pub(crate) struct Fill<'a> {
+    x: &'a [f32],
+    values: usize,
+    words: &'a mut Words,
+}
+
+impl WithSimd for Fill<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Words { format, data, width, scales, zeros } = self.words;
+        let rows = self.x.chunks_exact(self.values).zip(data.chunks_exact_mut(*width));
+        for ((x, words), (scale, zero)) in rows.zip(scales.iter_mut().zip(zeros)) {
+            match format {
+                Format::Bf16 => bf16_row(x, bytemuck::cast_slice_mut(words)),
+                Format::I8 => (*scale, *zero) = u8_row(simd, x, bytemuck::cast_slice_mut::<u32, u8>(words)),
+                Format::I16 => (*scale, *zero) = u8_row(simd, x, bytemuck::cast_slice_mut::<u32, u16>(words)),
+            }
+        }
+    }
+}
+
+/// Rounds to the nearest bf16, ties to even.
+#[inline(always)]
+fn bf16(value: f32) -> u16 {
+    let bits = value.to_bits();
+    if value.is_nan() { 0x7fc0 } else { ((bits + 0x7fff + ((bits >> 16) & 1)) >> 16) as u16 }
+}
+
+#[inline(always)]
+pub(crate) fn bf16_row(x: &[f32], out: &mut [u16]) {
+    out[x.len()..].fill(0);
+    by_blocks(x, out, bf16);
+}
+
+/// Converts values in blocks of a fixed length, which the compiler turns into vectors.
+#[inline(always)]
+fn by_blocks<T: Copy>(x: &[f32], out: &mut [T], convert: impl Fn(f32) -> T) {
+    const BLOCK: usize = 2 * MAX_LANES;
+    let ((blocks, tail), (out_blocks, out_tail)) = (x.as_chunks::<BLOCK>(), out.as_chunks_mut::<BLOCK>());
+    for (block, out) in blocks.iter().zip(out_blocks.iter_mut()) {
+        for i in 0..BLOCK {
+            out[i] = convert(block[i]);
+        }
+    }
+    let out_tail = if out_blocks.len() == blocks.len() { out_tail } else { &mut out_blocks[blocks.len()] };
+    tail.iter().zip(out_tail).for_each(|(&x, out)| *out = convert(x));
+}
+
+/// Rounds two vectors to bf16 and puts them side by side, lane by lane.
+#[inline(always)]
+pub(crate) fn bf16_pair<S: Simd>(simd: S, low: S::f32s, high: S::f32s) -> S::u32s {
+    let (low, high) = (bf16_vector(simd, low), bf16_vector(simd, high));
+    let low = simd.wrapping_dyn_shr_u32s(low, simd.splat_u32s(16));
+    simd.or_u32s(low, simd.and_u32s(high, simd.splat_u32s(0xffff_0000)))
+}
+
+/// Rounds to the nearest bf16, in the high half of a word whose low half is of no meaning.
+#[inline(always)]
+fn bf16_vector<S: Simd>(simd: S, x: S::f32s) -> S::u32s {
+    let bits = simd.transmute_u32s_f32s(x);
+    let odd = simd.and_u32s(simd.wrapping_dyn_shr_u32s(bits, simd.splat_u32s(16)), simd.splat_u32s(1));
+    simd.add_u32s(simd.add_u32s(bits, simd.splat_u32s(0x7fff)), odd)
+}
+
+/// An integer type that holds 0..=255.
+pub(crate) trait Unsigned: Copy + Default {
+    fn low(bits: u32) -> Self;
+}
+
+impl Unsigned for u8 {
+    #[inline(always)]
+    fn low(bits: u32) -> Self {
+        bits as Self
+    }
+}
+
+impl Unsigned for u16 {
+    #[inline(always)]
+    fn low(bits: u32) -> Self {
+        (bits & 0xff) as Self
+    }
+}
+
+/// Rounds a row to 0..=255 over its own range, which always includes zero. Returns the scale and the zero point.
+#[inline(always)]
+fn u8_row<S: Simd, T: Unsigned>(simd: S, x: &[f32], out: &mut [T]) -> (f32, i32) {
+    const MAGIC: f32 = 12_582_912.0; // 1.5 · 2²³: adding it leaves a float's nearest integer in its lowest bits
+    let [low, high, nan] = range(simd, x);
+    let scale = (high - low) / 255.0 + nan;
+    let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
+    let zero = (-low * inverse + MAGIC) - MAGIC;
+    out[x.len()..].fill(T::default());
+    by_blocks(x, out, |x| {
+        let shifted = x * inverse + zero;
+        // In this order a NaN becomes 0.
+        let shifted = if shifted > 0.0 { shifted } else { 0.0 };
+        let shifted = if shifted < 255.0 { shifted } else { 255.0 };
+        T::low((shifted + MAGIC).to_bits())
+    });
+    (scale, zero as i32)
+}
+
+/// Returns the least and the greatest of the values and zero, and NaN if a value is not finite, else zero.
+#[inline(always)]
+fn range<S: Simd>(simd: S, x: &[f32]) -> [f32; 3] {
+    let zero = simd.splat_f32s(0.0);
+    let [mut low, mut high, mut nan] = [[zero; 2]; 3];
+    let mut widen = |i: usize, x: S::f32s| {
+        low[i] = simd.min_f32s(low[i], x);
+        high[i] = simd.max_f32s(high[i], x);
+        nan[i] = simd.mul_add_e_f32s(x, zero, nan[i]);
+    };
+    let (vectors, tail) = S::as_simd_f32s(x);
+    let (pairs, last) = vectors.as_chunks::<2>();
+    for &[a, b] in pairs {
+        widen(0, a);
+        widen(1, b);
+    }
+    last.iter().for_each(|&x| widen(0, x));
+    widen(1, simd.partial_load_f32s(tail));
+    [
+        simd.reduce_min_f32s(simd.min_f32s(low[0], low[1])),
+        simd.reduce_max_f32s(simd.max_f32s(high[0], high[1])),
+        simd.reduce_sum_f32s(simd.add_f32s(nan[0], nan[1])),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bf16_is_the_nearest_value_ties_to_even() {
+        let f32s = [1.0, 1.003_906_3, 1.011_718_8, -2.003, 3.4e38, f32::INFINITY, 1e-30, 0.0];
+        let nearest = [0x3f80, 0x3f80, 0x3f82, 0xc000, 0x7f80, 0x7f80, 0x0da2, 0];
+        assert_eq!(f32s.map(bf16), nearest);
+        assert!(f32::from_bits(u32::from(bf16(f32::NAN)) << 16).is_nan());
+    }
+}
