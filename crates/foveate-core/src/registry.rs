@@ -55,7 +55,8 @@ pub fn known_settings<'a>(
 /// A backend's state on this machine: its library, its devices, its problem if any.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Health {
-    /// Library that does the work, with its version (`libjpeg-turbo 3.1.0, vendored`); `None` for pure Rust.
+    /// Library that does the work, with its version (`libjpeg-turbo 3.1.0, vendored`), or the processor's instructions;
+    /// `None` for pure Rust.
     pub library: Option<String>,
     /// Devices that an encoder can run on (`cpu`, `cuda:0`); empty for the other stages, which run on the CPU.
     pub devices: Vec<String>,

@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod balance;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod encoder;
@@ -13,6 +14,8 @@ pub use encoder::FusedEncoder;
 use foveate_core::{Health, RegistryError};
 use foveate_dinov2::Model;
 use foveate_encode::{EncodeError, Encoder, EncoderBackend, EncoderOptions, EncoderRegistry};
+
+use crate::kernel::isa::Isa;
 
 /// The name of this backend in the registry.
 pub const NAME: &str = "fused";
@@ -54,12 +57,16 @@ fn open_cuda(_: &Model, options: &EncoderOptions) -> Result<Box<dyn Encoder>, En
     Err(EncodeError::Device { device: options.device.clone(), reason })
 }
 
-#[cfg(feature = "cuda")]
+/// The processor's instructions, and with CUDA the state of its libraries and devices.
 fn health() -> Health {
-    cuda::health()
-}
-
-#[cfg(not(feature = "cuda"))]
-fn health() -> Health {
-    Health::all_rust().on(["cpu".to_owned()])
+    let cpu = match Isa::detect() {
+        Ok(isa) => isa.describe(),
+        Err(problem) => return Health::broken(problem, "unset the variable"),
+    };
+    #[cfg(feature = "cuda")]
+    let mut health = cuda::health();
+    #[cfg(not(feature = "cuda"))]
+    let mut health = Health::all_rust().on(["cpu".to_owned()]);
+    health.library = Some(health.library.map_or(cpu.clone(), |library| format!("{cpu}; {library}")));
+    health
 }

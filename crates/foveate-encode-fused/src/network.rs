@@ -12,6 +12,7 @@ use foveate_dinov2::parts::{self, Parts};
 use foveate_dinov2::{Config, Model, ModelError};
 use foveate_encode::Pooling;
 
+use crate::balance::balance;
 use crate::kernel::attention::{self, Attention, KeyValues, Round, padded_head_width};
 use crate::kernel::dot::Bf16Unit;
 use crate::kernel::isa::{Isa, Precision};
@@ -117,8 +118,7 @@ impl Network {
         let (hidden, heads) = (self.config.hidden_size, self.config.num_attention_heads);
         let wide = self.blocks.iter().flat_map(|block| &block.mlp).map(|slice| slice.input.outputs());
         let wide = wide.chain([self.patch.inputs()]).max().unwrap_or(0);
-        let format = self.blocks.first().and_then(|block| block.query.format());
-        let words = |values| format.map(|format| Words::new(format, tokens, values));
+        let words = |values| (self.precision != Precision::F32).then(|| Words::new(tokens, values));
         let attention = attention::Scratch::new(self.tokens, self.head_width);
         let part = Part {
             first,
@@ -158,7 +158,7 @@ impl Network {
         let block = &self.blocks[layer];
         let (heads, tokens) = (self.config.num_attention_heads, part.tokens);
         self.normalize(&block.norm1, part);
-        self.round_normed(part);
+        self.round_normed(&block.query, part);
         self.isa.run(Linear {
             x: rows(&part.normed, &part.words, tokens),
             layer: &block.key_value,
@@ -193,9 +193,7 @@ impl Network {
             out: &mut part.context,
         });
         let context = &part.context[..part.active * width];
-        if let Some(words) = &mut part.words {
-            self.isa.run(words.fill(context, width));
-        }
+        self.round(&block.output, context, &mut part.words);
         self.isa.run(Linear {
             x: rows(context, &part.words, part.active),
             layer: &block.output,
@@ -203,7 +201,9 @@ impl Network {
             out: Output::rows(&mut part.x, hidden),
         });
         self.normalize(&block.norm2, part);
-        self.round_normed(part);
+        if let Some(slice) = block.mlp.first() {
+            self.round_normed(&slice.input, part);
+        }
         for slice in &block.mlp {
             self.mlp(slice, part);
         }
@@ -219,9 +219,7 @@ impl Network {
             self.isa.run(Linear { x: normed, layer, finish, out: Output::rows(&mut part.wide, width) });
         }
         let wide = &part.wide[..part.active * width];
-        if let Some(words) = &mut part.wide_words {
-            self.isa.run(words.fill(wide, width));
-        }
+        self.round(&slice.output, wide, &mut part.wide_words);
         self.isa.run(Linear {
             x: rows(wide, &part.wide_words, part.active),
             layer: &slice.output,
@@ -241,11 +239,15 @@ impl Network {
         });
     }
 
-    /// Rounds what [`Self::normalize`] wrote, in precisions below f32.
-    fn round_normed(&self, part: &mut Part) {
-        let hidden = self.config.hidden_size;
-        if let Some(words) = &mut part.words {
-            self.isa.run(words.fill(&part.normed[..part.active * hidden], hidden));
+    /// Rounds what [`Self::normalize`] wrote, as `layer` reads it.
+    fn round_normed(&self, layer: &Packed, part: &mut Part) {
+        self.round(layer, &part.normed[..part.active * self.config.hidden_size], &mut part.words);
+    }
+
+    /// Rounds a product's input as `layer` reads it, unless it reads f32.
+    fn round(&self, layer: &Packed, x: &[f32], words: &mut Option<Words>) {
+        if let (Some(format), Some(words)) = (layer.format(), words) {
+            self.isa.run(words.fill(format, x, layer.inputs()));
         }
     }
 
@@ -331,7 +333,10 @@ impl Pack<'_> {
         Packed::new(self.isa, self.precision, &layer.weight, &layer.bias, layer.inputs)
     }
 
-    fn block(&self, block: parts::Block<'_>) -> Block {
+    fn block(&self, mut block: parts::Block<'_>) -> Block {
+        if self.precision == Precision::I8 {
+            balance(&mut block);
+        }
         let mut query = self.pad_heads(&block.query);
         let scale = 1.0 / (self.config.head_size() as f32).sqrt();
         query.weight.to_mut().iter_mut().chain(query.bias.to_mut()).for_each(|value| *value *= scale);

@@ -226,11 +226,11 @@ fn reduced(backend: &str, dtype: DType) -> Trial {
             check(encoder, &folder, "hf_pil", &goldens, &format!("{model}.hf_pil.cls"), tier)?;
         }
         for model in [odd_model(false)?, odd_model(true)?] {
-            let of_dtype = |options: &EncoderOptions| EncoderOptions { dtype, ..options.clone() };
-            let open = |options: &EncoderOptions| {
-                open_as(&backend, &OpenModel::Dinov2(model.clone()), &of_dtype(options)).unwrap()
-            };
-            foveate_encode::conformance::check(model.config.hidden_size, open);
+            let checkpoint = OpenModel::Dinov2(model.clone());
+            let base = EncoderOptions { dtype, ..EncoderOptions::default() };
+            foveate_encode::conformance::check_with(&base, model.config.hidden_size, |options| {
+                open_as(&backend, &checkpoint, options).unwrap()
+            });
             against_reference(&backend, &model, &noise(model.preprocess.crop, 9), dtype, tier)?;
         }
         Ok(())
@@ -325,7 +325,7 @@ fn conforms(backend: &str, model: Model) {
 fn other_sizes(backend: &str) -> Trial {
     let backend = backend.to_owned();
     trial(format!("encode::{backend}::other-sizes"), move || {
-        for (width, height) in [(14, 14), (98, 42), (224, 336)] {
+        for (width, height) in [(14, 14), (98, 42), (224, 336), (518, 518)] {
             let mut model = tiny_model("tiny-reg")?;
             model.preprocess.crop = Size::new(width, height);
             conforms(&backend, model);

@@ -55,6 +55,19 @@ impl Isa {
         self.i8
     }
 
+    /// The instruction set and the precisions that it multiplies faster than f32, for reports.
+    pub(crate) fn describe(self) -> String {
+        #[cfg(target_arch = "x86_64")]
+        let fast_bf16 = self.bf16 == Bf16Unit::Avx512;
+        #[cfg(not(target_arch = "x86_64"))]
+        let fast_bf16 = false;
+        match (fast_bf16, self.has_fast_i8()) {
+            (true, _) => format!("{}: f32, fast bf16 and i8", self.name()),
+            (false, true) => format!("{}: f32, fast i8", self.name()),
+            (false, false) => format!("{}: f32", self.name()),
+        }
+    }
+
     /// Returns true if products of 8-bit integers are faster than those of f32.
     pub(crate) fn has_fast_i8(self) -> bool {
         self.i8 != I8Unit::Scalar

@@ -51,8 +51,8 @@ impl Packed {
         let weights = match precision {
             Precision::F32 => Weights::F32(panels(weight, inputs, padded, lanes)),
             Precision::Bf16 => {
-                let mut words = Words::new(Format::Bf16, outputs, inputs);
-                isa.run(words.fill(weight, inputs));
+                let mut words = Words::new(outputs, inputs);
+                isa.run(words.fill(Format::Bf16, weight, inputs));
                 Weights::Bf16 { words: panels(&words.data, words.width, padded, lanes), unit: isa.bf16_unit() }
             }
             Precision::I8 => {
@@ -327,8 +327,8 @@ mod tests {
     fn product(isa: Isa, precision: Precision, x: &[f32], weight: &[f32], inputs: usize) -> Vec<f32> {
         let (rows, outputs) = (x.len() / inputs, weight.len() / inputs);
         let layer = Packed::new(isa, precision, weight, &vec![0.5; outputs], inputs);
-        let mut words = Words::new(layer.format().unwrap(), rows, inputs);
-        isa.run(words.fill(x, inputs));
+        let mut words = Words::new(rows, inputs);
+        isa.run(words.fill(layer.format().unwrap(), x, inputs));
         let mut out = vec![f32::NAN; rows * outputs];
         let x = Rows::Words(&words, rows);
         isa.run(Linear { x, layer: &layer, finish: Finish::Store, out: Output::rows(&mut out, outputs) });
@@ -415,8 +415,8 @@ mod tests {
         let rows = [[-0.17, 0.0, 3.0, 0.4, 1.1], [2.0, 2.5, 3.0, 2.2, 0.0], [-4.0, -0.1, -3.0, 0.0, -2.0], [0.0; 5]];
         for isa in Isa::all() {
             for (row, format) in rows.iter().zip([Format::I8, Format::I16].into_iter().cycle()) {
-                let mut words = Words::new(format, 1, row.len());
-                isa.run(words.fill(row, row.len()));
+                let mut words = Words::new(1, row.len());
+                isa.run(words.fill(format, row, row.len()));
                 let integer = |i: usize| match format {
                     Format::I8 => pulp::bytemuck::cast_slice::<u32, u8>(&words.data)[i].into(),
                     _ => i32::from(pulp::bytemuck::cast_slice::<u32, u16>(&words.data)[i]),

@@ -52,15 +52,16 @@ pub(crate) struct Words {
 }
 
 impl Words {
-    /// Allocates memory for `rows` rows of `values` values.
-    pub(crate) fn new(format: Format, rows: usize, values: usize) -> Self {
-        let width = values.div_ceil(format.values());
-        Self { format, data: vec![0; rows * width], width, scales: vec![0.0; rows], zeros: vec![0; rows] }
+    /// Allocates memory for `rows` rows of `values` values, in any format.
+    pub(crate) fn new(rows: usize, values: usize) -> Self {
+        let width = values.div_ceil(2);
+        Self { format: Format::Bf16, data: vec![0; rows * width], width, scales: vec![0.0; rows], zeros: vec![0; rows] }
     }
 
     /// Rounds the rows of `x`, each of `values` values, to the first rows of this memory.
-    pub(crate) fn fill<'a>(&'a mut self, x: &'a [f32], values: usize) -> Fill<'a> {
-        self.width = values.div_ceil(self.format.values());
+    pub(crate) fn fill<'a>(&'a mut self, format: Format, x: &'a [f32], values: usize) -> Fill<'a> {
+        self.format = format;
+        self.width = values.div_ceil(format.values());
         Fill { x, values, words: self }
     }
 }
