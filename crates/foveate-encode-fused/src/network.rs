@@ -247,7 +247,7 @@ impl Network {
     /// Rounds a product's input as `layer` reads it, unless it reads f32.
     fn round(&self, layer: &Packed, x: &[f32], words: &mut Option<Words>) {
         if let (Some(format), Some(words)) = (layer.format(), words) {
-            self.isa.run(words.fill(format, x, layer.inputs()));
+            self.isa.run(words.fill(format, layer.width(), x, layer.inputs()));
         }
     }
 
@@ -446,7 +446,8 @@ mod tests {
                 let best = vector(&model, Isa::all()[0], precision, &pixels);
                 for isa in Isa::all() {
                     let other = vector(&model, isa, precision, &pixels);
-                    if isa.lanes() > 1 {
+                    // Tile registers add products of bf16 in an order of their own.
+                    if isa.lanes() > 1 && (isa.tiles().is_none() || precision != Precision::Bf16) {
                         assert!(other == best, "{name} in {precision:?} on {}", isa.name());
                     }
                     let most = other.iter().zip(&best).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);

@@ -2,6 +2,7 @@
 
 use pulp::{Arch, Simd, WithSimd};
 
+use crate::kernel::amx::Tiles;
 use crate::kernel::dot::{Bf16Unit, I8Unit};
 
 /// What a product's factors are rounded to. Sums are f32, or exact.
@@ -18,6 +19,7 @@ pub(crate) struct Isa {
     arch: Arch,
     bf16: Bf16Unit,
     i8: I8Unit,
+    tiles: Option<Tiles>,
 }
 
 /// The environment variable that chooses an instruction set, for tests.
@@ -55,6 +57,11 @@ impl Isa {
         self.i8
     }
 
+    /// The tile registers that linear layers below f32 use.
+    pub(crate) fn tiles(self) -> Option<Tiles> {
+        self.tiles
+    }
+
     /// The instruction set and the precisions that it multiplies faster than f32, for reports.
     pub(crate) fn describe(self) -> String {
         #[cfg(target_arch = "x86_64")]
@@ -75,7 +82,7 @@ impl Isa {
 
     /// Every instruction set that this processor can run, best first.
     pub(crate) fn all() -> Vec<Self> {
-        let plain = |arch| Self { arch, bf16: Bf16Unit::Fused, i8: I8Unit::Scalar };
+        let plain = |arch| Self { arch, bf16: Bf16Unit::Fused, i8: I8Unit::Scalar, tiles: None };
         let mut all = Vec::new();
         #[cfg(target_arch = "x86_64")]
         {
@@ -83,9 +90,13 @@ impl Isa {
             if let Some(v4) = pulp::x86::V4::try_new() {
                 let avx512 = Self { i8: I8Unit::Avx512, ..plain(Arch::V4(v4)) };
                 let vnni = Self { i8: I8Unit::Vnni, ..avx512 };
-                all.extend(
-                    (has!("avx512vnni") && has!("avx512bf16")).then_some(Self { bf16: Bf16Unit::Avx512, ..vnni }),
-                );
+                if has!("avx512vnni") && has!("avx512bf16") {
+                    let bf16 = Self { bf16: Bf16Unit::Avx512, ..vnni };
+                    all.extend(Tiles::detect().map(|tiles| Self { tiles: Some(tiles), ..bf16 }));
+                    all.push(bf16);
+                    #[cfg(test)]
+                    all.push(Self { tiles: Some(Tiles::Model), ..bf16 });
+                }
                 all.extend(has!("avx512vnni").then_some(vnni));
                 all.push(avx512);
             }
@@ -94,7 +105,7 @@ impl Isa {
             }
         }
         #[cfg(not(target_arch = "x86_64"))]
-        if Arch::new() != Arch::Scalar {
+        if !matches!(Arch::new(), Arch::Scalar) {
             all.push(plain(Arch::new()));
         }
         all.push(plain(Arch::Scalar));
@@ -105,6 +116,9 @@ impl Isa {
     pub(crate) fn name(self) -> &'static str {
         #[cfg(target_arch = "x86_64")]
         match (self.bf16, self.i8) {
+            (Bf16Unit::Avx512, _) if self.tiles == Some(Tiles::Amx) => return "amx",
+            #[cfg(test)]
+            (Bf16Unit::Avx512, _) if self.tiles.is_some() => return "amx-model",
             (Bf16Unit::Avx512, _) => return "avx512-bf16",
             (_, I8Unit::Vnni) => return "avx512-vnni",
             (_, I8Unit::Avx512) => return "avx512",

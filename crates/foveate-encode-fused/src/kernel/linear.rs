@@ -4,10 +4,11 @@ use std::cmp::Ordering;
 
 use pulp::{Simd, WithSimd};
 
+use crate::kernel::amx::{ConfiguredTiles, Tiles};
 use crate::kernel::dot::{Bf16Unit, I8Unit};
 use crate::kernel::isa::{Isa, Precision};
 use crate::kernel::words::{Format, Words};
-use crate::kernel::{MAX_LANES, MAX_TILE_ROWS, MAX_TILE_VECTORS, load, math, store, tile, tile_rows};
+use crate::kernel::{MAX_LANES, MAX_TILE_ROWS, MAX_TILE_VECTORS, TILE_WORDS, load, math, store, tile, tile_rows};
 
 /// Input rows are processed in blocks of at most about this many bytes. A block stays in the second-level cache while
 /// the weights' panels stream past it.
@@ -22,7 +23,10 @@ pub(crate) struct Packed {
     bias: Vec<f32>,
     inputs: usize,
     outputs: usize,
+    /// Words in an input row; unused in f32.
+    width: usize,
     lanes: usize,
+    tiles: Option<Tiles>,
 }
 
 enum Weights {
@@ -47,31 +51,39 @@ impl Packed {
         let (lanes, outputs) = (isa.lanes(), bias.len());
         assert_eq!(weight.len(), outputs * inputs, "a linear layer's weights have the shape its bias and input say");
         let padded = outputs.next_multiple_of(lanes);
-        let rows = || weight.chunks_exact(inputs);
+        let tiles = isa.tiles();
+        let words_of = |format: Format| {
+            let words = inputs.div_ceil(format.values());
+            if tiles.is_some() { words.next_multiple_of(TILE_WORDS) } else { words }
+        };
+        let mut width = 0;
         let weights = match precision {
             Precision::F32 => Weights::F32(panels(weight, inputs, padded, lanes)),
             Precision::Bf16 => {
                 let mut words = Words::new(outputs, inputs);
-                isa.run(words.fill(Format::Bf16, weight, inputs));
-                Weights::Bf16 { words: panels(&words.data, words.width, padded, lanes), unit: isa.bf16_unit() }
+                width = words_of(words.format);
+                isa.run(words.fill(Format::Bf16, width, weight, inputs));
+                let words = &words.data[..outputs * width];
+                Weights::Bf16 { words: panels(words, width, padded, lanes), unit: isa.bf16_unit() }
             }
             Precision::I8 => {
                 let unit = isa.i8_unit();
-                let width = inputs.div_ceil(unit.format().values());
+                width = words_of(unit.format());
                 let mut words = Vec::with_capacity(outputs * width);
                 let (mut scales, mut sums) = (vec![0.0; padded], vec![0; padded]);
-                for ((row, scale), sum) in rows().zip(&mut scales).zip(&mut sums) {
+                for ((row, scale), sum) in weight.chunks_exact(inputs).zip(&mut scales).zip(&mut sums) {
                     let (integers, by) = quantized(row);
                     *scale = by;
                     *sum = integers.iter().map(|&integer| i32::from(integer)).sum();
                     words.extend(unit.format().pack(&integers));
+                    words.resize(words.len().next_multiple_of(width), 0);
                 }
                 Weights::I8 { words: panels(&words, width, padded, lanes), unit, scales, sums }
             }
         };
         let mut bias = bias.to_vec();
         bias.resize(padded, 0.0);
-        Self { weights, bias, inputs, outputs, lanes }
+        Self { weights, bias, inputs, outputs, width, lanes, tiles }
     }
 
     /// The format of input rows, unless they are f32.
@@ -86,6 +98,11 @@ impl Packed {
     /// Values in an input row.
     pub(crate) fn inputs(&self) -> usize {
         self.inputs
+    }
+
+    /// Words in an input row; 0 in f32.
+    pub(crate) fn width(&self) -> usize {
+        self.width
     }
 
     /// Values in an output row.
@@ -204,6 +221,7 @@ impl WithSimd for Linear<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(mut self, simd: S) {
         assert_eq!(self.layer.lanes, S::F32_LANES, "weights are packed for the instruction set that uses them");
+        let tiles = self.layer.tiles.filter(|_| self.layer.width > 0).map(Tiles::configure);
         let (rows, row_bytes) = match self.x {
             Rows::F32(x) => (x.len() / self.layer.inputs, self.layer.inputs * size_of::<f32>()),
             Rows::Words(x, rows) => (rows, x.width * size_of::<u32>()),
@@ -215,9 +233,9 @@ impl WithSimd for Linear<'_> {
             let vectors = self.layer.bias.len() / S::F32_LANES;
             for vector in (0..vectors).step_by(MAX_TILE_VECTORS) {
                 match vectors - vector {
-                    1 => self.panel::<S, 1>(simd, vector, first..last),
-                    2 => self.panel::<S, 2>(simd, vector, first..last),
-                    _ => self.panel::<S, 3>(simd, vector, first..last),
+                    1 => self.panel::<S, 1>(simd, tiles.as_ref(), vector, first..last),
+                    2 => self.panel::<S, 2>(simd, tiles.as_ref(), vector, first..last),
+                    _ => self.panel::<S, 3>(simd, tiles.as_ref(), vector, first..last),
                 }
             }
         }
@@ -225,18 +243,26 @@ impl WithSimd for Linear<'_> {
 }
 
 /// Memory for the largest tile.
-type Scratch = [f32; MAX_TILE_ROWS * MAX_TILE_VECTORS * MAX_LANES];
+type Scratch = [f32; TILE_WORDS * MAX_TILE_VECTORS * MAX_LANES];
 
 impl Linear<'_> {
     /// Computes rows `rows` of `NV` output vectors from vector `first` on.
     #[inline(always)]
-    fn panel<S: Simd, const NV: usize>(&mut self, simd: S, first: usize, rows: std::ops::Range<usize>) {
-        let mut scratch: Scratch = [0.0; MAX_TILE_ROWS * MAX_TILE_VECTORS * MAX_LANES];
+    fn panel<S: Simd, const NV: usize>(
+        &mut self,
+        simd: S,
+        tiles: Option<&ConfiguredTiles>,
+        first: usize,
+        rows: std::ops::Range<usize>,
+    ) {
+        let mut scratch: Scratch = [0.0; TILE_WORDS * MAX_TILE_VECTORS * MAX_LANES];
         let width = NV * S::F32_LANES;
         let mut row = rows.start;
         while row < rows.end {
-            let height = tile_rows::<S>(rows.end - row);
+            let left = rows.end - row;
+            let height = if tiles.is_some() { left.min(TILE_WORDS) } else { tile_rows::<S>(left) };
             match height {
+                _ if let Some(tiles) = tiles => self.tile_registers::<S, NV>(tiles, first, row, &mut scratch),
                 8 => self.tile::<S, 8, NV>(simd, first, row, &mut scratch),
                 4 => self.tile::<S, 4, NV>(simd, first, row, &mut scratch),
                 3 => self.tile::<S, 3, NV>(simd, first, row, &mut scratch),
@@ -272,6 +298,29 @@ impl Linear<'_> {
             }
             _ => unreachable!("rows have the format that the weights ask for"),
         }
+    }
+
+    /// [`Self::tile`] of sixteen rows; those behind the last have no meaning.
+    #[inline(always)]
+    fn tile_registers<S: Simd, const NV: usize>(
+        &self,
+        tiles: &ConfiguredTiles,
+        first: usize,
+        row: usize,
+        out: &mut Scratch,
+    ) {
+        let (column, width) = (first * S::F32_LANES, NV * S::F32_LANES);
+        let (Rows::Words(x, _), Weights::Bf16 { words, .. } | Weights::I8 { words, .. }) =
+            (self.x, &self.layer.weights)
+        else {
+            unreachable!("rows have the format that the weights ask for")
+        };
+        let integers = match &self.layer.weights {
+            Weights::I8 { sums, .. } => Some((&x.zeros[row..], &sums[column..])),
+            _ => None,
+        };
+        let panel = &words[column * x.width..][..width * x.width];
+        tiles.rows::<NV>(&x.data[row * x.width..], x.width, panel, integers, &mut out[..TILE_WORDS * width]);
     }
 
     /// Finishes and stores one vector's width of a tile whose rows are `stride` apart.
@@ -328,7 +377,7 @@ mod tests {
         let (rows, outputs) = (x.len() / inputs, weight.len() / inputs);
         let layer = Packed::new(isa, precision, weight, &vec![0.5; outputs], inputs);
         let mut words = Words::new(rows, inputs);
-        isa.run(words.fill(layer.format().unwrap(), x, inputs));
+        isa.run(words.fill(layer.format().unwrap(), layer.width(), x, inputs));
         let mut out = vec![f32::NAN; rows * outputs];
         let x = Rows::Words(&words, rows);
         isa.run(Linear { x, layer: &layer, finish: Finish::Store, out: Output::rows(&mut out, outputs) });
@@ -365,7 +414,9 @@ mod tests {
         for (inputs, outputs, rows) in [(1, 1, 1), (5, 3, 2), (64, 48, 9), (403, 50, 13)] {
             let (x, weight) = (numbers(rows * inputs, 1), numbers(outputs * inputs, 2));
             for (precision, unit) in [(Precision::Bf16, 1.0 / 256.0), (Precision::I8, 1.0 / 127.0)] {
-                let vectors: Vec<_> = Isa::all().into_iter().filter(|isa| isa.lanes() > 1).collect();
+                // Tile registers add products of bf16 in an order of their own.
+                let alike = |isa: &Isa| isa.lanes() > 1 && (isa.tiles().is_none() || precision == Precision::I8);
+                let vectors: Vec<_> = Isa::all().into_iter().filter(alike).collect();
                 let best = product(Isa::all()[0], precision, &x, &weight, inputs);
                 for isa in vectors {
                     assert_eq!(product(isa, precision, &x, &weight, inputs), best, "{precision:?} on {}", isa.name());
@@ -416,7 +467,7 @@ mod tests {
         for isa in Isa::all() {
             for (row, format) in rows.iter().zip([Format::I8, Format::I16].into_iter().cycle()) {
                 let mut words = Words::new(1, row.len());
-                isa.run(words.fill(format, row, row.len()));
+                isa.run(words.fill(format, row.len().div_ceil(format.values()), row, row.len()));
                 let integer = |i: usize| match format {
                     Format::I8 => pulp::bytemuck::cast_slice::<u32, u8>(&words.data)[i].into(),
                     _ => i32::from(pulp::bytemuck::cast_slice::<u32, u16>(&words.data)[i]),

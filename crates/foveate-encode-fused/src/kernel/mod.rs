@@ -6,6 +6,35 @@
 //! lanes, sums down columns in order. An image's vector therefore has the same bits in any batch, with any number of
 //! threads, and on any processor with fused multiply-add.
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod amx;
+/// Other processors have no tile registers.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) mod amx {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) enum Tiles {}
+
+    pub(crate) struct ConfiguredTiles(Tiles);
+
+    impl Tiles {
+        pub(crate) fn configure(self) -> ConfiguredTiles {
+            ConfiguredTiles(self)
+        }
+    }
+
+    impl ConfiguredTiles {
+        pub(crate) fn rows<const NV: usize>(
+            &self,
+            _: &[u32],
+            _: usize,
+            _: &[u32],
+            _: Option<(&[i32], &[i32])>,
+            _: &mut [f32],
+        ) {
+            match self.0 {}
+        }
+    }
+}
 pub(crate) mod attention;
 pub(crate) mod dot;
 pub(crate) mod isa;
@@ -20,6 +49,8 @@ use pulp::Simd;
 pub(crate) const MAX_TILE_ROWS: usize = 8;
 /// Vectors in a row of the widest tile.
 pub(crate) const MAX_TILE_VECTORS: usize = 3;
+/// Rows of a tile register, and words in a row.
+pub(crate) const TILE_WORDS: usize = 16;
 /// Lanes of the widest supported vector.
 pub(crate) const MAX_LANES: usize = 16;
 

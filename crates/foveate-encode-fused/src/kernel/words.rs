@@ -5,7 +5,7 @@
 
 use pulp::{Simd, WithSimd, bytemuck};
 
-use crate::kernel::MAX_LANES;
+use crate::kernel::{MAX_LANES, TILE_WORDS};
 
 /// How values are stored in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +13,7 @@ pub(crate) enum Format {
     /// Two bf16, the first in the low half.
     Bf16,
     /// Four 8-bit integers, the first in the low byte.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     I8,
     /// Two 8-bit integers, each in 16 bits.
     I16,
@@ -54,14 +55,14 @@ pub(crate) struct Words {
 impl Words {
     /// Allocates memory for `rows` rows of `values` values, in any format.
     pub(crate) fn new(rows: usize, values: usize) -> Self {
-        let width = values.div_ceil(2);
+        // Tile registers read whole tiles.
+        let (rows, width) = (rows.next_multiple_of(TILE_WORDS), values.div_ceil(2).next_multiple_of(TILE_WORDS));
         Self { format: Format::Bf16, data: vec![0; rows * width], width, scales: vec![0.0; rows], zeros: vec![0; rows] }
     }
 
-    /// Rounds the rows of `x`, each of `values` values, to the first rows of this memory.
-    pub(crate) fn fill<'a>(&'a mut self, format: Format, x: &'a [f32], values: usize) -> Fill<'a> {
-        self.format = format;
-        self.width = values.div_ceil(format.values());
+    /// Rounds the rows of `x`, each of `values` values, to the first rows of this memory, each of `width` words.
+    pub(crate) fn fill<'a>(&'a mut self, format: Format, width: usize, x: &'a [f32], values: usize) -> Fill<'a> {
+        (self.format, self.width) = (format, width);
         Fill { x, values, words: self }
     }
 }

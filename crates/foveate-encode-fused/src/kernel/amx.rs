@@ -1,0 +1,383 @@
+//! AMX: products of sixteen input rows with a panel, in tile registers.
+//!
+//! A tile is sixteen rows of sixteen words. Rows of `x` and rows of a panel have that shape as they are, because a
+//! panel holds, word by word, the words of sixteen outputs side by side.
+//!
+//! No machine that builds or tests foveate has AMX. The tests run the same code on a model of the instructions, and
+//! [`available`] compares the real ones with plain sums before they are used.
+
+use std::arch::asm;
+use std::sync::OnceLock;
+
+use pulp::bytemuck;
+
+use crate::kernel::TILE_WORDS as TILE;
+
+/// What multiplies tiles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tiles {
+    Amx,
+    /// A model of the instructions.
+    #[cfg(test)]
+    Model,
+}
+
+impl Tiles {
+    /// Returns the processor's tile registers, if they can be used.
+    pub(crate) fn detect() -> Option<Self> {
+        available().then_some(Self::Amx)
+    }
+
+    /// Prepares this thread's registers.
+    #[inline(always)]
+    pub(crate) fn configure(self) -> ConfiguredTiles {
+        ConfiguredTiles { tiles: self, _configured: (self == Self::Amx).then(Configured::new) }
+    }
+}
+
+/// Tile registers that this thread may use.
+pub(crate) struct ConfiguredTiles {
+    tiles: Tiles,
+    _configured: Option<Configured>,
+}
+
+impl ConfiguredTiles {
+    /// Multiplies sixteen rows of `x`, `ld` words apart, by a panel of `NV` vectors, into rows of `out` that are side
+    /// by side: of bf16, or `Σ (x − zero) · weight` if there are zero points and the panel's `Σ weight`.
+    #[inline(always)]
+    pub(crate) fn rows<const NV: usize>(
+        &self,
+        x: &[u32],
+        ld: usize,
+        panel: &[u32],
+        integers: Option<(&[i32], &[i32])>,
+        out: &mut [f32],
+    ) {
+        let kind = if integers.is_some() { Kind::I8 } else { Kind::Bf16 };
+        let bits: &mut [u32] = bytemuck::cast_slice_mut(out);
+        match self.tiles {
+            Tiles::Amx => rows::<Amx, NV>(kind, x, ld, panel, bits),
+            #[cfg(test)]
+            Tiles::Model => rows::<Model, NV>(kind, x, ld, panel, bits),
+        }
+        if let Some((zeros, sums)) = integers {
+            for (row, zero) in bits.chunks_exact_mut(NV * TILE).zip(zeros) {
+                for (value, sum) in row.iter_mut().zip(sums) {
+                    *value = ((*value as i32 - zero * sum) as f32).to_bits();
+                }
+            }
+        }
+    }
+}
+
+/// The tiles of `x` and of the panel; those of the sums are 0, 1 and 2.
+const X: u8 = 6;
+const PANEL: u8 = 7;
+
+/// What words hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Pairs of bf16; sums are f32.
+    Bf16,
+    /// Four u8 of `x`, four s8 of the panel; sums are i32.
+    I8,
+}
+
+/// Tile registers. Every tile is whole.
+trait Machine {
+    fn start() -> Self;
+    fn zero<const T: u8>(&mut self);
+    /// Loads rows that are `stride` words apart.
+    fn load<const T: u8>(&mut self, from: &[u32], stride: usize);
+    /// Adds the products of [`X`] and [`PANEL`].
+    fn multiply<const T: u8>(&mut self, kind: Kind);
+    /// Stores the bits of rows to rows that are `stride` words apart.
+    fn store<const T: u8>(&mut self, to: &mut [u32], stride: usize);
+}
+
+/// Multiplies sixteen rows of `x`, `ld` words apart, by a panel of `NV` vectors, into the bits of sums in `out`, whose
+/// rows are side by side. Rows have whole tiles of words.
+fn rows<M: Machine, const NV: usize>(kind: Kind, x: &[u32], ld: usize, panel: &[u32], out: &mut [u32]) {
+    let width = NV * TILE;
+    let mut tiles = M::start();
+    tiles.zero::<0>();
+    tiles.zero::<1>();
+    tiles.zero::<2>();
+    for (k, panel) in panel.chunks_exact(TILE * width).enumerate() {
+        tiles.load::<X>(&x[k * TILE..], ld);
+        tiles.load::<PANEL>(panel, width);
+        tiles.multiply::<0>(kind);
+        if NV > 1 {
+            tiles.load::<PANEL>(&panel[TILE..], width);
+            tiles.multiply::<1>(kind);
+        }
+        if NV > 2 {
+            tiles.load::<PANEL>(&panel[2 * TILE..], width);
+            tiles.multiply::<2>(kind);
+        }
+    }
+    tiles.store::<0>(out, width);
+    if NV > 1 {
+        tiles.store::<1>(&mut out[TILE..], width);
+    }
+    if NV > 2 {
+        tiles.store::<2>(&mut out[2 * TILE..], width);
+    }
+}
+
+/// The configuration of this thread's tile registers: eight tiles of 16 rows by 64 bytes. They are released when it is
+/// dropped.
+struct Configured(());
+
+#[allow(unsafe_code)]
+impl Configured {
+    /// Configures the registers. [`available`] must have returned true.
+    #[inline(always)]
+    fn new() -> Self {
+        /// Palette 1.
+        const CONFIGURATION: [u8; 64] = {
+            let mut bytes = [0; 64];
+            bytes[0] = 1;
+            let mut tile = 0;
+            while tile < 8 {
+                bytes[16 + 2 * tile] = 64;
+                bytes[48 + tile] = 16;
+                tile += 1;
+            }
+            bytes
+        };
+        // SAFETY: the processor has tile registers, and the process may use them.
+        unsafe { asm!("ldtilecfg [{}]", in(reg) &CONFIGURATION, options(nostack, readonly)) };
+        Self(())
+    }
+}
+
+#[allow(unsafe_code)]
+impl Drop for Configured {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // SAFETY: see `new`.
+        unsafe { asm!("tilerelease", options(nostack, nomem)) };
+    }
+}
+
+/// The processor's tile registers, while they are [`Configured`].
+struct Amx(());
+
+/// The words from the first of a tile to its last.
+fn extent(stride: usize) -> usize {
+    (TILE - 1) * stride + TILE
+}
+
+// SAFETY of all blocks: registers are configured, after `available` alone. Slices are as long as what a tile reads or writes. The
+// compiler never uses tile registers itself.
+#[allow(unsafe_code)]
+impl Machine for Amx {
+    #[inline(always)]
+    fn start() -> Self {
+        Self(())
+    }
+
+    #[inline(always)]
+    fn zero<const T: u8>(&mut self) {
+        // SAFETY: see above.
+        unsafe { asm!("tilezero tmm{}", const T, options(nostack, nomem)) };
+    }
+
+    #[inline(always)]
+    fn load<const T: u8>(&mut self, from: &[u32], stride: usize) {
+        let from = from[..extent(stride)].as_ptr();
+        // SAFETY: see above.
+        unsafe {
+            asm!("tileloadd tmm{}, [{} + {}]", const T, in(reg) from, in(reg) stride * 4, options(nostack, readonly))
+        };
+    }
+
+    #[inline(always)]
+    fn multiply<const T: u8>(&mut self, kind: Kind) {
+        // SAFETY: see above.
+        unsafe {
+            match kind {
+                Kind::Bf16 => {
+                    asm!("tdpbf16ps tmm{}, tmm{}, tmm{}", const T, const X, const PANEL, options(nostack, nomem))
+                }
+                Kind::I8 => asm!("tdpbusd tmm{}, tmm{}, tmm{}", const T, const X, const PANEL, options(nostack, nomem)),
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn store<const T: u8>(&mut self, to: &mut [u32], stride: usize) {
+        let to = to[..extent(stride)].as_mut_ptr();
+        // SAFETY: see above.
+        unsafe { asm!("tilestored [{} + {}], tmm{}", in(reg) to, in(reg) stride * 4, const T, options(nostack)) };
+    }
+}
+
+/// Returns true if the processor has AMX for both kinds, the system lets this process use it, and its products are
+/// right.
+fn available() -> bool {
+    static AVAILABLE: OnceLock<bool> = OnceLock::new();
+    *AVAILABLE.get_or_init(|| {
+        has_amx() && is_permitted() && {
+            let _configured = Configured::new();
+            is_right::<Amx>()
+        }
+    })
+}
+
+fn has_amx() -> bool {
+    /// AMX-BF16, AMX-TILE and AMX-INT8 in EDX of leaf 7.
+    const BITS: u32 = 1 << 22 | 1 << 24 | 1 << 25;
+    std::arch::x86_64::__cpuid_count(7, 0).edx & BITS == BITS
+}
+
+/// Asks Linux to save tile registers with this process's threads.
+#[allow(unsafe_code)]
+fn is_permitted() -> bool {
+    const ARCH_PRCTL: i64 = 158;
+    const ARCH_REQ_XCOMP_PERM: i64 = 0x1023;
+    const TILE_DATA: i64 = 18;
+    let result: i64;
+    if !cfg!(target_os = "linux") {
+        return false;
+    }
+    // SAFETY: this call of the system reads and writes no memory of the process.
+    unsafe {
+        asm!(
+            "syscall", inlateout("rax") ARCH_PRCTL => result, in("rdi") ARCH_REQ_XCOMP_PERM, in("rsi") TILE_DATA,
+            lateout("rcx") _, lateout("r11") _, options(nostack),
+        );
+    }
+    result == 0
+}
+
+/// Compares products of numbers that differ from word to word with plain sums. All sums are exact in both kinds.
+fn is_right<M: Machine>() -> bool {
+    const DEPTH: usize = 2 * TILE;
+    const WIDTH: usize = 3 * TILE;
+    let byte = |i: usize| (i.wrapping_mul(2_654_435_761) >> 13) as u8;
+    let word = |i: usize| u32::from_le_bytes([byte(4 * i), byte(4 * i + 1), byte(4 * i + 2), byte(4 * i + 3)]);
+    // Two small whole numbers in bf16.
+    let pair = |i: usize| {
+        let half = |value: u8| f32::from(value % 16).to_bits() >> 16;
+        half(byte(2 * i)) | half(byte(2 * i + 1)) << 16
+    };
+    let halves = |word: u32| [word << 16, word & 0xffff_0000].map(f32::from_bits);
+    [Kind::I8, Kind::Bf16].into_iter().all(|kind| {
+        let words = |n: usize, first: usize| -> Vec<u32> {
+            (first..first + n).map(|i| if kind == Kind::I8 { word(i) } else { pair(i) }).collect()
+        };
+        let (x, panel) = (words(TILE * DEPTH, 0), words(DEPTH * WIDTH, 7777));
+        let mut out = vec![0; TILE * WIDTH];
+        rows::<M, 3>(kind, &x, DEPTH, &panel, &mut out);
+        out.iter().enumerate().all(|(i, &found)| {
+            let products = (0..DEPTH).map(|k| (x[i / WIDTH * DEPTH + k], panel[k * WIDTH + i % WIDTH]));
+            match kind {
+                Kind::I8 => {
+                    let four = |(x, w): (u32, u32)| -> i32 {
+                        let bytes = x.to_le_bytes().into_iter().zip(w.to_le_bytes());
+                        bytes.map(|(x, w)| i32::from(x) * i32::from(w as i8)).sum()
+                    };
+                    products.map(four).sum::<i32>() as u32 == found
+                }
+                Kind::Bf16 => {
+                    let two =
+                        |(x, w): (u32, u32)| halves(x).into_iter().zip(halves(w)).map(|(x, w)| x * w).sum::<f32>();
+                    products.map(two).sum::<f32>().to_bits() == found
+                }
+            }
+        })
+    })
+}
+
+/// A model of the instructions, after Intel's manual.
+#[cfg(test)]
+struct Model([[[u32; TILE]; TILE]; 8]);
+
+#[cfg(test)]
+impl Machine for Model {
+    fn start() -> Self {
+        Self([[[0xdead_beef; TILE]; TILE]; 8])
+    }
+
+    fn zero<const T: u8>(&mut self) {
+        self.0[usize::from(T)] = [[0; TILE]; TILE];
+    }
+
+    fn load<const T: u8>(&mut self, from: &[u32], stride: usize) {
+        for (row, to) in self.0[usize::from(T)].iter_mut().enumerate() {
+            to.copy_from_slice(&from[row * stride..][..TILE]);
+        }
+    }
+
+    fn multiply<const T: u8>(&mut self, kind: Kind) {
+        let [x, panel] = [X, PANEL].map(|tile| self.0[usize::from(tile)]);
+        for (x, sums) in x.iter().zip(&mut self.0[usize::from(T)]) {
+            for (n, sum) in sums.iter_mut().enumerate() {
+                match kind {
+                    Kind::I8 => {
+                        for (k, word) in x.iter().enumerate() {
+                            for (x, w) in word.to_le_bytes().into_iter().zip(panel[k][n].to_le_bytes()) {
+                                *sum = sum.wrapping_add((i32::from(x) * i32::from(w as i8)) as u32);
+                            }
+                        }
+                    }
+                    Kind::Bf16 => {
+                        // Products of low halves and of high halves have sums of their own.
+                        let [mut low, mut high] = [0.0f32; 2];
+                        for (k, word) in x.iter().enumerate() {
+                            let halves = |word: u32| [word << 16, word & 0xffff_0000].map(f32::from_bits);
+                            let ([x_low, x_high], [w_low, w_high]) = (halves(*word), halves(panel[k][n]));
+                            low = x_low.mul_add(w_low, low);
+                            high = x_high.mul_add(w_high, high);
+                        }
+                        *sum = (f32::from_bits(*sum) + (low + high)).to_bits();
+                    }
+                }
+            }
+        }
+    }
+
+    fn store<const T: u8>(&mut self, to: &mut [u32], stride: usize) {
+        for (row, from) in self.0[usize::from(T)].iter().enumerate() {
+            to[row * stride..][..TILE].copy_from_slice(from);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tiles that multiply wrongly.
+    struct Swapped(Model);
+
+    impl Machine for Swapped {
+        fn start() -> Self {
+            Self(Model::start())
+        }
+
+        fn zero<const T: u8>(&mut self) {
+            self.0.zero::<T>();
+        }
+
+        fn load<const T: u8>(&mut self, from: &[u32], stride: usize) {
+            if T == X { self.0.load::<PANEL>(from, stride) } else { self.0.load::<X>(from, stride) }
+        }
+
+        fn multiply<const T: u8>(&mut self, kind: Kind) {
+            self.0.multiply::<T>(kind);
+        }
+
+        fn store<const T: u8>(&mut self, to: &mut [u32], stride: usize) {
+            self.0.store::<T>(to, stride);
+        }
+    }
+
+    #[test]
+    fn the_check_before_use_tells_right_from_wrong() {
+        assert!(is_right::<Model>());
+        assert!(!is_right::<Swapped>());
+    }
+}
