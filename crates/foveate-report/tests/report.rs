@@ -83,6 +83,7 @@ fn every_figure_is_drawn_twice_in_the_page_and_is_a_file() {
         "headline",
         "extrapolation",
         "tuning",
+        "drift",
         "diagnosis",
         "remedies",
         "timeline",

@@ -55,7 +55,7 @@ const P90: Column = Column::number("p90_ms", "ms", "90th percentile");
 const MEAN: Column = Column::number("mean_ms", "ms", "mean");
 
 /// All files that an experiment may write to a run's folder.
-pub const ALL: [&Schema; 19] = [
+pub const ALL: [&Schema; 20] = [
     &PROFILE,
     &STORAGE,
     &DECODERS,
@@ -68,6 +68,7 @@ pub const ALL: [&Schema; 19] = [
     &EXTRAPOLATION,
     &WORKER,
     &TUNING,
+    &DRIFT,
     &DIAGNOSIS,
     &REMEDIES,
     &PLAN,
@@ -450,6 +451,48 @@ pub static TUNING: Schema = Schema {
         RATE_MAX,
         Column::text("chosen", "`yes` for the configuration that was written"),
         Column::text("why", "why it was tried, or what it showed"),
+    ],
+};
+
+/// `drift.csv`.
+pub static DRIFT: Schema = Schema {
+    file: "drift.csv",
+    made_by: "tune --min-cosine 0.999",
+    about: "Every configuration that tuning within a drift budget tried, in order: its speed, and how far its vectors \
+            are from the default's. Drift is 1 − the cosine of a photo's two vectors.",
+    columns: &[
+        PHOTOS,
+        DECODER,
+        SCALE,
+        RESIZER,
+        ENCODER,
+        DTYPE,
+        STATUS,
+        Column::number("budget", "", "largest drift that the budget allows; empty for a budget of recall alone"),
+        Column::number(
+            "compared",
+            "",
+            "photos of the choice's half, which decide whether a configuration is a candidate",
+        ),
+        Column::number("failed", "", "those of them that fail under this configuration alone"),
+        Column::number("drift_median", "", "median of the others"),
+        Column::number("drift_max", "", "most of the others"),
+        Column::number(
+            "drift_bound",
+            "",
+            "upper tolerance bound that has to be within the budget; empty if there is none",
+        ),
+        Column::share("recall", "recall@1 on the labelled ones; the first row has the default's"),
+        Column::number("held_out", "", "photos of the other half, on which the candidate was confirmed; else empty"),
+        Column::number("held_out_max", "", "most drift of theirs"),
+        IMAGES,
+        SAMPLES,
+        RATE,
+        RATE_MIN,
+        RATE_MAX,
+        Column::text("within", "`yes` if its drift on the choice's half is within the budget"),
+        Column::text("chosen", "`yes` for the configuration that was written"),
+        Column::text("why", "what the two halves showed"),
     ],
 };
 

@@ -2,12 +2,14 @@
 
 mod bars;
 mod flow;
+mod frontier;
 mod lanes;
 mod lines;
 mod scatter;
 
 pub(crate) use bars::{Bar, Bars, Panel, Part};
 pub(crate) use flow::{Flow, Station};
+pub(crate) use frontier::{Frontier, Spot};
 pub(crate) use lanes::{Lanes, Scenario, Stretch};
 pub(crate) use lines::{Line, Lines, Point};
 pub(crate) use scatter::{Dot, Scatter};

@@ -1,6 +1,7 @@
 //! The list of figures, with the file and content of each. `page.html` has their captions.
 
 mod diagnosis;
+mod drift;
 mod parts;
 mod plan;
 mod plate;
@@ -17,7 +18,7 @@ use crate::text::{Text, text};
 type Draw = fn(&Table) -> Option<Plate>;
 
 /// Name, file, numbers that no row may lack, and content of every figure.
-const FIGURES: [(&str, &str, &[&str], Draw); 18] = [
+const FIGURES: [(&str, &str, &[&str], Draw); 19] = [
     ("pipeline", "profile.csv", &["share_of_wall", "ms_per_image"], stages::pipeline),
     ("stages", "profile.csv", &["share_of_wall", "ms_per_image"], stages::stages),
     ("decoders", "decoders.csv", &["p50_ms"], parts::decoders),
@@ -30,6 +31,7 @@ const FIGURES: [(&str, &str, &[&str], Draw); 18] = [
     ("headline", "headline.csv", &["images_per_second"], sweeps::headline),
     ("extrapolation", "extrapolation.csv", &["images_per_second"], sweeps::extrapolation),
     ("tuning", "tuning.csv", &["images_per_second"], sweeps::tuning),
+    ("drift", "drift.csv", &["drift_max", "images_per_second"], drift::frontier),
     ("diagnosis", "diagnosis.csv", &["images_per_second"], diagnosis::ladder),
     ("remedies", "remedies.csv", &["now"], diagnosis::remedies),
     ("timeline", "timeline.csv", &["start_ms", "end_ms"], plan::timeline),
