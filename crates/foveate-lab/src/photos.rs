@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -256,9 +257,33 @@ impl PhotoSet {
             let fitting = (count as u128 * u128::from(most_bytes) / u128::from(bytes(count))) as usize;
             count = fitting.clamp(1, count - 1);
         }
-        let photos: Vec<Photo> = chosen(count).map(|at| self.photos[at].clone()).collect();
-        let items: Vec<Item> = chosen(count).map(|at| self.items[at].clone()).collect();
+        self.part(chosen(count))
+    }
+
+    /// Returns the photos at these places.
+    fn part(&self, places: impl Iterator<Item = usize> + Clone) -> Self {
+        let photos: Vec<Photo> = places.clone().map(|at| self.photos[at].clone()).collect();
+        let items: Vec<Item> = places.map(|at| self.items[at].clone()).collect();
         Self { photos: photos.into(), items: items.into(), ..self.clone() }
+    }
+
+    /// Splits the photos at random into two halves that share no photo: of several with the same bytes, one is kept.
+    /// The same `seed` splits them equally.
+    #[must_use]
+    pub fn halves(&self, seed: u64) -> [Self; 2] {
+        let mut seen = BTreeSet::new();
+        let mut places: Vec<usize> = (0..self.photos.len()).filter(|&at| seen.insert(&self.photos[at].bytes)).collect();
+        fastrand::Rng::with_seed(seed).shuffle(&mut places);
+        let rest = places.split_off(places.len().div_ceil(2));
+        [places, rest].map(|mut half| {
+            half.sort_unstable();
+            self.part(half.into_iter())
+        })
+    }
+
+    /// Returns true if photos were left out because the set is as large as memory allows.
+    pub fn is_full(&self) -> bool {
+        self.photos.iter().map(|photo| photo.bytes.len() as u64).sum::<u64>() > MOST_BYTES
     }
 
     /// Asks the system to drop the photos' files, or the containers that hold them, from its cache, so that the next
@@ -392,4 +417,31 @@ fn describe(photos: &[Photo]) -> String {
     };
     let (width, height) = (median(|p| f64::from(p.size.width)), median(|p| f64::from(p.size.height)));
     format!("{width:.0} x {height:.0} px, {:.0} kB", median(|p| p.bytes.len() as f64) / 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn halves_share_no_photo_and_no_bytes() {
+        let photo = |at: usize| {
+            let bytes = [(at % 20) as u8; 3].as_slice().into();
+            Photo { id: at.to_string(), bytes, size: Size { width: 1, height: 1 } }
+        };
+        let item = |at: usize| Item { index: at as u64, id: at.to_string(), ..Item::default() };
+        // The last three have the bytes of the first ones.
+        let all =
+            PhotoSet { photos: (0..23).map(photo).collect(), items: (0..23).map(item).collect(), ..PhotoSet::none() };
+        let ids =
+            |half: &PhotoSet| -> Vec<usize> { half.photos.iter().map(|photo| photo.id.parse().unwrap()).collect() };
+        let halves = all.halves(1);
+        let [choice, held_out] = [ids(&halves[0]), ids(&halves[1])];
+        assert_eq!((choice.len(), held_out.len()), (10, 10));
+        let both: BTreeSet<usize> = choice.iter().chain(&held_out).copied().collect();
+        assert_eq!(both, (0..20).collect());
+        assert!(halves.iter().all(|half| half.items.iter().zip(ids(half)).all(|(item, id)| item.id == id.to_string())));
+        assert_eq!(ids(&all.halves(1)[0]), choice);
+        assert_ne!(ids(&all.halves(2)[0]), choice);
+    }
 }

@@ -6,6 +6,7 @@
 //! time; each change is compared in runs that alternate with the winner's. Among settings that are equally fast, within
 //! the noise or a few percent, it takes the one with fewer threads, then the smaller batch.
 
+pub mod budget;
 mod runs;
 
 use std::collections::BTreeSet;
@@ -76,10 +77,14 @@ pub struct Tuned {
 /// # Errors
 /// The errors of [`Calibration::measure`] and [`Lab::run`].
 pub fn run(lab: &Lab<'_>, photos: &PhotoSet, budget: Duration) -> Result<Tuned, LabError> {
+    run_from(lab, photos, lab.rig.base(), budget)
+}
+
+/// Does the same, starting from `base`.
+fn run_from(lab: &Lab<'_>, photos: &PhotoSet, base: Setting, budget: Duration) -> Result<Tuned, LabError> {
     let context = lab.rig.context();
     let machine = Machine { cores: context.cores, on_cpu: context.is_on_cpu(), has_readers: !photos.is_delivered() };
-    search(&mut LabRuns::new(lab, photos), lab.watch, lab.rig.base(), machine, budget)
-        .map(|tuner| tuner.tuned(&photos.name))
+    search(&mut LabRuns::new(lab, photos), lab.watch, base, machine, budget).map(|tuner| tuner.tuned(&photos.name))
 }
 
 fn search<'a>(
@@ -174,8 +179,7 @@ impl<'a> Tuner<'a> {
             }
             measured => measured?,
         };
-        let left = budget.saturating_sub(runs.elapsed()).as_secs_f64();
-        let run_seconds = (left / RUNS).clamp(RUN_SECONDS[0], RUN_SECONDS[1]);
+        let run_seconds = seconds_of_run(budget.saturating_sub(runs.elapsed()));
         let (batches, trials) = (batches.into_iter().collect(), Vec::new());
         Ok(Self {
             runs,
@@ -454,6 +458,11 @@ impl Verdict {
             Self::Alike(_) => "no faster than the noise, and takes more".to_owned(),
         }
     }
+}
+
+/// Returns the seconds of each run that shares the time that is left.
+fn seconds_of_run(left: Duration) -> f64 {
+    (left.as_secs_f64() / RUNS).clamp(RUN_SECONDS[0], RUN_SECONDS[1])
 }
 
 /// Returns the resources that a setting takes, dearest first.

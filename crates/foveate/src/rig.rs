@@ -48,9 +48,7 @@ impl Rig {
         backends: Arc<Backends>,
         model: &OpenOptions<'_>,
     ) -> Result<Self, EmbedError> {
-        // Experiments use one device: the first that is named.
-        let device = options.devices().next().unwrap_or_default().to_owned();
-        let options = EmbedOptions { device, ..options };
+        let options = on_one_device(options);
         let sample = Sample::draw(source, photos, seed)?;
         let (mut names, model) = options.choose(&backends, model)?;
         let mut geometries = BTreeMap::new();
@@ -86,21 +84,7 @@ impl Rig {
     /// # Errors
     /// Fails if the setting's recipe does not exist.
     pub fn options(&self, setting: &Setting) -> Result<EmbedOptions, RecipeError> {
-        Ok(EmbedOptions {
-            decoder: Some(setting.decoder.clone()),
-            decode_scale: setting.scale,
-            resizer: Some(setting.resizer.clone()),
-            recipe: setting.recipe.parse()?,
-            encoder: Some(setting.encoder.clone()),
-            dtype: setting.dtype,
-            batch: setting.batch,
-            workers: setting.workers,
-            readers: setting.readers,
-            encoder_threads: setting.threads,
-            prefetch: setting.prefetch,
-            requests: setting.requests,
-            ..self.options.clone()
-        })
+        with_setting(&self.options, setting)
     }
 
     /// Does the same, with the base's recipe for an unknown one, which no run gets to.
@@ -235,6 +219,34 @@ impl foveate_lab::Rig for Rig {
     fn config(&self, setting: &Setting) -> Config {
         self.job(setting).config()
     }
+}
+
+/// Returns the options of an experiment, which uses one device: the first that is named.
+pub fn on_one_device(options: EmbedOptions) -> EmbedOptions {
+    let device = options.devices().next().unwrap_or_default().to_owned();
+    EmbedOptions { device, ..options }
+}
+
+/// Returns `options` with a setting in place of their own.
+///
+/// # Errors
+/// Fails if the setting's recipe does not exist.
+pub fn with_setting(options: &EmbedOptions, setting: &Setting) -> Result<EmbedOptions, RecipeError> {
+    Ok(EmbedOptions {
+        decoder: Some(setting.decoder.clone()),
+        decode_scale: setting.scale,
+        resizer: Some(setting.resizer.clone()),
+        recipe: setting.recipe.parse()?,
+        encoder: Some(setting.encoder.clone()),
+        dtype: setting.dtype,
+        batch: setting.batch,
+        workers: setting.workers,
+        readers: setting.readers,
+        encoder_threads: setting.threads,
+        prefetch: setting.prefetch,
+        requests: setting.requests,
+        ..options.clone()
+    })
 }
 
 /// Returns the backends of a registry that `wanted` accepts, with the one called `first` before the others.

@@ -297,6 +297,10 @@ fn tuning_writes_what_embedding_reads() {
     run(embed.args([PHOTOS, "--limit", "4", "--config"]).arg(&config)).expect(0);
     assert!(output.exists());
 
+    fs::write(&config, "[drift-budget]\nmin-cosine = 0.99\n").unwrap();
+    let mut embed = common::embed(&output);
+    run(embed.arg(PHOTOS).arg("--config").arg(&config)).expect_error(2, "[drift-budget] has no fingerprint");
+
     fs::write(&config, "wrokers = 3\n").unwrap();
     let mut embed = common::embed(&output);
     run(embed.arg(PHOTOS).arg("--config").arg(&config)).expect_error(2, "no option 'wrokers'");
@@ -304,6 +308,94 @@ fn tuning_writes_what_embedding_reads() {
         let mut command = lab(&[command], folder.path());
         run(command.arg("--config").arg(&config)).expect_error(2, "no option 'wrokers'");
     }
+}
+
+/// Different photos for the two halves of a drift budget's sample.
+const MORE_PHOTOS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/photos");
+
+#[test]
+fn a_drift_budget_and_its_evidence_go_into_the_configuration_and_the_manifest() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("foveate.toml");
+    let mut tune = lab(&["tune", "--min-cosine", "0.99", "--budget", "0.1", MORE_PHOTOS], folder.path());
+    run(tune.arg("--write").arg(&config)).expect(0);
+    let tried = rows(folder.path(), "drift.csv");
+    let chosen: Vec<_> = tried.iter().filter(|row| row["chosen"] == "yes").collect();
+    assert_eq!((chosen.len(), chosen[0]["within"].as_str()), (1, "yes"));
+    let ran: Vec<_> = tried.iter().filter(|row| row["status"] == "ok").collect();
+    assert!(ran.iter().any(|row| row["within"] == "yes" && row["why"].is_empty()), "{tried:?}");
+    for row in &ran {
+        // The default needs no margin.
+        let is_within = **row == tried[0] || number_or_nan(row, "drift_bound") <= 0.01;
+        assert_eq!(row["within"] == "yes", is_within, "{row:?}");
+        assert!(number_or_nan(row, "images_per_second") > 0.0 && row["compared"] == chosen[0]["compared"]);
+    }
+    let first_change = tried.iter().find(|row| row["decoder"] == "image").unwrap();
+    assert!(number_or_nan(first_change, "drift_max") > 0.0, "{first_change:?}");
+
+    let written = fs::read_to_string(&config).unwrap();
+    let words = [("decoder", "decoder"), ("decode-scale", "decode_scale"), ("dtype", "dtype"), ("encoder", "encoder")];
+    for (option, column) in words {
+        assert!(written.contains(&format!("{option} = \"{}\"", chosen[0][column])), "{option}: {written}");
+    }
+    for fact in ["min-cosine = 0.99", "held-out-violations = 0", "confidence = 0.95", "confirmation-confidence"] {
+        assert!(written.contains(fact), "{fact}: {written}");
+    }
+
+    let output = folder.path().join("x.npy");
+    let embed = |more: &[&str]| {
+        let mut embed = common::embed(&output);
+        run(embed.args([PHOTOS, "--limit", "4", "--config"]).arg(&config).args(more))
+    };
+    let info = || -> serde_json::Value {
+        let manifest = fs::read(folder.path().join("x.npy.manifest.json")).unwrap();
+        serde_json::from_slice::<serde_json::Value>(&manifest).unwrap()["info"].clone()
+    };
+    embed(&[]).expect(0);
+    let of_run = info();
+    assert_eq!(of_run["drift-budget.min-cosine"], "0.99");
+    assert!(of_run["drift-budget.claim"].is_string() && of_run.get("drift-budget.fingerprint").is_none(), "{of_run}");
+
+    // Other evidence is no other job.
+    fs::write(&config, written.replace("min-cosine = 0.99", "min-cosine = 0.9998")).unwrap();
+    let again = embed(&[]).expect(0);
+    assert!(again.stdout.contains("already complete"), "{}", again.stdout);
+
+    let other = if chosen[0]["resizer"] == "fir" { "image" } else { "fir" };
+    let warned = embed(&["--resizer", other, "--overwrite"]).expect(0);
+    let why = format!("leaves out the drift budget of {}: resizer is {other}, not", config.display());
+    assert!(warned.stderr.contains(&why), "{}", warned.stderr);
+    assert!(info().as_object().unwrap().keys().all(|name| !name.starts_with("drift-budget")));
+}
+
+#[test]
+fn a_recall_budget_needs_labels_and_reports_what_is_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let (config, labels) = (folder.path().join("foveate.toml"), folder.path().join("labels.csv"));
+    let photos = [PHOTOS, MORE_PHOTOS].map(|photos| fs::read_dir(photos).unwrap());
+    let names = photos.into_iter().flatten().map(|photo| photo.unwrap().file_name().into_string().unwrap());
+    let lines: String = names.map(|name| format!("{name},{}\n", name.len() % 2)).collect();
+    fs::write(&labels, format!("file,label\n{lines}")).unwrap();
+    let mut tune = lab(&["tune", "--min-recall", "0.5", "--budget", "0.1", "--json", MORE_PHOTOS], folder.path());
+    let json = run(tune.arg("--labels").arg(&labels).arg("--write").arg(&config)).expect(0).json();
+    let facts = &json["drift_budget"];
+    let [hits, before] = ["held-out-hits", "held-out-default-hits"].map(|name| facts[name].as_u64().unwrap());
+    assert!(hits * 2 >= before && facts["held-out-labelled"] == facts["held-out-photos"], "{facts}");
+    assert!(facts["lost-at-most"].as_f64().unwrap() > 0.0 && facts.get("share-at-least").is_none(), "{facts}");
+    assert!(rows(folder.path(), "drift.csv").iter().all(|row| row["budget"].is_empty()));
+
+    for (words, says) in [
+        (&["--min-recall", "0.99"][..], "--labels"),
+        (&["--labels", "labels.csv"], "--min-recall"),
+        (&["--min-cosine", "1"], "between 0 and 1"),
+        (&["--min-cosine", "0.999", "--decoder", "zune"], "cannot be used with"),
+        (&["--min-cosine", "0.999", "--stand-in", "t4-f16"], "cannot be used with"),
+    ] {
+        let refused = run(lab(&["tune"], folder.path()).args(words)).expect(2);
+        assert!(refused.stderr.contains(says), "{words:?}: {}", refused.stderr);
+    }
+    let few = ["tune", "--min-cosine", "0.9", "--limit", "15", "--overwrite"];
+    run(lab(&few, folder.path()).arg("--write").arg(&config)).expect_error(1, "at least 16 do");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use foveate_core::lock;
+use foveate_encode::Encoder;
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
 
 use crate::{Calibration, CheckedSink, Lab, LabError, LentEncoder, Output, PhotoSet, Setting};
@@ -25,8 +26,8 @@ pub(super) trait Runs {
 pub(super) struct LabRuns<'a> {
     lab: &'a Lab<'a>,
     photos: &'a PhotoSet,
-    /// Encoders by number of threads.
-    encoders: BTreeMap<usize, LentEncoder>,
+    /// Encoders by name, precision and number of threads.
+    encoders: BTreeMap<(String, &'static str, usize), LentEncoder>,
     started: Instant,
 }
 
@@ -36,11 +37,12 @@ impl<'a> LabRuns<'a> {
     }
 
     fn encoder(&mut self, setting: &Setting, most_batch: usize) -> Result<LentEncoder, LabError> {
-        if let Some(encoder) = self.encoders.get(&setting.threads) {
+        let key = (setting.encoder.clone(), setting.dtype.name(), setting.threads);
+        if let Some(encoder) = self.encoders.get(&key).filter(|encoder| encoder.spec().max_batch >= most_batch) {
             return Ok(encoder.clone());
         }
         let encoder = self.lab.encoder(&Setting { batch: most_batch, ..setting.clone() })?;
-        self.encoders.insert(setting.threads, encoder.clone());
+        self.encoders.insert(key, encoder.clone());
         Ok(encoder)
     }
 }

@@ -16,6 +16,7 @@ use foveate::source::store::store_of;
 use foveate::source::{Input, Separator};
 
 use super::args::{Command, EmbedArgs, VerifyArgs};
+use super::config::Evidence;
 use super::exit::Usage;
 use super::job_args::{InputArgs, JobArgs};
 use super::lab_args::{Experiment, LabArgs, ProfileArgs, ReportArgs, TuneArgs};
@@ -47,6 +48,7 @@ fn embed(args: &EmbedArgs) -> anyhow::Result<()> {
     inputs(&args.job)?;
     let options = super::embed::options(args);
     backends(&options)?;
+    optional(args.job.embedding.run.config.as_deref(), |config| Evidence::read(config).map(drop))?;
     output(&options)?;
     optional(args.trace.as_deref(), writable_file)
 }
@@ -102,6 +104,7 @@ fn bench(experiment: &Experiment) -> anyhow::Result<()> {
 
 fn tune(args: &TuneArgs) -> anyhow::Result<()> {
     lab(&args.lab)?;
+    optional(args.labels.as_deref(), readable_file)?;
     let path = args.write.display();
     if args.write.is_file() && !args.overwrite {
         bail!("{path} exists; pass --overwrite to replace it, or --write FILE to write another");

@@ -1,6 +1,7 @@
 //! `--config FILE`: reads long options from a TOML file and puts them before those of the command line, which take
 //! precedence.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -12,6 +13,13 @@ use toml::{Table, Value};
 use super::args::Cli;
 
 const OPTION: &str = "--config";
+/// The section of the file with a drift budget and the evidence that the options keep it. It holds no options.
+const EVIDENCE: &str = "drift-budget";
+/// Its section with the part of a job's fingerprint that the evidence is for.
+const FINGERPRINT: &str = "fingerprint";
+/// Parts of a fingerprint that the evidence leaves out: the model's path is private, its weights have a hash, and the
+/// others affect no vector's direction.
+const IRRELEVANT: [&str; 4] = ["model", "max_pixels", "allow_truncated", "normalize"];
 
 /// Inserts the file's arguments behind the subcommand's name, if the arguments name a file.
 ///
@@ -47,7 +55,7 @@ fn options(command: &str, table: &Table) -> anyhow::Result<Vec<String>> {
     let cli = Cli::command();
     let known = cli.find_subcommand(command).with_context(|| format!("there is no command '{command}'"))?;
     let mut options = Vec::new();
-    for (name, value) in table {
+    for (name, value) in table.iter().filter(|(name, _)| *name != EVIDENCE) {
         if name == "config" || !known.get_arguments().any(|arg| arg.get_long() == Some(name)) {
             bail!(
                 "'{command}' has no option '{name}'; options are named as on the command line (`foveate {command} --help`)"
@@ -73,9 +81,80 @@ fn option(name: &str, value: &Value) -> anyhow::Result<Option<String>> {
     })
 }
 
-/// Writes the setting that tuning chose, with `comment` above it.
-pub(crate) fn write(path: &Path, setting: &Setting, comment: &[String]) -> anyhow::Result<()> {
+/// A drift budget, and the evidence that a configuration keeps it.
+#[derive(Clone, Debug)]
+pub(crate) struct Evidence {
+    /// Budget, sample and figures by name.
+    pub(crate) facts: Table,
+    /// The fingerprint of the vectors that were measured.
+    pub(crate) fingerprint: BTreeMap<String, String>,
+}
+
+impl Evidence {
+    /// Reads the section of a configuration file; `None` if it has none.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be read, or the section is not such a one.
+    pub(crate) fn read(path: &Path) -> anyhow::Result<Option<Self>> {
+        let read = || -> anyhow::Result<Option<Self>> {
+            let mut table: Table = std::fs::read_to_string(path)?.parse()?;
+            let Some(section) = table.remove(EVIDENCE) else { return Ok(None) };
+            let mut facts: Table = section.try_into()?;
+            let fingerprint =
+                facts.remove(FINGERPRINT).with_context(|| format!("[{EVIDENCE}] has no {FINGERPRINT}"))?;
+            Ok(Some(Self { facts, fingerprint: fingerprint.try_into()? }))
+        };
+        read().with_context(|| format!("cannot use the drift budget in {}", path.display()))
+    }
+
+    /// Returns the first difference between the vectors that were measured and a job's, if there is one.
+    pub(crate) fn difference(&self, job: &BTreeMap<String, String>) -> Option<String> {
+        let value =
+            |map: &BTreeMap<String, String>, name: &str| map.get(name).cloned().unwrap_or_else(|| "(none)".to_owned());
+        // The rest of a job's fingerprint is about its inputs and its output.
+        let is_backends = |name: &&String| ["encoder.", "decoder."].iter().any(|start| name.starts_with(start));
+        let mut names = self.fingerprint.keys().chain(job.keys().filter(is_backends));
+        names.find_map(|name| {
+            let (measured, now) = (value(&self.fingerprint, name), value(job, name));
+            (measured != now).then(|| format!("{name} is {now}, not {measured}"))
+        })
+    }
+
+    /// Returns the entries of a manifest, by name.
+    pub(crate) fn info(&self) -> impl Iterator<Item = (String, String)> + '_ {
+        let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        self.facts.iter().map(move |(name, value)| (format!("{EVIDENCE}.{name}"), text(value)))
+    }
+
+    /// Returns the section of the file.
+    fn section(&self) -> Table {
+        let fingerprint = self.fingerprint.iter().map(|(name, value)| (name.clone(), Value::String(value.clone())));
+        let fingerprint = fingerprint.filter(|(name, _)| !IRRELEVANT.contains(&name.as_str()));
+        let mut section = self.facts.clone();
+        section.insert(FINGERPRINT.to_owned(), Value::Table(fingerprint.collect()));
+        section
+    }
+}
+
+/// Writes the setting that tuning chose, with `comment` above it. With evidence, it includes backends and precision.
+pub(crate) fn write(
+    path: &Path,
+    setting: &Setting,
+    evidence: Option<&Evidence>,
+    comment: &[String],
+) -> anyhow::Result<()> {
     let mut table = Table::new();
+    if let Some(evidence) = evidence {
+        let words = [
+            ("decoder", setting.decoder.as_str()),
+            ("decode-scale", setting.decode_scale()),
+            ("resizer", setting.resizer.as_str()),
+            ("encoder", setting.encoder.as_str()),
+            ("dtype", setting.dtype.name()),
+        ];
+        table.extend(words.map(|(name, word)| (name.to_owned(), Value::String(word.to_owned()))));
+        table.insert(EVIDENCE.to_owned(), Value::Table(evidence.section()));
+    }
     let counts = [
         ("batch", setting.batch),
         ("workers", setting.workers),
@@ -145,9 +224,24 @@ mod tests {
             prefetch: 1,
             requests: 64,
         };
-        write(&path, &setting, &["chosen".to_owned()]).unwrap();
+        write(&path, &setting, None, &["chosen".to_owned()]).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(text.starts_with("# chosen\n"), "{text}");
         assert_eq!(options("embed", &text.parse().unwrap()).unwrap().len(), 6);
+        assert!(Evidence::read(&path).unwrap().is_none());
+
+        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let pairs = |pairs: &[(&str, &str)]| pairs.iter().map(owned).collect::<Vec<_>>();
+        let fingerprint: BTreeMap<_, _> = pairs(&[("dtype", "f32"), ("model", "a/tiny")]).into_iter().collect();
+        let facts = Table::from_iter([("min-cosine".to_owned(), Value::Float(0.999))]);
+        write(&path, &setting, Some(&Evidence { facts, fingerprint: fingerprint.clone() }), &[]).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(options("embed", &text.parse().unwrap()).unwrap().len(), 11);
+        let evidence = Evidence::read(&path).unwrap().unwrap();
+        assert_eq!(evidence.info().collect::<Vec<_>>(), pairs(&[("drift-budget.min-cosine", "0.999")]));
+        let job = |more: &[(&str, &str)]| fingerprint.clone().into_iter().chain(pairs(more)).collect();
+        assert_eq!(evidence.difference(&job(&[("model", "b/tiny"), ("shard", "1/2")])), None);
+        assert_eq!(evidence.difference(&job(&[("dtype", "f16")])).unwrap(), "dtype is f16, not f32");
+        assert!(evidence.difference(&job(&[("encoder.optimization", "basic")])).is_some());
     }
 }

@@ -13,6 +13,7 @@ use foveate::sink::{Existing, Finished, Published, SinkError};
 use foveate::source::ListingStats;
 
 use super::args::EmbedArgs;
+use super::config::Evidence;
 use super::dry_run::DryRun;
 use super::exit::Exit;
 use super::{console, dry_run, job, progress, remedy, summary, trace};
@@ -37,8 +38,11 @@ pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
     let download = progress::Download::new(args.quiet);
     let model = OpenOptions { progress: &download, ..OpenOptions::from_env() };
     let backends = Arc::new(Backends::compiled());
-    let job = options.prepare(Box::new(listing), &backends, &model)?;
+    let mut job = options.prepare(Box::new(listing), &backends, &model)?;
     download.clear();
+    if let Some(config) = &args.job.embedding.run.config {
+        add_evidence(&mut job, config, args.quiet)?;
+    }
     if !args.quiet {
         job::warn_of_f32(&args.job.embedding.run);
     }
@@ -67,6 +71,22 @@ pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
         Err(RunError::Sink(SinkError::AlreadyComplete(done))) => Ok(already_complete(args, &found, &done)),
         outcome => finish(args, &found, outcome, cpu),
     }
+}
+
+/// Adds the drift budget of the configuration file to the manifest, if its evidence is for this job's vectors.
+fn add_evidence(job: &mut EmbedRun, config: &Path, quiet: bool) -> anyhow::Result<()> {
+    let Some(evidence) = Evidence::read(config)? else { return Ok(()) };
+    match evidence.difference(&job.manifest().fingerprint) {
+        None => evidence.info().for_each(|(name, value)| job.add_info(name, value)),
+        Some(why) if !quiet => {
+            console::say!(
+                "warning: the manifest leaves out the drift budget of {}: {why}; tune again",
+                config.display()
+            );
+        }
+        Some(_) => {}
+    }
+    Ok(())
 }
 
 /// Prints what the run would do.

@@ -40,6 +40,8 @@ pub(crate) enum Sizes {
     AsGiven,
     /// The given photos and small copies of them, unless the arguments exclude the copies.
     AsGivenAndSmall,
+    /// As many of the given photos, of which those that do not decode are left out.
+    Sample(u64),
 }
 
 impl Bench {
@@ -69,9 +71,13 @@ impl Bench {
         let listing = job::list_again(&options)?;
         let download = progress::Download::new(display.quiet);
         let model = OpenOptions { progress: &download, ..OpenOptions::from_env() };
-        // Draws twice the number, because some photos may not decode.
-        let drawn = (args.n.saturating_mul(2), args.seed);
-        let rig = Rig::new(options, Box::new(listing), drawn, Arc::new(Backends::compiled()), &model)?;
+        // Draws twice the number, because some photos may not decode. Those that are left over would make the rest no
+        // random sample.
+        let (most, drawn) = match sizes {
+            Sizes::Sample(photos) => (photos, photos),
+            _ => (args.n, args.n.saturating_mul(2)),
+        };
+        let rig = Rig::new(options, Box::new(listing), (drawn, args.seed), Arc::new(Backends::compiled()), &model)?;
         let rig = rig.measuring_memory(Box::new(memory::in_a_process));
         download.clear();
 
@@ -80,7 +86,7 @@ impl Bench {
             None => Box::new(rig),
         };
         let mut bench = Self::with(rig, display, args.seed)?;
-        let most = usize::try_from(args.n).unwrap_or(usize::MAX);
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
         bench.sets = match sizes {
             Sizes::AsGivenAndSmall if !args.as_given => Sets::load(&bench.lab(), most)?,
             _ => Sets::as_given(&bench.lab(), most)?,

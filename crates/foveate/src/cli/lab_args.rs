@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use foveate::lab::StandIn;
 
 use super::job_args::{AheadArgs, InputArgs, ModelArgs, RunArgs};
-use super::values::{parse_count, parse_positive, parse_seconds};
+use super::values::{parse_count, parse_fraction, parse_positive, parse_seconds, parse_share};
 
 pub(crate) const PROFILE_EXAMPLES: &str = "\
 Examples:
@@ -37,7 +37,10 @@ pub(crate) const TUNE_EXAMPLES: &str = "\
 Examples:
   # about a minute; writes foveate.toml
   foveate tune photos/
-  foveate embed photos/ -o vectors.parquet --config foveate.toml";
+  foveate embed photos/ -o vectors.parquet --config foveate.toml
+  # also the fastest backends and precision near the default's vectors
+  foveate tune photos/ --min-cosine 0.999
+  foveate tune labelled/ --min-recall 0.99 --labels labels.csv";
 
 pub(crate) const REPORT_EXAMPLES: &str = "\
 Examples:
@@ -268,15 +271,40 @@ pub(crate) struct DiagnoseArgs {
     pub(crate) cold: bool,
 }
 
+/// What a search within a drift budget chooses itself, or compares vectors without.
+const SEARCHED: [&str; 8] =
+    ["decoder", "decode_scale", "resizer", "encoder", "dtype", "encoder_option", "decoder_option", "stand_in"];
+
 /// Arguments of `tune`.
 #[derive(Args, Debug)]
 pub(crate) struct TuneArgs {
     #[command(flatten)]
     pub(crate) lab: LabArgs,
 
-    /// Time budget in seconds.
+    /// Time budget in seconds. With a drift budget, it does not include the comparison of configurations.
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse_seconds, help_heading = "Measuring")]
     pub(crate) budget: Duration,
+
+    /// Also choose decoder, decode scale, resizer, encoder and precision: the fastest whose vectors have at least this
+    /// cosine with the default's, on every photo of a sample.
+    #[arg(long, value_name = "COSINE", value_parser = parse_fraction, conflicts_with_all = SEARCHED, help_heading = "Drift budget")]
+    pub(crate) min_cosine: Option<f64>,
+
+    /// The same for recall@1: at least this share of the default's on the same photos; 1 permits no loss.
+    #[arg(long, value_name = "SHARE", value_parser = parse_share, conflicts_with_all = SEARCHED, requires = "labels", help_heading = "Drift budget")]
+    pub(crate) min_recall: Option<f64>,
+
+    /// A CSV file with the columns `file` (or `id`) and `label`.
+    #[arg(long, value_name = "FILE", requires = "min_recall", help_heading = "Drift budget")]
+    pub(crate) labels: Option<PathBuf>,
+
+    /// Number of photos whose drift is measured, drawn at random: one half for the choice, the other to confirm it.
+    #[arg(long, value_name = "N", default_value = "800", value_parser = parse_count, help_heading = "Drift budget")]
+    pub(crate) sample: u64,
+
+    /// Confidence of what the photos of the other half show.
+    #[arg(long, value_name = "P", default_value = "0.95", value_parser = parse_fraction, help_heading = "Drift budget", hide = true)]
+    pub(crate) confidence: f64,
 
     /// The configuration file to write.
     #[arg(long, value_name = "FILE", default_value = "foveate.toml", help_heading = "Display")]
@@ -285,6 +313,13 @@ pub(crate) struct TuneArgs {
     /// Replace the configuration file if it exists.
     #[arg(long, help_heading = "Display")]
     pub(crate) overwrite: bool,
+}
+
+impl TuneArgs {
+    /// Returns true if backends and precision are chosen too.
+    pub(crate) fn has_drift_budget(&self) -> bool {
+        self.min_cosine.is_some() || self.min_recall.is_some()
+    }
 }
 
 /// Arguments of `report`.

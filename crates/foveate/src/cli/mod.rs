@@ -6,6 +6,7 @@
 
 mod args;
 mod bench;
+mod budget;
 mod call;
 mod check;
 mod config;
@@ -75,6 +76,7 @@ fn run(command: Command) -> anyhow::Result<Exit> {
         Command::Profile(args) => profile::run(&args),
         Command::Bench { experiment } => bench::run(&experiment),
         Command::Diagnose(args) => diagnose::run(&args),
+        Command::Tune(args) if args.has_drift_budget() => budget::run(&args),
         Command::Tune(args) => tune::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Plan(args) => plan::run(&args),

@@ -13,7 +13,12 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<Exit> {
     let photos = bench.photos()?;
     let tuned = tune::run(&bench.lab(), photos, args.budget)?;
     let table = bench.put(&tuned.table)?;
-    config::write(&args.write, &tuned.setting, &comment(&bench, &tuned, table.disturbed()))?;
+    config::write(
+        &args.write,
+        &tuned.setting,
+        None,
+        &comment(&bench, &tuned.setting, [tuned.before, tuned.images_per_second], table.disturbed()),
+    )?;
     bench.say(&format!("\n{}", tuned.why))?;
     bench.say(&format!("wrote {}: foveate embed … --config {0}", args.write.display()))?;
     bench.print_json(json!({
@@ -26,8 +31,13 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<Exit> {
 }
 
 /// Returns the comment at the head of the file.
-fn comment(bench: &Bench, tuned: &tune::Tuned, disturbed: Option<&str>) -> Vec<String> {
-    let (context, Setting { decoder, resizer, encoder, dtype, .. }) = (bench.rig.context(), &tuned.setting);
+pub(crate) fn comment(
+    bench: &Bench,
+    setting: &Setting,
+    [before, now]: [f64; 2],
+    disturbed: Option<&str>,
+) -> Vec<String> {
+    let (context, Setting { decoder, resizer, encoder, dtype, .. }) = (bench.rig.context(), setting);
     let name = bench.sets.usable.first().map_or("", |photos| photos.name.as_str());
     let mut lines = vec![
         format!(
@@ -35,7 +45,7 @@ fn comment(bench: &Bench, tuned: &tune::Tuned, disturbed: Option<&str>) -> Vec<S
             context.foveate, context.date, context.cores, context.host
         ),
         format!("For {decoder} + {resizer} + {encoder} ({}), {}, photos {name}.", dtype.name(), context.model),
-        format!("{:.1} images/s, against {:.1} before.", tuned.images_per_second, tuned.before),
+        format!("{now:.1} images/s, against {before:.1} before."),
     ];
     lines.extend(disturbed.map(|why| format!("DISTURBED: {why}. Tune again while the machine does nothing else.")));
     lines

@@ -25,6 +25,17 @@ pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|_| refused())
 }
 
+/// Parses a fraction of a whole, more than 0 and less than 1.
+pub(crate) fn parse_fraction(text: &str) -> Result<f64, String> {
+    parse_share(text).ok().filter(|&share| share < 1.0).ok_or_else(|| "expected a number between 0 and 1".to_owned())
+}
+
+/// Parses a share of a whole, more than 0 and at most 1.
+pub(crate) fn parse_share(text: &str) -> Result<f64, String> {
+    let share = f64::from_str(text).ok().filter(|&share| share > 0.0 && share <= 1.0);
+    share.ok_or_else(|| "expected a number above 0, up to 1".to_owned())
+}
+
 /// Parses an address to listen at. Without a host, it means all interfaces. A host's IPv4 address is preferred.
 pub(crate) fn parse_listen(text: &str) -> Result<SocketAddr, String> {
     let refused = |why: &dyn Display| {

@@ -88,9 +88,9 @@ fn overridden(options: &EmbedOptions, with: &Overrides) -> EmbedOptions {
 }
 
 /// An image of a labels file: the end of its path, and its label.
-type Label = (String, String);
+pub(crate) type Label = (String, String);
 
-fn read_labels(path: &Path) -> anyhow::Result<Vec<Label>> {
+pub(crate) fn read_labels(path: &Path) -> anyhow::Result<Vec<Label>> {
     let context = || format!("cannot read the labels in {}", path.display());
     let mut reader = csv::Reader::from_path(path).with_context(context)?;
     let headers = reader.headers().with_context(context)?.clone();
@@ -105,7 +105,7 @@ fn read_labels(path: &Path) -> anyhow::Result<Vec<Label>> {
 }
 
 /// Returns the label of an image whose id equals a name in the file, or ends in one.
-fn label_of<'a>(labels: &'a [Label], id: &str) -> Option<&'a str> {
+pub(crate) fn label_of<'a>(labels: &'a [Label], id: &str) -> Option<&'a str> {
     let is_end = |name: &str| id.strip_suffix(name).is_some_and(|rest| rest.is_empty() || rest.ends_with(['/', '\\']));
     labels.iter().find(|(name, _)| !name.is_empty() && is_end(name)).map(|(_, label)| label.as_str())
 }

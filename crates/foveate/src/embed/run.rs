@@ -92,6 +92,11 @@ impl EmbedRun {
         &self.manifest
     }
 
+    /// Adds a fact to the manifest that does not affect the vectors, and that resuming does not compare.
+    pub fn add_info(&mut self, name: String, value: String) {
+        self.manifest.info.insert(name, value);
+    }
+
     /// Returns true if the weights were generated, so that the vectors are meaningless.
     pub fn is_seeded(&self) -> bool {
         self.seeded
