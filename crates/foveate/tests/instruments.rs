@@ -10,13 +10,26 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use common::packed::Packed;
 use common::{PHOTOS, Ran, TINY, foveate, run};
-use foveate_testkit::{by_length, trials};
+use foveate::collect::MemorySink;
+use foveate::dinov2::OpenOptions;
+use foveate::embed::{Backends, EmbedOptions};
+use foveate::lab::stats::share_at_most;
+use foveate::lab::tune::budget::{Drift, DriftBudget};
+use foveate::pipeline::{Cancel, Progress};
+use foveate::verify::cosine;
+use foveate::{DecodeScale, Embedder};
+use foveate_testkit::{by_length, data, trials};
 
 fn main() -> ExitCode {
-    let trials = trials![every_command_measures_every_kind_of_input, other_libraries_take_turns];
+    let mut trials = trials![every_command_measures_every_kind_of_input, other_libraries_take_turns];
+    if by_length(false, true) {
+        // It embeds 513 photos seven times.
+        trials.extend(trials![drift_budgets_hold_on_photos_that_were_not_seen]);
+    }
     #[cfg(feature = "object-store")]
     let trials = [
         trials,
@@ -51,6 +64,86 @@ for line in sys.stdin:
     else:
         print(*[2.0] * int(number) if command == "time" else ["ok"], flush=True)
 "#;
+
+/// Disjoint sets of photos.
+const SETS: usize = 20;
+
+/// Changes of the default, by name.
+fn changes(default: &EmbedOptions) -> [(&'static str, EmbedOptions); 6] {
+    let decoder = |name: &str| EmbedOptions { decoder: Some(name.to_owned()), ..default.clone() };
+    let resizer = |options: EmbedOptions| EmbedOptions { resizer: Some("image".to_owned()), ..options };
+    let scale = |decode_scale| EmbedOptions { decode_scale, ..default.clone() };
+    [
+        ("decoder zune", decoder("zune")),
+        ("decoder image", decoder("image")),
+        ("decode scale fast", scale(DecodeScale::Fast)),
+        ("decode scale low", scale(DecodeScale::Low)),
+        ("resizer image", resizer(default.clone())),
+        ("decoder zune, resizer image", resizer(decoder("zune"))),
+    ]
+}
+
+/// Chooses on one half of each set, confirms on the other, and counts violations on all photos of other sets: no more
+/// of them may violate the budget than the held-out half permits to claim. A change
+/// that drifts more counts as the faster one: a search with any rates would take one that drifts less, if another.
+/// `UPDATE=1` writes the recorded run anew.
+fn drift_budgets_hold_on_photos_that_were_not_seen() {
+    let (model, photos) = (data("weights/vit-tiny-patch16-224"), [data("labelled"), data("photos")]);
+    let options = EmbedOptions::new(photos.map(foveate::source::Input::Path).into(), model.to_string_lossy(), "");
+    let vectors = |options: &EmbedOptions| -> Vec<Vec<f32>> {
+        let mut embedder = Embedder::open(options, &Arc::new(Backends::compiled()), &OpenOptions::from_env()).unwrap();
+        let (source, sink) = (options.list(|_| ()).unwrap(), MemorySink::default());
+        embedder.run(Box::new(source), Box::new(sink.clone()), &Cancel::default(), &Progress::default()).unwrap();
+        sink.take().rows.into_iter().map(|row| row.vector).collect()
+    };
+    let default = vectors(&options);
+    let distance = |(a, b): (&Vec<f32>, &Vec<f32>)| (1.0 - cosine(a, b)).max(0.0);
+    let mut drifts = changes(&options).map(|(name, options)| {
+        let vectors = vectors(&options);
+        assert_eq!(vectors.len(), default.len(), "{name}");
+        (name, default.iter().zip(&vectors).map(distance).collect::<Vec<f64>>())
+    });
+    let most = |distances: &[f64]| distances.iter().copied().fold(0.0, f64::max);
+    drifts.sort_by(|a, b| most(&b.1).total_cmp(&most(&a.1)));
+
+    let mut order: Vec<usize> = (0..default.len()).collect();
+    fastrand::Rng::with_seed(1).shuffle(&mut order);
+    let mut csv = "min_cosine,set,photos,unseen,within,within_violations,chosen,violations,worst_cosine\n".to_owned();
+    let (mut chosen, mut broken) = (0, Vec::new());
+    for min_cosine in [0.999, 0.998, 0.99, 0.98] {
+        let budget = DriftBudget { min_cosine: Some(min_cosine), min_recall: None, confidence: 0.95 };
+        for set in 0..SETS {
+            let (used, unseen): (Vec<_>, Vec<_>) = order.iter().enumerate().partition(|(at, _)| at % SETS == set);
+            let drift = |places: &[(usize, &usize)], distances: &[f64]| Drift {
+                distances: places.iter().map(|&(_, &at)| distances[at]).collect(),
+                recall: None,
+            };
+            let (choice, held_out) = used.split_at(used.len().div_ceil(2));
+            let beyond = |distances: &[f64]| unseen.iter().filter(|(_, at)| distances[**at] > 1.0 - min_cosine).count();
+            let within: Vec<_> =
+                drifts.iter().filter(|(_, all)| budget.refusal(&drift(choice, all)).is_none()).collect();
+            let found = within.iter().find(|(_, all)| budget.violation(&drift(held_out, all)).is_none());
+            let violations = found.map_or(0, |(_, all)| beyond(all));
+            let worst = found.map_or(0.0, |(_, all)| drift(&unseen, all).worst().0);
+            let (name, of_within) =
+                (found.map_or("default", |(name, _)| name), within.iter().map(|(_, all)| beyond(all)));
+            let (photos, others, of_within) = (used.len(), unseen.len(), of_within.sum::<usize>());
+            let (count, worst) = (within.len(), 1.0 - worst);
+            csv += &format!(
+                "{min_cosine},{set},{photos},{others},{count},{of_within},\"{name}\",{violations},{worst:.6}\n"
+            );
+            chosen += usize::from(found.is_some());
+            // What the held-out half shows, at the confidence of the first look.
+            let permitted = share_at_most(0, held_out.len(), 0.975) * unseen.len() as f64;
+            broken.extend((violations as f64 > permitted).then(|| format!("{name} within {min_cosine} on set {set}")));
+        }
+    }
+    if std::env::var_os("UPDATE").is_some() {
+        fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/../../benches/runs/drift_budget.csv"), &csv).unwrap();
+    }
+    assert!(chosen >= SETS, "{chosen} choices besides the default show little: {csv}");
+    assert!(broken.is_empty(), "{broken:?}\n{csv}");
+}
 
 fn other_libraries_take_turns() {
     foveate_testkit::python(&[]);

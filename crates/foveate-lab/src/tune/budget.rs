@@ -131,7 +131,7 @@ impl DriftBudget {
     }
 
     /// Returns why a drift on the choice's half is not within the budget with a margin, if it is not.
-    fn refusal(&self, drift: &Drift) -> Option<String> {
+    pub fn refusal(&self, drift: &Drift) -> Option<String> {
         let bound = || {
             let most = self.most()?;
             match drift.bound(most) {
