@@ -169,8 +169,8 @@ fn extent(stride: usize) -> usize {
     (TILE - 1) * stride + TILE
 }
 
-// SAFETY of all blocks: registers are configured, after `available` alone. Slices are as long as what a tile reads or writes. The
-// compiler never uses tile registers itself.
+// SAFETY of all blocks: registers are configured, after `available` alone. Slices are as long as what a tile reads or
+// writes. The compiler never uses tile registers itself.
 #[allow(unsafe_code)]
 impl Machine for Amx {
     #[inline(always)]
