@@ -3,6 +3,9 @@
 //!
 //! A title is `COLUMN`, with `where NAME=VALUE, NAME^START` for the first row with these values, or values that begin
 //! so. `median COLUMN` and `most COLUMN` are of all these rows, without signs. `TITLE ÷ TITLE` is a ratio.
+//!
+//! The documents that compare forwards show every measured row of that comparison's CSV file in their tables, whoever
+//! is ahead.
 
 use std::ops::Range;
 use std::path::Path;
@@ -12,7 +15,11 @@ use anyhow::{Context, Result};
 use crate::rules::Finding;
 use crate::tree::{Tree, paths};
 
-/// Each figure is what its field says, to the last digit shown.
+/// The comparison of forwards, and the documents whose tables show all of it.
+const FORWARDS: &str = "benches/runs/forward.csv";
+const WITH_FORWARDS: [&str; 2] = ["README.md", "docs/backends.md"];
+
+/// Each figure is what its field says, to the last digit shown, and no forward is left out.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in tree.files.iter().filter(|file| file.path.ends_with(".md")) {
@@ -29,7 +36,22 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
             findings.push(Finding::new(&file.path, message));
         }
     }
+    findings.extend(WITH_FORWARDS.into_iter().filter_map(|path| left_out(tree, path)));
     findings
+}
+
+/// Returns the measured forwards that the tables of the document at `path` leave out.
+fn left_out(tree: &Tree, path: &str) -> Option<Finding> {
+    let rows = table(&tree.file(FORWARDS)?.text);
+    let tables: String = tree.file(path)?.text.split_inclusive('\n').filter(|line| line.starts_with('|')).collect();
+    let figures = figures(&tables);
+    let fields = figures.iter().filter(|figure| figure.path(path) == FORWARDS).map(|figure| figure.title);
+    let shown: Vec<&Vec<String>> = fields.filter_map(|field| picked(&rows, field).ok()?.1.first().copied()).collect();
+    let status = rows.first()?.iter().position(|name| name == "status")?;
+    let is_left_out = |row: &&Vec<String>| row[status] == "ok" && !shown.iter().any(|shown| std::ptr::eq(*shown, *row));
+    let left_out: Vec<String> = rows[1..].iter().filter(is_left_out).map(|row| row.join(",")).collect();
+    let message = || format!("no figure in a table is of these rows of {FORWARDS}: {}", left_out.join("; "));
+    (!left_out.is_empty()).then(|| Finding::new(path, message()))
 }
 
 /// Writes every figure of the documentation anew.
@@ -70,12 +92,17 @@ fn figures(text: &str) -> Vec<Figure<'_>> {
 }
 
 impl Figure<'_> {
-    /// Returns the value that the title asks for, of the file beside the document at `path`.
-    fn value(&self, path: &str, read: &dyn Fn(&str) -> Option<String>) -> Result<f64> {
+    /// Returns the path of the CSV file, of the document at `path`.
+    fn path(&self, path: &str) -> String {
         let folder: Vec<&str> = path.split('/').rev().skip(1).collect();
         let up = self.csv.matches("../").count();
         let kept = folder.into_iter().skip(up).collect::<Vec<_>>().into_iter().rev();
-        let csv = kept.chain([self.csv.trim_start_matches("../")]).collect::<Vec<_>>().join("/");
+        kept.chain([self.csv.trim_start_matches("../")]).collect::<Vec<_>>().join("/")
+    }
+
+    /// Returns the value that the title asks for, of the file beside the document at `path`.
+    fn value(&self, path: &str, read: &dyn Fn(&str) -> Option<String>) -> Result<f64> {
+        let csv = self.path(path);
         let table = table(&read(&csv).with_context(|| format!("there is no {csv}"))?);
         let mut values = self.title.split(" ÷ ").map(|field| self::value(&table, field));
         let first = values.next().context("no field")??;
@@ -94,18 +121,9 @@ impl Figure<'_> {
 
 /// Returns the value of one field of a title.
 fn value(table: &[Vec<String>], field: &str) -> Result<f64> {
-    let (what, conditions) = field.split_once(" where ").unwrap_or((field, ""));
-    let (of, column) = what.split_once(' ').map_or(("", what), |(of, column)| (of, column));
-    let header = table.first().context("an empty file")?;
-    let at = |name: &str| header.iter().position(|known| known == name).with_context(|| format!("no column {name}"));
-    let column = at(column)?;
-    let mut rows: Vec<&Vec<String>> = table[1..].iter().collect();
-    for condition in conditions.split(", ").filter(|condition| !condition.is_empty()) {
-        let split = condition.find(['=', '^']).with_context(|| format!("no = or ^ in '{condition}'"))?;
-        let (name, wanted) = (at(&condition[..split])?, &condition[split + 1..]);
-        let is_start = condition[split..].starts_with('^');
-        rows.retain(|row| if is_start { row[name].starts_with(wanted) } else { row[name] == wanted });
-    }
+    let what = field.split_once(" where ").map_or(field, |(what, _)| what);
+    let of = what.split_once(' ').map_or("", |(of, _)| of);
+    let (column, rows) = picked(table, field)?;
     let mut values: Vec<f64> = rows.iter().filter_map(|row| row[column].parse().ok()).collect();
     if !of.is_empty() {
         values = values.iter().map(|value: &f64| value.abs()).collect();
@@ -119,6 +137,23 @@ fn value(table: &[Vec<String>], field: &str) -> Result<f64> {
         other => anyhow::bail!("'{other}' is neither median nor most"),
     };
     picked.context("no such row")
+}
+
+/// Returns the column of a field of a title, and the rows that meet its conditions.
+fn picked<'a>(table: &'a [Vec<String>], field: &str) -> Result<(usize, Vec<&'a Vec<String>>)> {
+    let (what, conditions) = field.split_once(" where ").unwrap_or((field, ""));
+    let column = what.split_once(' ').map_or(what, |(_, column)| column);
+    let header = table.first().context("an empty file")?;
+    let at = |name: &str| header.iter().position(|known| known == name).with_context(|| format!("no column {name}"));
+    let column = at(column)?;
+    let mut rows: Vec<&Vec<String>> = table[1..].iter().collect();
+    for condition in conditions.split(", ").filter(|condition| !condition.is_empty()) {
+        let split = condition.find(['=', '^']).with_context(|| format!("no = or ^ in '{condition}'"))?;
+        let (name, wanted) = (at(&condition[..split])?, &condition[split + 1..]);
+        let is_start = condition[split..].starts_with('^');
+        rows.retain(|row| if is_start { row[name].starts_with(wanted) } else { row[name] == wanted });
+    }
+    Ok((column, rows))
 }
 
 /// Splits a CSV file into rows of fields.
@@ -143,7 +178,8 @@ fn table(csv: &str) -> Vec<Vec<String>> {
 mod tests {
     use super::*;
     use crate::rules::assert_finds;
-    use crate::tree::{TextFile, fake};
+    use crate::tree::TextFile;
+    use crate::tree::fake::{self, add_file};
 
     const CSV: &str =
         "change,photos,rate,error\nslow,\"large, 1 MP\",10.04,-0.2\nfast,\"large, 1 MP\",25,0.1\nfast,small,50,0.4\n";
@@ -173,6 +209,23 @@ mod tests {
             ("[1](../examples/run/a.csv \"rate where change=none\")", "no such row"),
         ] {
             assert_finds(check, &with(wrong), why);
+        }
+    }
+
+    #[test]
+    fn no_forward_is_left_out() {
+        let row = |of: &str, rate| format!("| {of} | [{rate}](benches/runs/forward.csv \"rate where of={of}\") |\n");
+        let with = |readme: &str| {
+            let mut tree = fake::tree();
+            let csv = "of,status,rate\nours,ok,1\nrival,ok,2\nabsent,n/a (no module),\n";
+            add_file(&mut tree, FORWARDS, csv);
+            add_file(&mut tree, "README.md", readme);
+            tree
+        };
+        let (ours, rival) = (row("ours", 1), row("rival", 2));
+        assert!(check(&with(&format!("{ours}{rival}"))).is_empty());
+        for incomplete in [format!("{ours}{}", &rival[1..]), ours, "| ours | 1 |\n| rival | 2 |\n".to_owned()] {
+            assert_finds(check, &with(&incomplete), "rival,ok,2");
         }
     }
 
