@@ -6,13 +6,14 @@ usage: foveate bench decoders|resizers|forward PHOTOS --peers benches/peers.py
 
 Under `foveate bench`, it answers lines: `check NAME CASE N` and `time NAME CASE COUNT`, as crates/foveate-lab's
 bench/peers.rs says. A missing module answers `n/a`, with the reason. PyTurboJPEG finds libturbojpeg (3.0 or newer) by the
-variable TURBOJPEG_LIBRARY.
+variable TURBOJPEG_LIBRARY. rten and tract run in the program of benches/peers-rs; FOVEATE_PEERS names another place of it.
 
 `read` prints a CSV: images per second from a folder, a pattern of tars or a Parquet file with decoding, resizing and
 cropping, by Pillow, WebDataset, Ray Data and pyarrow. The readers take turns.
 """
 
 import csv
+import functools
 import glob
 import importlib.metadata
 import io
@@ -20,6 +21,7 @@ import multiprocessing
 import os
 import pathlib
 import statistics
+import subprocess
 import sys
 import time
 
@@ -153,7 +155,8 @@ def resizer(name, case):
     return load, resize, numpy.asarray
 
 
-# Encoders: each returns a function of a batch (u8 [batch, height, width, 3]) that computes its vectors.
+# Encoders: each takes the model's folder, its precision, a number of threads and the batch (u8 [batch, height, width, 3]),
+# and returns a function of a batch that computes its vectors.
 
 # Names that `transformers` 5 gives to layers in memory, and those in checkpoints.
 RENAMED = {
@@ -217,7 +220,7 @@ def seeded_model(name):
     return model
 
 
-def pytorch(folder, dtype, threads):
+def pytorch(folder, dtype, threads, _):
     import torch
     import transformers
 
@@ -240,37 +243,94 @@ def pytorch(folder, dtype, threads):
     return forward
 
 
-def onnxruntime(folder, _, threads):
+@functools.cache
+def quantized_dynamically(folder):
+    """The model with i8 weights by column, whose activations each product quantizes by their range (u8)."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    prepared, quantized = folder / "prepared.onnx", folder / "model.i8.onnx"
+    quant_pre_process(folder / "model.onnx", prepared)
+    quantize_dynamic(prepared, quantized, op_types_to_quantize=["MatMul"], per_channel=True, weight_type=QuantType.QInt8)
+    return quantized
+
+
+def onnx_model(folder, dtype):
+    return quantized_dynamically(folder) if dtype == "i8" else folder / "model.onnx"
+
+
+def onnxruntime(folder, dtype, threads, _):
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
-    session = onnxruntime.InferenceSession(folder / "model.onnx", options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(onnx_model(folder, dtype), options, providers=["CPUExecutionProvider"])
     return lambda batch: numpy.concatenate(session.run(None, {session.get_inputs()[0].name: batch}), axis=1)
 
 
-def openvino(folder, dtype, threads):
+def openvino(folder, dtype, threads, batch):
     import openvino
 
-    settings = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": dtype, "NUM_STREAMS": 1}
-    model = openvino.Core().compile_model(folder / "model.onnx", "CPU", settings)
+    core = openvino.Core()
+    model = core.read_model(folder / "model.onnx")
+    settings = {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1}
+    if dtype == "i8":  # what is not quantized has the precision that OpenVINO chooses
+        import nncf
+
+        images = nncf.Dataset([image[None] for image in batch])
+        model = nncf.quantize(model, images, model_type=nncf.ModelType.TRANSFORMER, subset_size=len(batch))
+    else:
+        settings["INFERENCE_PRECISION_HINT"] = dtype
+    model.reshape(batch.shape)
+    model = core.compile_model(model, "CPU", settings)
     return lambda batch: numpy.concatenate(list(model([batch]).values()), axis=1)
+
+
+def rust(library):
+    """A library in the program of peers-rs, which reads the batch's file when it starts."""
+
+    def opened(folder, dtype, threads, batch):
+        built = pathlib.Path(__file__).parent / "peers-rs/target/peers/foveate-peers"
+        program = os.environ.get("FOVEATE_PEERS", built)
+        if not os.path.exists(program):
+            raise RuntimeError("its program is not built; benches/README.md says how")
+        arguments = [library, onnx_model(folder, dtype), folder / "0", threads, *batch.shape[:3]]
+        process = subprocess.Popen([program, *map(str, arguments)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+        def forward(_):
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            answer = process.stdout.readline().decode()
+            if not answer.strip().isdigit():
+                raise RuntimeError(answer.removeprefix("n/a ") or f"{program} ended")
+            return numpy.frombuffer(process.stdout.read(int(answer)), numpy.float32)
+
+        return forward
+
+    return opened
 
 
 ENCODERS = {
     "PyTorch:f32": pytorch,
     "PyTorch:bf16": pytorch,
     "ONNX-Runtime:f32": onnxruntime,
+    "ONNX-Runtime:i8": onnxruntime,
     "OpenVINO:f32": openvino,
     "OpenVINO:bf16": openvino,
+    "OpenVINO:i8": openvino,
+    "rten:f32": rust("rten"),
+    "rten:i8": rust("rten"),
+    "tract:f32": rust("tract"),
+    "tract:i8": rust("tract"),
 }
 
 
 def encoder(name, case):
     """Loading a batch, its forward, and its vectors."""
     threads, *shape = map(int, case.split(","))
-    forward = ENCODERS[name](pathlib.Path(sys.argv[2]), name.partition(":")[2], threads)
+    folder, dtype = pathlib.Path(sys.argv[2]), name.partition(":")[2]
     load = lambda data: numpy.frombuffer(bytearray(data), numpy.uint8).reshape(*shape, 3)
+    forward = ENCODERS[name](folder, dtype, threads, load((folder / "0").read_bytes()))
     return load, forward, lambda vectors: numpy.ascontiguousarray(vectors, numpy.float32)
 
 
@@ -280,6 +340,8 @@ def one_line(error):
 
 def serve(names, open_one, folder):
     """Answers requests until there are no more."""
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is no answer
     folder, opened = pathlib.Path(folder), {}
     files = sorted(folder.glob("[0-9]*"), key=lambda file: int(file.name))
 
@@ -298,12 +360,12 @@ def serve(names, open_one, folder):
             times.append((time.perf_counter() - started) * 1e3)
         return times
 
-    print(*names, flush=True)
+    print(*names, flush=True, file=answers)
     for line in sys.stdin:
         try:
-            print(*answer(*line.split()), flush=True)
+            print(*answer(*line.split()), flush=True, file=answers)
         except Exception as error:  # usually a missing module
-            print("n/a", one_line(error), flush=True)
+            print("n/a", one_line(error), flush=True, file=answers)
 
 
 # Readers: each takes an input and a number of workers, and returns the number of images.
