@@ -295,7 +295,10 @@ def rust(library):
         if not os.path.exists(program):
             raise RuntimeError("its program is not built; benches/README.md says how")
         arguments = [library, onnx_model(folder, dtype), folder / "0", threads, *batch.shape[:3]]
-        process = subprocess.Popen([program, *map(str, arguments)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        # tract leaves some work to rayon's global threads if its own pool has one.
+        limits = {**os.environ, "RAYON_NUM_THREADS": str(threads)}
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        process = subprocess.Popen([program, *map(str, arguments)], env=limits, **pipes)
 
         def forward(_):
             process.stdin.write(b"\n")
