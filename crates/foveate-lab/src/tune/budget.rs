@@ -55,6 +55,8 @@ pub struct Drift {
     pub distances: Vec<f64>,
     /// Recall@1, if there are labels.
     pub recall: Option<Recall>,
+    /// True if the configuration changes pixels, by its decoder, decode scale or resizer.
+    pub changes_pixels: bool,
 }
 
 /// Recall@1 among the labelled photos.
@@ -85,15 +87,21 @@ impl Drift {
     /// Returns the tolerance bound: with 99 % confidence, 99.99 % of such photos drift less, if the logarithms of their
     /// drifts are normally distributed. `None` for too few photos.
     ///
+    /// How far other pixels drift depends on what is in a photo, and few photos do not show what others have in them: a
+    /// change of pixels takes 299 photos, so that a share of 1 % is not missed. Another precision drifts alike on all
+    /// photos.
+    ///
     /// Some changes leave many photos as they are: a decode scale shrinks large ones only. The bound is therefore that
     /// of the photos with a noticeable drift, a thousandth of `budget` or more; at least the eight with the most. If
-    /// fewer drift, it takes 299 photos, so that a share of 1 % that drifts is not missed.
+    /// fewer drift, it takes 299 photos too.
     pub fn bound(&self, budget: f64) -> Option<f64> {
         let least = budget * NEGLIGIBLE;
         let mut logs: Vec<f64> = self.distances.iter().map(|distance| distance.max(least).ln()).collect();
         logs.sort_by(|a, b| b.total_cmp(a));
         let noticeable = self.distances.iter().filter(|&&distance| distance > least).count();
-        if noticeable < FEWEST_TOLERATED && share_at_most(0, self.distances.len(), RARE[1]) > RARE[0] {
+        if (self.changes_pixels || noticeable < FEWEST_TOLERATED)
+            && share_at_most(0, self.distances.len(), RARE[1]) > RARE[0]
+        {
             return None;
         }
         logs.truncate(noticeable.max(FEWEST_TOLERATED));
@@ -137,6 +145,9 @@ impl DriftBudget {
             match drift.bound(most) {
                 Some(bound) if bound <= most => None,
                 Some(bound) => Some(format!("no photo drifts more, but the tolerance bound is {bound:.2e}")),
+                None if drift.changes_pixels => {
+                    Some(format!("{} photos are too few to judge other pixels by", drift.distances.len()))
+                }
                 None => Some(format!("{} photos, most of which hardly drift, are too few", drift.distances.len())),
             }
         };
@@ -359,8 +370,10 @@ impl Search<'_> {
             return Ok(at);
         }
         self.watch.doing(&format!("drift of {setting}"));
+        let pixels = |setting: &Setting| (setting.decoder.clone(), setting.scale, setting.resizer.clone());
+        let changes_pixels = self.seen.first().is_some_and(|default| pixels(&default.setting) != pixels(setting));
         let drift = self.trials.drift(setting, Half::Choice)?;
-        self.note(setting.clone(), drift);
+        self.note(setting.clone(), drift.map(|drift| Drift { changes_pixels, ..drift }));
         Ok(self.seen.len() - 1)
     }
 
@@ -536,7 +549,7 @@ mod tests {
                 Some((decoder, drift)) if half == Half::HeldOut && setting.decoder == decoder => drift,
                 _ => sum,
             };
-            Ok(Ok(Drift { distances: vec![worst; 400], recall: None }))
+            Ok(Ok(Drift { distances: vec![worst; 400], ..Drift::default() }))
         }
 
         fn rate(&mut self, setting: &Setting) -> Result<(u64, f64), LabError> {
@@ -618,7 +631,7 @@ mod tests {
     }
 
     fn drift(distances: &[f64]) -> Drift {
-        Drift { distances: distances.to_vec(), recall: None }
+        Drift { distances: distances.to_vec(), ..Drift::default() }
     }
 
     /// Values of exp(mean + k · s), with k from the tables of `stats`.
@@ -634,6 +647,10 @@ mod tests {
         assert!((drift(&more).bound(1e-3).unwrap() / bound - 1.0).abs() < 1e-9);
         assert!(BUDGET.refusal(&drift(&spread)).unwrap().contains("tolerance bound"));
         assert_eq!(BUDGET.refusal(&drift(&[1e-5; 20])), None);
+        // Other photos may have in them what makes other pixels drift.
+        let pixels = |photos| Drift { changes_pixels: true, ..drift(&vec![1e-5; photos]) };
+        assert!(BUDGET.refusal(&pixels(298)).unwrap().contains("other pixels"));
+        assert_eq!(BUDGET.refusal(&pixels(299)), None);
         // A single photo that drifts may be the first of many.
         assert!(BUDGET.refusal(&drift(&[vec![9e-4], vec![0.0; 300]].concat())).is_some());
         assert_eq!(BUDGET.refusal(&drift(&[0.0; 300])), None);

@@ -128,7 +128,7 @@ impl Vectors<'_> {
         };
         let distances = before.iter().map(distance).collect();
         let recall = self.labels.map(|labels| recall(before, &rows, labels)).transpose()?;
-        Ok(Ok(Drift { distances, recall }))
+        Ok(Ok(Drift { distances, recall, ..Drift::default() }))
     }
 
     fn embed(&mut self, setting: &Setting, half: Half) -> Result<Result<Rows, String>, LabError> {
