@@ -11,7 +11,7 @@ use std::time::Duration;
 use common::{Costs, FakeRig, Ledger, corrupt, raw};
 use foveate_core::{ImageView, ImageViewMut, PixelBatch, PixelBuf, Size, VectorBuf};
 use foveate_decode::{DecodeError, DecodeHint, Decoded, Decoder};
-use foveate_encode::{EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Resident};
+use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Resident};
 use foveate_lab::bench::{self, Effort, Service, Sets, Vectors};
 use foveate_lab::{Candidate, Cell, Context, Lab, LabError, Rig, Setting, StoreOpener, Table};
 use foveate_pipeline::{Cancel, Config};
@@ -133,7 +133,7 @@ fn decoders_are_compared_at_both_sizes_and_every_scale() {
     assert_eq!((sets.usable.len(), sets.missing.len()), (2, 0));
     let table = bench::decoders(&bench.lab(), &sets, &EFFORT).unwrap();
     check_cells(&table, &[]);
-    assert_eq!(table.len(), 3 * 3 * 2);
+    assert_eq!(table.len(), 3 * DType::ALL.len() * 2);
     for broken in rows(&table, &[("decoder", "broken")]) {
         not_available(&table, broken, "its library is missing");
     }
