@@ -10,10 +10,10 @@ use std::io::Write;
 use std::process::{ExitCode, Stdio};
 
 use foveate_core::{CHANNELS, Size};
-use foveate_dinov2::{Model, SeededWeights};
+use foveate_dinov2::Model;
 use foveate_encode::{DType, EncodeError, EncoderOptions, Pooling, conformance};
 use foveate_encode_ort::OrtEncoder;
-use foveate_testkit::encoders::{encode, tiny};
+use foveate_testkit::encoders::{encode, odd_widths, tiny};
 use foveate_testkit::{python, run, trials};
 use support::{exported, need_onnx_runtime, options};
 
@@ -25,24 +25,9 @@ fn open(model: &Model, options: &EncoderOptions) -> OrtEncoder {
     OrtEncoder::open(&exported(model, options.dtype, options.pooling), options).unwrap()
 }
 
-/// All sizes differ, the head width has no exact square root, and queries, keys and values have no bias.
-fn odd(swiglu: bool) -> Model {
-    let mut model = tiny("tiny-reg");
-    model.preprocess.crop = Size::new(49, 35);
-    model.config.hidden_size = 78;
-    model.config.num_attention_heads = 3;
-    model.config.mlp_hidden = 403;
-    model.config.patch_size = 7;
-    model.config.image_size = 28;
-    model.config.qkv_bias = false;
-    model.config.use_swiglu_ffn = swiglu;
-    model.weights = Box::new(SeededWeights::new(&model.config));
-    model
-}
-
 fn half_precision() {
     need_onnx_runtime();
-    for model in [odd(false), odd(true), tiny("tiny")] {
+    for model in [odd_widths(false), odd_widths(true), tiny("tiny")] {
         let pixels = conformance::noise(model.preprocess.crop, 5);
         let full = encode(&mut open(&model, &options(Pooling::ClsMean, 1)), &pixels);
         let options = EncoderOptions { dtype: DType::F16, ..options(Pooling::ClsMean, 1) };
@@ -81,7 +66,9 @@ print(*vectors[0].astype(numpy.float32).tolist())
 
 fn python_finds_the_graphs_valid_and_computes_the_same() {
     need_onnx_runtime();
-    for (model, dtype) in [(tiny("tiny-reg"), DType::F32), (odd(true), DType::F32), (odd(false), DType::F16)] {
+    for (model, dtype) in
+        [(tiny("tiny-reg"), DType::F32), (odd_widths(true), DType::F32), (odd_widths(false), DType::F16)]
+    {
         let Size { width, height } = model.preprocess.crop;
         let image = conformance::noise(model.preprocess.crop, 11);
         assert_eq!(image.len(), (width * height) as usize * CHANNELS);

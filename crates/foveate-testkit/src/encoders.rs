@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
-use foveate_core::{PixelBatch, VectorBuf};
-use foveate_dinov2::Model;
+use foveate_core::{PixelBatch, Size, VectorBuf};
+use foveate_dinov2::{Model, SeededWeights};
 use foveate_encode::Encoder;
 use safetensors::{Dtype, SafeTensors};
 
@@ -76,6 +76,22 @@ pub fn crops(folder: &Path, names: &[String], side: u32) -> (Vec<u8>, Vec<usize>
     }
     assert!(photos.len() >= 9, "{} has crops", folder.display());
     (pixels, photos)
+}
+
+/// A model with generated weights whose sizes all differ and are no multiples of a SIMD register's. Its head width has
+/// no exact square root, and its queries, keys and values have no bias.
+pub fn odd_widths(swiglu: bool) -> Model {
+    let mut model = tiny("tiny-reg");
+    model.preprocess.crop = Size::new(49, 35);
+    model.config.hidden_size = 78;
+    model.config.num_attention_heads = 3;
+    model.config.mlp_hidden = 403;
+    model.config.patch_size = 7;
+    model.config.image_size = 28;
+    model.config.qkv_bias = false;
+    model.config.use_swiglu_ffn = swiglu;
+    model.weights = Box::new(SeededWeights::new(&model.config));
+    model
 }
 
 /// The vectors of one batch.

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use foveate::backends::encoders;
 use foveate::models::OpenModel;
 use foveate_core::{PixelBatch, Size};
-use foveate_dinov2::{Model, OpenOptions, SeededWeights};
+use foveate_dinov2::{Model, OpenOptions};
 use foveate_encode::conformance::noise;
 use foveate_encode::{DType, EncodeError, Encoder, EncoderOptions, Pooling};
+use foveate_testkit::encoders::odd_widths as odd_model;
 use foveate_testkit::{Trial, by_length, data};
 use foveate_tests::data::fixture;
 use foveate_tests::embed::encode;
@@ -225,7 +226,7 @@ fn reduced(backend: &str, dtype: DType) -> Trial {
             let encoder = open(seeded_model(model)?, Pooling::Cls)?;
             check(encoder, &folder, "hf_pil", &goldens, &format!("{model}.hf_pil.cls"), tier)?;
         }
-        for model in [odd_model(false)?, odd_model(true)?] {
+        for model in [false, true].map(|swiglu| Arc::new(odd_model(swiglu))) {
             let checkpoint = OpenModel::Dinov2(model.clone());
             let base = EncoderOptions { dtype, ..EncoderOptions::default() };
             foveate_encode::conformance::check_with(&base, model.config.hidden_size, |options| {
@@ -258,25 +259,11 @@ fn graph(backend: &str, model: &'static str, file: &'static str, models: fn() ->
 fn odd_widths(backend: &str, swiglu: bool) -> Trial {
     let (backend, mlp) = (backend.to_owned(), if swiglu { "swiglu" } else { "gelu" });
     trial(format!("encode::{backend}::odd-widths-{mlp}"), move || {
-        let model = odd_model(swiglu)?;
+        let model = Arc::new(odd_model(swiglu));
         let open = |options: &EncoderOptions| open_as(&backend, &OpenModel::Dinov2(model.clone()), options).unwrap();
         foveate_encode::conformance::check(model.config.hidden_size, open);
         against_reference(&backend, &model, &noise(model.preprocess.crop, 9), DType::F32, STRICT)
     })
-}
-
-fn odd_model(swiglu: bool) -> Result<Arc<Model>, Outcome> {
-    let mut model = tiny_model("tiny-reg")?;
-    model.preprocess.crop = Size::new(49, 35);
-    model.config.hidden_size = 78;
-    model.config.num_attention_heads = 3;
-    model.config.mlp_hidden = 403;
-    model.config.patch_size = 7;
-    model.config.image_size = 28;
-    model.config.qkv_bias = false;
-    model.config.use_swiglu_ffn = swiglu;
-    model.weights = Box::new(SeededWeights::new(&model.config));
-    Ok(Arc::new(model))
 }
 
 /// Compares trained weights with the f64 forward, because the ViT-Tiny's goldens are of its own recipe's crops, from
