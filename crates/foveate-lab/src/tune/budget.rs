@@ -178,11 +178,11 @@ pub enum Change {
 impl Change {
     /// Returns every change of one backend, scale or precision that this build offers, and the reason of each that this
     /// machine cannot run.
-    pub fn all(lab: &Lab<'_>, dtypes: &[DType]) -> Vec<(Self, Option<String>)> {
+    pub fn all(lab: &Lab<'_>) -> Vec<(Self, Option<String>)> {
         let (rig, base) = (lab.rig, lab.rig.base());
         let forwards = rig.encoders().into_iter().flat_map(|encoder| {
             let change = |&dtype| (Self::Forward(encoder.name.clone(), dtype), encoder.problem.clone());
-            dtypes.iter().map(change).collect::<Vec<_>>()
+            DType::ALL.iter().map(change).collect::<Vec<_>>()
         });
         let decoders = rig.decoders().into_iter().chain(rig.batched_decoders());
         let decoders = decoders.map(|decoder| (Self::Decoder(decoder.name), decoder.problem));

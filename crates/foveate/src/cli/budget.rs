@@ -3,12 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use clap::ValueEnum;
 use foveate::collect::{CollectedRow, MemorySink};
 use foveate::core::error_chain;
 use foveate::dinov2::OpenOptions;
 use foveate::embed::{Backends, EmbedOptions};
-use foveate::encode::DType;
 use foveate::lab::stats::{FEWEST_TOLERATED, quantile};
 use foveate::lab::tune::budget::{self, Change, Chosen, Drift, DriftBudget, Half, Recall};
 use foveate::lab::{LabError, PhotoSet, Setting};
@@ -20,7 +18,6 @@ use toml::{Table, Value};
 
 use super::config::{self, Evidence};
 use super::exit::Exit;
-use super::job_args::DTypeArg;
 use super::lab::{Bench, Sizes};
 use super::lab_args::TuneArgs;
 use super::verify::{Label, label_of, read_labels};
@@ -36,7 +33,6 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<Exit> {
     if args.lab.run.model.model.starts_with("seeded:") {
         bench.say("note: the weights are generated; trained ones drift differently")?;
     }
-    let dtypes: Vec<DType> = DTypeArg::value_variants().iter().map(|&dtype| dtype.into()).collect();
     let mut vectors = Vectors {
         options: rig::on_one_device(job::measured(&args.lab)),
         backends: Arc::new(Backends::compiled()),
@@ -47,7 +43,7 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<Exit> {
         of_base: BTreeMap::new(),
         fingerprint: BTreeMap::new(),
     };
-    let changes = Change::all(&lab, &dtypes);
+    let changes = Change::all(&lab);
     let mut drift = |setting: &Setting, half| vectors.drift(setting, half);
     let chosen = budget::run(&lab, &halves[0], &changes, &budget, args.budget, &mut drift)?;
 
