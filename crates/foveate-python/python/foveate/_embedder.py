@@ -58,7 +58,7 @@ class Embedder:
     Args:
         model: a card's name, a Hugging Face repository ``org/name[@revision]``, a folder, or ``seeded:<card>``.
         device: ``cpu``, ``cuda:0``, or several (``cuda:0,cuda:1``).
-        dtype: precision of the forward: ``f32``, ``f16`` or ``bf16``.
+        dtype: precision of the forward: ``f32``, ``f16``, ``bf16`` or ``i8``.
         threads: threads of the forward on the CPU; default: all cores.
         batch: images per batch; default: 32.
         preprocess: ``hf`` (the model's own recipe) or ``squash``.
