@@ -8,7 +8,7 @@
 use pulp::Simd;
 
 use crate::kernel::words::Format;
-use crate::kernel::{MAX_LANES, MAX_TILE_VECTORS, store_tile};
+use crate::kernel::{MAX_LANES, MAX_TILE_VECTORS, rows_of, store_tile};
 
 /// What multiplies pairs of bf16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,10 +56,7 @@ impl Bf16Unit {
             Self::Avx512 => unsafe { x86::bf16_rows::<MR, NV>(x, ld, panel, out, stride) },
             Self::Fused => {
                 let depth = panel.len() / (NV * S::F32_LANES);
-                let mut rows = [&x[..depth]; MR];
-                for (i, row) in rows.iter_mut().enumerate() {
-                    *row = &x[i * ld..i * ld + depth];
-                }
+                let rows = rows_of::<_, MR>(x, ld, depth);
                 let (panel, _) = S::as_simd_u32s(panel);
                 let (panel, _) = panel.as_chunks::<NV>();
                 let mut sums = [[simd.splat_f32s(0.0); NV]; MR];
@@ -195,6 +192,8 @@ mod x86 {
 
     use pulp::cast;
 
+    use crate::kernel::rows_of;
+
     /// Defines a tile of integer products.
     macro_rules! integer_rows {
         ($name:ident, $features:literal, $vector:ty, $lanes:literal, $zero:path, $splat:path, $dot:expr,
@@ -211,10 +210,7 @@ mod x86 {
                 let (panel, _) = panel.as_chunks::<$lanes>();
                 let (panel, _) = panel.as_chunks::<NV>();
                 let depth = panel.len();
-                let mut rows = [&x[..depth]; MR];
-                for (i, row) in rows.iter_mut().enumerate() {
-                    *row = &x[i * ld..i * ld + depth];
-                }
+                let rows = rows_of::<_, MR>(x, ld, depth);
                 let mut totals = [[$zero(); NV]; MR];
                 for k in 0..depth {
                     let weights = panel[k].map(|words| cast::<[u32; $lanes], $vector>(words));
@@ -287,10 +283,7 @@ mod x86 {
         let (panel, _) = panel.as_chunks::<16>();
         let (panel, _) = panel.as_chunks::<NV>();
         let depth = panel.len();
-        let mut rows = [&x[..depth]; MR];
-        for (i, row) in rows.iter_mut().enumerate() {
-            *row = &x[i * ld..i * ld + depth];
-        }
+        let rows = rows_of::<_, MR>(x, ld, depth);
         let mut sums = [[_mm512_setzero_ps(); NV]; MR];
         for k in 0..depth {
             let weights = panel[k].map(pairs);

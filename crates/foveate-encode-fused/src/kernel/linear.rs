@@ -51,7 +51,7 @@ impl Packed {
         let (lanes, outputs) = (isa.lanes(), bias.len());
         assert_eq!(weight.len(), outputs * inputs, "a linear layer's weights have the shape its bias and input say");
         let padded = outputs.next_multiple_of(lanes);
-        let tiles = isa.tiles();
+        let tiles = isa.tiles().filter(|_| precision != Precision::F32);
         let words_of = |format: Format| {
             let words = inputs.div_ceil(format.values());
             if tiles.is_some() { words.next_multiple_of(TILE_WORDS) } else { words }
@@ -221,7 +221,7 @@ impl WithSimd for Linear<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(mut self, simd: S) {
         assert_eq!(self.layer.lanes, S::F32_LANES, "weights are packed for the instruction set that uses them");
-        let tiles = self.layer.tiles.filter(|_| self.layer.width > 0).map(Tiles::configure);
+        let tiles = self.layer.tiles.map(Tiles::configure);
         let (rows, row_bytes) = match self.x {
             Rows::F32(x) => (x.len() / self.layer.inputs, self.layer.inputs * size_of::<f32>()),
             Rows::Words(x, rows) => (rows, x.width * size_of::<u32>()),

@@ -85,6 +85,17 @@ fn store<S: Simd>(simd: S, dst: &mut [f32], value: S::f32s) {
     }
 }
 
+/// Returns the first `depth` values of `MR` rows that are `ld` apart: all of one length, so that loops over them need
+/// no bounds checks.
+#[inline(always)]
+fn rows_of<T, const MR: usize>(x: &[T], ld: usize, depth: usize) -> [&[T]; MR] {
+    let mut rows = [&x[..depth]; MR];
+    for (i, row) in rows.iter_mut().enumerate() {
+        *row = &x[i * ld..i * ld + depth];
+    }
+    rows
+}
+
 /// Multiplies `MR` rows of `x`, `ld` apart, by a panel of `NV` vectors, into rows of `out` that are `stride` apart.
 /// Every value is one chain of fused multiply-adds over the inputs in order.
 #[inline(always)]
@@ -96,12 +107,8 @@ pub(crate) fn tile<S: Simd, const MR: usize, const NV: usize>(
     out: &mut [f32],
     stride: usize,
 ) {
-    // All indices stay below one common length, so that the loop needs no bounds checks.
     let depth = panel.len();
-    let mut rows = [&x[..depth]; MR];
-    for (i, row) in rows.iter_mut().enumerate() {
-        *row = &x[i * ld..i * ld + depth];
-    }
+    let rows = rows_of::<_, MR>(x, ld, depth);
     let mut sums = [[simd.splat_f32s(0.0); NV]; MR];
     for k in 0..depth {
         let weights = panel[k];
