@@ -51,6 +51,8 @@ class Mode:
         self.compiled_batches = self.batches[:1] if name != "full" else self.batches[:3]
         self.workers = (2, 1) if smoke else (16, 4, 1) if quick else (16, 8, 4, 2, 1)
         self.seconds = 0.2 if smoke else 1.0 if quick else 1.5
+        # Of a whole job. The first batch loads cuBLASLt's kernels: 0.2 s, which a short job would count for too much.
+        self.job_seconds = 0.2 if smoke else 3.0 if quick else 5.0
         self.samples = 3 if name == "full" else 1
         self.batch = 4 if smoke else 256
 

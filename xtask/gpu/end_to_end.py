@@ -7,7 +7,7 @@ from common import (DECODERS, END_TO_END, HERE, Cells, Deadline, Failed, Mode, a
                     many, number, photo_sets, spread, why)
 
 # Initial estimates of images per second and worker; measured rates replace them.
-GUESS = {"small": 800, "large": 60}
+GUESS = {"small": 1500, "large": 110}
 # Most files with distinct names that a run reads.
 FILES = {"small": 131072, "large": 16384}
 SMOKE_FILES = 64
@@ -73,17 +73,17 @@ class Jobs:
             return images / seconds, busy / seconds, seconds
 
         def images_at(rate):
-            return min(most, max(4 * batch, int(rate * self.mode.seconds) // batch * batch))
+            return min(most, max(4 * batch, int(rate * self.mode.job_seconds) // batch * batch))
 
         images = images_at(self.guess(photos, decoder, scale, workers))
         rate, busy, seconds = run(images)
-        if seconds < self.mode.seconds / 2 and images < most:
+        if seconds < 0.7 * self.mode.job_seconds and images < most:
             images = images_at(rate)
             rate, busy, seconds = run(images)
         runs = [(rate, busy)]
         # The decisive cell is the median of several runs; the sweep's other cells are one run each, to fit the time.
         wanted = self.mode.samples if workers == max(self.mode.workers) else 1
-        while len(runs) < wanted and self.deadline.left() > 3 * self.mode.seconds:
+        while len(runs) < wanted and self.deadline.left() > 3 * self.mode.job_seconds:
             runs.append(run(images)[:2])
         self.rates[photos, decoder, scale, workers] = rate
         return {"images": images, **spread([rate for rate, _ in runs]),

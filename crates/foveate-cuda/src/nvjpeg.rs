@@ -1,7 +1,7 @@
 //! JPEG decoding with nvJPEG, loaded at run time.
 
 use std::ffi::{c_int, c_uint, c_void};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use crate::buffer::Buffer;
 use crate::capture::no_capture;
@@ -238,12 +238,28 @@ impl Handle {
     /// Finds the library and initializes it on `device` for the processors in `use_of`. The chip's decoding engines may
     /// be refused for many reasons: the chip has none, or the container lacks the driver's video library.
     ///
+    /// An initialization takes some hundred milliseconds, and others wait for it. So a process has one for each device
+    /// and choice of processors, as long as a handle to it is left.
+    ///
     /// # Errors
     /// [`CudaError::Library`] if it is missing; the library's own errors otherwise.
     pub fn new(device: &Device, use_of: Processors) -> Result<Self, CudaError> {
+        static OPENED: Mutex<Vec<(Processors, Weak<Opened>)>> = Mutex::new(Vec::new());
+        let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+        opened.retain(|(_, handle)| handle.strong_count() > 0);
+        let is_this = |handle: &Arc<Opened>| handle.device == *device;
+        let mut same = opened.iter().filter(|(processors, _)| *processors == use_of);
+        if let Some(handle) = same.find_map(|(_, handle)| handle.upgrade().filter(is_this)) {
+            return Ok(Self(handle));
+        }
+        let handle = Self::open(device, use_of)?;
+        opened.push((use_of, Arc::downgrade(&handle.0)));
+        Ok(handle)
+    }
+
+    fn open(device: &Device, use_of: Processors) -> Result<Self, CudaError> {
         let library = Library::get()?;
-        let opened = |handle, engines| Self(Arc::new(Opened { library, device: device.clone(), handle, engines }));
-        let opened = |handle, engines| opened(handle, engines).pad();
+        let opened = |handle, engines| Self(Arc::new(Opened { library, device: device.clone(), handle, engines })).pad();
         let refusal = match use_of {
             Processors::EnginesToo => match Self::create(library, device, BACKEND_HARDWARE)? {
                 Ok(handle) => return opened(handle, Ok(())),

@@ -268,8 +268,10 @@ fn memory_that_is_not_there_is_told() {
     on_a_device(|device| {
         let (free, total) = device.memory().unwrap();
         match Buffer::zeroed(device, 2 * total) {
+            // Other processes may use a real device meanwhile, and the driver itself takes some.
             Err(CudaError::OutOfMemory { bytes, free: left, total: all }) => {
-                assert_eq!((bytes, left, all), (2 * total, free, total));
+                assert_eq!((bytes, all), (2 * total, total));
+                assert!(left == free || !foveate_cuda_emulator::is_chosen() && left <= total, "{left} of {free} bytes");
             }
             other => panic!("{other:?}"),
         }

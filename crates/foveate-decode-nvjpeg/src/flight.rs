@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use foveate_core::{Size, Stage};
-use foveate_cuda::nvjpeg::{Engines, Handle, ImageDecoder, Target};
+use foveate_cuda::nvjpeg::{Engines, Handle, Huffman, ImageDecoder, Target};
 use foveate_cuda::{Buffer, CudaError, Device, Event, Pinned, Stream};
 use foveate_preprocess::{ItemFault, StageClock};
 
@@ -49,7 +49,6 @@ pub(crate) enum Decoded {
 /// Memory and decoders for one group.
 pub(crate) struct Flight {
     stream: Stream,
-    engines: Option<Engines>,
     arena: Buffer,
     tables: (Pinned, Buffer),
     /// Recorded before the first image, after decoding, after resizing.
@@ -61,11 +60,10 @@ pub(crate) struct Flight {
 }
 
 impl Flight {
-    pub(crate) fn new(device: &Device, handle: &Handle) -> Result<Self, CudaError> {
+    pub(crate) fn new(device: &Device) -> Result<Self, CudaError> {
         let event = || Event::new(device);
         Ok(Self {
             stream: Stream::new(device)?,
-            engines: Engines::new(handle)?,
             arena: Buffer::zeroed(device, 1)?,
             tables: (Pinned::new(device, 1)?, Buffer::zeroed(device, 1)?),
             moments: [event()?, event()?, event()?],
@@ -161,7 +159,7 @@ impl Flight {
             let all = items.iter().zip(rooms).enumerate();
             all.filter_map(|(at, (item, room))| Some((at, item.bytes, target(item.admitted.as_ref()?, *room))))
         };
-        if let Some(engines) = &mut self.engines {
+        if let Some(engines) = &mut decoders.engines {
             let (mut places, mut jpegs) = (Vec::new(), Vec::new());
             for (at, bytes, target) in admitted() {
                 if let Some(taken) = engines.take(bytes, target)? {
@@ -209,17 +207,22 @@ impl Flight {
     }
 }
 
-/// Two decoders that take turns, so that the host's part of an image overlaps with the device's part of the previous
-/// one.
-pub(crate) struct Decoders([ImageDecoder; 2]);
+/// What decodes for both groups.
+pub(crate) struct Decoders {
+    /// The chip's. Creating them takes a tenth of a second.
+    engines: Option<Engines>,
+    /// Two that take turns, so that the host's part of an image overlaps with the device's part of the previous one.
+    cores: [ImageDecoder; 2],
+}
 
 impl Decoders {
-    pub(crate) fn new(decoders: [ImageDecoder; 2]) -> Self {
-        Self(decoders)
+    pub(crate) fn new(handle: &Handle, huffman: Huffman) -> Result<Self, CudaError> {
+        let decoder = || ImageDecoder::new(handle, huffman);
+        Ok(Self { engines: Engines::new(handle)?, cores: [decoder()?, decoder()?] })
     }
 
     fn next(&mut self) -> &mut ImageDecoder {
-        self.0.swap(0, 1);
-        &mut self.0[0]
+        self.cores.swap(0, 1);
+        &mut self.cores[0]
     }
 }

@@ -1,7 +1,7 @@
 use std::error::Error;
 
 use foveate_core::{BatchMemory, Size};
-use foveate_cuda::nvjpeg::{Handle, ImageDecoder};
+use foveate_cuda::nvjpeg::Handle;
 use foveate_cuda::{Buffer, CudaError, Device};
 use foveate_preprocess::{
     CpuPreprocessor, DeviceOptions, ItemFault, PreprocessError, PreprocessOptions, Preprocessor, StageClock,
@@ -78,12 +78,11 @@ impl NvjpegPreprocessor {
             let reason = format!("no JPEG engines of {} ({error}); backend=auto does without", device.name());
             return Err(unavailable(reason.into()));
         }
-        let decoder = || ImageDecoder::new(&handle, backend.huffman()).map_err(missing);
-        let flight = || Flight::new(&device, &handle).map_err(missing);
+        let flight = || Flight::new(&device).map_err(missing);
         let (free, _) = device.memory().map_err(missing)?;
         Ok(Self {
             flights: [flight()?, flight()?],
-            decoders: Decoders::new([decoder()?, decoder()?]),
+            decoders: Decoders::new(&handle, backend.huffman()).map_err(missing)?,
             resampler: Resampler::new(&device).map_err(missing)?,
             landing: Landing::default(),
             image: vec![0; options.options.geometry.output().rgb_len().unwrap_or(0)],

@@ -304,7 +304,8 @@ fn check_profile(input: &Input, out: &Path) {
     }
     let caches: Vec<&str> = storage.iter().map(|row| row["cache"].as_str()).collect();
     match input.place {
-        "store" => assert!(storage.len() >= 3 && caches.iter().all(|cache| cache.is_empty()), "{storage:?}"),
+        // Requests one by one and together; more of them are tried only while they gain, which a busy machine prevents.
+        "store" => assert!(storage.len() >= 2 && caches.iter().all(|cache| cache.is_empty()), "{storage:?}"),
         _ if cfg!(target_os = "linux") => assert_eq!(caches, ["cold", "warm"]),
         _ => assert_eq!(caches, [""]),
     }
