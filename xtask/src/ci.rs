@@ -68,7 +68,7 @@ const LOGS: &str = "target/ci";
 const NEWCOMER: &str = "newcomer.log";
 
 /// Cheap and informative steps first. `pixels` and `matrix` use what `test` builds.
-const STEPS: [Step; 21] = [
+const STEPS: [Step; 22] = [
     Step { name: "fmt", about: "formatting", when: When::Always, run: fmt },
     Step { name: "tidy", about: "the architecture's rules", when: When::Always, run: tidy_step },
     Step { name: "deny", about: "licences, bans and sources of dependencies", when: When::Always, run: deny },
@@ -155,6 +155,7 @@ const STEPS: [Step; 21] = [
         when: When::Full,
         run: cuda_abi,
     },
+    Step { name: "neon", about: "the kernels' tests for Arm, under qemu", when: When::Full, run: neon },
 ];
 
 /// Sets of features that must compile besides the default one and all features: a library without backends, a worker's
@@ -380,6 +381,18 @@ fn cuda_abi(ci: Ci<'_>) -> Result<Outcome> {
     let mut command = cargo(ci.root);
     command.args(["test", "--release", "-p", "foveate-cuda", "--lib", "--", "--ignored", "abi::"]);
     done(command.env("FOVEATE_CUDA_HEADERS", headers))
+}
+
+fn neon(ci: Ci<'_>) -> Result<Outcome> {
+    const TARGET: &str = "aarch64-unknown-linux-gnu";
+    const COMPILER: &str = "aarch64-linux-gnu-gcc";
+    setup::run(ci.root, &setup::Args::only(setup::NEON))?;
+    succeed(Command::new("rustup").args(["target", "add", TARGET]))?;
+    let mut command = cargo(ci.root);
+    command.args(["test", "--release", "-p", "foveate-encode-fused", "--target", TARGET]);
+    command.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", "qemu-aarch64 -L /usr/aarch64-linux-gnu");
+    command.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", COMPILER);
+    done(command.env("CC_aarch64_unknown_linux_gnu", COMPILER))
 }
 
 fn matrix(ci: Ci<'_>) -> Result<Outcome> {

@@ -49,6 +49,8 @@ static COMPONENTS: LazyLock<Vec<Component>> = LazyLock::new(|| {
 
 /// The component that the check of the declarations for CUDA needs.
 pub(crate) const CUDA_ABI: &str = "cuda-abi";
+/// The component that runs tests for Arm.
+pub(crate) const NEON: &str = "neon";
 
 /// The features of the facade that need something beyond Rust.
 pub(crate) fn features() -> impl Iterator<Item = &'static str> {

@@ -259,7 +259,8 @@ impl Handle {
 
     fn open(device: &Device, use_of: Processors) -> Result<Self, CudaError> {
         let library = Library::get()?;
-        let opened = |handle, engines| Self(Arc::new(Opened { library, device: device.clone(), handle, engines })).pad();
+        let opened =
+            |handle, engines| Self(Arc::new(Opened { library, device: device.clone(), handle, engines })).pad();
         let refusal = match use_of {
             Processors::EnginesToo => match Self::create(library, device, BACKEND_HARDWARE)? {
                 Ok(handle) => return opened(handle, Ok(())),

@@ -111,8 +111,7 @@ where
 impl Scratch {
     /// Allocates memory for images whose tokens are divided into `parts`, each a whole number of tiles.
     fn new(network: &Network, parts: usize) -> Self {
-        const TILE: usize = 8;
-        let size = network.tokens().div_ceil(parts).next_multiple_of(TILE);
+        let size = network.tokens().div_ceil(parts).next_multiple_of(network.step());
         let firsts = (0..network.tokens()).step_by(size);
         let (parts, key_values) = firsts.map(|first| network.part(first, size.min(network.tokens() - first))).unzip();
         Self { parts, key_values }

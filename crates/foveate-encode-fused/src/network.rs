@@ -13,12 +13,14 @@ use foveate_dinov2::{Config, Model, ModelError};
 use foveate_encode::Pooling;
 
 use crate::balance::balance;
+use crate::kernel::amx::Tiles;
 use crate::kernel::attention::{self, Attention, KeyValues, Round, padded_head_width};
 use crate::kernel::dot::Bf16Unit;
 use crate::kernel::isa::{Isa, Precision};
 use crate::kernel::linear::{Finish, Linear, Output, Packed, Rows};
 use crate::kernel::norm::LayerNorm;
 use crate::kernel::words::Words;
+use crate::kernel::{MAX_TILE_ROWS, tile_attention};
 
 /// The MLP's hidden layer is computed in slices of about this many units, which stay in the second-level cache.
 const MLP_SLICE: usize = 384;
@@ -108,6 +110,15 @@ impl Network {
         self.tokens
     }
 
+    /// The number of tokens at whose multiples an image may be divided.
+    pub(crate) fn step(&self) -> usize {
+        if self.attention_units().is_some_and(|(_, tiles)| tiles.is_some()) {
+            tile_attention::STEP
+        } else {
+            MAX_TILE_ROWS
+        }
+    }
+
     /// The number of blocks.
     pub(crate) fn depth(&self) -> usize {
         self.blocks.len()
@@ -133,7 +144,7 @@ impl Network {
             wide_words: words(wide),
             attention,
         };
-        (part, KeyValues::new(heads, tokens, self.head_width, self.attention_unit()))
+        (part, KeyValues::new(heads, tokens, self.head_width, self.attention_units()))
     }
 
     /// Embeds image 0 of `image` into a part.
@@ -165,7 +176,7 @@ impl Network {
             finish: Finish::Store,
             out: Output::blocks(&mut key_values.data, tokens, self.head_width),
         });
-        if key_values.unit.is_some() {
+        if self.precision != Precision::F32 {
             self.isa.run(Round { key_values, heads, head_width: self.head_width });
         }
         if layer + 1 == self.depth() && self.pooling == Pooling::Cls {
@@ -252,8 +263,8 @@ impl Network {
     }
 
     /// What multiplies in attention; `None` for f32.
-    fn attention_unit(&self) -> Option<Bf16Unit> {
-        (self.precision != Precision::F32).then(|| self.isa.bf16_unit())
+    fn attention_units(&self) -> Option<(Bf16Unit, Option<Tiles>)> {
+        (self.precision != Precision::F32).then(|| (self.isa.bf16_unit(), self.isa.tiles()))
     }
 
     /// Pools the vector of an image after all blocks.
@@ -443,13 +454,15 @@ mod tests {
             let model = Model::from_folder(&std::path::Path::new(folder).join(name)).unwrap();
             let pixels = foveate_encode::conformance::noise(model.preprocess.crop, 5);
             for (precision, slight) in [(Precision::F32, 2e-5), (Precision::Bf16, 0.1), (Precision::I8, 0.1)] {
-                let best = vector(&model, Isa::all()[0], precision, &pixels);
+                let has_tiles = |isa: &Isa| isa.tiles().is_some() && precision != Precision::F32;
+                let on = |isa: Isa| vector(&model, isa, precision, &pixels);
+                let best = on(*Isa::all().iter().find(|isa| !has_tiles(isa)).unwrap());
+                let best_of_tiles = Isa::all().into_iter().find(has_tiles).map(on);
                 for isa in Isa::all() {
-                    let other = vector(&model, isa, precision, &pixels);
-                    // Tile registers add products of bf16 in an order of their own.
-                    if isa.lanes() > 1 && (isa.tiles().is_none() || precision != Precision::Bf16) {
-                        assert!(other == best, "{name} in {precision:?} on {}", isa.name());
-                    }
+                    let other = on(isa);
+                    // Tile registers add products of bf16, also those of attention, in an order of their own.
+                    let same = if has_tiles(&isa) { best_of_tiles.as_ref() } else { Some(&best) };
+                    assert!(isa.lanes() == 1 || same == Some(&other), "{name} in {precision:?} on {}", isa.name());
                     let most = other.iter().zip(&best).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
                     assert!(most < slight, "{name} in {precision:?} on {}: {most}", isa.name());
                 }

@@ -84,6 +84,10 @@ fn outliers_cost_no_precision() {
             [("channels", outlier_channels as fn(&str, &[usize], &mut [f32])), ("tokens", outlier_tokens)]
         {
             for (dtype, most) in [(DType::Bf16, 1e-4), (DType::I8, 1e-3)] {
+                // Where i8 is slower than f32, it is refused.
+                if cfg!(target_arch = "aarch64") && dtype == DType::I8 {
+                    continue;
+                }
                 let plain = drift(&tiny(name), dtype);
                 let mut model = tiny(name);
                 model.weights = Box::new(Changed { inner: model.weights, change });

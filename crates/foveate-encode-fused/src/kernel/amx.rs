@@ -3,11 +3,8 @@
 //! A tile is sixteen rows of sixteen words. Rows of `x` and rows of a panel have that shape as they are, because a
 //! panel holds, word by word, the words of sixteen outputs side by side.
 //!
-//! No machine that builds or tests foveate has AMX. The tests run the same code on a model of the instructions, and
-//! [`available`] compares the real ones with plain sums before they are used.
-
-use std::arch::asm;
-use std::sync::OnceLock;
+//! Few machines have AMX, so the tests also run the same code on a model of the instructions, and [`available`]
+//! compares the real ones with plain sums before they are used.
 
 use pulp::bytemuck;
 
@@ -16,6 +13,7 @@ use crate::kernel::TILE_WORDS as TILE;
 /// What multiplies tiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tiles {
+    #[cfg(target_arch = "x86_64")]
     Amx,
     /// A model of the instructions.
     #[cfg(test)]
@@ -24,55 +22,106 @@ pub(crate) enum Tiles {
 
 impl Tiles {
     /// Returns the processor's tile registers, if they can be used.
+    #[cfg(target_arch = "x86_64")]
     pub(crate) fn detect() -> Option<Self> {
-        available().then_some(Self::Amx)
+        x86::available().then_some(Self::Amx)
     }
 
     /// Prepares this thread's registers.
     #[inline(always)]
     pub(crate) fn configure(self) -> ConfiguredTiles {
-        ConfiguredTiles { tiles: self, _configured: (self == Self::Amx).then(Configured::new) }
+        #[cfg(target_arch = "x86_64")]
+        return ConfiguredTiles { tiles: self, _configured: (self == Self::Amx).then(x86::Configured::new) };
+        #[cfg(not(target_arch = "x86_64"))]
+        ConfiguredTiles { tiles: self }
     }
 }
 
 /// Tile registers that this thread may use.
 pub(crate) struct ConfiguredTiles {
     tiles: Tiles,
-    _configured: Option<Configured>,
+    #[cfg(target_arch = "x86_64")]
+    _configured: Option<x86::Configured>,
 }
 
 impl ConfiguredTiles {
-    /// Multiplies sixteen rows of `x`, `ld` words apart, by a panel of `NV` vectors, into rows of `out` that are side
-    /// by side: of bf16, or `Σ (x − zero) · weight` if there are zero points and the panel's `Σ weight`.
+    /// Multiplies sixteen rows of `x` by `NV` vectors of a panel, into rows of `out` that are side by side:
+    /// `Σ (x − zero) · weight` of 8-bit integers, given zero points and the panel's `Σ weight`.
     #[inline(always)]
-    pub(crate) fn rows<const NV: usize>(
+    pub(crate) fn integers<const NV: usize>(
         &self,
-        x: &[u32],
-        ld: usize,
-        panel: &[u32],
-        integers: Option<(&[i32], &[i32])>,
+        factors: [Tiled<'_>; 2],
+        depth: usize,
+        zeros: &[i32],
+        sums: &[i32],
         out: &mut [f32],
     ) {
-        let kind = if integers.is_some() { Kind::I8 } else { Kind::Bf16 };
         let bits: &mut [u32] = bytemuck::cast_slice_mut(out);
-        match self.tiles {
-            Tiles::Amx => rows::<Amx, NV>(kind, x, ld, panel, bits),
-            #[cfg(test)]
-            Tiles::Model => rows::<Model, NV>(kind, x, ld, panel, bits),
-        }
-        if let Some((zeros, sums)) = integers {
-            for (row, zero) in bits.chunks_exact_mut(NV * TILE).zip(zeros) {
-                for (value, sum) in row.iter_mut().zip(sums) {
-                    *value = ((*value as i32 - zero * sum) as f32).to_bits();
-                }
+        self.product::<NV>(Kind::I8, factors, depth, bits, NV * TILE, false);
+        for (row, zero) in bits.chunks_exact_mut(NV * TILE).zip(zeros) {
+            for (value, sum) in row.iter_mut().zip(sums) {
+                *value = ((*value as i32 - zero * sum) as f32).to_bits();
             }
+        }
+    }
+
+    /// Multiplies sixteen rows of `x` by `NV` vectors of a panel, in bf16, into rows of `out` that are
+    /// `stride` apart, or adds to what is there if `adds`.
+    #[inline(always)]
+    pub(crate) fn bf16<const NV: usize>(
+        &self,
+        factors: [Tiled<'_>; 2],
+        depth: usize,
+        out: &mut [f32],
+        stride: usize,
+        adds: bool,
+    ) {
+        self.product::<NV>(Kind::Bf16, factors, depth, bytemuck::cast_slice_mut(out), stride, adds);
+    }
+
+    #[inline(always)]
+    fn product<const NV: usize>(
+        &self,
+        kind: Kind,
+        factors: [Tiled<'_>; 2],
+        depth: usize,
+        out: &mut [u32],
+        stride: usize,
+        adds: bool,
+    ) {
+        match self.tiles {
+            #[cfg(target_arch = "x86_64")]
+            Tiles::Amx => product::<x86::Amx, NV>(kind, factors, depth, out, stride, adds),
+            #[cfg(test)]
+            Tiles::Model => product::<Model, NV>(kind, factors, depth, out, stride, adds),
         }
     }
 }
 
-/// The tiles of `x` and of the panel; those of the sums are 0, 1 and 2.
-const X: u8 = 6;
-const PANEL: u8 = 7;
+/// Fetches words into the second-level cache.
+#[inline(always)]
+#[allow(unsafe_code)]
+pub(crate) fn prefetch(words: &[u32]) {
+    #[cfg(target_arch = "x86_64")]
+    for line in words.chunks(TILE) {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        // SAFETY: it reads nothing that the program could see, and the address is a slice's.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = words;
+}
+
+/// Rows of words that are `stride` apart.
+#[derive(Clone, Copy)]
+pub(crate) struct Tiled<'a> {
+    pub(crate) words: &'a [u32],
+    pub(crate) stride: usize,
+}
+
+/// The tiles of `x` and of the panel's first vector; those of the sums are 0, 1 and 2.
+const X: u8 = 3;
+const PANEL: u8 = 4;
 
 /// What words hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,167 +138,46 @@ trait Machine {
     fn zero<const T: u8>(&mut self);
     /// Loads rows that are `stride` words apart.
     fn load<const T: u8>(&mut self, from: &[u32], stride: usize);
-    /// Adds the products of [`X`] and [`PANEL`].
-    fn multiply<const T: u8>(&mut self, kind: Kind);
+    /// Adds to `T` the products of [`X`] and `P`.
+    fn multiply<const T: u8, const P: u8>(&mut self, kind: Kind);
     /// Stores the bits of rows to rows that are `stride` words apart.
     fn store<const T: u8>(&mut self, to: &mut [u32], stride: usize);
 }
 
-/// Multiplies sixteen rows of `x`, `ld` words apart, by a panel of `NV` vectors, into the bits of sums in `out`, whose
-/// rows are side by side. Rows have whole tiles of words.
-fn rows<M: Machine, const NV: usize>(kind: Kind, x: &[u32], ld: usize, panel: &[u32], out: &mut [u32]) {
-    let width = NV * TILE;
+/// Multiplies sixteen rows of `x`, `depth` tiles wide, by `NV` vectors of a panel, into the bits of sums in `out`.
+#[inline(always)]
+fn product<M: Machine, const NV: usize>(
+    kind: Kind,
+    [x, panel]: [Tiled<'_>; 2],
+    depth: usize,
+    out: &mut [u32],
+    stride: usize,
+    adds: bool,
+) {
     let mut tiles = M::start();
-    tiles.zero::<0>();
-    tiles.zero::<1>();
-    tiles.zero::<2>();
-    for (k, panel) in panel.chunks_exact(TILE * width).enumerate() {
-        tiles.load::<X>(&x[k * TILE..], ld);
-        tiles.load::<PANEL>(panel, width);
-        tiles.multiply::<0>(kind);
-        if NV > 1 {
-            tiles.load::<PANEL>(&panel[TILE..], width);
-            tiles.multiply::<1>(kind);
-        }
-        if NV > 2 {
-            tiles.load::<PANEL>(&panel[2 * TILE..], width);
-            tiles.multiply::<2>(kind);
-        }
-    }
-    tiles.store::<0>(out, width);
-    if NV > 1 {
-        tiles.store::<1>(&mut out[TILE..], width);
-    }
-    if NV > 2 {
-        tiles.store::<2>(&mut out[2 * TILE..], width);
-    }
-}
-
-/// The configuration of this thread's tile registers: eight tiles of 16 rows by 64 bytes. They are released when it is
-/// dropped.
-struct Configured(());
-
-#[allow(unsafe_code)]
-impl Configured {
-    /// Configures the registers. [`available`] must have returned true.
-    #[inline(always)]
-    fn new() -> Self {
-        /// Palette 1.
-        const CONFIGURATION: [u8; 64] = {
-            let mut bytes = [0; 64];
-            bytes[0] = 1;
-            let mut tile = 0;
-            while tile < 8 {
-                bytes[16 + 2 * tile] = 64;
-                bytes[48 + tile] = 16;
-                tile += 1;
+    // A macro, because the instructions name their tiles.
+    macro_rules! each {
+        (|$t:ident| $body:expr) => {{
+            each!(0, $t, $body);
+            each!(1, $t, $body);
+            each!(2, $t, $body);
+        }};
+        ($number:literal, $t:ident, $body:expr) => {
+            if NV > $number {
+                const $t: u8 = $number;
+                $body
             }
-            bytes
-        };
-        // SAFETY: the processor has tile registers, and the process may use them.
-        unsafe { asm!("ldtilecfg [{}]", in(reg) &CONFIGURATION, options(nostack, readonly)) };
-        Self(())
-    }
-}
-
-#[allow(unsafe_code)]
-impl Drop for Configured {
-    #[inline(always)]
-    fn drop(&mut self) {
-        // SAFETY: see `new`.
-        unsafe { asm!("tilerelease", options(nostack, nomem)) };
-    }
-}
-
-/// The processor's tile registers, while they are [`Configured`].
-struct Amx(());
-
-/// The words from the first of a tile to its last.
-fn extent(stride: usize) -> usize {
-    (TILE - 1) * stride + TILE
-}
-
-// SAFETY of all blocks: registers are configured, after `available` alone. Slices are as long as what a tile reads or
-// writes. The compiler never uses tile registers itself.
-#[allow(unsafe_code)]
-impl Machine for Amx {
-    #[inline(always)]
-    fn start() -> Self {
-        Self(())
-    }
-
-    #[inline(always)]
-    fn zero<const T: u8>(&mut self) {
-        // SAFETY: see above.
-        unsafe { asm!("tilezero tmm{}", const T, options(nostack, nomem)) };
-    }
-
-    #[inline(always)]
-    fn load<const T: u8>(&mut self, from: &[u32], stride: usize) {
-        let from = from[..extent(stride)].as_ptr();
-        // SAFETY: see above.
-        unsafe {
-            asm!("tileloadd tmm{}, [{} + {}]", const T, in(reg) from, in(reg) stride * 4, options(nostack, readonly))
         };
     }
-
-    #[inline(always)]
-    fn multiply<const T: u8>(&mut self, kind: Kind) {
-        // SAFETY: see above.
-        unsafe {
-            match kind {
-                Kind::Bf16 => {
-                    asm!("tdpbf16ps tmm{}, tmm{}, tmm{}", const T, const X, const PANEL, options(nostack, nomem))
-                }
-                Kind::I8 => asm!("tdpbusd tmm{}, tmm{}, tmm{}", const T, const X, const PANEL, options(nostack, nomem)),
-            }
-        }
+    let column = |tile: u8| usize::from(tile) * TILE;
+    each!(|T| if adds { tiles.load::<T>(&out[column(T)..], stride) } else { tiles.zero::<T>() });
+    for k in 0..depth {
+        let words = &panel.words[k * TILE * panel.stride..];
+        tiles.load::<X>(&x.words[k * TILE..], x.stride);
+        each!(|T| tiles.load::<{ PANEL + T }>(&words[column(T)..], panel.stride));
+        each!(|T| tiles.multiply::<T, { PANEL + T }>(kind));
     }
-
-    #[inline(always)]
-    fn store<const T: u8>(&mut self, to: &mut [u32], stride: usize) {
-        let to = to[..extent(stride)].as_mut_ptr();
-        // SAFETY: see above.
-        unsafe { asm!("tilestored [{} + {}], tmm{}", in(reg) to, in(reg) stride * 4, const T, options(nostack)) };
-    }
-}
-
-/// Returns true if the processor has AMX for both kinds, the system lets this process use it, and its products are
-/// right.
-fn available() -> bool {
-    static AVAILABLE: OnceLock<bool> = OnceLock::new();
-    *AVAILABLE.get_or_init(|| {
-        has_amx() && is_permitted() && {
-            let _configured = Configured::new();
-            is_right::<Amx>()
-        }
-    })
-}
-
-fn has_amx() -> bool {
-    /// AMX-BF16, AMX-TILE and AMX-INT8 in EDX of leaf 7.
-    const BITS: u32 = 1 << 22 | 1 << 24 | 1 << 25;
-    std::arch::x86_64::__cpuid_count(7, 0).edx & BITS == BITS
-}
-
-/// Asks Linux to save tile registers with this process's threads.
-#[allow(unsafe_code)]
-fn is_permitted() -> bool {
-    const ARCH_PRCTL: i64 = 158;
-    const ARCH_REQ_XCOMP_PERM: i64 = 0x1023;
-    const TILE_DATA: i64 = 18;
-    let result: i64;
-    if !cfg!(target_os = "linux") {
-        return false;
-    }
-    // SAFETY: this call of the system reads and writes no memory of the process.
-    unsafe {
-        asm!(
-            "syscall", inlateout("rax") ARCH_PRCTL => result, in("rdi") ARCH_REQ_XCOMP_PERM, in("rsi") TILE_DATA,
-            lateout("rcx") _, lateout("r11") _, options(nostack),
-        );
-    }
-    result == 0
+    each!(|T| tiles.store::<T>(&mut out[column(T)..], stride));
 }
 
 /// Compares products of numbers that differ from word to word with plain sums. All sums are exact in both kinds.
@@ -270,7 +198,8 @@ fn is_right<M: Machine>() -> bool {
         };
         let (x, panel) = (words(TILE * DEPTH, 0), words(DEPTH * WIDTH, 7777));
         let mut out = vec![0; TILE * WIDTH];
-        rows::<M, 3>(kind, &x, DEPTH, &panel, &mut out);
+        let factors = [(&x, DEPTH), (&panel, WIDTH)].map(|(words, stride)| Tiled { words, stride });
+        product::<M, 3>(kind, factors, DEPTH / TILE, &mut out, WIDTH, false);
         out.iter().enumerate().all(|(i, &found)| {
             let products = (0..DEPTH).map(|k| (x[i / WIDTH * DEPTH + k], panel[k * WIDTH + i % WIDTH]));
             match kind {
@@ -289,6 +218,141 @@ fn is_right<M: Machine>() -> bool {
             }
         })
     })
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::asm;
+    use std::sync::OnceLock;
+
+    use super::{Kind, Machine, TILE, X, is_right};
+
+    /// The configuration of this thread's tile registers: eight tiles of 16 rows by 64 bytes. They are released when it
+    /// is dropped.
+    pub(super) struct Configured(());
+
+    #[allow(unsafe_code)]
+    impl Configured {
+        /// Configures the registers. [`available`] must have returned true.
+        #[inline(always)]
+        pub(super) fn new() -> Self {
+            /// Palette 1.
+            const CONFIGURATION: [u8; 64] = {
+                let mut bytes = [0; 64];
+                bytes[0] = 1;
+                let mut tile = 0;
+                while tile < 8 {
+                    bytes[16 + 2 * tile] = 64;
+                    bytes[48 + tile] = 16;
+                    tile += 1;
+                }
+                bytes
+            };
+            // SAFETY: the processor has tile registers, and the process may use them.
+            unsafe { asm!("ldtilecfg [{}]", in(reg) &CONFIGURATION, options(nostack, readonly)) };
+            Self(())
+        }
+    }
+
+    #[allow(unsafe_code)]
+    impl Drop for Configured {
+        #[inline(always)]
+        fn drop(&mut self) {
+            // SAFETY: see `new`.
+            unsafe { asm!("tilerelease", options(nostack, nomem)) };
+        }
+    }
+
+    /// The processor's tile registers, while they are [`Configured`].
+    pub(super) struct Amx(());
+
+    /// The words from the first of a tile to its last.
+    fn extent(stride: usize) -> usize {
+        (TILE - 1) * stride + TILE
+    }
+
+    // SAFETY of all blocks: registers are configured, after `available` alone. Slices are as long as what a tile reads
+    // or writes. The compiler never uses tile registers itself.
+    #[allow(unsafe_code)]
+    impl Machine for Amx {
+        #[inline(always)]
+        fn start() -> Self {
+            Self(())
+        }
+
+        #[inline(always)]
+        fn zero<const T: u8>(&mut self) {
+            // SAFETY: see above.
+            unsafe { asm!("tilezero tmm{}", const T, options(nostack, nomem)) };
+        }
+
+        #[inline(always)]
+        fn load<const T: u8>(&mut self, from: &[u32], stride: usize) {
+            let from = from[..extent(stride)].as_ptr();
+            // SAFETY: see above.
+            unsafe {
+                asm!("tileloadd tmm{}, [{} + {}]", const T, in(reg) from, in(reg) stride * 4, options(nostack, readonly))
+            };
+        }
+
+        #[inline(always)]
+        fn multiply<const T: u8, const P: u8>(&mut self, kind: Kind) {
+            // SAFETY: see above.
+            unsafe {
+                match kind {
+                    Kind::Bf16 => {
+                        asm!("tdpbf16ps tmm{}, tmm{}, tmm{}", const T, const X, const P, options(nostack, nomem))
+                    }
+                    Kind::I8 => asm!("tdpbusd tmm{}, tmm{}, tmm{}", const T, const X, const P, options(nostack, nomem)),
+                }
+            }
+        }
+
+        #[inline(always)]
+        fn store<const T: u8>(&mut self, to: &mut [u32], stride: usize) {
+            let to = to[..extent(stride)].as_mut_ptr();
+            // SAFETY: see above.
+            unsafe { asm!("tilestored [{} + {}], tmm{}", in(reg) to, in(reg) stride * 4, const T, options(nostack)) };
+        }
+    }
+
+    /// Returns true if the processor has AMX for both kinds, the system lets this process use it, and its products are
+    /// right.
+    pub(super) fn available() -> bool {
+        static AVAILABLE: OnceLock<bool> = OnceLock::new();
+        *AVAILABLE.get_or_init(|| {
+            has_amx() && is_permitted() && {
+                let _configured = Configured::new();
+                is_right::<Amx>()
+            }
+        })
+    }
+
+    fn has_amx() -> bool {
+        /// AMX-BF16, AMX-TILE and AMX-INT8 in EDX of leaf 7.
+        const BITS: u32 = 1 << 22 | 1 << 24 | 1 << 25;
+        std::arch::x86_64::__cpuid_count(7, 0).edx & BITS == BITS
+    }
+
+    /// Asks Linux to save tile registers with this process's threads.
+    #[allow(unsafe_code)]
+    fn is_permitted() -> bool {
+        const ARCH_PRCTL: i64 = 158;
+        const ARCH_REQ_XCOMP_PERM: i64 = 0x1023;
+        const TILE_DATA: i64 = 18;
+        let result: i64;
+        if !cfg!(target_os = "linux") {
+            return false;
+        }
+        // SAFETY: this call of the system reads and writes no memory of the process.
+        unsafe {
+            asm!(
+                "syscall", inlateout("rax") ARCH_PRCTL => result, in("rdi") ARCH_REQ_XCOMP_PERM, in("rsi") TILE_DATA,
+                lateout("rcx") _, lateout("r11") _, options(nostack),
+            );
+        }
+        result == 0
+    }
 }
 
 /// A model of the instructions, after Intel's manual.
@@ -311,8 +375,8 @@ impl Machine for Model {
         }
     }
 
-    fn multiply<const T: u8>(&mut self, kind: Kind) {
-        let [x, panel] = [X, PANEL].map(|tile| self.0[usize::from(tile)]);
+    fn multiply<const T: u8, const P: u8>(&mut self, kind: Kind) {
+        let [x, panel] = [X, P].map(|tile| self.0[usize::from(tile)]);
         for (x, sums) in x.iter().zip(&mut self.0[usize::from(T)]) {
             for (n, sum) in sums.iter_mut().enumerate() {
                 match kind {
@@ -366,8 +430,8 @@ mod tests {
             if T == X { self.0.load::<PANEL>(from, stride) } else { self.0.load::<X>(from, stride) }
         }
 
-        fn multiply<const T: u8>(&mut self, kind: Kind) {
-            self.0.multiply::<T>(kind);
+        fn multiply<const T: u8, const P: u8>(&mut self, kind: Kind) {
+            self.0.multiply::<T, P>(kind);
         }
 
         fn store<const T: u8>(&mut self, to: &mut [u32], stride: usize) {

@@ -2,8 +2,10 @@
 
 use pulp::{Simd, WithSimd, bytemuck};
 
+use crate::kernel::amx::Tiles;
 use crate::kernel::dot::Bf16Unit;
 use crate::kernel::isa::Isa;
+use crate::kernel::tile_attention::{RoundToTiles, TileAttention, TileKeyValues, TileScratch};
 use crate::kernel::words::{bf16_pair, bf16_row};
 use crate::kernel::{MAX_LANES, MAX_TILE_ROWS, MAX_TILE_VECTORS, load, math, store, store_tile, tile, tile_rows};
 
@@ -16,8 +18,9 @@ pub(crate) struct KeyValues {
     pub(crate) data: Vec<f32>,
     /// The number of tokens.
     pub(crate) tokens: usize,
-    /// What multiplies bf16; `None` if attention is computed in f32.
+    /// What multiplies bf16; `None` if attention is computed in f32, or in tile registers.
     pub(crate) unit: Option<Bf16Unit>,
+    pub(crate) tiles: Option<TileKeyValues>,
     /// In bf16: keys, `[heads, tokens, head_width / 2]`, two neighbours in a word.
     keys: Vec<u32>,
     /// In bf16: values, `[heads, tokens / 2, head_width]`, two tokens in a word.
@@ -25,12 +28,16 @@ pub(crate) struct KeyValues {
 }
 
 impl KeyValues {
-    pub(crate) fn new(heads: usize, tokens: usize, head_width: usize, unit: Option<Bf16Unit>) -> Self {
+    /// Allocates memory for `tokens` tokens; in f32 unless there is something that multiplies bf16.
+    pub(crate) fn new(heads: usize, tokens: usize, head_width: usize, bf16: Option<(Bf16Unit, Option<Tiles>)>) -> Self {
+        let tiles = bf16.and_then(|(_, tiles)| TileKeyValues::new(tiles, heads, tokens, head_width));
+        let unit = bf16.map(|(unit, _)| unit).filter(|_| tiles.is_none());
         let words = |width: usize| vec![0; if unit.is_some() { heads * width } else { 0 }];
         Self {
             data: vec![0.0; 2 * heads * tokens * head_width],
             tokens,
             unit,
+            tiles,
             keys: words(tokens * head_width / 2),
             values: words(tokens.div_ceil(2) * head_width),
         }
@@ -55,8 +62,11 @@ impl WithSimd for Round<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let KeyValues { data, tokens, keys, values, .. } = self.key_values;
+        let KeyValues { data, tokens, keys, values, tiles, .. } = self.key_values;
         let width = self.head_width;
+        if let Some(tiles) = tiles {
+            return RoundToTiles { from: data, to: tiles, head_width: width }.with_simd(simd);
+        }
         let (from_keys, from_values) = data.split_at(self.heads * *tokens * width);
         bf16_row(from_keys, bytemuck::cast_slice_mut(keys));
         let heads = from_values.chunks_exact(*tokens * width).zip(values.chunks_exact_mut(tokens.div_ceil(2) * width));
@@ -78,6 +88,7 @@ pub(crate) struct Scratch {
     scores: Vec<f32>,
     /// In bf16: `[tokens / 2, queries]`, two tokens in a word.
     score_words: Vec<u32>,
+    tiles: TileScratch,
 }
 
 impl Scratch {
@@ -88,6 +99,7 @@ impl Scratch {
             scores: vec![0.0; tokens * MAX_QUERIES],
             // Each part of an image may end in half a pair.
             score_words: vec![0; tokens * MAX_QUERIES],
+            tiles: TileScratch::new(tokens, head_width),
         }
     }
 }
@@ -120,6 +132,12 @@ impl WithSimd for Attention<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(mut self, simd: S) {
         assert!(self.head_width.is_multiple_of(S::F32_LANES), "heads are whole vectors wide");
+        let parts: Vec<&TileKeyValues> = self.keys.iter().filter_map(|part| part.tiles.as_ref()).collect();
+        if !parts.is_empty() {
+            let Self { q, heads, head_width, scratch, out, .. } = self;
+            let scratch = &mut scratch.tiles;
+            return TileAttention { q, parts: &parts, heads, head_width, scratch, out }.with_simd(simd);
+        }
         let rows = self.q.len() / (self.heads * self.head_width);
         for head in 0..self.heads {
             let mut row = 0;

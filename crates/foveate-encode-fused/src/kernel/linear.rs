@@ -4,11 +4,13 @@ use std::cmp::Ordering;
 
 use pulp::{Simd, WithSimd};
 
-use crate::kernel::amx::{ConfiguredTiles, Tiles};
+use crate::kernel::amx::{self, ConfiguredTiles, Tiled, Tiles};
 use crate::kernel::dot::{Bf16Unit, I8Unit};
 use crate::kernel::isa::{Isa, Precision};
 use crate::kernel::words::{Format, Words};
-use crate::kernel::{MAX_LANES, MAX_TILE_ROWS, MAX_TILE_VECTORS, TILE_WORDS, load, math, store, tile, tile_rows};
+use crate::kernel::{
+    Lines, MAX_LANES, MAX_TILE_ROWS, MAX_TILE_VECTORS, TILE_WORDS, load, math, store, tile, tile_rows,
+};
 
 /// Input rows are processed in blocks of at most about this many bytes. A block stays in the second-level cache while
 /// the weights' panels stream past it.
@@ -30,14 +32,14 @@ pub(crate) struct Packed {
 }
 
 enum Weights {
-    F32(Vec<f32>),
+    F32(Lines<f32>),
     Bf16 {
-        words: Vec<u32>,
+        words: Lines<u32>,
         unit: Bf16Unit,
     },
     /// `weight = integer · scale`, output by output.
     I8 {
-        words: Vec<u32>,
+        words: Lines<u32>,
         unit: I8Unit,
         scales: Vec<f32>,
         /// Σ integer of each output.
@@ -52,19 +54,20 @@ impl Packed {
         assert_eq!(weight.len(), outputs * inputs, "a linear layer's weights have the shape its bias and input say");
         let padded = outputs.next_multiple_of(lanes);
         let tiles = isa.tiles().filter(|_| precision != Precision::F32);
+        let panel = lanes * panel_vectors(tiles);
         let words_of = |format: Format| {
             let words = inputs.div_ceil(format.values());
             if tiles.is_some() { words.next_multiple_of(TILE_WORDS) } else { words }
         };
         let mut width = 0;
         let weights = match precision {
-            Precision::F32 => Weights::F32(panels(weight, inputs, padded, lanes)),
+            Precision::F32 => Weights::F32(panels(weight, inputs, padded, panel)),
             Precision::Bf16 => {
                 let mut words = Words::new(outputs, inputs);
                 width = words_of(words.format);
                 isa.run(words.fill(Format::Bf16, width, weight, inputs));
                 let words = &words.data[..outputs * width];
-                Weights::Bf16 { words: panels(words, width, padded, lanes), unit: isa.bf16_unit() }
+                Weights::Bf16 { words: panels(words, width, padded, panel), unit: isa.bf16_unit() }
             }
             Precision::I8 => {
                 let unit = isa.i8_unit();
@@ -78,7 +81,7 @@ impl Packed {
                     words.extend(unit.format().pack(&integers));
                     words.resize(words.len().next_multiple_of(width), 0);
                 }
-                Weights::I8 { words: panels(&words, width, padded, lanes), unit, scales, sums }
+                Weights::I8 { words: panels(&words, width, padded, panel), unit, scales, sums }
             }
         };
         let mut bias = bias.to_vec();
@@ -111,10 +114,15 @@ impl Packed {
     }
 }
 
-/// Rearranges `rows`, each of `depth` values, into panels for `padded` outputs.
-fn panels<T: Copy + Default>(rows: &[T], depth: usize, padded: usize, lanes: usize) -> Vec<T> {
-    let mut out = vec![T::default(); padded * depth];
-    let panel = lanes * MAX_TILE_VECTORS;
+/// Vectors in a panel.
+#[inline(always)]
+fn panel_vectors(tiles: Option<Tiles>) -> usize {
+    if tiles.is_some() { 2 } else { MAX_TILE_VECTORS }
+}
+
+/// Rearranges `rows`, each of `depth` values, into panels for `padded` outputs, `panel` wide.
+fn panels<T: Copy + Default>(rows: &[T], depth: usize, padded: usize, panel: usize) -> Lines<T> {
+    let mut out = Lines::new(padded * depth);
     for first in (0..padded).step_by(panel) {
         let width = panel.min(padded - first);
         let packed = &mut out[first * depth..(first + width) * depth];
@@ -226,13 +234,14 @@ impl WithSimd for Linear<'_> {
             Rows::F32(x) => (x.len() / self.layer.inputs, self.layer.inputs * size_of::<f32>()),
             Rows::Words(x, rows) => (rows, x.width * size_of::<u32>()),
         };
+        let widest = panel_vectors(self.layer.tiles);
         let blocks = (rows * row_bytes).div_ceil(ROW_BLOCK_BYTES).max(1);
         let block = rows.div_ceil(blocks).next_multiple_of(MAX_TILE_ROWS).max(MAX_TILE_ROWS);
         for first in (0..rows).step_by(block) {
             let last = rows.min(first + block);
             let vectors = self.layer.bias.len() / S::F32_LANES;
-            for vector in (0..vectors).step_by(MAX_TILE_VECTORS) {
-                match vectors - vector {
+            for vector in (0..vectors).step_by(widest) {
+                match (vectors - vector).min(widest) {
                     1 => self.panel::<S, 1>(simd, tiles.as_ref(), vector, first..last),
                     2 => self.panel::<S, 2>(simd, tiles.as_ref(), vector, first..last),
                     _ => self.panel::<S, 3>(simd, tiles.as_ref(), vector, first..last),
@@ -261,13 +270,13 @@ impl Linear<'_> {
         while row < rows.end {
             let left = rows.end - row;
             let height = if tiles.is_some() { left.min(TILE_WORDS) } else { tile_rows::<S>(left) };
-            match height {
-                _ if let Some(tiles) = tiles => self.tile_registers::<S, NV>(tiles, first, row, &mut scratch),
-                8 => self.tile::<S, 8, NV>(simd, first, row, &mut scratch),
-                4 => self.tile::<S, 4, NV>(simd, first, row, &mut scratch),
-                3 => self.tile::<S, 3, NV>(simd, first, row, &mut scratch),
-                2 => self.tile::<S, 2, NV>(simd, first, row, &mut scratch),
-                _ => self.tile::<S, 1, NV>(simd, first, row, &mut scratch),
+            match (tiles, height) {
+                (Some(tiles), _) => self.tile_registers::<S, NV>(tiles, first, row, rows.clone(), &mut scratch),
+                (None, 8) => self.tile::<S, 8, NV>(simd, first, row, &mut scratch),
+                (None, 4) => self.tile::<S, 4, NV>(simd, first, row, &mut scratch),
+                (None, 3) => self.tile::<S, 3, NV>(simd, first, row, &mut scratch),
+                (None, 2) => self.tile::<S, 2, NV>(simd, first, row, &mut scratch),
+                (None, _) => self.tile::<S, 1, NV>(simd, first, row, &mut scratch),
             }
             for column in first..first + NV {
                 self.finish_column(simd, column, row..row + height, &scratch[(column - first) * S::F32_LANES..], width);
@@ -307,6 +316,7 @@ impl Linear<'_> {
         tiles: &ConfiguredTiles,
         first: usize,
         row: usize,
+        rows: std::ops::Range<usize>,
         out: &mut Scratch,
     ) {
         let (column, width) = (first * S::F32_LANES, NV * S::F32_LANES);
@@ -315,12 +325,20 @@ impl Linear<'_> {
         else {
             unreachable!("rows have the format that the weights ask for")
         };
-        let integers = match &self.layer.weights {
-            Weights::I8 { sums, .. } => Some((&x.zeros[row..], &sums[column..])),
-            _ => None,
-        };
-        let panel = &words[column * x.width..][..width * x.width];
-        tiles.rows::<NV>(&x.data[row * x.width..], x.width, panel, integers, &mut out[..TILE_WORDS * width]);
+        let panel = Tiled { words: &words[column * x.width..][..width * x.width], stride: width };
+        // The next panel comes from far away, a share of it for each tile of rows.
+        let share = (width * x.width * TILE_WORDS).div_ceil(rows.len());
+        let next = words[(column + width) * x.width..].iter().as_slice();
+        let at = (row - rows.start) / TILE_WORDS * share;
+        amx::prefetch(&next[at.min(next.len())..(at + share).min(next.len())]);
+        let factors = [Tiled { words: &x.data[row * x.width..], stride: x.width }, panel];
+        let (depth, out) = (x.width / TILE_WORDS, &mut out[..TILE_WORDS * width]);
+        match &self.layer.weights {
+            Weights::I8 { sums, .. } => {
+                tiles.integers::<NV>(factors, depth, &x.zeros[row..], &sums[column..], out);
+            }
+            _ => tiles.bf16::<NV>(factors, depth, out, width, false),
+        }
     }
 
     /// Finishes and stores one vector's width of a tile whose rows are `stride` apart.
@@ -414,12 +432,21 @@ mod tests {
         for (inputs, outputs, rows) in [(1, 1, 1), (5, 3, 2), (64, 48, 9), (403, 50, 13)] {
             let (x, weight) = (numbers(rows * inputs, 1), numbers(outputs * inputs, 2));
             for (precision, unit) in [(Precision::Bf16, 1.0 / 256.0), (Precision::I8, 1.0 / 127.0)] {
-                // Tile registers add products of bf16 in an order of their own.
-                let alike = |isa: &Isa| isa.lanes() > 1 && (isa.tiles().is_none() || precision == Precision::I8);
-                let vectors: Vec<_> = Isa::all().into_iter().filter(alike).collect();
-                let best = product(Isa::all()[0], precision, &x, &weight, inputs);
-                for isa in vectors {
-                    assert_eq!(product(isa, precision, &x, &weight, inputs), best, "{precision:?} on {}", isa.name());
+                let (tiled, plain): (Vec<Isa>, Vec<Isa>) =
+                    Isa::all().into_iter().partition(|isa| isa.tiles().is_some());
+                let plain: Vec<Isa> = plain.into_iter().filter(|isa| isa.lanes() > 1).collect();
+                let product_on = |isa: Isa| product(isa, precision, &x, &weight, inputs);
+                let best = product_on(plain[0]);
+                // Tile registers add products of bf16 in an order of their own, the same on all.
+                let of_tiles = if precision == Precision::I8 {
+                    Some(best.clone())
+                } else {
+                    tiled.first().map(|&isa| product_on(isa))
+                };
+                for (isa, want) in
+                    plain.iter().map(|isa| (isa, Some(&best))).chain(tiled.iter().map(|isa| (isa, of_tiles.as_ref())))
+                {
+                    assert!(Some(&product_on(*isa)) == want, "{precision:?} on {}", isa.name());
                 }
                 for (i, &found) in best.iter().enumerate() {
                     let (x, w) = (&x[i / outputs * inputs..][..inputs], &weight[i % outputs * inputs..][..inputs]);

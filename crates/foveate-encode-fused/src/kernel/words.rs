@@ -5,7 +5,7 @@
 
 use pulp::{Simd, WithSimd, bytemuck};
 
-use crate::kernel::{MAX_LANES, TILE_WORDS};
+use crate::kernel::{Lines, MAX_LANES, TILE_WORDS};
 
 /// How values are stored in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl Format {
 pub(crate) struct Words {
     pub(crate) format: Format,
     /// `[rows, words]`. Values behind a row's last are zero.
-    pub(crate) data: Vec<u32>,
+    pub(crate) data: Lines<u32>,
     /// Words in a row.
     pub(crate) width: usize,
     /// Of integers: `value = (integer − zero) · scale`, row by row.
@@ -57,7 +57,13 @@ impl Words {
     pub(crate) fn new(rows: usize, values: usize) -> Self {
         // Tile registers read whole tiles.
         let (rows, width) = (rows.next_multiple_of(TILE_WORDS), values.div_ceil(2).next_multiple_of(TILE_WORDS));
-        Self { format: Format::Bf16, data: vec![0; rows * width], width, scales: vec![0.0; rows], zeros: vec![0; rows] }
+        Self {
+            format: Format::Bf16,
+            data: Lines::new(rows * width),
+            width,
+            scales: vec![0.0; rows],
+            zeros: vec![0; rows],
+        }
     }
 
     /// Rounds the rows of `x`, each of `values` values, to the first rows of this memory, each of `width` words.
