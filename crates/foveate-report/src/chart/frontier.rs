@@ -38,7 +38,7 @@ impl Frontier {
 impl Chart for Frontier {
     fn draw(&self, pen: &mut Pen) -> f64 {
         const ZERO: f64 = 36.0;
-        let keys = [(READ, "chosen"), (FORWARD, "within the budget"), (QUIET, "beyond it")];
+        let keys = [(READ, "chosen"), (FORWARD, "within the budget"), (QUIET, "beyond it, or not surely within")];
         let top = pen.legend(&keys.map(|(ink, name)| (ink, name.into()))) + 22.0;
         let bottom = top + if pen.is_narrow() { 240.0 } else { 320.0 };
         let end = end_of_axis(self.spots.iter().map(|spot| spot.y.value).fold(0.0, f64::max)) * 1.12;
