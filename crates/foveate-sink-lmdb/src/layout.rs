@@ -3,7 +3,6 @@
 use std::ops::Range;
 
 use foveate_sink::Element;
-use half::f16;
 use sha2::{Digest, Sha256};
 
 /// The databases of an environment, by name.
@@ -132,10 +131,7 @@ impl<'a> Value<'a> {
 
     /// The components.
     pub(crate) fn floats(&self) -> Vec<f32> {
-        match self.element {
-            Element::F32 => self.vector.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect(),
-            Element::F16 => self.vector.as_chunks().0.iter().map(|&bytes| f16::from_le_bytes(bytes).to_f32()).collect(),
-        }
+        self.element.floats(self.vector)
     }
 }
 
@@ -145,6 +141,8 @@ fn part(bytes: &[u8], range: Range<usize>) -> Option<&[u8]> {
 
 #[cfg(test)]
 mod tests {
+    use half::f16;
+
     use super::*;
 
     fn value(id: &str, element: Element, has_id: bool) -> Vec<u8> {

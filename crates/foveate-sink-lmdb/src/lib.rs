@@ -18,7 +18,7 @@ pub fn register(registry: &mut SinkRegistry) -> Result<(), RegistryError> {
         options.settings(&[])?;
         Ok(Box::new(PartSink::new(options.clone(), LmdbFormat)))
     });
-    registry.register(backend.with_health(health))
+    registry.register(backend.with_health(health).with_reader(LmdbFormat))
 }
 
 fn health() -> Health {

@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use foveate_core::BoxError;
-use foveate_sink::{RunManifest, SinkError};
+use foveate_sink::{Element, RunManifest, SinkError, VectorReader};
 use lmdb::{Cursor, Error, RoTransaction, Transaction};
 
+use crate::LmdbFormat;
 use crate::layout::{MANIFEST, Value, is_key, stand_in_prefix};
 use crate::store::{Store, failed};
 
@@ -109,5 +110,28 @@ impl Vectors {
 
     fn damaged(&self, reason: impl Into<BoxError>) -> SinkError {
         SinkError::damaged(&self.store.path, reason)
+    }
+}
+
+impl VectorReader for LmdbFormat {
+    fn manifest(&self, path: &Path) -> Result<Option<RunManifest>, SinkError> {
+        Vectors::open(path)?.manifest().map(Some)
+    }
+
+    fn for_each(
+        &self,
+        path: &Path,
+        dim: usize,
+        _: Element,
+        act: &mut dyn FnMut(&str, &[f32]),
+    ) -> Result<(), SinkError> {
+        Vectors::open(path)?.for_each(|row| {
+            if row.vector.len() != dim {
+                let reason = format!("{} has {} components, not {dim}", row.id, row.vector.len());
+                return Err(SinkError::damaged(path, reason));
+            }
+            act(&row.id, &row.vector);
+            Ok(())
+        })
     }
 }

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod header;
+mod reader;
 mod sink;
 
 pub use sink::NpyFormat;
@@ -15,5 +16,5 @@ pub fn register(registry: &mut SinkRegistry) -> Result<(), RegistryError> {
         options.settings(&[])?;
         Ok(open(options, NpyFormat))
     });
-    registry.register(backend.with_prefixes())
+    registry.register(backend.with_prefixes().with_reader(NpyFormat))
 }

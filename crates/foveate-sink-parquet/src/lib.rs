@@ -2,6 +2,7 @@
 
 mod compression;
 mod error;
+mod reader;
 mod schema;
 mod sink;
 mod splice;
@@ -17,5 +18,5 @@ pub fn register(registry: &mut SinkRegistry) -> Result<(), RegistryError> {
     let about = "Apache Parquet, one row group or more per part";
     let backend =
         SinkBackend::new("parquet", about, "parquet", |options| Ok(open(options, ParquetFormat::new(options)?)));
-    registry.register(backend.with_columns().with_prefixes())
+    registry.register(backend.with_columns().with_prefixes().with_reader(ParquetFormat::default()))
 }

@@ -32,7 +32,7 @@ pub(crate) fn splice(parts: &[PathBuf], target: &Path) -> Result<(), SinkError> 
     writer.close().map(drop).map_err(|error| failed(target, error))
 }
 
-fn open(part: &Path) -> Result<(File, ParquetMetaData), SinkError> {
+pub(crate) fn open(part: &Path) -> Result<(File, ParquetMetaData), SinkError> {
     let file = File::open(part).map_err(SinkError::io("open", part))?;
     let metadata = ParquetMetaDataReader::new().with_page_index_policy(PageIndexPolicy::Optional);
     let metadata = metadata.parse_and_finish(&file).map_err(|error| SinkError::damaged(part, error))?;

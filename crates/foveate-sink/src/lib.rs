@@ -24,6 +24,7 @@ pub use error::SinkError;
 pub use inputs::{InputRecord, Stamp};
 pub use manifest::{ManifestFile, ManifestPart, OutputManifest, RunManifest};
 pub use names::{OutputNames, shard_suffix, sidecar};
+pub use parts::{StoredRun, StoredState};
 pub use prefix::{Prefix, PrefixBackend, PrefixRegistry};
 pub use publish::{AtomicFile, create_folders, hash_file, publish, sync_file, sync_folder};
 pub use runs::{Difference, Finished, OtherRun, Published, RecordedInputs, RunState};
@@ -240,6 +241,39 @@ impl Element {
             Self::F16 => "f16",
         }
     }
+
+    /// Returns the element with this name.
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::F32, Self::F16].into_iter().find(|element| element.name() == name)
+    }
+
+    /// Decodes little-endian components; those of f16 are widened.
+    pub fn floats(self, bytes: &[u8]) -> Vec<f32> {
+        match self {
+            Self::F32 => bytes.as_chunks().0.iter().map(|&four| f32::from_le_bytes(four)).collect(),
+            Self::F16 => bytes.as_chunks().0.iter().map(|&two| half::f16::from_le_bytes(two).to_f32()).collect(),
+        }
+    }
+}
+
+/// Reads the files with vectors that a sink has written.
+pub trait VectorReader: Send + Sync {
+    /// Returns the manifest in the file at `path`, or `None` if the file has none.
+    fn manifest(&self, _path: &Path) -> Result<Option<RunManifest>, SinkError> {
+        Ok(None)
+    }
+
+    /// Calls `act` with the id and the vector of each row, in source order. Holds a bounded number of rows in memory.
+    ///
+    /// # Errors
+    /// [`SinkError::Damaged`] if the file does not hold vectors of `dim` components of this element.
+    fn for_each(
+        &self,
+        path: &Path,
+        dim: usize,
+        element: Element,
+        act: &mut dyn FnMut(&str, &[f32]),
+    ) -> Result<(), SinkError>;
 }
 
 type Open = dyn Fn(&SinkOptions) -> Result<Box<dyn VectorSink>, SinkError> + Send + Sync;
@@ -253,6 +287,7 @@ pub struct SinkBackend {
     prefixes: bool,
     open: Box<Open>,
     health: fn() -> Health,
+    reader: Option<Box<dyn VectorReader>>,
 }
 
 impl SinkBackend {
@@ -262,7 +297,8 @@ impl SinkBackend {
         F: Fn(&SinkOptions) -> Result<Box<dyn VectorSink>, SinkError> + Send + Sync + 'static,
     {
         let (columns, prefixes) = (false, false);
-        Self { name, about, extension, columns, prefixes, open: Box::new(open), health: Health::all_rust }
+        let open = Box::new(open);
+        Self { name, about, extension, columns, prefixes, open, health: Health::all_rust, reader: None }
     }
 
     /// Says that it can store columns; see [`SinkOptions::columns`].
@@ -286,6 +322,17 @@ impl SinkBackend {
     #[must_use]
     pub fn with_health(self, health: fn() -> Health) -> Self {
         Self { health, ..self }
+    }
+
+    /// Makes [`Self::reader`] return `reader`.
+    #[must_use]
+    pub fn with_reader(self, reader: impl VectorReader + 'static) -> Self {
+        Self { reader: Some(Box::new(reader)), ..self }
+    }
+
+    /// Returns the reader of the sink's files, if it has one.
+    pub fn reader(&self) -> Option<&dyn VectorReader> {
+        self.reader.as_deref()
     }
 
     /// Its file name extension, without the dot.

@@ -5,6 +5,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::publish::hash_start;
 use crate::{Difference, Published, SinkError, hash_file};
 
 /// A run's description, written into the output's metadata and compared when a run is resumed.
@@ -25,6 +26,13 @@ impl RunManifest {
     pub const LISTING: &str = "listing_sha256";
     /// The fingerprint entry with the run's range of the listing.
     pub const ITEMS: &str = "items";
+
+    /// A digest of what decides the output's bytes: 16 lower-case hexadecimal digits.
+    pub fn digest(&self) -> String {
+        let json = serde_json::to_string(&(self.dim, &self.fingerprint));
+        let json = json.expect("settings are plain data and always have a JSON form") + "\n";
+        format!("{:016x}", xxh3_64(json.as_bytes()))
+    }
 
     /// What differs between this run and another one, `now`; `None` if they are the same job.
     pub fn difference(&self, now: &Self) -> Option<Difference> {
@@ -56,7 +64,7 @@ fn shown(value: Option<&String>) -> &str {
 pub struct OutputManifest {
     /// Format of this file; 2.
     pub version: u32,
-    /// Always true: the file appears when the output is complete.
+    /// True in a file, which appears when the output is complete; false in a [`StoredRun`](crate::StoredRun) otherwise.
     pub complete: bool,
     /// Name of the sink that wrote it.
     pub format: String,
@@ -116,6 +124,11 @@ impl ManifestFile {
         if contents { self.check_hash(path, &hash_file(path)?) } else { Ok(()) }
     }
 
+    /// Checks the recorded bytes of a file that may have grown since.
+    pub(crate) fn check_start(&self, path: &Path) -> Result<(), SinkError> {
+        self.check_hash(path, &format!("{:016x}", hash_start(path, self.bytes)?.digest()))
+    }
+
     /// Checks the length of the object at `address`; `None` if there is none.
     pub(crate) fn check_len(&self, address: &Path, len: Option<u64>) -> Result<(), SinkError> {
         self.check_found(address, len.ok_or_else(|| "it is gone".to_owned()))
@@ -146,6 +159,26 @@ impl ManifestFile {
 impl OutputManifest {
     /// The version that this program writes and reads.
     pub const VERSION: u32 = 2;
+
+    /// Describes an output without rows so far.
+    pub(crate) fn begun(settings: RunManifest) -> Self {
+        let RunManifest { dim, fingerprint, info } = settings;
+        let setting = |name: &str| fingerprint.get(name).cloned().unwrap_or_default();
+        Self {
+            version: Self::VERSION,
+            complete: false,
+            format: setting("sink.format"),
+            dim,
+            element: setting("sink.element"),
+            rows: 0,
+            failures: 0,
+            watermark: 0,
+            parts: Vec::new(),
+            records: Vec::new(),
+            fingerprint,
+            info,
+        }
+    }
 
     /// The run that wrote the output.
     pub fn run(self) -> RunManifest {

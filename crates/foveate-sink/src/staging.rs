@@ -144,7 +144,7 @@ fn check_names(
 }
 
 /// The names in a folder; none if it cannot be read.
-fn file_names(folder: &Path) -> impl Iterator<Item = String> {
+pub(crate) fn file_names(folder: &Path) -> impl Iterator<Item = String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned())
 }

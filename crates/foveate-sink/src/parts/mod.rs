@@ -22,6 +22,7 @@ mod objects;
 mod prefix_sink;
 mod records;
 mod sink;
+mod stored;
 
 use std::path::{Path, PathBuf};
 
@@ -30,6 +31,7 @@ use log::{LogExtent, LogPaths};
 pub use log::{RowBlock, RowReader};
 pub use prefix_sink::{PrefixSink, open};
 pub use sink::PartSink;
+pub use stored::{StoredRun, StoredState};
 
 use crate::{Element, RunManifest, SinkError, SinkOptions};
 

@@ -12,7 +12,6 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use xxhash_rust::xxh3::xxh3_64;
 
 use super::journal::{Journal, Record, State};
 use crate::staging::{FAILURES, FAILURES_HEADER, INPUTS, INPUTS_HEADER, JOURNAL, Ledger};
@@ -45,8 +44,7 @@ impl Claim {
 
     /// A digest of what decides the output's bytes.
     pub(super) fn run(&self) -> String {
-        let RunManifest { dim, fingerprint, .. } = &self.settings;
-        format!("{:016x}", xxh3_64(&json(&(dim, fingerprint))))
+        self.settings.digest()
     }
 }
 

@@ -48,6 +48,14 @@ Examples:
 
 Exit codes: 0 compared; 1 could not; 2 the command line cannot work; 3 further apart than --min-cosine allows";
 
+const INSPECT_EXAMPLES: &str = "\
+Examples:
+  foveate inspect vectors.parquet
+  foveate inspect out/ --check
+  foveate inspect vectors.npy --json
+
+Exit codes: 0 shown; 1 damaged or unreadable; 2 there is no such output";
+
 /// Images in, DINOv2 vectors out, every second accounted for.
 #[derive(Parser, Debug)]
 #[command(name = "foveate", version, after_help = EXIT_CODES, args_override_self = true)]
@@ -64,6 +72,9 @@ pub(crate) enum Command {
     /// Compare the vectors of two configurations on a sample of your images.
     #[command(after_help = VERIFY_EXAMPLES)]
     Verify(Box<VerifyArgs>),
+    /// Show what an output holds, complete or not: its vectors, how they were made, failures, norms.
+    #[command(after_help = INSPECT_EXAMPLES)]
+    Inspect(InspectArgs),
     /// Show where a job's time goes: each stage on one thread, then the same job with its workers.
     #[command(after_help = PROFILE_EXAMPLES)]
     Profile(Box<ProfileArgs>),
@@ -246,6 +257,22 @@ pub(crate) struct VerifyArgs {
 
     /// Print the result as one JSON object on standard output.
     #[arg(long, help_heading = "Display")]
+    pub(crate) json: bool,
+}
+
+/// Arguments of `inspect`.
+#[derive(Args, Debug)]
+pub(crate) struct InspectArgs {
+    /// Output of `embed`: a file (`x.parquet`, `x.npy`, `x.lmdb`) or a folder of parts.
+    #[arg(value_name = "OUTPUT")]
+    pub(crate) output: PathBuf,
+
+    /// Compare every file with the length and the hash that the run recorded. Exit with 1 at the first that differs.
+    #[arg(long)]
+    pub(crate) check: bool,
+
+    /// Print one JSON object on standard output.
+    #[arg(long)]
     pub(crate) json: bool,
 }
 

@@ -29,6 +29,7 @@ pub(crate) fn command(command: &Command) -> Result<(), Usage> {
     let checked = match command {
         Command::Embed(args) => embed(args),
         Command::Verify(args) => verify(args),
+        Command::Inspect(args) => super::inspect::check(args),
         Command::Profile(args) => profile(args),
         Command::Bench { experiment } => bench(experiment),
         Command::Diagnose(args) => lab(&args.lab),

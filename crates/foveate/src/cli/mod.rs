@@ -17,6 +17,7 @@ mod dry_run;
 mod embed;
 mod enqueue;
 mod exit;
+mod inspect;
 mod job;
 mod job_args;
 mod lab;
@@ -73,6 +74,7 @@ fn run(command: Command) -> anyhow::Result<Exit> {
     match command {
         Command::Embed(args) => embed::run(&args),
         Command::Verify(args) => verify::run(&args),
+        Command::Inspect(args) => inspect::run(&args),
         Command::Profile(args) => profile::run(&args),
         Command::Bench { experiment } => bench::run(&experiment),
         Command::Diagnose(args) => diagnose::run(&args),

@@ -1,0 +1,379 @@
+//! `foveate inspect`.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{anyhow, bail};
+use foveate::core::error_chain;
+use foveate::embed::{Backends, store_address};
+use foveate::sink::{Layout, RunManifest, SinkError, StoredRun, StoredState, VectorReader, sidecar};
+use serde_json::{Value, json};
+
+use super::args::InspectArgs;
+use super::console;
+use super::exit::{Exit, Usage};
+use super::summary::human_bytes;
+
+/// Rows that the sample shows.
+const SAMPLE: usize = 3;
+/// Components that each of them shows.
+const COMPONENTS: usize = 4;
+/// Reasons of failures that the table shows.
+const REASONS: usize = 5;
+/// Reasons that are counted one by one.
+const MOST_REASONS: usize = 10_000;
+/// Times that an unfinished output is read.
+const ATTEMPTS: usize = 3;
+const WAIT: Duration = Duration::from_millis(200);
+
+/// Checks that a file or a folder of the output exists.
+pub(crate) fn check(args: &InspectArgs) -> anyhow::Result<()> {
+    let (output, name) = (&args.output, args.output.display());
+    if store_address(output).is_some() {
+        bail!("cannot inspect {name}: only local outputs are supported; copy it to a folder (`aws s3 sync`)");
+    }
+    if output.exists() || sidecar(output, "partial").exists() {
+        return Ok(());
+    }
+    let failures = sidecar(output, "failures.csv");
+    if failures.exists() {
+        bail!("cannot inspect {name}: every input failed; the reasons are in {}", failures.display());
+    }
+    bail!("cannot inspect {name}: there is no such output; check the path")
+}
+
+pub(crate) fn run(args: &InspectArgs) -> anyhow::Result<Exit> {
+    let backends = Backends::compiled();
+    let mut attempts = 1..ATTEMPTS;
+    let (output, inspection) = loop {
+        let mut output = find(&args.output, &backends)?;
+        match Inspection::new(args, &mut output.runs, &backends) {
+            // A job that is about to finish moves its files.
+            Err(_) if output.state() == "unfinished" && attempts.next().is_some() => thread::sleep(WAIT),
+            inspection => break (output, inspection?),
+        }
+    };
+    match args.json {
+        true => writeln!(console::stdout(), "{}", inspection.json(args, &output))?,
+        false => write!(console::stdout(), "{}", inspection.text(args, &output))?,
+    }
+    Ok(Exit::Complete)
+}
+
+/// The runs of an output.
+struct Found {
+    runs: Vec<StoredRun>,
+    /// Number of runs that make up the output.
+    shards: usize,
+}
+
+fn find(output: &Path, backends: &Backends) -> anyhow::Result<Found> {
+    let mut runs = StoredRun::find(output).map_err(remedied)?;
+    if runs.is_empty() && output.is_file() {
+        let reader = backends.sink_of_extension(output).and_then(|sink| sink.reader());
+        let alone = reader.map(|reader| StoredRun::alone(output, reader).map_err(remedied)).transpose()?;
+        runs.extend(alone.flatten());
+    }
+    if runs.is_empty() {
+        let why = "it has no manifest of foveate; name what `embed -o` wrote";
+        return Err(Usage::from(anyhow!("cannot inspect {}: {why}", output.display())).into());
+    }
+    let shards = runs[0].manifest.fingerprint.get("sink.shard").and_then(|shard| shard.split_once('/')?.1.parse().ok());
+    let shards = shards.filter(|_| Layout::of(output) == Layout::Folder).unwrap_or(1);
+    Ok(Found { runs, shards })
+}
+
+/// Adds the remedy.
+fn remedied(error: SinkError) -> anyhow::Error {
+    let remedy = match &error {
+        SinkError::Damaged { .. } => "restore it from a copy, or write it anew with `embed --overwrite`",
+        SinkError::Unsupported(_) => "inspect it with the version of foveate that wrote it",
+        _ => "restore the file, or run with read access",
+    };
+    anyhow!("{}; {remedy}", error_chain(&error))
+}
+
+/// What the rows and failures of an output add up to.
+#[derive(Default)]
+struct Inspection {
+    /// The settings that all runs of the output share.
+    common: RunManifest,
+    rows: u64,
+    failures: u64,
+    /// Number of failures by stage and reason.
+    reasons: BTreeMap<(String, String), u64>,
+    norms: Norms,
+    not_finite: u64,
+    zero: u64,
+    sample: Vec<(String, Vec<f32>)>,
+}
+
+impl Inspection {
+    fn new(args: &InspectArgs, runs: &mut [StoredRun], backends: &Backends) -> anyhow::Result<Self> {
+        let mut found = Self { common: common(runs), ..Self::default() };
+        for run in runs {
+            if args.check && run.state == StoredState::Alone {
+                bail!(
+                    "cannot check {}: {} is missing; restore it from a copy of the output",
+                    args.output.display(),
+                    sidecar(&args.output, "manifest.json").display()
+                );
+            }
+            let reader = reader(run, backends)?;
+            found.add(run, reader, args.check).map_err(remedied)?;
+        }
+        Ok(found)
+    }
+
+    fn add(&mut self, run: &mut StoredRun, reader: &dyn VectorReader, check: bool) -> Result<(), SinkError> {
+        if check {
+            run.check()?;
+        }
+        self.rows += run.rows(reader, &mut |id, vector| self.row(id, vector))?;
+        self.failures += run.manifest.failures;
+        run.failures(|stage, reason| self.failure(stage, reason))
+    }
+
+    fn row(&mut self, id: &str, vector: &[f32]) {
+        if self.sample.len() < SAMPLE {
+            self.sample.push((id.to_owned(), vector.iter().copied().take(COMPONENTS).collect()));
+        }
+        if vector.iter().any(|component| !component.is_finite()) {
+            self.not_finite += 1;
+            return;
+        }
+        let norm = vector.iter().map(|&component| f64::from(component).powi(2)).sum::<f64>().sqrt();
+        self.zero += u64::from(norm == 0.0);
+        self.norms.add(norm);
+    }
+
+    fn failure(&mut self, stage: &str, reason: &str) {
+        let key = (stage.to_owned(), reason.to_owned());
+        if self.reasons.len() < MOST_REASONS || self.reasons.contains_key(&key) {
+            *self.reasons.entry(key).or_default() += 1;
+        }
+    }
+
+    /// Returns the reasons with their counts, the most frequent first.
+    fn reasons(&self) -> Vec<(&str, &str, u64)> {
+        let mut reasons: Vec<_> = self.reasons.iter().map(|((stage, reason), &n)| (&**stage, &**reason, n)).collect();
+        reasons.sort_by_key(|&(.., count)| Reverse(count));
+        reasons
+    }
+
+    fn setting(&self, name: &str) -> &str {
+        self.common.fingerprint.get(name).map_or("(unknown)", String::as_str)
+    }
+
+    fn text(&self, args: &InspectArgs, output: &Found) -> String {
+        let mut out = String::new();
+        let mut line = |name: &str, value: String| {
+            let _ = writeln!(out, "{name:<11} {value}");
+        };
+        let files = output.files();
+        let (count, bytes) = (files.len(), human_bytes(files.iter().map(|(_, bytes)| bytes).sum()));
+        line("output", format!("{}: {}, {count} files, {bytes}", args.output.display(), self.setting("sink.format")));
+        line("state", output.state_text());
+        if let Some(settled) = output.settled() {
+            line("inputs", format!("{settled} = {} vectors + {} failures", self.rows, self.failures));
+        }
+        let (dim, element) = (self.common.dim, self.setting("sink.element"));
+        line("vectors", format!("{} rows of {dim} components, {element}", self.rows));
+        let digest: String = self.setting("weights_sha256").chars().take(16).collect();
+        line("model", format!("{}, weights {digest}", self.setting("model")));
+        let [recipe, pooling] = ["recipe", "pooling"].map(|name| self.setting(name));
+        let [normalize, dtype] = ["normalize", "dtype"].map(|name| self.setting(name));
+        line("recipe", format!("{recipe}, pooling {pooling}, normalize {normalize}, dtype {dtype}"));
+        line("backends", ["decoder", "resizer", "encoder"].map(|stage| self.setting(stage)).join(" → "));
+        let settings = self.common.fingerprint.len();
+        line("fingerprint", format!("{} of {settings} settings, which --json lists", self.common.digest()));
+        let reasons = self.reasons();
+        for (number, (stage, reason, count)) in reasons.iter().take(REASONS).enumerate() {
+            line(if number == 0 { "failures" } else { "" }, format!("{count} {stage}: {reason}"));
+        }
+        let shown: u64 = reasons.iter().take(REASONS).map(|&(.., count)| count).sum();
+        if self.failures > shown {
+            line("", format!("{} others", self.failures - shown));
+        }
+        if let Some([least, median, most]) = self.norms.summary() {
+            line("norms", format!("least {least:.4}, median {median:.4}, most {most:.4}"));
+        }
+        line("not finite", format!("{} rows", self.not_finite));
+        line("zero", format!("{} rows", self.zero));
+        for (number, (id, components)) in self.sample.iter().enumerate() {
+            let components: Vec<_> = components.iter().map(|component| format!("{component:.4}")).collect();
+            let dots = if dim > COMPONENTS { " …" } else { "" };
+            line(if number == 0 { "sample" } else { "" }, format!("{id}: {}{dots}", components.join(" ")));
+        }
+        if args.check {
+            line("check", "every file is as it was recorded".to_owned());
+        }
+        out
+    }
+
+    fn json(&self, args: &InspectArgs, output: &Found) -> Value {
+        let files = output.files();
+        let setting = |name: &str| self.common.fingerprint.get(name);
+        let reason = |(stage, reason, count)| json!({ "stage": stage, "reason": reason, "count": count });
+        let row = |(id, components): &(String, Vec<f32>)| json!({ "id": id, "components": components });
+        let settled = output.settled();
+        json!({
+            "output": args.output.display().to_string(),
+            "format": setting("sink.format"),
+            "files": files.iter().map(|(path, bytes)| json!({ "path": path.display().to_string(), "bytes": bytes }))
+                .collect::<Vec<_>>(),
+            "bytes": files.iter().map(|(_, bytes)| bytes).sum::<u64>(),
+            "state": output.state(),
+            "runs": output.runs.len(),
+            "shards": output.shards,
+            "inputs": output.inputs(),
+            "settled": settled,
+            "rows": self.rows,
+            "dim": self.common.dim,
+            "element": setting("sink.element"),
+            "model": setting("model"),
+            "weights_sha256": setting("weights_sha256"),
+            "recipe": setting("recipe"),
+            "pooling": setting("pooling"),
+            "normalize": setting("normalize"),
+            "dtype": setting("dtype"),
+            "decoder": setting("decoder"),
+            "resizer": setting("resizer"),
+            "encoder": setting("encoder"),
+            "fingerprint": self.common.digest(),
+            "settings": self.common.fingerprint,
+            "failures": settled.map(|_| self.failures),
+            "failure_reasons": self.reasons().into_iter().map(reason).collect::<Vec<_>>(),
+            "norms": self.norms.summary().map(|[least, median, most]| {
+                json!({ "least": least, "median": median, "most": most })
+            }),
+            "not_finite_rows": self.not_finite,
+            "zero_rows": self.zero,
+            "sample": self.sample.iter().map(row).collect::<Vec<_>>(),
+            "checked": args.check,
+        })
+    }
+}
+
+/// Returns what all runs have in common.
+fn common(runs: &[StoredRun]) -> RunManifest {
+    let Some((first, others)) = runs.split_first() else { return RunManifest::default() };
+    let mut common = first.manifest.clone().run();
+    let is_shared = |name: &String, value: &String| {
+        others.iter().all(|run| run.manifest.fingerprint.get(name).is_some_and(|other| other == value))
+    };
+    common.fingerprint.retain(|name, value| is_shared(name, value));
+    common
+}
+
+fn reader<'a>(run: &StoredRun, backends: &'a Backends) -> anyhow::Result<&'a dyn VectorReader> {
+    let sink = backends.sinks.get(&run.manifest.format)?;
+    sink.reader().ok_or_else(|| anyhow!("sink {} has no reader; inspect its files another way", run.manifest.format))
+}
+
+impl Found {
+    fn files(&self) -> Vec<(PathBuf, u64)> {
+        self.runs.iter().flat_map(StoredRun::files).collect()
+    }
+
+    fn count(&self, state: StoredState) -> usize {
+        self.runs.iter().filter(|run| run.state == state).count()
+    }
+
+    fn state(&self) -> &'static str {
+        match (self.count(StoredState::Alone), self.count(StoredState::Complete)) {
+            (1.., _) => "alone",
+            (_, complete) if complete < self.shards => "unfinished",
+            _ => "complete",
+        }
+    }
+
+    fn state_text(&self) -> String {
+        let (state, settled, inputs) = (self.state(), self.settled(), self.inputs());
+        let inputs =
+            inputs.filter(|_| state == "unfinished").map_or_else(String::new, |inputs| format!(" of {inputs}"));
+        let state = match settled {
+            Some(settled) => format!("{state}, {settled}{inputs} inputs settled"),
+            None => format!("{state}: the manifest of its output is missing, so that its failures are not known"),
+        };
+        match self.shards {
+            1 => state,
+            shards => format!("{state}, {} of {shards} shards complete", self.count(StoredState::Complete)),
+        }
+    }
+
+    /// Returns the number of inputs with an outcome; `None` if it was not recorded.
+    fn settled(&self) -> Option<u64> {
+        let outcomes = self.runs.iter().map(|run| run.manifest.rows + run.manifest.failures);
+        (self.state() != "alone").then(|| outcomes.sum())
+    }
+
+    /// Returns the number of all inputs, if it is known: containers' images are counted as they are read.
+    fn inputs(&self) -> Option<u64> {
+        let of = |run: &StoredRun| {
+            let manifest = &run.manifest;
+            if run.state == StoredState::Complete {
+                return Some(manifest.rows + manifest.failures);
+            }
+            let (start, end) = manifest.fingerprint.get(RunManifest::ITEMS)?.split_once("..")?;
+            end.parse::<u64>().ok()?.checked_sub(start.parse().ok()?)
+        };
+        if self.runs.len() < self.shards { None } else { self.runs.iter().map(of).sum() }
+    }
+}
+
+/// Norms, in bounded memory: a histogram with 2¹³ buckets for each power of two, so that the median is within 0.01 %.
+#[derive(Default)]
+struct Norms {
+    /// Number of norms by the highest bits of their representation, which are in the order of the values.
+    buckets: BTreeMap<u64, u64>,
+    count: u64,
+    /// Least and most.
+    ends: Option<(f64, f64)>,
+}
+
+impl Norms {
+    const DROPPED: u32 = f64::MANTISSA_DIGITS - 1 - 13;
+
+    fn add(&mut self, norm: f64) {
+        *self.buckets.entry(norm.to_bits() >> Self::DROPPED).or_default() += 1;
+        self.count += 1;
+        let (least, most) = self.ends.unwrap_or((norm, norm));
+        self.ends = Some((least.min(norm), most.max(norm)));
+    }
+
+    /// Returns the least, the median and the most.
+    fn summary(&self) -> Option<[f64; 3]> {
+        let (least, most) = self.ends?;
+        let mut below = 0;
+        let middle = self.buckets.iter().find_map(|(bits, count)| {
+            below += count;
+            (2 * below >= self.count).then_some(*bits)
+        })?;
+        let middle = f64::from_bits((middle << Self::DROPPED) + (1 << (Self::DROPPED - 1)));
+        Some([least, middle.clamp(least, most), most])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_of_norms_is_near() {
+        let mut norms = Norms::default();
+        assert_eq!(norms.summary(), None);
+        (0..=1000).for_each(|n| norms.add(f64::from(n) / 7.0));
+        let [least, median, most] = norms.summary().unwrap();
+        assert_eq!((least, most), (0.0, 1000.0 / 7.0));
+        assert!((median / (500.0 / 7.0) - 1.0).abs() < 1e-4, "{median}");
+        let mut same = Norms::default();
+        (0..9).for_each(|_| same.add(1.1));
+        assert_eq!(same.summary(), Some([1.1; 3]));
+    }
+}
