@@ -16,13 +16,17 @@ use foveate_testkit::encoders::{encode, tiny};
 fn any_number_of_threads_gives_the_same_bits() {
     let model = tiny("tiny");
     let pixels: Vec<u8> = (0..3).flat_map(|seed| conformance::noise(model.preprocess.crop, seed)).collect();
-    let vectors = |threads| {
-        let options = EncoderOptions { pooling: Pooling::ClsMean, threads, ..options() };
-        encode(&mut FusedEncoder::new(&model, &options).unwrap(), &pixels)
-    };
-    let one = vectors(1);
-    for threads in [2, 4, 5, 8, 17] {
-        assert_eq!(vectors(threads), one, "{threads} threads");
+    // Elsewhere i8 is slower than f32, and refused.
+    let i8 = cfg!(target_arch = "x86_64").then_some(DType::I8);
+    for dtype in [DType::F32, DType::Bf16].into_iter().chain(i8) {
+        let vectors = |threads| {
+            let options = EncoderOptions { pooling: Pooling::ClsMean, threads, dtype, ..options() };
+            encode(&mut FusedEncoder::new(&model, &options).unwrap(), &pixels)
+        };
+        let one = vectors(1);
+        for threads in [2, 4, 5, 8, 17] {
+            assert_eq!(vectors(threads), one, "{threads} threads in {}", dtype.name());
+        }
     }
 }
 
