@@ -168,8 +168,7 @@ impl Network {
     pub(crate) fn project(&self, layer: usize, part: &mut Part, key_values: &mut KeyValues) {
         let block = &self.blocks[layer];
         let (heads, tokens) = (self.config.num_attention_heads, part.tokens);
-        self.normalize(&block.norm1, part);
-        self.round_normed(&block.query, part);
+        self.normalize(&block.norm1, part, Some(&block.query));
         self.isa.run(Linear {
             x: rows(&part.normed, &part.words, tokens),
             layer: &block.key_value,
@@ -211,10 +210,7 @@ impl Network {
             finish: Finish::Add,
             out: Output::rows(&mut part.x, hidden),
         });
-        self.normalize(&block.norm2, part);
-        if let Some(slice) = block.mlp.first() {
-            self.round_normed(&slice.input, part);
-        }
+        self.normalize(&block.norm2, part, block.mlp.first().map(|slice| &slice.input));
         for slice in &block.mlp {
             self.mlp(slice, part);
         }
@@ -239,20 +235,18 @@ impl Network {
         });
     }
 
-    fn normalize(&self, norm: &Norm, part: &mut Part) {
+    /// Writes normalized tokens, as `reader` reads them if there is one.
+    fn normalize(&self, norm: &Norm, part: &mut Part, reader: Option<&Packed>) {
         let values = part.active * self.config.hidden_size;
+        let format = reader.and_then(|layer| Some((layer.format()?, layer.width())));
         self.isa.run(LayerNorm {
             x: &part.x[..values],
             scale: &norm.scale,
             shift: &norm.shift,
             eps: self.config.layer_norm_eps as f32,
             out: &mut part.normed[..values],
+            words: format.zip(part.words.as_mut()).map(|((format, width), words)| words.shaped(format, width)),
         });
-    }
-
-    /// Rounds what [`Self::normalize`] wrote, as `layer` reads it.
-    fn round_normed(&self, layer: &Packed, part: &mut Part) {
-        self.round(layer, &part.normed[..part.active * self.config.hidden_size], &mut part.words);
     }
 
     /// Rounds a product's input as `layer` reads it, unless it reads f32.
@@ -270,7 +264,7 @@ impl Network {
     /// Pools the vector of an image after all blocks.
     pub(crate) fn pool(&self, parts: &mut [Part], out: &mut [f32]) {
         for part in parts.iter_mut() {
-            self.normalize(&self.norm, part);
+            self.normalize(&self.norm, part, None);
         }
         let hidden = self.config.hidden_size;
         let (class, mean) = match self.pooling {

@@ -2,6 +2,7 @@
 
 use pulp::{Simd, WithSimd};
 
+use crate::kernel::words::Words;
 use crate::kernel::{load, store};
 
 /// Sums along a row run over this many lanes, whatever the width of a vector, and are then added in pairs.
@@ -14,7 +15,10 @@ pub(crate) struct LayerNorm<'a> {
     pub(crate) scale: &'a [f32],
     pub(crate) shift: &'a [f32],
     pub(crate) eps: f32,
+    /// Of which only the first row is used if there are `words`.
     pub(crate) out: &'a mut [f32],
+    /// Takes the rows in fewer bits, instead of `out`.
+    pub(crate) words: Option<&'a mut Words>,
 }
 
 impl WithSimd for LayerNorm<'_> {
@@ -34,14 +38,19 @@ impl WithSimd for LayerNorm<'_> {
 impl LayerNorm<'_> {
     /// `A` vectors make up the 64 lanes.
     #[inline(always)]
-    fn rows<S: Simd, const A: usize>(self, simd: S) {
+    fn rows<S: Simd, const A: usize>(mut self, simd: S) {
         const { assert!(A.is_power_of_two()) };
         let width = self.scale.len();
-        for (x, out) in self.x.chunks_exact(width).zip(self.out.chunks_exact_mut(width)) {
+        for (row, x) in self.x.chunks_exact(width).enumerate() {
+            let place = if self.words.is_some() { 0 } else { row * width };
+            let out = &mut self.out[place..][..width];
             let mean = sum::<S, A, false>(simd, x, 0.0) / width as f32;
             let variance = sum::<S, A, true>(simd, x, mean) / width as f32;
             let factor = 1.0 / (variance + self.eps).sqrt();
             affine(simd, x, mean, factor, self.scale, self.shift, out);
+            if let Some(words) = &mut self.words {
+                words.round(simd, row, out);
+            }
         }
     }
 }
@@ -102,7 +111,7 @@ mod tests {
 
     fn layer_norm(isa: Isa, x: &[f32], scale: &[f32], shift: &[f32], eps: f32) -> Vec<f32> {
         let mut out = vec![f32::NAN; x.len()];
-        isa.run(LayerNorm { x, scale, shift, eps, out: &mut out });
+        isa.run(LayerNorm { x, scale, shift, eps, out: &mut out, words: None });
         out
     }
 

@@ -68,8 +68,25 @@ impl Words {
 
     /// Rounds the rows of `x`, each of `values` values, to the first rows of this memory, each of `width` words.
     pub(crate) fn fill<'a>(&'a mut self, format: Format, width: usize, x: &'a [f32], values: usize) -> Fill<'a> {
+        Fill { x, values, words: self.shaped(format, width) }
+    }
+
+    /// Makes its rows `width` words of this format. Their contents have no meaning until they are rounded.
+    pub(crate) fn shaped(&mut self, format: Format, width: usize) -> &mut Self {
         (self.format, self.width) = (format, width);
-        Fill { x, values, words: self }
+        self
+    }
+
+    /// Rounds `x` to row `row`.
+    #[inline(always)]
+    pub(crate) fn round<S: Simd>(&mut self, simd: S, row: usize, x: &[f32]) {
+        let words = &mut self.data[row * self.width..][..self.width];
+        let (scale, zero) = match self.format {
+            Format::Bf16 => return bf16_row(x, bytemuck::cast_slice_mut(words)),
+            Format::I8 => u8_row(simd, x, bytemuck::cast_slice_mut::<u32, u8>(words)),
+            Format::I16 => u8_row(simd, x, bytemuck::cast_slice_mut::<u32, u16>(words)),
+        };
+        (self.scales[row], self.zeros[row]) = (scale, zero);
     }
 }
 
@@ -85,14 +102,8 @@ impl WithSimd for Fill<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Words { format, data, width, scales, zeros } = self.words;
-        let rows = self.x.chunks_exact(self.values).zip(data.chunks_exact_mut(*width));
-        for ((x, words), (scale, zero)) in rows.zip(scales.iter_mut().zip(zeros)) {
-            match format {
-                Format::Bf16 => bf16_row(x, bytemuck::cast_slice_mut(words)),
-                Format::I8 => (*scale, *zero) = u8_row(simd, x, bytemuck::cast_slice_mut::<u32, u8>(words)),
-                Format::I16 => (*scale, *zero) = u8_row(simd, x, bytemuck::cast_slice_mut::<u32, u16>(words)),
-            }
+        for (row, x) in self.x.chunks_exact(self.values).enumerate() {
+            self.words.round(simd, row, x);
         }
     }
 }
