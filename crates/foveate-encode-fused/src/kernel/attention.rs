@@ -6,7 +6,7 @@ use crate::kernel::amx::Tiles;
 use crate::kernel::dot::Bf16Unit;
 use crate::kernel::isa::Isa;
 use crate::kernel::tile_attention::{RoundToTiles, TileAttention, TileKeyValues, TileScratch};
-use crate::kernel::words::{bf16_pair, bf16_row};
+use crate::kernel::words::{bf16_row, round_pair, round_pairs};
 use crate::kernel::{MAX_LANES, MAX_TILE_ROWS, MAX_TILE_VECTORS, load, math, store, store_tile, tile, tile_rows};
 
 /// Queries computed at a time, one per lane.
@@ -69,12 +69,7 @@ impl WithSimd for Round<'_> {
         }
         let (from_keys, from_values) = data.split_at(self.heads * *tokens * width);
         bf16_row(from_keys, bytemuck::cast_slice_mut(keys));
-        let heads = from_values.chunks_exact(*tokens * width).zip(values.chunks_exact_mut(tokens.div_ceil(2) * width));
-        for (from, words) in heads {
-            for (pair, words) in from.chunks(2 * width).zip(words.chunks_exact_mut(width)) {
-                round_pair(simd, pair, words);
-            }
-        }
+        round_pairs(simd, from_values, *tokens, width, values, tokens.div_ceil(2));
     }
 }
 
@@ -369,17 +364,6 @@ impl ScoreTile<'_> {
             let (queries, _) = queries.as_chunks::<NV>();
             tile::<S, MR, NV>(simd, keys, width, &queries[..width], scores, lanes);
         }
-    }
-}
-
-/// Rounds two rows to bf16, lane by lane, or one row and zeros.
-#[inline(always)]
-fn round_pair<S: Simd>(simd: S, pair: &[f32], words: &mut [u32]) {
-    let (low, high) = pair.split_at(words.len());
-    let ((low, _), (high, _)) = (S::as_simd_f32s(low), S::as_simd_f32s(high));
-    let (words, _) = S::as_mut_simd_u32s(words);
-    for (i, word) in words.iter_mut().enumerate() {
-        *word = bf16_pair(simd, low[i], high.get(i).copied().unwrap_or(simd.splat_f32s(0.0)));
     }
 }
 

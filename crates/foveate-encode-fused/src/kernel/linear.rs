@@ -328,9 +328,8 @@ impl Linear<'_> {
         let panel = Tiled { words: &words[column * x.width..][..width * x.width], stride: width };
         // The next panel comes from far away, a share of it for each tile of rows.
         let share = (width * x.width * TILE_WORDS).div_ceil(rows.len());
-        let next = words[(column + width) * x.width..].iter().as_slice();
-        let at = (row - rows.start) / TILE_WORDS * share;
-        amx::prefetch(&next[at.min(next.len())..(at + share).min(next.len())]);
+        let next = words[(column + width) * x.width..].chunks(share).nth((row - rows.start) / TILE_WORDS);
+        amx::prefetch(next.unwrap_or_default());
         let factors = [Tiled { words: &x.data[row * x.width..], stride: x.width }, panel];
         let (depth, out) = (x.width / TILE_WORDS, &mut out[..TILE_WORDS * width]);
         match &self.layer.weights {

@@ -6,7 +6,7 @@
 use pulp::{Simd, WithSimd, bytemuck};
 
 use crate::kernel::amx::{ConfiguredTiles, Tiled, Tiles};
-use crate::kernel::words::bf16_row;
+use crate::kernel::words::{bf16_row, round_pairs};
 use crate::kernel::{Lines, MAX_TILE_VECTORS, TILE_WORDS as TILE, load, math, store};
 
 /// Tokens in a tile's row of words.
@@ -47,7 +47,7 @@ impl WithSimd for RoundToTiles<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _simd: S) {
+    fn with_simd<S: Simd>(self, simd: S) {
         let (width, padded, tokens) = (self.head_width, self.to.padded(), self.to.tokens);
         let (keys, values) = self.from.split_at(self.from.len() / 2);
         let mut rows = [[0u16; STEP]; TILE];
@@ -68,23 +68,7 @@ impl WithSimd for RoundToTiles<'_> {
                 }
             }
         }
-        let heads = values.chunks_exact(tokens * width).zip(self.to.values.chunks_exact_mut(padded / 2 * width));
-        for (from, to) in heads {
-            for (pair, to) in from.chunks(2 * width).zip(to.chunks_exact_mut(width)) {
-                let (first, second) = pair.split_at(width);
-                let (blocks, _) = to.as_chunks_mut::<TILE>();
-                for (i, to) in blocks.iter_mut().enumerate() {
-                    let (mut low, mut high) = ([0u16; TILE], [0u16; TILE]);
-                    bf16_row(&first[i * TILE..][..TILE], &mut low);
-                    if !second.is_empty() {
-                        bf16_row(&second[i * TILE..][..TILE], &mut high);
-                    }
-                    for j in 0..TILE {
-                        to[j] = u32::from(low[j]) | u32::from(high[j]) << 16;
-                    }
-                }
-            }
-        }
+        round_pairs(simd, values, tokens, width, &mut self.to.values, padded / 2);
     }
 }
 
@@ -196,9 +180,8 @@ impl TileAttention<'_> {
 /// Turns `scores` into `exp(score − max)`, and returns the reciprocal of their sum.
 #[inline(always)]
 fn softmax<S: Simd>(simd: S, scores: &mut [f32]) -> f32 {
-    let lowest = simd.splat_f32s(f32::NEG_INFINITY);
     let (vectors, rest) = S::as_mut_simd_f32s(scores);
-    let mut max = lowest;
+    let mut max = simd.splat_f32s(f32::NEG_INFINITY);
     for score in vectors.iter() {
         max = simd.max_f32s(max, *score);
     }

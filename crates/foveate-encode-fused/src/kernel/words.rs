@@ -135,9 +135,31 @@ fn by_blocks<T: Copy>(x: &[f32], out: &mut [T], convert: impl Fn(f32) -> T) {
     tail.iter().zip(out_tail).for_each(|(&x, out)| *out = convert(x));
 }
 
+/// Rounds blocks of `rows` rows to bf16, two rows in a word, into blocks of `pairs` rows of words. Rows are `width`
+/// wide.
+#[inline(always)]
+pub(crate) fn round_pairs<S: Simd>(simd: S, from: &[f32], rows: usize, width: usize, to: &mut [u32], pairs: usize) {
+    for (from, to) in from.chunks_exact(rows * width).zip(to.chunks_exact_mut(pairs * width)) {
+        for (pair, words) in from.chunks(2 * width).zip(to.chunks_exact_mut(width)) {
+            round_pair(simd, pair, words);
+        }
+    }
+}
+
+/// Rounds two rows to bf16, lane by lane, or one row and zeros.
+#[inline(always)]
+pub(crate) fn round_pair<S: Simd>(simd: S, pair: &[f32], words: &mut [u32]) {
+    let (low, high) = pair.split_at(words.len());
+    let ((low, _), (high, _)) = (S::as_simd_f32s(low), S::as_simd_f32s(high));
+    let (words, _) = S::as_mut_simd_u32s(words);
+    for (i, word) in words.iter_mut().enumerate() {
+        *word = bf16_pair(simd, low[i], high.get(i).copied().unwrap_or(simd.splat_f32s(0.0)));
+    }
+}
+
 /// Rounds two vectors to bf16 and puts them side by side, lane by lane.
 #[inline(always)]
-pub(crate) fn bf16_pair<S: Simd>(simd: S, low: S::f32s, high: S::f32s) -> S::u32s {
+fn bf16_pair<S: Simd>(simd: S, low: S::f32s, high: S::f32s) -> S::u32s {
     let (low, high) = (bf16_vector(simd, low), bf16_vector(simd, high));
     let low = simd.wrapping_dyn_shr_u32s(low, simd.splat_u32s(16));
     simd.or_u32s(low, simd.and_u32s(high, simd.splat_u32s(0xffff_0000)))
