@@ -444,9 +444,10 @@ fn a_timeline_shows_what_each_thread_did_before_and_after() {
         };
         assert_eq!(stages("encoder"), BTreeSet::from(["forward".to_owned()]));
         assert_eq!(stages("writer"), BTreeSet::from(["write".to_owned()]));
-        for worker in 1..=workers {
-            assert!(stages(&format!("worker {worker}")).contains("decode"));
-        }
+        // On a busy machine, a worker may come too late to get any photo.
+        let names: Vec<_> = (1..=workers).map(|worker| format!("worker {worker}")).collect();
+        let at_work = names.iter().filter(|name| lanes.contains_key(&(scenario.to_owned(), name.to_string())));
+        assert!(at_work.clone().count() > 0 && at_work.into_iter().all(|name| stages(name).contains("decode")));
         let batches: Vec<f64> =
             lanes[&(scenario.to_owned(), "encoder".to_owned())].iter().map(|&row| number(row, "batch")).collect();
         assert!(batches.windows(2).all(|pair| pair[1] == pair[0] + 1.0), "{batches:?}");

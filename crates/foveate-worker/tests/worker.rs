@@ -187,8 +187,8 @@ fn a_failure_is_posted_if_the_job_asks_for_it() {
 #[test]
 fn without_an_in_flight_limit_messages_come_back_and_with_it_they_do_not() {
     let returned = |in_flight_limit: InFlightLimit| {
-        let mut setup = Setup::new(Duration::from_secs(1), 1_000);
-        setup.task.time = Duration::from_millis(100);
+        let mut setup = Setup::new(Duration::from_secs(3), 1_000);
+        setup.task.time = Duration::from_millis(200);
         let options = WorkerOptions { in_flight_limit, heartbeat: false, ..setup.options() };
         let worker = Worker::start(setup.engine(), options).unwrap();
         setup.send(numbered("photo", 120));
@@ -202,7 +202,7 @@ fn without_an_in_flight_limit_messages_come_back_and_with_it_they_do_not() {
         });
         again.into_iter().sum::<u64>()
     };
-    let (without, with) = (returned(InFlightLimit::Fixed(usize::MAX)), returned(InFlightLimit::Rate(40.0)));
+    let (without, with) = (returned(InFlightLimit::Fixed(usize::MAX)), returned(InFlightLimit::Rate(20.0)));
     assert!(without > 20, "{without} messages came back without a limit");
     assert_eq!(with, 0, "messages came back in spite of the limit");
     assert_eq!(returned(InFlightLimit::Measured), 0, "the measured limit does not limit");
@@ -210,8 +210,8 @@ fn without_an_in_flight_limit_messages_come_back_and_with_it_they_do_not() {
 
 #[test]
 fn a_lease_is_kept_alive_however_long_the_work_takes() {
-    let mut setup = Setup::new(Duration::from_millis(300), 1_000);
-    setup.task.time = Duration::from_secs(1);
+    let mut setup = Setup::new(Duration::from_secs(2), 1_000);
+    setup.task.time = Duration::from_secs(5);
     let worker = Worker::start(setup.engine(), setup.options()).unwrap();
     setup.send(numbered("photo", 8));
     setup.wait();
@@ -221,11 +221,11 @@ fn a_lease_is_kept_alive_however_long_the_work_takes() {
 
 #[test]
 fn a_callback_that_is_down_for_a_while_costs_nothing_but_time() {
-    let setup = Setup::new(Duration::from_millis(500), 3);
+    let setup = Setup::new(Duration::from_secs(2), 3);
     setup.server.callbacks().set_down(true);
     let worker = Worker::start(setup.engine(), setup.options()).unwrap();
     setup.send(numbered("photo", 30));
-    std::thread::sleep(Duration::from_secs(2));
+    std::thread::sleep(Duration::from_secs(5));
     assert_eq!((setup.called().len(), worker.live()), (0, Ok(())));
     setup.server.callbacks().set_down(false);
     setup.wait();
@@ -310,7 +310,7 @@ fn a_message_that_kills_its_workers_is_given_up_unseen() {
 
 #[test]
 fn messages_that_were_held_together_with_one_that_kills_are_tried_one_at_a_time() {
-    let setup = Setup::new(Duration::from_millis(500), 2);
+    let setup = Setup::new(Duration::from_secs(2), 2);
     setup.send(numbered("photo", 8));
     dying_workers(&setup, 2, 8);
     let _worker = Worker::start(setup.engine(), setup.options()).unwrap();
@@ -321,8 +321,8 @@ fn messages_that_were_held_together_with_one_that_kills_are_tried_one_at_a_time(
 
 #[test]
 fn what_waits_for_a_place_in_the_engine_keeps_its_lease() {
-    let mut setup = Setup::new(Duration::from_millis(400), 3);
-    setup.task.time = Duration::from_millis(300);
+    let mut setup = Setup::new(Duration::from_secs(3), 3);
+    setup.task.time = Duration::from_millis(700);
     let batching = Batching { max: 1, delay: Duration::ZERO, lanes: 1 };
     let engine = Engine::builder().client(setup.client()).max_in_flight(2);
     let engine = engine.task("embed", setup.task.clone(), batching).build().unwrap();
