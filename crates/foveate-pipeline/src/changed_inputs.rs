@@ -6,7 +6,7 @@ use foveate_core::FaultScope;
 use foveate_sink::{Difference, InputRecord, OtherRun, RecordedInputs, RunState, SinkError, Stamp};
 use foveate_source::store::scheme_of;
 use foveate_source::{Delivery, Fetch, Item, Source};
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 use crate::RunError;
 
@@ -16,7 +16,8 @@ const MOST_COMPARED: u64 = 1 << 20;
 /// Ids named in a message; the others are counted.
 const MOST_NAMED: usize = 3;
 
-pub(crate) fn stamp(fetch: &mut dyn Fetch, item: &Item) -> Option<Stamp> {
+/// An item's length and time, in the form in which a run records them; `None` if they cannot be known.
+pub fn stamp_of(fetch: &mut dyn Fetch, item: &Item) -> Option<Stamp> {
     let (bytes, modified) = fetch.stamp(item)?;
     Stamp::new(bytes, modified)
 }
@@ -71,23 +72,51 @@ fn changed(recorded: &RecordedInputs, source: &mut dyn Source, by_content: bool)
         return Ok(None);
     }
     let (mut fetch, mut changed, mut bytes) = (source.open_fetch()?, Names::default(), Vec::new());
+    // After an update, the order of the record is not that of the listing.
+    let mut by_id = HashMap::new();
+    if !has_order(recorded, source)? {
+        for record in recorded.read()? {
+            let record = record?;
+            by_id.insert(xxh3_128(record.id.as_bytes()), (record.stamp, record.xxh3));
+        }
+    }
     source.rewind()?;
-    for record in recorded.read()? {
+    let mut records = recorded.read()?;
+    loop {
         let next = if by_content { source.deliver()? } else { source.next_item()?.map(Delivery::unread) };
-        let (record, Some(Delivery { item, content })) = (record?, next) else { break };
+        let Some(Delivery { item, content }) = next else { break };
+        let record = match by_id.get(&xxh3_128(item.id.as_bytes())) {
+            Some(&(stamp, xxh3)) => InputRecord { id: item.id.clone(), stamp, xxh3, place: 0 },
+            None => match records.next().transpose()? {
+                Some(record) => record,
+                None => break,
+            },
+        };
         let is_same = match (&item.fault, by_content) {
             (Some(_), _) => record.stamp.is_none(),
             (None, true) => {
                 let read = content.read_into(&item, fetch.as_mut(), &mut bytes);
                 record.xxh3 == read.ok().map(|()| xxh3_64(&bytes))
             }
-            (None, false) => record.stamp == stamp(fetch.as_mut(), &item),
+            (None, false) => record.stamp == stamp_of(fetch.as_mut(), &item),
         };
         if !is_same {
             changed.add(record.id);
         }
     }
     Ok(changed.describe("changed"))
+}
+
+/// Returns true if the record begins as the listing does, id by id.
+fn has_order(recorded: &RecordedInputs, source: &mut dyn Source) -> Result<bool, RunError> {
+    source.rewind()?;
+    for record in recorded.read()? {
+        let record = record?;
+        if source.next_item()?.is_none_or(|item| item.id != record.id) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// How often an id occurs.

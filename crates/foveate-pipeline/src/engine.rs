@@ -95,6 +95,7 @@ impl Pipeline {
             stages: stage_reports(totals, |stage| threads_of(stage, config, encoders), wall),
             encode_parts,
             queues,
+            changes: None,
             published,
         })
     }

@@ -14,11 +14,14 @@ mod report;
 mod stages;
 #[cfg(feature = "synthetic")]
 pub mod synthetic;
+mod update;
 
 pub use cancel::Cancel;
+pub use changed_inputs::stamp_of;
 pub use config::{Config, FailurePolicy};
 pub use engine::Pipeline;
 pub use error::RunError;
 pub use queue::{Closed, Popped, Queue, QueueStats};
 pub use report::{RunReport, StageReport};
 pub use stages::Progress;
+pub use update::{Changes, Known, Update, UpdateSource};

@@ -4,7 +4,7 @@ use foveate_core::Stage;
 use foveate_profile::StageTotals;
 use foveate_sink::Published;
 
-use crate::QueueStats;
+use crate::{Changes, QueueStats};
 
 /// A session's results, and where its time went.
 #[derive(Clone, Debug)]
@@ -30,6 +30,8 @@ pub struct RunReport {
     pub encode_parts: Vec<StageTotals>,
     /// Each queue's statistics; empty in a sequential run.
     pub queues: Vec<QueueStats>,
+    /// What an update found; `None` for other runs.
+    pub changes: Option<Changes>,
     /// The finished output; `None` when the run was interrupted.
     pub published: Option<Published>,
 }
@@ -50,6 +52,24 @@ pub struct StageReport {
 }
 
 impl RunReport {
+    /// The report of an update that has nothing to embed.
+    pub fn without_items(changes: Changes, published: Published) -> Self {
+        Self {
+            inputs: Some(0),
+            resumed: 0,
+            rows: 0,
+            failures: 0,
+            settled: 0,
+            bytes: 0,
+            wall: Duration::ZERO,
+            stages: Vec::new(),
+            encode_parts: Vec::new(),
+            queues: Vec::new(),
+            changes: Some(changes),
+            published: Some(published),
+        }
+    }
+
     /// Items settled per second of this session.
     pub fn throughput(&self) -> f64 {
         let seconds = self.wall.as_secs_f64();

@@ -81,7 +81,7 @@ pub(crate) fn read(
     let delivered_stamp = || item.stamp.and_then(|(bytes, modified)| Stamp::new(bytes, modified));
     let (stamp, read) = match content {
         Content::Unread => timed(profiler, Stage::Read, || {
-            (changed_inputs::stamp(fetch, item), fetch.fetch(item, fetched).map(|()| None))
+            (changed_inputs::stamp_of(fetch, item), fetch.fetch(item, fetched).map(|()| None))
         }),
         Content::Read(bytes) => (delivered_stamp(), Ok(Some(bytes))),
         Content::Failed(error) => (delivered_stamp(), Err(error)),

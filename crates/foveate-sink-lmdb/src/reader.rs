@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use foveate_core::BoxError;
-use foveate_sink::{Element, RunManifest, SinkError, VectorReader};
+use foveate_sink::{ActOnRow, RunManifest, Shape, SinkError, StoredRow, VectorReader};
 use lmdb::{Cursor, Error, RoTransaction, Transaction};
 
 use crate::LmdbFormat;
@@ -118,20 +118,13 @@ impl VectorReader for LmdbFormat {
         Vectors::open(path)?.manifest().map(Some)
     }
 
-    fn for_each(
-        &self,
-        path: &Path,
-        dim: usize,
-        _: Element,
-        act: &mut dyn FnMut(&str, &[f32]),
-    ) -> Result<(), SinkError> {
-        Vectors::open(path)?.for_each(|row| {
-            if row.vector.len() != dim {
-                let reason = format!("{} has {} components, not {dim}", row.id, row.vector.len());
+    fn for_each(&self, path: &Path, shape: &Shape, act: &mut ActOnRow<'_>) -> Result<(), SinkError> {
+        Vectors::open(path)?.for_each(|Row { id, width, height, xxh3, vector, .. }| {
+            if vector.len() != shape.dim {
+                let reason = format!("{id} has {} components, not {}", vector.len(), shape.dim);
                 return Err(SinkError::damaged(path, reason));
             }
-            act(&row.id, &row.vector);
-            Ok(())
+            act(&StoredRow { id: &id, vector: &vector, width, height, xxh3, columns: &[] })
         })
     }
 }

@@ -4,19 +4,14 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
-use foveate_sink::{Element, SinkError, VectorReader, sidecar};
+use foveate_sink::{ActOnRow, Shape, SinkError, StoredRow, VectorReader, sidecar};
 
 use crate::NpyFormat;
 use crate::header::NpyHeader;
 
 impl VectorReader for NpyFormat {
-    fn for_each(
-        &self,
-        path: &Path,
-        dim: usize,
-        element: Element,
-        act: &mut dyn FnMut(&str, &[f32]),
-    ) -> Result<(), SinkError> {
+    fn for_each(&self, path: &Path, shape: &Shape, act: &mut ActOnRow<'_>) -> Result<(), SinkError> {
+        let Shape { dim, element, .. } = *shape;
         let read = |path: &Path| File::open(path).map_err(SinkError::io("open", path));
         let (file, ids) = (read(path)?, sidecar(path, "ids.csv"));
         let len = file.metadata().map_err(SinkError::io("inspect", path))?.len();
@@ -36,7 +31,13 @@ impl VectorReader for NpyFormat {
             count += 1;
             if count <= rows {
                 file.read_exact(&mut vector).map_err(SinkError::io("read", path))?;
-                act(line.get(0).unwrap_or_default(), &element.floats(&vector));
+                let [width, height] = [1, 2].map(|at| line.get(at).and_then(|text| text.parse().ok()));
+                let xxh3 = line.get(3).and_then(|digits| u64::from_str_radix(digits, 16).ok());
+                let (Some(id), Some(width), Some(height), Some(xxh3)) = (line.get(0), width, height, xxh3) else {
+                    return Err(SinkError::damaged(&ids, format!("line {} is no row", count + 1)));
+                };
+                let vector = &element.floats(&vector);
+                act(&StoredRow { id, vector, width, height, xxh3, columns: &[] })?;
             }
         }
         match count == rows {

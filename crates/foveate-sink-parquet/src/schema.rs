@@ -39,7 +39,7 @@ pub(crate) fn schema(dim: usize, element: Element, columns: &[String]) -> Result
 }
 
 /// Names of the columns that every output has.
-const OWN: [&str; 5] = ["id", "embedding", "width", "height", "xxh3"];
+pub(crate) const OWN: [&str; 5] = ["id", "embedding", "width", "height", "xxh3"];
 
 /// Checks that a table can have these columns beside [`OWN`].
 ///

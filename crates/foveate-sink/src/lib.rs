@@ -4,12 +4,14 @@
 pub mod conformance;
 mod csv_field;
 mod error;
+mod fold;
 mod inputs;
 mod manifest;
 mod names;
 pub mod parts;
 mod prefix;
 mod publish;
+mod rows;
 mod runs;
 pub mod staging;
 
@@ -21,12 +23,14 @@ use foveate_core::{Health, Registry, Stage, known_settings, named_backend};
 
 pub use csv_field::push_csv_field;
 pub use error::SinkError;
+pub use fold::{Fold, Keep};
 pub use inputs::{InputRecord, Stamp};
 pub use manifest::{ManifestFile, ManifestPart, OutputManifest, RunManifest};
 pub use names::{OutputNames, shard_suffix, sidecar};
-pub use parts::{StoredRun, StoredState};
+pub use parts::{StoredFailure, StoredRun, StoredState};
 pub use prefix::{Prefix, PrefixBackend, PrefixRegistry};
 pub use publish::{AtomicFile, create_folders, hash_file, publish, sync_file, sync_folder};
+pub use rows::{ActOnRow, Element, RowBuffer, Rows, Shape, StoredRow, VectorReader};
 pub use runs::{Difference, Finished, OtherRun, Published, RecordedInputs, RunState};
 
 /// How far a run has come.
@@ -86,37 +90,6 @@ pub enum Existing {
     Refuse,
 }
 
-/// A block of rows: the entries `i` of all slices belong together.
-#[derive(Clone, Copy, Debug)]
-pub struct Rows<'a> {
-    /// Position of each item in the source, increasing.
-    pub index: &'a [u64],
-    /// Each item's id.
-    pub id: &'a [String],
-    /// Vectors, `[n, dim]`, f32, row-major.
-    pub vectors: &'a [f32],
-    /// Width of each image in pixels, after orientation.
-    pub width: &'a [u32],
-    /// Height of each image in pixels, after orientation.
-    pub height: &'a [u32],
-    /// XXH3-64 of each file's bytes.
-    pub xxh3: &'a [u64],
-    /// Each item's values of [`SinkOptions::columns`]; may be empty if there are none.
-    pub columns: &'a [Box<[Option<String>]>],
-}
-
-impl<'a> Rows<'a> {
-    /// The values of row `row`.
-    fn values(&self, row: usize) -> &'a [Option<String>] {
-        self.columns.get(row).map_or(&[], |values| values)
-    }
-
-    /// Bytes of row `row`'s id and values.
-    fn text_len(&self, row: usize) -> usize {
-        self.id[row].len() + self.values(row).iter().flatten().map(String::len).sum::<usize>()
-    }
-}
-
 /// An item without a vector, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
@@ -158,6 +131,9 @@ pub struct SinkOptions {
     /// Settings that only the sink understands (`compression` of `parquet`), by name; see [`Self::settings`]. They
     /// affect the output's bytes, so the run's fingerprint contains them as `sink.NAME`.
     pub settings: BTreeMap<String, String>,
+    /// True if an output without any row is published like others. Usually it is the failures file alone, because it
+    /// would pass for a result.
+    pub publish_empty: bool,
     /// True if the contents of an output that is already complete are compared with their hashes. Lengths always are.
     pub check: bool,
 }
@@ -180,6 +156,7 @@ impl SinkOptions {
             shard: None,
             columns: Vec::new(),
             settings: BTreeMap::new(),
+            publish_empty: false,
             check: false,
         }
     }
@@ -221,59 +198,6 @@ impl Layout {
             output.as_os_str().as_encoded_bytes().last().is_some_and(|&b| std::path::is_separator(b as char));
         if ends_in_separator || output.extension().is_none() || output.is_dir() { Self::Folder } else { Self::File }
     }
-}
-
-/// How a vector's components are stored.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Element {
-    /// 32-bit floats.
-    #[default]
-    F32,
-    /// 16-bit floats, rounded to nearest even.
-    F16,
-}
-
-impl Element {
-    /// The name on the command line and in manifests.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::F32 => "f32",
-            Self::F16 => "f16",
-        }
-    }
-
-    /// Returns the element with this name.
-    pub fn named(name: &str) -> Option<Self> {
-        [Self::F32, Self::F16].into_iter().find(|element| element.name() == name)
-    }
-
-    /// Decodes little-endian components; those of f16 are widened.
-    pub fn floats(self, bytes: &[u8]) -> Vec<f32> {
-        match self {
-            Self::F32 => bytes.as_chunks().0.iter().map(|&four| f32::from_le_bytes(four)).collect(),
-            Self::F16 => bytes.as_chunks().0.iter().map(|&two| half::f16::from_le_bytes(two).to_f32()).collect(),
-        }
-    }
-}
-
-/// Reads the files with vectors that a sink has written.
-pub trait VectorReader: Send + Sync {
-    /// Returns the manifest in the file at `path`, or `None` if the file has none.
-    fn manifest(&self, _path: &Path) -> Result<Option<RunManifest>, SinkError> {
-        Ok(None)
-    }
-
-    /// Calls `act` with the id and the vector of each row, in source order. Holds a bounded number of rows in memory.
-    ///
-    /// # Errors
-    /// [`SinkError::Damaged`] if the file does not hold vectors of `dim` components of this element.
-    fn for_each(
-        &self,
-        path: &Path,
-        dim: usize,
-        element: Element,
-        act: &mut dyn FnMut(&str, &[f32]),
-    ) -> Result<(), SinkError>;
 }
 
 type Open = dyn Fn(&SinkOptions) -> Result<Box<dyn VectorSink>, SinkError> + Send + Sync;

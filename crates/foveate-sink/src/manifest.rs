@@ -180,6 +180,16 @@ impl OutputManifest {
         }
     }
 
+    /// What differs between the job that this output completes and another one, `now`; `None` if they are the same.
+    pub(crate) fn difference(&self, now: &RunManifest) -> Option<Difference> {
+        let items = self.fingerprint.get(RunManifest::ITEMS).and_then(|items| items.split_once("..")?.1.parse().ok());
+        let cut = items.filter(|&end: &u64| self.watermark < end);
+        self.clone().run().difference(now).or_else(|| {
+            let inputs = Some(format!("it has the first {} of {} inputs", self.watermark, cut?));
+            Some(Difference { inputs, ..Difference::default() })
+        })
+    }
+
     /// The run that wrote the output.
     pub fn run(self) -> RunManifest {
         RunManifest { dim: self.dim, fingerprint: self.fingerprint, info: self.info }

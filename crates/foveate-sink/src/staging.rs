@@ -191,7 +191,7 @@ pub fn finished(options: &SinkOptions, names: &OutputNames, settings: &RunManife
     if let Err(error) = manifest.check(folder, options.check) {
         return error;
     }
-    match manifest.run().difference(settings) {
+    match manifest.difference(settings) {
         Some(difference) => other_run(path, RunState::Complete, difference, inputs),
         None => SinkError::AlreadyComplete(Box::new(Finished { path, published, inputs })),
     }

@@ -10,9 +10,9 @@ use crate::list::{is_standard_input, open_list};
 use crate::lister::{Listed, Lister, ListingStats};
 use crate::pattern::{Pattern, has_wildcard};
 use crate::roots::{ListedFetch, Roots};
-use crate::spool::{Record, Spool};
+use crate::spool::{Record, Spool, SpoolWriter};
 use crate::store::{StoreOptions, StoreRegistry, scheme_of};
-use crate::stream::{self, Reach, STANDARD_INPUT, Stream};
+use crate::stream::{self, Kind, Reach, STANDARD_INPUT, Stream};
 use crate::{DEFAULT_MAX_BYTES, Delivery, Extent, Fetch, FileFetch, Item, ListReader, Separator, Source, SourceError};
 
 /// The default limit on a listing's snapshot: 4 GB, which is 50 million paths of 72 bytes.
@@ -151,16 +151,44 @@ impl std::fmt::Debug for Listing {
 }
 
 impl Listing {
-    /// Calls `each` for every file, object and container of this part, unread, and goes back to the first item.
+    /// Calls `each` for every file, object and container of this part, unread, with whether it is a container, and goes
+    /// back to the first item.
     ///
     /// # Errors
     /// Fails if the snapshot cannot be read.
-    pub fn each_input(&mut self, mut each: impl FnMut(Item)) -> Result<(), SourceError> {
+    pub fn each_input(&mut self, mut each: impl FnMut(Item, bool)) -> Result<(), SourceError> {
         self.continue_at(self.range.start, 0)?;
         while let Some(item) = self.next_record()? {
-            each(item);
+            let is_container = self.is_container(&item);
+            each(item, is_container);
         }
         self.rewind()
+    }
+
+    /// Leaves out the files, objects and containers for which `wants` returns false. The others count from 0.
+    ///
+    /// # Errors
+    /// Fails if the snapshot cannot be read or written.
+    pub fn select(mut self, mut wants: impl FnMut(&Item, bool) -> bool) -> Result<Self, SourceError> {
+        let (mut chosen, mut containers, mut record) = (SpoolWriter::new(u64::MAX), 0, Record::default());
+        self.spool.seek(self.range.start)?;
+        while self.spool.position() < self.range.end && self.spool.read(&mut record)?.is_some() {
+            let item = record.clone().into_item(0, 0);
+            let is_container = self.is_container(&item);
+            if wants(&item, is_container) {
+                chosen.push(&record.path, &record.fault, &record.version)?;
+                containers += u64::from(is_container);
+            }
+        }
+        self.spool = chosen.finish()?;
+        self.range = 0..self.spool.records();
+        self.counted = (containers > 0).then_some((0, u64::MAX));
+        self.rewind()?;
+        Ok(self)
+    }
+
+    fn is_container(&self, item: &Item) -> bool {
+        item.fault.is_none() && matches!(self.reach.kind(&item.locator), Kind::Container(_))
     }
 
     /// The next file, object or container of this part, unread.

@@ -127,7 +127,7 @@ impl Record {
             index,
             place,
             id: id_of(&path),
-            stamp: Version::parse(&version).stamp().filter(|_| scheme_of(&path).is_some()),
+            stamp: Version::parse(&version).stamp(),
             locator: path,
             fault: (!fault.is_empty()).then_some(fault),
             columns: Box::default(),
@@ -287,10 +287,12 @@ fn delivered(container: &Record, member: Member, place: u64) -> Delivery {
         MemberName::Key(key) => format!("{}/{}", id_of(&container.path), id_of(&key)),
         MemberName::Id(id) => id,
     };
-    let (locator, content) = match content {
-        MemberContent::Here(bytes) => (container.path.clone(), Content::Read(bytes)),
-        MemberContent::At(locator) => (locator, Content::Unread),
-        MemberContent::Failed(error) => (container.path.clone(), Content::Failed(error)),
+    // A member is another one as soon as its container is.
+    let stamp_here = Version::parse(&container.version).stamp().or(stamp);
+    let (locator, content, stamp) = match content {
+        MemberContent::Here(bytes) => (container.path.clone(), Content::Read(bytes), stamp_here),
+        MemberContent::At(locator) => (locator, Content::Unread, stamp),
+        MemberContent::Failed(error) => (container.path.clone(), Content::Failed(error), stamp_here),
     };
     Delivery { item: Item { index: 0, place, id, locator, fault: None, stamp, columns }, content }
 }

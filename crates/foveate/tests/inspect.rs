@@ -156,7 +156,6 @@ fn a_copy_is_shown_by_its_own_manifest_and_what_is_no_output_is_refused() {
     inspect(folder.path(), &[]).expect_error(2, "it has no manifest of foveate");
     inspect(&path("foreign.parquet"), &[]).expect_error(1, "foreign.parquet is damaged");
     inspect(&path("absent.parquet"), &[]).expect_error(2, "there is no such output; check the path");
-    inspect(Path::new("s3://bucket/out/"), &[]).expect_error(2, "only local outputs");
     run(embed(&path("none.npy")).arg(path("empty.jpg"))).expect(3);
     inspect(&path("none.npy"), &[]).expect_error(2, "every input failed; the reasons are in");
 }

@@ -7,7 +7,7 @@ mod common;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -15,7 +15,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::kills::{random_moments, signal, start};
-use common::{assert_same_tree, embed, long_list, run};
+use common::rows::assert_same_rows;
+use common::{PHOTOS, assert_same_tree, embed, foveate, long_list, run};
 use foveate_testkit::brokers::AwsServer;
 use foveate_testkit::proxy::{Act, proxy};
 use foveate_testkit::{by_length, python, trials};
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
         a_store_gets_the_files_of_a_folder,
         a_killed_run_continues_within_a_tar,
         two_processes_make_one_output,
+        an_update_reads_a_store_and_writes_to_one,
         another_job_is_refused_and_may_overwrite,
         a_complete_output_is_checked,
         shards_write_to_one_prefix,
@@ -193,6 +195,44 @@ fn two_processes_make_one_output() {
     }
     // One that was slower may have found the other's output complete.
     assert_same_tree(&bucket.path("one"), &bucket.download("two/", "two"));
+}
+
+fn an_update_reads_a_store_and_writes_to_one() {
+    let bucket = Bucket::new();
+    let mut names: Vec<_> = fs::read_dir(PHOTOS).unwrap().map(|entry| entry.unwrap().path()).collect();
+    names.sort();
+    let put =
+        |name: &str, photo: &Path| drop(bucket.ask("PUT", &format!("/bucket/in/{name}"), &fs::read(photo).unwrap()));
+    names.iter().take(20).enumerate().for_each(|(n, photo)| put(&format!("{n:02}.jpg"), photo));
+    put("empty.jpg", Path::new("/dev/null"));
+    let job = |output: &str, more: &[&str]| {
+        let mut command = bucket.command(output);
+        command.arg("s3://bucket/in/").args(more);
+        command
+    };
+    run(&mut job("s3://bucket/u/", &[])).expect(0);
+    put("03.jpg", &names[22]);
+    put("new.jpg", &names[21]);
+    bucket.ask("DELETE", "/bucket/in/12.jpg", b"");
+    let update = ["--update", "--prune"];
+    let started = Instant::now();
+    let ran = run(&mut job("s3://bucket/other/", &update)).expect(0);
+    assert_eq!(ran.json()["update"], serde_json::Value::Null);
+    for moment in random_moments(started.elapsed()).take(by_length(4, 20)) {
+        let mut child = start(&mut job("s3://bucket/u/", &update));
+        thread::sleep(moment);
+        signal(&child, "KILL");
+        child.wait().unwrap();
+    }
+    run(&mut job("s3://bucket/u/", &update)).expect(0);
+    let again = run(&mut job("s3://bucket/u/", &update)).expect(0).json();
+    assert_eq!(again["update"]["kept"], 21);
+    assert_eq!(bucket.names("u/.foveate/"), [""; 0]);
+    let shown =
+        run(foveate().args(["inspect", "s3://bucket/u/", "--check", "--json"]).envs(bucket.server.environment()));
+    assert_eq!(shown.expect(0).json()["rows"], 20);
+    run(&mut job("fresh", &[])).expect(0);
+    assert_same_rows(&bucket.download("u/", "updated"), &bucket.path("fresh"));
 }
 
 fn another_job_is_refused_and_may_overwrite() {

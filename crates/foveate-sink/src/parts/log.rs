@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use crate::staging::open_at;
-use crate::{Element, Rows, SinkError};
+use crate::{ActOnRow, Element, Rows, Shape, SinkError, StoredRow};
 
 /// The committed length of one part's log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -265,6 +265,19 @@ impl RowBlock {
 
     fn columns(&self) -> usize {
         self.nulls.len() / self.len().max(1)
+    }
+
+    /// Calls `act` with each row of `shape`.
+    pub(super) fn for_each(&self, shape: &Shape, act: &mut ActOnRow<'_>) -> Result<(), SinkError> {
+        let vectors = self.vectors.chunks_exact(shape.dim * shape.element.bytes());
+        for (row, (id, vector)) in self.ids().zip(vectors).enumerate() {
+            let numbers = row * self.columns()..(row + 1) * self.columns();
+            let columns: Vec<_> = numbers.map(|number| self.value(number).map(str::to_owned)).collect();
+            let (width, height, xxh3) = (self.width[row], self.height[row], self.xxh3[row]);
+            let vector = &shape.element.floats(vector);
+            act(&StoredRow { id, vector, width, height, xxh3, columns: &columns })?;
+        }
+        Ok(())
     }
 
     fn value(&self, number: usize) -> Option<&str> {

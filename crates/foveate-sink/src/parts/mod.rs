@@ -31,7 +31,7 @@ use log::{LogExtent, LogPaths};
 pub use log::{RowBlock, RowReader};
 pub use prefix_sink::{PrefixSink, open};
 pub use sink::PartSink;
-pub use stored::{StoredRun, StoredState};
+pub use stored::{StoredFailure, StoredRun, StoredState};
 
 use crate::{Element, RunManifest, SinkError, SinkOptions};
 

@@ -301,7 +301,7 @@ impl<F: PartFormat> PrefixSink<F> {
             Err(error) => return error,
         };
         let published = manifest.published(Path::new(self.objects.prefix.address()));
-        if let Some(difference) = manifest.run().difference(settings) {
+        if let Some(difference) = manifest.difference(settings) {
             return staging::other_run(path, RunState::Complete, difference, inputs);
         }
         // A run that was killed at its very end leaves them.

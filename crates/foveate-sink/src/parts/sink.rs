@@ -14,9 +14,8 @@ use crate::staging::{
     self, FAILURES, FAILURES_HEADER, INPUTS, INPUTS_HEADER, JOURNAL, Ledger, Phase, Staging, Steps, Taken, push_failure,
 };
 use crate::{
-    Element, Existing, Failure, InputRecord, Layout, ManifestFile, ManifestPart, OutputManifest, OutputNames,
-    Published, Rows, RunManifest, SinkError, SinkOptions, VectorSink, Watermark, publish, sidecar, sync_file,
-    sync_folder,
+    Existing, Failure, InputRecord, Layout, ManifestFile, ManifestPart, OutputManifest, OutputNames, Published, Rows,
+    RunManifest, SinkError, SinkOptions, VectorSink, Watermark, publish, sidecar, sync_file, sync_folder,
 };
 
 /// A crash-safe [`VectorSink`] that stores parts of format `F`.
@@ -406,7 +405,7 @@ impl<F: PartFormat> PartSink<F> {
         while let Some(&part) = run.logs.keys().next() {
             self.seal(run, part)?;
         }
-        if run.state.sealed.is_empty() && run.state.failures == 0 {
+        if run.state.sealed.is_empty() && (run.state.failures == 0 || self.options.publish_empty) {
             self.step("start log");
             let log = PartLog::create(run.staging.folder(), 0, self.format.free_bytes())?;
             run.logs.insert(0, log);
@@ -642,15 +641,5 @@ impl Records {
         }
         self.failed += failures.len() as u64;
         self.failures.append(&self.lines)
-    }
-}
-
-impl Element {
-    /// Bytes of one component.
-    pub const fn bytes(self) -> usize {
-        match self {
-            Self::F32 => 4,
-            Self::F16 => 2,
-        }
     }
 }

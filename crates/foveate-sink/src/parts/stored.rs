@@ -4,6 +4,10 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use foveate_core::Stage;
+use tempfile::TempDir;
 
 use super::journal::State;
 use super::log::{LogExtent, LogPaths, RowReader};
@@ -11,14 +15,12 @@ use crate::names::{STAGING, shards_of};
 use crate::publish::parent_of;
 use crate::staging::{FAILURES, INPUTS, JOURNAL, file_names};
 use crate::{
-    Element, Layout, ManifestFile, ManifestPart, OutputManifest, OutputNames, SinkError, SinkOptions, VectorReader,
+    ActOnRow, Failure, Layout, ManifestFile, ManifestPart, OutputManifest, OutputNames, Prefix, RecordedInputs, Shape,
+    SinkError, SinkOptions, VectorReader,
 };
 
 /// Rows of a log in memory at a time.
 const BLOCK: usize = 1024;
-
-/// Most components of a vector that is read: a bound for memory.
-const MOST_DIM: usize = 1 << 24;
 
 /// Times that the journal of a running job is read.
 const ATTEMPTS: usize = 5;
@@ -42,15 +44,97 @@ pub struct StoredRun {
     /// The output's manifest. That of an unfinished run has the parts that are complete so far, and counts the rows and
     /// failures of its last commit.
     pub manifest: OutputManifest,
-    /// The folder with the parts.
-    parts: PathBuf,
-    /// The folder with the records.
-    records: PathBuf,
+    parts: Place,
+    records: Place,
     /// The rows of parts that are not complete. They are open, because a running job removes them.
     logs: Vec<(LogExtent, RowReader)>,
 }
 
+/// Where files are.
+#[derive(Clone, Debug)]
+enum Place {
+    Folder(PathBuf),
+    Prefix(Arc<dyn Prefix>),
+}
+
+/// Files that can be read as long as the value lives.
+struct Local {
+    folder: PathBuf,
+    _copies: Option<TempDir>,
+}
+
+impl Place {
+    fn join(&self, name: &str) -> PathBuf {
+        match self {
+            Self::Folder(folder) => folder.join(name),
+            Self::Prefix(prefix) => Path::new(prefix.address()).join(name),
+        }
+    }
+
+    /// Makes files readable: those of a store are copied.
+    fn read(&self, files: &[ManifestFile]) -> Result<Local, SinkError> {
+        let prefix = match self {
+            Self::Folder(folder) => return Ok(Local { folder: folder.clone(), _copies: None }),
+            Self::Prefix(prefix) => prefix,
+        };
+        let copies = TempDir::with_prefix("foveate-");
+        let copies = copies.map_err(SinkError::io("create a folder in", &std::env::temp_dir()))?;
+        for file in files {
+            let (content, path) = (prefix.read(&file.name)?, copies.path().join(&file.name));
+            file.check_len(&self.join(&file.name), content.as_ref().map(|content| content.len() as u64))?;
+            fs::write(&path, content.unwrap_or_default()).map_err(SinkError::io("write", &path))?;
+        }
+        Ok(Local { folder: copies.path().to_owned(), _copies: Some(copies) })
+    }
+}
+
+/// An input without a row, as it was recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredFailure {
+    /// The item's id.
+    pub id: String,
+    /// The stage's name.
+    pub stage: String,
+    /// The reason.
+    pub reason: String,
+    /// Number of encoded bytes read, if reading succeeded.
+    pub bytes: Option<u64>,
+}
+
+impl StoredFailure {
+    /// The failure of the item at `index`.
+    pub(crate) fn at(self, index: u64) -> Failure {
+        let Self { id, stage, reason, bytes } = self;
+        // A stage that a later version added.
+        let stage = Stage::ALL.into_iter().find(|known| known.name() == stage).unwrap_or(Stage::Decode);
+        Failure { index, id, stage, reason, bytes }
+    }
+}
+
 impl StoredRun {
+    /// Finds the complete runs below a prefix.
+    pub fn find_below(prefix: &Arc<dyn Prefix>) -> Result<Vec<Self>, SinkError> {
+        let names = prefix.list("manifest")?.into_keys().filter(|name| shards_of(name).is_some());
+        let found = names.map(|name| {
+            let address = Path::new(prefix.address()).join(&name);
+            let content = prefix.read(&name)?.unwrap_or_default();
+            let manifest = OutputManifest::parse(&content).map_err(|reason| SinkError::damaged(&address, reason))?;
+            let place = || Place::Prefix(Arc::clone(prefix));
+            Ok(Self { state: StoredState::Complete, manifest, parts: place(), records: place(), logs: Vec::new() })
+        });
+        found.collect()
+    }
+
+    /// Finds the complete output of an unsharded run with these options.
+    pub fn complete(options: &SinkOptions) -> Result<Option<Self>, SinkError> {
+        let mut found = match &options.prefix {
+            Some(prefix) => Self::find_below(prefix)?,
+            None => Self::find(&options.output)?,
+        };
+        found.retain(|run| run.state == StoredState::Complete && !run.manifest.fingerprint.contains_key("sink.shard"));
+        Ok(found.pop())
+    }
+
     /// Finds the runs that wrote to `output`: one, several shards of a folder, or none.
     pub fn find(output: &Path) -> Result<Vec<Self>, SinkError> {
         if Layout::of(output) == Layout::File {
@@ -74,7 +158,7 @@ impl StoredRun {
 
     fn at(folder: &Path, manifest: &Path, staging: &Path, parts: &Path) -> Result<Option<Self>, SinkError> {
         let complete = |manifest| {
-            let (parts, records) = (folder.to_owned(), folder.to_owned());
+            let (parts, records) = (Place::Folder(folder.to_owned()), Place::Folder(folder.to_owned()));
             Self { state: StoredState::Complete, manifest, parts, records, logs: Vec::new() }
         };
         let mut attempts = 1..ATTEMPTS;
@@ -101,18 +185,16 @@ impl StoredRun {
             records: records.map(|(extent, name)| extent.describe(Path::new(name))).into(),
             ..OutputManifest::begun(state.settings)
         };
-        let (dim, element) = shape(&manifest)?;
+        let Shape { dim, element, columns } = Shape::of(&manifest)?;
         let row_bytes = dim * element.bytes();
-        // No name of a column given on the command line has a comma.
-        let columns = manifest.fingerprint.get("sink.columns").map_or(0, |names| names.split(',').count());
         let open = |log: LogExtent| {
             // All but the rows are free bytes.
             let free = log.vectors_len.saturating_sub(log.rows.saturating_mul(row_bytes as u64));
-            let reader = RowReader::open(&LogPaths::new(staging, log.part), &log, free, (row_bytes, columns))?;
+            let reader = RowReader::open(&LogPaths::new(staging, log.part), &log, free, (row_bytes, columns.len()))?;
             Ok((log, reader))
         };
         let logs = state.logs.into_values().map(open).collect::<Result<_, SinkError>>()?;
-        let (parts, records) = (parts.to_owned(), staging.to_owned());
+        let (parts, records) = (Place::Folder(parts.to_owned()), Place::Folder(staging.to_owned()));
         Ok(Self { state: StoredState::Unfinished, manifest, parts, records, logs })
     }
 
@@ -123,7 +205,7 @@ impl StoredRun {
         let bytes = fs::metadata(path).map_err(SinkError::io("inspect", path))?.len();
         let part = ManifestPart { part: 0, rows: 0, files: vec![ManifestFile { name, bytes, xxh3: String::new() }] };
         let manifest = OutputManifest { parts: vec![part], ..OutputManifest::begun(settings) };
-        let (parts, records) = (parent_of(path).to_owned(), PathBuf::new());
+        let (parts, records) = (Place::Folder(parent_of(path).to_owned()), Place::Folder(PathBuf::new()));
         Ok(Some(Self { state: StoredState::Alone, manifest, parts, records, logs: Vec::new() }))
     }
 
@@ -132,7 +214,7 @@ impl StoredRun {
         let parts = self.manifest.parts.iter().flat_map(|part| &part.files);
         let parts = parts.map(|file| (self.parts.join(&file.name), file.bytes));
         let logs = self.logs.iter().flat_map(|(log, _)| {
-            let LogPaths { vectors, frames } = LogPaths::new(&self.records, log.part);
+            let LogPaths { vectors, frames } = LogPaths::new(&self.records.join(""), log.part);
             [(vectors, log.vectors_len), (frames, log.frames_len)]
         });
         let records = self.manifest.records.iter().map(|file| (self.records.join(&file.name), file.bytes));
@@ -144,61 +226,102 @@ impl StoredRun {
     /// # Errors
     /// [`SinkError::Damaged`], which names the first file that differs.
     pub fn check(&self) -> Result<(), SinkError> {
-        let parts = self.manifest.parts.iter().flat_map(|part| &part.files);
-        parts.into_iter().try_for_each(|file| file.check(&self.parts.join(&file.name), true))?;
+        for part in &self.manifest.parts {
+            let local = self.parts.read(&part.files)?;
+            part.files.iter().try_for_each(|file| file.check(&local.folder.join(&file.name), true))?;
+        }
+        let local = self.records.read(&self.manifest.records)?;
         self.manifest.records.iter().try_for_each(|file| {
-            let path = self.records.join(&file.name);
+            let path = local.folder.join(&file.name);
             if self.manifest.complete { file.check(&path, true) } else { file.check_start(&path) }
         })
     }
 
-    /// Calls `act` with the id and the vector of each row, in source order, and returns the number of rows. The rows of
-    /// an incomplete part are read once only.
+    /// Calls `act` with each row, in the order in which they were stored, and returns their number. The rows of an
+    /// incomplete part are read once only.
     ///
     /// # Errors
     /// [`SinkError::Damaged`] also if a part holds more or fewer rows than were recorded.
-    pub fn rows(&mut self, reader: &dyn VectorReader, act: &mut dyn FnMut(&str, &[f32])) -> Result<u64, SinkError> {
-        let ((dim, element), mut all) = (shape(&self.manifest)?, 0);
+    pub fn rows(&mut self, reader: &dyn VectorReader, act: &mut ActOnRow<'_>) -> Result<u64, SinkError> {
+        let (shape, mut all) = (Shape::of(&self.manifest)?, 0);
         for part in &self.manifest.parts {
-            let Some(file) = part.files.first() else { continue };
-            let (path, mut rows) = (self.parts.join(&file.name), 0);
-            reader.for_each(&path, dim, element, &mut |id, vector| {
-                rows += 1;
-                act(id, vector);
-            })?;
-            if self.state != StoredState::Alone {
-                check_count(&path, "rows", rows, part.rows)?;
-            }
-            all += rows;
+            all += self.part_rows(part, &shape, reader, act)?;
         }
         for (log, reader) in &mut self.logs {
             let mut rows = 0;
             while let Some(block) = reader.next_block(BLOCK)? {
-                let vectors = block.vectors().chunks_exact(dim * element.bytes());
-                block.ids().zip(vectors).for_each(|(id, vector)| act(id, &element.floats(vector)));
+                block.for_each(&shape, act)?;
                 rows += block.len() as u64;
             }
-            check_count(&LogPaths::new(&self.records, log.part).frames, "rows", rows, log.rows)?;
+            check_count(&LogPaths::new(&self.records.join(""), log.part).frames, "rows", rows, log.rows)?;
             all += rows;
         }
         Ok(all)
     }
 
-    /// Calls `act` with the stage and the reason of each failure, in source order.
-    ///
-    /// # Errors
-    /// [`SinkError::Damaged`] also if there are more or fewer than were recorded.
-    pub fn failures(&self, mut act: impl FnMut(&str, &str)) -> Result<(), SinkError> {
-        let Some(record) = self.manifest.records.last() else { return Ok(()) };
-        let path = self.records.join(&record.name);
-        let file = File::open(&path).map_err(SinkError::io("open", &path))?;
-        let mut lines = csv::Reader::from_reader(BufReader::new(file).take(record.bytes));
-        let (mut line, mut count) = (csv::StringRecord::new(), 0);
-        while lines.read_record(&mut line).map_err(|error| SinkError::damaged(&path, error))? {
-            act(line.get(1).unwrap_or_default(), line.get(2).unwrap_or_default());
-            count += 1;
+    /// Calls `act` with each row of a part, and returns their number.
+    pub(crate) fn part_rows(
+        &self,
+        part: &ManifestPart,
+        shape: &Shape,
+        reader: &dyn VectorReader,
+        act: &mut ActOnRow<'_>,
+    ) -> Result<u64, SinkError> {
+        let Some(file) = part.files.first() else { return Ok(0) };
+        let (local, mut rows) = (self.parts.read(&part.files)?, 0);
+        reader.for_each(&local.folder.join(&file.name), shape, &mut |row| {
+            rows += 1;
+            act(row)
+        })?;
+        if self.state != StoredState::Alone {
+            check_count(&self.parts.join(&file.name), "rows", rows, part.rows)?;
         }
-        check_count(&path, "failures", count, self.manifest.failures)
+        Ok(rows)
+    }
+
+    /// The record of the inputs; `None` if there is none.
+    pub fn inputs(&self) -> Result<Option<RecordedInputs>, SinkError> {
+        let [record, _failures] = &self.manifest.records[..] else { return Ok(None) };
+        match &self.records {
+            Place::Folder(folder) => {
+                Ok(RecordedInputs::new(folder.join(&record.name), record.bytes, self.manifest.complete))
+            }
+            Place::Prefix(prefix) => {
+                let content = prefix.read(&record.name)?.unwrap_or_default();
+                RecordedInputs::keep(&std::env::temp_dir(), &content, self.manifest.complete)
+            }
+        }
+    }
+
+    /// Reads the failures, in source order. The last result is [`SinkError::Damaged`] if there are more or fewer than
+    /// were recorded.
+    pub fn failures(&self) -> Result<impl Iterator<Item = Result<StoredFailure, SinkError>> + use<>, SinkError> {
+        let recorded = self.manifest.failures;
+        let open = |record: &ManifestFile| {
+            let local = self.records.read(std::slice::from_ref(record))?;
+            let (name, path) = (self.records.join(&record.name), local.folder.join(&record.name));
+            let file = File::open(&path).map_err(SinkError::io("open", &path))?;
+            let mut lines = csv::Reader::from_reader(BufReader::new(file).take(record.bytes)).into_records();
+            let mut count = 0;
+            Ok(std::iter::from_fn(move || match lines.next() {
+                None if count == recorded => None,
+                None => {
+                    let damaged = check_count(&name, "failures", count, recorded);
+                    count = recorded;
+                    damaged.err().map(Err)
+                }
+                Some(line) => {
+                    let _open = &local;
+                    count += 1;
+                    Some(line.map_err(|error| SinkError::damaged(&name, error)).map(|line| {
+                        let text = |field: usize| line.get(field).unwrap_or_default().to_owned();
+                        StoredFailure { id: text(0), stage: text(1), reason: text(2), bytes: text(3).parse().ok() }
+                    }))
+                }
+            }))
+        };
+        let read = self.manifest.records.last().map(open).transpose()?;
+        Ok(read.into_iter().flatten())
     }
 }
 
@@ -206,14 +329,6 @@ impl StoredRun {
 fn is_published(state: &State, folder: &Path) -> bool {
     let staged = state.staged.as_deref().unwrap_or_default();
     !staged.is_empty() && staged.iter().all(|file| file.check(&folder.join(&file.name), false).is_ok())
-}
-
-/// The components of each vector, and their type.
-fn shape(manifest: &OutputManifest) -> Result<(usize, Element), SinkError> {
-    let OutputManifest { dim, element, .. } = manifest;
-    let known = Element::named(element).filter(|_| (1..=MOST_DIM).contains(dim));
-    let unsupported = || SinkError::Unsupported(format!("vectors of {dim} components of type '{element}'"));
-    known.map(|element| (*dim, element)).ok_or_else(unsupported)
 }
 
 fn check_count(path: &Path, what: &str, found: u64, recorded: u64) -> Result<(), SinkError> {

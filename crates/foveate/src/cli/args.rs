@@ -173,9 +173,22 @@ pub(crate) struct EmbedArgs {
     #[arg(long, help_heading = "Output")]
     pub(crate) overwrite: bool,
 
+    /// With an output that is already complete: embed what was added or changed since, by id, size and time, and keep
+    /// the rest. Without an output, embed everything.
+    #[arg(long, conflicts_with_all = ["overwrite", "shard", "limit"], help_heading = "Output")]
+    pub(crate) update: bool,
+
+    /// With `--update`: remove the rows and failures of inputs that are gone.
+    #[arg(long, requires = "update", help_heading = "Output")]
+    pub(crate) prune: bool,
+
     /// With an output that is already complete: compare the inputs by hash, not by size and time.
-    #[arg(long, help_heading = "Output", hide = true)]
+    #[arg(long, help_heading = "Output")]
     pub(crate) by_content: bool,
+
+    /// With an output that is already complete: try the inputs again that failed. Decoder and limits may be others.
+    #[arg(long, conflicts_with_all = ["update", "overwrite", "shard", "limit", "by_content"], help_heading = "Output")]
+    pub(crate) retry_failures: bool,
 
     /// With an output that is already complete: compare its files with their hashes, not by length alone.
     #[arg(long, help_heading = "Output")]
@@ -270,6 +283,10 @@ pub(crate) struct InspectArgs {
     /// Compare every file with the length and the hash that the run recorded. Exit with 1 at the first that differs.
     #[arg(long)]
     pub(crate) check: bool,
+
+    /// A setting of the output's store, such as `endpoint=URL` of `s3`. Repeatable.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_setting)]
+    pub(crate) store_option: Vec<(String, String)>,
 
     /// Print one JSON object on standard output.
     #[arg(long)]

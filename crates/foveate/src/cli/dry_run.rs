@@ -36,7 +36,7 @@ pub(crate) struct DryRun {
 /// Counts the inputs by kind, and goes back to the first. Containers are counted, not opened.
 pub(crate) fn kinds(listing: &mut Listing) -> Result<Kinds, SourceError> {
     let (mut kinds, containers) = (Kinds::new(), backends::containers());
-    listing.each_input(|item| *kinds.entry(kind(&item, &containers)).or_default() += 1)?;
+    listing.each_input(|item, _| *kinds.entry(kind(&item, &containers)).or_default() += 1)?;
     Ok(kinds)
 }
 

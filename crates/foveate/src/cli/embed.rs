@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use foveate::dinov2::OpenOptions;
 use foveate::embed::{Backends, EmbedOptions, EmbedRun};
-use foveate::pipeline::{Cancel, FailurePolicy, Progress, RunError, RunReport};
+use foveate::pipeline::{Cancel, FailurePolicy, Progress, RunError, RunReport, Update};
 use foveate::profile::process::{peak_resident_bytes, processor_time};
 use foveate::sink::{Existing, Finished, Published, SinkError};
 use foveate::source::ListingStats;
@@ -38,7 +38,10 @@ pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
     let download = progress::Download::new(args.quiet);
     let model = OpenOptions { progress: &download, ..OpenOptions::from_env() };
     let backends = Arc::new(Backends::compiled());
-    let mut job = options.prepare(Box::new(listing), &backends, &model)?;
+    let mut job = match update(args) {
+        Some(update) => options.prepare_update(listing, update, &backends, &model)?,
+        None => options.prepare(Box::new(listing), &backends, &model)?,
+    };
     download.clear();
     if let Some(config) = &args.job.embedding.run.config {
         add_evidence(&mut job, config, args.quiet)?;
@@ -123,6 +126,14 @@ pub(crate) fn options(args: &EmbedArgs) -> EmbedOptions {
     }
 }
 
+fn update(args: &EmbedArgs) -> Option<Update> {
+    match (args.retry_failures, args.update) {
+        (true, _) => Some(Update::Failures),
+        (_, true) => Some(Update::Changes { by_content: args.by_content, prune: args.prune }),
+        _ => None,
+    }
+}
+
 fn failure_policy(args: &EmbedArgs) -> FailurePolicy {
     if args.strict { FailurePolicy::Count(0) } else { args.max_failures.unwrap_or_default() }
 }
@@ -183,14 +194,14 @@ fn finish(
     }
     Ok(match &report.published {
         None => Exit::Interrupted,
-        Some(_) if report.settled == 0 => {
+        Some(_) if report.settled == 0 && report.changes.is_none() => {
             console::say!("error: the inputs have no images");
             Exit::Failures
         }
         Some(published) if published.rows == 0 => {
             console::say!(
                 "error: none of the {} inputs gave a vector; the reasons are in {}",
-                report.settled,
+                published.failures,
                 failures_file(published)
             );
             Exit::Failures

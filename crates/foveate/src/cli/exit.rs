@@ -5,6 +5,7 @@ use std::error::Error;
 use foveate::embed::EmbedError;
 use foveate::encode::EncodeError;
 use foveate::lab::LabError;
+use foveate::sink::SinkError;
 use foveate::verify::VerifyError;
 
 /// The exit status of the program, as documented in `--help`.
@@ -45,14 +46,21 @@ impl Exit {
     }
 }
 
-/// Returns true if the encoder refuses its options. That is known only once the model is open, and before anything is
-/// written.
+/// Returns true if the encoder or the output refuses the options. That is known only once the model is open, and before
+/// anything is written.
 fn is_usage(cause: &(dyn Error + 'static)) -> bool {
     let embed = match cause.downcast_ref() {
         Some(VerifyError::Embed(error)) => Some(error),
         _ => cause.downcast_ref(),
     };
-    matches!(embed, Some(EmbedError::Encode(EncodeError::Unsupported(_) | EncodeError::Form { .. })))
+    matches!(
+        embed,
+        Some(
+            EmbedError::Encode(EncodeError::Unsupported(_) | EncodeError::Form { .. })
+                | EmbedError::Sink(SinkError::OtherRun(_))
+                | EmbedError::NoOutput(_)
+        )
+    )
 }
 
 /// A command line that cannot work: exit code 2. The command has written nothing.

@@ -4,14 +4,14 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{anyhow, bail};
 use foveate::core::error_chain;
-use foveate::embed::{Backends, store_address};
-use foveate::sink::{Layout, RunManifest, SinkError, StoredRun, StoredState, VectorReader, sidecar};
+use foveate::embed::{Backends, EmbedOptions, store_address};
+use foveate::sink::{Layout, RunManifest, SinkError, StoredFailure, StoredRun, StoredState, VectorReader, sidecar};
 use serde_json::{Value, json};
 
 use super::args::InspectArgs;
@@ -34,10 +34,7 @@ const WAIT: Duration = Duration::from_millis(200);
 /// Checks that a file or a folder of the output exists.
 pub(crate) fn check(args: &InspectArgs) -> anyhow::Result<()> {
     let (output, name) = (&args.output, args.output.display());
-    if store_address(output).is_some() {
-        bail!("cannot inspect {name}: only local outputs are supported; copy it to a folder (`aws s3 sync`)");
-    }
-    if output.exists() || sidecar(output, "partial").exists() {
+    if store_address(output).is_some() || output.exists() || sidecar(output, "partial").exists() {
         return Ok(());
     }
     let failures = sidecar(output, "failures.csv");
@@ -51,7 +48,7 @@ pub(crate) fn run(args: &InspectArgs) -> anyhow::Result<Exit> {
     let backends = Backends::compiled();
     let mut attempts = 1..ATTEMPTS;
     let (output, inspection) = loop {
-        let mut output = find(&args.output, &backends)?;
+        let mut output = find(args, &backends)?;
         match Inspection::new(args, &mut output.runs, &backends) {
             // A job that is about to finish moves its files.
             Err(_) if output.state() == "unfinished" && attempts.next().is_some() => thread::sleep(WAIT),
@@ -72,15 +69,21 @@ struct Found {
     shards: usize,
 }
 
-fn find(output: &Path, backends: &Backends) -> anyhow::Result<Found> {
-    let mut runs = StoredRun::find(output).map_err(remedied)?;
+fn find(args: &InspectArgs, backends: &Backends) -> anyhow::Result<Found> {
+    let output = &args.output;
+    let mut options = EmbedOptions::new(Vec::new(), "", output);
+    options.store_settings = args.store_option.iter().cloned().collect();
+    let mut runs = match options.prefix().map_err(|error| Usage::from(anyhow!(error)))? {
+        Some(prefix) => StoredRun::find_below(&prefix).map_err(remedied)?,
+        None => StoredRun::find(output).map_err(remedied)?,
+    };
     if runs.is_empty() && output.is_file() {
         let reader = backends.sink_of_extension(output).and_then(|sink| sink.reader());
         let alone = reader.map(|reader| StoredRun::alone(output, reader).map_err(remedied)).transpose()?;
         runs.extend(alone.flatten());
     }
     if runs.is_empty() {
-        let why = "it has no manifest of foveate; name what `embed -o` wrote";
+        let why = "it has no manifest of foveate; name what `embed -o` wrote (of a store, once that is complete)";
         return Err(Usage::from(anyhow!("cannot inspect {}: {why}", output.display())).into());
     }
     let shards = runs[0].manifest.fingerprint.get("sink.shard").and_then(|shard| shard.split_once('/')?.1.parse().ok());
@@ -134,9 +137,15 @@ impl Inspection {
         if check {
             run.check()?;
         }
-        self.rows += run.rows(reader, &mut |id, vector| self.row(id, vector))?;
+        self.rows += run.rows(reader, &mut |row| {
+            self.row(row.id, row.vector);
+            Ok(())
+        })?;
         self.failures += run.manifest.failures;
-        run.failures(|stage, reason| self.failure(stage, reason))
+        for failure in run.failures()? {
+            self.failure(failure?);
+        }
+        Ok(())
     }
 
     fn row(&mut self, id: &str, vector: &[f32]) {
@@ -152,8 +161,8 @@ impl Inspection {
         self.norms.add(norm);
     }
 
-    fn failure(&mut self, stage: &str, reason: &str) {
-        let key = (stage.to_owned(), reason.to_owned());
+    fn failure(&mut self, StoredFailure { stage, reason, .. }: StoredFailure) {
+        let key = (stage, reason);
         if self.reasons.len() < MOST_REASONS || self.reasons.contains_key(&key) {
             *self.reasons.entry(key).or_default() += 1;
         }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use foveate::embed::store_address;
-use foveate::pipeline::{QueueStats, RunReport, StageReport};
+use foveate::pipeline::{Changes, QueueStats, RunReport, StageReport};
 use foveate::profile::StageTotals;
 use foveate::sink::{Finished, Published};
 use foveate::source::ListingStats;
@@ -21,6 +21,13 @@ pub(crate) fn text(report: &RunReport, output: &Path) -> String {
         }
         None => writeln!(out, "{} of {} inputs settled", report.settled, number(report.inputs)),
     };
+    if let Some(Changes { kept, added, changed, gone, pruned }) = report.changes {
+        let gone_are = if pruned { "removed" } else { "gone and kept" };
+        let _ = writeln!(out, "{kept} kept, {added} added, {changed} changed or tried again, {gone} {gone_are}");
+        if added + changed == 0 {
+            return out;
+        }
+    }
     if report.resumed > 0 {
         let _ = writeln!(out, "{} of them by earlier sessions", report.resumed);
     }
@@ -105,6 +112,9 @@ pub(crate) fn json(report: &RunReport, listed: &ListingStats, output: &Path) -> 
         "vectors": published.map(|p| p.rows),
         "failures": published.map(|p| p.failures),
         "left_out": left_out(listed),
+        "update": report.changes.map(|Changes { kept, added, changed, gone, pruned }| {
+            json!({ "kept": kept, "added": added, "changed": changed, "gone": gone, "pruned": pruned })
+        }),
         "session": {
             "resumed": report.resumed,
             "vectors": report.rows,

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use foveate_core::UnknownBackend;
 use foveate_dinov2::ModelError;
 use foveate_encode::EncodeError;
+use foveate_pipeline::RunError;
 use foveate_preprocess::PreprocessError;
 use foveate_sink::SinkError;
 use foveate_source::SourceError;
@@ -36,6 +37,12 @@ pub enum EmbedError {
     /// The output cannot be opened.
     #[error(transparent)]
     Sink(#[from] SinkError),
+    /// What an output has cannot be compared with the inputs.
+    #[error(transparent)]
+    Update(#[from] Box<RunError>),
+    /// There is nothing to try again.
+    #[error("{} is no complete output whose failures could be tried again", .0.display())]
+    NoOutput(PathBuf),
     /// Shards of another number in the same place.
     #[error("cannot write shard {shard} beside {}, which is of another number of shards", .file.display())]
     ShardCount {

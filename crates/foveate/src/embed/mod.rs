@@ -8,6 +8,7 @@ mod output;
 mod registries;
 mod run;
 mod settings;
+mod update;
 
 pub use error::EmbedError;
 pub(crate) use open::OpenedJob;

@@ -10,6 +10,8 @@ use foveate_preprocess::{
     CpuPreprocessor, DecoderOpener, DeviceOptions, Granularity, PreprocessOptions, PreprocessorOpener, ResizerOpener,
 };
 use foveate_resize::Geometry;
+use foveate_sink::RunManifest;
+use foveate_source::Source;
 
 use super::fingerprint::JobDescription;
 use super::{BackendNames, Backends, EmbedError, EmbedOptions};
@@ -28,6 +30,11 @@ pub(crate) struct OpenedJob {
 impl OpenedJob {
     pub(crate) fn dim(&self) -> usize {
         self.encoders.first().map_or(0, |encoder| encoder.spec().dim)
+    }
+
+    /// Describes a run of the inputs of `source`.
+    pub(crate) fn manifest(&self, options: &EmbedOptions, source: &dyn Source) -> RunManifest {
+        RunManifest { dim: self.dim(), ..self.description(options).manifest(source) }
     }
 
     pub(crate) fn description<'a>(&'a self, options: &'a EmbedOptions) -> JobDescription<'a> {

@@ -41,7 +41,7 @@ impl EmbedOptions {
     }
 
     /// Opens the prefix that the output's address names; `None` for a path.
-    fn prefix(&self) -> Result<Option<Arc<dyn Prefix>>, EmbedError> {
+    pub fn prefix(&self) -> Result<Option<Arc<dyn Prefix>>, EmbedError> {
         let Some(address) = store_address(&self.output) else { return Ok(None) };
         let stores = crate::backends::prefixes();
         let scheme = scheme_of(address.as_bytes()).unwrap_or_default();

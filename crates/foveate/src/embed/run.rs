@@ -1,15 +1,20 @@
 //! A job that is ready to run.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use foveate_dinov2::OpenOptions;
-use foveate_pipeline::{Cancel, FailurePolicy, Pipeline, Progress, RunError, RunReport};
-use foveate_sink::{Existing, RunManifest, SinkError, SinkOptions, VectorSink};
+use foveate_pipeline::{Cancel, FailurePolicy, Pipeline, Progress, RunError, RunReport, Update, UpdateSource};
+use foveate_sink::{Existing, Fold, Layout, RunManifest, SinkError, SinkOptions, VectorSink};
 use foveate_source::container::ContainerOptions;
 use foveate_source::{Extent, Listing, Source, SourceError};
 
+use super::update::UpdateRun;
 use super::{Backends, EmbedError, EmbedOptions, OpenedJob};
 use crate::collect::{MemorySink, Sample};
+
+/// Settings that decide whether an input fails, so that trying it again may change them.
+const OF_FAILURES: [&str; 6] = ["foveate", "decoder", "allow_truncated", "max_pixels", "max_bytes", "sink.first_index"];
 
 impl EmbedOptions {
     /// Lists the inputs of this shard, up to the limit. `progress` receives the number found so far.
@@ -44,6 +49,48 @@ impl EmbedOptions {
         Ok(EmbedRun { output: Some(options), ..run })
     }
 
+    /// Prepares a run of what `update` selects of the inputs that [`list`](Self::list) found. Where no output is, an
+    /// update of changes is the run of all inputs.
+    ///
+    /// The result has the rows of a run of all inputs, in another order: those that the output had come first. It is
+    /// there as a whole or not at all, and an interrupted update continues like any run.
+    pub fn prepare_update(
+        &self,
+        listing: Listing,
+        update: Update,
+        backends: &Arc<Backends>,
+        model: &OpenOptions<'_>,
+    ) -> Result<EmbedRun, EmbedError> {
+        let sink = self.sink_name(&backends.sinks)?;
+        let (backend, output) = (backends.sinks.get(&sink)?, self.sink_options(0)?);
+        let fold = Fold::new(backend, &output);
+        let retries = update == Update::Failures;
+        let chosen = self.open(backends, model)?;
+        let mut manifest = chosen.manifest(self, &listing);
+        let may_differ = |name: &str| retries && (OF_FAILURES.contains(&name) || name.starts_with("decoder."));
+        let Some((base, digest)) = fold.base(&manifest, may_differ)? else {
+            return match update {
+                Update::Changes { .. } => {
+                    let mut run = self.assemble(chosen, manifest, Box::new(listing), backend.open(&output)?);
+                    run.output = Some(output);
+                    Ok(run)
+                }
+                Update::Failures => Err(EmbedError::NoOutput(self.output.clone())),
+            };
+        };
+        let source = UpdateSource::new(listing, &base, update).map_err(Box::new)?;
+        let (known, later) = (source.known(), backend.open(&fold.later())?);
+        let mut run = self.assemble(chosen, manifest.clone(), Box::new(source), later);
+        run.manifest.fingerprint.insert("update".to_owned(), digest);
+        if retries {
+            manifest = base.manifest.clone().run();
+        }
+        let published = base.manifest.published(&output_folder(&output));
+        let (backends, options) = (Arc::clone(backends), output);
+        run.update = Some(UpdateRun { backends, sink, options, manifest, known, published });
+        Ok(run)
+    }
+
     /// Does the same with a sink of the caller's own; `output` and the other output options are ignored.
     pub fn prepare_into(
         &self,
@@ -53,23 +100,40 @@ impl EmbedOptions {
         model: &OpenOptions<'_>,
     ) -> Result<EmbedRun, EmbedError> {
         let chosen = self.open(backends, model)?;
-        let mut manifest = chosen.description(self).manifest(source.as_ref());
-        manifest.dim = chosen.dim();
+        let manifest = chosen.manifest(self, source.as_ref());
+        Ok(self.assemble(chosen, manifest, source, sink))
+    }
+
+    pub(super) fn assemble(
+        &self,
+        chosen: OpenedJob,
+        manifest: RunManifest,
+        source: Box<dyn Source>,
+        sink: Box<dyn VectorSink>,
+    ) -> EmbedRun {
         let seeded = chosen.model.is_seeded();
         let OpenedJob { preprocessors, encoders, .. } = chosen;
         let pipeline = Pipeline { source, preprocessors, encoders, sink, config: self.config() };
-        Ok(EmbedRun { pipeline, manifest, existing: self.existing, seeded, output: None })
+        EmbedRun { pipeline, manifest, existing: self.existing, seeded, output: None, update: None }
+    }
+}
+
+fn output_folder(options: &SinkOptions) -> PathBuf {
+    match options.layout {
+        Layout::Folder => options.output.clone(),
+        Layout::File => options.output.parent().map(PathBuf::from).unwrap_or_default(),
     }
 }
 
 /// A job that is ready to run.
 pub struct EmbedRun {
     pipeline: Pipeline,
-    manifest: RunManifest,
+    pub(super) manifest: RunManifest,
     existing: Existing,
     seeded: bool,
     /// `None` for a sink of the caller's own.
-    output: Option<SinkOptions>,
+    pub(super) output: Option<SinkOptions>,
+    pub(super) update: Option<UpdateRun>,
 }
 
 /// What an output's place holds before a run.
@@ -136,6 +200,9 @@ impl EmbedRun {
 
     /// Runs the job; see [`Pipeline::run`].
     pub fn run(self, cancel: &Cancel, progress: &Progress) -> Result<RunReport, RunError> {
-        self.pipeline.run(&self.manifest, self.existing, cancel, progress)
+        match self.update {
+            Some(update) => update.run(self.pipeline, &self.manifest, cancel, progress),
+            None => self.pipeline.run(&self.manifest, self.existing, cancel, progress),
+        }
     }
 }

@@ -5,6 +5,7 @@
 
 pub(crate) mod kills;
 pub(crate) mod packed;
+pub(crate) mod rows;
 pub(crate) mod server;
 
 use std::collections::BTreeMap;

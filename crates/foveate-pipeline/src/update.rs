@@ -1,0 +1,357 @@
+//! Updates of an output: which inputs of a listing it does not have yet.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use foveate_core::{FaultScope, lock};
+use foveate_sink::{InputRecord, RecordedInputs, Stamp, StoredRun};
+use foveate_source::{Content, Delivery, Extent, Fetch, Item, Listing, Source, SourceError};
+use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
+
+use crate::RunError;
+use crate::changed_inputs::stamp_of;
+
+/// What an update embeds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Update {
+    /// Inputs that were added, that changed since, and that could not be read.
+    Changes {
+        /// Inputs are compared by hash, not by size and time.
+        by_content: bool,
+        /// Inputs that are gone leave the output.
+        prune: bool,
+    },
+    /// Inputs that failed.
+    Failures,
+}
+
+/// What an update found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Inputs that are as they were.
+    pub kept: u64,
+    /// Inputs that the output did not have.
+    pub added: u64,
+    /// Inputs that changed, and those that are tried again.
+    pub changed: u64,
+    /// Inputs of the output that are not listed any more.
+    pub gone: u64,
+    /// True if the output does not have these any more.
+    pub pruned: bool,
+}
+
+impl Changes {
+    /// Returns true if the output stays as it is.
+    pub fn is_empty(&self) -> bool {
+        self.added + self.changed == 0 && (self.gone == 0 || !self.pruned)
+    }
+}
+
+/// An output's inputs, and what a new listing shows of each: 48 bytes for each in memory.
+#[derive(Debug)]
+pub struct Known {
+    update: Update,
+    inputs: HashMap<u128, Input>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Input {
+    stamp: Option<Stamp>,
+    xxh3: Option<u64>,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// The listing has not shown it.
+    Gone,
+    /// It is as it was.
+    Kept,
+    /// It is listed, and to be embedded. Containers' members are known when their container is read.
+    Wanted { is_new: bool, is_member: bool },
+    /// It failed, and is to be tried again if the listing has it.
+    Failed,
+}
+
+fn key(id: &str) -> u128 {
+    xxh3_128(id.as_bytes())
+}
+
+impl Known {
+    /// Reads what a run recorded.
+    ///
+    /// # Errors
+    /// If it recorded no inputs, or two of one id.
+    pub fn read(run: &StoredRun, update: Update) -> Result<(Self, Option<RecordedInputs>), RunError> {
+        let (recorded, mut inputs) = (run.inputs()?, HashMap::new());
+        for record in recorded.iter().map(RecordedInputs::read).collect::<Result<Vec<_>, _>>()?.into_iter().flatten() {
+            let InputRecord { id, stamp, xxh3, .. } = record?;
+            let input = Input { stamp, xxh3, state: State::Gone };
+            if inputs.insert(key(&id), input).is_some() {
+                return Err(twice(&id).into());
+            }
+        }
+        if update == Update::Failures {
+            for failure in run.failures()? {
+                if let Some(input) = inputs.get_mut(&key(&failure?.id)) {
+                    input.state = State::Failed;
+                }
+            }
+        }
+        Ok((Self { update, inputs }, recorded))
+    }
+
+    /// Decides what becomes of an input of the output; see [`Keep`](foveate_sink::Keep).
+    pub fn keep(&self, record: &InputRecord) -> Option<InputRecord> {
+        let input = self.inputs.get(&key(&record.id))?;
+        match (input.state, self.update) {
+            (State::Wanted { .. }, _) | (State::Gone, Update::Changes { prune: true, .. }) => None,
+            _ => Some(InputRecord { stamp: input.stamp, ..record.clone() }),
+        }
+    }
+
+    /// Counts what the listing showed so far.
+    pub fn changes(&self) -> Changes {
+        let pruned = matches!(self.update, Update::Changes { prune: true, .. });
+        let mut changes = Changes { pruned, ..Changes::default() };
+        for input in self.inputs.values() {
+            match (input.state, self.update) {
+                (State::Wanted { is_new: true, .. }, _) => changes.added += 1,
+                (State::Wanted { .. }, _) => changes.changed += 1,
+                (State::Gone, Update::Changes { .. }) => changes.gone += 1,
+                _ => changes.kept += 1,
+            }
+        }
+        changes
+    }
+
+    /// Returns true if an input with this stamp is to be embedded. `read` gives the hash of its content; `None` if it
+    /// cannot be read.
+    fn wants(
+        &mut self,
+        item: &Item,
+        stamp: Option<Stamp>,
+        is_member: bool,
+        read: impl FnOnce() -> Result<Option<u64>, RunError>,
+    ) -> Result<bool, RunError> {
+        let Some(input) = self.inputs.get_mut(&key(&item.id)) else {
+            if self.update != Update::Failures {
+                let state = State::Wanted { is_new: true, is_member };
+                self.inputs.insert(key(&item.id), Input { stamp, xxh3: None, state });
+            }
+            return Ok(self.update != Update::Failures);
+        };
+        let by_content = match (input.state, self.update) {
+            (State::Failed, _) => {
+                input.state = State::Wanted { is_new: false, is_member };
+                return Ok(true);
+            }
+            (_, Update::Failures) => return Ok(false),
+            (State::Gone, Update::Changes { by_content, .. }) => by_content,
+            _ => return Err(twice(&item.id).into()),
+        };
+        let is_same = match input.xxh3 {
+            None => false,
+            Some(_) if item.fault.is_some() => false,
+            Some(_) if !by_content && input.stamp == stamp => true,
+            Some(_) if !by_content && !is_member => false,
+            // What cannot be read now is kept.
+            Some(was) => read()?.is_none_or(|is| is == was),
+        };
+        input.state = if is_same { State::Kept } else { State::Wanted { is_new: false, is_member } };
+        if is_same {
+            input.stamp = stamp;
+        }
+        Ok(!is_same)
+    }
+
+    /// Forgets what containers have shown, because they are read again.
+    fn forget_members(&mut self) {
+        self.inputs.retain(|_, input| input.state != State::Wanted { is_new: true, is_member: true });
+        for input in self.inputs.values_mut() {
+            if input.state == (State::Wanted { is_new: false, is_member: true }) {
+                input.state = if self.update == Update::Failures { State::Failed } else { State::Gone };
+            }
+        }
+    }
+}
+
+fn twice(id: &str) -> SourceError {
+    SourceError::Invalid(format!("two inputs have the id {id}, and an update tells inputs apart by their ids"))
+}
+
+/// The inputs of a listing that an update embeds.
+pub struct UpdateSource {
+    /// Without the files, objects and containers that are as they were.
+    listing: Listing,
+    known: Arc<Mutex<Known>>,
+    fetch: Box<dyn Fetch>,
+    listing_hash: String,
+    part: String,
+    /// With containers: the index of the next item, and the number of items to pass over before it.
+    counted: Option<(u64, u64)>,
+}
+
+impl UpdateSource {
+    /// Leaves out what the output has. Files and objects are compared at once, containers' members when they are read,
+    /// except for those of a container that is as it was.
+    pub fn new(mut listing: Listing, run: &StoredRun, update: Update) -> Result<Self, RunError> {
+        let (mut known, recorded) = Known::read(run, update)?;
+        let (listing_hash, part, mut fetch) = (listing.listing_hash(), listing.part(), listing.open_fetch()?);
+        let unchanged = match (recorded, update) {
+            (Some(recorded), Update::Changes { by_content: false, .. }) => {
+                unchanged_containers(&mut known, &mut listing, &recorded)?
+            }
+            _ => BTreeMap::new(),
+        };
+        let mut bytes = Vec::new();
+        let mut failed = None;
+        let listing = listing.select(|item, is_container| {
+            if is_container {
+                return !unchanged.get(&item.id).is_some_and(|container| container.is_same());
+            }
+            let stamp = stamp_of(fetch.as_mut(), item);
+            let wants = known.wants(item, stamp, false, || match fetch.fetch(item, &mut bytes) {
+                Ok(()) => Ok(Some(xxh3_64(&bytes))),
+                Err(error) if error.scope() == FaultScope::Run => Err(error.into()),
+                Err(_) => Ok(None),
+            });
+            wants.unwrap_or_else(|error| {
+                failed.get_or_insert(error);
+                false
+            })
+        })?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        let counted = listing.extent().end.is_none().then_some((0, 0));
+        Ok(Self { listing, known: Arc::new(Mutex::new(known)), fetch, listing_hash, part, counted })
+    }
+
+    /// What the output has. Of containers that were not read yet, it knows nothing.
+    pub fn known(&self) -> Arc<Mutex<Known>> {
+        Arc::clone(&self.known)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        lock(&self.known)
+    }
+}
+
+/// A container, and whether the output's inputs from there have its stamp.
+#[derive(Clone, Copy, Default)]
+struct Container {
+    stamp: Option<Stamp>,
+    members: u64,
+    others: u64,
+}
+
+impl Container {
+    fn is_same(&self) -> bool {
+        self.members > 0 && self.others == 0
+    }
+}
+
+/// Finds the containers whose members were all read and have their container's stamp, and keeps their members.
+fn unchanged_containers(
+    known: &mut Known,
+    listing: &mut Listing,
+    recorded: &RecordedInputs,
+) -> Result<BTreeMap<String, Container>, RunError> {
+    let mut containers = BTreeMap::new();
+    listing.each_input(|item, is_container| {
+        if is_container {
+            let stamp = item.stamp.and_then(|(bytes, modified)| Stamp::new(bytes, modified));
+            containers.insert(item.id, Container { stamp, ..Container::default() });
+        }
+    })?;
+    if containers.is_empty() {
+        return Ok(containers);
+    }
+    for keep in [false, true] {
+        for record in recorded.read()? {
+            let InputRecord { id, stamp, xxh3, .. } = record?;
+            let folders = id.match_indices('/').map(|(at, _)| &id[..at]);
+            let Some(name) = folders.into_iter().find(|folder| containers.contains_key(*folder)) else { continue };
+            let Some(container) = containers.get_mut(name) else { continue };
+            match known.inputs.get_mut(&key(&id)) {
+                Some(input) if keep && container.is_same() => input.state = State::Kept,
+                _ if keep => {}
+                _ if stamp.is_some() && stamp == container.stamp && xxh3.is_some() => container.members += 1,
+                _ => container.others += 1,
+            }
+        }
+    }
+    Ok(containers)
+}
+
+impl Source for UpdateSource {
+    fn next_item(&mut self) -> Result<Option<Item>, SourceError> {
+        match self.counted {
+            None => self.listing.next_item(),
+            Some(_) => Ok(self.deliver()?.map(|delivery| delivery.item)),
+        }
+    }
+
+    fn deliver(&mut self) -> Result<Option<Delivery>, SourceError> {
+        let Some((mut next, mut skip)) = self.counted else { return self.listing.deliver() };
+        while let Some(mut delivery) = self.listing.deliver()? {
+            let Delivery { item, content } = &mut delivery;
+            let found = self.lock().inputs.get(&key(&item.id)).map(|input| input.state);
+            let is_listed = matches!(found, Some(State::Wanted { is_member: false, .. }));
+            if !is_listed {
+                let (stamp, fetch) = (stamp_of(self.fetch.as_mut(), item), self.fetch.as_mut());
+                let read = || match content {
+                    Content::Read(bytes) => Ok(Some(xxh3_64(bytes))),
+                    Content::Failed(_) => Ok(None),
+                    Content::Unread => {
+                        let mut bytes = Vec::new();
+                        Ok(fetch.fetch(item, &mut bytes).ok().map(|()| xxh3_64(&bytes)))
+                    }
+                };
+                let wants = lock(&self.known).wants(item, stamp, true, read);
+                if !wants.map_err(|error| SourceError::Invalid(error.to_string()))? {
+                    continue;
+                }
+            }
+            if skip > 0 {
+                skip -= 1;
+                continue;
+            }
+            item.index = next;
+            next += 1;
+            self.counted = Some((next, 0));
+            return Ok(Some(delivery));
+        }
+        Ok(None)
+    }
+
+    fn extent(&self) -> Extent {
+        self.listing.extent()
+    }
+
+    fn seek(&mut self, index: u64, after: u64) -> Result<(), SourceError> {
+        if self.counted.is_none() {
+            return self.listing.seek(index, after);
+        }
+        self.lock().forget_members();
+        self.counted = Some((index, index));
+        self.listing.rewind()
+    }
+
+    fn listing_hash(&self) -> String {
+        self.listing_hash.clone()
+    }
+
+    fn part(&self) -> String {
+        self.part.clone()
+    }
+
+    fn columns(&self) -> &[String] {
+        self.listing.columns()
+    }
+
+    fn open_fetch(&self) -> Result<Box<dyn Fetch>, SourceError> {
+        self.listing.open_fetch()
+    }
+}

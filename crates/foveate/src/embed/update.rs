@@ -1,0 +1,85 @@
+//! Updates: only what an output does not have yet, folded into it.
+
+use std::sync::{Arc, Mutex};
+
+use foveate_core::lock;
+use foveate_pipeline::{Cancel, Changes, Known, Pipeline, Progress, RunError, RunReport};
+use foveate_sink::{Existing, Fold, Published, RunManifest, SinkBackend, SinkError, SinkOptions, StoredRun};
+use foveate_source::{Delivery, Source};
+
+use super::Backends;
+
+/// What an update does with its run's output.
+pub(super) struct UpdateRun {
+    pub(super) backends: Arc<Backends>,
+    pub(super) sink: String,
+    pub(super) options: SinkOptions,
+    /// Describes the result.
+    pub(super) manifest: RunManifest,
+    pub(super) known: Arc<Mutex<Known>>,
+    /// The output as it is.
+    pub(super) published: Published,
+}
+
+impl UpdateRun {
+    /// Embeds what the pipeline's source selects, as the run that `manifest` describes, and folds it in.
+    pub(super) fn run(
+        self,
+        mut pipeline: Pipeline,
+        manifest: &RunManifest,
+        cancel: &Cancel,
+        progress: &Progress,
+    ) -> Result<RunReport, RunError> {
+        let backend = self.backend()?;
+        let fold = Fold::new(backend, &self.options);
+        if pipeline.source.extent().count() == Some(0) && self.changes().is_empty() {
+            fold.discard()?;
+            return Ok(RunReport::without_items(self.changes(), self.published));
+        }
+        let settled = match fold.make_room(manifest)? {
+            Some(later) if has_all(&later, pipeline.source.as_mut())? => true,
+            Some(_) => {
+                fold.discard()?;
+                pipeline.source.rewind()?;
+                false
+            }
+            None => false,
+        };
+        let mut report = match settled {
+            true => RunReport::without_items(self.changes(), self.published.clone()),
+            false => pipeline.run(manifest, Existing::Resume, cancel, progress)?,
+        };
+        if report.published.is_none() {
+            return Ok(report);
+        }
+        let changes = self.changes();
+        let published = match changes.is_empty() {
+            true => fold.discard().map(|()| self.published)?,
+            false => fold.run(&self.manifest, &|record| lock(&self.known).keep(record))?,
+        };
+        (report.changes, report.published) = (Some(changes), Some(published));
+        Ok(report)
+    }
+
+    fn backend(&self) -> Result<&SinkBackend, SinkError> {
+        self.backends.sinks.get(&self.sink).map_err(|error| SinkError::Unsupported(error.to_string()))
+    }
+
+    fn changes(&self) -> Changes {
+        lock(&self.known).changes()
+    }
+}
+
+/// Returns true if a run has exactly the items of `source`, which is at its end then.
+fn has_all(run: &StoredRun, source: &mut dyn Source) -> Result<bool, RunError> {
+    let mut fetch = source.open_fetch()?;
+    source.rewind()?;
+    for record in run.inputs()?.map(|inputs| inputs.read()).transpose()?.into_iter().flatten() {
+        let record = record?;
+        let Some(Delivery { item, .. }) = source.deliver()? else { return Ok(false) };
+        if item.id != record.id || foveate_pipeline::stamp_of(fetch.as_mut(), &item) != record.stamp {
+            return Ok(false);
+        }
+    }
+    Ok(source.deliver()?.is_none())
+}

@@ -1,0 +1,249 @@
+//! Updates: the rows of a run of everything, and only what is new is embedded.
+#![cfg(unix)]
+// A test reports by panicking.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant, SystemTime};
+
+use common::kills::{random_moments, signal, start};
+use common::rows::assert_same_rows;
+use common::{CONFORMANCE, PHOTOS, Ran, assert_same_tree, embed, foveate, run, tree};
+use foveate::backends;
+use foveate::core::Backend;
+use foveate_testkit::by_length;
+use tempfile::TempDir;
+
+/// A folder of photos, two of which fail.
+struct Photos(TempDir);
+
+impl Photos {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("photos")).unwrap();
+        let photos = Self(folder);
+        for entry in fs::read_dir(PHOTOS).unwrap() {
+            let path = entry.unwrap().path();
+            fs::copy(&path, photos.path(path.file_name().unwrap().to_str().unwrap())).unwrap();
+        }
+        for name in ["empty.jpg", "zeros.jpg"] {
+            fs::write(photos.path(name), [0; 9].get(..if name == "empty.jpg" { 0 } else { 9 }).unwrap()).unwrap();
+        }
+        photos
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join("photos").join(name)
+    }
+
+    fn names(&self) -> Vec<String> {
+        let mut names: Vec<_> = fs::read_dir(self.path(""))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// Adds, changes, renames, copies and removes photos.
+    fn live(&self) {
+        let names = self.names();
+        fs::copy(self.path(&names[3]), self.path("new 1.jpg")).unwrap();
+        fs::copy(self.path(&names[5]), self.path("new 2.jpg")).unwrap();
+        fs::rename(self.path(&names[7]), self.path("renamed.jpg")).unwrap();
+        fs::copy(self.path(&names[10]), self.path(&names[9])).unwrap();
+        File::options().write(true).open(self.path(&names[9])).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        fs::remove_file(self.path(&names[20])).unwrap();
+        fs::remove_file(self.path("zeros.jpg")).unwrap();
+    }
+
+    fn job(&self, output: &Path) -> Command {
+        let mut command = embed(output);
+        command.arg(self.path("")).args(["--part-items", "8", "--batch", "4", "--json"]);
+        command
+    }
+
+    fn run(&self, output: &Path, more: &[&str]) -> Ran {
+        run(self.job(output).args(more))
+    }
+}
+
+fn changes(ran: &Ran) -> [u64; 4] {
+    ["kept", "added", "changed", "gone"].map(|name| ran.json()["update"][name].as_u64().unwrap())
+}
+
+#[test]
+fn an_update_gives_the_rows_of_a_fresh_run_in_every_format() {
+    for sink in backends::sinks().iter().map(Backend::name) {
+        for name in [format!("x.{sink}"), "out".to_owned()] {
+            let photos = Photos::new();
+            let (folder, fresh) = (photos.0.path().join("outputs"), photos.0.path().join(format!("fresh {name}")));
+            let output = folder.join(&name);
+            let more = ["--sink", sink, "--update"];
+            let first = photos.run(&output, &more).expect(0);
+            assert_eq!(first.json()["update"], serde_json::Value::Null, "an ordinary run");
+            let before = tree(&folder);
+            let all = photos.names().len() as u64;
+            assert_eq!(changes(&photos.run(&output, &more).expect(0)), [all, 0, 0, 0]);
+            assert_eq!(tree(&folder), before);
+
+            photos.live();
+            let kept = photos.run(&output, &more).expect(0);
+            assert_eq!(changes(&kept), [all - 4, 3, 1, 3], "{sink}");
+            let pruned = photos.run(&output, &[&more[..], &["--prune"]].concat()).expect(0);
+            assert_eq!(changes(&pruned), [all, 0, 0, 3]);
+            assert_eq!(pruned.json()["vectors"].as_u64().unwrap() + 1, photos.names().len() as u64);
+            photos.run(&fresh, &["--sink", sink]).expect(0);
+            assert_same_rows(&output, &fresh);
+            // The plain command finds this job done.
+            assert_eq!(photos.run(&output, &["--sink", sink]).expect(0).json()["status"], "already complete");
+            if output.is_dir() {
+                let same = tree(&folder).iter().filter(|(name, bytes)| before.get(*name) == Some(bytes)).count();
+                assert!(same >= 1, "parts without a change keep their names and bytes");
+                assert!(!output.join(".foveate").exists());
+            }
+        }
+    }
+}
+
+#[test]
+fn an_update_that_is_killed_anywhere_leaves_the_old_output_or_the_new_one() {
+    for name in ["out", "x.parquet"] {
+        let photos = Photos::new();
+        let [base, calm, wild] = ["base", "calm", "wild"].map(|folder| photos.0.path().join(folder));
+        photos.run(&base.join(name), &[]).expect(0);
+        photos.live();
+        let copy = |to: &Path| {
+            let _ = fs::remove_dir_all(to);
+            assert!(Command::new("cp").arg("-a").arg(&base).arg(to).status().unwrap().success());
+        };
+        let update = |output: &Path| {
+            let mut command = photos.job(output);
+            command.args(["--update", "--prune"]);
+            command
+        };
+        copy(&calm);
+        let started = Instant::now();
+        run(&mut update(&calm.join(name))).expect(0);
+        let mut moments = random_moments(started.elapsed() + Duration::from_millis(20));
+        copy(&wild);
+        for _ in 0..by_length(12, 60) {
+            let mut child = start(&mut update(&wild.join(name)));
+            std::thread::sleep(moments.next().unwrap());
+            signal(&child, "KILL");
+            if child.wait().unwrap().success() {
+                assert_same_tree(&calm, &wild);
+                copy(&wild);
+            }
+        }
+        run(&mut update(&wild.join(name))).expect(0);
+        assert_same_tree(&calm, &wild);
+    }
+}
+
+#[test]
+fn inputs_that_come_while_a_run_is_interrupted_are_embedded_by_an_update() {
+    let photos = Photos::new();
+    let [output, fresh] = ["out", "fresh"].map(|name| photos.0.path().join(name));
+    photos.run(&output, &["--strict"]).expect(3);
+    photos.live();
+    photos.run(&output, &[]).expect_error(1, "removed");
+    photos.run(&output, &["--update", "--prune"]).expect(0);
+    photos.run(&fresh, &[]).expect(0);
+    assert_same_rows(&output, &fresh);
+}
+
+#[test]
+fn contents_are_compared_when_asked_for() {
+    let photos = Photos::new();
+    let output = photos.0.path().join("x.npy");
+    photos.run(&output, &[]).expect(0);
+    let all = photos.names().len() as u64;
+    // The same length and time, another content; and another time, the same content.
+    let [changed, touched] = [0, 1].map(|at| photos.path(&photos.names()[at]));
+    let mut bytes = fs::read(&changed).unwrap();
+    let modified = fs::metadata(&changed).unwrap().modified().unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&changed, bytes).unwrap();
+    let set = |path: &Path, time| File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
+    set(&changed, modified);
+    set(&touched, SystemTime::UNIX_EPOCH);
+    assert_eq!(changes(&photos.run(&output, &["--update", "--by-content"]).expect(0)), [all - 1, 0, 1, 0]);
+    assert_eq!(changes(&photos.run(&output, &["--update"]).expect(0)), [all, 0, 0, 0], "the new time was recorded");
+}
+
+#[test]
+fn only_containers_that_changed_are_read_and_only_members_that_changed_are_embedded() {
+    let photos = Photos::new();
+    let folder = photos.0.path();
+    let tar = |name: &str, members: &[String]| {
+        let mut command = Command::new("tar");
+        command.arg("-C").arg(photos.path("")).args(["--sort=name", "-cf"]).arg(folder.join(name)).args(members);
+        assert!(command.status().unwrap().success());
+    };
+    let names: Vec<String> = photos.names().into_iter().take(12).collect();
+    tar("a.tar", &names[..6]);
+    tar("b.tar", &names[6..]);
+    let output = folder.join("out");
+    let job = |more: &[&str]| {
+        let mut command = embed(&output);
+        command.args(["--json", "--batch", "4"]).args([folder.join("a.tar"), folder.join("b.tar")]).args(more);
+        run(&mut command)
+    };
+    job(&[]).expect(0);
+    assert_eq!(changes(&job(&["--update"]).expect(0)), [12, 0, 0, 0]);
+    // Of a container with the old length and time, nothing is read.
+    let first = folder.join("a.tar");
+    let data = fs::metadata(&first).unwrap();
+    fs::write(&first, vec![0; data.len() as usize]).unwrap();
+    File::options().write(true).open(&first).unwrap().set_modified(data.modified().unwrap()).unwrap();
+    fs::copy(photos.path(&names[0]), photos.path(&names[7])).unwrap();
+    tar("b.tar", &[&names[6..], &["empty.jpg".to_owned()]].concat());
+    assert_eq!(changes(&job(&["--update"]).expect(0)), [11, 1, 1, 0]);
+    tar("a.tar", &names[..6]);
+    assert_eq!(changes(&job(&["--update"]).expect(0)), [13, 0, 0, 0]);
+}
+
+#[test]
+fn failures_are_tried_again_with_another_decoder() {
+    let photos = Photos::new();
+    let truncated = Path::new(CONFORMANCE).join("truncated.jpg");
+    let cut = fs::read(photos.path(&photos.names()[0])).unwrap();
+    fs::write(
+        photos.path("cut.jpg"),
+        truncated.exists().then(|| fs::read(&truncated).unwrap()).unwrap_or_else(|| cut[..cut.len() / 2].to_vec()),
+    )
+    .unwrap();
+    for name in ["out", "x.npy"] {
+        let [output, fresh] = [name.to_owned(), format!("fresh {name}")].map(|name| photos.0.path().join(name));
+        photos.run(&output, &["--retry-failures"]).expect_error(2, "no complete output");
+        let failed = photos.run(&output, &[]).expect(0).json()["failures"].as_u64().unwrap();
+        let again = photos.run(&output, &["--retry-failures", "--allow-truncated"]).expect(0);
+        assert_eq!(again.json()["failures"].as_u64().unwrap(), failed - 1);
+        assert_eq!(again.json()["session"]["vectors"], 1);
+        photos.run(&fresh, &["--allow-truncated"]).expect(0);
+        assert_same_rows(&output, &fresh);
+        assert_eq!(photos.run(&output, &[]).expect(0).json()["status"], "already complete");
+        photos.run(&output, &["--retry-failures", "--pooling", "mean"]).expect_error(2, "pooling: cls → mean");
+    }
+}
+
+#[test]
+fn what_an_update_cannot_do_is_refused() {
+    let photos = Photos::new();
+    let output = photos.0.path().join("out");
+    let twice = photos.path(&photos.names()[0]);
+    let mut job = photos.job(&output);
+    run(job.arg(&twice)).expect(0);
+    run(photos.job(&output).arg(&twice).arg("--update")).expect_error(1, "two inputs have the id");
+    photos.run(&output, &["--overwrite"]).expect(0);
+    photos.run(&output, &["--update", "--pooling", "mean"]).expect_error(2, "pooling: cls → mean");
+    photos.run(&output, &["--update", "--shard", "0/2"]).expect(2);
+    photos.run(&output, &["--prune"]).expect(2);
+    assert_eq!(run(foveate().args(["inspect", "--check"]).arg(&output)).expect(0).stderr, "");
+}
