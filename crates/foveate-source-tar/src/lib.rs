@@ -7,6 +7,7 @@ mod compression;
 mod input;
 mod members;
 mod name;
+mod write;
 
 use std::sync::Arc;
 
@@ -38,5 +39,5 @@ pub fn format() -> ContainerBackend {
     let open = move |blob: Arc<dyn Blob>, options: &ContainerOptions| -> Result<Box<dyn Members>, FetchError> {
         Ok(Box::new(TarMembers::open(blob, options, buffers.clone())?))
     };
-    ContainerBackend::new(NAME, about, SUFFIXES, open).with_columns()
+    ContainerBackend::new(NAME, about, SUFFIXES, open).with_columns().with_writer(write::create)
 }

@@ -24,7 +24,10 @@ const BESIDE: u64 = 512;
 pub(crate) struct TarMembers {
     archive: Archive,
     max_bytes: u64,
+    /// The fields that are read: the columns, and then the one with the ids if there is one.
     columns: Vec<String>,
+    /// Whether the last of them holds the ids.
+    has_ids: bool,
     /// Images that wait for nothing. One to be skipped is `None`.
     ready: VecDeque<Option<Member>>,
     group: Group,
@@ -55,7 +58,8 @@ impl TarMembers {
         Ok(Self {
             archive: Archive::open(blob, buffers)?,
             max_bytes: options.max_bytes,
-            columns: options.columns.clone(),
+            columns: options.columns.iter().chain(&options.id_column).cloned().collect(),
+            has_ids: options.id_column.is_some(),
             ready: VecDeque::new(),
             group: Group::default(),
             unwanted: 0,
@@ -154,7 +158,15 @@ impl TarMembers {
     fn release(&mut self) {
         let Group { names, values, images, bytes, .. } = &mut self.group;
         (*names, *bytes) = (BTreeSet::new(), 0);
-        self.ready.extend(images.drain(..).map(|image| image.map(|image| Member { columns: values.clone(), ..image })));
+        let (values, id) = match values.split_last() {
+            Some((id, values)) if self.has_ids => (values, id.clone()),
+            _ => (&values[..], None),
+        };
+        let complete = |image: Member| {
+            let name = id.clone().map_or(image.name, MemberName::Id);
+            Member { name, columns: values.into(), ..image }
+        };
+        self.ready.extend(images.drain(..).map(|image| image.map(complete)));
     }
 }
 

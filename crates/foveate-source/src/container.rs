@@ -1,5 +1,6 @@
 //! Containers: files with many images inside, such as tar shards, zip archives and Parquet files.
 
+use std::io::{self, Write};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -18,7 +19,8 @@ pub struct ContainerOptions {
     pub columns: Vec<String>,
     /// The column with the images, in formats that have columns; `None` finds it by its type.
     pub image_column: Option<String>,
-    /// The column with the ids, in formats that have columns; `None` makes ids of the container's name and the row.
+    /// The column with the ids, in formats that have columns; `None` makes ids of the container's name and the member's
+    /// name or row.
     pub id_column: Option<String>,
 }
 
@@ -83,6 +85,33 @@ pub enum MemberContent {
 
 type Open = dyn Fn(Arc<dyn Blob>, &ContainerOptions) -> Result<Box<dyn Members>, FetchError> + Send + Sync;
 
+/// Writes images into one container, in the order in which they come. Its bytes depend on these images alone.
+pub trait MemberWriter: Send {
+    /// Adds an image.
+    fn add(&mut self, member: &NewMember<'_>) -> io::Result<()>;
+
+    /// Completes the container. A container that was not completed is damaged.
+    fn finish(self: Box<Self>) -> io::Result<()>;
+}
+
+/// An image on its way into a container.
+#[derive(Clone, Copy, Debug)]
+pub struct NewMember<'a> {
+    /// Name within the container, without an extension and a dot. Names differ.
+    pub key: &'a str,
+    /// Extension by format, without the dot.
+    pub extension: &'a str,
+    /// The user's name for it, which [`ContainerOptions::id_column`] reads back as [`ID_COLUMN`].
+    pub id: &'a str,
+    /// Its bytes.
+    pub bytes: &'a [u8],
+    /// The values of the writer's columns, one for each.
+    pub columns: &'a [Option<String>],
+}
+
+/// The column of a written container that holds the ids.
+pub const ID_COLUMN: &str = "id";
+
 /// A named container format.
 pub struct ContainerBackend {
     name: &'static str,
@@ -91,7 +120,11 @@ pub struct ContainerBackend {
     columns: Columns,
     health: fn() -> Health,
     open: Box<Open>,
+    create: Option<Create>,
 }
+
+/// Begins a container with these columns.
+type Create = fn(Box<dyn Write + Send>, &[String]) -> io::Result<Box<dyn MemberWriter>>;
 
 /// What is known of its members' columns.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -110,7 +143,14 @@ impl ContainerBackend {
     where
         F: Fn(Arc<dyn Blob>, &ContainerOptions) -> Result<Box<dyn Members>, FetchError> + Send + Sync + 'static,
     {
-        Self { name, about, suffixes, columns: Columns::None, health: Health::all_rust, open: Box::new(open) }
+        let (columns, health, open) = (Columns::None, Health::all_rust, Box::new(open));
+        Self { name, about, suffixes, columns, health, open, create: None }
+    }
+
+    /// Says that its containers can be written, by what `create` makes.
+    #[must_use]
+    pub fn with_writer(self, create: Create) -> Self {
+        Self { create: Some(create), ..self }
     }
 
     /// Says that its members can carry columns along.
@@ -147,6 +187,19 @@ impl ContainerBackend {
     /// If it cannot be read, is damaged, or lacks what the options name.
     pub fn open(&self, blob: Arc<dyn Blob>, options: &ContainerOptions) -> Result<Box<dyn Members>, FetchError> {
         (self.open)(blob, options)
+    }
+
+    /// Begins a container with these columns; `None` if the format cannot be written.
+    ///
+    /// # Errors
+    /// If `out` cannot be written.
+    pub fn create(&self, out: Box<dyn Write + Send>, columns: &[String]) -> Option<io::Result<Box<dyn MemberWriter>>> {
+        self.create.map(|create| create(out, columns))
+    }
+
+    /// Returns true if the format can be written.
+    pub fn is_writable(&self) -> bool {
+        self.create.is_some()
     }
 
     fn takes(&self, name: &[u8]) -> bool {

@@ -144,7 +144,9 @@ impl<'a> Lister<'a> {
             let why = format!("no input can carry columns along ({})", columns.join(", "));
             return Err(SourceError::Invalid(why));
         }
-        match (&self.table, image_column.as_ref().or(id_column.as_ref())) {
+        // Ids may also be in the sidecars of a tar, which only reading tells.
+        let ids = id_column.as_ref().filter(|_| self.without_columns == self.spool.records());
+        match (&self.table, image_column.as_ref().or(ids)) {
             (Some(table), _) => self.reach.check_columns(table),
             (None, Some(name)) => Err(SourceError::Invalid(format!("no input is a table with a column '{name}'"))),
             (None, None) => Ok(()),

@@ -199,7 +199,7 @@ fn misspelt_columns_are_refused_before_the_model_is_opened() {
         (&["photos", "all.parquet"], ["--image-column", "img"], "all.parquet: it has no column 'img'"),
         (&["all.parquet"], ["--id-column", "key"], "all.parquet: it has no column 'key'"),
         (&["all.parquet"], ["--image-column", "label"], "'label' holds neither images nor paths"),
-        (&["0.tar"], ["--id-column", "key"], "no input is a table with a column 'key'"),
+        (&["0.tar"], ["--image-column", "key"], "no input is a table with a column 'key'"),
     ] {
         let mut command = packed.job(inputs, "x.parquet");
         // An error of the model would come later.

@@ -133,8 +133,10 @@ pub(crate) fn rest(blob: Arc<dyn Blob>, options: &ContainerOptions, skip: u64) -
 }
 
 fn text(member: Member) -> String {
-    let MemberName::Key(name) = member.name else { panic!("a member has a key") };
-    let name = String::from_utf8_lossy(&name);
+    let name = match member.name {
+        MemberName::Key(name) => String::from_utf8_lossy(&name).into_owned(),
+        MemberName::Id(id) => format!("#{id}"),
+    };
     let values: String = member.columns.iter().map(|value| format!("|{}", value.as_deref().unwrap_or("-"))).collect();
     match member.content {
         MemberContent::Here(bytes) if bytes.len() > 100 => format!("{name}={} bytes{values}", bytes.len()),

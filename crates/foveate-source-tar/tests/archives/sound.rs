@@ -116,6 +116,22 @@ fn sidecars_belong_to_the_members_beside_them_with_the_same_key() {
 }
 
 #[test]
+fn a_field_of_the_sidecar_is_the_id_of_images_that_have_it() {
+    let bytes = tar(&[
+        ("1.jpg", b"a"),
+        ("1.json", br#"{"id": "x/1", "txt": "t"}"#),
+        ("2.jpg", b"b"),
+        ("3.json", br#"{"id": 3, "txt": null}"#),
+        ("3.jpg", b"c"),
+    ]);
+    for (names, groups) in [(&["txt"][..], ["#x/1=a|t", "2.jpg=b|-", "#3=c|-"]), (&[], ["#x/1=a", "2.jpg=b", "#3=c"])] {
+        let options = ContainerOptions { id_column: Some("id".to_owned()), ..columns(names) };
+        assert_eq!(outcomes(stream(&bytes), &options), groups);
+        assert_eq!(rest(stream(&bytes), &options, 2), groups[2..]);
+    }
+}
+
+#[test]
 fn large_sidecars_are_left_out_and_large_groups_do_not_wait() {
     let mut text = vec![b't'; 1 << 20];
     let image = vec![b'i'; 40 << 20];

@@ -32,7 +32,8 @@ pub(crate) struct JobArgs {
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', help_heading = "Inputs")]
     pub(crate) columns: Vec<String>,
 
-    /// The column of a Parquet or Arrow file that holds the ids. Default: the file's name and the row's number.
+    /// The column of a Parquet or Arrow file, or the field of a tar's JSON, that holds the ids. Default: the
+    /// container's name, and the row's number or the member's name.
     #[arg(long, value_name = "NAME", help_heading = "Inputs")]
     pub(crate) id_column: Option<String>,
 
