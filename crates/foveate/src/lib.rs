@@ -11,6 +11,8 @@ pub mod collect;
 pub mod embed;
 mod embedder;
 pub mod models;
+#[cfg(feature = "cli")]
+pub mod pack;
 mod recipe;
 #[cfg(feature = "cli")]
 pub mod rig;

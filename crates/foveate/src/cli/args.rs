@@ -11,6 +11,7 @@ use super::lab_args::{
     BENCH_EXAMPLES, DIAGNOSE_EXAMPLES, DiagnoseArgs, Experiment, PROFILE_EXAMPLES, ProfileArgs, REPORT_EXAMPLES,
     ReportArgs, TUNE_EXAMPLES, TuneArgs,
 };
+use super::pack_args::{self, PackArgs};
 use super::plan_args::{self, PlanArgs};
 use super::service_args::{self, EnqueueArgs, QueueCommand, ServeArgs, WorkerArgs};
 use super::values::{CountOrOff, parse_count, parse_positive, parse_seconds, parse_setting};
@@ -69,6 +70,9 @@ pub(crate) enum Command {
     /// Turn images into vectors.
     #[command(after_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
     Embed(Box<EmbedArgs>),
+    /// Copy images into tar shards, which are read faster than many small files.
+    #[command(after_help = pack_args::EXAMPLES)]
+    Pack(Box<PackArgs>),
     /// Compare the vectors of two configurations on a sample of your images.
     #[command(after_help = VERIFY_EXAMPLES)]
     Verify(Box<VerifyArgs>),

@@ -20,6 +20,7 @@ use super::config::Evidence;
 use super::exit::Usage;
 use super::job_args::{InputArgs, JobArgs};
 use super::lab_args::{Experiment, LabArgs, ProfileArgs, ReportArgs, TuneArgs};
+use super::pack_args::PackArgs;
 use super::plan_args::PlanArgs;
 use super::service_args::{EnqueueArgs, ServeArgs, ServiceArgs, WorkerArgs};
 use super::{job, service};
@@ -28,6 +29,7 @@ use super::{job, service};
 pub(crate) fn command(command: &Command) -> Result<(), Usage> {
     let checked = match command {
         Command::Embed(args) => embed(args),
+        Command::Pack(args) => pack(args),
         Command::Verify(args) => verify(args),
         Command::Inspect(args) => super::inspect::check(args),
         Command::Profile(args) => profile(args),
@@ -52,6 +54,15 @@ fn embed(args: &EmbedArgs) -> anyhow::Result<()> {
     optional(args.job.embedding.run.config.as_deref(), |config| Evidence::read(config).map(drop))?;
     output(&options)?;
     optional(args.trace.as_deref(), writable_file)
+}
+
+fn pack(args: &PackArgs) -> anyhow::Result<()> {
+    inputs(&args.job)?;
+    super::pack::options(args).check()?;
+    if let Some(address) = store_address(&args.output) {
+        bail!("cannot write to {address}: shards are written to a folder; name one, and copy them (`aws s3 sync`)");
+    }
+    writable_folder(&args.output)
 }
 
 fn verify(args: &VerifyArgs) -> anyhow::Result<()> {

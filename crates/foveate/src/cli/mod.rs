@@ -25,6 +25,8 @@ mod lab_args;
 mod list;
 mod measured_run;
 mod memory;
+mod pack;
+mod pack_args;
 mod plan;
 mod plan_args;
 mod profile;
@@ -73,6 +75,7 @@ fn run(command: Command) -> anyhow::Result<Exit> {
     check::command(&command)?;
     match command {
         Command::Embed(args) => embed::run(&args),
+        Command::Pack(args) => pack::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Profile(args) => profile::run(&args),

@@ -7,6 +7,7 @@ use std::io::{self, ErrorKind};
 use foveate::core::error_chain;
 use foveate::dinov2::ModelError;
 use foveate::embed::EmbedError;
+use foveate::pack::PackError;
 use foveate::pipeline::RunError;
 use foveate::sink::{RunState, SinkError};
 use foveate::source::{FetchError, SourceError};
@@ -30,6 +31,9 @@ fn of(error: &anyhow::Error) -> Option<&'static str> {
 fn of_cause(cause: &(dyn Error + 'static)) -> Option<&'static str> {
     if let Some(error) = cause.downcast_ref() {
         return of_verify(error);
+    }
+    if let Some(PackError::Run(error)) = cause.downcast_ref() {
+        return of_run(error);
     }
     if let Some(error) = cause.downcast_ref() {
         return of_embed(error);

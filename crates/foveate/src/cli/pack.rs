@@ -1,0 +1,77 @@
+//! `foveate pack`.
+
+use std::num::NonZero;
+use std::thread::available_parallelism;
+
+use foveate::embed::EmbedOptions;
+use foveate::pack::{Begun, PackManifest, PackOptions};
+use foveate::pipeline::{Cancel, Progress};
+use foveate::sink::Existing;
+use foveate::source::Source;
+
+use super::exit::Exit;
+use super::pack_args::PackArgs;
+use super::{console, job, progress};
+
+pub(crate) fn run(args: &PackArgs) -> anyhow::Result<Exit> {
+    job::silence_worker_panics();
+    let cancel = Cancel::default();
+    job::cancel_on_signal(&cancel)?;
+    let options = options(args);
+    let counter = progress::Found::new(args.quiet);
+    let mut listing = job::list(&options.job, |found| counter.show(found))?;
+    counter.clear();
+    if !args.quiet {
+        listing.warn(|why| console::say!("warning: {why}"));
+    }
+    if let Some(left_out) = job::left_out(listing.stats()).filter(|_| !args.quiet) {
+        console::say!("note: {left_out}");
+    }
+    let mut packer = match options.begin(&listing)? {
+        Begun::Complete(manifest) => return tell(args, &manifest, "is already complete: "),
+        Begun::Pack(packer) => packer,
+    };
+    let (progress, extent) = (Progress::default(), listing.extent());
+    let shown = args.quiet || args.json;
+    if !progress::watch(shown, extent, &progress, || packer.run(&mut listing, &cancel, &progress))? {
+        return Ok(Exit::Interrupted);
+    }
+    tell(args, &packer.finish()?, "has ")
+}
+
+/// Collects the options from the arguments.
+pub(crate) fn options(args: &PackArgs) -> PackOptions {
+    let cores = available_parallelism().map_or(1, NonZero::get);
+    PackOptions {
+        job: EmbedOptions {
+            existing: if args.overwrite { Existing::Overwrite } else { Existing::Resume },
+            max_unreadable: args.max_unreadable.0,
+            ..job::options(&args.job, &args.output)
+        },
+        format: args.format.clone(),
+        shard_bytes: args.shard_size,
+        workers: args.job.embedding.run.workers.unwrap_or(cores),
+    }
+}
+
+/// Prints the outcome and converts it to an exit code.
+fn tell(args: &PackArgs, manifest: &PackManifest, is: &str) -> anyhow::Result<Exit> {
+    let PackManifest { format, members, failures, shards, .. } = manifest;
+    let output = args.output.display();
+    if args.json {
+        console::summary(serde_json::to_string_pretty(manifest)?);
+    } else if !args.quiet {
+        let (inputs, bytes) = (members + failures, shards.iter().map(|shard| shard.file.bytes).sum::<u64>());
+        console::summary(format_args!(
+            "{output} {is}{inputs} inputs = {members} images in {} shards ({:.1} MB) + {failures} failures\n\
+             to embed them: foveate embed '{}' --id-column id",
+            shards.len(),
+            bytes as f64 / 1e6,
+            args.output.join(format!("*.{format}")).display()
+        ));
+    }
+    if *failures > 0 && !args.quiet {
+        console::say!("note: the reasons of the failures are in {}", args.output.join("failures.csv").display());
+    }
+    Ok(if *members == 0 { Exit::Failures } else { Exit::Complete })
+}

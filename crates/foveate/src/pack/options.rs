@@ -1,0 +1,85 @@
+//! What to pack, and how.
+
+use std::collections::BTreeMap;
+
+use foveate_core::Backend as _;
+use foveate_pipeline::RunError;
+use foveate_sink::RunManifest;
+use foveate_source::Source;
+use foveate_source::container::ID_COLUMN;
+
+use crate::embed::{EmbedError, EmbedOptions};
+
+/// What to pack, and how.
+#[derive(Clone, Debug)]
+pub struct PackOptions {
+    /// The inputs with their limits, the output's folder, and what to do if it exists.
+    pub job: EmbedOptions,
+    /// A container format that can be written.
+    pub format: String,
+    /// Bytes of images after which a shard ends.
+    pub shard_bytes: u64,
+    /// Threads that read.
+    pub workers: usize,
+}
+
+/// Why images could not be packed. Complete shards stay.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PackError {
+    /// The format is unknown, or the output's place is taken.
+    #[error(transparent)]
+    Embed(#[from] EmbedError),
+    /// The run stopped.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// No container of this format can be written.
+    #[error("shards of {format} cannot be written, only those of {known}")]
+    Format {
+        /// The format.
+        format: String,
+        /// The formats that can.
+        known: String,
+    },
+    /// The columns have the name of one that every shard has.
+    #[error("a shard has its own column '{0}'")]
+    Column(String),
+}
+
+impl PackOptions {
+    /// Checks the format and the columns. Creates nothing.
+    ///
+    /// # Errors
+    /// [`PackError::Format`], [`PackError::Column`], or that this build has no such format.
+    pub fn check(&self) -> Result<(), PackError> {
+        let formats = crate::backends::containers();
+        if !formats.get(&self.format).map_err(EmbedError::from)?.is_writable() {
+            let known: Vec<_> = formats.iter().filter(|known| known.is_writable()).map(|known| known.name()).collect();
+            return Err(PackError::Format { format: self.format.clone(), known: known.join(", ") });
+        }
+        match self.job.columns.iter().find(|name| [ID_COLUMN, "image"].contains(&name.as_str())) {
+            Some(name) => Err(PackError::Column(name.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns everything that decides the shards' bytes, except the content of the inputs.
+    pub(super) fn fingerprint(&self, source: &dyn Source) -> BTreeMap<String, String> {
+        let Self { job, format, shard_bytes, .. } = self;
+        let mut fingerprint = BTreeMap::new();
+        let mut set = |name: &str, value: String| drop(fingerprint.insert(name.to_owned(), value));
+        set("foveate", crate::VERSION.to_owned());
+        set(RunManifest::LISTING, source.listing_hash());
+        set(RunManifest::ITEMS, source.part());
+        set("format", format.clone());
+        set("shard_bytes", shard_bytes.to_string());
+        set("max_bytes", job.max_bytes.to_string());
+        set("columns", job.columns.join(","));
+        for (name, column) in [("image_column", &job.image_column), ("id_column", &job.id_column)] {
+            if let Some(column) = column {
+                set(name, column.clone());
+            }
+        }
+        fingerprint
+    }
+}

@@ -1,0 +1,179 @@
+//! The threads of a job, and the order of its images.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+
+use foveate_core::Stage;
+use foveate_pipeline::{Cancel, Progress, Queue, RunError};
+use foveate_sink::{Existing, Failure};
+use foveate_source::{Content, Item, Source};
+
+use super::options::{PackError, PackOptions};
+use super::record::PackManifest;
+use super::shards::Shards;
+use super::work::{Outcome, Worker};
+
+/// A job that has not begun, or has come to its end before.
+pub enum Begun {
+    /// The shards are complete.
+    Complete(Box<PackManifest>),
+    /// There are images to pack.
+    Pack(Box<Packer>),
+}
+
+/// Writes shards.
+pub struct Packer {
+    options: PackOptions,
+    shards: Shards,
+    /// The latest inputs with their places, if none of them could be read. They are failures once a later one can be.
+    streak: Vec<(Failure, u64)>,
+}
+
+impl PackOptions {
+    /// Looks at the output's folder: the job begins there, continues, or is complete. `source` is that of
+    /// [`EmbedOptions::list`].
+    ///
+    /// # Errors
+    /// If the folder holds another job's output, or another process writes there.
+    pub fn begin(self, source: &dyn Source) -> Result<Begun, PackError> {
+        self.check()?;
+        let fingerprint = self.fingerprint(source);
+        let overwrite = self.job.existing == Existing::Overwrite;
+        let begun = Shards::begin(&self, fingerprint, overwrite).map_err(RunError::from)?;
+        Ok(match begun {
+            Err(manifest) => Begun::Complete(manifest),
+            Ok(shards) => Begun::Pack(Box::new(Packer { options: self, shards, streak: Vec::new() })),
+        })
+    }
+}
+
+/// An image on its way to a worker, which answers with its outcome.
+struct Job {
+    item: Item,
+    content: Content,
+    reply: SyncSender<Outcome>,
+}
+
+/// Ends the workers however the packing ends.
+struct Ends<'a>(&'a Queue<Job>);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Packer {
+    /// Packs the images that earlier sessions left. Returns false if it was cancelled before the end. `progress` counts
+    /// images as rows. At most two images for each thread are in memory, besides those that the source reads ahead.
+    ///
+    /// # Errors
+    /// [`RunError`]. The same job continues after the last complete shard.
+    pub fn run(&mut self, source: &mut dyn Source, cancel: &Cancel, progress: &Progress) -> Result<bool, PackError> {
+        let (index, place) = self.shards.watermark();
+        if index > source.extent().start {
+            source.seek(index, place).map_err(RunError::from)?;
+        }
+        progress.first.store(index.max(source.extent().start), Relaxed);
+        let threads = self.options.workers.max(1);
+        let queue = Queue::new("pack", 2 * threads, u64::MAX, None);
+        let workers = (0..threads).map(|_| Worker::open(source)).collect::<Result<Vec<_>, RunError>>()?;
+        let complete = thread::scope(|scope| {
+            let _ends = Ends(&queue);
+            for (number, mut worker) in workers.into_iter().enumerate() {
+                let (name, queue) = (format!("preprocess {number}"), &queue);
+                let work = move || {
+                    while let Some(Job { item, content, reply }) = queue.pop() {
+                        // Nobody waits for it after an error.
+                        let _ = reply.send(worker.outcome(&item, content));
+                    }
+                };
+                let spawned = thread::Builder::new().name(name.clone()).spawn_scoped(scope, work);
+                spawned.map_err(|source| RunError::Thread { name, source })?;
+            }
+            self.feed(source, &queue, 2 * threads, cancel, progress)
+        })?;
+        if complete {
+            self.end_streak(progress)?;
+            self.shards.close().map_err(RunError::from)?;
+        }
+        Ok(complete)
+    }
+
+    /// Publishes the failures and the manifest, after [`Self::run`] came to the end.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub fn finish(self) -> Result<PackManifest, PackError> {
+        Ok(self.shards.finish().map_err(RunError::from)?)
+    }
+
+    /// Hands items to the workers and takes their outcomes, in the source's order.
+    fn feed(
+        &mut self,
+        source: &mut dyn Source,
+        queue: &Queue<Job>,
+        most: usize,
+        cancel: &Cancel,
+        progress: &Progress,
+    ) -> Result<bool, RunError> {
+        let mut under_way: VecDeque<(Item, Receiver<Outcome>)> = VecDeque::new();
+        let mut is_over = false;
+        loop {
+            while !is_over && under_way.len() < most && !cancel.is_cancelled() {
+                let Some(delivery) = source.deliver()? else {
+                    is_over = true;
+                    break;
+                };
+                let (reply, outcome) = sync_channel(1);
+                under_way.push_back((delivery.item.clone(), outcome));
+                let job = Job { item: delivery.item, content: delivery.content, reply };
+                // Only this thread closes the queue.
+                let _ = queue.push(job, 0);
+            }
+            let Some((item, outcome)) = under_way.pop_front().filter(|_| !cancel.is_cancelled()) else {
+                return Ok(is_over && !cancel.is_cancelled());
+            };
+            let panicked = |_| RunError::Panicked { stage: Stage::Read, message: format!("packing {}", item.id) };
+            self.settle(&item, outcome.recv().map_err(panicked)?, progress)?;
+        }
+    }
+
+    fn settle(&mut self, item: &Item, outcome: Outcome, progress: &Progress) -> Result<(), RunError> {
+        match outcome {
+            Outcome::Unreadable(failure) => {
+                self.streak.push((failure, item.place));
+                let count = self.streak.len() as u64;
+                if self.options.job.max_unreadable.is_some_and(|most| count >= most) {
+                    return Err(RunError::Unreadable { count, first: Box::new(self.streak.swap_remove(0).0) });
+                }
+                return Ok(());
+            }
+            Outcome::Stopped(error) => return Err(error),
+            Outcome::Failed(failure) => {
+                self.end_streak(progress)?;
+                self.shards.fail(&failure)?;
+                progress.failures.fetch_add(1, Relaxed);
+            }
+            Outcome::Photo { bytes, extension } => {
+                self.end_streak(progress)?;
+                self.shards.add(item, &bytes, &extension)?;
+                progress.rows.fetch_add(1, Relaxed);
+                progress.bytes.fetch_add(bytes.len() as u64, Relaxed);
+            }
+        }
+        self.shards.settled(item.index, item.place);
+        Ok(())
+    }
+
+    fn end_streak(&mut self, progress: &Progress) -> Result<(), RunError> {
+        for (failure, place) in std::mem::take(&mut self.streak) {
+            self.shards.fail(&failure)?;
+            self.shards.settled(failure.index, place);
+            progress.failures.fetch_add(1, Relaxed);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,151 @@
+//! `foveate pack`: shards give back the images, ids and columns that went in, however often their making was killed.
+#![cfg(unix)]
+// A test reports by panicking.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use common::kills::kill_until_done;
+use common::{PHOTOS, assert_same_tree, csv, embed, foveate, long_list, run};
+use foveate::backends::containers;
+use foveate::embed::EmbedOptions;
+use foveate::source::container::NewMember;
+use foveate::source::{Delivery, Input, Source};
+use foveate_testkit::by_length;
+use serde_json::Value;
+use tempfile::TempDir;
+
+fn pack(output: &Path, inputs: &[PathBuf]) -> Command {
+    let mut command = foveate();
+    command.arg("pack").args(inputs).arg("-o").arg(output);
+    command
+}
+
+fn photo(name: &str) -> Vec<u8> {
+    fs::read(format!("{PHOTOS}/{name}")).unwrap()
+}
+
+/// A folder of photos with one that is none, a shard with columns, and a list with a file that is not there.
+fn inputs() -> (TempDir, Vec<PathBuf>) {
+    let root = tempfile::tempdir().unwrap();
+    let photos = root.path().join("photos");
+    fs::create_dir(&photos).unwrap();
+    for name in ["05_chelsea_420_odd.jpg", "08_rocket_portrait.jpg", "18_chelsea_exif5.jpg", "21_wide_2000x50.jpg"] {
+        fs::write(photos.join(name), photo(name)).unwrap();
+    }
+    fs::write(photos.join("09_no_photo.jpg"), "not a photo").unwrap();
+    let shard = root.path().join("captions.tar");
+    let formats = containers();
+    let columns = ["caption".to_owned(), "url".to_owned()];
+    let out = Box::new(fs::File::create(&shard).unwrap());
+    let mut writer = formats.get("tar").unwrap().create(out, &columns).unwrap().unwrap();
+    for (key, caption) in [("1", Some("a \"cat\", 猫\n".to_owned())), ("2", None)] {
+        let bytes = photo("15_clock_gray.jpg");
+        let columns = [caption, Some("7".to_owned())];
+        writer.add(&NewMember { key, extension: "jpg", id: "unused", bytes: &bytes, columns: &columns }).unwrap();
+    }
+    writer.finish().unwrap();
+    (root, vec![photos, shard])
+}
+
+/// Id, columns and bytes of an image.
+type Image = (String, Box<[Option<String>]>, Vec<u8>);
+
+fn read(inputs: &[PathBuf], id_column: Option<&str>) -> Vec<Image> {
+    let inputs = inputs.iter().cloned().map(Input::Path).collect();
+    let options = EmbedOptions {
+        columns: vec!["caption".to_owned(), "url".to_owned()],
+        id_column: id_column.map(str::to_owned),
+        ..EmbedOptions::new(inputs, "", "")
+    };
+    let mut listing = options.list(|_| ()).unwrap();
+    let mut fetch = listing.open_fetch().unwrap();
+    let mut all = Vec::new();
+    while let Some(Delivery { item, content }) = listing.deliver().unwrap() {
+        let mut bytes = Vec::new();
+        content.read_into(&item, fetch.as_mut(), &mut bytes).unwrap();
+        let absent = || vec![None; 2].into_boxed_slice();
+        all.push((item.id, if item.columns.is_empty() { absent() } else { item.columns }, bytes));
+    }
+    all
+}
+
+fn manifest(output: &Path) -> Value {
+    serde_json::from_slice(&fs::read(output.join("manifest.json")).unwrap()).unwrap()
+}
+
+fn gives_back_what_went_in(format: &str) {
+    let (root, inputs) = inputs();
+    let (list, shards) = (root.path().join("list"), root.path().join("shards"));
+    fs::write(&list, "absent.jpg\n").unwrap();
+    let mut job = pack(&shards, &inputs);
+    job.args(["--columns", "caption,url", "--shard-size", "60K", "--format", format, "--from-list"]).arg(&list);
+    run(&mut job).expect(0);
+    let manifest = manifest(&shards);
+    assert_eq!((&manifest["members"], &manifest["failures"]), (&7.into(), &1.into()), "{manifest}");
+    let names = manifest["shards"].as_array().unwrap().iter().map(|shard| shard["name"].as_str().unwrap());
+    let files: Vec<PathBuf> = names.map(|name| shards.join(name)).collect();
+    assert!(files.len() > 1 && files[1].ends_with(format!("00001.{format}")), "{files:?}");
+    let failures = csv(&shards.join("failures.csv"));
+    assert_eq!((failures.len(), failures[0]["id"].as_str(), failures[0]["stage"].as_str()), (1, "absent.jpg", "read"));
+    assert_eq!(read(&files, Some("id")), read(&inputs, None));
+    // Vectors and ids of both.
+    let vectors = |name: &str, inputs: &[PathBuf], options: &[&str]| {
+        let folder = root.path().join(name);
+        fs::create_dir(&folder).unwrap();
+        run(embed(&folder.join("x.npy")).args(inputs).args(options)).expect(0);
+        ["x.npy", "x.npy.ids.csv", "x.npy.failures.csv"].map(|file| fs::read(folder.join(file)).unwrap())
+    };
+    assert!(vectors("packed", &files, &["--id-column", "id"]) == vectors("originals", &inputs, &[]));
+    assert!(run(&mut job).expect(0).stdout.contains("is already complete: 8 inputs = 7 images"));
+}
+
+#[test]
+fn tar_shards_give_back_what_went_in() {
+    gives_back_what_went_in("tar");
+}
+
+#[test]
+fn neither_kills_nor_the_number_of_workers_change_a_byte() {
+    let folder = tempfile::tempdir().unwrap();
+    let list = long_list(folder.path(), 300);
+    let (calm, wild) = (folder.path().join("calm"), folder.path().join("wild"));
+    let job = |output: &Path, workers: u32| {
+        let mut command = pack(&output.join("out"), &[]);
+        command.args(["--shard-size", "200K", "--workers", &workers.to_string(), "--from-list"]).arg(&list);
+        command
+    };
+    for output in [&calm, &wild] {
+        fs::create_dir(output).unwrap();
+    }
+    let started = Instant::now();
+    run(&mut job(&calm, 1)).expect(0);
+    kill_until_done(&wild, started.elapsed(), by_length(3, 10), |hit| job(&wild, 1 + hit % 4));
+    assert_same_tree(&calm, &wild);
+}
+
+#[test]
+fn shards_of_another_job_are_refused() {
+    let (root, inputs) = inputs();
+    let shards = root.path().join("shards");
+    run(&mut pack(&shards, &inputs)).expect(0);
+    let mut other = pack(&shards, &inputs[..1]);
+    run(&mut other).expect_error(1, "of another job: other inputs; pass --overwrite to replace it");
+    run(other.arg("--overwrite")).expect(0);
+    assert_eq!(manifest(&shards)["members"], 5);
+    fs::remove_file(shards.join("manifest.json")).unwrap();
+    run(&mut pack(&shards, &inputs)).expect_error(1, "00000.tar already exists");
+    let zip =
+        |column: &str| run(pack(&root.path().join("zip"), &inputs).args(["--format", "zip", "--columns", column]));
+    zip("caption").expect_error(2, "shards of zip cannot be written, only those of tar");
+    run(pack(&shards, &inputs).args(["--columns", "id"])).expect_error(2, "a shard has its own column 'id'");
+    // A folder of vectors.
+    let vectors = root.path().join("vectors");
+    run(embed(&vectors).args(&inputs)).expect(0);
+    run(&mut pack(&vectors, &inputs)).expect_error(1, "manifest.json is not that of shards");
+}
