@@ -7,6 +7,7 @@ use std::time::Duration;
 use foveate_dinov2::OpenOptions;
 use foveate_pipeline::{Cancel, Progress, RunError};
 use foveate_sink::Failure;
+use foveate_source::Source;
 
 use crate::collect::{Collected, CollectedRow, MemorySink, Sample};
 use crate::embed::{Backends, EmbedError, EmbedOptions};
@@ -81,8 +82,22 @@ pub fn run(
     model: &OpenOptions<'_>,
     cancel: &Cancel,
 ) -> Result<Comparison, VerifyError> {
-    let a = Side::embed(first, sample.clone(), backends, model, cancel)?;
-    let b = Side::embed(second, sample, backends, model, cancel)?;
+    of_sources((Box::new(sample.clone()), first), (Box::new(sample), second), backends, model, cancel)
+}
+
+/// Does the same with two sources of the same images, whose bytes may differ.
+///
+/// # Errors
+/// [`VerifyError`]. Images that fail are part of the result.
+pub fn of_sources(
+    (first_source, first): (Box<dyn Source>, &EmbedOptions),
+    (second_source, second): (Box<dyn Source>, &EmbedOptions),
+    backends: &Arc<Backends>,
+    model: &OpenOptions<'_>,
+    cancel: &Cancel,
+) -> Result<Comparison, VerifyError> {
+    let a = Side::embed(first, first_source, backends, model, cancel)?;
+    let b = Side::embed(second, second_source, backends, model, cancel)?;
     if a.dim != b.dim {
         return Err(VerifyError::Dimensions(a.dim, b.dim));
     }
@@ -100,13 +115,13 @@ struct Side {
 impl Side {
     fn embed(
         options: &EmbedOptions,
-        sample: Sample,
+        source: Box<dyn Source>,
         backends: &Arc<Backends>,
         model: &OpenOptions<'_>,
         cancel: &Cancel,
     ) -> Result<Self, VerifyError> {
         let sink = MemorySink::default();
-        let job = options.prepare_into(Box::new(sample), Box::new(sink.clone()), backends, model)?;
+        let job = options.prepare_into(source, Box::new(sink.clone()), backends, model)?;
         let (dim, fingerprint) = (job.manifest().dim, job.manifest().fingerprint.clone());
         let report = job.run(cancel, &Progress::default())?;
         if !report.is_complete() {

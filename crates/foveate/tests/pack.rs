@@ -11,9 +11,11 @@ use std::process::Command;
 use std::time::Instant;
 
 use common::kills::kill_until_done;
-use common::{PHOTOS, assert_same_tree, csv, embed, foveate, long_list, run};
+use common::{PHOTOS, TINY, assert_same_tree, csv, embed, foveate, long_list, run};
 use foveate::backends::containers;
-use foveate::embed::EmbedOptions;
+use foveate::core::PixelBuf;
+use foveate::decode::{DecodeHint, DecoderOptions, ImageFormat, Orientation, orientation};
+use foveate::embed::{Backends, EmbedOptions};
 use foveate::source::container::NewMember;
 use foveate::source::{Delivery, Input, Source};
 use foveate_testkit::by_length;
@@ -127,6 +129,43 @@ fn neither_kills_nor_the_number_of_workers_change_a_byte() {
     run(&mut job(&calm, 1)).expect(0);
     kill_until_done(&wild, started.elapsed(), by_length(3, 10), |hit| job(&wild, 1 + hit % 4));
     assert_same_tree(&calm, &wild);
+}
+
+#[test]
+fn resized_photos_are_upright_and_as_small_as_asked_for() {
+    let root = tempfile::tempdir().unwrap();
+    let photos = root.path().join("photos");
+    fs::create_dir(&photos).unwrap();
+    for name in ["03_coffee_420.jpg", "19_rocket_exif8.jpg", "22_tall_50x2000.jpg", "23_thumb_256.jpg"] {
+        fs::write(photos.join(name), photo(name)).unwrap();
+    }
+    fs::write(photos.join("bad.jpg"), "not a photo").unwrap();
+    let job = |name: &str, workers: &str| {
+        let mut command = pack(&root.path().join(name), std::slice::from_ref(&photos));
+        command.args(["--model", TINY, "--resize", "256", "--workers", workers]);
+        command
+    };
+    let ran = run(&mut job("shards", "1")).expect(0);
+    assert!(ran.stdout.contains("cosine of 4 photos' vectors before and after: min 0.9"), "{}", ran.stdout);
+    run(&mut job("again", "4")).expect(0);
+    assert_same_tree(&root.path().join("shards"), &root.path().join("again"));
+    let manifest = manifest(&root.path().join("shards"));
+    let drift = ["min", "p1", "median"].map(|name| manifest["drift"][name].as_f64().unwrap());
+    assert!(drift.is_sorted() && drift[0] > 0.9 && drift[2] < 1.0 + 1e-9, "{manifest}");
+    let failures = csv(&root.path().join("shards/failures.csv"));
+    assert_eq!((failures.len(), failures[0]["stage"].as_str()), (1, "decode"));
+    let packed = read(&[root.path().join("shards/00000.tar")], Some("id"));
+    assert_eq!((&packed[2].2, &packed[3].2), (&photo("22_tall_50x2000.jpg"), &photo("23_thumb_256.jpg")), "copied");
+    let sizes = packed[..2].iter().map(|(_, _, jpeg)| {
+        let (mut pixels, backends) = (PixelBuf::default(), Backends::compiled());
+        let mut decoder = backends.open_decoders(None, &DecoderOptions::default()).unwrap();
+        decoder.decode(jpeg, DecodeHint::default(), &mut pixels).unwrap();
+        assert_eq!(orientation(jpeg, ImageFormat::Jpeg), Orientation::Normal);
+        (pixels.size().width, pixels.size().height)
+    });
+    assert_eq!(sizes.collect::<Vec<_>>(), [(384, 256), (256, 383)]);
+    run(job("no", "1").args(["--decode-scale", "fast"])).expect_error(2, "not at the decode scale fast; leave out");
+    run(job("shards", "1").args(["--quality", "90"])).expect_error(1, "quality: 95 → 90; pass --overwrite");
 }
 
 #[test]

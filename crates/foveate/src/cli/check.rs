@@ -58,7 +58,14 @@ fn embed(args: &EmbedArgs) -> anyhow::Result<()> {
 
 fn pack(args: &PackArgs) -> anyhow::Result<()> {
     inputs(&args.job)?;
-    super::pack::options(args).check()?;
+    let options = super::pack::options(args);
+    options.check()?;
+    if options.resize.is_some() {
+        backends(&options.job)?;
+    }
+    if args.resize.is_some() && !args.no_drift && options.job.inputs.contains(&Input::Path("-".into())) {
+        bail!("standard input is read once, so no sample of it can be compared; pass --no-drift, or save it to a file");
+    }
     if let Some(address) = store_address(&args.output) {
         bail!("cannot write to {address}: shards are written to a folder; name one, and copy them (`aws s3 sync`)");
     }

@@ -1,13 +1,17 @@
 //! `foveate pack`.
 
 use std::num::NonZero;
+use std::sync::Arc;
 use std::thread::available_parallelism;
 
-use foveate::embed::EmbedOptions;
-use foveate::pack::{Begun, PackManifest, PackOptions};
+use foveate::collect::Sample;
+use foveate::dinov2::OpenOptions;
+use foveate::embed::{Backends, EmbedOptions};
+use foveate::pack::{Begun, Drift, PackError, PackManifest, PackOptions, Resize};
 use foveate::pipeline::{Cancel, Progress};
 use foveate::sink::Existing;
 use foveate::source::Source;
+use foveate::verify::VerifyError;
 
 use super::exit::Exit;
 use super::pack_args::PackArgs;
@@ -27,7 +31,12 @@ pub(crate) fn run(args: &PackArgs) -> anyhow::Result<Exit> {
     if let Some(left_out) = job::left_out(listing.stats()).filter(|_| !args.quiet) {
         console::say!("note: {left_out}");
     }
-    let mut packer = match options.begin(&listing)? {
+    let download = progress::Download::new(args.quiet);
+    let model = OpenOptions { progress: &download, ..OpenOptions::from_env() };
+    let backends = Arc::new(Backends::compiled());
+    let begun = options.begin(&listing, &backends, &model)?;
+    download.clear();
+    let mut packer = match begun {
         Begun::Complete(manifest) => return tell(args, &manifest, "is already complete: "),
         Begun::Pack(packer) => packer,
     };
@@ -35,6 +44,14 @@ pub(crate) fn run(args: &PackArgs) -> anyhow::Result<Exit> {
     let shown = args.quiet || args.json;
     if !progress::watch(shown, extent, &progress, || packer.run(&mut listing, &cancel, &progress))? {
         return Ok(Exit::Interrupted);
+    }
+    if args.resize.is_some() && !args.no_drift {
+        listing.rewind()?;
+        let sample = Sample::draw(Box::new(listing), args.drift_sample as u64, 0)?;
+        match packer.measure_drift(sample, &backends, &model, &cancel) {
+            Err(PackError::Drift(VerifyError::Interrupted)) => return Ok(Exit::Interrupted),
+            measured => measured?,
+        }
     }
     tell(args, &packer.finish()?, "has ")
 }
@@ -50,6 +67,7 @@ pub(crate) fn options(args: &PackArgs) -> PackOptions {
         },
         format: args.format.clone(),
         shard_bytes: args.shard_size,
+        resize: args.resize.map(|edge| Resize { edge, quality: args.quality }),
         workers: args.job.embedding.run.workers.unwrap_or(cores),
     }
 }
@@ -68,6 +86,11 @@ fn tell(args: &PackArgs, manifest: &PackManifest, is: &str) -> anyhow::Result<Ex
             shards.len(),
             bytes as f64 / 1e6,
             args.output.join(format!("*.{format}")).display()
+        ));
+    }
+    if let Some(Drift { images, min, p1, median }) = manifest.drift.as_ref().filter(|_| !args.json && !args.quiet) {
+        console::summary(format_args!(
+            "cosine of {images} photos' vectors before and after: min {min:.6}   p1 {p1:.6}   median {median:.6}"
         ));
     }
     if *failures > 0 && !args.quiet {

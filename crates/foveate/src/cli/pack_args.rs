@@ -5,12 +5,14 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::job_args::JobArgs;
-use super::values::{CountOrOff, parse_count};
+use super::values::{CountOrOff, parse_count, parse_positive};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   foveate pack photos/ -o shards/
   foveate pack 's3://bucket/photos/' -o shards/ --shard-size 256M
+  # smaller photos, and what that does to the vectors
+  foveate pack photos/ -o shards/ --resize 256 --quality 95
   foveate embed 'shards/*.tar' --id-column id -o vectors.parquet
 
 Exit codes: 0 complete; 1 stopped by a fault; 2 the command line cannot work; 3 no input could be packed;
@@ -33,6 +35,25 @@ pub(crate) struct PackArgs {
     /// Bytes of images in a shard (`256M`). An image that is larger has a shard of its own.
     #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = parse_count, help_heading = "Output")]
     pub(crate) shard_size: u64,
+
+    /// Resize photos whose shorter side is longer than this, upright and with the recipe's filter, to JPEGs with this
+    /// shorter side. Vectors change a little; a sample of them is compared.
+    #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Resizing")]
+    pub(crate) resize: Option<u32>,
+
+    /// Quality of resized JPEGs, 1 to 100.
+    #[arg(long, value_name = "N", default_value = "95", value_parser = clap::value_parser!(u8).range(1..=100),
+          requires = "resize", help_heading = "Resizing")]
+    pub(crate) quality: u8,
+
+    /// Do not compare the vectors of a sample.
+    #[arg(long, requires = "resize", help_heading = "Resizing")]
+    pub(crate) no_drift: bool,
+
+    /// Photos in the sample, drawn at random. The same photos are drawn again.
+    #[arg(long, value_name = "N", default_value = "256", value_parser = parse_positive, requires = "resize",
+          help_heading = "Resizing", hide = true)]
+    pub(crate) drift_sample: usize,
 
     /// Replace existing shards, or restart an interrupted run.
     #[arg(long, help_heading = "Output")]

@@ -32,8 +32,14 @@ fn of_cause(cause: &(dyn Error + 'static)) -> Option<&'static str> {
     if let Some(error) = cause.downcast_ref() {
         return of_verify(error);
     }
-    if let Some(PackError::Run(error)) = cause.downcast_ref() {
-        return of_run(error);
+    if let Some(error) = cause.downcast_ref() {
+        return match error {
+            PackError::Embed(error) => of_embed(error),
+            PackError::Run(error) => of_run(error),
+            PackError::Drift(error) => of_verify(error),
+            PackError::DecodeScale(_) => Some("leave out --decode-scale"),
+            _ => None,
+        };
     }
     if let Some(error) = cause.downcast_ref() {
         return of_embed(error);

@@ -1,14 +1,19 @@
 //! What to pack, and how.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use foveate_core::Backend as _;
+use foveate_dinov2::OpenOptions;
 use foveate_pipeline::RunError;
 use foveate_sink::RunManifest;
 use foveate_source::Source;
 use foveate_source::container::ID_COLUMN;
 
-use crate::embed::{EmbedError, EmbedOptions};
+use super::shrink::{Resize, Shrink};
+use crate::DecodeScale;
+use crate::embed::{Backends, EmbedError, EmbedOptions};
+use crate::verify::VerifyError;
 
 /// What to pack, and how.
 #[derive(Clone, Debug)]
@@ -19,7 +24,9 @@ pub struct PackOptions {
     pub format: String,
     /// Bytes of images after which a shard ends.
     pub shard_bytes: u64,
-    /// Threads that read.
+    /// How larger photos are made smaller, which needs the job's model; `None` copies the bytes of every image.
+    pub resize: Option<Resize>,
+    /// Threads that read and resize.
     pub workers: usize,
 }
 
@@ -41,6 +48,12 @@ pub enum PackError {
         /// The formats that can.
         known: String,
     },
+    /// The sample could not be embedded.
+    #[error(transparent)]
+    Drift(#[from] VerifyError),
+    /// Photos would be made smaller twice.
+    #[error("photos are resized from all of their pixels, not at the decode scale {0}")]
+    DecodeScale(DecodeScale),
     /// The columns have the name of one that every shard has.
     #[error("a shard has its own column '{0}'")]
     Column(String),
@@ -56,6 +69,9 @@ impl PackOptions {
         if !formats.get(&self.format).map_err(EmbedError::from)?.is_writable() {
             let known: Vec<_> = formats.iter().filter(|known| known.is_writable()).map(|known| known.name()).collect();
             return Err(PackError::Format { format: self.format.clone(), known: known.join(", ") });
+        }
+        if self.resize.is_some() && self.job.decode_scale != DecodeScale::Exact {
+            return Err(PackError::DecodeScale(self.job.decode_scale));
         }
         match self.job.columns.iter().find(|name| [ID_COLUMN, "image"].contains(&name.as_str())) {
             Some(name) => Err(PackError::Column(name.clone())),
@@ -81,5 +97,35 @@ impl PackOptions {
             }
         }
         fingerprint
+    }
+
+    /// Chooses what decodes and resizes, and adds it to the `fingerprint`.
+    pub(super) fn shrink(
+        &self,
+        resize: Resize,
+        backends: &Arc<Backends>,
+        model: &OpenOptions<'_>,
+        fingerprint: &mut BTreeMap<String, String>,
+    ) -> Result<Shrink, EmbedError> {
+        let job = &self.job;
+        let (names, model) = job.choose(backends, model)?;
+        let filter = job.recipe.geometry(model.preprocess())?.filter();
+        let mut set = |name: &str, value: String| drop(fingerprint.insert(name.to_owned(), value));
+        set("resize", format!("shorter side {}, {filter:?}", resize.edge));
+        set("quality", resize.quality.to_string());
+        set("decoder", names.decoders.join(","));
+        set("resizer", names.resizer.clone());
+        set("orientation", format!("{:?}", job.orientation).to_lowercase());
+        set("allow_truncated", job.decoding.allow_truncated.to_string());
+        set("max_pixels", job.limits.max_pixels.to_string());
+        set("model", model.name().to_owned());
+        Ok(Shrink {
+            resize,
+            filter,
+            decoder: job.decoder_opener(names.decoders.into_iter().next(), backends),
+            resizer: job.resizer_opener(Some(names.resizer), backends),
+            orientation: job.orientation,
+            limits: job.limits,
+        })
     }
 }

@@ -1,19 +1,25 @@
 //! The threads of a job, and the order of its images.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
 use foveate_core::Stage;
+use foveate_dinov2::OpenOptions;
 use foveate_pipeline::{Cancel, Progress, Queue, RunError};
 use foveate_sink::{Existing, Failure};
 use foveate_source::{Content, Item, Source};
 
+use super::drift;
 use super::options::{PackError, PackOptions};
 use super::record::PackManifest;
 use super::shards::Shards;
+use super::shrink::Shrink;
 use super::work::{Outcome, Worker};
+use crate::collect::Sample;
+use crate::embed::Backends;
 
 /// A job that has not begun, or has come to its end before.
 pub enum Begun {
@@ -27,24 +33,31 @@ pub enum Begun {
 pub struct Packer {
     options: PackOptions,
     shards: Shards,
+    shrink: Option<Shrink>,
     /// The latest inputs with their places, if none of them could be read. They are failures once a later one can be.
     streak: Vec<(Failure, u64)>,
 }
 
 impl PackOptions {
     /// Looks at the output's folder: the job begins there, continues, or is complete. `source` is that of
-    /// [`EmbedOptions::list`].
+    /// [`EmbedOptions::list`](crate::embed::EmbedOptions::list). Loads the model if photos are resized.
     ///
     /// # Errors
-    /// If the folder holds another job's output, or another process writes there.
-    pub fn begin(self, source: &dyn Source) -> Result<Begun, PackError> {
+    /// If the folder holds another job's output, another process writes there, or the model cannot be opened.
+    pub fn begin(
+        self,
+        source: &dyn Source,
+        backends: &Arc<Backends>,
+        model: &OpenOptions<'_>,
+    ) -> Result<Begun, PackError> {
         self.check()?;
-        let fingerprint = self.fingerprint(source);
+        let mut fingerprint = self.fingerprint(source);
+        let shrink = self.resize.map(|resize| self.shrink(resize, backends, model, &mut fingerprint)).transpose()?;
         let overwrite = self.job.existing == Existing::Overwrite;
         let begun = Shards::begin(&self, fingerprint, overwrite).map_err(RunError::from)?;
         Ok(match begun {
             Err(manifest) => Begun::Complete(manifest),
-            Ok(shards) => Begun::Pack(Box::new(Packer { options: self, shards, streak: Vec::new() })),
+            Ok(shards) => Begun::Pack(Box::new(Packer { options: self, shards, shrink, streak: Vec::new() })),
         })
     }
 }
@@ -79,7 +92,8 @@ impl Packer {
         progress.first.store(index.max(source.extent().start), Relaxed);
         let threads = self.options.workers.max(1);
         let queue = Queue::new("pack", 2 * threads, u64::MAX, None);
-        let workers = (0..threads).map(|_| Worker::open(source)).collect::<Result<Vec<_>, RunError>>()?;
+        let workers =
+            (0..threads).map(|_| Worker::open(source, self.shrink.as_ref())).collect::<Result<Vec<_>, RunError>>()?;
         let complete = thread::scope(|scope| {
             let _ends = Ends(&queue);
             for (number, mut worker) in workers.into_iter().enumerate() {
@@ -100,6 +114,22 @@ impl Packer {
             self.shards.close().map_err(RunError::from)?;
         }
         Ok(complete)
+    }
+
+    /// Embeds a sample of the inputs as they are and as they are packed, and notes the cosines for the manifest.
+    ///
+    /// # Errors
+    /// [`PackError::Drift`]. Images that fail are left out.
+    pub fn measure_drift(
+        &mut self,
+        sample: Sample,
+        backends: &Arc<Backends>,
+        model: &OpenOptions<'_>,
+        cancel: &Cancel,
+    ) -> Result<(), PackError> {
+        let worker = Worker::open(&sample, self.shrink.as_ref())?;
+        self.shards.drift(drift::measure(sample, worker, &self.options.job, backends, model, cancel)?);
+        Ok(())
     }
 
     /// Publishes the failures and the manifest, after [`Self::run`] came to the end.

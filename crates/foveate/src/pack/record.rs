@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use foveate_sink::{ManifestFile, RunManifest};
 use serde::{Deserialize, Serialize};
 
+use super::drift::Drift;
+
 /// A folder of shards: its `manifest.json`, which appears when all shards are complete.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PackManifest {
@@ -20,6 +22,9 @@ pub struct PackManifest {
     pub shards: Vec<PackedShard>,
     /// The failures file.
     pub records: Vec<ManifestFile>,
+    /// What resizing does to the vectors of a sample, if it was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drift: Option<Drift>,
     /// Settings that affected the bytes.
     pub fingerprint: BTreeMap<String, String>,
 }

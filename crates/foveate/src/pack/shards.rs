@@ -16,6 +16,7 @@ use foveate_source::Item;
 use foveate_source::container::{MemberWriter, NewMember};
 use serde::{Deserialize, Serialize};
 
+use super::drift::Drift;
 use super::options::PackOptions;
 use super::record::{PackManifest, PackedShard};
 
@@ -155,6 +156,11 @@ impl Shards {
         }
         self.journal.failures = self.ledger.sync()?;
         self.write_journal()
+    }
+
+    /// Notes the drift for the manifest.
+    pub(super) fn drift(&mut self, drift: Option<Drift>) {
+        self.journal.manifest.drift = drift;
     }
 
     /// Publishes the failures and the manifest.

@@ -7,6 +7,8 @@ use foveate_pipeline::RunError;
 use foveate_sink::Failure;
 use foveate_source::{Content, FOREIGN_EXTENSIONS, Fetch, IMAGE_EXTENSIONS, Item, Source};
 
+use super::shrink::{Fault, Shrink, Shrinker};
+
 /// What becomes of an input.
 pub(super) enum Outcome {
     /// It goes into a shard.
@@ -21,11 +23,12 @@ pub(super) enum Outcome {
 
 pub(super) struct Worker {
     fetch: Box<dyn Fetch>,
+    shrinker: Option<Shrinker>,
 }
 
 impl Worker {
-    pub(super) fn open(source: &dyn Source) -> Result<Self, RunError> {
-        Ok(Self { fetch: source.open_fetch()? })
+    pub(super) fn open(source: &dyn Source, shrink: Option<&Shrink>) -> Result<Self, RunError> {
+        Ok(Self { fetch: source.open_fetch()?, shrinker: shrink.map(Shrink::open).transpose()? })
     }
 
     pub(super) fn outcome(&mut self, item: &Item, content: Content) -> Outcome {
@@ -41,7 +44,14 @@ impl Worker {
             }
         };
         match read {
-            Ok(bytes) => packed(item, bytes),
+            Ok(bytes) => match self.shrinker.as_mut().map(|shrinker| shrinker.shrink(&bytes)) {
+                None | Some(Ok(None)) => packed(item, bytes),
+                Some(Ok(Some(jpeg))) => Outcome::Photo { bytes: jpeg.into(), extension: "jpg".to_owned() },
+                Some(Err(Fault::Run(error))) => Outcome::Stopped(error.into()),
+                Some(Err(Fault::Item(stage, reason))) => {
+                    Outcome::Failed(failure(item, stage, &reason, Some(bytes.len() as u64)))
+                }
+            },
             Err(error) if error.scope() == FaultScope::Run => Outcome::Stopped(error.into()),
             Err(error) => {
                 let failure = failure(item, Stage::Read, &error_chain(&error), None);

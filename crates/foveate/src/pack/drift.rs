@@ -1,0 +1,84 @@
+//! How far the vectors of resized photos are from those of the originals.
+
+use std::sync::Arc;
+
+use foveate_core::error_chain;
+use foveate_dinov2::OpenOptions;
+use foveate_pipeline::Cancel;
+use foveate_source::{Content, Delivery, Extent, Fetch, FetchError, Item, Source, SourceError};
+use serde::{Deserialize, Serialize};
+
+use super::work::{Outcome, Worker};
+use crate::collect::Sample;
+use crate::embed::{Backends, EmbedOptions};
+use crate::verify::{Comparison, VerifyError, of_sources, quantile};
+
+/// The cosines between the vectors of original and packed photos.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Drift {
+    /// Photos in the sample that have both vectors.
+    pub images: u64,
+    /// The lowest cosine.
+    pub min: f64,
+    /// The 1st percentile.
+    pub p1: f64,
+    /// The median.
+    pub median: f64,
+}
+
+/// Embeds a sample as it is, and as `worker` packs it; `None` if no photo has both vectors.
+pub(super) fn measure(
+    sample: Sample,
+    worker: Worker,
+    job: &EmbedOptions,
+    backends: &Arc<Backends>,
+    model: &OpenOptions<'_>,
+    cancel: &Cancel,
+) -> Result<Option<Drift>, VerifyError> {
+    let packed = Box::new(Packed { from: sample.clone(), worker });
+    let Comparison { pairs, .. } = of_sources((Box::new(sample), job), (packed, job), backends, model, cancel)?;
+    let cosines: Vec<f64> = pairs.iter().map(|pair| pair.cosine).collect();
+    let at = |q| quantile(&cosines, q);
+    let figures = at(0.0).zip(at(0.01)).zip(at(0.5));
+    Ok(figures.map(|((min, p1), median)| Drift { images: pairs.len() as u64, min, p1, median }))
+}
+
+/// A sample's photos as they are packed.
+struct Packed {
+    from: Sample,
+    worker: Worker,
+}
+
+impl Source for Packed {
+    fn next_item(&mut self) -> Result<Option<Item>, SourceError> {
+        self.from.next_item()
+    }
+
+    fn deliver(&mut self) -> Result<Option<Delivery>, SourceError> {
+        let Some(Delivery { item, content }) = self.from.deliver()? else { return Ok(None) };
+        let content = match self.worker.outcome(&item, content) {
+            Outcome::Photo { bytes, .. } => Content::Read(bytes),
+            Outcome::Failed(failure) | Outcome::Unreadable(failure) => {
+                Content::Failed(FetchError::Refused(failure.reason))
+            }
+            Outcome::Stopped(error) => return Err(SourceError::Invalid(error_chain(&error))),
+        };
+        Ok(Some(Delivery { item, content }))
+    }
+
+    fn extent(&self) -> Extent {
+        self.from.extent()
+    }
+
+    fn seek(&mut self, index: u64, after: u64) -> Result<(), SourceError> {
+        self.from.seek(index, after)
+    }
+
+    fn listing_hash(&self) -> String {
+        self.from.listing_hash()
+    }
+
+    fn open_fetch(&self) -> Result<Box<dyn Fetch>, SourceError> {
+        self.from.open_fetch()
+    }
+}
