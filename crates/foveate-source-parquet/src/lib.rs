@@ -8,6 +8,7 @@ mod ipc;
 mod pages;
 mod table;
 mod text;
+mod write;
 
 use std::sync::Arc;
 
@@ -27,7 +28,7 @@ const ARROW: [&str; 2] = ["arrow", "feather"];
 pub fn register(registry: &mut ContainerRegistry) -> Result<(), RegistryError> {
     let about = "Parquet and Arrow files, an image per row";
     let backend = ContainerBackend::new("parquet", about, &["parquet", ARROW[0], ARROW[1]], open);
-    registry.register(backend.with_schema())
+    registry.register(backend.with_schema().with_writer(write::create))
 }
 
 /// Opens a file: Arrow IPC if its name ends so, otherwise Parquet.

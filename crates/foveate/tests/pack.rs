@@ -113,6 +113,11 @@ fn tar_shards_give_back_what_went_in() {
 }
 
 #[test]
+fn parquet_shards_give_back_what_went_in() {
+    gives_back_what_went_in("parquet");
+}
+
+#[test]
 fn neither_kills_nor_the_number_of_workers_change_a_byte() {
     let folder = tempfile::tempdir().unwrap();
     let list = long_list(folder.path(), 300);
@@ -181,7 +186,7 @@ fn shards_of_another_job_are_refused() {
     run(&mut pack(&shards, &inputs)).expect_error(1, "00000.tar already exists");
     let zip =
         |column: &str| run(pack(&root.path().join("zip"), &inputs).args(["--format", "zip", "--columns", column]));
-    zip("caption").expect_error(2, "shards of zip cannot be written, only those of tar");
+    zip("caption").expect_error(2, "shards of zip cannot be written, only those of tar, parquet");
     run(pack(&shards, &inputs).args(["--columns", "id"])).expect_error(2, "a shard has its own column 'id'");
     // A folder of vectors.
     let vectors = root.path().join("vectors");

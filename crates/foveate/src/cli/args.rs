@@ -70,7 +70,7 @@ pub(crate) enum Command {
     /// Turn images into vectors.
     #[command(after_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
     Embed(Box<EmbedArgs>),
-    /// Copy images into tar shards, which are read faster than many small files.
+    /// Copy images into tar or Parquet shards, which are read faster than many small files.
     #[command(after_help = pack_args::EXAMPLES)]
     Pack(Box<PackArgs>),
     /// Compare the vectors of two configurations on a sample of your images.

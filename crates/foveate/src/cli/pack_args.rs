@@ -28,7 +28,7 @@ pub(crate) struct PackArgs {
     #[arg(short, long, value_name = "DIR", help_heading = "Output")]
     pub(crate) output: PathBuf,
 
-    /// Container format of the shards: `tar`, as WebDataset writes it.
+    /// Container format of the shards: `tar`, as WebDataset writes it, or `parquet`, as Hugging Face's `datasets` does.
     #[arg(long, value_name = "NAME", default_value = "tar", help_heading = "Output")]
     pub(crate) format: String,
 

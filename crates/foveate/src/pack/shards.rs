@@ -124,7 +124,10 @@ impl Shards {
         }
         let mut open = self.open.take().map_or_else(|| self.next(), Ok)?;
         let key = format!("{:09}", item.index);
-        let member = NewMember { key: &key, extension, id: &item.id, bytes, columns: &item.columns };
+        // Files have no columns.
+        let nulls = vec![None; self.columns.len()];
+        let columns = if item.columns.is_empty() { &nulls } else { &item.columns[..] };
+        let member = NewMember { key: &key, extension, id: &item.id, bytes, columns };
         open.writer.add(&member).map_err(SinkError::io("write", &open.staged))?;
         (open.members, open.bytes) = (open.members + 1, open.bytes + len);
         self.open = Some(open);
