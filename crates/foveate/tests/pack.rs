@@ -121,19 +121,29 @@ fn parquet_shards_give_back_what_went_in() {
 fn neither_kills_nor_the_number_of_workers_change_a_byte() {
     let folder = tempfile::tempdir().unwrap();
     let list = long_list(folder.path(), 300);
-    let (calm, wild) = (folder.path().join("calm"), folder.path().join("wild"));
-    let job = |output: &Path, workers: u32| {
-        let mut command = pack(&output.join("out"), &[]);
-        command.args(["--shard-size", "200K", "--workers", &workers.to_string(), "--from-list"]).arg(&list);
-        command
-    };
-    for output in [&calm, &wild] {
-        fs::create_dir(output).unwrap();
+    let path = |name: &str| folder.path().join(name);
+    // The second job continues in the middle of the first one's shards.
+    for (inputs, id_column) in [(&list, None), (&path("calm 1/out/00001.tar"), Some("id"))] {
+        let turn = if id_column.is_some() { 2 } else { 1 };
+        let (calm, wild) = (path(&format!("calm {turn}")), path(&format!("wild {turn}")));
+        let job = |output: &Path, workers: u32| {
+            let mut command = pack(&output.join("out"), &[]);
+            command.args(["--shard-size", ["2M", "100K"][turn - 1], "--workers", &workers.to_string()]);
+            match id_column {
+                None => command.arg("--from-list").arg(inputs),
+                Some(name) => command.arg(inputs).args(["--id-column", name]),
+            };
+            command
+        };
+        for output in [&calm, &wild] {
+            fs::create_dir(output).unwrap();
+        }
+        let started = Instant::now();
+        run(&mut job(&calm, 1)).expect(0);
+        assert!(calm.join("out/00002.tar").exists());
+        kill_until_done(&wild, started.elapsed(), by_length(3, 10), |hit| job(&wild, 1 + hit % 4));
+        assert_same_tree(&calm, &wild);
     }
-    let started = Instant::now();
-    run(&mut job(&calm, 1)).expect(0);
-    kill_until_done(&wild, started.elapsed(), by_length(3, 10), |hit| job(&wild, 1 + hit % 4));
-    assert_same_tree(&calm, &wild);
 }
 
 #[test]
