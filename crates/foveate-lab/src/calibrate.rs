@@ -147,6 +147,17 @@ impl Calibration {
         Ok(calibration)
     }
 
+    /// Returns the same forward with the other stages measured on `photos`, which are read ahead.
+    ///
+    /// # Errors
+    /// Fails if they cannot be read or prepared.
+    pub(crate) fn prepared_from(&self, lab: &Lab<'_>, photos: &PhotoSet, setting: &Setting) -> Result<Self, LabError> {
+        let (supply, bytes_per_image) = (supply(lab, photos)?, photos.mean_bytes());
+        let mut calibration = Self { supply, bytes_per_image, prepare: BTreeMap::new(), ..self.clone() };
+        calibration.prepare(lab, photos, setting)?;
+        Ok(calibration)
+    }
+
     /// Creates a calibration from known costs, for everything that `settings` mention, without measuring.
     #[cfg(test)]
     pub(crate) fn known(cores: u32, costs: &KnownCosts, settings: &[Setting]) -> Self {

@@ -15,7 +15,7 @@ use crate::wrap::{Cycle, KeyFetch, MemoryFetch, Objects, OpenFetch, Replay};
 use crate::{LabError, Rig, Setting, tar};
 
 /// Shorter side of the small photos that are made from larger ones.
-const SMALL_SIDE: u32 = 256;
+pub(crate) const SMALL_SIDE: u32 = 256;
 /// Quality of their JPEGs.
 const SMALL_QUALITY: u8 = 90;
 /// Maximum encoded bytes of a set, whose photos stay in memory for a whole experiment.

@@ -191,6 +191,19 @@ fn small_files_are_tried_in_a_tar_by_a_build_that_reads_it() {
 }
 
 #[test]
+fn large_photos_are_tried_at_the_size_that_the_recipe_needs() {
+    let out = tempfile::tempdir().unwrap();
+    let photos = ["01_astronaut_420", "03_coffee_420", "11_camera_gray"].map(|name| format!("{PHOTOS}/{name}.jpg"));
+    let mut command = foveate();
+    command.args(["diagnose", "--quick", "--quiet", "--as-given", "--batch", "2", "--model", TINY]).args(photos);
+    run(command.args(["--verify", "small photos", "-o"]).arg(out.path())).expect(0);
+    let remedies = rows(out.path(), "remedies.csv");
+    let small = remedies.iter().find(|row| row["remedy"] == "small photos").unwrap();
+    assert_eq!(small["status"], "ok");
+    assert!(number(small, "predicted") > 0.0 && number(small, "measured") > 0.0, "{small:?}");
+}
+
+#[test]
 fn everything_can_be_measured_planned_and_reported() {
     let folder = tempfile::tempdir().unwrap();
     let run_dir = folder.path().join("run");

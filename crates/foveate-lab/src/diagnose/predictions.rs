@@ -148,6 +148,7 @@ impl Remedies {
                     Attempt::Cannot(setting, reason) => (facts.setting.values_of(&setting), Err(reason)),
                     Attempt::Try(settings) => model.best(facts.setting, settings)?,
                     Attempt::Tar(what) => (what.to_owned(), model.in_tar(facts.setting)?),
+                    Attempt::SmallTar(what) => (what.to_owned(), model.in_small_tar(facts.setting)?),
                 };
                 rows.push(Row { remedy, change, outcome, measured: None });
             }
@@ -162,6 +163,12 @@ impl Remedies {
     pub(super) fn promising(&self) -> impl Iterator<Item = (&Row, &Expected)> {
         let usable = self.rows.iter().filter(|row| !row.remedy.other_vectors && row.measured.is_none());
         usable.filter_map(|row| row.outcome.as_ref().ok().map(|expected| (row, expected)))
+    }
+
+    /// Returns what the remedy called `name` is expected to bring, if it applies and was not tried.
+    pub(super) fn expected(&self, name: &str) -> Option<(&Row, &Expected)> {
+        let row = self.rows.iter().find(|row| row.remedy.name == name && row.measured.is_none())?;
+        Some((row, row.outcome.as_ref().ok()?))
     }
 
     /// Returns why the remedy called `name` does not apply, if it does not.
@@ -326,6 +333,17 @@ impl Model<'_> {
         };
         let prediction = self.calibration.read_from(self.lab, &packed)?.predict(setting)?;
         Ok(Ok(self.expected(setting, Some(packed), prediction)))
+    }
+
+    /// Returns what smaller photos in one tar would bring; otherwise why that cannot be told.
+    fn in_small_tar(&self, setting: &Setting) -> Result<Result<Expected, String>, LabError> {
+        let (rig, folder) = (self.lab.rig, self.lab.scratch.join("small"));
+        let small = match self.photos.small(rig, &folder).and_then(|small| small.in_tar(rig, &folder)) {
+            Ok(small) => small,
+            Err(error) => return Ok(Err(error_chain(&error))),
+        };
+        let prediction = self.calibration.prepared_from(self.lab, &small, setting)?.predict(setting)?;
+        Ok(Ok(self.expected(setting, Some(small), prediction)))
     }
 
     fn expected(&self, setting: &Setting, photos: Option<PhotoSet>, prediction: Prediction) -> Expected {

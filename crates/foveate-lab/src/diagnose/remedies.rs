@@ -2,7 +2,9 @@
 
 use foveate_encode::DType;
 use foveate_preprocess::DecodeScale;
+use foveate_resize::Geometry;
 
+use crate::photos::SMALL_SIDE;
 use crate::storage::Supply;
 use crate::{Candidate, Rig, Setting};
 
@@ -46,6 +48,8 @@ pub(super) enum Attempt {
     Cannot(Setting, String),
     /// This setting, with the photos in a tar.
     Tar(&'static str),
+    /// This setting, with photos of [`SMALL_SIDE`] in a tar.
+    SmallTar(&'static str),
     /// Advice outside the settings.
     Advice(&'static str, String),
 }
@@ -58,6 +62,9 @@ impl Remedy {
 
 /// The remedy for a store that is the limit.
 pub(super) const REQUESTS: &str = "requests in flight";
+
+/// The remedy that makes the photos themselves smaller.
+pub(super) const SMALL_PHOTOS: &str = "small photos";
 
 /// Size in bytes below which a file costs more to open than to read.
 const SMALL_FILE: f64 = 64e3;
@@ -186,6 +193,14 @@ pub static REMEDIES: &[Remedy] = &[
         why: "small files cost more to open than to read; a tar of them is read in one go",
         other_vectors: false,
         apply: tar_shards,
+    },
+    Remedy {
+        name: SMALL_PHOTOS,
+        stage: "decode",
+        why: "photos of the recipe's size decode in a fraction of the time; vectors change a little (`foveate pack \
+              --resize` measures how much)",
+        other_vectors: true,
+        apply: small_photos,
     },
     Remedy {
         name: "copy bytes, not floats",
@@ -362,7 +377,7 @@ fn requests(facts: &Facts<'_>) -> Vec<Attempt> {
 }
 
 fn tar_shards(facts: &Facts<'_>) -> Vec<Attempt> {
-    let what = "photos in tar files";
+    let what = "photos in tar files (`foveate pack`)";
     let kilobytes = facts.mean_bytes / 1e3;
     match facts.mean_bytes < SMALL_FILE {
         _ if facts.store.is_some() => advice(
@@ -372,5 +387,19 @@ fn tar_shards(facts: &Facts<'_>) -> Vec<Attempt> {
         _ if facts.is_delivered => advice(what, "the photos are in a container already"),
         true => vec![Attempt::Tar(what)],
         false => advice(what, &format!("{kilobytes:.0} kB a file: they are not small")),
+    }
+}
+
+fn small_photos(facts: &Facts<'_>) -> Vec<Attempt> {
+    let what = "photos of 256 px in tar files (`foveate pack --resize 256`)";
+    let geometry = facts.rig.preprocess(facts.setting).geometry;
+    let needed = match geometry {
+        Geometry::ShortestEdgeCrop { edge, .. } => edge,
+        _ => geometry.output().width.max(geometry.output().height),
+    };
+    match needed > SMALL_SIDE {
+        _ if facts.store.is_some() => advice(what, "advice only: nothing is written to a store here"),
+        true => advice(what, &format!("this recipe needs {needed} px; `foveate pack --resize {needed}` keeps them")),
+        false => vec![Attempt::SmallTar(what)],
     }
 }

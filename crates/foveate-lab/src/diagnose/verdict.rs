@@ -6,7 +6,7 @@ use super::depth::Depth;
 use super::interval::Interval;
 use super::ladder::{Drop, Ladder, largest};
 use super::predictions::{Effect, Remedies, Verified};
-use super::remedies::REQUESTS;
+use super::remedies::{REQUESTS, SMALL_PHOTOS};
 use crate::{PhotoSet, Setting, stats};
 
 /// Utilization from which on the processor counts as saturated.
@@ -180,6 +180,7 @@ impl Findings<'_> {
             lines.push(format!("{change}: measured {:.2}x ({:.2} to {:.2})", times.value, times.low, times.high));
         }
         lines.extend(self.expected(remedies));
+        lines.extend(self.smaller_photos(remedies));
         lines.extend(self.no_more_requests(remedies));
         if lines.is_empty() {
             lines.push(format!(
@@ -188,6 +189,26 @@ impl Findings<'_> {
             ));
         }
         lines
+    }
+
+    /// Describes what smaller photos would bring where reading, decoding or resizing is the limit. They are left to the
+    /// user, because the vectors change.
+    fn smaller_photos(&self, remedies: &Remedies) -> Option<String> {
+        let is_limit = match self.finding {
+            Finding::Culprit(drop) => [Depth::Nothing, Depth::Bytes, Depth::Pixels].contains(&drop.depth),
+            Finding::Together(_) => true,
+            Finding::Unclear(_) | Finding::Forward(_) => false,
+        };
+        let (row, expected) = remedies.expected(SMALL_PHOTOS).filter(|_| is_limit)?;
+        let (least, times) = (self.ladder.rate(self.ladder.whole()).high, remedies.times(expected));
+        (times >= WORTHWHILE && expected.rate > least).then(|| {
+            format!(
+                "{}, which changes the vectors a little: {} images/s expected ({times:.2}x), then bound by {}",
+                row.change,
+                Figure(expected.rate),
+                expected.limit
+            )
+        })
     }
 
     /// Describes why more requests to a store that is the limit do not help.
@@ -410,6 +431,31 @@ mod tests {
         assert!(verdict.tried.as_ref().is_some_and(|tried| tried.contains("no difference")), "{verdict}");
         let [workers] = &verdict.next[..] else { panic!("{verdict}") };
         assert!(workers.starts_with("workers 4: 120 images/s expected"), "{verdict}");
+    }
+
+    #[test]
+    fn smaller_photos_are_named_where_decoding_is_the_limit() {
+        let remedies = Remedies::of(500.0, &[("small photos", Setting::plain(), 900.0)]);
+        let photos = PhotoSet::none();
+        let named = |rates| {
+            let (ladder, photos) = (ladder(rates, 0.5), &photos);
+            let findings = Findings {
+                finding: Finding::of(&ladder),
+                ladder: &ladder,
+                remedies: Some(&remedies),
+                verified: None,
+                photos: [photos, photos],
+                setting: &Setting::plain(),
+                cold: false,
+                in_store: false,
+            };
+            findings
+                .next()
+                .iter()
+                .any(|line| line.contains("changes the vectors a little: 900 images/s expected (1.80x)"))
+        };
+        assert!(named([1000.0, 1000.0, 1000.0, 1000.0, 1000.0, 500.0, 500.0]));
+        assert!(!named([1000.0, 500.0, 500.0, 500.0, 500.0, 500.0, 500.0]), "copying to the device is the limit");
     }
 
     #[test]
