@@ -198,6 +198,17 @@ fn shards_of_another_job_are_refused() {
         |column: &str| run(pack(&root.path().join("zip"), &inputs).args(["--format", "zip", "--columns", column]));
     zip("caption").expect_error(2, "shards of zip cannot be written, only those of tar, parquet");
     run(pack(&shards, &inputs).args(["--columns", "id"])).expect_error(2, "a shard has its own column 'id'");
+    // A disk that is gone is no failure of its photos.
+    let list = root.path().join("list");
+    fs::write(&list, "absent.jpg\n".repeat(150)).unwrap();
+    let gone = |most: &str| {
+        let mut command = pack(&root.path().join("gone"), &inputs);
+        run(command.args(["--max-unreadable", most, "--from-list"]).arg(&list))
+    };
+    gone("100").expect_error(1, "100 inputs in a row cannot be read");
+    assert!(gone("off").expect(0).stdout.contains("157 inputs = 7 images in 1 shards"));
+    fs::remove_file(root.path().join("gone/00000.tar")).unwrap();
+    gone("off").expect_error(1, "00000.tar is damaged");
     // A folder of vectors.
     let vectors = root.path().join("vectors");
     run(embed(&vectors).args(&inputs)).expect(0);

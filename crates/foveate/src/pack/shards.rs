@@ -80,14 +80,14 @@ impl Shards {
         })?;
         if let Some(done) = done.filter(|_| !overwrite) {
             check_same(&output, RunState::Complete, &done, &fresh)?;
-            let mut files = done.shards.iter().map(|shard| &shard.file).chain(&done.records);
-            files.try_for_each(|file| file.check(&output.join(&file.name), false))?;
+            check_files(&output, &done)?;
             return Ok(Err(Box::new(done)));
         }
         let staging = Staging::take(&place, &OutputNames::new(&place))?;
         let journal = read::<Journal>(&staging.join(JOURNAL))?.filter(|_| !overwrite);
         if let Some(journal) = &journal {
             check_same(&output, RunState::Interrupted, &journal.manifest, &fresh)?;
+            check_files(&output, &journal.manifest)?;
         }
         let (journal, ledger) = match journal {
             Some(journal) => {
@@ -213,15 +213,21 @@ fn clear(output: &Path, staging: &Staging, overwrite: bool) -> Result<(), SinkEr
     if let Some(first) = shards.first().filter(|_| !overwrite) {
         return Err(SinkError::Exists(first.clone()));
     }
-    // Without it, the rest is meaningless.
+    // What speaks of shards goes before them.
+    staging.clear()?;
     remove_if_there(&output.join(MANIFEST))?;
-    shards.iter().try_for_each(|shard| remove_if_there(shard))?;
-    staging.clear()
+    shards.iter().try_for_each(|shard| remove_if_there(shard))
 }
 
 fn check_same(output: &Path, state: RunState, was: &PackManifest, now: &PackManifest) -> Result<(), SinkError> {
     let Some(difference) = was.run().difference(&now.run()) else { return Ok(()) };
     Err(SinkError::OtherRun(Box::new(OtherRun { path: output.to_owned(), state, difference, inputs: None })))
+}
+
+/// Checks that the files are there, with their lengths.
+fn check_files(output: &Path, manifest: &PackManifest) -> Result<(), SinkError> {
+    let mut files = manifest.shards.iter().map(|shard| &shard.file).chain(&manifest.records);
+    files.try_for_each(|file| file.check(&output.join(&file.name), false))
 }
 
 /// Reads a JSON file; `None` if there is none.
