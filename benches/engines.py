@@ -277,10 +277,10 @@ def seeded(folder):
 
 
 def folder_of(photos, images, folder):
-    """`images` files: the photos, again and again."""
+    """`images` files: the photos, again and again, each with other bytes behind its end: none is computed only once."""
     os.makedirs(folder)
     for n, photo in zip(range(images), itertools.cycle(sorted(pathlib.Path(photos).glob("*.jpg")))):
-        shutil.copy(photo, f"{folder}/{n:05}.jpg")
+        pathlib.Path(f"{folder}/{n:05}.jpg").write_bytes(photo.read_bytes() + n.to_bytes(4, "little"))
     return folder
 
 

@@ -314,7 +314,7 @@ impl<'a> Work<'a> {
         let mut command = self.command("embed", cell);
         let output = self.folder.join("vectors").with_extension(&cell.sink);
         command.args((1..times).map(|_| &self.args.photos)).args(["--sink", &cell.sink, "--output"]).arg(output);
-        command.args(["--overwrite", "--strict", "--quiet"]);
+        command.args(["--overwrite", "--strict", "--quiet", "--recent-memory", "off"]);
         command
     }
 

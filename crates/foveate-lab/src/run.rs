@@ -143,8 +143,11 @@ impl Lab<'_> {
         Ok(run)
     }
 
-    fn start(&self, pipeline: Pipeline, cancel: &Cancel) -> Result<Run, LabError> {
+    fn start(&self, mut pipeline: Pipeline, cancel: &Cancel) -> Result<Run, LabError> {
         self.go_on()?;
+        // A few photos stand for many: each of them is work.
+        pipeline.config.recent_bytes = 0;
+        pipeline.config.cache = None;
         let dim = pipeline.encoders.first().map_or(0, |encoder| encoder.spec().dim);
         let manifest = RunManifest { dim, ..RunManifest::default() };
         let before = process::processor_time();

@@ -6,9 +6,12 @@ use std::sync::{Mutex, PoisonError};
 use foveate_core::{BatchMemory, Size, Stage, VectorBuf};
 use foveate_sink::{Failure, InputRecord, Rows, Stamp};
 
+use crate::RunError;
+use crate::recall::{Contents, Known, Origin, Recalled};
+
 /// An item's outcome on its way to the encoder.
 pub(crate) enum Outcome {
-    /// Its pixels are in its slot of the batch.
+    /// Its pixels are in its slot of the batch, if its vector is computed.
     Ready(ItemInfo),
     /// It has no pixels, for this reason.
     Failed(Failure, Seen),
@@ -31,10 +34,11 @@ pub(crate) struct ItemInfo {
     pub(crate) index: u64,
     pub(crate) id: String,
     pub(crate) columns: Box<[Option<String>]>,
-    /// Size after orientation.
+    /// Size after orientation; of no account unless the vector is computed.
     pub(crate) size: Size,
     pub(crate) xxh3: u64,
     pub(crate) seen: Seen,
+    pub(crate) origin: Origin,
 }
 
 /// A batch's pixels, `[slots, h, w, 3]`, and the outcome of each slot's item. Reused from batch to batch.
@@ -56,7 +60,7 @@ impl Pixels {
     }
 
     fn settle(&mut self, slot: usize, outcome: Outcome, image: &[u8]) {
-        if matches!(outcome, Outcome::Ready(_)) {
+        if matches!(&outcome, Outcome::Ready(info) if info.origin.is_computed()) {
             let at = slot * self.image_len;
             self.host_mut()[at..][..image.len()].copy_from_slice(image);
         }
@@ -78,18 +82,20 @@ impl Pixels {
         Ok(())
     }
 
-    /// Moves the images together over the slots of failed items, moves the outcomes to `encoded`, and returns the
-    /// number of images. The slots are free afterwards.
+    /// Moves the images together over the slots of items without pixels, moves the outcomes to `encoded`, and returns
+    /// the number of images. The slots are free afterwards.
     pub(crate) fn compact(&mut self, encoded: &mut Encoded) -> usize {
         let mut kept = 0;
         for slot in 0..self.outcomes.len() {
             match self.outcomes[slot].take() {
                 Some(Outcome::Ready(info)) => {
-                    if kept != slot && !self.dense {
-                        let (from, len) = (slot * self.image_len, self.image_len);
-                        self.host_mut().copy_within(from..from + len, kept * len);
+                    if info.origin.is_computed() {
+                        if kept != slot && !self.dense {
+                            let (from, len) = (slot * self.image_len, self.image_len);
+                            self.host_mut().copy_within(from..from + len, kept * len);
+                        }
+                        kept += 1;
                     }
-                    kept += 1;
                     encoded.push(info);
                 }
                 Some(Outcome::Failed(failure, seen)) => encoded.fail(failure, seen),
@@ -183,7 +189,13 @@ impl OpenBatch {
 pub(crate) struct Encoded {
     /// Every item below this index has its outcome in this batch or an earlier one.
     pub(crate) end: u64,
+    /// The vectors that were computed; those of all rows once they are [complete](Self::complete).
     pub(crate) vectors: VectorBuf,
+    /// The computed vectors that are not valid.
+    pub(crate) not_finite: Vec<usize>,
+    origins: Vec<Origin>,
+    /// Memory of earlier vectors.
+    spare: VectorBuf,
     pub(crate) failures: Vec<Failure>,
     /// The failures that concern reading, by index.
     unreadable: Vec<u64>,
@@ -201,6 +213,7 @@ impl Encoded {
     fn push(&mut self, info: ItemInfo) {
         self.record(info.id.clone(), info.seen);
         self.columns.push(info.columns);
+        self.origins.push(info.origin);
         self.index.push(info.index);
         self.id.push(info.id);
         self.width.push(info.size.width);
@@ -219,6 +232,8 @@ impl Encoded {
 
     pub(crate) fn clear(&mut self) {
         self.vectors.reset(0, 0);
+        self.not_finite.clear();
+        self.origins.clear();
         self.failures.clear();
         self.unreadable.clear();
         self.inputs.clear();
@@ -230,20 +245,60 @@ impl Encoded {
         self.xxh3.clear();
     }
 
-    /// Turns the rows `bad` into failures, because their content is not a valid vector.
-    pub(crate) fn fail_rows(&mut self, bad: &[usize]) {
-        if bad.is_empty() {
+    /// Gives each row its vector, or turns it into a failure. Computed outcomes go to the items that share them, which
+    /// are in this batch or a later one. Adds to `recalled` where the vectors came from.
+    pub(crate) fn complete(&mut self, contents: Option<&Contents>, recalled: &mut Recalled) -> Result<(), RunError> {
+        let computed = std::mem::replace(&mut self.vectors, std::mem::take(&mut self.spare));
+        let (dim, mut next, mut failed) = (computed.dim(), 0, Vec::new());
+        let rows = self.vectors.reset(self.index.len(), dim).chunks_exact_mut(dim.max(1));
+        for ((row, origin), vector) in self.origins.drain(..).enumerate().zip(rows) {
+            let (shared, count) = match origin {
+                Origin::Run(shared) => (shared, &mut recalled.run),
+                Origin::Cache(shared) => (shared, &mut recalled.cache),
+                Origin::Computed(lead) => {
+                    vector.copy_from_slice(computed.row(next));
+                    let is_finite = !self.not_finite.contains(&next);
+                    next += 1;
+                    if !is_finite {
+                        let failure = not_finite(self.index[row], self.id[row].clone());
+                        lead.inspect(|lead| lead.fail(&failure));
+                        failed.push((row, failure));
+                    } else if let (Some(contents), Some(lead)) = (contents, lead) {
+                        let size = Size::new(self.width[row], self.height[row]);
+                        contents.settle(&lead, Known { size, vector: vector.to_vec() });
+                    }
+                    continue;
+                }
+            };
+            match shared.get() {
+                Some(Ok(known)) => {
+                    vector.copy_from_slice(&known.vector);
+                    (self.width[row], self.height[row]) = (known.size.width, known.size.height);
+                    *count += 1;
+                }
+                Some(Err(failure)) => {
+                    let (index, id) = (self.index[row], self.id[row].clone());
+                    failed.push((row, Failure { index, id, ..failure.clone() }));
+                }
+                None => {
+                    let problem = format!("{} came before the item that it shares a vector with", self.id[row]);
+                    return Err(RunError::Accounting(problem));
+                }
+            }
+        }
+        self.spare = computed;
+        self.fail_rows(failed);
+        Ok(())
+    }
+
+    /// Turns rows into failures.
+    fn fail_rows(&mut self, failed: Vec<(usize, Failure)>) {
+        if failed.is_empty() {
             return;
         }
-        let reason = "the model gave a vector with a component that is infinite or not a number";
-        let failure = |&row: &usize| Failure {
-            index: self.index[row],
-            id: std::mem::take(&mut self.id[row]),
-            stage: Stage::Encode,
-            reason: reason.to_owned(),
-            bytes: None,
-        };
-        self.failures.extend(bad.iter().map(failure));
+        let (bad, failures): (Vec<usize>, Vec<Failure>) = failed.into_iter().unzip();
+        let bad = bad.as_slice();
+        self.failures.extend(failures);
         self.failures.sort_by_key(|failure| failure.index);
         self.vectors.remove(bad);
         remove(&mut self.index, bad);
@@ -287,6 +342,11 @@ impl Encoded {
     }
 }
 
+fn not_finite(index: u64, id: String) -> Failure {
+    let reason = "the model gave a vector with a component that is infinite or not a number".to_owned();
+    Failure { index, id, stage: Stage::Encode, reason, bytes: None }
+}
+
 /// Removes the values at the indices `bad`.
 fn remove<T>(values: &mut Vec<T>, bad: &[usize]) {
     let mut places = 0..;
@@ -299,7 +359,8 @@ mod tests {
 
     fn ready(index: u64) -> Outcome {
         let (columns, seen) = (Box::default(), Seen::default());
-        Outcome::Ready(ItemInfo { index, id: index.to_string(), columns, size: Size::square(9), xxh3: index, seen })
+        let (id, size, origin) = (index.to_string(), Size::square(9), Origin::Computed(None));
+        Outcome::Ready(ItemInfo { index, id, columns, size, xxh3: index, seen, origin })
     }
 
     fn failed(index: u64) -> Outcome {

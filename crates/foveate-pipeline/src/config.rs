@@ -1,7 +1,10 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use foveate_lane::Normalize;
 use foveate_profile::Trace;
+
+use crate::Recall;
 
 /// Settings of a run. Those that affect the output's bytes also belong in the manifest's fingerprint.
 #[derive(Clone, Debug)]
@@ -29,11 +32,16 @@ pub struct Config {
     pub commit_every: Duration,
     /// True if the inputs of an output that is already complete are compared by hash, not by size and time.
     pub by_content: bool,
+    /// Most memory for the vectors of recent contents, which items of the same content share; 0 computes every item.
+    /// Contents are shared only if the encoder's rows are [`batch_invariant`](foveate_encode::EncoderSpec).
+    pub recent_bytes: u64,
+    /// Vectors of other runs with the same settings, under the same condition.
+    pub cache: Option<Arc<dyn Recall>>,
 }
 
 impl Default for Config {
     /// Batches of 32, one decode worker, two readers, 64 MiB of read-ahead, one batch ahead of the encoder, a commit
-    /// every two seconds.
+    /// every two seconds, 64 MB of recent contents.
     fn default() -> Self {
         Self {
             normalize: Normalize::Off,
@@ -47,6 +55,8 @@ impl Default for Config {
             max_unreadable: Some(Self::MAX_UNREADABLE),
             commit_every: Duration::from_secs(2),
             by_content: false,
+            recent_bytes: Self::RECENT_BYTES,
+            cache: None,
         }
     }
 }
@@ -54,6 +64,9 @@ impl Default for Config {
 impl Config {
     /// The default read-ahead limit in bytes.
     pub const READ_AHEAD_BYTES: u64 = 64 << 20;
+
+    /// The default memory for recent contents.
+    pub const RECENT_BYTES: u64 = 64_000_000;
 
     /// The default limit on unreadable items in a row.
     pub const MAX_UNREADABLE: u64 = 100;

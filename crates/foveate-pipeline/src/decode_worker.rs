@@ -14,6 +14,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::RunError;
 use crate::batch::{FullBatch, ItemInfo, OpenBatch, Outcome, Seen};
+use crate::recall::{Contents, Origin};
 use crate::stages::{failure, stage_number, timed};
 
 /// An item with its bytes, or with the reason why it could not be read.
@@ -77,6 +78,7 @@ impl Gather {
 pub(crate) struct Worker<'a> {
     preprocessor: Box<dyn Preprocessor>,
     granularity: Granularity,
+    contents: Option<&'a Contents>,
     gather: &'a Gather,
     /// Memory of one image, which is copied from there to its slot of the batch.
     image: Vec<u8>,
@@ -89,13 +91,23 @@ pub(crate) struct Worker<'a> {
 impl<'a> Worker<'a> {
     pub(crate) fn new(
         preprocessors: &PreprocessorOpener,
+        contents: Option<&'a Contents>,
         gather: &'a Gather,
         profiler: &'a StageProfiler,
         spare: &'a SpareBytes,
     ) -> Result<Self, RunError> {
         let (granularity, image_len) = (preprocessors.granularity(), preprocessors.output().rgb_len().unwrap_or(0));
         let (image, prepared) = (vec![0; image_len], Vec::new());
-        Ok(Self { preprocessor: preprocessors.open()?, granularity, gather, image, prepared, profiler, spare })
+        Ok(Self {
+            preprocessor: preprocessors.open()?,
+            granularity,
+            contents,
+            gather,
+            image,
+            prepared,
+            profiler,
+            spare,
+        })
     }
 
     /// Settles an item, and returns its batch if that was the last one to be settled.
@@ -107,38 +119,49 @@ impl<'a> Worker<'a> {
     }
 
     fn prepare_image(&mut self, mut read: ReadItem) -> Result<Option<FullBatch>, RunError> {
+        let origin = self.origin(&read);
         let Self { preprocessor, image, prepared, profiler, .. } = self;
-        if read.fault.is_none() {
+        if read.fault.is_none() && origin.is_computed() {
             preprocessor.preprocess(&[read.bytes()], image, prepared, &Clock(profiler))?;
         }
-        let outcome = outcome(&mut read, &mut prepared.drain(..))?;
+        let outcome = outcome(&mut read, origin, &mut prepared.drain(..))?;
         let (batch, index) = (read.batch, read.item.index);
         let full = timed(profiler, Stage::Batch, || batch.settle(index, outcome, image));
         self.spare.give(read.fetched);
         Ok(full)
     }
 
+    /// Where the item's vector comes from, if it could be read.
+    fn origin(&self, read: &ReadItem) -> Origin {
+        let contents = self.contents.filter(|_| read.fault.is_none());
+        contents.map_or(Origin::Computed(None), |contents| contents.origin(read.item.index, read.bytes()))
+    }
+
     fn prepare_batch(&mut self, mut reads: Vec<ReadItem>) -> Result<Option<FullBatch>, RunError> {
+        let origins: Vec<Origin> = reads.iter().map(|read| self.origin(read)).collect();
         let Self { preprocessor, prepared, profiler, .. } = self;
         let Some(batch) = reads.first().map(|read| Arc::clone(&read.batch)) else { return Ok(None) };
         let Some(mut pixels) = batch.take() else { return Ok(None) };
         pixels.settle_all(|memory| {
-            let readable = reads.iter().filter(|read| read.fault.is_none());
-            let images: Vec<&[u8]> = readable.map(ReadItem::bytes).collect();
+            let to_prepare =
+                reads.iter().zip(&origins).filter(|(read, origin)| read.fault.is_none() && origin.is_computed());
+            let images: Vec<&[u8]> = to_prepare.map(|(read, _)| read.bytes()).collect();
             if !images.is_empty() {
                 preprocessor.preprocess(&images, memory, prepared, &Clock(profiler))?;
             }
             let mut prepared = prepared.drain(..);
-            reads.iter_mut().map(|read| outcome(read, &mut prepared)).collect::<Result<Vec<_>, RunError>>()
+            let reads = reads.iter_mut().zip(origins);
+            reads.map(|(read, origin)| outcome(read, origin, &mut prepared)).collect::<Result<Vec<_>, RunError>>()
         })?;
         reads.into_iter().for_each(|read| self.spare.give(read.fetched));
         Ok(Some(batch.full(pixels)))
     }
 }
 
-/// An item's outcome: its reader's fault, or else the next of the `prepared` results.
+/// An item's outcome: its reader's fault, or else the next of the `prepared` results if its vector is computed.
 fn outcome(
     read: &mut ReadItem,
+    origin: Origin,
     prepared: &mut dyn Iterator<Item = Result<Size, ItemFault>>,
 ) -> Result<Outcome, RunError> {
     if let Some(fault) = read.fault.take() {
@@ -147,12 +170,18 @@ fn outcome(
     let (len, xxh3) = (read.bytes().len() as u64, xxh3_64(read.bytes()));
     let item = &mut read.item;
     let seen = Seen { place: item.place, stamp: read.stamp, xxh3: Some(xxh3) };
-    match prepared.next() {
+    match if origin.is_computed() { prepared.next() } else { Some(Ok(Size::default())) } {
         Some(Ok(size)) => {
             let (id, columns) = (item.id.clone(), std::mem::take(&mut item.columns));
-            Ok(Outcome::Ready(ItemInfo { index: item.index, id, columns, size, xxh3, seen }))
+            Ok(Outcome::Ready(ItemInfo { index: item.index, id, columns, size, xxh3, seen, origin }))
         }
-        Some(Err(ItemFault { stage, reason })) => Ok(Outcome::Failed(failure(item, stage, &reason, Some(len)), seen)),
+        Some(Err(ItemFault { stage, reason })) => {
+            let failure = failure(item, stage, &reason, Some(len));
+            if let Origin::Computed(Some(lead)) = origin {
+                lead.fail(&failure);
+            }
+            Ok(Outcome::Failed(failure, seen))
+        }
         None => Err(RunError::Accounting(format!("the preprocessor said nothing about {}", item.id))),
     }
 }

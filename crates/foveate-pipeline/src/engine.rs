@@ -9,6 +9,7 @@ use foveate_sink::{Existing, RunManifest, VectorSink, Watermark};
 use foveate_source::{Extent, Source};
 
 use crate::flow::{Passed, Run};
+use crate::recall::Contents;
 use crate::report::stage_reports;
 use crate::stages::{self, Progress, Writer};
 use crate::{Cancel, Config, RunError, RunReport, changed_inputs};
@@ -52,15 +53,23 @@ impl Pipeline {
 
         let profiler = stages::profiler(self.config.trace.clone());
         let started = Instant::now();
+        let contents = Contents::new(self.config.recent_bytes, self.config.cache.clone(), &self.encoders);
+        let contents = contents.as_ref();
         let encoders = std::mem::take(&mut self.encoders);
         let mut lanes: Vec<_> = encoders.into_iter().map(|encoder| Lane::new(encoder, self.config.normalize)).collect();
         let depths = lanes.iter().map(Lane::depth).sum();
         let memory = batch_memory(&mut lanes, self.preprocessors.granularity());
         let sink = self.sink.as_mut();
-        let mut writer =
-            Writer::new(sink, &self.config, &profiler, progress, extent.start, Watermark { index: first, ..done })?;
+        let mut writer = Writer::new(
+            sink,
+            &self.config,
+            contents,
+            &profiler,
+            progress,
+            (extent.start, Watermark { index: first, ..done }),
+        )?;
         let (config, preprocessors) = (&self.config, &self.preprocessors);
-        let run = Run { config, preprocessors, profiler: &profiler, progress, cancel, depths, memory };
+        let run = Run { config, preprocessors, contents, profiler: &profiler, progress, cancel, depths, memory };
         let outcome = run.to_the_end(self.source.as_mut(), first, &mut lanes, &mut writer);
         // Batches finished before a fault are kept, unless the sink caused the fault.
         let committed = match &outcome {
@@ -70,7 +79,7 @@ impl Pipeline {
         let Passed { queues, end } = outcome?;
         committed?;
 
-        let (rows, failures, settled) = (writer.rows, writer.failures, writer.committed());
+        let (rows, failures, settled, recalled) = (writer.rows, writer.failures, writer.committed(), writer.recalled);
         let wall = started.elapsed();
         let published = if end == Some(settled) {
             let published = self.sink.finish()?;
@@ -89,6 +98,7 @@ impl Pipeline {
             resumed: first - extent.start,
             rows,
             failures,
+            recalled,
             settled: settled - extent.start,
             bytes: progress.bytes.load(Relaxed),
             wall,

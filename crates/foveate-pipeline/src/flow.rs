@@ -16,6 +16,7 @@ use crate::batch::{Encoded, FullBatch, OpenBatch, Pixels};
 use crate::decode_worker::{Gather, ReadItem, SpareBytes, Worker};
 use crate::forward::{Forward, Held};
 use crate::queue::{Pool, Queue, Reorder};
+use crate::recall::Contents;
 use crate::stages::{self, Progress, Readout, Writer, timed};
 use crate::{Cancel, Config, QueueStats, RunError, changed_inputs};
 
@@ -118,6 +119,7 @@ pub(crate) struct Passed {
 pub(crate) struct Run<'a> {
     pub(crate) config: &'a Config,
     pub(crate) preprocessors: &'a PreprocessorOpener,
+    pub(crate) contents: Option<&'a Contents>,
     pub(crate) profiler: &'a StageProfiler,
     pub(crate) progress: &'a Progress,
     pub(crate) cancel: &'a Cancel,
@@ -150,7 +152,7 @@ impl Run<'_> {
     }
 
     fn worker<'s>(&'s self, gather: &'s Gather, spare: &'s SpareBytes) -> Result<Worker<'s>, RunError> {
-        Worker::new(self.preprocessors, gather, self.profiler, spare)
+        Worker::new(self.preprocessors, self.contents, gather, self.profiler, spare)
     }
 
     /// Takes all items from item `first` on. If the last ones cannot be read, and an earlier one still can, they are
@@ -207,8 +209,8 @@ impl Run<'_> {
             let Some(full) = worker.take(read)? else { continue };
             let lane = full.number as usize % lanes.len();
             lanes[lane].enter(full, std::mem::take(&mut encoded))?;
-            if let Some(batch) = lanes[lane].leave()? {
-                writer.write(&batch.encoded)?;
+            if let Some(mut batch) = lanes[lane].leave()? {
+                writer.write(&mut batch.encoded)?;
                 (free, encoded) = (Some(batch.pixels), batch.encoded);
             }
         }
@@ -421,8 +423,8 @@ impl<'a> Flow<'a> {
     }
 
     fn write(&self, writer: &mut Writer<'_>) -> Result<(), RunError> {
-        while let Some(encoded) = self.encoded.pop() {
-            writer.write(&encoded)?;
+        while let Some(mut encoded) = self.encoded.pop() {
+            writer.write(&mut encoded)?;
             self.results.give(encoded);
         }
         Ok(())

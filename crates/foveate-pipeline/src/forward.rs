@@ -66,7 +66,7 @@ impl<'a> Forward<'a> {
         let Landed { tag: mut batch, memory, vectors, not_finite, spans } = landed;
         batch.pixels.give_back(memory);
         batch.encoded.vectors = vectors;
-        batch.encoded.fail_rows(&not_finite);
+        batch.encoded.not_finite = not_finite;
         if let Some(spans) = spans {
             self.record(spans);
         }

@@ -10,6 +10,7 @@ mod error;
 mod flow;
 mod forward;
 mod queue;
+mod recall;
 mod report;
 mod stages;
 #[cfg(feature = "synthetic")]
@@ -22,6 +23,7 @@ pub use config::{Config, FailurePolicy};
 pub use engine::Pipeline;
 pub use error::RunError;
 pub use queue::{Closed, Popped, Queue, QueueStats};
+pub use recall::{Known, Recall, Recalled};
 pub use report::{RunReport, StageReport};
 pub use stages::Progress;
 pub use update::{Changes, Known, Update, UpdateSource};

@@ -4,7 +4,7 @@ use foveate_core::Stage;
 use foveate_profile::StageTotals;
 use foveate_sink::Published;
 
-use crate::{Changes, QueueStats};
+use crate::{Changes, QueueStats, Recalled};
 
 /// A session's results, and where its time went.
 #[derive(Clone, Debug)]
@@ -18,6 +18,8 @@ pub struct RunReport {
     pub rows: u64,
     /// Failures recorded in this session.
     pub failures: u64,
+    /// Rows of this session whose vectors were not computed for them.
+    pub recalled: Recalled,
     /// Items settled and durable, earlier sessions included.
     pub settled: u64,
     /// Encoded bytes that this session read.
@@ -74,6 +76,11 @@ impl RunReport {
     pub fn throughput(&self) -> f64 {
         let seconds = self.wall.as_secs_f64();
         if seconds > 0.0 { (self.rows + self.failures) as f64 / seconds } else { 0.0 }
+    }
+
+    /// Vectors that this session computed.
+    pub fn computed(&self) -> u64 {
+        self.rows - self.recalled.run - self.recalled.cache
     }
 
     /// Returns true if the run reached its end.

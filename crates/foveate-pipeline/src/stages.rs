@@ -10,6 +10,7 @@ use foveate_sink::{Failure, InputRecord, Rows, Stamp, VectorSink, Watermark};
 use foveate_source::{Content, Fetch, Item};
 
 use crate::batch::{Encoded, Outcome, Seen};
+use crate::recall::{Contents, Recalled};
 use crate::{Config, RunError, changed_inputs};
 
 /// Counters for a progress display, updated during the run.
@@ -108,6 +109,7 @@ pub(crate) fn read(
 pub(crate) struct Writer<'a> {
     sink: &'a mut (dyn VectorSink + 'static),
     config: &'a Config,
+    contents: Option<&'a Contents>,
     profiler: &'a StageProfiler,
     progress: &'a Progress,
     last_commit: Instant,
@@ -119,6 +121,7 @@ pub(crate) struct Writer<'a> {
     committed: u64,
     pub(crate) rows: u64,
     pub(crate) failures: u64,
+    pub(crate) recalled: Recalled,
     /// The latest items, if none of them could be read. They are stored once a later item shows that their storage is
     /// there.
     streak: Vec<Failure>,
@@ -135,10 +138,10 @@ impl<'a> Writer<'a> {
     pub(crate) fn new(
         sink: &'a mut (dyn VectorSink + 'static),
         config: &'a Config,
+        contents: Option<&'a Contents>,
         profiler: &'a StageProfiler,
         progress: &'a Progress,
-        start: u64,
-        done: Watermark,
+        (start, done): (u64, Watermark),
     ) -> Result<Self, RunError> {
         let first = done.index;
         progress.first.store(first, Relaxed);
@@ -147,6 +150,7 @@ impl<'a> Writer<'a> {
             earlier_failures: sink.failures()?,
             sink,
             config,
+            contents,
             profiler,
             progress,
             last_commit: Instant::now(),
@@ -155,6 +159,7 @@ impl<'a> Writer<'a> {
             committed: first,
             rows: 0,
             failures: 0,
+            recalled: Recalled::default(),
             streak: Vec::new(),
             streak_inputs: Vec::new(),
             last_failure: None,
@@ -163,7 +168,8 @@ impl<'a> Writer<'a> {
         Ok(writer)
     }
 
-    pub(crate) fn write(&mut self, encoded: &Encoded) -> Result<(), RunError> {
+    pub(crate) fn write(&mut self, encoded: &mut Encoded) -> Result<(), RunError> {
+        encoded.complete(self.contents, &mut self.recalled)?;
         self.check_failures(&encoded.failures, encoded.end, false)?;
         let (failures, streak) = encoded.failures_and_streak(!self.streak.is_empty());
         let settled = encoded.inputs.len() - streak.len();

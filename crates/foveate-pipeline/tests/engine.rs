@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::any::Any;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -13,7 +14,9 @@ use std::time::{Duration, Instant};
 use foveate_core::{BatchMemory, ImageView, ImageViewMut, PixelBatch, PixelBuf, Size, Stage, VectorBuf, error_chain};
 use foveate_decode::{Capability, DecodeError, DecodeHint, Decoded, Decoder, ImageFormat};
 use foveate_encode::{EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Place, Resident, host_allocator};
-use foveate_pipeline::{Cancel, Config, FailurePolicy, Pipeline, Progress, RunError, RunReport};
+use foveate_pipeline::{
+    Cancel, Config, FailurePolicy, Known, Pipeline, Progress, Recall, Recalled, RunError, RunReport,
+};
 use foveate_preprocess::{
     CpuPreprocessor, Granularity, ItemFault, PreprocessError, PreprocessOptions, Preprocessor, PreprocessorOpener,
     StageClock,
@@ -33,6 +36,8 @@ struct Numbers {
     gone: Gone,
     /// True if the items come with their bytes, and their number is not known before their end.
     streams: bool,
+    /// Items this far apart have the same bytes.
+    period: u64,
 }
 
 /// What cannot be read.
@@ -68,7 +73,7 @@ impl Source for Numbers {
         Ok(Some(Item {
             index,
             id: format!("item {index}"),
-            locator: index.to_le_bytes().to_vec(),
+            locator: (index % self.period).to_le_bytes().to_vec(),
             fault,
             ..Item::default()
         }))
@@ -98,7 +103,7 @@ impl Source for Numbers {
         "numbers".to_owned()
     }
     fn open_fetch(&self) -> Result<Box<dyn Fetch>, SourceError> {
-        Ok(Box::new(Numbers { range: 0..0, next: 0, gone: self.gone.clone(), streams: false }))
+        Ok(Box::new(Numbers { range: 0..0, next: 0, gone: self.gone.clone(), streams: false, period: u64::MAX }))
     }
 }
 
@@ -168,12 +173,15 @@ struct NumberEncoder {
     spec: EncoderSpec,
     fails_at: Option<u64>,
     infinite_at: Option<u64>,
+    /// Images encoded.
+    images: Arc<AtomicU64>,
     on_batch: Box<dyn FnMut() + Send>,
 }
 
 impl NumberEncoder {
     fn new() -> Self {
-        Self { spec: spec((SIDE, 2, 64), "cpu"), fails_at: None, infinite_at: None, on_batch: Box::new(|| ()) }
+        let (spec, images) = (spec((SIDE, 2, 64), "cpu"), Arc::default());
+        Self { spec, fails_at: None, infinite_at: None, images, on_batch: Box::new(|| ()) }
     }
 }
 
@@ -184,6 +192,7 @@ impl Encoder for NumberEncoder {
     fn encode(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
         let started = Instant::now();
         (self.on_batch)();
+        self.images.fetch_add(batch.len() as u64, SeqCst);
         let rows = out.reset(batch.len(), 2);
         for (i, row) in rows.chunks_exact_mut(2).enumerate() {
             let index = u64::from_le_bytes(batch.image(i)[..8].try_into().unwrap());
@@ -349,6 +358,7 @@ struct Job {
     disk_is_full: bool,
     gone: Gone,
     streams: bool,
+    period: u64,
 }
 
 impl Job {
@@ -365,6 +375,7 @@ impl Job {
             disk_is_full: false,
             gone: Gone::from(u64::MAX),
             streams: false,
+            period: u64::MAX,
         }
     }
 
@@ -377,6 +388,7 @@ impl Job {
                 range: self.range,
                 gone: self.gone,
                 streams: self.streams,
+                period: self.period,
             }),
             preprocessors: preprocessors(self.granularity),
             encoders,
@@ -779,4 +791,86 @@ fn the_slow_stage_is_named() {
     job.config.workers = 1;
     let report = job.run().unwrap();
     assert_eq!(report.bottleneck().map(|stage| stage.stage), Some(Stage::Decode));
+}
+
+/// 403 items of 60 contents, some of which fail to decode; the vector of content 3 is not finite.
+fn repeating(workers: usize, granularity: Granularity) -> Job {
+    let mut job = Job::new(403);
+    (job.period, job.granularity) = (60, granularity);
+    (job.config.workers, job.config.readers) = (workers, workers.clamp(1, 3));
+    job.encoder.infinite_at = Some(3);
+    job
+}
+
+/// Runs a job; returns the images that it encoded, its report, and its rows and failures.
+fn outcome(job: Job) -> (u64, RunReport, Stored) {
+    let (images, disk) = (Arc::clone(&job.encoder.images), Arc::clone(&job.disk));
+    let report = job.run().unwrap();
+    let stored = Stored { commits: 0, ..disk.lock().unwrap().clone() };
+    (images.load(SeqCst), report, stored)
+}
+
+#[test]
+fn a_content_under_many_names_is_encoded_once_and_the_output_is_the_same() {
+    for granularity in [Granularity::Image, Granularity::Batch] {
+        let mut alone = repeating(0, granularity);
+        alone.config.recent_bytes = 0;
+        let (all, report, expected) = outcome(alone);
+        let not_finite = expected.failures.iter().filter(|failure| failure.stage == Stage::Encode).count() as u64;
+        assert_eq!((report.recalled, all), (Recalled::default(), report.rows + not_finite));
+        assert_eq!(not_finite, 6, "items 3, 63, … of which one has another fault");
+        let contents = expected.rows.iter().map(|row| row.2 as u64).collect::<BTreeSet<_>>().len() as u64;
+        for workers in [0, 1, 2, 7] {
+            let (encoded, report, stored) = outcome(repeating(workers, granularity));
+            assert!(stored == expected, "{granularity:?}, {workers} workers");
+            // One worker takes the items in order. Of several, one may take an item before another with a lower index.
+            let computed = report.rows - report.recalled.run;
+            assert!(computed < encoded && encoded <= all, "{computed} of {encoded}");
+            assert!(workers > 1 || (computed, encoded) == (contents, contents + 1), "{computed} of {encoded}");
+        }
+    }
+}
+
+#[test]
+fn rows_that_depend_on_their_batch_are_not_shared() {
+    let mut job = repeating(2, Granularity::Image);
+    job.encoder.spec.batch_invariant = false;
+    job.config.cache = Some(Arc::new(Remembered::default()));
+    let (encoded, report, _) = outcome(job);
+    assert_eq!(report.recalled, Recalled::default());
+    assert!(encoded > report.rows, "content 3 as well");
+}
+
+#[derive(Debug, Default)]
+struct Remembered(Mutex<HashMap<u128, Known>>);
+
+impl Recall for Remembered {
+    fn recall(&self, content: u128) -> Option<Known> {
+        self.0.lock().unwrap().get(&content).cloned()
+    }
+    fn remember(&self, content: u128, known: Known) {
+        self.0.lock().unwrap().insert(content, known);
+    }
+}
+
+#[test]
+fn a_cache_gives_what_an_earlier_run_computed() {
+    let cache = Arc::new(Remembered::default());
+    let run = |workers| {
+        let mut job = repeating(workers, Granularity::Image);
+        job.config.cache = Some(Arc::clone(&cache) as Arc<dyn Recall>);
+        outcome(job)
+    };
+    let (_, first, expected) = run(2);
+    assert_eq!((first.recalled.cache, first.recalled.run > 0), (0, true));
+    for workers in [0, 1, 2, 7] {
+        let (encoded, report, stored) = run(workers);
+        assert!(stored == expected, "{workers} workers");
+        assert_eq!(report.recalled.run + report.recalled.cache, report.rows);
+        assert!((1..=6).contains(&encoded), "content 3 alone, whose failure is not remembered: {encoded}");
+    }
+    cache.0.lock().unwrap().values_mut().for_each(|known| known.vector.truncate(1));
+    let (encoded, report, stored) = run(0);
+    assert!(report.recalled.cache == 0 && stored == expected, "{:?}", report.recalled);
+    assert!(encoded > 6, "vectors of another length are of no use");
 }

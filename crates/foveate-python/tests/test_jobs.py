@@ -84,12 +84,12 @@ files = sorted(os.path.join(photos, name) for name in os.listdir(photos)) * 100
 threading.Timer(1.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
 try:
     if kind == "list":
-        foveate.Embedder(model, batch=1).embed(files)
+        foveate.Embedder(model, batch=1, recent_memory="off").embed(files)
     elif kind == "stream":
-        for batch in foveate.embed_files([photos] * 100, model=model, batch=1):
+        for batch in foveate.embed_files([photos] * 100, model=model, batch=1, recent_memory="off"):
             pass
     else:
-        foveate.embed([photos] * 100, output=output, model=model, batch=1, commit_every=0)
+        foveate.embed([photos] * 100, output=output, model=model, batch=1, commit_every=0, recent_memory="off")
 except KeyboardInterrupt:
     print("interrupted")
 """
@@ -105,6 +105,7 @@ def test_ctrl_c_raises_keyboard_interrupt(kind, tmp_path):
 
 def test_ctrl_c_ends_the_command_line_as_its_own(tmp_path):
     command = [PROGRAM, "embed", *[str(PHOTOS)] * 100, "-o", str(tmp_path / "v.npy"), "--model=seeded:dinov2-small"]
+    command.append("--recent-memory=off")
     job = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert job.stderr is not None
     next(line for line in job.stderr if "threads:" in line)

@@ -231,6 +231,31 @@ fn a_finished_output_notices_every_change_of_its_inputs() {
 }
 
 #[test]
+fn an_image_under_another_name_is_computed_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let photos = folder.path().join("photos");
+    fs::create_dir(&photos).unwrap();
+    for (name, from) in
+        [("a.jpg", "23_thumb_256.jpg"), ("b.jpg", "01_astronaut_420.jpg"), ("c.jpg", "23_thumb_256.jpg")]
+    {
+        fs::copy(format!("{PHOTOS}/{from}"), photos.join(name)).unwrap();
+    }
+    fs::write(photos.join("d.jpg"), "no image").unwrap();
+    fs::write(photos.join("e.jpg"), "no image").unwrap();
+    let out = |name: &str| folder.path().join(name);
+    let embedded = |name: &str, memory: &str| {
+        fs::create_dir(out(name)).unwrap();
+        let command = &mut embed(&out(name).join("x.npy"));
+        run(command.arg(&photos).args(["--json", "--recent-memory", memory])).expect(0).json()["session"].clone()
+    };
+    let counts =
+        |session: serde_json::Value| ["vectors", "failures", "computed", "from_run"].map(|key| session[key].as_u64());
+    assert_eq!(counts(embedded("all", "off")), [3, 2, 3, 0].map(Some));
+    assert_eq!(counts(embedded("once", "1M")), [3, 2, 2, 1].map(Some));
+    assert_same_tree(&out("all"), &out("once"));
+}
+
+#[test]
 fn a_damaged_output_is_not_complete() {
     for format in names(&backends::sinks()) {
         for layout in ["x", "folder"] {

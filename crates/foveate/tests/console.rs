@@ -67,7 +67,8 @@ fn one_signal_stops_a_run_whose_standard_error_is_dead_or_blocked() {
         ("c", "INT", false, Stdio::from(full_pipe)),
     ] {
         let mut command = embed(&folder.path().join(name));
-        command.arg("--from-list").arg(&list).args(quiet.then_some("-q")).stdout(Stdio::null()).stderr(stderr);
+        command.args(["--recent-memory=off", "--from-list"]).arg(&list).args(quiet.then_some("-q"));
+        command.stdout(Stdio::null()).stderr(stderr);
         let mut child = command.spawn().unwrap();
         wait_for_signal_handler(&mut child);
         let sent = Command::new("kill").args([&format!("-{signal}"), &child.id().to_string()]).status().unwrap();

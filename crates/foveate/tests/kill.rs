@@ -19,7 +19,7 @@ use foveate_testkit::by_length;
 /// Returns a job that is long enough for many interruptions: parts of 32, batches of 4.
 fn job(output: &Path, list: &Path) -> Command {
     let mut command = embed(output);
-    command.arg("--from-list").arg(list).args(["--part-items", "32", "--batch", "4", "--json"]);
+    command.arg("--from-list").arg(list).args(["--part-items=32", "--batch=4", "--recent-memory=off", "--json"]);
     command
 }
 
@@ -51,7 +51,8 @@ fn ctrl_c_commits_says_how_to_resume_and_the_same_command_does() {
     let (calm, wild) = (folder.path().join("calm"), folder.path().join("wild"));
     run(&mut job(&calm, &list)).expect(0);
     for name in ["INT", "TERM"] {
-        let child = start(embed(&wild).arg("--from-list").arg(&list).args(["--part-items", "32", "--batch", "4"]));
+        let more = ["--part-items=32", "--batch=4", "--recent-memory=off"];
+        let child = start(embed(&wild).arg("--from-list").arg(&list).args(more));
         wait_for_rows(&wild, &child);
         signal(&child, name);
         let output = child.wait_with_output().unwrap();

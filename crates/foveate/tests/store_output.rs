@@ -111,7 +111,8 @@ impl Bucket {
     fn command(&self, output: &str) -> Command {
         let output = if output.contains("://") { PathBuf::from(output) } else { self.path(output) };
         let mut command = embed(&output);
-        command.args(["--json", "--batch", "4", "--part-items", "8"]).envs(self.server.environment());
+        command.args(["--json", "--batch=4", "--part-items=8", "--recent-memory=off"]);
+        command.envs(self.server.environment());
         command
     }
 }

@@ -203,6 +203,11 @@ pub(crate) struct EmbedArgs {
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = parse_seconds, help_heading = "Output", hide = true)]
     pub(crate) commit_every: Duration,
 
+    /// Memory for the vectors of recent images. An image with the same bytes as one of them takes its vector, if the
+    /// encoder's vectors do not depend on the batch. `off` computes every image.
+    #[arg(long, value_name = "BYTES|off", default_value = "64M", help_heading = "Engine", hide = true)]
+    pub(crate) recent_memory: CountOrOff,
+
     /// Process only part I of N of the inputs (I counts from 0). `auto` reads Slurm's array variables; `auto/N` also
     /// those of Kubernetes indexed jobs.
     #[arg(long, value_name = "I/N", value_parser = parse_shard, help_heading = "Inputs")]

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use foveate::embed::store_address;
-use foveate::pipeline::{Changes, QueueStats, RunReport, StageReport};
+use foveate::pipeline::{Changes, QueueStats, Recalled, RunReport, StageReport};
 use foveate::profile::StageTotals;
 use foveate::sink::{Finished, Published};
 use foveate::source::ListingStats;
@@ -39,6 +39,10 @@ pub(crate) fn text(report: &RunReport, output: &Path) -> String {
         report.throughput(),
         human_bytes(report.bytes)
     );
+    let Recalled { run, cache } = report.recalled;
+    if run + cache > 0 {
+        let _ = writeln!(out, "vectors: {} computed, {run} of equal images, {cache} from the cache", report.computed());
+    }
     stage_table(&mut out, &report.stages);
     queue_table(&mut out, &report.queues);
     if let Some(stage) = report.bottleneck() {
@@ -119,6 +123,9 @@ pub(crate) fn json(report: &RunReport, listed: &ListingStats, output: &Path) -> 
             "resumed": report.resumed,
             "vectors": report.rows,
             "failures": report.failures,
+            "computed": report.computed(),
+            "from_run": report.recalled.run,
+            "from_cache": report.recalled.cache,
             "bytes": report.bytes,
             "seconds": report.wall.as_secs_f64(),
             "images_per_second": report.throughput(),

@@ -77,7 +77,10 @@ impl FromStr for CountOrOff {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "off" => Ok(Self(None)),
-            _ => text.parse().map(|count| Self(Some(count))).map_err(|_| "expected a count (100) or off".to_owned()),
+            "0" => Ok(Self(Some(0))),
+            _ => {
+                parse_count(text).map(|count| Self(Some(count))).map_err(|_| "expected a count (100) or off".to_owned())
+            }
         }
     }
 }

@@ -106,6 +106,8 @@ pub struct EmbedOptions {
     pub commit_every: std::time::Duration,
     /// True if the inputs of an output that is already complete are compared by hash, not by size and time.
     pub by_content: bool,
+    /// Most memory for the vectors of recent contents; see [`Config::recent_bytes`].
+    pub recent_bytes: u64,
     /// True if the contents of an output that is already complete are compared with their hashes.
     pub check: bool,
 }
@@ -162,6 +164,7 @@ impl EmbedOptions {
             max_unreadable: Some(Config::MAX_UNREADABLE),
             commit_every: std::time::Duration::from_secs(2),
             by_content: false,
+            recent_bytes: Config::RECENT_BYTES,
             check: false,
         }
     }
@@ -223,6 +226,8 @@ impl EmbedOptions {
             max_unreadable: self.max_unreadable,
             commit_every: self.commit_every,
             by_content: self.by_content,
+            recent_bytes: self.recent_bytes,
+            cache: None,
         }
     }
 
