@@ -23,6 +23,8 @@ pub(crate) enum Role<'a> {
     /// Shared by the engines: an encoder with its batches.
     Lane,
     Engine,
+    /// Vectors that outlive the engines' runs.
+    Cache,
     Lab,
     Worker,
     /// The worker's HTTP server.
@@ -112,6 +114,7 @@ pub(crate) fn role(name: &str) -> Option<Role<'_>> {
         "foveate-cuda" => Role::Device,
         "foveate-lane" => Role::Lane,
         "foveate-pipeline" => Role::Engine,
+        "foveate-cache" => Role::Cache,
         "foveate-lab" => Role::Lab,
         "foveate-worker" => Role::Worker,
         "foveate-serve" => Role::Service,
@@ -143,6 +146,7 @@ fn may_import(from: &str, to: &str) -> bool {
         Role::Model => is_core || to == "foveate-encode",
         Role::Lane => is_core || ["foveate-encode", "foveate-preprocess"].contains(&to),
         Role::Engine => is_core || is_stage_trait || ["foveate-lane", "foveate-profile"].contains(&to),
+        Role::Cache => is_core || to == "foveate-pipeline",
         Role::Lab => {
             let measured = [
                 "foveate-lane",
