@@ -3,8 +3,9 @@ use std::sync::{Arc, Mutex};
 use foveate_core::{BatchMemory, Size, VectorBuf, error_chain};
 use foveate_encode::{Allocate, Encoder, EncoderSpec};
 use foveate_lane::{Landed, Lane, Normalize, batch_memory};
+use foveate_pipeline::{Known as Content, Recall};
 use foveate_preprocess::{Granularity, ItemFault, PreprocessError, Preprocessor, PreprocessorOpener, Untimed};
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 use crate::{Embedding, File, Output, Received, Task, TaskError, TaskLane, lock};
 
@@ -18,6 +19,7 @@ pub struct Embed {
     /// Lanes that no thread has taken yet.
     lanes: Mutex<Vec<Lane<Vec<Known>>>>,
     pixels: Arc<Pixels>,
+    cache: Option<Arc<dyn Recall>>,
 }
 
 /// A pool of image buffers.
@@ -30,6 +32,8 @@ type Known = Result<About, TaskError>;
 struct About {
     size: Size,
     xxh3: u64,
+    /// Its key in the cache, if there is one.
+    content: Option<u128>,
 }
 
 /// An image that will join a batch.
@@ -39,7 +43,7 @@ enum Input {
     /// Preprocessed alone.
     Crop(Crop),
     /// To be preprocessed together with its batch.
-    File { file: File, xxh3: u64 },
+    File { file: File, about: About },
 }
 
 /// An image of the encoder's input size, `[h, w, 3]` u8 RGB.
@@ -78,7 +82,14 @@ impl Embed {
             spec,
             lanes: Mutex::new(lanes),
             pixels: Arc::default(),
+            cache: None,
         })
+    }
+
+    /// Takes vectors from a cache of the same settings, and adds to it.
+    #[must_use]
+    pub fn cache(self, cache: Option<Arc<dyn Recall>>) -> Self {
+        Self { cache, ..self }
     }
 
     /// The encoders' input and output.
@@ -107,13 +118,18 @@ impl Embed {
         Ok(prepared)
     }
 
+    /// What is known of a file before it is decoded.
+    fn about(&self, file: &File) -> About {
+        let content = self.cache.is_some().then(|| xxh3_128(file));
+        About { size: Size::default(), xxh3: xxh3_64(file), content }
+    }
+
     fn crop(&self, file: &File) -> Result<Crop, TaskError> {
         let mut pixels = lock(&self.pixels).pop().unwrap_or_default();
         pixels.resize(self.image_len(), 0);
-        let about = About { size: Size::default(), xxh3: xxh3_64(file) };
-        let mut crop = Crop { pixels, about, home: Arc::clone(&self.pixels) };
+        let mut crop = Crop { pixels, about: self.about(file), home: Arc::clone(&self.pixels) };
         let mut prepared = self.preprocess(&[file], &mut crop.pixels)?;
-        crop.about = known(prepared.remove(0), about.xxh3)?;
+        crop.about = known(prepared.remove(0), crop.about)?;
         Ok(crop)
     }
 }
@@ -122,10 +138,16 @@ impl Task for Embed {
     type Prepared = EmbedInput;
     type Lane = EmbedLane;
 
+    fn known(&self, Received { file, .. }: &Received<'_>) -> Option<Output> {
+        let Content { size, vector } = self.cache.as_ref()?.recall(xxh3_128(file))?;
+        let (Size { width, height }, xxh3) = (size, xxh3_64(file));
+        (vector.len() == self.spec.dim).then_some(Output::Vector(Embedding { vector, width, height, xxh3 }))
+    }
+
     fn prepare(&self, Received { file, .. }: Received<'_>) -> Result<EmbedInput, TaskError> {
         Ok(EmbedInput(match self.opener.granularity() {
             Granularity::Image => Input::Crop(self.crop(&file)?),
-            Granularity::Batch => Input::File { xxh3: xxh3_64(&file), file },
+            Granularity::Batch => Input::File { about: self.about(&file), file },
         }))
     }
 
@@ -152,7 +174,7 @@ impl EmbedLane {
             return self.copy(batch, memory);
         }
         let prepared = self.embed.preprocess(&files, memory)?;
-        Ok(prepared.into_iter().zip(batch).map(|(size, input)| known(size, input.xxh3())).collect())
+        Ok(prepared.into_iter().zip(batch).map(|(size, input)| known(size, input.about())).collect())
     }
 
     fn copy(&self, batch: &[EmbedInput], memory: &mut dyn BatchMemory) -> Result<Vec<Known>, TaskError> {
@@ -179,10 +201,10 @@ impl EmbedInput {
         }
     }
 
-    fn xxh3(&self) -> u64 {
+    fn about(&self) -> About {
         match &self.0 {
-            Input::Crop(crop) => crop.about.xxh3,
-            Input::File { xxh3, .. } => *xxh3,
+            Input::Crop(crop) => crop.about,
+            Input::File { about, .. } => *about,
         }
     }
 }
@@ -213,8 +235,11 @@ impl TaskLane for EmbedLane {
             // The image's fault, as in a run: the same values overflow on every device of this precision.
             let row =
                 row.ok_or_else(|| TaskError::image("the vector has a component that is infinite or not a number"))?;
-            let (Size { width, height }, xxh3) = (about.size, about.xxh3);
-            Ok(Output::Vector(Embedding { vector: vectors.row(row).to_vec(), width, height, xxh3 }))
+            let (vector, Size { width, height }) = (vectors.row(row).to_vec(), about.size);
+            if let (Some(cache), Some(content)) = (&self.embed.cache, about.content) {
+                cache.remember(content, Content { size: about.size, vector: vector.clone() });
+            }
+            Ok(Output::Vector(Embedding { vector, width, height, xxh3: about.xxh3 }))
         };
         let outputs = tag.into_iter().map(|known| known.and_then(&mut output)).collect();
         self.memory.push(memory);
@@ -227,9 +252,9 @@ impl TaskLane for EmbedLane {
     }
 }
 
-fn known(prepared: Result<Size, ItemFault>, xxh3: u64) -> Known {
+fn known(prepared: Result<Size, ItemFault>, about: About) -> Known {
     let size = prepared.map_err(|fault| TaskError::image(fault.reason).at(fault.stage.name()))?;
-    Ok(About { size, xxh3 })
+    Ok(About { size, ..about })
 }
 
 fn machine(error: &(dyn std::error::Error + 'static)) -> TaskError {

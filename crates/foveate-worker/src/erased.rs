@@ -12,11 +12,18 @@ use crate::{Output, Received, Task, TaskError, TaskLane};
 /// An image that its task has prepared.
 pub(crate) type Prepared = Box<dyn Any + Send>;
 
+/// A file that a task has taken.
+pub(crate) enum Taken {
+    Prepared(Prepared),
+    /// It needs no work.
+    Known(Output),
+}
+
 /// A task's result for one image.
 pub(crate) type Answer = Result<Output, TaskError>;
 
-/// [`Task::prepare`] without its image type. It never panics.
-pub(crate) type Prepare = Box<dyn Fn(Received<'_>) -> Result<Prepared, TaskError> + Send + Sync>;
+/// [`Task::known`] and [`Task::prepare`] without the image's type. It never panics.
+pub(crate) type Prepare = Box<dyn Fn(Received<'_>) -> Result<Taken, TaskError> + Send + Sync>;
 
 /// A [`TaskLane`] without its image type. It neither fails nor panics, and returns one answer per image.
 pub(crate) trait AnyLane: Send {
@@ -27,7 +34,12 @@ pub(crate) trait AnyLane: Send {
 }
 
 pub(crate) fn prepare(task: Arc<impl Task>) -> Prepare {
-    Box::new(move |received| Ok(Box::new(guarded(|| task.prepare(received))?)))
+    Box::new(move |received| {
+        guarded(|| match task.known(&received) {
+            Some(output) => Ok(Taken::Known(output)),
+            None => Ok(Taken::Prepared(Box::new(task.prepare(received)?))),
+        })
+    })
 }
 
 /// Returns one more lane, if there is one.

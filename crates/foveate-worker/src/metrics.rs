@@ -23,6 +23,7 @@ pub(crate) struct Metrics {
     items: Family<StageResult, Counter>,
     seconds: Family<StageLabel, Histogram, fn() -> Histogram>,
     batch: Family<TaskLabel, Histogram, Sizes>,
+    cache_hits: Family<TaskLabel, Counter>,
     depth: Family<QueueLabel, Gauge>,
     capacity: Family<QueueLabel, Gauge>,
     occupancy: Family<QueueLabel, FloatGauge>,
@@ -118,6 +119,7 @@ impl Metrics {
             items: Family::default(),
             seconds: Family::new_with_constructor(durations),
             batch: Family::new_with_constructor(Sizes),
+            cache_hits: Family::default(),
             depth: Family::default(),
             capacity: Family::default(),
             occupancy: Family::default(),
@@ -145,6 +147,7 @@ impl Metrics {
         let about = "Time of a stage per item, or per batch of process";
         r.register_with_unit("stage", about, Unit::Seconds, self.seconds.clone());
         r.register("batch_images", "Images per batch", self.batch.clone());
+        r.register("cache_hits", "Images whose output came from the cache", self.cache_hits.clone());
         r.register("queue_depth", "Items that wait before a stage", self.depth.clone());
         r.register("queue_capacity", "Capacity of the queue before a stage, in items", self.capacity.clone());
         let about = "Mean occupancy of the queue before a stage since the start";
@@ -180,6 +183,11 @@ impl Metrics {
         let result = if ok { "ok" } else { "failed" };
         self.items.get_or_create(&StageResult { stage, task: task.to_owned(), result }).inc();
         self.seconds.get_or_create(&StageLabel { stage, task: task.to_owned() }).observe(took.as_secs_f64());
+    }
+
+    /// Counts an image that the cache knows.
+    pub(crate) fn cache_hit(&self, task: &str) {
+        self.cache_hits.get_or_create(&TaskLabel { task: task.to_owned() }).inc();
     }
 
     /// Counts a batch that left the last stage.

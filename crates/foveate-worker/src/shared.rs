@@ -68,6 +68,8 @@ pub(crate) enum Form {
     At(ImageRef),
     File(File),
     Ready(Prepared),
+    /// It needs no batch.
+    Done(Output),
 }
 
 impl From<Image> for Form {

@@ -12,7 +12,7 @@ use foveate_pipeline::Popped;
 use foveate_queue::ImageRef;
 use foveate_source::{AllowedObjects, Fetch, FetchError, Item as Object};
 
-use crate::erased::AnyLane;
+use crate::erased::{AnyLane, Taken};
 use crate::shared::{Form, Item, NamedTask, Shared};
 use crate::shares::Next;
 use crate::watchdog::ThreadWatch;
@@ -130,19 +130,21 @@ impl Stages {
         Some(item)
     }
 
-    /// Runs one step of an item's work, unless the item is no longer wanted. Reports the failure of an item that fails.
+    /// Runs one step of an item's work, unless the item is no longer wanted. Reports the outcome of an item that fails
+    /// or is done.
     fn step(&mut self, mut item: Item, work: impl FnOnce(&mut Self, &mut Item) -> Result<(), Failure>) -> Option<Item> {
         let done = match item.done.is_wanted() {
             true => work(self, &mut item),
             false => Err(Failure::transient(Stage::Cancelled, "nobody waits for it any more")),
         };
-        match done {
-            Ok(()) => Some(item),
-            Err(failure) => {
-                self.shared.fail(item, failure);
-                None
-            }
-        }
+        let outcome = match (done, item.form.take()) {
+            (Err(failure), _) => Err(failure),
+            (Ok(()), Some(Form::Done(output))) => Ok(output),
+            (Ok(()), form) => return Some(Item { form, ..item }),
+        };
+        self.shared.left(&item);
+        self.shared.tell(item, outcome);
+        None
     }
 
     /// Downloads the file unless it is here already.
@@ -188,7 +190,13 @@ impl Stages {
         let prepare = &self.shared.tasks[item.task].prepare;
         let prepared = sniffed.and_then(|_| prepare(received).map_err(|error| failure(error, Stage::Preprocess)));
         self.note("preprocess", item, start, prepared.is_ok());
-        item.form = Some(Form::Ready(prepared?));
+        item.form = Some(match prepared? {
+            Taken::Prepared(image) => Form::Ready(image),
+            Taken::Known(output) => {
+                self.shared.metrics.cache_hit(&self.shared.tasks[item.task].name);
+                Form::Done(output)
+            }
+        });
         Ok(())
     }
 

@@ -13,6 +13,12 @@ pub trait Task: Send + Sync + 'static {
     /// The state of one processing thread: [`InTurn`] if the work on a batch is one function.
     type Lane: TaskLane<Prepared = Self::Prepared>;
 
+    /// Returns the output of a file that needs no work, such as one that a cache knows. It is not prepared then.
+    fn known(&self, received: &Received<'_>) -> Option<Output> {
+        let _ = received;
+        None
+    }
+
     /// Prepares an image, on the CPU. Several threads call it at once.
     ///
     /// # Errors

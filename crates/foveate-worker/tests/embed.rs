@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use foveate_core::{BatchMemory, Size};
 use foveate_encode::EncodeError;
 use foveate_lane::Normalize;
+use foveate_pipeline::{Known, Recall};
 use foveate_preprocess::{Granularity, ItemFault, PreprocessError, Preprocessor, PreprocessorOpener, StageClock};
 use foveate_worker::{Batching, Done, Embed, Engine, EngineError, Image, Outcome, Output, Probe, Request, Stage};
 
@@ -84,11 +86,15 @@ struct Rig {
 
 impl Rig {
     fn new(granularity: Granularity) -> Self {
+        Self::with_cache(granularity, None)
+    }
+
+    fn with_cache(granularity: Granularity, cache: Option<Arc<dyn Recall>>) -> Self {
         let gate = Gate::default();
         let device = device(&gate);
         let notes = device.notes();
         let opener = PreprocessorOpener::new(granularity, INPUT, || Ok(Box::new(Last)));
-        let embed = Embed::new(opener, vec![Box::new(device)], Normalize::Off).unwrap();
+        let embed = Embed::new(opener, vec![Box::new(device)], Normalize::Off).unwrap().cache(cache);
         let batching = Batching { max: MAX_BATCH, delay: Duration::from_millis(1), lanes: 1 };
         let engine = Engine::builder().workers(2).max_bytes_in_flight(64).task("embed", embed, batching);
         Self { engine: engine.build().unwrap(), gate, notes }
@@ -165,4 +171,42 @@ fn a_task_has_as_many_lanes_as_encoders() {
     let refused = Engine::builder().task("embed", embed.unwrap(), batching).build().unwrap_err();
     assert!(matches!(refused, EngineError::Options(_)));
     assert_eq!(refused.to_string(), "task 'embed' has no more than 1 lanes, not 2");
+}
+
+#[derive(Debug, Default)]
+struct Remembered(Mutex<HashMap<u128, Known>>);
+
+impl Recall for Remembered {
+    fn recall(&self, content: u128) -> Option<Known> {
+        self.0.lock().unwrap().get(&content).cloned()
+    }
+    fn remember(&self, content: u128, known: Known) {
+        self.0.lock().unwrap().insert(content, known);
+    }
+}
+
+#[test]
+fn an_image_in_the_cache_waits_for_no_batch() {
+    for granularity in [Granularity::Image, Granularity::Batch] {
+        let cache = Arc::new(Remembered::default());
+        let rig = Rig::with_cache(granularity, Some(Arc::clone(&cache) as Arc<dyn Recall>));
+        let first = wait(&rig.submit(7)).unwrap();
+        assert!(wait(&rig.submit(NAN)).is_err() && wait(&rig.submit(CORRUPT)).is_err());
+        assert_eq!(cache.0.lock().unwrap().len(), 1, "failures are not kept");
+
+        // The device finishes nothing any more.
+        rig.gate.set_closed(true);
+        let (again, other) = (rig.submit(7), rig.submit(8));
+        assert_eq!(wait(&again).unwrap(), first);
+        assert!(
+            rig.engine.metrics().contains("foveate_cache_hits_total{task=\"embed\"} 1"),
+            "{}",
+            rig.engine.metrics()
+        );
+        rig.gate.set_closed(false);
+        assert_ne!(wait(&other).unwrap(), first);
+
+        cache.0.lock().unwrap().values_mut().for_each(|known| known.vector.push(0.0));
+        assert_eq!(wait(&rig.submit(7)).unwrap(), first, "a vector of another length is of no use");
+    }
 }
