@@ -1,10 +1,15 @@
 //! The backend table. Besides lib.rs, which leaves out whole modules, it is the only place in this crate with
 //! `cfg(feature = …)`. A new backend needs one line here, one feature in Cargo.toml, and its crate.
 
-use foveate_core::{Backend, Registry};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use foveate_core::{Backend, BoxError, Registry};
 use foveate_decode::DecoderRegistry;
 use foveate_dinov2::Model;
 use foveate_encode::EncoderRegistry;
+use foveate_pipeline::Recall;
 use foveate_preprocess::PreprocessorRegistry;
 use foveate_resize::ResizerRegistry;
 use foveate_sink::{PrefixRegistry, SinkRegistry};
@@ -109,6 +114,21 @@ pub fn visit_all(visitor: &mut impl Visit) {
     visitor.visit(&stores());
     #[cfg(feature = "worker")]
     visitor.visit(&queues());
+}
+
+/// The settings that decide vectors, by name.
+type Settings = BTreeMap<String, String>;
+
+/// Opens the cache in a folder, of at most `bytes`.
+#[cfg(feature = "cache")]
+pub(crate) fn cache(folder: &Path, bytes: u64, settings: &Settings) -> Result<Arc<dyn Recall>, BoxError> {
+    Ok(Arc::new(foveate_cache::Cache::open(folder, bytes, settings)?))
+}
+
+/// Refuses a cache, which this build does not have.
+#[cfg(not(feature = "cache"))]
+pub(crate) fn cache(_: &Path, _: u64, _: &Settings) -> Result<Arc<dyn Recall>, BoxError> {
+    Err("this build has no cache of vectors; rebuild with `-F cache`".into())
 }
 
 #[cfg(test)]

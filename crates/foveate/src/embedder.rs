@@ -32,8 +32,9 @@ impl Embedder {
         let chosen = options.open(backends, model)?;
         let mut manifest = chosen.description(options).embedding();
         manifest.dim = chosen.dim();
+        let config = Config { cache: chosen.run_cache(options)?, ..options.config() };
         let encoders = Arc::new(Mutex::new(chosen.encoders));
-        Ok(Self { manifest, preprocessors: chosen.preprocessors, encoders, config: options.config() })
+        Ok(Self { manifest, preprocessors: chosen.preprocessors, encoders, config })
     }
 
     /// Number of components of a vector.

@@ -29,8 +29,9 @@ impl EmbedOptions {
         let chosen = self.open(backends, model)?;
         let mut manifest = chosen.description(self).embedding();
         manifest.dim = chosen.dim();
+        let cache = chosen.cache(self)?;
         let (seeded, lanes) = (chosen.model.is_seeded(), chosen.encoders.len());
-        let task = Embed::new(chosen.preprocessors, chosen.encoders, self.normalize)?;
+        let task = Embed::new(chosen.preprocessors, chosen.encoders, self.normalize)?.cache(cache);
         Ok(EmbedTask { task, manifest, lanes, seeded })
     }
 }

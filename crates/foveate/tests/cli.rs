@@ -256,6 +256,33 @@ fn an_image_under_another_name_is_computed_once() {
 }
 
 #[test]
+fn a_cache_gives_the_second_run_all_vectors_and_the_same_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join("cache");
+    let embedded = |name: &str, more: &[&str]| {
+        let out = folder.path().join(name);
+        fs::create_dir(&out).unwrap();
+        let mut command = embed(&out.join("x.npy"));
+        command.args([PHOTOS, "--limit", "5", "--json", "--cache"]).arg(&cache).args(more);
+        let session = run(&mut command).expect(0).json()["session"].clone();
+        ["computed", "from_cache"].map(|key| session[key].as_u64().unwrap())
+    };
+    assert_eq!(embedded("first", &[]), [5, 0]);
+    assert_eq!(embedded("second", &["--workers", "3"]), [0, 5]);
+    assert_same_tree(&folder.path().join("first"), &folder.path().join("second"));
+    assert_eq!(embedded("other", &["--pooling", "mean"]), [5, 0], "other settings never hit");
+
+    // Changes to the cache that a user could make.
+    let again = |name: &str| embed(&folder.path().join(name));
+    fs::write(cache.join("data.mdb"), "no database").unwrap();
+    let mut command = again("x.npy");
+    run(command.arg(PHOTOS).arg("--cache").arg(&cache)).expect_error(2, "delete it, or use another folder");
+    fs::remove_dir_all(&cache).unwrap();
+    run(command.args(["--dry-run", "--limit", "1"])).expect(0);
+    assert!(!cache.exists(), "a dry run writes nothing");
+}
+
+#[test]
 fn a_damaged_output_is_not_complete() {
     for format in names(&backends::sinks()) {
         for layout in ["x", "folder"] {

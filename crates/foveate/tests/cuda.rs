@@ -21,6 +21,7 @@ fn main() -> ExitCode {
         any_number_of_devices_gives_the_same_bytes,
         batches_that_are_decoded_on_the_device_have_the_outcomes_of_the_cpu,
         a_device_that_is_not_there_is_said_in_one_line,
+        a_run_refuses_a_cache_where_vectors_depend_on_the_batch,
         f32_that_nobody_asked_for_is_warned_of,
         doctor_says_how_long_a_start_takes,
         the_script_for_gpus_ends_in_a_table,
@@ -128,6 +129,18 @@ fn a_device_that_is_not_there_is_said_in_one_line() {
     let said = |text: &str| text.lines().filter(|line| line.starts_with("error")).count();
     assert_eq!((said(&ran.stderr), said(&small.stderr)), (1, 1), "{}{}", ran.stderr, small.stderr);
     assert!(!out.exists());
+}
+
+fn a_run_refuses_a_cache_where_vectors_depend_on_the_batch() {
+    let libraries = emulator("fused");
+    let folder = tempfile::tempdir().unwrap();
+    let (out, cache) = (folder.path().join("x.npy"), folder.path().join("cache"));
+    let mut command = emulated(&out, &libraries, "late");
+    command.args([PHOTOS, PHOTOS, "--device", "cuda:0", "--limit", "40", "--json"]);
+    assert_eq!(run(&mut command).expect(0).json()["session"]["from_run"], 0, "not even within the run");
+    let ran = run(command.args(["--overwrite", "--cache"]).arg(&cache)).expect(2);
+    assert!(ran.stderr.contains("fused on cuda:0 does not"), "{}", ran.stderr);
+    assert!(!cache.exists());
 }
 
 fn f32_that_nobody_asked_for_is_warned_of() {

@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand};
 use foveate::pipeline::FailurePolicy;
 use foveate::{DecodeScale, Recipe, Shard};
 
-use super::job_args::{DTypeArg, JobArgs, NormalizeArg, OrientationArg, PoolingArg, StorageArgs};
+use super::job_args::{CacheArgs, DTypeArg, JobArgs, NormalizeArg, OrientationArg, PoolingArg, StorageArgs};
 use super::lab_args::{
     BENCH_EXAMPLES, DIAGNOSE_EXAMPLES, DiagnoseArgs, Experiment, PROFILE_EXAMPLES, ProfileArgs, REPORT_EXAMPLES,
     ReportArgs, TUNE_EXAMPLES, TuneArgs,
@@ -202,6 +202,9 @@ pub(crate) struct EmbedArgs {
     /// progress.
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = parse_seconds, help_heading = "Output", hide = true)]
     pub(crate) commit_every: Duration,
+
+    #[command(flatten)]
+    pub(crate) cache: CacheArgs,
 
     /// Memory for the vectors of recent images. An image with the same bytes as one of them takes its vector, if the
     /// encoder's vectors do not depend on the batch. `off` computes every image.

@@ -120,6 +120,8 @@ pub(crate) fn options(args: &EmbedArgs) -> EmbedOptions {
         max_unreadable: args.max_unreadable.0,
         commit_every: args.commit_every,
         by_content: args.by_content,
+        // A dry run writes nothing.
+        cache: args.cache.options().filter(|_| !args.dry_run),
         recent_bytes: args.recent_memory.0.unwrap_or(0),
         check: args.check,
         trace: trace::new(args.trace.as_deref()),

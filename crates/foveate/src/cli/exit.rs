@@ -59,6 +59,8 @@ fn is_usage(cause: &(dyn Error + 'static)) -> bool {
             EmbedError::Encode(EncodeError::Unsupported(_) | EncodeError::Form { .. })
                 | EmbedError::Sink(SinkError::OtherRun(_))
                 | EmbedError::NoOutput(_)
+                | EmbedError::Cache(_)
+                | EmbedError::CacheOfBatches(..)
         )
     )
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use foveate::embed::CacheOptions;
 use foveate::encode::{DType, Pooling};
 use foveate::lane::Normalize;
 use foveate::preprocess::OrientationPolicy;
@@ -186,6 +187,26 @@ pub(crate) struct RunArgs {
     /// Read options from a TOML file (`batch = 16`), such as `foveate tune` writes; the command line overrides them.
     #[arg(long, value_name = "FILE", help_heading = "Engine")]
     pub(crate) config: Option<PathBuf>,
+}
+
+/// The cache of vectors.
+#[derive(Args, Debug)]
+pub(crate) struct CacheArgs {
+    /// Keep vectors in this folder, by the image's bytes and the settings. An image that is there is not computed.
+    /// Processes on one machine share the folder.
+    #[arg(long, value_name = "DIR", help_heading = "Engine")]
+    pub(crate) cache: Option<PathBuf>,
+
+    /// Most bytes of the cache; the least recently used vectors go first.
+    #[arg(long, value_name = "BYTES", default_value = "10G", value_parser = parse_count, requires = "cache",
+          help_heading = "Engine", hide = true)]
+    pub(crate) cache_size: u64,
+}
+
+impl CacheArgs {
+    pub(crate) fn options(&self) -> Option<CacheOptions> {
+        self.cache.clone().map(|folder| CacheOptions { folder, bytes: self.cache_size })
+    }
 }
 
 /// Arguments for the storage of vectors.

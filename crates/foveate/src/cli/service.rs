@@ -51,7 +51,7 @@ pub(crate) fn begin(args: &ServiceArgs, rest: &'static str) -> anyhow::Result<(G
 
 /// Loads the model and starts the engine's threads, which download with `client`.
 pub(crate) fn start(args: &ServiceArgs, client: Client, output: &Path) -> anyhow::Result<Service> {
-    let options = job::embedding(&args.embedding, output);
+    let options = EmbedOptions { cache: args.cache.options(), ..job::embedding(&args.embedding, output) };
     let backends = Arc::new(Backends::compiled());
     let download = progress::Download::new(true);
     let model = OpenOptions { progress: &download, ..OpenOptions::from_env() };

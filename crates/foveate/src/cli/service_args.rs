@@ -11,7 +11,7 @@ use foveate::serve::Origin;
 use foveate::telemetry::Format;
 use foveate::worker::Encoding;
 
-use super::job_args::{EmbeddingArgs, StorageArgs};
+use super::job_args::{CacheArgs, EmbeddingArgs, StorageArgs};
 use super::values::{parse_count, parse_listen, parse_positive, parse_seconds, parse_setting};
 
 pub(crate) const WORKER_EXAMPLES: &str = "\
@@ -76,6 +76,9 @@ Examples:
 pub(crate) struct ServiceArgs {
     #[command(flatten)]
     pub(crate) embedding: EmbeddingArgs,
+
+    #[command(flatten)]
+    pub(crate) cache: CacheArgs,
 
     /// Longest time that an image waits for others to fill its batch. It waits only for images that are on their way.
     #[arg(long, value_name = "SECONDS", default_value = "0.01", value_parser = parse_seconds, help_heading = "Engine", hide = true)]

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use foveate_core::UnknownBackend;
+use foveate_core::{BoxError, UnknownBackend};
 use foveate_dinov2::ModelError;
 use foveate_encode::EncodeError;
 use foveate_pipeline::RunError;
@@ -114,6 +114,15 @@ pub enum EmbedError {
     /// A setting for a decoder that has none.
     #[error("decoder setting '{0}': this decoder has no settings")]
     DecoderSetting(String),
+    /// The cache cannot be opened.
+    #[error(transparent)]
+    Cache(BoxError),
+    /// A cache with an encoder whose rows depend on the batch: the output would depend on what the cache holds.
+    #[error(
+        "a cache needs an encoder that gives an image the same bits in any batch; {0} on {1} does not: leave out the \
+         cache, or use the encoder fused on the CPU"
+    )]
+    CacheOfBatches(String, String),
     /// The model's preprocessing settings cannot be applied.
     #[error(transparent)]
     Recipe(#[from] RecipeError),

@@ -16,4 +16,4 @@ pub use output::store_address;
 pub(crate) use registries::BackendNames;
 pub use registries::Backends;
 pub use run::{EmbedRun, OutputPlace};
-pub use settings::{EmbedOptions, has_cpu};
+pub use settings::{CacheOptions, EmbedOptions, has_cpu};

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use foveate_core::Backend;
 use foveate_dinov2::{Model, OpenOptions};
 use foveate_encode::{Encoder, EncoderRegistry, GraphFormat, ModelForm};
+use foveate_pipeline::Recall;
 use foveate_preprocess::{
     CpuPreprocessor, DecoderOpener, DeviceOptions, Granularity, PreprocessOptions, PreprocessorOpener, ResizerOpener,
 };
@@ -14,7 +15,7 @@ use foveate_sink::RunManifest;
 use foveate_source::Source;
 
 use super::fingerprint::JobDescription;
-use super::{BackendNames, Backends, EmbedError, EmbedOptions};
+use super::{BackendNames, Backends, CacheOptions, EmbedError, EmbedOptions};
 use crate::DecodeScale;
 use crate::models::OpenModel;
 
@@ -35,6 +36,22 @@ impl OpenedJob {
     /// Describes a run of the inputs of `source`.
     pub(crate) fn manifest(&self, options: &EmbedOptions, source: &dyn Source) -> RunManifest {
         RunManifest { dim: self.dim(), ..self.description(options).manifest(source) }
+    }
+
+    /// Opens the cache of these options for a run, whose output must not depend on what the cache holds.
+    pub(crate) fn run_cache(&self, options: &EmbedOptions) -> Result<Option<Arc<dyn Recall>>, EmbedError> {
+        let varies = self.encoders.iter().find(|encoder| !encoder.spec().batch_invariant);
+        match varies.filter(|_| options.cache.is_some()) {
+            Some(encoder) => Err(EmbedError::CacheOfBatches(self.names.encoder.clone(), encoder.spec().device.clone())),
+            None => self.cache(options),
+        }
+    }
+
+    /// Opens the cache of these options.
+    pub(crate) fn cache(&self, options: &EmbedOptions) -> Result<Option<Arc<dyn Recall>>, EmbedError> {
+        let Some(CacheOptions { folder, bytes }) = &options.cache else { return Ok(None) };
+        let settings = self.description(options).embedding().fingerprint;
+        crate::backends::cache(folder, *bytes, &settings).map(Some).map_err(EmbedError::Cache)
     }
 
     pub(crate) fn description<'a>(&'a self, options: &'a EmbedOptions) -> JobDescription<'a> {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use foveate_dinov2::OpenOptions;
-use foveate_pipeline::{Cancel, FailurePolicy, Pipeline, Progress, RunError, RunReport, Update, UpdateSource};
+use foveate_pipeline::{Cancel, Config, FailurePolicy, Pipeline, Progress, RunError, RunReport, Update, UpdateSource};
 use foveate_sink::{Existing, Fold, Layout, RunManifest, SinkError, SinkOptions, VectorSink};
 use foveate_source::container::ContainerOptions;
 use foveate_source::{Extent, Listing, Source, SourceError};
@@ -71,7 +71,7 @@ impl EmbedOptions {
         let Some((base, digest)) = fold.base(&manifest, may_differ)? else {
             return match update {
                 Update::Changes { .. } => {
-                    let mut run = self.assemble(chosen, manifest, Box::new(listing), backend.open(&output)?);
+                    let mut run = self.assemble(chosen, manifest, Box::new(listing), backend.open(&output)?)?;
                     run.output = Some(output);
                     Ok(run)
                 }
@@ -80,7 +80,7 @@ impl EmbedOptions {
         };
         let source = UpdateSource::new(listing, &base, update).map_err(Box::new)?;
         let (known, later) = (source.known(), backend.open(&fold.later())?);
-        let mut run = self.assemble(chosen, manifest.clone(), Box::new(source), later);
+        let mut run = self.assemble(chosen, manifest.clone(), Box::new(source), later)?;
         run.manifest.fingerprint.insert("update".to_owned(), digest);
         if retries {
             manifest = base.manifest.clone().run();
@@ -101,7 +101,7 @@ impl EmbedOptions {
     ) -> Result<EmbedRun, EmbedError> {
         let chosen = self.open(backends, model)?;
         let manifest = chosen.manifest(self, source.as_ref());
-        Ok(self.assemble(chosen, manifest, source, sink))
+        self.assemble(chosen, manifest, source, sink)
     }
 
     pub(super) fn assemble(
@@ -110,11 +110,12 @@ impl EmbedOptions {
         manifest: RunManifest,
         source: Box<dyn Source>,
         sink: Box<dyn VectorSink>,
-    ) -> EmbedRun {
+    ) -> Result<EmbedRun, EmbedError> {
+        let cache = chosen.run_cache(self)?;
         let seeded = chosen.model.is_seeded();
         let OpenedJob { preprocessors, encoders, .. } = chosen;
-        let pipeline = Pipeline { source, preprocessors, encoders, sink, config: self.config() };
-        EmbedRun { pipeline, manifest, existing: self.existing, seeded, output: None, update: None }
+        let pipeline = Pipeline { source, preprocessors, encoders, sink, config: Config { cache, ..self.config() } };
+        Ok(EmbedRun { pipeline, manifest, existing: self.existing, seeded, output: None, update: None })
     }
 }
 

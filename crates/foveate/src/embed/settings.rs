@@ -106,10 +106,21 @@ pub struct EmbedOptions {
     pub commit_every: std::time::Duration,
     /// True if the inputs of an output that is already complete are compared by hash, not by size and time.
     pub by_content: bool,
+    /// Where vectors are kept from run to run.
+    pub cache: Option<CacheOptions>,
     /// Most memory for the vectors of recent contents; see [`Config::recent_bytes`].
     pub recent_bytes: u64,
     /// True if the contents of an output that is already complete are compared with their hashes.
     pub check: bool,
+}
+
+/// A cache of vectors, which runs and processes share.
+#[derive(Clone, Debug)]
+pub struct CacheOptions {
+    /// Its folder, on a local disk.
+    pub folder: PathBuf,
+    /// Most bytes on disk; the least recently used vectors go first.
+    pub bytes: u64,
 }
 
 impl EmbedOptions {
@@ -164,6 +175,7 @@ impl EmbedOptions {
             max_unreadable: Some(Config::MAX_UNREADABLE),
             commit_every: std::time::Duration::from_secs(2),
             by_content: false,
+            cache: None,
             recent_bytes: Config::RECENT_BYTES,
             check: false,
         }
