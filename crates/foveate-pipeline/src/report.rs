@@ -67,6 +67,7 @@ impl RunReport {
             stages: Vec::new(),
             encode_parts: Vec::new(),
             queues: Vec::new(),
+            recalled: Recalled::default(),
             changes: Some(changes),
             published: Some(published),
         }

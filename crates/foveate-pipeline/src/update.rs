@@ -49,7 +49,7 @@ impl Changes {
 
 /// An output's inputs, and what a new listing shows of each: 48 bytes for each in memory.
 #[derive(Debug)]
-pub struct Known {
+pub struct KnownInputs {
     update: Update,
     inputs: HashMap<u128, Input>,
 }
@@ -77,7 +77,7 @@ fn key(id: &str) -> u128 {
     xxh3_128(id.as_bytes())
 }
 
-impl Known {
+impl KnownInputs {
     /// Reads what a run recorded.
     ///
     /// # Errors
@@ -184,7 +184,7 @@ fn twice(id: &str) -> SourceError {
 pub struct UpdateSource {
     /// Without the files, objects and containers that are as they were.
     listing: Listing,
-    known: Arc<Mutex<Known>>,
+    known: Arc<Mutex<KnownInputs>>,
     fetch: Box<dyn Fetch>,
     listing_hash: String,
     part: String,
@@ -196,7 +196,7 @@ impl UpdateSource {
     /// Leaves out what the output has. Files and objects are compared at once, containers' members when they are read,
     /// except for those of a container that is as it was.
     pub fn new(mut listing: Listing, run: &StoredRun, update: Update) -> Result<Self, RunError> {
-        let (mut known, recorded) = Known::read(run, update)?;
+        let (mut known, recorded) = KnownInputs::read(run, update)?;
         let (listing_hash, part, mut fetch) = (listing.listing_hash(), listing.part(), listing.open_fetch()?);
         let unchanged = match (recorded, update) {
             (Some(recorded), Update::Changes { by_content: false, .. }) => {
@@ -229,11 +229,11 @@ impl UpdateSource {
     }
 
     /// What the output has. Of containers that were not read yet, it knows nothing.
-    pub fn known(&self) -> Arc<Mutex<Known>> {
+    pub fn known(&self) -> Arc<Mutex<KnownInputs>> {
         Arc::clone(&self.known)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, KnownInputs> {
         lock(&self.known)
     }
 }
@@ -254,7 +254,7 @@ impl Container {
 
 /// Finds the containers whose members were all read and have their container's stamp, and keeps their members.
 fn unchanged_containers(
-    known: &mut Known,
+    known: &mut KnownInputs,
     listing: &mut Listing,
     recorded: &RecordedInputs,
 ) -> Result<BTreeMap<String, Container>, RunError> {

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use foveate_core::lock;
-use foveate_pipeline::{Cancel, Changes, Known, Pipeline, Progress, RunError, RunReport};
+use foveate_pipeline::{Cancel, Changes, KnownInputs, Pipeline, Progress, RunError, RunReport};
 use foveate_sink::{Existing, Fold, Published, RunManifest, SinkBackend, SinkError, SinkOptions, StoredRun};
 use foveate_source::{Delivery, Source};
 
@@ -16,7 +16,7 @@ pub(super) struct UpdateRun {
     pub(super) options: SinkOptions,
     /// Describes the result.
     pub(super) manifest: RunManifest,
-    pub(super) known: Arc<Mutex<Known>>,
+    pub(super) known: Arc<Mutex<KnownInputs>>,
     /// The output as it is.
     pub(super) published: Published,
 }
