@@ -4,9 +4,10 @@
 //! a row of theirs goes: then the rows that stay are written once more. New parts get numbers that no part had. A plan
 //! says which files to move, and the manifest that names them all takes the old one's place; after that, the parts
 //! that are not in it are removed. Whoever is killed in between finds the plan and follows it again. A single file is
-//! written anew.
+//! written anew, and takes the old one's place in the same way.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
 use std::iter::Peekable;
@@ -14,12 +15,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use foveate_core::{Backend as _, error_chain};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::names::STAGING;
 use crate::publish::parent_of;
-use crate::staging::{self, Staging};
+use crate::staging::{self, Staging, file_names, is_begun};
 use crate::{
     AtomicFile, Existing, Failure, InputRecord, Layout, ManifestPart, OutputManifest, OutputNames, Prefix, Published,
     RowBuffer, RunManifest, RunState, Shape, SinkBackend, SinkError, SinkOptions, StoredFailure, StoredRun,
@@ -34,11 +36,12 @@ const COMMIT: u64 = 65_536;
 /// Decides what becomes of an input of the output: its record from now on, or `None` if its row or failure goes.
 pub type Keep<'a> = dyn Fn(&InputRecord) -> Option<InputRecord> + 'a;
 
-/// The place of an output and of what is to be folded into it.
-#[derive(Clone, Debug)]
-pub struct Fold<'a> {
-    backend: &'a SinkBackend,
-    options: &'a SinkOptions,
+/// An output, and the work of folding a later run into it, which this value keeps other processes from.
+#[derive(Debug)]
+pub struct Fold {
+    options: SinkOptions,
+    /// `None` in a store, and where no output is.
+    work: Option<Staging>,
 }
 
 /// What remains to be done once everything is written.
@@ -53,47 +56,78 @@ struct Plan {
     remove: Vec<String>,
 }
 
-impl<'a> Fold<'a> {
-    /// The output of `options`, which `backend` writes. It is no shard.
-    pub fn new(backend: &'a SinkBackend, options: &'a SinkOptions) -> Self {
-        Self { backend, options }
+impl Drop for Fold {
+    /// An interrupted update goes on later; one that has written nothing leaves nothing.
+    fn drop(&mut self) {
+        let is_empty = |work: &Staging| file_names(work.folder()).count() <= 1;
+        if let Some(work) = self.work.take_if(|work| is_empty(work)) {
+            let _ = work.remove();
+        }
+    }
+}
+
+impl Fold {
+    /// The output of `options`, which is no shard.
+    ///
+    /// # Errors
+    /// [`SinkError::Locked`] if another process is at it.
+    pub fn open(options: SinkOptions) -> Result<Self, SinkError> {
+        let mut fold = Self { options, work: None };
+        if let Files::Folder(folder) = fold.files()
+            && (folder.exists() || is_begun(&fold.options)?)
+        {
+            let common = (fold.options.layout == Layout::Folder).then(|| parent_of(&folder).to_owned());
+            fold.work = Some(Staging::take_at(folder, common, &fold.options)?);
+        }
+        Ok(fold)
+    }
+
+    /// The output's options.
+    pub fn options(&self) -> &SinkOptions {
+        &self.options
     }
 
     /// The options of the later run.
     pub fn later(&self) -> SinkOptions {
-        self.part_of_work("later")
+        self.part_of_work("later", Layout::Folder)
     }
 
     /// The complete output as it is now, and a digest of it; `None` if there is none. Follows the plan of a fold that
     /// was interrupted, and ends an interrupted run of the job that `manifest` describes if its inputs were others.
     ///
     /// # Errors
-    /// [`SinkError::OtherRun`] for an output of another job; see [`Self::check`]. [`SinkError::Locked`] if another
-    /// process is at it.
+    /// [`SinkError::OtherRun`] for an output of another job, [`SinkError::Damaged`] for files of another length.
     pub fn base(
         &self,
+        backend: &SinkBackend,
         manifest: &RunManifest,
         may_differ: impl Fn(&str) -> bool,
     ) -> Result<Option<(StoredRun, String)>, SinkError> {
         self.follow_plan()?;
-        self.end_begun(manifest, &may_differ)?;
-        let Some(run) = StoredRun::complete(self.options)? else { return Ok(None) };
-        self.check(&run, manifest, may_differ)?;
+        self.end_begun(backend, manifest, &may_differ)?;
+        let Some(run) = StoredRun::complete(&self.options)? else { return Ok(None) };
+        self.check(backend, &run, manifest, may_differ)?;
+        run.check_lengths()?;
         let digest = digest(&run.manifest);
         Ok(Some((run, digest)))
     }
 
-    fn end_begun(&self, manifest: &RunManifest, may_differ: &impl Fn(&str) -> bool) -> Result<(), SinkError> {
+    fn end_begun(
+        &self,
+        backend: &SinkBackend,
+        manifest: &RunManifest,
+        may_differ: &impl Fn(&str) -> bool,
+    ) -> Result<(), SinkError> {
         let runs = if self.options.prefix.is_some() { Vec::new() } else { StoredRun::find(&self.options.output)? };
         let is_other = |run: &StoredRun| {
             let of = |run: &RunManifest| run.fingerprint.get(RunManifest::LISTING).cloned();
             run.state == StoredState::Unfinished && of(&run.manifest.clone().run()) != of(manifest)
         };
         let Some(begun) = runs.into_iter().find(is_other) else { return Ok(()) };
-        self.check(&begun, manifest, may_differ)?;
+        self.check(backend, &begun, manifest, may_differ)?;
         let mut begun = begun.manifest.run();
         begun.fingerprint.retain(|name, _| !name.starts_with("sink."));
-        let mut sink = self.backend.open(self.options)?;
+        let mut sink = backend.open(&self.options)?;
         sink.begin(&begun, Existing::Resume)?;
         sink.finish().map(drop)
     }
@@ -105,6 +139,7 @@ impl<'a> Fold<'a> {
     /// [`SinkError::OtherRun`] with what differs.
     fn check(
         &self,
+        backend: &SinkBackend,
         base: &StoredRun,
         manifest: &RunManifest,
         may_differ: impl Fn(&str) -> bool,
@@ -114,7 +149,7 @@ impl<'a> Fold<'a> {
             run.fingerprint.retain(|name, _| !inputs.contains(&name.as_str()) && !may_differ(name));
             run
         };
-        let now = staging::settings(self.options, foveate_core::Backend::name(self.backend), manifest);
+        let now = staging::settings(&self.options, backend.name(), manifest);
         match without(base.manifest.clone().run()).difference(&without(now)) {
             None => Ok(()),
             Some(difference) => {
@@ -125,9 +160,9 @@ impl<'a> Fold<'a> {
 
     /// Makes room for the later run of the job that `manifest` describes: what another one began is removed. Returns
     /// the later run if it is complete.
-    pub fn make_room(&self, manifest: &RunManifest) -> Result<Option<StoredRun>, SinkError> {
+    pub fn make_room(&self, backend: &SinkBackend, manifest: &RunManifest) -> Result<Option<StoredRun>, SinkError> {
         let options = self.later();
-        match self.backend.open(&options)?.begin(manifest, Existing::Resume) {
+        match backend.open(&options)?.begin(manifest, Existing::Resume) {
             Ok(_) => Ok(None),
             Err(SinkError::AlreadyComplete(_)) => StoredRun::complete(&options),
             Err(SinkError::OtherRun(_) | SinkError::Damaged { .. }) => self.discard().map(|()| None),
@@ -137,61 +172,50 @@ impl<'a> Fold<'a> {
 
     /// Removes the later run.
     pub fn discard(&self) -> Result<(), SinkError> {
-        self.work().clear()
+        self.clear()
     }
 
     /// Folds the later run into the output. `manifest` describes the result. Rows that stay keep their order; those of
     /// the later run follow.
-    pub fn run(&self, manifest: &RunManifest, keep: &Keep<'_>) -> Result<Published, SinkError> {
-        let missing = |options: &SinkOptions| SinkError::damaged(&options.output, "its manifest is gone");
-        let later_options = self.later();
-        let base = StoredRun::complete(self.options)?.ok_or_else(|| missing(self.options))?;
-        let later = StoredRun::complete(&later_options)?.ok_or_else(|| missing(&later_options))?;
-        match self.options.layout {
-            Layout::File => self.rewrite(manifest, &base, &later, keep),
-            Layout::Folder => self.replace_parts(manifest, &base, &later, keep),
-        }
-    }
-
-    fn rewrite(
-        &self,
+    pub fn run(
+        &mut self,
+        backend: &SinkBackend,
         manifest: &RunManifest,
-        base: &StoredRun,
-        later: &StoredRun,
         keep: &Keep<'_>,
     ) -> Result<Published, SinkError> {
-        let reader = self.reader()?;
-        let (mut sink, start) = self.resume_or_replace(self.options, manifest)?;
-        let mut copy = Copy::new(sink.as_mut(), start);
-        copy.add(base, &Which::All(reader), keep)?;
-        copy.add(later, &Which::All(reader), &|record| Some(record.clone()))?;
-        let published = copy.finish()?;
-        self.work().clear()?;
-        Ok(published)
-    }
-
-    fn replace_parts(
-        &self,
-        manifest: &RunManifest,
-        base: &StoredRun,
-        later: &StoredRun,
-        keep: &Keep<'_>,
-    ) -> Result<Published, SinkError> {
-        let _lock = self.lock()?;
-        let changed = changed_parts(base, keep)?;
-        let options = self.part_of_work("rewritten");
-        let mut sink = self.backend.open(&options)?;
+        let whole = |options: &SinkOptions| {
+            let missing = || SinkError::damaged(&options.output, "its manifest is gone");
+            StoredRun::complete(options)?.ok_or_else(missing)
+        };
+        let (base, later) = (whole(&self.options)?, whole(&self.later())?);
+        let (options, reader) = (self.part_of_work("rewritten", self.options.layout), reader_of(backend)?);
+        let (all, none) = (|record: &InputRecord| Some(record.clone()), BTreeSet::new());
+        let mut sink = backend.open(&options)?;
         sink.begin(manifest, Existing::Overwrite)?;
         let mut copy = Copy::new(sink.as_mut(), 0);
-        copy.add(base, &Which::RecordsExcept(&changed), keep)?;
-        copy.add(base, &Which::Only(&changed, self.reader()?), keep)?;
-        copy.add(later, &Which::RecordsExcept(&BTreeSet::new()), &|record| Some(record.clone()))?;
-        copy.finish()?;
-        let rewritten = StoredRun::complete(&options)?;
-        let rewritten = rewritten.ok_or_else(|| SinkError::damaged(&options.output, "its manifest is gone"))?;
-        let plan = self.plan(base, &changed, &rewritten.manifest, &later.manifest);
-        self.work().put(PLAN, serde_json::to_vec(&plan).expect("a plan is plain data and has a JSON form"))?;
-        self.follow(plan)
+        let plan = match self.options.layout {
+            Layout::File => {
+                copy.add(&base, &Which::All(reader), keep)?;
+                copy.add(&later, &Which::All(reader), &all)?;
+                let names = copy.finish()?.files.into_iter().rev().filter_map(|path| path.file_name().map(text));
+                let moves = names.map(|name| (format!("rewritten/{name}"), name)).collect();
+                Plan { base: digest(&base.manifest), moves, manifest: whole(&options)?.manifest, remove: Vec::new() }
+            }
+            Layout::Folder => {
+                let changed = changed_parts(&base, keep)?;
+                copy.add(&base, &Which::RecordsExcept(&changed), keep)?;
+                copy.add(&base, &Which::Only(&changed, reader), keep)?;
+                copy.add(&later, &Which::RecordsExcept(&none), &all)?;
+                copy.finish()?;
+                self.plan(&base, &changed, &whole(&options)?.manifest, &later.manifest)
+            }
+        };
+        self.files().put(PLAN, serde_json::to_vec(&plan).expect("a plan is plain data and has a JSON form"))?;
+        self.follow(&plan)?;
+        let published = plan.manifest.published(&self.output().path(""));
+        let cleared = self.clear().and_then(|()| self.work.take().map_or(Ok(()), Staging::remove));
+        // The output is complete by now, so an error is a note.
+        Ok(Published { leftover: cleared.err().map(|error| error_chain(&error)), ..published })
     }
 
     fn plan(
@@ -202,8 +226,8 @@ impl<'a> Fold<'a> {
         later: &OutputManifest,
     ) -> Plan {
         let names = match self.options.prefix {
-            Some(_) => OutputNames::of_objects(self.options),
-            None => OutputNames::new(self.options),
+            Some(_) => OutputNames::of_objects(&self.options),
+            None => OutputNames::new(&self.options),
         };
         let (mut moves, mut parts, mut remove) = (Vec::new(), Vec::new(), Vec::new());
         for (number, part) in base.manifest.parts.iter().enumerate() {
@@ -235,71 +259,56 @@ impl<'a> Fold<'a> {
     }
 
     fn follow_plan(&self) -> Result<(), SinkError> {
-        let Some(content) = self.work().get(PLAN)? else { return Ok(()) };
-        let _lock = self.lock()?;
+        let files = self.files();
+        let Some(content) = files.get(PLAN)? else { return Ok(()) };
         let plan: Plan =
-            serde_json::from_slice(&content).map_err(|error| SinkError::damaged(&self.work().path(PLAN), error))?;
-        let found = StoredRun::complete(self.options)?.map(|run| digest(&run.manifest));
+            serde_json::from_slice(&content).map_err(|error| SinkError::damaged(&files.path(PLAN), error))?;
+        let found = StoredRun::complete(&self.options)?.map(|run| digest(&run.manifest));
         match found.is_some_and(|found| found == plan.base || found == digest(&plan.manifest)) {
-            true => self.follow(plan).map(drop),
+            true => self.follow(&plan).and_then(|()| self.clear()),
             // The output was replaced since.
-            false => self.discard(),
+            false => self.clear(),
         }
     }
 
     /// May run again after having been interrupted anywhere.
-    fn follow(&self, plan: Plan) -> Result<Published, SinkError> {
-        let (work, output) = (self.work(), self.output());
-        for (from, to) in &plan.moves {
-            work.move_to(from, &output, to)?;
+    fn follow(&self, plan: &Plan) -> Result<(), SinkError> {
+        let (work, output) = (self.files(), self.output());
+        // A single file means "complete", so that it does not stand beside the others' new content.
+        if let Some((from, main)) = plan.moves.last()
+            && self.options.layout == Layout::File
+            && work.path(from).exists()
+        {
+            output.remove(main)?;
         }
-        output.put("manifest.json", plan.manifest.to_json().into_bytes())?;
-        plan.remove.iter().try_for_each(|name| output.remove(name))?;
-        let published = plan.manifest.published(&output.path(""));
-        work.clear()?;
-        Ok(published)
+        plan.moves.iter().try_for_each(|(from, to)| work.move_to(from, &output, to))?;
+        if self.options.layout == Layout::Folder {
+            output.put("manifest.json", plan.manifest.to_json().into_bytes())?;
+        }
+        plan.remove.iter().try_for_each(|name| output.remove(name))
     }
 
-    /// Begins a run that replaces an output, or continues one that was interrupted.
-    fn resume_or_replace(
-        &self,
-        options: &SinkOptions,
-        manifest: &RunManifest,
-    ) -> Result<(Box<dyn VectorSink>, u64), SinkError> {
-        let mut sink = self.backend.open(options)?;
-        if OutputNames::new(options).staging().exists() {
-            match sink.begin(manifest, Existing::Resume) {
-                Ok(watermark) => return Ok((sink, watermark.index)),
-                Err(SinkError::OtherRun(_) | SinkError::AlreadyComplete(_)) => {}
-                Err(error) => return Err(error),
-            }
-            sink = self.backend.open(options)?;
-        }
-        let watermark = sink.begin(manifest, Existing::Overwrite)?;
-        Ok((sink, watermark.index))
-    }
-
-    fn reader(&self) -> Result<&'a dyn VectorReader, SinkError> {
-        self.backend.reader().ok_or_else(|| SinkError::Unsupported("reading vectors of this format".to_owned()))
-    }
-
-    fn lock(&self) -> Result<Option<Staging>, SinkError> {
-        match self.options.prefix {
-            Some(_) => Ok(None),
-            None => Staging::take(self.options, &OutputNames::new(self.options)).map(Some),
-        }
+    /// Removes all work, the plan last: without the rest, it does nothing.
+    fn clear(&self) -> Result<(), SinkError> {
+        let work = self.files();
+        ["later", "rewritten"].iter().try_for_each(|name| work.remove_all(name))?;
+        work.remove(PLAN)
     }
 
     /// The options of an output in the work in progress.
-    fn part_of_work(&self, name: &str) -> SinkOptions {
-        let work = self.work();
+    fn part_of_work(&self, name: &str, layout: Layout) -> SinkOptions {
+        let work = self.files();
+        let file = match layout {
+            Layout::File => self.options.output.file_name().map(text).unwrap_or_default(),
+            Layout::Folder => String::new(),
+        };
         SinkOptions {
-            output: work.path(&format!("{name}/")),
+            output: work.path(&format!("{name}/{file}")),
             prefix: match &work {
                 Files::Folder(_) => None,
                 Files::Prefix(below) => Some(Arc::new(below.below(name))),
             },
-            layout: Layout::Folder,
+            layout,
             shard: None,
             first_index: 0,
             publish_empty: true,
@@ -307,7 +316,7 @@ impl<'a> Fold<'a> {
         }
     }
 
-    fn work(&self) -> Files {
+    fn files(&self) -> Files {
         match (&self.options.prefix, self.options.layout) {
             (Some(prefix), _) => Files::Prefix(Below::new(Arc::clone(prefix), &format!("{STAGING}/update"))),
             (None, Layout::Folder) => Files::Folder(self.options.output.join(STAGING).join("update")),
@@ -318,12 +327,21 @@ impl<'a> Fold<'a> {
     fn output(&self) -> Files {
         match &self.options.prefix {
             Some(prefix) => Files::Prefix(Below::new(Arc::clone(prefix), "")),
+            None if self.options.layout == Layout::File => Files::Folder(parent_of(&self.options.output).to_owned()),
             None => Files::Folder(self.options.output.clone()),
         }
     }
 }
 
+fn text(name: &OsStr) -> String {
+    name.to_string_lossy().into_owned()
+}
+
 const PLAN: &str = "plan.json";
+
+fn reader_of(backend: &SinkBackend) -> Result<&dyn VectorReader, SinkError> {
+    backend.reader().ok_or_else(|| SinkError::Unsupported("reading vectors of this format".to_owned()))
+}
 
 fn digest(manifest: &OutputManifest) -> String {
     format!("{:016x}", xxh3_64(manifest.to_json().as_bytes()))
@@ -563,27 +581,23 @@ impl Files {
         }
     }
 
-    /// Removes all files, the plan last: without the rest, it does nothing.
-    fn clear(&self) -> Result<(), SinkError> {
+    /// Removes a folder with everything in it.
+    fn remove_all(&self, name: &str) -> Result<(), SinkError> {
         match self {
             Self::Prefix(below) => {
-                let names = below.list("")?.into_keys().filter(|name| name != PLAN);
-                names.into_iter().try_for_each(|name| below.remove(&name))?;
-                below.remove(PLAN)
+                let names = below.list(&format!("{name}/"))?;
+                names.keys().try_for_each(|name| below.remove(name))
             }
-            Self::Folder(folder) if folder.exists() => {
-                for entry in fs::read_dir(folder).map_err(SinkError::io("list", folder))? {
-                    let path = entry.map_err(SinkError::io("list", folder))?.path();
-                    if path.is_dir() {
-                        fs::remove_dir_all(&path).map_err(SinkError::io("remove", &path))?;
+            Self::Folder(folder) => {
+                let path = folder.join(name);
+                match fs::remove_dir_all(&path) {
+                    Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                        Err(SinkError::io("remove", &path)(error))
                     }
+                    _ if folder.exists() => sync_folder(folder),
+                    _ => Ok(()),
                 }
-                sync_folder(folder)?;
-                fs::remove_dir_all(folder).map_err(SinkError::io("remove", folder))?;
-                let _ = fs::remove_dir(parent_of(folder)); // holds other shards' work, if there is any
-                Ok(())
             }
-            Self::Folder(_) => Ok(()),
         }
     }
 }

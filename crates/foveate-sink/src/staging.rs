@@ -244,6 +244,11 @@ impl Staging {
     pub fn take(options: &SinkOptions, names: &OutputNames) -> Result<Self, SinkError> {
         let folder = names.staging();
         let common = (options.layout == Layout::Folder).then(|| parent_of(&folder).to_owned());
+        Self::take_at(folder, common, options)
+    }
+
+    /// The same for work of another kind in `folder`.
+    pub(crate) fn take_at(folder: PathBuf, common: Option<PathBuf>, options: &SinkOptions) -> Result<Self, SinkError> {
         // A run that finishes at this moment may remove the folder or the lock file at any point.
         for _ in 0..RETRIES {
             match create_folders(&folder) {

@@ -23,6 +23,8 @@ const PHOTOS: [&str; 7] = [
     "23_thumb_256.jpg",
     "12_brick_gray_odd.jpg",
 ];
+/// Photos beside them for updates, whose inputs differ.
+const MORE: [&str; 4] = ["21_wide_2000x50.jpg", "08_rocket_portrait.jpg", "25_257x255.jpg", "05_chelsea_420_odd.jpg"];
 /// Inputs of a job: the photos in turn, so that some come twice.
 const INPUTS: usize = 10;
 /// A job of milliseconds that takes longer hangs, even on a busy machine.
@@ -34,6 +36,8 @@ pub(super) struct Bench {
     pub(super) injector: Injector,
     model: PathBuf,
     list: PathBuf,
+    /// The inputs of an output that is updated, and those of the update: one photo is gone, two are new.
+    updated: [PathBuf; 2],
     /// Holds every job's folder.
     pub(super) scratch: PathBuf,
 }
@@ -71,15 +75,27 @@ impl Bench {
         let list = scratch.join("list.txt");
         let lines: Vec<String> = inputs.iter().map(|path| path.display().to_string()).collect();
         fs::write(&list, lines.join("\n"))?;
+        let cut = scratch.join("cut.jpg");
+        let whole = fs::read(&inputs[2])?;
+        fs::write(&cut, &whole[..whole.len() / 2])?;
+        let photos = PHOTOS.iter().chain(&MORE).map(|name| fixtures.join("goldens/photos").join(name));
+        let mut each: Vec<PathBuf> = photos.collect();
+        each.insert(5, cut);
+        let updated = ["before.txt", "after.txt"].map(|name| scratch.join(name));
+        for (list, skipped) in updated.iter().zip([10..12, 6..7]) {
+            let lines = each.iter().enumerate().filter(|(number, _)| !skipped.contains(number));
+            let lines: Vec<String> = lines.map(|(_, path)| path.display().to_string()).collect();
+            fs::write(list, lines.join("\n"))?;
+        }
         let injector = Injector::build(root, &scratch)?;
-        Ok(Self { program, injector, model: fixtures.join("models/tiny"), list, scratch })
+        Ok(Self { program, injector, model: fixtures.join("models/tiny"), list, updated, scratch })
     }
 
     /// A job on one thread, so that its calls come in the same order every time, with many parts and commits.
-    pub(super) fn job(&self, place: &Place, output: &str, args: &[&str]) -> Command {
+    fn job(&self, place: &Place, list: &Path, output: &str, args: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.args(["embed", "-q", "--workers", "0", "--threads", "1", "--part-items", "4", "--batch", "2"]);
-        command.args(["--commit-every", "0", "--model"]).arg(&self.model).arg("--from-list").arg(&self.list);
+        command.args(["--commit-every", "0", "--model"]).arg(&self.model).arg("--from-list").arg(list);
         command.arg("-o").arg(place.outputs.join(output)).args(args);
         self.injector.watch(&mut command, &place.outputs);
         command
@@ -87,19 +103,38 @@ impl Bench {
 
     /// The scenario's own job.
     pub(super) fn main_job(&self, place: &Place, scenario: &Scenario) -> Command {
-        let mut command = self.job(place, scenario.output, scenario.args);
+        let mut command = self.plain_job(place, scenario);
         if scenario.replaces() {
             command.arg("--overwrite");
         }
         command
     }
 
+    /// The same without `--overwrite`.
+    pub(super) fn plain_job(&self, place: &Place, scenario: &Scenario) -> Command {
+        self.job(place, self.list(scenario, 1), scenario.output, scenario.args)
+    }
+
+    fn list(&self, scenario: &Scenario, number: usize) -> &Path {
+        match scenario.updates() && !scenario.args.contains(&"--retry-failures") {
+            true => &self.updated[number],
+            false if scenario.updates() => &self.updated[0],
+            false => &self.list,
+        }
+    }
+
     /// Runs a scenario without a fault, and checks that what was there before makes no difference.
     pub(super) fn calm(&self, scenario: &Scenario) -> Result<Calm> {
         let before = self.before(scenario)?;
         let start = Instant::now();
-        let fresh = self.whole_run(scenario, &Tree::default())?.0;
+        let (fresh, calls) = match scenario.updates() {
+            true => self.whole_run(scenario, &before)?,
+            false => self.whole_run(scenario, &Tree::default())?,
+        };
         let took = start.elapsed();
+        if scenario.updates() {
+            return Ok(Calm { before, after: fresh, calls, took });
+        }
         let expected = if matches!(scenario.before, Before::Kept(..)) {
             let shared = before.common_files(&fresh);
             ensure!(shared.is_empty(), "both outputs write {}", shared.join(", "));
@@ -118,18 +153,20 @@ impl Bench {
     fn before(&self, scenario: &Scenario) -> Result<Tree> {
         let (output, args, is_killed) = match scenario.before {
             Before::Nothing => return Ok(Tree::default()),
-            Before::Replaced(output, args) | Before::Kept(output, args) => (output, args, false),
+            Before::Replaced(output, args) | Before::Kept(output, args) | Before::Updated(output, args) => {
+                (output, args, false)
+            }
             Before::Killed(output, args) => (output, args, true),
         };
         let place = Place::new(&self.scratch, &format!("{}-before", scenario.name), &Tree::default())?;
         let trace = place.root.join("trace");
-        let mut job = self.job(&place, output, args);
+        let mut job = self.job(&place, self.list(scenario, 0), output, args);
         inject::record(&mut job, &trace);
         self.run(&place, &mut job)?.expect_success()?;
         if is_killed {
             let half = trace::read(&trace, &place.outputs)?.len() / 2;
             place.refill(&Tree::default())?;
-            let mut job = self.job(&place, output, args);
+            let mut job = self.job(&place, self.list(scenario, 0), output, args);
             inject::hit(&mut job, half, Fault::Kill);
             ensure!(self.run(&place, &mut job)?.code.is_none(), "the earlier job was to be killed");
         }

@@ -145,6 +145,9 @@ impl Case<'_> {
 
     /// Under the final name is nothing, the old output or the new one.
     fn check_whole(&self, tree: &Tree) -> Result<()> {
+        if self.scenario.updates() {
+            return self.check_updated(tree);
+        }
         let is_whole = self.is_done(tree) || tree.finished() == self.calm.before.finished();
         ensure!(
             tree.get(Path::new(self.scenario.main)).is_none() || is_whole,
@@ -152,6 +155,24 @@ impl Case<'_> {
             self.scenario.main,
             self.calm.after.difference(&tree.finished()).unwrap_or_default()
         );
+        Ok(())
+    }
+
+    /// The main file is the old one or the new one, and every part that belongs to it is there.
+    fn check_updated(&self, tree: &Tree) -> Result<()> {
+        let main = Path::new(self.scenario.main);
+        let Some(found) = tree.get(main) else { return Ok(()) };
+        let belongs = |tree: &Tree| tree.get(main) == Some(found);
+        let Some(whole) = [&self.calm.before, &self.calm.after].into_iter().find(|tree| belongs(tree)) else {
+            bail!("{} is neither the old one nor the new one", main.display());
+        };
+        let is_part = |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("part-"));
+        let missing = whole
+            .finished()
+            .iter()
+            .find(|(path, part)| is_part(path) && tree.get(path) != Some(part))
+            .map(|(path, _)| path.clone());
+        ensure!(missing.is_none(), "{} is not that of {}", missing.unwrap_or_default().display(), main.display());
         Ok(())
     }
 
@@ -170,10 +191,13 @@ impl Case<'_> {
     fn rerun(&self, bench: &Bench, place: &Place, rerun: Rerun) -> Result<()> {
         let may_refuse = self.scenario.replaces() || rerun == Rerun::MayRefuse;
         // A user may well forget --overwrite.
-        let mut job = bench.job(place, self.scenario.output, self.scenario.args);
+        let mut job = bench.plain_job(place, self.scenario);
         let ran = bench.run(place, &mut job)?;
         if ran.code != Some(0) {
             ensure!(may_refuse && ran.stderr.contains("--overwrite"), "the same command again ends in {ran}");
+            if self.scenario.updates() {
+                return Ok(()); // to start anew is another command
+            }
             let ran = bench.run(place, job.arg("--overwrite"))?;
             ensure!(ran.code == Some(0), "--overwrite ends in {ran}");
         }

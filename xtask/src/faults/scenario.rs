@@ -21,12 +21,19 @@ pub(super) enum Before {
     Killed(&'static str, &'static [&'static str]),
     /// A complete output of other names, which stays.
     Kept(&'static str, &'static [&'static str]),
+    /// A complete output of other inputs, which the job updates.
+    Updated(&'static str, &'static [&'static str]),
 }
 
 impl Scenario {
     /// Returns true if the command replaces what it finds.
     pub(super) fn replaces(&self) -> bool {
         matches!(self.before, Before::Replaced(..) | Before::Killed(..))
+    }
+
+    /// Returns true if the command updates what it finds. Its rows are others than those of the other scenarios.
+    pub(super) fn updates(&self) -> bool {
+        matches!(self.before, Before::Updated(..))
     }
 }
 
@@ -45,7 +52,7 @@ const fn fresh(
     Scenario { name, output, args, main, before: Before::Nothing }
 }
 
-pub(super) const SCENARIOS: [Scenario; 13] = [
+pub(super) const SCENARIOS: [Scenario; 17] = [
     fresh("parquet", "x.parquet", "x.parquet", &[]),
     fresh("npy", "x.npy", "x.npy", &[]),
     fresh("lmdb", "x.lmdb", "x.lmdb", &[]),
@@ -64,5 +71,21 @@ pub(super) const SCENARIOS: [Scenario; 13] = [
     Scenario { before: Before::Replaced("x.lmdb", SQUASHED), ..fresh("over-lmdb", "x.lmdb", "x.lmdb", &[]) },
     Scenario { before: Before::Replaced("out/", NPY), ..fresh("over-folder", "out/", "out/manifest.json", PARQUET) },
     Scenario { before: Before::Killed("out/", NPY), ..fresh("over-half", "out/", "out/manifest.json", PARQUET) },
+    Scenario {
+        before: Before::Updated("out/", PARQUET),
+        ..fresh("update-folder", "out/", "out/manifest.json", &["--sink", "parquet", "--update"])
+    },
+    Scenario {
+        before: Before::Updated("out/", NPY),
+        ..fresh("prune-folder", "out/", "out/manifest.json", &["--sink", "npy", "--update", "--prune"])
+    },
+    Scenario {
+        before: Before::Updated("x.parquet", &[]),
+        ..fresh("prune-parquet", "x.parquet", "x.parquet", &["--update", "--prune"])
+    },
+    Scenario {
+        before: Before::Updated("x.npy", &[]),
+        ..fresh("retry-npy", "x.npy", "x.npy", &["--retry-failures", "--allow-truncated"])
+    },
     Scenario { before: Before::Kept("x.npy", &["--limit", "2"]), ..fresh("beside", "x.parquet", "x.parquet", &[]) },
 ];

@@ -85,8 +85,12 @@ impl Tree {
 
     /// The tree without work in progress.
     pub(super) fn finished(&self) -> Self {
-        let is_work =
-            |path: &Path| path.iter().any(|name| name == ".foveate" || name.to_string_lossy().ends_with(".partial"));
+        let is_work = |path: &Path| {
+            path.iter().any(|name| {
+                let name = name.to_string_lossy();
+                name == ".foveate" || name.ends_with(".partial") || name.ends_with(".update")
+            })
+        };
         let kept = self.iter().filter(|(path, _)| !is_work(path));
         kept.map(|(path, entry)| (path.clone(), entry.clone())).collect()
     }

@@ -221,6 +221,19 @@ impl StoredRun {
         parts.chain(logs).chain(records).collect()
     }
 
+    /// Compares each file of a complete run with its recorded length.
+    ///
+    /// # Errors
+    /// [`SinkError::Damaged`], which names the first file that differs.
+    pub fn check_lengths(&self) -> Result<(), SinkError> {
+        let Place::Prefix(prefix) = &self.parts else {
+            return self.manifest.files().try_for_each(|file| file.check(&self.parts.join(&file.name), false));
+        };
+        let found = prefix.list("")?;
+        let len = |file: &ManifestFile| found.get(&file.name).copied();
+        self.manifest.files().try_for_each(|file| file.check_len(&self.parts.join(&file.name), len(file)))
+    }
+
     /// Compares each file with its recorded length and hash. Logs have checksums, which [`Self::rows`] compares.
     ///
     /// # Errors

@@ -62,17 +62,16 @@ impl EmbedOptions {
         model: &OpenOptions<'_>,
     ) -> Result<EmbedRun, EmbedError> {
         let sink = self.sink_name(&backends.sinks)?;
-        let (backend, output) = (backends.sinks.get(&sink)?, self.sink_options(0)?);
-        let fold = Fold::new(backend, &output);
+        let (backend, fold) = (backends.sinks.get(&sink)?, Fold::open(self.sink_options(0)?)?);
         let retries = update == Update::Failures;
         let chosen = self.open(backends, model)?;
         let mut manifest = chosen.manifest(self, &listing);
         let may_differ = |name: &str| retries && (OF_FAILURES.contains(&name) || name.starts_with("decoder."));
-        let Some((base, digest)) = fold.base(&manifest, may_differ)? else {
+        let Some((base, digest)) = fold.base(backend, &manifest, may_differ)? else {
             return match update {
                 Update::Changes { .. } => {
-                    let mut run = self.assemble(chosen, manifest, Box::new(listing), backend.open(&output)?)?;
-                    run.output = Some(output);
+                    let mut run = self.assemble(chosen, manifest, Box::new(listing), backend.open(fold.options())?)?;
+                    run.output = Some(fold.options().clone());
                     Ok(run)
                 }
                 Update::Failures => Err(EmbedError::NoOutput(self.output.clone())),
@@ -85,9 +84,8 @@ impl EmbedOptions {
         if retries {
             manifest = base.manifest.clone().run();
         }
-        let published = base.manifest.published(&output_folder(&output));
-        let (backends, options) = (Arc::clone(backends), output);
-        run.update = Some(UpdateRun { backends, sink, options, manifest, known, published });
+        let (published, backends) = (base.manifest.published(&output_folder(fold.options())), Arc::clone(backends));
+        run.update = Some(UpdateRun { backends, sink, fold, manifest, known, published });
         Ok(run)
     }
 

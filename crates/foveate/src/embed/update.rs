@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use foveate_core::lock;
 use foveate_pipeline::{Cancel, Changes, KnownInputs, Pipeline, Progress, RunError, RunReport};
-use foveate_sink::{Existing, Fold, Published, RunManifest, SinkBackend, SinkError, SinkOptions, StoredRun};
+use foveate_sink::{Existing, Fold, Published, RunManifest, SinkError, StoredRun};
 use foveate_source::{Delivery, Source};
 
 use super::Backends;
@@ -13,7 +13,7 @@ use super::Backends;
 pub(super) struct UpdateRun {
     pub(super) backends: Arc<Backends>,
     pub(super) sink: String,
-    pub(super) options: SinkOptions,
+    pub(super) fold: Fold,
     /// Describes the result.
     pub(super) manifest: RunManifest,
     pub(super) known: Arc<Mutex<KnownInputs>>,
@@ -24,22 +24,22 @@ pub(super) struct UpdateRun {
 impl UpdateRun {
     /// Embeds what the pipeline's source selects, as the run that `manifest` describes, and folds it in.
     pub(super) fn run(
-        self,
+        mut self,
         mut pipeline: Pipeline,
         manifest: &RunManifest,
         cancel: &Cancel,
         progress: &Progress,
     ) -> Result<RunReport, RunError> {
-        let backend = self.backend()?;
-        let fold = Fold::new(backend, &self.options);
+        let backends = Arc::clone(&self.backends);
+        let backend = backends.sinks.get(&self.sink).map_err(|error| SinkError::Unsupported(error.to_string()))?;
         if pipeline.source.extent().count() == Some(0) && self.changes().is_empty() {
-            fold.discard()?;
+            self.fold.discard()?;
             return Ok(RunReport::without_items(self.changes(), self.published));
         }
-        let settled = match fold.make_room(manifest)? {
+        let settled = match self.fold.make_room(backend, manifest)? {
             Some(later) if has_all(&later, pipeline.source.as_mut())? => true,
             Some(_) => {
-                fold.discard()?;
+                self.fold.discard()?;
                 pipeline.source.rewind()?;
                 false
             }
@@ -54,15 +54,11 @@ impl UpdateRun {
         }
         let changes = self.changes();
         let published = match changes.is_empty() {
-            true => fold.discard().map(|()| self.published)?,
-            false => fold.run(&self.manifest, &|record| lock(&self.known).keep(record))?,
+            true => self.fold.discard().map(|()| self.published)?,
+            false => self.fold.run(backend, &self.manifest, &|record| lock(&self.known).keep(record))?,
         };
         (report.changes, report.published) = (Some(changes), Some(published));
         Ok(report)
-    }
-
-    fn backend(&self) -> Result<&SinkBackend, SinkError> {
-        self.backends.sinks.get(&self.sink).map_err(|error| SinkError::Unsupported(error.to_string()))
     }
 
     fn changes(&self) -> Changes {
