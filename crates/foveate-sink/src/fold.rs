@@ -165,7 +165,10 @@ impl Fold {
         match backend.open(&options)?.begin(manifest, Existing::Resume) {
             Ok(_) => Ok(None),
             Err(SinkError::AlreadyComplete(_)) => StoredRun::complete(&options),
-            Err(SinkError::OtherRun(_) | SinkError::Damaged { .. }) => self.discard().map(|()| None),
+            // Or what is left of one that was removed in part.
+            Err(SinkError::OtherRun(_) | SinkError::Damaged { .. } | SinkError::Exists(_)) => {
+                self.discard().map(|()| None)
+            }
             Err(error) => Err(error),
         }
     }
@@ -285,7 +288,8 @@ impl Fold {
         if self.options.layout == Layout::Folder {
             output.put("manifest.json", plan.manifest.to_json().into_bytes())?;
         }
-        plan.remove.iter().try_for_each(|name| output.remove(name))
+        plan.remove.iter().try_for_each(|name| output.remove(name))?;
+        output.sync()
     }
 
     /// Removes all work, the plan last: without the rest, it does nothing.
@@ -578,6 +582,14 @@ impl Files {
         match self {
             Self::Prefix(below) => below.remove(name),
             Self::Folder(folder) => crate::publish::remove_if_there(&folder.join(name)),
+        }
+    }
+
+    /// Makes removals durable.
+    fn sync(&self) -> Result<(), SinkError> {
+        match self {
+            Self::Prefix(_) => Ok(()),
+            Self::Folder(folder) => sync_folder(folder),
         }
     }
 

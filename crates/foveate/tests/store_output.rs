@@ -27,7 +27,7 @@ fn main() -> ExitCode {
         a_store_gets_the_files_of_a_folder,
         a_killed_run_continues_within_a_tar,
         two_processes_make_one_output,
-        an_update_reads_a_store_and_writes_to_one,
+        a_collection_lives,
         another_job_is_refused_and_may_overwrite,
         a_complete_output_is_checked,
         shards_write_to_one_prefix,
@@ -198,42 +198,111 @@ fn two_processes_make_one_output() {
     assert_same_tree(&bucket.path("one"), &bucket.download("two/", "two"));
 }
 
-fn an_update_reads_a_store_and_writes_to_one() {
-    let bucket = Bucket::new();
-    let mut names: Vec<_> = fs::read_dir(PHOTOS).unwrap().map(|entry| entry.unwrap().path()).collect();
-    names.sort();
-    let put =
-        |name: &str, photo: &Path| drop(bucket.ask("PUT", &format!("/bucket/in/{name}"), &fs::read(photo).unwrap()));
-    names.iter().take(20).enumerate().for_each(|(n, photo)| put(&format!("{n:02}.jpg"), photo));
-    put("empty.jpg", Path::new("/dev/null"));
-    let job = |output: &str, more: &[&str]| {
-        let mut command = bucket.command(output);
-        command.arg("s3://bucket/in/").args(more);
-        command
-    };
-    run(&mut job("s3://bucket/u/", &[])).expect(0);
-    put("03.jpg", &names[22]);
-    put("new.jpg", &names[21]);
-    bucket.ask("DELETE", "/bucket/in/12.jpg", b"");
-    let update = ["--update", "--prune"];
-    let started = Instant::now();
-    let ran = run(&mut job("s3://bucket/other/", &update)).expect(0);
-    assert_eq!(ran.json()["update"], serde_json::Value::Null);
-    for moment in random_moments(started.elapsed()).take(by_length(4, 20)) {
-        let mut child = start(&mut job("s3://bucket/u/", &update));
-        thread::sleep(moment);
-        signal(&child, "KILL");
-        child.wait().unwrap();
+/// Where photos are, and where their vectors go.
+struct Collection<'a> {
+    bucket: &'a Bucket,
+    inputs: &'static str,
+    output: &'static str,
+}
+
+impl Collection<'_> {
+    fn is_local(&self) -> bool {
+        !self.inputs.contains("://")
     }
-    run(&mut job("s3://bucket/u/", &update)).expect(0);
-    let again = run(&mut job("s3://bucket/u/", &update)).expect(0).json();
-    assert_eq!(again["update"]["kept"], 21);
-    assert_eq!(bucket.names("u/.foveate/"), [""; 0]);
+
+    fn put(&self, name: &str, photo: &Path) {
+        let content = fs::read(photo).unwrap();
+        match self.is_local() {
+            true => fs::write(self.bucket.path(self.inputs).join(name), content).unwrap(),
+            false => drop(self.bucket.ask("PUT", &format!("/bucket/in/{name}"), &content)),
+        }
+    }
+
+    fn remove(&self, name: &str) {
+        match self.is_local() {
+            true => fs::remove_file(self.bucket.path(self.inputs).join(name)).unwrap(),
+            false => drop(self.bucket.ask("DELETE", &format!("/bucket/in/{name}"), b"")),
+        }
+    }
+
+    fn job(&self, output: &str, more: &[&str]) -> Command {
+        let mut command = self.bucket.command(output);
+        match self.is_local() {
+            true => command.arg(self.bucket.path(self.inputs)),
+            false => command.arg(self.inputs),
+        };
+        command.args(more);
+        command
+    }
+
+    /// Updates the output after it was killed on the way, and compares it with a fresh run.
+    fn update(&self, moments: &mut dyn Iterator<Item = Duration>) -> serde_json::Value {
+        let update = ["--update", "--prune"];
+        for moment in moments.take(by_length(1, 5)) {
+            let mut child = start(&mut self.job(self.output, &update));
+            thread::sleep(moment);
+            signal(&child, "KILL");
+            child.wait().unwrap();
+        }
+        run(&mut self.job(self.output, &update)).expect(0);
+        let again = run(&mut self.job(self.output, &update)).expect(0).json();
+        run(&mut self.job("fresh", &["--overwrite"])).expect(0);
+        match self.is_local() {
+            true => assert_same_rows(&self.bucket.path(self.output), &self.bucket.path("fresh")),
+            false => {
+                assert_eq!(self.bucket.names("u/.foveate/"), [""; 0]);
+                let updated = self.bucket.download("u/", "updated");
+                assert_same_rows(&updated, &self.bucket.path("fresh"));
+                fs::remove_dir_all(updated).unwrap();
+            }
+        }
+        again
+    }
+}
+
+/// Photos are added, changed, renamed, copied and removed, and every update is killed on its way. Then they are packed.
+fn a_collection_lives() {
+    let bucket = Bucket::new();
+    let mut photos: Vec<_> = fs::read_dir(PHOTOS).unwrap().map(|entry| entry.unwrap().path()).collect();
+    photos.sort();
+    for (inputs, output) in [("photos", "out"), ("s3://bucket/in/", "s3://bucket/u/")] {
+        let collection = Collection { bucket: &bucket, inputs, output };
+        fs::create_dir_all(bucket.path("photos")).unwrap();
+        photos.iter().take(20).enumerate().for_each(|(n, photo)| collection.put(&format!("{n:02}.jpg"), photo));
+        collection.put("empty.jpg", Path::new("/dev/null"));
+        let started = Instant::now();
+        let first = run(&mut collection.job(output, &["--update"])).expect(0).json();
+        assert_eq!(first["update"], serde_json::Value::Null, "an ordinary run");
+        let mut moments = random_moments(started.elapsed());
+        collection.put("21.jpg", &photos[21]);
+        collection.put("22.jpg", &photos[22]);
+        assert_eq!(collection.update(&mut moments)["update"]["kept"], 23);
+        collection.put("03.jpg", &photos[23]);
+        collection.update(&mut moments);
+        collection.put("renamed.jpg", &photos[5]);
+        collection.remove("05.jpg");
+        collection.update(&mut moments);
+        collection.put("copy.jpg", &photos[6]);
+        collection.update(&mut moments);
+        collection.remove("12.jpg");
+        collection.remove("empty.jpg");
+        assert_eq!(collection.update(&mut moments)["update"]["kept"], 22);
+
+        let of = |name: &str| bucket.path(&format!("{name} {}", inputs.len()));
+        let mut pack = foveate();
+        pack.args(["pack", "-q", "--shard-size", "300k", "-o"]).arg(of("shards")).envs(bucket.server.environment());
+        match collection.is_local() {
+            true => pack.arg(bucket.path(inputs)),
+            false => pack.arg(inputs),
+        };
+        run(&mut pack).expect(0);
+        let packed = of("packed");
+        run(embed(&packed).arg(of("shards").join("*.tar")).args(["--id-column", "id"])).expect(0);
+        assert_same_rows(&packed, &bucket.path("fresh"));
+    }
     let shown =
         run(foveate().args(["inspect", "s3://bucket/u/", "--check", "--json"]).envs(bucket.server.environment()));
-    assert_eq!(shown.expect(0).json()["rows"], 20);
-    run(&mut job("fresh", &[])).expect(0);
-    assert_same_rows(&bucket.download("u/", "updated"), &bucket.path("fresh"));
+    assert_eq!(shown.expect(0).json()["rows"], 22);
 }
 
 fn another_job_is_refused_and_may_overwrite() {
