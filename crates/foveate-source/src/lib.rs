@@ -72,7 +72,7 @@ pub trait Source: Send {
 
     /// Continues with item `index`, the first of [`extent`](Self::extent) if `index` lies before it, or none if `index`
     /// lies at or beyond its end. `after` is the [place](Item::place) of the item before, which a source needs if its
-    /// extent is not known; other sources ignore it.
+    /// extent is not known; with 0 it counts from its start. Other sources ignore it.
     fn seek(&mut self, index: u64, after: u64) -> Result<(), SourceError>;
 
     /// Goes back to the first item.

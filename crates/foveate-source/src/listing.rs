@@ -248,11 +248,16 @@ impl Source for Listing {
 
     fn seek(&mut self, index: u64, after: u64) -> Result<(), SourceError> {
         let Some((next, _)) = &mut self.counted else { return self.continue_at(index, 0) };
-        *next = index;
-        match (index, stream::after(after)) {
-            (0, _) => self.continue_at(self.range.start, 0),
-            (_, (record, members)) => self.continue_at(record, members),
+        if index > 0 && after > 0 {
+            *next = index;
+            let (record, members) = stream::after(after);
+            return self.continue_at(record, members);
         }
+        *next = 0;
+        self.continue_at(self.range.start, 0)?;
+        // The place is that of the first member, or unknown.
+        while self.counted.is_some_and(|(next, _)| next < index) && self.deliver()?.is_some() {}
+        Ok(())
     }
 
     fn listing_hash(&self) -> String {
