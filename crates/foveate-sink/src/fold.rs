@@ -24,7 +24,7 @@ use crate::publish::parent_of;
 use crate::staging::{self, Staging, file_names, is_begun};
 use crate::{
     AtomicFile, Existing, Failure, InputRecord, Layout, ManifestPart, OutputManifest, OutputNames, Prefix, Published,
-    RowBuffer, RunManifest, RunState, Shape, SinkBackend, SinkError, SinkOptions, StoredFailure, StoredRun,
+    RowBuffer, RunManifest, RunState, Shape, SinkBackend, SinkError, SinkOptions, StoredFailure, StoredRow, StoredRun,
     StoredState, VectorReader, VectorSink, Watermark, publish, sidecar, sync_folder,
 };
 
@@ -145,7 +145,7 @@ impl Fold {
         may_differ: impl Fn(&str) -> bool,
     ) -> Result<(), SinkError> {
         let without = |mut run: RunManifest| {
-            let inputs = [RunManifest::LISTING, RunManifest::ITEMS, "sink.part_items"];
+            let inputs = [RunManifest::LISTING, RunManifest::ITEMS, RunManifest::MERGED, "sink.part_items"];
             run.fingerprint.retain(|name, _| !inputs.contains(&name.as_str()) && !may_differ(name));
             run
         };
@@ -347,7 +347,7 @@ fn reader_of(backend: &SinkBackend) -> Result<&dyn VectorReader, SinkError> {
     backend.reader().ok_or_else(|| SinkError::Unsupported("reading vectors of this format".to_owned()))
 }
 
-fn digest(manifest: &OutputManifest) -> String {
+pub(crate) fn digest(manifest: &OutputManifest) -> String {
     format!("{:016x}", xxh3_64(manifest.to_json().as_bytes()))
 }
 
@@ -380,6 +380,38 @@ fn entries(run: &StoredRun) -> Result<impl Iterator<Item = Result<Entry, SinkErr
     }))
 }
 
+/// Calls `act` with the id of each row and failure, in the order in which [`Copy::add`] takes all; true stands for a
+/// row.
+pub(crate) fn each_id(
+    run: &StoredRun,
+    reader: &dyn VectorReader,
+    act: &mut impl FnMut(&str, bool),
+) -> Result<(), SinkError> {
+    if run.has_inputs() {
+        return entries(run)?.try_for_each(|entry| {
+            let Entry { record, failure, .. } = entry?;
+            act(&record.id, failure.is_none());
+            Ok(())
+        });
+    }
+    unrecorded(run, reader, &mut |record, outcome| {
+        act(&record.id, outcome.is_ok());
+        Ok(())
+    })
+}
+
+type ActOnOutcome<'a> = dyn FnMut(InputRecord, Result<&StoredRow<'_>, StoredFailure>) -> Result<(), SinkError> + 'a;
+
+/// Calls `act` with each row of a run without a record of its inputs, then with each failure.
+fn unrecorded(run: &StoredRun, reader: &dyn VectorReader, act: &mut ActOnOutcome<'_>) -> Result<(), SinkError> {
+    let shape = Shape::of(&run.manifest)?;
+    let record = |id: &str, xxh3| InputRecord { id: id.to_owned(), stamp: None, xxh3, place: 0 };
+    for part in &run.manifest.parts {
+        run.part_rows(part, &shape, reader, &mut |row| act(record(row.id, Some(row.xxh3)), Ok(row)))?;
+    }
+    run.failures()?.try_for_each(|failure| failure.and_then(|failure| act(record(&failure.id, None), Err(failure))))
+}
+
 /// The parts that lose a row.
 fn changed_parts(base: &StoredRun, keep: &Keep<'_>) -> Result<BTreeSet<usize>, SinkError> {
     let mut changed = BTreeSet::new();
@@ -393,7 +425,7 @@ fn changed_parts(base: &StoredRun, keep: &Keep<'_>) -> Result<BTreeSet<usize>, S
 }
 
 /// What to copy of a run.
-enum Which<'a> {
+pub(crate) enum Which<'a> {
     /// Records and rows.
     All(&'a dyn VectorReader),
     /// Records and rows of these parts.
@@ -424,11 +456,19 @@ pub(crate) struct Copy<'a> {
 }
 
 impl<'a> Copy<'a> {
-    fn new(sink: &'a mut dyn VectorSink, start: u64) -> Self {
+    pub(crate) fn new(sink: &'a mut dyn VectorSink, start: u64) -> Self {
         Self { sink, start, next: 0, rows: RowBuffer::default(), failures: Vec::new(), inputs: Vec::new() }
     }
 
-    fn add(&mut self, run: &StoredRun, which: &Which<'_>, keep: &Keep<'_>) -> Result<(), SinkError> {
+    pub(crate) fn add(&mut self, run: &StoredRun, which: &Which<'_>, keep: &Keep<'_>) -> Result<(), SinkError> {
+        if let Which::All(reader) = which
+            && !run.has_inputs()
+        {
+            return unrecorded(run, *reader, &mut |record, outcome| match outcome {
+                Ok(row) => self.take_row(row, keep(&record)),
+                Err(failure) => self.take_record(&record, Some(failure), keep),
+            });
+        }
         let mut entries =
             entries(run)?.filter(|entry| entry.as_ref().map_or(true, |entry| which.has(entry.part))).peekable();
         if let Which::All(reader) | Which::Only(_, reader) = which {
@@ -443,13 +483,7 @@ impl<'a> Copy<'a> {
                         let reason = format!("{} does not follow from the record of its inputs", row.id);
                         return Err(SinkError::damaged(Path::new(&part.files[0].name), reason));
                     };
-                    if let Some(record) = keep(&record) {
-                        if self.next >= self.start {
-                            self.rows.push(self.next, row);
-                        }
-                        self.take(record)?;
-                    }
-                    Ok(())
+                    self.take_row(row, keep(&record))
                 })?;
             }
             return self.failures(&mut entries, keep);
@@ -459,6 +493,14 @@ impl<'a> Copy<'a> {
             self.take_record(&record, failure, keep)?;
         }
         Ok(())
+    }
+
+    fn take_row(&mut self, row: &StoredRow<'_>, record: Option<InputRecord>) -> Result<(), SinkError> {
+        let Some(record) = record else { return Ok(()) };
+        if self.next >= self.start {
+            self.rows.push(self.next, row);
+        }
+        self.take(record)
     }
 
     /// Takes the failures before the next row.
@@ -519,7 +561,7 @@ impl<'a> Copy<'a> {
         self.sink.commit(Watermark::from(self.next))
     }
 
-    fn finish(mut self) -> Result<Published, SinkError> {
+    pub(crate) fn finish(mut self) -> Result<Published, SinkError> {
         if self.next > self.start {
             self.commit()?;
         }

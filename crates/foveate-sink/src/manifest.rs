@@ -26,6 +26,8 @@ impl RunManifest {
     pub const LISTING: &str = "listing_sha256";
     /// The fingerprint entry with the run's range of the listing.
     pub const ITEMS: &str = "items";
+    /// The fingerprint entry with a digest of the outputs that were merged, in place of the two above.
+    pub const MERGED: &str = "merged";
 
     /// A digest of what decides the output's bytes: 16 lower-case hexadecimal digits.
     pub fn digest(&self) -> String {

@@ -292,6 +292,11 @@ impl StoredRun {
         Ok(rows)
     }
 
+    /// Returns true if the inputs were recorded.
+    pub fn has_inputs(&self) -> bool {
+        self.manifest.records.len() > 1
+    }
+
     /// The record of the inputs; `None` if there is none.
     pub fn inputs(&self) -> Result<Option<RecordedInputs>, SinkError> {
         let [record, _failures] = &self.manifest.records[..] else { return Ok(None) };
