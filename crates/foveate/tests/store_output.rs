@@ -31,6 +31,7 @@ fn main() -> ExitCode {
         another_job_is_refused_and_may_overwrite,
         a_complete_output_is_checked,
         shards_write_to_one_prefix,
+        shards_are_merged_from_a_store_and_to_one,
         a_store_that_fails_and_loses_answers_gets_every_file,
         a_store_that_stops_to_take_parts_stops_the_run,
         a_store_without_conditions_needs_a_setting,
@@ -375,6 +376,29 @@ fn shards_write_to_one_prefix() {
     assert_same_tree(&bucket.path("local"), &bucket.download("shards/", "got"));
     run(&mut job("s3://bucket/shards/", "0/2")).expect_error(2, "divides the inputs otherwise");
     run(&mut bucket.job(40, "s3://bucket/shards/")).expect_error(2, "divides the inputs otherwise");
+}
+
+fn shards_are_merged_from_a_store_and_to_one() {
+    let bucket = Bucket::new();
+    for shard in ["0/3", "1/3", "2/3"] {
+        run(bucket.job(15, "s3://bucket/shards/").args(["--shard", shard])).expect(0);
+    }
+    run(&mut bucket.job(15, "whole")).expect(0);
+    let merge = |output: &str| {
+        let mut command = foveate();
+        command.args(["merge", "s3://bucket/shards/", "--part-items", "8", "--json", "-o", output]);
+        run(command.envs(bucket.server.environment()))
+    };
+    let local = bucket.path("merged");
+    merge(local.to_str().unwrap()).expect(0);
+    assert_same_tree(&bucket.path("whole"), &local);
+    for status in ["complete", "already complete"] {
+        assert_eq!(merge("s3://bucket/merged/").expect(0).json()["status"], status);
+    }
+    assert_same_tree(&local, &bucket.download("merged/", "got"));
+    merge("s3://bucket/shards").expect_error(2, "name another place");
+    bucket.ask("DELETE", "/bucket/shards/manifest-00001-of-00003.json", b"");
+    merge("s3://bucket/merged/").expect_error(2, "shard 1/3 is missing");
 }
 
 fn a_store_that_fails_and_loses_answers_gets_every_file() {

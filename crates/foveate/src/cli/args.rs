@@ -11,6 +11,7 @@ use super::lab_args::{
     BENCH_EXAMPLES, DIAGNOSE_EXAMPLES, DiagnoseArgs, Experiment, PROFILE_EXAMPLES, ProfileArgs, REPORT_EXAMPLES,
     ReportArgs, TUNE_EXAMPLES, TuneArgs,
 };
+use super::merge_args::{self, MergeArgs};
 use super::pack_args::{self, PackArgs};
 use super::plan_args::{self, PlanArgs};
 use super::service_args::{self, EnqueueArgs, QueueCommand, ServeArgs, WorkerArgs};
@@ -79,6 +80,9 @@ pub(crate) enum Command {
     /// Show what an output holds, complete or not: its vectors, how they were made, failures, norms.
     #[command(after_help = INSPECT_EXAMPLES)]
     Inspect(InspectArgs),
+    /// Make one output of several: shards, a worker's segments, or runs of other inputs with the same settings.
+    #[command(after_help = merge_args::EXAMPLES)]
+    Merge(Box<MergeArgs>),
     /// Show where a job's time goes: each stage on one thread, then the same job with its workers.
     #[command(after_help = PROFILE_EXAMPLES)]
     Profile(Box<ProfileArgs>),

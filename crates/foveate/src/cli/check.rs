@@ -20,6 +20,7 @@ use super::config::Evidence;
 use super::exit::Usage;
 use super::job_args::{InputArgs, JobArgs};
 use super::lab_args::{Experiment, LabArgs, ProfileArgs, ReportArgs, TuneArgs};
+use super::merge_args::MergeArgs;
 use super::pack_args::PackArgs;
 use super::plan_args::PlanArgs;
 use super::service_args::{EnqueueArgs, ServeArgs, ServiceArgs, WorkerArgs};
@@ -32,6 +33,7 @@ pub(crate) fn command(command: &Command) -> Result<(), Usage> {
         Command::Pack(args) => pack(args),
         Command::Verify(args) => verify(args),
         Command::Inspect(args) => super::inspect::check(args),
+        Command::Merge(args) => merge(args),
         Command::Profile(args) => profile(args),
         Command::Bench { experiment } => bench(experiment),
         Command::Diagnose(args) => lab(&args.lab),
@@ -86,6 +88,11 @@ fn lab(args: &LabArgs) -> anyhow::Result<()> {
     backends(&job::measured(args))?;
     Backends::compiled().sink(args.sink.as_deref())?;
     writable_folder(&args.display.out)
+}
+
+fn merge(args: &MergeArgs) -> anyhow::Result<()> {
+    super::merge::check(args)?;
+    output(&super::merge::options(args))
 }
 
 fn profile(args: &ProfileArgs) -> anyhow::Result<()> {

@@ -270,17 +270,18 @@ impl Inspection {
 }
 
 /// Returns what all runs have in common.
-fn common(runs: &[StoredRun]) -> RunManifest {
+pub(crate) fn common(runs: &[StoredRun]) -> RunManifest {
     let Some((first, others)) = runs.split_first() else { return RunManifest::default() };
     let mut common = first.manifest.clone().run();
     let is_shared = |name: &String, value: &String| {
         others.iter().all(|run| run.manifest.fingerprint.get(name).is_some_and(|other| other == value))
     };
     common.fingerprint.retain(|name, value| is_shared(name, value));
+    common.info.retain(|name, value| others.iter().all(|run| run.manifest.info.get(name) == Some(value)));
     common
 }
 
-fn reader<'a>(run: &StoredRun, backends: &'a Backends) -> anyhow::Result<&'a dyn VectorReader> {
+pub(crate) fn reader<'a>(run: &StoredRun, backends: &'a Backends) -> anyhow::Result<&'a dyn VectorReader> {
     let sink = backends.sinks.get(&run.manifest.format)?;
     sink.reader().ok_or_else(|| anyhow!("sink {} has no reader; inspect its files another way", run.manifest.format))
 }

@@ -25,6 +25,8 @@ mod lab_args;
 mod list;
 mod measured_run;
 mod memory;
+mod merge;
+mod merge_args;
 mod pack;
 mod pack_args;
 mod plan;
@@ -78,6 +80,7 @@ fn run(command: Command) -> anyhow::Result<Exit> {
         Command::Pack(args) => pack::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Inspect(args) => inspect::run(&args),
+        Command::Merge(args) => merge::run(&args),
         Command::Profile(args) => profile::run(&args),
         Command::Bench { experiment } => bench::run(&experiment),
         Command::Diagnose(args) => diagnose::run(&args),

@@ -27,6 +27,14 @@ impl EmbedOptions {
         Ok(foveate_sink::staging::check_place(&options)?)
     }
 
+    /// Chooses the output's sink, and collects its options.
+    ///
+    /// # Errors
+    /// Fails if this build does not contain the sink, or cannot open the output's store.
+    pub fn sink_and_options<'a>(&self, backends: &'a Backends) -> Result<(&'a SinkBackend, SinkOptions), EmbedError> {
+        Ok((backends.sinks.get(&self.sink_name(&backends.sinks)?)?, self.sink_options(0)?))
+    }
+
     pub(super) fn sink_name(&self, sinks: &SinkRegistry) -> Result<String, EmbedError> {
         let Some(name) = &self.sink else { return sink_for(&self.output, sinks) };
         let sink = sinks.get(name)?;

@@ -1,0 +1,250 @@
+//! `foveate merge`.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow, bail};
+use foveate::embed::{Backends, EmbedError, EmbedOptions, store_address};
+use foveate::sink::{
+    Element, Existing, Layout, Merge, Published, RunManifest, SinkError, StoredRun, StoredState, VectorReader, sidecar,
+};
+use serde_json::json;
+
+use super::exit::{Exit, Usage};
+use super::merge_args::MergeArgs;
+use super::{console, inspect};
+
+/// Settings of the inputs, which may differ.
+const OF_INPUTS: [&str; 7] =
+    [RunManifest::LISTING, RunManifest::ITEMS, RunManifest::MERGED, "shard", "max_bytes", "image_column", "id_column"];
+
+/// Collects the options of the output, before its inputs are known.
+pub(crate) fn options(args: &MergeArgs) -> EmbedOptions {
+    EmbedOptions {
+        existing: if args.overwrite { Existing::Overwrite } else { Existing::Resume },
+        sink: args.sink.clone(),
+        sink_settings: args.sink_option.iter().cloned().collect(),
+        element: args.out_dtype.map_or(Element::F32, Into::into),
+        part_items: args.part_items,
+        store_settings: args.store_option.iter().cloned().collect(),
+        ..EmbedOptions::new(Vec::new(), "", &args.output)
+    }
+}
+
+/// Refuses an output at the place of an input, or among the outputs in an input folder.
+pub(crate) fn check(args: &MergeArgs) -> anyhow::Result<()> {
+    let place = |path: &Path| -> PathBuf {
+        // Without a trailing separator.
+        let path = path.components().collect::<PathBuf>();
+        path.canonicalize().or_else(|_| std::path::absolute(&path)).unwrap_or(path)
+    };
+    let output = place(&args.output);
+    for input in &args.inputs {
+        if store_address(input).is_none() && !input.exists() {
+            bail!("cannot merge {}: there is no such output; check the path", input.display());
+        }
+        let input_place = place(input);
+        let is_within = input_place.is_dir() && output.parent().is_some_and(|parent| place(parent) == input_place);
+        if input_place == output || is_within {
+            bail!("cannot write {} where {} is; name another place", args.output.display(), input.display());
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn run(args: &MergeArgs) -> anyhow::Result<Exit> {
+    let (backends, mut options) = (Backends::compiled(), options(args));
+    let found = args.inputs.iter().map(|input| find(input, &options, &backends)).collect::<anyhow::Result<Vec<_>>>()?;
+    let (names, runs): (Vec<_>, Vec<_>) = found.into_iter().flatten().unzip();
+    check_same_job(&names, &runs)?;
+    options.element = element(args, &names, &runs)?;
+    let columns = runs[0].manifest.fingerprint.get("sink.columns");
+    options.columns = columns.map_or_else(Vec::new, |names| names.split(',').map(str::to_owned).collect());
+    options.check_output(&backends).map_err(|error| Usage::from(anyhow!(error)))?;
+
+    let readers = runs.iter().map(|run| inspect::reader(run, &backends));
+    let readers: Vec<&dyn VectorReader> = readers.collect::<anyhow::Result<_>>()?;
+    let merge = Merge::new(&runs, &readers)?;
+    let (sink, sink_options) = options.sink_and_options(&backends)?;
+    let written = merge.run(sink, &sink_options, &manifest(&runs, &merge), options.existing);
+    let (published, is_new) = match written {
+        Ok(published) => (published, true),
+        Err(SinkError::AlreadyComplete(done)) => (done.published, false),
+        Err(error) => return Err(EmbedError::from(error).into()),
+    };
+    tell(args, &runs, &merge, &published, is_new)
+}
+
+/// Finds the runs of an output, each with a name for messages, in order.
+fn find(input: &Path, options: &EmbedOptions, backends: &Backends) -> anyhow::Result<Vec<(String, StoredRun)>> {
+    let usage = |why: String| Usage::from(anyhow!("cannot merge {}: {why}", input.display())).into();
+    let place = EmbedOptions { output: input.to_owned(), ..options.clone() };
+    let found = match place.prefix().map_err(|error| Usage::from(anyhow!(error)))? {
+        Some(prefix) => StoredRun::find_below(&prefix),
+        None => StoredRun::find(input),
+    };
+    let found = found.with_context(|| format!("cannot merge {}", input.display()))?;
+    let mut runs: Vec<_> = found.into_iter().map(|run| (input.display().to_string(), run)).collect();
+    if runs.is_empty() && input.is_dir() {
+        runs = segments(input, backends)?;
+    }
+    if runs.is_empty() {
+        return Err(usage("it has no manifest of foveate; name a complete output".to_owned()));
+    }
+    if let Some((name, run)) = runs.iter().find(|(_, run)| run.state != StoredState::Complete) {
+        let shard = shard(run).map_or_else(String::new, |(index, count)| format!(" (shard {index}/{count})"));
+        return Err(usage(format!("{name}{shard} is unfinished; repeat the command that wrote it")));
+    }
+    let sharded: Vec<_> = runs.iter().filter_map(|(_, run)| shard(run)).collect();
+    let shards: BTreeSet<_> = sharded.iter().copied().collect();
+    let count = shards.first().map_or(0, |&(_, count)| count);
+    if sharded.len() > shards.len() || shards.iter().any(|&(_, other)| other != count) {
+        return Err(usage("it holds shards of several runs; name the files of each".to_owned()));
+    }
+    if Layout::of(input) == Layout::Folder
+        && let Some(missing) = (0..count).find(|&index| !shards.contains(&(index, count)))
+    {
+        return Err(usage(format!("shard {missing}/{count} is missing; embed it with --shard {missing}/{count}")));
+    }
+    // Stable: segments stay in the order of their names.
+    runs.sort_by_key(|(_, run)| shard(run));
+    Ok(runs)
+}
+
+/// Finds the outputs of one file each in a folder, by name.
+fn segments(folder: &Path, backends: &Backends) -> anyhow::Result<Vec<(String, StoredRun)>> {
+    let entries = fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
+    let paths = entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<BTreeSet<_>>>()?;
+    let mut found = Vec::new();
+    for path in &paths {
+        let unfinished = path.to_str().and_then(|path| path.strip_suffix(".partial")).map(Path::new);
+        if let Some(output) = unfinished.filter(|output| !output.exists()) {
+            console::say!("warning: {} is unfinished and left out", output.display());
+        }
+        if !path.is_file() || backends.sink_of_extension(path).is_none() {
+            continue;
+        }
+        let name = path.display().to_string();
+        let runs = StoredRun::find(path).with_context(|| format!("cannot merge {name}"))?;
+        if runs.is_empty() {
+            let manifest = sidecar(path, "manifest.json");
+            let why = format!("{} is missing; restore it, or take the file out of the folder", manifest.display());
+            return Err(Usage::from(anyhow!("cannot merge {name}: {why}")).into());
+        }
+        found.extend(runs.into_iter().map(|run| (name.clone(), run)));
+    }
+    Ok(found)
+}
+
+/// The run's shard as index and count.
+fn shard(run: &StoredRun) -> Option<(u32, u32)> {
+    let (index, count) = run.manifest.fingerprint.get("sink.shard")?.split_once('/')?;
+    Some((index.parse().ok()?, count.parse().ok()?))
+}
+
+fn check_same_job(names: &[String], runs: &[StoredRun]) -> Result<(), Usage> {
+    let job = |run: &StoredRun| {
+        let mut job = run.manifest.clone().run();
+        let is_storage = |name: &str| name.starts_with("sink.") && name != "sink.columns";
+        job.fingerprint.retain(|name, _| !is_storage(name) && !OF_INPUTS.contains(&name.as_str()));
+        job
+    };
+    let first = job(&runs[0]);
+    let other = runs.iter().zip(names).find_map(|(run, name)| Some((name, first.difference(&job(run))?)));
+    let Some((other, difference)) = other else { return Ok(()) };
+    let first = &names[0];
+    Err(anyhow!("cannot merge {first} and {other}: {difference}; merge outputs with the same settings").into())
+}
+
+/// How the output's vectors are stored.
+fn element(args: &MergeArgs, names: &[String], runs: &[StoredRun]) -> Result<Element, Usage> {
+    let of = |element: Element| runs.iter().zip(names).find(|(run, _)| run.manifest.element == element.name());
+    match (args.out_dtype.map(Into::into), of(Element::F16), of(Element::F32)) {
+        (None, Some(_), None) | (Some(Element::F16), ..) => Ok(Element::F16),
+        (_, None, _) => Ok(Element::F32),
+        (_, Some((_, half)), _) => {
+            Err(anyhow!("cannot make {half} f32: its vectors are f16 and stay so; pass --out-dtype f16").into())
+        }
+    }
+}
+
+/// Describes the output: as the run without shards if the runs are all of its shards, otherwise by what they share.
+fn manifest(runs: &[StoredRun], merge: &Merge<'_>) -> RunManifest {
+    let mut manifest = inspect::common(runs);
+    manifest.fingerprint.retain(|name, _| !name.starts_with("sink.") && name != RunManifest::MERGED);
+    let mut set = |name: &str, value| manifest.fingerprint.insert(name.to_owned(), value);
+    set("shard", "none".to_owned());
+    match whole(runs).filter(|_| merge.duplicates() == 0) {
+        Some(items) => drop(set(RunManifest::ITEMS, items)),
+        None => {
+            set(RunManifest::MERGED, merge.digest());
+            manifest.fingerprint.remove(RunManifest::LISTING);
+            manifest.fingerprint.remove(RunManifest::ITEMS);
+        }
+    }
+    manifest
+}
+
+/// The range of a listing that the runs cover, if they are all its shards in order. Others may be in another order than
+/// the listing, after an update; a run that goes on with an interrupted merge relies on it.
+fn whole(runs: &[StoredRun]) -> Option<String> {
+    let setting = |run: &StoredRun, name: &str| run.manifest.fingerprint.get(name).cloned();
+    let listing = setting(&runs[0], RunManifest::LISTING)?;
+    let mut whole: Option<String> = None;
+    for (number, run) in runs.iter().enumerate() {
+        let is_next = setting(run, "shard")? == format!("{number}/{}", runs.len());
+        if !is_next || setting(run, RunManifest::LISTING)? != listing || !run.has_inputs() {
+            return None;
+        }
+        let items = setting(run, RunManifest::ITEMS)?;
+        // `0..8`, or `all of files 0..8`: containers' images are counted as they are read.
+        whole = match whole {
+            None => Some(items).filter(|items| !items.starts_with("the first")),
+            Some(before) => {
+                let (begin, end) = before.rsplit_once("..")?;
+                let kind = begin.rsplit_once(' ').map_or("", |(kind, _)| kind);
+                let next = items.strip_prefix(kind)?.trim_start().strip_prefix(&format!("{end}.."))?;
+                Some(format!("{begin}..{next}"))
+            }
+        };
+    }
+    whole
+}
+
+/// Prints the outcome and converts it to an exit code.
+fn tell(
+    args: &MergeArgs,
+    runs: &[StoredRun],
+    merge: &Merge<'_>,
+    published: &Published,
+    is_new: bool,
+) -> anyhow::Result<Exit> {
+    let (output, duplicates) = (args.output.display(), merge.duplicates());
+    let Published { rows, failures, .. } = published;
+    let inputs: u64 = runs.iter().map(|run| run.manifest.rows + run.manifest.failures).sum();
+    if rows + failures + duplicates != inputs {
+        bail!(
+            "{output} has {rows} vectors and {failures} failures, without {duplicates} duplicates, of {inputs}; \
+             `foveate inspect --check` finds the output that is damaged"
+        );
+    }
+    let (runs, is) = (runs.len(), if is_new { "complete" } else { "already complete" });
+    match args.json {
+        true => console::summary(json!({
+            "status": is,
+            "output": output.to_string(),
+            "files": published.files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>(),
+            "runs": runs,
+            "inputs": inputs,
+            "vectors": rows,
+            "failures": failures,
+            "duplicates": duplicates,
+        })),
+        false => console::summary(format_args!(
+            "{output} is {is}: {inputs} inputs of {runs} runs = {rows} vectors + {failures} failures + {duplicates} \
+             duplicates, which are left out"
+        )),
+    }
+    Ok(Exit::Complete)
+}
