@@ -300,6 +300,15 @@ fn a_collection_lives() {
         let packed = of("packed");
         run(embed(&packed).arg(of("shards").join("*.tar")).args(["--id-column", "id"])).expect(0);
         assert_same_rows(&packed, &bucket.path("fresh"));
+
+        let shards =
+            if collection.is_local() { of("halves").display().to_string() } else { "s3://bucket/s/".to_owned() };
+        ["0/2", "1/2"].iter().for_each(|shard| drop(run(&mut collection.job(&shards, &["--shard", shard])).expect(0)));
+        let mut merge = foveate();
+        let merged = bucket.path(&format!("{}.parquet", inputs.len()));
+        merge.arg("merge").arg(&shards).arg("-o").arg(&merged).envs(bucket.server.environment());
+        run(&mut merge).expect(0);
+        assert_same_rows(&merged, &bucket.path("fresh"));
     }
     let shown =
         run(foveate().args(["inspect", "s3://bucket/u/", "--check", "--json"]).envs(bucket.server.environment()));

@@ -112,13 +112,20 @@ impl Bench {
 
     /// The same without `--overwrite`.
     pub(super) fn plain_job(&self, place: &Place, scenario: &Scenario) -> Command {
+        if let Before::Merged(input, _) = scenario.before {
+            let mut command = Command::new(&self.program);
+            command.arg("merge").arg(place.outputs.join(input)).arg("-o").arg(place.outputs.join(scenario.output));
+            command.args(scenario.args);
+            self.injector.watch(&mut command, &place.outputs);
+            return command;
+        }
         self.job(place, self.list(scenario, 1), scenario.output, scenario.args)
     }
 
     fn list(&self, scenario: &Scenario, number: usize) -> &Path {
-        match scenario.updates() && !scenario.args.contains(&"--retry-failures") {
+        match scenario.continues() && !scenario.args.contains(&"--retry-failures") {
             true => &self.updated[number],
-            false if scenario.updates() => &self.updated[0],
+            false if scenario.continues() => &self.updated[0],
             false => &self.list,
         }
     }
@@ -127,12 +134,12 @@ impl Bench {
     pub(super) fn calm(&self, scenario: &Scenario) -> Result<Calm> {
         let before = self.before(scenario)?;
         let start = Instant::now();
-        let (fresh, calls) = match scenario.updates() {
+        let (fresh, calls) = match scenario.continues() {
             true => self.whole_run(scenario, &before)?,
             false => self.whole_run(scenario, &Tree::default())?,
         };
         let took = start.elapsed();
-        if scenario.updates() {
+        if scenario.continues() {
             return Ok(Calm { before, after: fresh, calls, took });
         }
         let expected = if matches!(scenario.before, Before::Kept(..)) {
@@ -153,9 +160,10 @@ impl Bench {
     fn before(&self, scenario: &Scenario) -> Result<Tree> {
         let (output, args, is_killed) = match scenario.before {
             Before::Nothing => return Ok(Tree::default()),
-            Before::Replaced(output, args) | Before::Kept(output, args) | Before::Updated(output, args) => {
-                (output, args, false)
-            }
+            Before::Replaced(output, args)
+            | Before::Kept(output, args)
+            | Before::Updated(output, args)
+            | Before::Merged(output, args) => (output, args, false),
             Before::Killed(output, args) => (output, args, true),
         };
         let place = Place::new(&self.scratch, &format!("{}-before", scenario.name), &Tree::default())?;

@@ -145,7 +145,7 @@ impl Case<'_> {
 
     /// Under the final name is nothing, the old output or the new one.
     fn check_whole(&self, tree: &Tree) -> Result<()> {
-        if self.scenario.updates() {
+        if self.scenario.continues() {
             return self.check_updated(tree);
         }
         let is_whole = self.is_done(tree) || tree.finished() == self.calm.before.finished();
@@ -195,7 +195,7 @@ impl Case<'_> {
         let ran = bench.run(place, &mut job)?;
         if ran.code != Some(0) {
             ensure!(may_refuse && ran.stderr.contains("--overwrite"), "the same command again ends in {ran}");
-            if self.scenario.updates() {
+            if self.scenario.continues() {
                 return Ok(()); // to start anew is another command
             }
             let ran = bench.run(place, job.arg("--overwrite"))?;

@@ -23,6 +23,8 @@ pub(super) enum Before {
     Kept(&'static str, &'static [&'static str]),
     /// A complete output of other inputs, which the job updates.
     Updated(&'static str, &'static [&'static str]),
+    /// A complete output, which the job merges into another one.
+    Merged(&'static str, &'static [&'static str]),
 }
 
 impl Scenario {
@@ -31,9 +33,9 @@ impl Scenario {
         matches!(self.before, Before::Replaced(..) | Before::Killed(..))
     }
 
-    /// Returns true if the command updates what it finds. Its rows are others than those of the other scenarios.
-    pub(super) fn updates(&self) -> bool {
-        matches!(self.before, Before::Updated(..))
+    /// Returns true if the command needs what it finds. Its rows are others than those of the other scenarios.
+    pub(super) fn continues(&self) -> bool {
+        matches!(self.before, Before::Updated(..) | Before::Merged(..))
     }
 }
 
@@ -52,7 +54,7 @@ const fn fresh(
     Scenario { name, output, args, main, before: Before::Nothing }
 }
 
-pub(super) const SCENARIOS: [Scenario; 17] = [
+pub(super) const SCENARIOS: [Scenario; 18] = [
     fresh("parquet", "x.parquet", "x.parquet", &[]),
     fresh("npy", "x.npy", "x.npy", &[]),
     fresh("lmdb", "x.lmdb", "x.lmdb", &[]),
@@ -86,6 +88,10 @@ pub(super) const SCENARIOS: [Scenario; 17] = [
     Scenario {
         before: Before::Updated("x.npy", &[]),
         ..fresh("retry-npy", "x.npy", "x.npy", &["--retry-failures", "--allow-truncated"])
+    },
+    Scenario {
+        before: Before::Merged("in/", PARQUET),
+        ..fresh("merge", "x.parquet", "x.parquet", &["--part-items", "4"])
     },
     Scenario { before: Before::Kept("x.npy", &["--limit", "2"]), ..fresh("beside", "x.parquet", "x.parquet", &[]) },
 ];

@@ -104,7 +104,9 @@ fn of_run(error: &RunError) -> Option<&'static str> {
 fn of_sink(error: &SinkError) -> Option<&'static str> {
     match error {
         SinkError::Exists(_) => Some("pass --overwrite to replace it"),
-        SinkError::OtherRun(other) if other.difference.settings.is_empty() && other.state != RunState::Replacing => {
+        SinkError::OtherRun(other)
+            if other.difference.settings.is_empty() && other.inputs.is_some() && other.state != RunState::Replacing =>
+        {
             Some("pass --update to embed what is new and keep the rest, or --overwrite to start anew")
         }
         SinkError::OtherRun(other) if other.state == RunState::Complete => Some("pass --overwrite to replace it"),
