@@ -25,6 +25,13 @@ impl Choice {
         })
     }
 
+    /// The ids, and all other columns.
+    pub(crate) fn all(fields: &Fields, id: &str) -> Result<Self, FetchError> {
+        let id = find(fields, id)?;
+        let columns = (0..fields.len()).filter(|&column| column != id).collect();
+        Ok(Self { image: id, id: Some(id), columns })
+    }
+
     /// The numbers of the columns to read, in order, and the choice among these alone.
     pub(crate) fn project(&self) -> (Vec<usize>, Self) {
         let mut read: Vec<usize> =

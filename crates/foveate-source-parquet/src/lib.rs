@@ -17,6 +17,7 @@ use foveate_source::FetchError;
 use foveate_source::blob::Blob;
 use foveate_source::container::{ContainerBackend, ContainerOptions, ContainerRegistry, Members};
 
+use crate::choice::Choice;
 use crate::ipc::IpcBatches;
 use crate::pages::ParquetBatches;
 use crate::table::Table;
@@ -28,7 +29,7 @@ const ARROW: [&str; 2] = ["arrow", "feather"];
 pub fn register(registry: &mut ContainerRegistry) -> Result<(), RegistryError> {
     let about = "Parquet and Arrow files, an image per row";
     let backend = ContainerBackend::new("parquet", about, &["parquet", ARROW[0], ARROW[1]], open);
-    registry.register(backend.with_schema().with_writer(write::create))
+    registry.register(backend.with_schema().with_writer(write::create).with_text(open_text))
 }
 
 /// Opens a file: Arrow IPC if its name ends so, otherwise Parquet.
@@ -38,6 +39,17 @@ fn open(blob: Arc<dyn Blob>, options: &ContainerOptions) -> Result<Box<dyn Membe
         let (batches, choice) = IpcBatches::open(&blob, options)?;
         return Ok(Box::new(Table::new(batches, choice, blob.as_ref(), options)));
     }
-    let (batches, choice) = ParquetBatches::open(&blob, options)?;
+    let (batches, choice) = ParquetBatches::open(&blob, |fields| Choice::new(fields, options))?;
     Ok(Box::new(Table::new(batches, choice, blob.as_ref(), options)))
+}
+
+/// Opens a Parquet file with all its columns, as text.
+fn open_text(blob: Arc<dyn Blob>, id: &str) -> Result<(Vec<String>, Box<dyn Members>), FetchError> {
+    let mut names = Vec::new();
+    let (batches, choice) = ParquetBatches::open(&blob, |fields| {
+        let choice = Choice::all(fields, id)?;
+        names = choice.columns.iter().map(|&column| fields[column].name().clone()).collect();
+        Ok(choice)
+    })?;
+    Ok((names, Box::new(Table::new(batches, choice, blob.as_ref(), &ContainerOptions::default()))))
 }

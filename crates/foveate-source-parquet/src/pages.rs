@@ -11,7 +11,6 @@ use bytes::Bytes;
 use foveate_core::lock;
 use foveate_source::FetchError;
 use foveate_source::blob::Blob;
-use foveate_source::container::ContainerOptions;
 use foveate_source::store::scheme_of;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
@@ -56,13 +55,16 @@ pub(crate) struct ParquetBatches {
 }
 
 impl ParquetBatches {
-    pub(crate) fn open(blob: &Arc<dyn Blob>, options: &ContainerOptions) -> Result<(Self, Choice), FetchError> {
+    pub(crate) fn open(
+        blob: &Arc<dyn Blob>,
+        choose: impl FnOnce(&Fields) -> Result<Choice, FetchError>,
+    ) -> Result<(Self, Choice), FetchError> {
         let len = len_of(blob.as_ref())?;
         let metadata = Arc::new(footer::read(blob.as_ref())?);
         // The schema is the file's own, not the one that Arrow's writers put beside it.
         let plain = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
         let plain = ArrowReaderMetadata::try_new(Arc::clone(&metadata), plain).map_err(damaged)?;
-        let choice = Choice::new(plain.schema().fields(), options)?;
+        let choice = choose(plain.schema().fields())?;
         let (roots, choice) = choice.project();
         let mask = ProjectionMask::roots(plain.parquet_schema(), roots);
         let views = ArrowReaderOptions::new().with_schema(Arc::new(Schema::new(in_place(plain.schema().fields()))));

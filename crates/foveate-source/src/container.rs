@@ -121,7 +121,11 @@ pub struct ContainerBackend {
     health: fn() -> Health,
     open: Box<Open>,
     create: Option<Create>,
+    open_text: Option<OpenText>,
 }
+
+/// Opens a table whose column with this name has the ids.
+type OpenText = fn(Arc<dyn Blob>, &str) -> Result<(Vec<String>, Box<dyn Members>), FetchError>;
 
 /// Begins a container with these columns.
 type Create = fn(Box<dyn Write + Send>, &[String]) -> io::Result<Box<dyn MemberWriter>>;
@@ -144,13 +148,19 @@ impl ContainerBackend {
         F: Fn(Arc<dyn Blob>, &ContainerOptions) -> Result<Box<dyn Members>, FetchError> + Send + Sync + 'static,
     {
         let (columns, health, open) = (Columns::None, Health::all_rust, Box::new(open));
-        Self { name, about, suffixes, columns, health, open, create: None }
+        Self { name, about, suffixes, columns, health, open, create: None, open_text: None }
     }
 
     /// Says that its containers can be written, by what `create` makes.
     #[must_use]
     pub fn with_writer(self, create: Create) -> Self {
         Self { create: Some(create), ..self }
+    }
+
+    /// Makes [`Self::open_text`] call `open`.
+    #[must_use]
+    pub fn with_text(self, open: OpenText) -> Self {
+        Self { open_text: Some(open), ..self }
     }
 
     /// Says that its members can carry columns along.
@@ -187,6 +197,19 @@ impl ContainerBackend {
     /// If it cannot be read, is damaged, or lacks what the options name.
     pub fn open(&self, blob: Arc<dyn Blob>, options: &ContainerOptions) -> Result<Box<dyn Members>, FetchError> {
         (self.open)(blob, options)
+    }
+
+    /// Opens a table of any content: the names of all columns but `id`, and the rows with these as text. A row's name
+    /// is [`MemberName::Id`], unless its id is null or empty. `None` if the format has no tables.
+    ///
+    /// # Errors
+    /// If it cannot be read, is damaged, or has no column `id`.
+    pub fn open_text(
+        &self,
+        blob: Arc<dyn Blob>,
+        id: &str,
+    ) -> Option<Result<(Vec<String>, Box<dyn Members>), FetchError>> {
+        self.open_text.map(|open| open(blob, id))
     }
 
     /// Begins a container with these columns; `None` if the format cannot be written.
