@@ -36,6 +36,9 @@ const COMMIT: u64 = 65_536;
 /// Decides what becomes of an input of the output: its record from now on, or `None` if its row or failure goes.
 pub type Keep<'a> = dyn Fn(&InputRecord) -> Option<InputRecord> + 'a;
 
+/// Adds the further columns of the row with this id to its values.
+pub type Join<'a> = dyn Fn(&str, &mut Vec<Option<String>>) + 'a;
+
 /// An output, and the work of folding a later run into it, which this value keeps other processes from.
 #[derive(Debug)]
 pub struct Fold {
@@ -453,11 +456,17 @@ pub(crate) struct Copy<'a> {
     rows: RowBuffer,
     failures: Vec<Failure>,
     inputs: Vec<InputRecord>,
+    join: Option<&'a Join<'a>>,
 }
 
 impl<'a> Copy<'a> {
     pub(crate) fn new(sink: &'a mut dyn VectorSink, start: u64) -> Self {
-        Self { sink, start, next: 0, rows: RowBuffer::default(), failures: Vec::new(), inputs: Vec::new() }
+        let (rows, failures, inputs) = (RowBuffer::default(), Vec::new(), Vec::new());
+        Self { sink, start, next: 0, rows, failures, inputs, join: None }
+    }
+
+    pub(crate) fn with_join(self, join: Option<&'a Join<'a>>) -> Self {
+        Self { join, ..self }
     }
 
     pub(crate) fn add(&mut self, run: &StoredRun, which: &Which<'_>, keep: &Keep<'_>) -> Result<(), SinkError> {
@@ -497,8 +506,10 @@ impl<'a> Copy<'a> {
 
     fn take_row(&mut self, row: &StoredRow<'_>, record: Option<InputRecord>) -> Result<(), SinkError> {
         let Some(record) = record else { return Ok(()) };
+        let mut columns = row.columns.to_vec();
+        self.join.iter().for_each(|join| join(row.id, &mut columns));
         if self.next >= self.start {
-            self.rows.push(self.next, row);
+            self.rows.push(self.next, &StoredRow { columns: &columns, ..*row });
         }
         self.take(record)
     }

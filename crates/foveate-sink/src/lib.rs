@@ -24,7 +24,7 @@ use foveate_core::{Health, Registry, Stage, known_settings, named_backend};
 
 pub use csv_field::push_csv_field;
 pub use error::SinkError;
-pub use fold::{Fold, Keep};
+pub use fold::{Fold, Join, Keep};
 pub use inputs::{InputRecord, Stamp};
 pub use manifest::{ManifestFile, ManifestPart, OutputManifest, RunManifest};
 pub use merge::Merge;

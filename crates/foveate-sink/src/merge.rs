@@ -8,7 +8,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 use crate::fold::{Copy, Which, digest, each_id};
 use crate::{
-    Existing, InputRecord, Published, RunManifest, SinkBackend, SinkError, SinkOptions, StoredRun, VectorReader,
+    Existing, InputRecord, Join, Published, RunManifest, SinkBackend, SinkError, SinkOptions, StoredRun, VectorReader,
 };
 
 /// Complete runs, and what of them goes into one output: the first row of each id, or the first failure of an id
@@ -62,7 +62,7 @@ impl<'a> Merge<'a> {
     }
 
     /// Writes the output of `options`, which `manifest` describes: the runs in their order, each in its own. Continues
-    /// an interrupted merge.
+    /// an interrupted merge. `join` adds values to those of the rows' columns.
     ///
     /// # Errors
     /// [`SinkError::AlreadyComplete`] if that was done before, and the errors of the sink and of damaged runs.
@@ -72,10 +72,11 @@ impl<'a> Merge<'a> {
         options: &SinkOptions,
         manifest: &RunManifest,
         existing: Existing,
+        join: Option<&Join<'_>>,
     ) -> Result<Published, SinkError> {
         let mut sink = backend.open(options)?;
         let start = sink.begin(manifest, existing)?.index;
-        let mut copy = Copy::new(sink.as_mut(), start);
+        let mut copy = Copy::new(sink.as_mut(), start).with_join(join);
         let next = Cell::new(0);
         let keep = |record: &InputRecord| {
             let number = next.replace(next.get() + 1);
