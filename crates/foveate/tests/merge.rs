@@ -5,7 +5,7 @@
 
 mod common;
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::sleep;
@@ -16,7 +16,8 @@ use common::rows::{assert_same_rows, rows};
 use common::{PHOTOS, Ran, assert_same_tree, embed, foveate, run, tree};
 use foveate::backends;
 use foveate::core::{Backend, Stage};
-use foveate::sink::{Existing, Failure, RowBuffer, RunManifest, SinkOptions, StoredRow, Watermark};
+use foveate::sink::{Existing, Failure, RowBuffer, RunManifest, SinkOptions, StoredRow, StoredRun, Watermark};
+use foveate::source::container::NewMember;
 use foveate_testkit::by_length;
 use tempfile::TempDir;
 
@@ -171,6 +172,47 @@ fn what_cannot_be_merged_is_refused() {
     assert_eq!(fs::read(photos.path("all/half.npy")).unwrap(), fs::read(photos.path("half.npy")).unwrap());
     assert_eq!(photos.merge(&["half.npy"], "same", &[]).expect(0).json()["duplicates"], 0);
     assert_same_rows(&photos.path("same"), &photos.path("half.npy"));
+}
+
+#[test]
+fn columns_of_a_table_are_joined_by_id() {
+    let photos = Photos::new();
+    photos.embed("x.npy", &[]).expect(0);
+    let found = rows(&photos.path("x.npy"));
+    let known: Vec<&str> = found.iter().filter(|(_, row)| row.is_ok()).map(|(id, _)| id.as_str()).take(5).collect();
+    let table = |name: &str, ids: &[&str]| {
+        let file = File::create(photos.path(name)).unwrap();
+        let formats = backends::containers();
+        let writer = formats.get("parquet").unwrap().create(Box::new(file), &["caption".to_owned()]);
+        let mut writer = writer.unwrap().unwrap();
+        for (number, id) in ids.iter().enumerate() {
+            let (key, columns) = (number.to_string(), [Some(format!("caption of {id}"))]);
+            let member = NewMember { key: &key, extension: "jpg", id, bytes: b"JPEG", columns: &columns };
+            writer.add(&member).unwrap();
+        }
+        writer.finish().unwrap();
+        photos.path(name).display().to_string()
+    };
+    let captions = table("captions.parquet", &[&known[..], &["unknown"]].concat());
+    let join = ["--join", &captions];
+    let joined = photos.merge(&["x.npy"], "all.parquet", &join).expect(0);
+    assert_eq!((counts(&joined), &joined.json()["unmatched"]), ([13, 12, 1, 0], &7.into()));
+    let mut runs = StoredRun::find(&photos.path("all.parquet")).unwrap();
+    let (sinks, mut captions) = (backends::sinks(), 0);
+    let stored = runs[0].rows(sinks.get("parquet").unwrap().reader().unwrap(), &mut |row| {
+        let expected = known.contains(&row.id).then(|| format!("caption of {}", row.id));
+        captions += usize::from(expected.is_some());
+        assert_eq!(row.columns.last(), Some(&expected));
+        Ok(())
+    });
+    assert_eq!((stored.unwrap(), captions), (12, 5));
+    // The columns are kept by another merge, which finds them in all runs or none.
+    photos.merge(&["all.parquet"], "same", &[]).expect(0);
+    photos.merge(&["all.parquet", "x.npy"], "mixed", &[]).expect_error(2, "joined: ");
+    photos.merge(&["all.parquet"], "other.npy", &[]).expect_error(2, "cannot store columns");
+    photos.merge(&["x.npy"], "all.parquet", &[&join[..], &["--on", "key"]].concat()).expect_error(2, "no column 'key'");
+    let twice = table("twice.parquet", &["a", "b", "a"]);
+    photos.merge(&["x.npy"], "twice", &["--join", &twice]).expect_error(2, "it has the id 'a' twice");
 }
 
 /// Writes outputs as a worker's segments are: without a record of inputs. Half of each one's ids are the one's before.

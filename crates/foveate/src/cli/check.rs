@@ -92,6 +92,7 @@ fn lab(args: &LabArgs) -> anyhow::Result<()> {
 
 fn merge(args: &MergeArgs) -> anyhow::Result<()> {
     super::merge::check(args)?;
+    optional(args.join.as_deref(), readable_file)?;
     output(&super::merge::options(args))
 }
 

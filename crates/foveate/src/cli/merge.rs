@@ -7,11 +7,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow, bail};
 use foveate::embed::{Backends, EmbedError, EmbedOptions, store_address};
 use foveate::sink::{
-    Element, Existing, Layout, Merge, Published, RunManifest, SinkError, StoredRun, StoredState, VectorReader, sidecar,
+    Element, Existing, Join, Layout, Merge, Published, RunManifest, SinkError, StoredRun, StoredState, VectorReader,
+    sidecar,
 };
 use serde_json::json;
 
 use super::exit::{Exit, Usage};
+use super::join_table::JoinTable;
 use super::merge_args::MergeArgs;
 use super::{console, inspect};
 
@@ -61,19 +63,28 @@ pub(crate) fn run(args: &MergeArgs) -> anyhow::Result<Exit> {
     options.element = element(args, &names, &runs)?;
     let columns = runs[0].manifest.fingerprint.get("sink.columns");
     options.columns = columns.map_or_else(Vec::new, |names| names.split(',').map(str::to_owned).collect());
+    let table = args.join.as_deref().map(|path| JoinTable::read(path, &args.on)).transpose()?;
+    options.columns.extend(table.iter().flat_map(|table| table.names.iter().cloned()));
     options.check_output(&backends).map_err(|error| Usage::from(anyhow!(error)))?;
 
     let readers = runs.iter().map(|run| inspect::reader(run, &backends));
     let readers: Vec<&dyn VectorReader> = readers.collect::<anyhow::Result<_>>()?;
     let merge = Merge::new(&runs, &readers)?;
     let (sink, sink_options) = options.sink_and_options(&backends)?;
-    let written = merge.run(sink, &sink_options, &manifest(&runs, &merge), options.existing);
+    let mut manifest = manifest(&runs, &merge);
+    if let Some(table) = &table {
+        manifest.fingerprint.insert("joined".to_owned(), table.digest.clone());
+    }
+    let join = table.as_ref().map(|table| |id: &str, values: &mut Vec<_>| table.add_to(id, values));
+    let join = join.as_ref().map(|join| join as &Join<'_>);
+    let written = merge.run(sink, &sink_options, &manifest, options.existing, join);
     let (published, is_new) = match written {
         Ok(published) => (published, true),
         Err(SinkError::AlreadyComplete(done)) => (done.published, false),
         Err(error) => return Err(EmbedError::from(error).into()),
     };
-    tell(args, &runs, &merge, &published, is_new)
+    let unmatched = table.filter(|_| is_new).map(|table| table.unmatched.get());
+    tell(args, &runs, &merge, &published, (is_new, unmatched))
 }
 
 /// Finds the runs of an output, each with a name for messages, in order.
@@ -218,7 +229,7 @@ fn tell(
     runs: &[StoredRun],
     merge: &Merge<'_>,
     published: &Published,
-    is_new: bool,
+    (is_new, unmatched): (bool, Option<u64>),
 ) -> anyhow::Result<Exit> {
     let (output, duplicates) = (args.output.display(), merge.duplicates());
     let Published { rows, failures, .. } = published;
@@ -240,11 +251,17 @@ fn tell(
             "vectors": rows,
             "failures": failures,
             "duplicates": duplicates,
+            "unmatched": unmatched,
         })),
-        false => console::summary(format_args!(
-            "{output} is {is}: {inputs} inputs of {runs} runs = {rows} vectors + {failures} failures + {duplicates} \
-             duplicates, which are left out"
-        )),
+        false => {
+            console::summary(format_args!(
+                "{output} is {is}: {inputs} inputs of {runs} runs = {rows} vectors + {failures} failures + {duplicates} \
+                 duplicates, which are left out"
+            ));
+            if let (Some(path), Some(unmatched)) = (&args.join, unmatched) {
+                console::summary(format_args!("{unmatched} vectors have no row in {}", path.display()));
+            }
+        }
     }
     Ok(Exit::Complete)
 }

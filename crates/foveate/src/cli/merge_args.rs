@@ -13,6 +13,7 @@ Examples:
   # a folder of shards, or of a worker's segments
   foveate merge out/ -o all.parquet
   foveate merge monday/ tuesday.npy s3://bucket/wednesday/ -o week/
+  foveate merge out/ -o all.parquet --join captions.parquet --on key
   # another format
   foveate merge vectors.parquet -o vectors.npy --out-dtype f16
 
@@ -54,6 +55,15 @@ pub(crate) struct MergeArgs {
     /// A setting of the stores, such as `endpoint=URL` of `s3`. Repeatable.
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_setting)]
     pub(crate) store_option: Vec<(String, String)>,
+
+    /// A Parquet file whose other columns become text columns of the output, by id; the output is Parquet, too. It is
+    /// held in memory.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) join: Option<PathBuf>,
+
+    /// The column of that file with the ids.
+    #[arg(long, value_name = "NAME", default_value = "id", requires = "join")]
+    pub(crate) on: String,
 
     /// Replace an existing output, or restart an interrupted merge.
     #[arg(long)]

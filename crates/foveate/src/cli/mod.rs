@@ -20,6 +20,7 @@ mod exit;
 mod inspect;
 mod job;
 mod job_args;
+mod join_table;
 mod lab;
 mod lab_args;
 mod list;
