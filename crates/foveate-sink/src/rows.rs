@@ -19,7 +19,7 @@ pub struct Rows<'a> {
     pub height: &'a [u32],
     /// XXH3-64 of each file's bytes.
     pub xxh3: &'a [u64],
-    /// Each item's values of [`SinkOptions::columns`]; may be empty if there are none.
+    /// Each item's values of [`SinkOptions::columns`](crate::SinkOptions::columns); may be empty if there are none.
     pub columns: &'a [Box<[Option<String>]>],
 }
 

@@ -124,8 +124,11 @@ pub struct ContainerBackend {
     open_text: Option<OpenText>,
 }
 
+/// The names of a table's columns, and its rows.
+pub type Table = (Vec<String>, Box<dyn Members>);
+
 /// Opens a table whose column with this name has the ids.
-type OpenText = fn(Arc<dyn Blob>, &str) -> Result<(Vec<String>, Box<dyn Members>), FetchError>;
+type OpenText = fn(Arc<dyn Blob>, &str) -> Result<Table, FetchError>;
 
 /// Begins a container with these columns.
 type Create = fn(Box<dyn Write + Send>, &[String]) -> io::Result<Box<dyn MemberWriter>>;
@@ -204,11 +207,7 @@ impl ContainerBackend {
     ///
     /// # Errors
     /// If it cannot be read, is damaged, or has no column `id`.
-    pub fn open_text(
-        &self,
-        blob: Arc<dyn Blob>,
-        id: &str,
-    ) -> Option<Result<(Vec<String>, Box<dyn Members>), FetchError>> {
+    pub fn open_text(&self, blob: Arc<dyn Blob>, id: &str) -> Option<Result<Table, FetchError>> {
         self.open_text.map(|open| open(blob, id))
     }
 
