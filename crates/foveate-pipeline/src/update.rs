@@ -30,6 +30,8 @@ pub enum Update {
 pub struct Changes {
     /// Inputs that are as they were.
     pub kept: u64,
+    /// Those of them that have another time now.
+    pub touched: u64,
     /// Inputs that the output did not have.
     pub added: u64,
     /// Inputs that changed, and those that are tried again.
@@ -43,11 +45,11 @@ pub struct Changes {
 impl Changes {
     /// Returns true if the output stays as it is.
     pub fn is_empty(&self) -> bool {
-        self.added + self.changed == 0 && (self.gone == 0 || !self.pruned)
+        self.added + self.changed + self.touched == 0 && (self.gone == 0 || !self.pruned)
     }
 }
 
-/// An output's inputs, and what a new listing shows of each: 48 bytes for each in memory.
+/// An output's inputs, and what a new listing shows of each: 65 bytes for each slot of a table in memory.
 #[derive(Debug)]
 pub struct KnownInputs {
     update: Update,
@@ -58,6 +60,7 @@ pub struct KnownInputs {
 struct Input {
     stamp: Option<Stamp>,
     xxh3: Option<u64>,
+    is_touched: bool,
     state: State,
 }
 
@@ -65,9 +68,9 @@ struct Input {
 enum State {
     /// The listing has not shown it.
     Gone,
-    /// It is as it was.
-    Kept,
-    /// It is listed, and to be embedded. Containers' members are known when their container is read.
+    /// It is as it was. Containers' members are known when their container is read.
+    Kept { is_member: bool },
+    /// It is listed, and to be embedded.
     Wanted { is_new: bool, is_member: bool },
     /// It failed, and is to be tried again if the listing has it.
     Failed,
@@ -86,7 +89,7 @@ impl KnownInputs {
         let (recorded, mut inputs) = (run.inputs()?, HashMap::new());
         for record in recorded.iter().map(RecordedInputs::read).collect::<Result<Vec<_>, _>>()?.into_iter().flatten() {
             let InputRecord { id, stamp, xxh3, .. } = record?;
-            let input = Input { stamp, xxh3, state: State::Gone };
+            let input = Input { stamp, xxh3, is_touched: false, state: State::Gone };
             if inputs.insert(key(&id), input).is_some() {
                 return Err(twice(&id).into());
             }
@@ -115,6 +118,7 @@ impl KnownInputs {
         let pruned = matches!(self.update, Update::Changes { prune: true, .. });
         let mut changes = Changes { pruned, ..Changes::default() };
         for input in self.inputs.values() {
+            changes.touched += u64::from(input.is_touched);
             match (input.state, self.update) {
                 (State::Wanted { is_new: true, .. }, _) => changes.added += 1,
                 (State::Wanted { .. }, _) => changes.changed += 1,
@@ -137,7 +141,7 @@ impl KnownInputs {
         let Some(input) = self.inputs.get_mut(&key(&item.id)) else {
             if self.update != Update::Failures {
                 let state = State::Wanted { is_new: true, is_member };
-                self.inputs.insert(key(&item.id), Input { stamp, xxh3: None, state });
+                self.inputs.insert(key(&item.id), Input { stamp, xxh3: None, is_touched: false, state });
             }
             return Ok(self.update != Update::Failures);
         };
@@ -158,9 +162,9 @@ impl KnownInputs {
             // What cannot be read now is kept.
             Some(was) => read()?.is_none_or(|is| is == was),
         };
-        input.state = if is_same { State::Kept } else { State::Wanted { is_new: false, is_member } };
-        if is_same {
-            input.stamp = stamp;
+        input.state = if is_same { State::Kept { is_member } } else { State::Wanted { is_new: false, is_member } };
+        if is_same && input.stamp != stamp {
+            (input.stamp, input.is_touched) = (stamp, true);
         }
         Ok(!is_same)
     }
@@ -169,9 +173,11 @@ impl KnownInputs {
     fn forget_members(&mut self) {
         self.inputs.retain(|_, input| input.state != State::Wanted { is_new: true, is_member: true });
         for input in self.inputs.values_mut() {
-            if input.state == (State::Wanted { is_new: false, is_member: true }) {
-                input.state = if self.update == Update::Failures { State::Failed } else { State::Gone };
-            }
+            input.state = match input.state {
+                State::Wanted { is_member: true, .. } if self.update == Update::Failures => State::Failed,
+                State::Wanted { is_member: true, .. } | State::Kept { is_member: true } => State::Gone,
+                state => state,
+            };
         }
     }
 }
@@ -275,7 +281,7 @@ fn unchanged_containers(
             let Some(name) = folders.into_iter().find(|folder| containers.contains_key(*folder)) else { continue };
             let Some(container) = containers.get_mut(name) else { continue };
             match known.inputs.get_mut(&key(&id)) {
-                Some(input) if keep && container.is_same() => input.state = State::Kept,
+                Some(input) if keep && container.is_same() => input.state = State::Kept { is_member: false },
                 _ if keep => {}
                 _ if stamp.is_some() && stamp == container.stamp && xxh3.is_some() => container.members += 1,
                 _ => container.others += 1,

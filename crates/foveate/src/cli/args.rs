@@ -183,7 +183,7 @@ pub(crate) struct EmbedArgs {
 
     /// With an output that is already complete: embed what was added or changed since, by id, size and time, and keep
     /// the rest. Without an output, embed everything.
-    #[arg(long, conflicts_with_all = ["overwrite", "shard", "limit"], help_heading = "Output")]
+    #[arg(long, conflicts_with_all = ["overwrite", "shard", "limit", "dry_run"], help_heading = "Output")]
     pub(crate) update: bool,
 
     /// With `--update`: remove the rows and failures of inputs that are gone.
@@ -195,7 +195,7 @@ pub(crate) struct EmbedArgs {
     pub(crate) by_content: bool,
 
     /// With an output that is already complete: try the inputs again that failed. Decoder and limits may be others.
-    #[arg(long, conflicts_with_all = ["update", "overwrite", "shard", "limit", "by_content"], help_heading = "Output")]
+    #[arg(long, conflicts_with_all = ["update", "overwrite", "shard", "limit", "by_content", "dry_run"], help_heading = "Output")]
     pub(crate) retry_failures: bool,
 
     /// With an output that is already complete: compare its files with their hashes, not by length alone.

@@ -21,7 +21,7 @@ pub(crate) fn text(report: &RunReport, output: &Path) -> String {
         }
         None => writeln!(out, "{} of {} inputs settled", report.settled, number(report.inputs)),
     };
-    if let Some(Changes { kept, added, changed, gone, pruned }) = report.changes {
+    if let Some(Changes { kept, added, changed, gone, pruned, .. }) = report.changes {
         let gone_are = if pruned { "removed" } else { "gone and kept" };
         let _ = writeln!(out, "{kept} kept, {added} added, {changed} changed or tried again, {gone} {gone_are}");
         if added + changed == 0 {
@@ -116,7 +116,7 @@ pub(crate) fn json(report: &RunReport, listed: &ListingStats, output: &Path) -> 
         "vectors": published.map(|p| p.rows),
         "failures": published.map(|p| p.failures),
         "left_out": left_out(listed),
-        "update": report.changes.map(|Changes { kept, added, changed, gone, pruned }| {
+        "update": report.changes.map(|Changes { kept, added, changed, gone, pruned, .. }| {
             json!({ "kept": kept, "added": added, "changed": changed, "gone": gone, "pruned": pruned })
         }),
         "session": {
