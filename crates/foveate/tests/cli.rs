@@ -246,7 +246,9 @@ fn an_image_under_another_name_is_computed_once() {
     let embedded = |name: &str, memory: &str| {
         fs::create_dir(out(name)).unwrap();
         let command = &mut embed(&out(name).join("x.npy"));
-        run(command.arg(&photos).args(["--json", "--recent-memory", memory])).expect(0).json()["session"].clone()
+        // In order, so that no copy overtakes its original.
+        let command = command.arg(&photos).args(["--workers", "0", "--json", "--recent-memory", memory]);
+        run(command).expect(0).json()["session"].clone()
     };
     let counts =
         |session: serde_json::Value| ["vectors", "failures", "computed", "from_run"].map(|key| session[key].as_u64());
