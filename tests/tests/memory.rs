@@ -22,7 +22,8 @@ const SLACK: u64 = 4_000_000;
 fn a_million_items_take_no_more_memory_than_a_tenth_of_them() {
     let stored = Arc::new(AtomicU64::new(0));
     let mut pipeline = synthetic::pipeline(ITEMS, Size::square(32), &stored);
-    pipeline.config.workers = 2;
+    // Full long before a tenth of the items.
+    (pipeline.config.workers, pipeline.config.recent_bytes) = (2, 8 << 20);
     let (progress, done) = (Progress::default(), AtomicBool::new(false));
     let seen = thread::scope(|scope| {
         let watcher = scope.spawn(|| watch(&progress, &done));
