@@ -10,6 +10,7 @@ mod control;
 mod core;
 mod errors;
 mod keys;
+mod list;
 pub mod outputs;
 mod prefix;
 mod read;

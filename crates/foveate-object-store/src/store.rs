@@ -3,15 +3,13 @@ use std::sync::Arc;
 use foveate_source::blob::Blob;
 use foveate_source::store::{Object, ReadAhead, Store};
 use foveate_source::{Fetch, FetchError, Item, SourceError, Stamp};
-use object_store::list::{PaginatedListOptions, PaginatedListResult, PaginatedListStore};
 
 use crate::address::{Kind, Place, shown};
 use crate::ahead::Ahead;
 use crate::blob::ObjectBlob;
 use crate::core::Core;
-use crate::errors::Failure;
-use crate::keys;
-use crate::read::{Alone, version};
+use crate::list;
+use crate::read::Alone;
 
 /// All stores that this crate knows.
 pub(crate) struct ObjectStores {
@@ -22,58 +20,17 @@ impl ObjectStores {
     pub(crate) fn new(core: Core) -> Self {
         Self { core: Arc::new(core) }
     }
-
-    /// One page of a listing, after retries.
-    async fn page(
-        &self,
-        pages: &dyn PaginatedListStore,
-        place: &Place,
-        token: Option<String>,
-    ) -> Result<PaginatedListResult, FetchError> {
-        let name = shown(&place.sibling(&place.key));
-        let mut attempts = self.core.attempts();
-        loop {
-            let options = PaginatedListOptions { page_token: token.clone(), ..PaginatedListOptions::default() };
-            let request = pages.list_paginated(Some(&place.key), options);
-            match attempts.answer(&name, self.core.options.timeout, Failure::of, request).await {
-                Ok(page) => return Ok(page),
-                Err(failure) => attempts.again(failure).await.map_err(|failure| failure.into_error(&name))?,
-            }
-        }
-    }
 }
 
 impl Store for ObjectStores {
     fn list(&self, prefix: &str, each: &mut dyn FnMut(Object) -> Result<(), SourceError>) -> Result<(), SourceError> {
-        let failed =
-            |error: FetchError| SourceError::Io { action: format!("list {}", shown(prefix)), source: error.into() };
         let place = Place::parse(prefix).map_err(|error| SourceError::Invalid(error.to_string()))?;
-        let bucket = self.core.block_on(self.core.bucket(&place)).map_err(failed)?;
+        let bucket = self.core.block_on(self.core.bucket(&place)).map_err(|error| list::failed(prefix, error))?;
         let Some(pages) = bucket.pages else {
             let why = format!("{}: a web server's files cannot be listed; name them one by one", shown(prefix));
             return Err(SourceError::Invalid(why));
         };
-        let (mut last, mut token) = (None::<String>, None);
-        loop {
-            let page = self.core.block_on(self.page(pages.as_ref(), &place, token.clone())).map_err(failed)?;
-            for meta in page.result.objects {
-                let key = keys::key(&meta.location);
-                let address = place.sibling(&key);
-                if last.as_ref().is_some_and(|last| last.as_str() >= key.as_ref()) {
-                    return Err(SourceError::Invalid(disorder(&address)));
-                }
-                // An empty object whose key ends in a slash is a folder's placeholder.
-                if meta.size > 0 || !key.ends_with('/') {
-                    each(Object { address, version: version(&meta) })?;
-                }
-                last = Some(key.into_owned());
-            }
-            match page.page_token.filter(|next| !next.is_empty()) {
-                None => return Ok(()),
-                next if next == token => return Err(SourceError::Invalid(disorder(prefix))),
-                next => token = next,
-            }
-        }
+        self.core.block_on(list::list(&self.core, pages.as_ref(), &place, each))
     }
 
     fn find(&self, address: &str) -> Result<Option<Object>, FetchError> {
@@ -110,11 +67,6 @@ impl Store for ObjectStores {
     fn fetch(&self) -> Box<dyn Fetch> {
         Box::new(ObjectFetch { core: Arc::clone(&self.core) })
     }
-}
-
-fn disorder(address: &str) -> String {
-    let address = shown(address);
-    format!("{address}: the store does not list in the order of keys; list its objects once and name them in a file")
 }
 
 /// Reads single objects.

@@ -27,6 +27,7 @@ fn main() -> ExitCode {
         a_refusal_before_anything_was_given_is_left_open,
         a_failed_page_is_asked_for_again,
         a_store_that_goes_away_while_names_are_looked_up_ends_the_listing,
+        a_long_listing_is_made_of_ranges_side_by_side,
         a_listing_without_order_or_end_is_refused,
         a_key_that_the_library_cannot_ask_for_is_one_failure,
         a_broken_body_continues_where_it_broke,
@@ -363,6 +364,79 @@ fn a_store_that_goes_away_while_names_are_looked_up_ends_the_listing() {
         assert_eq!(error.to_string(), "cannot look up s3://b/05.jpg");
         let cause = std::error::Error::source(&error).unwrap().to_string();
         assert!(cause.starts_with("s3://b/05.jpg: "), "{cause}");
+    }
+}
+
+/// The value of a query's field; a plus is a space.
+fn field(path: &str, name: &str) -> Option<String> {
+    let value = path.split(['?', '&']).find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))?.replace('+', " ");
+    let mut parts = value.split('%');
+    let mut bytes = parts.next()?.as_bytes().to_vec();
+    for part in parts {
+        bytes.push(u8::from_str_radix(&part[..2], 16).unwrap());
+        bytes.extend(part[2..].bytes());
+    }
+    Some(String::from_utf8(bytes).unwrap())
+}
+
+/// Lists `keys` from a store that gives 100 at a time, each page after 10 ms. Returns the requests, and the most that
+/// were answered at a time. `begin` says after which key the store begins that is asked to begin after one.
+fn list_slowly(keys: &[String], begin: fn(String) -> String) -> (usize, usize) {
+    let (all, counts) = (keys.to_vec(), Arc::new(Mutex::new([0; 3])));
+    let shared = Arc::clone(&counts);
+    let count = move |by: fn(&mut [usize; 3])| by(&mut shared.lock().unwrap());
+    let server = server(move |request, stream| {
+        count(|[requests, now, most]| (*requests, *now, *most) = (*requests + 1, *now + 1, (*now + 1).max(*most)));
+        thread::sleep(Duration::from_millis(10));
+        count(|[_, now, _]| *now -= 1);
+        let after = field(&request.path, "continuation-token");
+        let after = after.or_else(|| field(&request.path, "start-after").map(begin));
+        let start = after.map_or(0, |after| all.partition_point(|key| *key <= after));
+        let most = field(&request.path, "max-keys").map_or(100, |most| most.parse().unwrap());
+        let end = (start + most).min(all.len());
+        let keys: Vec<_> = all[start..end].iter().map(String::as_str).collect();
+        page(stream, &keys, keys.last().copied().filter(|_| end < all.len()))
+    });
+    let patient = StoreOptions { timeout: Duration::from_secs(20), deadline: None, ..options(server) };
+    let mut listed = listed([Input::Path("s3://b/p/".into())], patient).unwrap();
+    let ids: Vec<_> = std::iter::from_fn(|| listed.next_item().unwrap()).map(|item| item.id).collect();
+    let expected: Vec<_> = keys.iter().map(|key| format!("s3://b/{key}")).collect();
+    assert!(ids == expected, "{} keys, {} expected", ids.len(), expected.len());
+    let [requests, _, most] = *counts.lock().unwrap();
+    (requests, most)
+}
+
+fn a_long_listing_is_made_of_ranges_side_by_side() {
+    fn keys(count: usize, mut key: impl FnMut(usize) -> String) -> Vec<String> {
+        let mut keys: Vec<_> = (0..count).map(|number| format!("p/{}.jpg", key(number))).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+    let numbered = |count| keys(count, |number| format!("2024/img_{number:07}"));
+    // Few pages are few requests.
+    for (count, pages) in [(1, 1), (100, 1), (301, 4)] {
+        assert_eq!(list_slowly(&numbered(count), |key| key), (pages, 1));
+    }
+    let mut random = fastrand::Rng::with_seed(7);
+    let layouts = [
+        numbered(10_000),
+        keys(10_000, |_| format!("{:032x}", random.u128(..))),
+        // A large folder between small ones.
+        keys(10_000, |number| match number % 10 {
+            0 => format!("{}/{number}", char::from(b'a' + (number / 10 % 26) as u8)),
+            _ => format!("m/of one shop/{number}"),
+        }),
+        keys(10_000, |number| format!("~{}/{number}~", ["ünï", "日本", "a", "🦊"][number % 4])),
+        keys(10_000, |number| "x".repeat(number % 200) + &number.to_string()),
+    ];
+    for keys in layouts {
+        let (requests, most) = list_slowly(&keys, |key| key);
+        assert!(most > 1 && requests <= 200, "{}: {requests} requests for 100 pages, {most} at a time", keys[0]);
+    }
+    // Stores that begin elsewhere give the same list.
+    for begin in [|_| String::new(), |key: String| key.replace("img", "imh"), |key: String| key.replace("img", "imf")] {
+        assert!(list_slowly(&numbered(2_000), begin).0 < 60);
     }
 }
 

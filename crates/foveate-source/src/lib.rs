@@ -10,6 +10,8 @@ pub mod conformance;
 pub mod container;
 mod fetch;
 mod id;
+mod input;
+mod kept;
 mod list;
 mod lister;
 mod listing;
@@ -28,9 +30,10 @@ use foveate_core::FaultScope;
 
 pub use allowed::AllowedObjects;
 pub use fetch::{DEFAULT_MAX_BYTES, FileFetch};
+pub use input::Input;
 pub use list::{ListEntry, ListReader, Separator};
 pub use lister::{FOREIGN_EXTENSIONS, IMAGE_EXTENSIONS, ListingStats};
-pub use listing::{DEFAULT_MAX_LISTING, Input, Listing, ListingBuilder};
+pub use listing::{DEFAULT_MAX_LISTING, Listing, ListingBuilder};
 
 /// One input, identified by its position in the source's order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use crate::spool::{Record, Spool, SpoolWriter};
 use crate::store::{Object, Store, Version, scheme_of};
 use crate::stream::{self, Reach, STANDARD_INPUT};
 use crate::walk::{Ancestors, Entry, Kind, read_folder, readable};
-use crate::{FetchError, ListReader, SourceError};
+use crate::{FetchError, Input, ListReader, SourceError};
 
 /// The file name extensions that a folder contributes, in any case. Files that are named, listed or matched by a
 /// pattern count whatever their extension.
@@ -153,8 +153,17 @@ impl<'a> Lister<'a> {
         }
     }
 
+    /// Adds all inputs in their order.
+    pub(crate) fn inputs(&mut self, inputs: &[Input]) -> Result<(), SourceError> {
+        inputs.iter().try_for_each(|input| match input {
+            Input::Path(path) if path.as_os_str().as_encoded_bytes() == STANDARD_INPUT => self.standard_input(),
+            Input::Path(path) => self.path(path),
+            Input::List(path, separator) => self.list(ListReader::open(path, *separator)?),
+        })
+    }
+
     /// Adds the container on standard input.
-    pub(crate) fn standard_input(&mut self) -> Result<(), SourceError> {
+    fn standard_input(&mut self) -> Result<(), SourceError> {
         self.record(STANDARD_INPUT, "", &Version::default())
     }
 
@@ -255,7 +264,7 @@ impl<'a> Lister<'a> {
     }
 
     /// Adds a file, a folder, a pattern, or what an address names. An existing path is never taken for a pattern.
-    pub(crate) fn path(&mut self, path: &Path) -> Result<(), SourceError> {
+    fn path(&mut self, path: &Path) -> Result<(), SourceError> {
         if let Some(address) = path.to_str().filter(|text| scheme_of(text.as_bytes()).is_some()) {
             return self.address(address);
         }
@@ -291,7 +300,7 @@ impl<'a> Lister<'a> {
     }
 
     /// Adds the paths of a list.
-    pub(crate) fn list(&mut self, mut list: ListReader) -> Result<(), SourceError> {
+    fn list(&mut self, mut list: ListReader) -> Result<(), SourceError> {
         while let Some(entry) = list.next_entry()? {
             let scheme = scheme_of(entry.bytes).filter(|_| self.reach.stores.is_some());
             match scheme.map(|scheme| self.reach.store(scheme)) {
@@ -303,6 +312,18 @@ impl<'a> Lister<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Adds a record of a listing that was kept.
+    pub(crate) fn again(&mut self, Record { path, fault, version }: Record) -> Result<(), SourceError> {
+        self.stats.faults += u64::from(!fault.is_empty());
+        self.has_objects |= scheme_of(&path).is_some();
+        self.record(&path, &fault, &Version::parse(&version))
+    }
+
+    /// Adds a folder that was searched for a listing that was kept.
+    pub(crate) fn root(&mut self, folder: &[u8]) {
+        self.roots.insert(&to_path(folder));
     }
 
     fn search(&mut self, root: &Path, mode: Mode<'_>) -> Result<(), SourceError> {

@@ -1,76 +1,20 @@
-use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::absent::Absent;
 use crate::container::{ContainerOptions, ContainerRegistry};
-use crate::id::to_bytes;
-use crate::list::{is_standard_input, open_list};
+use crate::input::Input;
+use crate::kept;
 use crate::lister::{Listed, Lister, ListingStats};
-use crate::pattern::{Pattern, has_wildcard};
 use crate::roots::{ListedFetch, Roots};
 use crate::spool::{Record, Spool, SpoolWriter};
-use crate::store::{StoreOptions, StoreRegistry, scheme_of};
-use crate::stream::{self, Kind, Reach, STANDARD_INPUT, Stream};
-use crate::{DEFAULT_MAX_BYTES, Delivery, Extent, Fetch, FileFetch, Item, ListReader, Separator, Source, SourceError};
+use crate::store::{StoreOptions, StoreRegistry};
+use crate::stream::{self, Kind, Reach, Stream};
+use crate::{DEFAULT_MAX_BYTES, Delivery, Extent, Fetch, FileFetch, Item, Source, SourceError};
 
 /// The default limit on a listing's snapshot: 4 GB, which is 50 million paths of 72 bytes.
 pub const DEFAULT_MAX_LISTING: u64 = 4_000_000_000;
-
-/// A command-line argument that stands for images.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Input {
-    /// A file, a container, a folder (searched for images, recursively), or a pattern: a path that does not exist and
-    /// contains one of `*?[{`. An address (`s3://bucket/prefix/`) is the same in a store. `-` is a container on
-    /// standard input.
-    ///
-    /// Patterns: `*` and `?` match within a name, `**` any number of folders, `[a-z]` one character, `{jpg,png}` one of
-    /// several. Hidden names match only if the pattern has the dot. Matched folders are searched for images. A range
-    /// (`{00000..00146}.tar`) stands for all its names, whether they exist or not.
-    Path(PathBuf),
-    /// A file of paths; `-` is standard input. There is no quoting, no comments and no patterns. Every entry is an
-    /// input that is checked only when it is read.
-    List(PathBuf, Separator),
-}
-
-impl Input {
-    /// Checks that this input exists, without listing it. A listing turns a missing path into one failed item; a
-    /// program calls this first for a path that a user typed.
-    ///
-    /// # Errors
-    /// If the path does not exist, a folder or a list cannot be opened, or a pattern is invalid. Only listing finds a
-    /// pattern that matches nothing.
-    pub fn check(&self) -> Result<(), SourceError> {
-        match self {
-            Self::Path(path) if scheme_of(&to_bytes(path)).is_some() || path.as_os_str() == "-" => Ok(()),
-            Self::Path(path) => check_path(path),
-            Self::List(path, _) if is_standard_input(path) => Ok(()),
-            Self::List(path, _) => check_list(path),
-        }
-    }
-}
-
-fn check_path(path: &Path) -> Result<(), SourceError> {
-    let unreadable = |source| SourceError::Io { action: format!("read {}", path.display()), source };
-    match (fs::metadata(path), path.to_str().filter(|text| has_wildcard(text))) {
-        (Ok(data), _) if data.is_dir() => fs::read_dir(path).map(drop).map_err(unreadable),
-        (Ok(_), _) => Ok(()),
-        (Err(_), Some(text)) => {
-            Pattern::new(text).map(drop).map_err(|reason| SourceError::Invalid(format!("{text}: {reason}")))
-        }
-        (Err(error), None) => Err(unreadable(error)),
-    }
-}
-
-/// A pipe is not opened, because it can be read only once.
-fn check_list(path: &Path) -> Result<(), SourceError> {
-    match fs::metadata(path) {
-        Ok(data) if data.is_dir() => Err(SourceError::Invalid(format!("the list {} is a folder", path.display()))),
-        Ok(data) if !data.is_file() => Ok(()),
-        _ => open_list(path).map(drop),
-    }
-}
 
 /// Files, folders, patterns and lists as one source: a snapshot taken when it is built.
 ///
@@ -117,6 +61,7 @@ impl Listing {
             max_listing: DEFAULT_MAX_LISTING,
             limit: None,
             shard: None,
+            kept: None,
             reach: Reach::default(),
             progress: None,
         }
@@ -290,6 +235,7 @@ pub struct ListingBuilder<'a> {
     max_listing: u64,
     limit: Option<u64>,
     shard: Option<(u32, u32)>,
+    kept: Option<PathBuf>,
     reach: Reach,
     progress: Option<Box<dyn FnMut(u64) + 'a>>,
 }
@@ -328,6 +274,14 @@ impl<'a> ListingBuilder<'a> {
         self
     }
 
+    /// Keeps the listing in a file. If the file is there, it is read instead of the inputs: the listing is as old as
+    /// the file, and its [counts](ListingStats) of skipped files are zero. Of several processes that make it at a time,
+    /// one does, and the others read it.
+    pub fn kept(mut self, file: impl Into<PathBuf>) -> Self {
+        self.kept = Some(file.into());
+        self
+    }
+
     /// Takes files with the names of these formats for containers of images.
     pub fn containers(mut self, formats: Arc<ContainerRegistry>, options: ContainerOptions) -> Self {
         (self.reach.containers, self.reach.options) = (Some(formats), options);
@@ -353,18 +307,24 @@ impl<'a> ListingBuilder<'a> {
             return Err(SourceError::Invalid(format!("there is no shard {index} of {count} (they count from 0)")));
         }
         let reach = Arc::new(self.reach);
-        let progress = self.progress.as_mut().map(|progress| progress.as_mut() as &mut dyn FnMut(u64));
-        let mut lister = Lister::new(self.max_listing, Arc::clone(&reach), progress);
-        for input in &self.inputs {
-            match input {
-                Input::Path(path) if path.as_os_str().as_encoded_bytes() == STANDARD_INPUT => {
-                    lister.standard_input()?
-                }
-                Input::Path(path) => lister.path(path)?,
-                Input::List(path, separator) => lister.list(ListReader::open(path, *separator)?)?,
+        let (max_listing, inputs) = (self.max_listing, &self.inputs);
+        let mut list = |kept: Option<&Path>| -> Result<(Listed, bool), SourceError> {
+            let progress = self.progress.as_mut().map(|progress| progress.as_mut() as &mut dyn FnMut(u64));
+            let mut lister = Lister::new(max_listing, Arc::clone(&reach), progress);
+            let is_read = kept.map_or(Ok(false), |file| kept::read(file, inputs, &mut lister))?;
+            if !is_read {
+                lister.inputs(inputs)?;
             }
+            Ok((lister.finish()?, is_read))
+        };
+        let kept = self.kept.as_deref();
+        let (mut listed, is_read) = list(kept)?;
+        if let Some(file) = kept.filter(|_| !is_read)
+            && !kept::write(file, inputs, &mut listed)?
+        {
+            (listed, _) = list(kept)?;
         }
-        let Listed { spool, stats, roots, containers } = lister.finish()?;
+        let Listed { spool, stats, roots, containers } = listed;
         let shard = self.shard.unwrap_or((0, 1));
         // The images before a shard's containers are not known, so each shard takes its share of the limit.
         let share = |limit: u64| {

@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::id::id_of;
+use crate::id::{id_of, to_bytes};
 use crate::stream::{Kind, Reach};
 use crate::walk::readable;
 use crate::{Fetch, FetchError, FileFetch, Item, Stamp};
@@ -19,6 +19,11 @@ pub(crate) struct Roots(BTreeSet<PathBuf>);
 impl Roots {
     pub(crate) fn insert(&mut self, folder: &Path) {
         self.0.insert(folder.to_owned());
+    }
+
+    /// The folders' paths.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = Vec<u8>> {
+        self.0.iter().map(|folder| to_bytes(folder))
     }
 
     /// The error for an item at `path` if the folder where it was found is gone: removed, renamed, unmounted (a mount

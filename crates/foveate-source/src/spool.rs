@@ -1,6 +1,6 @@
 //! A listing's snapshot: records in memory, or in an unnamed temporary file if there are many.
 
-use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 
 use sha2::{Digest, Sha256};
 use tempfile::SpooledTempFile;
@@ -70,13 +70,11 @@ impl SpoolWriter {
     }
 
     fn field(&mut self, bytes: &[u8]) -> Result<(), SourceError> {
-        let len = u32::try_from(bytes.len())
-            .map_err(|_| SourceError::Invalid(format!("a path of {} bytes in the inputs", bytes.len())))?;
-        self.written += 4 + u64::from(len);
+        self.written += 4 + bytes.len() as u64;
         if self.written > self.limit {
             return Err(SourceError::TooLarge { limit: self.limit });
         }
-        self.file.write_all(&len.to_le_bytes()).and_then(|()| self.file.write_all(bytes)).map_err(spool_error)
+        write_field(&mut self.file, bytes).map_err(spool_error)
     }
 
     /// The complete listing, at its first record.
@@ -129,7 +127,7 @@ impl Spool {
         if self.next >= self.records {
             return Ok(None);
         }
-        read_field(&mut self.file, &mut record.path)?;
+        read_field(&mut self.file, &mut record.path).map_err(spool_error)?;
         read_text(&mut self.file, &mut record.fault)?;
         read_text(&mut self.file, &mut record.version)?;
         self.next += 1;
@@ -158,17 +156,25 @@ impl Spool {
     }
 }
 
-fn read_field(file: &mut impl Read, bytes: &mut Vec<u8>) -> Result<(), SourceError> {
+/// Reads bytes after their number.
+pub(crate) fn read_field(file: &mut impl Read, bytes: &mut Vec<u8>) -> io::Result<()> {
     let mut len = [0; 4];
-    file.read_exact(&mut len).map_err(spool_error)?;
+    file.read_exact(&mut len)?;
     bytes.clear();
     bytes.resize(u32::from_le_bytes(len) as usize, 0);
-    file.read_exact(bytes).map_err(spool_error)
+    file.read_exact(bytes)
+}
+
+/// Writes what [`read_field`] reads.
+pub(crate) fn write_field(file: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
+    let len = u32::try_from(bytes.len()).map_err(|_| io::Error::other(format!("a path of {} bytes", bytes.len())))?;
+    file.write_all(&len.to_le_bytes())?;
+    file.write_all(bytes)
 }
 
 fn read_text(file: &mut impl Read, text: &mut String) -> Result<(), SourceError> {
     let mut bytes = std::mem::take(text).into_bytes();
-    read_field(file, &mut bytes)?;
+    read_field(file, &mut bytes).map_err(spool_error)?;
     *text = String::from_utf8(bytes)
         .map_err(|_| SourceError::Invalid("the listing's temporary file is damaged".to_owned()))?;
     Ok(())

@@ -95,14 +95,15 @@ impl Version {
     }
 
     /// One line of text, which [`parse`](Self::parse) reads.
-    pub(crate) fn to_text(&self) -> String {
+    pub fn to_text(&self) -> String {
         let since = |time: SystemTime| time.duration_since(UNIX_EPOCH).ok().map(|since| since.as_nanos().to_string());
         let len = self.len.map(|len| len.to_string()).unwrap_or_default();
         let modified = self.modified.and_then(since).unwrap_or_default();
         format!("{len} {modified} {}", self.tag.as_deref().unwrap_or_default())
     }
 
-    pub(crate) fn parse(text: &str) -> Self {
+    /// Reads [`to_text`](Self::to_text). What is missing or no number is unknown.
+    pub fn parse(text: &str) -> Self {
         let mut fields = text.splitn(3, ' ');
         let mut field = || fields.next().filter(|field| !field.is_empty());
         let len = field().and_then(|len| len.parse().ok());

@@ -294,3 +294,40 @@ mod unix {
         assert!(items[0].fault.is_none());
     }
 }
+
+#[test]
+fn a_kept_listing_is_read_instead_of_the_inputs() {
+    let root = tree(&["a.jpg", "b/c.jpg", "d.jpg"]);
+    let file = root.path().join("listing");
+    let kept = || listing([folder(&root), path(&root, "none.jpg")]).kept(&file);
+    let hash = || kept().build().unwrap().listing_hash();
+    let first = (hash(), names(root.path(), kept()));
+    assert_eq!(first.1, ["a.jpg", "b/c.jpg", "d.jpg", "!none.jpg"]);
+    fs::remove_file(root.path().join("d.jpg")).unwrap();
+    fs::write(root.path().join("new.jpg"), "").unwrap();
+    assert_eq!((hash(), names(root.path(), kept())), first);
+    assert_eq!(names(root.path(), kept().shard(1, 2)), ["d.jpg", "!none.jpg"]);
+    assert_eq!(names(root.path(), kept().limit(1)), ["a.jpg"]);
+    check(|| Box::new(kept().limit(2).build().unwrap()));
+    // A folder that is gone as a whole is still told from files that are.
+    let mut listed = kept().build().unwrap();
+    let items = enumerate(&mut listed);
+    let moved = root.path().with_extension("away");
+    fs::rename(root.path(), &moved).unwrap();
+    let error = listed.open_fetch().unwrap().fetch(&items[0], &mut Vec::new()).unwrap_err();
+    fs::rename(&moved, root.path()).unwrap();
+    assert!(matches!(error, FetchError::FolderGone { .. }), "{error}");
+
+    let refusal = |builder: ListingBuilder<'_>| builder.build().unwrap_err().to_string();
+    let other = listing([folder(&root)]).kept(&file);
+    let remedy = "is the listing of other inputs; name another file, or remove it";
+    assert_eq!(refusal(other), format!("{} {remedy}", file.display()));
+    let whole = fs::read(&file).unwrap();
+    for len in [whole.len() - 1, whole.len() / 2] {
+        fs::write(&file, &whole[..len]).unwrap();
+        let problem = refusal(kept());
+        assert!(problem.ends_with("is cut off; remove it") || problem.contains("other inputs"), "{problem}");
+    }
+    fs::write(&file, "a.jpg\nb.jpg\n").unwrap();
+    assert_eq!(refusal(kept()), format!("{} is not a listing of foveate; name another file", file.display()));
+}

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use foveate_source::blob::Blob;
 use foveate_source::conformance::check;
 use foveate_source::store::{Object, ReadAhead, Store, StoreBackend, StoreOptions, StoreRegistry, Version};
-use foveate_source::{Content, Fetch, FetchError, Input, Item, Listing, Source, SourceError, Stamp};
+use foveate_source::{Content, Fetch, FetchError, Input, Item, Listing, ListingBuilder, Source, SourceError, Stamp};
 use foveate_testkit::by_length;
 
 /// So many objects, whose bytes are their addresses.
@@ -89,11 +89,34 @@ impl Fetch for Single {
 }
 
 fn listing(objects: u64, input: &str) -> Listing {
+    builder(objects, input).build().unwrap()
+}
+
+fn builder(objects: u64, input: &str) -> ListingBuilder<'static> {
     let mut registry = StoreRegistry::new("store", &["made-up"]);
     let open = move |_: &StoreOptions| Ok(Arc::new(MadeUp(objects)) as Arc<dyn Store>);
     registry.register(StoreBackend::new("made-up", "a test", &["made"], open)).unwrap();
     let builder = Listing::builder().inputs([Input::Path(input.into())]);
-    builder.stores(registry.into(), StoreOptions::default()).build().unwrap()
+    builder.stores(registry.into(), StoreOptions::default())
+}
+
+#[test]
+fn a_kept_listing_has_the_versions_and_asks_no_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("listing");
+    // As the second of two that list at a time finds it.
+    let both = [0, 1].map(|_| {
+        std::thread::spawn({
+            let file = file.clone();
+            move || builder(2500, "made://bucket/").kept(file).build().unwrap().listing_hash()
+        })
+    });
+    let [first, second] = both.map(|one| one.join().unwrap());
+    let mut again = builder(0, "made://bucket/").kept(&file).build().unwrap();
+    assert_eq!((&first, again.listing_hash(), again.total()), (&second, first.clone(), 2500));
+    again.seek(2499, 0).unwrap();
+    let last = again.deliver().unwrap().unwrap().item;
+    assert_eq!((&last.id, last.stamp), (&MadeUp::object(2499).address, MadeUp::object(2499).version.stamp()));
 }
 
 #[test]

@@ -183,7 +183,7 @@ pub(crate) struct EmbedArgs {
 
     /// With an output that is already complete: embed what was added or changed since, by id, size and time, and keep
     /// the rest. Without an output, embed everything.
-    #[arg(long, conflicts_with_all = ["overwrite", "shard", "limit", "dry_run"], help_heading = "Output")]
+    #[arg(long, conflicts_with_all = ["overwrite", "shard", "limit", "dry_run", "listing"], help_heading = "Output")]
     pub(crate) update: bool,
 
     /// With `--update`: remove the rows and failures of inputs that are gone.

@@ -23,6 +23,7 @@ pub(crate) fn options(args: &JobArgs, output: &Path) -> EmbedOptions {
     EmbedOptions {
         inputs: inputs(&args.input, separator(args)),
         max_listing: args.max_listing,
+        listing: args.listing.clone(),
         columns: args.columns.clone(),
         id_column: args.id_column.clone(),
         readers: args.ahead.readers,

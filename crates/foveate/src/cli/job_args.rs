@@ -29,6 +29,10 @@ pub(crate) struct JobArgs {
     #[arg(long, value_name = "BYTES", default_value = "4G", value_parser = parse_count, help_heading = "Inputs", hide = true)]
     pub(crate) max_listing: u64,
 
+    /// Keep the listing in FILE, or take it from there.
+    #[arg(long, value_name = "FILE", help_heading = "Inputs", hide = true)]
+    pub(crate) listing: Option<PathBuf>,
+
     /// Fields of containers' members that become columns of the output (`caption,url`).
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', help_heading = "Inputs")]
     pub(crate) columns: Vec<String>,

@@ -32,6 +32,9 @@ impl EmbedOptions {
         if let Some(limit) = self.limit {
             builder = builder.limit(limit);
         }
+        if let Some(file) = &self.listing {
+            builder = builder.kept(file);
+        }
         builder.progress(progress).build()
     }
 

@@ -28,6 +28,8 @@ pub struct EmbedOptions {
     pub max_bytes: u64,
     /// Maximum bytes of the listing's snapshot.
     pub max_listing: u64,
+    /// The file that keeps the listing, for runs that continue and other shards.
+    pub listing: Option<PathBuf>,
     /// Fields of containers' members that become columns of the output.
     pub columns: Vec<String>,
     /// The column of a table that holds the images; `None` finds it by its type.
@@ -136,6 +138,7 @@ impl EmbedOptions {
             limit: None,
             max_bytes: foveate_source::DEFAULT_MAX_BYTES,
             max_listing: foveate_source::DEFAULT_MAX_LISTING,
+            listing: None,
             columns: Vec::new(),
             image_column: None,
             id_column: None,
