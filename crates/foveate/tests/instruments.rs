@@ -271,7 +271,7 @@ fn check(input: &Input, folder: &Path) {
     let all = by_length(false, true);
     for (words, file, column) in COMMANDS.into_iter().filter(|(_, file, _)| all || SHORT.contains(file)) {
         let config = folder.join("foveate.toml");
-        let written = ["--overwrite", "--write", config.to_str().unwrap()];
+        let written = ["--disturbed", "--overwrite", "--write", config.to_str().unwrap()];
         let words = if words[0] == "tune" { [words, &written].concat() } else { words.to_vec() };
         let ran = input.run(&words, &out);
         let measured: Vec<Row> = rows(&out, file);

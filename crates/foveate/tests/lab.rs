@@ -276,6 +276,10 @@ fn a_disturbed_run_says_so_first_and_everywhere() {
     let measured = run(&mut lab(&["bench", "batch-sweep", "--quick", "--images", "64"], folder.path())).expect(0);
     let profile = ["profile", "--images", "24", "--as-given", "--json"];
     let profile = run(&mut lab(&profile, folder.path())).expect(0).json();
+    let config = folder.path().join("foveate.toml");
+    let tune = ["tune", "--budget", "1", "--as-given", "--write", config.to_str().unwrap()];
+    run(&mut lab(&tune, folder.path())).expect_error(1, "foveate.toml is not written: other processes used ");
+    assert!(!config.exists());
     drop(busy);
     let first = measured.stdout.lines().find(|line| !line.is_empty()).unwrap();
     assert!(first.starts_with("DISTURBED: other processes used "), "{}", measured.stdout);
@@ -300,7 +304,7 @@ fn number_or_nan(row: &BTreeMap<String, String>, column: &str) -> f64 {
 fn tuning_writes_what_embedding_reads() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("foveate.toml");
-    let mut command = lab(&["tune", "--budget", "2", "--as-given"], folder.path());
+    let mut command = lab(&["tune", "--budget", "2", "--as-given", "--disturbed"], folder.path());
     run(command.arg("--write").arg(&config)).expect(0);
     let mut again = lab(&["tune"], folder.path());
     run(again.arg("--write").arg(&config)).expect_error(2, "foveate.toml exists; pass --overwrite to replace it");
@@ -330,7 +334,7 @@ const MORE_PHOTOS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/p
 fn a_drift_budget_and_its_evidence_go_into_the_configuration_and_the_manifest() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("foveate.toml");
-    let mut tune = lab(&["tune", "--min-cosine", "0.99", "--budget", "0.1", MORE_PHOTOS], folder.path());
+    let mut tune = lab(&["tune", "--min-cosine", "0.99", "--budget", "0.1", "--disturbed", MORE_PHOTOS], folder.path());
     run(tune.arg("--write").arg(&config)).expect(0);
     let tried = rows(folder.path(), "drift.csv");
     let chosen: Vec<_> = tried.iter().filter(|row| row["chosen"] == "yes").collect();
@@ -361,7 +365,7 @@ fn a_drift_budget_and_its_evidence_go_into_the_configuration_and_the_manifest() 
         run(embed.args([PHOTOS, "--limit", "4", "--config"]).arg(&config).args(more))
     };
     let info = || -> serde_json::Value {
-        let manifest = fs::read(folder.path().join("x.npy.manifest.json")).unwrap();
+        let manifest = fs::read(folder.path().join("_x.npy.manifest.json")).unwrap();
         serde_json::from_slice::<serde_json::Value>(&manifest).unwrap()["info"].clone()
     };
     embed(&[]).expect(0);
@@ -389,7 +393,8 @@ fn a_recall_budget_needs_labels_and_reports_what_is_lost() {
     let names = photos.into_iter().flatten().map(|photo| photo.unwrap().file_name().into_string().unwrap());
     let lines: String = names.map(|name| format!("{name},{}\n", name.len() % 2)).collect();
     fs::write(&labels, format!("file,label\n{lines}")).unwrap();
-    let mut tune = lab(&["tune", "--min-recall", "0.5", "--budget", "0.1", "--json", MORE_PHOTOS], folder.path());
+    let mut tune =
+        lab(&["tune", "--min-recall", "0.5", "--budget", "0.1", "--disturbed", "--json", MORE_PHOTOS], folder.path());
     let json = run(tune.arg("--labels").arg(&labels).arg("--write").arg(&config)).expect(0).json();
     let facts = &json["drift_budget"];
     let [hits, before] = ["held-out-hits", "held-out-default-hits"].map(|name| facts[name].as_u64().unwrap());

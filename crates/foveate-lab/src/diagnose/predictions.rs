@@ -29,6 +29,23 @@ pub(super) struct Row {
     measured: Option<(Interval, Effect)>,
 }
 
+impl Row {
+    /// Returns true if vectors with the remedy differ from those without, be it a little.
+    fn changes_vectors(&self) -> bool {
+        const SAME_PIXELS: [&str; 2] = ["exact", "turbojpeg"];
+        match (self.remedy.name, &self.outcome) {
+            ("decoder", Ok(expected)) => !SAME_PIXELS.contains(&expected.setting.decoder.as_str()),
+            ("decoder" | "decode on the device" | "DCT scale" | "resizer" | "dtype", _) => true,
+            _ => self.remedy.other_vectors,
+        }
+    }
+
+    fn why(&self) -> String {
+        let mark = if self.changes_vectors() { "changes the vectors: " } else { "" };
+        format!("{mark}{}", self.remedy.why)
+    }
+}
+
 /// The expected effect of a remedy.
 #[derive(Clone, Debug)]
 pub(super) struct Expected {
@@ -153,13 +170,18 @@ impl Remedies {
                 rows.push(Row { remedy, change, outcome, measured: None });
             }
         }
-        let rate = |row: &Row| row.outcome.as_ref().map_or(0.0, |expected| expected.rate);
-        rows.sort_by(|a, b| rate(b).total_cmp(&rate(a)));
-        Ok(Self { rows, now })
+        Ok(Self::in_order(rows, now))
     }
 
-    /// Returns the applicable remedies that keep the vectors nearly unchanged, with their expected effects, the best
-    /// first. What was tried is not among them: of that, the effect is known.
+    /// Puts first what keeps the vectors, the best of each kind before the others.
+    fn in_order(mut rows: Vec<Row>, now: f64) -> Self {
+        let rate = |row: &Row| row.outcome.as_ref().map_or(0.0, |expected| expected.rate);
+        rows.sort_by(|a, b| a.changes_vectors().cmp(&b.changes_vectors()).then(rate(b).total_cmp(&rate(a))));
+        Self { rows, now }
+    }
+
+    /// Returns the applicable remedies that keep the vectors nearly unchanged, with their expected effects, those first
+    /// that keep them exactly. What was tried is not among them: of that, the effect is known.
     pub(super) fn promising(&self) -> impl Iterator<Item = (&Row, &Expected)> {
         let usable = self.rows.iter().filter(|row| !row.remedy.other_vectors && row.measured.is_none());
         usable.filter_map(|row| row.outcome.as_ref().ok().map(|expected| (row, expected)))
@@ -228,7 +250,8 @@ impl Remedies {
         let at = |wanted: &Row| self.rows.iter().position(|row| std::ptr::eq(row, wanted));
         match which {
             Verify::Best | Verify::All => {
-                let best = self.promising().next().filter(|(_, expected)| self.times(expected) > 1.0);
+                let best = self.promising().max_by(|(_, a), (_, b)| a.rate.total_cmp(&b.rate));
+                let best = best.filter(|(_, expected)| self.times(expected) > 1.0);
                 Ok(best.and_then(|(row, _)| at(row)))
             }
             Verify::Named(name) => {
@@ -257,7 +280,7 @@ impl Remedies {
                 ("stage", row.remedy.stage.into()),
                 ("change", row.change.as_str().into()),
                 ("now", self.now.into()),
-                ("why", row.remedy.why.into()),
+                ("why", row.why().into()),
             ]);
             match &row.outcome {
                 Err(reason) => table.set(at, "status", format!("n/a ({reason})").into()),
@@ -420,6 +443,12 @@ impl Remedies {
         Self { rows: rows.iter().map(row).collect(), now }
     }
 
+    /// Returns the names in the order of recommendation, and whether they are marked as changing the vectors.
+    fn recommended(self) -> Vec<(&'static str, bool)> {
+        let rows = Self::in_order(self.rows, self.now).rows;
+        rows.iter().map(|row| (row.remedy.name, row.why().starts_with("changes the vectors"))).collect()
+    }
+
     /// Creates the result of a trial from its rates, one of each kind per round, as if the first remedy was tried.
     pub(super) fn tried(&mut self, before: &[f64], after: &[f64]) -> Verified {
         let predicted = self.rows[0].outcome.as_ref().map_or(0.0, |expected| expected.rate);
@@ -432,6 +461,20 @@ impl Remedies {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_changes_vectors_is_marked_and_comes_after_the_rest() {
+        let exact = Setting { decoder: "exact".to_owned(), ..Setting::plain() };
+        let zune = Setting { decoder: "zune".to_owned(), ..Setting::plain() };
+        let rows = [
+            ("dtype", exact.clone(), 90.0),
+            ("more workers", exact.clone(), 20.0),
+            ("decoder", zune, 50.0),
+            ("decoder", exact, 40.0),
+        ];
+        let expected = [("decoder", false), ("more workers", false), ("dtype", true), ("decoder", true)];
+        assert_eq!(Remedies::of(10.0, &rows).recommended(), expected);
+    }
 
     #[test]
     fn an_effect_is_told_only_by_an_interval_on_one_side_of_no_change() {

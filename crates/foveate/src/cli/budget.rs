@@ -53,6 +53,7 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<Exit> {
     let conditions = bench.conditions();
     bench.put_under(&chosen.table, conditions.clone())?;
     let table = bench.put_under(&chosen.tuned.table, conditions)?;
+    tune::refuse(args, table.disturbed())?;
     let comment = tune::comment(&bench, &chosen.tuned.setting, chosen.rates, table.disturbed());
     config::write(&args.write, &chosen.tuned.setting, Some(&evidence), &comment)?;
     let changes = base.changes_to(&chosen.tuned.setting);

@@ -313,6 +313,10 @@ pub(crate) struct TuneArgs {
     /// Replace the configuration file if it exists.
     #[arg(long, help_heading = "Display")]
     pub(crate) overwrite: bool,
+
+    /// Choose even if other processes computed meanwhile.
+    #[arg(long, help_heading = "Measuring", hide = true)]
+    pub(crate) disturbed: bool,
 }
 
 impl TuneArgs {

@@ -38,11 +38,12 @@ pub(crate) fn run(args: &LabArgs) -> anyhow::Result<()> {
 /// Starts this program again with this process's arguments and `setting`'s forward.
 pub(crate) fn in_a_process(setting: &Setting) -> Result<u64, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
-    // In Python, the program is Python.
-    let is_ours = program.file_stem().is_some_and(|name| name == "foveate");
     let words: Vec<OsString> = std::env::args_os().collect();
-    let bench = words.iter().position(|word| word == "bench").filter(|_| is_ours);
-    let rest = words.get(bench.ok_or("only the program foveate measures it")? + 2..).unwrap_or_default();
+    // In Python, the program is Python, and its first argument a script.
+    if words.get(1).is_none_or(|word| word != "bench") {
+        return Err("only the program foveate measures it".to_owned());
+    }
+    let rest = words.get(3..).unwrap_or_default();
     let Setting { encoder, dtype, batch, threads, .. } = setting;
     let mut again = Command::new(program);
     again.args(["bench", "memory"]).args(rest).args(["--encoder", encoder, "--dtype", dtype.name()]);

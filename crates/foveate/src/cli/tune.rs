@@ -1,5 +1,6 @@
 //! `foveate tune`.
 
+use anyhow::bail;
 use foveate::lab::{Setting, tune};
 use serde_json::json;
 
@@ -13,6 +14,7 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<Exit> {
     let photos = bench.photos()?;
     let tuned = tune::run(&bench.lab(), photos, args.budget)?;
     let table = bench.put(&tuned.table)?;
+    refuse(args, table.disturbed())?;
     config::write(
         &args.write,
         &tuned.setting,
@@ -28,6 +30,17 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<Exit> {
         "written": args.write.display().to_string(),
     }))?;
     Ok(Exit::Complete)
+}
+
+/// Refuses to choose from runs that other processes disturbed.
+pub(crate) fn refuse(args: &TuneArgs, disturbed: Option<&str>) -> anyhow::Result<()> {
+    match disturbed.filter(|_| !args.disturbed) {
+        None => Ok(()),
+        Some(why) => bail!(
+            "{} is not written: {why}; tune again while the machine does nothing else, or pass --disturbed",
+            args.write.display()
+        ),
+    }
 }
 
 /// Returns the comment at the head of the file.
