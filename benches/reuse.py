@@ -79,9 +79,9 @@ def main():
         def case(photos, *options, cache=None, output=None):
             target = place / "out.parquet"
             target.unlink(missing_ok=True)
-            for path in place.glob("out.parquet*"):
+            for path in place.glob("*out.parquet*"):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
-            for path in place.glob("base.*") if output else ():
+            for path in place.glob("*base.*") if output else ():
                 shutil.copy(path, place / path.name.replace("base.", "out.", 1))
             shutil.rmtree(place / "cache", ignore_errors=True)
             if cache and cache.exists():

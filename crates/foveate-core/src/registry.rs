@@ -47,8 +47,8 @@ pub fn known_settings<'a>(
 ) -> Result<&'a BTreeMap<String, String>, String> {
     match settings.keys().find(|name| !known.contains(&name.as_str())) {
         None => Ok(settings),
-        Some(name) if known.is_empty() => Err(format!("setting '{name}': it has no settings")),
-        Some(name) => Err(format!("setting '{name}'; it has {}", known.join(", "))),
+        Some(name) if known.is_empty() => Err(format!("unknown setting '{name}': it has no settings")),
+        Some(name) => Err(format!("unknown setting '{name}'; it has {}", known.join(", "))),
     }
 }
 

@@ -193,7 +193,7 @@ fn what_does_not_fit_is_refused_with_what_would() {
     );
     for (name, value, expected) in [
         ("optimization", "most", "setting 'optimization' is 'most', not disable, basic, extended or all"),
-        ("threads", "2", "setting 'threads'; it has optimization, sessions"),
+        ("threads", "2", "unknown setting 'threads'; it has optimization, sessions"),
     ] {
         let settings = [(name.to_owned(), value.to_owned())].into();
         let error = refusal(&small("tokens"), &EncoderOptions { settings, ..EncoderOptions::default() });
@@ -201,9 +201,9 @@ fn what_does_not_fit_is_refused_with_what_would() {
     }
     for (device, name, value, expected) in [
         ("cpu", "tf32", "on", "setting 'tf32'; it has optimization, sessions"),
-        ("cuda:0", "sessions", "1", "setting 'sessions'; it has optimization, tf32"),
+        ("cuda:0", "sessions", "1", "unknown setting 'sessions'; it has optimization, tf32"),
         ("cuda:0", "tf32", "1", "setting 'tf32' is '1', not on or off"),
-        ("tensorrt:0", "engine", "x", "setting 'engine'; it has engine_cache, optimization, tf32"),
+        ("tensorrt:0", "engine", "x", "unknown setting 'engine'; it has engine_cache, optimization, tf32"),
     ] {
         let settings = [(name.to_owned(), value.to_owned())].into();
         let options = EncoderOptions { device: device.to_owned(), settings, ..EncoderOptions::default() };

@@ -19,6 +19,10 @@ use crate::errors::cause;
 /// Credentials are renewed this long before they expire.
 const BEFORE_EXPIRY: Duration = Duration::from_secs(120);
 
+/// Where the SDK looks for credentials.
+const SEARCHED: &str = "searched were AWS_ACCESS_KEY_ID, the profile in ~/.aws, a web identity, and the role of the \
+                        container or the machine; public buckets need the setting anonymous=true alone";
+
 /// The region of stores that have none.
 const NO_REGION: &str = "us-east-1";
 
@@ -101,7 +105,7 @@ impl CredentialProvider for Credentials {
         let found = match self.provider.provide_credentials().await {
             Ok(found) => found,
             Err(error) => {
-                let why = format!("no credentials: {}", cause(&error));
+                let why = format!("no credentials: {}; {SEARCHED}", cause(&error));
                 state.failed = Some((Instant::now(), why.clone()));
                 return Err(unauthenticated(why));
             }

@@ -97,8 +97,13 @@ impl Settings {
         self.values.get(RETRY)?.parse::<u32>().ok().map(|seconds| Duration::from_secs(seconds.into()))
     }
 
-    /// Opens the bucket of `place`. Makes no request to it.
+    /// Opens the bucket of `place`. Makes no request to it, but one to an endpoint that the settings name.
     pub(crate) async fn open(&self, place: &Place) -> Result<Bucket, FetchError> {
+        if let Some(endpoint) = self.values.get("endpoint").filter(|_| place.kind != Kind::Web) {
+            let reached = self.connector.reach(endpoint).await;
+            reached
+                .map_err(|why| FetchError::Unreachable(format!("the endpoint {endpoint} cannot be reached: {why}")))?;
+        }
         let opened = match place.kind {
             Kind::S3 => self.s3(place).await,
             Kind::Google => self.google(place),

@@ -9,9 +9,12 @@ use object_store::client::{HttpClient, HttpConnector};
 use rustls::ClientConfig;
 use rustls_platform_verifier::BuilderVerifierExt;
 
+use crate::errors::cause;
 use crate::keys::Listed;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+const LONGEST_CHECK: Duration = Duration::from_secs(3);
 
 /// Shares one client, and so its connections.
 #[derive(Clone, Debug)]
@@ -34,6 +37,19 @@ impl Connector {
             .build()
             .map_err(|e| invalid("HTTP", &e))?;
         Ok(Self(client))
+    }
+}
+
+impl Connector {
+    /// Checks that a server is there: a refused connection will not be another one soon.
+    ///
+    /// # Errors
+    /// Why it cannot be reached.
+    pub(crate) async fn reach(&self, endpoint: &str) -> Result<(), String> {
+        match self.0.head(endpoint).timeout(LONGEST_CHECK).send().await {
+            Err(error) if error.is_connect() => Err(cause(&error)),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -39,6 +39,8 @@ impl Failure {
         let told = || FetchError::Unreachable(format!("{address}: {}", cause(error)));
         let denied = |remedy: &str| {
             let why = cause(error);
+            let has_expired = ["ExpiredToken", "TokenRefreshRequired"].iter().any(|code| why.ends_with(code));
+            let remedy = if has_expired { "renew the credentials (`aws sso login`)" } else { remedy };
             Self::Doubtful(FetchError::Denied(format!("{address}: the store refuses it ({why}); {remedy}")))
         };
         match (error, status(error)) {
@@ -57,6 +59,9 @@ impl Failure {
             (_, Some(300..400)) => denied("look at the region and the endpoint"),
             (_, Some(status @ (408 | 429 | 500.. | 200..300))) => {
                 Self::Again { error: told(), is_throttled: matches!(status, 429 | 503) }
+            }
+            (_, None) if innermost(error).ends_with(NO_SUCH_HOST) => {
+                Self::Final(FetchError::Unreachable(format!("{address}: {NO_SUCH_HOST}; look at the endpoint's name")))
             }
             (_, None) if is_of_transport(error) => Self::Again { error: told(), is_throttled: false },
             (PermissionDenied { .. } | Unauthenticated { .. }, _) | (_, Some(400..500)) => {
@@ -134,6 +139,9 @@ pub(crate) fn cause(error: &(dyn Error + 'static)) -> String {
 fn innermost(error: &(dyn Error + 'static)) -> String {
     chain(error).last().map(ToString::to_string).unwrap_or_default()
 }
+
+/// How the system's resolver says that a host does not exist.
+const NO_SUCH_HOST: &str = "Name or service not known";
 
 /// The library's error for an answer with the whole object instead of a part; its type is private.
 const WHOLE: &str = "Received non-partial response when range requested";

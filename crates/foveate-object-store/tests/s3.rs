@@ -285,7 +285,7 @@ fn options_that_make_no_sense_are_refused() {
     assert_eq!(refused(&options("http://a"), &["photos"]), message);
     let message = "endpoint 'localhost:9000' has to begin with http:// or https://";
     assert_eq!(refused(&options("localhost:9000"), &["s3://photos"]), message);
-    let message = "setting 'regoin'; it has account, anonymous, conditional-writes, endpoint, profile, region, \
+    let message = "unknown setting 'regoin'; it has account, anonymous, conditional-writes, endpoint, profile, region, \
                    requester-pays, retry-for, virtual-hosted";
     assert_eq!(refused(&with(options("http://a"), "regoin", ""), &["s3://photos"]), message);
     let message = "retry-for '1h' has to be a number of seconds";

@@ -29,6 +29,16 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
+    /// Begins the output, or finds how far an interrupted run came.
+    ///
+    /// # Errors
+    /// What [`run`](Self::run) would refuse, changed inputs of a complete output too.
+    pub fn begin(&mut self, manifest: &RunManifest, existing: Existing) -> Result<Watermark, RunError> {
+        self.sink
+            .begin(manifest, existing)
+            .or_else(|error| Err(changed_inputs::explain(error, self.source.as_mut(), self.config.by_content)?.into()))
+    }
+
     /// Runs to the end of the source, or until cancelled. Continues an interrupted run when `existing` allows it.
     ///
     /// Every item of the source ends as one row or one failure of the sink, in the source's order. The result depends
@@ -41,12 +51,7 @@ impl Pipeline {
         progress: &Progress,
     ) -> Result<RunReport, RunError> {
         self.check()?;
-        let done = match self.sink.begin(manifest, existing) {
-            Ok(done) => done,
-            Err(error) => {
-                return Err(changed_inputs::explain(error, self.source.as_mut(), self.config.by_content)?.into());
-            }
-        };
+        let done = self.begin(manifest, existing)?;
         let extent = self.source.extent();
         let first = done.index.max(extent.start);
         self.source.seek(first, done.place)?;
@@ -80,6 +85,7 @@ impl Pipeline {
         committed?;
 
         let (rows, failures, settled, recalled) = (writer.rows, writer.failures, writer.committed(), writer.recalled);
+        let failure_kinds = writer.failure_kinds;
         let wall = started.elapsed();
         let published = if end == Some(settled) {
             let published = self.sink.finish()?;
@@ -98,6 +104,7 @@ impl Pipeline {
             resumed: first - extent.start,
             rows,
             failures,
+            failure_kinds,
             recalled,
             settled: settled - extent.start,
             bytes: progress.bytes.load(Relaxed),

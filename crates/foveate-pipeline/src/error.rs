@@ -39,7 +39,7 @@ pub enum RunError {
     Sink(#[from] SinkError),
     /// More items failed than the policy allows. The batch with the last of them is not stored, so a continued run
     /// retries it.
-    #[error("{failed} of {seen} inputs failed, more than the limit of {limit}{}", last_failure(.last.as_deref()))]
+    #[error("{failed} of {seen} inputs failed, more than the limit of {limit}{}", last_failure(*limit, .last.as_deref()))]
     TooManyFailures {
         /// Failures so far, those of earlier sessions included.
         failed: u64,
@@ -74,6 +74,7 @@ pub enum RunError {
     Accounting(String),
 }
 
-fn last_failure(last: Option<&Failure>) -> String {
-    last.map_or_else(String::new, |last| format!("; the last: {} ({}: {})", last.id, last.stage, last.reason))
+fn last_failure(limit: FailurePolicy, last: Option<&Failure>) -> String {
+    let which = if matches!(limit, FailurePolicy::Count(0)) { "first" } else { "last" };
+    last.map_or_else(String::new, |last| format!("; the {which}: {} ({}: {})", last.id, last.stage, last.reason))
 }

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use foveate_core::Stage;
@@ -18,6 +19,9 @@ pub struct RunReport {
     pub rows: u64,
     /// Failures recorded in this session.
     pub failures: u64,
+    /// These failures by stage and [kind](foveate_sink::Failure::kind) (`decode: truncated JPEG`). Of many kinds, the
+    /// first 1000 are counted.
+    pub failure_kinds: BTreeMap<String, u64>,
     /// Rows of this session whose vectors were not computed for them.
     pub recalled: Recalled,
     /// Items settled and durable, earlier sessions included.
@@ -61,6 +65,7 @@ impl RunReport {
             resumed: 0,
             rows: 0,
             failures: 0,
+            failure_kinds: BTreeMap::new(),
             settled: 0,
             bytes: 0,
             wall: Duration::ZERO,

@@ -1,5 +1,6 @@
 //! The work of each stage, one unit at a time. The threaded and the sequential engine call the same code.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
@@ -11,7 +12,7 @@ use foveate_source::{Content, Fetch, Item};
 
 use crate::batch::{Encoded, Outcome, Seen};
 use crate::recall::{Contents, Recalled};
-use crate::{Config, RunError, changed_inputs};
+use crate::{Config, FailurePolicy, RunError, changed_inputs};
 
 /// Counters for a progress display, updated during the run.
 #[derive(Debug, Default)]
@@ -105,6 +106,9 @@ pub(crate) fn read(
     Ok(Readout { stamp, delivered: None, fault: Some(fault) })
 }
 
+/// Kinds of failures that are counted.
+const MOST_KINDS: usize = 1000;
+
 /// Stores batches in order, commits at intervals, and stops a run whose items fail.
 pub(crate) struct Writer<'a> {
     sink: &'a mut (dyn VectorSink + 'static),
@@ -121,6 +125,7 @@ pub(crate) struct Writer<'a> {
     committed: u64,
     pub(crate) rows: u64,
     pub(crate) failures: u64,
+    pub(crate) failure_kinds: BTreeMap<String, u64>,
     pub(crate) recalled: Recalled,
     /// The latest items, if none of them could be read. They are stored once a later item shows that their storage is
     /// there.
@@ -159,6 +164,7 @@ impl<'a> Writer<'a> {
             committed: first,
             rows: 0,
             failures: 0,
+            failure_kinds: BTreeMap::new(),
             recalled: Recalled::default(),
             streak: Vec::new(),
             streak_inputs: Vec::new(),
@@ -201,6 +207,12 @@ impl<'a> Writer<'a> {
         })?;
         self.rows += rows.map_or(0, |rows| rows.index.len() as u64);
         self.failures += failures.len() as u64;
+        for failure in failures {
+            let kind = format!("{}: {}", failure.stage, failure.kind());
+            if self.failure_kinds.len() < MOST_KINDS || self.failure_kinds.contains_key(&kind) {
+                *self.failure_kinds.entry(kind).or_default() += 1;
+            }
+        }
         self.progress.rows.store(self.rows, Relaxed);
         self.progress.failures.store(self.failures, Relaxed);
         Ok(())
@@ -253,12 +265,16 @@ impl<'a> Writer<'a> {
 
     /// Judges the output up to item `end`, with its latest `failures`.
     fn check_failures(&mut self, failures: &[Failure], end: u64, at_end: bool) -> Result<(), RunError> {
-        if let Some(last) = failures.last() {
+        let limit = self.config.failures;
+        let before = self.earlier_failures + self.failures + self.streak.len() as u64;
+        let one_too_many = match limit {
+            FailurePolicy::Count(most) => most.checked_sub(before).and_then(|at| failures.get(at as usize)),
+            _ => None,
+        };
+        if let Some(last) = one_too_many.or(failures.last()) {
             self.last_failure = Some(last.clone());
         }
-        let latest = (self.streak.len() + failures.len()) as u64;
-        let (failed, seen) = (self.earlier_failures + self.failures + latest, end - self.start);
-        let limit = self.config.failures;
+        let (failed, seen) = (before + failures.len() as u64, end - self.start);
         if limit.is_exceeded(failed, seen, at_end) {
             let last = self.last_failure.take().map(Box::new);
             return Err(RunError::TooManyFailures { failed, seen, limit, last });

@@ -168,7 +168,7 @@ mod tests {
         assert!(refused("subject", "jobs..a").starts_with("setting 'subject'"));
         assert!(refused("consumer", "a b").starts_with("consumer: 'a b'"));
         assert_eq!(refused("tls", "yes"), "setting 'tls': 'yes'; it can only be 'required'");
-        assert!(refused("password", "x").starts_with("setting 'password'; it has subject, consumer"));
+        assert!(refused("password", "x").starts_with("unknown setting 'password'; it has subject, consumer"));
         let tls = read("nats://a/JOBS", &[("tls", "required"), ("ca", "/ca.pem")], &[]).unwrap();
         assert_eq!((tls.tls, tls.ca), (true, Some(PathBuf::from("/ca.pem"))));
     }

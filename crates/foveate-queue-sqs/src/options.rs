@@ -172,7 +172,7 @@ mod tests {
         let refused = |name, value| read("sqs://jobs", &[(name, value)], None).unwrap_err();
         assert_eq!(refused("endpoint", "localhost:5000"), "setting 'endpoint': it looks like https://host");
         assert_eq!(refused("url", "https://u:geheim@host/q"), "setting 'url': credentials do not belong there");
-        assert!(refused("secret", "x").starts_with("setting 'secret'; it has url, endpoint, region"));
+        assert!(refused("secret", "x").starts_with("unknown setting 'secret'; it has url, endpoint, region"));
         assert!(refused("dead-letter", "a b").starts_with("dead-letter: a queue's name has"));
     }
 

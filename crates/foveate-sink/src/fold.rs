@@ -19,13 +19,13 @@ use foveate_core::{Backend as _, error_chain};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::names::STAGING;
+use crate::names::{STAGING, record_of};
 use crate::publish::parent_of;
 use crate::staging::{self, Staging, file_names, is_begun};
 use crate::{
     AtomicFile, Existing, Failure, InputRecord, Layout, ManifestPart, OutputManifest, OutputNames, Prefix, Published,
     RowBuffer, RunManifest, RunState, Shape, SinkBackend, SinkError, SinkOptions, StoredFailure, StoredRow, StoredRun,
-    StoredState, VectorReader, VectorSink, Watermark, publish, sidecar, sync_folder,
+    StoredState, VectorReader, VectorSink, Watermark, publish, sync_folder,
 };
 
 /// Rows, or records, between two calls of a sink.
@@ -205,7 +205,9 @@ impl Fold {
                 copy.add(&later, &Which::All(reader), &all)?;
                 let names = copy.finish()?.files.into_iter().rev().filter_map(|path| path.file_name().map(text));
                 let moves = names.map(|name| (format!("rewritten/{name}"), name)).collect();
-                Plan { base: digest(&base.manifest), moves, manifest: whole(&options)?.manifest, remove: Vec::new() }
+                let manifest = whole(&options)?.manifest;
+                let remove = self.old_names(&base, &manifest)?;
+                Plan { base: digest(&base.manifest), moves, manifest, remove }
             }
             Layout::Folder => {
                 let changed = changed_parts(&base, keep)?;
@@ -213,7 +215,11 @@ impl Fold {
                 copy.add(&base, &Which::Only(&changed, reader), keep)?;
                 copy.add(&later, &Which::RecordsExcept(&none), &all)?;
                 copy.finish()?;
-                self.plan(&base, &changed, &whole(&options)?.manifest, &later.manifest)
+                let rewritten = whole(&options)?.manifest;
+                let plan = self.plan(&base, &changed, &rewritten, &later.manifest);
+                let mut remove = self.old_names(&base, &rewritten)?;
+                remove.extend(plan.remove);
+                Plan { remove, ..plan }
             }
         };
         self.files().put(PLAN, serde_json::to_vec(&plan).expect("a plan is plain data and has a JSON form"))?;
@@ -224,6 +230,18 @@ impl Fold {
         Ok(Published { leftover: cleared.err().map(|error| error_chain(&error)), ..published })
     }
 
+    /// The records of an output of an earlier version, whose names are others.
+    fn old_names(&self, base: &StoredRun, new: &OutputManifest) -> Result<Vec<String>, SinkError> {
+        let names = match &self.options.prefix {
+            Some(prefix) => OutputNames::find_below(prefix.as_ref(), &self.options)?,
+            None => OutputNames::new(&self.options),
+        };
+        let manifest = names.manifest().file_name().map(text).filter(|name| !name.starts_with('_'));
+        let records = base.manifest.records.iter().map(|file| &file.name);
+        let records = records.filter(|name| !new.records.iter().any(|file| file.name == **name));
+        Ok(records.cloned().chain(manifest).collect())
+    }
+
     fn plan(
         &self,
         base: &StoredRun,
@@ -231,10 +249,7 @@ impl Fold {
         rewritten: &OutputManifest,
         later: &OutputManifest,
     ) -> Plan {
-        let names = match self.options.prefix {
-            Some(_) => OutputNames::of_objects(&self.options),
-            None => OutputNames::new(&self.options),
-        };
+        let names = OutputNames::of_objects(&self.options);
         let (mut moves, mut parts, mut remove) = (Vec::new(), Vec::new(), Vec::new());
         for (number, part) in base.manifest.parts.iter().enumerate() {
             match changed.contains(&number) {
@@ -289,7 +304,7 @@ impl Fold {
         }
         plan.moves.iter().try_for_each(|(from, to)| work.move_to(from, &output, to))?;
         if self.options.layout == Layout::Folder {
-            output.put("manifest.json", plan.manifest.to_json().into_bytes())?;
+            output.put("_manifest.json", plan.manifest.to_json().into_bytes())?;
         }
         plan.remove.iter().try_for_each(|name| output.remove(name))?;
         output.sync()
@@ -327,7 +342,7 @@ impl Fold {
         match (&self.options.prefix, self.options.layout) {
             (Some(prefix), _) => Files::Prefix(Below::new(Arc::clone(prefix), &format!("{STAGING}/update"))),
             (None, Layout::Folder) => Files::Folder(self.options.output.join(STAGING).join("update")),
-            (None, Layout::File) => Files::Folder(sidecar(&self.options.output, "update")),
+            (None, Layout::File) => Files::Folder(record_of(&self.options.output, "update")),
         }
     }
 

@@ -28,7 +28,7 @@ pub use fold::{Fold, Join, Keep};
 pub use inputs::{InputRecord, Stamp};
 pub use manifest::{ManifestFile, ManifestPart, OutputManifest, RunManifest};
 pub use merge::Merge;
-pub use names::{OutputNames, shard_suffix, sidecar};
+pub use names::{OutputNames, record_of, shard_suffix, sidecar};
 pub use parts::{StoredFailure, StoredRun, StoredState};
 pub use prefix::{Prefix, PrefixBackend, PrefixRegistry};
 pub use publish::{AtomicFile, create_folders, hash_file, publish, sync_file, sync_folder};
@@ -105,6 +105,22 @@ pub struct Failure {
     pub reason: String,
     /// Number of encoded bytes read, if reading succeeded.
     pub bytes: Option<u64>,
+}
+
+impl Failure {
+    /// The reason without what only this input has: `truncated JPEG`, `not found`.
+    pub fn kind(&self) -> &str {
+        for (sign, kind) in [
+            ("pixels, more than the limit", "more pixels than the limit"),
+            ("bytes, more than the limit", "more bytes than the limit"),
+        ] {
+            if self.reason.contains(sign) {
+                return kind;
+            }
+        }
+        let reason = self.reason.strip_prefix(&self.id).unwrap_or(&self.reason).trim_start_matches([':', ' ']);
+        reason.split_once(": ").map_or(reason, |(kind, _)| kind)
+    }
 }
 
 /// Where and how to write.

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use crate::{Layout, SinkOptions};
+use crate::{Layout, Prefix, SinkError, SinkOptions};
 
 /// The folder within an output folder that holds each run's staging folder.
 pub(crate) const STAGING: &str = ".foveate";
@@ -20,27 +20,48 @@ pub fn shard_suffix(shard: Option<(u32, u32)>) -> String {
 /// |---|---|---|
 /// | vectors | `x.parquet` | `dir/part-00000.parquet`, … |
 /// | a part's sidecar `s` | `x.parquet.s` | `dir/part-00000.parquet.s`, … |
-/// | record `s` of the whole output | `x.parquet.s` | `dir/s` |
-/// | file that marks the run as complete | `x.parquet` | `dir/manifest.json` |
-/// | work in progress | `x.parquet.partial/` | `dir/.foveate/run/` |
+/// | record `s` of the whole output | `_x.parquet.s` | `dir/_s` |
+/// | file that marks the run as complete | `x.parquet` | `dir/_manifest.json` |
+/// | work in progress | `_x.parquet.partial/` | `dir/.foveate/run/` |
 ///
-/// Further names are appended to the whole name of the file, so that `x.parquet` and `x.npy` share none.
+/// Further names are appended to the whole name of the file, so that `x.parquet` and `x.npy` share none. Readers of a
+/// folder of Parquet files skip names that begin with an underscore or a dot. In outputs and interrupted runs of
+/// earlier versions, no name has an underscore, and it stays so.
 #[derive(Clone, Debug)]
 pub struct OutputNames {
     output: PathBuf,
     layout: Layout,
     suffix: String,
+    mark: &'static str,
 }
+
+/// What names of records and of work in progress begin with.
+const MARK: &str = "_";
 
 impl OutputNames {
     /// The names for a run with these options.
     pub fn new(options: &SinkOptions) -> Self {
-        Self { output: options.output.clone(), layout: options.layout, suffix: shard_suffix(options.shard) }
+        let (output, suffix) = (options.output.clone(), shard_suffix(options.shard));
+        let old = Self { output, layout: options.layout, suffix, mark: "" };
+        let is_old = old.manifest().exists() || old.layout == Layout::File && old.staging().exists();
+        if is_old { old } else { Self { mark: MARK, ..old } }
     }
 
-    /// The names of a run's objects, relative to its prefix.
+    /// The names of a run's objects, relative to its prefix, which may hold an output of an earlier version.
+    pub(crate) fn find_below(prefix: &dyn Prefix, options: &SinkOptions) -> Result<Self, SinkError> {
+        let old = Self { mark: "", ..Self::of_objects(options) };
+        let is_old = !prefix.list(&old.manifest().to_string_lossy())?.is_empty();
+        Ok(if is_old { old } else { Self::of_objects(options) })
+    }
+
+    /// The names of a new run's objects, relative to its prefix.
     pub(crate) fn of_objects(options: &SinkOptions) -> Self {
-        Self { output: PathBuf::new(), layout: Layout::Folder, suffix: shard_suffix(options.shard) }
+        Self { output: PathBuf::new(), layout: Layout::Folder, suffix: shard_suffix(options.shard), mark: MARK }
+    }
+
+    /// The description of the complete output.
+    pub fn manifest(&self) -> PathBuf {
+        self.beside("manifest.json")
     }
 
     /// The file whose presence marks the run as complete.
@@ -55,19 +76,24 @@ impl OutputNames {
                 }
                 self.output.with_file_name(name)
             }
-            Layout::Folder => self.beside("manifest.json"),
+            Layout::Folder => self.manifest(),
         }
     }
 
     /// A file that belongs to the whole output.
     pub fn beside(&self, name: &str) -> PathBuf {
         match self.layout {
-            Layout::File => sidecar(&self.main(), name),
+            Layout::File => marked(&self.main(), name, self.mark),
             Layout::Folder => {
                 let (stem, extension) = name.split_once('.').unwrap_or((name, ""));
-                self.output.join(format!("{stem}{}.{extension}", self.suffix))
+                self.output.join(format!("{}{stem}{}.{extension}", self.mark, self.suffix))
             }
         }
+    }
+
+    /// A sidecar of the vectors of a single file.
+    pub(crate) fn sidecar(&self, name: &str) -> PathBuf {
+        sidecar(&self.main(), name)
     }
 
     /// A file of part `number` within a folder.
@@ -92,7 +118,7 @@ impl OutputNames {
     /// The folder for work in progress, on the output's own file system.
     pub fn staging(&self) -> PathBuf {
         match self.layout {
-            Layout::File => sidecar(&self.main(), "partial"),
+            Layout::File => self.beside("partial"),
             Layout::Folder => {
                 let run = self.suffix.strip_prefix('-').filter(|name| !name.is_empty()).unwrap_or("run");
                 self.output.join(STAGING).join(run)
@@ -104,7 +130,8 @@ impl OutputNames {
 /// The number of shards that a name in an output folder speaks of: `Some(None)` for a file of a whole run, and `None`
 /// for a file that no run wrote.
 pub(crate) fn shards_of(name: &str) -> Option<Option<u32>> {
-    let rest = name.strip_prefix("part").or_else(|| name.strip_prefix("manifest"))?;
+    let manifest = name.strip_prefix(MARK).unwrap_or(name).strip_prefix("manifest");
+    let rest = name.strip_prefix("part").or(manifest)?;
     let is_number = |text: &str| text.len() >= 5 && text.bytes().all(|b| b.is_ascii_digit());
     match rest.strip_prefix('-').and_then(|rest| rest.split_once("-of-")) {
         Some((shard, rest)) if is_number(shard) => rest.split(['-', '.']).next()?.parse().ok().map(Some),
@@ -112,6 +139,17 @@ pub(crate) fn shards_of(name: &str) -> Option<Option<u32>> {
         None if rest == ".json" => Some(None),
         None => rest.strip_prefix('-')?.split('.').next().is_some_and(is_number).then_some(None),
     }
+}
+
+/// A record, or the work in progress, of a single file: `_file.name`.
+pub fn record_of(file: &Path, name: &str) -> PathBuf {
+    marked(file, name, MARK)
+}
+
+fn marked(file: &Path, name: &str, mark: &str) -> PathBuf {
+    let mut marked = OsString::from(mark);
+    marked.push(file.file_name().unwrap_or_default());
+    sidecar(&file.with_file_name(marked), name)
 }
 
 /// The file `name` that belongs to `file`: `file.name`.
@@ -134,18 +172,18 @@ mod tests {
     fn a_file_and_its_sidecars() {
         let plain = names("out/a.b.parquet", None);
         assert_eq!(plain.main(), Path::new("out/a.b.parquet"));
-        assert_eq!(plain.beside("failures.csv"), Path::new("out/a.b.parquet.failures.csv"));
-        assert_eq!(plain.staging(), Path::new("out/a.b.parquet.partial"));
+        assert_eq!(plain.beside("failures.csv"), Path::new("out/_a.b.parquet.failures.csv"));
+        assert_eq!(plain.staging(), Path::new("out/_a.b.parquet.partial"));
         let shard = names("x.parquet", Some((2, 8)));
         assert_eq!(shard.main(), Path::new("x-00002-of-00008.parquet"));
-        assert_eq!(shard.beside("failures.csv"), Path::new("x-00002-of-00008.parquet.failures.csv"));
-        assert_eq!(shard.staging(), Path::new("x-00002-of-00008.parquet.partial"));
+        assert_eq!(shard.beside("failures.csv"), Path::new("_x-00002-of-00008.parquet.failures.csv"));
+        assert_eq!(shard.staging(), Path::new("_x-00002-of-00008.parquet.partial"));
     }
 
     #[test]
     fn the_name_is_kept_and_shared_with_no_other_format() {
         assert_eq!(names("x.PARQUET", None).main(), Path::new("x.PARQUET"));
-        assert_eq!(names("x.npy", None).beside("failures.csv"), Path::new("x.npy.failures.csv"));
+        assert_eq!(names("x.npy", None).beside("failures.csv"), Path::new("_x.npy.failures.csv"));
         let bare = OutputNames::new(&SinkOptions { layout: Layout::File, ..SinkOptions::new("vectors") });
         assert_eq!(bare.main(), Path::new("vectors"));
     }
@@ -153,22 +191,22 @@ mod tests {
     #[test]
     fn a_folder_and_its_parts() {
         let plain = names("out/", None);
-        assert_eq!(plain.main(), Path::new("out/manifest.json"));
+        assert_eq!(plain.main(), Path::new("out/_manifest.json"));
         assert_eq!(plain.part(Path::new("out"), 3, "parquet"), Path::new("out/part-00003.parquet"));
         assert_eq!(plain.staging(), Path::new("out/.foveate/run"));
         let shard = names("out/", Some((2, 8)));
-        assert_eq!(shard.main(), Path::new("out/manifest-00002-of-00008.json"));
-        assert_eq!(shard.beside("failures.csv"), Path::new("out/failures-00002-of-00008.csv"));
+        assert_eq!(shard.main(), Path::new("out/_manifest-00002-of-00008.json"));
+        assert_eq!(shard.beside("failures.csv"), Path::new("out/_failures-00002-of-00008.csv"));
         assert_eq!(shard.part(Path::new("out"), 3, "npy"), Path::new("out/part-00002-of-00008-00003.npy"));
         assert_eq!(shard.staging(), Path::new("out/.foveate/00002-of-00008"));
     }
 
     #[test]
     fn names_tell_the_number_of_shards() {
-        for name in ["part-00000.parquet", "part-00012.npy.ids.csv", "manifest.json"] {
+        for name in ["part-00000.parquet", "part-00012.npy.ids.csv", "manifest.json", "_manifest.json"] {
             assert_eq!(shards_of(name), Some(None), "{name}");
         }
-        for name in ["part-00001-of-00004-00000.npy", "manifest-00003-of-00004.json"] {
+        for name in ["part-00001-of-00004-00000.npy", "_manifest-00003-of-00004.json"] {
             assert_eq!(shards_of(name), Some(Some(4)), "{name}");
         }
         for name in ["particle.parquet", "part-one.npy", "manifest.yaml", "part-a-of-b.npy", "failures.csv"] {

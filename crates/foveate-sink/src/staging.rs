@@ -70,7 +70,7 @@ pub fn is_begun(options: &SinkOptions) -> Result<bool, SinkError> {
         let names = OutputNames::new(options);
         return Ok(names.main().exists() || names.staging().exists());
     };
-    let names = OutputNames::of_objects(options);
+    let names = OutputNames::find_below(prefix.as_ref(), options)?;
     let is_there = |start: &str| prefix.list(start).map(|found| !found.is_empty());
     Ok(is_there(&names.main().to_string_lossy())? || is_there(&format!("{}/", names.staging().display()))?)
 }
@@ -124,8 +124,8 @@ fn check_prefix(prefix: &dyn Prefix, options: &SinkOptions) -> Result<(), SinkEr
     let staging = format!("{STAGING}/");
     let own = prefix.list(&staging)?;
     let begun = own.keys().filter_map(|name| name.strip_prefix(&staging)?.strip_suffix("/claim.json"));
-    let [parts, manifests] = [prefix.list("part")?, prefix.list("manifest")?];
-    check_names(options, parts.into_keys().chain(manifests.into_keys()), begun.map(str::to_owned))
+    let found = [prefix.list("part")?, prefix.list("_manifest")?, prefix.list("manifest")?];
+    check_names(options, found.into_iter().flatten().map(|(name, _)| name), begun.map(str::to_owned))
 }
 
 /// Checks the names of files and of runs that were begun.
@@ -177,7 +177,7 @@ pub fn finished(options: &SinkOptions, names: &OutputNames, settings: &RunManife
         // A run that was killed at its very end leaves this folder empty. Fails while other shards are running.
         let _ = fs::remove_dir(options.output.join(STAGING));
     }
-    let manifest = match OutputManifest::read(&names.beside("manifest.json")) {
+    let manifest = match OutputManifest::read(&names.manifest()) {
         Ok(Some(manifest)) => manifest,
         Ok(None) => return SinkError::Exists(path),
         Err(error) => return error,
@@ -523,7 +523,9 @@ pub fn publish_all(moves: &[(PathBuf, PathBuf)], files: &[ManifestFile], steps: 
 pub fn remove_overwritten(names: &OutputNames, sidecars: &[&str], steps: &mut Steps) -> Result<(), SinkError> {
     steps.step("remove old output");
     remove_if_there(&names.main())?;
-    ["manifest.json", INPUTS].iter().chain(sidecars).try_for_each(|name| remove_if_there(&names.beside(name)))
+    let records = ["manifest.json", INPUTS].map(|name| names.beside(name));
+    let sidecars = sidecars.iter().map(|name| names.sidecar(name));
+    records.into_iter().chain(sidecars).try_for_each(|path| remove_if_there(&path))
 }
 
 /// Most bytes of one row's id and values: lengths have 32 bits, and Arrow's have 31.

@@ -10,6 +10,16 @@ pub fn scheme_of(address: &[u8]) -> Option<&str> {
     (is_scheme && scheme.starts_with(|c: char| c.is_ascii_lowercase())).then_some(scheme)
 }
 
+/// Returns an address that a user typed with its scheme in lower case (`s3://b/k` for `S3://b/k`), and a path as it is.
+pub fn with_lower_scheme(typed: &str) -> Cow<'_, str> {
+    match typed.split_once("://") {
+        Some((scheme, rest)) if scheme_of(typed.to_ascii_lowercase().as_bytes()).is_some() => {
+            format!("{}://{rest}", scheme.to_ascii_lowercase()).into()
+        }
+        _ => typed.into(),
+    }
+}
+
 /// Returns the scheme, host and path of a web server's address, and other addresses and paths as they are. A query may
 /// be a signature, and user info a password.
 pub fn public(address: &[u8]) -> Cow<'_, [u8]> {
@@ -34,6 +44,15 @@ mod tests {
         }
         for path in ["a.jpg", "s3:/b", "://x", "C://x", "a/b://c", "../x://y", "S3://b/k"] {
             assert_eq!(scheme_of(path.as_bytes()), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_typed_scheme_is_one_in_any_case() {
+        for (typed, address) in
+            [("S3://B/K", "s3://B/K"), ("Https://h", "https://h"), ("A/b://c", "A/b://c"), ("a", "a")]
+        {
+            assert_eq!(with_lower_scheme(typed), address);
         }
     }
 

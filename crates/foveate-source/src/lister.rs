@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::vec::IntoIter;
@@ -68,6 +69,8 @@ pub(crate) struct Lister<'a> {
     refused: Option<SourceError>,
     has_objects: bool,
     progress: Option<&'a mut dyn FnMut(u64)>,
+    /// A folder that cannot be read is a fault of its own.
+    pub(crate) accepts_unreadable: bool,
 }
 
 fn failed_lookup(address: &str, error: FetchError) -> SourceError {
@@ -114,6 +117,7 @@ impl<'a> Lister<'a> {
             refused: None,
             has_objects: false,
             progress,
+            accepts_unreadable: false,
         }
     }
 
@@ -375,12 +379,12 @@ impl<'a> Lister<'a> {
             Ok(found) => found,
             Err(error) => {
                 above.leave();
-                self.fault(&folder, &error.to_string())?;
+                self.unreadable(&folder, error)?;
                 return Ok(None);
             }
         };
         if let Some(error) = found.broken_off {
-            self.fault(&folder, &format!("reading the folder broke off: {error}"))?;
+            self.unreadable(&folder, error)?;
         }
         self.stats.folders += 1;
         self.stats.skipped_hidden += found.hidden;
@@ -415,6 +419,14 @@ impl<'a> Lister<'a> {
             (_, false) => {}
         }
         Ok(None)
+    }
+
+    /// A folder that cannot be read hides any number of images.
+    fn unreadable(&mut self, folder: &Path, source: io::Error) -> Result<(), SourceError> {
+        match self.accepts_unreadable {
+            true => self.fault(folder, &source.to_string()),
+            false => Err(SourceError::Io { action: format!("read the folder {}", folder.display()), source }),
+        }
     }
 
     fn item(&mut self, path: &Path) -> Result<(), SourceError> {

@@ -28,8 +28,9 @@ pub const DEFAULT_MAX_LISTING: u64 = 4_000_000_000;
 /// ([`IMAGE_EXTENSIONS`](crate::IMAGE_EXTENSIONS)); [`stats`](Self::stats) counts both. A path that occurs twice is two
 /// items.
 ///
-/// An unreadable input is an [`Item::fault`] in its place: a missing path, an unreadable folder, a broken symbolic
-/// link, a link back to a folder above it, a pattern that matches nothing.
+/// An unreadable input is an [`Item::fault`] in its place: a missing path, a broken symbolic link, a link back to a
+/// folder above it, a pattern that matches nothing. A folder that cannot be read ends the listing, unless
+/// [`accept_unreadable_folders`](ListingBuilder::accept_unreadable_folders) says otherwise.
 ///
 /// If a folder that was searched is gone later, reading its items is [`FetchError::FolderGone`](crate::FetchError): the
 /// files are not at fault.
@@ -62,6 +63,7 @@ impl Listing {
             limit: None,
             shard: None,
             kept: None,
+            accepts_unreadable: false,
             reach: Reach::default(),
             progress: None,
         }
@@ -236,6 +238,7 @@ pub struct ListingBuilder<'a> {
     limit: Option<u64>,
     shard: Option<(u32, u32)>,
     kept: Option<PathBuf>,
+    accepts_unreadable: bool,
     reach: Reach,
     progress: Option<Box<dyn FnMut(u64) + 'a>>,
 }
@@ -282,6 +285,13 @@ impl<'a> ListingBuilder<'a> {
         self
     }
 
+    /// Makes a folder that cannot be read one faulty item. Otherwise it ends the listing, because it hides any number
+    /// of images.
+    pub fn accept_unreadable_folders(mut self) -> Self {
+        self.accepts_unreadable = true;
+        self
+    }
+
     /// Takes files with the names of these formats for containers of images.
     pub fn containers(mut self, formats: Arc<ContainerRegistry>, options: ContainerOptions) -> Self {
         (self.reach.containers, self.reach.options) = (Some(formats), options);
@@ -307,10 +317,11 @@ impl<'a> ListingBuilder<'a> {
             return Err(SourceError::Invalid(format!("there is no shard {index} of {count} (they count from 0)")));
         }
         let reach = Arc::new(self.reach);
-        let (max_listing, inputs) = (self.max_listing, &self.inputs);
+        let (max_listing, inputs, accepts_unreadable) = (self.max_listing, &self.inputs, self.accepts_unreadable);
         let mut list = |kept: Option<&Path>| -> Result<(Listed, bool), SourceError> {
             let progress = self.progress.as_mut().map(|progress| progress.as_mut() as &mut dyn FnMut(u64));
             let mut lister = Lister::new(max_listing, Arc::clone(&reach), progress);
+            lister.accepts_unreadable = accepts_unreadable;
             let is_read = kept.map_or(Ok(false), |file| kept::read(file, inputs, &mut lister))?;
             if !is_read {
                 lister.inputs(inputs)?;

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use foveate_core::{Health, Registry, known_settings, named_backend};
 
-pub use crate::address::{public, scheme_of};
+pub use crate::address::{public, scheme_of, with_lower_scheme};
 use crate::blob::Blob;
 use crate::fetch::DEFAULT_MAX_BYTES;
 use crate::id::id_of;

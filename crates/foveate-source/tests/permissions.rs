@@ -11,10 +11,10 @@ use foveate_source::{Input, Listing};
 use foveate_testkit::{Resource, run, trials};
 
 fn main() -> ExitCode {
-    run(trials![unreadable_folders_are_faults])
+    run(trials![unreadable_folders_end_the_listing_or_are_faults])
 }
 
-fn unreadable_folders_are_faults() {
+fn unreadable_folders_end_the_listing_or_are_faults() {
     let root = tempfile::tempdir().unwrap();
     let secret = root.path().join("secret");
     fs::write(root.path().join("a.jpg"), "a").unwrap();
@@ -23,7 +23,10 @@ fn unreadable_folders_are_faults() {
     if fs::read_dir(&secret).is_ok() {
         Resource::Unprivileged.missing("this user may read any folder");
     }
-    let mut listing = Listing::builder().inputs([Input::Path(root.path().to_owned())]).build().unwrap();
+    let builder = || Listing::builder().inputs([Input::Path(root.path().to_owned())]);
+    let error = builder().build().unwrap_err();
+    assert_eq!(error.to_string(), format!("cannot read the folder {}", secret.display()));
+    let mut listing = builder().accept_unreadable_folders().build().unwrap();
     let items = enumerate(&mut listing);
     let faults: Vec<_> = items.iter().filter_map(|item| Some((&item.id, item.fault.as_ref()?))).collect();
     let [(id, reason)] = faults.as_slice() else { panic!("{items:?}") };

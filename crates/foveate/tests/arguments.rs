@@ -251,7 +251,7 @@ fn a_list_of_absent_files_is_a_run_that_failed_and_can_be_repeated() {
         fs::write(&list, format!("{}\n{}\n", photo.display(), folder.path().join("other.jpg").display())).unwrap();
         let out = folder.path().join(name);
         let failures =
-            if name == "folder" { out.join("failures.csv") } else { foveate::sink::sidecar(&out, "failures.csv") };
+            if name == "folder" { out.join("_failures.csv") } else { foveate::sink::record_of(&out, "failures.csv") };
         let of_list = || {
             let mut command = embed(&out);
             command.arg("--from-list").arg(&list).arg("--json");
@@ -263,7 +263,7 @@ fn a_list_of_absent_files_is_a_run_that_failed_and_can_be_repeated() {
         run(&mut of_list()).expect_error(1, "2 inputs in a row cannot be read");
         let mut ran = again().expect(3);
         for _ in 0..2 {
-            assert!(ran.stderr.contains("none of the 2 inputs gave a vector"), "{}", ran.stderr);
+            assert!(ran.stderr.contains("none of 2 inputs gave a vector"), "{}", ran.stderr);
             assert!(ran.stderr.contains(&failures.display().to_string()), "{}", ran.stderr);
             assert_eq!((&ran.json()["status"], &ran.json()["failures"]), (&"failed".into(), &2.into()));
             assert_eq!(csv(&failures).len(), 2);
@@ -287,10 +287,10 @@ fn an_overwritten_output_is_not_left_beside_the_failures_of_the_next() {
     fs::copy(format!("{PHOTOS}/23_thumb_256.jpg"), &photo).unwrap();
     run(embed(&out).arg(&photo)).expect(0);
     fs::write(&photo, "no photo").unwrap();
-    run(embed(&out).arg(&photo)).expect_error(1, "1 photo changed");
+    run(embed(&out).arg(&photo)).expect_error(2, "1 photo changed");
     run(embed(&out).arg(&photo).arg("--overwrite")).expect(3);
     let left: Vec<_> = tree(folder.path()).into_keys().collect();
-    assert_eq!(left, [Path::new("photo.jpg"), Path::new("x.npy.failures.csv")]);
+    assert_eq!(left, [Path::new("_x.npy.failures.csv"), Path::new("photo.jpg")]);
 }
 
 #[test]

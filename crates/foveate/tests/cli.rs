@@ -30,8 +30,8 @@ fn a_folder_of_photos_becomes_a_parquet_file() {
     assert!(ran.stdout.contains("30 inputs = 30 vectors + 0 failures"), "{}", ran.stdout);
     assert!(ran.stdout.contains("bottleneck: "), "{}", ran.stdout);
     assert!(fs::read(&out).unwrap().starts_with(b"PAR1"));
-    assert!(csv(&folder.path().join("x.parquet.failures.csv")).is_empty());
-    assert!(!folder.path().join("x.parquet.partial").exists(), "nothing is left of the work in progress");
+    assert!(csv(&folder.path().join("_x.parquet.failures.csv")).is_empty());
+    assert!(!folder.path().join("_x.parquet.partial").exists(), "nothing is left of the work in progress");
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn json_counts_add_up() {
     assert_eq!(summary["status"], "complete");
     assert_eq!(count("inputs"), count("vectors") + count("failures"));
     assert!(count("failures") > 0 && count("vectors") > 30);
-    assert_eq!(csv(&folder.path().join("x.npy.failures.csv")).len() as u64, count("failures"));
+    assert_eq!(csv(&folder.path().join("_x.npy.failures.csv")).len() as u64, count("failures"));
     let stages: Vec<_> = summary["stages"].as_array().unwrap().iter().map(|s| s["stage"].clone()).collect();
     assert_eq!(stages, ["list", "read", "decode", "resize", "batch", "encode", "write"]);
     let parts: Vec<_> = summary["encode_parts"].as_array().unwrap().iter().map(|p| p["part"].clone()).collect();
@@ -161,7 +161,7 @@ fn an_output_that_exists_is_not_touched_unless_told() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("x.npy");
     fs::write(&out, "precious").unwrap();
-    run(embed(&out).arg(PHOTOS)).expect_error(1, "already exists; pass --overwrite to replace it");
+    run(embed(&out).arg(PHOTOS)).expect_error(2, "already exists; pass --overwrite to replace it");
     assert_eq!(fs::read(&out).unwrap(), b"precious");
     run(embed(&out).args([PHOTOS, "--overwrite"])).expect(0);
     assert_eq!(npy_rows(&out, 64).len(), 30);
@@ -174,10 +174,12 @@ fn outputs_of_one_name_and_several_formats_share_no_file() {
     let formats = names(&backends::sinks());
     for format in &formats {
         fs::write(&list, format!("{PHOTOS}/01_astronaut_420.jpg\n{format}-is-absent.jpg\n")).unwrap();
-        run(embed(&folder.path().join(format!("x.{format}"))).arg("--from-list").arg(&list)).expect(0);
+        let ran = run(embed(&folder.path().join(format!("x.{format}"))).arg("--from-list").arg(&list)).expect(0);
+        let note = "note: 1 failure (1 read: No such file or directory (os error 2)); the reasons are in ";
+        assert!(ran.stderr.contains(note) && !ran.stderr.contains("accept"), "{}", ran.stderr);
     }
     for format in &formats {
-        let failures = csv(&folder.path().join(format!("x.{format}.failures.csv")));
+        let failures = csv(&folder.path().join(format!("_x.{format}.failures.csv")));
         assert_eq!((failures.len(), &failures[0]["id"]), (1, &format!("{format}-is-absent.jpg")));
     }
 }
@@ -191,8 +193,8 @@ fn the_same_command_again_is_content_and_another_job_is_not() {
         let before = tree(folder.path());
         let again = run(embed(&out).args([PHOTOS, "--batch", "3"])).expect(0);
         assert!(again.stdout.contains("already complete"), "{}", again.stdout);
-        run(embed(&out).args([PHOTOS, "--preprocess", "squash"])).expect_error(1, "recipe: hf → squash");
-        run(embed(&out).args([PHOTOS, "--out-dtype", "f16"])).expect_error(1, "sink.element: f32 → f16");
+        run(embed(&out).args([PHOTOS, "--preprocess", "squash"])).expect_error(2, "recipe: hf → squash");
+        run(embed(&out).args([PHOTOS, "--out-dtype", "f16"])).expect_error(2, "sink.element: f32 → f16");
         assert_eq!(before, tree(folder.path()));
     }
 }
@@ -214,17 +216,19 @@ fn a_finished_output_notices_every_change_of_its_inputs() {
 
         photo("b.jpg", "23_thumb_256.jpg");
         let b = photos.join("b.jpg");
-        again().expect_error(1, &format!("1 photo added: {}", b.display()));
+        again().expect_error(2, &format!("1 photo added: {}", b.display()));
+        again_with(&["--dry-run"]).expect_error(2, &format!("1 photo added: {}", b.display()));
         fs::remove_file(&b).unwrap();
         again().expect(0);
 
         // Another time and the same bytes, then other bytes.
         photo("a.jpg", "23_thumb_256.jpg");
         let changed = format!("1 photo changed: {}", photos.join("a.jpg").display());
-        again().expect_error(1, &changed);
+        again().expect_error(2, &changed);
+        again_with(&["--dry-run"]).expect_error(2, &changed);
         again_with(&["--by-content"]).expect(0);
         photo("a.jpg", "01_astronaut_420.jpg");
-        again_with(&["--by-content"]).expect_error(1, &changed);
+        again_with(&["--by-content"]).expect_error(2, &changed);
         again_with(&["--overwrite"]).expect(0);
         again().expect(0);
     }
@@ -345,7 +349,7 @@ fn overwriting_removes_what_another_format_left() {
     };
     run(job("npy").arg("--strict")).expect(3);
     assert!(out.join("part-00000.npy").exists(), "it was interrupted after complete parts");
-    run(&mut job("parquet")).expect_error(1, "sink.format: npy → parquet");
+    run(&mut job("parquet")).expect_error(2, "sink.format: npy → parquet");
     run(job("parquet").arg("--overwrite")).expect(0);
     let names: Vec<_> = tree(&out).into_keys().map(|path| path.display().to_string()).collect();
     assert!(names.iter().all(|name| !name.contains("npy")), "{names:?}");
@@ -400,7 +404,7 @@ fn another_job_is_not_continued() {
     let empty = empty_photo(folder.path());
     // --strict stops at the empty file, after thirty good ones that are committed.
     run(embed(&out).arg(PHOTOS).arg(&empty).args(["--strict", "--batch", "10"])).expect(3);
-    let other = run(embed(&out).arg(PHOTOS).arg(&empty).args(["--pooling", "mean"])).expect(1);
+    let other = run(embed(&out).arg(PHOTOS).arg(&empty).args(["--pooling", "mean"])).expect(2);
     assert!(other.stderr.contains("pooling: cls → mean"), "{}", other.stderr);
     let resumed = run(embed(&out).arg(PHOTOS).arg(&empty).args(["--batch", "10", "--json"])).expect(0);
     assert_eq!(resumed.json()["session"]["resumed"], 30);
@@ -476,7 +480,7 @@ fn verify_measures_what_a_difference_does() {
     let gate = ["--preprocess", "squash", "--against", "preprocess=hf", "--min-cosine", "0.9999"];
     verify(&gate).expect(3);
     assert_eq!(verify(&["--sample", "7", "--against", "pooling=mean"]).expect(0).json()["compared"], 7);
-    verify(&["--against", "model=nowhere"]).expect_error(1, "nowhere");
+    verify(&["--against", "model=nowhere"]).expect_error(2, "nowhere");
     verify(&["--against", "colour=red"]).expect_error(2, "--colour");
     verify(&["--pooling", "cls+mean", "--against", "pooling=cls"])
         .expect_error(1, "vectors of 128 and of 64 components cannot be compared");
@@ -510,7 +514,7 @@ fn seeded_models_say_that_their_vectors_mean_nothing() {
     let ran = run(foveate().args(["embed", &photo, "--model", "seeded:dinov2-small", "-o"]).arg(&out)).expect(0);
     assert!(ran.stderr.contains("vectors without meaning"), "{}", ran.stderr);
     assert_eq!(npy_rows(&out, 384).len(), 1);
-    let manifest = fs::read_to_string(folder.path().join("x.npy.manifest.json")).unwrap();
+    let manifest = fs::read_to_string(folder.path().join("_x.npy.manifest.json")).unwrap();
     assert!(manifest.contains("no meaning"), "{manifest}");
 }
 
@@ -541,11 +545,11 @@ fn a_dry_run_tells_what_a_run_would_do_and_leaves_everything_as_it_is() {
         assert!(text.contains(part), "no '{part}' in: {text}");
     }
 
-    embed(&["--strict"]).expect(3);
+    embed(&["--strict"]).expect_error(3, "1 of 31 inputs failed, more than the limit of 0; the first: ");
     assert_eq!(state(&["--strict"]).0, "unfinished");
     assert_eq!(state(&[]).1, 1, "thirty are done");
     assert_eq!(state(&["--overwrite"]).0, "replaced");
-    embed(&["--dry-run", "--pooling", "mean"]).expect_error(1, "pooling: cls → mean");
+    embed(&["--dry-run", "--pooling", "mean"]).expect_error(2, "pooling: cls → mean");
     embed(&[]).expect(0);
     assert_eq!((state(&[]).0.as_str(), state(&[]).1), ("complete", 0));
 }

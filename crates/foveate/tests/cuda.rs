@@ -81,7 +81,7 @@ fn vectors_are_the_cpus_whatever_order_the_streams_run_in() {
         run(emulated(&out, &libraries, order).args(inputs).args(args)).expect(0);
         let worst = worst_cosine(&npy_rows(&out, DIM), &expected);
         assert!(worst >= least, "{dtype}, {order}: {worst}");
-        let failures = |npy: &Path| csv(&foveate::sink::sidecar(npy, "failures.csv"));
+        let failures = |npy: &Path| csv(&foveate::sink::record_of(npy, "failures.csv"));
         assert_eq!(failures(&out), failures(&reference), "{dtype}, {order}");
     }
 }
@@ -109,7 +109,7 @@ fn batches_that_are_decoded_on_the_device_have_the_outcomes_of_the_cpu() {
         let out = folder.path().join(format!("{}-{order}.npy", devices.len()));
         let args = ["--device", devices, "--decoder", "nvjpeg"];
         run(emulated(&out, &libraries, order).args([PHOTOS, CONFORMANCE]).args(args)).expect(0);
-        let failures = |npy: &Path| csv(&foveate::sink::sidecar(npy, "failures.csv"));
+        let failures = |npy: &Path| csv(&foveate::sink::record_of(npy, "failures.csv"));
         assert_eq!(failures(&out), failures(&reference), "{devices}, {order}");
         let worst = worst_cosine(&npy_rows(&out, DIM), &npy_rows(&reference, DIM));
         assert!(worst >= 0.99, "{devices}, {order}: {worst}");
@@ -289,7 +289,7 @@ fn serves(libraries: &Path, jobs: &[Service<'_>]) {
     files.sort();
     run(embed(&reference).args(&files)).expect(0);
     let failed: Vec<String> =
-        csv(&foveate::sink::sidecar(&reference, "failures.csv")).iter().map(|row| row["id"].clone()).collect();
+        csv(&foveate::sink::record_of(&reference, "failures.csv")).iter().map(|row| row["id"].clone()).collect();
     let expected = npy_rows(&reference, DIM);
     assert!(!failed.is_empty() && files.len() <= 64, "some of a request's files have no vector");
     for &(args, order, least) in jobs {

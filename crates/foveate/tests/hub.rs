@@ -49,7 +49,7 @@ fn a_model_is_fetched_once_and_equals_the_folder_it_came_from() {
     let vectors = |name: &str| fs::read(hub.folder.path().join(name)).unwrap();
     assert_eq!(vectors("first.npy"), vectors("local.npy"));
     assert_eq!(vectors("second.npy"), vectors("local.npy"));
-    let manifest = fs::read_to_string(hub.folder.path().join("first.npy.manifest.json")).unwrap();
+    let manifest = fs::read_to_string(hub.folder.path().join("_first.npy.manifest.json")).unwrap();
     assert!(manifest.contains(&hub.server.commit), "the manifest names the commit: {manifest}");
 }
 

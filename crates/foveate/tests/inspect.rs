@@ -94,7 +94,7 @@ fn a_check_names_the_first_file_that_differs() {
     let path = |name: &str| folder.path().join(name);
     for (output, file, says) in [
         ("out", "out/part-00001.parquet", "its contents are not those that were written"),
-        ("x.npy", "x.npy.failures.csv", "its contents are not those that were written"),
+        ("x.npy", "_x.npy.failures.csv", "its contents are not those that were written"),
         ("half", "half/part-00002.parquet", "its contents are not those that were written"),
         ("half", "half/.foveate/run/inputs.csv", "its contents are not those that were written"),
         ("half", "half/.foveate/run/part-00003.vectors", "do not match their checksum"),
@@ -148,7 +148,7 @@ fn a_copy_is_shown_by_its_own_manifest_and_what_is_no_output_is_refused() {
     fs::copy(path("x.parquet"), path("copy.parquet")).unwrap();
     let copy = json(&path("copy.parquet"), &[]);
     assert_eq!((&copy["state"], &copy["rows"], &copy["failures"]), (&"alone".into(), &30.into(), &Value::Null));
-    inspect(&path("copy.parquet"), &["--check"]).expect_error(1, "copy.parquet.manifest.json is missing");
+    inspect(&path("copy.parquet"), &["--check"]).expect_error(1, "_copy.parquet.manifest.json is missing");
 
     fs::write(path("foreign.npy"), "no array").unwrap();
     fs::write(path("foreign.parquet"), "no table").unwrap();

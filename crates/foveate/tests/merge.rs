@@ -86,7 +86,7 @@ fn shards_become_the_output_of_a_run_without_shards() {
             assert_eq!((&update.json()["update"]["kept"], &update.json()["update"]["added"]), (&13.into(), &1.into()));
 
             let manifest = match name.as_str() {
-                "out" => "shards/out/manifest-00002-of-00004.json".to_owned(),
+                "out" => "shards/out/_manifest-00002-of-00004.json".to_owned(),
                 _ => format!("shards/x-00002-of-00004.{sink}"),
             };
             if name != "out" {
@@ -97,6 +97,24 @@ fn shards_become_the_output_of_a_run_without_shards() {
             fs::remove_file(photos.path(&manifest)).unwrap();
             photos.merge(&[input], "other.npy", &[]).expect_error(2, "shard 2/4 is missing");
         }
+    }
+}
+
+#[test]
+fn shards_without_inputs_are_complete_and_empty() {
+    let photos = Photos::new();
+    let limit = ["--limit", "2"];
+    for name in ["x.npy", "out"] {
+        let [shards, fresh, all] = ["shards", "fresh", "all"].map(|folder| format!("{folder}/{name}"));
+        for shard in 0..4 {
+            for _ in 0..2 {
+                photos.embed(&shards, &[&limit[..], &["--shard", &format!("{shard}/4")]].concat()).expect(0);
+            }
+        }
+        photos.embed(&fresh, &limit).expect(0);
+        photos.merge(&[if name == "out" { &shards } else { "shards" }], &all, &[]).expect(0);
+        assert_same_rows(&photos.path(&fresh), &photos.path(&all));
+        ["shards", "fresh", "all"].iter().for_each(|folder| fs::remove_dir_all(photos.path(folder)).unwrap());
     }
 }
 
@@ -120,7 +138,7 @@ fn shards_of_containers_become_the_output_of_a_run_without_shards() {
     assert_eq!(embed("all", &[]).expect(0).json()["status"], "already complete");
     // Two of each shard are not the first six of all.
     photos.merge(&["few"], "some", &[]).expect(0);
-    embed("some", &["--limit", "6"]).expect_error(1, "merged:");
+    embed("some", &["--limit", "6"]).expect_error(2, "merged:");
 }
 
 #[test]
@@ -243,7 +261,7 @@ fn segments_are_merged_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let [input, output] = ["segments", "all.npy"].map(|name| folder.path().join(name));
     segments(&input, 3, 100);
-    fs::create_dir(input.join("default-000009.parquet.partial")).unwrap();
+    fs::create_dir(input.join("_default-000009.parquet.partial")).unwrap();
     let merge = |output: &Path| run(merge(std::slice::from_ref(&input), output).arg("--json"));
     let merged = merge(&output).expect(0);
     assert_eq!(counts(&merged), [303, 200, 1, 102]);
@@ -254,8 +272,8 @@ fn segments_are_merged_by_name() {
     assert_eq!(found["failed"], Err("gone".to_owned()));
 
     merge(&input.join("all.npy")).expect_error(2, "name another place");
-    fs::remove_file(input.join("default-000001.parquet.manifest.json")).unwrap();
-    merge(&output).expect_error(2, "default-000001.parquet.manifest.json is missing");
+    fs::remove_file(input.join("_default-000001.parquet.manifest.json")).unwrap();
+    merge(&output).expect_error(2, "_default-000001.parquet.manifest.json is missing");
 }
 
 #[test]

@@ -78,7 +78,7 @@ fn read(inputs: &[PathBuf], id_column: Option<&str>) -> Vec<Image> {
 }
 
 fn manifest(output: &Path) -> Value {
-    serde_json::from_slice(&fs::read(output.join("manifest.json")).unwrap()).unwrap()
+    serde_json::from_slice(&fs::read(output.join("_manifest.json")).unwrap()).unwrap()
 }
 
 fn gives_back_what_went_in(format: &str) {
@@ -93,7 +93,7 @@ fn gives_back_what_went_in(format: &str) {
     let names = manifest["shards"].as_array().unwrap().iter().map(|shard| shard["name"].as_str().unwrap());
     let files: Vec<PathBuf> = names.map(|name| shards.join(name)).collect();
     assert!(files.len() > 1 && files[1].ends_with(format!("00001.{format}")), "{files:?}");
-    let failures = csv(&shards.join("failures.csv"));
+    let failures = csv(&shards.join("_failures.csv"));
     assert_eq!((failures.len(), failures[0]["id"].as_str(), failures[0]["stage"].as_str()), (1, "absent.jpg", "read"));
     assert_eq!(read(&files, Some("id")), read(&inputs, None));
     // Vectors and ids of both.
@@ -101,7 +101,7 @@ fn gives_back_what_went_in(format: &str) {
         let folder = root.path().join(name);
         fs::create_dir(&folder).unwrap();
         run(embed(&folder.join("x.npy")).args(inputs).args(options)).expect(0);
-        ["x.npy", "x.npy.ids.csv", "x.npy.failures.csv"].map(|file| fs::read(folder.join(file)).unwrap())
+        ["x.npy", "x.npy.ids.csv", "_x.npy.failures.csv"].map(|file| fs::read(folder.join(file)).unwrap())
     };
     assert!(vectors("packed", &files, &["--id-column", "id"]) == vectors("originals", &inputs, &[]));
     assert!(run(&mut job).expect(0).stdout.contains("is already complete: 8 inputs = 7 images"));
@@ -167,7 +167,7 @@ fn resized_photos_are_upright_and_as_small_as_asked_for() {
     let manifest = manifest(&root.path().join("shards"));
     let drift = ["min", "p1", "median"].map(|name| manifest["drift"][name].as_f64().unwrap());
     assert!(drift.is_sorted() && drift[0] > 0.9 && drift[2] < 1.0 + 1e-9, "{manifest}");
-    let failures = csv(&root.path().join("shards/failures.csv"));
+    let failures = csv(&root.path().join("shards/_failures.csv"));
     assert_eq!((failures.len(), failures[0]["stage"].as_str()), (1, "decode"));
     let packed = read(&[root.path().join("shards/00000.tar")], Some("id"));
     assert_eq!((&packed[2].2, &packed[3].2), (&photo("22_tall_50x2000.jpg"), &photo("23_thumb_256.jpg")), "copied");
@@ -180,7 +180,7 @@ fn resized_photos_are_upright_and_as_small_as_asked_for() {
     });
     assert_eq!(sizes.collect::<Vec<_>>(), [(384, 256), (256, 383)]);
     run(job("no", "1").args(["--decode-scale", "fast"])).expect_error(2, "not at the decode scale fast; leave out");
-    run(job("shards", "1").args(["--quality", "90"])).expect_error(1, "quality: 95 → 90; pass --overwrite");
+    run(job("shards", "1").args(["--quality", "90"])).expect_error(2, "quality: 95 → 90; pass --overwrite");
 }
 
 #[test]
@@ -189,11 +189,11 @@ fn shards_of_another_job_are_refused() {
     let shards = root.path().join("shards");
     run(&mut pack(&shards, &inputs)).expect(0);
     let mut other = pack(&shards, &inputs[..1]);
-    run(&mut other).expect_error(1, "of another job: other inputs; pass --overwrite to replace it");
+    run(&mut other).expect_error(2, "of another job: other inputs; pass --overwrite to replace it");
     run(other.arg("--overwrite")).expect(0);
     assert_eq!(manifest(&shards)["members"], 5);
-    fs::remove_file(shards.join("manifest.json")).unwrap();
-    run(&mut pack(&shards, &inputs)).expect_error(1, "00000.tar already exists");
+    fs::remove_file(shards.join("_manifest.json")).unwrap();
+    run(&mut pack(&shards, &inputs)).expect_error(2, "00000.tar already exists");
     let zip =
         |column: &str| run(pack(&root.path().join("zip"), &inputs).args(["--format", "zip", "--columns", column]));
     zip("caption").expect_error(2, "shards of zip cannot be written, only those of tar, parquet");
@@ -212,5 +212,5 @@ fn shards_of_another_job_are_refused() {
     // A folder of vectors.
     let vectors = root.path().join("vectors");
     run(embed(&vectors).args(&inputs)).expect(0);
-    run(&mut pack(&vectors, &inputs)).expect_error(1, "manifest.json is not that of shards");
+    run(&mut pack(&vectors, &inputs)).expect_error(2, "_manifest.json is not that of shards");
 }

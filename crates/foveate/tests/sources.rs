@@ -76,7 +76,7 @@ impl Packed {
     /// Vectors and reasons of a finished output.
     fn outcome(&self, output: &str) -> (Vec<Vec<f32>>, Vec<String>) {
         let path = self.0.path().join(output);
-        let failures = csv(&self.0.path().join(format!("{output}.failures.csv")));
+        let failures = csv(&foveate::sink::record_of(&path, "failures.csv"));
         (npy_rows(&path, 64), failures.into_iter().map(|failure| failure["reason"].clone()).collect())
     }
 
@@ -153,8 +153,10 @@ fn shards_of_containers_make_up_the_whole() {
         summary["inputs"].as_u64().unwrap()
     };
     assert_eq!((limited("0/2"), limited("1/2")), (1, 2), "each shard takes its share");
-    run(packed.job(&inputs, "x.npy").args(["--shard", "0/4", "--limit", "3"])).expect_error(2, "leaves none of 3");
-    run(packed.job(&inputs, "x.npy").args(["--shard", "0/7"])).expect_error(2, "leaves none of 3");
+    for (name, words) in [("x.npy", &["--shard", "0/4", "--limit", "3"][..]), ("y.npy", &["--shard", "0/7"])] {
+        assert_eq!(run(packed.job(&inputs, name).args(words)).expect(0).json()["vectors"], 0);
+    }
+    run(packed.job(&inputs, "z.npy").args(["--limit", "0"])).expect_error(2, "leaves none of 3");
 }
 
 const CAPTIONS: &str = "
@@ -292,7 +294,7 @@ fn names_of_other_tools_are_refused_with_the_remedy() {
     let list = folder.path().join("list");
     fs::write(&list, format!("hf://datasets/a/b/c.parquet\r\n\r\n{PHOTOS}/01_astronaut_420.jpg\r\n# none\n")).unwrap();
     run(embed(&folder.path().join("list.npy")).arg("--from-list").arg(&list)).expect(0);
-    let failures = csv(&folder.path().join("list.npy.failures.csv"));
+    let failures = csv(&folder.path().join("_list.npy.failures.csv"));
     let ids: Vec<_> = failures.iter().map(|failure| failure["id"].as_str()).collect();
     assert_eq!(ids, ["hf://datasets/a/b/c.parquet", "# none"]);
 }
@@ -379,7 +381,7 @@ fn a_dry_run_and_a_repeated_run_know_containers() {
     assert_eq!((&again["status"], &again["inputs"]), (&"already complete".into(), &first["inputs"]));
     let other = fs::read(packed.path("all.parquet")).unwrap();
     fs::write(packed.path("all.zip"), other).unwrap();
-    run(&mut packed.job(&["all.zip"], "x.npy")).expect_error(1, "inputs");
+    run(&mut packed.job(&["all.zip"], "x.npy")).expect_error(2, "inputs");
 }
 
 #[cfg(feature = "object-store")]
@@ -519,6 +521,6 @@ fn urls_that_are_signed_anew_continue_a_run_and_tell_no_secret() {
     for (path, content) in common::tree(packed.0.path()) {
         assert!(!content.windows(6).any(|part| part == b"SECRET"), "{}", path.display());
     }
-    let ids = fs::read_to_string(packed.path("x.npy.inputs.csv")).unwrap();
+    let ids = fs::read_to_string(packed.path("_x.npy.inputs.csv")).unwrap();
     assert!(ids.contains(&format!("{endpoint}/{}", names[0].to_str().unwrap())), "{ids}");
 }

@@ -130,16 +130,17 @@ fn a_store_gets_the_files_of_a_folder() {
         assert_eq!((&local["vectors"], &local["failures"]), (&remote["vectors"], &remote["failures"]));
         assert!(remote["failures"].as_u64() > Some(0), "{remote}");
         let files = remote["files"].as_array().unwrap();
-        assert!(files.contains(&format!("{address}manifest.json").into()), "{remote}");
+        assert!(files.contains(&format!("{address}_manifest.json").into()), "{remote}");
         assert_same_tree(&bucket.path(sink), &bucket.download(&format!("deep/{sink}/"), &format!("{sink}-got")));
         assert_eq!(fs::read_dir(temporary).unwrap().count(), 0, "nothing stays on this machine");
     }
-    let script = "import sys, duckdb, pyarrow.dataset as ds
-files, rows = sys.argv[1] + '/*.parquet', int(sys.argv[2])
-assert ds.dataset(sys.argv[1], exclude_invalid_files=True).count_rows() == rows
-assert duckdb.sql(f\"select count(*) from '{files}'\").fetchall()[0][0] == rows";
+    let script = "import sys, duckdb, polars, pyarrow.dataset as ds
+folder, rows = sys.argv[1], int(sys.argv[2])
+assert ds.dataset(folder).count_rows() == rows
+assert polars.scan_parquet(folder, hidden_file_prefix='_').collect().height == rows
+assert duckdb.sql(f\"select count(*) from read_parquet('{folder}/')\").fetchall()[0][0] == rows";
     let rows = run(&mut bucket.job(30, "parquet")).expect(0).json()["vectors"].to_string();
-    let mut readers = python(&["duckdb", "pyarrow"]);
+    let mut readers = python(&["duckdb", "polars", "pyarrow"]);
     readers.args(["-c", script]).arg(bucket.path("parquet-got")).arg(rows);
     assert!(readers.status().unwrap().success());
 }
@@ -325,11 +326,11 @@ fn another_job_is_refused_and_may_overwrite() {
     }
     signal(&child, "KILL");
     child.wait().unwrap();
-    mean(&[]).expect_error(1, "holds an interrupted run of another job: pooling: cls → mean");
+    mean(&[]).expect_error(2, "holds an interrupted run of another job: pooling: cls → mean");
     run(&mut bucket.job(30, address)).expect(0);
-    mean(&[]).expect_error(1, "is the complete output of another job: pooling: cls → mean");
+    mean(&[]).expect_error(2, "is the complete output of another job: pooling: cls → mean");
     mean(&["--overwrite"]).expect(0);
-    run(&mut bucket.job(30, address)).expect_error(1, "pooling: mean → cls");
+    run(&mut bucket.job(30, address)).expect_error(2, "pooling: mean → cls");
     run(bucket.job(30, "mean").args(["--pooling", "mean"])).expect(0);
     assert_same_tree(&bucket.path("mean"), &bucket.download("vectors/", "got"));
     // A shorter run leaves nothing of a longer one.
@@ -367,7 +368,7 @@ fn a_complete_output_is_checked() {
         command.arg("--from-list").arg(&list);
         command
     };
-    run(&mut job("s3://bucket/v/")).expect_error(1, "added");
+    run(&mut job("s3://bucket/v/")).expect_error(2, "added");
 }
 
 fn shards_write_to_one_prefix() {
@@ -406,7 +407,7 @@ fn shards_are_merged_from_a_store_and_to_one() {
     }
     assert_same_tree(&local, &bucket.download("merged/", "got"));
     merge("s3://bucket/shards").expect_error(2, "name another place");
-    bucket.ask("DELETE", "/bucket/shards/manifest-00001-of-00003.json", b"");
+    bucket.ask("DELETE", "/bucket/shards/_manifest-00001-of-00003.json", b"");
     merge("s3://bucket/merged/").expect_error(2, "shard 1/3 is missing");
 }
 
@@ -466,7 +467,7 @@ fn a_store_without_conditions_needs_a_setting() {
             job.args(["--output-store-option", &format!("endpoint={endpoint}")]);
             job
         };
-        run(&mut job()).expect_error(1, "conditional-writes=false");
+        run(&mut job()).expect_error(2, "conditional-writes=false");
         assert_eq!(bucket.names(&prefix), [""; 0]);
         run(job().args(["--output-store-option", "conditional-writes=false"])).expect(0);
         assert_same_tree(&bucket.path("calm"), &bucket.download(&prefix, &format!("got{number}")));

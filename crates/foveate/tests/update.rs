@@ -124,6 +124,44 @@ fn an_update_gives_the_rows_of_a_fresh_run_in_every_format() {
     }
 }
 
+/// Gives an output's records the names of earlier versions, without an underscore.
+fn as_of_earlier_versions(folder: &Path) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let Some(name) = path.file_name().unwrap().to_str().unwrap().strip_prefix('_') else { continue };
+        if name.ends_with("manifest.json") {
+            let manifest = fs::read_to_string(&path).unwrap().replace("\"_", "\"");
+            fs::write(&path, manifest).unwrap();
+        }
+        fs::rename(&path, folder.join(name)).unwrap();
+    }
+}
+
+#[test]
+fn outputs_of_earlier_versions_are_found_and_updated() {
+    for name in ["x.parquet", "x.npy", "out"] {
+        let photos = Photos::new();
+        let folder = photos.0.path().join("outputs");
+        let output = folder.join(name);
+        photos.run(&output, &[]).expect(0);
+        let place = if name == "out" { &output } else { &folder };
+        as_of_earlier_versions(place);
+        let marked = || tree(place).into_keys().filter(|path| path.to_str().unwrap().starts_with('_')).count();
+        assert_eq!(marked(), 0);
+        assert_eq!(photos.run(&output, &[]).expect(0).json()["status"], "already complete");
+        run(foveate().arg("inspect").arg(&output).arg("--check")).expect(0);
+
+        photos.live();
+        photos.run(&output, &["--update", "--prune"]).expect(0);
+        run(foveate().arg("inspect").arg(&output).arg("--check")).expect(0);
+        let fresh = photos.0.path().join(format!("fresh {name}"));
+        photos.run(&fresh, &[]).expect(0);
+        assert_same_rows(&output, &fresh);
+        let unmarked = tree(place).into_keys().filter(|path| path.to_str().unwrap().contains("manifest")).count();
+        assert_eq!((marked(), unmarked), (3, 1));
+    }
+}
+
 #[test]
 fn an_update_that_is_killed_anywhere_leaves_the_old_output_or_the_new_one() {
     for (name, is_tar) in [("out", false), ("x.parquet", false), ("out", true)] {
@@ -168,7 +206,7 @@ fn inputs_that_come_while_a_run_is_interrupted_are_embedded_by_an_update() {
     let [output, fresh] = ["out", "fresh"].map(|name| photos.0.path().join(name));
     photos.run(&output, &["--strict"]).expect(3);
     photos.live();
-    photos.run(&output, &[]).expect_error(1, "removed");
+    photos.run(&output, &[]).expect_error(2, "removed");
     photos.run(&output, &["--update", "--prune"]).expect(0);
     photos.run(&fresh, &[]).expect(0);
     assert_same_rows(&output, &fresh);
@@ -220,7 +258,7 @@ fn only_containers_that_changed_are_read_and_only_members_that_changed_are_embed
     assert_eq!(changes(&job(&["--update"]).expect(0)), [11, 1, 1, 0]);
     // The same members in a new file are compared once.
     tar("a.tar", &names[..6]);
-    let recorded = || fs::read_to_string(output.join("inputs.csv")).unwrap();
+    let recorded = || fs::read_to_string(output.join("_inputs.csv")).unwrap();
     let before = recorded();
     assert_eq!(changes(&job(&["--update"]).expect(0)), [13, 0, 0, 0]);
     assert_ne!(recorded(), before);
@@ -255,7 +293,7 @@ fn what_an_update_cannot_do_is_refused() {
     let twice = photos.path(&photos.names()[0]);
     let mut job = photos.job(&output);
     run(job.arg(&twice)).expect(0);
-    run(photos.job(&output).arg(&twice).arg("--update")).expect_error(1, "two inputs have the id");
+    run(photos.job(&output).arg(&twice).arg("--update")).expect_error(2, "two inputs have the id");
     photos.run(&output, &["--overwrite"]).expect(0);
     photos.run(&output, &["--update", "--pooling", "mean"]).expect_error(2, "pooling: cls → mean");
     photos.run(&output, &["--update", "--shard", "0/2"]).expect(2);

@@ -45,7 +45,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let lines: Vec<&str> = text.lines().collect();
     assert!(lines[0].ends_with("1-red.bmp: 1.000 0.000 0.000"), "{text}");
     assert!(lines[1].ends_with("2-teal.bmp: 0.000 0.502 0.502"), "{text}");
-    let failures = std::fs::read_to_string(folder.join("colours.txt.failures.csv"))?;
+    let failures = std::fs::read_to_string(folder.join("_colours.txt.failures.csv"))?;
     assert!(failures.contains("3-broken.bmp,decode,"), "{failures}");
     std::fs::remove_dir_all(&folder)?;
     Ok(())

@@ -58,9 +58,9 @@ pub(super) const SCENARIOS: [Scenario; 18] = [
     fresh("parquet", "x.parquet", "x.parquet", &[]),
     fresh("npy", "x.npy", "x.npy", &[]),
     fresh("lmdb", "x.lmdb", "x.lmdb", &[]),
-    fresh("parquet-folder", "out/", "out/manifest.json", PARQUET),
-    fresh("npy-folder", "out/", "out/manifest.json", NPY),
-    fresh("lmdb-folder", "out/", "out/manifest.json", LMDB),
+    fresh("parquet-folder", "out/", "out/_manifest.json", PARQUET),
+    fresh("npy-folder", "out/", "out/_manifest.json", NPY),
+    fresh("lmdb-folder", "out/", "out/_manifest.json", LMDB),
     Scenario {
         before: Before::Kept("out/", &["--sink", "parquet", "--shard", "0/2"]),
         ..fresh("shard", "out/", "out/manifest-00001-of-00002.json", &["--sink", "parquet", "--shard", "1/2"])
@@ -71,15 +71,15 @@ pub(super) const SCENARIOS: [Scenario; 18] = [
     },
     Scenario { before: Before::Replaced("x.npy", SQUASHED), ..fresh("over-npy", "x.npy", "x.npy", &[]) },
     Scenario { before: Before::Replaced("x.lmdb", SQUASHED), ..fresh("over-lmdb", "x.lmdb", "x.lmdb", &[]) },
-    Scenario { before: Before::Replaced("out/", NPY), ..fresh("over-folder", "out/", "out/manifest.json", PARQUET) },
-    Scenario { before: Before::Killed("out/", NPY), ..fresh("over-half", "out/", "out/manifest.json", PARQUET) },
+    Scenario { before: Before::Replaced("out/", NPY), ..fresh("over-folder", "out/", "out/_manifest.json", PARQUET) },
+    Scenario { before: Before::Killed("out/", NPY), ..fresh("over-half", "out/", "out/_manifest.json", PARQUET) },
     Scenario {
         before: Before::Updated("out/", PARQUET),
-        ..fresh("update-folder", "out/", "out/manifest.json", &["--sink", "parquet", "--update"])
+        ..fresh("update-folder", "out/", "out/_manifest.json", &["--sink", "parquet", "--update"])
     },
     Scenario {
         before: Before::Updated("out/", NPY),
-        ..fresh("prune-folder", "out/", "out/manifest.json", &["--sink", "npy", "--update", "--prune"])
+        ..fresh("prune-folder", "out/", "out/_manifest.json", &["--sink", "npy", "--update", "--prune"])
     },
     Scenario {
         before: Before::Updated("x.parquet", &[]),

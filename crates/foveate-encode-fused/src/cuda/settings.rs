@@ -66,6 +66,6 @@ mod tests {
         let error = settings(&[("tf32", "yes")]).unwrap_err();
         assert_eq!(error, "not supported by this encoder: setting tf32=yes; it is off or on");
         let error = settings(&[("tensor", "on")]).unwrap_err();
-        assert_eq!(error, "not supported by this encoder: setting 'tensor'; it has attention, graph, tf32");
+        assert_eq!(error, "not supported by this encoder: unknown setting 'tensor'; it has attention, graph, tf32");
     }
 }

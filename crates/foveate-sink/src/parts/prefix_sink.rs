@@ -120,6 +120,7 @@ impl<F: PartFormat> PrefixSink<F> {
         staging::check(&self.options, manifest)?;
         self.local.format.check_columns(&self.options)?;
         self.check_part_size(manifest.dim)?;
+        self.names = OutputNames::find_below(self.objects.prefix.as_ref(), &self.options)?;
         let settings = self.local.settings(manifest);
         let claim = match existing {
             Existing::Overwrite => self.replace(&settings)?,
@@ -226,6 +227,7 @@ impl<F: PartFormat> PrefixSink<F> {
             self.objects.remove(&name)?;
         }
         self.remove_records()?;
+        self.names = OutputNames::of_objects(&self.options);
         claim.replaces = false;
         self.objects.step("cleared");
         self.objects.prefix.replace(&self.claim_name(), json(&claim))?;

@@ -431,7 +431,7 @@ impl<F: PartFormat> PartSink<F> {
             sync_file(&whole)?;
         }
         let moves = self.publication(run);
-        let manifest = run.names.beside("manifest.json");
+        let manifest = run.names.manifest();
         let describe = |moves: &[(PathBuf, PathBuf)]| {
             moves.iter().map(|(from, to)| run.describe(from, to)).collect::<Result<Vec<_>, _>>()
         };
@@ -490,7 +490,7 @@ impl<F: PartFormat> PartSink<F> {
             let first = run.state.sealed.first().map_or(0, |part| part.part);
             let files = self.part_files(run, run.staging.folder(), first);
             let sidecars = files.sidecars.into_iter().zip(self.format.sidecars());
-            moves.extend(sidecars.map(|(path, name)| (path, run.names.beside(name))));
+            moves.extend(sidecars.map(|(path, name)| (path, run.names.sidecar(name))));
             let vectors = if run.state.sealed.len() > 1 { self.assembled(run) } else { files.vectors };
             moves.push((vectors, run.names.main()));
         }

@@ -1,6 +1,6 @@
 //! Outputs as they are found: complete, or as far as an interrupted run came.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -114,7 +114,8 @@ impl StoredFailure {
 impl StoredRun {
     /// Finds the complete runs below a prefix.
     pub fn find_below(prefix: &Arc<dyn Prefix>) -> Result<Vec<Self>, SinkError> {
-        let names = prefix.list("manifest")?.into_keys().filter(|name| shards_of(name).is_some());
+        let listed = [prefix.list("_manifest")?, prefix.list("manifest")?];
+        let names = listed.into_iter().flatten().map(|(name, _)| name).filter(|name| shards_of(name).is_some());
         let found = names.map(|name| {
             let address = Path::new(prefix.address()).join(&name);
             let content = prefix.read(&name)?.unwrap_or_default();
@@ -139,21 +140,25 @@ impl StoredRun {
     pub fn find(output: &Path) -> Result<Vec<Self>, SinkError> {
         if Layout::of(output) == Layout::File {
             let names = OutputNames::new(&SinkOptions::new(output));
-            let (manifest, staging) = (names.beside("manifest.json"), names.staging());
+            let (manifest, staging) = (names.manifest(), names.staging());
             return Ok(Self::at(parent_of(output), &manifest, &staging, &staging)?.into_iter().collect());
         }
         let staging = output.join(STAGING);
-        let manifests = file_names(output).filter(|name| name.starts_with("manifest") && shards_of(name).is_some());
+        let of_manifest = |name: String| {
+            let rest = name.trim_start_matches('_').strip_prefix("manifest")?.strip_suffix(".json")?;
+            let run = shards_of(&name).map(|_| rest.strip_prefix('-').unwrap_or("run"))?;
+            Some((run.to_owned(), name))
+        };
         let begun = file_names(&staging).map(|run| match run.as_str() {
-            "run" => "manifest.json".to_owned(),
-            shard => format!("manifest-{shard}.json"),
+            "run" => (run, "_manifest.json".to_owned()),
+            shard => (shard.to_owned(), format!("_manifest-{shard}.json")),
         });
-        let names: BTreeSet<String> = manifests.chain(begun).collect();
-        let find = |name: &String| {
-            let run = name.strip_prefix("manifest-").and_then(|name| name.strip_suffix(".json")).unwrap_or("run");
+        // By run: a manifest that is there has its name.
+        let runs: BTreeMap<_, _> = begun.chain(file_names(output).filter_map(of_manifest)).collect();
+        let find = |(run, name): (&String, &String)| {
             Self::at(output, &output.join(name), &staging.join(run), output).transpose()
         };
-        names.iter().filter_map(find).collect()
+        runs.iter().filter_map(find).collect()
     }
 
     fn at(folder: &Path, manifest: &Path, staging: &Path, parts: &Path) -> Result<Option<Self>, SinkError> {

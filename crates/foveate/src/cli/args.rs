@@ -15,15 +15,16 @@ use super::merge_args::{self, MergeArgs};
 use super::pack_args::{self, PackArgs};
 use super::plan_args::{self, PlanArgs};
 use super::service_args::{self, EnqueueArgs, QueueCommand, ServeArgs, WorkerArgs};
-use super::values::{CountOrOff, parse_count, parse_positive, parse_seconds, parse_setting};
+use super::values::{CountOrOff, parse_count, parse_positive, parse_seconds, parse_setting, place};
 
 const EXIT_CODES: &str = "\
 Exit codes:
   0    complete; inputs that failed, if any, are in the failures file
-  1    stopped by a fault (model, device, disk, listing); what was done is kept
-  2    the command line cannot work: an argument is wrong, an input does not
-       exist, an output cannot be written, or this build lacks a backend or a
-       device; nothing was done
+  1    stopped by a fault (device, disk, network, listing, another process at
+       the output); what was done is kept, and repeating may help
+  2    the command cannot work, however often it is repeated: an argument is
+       wrong, an input or a model does not exist, the output is of another job
+       or of other inputs, this build lacks a backend; nothing was done
   3    more inputs failed than --max-failures or --strict allow, or all of them
   130  interrupted; what was done is kept, and the same command continues it";
 
@@ -152,7 +153,7 @@ pub(crate) struct EmbedArgs {
 
     /// Output: `x.parquet`, `x.npy`, a folder for part files (`out/`), or a prefix in a store (`s3://bucket/out/`; a
     /// build with `-F object-store`).
-    #[arg(short, long, value_name = "OUT")]
+    #[arg(short, long, value_name = "OUT", value_parser = place())]
     pub(crate) output: PathBuf,
 
     #[command(flatten)]
@@ -293,7 +294,7 @@ pub(crate) struct VerifyArgs {
 #[derive(Args, Debug)]
 pub(crate) struct InspectArgs {
     /// Output of `embed`: a file (`x.parquet`, `x.npy`, `x.lmdb`) or a folder of parts.
-    #[arg(value_name = "OUTPUT")]
+    #[arg(value_name = "OUTPUT", value_parser = place())]
     pub(crate) output: PathBuf,
 
     /// Compare every file with the length and the hash that the run recorded. Exit with 1 at the first that differs.

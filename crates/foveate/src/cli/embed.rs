@@ -1,5 +1,6 @@
 //! `foveate embed`.
 
+use std::cmp::Reverse;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -148,7 +149,7 @@ fn plan(options: &EmbedOptions, job: &EmbedRun) -> String {
     let chain = ["decoder", "resizer", "encoder"].map(chosen).join(" → ");
     format!(
         "{} · {} on {} in {} · recipe {} · {chain} → {}\nthreads: {}",
-        inputs.count().map_or_else(|| "containers".to_owned(), |count| format!("{count} inputs")),
+        inputs.count().map_or_else(|| "containers".to_owned(), |count| summary::counted(count, "input")),
         options.model,
         options.device,
         options.dtype.name(),
@@ -174,14 +175,9 @@ fn finish(
     let report = match outcome {
         Ok(report) => report,
         Err(error) => {
-            let exit = match error {
-                RunError::TooManyFailures { .. } => Exit::Failures,
-                // Checked before anything is written: a batch that is too large for the encoder, for example.
-                RunError::Config(_) => Exit::Usage,
-                _ => Exit::Fault,
-            };
-            remedy::tell(&error.into());
-            return Ok(exit);
+            let error = error.into();
+            remedy::tell(&error);
+            return Ok(Exit::of(&error));
         }
     };
     if args.json {
@@ -197,27 +193,58 @@ fn finish(
     }
     Ok(match &report.published {
         None => Exit::Interrupted,
-        Some(_) if report.settled == 0 && report.changes.is_none() => {
+        Some(_) if report.settled == 0 && (args.shard.is_some() || report.changes.is_some()) => Exit::Complete,
+        Some(_) if report.settled == 0 => {
             console::say!("error: the inputs have no images");
             Exit::Failures
         }
         Some(published) if published.rows == 0 => {
             console::say!(
-                "error: none of the {} inputs gave a vector; the reasons are in {}",
-                published.failures,
-                failures_file(published)
+                "error: none of {} gave a vector{}; the reasons are in {}{}",
+                summary::counted(published.failures, "input"),
+                kinds(&report),
+                failures_file(published),
+                accepting(&report)
             );
             Exit::Failures
         }
         Some(published) if published.failures > 0 && !args.quiet => {
             console::say!(
-                "note: the reasons of the failures are in {}; --max-pixels, --max-bytes and --allow-truncated accept more",
-                failures_file(published)
+                "note: {}{}; the reasons are in {}{}",
+                summary::counted(published.failures, "failure"),
+                kinds(&report),
+                failures_file(published),
+                accepting(&report)
             );
             Exit::Complete
         }
         Some(_) => Exit::Complete,
     })
+}
+
+/// Counts this session's failures by kind: ` (3 decode: truncated JPEG, 1 read: not found)`.
+fn kinds(report: &RunReport) -> String {
+    const MOST: usize = 5;
+    let mut kinds: Vec<_> = report.failure_kinds.iter().collect();
+    kinds.sort_by_key(|&(_, count)| Reverse(count));
+    let counted: u64 = kinds.iter().take(MOST).map(|&(_, count)| count).sum();
+    let mut named: Vec<_> = kinds.iter().take(MOST).map(|(kind, count)| format!("{count} {kind}")).collect();
+    if report.failures > counted {
+        named.push(format!("{} others", report.failures - counted));
+    }
+    if named.is_empty() { String::new() } else { format!(" ({})", named.join(", ")) }
+}
+
+/// Names the options that accept what failed.
+fn accepting(report: &RunReport) -> String {
+    let options = [("truncated ", "--allow-truncated"), ("more pixels", "--max-pixels"), ("more bytes", "--max-bytes")];
+    let fits = |sign: &str| report.failure_kinds.keys().any(|kind| kind.contains(sign));
+    let fitting: Vec<_> = options.iter().filter(|(sign, _)| fits(sign)).map(|(_, option)| *option).collect();
+    match fitting.as_slice() {
+        [] => String::new(),
+        [option] => format!("; {option} accepts more"),
+        options => format!("; {} accept more", options.join(" and ")),
+    }
 }
 
 /// Returns the failures file, which sinks list last.
@@ -233,8 +260,9 @@ fn already_complete(args: &EmbedArgs, found: &ListingStats, done: &Finished) -> 
         console::summary(summary::already_complete(done, found));
     } else if !args.quiet {
         console::summary(format_args!(
-            "{} is already complete: {inputs} inputs = {rows} vectors + {failures} failures; pass --overwrite to replace it",
-            done.path.display()
+            "{} is already complete: {}; pass --overwrite to replace it",
+            done.path.display(),
+            summary::outcome(rows, failures)
         ));
     }
     let limit = failure_policy(args);

@@ -1,11 +1,16 @@
 //! Exit codes.
 
 use std::error::Error;
+use std::io::ErrorKind;
 
+use foveate::dinov2::{HubError, ModelError};
 use foveate::embed::EmbedError;
 use foveate::encode::EncodeError;
 use foveate::lab::LabError;
+use foveate::pack::PackError;
+use foveate::pipeline::RunError;
 use foveate::sink::SinkError;
+use foveate::source::{FetchError, SourceError};
 use foveate::verify::VerifyError;
 
 /// The exit status of the program, as documented in `--help`.
@@ -38,31 +43,89 @@ impl Exit {
 
     /// Returns the exit status for an error.
     pub(crate) fn of(error: &anyhow::Error) -> Self {
-        match error.downcast_ref::<LabError>() {
-            _ if error.is::<Usage>() || error.chain().any(is_usage) => Self::Usage,
-            Some(LabError::Interrupted) => Self::Interrupted,
+        if error.is::<Usage>() || error.chain().any(is_final) {
+            return Self::Usage;
+        }
+        match (error.downcast_ref(), error.downcast_ref()) {
+            (Some(LabError::Interrupted), _) => Self::Interrupted,
+            (_, Some(RunError::TooManyFailures { .. })) => Self::Failures,
             _ => Self::Fault,
         }
     }
 }
 
-/// Returns true if the encoder or the output refuses the options. That is known only once the model is open, and before
-/// anything is written.
-fn is_usage(cause: &(dyn Error + 'static)) -> bool {
-    let embed = match cause.downcast_ref() {
-        Some(VerifyError::Embed(error)) => Some(error),
-        _ => cause.downcast_ref(),
-    };
-    matches!(
-        embed,
-        Some(
-            EmbedError::Encode(EncodeError::Unsupported(_) | EncodeError::Form { .. })
-                | EmbedError::Sink(SinkError::OtherRun(_))
-                | EmbedError::NoOutput(_)
-                | EmbedError::Cache(_)
-                | EmbedError::CacheOfBatches(..)
-        )
-    )
+/// Returns true if the same command would fail in the same way, however often it is repeated, and nothing was done:
+/// a scheduler need not try again. What another process, a network or a disk may mend is not final.
+fn is_final(cause: &(dyn Error + 'static)) -> bool {
+    if let Some(error) = cause.downcast_ref() {
+        return match error {
+            VerifyError::Embed(error) => embed_is_final(error),
+            VerifyError::Run(error) => run_is_final(error),
+            _ => false,
+        };
+    }
+    if let Some(error) = cause.downcast_ref() {
+        return match error {
+            PackError::Embed(error) => embed_is_final(error),
+            PackError::Run(error) => run_is_final(error),
+            PackError::DecodeScale(_) => true,
+            _ => false,
+        };
+    }
+    cause.downcast_ref().is_some_and(embed_is_final)
+        || cause.downcast_ref().is_some_and(run_is_final)
+        || cause.downcast_ref().is_some_and(sink_is_final)
+        || cause.downcast_ref().is_some_and(source_is_final)
+}
+
+fn embed_is_final(error: &EmbedError) -> bool {
+    match error {
+        EmbedError::Model(error) => match error {
+            ModelError::Hub(error) => matches!(error, HubError::NotFound { .. }),
+            ModelError::Read { cause, .. } => cause.kind() == ErrorKind::NotFound,
+            _ => true,
+        },
+        EmbedError::Source(error) => source_is_final(error),
+        EmbedError::Sink(error) => sink_is_final(error),
+        EmbedError::Update(error) => run_is_final(error),
+        EmbedError::Encode(error) => matches!(error, EncodeError::Unsupported(_) | EncodeError::Form { .. }),
+        // Another machine may have the device.
+        EmbedError::Device { .. } | EmbedError::Preprocess(_) => false,
+        _ => true,
+    }
+}
+
+fn run_is_final(error: &RunError) -> bool {
+    match error {
+        // Checked before anything is written: a batch that is too large for the encoder, for example.
+        RunError::Config(_) => true,
+        RunError::Sink(error) => sink_is_final(error),
+        RunError::Source(error) => source_is_final(error),
+        _ => false,
+    }
+}
+
+fn sink_is_final(error: &SinkError) -> bool {
+    match error {
+        SinkError::Exists(_)
+        | SinkError::OtherRun(_)
+        | SinkError::BadOutput { .. }
+        | SinkError::Unsupported(_)
+        | SinkError::Unconditional(_) => true,
+        SinkError::Store { source, .. } => matches!(source.downcast_ref(), Some(FetchError::Refused(_))),
+        _ => false,
+    }
+}
+
+fn source_is_final(error: &SourceError) -> bool {
+    match error {
+        SourceError::Io { source, .. } => {
+            let refused = source.get_ref().and_then(|inner| inner.downcast_ref());
+            matches!(refused, Some(FetchError::Refused(_) | FetchError::NotFound(_)))
+        }
+        SourceError::Interrupted { .. } => false,
+        _ => true,
+    }
 }
 
 /// A command line that cannot work: exit code 2. The command has written nothing.

@@ -11,7 +11,10 @@ use std::time::Duration;
 use anyhow::{anyhow, bail};
 use foveate::core::error_chain;
 use foveate::embed::{Backends, EmbedOptions, store_address};
-use foveate::sink::{Layout, RunManifest, SinkError, StoredFailure, StoredRun, StoredState, VectorReader, sidecar};
+use foveate::sink::{
+    Layout, OutputNames, RunManifest, SinkError, SinkOptions, StoredFailure, StoredRun, StoredState, VectorReader,
+    record_of,
+};
 use serde_json::{Value, json};
 
 use super::args::InspectArgs;
@@ -34,10 +37,13 @@ const WAIT: Duration = Duration::from_millis(200);
 /// Checks that a file or a folder of the output exists.
 pub(crate) fn check(args: &InspectArgs) -> anyhow::Result<()> {
     let (output, name) = (&args.output, args.output.display());
-    if store_address(output).is_some() || output.exists() || sidecar(output, "partial").exists() {
+    if store_address(output).is_some()
+        || output.exists()
+        || OutputNames::new(&SinkOptions::new(output)).staging().exists()
+    {
         return Ok(());
     }
-    let failures = sidecar(output, "failures.csv");
+    let failures = OutputNames::new(&SinkOptions::new(output)).beside("failures.csv");
     if failures.exists() {
         bail!("cannot inspect {name}: every input failed; the reasons are in {}", failures.display());
     }
@@ -124,7 +130,7 @@ impl Inspection {
                 bail!(
                     "cannot check {}: {} is missing; restore it from a copy of the output",
                     args.output.display(),
-                    sidecar(&args.output, "manifest.json").display()
+                    record_of(&args.output, "manifest.json").display()
                 );
             }
             let reader = reader(run, backends)?;

@@ -116,7 +116,8 @@ pub(crate) fn warn_of_f32(args: &RunArgs) {
 /// line never comes.
 static LISTING: AtomicBool = AtomicBool::new(false);
 
-/// Lists the inputs. An empty list is a [`Usage`] error, because an empty output would hide a mistyped path or shard.
+/// Lists the inputs. An empty list is a [`Usage`] error, because an empty output would hide a mistyped path. A shard
+/// may be empty.
 pub(crate) fn list(options: &EmbedOptions, progress: impl FnMut(u64)) -> anyhow::Result<Listing> {
     LISTING.store(true, SeqCst);
     let listing = options.list(progress);
@@ -126,7 +127,7 @@ pub(crate) fn list(options: &EmbedOptions, progress: impl FnMut(u64)) -> anyhow:
         Err(error @ SourceError::Io { .. }) => return Err(error.into()),
         Err(error) => return Err(Usage::from(anyhow::Error::new(error)).into()),
     };
-    match nothing_to_do(&mut listing)? {
+    match nothing_to_do(&mut listing, options.shard.is_some())? {
         None => Ok(listing),
         Some(why) => Err(Usage::from(anyhow::anyhow!("no inputs: {why}")).into()),
     }
@@ -141,13 +142,13 @@ pub(crate) fn list_again(options: &EmbedOptions) -> anyhow::Result<Listing> {
     list(options, |_| ())
 }
 
-fn nothing_to_do(listing: &mut Listing) -> anyhow::Result<Option<String>> {
+fn nothing_to_do(listing: &mut Listing, is_shard: bool) -> anyhow::Result<Option<String>> {
     let total = listing.total();
     if total == 0 {
         return Ok(Some(left_out(listing.stats()).unwrap_or_else(|| "the folders and lists are empty".to_owned())));
     }
     if listing.extent().count() == Some(0) {
-        return Ok(Some(format!("this shard or limit leaves none of {total}")));
+        return Ok((!is_shard).then(|| format!("this limit leaves none of {total}")));
     }
     if listing.stats().faults < total {
         return Ok(None);

@@ -10,7 +10,7 @@ use foveate::preprocess::OrientationPolicy;
 use foveate::sink::Element;
 use foveate::{DecodeScale, Recipe};
 
-use super::values::{parse_count, parse_positive, parse_setting};
+use super::values::{parse_count, parse_positive, parse_setting, place};
 
 /// The images and their embedding, as typed; [`super::job`] turns them into options.
 #[derive(Args, Debug)]
@@ -52,7 +52,7 @@ pub(crate) struct InputArgs {
     /// Files, folders (searched recursively, sorted), globs and ranges (`'{00..99}.tar'`; quote them), containers of
     /// images (tar, zip, Parquet) and addresses (`s3://bucket/prefix/`), in any mixture; `-` is a tar on standard
     /// input.
-    #[arg(value_name = "INPUT", required_unless_present = "from_list")]
+    #[arg(value_name = "INPUT", required_unless_present = "from_list", value_parser = place())]
     pub(crate) inputs: Vec<PathBuf>,
 
     /// A file with one path per line, read after the INPUTs; `-` is standard input. A listed path that does not exist
@@ -76,9 +76,17 @@ pub(crate) struct InputArgs {
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_setting, help_heading = "Inputs")]
     pub(crate) store_option: Vec<(String, String)>,
 
+    /// As others call it.
+    #[arg(long = "endpoint-url", value_name = "URL", value_parser = endpoint_url, hide = true)]
+    _endpoint_url: Option<String>,
+
     /// Objects of a store that are requested at a time.
     #[arg(long, value_name = "N", default_value = "64", value_parser = parse_positive, help_heading = "Engine", hide = true)]
     pub(crate) requests: usize,
+}
+
+fn endpoint_url(url: &str) -> Result<String, String> {
+    Err(format!("write `--store-option endpoint={url}`"))
 }
 
 /// Reading ahead of the encoder.

@@ -8,7 +8,7 @@ use anyhow::{Context, anyhow, bail};
 use foveate::embed::{Backends, EmbedError, EmbedOptions, store_address};
 use foveate::sink::{
     Element, Existing, Join, Layout, Merge, Published, RunManifest, SinkError, StoredRun, StoredState, VectorReader,
-    sidecar,
+    record_of,
 };
 use serde_json::json;
 
@@ -129,7 +129,10 @@ fn segments(folder: &Path, backends: &Backends) -> anyhow::Result<Vec<(String, S
     let paths = entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<BTreeSet<_>>>()?;
     let mut found = Vec::new();
     for path in &paths {
-        let unfinished = path.to_str().and_then(|path| path.strip_suffix(".partial")).map(Path::new);
+        let unfinished = path.file_name().and_then(|name| {
+            let name = name.to_str()?.strip_suffix(".partial")?;
+            Some(path.with_file_name(name.trim_start_matches('_')))
+        });
         if let Some(output) = unfinished.filter(|output| !output.exists()) {
             console::say!("warning: {} is unfinished and left out", output.display());
         }
@@ -139,7 +142,7 @@ fn segments(folder: &Path, backends: &Backends) -> anyhow::Result<Vec<(String, S
         let name = path.display().to_string();
         let runs = StoredRun::find(path).with_context(|| format!("cannot merge {name}"))?;
         if runs.is_empty() {
-            let manifest = sidecar(path, "manifest.json");
+            let manifest = record_of(path, "manifest.json");
             let why = format!("{} is missing; restore it, or take the file out of the folder", manifest.display());
             return Err(Usage::from(anyhow!("cannot merge {name}: {why}")).into());
         }

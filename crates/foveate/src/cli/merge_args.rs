@@ -6,7 +6,7 @@ use clap::Args;
 use foveate::sink::SinkOptions;
 
 use super::job_args::ElementArg;
-use super::values::parse_setting;
+use super::values::{parse_setting, place};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -32,7 +32,7 @@ pub(crate) struct MergeArgs {
     pub(crate) inputs: Vec<PathBuf>,
 
     /// Output: `x.parquet`, `x.npy`, a folder for part files (`all/`), or a prefix in a store.
-    #[arg(short, long, value_name = "OUT")]
+    #[arg(short, long, value_name = "OUT", value_parser = place())]
     pub(crate) output: PathBuf,
 
     /// Output format, for a folder or an unusual extension.

@@ -94,7 +94,7 @@ fn tell(args: &PackArgs, manifest: &PackManifest, is: &str) -> anyhow::Result<Ex
         ));
     }
     if *failures > 0 && !args.quiet {
-        console::say!("note: the reasons of the failures are in {}", args.output.join("failures.csv").display());
+        console::say!("note: the reasons of the failures are in {}", args.output.join("_failures.csv").display());
     }
     Ok(if *members == 0 { Exit::Failures } else { Exit::Complete })
 }

@@ -24,7 +24,7 @@ pub(crate) struct PackArgs {
     #[command(flatten)]
     pub(crate) job: JobArgs,
 
-    /// The folder for the shards (`00000.tar`, …), `failures.csv` and `manifest.json`.
+    /// The folder for the shards (`00000.tar`, …), `_failures.csv` and `_manifest.json`.
     #[arg(short, long, value_name = "DIR", help_heading = "Output")]
     pub(crate) output: PathBuf,
 

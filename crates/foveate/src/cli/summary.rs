@@ -16,8 +16,7 @@ pub(crate) fn text(report: &RunReport, output: &Path) -> String {
     let mut out = String::new();
     let _ = match &report.published {
         Some(published) => {
-            let (rows, failures) = (published.rows, published.failures);
-            writeln!(out, "{} inputs = {rows} vectors + {failures} failures", rows + failures)
+            writeln!(out, "{}", outcome(published.rows, published.failures))
         }
         None => writeln!(out, "{} of {} inputs settled", report.settled, number(report.inputs)),
     };
@@ -123,6 +122,7 @@ pub(crate) fn json(report: &RunReport, listed: &ListingStats, output: &Path) -> 
             "resumed": report.resumed,
             "vectors": report.rows,
             "failures": report.failures,
+            "failure_kinds": report.failure_kinds,
             "computed": report.computed(),
             "from_run": report.recalled.run,
             "from_cache": report.recalled.cache,
@@ -223,6 +223,18 @@ pub(crate) fn human_duration(duration: Duration) -> String {
         s if s < 600.0 => digits(s, "s"),
         s => format!("{} h {:02} min", s as u64 / 3600, s as u64 % 3600 / 60),
     }
+}
+
+/// Formats what became of all inputs.
+pub(crate) fn outcome(rows: u64, failures: u64) -> String {
+    let [inputs, rows, failures] = [(rows + failures, "input"), (rows, "vector"), (failures, "failure")]
+        .map(|(count, thing)| counted(count, thing));
+    format!("{inputs} = {rows} + {failures}")
+}
+
+/// Formats a number of things: `1 input`, `2 inputs`.
+pub(crate) fn counted(count: u64, thing: &str) -> String {
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Formats a number of inputs for a sentence.

@@ -2,8 +2,20 @@
 
 use std::fmt::Display;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
+
+use clap::builder::{PathBufValueParser, TypedValueParser};
+use foveate::source::store::with_lower_scheme;
+
+/// Parses a path, or an address, whose scheme may be in upper case.
+pub(crate) fn place() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().map(|path| {
+        let address = path.to_str().map(|text| with_lower_scheme(text).into_owned());
+        address.map_or(path, PathBuf::from)
+    })
+}
 
 pub(crate) fn parse_setting(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {

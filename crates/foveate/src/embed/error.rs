@@ -65,7 +65,7 @@ pub enum EmbedError {
         has: Vec<String>,
     },
     /// No sink of this build writes files of the output's extension.
-    #[error("no sink writes '.{extension}' files; compiled in: {}", .known.join(", "))]
+    #[error("no sink writes '.{extension}' files; compiled in: {}{}", .known.join(", "), feature_of(extension))]
     Extension {
         /// The output's extension.
         extension: String,
@@ -126,6 +126,11 @@ pub enum EmbedError {
     /// The model's preprocessing settings cannot be applied.
     #[error(transparent)]
     Recipe(#[from] RecipeError),
+}
+
+/// The remedy for a format that other builds write.
+fn feature_of(extension: &str) -> &'static str {
+    if extension == "lmdb" { "; rebuild with `-F lmdb`" } else { "" }
 }
 
 fn or_nothing(schemes: &[String]) -> String {

@@ -32,6 +32,9 @@ impl EmbedOptions {
         if let Some(limit) = self.limit {
             builder = builder.limit(limit);
         }
+        if self.max_unreadable.is_none() {
+            builder = builder.accept_unreadable_folders();
+        }
         if let Some(file) = &self.listing {
             builder = builder.kept(file);
         }
@@ -176,8 +179,8 @@ impl EmbedRun {
     /// Looks at the output's place as [`Self::run`] does, and leaves an output as it is.
     ///
     /// # Errors
-    /// The sink's, if the place holds what the run would refuse to continue or to replace.
-    pub fn found(&mut self) -> Result<OutputPlace, SinkError> {
+    /// If the place holds what the run would refuse to continue or to replace.
+    pub fn found(&mut self) -> Result<OutputPlace, RunError> {
         match &self.output {
             Some(output) if foveate_sink::staging::is_begun(output)? => {}
             _ => return Ok(OutputPlace::Nothing),
@@ -185,9 +188,9 @@ impl EmbedRun {
         if self.existing == Existing::Overwrite {
             return Ok(OutputPlace::Replaced);
         }
-        match self.pipeline.sink.begin(&self.manifest, self.existing) {
+        match self.pipeline.begin(&self.manifest, self.existing) {
             Ok(watermark) => Ok(OutputPlace::Unfinished(watermark.index)),
-            Err(SinkError::AlreadyComplete(_)) => Ok(OutputPlace::Complete),
+            Err(RunError::Sink(SinkError::AlreadyComplete(_))) => Ok(OutputPlace::Complete),
             Err(error) => Err(error),
         }
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::drift::Drift;
 
-/// A folder of shards: its `manifest.json`, which appears when all shards are complete.
+/// A folder of shards: its `_manifest.json`, which appears when all shards are complete.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PackManifest {
     /// Format of this file; 1.

@@ -20,7 +20,7 @@ use super::drift::Drift;
 use super::options::PackOptions;
 use super::record::{PackManifest, PackedShard};
 
-const MANIFEST: &str = "manifest.json";
+const MANIFEST: &str = "_manifest.json";
 
 /// How far a job has come.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -168,7 +168,7 @@ impl Shards {
 
     /// Publishes the failures and the manifest.
     pub(super) fn finish(mut self) -> Result<PackManifest, SinkError> {
-        let (staged, target) = (self.staging.join(FAILURES), self.output.join(FAILURES));
+        let (staged, target) = (self.staging.join(FAILURES), self.output.join(format!("_{FAILURES}")));
         // A copy, so that a crash before the manifest leaves the job as it was.
         let failures = fs::read(&staged).map_err(SinkError::io("read", &staged))?;
         write(&target, &failures)?;
