@@ -21,6 +21,7 @@ use crate::answer;
 use crate::entry::Entry;
 use crate::input::{self, Asked};
 use crate::problem::Problem;
+use crate::request_log::Figures;
 use crate::serving::{Client, Serving};
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
@@ -33,14 +34,17 @@ const REPEAT: &str = "repeat the request with this problem's id as Idempotency-K
 
 pub(crate) async fn embeddings(State(serving): State<Arc<Serving>>, request: Request) -> Response {
     let (Parts { headers, .. }, mut body) = request.into_parts();
+    let mut figures = Figures::default();
     let answer = match serving.authorize(&headers).and_then(|client| Ok((client, id(&headers)?))) {
-        Ok((client, id)) => identified(&serving, client, &id, &headers, &mut body).await,
+        Ok((client, id)) => identified(&serving, client, &id, &headers, &mut body, &mut figures).await,
         Err(problem) => Err(problem),
     };
     if answer.is_err() {
         input::linger(&serving, &headers, &mut body).await;
     }
-    answer.into_response()
+    let mut response = answer.into_response();
+    response.extensions_mut().insert(figures);
+    response
 }
 
 /// Handles a request whose id is known; its spans and problems carry the id.
@@ -50,18 +54,20 @@ async fn identified(
     id: &str,
     headers: &HeaderMap,
     body: &mut Body,
+    figures: &mut Figures,
 ) -> Result<Response, Problem> {
     let span = info_span!("request", id, images = Empty, status = Empty);
     if let Some(traceparent) = headers.get("traceparent").and_then(|value| value.to_str().ok()) {
         (serving.api.traces.join)(&span, traceparent);
     }
     let answer = async {
-        let asked = input::ask(serving, headers, body).await?;
-        Span::current().record("images", asked.images.len());
+        let asked = input::ask(serving, headers, body, figures).await?;
+        figures.images = asked.images.len();
+        Span::current().record("images", figures.images);
         check(serving, &asked)?;
         match asked.callback.clone() {
             Some(callback) => enqueue(serving, client, id, asked, callback).await,
-            None => embed(serving, id, asked).await,
+            None => embed(serving, id, asked, figures).await,
         }
     };
     let answer = answer.instrument(span.clone()).await.map_err(|problem| problem.of(id));
@@ -86,7 +92,7 @@ fn check(serving: &Serving, asked: &Asked) -> Result<(), Problem> {
 }
 
 /// Answers directly, from the engine's dynamic batches.
-async fn embed(serving: &Serving, id: &str, asked: Asked) -> Result<Response, Problem> {
+async fn embed(serving: &Serving, id: &str, asked: Asked, figures: &mut Figures) -> Result<Response, Problem> {
     let deadline = Instant::now() + serving.api.timeout;
     let (encoding, partial, count) = (asked.encoding, asked.partial, asked.images.len());
     // Dropped at the end of this function, also if the client goes away; the engine then skips unfinished images.
@@ -100,6 +106,7 @@ async fn embed(serving: &Serving, id: &str, asked: Asked) -> Result<Response, Pr
             Err(_) => Err(late(serving.api.timeout)),
         });
     }
+    figures.failures = told.iter().filter(|outcome| outcome.is_err()).count();
     answer::outcomes(id, serving.model(), &told, encoding, partial)
 }
 

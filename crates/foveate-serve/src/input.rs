@@ -26,6 +26,7 @@ use tokio::runtime::Handle;
 use crate::limits::MAX_INPUTS;
 use crate::memory::Claim;
 use crate::problem::Problem;
+use crate::request_log::Figures;
 use crate::serving::Serving;
 
 /// How long a refused client may continue to send.
@@ -68,11 +69,17 @@ enum Form {
 }
 
 /// Reads and parses a body.
-pub(crate) async fn ask(serving: &Serving, headers: &HeaderMap, body: &mut Body) -> Result<Asked, Problem> {
+pub(crate) async fn ask(
+    serving: &Serving,
+    headers: &HeaderMap,
+    body: &mut Body,
+    figures: &mut Figures,
+) -> Result<Asked, Problem> {
     let form = form(headers)?;
     let (body, mut claim) = tokio::time::timeout(serving.api.read_timeout, read(serving, headers, body))
         .await
         .map_err(|_| too_slow(serving))??;
+    figures.bytes = body.len();
     if !matches!(form, Form::Image) {
         // Parsing needs as much again, for unescaped text or the parts of a form.
         claim.grow_to(2 * body.len() as u64)?;

@@ -4,28 +4,50 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use axum::extract::Request;
-use axum::http::{Method, StatusCode};
+use axum::http::{HeaderValue, Method, StatusCode};
 use axum::response::Response;
 use tracing::info;
 
 use crate::problem::{REQUEST_ID, Reason};
 
+/// Most bytes of a client's `X-Request-Id`; a longer one is ignored.
+const MAX_ID: usize = 200;
+
 /// The client's address: an extension of each request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer(pub(crate) SocketAddr);
+
+/// Figures of a request for embeddings: an extension of the response.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Figures {
+    pub(crate) images: usize,
+    pub(crate) failures: usize,
+    /// Size of the body.
+    pub(crate) bytes: usize,
+}
 
 /// The line of a request under way. Dropping it without an answer logs that the client went away.
 pub(crate) struct Line {
     method: Method,
     path: String,
     peer: Option<SocketAddr>,
+    /// Name of the client's API key.
+    key: Option<String>,
+    /// The client's own id for the request.
+    pub(crate) id: Option<HeaderValue>,
     pub(crate) start: Instant,
     answered: bool,
 }
 
 impl Line {
-    pub(crate) fn of(request: &Request) -> Self {
+    pub(crate) fn of(request: &Request, key: Option<String>) -> Self {
+        let id = request
+            .headers()
+            .get(REQUEST_ID)
+            .filter(|id| (1..=MAX_ID).contains(&id.len()) && id.as_bytes().iter().all(u8::is_ascii_graphic));
         Self {
+            key,
+            id: id.cloned(),
             method: request.method().clone(),
             // Without the query, which may hold secrets.
             path: request.uri().path().to_owned(),
@@ -37,13 +59,23 @@ impl Line {
 
     pub(crate) fn answered(mut self, response: &Response) {
         self.answered = true;
-        let id = response.headers().get(REQUEST_ID).and_then(|id| id.to_str().ok());
+        let figures = response.extensions().get().copied();
         let reason = response.extensions().get().map(|Reason(reason)| reason.as_str());
-        self.write(Some(response.status()), id, reason);
+        self.write(Some(response.status()), response.headers().get(REQUEST_ID), reason, figures);
     }
 
-    fn write(&self, status: Option<StatusCode>, id: Option<&str>, reason: Option<&str>) {
+    fn write(
+        &self,
+        status: Option<StatusCode>,
+        id: Option<&HeaderValue>,
+        reason: Option<&str>,
+        figures: Option<Figures>,
+    ) {
         let Self { method, path, .. } = self;
+        let (id, key) = (id.and_then(|id| id.to_str().ok()), self.key.as_deref());
+        let images = figures.map(|figures| figures.images as u64);
+        let failures = figures.map(|figures| figures.failures as u64);
+        let bytes = figures.map(|figures| figures.bytes as u64);
         let (peer, status) = (self.peer.map(tracing::field::display), status.map(|status| status.as_u16()));
         let ms = self.start.elapsed().as_millis() as u64;
         // Health checks have a target of their own, so that a filter can leave them out.
@@ -51,7 +83,10 @@ impl Line {
             "/healthz" | "/readyz" | "/metrics" => {
                 info!(target: "foveate_serve::probe", %method, path, status, ms, peer, id, reason, "request");
             }
-            _ => info!(target: "foveate_serve::request", %method, path, status, ms, peer, id, reason, "request"),
+            _ => info!(
+                target: "foveate_serve::request",
+                %method, path, status, ms, peer, id, key, images, failures, bytes, reason, "request"
+            ),
         }
     }
 }
@@ -59,7 +94,7 @@ impl Line {
 impl Drop for Line {
     fn drop(&mut self) {
         if !self.answered {
-            self.write(None, None, Some("the client went away, or the server stopped"));
+            self.write(None, self.id.as_ref(), Some("the client went away, or the server stopped"), None);
         }
     }
 }

@@ -1,11 +1,12 @@
 //! The server's routes.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{MatchedPath, Path, Request, State};
-use axum::http::header::CONTENT_TYPE;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::header::{CONNECTION, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -13,12 +14,13 @@ use axum::{Json, Router};
 use foveate_worker::Probe;
 use serde_json::{Value, json};
 use tokio::task::block_in_place;
+use uuid::Uuid;
 
 use crate::api::Api;
 use crate::cors::{Origin, cors};
 use crate::error::ServeError;
 use crate::metrics::Metrics;
-use crate::problem::Problem;
+use crate::problem::{Problem, REQUEST_ID};
 use crate::request_log::Line;
 use crate::serving::Serving;
 use crate::{embeddings, openapi};
@@ -27,13 +29,16 @@ use crate::{embeddings, openapi};
 pub(crate) struct Shared {
     probe: Arc<dyn Probe>,
     metrics: Metrics,
-    serving: Option<Arc<Serving>>,
+    pub(crate) serving: Option<Arc<Serving>>,
+    /// `/readyz` fails, and answers close their connections.
+    pub(crate) stopping: AtomicBool,
 }
 
-pub(crate) fn router(probe: Arc<dyn Probe>, api: Option<Api>) -> Result<Router, ServeError> {
+pub(crate) fn router(probe: Arc<dyn Probe>, api: Option<Api>) -> Result<(Router, Arc<Shared>), ServeError> {
     let origins: Arc<[Origin]> = api.iter().flat_map(|api| api.cors.clone()).collect();
     let serving = api.map(Serving::new).transpose()?.map(Arc::new);
-    let shared = Arc::new(Shared { probe, metrics: Metrics::new(), serving: serving.clone() });
+    let shared =
+        Arc::new(Shared { probe, metrics: Metrics::new(), serving: serving.clone(), stopping: AtomicBool::new(false) });
     let health = Router::new()
         .route("/healthz", get(live))
         .route("/readyz", get(ready))
@@ -47,7 +52,7 @@ pub(crate) fn router(probe: Arc<dyn Probe>, api: Option<Api>) -> Result<Router, 
     if !origins.is_empty() {
         routes = routes.layer(from_fn_with_state(origins, cors));
     }
-    Ok(routes.layer(from_fn_with_state(shared, watch)))
+    Ok((routes.layer(from_fn_with_state(Arc::clone(&shared), watch)), shared))
 }
 
 fn of_api(serving: &Arc<Serving>) -> Router {
@@ -66,7 +71,11 @@ async fn live(State(shared): State<Arc<Shared>>) -> Response {
 }
 
 async fn ready(State(shared): State<Arc<Shared>>) -> Response {
-    health(block_in_place(|| shared.probe.ready()), "give it no work now")
+    let state = match shared.stopping.load(Relaxed) {
+        true => Err("the server is stopping".to_owned()),
+        false => block_in_place(|| shared.probe.ready()),
+    };
+    health(state, "give it no work now")
 }
 
 fn health(state: Result<(), String>, remedy: &'static str) -> Response {
@@ -115,13 +124,26 @@ async fn no_such_method(request: Request) -> Problem {
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail, "use one of those in Allow")
 }
 
-/// Logs requests, and counts them by route. Unknown paths share one label, so that guessing does not create metrics.
+/// Logs requests, counts them by route, and gives each answer an `X-Request-Id`: the client's, the answer's own, or a
+/// random one. Unknown paths share one label, so that guessing does not create metrics.
 async fn watch(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
-    let line = Line::of(&request);
+    let key = shared.serving.as_ref().and_then(|serving| serving.key_name(request.headers()));
+    let line = Line::of(&request, key);
     let path = request.extensions().get::<MatchedPath>().cloned();
-    let response = next.run(request).await;
+    let mut response = next.run(request).await;
+    let headers = response.headers_mut();
+    if let Some(id) = line.id.clone().or_else(|| (!headers.contains_key(REQUEST_ID)).then(random_id)) {
+        headers.insert(REQUEST_ID, id);
+    }
+    if shared.stopping.load(Relaxed) {
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
     let route = path.as_ref().map_or("none", MatchedPath::as_str);
     shared.metrics.answered(route, response.status(), line.start.elapsed());
     line.answered(&response);
     response
+}
+
+fn random_id() -> HeaderValue {
+    HeaderValue::try_from(Uuid::now_v7().to_string()).unwrap_or_else(|_| unreachable!("ASCII"))
 }

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use axum::Router;
@@ -23,7 +24,7 @@ use crate::api::Api;
 use crate::error::ServeError;
 use crate::limits::MAX_BLOCKING;
 use crate::request_log::Peer;
-use crate::routes;
+use crate::routes::{self, Shared};
 
 /// Threads for connections, which do little work themselves.
 const THREADS: usize = 2;
@@ -43,17 +44,18 @@ pub struct ServerOptions {
     pub api: Option<Api>,
     /// Most connections at once; further ones wait.
     pub max_connections: usize,
-    /// Longest time for a request's head, and of an idle connection.
-    pub head_timeout: Duration,
+    /// Longest time of an idle connection, and for a request's head. A proxy in front must close its idle connections
+    /// earlier; otherwise it sends requests into connections that just ended.
+    pub keep_alive: Duration,
     /// Longest time in which a client reads nothing of its answer.
     pub write_timeout: Duration,
 }
 
 impl ServerOptions {
-    /// Health and metrics only, with 1 024 connections, 15 seconds for a head, and 30 seconds without reading.
+    /// Health and metrics only, with 1 024 connections, 75 seconds of an idle one, and 30 seconds without reading.
     pub fn new(listen: SocketAddr, probe: Arc<dyn Probe>) -> Self {
-        let (head_timeout, write_timeout) = (Duration::from_secs(15), Duration::from_secs(30));
-        Self { listen, probe, api: None, max_connections: 1024, head_timeout, write_timeout }
+        let (keep_alive, write_timeout) = (Duration::from_secs(75), Duration::from_secs(30));
+        Self { listen, probe, api: None, max_connections: 1024, keep_alive, write_timeout }
     }
 }
 
@@ -64,13 +66,12 @@ impl std::fmt::Debug for ServerOptions {
 }
 
 /// A server on its own threads. Dropping it stops it at once.
-#[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
+    shared: Arc<Shared>,
     running: Option<Running>,
 }
 
-#[derive(Debug)]
 struct Running {
     runtime: Runtime,
     stop: oneshot::Sender<Duration>,
@@ -83,11 +84,11 @@ impl Server {
     /// # Errors
     /// [`ServeError`].
     pub fn start(options: ServerOptions) -> Result<Self, ServeError> {
-        let ServerOptions { listen, probe, api, max_connections, head_timeout, write_timeout } = options;
+        let ServerOptions { listen, probe, api, max_connections, keep_alive, write_timeout } = options;
         if max_connections == 0 {
             return Err(ServeError::Options("a server has at least one connection".to_owned()));
         }
-        let router = routes::router(probe, api)?;
+        let (router, shared) = routes::router(probe, api)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(THREADS)
             .max_blocking_threads(MAX_BLOCKING)
@@ -99,14 +100,28 @@ impl Server {
         let listener = runtime.block_on(TcpListener::bind(listen)).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let (stop, stopped) = oneshot::channel();
-        let door = Door { router, head_timeout, write_timeout, places: Arc::new(Semaphore::new(max_connections)) };
+        let door = Door { router, keep_alive, write_timeout, places: Arc::new(Semaphore::new(max_connections)) };
         let accepting = runtime.spawn(door.keep(listener, stopped));
-        Ok(Self { address, running: Some(Running { runtime, stop, accepting }) })
+        Ok(Self { address, shared, running: Some(Running { runtime, stop, accepting }) })
     }
 
     /// The address that the server listens at.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Announces the stop: `/readyz` fails, and each answer ends its connection. New connections are served on, until
+    /// load balancers have noticed.
+    pub fn announce_stop(&self) {
+        self.shared.stopping.store(true, Relaxed);
+    }
+
+    /// Replaces [`Api::tokens`].
+    ///
+    /// # Errors
+    /// [`ServeError::Options`] if there is no key, or one has another form. The old keys stay.
+    pub fn set_tokens(&self, tokens: &[String]) -> Result<(), ServeError> {
+        self.shared.serving.as_ref().map_or(Ok(()), |serving| serving.set_keys(tokens))
     }
 
     /// Accepts no more connections, and waits at most `deadline` for the current requests to be answered. Then cuts off
@@ -125,6 +140,12 @@ impl Server {
     }
 }
 
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         self.end(Duration::ZERO);
@@ -134,7 +155,7 @@ impl Drop for Server {
 /// Accepts clients.
 struct Door {
     router: Router,
-    head_timeout: Duration,
+    keep_alive: Duration,
     write_timeout: Duration,
     places: Arc<Semaphore>,
 }
@@ -193,7 +214,7 @@ impl Door {
         };
         http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(self.head_timeout)
+            .header_read_timeout(self.keep_alive)
             .max_buf_size(MAX_BUFFER)
             .serve_connection(TokioIo::new(Box::pin(stream)), service_fn(serve))
     }

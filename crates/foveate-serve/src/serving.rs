@@ -1,13 +1,13 @@
 //! The embeddings API at run time: its room, its keys, and authorization.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, StatusCode};
 use foveate_queue::Job;
 use sha2::{Digest, Sha256};
-use subtle::{Choice, ConstantTimeEq};
+use subtle::ConstantTimeEq;
 use tokio::sync::Semaphore;
 
 use crate::api::Api;
@@ -26,13 +26,31 @@ pub(crate) struct Serving {
     pub(crate) task: String,
     /// In seconds since the epoch.
     pub(crate) started: u64,
-    keys: Vec<[u8; 32]>,
+    keys: RwLock<Vec<Key>>,
+}
+
+/// An API key.
+#[derive(Clone)]
+struct Key {
+    /// For the log.
+    name: String,
+    digest: [u8; 32],
+}
+
+/// Parses keys, each `KEY` or `NAME KEY`.
+fn parse(tokens: &[String]) -> Result<Vec<Key>, ServeError> {
+    let key = |(index, token): (usize, &String)| match token.split_whitespace().collect::<Vec<_>>()[..] {
+        [key] => Ok(Key { name: format!("key-{}", index + 1), digest: digest(key.as_bytes()) }),
+        [name, key] => Ok(Key { name: name.to_owned(), digest: digest(key.as_bytes()) }),
+        _ => Err(ServeError::Options(format!("API key {} is not KEY or NAME KEY", index + 1))),
+    };
+    tokens.iter().enumerate().map(key).collect()
 }
 
 impl Serving {
     pub(crate) fn new(mut api: Api) -> Result<Self, ServeError> {
         api.check()?;
-        let keys = std::mem::take(&mut api.tokens).iter().map(|key| digest(key.as_bytes())).collect();
+        let keys = RwLock::new(parse(&std::mem::take(&mut api.tokens))?);
         let usual = api.engine.tasks().find(|task| *task == Job::DEFAULT_TASK).or_else(|| api.engine.tasks().next());
         let task = usual.unwrap_or_else(|| unreachable!("an engine has a task")).to_owned();
         let sends = Arc::new(Semaphore::new(MAX_SENDS));
@@ -52,21 +70,41 @@ impl Serving {
     }
 
     pub(crate) fn needs_key(&self) -> bool {
-        !self.keys.is_empty()
+        !self.keys.read().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// Authenticates the client. Compares the digests of all keys in constant time, so that the time reveals nothing.
+    /// Replaces the keys. Without any, the server would answer everyone.
+    pub(crate) fn set_keys(&self, tokens: &[String]) -> Result<(), ServeError> {
+        let keys = parse(tokens)?;
+        if keys.is_empty() {
+            return Err(ServeError::Options("there are no API keys".to_owned()));
+        }
+        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = keys;
+        Ok(())
+    }
+
+    /// Returns the key that a client sent, if it is a known one. Compares the digests of all keys in constant time, so
+    /// that the time reveals nothing.
+    fn key(&self, headers: &HeaderMap) -> Option<Key> {
+        let sent = digest(sent(headers)?);
+        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        keys.iter().fold(None, |found, key| if key.digest.ct_eq(&sent).into() { Some(key) } else { found }).cloned()
+    }
+
+    /// Returns the name of the key that a client sent, if it is a known one.
+    pub(crate) fn key_name(&self, headers: &HeaderMap) -> Option<String> {
+        self.key(headers).map(|key| key.name)
+    }
+
+    /// Authenticates the client.
     pub(crate) fn authorize(&self, headers: &HeaderMap) -> Result<Client, Problem> {
         if !self.needs_key() {
             return Ok(Client { key: None });
         }
-        let sent = headers.get(AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
-        let sent_digest = digest(sent.unwrap_or_default());
-        let known = self.keys.iter().fold(Choice::from(0), |known, key| known | key.ct_eq(&sent_digest));
-        if known.into() {
-            return Ok(Client { key: Some(sent_digest) });
+        if let Some(key) = self.key(headers) {
+            return Ok(Client { key: Some(key.digest) });
         }
-        let detail = if sent.is_some() { "this API key is not known" } else { "there is no API key" };
+        let detail = if sent(headers).is_some() { "this API key is not known" } else { "there is no API key" };
         let remedy = "send one that the operator gave you: 'Authorization: Bearer KEY'";
         Err(Problem::new(StatusCode::UNAUTHORIZED, detail, remedy))
     }
@@ -88,8 +126,9 @@ impl Client {
     }
 }
 
-fn bearer(value: &[u8]) -> Option<&[u8]> {
-    let (scheme, key) = value.split_at_checked(7)?;
+/// The key in a request's headers.
+fn sent(headers: &HeaderMap) -> Option<&[u8]> {
+    let (scheme, key) = headers.get(AUTHORIZATION)?.as_bytes().split_at_checked(7)?;
     scheme.eq_ignore_ascii_case(b"bearer ").then(|| key.trim_ascii())
 }
 

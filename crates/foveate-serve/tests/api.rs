@@ -350,6 +350,25 @@ fn a_key_is_asked_for_where_there_is_one() {
     for open in ["/healthz", "/readyz", "/metrics", "/openapi.json"] {
         assert_eq!(get(fixture.address, open).status, 200, "{open}");
     }
+    let error = fixture.server.set_tokens(&[]).unwrap_err().to_string();
+    assert_eq!((error.as_str(), with("authorization: Bearer other\r\n").status), ("there are no API keys", 200));
+    fixture.server.set_tokens(&["alice n3w".to_owned()]).unwrap();
+    assert_eq!(with("authorization: Bearer n3w\r\n").status, 200);
+    assert_eq!(with("authorization: Bearer other\r\n").status, 401, "it was taken away");
+}
+
+#[test]
+fn each_answer_has_the_clients_id_or_one_of_the_servers() {
+    let fixture = serve(4, |_, _| {});
+    let id = |line: &str, headers: &str| {
+        let answer = Answer::parse(&receive(send(fixture.address, &request(line, headers, b""))));
+        answer.header("x-request-id").unwrap().to_owned()
+    };
+    for line in ["GET /healthz", "GET /nowhere", "POST /v1/embeddings"] {
+        assert_eq!(id(line, "x-request-id: from-the-proxy\r\n"), "from-the-proxy", "{line}");
+        assert_ne!(id(line, ""), id(line, "x-request-id: not one\r\n"), "{line}");
+    }
+    assert_eq!(id("POST /v1/embeddings", "idempotency-key: order-7\r\n"), "order-7");
 }
 
 #[test]
@@ -434,6 +453,10 @@ fn a_request_that_is_queued_in_part_says_how_to_repeat_it() {
 #[test]
 fn the_end_waits_for_requests_in_hand_and_no_longer_than_it_may() {
     let fixture = serve(4, |_, _| {});
+    fixture.server.announce_stop();
+    let ready = get(fixture.address, "/readyz");
+    assert_eq!((ready.status, ready.json()["detail"].as_str()), (503, Some("the server is stopping")));
+    assert!(!receive(send(fixture.address, b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")).is_empty(), "it is closed");
     let idle = TcpStream::connect(fixture.address).unwrap();
     let waiting = send(fixture.address, &request_of(&json!(image("wait"))));
     until("the image waits", || fixture.gate.came.load(SeqCst) == 1);

@@ -58,7 +58,7 @@ fn a_head_that_is_too_large_is_not_read_to_its_end() {
 #[test]
 fn slow_clients_lose_their_place() {
     let fixture = serve(4, |options, api| {
-        options.head_timeout = Duration::from_millis(300);
+        options.keep_alive = Duration::from_millis(300);
         api.read_timeout = Duration::from_millis(300);
     });
     let start = Instant::now();
@@ -232,7 +232,7 @@ fn options_that_make_no_sense_are_told_so() {
     assert!(message(|_, api| api.max_body_bytes = u64::MAX).contains("three times as many in hand"));
     assert!(message(|_, api| api.models.clear()).contains("without a name"));
     assert!(message(|_, api| api.timeout = Duration::MAX).contains("at most a day"));
-    assert!(message(|_, api| api.tokens = vec![String::new()]).contains("API key"));
+    assert!(message(|_, api| api.tokens = vec![String::new()]).contains("API key 1"));
     assert!(message(|options, _| options.max_connections = 0).contains("connection"));
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let options = ServerOptions::new(taken.local_addr().unwrap(), engine.clone());

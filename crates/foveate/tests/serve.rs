@@ -16,6 +16,7 @@ fn main() -> ExitCode {
     foveate_testkit::run(trials![
         openai_clients_see_vectors_and_errors_as_they_know_them,
         each_request_is_one_line_of_the_log,
+        keys_are_read_again_and_a_stop_is_announced,
         a_private_name_and_an_unknown_one_are_answered_alike,
         addresses_may_be_names_and_bad_arguments_are_refused,
     ])
@@ -52,10 +53,11 @@ fn each_request_is_one_line_of_the_log() {
     let folder = tempfile::tempdir().unwrap();
     let mut server = Server::start(with_key(folder.path()).args(["--log", "json"]));
     let key = "Authorization: Bearer key\r\nContent-Type: image/png\r\n";
+    let proxied = format!("{key}X-Request-Id: from-the-proxy\r\n");
     let named = format!("{key}Idempotency-Key: order-7\r\n");
     for (line, headers, status, reason, id) in [
         ("GET /v1/models", "", 401, Some("there is no API key"), None),
-        ("GET /v1/models?secret", key, 200, None, None),
+        ("GET /v1/models?secret", &*proxied, 200, None, Some("from-the-proxy")),
         ("POST /v1/embeddings", &*named, 422, Some("1 of 1 inputs failed; input 0: decode: "), Some("order-7")),
         ("GET /nowhere", "", 404, Some("there is nothing at /nowhere"), None),
         ("GET /healthz", "", 200, None, None),
@@ -64,11 +66,34 @@ fn each_request_is_one_line_of_the_log() {
         let logged: serde_json::Value = serde_json::from_str(&server.logged("\"request\"")).unwrap();
         let (method, path) = line.split('?').next().unwrap().split_once(' ').unwrap();
         assert_eq!((&logged["method"], &logged["path"]), (&method.into(), &path.into()), "{logged}");
-        assert_eq!((&logged["status"], logged["id"].as_str()), (&status.into(), id), "{logged}");
+        assert_eq!(logged["status"], status, "{logged}");
+        assert!(id.is_none_or(|id| logged["id"] == id) && logged["id"].is_string(), "{logged}");
+        assert_eq!(logged["key"].as_str(), headers.contains("Bearer").then_some("key-1"), "{logged}");
+        let figures = [&logged["images"], &logged["failures"], &logged["bytes"]].map(serde_json::Value::as_u64);
+        assert_eq!(figures, if status == 422 { [1, 1, 8].map(Some) } else { [None; 3] }, "{logged}");
         let said = logged["reason"].as_str();
         assert!(said.is_some() == reason.is_some() && said.unwrap_or("").starts_with(reason.unwrap_or("")), "{logged}");
         assert!(logged["peer"].as_str().unwrap().starts_with("127.0.0.1:") && logged["ms"].is_u64(), "{logged}");
     }
+}
+
+fn keys_are_read_again_and_a_stop_is_announced() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = Server::start(with_key(folder.path()).args(["--stop-delay", "3600"]));
+    let status = |server: &Server, key| {
+        let answer = server.ask("GET /v1/models", &format!("Authorization: Bearer {key}\r\n"), b"");
+        answer.split(' ').nth(1).unwrap().to_owned()
+    };
+    assert_eq!((status(&server, "key"), status(&server, "other")), ("200".to_owned(), "401".to_owned()));
+    fs::write(folder.path().join("keys"), "alice other\n").unwrap();
+    server.signal("HUP");
+    server.logged("read the API keys again");
+    assert_eq!((status(&server, "key"), status(&server, "other")), ("401".to_owned(), "200".to_owned()));
+    server.logged("alice");
+    server.signal("TERM");
+    server.logged("stopping");
+    while !server.ask("GET /readyz", "", b"").contains("503") {}
+    assert_eq!(status(&server, "other"), "200", "new connections are served");
 }
 
 fn a_private_name_and_an_unknown_one_are_answered_alike() {

@@ -2,19 +2,25 @@
 
 use std::path::Path;
 use std::sync::Arc;
+#[cfg(unix)]
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use anyhow::Context;
 use foveate::net::Client;
 use foveate::queue::QueueOptions;
 use foveate::serve::{Api, CallbackCheck, Server, ServerOptions};
 use foveate::worker::Engine;
+#[cfg(unix)]
+use nix::sys::signal::{SigSet, Signal};
 
 use super::exit::Exit;
 use super::service::{self, Service};
 use super::service_args::{CallbackArgs, ServeArgs};
 
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
-    let (_logs, cancel) = service::begin(&args.service, "accepting no more requests, answering the current ones")?;
+    #[cfg(unix)]
+    let hangups = args.api_keys.as_ref().map(|_| Hangups::new()).transpose()?;
+    let (_logs, cancel) = service::begin(&args.service, "/readyz fails; --stop-delay, then --drain seconds are left")?;
 
     let open = |address: &String| service::queue(address, &args.queues, QueueOptions::DEFAULT_MAX_RECEIVE);
     let queue = args.queue.as_ref().map(open).transpose()?;
@@ -25,11 +31,23 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     let tokens = args.api_keys.as_deref().map(api_keys).transpose()?.unwrap_or_default();
     let api = Api { queue, check_callback, tokens, ..api(args, &engine, &options.model) };
     let probe = Arc::clone(&engine);
-    let server = Server::start(ServerOptions { api: Some(api), ..ServerOptions::new(args.listen, probe) })
+    let listening = ServerOptions { keep_alive: args.keep_alive, ..ServerOptions::new(args.listen, probe) };
+    let server = Server::start(ServerOptions { api: Some(api), ..listening })
         .with_context(|| format!("cannot serve at {}", args.listen))?;
     tracing::info!(address = %server.address(), model = options.model, "serving");
 
-    service::wait(|| cancel.is_cancelled());
+    service::wait(|| {
+        #[cfg(unix)]
+        if let (Some(path), true) = (&args.api_keys, hangups.as_ref().is_some_and(Hangups::take)) {
+            match api_keys(path).and_then(|keys| Ok(server.set_tokens(&keys)?)) {
+                Ok(()) => tracing::info!(path = %path.display(), "read the API keys again"),
+                Err(error) => tracing::error!("cannot read the API keys again, the old ones stay: {error:#}"),
+            }
+        }
+        cancel.is_cancelled()
+    });
+    server.announce_stop();
+    std::thread::sleep(args.stop_delay);
     let left = server.stop(args.service.drain);
     engine.stop(std::time::Duration::ZERO);
     match left {
@@ -65,6 +83,31 @@ fn callback_check(args: &CallbackArgs) -> anyhow::Result<Option<CallbackCheck>> 
         Arc::new(move |url: &str| client.check(url).map_err(|error| error.reason))
     };
     Ok(client.map(check))
+}
+
+/// Receives SIGHUP, which otherwise stops the process.
+#[cfg(unix)]
+struct Hangups(Arc<AtomicBool>);
+
+#[cfg(unix)]
+impl Hangups {
+    /// Call before other threads start: they inherit that the signal is blocked, so only this one receives it.
+    fn new() -> anyhow::Result<Self> {
+        let (signal, came) = (SigSet::from(Signal::SIGHUP), Arc::new(AtomicBool::new(false)));
+        signal.thread_block()?;
+        let flag = Arc::clone(&came);
+        std::thread::spawn(move || {
+            while signal.wait().is_ok() {
+                flag.store(true, SeqCst);
+            }
+        });
+        Ok(Self(came))
+    }
+
+    /// Returns true if a signal came since the last call.
+    fn take(&self) -> bool {
+        self.0.swap(false, SeqCst)
+    }
 }
 
 /// Reads one key per line; skips empty lines and comments.

@@ -69,7 +69,9 @@ Examples:
   curl -s http://127.0.0.1:8080/v1/embeddings \\
       -H 'content-type: image/jpeg' --data-binary @cat.jpg
 
-/openapi.json describes the API. On SIGTERM (or Ctrl-C) the server answers its current requests within --drain seconds.";
+/openapi.json describes the API. On SIGTERM (or Ctrl-C) /readyz fails and the server answers for --stop-delay seconds \
+more. Then it refuses new connections and finishes its current requests within --drain seconds. A second signal stops \
+at once.";
 
 /// Arguments that the services share: the engine, its downloads, and observability.
 #[derive(Args, Debug)]
@@ -432,9 +434,19 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse_seconds, help_heading = "Requests")]
     pub(crate) timeout: Duration,
 
-    /// A file with one API key per line. Without it, the server answers every request.
+    /// A file with one API key per line, `KEY` or `NAME KEY`; the log names the key of each request. SIGHUP reads it
+    /// again. Without it, the server answers every request.
     #[arg(long, value_name = "FILE", help_heading = "Requests")]
     pub(crate) api_keys: Option<PathBuf>,
+
+    /// How long an idle connection is kept. A proxy in front must close its idle connections earlier.
+    #[arg(long, value_name = "SECONDS", default_value = "75", value_parser = parse_seconds, help_heading = "Requests")]
+    pub(crate) keep_alive: Duration,
+
+    /// How long new connections are served after a signal to stop, before --drain begins. `/readyz` fails meanwhile,
+    /// so that load balancers send no more requests.
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = parse_seconds, help_heading = "Requests")]
+    pub(crate) stop_delay: Duration,
 
     /// Allow scripts of web pages from this origin, such as `https://app.example.com` (CORS); `*` allows all origins.
     /// Repeatable.

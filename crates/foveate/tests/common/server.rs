@@ -45,6 +45,11 @@ impl Server {
         panic!("no '{text}' in the log: {read:#?}");
     }
 
+    /// Sends a signal to the process.
+    pub(crate) fn signal(&self, name: &str) {
+        super::kills::signal(&self.child, name);
+    }
+
     /// Sends a request and returns the whole answer.
     pub(crate) fn ask(&self, line: &str, headers: &str, body: &[u8]) -> String {
         let mut stream = TcpStream::connect(&self.address).unwrap();
