@@ -17,9 +17,22 @@ pub(super) struct Health {
     /// What the worker's own settings refuse.
     pub(super) refusals: Refusals,
     breakers: Mutex<CircuitBreakers>,
-    /// The fault of each queue's broker.
-    brokers: Mutex<Vec<Option<String>>>,
+    /// The faults of each queue's broker.
+    brokers: Mutex<Vec<Broker>>,
     sink: Mutex<Option<String>>,
+}
+
+/// Why a broker's queue does not work.
+#[derive(Clone, Default)]
+struct Broker {
+    receiving: Option<String>,
+    settling: Option<String>,
+}
+
+impl Broker {
+    fn fails(&self) -> bool {
+        self.receiving.is_some() || self.settling.is_some()
+    }
 }
 
 impl Health {
@@ -28,7 +41,7 @@ impl Health {
         Self {
             refusals: Refusals::new(remedy),
             breakers: Mutex::new(CircuitBreakers::new(batch)),
-            brokers: Mutex::new(vec![None; queues]),
+            brokers: Mutex::new(vec![Broker::default(); queues]),
             sink: Mutex::default(),
         }
     }
@@ -78,8 +91,17 @@ impl Health {
         if self.is_network_outage(failure) {
             return true;
         }
+        self.is_open(ticket, failure, Cause::is_operators)
+    }
+
+    /// Returns true if a message failed for a cause whose breaker is open: the log has it already.
+    pub(super) fn is_known(&self, ticket: &Ticket, failure: &Failure) -> bool {
+        self.is_network_outage(failure) || self.is_open(ticket, failure, |_| true)
+    }
+
+    fn is_open(&self, ticket: &Ticket, failure: &Failure, counts: fn(&Cause) -> bool) -> bool {
         let breakers = lock(&self.breakers);
-        let is_open = |cause: &Cause| cause.is_operators() && breakers.is_open(cause);
+        let is_open = |cause: &Cause| counts(cause) && breakers.is_open(cause);
         match failure.stage {
             Stage::Download => ticket.source.as_ref().is_some_and(is_open),
             Stage::Callback => ticket.receiver().as_ref().is_some_and(is_open),
@@ -99,7 +121,7 @@ impl Health {
         let mut breakers = lock(&self.breakers);
         breakers.forget_hosts();
         Cause::KINDS.iter().for_each(|kind| metrics.open_breakers(kind, breakers.count_open(kind)));
-        metrics.open_breakers("broker", lock(&self.brokers).iter().flatten().count());
+        metrics.open_breakers("broker", lock(&self.brokers).iter().filter(|broker| broker.receiving.is_some()).count());
         metrics.open_breakers("sink", usize::from(lock(&self.sink).is_some()));
     }
 
@@ -108,24 +130,44 @@ impl Health {
         self.refusals.probe_interval().or_else(|| lock(&self.breakers).probe_interval())
     }
 
-    /// Records whether the broker of `queue`, which has this `index`, answers.
-    pub(super) fn broker(&self, index: usize, queue: &dyn JobQueue, fault: Option<&QueueError>) {
-        let known = &mut lock(&self.brokers)[index];
-        match (fault, known.is_some()) {
-            (Some(error), false) => tracing::error!(%error, "cannot receive messages"),
-            (None, true) => tracing::info!(queue = queue.name(), "receives messages again"),
+    /// Records whether messages of `queue`, which has this `index`, can be received.
+    pub(super) fn receiving(&self, index: usize, queue: &dyn JobQueue, fault: Option<&QueueError>) {
+        self.broker(index, queue, fault, |broker| &mut broker.receiving);
+    }
+
+    /// Records whether messages of `queue`, which has this `index`, can be settled.
+    pub(super) fn settling(&self, index: usize, queue: &dyn JobQueue, fault: Option<&QueueError>) {
+        self.broker(index, queue, fault, |broker| &mut broker.settling);
+    }
+
+    /// Logs an outage at its start and at its end.
+    fn broker(
+        &self,
+        index: usize,
+        queue: &dyn JobQueue,
+        fault: Option<&QueueError>,
+        part: fn(&mut Broker) -> &mut Option<String>,
+    ) {
+        let broker = &mut lock(&self.brokers)[index];
+        let failed = broker.fails();
+        *part(broker) = fault.map(ToString::to_string);
+        match fault {
+            Some(error) if !failed => tracing::error!(%error, "the broker fails; the worker retries"),
+            None if failed && !broker.fails() => tracing::info!(queue = queue.name(), "the broker works again"),
             _ => {}
         }
-        *known = fault.map(ToString::to_string);
     }
 
     /// Records whether the sink writes.
     pub(super) fn sink(&self, fault: Option<&SinkError>) {
         let fault = fault.map(|error| error_chain(error));
-        if let Some(error) = &fault {
-            tracing::error!(%error, "cannot publish a segment; the worker retries");
+        let mut known = lock(&self.sink);
+        match (&fault, known.is_some()) {
+            (Some(error), false) => tracing::error!(%error, "cannot publish a segment; the worker retries"),
+            (None, true) => tracing::info!("publishes segments again"),
+            _ => {}
         }
-        *lock(&self.sink) = fault;
+        *known = fault;
     }
 
     /// Says why the worker should be restarted.
@@ -137,7 +179,7 @@ impl Health {
     pub(super) fn ready(&self) -> Result<(), String> {
         lock(&self.breakers).check()?;
         self.refusals.check()?;
-        let broker = lock(&self.brokers).iter().flatten().next().cloned();
+        let broker = lock(&self.brokers).iter().find_map(|broker| broker.receiving.clone());
         broker.or_else(|| lock(&self.sink).clone()).map_or(Ok(()), Err)
     }
 }

@@ -37,7 +37,7 @@ impl Receiver {
             let busy = watch.busy();
             let received = self.queue().receive(room, LONG_POLL);
             drop(busy);
-            self.state.health.broker(self.queue, self.queue(), received.as_ref().err());
+            self.state.health.receiving(self.queue, self.queue(), received.as_ref().err());
             match received {
                 Ok(deliveries) => {
                     failed = 0;

@@ -105,13 +105,18 @@ impl Settler {
         let how = match self.put_back(&ticket, &failure) {
             Some(put_back) => {
                 let delay_ms = put_back.delay.as_millis() as u64;
+                // An outage is the circuit breaker's line, and a single failure that a retry mends is no news.
+                let is_news = ticket.delivery.received > 1 && !self.state.health.is_known(&ticket, &failure);
                 match (put_back.why, failure.setting) {
-                    (Why::Failed, _) => tracing::warn!(%stage, reason, delay_ms, "failed; the message is retried"),
+                    (Why::Failed, _) if is_news => {
+                        tracing::warn!(%stage, reason, delay_ms, "failed; the message is retried")
+                    }
                     (Why::Refused, Some(setting)) => {
                         let message = (ticket.queue, ticket.delivery.key.as_str());
                         self.state.health.refusals.refused(setting, reason, message);
                         tracing::debug!(%stage, reason, "given back: this worker's settings refuse it");
                     }
+                    (Why::Failed, _) => tracing::debug!(%stage, reason, delay_ms, "failed; the message is retried"),
                     _ => tracing::debug!(%stage, reason, delay_ms, "given back until that works"),
                 }
                 How::PutBack(put_back)
@@ -182,7 +187,7 @@ impl Settler {
             1.. if !self.retry_for.is_zero() => format!("{reason} (failing for {minutes} minutes)"),
             _ => format!("{reason} (the last of {tries} tries)"),
         };
-        tracing::error!(%stage, reason, "failed; the message goes to the dead letters");
+        tracing::warn!(%stage, reason, "failed; the message goes to the dead letters");
         DeadLetter { stage: stage.name().to_owned(), reason }
     }
 
@@ -269,6 +274,8 @@ impl Settler {
                 self.push(Instant::now(), settlement)
             }
             Ok(()) => {
+                let queue = &self.state.queues[settlement.queue];
+                self.state.health.settling(settlement.queue, &**queue, None);
                 self.count(&settlement, settlement.how.name());
                 self.note(&settlement);
                 if self.measures_rate {
@@ -285,8 +292,9 @@ impl Settler {
 
     fn retry(&self, mut settlement: Settlement, error: &QueueError) {
         settlement.tries += 1;
-        let queue = self.state.queues[settlement.queue].name();
-        tracing::warn!(queue, %error, tries = settlement.tries, "cannot settle a message yet");
+        let queue = &self.state.queues[settlement.queue];
+        self.state.health.settling(settlement.queue, &**queue, Some(error));
+        tracing::debug!(queue = queue.name(), %error, tries = settlement.tries, "cannot settle a message yet");
         self.push(Instant::now() + self.reconnect.after(settlement.tries, None), settlement);
     }
 

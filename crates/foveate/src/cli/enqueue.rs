@@ -21,6 +21,8 @@ use super::{console, job, service};
 const TOGETHER: usize = 500;
 /// Time for which calls to a broker that does not answer are retried.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Time without success after which the command says what it waits for.
+const SILENT: Duration = Duration::from_secs(2);
 const BACKOFF: Backoff = Backoff { base: Duration::from_millis(200), max: Duration::from_secs(5) };
 /// Number of failures that are printed one by one.
 const TOLD: u64 = 10;
@@ -72,11 +74,13 @@ struct Feed<'a> {
     /// Jobs that the broker dropped, because it has had their ids.
     duplicates: u64,
     failed: u64,
+    /// True once the command said that it waits for the queue.
+    told: bool,
 }
 
 impl<'a> Feed<'a> {
     fn new(args: &'a EnqueueArgs, queue: Arc<dyn JobQueue>, patience: Duration) -> Self {
-        Self { args, queue, patience, waiting: Vec::new(), sent: 0, duplicates: 0, failed: 0 }
+        Self { args, queue, patience, waiting: Vec::new(), sent: 0, duplicates: 0, failed: 0, told: false }
     }
 
     /// Prints the counts.
@@ -189,7 +193,7 @@ impl<'a> Feed<'a> {
 
     /// Sends the messages. Retries temporary failures; messages that the broker refuses count as failed.
     fn flush(&mut self) -> anyhow::Result<()> {
-        let until = Instant::now() + self.patience;
+        let start = Instant::now();
         let mut tries = 0;
         while !self.waiting.is_empty() {
             let (names, messages): (Vec<_>, Vec<_>) = std::mem::take(&mut self.waiting).into_iter().unzip();
@@ -207,11 +211,17 @@ impl<'a> Feed<'a> {
                 }
             }
             if let Some(error) = last {
-                if Instant::now() > until {
+                if start.elapsed() > self.patience {
                     bail!("{error}; {} jobs are on the queue, the others are not", self.sent);
                 }
                 tries += 1;
-                std::thread::sleep(BACKOFF.after(tries, None));
+                let pause = BACKOFF.after(tries, None);
+                if !self.told && !self.args.quiet && start.elapsed() + pause > SILENT {
+                    self.told = true;
+                    let patience = self.patience.as_secs();
+                    console::say!("waiting for the queue, for up to {patience} s: {error}");
+                }
+                std::thread::sleep(pause);
             }
         }
         Ok(())
@@ -409,6 +419,15 @@ mod tests {
         let told = "queue jobs: it is full: it holds 2 messages; 2 jobs are on the queue, the others are not";
         assert!(error.to_string().starts_with(told), "{error}");
         assert_eq!((feed.sent, feed.failed), (2, 1));
+    }
+
+    #[test]
+    fn a_broker_that_takes_nothing_is_named_after_two_seconds() {
+        let args = arguments(&["s3://b/a", "s3://b/b"]);
+        let queue = MemoryQueue::new("jobs", PATIENCE, 5).with_max_messages(1);
+        let mut feed = Feed::new(&args, Arc::new(queue), SILENT);
+        feed.all(&Cancel::default()).unwrap();
+        assert!(feed.flush().is_err() && feed.told);
     }
 
     #[test]

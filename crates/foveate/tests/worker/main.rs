@@ -167,6 +167,9 @@ fn a_broker_that_is_killed_and_comes_back_loses_nothing() {
     let tally = Tally::take(&stage);
     println!("broker away for {} s: {tally}", back - killed);
     tally.check(&stage, &items);
+    let settling = stage.said("cannot settle a message yet");
+    assert!(settling.iter().all(|line| line["level"] == "DEBUG"), "{settling:?}");
+    assert!(stage.said("the broker fails; the worker retries").len() >= 2, "a line of each worker");
     // The broker may lose its latest acknowledgements and deliveries, although workers still process those messages.
     let doubles = tally.first_of_doubles();
     assert!(doubles.iter().all(|&first| (killed - 5..=back + 5).contains(&first)), "{killed}..{back}: {doubles:?}");
@@ -300,6 +303,9 @@ fn health_metrics_and_logs_tell_all_but_secrets() {
         let last = if item.kind.dies_of().is_empty() { "done" } else { "failed; the message goes to the dead letters" };
         assert!(lines.iter().any(|line| line["message"] == last && line["id"] == item.id().as_str()), "{}", item.id());
     }
+    // Errors are circuit breakers that opened. An image that fails alone is a warning.
+    let errors: Vec<_> = lines.iter().filter(|line| line["level"] == "ERROR").collect();
+    assert!(errors.len() < 5 && errors.iter().all(|line| line["cause"].is_string()), "{errors:?}");
 }
 
 fn folders_are_queued_below_a_base_and_a_worker_ends_when_there_is_no_more() {
