@@ -400,6 +400,7 @@ fn segments(
         worker: "test".to_owned(),
         max_rows: 16,
         max_age: Duration::from_millis(300),
+        until_empty: false,
     }
 }
 
@@ -443,6 +444,20 @@ fn messages_are_acknowledged_when_their_segment_is_published() {
     assert_eq!(worker.stop(Duration::from_secs(5)), 0);
     assert_eq!(seen.lock().unwrap()[0], 40, "nothing is acknowledged before the first segment");
     assert_eq!(stored(folder.path()), sent, "each row once");
+}
+
+#[test]
+fn rows_wait_for_their_number_beyond_the_in_flight_limit_and_the_last_ones_for_nothing() {
+    let setup = Setup::new(Duration::from_secs(20), 3);
+    let (folder, seen) = (tempfile::tempdir().unwrap(), Arc::new(Mutex::new(Vec::new())));
+    let sink = segments(folder.path(), Failing::default(), Arc::new(|| 0), Arc::clone(&seen));
+    let sink = Segments { max_rows: 32, max_age: Duration::from_secs(3600), until_empty: true, ..sink };
+    let in_flight_limit = InFlightLimit::Fixed(4);
+    let sent = send_rows(&setup, 70);
+    let options = WorkerOptions { sink: Some(sink), in_flight_limit, ..setup.options() };
+    let _worker = Worker::start(setup.engine(), options).unwrap();
+    setup.wait();
+    assert_eq!((seen.lock().unwrap().len(), stored(folder.path())), (3, sent), "32 rows, 32, and the last 6");
 }
 
 #[test]

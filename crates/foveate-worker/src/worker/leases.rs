@@ -114,6 +114,11 @@ impl Leases {
         true
     }
 
+    /// Returns true if the bodies of the held messages leave no room for more.
+    pub(super) fn is_full(&self) -> bool {
+        self.lock().bytes >= MOST_BYTES
+    }
+
     /// The receipt of a message's latest delivery, while it is held.
     pub(crate) fn receipt(&self, key: Key) -> Option<Receipt> {
         self.lock().held.get(&key).map(|lease| lease.receipt.clone())

@@ -48,9 +48,9 @@ impl OutcomeHandler {
         self.caller.check_room(ticket)
     }
 
-    /// Messages that wait for slow receivers.
+    /// Messages that wait for slow receivers, or for their segment.
     pub(super) fn stalled(&self) -> usize {
-        self.caller.stalled()
+        self.caller.stalled() + self.sink.as_ref().map_or(0, |sink| sink.stalled())
     }
 
     /// Handles the engine's outcome of a message.

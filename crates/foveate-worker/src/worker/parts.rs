@@ -1,5 +1,6 @@
 //! Puts a worker's parts together.
 
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -93,6 +94,7 @@ fn state(engine: &Engine, options: &WorkerOptions) -> WorkerState {
         lifecycle: Lifecycle::default(),
         metrics: Arc::clone(engine.counters()),
         totals: Mutex::default(),
+        idle: queues.iter().map(|_| AtomicBool::new(false)).collect(),
         queues,
     }
 }
@@ -139,6 +141,8 @@ fn sink(
         state: Arc::clone(state),
         segments,
         rows: Queue::new("sink", most(engine, options), u64::MAX, None),
+        heartbeat: options.heartbeat,
+        waiting: AtomicUsize::new(0),
         retry: options.reconnect,
         caller: Arc::clone(caller),
     }))

@@ -1,6 +1,7 @@
 //! Receives messages from one queue, never more than the in-flight limit allows.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use foveate_queue::{Delivery, JobQueue};
@@ -38,6 +39,7 @@ impl Receiver {
             let received = self.queue().receive(room, LONG_POLL);
             drop(busy);
             self.state.health.receiving(self.queue, self.queue(), received.as_ref().err());
+            self.state.idle[self.queue].store(received.as_ref().is_ok_and(Vec::is_empty), Relaxed);
             match received {
                 Ok(deliveries) => {
                     failed = 0;

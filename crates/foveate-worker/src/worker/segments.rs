@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use foveate_core::error_chain;
@@ -34,8 +35,11 @@ pub struct Segments {
     pub worker: String,
     /// Most rows of a segment.
     pub max_rows: usize,
-    /// Longest time that a row waits for its segment to be published.
+    /// Longest time that a row waits for its segment to be published. Rows wait for one of the two while the worker
+    /// extends leases; otherwise a segment is also published when the worker can receive no more messages.
     pub max_age: Duration,
+    /// True if the worker ends when its queues are empty: the last rows do not wait then.
+    pub until_empty: bool,
 }
 
 /// How often the writer checks whether a segment is due.
@@ -46,6 +50,10 @@ pub(super) struct SegmentWriter {
     pub(super) state: Arc<WorkerState>,
     pub(super) segments: Segments,
     pub(super) rows: Queue<Row>,
+    /// True if rows may wait because the leases of their messages are extended.
+    pub(super) heartbeat: bool,
+    /// Rows that wait for their segment's number or age.
+    pub(super) waiting: AtomicUsize,
     /// The delay before a sink that cannot write is tried again.
     pub(super) retry: Backoff,
     pub(super) caller: Arc<Caller>,
@@ -95,6 +103,9 @@ impl SegmentWriter {
                 publisher.publish_due(kind, open);
             }
             open.retain(|_, open| !open.rows.is_empty());
+            // Rows that cannot be written do count towards the in-flight limit.
+            let waiting = open.values().filter(|open| open.failed == 0).map(|open| open.rows.len()).sum();
+            self.waiting.store(waiting, Relaxed);
         }
         open.iter_mut().for_each(|(kind, open)| publisher.publish_due(kind, open));
     }
@@ -104,15 +115,22 @@ impl SegmentWriter {
         self.rows.close();
     }
 
-    /// Whether publishing the waiting `rows` is almost all that the worker has left to do: it stops, or has reached its
-    /// in-flight limit.
+    /// Rows that wait for their segment's number or age, and leave room for other messages meanwhile.
+    pub(super) fn stalled(&self) -> usize {
+        if self.heartbeat { self.waiting.load(Relaxed) } else { 0 }
+    }
+
+    /// Returns true if publishing the waiting `rows` is almost all that the worker has left to do: it stops, its queues
+    /// are empty and it ends then, or it can receive no more messages.
     fn is_awaited(&self, rows: usize) -> bool {
-        let WorkerState { leases, lifecycle, .. } = &*self.state;
+        let WorkerState { leases, lifecycle, idle, .. } = &*self.state;
         let (held, limiter) = (leases.held(), leases.limiter());
         if lifecycle.is_stopping() {
             return held <= rows;
         }
-        held >= limiter.total() && held <= rows + limiter.largest_batch()
+        let is_idle = self.segments.until_empty && idle.iter().all(|idle| idle.load(Relaxed));
+        let is_full = leases.is_full() || !self.heartbeat && held >= limiter.total();
+        is_idle && held <= rows || is_full && held <= rows + limiter.largest_batch()
     }
 }
 

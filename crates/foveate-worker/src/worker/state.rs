@@ -1,5 +1,6 @@
 //! The state that the parts of a worker share.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use foveate_queue::JobQueue;
@@ -13,6 +14,8 @@ use crate::metrics::Metrics;
 pub(super) struct WorkerState {
     /// Parts name a queue by its index here.
     pub(super) queues: Vec<Arc<dyn JobQueue>>,
+    /// True for a queue that had no message when the worker last asked.
+    pub(super) idle: Vec<AtomicBool>,
     pub(super) leases: Leases,
     pub(super) health: Health,
     pub(super) lifecycle: Lifecycle,

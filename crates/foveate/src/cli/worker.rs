@@ -162,6 +162,7 @@ fn segments(args: &WorkerArgs, folder: &Path, service: &Service) -> anyhow::Resu
         worker: worker_name(),
         max_rows: args.segment_rows,
         max_age: args.segment_age,
+        until_empty: args.until_empty,
     })
 }
 

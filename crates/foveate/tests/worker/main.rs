@@ -24,7 +24,7 @@ use foveate_photo_server::{Latency, PhotoServerOptions};
 use foveate_testkit::{python, trials};
 use serde_json::Value;
 
-use common::{TINY, run};
+use common::{TINY, foveate, run};
 use foveate_testkit::brokers::printed;
 use jobs::{Item, Kind};
 use stage::{Broker, HOLD, STALLED, Stage, Worker, check_secrets, photos, wait};
@@ -364,7 +364,9 @@ fn segments_are_whole_and_miss_nobody_though_their_writers_are_killed() {
     stage.enqueue(&items, false);
     let vectors = stage.folder.path().join("vectors");
     let folder = vectors.to_str().unwrap().to_owned();
-    let arguments = ["-o", &folder, "--segment-rows", "40", "--segment-age", "0.5"];
+    const ROWS: usize = 40;
+    let most = ROWS.to_string();
+    let arguments = ["-o", &folder, "--segment-rows", &most, "--segment-age", "0.5"];
     let mut segments = Segments::default();
     let ((workers, kills), seen) = std::thread::scope(|scope| {
         let killing = scope.spawn(|| kill_under_load(&stage, 2, &arguments, 100));
@@ -377,6 +379,14 @@ fn segments_are_whole_and_miss_nobody_though_their_writers_are_killed() {
     stage.wait_until_empty(PATIENCE);
     stop(workers);
     segments.look(&vectors);
+    for entry in fs::read_dir(&vectors).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        assert!(name.ends_with(".parquet") || name.starts_with(['_', '.']) || path.is_dir(), "readers skip no {name}");
+    }
+    let segment = segments.0.keys().next().unwrap();
+    let found = run(foveate().arg("inspect").arg("--json").arg(segment)).expect(0).json();
+    assert_eq!(found["files"].as_array().unwrap().len(), 2, "its records are found: {found}");
     let lost = stage.lost();
     assert!(stage.photos.callbacks().calls().is_empty() && stage.dead_letters().is_empty());
 
@@ -391,7 +401,7 @@ fn segments_are_whole_and_miss_nobody_though_their_writers_are_killed() {
         ids.len()
     );
     assert_eq!(ids, items.iter().map(|item| item.id()).collect());
-    assert!(kills >= 2 && rows.len() - ids.len() <= kills * HOLD + lost);
+    assert!(kills >= 2 && rows.len() - ids.len() <= kills * (HOLD + ROWS) + lost);
     let mut vectors: BTreeMap<usize, &Value> = BTreeMap::new();
     for row in &rows {
         let number: usize = row["id"].as_str().unwrap().trim_start_matches("Photo-").parse().unwrap();
