@@ -14,7 +14,7 @@ use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::NextTimeout;
 
 use crate::target::{Rules, bare};
-use crate::{ClientOptions, NetError, deadline};
+use crate::{ClientOptions, NetError, Rule, deadline};
 
 /// Most names in the cache.
 const MAX_KNOWN: usize = 4096;
@@ -73,7 +73,7 @@ impl Guard {
             Ok(found)
         });
         checked.map_err(|error| match self.conceal_private {
-            true => NetError { reached: error.reached, ..no_public_address(host) },
+            true => NetError { reached: error.reached, rule: Some(Rule::AllowPrivate), ..no_public_address(host) },
             false => error,
         })
     }

@@ -65,7 +65,7 @@ impl NatsOptions {
             Some(other) => return Err(wrong(format!("setting 'tls': '{other}'; it can only be 'required'"))),
         };
         if options.lease.is_some_and(|lease| lease.is_zero()) {
-            return Err(wrong("a lease of no time"));
+            return Err(QueueError::Lease("a lease of no time".to_owned()));
         }
         Ok(Self {
             subject: settings.get("subject").map(|given| subject(given).map(str::to_owned)).transpose()?,

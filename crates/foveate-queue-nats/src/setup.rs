@@ -162,8 +162,9 @@ impl Setup<'_> {
             return refused("it does not ask for explicit acknowledgements (AckExplicit)".to_owned());
         }
         if let Some(lease) = self.options.lease.filter(|&lease| lease != config.ack_wait) {
-            let has = config.ack_wait;
-            return refused(format!("its lease (AckWait) is {has:?}, not {lease:?}; change it, or ask for none"));
+            let (stream, consumer, has) = (&self.options.stream, &self.options.consumer, config.ack_wait);
+            let reason = format!("queue {stream}: consumer {consumer}: its lease (AckWait) is {has:?}, not {lease:?}");
+            return Err(QueueError::Lease(reason));
         }
         let most = self.options.max_receive.saturating_add(QueueOptions::CHANCES);
         if config.max_deliver > 0 && config.max_deliver <= i64::from(most) {
@@ -179,7 +180,7 @@ impl Setup<'_> {
         if self.options.create {
             return Ok(());
         }
-        Err(self.connection.refused(format!("there is no {what}; let it be created, or make it with NATS' own tools")))
+        Err(QueueError::Absent { queue: self.options.stream.clone(), what: what.to_owned() })
     }
 
     /// The server refused.

@@ -123,7 +123,8 @@ fn check_url(setting: &str, url: &str) -> Result<(), QueueError> {
 
 fn whole_seconds(lease: Duration) -> Result<Duration, QueueError> {
     if lease.subsec_nanos() != 0 || lease.is_zero() || lease > LONGEST {
-        return Err(wrong(format!("a lease of {lease:?}: SQS takes whole seconds, from 1 to 43200 (12 hours)")));
+        let reason = format!("a lease of {lease:?}: SQS takes whole seconds, from 1 to 43200 (12 hours)");
+        return Err(QueueError::Lease(reason));
     }
     Ok(lease)
 }

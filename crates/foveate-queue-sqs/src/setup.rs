@@ -109,10 +109,8 @@ impl Setup<'_> {
 
     async fn make(&self, queue: &str) -> Result<String, QueueError> {
         if !self.options.create {
-            let remedy = "let it be created, or make it with AWS' own tools";
-            return Err(self
-                .service
-                .refused(format!("there is no queue {queue} for this account and region; {remedy}")));
+            let what = format!("queue {queue} for this account and region");
+            return Err(QueueError::Absent { queue: self.options.name.clone(), what });
         }
         let lease = self.options.lease.unwrap_or(LEASE).as_secs();
         let mut making = self
@@ -142,7 +140,7 @@ impl Setup<'_> {
         let told = || has.get(&QueueAttributeName::VisibilityTimeout).and_then(|seconds| seconds.parse().ok());
         let lease = self.options.lease.or_else(|| told().map(Duration::from_secs)).unwrap_or(LEASE);
         if lease.is_zero() {
-            return Err(QueueError::Options("the queue's visibility timeout is 0; ask for a lease".to_owned()));
+            return Err(QueueError::Lease("the queue's visibility timeout is 0".to_owned()));
         }
         Ok(lease)
     }

@@ -29,6 +29,17 @@ pub enum QueueError {
         /// The cause, if the client library gave one.
         source: Option<Cause>,
     },
+    /// The queue, or a part of it, does not exist, and the options do not ask to create it.
+    #[error("queue {queue}: there is no {what}")]
+    Absent {
+        /// [`crate::JobQueue::name`].
+        queue: String,
+        /// The missing part.
+        what: String,
+    },
+    /// The queue cannot have the lease that the options ask for, or has none.
+    #[error("{0}")]
+    Lease(String),
     /// The lease had ended; another worker has the message or will have it.
     #[error("the lease on this message has ended")]
     LeaseLost,

@@ -8,6 +8,7 @@ use axum::response::{IntoResponse, Response};
 use foveate_worker::{Encoding, Failure, Outcome, Stage};
 use serde::Serialize;
 
+use crate::api::Api;
 use crate::entry::Entry;
 use crate::problem::{Kind, Problem, REQUEST_ID};
 
@@ -32,7 +33,7 @@ struct Usage {
 /// partial results: it might take the absent vector for one.
 pub(crate) fn outcomes(
     id: &str,
-    model: &str,
+    api: &Api,
     outcomes: &[Outcome],
     encoding: Encoding,
     partial: bool,
@@ -41,10 +42,12 @@ pub(crate) fn outcomes(
         outcomes.iter().enumerate().filter_map(|(i, outcome)| Some((i, outcome.as_ref().err()?))).collect();
     if failures.is_empty() || partial && failures.len() < outcomes.len() {
         let data = outcomes.iter().enumerate().map(|(i, outcome)| Entry::of(i, outcome, encoding)).collect();
-        return Ok(list(StatusCode::OK, id, model, data));
+        return Ok(list(StatusCode::OK, id, &api.models[0], data));
     }
     let data = failures.iter().map(|(i, failure)| Entry::failed(*i, failure)).collect();
-    Err(Problem { data, ..failed(&failures, outcomes.len(), partial) })
+    let problem = Problem { data, ..failed(&failures, outcomes.len(), partial) };
+    let remedy = failures.iter().find_map(|(_, failure)| (api.remedy)(failure.setting?));
+    Err(Problem { remedy: remedy.unwrap_or(problem.remedy), ..problem })
 }
 
 /// The answer to an accepted request.

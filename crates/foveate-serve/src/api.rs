@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use foveate_queue::JobQueue;
-use foveate_worker::{Engine, Traces};
+use foveate_worker::{Engine, Setting, Traces};
 
 use crate::cors::Origin;
 use crate::error::ServeError;
@@ -23,6 +23,8 @@ pub struct Api {
     pub engine: Arc<Engine>,
     /// The model's names; at least one. Requests may name any of them, answers name the first.
     pub models: Vec<String>,
+    /// The vectors' width, which requests may name as `dimensions`. `None` refuses the field.
+    pub dimensions: Option<usize>,
     /// Takes requests with a callback, which are refused without a queue.
     pub queue: Option<Arc<dyn JobQueue>>,
     /// Checks each callback's URL before anything is queued. It should refuse what the workers refuse.
@@ -42,6 +44,8 @@ pub struct Api {
     pub read_timeout: Duration,
     /// Longest time of a request after its body has arrived.
     pub timeout: Duration,
+    /// Names the setting of the program that allows a refused image, for problems' remedies.
+    pub remedy: fn(Setting) -> Option<&'static str>,
     /// Connects requests to the traces that their `traceparent` headers name; queued jobs carry them on.
     pub traces: Traces,
 }
@@ -55,6 +59,7 @@ impl Api {
             max_images: engine.max_in_flight().min(64),
             engine,
             models: vec![model.into()],
+            dimensions: None,
             queue: None,
             check_callback: None,
             tokens: Vec::new(),
@@ -63,6 +68,7 @@ impl Api {
             max_bytes_in_hand: 256 << 20,
             read_timeout: half_a_minute,
             timeout: half_a_minute,
+            remedy: |_| None,
             traces: Traces::default(),
         }
     }

@@ -88,7 +88,14 @@ fn id(headers: &HeaderMap) -> Result<String, Problem> {
 }
 
 fn check(serving: &Serving, asked: &Asked) -> Result<(), Problem> {
-    asked.model.as_ref().map_or(Ok(()), |model| serving.has_model(model))
+    asked.model.as_ref().map_or(Ok(()), |model| serving.has_model(model))?;
+    match (asked.dimensions, serving.api.dimensions) {
+        (Some(asked), Some(width)) if asked != width as u64 => {
+            Err(Problem::malformed(format!("dimensions {asked}; the vectors of this model have {width}")))
+        }
+        (Some(_), None) => Err(Problem::malformed("dimensions: this server does not know its vectors' width")),
+        _ => Ok(()),
+    }
 }
 
 /// Answers directly, from the engine's dynamic batches.
@@ -107,7 +114,7 @@ async fn embed(serving: &Serving, id: &str, asked: Asked, figures: &mut Figures)
         });
     }
     figures.failures = told.iter().filter(|outcome| outcome.is_err()).count();
-    answer::outcomes(id, serving.model(), &told, encoding, partial)
+    answer::outcomes(id, &serving.api, &told, encoding, partial)
 }
 
 fn late(timeout: Duration) -> Failure {

@@ -52,6 +52,7 @@ pub(crate) struct Asked {
     pub(crate) images: Vec<Image>,
     pub(crate) model: Option<String>,
     pub(crate) task: Option<String>,
+    pub(crate) dimensions: Option<u64>,
     pub(crate) encoding: Encoding,
     /// True if the client wants the other outcomes if some inputs fail.
     pub(crate) partial: bool,
@@ -113,8 +114,9 @@ fn too_many(most: usize) -> Problem {
 
 impl Asked {
     fn new(claim: Claim) -> Self {
-        let (model, task, metadata, callback) = (None, None, None, None);
-        Self { images: Vec::new(), model, task, encoding: Encoding::Float, partial: false, metadata, callback, claim }
+        let (model, task, dimensions, metadata, callback) = (None, None, None, None, None);
+        let (encoding, partial) = (Encoding::Float, false);
+        Self { images: Vec::new(), model, task, dimensions, encoding, partial, metadata, callback, claim }
     }
 }
 
@@ -204,6 +206,7 @@ struct Wire<'a> {
     input: Inputs<'a>,
     model: Option<String>,
     task: Option<String>,
+    dimensions: Option<u64>,
     encoding_format: Option<Format>,
     partial_results: Option<bool>,
     metadata: Option<&'a RawValue>,
@@ -346,6 +349,7 @@ fn json(body: &[u8], mut claim: Claim, max_images: usize) -> Result<Asked, Probl
         images,
         model: wire.model,
         task: wire.task,
+        dimensions: wire.dimensions,
         encoding: wire.encoding_format.map(Encoding::from).unwrap_or_default(),
         partial: wire.partial_results.unwrap_or_default(),
         metadata: wire.metadata.map(|json| json.get().to_owned()),

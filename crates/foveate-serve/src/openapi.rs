@@ -14,6 +14,10 @@ pub(crate) fn document(serving: &Serving) -> String {
     schemas["Upload"]["properties"]["image"]["maxItems"] = json!(serving.api.max_images);
     schemas["Model"]["enum"] = json!(serving.api.models);
     schemas["Task"]["enum"] = json!(serving.api.engine.tasks().collect::<Vec<_>>());
+    match serving.api.dimensions {
+        Some(width) => schemas["Dimensions"]["enum"] = json!([width, null]),
+        None => remove(&mut schemas["Request"]["properties"], "dimensions"),
+    }
     if serving.api.queue.is_none() {
         remove(&mut schemas["Request"]["properties"], "callback");
         remove(&mut document["paths"]["/v1/embeddings"]["post"]["responses"], "202");

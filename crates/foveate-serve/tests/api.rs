@@ -102,6 +102,20 @@ fn the_model_has_the_names_that_it_is_served_under() {
 }
 
 #[test]
+fn dimensions_may_be_the_width() {
+    let fixture = serve(8, |_, api| api.dimensions = Some(2));
+    let ask = |dimensions: u64| post(fixture.address, &json!({"input": image("ok"), "dimensions": dimensions}));
+    assert_eq!(ask(2).status, 200);
+    let refused = ask(512);
+    assert_eq!(
+        (refused.status, &refused.json()["detail"]),
+        (400, &json!("dimensions 512; the vectors of this model have 2"))
+    );
+    let allowed = &get(fixture.address, "/openapi.json").json()["components"]["schemas"]["Dimensions"]["enum"];
+    assert_eq!(*allowed, json!([2, null]));
+}
+
+#[test]
 fn scripts_of_allowed_origins_may_ask_from_a_browser() {
     let fixture = serve(8, |_, api| {
         api.cors = vec!["https://app.example.com".parse().unwrap()];
@@ -223,7 +237,7 @@ fn what_cannot_be_answered_is_a_problem_that_names_a_remedy() {
     refused(json!({"input": {"image": "data:image/png,xyz"}}), "a data: URL looks like");
     refused(json!({"input": {"image": ""}}), "an image of no bytes");
     refused(json!({"input": ["https://a", "https://b", "https://c"]}), "more than 2 images in one request");
-    refused(json!({"input": "https://a", "dimensions": 7}), "unknown field `dimensions`");
+    refused(json!({"input": "https://a", "dimensions": 7}), "this server does not know its vectors' width");
     refused(json!({"input": "https://a", "encoding_format": "int8"}), "unknown variant `int8`");
     refused(json!({"input": "https://a", "callback": ["https://b"]}), "expected value");
     problem(post_with(fixture.address, "content-type: application/json\r\n", b"{"), 400, "EOF");

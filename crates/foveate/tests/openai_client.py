@@ -45,6 +45,7 @@ assert 'send it as {"image": "…"}' in hint.body["message"], hint
 hint = refused(openai.BadRequestError, "invalid_request", embed, input=["s3://bucket/cat.jpg"])
 assert 'send it as {"object": "s3://…"}' in hint.body["message"], hint
 refused(openai.BadRequestError, "invalid_request", embed, input=image, dimensions=8)
+embed(input=image, dimensions=64)
 refused(openai.NotFoundError, "model_not_found", embed, input=image, model="gpt-4o")
 
 assert [model.id for model in client.models.list()] == ["org/photos", "text-embedding-3-small"]

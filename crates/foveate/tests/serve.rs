@@ -119,4 +119,17 @@ fn addresses_may_be_names_and_bad_arguments_are_refused() {
     refused(&["--cors-origin", "https://example.com/"], "is not an origin; write scheme and host alone");
     refused(&["--timeout=-1"], "expected a number of seconds from 0");
     refused(&["--served-model-name", ""], "a value is required");
+    let folder = tempfile::tempdir().unwrap();
+    let empty = folder.path().join("keys");
+    fs::write(&empty, "# none\n").unwrap();
+    refused(&["--api-keys", empty.to_str().unwrap()], "has no keys");
+    refused(&["--log-filter", "foveate=loud"], "--log-filter");
+    if cfg!(not(feature = "otel")) {
+        refused(&["--otlp", "http://localhost:4318"], "rebuild with -F otel");
+    }
+    let queue = ["--callback-host", "example.com", "--queue"];
+    refused(&[&queue[..], &["nats://localhost/jobs", "--lease", "0"]].concat(), "--lease");
+    if cfg!(feature = "nats") {
+        refused(&[&queue[..], &["nats://localhost"]].concat(), "names no stream");
+    }
 }

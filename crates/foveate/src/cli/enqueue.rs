@@ -34,6 +34,10 @@ pub(crate) fn run(args: &EnqueueArgs) -> anyhow::Result<Exit> {
     job::on_signal(&cancel, || {
         console::say!("\ninterrupted: the jobs sent so far stay in the queue; a second signal stops at once")
     })?;
+    if args.callback.as_ref().is_some_and(|url| url.get(..7).is_some_and(|start| start.eq_ignore_ascii_case("http://")))
+    {
+        console::say!("warning: --callback is not https; only workers with --callback-http post there");
+    }
     let queue = service::queue(&args.queue, &args.queues, QueueOptions::DEFAULT_MAX_RECEIVE)?;
     let mut feed = Feed::new(args, queue, PATIENCE);
     let fed = feed.all(&cancel).and_then(|()| feed.flush());

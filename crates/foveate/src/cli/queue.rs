@@ -1,6 +1,6 @@
 //! `foveate queue`: a queue's counts and dead letters.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::sync::Arc;
 
@@ -73,8 +73,9 @@ fn stats(args: &QueueNameArgs) -> anyhow::Result<()> {
 }
 
 fn peek(args: &QueueNameArgs, filter: &FilterArgs, limit: usize) -> anyhow::Result<()> {
-    let (queue, mut shown, mut printed) = (open(args)?, 0, Ok(()));
+    let (queue, mut shown, mut printed, mut stages) = (open(args)?, 0, Ok(()), BTreeSet::new());
     queue.review(&mut |letter| {
+        stages.insert(letter.why.stage.clone());
         if shown == limit || printed.is_err() {
             return Fate::End;
         }
@@ -84,6 +85,7 @@ fn peek(args: &QueueNameArgs, filter: &FilterArgs, limit: usize) -> anyhow::Resu
         }
         Fate::Keep
     })?;
+    filter.warn_of_no_stage(&stages);
     Ok(printed?)
 }
 
@@ -113,9 +115,10 @@ fn change(
     [done, would]: [&str; 2],
 ) -> anyhow::Result<()> {
     let queue = open(args)?;
-    let (mut all, mut matched, mut cut) = (0_u64, 0_u64, 0_u64);
+    let (mut all, mut matched, mut cut, mut stages) = (0_u64, 0_u64, 0_u64, BTreeSet::new());
     let reviewed = queue.review(&mut |letter| {
         all += 1;
+        stages.insert(letter.why.stage.clone());
         if !filter.covers(letter) {
             return Fate::Keep;
         }
@@ -129,6 +132,7 @@ fn change(
     if let Err(error) = reviewed {
         bail!("{error}; {done} about {matched} of the first {all} dead letters, and the same command goes on");
     }
+    filter.warn_of_no_stage(&stages);
     let (name, verb) = (queue.name(), if dry_run { would } else { done });
     let mut out = console::stdout();
     if args.json {
@@ -149,6 +153,14 @@ fn or_dash(text: &str) -> &str {
 impl FilterArgs {
     fn is_empty(&self) -> bool {
         self.stage.is_none() && self.reason.is_none() && self.id.is_empty()
+    }
+
+    /// Lists the stages of the dead letters if none of them is the given one.
+    fn warn_of_no_stage(&self, found: &BTreeSet<String>) {
+        if let Some(stage) = self.stage.as_ref().filter(|stage| !found.is_empty() && !found.contains(*stage)) {
+            let found: Vec<&str> = found.iter().map(|stage| or_dash(stage)).collect();
+            console::say!("no dead letter has --stage {stage}; there is {}", found.join(", "));
+        }
     }
 
     fn covers(&self, Buried { id, why, .. }: &Buried) -> bool {

@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use anyhow::Context;
 use foveate::net::Client;
 use foveate::queue::QueueOptions;
-use foveate::serve::{Api, CallbackCheck, Server, ServerOptions};
-use foveate::worker::Engine;
+use foveate::serve::{Api, CallbackCheck, ServeError, Server, ServerOptions};
+use foveate::worker::{Engine, Setting};
 #[cfg(unix)]
 use nix::sys::signal::{SigSet, Signal};
 
-use super::exit::Exit;
+use super::exit::{Exit, Usage};
 use super::service::{self, Service};
 use super::service_args::{CallbackArgs, ServeArgs};
 
@@ -22,18 +22,21 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     let hangups = args.api_keys.as_ref().map(|_| Hangups::new()).transpose()?;
     let (_logs, cancel) = service::begin(&args.service, "/readyz fails; --stop-delay, then --drain seconds are left")?;
 
+    let tokens = args.api_keys.as_deref().map(api_keys).transpose().map_err(Usage::from)?.unwrap_or_default();
     let open = |address: &String| service::queue(address, &args.queues, QueueOptions::DEFAULT_MAX_RECEIVE);
     let queue = args.queue.as_ref().map(open).transpose()?;
     let check_callback = callback_check(&args.callbacks)?;
     let client = service::client(&args.service, true)?;
-    let Service { engine, options, .. } = service::start(&args.service, client, Path::new(""))?;
+    let Service { engine, manifest, options, .. } = service::start(&args.service, client, Path::new(""))?;
     let engine = Arc::new(engine);
-    let tokens = args.api_keys.as_deref().map(api_keys).transpose()?.unwrap_or_default();
-    let api = Api { queue, check_callback, tokens, ..api(args, &engine, &options.model) };
+    let dimensions = Some(manifest.dim);
+    let api = Api { dimensions, queue, check_callback, tokens, ..api(args, &engine, &options.model) };
     let probe = Arc::clone(&engine);
     let listening = ServerOptions { keep_alive: args.keep_alive, ..ServerOptions::new(args.listen, probe) };
-    let server = Server::start(ServerOptions { api: Some(api), ..listening })
-        .with_context(|| format!("cannot serve at {}", args.listen))?;
+    let server = Server::start(ServerOptions { api: Some(api), ..listening }).map_err(|error| match error {
+        ServeError::Options(_) => Usage::from(anyhow::Error::new(error)).into(),
+        _ => anyhow::Error::new(error).context(format!("cannot serve at {}", args.listen)),
+    })?;
     tracing::info!(address = %server.address(), model = options.model, "serving");
 
     service::wait(|| {
@@ -71,8 +74,19 @@ fn api(args: &ServeArgs, engine: &Arc<Engine>, model: &str) -> Api {
         // A request needs memory for up to three times its body.
         max_bytes_in_hand: usual.max_bytes_in_hand.max(args.max_body.saturating_mul(3)),
         timeout: args.timeout,
+        remedy,
         traces: service::TRACES,
         ..usual
+    }
+}
+
+/// The argument that allows an image which the server refuses. Names without an address get the same remedy as private
+/// ones.
+fn remedy(setting: Setting) -> Option<&'static str> {
+    match setting {
+        Setting::ImageHost => Some("name another address, or start the server with --allow-private for a private host"),
+        Setting::Objects => Some("name another image, or start the server with --object-store for this bucket"),
+        _ => None,
     }
 }
 

@@ -5,13 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use foveate::backends;
 use foveate::dinov2::OpenOptions;
 use foveate::embed::{Backends, EmbedOptions};
 use foveate::net::{self, Client};
 use foveate::pipeline::Cancel;
-use foveate::queue::{Job, JobQueue, QueueOptions};
+use foveate::queue::{Job, JobQueue, QueueError, QueueOptions};
 use foveate::sink::RunManifest;
 use foveate::source::AllowedObjects;
 use foveate::source::store::{StoreBackend, StoreOptions};
@@ -19,6 +19,7 @@ use foveate::task::EmbedTask;
 use foveate::telemetry::{self, Guard};
 use foveate::worker::{self, Batching, Engine, Traces};
 
+use super::exit::Usage;
 use super::service_args::{CallbackArgs, QueueArgs, ServiceArgs};
 use super::{job, progress};
 
@@ -42,7 +43,8 @@ pub(crate) fn begin(args: &ServiceArgs, rest: &'static str) -> anyhow::Result<(G
         filter: args.log_filter.clone(),
         otlp: args.otlp.clone(),
     };
-    let logs = telemetry::init(&options).context("cannot start logging")?;
+    let logs = telemetry::init(&options)
+        .map_err(|error| usage(anyhow!(error).context("cannot start logging (--log-filter, RUST_LOG, --otlp)")))?;
     job::silence_worker_panics();
     let cancel = Cancel::default();
     job::on_signal(&cancel, move || tracing::info!("stopping: {rest}; a second signal stops at once"))?;
@@ -142,7 +144,21 @@ pub(crate) fn queue(address: &str, args: &QueueArgs, max_receive: u32) -> anyhow
         settings: args.queue_option.iter().cloned().collect::<BTreeMap<_, _>>(),
     };
     let queues = backends::queues();
-    Ok(queues.get(options.scheme()?)?.open(&options)?.into())
+    let opened = queues.get(options.scheme()?)?.open(&options);
+    opened.map(Into::into).map_err(|error| match &error {
+        QueueError::Absent { .. } => {
+            usage(anyhow!("{error}; `foveate enqueue --create` makes it, and so do the broker's own tools"))
+        }
+        QueueError::Lease(_) => {
+            usage(anyhow!("{error}; --lease must fit the queue, or be left out if the queue has one"))
+        }
+        QueueError::Options(_) => usage(error.into()),
+        _ => error.into(),
+    })
+}
+
+fn usage(error: anyhow::Error) -> anyhow::Error {
+    Usage::from(error).into()
 }
 
 /// Polls until `is_over`.

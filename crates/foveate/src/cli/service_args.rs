@@ -71,7 +71,14 @@ Examples:
 
 /openapi.json describes the API. On SIGTERM (or Ctrl-C) /readyz fails and the server answers for --stop-delay seconds \
 more. Then it refuses new connections and finishes its current requests within --drain seconds. A second signal stops \
-at once.";
+at once.
+
+Exit codes:
+  0    stopped by a signal
+  1    could not start, or gave up requests that were not done in time
+  2    the command line cannot work: a file, a setting or the queue that it
+       names does not exist or does not fit
+  130  stopped at once by a second signal";
 
 /// Arguments that the services share: the engine, its downloads, and observability.
 #[derive(Args, Debug)]
@@ -146,6 +153,13 @@ pub(crate) struct ServiceArgs {
     pub(crate) drain: Duration,
 }
 
+fn parse_lease(text: &str) -> Result<Duration, String> {
+    match parse_seconds(text)? {
+        Duration::ZERO => Err("a lease lasts longer than 0 seconds".to_owned()),
+        lease => Ok(lease),
+    }
+}
+
 /// Arguments for opening a queue.
 #[derive(Args, Debug)]
 pub(crate) struct QueueArgs {
@@ -155,7 +169,7 @@ pub(crate) struct QueueArgs {
 
     /// Length of a lease: the time in which a worker must finish or extend a message (SQS: visibility timeout, NATS:
     /// ack wait). Default: the queue's, or 30 if the queue is created.
-    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, help_heading = "Queue")]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_lease, help_heading = "Queue")]
     pub(crate) lease: Option<Duration>,
 
     /// Create the queue and its dead letters' queue if they do not exist.

@@ -322,6 +322,7 @@ fn folders_are_queued_below_a_base_and_a_worker_ends_when_there_is_no_more() {
     enqueue.arg(&files).args(["--base", &base, "--callback", &callback, "--id-prefix", "x:", "--metadata", "[1]"]);
     let sent = run(&mut enqueue).expect(0);
     assert_eq!(sent.stdout, "queue JOBS: 3 new, 0 duplicates dropped, 0 failed\n");
+    assert!(sent.stderr.contains("--callback-http"), "{}", sent.stderr);
     let output = stage.folder.path().join("ended.log");
     let worker = stage.worker(&["--until-empty"]);
     assert_eq!(worker.ended(seconds(60)), 0);
@@ -493,6 +494,8 @@ fn dead_letters_are_counted_shown_and_put_back(broker: Broker, doubles: u64) {
     assert_eq!(matched(&["redrive", "--dry-run"]), (3, depth(0, 3)));
     assert_eq!(matched(&["redrive", "--id", "Missing-0"]), (1, depth(1, 2)));
     assert_eq!(matched(&["redrive", "--stage", "decode"]), (0, depth(1, 2)));
+    let told = stage.queue(&["redrive", "--stage", "downlod"], 0).stderr;
+    assert!(told.contains("no dead letter has --stage downlod; there is download"), "{told}");
     assert!(stage.queue(&["purge-dead"], 2).stderr.contains("--all"));
     assert_eq!(matched(&["purge-dead", "--stage", "download"]), (2, depth(1, 0)));
 }
