@@ -51,10 +51,9 @@ pub struct Api {
 }
 
 impl Api {
-    /// The default limits, without callbacks and keys: 64 images and 64 MiB per request, 256 MiB for all requests, 30
-    /// seconds for a body and 30 for the rest of a request.
+    /// The default limits, which are those of `foveate serve`, without callbacks and keys: 64 images and 32 MB per
+    /// request, 256 MiB for all requests, 30 seconds for a body and 60 for the rest of a request.
     pub fn new(engine: Arc<Engine>, model: impl Into<String>) -> Self {
-        let half_a_minute = Duration::from_secs(30);
         Self {
             max_images: engine.max_in_flight().min(64),
             engine,
@@ -64,10 +63,10 @@ impl Api {
             check_callback: None,
             tokens: Vec::new(),
             cors: Vec::new(),
-            max_body_bytes: 64 << 20,
+            max_body_bytes: 32_000_000,
             max_bytes_in_hand: 256 << 20,
-            read_timeout: half_a_minute,
-            timeout: half_a_minute,
+            read_timeout: Duration::from_secs(30),
+            timeout: Duration::from_secs(60),
             remedy: |_| None,
             traces: Traces::default(),
         }

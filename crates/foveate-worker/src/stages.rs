@@ -184,8 +184,8 @@ impl Stages {
         let _busy = self.watch.busy();
         let start = Instant::now();
         // Rejects data that is not an image before the task sees it.
-        let stage = if file.is_downloaded() { Stage::Download } else { Stage::Within("decode") };
-        let sniffed = sniff(&file).map_err(|error| Failure::permanent(stage, error_chain(&error)));
+        let no_image = |error| Failure::permanent(Stage::Within("decode"), error_chain(&error));
+        let sniffed = sniff(&file).map_err(no_image);
         let received = Received { id: &item.id, file, metadata: item.metadata.as_deref() };
         let prepare = &self.shared.tasks[item.task].prepare;
         let prepared = sniffed.and_then(|_| prepare(received).map_err(|error| failure(error, Stage::Preprocess)));

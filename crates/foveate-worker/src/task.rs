@@ -104,17 +104,13 @@ pub struct Received<'a> {
 /// A file in memory. A downloaded file counts against the engine's byte limit until it is dropped.
 pub struct File {
     bytes: Vec<u8>,
-    share: Option<Share>,
+    _share: Option<Share>,
 }
 
 impl File {
     /// A file, with its share of the byte limit if it was downloaded.
     pub(crate) fn new(bytes: Vec<u8>, share: Option<Share>) -> Self {
-        Self { bytes, share }
-    }
-
-    pub(crate) fn is_downloaded(&self) -> bool {
-        self.share.is_some()
+        Self { bytes, _share: share }
     }
 }
 

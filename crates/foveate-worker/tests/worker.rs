@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use foveate_net::webhook::Secrets;
+use foveate_photo_server::{PhotoServer, PhotoServerOptions};
 use foveate_queue::{
     Buried, Callback, DeadLetter, Delivery, Depth, Fate, ImageRef, Job, JobQueue, MemoryQueue, Message, QueueError,
     Receipt, Sent,
@@ -65,6 +66,17 @@ fn every_message_is_called_back_or_dead_lettered_with_stage_and_reason() {
     }
     assert_eq!((worker.live(), worker.ready()), (Ok(()), Ok(())));
     assert_eq!(worker.stop(Duration::from_secs(5)), 0);
+}
+
+#[test]
+fn a_page_in_the_place_of_an_image_fails_where_an_upload_of_it_would() {
+    let mut setup = Setup::new(Duration::from_secs(20), 3);
+    let page = Arc::from(&b"<!doctype html><title>gone</title>"[..]);
+    setup.server = PhotoServer::start(vec![page], PhotoServerOptions::default()).unwrap();
+    let _worker = Worker::start(setup.engine(), setup.options()).unwrap();
+    setup.send(["/photo/0"]);
+    setup.wait();
+    assert_eq!(setup.dead()["/photo/0"], ("decode".to_owned(), "not an image (looks like HTML)".to_owned()));
 }
 
 /// An autoscaler needs to know what waits at the broker.

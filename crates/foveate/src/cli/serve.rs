@@ -64,7 +64,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
 
 /// Returns the API's limits: the defaults, overridden by the arguments.
 fn api(args: &ServeArgs, engine: &Arc<Engine>, model: &str) -> Api {
-    let usual = Api::new(Arc::clone(engine), model);
+    let usual = Api::new(Arc::clone(engine), name_of(model));
     let models = if args.served_model_name.is_empty() { usual.models } else { args.served_model_name.clone() };
     Api {
         models,
@@ -78,6 +78,13 @@ fn api(args: &ServeArgs, engine: &Arc<Engine>, model: &str) -> Api {
         traces: service::TRACES,
         ..usual
     }
+}
+
+/// The default name of a model: of one on this machine, its folder's or file's name, because answers reveal no paths.
+fn name_of(model: &str) -> String {
+    let path = Path::new(model);
+    let name = path.file_name().filter(|_| path.exists());
+    name.map_or_else(|| model.to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
 /// The argument that allows an image which the server refuses. Names without an address get the same remedy as private
@@ -180,6 +187,12 @@ mod tests {
             let options = ServerOptions { api: Some(api), ..ServerOptions::new(([127, 0, 0, 1], 0).into(), engine) };
             Server::start(options).unwrap().stop(std::time::Duration::ZERO);
         }
+    }
+
+    #[test]
+    fn a_model_on_this_machine_is_named_without_its_path() {
+        assert_eq!(name_of(env!("CARGO_MANIFEST_DIR")), "foveate");
+        assert_eq!(name_of("facebook/dinov2-small"), "facebook/dinov2-small");
     }
 
     #[test]

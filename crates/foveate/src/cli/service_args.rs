@@ -432,7 +432,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080", value_parser = parse_listen)]
     pub(crate) listen: SocketAddr,
 
-    /// A name of the model in requests; answers have the first one. Default: the value of --model. Repeatable.
+    /// A name of the model in requests; answers have the first one. Default: the value of --model, or the last part of
+    /// a path. Repeatable.
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new(), help_heading = "Requests")]
     pub(crate) served_model_name: Vec<String>,
 
