@@ -1,15 +1,17 @@
 //! Metrics of HTTP requests, beside the worker's.
 
+use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use axum::http::StatusCode;
+use foveate_worker::TIME_BUCKETS;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
@@ -40,9 +42,8 @@ fn build() -> Info<[(&'static str, &'static str); 3]> {
     Info::new([("version", env!("CARGO_PKG_VERSION")), ("os", os), ("arch", arch)])
 }
 
-/// From 1 ms to about a minute.
 fn durations() -> Histogram {
-    Histogram::new(exponential_buckets(0.001, 2.0, 17))
+    Histogram::new(TIME_BUCKETS)
 }
 
 impl Metrics {
@@ -73,4 +74,29 @@ impl Metrics {
         written.unwrap_or_else(|error| unreachable!("text can always be written to: {error}"));
         text
     }
+}
+
+/// Rewrites OpenMetrics text in Prometheus's own text format: other names in the comments, no units, no end.
+pub(crate) fn plain(text: &str) -> String {
+    let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+    let types: HashMap<&str, &str> = types.collect();
+    let line = |line: &str| {
+        let (comment, rest) = match line.strip_prefix("# ") {
+            None => return format!("{line}\n"),
+            Some(comment) => comment.split_once(' ').unwrap_or((comment, "")),
+        };
+        let (name, rest) = rest.split_once(' ').unwrap_or((rest, ""));
+        let (name, kind) = match types.get(name) {
+            Some(&"counter") => (format!("{name}_total"), "counter"),
+            Some(&"info") => (format!("{name}_info"), "gauge"),
+            Some(&"unknown") => (name.to_owned(), "untyped"),
+            kind => (name.to_owned(), kind.copied().unwrap_or_default()),
+        };
+        match comment {
+            "TYPE" => format!("# TYPE {name} {kind}\n"),
+            "HELP" => format!("# HELP {name} {rest}\n"),
+            _ => String::new(),
+        }
+    };
+    text.lines().map(line).collect()
 }

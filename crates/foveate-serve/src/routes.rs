@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{MatchedPath, Path, Request, State};
-use axum::http::header::{CONNECTION, CONTENT_TYPE};
+use axum::http::header::{ACCEPT, CONNECTION, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
@@ -19,7 +19,7 @@ use uuid::Uuid;
 use crate::api::Api;
 use crate::cors::{Origin, cors};
 use crate::error::ServeError;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, plain};
 use crate::problem::{Problem, REQUEST_ID};
 use crate::request_log::Line;
 use crate::serving::Serving;
@@ -85,10 +85,16 @@ fn health(state: Result<(), String>, remedy: &'static str) -> Response {
     }
 }
 
-async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
+/// Answers in OpenMetrics, or in plain text to a client that asks for that alone.
+async fn metrics(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
     let uploads = shared.serving.as_ref().map_or(0, |serving| serving.memory.taken());
     let text = block_in_place(|| shared.metrics.after(shared.probe.metrics(), uploads));
-    let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    let accepted = headers.get(ACCEPT).and_then(|accepted| accepted.to_str().ok()).unwrap_or_default();
+    let accepts = |kind| accepted.to_ascii_lowercase().contains(kind);
+    let (content_type, text) = match accepts("text/plain") && !accepts("application/openmetrics-text") {
+        true => ("text/plain; version=0.0.4; charset=utf-8", plain(&text)),
+        false => ("application/openmetrics-text; version=1.0.0; charset=utf-8", text),
+    };
     ([(CONTENT_TYPE, content_type)], text).into_response()
 }
 

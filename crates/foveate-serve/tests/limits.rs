@@ -213,6 +213,18 @@ fn health_and_metrics_are_there_without_the_api() {
         "{}",
         metrics.body
     );
+    let asked = request("GET /metrics", "accept: text/plain\r\n", b"");
+    let plain = Answer::parse(&receive(send(server.address(), &asked)));
+    assert_eq!(plain.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    for line in [
+        "# TYPE foveate_http_requests_total counter",
+        "# TYPE foveate_build_info gauge",
+        "# TYPE foveate_http_request_seconds histogram",
+        "foveate_http_request_seconds_bucket{le=\"0.25\",route=\"none\"} 2",
+    ] {
+        assert!(plain.body.lines().any(|found| found == line), "{line}: {}", plain.body);
+    }
+    assert!(!plain.body.contains("# UNIT") && !plain.body.contains("# EOF"), "{}", plain.body);
     assert_eq!(metrics.body.matches("# EOF").count(), 1);
     assert!(metrics.body.ends_with("# EOF\n"));
 }

@@ -206,7 +206,16 @@ impl Engine {
         }
         let Request { id, image, metadata, done, span, .. } = request;
         shared.tasks[task].coming.fetch_add(1, SeqCst);
-        shared.pass_on(Item { id, task, form: Some(image.into()), metadata, done, span, _place: place });
+        shared.pass_on(Item {
+            id,
+            task,
+            form: Some(image.into()),
+            metadata,
+            done,
+            span,
+            queued: Instant::now(),
+            _place: place,
+        });
         Ok(())
     }
 
@@ -303,8 +312,7 @@ impl Probe for Engine {
         let Shared { metrics, requests, bytes, downloads, .. } = &*self.shared;
         metrics.waiting("download", downloads.waiting(), self.max_in_flight());
         for (name, queue) in self.shared.queues() {
-            let stats = queue.stats();
-            metrics.queue(name, queue.len(), stats.capacity, stats.occupancy);
+            metrics.waiting(&name, queue.len(), queue.stats().capacity);
         }
         metrics.in_flight(requests.taken(), bytes.taken());
         metrics.render()

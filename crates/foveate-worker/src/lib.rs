@@ -26,6 +26,7 @@ pub use embed::{Embed, EmbedInput, EmbedLane};
 pub use engine::{Engine, EngineBuilder};
 pub use engine_error::EngineError;
 pub use heap::return_large_allocations;
+pub use metrics::TIME_BUCKETS;
 pub use outcome::{Embedding, Encoding, Failure, Outcome, Output};
 pub use probe::Probe;
 pub use request::{Done, Image, Rejected, Request};

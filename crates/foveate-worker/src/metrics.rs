@@ -26,7 +26,10 @@ pub(crate) struct Metrics {
     cache_hits: Family<TaskLabel, Counter>,
     depth: Family<QueueLabel, Gauge>,
     capacity: Family<QueueLabel, Gauge>,
-    occupancy: Family<QueueLabel, FloatGauge>,
+    /// How long items wait in a queue.
+    queued: Family<QueueLabel, Histogram, fn() -> Histogram>,
+    /// How long messages wait at their broker.
+    message_waits: Family<QueueLabel, Histogram, fn() -> Histogram>,
     in_flight: Gauge,
     bytes_in_flight: Gauge,
     /// Messages received, by the kind of delivery.
@@ -107,9 +110,12 @@ impl MetricConstructor<Histogram> for Sizes {
     }
 }
 
-/// From 1 ms to about a minute.
+/// Upper bounds of the buckets of all histograms of times, in seconds.
+pub const TIME_BUCKETS: [f64; 15] =
+    [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
+
 fn durations() -> Histogram {
-    Histogram::new(exponential_buckets(0.001, 2.0, 17))
+    Histogram::new(TIME_BUCKETS)
 }
 
 impl Metrics {
@@ -122,7 +128,8 @@ impl Metrics {
             cache_hits: Family::default(),
             depth: Family::default(),
             capacity: Family::default(),
-            occupancy: Family::default(),
+            queued: Family::new_with_constructor(durations),
+            message_waits: Family::new_with_constructor(durations),
             in_flight: Gauge::default(),
             bytes_in_flight: Gauge::default(),
             received: Family::default(),
@@ -150,8 +157,8 @@ impl Metrics {
         r.register("cache_hits", "Images whose output came from the cache", self.cache_hits.clone());
         r.register("queue_depth", "Items that wait before a stage", self.depth.clone());
         r.register("queue_capacity", "Capacity of the queue before a stage, in items", self.capacity.clone());
-        let about = "Mean occupancy of the queue before a stage since the start";
-        r.register("queue_occupancy_ratio", about, self.occupancy.clone());
+        let about = "Time that an item waited before a stage";
+        r.register_with_unit("queue_wait", about, Unit::Seconds, self.queued.clone());
         r.register("in_flight", "Requests in the engine", self.in_flight.clone());
         let about = "Downloaded files that are not decoded yet";
         r.register_with_unit("in_flight_files", about, Unit::Bytes, self.bytes_in_flight.clone());
@@ -175,6 +182,8 @@ impl Metrics {
         r.register("broker_messages", about, self.messages.clone());
         let about = "Time that the last message received for the first time had waited; 0 if the queue is empty";
         r.register_with_unit("broker_wait", about, Unit::Seconds, self.ages.clone());
+        let about = "Time that a message had waited when it was received for the first time";
+        r.register_with_unit("message_wait", about, Unit::Seconds, self.message_waits.clone());
         r.register("sink_rows", "Vectors stored by the sink", self.rows.clone());
     }
 
@@ -201,18 +210,16 @@ impl Metrics {
         self.batch.get_or_create(&TaskLabel { task: task.to_owned() }).observe((ok + failed) as f64);
     }
 
-    /// Sets the depth of a queue whose occupancy is not measured.
+    /// Sets the depth of a queue.
     pub(crate) fn waiting(&self, name: &str, depth: usize, capacity: usize) {
         let label = QueueLabel { queue: name.to_owned() };
         self.depth.get_or_create(&label).set(depth as i64);
         self.capacity.get_or_create(&label).set(capacity as i64);
     }
 
-    pub(crate) fn queue(&self, name: String, depth: usize, capacity: usize, occupancy: f64) {
-        let label = QueueLabel { queue: name };
-        self.depth.get_or_create(&label).set(depth as i64);
-        self.capacity.get_or_create(&label).set(capacity as i64);
-        self.occupancy.get_or_create(&label).set(occupancy);
+    /// Records how long an item waited in a queue.
+    pub(crate) fn queued(&self, name: &str, waited: Duration) {
+        self.queued.get_or_create(&QueueLabel { queue: name.to_owned() }).observe(waited.as_secs_f64());
     }
 
     pub(crate) fn in_flight(&self, items: u64, bytes: u64) {
@@ -231,6 +238,11 @@ impl Metrics {
             let label = MessagesLabel { queue: queue.to_owned(), state };
             self.messages.get_or_create(&label).set(messages as i64);
         }
+    }
+
+    /// Records how long a message had waited at its broker.
+    pub(crate) fn message_wait(&self, queue: &str, wait: Duration) {
+        self.message_waits.get_or_create(&QueueLabel { queue: queue.to_owned() }).observe(wait.as_secs_f64());
     }
 
     /// Sets how long the first messages of a queue wait.

@@ -58,6 +58,8 @@ pub(crate) struct Item {
     pub(crate) metadata: Option<String>,
     pub(crate) done: Done,
     pub(crate) span: tracing::Span,
+    /// When it joined its current queue.
+    pub(crate) queued: Instant,
     /// Its share of the limit on requests.
     pub(crate) _place: Share,
 }
@@ -100,7 +102,8 @@ pub(crate) fn bucket(address: &str) -> &str {
 
 impl Shared {
     /// Queues an item for its next stage.
-    pub(crate) fn pass_on(&self, item: Item) {
+    pub(crate) fn pass_on(&self, mut item: Item) {
+        item.queued = Instant::now();
         let next = match &item.form {
             Some(Form::At(image)) if self.downloaders > 0 => {
                 let most = if matches!(image, ImageRef::Url(_)) { self.per_host() } else { self.downloaders };

@@ -66,7 +66,7 @@ impl Stages {
         while let Some(next) = shared.downloads.pop() {
             match next {
                 Next::Item(item, turn) => {
-                    let downloaded = self.step(item, Self::downloaded);
+                    let downloaded = self.step("download", item, Self::downloaded);
                     drop(turn);
                     downloaded.into_iter().for_each(|item| shared.pass_on(item));
                 }
@@ -82,7 +82,7 @@ impl Stages {
     fn files(mut self) {
         let shared = Arc::clone(&self.shared);
         while let Some(item) = shared.files.pop() {
-            if let Some(item) = self.step(item, Self::prepared) {
+            if let Some(item) = self.step("preprocess", item, Self::prepared) {
                 shared.pass_on(item);
             }
         }
@@ -125,14 +125,21 @@ impl Stages {
 
     /// Prepares an item for a batch.
     fn take(&mut self, item: Item) -> Option<Item> {
-        let item = self.step(item, Self::prepared)?;
+        let queue = format!("process {}", self.shared.tasks[item.task].name);
+        let item = self.step(&queue, item, Self::prepared)?;
         self.shared.left(&item);
         Some(item)
     }
 
-    /// Runs one step of an item's work, unless the item is no longer wanted. Reports the outcome of an item that fails
-    /// or is done.
-    fn step(&mut self, mut item: Item, work: impl FnOnce(&mut Self, &mut Item) -> Result<(), Failure>) -> Option<Item> {
+    /// Runs one step of the work of an item that left `queue`, unless the item is no longer wanted. Reports the outcome
+    /// of an item that fails or is done.
+    fn step(
+        &mut self,
+        queue: &str,
+        mut item: Item,
+        work: impl FnOnce(&mut Self, &mut Item) -> Result<(), Failure>,
+    ) -> Option<Item> {
+        self.shared.metrics.queued(queue, item.queued.elapsed());
         let done = match item.done.is_wanted() {
             true => work(self, &mut item),
             false => Err(Failure::transient(Stage::Cancelled, "nobody waits for it any more")),

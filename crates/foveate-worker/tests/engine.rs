@@ -267,6 +267,8 @@ fn metrics_count_each_stage() {
         "foveate_items_total{stage=\"process\",task=\"last\",result=\"ok\"} 3",
         "foveate_stage_seconds_count{stage=\"preprocess\",task=\"last\"} 4",
         "foveate_queue_depth{queue=\"process last\"} 0",
+        "foveate_queue_wait_seconds_count{queue=\"preprocess\"} 4",
+        "foveate_queue_wait_seconds_count{queue=\"process last\"} 3",
         "foveate_in_flight 0",
     ] {
         assert!(text.lines().any(|found| found == line), "{line} in\n{text}");

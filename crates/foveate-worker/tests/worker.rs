@@ -93,6 +93,7 @@ fn metrics_tell_how_many_messages_wait_and_how_long() {
         text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok())
     };
     wait_until(Duration::from_secs(10), || value("foveate_broker_wait_seconds{queue=\"jobs\"}") >= Some(0.02));
+    assert!(value("foveate_message_wait_seconds_count{queue=\"jobs\"}") >= Some(1.0));
     let count = |state: &str| value(&format!("foveate_broker_messages{{queue=\"jobs\",state=\"{state}\"}}"));
     wait_until(Duration::from_secs(10), || count("dead") == Some(0.0));
     assert_eq!(count("waiting").unwrap() + count("leased").unwrap(), 10.0);

@@ -74,13 +74,17 @@ impl Receiver {
 
     /// Records how long the queue's messages wait. Those that come again have waited for a retry.
     fn measure_wait(&self, deliveries: &[Delivery]) {
+        let queue = self.queue().name();
+        let new = deliveries.iter().filter(|delivery| is_new(delivery));
+        new.filter_map(|delivery| delivery.sent?.elapsed().ok())
+            .for_each(|wait| self.state.metrics.message_wait(queue, wait));
         let wait = match deliveries {
             [] => Some(Duration::ZERO),
             _ => {
                 deliveries.iter().rfind(|delivery| is_new(delivery)).and_then(|delivery| delivery.sent?.elapsed().ok())
             }
         };
-        wait.into_iter().for_each(|wait| self.state.metrics.wait(self.queue().name(), wait));
+        wait.into_iter().for_each(|wait| self.state.metrics.wait(queue, wait));
     }
 
     /// Holds a message. Returns `None` if the worker holds it already: its work continues under the new lease.
