@@ -56,8 +56,6 @@ pub fn load() -> Result<(), String> {
     LOADED.get_or_init(open_all).as_ref().map(|_| ()).map_err(Clone::clone)
 }
 
-type SetOrder = extern "C" fn(*const c_char) -> c_int;
-
 /// Returns the `orders` that a test runs in: the first two, or with `FOVEATE_TESTS=full` all of them.
 pub fn tested<'a>(orders: &'a [&'a str]) -> &'a [&'a str] {
     foveate_testkit::by_length(&orders[..orders.len().min(2)], orders)
@@ -72,15 +70,9 @@ pub fn tested<'a>(orders: &'a [&'a str]) -> &'a [&'a str] {
 pub fn set_order(order: &str) -> Result<(), String> {
     load()?;
     let name = CString::new(order).map_err(|error| error.to_string())?;
-    let path = folder()?.join(DRIVER);
-    // SAFETY: the library is loaded already, so nothing is initialized here. The function has this signature, and takes
-    // a text that ends with a zero.
-    let status = unsafe {
-        let driver = Library::open(Some(&path), RTLD_NOW).map_err(|error| error.to_string())?;
-        let set = driver.get::<SetOrder>(b"cuda_emulator_set_order\0").map_err(|error| error.to_string())?;
-        set(name.as_ptr())
-    };
-    if status == 0 { Ok(()) } else { Err(format!("the emulator has no order {order:?}")) }
+    // SAFETY: it has this signature, and takes a text that ends with a zero.
+    let set: extern "C" fn(*const c_char) -> c_int = unsafe { own(DRIVER, "cuda_emulator_set_order") }?;
+    if set(name.as_ptr()) == 0 { Ok(()) } else { Err(format!("the emulator has no order {order:?}")) }
 }
 
 /// Loads the emulator with nvJPEG.
@@ -103,14 +95,37 @@ pub fn load_nvjpeg() -> Result<(), String> {
 /// The errors of [`load_nvjpeg`].
 pub fn refuse_engines(status: c_int) -> Result<(), String> {
     load_nvjpeg()?;
-    let path = folder()?.join(JPEG);
-    // SAFETY: the library is loaded already, so nothing is initialized here, and the function has this signature.
-    unsafe {
-        let library = Library::open(Some(&path), RTLD_NOW).map_err(|error| error.to_string())?;
-        let refuse = library.get::<extern "C" fn(c_int)>(b"nvjpeg_emulator_refuse_engines\0");
-        refuse.map_err(|error| error.to_string())?(status);
-    }
+    // SAFETY: it has this signature.
+    let refuse: extern "C" fn(c_int) = unsafe { own(JPEG, "nvjpeg_emulator_refuse_engines") }?;
+    refuse(status);
     Ok(())
+}
+
+/// Makes the next kernel that runs fail with this `CUresult`, as 700 for an illegal address or 719: from then on, no
+/// work of its device runs, and every call of the context returns the error, until the process ends.
+///
+/// # Errors
+///
+/// The errors of [`load`].
+pub fn fail_next_kernel(status: c_int) -> Result<(), String> {
+    load()?;
+    // SAFETY: it has this signature.
+    let fail: extern "C" fn(c_int) = unsafe { own(DRIVER, "cuda_emulator_fail_next_kernel") }?;
+    fail(status);
+    Ok(())
+}
+
+/// Returns a function of the emulator's own.
+///
+/// # Safety
+///
+/// `F` is the function's type, and the library is loaded.
+unsafe fn own<F: Copy>(library: &str, name: &str) -> Result<F, String> {
+    let path = folder()?.join(library);
+    // SAFETY: the library is loaded already, so nothing is initialized here, and it stays loaded. The caller knows the
+    // type.
+    let found = unsafe { Library::open(Some(&path), RTLD_NOW).and_then(|library| library.get::<F>(name).map(|f| *f)) };
+    found.map_err(|error| error.to_string())
 }
 
 /// What has happened in this process: events that no result shows.
@@ -134,15 +149,10 @@ pub struct Counts {
 /// The errors of [`load`].
 pub fn counts() -> Result<Counts, String> {
     load()?;
-    let path = folder()?.join(DRIVER);
     let mut counts = Counts::default();
-    // SAFETY: the library is loaded already, so nothing is initialized here. The function has this signature, and fills
-    // a structure of this layout.
-    unsafe {
-        let driver = Library::open(Some(&path), RTLD_NOW).map_err(|error| error.to_string())?;
-        let fill = driver.get::<extern "C" fn(&mut Counts)>(b"cuda_emulator_counts\0");
-        fill.map_err(|error| error.to_string())?(&mut counts);
-    }
+    // SAFETY: it has this signature, and fills a structure of this layout.
+    let fill: extern "C" fn(&mut Counts) = unsafe { own(DRIVER, "cuda_emulator_counts") }?;
+    fill(&mut counts);
     Ok(counts)
 }
 

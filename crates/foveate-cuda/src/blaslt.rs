@@ -4,6 +4,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::{Arc, OnceLock};
 
 use crate::buffer::Buffer;
+use crate::capture::{Lazy, no_capture};
 use crate::device::Device;
 use crate::driver::Handle as Raw;
 use crate::error::{CudaError, one_line};
@@ -227,6 +228,7 @@ impl Handle {
         let library = Library::get()?;
         // The library uses the thread's current context.
         device.call("cuCtxSetCurrent", |_| 0)?;
+        let _no_capture = no_capture();
         let mut handle = Raw::NULL;
         // SAFETY: `handle` is a valid place for the handle.
         library.check("cublasLtCreate", unsafe { (library.functions.cublasLtCreate)(&mut handle) })?;
@@ -263,6 +265,7 @@ pub struct Product {
     y: Object,
     algorithm: Algorithm,
     workspace_bytes: usize,
+    code: Lazy,
 }
 
 impl Product {
@@ -279,6 +282,7 @@ impl Product {
             y: matrix(rows, outputs, outputs)?,
             algorithm: Algorithm { data: [0; 8] },
             workspace_bytes: 0,
+            code: Lazy::default(),
             handle: handle.clone(),
             shape,
         };
@@ -305,6 +309,7 @@ impl Product {
         let mut count = 0;
         let (description, y) = (self.description.raw, self.y.raw);
         self.handle.0.device.call("cuCtxSetCurrent", |_| 0)?;
+        let _no_capture = no_capture();
         // SAFETY: all objects are alive; there is room for the one requested answer, and for the number of answers.
         let status = unsafe {
             (library.functions.cublasLtMatmulAlgoGetHeuristic)(
@@ -355,31 +360,33 @@ impl Product {
         let (alpha, beta) = (operands.alpha, if self.shape.accumulate { 1.0_f32 } else { 0.0 });
         let (alpha, beta) = (std::ptr::from_ref(&alpha).cast(), std::ptr::from_ref(&beta).cast());
         let pointer = |buffer: &Buffer| std::ptr::without_provenance_mut::<c_void>(buffer.address() as usize);
-        let mut status = 0;
-        // SAFETY: all objects are alive, the operands are as large as these declare, and the memory that the device
-        // uses is freed only afterwards. The factors are read before the call returns.
-        stream.device().call("cuCtxSetCurrent", |_| unsafe {
-            status = (library.functions.cublasLtMatmul)(
-                handle,
-                self.description.raw,
-                alpha,
-                pointer(weight),
-                self.weight.raw,
-                pointer(x),
-                self.x.raw,
-                beta,
-                pointer(added),
-                self.added(),
-                pointer(y),
-                self.y.raw,
-                std::ptr::from_ref(&self.algorithm).cast(),
-                pointer(workspace),
-                self.workspace_bytes,
-                stream.handle(),
-            );
-            0
-        })?;
-        library.check("cublasLtMatmul", status)
+        self.code.using(|| {
+            let mut status = 0;
+            // SAFETY: all objects are alive, the operands are as large as these declare, and the memory that the device
+            // uses is freed only afterwards. The factors are read before the call returns.
+            stream.device().call("cuCtxSetCurrent", |_| unsafe {
+                status = (library.functions.cublasLtMatmul)(
+                    handle,
+                    self.description.raw,
+                    alpha,
+                    pointer(weight),
+                    self.weight.raw,
+                    pointer(x),
+                    self.x.raw,
+                    beta,
+                    pointer(added),
+                    self.added(),
+                    pointer(y),
+                    self.y.raw,
+                    std::ptr::from_ref(&self.algorithm).cast(),
+                    pointer(workspace),
+                    self.workspace_bytes,
+                    stream.handle(),
+                );
+                0
+            })?;
+            library.check("cublasLtMatmul", status)
+        })
     }
 
     fn check(&self, operands: &Operands<'_>) -> Result<(), CudaError> {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use flate2::read::GzDecoder;
 
 use crate::buffer::Buffer;
+use crate::capture::{Lazy, no_capture};
 use crate::device::Device;
 use crate::driver::Handle;
 use crate::error::{CudaError, one_line};
@@ -49,12 +50,14 @@ impl Module {
         // A number is passed in place of a pointer.
         let mut values = [log.as_mut_ptr().cast::<c_void>(), std::ptr::without_provenance_mut(log.len())];
         let mut handle = Handle::NULL;
+        let no_capture = no_capture();
         // SAFETY: the text ends with a zero; the log has room for the given number of bytes; there are two options, and
         // as many values; `handle` is a valid place for the handle.
         let loaded = device.call("cuModuleLoadDataEx", |driver| unsafe {
             let (options, values) = (options.as_mut_ptr(), values.as_mut_ptr());
             (driver.cuModuleLoadDataEx)(&mut handle, text.as_ptr().cast(), 2, options, values)
         });
+        drop(no_capture);
         loaded.map_err(|error| {
             let said = log.split(|&byte| byte == 0).next().unwrap_or_default();
             let said = one_line(&String::from_utf8_lossy(said));
@@ -73,12 +76,13 @@ impl Module {
         let missing = |why: &dyn std::fmt::Display| CudaError::Kernels(format!("no '{name}': {why}"));
         let text = CString::new(name).map_err(|error| missing(&error))?;
         let mut handle = Handle::NULL;
+        let _no_capture = no_capture();
         // SAFETY: `handle` is a valid place for the handle, the module is loaded, and the name ends with a zero.
         let found = self.0.device.call("cuModuleGetFunction", |driver| unsafe {
             (driver.cuModuleGetFunction)(&mut handle, self.0.handle, text.as_ptr())
         });
         found.map_err(|error| missing(&error))?;
-        Ok(Kernel { module: Arc::clone(&self.0), handle })
+        Ok(Kernel { module: Arc::clone(&self.0), handle, code: Arc::default() })
     }
 }
 
@@ -96,6 +100,7 @@ impl Drop for Loaded {
 pub struct Kernel {
     module: Arc<Loaded>,
     handle: Handle,
+    code: Arc<Lazy>,
 }
 
 /// A kernel's argument.
@@ -142,12 +147,14 @@ impl Kernel {
             *pointer = std::ptr::from_mut(value).cast();
         }
         stream.need(&self.module);
-        // SAFETY: every pointer leads to a value of the argument's size or larger, whose first bytes are the argument's
-        // (devices and their hosts are little-endian); the caller guarantees the rest. The memory that the kernel uses
-        // is freed only afterwards.
-        self.module.device.call("cuLaunchKernel", |driver| unsafe {
-            let ([x, y, z], none) = (grid, std::ptr::null_mut());
-            (driver.cuLaunchKernel)(self.handle, x, y, z, block, 1, 1, 0, stream.handle(), pointers.as_mut_ptr(), none)
+        self.code.using(|| {
+            // SAFETY: every pointer leads to a value of the argument's size or larger, whose first bytes are the
+            // argument's (devices and their hosts are little-endian); the caller guarantees the rest. The memory that
+            // the kernel uses is freed only afterwards.
+            self.module.device.call("cuLaunchKernel", |driver| unsafe {
+                let ([x, y, z], none, pointers) = (grid, std::ptr::null_mut(), pointers.as_mut_ptr());
+                (driver.cuLaunchKernel)(self.handle, x, y, z, block, 1, 1, 0, stream.handle(), pointers, none)
+            })
         })
     }
 

@@ -3,6 +3,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use foveate_core::BatchMemory;
 
+use crate::capture::no_capture;
 use crate::device::Device;
 use crate::error::CudaError;
 use crate::stream::{Event, Stream};
@@ -43,6 +44,7 @@ impl Pinned {
     pub fn new(device: &Device, bytes: usize) -> Result<Self, CudaError> {
         let (copied, bytes) = (vec![Event::new(device)?], bytes.max(1));
         let mut start = std::ptr::null_mut();
+        let _no_capture = no_capture();
         // SAFETY: `start` is a valid place for the address; afterwards, the memory behind it is that large and not
         // shared.
         device.call("cuMemHostAlloc", |driver| unsafe {
@@ -132,6 +134,7 @@ impl Pinned {
 impl Drop for Pinned {
     fn drop(&mut self) {
         self.wait();
+        let _no_capture = no_capture();
         // SAFETY: the memory is owned, and no copy is in flight.
         let _ = self.device.call("cuMemFreeHost", |driver| unsafe { (driver.cuMemFreeHost)(self.start.cast()) });
     }

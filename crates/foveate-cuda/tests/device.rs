@@ -1,15 +1,16 @@
 //! The wrappers on a device: the emulator, in every order that its streams may take, or with
 //! `FOVEATE_CUDA_TESTS=device` a real one. The emulator ends the process if memory is used after it was freed.
 
-// Tests may unwrap.
-#![allow(clippy::unwrap_used)]
+// Tests may unwrap, and one launches a kernel.
+#![allow(unsafe_code, clippy::unwrap_used)]
 
 use std::process::ExitCode;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::time::Duration;
 
 use foveate_core::BatchMemory;
 use foveate_cuda::blaslt::{self, Element, Operands, Shape};
-use foveate_cuda::{Buffer, CudaError, Device, DevicePixels, Event, Graph, Module, Pinned, Stream};
+use foveate_cuda::{Arg, Buffer, CudaError, Device, DevicePixels, Event, Graph, Module, Pinned, Stream};
 use foveate_cuda_emulator::for_trial;
 use foveate_testkit::{ignore, run, trials};
 use half::{bf16, f16};
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
         waits_leave_the_core_to_others,
         graphs_keep_their_memory,
         captures_wait_for_those_who_wait_for_the_device,
+        what_loads_code_waits_for_captures,
         a_capture_that_fails_leaves_the_stream_usable,
         copies_do_not_leave_their_memory,
         memory_that_is_not_there_is_told,
@@ -219,6 +221,70 @@ fn captures_wait_for_those_who_wait_for_the_device() {
                 device.synchronize().unwrap();
             }
         });
+    });
+}
+
+/// A kernel that the emulator has; a real device runs this one, which does nothing.
+const KERNEL: &str = "
+.version 7.5
+.target sm_75
+.address_size 64
+.visible .entry gelu_f32(.param .u64 x, .param .u64 count) { ret; }
+";
+
+type FirstUse<'a> = &'a mut (dyn FnMut() -> Result<(), CudaError> + Send);
+
+/// The driver loads code lazily, and may wait for the whole device then. So first uses wait for another thread's
+/// capture to end; a library's handle and pinned memory too.
+fn what_loads_code_waits_for_captures() {
+    on_a_device(|device| {
+        let stream = Stream::new(device).unwrap();
+        let memory = |bytes| Buffer::zeroed(device, bytes).unwrap();
+        let (x, y, workspace) = (memory(64), memory(64), memory(1 << 20));
+        let blas = blaslt::Handle::new(device).unwrap();
+        let product_shape = shape(4, 4, 4, Element::F32, false, false);
+        let mut product = blas.plan(product_shape, &workspace).unwrap();
+        let operands =
+            Operands { x: &x, weight: &x, alpha: 1.0, bias: None, added: None, y: &y, workspace: &workspace };
+        let module = Module::from_ptx(device, KERNEL).unwrap();
+        let kernel = module.kernel("gelu_f32").unwrap();
+        let mut pinned = Some(Pinned::new(device, 1).unwrap());
+        // SAFETY: these are the kernel's parameters, and it accesses nothing.
+        let launch = || unsafe { kernel.launch(&stream, [1; 3], 32, &[Arg::Buffer(&x), Arg::I64(0)]) };
+        let mut uses: [(&str, FirstUse<'_>); 8] = [
+            ("a module", &mut || Module::from_ptx(device, KERNEL).map(drop)),
+            ("a module's kernel", &mut || module.kernel("gelu_f32").map(drop)),
+            ("a kernel's first launch", &mut || launch()),
+            ("cuBLASLt's handle", &mut || blaslt::Handle::new(device).map(drop)),
+            ("a product", &mut || blas.plan(product_shape, &workspace).map(drop)),
+            ("a product's first run", &mut || product.run(&stream, &operands)),
+            ("pinned memory", &mut || Pinned::new(device, 1).map(drop)),
+            ("the end of pinned memory", &mut || {
+                drop(pinned.take());
+                Ok(())
+            }),
+        ];
+        let capturing = Stream::new(device).unwrap();
+        for (what, first_use) in &mut uses {
+            let ((begin, begun), (end, ended)) = (mpsc::channel(), mpsc::channel());
+            std::thread::scope(|scope| {
+                let user = scope.spawn(move || {
+                    begun.recv().unwrap();
+                    let used = first_use();
+                    end.send(()).unwrap();
+                    used
+                });
+                let graph = Graph::capture(&capturing, || {
+                    begin.send(()).unwrap();
+                    // It does not come before the end of the capture.
+                    let _ = ended.recv_timeout(Duration::from_millis(100));
+                    Ok::<_, CudaError>(())
+                });
+                assert!(graph.is_ok(), "{what}: {:?}", graph.err());
+                let used = user.join().unwrap();
+                assert!(used.is_ok(), "{what}: {used:?}");
+            });
+        }
     });
 }
 

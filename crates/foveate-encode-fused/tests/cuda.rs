@@ -44,9 +44,10 @@ fn main() -> ExitCode {
         too_old_a_device_is_refused,
         a_driver_without_a_device_is_told,
         two_devices_share_pinned_memory,
+        a_lost_context_is_told,
     ];
     // Others run them, each in a process of its own.
-    let children = trials![child_older_device, child_too_old, child_no_device, child_two_devices];
+    let children = trials![child_older_device, child_too_old, child_no_device, child_two_devices, child_lost_context];
     trials.extend(children.into_iter().map(|child| child.with_ignored_flag(true)));
     run(trials)
 }
@@ -666,4 +667,30 @@ fn child_two_devices() {
         let error = encoders[1].submit(Batch { memory, images: 2, size });
         assert!(matches!(error, Err(EncodeError::Batch(_))), "{error:?}");
     });
+}
+
+fn a_lost_context_is_told() {
+    for order in ["late", "eager"] {
+        in_a_process_of_its_own("child_lost_context", &[("CUDA_EMULATOR_ORDER", order)]);
+    }
+}
+
+/// After an illegal access, every batch fails with its error, those under way too; so does another encoder.
+fn child_lost_context() {
+    let _gpu = Gpu::get();
+    let (model, options) = (few_tokens("tiny"), options(DType::F32, 1));
+    let mut encoder = open(&model, &options);
+    let (image, size, mut out) = (pixels(&model, [1]), encoder.spec().input, VectorBuf::new());
+    encode(&mut encoder, &image);
+    foveate_cuda_emulator::fail_next_kernel(700).unwrap();
+    let is_told = |error: EncodeError| {
+        let told = foveate_core::error_chain(&error);
+        assert!(told.contains("CUDA_ERROR_ILLEGAL_ADDRESS (an illegal memory access was encountered)"), "{told}");
+    };
+    for _ in 0..3 {
+        let submitted =
+            (0..2).try_for_each(|_| encoder.submit(Batch { memory: Box::new(image.clone()), images: 1, size }));
+        is_told(submitted.and_then(|()| encoder.collect(&mut out)).err().unwrap());
+    }
+    is_told(CudaEncoder::new(&model, &options).err().unwrap());
 }

@@ -1,9 +1,12 @@
 // libcublasLt.so.12: products of matrices in f32, f16 and bf16, summed in f32. Features of the real library beyond that
 // are NOT_SUPPORTED here. Calls that the real library refuses are refused.
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <dlfcn.h>
 #include <memory>
+#include <mutex>
+#include <set>
 
 #include "cublaslt/product.h"
 #include "emulator.h"
@@ -29,6 +32,9 @@ constexpr uint64_t WORKSPACE = 4096;
 
 struct Handle {
     uint64_t magic = HANDLE_MAGIC;
+    std::mutex lock;
+    // The kinds and shapes of products whose kernels have been loaded.
+    std::set<std::array<uint64_t, 4>> loaded;
 };
 
 struct Description {
@@ -226,6 +232,15 @@ Status check_places(const Call& call) {
     return same || !overlap(call.c, extent(product.c, product.batch), call.d, d) ? SUCCESS : INVALID_VALUE;
 }
 
+// Lazy loading: the first product of a shape loads its kernel.
+bool load(Handle& handle, uint64_t kind, const Product& product) {
+    std::array<uint64_t, 4> shape{kind, uint64_t(product.m), uint64_t(product.n), uint64_t(product.k)};
+    std::lock_guard guard(handle.lock);
+    if (handle.loaded.contains(shape)) return true;
+    if (driver<CudaEmulatorLoad>(CUDA_EMULATOR_LOAD)() != 0) return false;
+    return handle.loaded.insert(shape).second;
+}
+
 bool aligned(uint64_t pointer, const Operand& operand) { return pointer % bytes_of(operand.type) == 0; }
 
 }  // namespace
@@ -264,7 +279,8 @@ EXPORTED const char* cublasLtGetStatusString(int status) {
 EXPORTED Status cublasLtCreate(Handle** handle) {
     if (handle == nullptr) return INVALID_VALUE;
     // A real driver in place of the emulated one could not run this.
-    if (driver<CudaEmulatorSubmit>(CUDA_EMULATOR_SUBMIT) == nullptr) return NOT_INITIALIZED;
+    auto* load = driver<CudaEmulatorLoad>(CUDA_EMULATOR_LOAD);
+    if (load == nullptr || load() != 0) return NOT_INITIALIZED;
     *handle = new Handle;
     return SUCCESS;
 }
@@ -367,6 +383,8 @@ EXPORTED Status cublasLtMatmulAlgoGetHeuristic(Handle* handle, Description* of, 
     *count = 0;
     Product product;
     if (Status status = describe(*of, *a, *b, *c, *d, &product)) return status;
+    // It asks for the occupancy of kernels.
+    if (driver<CudaEmulatorLoad>(CUDA_EMULATOR_LOAD)() != 0) return EXECUTION_FAILED;
     HeuristicResult& result = results[0];
     std::memset(&result, 0, sizeof result);
     Algorithm& chosen = result.algorithm;
@@ -406,6 +424,7 @@ EXPORTED Status cublasLtMatmul(Handle* handle, Description* of, const float* alp
         call->workspace_bytes = algorithm->workspace;
     }
     if (Status status = check_places(*call)) return status;
+    if (!load(*handle, kind_of(*of, product), product)) return EXECUTION_FAILED;
     auto* submit = driver<CudaEmulatorSubmit>(CUDA_EMULATOR_SUBMIT);
     return submit(stream, run, call.release(), release) == 0 ? SUCCESS : EXECUTION_FAILED;
 }

@@ -121,8 +121,7 @@ EXPORTED CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream handle) {
 
 EXPORTED CUresult cuMemHostAlloc(void** pointer, size_t bytes, unsigned flags) {
     return api([&](Machine& machine, Lock&) {
-        current_device();
-        machine.refuse_in_capture();
+        machine.refuse_while_capturing(current_device());
         require(pointer != nullptr && bytes > 0 && (flags & ~CU_MEMHOSTALLOC_ALL) == 0);
         *pointer = machine.memory.pin(bytes, flags);
         require(*pointer != nullptr, CUDA_ERROR_OUT_OF_MEMORY);
@@ -131,11 +130,10 @@ EXPORTED CUresult cuMemHostAlloc(void** pointer, size_t bytes, unsigned flags) {
 
 EXPORTED CUresult cuMemAllocHost_v2(void** pointer, size_t bytes) { return cuMemHostAlloc(pointer, bytes, 0); }
 
-// Real drivers may wait for the device here, but do not promise it, so this one does not.
+// Real drivers may wait for the device here, but do not promise it: this one does not, and refuses what a wait would.
 EXPORTED CUresult cuMemFreeHost(void* pointer) {
     return api([&](Machine& machine, Lock&) {
-        current_device();
-        machine.refuse_in_capture();
+        machine.refuse_while_capturing(current_device());
         require(machine.memory.unpin(pointer));
     });
 }

@@ -28,6 +28,8 @@ constexpr ErrorText ERRORS[] = {
     {CUDA_ERROR_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
     {CUDA_ERROR_NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
     {CUDA_ERROR_NOT_READY, "CUDA_ERROR_NOT_READY", "device not ready"},
+    {CUDA_ERROR_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
+    {CUDA_ERROR_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
     {CUDA_ERROR_NOT_PERMITTED, "CUDA_ERROR_NOT_PERMITTED", "operation not permitted"},
     {CUDA_ERROR_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
     {CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
@@ -162,15 +164,15 @@ EXPORTED CUresult cuGetErrorString(CUresult error, const char** string) {
 }
 
 EXPORTED CUresult cuDeviceGetCount(int* count) {
-    return api([&](Machine& machine, Lock&) { *count = static_cast<int>(machine.devices.size()); });
+    return api_without_context([&](Machine& machine, Lock&) { *count = static_cast<int>(machine.devices.size()); });
 }
 
 EXPORTED CUresult cuDeviceGet(CUdevice* device, int ordinal) {
-    return api([&](Machine& machine, Lock&) { *device = device_of(machine, ordinal).ordinal; });
+    return api_without_context([&](Machine& machine, Lock&) { *device = device_of(machine, ordinal).ordinal; });
 }
 
 EXPORTED CUresult cuDeviceGetName(char* name, int length, CUdevice device) {
-    return api([&](Machine& machine, Lock&) {
+    return api_without_context([&](Machine& machine, Lock&) {
         device_of(machine, device);
         require(name != nullptr && length > 0);
         std::strncpy(name, "Emulated GPU", static_cast<size_t>(length));
@@ -179,7 +181,7 @@ EXPORTED CUresult cuDeviceGetName(char* name, int length, CUdevice device) {
 }
 
 EXPORTED CUresult cuDeviceGetAttribute(int* value, int number, CUdevice device) {
-    return api([&](Machine& machine, Lock&) {
+    return api_without_context([&](Machine& machine, Lock&) {
         device_of(machine, device);
         require(value != nullptr && number > 0 && number <= LAST_ATTRIBUTE);
         *value = attribute(machine, number);
@@ -187,14 +189,14 @@ EXPORTED CUresult cuDeviceGetAttribute(int* value, int number, CUdevice device) 
 }
 
 EXPORTED CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice device) {
-    return api([&](Machine& machine, Lock&) {
+    return api_without_context([&](Machine& machine, Lock&) {
         device_of(machine, device);
         *bytes = machine.memory.limit();
     });
 }
 
 EXPORTED CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice device) {
-    return api([&](Machine& machine, Lock&) {
+    return api_without_context([&](Machine& machine, Lock&) {
         std::memcpy(uuid->bytes, "emulated device", 16);
         uuid->bytes[15] = static_cast<char>(device_of(machine, device).ordinal);
     });
@@ -203,7 +205,7 @@ EXPORTED CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice device) {
 EXPORTED CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) { return cuDeviceGetUuid(uuid, device); }
 
 EXPORTED CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice ordinal) {
-    return api([&](Machine& machine, Lock&) {
+    return api_without_context([&](Machine& machine, Lock&) {
         Device& device = device_of(machine, ordinal);
         device.references++;
         *context = &device;
@@ -211,7 +213,7 @@ EXPORTED CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice ordinal)
 }
 
 EXPORTED CUresult cuDevicePrimaryCtxRelease_v2(CUdevice ordinal) {
-    return api([&](Machine& machine, Lock& lock) {
+    return api_without_context([&](Machine& machine, Lock& lock) {
         Device& device = device_of(machine, ordinal);
         require(device.references > 0, CUDA_ERROR_INVALID_CONTEXT);
         if (--device.references == 0) reset(machine, lock, device);
@@ -219,7 +221,7 @@ EXPORTED CUresult cuDevicePrimaryCtxRelease_v2(CUdevice ordinal) {
 }
 
 EXPORTED CUresult cuCtxSetCurrent(CUcontext context) {
-    return api([&](Machine& machine, Lock&) {
+    return api_without_context([&](Machine& machine, Lock&) {
         bool known = context == nullptr;
         for (auto& device : machine.devices) known |= device.get() == context && device->references > 0;
         require(known, CUDA_ERROR_INVALID_CONTEXT);
@@ -265,6 +267,13 @@ EXPORTED void cuda_emulator_counts(Counts* counts) {
     Machine& machine = Machine::get();
     Lock lock(machine.lock);
     *counts = machine.counts;
+}
+
+EXPORTED void cuda_emulator_fail_next_kernel(int status) { Machine::get().next_fault = status; }
+
+EXPORTED CudaEmulatorLoad cuda_emulator_load;
+int cuda_emulator_load() {
+    return api([&](Machine& machine, Lock&) { machine.refuse_load(current_device()); });
 }
 
 EXPORTED CudaEmulatorSubmit cuda_emulator_submit;

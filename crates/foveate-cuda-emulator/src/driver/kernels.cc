@@ -129,7 +129,7 @@ EXPORTED CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsign
     return api([&](Machine& machine, Lock&) {
         Device& device = current_device();
         require(module != nullptr);
-        machine.refuse_in_capture();
+        machine.refuse_while_capturing(device);
         *module = machine.modules.add(
             std::make_unique<Module>(Module{&device, load_ptx(machine, image, Options(count, names, values))}));
     });
@@ -152,6 +152,7 @@ EXPORTED CUresult cuModuleGetFunction(CUfunction* function, CUmodule handle, con
     return api([&](Machine& machine, Lock&) {
         Module& module = *machine.modules.find(handle);
         require(function != nullptr && name != nullptr);
+        machine.refuse_load(*module.device);
         auto entry = module.ptx.entries.find(name);
         require(entry != module.ptx.entries.end(), CUDA_ERROR_NOT_FOUND);
         const KernelEntry* kernel = emulated(name);
@@ -255,10 +256,16 @@ EXPORTED CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction hand
         require(parameters != nullptr || function.entry.parameters.empty());
         check_launch(function, *config);
         Arguments arguments(function.entry, parameters);
+        if (!function.loaded) machine.refuse_load(*stream.device);
+        function.loaded = true;
         Dim3 grid{config->gridDimX, config->gridDimY, config->gridDimZ};
         Dim3 block{config->blockDimX, config->blockDimY, config->blockDimZ};
         unsigned shared = config->sharedMemBytes;
         machine.submit(lock, stream, [arguments, grid, block, shared, kernel = function.kernel] {
+            if (int fault = Machine::get().next_fault.exchange(CUDA_SUCCESS)) {
+                running_on->lost = fault;
+                return;
+            }
             // A copy, because the pointers are looked up anew each time that a graph runs this.
             Arguments resolved = arguments;
             resolved.resolve(*running_on, kernel->name);

@@ -203,7 +203,7 @@ void Machine::complete(Lock& lock, NodePtr target) {
 void Machine::run(Lock& lock, const NodePtr& node) {
     node->state = Node::State::Running;
     Device* outer = std::exchange(running_on, node->device);
-    if (node->run) {
+    if (node->run && node->device->lost == 0) {
         lock.unlock();
         node->run();
         lock.lock();
@@ -338,10 +338,14 @@ void Machine::refuse_in_capture_of(Stream& stream) {
     throw CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
-void Machine::refuse_while_capturing(Device& device) {
+void Machine::refuse_while_capturing(Device& device) { refuse_beside(device, std::thread::id()); }
+
+void Machine::refuse_load(Device& device) { refuse_beside(device, std::this_thread::get_id()); }
+
+void Machine::refuse_beside(Device& device, std::thread::id except) {
     bool refused = false;
     for (auto& capture : captures_) {
-        if (capture->graph.device != &device) continue;
+        if (capture->graph.device != &device || capture->thread == except) continue;
         counts.spoilt_captures += !capture->invalid && capture->thread != std::this_thread::get_id();
         refused = capture->invalid = true;
     }

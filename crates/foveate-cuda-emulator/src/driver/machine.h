@@ -5,6 +5,7 @@
 // one that CUDA allows.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -92,6 +93,8 @@ struct Event {
 struct Device {
     int ordinal;
     int references = 0;
+    // The error that lost its context: no work runs any more, and every call returns it until the process ends.
+    std::atomic<int> lost = CUDA_SUCCESS;
     Stream legacy;
 };
 
@@ -134,6 +137,8 @@ struct Function {
     const KernelEntry* kernel;
     // The most that a launch may request, until the caller raises it.
     int dynamic_shared;
+    // Lazy loading: the first launch loads the code.
+    bool loaded = false;
 };
 
 // What tests count, since the process began: `Counts` in `lib.rs`.
@@ -161,6 +166,8 @@ public:
     Handles<Module> modules;
     Handles<Function> functions;
     Counts counts;
+    // The error of the next kernel that runs.
+    std::atomic<int> next_fault = CUDA_SUCCESS;
 
     bool set_order(const std::string& name);
 
@@ -188,6 +195,8 @@ public:
     void refuse_in_capture_of(Stream& stream);
     // Refuses a call that involves all of the context's streams, whichever thread captures one of them in which mode.
     void refuse_while_capturing(Device& device);
+    // Refuses to load code lazily while another thread captures.
+    void refuse_load(Device& device);
     // Drops a destroyed stream's part of a capture, or all of the capture if it began there.
     void abandon_capture(Stream& stream);
 
@@ -197,6 +206,7 @@ private:
     std::vector<NodePtr> before(Stream& stream);
     void refuse_implicit_capture(Stream& stream);
     void leave_capture(Stream& stream);
+    void refuse_beside(Device& device, std::thread::id except);
     void end(const std::shared_ptr<Capture>& capture);
     void add_pending(NodePtr node);
 
@@ -221,9 +231,9 @@ extern thread_local bool in_host_function;
 // The device whose context is current.
 extern thread_local Device* current;
 
-// The body of a driver function: runs the common checks, and converts exceptions into the status.
+// The body of a driver function that needs no context: runs the common checks, and converts exceptions into the status.
 template <class Body>
-CUresult api(Body body) {
+CUresult api_without_context(Body body) {
     Machine& machine = Machine::get();
     if (in_host_function) return CUDA_ERROR_NOT_PERMITTED;
     Lock lock(machine.lock);
@@ -239,6 +249,19 @@ CUresult api(Body body) {
 
 inline void require(bool condition, CUresult otherwise = CUDA_ERROR_INVALID_VALUE) {
     if (!condition) throw otherwise;
+}
+
+// The body of any other driver function, which also returns the errors of earlier work.
+template <class Body>
+CUresult api(Body body) {
+    auto check = [] {
+        if (current != nullptr && current->lost != CUDA_SUCCESS) throw static_cast<CUresult>(current->lost.load());
+    };
+    return api_without_context([&](Machine& machine, Lock& lock) {
+        check();
+        body(machine, lock);
+        check();
+    });
 }
 
 inline Device& current_device() {
