@@ -136,10 +136,12 @@ pub struct Counts {
     pub spoilt_captures: u64,
     /// Waits for a whole context, during which no thread's work overlaps.
     pub context_waits: u64,
-    /// Waits for a stream or an event in which a driver keeps the calling thread's core busy.
+    /// Waits for a context, a stream or an event in which a driver keeps the calling thread's core busy.
     pub spinning_waits: u64,
     /// Blocks of launched kernels, those of captures included, those of graphs' launches not.
     pub blocks: u64,
+    /// Graphs' first launches that had to upload them.
+    pub cold_launches: u64,
 }
 
 /// Returns the counts so far.

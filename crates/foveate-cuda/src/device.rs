@@ -1,4 +1,4 @@
-use std::ffi::c_int;
+use std::ffi::{c_int, c_uint};
 use std::fmt;
 use std::sync::Arc;
 
@@ -30,9 +30,15 @@ const MULTIPROCESSORS: c_int = 16;
 const COMPUTE_CAPABILITY_MAJOR: c_int = 75;
 const COMPUTE_CAPABILITY_MINOR: c_int = 76;
 
+/// `CU_CTX_SCHED_…`: how a thread waits for the device. `BLOCKING_SYNC` sleeps.
+const SCHEDULING: c_uint = 7;
+const BLOCKING_SYNC: c_uint = 4;
+
 /// What these numbers are in the headers.
 #[cfg(test)]
 pub(crate) const NUMBERS: &[(&str, i64)] = &[
+    ("CU_CTX_SCHED_MASK", SCHEDULING as i64),
+    ("CU_CTX_SCHED_BLOCKING_SYNC", BLOCKING_SYNC as i64),
     ("CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT", MULTIPROCESSORS as i64),
     ("CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR", COMPUTE_CAPABILITY_MAJOR as i64),
     ("CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR", COMPUTE_CAPABILITY_MINOR as i64),
@@ -67,6 +73,7 @@ impl Device {
             context: Handle::NULL,
             stream: Handle::NULL,
         };
+        sleep_in_waits(driver, number);
         // SAFETY: `context` is a valid place for the handle, and `number` is a device's.
         let status = unsafe { (driver.functions.cuDevicePrimaryCtxRetain)(&mut opened.context, number) };
         if let Err(error) = driver.check("cuDevicePrimaryCtxRetain", status) {
@@ -165,6 +172,19 @@ impl Device {
         // SAFETY: `open` retained the context, and the last clone releases it.
         driver.check("cuCtxSetCurrent", unsafe { (driver.functions.cuCtxSetCurrent)(context) })?;
         driver.check(function, call(&driver.functions))
+    }
+}
+
+/// Makes waits in the device's context sleep, so that decoders have the core. Other code of the process may use the
+/// context already, or may have chosen how to wait; then its choice stays, as it does after an error.
+fn sleep_in_waits(driver: &Driver, number: c_int) {
+    let (mut flags, mut is_active) = (0, 0);
+    // SAFETY: both are valid places for a number, and `number` is a device's.
+    unsafe {
+        let known = (driver.functions.cuDevicePrimaryCtxGetState)(number, &mut flags, &mut is_active) == 0;
+        if known && is_active == 0 && flags & SCHEDULING == 0 {
+            (driver.functions.cuDevicePrimaryCtxSetFlags_v2)(number, flags | BLOCKING_SYNC);
+        }
     }
 }
 

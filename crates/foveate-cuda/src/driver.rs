@@ -48,6 +48,8 @@ functions! {
         fn cuDeviceGet(*mut c_int, c_int) -> Status;
         fn cuDeviceGetName(*mut c_char, c_int, c_int) -> Status;
         fn cuDeviceGetAttribute(*mut c_int, c_int, c_int) -> Status;
+        fn cuDevicePrimaryCtxGetState(c_int, *mut c_uint, *mut c_int) -> Status;
+        fn cuDevicePrimaryCtxSetFlags_v2(c_int, c_uint) -> Status;
         fn cuDevicePrimaryCtxRetain(*mut Handle, c_int) -> Status;
         fn cuDevicePrimaryCtxRelease_v2(c_int) -> Status;
         fn cuCtxSetCurrent(Handle) -> Status;
@@ -79,6 +81,7 @@ functions! {
             Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void,
         ) -> Status;
         fn cuGraphInstantiateWithFlags(*mut Handle, Handle, u64) -> Status;
+        fn cuGraphUpload(Handle, Handle) -> Status;
         fn cuGraphDestroy(Handle) -> Status;
         fn cuGraphExecDestroy(Handle) -> Status;
         fn cuGraphLaunch(Handle, Handle) -> Status;

@@ -1,4 +1,4 @@
-use crate::capture::Capturing;
+use crate::capture::{Capturing, no_capture};
 use crate::device::Device;
 use crate::driver::Handle;
 use crate::error::CudaError;
@@ -28,7 +28,8 @@ impl Graph {
     /// The errors of `work`; the driver's own errors otherwise.
     pub fn capture<E: From<CudaError>>(stream: &Stream, work: impl FnOnce() -> Result<(), E>) -> Result<Self, E> {
         let device = stream.device().clone();
-        let capturing = Capturing::begin();
+        // Until the end: instantiation may load code and take memory, beside which no other thread may capture.
+        let _capturing = Capturing::begin();
         // SAFETY: the stream is alive.
         device.call("cuStreamBeginCapture", |driver| unsafe {
             (driver.cuStreamBeginCapture_v2)(stream.handle(), THREAD_LOCAL)
@@ -41,7 +42,6 @@ impl Graph {
         let ended = device.call("cuStreamEndCapture", |driver| unsafe {
             (driver.cuStreamEndCapture)(stream.handle(), &mut captured.graph)
         });
-        drop(capturing);
         worked?;
         ended?;
         let mut handle = Handle::NULL;
@@ -49,7 +49,11 @@ impl Graph {
         device.call("cuGraphInstantiate", |driver| unsafe {
             (driver.cuGraphInstantiateWithFlags)(&mut handle, captured.graph, 0)
         })?;
-        Ok(Self { device: device.clone(), handle, _needed: needed })
+        let graph = Self { device: device.clone(), handle, _needed: needed };
+        // The first launch would do it otherwise.
+        // SAFETY: both are alive.
+        device.call("cuGraphUpload", |driver| unsafe { (driver.cuGraphUpload)(handle, stream.handle()) })?;
+        Ok(graph)
     }
 
     /// Launches the graph on `stream`. Returns at once.
@@ -66,8 +70,10 @@ impl Drop for Graph {
     /// Ignores errors: they mean that the context is lost, and the graph with it.
     fn drop(&mut self) {
         let Self { device, handle, .. } = self;
-        // SAFETY: the graph is owned, and no work that the device was given runs it any more.
-        let _ = device.after_all_work("cuGraphExecDestroy", |driver| unsafe { (driver.cuGraphExecDestroy)(*handle) });
+        let _no_capture = no_capture();
+        // SAFETY: the graph is owned. The driver keeps it as long as it runs; the memory and the code that it works
+        // with wait for that themselves.
+        let _ = device.call("cuGraphExecDestroy", |driver| unsafe { (driver.cuGraphExecDestroy)(*handle) });
     }
 }
 

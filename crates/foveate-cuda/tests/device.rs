@@ -11,7 +11,7 @@ use std::time::Duration;
 use foveate_core::BatchMemory;
 use foveate_cuda::blaslt::{self, Element, Operands, Shape};
 use foveate_cuda::{Arg, Buffer, CudaError, Device, DevicePixels, Event, Graph, Module, Pinned, Stream};
-use foveate_cuda_emulator::for_trial;
+use foveate_cuda_emulator::{Counts, for_trial};
 use foveate_testkit::{ignore, run, trials};
 use half::{bf16, f16};
 
@@ -162,7 +162,8 @@ fn events_tell_the_time() {
     });
 }
 
-/// A graph keeps the memory it works with, and runs each time it is launched, not when it is captured.
+/// A graph keeps the memory it works with, and runs each time it is launched, not when it is captured. It is on the
+/// device before its first launch, and its end does not wait.
 fn graphs_keep_their_memory() {
     on_a_device(|device| {
         let stream = Stream::new(device).unwrap();
@@ -175,16 +176,28 @@ fn graphs_keep_their_memory() {
             Operands { x: &x, weight: &weight, alpha: 1.0, bias: None, added: None, y: &there, workspace: &workspace };
         // The library loads the product's kernel at its first run, which a capture forbids.
         product.run(&stream, &operands).unwrap();
+        let before = counts();
+        let brief = Graph::capture(&stream, || product.run(&stream, &operands)).unwrap();
+        brief.launch(&stream).unwrap();
+        // Perhaps while it runs.
+        drop(brief);
+        let after = counts();
+        assert_eq!((after.cold_launches, after.context_waits), (before.cold_launches, before.context_waits));
         let graph = Graph::capture(&stream, || product.run(&stream, &operands)).unwrap();
         drop((x, weight, workspace, product));
         let mut values = [0.0_f32; 16];
         there.read(&mut values).unwrap();
-        assert_eq!(values, [8.0; 16], "captured, not done");
+        assert_eq!(values, [16.0; 16], "captured, not done");
         graph.launch(&stream).unwrap();
         graph.launch(&stream).unwrap();
         there.read(&mut values).unwrap();
-        assert_eq!(values, [24.0; 16], "added twice more");
+        assert_eq!(values, [32.0; 16], "added twice more");
     });
+}
+
+/// The emulator's counts; zeros on a real device.
+fn counts() -> Counts {
+    if foveate_cuda_emulator::is_chosen() { foveate_cuda_emulator::counts().unwrap() } else { Counts::default() }
 }
 
 /// While one thread captures, others may take, fill and drop memory, and wait for the device.
@@ -249,9 +262,10 @@ fn what_loads_code_waits_for_captures() {
         let module = Module::from_ptx(device, KERNEL).unwrap();
         let kernel = module.kernel("gelu_f32").unwrap();
         let mut pinned = Some(Pinned::new(device, 1).unwrap());
+        let mut graph = Some(Graph::capture(&stream, || Ok::<_, CudaError>(())).unwrap());
         // SAFETY: these are the kernel's parameters, and it accesses nothing.
         let launch = || unsafe { kernel.launch(&stream, [1; 3], 32, &[Arg::Buffer(&x), Arg::I64(0)]) };
-        let mut uses: [(&str, FirstUse<'_>); 8] = [
+        let mut uses: [(&str, FirstUse<'_>); 9] = [
             ("a module", &mut || Module::from_ptx(device, KERNEL).map(drop)),
             ("a module's kernel", &mut || module.kernel("gelu_f32").map(drop)),
             ("a kernel's first launch", &mut || launch()),
@@ -261,6 +275,10 @@ fn what_loads_code_waits_for_captures() {
             ("pinned memory", &mut || Pinned::new(device, 1).map(drop)),
             ("the end of pinned memory", &mut || {
                 drop(pinned.take());
+                Ok(())
+            }),
+            ("the end of a graph", &mut || {
+                drop(graph.take());
                 Ok(())
             }),
         ];
@@ -288,7 +306,7 @@ fn what_loads_code_waits_for_captures() {
     });
 }
 
-/// Who waits for a stream, an event or a copy sleeps, so that decoders have the core.
+/// Who waits for the device, a stream, an event or a copy sleeps, so that decoders have the core.
 fn waits_leave_the_core_to_others() {
     if !foveate_cuda_emulator::is_chosen() {
         ignore("a real driver does not count its waits");
@@ -303,6 +321,7 @@ fn waits_leave_the_core_to_others() {
         stream.download(&there, &mut memory, BYTES).unwrap();
         assert_eq!(memory.as_slice(), pattern(1));
         stream.synchronize().unwrap();
+        Buffer::from_slice(device, &pattern(1)).unwrap().read(&mut [0_u8; 9]).unwrap();
         assert_eq!(foveate_cuda_emulator::counts().unwrap().spinning_waits, before);
     });
 }

@@ -204,6 +204,18 @@ EXPORTED CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice device) {
 
 EXPORTED CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) { return cuDeviceGetUuid(uuid, device); }
 
+EXPORTED CUresult cuDevicePrimaryCtxGetState(CUdevice ordinal, unsigned* flags, int* active) {
+    return api_without_context([&](Machine& machine, Lock&) {
+        Device& device = device_of(machine, ordinal);
+        *flags = device.flags;
+        *active = device.references > 0;
+    });
+}
+
+EXPORTED CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice ordinal, unsigned flags) {
+    return api_without_context([&](Machine& machine, Lock&) { device_of(machine, ordinal).flags = flags; });
+}
+
 EXPORTED CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice ordinal) {
     return api_without_context([&](Machine& machine, Lock&) {
         Device& device = device_of(machine, ordinal);
@@ -245,6 +257,7 @@ EXPORTED CUresult cuCtxSynchronize() {
         Device& device = current_device();
         machine.refuse_while_capturing(device);
         machine.counts.context_waits++;
+        machine.counts.spinning_waits += (device.flags & CU_CTX_SCHED_BLOCKING_SYNC) == 0;
         machine.complete_device(lock, device);
     });
 }

@@ -164,6 +164,8 @@ void Machine::launch(Lock& lock, GraphExec& exec, Stream& stream) {
         require(!stream.capture->invalid, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
         return capture_graph(stream, exec.graph);
     }
+    counts.cold_launches += !exec.uploaded;
+    exec.uploaded = true;
     std::vector<NodePtr> first = before(stream);
     if (!is_done(exec.last)) first.push_back(exec.last);
     std::vector<NodePtr> nodes;

@@ -53,6 +53,7 @@ struct GraphExec {
     Graph graph;
     // Launches of one executable graph run one at a time.
     NodePtr last;
+    bool uploaded = false;
 };
 
 struct Capture {
@@ -93,6 +94,8 @@ struct Event {
 struct Device {
     int ordinal;
     int references = 0;
+    // Of its context, as CU_CTX_SCHED_BLOCKING_SYNC.
+    unsigned flags = 0;
     // The error that lost its context: no work runs any more, and every call returns it until the process ends.
     std::atomic<int> lost = CUDA_SUCCESS;
     Stream legacy;
@@ -147,6 +150,7 @@ struct Counts {
     uint64_t context_waits = 0;
     uint64_t spinning_waits = 0;
     uint64_t blocks = 0;
+    uint64_t cold_launches = 0;
 };
 
 class Machine {

@@ -52,7 +52,7 @@ EXPORTED CUresult cuStreamSynchronize(CUstream handle) {
     return api([&](Machine& machine, Lock& lock) {
         Stream& stream = machine.stream(handle);
         machine.refuse_in_capture_of(stream);
-        machine.counts.spinning_waits++;
+        machine.counts.spinning_waits += (stream.device->flags & CU_CTX_SCHED_BLOCKING_SYNC) == 0;
         machine.complete_stream(lock, stream);
     });
 }
@@ -192,8 +192,8 @@ EXPORTED CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, 
 
 EXPORTED CUresult cuGraphUpload(CUgraphExec exec, CUstream stream) {
     return api([&](Machine& machine, Lock&) {
-        machine.execs.find(exec);
         machine.refuse_in_capture_of(machine.stream(stream));
+        machine.execs.find(exec)->uploaded = true;
     });
 }
 
@@ -214,8 +214,12 @@ EXPORTED CUresult cuGraphGetNodes(CUgraph graph, void** nodes, size_t* count) {
     });
 }
 
+// Launches in progress go on. A driver may free memory here, and waits for the context then.
 EXPORTED CUresult cuGraphExecDestroy(CUgraphExec exec) {
-    return api([&](Machine& machine, Lock&) { machine.execs.remove(exec); });
+    return api([&](Machine& machine, Lock&) {
+        machine.refuse_while_capturing(*machine.execs.find(exec)->graph.device);
+        machine.execs.remove(exec);
+    });
 }
 
 EXPORTED CUresult cuGraphDestroy(CUgraph graph) {
