@@ -88,7 +88,8 @@ pub fn load_nvjpeg() -> Result<(), String> {
     Err("the emulated nvJPEG needs libjpeg's headers (Debian: libjpeg-dev)".to_owned())
 }
 
-/// Makes later requests for the chip's JPEG engines fail with one of nvJPEG's statuses; 0 ends that.
+/// Makes later requests for the chip's JPEG engines, and preparations of their batches, fail with one of nvJPEG's
+/// statuses; 0 ends that.
 ///
 /// # Errors
 ///
@@ -99,6 +100,18 @@ pub fn refuse_engines(status: c_int) -> Result<(), String> {
     let refuse: extern "C" fn(c_int) = unsafe { own(JPEG, "nvjpeg_emulator_refuse_engines") }?;
     refuse(status);
     Ok(())
+}
+
+/// Returns how often nvJPEG was prepared for a batch.
+///
+/// # Errors
+///
+/// The errors of [`load_nvjpeg`].
+pub fn prepared_batches() -> Result<u64, String> {
+    load_nvjpeg()?;
+    // SAFETY: it has this signature.
+    let count: extern "C" fn() -> u64 = unsafe { own(JPEG, "nvjpeg_emulator_prepared_batches") }?;
+    Ok(count())
 }
 
 /// Makes the next kernel that runs fail with this `CUresult`, as 700 for an illegal address or 719: from then on, no
@@ -142,6 +155,8 @@ pub struct Counts {
     pub blocks: u64,
     /// Graphs' first launches that had to upload them.
     pub cold_launches: u64,
+    /// Allocations of pinned memory.
+    pub pinnings: u64,
 }
 
 /// Returns the counts so far.

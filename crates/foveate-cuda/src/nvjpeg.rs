@@ -170,9 +170,10 @@ pub fn find() -> Result<String, CudaError> {
     Ok(format!("nvJPEG {major}.{minor}.{patch} ({})", library.path))
 }
 
-/// The library's memory grows in steps of this many bytes, which hold the coefficients of a picture of 1.4 megapixels,
-/// 2 bytes per sample. Without it, it grows to each picture's exact size, and each time the whole device waits.
-const PADDING: usize = 8 << 20;
+/// The library's memory grows in steps of this many bytes. Without them, it grows to each picture's exact size, and
+/// each time the whole device waits. A worker has several decoders with several allocations each, so larger steps take
+/// gigabytes.
+const PADDING: usize = 2 << 20;
 
 /// nvJPEG on a device. Clones share the handle.
 #[derive(Clone)]
@@ -541,6 +542,8 @@ pub struct Engines {
     header: Object,
     /// The batch size that the library is prepared for.
     batch: usize,
+    /// Memory for pictures that only fill a batch.
+    spare: Option<Buffer>,
     /// The encoded images, in memory that the engines read directly.
     bytes: Option<Pinned>,
     /// Recorded after the last batch.
@@ -563,7 +566,7 @@ impl Engines {
             |functions| functions.nvjpegJpegStateDestroy,
         )?;
         let (header, done) = (handle.stream()?, Event::new(&handle.0.device)?);
-        Ok(Some(Self { handle: handle.clone(), state, header, batch: 0, bytes: None, done }))
+        Ok(Some(Self { handle: handle.clone(), state, header, batch: 0, spare: None, bytes: None, done }))
     }
 
     /// Returns `jpeg` with its `target` if the engines can decode it, and its size is the target's.
@@ -602,19 +605,28 @@ impl Engines {
         self.done.synchronize()?;
         let images: Result<Vec<Image>, CudaError> =
             jpegs.iter().map(|taken| taken.target.image(&self.handle.0.device)).collect();
-        let (mut images, pointers) = (images?, self.load(jpegs)?);
-        let lengths: Vec<usize> = jpegs.iter().map(|taken| taken.jpeg.len()).collect();
+        let (mut images, mut pointers) = (images?, self.load(jpegs)?);
+        let mut lengths: Vec<usize> = jpegs.iter().map(|taken| taken.jpeg.len()).collect();
+        // Preparing the library takes memory, so a batch of at least 7/8 of the last one is filled with repetitions.
+        let is_near = jpegs.len() <= self.batch && 8 * jpegs.len() >= 7 * self.batch;
+        let batch = if is_near { self.batch } else { jpegs.len() };
+        if let Some(least) = (0..jpegs.len()).min_by_key(|&at| lengths[at]).filter(|_| batch > jpegs.len()) {
+            let filling = self.filling(&jpegs[least].target)?;
+            images.resize(batch, filling);
+            pointers.resize(batch, pointers[least]);
+            lengths.resize(batch, lengths[least]);
+        }
         // Engines do not follow the stream's order: they write the targets as soon as they are asked.
         stream.synchronize()?;
         let no_capture = no_capture();
-        if !self.prepare(jpegs.len())? {
+        if !self.prepare(batch)? {
             return Ok(false);
         }
         jpegs.iter().for_each(|taken| stream.need(taken.target.buffer.allocation()));
         let Opened { library, handle, .. } = &*self.handle.0;
         // SAFETY: there are as many pointers, lengths and images as the library was prepared for. The bytes stay until
-        // `done`. `image` found room for pictures of the targets' sizes, which `take` found to be the files' own. The
-        // targets are freed only after the device's work.
+        // `done`. `image` found room for pictures of the targets' sizes, which `take` found to be the files' own;
+        // `filling` has room for the picture that it repeats. The memory is freed only after the device's work.
         let status = unsafe {
             let decode = library.functions.nvjpegDecodeBatched;
             let (bytes, images) = (pointers.as_ptr(), images.as_mut_ptr());
@@ -628,6 +640,15 @@ impl Engines {
             stream.synchronize()?;
         }
         Ok(is_done)
+    }
+
+    /// Returns memory for a picture as large as `like`, to which any number may be written at once: nothing reads it.
+    fn filling(&mut self, like: &Target<'_>) -> Result<Image, CudaError> {
+        let bytes = like.height as usize * like.pitch;
+        let kept = self.spare.take().filter(|spare| spare.bytes() >= bytes);
+        let make = || Buffer::zeroed(&self.handle.0.device, bytes.next_power_of_two());
+        let buffer = self.spare.insert(kept.map_or_else(make, Ok)?);
+        Target { buffer, offset: 0, ..*like }.image(&self.handle.0.device)
     }
 
     fn prepare(&mut self, batch: usize) -> Result<bool, CudaError> {
@@ -651,7 +672,8 @@ impl Engines {
     fn load(&mut self, jpegs: &[Taken<'_>]) -> Result<Vec<*const u8>, CudaError> {
         let bytes = jpegs.iter().map(|taken| taken.jpeg.len()).sum::<usize>();
         let kept = self.bytes.take().filter(|pinned| pinned.bytes() >= bytes);
-        let mut pinned = kept.map_or_else(|| Pinned::new(&self.handle.0.device, bytes), Ok)?;
+        let make = || Pinned::new(&self.handle.0.device, bytes.next_power_of_two());
+        let mut pinned = kept.map_or_else(make, Ok)?;
         let mut free = pinned.as_mut_slice();
         let mut pointers = Vec::with_capacity(jpegs.len());
         for Taken { jpeg, .. } in jpegs {

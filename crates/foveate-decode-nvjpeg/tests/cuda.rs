@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use foveate_core::{BatchMemory, ImageViewMut, PixelBatch, PixelBuf, Size, Stage, VectorBuf, error_chain};
-use foveate_cuda::nvjpeg::{Engines, Handle, Processors, Target};
+use foveate_cuda::nvjpeg::{Engines, Handle, Huffman, ImageDecoder, Processors, Target};
 use foveate_cuda::{Buffer, CudaError, Device, DevicePixels, Stream};
 use foveate_cuda_emulator as emulator;
 use foveate_decode::conformance::JPEG_TOLERANCE;
@@ -38,6 +38,9 @@ fn main() -> ExitCode {
         what_it_cannot_do_is_said_when_it_is_opened,
         engines_that_are_refused_are_done_without,
         engines_stay_within_their_targets,
+        a_batch_that_the_engines_refuse_goes_to_the_cores,
+        groups_of_other_sizes_prepare_nothing,
+        decoders_leave_memory_to_the_model,
         large_batches_go_through_in_groups,
         both_groups_have_a_share_of_a_small_batch,
         what_the_host_prepares_meanwhile_is_in_its_place,
@@ -126,6 +129,76 @@ fn engines_stay_within_their_targets() {
         assert!(engines.decode(&stream, &[within]).unwrap());
         stream.synchronize().unwrap();
     });
+}
+
+/// Also if the engines were prepared for a smaller group before.
+fn a_batch_that_the_engines_refuse_goes_to_the_cores() {
+    let _turn = turn();
+    if !emulator::is_chosen() {
+        ignore("a real device's engines cannot be refused");
+    }
+    emulator::load_nvjpeg_for_trial();
+    let photo = photo();
+    let options = PreprocessOptions::new(Geometry::Stretch { output: Size::square(14), filter: Filter::Bilinear });
+    let mut preprocessor = nvjpeg(options, "auto").unwrap();
+    let (_, expected) = run(&mut preprocessor, &[photo.as_slice(); 2], 14 * 14 * 3);
+    emulator::refuse_engines(6).unwrap();
+    let (prepared, made) = run(&mut preprocessor, &[photo.as_slice(); 8], 14 * 14 * 3);
+    emulator::refuse_engines(0).unwrap();
+    assert!(prepared.iter().all(Result::is_ok) && made == expected.repeat(4));
+}
+
+/// A group that is a little smaller than the last one is filled up; the encoded bytes' memory grows by doubling.
+fn groups_of_other_sizes_prepare_nothing() {
+    let _turn = turn();
+    if !emulator::is_chosen() {
+        ignore("a real library does not count");
+    }
+    emulator::load_nvjpeg_for_trial();
+    let device = Device::open(0).unwrap();
+    let stream = Stream::new(&device).unwrap();
+    let mut engines = Engines::new(&Handle::new(&device, Processors::EnginesToo).unwrap()).unwrap().unwrap();
+    let photo = photo();
+    let Size { width, height } = jpeg::inspect(&photo, DecoderOptions::default().max_scans).unwrap().size;
+    let pitch = width as usize * 3;
+    let buffers: Vec<Buffer> = (0..16).map(|_| Buffer::zeroed(&device, height as usize * pitch).unwrap()).collect();
+    let mut decode = |images: usize| {
+        let before = (emulator::prepared_batches().unwrap(), emulator::counts().unwrap().pinnings);
+        let taken = |buffer| engines.take(&photo, Target { buffer, offset: 0, width, height, pitch }).unwrap().unwrap();
+        let jpegs: Vec<_> = buffers[..images].iter().map(taken).collect();
+        assert!(engines.decode(&stream, &jpegs).unwrap());
+        (emulator::prepared_batches().unwrap() - before.0, emulator::counts().unwrap().pinnings - before.1)
+    };
+    let read = |buffer: &Buffer| {
+        let mut pixels = vec![0_u8; buffer.bytes()];
+        buffer.read(&mut pixels).unwrap();
+        pixels
+    };
+    // One by one up to 16, each a new size to prepare.
+    let grown = (1..=16).map(&mut decode).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    assert!(grown.0 == 16 && grown.1 <= 5, "{grown:?}");
+    assert_eq!([15, 14, 16, 14].map(&mut decode), [(0, 0); 4]);
+    assert_eq!(decode(13), (1, 0), "too few to be filled");
+    assert!(buffers.iter().all(|buffer| read(buffer) == read(&buffers[0])));
+}
+
+/// A decoder's memory grows in small steps, because each worker has several.
+fn decoders_leave_memory_to_the_model() {
+    let _turn = turn();
+    if !emulator::is_chosen() {
+        ignore("a real library has memory of its own");
+    }
+    emulator::load_nvjpeg_for_trial();
+    let photo = std::fs::read(workspace().join("examples/photos/hoodie.jpg")).unwrap();
+    let Size { width, height } = jpeg::inspect(&photo, DecoderOptions::default().max_scans).unwrap().size;
+    let (device, pitch) = (Device::open(0).unwrap(), width as usize * 3);
+    let (stream, buffer) = (Stream::new(&device).unwrap(), Buffer::zeroed(&device, height as usize * pitch).unwrap());
+    let mut decoder = ImageDecoder::new(&Handle::new(&device, Processors::Cores).unwrap(), Huffman::Host).unwrap();
+    let free = || device.memory().unwrap().0;
+    let before = free();
+    assert!(decoder.decode(&stream, &photo, &Target { buffer: &buffer, offset: 0, width, height, pitch }).unwrap());
+    let coefficients = width as usize * height as usize * 3 * 2;
+    assert!(before - free() <= coefficients + (2 << 20), "{} bytes", before - free());
 }
 
 fn it_conforms() {

@@ -125,6 +125,7 @@ EXPORTED CUresult cuMemHostAlloc(void** pointer, size_t bytes, unsigned flags) {
         require(pointer != nullptr && bytes > 0 && (flags & ~CU_MEMHOSTALLOC_ALL) == 0);
         *pointer = machine.memory.pin(bytes, flags);
         require(*pointer != nullptr, CUDA_ERROR_OUT_OF_MEMORY);
+        machine.counts.pinnings++;
     });
 }
 

@@ -151,6 +151,7 @@ struct Counts {
     uint64_t spinning_waits = 0;
     uint64_t blocks = 0;
     uint64_t cold_launches = 0;
+    uint64_t pinnings = 0;
 };
 
 class Machine {

@@ -65,20 +65,41 @@ struct JpegStream {
     size_t length = 0;
     Header header;
 };
+template <class F>
+F* driver(const char* name) {
+    static void* library = dlopen("libcuda.so.1", RTLD_NOW);
+    return library ? reinterpret_cast<F*>(dlsym(library, name)) : nullptr;
+}
+
 // Memory of the library's own, which grows to the largest picture.
+struct HostMemory {
+    size_t bytes = 0;
+    bool take(size_t wanted) { return bytes = wanted, true; }
+};
+struct DeviceMemory {
+    size_t bytes = 0;
+    unsigned long long start = 0;
+    bool take(size_t wanted) {
+        driver<int(unsigned long long)>("cuMemFree_v2")(start);
+        start = bytes = 0;
+        if (driver<int(unsigned long long*, size_t)>("cuMemAlloc_v2")(&start, wanted) == 0) bytes = wanted;
+        return bytes != 0;
+    }
+    ~DeviceMemory() { driver<int(unsigned long long)>("cuMemFree_v2")(start); }
+};
 struct PinnedBuffer {
     Picture picture;
-    size_t bytes = 0;
+    HostMemory memory;
 };
 struct DeviceBuffer {
     Picture picture;
-    size_t bytes = 0;
+    DeviceMemory memory;
 };
 struct State {
     PinnedBuffer* pinned = nullptr;
     DeviceBuffer* device = nullptr;
     int batch = 0;
-    size_t bytes = 0;
+    DeviceMemory memory;
 };
 
 // libjpeg's errors end the call. Its warnings are ignored, because nvJPEG also decodes what is there.
@@ -123,12 +144,6 @@ Status read(const unsigned char* data, size_t length, Header* header, Picture* p
     return supported ? SUCCESS : JPEG_NOT_SUPPORTED;
 }
 
-template <class F>
-F* driver(const char* name) {
-    static void* library = dlopen("libcuda.so.1", RTLD_NOW);
-    return library ? reinterpret_cast<F*>(dlsym(library, name)) : nullptr;
-}
-
 void put(const Picture& picture, const Image& to, const char* what) {
     auto* address = driver<CudaEmulatorAddress>(CUDA_EMULATOR_ADDRESS);
     size_t row = size_t(picture.width) * 3, pitch = to.pitch[0];
@@ -159,12 +174,16 @@ Status at_once(Work work) {
 }
 
 // Makes room for a picture's coefficients. Freeing the previous memory waits for the whole context.
-bool grow(size_t& bytes, const Header& header, size_t padding) {
+template <class Memory>
+bool grow(Memory& memory, const Header& header, size_t padding) {
     size_t needed = size_t(header.width) * header.height * 3 * sizeof(short);
-    if (needed <= bytes) return true;
-    bytes = (needed + padding - 1) / padding * padding;
-    return driver<int()>("cuCtxSynchronize")() == 0;
+    if (needed <= memory.bytes) return true;
+    if (driver<int()>("cuCtxSynchronize")() != 0) return false;
+    return memory.take((needed + padding - 1) / padding * padding);
 }
+
+// How often a batch was prepared.
+std::atomic<uint64_t> prepared = 0;
 
 // The status of a request for engines, if it is not what the chip says.
 std::atomic<int> refusal = SUCCESS;
@@ -200,6 +219,7 @@ int unsupported(bool supported) { return supported ? 0 : 1; }
 }  // namespace
 
 EXPORTED void nvjpeg_emulator_refuse_engines(int status) { refusal = status; }
+EXPORTED uint64_t nvjpeg_emulator_prepared_batches() { return prepared; }
 
 EXPORTED Status nvjpegGetProperty(int property, int* value) {
     static const int RELEASE[] = {12, 4, 0};
@@ -315,14 +335,14 @@ EXPORTED Status nvjpegDecodeBatchedSupported(Handle* handle, JpegStream* stream,
 EXPORTED Status nvjpegDecodeJpegHost(Handle* handle, Decoder*, State* state, Params* params, JpegStream* stream) {
     bool ready = handle != nullptr && state != nullptr && state->pinned != nullptr && params != nullptr && stream != nullptr;
     if (!ready || params->format == 0) return INVALID_PARAMETER;
-    if (!grow(state->pinned->bytes, stream->header, handle->pinned_padding)) return ALLOCATOR_FAILURE;
+    if (!grow(state->pinned->memory, stream->header, handle->pinned_padding)) return ALLOCATOR_FAILURE;
     return read(stream->data, stream->length, &stream->header, &state->pinned->picture);
 }
 
 EXPORTED Status nvjpegDecodeJpegTransferToDevice(Handle* handle, Decoder*, State* state, JpegStream* parsed, void* stream) {
     bool ready = handle != nullptr && state != nullptr && state->pinned != nullptr && state->device != nullptr;
     if (!ready || parsed == nullptr) return INVALID_PARAMETER;
-    if (!grow(state->device->bytes, parsed->header, handle->device_padding)) return ALLOCATOR_FAILURE;
+    if (!grow(state->device->memory, parsed->header, handle->device_padding)) return ALLOCATOR_FAILURE;
     return enqueue(stream, [from = state->pinned, to = state->device] { to->picture = from->picture; });
 }
 
@@ -334,6 +354,8 @@ EXPORTED Status nvjpegDecodeJpegDevice(Handle*, Decoder*, State* state, Image* t
 EXPORTED Status nvjpegDecodeBatchedInitialize(Handle*, State* state, int batch, int threads, int format) {
     bool valid = state != nullptr && batch > 0 && threads > 0 && format == OUTPUT_RGB_INTERLEAVED;
     if (!valid) return INVALID_PARAMETER;
+    if (refusal != SUCCESS) return static_cast<Status>(refusal.load());
+    prepared++;
     state->batch = batch;
     return SUCCESS;
 }
@@ -348,7 +370,7 @@ EXPORTED Status nvjpegDecodeBatched(Handle* handle, State* state, const unsigned
         Status status = read(data[at], lengths[at], &header, nullptr);
         if (status != SUCCESS) return status;
         if (header.progressive) return JPEG_NOT_SUPPORTED;
-        if (!grow(state->bytes, header, handle->device_padding)) return ALLOCATOR_FAILURE;
+        if (!grow(state->memory, header, handle->device_padding)) return ALLOCATOR_FAILURE;
         auto decode = [data = data[at], length = lengths[at], to = to[at]] {
             Header header;
             Picture picture;
