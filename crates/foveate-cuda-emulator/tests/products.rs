@@ -241,6 +241,9 @@ impl Setup {
             let most = WORKSPACE;
             let workspace = P::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
             result::set_matmul_pref_attribute(preference, workspace, (&raw const most).cast(), 8)?;
+            // The sums are f32 ones, in whatever order.
+            let (scheme, in_compute_type) = (P::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, 2_u32);
+            result::set_matmul_pref_attribute(preference, scheme, (&raw const in_compute_type).cast(), 4)?;
             for attribute in alignments {
                 result::set_matmul_pref_attribute(preference, attribute, (&raw const self.alignment).cast(), 4)?;
             }

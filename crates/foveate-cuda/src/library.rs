@@ -97,6 +97,22 @@ mod tests {
         assert_eq!(error, "looked for libnothing.so.2, libnothing.so.1 on the loader's path and in /nonexistent");
     }
 
+    /// Newer names come first, wherever they lie; the path comes before the folders.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_newer_release_in_a_folder_comes_before_an_older_one_on_the_path() {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let is_libc = |path: &&str| path.starts_with('/') && path.ends_with("/libc.so.6");
+        let libc = maps.lines().filter_map(|line| line.split_whitespace().last()).find(is_libc).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["libc.so.6", "libnewer.so.2"] {
+            std::os::unix::fs::symlink(libc, folder.path().join(name)).unwrap();
+        }
+        let found = |names: [&str; 2]| load(&names.map(str::to_owned), &[folder.path().to_owned()]).unwrap().1;
+        assert_eq!(found(["libnewer.so.2", "libc.so.6"]), folder.path().join("libnewer.so.2").display().to_string());
+        assert_eq!(found(["libnothing.so.2", "libc.so.6"]), "libc.so.6");
+    }
+
     /// A file of that name that is not a library is reported.
     #[test]
     fn a_file_that_cannot_be_loaded_is_named() {

@@ -498,7 +498,9 @@ fn operands_that_do_not_fit_are_refused() {
         ] {
             assert!(matches!(product.run(&stream, &wrong), Err(CudaError::Misfit(_))));
         }
-        assert_eq!((product.shape().rows, product.workspace_bytes() <= 1 << 20), (8, true));
+        let workspace = product.workspace_bytes();
+        assert!(product.shape().rows == 8 && workspace <= 1 << 20);
+        assert!(workspace > 0 || !foveate_cuda_emulator::is_chosen(), "the library may use the workspace");
         assert!(blaslt::find().unwrap().starts_with("cuBLASLt "));
     });
 }

@@ -70,7 +70,8 @@ struct Algorithm {
     uint64_t magic, kind, workspace;
     uint32_t alignment[4];
     uint64_t bias_alignment;
-    uint64_t unused[2];
+    uint64_t rounds_sums;
+    uint64_t unused[1];
 };
 static_assert(sizeof(Algorithm) == 64);
 
@@ -393,6 +394,8 @@ EXPORTED Status cublasLtMatmulAlgoGetHeuristic(Handle* handle, Description* of, 
     chosen.workspace = result.workspace = std::min(preference->workspace, WORKSPACE);
     std::copy_n(preference->alignment, 4, chosen.alignment);
     chosen.bias_alignment = product.bias ? std::min<uint64_t>(16, alignment_of(of->bias)) : 1;
+    // CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE, for which a split product has a workspace.
+    chosen.rounds_sums = (preference->reductions & 4) != 0 && chosen.workspace > 0;
     result.waves = 1;
     *count = 1;
     return SUCCESS;
@@ -422,6 +425,7 @@ EXPORTED Status cublasLtMatmul(Handle* handle, Description* of, const float* alp
         if (status != SUCCESS) return status;
         call->workspace = number(workspace);
         call->workspace_bytes = algorithm->workspace;
+        product.rounds_sums = algorithm->rounds_sums != 0;
     }
     if (Status status = check_places(*call)) return status;
     if (!load(*handle, kind_of(*of, product), product)) return EXECUTION_FAILED;

@@ -114,8 +114,9 @@ void multiply_part(const Product& product, Range rows, Range columns, const char
             a_step = product.a.transposed ? 1 : product.a.leading;
     int64_t column_step = product.b.transposed ? 1 : product.b.leading,
             b_step = product.b.transposed ? product.b.leading : 1;
-    for (int64_t p = 0; p < product.k; p += DEPTH_BLOCK) {
-        int64_t depth = std::min(DEPTH_BLOCK, product.k - p);
+    int64_t most = product.rounds_sums ? std::min(DEPTH_BLOCK, (product.k + 1) / 2) : DEPTH_BLOCK;
+    for (int64_t p = 0; p < product.k; p += most) {
+        int64_t depth = std::min(most, product.k - p);
         const char* from_b =
             b + (columns.first * column_step + p * b_step) * static_cast<int64_t>(bytes_of(product.b.type));
         pack(from_b, product.b.type, column_step, b_step, columns.count(), depth, COLUMNS, product.tf32,
@@ -130,6 +131,13 @@ void multiply_part(const Product& product, Range rows, Range columns, const char
                     kernel(packed_a.data() + i * depth, packed_b.data() + j * depth, depth, at, leading);
                 }
             }
+        }
+        if (!product.rounds_sums) continue;
+        for (float& sum : sums) {
+            uint32_t bits;
+            char* at = reinterpret_cast<char*>(&bits);
+            store(at, product.d.type, 0, sum);
+            sum = load(at, product.d.type, 0);
         }
     }
     finish(product, rows, columns, sums.data(), leading, c, d, bias);

@@ -19,6 +19,8 @@ struct Product {
     float alpha, beta;
     bool bias;
     int64_t bias_stride;
+    // Whether sums that several blocks share are added in D's type.
+    bool rounds_sums = false;
 };
 
 // `c` is read if beta is not 0, and may be `d`.
