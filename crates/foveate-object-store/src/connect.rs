@@ -14,7 +14,7 @@ use crate::keys::Listed;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-const LONGEST_CHECK: Duration = Duration::from_secs(3);
+const LONGEST_CHECK: Duration = Duration::from_secs(1);
 
 /// Shares one client, and so its connections.
 #[derive(Clone, Debug)]

@@ -33,6 +33,7 @@ fn main() -> ExitCode {
         a_broken_body_continues_where_it_broke,
         a_server_without_parts_starts_again,
         a_store_that_never_answers_or_trickles_takes_bounded_time,
+        an_endpoint_that_is_not_there_is_told_at_once,
         a_store_that_is_busy_is_asked_again,
         a_length_beyond_the_limit_takes_no_memory,
         web_servers_give_single_files,
@@ -386,6 +387,9 @@ fn list_slowly(keys: &[String], begin: fn(String) -> String) -> (usize, usize) {
     let shared = Arc::clone(&counts);
     let count = move |by: fn(&mut [usize; 3])| by(&mut shared.lock().unwrap());
     let server = server(move |request, stream| {
+        if !request.path.contains("list-type") {
+            return refuse(stream, "404 Not Found", "NoSuchKey"); // the first look at the endpoint
+        }
         count(|[requests, now, most]| (*requests, *now, *most) = (*requests + 1, *now + 1, (*now + 1).max(*most)));
         thread::sleep(Duration::from_millis(10));
         count(|[_, now, _]| *now -= 1);
@@ -522,6 +526,28 @@ fn a_store_that_never_answers_or_trickles_takes_bounded_time() {
     }
 }
 
+fn an_endpoint_that_is_not_there_is_told_at_once() {
+    let refusing = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for (endpoint, why) in [
+        (format!("http://{refusing}"), "Connection refused"),
+        ("http://no-such-host.invalid".to_owned(), "failed to lookup address information"),
+    ] {
+        let mut options = options(refusing);
+        options.deadline = None;
+        options.settings.insert("endpoint".to_owned(), endpoint.clone());
+        let begun = Instant::now();
+        let error = listed([Input::Path("s3://b/p/".into())], options).unwrap_err();
+        let told = error_chain(&error);
+        assert!(
+            told.starts_with(&format!("cannot list s3://b/p/: the endpoint {endpoint} cannot be reached: ")),
+            "{told}"
+        );
+        assert!(told.contains(why), "{told}");
+        // Attempts to read take half a minute.
+        assert!(begun.elapsed() < Duration::from_secs(12), "{:?}", begun.elapsed());
+    }
+}
+
 fn a_store_that_is_busy_is_asked_again() {
     let server = server(|request, stream| match request.before {
         0 => refuse(stream, "503 Slow Down", "SlowDown"),
@@ -590,7 +616,8 @@ fn a_streams_bytes_are_read_before_their_part_is_whole() {
     let (is_read, asked) = (Mutex::new(is_read), Arc::new(Mutex::new(Vec::new())));
     let asks = Arc::clone(&asked);
     let server = server(move |request, stream| {
-        let range = request.headers["range"].trim_start_matches("bytes=");
+        let Some(range) = request.headers.get("range") else { return refuse(stream, "404 Not Found", "NoSuchKey") };
+        let range = range.trim_start_matches("bytes=");
         asks.lock().unwrap().push(range.to_owned());
         let end: usize = range.split('-').nth(1).unwrap().parse().unwrap();
         let body = vec![7; end + 1 - request.start()];

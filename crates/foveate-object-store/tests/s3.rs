@@ -269,9 +269,11 @@ fn of_a_refusal_the_status_and_the_code_are_told_and_nothing_else() {
         let length = body.len();
         let reply = format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\n{HEADERS}\r\n{body}");
         let message = strange_error(reply.leak()).to_string();
-        let expected = format!(
-            "s3://photos/a: the store refuses it ({told}); look at the credentials, their rights and the region"
-        );
+        let remedy = match told.ends_with("ExpiredToken") {
+            true => "renew the credentials (`aws sso login`)",
+            false => "look at the credentials, their rights and the region",
+        };
+        let expected = format!("s3://photos/a: the store refuses it ({told}); {remedy}");
         assert_eq!(message, expected);
     }
 }

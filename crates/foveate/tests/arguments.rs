@@ -128,7 +128,7 @@ fn outputs_that_cannot_be_written() {
         (&["embed", PHOTOS, "-o", "/proc/new/"], &["cannot write to /proc/new/"]),
         (&["embed", PHOTOS, "-o", "file/"], &["cannot write to file/", "Not a directory"]),
         (&["embed", PHOTOS, "-o", "x.jsonl"], &["no sink writes '.jsonl' files", ".parquet"]),
-        (&["embed", PHOTOS, "-o", "y.parquet", "--sink-option", "colour=red"], &["setting 'colour'"]),
+        (&["embed", PHOTOS, "-o", "y.parquet", "--sink-option", "colour=red"], &["unknown setting 'colour'"]),
         (&["embed", PHOTOS, "-o", "y.parquet", "--trace", "no/trace.json"], &["no/trace.json"]),
         (&["verify", PHOTOS, "--csv", "no/figures.csv"], &["no/figures.csv"]),
         (&["verify", PHOTOS, "--labels", "absent.csv"], &["absent.csv"]),
@@ -150,7 +150,8 @@ fn outputs_that_cannot_be_written() {
 /// clap refuses these before anything else is checked. Its messages have several lines.
 #[test]
 fn values_that_mean_nothing_are_explained() {
-    let cases: [(&[&str], &str); 6] = [
+    let cases: [(&[&str], &str); 7] = [
+        (&["--endpoint-url", "http://h"], "write `--store-option endpoint=http://h`"),
         (&["--shard", "0/0"], "there is at least one shard"),
         (&["--shard", "3/3"], "it goes to 2"),
         (&["--commit-every=-1"], "expected a number of seconds from 0"),

@@ -48,6 +48,7 @@ pub(crate) fn googles_buckets_are_sources() {
     let endpoint = google(|request| match request.split(' ').nth(1).unwrap() {
         path if path.contains("list-type=2") => ("200 OK", ONE),
         "/photos/p%2fa%2ejpg" => ("200 OK", "body"),
+        "/" => ("404 Not Found", ""), // the first look at the endpoint
         path => panic!("{path}"),
     });
     let open = || Box::new(listing(&endpoint, &[("anonymous", "true")], "gs://photos/p/")) as Box<dyn Source>;
