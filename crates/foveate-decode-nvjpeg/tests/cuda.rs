@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use foveate_core::{BatchMemory, ImageViewMut, PixelBatch, PixelBuf, Size, Stage, VectorBuf, error_chain};
 use foveate_cuda::nvjpeg::{Engines, Handle, Huffman, ImageDecoder, Processors, Target};
-use foveate_cuda::{Buffer, CudaError, Device, DevicePixels, Stream};
+use foveate_cuda::{Buffer, CudaError, Device, DevicePixels, Pinned, Stream};
 use foveate_cuda_emulator as emulator;
 use foveate_decode::conformance::JPEG_TOLERANCE;
 use foveate_decode::{ByFormat, Decoder, DecoderOptions, Orientation, jpeg};
@@ -127,7 +127,14 @@ fn engines_stay_within_their_targets() {
         assert!(matches!(engines.decode(&stream, &[beyond]), Err(CudaError::Misfit(_))));
         let within = engines.take(&photo, target(0, width)).unwrap().unwrap();
         assert!(engines.decode(&stream, &[within]).unwrap());
+        // Its memory does not grow any more, which would wait for the device.
+        let other = Buffer::zeroed(&device, buffer.bytes()).unwrap();
+        let mut before = Pinned::new(&device, buffer.bytes()).unwrap();
+        stream.download(&other, &mut before, buffer.bytes()).unwrap();
+        let within = engines.take(&photo, Target { buffer: &other, ..target(0, width) }).unwrap().unwrap();
+        assert!(engines.decode(&stream, &[within]).unwrap());
         stream.synchronize().unwrap();
+        assert!(before.as_slice().iter().all(|&byte| byte == 0), "engines wait for the stream's earlier work");
     });
 }
 
