@@ -127,6 +127,9 @@ fn out_of_memory(device: &Device, bytes: usize, error: CudaError) -> CudaError {
 }
 
 impl Drop for Allocation {
+    /// Waits for the whole device. Frees in a stream's order need memory pools, which some devices lack, and between
+    /// batches of a steady state nothing is freed.
+    ///
     /// Ignores errors: they mean that the context is lost, and its memory with it.
     fn drop(&mut self) {
         // SAFETY: the memory is owned, and no work that the device was given uses it any more.
