@@ -193,8 +193,11 @@ fn a_remedy_is_predicted_and_then_measured_in_turns_with_what_is() {
     let row = |change: &str| (0..table.len()).find(|&row| table.get(row, "change").to_string() == change).unwrap();
     let quick = row("decoder quick");
     assert_eq!(table.get(row("decoder absent"), "status").to_string(), "n/a (its library is missing)");
-    let predicted: Vec<f64> = (0..table.len()).filter_map(|row| table.number(row, "predicted")).collect();
-    assert!(predicted.is_sorted_by(|a, b| a >= b), "{predicted:?}");
+    let is_marked = |row| table.get(row, "why").to_string().starts_with("changes the vectors: ");
+    let predicted = |row| Some((is_marked(row), table.number(row, "predicted")?));
+    let predicted: Vec<(bool, f64)> = (0..table.len()).filter_map(predicted).collect();
+    assert!(predicted.is_sorted_by(|a, b| (a.0, -a.1) <= (b.0, -b.1)), "{predicted:?}");
+    assert!(is_marked(quick) && !is_marked(row("workers 3")));
 
     let verified = diagnosis.verified.unwrap();
     assert_eq!(verified.change, "decoder quick");
