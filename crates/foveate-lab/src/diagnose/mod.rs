@@ -34,7 +34,7 @@ pub use self::options::{DiagnoseOptions, Verify};
 use self::predictions::Remedies;
 pub use self::predictions::{Applied, Effect, Verified};
 use self::remedies::Facts;
-pub use self::remedies::{REMEDIES, Remedy};
+pub use self::remedies::{REMEDIES, Remedy, Vectors};
 pub use self::verdict::Verdict;
 use self::verdict::{Finding, Findings};
 

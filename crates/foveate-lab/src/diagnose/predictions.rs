@@ -4,7 +4,7 @@ use foveate_core::error_chain;
 
 use super::interval::{Interval, median_of};
 use super::options::{DiagnoseOptions, Verify};
-use super::remedies::{Attempt, Facts, REMEDIES, Remedy};
+use super::remedies::{Attempt, Facts, REMEDIES, Remedy, Vectors};
 use super::sample::{Around, Sample, images_for, least_images, sample};
 use crate::{Calibration, Lab, LabError, LentEncoder, Output, PhotoSet, Prediction, Setting, Table, schema};
 
@@ -33,11 +33,9 @@ impl Row {
     /// Returns true if vectors with the remedy differ from those without, be it a little.
     fn changes_vectors(&self) -> bool {
         const SAME_PIXELS: [&str; 2] = ["exact", "turbojpeg"];
-        match (self.remedy.name, &self.outcome) {
-            ("decoder", Ok(expected)) => !SAME_PIXELS.contains(&expected.setting.decoder.as_str()),
-            ("decoder" | "decode on the device" | "DCT scale" | "resizer" | "dtype", _) => true,
-            _ => self.remedy.other_vectors,
-        }
+        let keeps_pixels = |expected: &Expected| SAME_PIXELS.contains(&expected.setting.decoder.as_str());
+        let is_kept = self.remedy.name == "decoder" && self.outcome.as_ref().is_ok_and(keeps_pixels);
+        self.remedy.vectors != Vectors::Same && !is_kept
     }
 
     fn why(&self) -> String {
@@ -183,7 +181,7 @@ impl Remedies {
     /// Returns the applicable remedies that keep the vectors nearly unchanged, with their expected effects, those first
     /// that keep them exactly. What was tried is not among them: of that, the effect is known.
     pub(super) fn promising(&self) -> impl Iterator<Item = (&Row, &Expected)> {
-        let usable = self.rows.iter().filter(|row| !row.remedy.other_vectors && row.measured.is_none());
+        let usable = self.rows.iter().filter(|row| row.remedy.vectors != Vectors::Other && row.measured.is_none());
         usable.filter_map(|row| row.outcome.as_ref().ok().map(|expected| (row, expected)))
     }
 

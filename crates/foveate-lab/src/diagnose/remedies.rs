@@ -17,10 +17,21 @@ pub struct Remedy {
     pub stage: &'static str,
     /// Why it may help, and its other costs.
     pub why: &'static str,
-    /// True if the vectors change. Such a change is left to the user.
-    pub other_vectors: bool,
+    /// What becomes of the vectors.
+    pub vectors: Vectors,
     /// How it is applied to a setting.
     apply: fn(&Facts<'_>) -> Vec<Attempt>,
+}
+
+/// What becomes of the vectors with a remedy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Vectors {
+    /// They stay the same.
+    Same,
+    /// They change a little.
+    Close,
+    /// They change. Such a remedy is left to the user.
+    Other,
 }
 
 /// The facts that remedies depend on.
@@ -75,7 +86,7 @@ pub static REMEDIES: &[Remedy] = &[
         name: "decoder",
         stage: "decode",
         why: "decoders differ severalfold in speed",
-        other_vectors: false,
+        vectors: Vectors::Close,
         apply: decoders,
     },
     Remedy {
@@ -83,63 +94,63 @@ pub static REMEDIES: &[Remedy] = &[
         stage: "decode",
         why: "a JPEG much larger than the input is decoded at a half, a quarter or an eighth; vectors change a little \
               (`foveate verify` measures how much)",
-        other_vectors: false,
+        vectors: Vectors::Close,
         apply: dct_scale,
     },
     Remedy {
         name: "decode on the device",
         stage: "decode",
         why: "frees the processor's cores",
-        other_vectors: false,
+        vectors: Vectors::Close,
         apply: device_decoders,
     },
     Remedy {
         name: "resizer",
         stage: "resize",
         why: "resizers differ severalfold in speed",
-        other_vectors: false,
+        vectors: Vectors::Close,
         apply: resizers,
     },
     Remedy {
         name: "order of crop and resize",
         stage: "resize",
         why: "`hf` crops after resizing (in one step here), `squash` resizes all of the photo: another embedding",
-        other_vectors: true,
+        vectors: Vectors::Other,
         apply: recipes,
     },
     Remedy {
         name: "more workers",
         stage: "decode",
         why: "more photos are decoded and resized at a time, while there are cores for them",
-        other_vectors: false,
+        vectors: Vectors::Same,
         apply: more_workers,
     },
     Remedy {
         name: "fewer workers",
         stage: "forward",
         why: "leaves cores and memory bandwidth to the forward",
-        other_vectors: false,
+        vectors: Vectors::Same,
         apply: fewer_workers,
     },
     Remedy {
         name: "oversubscription",
         stage: "forward",
         why: "threads that take turns on a core lose time to switching",
-        other_vectors: false,
+        vectors: Vectors::Same,
         apply: oversubscription,
     },
     Remedy {
         name: "prefetch",
         stage: "batch",
         why: "batches in store bridge photos that take long; the model is of the mean and sees no gain",
-        other_vectors: false,
+        vectors: Vectors::Same,
         apply: |facts| vary(facts, |setting, n| setting.prefetch = n, &[facts.setting.prefetch.max(1) * 4]),
     },
     Remedy {
         name: "batch",
         stage: "forward",
         why: "a larger batch spreads the cost of a call, a smaller one stays in the caches",
-        other_vectors: false,
+        vectors: Vectors::Same,
         apply: |facts| {
             let batch = facts.setting.batch;
             let sizes: Vec<usize> = [batch / 2, batch * 2, batch * 4].into_iter().filter(|&n| n > 0).collect();
@@ -151,28 +162,28 @@ pub static REMEDIES: &[Remedy] = &[
         stage: "forward",
         why: "half precision computes and copies faster where the hardware has it; vectors change a little \
               (`foveate verify` measures how much)",
-        other_vectors: false,
+        vectors: Vectors::Close,
         apply: dtypes,
     },
     Remedy {
         name: "encoder",
         stage: "forward",
         why: "engines differ in speed for the same vectors",
-        other_vectors: false,
+        vectors: Vectors::Same,
         apply: encoders,
     },
     Remedy {
         name: REQUESTS,
         stage: "read",
         why: "a store that takes long to answer answers many requests at a time, up to its limit (Little's law)",
-        other_vectors: false,
+        vectors: Vectors::Same,
         apply: requests,
     },
     Remedy {
         name: "read concurrency",
         stage: "read",
         why: "a disk that takes long to answer answers several readers at a time",
-        other_vectors: false,
+        vectors: Vectors::Same,
         apply: |facts| {
             let readers = facts.setting.readers.max(1);
             match facts.setting.workers {
@@ -191,7 +202,7 @@ pub static REMEDIES: &[Remedy] = &[
         name: "tar shards",
         stage: "read",
         why: "small files cost more to open than to read; a tar of them is read in one go",
-        other_vectors: false,
+        vectors: Vectors::Same,
         apply: tar_shards,
     },
     Remedy {
@@ -199,21 +210,21 @@ pub static REMEDIES: &[Remedy] = &[
         stage: "decode",
         why: "photos of the recipe's size decode in a fraction of the time; vectors change a little (`foveate pack \
               --resize` measures how much)",
-        other_vectors: true,
+        vectors: Vectors::Other,
         apply: small_photos,
     },
     Remedy {
         name: "copy bytes, not floats",
         stage: "copy-in",
         why: "u8 samples are a quarter of the bytes of f32 ones",
-        other_vectors: false,
+        vectors: Vectors::Same,
         apply: |_| advice("u8 batches, normalized on the device", "already done: normalization is part of the weights"),
     },
     Remedy {
         name: "pinned memory",
         stage: "copy-in",
         why: "a device fetches from pinned memory by itself, beside the forward",
-        other_vectors: false,
+        vectors: Vectors::Same,
         apply: |facts| {
             let host = "the forward reads the host's memory: there is nothing to copy";
             let done = "already done: workers fill memory that the device reads by itself";
@@ -232,7 +243,7 @@ pub static REMEDIES: &[Remedy] = &[
         name: "output",
         stage: "write",
         why: "formats, compression and disks differ in speed",
-        other_vectors: false,
+        vectors: Vectors::Same,
         apply: |_| {
             advice("another format or disk for the output", "advice only: `foveate bench sinks` compares formats")
         },
