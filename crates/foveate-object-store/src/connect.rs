@@ -14,6 +14,7 @@ use crate::keys::Listed;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Longest time to find out that a server is not there. One that takes longer to answer may be there.
 const LONGEST_CHECK: Duration = Duration::from_secs(1);
 
 /// Shares one client, and so its connections.
@@ -38,9 +39,7 @@ impl Connector {
             .map_err(|e| invalid("HTTP", &e))?;
         Ok(Self(client))
     }
-}
 
-impl Connector {
     /// Checks that a server is there: a refused connection will not be another one soon.
     ///
     /// # Errors
