@@ -154,24 +154,15 @@ impl Listing {
         self.absent.iter_mut().for_each(Absent::restart);
         self.spool.seek(record.max(self.range.start))
     }
-}
 
-impl Source for Listing {
-    fn next_item(&mut self) -> Result<Option<Item>, SourceError> {
-        match self.counted.is_none() && self.stream.is_idle() {
-            true => self.next_record(),
-            false => Ok(self.deliver()?.map(|delivery| delivery.item)),
-        }
-    }
-
-    fn deliver(&mut self) -> Result<Option<Delivery>, SourceError> {
-        if self.reach.is_files() {
-            return Ok(self.next_record()?.map(Delivery::unread));
-        }
-        if self.counted.is_some_and(|(next, most)| next >= most) {
+    /// The next item. The objects of rows are read if `reads` says so.
+    fn delivered(&mut self, reads: bool) -> Result<Option<Delivery>, SourceError> {
+        let left = self.counted.map_or(u64::MAX, |(next, most)| most.saturating_sub(next));
+        if left == 0 {
             return Ok(None);
         }
-        let delivery = self.stream.deliver(&mut self.spool, self.range.end)?;
+        let rows = if reads { left } else { 0 };
+        let delivery = self.stream.deliver(&mut self.spool, self.range.end, rows)?;
         let (item, columns) = (delivery.as_ref().map(|delivery| &delivery.item), &self.reach.options.columns);
         if self.absent.as_mut().is_some_and(|absent| !absent.see(item, columns)) {
             self.absent = None;
@@ -183,6 +174,22 @@ impl Source for Listing {
             None => (item.index, item.place) = (stream::after(item.place).0, 0),
         }
         Ok(Some(delivery))
+    }
+}
+
+impl Source for Listing {
+    fn next_item(&mut self) -> Result<Option<Item>, SourceError> {
+        match self.counted.is_none() && self.stream.is_idle() {
+            true => self.next_record(),
+            false => Ok(self.delivered(false)?.map(|delivery| delivery.item)),
+        }
+    }
+
+    fn deliver(&mut self) -> Result<Option<Delivery>, SourceError> {
+        match self.reach.is_files() {
+            true => Ok(self.next_record()?.map(Delivery::unread)),
+            false => self.delivered(true),
+        }
     }
 
     fn extent(&self) -> Extent {
@@ -203,7 +210,7 @@ impl Source for Listing {
         *next = 0;
         self.continue_at(self.range.start, 0)?;
         // The place is that of the first member, or unknown.
-        while self.counted.is_some_and(|(next, _)| next < index) && self.deliver()?.is_some() {}
+        while self.counted.is_some_and(|(next, _)| next < index) && self.delivered(false)?.is_some() {}
         Ok(())
     }
 

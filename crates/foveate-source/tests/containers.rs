@@ -393,3 +393,30 @@ fn files_objects_and_containers_mix() {
     assert_eq!(found[23].0.id, "shelf://b/p/s.lines/m1");
     check(|| Box::new(build()));
 }
+
+#[test]
+fn objects_that_rows_name_are_read_ahead() {
+    let shelf = shelf();
+    let rows: String = (0..9).map(|i| format!("at shelf://b/p/{i:02}.jpg\n")).collect();
+    let root = tree(&[("rows.lines", &format!("{rows}here\nat shelf://b/q.jpg\n"))]);
+    let build = |limit| {
+        let inputs = [Input::Path(root.path().join("rows.lines"))];
+        stored(&shelf, &[]).inputs(inputs).limit(limit).build().unwrap()
+    };
+    let asked = || std::mem::take(&mut *shelf.asked.lock().unwrap()).len();
+    let found: Vec<_> = read(&mut build(100)).into_iter().map(|(_, bytes)| bytes).collect();
+    let texts = ["0", "1", "2", "3", "4", "5", "6", "gone", "8", "here", "q"];
+    let expected = texts.map(|text| match text {
+        "gone" => Err("not found: shelf://b/p/07.jpg".to_owned()),
+        text => Ok(text.as_bytes().to_vec()),
+    });
+    assert_eq!((found, asked()), (expected.to_vec(), 10));
+    // As many at a time as the store has room for, and no more than there are items.
+    for (limit, expected) in [(100, 3), (2, 2)] {
+        let first = build(limit).deliver().unwrap().unwrap();
+        assert!(matches!(first.content, Content::Read(bytes) if bytes == "0"));
+        assert_eq!(asked(), expected);
+    }
+    assert_eq!((enumerate(&mut build(100)).len(), asked()), (11, 0), "names alone take no request");
+    check(|| Box::new(build(100)));
+}
