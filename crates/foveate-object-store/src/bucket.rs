@@ -21,10 +21,13 @@ use crate::errors::cause;
 
 /// The known settings.
 const SETTINGS: [&str; 9] =
-    ["account", "anonymous", CONDITIONAL, "endpoint", "profile", "region", "requester-pays", RETRY, "virtual-hosted"];
+    ["account", "anonymous", CONDITIONAL, "endpoint", "profile", "region", PAYS, RETRY, "virtual-hosted"];
 
 /// How many seconds failed requests are repeated.
 const RETRY: &str = "retry-for";
+
+/// Whether the requester pays; for Google, the project that does.
+const PAYS: &str = "requester-pays";
 
 /// Whether an object can be created on the condition that there is none of its name.
 const CONDITIONAL: &str = "conditional-writes";
@@ -58,7 +61,7 @@ impl Settings {
     pub(crate) fn new(options: &StoreOptions) -> Result<Self, SourceError> {
         let values = options.settings(&SETTINGS)?.clone();
         let settings = Self { values, connector: Connector::new()? };
-        for name in ["anonymous", CONDITIONAL, "requester-pays", "virtual-hosted"] {
+        for name in ["anonymous", CONDITIONAL, "virtual-hosted"] {
             settings.flag(name)?;
         }
         if let Some(value) = settings.values.get(RETRY)
@@ -104,16 +107,31 @@ impl Settings {
             reached
                 .map_err(|why| FetchError::Unreachable(format!("the endpoint {endpoint} cannot be reached: {why}")))?;
         }
+        let connector = self.connector(place.kind)?;
         let opened = match place.kind {
-            Kind::S3 => self.s3(place).await,
-            Kind::Google => self.google(place),
-            Kind::Azure => self.azure(place),
-            Kind::Web => self.web(place),
+            Kind::S3 => self.s3(place, connector).await,
+            Kind::Google => self.google(place, connector),
+            Kind::Azure => self.azure(place, connector),
+            Kind::Web => self.web(place, connector),
         };
         opened.map_err(|error| FetchError::Refused(format!("{}: {}", shown(&place.root), cause(&error))))
     }
 
-    async fn s3(&self, place: &Place) -> object_store::Result<Bucket> {
+    /// The connector for a kind of store, whose requests are paid for as the settings say.
+    fn connector(&self, kind: Kind) -> Result<Connector, FetchError> {
+        let refused = |why: &str| Err(FetchError::Refused(format!("{PAYS}: {why}")));
+        match (kind, self.values.get(PAYS).map_or("false", String::as_str)) {
+            (_, "false") | (Kind::S3, "true") => Ok(self.connector.clone()),
+            (Kind::S3, _) => refused("it has to be true or false for S3"),
+            (Kind::Google, "true") => refused("Google needs the project that pays as its value"),
+            (Kind::Google, project) => {
+                self.connector.paid_by(project).map_or_else(|| refused("that is no project"), Ok)
+            }
+            (Kind::Azure | Kind::Web, _) => refused("only S3 and Google have such requests; leave the setting out"),
+        }
+    }
+
+    async fn s3(&self, place: &Place, connector: Connector) -> object_store::Result<Bucket> {
         let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket_name(place));
         for (name, key) in [("region", AmazonS3ConfigKey::Region), ("endpoint", AmazonS3ConfigKey::S3Endpoint)] {
             if let Some(value) = self.values.get(name) {
@@ -122,7 +140,7 @@ impl Settings {
         }
         for (name, key) in [
             ("anonymous", AmazonS3ConfigKey::SkipSignature),
-            ("requester-pays", AmazonS3ConfigKey::RequestPayer),
+            (PAYS, AmazonS3ConfigKey::RequestPayer),
             ("virtual-hosted", AmazonS3ConfigKey::VirtualHostedStyleRequest),
         ] {
             if self.is_set(name) {
@@ -130,10 +148,10 @@ impl Settings {
             }
         }
         let builder = aws::completed(builder, &self.values).await;
-        builder.with_http_connector(self.connector.clone()).with_retry(no_retries()).build().map(Bucket::listed)
+        builder.with_http_connector(connector).with_retry(no_retries()).build().map(Bucket::listed)
     }
 
-    fn google(&self, place: &Place) -> object_store::Result<Bucket> {
+    fn google(&self, place: &Place, connector: Connector) -> object_store::Result<Bucket> {
         let mut builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(bucket_name(place));
         if let Some(endpoint) = self.values.get("endpoint") {
             builder = builder.with_base_url(endpoint);
@@ -141,10 +159,10 @@ impl Settings {
         if self.is_set("anonymous") {
             builder = builder.with_skip_signature(true);
         }
-        builder.with_http_connector(self.connector.clone()).with_retry(no_retries()).build().map(Bucket::listed)
+        builder.with_http_connector(connector).with_retry(no_retries()).build().map(Bucket::listed)
     }
 
-    fn azure(&self, place: &Place) -> object_store::Result<Bucket> {
+    fn azure(&self, place: &Place, connector: Connector) -> object_store::Result<Bucket> {
         let mut builder = MicrosoftAzureBuilder::from_env().with_url(&place.root).with_allow_http(true);
         if let Some(account) = self.values.get("account") {
             builder = builder.with_account(account);
@@ -155,11 +173,11 @@ impl Settings {
         if self.is_set("anonymous") {
             builder = builder.with_skip_signature(true);
         }
-        builder.with_http_connector(self.connector.clone()).with_retry(no_retries()).build().map(Bucket::listed)
+        builder.with_http_connector(connector).with_retry(no_retries()).build().map(Bucket::listed)
     }
 
-    fn web(&self, place: &Place) -> object_store::Result<Bucket> {
-        let builder = HttpBuilder::new().with_url(&place.root).with_http_connector(self.connector.clone());
+    fn web(&self, place: &Place, connector: Connector) -> object_store::Result<Bucket> {
+        let builder = HttpBuilder::new().with_url(&place.root).with_http_connector(connector);
         let store = builder.with_retry(no_retries()).build()?;
         Ok(Bucket { objects: Arc::new(store), pages: None, controls: Control::pair(true) })
     }

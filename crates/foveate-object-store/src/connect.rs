@@ -6,6 +6,7 @@ use std::time::Duration;
 use foveate_source::SourceError;
 use object_store::ClientOptions;
 use object_store::client::{HttpClient, HttpConnector};
+use reqwest::header::HeaderValue;
 use rustls::ClientConfig;
 use rustls_platform_verifier::BuilderVerifierExt;
 
@@ -19,7 +20,10 @@ const LONGEST_CHECK: Duration = Duration::from_secs(1);
 
 /// Shares one client, and so its connections.
 #[derive(Clone, Debug)]
-pub(crate) struct Connector(reqwest::Client);
+pub(crate) struct Connector {
+    client: reqwest::Client,
+    payer: Option<HeaderValue>,
+}
 
 impl Connector {
     pub(crate) fn new() -> Result<Self, SourceError> {
@@ -37,7 +41,12 @@ impl Connector {
             .tls_backend_preconfigured(tls)
             .build()
             .map_err(|e| invalid("HTTP", &e))?;
-        Ok(Self(client))
+        Ok(Self { client, payer: None })
+    }
+
+    /// The same for requests that a Google project pays for.
+    pub(crate) fn paid_by(&self, project: &str) -> Option<Self> {
+        Some(Self { payer: Some(project.parse().ok()?), ..self.clone() })
     }
 
     /// Checks that a server is there: a refused connection will not be another one soon.
@@ -45,7 +54,7 @@ impl Connector {
     /// # Errors
     /// Why it cannot be reached.
     pub(crate) async fn reach(&self, endpoint: &str) -> Result<(), String> {
-        match self.0.head(endpoint).timeout(LONGEST_CHECK).send().await {
+        match self.client.head(endpoint).timeout(LONGEST_CHECK).send().await {
             Err(error) if error.is_connect() => Err(cause(&error)),
             _ => Ok(()),
         }
@@ -54,6 +63,6 @@ impl Connector {
 
 impl HttpConnector for Connector {
     fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
-        Ok(HttpClient::new(Listed(self.0.clone())))
+        Ok(HttpClient::new(Listed { client: self.client.clone(), payer: self.payer.clone() }))
     }
 }

@@ -1,6 +1,7 @@
 //! What a store's errors mean.
 
 use std::error::Error;
+use std::time::Duration;
 
 use foveate_source::FetchError;
 use object_store::client::HttpError;
@@ -15,6 +16,8 @@ pub(crate) enum Failure {
         error: FetchError,
         /// The store asks to slow down.
         is_throttled: bool,
+        /// How long it asks to wait.
+        wait: Duration,
     },
     /// The store refuses, or says something unknown, for a reason that may concern the object or the store: rights,
     /// credentials, a clock, a region.
@@ -28,7 +31,19 @@ pub(crate) enum Failure {
 impl Failure {
     /// An attempt that brought nothing or not all, without an answer that says why.
     pub(crate) fn broken(address: &str, why: impl std::fmt::Display) -> Self {
-        Self::Again { error: FetchError::Unreachable(format!("{address}: {why}")), is_throttled: false }
+        Self::again(FetchError::Unreachable(format!("{address}: {why}")), false)
+    }
+
+    fn again(error: FetchError, is_throttled: bool) -> Self {
+        Self::Again { error, is_throttled, wait: Duration::ZERO }
+    }
+
+    /// The same of an answer that asks for a wait before the next attempt.
+    pub(crate) fn after(mut self, asked: Duration) -> Self {
+        if let Self::Again { wait, .. } = &mut self {
+            *wait = asked;
+        }
+        self
     }
 
     /// What `error` of a request for `address` means.
@@ -57,13 +72,11 @@ impl Failure {
                 Self::Final(FetchError::Refused(format!("{address}: there is no such bucket ({})", cause(error))))
             }
             (_, Some(300..400)) => denied("look at the region and the endpoint"),
-            (_, Some(status @ (408 | 429 | 500.. | 200..300))) => {
-                Self::Again { error: told(), is_throttled: matches!(status, 429 | 503) }
-            }
+            (_, Some(status @ (408 | 429 | 500.. | 200..300))) => Self::again(told(), matches!(status, 429 | 503)),
             (_, None) if innermost(error).ends_with(NO_SUCH_HOST) => {
                 Self::Final(FetchError::Unreachable(format!("{address}: {NO_SUCH_HOST}; look at the endpoint's name")))
             }
-            (_, None) if is_of_transport(error) => Self::Again { error: told(), is_throttled: false },
+            (_, None) if is_of_transport(error) => Self::again(told(), false),
             (PermissionDenied { .. } | Unauthenticated { .. }, _) | (_, Some(400..500)) => {
                 denied("look at the credentials, their rights and the region")
             }

@@ -6,19 +6,32 @@ use std::borrow::Cow;
 use async_trait::async_trait;
 use object_store::client::{HttpError, HttpRequest, HttpResponse, HttpService};
 use object_store::path::Path;
+use reqwest::header::HeaderValue;
+
+use crate::retry::asked_to_wait;
 
 /// What a key in this form begins with.
 const MARK: &str = "key:";
 
 /// Talks to stores that list.
 #[derive(Debug)]
-pub(crate) struct Listed(pub(crate) reqwest::Client);
+pub(crate) struct Listed {
+    pub(crate) client: reqwest::Client,
+    /// The Google project that pays for the requests.
+    pub(crate) payer: Option<HeaderValue>,
+}
 
 #[async_trait]
 impl HttpService for Listed {
-    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+    async fn call(&self, mut request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        if let Some(payer) = &self.payer {
+            request.headers_mut().insert("x-goog-user-project", payer.clone());
+        }
         let element = element(request.uri().query().unwrap_or_default());
-        let response = self.0.call(request).await?;
+        let response = self.client.call(request).await?;
+        if let Some(Ok(seconds)) = response.headers().get("retry-after").map(|value| value.to_str()) {
+            asked_to_wait(seconds);
+        }
         let Some(element) = element.filter(|_| response.status().is_success()) else { return Ok(response) };
         let (mut head, body) = response.into_parts();
         let body = body.bytes().await?;

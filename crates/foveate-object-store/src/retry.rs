@@ -1,5 +1,6 @@
 //! Repeated attempts, later each time.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
@@ -9,6 +10,22 @@ use crate::errors::Failure;
 
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
+
+/// Longest wait that a server may ask for.
+const LONGEST_ASKED: Duration = Duration::from_secs(60);
+
+tokio::task_local! {
+    /// How long the answer to the current request asks to wait. The library's errors do not have its headers.
+    static ASKED: Cell<Duration>;
+}
+
+/// Notes how many seconds the answer to the current request asks to wait before the next one.
+pub(crate) fn asked_to_wait(seconds: &str) {
+    if let Ok(seconds) = seconds.trim().parse() {
+        // Without a request, there is no next attempt.
+        let _ = ASKED.try_with(|asked| asked.set(Duration::from_secs(seconds).min(LONGEST_ASKED)));
+    }
+}
 
 /// Attempts for one object: the waits between them take 15 to 30 seconds together.
 const ATTEMPTS: u32 = 9;
@@ -33,7 +50,7 @@ impl Attempts {
     /// Waits for the next attempt after `failure`. Gives the failure back if it is final, or was that of the last one.
     pub(crate) async fn again(&mut self, failure: Failure) -> Result<(), Failure> {
         match failure {
-            Failure::Again { .. } if self.wait().await => Ok(()),
+            Failure::Again { wait, .. } if self.wait(wait).await => Ok(()),
             last => Err(last),
         }
     }
@@ -59,7 +76,7 @@ impl Attempts {
             }
             Some(_) => {
                 self.is_of_object = false;
-                if self.wait().await { Ok(()) } else { Err(failure.of_store()) }
+                if self.wait(Duration::ZERO).await { Ok(()) } else { Err(failure.of_store()) }
             }
         }
     }
@@ -72,8 +89,9 @@ impl Attempts {
         means: fn(&str, &object_store::Error) -> Failure,
         request: impl Future<Output = object_store::Result<T>>,
     ) -> Result<T, Failure> {
-        match timeout_at(self.end(time), request).await {
-            Ok(answer) => answer.map_err(|error| means(address, &error)),
+        let request = async { (request.await, ASKED.with(Cell::get)) };
+        match timeout_at(self.end(time), ASKED.scope(Cell::default(), request)).await {
+            Ok((answer, asked)) => answer.map_err(|error| means(address, &error).after(asked)),
             Err(_) => Err(Failure::broken(address, "no answer in time")),
         }
     }
@@ -84,11 +102,11 @@ impl Attempts {
         self.deadline.map_or(end, |deadline| deadline.min(end))
     }
 
-    /// Waits before the next attempt; `false` if there is none.
-    async fn wait(&mut self) -> bool {
+    /// Waits before the next attempt, as long as `asked` at least; `false` if there is none.
+    async fn wait(&mut self, asked: Duration) -> bool {
         self.made += 1;
         let longest = FIRST_WAIT.saturating_mul(1 << self.made.min(16)).min(LONGEST_WAIT);
-        let next = Instant::now() + longest.mul_f64(0.5 + fastrand::f64() / 2.0);
+        let next = Instant::now() + longest.mul_f64(0.5 + fastrand::f64() / 2.0).max(asked);
         let is_over = self.give_up.map_or(self.made >= ATTEMPTS, |end| next >= end);
         if is_over || self.deadline.is_some_and(|deadline| next >= deadline) {
             return false;

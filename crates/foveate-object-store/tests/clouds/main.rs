@@ -37,6 +37,7 @@ fn main() -> ExitCode {
     run(trials![
         sources::azure_containers_are_sources,
         sources::googles_buckets_are_sources,
+        sources::googles_requests_are_paid_for_by_a_project,
         outputs::s3_takes_outputs,
         outputs::azure_takes_outputs,
         outputs::google_is_asked_for_a_new_object,

@@ -1,20 +1,25 @@
 //! Containers and buckets as sources.
 
+use foveate_core::error_chain;
 use foveate_object_store::register;
 use foveate_source::conformance::{check, read};
 use foveate_source::store::{StoreOptions, StoreRegistry};
-use foveate_source::{Input, Listing, Source};
+use foveate_source::{Input, Listing, Source, SourceError};
 
 use crate::servers::{fill, google};
 use foveate_testkit::brokers::AzureServer;
 
 fn listing(endpoint: &str, extra: &[(&str, &str)], input: &str) -> Listing {
+    built(endpoint, extra, input).unwrap()
+}
+
+fn built(endpoint: &str, extra: &[(&str, &str)], input: &str) -> Result<Listing, SourceError> {
     let mut registry = StoreRegistry::new("store", &["object-store"]);
     register(&mut registry).unwrap();
     let all = [extra, &[("endpoint", endpoint)]].concat();
     let settings = all.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     let options = StoreOptions { settings, ..StoreOptions::default() };
-    Listing::builder().inputs([Input::Path(input.into())]).stores(registry.into(), options).build().unwrap()
+    Listing::builder().inputs([Input::Path(input.into())]).stores(registry.into(), options).build()
 }
 
 pub(crate) fn azure_containers_are_sources() {
@@ -53,6 +58,26 @@ pub(crate) fn googles_buckets_are_sources() {
     });
     let open = || Box::new(listing(&endpoint, &[("anonymous", "true")], "gs://photos/p/")) as Box<dyn Source>;
     check(open);
-    let read = read(open().as_mut());
-    assert_eq!((read[0].0.id.as_str(), read[0].1.as_deref()), ("gs://photos/p/a.jpg", Ok(&b"body"[..])));
+    let found = read(open().as_mut());
+    assert_eq!((found[0].0.id.as_str(), found[0].1.as_deref()), ("gs://photos/p/a.jpg", Ok(&b"body"[..])));
+}
+
+pub(crate) fn googles_requests_are_paid_for_by_a_project() {
+    let endpoint = google(|request| match request.split(' ').nth(1).unwrap() {
+        "/" => ("404 Not Found", ""), // the first look at the endpoint
+        _ if !request.contains("x-goog-user-project: my-project\r\n") => ("400 Bad Request", ""),
+        path if path.contains("list-type=2") => ("200 OK", ONE),
+        _ => ("200 OK", "body"),
+    });
+    let settings = |payer| [("anonymous", "true"), ("requester-pays", payer)];
+    let found = read(&mut listing(&endpoint, &settings("my-project"), "gs://photos/p/"));
+    assert_eq!(found[0].1.as_deref(), Ok(&b"body"[..]));
+    for (payer, input, why) in [
+        ("true", "gs://photos/p/", "Google needs the project that pays as its value"),
+        ("my-project", "s3://photos/p/", "it has to be true or false for S3"),
+        ("true", "az://photos/p/", "only S3 and Google have such requests"),
+    ] {
+        let error = error_chain(&built(&endpoint, &settings(payer), input).unwrap_err());
+        assert!(error.contains(why), "{error}");
+    }
 }
