@@ -59,6 +59,12 @@ impl OutputNames {
         Self { output: PathBuf::new(), layout: Layout::Folder, suffix: shard_suffix(options.shard), mark: MARK }
     }
 
+    /// The names of the objects of the run that [`staging`](Self::staging) ends with.
+    pub(crate) fn of_run(run: &str) -> Self {
+        let suffix = if run == "run" { String::new() } else { format!("-{run}") };
+        Self { output: PathBuf::new(), layout: Layout::Folder, suffix, mark: MARK }
+    }
+
     /// The description of the complete output.
     pub fn manifest(&self) -> PathBuf {
         self.beside("manifest.json")

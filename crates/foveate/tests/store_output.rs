@@ -20,6 +20,7 @@ use common::{PHOTOS, assert_same_tree, embed, foveate, long_list, run};
 use foveate_testkit::brokers::AwsServer;
 use foveate_testkit::proxy::{Act, proxy};
 use foveate_testkit::{by_length, python, trials};
+use serde_json::json;
 use tempfile::TempDir;
 
 fn main() -> ExitCode {
@@ -445,6 +446,20 @@ fn a_store_that_stops_to_take_parts_stops_the_run() {
             "AccessDenied); look at the credentials, their rights and the region; mend that and run the same command",
         );
     assert!(bucket.names("v/").contains(&"part-00000.parquet".to_owned()), "what was complete stays");
+    let told = |command: &str, args: &[&str]| run(foveate().arg(command).args(args).envs(bucket.server.environment()));
+    let inspect = || told("inspect", &["s3://bucket/v/", "--check", "--json"]);
+    let shown = inspect().expect(0).json();
+    let counts = ["rows", "failures", "settled", "inputs"].map(|key| shown[key].as_u64().unwrap());
+    assert_eq!((&shown["state"], &counts[2..]), (&"unfinished".into(), &[8, 30][..]), "{shown}");
+    assert!(counts[0] > 0 && counts[0] + counts[1] == 8, "{shown}");
+    let bytes = bucket.ask("GET", "/bucket/v/part-00000.parquet", b"");
+    assert_eq!(shown["files"], json!([{ "path": "s3://bucket/v/part-00000.parquet", "bytes": bytes.len() }]));
+    bucket.ask("PUT", "/bucket/v/part-00000.parquet", b"other");
+    inspect().expect_error(1, "s3://bucket/v/part-00000.parquet is damaged");
+    bucket.ask("PUT", "/bucket/v/part-00000.parquet", &bytes);
+    let merged = bucket.path("merged.parquet");
+    let merge = told("merge", &["s3://bucket/v/", "-o", merged.to_str().unwrap()]);
+    merge.expect_error(2, "s3://bucket/v/ is unfinished; repeat the command that wrote it");
     let resumed = run(&mut bucket.job(30, "s3://bucket/v/")).expect(0).json();
     assert_eq!(resumed["session"]["resumed"], 8);
     run(&mut bucket.job(30, "calm")).expect(0);

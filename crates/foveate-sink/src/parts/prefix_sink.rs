@@ -1,6 +1,6 @@
 //! [`PrefixSink`]: an output below a prefix of an object store.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use foveate_core::error_chain;
 use tempfile::TempDir;
 
 use super::objects::{MOST_OBJECT, Objects};
-use super::records::{Claim, PartRecord, Restored, json};
+use super::records::{Claim, PartRecord, Restored, claim_name, json, read_parsed, record_name};
 use super::{PartFormat, PartSink};
 use crate::staging::{self, FAILURES, INPUTS, Phase, Steps, push_failure};
 use crate::{
@@ -103,17 +103,8 @@ impl<F: PartFormat> PrefixSink<F> {
         text(&self.names.main())
     }
 
-    /// The name of one of the run's own objects.
-    fn own(&self, name: &str) -> String {
-        format!("{}/{name}", text(&self.names.staging()))
-    }
-
     fn claim_name(&self) -> String {
-        self.own(CLAIM)
-    }
-
-    fn record_name(&self, part: u64) -> String {
-        text(&self.names.part(&self.names.staging(), part, "json"))
+        claim_name(&self.names)
     }
 
     fn open(&mut self, manifest: &RunManifest, existing: Existing) -> Result<Run, SinkError> {
@@ -181,20 +172,11 @@ impl<F: PartFormat> PrefixSink<F> {
     }
 
     fn claim(&self) -> Result<Option<Claim>, SinkError> {
-        self.read_parsed(&self.claim_name(), Claim::parse)
+        read_parsed(self.objects.prefix.as_ref(), &self.claim_name(), Claim::parse)
     }
 
     fn manifest(&self) -> Result<Option<OutputManifest>, SinkError> {
-        self.read_parsed(&self.main(), OutputManifest::parse)
-    }
-
-    fn read_parsed<T>(
-        &self,
-        name: &str,
-        parse: impl FnOnce(&[u8]) -> Result<T, String>,
-    ) -> Result<Option<T>, SinkError> {
-        let Some(bytes) = self.objects.prefix.read(name)? else { return Ok(None) };
-        parse(&bytes).map(Some).map_err(|reason| SinkError::damaged(&self.objects.address(name), reason))
+        read_parsed(self.objects.prefix.as_ref(), &self.main(), OutputManifest::parse)
     }
 
     /// Checks that the store keeps an object that exists. One that ignores the condition would let two writers mix.
@@ -220,9 +202,7 @@ impl<F: PartFormat> PrefixSink<F> {
     /// with the plain command.
     fn clear(&mut self, mut claim: Claim) -> Result<Claim, SinkError> {
         self.objects.remove(&self.main())?;
-        for name in self.own_objects()?.filter(|name| !name.ends_with(CLAIM)) {
-            self.objects.remove(&name)?;
-        }
+        self.remove_part_records()?;
         for name in self.parts()?.into_keys() {
             self.objects.remove(&name)?;
         }
@@ -239,9 +219,10 @@ impl<F: PartFormat> PrefixSink<F> {
         [FAILURES, INPUTS].iter().try_for_each(|name| self.objects.remove(&text(&self.names.beside(name))))
     }
 
-    /// The run's own objects in the store.
-    fn own_objects(&self) -> Result<impl Iterator<Item = String> + use<F>, SinkError> {
-        Ok(self.objects.prefix.list(&self.own(""))?.into_keys())
+    /// Removes the run's own objects in the store, but for the claim.
+    fn remove_part_records(&self) -> Result<(), SinkError> {
+        let (own, claim) = (self.objects.prefix.list(&format!("{}/", text(&self.names.staging())))?, self.claim_name());
+        own.keys().filter(|name| **name != claim).try_for_each(|name| self.objects.remove(name))
     }
 
     /// This run's part files, and their lengths.
@@ -251,23 +232,11 @@ impl<F: PartFormat> PrefixSink<F> {
         Ok(parts)
     }
 
-    /// Makes a local run of the parts that have a record of the claim's run, up to the first that has none.
+    /// Makes a local run of the claim's run, as far as it came.
     fn restore(&mut self, claim: &Claim) -> Result<Restored, SinkError> {
         self.local.options.output = self.make_folder()?.join("output");
-        let mut restored = Restored::new(OutputNames::new(&self.local.options).staging())?;
-        if claim.replaces {
-            return Ok(restored); // there may be records of the run that is replaced
-        }
-        let (run, names) = (claim.run(), self.own_objects()?.collect::<BTreeSet<_>>());
-        for part in 0.. {
-            let name = self.record_name(part);
-            let record = if names.contains(&name) { self.read_parsed(&name, PartRecord::parse)? } else { None };
-            match record {
-                Some(record) if record.run == run && record.part.part == part => restored.add(record)?,
-                _ => break,
-            }
-        }
-        Ok(restored)
+        let staging = OutputNames::new(&self.local.options).staging();
+        Restored::read(self.objects.prefix.as_ref(), &self.names, claim, staging)
     }
 
     fn check_same_job(&self, claim: &Claim, restored: &Restored, now: &RunManifest) -> Result<(), SinkError> {
@@ -390,7 +359,7 @@ impl<F: PartFormat> PrefixSink<F> {
         let files: Vec<_> = part.files.iter().map(|file| self.local.options.output.join(&file.name)).collect();
         let open = run.open.remove(&number).unwrap_or_default();
         let record = PartRecord { run: run.id.clone(), part, watermark: self.local.part_end(number), ..open };
-        let (objects, name) = (self.objects.clone(), self.record_name(number));
+        let (objects, name) = (self.objects.clone(), record_name(&self.names, number));
         run.upload = Some(thread::spawn(move || objects.put_part(&files, &name, json(&record))));
         run.next_part += 1;
     }
@@ -413,11 +382,8 @@ impl<F: PartFormat> PrefixSink<F> {
 
     /// Removes the run's own objects, the claim at last.
     fn remove_own(&mut self) -> Result<(), SinkError> {
-        let claim = self.claim_name();
-        for name in self.own_objects()?.filter(|name| *name != claim) {
-            self.objects.remove(&name)?;
-        }
-        self.objects.remove(&claim)
+        self.remove_part_records()?;
+        self.objects.remove(&self.claim_name())
     }
 
     /// Removes what the finished run needed. The output is complete by now, so an error is a note.
@@ -440,8 +406,6 @@ impl<F: PartFormat> PrefixSink<F> {
         self.phase.put_back(run, result)
     }
 }
-
-const CLAIM: &str = "claim.json";
 
 fn text(name: &Path) -> String {
     name.to_string_lossy().into_owned()

@@ -8,14 +8,14 @@
 //! With shards, `run` is `00002-of-00008`. All of them are removed once the manifest is there.
 
 use std::mem::take;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::journal::{Journal, Record, State};
 use crate::staging::{FAILURES, FAILURES_HEADER, INPUTS, INPUTS_HEADER, JOURNAL, Ledger};
-use crate::{ManifestPart, RunManifest, SinkError, create_folders};
+use crate::{ManifestPart, OutputNames, Prefix, RunManifest, SinkError, create_folders};
 
 /// Incremented when the meaning of the objects changes.
 const VERSION: u32 = 1;
@@ -72,6 +72,26 @@ impl PartRecord {
     }
 }
 
+/// The name of the claim of the run with these names.
+pub(super) fn claim_name(names: &OutputNames) -> String {
+    names.staging().join("claim.json").to_string_lossy().into_owned()
+}
+
+/// The name of the record of a part.
+pub(super) fn record_name(names: &OutputNames, part: u64) -> String {
+    names.part(&names.staging(), part, "json").to_string_lossy().into_owned()
+}
+
+/// Reads an object; `None` if it does not exist.
+pub(super) fn read_parsed<T>(
+    prefix: &dyn Prefix,
+    name: &str,
+    parse: impl FnOnce(&[u8]) -> Result<T, String>,
+) -> Result<Option<T>, SinkError> {
+    let Some(bytes) = prefix.read(name)? else { return Ok(None) };
+    parse(&bytes).map(Some).map_err(|reason| SinkError::damaged(&Path::new(prefix.address()).join(name), reason))
+}
+
 /// Text with the line end that a record has.
 pub(super) fn json(value: &impl Serialize) -> Bytes {
     let mut text = serde_json::to_vec(value).expect("records are plain data and always have a JSON form");
@@ -90,15 +110,38 @@ pub(super) struct Restored {
 
 impl Restored {
     /// A run without parts, in a new folder.
-    pub(super) fn new(staging: PathBuf) -> Result<Self, SinkError> {
+    fn new(staging: PathBuf) -> Result<Self, SinkError> {
         create_folders(&staging)?;
         let failures = Ledger::create(staging.join(FAILURES), FAILURES_HEADER)?;
         let inputs = Ledger::create(staging.join(INPUTS), INPUTS_HEADER)?;
         Ok(Self { staging, failures, inputs, parts: Vec::new() })
     }
 
+    /// The run of `claim` in `staging`, a new folder: the parts that have a record, up to the first that has none.
+    pub(super) fn read(
+        prefix: &dyn Prefix,
+        names: &OutputNames,
+        claim: &Claim,
+        staging: PathBuf,
+    ) -> Result<Self, SinkError> {
+        let mut restored = Self::new(staging)?;
+        if claim.replaces {
+            return Ok(restored); // there may be records of the run that is replaced
+        }
+        let (run, there) = (claim.run(), prefix.list(&format!("{}/", names.staging().display()))?);
+        for part in 0.. {
+            let name = record_name(names, part);
+            let record = if there.contains_key(&name) { read_parsed(prefix, &name, PartRecord::parse)? } else { None };
+            match record {
+                Some(record) if record.run == run && record.part.part == part => restored.add(record)?,
+                _ => break,
+            }
+        }
+        Ok(restored)
+    }
+
     /// Adds the next part.
-    pub(super) fn add(&mut self, mut part: PartRecord) -> Result<(), SinkError> {
+    fn add(&mut self, mut part: PartRecord) -> Result<(), SinkError> {
         self.failures.append(&take(&mut part.failures))?;
         self.inputs.append(&take(&mut part.inputs))?;
         self.parts.push(part);

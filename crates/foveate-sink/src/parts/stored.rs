@@ -11,6 +11,7 @@ use tempfile::TempDir;
 
 use super::journal::State;
 use super::log::{LogExtent, LogPaths, RowReader};
+use super::records::{Claim, Restored, claim_name, read_parsed};
 use crate::names::{STAGING, shards_of};
 use crate::publish::parent_of;
 use crate::staging::{FAILURES, INPUTS, JOURNAL, file_names};
@@ -48,6 +49,8 @@ pub struct StoredRun {
     records: Place,
     /// The rows of parts that are not complete. They are open, because a running job removes them.
     logs: Vec<(LogExtent, RowReader)>,
+    /// The folder of `records`, if they are copies.
+    copies: Option<TempDir>,
 }
 
 /// Where files are.
@@ -77,8 +80,7 @@ impl Place {
             Self::Folder(folder) => return Ok(Local { folder: folder.clone(), _copies: None }),
             Self::Prefix(prefix) => prefix,
         };
-        let copies = TempDir::with_prefix("foveate-");
-        let copies = copies.map_err(SinkError::io("create a folder in", &std::env::temp_dir()))?;
+        let copies = temporary_folder()?;
         for file in files {
             let (content, path) = (prefix.read(&file.name)?, copies.path().join(&file.name));
             file.check_len(&self.join(&file.name), content.as_ref().map(|content| content.len() as u64))?;
@@ -86,6 +88,16 @@ impl Place {
         }
         Ok(Local { folder: copies.path().to_owned(), _copies: Some(copies) })
     }
+}
+
+fn temporary_folder() -> Result<TempDir, SinkError> {
+    TempDir::with_prefix("foveate-").map_err(SinkError::io("create a folder in", &std::env::temp_dir()))
+}
+
+/// The name of the run that wrote a manifest: the shard's, or `run`.
+fn run_of(manifest: &str) -> Option<&str> {
+    let rest = manifest.trim_start_matches('_').strip_prefix("manifest")?.strip_suffix(".json")?;
+    shards_of(manifest).map(|_| rest.strip_prefix('-').unwrap_or("run"))
 }
 
 /// An input without a row, as it was recorded.
@@ -112,18 +124,40 @@ impl StoredFailure {
 }
 
 impl StoredRun {
-    /// Finds the complete runs below a prefix.
+    fn new(state: StoredState, manifest: OutputManifest, parts: Place, records: Place) -> Self {
+        Self { state, manifest, parts, records, logs: Vec::new(), copies: None }
+    }
+
+    /// Finds the runs below a prefix.
     pub fn find_below(prefix: &Arc<dyn Prefix>) -> Result<Vec<Self>, SinkError> {
+        // Before the manifests: a run that ends meanwhile is among these.
+        let begun = prefix.list(&format!("{STAGING}/"))?;
         let listed = [prefix.list("_manifest")?, prefix.list("manifest")?];
-        let names = listed.into_iter().flatten().map(|(name, _)| name).filter(|name| shards_of(name).is_some());
-        let found = names.map(|name| {
-            let address = Path::new(prefix.address()).join(&name);
-            let content = prefix.read(&name)?.unwrap_or_default();
-            let manifest = OutputManifest::parse(&content).map_err(|reason| SinkError::damaged(&address, reason))?;
+        let manifests: Vec<_> =
+            listed.into_iter().flatten().filter_map(|(name, _)| Some((run_of(&name)?.to_owned(), name))).collect();
+        let complete = manifests.iter().map(|(_, name)| {
+            let manifest = read_parsed(prefix.as_ref(), name, OutputManifest::parse)?;
             let place = || Place::Prefix(Arc::clone(prefix));
-            Ok(Self { state: StoredState::Complete, manifest, parts: place(), records: place(), logs: Vec::new() })
+            Ok(manifest.map(|manifest| Self::new(StoredState::Complete, manifest, place(), place())))
         });
-        found.collect()
+        let claims =
+            begun.keys().filter_map(|name| name.strip_prefix(STAGING)?.strip_prefix('/')?.strip_suffix("/claim.json"));
+        // An update's run is in a folder below.
+        let claims = claims.filter(|run| !run.contains('/'));
+        let unfinished = claims.filter(|claimed| manifests.iter().all(|(run, _)| run != claimed));
+        complete.chain(unfinished.map(|run| Self::begun_below(prefix, run))).filter_map(Result::transpose).collect()
+    }
+
+    /// Describes the run with this name below a prefix, as far as it came; `None` if it is not there any more.
+    fn begun_below(prefix: &Arc<dyn Prefix>, run: &str) -> Result<Option<Self>, SinkError> {
+        let names = OutputNames::of_run(run);
+        let Some(claim) = read_parsed(prefix.as_ref(), &claim_name(&names), Claim::parse)? else { return Ok(None) };
+        let copies = temporary_folder()?;
+        let staging = copies.path().to_owned();
+        Restored::read(prefix.as_ref(), &names, &claim, staging.clone())?.write_journal(claim.settings, 0)?;
+        let Some(state) = State::read(&staging.join(JOURNAL))? else { return Ok(None) };
+        let found = Self::unfinished(state, &staging, Place::Prefix(Arc::clone(prefix)))?;
+        Ok(Some(Self { copies: Some(copies), ..found }))
     }
 
     /// Finds the complete output of an unsharded run with these options.
@@ -144,11 +178,7 @@ impl StoredRun {
             return Ok(Self::at(parent_of(output), &manifest, &staging, &staging)?.into_iter().collect());
         }
         let staging = output.join(STAGING);
-        let of_manifest = |name: String| {
-            let rest = name.trim_start_matches('_').strip_prefix("manifest")?.strip_suffix(".json")?;
-            let run = shards_of(&name).map(|_| rest.strip_prefix('-').unwrap_or("run"))?;
-            Some((run.to_owned(), name))
-        };
+        let of_manifest = |name: String| Some((run_of(&name)?.to_owned(), name));
         let begun = file_names(&staging).map(|run| match run.as_str() {
             "run" => (run, "_manifest.json".to_owned()),
             shard => (shard.to_owned(), format!("_manifest-{shard}.json")),
@@ -163,14 +193,14 @@ impl StoredRun {
 
     fn at(folder: &Path, manifest: &Path, staging: &Path, parts: &Path) -> Result<Option<Self>, SinkError> {
         let complete = |manifest| {
-            let (parts, records) = (Place::Folder(folder.to_owned()), Place::Folder(folder.to_owned()));
-            Self { state: StoredState::Complete, manifest, parts, records, logs: Vec::new() }
+            let place = || Place::Folder(folder.to_owned());
+            Self::new(StoredState::Complete, manifest, place(), place())
         };
         let mut attempts = 1..ATTEMPTS;
         loop {
             let state = State::read(&staging.join(JOURNAL))?.filter(|state| !is_published(state, folder));
             let Some(state) = state else { return Ok(OutputManifest::read(manifest)?.map(complete)) };
-            match Self::unfinished(state, staging, parts) {
+            match Self::unfinished(state, staging, Place::Folder(parts.to_owned())) {
                 // A running job has completed the part, and removed its log, since its journal was read.
                 Err(SinkError::Io { source, .. })
                     if source.kind() == ErrorKind::NotFound && attempts.next().is_some() => {}
@@ -179,7 +209,7 @@ impl StoredRun {
         }
     }
 
-    fn unfinished(state: State, staging: &Path, parts: &Path) -> Result<Self, SinkError> {
+    fn unfinished(state: State, staging: &Path, parts: Place) -> Result<Self, SinkError> {
         let rows = state.rows() + state.logs.values().map(|log| log.rows).sum::<u64>();
         let records = [(state.inputs_file, INPUTS), (state.failures_file, FAILURES)];
         let manifest = OutputManifest {
@@ -199,8 +229,8 @@ impl StoredRun {
             Ok((log, reader))
         };
         let logs = state.logs.into_values().map(open).collect::<Result<_, SinkError>>()?;
-        let (parts, records) = (Place::Folder(parts.to_owned()), Place::Folder(staging.to_owned()));
-        Ok(Self { state: StoredState::Unfinished, manifest, parts, records, logs })
+        let records = Place::Folder(staging.to_owned());
+        Ok(Self { logs, ..Self::new(StoredState::Unfinished, manifest, parts, records) })
     }
 
     /// Describes a file of vectors without its output's manifest, such as a copy; `None` if the file holds no manifest.
@@ -211,7 +241,7 @@ impl StoredRun {
         let part = ManifestPart { part: 0, rows: 0, files: vec![ManifestFile { name, bytes, xxh3: String::new() }] };
         let manifest = OutputManifest { parts: vec![part], ..OutputManifest::begun(settings) };
         let (parts, records) = (Place::Folder(parent_of(path).to_owned()), Place::Folder(PathBuf::new()));
-        Ok(Some(Self { state: StoredState::Alone, manifest, parts, records, logs: Vec::new() }))
+        Ok(Some(Self::new(StoredState::Alone, manifest, parts, records)))
     }
 
     /// Returns the paths and lengths of the files that count.
@@ -222,7 +252,8 @@ impl StoredRun {
             let LogPaths { vectors, frames } = LogPaths::new(&self.records.join(""), log.part);
             [(vectors, log.vectors_len), (frames, log.frames_len)]
         });
-        let records = self.manifest.records.iter().map(|file| (self.records.join(&file.name), file.bytes));
+        let records = self.manifest.records.iter().filter(|_| self.copies.is_none());
+        let records = records.map(|file| (self.records.join(&file.name), file.bytes));
         parts.chain(logs).chain(records).collect()
     }
 

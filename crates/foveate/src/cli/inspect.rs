@@ -89,7 +89,7 @@ fn find(args: &InspectArgs, backends: &Backends) -> anyhow::Result<Found> {
         runs.extend(alone.flatten());
     }
     if runs.is_empty() {
-        let why = "it has no manifest of foveate; name what `embed -o` wrote (of a store, once that is complete)";
+        let why = "it has no manifest of foveate; name what `embed -o` wrote";
         return Err(Usage::from(anyhow!("cannot inspect {}: {why}", output.display())).into());
     }
     let shards = runs[0].manifest.fingerprint.get("sink.shard").and_then(|shard| shard.split_once('/')?.1.parse().ok());
