@@ -89,11 +89,16 @@ pub enum SinkError {
 }
 
 impl SinkError {
-    /// Turns an operating-system error into [`NoSpace`](Self::NoSpace) or [`Io`](Self::Io), for `map_err`.
+    /// Turns an operating-system error into [`NoSpace`](Self::NoSpace) or [`Io`](Self::Io), for `map_err`. The current
+    /// folder is named by its whole path.
     pub fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
-        move |source| match source.kind() {
-            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Self::NoSpace { path: path.to_owned(), source },
-            _ => Self::Io { action, path: path.to_owned(), source },
+        move |source| {
+            let current = (path == Path::new(".")).then(|| std::env::current_dir().ok()).flatten();
+            let path = current.unwrap_or_else(|| path.to_owned());
+            match source.kind() {
+                ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Self::NoSpace { path, source },
+                _ => Self::Io { action, path, source },
+            }
         }
     }
 
@@ -105,5 +110,16 @@ impl SinkError {
     /// Always [`FaultScope::Run`].
     pub fn scope(&self) -> FaultScope {
         FaultScope::Run
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_current_folder_is_named_by_its_path() {
+        let error = SinkError::io("sync", Path::new("."))(ErrorKind::Other.into()).to_string();
+        assert_eq!(error, format!("cannot sync {}", std::env::current_dir().unwrap().display()));
     }
 }

@@ -81,6 +81,7 @@ fn of_embed(error: &EmbedError) -> Option<&'static str> {
         EmbedError::NoDevice(_) => Some("give --device a name such as cpu or cuda:0"),
         EmbedError::Sink(error) => of_sink(error),
         EmbedError::Source(error) => of_source(error),
+        EmbedError::Update(error) => of_run(error),
         _ => None,
     }
 }
@@ -130,7 +131,7 @@ fn of_sink(error: &SinkError) -> Option<&'static str> {
             ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
                 Some("choose an output folder that you may write to")
             }
-            _ => None,
+            _ => Some("mend that and run the same command again: it continues after the last commit"),
         },
         _ => None,
     }
