@@ -12,9 +12,9 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 DTYPES = ("f16", "bf16", "f32")
-# Decoder and decode scale.
-DECODERS = (("turbojpeg", "exact"), ("exact", "exact"), ("nvjpeg", "exact"), ("zune", "exact"),
-            ("turbojpeg", "fast"), ("image", "exact"))
+# Decoder, after a space its backend, and decode scale.
+DECODERS = (("turbojpeg", "exact"), ("exact", "exact"), ("nvjpeg", "exact"), ("nvjpeg mixed", "exact"),
+            ("zune", "exact"), ("turbojpeg", "fast"), ("image", "exact"))
 
 # Shapes of the networks, with the keys of Hugging Face's configuration.
 def shape(width, layers, heads, image=518, patch=14):

@@ -59,8 +59,11 @@ class Jobs:
         if workers > (os.cpu_count() or 1):
             raise Failed(f"this machine has {os.cpu_count()} cores")
 
+        name, _, backend = decoder.partition(" ")
+        option = ("--decoder-option", f"backend={backend}") if backend else ()
+
         def run(images):
-            options = ("--decoder", decoder, "--decode-scale", scale, "--workers", workers, "--readers", 4,
+            options = ("--decoder", name, *option, "--decode-scale", scale, "--workers", workers, "--readers", 4,
                        "--prefetch", 4, "--batch", batch, "--model", self.mode.spec(model), "--device",
                        self.args.device, "--dtype", dtype, "--strict", "--limit", images)
             self.deadline.check(2)

@@ -225,6 +225,7 @@ fn served(libraries: &Path, order: &str, files: &[PathBuf], args: &[&str]) -> Ve
     let graphs = tempfile::NamedTempFile::new().unwrap();
     command.env("CUDA_EMULATOR_GRAPHS", graphs.path());
     let server = Server::start(command.env_remove("FOVEATE_CUDA_LIB"));
+    assert!(server.beginning.contains("computes in f32"), "{}", server.beginning);
     let answer = post(&server, files);
     check_graphs(&std::fs::read_to_string(graphs.path()).unwrap(), &server.ask("GET /metrics", "", b""));
     let vector = |item: &serde_json::Value| match item["embedding"].as_array() {

@@ -48,7 +48,9 @@ pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
         add_evidence(&mut job, config, args.quiet)?;
     }
     if !args.quiet {
-        job::warn_of_f32(&args.job.embedding.run);
+        if let Some(warning) = job::warning_of_f32(&args.job.embedding.run) {
+            console::say!("warning: {warning}");
+        }
     }
     if let Some(kinds) = kinds {
         return rehearse(args, &options, DryRun::new(kinds, found, job, &options, &cancel)?, &cancel);

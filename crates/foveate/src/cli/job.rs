@@ -101,15 +101,16 @@ fn model(args: &ModelArgs, output: &Path) -> EmbedOptions {
     EmbedOptions { recipe: args.preprocess, limits, ..EmbedOptions::new(Vec::new(), &args.model, output) }
 }
 
-/// Prints a warning if a GPU computes in f32 because no precision was asked for.
-pub(crate) fn warn_of_f32(args: &RunArgs) {
-    if args.dtype.is_none() && args.device.split(',').any(|device| device.starts_with("cuda")) {
-        console::say!(
-            "warning: {} computes in f32, which takes about ten times as long as half precision; add `--dtype f16` or \
-             `--dtype bf16` (`foveate verify` measures how much the vectors change), or `--dtype f32` to keep it",
+/// A warning if a GPU computes in f32 because no precision was asked for.
+pub(crate) fn warning_of_f32(args: &RunArgs) -> Option<String> {
+    let is_gpu = args.device.split(',').any(|device| device.starts_with("cuda"));
+    (args.dtype.is_none() && is_gpu).then(|| {
+        format!(
+            "{} computes in f32, which takes about ten times as long as half precision; add `--dtype f16` or `--dtype \
+             bf16` (`foveate verify` measures how much the vectors change), or `--dtype f32` to keep it",
             args.device
-        );
-    }
+        )
+    })
 }
 
 /// Set while inputs are listed. Nothing was written then, so a signal ends the process at once, even if a list's next

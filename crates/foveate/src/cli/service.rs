@@ -58,6 +58,9 @@ pub(crate) fn start(args: &ServiceArgs, client: Client, output: &Path) -> anyhow
     let download = progress::Download::new(true);
     let model = OpenOptions { progress: &download, ..OpenOptions::from_env() };
     let EmbedTask { task, manifest, lanes, seeded } = options.task(&backends, &model)?;
+    if let Some(warning) = job::warning_of_f32(&args.embedding.run) {
+        tracing::warn!("{warning}");
+    }
     if seeded {
         tracing::warn!(model = options.model, "generated weights: the speed is real, but the vectors are meaningless");
     }

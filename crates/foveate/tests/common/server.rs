@@ -19,6 +19,8 @@ pub(crate) struct Server {
     log: Lines<BufReader<ChildStderr>>,
     /// Address and port.
     pub(crate) address: String,
+    /// What the log says before.
+    pub(crate) beginning: String,
 }
 
 impl Server {
@@ -26,8 +28,9 @@ impl Server {
     pub(crate) fn start(command: &mut Command) -> Self {
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let log = BufReader::new(child.stderr.take().unwrap()).lines();
-        let mut server = Self { child, log, address: String::new() };
-        let line = server.logged("address");
+        let mut server = Self { child, log, address: String::new(), beginning: String::new() };
+        let (line, beginning) = server.logged_after("address");
+        server.beginning = beginning.join("\n");
         let rest = &line[line.find("127.0.0.1:").unwrap()..];
         server.address = rest.chars().take_while(|c| c.is_ascii_digit() || ".:".contains(*c)).collect();
         server
@@ -35,10 +38,15 @@ impl Server {
 
     /// Reads the log up to a line with this text.
     pub(crate) fn logged(&mut self, text: &str) -> String {
+        self.logged_after(text).0
+    }
+
+    /// The same with the lines before.
+    fn logged_after(&mut self, text: &str) -> (String, Vec<String>) {
         let mut read = Vec::new();
         while let Some(Ok(line)) = self.log.next() {
             if line.contains(text) {
-                return line;
+                return (line, read);
             }
             read.push(line);
         }
