@@ -47,10 +47,8 @@ pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
     if let Some(config) = &args.job.embedding.run.config {
         add_evidence(&mut job, config, args.quiet)?;
     }
-    if !args.quiet {
-        if let Some(warning) = job::warning_of_f32(&args.job.embedding.run) {
-            console::say!("warning: {warning}");
-        }
+    if let Some(warning) = job::warning_of_f32(&args.job.embedding.run).filter(|_| !args.quiet) {
+        console::say!("warning: {warning}");
     }
     if let Some(kinds) = kinds {
         return rehearse(args, &options, DryRun::new(kinds, found, job, &options, &cancel)?, &cancel);
