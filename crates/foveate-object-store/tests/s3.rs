@@ -37,6 +37,7 @@ fn main() -> ExitCode {
         what_is_missing_or_too_large_is_told_apart,
         many_threads_share_one_opening,
         credentials_and_endpoint_come_from_the_environment,
+        without_credentials_the_places_that_were_searched_are_told,
         stores_that_fail_may_be_asked_again,
         a_body_cut_short_is_no_object,
         a_size_beyond_the_limit_is_not_read,
@@ -172,6 +173,19 @@ fn credentials_and_endpoint_come_from_the_environment() {
     let mut program = this_program();
     program.env(READER, "-").env("AWS_ENDPOINT_URL", store.endpoint()).env("AWS_REGION", "eu-central-1");
     assert_eq!(printed(&mut program), "a.jpg");
+}
+
+fn without_credentials_the_places_that_were_searched_are_told() {
+    let home = tempfile::tempdir().unwrap();
+    let mut program = this_program();
+    CREDENTIALS.iter().for_each(|(name, _)| drop(program.env_remove(name)));
+    program.env(READER, "-").env("HOME", home.path()).env("AWS_EC2_METADATA_DISABLED", "true");
+    let told = program.env("AWS_ENDPOINT_URL", format!("http://{}", mirror())).output().unwrap().stderr;
+    let told = String::from_utf8_lossy(&told);
+    assert!(
+        told.contains("no credentials: ") && told.contains("searched were AWS_ACCESS_KEY_ID, the profile"),
+        "{told}"
+    );
 }
 
 fn read_as_programs_do() {

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use foveate_source::FetchError;
 use foveate_source::blob::Blob;
 use foveate_source::container::{ContainerOptions, Member, MemberContent, MemberName, Members};
-use foveate_source::store::scheme_of;
+use foveate_source::store::{scheme_of, with_lower_scheme};
 
 use crate::choice::{BYTES, Choice, PATH};
 use crate::fault::damaged;
@@ -148,8 +148,9 @@ impl<B: Batches> Table<B> {
 
     /// A path beside the file, unless it is absolute or an address.
     fn resolve(&self, path: &str) -> String {
+        let path = with_lower_scheme(path);
         match scheme_of(path.as_bytes()).is_some() || path.starts_with(std::path::is_separator) {
-            true => path.to_owned(),
+            true => path.into_owned(),
             false => format!("{}{path}", self.folder),
         }
     }

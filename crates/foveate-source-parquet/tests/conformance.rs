@@ -233,7 +233,7 @@ fn images_may_lie_beside_the_table() {
         let expected = image(row).filter(|_| row % 2 == 0).map_or_else(|| beside(row), Ok);
         assert_eq!(content(member), expected, "row {row}");
     }
-    let paths: ArrayRef = Arc::new(StringArray::from(vec!["a.jpg", "/abs/b.jpg", "https://host/c.jpg?d=1"]));
+    let paths: ArrayRef = Arc::new(StringArray::from(vec!["a.jpg", "/abs/b.jpg", "HTTPS://host/c.jpg?d=1"]));
     let only = RecordBatch::try_from_iter([("url", paths)]).unwrap();
     write_parquet(&path, &only, writer());
     let read: Vec<_> =

@@ -15,7 +15,7 @@ use crate::id::{id_of, to_bytes, to_path};
 use crate::pattern::{Pattern, Progress, has_wildcard};
 use crate::roots::Roots;
 use crate::spool::{Record, Spool, SpoolWriter};
-use crate::store::{Object, Store, Version, scheme_of};
+use crate::store::{Object, Store, Version, scheme_of, with_lower_scheme};
 use crate::stream::{self, Reach, STANDARD_INPUT};
 use crate::walk::{Ancestors, Entry, Kind, read_folder, readable};
 use crate::{FetchError, Input, ListReader, SourceError};
@@ -306,13 +306,13 @@ impl<'a> Lister<'a> {
     /// Adds the paths of a list.
     fn list(&mut self, mut list: ListReader) -> Result<(), SourceError> {
         while let Some(entry) = list.next_entry()? {
-            let scheme = scheme_of(entry.bytes).filter(|_| self.reach.stores.is_some());
+            let address = std::str::from_utf8(entry.bytes).ok().map(with_lower_scheme);
+            let path = address.as_ref().map_or(entry.bytes, |address| address.as_bytes());
+            let scheme = scheme_of(path).filter(|_| self.reach.stores.is_some());
             match scheme.map(|scheme| self.reach.store(scheme)) {
-                Some(Err(error @ SourceError::NoStore { .. })) => {
-                    self.fault(&to_path(entry.bytes), &error.to_string())?
-                }
+                Some(Err(error @ SourceError::NoStore { .. })) => self.fault(&to_path(path), &error.to_string())?,
                 Some(Err(error)) => return Err(error),
-                _ => self.record(entry.bytes, "", &Version::default())?,
+                _ => self.record(path, "", &Version::default())?,
             }
         }
         Ok(())

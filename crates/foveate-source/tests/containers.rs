@@ -381,7 +381,7 @@ fn addresses_are_objects_prefixes_patterns_and_containers() {
 fn files_objects_and_containers_mix() {
     let (shelf, root) = (shelf(), mixed());
     let list = root.path().join("list");
-    fs::write(&list, format!("shelf://b/q.jpg\n{}\nshelf://b/p/s.lines\n", root.path().join("a.jpg").display()))
+    fs::write(&list, format!("SHELF://b/q.jpg\n{}\nshelf://b/p/s.lines\n", root.path().join("a.jpg").display()))
         .unwrap();
     let build = || {
         let inputs = [Input::Path("shelf://b/p/".into()), Input::List(list.clone(), Default::default())];

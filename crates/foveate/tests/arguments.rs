@@ -119,7 +119,10 @@ fn outputs_that_cannot_be_written() {
     let path = folder.path();
     fs::write(path.join("file"), "").unwrap();
     fs::create_dir(path.join("x.npy")).unwrap();
-    let cases: [(&[&str], &[&str]); 15] = [
+    let other_builds = if cfg!(feature = "lmdb") { "no sink writes" } else { "rebuild with `-F lmdb`" };
+    let lmdb = if cfg!(feature = "lmdb") { "x.jsonl" } else { "x.lmdb" };
+    let cases: [(&[&str], &[&str]); 16] = [
+        (&["embed", PHOTOS, "-o", lmdb], &[other_builds]),
         (&["embed", PHOTOS, "-o", "y.parquet", "--sink", "npy"], &["cannot write y.parquet with sink npy", ".npy"]),
         (&["embed", PHOTOS, "-o", "y.PARQUET", "--sink", "npy"], &["cannot write y.PARQUET with sink npy"]),
         (&["embed", PHOTOS, "-o", "-"], &["cannot write to standard output", "-o vectors.parquet"]),

@@ -203,13 +203,30 @@ fn large_photos_are_tried_at_the_size_that_the_recipe_needs() {
     assert!(number(small, "predicted") > 0.0 && number(small, "measured") > 0.0, "{small:?}");
 }
 
+/// The same command of another program.
+fn with_program(program: &Path, command: &Command) -> Command {
+    let mut other = Command::new(program);
+    other.args(command.get_args()).stdin(Stdio::null());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => other.env(name, value),
+            None => other.env_remove(name),
+        };
+    }
+    other
+}
+
 #[test]
 fn everything_can_be_measured_planned_and_reported() {
     let folder = tempfile::tempdir().unwrap();
     let run_dir = folder.path().join("run");
     let mut command = lab(&["bench", "all", "--quick", "--images", "8", "--json"], &run_dir);
     command.args(by_length(&["--seconds", "0.05"][..], &[]));
-    let json = run(command.args(["--workers", "1"])).expect(0).json();
+    // Memory is measured in processes of the program, whatever its name is.
+    let program = folder.path().join("embedder");
+    fs::copy(command.get_program(), &program).unwrap();
+    let mut command = with_program(&program, command.args(["--workers", "1"]));
+    let json = run(&mut command).expect(0).json();
     assert!(json["median_error"].is_number() && json["disturbed"].is_object(), "{json}");
     assert_eq!(json["control"].as_array().unwrap().len(), 13, "after each experiment");
     for (file, column) in [
@@ -235,6 +252,7 @@ fn everything_can_be_measured_planned_and_reported() {
         assert!(measured.iter().all(|row| !row["host"].is_empty() && row["model"] == "tiny"), "{file}");
         assert!(measured.iter().all(|row| row.get("status").is_none_or(|s| s == "ok" || s.starts_with("n/a ("))));
     }
+    assert!(rows(&run_dir, "batch_sweep.csv").iter().all(|row| row["memory_of"] == "process of its own"));
     assert!(rows(&run_dir, "plan.csv").len() >= 12);
     assert!(rows(&run_dir, "headline.csv").iter().any(|row| row["change"] == "preprocessing alone"));
 
