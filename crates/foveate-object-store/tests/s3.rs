@@ -178,7 +178,9 @@ fn credentials_and_endpoint_come_from_the_environment() {
 fn without_credentials_the_places_that_were_searched_are_told() {
     let home = tempfile::tempdir().unwrap();
     let mut program = this_program();
-    CREDENTIALS.iter().for_each(|(name, _)| drop(program.env_remove(name)));
+    for (name, _) in CREDENTIALS {
+        program.env_remove(name);
+    }
     program.env(READER, "-").env("HOME", home.path()).env("AWS_EC2_METADATA_DISABLED", "true");
     let told = program.env("AWS_ENDPOINT_URL", format!("http://{}", mirror())).output().unwrap().stderr;
     let told = String::from_utf8_lossy(&told);

@@ -2,6 +2,7 @@
 
 mod absent;
 mod address;
+mod addressed;
 mod allowed;
 pub mod blob;
 mod braces;
@@ -28,6 +29,7 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use foveate_core::FaultScope;
 
+pub use addressed::Addressed;
 pub use allowed::AllowedObjects;
 pub use fetch::{DEFAULT_MAX_BYTES, FileFetch};
 pub use input::Input;

@@ -3,6 +3,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::absent::Absent;
+use crate::addressed::Addressed;
 use crate::container::{ContainerOptions, ContainerRegistry};
 use crate::input::Input;
 use crate::kept;
@@ -48,6 +49,8 @@ pub struct Listing {
     max_bytes: u64,
     reach: Arc<Reach>,
     stream: Stream,
+    /// The objects that rows name. They are asked for in another order than those of the stream.
+    rows: Addressed,
     /// With containers: the next item's index, and the most items. Otherwise, indexes are the records' numbers.
     counted: Option<(u64, u64)>,
     absent: Option<Absent>,
@@ -83,6 +86,11 @@ impl Listing {
     pub fn warn(&mut self, tell: impl FnMut(&str) + Send + 'static) {
         let columns = self.columns().len();
         self.absent = (columns > 0).then(|| Absent::new(columns, tell));
+    }
+
+    /// Reads what other deliveries name by addresses, from this listing's stores.
+    pub fn addressed(&self) -> Addressed {
+        Addressed::new(Arc::clone(&self.reach))
     }
 
     /// Returns true if the snapshot is in a temporary file.
@@ -151,6 +159,7 @@ impl Listing {
     /// Continues with the first record from `record` on that has a member after its first `skip`.
     fn continue_at(&mut self, record: u64, skip: u64) -> Result<(), SourceError> {
         self.stream = Stream::new(Arc::clone(&self.reach), skip);
+        self.rows = self.addressed();
         self.absent.iter_mut().for_each(Absent::restart);
         self.spool.seek(record.max(self.range.start))
     }
@@ -161,8 +170,9 @@ impl Listing {
         if left == 0 {
             return Ok(None);
         }
-        let rows = if reads { left } else { 0 };
-        let delivery = self.stream.deliver(&mut self.spool, self.range.end, rows)?;
+        let Self { stream, spool, range, rows, .. } = self;
+        let most = if reads { left } else { 0 };
+        let delivery = rows.deliver(most, &mut || stream.deliver(spool, range.end))?;
         let (item, columns) = (delivery.as_ref().map(|delivery| &delivery.item), &self.reach.options.columns);
         if self.absent.as_mut().is_some_and(|absent| !absent.see(item, columns)) {
             self.absent = None;
@@ -179,7 +189,7 @@ impl Listing {
 
 impl Source for Listing {
     fn next_item(&mut self) -> Result<Option<Item>, SourceError> {
-        match self.counted.is_none() && self.stream.is_idle() {
+        match self.counted.is_none() && self.stream.is_idle() && self.rows.is_empty() {
             true => self.next_record(),
             false => Ok(self.delivered(false)?.map(|delivery| delivery.item)),
         }
@@ -353,8 +363,8 @@ impl<'a> ListingBuilder<'a> {
         let records = spool.records().min(self.limit.filter(|_| counted.is_none()).unwrap_or(u64::MAX));
         let range = part(records, shard);
         let (max_bytes, roots) = (self.max_bytes, Arc::new(roots));
-        let stream = Stream::new(Arc::clone(&reach), 0);
-        let mut listing = Listing { spool, stats, roots, range, max_bytes, reach, stream, counted, absent: None };
+        let (stream, rows) = (Stream::new(Arc::clone(&reach), 0), Addressed::new(Arc::clone(&reach)));
+        let mut listing = Listing { spool, stats, roots, range, max_bytes, reach, stream, rows, counted, absent: None };
         listing.rewind()?;
         Ok(listing)
     }

@@ -25,7 +25,7 @@ const CONTAINERS: usize = 2;
 const HANDFUL: usize = 2 << 20;
 
 /// Records that may be under way at once; what they hold in memory is bounded by their stores and containers.
-const MOST_AHEAD: usize = 8192;
+pub(crate) const MOST_AHEAD: usize = 8192;
 
 /// The path of standard input.
 pub(crate) const STANDARD_INPUT: &[u8] = b"-";
@@ -155,14 +155,7 @@ pub(crate) struct Stream {
     ahead: VecDeque<Ahead>,
     containers: usize,
     objects: BTreeMap<String, Box<dyn ReadAhead>>,
-    /// What comes next: rows with addresses whose objects were asked for, and at most one other delivery behind them.
-    ready: VecDeque<Result<Asked, SourceError>>,
-    /// Their objects, by scheme. They are asked for in another order than the records'.
-    of_rows: BTreeMap<String, Box<dyn ReadAhead>>,
 }
-
-/// A delivery, and the scheme of its object if that was asked for.
-type Asked = (Delivery, Option<String>);
 
 /// A record on its way.
 enum Ahead {
@@ -174,61 +167,17 @@ enum Ahead {
 impl Stream {
     /// A stream that begins `skip` members into the spool's next record.
     pub(crate) fn new(reach: Arc<Reach>, skip: u64) -> Self {
-        Self {
-            reach,
-            skip,
-            pending: None,
-            ahead: VecDeque::new(),
-            containers: 0,
-            objects: BTreeMap::new(),
-            ready: VecDeque::new(),
-            of_rows: BTreeMap::new(),
-        }
+        let (ahead, objects) = (VecDeque::new(), BTreeMap::new());
+        Self { reach, skip, pending: None, ahead, containers: 0, objects }
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.pending.is_none() && self.ahead.is_empty() && self.ready.is_empty()
+        self.pending.is_none() && self.ahead.is_empty()
     }
 
-    /// The next item, with its place but without its index; `None` at record `end`. Meanwhile, the objects of at most
-    /// `rows` rows are asked for.
-    pub(crate) fn deliver(&mut self, spool: &mut Spool, end: u64, rows: u64) -> Result<Option<Delivery>, SourceError> {
-        let most = usize::try_from(rows).unwrap_or(MOST_AHEAD).min(MOST_AHEAD);
-        while self.ready.len() < most
-            && self.ready.back().is_none_or(|last| matches!(last, Ok((_, Some(_)))))
-            && self.of_rows.values().all(|objects| objects.has_room())
-        {
-            let asked = self.next(spool, end).and_then(|next| next.map(|delivery| self.ask(delivery)).transpose());
-            match asked.transpose() {
-                Some(asked) => self.ready.push_back(asked),
-                None => break,
-            }
-        }
-        let Some(asked) = self.ready.pop_front() else { return self.next(spool, end) };
-        let (mut delivery, scheme) = asked?;
-        match scheme.and_then(|scheme| self.of_rows.get_mut(&scheme)).map(|objects| objects.take()) {
-            Some(Ok(bytes)) => delivery.content = Content::Read(bytes),
-            Some(Err(error)) => delivery.content = Content::Failed(error),
-            None => {}
-        }
-        Ok(Some(delivery))
-    }
-
-    /// Begins to read the object of a row with an address.
-    fn ask(&mut self, delivery: Delivery) -> Result<Asked, SourceError> {
-        let Item { locator, fault, .. } = &delivery.item;
-        let scheme = match (&delivery.content, self.reach.kind(locator)) {
-            (Content::Unread, Kind::Object(scheme)) if fault.is_none() => scheme,
-            _ => return Ok((delivery, None)),
-        };
-        let store = self.reach.store(&scheme)?;
-        let object = Object { address: String::from_utf8_lossy(locator).into_owned(), version: Version::default() };
-        self.of_rows.entry(scheme.clone()).or_insert_with(|| store.read_ahead()).ask(object);
-        Ok((delivery, Some(scheme)))
-    }
-
-    /// The next item, of which a listed object is read and a row's is not.
-    fn next(&mut self, spool: &mut Spool, end: u64) -> Result<Option<Delivery>, SourceError> {
+    /// The next item, with its place but without its index; `None` at record `end`. A listed object is read, and one
+    /// that a row names is not.
+    pub(crate) fn deliver(&mut self, spool: &mut Spool, end: u64) -> Result<Option<Delivery>, SourceError> {
         loop {
             self.fill(spool, end)?;
             let Some(first) = self.ahead.front_mut() else { return Ok(None) };

@@ -1,0 +1,75 @@
+//! Objects that rows and callers name by their addresses, read ahead of their delivery.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use crate::store::{Object, ReadAhead, Version};
+use crate::stream::{Kind, MOST_AHEAD, Reach};
+use crate::{Content, Delivery, SourceError};
+
+/// Reads the objects of unread deliveries whose locators are addresses, many at a time.
+pub struct Addressed {
+    reach: Arc<Reach>,
+    /// What comes next: deliveries whose objects were asked for, and at most one other behind them.
+    ready: VecDeque<Result<Asked, SourceError>>,
+    /// By scheme.
+    objects: BTreeMap<String, Box<dyn ReadAhead>>,
+}
+
+/// A delivery, and the scheme of its object if that was asked for.
+type Asked = (Delivery, Option<String>);
+
+impl Addressed {
+    pub(crate) fn new(reach: Arc<Reach>) -> Self {
+        Self { reach, ready: VecDeque::new(), objects: BTreeMap::new() }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ready.is_empty()
+    }
+
+    /// The first of the deliveries that `next` gives, with its object's content. Meanwhile, the objects of at most
+    /// `most` of them are asked for.
+    ///
+    /// # Errors
+    /// Those of `next`, in their places, and of stores that cannot be opened.
+    pub fn deliver(
+        &mut self,
+        most: u64,
+        next: &mut dyn FnMut() -> Result<Option<Delivery>, SourceError>,
+    ) -> Result<Option<Delivery>, SourceError> {
+        let most = usize::try_from(most).unwrap_or(MOST_AHEAD).min(MOST_AHEAD);
+        while self.ready.len() < most
+            && self.ready.back().is_none_or(|last| matches!(last, Ok((_, Some(_)))))
+            && self.objects.values().all(|objects| objects.has_room())
+        {
+            let asked = next().and_then(|next| next.map(|delivery| self.ask(delivery)).transpose());
+            match asked.transpose() {
+                Some(asked) => self.ready.push_back(asked),
+                None => break,
+            }
+        }
+        let Some(asked) = self.ready.pop_front() else { return next() };
+        let (mut delivery, scheme) = asked?;
+        match scheme.and_then(|scheme| self.objects.get_mut(&scheme)).map(|objects| objects.take()) {
+            Some(Ok(bytes)) => delivery.content = Content::Read(bytes),
+            Some(Err(error)) => delivery.content = Content::Failed(error),
+            None => {}
+        }
+        Ok(Some(delivery))
+    }
+
+    /// Begins to read the object of a delivery with an address.
+    fn ask(&mut self, delivery: Delivery) -> Result<Asked, SourceError> {
+        let item = &delivery.item;
+        let scheme = match (&delivery.content, self.reach.kind(&item.locator)) {
+            (Content::Unread, Kind::Object(scheme)) if item.fault.is_none() => scheme,
+            _ => return Ok((delivery, None)),
+        };
+        let store = self.reach.store(&scheme)?;
+        let address = String::from_utf8_lossy(&item.locator).into_owned();
+        let objects = self.objects.entry(scheme.clone()).or_insert_with(|| store.read_ahead());
+        objects.ask(Object { address, version: Version::default() });
+        Ok((delivery, Some(scheme)))
+    }
+}
