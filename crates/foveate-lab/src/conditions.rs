@@ -145,6 +145,14 @@ impl<W: Watch> Watch for Observer<W> {
         lock(&self.state).look(LEAST);
         self.inner.doing(what);
     }
+
+    fn note(&self, what: &str) {
+        self.inner.note(what);
+    }
+
+    fn disturbed(&self) -> Option<String> {
+        Conditions::of(None, &lock(&self.state).steps).disturbed
+    }
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ mod store;
 mod table;
 mod tar;
 pub mod tune;
+mod width;
 mod wrap;
 
 pub use calibrate::{Calibration, Costs, Prediction};
@@ -34,4 +35,5 @@ pub use rig::{Candidate, Context, Rig, Setting, StoreOpener};
 pub use run::{Lab, Output, Run, Watch};
 pub use stand_in::{StandIn, StandInRig};
 pub use table::Table;
+pub use width::{WIDTH, fit};
 pub use wrap::{CheckedSink, LentEncoder};

@@ -120,13 +120,14 @@ pub fn print(table: &Table, out: &mut dyn Write) -> std::io::Result<()> {
                 None => runs.push((run(row).1, vec![row])),
             }
         }
-        print_runs(table, &photos, &runs, out)?;
+        runs.chunks(BESIDE).try_for_each(|runs| print_runs(table, &photos, runs, out))?;
     }
     Ok(())
 }
 
-/// Width of one run's column.
-const WIDTH: usize = 24;
+/// Width of one run's column, and the number of runs beside each other.
+const WIDTH: usize = 27;
+const BESIDE: usize = 4;
 
 fn print_runs(table: &Table, photos: &str, runs: &[(String, Vec<usize>)], out: &mut dyn Write) -> std::io::Result<()> {
     let stage = |row: usize| table.get(row, "stage").to_string();

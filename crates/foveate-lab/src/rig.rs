@@ -1,4 +1,5 @@
 use std::fmt;
+use std::num::ParseIntError;
 use std::sync::Arc;
 
 use foveate_decode::{DecodeError, Decoder};
@@ -9,13 +10,14 @@ use foveate_resize::{ResizeError, Resizer};
 use foveate_sink::{SinkError, SinkOptions, VectorSink};
 use foveate_source::store::Store;
 use foveate_source::{Input, Source, SourceError};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::Cell;
 
 /// What an experiment may vary. Everything else in a job (model, device, limits, …) belongs to the rig and stays
 /// constant.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(into = "[String; 12]", try_from = "[String; 12]")]
 pub struct Setting {
     /// Registry name; others decode the formats that it cannot read.
     pub decoder: String,
@@ -127,6 +129,36 @@ impl Setting {
             ("prefetch", self.prefetch.to_string()),
             ("requests", self.requests.to_string()),
         ]
+    }
+}
+
+impl From<Setting> for [String; 12] {
+    fn from(setting: Setting) -> Self {
+        setting.named().map(|(_, value)| value)
+    }
+}
+
+impl TryFrom<[String; 12]> for Setting {
+    type Error = String;
+
+    fn try_from([decoder, scale, resizer, recipe, encoder, dtype, counts @ ..]: [String; 12]) -> Result<Self, String> {
+        let dtype = DType::ALL.into_iter().find(|known| known.name() == dtype).ok_or("no such precision")?;
+        let [workers, threads, batch, readers, prefetch, requests] = counts.map(|count| count.parse::<usize>());
+        let count = |parsed: Result<usize, ParseIntError>| parsed.map_err(|error| error.to_string());
+        Ok(Self {
+            decoder,
+            scale: scale.parse()?,
+            resizer,
+            recipe,
+            encoder,
+            dtype,
+            batch: count(batch)?,
+            workers: count(workers)?,
+            readers: count(readers)?,
+            threads: count(threads)?,
+            prefetch: count(prefetch)?,
+            requests: count(requests)?,
+        })
     }
 }
 

@@ -14,6 +14,14 @@ use crate::{LabError, PhotoSet, Rig, Setting};
 pub trait Watch: Sync {
     /// Reports the step that begins.
     fn doing(&self, what: &str);
+
+    /// Reports what the user should read, such as how long the next steps take.
+    fn note(&self, _what: &str) {}
+
+    /// Returns what has disturbed the measurement so far, if anything did.
+    fn disturbed(&self) -> Option<String> {
+        None
+    }
 }
 
 /// The environment of experiments: the rig, a folder for their output, and a way to stop them.

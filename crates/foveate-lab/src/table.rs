@@ -1,8 +1,9 @@
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use crate::cell::{Cell, significant};
 use crate::schema::{self, Schema};
+use crate::width::{self, Kind, cut, fit, grid};
 use crate::{Conditions, Context, LabError};
 
 /// The rows of one experiment, as its schema describes them.
@@ -110,11 +111,7 @@ impl Table {
     /// [`LabError::File`].
     pub fn write_csv(&self, folder: &Path, context: &Context) -> Result<PathBuf, LabError> {
         let path = folder.join(self.schema.file);
-        let cannot = |cause| LabError::File { path: path.clone(), cause };
-        std::fs::create_dir_all(folder).map_err(cannot)?;
-        let partial = path.with_extension("csv.partial");
-        std::fs::write(&partial, self.csv(context).map_err(|error| cannot(error.into()))?).map_err(cannot)?;
-        std::fs::rename(&partial, &path).map_err(cannot)?;
+        write_atomically(&path, || Ok(self.csv(context)?))?;
         Ok(path)
     }
 
@@ -145,32 +142,33 @@ impl Table {
         self.rows.iter().map(object).collect()
     }
 
-    /// Prints the schema's printed columns, aligned, with three significant digits. Values that are the same in every
-    /// row are printed once, above.
+    /// Prints the schema's printed columns within [`WIDTH`](crate::WIDTH), aligned, with three significant digits.
+    /// Words come before numbers, and marks last. Values that are the same in every row are printed once, above. Rows
+    /// that did not run come below, each with its reason.
     ///
     /// # Errors
     /// Fails if `out` cannot be written.
-    pub fn print(&self, out: &mut dyn Write) -> std::io::Result<()> {
+    pub fn print(&self, out: &mut dyn Write) -> io::Result<()> {
         let shown = (0..self.schema.columns.len()).filter(|&at| self.is_shown(at));
         let (same, shown): (Vec<usize>, Vec<usize>) = shown.partition(|&at| self.is_same(at));
         if !same.is_empty() {
             let said =
                 same.iter().map(|&at| format!("{} {}", self.schema.columns[at].heading(), short(&self.rows[0][at])));
-            writeln!(out, "{}", said.collect::<Vec<_>>().join(" · "))?;
+            writeln!(out, "{}", fit(&said.collect::<Vec<_>>().join(" · "), 2))?;
         }
-        let heads = shown.iter().map(|&at| self.schema.columns[at].heading()).collect::<Vec<_>>();
-        let lines: Vec<Vec<String>> =
-            self.rows.iter().map(|row| shown.iter().map(|&at| short(&row[at])).collect()).collect();
-        let width = |at: usize| lines.iter().chain([&heads]).map(|line| line[at].chars().count()).max().unwrap_or(0);
-        let widths: Vec<usize> = (0..shown.len()).map(width).collect();
-        for line in std::iter::once(&heads).chain(&lines) {
-            let cells = line.iter().enumerate().map(|(at, text)| match self.is_number(shown[at]) {
-                true => format!("{text:>width$}", width = widths[at]),
-                false => format!("{text:<width$}", width = widths[at]),
-            });
-            writeln!(out, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
-        }
-        Ok(())
+        let column = |at: usize| width::Column {
+            heading: self.schema.columns[at].heading(),
+            kind: self.kind(at),
+            cells: self.rows.iter().map(|row| short(&row[at])).collect(),
+        };
+        let reasons: Vec<Option<&str>> = self.rows.iter().map(|row| self.not_run(row)).collect();
+        grid(shown.into_iter().map(column).collect(), &reasons).iter().try_for_each(|line| writeln!(out, "{line}"))
+    }
+
+    /// Returns why a row has no figures, if it did not run.
+    fn not_run<'a>(&self, row: &'a [Cell]) -> Option<&'a str> {
+        let status = self.schema.columns.iter().position(|column| column.name == STATUS)?;
+        if let Cell::Text(text) = &row[status] { Some(text.as_str()).filter(|text| *text != "ok") } else { None }
     }
 
     /// Returns true if several rows all have the same words or count in a column.
@@ -182,12 +180,32 @@ impl Table {
 
     /// Returns true if a printed column holds any value.
     fn is_shown(&self, at: usize) -> bool {
-        self.schema.columns[at].printed && self.rows.iter().any(|row| row[at] != Cell::Empty)
+        let column = &self.schema.columns[at];
+        column.printed && column.name != STATUS && self.rows.iter().any(|row| row[at] != Cell::Empty)
     }
 
-    fn is_number(&self, at: usize) -> bool {
-        self.rows.iter().any(|row| matches!(row[at], Cell::Number(_) | Cell::Count(_)))
+    fn kind(&self, at: usize) -> Kind {
+        let is = |kind: fn(&Cell) -> bool| self.rows.iter().any(|row| kind(&row[at]));
+        match () {
+            () if is(|cell| matches!(cell, Cell::Number(_) | Cell::Count(_))) => Kind::Numbers,
+            () if is(|cell| matches!(cell, Cell::Text(text) if text != "yes")) => Kind::Words,
+            () => Kind::Marks,
+        }
     }
+}
+
+/// The column that says whether a row ran.
+const STATUS: &str = "status";
+
+/// Writes a file and its folder, so that readers see the old content or the new.
+pub(crate) fn write_atomically(path: &Path, content: impl FnOnce() -> io::Result<Vec<u8>>) -> Result<(), LabError> {
+    let write = || {
+        path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+        let partial = path.with_added_extension("partial");
+        std::fs::write(&partial, content()?)?;
+        std::fs::rename(&partial, path)
+    };
+    write().map_err(|cause| LabError::File { path: path.to_owned(), cause })
 }
 
 /// Maximum length of a text in a printed table; the file has the full text.
@@ -196,9 +214,7 @@ const LONGEST: usize = 64;
 fn short(cell: &Cell) -> String {
     match cell {
         Cell::Number(value) => significant(*value, 3),
-        Cell::Text(text) if text.chars().count() > LONGEST => {
-            format!("{}…", text.chars().take(LONGEST - 1).collect::<String>().trim_end())
-        }
+        Cell::Text(text) => cut(text, LONGEST),
         other => other.to_string(),
     }
 }
@@ -266,6 +282,36 @@ mod tests {
         let json = table().json();
         assert_eq!(json[0]["what"], "a, b");
         assert_eq!((&json[0]["rate"], &json[1]["hidden"]), (&12.3456789.into(), &serde_json::Value::Null));
+    }
+
+    #[test]
+    fn every_table_fits_the_terminal() {
+        let cell = |column: &Column, n: f64| -> Cell {
+            let words = |width: usize| format!("{n}{}", "w".repeat(width - 1)).into();
+            match column.name {
+                _ if column.is_number() => (n * 12_345.6).into(),
+                STATUS if n == 1.0 => "ok".into(),
+                STATUS => format!("n/a ({})", "why ".repeat(40)).into(),
+                _ if column.choice || column.about.starts_with("`yes`") => (n == 1.0).into(),
+                "dtype" | "decode_scale" => words(5),
+                "decoder" | "resizer" | "encoder" | "sink" | "stage" => words(9),
+                _ => words(40),
+            }
+        };
+        let mut wide = Vec::new();
+        for schema in schema::ALL.into_iter().filter(|schema| schema.file != schema::PROFILE.file) {
+            let mut table = Table::new(schema);
+            for n in [1.0, 2.0, 1.0] {
+                table.push(schema.columns.iter().map(|column| (column.name, cell(column, n))));
+            }
+            let mut out = Vec::new();
+            table.print(&mut out).unwrap();
+            let out = String::from_utf8(out).unwrap();
+            if out.lines().any(|line| line.chars().count() > crate::WIDTH) {
+                wide.push(format!("{}:\n{out}", schema.file));
+            }
+        }
+        assert!(wide.is_empty(), "{}", wide.join("\n"));
     }
 
     #[test]

@@ -8,8 +8,8 @@ mod common;
 
 use common::{Bench, FakeRig, Work};
 use foveate_core::Size;
-use foveate_lab::diagnose::{self, Depth, DiagnoseOptions, Diagnosis, Verify};
-use foveate_lab::{LabError, PhotoSet, Setting};
+use foveate_lab::diagnose::{self, Climb, Depth, DiagnoseOptions, Diagnosis, Verify};
+use foveate_lab::{LabError, PhotoSet, Rig as _, Setting, Table, schema};
 
 /// Returns samples of the fewest images, without remedies.
 fn options() -> DiagnoseOptions {
@@ -178,13 +178,17 @@ fn options_that_make_no_sense_are_refused() {
     }
 }
 
-#[test]
-fn a_remedy_is_predicted_and_then_measured_in_turns_with_what_is() {
+/// Returns a rig with a faster decoder than the current one, whose runs are long enough to be measured.
+fn rig_with_a_quick_decoder() -> FakeRig {
     let mut rig = rig();
-    // Makes a run long enough to be measured.
     rig.costs.decode = 1.0;
     rig.decoders = vec![("plain", Some(1.0)), ("quick", Some(0.25)), ("absent", None)];
-    let bench = Bench::new(rig);
+    rig
+}
+
+#[test]
+fn a_remedy_is_predicted_and_then_measured_in_turns_with_what_is() {
+    let bench = Bench::new(rig_with_a_quick_decoder());
     let photos = PhotoSet::load(&bench.rig, 100).unwrap();
     let options = DiagnoseOptions { remedies: true, verify: Some(Verify::Named("decoder".to_owned())), ..options() };
     let diagnosis = diagnose_set(&bench, &photos, &bench.rig.base, &options).unwrap();
@@ -211,4 +215,104 @@ fn a_remedy_is_predicted_and_then_measured_in_turns_with_what_is() {
         let [plain, quick] = ["plain", "quick"].map(|name| work.of_backend("decode", name));
         assert!(plain >= IMAGES && quick >= IMAGES, "{plain} and {quick}");
     }
+}
+
+/// Returns what the file has in columns of a ladder or of remedies.
+fn cells(table: &Table) -> Vec<String> {
+    let columns = ["adds", "images_per_second", "low", "high", "culprit", "change", "predicted"];
+    let columns: Vec<_> = table.schema().columns.iter().filter(|column| columns.contains(&column.name)).collect();
+    let row = |row| columns.iter().map(move |column| table.get(row, column.name).to_string());
+    (0..table.len()).flat_map(row).collect()
+}
+
+#[test]
+fn an_interrupted_trial_keeps_what_is_complete_and_the_same_command_continues() {
+    let (folder, rig) = (tempfile::tempdir().unwrap(), rig_with_a_quick_decoder());
+    let options = DiagnoseOptions {
+        remedies: true,
+        verify: Some(Verify::Named("decoder".to_owned())),
+        folder: Some(folder.path().to_owned()),
+        ..options()
+    };
+    let until = |until| {
+        let bench = Bench::until(rig.clone(), until);
+        let photos = PhotoSet::load(&bench.rig, 100).unwrap();
+        let diagnosis = diagnose_set(&bench, &photos, &bench.rig.base, &options);
+        (diagnosis, bench.phases().into_iter().map(|(what, _)| what).collect::<Vec<_>>())
+    };
+    let has = |phases: &[String], start: &str| phases.iter().any(|what| what.starts_with(start));
+    assert!(matches!(until("round 2").0, Err(LabError::Interrupted)), "nothing is complete");
+
+    let (stopped, phases) = until("plain (exact)");
+    let stopped = stopped.unwrap();
+    assert_eq!(stopped.unfinished.as_deref(), Some("measuring the costs of the remedies"));
+    assert!(has(&phases, "round 1") && stopped.remedies.is_empty() && stopped.ladder.number(6, "high").is_some());
+
+    let (tried, phases) = until("before and after, round 2");
+    let tried = tried.unwrap();
+    assert_eq!((tried.unfinished.as_deref(), tried.verified), (Some("trying decoder quick"), None));
+    assert!(!has(&phases, "round 1") && has(&phases, "plain (exact)"), "{phases:?}");
+    assert_eq!(cells(&tried.ladder), cells(&stopped.ladder));
+
+    let (done, phases) = until("");
+    let done = done.unwrap();
+    assert!(phases.iter().all(|what| what.starts_with("before and after")) && phases.len() == 2, "{phases:?}");
+    assert_eq!((done.unfinished, cells(&done.ladder)), (None, cells(&stopped.ladder)));
+    assert_eq!(done.verified.unwrap().change, "decoder quick");
+    assert_eq!(cells(&done.remedies), cells(&tried.remedies));
+
+    assert!(has(&until("").1, "round 1"), "a complete diagnosis is measured anew");
+}
+
+#[test]
+fn an_interrupted_climb_has_its_complete_steps_and_continues_after_them() {
+    let (folder, rig) = (tempfile::tempdir().unwrap(), rig_with_a_quick_decoder());
+    let options = DiagnoseOptions { folder: Some(folder.path().to_owned()), ..options() };
+    let until = |until| {
+        let bench = Bench::until(rig.clone(), until);
+        let photos = PhotoSet::load(&bench.rig, 100).unwrap();
+        let climb = Climb::run(&bench.lab(), &photos, &bench.rig.base, &options).unwrap();
+        (climb, bench.phases().into_iter().any(|(what, _)| what.starts_with("round")))
+    };
+    let (stopped, found) = until("before and after");
+    assert!(found && stopped.unfinished.is_some() && stopped.to_string().ends_with("; interrupted\n"), "{stopped}");
+    // Two samples tell no gain, so the climb ends after its trials.
+    let (done, found) = until("");
+    assert!(!found && done.unfinished.is_none() && done.to_string().ends_with("; no remedy gains more\n"), "{done}");
+    assert_eq!(cells(&done.ladder()), cells(&stopped.ladder()));
+}
+
+#[test]
+fn what_a_file_of_the_folder_measured_is_said_in_place_of_a_prediction() {
+    let (folder, bench) = (tempfile::tempdir().unwrap(), Bench::new(rig()));
+    let photos = PhotoSet::load(&bench.rig, 100).unwrap();
+    let mut sweep = Table::new(&schema::WORKER_SWEEP);
+    for (workers, rate) in [(2_usize, 100.0), (3, 1000.0)] {
+        sweep.push([
+            ("photos", photos.name.as_str().into()),
+            ("decoder", "plain".into()),
+            ("resizer", "plain".into()),
+            ("encoder", "plain".into()),
+            ("dtype", "f32".into()),
+            ("decode_scale", "exact".into()),
+            ("workers", workers.into()),
+            ("threads", 1_usize.into()),
+            ("batch", 4_usize.into()),
+            ("status", "ok".into()),
+            ("images_per_second", rate.into()),
+        ]);
+    }
+    let next = |context| {
+        sweep.write_csv(folder.path(), &context).unwrap();
+        let options = DiagnoseOptions { remedies: true, folder: Some(folder.path().to_owned()), ..options() };
+        let diagnosis = diagnose_set(&bench, &photos, &bench.rig.base, &options).unwrap();
+        let table = &diagnosis.remedies;
+        let row = (0..table.len()).find(|&row| table.get(row, "change").to_string() == "workers 3").unwrap();
+        (table.number(row, "measured"), table.number(row, "measured_times"), diagnosis.verdict.next.concat())
+    };
+    let (measured, times, said) = next(bench.rig.context());
+    assert_eq!((measured, times), (Some(1000.0), Some(10.0)));
+    assert!(said.contains("workers 3: measured 10.00x before (worker_sweep.csv)"), "{said}");
+    let (measured, _, said) = next(foveate_lab::Context { host: "another machine".to_owned(), ..bench.rig.context() });
+    assert!(measured.is_none() && !said.contains("worker_sweep.csv"), "{said}");
 }

@@ -535,22 +535,30 @@ pub static REMEDIES: Schema = Schema {
     columns: &[
         PHOTOS,
         STEP,
+        Column::text("setting", "the job's backends and counts").unprinted(),
         Column::text("remedy", "its name in the checklist"),
         Column::text("stage", "the stage that it relieves"),
         Column::text("change", "what to do: the values to change, where there are any"),
         STATUS,
-        Column::rate("now", "images/s", "measured throughput without it"),
+        Column::rate("now", "images/s", "measured throughput without it").unprinted(),
         Column::rate("predicted", "images/s", "`now`, times what the model expects to change with it"),
         Column::times("times", "predicted ÷ now"),
-        Column::rate("measured", "images/s", "what was measured, of the remedy that was tried"),
+        Column::rate("measured", "images/s", "what was measured with it, if it was"),
+        Column::times("measured_times", "measured ÷ what the same measurement has without it"),
         Column::rate("measured_low", "images/s", "lower end of its 95 % interval").unprinted(),
         Column::rate("measured_high", "images/s", "upper end").unprinted(),
-        Column::share("error", "predicted ÷ measured − 1").signed(),
+        Column::share(
+            "error",
+            "predicted ÷ measured − 1; with a measurement of another file, times ÷ measured_times − 1",
+        )
+        .signed(),
+        Column::text("source", "what measured it: `trial`, or the file of another measurement").unprinted(),
         Column::text(
             "effect",
             "`gain` or `loss` when the 95 % interval of measured ÷ before lies above or below 1, else `unclear`",
         ),
-        Column::text("why", "why it may help, or does not apply"),
+        Column::text("vectors", "what becomes of them with it: `same`, `close` or `other`"),
+        Column::text("why", "why it may help, and what else it costs").unprinted(),
     ],
 };
 

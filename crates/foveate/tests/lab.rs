@@ -8,6 +8,7 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -432,6 +433,59 @@ fn a_recall_budget_needs_labels_and_reports_what_is_lost() {
     }
     let few = ["tune", "--min-cosine", "0.9", "--limit", "15", "--overwrite"];
     run(lab(&few, folder.path()).arg("--write").arg(&config)).expect_error(1, "at least 16 do");
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupted_diagnosis_says_what_it_has_and_the_same_command_continues() {
+    let folder = tempfile::tempdir().unwrap();
+    let command = || {
+        let mut command = foveate();
+        command.args(["diagnose", "--quick", "--n", "6", "--batch", "2", "--workers", "1", "--model", TINY]);
+        command.args(["--verify", "more workers", PHOTOS, "-o"]).arg(folder.path());
+        command
+    };
+    let mut child = command().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let estimate = lines.find(|line| line.starts_with("finding the limit takes ")).unwrap();
+    assert!(estimate.contains(", then trying a remedy ") && estimate.ends_with("(at most 1 of them)"), "{estimate}");
+    assert!(lines.any(|line| line.starts_with("trying workers ")));
+    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    let (last, stopped) = (lines.last().unwrap(), child.wait_with_output().unwrap());
+    assert!(sent.success() && stopped.status.code() == Some(130), "{stopped:?}");
+    assert!(last.starts_with("interrupted while trying workers "), "{last}");
+    assert!(last.ends_with("; the same command continues with that"), "{last}");
+    let stopped = String::from_utf8(stopped.stdout).unwrap();
+    assert!(stopped.contains("\nbound by  ") && !stopped.contains("\ntried "), "{stopped}");
+    let ladder = rows(folder.path(), "diagnosis.csv");
+    let journal = folder.path().join("diagnosis.journal.json");
+    assert!(journal.exists() && rows(folder.path(), "remedies.csv").iter().all(|row| row["measured"].is_empty()));
+
+    let continued = run(&mut command()).expect(0);
+    assert!(continued.stdout.contains("\ntried     workers "), "{}", continued.stdout);
+    assert!(continued.stdout.lines().all(|line| line.chars().count() <= 120), "{}", continued.stdout);
+    assert!(!journal.exists() && rows(folder.path(), "remedies.csv").iter().any(|row| row["source"] == "trial"));
+    let rates = |rows: &[BTreeMap<String, String>]| rows.iter().map(|row| row["images_per_second"].clone()).collect();
+    let (before, after): (Vec<String>, Vec<String>) = (rates(&ladder), rates(&rows(folder.path(), "diagnosis.csv")));
+    assert_eq!(before, after, "the limit is not looked for again");
+}
+
+#[test]
+fn the_example_report_can_be_planned_from_with_empty_columns_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/report");
+    for file in ["profile.csv", "batch_sweep.csv", "extrapolation.csv", "sinks.csv"] {
+        fs::copy(Path::new(example).join(file), folder.path().join(file)).unwrap();
+    }
+    let plan = |folder: &Path| run(foveate().args(["plan", "--from"]).arg(folder)).expect(0).stdout;
+    let planned = plan(example.as_ref());
+    for column in ["readers", "prefetch", "storage_mb_per_second", "disturbed"] {
+        set(folder.path(), "profile.csv", column, "");
+    }
+    assert_eq!(plan(folder.path()), planned, "as many readers as a plain run has");
+    // What the interval leaves open is marked in its row, and the mark explained once.
+    assert!(planned.contains("x* (") && planned.matches("within the measurement's interval").count() == 1, "{planned}");
+    assert!(planned.starts_with("batch ") && planned.lines().all(|line| line.chars().count() <= 120), "{planned}");
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use super::{DiagnoseOptions, Diagnosis, Verify, run};
+use super::journal::Journal;
+use super::{DiagnoseOptions, Diagnosis, Verify, step, unless_stopped};
 use crate::{Lab, LabError, PhotoSet, Setting, Table, schema};
 
 /// Maximum number of diagnoses.
@@ -13,6 +14,10 @@ const MOST: usize = 8;
 pub struct Climb {
     /// The first is of the job as given.
     pub steps: Vec<Step>,
+    /// What the user interrupted, if the climb did not end by itself.
+    pub unfinished: Option<String>,
+    /// What disturbed the measurement before it was interrupted, if this climb continues one.
+    pub disturbed: Option<String>,
 }
 
 /// One diagnosis, and the job that it is of.
@@ -26,10 +31,10 @@ pub struct Step {
 
 impl Climb {
     /// Diagnoses `setting`, applies the most promising remedy that the measurement confirms, and diagnoses the result,
-    /// until no remedy helps.
+    /// until no remedy helps. If the user asks to stop, the complete steps are returned.
     ///
     /// # Errors
-    /// The errors of [`run`].
+    /// The errors of [`run`](super::run).
     pub fn run(
         lab: &Lab<'_>,
         photos: &PhotoSet,
@@ -37,16 +42,29 @@ impl Climb {
         options: &DiagnoseOptions,
     ) -> Result<Self, LabError> {
         let options = DiagnoseOptions { remedies: true, verify: Some(Verify::All), ..options.clone() };
+        let mut journal = Journal::open(lab, photos, setting, &options);
         let (mut photos, mut setting) = (photos.clone(), setting.clone());
-        let mut steps = Vec::new();
-        while steps.len() < MOST {
-            let diagnosis = run(lab, &photos, &setting, &options)?;
+        let mut climb = Self { steps: Vec::new(), unfinished: None, disturbed: journal.disturbed() };
+        while climb.steps.len() < MOST {
+            let number = climb.steps.len();
+            let diagnosis = step(lab, &photos, &setting, &options, (&mut journal, number));
+            let Some(diagnosis) = unless_stopped(lab, diagnosis)? else {
+                climb.unfinished = Some(format!("finding the limit at step {number}"));
+                break;
+            };
             let next = diagnosis.applied.clone();
-            steps.push(Step { setting: setting.clone(), diagnosis });
+            climb.unfinished.clone_from(&diagnosis.unfinished);
+            climb.steps.push(Step { setting: setting.clone(), diagnosis });
             let Some(applied) = next else { break };
             (setting, photos) = (applied.setting, applied.photos.unwrap_or(photos));
         }
-        Ok(Self { steps })
+        if climb.steps.is_empty() {
+            return Err(LabError::Interrupted);
+        }
+        if climb.unfinished.is_none() {
+            journal.complete();
+        }
+        Ok(climb)
     }
 
     /// Returns the ladders of all diagnoses, [`schema::DIAGNOSIS`].
@@ -83,7 +101,10 @@ impl fmt::Display for Climb {
                         times.value, times.low, times.high
                     )?;
                 }
-                _ => writeln!(f, "step {number}: bound by {bound}; no remedy gains more")?,
+                _ => {
+                    let end = if self.unfinished.is_some() { "interrupted" } else { "no remedy gains more" };
+                    writeln!(f, "step {number}: bound by {bound}; {end}")?;
+                }
             }
         }
         Ok(())

@@ -13,12 +13,13 @@ use foveate_encode::{
 use foveate_pipeline::Pipeline;
 use foveate_preprocess::{CpuPreprocessor, OrientationPolicy, PreprocessOptions, ResizerOpener};
 use foveate_resize::{Capability, Filter, Geometry, ResizeError, ResizePlan, Resizer};
+use serde::{Deserialize, Serialize};
 
 use crate::wrap::{KEY_LEN, resident};
 use crate::{Lab, LabError, LentEncoder, Photo, PhotoSet, Setting};
 
 /// A point of the pipeline at which its data is cached, from the shallowest (next to the forward) on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Depth {
     /// One batch in the forward's memory on the device; vectors are dropped.
     OnDevice,

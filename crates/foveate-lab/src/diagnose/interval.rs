@@ -1,5 +1,7 @@
 //! Medians of a few noisy samples, with intervals.
 
+use serde::{Deserialize, Serialize};
+
 use crate::stats::{median, quantile};
 
 /// Number of bootstrap resamples.
@@ -9,7 +11,7 @@ const RESAMPLES: usize = 2000;
 const MISSED: f64 = 0.05;
 
 /// A value and its 95 % interval.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
     /// The statistic of the samples themselves.
     pub value: f64,

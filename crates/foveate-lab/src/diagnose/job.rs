@@ -9,9 +9,9 @@ use crate::{CheckedSink, Lab, LabError, LentEncoder, Output, PhotoSet, Setting};
 
 /// The job that a ladder measures.
 pub(super) trait DepthRun {
-    /// Warms the job up with its data cached at `depth`. Returns the number of images of a sample there, or the reason
-    /// why none is possible.
-    fn warm_up(&mut self, depth: Depth) -> Result<Result<u64, String>, LabError>;
+    /// Warms the job up with its data cached at `depth`. Returns the number of images of a sample there and the seconds
+    /// that it takes, or the reason why none is possible.
+    fn warm_up(&mut self, depth: Depth) -> Result<Result<(u64, f64), String>, LabError>;
 
     /// Runs `images` images with the data cached at `depth`.
     fn sample(&mut self, depth: Depth, images: u64) -> Result<Sample, LabError>;
@@ -47,6 +47,11 @@ impl<'a> CachedJob<'a> {
         self.encoder.overlap().is_some()
     }
 
+    fn around(&self, depth: Depth) -> Result<Around, LabError> {
+        let around = Around::of(self.lab, self.setting, &self.encoder, self.options.cold);
+        if depth == Depth::Nothing { around.stored(self.photos, self.setting) } else { Ok(around) }
+    }
+
     fn sink(&self, depth: Depth) -> Result<CheckedSink, LabError> {
         let output = if depth.writes() { Output::Sink(self.options.sink.clone()) } else { Output::Discard };
         let inner = self.lab.open_output(&output)?;
@@ -56,7 +61,7 @@ impl<'a> CachedJob<'a> {
 }
 
 impl DepthRun for CachedJob<'_> {
-    fn warm_up(&mut self, depth: Depth) -> Result<Result<u64, String>, LabError> {
+    fn warm_up(&mut self, depth: Depth) -> Result<Result<(u64, f64), String>, LabError> {
         if depth == Depth::OnDevice
             && let Some(reason) = self.caches.make_resident(&mut self.encoder)?
         {
@@ -67,10 +72,11 @@ impl DepthRun for CachedJob<'_> {
         let once = if depth == Depth::Nothing { (self.photos.photos.len() as u64).div_ceil(batch) } else { 0 };
         let first = self.sample(depth, once.max(LEAST_BATCHES) * batch)?;
         let images = images_for(self.options.seconds, &first, self.setting);
-        Ok(Ok(match depth {
+        let images = match depth {
             Depth::Nothing => self.options.images_stored(images, self.photos, self.setting)?,
             _ => images,
-        }))
+        };
+        Ok(Ok((images, (images + self.around(depth)?.images()) as f64 / first.overall)))
     }
 
     fn sample(&mut self, depth: Depth, images: u64) -> Result<Sample, LabError> {
@@ -80,9 +86,7 @@ impl DepthRun for CachedJob<'_> {
             Depth::Nothing if self.options.cold => self.photos.forget()?,
             _ => {}
         }
-        let around = Around::of(self.lab, self.setting, &self.encoder, self.options.cold);
-        let around = if depth == Depth::Nothing { around.stored(self.photos, self.setting)? } else { around };
-        let sampled = sample(self.lab, &checked, images, around, |sink, images| {
+        let sampled = sample(self.lab, &checked, images, self.around(depth)?, |sink, images| {
             let source = self.photos.stored(self.setting, images)?;
             let pipeline = self.lab.pipeline(self.setting, source, Box::new(self.encoder.clone()), sink);
             Ok(self.caches.put_into(pipeline, depth, images, &self.encoder))

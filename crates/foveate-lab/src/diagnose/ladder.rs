@@ -1,5 +1,7 @@
 //! The job at successive depths, in rounds, until the intervals decide.
 
+use serde::{Deserialize, Serialize};
+
 use super::depth::Depth;
 use super::interval::{Interval, median_of};
 use super::job::DepthRun;
@@ -9,7 +11,7 @@ use crate::order::order;
 use crate::{Cell, LabError, Setting, Table, Watch, schema, stats};
 
 /// The measurements at every depth.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Ladder {
     rungs: Vec<Rung>,
     seed: u64,
@@ -19,10 +21,12 @@ pub(super) struct Ladder {
 }
 
 /// The measurements at one depth.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Rung {
     pub(super) depth: Depth,
     images: u64,
+    /// Seconds that a sample takes, estimated while warming up.
+    seconds: f64,
     samples: Vec<Sample>,
     /// The reason if nothing was measured.
     skipped: Option<String>,
@@ -52,12 +56,13 @@ impl Ladder {
         // The deepest comes first: its vectors are the reference for the others.
         for depth in Depth::ALL.into_iter().rev() {
             watch.doing(&format!("warming up, cached: {}", depth.cached()));
-            let (images, skipped) =
-                job.warm_up(depth)?.map_or_else(|reason| (0, Some(reason)), |images| (images, None));
-            rungs.insert(0, Rung { depth, images, samples: Vec::new(), skipped });
+            let warm = job.warm_up(depth)?;
+            let (images, seconds) = *warm.as_ref().unwrap_or(&(0, 0.0));
+            rungs.insert(0, Rung { depth, images, seconds, samples: Vec::new(), skipped: warm.err() });
         }
         let looks = options.looks();
         let mut ladder = Self { rungs, seed, least_drop: options.least_drop, looks: looks.len() };
+        watch.note(&ladder.estimate(options));
         let mut round = 0;
         for look in looks {
             while round < look {
@@ -71,6 +76,26 @@ impl Ladder {
             }
         }
         Ok(ladder)
+    }
+
+    /// Says how long the rounds take, and the trials.
+    pub(super) fn estimate(&self, options: &DiagnoseOptions) -> String {
+        let round: f64 = self.rungs.iter().map(|rung| rung.seconds).sum();
+        let [least, most] = [options.rounds, options.most_rounds].map(|rounds| about(round * rounds as f64));
+        let rounds = format!("finding the limit takes {least} to {most}");
+        match options.verify {
+            None => rounds,
+            Some(_) => {
+                let trial = about(self.trial_seconds(options));
+                format!("{rounds}, then trying a remedy {trial} (at most {} of them)", options.most_tries())
+            }
+        }
+    }
+
+    /// Returns the seconds that the trial of a remedy takes, if the job is as fast with it as without.
+    pub(super) fn trial_seconds(&self, options: &DiagnoseOptions) -> f64 {
+        // A round has a sample of either; so does warming up, nearly.
+        2.0 * (options.rounds + 1) as f64 * self.whole().seconds
     }
 
     /// Takes a sample at each depth.
@@ -91,7 +116,7 @@ impl Ladder {
         let sample = |rate| Sample { rate, overall: rate, busy: Some(busy) };
         let rung = |(depth, rates): (Depth, Vec<f64>)| {
             let samples = rates.into_iter().map(sample).collect();
-            Rung { depth, images: 8, samples, skipped: None }
+            Rung { depth, images: 8, seconds: 1.0, samples, skipped: None }
         };
         let rungs = Depth::ALL.into_iter().zip(rates).map(rung).collect();
         Self { rungs, seed: 1, least_drop: 0.05, looks: 1 }
@@ -213,6 +238,11 @@ impl Ladder {
         }
         table
     }
+}
+
+/// Formats an estimated time.
+pub(super) fn about(seconds: f64) -> String {
+    if seconds < 100.0 { format!("{:.0} s", seconds.ceil()) } else { format!("{:.0} min", (seconds / 60.0).ceil()) }
 }
 
 /// Returns the largest of the significant drops.

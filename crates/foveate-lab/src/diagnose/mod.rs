@@ -14,6 +14,8 @@ mod climb;
 mod depth;
 mod interval;
 mod job;
+mod journal;
+mod known;
 mod ladder;
 mod options;
 mod predictions;
@@ -29,7 +31,9 @@ pub use self::climb::{Climb, Step};
 pub use self::depth::Depth;
 pub use self::interval::Interval;
 use self::job::CachedJob;
-use self::ladder::Ladder;
+use self::journal::{Journal, Noted};
+use self::known::Measurements;
+use self::ladder::{Ladder, about};
 pub use self::options::{DiagnoseOptions, Verify};
 use self::predictions::Remedies;
 pub use self::predictions::{Applied, Effect, Verified};
@@ -51,9 +55,14 @@ pub struct Diagnosis {
     pub verified: Option<Verified>,
     /// The job with that remedy, if it gained.
     pub applied: Option<Applied>,
+    /// What the user interrupted, if anything is missing.
+    pub unfinished: Option<String>,
+    /// What disturbed the measurement before it was interrupted, if this diagnosis continues one.
+    pub disturbed: Option<String>,
 }
 
-/// Runs `setting` on `photos` at every depth. Names the limiting stage and the remedies.
+/// Runs `setting` on `photos` at every depth. Names the limiting stage and the remedies. If the user asks to stop after
+/// the stage was found, the result holds what is complete.
 ///
 /// # Errors
 /// [`LabError::Setting`] for invalid options, for a remedy that does not apply, and for cold reads of fewer photos than
@@ -66,20 +75,58 @@ pub fn run(
     setting: &Setting,
     options: &DiagnoseOptions,
 ) -> Result<Diagnosis, LabError> {
+    let mut journal = Journal::open(lab, photos, setting, options);
+    let diagnosis = step(lab, photos, setting, options, (&mut journal, 0))?;
+    if diagnosis.unfinished.is_none() {
+        journal.complete();
+    }
+    Ok(diagnosis)
+}
+
+/// Returns `None` in place of an error if the user asked to stop.
+fn unless_stopped<T>(lab: &Lab<'_>, result: Result<T, LabError>) -> Result<Option<T>, LabError> {
+    if result.is_err() && lab.cancel.is_cancelled() { Ok(None) } else { result.map(Some) }
+}
+
+/// Runs one diagnosis of several, without what the journal holds of it.
+fn step(
+    lab: &Lab<'_>,
+    photos: &PhotoSet,
+    setting: &Setting,
+    options: &DiagnoseOptions,
+    (journal, number): (&mut Journal, usize),
+) -> Result<Diagnosis, LabError> {
     options.check()?;
     let used = photos.within(options.most_bytes);
-    lab.watch.doing("preparing what is cached");
-    let mut job = CachedJob::new(lab, &used, setting, options)?;
-    let ladder = Ladder::measure(&mut job, lab.watch, lab.seed, options)?;
-    let mut remedies = match options.remedies {
-        true => Some(rank(lab, &used, setting, options, (&ladder, job.overlaps()))?),
-        false => None,
+    let mut noted = match journal.step(number) {
+        Some(noted) => noted,
+        None => {
+            lab.watch.doing("preparing what is cached");
+            let mut job = CachedJob::new(lab, &used, setting, options)?;
+            let ladder = Ladder::measure(&mut job, lab.watch, lab.seed, options)?;
+            Noted { ladder, overlaps: job.overlaps(), remedies: None }
+        }
     };
-    let verified = match (&mut remedies, &options.verify) {
-        (Some(remedies), Some(which)) => remedies.verify(lab, &used, setting, options, which)?,
-        _ => None,
-    };
-    let (verified, applied) = verified.unzip();
+    journal.note(lab, number, &noted)?;
+    let mut unfinished = None;
+    if options.remedies && noted.remedies.is_none() {
+        noted.remedies = unless_stopped(lab, rank(lab, &used, setting, options, &noted))?;
+        unfinished = noted.remedies.is_none().then(|| "measuring the costs of the remedies".to_owned());
+        journal.note(lab, number, &noted)?;
+    }
+    while let (Some(which), Some(remedies)) = (&options.verify, &mut noted.remedies) {
+        let Some(at) = remedies.next_trial(which, options)? else { break };
+        let change = remedies.change(at).to_owned();
+        lab.watch.note(&format!("trying {change}: about {}", about(noted.ladder.trial_seconds(options))));
+        if unless_stopped(lab, remedies.try_out(at, lab, &used, setting, options))?.is_none() {
+            unfinished = Some(format!("trying {change}"));
+            break;
+        }
+        journal.note(lab, number, &noted)?;
+    }
+    let Noted { ladder, remedies, .. } = noted;
+    let verified = remedies.as_ref().and_then(Remedies::verified).cloned();
+    let applied = remedies.as_ref().map_or(Ok(None), |remedies| remedies.applied(lab, &used))?;
     let finding = Finding::of(&ladder);
     let findings = Findings {
         finding,
@@ -94,9 +141,11 @@ pub fn run(
     Ok(Diagnosis {
         ladder: ladder.table(&used.name, setting, finding.culprit()),
         verdict: findings.verdict(),
-        remedies: remedies.map_or_else(|| Table::new(&schema::REMEDIES), |remedies| remedies.table(&used)),
+        remedies: remedies.map_or_else(|| Table::new(&schema::REMEDIES), |remedies| remedies.table(&used, setting)),
         verified,
-        applied: applied.flatten(),
+        applied,
+        unfinished,
+        disturbed: journal.disturbed(),
     })
 }
 
@@ -105,18 +154,19 @@ fn rank(
     photos: &PhotoSet,
     setting: &Setting,
     options: &DiagnoseOptions,
-    (ladder, overlaps): (&Ladder, bool),
+    Noted { ladder, overlaps, .. }: &Noted,
 ) -> Result<Remedies, LabError> {
     let facts = Facts {
         rig: lab.rig,
         setting,
         cores: lab.rig.context().cores.max(1),
         on_host: ladder.on_host(),
-        overlaps,
+        overlaps: *overlaps,
         mean_bytes: photos.mean_bytes(),
         is_delivered: photos.is_delivered(),
         store: if photos.is_in_store() { Some(photos.supply()?) } else { None },
     };
     let now = ladder.rate(ladder.whole()).value;
-    Remedies::rank(lab, photos, &facts, now, &Output::Sink(options.sink.clone()))
+    let known = Measurements::read(options.folder.as_deref(), &photos.name, &lab.rig.context());
+    Remedies::rank(lab, photos, &facts, now, (&known, &Output::Sink(options.sink.clone())))
 }

@@ -1,5 +1,7 @@
 //! The options of a diagnosis.
 
+use std::path::PathBuf;
+
 use crate::{LabError, PhotoSet, Setting};
 
 /// Minimum batches of a sample: the first one is not timed, and a rate needs two.
@@ -28,6 +30,9 @@ pub struct DiagnoseOptions {
     pub remedies: bool,
     /// The remedy to try.
     pub verify: Option<Verify>,
+    /// The run's folder. Changes that its CSV files have measured are not predicted, and a diagnosis with a trial that
+    /// was interrupted continues from its journal there.
+    pub folder: Option<PathBuf>,
 }
 
 /// The remedy to try.
@@ -55,6 +60,7 @@ impl DiagnoseOptions {
             cold: false,
             remedies: true,
             verify: None,
+            folder: None,
         }
     }
 
@@ -76,6 +82,15 @@ impl DiagnoseOptions {
             return wrong("a remedy can be tried only with the checklist");
         }
         Ok(())
+    }
+
+    /// Returns the most remedies that one diagnosis tries.
+    pub(super) fn most_tries(&self) -> usize {
+        match self.verify {
+            None => 0,
+            Some(Verify::All) => 3,
+            Some(_) => 1,
+        }
     }
 
     /// Returns the numbers of rounds after which the intervals are looked at.

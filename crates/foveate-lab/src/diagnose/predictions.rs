@@ -1,59 +1,99 @@
 //! The fitted model's prediction for each remedy, and its verification.
 
 use foveate_core::error_chain;
+use foveate_preprocess::DecodeScale;
+use serde::{Deserialize, Serialize};
 
 use super::interval::{Interval, median_of};
+use super::known::{Known, Measurements, TRIAL};
 use super::options::{DiagnoseOptions, Verify};
 use super::remedies::{Attempt, Facts, REMEDIES, Remedy, Vectors};
 use super::sample::{Around, Sample, images_for, least_images, sample};
-use crate::{Calibration, Lab, LabError, LentEncoder, Output, PhotoSet, Prediction, Setting, Table, schema};
+use crate::{Calibration, Cell, Lab, LabError, LentEncoder, Output, PhotoSet, Prediction, Setting, Table, schema};
 
 /// Among settings that differ by less than this, the first is chosen, which changes the least.
 const ALIKE: f64 = 1.01;
 
 /// The remedies, the most promising first.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Remedies {
     rows: Vec<Row>,
+    /// The rows that were tried, in order.
+    tried: Vec<usize>,
     /// Measured throughput of the current setting.
     now: f64,
 }
 
 /// One remedy for these photos on this machine.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Row {
+    #[serde(with = "by_name")]
     pub(super) remedy: &'static Remedy,
     pub(super) change: String,
+    /// What becomes of the vectors, from the current setting.
+    vectors: Vectors,
     outcome: Result<Expected, String>,
-    /// The throughput with it, and the conclusion, if it was tried.
-    measured: Option<(Interval, Effect)>,
+    /// The result, if it was tried.
+    measured: Option<Verified>,
 }
 
 impl Row {
-    /// Returns true if vectors with the remedy differ from those without, be it a little.
-    fn changes_vectors(&self) -> bool {
-        const SAME_PIXELS: [&str; 2] = ["exact", "turbojpeg"];
-        let keeps_pixels = |expected: &Expected| SAME_PIXELS.contains(&expected.setting.decoder.as_str());
-        let is_kept = self.remedy.name == "decoder" && self.outcome.as_ref().is_ok_and(keeps_pixels);
-        self.remedy.vectors != Vectors::Same && !is_kept
+    fn new(from: &Setting, remedy: &'static Remedy, change: String, outcome: Result<Expected, String>) -> Self {
+        let keeps = |expected: &Expected| remedy.name == "decoder" && have_same_pixels(from, &expected.setting);
+        let vectors = if outcome.as_ref().is_ok_and(keeps) { Vectors::Same } else { remedy.vectors };
+        Self { remedy, change, vectors, outcome, measured: None }
     }
 
     fn why(&self) -> String {
-        let mark = if self.changes_vectors() { "changes the vectors: " } else { "" };
+        let mark = if self.vectors == Vectors::Same { "" } else { "changes the vectors: " };
         format!("{mark}{}", self.remedy.why)
     }
 }
 
+/// Returns true if the decoders of both settings give the same pixels.
+fn have_same_pixels(one: &Setting, other: &Setting) -> bool {
+    const SAME_PIXELS: [&str; 2] = ["exact", "turbojpeg"];
+    let is_exact =
+        |setting: &Setting| setting.scale == DecodeScale::Exact && SAME_PIXELS.contains(&setting.decoder.as_str());
+    is_exact(one) && is_exact(other)
+}
+
 /// The expected effect of a remedy.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Expected {
     pub(super) setting: Setting,
-    /// The photos, if they are read from elsewhere.
-    photos: Option<PhotoSet>,
-    /// Images per second.
+    place: Place,
+    /// The model's prediction, images per second.
+    predicted: f64,
+    /// What was measured of the same change before.
+    pub(super) known: Option<Known>,
+    /// Images per second: the current rate times what was measured before, or else what is predicted.
     pub(super) rate: f64,
     /// The limiting factor afterwards.
     pub(super) limit: String,
+}
+
+/// Where the photos are with a remedy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Place {
+    /// Where they were.
+    Same,
+    /// In a tar.
+    Tar,
+    /// In a tar, at a smaller size.
+    SmallTar,
+}
+
+impl Place {
+    /// Puts the photos there; `None` if they stay where they are.
+    fn put(self, lab: &Lab<'_>, photos: &PhotoSet) -> Result<Option<PhotoSet>, LabError> {
+        let (rig, folder) = (lab.rig, lab.scratch.join("small"));
+        match self {
+            Self::Same => Ok(None),
+            Self::Tar => photos.in_tar(rig, &lab.scratch.join("tar")).map(Some),
+            Self::SmallTar => photos.small(rig, &folder)?.in_tar(rig, &folder).map(Some),
+        }
+    }
 }
 
 /// A job with a remedy.
@@ -68,11 +108,8 @@ pub struct Applied {
 /// The fewest rounds whose median has a 95 % interval: of five samples, the least and the most.
 const LEAST_ROUNDS: usize = 5;
 
-/// Remedies to try in one diagnosis until one gains.
-const MOST_TRIES: usize = 3;
-
 /// The measured effect of one remedy.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verified {
     /// The change.
     pub change: String,
@@ -110,7 +147,7 @@ impl Verified {
 }
 
 /// The conclusion from the interval of a remedy's effect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Effect {
     /// The job is faster with the remedy.
     Gain,
@@ -149,23 +186,22 @@ impl Remedies {
         photos: &PhotoSet,
         facts: &Facts<'_>,
         now: f64,
-        output: &Output,
+        (known, output): (&Measurements, &Output),
     ) -> Result<Self, LabError> {
-        let base = std::slice::from_ref(facts.setting);
-        let mut model =
-            Model { lab, photos, calibration: Calibration::measure_into(lab, photos, base, output)?, scale: 1.0 };
-        model.scale = now / model.calibration.predict(facts.setting)?.images_per_second;
+        let calibration = Calibration::measure_into(lab, photos, std::slice::from_ref(facts.setting), output)?;
+        let scale = now / calibration.predict(facts.setting)?.images_per_second;
+        let mut model = Model { lab, photos, from: facts.setting, calibration, now, scale, known };
         let mut rows = Vec::new();
         for remedy in REMEDIES {
             for attempt in remedy.attempts(facts) {
                 let (change, outcome) = match attempt {
                     Attempt::Advice(what, reason) => (what.to_owned(), Err(reason)),
                     Attempt::Cannot(setting, reason) => (facts.setting.values_of(&setting), Err(reason)),
-                    Attempt::Try(settings) => model.best(facts.setting, settings)?,
-                    Attempt::Tar(what) => (what.to_owned(), model.in_tar(facts.setting)?),
-                    Attempt::SmallTar(what) => (what.to_owned(), model.in_small_tar(facts.setting)?),
+                    Attempt::Try(settings) => model.best(settings)?,
+                    Attempt::Tar(what) => (what.to_owned(), model.elsewhere(Place::Tar, what)?),
+                    Attempt::SmallTar(what) => (what.to_owned(), model.elsewhere(Place::SmallTar, what)?),
                 };
-                rows.push(Row { remedy, change, outcome, measured: None });
+                rows.push(Row::new(facts.setting, remedy, change, outcome));
             }
         }
         Ok(Self::in_order(rows, now))
@@ -174,14 +210,16 @@ impl Remedies {
     /// Puts first what keeps the vectors, the best of each kind before the others.
     fn in_order(mut rows: Vec<Row>, now: f64) -> Self {
         let rate = |row: &Row| row.outcome.as_ref().map_or(0.0, |expected| expected.rate);
-        rows.sort_by(|a, b| a.changes_vectors().cmp(&b.changes_vectors()).then(rate(b).total_cmp(&rate(a))));
-        Self { rows, now }
+        rows.sort_by(|a, b| {
+            (a.vectors != Vectors::Same).cmp(&(b.vectors != Vectors::Same)).then(rate(b).total_cmp(&rate(a)))
+        });
+        Self { rows, tried: Vec::new(), now }
     }
 
     /// Returns the applicable remedies that keep the vectors nearly unchanged, with their expected effects, those first
     /// that keep them exactly. What was tried is not among them: of that, the effect is known.
     pub(super) fn promising(&self) -> impl Iterator<Item = (&Row, &Expected)> {
-        let usable = self.rows.iter().filter(|row| row.remedy.vectors != Vectors::Other && row.measured.is_none());
+        let usable = self.rows.iter().filter(|row| row.vectors != Vectors::Other && row.measured.is_none());
         usable.filter_map(|row| row.outcome.as_ref().ok().map(|expected| (row, expected)))
     }
 
@@ -202,46 +240,53 @@ impl Remedies {
         expected.rate / self.now
     }
 
-    /// Applies a remedy and measures it, alternating with the current setting. Returns the job with it, too, if it
-    /// gained; `None` if the best is not expected to gain anything.
-    pub(super) fn verify(
-        &mut self,
-        lab: &Lab<'_>,
-        photos: &PhotoSet,
-        setting: &Setting,
-        options: &DiagnoseOptions,
-        which: &Verify,
-    ) -> Result<Option<(Verified, Option<Applied>)>, LabError> {
-        let mut tried = None;
-        let tries = if *which == Verify::All { MOST_TRIES } else { 1 };
-        for _ in 0..tries {
-            match self.try_one(lab, photos, setting, options, which)? {
-                Some(done @ (_, Some(_))) => return Ok(Some(done)),
-                Some(done) => tried = Some(done),
-                None => break,
-            }
-        }
-        Ok(tried)
+    /// Returns the number of remedies tried.
+    pub(super) fn trials(&self) -> usize {
+        self.tried.len()
     }
 
-    fn try_one(
+    /// Returns the result of the last trial.
+    pub(super) fn verified(&self) -> Option<&Verified> {
+        self.rows[*self.tried.last()?].measured.as_ref()
+    }
+
+    /// Returns the job with the remedy that was tried last, if it gained.
+    pub(super) fn applied(&self, lab: &Lab<'_>, photos: &PhotoSet) -> Result<Option<Applied>, LabError> {
+        let gained = self.verified().is_some_and(|verified| verified.effect == Effect::Gain);
+        let last = self.tried.last().filter(|_| gained).and_then(|&at| self.rows[at].outcome.as_ref().ok());
+        let apply = |expected: &Expected| {
+            Ok(Applied { setting: expected.setting.clone(), photos: expected.place.put(lab, photos)? })
+        };
+        last.map(apply).transpose()
+    }
+
+    pub(super) fn change(&self, row: usize) -> &str {
+        &self.rows[row].change
+    }
+
+    /// Returns the row to try next; `None` if a remedy gained, enough were tried, or no other is expected to gain.
+    pub(super) fn next_trial(&self, which: &Verify, options: &DiagnoseOptions) -> Result<Option<usize>, LabError> {
+        let gained = self.verified().is_some_and(|verified| verified.effect == Effect::Gain);
+        if gained || self.trials() >= options.most_tries() { Ok(None) } else { self.find(which) }
+    }
+
+    /// Applies a remedy and measures it, alternating with the current setting.
+    pub(super) fn try_out(
         &mut self,
+        at: usize,
         lab: &Lab<'_>,
         photos: &PhotoSet,
         setting: &Setting,
         options: &DiagnoseOptions,
-        which: &Verify,
-    ) -> Result<Option<(Verified, Option<Applied>)>, LabError> {
-        let Some(at) = self.find(which)? else { return Ok(None) };
+    ) -> Result<(), LabError> {
         let row = &mut self.rows[at];
         let expected = row.outcome.clone().map_err(LabError::Setting)?;
-        let after = (expected.photos.as_ref().unwrap_or(photos), &expected.setting);
+        let moved = expected.place.put(lab, photos)?;
+        let after = (moved.as_ref().unwrap_or(photos), &expected.setting);
         let [before, after] = side_by_side(lab, [(photos, setting), after], options)?;
-        let verified = Verified::of(row.change.clone(), &before, &after, expected.rate, lab.seed);
-        row.measured = Some((verified.after, verified.effect));
-        let applied = (verified.effect == Effect::Gain)
-            .then(|| Applied { setting: expected.setting.clone(), photos: expected.photos.clone() });
-        Ok(Some((verified, applied)))
+        row.measured = Some(Verified::of(row.change.clone(), &before, &after, expected.predicted, lab.seed));
+        self.tried.push(at);
+        Ok(())
     }
 
     fn find(&self, which: &Verify) -> Result<Option<usize>, LabError> {
@@ -268,32 +313,46 @@ impl Remedies {
     }
 
     /// Returns the rows of [`schema::REMEDIES`].
-    pub(super) fn table(&self, photos: &PhotoSet) -> Table {
+    pub(super) fn table(&self, photos: &PhotoSet, setting: &Setting) -> Table {
         let mut table = Table::new(&schema::REMEDIES);
         for (at, row) in self.rows.iter().enumerate() {
             table.push([
                 ("photos", photos.name.as_str().into()),
                 ("step", 0_usize.into()),
+                ("setting", setting.to_string().into()),
                 ("remedy", row.remedy.name.into()),
                 ("stage", row.remedy.stage.into()),
                 ("change", row.change.as_str().into()),
                 ("now", self.now.into()),
+                ("vectors", row.vectors.name().into()),
                 ("why", row.why().into()),
             ]);
-            match &row.outcome {
-                Err(reason) => table.set(at, "status", format!("n/a ({reason})").into()),
-                Ok(expected) => {
-                    table.set(at, "status", "ok".into());
-                    table.set(at, "predicted", expected.rate.into());
-                    table.set(at, "times", self.times(expected).into());
-                    if let Some((measured, effect)) = row.measured {
-                        table.set(at, "measured", measured.value.into());
-                        table.set(at, "measured_low", measured.low.into());
-                        table.set(at, "measured_high", measured.high.into());
-                        table.set(at, "error", (expected.rate / measured.value - 1.0).into());
-                        table.set(at, "effect", effect.name().into());
-                    }
+            let mut set = |name: &str, value: Cell| table.set(at, name, value);
+            let expected = match &row.outcome {
+                Err(reason) => {
+                    set("status", format!("n/a ({reason})").into());
+                    continue;
                 }
+                Ok(expected) => expected,
+            };
+            set("status", "ok".into());
+            set("predicted", expected.predicted.into());
+            set("times", (expected.predicted / self.now).into());
+            if let Some(verified) = &row.measured {
+                set("measured", verified.after.value.into());
+                set("measured_times", verified.times.value.into());
+                set("measured_low", verified.after.low.into());
+                set("measured_high", verified.after.high.into());
+                set("error", verified.error.into());
+                set("effect", verified.effect.name().into());
+                set("source", TRIAL.into());
+                continue;
+            }
+            if let Some(known) = &expected.known {
+                set("measured", known.rate.into());
+                set("measured_times", known.times.into());
+                set("error", (expected.predicted / expected.rate - 1.0).into());
+                set("source", known.file.as_str().into());
             }
         }
         table
@@ -308,16 +367,20 @@ fn names() -> String {
 struct Model<'a> {
     lab: &'a Lab<'a>,
     photos: &'a PhotoSet,
+    from: &'a Setting,
     calibration: Calibration,
-    /// Measured ÷ predicted rate of the current setting.
+    /// Measured rate of the current setting.
+    now: f64,
+    /// That rate ÷ the predicted one.
     scale: f64,
+    known: &'a Measurements,
 }
 
 impl Model<'_> {
     /// Returns the best of several settings, and the change that leads to it; the first one's error if none works.
-    fn best(&mut self, from: &Setting, settings: Vec<Setting>) -> Result<(String, Result<Expected, String>), LabError> {
+    fn best(&mut self, settings: Vec<Setting>) -> Result<(String, Result<Expected, String>), LabError> {
         let (mut best, mut first_reason): (Option<Expected>, _) = (None, None);
-        let first_change = settings.first().map(|setting| from.values_of(setting)).unwrap_or_default();
+        let first_change = settings.first().map(|setting| self.from.values_of(setting)).unwrap_or_default();
         for setting in settings {
             match self.expect(&setting) {
                 Ok(expected) if best.as_ref().is_none_or(|best| expected.rate > ALIKE * best.rate) => {
@@ -329,7 +392,7 @@ impl Model<'_> {
             }
         }
         Ok(match best {
-            Some(best) => (from.values_of(&best.setting), Ok(best)),
+            Some(best) => (self.from.values_of(&best.setting), Ok(best)),
             None => (first_change, Err(first_reason.unwrap_or_else(|| "there is nothing to try".to_owned()))),
         })
     }
@@ -343,33 +406,44 @@ impl Model<'_> {
                 self.calibration.predict(setting)?
             }
         };
-        Ok(self.expected(setting, None, prediction))
+        Ok(self.expected(setting, Place::Same, &self.from.values_of(setting), prediction))
     }
 
-    /// Returns what reading the photos from one tar would bring; otherwise why that cannot be told.
-    fn in_tar(&self, setting: &Setting) -> Result<Result<Expected, String>, LabError> {
-        let packed = match self.photos.in_tar(self.lab.rig, &self.lab.scratch.join("tar")) {
-            Ok(packed) => packed,
+    /// Returns what reading the photos from another place would bring; otherwise why that cannot be told.
+    fn elsewhere(&self, place: Place, change: &str) -> Result<Result<Expected, String>, LabError> {
+        let photos = match place.put(self.lab, self.photos) {
+            Ok(photos) => photos.unwrap_or_else(|| self.photos.clone()),
             Err(error) => return Ok(Err(error_chain(&error))),
         };
-        let prediction = self.calibration.read_from(self.lab, &packed)?.predict(setting)?;
-        Ok(Ok(self.expected(setting, Some(packed), prediction)))
-    }
-
-    /// Returns what smaller photos in one tar would bring; otherwise why that cannot be told.
-    fn in_small_tar(&self, setting: &Setting) -> Result<Result<Expected, String>, LabError> {
-        let (rig, folder) = (self.lab.rig, self.lab.scratch.join("small"));
-        let small = match self.photos.small(rig, &folder).and_then(|small| small.in_tar(rig, &folder)) {
-            Ok(small) => small,
-            Err(error) => return Ok(Err(error_chain(&error))),
+        let calibration = match place {
+            Place::SmallTar => self.calibration.prepared_from(self.lab, &photos, self.from)?,
+            _ => self.calibration.read_from(self.lab, &photos)?,
         };
-        let prediction = self.calibration.prepared_from(self.lab, &small, setting)?.predict(setting)?;
-        Ok(Ok(self.expected(setting, Some(small), prediction)))
+        Ok(Ok(self.expected(self.from, place, change, calibration.predict(self.from)?)))
     }
 
-    fn expected(&self, setting: &Setting, photos: Option<PhotoSet>, prediction: Prediction) -> Expected {
-        let rate = prediction.images_per_second * self.scale;
-        Expected { setting: setting.clone(), photos, rate, limit: prediction.limit }
+    fn expected(&self, setting: &Setting, place: Place, change: &str, prediction: Prediction) -> Expected {
+        let predicted = prediction.images_per_second * self.scale;
+        let known = self.known.of(self.from, setting, change);
+        let rate = known.as_ref().map_or(predicted, |known| self.now * known.times);
+        Expected { setting: setting.clone(), place, predicted, known, rate, limit: prediction.limit }
+    }
+}
+
+/// Remedies in the journal, by name.
+mod by_name {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use super::{REMEDIES, Remedy};
+
+    pub(super) fn serialize<S: Serializer>(remedy: &Remedy, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(remedy.name)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<&'static Remedy, D::Error> {
+        let name = String::deserialize(from)?;
+        REMEDIES.iter().find(|remedy| remedy.name == name).ok_or_else(|| D::Error::custom("no such remedy"))
     }
 }
 
@@ -430,15 +504,15 @@ impl<'a> RemedyRun<'a> {
 
 #[cfg(test)]
 impl Remedies {
-    /// Creates remedies from their names in the checklist, settings and expected rates.
-    pub(super) fn of(now: f64, rows: &[(&str, Setting, f64)]) -> Self {
-        let row = |(name, setting, rate): &(&str, Setting, f64)| Row {
-            remedy: REMEDIES.iter().find(|remedy| remedy.name == *name).unwrap_or(&REMEDIES[0]),
-            change: Setting::plain().values_of(setting),
-            outcome: Ok(Expected { setting: setting.clone(), photos: None, rate: *rate, limit: "forward".to_owned() }),
-            measured: None,
+    /// Creates remedies for the setting `from`, from their names in the checklist, settings and expected rates.
+    pub(super) fn of(from: &Setting, now: f64, rows: &[(&str, Setting, f64)]) -> Self {
+        let row = |(name, setting, rate): &(&str, Setting, f64)| {
+            let remedy = REMEDIES.iter().find(|remedy| remedy.name == *name).unwrap_or(&REMEDIES[0]);
+            let (setting, limit, predicted) = (setting.clone(), "forward".to_owned(), *rate);
+            let expected = Expected { setting, place: Place::Same, predicted, known: None, rate: *rate, limit };
+            Row::new(from, remedy, from.values_of(&expected.setting), Ok(expected))
         };
-        Self { rows: rows.iter().map(row).collect(), now }
+        Self { rows: rows.iter().map(row).collect(), tried: Vec::new(), now }
     }
 
     /// Returns the names in the order of recommendation, and whether they are marked as changing the vectors.
@@ -451,7 +525,8 @@ impl Remedies {
     pub(super) fn tried(&mut self, before: &[f64], after: &[f64]) -> Verified {
         let predicted = self.rows[0].outcome.as_ref().map_or(0.0, |expected| expected.rate);
         let verified = Verified::of(self.rows[0].change.clone(), before, after, predicted, 1);
-        self.rows[0].measured = Some((verified.after, verified.effect));
+        self.rows[0].measured = Some(verified.clone());
+        self.tried.push(0);
         verified
     }
 }
@@ -462,16 +537,23 @@ mod tests {
 
     #[test]
     fn what_changes_vectors_is_marked_and_comes_after_the_rest() {
-        let exact = Setting { decoder: "exact".to_owned(), ..Setting::plain() };
-        let zune = Setting { decoder: "zune".to_owned(), ..Setting::plain() };
-        let rows = [
-            ("dtype", exact.clone(), 90.0),
-            ("more workers", exact.clone(), 20.0),
-            ("decoder", zune, 50.0),
-            ("decoder", exact, 40.0),
-        ];
-        let expected = [("decoder", false), ("more workers", false), ("dtype", true), ("decoder", true)];
-        assert_eq!(Remedies::of(10.0, &rows).recommended(), expected);
+        let with = |decoder: &str| Setting { decoder: decoder.to_owned(), ..Setting::plain() };
+        let recommended = |from: &str, to: [&str; 2]| {
+            let rows = [
+                ("dtype", with(from), 90.0),
+                ("more workers", with(from), 20.0),
+                ("decoder", with(to[0]), 50.0),
+                ("decoder", with(to[1]), 40.0),
+            ];
+            Remedies::of(&with(from), 10.0, &rows).recommended()
+        };
+        let kept = [("decoder", false), ("more workers", false), ("dtype", true), ("decoder", true)];
+        assert_eq!(recommended("exact", ["zune", "turbojpeg"]), kept);
+        assert_eq!(recommended("turbojpeg", ["image", "exact"]), kept);
+        // From a decoder with other pixels, no decoder keeps the vectors.
+        let changed = [("more workers", false), ("dtype", true), ("decoder", true), ("decoder", true)];
+        assert_eq!(recommended("zune", ["turbojpeg", "exact"]), changed);
+        assert_eq!(recommended("image", ["turbojpeg", "exact"]), changed);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use foveate_encode::DType;
 use foveate_preprocess::DecodeScale;
 use foveate_resize::Geometry;
+use serde::{Deserialize, Serialize};
 
 use crate::photos::SMALL_SIDE;
 use crate::storage::Supply;
@@ -24,7 +25,7 @@ pub struct Remedy {
 }
 
 /// What becomes of the vectors with a remedy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Vectors {
     /// They stay the same.
     Same,
@@ -32,6 +33,17 @@ pub enum Vectors {
     Close,
     /// They change. Such a remedy is left to the user.
     Other,
+}
+
+impl Vectors {
+    /// Returns the name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Same => "same",
+            Self::Close => "close",
+            Self::Other => "other",
+        }
+    }
 }
 
 /// The facts that remedies depend on.

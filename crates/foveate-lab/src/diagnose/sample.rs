@@ -10,6 +10,7 @@ use foveate_encode::{
 };
 use foveate_pipeline::{Cancel, Pipeline};
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
+use serde::{Deserialize, Serialize};
 
 use super::options::LEAST_BATCHES;
 use crate::wrap::overlap;
@@ -27,7 +28,7 @@ pub(super) fn images_for(seconds: f64, earlier: &Sample, setting: &Setting) -> u
 }
 
 /// One run of the pipeline.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Sample {
     /// Images per second in the steady state.
     pub(super) rate: f64,
@@ -60,6 +61,11 @@ impl Around {
         let (config, depth) = (lab.rig.config(setting), encoder.clone().depth());
         let after = (config.batches_in_flight(depth) * config.batch + config.read_ahead_items()) as u64;
         Self { before: 0, after }
+    }
+
+    /// Returns how many they are.
+    pub(super) fn images(self) -> u64 {
+        self.before + self.after
     }
 
     /// Returns the same for a run that reads the photos from where they are.

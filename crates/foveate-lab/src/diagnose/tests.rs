@@ -4,8 +4,8 @@
 use super::depth::Depth;
 use super::interval::Interval;
 use super::job::DepthRun;
-use super::ladder::Ladder;
-use super::options::DiagnoseOptions;
+use super::ladder::{Ladder, about};
+use super::options::{DiagnoseOptions, Verify};
 use super::sample::Sample;
 use super::verdict::Finding;
 use crate::{LabError, Watch};
@@ -64,9 +64,9 @@ impl KnownJob {
 }
 
 impl DepthRun for KnownJob {
-    fn warm_up(&mut self, depth: Depth) -> Result<Result<u64, String>, LabError> {
+    fn warm_up(&mut self, depth: Depth) -> Result<Result<(u64, f64), String>, LabError> {
         let skipped = self.on_host.clone().filter(|_| depth == Depth::OnDevice);
-        Ok(skipped.map_or(Ok(64), Err))
+        Ok(skipped.map_or(Ok((64, 64.0 / self.rate(depth))), Err))
     }
 
     fn sample(&mut self, depth: Depth, _: u64) -> Result<Sample, LabError> {
@@ -128,6 +128,18 @@ fn where_nothing_stays_on_a_device_the_next_depth_is_the_reference() {
         job.on_host = Some("no device".to_owned());
         job.costs.write = 3.0;
     });
+}
+
+/// A sample of 64 images takes 0.064 s at each of seven depths.
+#[test]
+fn the_time_that_it_takes_is_told_from_what_warming_up_measured() {
+    let mut options = DiagnoseOptions::new("none");
+    let ladder = measure(&mut KnownJob::new(QUICK, 0), 0);
+    assert_eq!(ladder.estimate(&options), "finding the limit takes 4 s to 13 s");
+    options.verify = Some(Verify::All);
+    let expected = "finding the limit takes 4 s to 13 s, then trying a remedy 2 s (at most 3 of them)";
+    assert_eq!(ladder.estimate(&options), expected);
+    assert_eq!([99.0, 101.0, 3600.0].map(about), ["99 s", "2 min", "60 min"]);
 }
 
 /// Decoding takes most of the forward's time in parallel, and costs nothing.

@@ -4,10 +4,11 @@ use std::fmt;
 
 use super::depth::Depth;
 use super::interval::Interval;
+use super::known::Known;
 use super::ladder::{Drop, Ladder, largest};
 use super::predictions::{Effect, Remedies, Verified};
 use super::remedies::{REQUESTS, SMALL_PHOTOS};
-use crate::{PhotoSet, Setting, stats};
+use crate::{PhotoSet, Setting, fit, stats};
 
 /// Utilization from which on the processor counts as saturated.
 const SATURATED: f64 = 0.95;
@@ -227,10 +228,13 @@ impl Findings<'_> {
             let (rate, times) = (Figure(expected.rate), remedies.times(expected));
             let contradicts = settings.iter().any(|better| self.setting.contradict(better, &expected.setting));
             if times >= WORTHWHILE && expected.rate > least && !contradicts && lines.len() < NAMED {
-                lines.push(format!(
-                    "{}: {rate} images/s expected ({times:.2}x), then bound by {}",
-                    row.change, expected.limit
-                ));
+                lines.push(match &expected.known {
+                    Some(Known { file, .. }) => format!("{}: measured {times:.2}x before ({file})", row.change),
+                    None => format!(
+                        "{}: {rate} images/s expected ({times:.2}x), then bound by {}",
+                        row.change, expected.limit
+                    ),
+                });
                 settings.push(&expected.setting);
             }
         }
@@ -306,7 +310,7 @@ impl fmt::Display for Verdict {
         let tried: Vec<String> = self.tried.iter().cloned().collect();
         for (head, lines) in [("why", &self.why), ("tried", &tried), ("next", &self.next), ("but", &self.caveats)] {
             for (at, line) in lines.iter().enumerate() {
-                writeln!(f, "{:<8}  {line}", if at == 0 { head } else { "" })?;
+                writeln!(f, "{}", fit(&format!("{:<8}  {line}", if at == 0 { head } else { "" }), 10))?;
             }
         }
         Ok(())
@@ -405,7 +409,7 @@ mod tests {
             ("fewer workers", workers(0), 110.0),
             ("batch", Setting { batch: 16, ..Setting::plain() }, 93.5),
         ];
-        Remedies::of(93.0, &rows)
+        Remedies::of(&Setting::plain(), 93.0, &rows)
     }
 
     #[test]
@@ -435,7 +439,7 @@ mod tests {
 
     #[test]
     fn smaller_photos_are_named_where_decoding_is_the_limit() {
-        let remedies = Remedies::of(500.0, &[("small photos", Setting::plain(), 900.0)]);
+        let remedies = Remedies::of(&Setting::plain(), 500.0, &[("small photos", Setting::plain(), 900.0)]);
         let photos = PhotoSet::none();
         let named = |rates| {
             let (ladder, photos) = (ladder(rates, 0.5), &photos);

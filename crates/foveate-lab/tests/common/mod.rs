@@ -323,8 +323,13 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) fn new(rig: FakeRig) -> Self {
+        Self::until(rig, "")
+    }
+
+    /// Creates a lab whose user asks to stop at the announcement `until`.
+    pub(crate) fn until(rig: FakeRig, until: &'static str) -> Self {
         let cancel = Cancel::default();
-        let ledger = Ledger::new(&rig, "", &cancel);
+        let ledger = Ledger::new(&rig, until, &cancel);
         Self { rig, cancel, folder: tempfile::tempdir().unwrap(), ledger }
     }
 

@@ -1,4 +1,4 @@
-use super::plate::{Plate, RATE, bar, most, sentence, simple};
+use super::plate::{Plate, RATE, bar, sentence, simple};
 use crate::chart::{Bar, Bars, Panel};
 use crate::svg::{FORWARD, Ink, QUIET, READ};
 use crate::table::{Row, Table};
@@ -63,10 +63,27 @@ fn rung(row: &Row<'_>) -> Bar {
     Bar { bold, ..bar(row, label, [RATE[0], "low", "high"], ink).and(change) }
 }
 
-/// Returns the remedy with the largest expected gain, without those that were tried and gained nothing.
-pub(super) fn best(table: &Table) -> Option<(Row<'_>, Num)> {
+/// Returns the remedy with the largest gain, measured or else expected, without those that were tried and gained
+/// nothing.
+pub(super) fn best(table: &Table) -> Option<(Row<'_>, Gain)> {
     let promises = |row: &Row<'_>| row.not_run().is_none() && ["", "gain"].contains(&row.text("effect"));
-    most(table.rows().filter(promises), "times")
+    let gains = table.rows().filter(promises).filter_map(|row| Gain::of(&row).map(|gain| (row, gain)));
+    gains.reduce(|most, next| if next.1.times.value > most.1.times.value { next } else { most })
+}
+
+/// What a remedy brings. A measurement beats a prediction.
+pub(super) struct Gain {
+    /// `measured` or `expected`.
+    pub(super) how: &'static str,
+    pub(super) times: Num,
+    pub(super) rate: Option<Num>,
+}
+
+impl Gain {
+    fn of(row: &Row<'_>) -> Option<Self> {
+        let of = |how, times, rate| Some(Self { how, times: row.number(times)?, rate: row.number(rate) });
+        of("measured", "measured_times", "measured").or_else(|| of("expected", "times", "predicted"))
+    }
 }
 
 pub(super) fn remedies(table: &Table) -> Option<Plate> {
@@ -85,7 +102,7 @@ pub(super) fn remedies(table: &Table) -> Option<Plate> {
     panels.retain(|panel| !panel.bars.is_empty());
     panels.first()?;
     let title = match best(table) {
-        Some((row, times)) => text!["What to try first: ", row.word("remedy"), ", expected ", times],
+        Some((row, gain)) => text!["What to try first: ", row.word("remedy"), ", ", gain.how, " ", gain.times],
         None => "What may help".into(),
     };
     let keys = [(QUIET, "as it is"), (FORWARD, "predicted"), (READ, "measured")];
@@ -100,7 +117,7 @@ fn remedy(row: &Row<'_>, predicted: Num) -> Vec<Bar> {
     if let Some(measured) = row.number("measured") {
         let whisker = row.number("measured_low").zip(row.number("measured_high"));
         let bar = Bar { whisker, bold: true, ..simple(row.word("remedy") + ", measured", measured, READ) };
-        bars.push(bar.and(row.number("error").map(|error| text!["error ", error])).and(Some(row.word("effect"))));
+        bars.push(bar.and(row.number("measured_times")).and(Some(row.word("effect"))));
     }
     bars
 }

@@ -9,6 +9,7 @@ mod stages;
 mod sweeps;
 mod worker;
 
+use self::diagnosis::Gain;
 pub(crate) use self::plate::Plate;
 use crate::ReportError;
 use crate::table::{Row, Run, Table};
@@ -91,9 +92,8 @@ fn bound(run: &Run) -> Option<Answer> {
 }
 
 fn remedy(run: &Run) -> Option<Answer> {
-    let (row, times) = diagnosis::best(run.table("remedies.csv")?)?;
-    let measured = row.number("measured").map_or_else(Text::default, |rate| text![", measured ", rate]);
-    let more = text![row.word("change"), ": expected ", row.number("predicted"), measured, "."];
+    let (row, Gain { how, times, rate }) = diagnosis::best(run.table("remedies.csv")?)?;
+    let more = text![row.word("change"), ": ", how, " ", rate, "."];
     Some(("What to do first", text![row.word("remedy"), ", ", times], more))
 }
 

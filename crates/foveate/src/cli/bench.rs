@@ -107,12 +107,16 @@ const TUNING_SAMPLES: f64 = 30.0;
 
 /// Runs every experiment that a report contains, and the usual job after each of them.
 fn all(args: &BenchArgs) -> anyhow::Result<(Bench, Value)> {
-    let bench = Bench::open(&args.lab, Sizes::AsGivenAndSmall)?;
+    let bench = Bench::open(&args.lab, Sizes::AsGivenAndSmall)?.without_warnings();
     let mut tables = Vec::new();
     let check = all_but_control(&bench, args, &mut tables)?;
-    let disturbed = tables.iter().filter_map(|table: &Table| Some((table.schema().file, table.disturbed()?)));
-    for (file, why) in disturbed {
-        bench.say(&format!("DISTURBED {file}: {why}"))?;
+    let disturbed = tables.iter().filter(|table: &&Table| table.disturbed().is_some());
+    let disturbed: Vec<&str> = disturbed.map(|table| table.schema().file).collect();
+    if !disturbed.is_empty() {
+        bench.say(&format!(
+            "\nDISTURBED: {}. The column `disturbed` says by what. Measure again while the machine does nothing else.",
+            disturbed.join(", ")
+        ))?;
     }
     Ok((bench, check))
 }
@@ -130,12 +134,13 @@ fn all_but_control(bench: &Bench, args: &BenchArgs, tables: &mut Vec<Table>) -> 
     let vectors = if args.effort.quick { Vectors::quick() } else { Vectors::usual() };
     bench::all(&bench.lab(), &bench.sets, &vectors, &effort, &mut put)?;
     keep(bench.put(&bench::worker(&bench.lab(), photos, &Service::usual(), &effort)?)?)?;
-    keep(diagnosis(bench, args)?)?;
     let budget = Duration::from_secs_f64(TUNING_SAMPLES * effort.seconds);
     keep(bench.put(&tune::run(&bench.lab(), photos, budget)?.table)?)?;
     let check = predictions_of(bench, args)?;
     let errors = errors_of(&check);
     keep(check.table)?;
+    // The last, because what the others measured need not be predicted.
+    keep(diagnosis(bench, args)?)?;
     if let Some(headline) = tables.iter().find(|table| table.schema().file == schema::HEADLINE.file) {
         timeline(bench, headline)?;
     }
@@ -154,7 +159,7 @@ fn diagnosis(bench: &Bench, args: &BenchArgs) -> anyhow::Result<Table> {
     let options = diagnose::DiagnoseOptions::new(bench.sink.as_str());
     let options = if args.effort.quick { options.quick() } else { options };
     let seconds = args.effort.seconds.map_or(options.seconds, |seconds| options.seconds.min(seconds.as_secs_f64()));
-    let options = diagnose::DiagnoseOptions { seconds, ..options };
+    let options = diagnose::DiagnoseOptions { seconds, folder: Some(bench.out().to_owned()), ..options };
     let mut diagnosis = diagnose::run(&bench.lab(), bench.photos()?, &bench.base(), &options)?;
     diagnosing::put(bench, &mut diagnosis)?;
     Ok(diagnosis.ladder)

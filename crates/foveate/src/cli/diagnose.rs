@@ -3,6 +3,7 @@
 use foveate::lab::diagnose::{self, Climb, DiagnoseOptions, Diagnosis, Step, Verdict, Verify};
 use serde_json::json;
 
+use super::console;
 use super::exit::Exit;
 use super::lab::{Bench, Sizes};
 use super::lab_args::DiagnoseArgs;
@@ -15,8 +16,22 @@ pub(crate) fn run(args: &DiagnoseArgs) -> anyhow::Result<Exit> {
     }
     let mut diagnosis = diagnose::run(&bench.lab(), bench.photos()?, &bench.base(), &options)?;
     put(&bench, &mut diagnosis)?;
-    bench.print_json(as_json(&diagnosis))?;
-    Ok(Exit::Complete)
+    end(&bench, &options, diagnosis.unfinished.as_deref(), as_json(&diagnosis))
+}
+
+/// Prints the JSON, and says what was interrupted.
+fn end(
+    bench: &Bench,
+    options: &DiagnoseOptions,
+    unfinished: Option<&str>,
+    mut json: serde_json::Value,
+) -> anyhow::Result<Exit> {
+    json["unfinished"] = unfinished.into();
+    bench.print_json(json)?;
+    let Some(what) = unfinished else { return Ok(Exit::Complete) };
+    let remedy = if options.verify.is_some() { "; the same command continues with that" } else { "" };
+    console::say!("interrupted while {what}{remedy}");
+    Ok(Exit::Interrupted)
 }
 
 fn options(args: &DiagnoseArgs, bench: &Bench) -> DiagnoseOptions {
@@ -27,13 +42,13 @@ fn options(args: &DiagnoseArgs, bench: &Bench) -> DiagnoseOptions {
         "all" => Verify::All,
         name => Verify::Named(name.to_owned()),
     });
-    DiagnoseOptions { cold: args.cold, verify, ..options }
+    DiagnoseOptions { cold: args.cold, verify, folder: Some(bench.out().to_owned()), ..options }
 }
 
 /// Diagnoses, keeps what helps, and diagnoses again, until nothing helps.
 fn climb(bench: &Bench, options: &DiagnoseOptions) -> anyhow::Result<Exit> {
     let climb = Climb::run(&bench.lab(), bench.photos()?, &bench.base(), options)?;
-    let conditions = bench.conditions();
+    let conditions = bench.conditions().and_disturbed(climb.disturbed.clone());
     bench.put_under(&climb.ladder(), conditions.clone())?;
     bench.put_under(&climb.remedies(), conditions)?;
     for (number, Step { setting, diagnosis }) in climb.steps.iter().enumerate() {
@@ -41,14 +56,13 @@ fn climb(bench: &Bench, options: &DiagnoseOptions) -> anyhow::Result<Exit> {
     }
     bench.say(&format!("\n{}", climb.to_string().trim_end()))?;
     let steps: Vec<_> = climb.steps.iter().map(|step| as_json(&step.diagnosis)).collect();
-    bench.print_json(json!({ "steps": steps }))?;
-    Ok(Exit::Complete)
+    end(bench, options, climb.unfinished.as_deref(), json!({ "steps": steps }))
 }
 
 /// Writes and prints the ladder, the remedies and the verdict. The verdict comes last, where a terminal shows it. What
 /// disturbed the machine is its first caveat.
 pub(crate) fn put(bench: &Bench, diagnosis: &mut Diagnosis) -> anyhow::Result<()> {
-    let conditions = bench.conditions();
+    let conditions = bench.conditions().and_disturbed(diagnosis.disturbed.clone());
     let caveats = &mut diagnosis.verdict.caveats;
     caveats.splice(..0, conditions.disturbed.iter().map(|why| format!("the machine was disturbed: {why}")));
     diagnosis.ladder = bench.put_under(&diagnosis.ladder, conditions.clone())?;

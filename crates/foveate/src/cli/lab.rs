@@ -1,5 +1,6 @@
 //! The parts that the measuring commands share: the rig, the photos, and the output of tables.
 
+use std::cell::Cell;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -10,7 +11,7 @@ use foveate::core::lock;
 use foveate::dinov2::OpenOptions;
 use foveate::embed::{Backends, EmbedOptions};
 use foveate::lab::bench::Sets;
-use foveate::lab::{Conditions, Lab, Observer, PhotoSet, Setting, StandIn, StandInRig, Table, Watch};
+use foveate::lab::{Conditions, Lab, Observer, PhotoSet, Setting, StandIn, StandInRig, Table, Watch, fit};
 use foveate::pipeline::Cancel;
 use foveate::rig::Rig;
 use indicatif::ProgressBar;
@@ -31,6 +32,8 @@ pub(crate) struct Bench {
     seed: u64,
     /// The tables so far, as JSON by name, if that is printed in place of text.
     json: Option<Mutex<Map<String, Value>>>,
+    /// True once the user was told that the machine was disturbed.
+    warned: Cell<bool>,
 }
 
 /// The photo sizes that an experiment uses.
@@ -112,7 +115,18 @@ impl Bench {
         let watch = Observer::new(Announce::new(display.quiet));
         let sets = Sets { usable: Vec::new(), missing: Vec::new() };
         let json = display.json.then(Mutex::default);
-        Ok(Self { rig, sets, sink, out: display.out.clone(), scratch, cancel, watch, seed, json })
+        Ok(Self {
+            rig,
+            sets,
+            sink,
+            out: display.out.clone(),
+            scratch,
+            cancel,
+            watch,
+            seed,
+            json,
+            warned: Cell::new(false),
+        })
     }
 
     pub(crate) fn lab(&self) -> Lab<'_> {
@@ -169,12 +183,14 @@ impl Bench {
             Self::add_json(&mut lock(json), &table);
             return Ok(table);
         }
-        let mut out = console::stdout();
-        if let Some(why) = table.disturbed() {
-            writeln!(out, "\nDISTURBED: {why}. Measure again while the machine does nothing else.")?;
+        let mut text = Vec::new();
+        let disturbed = table.disturbed();
+        if let Some(why) = disturbed.filter(|_| !self.warned.replace(true)) {
+            writeln!(text, "\nDISTURBED: {why}. Measure again while the machine does nothing else.")?;
         }
-        print(&table, &mut out)?;
-        writeln!(out, "({})", path.display())?;
+        print(&table, &mut text)?;
+        writeln!(text, "({}{})", path.display(), if disturbed.is_some() { "; disturbed" } else { "" })?;
+        writeln!(console::stdout(), "{}", fit(&String::from_utf8_lossy(&text), 0))?;
         Ok(table)
     }
 
@@ -191,9 +207,14 @@ impl Bench {
     /// Prints a line, unless JSON is printed.
     pub(crate) fn say(&self, line: &str) -> anyhow::Result<()> {
         if self.json.is_none() {
-            writeln!(console::stdout(), "{line}")?;
+            writeln!(console::stdout(), "{}", fit(line, 0))?;
         }
         Ok(())
+    }
+
+    /// Leaves it to the caller to say that tables are disturbed.
+    pub(crate) fn without_warnings(self) -> Self {
+        Self { warned: Cell::new(true), ..self }
     }
 
     /// Prints the tables as one JSON object, with `more` besides them, if JSON is asked for.
@@ -270,6 +291,14 @@ impl Watch for Announce {
                     console::say!("{what}");
                 }
             }
+        }
+    }
+
+    fn note(&self, what: &str) {
+        match self {
+            Self::Nothing => {}
+            Self::Bar(bar) => bar.suspend(|| console::say!("{what}")),
+            Self::Lines(_) => console::say!("{what}"),
         }
     }
 }

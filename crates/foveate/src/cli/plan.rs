@@ -8,6 +8,7 @@ mod words;
 use std::io::Write;
 
 use anyhow::Context as _;
+use foveate::lab::fit;
 use foveate::plan::{Demand, JobCost, QueueDemand, QueueSizing, Rate, Storage, Workload};
 use serde::Serialize;
 
@@ -40,7 +41,9 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<Exit> {
     if args.json {
         writeln!(out, "{}", serde_json::to_string(&plan)?)?;
     } else {
-        plan.print(&mut out)?;
+        let mut text = Vec::new();
+        plan.print(&mut text)?;
+        writeln!(out, "{}", fit(&String::from_utf8_lossy(&text), 4))?;
     }
     Ok(Exit::Complete)
 }

@@ -17,18 +17,21 @@ impl<N: fmt::Display + Copy + Into<u64>> fmt::Display for Count<N> {
 }
 
 /// Prints the changes, each with its rate and its bound afterwards. A change smaller than `resolution`, the share of
-/// the rate that the measurement's interval leaves open, is no difference.
+/// the rate that the measurement's interval leaves open, is no difference and has a mark.
 pub(super) fn print_what_ifs<State>(
     out: &mut dyn Write,
     what_ifs: &[WhatIf<State>],
     resolution: f64,
     rate_and_bound: impl Fn(&State) -> (f64, String),
 ) -> std::io::Result<()> {
+    let is_noise = |speedup: f64| (speedup - 1.0).abs() <= resolution && speedup != 1.0;
     for WhatIf { change, speedup, state } in what_ifs {
         let (rate, bound) = rate_and_bound(state);
-        let is_noise = (speedup - 1.0).abs() <= resolution && *speedup != 1.0;
-        let doubt = if is_noise { "; within the measurement's interval" } else { "" };
-        writeln!(out, "  {change:<54} {rate:>10.1} images/s  {speedup:.2}x  ({bound}{doubt})")?;
+        let mark = if is_noise(*speedup) { '*' } else { ' ' };
+        writeln!(out, "  {change:<54} {rate:>10.1} images/s  {speedup:.2}x{mark} ({bound})")?;
+    }
+    if what_ifs.iter().any(|what_if| is_noise(what_if.speedup)) {
+        writeln!(out, "  * within the measurement's interval")?;
     }
     Ok(())
 }
