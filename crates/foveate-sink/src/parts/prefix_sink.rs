@@ -11,7 +11,7 @@ use foveate_core::error_chain;
 use tempfile::TempDir;
 
 use super::objects::{MOST_OBJECT, Objects};
-use super::records::{Claim, PartRecord, Restored, claim_name, json, read_parsed, record_name};
+use super::records::{Claim, PartRecord, Restored, claim_name, json, own_objects, read_parsed, record_name, text};
 use super::{PartFormat, PartSink};
 use crate::staging::{self, FAILURES, INPUTS, Phase, Steps, push_failure};
 use crate::{
@@ -221,7 +221,7 @@ impl<F: PartFormat> PrefixSink<F> {
 
     /// Removes the run's own objects in the store, but for the claim.
     fn remove_part_records(&self) -> Result<(), SinkError> {
-        let (own, claim) = (self.objects.prefix.list(&format!("{}/", text(&self.names.staging())))?, self.claim_name());
+        let (own, claim) = (own_objects(self.objects.prefix.as_ref(), &self.names)?, self.claim_name());
         own.keys().filter(|name| **name != claim).try_for_each(|name| self.objects.remove(name))
     }
 
@@ -405,10 +405,6 @@ impl<F: PartFormat> PrefixSink<F> {
         let result = act(self, &mut run);
         self.phase.put_back(run, result)
     }
-}
-
-fn text(name: &Path) -> String {
-    name.to_string_lossy().into_owned()
 }
 
 impl<F: PartFormat> VectorSink for PrefixSink<F> {

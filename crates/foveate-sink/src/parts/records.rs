@@ -7,6 +7,7 @@
 //!
 //! With shards, `run` is `00002-of-00008`. All of them are removed once the manifest is there.
 
+use std::collections::BTreeMap;
 use std::mem::take;
 use std::path::{Path, PathBuf};
 
@@ -74,12 +75,22 @@ impl PartRecord {
 
 /// The name of the claim of the run with these names.
 pub(super) fn claim_name(names: &OutputNames) -> String {
-    names.staging().join("claim.json").to_string_lossy().into_owned()
+    text(&names.staging().join("claim.json"))
 }
 
 /// The name of the record of a part.
 pub(super) fn record_name(names: &OutputNames, part: u64) -> String {
-    names.part(&names.staging(), part, "json").to_string_lossy().into_owned()
+    text(&names.part(&names.staging(), part, "json"))
+}
+
+/// The run's own objects.
+pub(super) fn own_objects(prefix: &dyn Prefix, names: &OutputNames) -> Result<BTreeMap<String, u64>, SinkError> {
+    prefix.list(&format!("{}/", names.staging().display()))
+}
+
+/// An object's name as the store takes it.
+pub(super) fn text(name: &Path) -> String {
+    name.to_string_lossy().into_owned()
 }
 
 /// Reads an object; `None` if it does not exist.
@@ -128,7 +139,7 @@ impl Restored {
         if claim.replaces {
             return Ok(restored); // there may be records of the run that is replaced
         }
-        let (run, there) = (claim.run(), prefix.list(&format!("{}/", names.staging().display()))?);
+        let (run, there) = (claim.run(), own_objects(prefix, names)?);
         for part in 0.. {
             let name = record_name(names, part);
             let record = if there.contains_key(&name) { read_parsed(prefix, &name, PartRecord::parse)? } else { None };

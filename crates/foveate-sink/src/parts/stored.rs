@@ -132,20 +132,32 @@ impl StoredRun {
     pub fn find_below(prefix: &Arc<dyn Prefix>) -> Result<Vec<Self>, SinkError> {
         // Before the manifests: a run that ends meanwhile is among these.
         let begun = prefix.list(&format!("{STAGING}/"))?;
-        let listed = [prefix.list("_manifest")?, prefix.list("manifest")?];
-        let manifests: Vec<_> =
-            listed.into_iter().flatten().filter_map(|(name, _)| Some((run_of(&name)?.to_owned(), name))).collect();
-        let complete = manifests.iter().map(|(_, name)| {
-            let manifest = read_parsed(prefix.as_ref(), name, OutputManifest::parse)?;
-            let place = || Place::Prefix(Arc::clone(prefix));
-            Ok(manifest.map(|manifest| Self::new(StoredState::Complete, manifest, place(), place())))
-        });
+        let mut found = Self::complete_below(prefix)?;
         let claims =
             begun.keys().filter_map(|name| name.strip_prefix(STAGING)?.strip_prefix('/')?.strip_suffix("/claim.json"));
         // An update's run is in a folder below.
-        let claims = claims.filter(|run| !run.contains('/'));
-        let unfinished = claims.filter(|claimed| manifests.iter().all(|(run, _)| run != claimed));
-        complete.chain(unfinished.map(|run| Self::begun_below(prefix, run))).filter_map(Result::transpose).collect()
+        for run in claims.filter(|run| !run.contains('/')) {
+            if !found.contains_key(run)
+                && let Some(begun) = Self::begun_below(prefix, run)?
+            {
+                found.insert(run.to_owned(), begun);
+            }
+        }
+        Ok(found.into_values().collect())
+    }
+
+    /// Finds the complete runs below a prefix, by their names.
+    fn complete_below(prefix: &Arc<dyn Prefix>) -> Result<BTreeMap<String, Self>, SinkError> {
+        let listed = [prefix.list("_manifest")?, prefix.list("manifest")?];
+        let mut found = BTreeMap::new();
+        for (name, _) in listed.into_iter().flatten() {
+            let Some(run) = run_of(&name) else { continue };
+            let place = || Place::Prefix(Arc::clone(prefix));
+            if let Some(manifest) = read_parsed(prefix.as_ref(), &name, OutputManifest::parse)? {
+                found.insert(run.to_owned(), Self::new(StoredState::Complete, manifest, place(), place()));
+            }
+        }
+        Ok(found)
     }
 
     /// Describes the run with this name below a prefix, as far as it came; `None` if it is not there any more.
@@ -163,7 +175,7 @@ impl StoredRun {
     /// Finds the complete output of an unsharded run with these options.
     pub fn complete(options: &SinkOptions) -> Result<Option<Self>, SinkError> {
         let mut found = match &options.prefix {
-            Some(prefix) => Self::find_below(prefix)?,
+            Some(prefix) => Self::complete_below(prefix)?.into_values().collect(),
             None => Self::find(&options.output)?,
         };
         found.retain(|run| run.state == StoredState::Complete && !run.manifest.fingerprint.contains_key("sink.shard"));
