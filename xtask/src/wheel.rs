@@ -18,10 +18,10 @@ const WHEEL: &str = "wheel==0.48.0";
 /// Systems that portable wheels run on: glibc 2.28 or newer, so RHEL 8, Debian 10, Ubuntu 20.04 and later.
 const MANYLINUX: &str = "manylinux_2_28";
 /// What the tests import.
-const TEST_PACKAGES: [&str; 6] = ["pytest", "mypy", "pyarrow", "polars", "duckdb", "pillow"];
+const TEST_PACKAGES: [&str; 8] = ["pytest", "mypy", "pyarrow", "polars", "duckdb", "pillow", "pandas", "datasets"];
 /// What the tests of engines import, in the long form: the wheel's extras, and these. They take minutes and 2 GB.
 const EXTRAS: &str = "[daft,lancedb,ray,spark]";
-const ENGINE_PACKAGES: [&str; 2] = ["datasets", "webdataset"];
+const ENGINE_PACKAGES: [&str; 3] = ["webdataset", "nbconvert", "ipykernel"];
 /// Largest wheel, in bytes.
 const MAX_BYTES: u64 = 25_000_000;
 

@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use crate::hub::{self, HubOptions, NoProgress, Progress, Repository};
+use crate::hub::{self, HubOptions, NoProgress, Progress, Repository, Snapshot};
 use crate::{Card, Checkpoint, Config, Model, ModelError, Preprocess, SeededWeights};
 
 /// Options of [`Model::open`].
@@ -47,12 +47,32 @@ impl Model {
         }
     }
 
+    /// Checks what the name alone can tell of the model that `spec` names. Reads and downloads nothing; a folder with
+    /// an absolute path may be missing here.
+    ///
+    /// # Errors
+    /// [`ModelError::Unknown`] if [`Self::open`] cannot find such a model anywhere.
+    pub fn check_name(spec: &str) -> Result<(), ModelError> {
+        if let Some(name) = spec.strip_prefix(SEEDED) {
+            return Card::get(name).map(drop);
+        }
+        let path = Path::new(spec);
+        let is_known = path.exists() || path.is_absolute() || Repository::parse(spec).is_some();
+        is_known.then_some(()).ok_or_else(|| unknown(spec))
+    }
+
+    /// Downloads what [`Self::open`] would download, and opens nothing.
+    ///
+    /// # Errors
+    /// [`ModelError::Hub`] if the model cannot be fetched and is not in the cache.
+    pub fn download(spec: &str, options: &OpenOptions<'_>) -> Result<(), ModelError> {
+        let is_remote = !spec.starts_with(SEEDED) && !Path::new(spec).exists();
+        let repository = Repository::parse(spec).filter(|_| is_remote);
+        repository.map_or(Ok(()), |repository| fetched(&repository, options).map(drop))
+    }
+
     fn from_hub(spec: &str, repository: &Repository, options: &OpenOptions<'_>) -> Result<Self, ModelError> {
-        let revision = match &repository.revision {
-            Some(revision) => revision.clone(),
-            None => Card::get(&repository.id).map_or_else(|_| "main".to_owned(), |card| card.revision),
-        };
-        let snapshot = hub::fetch(repository, &revision, &options.hub, options.progress)?;
+        let snapshot = fetched(repository, options)?;
         let parts = match Parts::load(&snapshot.folder) {
             Ok(parts) => parts,
             Err(error) => {
@@ -89,6 +109,14 @@ impl Model {
     pub fn from_folder(folder: &Path) -> Result<Self, ModelError> {
         Ok(Parts::load(folder)?.into_model(folder.display().to_string(), None))
     }
+}
+
+fn fetched(repository: &Repository, options: &OpenOptions<'_>) -> Result<Snapshot, ModelError> {
+    let revision = match &repository.revision {
+        Some(revision) => revision.clone(),
+        None => Card::get(&repository.id).map_or_else(|_| "main".to_owned(), |card| card.revision),
+    };
+    hub::fetch(repository, &revision, &options.hub, options.progress)
 }
 
 /// The contents of a folder's files.

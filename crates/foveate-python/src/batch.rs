@@ -1,13 +1,15 @@
 use std::sync::Arc;
 
+use arrow_array::cast::AsArray;
 use arrow_array::ffi::FFI_ArrowArray;
 use arrow_array::types::Float32Type;
 use arrow_array::{
     Array, ArrayRef, FixedSizeListArray, PrimitiveArray, RecordBatch, RecordBatchIterator, StringArray, StructArray,
 };
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
+use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyCapsule;
+use pyo3::types::{IntoPyDict, PyByteArray, PyCapsule, PyDict};
 
 use crate::capsule::{export_array, export_schema, export_stream};
 
@@ -48,6 +50,16 @@ pub(crate) fn batch(
     RecordBatch::try_new(schema, ids.into_iter().chain(others).collect())
 }
 
+/// Copies numbers into bytes, which numpy takes over.
+pub(crate) fn as_bytes<'py>(py: Python<'py>, numbers: &[f32]) -> PyResult<Bound<'py, PyByteArray>> {
+    PyByteArray::new_with(py, size_of_val(numbers), |bytes| {
+        for (bytes, number) in bytes.chunks_exact_mut(4).zip(numbers) {
+            bytes.copy_from_slice(&number.to_ne_bytes());
+        }
+        Ok(())
+    })
+}
+
 impl From<RecordBatch> for Batch {
     fn from(batch: RecordBatch) -> Self {
         Self(batch)
@@ -64,6 +76,59 @@ impl Batch {
 
     fn __len__(&self) -> usize {
         self.0.num_rows()
+    }
+
+    /// The type of each column by its name.
+    #[getter]
+    fn schema<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let schema = self.0.schema();
+        schema.fields().iter().map(|field| (field.name(), field.data_type().to_string())).into_py_dict(py)
+    }
+
+    /// A column: vectors as numpy `[n, dim]` with NaN where there is none, texts as a list.
+    fn __getitem__<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+        let column = self.0.column_by_name(name).ok_or_else(|| PyKeyError::new_err(name.to_owned()))?;
+        let Some(vectors) = column.as_fixed_size_list_opt() else {
+            return column.as_string::<i32>().iter().collect::<Vec<_>>().into_pyobject(py);
+        };
+        let (dim, numbers) = (vectors.value_length(), vectors.values().as_primitive::<Float32Type>());
+        let bytes = as_bytes(py, numbers.values())?;
+        let flat = py.import("numpy")?.call_method1("frombuffer", (bytes, "float32"))?;
+        flat.call_method1("reshape", (self.0.num_rows(), dim))
+    }
+
+    /// The vectors, `[n, dim]`.
+    fn to_numpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.__getitem__(py, "embedding")
+    }
+
+    /// What `numpy.asarray` asks for: the vectors, `[n, dim]`.
+    #[pyo3(signature = (dtype=None, copy=None))]
+    fn __array__<'py>(
+        &self,
+        py: Python<'py>,
+        dtype: Option<Bound<'py, PyAny>>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if copy == Some(false) {
+            return Err(PyValueError::new_err("the vectors are copied; numpy.asarray permits that"));
+        }
+        let vectors = self.to_numpy(py)?;
+        dtype.map_or(Ok(vectors.clone()), |dtype| vectors.call_method1("astype", (dtype,)))
+    }
+
+    /// A data frame of pandas; vectors are arrays, or None where there is none.
+    fn to_pandas<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let columns = PyDict::new(py);
+        for (field, column) in self.0.schema().fields().iter().zip(self.0.columns()) {
+            let values: Vec<_> = self.__getitem__(py, field.name())?.try_iter()?.collect::<PyResult<_>>()?;
+            let values = values.into_iter().enumerate();
+            columns.set_item(
+                field.name(),
+                values.map(|(row, value)| column.is_valid(row).then_some(value)).collect::<Vec<_>>(),
+            )?;
+        }
+        py.import("pandas")?.call_method1("DataFrame", (columns,))
     }
 
     fn __repr__(&self) -> String {

@@ -2,8 +2,8 @@
 
 use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi};
 use arrow_array::ffi_stream::{ArrayStreamReader, FFI_ArrowArrayStream};
-use arrow_array::{ArrayRef, RecordBatchReader, make_array};
-use arrow_schema::{ArrowError, Schema};
+use arrow_array::{Array, ArrayReader, ArrayRef, RecordBatchReader, make_array, new_empty_array};
+use arrow_schema::{ArrowError, DataType, Schema};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
@@ -19,20 +19,55 @@ pub(crate) fn arrow_error(error: ArrowError) -> PyErr {
     pyo3::exceptions::PyValueError::new_err(error.to_string())
 }
 
-/// Takes over the arrays of an object with `__arrow_c_stream__` or `__arrow_c_array__`.
-pub(crate) fn import(object: &Bound<'_, PyAny>) -> PyResult<Vec<ArrayRef>> {
-    if object.hasattr("__arrow_c_array__")? {
-        let (schema, array) = object.call_method0("__arrow_c_array__")?.extract()?;
-        return Ok(vec![import_array(&schema, &array)?]);
+/// The arrays of an object with `__arrow_c_stream__` or `__arrow_c_array__`.
+pub(crate) enum Chunks {
+    /// One, until it was taken.
+    Array(DataType, Option<ArrayRef>),
+    /// Those that a stream has left.
+    Stream(ArrayStreamReader),
+}
+
+impl Chunks {
+    pub(crate) fn import(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if object.hasattr("__arrow_c_array__")? {
+            let (schema, array) = object.call_method0("__arrow_c_array__")?.extract()?;
+            let array = import_array(&schema, &array)?;
+            return Ok(Self::Array(array.data_type().clone(), Some(array)));
+        }
+        if object.hasattr("__arrow_c_stream__")? {
+            let stream = object.call_method0("__arrow_c_stream__")?;
+            return import_stream(stream.cast()?).map(Self::Stream);
+        }
+        let kind = object.get_type();
+        Err(PyTypeError::new_err(format!(
+            "{kind} is no Arrow data: it has neither __arrow_c_stream__ nor __arrow_c_array__"
+        )))
     }
-    if object.hasattr("__arrow_c_stream__")? {
-        let stream = object.call_method0("__arrow_c_stream__")?;
-        return import_stream(stream.cast()?);
+
+    /// An array of their type without rows.
+    pub(crate) fn empty(&self) -> ArrayRef {
+        match self {
+            Self::Array(kind, _) => new_empty_array(kind),
+            Self::Stream(stream) => new_empty_array(ArrayReader::field(stream).data_type()),
+        }
     }
-    let kind = object.get_type();
-    Err(PyTypeError::new_err(format!(
-        "{kind} is no Arrow data: it has neither __arrow_c_stream__ nor __arrow_c_array__"
-    )))
+
+    /// Number of rows, if it is known.
+    pub(crate) fn len(&self) -> Option<usize> {
+        match self {
+            Self::Array(_, array) => Some(array.as_ref().map_or(0, |array| array.len())),
+            Self::Stream(_) => None,
+        }
+    }
+
+    /// The next array.
+    pub(crate) fn next(&mut self, py: Python<'_>) -> PyResult<Option<ArrayRef>> {
+        match self {
+            Self::Array(_, array) => Ok(array.take()),
+            // A producer may need the interpreter's lock, or wait for a thread that does.
+            Self::Stream(stream) => py.detach(|| stream.next()).transpose().map_err(arrow_error),
+        }
+    }
 }
 
 #[allow(unsafe_code, reason = "Arrow's C data interface passes pointers")]
@@ -46,15 +81,11 @@ fn import_array(schema: &Bound<'_, PyCapsule>, array: &Bound<'_, PyCapsule>) -> 
 }
 
 #[allow(unsafe_code, reason = "Arrow's C stream interface passes pointers")]
-fn import_stream(stream: &Bound<'_, PyCapsule>) -> PyResult<Vec<ArrayRef>> {
+fn import_stream(stream: &Bound<'_, PyCapsule>) -> PyResult<ArrayStreamReader> {
     let stream_pointer: NonNull<FFI_ArrowArrayStream> = stream.pointer_checked(Some(STREAM))?.cast();
     // SAFETY: the capsule's name says what it points to, and it is alive. The stream is moved out, which marks it as
     // released in its capsule.
-    let reader = unsafe { ArrayStreamReader::from_raw(stream_pointer.as_ptr()) }.map_err(arrow_error)?;
-    let empty = arrow_array::new_empty_array(arrow_array::ArrayReader::field(&reader).data_type());
-    // A producer may need the interpreter's lock, or wait for a thread that does.
-    let arrays: Vec<ArrayRef> = stream.py().detach(|| reader.collect::<Result<_, _>>()).map_err(arrow_error)?;
-    Ok(if arrays.is_empty() { vec![empty] } else { arrays })
+    unsafe { ArrayStreamReader::from_raw(stream_pointer.as_ptr()) }.map_err(arrow_error)
 }
 
 /// Hands out a schema.

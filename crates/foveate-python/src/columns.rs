@@ -1,38 +1,57 @@
 //! Columns of images in Arrow arrays and tables.
 
 use std::path::PathBuf;
+use std::vec;
 
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, StructArray};
+use arrow_array::{AnyDictionaryArray, Array, ArrayRef, StructArray};
 use arrow_buffer::Buffer;
 use arrow_schema::DataType;
 use bytes::Bytes;
 use pyo3::exceptions::{PyKeyError, PyTypeError};
 use pyo3::prelude::*;
 
-use crate::capsule::import;
+use crate::capsule::Chunks;
 use crate::images::Image;
 
-/// The images of a column, in chunks.
-pub(crate) struct Column(Vec<ArrayRef>);
+/// The images of a column, chunk by chunk.
+pub(crate) struct Column {
+    chunks: Chunks,
+    name: String,
+    /// Of the chunk before.
+    images: vec::IntoIter<Image>,
+    /// Rows of the chunks so far.
+    rows: usize,
+}
 
 /// Fields of the structs in which Hugging Face's datasets keep images.
 const FIELDS: [&str; 2] = ["bytes", "path"];
 
 impl Column {
-    /// Takes an Arrow array or chunked array as it is; of a table or a record batch, its column `name`.
+    /// Takes Arrow's arrays and streams as they are; of tables and record batches, their column `name`.
     pub(crate) fn import(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Self> {
-        let chunks = import(object)?;
-        Ok(Self(chunks.into_iter().map(|chunk| column_of(chunk, name)).collect::<PyResult<_>>()?))
+        let chunks = Chunks::import(object)?;
+        images_of(&column_of(chunks.empty(), name)?, 0)?;
+        Ok(Self { chunks, name: name.to_owned(), images: Vec::new().into_iter(), rows: 0 })
     }
 
-    /// The images, `None` for nulls.
-    pub(crate) fn images(&self) -> PyResult<Vec<Option<Image>>> {
-        let mut images = Vec::new();
-        for chunk in &self.0 {
-            images.extend(images_of(chunk, images.len())?);
+    /// The number of rows, if it is known.
+    pub(crate) fn len(&self) -> Option<usize> {
+        self.chunks.len()
+    }
+
+    /// The next row's image.
+    pub(crate) fn next(&mut self, py: Python<'_>) -> PyResult<Option<Image>> {
+        loop {
+            if let Some(image) = self.images.next() {
+                return Ok(Some(image));
+            }
+            let Some(chunk) = self.chunks.next(py)? else { return Ok(None) };
+            let images = images_of(&column_of(chunk, &self.name)?, self.rows)?;
+            self.rows += images.len();
+            self.images =
+                images.into_iter().map(|image| image.unwrap_or(Image::Nothing)).collect::<Vec<_>>().into_iter();
         }
-        Ok(images)
     }
 }
 
@@ -49,11 +68,11 @@ fn column_of(array: ArrayRef, name: &str) -> PyResult<ArrayRef> {
 }
 
 /// The images of a chunk whose first row is row `first` of the column.
-fn images_of(array: &ArrayRef, first: usize) -> PyResult<Vec<Option<Image>>> {
+fn images_of(array: &dyn Array, first: usize) -> PyResult<Vec<Option<Image>>> {
     let paths = |texts: Vec<Option<&str>>| texts.into_iter().map(|text| Some(Image::Path(text?.into()))).collect();
     let bytes = |values: Vec<Option<Bytes>>| {
         let named = values.into_iter().enumerate();
-        named.map(|(row, value)| Some(Image::Bytes(format!("row {}", first + row), value?))).collect()
+        named.map(|(row, value)| Some(Image::Bytes(row_name(first + row), value?))).collect()
     };
     Ok(match array.data_type() {
         DataType::Binary => {
@@ -72,12 +91,28 @@ fn images_of(array: &ArrayRef, first: usize) -> PyResult<Vec<Option<Image>>> {
         DataType::LargeUtf8 => paths(array.as_string::<i64>().iter().collect()),
         DataType::Utf8View => paths(array.as_string_view().iter().collect()),
         DataType::Struct(_) => of_structs(array.as_struct(), first)?,
+        DataType::Dictionary(..) => of_dictionary(array.as_any_dictionary(), first)?,
         DataType::Null => std::iter::repeat_with(|| None).take(array.len()).collect(),
         other => {
             let expected = "binary, text (paths or addresses), or structs of bytes and path";
             return Err(PyTypeError::new_err(format!("a column of {other} holds no images; expected {expected}")));
         }
     })
+}
+
+/// For each row the image that its key names.
+fn of_dictionary(rows: &dyn AnyDictionaryArray, first: usize) -> PyResult<Vec<Option<Image>>> {
+    let images = images_of(rows.values(), 0)?;
+    let keys = if images.is_empty() { vec![0; rows.len()] } else { rows.normalized_keys() };
+    let image = |(row, key): (usize, usize)| match images.get(key).filter(|_| rows.keys().is_valid(row))? {
+        Some(Image::Bytes(_, bytes)) => Some(Image::Bytes(row_name(first + row), bytes.clone())),
+        image => image.clone(),
+    };
+    Ok(keys.into_iter().enumerate().map(image).collect())
+}
+
+fn row_name(row: usize) -> String {
+    format!("row {row}")
 }
 
 /// Structs of bytes and path: the bytes if there are any, under the path's name, else the file.

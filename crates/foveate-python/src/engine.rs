@@ -1,25 +1,26 @@
 use std::ffi::OsString;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use arrow_buffer::Buffer;
+use foveate::Embedder;
 use foveate::cli::EmbedCall;
 use foveate::collect::{Collected, CollectedRow, MemorySink};
-use foveate::core::lock;
-use foveate::dinov2::OpenOptions;
-use foveate::embed::{Backends, EmbedOptions};
+use foveate::core::{Stage, lock};
+use foveate::dinov2::Model;
+use foveate::embed::{Backends, EmbedError, EmbedOptions};
 use foveate::encode::Threads;
-use foveate::pipeline::{Cancel, Progress};
-use foveate::{Embedder, source};
+use foveate::pipeline::Cancel;
 use pyo3::prelude::*;
-use pyo3::types::PyByteArray;
+use pyo3::types::{PyByteArray, PyIterator};
 
-use crate::batch::{Batch, batch};
+use crate::batch::{Batch, as_bytes, batch};
 use crate::capsule::arrow_error;
 use crate::columns::Column;
 use crate::errors::{chain, failed, usage};
-use crate::images::{Image, Images};
+use crate::images::{Image, feed};
 use crate::interrupt::interruptible;
 use crate::process::{Opened, Owned, opened};
+use crate::said::{Said, Teller};
 
 /// An embedder of lists and columns. It opens its model in the first call, once in each process.
 #[pyclass(frozen, module = "foveate._foveate")]
@@ -35,51 +36,65 @@ type Failure = (String, &'static str, String);
 
 #[pymethods]
 impl Engine {
-    /// Takes the arguments of `foveate embed` that concern the embedding, as `--name=value`.
+    /// Takes the arguments of `foveate embed` that concern the embedding, as `--name=value`, and the most seconds for
+    /// an address.
     #[new]
-    fn new(args: Vec<OsString>) -> PyResult<Self> {
+    #[pyo3(signature = (args, timeout=None))]
+    fn new(args: Vec<OsString>, timeout: Option<f64>) -> PyResult<Self> {
+        let deadline = timeout.map(Duration::try_from_secs_f64).transpose();
+        let deadline = deadline.map_err(|error| usage(format!("invalid value for 'timeout': {error}")))?;
         let nothing = ["nothing", "--output=nothing.npy", "--max-unreadable=off"].map(OsString::from);
         let call = EmbedCall::parse(args.iter().cloned().chain(nothing).collect()).map_err(usage)?;
-        let options = EmbedOptions { inputs: Vec::new(), ..call.options() };
+        let options = EmbedOptions { inputs: Vec::new(), deadline, ..call.options() };
+        check(&options).map_err(usage)?;
         Ok(Self { args, options, opened: Mutex::new(None) })
     }
 
     /// Number of components of a vector; opens the model.
     fn dim(&self, py: Python<'_>) -> PyResult<usize> {
-        Ok(self.run(py, Vec::new())?.dim)
+        Ok(self.run(py, Some(0), None, |_| Ok(None))?.dim)
     }
 
-    /// Embeds images: `None`, paths, encoded bytes, or `(width, height, rgb)`. Returns `[n, dim]` f32 as bytes, with
-    /// NaN for images without a vector, then `dim` and the failures.
+    /// Embeds the images of an iterator, as [`Image::extract`] takes them; `count` is their number if it is known.
+    /// Calls `progress` as a job does. Returns `[n, dim]` f32 as bytes, with NaN for images without a vector, then
+    /// `dim` and the failures.
+    #[pyo3(signature = (images, count, progress=None))]
     fn embed<'py>(
         &self,
         py: Python<'py>,
-        images: Vec<Bound<'py, PyAny>>,
+        images: &Bound<'py, PyIterator>,
+        count: Option<usize>,
+        progress: Option<Py<PyAny>>,
     ) -> PyResult<(Bound<'py, PyByteArray>, usize, Vec<Option<Failure>>)> {
-        let extracted = images.iter().enumerate().map(|(index, image)| Image::extract(image, index));
-        let Embedded { dim, vectors, failures, .. } = self.run(py, extracted.collect::<PyResult<_>>()?)?;
-        let vectors = Buffer::from_vec(vectors);
-        let bytes = PyByteArray::new_with(py, vectors.len(), |bytes| {
-            bytes.copy_from_slice(&vectors);
-            Ok(())
-        })?;
-        Ok((bytes, dim, failures))
+        let Embedded { dim, vectors, failures, .. } = self.run(py, count, progress, extracted(images))?;
+        Ok((as_bytes(py, &vectors)?, dim, failures))
     }
 
-    /// Embeds the images of an Arrow array, or of column `image` of an Arrow table.
+    /// Embeds the images of an iterator into a batch.
+    fn embed_batch(
+        &self,
+        py: Python<'_>,
+        images: &Bound<'_, PyIterator>,
+        count: Option<usize>,
+    ) -> PyResult<(Batch, Vec<Option<Failure>>)> {
+        self.run(py, count, None, extracted(images))?.into_batch()
+    }
+
+    /// Embeds the images of an Arrow array or stream, or of column `image` of Arrow tables.
     fn embed_arrow(
         &self,
         py: Python<'_>,
         images: &Bound<'_, PyAny>,
         image: &str,
     ) -> PyResult<(Batch, Vec<Option<Failure>>)> {
-        let column = Column::import(images, image)?;
-        let Embedded { dim, vectors, is_there, failures } = self.run(py, column.images()?)?;
-        let errors =
-            failures.iter().map(|failure| failure.as_ref().map(|(_, stage, reason)| format!("{stage}: {reason}")));
-        let batch = batch(dim, vectors, is_there, errors.collect(), None).map_err(arrow_error)?;
-        Ok((batch.into(), failures))
+        let mut column = Column::import(images, image)?;
+        self.run(py, column.len(), None, |_| column.next(py))?.into_batch()
     }
+}
+
+fn extracted(images: &Bound<'_, PyIterator>) -> impl FnMut(usize) -> PyResult<Option<Image>> {
+    let mut images = images.clone();
+    move |row| images.next().map(|given| Ok(Image::extract(&given?, row))).transpose()
 }
 
 /// The outcomes of a call, in its order.
@@ -93,26 +108,44 @@ struct Embedded {
     failures: Vec<Option<Failure>>,
 }
 
+/// Time for which an interrupted call waits for its batch in flight.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 impl Engine {
-    fn run(&self, py: Python<'_>, images: Vec<Option<Image>>) -> PyResult<Embedded> {
-        let opened = self.opened(py);
-        let cancel = Cancel::default();
-        let embedded = interruptible(
-            py,
-            &cancel,
-            || Ok(()),
-            || {
-                // A cancelled call raises what cancelled it.
-                let Some(_turn) = opened.turn.take(&cancel) else { return Ok(Embedded::default()) };
-                let mut embedder = lock(&opened.embedder);
-                let embedder = match &mut *embedder {
-                    Some(embedder) => embedder,
-                    closed => closed.insert(open(&self.options)?),
-                };
-                embed(embedder, &self.options, images, &cancel)
-            },
-        )?;
-        embedded.map_err(failed)
+    /// Embeds the images that `next` returns for rows 0, 1, …
+    fn run(
+        &self,
+        py: Python<'_>,
+        count: Option<usize>,
+        progress: Option<Py<PyAny>>,
+        mut next: impl FnMut(usize) -> PyResult<Option<Image>>,
+    ) -> PyResult<Embedded> {
+        let (opened, options) = (self.opened(py), self.options.clone());
+        let (cancel, teller) = (Cancel::default(), Teller::new(progress));
+        let (mut feed, images) = feed(count, &cancel);
+        let (cancelled, said) = (cancel.clone(), teller.said());
+        let work = move |wake| {
+            // A cancelled call raises what cancelled it.
+            let Some(_turn) = opened.turn.take(&cancelled) else { return Ok(Default::default()) };
+            let mut embedder = lock(&opened.embedder);
+            let embedder = match &mut *embedder {
+                Some(embedder) => embedder,
+                closed => closed.insert(open(&options, &said)?),
+            };
+            if count == Some(0) {
+                return Ok((embedder.dim(), Collected::default()));
+            }
+            let source = images(options.list(|_| ()).map_err(chain)?, wake);
+            let sink = MemorySink::default();
+            said.begin(count.map(|count| count as u64));
+            let run = embedder.run(Box::new(source), Box::new(sink.clone()), &cancelled, &said.counts);
+            run.map(|_| (embedder.dim(), sink.take())).map_err(chain)
+        };
+        let each = || teller.pass_on(py).and_then(|()| feed.fill(&mut next));
+        let outcome = interruptible(py, &cancel, || PATIENCE, each, work)?;
+        let (dim, collected) = outcome.map_err(failed)?;
+        teller.end(py)?;
+        Ok(Embedded::new(dim, feed.passed(), collected))
     }
 
     fn opened(&self, py: Python<'_>) -> Arc<Opened> {
@@ -126,47 +159,49 @@ impl Engine {
     }
 }
 
+/// Checks names before the first call. The model's folder and the GPU may be those of the machine where the embedder
+/// goes.
+fn check(options: &EmbedOptions) -> Result<(), String> {
+    Model::check_name(&options.model).map_err(chain)?;
+    match options.check_backends(&Backends::compiled()) {
+        Err(EmbedError::Device { device, .. }) if device.starts_with("cuda") => Ok(()),
+        checked => checked.map_err(chain),
+    }
+}
+
 /// Opens the model on threads of its own: in a fork, rayon's usual ones are dead.
-fn open(options: &EmbedOptions) -> Result<Embedder, String> {
+fn open(options: &EmbedOptions, said: &Said) -> Result<Embedder, String> {
     let threads = Threads::start(options.encoder_threads).map_err(chain)?;
-    let open = || Embedder::open(options, &Arc::new(Backends::compiled()), &OpenOptions::from_env());
+    let open = || Embedder::open(options, &Arc::new(Backends::compiled()), &said.model_options());
     threads.run(|| open().map_err(chain))
 }
 
-/// Embeds the images that are there.
-fn embed(
-    embedder: &mut Embedder,
-    options: &EmbedOptions,
-    images: Vec<Option<Image>>,
-    cancel: &Cancel,
-) -> Result<Embedded, String> {
-    let mut embedded = Embedded::empty(embedder.dim(), images.len());
-    let (rows, images): (Vec<_>, Vec<_>) =
-        images.into_iter().enumerate().filter_map(|(row, image)| Some((row, image?))).unzip();
-    if !images.is_empty() {
-        let reader = options.list(|_| ()).map_err(chain)?;
-        let sink = MemorySink::default();
-        let source: Box<dyn source::Source> = Box::new(Images::new(images, reader));
-        embedder.run(source, Box::new(sink.clone()), cancel, &Progress::default()).map_err(chain)?;
-        embedded.fill(&rows, sink.take());
-    }
-    Ok(embedded)
-}
-
 impl Embedded {
-    fn empty(dim: usize, images: usize) -> Self {
-        Self { dim, vectors: vec![f32::NAN; images * dim], is_there: vec![false; images], failures: vec![None; images] }
+    fn into_batch(self) -> PyResult<(Batch, Vec<Option<Failure>>)> {
+        let Self { dim, vectors, is_there, failures } = self;
+        let errors =
+            failures.iter().map(|failure| failure.as_ref().map(|(_, stage, reason)| format!("{stage}: {reason}")));
+        let batch = batch(dim, vectors, is_there, errors.collect(), None).map_err(arrow_error)?;
+        Ok((batch.into(), failures))
     }
 
-    /// Puts the outcome of item `i` into row `rows[i]`.
-    fn fill(&mut self, rows: &[usize], collected: Collected) {
+    fn new(dim: usize, count: usize, collected: Collected) -> Self {
+        let mut embedded = Self {
+            dim,
+            vectors: vec![f32::NAN; count * dim],
+            is_there: vec![false; count],
+            failures: vec![None; count],
+        };
         for CollectedRow { index, vector, .. } in collected.rows {
-            let row = rows[index as usize];
-            self.vectors[row * self.dim..][..self.dim].copy_from_slice(&vector);
-            self.is_there[row] = true;
+            let row = index as usize;
+            embedded.vectors[row * dim..][..dim].copy_from_slice(&vector);
+            embedded.is_there[row] = true;
         }
-        for failure in collected.failures {
-            self.failures[rows[failure.index as usize]] = Some((failure.id, failure.stage.name(), failure.reason));
+        for failure in collected.failures.into_iter().filter(|failure| !failure.id.is_empty()) {
+            // Images are not listed: what cannot be one could not be decoded.
+            let stage = if failure.stage == Stage::List { Stage::Decode } else { failure.stage };
+            embedded.failures[failure.index as usize] = Some((failure.id, stage.name(), failure.reason));
         }
+        embedded
     }
 }

@@ -1,65 +1,152 @@
-//! The caller's images as a source.
+//! The caller's images as a source, which takes them one by one while the pipeline works.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
 
 use bytes::Bytes;
 use foveate::core::Size;
 use foveate::decode::raw;
-use foveate::source::{Content, Delivery, Extent, Fetch, Item, Listing, Source, SourceError};
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use foveate::pipeline::Cancel;
+use foveate::source::{Addressed, Content, Delivery, Extent, Fetch, Item, Listing, Source, SourceError};
+use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 
-/// An image as the caller has it.
+use crate::interrupt::{INTERVAL, Wake};
+
+/// A row's image as the caller has it.
+#[derive(Clone)]
 pub(crate) enum Image {
-    /// An encoded image, or pixels in its place, and what errors call it.
+    /// None, which has neither vector nor error.
+    Nothing,
+    /// What errors call it, and why it cannot be an image.
+    Refused(String, String),
+    /// What errors call it, and an encoded image, or pixels in its place.
     Bytes(String, Bytes),
     /// A path or an address.
     Path(PathBuf),
 }
 
 impl Image {
-    /// Takes what the Python half makes of an argument: `None`, a path, encoded bytes, or `(width, height, rgb)`.
-    pub(crate) fn extract(given: &Bound<'_, PyAny>, index: usize) -> PyResult<Option<Self>> {
-        let name = || format!("image {index}");
+    /// Takes what the Python half makes of image `index`: `None`, a path, encoded bytes, `(width, height, rgb)`, or the
+    /// exception that says why it is none of them.
+    pub(crate) fn extract(given: &Bound<'_, PyAny>, index: usize) -> Self {
         if given.is_none() {
-            return Ok(None);
+            return Self::Nothing;
         }
+        let refused = |reason| Self::Refused(name(index), reason);
         if let Ok(bytes) = given.extract::<PyBackedBytes>() {
-            return Ok(Some(Self::Bytes(name(), Bytes::from_owner(bytes))));
+            return Self::Bytes(name(index), Bytes::from_owner(bytes));
         }
         if let Ok((width, height, rgb)) = given.extract::<(u32, u32, PyBackedBytes)>() {
-            let pixels = raw::encode(Size::new(width, height), &rgb);
-            let pixels = pixels.ok_or_else(|| PyValueError::new_err(format!("{}: no {width}x{height} RGB", name())))?;
-            return Ok(Some(Self::Bytes(name(), pixels.into())));
+            return match raw::encode(Size::new(width, height), &rgb) {
+                Some(pixels) => Self::Bytes(name(index), pixels.into()),
+                None => refused(format!("{} bytes are not RGB of {width}x{height}", rgb.len())),
+            };
         }
-        let path: PathBuf = given.extract().map_err(|_| {
-            let kind = given.get_type();
-            PyTypeError::new_err(format!("{} is {kind}; pass a path, bytes, a PIL image or an array", name()))
-        })?;
-        Ok(Some(Self::Path(path)))
-    }
-
-    fn item(&self, index: u64) -> Item {
-        let (id, locator) = match self {
-            Self::Bytes(name, _) => (name.clone(), Vec::new()),
-            Self::Path(path) => (path.display().to_string(), path.as_os_str().as_encoded_bytes().to_vec()),
-        };
-        Item { index, id, locator, ..Item::default() }
+        let kind = || given.get_type().name().map_or_else(|_| "an object".to_owned(), |name| name.to_string());
+        if given.is_instance_of::<PyException>() {
+            let reason = given.str().map(|reason| reason.to_string()).unwrap_or_default();
+            return refused(if reason.is_empty() { kind() } else { reason });
+        }
+        let path = given.extract().map(Self::Path);
+        path.unwrap_or_else(|_| refused(format!("{} is no image; pass a path, bytes or an array", kind())))
     }
 }
 
-/// Images in the order of a list.
+/// What errors call image `index` of a list.
+fn name(index: usize) -> String {
+    format!("image {index}")
+}
+
+/// Images that wait for the source, so that it need not wait for the interpreter's lock.
+const AHEAD: usize = 4;
+
+/// The caller's end of a source of images.
+pub(crate) struct Feed {
+    /// `None` once the last image was passed on.
+    images: Option<Sender<Image>>,
+    passed: usize,
+    taken: Arc<AtomicUsize>,
+}
+
+impl Feed {
+    /// Number of images so far.
+    pub(crate) fn passed(&self) -> usize {
+        self.passed
+    }
+
+    /// Passes images on until enough of them wait. `next` gets the number of those before.
+    pub(crate) fn fill(&mut self, mut next: impl FnMut(usize) -> PyResult<Option<Image>>) -> PyResult<()> {
+        while let Some(images) = self.images.as_ref().filter(|_| self.passed < self.taken.load(SeqCst) + AHEAD) {
+            // Without a receiver, the run has failed, and its error says more.
+            let passed = next(self.passed)?.is_some_and(|image| images.send(image).is_ok());
+            self.passed += usize::from(passed);
+            self.images = self.images.take().filter(|_| passed);
+        }
+        Ok(())
+    }
+}
+
+/// The images of a [`Feed`], in its order.
 pub(crate) struct Images {
-    images: Vec<Image>,
-    next: usize,
+    incoming: Incoming,
+    delivered: u64,
+    end: Option<u64>,
     /// Lists nothing; it reads paths and addresses.
     reader: Listing,
+    /// Reads addresses ahead.
+    addressed: Addressed,
 }
 
-impl Images {
-    pub(crate) fn new(images: Vec<Image>, reader: Listing) -> Self {
-        Self { images, next: 0, reader }
+/// The source's end of a [`Feed`].
+struct Incoming {
+    images: Receiver<Image>,
+    count: u64,
+    taken: Arc<AtomicUsize>,
+    cancel: Cancel,
+    wake: Wake,
+}
+
+/// Returns a feed, and what makes a source of its images, which are `count` if it is known.
+pub(crate) fn feed(count: Option<usize>, cancel: &Cancel) -> (Feed, impl FnOnce(Listing, Wake) -> Images + use<>) {
+    let (sender, images) = channel();
+    let feed = Feed { images: Some(sender), passed: 0, taken: Arc::default() };
+    let (taken, cancel, end) = (Arc::clone(&feed.taken), cancel.clone(), count.map(|count| count as u64));
+    (feed, move |reader, wake| {
+        let addressed = reader.addressed();
+        Images { incoming: Incoming { images, count: 0, taken, cancel, wake }, delivered: 0, end, reader, addressed }
+    })
+}
+
+impl Incoming {
+    /// The next image, unread. `None` at the end, and if none is here unless it `waits`.
+    fn next(&mut self, waits: bool) -> Option<Delivery> {
+        let image = loop {
+            match self.images.recv_timeout(if waits { INTERVAL } else { Duration::ZERO }) {
+                Ok(image) => break image,
+                Err(RecvTimeoutError::Timeout) if waits && !self.cancel.is_cancelled() => {}
+                Err(_) => return None,
+            }
+        };
+        self.taken.fetch_add(1, SeqCst);
+        (self.wake)();
+        let item = Item { index: self.count, ..Item::default() };
+        self.count += 1;
+        Some(match image {
+            // Without an id, unlike all failures.
+            Image::Nothing => Delivery::unread(Item { fault: Some(String::new()), ..item }),
+            Image::Refused(id, reason) => Delivery::unread(Item { id, fault: Some(reason), ..item }),
+            Image::Bytes(id, bytes) => Delivery { item: Item { id, ..item }, content: Content::Read(bytes) },
+            Image::Path(path) => {
+                let locator = local(&path).unwrap_or_else(|| path.clone()).into_os_string().into_encoded_bytes();
+                let id = path.display().to_string();
+                Delivery::unread(Item { id, locator, ..item })
+            }
+        })
     }
 }
 
@@ -68,23 +155,24 @@ impl Source for Images {
         Ok(self.deliver()?.map(|delivery| delivery.item))
     }
 
+    /// Waits for an image only if none is being read.
     fn deliver(&mut self) -> Result<Option<Delivery>, SourceError> {
-        let Some(image) = self.images.get(self.next) else { return Ok(None) };
-        let item = image.item(self.next as u64);
-        self.next += 1;
-        Ok(Some(match image {
-            Image::Bytes(_, bytes) => Delivery { item, content: Content::Read(bytes.clone()) },
-            Image::Path(_) => Delivery::unread(item),
-        }))
+        let Self { incoming, delivered, .. } = self;
+        let delivery = self.addressed.deliver(u64::MAX, &mut || Ok(incoming.next(incoming.count == *delivered)))?;
+        self.delivered += u64::from(delivery.is_some());
+        Ok(delivery)
     }
 
     fn extent(&self) -> Extent {
-        (0..self.images.len() as u64).into()
+        Extent { start: 0, end: self.end }
     }
 
+    /// A run begins at the first image, and images are not read again.
     fn seek(&mut self, index: u64, _: u64) -> Result<(), SourceError> {
-        self.next = usize::try_from(index).unwrap_or(usize::MAX);
-        Ok(())
+        match index == self.delivered {
+            true => Ok(()),
+            false => Err(SourceError::Invalid(format!("image {index} was due, but they are at {}", self.delivered))),
+        }
     }
 
     fn listing_hash(&self) -> String {
@@ -94,4 +182,22 @@ impl Source for Images {
     fn open_fetch(&self) -> Result<Box<dyn Fetch>, SourceError> {
         self.reader.open_fetch()
     }
+}
+
+/// The path of a `file:` address. In URLs, bytes are escaped; in the paths of Hadoop and Daft, they are not.
+fn local(address: &Path) -> Option<PathBuf> {
+    let rest = address.to_str()?.strip_prefix("file:")?;
+    let rest = rest.strip_prefix("//localhost").or_else(|| rest.strip_prefix("//")).unwrap_or(rest);
+    let plain = Some(PathBuf::from(rest)).filter(|path| path.is_absolute())?;
+    if plain.exists() { Some(plain) } else { unescaped(rest).or(Some(plain)) }
+}
+
+fn unescaped(text: &str) -> Option<PathBuf> {
+    let mut parts = text.split('%');
+    let mut bytes = parts.next()?.as_bytes().to_vec();
+    for part in parts {
+        bytes.push(u8::from_str_radix(part.get(..2)?, 16).ok()?);
+        bytes.extend_from_slice(&part.as_bytes()[2..]);
+    }
+    String::from_utf8(bytes).ok().map(PathBuf::from)
 }

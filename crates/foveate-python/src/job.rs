@@ -1,42 +1,39 @@
-use std::cell::Cell;
 use std::ffi::OsString;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use foveate::cli::EmbedCall;
-use foveate::pipeline::{Cancel, Progress};
+use foveate::dinov2::Model;
+use foveate::embed::{Backends, EmbedOptions};
+use foveate::pipeline::Cancel;
 use pyo3::prelude::*;
 
-use crate::errors::{failed, usage};
+use crate::errors::{chain, failed, usage};
 use crate::interrupt::interruptible;
+use crate::said::{Said, Teller};
 
-/// Time between two calls of `progress`.
-const INTERVAL: Duration = Duration::from_millis(500);
+/// Time for which an interrupted job finishes its batches in flight. Before it has begun, it has nothing to finish.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Runs `foveate embed` with these arguments. Calls `progress(settled, inputs, failures)` at intervals; `inputs` is
-/// `None` until it is known. Returns what `--json` prints.
+/// `None` if it is not known. Returns what `--json` prints.
 #[pyfunction]
 #[pyo3(signature = (args, progress=None))]
-pub(crate) fn embed(py: Python<'_>, args: Vec<OsString>, progress: Option<Bound<'_, PyAny>>) -> PyResult<String> {
+pub(crate) fn embed(py: Python<'_>, args: Vec<OsString>, progress: Option<Py<PyAny>>) -> PyResult<String> {
     let call = EmbedCall::parse(args).map_err(usage)?;
-    let (cancel, counts, inputs) = (Cancel::default(), Progress::default(), AtomicU64::new(u64::MAX));
-    let tell = || {
-        let Some(progress) = &progress else { return Ok(()) };
-        let failures = counts.failures.load(Relaxed);
-        let settled = counts.first.load(Relaxed) + counts.rows.load(Relaxed) + failures;
-        let inputs = Some(inputs.load(Relaxed)).filter(|&inputs| inputs != u64::MAX);
-        progress.call1((settled, inputs, failures)).map(drop)
+    let (cancel, teller) = (Cancel::default(), Teller::new(progress));
+    let patience = || if teller.said().has_begun() { PATIENCE } else { Duration::ZERO };
+    let (cancelled, said) = (cancel.clone(), teller.said());
+    let run = move |_| {
+        download(&call.options(), &said)?;
+        call.run(&cancelled, &said.counts, |items| said.begin(items.count()))
     };
-    let last = Cell::new(Instant::now());
-    let each = || {
-        if last.get().elapsed() < INTERVAL {
-            return Ok(());
-        }
-        last.set(Instant::now());
-        tell()
-    };
-    let run = || call.run(&cancel, &counts, |items| inputs.store(items.count().unwrap_or(u64::MAX), Relaxed));
-    let summary = interruptible(py, &cancel, each, run)?.map_err(failed)?;
-    tell()?;
+    let summary = interruptible(py, &cancel, patience, || teller.pass_on(py), run)?.map_err(failed)?;
+    teller.end(py)?;
     Ok(summary)
+}
+
+/// Downloads the model if it is missing, and says how far it is. The job opens it without a word.
+fn download(options: &EmbedOptions, said: &Said) -> Result<(), String> {
+    options.check_backends(&Backends::compiled()).map_err(chain)?;
+    Model::download(&options.model, &said.model_options()).map_err(chain)
 }

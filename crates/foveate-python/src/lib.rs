@@ -1,4 +1,17 @@
 #![doc = include_str!("../README.md")]
+//!
+//! # How it is built
+//!
+//! The crate is a thin layer over the facade. `foveate::cli::EmbedCall` parses options, so that Python and the command
+//! line share one table of them. A call's images are a source of the pipeline and memory is its sink; decoding overlaps
+//! with the forward, as in a job. `unsafe` is in `capsule.rs` alone, where arrays of other libraries are taken over.
+//!
+//! The adapters are Python: an engine hands over a batch of Arrow, and gets it back with two more columns. `_tables.py`
+//! is what they share.
+//!
+//! The module works in any Python from 3.10 on (`abi3`). `cargo xtask wheel` builds it, and `cargo xtask wheel --test`
+//! tests it. Tests of an engine that is not installed are skipped. With `FOVEATE_TESTS=full` the engines are installed,
+//! which takes minutes and 2 GB, and a missing one fails; Spark needs Java 17. `cargo xtask ci --full` does that.
 
 mod batch;
 mod capsule;
@@ -9,6 +22,7 @@ mod images;
 mod interrupt;
 mod job;
 mod process;
+mod said;
 mod stream;
 
 use std::ffi::OsString;

@@ -1,30 +1,30 @@
 //! Whole jobs as streams of record batches.
 
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
 
 use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, SchemaRef};
 use foveate::cli::EmbedCall;
 use foveate::collect::{Collected, MemorySink};
 use foveate::core::lock;
-use foveate::dinov2::OpenOptions;
 use foveate::embed::{Backends, EmbedOptions};
-use foveate::pipeline::{Cancel, Progress};
+use foveate::pipeline::Cancel;
 use foveate::sink::{Existing, Failure, InputRecord, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
+use foveate::source::Source;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
 use crate::batch::{Batch, batch, schema};
 use crate::capsule::{export_schema, export_stream};
 use crate::errors::{chain, failed, usage};
+use crate::interrupt::INTERVAL;
 use crate::process::Owned;
+use crate::said::{Said, Teller};
 
-/// How often Python's signal handlers get to run.
-const INTERVAL: Duration = Duration::from_millis(50);
 /// Finished batches that wait for the reader.
 const AHEAD: usize = 2;
 
@@ -35,8 +35,10 @@ type Message = Result<RecordBatch, String>;
 #[pyclass(frozen, module = "foveate")]
 pub(crate) struct Batches {
     schema: SchemaRef,
-    /// `None` once it is exhausted, closed, or handed to another library.
+    /// `None` once it is exhausted, closed, or handed to another library, and while a call waits.
     job: Mutex<Option<Owned<Job>>>,
+    cancel: Cancel,
+    teller: Teller,
 }
 
 /// The reader's end of a running job.
@@ -52,39 +54,52 @@ impl Drop for Job {
 }
 
 impl Job {
-    /// Waits for a message without the interpreter's lock, and lets signal handlers run.
-    fn next(&mut self, py: Python<'_>) -> PyResult<Option<Message>> {
-        let batches = Mutex::new(&mut self.batches);
-        loop {
-            match py.detach(|| lock(&batches).recv_timeout(INTERVAL)) {
+    /// Waits for a message until the job is cancelled, and calls `each` at intervals.
+    fn next<E>(&mut self, mut each: impl FnMut() -> Result<(), E>) -> Result<Option<Message>, E> {
+        while !self.cancel.is_cancelled() {
+            match self.batches.recv_timeout(INTERVAL) {
                 Ok(message) => return Ok(Some(message)),
-                Err(RecvTimeoutError::Disconnected) => return Ok(None),
-                Err(RecvTimeoutError::Timeout) => py.check_signals()?,
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => each()?,
             }
         }
+        Ok(None)
+    }
+
+    /// Waits without the interpreter's lock, except while signal handlers run and `teller` speaks.
+    fn next_in_python(&mut self, py: Python<'_>, teller: &Teller) -> PyResult<Option<Message>> {
+        let job = Mutex::new(self);
+        let each = || Python::attach(|py| py.check_signals().and_then(|()| teller.pass_on(py)));
+        let message = py.detach(|| lock(&job).next(each))?;
+        if message.is_some() { teller.pass_on(py) } else { teller.end(py) }?;
+        Ok(message)
     }
 }
 
 #[pymethods]
 impl Batches {
-    /// Starts `foveate embed` with these arguments, without an output.
+    /// Starts `foveate embed` with these arguments, without an output. Calls `progress` as a job does, while a batch is
+    /// waited for.
     #[new]
-    fn new(py: Python<'_>, args: Vec<OsString>) -> PyResult<Self> {
+    #[pyo3(signature = (args, progress=None))]
+    fn new(py: Python<'_>, args: Vec<OsString>, progress: Option<Py<PyAny>>) -> PyResult<Self> {
         let nothing = OsString::from("--output=nothing.npy");
         let call = EmbedCall::parse([nothing].into_iter().chain(args).collect()).map_err(usage)?;
         let (sender, batches) = sync_channel(AHEAD);
-        let mut job = Job { batches, cancel: Cancel::default() };
-        let cancel = job.cancel.clone();
+        let (cancel, teller) = (Cancel::default(), Teller::new(progress));
+        let mut job = Job { batches, cancel: cancel.clone() };
+        let (cancelled, said) = (cancel.clone(), teller.said());
         let run = move || {
-            if let Err(reason) = run(&call, &sender, &cancel) {
+            if let Err(reason) = run(&call, &sender, &cancelled, &said) {
                 let _ = sender.send(Err(reason));
             }
         };
         let started = thread::Builder::new().name("embed".to_owned()).spawn(run);
         started.map_err(|error| failed(format!("cannot start a thread: {error}")))?;
         // The first batch is empty and has the schema.
-        let first = job.next(py)?.unwrap_or_else(|| Err("this is a defect: no schema".to_owned()));
-        Ok(Self { schema: first.map_err(failed)?.schema(), job: Mutex::new(Some(Owned::new(job))) })
+        let first = job.next_in_python(py, &teller)?;
+        let first = first.unwrap_or_else(|| Err("this is a defect: no schema".to_owned()));
+        Ok(Self { schema: first.map_err(failed)?.schema(), job: Mutex::new(Some(Owned::new(job))), cancel, teller })
     }
 
     fn __iter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
@@ -94,14 +109,15 @@ impl Batches {
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
         let Some(mut owned) = self.take() else { return Ok(None) };
         let Some(job) = owned.get() else { return Err(foreign()) };
-        let Some(message) = job.next(py)? else { return Ok(None) };
+        let Some(message) = job.next_in_python(py, &self.teller)? else { return Ok(None) };
         let batch = message.map_err(failed)?;
         *lock(&self.job) = Some(owned);
         Ok(Some(batch.into()))
     }
 
-    /// Stops the job. Its remaining batches are lost.
+    /// Stops the job, also from another thread. Its remaining batches are lost.
     fn close(&self) {
+        self.cancel.cancel();
         drop(lock(&self.job).take());
     }
 
@@ -151,8 +167,8 @@ impl Iterator for Reader {
     type Item = Result<RecordBatch, ArrowError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let message = self.job.as_mut()?.get()?.batches.recv().ok()?;
-        Some(message.map_err(|reason| ArrowError::ExternalError(reason.into())))
+        let Ok(message) = self.job.as_mut()?.get()?.next(|| Ok::<_, Infallible>(()));
+        Some(message?.map_err(|reason| ArrowError::ExternalError(reason.into())))
     }
 }
 
@@ -163,14 +179,15 @@ impl RecordBatchReader for Reader {
 }
 
 /// Runs the job into `batches`.
-fn run(call: &EmbedCall, batches: &SyncSender<Message>, cancel: &Cancel) -> Result<(), String> {
+fn run(call: &EmbedCall, batches: &SyncSender<Message>, cancel: &Cancel, said: &Said) -> Result<(), String> {
     let (listing, backends) = (call.list()?, Arc::new(Backends::compiled()));
     let options = EmbedOptions { existing: Existing::Overwrite, ..call.options() };
     let (collected, published) = (MemorySink::default(), Published::default());
     let sink = Channel { collected, dim: 0, published, batches: batches.clone() };
-    let job = options.prepare_into(Box::new(listing), Box::new(sink), &backends, &OpenOptions::from_env());
-    job.map_err(chain)?.run(cancel, &Progress::default()).map_err(chain)?;
-    Ok(())
+    let count = listing.extent().count();
+    let job = options.prepare_into(Box::new(listing), Box::new(sink), &backends, &said.model_options());
+    said.begin(count);
+    job.map_err(chain)?.run(cancel, &said.counts).map(drop).map_err(chain)
 }
 
 /// A sink whose batches another thread takes. If that one is gone, the job is cancelled, and batches are lost.

@@ -7,9 +7,11 @@ import numpy as np
 import foveate
 
 embedder = foveate.Embedder("facebook/dinov2-small", device="cpu", batch=8, max_pixels="200M", on_error="raise")
-vectors: foveate.Vectors = embedder.embed([Path("a.jpg"), "b.jpg", b"", None, np.zeros((4, 4, 3), np.uint8)])
-similarity: np.ndarray[tuple[int, ...], np.dtype[np.float32]] = np.asarray(vectors) @ np.asarray(vectors).T
-reasons: list[str] = [error.reason for error in vectors.errors if error is not None]
+foveate.Embedder(colour="red")  # type: ignore[call-arg]  # An unknown option is an error of types, too.
+foveate.embed_files("photos/", columns="url")  # type: ignore[call-arg]
+vectors, errors = embedder.embed([Path("a.jpg"), "b.jpg", b"", None, np.zeros((4, 4, 3), np.uint8)])
+similarity: np.ndarray[tuple[int, ...], np.dtype[np.float32]] = vectors @ vectors.T
+reasons: list[str] = [error.reason for error in errors if error is not None]
 batch: foveate.Batch = embedder.embed_arrow(object(), image="image")
 count: int = len(batch) + embedder.dim
 for part in foveate.embed_files("photos/", model="facebook/dinov2-small", shard="0/8"):

@@ -26,6 +26,7 @@ def test_an_adapter_without_its_engine_names_what_to_install(adapter, library):
 
 
 def test_other_names_are_no_adapters():
+    assert set(ADAPTERS) < set(dir(foveate))
     with pytest.raises(AttributeError, match="no attribute 'dask'"):
         foveate.dask
 
@@ -55,4 +56,4 @@ def test_columns_of_tensors():
     embedder = foveate.Embedder(MODEL)
     result = with_vectors(embedder, pa.table({"image": pa.chunked_array([tensors[:1], tensors[1:]])}), "image", False)
     vectors = [np.array(row, np.float32) for row in result["embedding"].to_pylist()]
-    assert np.array_equal(vectors, embedder.embed(list(pixels))) and result["error"].null_count == 3
+    assert np.array_equal(vectors, embedder.encode(list(pixels))) and result["error"].null_count == 3

@@ -118,3 +118,38 @@ def test_vectors_come_without_a_copy(embedder, contents, expected):
     assert flat[0].ctypes.data == flat[1].ctypes.data
     del batch
     assert flat[0].reshape(len(contents), -1)[2].tobytes() == expected[2], "the memory outlives the batch"
+
+
+def test_batches_without_pyarrow(embedder, photos, contents, expected, tmp_path):
+    batch = embedder.embed_arrow(pa.array([*contents[:2], b"no image"], pa.binary()))
+    vectors = batch["embedding"]
+    assert [row.tobytes() for row in vectors[:2]] == expected[:2] and np.isnan(vectors[2]).all()
+    assert np.array_equal(batch.to_numpy(), vectors, equal_nan=True)
+    assert np.array_equal(np.asarray(batch), vectors, equal_nan=True)
+    assert np.asarray(batch, np.float64).dtype == np.float64
+    assert batch["error"][:2] == [None, None] and batch["error"][2].startswith("decode: ")
+    assert list(batch.schema) == ["embedding", "error"] and str(embedder.dim) in batch.schema["embedding"]
+    with pytest.raises(KeyError, match="id"):
+        batch["id"]
+    (streamed,) = foveate.embed_files(photos[:2], model=MODEL)
+    pytest.importorskip("pandas")
+    frame = streamed.to_pandas()
+    assert frame["id"].tolist() == streamed["id"] == list(map(str, photos[:2]))
+    assert [vector.tobytes() for vector in frame["embedding"]] == expected[:2]
+    assert batch.to_pandas()["embedding"][2] is None
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.binary()], ids=str)
+def test_dictionaries(embedder, photos, contents, expected, kind):
+    values = [str(photo) for photo in photos[:2]] if kind == pa.string() else [contents[0], contents[1]]
+    array = pa.array([values[1], None, values[0], values[1]], kind).dictionary_encode()
+    assert rows(embedder.embed_arrow(array)) == [expected[1], None, expected[0], expected[1]]
+    assert rows(embedder.embed_arrow(pa.nulls(2, array.type))) == [None, None]
+    with pytest.raises(foveate.ItemError, match="row 1"):
+        bad = pa.array([contents[0], b"no image"]).dictionary_encode()
+        foveate.Embedder(MODEL, on_error="raise").embed_arrow(bad)
+
+
+def test_categories_of_polars(embedder, photos, expected):
+    files = pl.Series([str(photos[1]), None, str(photos[0])], dtype=pl.Categorical)
+    assert rows(embedder.embed_arrow(files)) == [expected[1], None, expected[0]]

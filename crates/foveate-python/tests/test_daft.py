@@ -47,7 +47,7 @@ def test_images_that_daft_decoded(contents):
     decoded = col("image").decode_image(mode="RGB")
     frame = daft.from_pydict({"image": [*contents[:3], None]}).with_column("pixels", decoded)
     result = frame.with_column("v", foveate.daft.embed(col("pixels"), MODEL)).to_pydict()
-    direct = foveate.Embedder(MODEL).embed(result["pixels"])
+    direct = foveate.Embedder(MODEL).encode(result["pixels"])
     assert as_bytes([row["embedding"] for row in result["v"]]) == [*(row.tobytes() for row in direct[:3]), None]
 
 

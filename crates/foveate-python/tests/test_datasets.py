@@ -57,3 +57,26 @@ def test_streaming(embedder, pictures, expected):
     stream = pictures.cast_column("image", datasets.Image(decode=False)).to_iterable_dataset()
     mapped = list(stream.map(embedder, batched=True, batch_size=8, remove_columns=["image"]))
     assert [np.asarray(row["embedding"], np.float32).tobytes() for row in mapped[:-1]] == expected
+
+
+def test_a_bad_image_after_the_first_batch(embedder, photos, contents, expected):
+    images = [{"photo": {"bytes": content, "path": None}} for content in [*contents[:3], b"no image", None]]
+    dataset = datasets.Dataset.from_list(images).cast_column("photo", datasets.Image(decode=False))
+    mapped = dataset.map(embedder, batched=True, batch_size=2, writer_batch_size=2, fn_kwargs={"image": "photo"})
+    assert rows(mapped) == [*expected[:3], None, None]
+    assert [error and error.split(":")[0] for error in mapped["error"]] == [None, None, None, "decode", None]
+    assert mapped.features["embedding"].length == embedder.dim
+    # The first batch has no vector.
+    assert rows(dataset.select([3, 4, 0]).map(embedder, batched=True, batch_size=2, fn_kwargs={"image": "photo"})) == [
+        None,
+        None,
+        expected[0],
+    ]
+    with pytest.raises(KeyError, match="there is no column 'image'; columns: photo; pass fn_kwargs={'image': NAME}"):
+        dataset.map(embedder, batched=True)
+
+
+def test_map_without_batches_says_what_to_do(embedder, pictures):
+    for dataset in (pictures, pictures.cast_column("image", datasets.Image(decode=False)), pictures.select([len(pictures) - 1])):
+        with pytest.raises(TypeError, match="call map with batched=True"):
+            dataset.map(embedder)

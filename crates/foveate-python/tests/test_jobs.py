@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -49,7 +51,7 @@ def test_a_stream_says_why_it_cannot_start(tmp_path):
         foveate.embed_files("missing", model=MODEL)
     with pytest.raises(foveate.FoveateError, match="no inputs"):
         foveate.embed_files(tmp_path, model=MODEL)
-    with pytest.raises(ValueError, match="--colour"):
+    with pytest.raises(ValueError, match="'colour'"):
         foveate.embed_files(PHOTOS, colour="red")
 
 
@@ -66,6 +68,23 @@ def test_a_job_returns_its_report_and_is_done_once(photos, expected, tmp_path):
         foveate.embed(PHOTOS, output=output, model=MODEL, pooling="mean")
     with pytest.raises(foveate.FoveateError, match="missing"):
         foveate.embed("missing", output=output, model=MODEL)
+
+
+def test_a_bar_shows_images_failures_and_rate(contents, capsys, tmp_path):
+    embedder, images = foveate.Embedder(MODEL), [*contents, b"no image"]
+    embedder.embed(images, progress=True)
+    list(foveate.embed_files(PHOTOS, model=MODEL, progress=True))
+    foveate.embed(PHOTOS, output=tmp_path / "v.npy", model=MODEL, progress=True)
+    ends = [bar.rstrip() for bar in capsys.readouterr().err.split("\r") if "100%" in bar]
+    counts = [f"{len(images)}/{len(images)}", *[f"{len(contents)}/{len(contents)}"] * 2]
+    assert len(ends) == 3 and all(count in end for count, end in zip(counts, ends, strict=True)), ends
+    assert "failures=1" in ends[0] and all(" images/s" in end or "s/ images" in end for end in ends), ends
+
+
+def test_progress_without_a_known_number(contents):
+    calls = []
+    foveate.Embedder(MODEL).embed(iter(contents), progress=lambda *counts: calls.append(counts))
+    assert calls[-1] == (len(contents), None, 0)
 
 
 def test_an_error_in_progress_stops_the_job(tmp_path):
@@ -127,6 +146,12 @@ def test_exit_codes_are_the_command_lines(tmp_path):
     assert subprocess.run(module, capture_output=True, text=True).stdout == f"foveate {foveate.__version__}\n"
     shell = subprocess.run([PROGRAM, "completions", "bash"], capture_output=True, text=True)
     assert shell.stdout.endswith("\nfi\n") and shell.returncode == 0
+
+
+def test_the_wheel_holds_its_licences():
+    names = {Path(str(file)).name for file in importlib.metadata.files("foveate")}
+    assert {"LICENSE-APACHE", "LICENSE-MIT"} <= names
+    assert "How it is built" not in importlib.metadata.metadata("foveate").get_payload()
 
 
 def test_the_wheel_is_tested_not_the_source_tree():

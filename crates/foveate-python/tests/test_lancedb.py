@@ -55,5 +55,18 @@ def test_the_function_alone(photos, contents, expected):
     for query in (contents[1], str(photos[1]), photos[1]):
         (vector,) = function.compute_query_embeddings(query)
         assert vector.tobytes() == expected[1]
-    with pytest.raises(ValueError, match="colour"):
-        foveate.lancedb.FoveateEmbeddings.create(model=MODEL, options={"colour": "red"}).ndims()
+
+
+def test_wrong_options_and_bad_images_name_themselves(contents, caplog, tmp_path):
+    create = get_registry().get("foveate").create
+    with pytest.raises(ValueError, match="does not take 'colour'"):
+        create(model=MODEL, options={"colour": "red"})
+    with pytest.raises(ValueError, match="create does not take 'device'; pass options={'device': 'gpu'}"):
+        create(model=MODEL, device="gpu")
+    config = EmbeddingFunctionConfig(vector_column="vector", source_column="image", function=create(model=MODEL))
+    given = pa.table({"image": pa.array([*contents[:2], b"no image"], pa.binary())})
+    table = lancedb.connect(tmp_path).create_table(
+        "photos", data=given, embedding_functions=[config], on_bad_vectors="drop"
+    )
+    assert table.count_rows() == 2
+    assert "cannot decode image 2: " in caplog.text and "on_bad_vectors='drop'" in caplog.text

@@ -14,7 +14,7 @@ from conftest import MODEL
 
 
 def embed(embedder: foveate.Embedder, contents: list[bytes]) -> list[bytes]:
-    return [row.tobytes() for row in embedder.embed(contents)]
+    return [row.tobytes() for row in embedder.encode(contents)]
 
 
 def test_an_embedder_pickles_as_its_options(contents, expected):

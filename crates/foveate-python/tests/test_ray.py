@@ -105,7 +105,7 @@ def test_images_that_ray_decoded(photos, expected):
     same = ray.data.read_images([str(photo) for photo in photos], size=(256, 256), mode="RGB", include_paths=True)
     rows = foveate.ray.embed(same, MODEL).take_all()
     pixels = [np.asarray(PIL.Image.open(photo).convert("RGB").resize((256, 256), 2)) for photo in photos]
-    direct = foveate.Embedder(MODEL).embed(pixels)
+    direct = foveate.Embedder(MODEL).encode(pixels)
     assert vectors(rows, "path") == {str(photo): row.tobytes() for photo, row in zip(photos, direct)}
 
 
@@ -167,3 +167,9 @@ def test_wrong_columns_and_models_end_the_job(contents, tmp_path):
     bad = ray.data.from_items([{"image": b"no image"}])
     with pytest.raises(Exception, match="cannot decode row 0"):
         foveate.ray.embed(bad, MODEL, on_error="raise").take_all()
+
+
+def test_the_driver_refuses_unknown_models_and_options():
+    for model, options in [("dinov2-smal", {}), (MODEL, {"colour": "red"})]:
+        with pytest.raises(ValueError, match="dinov2-smal|colour"):
+            foveate.ray.embed(ray.data.range(1), model, **options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -22,7 +23,8 @@ def embedder() -> foveate.Embedder:
     return foveate.Embedder(MODEL)
 
 
-def rows(vectors: np.ndarray) -> list[bytes]:
+def rows(embedded: foveate.Embedded | np.ndarray) -> list[bytes]:
+    vectors = embedded.vectors if isinstance(embedded, foveate.Embedded) else embedded
     return [row.tobytes() for row in vectors]
 
 
@@ -35,11 +37,11 @@ def test_paths_and_bytes_give_the_command_lines_vectors(embedder, photos, conten
     structs = [{"bytes": contents[0], "path": "a"}, {"bytes": None, "path": str(photos[1])}]
     assert rows(embedder.embed(structs)) == expected[:2]
     mapped = embedder({"image": [*contents[:2], None]})
-    assert rows(mapped["embedding"][:2]) == expected[:2] and mapped["error"] == [None] * 3
+    assert rows(np.array(mapped["embedding"][:2], np.float32)) == expected[:2] and mapped["error"] == [None] * 3
 
 
 def test_one_by_one_is_the_same(embedder, contents, expected):
-    assert [embedder.embed([content])[0].tobytes() for content in contents[:8]] == expected[:8]
+    assert [embedder.encode([content])[0].tobytes() for content in contents[:8]] == expected[:8]
 
 
 def test_pil_images_and_arrays_skip_the_decoder_alone(embedder, photos, expected):
@@ -66,11 +68,15 @@ def test_arrays_of_any_layout(embedder):
 def test_one_image_is_one_row(embedder, photos, contents, expected):
     photo, content = photos[0], contents[0]
     image = PIL.Image.open(photo)
-    one = [photo, str(photo), content, bytearray(content), memoryview(content), image, {"bytes": content, "path": None}]
+    buffer = io.BytesIO(content)
+    buffer.seek(0, io.SEEK_END)
+    one = [photo, str(photo), buffer, photo.as_uri(), f"file:{photo}", content, bytearray(content), memoryview(content), image, {"bytes": content, "path": None}]
     assert [rows(embedder.embed(image)) for image in one] == [expected[:1]] * len(one)
     pixels = np.asarray(image.convert("RGB"))
     assert rows(embedder.embed(pixels)) == rows(embedder.embed([pixels])) == expected[:1]
-    assert rows(embedder.embed(pixels[:, :, 0])) == rows(embedder.embed([pixels[:, :, 0]]))
+    gray = pixels[:, :, 0]
+    assert rows(embedder.embed(gray)) == rows(embedder.embed([gray])) == rows(embedder.embed([gray[:, :, None]]))
+    assert rows(embedder.embed(gray[:, :, None])) == rows(embedder.embed(gray))
     assert rows(embedder.embed(np.stack([pixels, pixels]))) == expected[:1] * 2
     assert rows(embedder.embed(np.array(list(map(str, photos[:2]))))) == expected[:2]
 
@@ -78,36 +84,67 @@ def test_one_image_is_one_row(embedder, photos, contents, expected):
 def test_what_is_neither_one_image_nor_several_is_refused(embedder, photos):
     table = pa.table({"image": [str(photos[0])]})
     with open(photos[0], "rb") as file:
-        for wrong in [None, 3, file, {"image": [file]}, table, pl.DataFrame({"image": ["a"]}), np.zeros((), np.uint8)]:
-            with pytest.raises(TypeError, match="; (pass|call)"):
-                embedder.embed(wrong)
+        assert rows(embedder.embed(file)) == rows(embedder.embed([file, io.BytesIO(file.read())]))[:1]
+    for wrong in [None, 3, {"image": ["a"]}, table, pl.DataFrame({"image": ["a"]}), np.zeros((), np.uint8)]:
+        with pytest.raises(TypeError, match="; (pass|call)"):
+            embedder.embed(wrong)
     # Channels first, or several gray images.
-    for shape in [(3, 8, 8), (8, 8, 1), (5, 8, 8), (2, 3, 8, 8), (1, 2, 8, 8, 3)]:
+    for shape in [(3, 8, 8), (5, 8, 8), (2, 3, 8, 8), (1, 2, 8, 8, 3)]:
         with pytest.raises(TypeError, match=r"shape \[.*\]; pass .* \[h, w, 3\] or \[n, h, w, 3\]"):
             embedder.embed(np.zeros(shape, np.uint8))
     with pytest.raises(TypeError, match="batched=True"):
         embedder({"image": PIL.Image.new("RGB", (8, 8))})
 
 
+def test_vectors_and_errors_are_plain_objects(embedder, contents):
+    embedded = embedder.embed([contents[0], b"no image", None])
+    assert type(embedded.vectors) is np.ndarray and type(embedded.vectors.mean()) is np.float32
+    vectors, errors = pickle.loads(pickle.dumps(embedded))
+    assert rows(vectors) == rows(embedded)
+    assert [error and (error.item, error.stage) for error in errors] == [None, ("image 1", "decode"), None]
+    assert rows(embedder.encode([contents[0]])) == rows(vectors[:1])
+
+
+def test_pandas_missing_values_are_rows_without_an_error(embedder, photos, expected):
+    pd = pytest.importorskip("pandas")
+    files = pd.Series([str(photos[0]), None, float("nan"), pd.NA, pd.NaT], dtype=object)
+    vectors, errors = embedder.embed(files)
+    assert rows(vectors[:1]) == expected[:1] and np.isnan(vectors[1:]).all() and errors == [None] * 5
+    assert embedder.embed(files[:3].astype("string")).errors == [None] * 3
+
+
+def test_file_addresses_are_paths(embedder, photos, expected, tmp_path):
+    odd = tmp_path / "a b%20c.jpg"
+    odd.write_bytes(photos[0].read_bytes())
+    given = [odd.as_uri(), f"file:{odd}", f"file://{odd}", f"file://localhost{odd}", "file:///missing.jpg", "file://host/a.jpg"]
+    vectors, errors = embedder.embed(given)
+    assert rows(vectors[:4]) == expected[:1] * 4
+    assert [error and error.item for error in errors] == [None] * 4 + given[4:]
+    batch = pa.record_batch(embedder.embed_arrow(pa.array(given)))
+    assert rows(np.array(batch["embedding"].to_pylist()[:4], np.float32)) == expected[:1] * 4
+
+
 def test_images_that_cannot_be_taken_are_rows_with_an_error(embedder, contents, expected):
     cut = PIL.Image.open(io.BytesIO(contents[0][:3000]))
-    wrong = [3, cut, np.zeros((4, 4, 3), np.float32), np.zeros((4, 4, 2), np.uint8), np.zeros((4, 4, 3, 1), np.uint8)]
-    vectors = embedder.embed([contents[0], *wrong, contents[1]])
+    text = io.StringIO("text")
+    wrong = [3, text, cut, np.zeros((4, 4, 3), np.float32), np.zeros((4, 4, 2), np.uint8), np.zeros((4, 4, 3, 1), np.uint8)]
+    vectors, errors = embedder.embed([contents[0], *wrong, contents[1]])
     assert (vectors[0].tobytes(), vectors[-1].tobytes()) == (expected[0], expected[1])
     assert np.isnan(vectors[1:-1]).all()
-    assert [error and (error.item, error.stage) for error in vectors.errors] == [
+    assert [error and (error.item, error.stage) for error in errors] == [
         None,
-        *((f"image {at}", "decode") for at in range(1, 6)),
+        *((f"image {at}", "decode") for at in range(1, 7)),
         None,
     ]
-    for error, says in zip(vectors.errors[1:], ["int is no image", "truncated", "float32", "(4, 4, 2)", "(4, 4, 3, 1)"]):
+    for error, says in zip(errors[1:], ["int is no image", "binary mode", "truncated", "float32", "(4, 4, 2)", "(4, 4, 3, 1)"]):
         assert says in error.reason
     raising = foveate.Embedder(MODEL, on_error="raise")
     for image in wrong:
         with pytest.raises(foveate.ItemError, match="cannot decode image 1: "):
             raising.embed([contents[0], image])
     mapped = embedder({"image": [contents[0], cut, None]})
-    assert rows(mapped["embedding"][:1]) == expected[:1] and mapped["embedding"][1:] == [None, None]
+    assert rows(np.array(mapped["embedding"][:1], np.float32)) == expected[:1]
+    assert mapped["embedding"][1:] == [None, None]
     assert mapped["error"][0] is mapped["error"][2] is None and "truncated" in mapped["error"][1]
 
 
@@ -115,12 +152,12 @@ def test_bad_images_are_rows_with_an_error(embedder, photos, contents, expected,
     empty = tmp_path / "empty.jpg"
     empty.touch()
     given = [contents[0], b"no image", None, "missing.jpg", empty, tmp_path, contents[0][:500], photos[1], "s3:/x"]
-    vectors = embedder.embed([*given, np.zeros((0, 4, 3), np.uint8)])
+    vectors, errors = embedder.embed([*given, np.zeros((0, 4, 3), np.uint8)])
     assert vectors.shape == (10, embedder.dim) and vectors.dtype == np.float32
     there = ~np.isnan(vectors).all(axis=1)
     assert there.tolist() == [True, False, False, False, False, False, False, True, False, False]
     assert (vectors[0].tobytes(), vectors[7].tobytes()) == (expected[0], expected[1])
-    found = [error and (error.item, error.stage) for error in vectors.errors]
+    found = [error and (error.item, error.stage) for error in errors]
     assert found == [
         None,
         ("image 1", "decode"),
@@ -133,7 +170,7 @@ def test_bad_images_are_rows_with_an_error(embedder, photos, contents, expected,
         ("s3:/x", "read"),
         ("image 9", "decode"),
     ]
-    assert all(error.reason and str(error).startswith("cannot ") for error in vectors.errors if error)
+    assert all(error.reason and str(error).startswith("cannot ") for error in errors if error)
 
 
 def test_raise_raises_the_first(contents):
@@ -142,19 +179,20 @@ def test_raise_raises_the_first(contents):
         embedder.embed([contents[0], b"no image", "missing.jpg"])
     error = raised.value
     assert (error.item, error.stage) == ("image 1", "decode") and isinstance(error, foveate.FoveateError)
-    assert not np.isnan(embedder.embed([contents[0]])).any(), "it goes on"
+    assert not np.isnan(embedder.encode([contents[0]])).any(), "it goes on"
 
 
 def test_nothing_is_no_rows(embedder):
-    vectors = embedder.embed([])
-    assert vectors.shape == (0, embedder.dim) and vectors.errors == []
-    assert np.isnan(embedder.embed([None, None])).all()
+    vectors, errors = embedder.embed([])
+    assert vectors.shape == (0, embedder.dim) and errors == []
+    vectors, errors = embedder.embed([None, None])
+    assert np.isnan(vectors).all() and errors == [None, None]
 
 
 def test_vectors_may_be_written(embedder, contents):
-    vectors = embedder.embed(contents[:2])
+    vectors, _ = embedder.embed(contents[:2])
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    assert vectors.flags.c_contiguous and len(vectors.errors) == 2 and vectors[0].errors == []
+    assert vectors.flags.c_contiguous and vectors.flags.writeable
 
 
 def test_options_are_the_command_lines(by_command, photos, contents):

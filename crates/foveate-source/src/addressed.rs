@@ -32,7 +32,7 @@ impl Addressed {
     /// `most` of them are asked for.
     ///
     /// # Errors
-    /// Those of `next`, in their places, and of stores that cannot be opened.
+    /// Those of `next`, in their places.
     pub fn deliver(
         &mut self,
         most: u64,
@@ -43,9 +43,11 @@ impl Addressed {
             && self.ready.back().is_none_or(|last| matches!(last, Ok((_, Some(_)))))
             && self.objects.values().all(|objects| objects.has_room())
         {
-            let asked = next().and_then(|next| next.map(|delivery| self.ask(delivery)).transpose());
-            match asked.transpose() {
-                Some(asked) => self.ready.push_back(asked),
+            match next().transpose() {
+                Some(delivery) => {
+                    let asked = delivery.map(|delivery| self.ask(delivery));
+                    self.ready.push_back(asked);
+                }
                 None => break,
             }
         }
@@ -59,17 +61,18 @@ impl Addressed {
         Ok(Some(delivery))
     }
 
-    /// Begins to read the object of a delivery with an address.
-    fn ask(&mut self, delivery: Delivery) -> Result<Asked, SourceError> {
+    /// Begins to read the object of a delivery with an address. Without its store it stays unread, and reading it says
+    /// why.
+    fn ask(&mut self, delivery: Delivery) -> Asked {
         let item = &delivery.item;
         let scheme = match (&delivery.content, self.reach.kind(&item.locator)) {
             (Content::Unread, Kind::Object(scheme)) if item.fault.is_none() => scheme,
-            _ => return Ok((delivery, None)),
+            _ => return (delivery, None),
         };
-        let store = self.reach.store(&scheme)?;
+        let Ok(store) = self.reach.store(&scheme) else { return (delivery, None) };
         let address = String::from_utf8_lossy(&item.locator).into_owned();
         let objects = self.objects.entry(scheme.clone()).or_insert_with(|| store.read_ahead());
         objects.ask(Object { address, version: Version::default() });
-        Ok((delivery, Some(scheme)))
+        (delivery, Some(scheme))
     }
 }

@@ -2,17 +2,17 @@
 
 ``Embedder`` embeds lists and Arrow columns, ``embed_files`` streams a job's vectors, and ``embed`` runs a whole job
 into files. Their options are those of ``foveate embed --help``, with underscores: ``max_pixels="200M"``. Vectors are
-the command line's, bit for bit.
+the command line's, bit for bit. The logger ``foveate`` has the warnings.
 
 ``foveate.ray``, ``foveate.spark``, ``foveate.daft`` and ``foveate.lancedb`` adapt the embedder to these engines. Each
-needs its engine: ``pip install 'foveate[ray]'``.
+needs its engine, which an extra of the wheel installs: ``foveate[ray]``.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ._embedder import Embedder, ItemError, Vectors
+from ._embedder import Embedded, Embedder, ItemError
 from ._foveate import Batch, Batches, FoveateError, __version__
 from ._jobs import embed, embed_files
 from ._measure import plan, profile
@@ -29,14 +29,18 @@ else:
 
         return importlib.import_module(f"{__name__}.{name}")
 
+    def __dir__():
+        """Name the adapters, too."""
+        return sorted({*globals(), "daft", "lancedb", "ray", "spark"})
+
 
 __all__ = [
     "Batch",
     "Batches",
+    "Embedded",
     "Embedder",
     "FoveateError",
     "ItemError",
-    "Vectors",
     "__version__",
     "embed",
     "embed_files",

@@ -2,7 +2,10 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
-from ._jobs import Progress
+import numpy as np
+from numpy.typing import NDArray
+
+from ._said import Progress
 
 __version__: str
 
@@ -10,9 +13,14 @@ class FoveateError(Exception):
     """A job, a model or a device failed; the message says why."""
 
 class Engine:
-    def __new__(cls, args: Sequence[str]) -> Engine: ...
+    def __new__(cls, args: Sequence[str], timeout: float | None = None) -> Engine: ...
     def dim(self) -> int: ...
-    def embed(self, images: Sequence[Any]) -> tuple[bytearray, int, list[tuple[str, str, str] | None]]: ...
+    def embed(
+        self, images: Iterator[Any], count: int | None, progress: Progress | None = None
+    ) -> tuple[bytearray, int, list[tuple[str, str, str] | None]]: ...
+    def embed_batch(
+        self, images: Iterator[Any], count: int | None
+    ) -> tuple[Batch, list[tuple[str, str, str] | None]]: ...
     def embed_arrow(self, images: Any, image: str) -> tuple[Batch, list[tuple[str, str, str] | None]]: ...
 
 class Batch:
@@ -26,7 +34,21 @@ class Batch:
     def num_rows(self) -> int:
         """Number of rows."""
 
+    @property
+    def schema(self) -> dict[str, str]:
+        """The type of each column by its name."""
+
+    def __getitem__(self, name: str) -> Any:
+        """A column: vectors as numpy ``[n, dim]`` with NaN where there is none, texts as a list."""
+
+    def to_numpy(self) -> NDArray[np.float32]:
+        """The vectors, ``[n, dim]``."""
+
+    def to_pandas(self) -> Any:
+        """A data frame of pandas; vectors are arrays, or None where there is none."""
+
     def __len__(self) -> int: ...
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]: ...
     def __arrow_c_schema__(self) -> object: ...
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
@@ -34,11 +56,11 @@ class Batch:
 class Batches(Iterator[Batch]):
     """A job's outcomes as record batches, in the order of its inputs. It stops when it is closed or dropped."""
 
-    def __new__(cls, args: Sequence[str]) -> Batches: ...
+    def __new__(cls, args: Sequence[str], progress: Progress | None = None) -> Batches: ...
     def __iter__(self) -> Batches: ...
     def __next__(self) -> Batch: ...
     def close(self) -> None:
-        """Stop the job. Its remaining batches are lost."""
+        """Stop the job, also from another thread. Its remaining batches are lost."""
 
     def __enter__(self) -> Batches: ...
     def __exit__(

@@ -11,10 +11,10 @@ from typing import Any
 
 from ._foveate import FoveateError
 from ._jobs import Inputs, paths
-from ._options import Option, arguments
+from ._options import arguments
 
 
-def profile(inputs: Inputs, *, out: str | os.PathLike[str] | None = None, **options: Option) -> dict[str, Any]:
+def profile(inputs: Inputs, *, out: str | os.PathLike[str] | None = None, **options: Any) -> dict[str, Any]:
     """Measure where a job's time goes, as ``foveate profile`` does. It takes about a minute for each pair.
 
     Args:
@@ -34,7 +34,7 @@ def profile(inputs: Inputs, *, out: str | os.PathLike[str] | None = None, **opti
         return _result("profile", [*given, "--", *paths(inputs)])
 
 
-def plan(*, out: str | os.PathLike[str] | None = None, **options: Option) -> dict[str, Any]:
+def plan(*, out: str | os.PathLike[str] | None = None, **options: Any) -> dict[str, Any]:
     """Predict workers, batch, time and cost of a job, as ``foveate plan`` does.
 
     Args:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
-import numpy as np
 import pyarrow as pa
 
-from ._embedder import Embedder
+from ._embedder import Embedder, _count
 
 #: The columns that are added.
 ADDED = ("embedding", "error")
@@ -36,18 +36,23 @@ def embed_column(embedder: Embedder, column: pa.Array | pa.ChunkedArray) -> pa.R
     """Embed a column of encoded images, paths or tensors of pixels: ``embedding`` and ``error``."""
     if not isinstance(column.type, pa.BaseExtensionType):
         return pa.record_batch(embedder.embed_arrow(column))
-    return embed_pixels(embedder, _tensors(column))
+    return embed_list(embedder, _tensors(column))
 
 
-def embed_pixels(embedder: Embedder, images: list[Any]) -> pa.RecordBatch:
-    """Embed arrays of pixels: ``embedding`` and ``error``."""
-    vectors = embedder.embed(images)
-    reasons = [error and f"{error.stage}: {error.reason}" for error in vectors.errors]
-    nulls = [image is None or reason is not None for image, reason in zip(images, reasons)]
-    kind = pa.list_(pa.field("item", pa.float32(), nullable=False), vectors.shape[1])
-    flat = pa.array(np.asarray(vectors).reshape(-1))
-    embedding = pa.FixedSizeListArray.from_arrays(flat, type=kind, mask=pa.array(nulls, pa.bool_()))
-    return pa.record_batch([embedding, pa.array(reasons, pa.string())], names=list(ADDED))
+def embed_list(embedder: Embedder, images: Iterable[Any]) -> pa.RecordBatch:
+    """Embed a list of images: ``embedding`` and ``error``."""
+    return pa.record_batch(embedder._batch(images, _count(images)))
+
+
+class Column(list[Any]):
+    """An Arrow array as a list that keeps its type. ``datasets`` would take it from the first batch's values."""
+
+    def __init__(self, array: pa.Array) -> None:
+        super().__init__(array.to_pylist())
+        self._array = array
+
+    def __arrow_array__(self, type: pa.DataType | None = None) -> pa.Array:
+        return self._array if type is None else self._array.cast(type)
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 try:
     import daft
@@ -12,12 +12,15 @@ except ImportError as error:
     raise ImportError("foveate.daft needs Daft; pip install 'foveate[daft]'") from error
 
 from . import _embedder
-from ._options import Option, within
-from ._tables import embed_column, embed_pixels
+from ._options import EmbedderOptions, within
+from ._tables import embed_column, embed_list
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 def embed(
-    images: Expression,
+    images: Expression | str,
     model: str = _embedder.MODEL,
     *,
     dim: int | None = None,
@@ -25,14 +28,14 @@ def embed(
     gpus: float = 0,
     max_concurrency: int | None = None,
     batch_size: int = 256,
-    **options: Option,
+    **options: Unpack[EmbedderOptions],
 ) -> Expression:
     """Embed a column: structs of ``embedding`` (Embedding[Float32; dim]) and ``error`` (string).
 
     ``daft.col("v").get("embedding")`` or ``.unnest()`` takes them apart.
 
     Args:
-        images: encoded images, paths, addresses, or Daft's images.
+        images: the column or its name: encoded images, paths, addresses, or Daft's images.
         model: as of :class:`foveate.Embedder`.
         dim: number of components of a vector; by default, the model is opened here to find it.
         cpus: CPUs of each instance: Daft reserves them, and the embedder uses as many threads; by default, all.
@@ -44,11 +47,12 @@ def embed(
     Raises:
         ValueError: an option is unknown, or its value is.
     """
+    shared: Any = options
     if gpus:
-        options = {"device": "cuda:0", **options}
+        shared = {"device": "cuda:0", **options}
     elif cpus is not None:
-        options = within(cpus, options)
-    embedder = _embedder.Embedder(model, **options)  # type: ignore[arg-type]
+        shared = within(cpus, options)
+    embedder = _embedder.Embedder(model, **shared)
     vector = DataType.embedding(DataType.float32(), embedder.dim if dim is None else dim)
     outcome = DataType.struct({"embedding": vector, "error": DataType.string()})
 
@@ -61,12 +65,12 @@ def embed(
         def __call__(self, images: Series) -> pa.Array:
             return _embed(embedder, images).to_struct_array()
 
-    expression: Expression = Embed()(images)
+    expression: Expression = Embed()(daft.col(images) if isinstance(images, str) else images)
     return expression
 
 
 def _embed(embedder: _embedder.Embedder, images: Series) -> pa.RecordBatch:
     if images.datatype().is_image():
         pixels: list[Any] = images.to_pylist()
-        return embed_pixels(embedder, pixels)
+        return embed_list(embedder, pixels)
     return embed_column(embedder, images.to_arrow())

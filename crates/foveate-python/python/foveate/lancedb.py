@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,6 +17,8 @@ import numpy as np
 
 from ._embedder import MODEL, Embedder
 
+_log = logging.getLogger("foveate")
+
 
 @register("foveate")
 class FoveateEmbeddings(EmbeddingFunction):  # type: ignore[misc]
@@ -24,6 +27,19 @@ class FoveateEmbeddings(EmbeddingFunction):  # type: ignore[misc]
     model: str = MODEL
     options: dict[str, Any] = {}
     _opened: Embedder | None = PrivateAttr(None)
+
+    @classmethod
+    def create(cls, **arguments: Any) -> FoveateEmbeddings:
+        """Make the function; the options are checked here.
+
+        Raises:
+            ValueError: an option is unknown, its value is, or it stands beside ``options``.
+        """
+        for name in arguments.keys() - cls.model_fields.keys():
+            raise ValueError(f"create does not take '{name}'; pass options={{'{name}': {arguments[name]!r}}}")
+        function: FoveateEmbeddings = super().create(**arguments)
+        function._opened = Embedder(function.model, **function.options)
+        return function
 
     def ndims(self) -> int:
         """Return the number of components of a vector. Opens the model."""
@@ -35,10 +51,10 @@ class FoveateEmbeddings(EmbeddingFunction):  # type: ignore[misc]
             images = images.to_pylist()
         elif isinstance(images, (str, bytes)) or not isinstance(images, Iterable):
             images = [images]
-        images = list(images)
-        vectors = self._embedder().embed(images)
-        found = zip(images, vectors.errors, np.asarray(vectors))
-        return [None if image is None or error else vector for image, error, vector in found]
+        vectors, errors = self._embedder().embed(images)
+        for error in filter(None, errors):
+            _log.warning("%s; its vector is null, and on_bad_vectors='drop' leaves its row out", error)
+        return [None if np.isnan(vector).all() else vector for vector in vectors]
 
     def compute_query_embeddings(self, query: Any, *_: Any, **__: Any) -> list[np.ndarray[Any, Any] | None]:
         """Embed the image of a query."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 try:
     import pyarrow as pa
@@ -12,8 +12,11 @@ except ImportError as error:
     raise ImportError("foveate.ray needs Ray Data; pip install 'foveate[ray]'") from error
 
 from . import _embedder
-from ._options import Option, within
+from ._options import EmbedderOptions, within
 from ._tables import with_vectors
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class Embedder:
@@ -57,7 +60,7 @@ def embed(
     num_cpus: float = 1,
     num_gpus: float = 0,
     batch_size: int = 256,
-    **options: Option,
+    **options: Unpack[EmbedderOptions],
 ) -> Dataset:
     """Add ``embedding`` and ``error`` to a dataset.
 
@@ -74,7 +77,11 @@ def embed(
 
     Returns:
         The dataset, not yet executed.
+
+    Raises:
+        ValueError: an option or a model is unknown, or its value is.
     """
+    _embedder.Embedder(model, **options)  # The driver checks the options.
     least, most = (concurrency, concurrency) if isinstance(concurrency, int) else concurrency
     return dataset.map_batches(
         Embedder,

@@ -6,7 +6,7 @@ import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 try:
     import pyarrow as pa
@@ -17,8 +17,11 @@ except ImportError as error:
     raise ImportError("foveate.spark needs PySpark and pyarrow; pip install 'foveate[spark]'") from error
 
 from . import _embedder
-from ._options import Option, within
+from ._options import EmbedderOptions, within
 from ._tables import with_vectors
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,11 @@ class File:
 
 
 def embedder(
-    model: str | File = _embedder.MODEL, *, image: str = "content", keep_image: bool = False, **options: Option
+    model: str | File = _embedder.MODEL,
+    *,
+    image: str = "content",
+    keep_image: bool = False,
+    **options: Unpack[EmbedderOptions],
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Make a function for ``DataFrame.mapInArrow`` that adds ``embedding`` and ``error``, as :func:`schema` does.
 
@@ -45,7 +52,7 @@ def embedder(
     Raises:
         ValueError: an option is unknown, or its value is.
     """
-    _embedder.Embedder(**options)  # type: ignore[arg-type]  # The driver checks the options.
+    _embedder.Embedder(**options)  # The driver checks the options.
 
     def embed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         opened = _opened(pickle.dumps(_on_executor(model, options)))
@@ -69,17 +76,17 @@ def embed(
     *,
     image: str = "content",
     keep_image: bool = False,
-    **options: Option,
+    **options: Unpack[EmbedderOptions],
 ) -> DataFrame:
     """Add ``embedding`` and ``error`` to a data frame: ``mapInArrow`` with :func:`embedder` and :func:`schema`."""
     function = embedder(model, image=image, keep_image=keep_image, **options)
     return frame.mapInArrow(function, schema(frame.schema, image=image, keep_image=keep_image))
 
 
-def _on_executor(model: str | File, options: dict[str, Option]) -> _embedder.Embedder:
+def _on_executor(model: str | File, options: EmbedderOptions) -> _embedder.Embedder:
     name = SparkFiles.get(model.name) if isinstance(model, File) else model
     task = TaskContext.get()
-    shared: dict[str, Any] = within(task.cpus(), options) if task else options
+    shared: Any = within(task.cpus(), options) if task else options
     return _embedder.Embedder(name, **shared)
 
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use foveate_core::PixelLimits;
 use foveate_decode::DecoderOptions;
@@ -38,6 +39,8 @@ pub struct EmbedOptions {
     pub id_column: Option<String>,
     /// Objects of a store that are requested at a time.
     pub requests: usize,
+    /// Longest time for one object of a store, with all attempts; see [`StoreOptions::deadline`].
+    pub deadline: Option<Duration>,
     /// Settings specific to the store, by name (`endpoint` of `s3`).
     pub store_settings: BTreeMap<String, String>,
     /// The model: a card's name, a hub repository, a folder, or `seeded:<card>`.
@@ -105,7 +108,7 @@ pub struct EmbedOptions {
     /// Maximum unreadable inputs in a row; see [`Config::max_unreadable`].
     pub max_unreadable: Option<u64>,
     /// Interval between commits, which make finished rows durable.
-    pub commit_every: std::time::Duration,
+    pub commit_every: Duration,
     /// True if the inputs of an output that is already complete are compared by hash, not by size and time.
     pub by_content: bool,
     /// Where vectors are kept from run to run.
@@ -143,6 +146,7 @@ impl EmbedOptions {
             image_column: None,
             id_column: None,
             requests: StoreOptions::DEFAULT_REQUESTS,
+            deadline: None,
             store_settings: BTreeMap::new(),
             model: model.into(),
             output: output.into(),
@@ -176,7 +180,7 @@ impl EmbedOptions {
             trace: None,
             failures: FailurePolicy::default(),
             max_unreadable: Some(Config::MAX_UNREADABLE),
-            commit_every: std::time::Duration::from_secs(2),
+            commit_every: Duration::from_secs(2),
             by_content: false,
             cache: None,
             recent_bytes: Config::RECENT_BYTES,
@@ -200,8 +204,8 @@ impl EmbedOptions {
 
     /// Returns how the inputs' stores are read.
     pub(crate) fn store_options(&self) -> StoreOptions {
-        let (max_bytes, settings) = (self.max_bytes, self.store_settings.clone());
-        StoreOptions { max_bytes, requests: self.requests, settings, ..StoreOptions::default() }
+        let (max_bytes, deadline, settings) = (self.max_bytes, self.deadline, self.store_settings.clone());
+        StoreOptions { max_bytes, requests: self.requests, deadline, settings, ..StoreOptions::default() }
     }
 
     /// Returns the devices in the order given; a device that is named twice gets two encoders.
