@@ -3,8 +3,7 @@
 #
 # Needs only a Rust toolchain (any channel) and a C++ compiler for libFuzzer: this script passes the flags for coverage
 # instrumentation that `cargo fuzz` would pass. Seeds are the committed samples and fixtures, the larger shared data set
-# if present, and fuzz/seeds/TARGET. libFuzzer's corpus stays in target/fuzz/corpus. Runs of a few seconds are those of
-# CI: they draw the same inputs each time, so that a change fails for its own faults alone.
+# if present, and fuzz/seeds/TARGET. libFuzzer's corpus stays in target/fuzz/corpus.
 set -eu
 
 seconds=${1:?usage: fuzz/run.sh SECONDS [TARGET...]}
@@ -12,19 +11,11 @@ shift
 root=$(CDPATH= cd -- "$(dirname -- "$0")/.." && pwd)
 cd "$root/fuzz"
 work=${FUZZ_DIR:-$root/target/fuzz}
-if [ "$seconds" -le 5 ]; then
-    seed=1
-    # Building takes longer than running.
-    export CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_DEBUG=0
-else
-    seed=0
-fi
 host=$(rustc -vV | sed -n 's/^host: //p')
 if [ $# -eq 0 ]; then
     for file in fuzz_targets/*.rs; do
         target=$(basename "$file" .rs)
-        # Parquet's library takes longer to build than all else.
-        if [ "$target" != source_parquet ] || [ "$seconds" -gt 5 ]; then set -- "$@" "$target"; fi
+        set -- "$@" "$target"
     done
 fi
 
@@ -52,7 +43,7 @@ for target in "$@"; do
     log="$work/$target.log"
     # shellcheck disable=SC2086
     if ! "$work/build/$host/release/$target" "$work/corpus/$target" $seeds -artifact_prefix="$work/artifacts/$target/" \
-        -seed="$seed" -max_total_time="$seconds" -max_len=65536 -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+        -max_total_time="$seconds" -max_len=65536 -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
         >"$log" 2>&1; then
         tail -n 60 "$log"
         echo "$target FAILED; the input is in $work/artifacts/$target" >&2

@@ -3,7 +3,7 @@
 //! `cargo test` runs one program after the other. Many tests wait for brokers, servers and killed processes, so that
 //! half of a small machine would be idle. With arguments, `cargo test` runs as usual.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -23,9 +23,6 @@ pub(crate) struct Args {
     /// Test as released, without overflow checks and debug assertions
     #[arg(long)]
     unchecked: bool,
-    /// Leave out the tests that passed in this log of another run
-    #[arg(long, value_name = "LOG", conflicts_with = "args")]
-    after: Option<PathBuf>,
     /// Arguments of `cargo test`
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     args: Vec<String>,
@@ -50,17 +47,15 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     }
     let start = Instant::now();
     let programs = build(cargo()?)?;
-    let log_of_another = args.after.as_ref().map_or(Ok(String::new()), fs::read_to_string)?;
-    let passed = passed(&log_of_another);
     let seconds = start.elapsed().as_secs_f64();
     println!("{} {} test programs, built in {seconds:.0} s", clock::elapsed(), programs.len());
     let start = Instant::now();
     let outputs = target(root).join("test-outputs");
     fs::create_dir_all(&outputs)?;
-    let (mut failed, unsteady) = repeat(run_all(programs, &passed, &outputs)?, &outputs)?;
+    let (mut failed, unsteady) = repeat(run_all(programs, &outputs)?, &outputs)?;
     println!("{} run in {:.0} s", clock::elapsed(), start.elapsed().as_secs_f64());
     let mut documentation = cargo()?;
-    documentation.args(["--doc", "--no-fail-fast", "--"]).args(left_out(&passed, DOCUMENTATION));
+    documentation.args(["--doc", "--no-fail-fast"]);
     if !run_program(DOCUMENTATION, &mut documentation, &outputs)? {
         failed.push(DOCUMENTATION.to_owned());
     }
@@ -81,37 +76,17 @@ fn repeat(failed: Vec<Program>, outputs: &Path) -> Result<(Vec<String>, Vec<Stri
     let is_little = failed.len() <= REPEATED;
     for program in failed {
         let first = fs::read_to_string(log(outputs, &program.name))?;
-        let passed = BTreeMap::from([(program.name.as_str(), first.lines().filter_map(passed_test).collect())]);
-        let is_well =
-            is_little && run_program(&program.name, program.command().args(left_out(&passed, &program.name)), outputs)?;
+        let is_well = is_little && run_program(&program.name, program.command().args(left_out(&first)), outputs)?;
         if is_well { &mut unsteady } else { &mut again }.push(program.name);
     }
     Ok((again, unsteady))
 }
 
-/// The tests that passed according to the output of another run, by program.
-fn passed(log: &str) -> BTreeMap<&str, Vec<&str>> {
-    let mut passed = BTreeMap::<_, Vec<_>>::new();
-    let mut program = "";
-    for line in log.lines() {
-        if let Some((_, running)) = line.split_once(RUNNING) {
-            program = running.rsplit_once(" (").map_or(running, |(name, _)| name);
-        }
-        passed.entry(program).or_default().extend(passed_test(line));
-    }
-    passed
-}
-
-/// The name of the test that passed according to a line of a program's output.
-fn passed_test(line: &str) -> Option<&str> {
+/// Arguments of a test program that leave out what passed according to its output.
+fn left_out(output: &str) -> Vec<&str> {
     // Trials have names of equal width.
-    line.strip_prefix("test ")?.strip_suffix(" ... ok").map(str::trim_end)
-}
-
-/// Arguments of a test program that leave out what passed elsewhere.
-fn left_out<'a>(passed: &BTreeMap<&str, Vec<&'a str>>, program: &str) -> Vec<&'a str> {
-    let names = passed.get(program).into_iter().flatten();
-    let skip: Vec<&str> = names.flat_map(|name| ["--skip", name]).collect();
+    let passed = output.lines().filter_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... ok"));
+    let skip: Vec<&str> = passed.flat_map(|name| ["--skip", name.trim_end()]).collect();
     if skip.is_empty() { skip } else { [vec!["--exact"], skip].concat() }
 }
 
@@ -163,13 +138,13 @@ fn program(message: &Value) -> Option<Program> {
 }
 
 /// Runs the programs and returns those that failed.
-fn run_all(programs: Vec<Program>, passed: &BTreeMap<&str, Vec<&str>>, outputs: &Path) -> Result<Vec<Program>> {
+fn run_all(programs: Vec<Program>, outputs: &Path) -> Result<Vec<Program>> {
     let waiting = Mutex::new(VecDeque::from(programs));
     let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
     let work = || -> Result<Vec<Program>> {
         let mut failed = Vec::new();
         while let Some(program) = next() {
-            if !run_program(&program.name, program.command().args(left_out(passed, &program.name)), outputs)? {
+            if !run_program(&program.name, &mut program.command(), outputs)? {
                 failed.push(program);
             }
         }
@@ -285,13 +260,10 @@ mod tests {
     }
 
     #[test]
-    fn tests_that_passed_elsewhere_are_left_out() {
-        let log = "[01:00]      Running a b (1.5 s)\n\nrunning 3 tests\ntest one   ... ok\ntest x::two ... ignored\n\
-            test three ... FAILED\n\n[01:02]      Running documentation (3.0 s)\ntest src/lib.rs - y (line 3) ... ok\n";
-        let passed = passed(log);
-        assert_eq!(left_out(&passed, "a b"), ["--exact", "--skip", "one"]);
-        assert_eq!(left_out(&passed, DOCUMENTATION), ["--exact", "--skip", "src/lib.rs - y (line 3)"]);
-        assert!(left_out(&passed, "c d").is_empty());
+    fn tests_that_passed_are_left_out() {
+        let output = "running 3 tests\ntest one   ... ok\ntest x::two ... ignored\ntest three ... FAILED\n";
+        assert_eq!(left_out(output), ["--exact", "--skip", "one"]);
+        assert!(left_out("test one ... FAILED\n").is_empty());
         // The arguments mean the same to both harnesses.
         let program = Command::new(std::env::current_exe().unwrap())
             .args(["--list", "--exact", "--skip", "test::tests::cargos_arguments_are_taken"])
@@ -309,9 +281,9 @@ mod tests {
         let outputs = Outputs::new("programs");
         let of = |name: &str, path: &str| Program { name: name.into(), path: path.into(), folder: "/".into() };
         let programs = vec![of("good", "true"), of("bad", "false"), of("fine", "true")];
-        let failed = run_all(programs, &BTreeMap::new(), &outputs.0).unwrap();
+        let failed = run_all(programs, &outputs.0).unwrap();
         assert_eq!(failed.iter().map(|program| program.name.as_str()).collect::<Vec<_>>(), ["bad"]);
-        assert!(run_all(vec![of("missing", "/nowhere/at all")], &BTreeMap::new(), &outputs.0).is_err());
+        assert!(run_all(vec![of("missing", "/nowhere/at all")], &outputs.0).is_err());
     }
 
     #[cfg(unix)]
@@ -328,7 +300,7 @@ mod tests {
         let of = |name: &str, path: &Path| Program { name: name.into(), path: path.into(), folder: "/".into() };
         let bad = || of("bad", Path::new("false"));
         let ran = |programs| {
-            let failed = run_all(programs, &BTreeMap::new(), &outputs.0).unwrap();
+            let failed = run_all(programs, &outputs.0).unwrap();
             repeat(failed, &outputs.0).unwrap()
         };
         let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
