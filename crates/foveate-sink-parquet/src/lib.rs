@@ -6,8 +6,10 @@ mod reader;
 mod schema;
 mod sink;
 mod splice;
+mod table;
 
 pub use sink::ParquetFormat;
+pub use table::{Column, TableWriter};
 
 use foveate_core::RegistryError;
 use foveate_sink::parts::open;

@@ -40,6 +40,8 @@ pub use foveate_queue as queue;
 #[cfg(feature = "cli")]
 pub use foveate_report as report;
 pub use foveate_resize as resize;
+#[cfg(feature = "search")]
+pub use foveate_search as search;
 #[cfg(feature = "cli")]
 pub use foveate_serve as serve;
 pub use foveate_sink as sink;

@@ -73,11 +73,13 @@ const THIRD_PARTY: [&str; 14] = [
 ];
 
 /// Additional third-party crates of single leaves, and the reasons.
-const ALSO: [(&str, &[&str]); 4] = [
+const ALSO: [(&str, &[&str]); 5] = [
     // The orientation of a PNG may be in compressed text.
     ("foveate-decode", &["flate2"]),
     // HTTP, URL parsing, name resolution and message signatures are its purpose and not worth reimplementing.
     ("foveate-net", &["base64", "dns-lookup", "hmac", "httpdate", "psl", "ureq", "url"]),
+    // Directions to begin with are drawn.
+    ("foveate-search", &["fastrand"]),
     // It is a server.
     ("foveate-photo-server", &["axum", "futures-util", "image", "tokio"]),
     // It connects our crates to libraries for logs and collectors, and only the facade imports it.
@@ -108,6 +110,7 @@ pub(crate) fn role(name: &str) -> Option<Role<'_>> {
         | "foveate-net"
         | "foveate-photo-server"
         | "foveate-schema"
+        | "foveate-search"
         | "foveate-telemetry" => Role::Leaf,
         "foveate-object-store" => Role::Stores,
         "foveate-dinov2" => Role::Model,

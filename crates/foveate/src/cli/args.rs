@@ -14,6 +14,8 @@ use super::lab_args::{
 use super::merge_args::{self, MergeArgs};
 use super::pack_args::{self, PackArgs};
 use super::plan_args::{self, PlanArgs};
+#[cfg(feature = "search")]
+use super::search_args::{self, DuplicatesArgs, NeighborsArgs};
 use super::service_args::{self, EnqueueArgs, QueueCommand, ServeArgs, WorkerArgs};
 use super::values::{CountOrOff, parse_count, parse_positive, parse_seconds, parse_setting, place};
 
@@ -84,6 +86,14 @@ pub(crate) enum Command {
     /// Make one output of several: shards, a worker's segments, or runs of other inputs with the same settings.
     #[command(after_help = merge_args::EXAMPLES)]
     Merge(Box<MergeArgs>),
+    /// Find the nearest images of each image, exactly.
+    #[cfg(feature = "search")]
+    #[command(after_help = search_args::NEIGHBORS_EXAMPLES)]
+    Neighbors(Box<NeighborsArgs>),
+    /// Find groups of images that are the same or nearly so, and which of them to keep.
+    #[cfg(feature = "search")]
+    #[command(after_help = search_args::DUPLICATES_EXAMPLES)]
+    Duplicates(Box<DuplicatesArgs>),
     /// Show where a job's time goes: each stage on one thread, then the same job with its workers.
     #[command(after_help = PROFILE_EXAMPLES)]
     Profile(Box<ProfileArgs>),

@@ -34,6 +34,10 @@ pub(crate) fn command(command: &Command) -> Result<(), Usage> {
         Command::Verify(args) => verify(args),
         Command::Inspect(args) => super::inspect::check(args),
         Command::Merge(args) => merge(args),
+        #[cfg(feature = "search")]
+        Command::Neighbors(args) => super::search::check(&args.search, &args.queries),
+        #[cfg(feature = "search")]
+        Command::Duplicates(args) => super::search::check(&args.search, &args.against),
         Command::Profile(args) => profile(args),
         Command::Bench { experiment } => bench(experiment),
         Command::Diagnose(args) => lab(&args.lab),

@@ -98,7 +98,7 @@ fn find(args: &InspectArgs, backends: &Backends) -> anyhow::Result<Found> {
 }
 
 /// Adds the remedy.
-fn remedied(error: SinkError) -> anyhow::Error {
+pub(crate) fn remedied(error: SinkError) -> anyhow::Error {
     let remedy = match &error {
         SinkError::Damaged { .. } => "restore it from a copy, or write it anew with `embed --overwrite`",
         SinkError::Unsupported(_) => "inspect it with the version of foveate that wrote it",

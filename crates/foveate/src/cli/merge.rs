@@ -17,6 +17,8 @@ use super::join_table::JoinTable;
 use super::merge_args::MergeArgs;
 use super::{console, inspect};
 
+/// The command in its messages.
+const MERGE: &str = "merge";
 /// Settings of the inputs, which may differ.
 const OF_INPUTS: [&str; 7] =
     [RunManifest::LISTING, RunManifest::ITEMS, RunManifest::MERGED, "shard", "max_bytes", "image_column", "id_column"];
@@ -36,20 +38,30 @@ pub(crate) fn options(args: &MergeArgs) -> EmbedOptions {
 
 /// Refuses an output at the place of an input, or among the outputs in an input folder.
 pub(crate) fn check(args: &MergeArgs) -> anyhow::Result<()> {
+    check_places(&args.inputs, &args.output, MERGE)
+}
+
+/// Does the same for another command, whose name is `verb`.
+pub(crate) fn check_places<'a>(
+    inputs: impl IntoIterator<Item = &'a PathBuf>,
+    output: &Path,
+    verb: &str,
+) -> anyhow::Result<()> {
     let place = |path: &Path| -> PathBuf {
         // Without a trailing separator.
         let path = path.components().collect::<PathBuf>();
         path.canonicalize().or_else(|_| std::path::absolute(&path)).unwrap_or(path)
     };
-    let output = place(&args.output);
-    for input in &args.inputs {
+    let output_place = place(output);
+    for input in inputs {
         if store_address(input).is_none() && !input.exists() {
-            bail!("cannot merge {}: there is no such output; check the path", input.display());
+            bail!("cannot {verb} {}: there is no such output; check the path", input.display());
         }
         let input_place = place(input);
-        let is_within = input_place.is_dir() && output.parent().is_some_and(|parent| place(parent) == input_place);
-        if input_place == output || is_within {
-            bail!("cannot write {} where {} is; name another place", args.output.display(), input.display());
+        let is_within =
+            input_place.is_dir() && output_place.parent().is_some_and(|parent| place(parent) == input_place);
+        if input_place == output_place || is_within {
+            bail!("cannot write {} where {} is; name another place", output.display(), input.display());
         }
     }
     Ok(())
@@ -57,9 +69,10 @@ pub(crate) fn check(args: &MergeArgs) -> anyhow::Result<()> {
 
 pub(crate) fn run(args: &MergeArgs) -> anyhow::Result<Exit> {
     let (backends, mut options) = (Backends::compiled(), options(args));
-    let found = args.inputs.iter().map(|input| find(input, &options, &backends)).collect::<anyhow::Result<Vec<_>>>()?;
+    let found =
+        args.inputs.iter().map(|input| find(input, &options, &backends, MERGE)).collect::<anyhow::Result<Vec<_>>>()?;
     let (names, runs): (Vec<_>, Vec<_>) = found.into_iter().flatten().unzip();
-    check_same_job(&names, &runs)?;
+    check_same_job(&names, &runs, MERGE)?;
     options.element = element(args, &names, &runs)?;
     let columns = runs[0].manifest.fingerprint.get("sink.columns");
     options.columns = columns.map_or_else(Vec::new, |names| names.split(',').map(str::to_owned).collect());
@@ -87,18 +100,23 @@ pub(crate) fn run(args: &MergeArgs) -> anyhow::Result<Exit> {
     tell(args, &runs, &merge, &published, (is_new, unmatched))
 }
 
-/// Finds the runs of an output, each with a name for messages, in order.
-fn find(input: &Path, options: &EmbedOptions, backends: &Backends) -> anyhow::Result<Vec<(String, StoredRun)>> {
-    let usage = |why: String| Usage::from(anyhow!("cannot merge {}: {why}", input.display())).into();
+/// Finds the runs of an output, each with a name for messages, in order. `verb` is the command.
+pub(crate) fn find(
+    input: &Path,
+    options: &EmbedOptions,
+    backends: &Backends,
+    verb: &str,
+) -> anyhow::Result<Vec<(String, StoredRun)>> {
+    let usage = |why: String| Usage::from(anyhow!("cannot {verb} {}: {why}", input.display())).into();
     let place = EmbedOptions { output: input.to_owned(), ..options.clone() };
     let found = match place.prefix().map_err(|error| Usage::from(anyhow!(error)))? {
         Some(prefix) => StoredRun::find_below(&prefix),
         None => StoredRun::find(input),
     };
-    let found = found.with_context(|| format!("cannot merge {}", input.display()))?;
+    let found = found.with_context(|| format!("cannot {verb} {}", input.display()))?;
     let mut runs: Vec<_> = found.into_iter().map(|run| (input.display().to_string(), run)).collect();
     if runs.is_empty() && input.is_dir() {
-        runs = segments(input, backends)?;
+        runs = segments(input, backends, verb)?;
     }
     if runs.is_empty() {
         return Err(usage("it has no manifest of foveate; name a complete output".to_owned()));
@@ -124,7 +142,7 @@ fn find(input: &Path, options: &EmbedOptions, backends: &Backends) -> anyhow::Re
 }
 
 /// Finds the outputs of one file each in a folder, by name.
-fn segments(folder: &Path, backends: &Backends) -> anyhow::Result<Vec<(String, StoredRun)>> {
+fn segments(folder: &Path, backends: &Backends, verb: &str) -> anyhow::Result<Vec<(String, StoredRun)>> {
     let entries = fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
     let paths = entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<BTreeSet<_>>>()?;
     let mut found = Vec::new();
@@ -140,11 +158,11 @@ fn segments(folder: &Path, backends: &Backends) -> anyhow::Result<Vec<(String, S
             continue;
         }
         let name = path.display().to_string();
-        let runs = StoredRun::find(path).with_context(|| format!("cannot merge {name}"))?;
+        let runs = StoredRun::find(path).with_context(|| format!("cannot {verb} {name}"))?;
         if runs.is_empty() {
             let manifest = record_of(path, "manifest.json");
             let why = format!("{} is missing; restore it, or take the file out of the folder", manifest.display());
-            return Err(Usage::from(anyhow!("cannot merge {name}: {why}")).into());
+            return Err(Usage::from(anyhow!("cannot {verb} {name}: {why}")).into());
         }
         found.extend(runs.into_iter().map(|run| (name.clone(), run)));
     }
@@ -157,7 +175,7 @@ fn shard(run: &StoredRun) -> Option<(u32, u32)> {
     Some((index.parse().ok()?, count.parse().ok()?))
 }
 
-fn check_same_job(names: &[String], runs: &[StoredRun]) -> Result<(), Usage> {
+pub(crate) fn check_same_job(names: &[String], runs: &[StoredRun], verb: &str) -> Result<(), Usage> {
     let job = |run: &StoredRun| {
         let mut job = run.manifest.clone().run();
         let is_storage = |name: &str| name.starts_with("sink.") && name != "sink.columns";
@@ -168,7 +186,7 @@ fn check_same_job(names: &[String], runs: &[StoredRun]) -> Result<(), Usage> {
     let other = runs.iter().zip(names).find_map(|(run, name)| Some((name, first.difference(&job(run))?)));
     let Some((other, difference)) = other else { return Ok(()) };
     let first = &names[0];
-    Err(anyhow!("cannot merge {first} and {other}: {difference}; merge outputs with the same settings").into())
+    Err(anyhow!("cannot {verb} {first} and {other}: {difference}; {verb} outputs with the same settings").into())
 }
 
 /// How the output's vectors are stored.

@@ -37,6 +37,10 @@ mod progress;
 mod queue;
 mod remedy;
 mod report;
+#[cfg(feature = "search")]
+mod search;
+#[cfg(feature = "search")]
+mod search_args;
 mod serve;
 mod service;
 mod service_args;
@@ -82,6 +86,10 @@ fn run(command: Command) -> anyhow::Result<Exit> {
         Command::Verify(args) => verify::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Merge(args) => merge::run(&args),
+        #[cfg(feature = "search")]
+        Command::Neighbors(args) => search::neighbors(&args),
+        #[cfg(feature = "search")]
+        Command::Duplicates(args) => search::duplicates(&args),
         Command::Profile(args) => profile::run(&args),
         Command::Bench { experiment } => bench::run(&experiment),
         Command::Diagnose(args) => diagnose::run(&args),

@@ -249,6 +249,27 @@ impl foveate::dinov2::Progress for Download {
     }
 }
 
+/// The share of a search that is done, on a terminal.
+#[cfg(feature = "search")]
+pub(crate) struct Share(Option<ProgressBar>);
+
+#[cfg(feature = "search")]
+impl Share {
+    pub(crate) fn new(quiet: bool) -> Self {
+        let shown = !quiet && std::io::stderr().is_terminal();
+        let bar = || ProgressBar::with_draw_target(Some(10_000), ProgressDrawTarget::stderr());
+        Self(shown.then(|| bar().with_style(style("{wide_bar} {percent} % of the pairs, ETA {eta}"))))
+    }
+
+    pub(crate) fn show(&self, share: f64) {
+        self.0.iter().for_each(|bar| bar.set_position((share * 10_000.0) as u64));
+    }
+
+    pub(crate) fn clear(&self) {
+        self.0.iter().for_each(ProgressBar::finish_and_clear);
+    }
+}
+
 /// Returns an indicatif style, or the plain one if the template is invalid.
 fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())

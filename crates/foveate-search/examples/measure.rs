@@ -1,0 +1,68 @@
+//! Times a search: `measure VECTORS.npy neighbors K` or `measure VECTORS.npy pairs SCORE`, with f32 rows as numpy
+//! stores them. Prints one JSON object; `measure … OUT` also writes the pairs that were found, as `row,other,score`.
+// It prints what it measured.
+#![allow(clippy::print_stdout)]
+
+use std::fs;
+use std::io::{BufWriter, Write};
+use std::time::Instant;
+
+use foveate_search::{Metric, Search, Vectors};
+
+type Failure = Box<dyn std::error::Error>;
+
+fn main() -> Result<(), Failure> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let [path, what, number, out @ ..] = args.as_slice() else {
+        return Err("measure VECTORS.npy neighbors|pairs NUMBER [OUT]".into());
+    };
+    let (data, dim) = read(path)?;
+    let start = Instant::now();
+    let vectors = Vectors::new(&data, dim, Metric::Cosine)?;
+    let search = Search::default();
+    let mut found = Vec::new();
+    let stats = match what.as_str() {
+        "neighbors" => {
+            let neighbors = search.neighbors(&vectors, number.parse()?)?;
+            let of = |row: usize| neighbors.of(row).map(move |(other, score)| (row as u32, other, score));
+            found.extend((0..neighbors.len()).flat_map(of));
+            neighbors.stats()
+        }
+        _ => {
+            let pairs = search.pairs(&vectors, number.parse()?)?;
+            found.extend(pairs.pairs.iter().map(|pair| (pair.row, pair.other, pair.score)));
+            pairs.stats
+        }
+    };
+    let seconds = start.elapsed().as_secs_f64();
+    if let Some(out) = out.first() {
+        let mut out = BufWriter::new(fs::File::create(out)?);
+        for (row, other, score) in &found {
+            writeln!(out, "{row},{other},{score}")?;
+        }
+        out.flush()?;
+    }
+    println!(
+        "{{\"rows\": {}, \"found\": {}, \"seconds\": {seconds:.2}, \"pairs\": {}, \"scored\": {}, \"width\": {}}}",
+        vectors.len(),
+        found.len(),
+        stats.pairs,
+        stats.scored,
+        stats.width
+    );
+    Ok(())
+}
+
+/// Reads a file of numpy, version 1, `<f4`, C order.
+fn read(path: &str) -> Result<(Vec<f32>, usize), Failure> {
+    let bytes = fs::read(path)?;
+    let len = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
+    let header = String::from_utf8_lossy(&bytes[10..len]).into_owned();
+    let shape = header.split_once("'shape': (").and_then(|(_, rest)| rest.split_once(')')).ok_or("no shape")?.0;
+    let dim = shape.split(',').nth(1).ok_or("not two dimensions")?.trim().parse()?;
+    if !header.contains("'<f4'") || header.contains("'fortran_order': True") {
+        return Err("not f32 in C order".into());
+    }
+    let data = bytes[len..].as_chunks::<4>().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect();
+    Ok((data, dim))
+}

@@ -1,0 +1,139 @@
+use crate::Vectors;
+
+/// Orthonormal directions, row-major, `[count, dim]`.
+type Directions = Vec<f64>;
+
+/// The mean of vectors, and the directions in which they spread most, widest first.
+pub(crate) struct Spread {
+    mean: Vec<f64>,
+    directions: Directions,
+}
+
+/// A projection: `p` on `width` directions from the mean.
+pub(crate) struct Basis {
+    mean: Vec<f64>,
+    /// The mean's inner product with itself.
+    mean_square: f64,
+    pub(crate) width: usize,
+    /// `None` for the coordinates as they are.
+    directions: Option<Directions>,
+}
+
+/// What a projection leaves of a vector `a`.
+pub(crate) struct Rest {
+    /// The square of the length of what is orthogonal to all directions.
+    pub(crate) tail_square: f64,
+    /// `a·m - m·m/2`, where `m` is the mean.
+    pub(crate) along: f64,
+}
+
+impl Spread {
+    /// Estimates `count` directions from some rows. Any directions are right; good ones make searches fast.
+    pub(crate) fn of(vectors: &Vectors<'_>, rows: &[u32], count: usize) -> Self {
+        const ROUNDS: usize = 5;
+        let dim = vectors.dim();
+        let mut sample = vec![0.0; rows.len() * dim];
+        for (out, &row) in sample.chunks_exact_mut(dim).zip(rows) {
+            vectors.scaled(row, out);
+        }
+        let mut mean = vec![0.0; dim];
+        for row in sample.chunks_exact(dim) {
+            add(&mut mean, row, (rows.len() as f64).recip());
+        }
+        sample.chunks_exact_mut(dim).for_each(|row| add(row, &mean, -1.0));
+        let mut random = fastrand::Rng::with_seed(1);
+        let mut directions: Directions = (0..count * dim).map(|_| random.f64() - 0.5).collect();
+        orthonormalize(&mut directions, dim, &mut random);
+        for _ in 0..ROUNDS {
+            // Each direction times the covariance, which is not formed.
+            let mut next = vec![0.0; directions.len()];
+            for row in sample.chunks_exact(dim) {
+                for (direction, next) in directions.chunks_exact(dim).zip(next.chunks_exact_mut(dim)) {
+                    add(next, row, dot(direction, row));
+                }
+            }
+            directions = next;
+            orthonormalize(&mut directions, dim, &mut random);
+        }
+        Self { mean, directions }
+    }
+
+    /// The projection on the first `width` directions, mixed so that each has the same share of the spread; all
+    /// coordinates, as they are, if there are not more.
+    pub(crate) fn basis(&self, width: usize) -> Basis {
+        let dim = self.mean.len();
+        let directions = (width < dim).then(|| {
+            let mut random = fastrand::Rng::with_seed(2);
+            let mut mix: Directions = (0..width * width).map(|_| random.f64() - 0.5).collect();
+            orthonormalize(&mut mix, width, &mut random);
+            let mut mixed = vec![0.0; width * dim];
+            for (out, shares) in mixed.chunks_exact_mut(dim).zip(mix.chunks_exact(width)) {
+                for (direction, &share) in self.directions.chunks_exact(dim).zip(shares) {
+                    add(out, direction, share);
+                }
+            }
+            // Nothing but rounding is left to correct.
+            orthonormalize(&mut mixed, dim, &mut random);
+            mixed
+        });
+        let mean_square = dot(&self.mean, &self.mean);
+        Basis { mean: self.mean.clone(), mean_square, width: width.min(dim), directions }
+    }
+}
+
+impl Basis {
+    /// Projects `vector`, which it moves to the mean.
+    pub(crate) fn project(&self, vector: &mut [f64], out: &mut [f64]) -> Rest {
+        let along = dot(vector, &self.mean) - self.mean_square / 2.0;
+        add(vector, &self.mean, -1.0);
+        let Some(directions) = &self.directions else {
+            out.copy_from_slice(vector);
+            return Rest { tail_square: 0.0, along };
+        };
+        for (out, direction) in out.iter_mut().zip(directions.chunks_exact(vector.len())) {
+            *out = dot(vector, direction);
+        }
+        Rest { tail_square: (dot(vector, vector) - dot(out, out)).max(0.0), along }
+    }
+}
+
+/// Gram and Schmidt's, twice, which leaves rounding alone. Directions that depend on those before are drawn anew.
+fn orthonormalize(directions: &mut [f64], dim: usize, random: &mut fastrand::Rng) {
+    for at in 0..directions.len() / dim {
+        let (before, rest) = directions.split_at_mut(at * dim);
+        let direction = &mut rest[..dim];
+        loop {
+            let length = dot(direction, direction).sqrt();
+            for _ in 0..2 {
+                for other in before.chunks_exact(dim) {
+                    add(direction, other, -dot(direction, other));
+                }
+            }
+            let left = dot(direction, direction).sqrt();
+            if left > length * 1e-9 && left > f64::MIN_POSITIVE {
+                direction.iter_mut().for_each(|x| *x /= left);
+                break;
+            }
+            direction.iter_mut().for_each(|x| *x = random.f64() - 0.5);
+        }
+    }
+}
+
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    const LANES: usize = 16;
+    let mut sums = [0.0; LANES];
+    let (a, a_rest) = a.as_chunks::<LANES>();
+    let (b, b_rest) = b.as_chunks::<LANES>();
+    for (a, b) in a.iter().zip(b) {
+        for lane in 0..LANES {
+            sums[lane] += a[lane] * b[lane];
+        }
+    }
+    sums.iter().sum::<f64>() + a_rest.iter().zip(b_rest).map(|(a, b)| a * b).sum::<f64>()
+}
+
+fn add(to: &mut [f64], what: &[f64], times: f64) {
+    for (to, what) in to.iter_mut().zip(what) {
+        *to += what * times;
+    }
+}

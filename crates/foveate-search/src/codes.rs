@@ -1,0 +1,132 @@
+use crate::Vectors;
+use crate::basis::Basis;
+
+/// Rows in a block. Blocks are what is compared with each other.
+pub(crate) const BLOCK: usize = 1024;
+/// Codes are multiplied in words of four.
+pub(crate) const WORD: usize = 4;
+/// Rows are multiplied together by these.
+const ROWS: usize = 4;
+/// The largest bias and limit, so that no sum of three exceeds 32 bits.
+const MOST: f64 = (1 << 25) as f64;
+/// A bias with which no sum reaches a limit.
+pub(crate) const NEVER: i32 = -(1 << 29);
+/// A limit that every other sum reaches.
+const ALWAYS: i32 = -(1 << 28);
+
+/// How numbers become codes.
+pub(crate) struct Scale<'a> {
+    pub(crate) basis: &'a Basis,
+    /// Codes of a row: the basis' width, in whole words.
+    pub(crate) width: usize,
+    step: f64,
+}
+
+/// 8-bit codes of rows, and what bounds their scores.
+///
+/// The score of two rows is at most `step² (q_a·q_b + bias_a + bias_b)`.
+pub(crate) struct Codes {
+    /// `[rows, width]`, rows in whole tiles.
+    pub(crate) codes: Vec<i8>,
+    pub(crate) biases: Vec<i32>,
+}
+
+/// Rows before the largest code of all of them is known.
+struct Bounded {
+    codes: Vec<i8>,
+    /// Of each row, the error of its codes, and its part of the bound without that.
+    parts: Vec<(f64, f64)>,
+    /// The largest length of a row of codes.
+    longest: f64,
+}
+
+impl<'a> Scale<'a> {
+    /// Chooses the step for some rows, of vectors that are at most as long as `longest`. Others are cut off at the
+    /// largest code, which their errors count.
+    pub(crate) fn of(basis: &'a Basis, vectors: &Vectors<'_>, rows: &[u32], longest: f64) -> Self {
+        let (mut vector, mut projected) = (vec![0.0; vectors.dim()], vec![0.0; basis.width]);
+        let mut largest = 0.0_f64;
+        for &row in rows {
+            vectors.scaled(row, &mut vector);
+            basis.project(&mut vector, &mut projected);
+            largest = projected.iter().fold(largest, |largest, x| largest.max(x.abs()));
+        }
+        // No bias is more than six times the square of the longest vector.
+        let least = (6.0 * longest * longest / MOST).sqrt().max(f64::MIN_POSITIVE.sqrt());
+        Self { basis, width: basis.width.next_multiple_of(WORD), step: (largest / 127.0).max(least) }
+    }
+
+    fn code(&self, vectors: &Vectors<'_>, rows: &[u32]) -> Bounded {
+        let (mut vector, mut projected) = (vec![0.0; vectors.dim()], vec![0.0; self.basis.width]);
+        let count = rows.len().next_multiple_of(ROWS);
+        let mut codes = vec![0; count * self.width];
+        let (mut parts, mut longest) = (Vec::with_capacity(count), 0.0_f64);
+        for (&row, codes) in rows.iter().zip(codes.chunks_exact_mut(self.width)) {
+            vectors.scaled(row, &mut vector);
+            let rest = self.basis.project(&mut vector, &mut projected);
+            let (mut error, mut length) = (0.0, 0.0);
+            for (code, &x) in codes.iter_mut().zip(&projected) {
+                *code = (x / self.step).round().clamp(-127.0, 127.0) as i8;
+                let kept = f64::from(*code) * self.step;
+                (error, length) = (error + (x - kept) * (x - kept), length + kept * kept);
+            }
+            longest = longest.max(length.sqrt());
+            // A little more than all rounding in f64.
+            let slack = 1e-10 * (rest.along.abs() + rest.tail_square + length);
+            parts.push((error.sqrt(), rest.along + rest.tail_square / 2.0 + error / 2.0 + slack));
+        }
+        Bounded { codes, parts, longest }
+    }
+
+    fn biases(&self, Bounded { codes, parts, .. }: &Bounded, longest: f64) -> Vec<i32> {
+        let bias = |&(error, part): &(f64, f64)| self.units(part + longest * error).ceil() as i32;
+        let padding = codes.len() / self.width - parts.len();
+        parts.iter().map(bias).chain(std::iter::repeat_n(NEVER, padding)).collect()
+    }
+
+    /// Codes of rows that are compared with each other, and with other rows.
+    pub(crate) fn both(
+        &self,
+        vectors: &Vectors<'_>,
+        rows: &[u32],
+        others: &Vectors<'_>,
+        of_others: &[u32],
+        threads: usize,
+    ) -> (Codes, Codes) {
+        let each = |vectors: &Vectors<'_>, rows: &[u32]| {
+            let share = rows.len().div_ceil(threads.max(1)).next_multiple_of(BLOCK).max(BLOCK);
+            std::thread::scope(|scope| {
+                let parts: Vec<_> =
+                    rows.chunks(share).map(|rows| scope.spawn(move || self.code(vectors, rows))).collect();
+                let mut whole = Bounded { codes: Vec::new(), parts: Vec::new(), longest: 0.0 };
+                for part in parts {
+                    let part = part.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                    whole.codes.extend(part.codes);
+                    whole.parts.extend(part.parts);
+                    whole.longest = whole.longest.max(part.longest);
+                }
+                whole
+            })
+        };
+        let (a, b) = (each(vectors, rows), each(others, of_others));
+        let longest = a.longest.max(b.longest);
+        let (a_biases, b_biases) = (self.biases(&a, longest), self.biases(&b, longest));
+        (Codes { codes: a.codes, biases: a_biases }, Codes { codes: b.codes, biases: b_biases })
+    }
+
+    /// The sum of codes' products and biases that a pair with this score reaches.
+    pub(crate) fn limit(&self, score: f64) -> i32 {
+        if score == f64::NEG_INFINITY { ALWAYS } else { (self.units(score).floor() as i32).max(ALWAYS) }
+    }
+
+    fn units(&self, score: f64) -> f64 {
+        score / (self.step * self.step)
+    }
+}
+
+impl Codes {
+    /// Rows, padding included.
+    pub(crate) fn len(&self) -> usize {
+        self.biases.len()
+    }
+}

@@ -1,0 +1,18 @@
+#![doc = include_str!("../README.md")]
+
+mod basis;
+mod codes;
+mod error;
+mod found;
+mod groups;
+mod order;
+mod screen;
+mod search;
+mod top;
+mod vectors;
+
+pub use error::SearchError;
+pub use found::{Neighbors, Pair, Pairs, Stats};
+pub use groups::{Linkage, groups};
+pub use search::Search;
+pub use vectors::{Metric, Vectors};

@@ -1,0 +1,172 @@
+//! Products of codes with `vpdpbusd`, which multiplies 64 of them at a time.
+//!
+//! One side of that instruction is without sign: codes of `b` are 128 more than they are, which the sums of the codes
+//! of `a` take back.
+#![allow(unsafe_code)]
+
+use std::arch::x86_64::*;
+
+use super::block::{self, Block};
+use crate::codes::{NEVER, WORD};
+
+/// Rows of `a` and vectors of rows of `b` in a tile.
+const ROWS: usize = 4;
+const VECTORS: usize = 4;
+const LANES: usize = 16;
+/// Rows of `b` in a panel, which stays in the first cache.
+const PANEL: usize = VECTORS * LANES;
+
+pub(super) fn is_here() -> bool {
+    is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vnni")
+}
+
+pub(super) fn find(a: &Block<'_>, b: &Block<'_>, width: usize, panels: &mut Vec<u8>, found: &mut Vec<(u32, u32)>) {
+    let (words, of_b) = (width / WORD, b.biases.len());
+    assert!(
+        width.is_multiple_of(WORD) && a.biases.len().is_multiple_of(ROWS) && a.codes.len() == a.biases.len() * width
+    );
+    assert!(a.limits.len() == a.biases.len() && b.limits.len() == of_b && b.codes.len() == of_b * width);
+    let starts: Vec<i32> = a
+        .codes
+        .chunks_exact(width)
+        .zip(a.biases)
+        .map(|(codes, bias)| bias - 128 * codes.iter().map(|&code| i32::from(code)).sum::<i32>())
+        .collect();
+    // SAFETY: the processor has the instructions, and the lengths were checked.
+    unsafe { find_detected(a, b, words, &starts, panels, found) }
+}
+
+/// # Safety
+/// The processor has AVX-512F and VNNI; the lengths are those that [`find`] checks.
+#[target_feature(enable = "avx512f,avx512vnni")]
+unsafe fn find_detected(
+    a: &Block<'_>,
+    b: &Block<'_>,
+    words: usize,
+    starts: &[i32],
+    panels: &mut Vec<u8>,
+    found: &mut Vec<(u32, u32)>,
+) {
+    let (width, of_b) = (words * WORD, b.biases.len());
+    for first in (0..of_b).step_by(PANEL) {
+        let count = PANEL.min(of_b - first);
+        pack(&b.codes[first * width..][..count * width], width, panels);
+        let (mut biases, mut limits) = ([NEVER; PANEL], [i32::MAX; PANEL]);
+        biases[..count].copy_from_slice(&b.biases[first..][..count]);
+        limits[..count].copy_from_slice(&b.limits[first..][..count]);
+        for row in (0..a.biases.len()).step_by(ROWS) {
+            let tile = Tile {
+                codes: &a.codes[row * width..][..ROWS * width],
+                starts: &starts[row..][..ROWS],
+                limits: &a.limits[row..][..ROWS],
+                panel: panels,
+                biases: &biases,
+                limits_of_panel: &limits,
+            };
+            // SAFETY: the tile's slices have the lengths that its comments state.
+            let masks = unsafe { tile.masks(words) };
+            for (i, mut left) in masks.into_iter().enumerate() {
+                while left != 0 {
+                    found.push(((row + i) as u32, first as u32 + left.trailing_zeros()));
+                    left &= left - 1;
+                }
+            }
+        }
+    }
+}
+
+/// Keeps the pairs that reach their limit.
+pub(super) fn keep(a: &Block<'_>, b: &Block<'_>, width: usize, found: &mut Vec<(u32, u32)>) {
+    // SAFETY: the unit is chosen on processors that have the instructions.
+    found.retain(|&(i, j)| a.reaches(b, i, j, |i, j| unsafe { product(a.row(i, width), b.row(j, width)) }));
+}
+
+/// # Safety
+/// The processor has AVX-512F and VNNI.
+#[target_feature(enable = "avx512f,avx512vnni")]
+unsafe fn product(a: &[i8], b: &[i8]) -> i32 {
+    let (a, a_rest) = a.as_chunks::<64>();
+    let (b, b_rest) = b.as_chunks::<64>();
+    let (mut sum, mut of_a) = (_mm512_setzero_si512(), _mm512_setzero_si512());
+    let offset = _mm512_set1_epi8(i8::MIN);
+    for (a, b) in a.iter().zip(b) {
+        // SAFETY: both have 64 codes.
+        let (a, b) = unsafe { (_mm512_loadu_si512(a.as_ptr().cast()), _mm512_loadu_si512(b.as_ptr().cast())) };
+        sum = _mm512_dpbusd_epi32(sum, _mm512_xor_si512(b, offset), a);
+        of_a = _mm512_dpbusd_epi32(of_a, offset, a);
+    }
+    _mm512_reduce_add_epi32(_mm512_sub_epi32(sum, of_a)) + block::product(a_rest, b_rest)
+}
+
+/// Orders codes as `[words, PANEL, WORD]`.
+fn pack(codes: &[i8], width: usize, panel: &mut Vec<u8>) {
+    panel.clear();
+    panel.resize(width * PANEL, 128);
+    for (row, codes) in codes.chunks_exact(width).enumerate() {
+        for (word, codes) in codes.as_chunks::<WORD>().0.iter().enumerate() {
+            let out = &mut panel[(word * PANEL + row) * WORD..][..WORD];
+            for (out, &code) in out.iter_mut().zip(codes) {
+                *out = code as u8 ^ 0x80;
+            }
+        }
+    }
+}
+
+struct Tile<'a> {
+    /// `[ROWS, words * WORD]`
+    codes: &'a [i8],
+    starts: &'a [i32],
+    limits: &'a [i32],
+    /// `[words, PANEL, WORD]`
+    panel: &'a [u8],
+    biases: &'a [i32; PANEL],
+    limits_of_panel: &'a [i32; PANEL],
+}
+
+impl Tile<'_> {
+    /// For each row, a bit for each row of the panel with which it reaches the limit.
+    ///
+    /// # Safety
+    /// The processor has AVX-512F and VNNI; the slices have the lengths that their comments state.
+    #[target_feature(enable = "avx512f,avx512vnni")]
+    #[allow(clippy::needless_range_loop, reason = "iterators of arrays leave the registers: a third of the speed")]
+    #[inline]
+    unsafe fn masks(&self, words: usize) -> [u64; ROWS] {
+        let width = words * WORD;
+        let (codes, panel) = (self.codes.as_ptr(), self.panel.as_ptr());
+        let mut sums = [[_mm512_setzero_si512(); VECTORS]; ROWS];
+        for (sums, &start) in sums.iter_mut().zip(self.starts) {
+            *sums = [_mm512_set1_epi32(start); VECTORS];
+        }
+        for word in 0..words {
+            // SAFETY: below `words`, within the panel and the rows.
+            unsafe {
+                let line = panel.add(word * PANEL * WORD);
+                let others: [__m512i; VECTORS] =
+                    std::array::from_fn(|vector| _mm512_loadu_si512(line.add(vector * LANES * WORD).cast()));
+                for (row, sums) in sums.iter_mut().enumerate() {
+                    let code = codes.add(row * width + word * WORD).cast::<i32>().read_unaligned();
+                    let code = _mm512_set1_epi32(code);
+                    for (sum, other) in sums.iter_mut().zip(others) {
+                        *sum = _mm512_dpbusd_epi32(*sum, other, code);
+                    }
+                }
+            }
+        }
+        let mut masks = [0; ROWS];
+        for vector in 0..VECTORS {
+            // SAFETY: both arrays have `PANEL` numbers.
+            let (biases, limits) = unsafe {
+                let at = vector * LANES;
+                let load = |numbers: &[i32; PANEL]| _mm512_loadu_si512(numbers.as_ptr().add(at).cast());
+                (load(self.biases), load(self.limits_of_panel))
+            };
+            for row in 0..ROWS {
+                let sum = _mm512_add_epi32(sums[row][vector], biases);
+                let limit = _mm512_min_epi32(limits, _mm512_set1_epi32(self.limits[row]));
+                masks[row] |= u64::from(_mm512_cmpge_epi32_mask(sum, limit)) << (vector * LANES);
+            }
+        }
+        masks
+    }
+}

@@ -1,0 +1,49 @@
+/// The best rows of several others, best first. Of equal scores, the lower row is better.
+pub(crate) struct Top {
+    k: usize,
+    /// Of each row, how many are known.
+    known: Vec<u32>,
+    /// `[rows, k]`
+    scores: Vec<f64>,
+    /// `[rows, k]`
+    rows: Vec<u32>,
+}
+
+impl Top {
+    pub(crate) fn new(count: usize, k: usize) -> Self {
+        Self { k, known: vec![0; count], scores: vec![0.0; count * k], rows: vec![0; count * k] }
+    }
+
+    /// Of each row, the score below which nothing is better than what is known.
+    pub(crate) fn least(&self) -> impl Iterator<Item = f64> + Clone + '_ {
+        let last = self.scores.chunks_exact(self.k).map(|scores| scores[self.k - 1]);
+        let is_full = self.known.iter().map(|&known| known as usize == self.k);
+        last.zip(is_full).map(|(last, is_full)| if is_full { last } else { f64::NEG_INFINITY })
+    }
+
+    pub(crate) fn push(&mut self, at: usize, score: f64, row: u32) {
+        let (known, first) = (self.known[at] as usize, at * self.k);
+        let is_better =
+            |place: usize| score > self.scores[place] || score == self.scores[place] && row < self.rows[place];
+        if known == self.k && !is_better(first + known - 1) {
+            return;
+        }
+        let mut place = first + known;
+        while place > first && is_better(place - 1) {
+            place -= 1;
+        }
+        if place > first && self.rows[place - 1] == row {
+            return;
+        }
+        let end = first + (known + 1).min(self.k);
+        self.scores.copy_within(place..end - 1, place + 1);
+        self.rows.copy_within(place..end - 1, place + 1);
+        (self.scores[place], self.rows[place]) = (score, row);
+        self.known[at] = (end - first) as u32;
+    }
+
+    pub(crate) fn of(&self, at: usize) -> impl Iterator<Item = (u32, f64)> + '_ {
+        let places = at * self.k..at * self.k + self.known[at] as usize;
+        self.rows[places.clone()].iter().copied().zip(self.scores[places].iter().copied())
+    }
+}

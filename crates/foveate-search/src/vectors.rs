@@ -1,0 +1,112 @@
+use crate::SearchError;
+
+/// What a score is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Metric {
+    /// The cosine of the angle, in [-1, 1]. A vector of zeros has the score 0 with every other.
+    Cosine,
+    /// The inner product.
+    Dot,
+}
+
+/// Vectors to search: `[n, dim]` f32, row-major.
+///
+/// Rows with a NaN or an infinity are not searched: they have no neighbours and are nobody's.
+pub struct Vectors<'a> {
+    data: &'a [f32],
+    dim: usize,
+    metric: Metric,
+    /// The length of each row, or 1 with [`Metric::Dot`]; NaN for rows that are not searched.
+    lengths: Vec<f64>,
+}
+
+impl<'a> Vectors<'a> {
+    /// Takes rows of `dim` numbers.
+    ///
+    /// # Errors
+    /// [`SearchError::Shape`] and [`SearchError::TooMany`].
+    pub fn new(data: &'a [f32], dim: usize, metric: Metric) -> Result<Self, SearchError> {
+        if dim == 0 || !data.len().is_multiple_of(dim) {
+            return Err(SearchError::Shape { len: data.len(), dim });
+        }
+        let count = data.len() / dim;
+        if u32::try_from(count).is_err() {
+            return Err(SearchError::TooMany(count));
+        }
+        let length = |row: &[f32]| match (row.iter().all(|x| x.is_finite()), metric) {
+            (false, _) => f64::NAN,
+            (true, Metric::Cosine) => dot(row, row).sqrt(),
+            (true, Metric::Dot) => 1.0,
+        };
+        let lengths = data.chunks_exact(dim).map(length).collect();
+        Ok(Self { data, dim, metric, lengths })
+    }
+
+    /// Number of rows.
+    pub fn len(&self) -> usize {
+        self.lengths.len()
+    }
+
+    /// Returns true if there are no rows.
+    pub fn is_empty(&self) -> bool {
+        self.lengths.is_empty()
+    }
+
+    /// Numbers of a row.
+    pub fn dim(&self) -> usize {
+        self.dim
+    }
+
+    /// What a score is.
+    pub fn metric(&self) -> Metric {
+        self.metric
+    }
+
+    /// The rows that are searched, in order.
+    pub fn finite(&self) -> impl Iterator<Item = u32> + '_ {
+        let numbered = self.lengths.iter().enumerate();
+        numbered.filter(|(_, length)| !length.is_nan()).map(|(row, _)| row as u32)
+    }
+
+    /// The score of two rows, summed in f64. It is the same in both directions.
+    pub fn score(&self, row: u32, other: &Vectors<'_>, of_other: u32) -> f64 {
+        let lengths = self.lengths[row as usize] * other.lengths[of_other as usize];
+        if lengths == 0.0 { 0.0 } else { dot(self.row(row), other.row(of_other)) / lengths }
+    }
+
+    fn row(&self, row: u32) -> &[f32] {
+        &self.data[row as usize * self.dim..][..self.dim]
+    }
+
+    /// The length of the longest vector whose inner products are scores.
+    pub(crate) fn longest(&self) -> f64 {
+        match self.metric {
+            Metric::Cosine => 1.0,
+            Metric::Dot => self.finite().map(|row| dot(self.row(row), self.row(row)).sqrt()).fold(0.0, f64::max),
+        }
+    }
+
+    /// Writes the vector whose inner products are scores.
+    pub(crate) fn scaled(&self, row: u32, out: &mut [f64]) {
+        let length = self.lengths[row as usize];
+        let scale = if length == 0.0 { 0.0 } else { length.recip() };
+        for (out, &x) in out.iter_mut().zip(self.row(row)) {
+            *out = f64::from(x) * scale;
+        }
+    }
+}
+
+/// In a fixed order, so that a score is the same on every machine.
+fn dot(a: &[f32], b: &[f32]) -> f64 {
+    const LANES: usize = 16;
+    let mut sums = [0.0; LANES];
+    let (a, a_rest) = a.as_chunks::<LANES>();
+    let (b, b_rest) = b.as_chunks::<LANES>();
+    for (a, b) in a.iter().zip(b) {
+        for lane in 0..LANES {
+            sums[lane] += f64::from(a[lane]) * f64::from(b[lane]);
+        }
+    }
+    let rest: f64 = a_rest.iter().zip(b_rest).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum();
+    sums.iter().sum::<f64>() + rest
+}

@@ -1,0 +1,180 @@
+//! `foveate neighbors` and `foveate duplicates` on the vectors of photos.
+#![cfg(unix)]
+// A test reports by panicking.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use common::{PHOTOS, Ran, embed, foveate, run};
+use foveate::backends;
+use foveate::sink::StoredRun;
+use tempfile::TempDir;
+
+/// Photos, one of them under two names, one cut, one turned into noise, and their vectors.
+struct Collection(TempDir);
+
+impl Collection {
+    fn new() -> Self {
+        let collection = Self(tempfile::tempdir().unwrap());
+        fs::create_dir_all(collection.path("photos")).unwrap();
+        let mut originals: Vec<_> = fs::read_dir(PHOTOS).unwrap().map(|entry| entry.unwrap().path()).collect();
+        originals.sort_by_key(|path| (fs::metadata(path).unwrap().len(), path.clone()));
+        for (number, original) in originals.iter().take(10).enumerate() {
+            fs::copy(original, collection.path(&format!("photos/{number:02}.jpg"))).unwrap();
+        }
+        fs::copy(&originals[3], collection.path("photos/03 copy.jpg")).unwrap();
+        // The same picture in another file: what follows the end of a JPEG is not read.
+        let padded = [fs::read(&originals[5]).unwrap(), vec![0; 100]].concat();
+        fs::write(collection.path("photos/05 padded.jpg"), padded).unwrap();
+        collection
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn embed(&self, folder: &str, output: &str, more: &[&str]) {
+        run(embed(&self.path(output)).arg(self.path(folder)).args(more)).expect(0);
+    }
+
+    fn search(&self, command: &str, inputs: &[&str], more: &[&str]) -> Ran {
+        let inputs = inputs.iter().map(|input| self.path(input));
+        run(foveate().current_dir(self.0.path()).arg(command).args(inputs).args(more))
+    }
+
+    /// The ids and vectors of an output.
+    fn vectors(&self, output: &str) -> Vec<(String, Vec<f32>)> {
+        let mut found = Vec::new();
+        for mut run in StoredRun::find(&self.path(output)).unwrap() {
+            let sinks = backends::sinks();
+            let sink = sinks.get(&run.manifest.format).unwrap();
+            let mut add = |row: &foveate::sink::StoredRow<'_>| {
+                found.push((row.id.to_owned(), row.vector.to_vec()));
+                Ok(())
+            };
+            run.rows(sink.reader().unwrap(), &mut add).unwrap();
+        }
+        found
+    }
+
+    fn csv(&self, name: &str) -> Vec<Vec<String>> {
+        let mut lines = csv::Reader::from_path(self.path(name)).unwrap();
+        lines.records().map(|record| record.unwrap().iter().map(str::to_owned).collect()).collect()
+    }
+}
+
+fn name(id: &str) -> &str {
+    Path::new(id).file_name().unwrap().to_str().unwrap()
+}
+
+fn cosine(a: &[f32], b: &[f32]) -> f64 {
+    let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum::<f64>();
+    dot(a, b) / (dot(a, a) * dot(b, b)).sqrt()
+}
+
+#[test]
+fn neighbours_of_any_output_are_those_of_every_pair() {
+    let collection = Collection::new();
+    collection.embed("photos", "v.parquet", &[]);
+    collection.embed("photos", "v.npy", &[]);
+    for shard in ["0/2", "1/2"] {
+        collection.embed("photos", "shards/", &["--shard", shard]);
+    }
+    let vectors = collection.vectors("v.parquet");
+    let mut expected = Vec::new();
+    for (id, vector) in &vectors {
+        let mut others: Vec<_> = vectors.iter().filter(|(other, _)| other != id).collect();
+        others.sort_by(|a, b| cosine(vector, &b.1).total_cmp(&cosine(vector, &a.1)));
+        let ranked = others.into_iter().take(4).enumerate();
+        expected.extend(ranked.map(|(rank, (other, found))| {
+            vec![id.clone(), other.clone(), (rank + 1).to_string(), (cosine(vector, found) as f32).to_string()]
+        }));
+    }
+    for input in ["v.parquet", "v.npy", "shards"] {
+        let ran = collection.search("neighbors", &[input], &["-k", "4", "-o", "knn.csv", "--json"]).expect(0);
+        assert_eq!((&ran.json()["rows"], &ran.json()["pairs"]), (&12.into(), &66.into()));
+        let mut found = collection.csv("knn.csv");
+        for (found, expected) in found.iter_mut().zip(&expected) {
+            let [score, exact] = [&found[3], &expected[3]].map(|score| score.parse::<f32>().unwrap());
+            assert!((score - exact).abs() <= 1e-6, "{found:?} {expected:?}");
+            found[3].clone_from(&expected[3]);
+        }
+        // Equal files may come in another order than here, where the sort does not know the rows.
+        found.sort();
+        let mut expected = expected.clone();
+        expected.sort();
+        assert_eq!(found, expected, "{input}");
+    }
+    let queries = ["--queries", "v.npy", "-k", "1", "-o", "own.csv", "--quiet"];
+    assert!(collection.search("neighbors", &["v.parquet"], &queries).expect(0).stdout.is_empty());
+    let own = collection.csv("own.csv");
+    assert!(own.len() == 12 && own.iter().all(|row| row[3].parse::<f32>().unwrap() > 0.999_999), "{own:?}");
+}
+
+#[test]
+fn duplicates_are_grouped_and_nothing_is_deleted() {
+    let collection = Collection::new();
+    collection.embed("photos", "v.parquet", &[]);
+    let options = ["--threshold", "0.9999", "-o", "groups.csv"];
+    let ran = collection.search("duplicates", &["v.parquet"], &options).expect(0);
+    assert!(
+        ran.stdout.contains("has 2 groups of 12 rows") && ran.stdout.contains("2 images would be removed"),
+        "{ran:?}"
+    );
+    let groups: Vec<Vec<String>> = collection.csv("groups.csv");
+    let told: Vec<_> =
+        groups.iter().map(|row| (row[0].as_str(), name(&row[1]), row[2].as_str(), row[4].as_str())).collect();
+    assert_eq!(
+        told,
+        [
+            ("0", "03 copy.jpg", "true", "kept"),
+            ("0", "03.jpg", "false", "same bytes"),
+            ("1", "05 padded.jpg", "true", "kept"),
+            ("1", "05.jpg", "false", "near"),
+        ]
+    );
+    let list = ["--threshold", "0.9999", "-o", "groups.parquet", "--list-removable"];
+    let listed = collection.search("duplicates", &["v.parquet"], &list).expect(0).stdout;
+    assert_eq!(listed.lines().map(name).collect::<Vec<_>>(), ["03.jpg", "05.jpg"]);
+    assert!(fs::read(collection.path("groups.parquet")).unwrap().ends_with(b"PAR1"));
+    assert_eq!(fs::read_dir(collection.path("photos")).unwrap().count(), 12);
+
+    // New photos against the old ones.
+    fs::create_dir(collection.path("new")).unwrap();
+    fs::copy(collection.path("photos/07.jpg"), collection.path("new/again.jpg")).unwrap();
+    fs::copy(collection.path("photos/07.jpg"), collection.path("new/again 2.jpg")).unwrap();
+    collection.embed("new", "new.npy", &[]);
+    let against = ["--against", "v.parquet", "--threshold", "0.9999", "-o", "known.csv", "--json"];
+    let ran = collection.search("duplicates", &["new.npy"], &against).expect(0);
+    assert_eq!((&ran.json()["groups"], &ran.json()["removable"]), (&1.into(), &2.into()));
+    let known = collection.csv("known.csv");
+    let told: Vec<_> = known.iter().map(|row| (name(&row[1]), row[2].as_str(), row[4].as_str())).collect();
+    assert_eq!(
+        told,
+        [("07.jpg", "true", "kept"), ("again 2.jpg", "false", "same bytes"), ("again.jpg", "false", "same bytes")]
+    );
+}
+
+#[test]
+fn what_cannot_work_is_said_before_anything_is_read() {
+    let collection = Collection::new();
+    collection.embed("photos", "v.parquet", &[]);
+    collection.embed("photos", "mean.npy", &["--pooling", "mean"]);
+    let refused = |inputs: &[&str], more: &[&str], why: &str| {
+        let ran = collection.search("neighbors", inputs, more).expect(2);
+        assert!(ran.stderr.contains(why), "{}", ran.stderr);
+    };
+    refused(&["v.parquet"], &["-o", "knn.txt"], "knn.txt: name an output x.parquet or x.csv");
+    refused(&["missing"], &["-o", "knn.csv"], "there is no such output");
+    refused(&["photos"], &["-o", "knn.csv"], "it has no manifest of foveate");
+    refused(&["v.parquet"], &["-o", "v.parquet"], "name another place");
+    refused(&["v.parquet", "mean.npy"], &["-o", "knn.csv"], "search outputs with the same settings");
+    refused(&["v.parquet"], &["--queries", "mean.npy", "-o", "knn.csv"], "search outputs with the same settings");
+    refused(&["v.parquet"], &["-k", "0", "-o", "knn.csv"], "'0'");
+    let ran = collection.search("duplicates", &["v.parquet"], &["--threshold", "1.5", "-o", "x.csv"]).expect(2);
+    assert!(ran.stderr.contains("1.5"), "{}", ran.stderr);
+    assert!(!collection.path("knn.csv").exists() && !collection.path("x.csv").exists());
+}
