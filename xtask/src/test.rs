@@ -195,7 +195,7 @@ fn limit() -> Duration {
     const MINUTE: Duration = Duration::from_secs(60);
     match std::env::var_os("FOVEATE_TESTS").is_some_and(|form| form == "full") {
         true => 60 * MINUTE,
-        false => clock::elapsed().left().clamp(MINUTE, 10 * MINUTE),
+        false => clock::elapsed().left(clock::LIMIT).clamp(MINUTE, 20 * MINUTE),
     }
 }
 

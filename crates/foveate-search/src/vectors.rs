@@ -68,6 +68,11 @@ impl<'a> Vectors<'a> {
         numbered.filter(|(_, length)| !length.is_nan()).map(|(row, _)| row as u32)
     }
 
+    /// Leaves rows out of searches, such as copies of others, as if they were not finite.
+    pub fn leave_out(&mut self, rows: impl IntoIterator<Item = u32>) {
+        rows.into_iter().for_each(|row| self.lengths[row as usize] = f64::NAN);
+    }
+
     /// The score of two rows, summed in f64. It is the same in both directions.
     pub fn score(&self, row: u32, other: &Vectors<'_>, of_other: u32) -> f64 {
         let lengths = self.lengths[row as usize] * other.lengths[of_other as usize];

@@ -133,3 +133,15 @@ fn what_cannot_be_searched_is_said() {
     assert!(empty.is_empty() && search(2).neighbors(&empty, 3).unwrap().is_empty());
     assert_eq!(search(2).nearest(&wide, &Vectors::new(&[], 3, Metric::Dot).unwrap(), 3).unwrap().of(0).count(), 0);
 }
+
+#[test]
+fn rows_that_are_left_out_are_nobodys_neighbours() {
+    let data = data("clusters", 60, 8, 1);
+    let mut vectors = Vectors::new(&data, 8, Metric::Cosine).unwrap();
+    vectors.leave_out((0..60).filter(|row| row % 2 == 1));
+    let found = search(2).neighbors(&vectors, 100).unwrap();
+    for row in 0..60 {
+        let others: Vec<_> = found.of(row).map(|(other, _)| other).collect();
+        assert!(others.iter().all(|other| other % 2 == 0) && others.len() == if row % 2 == 0 { 29 } else { 0 });
+    }
+}

@@ -136,6 +136,9 @@ fn duplicates_are_grouped_and_nothing_is_deleted() {
             ("1", "05.jpg", "false", "near"),
         ]
     );
+    let complete = ["--threshold", "0.9999", "-o", "complete.csv", "--linkage", "complete"];
+    collection.search("duplicates", &["v.parquet"], &complete).expect(0);
+    assert_eq!(collection.csv("complete.csv"), groups);
     let list = ["--threshold", "0.9999", "-o", "groups.parquet", "--list-removable"];
     let listed = collection.search("duplicates", &["v.parquet"], &list).expect(0).stdout;
     assert_eq!(listed.lines().map(name).collect::<Vec<_>>(), ["03.jpg", "05.jpg"]);

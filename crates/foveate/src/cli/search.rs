@@ -60,7 +60,8 @@ pub(crate) fn neighbors(args: &NeighborsArgs) -> anyhow::Result<Exit> {
     let Some(found) = unless_cancelled(found)? else { return Ok(Exit::Interrupted) };
     let ids = &queries.as_ref().unwrap_or(&loaded).ids;
     let mut table = Table::create(output, NAMES)?;
-    for first in (0..found.len()).step_by(BLOCK) {
+    // A table without rows has a block, too.
+    for first in (0..found.len().max(1)).step_by(BLOCK) {
         table.write(columns(&found, first..(first + BLOCK).min(found.len()), ids, &loaded.ids))?;
     }
     table.finish(output)?;
@@ -102,10 +103,10 @@ pub(crate) fn duplicates(args: &DuplicatesArgs) -> anyhow::Result<Exit> {
     let SearchArgs { output, quiet, json, .. } = &args.search;
     let (loaded, against) = load(&args.search, &args.against)?;
     announce(&args.search, &loaded, 0);
+    let (all, copies) = (loaded.vectors(&args.search)?, loaded.copies());
     // Of equal files, one is searched.
-    let (firsts, equal) = loaded.firsts();
-    let chosen = loaded.only(&firsts);
-    let vectors = chosen.vectors(&args.search)?;
+    let mut vectors = loaded.vectors(&args.search)?;
+    vectors.leave_out(copies.values().flatten().copied());
     let old = against.as_ref().map(|old| old.vectors(&args.search)).transpose()?;
     let found = with_search(&args.search, &cancel, |search| match &old {
         Some(old) => search.pairs_with(&vectors, old, args.threshold),
@@ -113,15 +114,12 @@ pub(crate) fn duplicates(args: &DuplicatesArgs) -> anyhow::Result<Exit> {
     });
     let Some(found) = unless_cancelled(found)? else { return Ok(Exit::Interrupted) };
     let groups = match &against {
-        Some(old) => known(&loaded, &firsts, &equal, old, &found.pairs),
-        None => {
-            let all = loaded.vectors(&args.search)?;
-            grouped(&loaded, &all, groups_of(&loaded, &firsts, &equal, &found.pairs, args))
-        }
+        Some(old) => known(&loaded, &copies, old, &found.pairs),
+        None => grouped(&loaded, &all, groups_of(&copies, &found.pairs, args)),
     };
     write_groups(output, &groups)?;
     let (took, removable) = (started.elapsed(), groups.iter().map(|group| group.len() - 1).sum::<usize>());
-    let skipped = vectors.len() - vectors.finite().count();
+    let skipped = all.len() - all.finite().count();
     if args.list_removable {
         let mut out = console::stdout();
         groups
@@ -146,7 +144,7 @@ pub(crate) fn duplicates(args: &DuplicatesArgs) -> anyhow::Result<Exit> {
         ));
         for threshold in THRESHOLDS.into_iter().filter(|&threshold| threshold > args.threshold && against.is_none()) {
             let pairs: Vec<Pair> = found.pairs.iter().copied().filter(|pair| pair.score >= threshold).collect();
-            let groups = groups_of(&loaded, &firsts, &equal, &pairs, args);
+            let groups = groups_of(&copies, &pairs, args);
             let removable: usize = groups.iter().map(|rows| rows.len() - 1).sum();
             console::summary(format_args!("  at {threshold}: {} groups, {removable} images", groups.len()));
         }
@@ -155,14 +153,17 @@ pub(crate) fn duplicates(args: &DuplicatesArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Complete)
 }
 
-fn groups_of(
-    loaded: &Loaded,
-    firsts: &[u32],
-    equal: &[(u32, u32)],
-    pairs: &[Pair],
-    args: &DuplicatesArgs,
-) -> Vec<Vec<u32>> {
-    groups(&loaded.pairs(firsts, equal, pairs), args.linkage.into())
+/// Groups of near images, and the copies of each.
+fn groups_of(copies: &BTreeMap<u32, Vec<u32>>, pairs: &[Pair], args: &DuplicatesArgs) -> Vec<Vec<u32>> {
+    let (mut copies, mut groups) = (copies.clone(), groups(pairs, args.linkage.into()));
+    for group in &mut groups {
+        let more: Vec<u32> = group.iter().filter_map(|row| copies.remove(row)).flatten().collect();
+        group.extend(more);
+        group.sort_unstable();
+    }
+    groups.extend(copies.into_iter().map(|(row, copies)| [vec![row], copies].concat()));
+    groups.sort_unstable();
+    groups
 }
 
 /// Why an image is in a group.
@@ -196,18 +197,17 @@ fn grouped(loaded: &Loaded, vectors: &Vectors<'_>, groups: Vec<Vec<u32>>) -> Vec
 }
 
 /// Groups of old images with the new ones that are nearest to them.
-fn known(loaded: &Loaded, firsts: &[u32], equal: &[(u32, u32)], old: &Loaded, pairs: &[Pair]) -> Vec<Vec<Member>> {
+fn known(loaded: &Loaded, copies: &BTreeMap<u32, Vec<u32>>, old: &Loaded, pairs: &[Pair]) -> Vec<Vec<Member>> {
     let mut best: BTreeMap<u32, (f64, u32)> = BTreeMap::new();
     for pair in pairs {
-        let row = firsts[pair.row as usize];
-        let known = best.entry(row).or_insert((pair.score, pair.other));
+        let known = best.entry(pair.row).or_insert((pair.score, pair.other));
         if pair.score > known.0 {
             *known = (pair.score, pair.other);
         }
     }
-    for &(first, row) in equal {
-        if let Some(&known) = best.get(&first) {
-            best.insert(row, known);
+    for (row, copies) in copies {
+        if let Some(&known) = best.get(row) {
+            best.extend(copies.iter().map(|&copy| (copy, known)));
         }
     }
     let mut groups: BTreeMap<u32, Vec<Member>> = BTreeMap::new();
@@ -262,31 +262,16 @@ impl Loaded {
         Member { id: self.ids[row as usize].to_string(), is_kept, score, reason, size: self.sizes[row as usize] }
     }
 
-    /// The first row of each file's content, and the others with it.
-    fn firsts(&self) -> (Vec<u32>, Vec<(u32, u32)>) {
-        let (mut firsts, mut equal, mut seen) = (Vec::new(), Vec::new(), HashMap::new());
-        for (row, hash) in self.hashes.iter().enumerate() {
-            let first = *seen.entry(hash).or_insert(row as u32);
-            match first == row as u32 {
-                true => firsts.push(first),
-                false => equal.push((first, row as u32)),
+    /// Of each file that is there more than once, the first row, and the others.
+    fn copies(&self) -> BTreeMap<u32, Vec<u32>> {
+        let (mut copies, mut firsts) = (BTreeMap::<_, Vec<_>>::new(), HashMap::new());
+        for (row, hash) in (0..).zip(&self.hashes) {
+            let first = *firsts.entry(hash).or_insert(row);
+            if first != row {
+                copies.entry(first).or_default().push(row);
             }
         }
-        (firsts, equal)
-    }
-
-    fn only(&self, rows: &[u32]) -> Self {
-        let vectors = rows.iter().flat_map(|&row| &self.vectors[row as usize * self.dim..][..self.dim]);
-        Self { vectors: vectors.copied().collect(), dim: self.dim, ..Self::default() }
-    }
-
-    /// Pairs of all rows: those of the first rows of each content, and equal files.
-    fn pairs(&self, firsts: &[u32], equal: &[(u32, u32)], pairs: &[Pair]) -> Vec<Pair> {
-        let near = pairs.iter().map(|pair| {
-            let [row, other] = [pair.row, pair.other].map(|row| firsts[row as usize]);
-            Pair { row, other, ..*pair }
-        });
-        near.chain(equal.iter().map(|&(row, other)| Pair { row, other, score: 1.0 })).collect()
+        copies
     }
 }
 
