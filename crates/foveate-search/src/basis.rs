@@ -1,4 +1,5 @@
 use crate::Vectors;
+use crate::vectors::dot;
 
 /// Orthonormal directions, row-major, `[count, dim]`.
 type Directions = Vec<f64>;
@@ -117,19 +118,6 @@ fn orthonormalize(directions: &mut [f64], dim: usize, random: &mut fastrand::Rng
             direction.iter_mut().for_each(|x| *x = random.f64() - 0.5);
         }
     }
-}
-
-fn dot(a: &[f64], b: &[f64]) -> f64 {
-    const LANES: usize = 16;
-    let mut sums = [0.0; LANES];
-    let (a, a_rest) = a.as_chunks::<LANES>();
-    let (b, b_rest) = b.as_chunks::<LANES>();
-    for (a, b) in a.iter().zip(b) {
-        for lane in 0..LANES {
-            sums[lane] += a[lane] * b[lane];
-        }
-    }
-    sums.iter().sum::<f64>() + a_rest.iter().zip(b_rest).map(|(a, b)| a * b).sum::<f64>()
 }
 
 fn add(to: &mut [f64], what: &[f64], times: f64) {

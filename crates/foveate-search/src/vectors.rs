@@ -101,17 +101,17 @@ impl<'a> Vectors<'a> {
     }
 }
 
-/// In a fixed order, so that a score is the same on every machine.
-fn dot(a: &[f32], b: &[f32]) -> f64 {
+/// The inner product in f64, summed in a fixed order, so that a score is the same on every machine.
+pub(crate) fn dot<T: Copy + Into<f64>>(a: &[T], b: &[T]) -> f64 {
     const LANES: usize = 16;
     let mut sums = [0.0; LANES];
     let (a, a_rest) = a.as_chunks::<LANES>();
     let (b, b_rest) = b.as_chunks::<LANES>();
     for (a, b) in a.iter().zip(b) {
         for lane in 0..LANES {
-            sums[lane] += f64::from(a[lane]) * f64::from(b[lane]);
+            sums[lane] += a[lane].into() * b[lane].into();
         }
     }
-    let rest: f64 = a_rest.iter().zip(b_rest).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum();
+    let rest: f64 = a_rest.iter().zip(b_rest).map(|(&a, &b)| a.into() * b.into()).sum();
     sums.iter().sum::<f64>() + rest
 }
