@@ -1,5 +1,6 @@
-//! Times a search: `measure VECTORS.npy neighbors K` or `measure VECTORS.npy pairs SCORE`, with f32 rows as numpy
-//! stores them. Prints one JSON object; `measure … OUT` also writes the pairs that were found, as `row,other,score`.
+//! Times a search: `measure VECTORS.npy neighbors K`, `measure VECTORS.npy pairs SCORE`, or `measure VECTORS.npy
+//! nearest COUNT`, the ten nearest rows of some queries, with f32 rows as numpy stores them. Prints one JSON object;
+//! `measure … OUT` also writes the pairs that were found, as `row,other,score`.
 // It prints what it measured.
 #![allow(clippy::print_stdout)]
 
@@ -14,16 +15,28 @@ type Failure = Box<dyn std::error::Error>;
 fn main() -> Result<(), Failure> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [path, what, number, out @ ..] = args.as_slice() else {
-        return Err("measure VECTORS.npy neighbors|pairs NUMBER [OUT]".into());
+        return Err("measure VECTORS.npy neighbors|nearest|pairs NUMBER [OUT]".into());
     };
     let (data, dim) = read(path)?;
+    // Queries lie between two rows each.
+    let asked: Vec<f32> = match what.as_str() {
+        "nearest" => {
+            let (count, rows) = (number.parse::<usize>()?, data.len() / dim);
+            let ends = (0..count).map(|query| [query * rows / count, (query * 7 + 3) % rows].map(|row| row * dim));
+            ends.flat_map(|[a, b]| (0..dim).map(move |at| (a + at, b + at))).map(|(a, b)| data[a] + data[b]).collect()
+        }
+        _ => Vec::new(),
+    };
     let start = Instant::now();
     let vectors = Vectors::new(&data, dim, Metric::Cosine)?;
     let search = Search::default();
     let mut found = Vec::new();
     let stats = match what.as_str() {
-        "neighbors" => {
-            let neighbors = search.neighbors(&vectors, number.parse()?)?;
+        "neighbors" | "nearest" => {
+            let neighbors = match asked.is_empty() {
+                true => search.neighbors(&vectors, number.parse()?)?,
+                false => search.nearest(&Vectors::new(&asked, dim, Metric::Cosine)?, &vectors, 10)?,
+            };
             let of = |row: usize| neighbors.of(row).map(move |(other, score)| (row as u32, other, score));
             found.extend((0..neighbors.len()).flat_map(of));
             neighbors.stats()

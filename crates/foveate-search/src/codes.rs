@@ -1,5 +1,6 @@
 use crate::Vectors;
 use crate::basis::Basis;
+use crate::search::joined;
 
 /// Rows in a block. Blocks are what is compared with each other.
 pub(crate) const BLOCK: usize = 1024;
@@ -99,8 +100,7 @@ impl<'a> Scale<'a> {
                 let parts: Vec<_> =
                     rows.chunks(share).map(|rows| scope.spawn(move || self.code(vectors, rows))).collect();
                 let mut whole = Bounded { codes: Vec::new(), parts: Vec::new(), longest: 0.0 };
-                for part in parts {
-                    let part = part.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                for part in parts.into_iter().map(joined) {
                     whole.codes.extend(part.codes);
                     whole.parts.extend(part.parts);
                     whole.longest = whole.longest.max(part.longest);

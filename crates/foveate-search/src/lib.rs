@@ -6,6 +6,7 @@ mod error;
 mod found;
 mod groups;
 mod order;
+mod scan;
 mod screen;
 mod search;
 mod top;

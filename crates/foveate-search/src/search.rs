@@ -6,6 +6,7 @@ use crate::basis::{Basis, Spread};
 use crate::codes::{BLOCK, Codes, Scale};
 use crate::found::{Neighbors, Pair, Pairs, Stats};
 use crate::order::{Groups, order};
+use crate::scan::FEW;
 use crate::screen::{Block, Scratch, Unit};
 use crate::top::Top;
 use crate::{SearchError, Vectors};
@@ -102,7 +103,7 @@ impl Search<'_> {
                 }
             }
         };
-        self.each(tops.len(), 0.02, |number, _| seed(number))?;
+        self.each(tops.len(), 0.02, || (), |number, ()| seed(number))?;
 
         let tasks = symmetric(tops.len());
         self.each_task(&tasks, |Task { a, b }, scratch, found| {
@@ -125,7 +126,8 @@ impl Search<'_> {
         Ok(side.neighbors(tops, Stats { pairs: among(&rows), scored: scored.into_inner(), width: bases.coarse.width }))
     }
 
-    /// Finds the `k` nearest rows of `vectors` of each query, at least one.
+    /// Finds the `k` nearest rows of `vectors` of each query, at least one. Up to 256 queries are compared with all
+    /// rows in f64, without codes.
     ///
     /// # Errors
     /// [`SearchError::Dimensions`] and [`SearchError::Cancelled`].
@@ -133,21 +135,29 @@ impl Search<'_> {
         check(queries, vectors)?;
         let k = k.max(1);
         let (rows, of_queries) = (vectors.finite().collect::<Vec<_>>(), queries.finite().collect::<Vec<_>>());
+        if of_queries.len() <= FEW {
+            return self.scan((queries, &of_queries), (vectors, &rows), k);
+        }
         let bases = self.bases(vectors, &rows, &Wanted::Nearest { vectors: queries, rows: &of_queries, k });
         let scales = bases.scales(vectors, &rows, vectors.longest().max(queries.longest()));
         let (side, query) = self.sides(&scales, (vectors, &rows), Some((queries, &of_queries)));
         let tops = tops(of_queries.len(), k);
         let (scored, blocks) = (AtomicU64::new(0), rows.len().div_ceil(BLOCK));
-        self.each(tops.len(), 0.02, |number, _| {
-            let mut top = lock(&tops[number]);
-            for place in number * BLOCK..(number * BLOCK + BLOCK).min(of_queries.len()) {
-                let first = side.near(&query, place);
-                for other in first..(first + SEEDS.max(2 * k)).min(rows.len()) {
-                    top.push(place % BLOCK, query.score(place, &side, other), side.rows[other]);
-                    scored.fetch_add(1, Relaxed);
+        self.each(
+            tops.len(),
+            0.02,
+            || (),
+            |number, ()| {
+                let mut top = lock(&tops[number]);
+                for place in number * BLOCK..(number * BLOCK + BLOCK).min(of_queries.len()) {
+                    let first = side.near(&query, place);
+                    for other in first..(first + SEEDS.max(2 * k)).min(rows.len()) {
+                        top.push(place % BLOCK, query.score(place, &side, other), side.rows[other]);
+                        scored.fetch_add(1, Relaxed);
+                    }
                 }
-            }
-        })?;
+            },
+        )?;
         // Each block of queries begins with its own groups.
         let tasks: Vec<Task> = (0..blocks)
             .flat_map(|step| (0..tops.len()).map(move |a| (a, step)))
@@ -259,10 +269,10 @@ impl Search<'_> {
     fn bases(&self, vectors: &Vectors<'_>, rows: &[u32], wanted: &Wanted<'_>) -> Bases {
         let (sample, dim) = (some(rows, SAMPLE), vectors.dim());
         let widths: Vec<usize> = WIDTHS.into_iter().filter(|&width| width < dim).collect();
-        let spread = Spread::of(vectors, &sample, widths.last().copied().unwrap_or(0));
         if rows.len() < 2 * BLOCK || widths.is_empty() {
-            return Bases { coarse: spread.basis(dim), fine: None };
+            return Bases { coarse: Spread::of(vectors, &sample, 0).basis(dim), fine: None };
         }
+        let spread = Spread::of(vectors, &sample, widths.last().copied().unwrap_or(0));
         let (tried_vectors, tried) = match wanted {
             Wanted::Nearest { vectors, rows, .. } => (*vectors, some(rows, TRIED)),
             Wanted::From(_) => (vectors, some(rows, SAMPLE)),
@@ -311,9 +321,7 @@ impl Search<'_> {
                 .chunks(share)
                 .map(|tried| scope.spawn(move || tried.iter().map(|&query| least(query)).collect::<Vec<_>>()))
                 .collect();
-            let joined =
-                parts.into_iter().map(|part| part.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-            joined.flatten().collect()
+            parts.into_iter().flat_map(joined).collect()
         })
     }
 
@@ -323,22 +331,26 @@ impl Search<'_> {
         tasks: &[Task],
         act: impl Fn(Task, &mut Scratch, &mut Vec<(u32, u32)>) + Sync,
     ) -> Result<(), SearchError> {
-        self.each(tasks.len(), 1.0, |number, (scratch, found)| {
+        let memory = Default::default;
+        let done = self.each(tasks.len(), 1.0, memory, |number, (scratch, found): &mut (Scratch, Vec<_>)| {
             found.clear();
             act(tasks[number], scratch, found);
-        })
+        });
+        done.map(|_| ())
     }
 
-    /// Calls `act` with each number below `count`, on all threads. Progress goes up to `end`.
-    fn each(
+    /// Calls `act` with each number below `count`, on all threads, and returns what each thread has in memory then.
+    /// Progress goes up to `end`.
+    pub(crate) fn each<M: Send>(
         &self,
         count: usize,
         end: f64,
-        act: impl Fn(usize, &mut (Scratch, Vec<(u32, u32)>)) + Sync,
-    ) -> Result<(), SearchError> {
+        new: impl Fn() -> M + Sync,
+        act: impl Fn(usize, &mut M) + Sync,
+    ) -> Result<Vec<M>, SearchError> {
         let (next, is_stopped) = (AtomicUsize::new(0), AtomicBool::new(false));
         let work = || {
-            let mut memory = Default::default();
+            let mut memory = new();
             while !is_stopped.load(Relaxed) {
                 let number = next.fetch_add(1, Relaxed);
                 if number >= count {
@@ -348,9 +360,13 @@ impl Search<'_> {
                 (self.progress)(end * (number + 1) as f64 / count as f64);
                 is_stopped.fetch_or((self.is_cancelled)(), Relaxed);
             }
+            memory
         };
-        std::thread::scope(|scope| (0..self.threads.max(1)).for_each(|_| drop(scope.spawn(work))));
-        if is_stopped.into_inner() { Err(SearchError::Cancelled) } else { Ok(()) }
+        let memories = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..self.threads.max(1)).map(|_| scope.spawn(work)).collect();
+            threads.into_iter().map(joined).collect()
+        });
+        if is_stopped.into_inner() { Err(SearchError::Cancelled) } else { Ok(memories) }
     }
 }
 
@@ -470,6 +486,11 @@ fn check(queries: &Vectors<'_>, vectors: &Vectors<'_>) -> Result<(), SearchError
         true => Ok(()),
         false => Err(SearchError::Dimensions { queries: queries.dim(), vectors: vectors.dim() }),
     }
+}
+
+/// What a thread returned.
+pub(crate) fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
