@@ -120,7 +120,7 @@ fn orthonormalize(directions: &mut [f64], dim: usize, random: &mut fastrand::Rng
     }
 }
 
-fn add(to: &mut [f64], what: &[f64], times: f64) {
+pub(crate) fn add(to: &mut [f64], what: &[f64], times: f64) {
     for (to, what) in to.iter_mut().zip(what) {
         *to += what * times;
     }

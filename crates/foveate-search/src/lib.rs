@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod basis;
+mod clusters;
 mod codes;
 mod error;
 mod found;
@@ -9,9 +10,11 @@ mod order;
 mod scan;
 mod screen;
 mod search;
+mod spread_out;
 mod top;
 mod vectors;
 
+pub use clusters::{ClusterOptions, Clusters};
 pub use error::SearchError;
 pub use found::{Neighbors, Pair, Pairs, Stats};
 pub use groups::{Linkage, groups};

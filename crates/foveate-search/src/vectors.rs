@@ -1,3 +1,5 @@
+use std::ops::Range;
+
 use crate::SearchError;
 
 /// What a score is.
@@ -77,6 +79,26 @@ impl<'a> Vectors<'a> {
     pub fn score(&self, row: u32, other: &Vectors<'_>, of_other: u32) -> f64 {
         let lengths = self.lengths[row as usize] * other.lengths[of_other as usize];
         if lengths == 0.0 { 0.0 } else { dot(self.row(row), other.row(of_other)) / lengths }
+    }
+
+    /// These vectors, compared by cosine.
+    pub(crate) fn by_cosine(&self) -> Self {
+        let mut lengths = self.lengths.clone();
+        if self.metric == Metric::Dot {
+            self.finite().for_each(|row| lengths[row as usize] = dot(self.row(row), self.row(row)).sqrt());
+        }
+        Self { lengths, metric: Metric::Cosine, ..*self }
+    }
+
+    /// Some adjacent rows.
+    pub(crate) fn part(&self, rows: Range<usize>) -> Self {
+        let data = &self.data[rows.start * self.dim..rows.end * self.dim];
+        Self { data, lengths: self.lengths[rows].to_vec(), ..*self }
+    }
+
+    /// Copies rows, `[rows, dim]`.
+    pub(crate) fn gather(&self, rows: &[u32]) -> Vec<f32> {
+        rows.iter().flat_map(|&row| self.row(row)).copied().collect()
     }
 
     fn row(&self, row: u32) -> &[f32] {
