@@ -1,71 +1,123 @@
 //! A bit reader for entropy-coded bytes.
 
-/// Reads bits, most significant first, from one scan's data. At a marker and at the end of the bytes, it continues with
-/// zeros, like libjpeg; [`Bits::exhausted`] reports that.
+use memchr::memchr;
+
+/// Positions in a window.
+const POSITIONS: usize = 1 << 16;
+
+/// Bytes to read bits from; the last 8 serve loads that begin at the last position.
+pub(crate) type Bytes = [u8; BYTES];
+
+pub(crate) const BYTES: usize = POSITIONS + 8;
+
+/// A part of one scan's data without the zeros stuffed after 0xFF, so that [`Bits`] need not look for markers. Zeros
+/// follow the data's end, as in libjpeg.
+pub(crate) struct Window<'a> {
+    data: &'a [u8],
+    /// Start of the data not yet loaded; if none is left, the marker that ends it.
+    pub(crate) source: usize,
+    pub(crate) bytes: &'a mut Bytes,
+    /// Number of bytes loaded.
+    end: usize,
+    /// True if no data is left to load.
+    is_complete: bool,
+    /// Most bytes read between two calls of [`Window::advance`].
+    margin: usize,
+    /// Bits up to here may be used before [`Window::advance`].
+    pub(crate) limit: usize,
+}
+
+impl<'a> Window<'a> {
+    /// A window of `data`, empty until [`Window::load`], for reading at most `margin` bytes at once.
+    pub(crate) fn new(data: &'a [u8], bytes: &'a mut Bytes, margin: usize) -> Self {
+        Self { data, source: 0, bytes, end: 0, is_complete: true, margin, limit: 0 }
+    }
+
+    /// Loads the data from `source` on; returns its first bits.
+    pub(crate) fn load(&mut self, source: usize) -> Bits {
+        (self.source, self.end) = (source, 0);
+        self.fill();
+        Bits { at: 0, buffer: 0, count: 0 }
+    }
+
+    /// Loads more data, once `bits` is beyond the limit; returns false if more bits were used than the data has.
+    pub(crate) fn advance(&mut self, bits: &mut Bits) -> bool {
+        if !self.is_complete {
+            // Some bytes are in the bits' buffer.
+            let used = bits.at.saturating_sub(8);
+            self.bytes.copy_within(used..self.end, 0);
+            self.end -= used;
+            bits.at -= used;
+            self.fill();
+        }
+        bits.position() <= self.limit
+    }
+
+    fn fill(&mut self) {
+        self.is_complete = !self.unstuff(POSITIONS - self.margin);
+        if self.is_complete {
+            self.bytes[self.end..self.end + self.margin].fill(0);
+        }
+        self.limit = (self.end - if self.is_complete { 0 } else { self.margin }) * 8;
+    }
+
+    /// Appends data up to `end`; returns false at a marker and at the end of the data.
+    fn unstuff(&mut self, end: usize) -> bool {
+        while self.end < end {
+            let Some(rest) = self.data.get(self.source..) else { return false };
+            let rest = &rest[..rest.len().min(end - self.end)];
+            let plain = memchr(0xFF, rest);
+            let count = plain.unwrap_or(rest.len());
+            self.bytes[self.end..self.end + count].copy_from_slice(&rest[..count]);
+            self.end += count;
+            self.source += count;
+            let tail = &self.data[self.source..];
+            // Any number of fill bytes may stand between 0xFF and the marker code.
+            match tail.iter().position(|&byte| byte != 0xFF) {
+                Some(0) => {}
+                Some(code) if tail[code] == 0 => {
+                    self.bytes[self.end] = 0xFF;
+                    self.end += 1;
+                    self.source += code + 1;
+                }
+                _ => return false,
+            }
+        }
+        true
+    }
+}
+
+/// Reads bits, most significant first, from a window's bytes.
 ///
 /// It is a small `Copy` value on purpose: a decoding loop works on its own copy, which the compiler keeps in registers.
 #[derive(Clone, Copy)]
-pub(crate) struct Bits<'a> {
-    /// The data not yet loaded.
-    rest: &'a [u8],
-    /// Where the data ends.
-    end: usize,
+pub(crate) struct Bits {
+    /// The first byte not yet loaded.
+    at: usize,
     /// The next bits, from the top. Bits below the `count` valid ones may already hold part of the next byte.
     buffer: u64,
+    /// Modulo 64, so that the length to subtract may have other bits above it.
     count: u32,
-    /// Zero bits appended after the end of the data so far.
-    invented: u64,
 }
 
-impl<'a> Bits<'a> {
-    pub(crate) fn new(data: &'a [u8], at: usize) -> Self {
-        Self { rest: data.get(at..).unwrap_or_default(), end: data.len(), buffer: 0, count: 0, invented: 0 }
-    }
-
-    /// Start of the data not yet loaded. Once [`Bits::exhausted`], this is the marker that ended the data.
-    pub(crate) fn position(&self) -> usize {
-        self.end - self.rest.len()
-    }
-
-    /// Returns true if more bits were used than the data has.
+impl Bits {
+    /// The number of bits used.
     #[inline(always)]
-    pub(crate) fn exhausted(&self) -> bool {
-        self.invented > u64::from(self.count)
+    pub(crate) fn position(&self) -> usize {
+        self.at * 8 - (self.count & 63) as usize
     }
 
     /// Makes at least 56 bits available. It does not ask whether so many are needed: a processor can only guess the
     /// answer, and a wrong guess costs more than the load. At most 63 are, so that it may be called again at once.
     #[inline(always)]
-    pub(crate) fn refill(&mut self) {
-        if let Some(&bytes) = self.rest.first_chunk::<8>() {
-            let word = u64::from_be_bytes(bytes);
-            if has_no_ff(word) {
-                // Count whole bytes only. The next refill loads the part of the next byte that also fits again, into
-                // the same place.
-                self.buffer |= word >> self.count;
-                self.rest = &self.rest[((63 - self.count) >> 3 & 7) as usize..];
-                self.count |= 56;
-                return;
-            }
-        }
-        *self = self.refilled_bytewise();
-    }
-
-    /// By value, so that the caller's copy can stay in registers.
-    #[cold]
-    #[inline(never)]
-    fn refilled_bytewise(mut self) -> Self {
-        while self.count < 56 {
-            match next_byte(self.rest) {
-                Some((byte, rest)) => {
-                    self.buffer |= u64::from(byte) << (56 - self.count);
-                    self.rest = rest;
-                }
-                None => self.invented += 8,
-            }
-            self.count += 8;
-        }
-        self
+    pub(crate) fn refill(&mut self, bytes: &Bytes) {
+        let from = self.at % POSITIONS;
+        let word = bytes[from..].first_chunk().map_or(0, |&bytes| u64::from_be_bytes(bytes));
+        // Count whole bytes only. The next refill loads the part of the next byte that also fits again, into the same
+        // place.
+        self.buffer |= word.wrapping_shr(self.count);
+        self.at = from + (!self.count >> 3 & 7) as usize;
+        self.count |= 56;
     }
 
     /// The next `n` bits, 1 to 32.
@@ -74,9 +126,10 @@ impl<'a> Bits<'a> {
         (self.buffer >> (64 - n)) as u32
     }
 
+    /// Passes over `n` bits, modulo 64.
     #[inline(always)]
     pub(crate) fn consume(&mut self, n: u32) {
-        self.buffer <<= n;
+        self.buffer = self.buffer.wrapping_shl(n);
         self.count = self.count.wrapping_sub(n);
     }
 
@@ -88,18 +141,22 @@ impl<'a> Bits<'a> {
         bits
     }
 
-    /// Takes `length` bits, 1 to 32, of which the last `n`, 0 to 15, are a signed value; returns that.
+    /// Takes `length` bits, modulo 64, of which the last `63 - shift`, modulo 64, 0 to 15, are a signed value; returns
+    /// that.
     #[inline(always)]
-    pub(crate) fn take_ending(&mut self, length: u32, n: u32) -> i32 {
-        let bits = (self.buffer >> (64 - length)) as u32 & ((1 << n) - 1);
+    pub(crate) fn take_ending(&mut self, length: u32, shift: u32) -> i32 {
+        let value = self.buffer.wrapping_shl(length.wrapping_add(shift).wrapping_add(1));
+        // An upper half stands for itself; the inverse of the value's first bit is the sign. Negative values count
+        // from -1, not from 0.
+        let signed = (value as i64 >> 1) ^ i64::MIN;
         self.consume(length);
-        extend(bits, n)
+        signed.wrapping_shr(shift) as i32 - (signed >> 63) as i32
     }
 
     /// Takes the `n` bits of a signed value whose magnitude has `n` bits (ITU-T T.81, F.2.2.1 EXTEND).
     #[inline(always)]
     pub(crate) fn take_signed(&mut self, n: u32) -> i32 {
-        extend(self.take(n), n)
+        self.take_ending(n, 63 - n)
     }
 
     /// Takes `n` bits, 1 to 32, that [`Bits::refill`] has made available.
@@ -109,53 +166,27 @@ impl<'a> Bits<'a> {
         self.consume(n);
         bits
     }
-
-    /// Takes one bit, refilling if needed.
-    #[inline(always)]
-    pub(crate) fn bit(&mut self) -> bool {
-        if self.count == 0 {
-            self.refill();
-        }
-        self.take(1) != 0
-    }
 }
 
 /// The value of `n` bits, 0 to 16: the upper half stands for itself, the lower half for negative values.
-#[inline(always)]
 pub(crate) fn extend(bits: u32, n: u32) -> i32 {
     let value = bits as i32;
-    let is_lower_half = (value - ((1 << n) >> 1)) >> 31;
-    value + (is_lower_half & (1 - (1 << n)))
-}
-
-/// Returns true if no byte of `word` is 0xFF; may say no for a word with 0xFE bytes that has none.
-#[inline(always)]
-fn has_no_ff(word: u64) -> bool {
-    const ONES: u64 = u64::from_ne_bytes([1; 8]);
-    const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
-    (!word).wrapping_sub(ONES) & word & HIGH == 0
-}
-
-/// The first byte of the data and what follows; none at a marker and at the end.
-fn next_byte(data: &[u8]) -> Option<(u8, &[u8])> {
-    let (&byte, rest) = data.split_first()?;
-    if byte != 0xFF {
-        return Some((byte, rest));
-    }
-    // Any number of fill bytes may stand between 0xFF and the marker code.
-    let code = rest.iter().position(|&byte| byte != 0xFF)?;
-    (rest[code] == 0).then_some((0xFF, &rest[code + 1..]))
+    if value < (1 << n) >> 1 { value + 1 - (1 << n) } else { value }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn bytes() -> Box<Bytes> {
+        Box::new([0xAA; BYTES])
+    }
+
     #[test]
     fn bits_come_in_order_over_stuffed_bytes() {
         let mut data = Vec::new();
         let mut expected = Vec::new();
-        for byte in (0..=255u8).chain([0xFF, 0xFF, 0xFE, 0xFF]).cycle().take(3000) {
+        for byte in (0..=255u8).chain([0xFF, 0xFF, 0xFE, 0xFF]).cycle().take(3 * POSITIONS) {
             data.push(byte);
             expected.push(byte);
             if byte == 0xFF {
@@ -163,29 +194,38 @@ mod tests {
             }
         }
         let bit = |i: usize| u32::from(expected[i / 8] >> (7 - i % 8) & 1);
-        let mut bits = Bits::new(&data, 0);
+        let mut memory = bytes();
+        let mut window = Window::new(&data, &mut memory, 1000);
+        let mut bits = window.load(0);
         let (mut at, mut n) = (0, 1);
         while at + 32 < expected.len() * 8 {
-            bits.refill();
-            bits.refill();
-            let wanted = (at..at + n).fold(0, |value, i| value << 1 | bit(i));
-            assert_eq!(bits.peek(n as u32), wanted, "at bit {at}");
-            assert_eq!(bits.take(n as u32), wanted, "at bit {at}");
-            at += n;
-            n = n % 16 + 1;
+            assert!(bits.position() <= window.limit || window.advance(&mut bits), "at bit {at}");
+            for _ in 0..900 {
+                bits.refill(window.bytes);
+                bits.refill(window.bytes);
+                let wanted = (at..at + n).fold(0, |value, i| value << 1 | bit(i));
+                assert_eq!(bits.peek(n as u32), wanted, "at bit {at}");
+                assert_eq!(bits.take(n as u32), wanted, "at bit {at}");
+                at += n;
+                n = n % 16 + 1;
+                if at + 32 >= expected.len() * 8 {
+                    break;
+                }
+            }
         }
-        assert!(!bits.exhausted());
     }
 
     #[test]
     fn zeros_follow_the_data() {
         for data in [&[0xA5u8, 0xFF, 0xD9, 0x12][..], &[0xA5], &[0xA5, 0xFF], &[0xA5, 0xFF, 0xFF, 0xD0]] {
-            let mut bits = Bits::new(data, 0);
-            bits.refill();
+            let mut memory = bytes();
+            let mut window = Window::new(data, &mut memory, 16);
+            let mut bits = window.load(0);
+            bits.refill(window.bytes);
             assert_eq!(bits.take(8), 0xA5);
-            assert!(!bits.exhausted());
-            assert!(!bits.bit() && bits.exhausted());
-            assert_eq!(bits.position(), 1, "before the marker");
+            assert!(window.advance(&mut bits));
+            assert!(bits.take(1) == 0 && !window.advance(&mut bits));
+            assert_eq!(window.source, 1, "before the marker");
         }
     }
 
@@ -196,8 +236,12 @@ mod tests {
         assert_eq!(values(1), [-1, 1]);
         assert_eq!(values(3), [-7, -6, -5, -4, 4, 5, 6, 7]);
         assert_eq!((extend(0, 16), extend(0xFFFF, 16)), (-65535, 65535));
-        let mut bits = Bits::new(&[0b1010_0110, 0b1100_0000], 0);
-        bits.refill();
-        assert_eq!([(3, 0), (4, 2), (3, 3)].map(|(length, n)| bits.take_ending(length, n)), [0, 3, -4]);
+        for n in 0..16 {
+            for (value, expected) in values(n).into_iter().enumerate() {
+                let mut bits = Bits { at: 8, buffer: 0b101 << 61 | (value as u64) << (61 - n) | 1, count: 56 };
+                assert_eq!(bits.take_ending(3 + n, 63 - n), expected, "{value} of {n} bits");
+                assert_eq!((bits.position(), bits.buffer), (11 + n as usize, 1 << (3 + n)));
+            }
+        }
     }
 }

@@ -9,7 +9,7 @@ const LOOKAHEAD: u32 = 11;
 pub(crate) struct Table {
     /// The code that the next [`LOOKAHEAD`] bits begin with.
     codes: [Code; 1 << LOOKAHEAD],
-    /// The symbols that they begin with, of an AC table; filled by [`Table::prepare_pairs`].
+    /// The symbols that they begin with; filled by [`Table::prepare_pairs`] or [`Table::prepare_differences`].
     pairs: [Pair; 1 << LOOKAHEAD],
     has_pairs: bool,
     /// As many of the symbols as they hold; filled by [`Table::prepare_groups`].
@@ -46,70 +46,68 @@ impl Code {
     }
 }
 
-/// One or two AC symbols. The first of two has its value within the bits that were looked at; of the other one, the
-/// code alone needs to be. A processor can read all parts at once, and only the length delays the next lookup.
-///
-/// | bits | content |
-/// |---|---|
-/// | 0 to 5 | length of the codes and values |
-/// | 6 to 9 | size of the last symbol's value |
-/// | 10 to 13 | zeros before the first value |
-/// | 14 to 20 | coefficients before the last value; 64 if the symbol must be decoded alone |
-/// | 21 | whether the block ends |
-/// | 22 to 31 | first value; 0 if there is one symbol only |
+/// One or two AC symbols, or a DC symbol. The first of two has its value within the bits that were looked at; of the
+/// other one, the code alone needs to be. A processor can read all parts at once, and only the length delays the next
+/// lookup.
 #[derive(Clone, Copy)]
-pub(crate) struct Pair(u32);
+pub(crate) struct Pair {
+    /// From bit 0 on, the length of the codes and values; from bit 6 on, 63 less the size of the last value; from bit
+    /// 12 on, the zeros before the first value.
+    sizes: u16,
+    /// Coefficients before the last value. An end of block has [`Pair::END`] added: such a place is beyond every block,
+    /// so that one comparison sorts out all special cases.
+    place: u8,
+    /// The first value; 0 if there is one symbol only.
+    first: i8,
+}
 
 impl Pair {
-    /// The first code is too long, or its meaning depends on the kind of scan. The reach is beyond every block, so that
-    /// one comparison sorts out both cases.
-    const ALONE: Self = Self(64 << 14);
+    /// Added to the place of an end of block.
+    const END: u8 = 64;
+    /// The first code is too long, or its meaning depends on the kind of scan.
+    const ALONE: Self = Self { sizes: 63 << 6, place: 128, first: 0 };
     /// Sizes of first values have this limit.
-    const LARGEST_FIRST: u32 = 9;
+    const LARGEST_FIRST: u32 = 7;
 
     fn new(first: Option<(u32, i32)>, last: u8, length: u32) -> Self {
-        let (run, size) = (u32::from(last >> 4), u32::from(last & 15));
-        let (ends, run) = if last == 0 { (1, 0) } else { (0, run) };
-        let (first_run, value, start) = first.map_or((0, 0, 0), |(run, value)| (run, value, run + 1));
-        Self(length | size << 6 | first_run << 10 | (start + run) << 14 | ends << 21 | (value as u32) << 22)
-    }
-
-    #[inline(always)]
-    pub(crate) fn length(self) -> u32 {
-        self.0 & 63
+        let (first_run, value, start) = first.map_or((0, 0, 0), |(run, value)| (run, value, run as u8 + 1));
+        let place = start + if last == 0 { Self::END } else { last >> 4 };
+        let sizes = length | (63 - u32::from(last & 15)) << 6 | first_run << 12;
+        Self { sizes: sizes as u16, place, first: value as i8 }
     }
 
     #[inline(always)]
     pub(crate) fn first_place(self) -> usize {
-        (self.0 >> 10 & 15) as usize
+        usize::from(self.sizes >> 12)
     }
 
     #[inline(always)]
-    pub(crate) fn first_value(self) -> i32 {
-        self.0 as i32 >> 22
+    pub(crate) fn first_value(self) -> i16 {
+        i16::from(self.first)
     }
 
     #[inline(always)]
     pub(crate) fn last_place(self) -> usize {
-        (self.0 >> 14 & 127) as usize
+        usize::from(self.place)
+    }
+
+    /// The coefficients before the end of the block, if that is the last symbol.
+    #[inline(always)]
+    pub(crate) fn end(self) -> Option<usize> {
+        (self.place & Self::END != 0).then_some(usize::from(self.place % Self::END))
+    }
+
+    /// Returns true if it says nothing.
+    #[inline(always)]
+    pub(crate) fn is_alone(self) -> bool {
+        self.place == Self::ALONE.place
     }
 
     /// Takes the whole pair; returns the last value, 0 if there is none.
     #[inline(always)]
-    pub(crate) fn take(self, bits: &mut Bits<'_>) -> i32 {
-        bits.take_ending(self.length(), self.0 >> 6 & 15)
-    }
-
-    /// 64 if the block ends with it, or else 0.
-    #[inline(always)]
-    pub(crate) fn end(self) -> usize {
-        (self.0 >> 15 & 64) as usize
-    }
-
-    /// Not zero if it has a value.
-    #[inline(always)]
-    pub(crate) fn values(self) -> u32 {
-        self.0 & 0xFFC0_03C0
+    pub(crate) fn take(self, bits: &mut Bits) -> i32 {
+        let sizes = u32::from(self.sizes);
+        bits.take_ending(sizes, sizes >> 6)
     }
 }
 
@@ -211,6 +209,19 @@ impl Table {
         }
     }
 
+    /// Makes [`Table::pair`] usable, for a table of DC symbols.
+    pub(crate) fn prepare_differences(&mut self) {
+        if self.has_pairs {
+            return;
+        }
+        self.has_pairs = true;
+        for (pair, code) in self.pairs.iter_mut().zip(&self.codes) {
+            let size = u32::from(code.symbol() & 15);
+            let single = Pair { place: 0, ..Pair::new(None, code.symbol(), code.length() + size) };
+            *pair = if code.length() == 0 { Pair::ALONE } else { single };
+        }
+    }
+
     /// The symbols at the start of these [`LOOKAHEAD`] bits, and the number of bits that tell so.
     fn leading_pair(&self, bits: u32) -> (Pair, u32) {
         let code = self.codes[bits as usize];
@@ -269,19 +280,19 @@ impl Table {
 
     /// The next symbols as one group; the bits must have been refilled.
     #[inline(always)]
-    pub(crate) fn group(&self, bits: &Bits<'_>) -> Group {
+    pub(crate) fn group(&self, bits: &Bits) -> Group {
         self.groups[bits.peek(LOOKAHEAD) as usize]
     }
 
     /// The next symbols as a pair; the bits must have been refilled.
     #[inline(always)]
-    pub(crate) fn pair(&self, bits: &Bits<'_>) -> Pair {
+    pub(crate) fn pair(&self, bits: &Bits) -> Pair {
         self.pairs[bits.peek(LOOKAHEAD) as usize]
     }
 
     /// The next symbol; the bits must have been refilled. An invalid code is symbol 0 and takes 17 bits, as in libjpeg.
     #[inline(always)]
-    pub(crate) fn symbol(&self, bits: &mut Bits<'_>) -> u8 {
+    pub(crate) fn symbol(&self, bits: &mut Bits) -> u8 {
         let code = self.codes[bits.peek(LOOKAHEAD) as usize];
         if code.length() != 0 {
             bits.consume(code.length());

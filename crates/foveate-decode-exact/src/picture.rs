@@ -6,6 +6,7 @@ use foveate_core::LimitError;
 use foveate_decode::DecodeError;
 use foveate_decode::jpeg::{Process, Structure};
 
+use crate::bits::{BYTES, Bytes};
 use crate::coefficients::Coefficients;
 use crate::color::{self, ColorSpace};
 use crate::frame::{ColorHints, Component, Frame, MAX_COMPONENTS};
@@ -13,7 +14,7 @@ use crate::isa::{Isa, Task};
 use crate::kernels::Kernels;
 use crate::output::Output;
 use crate::scale::Scale;
-use crate::scan::{self, Block, Cursor, Scan, Tables};
+use crate::scan::{self, Block, Cursor, Scan, Scratch, Tables};
 use crate::upsample::{self, Upsampling};
 use crate::zigzag::natural;
 use crate::{error::corrupt, idct};
@@ -29,6 +30,8 @@ pub(crate) struct Picture {
     /// Each component's table, fixed by the component's first scan.
     latched: [Option<Block>; MAX_COMPONENTS],
     restart_interval: u32,
+    /// A part of the present scan's data.
+    window: Bytes,
     hints: ColorHints,
     /// Coefficients of the whole picture, if several scans provide them.
     pub(crate) coefficients: Coefficients,
@@ -89,6 +92,7 @@ impl Picture {
         quantization: [None; 4],
         latched: [None; MAX_COMPONENTS],
         restart_interval: 0,
+        window: [0; BYTES],
         hints: ColorHints { jfif: false, adobe_transform: None },
         coefficients: Coefficients::EMPTY,
         needed: [63; MAX_COMPONENTS],
@@ -221,7 +225,11 @@ impl Picture {
             return Ok(at);
         }
         self.prepare_tables(frame, &scan, structure);
-        let mut cursor = Cursor::new(encoded, at, self.restart_interval);
+        let blocks = match scan.parts() {
+            [_] => 1,
+            parts => parts.iter().map(|part| frame.components()[part.component]).map(|own| own.h * own.v).sum(),
+        };
+        let mut cursor = Cursor::new(encoded, at, &mut self.window, blocks, self.restart_interval);
         if is_streamed(structure) {
             let quantization = self.latched.map(|table| table.unwrap_or([0; 64]));
             let (canvas, tables) = (&mut self.canvas, &self.tables);
@@ -241,7 +249,7 @@ impl Picture {
                 Collect { frame, scan: &scan, is_progressive, tables: &self.tables, cursor: &mut cursor, blocks };
             isa.run(collect).map_err(|_| out_of_memory(structure))?;
         }
-        Ok(cursor.bits.position())
+        Ok(cursor.window.source)
     }
 
     /// Returns true if the scan's coefficients change no pixel.
@@ -249,17 +257,20 @@ impl Picture {
         scan.parts().iter().all(|part| *scan.band().start() > self.needed[part.component])
     }
 
-    /// Prepares the AC tables for what the scan does with them.
+    /// Prepares the tables for what the scan does with them.
     fn prepare_tables(&mut self, frame: &Frame, scan: &Scan, structure: &Structure) {
-        let is_progressive = structure.process == Process::Progressive;
-        if is_progressive && (*scan.band().start() == 0 || scan.refines_band()) {
-            return;
-        }
+        let is_sequential = structure.process != Process::Progressive;
         for part in scan.parts() {
-            let table = &mut self.tables.ac[part.ac];
-            table.prepare_pairs();
+            let (dc, ac) = (&mut self.tables.dc[part.dc], &mut self.tables.ac[part.ac]);
+            // Sequential scans hold whole blocks, whatever their headers say.
+            if is_sequential || *scan.band().start() == 0 {
+                dc.prepare_differences();
+            }
+            if is_sequential || *scan.band().start() > 0 && !scan.refines_band() {
+                ac.prepare_pairs();
+            }
             if is_streamed(structure) && frame.components()[part.component].decoded() < 63 {
-                table.prepare_groups();
+                ac.prepare_groups();
             }
         }
     }
@@ -352,6 +363,7 @@ impl Task for Stream<'_, '_> {
 
     #[inline(always)]
     fn run(self, kernels: impl Kernels) {
+        let mut block: Scratch = [0; 256];
         for y in 0..self.frame.units_down {
             let is_odd = y % 2 == 1;
             for x in 0..self.frame.units_across {
@@ -363,19 +375,27 @@ impl Task for Stream<'_, '_> {
                     let plane = &mut self.canvas.planes[part.component];
                     for row in 0..component.v {
                         for column in 0..component.h {
-                            let mut block = [0; 64];
+                            block[..64].fill(0);
                             let has_detail = !self.cursor.dry
-                                && scan::sequential(self.cursor, slot, tables, component.decoded(), &mut block);
+                                && match component.decoded() {
+                                    63 => scan::sequential::<true>(self.cursor, slot, tables, 63, &mut block),
+                                    kept => scan::sequential::<false>(self.cursor, slot, tables, kept, &mut block),
+                                };
                             let target = plane.block(x * component.h + column, is_odd, row);
-                            transform(kernels, component, &block, quantization, !has_detail, target);
+                            transform(kernels, component, own(&block), quantization, !has_detail, target);
                         }
                     }
                 }
-                self.cursor.dry |= self.cursor.bits.exhausted();
             }
             self.canvas.finish_rows(kernels, self.frame, self.space, y, self.out);
         }
     }
+}
+
+/// A block's coefficients.
+#[inline(always)]
+fn own(scratch: &Scratch) -> &Block {
+    &scratch.as_chunks().0[0]
 }
 
 /// Turns a block's coefficients into samples; `is_flat` if only the first one may not be zero.
@@ -419,7 +439,6 @@ impl Task for Collect<'_, '_> {
                     for x in 0..across {
                         self.cursor.begin_unit();
                         self.block(0, component, y, x)?;
-                        self.cursor.dry |= self.cursor.bits.exhausted();
                     }
                 }
                 Ok(())
@@ -443,7 +462,6 @@ impl Collect<'_, '_> {
                         }
                     }
                 }
-                self.cursor.dry |= self.cursor.bits.exhausted();
             }
         }
         Ok(())
@@ -466,9 +484,10 @@ impl Collect<'_, '_> {
             scan::progressive(self.scan, self.cursor, slot, self.tables, block);
         } else {
             let part = self.scan.parts()[slot];
-            *block.coefficients = [0; 64];
             let tables = (&self.tables.dc[part.dc], &self.tables.ac[part.ac]);
-            let has_detail = scan::sequential(self.cursor, slot, tables, 63, block.coefficients);
+            let mut scratch: Scratch = [0; 256];
+            let has_detail = scan::sequential::<true>(self.cursor, slot, tables, 63, &mut scratch);
+            *block.coefficients = *own(&scratch);
             *block.nonzero = if has_detail { u64::MAX } else { 1 };
         }
         Ok(())

@@ -6,11 +6,11 @@ use foveate_decode::DecodeError;
 
 use memchr::memchr;
 
-use crate::bits::Bits;
+use crate::bits::{Bits, Bytes, Window};
 use crate::error::corrupt;
 use crate::frame::{Frame, MAX_COMPONENTS};
 use crate::huffman::Table;
-use crate::zigzag::natural;
+use crate::zigzag::{index, natural};
 
 /// The coefficients of a block, in natural order.
 pub(crate) type Block = [i16; 64];
@@ -111,10 +111,14 @@ impl Scan {
     }
 }
 
+/// Most bytes of a block: each of its symbols and values takes at most 32 bits.
+const BLOCK_BYTES: usize = 256;
+
 /// A position in a scan: its bits and the state carried from block to block.
 pub(crate) struct Cursor<'a> {
     data: &'a [u8],
-    pub(crate) bits: Bits<'a>,
+    pub(crate) window: Window<'a>,
+    pub(crate) bits: Bits,
     /// The last DC value of each component.
     pub(crate) dc: [i32; MAX_COMPONENTS],
     /// Number of following blocks without a further coefficient in this band.
@@ -127,10 +131,14 @@ pub(crate) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    pub(crate) fn new(data: &'a [u8], at: usize, restart_interval: u32) -> Self {
+    /// A cursor at the start of a scan with units of this many blocks.
+    pub(crate) fn new(data: &'a [u8], at: usize, memory: &'a mut Bytes, blocks: usize, restart_interval: u32) -> Self {
+        let mut window = Window::new(data, memory, blocks * BLOCK_BYTES);
+        let bits = window.load(at);
         Self {
             data,
-            bits: Bits::new(data, at),
+            window,
+            bits,
             dc: [0; MAX_COMPONENTS],
             skip: 0,
             restart_interval,
@@ -147,9 +155,12 @@ impl<'a> Cursor<'a> {
         is_in_run
     }
 
-    /// Skips a restart marker if one is due; call it before every unit.
+    /// Loads more data and skips a restart marker where these are due; call it before every unit.
     #[inline(always)]
     pub(crate) fn begin_unit(&mut self) {
+        if self.bits.position() > self.window.limit {
+            self.advance();
+        }
         if self.restart_interval == 0 {
             return;
         }
@@ -161,9 +172,15 @@ impl<'a> Cursor<'a> {
 
     #[cold]
     #[inline(never)]
+    fn advance(&mut self) {
+        self.dry |= !self.window.advance(&mut self.bits);
+    }
+
+    #[cold]
+    #[inline(never)]
     fn restart(&mut self) {
         let (found, at) = self.find_restart();
-        self.bits = Bits::new(self.data, at);
+        self.bits = self.window.load(at);
         self.dc = [0; MAX_COMPONENTS];
         self.skip = 0;
         self.units_to_restart = self.restart_interval;
@@ -175,7 +192,7 @@ impl<'a> Cursor<'a> {
     /// The position where data continues after the due restart marker. An invalid marker, or one that belongs further
     /// on, stays in place; a late one is skipped. libjpeg handles damaged data the same way.
     fn find_restart(&self) -> (bool, usize) {
-        let mut at = self.bits.position();
+        let mut at = self.window.source;
         loop {
             let Some((marker, behind)) = next_marker(self.data, at) else { return (false, self.data.len()) };
             match marker {
@@ -203,66 +220,87 @@ pub(crate) fn next_marker(data: &[u8], mut at: usize) -> Option<(u8, usize)> {
     }
 }
 
-/// Decodes a block of a sequential scan into `block`, which must be all zero: at least the coefficients up to `kept` in
-/// coding order. Only finds the end of those behind, for which the AC table needs its groups. Returns whether any
-/// coefficient but the first has a value.
+/// Coefficients in natural order, of which only the first 64 count. An index of 8 bits needs no check.
+pub(crate) type Scratch = [i16; 256];
+
+/// Decodes a block of a sequential scan into `block`, of which the coefficients must be zero: at least those up to
+/// `kept` in coding order. Only finds the end of those behind, for which the AC table needs its groups. Returns whether
+/// any coefficient but the first may have a value.
 #[inline(always)]
-pub(crate) fn sequential(
+pub(crate) fn sequential<const WHOLE: bool>(
     cursor: &mut Cursor<'_>,
     slot: usize,
     (dc, ac): (&Table, &Table),
     kept: usize,
-    block: &mut Block,
+    block: &mut Scratch,
 ) -> bool {
-    let mut bits = cursor.bits;
-    let value = cursor.dc[slot].wrapping_add(dc_difference(&mut bits, dc));
+    let (mut bits, bytes) = (cursor.bits, &*cursor.window.bytes);
+    let value = cursor.dc[slot].wrapping_add(dc_difference(&mut bits, bytes, dc));
     cursor.dc[slot] = value;
     block[0] = value as i16;
-    let (mut k, mut values) = (1, 0);
-    'block: while k <= kept {
-        bits.refill();
-        // Two pairs take at most 26 + 26 bits.
-        for _ in 0..2 {
+    let mut k = 1;
+    'block: while WHOLE || k <= kept {
+        // A difference and a pair take at most 26 + 26 bits, and so do two pairs.
+        for refills in [false, true] {
+            if refills {
+                bits.refill(bytes);
+            }
             let pair = ac.pair(&bits);
             let last = k + pair.last_place();
             if last > 63 {
-                bits.refill();
-                let symbol = ac.symbol(&mut bits);
-                let (run, size) = (usize::from(symbol >> 4), u32::from(symbol & 15));
-                if size != 0 {
-                    k += run;
-                    block[natural(k)] = bits.take_signed(size) as i16;
-                    values = 1;
-                    k += 1;
-                } else if run == 15 {
-                    k += 16;
-                } else {
-                    k = 64;
+                match pair.end().map(|end| k + end) {
+                    Some(end @ ..64) => {
+                        // Without a first value, this is a zero where there is none yet.
+                        block[usize::from(index(k + pair.first_place()))] = pair.first_value();
+                        pair.take(&mut bits);
+                        cursor.bits = bits;
+                        return end > 1;
+                    }
+                    _ if k > 63 => break 'block,
+                    _ => (bits, k) = symbol(bits, bytes, ac, block, k),
                 }
                 continue 'block;
             }
             // Without a first or a last value, this is a zero where there is none yet.
-            block[natural(k + pair.first_place())] = pair.first_value() as i16;
-            block[natural(last)] = pair.take(&mut bits) as i16;
-            values |= pair.values();
-            k = (last + 1) | pair.end();
-            if k > kept {
+            block[usize::from(index(k + pair.first_place()))] = pair.first_value();
+            block[usize::from(index(last))] = pair.take(&mut bits) as i16;
+            k = last + 1;
+            if !WHOLE && k > kept {
                 break 'block;
             }
         }
     }
-    if k < 64 {
-        skip(&mut bits, ac, k);
+    if !WHOLE && k < 64 {
+        skip(&mut bits, bytes, ac, k);
     }
     cursor.bits = bits;
-    values != 0
+    true
+}
+
+/// Decodes one symbol and its value; returns the next coefficient. By value, so that the caller's copy of the bits can
+/// stay in registers.
+#[cold]
+#[inline(never)]
+fn symbol(mut bits: Bits, bytes: &Bytes, ac: &Table, block: &mut Scratch, mut k: usize) -> (Bits, usize) {
+    bits.refill(bytes);
+    let symbol = ac.symbol(&mut bits);
+    let (run, size) = (usize::from(symbol >> 4), u32::from(symbol & 15));
+    if size != 0 {
+        k += run;
+        block[usize::from(index(k))] = bits.take_signed(size) as i16;
+        k += 1;
+    } else {
+        k = if run == 15 { k + 16 } else { 64 };
+    }
+    bits.refill(bytes);
+    (bits, k)
 }
 
 /// Finds the end of a block whose next coefficient is `k`.
 #[inline(always)]
-fn skip(bits: &mut Bits<'_>, ac: &Table, mut k: usize) {
+fn skip(bits: &mut Bits, bytes: &Bytes, ac: &Table, mut k: usize) {
     'block: while k < 64 {
-        bits.refill();
+        bits.refill(bytes);
         // Two steps take at most 24 + 31 bits.
         for _ in 0..2 {
             let group = ac.group(bits);
@@ -281,18 +319,34 @@ fn skip(bits: &mut Bits<'_>, ac: &Table, mut k: usize) {
 
 /// Passes over one symbol and its value; returns the next coefficient.
 #[inline(always)]
-fn skip_symbol(bits: &mut Bits<'_>, ac: &Table, k: usize) -> usize {
+fn skip_symbol(bits: &mut Bits, ac: &Table, k: usize) -> usize {
     let symbol = ac.symbol(bits);
     let (run, size) = (usize::from(symbol >> 4), u32::from(symbol & 15));
     bits.consume(size);
     if size != 0 || run == 15 { k + run + 1 } else { 64 }
 }
 
+/// The next difference of DC values; leaves at least 30 bits available.
 #[inline(always)]
-fn dc_difference(bits: &mut Bits<'_>, table: &Table) -> i32 {
-    bits.refill();
-    let size = table.symbol(bits);
-    bits.take_signed(u32::from(size & 15))
+fn dc_difference(bits: &mut Bits, bytes: &Bytes, table: &Table) -> i32 {
+    bits.refill(bytes);
+    let pair = table.pair(bits);
+    if pair.is_alone() {
+        let value;
+        (*bits, value) = long_difference(*bits, bytes, table);
+        return value;
+    }
+    pair.take(bits)
+}
+
+/// A difference with a long code.
+#[cold]
+#[inline(never)]
+fn long_difference(mut bits: Bits, bytes: &Bytes, table: &Table) -> (Bits, i32) {
+    let size = table.symbol(&mut bits);
+    let value = bits.take_signed(u32::from(size & 15));
+    bits.refill(bytes);
+    (bits, value)
 }
 
 /// A block of a picture that comes in several scans.
@@ -324,12 +378,14 @@ pub(crate) fn progressive(scan: &Scan, cursor: &mut Cursor<'_>, slot: usize, tab
     let part = scan.parts[slot];
     match (scan.first, scan.refines) {
         (0, false) => {
-            let value = cursor.dc[slot].wrapping_add(dc_difference(&mut cursor.bits, &tables.dc[part.dc]));
+            let difference = dc_difference(&mut cursor.bits, cursor.window.bytes, &tables.dc[part.dc]);
+            let value = cursor.dc[slot].wrapping_add(difference);
             cursor.dc[slot] = value;
             block.set(0, (value << scan.shift) as i16);
         }
         (0, true) => {
-            block.coefficients[0] |= i16::from(cursor.bits.bit()) << scan.shift;
+            cursor.bits.refill(cursor.window.bytes);
+            block.coefficients[0] |= (cursor.bits.take(1) << scan.shift) as i16;
             *block.nonzero |= 1;
         }
         (_, false) => first_band(scan, cursor, &tables.ac[part.ac], &mut block),
@@ -344,16 +400,26 @@ fn first_band(scan: &Scan, cursor: &mut Cursor<'_>, table: &Table, block: &mut S
         cursor.skip -= 1;
         return;
     }
-    let mut bits = cursor.bits;
+    let (mut bits, bytes) = (cursor.bits, &*cursor.window.bytes);
     let mut k = scan.first;
     'band: while k <= scan.last {
-        bits.refill();
+        bits.refill(bytes);
         // Two pairs take at most 26 + 26 bits.
         for _ in 0..2 {
             let pair = table.pair(&bits);
             let last = k + pair.last_place();
             if last > scan.last {
-                bits.refill();
+                if let Some(end) = pair.end()
+                    && k + end <= scan.last
+                {
+                    block.set_unless_zero(k + pair.first_place(), pair.first_value() << scan.shift);
+                    pair.take(&mut bits);
+                    break 'band;
+                }
+                if k > scan.last {
+                    break 'band;
+                }
+                bits.refill(bytes);
                 let symbol = table.symbol(&mut bits);
                 let (run, size) = (usize::from(symbol >> 4), u32::from(symbol & 15));
                 if size != 0 {
@@ -368,12 +434,9 @@ fn first_band(scan: &Scan, cursor: &mut Cursor<'_>, table: &Table, block: &mut S
                 }
                 continue 'band;
             }
-            block.set_unless_zero(k + pair.first_place(), (pair.first_value() << scan.shift) as i16);
+            block.set_unless_zero(k + pair.first_place(), pair.first_value() << scan.shift);
             block.set_unless_zero(last, (pair.take(&mut bits) << scan.shift) as i16);
-            k = (last + 1) | pair.end();
-            if k > scan.last {
-                break 'band;
-            }
+            k = last + 1;
         }
     }
     cursor.bits = bits;
@@ -382,13 +445,13 @@ fn first_band(scan: &Scan, cursor: &mut Cursor<'_>, table: &Table, block: &mut S
 /// Decodes one more bit of a band's coefficients, including those that it makes non-zero.
 #[inline(always)]
 fn refine_band(scan: &Scan, cursor: &mut Cursor<'_>, table: &Table, block: &mut Stored<'_>) {
-    let mut bits = cursor.bits;
+    let (mut bits, bytes) = (cursor.bits, &*cursor.window.bytes);
     let bit = 1i16 << scan.shift;
     let mut k = scan.first;
     // The band's coefficients from `k` on.
     let rest = |k: usize| u64::MAX << k & u64::MAX >> (63 - scan.last);
     while cursor.skip == 0 && k <= scan.last {
-        bits.refill();
+        bits.refill(bytes);
         let symbol = table.symbol(&mut bits);
         let (run, size) = (u32::from(symbol >> 4), symbol & 15);
         let mut new = 0;
@@ -402,7 +465,7 @@ fn refine_band(scan: &Scan, cursor: &mut Cursor<'_>, table: &Table, block: &mut 
         let zeros = !*block.nonzero & rest(k);
         let target = nth_one(zeros, run);
         let passed = *block.nonzero & rest(k) & !u64::MAX.checked_shl(target).unwrap_or(0);
-        refine(block.coefficients, passed, scan.shift, &mut bits);
+        refine(block.coefficients, passed, scan.shift, &mut bits, bytes);
         k = target as usize;
         if k <= scan.last && new != 0 {
             block.set(k, new);
@@ -411,7 +474,7 @@ fn refine_band(scan: &Scan, cursor: &mut Cursor<'_>, table: &Table, block: &mut 
     }
     if cursor.skip > 0 {
         if k <= scan.last {
-            refine(block.coefficients, *block.nonzero & rest(k), scan.shift, &mut bits);
+            refine(block.coefficients, *block.nonzero & rest(k), scan.shift, &mut bits, bytes);
         }
         cursor.skip -= 1;
     }
@@ -434,9 +497,9 @@ fn nth_one(mut set: u64, n: u32) -> u32 {
 
 /// Refines the coefficients at the ones of `places`: a bit each, which adds 2^`shift` to the magnitude.
 #[inline(always)]
-fn refine(coefficients: &mut Block, mut places: u64, shift: u32, bits: &mut Bits<'_>) {
+fn refine(coefficients: &mut Block, mut places: u64, shift: u32, bits: &mut Bits, bytes: &Bytes) {
     while places != 0 {
-        bits.refill();
+        bits.refill(bytes);
         let count = places.count_ones().min(32);
         let mut corrections = bits.take_many(count) << (32 - count);
         for _ in 0..count {

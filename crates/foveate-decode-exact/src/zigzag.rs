@@ -29,5 +29,11 @@ pub(crate) const ZIGZAG: [u8; 128] = {
 /// The natural index of coefficient `k` in a block.
 #[inline(always)]
 pub(crate) fn natural(k: usize) -> usize {
-    usize::from(ZIGZAG[k & 127] & 63)
+    usize::from(index(k) & 63)
+}
+
+/// [`natural`] for a scratch block, whose index needs no check.
+#[inline(always)]
+pub(crate) fn index(k: usize) -> u8 {
+    ZIGZAG[k & 127]
 }
