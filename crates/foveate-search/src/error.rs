@@ -21,6 +21,14 @@ pub enum SearchError {
         /// Width of a vector.
         vectors: usize,
     },
+    /// Each row has a label, or none.
+    #[error("{labels} labels are not those of {rows} rows")]
+    Labels {
+        /// Count of labels.
+        labels: usize,
+        /// Count of rows.
+        rows: usize,
+    },
     /// The caller said so.
     #[error("the search was interrupted")]
     Cancelled,

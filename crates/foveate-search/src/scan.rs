@@ -17,7 +17,7 @@ impl Search<'_> {
     ) -> Result<Neighbors, SearchError> {
         let blocks: Vec<&[u32]> = rows.chunks(BLOCK).collect();
         let new = || Top::new(asked.len(), k);
-        let of_threads = self.each(blocks.len(), 1.0, new, |number, top| {
+        let of_threads = self.each(blocks.len(), 0.0..1.0, new, |number, top| {
             for &row in blocks[number] {
                 for (place, &query) in asked.iter().enumerate() {
                     top.push(place, queries.score(query, vectors, row), row);

@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -19,6 +20,8 @@ const SAMPLE: usize = 2048;
 const TRIED: usize = 64;
 /// Neighbours in the order of groups that each row is compared with at first.
 const SEEDS: usize = 32;
+/// Share of the progress after which these are done.
+const SEEDED: f64 = 0.02;
 /// Nanoseconds that a width of one, a pair, a second look at a pair, and a score of one dimension take.
 const COSTS: (f64, f64, f64, f64) = (1.0 / 200.0, 0.1, 60.0, 0.35);
 
@@ -103,7 +106,7 @@ impl Search<'_> {
                 }
             }
         };
-        self.each(tops.len(), 0.02, || (), |number, ()| seed(number))?;
+        self.each(tops.len(), 0.0..SEEDED, || (), |number, ()| seed(number))?;
 
         let tasks = symmetric(tops.len());
         self.each_task(&tasks, |Task { a, b }, scratch, found| {
@@ -145,7 +148,7 @@ impl Search<'_> {
         let (scored, blocks) = (AtomicU64::new(0), rows.len().div_ceil(BLOCK));
         self.each(
             tops.len(),
-            0.02,
+            0.0..SEEDED,
             || (),
             |number, ()| {
                 let mut top = lock(&tops[number]);
@@ -332,19 +335,31 @@ impl Search<'_> {
         act: impl Fn(Task, &mut Scratch, &mut Vec<(u32, u32)>) + Sync,
     ) -> Result<(), SearchError> {
         let memory = Default::default;
-        let done = self.each(tasks.len(), 1.0, memory, |number, (scratch, found): &mut (Scratch, Vec<_>)| {
+        let done = self.each(tasks.len(), SEEDED..1.0, memory, |number, (scratch, found): &mut (Scratch, Vec<_>)| {
             found.clear();
             act(tasks[number], scratch, found);
         });
         done.map(|_| ())
     }
 
+    /// What `act` returns for each number below `count`, in order, computed on all threads.
+    pub(crate) fn map<T: Send>(
+        &self,
+        count: usize,
+        progress: Range<f64>,
+        act: impl Fn(usize) -> T + Sync,
+    ) -> Result<Vec<T>, SearchError> {
+        let of_threads = self.each(count, progress, Vec::new, |number, out| out.push((number, act(number))))?;
+        let mut all: Vec<_> = of_threads.into_iter().flatten().collect();
+        all.sort_unstable_by_key(|&(number, _)| number);
+        Ok(all.into_iter().map(|(_, of_number)| of_number).collect())
+    }
+
     /// Calls `act` with each number below `count`, on all threads, and returns what each thread has in memory then.
-    /// Progress goes up to `end`.
     pub(crate) fn each<M: Send>(
         &self,
         count: usize,
-        end: f64,
+        progress: Range<f64>,
         new: impl Fn() -> M + Sync,
         act: impl Fn(usize, &mut M) + Sync,
     ) -> Result<Vec<M>, SearchError> {
@@ -357,7 +372,8 @@ impl Search<'_> {
                     break;
                 }
                 act(number, &mut memory);
-                (self.progress)(end * (number + 1) as f64 / count as f64);
+                let share = (number + 1) as f64 / count as f64;
+                (self.progress)(progress.start + (progress.end - progress.start) * share);
                 is_stopped.fetch_or((self.is_cancelled)(), Relaxed);
             }
             memory

@@ -28,9 +28,10 @@ impl Top {
         if known == self.k && !is_better(first + known - 1) {
             return;
         }
-        let mut place = first + known;
-        while place > first && is_better(place - 1) {
-            place -= 1;
+        let (mut place, mut end) = (first, first + known);
+        while place < end {
+            let middle = usize::midpoint(place, end);
+            if is_better(middle) { end = middle } else { place = middle + 1 }
         }
         if place > first && self.rows[place - 1] == row {
             return;
