@@ -1,5 +1,5 @@
-//! AVX2 versions of [`crate::idct::block`], [`Reduction::block`] and [`crate::color::ycbcr`], with the same results on
-//! every input.
+//! AVX2 versions of [`crate::idct::block`] and [`Reduction::block`], for two blocks at once, and of
+//! [`crate::color::ycbcr`], with the same results on every input.
 //!
 //! Every function here is `#[inline(always)]`, into a function compiled for AVX2. `array::map` and its like are not
 //! inlined that way, so this module avoids them.
@@ -10,6 +10,7 @@ use pulp::cast;
 use pulp::x86::V3;
 
 use crate::color;
+use crate::kernels::Two;
 use crate::reduced::Reduction;
 
 /// Pairs of 16-bit factors, the first for even places.
@@ -18,60 +19,70 @@ fn factors(simd: V3, first: i32, second: i32) -> __m256i {
     simd.avx._mm256_set1_epi32(second << 16 | first & 0xFFFF)
 }
 
-/// (a0, b0, a1, b1, …).
+/// (a0, b0, a1, b1, …), in the lower and upper half of each lane.
 #[inline(always)]
-fn interleave(simd: V3, a: __m128i, b: __m128i) -> __m256i {
-    let (low, high) = (simd.sse2._mm_unpacklo_epi16(a, b), simd.sse2._mm_unpackhi_epi16(a, b));
-    simd.avx2._mm256_inserti128_si256::<1>(simd.avx._mm256_castsi128_si256(low), high)
+fn interleave(simd: V3, a: __m256i, b: __m256i) -> [__m256i; 2] {
+    [simd.avx2._mm256_unpacklo_epi16(a, b), simd.avx2._mm256_unpackhi_epi16(a, b)]
 }
 
-/// One direction of the transform on eight columns at once: rows of 16-bit samples in and out, divided by 2^`BITS` with
-/// rounding and clipped to 16 bits.
+/// One row of quantized coefficients of two blocks, a lane each.
 #[inline(always)]
-fn transform<const BITS: i32>(simd: V3, s: [__m128i; 8]) -> [__m128i; 8] {
+fn row(simd: V3, two: Two<'_>, y: usize) -> __m256i {
+    let [first, second] = two.coefficients;
+    let lanes: [[i16; 8]; 2] = [first.as_chunks().0[y], second.as_chunks().0[y]];
+    let factors: [[i16; 8]; 2] = [two.quantization.as_chunks().0[y]; 2];
+    simd.avx2._mm256_mullo_epi16(cast(lanes), cast(factors))
+}
+
+/// One direction of the transform on eight columns of two blocks: rows of 16-bit samples in and out, a lane for each
+/// block, divided by 2^`BITS` with rounding and clipped to 16 bits.
+#[inline(always)]
+fn transform<const BITS: i32>(simd: V3, s: [__m256i; 8]) -> [__m256i; 8] {
     let madd = |pair, first, second| simd.avx2._mm256_madd_epi16(pair, factors(simd, first, second));
     let add = |a, b| simd.avx2._mm256_add_epi32(a, b);
     let sub = |a, b| simd.avx2._mm256_sub_epi32(a, b);
+    let add16 = |a, b| simd.avx2._mm256_add_epi16(a, b);
 
-    // The constants are those of `idct`; every product of the algorithm uses a sum or a difference of them.
-    let outer = interleave(simd, simd.sse2._mm_add_epi16(s[0], s[4]), simd.sse2._mm_sub_epi16(s[0], s[4]));
+    let outer = interleave(simd, add16(s[0], s[4]), simd.avx2._mm256_sub_epi16(s[0], s[4]));
     let inner = interleave(simd, s[2], s[6]);
-    let half = simd.avx._mm256_set1_epi32(1 << (BITS - 1));
-    let even0 = add(madd(outer, 8192, 0), half);
-    let even1 = add(madd(outer, 0, 8192), half);
-    let even2 = madd(inner, 4433, 4433 - 15137);
-    let even3 = madd(inner, 4433 + 6270, 4433);
-    let even = [add(even0, even3), add(even1, even2), sub(even1, even2), sub(even0, even3)];
-
-    let (z3, z4) = (simd.sse2._mm_add_epi16(s[7], s[3]), simd.sse2._mm_add_epi16(s[5], s[1]));
-    let z = interleave(simd, z3, z4);
-    let z3 = madd(z, 9633 - 16069, 9633);
-    let z4 = madd(z, 9633, 9633 - 3196);
+    let sums = interleave(simd, add16(s[7], s[3]), add16(s[5], s[1]));
     let (wide, narrow) = (interleave(simd, s[7], s[1]), interleave(simd, s[5], s[3]));
-    let odd = [
-        add(madd(wide, -7373, 12299 - 7373), z4),
-        add(madd(narrow, -20995, 25172 - 20995), z3),
-        add(madd(narrow, 16819 - 20995, -20995), z4),
-        add(madd(wide, 2446 - 7373, -7373), z3),
-    ];
+    let half = simd.avx._mm256_set1_epi32(1 << (BITS - 1));
+    let mut halves = [s; 2];
+    for i in 0..2 {
+        // The constants are those of `idct`; every product of the algorithm uses a sum or a difference of them.
+        let even0 = add(madd(outer[i], 8192, 0), half);
+        let even1 = add(madd(outer[i], 0, 8192), half);
+        let even2 = madd(inner[i], 4433, 4433 - 15137);
+        let even3 = madd(inner[i], 4433 + 6270, 4433);
+        let even = [add(even0, even3), add(even1, even2), sub(even1, even2), sub(even0, even3)];
 
-    let mut rows = [s[0]; 8];
-    for i in 0..4 {
-        let upper = simd.avx2._mm256_srai_epi32::<BITS>(add(even[i], odd[i]));
-        let lower = simd.avx2._mm256_srai_epi32::<BITS>(sub(even[i], odd[i]));
-        let packed = simd.avx2._mm256_packs_epi32(upper, lower);
-        let sorted = simd.avx2._mm256_permute4x64_epi64::<0b11_01_10_00>(packed);
-        rows[i] = simd.avx._mm256_castsi256_si128(sorted);
-        rows[7 - i] = simd.avx2._mm256_extracti128_si256::<1>(sorted);
+        let z3 = madd(sums[i], 9633 - 16069, 9633);
+        let z4 = madd(sums[i], 9633, 9633 - 3196);
+        let odd = [
+            add(madd(wide[i], -7373, 12299 - 7373), z4),
+            add(madd(narrow[i], -20995, 25172 - 20995), z3),
+            add(madd(narrow[i], 16819 - 20995, -20995), z4),
+            add(madd(wide[i], 2446 - 7373, -7373), z3),
+        ];
+        for k in 0..4 {
+            halves[i][k] = simd.avx2._mm256_srai_epi32::<BITS>(add(even[k], odd[k]));
+            halves[i][7 - k] = simd.avx2._mm256_srai_epi32::<BITS>(sub(even[k], odd[k]));
+        }
+    }
+    let mut rows = s;
+    for k in 0..8 {
+        rows[k] = simd.avx2._mm256_packs_epi32(halves[0][k], halves[1][k]);
     }
     rows
 }
 
+/// Transposes each lane.
 #[inline(always)]
-fn transpose(simd: V3, r: [__m128i; 8]) -> [__m128i; 8] {
-    let pairs16 = |a, b| (simd.sse2._mm_unpacklo_epi16(a, b), simd.sse2._mm_unpackhi_epi16(a, b));
-    let pairs32 = |a, b| (simd.sse2._mm_unpacklo_epi32(a, b), simd.sse2._mm_unpackhi_epi32(a, b));
-    let pairs64 = |a, b| (simd.sse2._mm_unpacklo_epi64(a, b), simd.sse2._mm_unpackhi_epi64(a, b));
+fn transpose(simd: V3, r: [__m256i; 8]) -> [__m256i; 8] {
+    let pairs16 = |a, b| (simd.avx2._mm256_unpacklo_epi16(a, b), simd.avx2._mm256_unpackhi_epi16(a, b));
+    let pairs32 = |a, b| (simd.avx2._mm256_unpacklo_epi32(a, b), simd.avx2._mm256_unpackhi_epi32(a, b));
+    let pairs64 = |a, b| (simd.avx2._mm256_unpacklo_epi64(a, b), simd.avx2._mm256_unpackhi_epi64(a, b));
     let ((a0, a4), (a1, a5)) = (pairs16(r[0], r[1]), pairs16(r[2], r[3]));
     let ((a2, a6), (a3, a7)) = (pairs16(r[4], r[5]), pairs16(r[6], r[7]));
     let ((b0, b2), (b1, b3)) = (pairs32(a0, a1), pairs32(a2, a3));
@@ -82,43 +93,36 @@ fn transpose(simd: V3, r: [__m128i; 8]) -> [__m128i; 8] {
 }
 
 #[inline(always)]
-pub(crate) fn block(simd: V3, coefficients: &[i16; 64], quantization: &[i16; 64], samples: &mut [u8], stride: usize) {
-    let (coefficients, quantization) = (coefficients.as_chunks::<8>().0, quantization.as_chunks::<8>().0);
-    let mut rows = [simd.sse2._mm_setzero_si128(); 8];
-    for y in 0..8 {
-        rows[y] = simd.sse2._mm_mullo_epi16(cast(coefficients[y]), cast(quantization[y]));
+pub(crate) fn blocks(simd: V3, two: Two<'_>, samples: &mut [u8], stride: usize) {
+    let mut rows = [simd.avx._mm256_setzero_si256(); 8];
+    for (y, coefficients) in rows.iter_mut().enumerate() {
+        *coefficients = row(simd, two, y);
     }
     let columns = transform::<11>(simd, rows);
     let rows = transpose(simd, transform::<18>(simd, transpose(simd, columns)));
-    let middle = simd.sse2._mm_set1_epi8(-128);
+    let middle = simd.avx._mm256_set1_epi8(-128);
     for y in [0, 2, 4, 6] {
-        let signed = simd.sse2._mm_packs_epi16(rows[y], rows[y + 1]);
-        let two_rows: [[u8; 8]; 2] = cast(simd.sse2._mm_xor_si128(signed, middle));
-        samples[y * stride..y * stride + 8].copy_from_slice(&two_rows[0]);
-        samples[(y + 1) * stride..(y + 1) * stride + 8].copy_from_slice(&two_rows[1]);
+        let signed = simd.avx2._mm256_packs_epi16(rows[y], rows[y + 1]);
+        let parts: [[[u8; 8]; 2]; 2] = cast(simd.avx2._mm256_xor_si256(signed, middle));
+        for (start, two_rows) in two.starts.iter().zip(&parts) {
+            samples[start + y * stride..][..8].copy_from_slice(&two_rows[0]);
+            samples[start + (y + 1) * stride..][..8].copy_from_slice(&two_rows[1]);
+        }
     }
 }
 
 #[inline(always)]
-pub(crate) fn reduced_block(
-    simd: V3,
-    reduction: &Reduction,
-    coefficients: &[i16; 64],
-    quantization: &[i16; 64],
-    samples: &mut [u8],
-    stride: usize,
-) {
-    let block = (coefficients, quantization);
+pub(crate) fn reduced_blocks(simd: V3, reduction: &Reduction, two: Two<'_>, samples: &mut [u8], stride: usize) {
     match (reduction.side, reduction.count) {
-        (1, _) => reduced::<1, 1>(simd, reduction, block, samples, stride),
-        (2, 2) => reduced::<2, 2>(simd, reduction, block, samples, stride),
-        (2, _) => reduced::<2, 5>(simd, reduction, block, samples, stride),
-        (3, _) => reduced::<3, 3>(simd, reduction, block, samples, stride),
-        (4, 4) => reduced::<4, 4>(simd, reduction, block, samples, stride),
-        (4, _) => reduced::<4, 7>(simd, reduction, block, samples, stride),
-        (5, _) => reduced::<5, 5>(simd, reduction, block, samples, stride),
-        (6, _) => reduced::<6, 6>(simd, reduction, block, samples, stride),
-        _ => reduced::<7, 7>(simd, reduction, block, samples, stride),
+        (1, _) => reduced::<1, 1>(simd, reduction, two, samples, stride),
+        (2, 2) => reduced::<2, 2>(simd, reduction, two, samples, stride),
+        (2, _) => reduced::<2, 5>(simd, reduction, two, samples, stride),
+        (3, _) => reduced::<3, 3>(simd, reduction, two, samples, stride),
+        (4, 4) => reduced::<4, 4>(simd, reduction, two, samples, stride),
+        (4, _) => reduced::<4, 7>(simd, reduction, two, samples, stride),
+        (5, _) => reduced::<5, 5>(simd, reduction, two, samples, stride),
+        (6, _) => reduced::<6, 6>(simd, reduction, two, samples, stride),
+        _ => reduced::<7, 7>(simd, reduction, two, samples, stride),
     }
 }
 
@@ -127,17 +131,15 @@ pub(crate) fn reduced_block(
 fn reduced<const SIDE: usize, const COUNT: usize>(
     simd: V3,
     reduction: &Reduction,
-    (coefficients, quantization): (&[i16; 64], &[i16; 64]),
+    two: Two<'_>,
     samples: &mut [u8],
     stride: usize,
 ) {
-    let (coefficients, quantization) = (coefficients.as_chunks::<8>().0, quantization.as_chunks::<8>().0);
     let [first_bits, second_bits] = reduction.bits();
-    let zero = simd.sse2._mm_setzero_si128();
+    let zero = simd.avx._mm256_setzero_si256();
     let mut rows = [zero; COUNT];
-    for (k, row) in rows.iter_mut().enumerate() {
-        let y = frequency::<SIDE, COUNT>(k);
-        *row = simd.sse2._mm_mullo_epi16(cast(coefficients[y]), cast(quantization[y]));
+    for (k, coefficients) in rows.iter_mut().enumerate() {
+        *coefficients = row(simd, two, frequency::<SIDE, COUNT>(k));
     }
     let columns = reduced_transposed::<SIDE>(simd, reduced_pass::<SIDE, COUNT>(simd, reduction, rows, first_bits));
     let mut read = [zero; COUNT];
@@ -145,11 +147,13 @@ fn reduced<const SIDE: usize, const COUNT: usize>(
         *column = columns[frequency::<SIDE, COUNT>(k)];
     }
     let rows = reduced_transposed::<SIDE>(simd, reduced_pass::<SIDE, COUNT>(simd, reduction, read, second_bits));
-    let middle = simd.sse2._mm_set1_epi8(-128);
+    let middle = simd.avx._mm256_set1_epi8(-128);
     for y in 0..SIDE {
-        let signed = simd.sse2._mm_packs_epi16(rows[y], zero);
-        let bytes: [u8; 16] = cast(simd.sse2._mm_xor_si128(signed, middle));
-        samples[y * stride..y * stride + SIDE].copy_from_slice(&bytes[..SIDE]);
+        let signed = simd.avx2._mm256_packs_epi16(rows[y], zero);
+        let bytes: [[u8; 16]; 2] = cast(simd.avx2._mm256_xor_si256(signed, middle));
+        for (start, bytes) in two.starts.iter().zip(&bytes) {
+            samples[start + y * stride..][..SIDE].copy_from_slice(&bytes[..SIDE]);
+        }
     }
 }
 
@@ -163,56 +167,60 @@ const fn frequency<const SIDE: usize, const COUNT: usize>(k: usize) -> usize {
     }
 }
 
-/// One direction of a reduced transform on eight columns at once, divided by 2^`bits` with rounding and clipped to 16
-/// bits.
+/// One direction of a reduced transform on eight columns of two blocks, divided by 2^`bits` with rounding and clipped to
+/// 16 bits.
 #[inline(always)]
 fn reduced_pass<const SIDE: usize, const COUNT: usize>(
     simd: V3,
     reduction: &Reduction,
-    s: [__m128i; COUNT],
+    s: [__m256i; COUNT],
     bits: u32,
-) -> [__m128i; 8] {
-    let zero = simd.sse2._mm_setzero_si128();
+) -> [__m256i; 8] {
+    let zero = simd.avx._mm256_setzero_si256();
     let count = |bits: u32| simd.sse2._mm_cvtsi32_si128(bits as i32);
-    let add = |a, b| simd.avx2._mm256_add_epi32(a, b);
-    // The first frequency's factor, a power of two, may exceed 16 bits.
-    let first = simd.avx2._mm256_sll_epi32(simd.avx2._mm256_cvtepi16_epi32(s[0]), count(reduction.scale_bits()));
-    let first = add(first, simd.avx._mm256_set1_epi32(1 << (bits - 1)));
-    let mut sums = [first; SIDE];
-    for k in (1..COUNT).step_by(2) {
-        let pair = interleave(simd, s[k], if k + 1 < COUNT { s[k + 1] } else { zero });
-        for (sum, &factors) in sums.iter_mut().zip(&reduction.pairs[k / 2]) {
-            *sum = add(*sum, simd.avx2._mm256_madd_epi16(pair, simd.avx._mm256_set1_epi32(factors)));
+    let half = simd.avx._mm256_set1_epi32(1 << (bits - 1));
+    let pairs = |k: usize| interleave(simd, s[k], if k + 1 < COUNT { s[k + 1] } else { zero });
+    let mut halves = [[zero; SIDE]; 2];
+    for (i, sums) in halves.iter_mut().enumerate() {
+        // The first frequency's factor, a power of two, may exceed 16 bits.
+        let upper = interleave(simd, zero, s[0])[i];
+        let first = simd.avx2._mm256_sra_epi32(upper, count(16 - reduction.scale_bits()));
+        *sums = [simd.avx2._mm256_add_epi32(first, half); SIDE];
+        for k in (1..COUNT).step_by(2) {
+            let pair = pairs(k)[i];
+            for (sum, &factors) in sums.iter_mut().zip(&reduction.pairs[k / 2]) {
+                let product = simd.avx2._mm256_madd_epi16(pair, simd.avx._mm256_set1_epi32(factors));
+                *sum = simd.avx2._mm256_add_epi32(*sum, product);
+            }
         }
     }
     let mut rows = [zero; 8];
-    for (row, &sum) in rows.iter_mut().zip(&sums) {
-        let scaled = simd.avx2._mm256_sra_epi32(sum, count(bits));
-        let (low, high) = (simd.avx._mm256_castsi256_si128(scaled), simd.avx2._mm256_extracti128_si256::<1>(scaled));
-        *row = simd.sse2._mm_packs_epi32(low, high);
+    for i in 0..SIDE {
+        let low = simd.avx2._mm256_sra_epi32(halves[0][i], count(bits));
+        rows[i] = simd.avx2._mm256_packs_epi32(low, simd.avx2._mm256_sra_epi32(halves[1][i], count(bits)));
     }
     rows
 }
 
-/// Transposes rows of which only the first `SIDE` are not zero.
+/// Transposes the lanes of rows of which only the first `SIDE` are not zero.
 #[inline(always)]
-fn reduced_transposed<const SIDE: usize>(simd: V3, rows: [__m128i; 8]) -> [__m128i; 8] {
+fn reduced_transposed<const SIDE: usize>(simd: V3, rows: [__m256i; 8]) -> [__m256i; 8] {
     if SIDE > 4 {
         return transpose(simd, rows);
     }
-    let [a, b, c, d, ..] = rows;
-    let (ab_low, ab_high) = (simd.sse2._mm_unpacklo_epi16(a, b), simd.sse2._mm_unpackhi_epi16(a, b));
-    let (cd_low, cd_high) = (simd.sse2._mm_unpacklo_epi16(c, d), simd.sse2._mm_unpackhi_epi16(c, d));
+    let zero = simd.avx._mm256_setzero_si256();
+    let ([ab_low, ab_high], [cd_low, cd_high]) =
+        (interleave(simd, rows[0], rows[1]), interleave(simd, rows[2], rows[3]));
     let pairs = [
-        simd.sse2._mm_unpacklo_epi32(ab_low, cd_low),
-        simd.sse2._mm_unpackhi_epi32(ab_low, cd_low),
-        simd.sse2._mm_unpacklo_epi32(ab_high, cd_high),
-        simd.sse2._mm_unpackhi_epi32(ab_high, cd_high),
+        simd.avx2._mm256_unpacklo_epi32(ab_low, cd_low),
+        simd.avx2._mm256_unpackhi_epi32(ab_low, cd_low),
+        simd.avx2._mm256_unpacklo_epi32(ab_high, cd_high),
+        simd.avx2._mm256_unpackhi_epi32(ab_high, cd_high),
     ];
-    let mut columns = [a; 8];
+    let mut columns = rows;
     for (i, &pair) in pairs.iter().enumerate() {
-        columns[2 * i] = simd.sse2._mm_move_epi64(pair);
-        columns[2 * i + 1] = simd.sse2._mm_srli_si128::<8>(pair);
+        columns[2 * i] = simd.avx2._mm256_unpacklo_epi64(pair, zero);
+        columns[2 * i + 1] = simd.avx2._mm256_unpackhi_epi64(pair, zero);
     }
     columns
 }

@@ -3,7 +3,7 @@
 #[cfg(target_arch = "x86_64")]
 use pulp::{NullaryFnOnce, x86::V3};
 
-use crate::kernels::Kernels;
+use crate::kernels::{Kernels, Two};
 use crate::reduced::Reduction;
 use crate::{color, idct};
 
@@ -13,20 +13,17 @@ struct Plain;
 
 impl Kernels for Plain {
     #[inline(always)]
-    fn block(self, coefficients: &[i16; 64], quantization: &[i16; 64], samples: &mut [u8], stride: usize) {
-        idct::block(coefficients, quantization, samples, stride);
+    fn blocks(self, two: Two<'_>, samples: &mut [u8], stride: usize) {
+        for (coefficients, start) in two.coefficients.into_iter().zip(two.starts) {
+            idct::block(coefficients, two.quantization, &mut samples[start..], stride);
+        }
     }
 
     #[inline(always)]
-    fn reduced_block(
-        self,
-        reduction: &Reduction,
-        coefficients: &[i16; 64],
-        quantization: &[i16; 64],
-        samples: &mut [u8],
-        stride: usize,
-    ) {
-        reduction.block(coefficients, quantization, samples, stride);
+    fn reduced_blocks(self, reduction: &Reduction, two: Two<'_>, samples: &mut [u8], stride: usize) {
+        for (coefficients, start) in two.coefficients.into_iter().zip(two.starts) {
+            reduction.block(coefficients, two.quantization, &mut samples[start..], stride);
+        }
     }
 
     #[inline(always)]
@@ -38,20 +35,13 @@ impl Kernels for Plain {
 #[cfg(target_arch = "x86_64")]
 impl Kernels for V3 {
     #[inline(always)]
-    fn block(self, coefficients: &[i16; 64], quantization: &[i16; 64], samples: &mut [u8], stride: usize) {
-        crate::avx2::block(self, coefficients, quantization, samples, stride);
+    fn blocks(self, two: Two<'_>, samples: &mut [u8], stride: usize) {
+        crate::avx2::blocks(self, two, samples, stride);
     }
 
     #[inline(always)]
-    fn reduced_block(
-        self,
-        reduction: &Reduction,
-        coefficients: &[i16; 64],
-        quantization: &[i16; 64],
-        samples: &mut [u8],
-        stride: usize,
-    ) {
-        crate::avx2::reduced_block(self, reduction, coefficients, quantization, samples, stride);
+    fn reduced_blocks(self, reduction: &Reduction, two: Two<'_>, samples: &mut [u8], stride: usize) {
+        crate::avx2::reduced_blocks(self, reduction, two, samples, stride);
     }
 
     #[inline(always)]
@@ -127,12 +117,13 @@ mod tests {
         #[inline(always)]
         fn run(self, kernels: impl Kernels) {
             let quantization = std::array::from_fn(|i| 1 + i as i16 % 5);
-            for block in self.blocks {
-                let mut samples = [0; 7 * 11 + 8];
-                kernels.block(block, &quantization, &mut samples, 11);
+            for blocks in self.blocks.windows(2) {
+                let mut samples = [0; 7 * 19 + 9 + 8];
+                let two = Two { coefficients: [&blocks[0], &blocks[1]], quantization: &quantization, starts: [0, 9] };
+                kernels.blocks(two, &mut samples, 19);
                 self.result.extend(samples);
                 for reduction in Reduction::all() {
-                    kernels.reduced_block(reduction, block, &quantization, &mut samples, 11);
+                    kernels.reduced_blocks(reduction, two, &mut samples, 19);
                     self.result.extend(samples);
                 }
             }

@@ -2,19 +2,20 @@
 
 use crate::reduced::Reduction;
 
+/// Two blocks of coefficients in natural order, and the places of their samples.
+#[derive(Clone, Copy)]
+pub(crate) struct Two<'a> {
+    pub(crate) coefficients: [&'a [i16; 64]; 2],
+    pub(crate) quantization: &'a [i16; 64],
+    pub(crate) starts: [usize; 2],
+}
+
 /// The computations that a compiler does not vectorize well by itself.
 pub(crate) trait Kernels: Copy {
     /// [`crate::idct::block`].
-    fn block(self, coefficients: &[i16; 64], quantization: &[i16; 64], samples: &mut [u8], stride: usize);
+    fn blocks(self, two: Two<'_>, samples: &mut [u8], stride: usize);
     /// [`Reduction::block`].
-    fn reduced_block(
-        self,
-        reduction: &Reduction,
-        coefficients: &[i16; 64],
-        quantization: &[i16; 64],
-        samples: &mut [u8],
-        stride: usize,
-    );
+    fn reduced_blocks(self, reduction: &Reduction, two: Two<'_>, samples: &mut [u8], stride: usize);
     /// [`crate::color::ycbcr`].
     fn ycbcr(self, rows: [&[u8]; 3], out: &mut [[u8; 3]]);
 }

@@ -11,7 +11,7 @@ use crate::coefficients::Coefficients;
 use crate::color::{self, ColorSpace};
 use crate::frame::{ColorHints, Component, Frame, MAX_COMPONENTS};
 use crate::isa::{Isa, Task};
-use crate::kernels::Kernels;
+use crate::kernels::{Kernels, Two};
 use crate::output::Output;
 use crate::scale::Scale;
 use crate::scan::{self, Block, Cursor, Scan, Scratch, Tables};
@@ -77,12 +77,29 @@ impl Plane {
         &self.samples[start..start + self.stride]
     }
 
-    /// The samples from the first one on of a block in an odd or even unit row.
+    /// The first sample of a block in an odd or even unit row.
     #[inline(always)]
-    fn block(&mut self, x: usize, is_odd: bool, row: usize) -> (&mut [u8], usize) {
-        let first_row = if is_odd { self.rows } else { 0 } + row * self.side;
-        let start = first_row * self.stride + x * self.side;
-        (&mut self.samples[start..start + (self.side - 1) * self.stride + self.side], self.stride)
+    fn start(&self, x: usize, is_odd: bool, row: usize) -> usize {
+        (if is_odd { self.rows } else { 0 } + row * self.side) * self.stride + x * self.side
+    }
+
+    /// Turns a block of which only the first coefficient counts into samples.
+    #[inline(always)]
+    fn flat(&mut self, block: &Block, quantization: &Block, start: usize) {
+        let samples = &mut self.samples[start..];
+        match self.side {
+            1 => samples[0] = idct::single_sample(block[0], quantization[0]),
+            side => idct::flat_block(block[0], quantization[0], side, samples, self.stride),
+        }
+    }
+
+    /// Turns two blocks into samples.
+    #[inline(always)]
+    fn transform(&mut self, kernels: impl Kernels, component: &Component, two: Two<'_>) {
+        match component.reduction {
+            None => kernels.blocks(two, &mut self.samples, self.stride),
+            Some(reduction) => kernels.reduced_blocks(reduction, two, &mut self.samples, self.stride),
+        }
     }
 }
 
@@ -363,7 +380,8 @@ impl Task for Stream<'_, '_> {
 
     #[inline(always)]
     fn run(self, kernels: impl Kernels) {
-        let mut block: Scratch = [0; 256];
+        let mut scratch = [[[0; 256]; 2]; MAX_COMPONENTS];
+        let mut waiting = [None; MAX_COMPONENTS];
         for y in 0..self.frame.units_down {
             let is_odd = y % 2 == 1;
             for x in 0..self.frame.units_across {
@@ -373,18 +391,35 @@ impl Task for Stream<'_, '_> {
                     let tables = (&self.tables.dc[part.dc], &self.tables.ac[part.ac]);
                     let quantization = &self.quantization[part.component];
                     let plane = &mut self.canvas.planes[part.component];
+                    let (scratch, waiting) = (&mut scratch[part.component], &mut waiting[part.component]);
                     for row in 0..component.v {
                         for column in 0..component.h {
+                            let block: &mut Scratch = &mut scratch[usize::from(waiting.is_some())];
                             block[..64].fill(0);
                             let has_detail = !self.cursor.dry
                                 && match component.decoded() {
-                                    63 => scan::sequential::<true>(self.cursor, slot, tables, 63, &mut block),
-                                    kept => scan::sequential::<false>(self.cursor, slot, tables, kept, &mut block),
+                                    63 => scan::sequential::<true>(self.cursor, slot, tables, 63, block),
+                                    kept => scan::sequential::<false>(self.cursor, slot, tables, kept, block),
                                 };
-                            let target = plane.block(x * component.h + column, is_odd, row);
-                            transform(kernels, component, own(&block), quantization, !has_detail, target);
+                            let start = plane.start(x * component.h + column, is_odd, row);
+                            if !has_detail || component.side == 1 {
+                                plane.flat(own(block), quantization, start);
+                            } else if let Some(other) = waiting.take() {
+                                let coefficients = [own(&scratch[0]), own(&scratch[1])];
+                                let two = Two { coefficients, quantization, starts: [other, start] };
+                                plane.transform(kernels, component, two);
+                            } else {
+                                *waiting = Some(start);
+                            }
                         }
                     }
+                }
+            }
+            for (i, component) in self.frame.components().iter().enumerate() {
+                if let Some(start) = waiting[i].take() {
+                    let coefficients = [own(&scratch[i][0]); 2];
+                    let two = Two { coefficients, quantization: &self.quantization[i], starts: [start; 2] };
+                    self.canvas.planes[i].transform(kernels, component, two);
                 }
             }
             self.canvas.finish_rows(kernels, self.frame, self.space, y, self.out);
@@ -396,24 +431,6 @@ impl Task for Stream<'_, '_> {
 #[inline(always)]
 fn own(scratch: &Scratch) -> &Block {
     &scratch.as_chunks().0[0]
-}
-
-/// Turns a block's coefficients into samples; `is_flat` if only the first one may not be zero.
-#[inline(always)]
-fn transform(
-    kernels: impl Kernels,
-    component: &Component,
-    block: &Block,
-    quantization: &Block,
-    is_flat: bool,
-    (samples, stride): (&mut [u8], usize),
-) {
-    match component.reduction {
-        _ if component.side == 1 => samples[0] = idct::single_sample(block[0], quantization[0]),
-        _ if is_flat => idct::flat_block(block[0], quantization[0], component.side, samples, stride),
-        None => kernels.block(block, quantization, samples, stride),
-        Some(reduction) => kernels.reduced_block(reduction, block, quantization, samples, stride),
-    }
 }
 
 /// Decodes one of several scans into the whole picture's coefficients.
@@ -515,9 +532,21 @@ impl Task for Finish<'_> {
                 for row in 0..component.v {
                     let blocks = self.blocks.blocks(component.first_row + y * component.v + row);
                     let zeros = std::iter::repeat((&[0; 64], 0));
+                    let mut waiting = None;
                     for (x, (block, nonzero)) in blocks.chain(zeros).take(component.blocks_across).enumerate() {
-                        let target = plane.block(x, y % 2 == 1, row);
-                        transform(kernels, component, block, quantization, nonzero <= 1, target);
+                        let start = plane.start(x, y % 2 == 1, row);
+                        if nonzero <= 1 || component.side == 1 {
+                            plane.flat(block, quantization, start);
+                        } else if let Some((other, first)) = waiting.take() {
+                            let two = Two { coefficients: [first, block], quantization, starts: [other, start] };
+                            plane.transform(kernels, component, two);
+                        } else {
+                            waiting = Some((start, block));
+                        }
+                    }
+                    if let Some((start, block)) = waiting {
+                        let two = Two { coefficients: [block; 2], quantization, starts: [start; 2] };
+                        plane.transform(kernels, component, two);
                     }
                 }
             }
