@@ -56,7 +56,7 @@ impl Search<'_> {
             done += rows;
             (self.progress)(done as f64 / (in_rounds + total) as f64);
         };
-        let quiet = Search { progress: &|_| (), ..*self };
+        let quiet = Search { progress: &|_| (), state: None, ..*self };
         for _ in 0..if rows.is_empty() { 0 } else { options.rounds } {
             let mut chosen = rows.clone();
             if batch < rows.len() {

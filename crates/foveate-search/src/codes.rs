@@ -1,6 +1,6 @@
 use crate::Vectors;
 use crate::basis::Basis;
-use crate::search::joined;
+use crate::threads::joined;
 
 /// Rows in a block. Blocks are what is compared with each other.
 pub(crate) const BLOCK: usize = 1024;

@@ -13,6 +13,8 @@ mod scan;
 mod screen;
 mod search;
 mod spread_out;
+mod state;
+mod threads;
 mod top;
 mod vectors;
 
@@ -22,4 +24,5 @@ pub use evaluate::{Evaluation, Figure, difference};
 pub use found::{Neighbors, Pair, Pairs, Stats};
 pub use groups::{Linkage, groups};
 pub use search::Search;
+pub use state::State;
 pub use vectors::{Metric, Vectors};

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
-use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::basis::{Basis, Spread};
 use crate::codes::{BLOCK, Codes, Scale};
@@ -9,8 +9,9 @@ use crate::found::{Neighbors, Pair, Pairs, Stats};
 use crate::order::{Groups, order};
 use crate::scan::FEW;
 use crate::screen::{Block, Scratch, Unit};
+use crate::threads::joined;
 use crate::top::Top;
-use crate::{SearchError, Vectors};
+use crate::{SearchError, State, Vectors};
 
 /// Widths of codes that are tried, besides all dimensions.
 const WIDTHS: [usize; 5] = [32, 64, 128, 192, 256];
@@ -21,7 +22,7 @@ const TRIED: usize = 64;
 /// Neighbours in the order of groups that each row is compared with at first.
 const SEEDS: usize = 32;
 /// Share of the progress after which these are done.
-const SEEDED: f64 = 0.02;
+pub(crate) const SEEDED: f64 = 0.02;
 /// Nanoseconds that a width of one, a pair, a second look at a pair, and a score of one dimension take.
 const COSTS: (f64, f64, f64, f64) = (1.0 / 200.0, 0.1, 60.0, 0.35);
 
@@ -33,13 +34,19 @@ pub struct Search<'a> {
     pub progress: &'a (dyn Fn(f64) + Sync),
     /// Asked at times whether to stop.
     pub is_cancelled: &'a (dyn Fn() -> bool + Sync),
+    /// Where to keep the state, if anywhere. [`neighbors`](Self::neighbors), [`nearest`](Self::nearest) with more than
+    /// 256 queries, [`pairs`](Self::pairs), [`pairs_with`](Self::pairs_with) and the neighbours of
+    /// [`evaluate`](Self::evaluate) have one. It is saved at times and when the search is cancelled.
+    pub state: Option<&'a dyn State>,
+    /// Time between saved states.
+    pub save_every: Duration,
 }
 
 impl Default for Search<'_> {
-    /// On all cores.
+    /// On all cores, without a state.
     fn default() -> Self {
         let threads = std::thread::available_parallelism().map_or(1, Into::into);
-        Self { threads, progress: &|_| (), is_cancelled: &|| false }
+        Self { threads, progress: &|_| (), is_cancelled: &|| false, state: None, save_every: Duration::from_secs(60) }
     }
 }
 
@@ -64,10 +71,10 @@ struct Scales<'a> {
 }
 
 /// Vectors in the order in which they are searched.
-struct Side<'a> {
-    vectors: &'a Vectors<'a>,
+pub(crate) struct Side<'a> {
+    pub(crate) vectors: &'a Vectors<'a>,
     /// Of each place, the row.
-    rows: Vec<u32>,
+    pub(crate) rows: Vec<u32>,
     codes: Codes,
     fine: Option<Codes>,
     /// Of each group, its first place.
@@ -76,7 +83,7 @@ struct Side<'a> {
 
 /// A block of one side and a block of the other.
 #[derive(Clone, Copy)]
-struct Task {
+pub(crate) struct Task {
     a: usize,
     b: usize,
 }
@@ -91,9 +98,9 @@ impl Search<'_> {
         let bases = self.bases(vectors, &rows, &Wanted::Nearest { vectors, rows: &rows, k });
         let scales = bases.scales(vectors, &rows, vectors.longest());
         let (side, _) = self.sides(&scales, (vectors, &rows), None);
-        let tops = tops(rows.len(), k);
-        let scored = AtomicU64::new(0);
-
+        let tasks = symmetric(rows.len().div_ceil(BLOCK));
+        let work = self.resume(&tasks, &[&side], k as u64, || tops(rows.len(), k));
+        let (tops, scored) = (&work.found, &work.scored);
         let seed = |number: usize| {
             let mut top = lock(&tops[number]);
             let places = number * BLOCK..(number * BLOCK + BLOCK).min(rows.len());
@@ -106,10 +113,10 @@ impl Search<'_> {
                 }
             }
         };
-        self.each(tops.len(), 0.0..SEEDED, || (), |number, ()| seed(number))?;
-
-        let tasks = symmetric(tops.len());
-        self.each_task(&tasks, |Task { a, b }, scratch, found| {
+        if work.done == 0 {
+            self.each(tops.len(), 0.0..SEEDED, || (), |number, ()| seed(number))?;
+        }
+        self.each_task(&work, |Task { a, b }, scratch, found| {
             let limits = |number: usize| scales.limits(lock(&tops[number]).least());
             let (of_a, of_b) = (limits(a), limits(b));
             scales.find(&side, &side, Task { a, b }, (&of_a, &of_b), scratch, found);
@@ -126,7 +133,8 @@ impl Search<'_> {
             let mut top = lock(&tops[b]);
             news.iter().for_each(|&(place, other, score)| top.push(other % BLOCK, score, side.rows[place]));
         })?;
-        Ok(side.neighbors(tops, Stats { pairs: among(&rows), scored: scored.into_inner(), width: bases.coarse.width }))
+        let stats = Stats { pairs: among(&rows), scored: work.scored.into_inner(), width: bases.coarse.width };
+        Ok(side.neighbors(work.found, stats))
     }
 
     /// Finds the `k` nearest rows of `vectors` of each query, at least one. Up to 256 queries are compared with all
@@ -144,30 +152,29 @@ impl Search<'_> {
         let bases = self.bases(vectors, &rows, &Wanted::Nearest { vectors: queries, rows: &of_queries, k });
         let scales = bases.scales(vectors, &rows, vectors.longest().max(queries.longest()));
         let (side, query) = self.sides(&scales, (vectors, &rows), Some((queries, &of_queries)));
-        let tops = tops(of_queries.len(), k);
-        let (scored, blocks) = (AtomicU64::new(0), rows.len().div_ceil(BLOCK));
-        self.each(
-            tops.len(),
-            0.0..SEEDED,
-            || (),
-            |number, ()| {
-                let mut top = lock(&tops[number]);
-                for place in number * BLOCK..(number * BLOCK + BLOCK).min(of_queries.len()) {
-                    let first = side.near(&query, place);
-                    for other in first..(first + SEEDS.max(2 * k)).min(rows.len()) {
-                        top.push(place % BLOCK, query.score(place, &side, other), side.rows[other]);
-                        scored.fetch_add(1, Relaxed);
-                    }
-                }
-            },
-        )?;
+        let (blocks, of_query) = (rows.len().div_ceil(BLOCK), of_queries.len().div_ceil(BLOCK));
         // Each block of queries begins with its own groups.
         let tasks: Vec<Task> = (0..blocks)
-            .flat_map(|step| (0..tops.len()).map(move |a| (a, step)))
+            .flat_map(|step| (0..of_query).map(move |a| (a, step)))
             .map(|(a, step)| Task { a, b: (side.near(&query, a * BLOCK) / BLOCK + step) % blocks })
             .collect();
+        let work = self.resume(&tasks, &[&query, &side], k as u64, || tops(of_queries.len(), k));
+        let (tops, scored) = (&work.found, &work.scored);
+        let seed = |number: usize| {
+            let mut top = lock(&tops[number]);
+            for place in number * BLOCK..(number * BLOCK + BLOCK).min(of_queries.len()) {
+                let first = side.near(&query, place);
+                for other in first..(first + SEEDS.max(2 * k)).min(rows.len()) {
+                    top.push(place % BLOCK, query.score(place, &side, other), side.rows[other]);
+                    scored.fetch_add(1, Relaxed);
+                }
+            }
+        };
+        if work.done == 0 {
+            self.each(tops.len(), 0.0..SEEDED, || (), |number, ()| seed(number))?;
+        }
         let unlimited = scales.limits(std::iter::empty());
-        self.each_task(&tasks, |task @ Task { a, b }, scratch, found| {
+        self.each_task(&work, |task @ Task { a, b }, scratch, found| {
             let of_a = scales.limits(lock(&tops[a]).least());
             scales.find(&query, &side, task, (&of_a, &unlimited), scratch, found);
             let news: Vec<_> = found
@@ -180,7 +187,8 @@ impl Search<'_> {
             news.into_iter().for_each(|(place, score, row)| top.push(place, score, row));
         })?;
         let pairs = rows.len() as u64 * of_queries.len() as u64;
-        Ok(query.neighbors(tops, Stats { pairs, scored: scored.into_inner(), width: bases.coarse.width }))
+        let stats = Stats { pairs, scored: work.scored.into_inner(), width: bases.coarse.width };
+        Ok(query.neighbors(work.found, stats))
     }
 
     /// Finds all pairs of rows whose score is at least `threshold`, by row.
@@ -223,13 +231,14 @@ impl Search<'_> {
         tasks: &[Task],
     ) -> Result<(Vec<Pair>, u64), SearchError> {
         let limits = scales.limits(std::iter::repeat_n(threshold, BLOCK));
-        let (pairs, scored) = (Mutex::new(Vec::new()), AtomicU64::new(0));
         let is_same = std::ptr::eq(side, others);
-        self.each_task(tasks, |task @ Task { a, b }, scratch, found| {
+        let both = if is_same { vec![side] } else { vec![side, others] };
+        let work = self.resume(tasks, &both, threshold.to_bits(), || Mutex::new(Vec::new()));
+        self.each_task(&work, |task @ Task { a, b }, scratch, found| {
             scales.find(side, others, task, (&limits, &limits), scratch, found);
             let found = found.iter().map(|&(i, j)| (a * BLOCK + i as usize, b * BLOCK + j as usize));
             let found: Vec<_> = found.filter(|(place, other)| !is_same || a != b || place < other).collect();
-            scored.fetch_add(found.len() as u64, Relaxed);
+            work.scored.fetch_add(found.len() as u64, Relaxed);
             let news: Vec<_> = found
                 .into_iter()
                 .map(|(place, other)| (place, other, side.score(place, others, other)))
@@ -243,11 +252,11 @@ impl Search<'_> {
                     }
                 })
                 .collect();
-            lock(&pairs).extend(news);
+            lock(&work.found).extend(news);
         })?;
-        let mut pairs = pairs.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut pairs = work.found.into_inner().unwrap_or_else(PoisonError::into_inner);
         pairs.sort_unstable_by_key(|pair| (pair.row, pair.other));
-        Ok((pairs, scored.into_inner()))
+        Ok((pairs, work.scored.into_inner()))
     }
 
     /// The side of some rows, and that of others with the same groups; without others, the first is both.
@@ -326,63 +335,6 @@ impl Search<'_> {
                 .collect();
             parts.into_iter().flat_map(joined).collect()
         })
-    }
-
-    /// Calls `act` for each task, with memory that a thread uses again.
-    fn each_task(
-        &self,
-        tasks: &[Task],
-        act: impl Fn(Task, &mut Scratch, &mut Vec<(u32, u32)>) + Sync,
-    ) -> Result<(), SearchError> {
-        let memory = Default::default;
-        let done = self.each(tasks.len(), SEEDED..1.0, memory, |number, (scratch, found): &mut (Scratch, Vec<_>)| {
-            found.clear();
-            act(tasks[number], scratch, found);
-        });
-        done.map(|_| ())
-    }
-
-    /// What `act` returns for each number below `count`, in order, computed on all threads.
-    pub(crate) fn map<T: Send>(
-        &self,
-        count: usize,
-        progress: Range<f64>,
-        act: impl Fn(usize) -> T + Sync,
-    ) -> Result<Vec<T>, SearchError> {
-        let of_threads = self.each(count, progress, Vec::new, |number, out| out.push((number, act(number))))?;
-        let mut all: Vec<_> = of_threads.into_iter().flatten().collect();
-        all.sort_unstable_by_key(|&(number, _)| number);
-        Ok(all.into_iter().map(|(_, of_number)| of_number).collect())
-    }
-
-    /// Calls `act` with each number below `count`, on all threads, and returns what each thread has in memory then.
-    pub(crate) fn each<M: Send>(
-        &self,
-        count: usize,
-        progress: Range<f64>,
-        new: impl Fn() -> M + Sync,
-        act: impl Fn(usize, &mut M) + Sync,
-    ) -> Result<Vec<M>, SearchError> {
-        let (next, is_stopped) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let work = || {
-            let mut memory = new();
-            while !is_stopped.load(Relaxed) {
-                let number = next.fetch_add(1, Relaxed);
-                if number >= count {
-                    break;
-                }
-                act(number, &mut memory);
-                let share = (number + 1) as f64 / count as f64;
-                (self.progress)(progress.start + (progress.end - progress.start) * share);
-                is_stopped.fetch_or((self.is_cancelled)(), Relaxed);
-            }
-            memory
-        };
-        let memories = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..self.threads.max(1)).map(|_| scope.spawn(work)).collect();
-            threads.into_iter().map(joined).collect()
-        });
-        if is_stopped.into_inner() { Err(SearchError::Cancelled) } else { Ok(memories) }
     }
 }
 
@@ -504,11 +456,6 @@ fn check(queries: &Vectors<'_>, vectors: &Vectors<'_>) -> Result<(), SearchError
     }
 }
 
-/// What a thread returned.
-pub(crate) fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, T>) -> T {
-    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -50,7 +50,7 @@ impl Search<'_> {
         let largest = mean.iter().fold(f64::MIN_POSITIVE, |largest, x: &f64| largest.max(x.abs()));
         let mean: Vec<f32> = mean.iter().map(|x| (x / largest) as f32).collect();
         let mean = Vectors::new(&mean, vectors.dim(), Metric::Cosine)?;
-        let quiet = Search { progress: &|_| (), ..*self };
+        let quiet = Search { progress: &|_| (), state: None, ..*self };
         let first = quiet.nearest(&mean, &vectors, 1)?.of(0).next().map(|(row, _)| (row, None));
         let mut chosen: Vec<(u32, Option<f64>)> = first.into_iter().take(n).collect();
         let (mut reach, n) = (Reach::of(&vectors, &rows), n.min(rows.len()));

@@ -1,3 +1,7 @@
+use std::io::{self, Read, Write};
+
+use crate::state::{get, put};
+
 /// The best rows of several others, best first. Of equal scores, the lower row is better.
 pub(crate) struct Top {
     k: usize,
@@ -41,6 +45,18 @@ impl Top {
         self.rows.copy_within(place..end - 1, place + 1);
         (self.scores[place], self.rows[place]) = (score, row);
         self.known[at] = (end - first) as u32;
+    }
+
+    pub(crate) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        put(out, &self.known, u32::to_le_bytes)?;
+        put(out, &self.scores, f64::to_le_bytes)?;
+        put(out, &self.rows, u32::to_le_bytes)
+    }
+
+    pub(crate) fn read(&mut self, input: &mut dyn Read) -> io::Result<()> {
+        get(input, &mut self.known, u32::from_le_bytes)?;
+        get(input, &mut self.scores, f64::from_le_bytes)?;
+        get(input, &mut self.rows, u32::from_le_bytes)
     }
 
     pub(crate) fn of(&self, at: usize) -> impl Iterator<Item = (u32, f64)> + '_ {

@@ -101,7 +101,7 @@ impl<'a> Vectors<'a> {
         rows.iter().flat_map(|&row| self.row(row)).copied().collect()
     }
 
-    fn row(&self, row: u32) -> &[f32] {
+    pub(crate) fn row(&self, row: u32) -> &[f32] {
         &self.data[row as usize * self.dim..][..self.dim]
     }
 

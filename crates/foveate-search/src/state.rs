@@ -1,0 +1,191 @@
+use std::io::{self, Read, Write};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
+
+use crate::found::Pair;
+use crate::screen::Scratch;
+use crate::search::{SEEDED, Side, Task, lock};
+use crate::top::Top;
+use crate::{Metric, Search, SearchError};
+
+/// The first bytes of a state, with its version.
+const MAGIC: &[u8; 8] = b"fvsrch01";
+/// Numbers that are read or written together.
+const CHUNK: usize = 1 << 13;
+
+/// Where a search keeps its state, so that it continues if it is repeated after its end. The result does not depend on
+/// the state.
+///
+/// Saving fails silently for the search: who implements it tells of errors. A file is best written under another name
+/// and then renamed, so that an interrupted save leaves the former state.
+pub trait State: Sync {
+    /// Opens the state that was saved last, if there is one.
+    fn load(&self) -> Option<Box<dyn Read + '_>>;
+
+    /// Saves a state, which `write` writes in small pieces. The size is that of what was found: 12 bytes for each
+    /// neighbour, or 16 for each pair.
+    fn save(&self, write: &dyn Fn(&mut dyn Write) -> io::Result<()>);
+
+    /// Called after a load, with the share of the pairs that need not be compared again; `None` if the state is
+    /// incomplete or of another search, of other vectors or of another version, and is ignored.
+    fn resumed(&self, share: Option<f64>) {
+        let _ = share;
+    }
+}
+
+/// What a search finds, which a state has.
+pub(crate) trait Findings: Sized {
+    fn write(&self, out: &mut dyn Write) -> io::Result<()>;
+    /// Reads what `new`, which has found nothing, is to become.
+    fn read(new: Self, input: &mut dyn Read) -> io::Result<Self>;
+}
+
+/// A search in parts, between which its state is saved.
+pub(crate) struct Work<'a, F> {
+    tasks: &'a [Task],
+    fingerprint: u64,
+    /// Tasks that are done.
+    pub(crate) done: usize,
+    pub(crate) scored: AtomicU64,
+    pub(crate) found: F,
+}
+
+impl Search<'_> {
+    /// Continues the search of these sides with this `k` or threshold, or begins with `new`.
+    pub(crate) fn resume<'t, F: Findings>(
+        &self,
+        tasks: &'t [Task],
+        sides: &[&Side<'_>],
+        wanted: u64,
+        new: impl Fn() -> F,
+    ) -> Work<'t, F> {
+        let fingerprint = self.state.map_or(0, |_| fingerprint(sides, wanted));
+        let start = Work { tasks, fingerprint, done: 0, scored: AtomicU64::new(0), found: new() };
+        let Some((state, mut input)) = self.state.and_then(|state| Some((state, state.load()?))) else { return start };
+        let loaded = start.read(&mut input);
+        state.resumed(loaded.as_ref().ok().map(|loaded| loaded.done as f64 / tasks.len().max(1) as f64));
+        loaded.unwrap_or_else(|_| Work { tasks, fingerprint, done: 0, scored: AtomicU64::new(0), found: new() })
+    }
+
+    /// Calls `act` for each task that is left, with memory that a thread uses again.
+    pub(crate) fn each_task<F: Findings + Sync>(
+        &self,
+        work: &Work<'_, F>,
+        act: impl Fn(Task, &mut Scratch, &mut Vec<(u32, u32)>) + Sync,
+    ) -> Result<(), SearchError> {
+        let (tasks, mut first) = (work.tasks, work.done);
+        while first < tasks.len() {
+            let end = self.state.and_then(|_| Instant::now().checked_add(self.save_every));
+            let new = Default::default;
+            let act = |number: usize, (scratch, found): &mut (Scratch, Vec<_>)| {
+                found.clear();
+                act(tasks[number], scratch, found);
+            };
+            let done = self.each_until(first..tasks.len(), SEEDED..1.0, end, new, act);
+            first = done.count;
+            if let Some(state) = self.state.filter(|_| done.is_cancelled || first < tasks.len()) {
+                state.save(&|out| work.write(first, out));
+            }
+            if done.is_cancelled {
+                return Err(SearchError::Cancelled);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<F: Findings> Work<'_, F> {
+    fn write(&self, done: usize, out: &mut dyn Write) -> io::Result<()> {
+        out.write_all(MAGIC)?;
+        let numbers = [self.fingerprint, done as u64, self.scored.load(Relaxed)];
+        put(out, &numbers, u64::to_le_bytes)?;
+        self.found.write(out)
+    }
+
+    fn read(self, input: &mut dyn Read) -> io::Result<Self> {
+        let (mut magic, mut numbers) = ([0; 8], [0; 3]);
+        input.read_exact(&mut magic)?;
+        get(input, &mut numbers, u64::from_le_bytes)?;
+        let [fingerprint, done, scored] = numbers;
+        if &magic != MAGIC || fingerprint != self.fingerprint || done > self.tasks.len() as u64 {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let found = F::read(self.found, input)?;
+        Ok(Self { done: done as usize, scored: AtomicU64::new(scored), found, ..self })
+    }
+}
+
+impl Findings for Vec<Mutex<Top>> {
+    fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        self.iter().try_for_each(|top| lock(top).write(out))
+    }
+
+    fn read(new: Self, input: &mut dyn Read) -> io::Result<Self> {
+        new.iter().try_for_each(|top| lock(top).read(input))?;
+        Ok(new)
+    }
+}
+
+impl Findings for Mutex<Vec<Pair>> {
+    fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        let pairs = lock(self);
+        put(out, &[pairs.len() as u64], u64::to_le_bytes)?;
+        let number = |pair: Pair| u128::from(pair.row) << 96 | u128::from(pair.other) << 64;
+        put(out, &pairs, |pair| (number(pair) | u128::from(pair.score.to_bits())).to_le_bytes())
+    }
+
+    fn read(new: Self, input: &mut dyn Read) -> io::Result<Self> {
+        let mut count = [0];
+        get(input, &mut count, u64::from_le_bytes)?;
+        let pair = |number: u128| Pair {
+            row: (number >> 96) as u32,
+            other: (number >> 64) as u32,
+            score: f64::from_bits(number as u64),
+        };
+        let mut pairs = lock(&new);
+        while pairs.len() < count[0] as usize {
+            let mut numbers = vec![0; CHUNK.min(count[0] as usize - pairs.len())];
+            get(input, &mut numbers, u128::from_le_bytes)?;
+            pairs.extend(numbers.into_iter().map(pair));
+        }
+        drop(pairs);
+        Ok(new)
+    }
+}
+
+pub(crate) fn put<T: Copy, const N: usize>(
+    out: &mut dyn Write,
+    items: &[T],
+    bytes: impl Fn(T) -> [u8; N],
+) -> io::Result<()> {
+    items
+        .chunks(CHUNK)
+        .try_for_each(|items| out.write_all(items.iter().map(|&item| bytes(item)).collect::<Vec<_>>().as_flattened()))
+}
+
+pub(crate) fn get<T, const N: usize>(
+    input: &mut dyn Read,
+    items: &mut [T],
+    of_bytes: impl Fn([u8; N]) -> T,
+) -> io::Result<()> {
+    for items in items.chunks_mut(CHUNK) {
+        let mut bytes = vec![[0; N]; items.len()];
+        input.read_exact(bytes.as_flattened_mut())?;
+        items.iter_mut().zip(bytes).for_each(|(item, bytes)| *item = of_bytes(bytes));
+    }
+    Ok(())
+}
+
+/// A hash of all that decides what is found, and of the order in which it is.
+fn fingerprint(sides: &[&Side<'_>], wanted: u64) -> u64 {
+    let mix = |hash: u64, number: u64| (hash ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31);
+    let mut hash = mix(1, wanted);
+    for Side { vectors, rows, .. } in sides {
+        hash = mix(mix(hash, vectors.dim() as u64), u64::from(vectors.metric() == Metric::Cosine));
+        for &row in rows {
+            hash = vectors.row(row).iter().fold(mix(hash, row.into()), |hash, x| mix(hash, x.to_bits().into()));
+        }
+    }
+    hash
+}
