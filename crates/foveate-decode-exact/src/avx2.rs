@@ -4,7 +4,7 @@
 //! Every function here is `#[inline(always)]`, into a function compiled for AVX2. `array::map` and its like are not
 //! inlined that way, so this module avoids them.
 
-use core::arch::x86_64::{__m128i, __m256i};
+use core::arch::x86_64::__m256i;
 
 use pulp::cast;
 use pulp::x86::V3;
@@ -226,14 +226,14 @@ fn reduced_transposed<const SIDE: usize>(simd: V3, rows: [__m256i; 8]) -> [__m25
 }
 
 /// Pixels converted at once.
-const GROUP: usize = 16;
+const GROUP: usize = 32;
 
 /// For each of the three 16-byte parts of 16 interleaved pixels: the index of each byte's source in each channel.
-const PLACES: [[[i8; GROUP]; 3]; 3] = {
-    let mut places = [[[-1; GROUP]; 3]; 3];
+const PLACES: [[[i8; 16]; 3]; 3] = {
+    let mut places = [[[-1; 16]; 3]; 3];
     let mut i = 0;
-    while i < GROUP * 3 {
-        places[i / GROUP][i % 3][i % GROUP] = (i / 3) as i8;
+    while i < 48 {
+        places[i / 16][i % 3][i % 16] = (i / 3) as i8;
         i += 1;
     }
     places
@@ -246,55 +246,60 @@ pub(crate) fn ycbcr(simd: V3, [y, cb, cr]: [&[u8]; 3], out: &mut [[u8; 3]]) {
     let sources = y.as_chunks::<GROUP>().0.iter().zip(cb.as_chunks::<GROUP>().0).zip(cr.as_chunks::<GROUP>().0);
     for (pixels, ((y, cb), cr)) in groups.iter_mut().zip(sources) {
         let channels = rgb(simd, y, cb, cr);
-        let parts = [
-            interleaved(simd, channels, PLACES[0]),
-            interleaved(simd, channels, PLACES[1]),
-            interleaved(simd, channels, PLACES[2]),
-        ];
-        *pixels = cast(parts);
+        // Each lane holds 16 pixels.
+        let a = interleaved(simd, channels, PLACES[0]);
+        let b = interleaved(simd, channels, PLACES[1]);
+        let c = interleaved(simd, channels, PLACES[2]);
+        *pixels = cast([
+            simd.avx2._mm256_permute2x128_si256::<0x20>(a, b),
+            simd.avx2._mm256_permute2x128_si256::<0x30>(c, a),
+            simd.avx2._mm256_permute2x128_si256::<0x31>(b, c),
+        ]);
     }
     let done = n - rest.len();
     color::ycbcr([&y[done..n], &cb[done..n], &cr[done..n]], rest);
 }
 
-/// 16 pixels. The products are arranged to fit in 16 bits and to round as with 16 fraction bits.
+/// 32 pixels' channels. The products are arranged to fit in 16 bits and to round as with 16 fraction bits.
 #[inline(always)]
-fn rgb(simd: V3, y: &[u8; GROUP], cb: &[u8; GROUP], cr: &[u8; GROUP]) -> [__m128i; 3] {
-    let wide = |samples: &[u8; GROUP]| simd.avx2._mm256_cvtepu8_epi16(cast(*samples));
+fn rgb(simd: V3, y: &[u8; GROUP], cb: &[u8; GROUP], cr: &[u8; GROUP]) -> [__m256i; 3] {
+    let zero = simd.avx._mm256_setzero_si256();
     let all = |value| simd.avx._mm256_set1_epi16(value);
     let add = |a, b| simd.avx2._mm256_add_epi16(a, b);
-    let (y, cb, cr) = (wide(y), add(wide(cb), all(-128)), add(wide(cr), all(-128)));
     // x * factor / 2^16, rounded.
     let scaled = |x, factor| {
         let doubled = simd.avx2._mm256_mulhi_epi16(add(x, x), all(factor));
-        simd.avx2._mm256_srai_epi16::<1>(add(doubled, all(1)))
+        simd.avx2._mm256_srai_epi16::<1>(simd.avx2._mm256_sub_epi16(doubled, all(-1)))
     };
-    // 1.402 = 1 + 0.402 and 1.772 = 2 - 0.228.
-    let red = add(add(y, cr), scaled(cr, 26345));
-    let blue = add(add(y, add(cb, cb)), scaled(cb, -14942));
     // -0.71414 = 0.28586 - 1.
     let green_part = |pair| {
         let sum = simd.avx2._mm256_madd_epi16(pair, factors(simd, -22554, 18734));
         simd.avx2._mm256_srai_epi32::<16>(simd.avx2._mm256_add_epi32(sum, simd.avx._mm256_set1_epi32(1 << 15)))
     };
-    let low = green_part(simd.avx2._mm256_unpacklo_epi16(cb, cr));
-    let high = green_part(simd.avx2._mm256_unpackhi_epi16(cb, cr));
-    let green = simd.avx2._mm256_sub_epi16(add(y, simd.avx2._mm256_packs_epi32(low, high)), cr);
-    [narrowed(simd, red), narrowed(simd, green), narrowed(simd, blue)]
+    let halves = |samples: &[u8; GROUP]| {
+        let bytes = cast(*samples);
+        [simd.avx2._mm256_unpacklo_epi8(bytes, zero), simd.avx2._mm256_unpackhi_epi8(bytes, zero)]
+    };
+    let (y, cb, cr) = (halves(y), halves(cb), halves(cr));
+    let mut channels = [[zero; 2]; 3];
+    for i in 0..2 {
+        let (y, cb, cr) = (y[i], add(cb[i], all(-128)), add(cr[i], all(-128)));
+        // 1.402 = 1 + 0.402 and 1.772 = 2 - 0.228.
+        channels[0][i] = add(add(y, cr), scaled(cr, 26345));
+        let [low, high] = interleave(simd, cb, cr);
+        let green = simd.avx2._mm256_packs_epi32(green_part(low), green_part(high));
+        channels[1][i] = simd.avx2._mm256_sub_epi16(add(y, green), cr);
+        channels[2][i] = add(add(y, add(cb, cb)), scaled(cb, -14942));
+    }
+    let [r, g, b] = channels;
+    let clipped = |halves: [__m256i; 2]| simd.avx2._mm256_packus_epi16(halves[0], halves[1]);
+    [clipped(r), clipped(g), clipped(b)]
 }
 
-/// Clips 16 samples to bytes.
+/// One part of each lane's interleaved pixels.
 #[inline(always)]
-fn narrowed(simd: V3, channel: __m256i) -> __m128i {
-    let (low, high) = (simd.avx._mm256_castsi256_si128(channel), simd.avx2._mm256_extracti128_si256::<1>(channel));
-    simd.sse2._mm_packus_epi16(low, high)
-}
-
-/// One part of the interleaved pixels.
-#[inline(always)]
-fn interleaved(simd: V3, [r, g, b]: [__m128i; 3], places: [[i8; GROUP]; 3]) -> __m128i {
-    let r = simd.ssse3._mm_shuffle_epi8(r, cast(places[0]));
-    let g = simd.ssse3._mm_shuffle_epi8(g, cast(places[1]));
-    let b = simd.ssse3._mm_shuffle_epi8(b, cast(places[2]));
-    simd.sse2._mm_or_si128(simd.sse2._mm_or_si128(r, g), b)
+fn interleaved(simd: V3, [r, g, b]: [__m256i; 3], places: [[i8; 16]; 3]) -> __m256i {
+    let moved = |channel, places: [i8; 16]| simd.avx2._mm256_shuffle_epi8(channel, cast([places; 2]));
+    let (r, g, b) = (moved(r, places[0]), moved(g, places[1]), moved(b, places[2]));
+    simd.avx2._mm256_or_si256(simd.avx2._mm256_or_si256(r, g), b)
 }

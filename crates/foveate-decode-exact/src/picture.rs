@@ -45,7 +45,6 @@ struct Canvas {
     planes: [Plane; MAX_COMPONENTS],
     /// A row of each component at the picture's width.
     wide: [Vec<u8>; MAX_COMPONENTS],
-    sums: Vec<u16>,
     /// Number of finished pixel rows.
     finished: usize,
 }
@@ -116,7 +115,6 @@ impl Picture {
         canvas: Canvas {
             planes: [Plane::EMPTY; MAX_COMPONENTS],
             wide: [const { Vec::new() }; MAX_COMPONENTS],
-            sums: Vec::new(),
             finished: 0,
         },
     };
@@ -558,7 +556,6 @@ impl Task for Finish<'_> {
 impl Canvas {
     fn reset(&mut self, frame: &Frame) {
         self.finished = 0;
-        let mut widest = 0;
         for ((component, plane), wide) in frame.components().iter().zip(&mut self.planes).zip(&mut self.wide) {
             plane.reset(component);
             let repeats = match component.upsampling {
@@ -567,9 +564,7 @@ impl Canvas {
                 Upsampling::Repeat { h, .. } => h,
             };
             wide.resize(component.width * repeats, 0);
-            widest = component.width.max(widest);
         }
-        self.sums.resize(widest, 0);
     }
 
     /// Converts all rows whose samples are ready, now that unit row `y` is decoded.
@@ -592,10 +587,9 @@ impl Canvas {
     #[inline(always)]
     fn finish_row(&mut self, kernels: impl Kernels, frame: &Frame, space: ColorSpace, y: usize, out: &mut [[u8; 3]]) {
         let mut rows: [&[u8]; MAX_COMPONENTS] = [&[]; MAX_COMPONENTS];
-        let (planes, sums) = (&self.planes, &mut self.sums);
-        let parts = frame.components().iter().zip(planes).zip(&mut self.wide);
+        let parts = frame.components().iter().zip(&self.planes).zip(&mut self.wide);
         for (row, ((component, plane), wide)) in rows.iter_mut().zip(parts) {
-            *row = full_width(component, plane, y, wide, sums);
+            *row = full_width(component, plane, y, wide);
         }
         color::convert(kernels, space, rows, out);
     }
@@ -603,7 +597,7 @@ impl Canvas {
 
 /// Row `y` of the picture, from one component.
 #[inline(always)]
-fn full_width<'a>(component: &Component, plane: &'a Plane, y: usize, wide: &'a mut [u8], sums: &mut [u16]) -> &'a [u8] {
+fn full_width<'a>(component: &Component, plane: &'a Plane, y: usize, wide: &'a mut [u8]) -> &'a [u8] {
     let last = component.height - 1;
     let own = (y / component.upsampling.rows()).min(last);
     let row = |y: usize| &plane.row(y)[..component.width];
@@ -614,7 +608,7 @@ fn full_width<'a>(component: &Component, plane: &'a Plane, y: usize, wide: &'a m
         Upsampling::None => return row(own),
         Upsampling::FancyH2V1 => upsample::fancy_h2v1(row(own), wide),
         Upsampling::FancyH1V2 => upsample::fancy_h1v2(row(own), row(far), if is_upper { 1 } else { 2 }, wide),
-        Upsampling::FancyH2V2 => upsample::fancy_h2v2(row(own), row(far), sums, wide),
+        Upsampling::FancyH2V2 => upsample::fancy_h2v2(row(own), row(far), wide),
         Upsampling::Repeat { h: 1, .. } => return row(own),
         Upsampling::Repeat { h, .. } => upsample::repeat(row(own), h, wide),
     }
