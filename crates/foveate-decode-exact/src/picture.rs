@@ -22,6 +22,9 @@ use crate::{error::corrupt, idct};
 /// Memory beyond this is freed after the picture that needed it.
 const KEEP_BYTES: usize = 64 << 20;
 
+/// Most blocks of a unit: sampling factors are at most 4.
+const MAX_UNIT: usize = MAX_COMPONENTS * 4 * 4;
+
 /// The state for decoding one picture; its memory is reused for the next one.
 pub(crate) struct Picture {
     tables: Tables,
@@ -76,10 +79,16 @@ impl Plane {
         &self.samples[start..start + self.stride]
     }
 
-    /// The first sample of a block in an odd or even unit row.
+    /// The first sample of a block in an even unit row.
     #[inline(always)]
-    fn start(&self, x: usize, is_odd: bool, row: usize) -> usize {
-        (if is_odd { self.rows } else { 0 } + row * self.side) * self.stride + x * self.side
+    fn start(&self, x: usize, row: usize) -> usize {
+        row * self.side * self.stride + x * self.side
+    }
+
+    /// The samples in a unit row; those of odd unit rows come behind.
+    #[inline(always)]
+    fn half(&self) -> usize {
+        self.rows * self.stride
     }
 
     /// Turns a block of which only the first coefficient counts into samples.
@@ -380,36 +389,42 @@ impl Task for Stream<'_, '_> {
     fn run(self, kernels: impl Kernels) {
         let mut scratch = [[[0; 256]; 2]; MAX_COMPONENTS];
         let mut waiting = [None; MAX_COMPONENTS];
+        // A unit's blocks in their order: the component, its tables, the first unit's place, and the step across.
+        let mut blocks = self.scan.parts().iter().flat_map(|part| {
+            let component = &self.frame.components()[part.component];
+            let tables = (&self.tables.dc[part.dc], &self.tables.ac[part.ac]);
+            let plane = &self.canvas.planes[part.component];
+            let step = component.h * component.side;
+            (0..component.v * component.h).map(move |i| {
+                let start = plane.start(i % component.h, i / component.h);
+                (part.component, tables, start, step, component.decoded())
+            })
+        });
+        let Some(first) = blocks.next() else { return };
+        let mut unit = [first; MAX_UNIT];
+        let count = 1 + unit[1..].iter_mut().zip(blocks).map(|(block, next)| *block = next).count();
         for y in 0..self.frame.units_down {
-            let is_odd = y % 2 == 1;
             for x in 0..self.frame.units_across {
                 self.cursor.begin_unit();
-                for (slot, part) in self.scan.parts().iter().enumerate() {
-                    let component = &self.frame.components()[part.component];
-                    let tables = (&self.tables.dc[part.dc], &self.tables.ac[part.ac]);
-                    let quantization = &self.quantization[part.component];
-                    let plane = &mut self.canvas.planes[part.component];
-                    let (scratch, waiting) = (&mut scratch[part.component], &mut waiting[part.component]);
-                    for row in 0..component.v {
-                        for column in 0..component.h {
-                            let block: &mut Scratch = &mut scratch[usize::from(waiting.is_some())];
-                            block[..64].fill(0);
-                            let has_detail = !self.cursor.dry
-                                && match component.decoded() {
-                                    63 => scan::sequential::<true>(self.cursor, slot, tables, 63, block),
-                                    kept => scan::sequential::<false>(self.cursor, slot, tables, kept, block),
-                                };
-                            let start = plane.start(x * component.h + column, is_odd, row);
-                            if !has_detail || component.side == 1 {
-                                plane.flat(own(block), quantization, start);
-                            } else if let Some(other) = waiting.take() {
-                                let coefficients = [own(&scratch[0]), own(&scratch[1])];
-                                let two = Two { coefficients, quantization, starts: [other, start] };
-                                plane.transform(kernels, component, two);
-                            } else {
-                                *waiting = Some(start);
-                            }
-                        }
+                for &(i, tables, start, step, kept) in &unit[..count] {
+                    let (plane, quantization) = (&mut self.canvas.planes[i], &self.quantization[i]);
+                    let (scratch, waiting) = (&mut scratch[i], &mut waiting[i]);
+                    let block: &mut Scratch = &mut scratch[usize::from(waiting.is_some())];
+                    block[..64].fill(0);
+                    let has_detail = !self.cursor.dry
+                        && match kept {
+                            63 => scan::sequential::<true>(self.cursor, i, tables, 63, block),
+                            kept => scan::sequential::<false>(self.cursor, i, tables, kept, block),
+                        };
+                    let start = start + x * step + if y % 2 == 1 { plane.half() } else { 0 };
+                    if !has_detail || plane.side == 1 {
+                        plane.flat(own(block), quantization, start);
+                    } else if let Some(other) = waiting.take() {
+                        let coefficients = [own(&scratch[0]), own(&scratch[1])];
+                        let two = Two { coefficients, quantization, starts: [other, start] };
+                        plane.transform(kernels, &self.frame.components()[i], two);
+                    } else {
+                        *waiting = Some(start);
                     }
                 }
             }
@@ -532,7 +547,7 @@ impl Task for Finish<'_> {
                     let zeros = std::iter::repeat((&[0; 64], 0));
                     let mut waiting = None;
                     for (x, (block, nonzero)) in blocks.chain(zeros).take(component.blocks_across).enumerate() {
-                        let start = plane.start(x, y % 2 == 1, row);
+                        let start = plane.start(x, row) + if y % 2 == 1 { plane.half() } else { 0 };
                         if nonzero <= 1 || component.side == 1 {
                             plane.flat(block, quantization, start);
                         } else if let Some((other, first)) = waiting.take() {
