@@ -4,6 +4,8 @@ use crate::bits::{Bits, extend};
 
 /// Codes up to this length are decoded with one lookup.
 const LOOKAHEAD: u32 = 11;
+/// The same for differences of DC values, of which there are few; all tables in use should fit in a core's first cache.
+const DC_LOOKAHEAD: u32 = 8;
 
 /// A table of codes.
 pub(crate) struct Table {
@@ -66,6 +68,8 @@ impl Pair {
     const END: u8 = 64;
     /// The first code is too long, or its meaning depends on the kind of scan.
     const ALONE: Self = Self { sizes: 63 << 6, place: 128, first: 0 };
+    /// The limit of lengths, so that a refill suffices for three pairs.
+    const LONGEST: u32 = 18;
     /// Sizes of first values have this limit.
     const LARGEST_FIRST: u32 = 7;
 
@@ -209,16 +213,17 @@ impl Table {
         }
     }
 
-    /// Makes [`Table::pair`] usable, for a table of DC symbols.
+    /// Makes [`Table::difference`] usable, for a table of DC symbols.
     pub(crate) fn prepare_differences(&mut self) {
         if self.has_pairs {
             return;
         }
         self.has_pairs = true;
-        for (pair, code) in self.pairs.iter_mut().zip(&self.codes) {
+        let codes = self.codes.iter().step_by(1 << (LOOKAHEAD - DC_LOOKAHEAD));
+        for (pair, code) in self.pairs.iter_mut().zip(codes) {
             let size = u32::from(code.symbol() & 15);
             let single = Pair { place: 0, ..Pair::new(None, code.symbol(), code.length() + size) };
-            *pair = if code.length() == 0 { Pair::ALONE } else { single };
+            *pair = if (1..=DC_LOOKAHEAD).contains(&code.length()) { single } else { Pair::ALONE };
         }
     }
 
@@ -231,6 +236,9 @@ impl Table {
             return (Pair::ALONE, if code.length() == 0 { LOOKAHEAD } else { code.length() });
         }
         let length = code.length() + size;
+        if length > Pair::LONGEST {
+            return (Pair::ALONE, code.length());
+        }
         let single = Pair::new(None, code.symbol(), length);
         if size == 0 || size > Pair::LARGEST_FIRST || length >= LOOKAHEAD {
             return (single, code.length());
@@ -242,7 +250,8 @@ impl Table {
             return (single, LOOKAHEAD);
         }
         let value = extend(bits >> left & ((1 << size) - 1), size);
-        let pair = Pair::new(Some((run, value)), next.symbol(), length + next.length() + next_size);
+        let whole = length + next.length() + next_size;
+        let pair = if whole > Pair::LONGEST { single } else { Pair::new(Some((run, value)), next.symbol(), whole) };
         (pair, length + next.length())
     }
 
@@ -288,6 +297,12 @@ impl Table {
     #[inline(always)]
     pub(crate) fn pair(&self, bits: &Bits) -> Pair {
         self.pairs[bits.peek(LOOKAHEAD) as usize]
+    }
+
+    /// The next DC symbol, as a pair without a place; the bits must have been refilled.
+    #[inline(always)]
+    pub(crate) fn difference(&self, bits: &Bits) -> Pair {
+        self.pairs[bits.peek(DC_LOOKAHEAD) as usize]
     }
 
     /// The next symbol; the bits must have been refilled. An invalid code is symbol 0 and takes 17 bits, as in libjpeg.

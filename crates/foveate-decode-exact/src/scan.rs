@@ -240,8 +240,8 @@ pub(crate) fn sequential<const WHOLE: bool>(
     block[0] = value as i16;
     let mut k = 1;
     'block: while WHOLE || k <= kept {
-        // A difference and a pair take at most 26 + 26 bits, and so do two pairs.
-        for refills in [false, true] {
+        // A difference and a pair take at most 26 + 18 bits, three pairs at most 54.
+        for refills in [false, true, false] {
             if refills {
                 bits.refill(bytes);
             }
@@ -330,7 +330,7 @@ fn skip_symbol(bits: &mut Bits, ac: &Table, k: usize) -> usize {
 #[inline(always)]
 fn dc_difference(bits: &mut Bits, bytes: &Bytes, table: &Table) -> i32 {
     bits.refill(bytes);
-    let pair = table.pair(bits);
+    let pair = table.difference(bits);
     if pair.is_alone() {
         let value;
         (*bits, value) = long_difference(*bits, bytes, table);
@@ -404,8 +404,8 @@ fn first_band(scan: &Scan, cursor: &mut Cursor<'_>, table: &Table, block: &mut S
     let mut k = scan.first;
     'band: while k <= scan.last {
         bits.refill(bytes);
-        // Two pairs take at most 26 + 26 bits.
-        for _ in 0..2 {
+        // Three pairs take at most 54 bits.
+        for _ in 0..3 {
             let pair = table.pair(&bits);
             let last = k + pair.last_place();
             if last > scan.last {
