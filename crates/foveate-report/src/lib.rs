@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 pub use error::ReportError;
 pub use table::Missing;
 use table::Run;
+pub use text::escape;
 
 /// The content of a run's files, read and checked.
 #[derive(Debug)]

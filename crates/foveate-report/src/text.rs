@@ -141,7 +141,7 @@ fn origins<'a>(from: impl IntoIterator<Item = &'a Origin>) -> String {
 }
 
 /// Escapes `<`, `>`, `&` and quotes.
-pub(crate) fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

@@ -16,6 +16,10 @@ const A_DAY: Duration = Duration::from_hours(24);
 /// Checks whether results may be posted to a URL. The error is the reason against it.
 pub type CallbackCheck = Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
+/// Finds what is most like vectors of the API's model: for each, at most so many ids with their scores, best first. The
+/// error is what the client is told.
+pub type Index = Arc<dyn Fn(&[&[f32]], usize) -> Result<Vec<Vec<(String, f64)>>, String> + Send + Sync>;
+
 /// The embeddings API: its engine, its queue and its limits.
 #[derive(Clone)]
 pub struct Api {
@@ -25,6 +29,8 @@ pub struct Api {
     pub models: Vec<String>,
     /// The vectors' width, which requests may name as `dimensions`. `None` refuses the field.
     pub dimensions: Option<usize>,
+    /// What `POST /v1/similar` searches; there is no such address without it.
+    pub index: Option<Index>,
     /// Takes requests with a callback, which are refused without a queue.
     pub queue: Option<Arc<dyn JobQueue>>,
     /// Checks each callback's URL before anything is queued. It should refuse what the workers refuse.
@@ -59,6 +65,7 @@ impl Api {
             engine,
             models: vec![model.into()],
             dimensions: None,
+            index: None,
             queue: None,
             check_callback: None,
             tokens: Vec::new(),

@@ -1,4 +1,4 @@
-//! `POST /v1/embeddings`.
+//! `POST /v1/embeddings` and `POST /v1/similar`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -10,7 +10,8 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use foveate_queue::{Callback, ImageRef, Job, Message, QueueError, Sent};
-use foveate_worker::{Done, Engine, Failure, Image, Outcome, Request as Work, Stage};
+use foveate_worker::{Done, Engine, Failure, Image, Outcome, Output, Request as Work, Stage};
+use serde_json::json;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 use tracing::field::Empty;
@@ -18,6 +19,7 @@ use tracing::{Instrument, Span, info_span};
 use uuid::Uuid;
 
 use crate::answer;
+use crate::api::Index;
 use crate::entry::Entry;
 use crate::input::{self, Asked};
 use crate::problem::Problem;
@@ -32,15 +34,37 @@ const REST_OF_MESSAGE: usize = 1 << 10;
 const REPEAT: &str = "repeat the request with this problem's id as Idempotency-Key: what is queued already is not queued \
                       again by a broker that knows about ids";
 
+/// Similar images of a request that does not say how many.
+const SIMILAR: usize = 10;
+/// Most similar images of each image.
+const MOST_SIMILAR: usize = 1000;
+
 pub(crate) async fn embeddings(State(serving): State<Arc<Serving>>, request: Request) -> Response {
+    answer(&serving, request, None).await
+}
+
+/// Answers with what is most like each image, as many as the query's `k` says.
+pub(crate) async fn similar(State(serving): State<Arc<Serving>>, request: Request) -> Response {
+    let k = match request.uri().query().filter(|query| !query.is_empty()) {
+        None => Some(SIMILAR),
+        Some(query) => query.strip_prefix("k=").and_then(|k| k.parse().ok()).filter(|k| (1..=MOST_SIMILAR).contains(k)),
+    };
+    match k {
+        Some(k) => answer(&serving, request, Some(k)).await,
+        None => Problem::malformed(format!("the query may be k=N, from 1 to {MOST_SIMILAR}")).into_response(),
+    }
+}
+
+/// Answers with vectors, or with the `k` images that are most like each.
+async fn answer(serving: &Serving, request: Request, k: Option<usize>) -> Response {
     let (Parts { headers, .. }, mut body) = request.into_parts();
     let mut figures = Figures::default();
     let answer = match serving.authorize(&headers).and_then(|client| Ok((client, id(&headers)?))) {
-        Ok((client, id)) => identified(&serving, client, &id, &headers, &mut body, &mut figures).await,
+        Ok((client, id)) => identified(serving, client, (&id, k), &headers, &mut body, &mut figures).await,
         Err(problem) => Err(problem),
     };
     if answer.is_err() {
-        input::linger(&serving, &headers, &mut body).await;
+        input::linger(serving, &headers, &mut body).await;
     }
     let mut response = answer.into_response();
     response.extensions_mut().insert(figures);
@@ -51,7 +75,7 @@ pub(crate) async fn embeddings(State(serving): State<Arc<Serving>>, request: Req
 async fn identified(
     serving: &Serving,
     client: Client,
-    id: &str,
+    (id, k): (&str, Option<usize>),
     headers: &HeaderMap,
     body: &mut Body,
     figures: &mut Figures,
@@ -65,9 +89,16 @@ async fn identified(
         figures.images = asked.images.len();
         Span::current().record("images", figures.images);
         check(serving, &asked)?;
+        if k.is_some() && asked.task.is_some() {
+            return Err(Problem::impossible("what is similar has no task", "leave the task out"));
+        }
         match asked.callback.clone() {
+            Some(_) if k.is_some() => Err(Problem::impossible(
+                "what is similar is not queued",
+                "leave the callback out and wait for the answer",
+            )),
             Some(callback) => enqueue(serving, client, id, asked, callback).await,
-            None => embed(serving, id, asked, figures).await,
+            None => embed(serving, (id, k), asked, figures).await,
         }
     };
     let answer = answer.instrument(span.clone()).await.map_err(|problem| problem.of(id));
@@ -99,7 +130,12 @@ fn check(serving: &Serving, asked: &Asked) -> Result<(), Problem> {
 }
 
 /// Answers directly, from the engine's dynamic batches.
-async fn embed(serving: &Serving, id: &str, asked: Asked, figures: &mut Figures) -> Result<Response, Problem> {
+async fn embed(
+    serving: &Serving,
+    (id, k): (&str, Option<usize>),
+    asked: Asked,
+    figures: &mut Figures,
+) -> Result<Response, Problem> {
     let deadline = Instant::now() + serving.api.timeout;
     let (encoding, partial, count) = (asked.encoding, asked.partial, asked.images.len());
     // Dropped at the end of this function, also if the client goes away; the engine then skips unfinished images.
@@ -113,8 +149,30 @@ async fn embed(serving: &Serving, id: &str, asked: Asked, figures: &mut Figures)
             Err(_) => Err(late(serving.api.timeout)),
         });
     }
+    if let (Some(k), Some(index)) = (k, &serving.api.index) {
+        tokio::task::block_in_place(|| search(index, k, &mut told))?;
+    }
     figures.failures = told.iter().filter(|outcome| outcome.is_err()).count();
     answer::outcomes(id, &serving.api, &told, encoding, partial)
+}
+
+/// Replaces vectors by what is most like them.
+fn search(index: &Index, k: usize, told: &mut [Outcome]) -> Result<(), Problem> {
+    let is_vector = |outcome: &&mut Outcome| matches!(outcome, Ok(Output::Vector(_)));
+    let mut outputs: Vec<&mut Outcome> = told.iter_mut().filter(is_vector).collect();
+    let vectors: Vec<&[f32]> = outputs
+        .iter()
+        .filter_map(|outcome| match outcome {
+            Ok(Output::Vector(embedding)) => Some(embedding.vector.as_slice()),
+            _ => None,
+        })
+        .collect();
+    let found = index(&vectors, k).map_err(|error| Problem::unavailable(error, "try again later"))?;
+    for (outcome, found) in outputs.iter_mut().zip(found) {
+        let found = found.into_iter().map(|(id, score)| json!({"id": id, "score": score}));
+        **outcome = Ok(Output::Json(found.collect()));
+    }
+    Ok(())
 }
 
 fn late(timeout: Duration) -> Failure {

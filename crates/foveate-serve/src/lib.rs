@@ -18,7 +18,7 @@ mod routes;
 mod server;
 mod serving;
 
-pub use api::{Api, CallbackCheck};
+pub use api::{Api, CallbackCheck, Index};
 pub use cors::Origin;
 pub use error::ServeError;
 pub use server::{Server, ServerOptions};

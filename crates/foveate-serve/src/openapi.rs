@@ -22,14 +22,51 @@ pub(crate) fn document(serving: &Serving) -> String {
         remove(&mut schemas["Request"]["properties"], "callback");
         remove(&mut document["paths"]["/v1/embeddings"]["post"]["responses"], "202");
     }
+    if serving.api.index.is_some() {
+        add_similar(&mut document);
+    }
     if !serving.needs_key() {
-        for (path, method) in [("/v1/embeddings", "post"), ("/v1/models", "get"), ("/v1/models/{model}", "get")] {
+        let similar = serving.api.index.is_some().then_some(("/v1/similar", "post"));
+        let others = [("/v1/embeddings", "post"), ("/v1/models", "get"), ("/v1/models/{model}", "get")];
+        for (path, method) in others.into_iter().chain(similar) {
             let operation = &mut document["paths"][path][method];
             remove(operation, "security");
             remove(&mut operation["responses"], "401");
         }
     }
     document.to_string()
+}
+
+/// Describes `POST /v1/similar`, which takes what embeddings are asked with, except callbacks.
+fn add_similar(document: &mut Value) {
+    let mut path = document["paths"]["/v1/embeddings"].clone();
+    let operation = &mut path["post"];
+    operation["operationId"] = json!("similar");
+    operation["summary"] = json!("Finds what is most like images in the server's index");
+    let k = json!({
+        "name": "k", "in": "query", "required": false, "description": "Similar images for each image.",
+        "schema": {"type": "integer", "minimum": 1, "maximum": 1000, "default": 10},
+    });
+    operation["parameters"].as_array_mut().into_iter().for_each(|parameters| parameters.push(k.clone()));
+    operation["requestBody"]["content"]["application/json"]["schema"] =
+        json!({"$ref": "#/components/schemas/SimilarRequest"});
+    operation["responses"].as_object_mut().map(|responses| responses.remove("202"));
+    operation["responses"]["200"]["content"]["application/json"]["schema"] =
+        json!({"$ref": "#/components/schemas/Similar"});
+    document["paths"]["/v1/similar"] = path;
+    let schemas = &mut document["components"]["schemas"];
+    let mut request = schemas["Request"].clone();
+    request["properties"].as_object_mut().map(|properties| properties.remove("callback"));
+    schemas["SimilarRequest"] = request;
+    let id_and_score = json!({
+        "type": "object", "required": ["id", "score"], "additionalProperties": false,
+        "properties": {"id": {"type": "string"}, "score": {"type": "number"}},
+    });
+    let mut similar = schemas["Outcomes"].clone();
+    let mut output = schemas["Output"].clone();
+    output["properties"]["output"] = json!({"type": "array", "items": id_and_score});
+    similar["properties"]["data"]["items"] = json!({"oneOf": [output, {"$ref": "#/components/schemas/Failed"}]});
+    schemas["Similar"] = similar;
 }
 
 fn remove(object: &mut Value, key: &str) {

@@ -57,12 +57,14 @@ pub(crate) fn router(probe: Arc<dyn Probe>, api: Option<Api>) -> Result<(Router,
 
 fn of_api(serving: &Arc<Serving>) -> Router {
     let document = openapi::document(serving);
+    let similar = serving.api.index.is_some().then(|| Router::new().route("/v1/similar", post(embeddings::similar)));
     Router::new()
         .route("/openapi.json", get(async move || ([(CONTENT_TYPE, "application/json")], document.clone())))
         .route("/v1/models", get(models))
         // Names of models contain slashes, which not every client escapes.
         .route("/v1/models/{*name}", get(model))
         .route("/v1/embeddings", post(embeddings::embeddings))
+        .merge(similar.unwrap_or_default())
         .with_state(Arc::clone(serving))
 }
 

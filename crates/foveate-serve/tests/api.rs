@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use foveate_queue::{ImageRef, Job, JobQueue, MemoryQueue};
+use foveate_serve::Index;
 use foveate_worker::Traces;
 use serde_json::{Value, json};
 use support::{Answer, file, get, post, post_with, receive, request, send, serve, until};
@@ -113,6 +114,40 @@ fn dimensions_may_be_the_width() {
     );
     let allowed = &get(fixture.address, "/openapi.json").json()["components"]["schemas"]["Dimensions"]["enum"];
     assert_eq!(*allowed, json!([2, null]));
+}
+
+#[test]
+fn what_is_similar_replaces_vectors() {
+    let index: Index = Arc::new(|vectors, k| {
+        let of = |vector: &&[f32]| (0..k).map(|at| (format!("{} {at}", vector[0]), 1.0 - at as f64)).collect();
+        Ok(vectors.iter().map(of).collect())
+    });
+    let fixture = serve(8, |_, api| api.index = Some(index));
+    let ask = |query: &str, body: &Value| {
+        let body = body.to_string();
+        let line = format!("POST /v1/similar{query}");
+        let request = request(&line, "Content-Type: application/json\r\n", body.as_bytes());
+        Answer::parse(&receive(send(fixture.address, &request)))
+    };
+    let some = json!({"input": [image("a"), image("bad"), image("bcd")], "partial_results": true});
+    let answer = ask("?k=2", &some).json();
+    let of =
+        |bytes: usize| json!([{"id": format!("{bytes} 0"), "score": 1.0}, {"id": format!("{bytes} 1"), "score": 0.0}]);
+    assert_eq!(answer["data"][0], json!({"object": "output", "index": 0, "output": of(9)}), "{answer}");
+    assert_eq!((&answer["data"][1]["object"], &answer["data"][2]["output"]), (&json!("error"), &of(11)));
+    let ten = ask("", &json!({"input": image("a")})).json();
+    assert_eq!(ten["data"][0]["output"].as_array().unwrap().len(), 10);
+    for (query, body, status) in [
+        ("?k=0", json!({"input": image("a")}), 400),
+        ("?n=1", json!({"input": image("a")}), 400),
+        ("", json!({"input": image("a"), "task": "echo"}), 422),
+        ("", json!({"input": "https://example.com/a.jpg", "callback": {"url": "https://example.com/"}}), 422),
+    ] {
+        assert_eq!(ask(query, &body).status, status, "{query} {body}");
+    }
+    let without = serve(8, |_, _| {});
+    let line = request("POST /v1/similar", "Content-Type: image/png\r\n", &file("a"));
+    assert_eq!(Answer::parse(&receive(send(without.address, &line))).status, 404);
 }
 
 #[test]

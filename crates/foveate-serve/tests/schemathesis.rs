@@ -24,6 +24,7 @@ fn whatever_a_client_sends_the_answer_is_as_the_document_says() {
     let fixture = serve(64, |_, api| {
         api.queue = Some(Arc::new(MemoryQueue::new("jobs", Duration::from_secs(30), 3)));
         api.tokens = vec!["key".to_owned()];
+        api.index = Some(Arc::new(|vectors, k| Ok(vec![vec![("an id".to_owned(), 0.5); k]; vectors.len()])));
     });
     let here = env!("CARGO_MANIFEST_DIR");
     command.args(["--config-file", &format!("{here}/schemathesis.toml"), "run"]);

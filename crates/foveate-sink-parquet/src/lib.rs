@@ -2,12 +2,14 @@
 
 mod compression;
 mod error;
+mod foreign;
 mod reader;
 mod schema;
 mod sink;
 mod splice;
 mod table;
 
+pub use foreign::{VectorColumns, read_vectors};
 pub use sink::ParquetFormat;
 pub use table::{Column, TableWriter};
 

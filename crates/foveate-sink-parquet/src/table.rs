@@ -16,7 +16,7 @@ pub enum Column {
     Text(Vec<String>),
     /// Numbers without sign.
     Count(Vec<u32>),
-    /// Numbers with a fraction.
+    /// Numbers with a fraction. NaN is none.
     Score(Vec<f32>),
     /// Yes or no.
     Flag(Vec<bool>),
@@ -70,7 +70,9 @@ fn array(column: Column) -> ArrayRef {
     match column {
         Column::Text(texts) => Arc::new(StringArray::from(texts)),
         Column::Count(counts) => Arc::new(UInt32Array::from(counts)),
-        Column::Score(scores) => Arc::new(Float32Array::from(scores)),
+        Column::Score(scores) => Arc::new(
+            scores.into_iter().map(|score| Some(score).filter(|score| !score.is_nan())).collect::<Float32Array>(),
+        ),
         Column::Flag(flags) => Arc::new(BooleanArray::from(flags)),
     }
 }

@@ -13,6 +13,8 @@ mod embedder;
 pub mod models;
 #[cfg(feature = "cli")]
 pub mod pack;
+#[cfg(feature = "search")]
+pub mod pictures;
 mod recipe;
 #[cfg(feature = "cli")]
 pub mod rig;

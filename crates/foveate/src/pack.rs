@@ -16,3 +16,5 @@ pub use options::{PackError, PackOptions};
 pub use packer::{Begun, Packer};
 pub use record::{PackManifest, PackedShard};
 pub use shrink::Resize;
+#[cfg(feature = "search")]
+pub(crate) use shrink::{Fault, Shrink};

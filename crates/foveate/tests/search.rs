@@ -1,4 +1,4 @@
-//! `foveate neighbors` and `foveate duplicates` on the vectors of photos.
+//! The commands that search vectors, on those of photos.
 #![cfg(unix)]
 // A test reports by panicking.
 #![allow(clippy::unwrap_used)]
@@ -145,6 +145,16 @@ fn duplicates_are_grouped_and_nothing_is_deleted() {
     assert!(fs::read(collection.path("groups.parquet")).unwrap().ends_with(b"PAR1"));
     assert_eq!(fs::read_dir(collection.path("photos")).unwrap().count(), 12);
 
+    // With the images, equal pixels are told from near ones.
+    let page = ["--threshold", "0.9999", "-o", "pixels.csv", "--html", "groups.html"];
+    collection.search("duplicates", &["v.parquet"], &page).expect(0);
+    let groups = collection.csv("pixels.csv");
+    let reason = |wanted: &str| groups.iter().find(|row| name(&row[1]) == wanted).unwrap()[4].clone();
+    assert_eq!([reason("05.jpg"), reason("03.jpg")], ["same pixels", "same bytes"]);
+    assert!(groups.iter().filter(|row| row[4] == "same pixels").count() == 1, "{groups:?}");
+    let page = fs::read_to_string(collection.path("groups.html")).unwrap();
+    assert!(page.matches("data:image/jpeg;base64,").count() >= groups.len() && !page.contains("no picture"));
+
     // New photos against the old ones.
     fs::create_dir(collection.path("new")).unwrap();
     fs::copy(collection.path("photos/07.jpg"), collection.path("new/again.jpg")).unwrap();
@@ -159,6 +169,120 @@ fn duplicates_are_grouped_and_nothing_is_deleted() {
         told,
         [("07.jpg", "true", "kept"), ("again 2.jpg", "false", "same bytes"), ("again.jpg", "false", "same bytes")]
     );
+}
+
+#[test]
+fn what_is_similar_to_a_photo_is_found() {
+    let collection = Collection::new();
+    collection.embed("photos", "v.parquet", &["--pooling", "mean", "--normalize", "l2"]);
+    let vectors = collection.vectors("v.parquet");
+    let nearest = |id: &str, others: &dyn Fn(&str) -> bool| -> Vec<String> {
+        let of = &vectors.iter().find(|(other, _)| other == id).unwrap().1;
+        let mut all: Vec<_> = vectors.iter().filter(|(id, _)| others(id)).collect();
+        all.sort_by(|a, b| cosine(of, &b.1).total_cmp(&cosine(of, &a.1)));
+        all.into_iter().take(3).map(|(id, _)| id.clone()).collect()
+    };
+    fs::create_dir(collection.path("asked")).unwrap();
+    fs::copy(collection.path("photos/07.jpg"), collection.path("asked/a.jpg")).unwrap();
+    fs::write(collection.path("asked/b.jpg"), "no image").unwrap();
+    let options = ["--query", "asked", "-k", "3", "--json", "--html", "similar.html"];
+    let ran = collection.search("similar", &["v.parquet"], &options).expect(3);
+    assert!(ran.stderr.contains("b.jpg is no query: decode: "), "{}", ran.stderr);
+    let found = ran.json();
+    let ids = |found: &serde_json::Value| -> Vec<String> {
+        found.as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap().to_owned()).collect()
+    };
+    let seventh = collection.path("photos/07.jpg").display().to_string();
+    assert_eq!(ids(&found[0]["similar"]), nearest(&seventh, &|_| true));
+    assert_eq!(fs::read_to_string(collection.path("similar.html")).unwrap().matches("base64,").count(), 4);
+    let of_id = ["--id", &seventh, "-k", "3", "--json"];
+    let found = collection.search("similar", &["v.parquet"], &of_id).expect(0).json();
+    assert_eq!(ids(&found[0]["similar"]), nearest(&seventh, &|id| id != seventh));
+
+    // A copy of the file alone says what made it, too.
+    fs::create_dir(collection.path("copy")).unwrap();
+    fs::copy(collection.path("v.parquet"), collection.path("copy/x.parquet")).unwrap();
+    let options = ["--query", "asked/a.jpg", "-k", "1", "-o", "one.csv"];
+    collection.search("similar", &["copy/x.parquet"], &options).expect(0);
+    assert_eq!((&*collection.csv("one.csv")[0][1], &*collection.csv("one.csv")[0][2]), (&*seventh, "1"));
+    let other = ["--query", "asked/a.jpg", "--model", "seeded:dinov2-small"];
+    collection
+        .search("similar", &["v.parquet"], &other)
+        .expect_error(2, "cannot be compared with these vectors: other weights");
+    collection.search("similar", &["v.parquet"], &["--id", "nobody"]).expect_error(2, "no vector has the id 'nobody'");
+}
+
+#[test]
+fn clusters_and_samples_have_their_images() {
+    let collection = Collection::new();
+    collection.embed("photos", "v.parquet", &[]);
+    let ran = collection.search("clusters", &["v.parquet"], &["-k", "3", "-o", "c.csv", "--json", "--html", "c.html"]);
+    assert_eq!((&ran.json()["clusters"], &ran.json()["rows"]), (&3.into(), &12.into()));
+    let rows = collection.csv("c.csv");
+    assert_eq!(rows.len(), 12);
+    for cluster in ["0", "1", "2"] {
+        let mut members: Vec<(u32, f32)> = rows
+            .iter()
+            .filter(|row| row[1] == cluster)
+            .map(|row| (row[2].parse().unwrap(), row[3].parse().unwrap()))
+            .collect();
+        members.sort_by_key(|member| member.0);
+        assert!(members.iter().map(|member| member.0).eq(1..=members.len() as u32), "{rows:?}");
+        assert!(members.is_sorted_by(|a, b| a.1 >= b.1), "{rows:?}");
+    }
+    for by in ["spread", "clusters"] {
+        collection.search("sample", &["v.parquet"], &["-n", "4", "--by", by, "-o", "s.csv"]).expect(0);
+        let chosen = collection.csv("s.csv");
+        let mut ids: Vec<_> = chosen.iter().map(|row| &row[0]).collect();
+        ids.dedup();
+        assert_eq!((ids.len(), chosen[0][2].is_empty()), (4, by == "spread"), "{chosen:?}");
+    }
+}
+
+#[test]
+fn labels_judge_vectors() {
+    let collection = Collection::new();
+    collection.embed("photos", "v.parquet", &[]);
+    collection.embed("photos", "mean.npy", &["--pooling", "mean"]);
+    let labels = "file,label\nphotos/03.jpg,a\nphotos/03 copy.jpg,a\n05.jpg,b\n05 padded.jpg,b\n00.jpg,c\n";
+    fs::write(collection.path("labels.csv"), labels).unwrap();
+    let found = collection.search("eval", &["v.parquet", "mean.npy"], &["--labels", "labels.csv", "--json"]).expect(0);
+    let found = found.json();
+    assert_eq!((&found[0]["labelled"], &found[0]["rows"], &found[0]["classes"]), (&5.into(), &4.into(), &2.into()));
+    for name in ["recall@1", "mAP@R"] {
+        assert_eq!(found[1]["figures"][name]["mean"], 1.0, "{found}");
+        assert_eq!(found[1]["changes"][name]["mean"], 0.0, "{found}");
+    }
+    fs::write(collection.path("other.csv"), "file,label\nx.jpg,a\n").unwrap();
+    collection.search("eval", &["v.parquet"], &["--labels", "other.csv"]).expect_error(2, "labels none of the images");
+}
+
+#[test]
+fn vectors_of_other_programs_are_searched() {
+    let collection = Collection::new();
+    collection.embed("photos", "v.parquet", &[]);
+    let vectors = collection.vectors("v.parquet");
+    let dim = vectors[0].1.len();
+    let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, {dim}), }}\n", vectors.len());
+    let data: Vec<u8> = vectors.iter().flat_map(|(_, vector)| vector.iter().flat_map(|x| x.to_le_bytes())).collect();
+    let start = [b"\x93NUMPY\x01\x00".as_slice(), &(header.len() as u16).to_le_bytes(), header.as_bytes()].concat();
+    fs::write(collection.path("plain.npy"), [start, data].concat()).unwrap();
+    let ran = collection.search("neighbors", &["plain.npy"], &["-k", "2", "-o", "knn.csv"]).expect(0);
+    assert!(ran.stderr.contains("do not say what made them"), "{}", ran.stderr);
+    collection.search("neighbors", &["v.parquet"], &["-k", "2", "-o", "ours.csv"]).expect(0);
+    let number = |id: &str| vectors.iter().position(|(other, _)| other == id).unwrap().to_string();
+    let ours = collection.csv("ours.csv");
+    let ours: Vec<_> =
+        ours.iter().map(|row| vec![number(&row[0]), number(&row[1]), row[2].clone(), row[3].clone()]).collect();
+    assert_eq!(collection.csv("knn.csv"), ours);
+    // The table of neighbours has no vectors.
+    collection.search("neighbors", &["v.parquet"], &["-k", "2", "-o", "knn.parquet"]).expect(0);
+    collection.search("neighbors", &["knn.parquet"], &["-o", "x.csv"]).expect_error(2, "no column has lists of");
+    let image = ["--query", "photos/07.jpg"];
+    collection.search("similar", &["plain.npy"], &image).expect_error(2, "do not say what made them; search with --id");
+    collection.embed("photos", "wide.npy", &["--pooling", "cls+mean"]);
+    let queries = ["--queries", "wide.npy", "-o", "x.csv"];
+    collection.search("neighbors", &["plain.npy"], &queries).expect_error(2, "vectors of 64 and of 128 dimensions");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use common::server::{Server, serve};
-use common::{PHOTOS, foveate, run};
+use common::{PHOTOS, embed, foveate, run};
 use foveate_testkit::{python, trials};
 
 fn main() -> ExitCode {
@@ -17,6 +17,7 @@ fn main() -> ExitCode {
         openai_clients_see_vectors_and_errors_as_they_know_them,
         each_request_is_one_line_of_the_log,
         keys_are_read_again_and_a_stop_is_announced,
+        what_is_similar_in_an_index_is_found,
         a_private_name_and_an_unknown_one_are_answered_alike,
         addresses_may_be_names_and_bad_arguments_are_refused,
     ])
@@ -94,6 +95,26 @@ fn keys_are_read_again_and_a_stop_is_announced() {
     server.logged("stopping");
     while !server.ask("GET /readyz", "", b"").contains("503") {}
     assert_eq!(status(&server, "other"), "200", "new connections are served");
+}
+
+fn what_is_similar_in_an_index_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let (index, photo) = (folder.path().join("v.parquet"), Path::new(PHOTOS).join("24_exact_224.jpg"));
+    run(embed(&index).arg(PHOTOS)).expect(0);
+    let server = Server::start(serve().arg("--index").arg(&index));
+    let ask = |line: &str| {
+        let answer = server.ask(line, "Content-Type: image/jpeg\r\n", &fs::read(&photo).unwrap());
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.lines().next().unwrap().to_owned(), serde_json::from_str::<serde_json::Value>(body).unwrap())
+    };
+    let (status, answer) = ask("POST /v1/similar?k=2");
+    let found = answer["data"][0]["output"].as_array().unwrap_or_else(|| panic!("{status}: {answer}"));
+    assert_eq!((found.len(), &found[0]["id"]), (2, &photo.display().to_string().into()), "{answer}");
+    assert!(found[0]["score"].as_f64().unwrap() > 0.999_99 && found[1]["score"].as_f64() < found[0]["score"].as_f64());
+    assert!(ask("POST /v1/similar?k=0").0.contains("400"));
+    let mean = folder.path().join("mean.parquet");
+    run(embed(&mean).arg(PHOTOS).args(["--pooling", "mean"])).expect(0);
+    run(serve().arg("--index").arg(&mean)).expect_error(2, "cannot serve these vectors: pooling is cls, not mean");
 }
 
 fn a_private_name_and_an_unknown_one_are_answered_alike() {

@@ -126,12 +126,14 @@ impl Case<'_> {
     fn check_end(&self, ran: &Ran, place: &Place, fault: Fault, found: &Tree) -> Result<Tree> {
         let tree = place.tree()?;
         let outputs = place.outputs.to_string_lossy();
-        let says_why = ran.stderr.lines().any(|line| line.starts_with("error: ") && line.contains(&*outputs));
+        let mut errors = ran.stderr.lines().filter(|line| line.starts_with("error: ") && line.contains(&*outputs));
+        let says_why = errors.clone().next().is_some();
         match ran.code {
             None if fault == Fault::Kill => {}
             Some(0) => self.check_done(&tree)?,
             Some(1) => {
                 ensure!(says_why, "no message that names a file: {ran}");
+                ensure!(errors.all(|line| line.contains("; ")), "a message without a remedy: {ran}");
                 let says_space = ran.stderr.contains("no space left to write") && ran.stderr.contains("make room");
                 ensure!(says_space || !fault.fills_disk(), "no message that the disk is full: {ran}");
             }

@@ -15,7 +15,7 @@ use super::merge_args::{self, MergeArgs};
 use super::pack_args::{self, PackArgs};
 use super::plan_args::{self, PlanArgs};
 #[cfg(feature = "search")]
-use super::search_args::{self, DuplicatesArgs, NeighborsArgs};
+use super::search_args::{self, ClustersArgs, DuplicatesArgs, EvalArgs, NeighborsArgs, SampleArgs, SimilarArgs};
 use super::service_args::{self, EnqueueArgs, QueueCommand, ServeArgs, WorkerArgs};
 use super::values::{CountOrOff, parse_count, parse_positive, parse_seconds, parse_setting, place};
 
@@ -94,6 +94,22 @@ pub(crate) enum Command {
     #[cfg(feature = "search")]
     #[command(after_help = search_args::DUPLICATES_EXAMPLES)]
     Duplicates(Box<DuplicatesArgs>),
+    /// Find the images that are most like others, which need no vectors yet.
+    #[cfg(feature = "search")]
+    #[command(after_help = search_args::SIMILAR_EXAMPLES)]
+    Similar(Box<SimilarArgs>),
+    /// Divide images into clusters, from the most typical image of each to outliers.
+    #[cfg(feature = "search")]
+    #[command(after_help = search_args::CLUSTERS_EXAMPLES)]
+    Clusters(Box<ClustersArgs>),
+    /// Choose images that represent all of them, such as those to label first.
+    #[cfg(feature = "search")]
+    #[command(after_help = search_args::SAMPLE_EXAMPLES)]
+    Sample(Box<SampleArgs>),
+    /// Measure how well vectors tell your labels apart.
+    #[cfg(feature = "search")]
+    #[command(after_help = search_args::EVAL_EXAMPLES)]
+    Eval(Box<EvalArgs>),
     /// Show where a job's time goes: each stage on one thread, then the same job with its workers.
     #[command(after_help = PROFILE_EXAMPLES)]
     Profile(Box<ProfileArgs>),

@@ -20,12 +20,12 @@ use super::config::{self, Evidence};
 use super::exit::Exit;
 use super::lab::{Bench, Sizes};
 use super::lab_args::TuneArgs;
-use super::verify::{Label, label_of, read_labels};
+use super::labels::Labels;
 use super::{job, tune};
 
 pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<Exit> {
     let budget = DriftBudget { min_cosine: args.min_cosine, min_recall: args.min_recall, confidence: args.confidence };
-    let labels = args.labels.as_deref().map(read_labels).transpose()?;
+    let labels = args.labels.as_deref().map(Labels::read).transpose()?;
     let bench = Bench::open(&args.lab, Sizes::Sample(args.sample))?;
     let photos = bench.photos()?;
     let halves = halves(photos, args)?;
@@ -39,7 +39,7 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<Exit> {
         cancel: lab.cancel,
         halves: &halves,
         base: &base,
-        labels: labels.as_deref(),
+        labels: labels.as_ref(),
         of_base: BTreeMap::new(),
         fingerprint: BTreeMap::new(),
     };
@@ -97,7 +97,7 @@ struct Vectors<'a> {
     cancel: &'a Cancel,
     halves: &'a [PhotoSet; 2],
     base: &'a Setting,
-    labels: Option<&'a [Label]>,
+    labels: Option<&'a Labels>,
     of_base: BTreeMap<bool, Rows>,
     /// What the latest vectors depend on.
     fingerprint: BTreeMap<String, String>,
@@ -148,10 +148,10 @@ impl Vectors<'_> {
 }
 
 /// Compares recall@1 among the labelled photos that have a vector under both.
-fn recall(before: &Rows, now: &Rows, labels: &[Label]) -> Result<Recall, LabError> {
+fn recall(before: &Rows, now: &Rows, labels: &Labels) -> Result<Recall, LabError> {
     let labelled: Vec<(&str, [&Vec<f32>; 2])> = before
         .iter()
-        .filter_map(|(place, row)| Some((label_of(labels, &row.id)?, [&row.vector, &now.get(place)?.vector])))
+        .filter_map(|(place, row)| Some((labels.of(&row.id)?, [&row.vector, &now.get(place)?.vector])))
         .collect();
     let hits = |side: usize| {
         let nearest = nearest_neighbours(&labelled.iter().map(|(_, vectors)| vectors[side]).collect::<Vec<_>>())?;
@@ -259,13 +259,15 @@ mod tests {
             };
             vectors.iter().enumerate().map(row).collect()
         };
-        let labels = ["a", "a", "b", "b"].into_iter().enumerate();
-        let labels: Vec<Label> = labels.map(|(at, label)| (format!("{at}.jpg"), label.to_owned())).collect();
+        let labels = Labels::from([("0.jpg", "a"), ("1.jpg", "a"), ("2.jpg", "b"), ("3.jpg", "b")]);
         let before = rows(&[[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]]);
         let now = rows(&[[1.0, 0.0], [0.2, 1.0], [0.0, 1.0], [1.0, 0.1]]);
         assert_eq!(recall(&before, &before, &labels).unwrap(), Recall { labelled: 4, hits: [4, 4], lost: 0 });
         assert_eq!(recall(&before, &now, &labels).unwrap(), Recall { labelled: 4, hits: [4, 0], lost: 4 });
-        assert_eq!(recall(&before, &now, &labels[..3]).unwrap(), Recall { labelled: 3, hits: [2, 1], lost: 1 });
-        assert!(recall(&before, &now, &labels[..1]).is_err());
+        assert_eq!(
+            recall(&before, &now, &Labels::from([("0.jpg", "a"), ("1.jpg", "a"), ("2.jpg", "b")])).unwrap(),
+            Recall { labelled: 3, hits: [2, 1], lost: 1 }
+        );
+        assert!(recall(&before, &now, &Labels::from([("0.jpg", "a")])).is_err());
     }
 }

@@ -23,6 +23,8 @@ use super::lab_args::{Experiment, LabArgs, ProfileArgs, ReportArgs, TuneArgs};
 use super::merge_args::MergeArgs;
 use super::pack_args::PackArgs;
 use super::plan_args::PlanArgs;
+#[cfg(feature = "search")]
+use super::search_args::{SearchArgs, SheetArgs};
 use super::service_args::{EnqueueArgs, ServeArgs, ServiceArgs, WorkerArgs};
 use super::{job, service};
 
@@ -35,9 +37,18 @@ pub(crate) fn command(command: &Command) -> Result<(), Usage> {
         Command::Inspect(args) => super::inspect::check(args),
         Command::Merge(args) => merge(args),
         #[cfg(feature = "search")]
-        Command::Neighbors(args) => super::search::check(&args.search, &args.queries),
+        Command::Neighbors(args) => searched(&args.search, &args.queries, Some(&args.table.output), None),
         #[cfg(feature = "search")]
-        Command::Duplicates(args) => super::search::check(&args.search, &args.against),
+        Command::Duplicates(args) => searched(&args.search, &args.against, Some(&args.table.output), Some(&args.sheet)),
+        #[cfg(feature = "search")]
+        Command::Similar(args) => searched(&args.search, &[], args.output.as_deref(), Some(&args.sheet))
+            .and_then(|()| all_exist(args.query.iter().cloned().map(Input::Path))),
+        #[cfg(feature = "search")]
+        Command::Clusters(args) => searched(&args.search, &[], Some(&args.table.output), Some(&args.sheet)),
+        #[cfg(feature = "search")]
+        Command::Sample(args) => searched(&args.search, &[], Some(&args.table.output), Some(&args.sheet)),
+        #[cfg(feature = "search")]
+        Command::Eval(args) => searched(&args.search, &[], None, None).and_then(|()| readable_file(&args.labels)),
         Command::Profile(args) => profile(args),
         Command::Bench { experiment } => bench(experiment),
         Command::Diagnose(args) => lab(&args.lab),
@@ -51,6 +62,25 @@ pub(crate) fn command(command: &Command) -> Result<(), Usage> {
         Command::Backends(_) | Command::Doctor(_) | Command::Models(_) | Command::Completions { .. } => Ok(()),
     };
     checked.map_err(Usage::from)
+}
+
+/// Checks that vectors and images exist, and the kind and the place of the output.
+#[cfg(feature = "search")]
+fn searched(
+    args: &SearchArgs,
+    others: &[PathBuf],
+    output: Option<&Path>,
+    sheet: Option<&SheetArgs>,
+) -> anyhow::Result<()> {
+    let inputs = args.inputs.iter().chain(others);
+    super::merge::check_places(inputs, output.unwrap_or(Path::new("")), super::search::vectors::SEARCH)?;
+    if let Some(output) = output {
+        super::search::table::is_parquet(output)?;
+        if output.exists() { writable_file(output) } else { writable_folder(parent_of(output)) }?;
+    }
+    let Some(SheetArgs { html, images }) = sheet else { return Ok(()) };
+    all_exist(images.iter().cloned().map(Input::Path))?;
+    optional(html.as_deref(), writable_file)
 }
 
 fn embed(args: &EmbedArgs) -> anyhow::Result<()> {

@@ -1,5 +1,6 @@
 //! `foveate merge`.
 
+use std::borrow::Borrow;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -175,14 +176,14 @@ fn shard(run: &StoredRun) -> Option<(u32, u32)> {
     Some((index.parse().ok()?, count.parse().ok()?))
 }
 
-pub(crate) fn check_same_job(names: &[String], runs: &[StoredRun], verb: &str) -> Result<(), Usage> {
-    let job = |run: &StoredRun| {
-        let mut job = run.manifest.clone().run();
+pub(crate) fn check_same_job<R: Borrow<StoredRun>>(names: &[String], runs: &[R], verb: &str) -> Result<(), Usage> {
+    let job = |run: &R| {
+        let mut job = run.borrow().manifest.clone().run();
         let is_storage = |name: &str| name.starts_with("sink.") && name != "sink.columns";
         job.fingerprint.retain(|name, _| !is_storage(name) && !OF_INPUTS.contains(&name.as_str()));
         job
     };
-    let first = job(&runs[0]);
+    let Some(first) = runs.first().map(job) else { return Ok(()) };
     let other = runs.iter().zip(names).find_map(|(run, name)| Some((name, first.difference(&job(run))?)));
     let Some((other, difference)) = other else { return Ok(()) };
     let first = &names[0];

@@ -23,6 +23,7 @@ mod job_args;
 mod join_table;
 mod lab;
 mod lab_args;
+mod labels;
 mod list;
 mod measured_run;
 mod memory;
@@ -90,6 +91,14 @@ fn run(command: Command) -> anyhow::Result<Exit> {
         Command::Neighbors(args) => search::neighbors(&args),
         #[cfg(feature = "search")]
         Command::Duplicates(args) => search::duplicates(&args),
+        #[cfg(feature = "search")]
+        Command::Similar(args) => search::similar(&args),
+        #[cfg(feature = "search")]
+        Command::Clusters(args) => search::clusters(&args),
+        #[cfg(feature = "search")]
+        Command::Sample(args) => search::sample(&args),
+        #[cfg(feature = "search")]
+        Command::Eval(args) => search::eval(&args),
         Command::Profile(args) => profile::run(&args),
         Command::Bench { experiment } => bench::run(&experiment),
         Command::Diagnose(args) => diagnose::run(&args),

@@ -1,4 +1,4 @@
-//! Arguments of `neighbors` and `duplicates`.
+//! Arguments of the commands that search vectors.
 
 use std::path::PathBuf;
 
@@ -21,31 +21,79 @@ Exit codes: 0 complete; 1 stopped by a fault; 2 the command line cannot work;
 pub(crate) const DUPLICATES_EXAMPLES: &str = "\
 Examples:
   foveate duplicates vectors.parquet --threshold 0.97 -o groups.parquet
+  foveate duplicates vectors.parquet -o groups.csv --html groups.html
   foveate duplicates vectors.parquet -o groups.csv --list-removable > ids.txt
   foveate duplicates monday.parquet --against old.parquet -o known.csv
 
 A row for each image of a group: group, id, keep, score (to the image that is
-kept), reason (kept, same bytes, near), width, height. The largest image is kept,
-or the first of several. Nothing is deleted.
+kept), reason (kept, same bytes, same pixels, near), width, height. The largest
+image is kept, or the first of several. Nothing is deleted.
 
 Exit codes: 0 complete; 1 stopped by a fault; 2 the command line cannot work;
 130 interrupted, and nothing is written.";
 
-/// What both commands take.
-#[derive(Args, Debug)]
+pub(crate) const SIMILAR_EXAMPLES: &str = "\
+Examples:
+  foveate similar vectors.parquet --query photo.jpg
+  foveate similar vectors.parquet --query shots/ -k 20 --html similar.html
+  foveate similar vectors.parquet --id photos/0042.jpg --json
+
+The queries are embedded by the model and with the settings that the vectors'
+manifest names. Columns: query, id, rank (from 1), score.
+
+Exit codes: 0 complete; 1 stopped by a fault; 2 the command line cannot work;
+3 a query is no image; 130 interrupted.";
+
+pub(crate) const CLUSTERS_EXAMPLES: &str = "\
+Examples:
+  foveate clusters vectors.parquet -k 100 -o clusters.parquet
+  foveate clusters vectors.parquet -k 50 -o clusters.csv --html clusters.html
+
+A row for each image: id, cluster, rank (1 is the most typical of its cluster),
+score (to the cluster's centre). The same vectors give the same clusters.
+
+Exit codes: 0 complete; 1 stopped by a fault; 2 the command line cannot work;
+130 interrupted, and nothing is written.";
+
+pub(crate) const SAMPLE_EXAMPLES: &str = "\
+Examples:
+  foveate sample vectors.parquet -n 500 -o to-label.csv
+  foveate sample vectors.parquet -n 500 --by clusters -o to-label.csv
+
+A row for each image that is chosen: id, rank (in the order of choice), score
+(cosine).
+
+Exit codes: 0 complete; 1 stopped by a fault; 2 the command line cannot work;
+130 interrupted, and nothing is written.";
+
+pub(crate) const EVAL_EXAMPLES: &str = "\
+Examples:
+  foveate eval vectors.parquet --labels labels.csv
+  foveate eval small.parquet base.parquet --labels labels.csv
+
+Measures how well the vectors tell labels apart, with 95 % intervals: recall@k,
+mAP@R, k-NN accuracy, accuracy of a linear probe. Several outputs are compared
+on the images that all of them have.
+
+Exit codes: 0 measured; 1 stopped by a fault; 2 the command line cannot work;
+130 interrupted.";
+
+/// What all commands take.
+#[derive(Args, Debug, Default)]
 pub(crate) struct SearchArgs {
     /// Complete outputs of `embed`, `worker` or `merge`: files, folders of parts, shards or segments, prefixes in a
-    /// store. All with the same model and settings.
+    /// store; Parquet and NumPy files of other programs, or folders of these. All of the same model and settings.
     #[arg(value_name = "VECTORS", required = true)]
     pub(crate) inputs: Vec<PathBuf>,
 
-    /// Output: `x.parquet` or `x.csv`. A file that is there is replaced.
-    #[arg(short, long, value_name = "FILE", value_parser = place())]
-    pub(crate) output: PathBuf,
+    /// The column of other programs' Parquet files with the vectors. Default: the only one with lists of numbers.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) vector_column: Option<String>,
 
-    /// What a score is. A vector of zeros has the cosine 0 with every other.
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) metric: MetricArg,
+    /// The column of other programs' Parquet files with the ids. Default: `id`, or the first one of text, or the row's
+    /// number.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) id_column: Option<String>,
 
     /// Threads. Default: all cores.
     #[arg(long, value_name = "N", value_parser = parse_positive)]
@@ -62,6 +110,27 @@ pub(crate) struct SearchArgs {
     /// Print errors alone.
     #[arg(short, long)]
     pub(crate) quiet: bool,
+}
+
+/// A table that is written.
+#[derive(Args, Debug)]
+pub(crate) struct TableArgs {
+    /// Output: `x.parquet` or `x.csv`. A file that is there is replaced.
+    #[arg(short, long, value_name = "FILE", value_parser = place())]
+    pub(crate) output: PathBuf,
+}
+
+/// A page of pictures.
+#[derive(Args, Debug)]
+pub(crate) struct SheetArgs {
+    /// Write an HTML page with small pictures, which needs no other file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+
+    /// Where the images are, as they were named to `embed`. Default: at the paths and addresses that are their ids.
+    /// Repeatable.
+    #[arg(long, value_name = "INPUT")]
+    pub(crate) images: Vec<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
@@ -87,6 +156,13 @@ pub(crate) struct NeighborsArgs {
     #[command(flatten)]
     pub(crate) search: SearchArgs,
 
+    /// What a score is. A vector of zeros has the cosine 0 with every other.
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) metric: MetricArg,
+
+    #[command(flatten)]
+    pub(crate) table: TableArgs,
+
     /// Neighbours of each image.
     #[arg(short, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) k: u32,
@@ -101,6 +177,13 @@ pub(crate) struct NeighborsArgs {
 pub(crate) struct DuplicatesArgs {
     #[command(flatten)]
     pub(crate) search: SearchArgs,
+
+    /// What a score is. A vector of zeros has the cosine 0 with every other.
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) metric: MetricArg,
+
+    #[command(flatten)]
+    pub(crate) table: TableArgs,
 
     /// Least score of two images that are near duplicates.
     #[arg(long, value_name = "SCORE", default_value_t = 0.97, value_parser = parse_share)]
@@ -117,6 +200,13 @@ pub(crate) struct DuplicatesArgs {
     /// Print the ids of the images that are not kept on standard output, one per line, instead of a summary.
     #[arg(long, conflicts_with = "json")]
     pub(crate) list_removable: bool,
+
+    /// Read the images of groups, and tell equal pixels from near ones. `--html` does so, too.
+    #[arg(long)]
+    pub(crate) compare_pixels: bool,
+
+    #[command(flatten)]
+    pub(crate) sheet: SheetArgs,
 }
 
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
@@ -133,4 +223,96 @@ impl From<LinkageArg> for Linkage {
             LinkageArg::Complete => Self::Complete,
         }
     }
+}
+
+/// Arguments of `similar` as typed.
+#[derive(Args, Debug)]
+pub(crate) struct SimilarArgs {
+    #[command(flatten)]
+    pub(crate) search: SearchArgs,
+
+    /// What a score is. A vector of zeros has the cosine 0 with every other.
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) metric: MetricArg,
+
+    /// An image to search for: a file, a folder, an address. Repeatable.
+    #[arg(long, value_name = "IMAGE", required_unless_present = "id")]
+    pub(crate) query: Vec<PathBuf>,
+
+    /// An image of VECTORS to search for, by its id. Repeatable.
+    #[arg(long, value_name = "ID")]
+    pub(crate) id: Vec<String>,
+
+    /// Images to find for each query.
+    #[arg(short, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) k: u32,
+
+    /// Write the table to a file, `x.parquet` or `x.csv`, instead of standard output.
+    #[arg(short, long, value_name = "FILE", value_parser = place())]
+    pub(crate) output: Option<PathBuf>,
+
+    /// The model, if the manifest's name of it means nothing here. Its weights must be the same.
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) model: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) sheet: SheetArgs,
+}
+
+/// Arguments of `clusters` as typed.
+#[derive(Args, Debug)]
+pub(crate) struct ClustersArgs {
+    #[command(flatten)]
+    pub(crate) search: SearchArgs,
+
+    #[command(flatten)]
+    pub(crate) table: TableArgs,
+
+    /// Most clusters.
+    #[arg(short, value_name = "N", value_parser = parse_positive)]
+    pub(crate) k: usize,
+
+    #[command(flatten)]
+    pub(crate) sheet: SheetArgs,
+}
+
+/// Arguments of `sample` as typed.
+#[derive(Args, Debug)]
+pub(crate) struct SampleArgs {
+    #[command(flatten)]
+    pub(crate) search: SearchArgs,
+
+    #[command(flatten)]
+    pub(crate) table: TableArgs,
+
+    /// Images to choose.
+    #[arg(short, value_name = "N", value_parser = parse_positive)]
+    pub(crate) n: usize,
+
+    /// How images are chosen.
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) by: SampleArg,
+
+    #[command(flatten)]
+    pub(crate) sheet: SheetArgs,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SampleArg {
+    /// Each is the one that is least like those before it. The score is that to the nearest of these.
+    #[default]
+    Spread,
+    /// The most typical image of each of N clusters, large ones first. The score is that to the cluster's centre.
+    Clusters,
+}
+
+/// Arguments of `eval` as typed.
+#[derive(Args, Debug)]
+pub(crate) struct EvalArgs {
+    #[command(flatten)]
+    pub(crate) search: SearchArgs,
+
+    /// A CSV file with the columns `file` (or `id`) and `label`. A file is the end of an image's path.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) labels: PathBuf,
 }

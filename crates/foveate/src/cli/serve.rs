@@ -30,7 +30,11 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     let Service { engine, manifest, options, .. } = service::start(&args.service, client, Path::new(""))?;
     let engine = Arc::new(engine);
     let dimensions = Some(manifest.dim);
-    let api = Api { dimensions, queue, check_callback, tokens, ..api(args, &engine, &options.model) };
+    #[cfg(feature = "search")]
+    let index = (!args.index.is_empty()).then(|| super::search::index(&args.index, &manifest)).transpose()?;
+    #[cfg(not(feature = "search"))]
+    let index = None;
+    let api = Api { dimensions, index, queue, check_callback, tokens, ..api(args, &engine, &options.model) };
     let probe = Arc::clone(&engine);
     let listening = ServerOptions { keep_alive: args.keep_alive, ..ServerOptions::new(args.listen, probe) };
     let server = Server::start(ServerOptions { api: Some(api), ..listening }).map_err(|error| match error {

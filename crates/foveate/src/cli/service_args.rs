@@ -437,6 +437,12 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new(), help_heading = "Requests")]
     pub(crate) served_model_name: Vec<String>,
 
+    /// Vectors of the same model and settings that `POST /v1/similar` searches, in memory: complete outputs of `embed`,
+    /// `worker` or `merge`. Repeatable.
+    #[cfg(feature = "search")]
+    #[arg(long, value_name = "VECTORS", help_heading = "Requests")]
+    pub(crate) index: Vec<PathBuf>,
+
     /// Most images of one request. Default: 64, but at most --max-in-flight.
     #[arg(long, value_name = "N", value_parser = parse_positive, help_heading = "Requests")]
     pub(crate) max_images: Option<usize>,

@@ -16,6 +16,7 @@ use serde_json::json;
 
 use super::args::{Overrides, VerifyArgs};
 use super::exit::Exit;
+use super::labels::Labels;
 use super::{console, job, progress};
 
 pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<Exit> {
@@ -35,8 +36,8 @@ pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<Exit> {
         Err(VerifyError::Interrupted) => return Ok(Exit::Interrupted),
         other => other?,
     };
-    let labels = args.labels.as_deref().map(read_labels).transpose()?;
-    let summary = Summary::new(&comparison, labels.as_deref())?;
+    let labels = args.labels.as_deref().map(Labels::read).transpose()?;
+    let summary = Summary::new(&comparison, labels.as_ref())?;
     if let Some(path) = &args.csv {
         write_csv(path, &comparison).with_context(|| format!("cannot write {}", path.display()))?;
     }
@@ -87,29 +88,6 @@ fn overridden(options: &EmbedOptions, with: &Overrides) -> EmbedOptions {
     }
 }
 
-/// An image of a labels file: the end of its path, and its label.
-pub(crate) type Label = (String, String);
-
-pub(crate) fn read_labels(path: &Path) -> anyhow::Result<Vec<Label>> {
-    let context = || format!("cannot read the labels in {}", path.display());
-    let mut reader = csv::Reader::from_path(path).with_context(context)?;
-    let headers = reader.headers().with_context(context)?.clone();
-    let column = |names: &[&str]| headers.iter().position(|header| names.contains(&header));
-    let file = column(&["id", "file"]).with_context(|| format!("{}: no column 'id' or 'file'", path.display()))?;
-    let label = column(&["label"]).with_context(|| format!("{}: no column 'label'", path.display()))?;
-    let pair = |record: csv::StringRecord| {
-        let field = |at| record.get(at).unwrap_or_default().to_owned();
-        (field(file), field(label))
-    };
-    reader.records().map(|record| Ok(pair(record.with_context(context)?))).collect()
-}
-
-/// Returns the label of an image whose id equals a name in the file, or ends in one.
-pub(crate) fn label_of<'a>(labels: &'a [Label], id: &str) -> Option<&'a str> {
-    let is_end = |name: &str| id.strip_suffix(name).is_some_and(|rest| rest.is_empty() || rest.ends_with(['/', '\\']));
-    labels.iter().find(|(name, _)| !name.is_empty() && is_end(name)).map(|(_, label)| label.as_str())
-}
-
 /// The figures of a comparison.
 struct Summary {
     /// Minimum, 1st percentile, median and mean.
@@ -124,7 +102,7 @@ struct Summary {
 }
 
 impl Summary {
-    fn new(comparison: &Comparison, labels: Option<&[Label]>) -> anyhow::Result<Self> {
+    fn new(comparison: &Comparison, labels: Option<&Labels>) -> anyhow::Result<Self> {
         let pairs = &comparison.pairs;
         anyhow::ensure!(!pairs.is_empty(), "no image has a vector under both configurations: {}", why(comparison));
         let cosines: Vec<f64> = pairs.iter().map(|pair| pair.cosine).collect();
@@ -216,9 +194,8 @@ fn shortened(value: &str) -> String {
     }
 }
 
-fn recall(comparison: &Comparison, labels: &[Label]) -> anyhow::Result<(usize, [f64; 2])> {
-    let labelled: Vec<_> =
-        comparison.pairs.iter().filter_map(|pair| Some((pair, label_of(labels, &pair.id)?))).collect();
+fn recall(comparison: &Comparison, labels: &Labels) -> anyhow::Result<(usize, [f64; 2])> {
+    let labelled: Vec<_> = comparison.pairs.iter().filter_map(|pair| Some((pair, labels.of(&pair.id)?))).collect();
     let of = |side: usize| {
         let vectors: Vec<&Vec<f32>> = labelled.iter().map(|(pair, _)| &pair.vectors[side]).collect();
         recall_at_1(&vectors, &labelled.iter().map(|(_, label)| *label).collect::<Vec<_>>())
@@ -241,18 +218,4 @@ fn verdict(comparison: &Comparison, min_cosine: Option<f64>) -> Exit {
     // Written so that NaN fails.
     let near = comparison.pairs.iter().all(|pair| pair.cosine >= least);
     if near && comparison.one_sided.is_empty() { Exit::Complete } else { Exit::Failures }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn labels_belong_to_the_ends_of_paths() {
-        let labels = [("a/x.jpg".to_owned(), "apple".to_owned()), ("y.jpg".to_owned(), "pear".to_owned())];
-        assert_eq!(label_of(&labels, "photos/a/x.jpg"), Some("apple"));
-        assert_eq!(label_of(&labels, "a/x.jpg"), Some("apple"));
-        assert_eq!(label_of(&labels, "photos/ba/x.jpg"), None);
-        assert_eq!(label_of(&labels, "photos/yy.jpg"), None);
-    }
 }

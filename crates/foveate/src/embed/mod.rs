@@ -1,6 +1,7 @@
 //! The main job as a library call: from names and paths to a [`Pipeline`](foveate_pipeline::Pipeline) that is ready to
 //! run.
 
+mod again;
 mod error;
 mod fingerprint;
 mod open;
@@ -10,6 +11,7 @@ mod run;
 mod settings;
 mod update;
 
+pub use again::incomparable;
 pub use error::EmbedError;
 pub(crate) use open::OpenedJob;
 pub use output::store_address;

@@ -23,17 +23,17 @@ pub struct Resize {
 
 /// How photos are made smaller.
 #[derive(Clone)]
-pub(super) struct Shrink {
-    pub(super) resize: Resize,
-    pub(super) filter: Filter,
-    pub(super) decoder: DecoderOpener,
-    pub(super) resizer: ResizerOpener,
-    pub(super) orientation: OrientationPolicy,
-    pub(super) limits: PixelLimits,
+pub(crate) struct Shrink {
+    pub(crate) resize: Resize,
+    pub(crate) filter: Filter,
+    pub(crate) decoder: DecoderOpener,
+    pub(crate) resizer: ResizerOpener,
+    pub(crate) orientation: OrientationPolicy,
+    pub(crate) limits: PixelLimits,
 }
 
 /// Makes photos smaller, for one thread.
-pub(super) struct Shrinker {
+pub(crate) struct Shrinker {
     settings: Shrink,
     decoder: Box<dyn Decoder>,
     resizer: Box<dyn Resizer>,
@@ -43,13 +43,13 @@ pub(super) struct Shrinker {
 }
 
 /// Why a photo has not become smaller.
-pub(super) enum Fault {
+pub(crate) enum Fault {
     Item(Stage, String),
     Run(PreprocessError),
 }
 
 impl Shrink {
-    pub(super) fn open(&self) -> Result<Shrinker, PreprocessError> {
+    pub(crate) fn open(&self) -> Result<Shrinker, PreprocessError> {
         Ok(Shrinker {
             settings: self.clone(),
             decoder: (self.decoder)()?,
@@ -64,8 +64,27 @@ impl Shrink {
 impl Shrinker {
     /// A photo as JPEG, upright and resized; `None` if its shorter side is no longer than wanted, or its longer side
     /// would be longer than a JPEG's. A panic counts as this photo's fault.
-    pub(super) fn shrink(&mut self, bytes: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
-        let done = catch_unwind(AssertUnwindSafe(|| self.try_shrink(bytes)));
+    pub(crate) fn shrink(&mut self, bytes: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
+        self.guarded(|shrinker| {
+            shrinker.load(bytes)?;
+            shrinker.try_shrink()
+        })
+    }
+
+    /// The hash of a photo's upright pixels, and the photo as [`shrink`](Self::shrink) makes it.
+    #[cfg(feature = "search")]
+    pub(crate) fn look(&mut self, bytes: &[u8]) -> Result<(u64, Option<Vec<u8>>), Fault> {
+        self.guarded(|shrinker| {
+            shrinker.load(bytes)?;
+            let Size { width, height } = shrinker.pixels.size();
+            let seed = u64::from(width) << 32 | u64::from(height);
+            let hash = xxhash_rust::xxh3::xxh3_64_with_seed(shrinker.pixels.as_slice(), seed);
+            Ok((hash, shrinker.try_shrink()?))
+        })
+    }
+
+    fn guarded<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T, Fault>) -> Result<T, Fault> {
+        let done = catch_unwind(AssertUnwindSafe(|| work(self)));
         self.pixels.shrink();
         self.turned.shrink();
         done.unwrap_or_else(|panic| {
@@ -75,28 +94,31 @@ impl Shrinker {
         })
     }
 
-    fn try_shrink(&mut self, bytes: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
-        let Shrink { resize: Resize { edge, quality }, filter, .. } = self.settings;
+    /// Decodes a photo, upright.
+    fn load(&mut self, bytes: &[u8]) -> Result<(), Fault> {
         let decoded = self.decoder.decode(bytes, DecodeHint::default(), &mut self.pixels).map_err(decode_fault)?;
-        let stored = self.pixels.size();
-        if stored.width.min(stored.height) <= edge {
-            return Ok(None);
-        }
         let turn = match self.settings.orientation {
             OrientationPolicy::Apply => orientation(bytes, decoded.format),
             OrientationPolicy::Ignore => Orientation::Normal,
         };
-        let item = |error: String| Fault::Item(Stage::Decode, error);
-        turn.apply(&mut self.pixels, &mut self.turned).map_err(|error| item(error_chain(&error)))?;
+        let applied = turn.apply(&mut self.pixels, &mut self.turned);
+        applied.map_err(|error| Fault::Item(Stage::Decode, error_chain(&error)))
+    }
+
+    fn try_shrink(&mut self) -> Result<Option<Vec<u8>>, Fault> {
+        let Shrink { resize: Resize { edge, quality }, filter, .. } = self.settings;
         let (upright, square) = (self.pixels.size(), Size::square(edge));
+        if upright.width.min(upright.height) <= edge {
+            return Ok(None);
+        }
         let size = Geometry::ShortestEdgeCrop { edge, crop: square, filter }.plan(upright).scaled(upright);
         if size.width.max(size.height) > MOST_SIDE {
             return Ok(None);
         }
         let plan = Geometry::Stretch { output: size, filter }.plan(upright);
         self.small.resize(size.rgb_len().unwrap_or(0), 0);
-        let out =
-            ImageViewMut::new(&mut self.small, size).ok_or_else(|| item(format!("{size} are too many pixels")))?;
+        let too_many = || Fault::Item(Stage::Decode, format!("{size} are too many pixels"));
+        let out = ImageViewMut::new(&mut self.small, size).ok_or_else(too_many)?;
         self.resizer.resize(self.pixels.view(), &plan, out).map_err(resize_fault)?;
         let mut jpeg = Vec::new();
         let mut encoder = JpegEncoder::new_with_quality(&mut jpeg, quality);

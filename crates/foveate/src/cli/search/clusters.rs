@@ -1,0 +1,150 @@
+//! `foveate clusters` and `foveate sample`.
+
+use std::cmp::Reverse;
+use std::path::Path;
+
+use foveate::search::{ClusterOptions, Clusters, Metric};
+use foveate_sink_parquet::Column;
+use serde_json::json;
+
+use super::sheet::{Card, MOST, Row, Sheet, pictures};
+use super::table::Table;
+use super::vectors::{Loaded, load};
+use super::{announce, begin, unless_cancelled, warn_of_skipped, with_search};
+use crate::cli::console;
+use crate::cli::exit::Exit;
+use crate::cli::search_args::{ClustersArgs, SampleArg, SampleArgs, SearchArgs, SheetArgs};
+
+/// Images of a cluster that a page shows: typical ones, and then outliers.
+const SHOWN: (usize, usize) = (8, 4);
+
+pub(crate) fn clusters(args: &ClustersArgs) -> anyhow::Result<Exit> {
+    let cancel = begin()?;
+    let (loaded, _) = load(&args.search, &[])?;
+    announce(&args.search, &loaded, 0);
+    let vectors = loaded.vectors(Metric::Cosine)?;
+    let options = ClusterOptions { k: args.k, ..ClusterOptions::default() };
+    let found = with_search(&args.search, &cancel, |search| search.clusters(&vectors, &options));
+    let Some(found) = unless_cancelled(found)? else { return Ok(Exit::Interrupted) };
+    let members = found.members();
+    write_clusters(&args.table.output, &loaded, &found, &members)?;
+    if let Some(path) = &args.sheet.html {
+        let sheet = of_clusters(&loaded, &members);
+        sheet.write(path, &pictures(&args.search, &args.sheet, &[], &sheet.ids())?)?;
+    }
+    let skipped = vectors.len() - vectors.finite().count();
+    let sizes = members.iter().map(Vec::len);
+    let (least, most) = (sizes.clone().min().unwrap_or(0), sizes.max().unwrap_or(0));
+    let mean = found_scores(&found, vectors.len()).sum::<f64>() / (vectors.len() - skipped).max(1) as f64;
+    let output = args.table.output.display();
+    if args.search.json {
+        console::summary(json!({
+            "status": "complete", "output": output.to_string(), "rows": loaded.ids.len(), "not_finite": skipped,
+            "clusters": found.len(), "smallest": least, "largest": most, "mean_score": mean,
+        }));
+    } else if !args.search.quiet {
+        console::summary(format_args!(
+            "{output} has {} clusters of {least} to {most} images; their mean cosine to the centres is {mean:.3}",
+            found.len()
+        ));
+    }
+    warn_of_skipped(skipped);
+    Ok(Exit::Complete)
+}
+
+fn found_scores(found: &Clusters, rows: usize) -> impl Iterator<Item = f64> + '_ {
+    (0..rows).filter_map(|row| found.of(row)).map(|(_, score)| score)
+}
+
+fn write_clusters(output: &Path, loaded: &Loaded, found: &Clusters, members: &[Vec<(u32, f64)>]) -> anyhow::Result<()> {
+    let mut ranks = vec![0; loaded.ids.len()];
+    for members in members {
+        (1..).zip(members).for_each(|(rank, &(row, _))| ranks[row as usize] = rank);
+    }
+    let rows: Vec<_> = (0..loaded.ids.len()).filter_map(|row| Some((row, found.of(row)?))).collect();
+    let mut table = Table::create(output, &["id", "cluster", "rank", "score"])?;
+    table.write(vec![
+        Column::Text(rows.iter().map(|&(row, _)| loaded.ids[row].to_string()).collect()),
+        Column::Count(rows.iter().map(|&(_, (cluster, _))| cluster).collect()),
+        Column::Count(rows.iter().map(|&(row, _)| ranks[row]).collect()),
+        Column::Score(rows.iter().map(|&(_, (_, score))| score as f32).collect()),
+    ])?;
+    table.finish(output)
+}
+
+fn of_clusters(loaded: &Loaded, members: &[Vec<(u32, f64)>]) -> Sheet {
+    let mut order: Vec<usize> = (0..members.len()).collect();
+    order.sort_by_key(|&cluster| Reverse(members[cluster].len()));
+    let row = |cluster: usize| {
+        let members = &members[cluster];
+        let outliers = members.len().saturating_sub(SHOWN.1).max(SHOWN.0.min(members.len()));
+        let typical = members.iter().take(SHOWN.0).map(|&member| card(loaded, member, true));
+        let last = members[outliers..].iter().map(|&member| card(loaded, member, false));
+        Row { heading: format!("Cluster {cluster}: {} images", members.len()), cards: typical.chain(last).collect() }
+    };
+    let rows: Vec<Row> = order.into_iter().take(MOST / (SHOWN.0 + SHOWN.1)).map(row).collect();
+    let lead = format!(
+        "{} of {} clusters, large ones first: the most typical images, which are marked, and those that are least so.",
+        rows.len(),
+        members.len()
+    );
+    Sheet { title: "Clusters", lead, rows }
+}
+
+fn card(loaded: &Loaded, (row, score): (u32, f64), is_marked: bool) -> Card {
+    Card { id: loaded.ids[row as usize].to_string(), caption: format!("{score:.4}"), is_marked }
+}
+
+pub(crate) fn sample(args: &SampleArgs) -> anyhow::Result<Exit> {
+    let cancel = begin()?;
+    let (loaded, _) = load(&args.search, &[])?;
+    announce(&args.search, &loaded, 0);
+    let vectors = loaded.vectors(Metric::Cosine)?;
+    let chosen = with_search(&args.search, &cancel, |search| match args.by {
+        SampleArg::Spread => search.spread_out(&vectors, args.n),
+        SampleArg::Clusters => {
+            let found = search.clusters(&vectors, &ClusterOptions { k: args.n, ..ClusterOptions::default() })?;
+            let mut members = found.members();
+            members.sort_by_key(|members| Reverse(members.len()));
+            Ok(members.iter().filter_map(|members| members.first()).map(|&(row, score)| (row, Some(score))).collect())
+        }
+    });
+    let Some(chosen) = unless_cancelled(chosen)? else { return Ok(Exit::Interrupted) };
+    let scores = chosen.iter().map(|&(_, score)| score.map_or(f32::NAN, |score| score as f32));
+    let mut table = Table::create(&args.table.output, &["id", "rank", "score"])?;
+    table.write(vec![
+        Column::Text(chosen.iter().map(|&(row, _)| loaded.ids[row as usize].to_string()).collect()),
+        Column::Count((1..=chosen.len() as u32).collect()),
+        Column::Score(scores.collect()),
+    ])?;
+    table.finish(&args.table.output)?;
+    show_sample(&args.search, &args.sheet, &loaded, &chosen)?;
+    let output = args.table.output.display();
+    if args.search.json {
+        let rows = loaded.ids.len();
+        console::summary(json!({
+            "status": "complete", "output": output.to_string(), "rows": rows, "chosen": chosen.len(),
+        }));
+    } else if !args.search.quiet {
+        console::summary(format_args!("{output} has {} of {} images", chosen.len(), loaded.ids.len()));
+    }
+    warn_of_skipped(vectors.len() - vectors.finite().count());
+    Ok(Exit::Complete)
+}
+
+fn show_sample(
+    args: &SearchArgs,
+    sheet: &SheetArgs,
+    loaded: &Loaded,
+    chosen: &[(u32, Option<f64>)],
+) -> anyhow::Result<()> {
+    let Some(path) = &sheet.html else { return Ok(()) };
+    let cards = chosen.iter().take(MOST).map(|&(row, score)| match score {
+        Some(score) => card(loaded, (row, score), false),
+        None => Card { caption: "first".to_owned(), ..card(loaded, (row, 0.0), false) },
+    });
+    let row = Row { heading: "In the order of choice".to_owned(), cards: cards.collect() };
+    let lead = format!("{} of {} images.", chosen.len(), loaded.ids.len());
+    let page = Sheet { title: "Sample", lead, rows: vec![row] };
+    page.write(path, &pictures(args, sheet, &[], &page.ids())?)
+}

@@ -1,0 +1,74 @@
+//! `foveate neighbors`, `duplicates`, `similar`, `clusters`, `sample` and `eval`.
+
+mod clusters;
+mod duplicates;
+mod eval;
+mod index;
+mod neighbors;
+mod sheet;
+mod similar;
+pub(super) mod table;
+pub(super) mod vectors;
+
+use foveate::pipeline::Cancel;
+use foveate::search::{Search, SearchError, Stats};
+
+pub(crate) use clusters::{clusters, sample};
+pub(crate) use duplicates::duplicates;
+pub(crate) use eval::eval;
+pub(crate) use index::index;
+pub(crate) use neighbors::neighbors;
+pub(crate) use similar::similar;
+
+use super::search_args::SearchArgs;
+use super::summary::human_bytes;
+use super::{console, job, progress};
+use vectors::Loaded;
+
+fn begin() -> anyhow::Result<Cancel> {
+    let cancel = Cancel::default();
+    job::on_signal(&cancel, || console::say!("\ninterrupted: nothing is written; interrupt again to stop at once"))?;
+    Ok(cancel)
+}
+
+/// Says what memory the search takes, before it takes it.
+fn announce(args: &SearchArgs, loaded: &Loaded, k: usize) {
+    loaded.tell(args);
+    if args.quiet {
+        return;
+    }
+    let (rows, dim) = (loaded.ids.len(), loaded.dim);
+    // Of codes, two copies for a moment.
+    let bytes = rows * (6 * dim + 512 + 12 * k);
+    console::say!("{rows} vectors of {dim} dimensions; at most about {} of memory", human_bytes(bytes as u64));
+}
+
+fn with_search<T>(args: &SearchArgs, cancel: &Cancel, work: impl FnOnce(&Search<'_>) -> T) -> T {
+    let bar = progress::Share::new(args.quiet || args.json);
+    let (show, is_cancelled) = (|share| bar.show(share), || cancel.is_cancelled());
+    let mut search = Search { progress: &show, is_cancelled: &is_cancelled, ..Search::default() };
+    search.threads = args.threads.unwrap_or(search.threads);
+    let done = work(&search);
+    bar.clear();
+    done
+}
+
+fn unless_cancelled<T>(done: Result<T, SearchError>) -> anyhow::Result<Option<T>> {
+    match done {
+        Err(SearchError::Cancelled) => Ok(None),
+        done => Ok(Some(done?)),
+    }
+}
+
+fn of_pairs(Stats { pairs, scored, width }: Stats) -> String {
+    format!(
+        "{pairs} pairs compared in {width} directions, {:.2} % in full",
+        100.0 * scored as f64 / pairs.max(1) as f64
+    )
+}
+
+fn warn_of_skipped(rows: usize) {
+    if rows > 0 {
+        console::say!("warning: {rows} rows are not finite and were left out; `foveate inspect` counts them");
+    }
+}

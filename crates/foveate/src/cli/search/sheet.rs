@@ -1,0 +1,117 @@
+//! Pages of small pictures.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use anyhow::Context;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use foveate::core::lock;
+use foveate::embed::{Backends, EmbedOptions, store_address};
+use foveate::pictures::{Picture, each_picture};
+use foveate::report::escape;
+use foveate::source::Input;
+
+use crate::cli::search_args::{SearchArgs, SheetArgs};
+use crate::cli::{console, job};
+
+/// Pixels of a picture's shorter side.
+const EDGE: u32 = 160;
+/// Pictures of a page, so that browsers open it: about 10 MB.
+pub(super) const MOST: usize = 1000;
+
+/// A page.
+pub(super) struct Sheet {
+    pub(super) title: &'static str,
+    /// What is shown, in a sentence.
+    pub(super) lead: String,
+    pub(super) rows: Vec<Row>,
+}
+
+/// Pictures beside each other.
+pub(super) struct Row {
+    pub(super) heading: String,
+    pub(super) cards: Vec<Card>,
+}
+
+/// A picture and what is said about it.
+pub(super) struct Card {
+    pub(super) id: String,
+    pub(super) caption: String,
+    pub(super) is_marked: bool,
+}
+
+/// Pictures by id.
+pub(super) type Pictures = HashMap<String, Picture>;
+
+/// Reads the pictures of some ids, from the sheet's images and `others`. Says how many are missing.
+pub(super) fn pictures(
+    args: &SearchArgs,
+    sheet: &SheetArgs,
+    others: &[PathBuf],
+    ids: &HashSet<&str>,
+) -> anyhow::Result<Pictures> {
+    let mut inputs: Vec<PathBuf> = sheet.images.clone();
+    if inputs.is_empty() {
+        let found = ids.iter().map(Path::new).filter(|id| store_address(id).is_some() || id.exists());
+        inputs = found.map(Path::to_owned).filter(|id| !others.contains(id)).collect();
+        inputs.sort();
+    }
+    inputs.extend_from_slice(others);
+    let (pictures, why) = (Mutex::new(Pictures::new()), Mutex::new(None));
+    if !inputs.is_empty() && !ids.is_empty() {
+        let options = EmbedOptions {
+            inputs: inputs.into_iter().map(Input::Path).collect(),
+            store_settings: args.store_option.iter().cloned().collect(),
+            ..EmbedOptions::new(Vec::new(), "", "")
+        };
+        let listing = job::list(&options, |_| ())?;
+        each_picture(listing, &options, &Arc::new(Backends::compiled()), ids, EDGE, &|id, picture| match picture {
+            Ok(picture) => drop(lock(&pictures).insert(id.to_owned(), picture)),
+            Err(error) => drop(lock(&why).get_or_insert_with(|| format!("{id}: {error}"))),
+        })?;
+    }
+    let pictures = pictures.into_inner().unwrap_or_default();
+    let missing = ids.len() - pictures.len();
+    if missing > 0 && !args.quiet {
+        let why = why.into_inner().unwrap_or_default();
+        let why = why.unwrap_or_else(|| "no image has their ids; --images names where they are".to_owned());
+        console::say!("warning: {missing} of {} pictures are missing ({why})", ids.len());
+    }
+    Ok(pictures)
+}
+
+impl Sheet {
+    /// The ids whose pictures are shown.
+    pub(super) fn ids(&self) -> HashSet<&str> {
+        self.rows.iter().flat_map(|row| &row.cards).map(|card| card.id.as_str()).collect()
+    }
+
+    /// Writes the page, which needs no other file.
+    pub(super) fn write(&self, path: &Path, pictures: &Pictures) -> anyhow::Result<()> {
+        let mut page = format!(include_str!("sheet.html"), title = self.title, lead = escape(&self.lead));
+        for Row { heading, cards } in &self.rows {
+            let _ = writeln!(page, "<section><h2>{}</h2><div>", escape(heading));
+            for Card { id, caption, is_marked } in cards {
+                let image = match pictures.get(id) {
+                    // Browsers know the formats by their first bytes.
+                    Some(Picture { thumbnail, .. }) => {
+                        format!(
+                            "<img loading=\"lazy\" alt=\"\" src=\"data:image/jpeg;base64,{}\">",
+                            STANDARD.encode(thumbnail)
+                        )
+                    }
+                    None => "<p class=\"none\">no picture</p>".to_owned(),
+                };
+                let (class, id) = (if *is_marked { " class=\"marked\"" } else { "" }, escape(id));
+                let caption = format!("<b>{}</b><br><span title=\"{id}\"><bdi>{id}</bdi></span>", escape(caption));
+                let _ = writeln!(page, "<figure{class}>{image}<figcaption>{caption}</figcaption></figure>");
+            }
+            page.push_str("</div></section>\n");
+        }
+        page.push_str("</body></html>\n");
+        std::fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))
+    }
+}

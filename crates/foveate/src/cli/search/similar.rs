@@ -1,0 +1,185 @@
+//! `foveate similar`.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::sync::Arc;
+
+use anyhow::anyhow;
+use foveate::Embedder;
+use foveate::collect::MemorySink;
+use foveate::dinov2::OpenOptions;
+use foveate::embed::{Backends, EmbedOptions, incomparable};
+use foveate::pipeline::{Cancel, Progress};
+use foveate::search::{Neighbors, Vectors};
+use foveate::source::Input;
+use foveate_sink_parquet::Column;
+use serde_json::json;
+
+use super::sheet::{Card, Row, Sheet, pictures};
+use super::table::Table;
+use super::vectors::{Loaded, load};
+use super::{begin, unless_cancelled, with_search};
+use crate::cli::exit::{Exit, Usage};
+use crate::cli::search_args::SimilarArgs;
+use crate::cli::{console, job, progress};
+
+/// Images to search for.
+#[derive(Default)]
+struct Queries {
+    ids: Vec<String>,
+    /// The row of those that are among the vectors.
+    rows: Vec<Option<u32>>,
+    /// `[n, dim]`
+    vectors: Vec<f32>,
+    /// Whether an image has no vector.
+    is_short: bool,
+}
+
+/// An image that was found: its row and the score.
+type Found = Vec<(u32, f64)>;
+
+pub(crate) fn similar(args: &SimilarArgs) -> anyhow::Result<Exit> {
+    job::silence_worker_panics();
+    let cancel = begin()?;
+    let (loaded, _) = load(&args.search, &[])?;
+    loaded.tell(&args.search);
+    let mut queries = Queries::default();
+    queries.add_rows(args, &loaded)?;
+    if !args.query.is_empty() && !queries.add_images(args, &loaded, &cancel)? {
+        return Ok(Exit::Interrupted);
+    }
+    let vectors = loaded.vectors(args.metric)?;
+    let asked = Vectors::new(&queries.vectors, loaded.dim.max(1), args.metric.into())?;
+    // An image of the collection is not its own neighbour.
+    let k = args.k as usize + usize::from(!args.id.is_empty());
+    let found = with_search(&args.search, &cancel, |search| search.nearest(&asked, &vectors, k));
+    let Some(found) = unless_cancelled(found)? else { return Ok(Exit::Interrupted) };
+    let found = queries.found(&found, args.k as usize);
+    tell(args, &loaded, &queries, &found)?;
+    if let Some(path) = &args.sheet.html {
+        let sheet = sheet(args, &loaded, &queries, &found);
+        sheet.write(path, &pictures(&args.search, &args.sheet, &args.query, &sheet.ids())?)?;
+    }
+    Ok(if queries.is_short { Exit::Failures } else { Exit::Complete })
+}
+
+impl Queries {
+    /// Adds rows of the collection.
+    fn add_rows(&mut self, args: &SimilarArgs, loaded: &Loaded) -> anyhow::Result<()> {
+        if args.id.is_empty() {
+            return Ok(());
+        }
+        let rows: HashMap<&str, u32> = loaded.ids.iter().map(AsRef::as_ref).zip(0..).collect();
+        for id in &args.id {
+            let row = rows.get(id.as_str());
+            let row =
+                *row.ok_or_else(|| Usage::from(anyhow!("no vector has the id '{id}'; --query embeds an image")))?;
+            self.ids.push(id.clone());
+            self.rows.push(Some(row));
+            self.vectors.extend(&loaded.vectors[row as usize * loaded.dim..][..loaded.dim]);
+        }
+        Ok(())
+    }
+
+    /// Embeds images, and adds their vectors. Returns false if that was interrupted.
+    fn add_images(&mut self, args: &SimilarArgs, loaded: &Loaded, cancel: &Cancel) -> anyhow::Result<bool> {
+        let usage = |why: String| Usage::from(anyhow!(why));
+        let Some(manifest) = &loaded.manifest else {
+            return Err(usage("the vectors do not say what made them; search with --id".to_owned()).into());
+        };
+        let backends = Arc::new(Backends::compiled());
+        let inputs = args.query.iter().cloned().map(Input::Path).collect();
+        let mut options = EmbedOptions::like(&manifest.fingerprint, inputs, &backends);
+        options.store_settings = args.search.store_option.iter().cloned().collect();
+        options.model = args.model.clone().unwrap_or(options.model);
+        options.encoder_threads = args.search.threads.unwrap_or(options.encoder_threads);
+        let listing = job::list(&options, |_| ())?;
+        let download = progress::Download::new(args.search.quiet);
+        let model = OpenOptions { progress: &download, ..OpenOptions::from_env() };
+        let mut embedder = Embedder::open(&options, &backends, &model).map_err(|error| {
+            anyhow!(error).context(format!("cannot open the model {}; --model names it", options.model))
+        })?;
+        download.clear();
+        if let Some(difference) = incomparable(&embedder.manifest().fingerprint, &manifest.fingerprint) {
+            return Err(usage(format!("queries cannot be compared with these vectors: {difference}")).into());
+        }
+        let sink = MemorySink::default();
+        let run = embedder.run(Box::new(listing), Box::new(sink.clone()), cancel, &Progress::default())?;
+        if !run.is_complete() {
+            return Ok(false);
+        }
+        let collected = sink.take();
+        for failure in &collected.failures {
+            console::say!("warning: {} is no query: {}: {}", failure.id, failure.stage, failure.reason);
+        }
+        self.is_short = !collected.failures.is_empty();
+        for row in collected.rows {
+            self.ids.push(row.id);
+            self.rows.push(None);
+            self.vectors.extend(row.vector);
+        }
+        Ok(true)
+    }
+
+    /// What was found for each query, without itself.
+    fn found(&self, found: &Neighbors, k: usize) -> Vec<Found> {
+        let of = |(query, own): (usize, &Option<u32>)| {
+            found.of(query).filter(|&(row, _)| Some(row) != *own).take(k).collect()
+        };
+        self.rows.iter().enumerate().map(of).collect()
+    }
+}
+
+fn tell(args: &SimilarArgs, loaded: &Loaded, queries: &Queries, found: &[Found]) -> anyhow::Result<()> {
+    let rows = || {
+        let of = |(query, found): (usize, &Found)| {
+            let ranked = (1_u32..).zip(found.clone());
+            ranked.map(|(rank, (row, score))| (query, row as usize, rank, score)).collect::<Vec<_>>()
+        };
+        found.iter().enumerate().flat_map(of)
+    };
+    if let Some(output) = &args.output {
+        let mut table = Table::create(output, &["query", "id", "rank", "score"])?;
+        table.write(vec![
+            Column::Text(rows().map(|(query, ..)| queries.ids[query].clone()).collect()),
+            Column::Text(rows().map(|(_, row, ..)| loaded.ids[row].to_string()).collect()),
+            Column::Count(rows().map(|(.., rank, _)| rank).collect()),
+            Column::Score(rows().map(|(.., score)| score as f32).collect()),
+        ])?;
+        return table.finish(output);
+    }
+    let mut out = console::stdout();
+    if args.search.json {
+        let of = |(id, found): (&String, &Found)| {
+            let found = found.iter().map(|&(row, score)| json!({"id": loaded.ids[row as usize], "score": score}));
+            json!({"query": id, "similar": found.collect::<Vec<_>>()})
+        };
+        let all: Vec<_> = queries.ids.iter().zip(found).map(of).collect();
+        writeln!(out, "{}", serde_json::Value::from(all))?;
+        return Ok(());
+    }
+    for (id, found) in queries.ids.iter().zip(found) {
+        writeln!(out, "{id}")?;
+        for &(row, score) in found {
+            writeln!(out, "  {score:.4}  {}", loaded.ids[row as usize])?;
+        }
+    }
+    Ok(())
+}
+
+fn sheet(args: &SimilarArgs, loaded: &Loaded, queries: &Queries, found: &[Found]) -> Sheet {
+    let row = |(id, found): (&String, &Found)| {
+        let query = Card { id: id.clone(), caption: "query".to_owned(), is_marked: true };
+        let card = |&(row, score): &(u32, f64)| Card {
+            id: loaded.ids[row as usize].to_string(),
+            caption: format!("{score:.4}"),
+            is_marked: false,
+        };
+        Row { heading: id.clone(), cards: std::iter::once(query).chain(found.iter().map(card)).collect() }
+    };
+    let rows: Vec<Row> = queries.ids.iter().zip(found).map(row).collect();
+    let fitting = super::sheet::MOST / (args.k as usize + 1);
+    let lead =
+        format!("The {} most similar of {} images, for {} queries.", args.k, loaded.ids.len(), queries.ids.len());
+    Sheet { title: "Similar images", lead, rows: rows.into_iter().take(fitting.max(1)).collect() }
+}

@@ -1,0 +1,73 @@
+//! The settings of an output, for more vectors like its own.
+
+use std::collections::BTreeMap;
+
+use foveate_encode::{DType, Pooling};
+use foveate_lane::Normalize;
+use foveate_preprocess::OrientationPolicy;
+use foveate_source::Input;
+
+use super::{Backends, EmbedOptions};
+
+/// Settings on which vectors depend beyond rounding.
+const DECISIVE: [&str; 10] = [
+    "weights_sha256",
+    "recipe",
+    "geometry",
+    "mean",
+    "std",
+    "orientation",
+    "decode_scale",
+    "dtype",
+    "pooling",
+    "normalize",
+];
+
+impl EmbedOptions {
+    /// Returns a job whose vectors can be compared with those of an output with this
+    /// [fingerprint](foveate_sink::RunManifest::fingerprint): the model and all settings, and the backends as far as
+    /// `backends` has them. It runs on the CPU.
+    pub fn like(fingerprint: &BTreeMap<String, String>, inputs: Vec<Input>, backends: &Backends) -> Self {
+        let get = |name: &str| fingerprint.get(name).map(String::as_str);
+        let of = |prefix: &str| {
+            let settings = fingerprint.iter().filter_map(|(name, value)| Some((name.strip_prefix(prefix)?, value)));
+            settings.map(|(name, value)| (name.to_owned(), value.clone())).collect()
+        };
+        let named = |is_there: bool, name: &str| is_there.then(|| name.to_owned());
+        let first = get("decoder").and_then(|names| names.split(',').next());
+        let mut options = Self::new(inputs, get("model").unwrap_or_default(), "");
+        options.decoder = first.and_then(|name| named(backends.decoders.get(name).is_ok(), name));
+        options.resizer = get("resizer").and_then(|name| named(backends.resizers.get(name).is_ok(), name));
+        options.encoder = get("encoder").and_then(|name| named(backends.encoders.get(name).is_ok(), name));
+        if options.encoder.is_some() {
+            options.encoder_settings = of("encoder.");
+        }
+        let parsed = |name: &str| get(name).map(str::to_owned).unwrap_or_default();
+        options.recipe = parsed("recipe").parse().unwrap_or_default();
+        options.decode_scale = parsed("decode_scale").parse().unwrap_or_default();
+        options.decoding.allow_truncated = get("allow_truncated") == Some("true");
+        if let Some(pixels) = get("max_pixels").and_then(|pixels| pixels.parse().ok()) {
+            options.limits.max_pixels = pixels;
+        }
+        let poolings = [Pooling::Cls, Pooling::Mean, Pooling::ClsMean];
+        options.pooling = poolings.into_iter().find(|known| get("pooling") == Some(known.name())).unwrap_or_default();
+        options.dtype = DType::ALL.into_iter().find(|known| get("dtype") == Some(known.name())).unwrap_or_default();
+        if get("orientation") == Some("ignore") {
+            options.orientation = OrientationPolicy::Ignore;
+        }
+        if get("normalize") == Some("l2") {
+            options.normalize = Normalize::L2;
+        }
+        options
+    }
+}
+
+/// Says why vectors with these settings cannot be compared with those of an output with `others`; `None` if they can.
+pub fn incomparable(settings: &BTreeMap<String, String>, others: &BTreeMap<String, String>) -> Option<String> {
+    let differs = |name: &&str| settings.get(*name) != others.get(*name);
+    let shown = |value: Option<&String>| value.map_or("none", String::as_str).to_owned();
+    DECISIVE.into_iter().find(differs).map(|name| match name.strip_suffix("_sha256") {
+        Some(what) => format!("other {what}"),
+        None => format!("{name} is {}, not {}", shown(settings.get(name)), shown(others.get(name))),
+    })
+}

@@ -1,0 +1,73 @@
+//! The pictures behind ids, to look at and to compare.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+
+use foveate_core::{error_chain, lock};
+use foveate_pipeline::RunError;
+use foveate_resize::Filter;
+use foveate_source::{Delivery, Listing, Source};
+
+use crate::embed::{Backends, EmbedOptions};
+use crate::pack::{Fault, Resize, Shrink};
+
+/// A picture of an input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Picture {
+    /// XXH3-64 of the upright RGB pixels, seeded with the size.
+    pub pixels: u64,
+    /// The image, upright, its shorter side as asked for: a JPEG, or the input as it is if that is no larger.
+    pub thumbnail: Vec<u8>,
+}
+
+/// Calls `act` with each input whose id is wanted and its picture, or why there is none; in any order, from several
+/// threads. The shorter side of thumbnails has `edge` pixels.
+///
+/// # Errors
+/// If the listing breaks, or a backend.
+pub fn each_picture(
+    listing: Listing,
+    options: &EmbedOptions,
+    backends: &Arc<Backends>,
+    wanted: &HashSet<&str>,
+    edge: u32,
+    act: &(dyn Fn(&str, Result<Picture, String>) + Sync),
+) -> Result<(), RunError> {
+    const QUALITY: u8 = 80;
+    let shrink = Shrink {
+        resize: Resize { edge, quality: QUALITY },
+        filter: Filter::Bilinear,
+        decoder: options.decoder_opener(None, backends),
+        resizer: options.resizer_opener(None, backends),
+        orientation: options.orientation,
+        limits: options.limits,
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let listing = Mutex::new(listing);
+    let work = || -> Result<(), RunError> {
+        let (mut fetch, mut shrinker) = (lock(&listing).open_fetch()?, shrink.open()?);
+        let mut bytes = Vec::new();
+        loop {
+            let next = lock(&listing).deliver()?;
+            let Some(Delivery { item, content }) = next else { return Ok(()) };
+            if !wanted.contains(item.id.as_str()) {
+                continue;
+            }
+            let read = match &item.fault {
+                Some(fault) => Err(fault.to_string()),
+                None => content.read_into(&item, fetch.as_mut(), &mut bytes).map_err(|error| error_chain(&error)),
+            };
+            let picture = match read.map(|()| shrinker.look(&bytes)) {
+                Ok(Ok((pixels, small))) => Ok(Picture { pixels, thumbnail: small.unwrap_or_else(|| bytes.clone()) }),
+                Ok(Err(Fault::Run(error))) => return Err(error.into()),
+                Ok(Err(Fault::Item(_, reason))) | Err(reason) => Err(reason),
+            };
+            act(&item.id, picture);
+        }
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        let ends = workers.into_iter().map(|worker| worker.join().unwrap_or_else(|p| std::panic::resume_unwind(p)));
+        ends.collect()
+    })
+}
