@@ -12,6 +12,7 @@ use pulp::x86::V3;
 use crate::color;
 use crate::kernels::Two;
 use crate::reduced::Reduction;
+use crate::zigzag::ZIGZAG;
 
 /// Pairs of 16-bit factors, the first for even places.
 #[inline(always)]
@@ -223,6 +224,36 @@ fn reduced_transposed<const SIDE: usize>(simd: V3, rows: [__m256i; 8]) -> [__m25
         columns[2 * i + 1] = simd.avx2._mm256_unpackhi_epi64(pair, zero);
     }
     columns
+}
+
+/// For each 16 coefficients in natural order: the byte with each one's bit among the 64 in coding order, and that bit.
+const BITS: [([[i8; 2]; 16], [i16; 16]); 4] = {
+    let mut bits = [([[-1; 2]; 16], [0; 16]); 4];
+    let mut k = 0;
+    while k < 64 {
+        let natural = ZIGZAG[k] as usize;
+        bits[natural / 16].0[natural % 16][0] = (k / 8) as i8;
+        bits[natural / 16].1[natural % 16] = 1 << (k % 8);
+        k += 1;
+    }
+    bits
+};
+
+#[inline(always)]
+pub(crate) fn refine(simd: V3, coefficients: &mut [i16; 64], ones: u64, negative: u64, bit: i16) {
+    let bit = simd.avx._mm256_set1_epi16(bit);
+    let (ones, negative) = (simd.avx._mm256_set1_epi64x(ones as i64), simd.avx._mm256_set1_epi64x(negative as i64));
+    for (coefficients, (bytes, bits)) in coefficients.as_chunks_mut::<16>().0.iter_mut().zip(BITS) {
+        let has = |set| {
+            let moved = simd.avx2._mm256_shuffle_epi8(set, cast(bytes));
+            simd.avx2._mm256_cmpeq_epi16(simd.avx2._mm256_and_si256(moved, cast(bits)), cast(bits))
+        };
+        let old: __m256i = cast(*coefficients);
+        let sign = simd.avx2._mm256_or_si256(simd.avx2._mm256_srai_epi16::<15>(old), has(negative));
+        let step = simd.avx2._mm256_andnot_si256(old, simd.avx2._mm256_and_si256(has(ones), bit));
+        let step = simd.avx2._mm256_sub_epi16(simd.avx2._mm256_xor_si256(step, sign), sign);
+        *coefficients = cast(simd.avx2._mm256_add_epi16(old, step));
+    }
 }
 
 /// Pixels converted at once.

@@ -133,7 +133,7 @@ impl Bits {
         self.count = self.count.wrapping_sub(n);
     }
 
-    /// Takes `n` bits, 0 to 16, that [`Bits::refill`] has made available.
+    /// Takes `n` bits, 0 to 32, that [`Bits::refill`] has made available.
     #[inline(always)]
     pub(crate) fn take(&mut self, n: u32) -> u32 {
         let bits = (self.buffer >> 1 >> (63 - n)) as u32;
@@ -159,12 +159,17 @@ impl Bits {
         self.take_ending(n, 63 - n)
     }
 
-    /// Takes `n` bits, 1 to 32, that [`Bits::refill`] has made available.
+    /// Takes `n` bits, 0 to 63, of which 26 are available.
     #[inline(always)]
-    pub(crate) fn take_many(&mut self, n: u32) -> u32 {
-        let bits = self.peek(n);
-        self.consume(n);
-        bits
+    pub(crate) fn take_long(&mut self, n: u32, bytes: &Bytes) -> u64 {
+        if n <= 26 {
+            return self.take(n).into();
+        }
+        self.refill(bytes);
+        let lower = n / 2;
+        let upper = u64::from(self.take(n - lower)) << lower;
+        self.refill(bytes);
+        upper | u64::from(self.take(lower))
     }
 }
 

@@ -5,6 +5,7 @@ use pulp::{NullaryFnOnce, x86::V3};
 
 use crate::kernels::{Kernels, Two};
 use crate::reduced::Reduction;
+use crate::zigzag::natural;
 use crate::{color, idct};
 
 /// Plain Rust.
@@ -27,6 +28,18 @@ impl Kernels for Plain {
     }
 
     #[inline(always)]
+    fn refine(self, coefficients: &mut [i16; 64], mut ones: u64, negative: u64, bit: i16) {
+        while ones != 0 {
+            let k = ones.trailing_zeros();
+            let coefficient = &mut coefficients[natural(k as usize)];
+            let step = bit & !*coefficient;
+            let is_negative = *coefficient < 0 || negative >> k & 1 != 0;
+            *coefficient = coefficient.wrapping_add(if is_negative { -step } else { step });
+            ones &= ones - 1;
+        }
+    }
+
+    #[inline(always)]
     fn ycbcr(self, rows: [&[u8]; 3], out: &mut [[u8; 3]]) {
         color::ycbcr(rows, out);
     }
@@ -42,6 +55,11 @@ impl Kernels for V3 {
     #[inline(always)]
     fn reduced_blocks(self, reduction: &Reduction, two: Two<'_>, samples: &mut [u8], stride: usize) {
         crate::avx2::reduced_blocks(self, reduction, two, samples, stride);
+    }
+
+    #[inline(always)]
+    fn refine(self, coefficients: &mut [i16; 64], ones: u64, negative: u64, bit: i16) {
+        crate::avx2::refine(self, coefficients, ones, negative, bit);
     }
 
     #[inline(always)]

@@ -460,7 +460,7 @@ impl Task for Collect<'_, '_> {
     type Output = Result<(), TryReserveError>;
 
     #[inline(always)]
-    fn run(mut self, _kernels: impl Kernels) -> Self::Output {
+    fn run(mut self, kernels: impl Kernels) -> Self::Output {
         match *self.scan.parts() {
             [part] => {
                 let component = &self.frame.components()[part.component];
@@ -468,19 +468,19 @@ impl Task for Collect<'_, '_> {
                 for y in 0..down {
                     for x in 0..across {
                         self.cursor.begin_unit();
-                        self.block(0, component, y, x)?;
+                        self.block(kernels, 0, component, y, x)?;
                     }
                 }
                 Ok(())
             }
-            _ => self.interleaved(),
+            _ => self.interleaved(kernels),
         }
     }
 }
 
 impl Collect<'_, '_> {
     #[inline(always)]
-    fn interleaved(&mut self) -> Result<(), TryReserveError> {
+    fn interleaved(&mut self, kernels: impl Kernels) -> Result<(), TryReserveError> {
         for y in 0..self.frame.units_down {
             for x in 0..self.frame.units_across {
                 self.cursor.begin_unit();
@@ -488,7 +488,7 @@ impl Collect<'_, '_> {
                     let component = &self.frame.components()[part.component];
                     for row in 0..component.v {
                         for column in 0..component.h {
-                            self.block(slot, component, y * component.v + row, x * component.h + column)?;
+                            self.block(kernels, slot, component, y * component.v + row, x * component.h + column)?;
                         }
                     }
                 }
@@ -498,7 +498,14 @@ impl Collect<'_, '_> {
     }
 
     #[inline(always)]
-    fn block(&mut self, slot: usize, component: &Component, y: usize, x: usize) -> Result<(), TryReserveError> {
+    fn block(
+        &mut self,
+        kernels: impl Kernels,
+        slot: usize,
+        component: &Component,
+        y: usize,
+        x: usize,
+    ) -> Result<(), TryReserveError> {
         if self.cursor.dry {
             return Ok(());
         }
@@ -511,7 +518,7 @@ impl Collect<'_, '_> {
         }
         let block = row.block(x);
         if self.is_progressive {
-            scan::progressive(self.scan, self.cursor, slot, self.tables, block);
+            scan::progressive(kernels, self.scan, self.cursor, slot, self.tables, block);
         } else {
             let part = self.scan.parts()[slot];
             let tables = (&self.tables.dc[part.dc], &self.tables.ac[part.ac]);

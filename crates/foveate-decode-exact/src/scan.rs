@@ -10,6 +10,7 @@ use crate::bits::{Bits, Bytes, Window};
 use crate::error::corrupt;
 use crate::frame::{Frame, MAX_COMPONENTS};
 use crate::huffman::Table;
+use crate::kernels::Kernels;
 use crate::zigzag::{index, natural};
 
 /// The coefficients of a block, in natural order.
@@ -374,7 +375,14 @@ impl Stored<'_> {
 
 /// Decodes one block of any of the four kinds of progressive scans.
 #[inline(always)]
-pub(crate) fn progressive(scan: &Scan, cursor: &mut Cursor<'_>, slot: usize, tables: &Tables, mut block: Stored<'_>) {
+pub(crate) fn progressive(
+    kernels: impl Kernels,
+    scan: &Scan,
+    cursor: &mut Cursor<'_>,
+    slot: usize,
+    tables: &Tables,
+    mut block: Stored<'_>,
+) {
     let part = scan.parts[slot];
     match (scan.first, scan.refines) {
         (0, false) => {
@@ -389,7 +397,7 @@ pub(crate) fn progressive(scan: &Scan, cursor: &mut Cursor<'_>, slot: usize, tab
             *block.nonzero |= 1;
         }
         (_, false) => first_band(scan, cursor, &tables.ac[part.ac], &mut block),
-        (_, true) => refine_band(scan, cursor, &tables.ac[part.ac], &mut block),
+        (_, true) => refine_band(kernels, scan, cursor, &tables.ac[part.ac], &mut block),
     }
 }
 
@@ -444,72 +452,98 @@ fn first_band(scan: &Scan, cursor: &mut Cursor<'_>, table: &Table, block: &mut S
 
 /// Decodes one more bit of a band's coefficients, including those that it makes non-zero.
 #[inline(always)]
-fn refine_band(scan: &Scan, cursor: &mut Cursor<'_>, table: &Table, block: &mut Stored<'_>) {
+fn refine_band(kernels: impl Kernels, scan: &Scan, cursor: &mut Cursor<'_>, table: &Table, block: &mut Stored<'_>) {
     let (mut bits, bytes) = (cursor.bits, &*cursor.window.bytes);
-    let bit = 1i16 << scan.shift;
-    let mut k = scan.first;
-    // The band's coefficients from `k` on.
-    let rest = |k: usize| u64::MAX << k & u64::MAX >> (63 - scan.last);
-    while cursor.skip == 0 && k <= scan.last {
+    let band = u64::MAX << scan.first & u64::MAX >> (63 - scan.last);
+    // Each coefficient that was not zero before takes one bit.
+    let known = *block.nonzero & band;
+    let mut left = known.count_ones();
+    let (mut corrections, mut new, mut negative) = (0, 0, 0);
+    if cursor.skip == 0 {
+        let zeros = places(!known & band);
+        let (mut k, mut passed_zeros) = (scan.first, 0);
+        while k <= scan.last {
+            bits.refill(bytes);
+            let symbol = table.symbol(&mut bits);
+            let (run, size) = (usize::from(symbol >> 4), symbol & 15);
+            let (mut is_new, mut is_negative) = (0, 0);
+            if size != 0 {
+                (is_new, is_negative) = (1, u64::from(bits.take(1) ^ 1));
+            } else if run < 15 {
+                cursor.skip = (1 << run) + bits.take(run as u32);
+                break;
+            }
+            // Pass over `run` zeros and the coefficients between them.
+            let place = usize::from(zeros[(passed_zeros + run) % PLACES]);
+            if place > scan.last {
+                break;
+            }
+            let passed = (place - k - run) as u32;
+            corrections = corrections << passed | bits.take_long(passed, bytes);
+            left -= passed;
+            new |= is_new << place;
+            negative |= is_negative << place;
+            (k, passed_zeros) = (place + 1, passed_zeros + run + 1);
+        }
+    } else {
         bits.refill(bytes);
-        let symbol = table.symbol(&mut bits);
-        let (run, size) = (u32::from(symbol >> 4), symbol & 15);
-        let mut new = 0;
-        if size != 0 {
-            new = if bits.take(1) != 0 { bit } else { -bit };
-        } else if run < 15 {
-            cursor.skip = (1 << run) + bits.take(run);
-            break;
-        }
-        // Pass over `run` zeros, refining the coefficients between them.
-        let zeros = !*block.nonzero & rest(k);
-        let target = nth_one(zeros, run);
-        let passed = *block.nonzero & rest(k) & !u64::MAX.checked_shl(target).unwrap_or(0);
-        refine(block.coefficients, passed, scan.shift, &mut bits, bytes);
-        k = target as usize;
-        if k <= scan.last && new != 0 {
-            block.set(k, new);
-        }
-        k += 1;
     }
-    if cursor.skip > 0 {
-        if k <= scan.last {
-            refine(block.coefficients, *block.nonzero & rest(k), scan.shift, &mut bits, bytes);
-        }
-        cursor.skip -= 1;
-    }
+    corrections = corrections << left | bits.take_long(left, bytes);
+    cursor.skip = cursor.skip.saturating_sub(1);
     cursor.bits = bits;
+    let ones = new | deposit(corrections, known);
+    if ones != 0 {
+        kernels.refine(block.coefficients, ones, negative, 1 << scan.shift);
+        *block.nonzero |= new;
+    }
 }
 
-/// The place of the `n`th one in `set`, counted from 0; 64 if it has fewer.
+/// Entries of [`places`].
+const PLACES: usize = 128;
+
+/// The places of the ones in `set`, which has less than 64, followed by at least 16 places beyond every block.
 #[inline(always)]
-fn nth_one(mut set: u64, n: u32) -> u32 {
-    // Most numbers are small, and a processor cannot guess them: these steps take no branch.
-    for i in 0..4 {
-        let fewer = set & set.wrapping_sub(1);
-        set = if i < n { fewer } else { set };
+fn places(set: u64) -> [u8; PLACES] {
+    /// The places of the ones in every byte, from the lowest byte on.
+    const IN_BYTE: [u64; 256] = {
+        let mut places = [0; 256];
+        let mut byte = 0;
+        while byte < 256 {
+            let (mut bit, mut count) = (0, 0);
+            while bit < 8 {
+                if byte >> bit & 1 != 0 {
+                    places[byte] |= bit << (8 * count);
+                    count += 1;
+                }
+                bit += 1;
+            }
+            byte += 1;
+        }
+        places
+    };
+    let mut places = [64; PLACES];
+    let mut count = 0;
+    for (i, byte) in set.to_le_bytes().into_iter().enumerate() {
+        let in_set = IN_BYTE[usize::from(byte)] + i as u64 * 0x0808_0808_0808_0808;
+        places[count % 64..][..8].copy_from_slice(&in_set.to_le_bytes());
+        count += byte.count_ones() as usize;
     }
-    for _ in 4..n {
-        set &= set.wrapping_sub(1);
-    }
-    set.trailing_zeros()
+    places[count % 64..][..16].fill(64);
+    places
 }
 
-/// Refines the coefficients at the ones of `places`: a bit each, which adds 2^`shift` to the magnitude.
+/// The ones of `places` that have a one in `bits`, whose last bit belongs to the last place.
 #[inline(always)]
-fn refine(coefficients: &mut Block, mut places: u64, shift: u32, bits: &mut Bits, bytes: &Bytes) {
+fn deposit(bits: u64, mut places: u64) -> u64 {
+    let mut bits = if places == 0 { 0 } else { bits << (64 - places.count_ones()) };
+    let mut ones = 0;
     while places != 0 {
-        bits.refill(bytes);
-        let count = places.count_ones().min(32);
-        let mut corrections = bits.take_many(count) << (32 - count);
-        for _ in 0..count {
-            let coefficient = &mut coefficients[natural(places.trailing_zeros() as usize)];
-            places &= places - 1;
-            // In a damaged file, a second refinement of the same bit has no effect.
-            let step = ((corrections >> 31) as i16) << shift & !*coefficient;
-            let sign = *coefficient >> 15;
-            *coefficient = coefficient.wrapping_add((step ^ sign).wrapping_sub(sign));
-            corrections <<= 1;
+        // In steps of four, because a processor cannot guess the number.
+        for _ in 0..4 {
+            ones |= places & places.wrapping_neg() & (bits as i64 >> 63) as u64;
+            bits <<= 1;
+            places &= places.wrapping_sub(1);
         }
     }
+    ones
 }
