@@ -7,10 +7,14 @@ mod common;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
 
 use common::{PHOTOS, Ran, embed, foveate, run};
 use foveate::backends;
 use foveate::sink::StoredRun;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tempfile::TempDir;
 
 /// Photos, one of them under two names, one cut, one turned into noise, and their vectors.
@@ -73,6 +77,15 @@ fn name(id: &str) -> &str {
 fn cosine(a: &[f32], b: &[f32]) -> f64 {
     let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum::<f64>();
     dot(a, b) / (dot(a, a) * dot(b, b)).sqrt()
+}
+
+/// Writes a `.npy` file as NumPy does.
+fn write_array(path: &Path, values: &[f32], dim: usize) {
+    let shape = format!("({}, {dim})", values.len() / dim);
+    let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}\n");
+    let start = [b"\x93NUMPY\x01\x00".as_slice(), &(header.len() as u16).to_le_bytes(), header.as_bytes()].concat();
+    let data: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
+    fs::write(path, [start, data].concat()).unwrap();
 }
 
 #[test]
@@ -263,10 +276,11 @@ fn vectors_of_other_programs_are_searched() {
     collection.embed("photos", "v.parquet", &[]);
     let vectors = collection.vectors("v.parquet");
     let dim = vectors[0].1.len();
-    let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, {dim}), }}\n", vectors.len());
-    let data: Vec<u8> = vectors.iter().flat_map(|(_, vector)| vector.iter().flat_map(|x| x.to_le_bytes())).collect();
-    let start = [b"\x93NUMPY\x01\x00".as_slice(), &(header.len() as u16).to_le_bytes(), header.as_bytes()].concat();
-    fs::write(collection.path("plain.npy"), [start, data].concat()).unwrap();
+    write_array(
+        &collection.path("plain.npy"),
+        &vectors.iter().flat_map(|(_, vector)| vector.clone()).collect::<Vec<_>>(),
+        dim,
+    );
     let ran = collection.search("neighbors", &["plain.npy"], &["-k", "2", "-o", "knn.csv"]).expect(0);
     assert!(ran.stderr.contains("do not say what made them"), "{}", ran.stderr);
     collection.search("neighbors", &["v.parquet"], &["-k", "2", "-o", "ours.csv"]).expect(0);
@@ -283,6 +297,34 @@ fn vectors_of_other_programs_are_searched() {
     collection.embed("photos", "wide.npy", &["--pooling", "cls+mean"]);
     let queries = ["--queries", "wide.npy", "-o", "x.csv"];
     collection.search("neighbors", &["plain.npy"], &queries).expect_error(2, "vectors of 64 and of 128 dimensions");
+}
+
+#[test]
+fn an_interrupted_search_continues_and_parts_make_the_whole() {
+    let collection = Collection::new();
+    let (rows, dim) = (30_000, 64);
+    let mut random = fastrand::Rng::with_seed(1);
+    let values: Vec<f32> = (0..rows * dim).map(|_| random.f32() - 0.5).collect();
+    write_array(&collection.path("noise.npy"), &values, dim);
+    let arguments = ["neighbors", "noise.npy", "-k", "3", "--threads", "1", "-o", "whole.csv"];
+    let mut command = foveate();
+    command.current_dir(collection.path("")).args(arguments).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    let pid = Pid::from_raw(child.id().cast_signed());
+    let interrupted = kill(pid, Signal::SIGINT).is_ok() && child.wait().unwrap().code() == Some(130);
+    assert!(interrupted && !collection.path("whole.csv").exists());
+    let state = collection.path("_whole.csv.state").exists();
+    let ran = run(foveate().current_dir(collection.path("")).args(arguments)).expect(0);
+    assert_eq!(ran.stderr.contains("continuing: "), state, "{}", ran.stderr);
+    assert!(!collection.path("_whole.csv.state").exists());
+    // A part compares its rows with all others, each pair twice.
+    let mut parts = Vec::new();
+    for shard in ["0/3", "1/3", "2/3"] {
+        collection.search("neighbors", &["noise.npy"], &["-k", "3", "--shard", shard, "-o", "part.csv"]).expect(0);
+        parts.extend(collection.csv("part.csv"));
+    }
+    assert!(parts == collection.csv("whole.csv") && parts.len() == 3 * rows);
 }
 
 #[test]

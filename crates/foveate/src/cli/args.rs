@@ -17,7 +17,7 @@ use super::plan_args::{self, PlanArgs};
 #[cfg(feature = "search")]
 use super::search_args::{self, ClustersArgs, DuplicatesArgs, EvalArgs, NeighborsArgs, SampleArgs, SimilarArgs};
 use super::service_args::{self, EnqueueArgs, QueueCommand, ServeArgs, WorkerArgs};
-use super::values::{CountOrOff, parse_count, parse_positive, parse_seconds, parse_setting, place};
+use super::values::{CountOrOff, parse_count, parse_positive, parse_seconds, parse_setting, parse_shard, place};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -388,10 +388,6 @@ impl Overrides {
 pub(crate) fn first_line(error: &clap::Error) -> String {
     let text = error.to_string();
     text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
-}
-
-fn parse_shard(text: &str) -> Result<Shard, String> {
-    Shard::parse(text, |name| std::env::var(name).ok()).map_err(|error| error.to_string())
 }
 
 fn parse_failures(text: &str) -> Result<FailurePolicy, String> {

@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use foveate::Shard;
 use foveate::search::{Linkage, Metric};
 
-use super::values::{parse_positive, parse_setting, parse_share, place};
+use super::values::{parse_positive, parse_setting, parse_shard, parse_share, place};
 
 pub(crate) const NEIGHBORS_EXAMPLES: &str = "\
 Examples:
@@ -16,7 +17,7 @@ A row for each neighbour: id, neighbor, rank (from 1), score. The result is that
 of comparing every pair in f64; of equal scores, the earlier row comes first.
 
 Exit codes: 0 complete; 1 stopped by a fault; 2 the command line cannot work;
-130 interrupted, and nothing is written.";
+130 interrupted; the same command continues.";
 
 pub(crate) const DUPLICATES_EXAMPLES: &str = "\
 Examples:
@@ -30,7 +31,7 @@ kept), reason (kept, same bytes, same pixels, near), width, height. The largest
 image is kept, or the first of several. Nothing is deleted.
 
 Exit codes: 0 complete; 1 stopped by a fault; 2 the command line cannot work;
-130 interrupted, and nothing is written.";
+130 interrupted; the same command continues.";
 
 pub(crate) const SIMILAR_EXAMPLES: &str = "\
 Examples:
@@ -166,6 +167,11 @@ pub(crate) struct NeighborsArgs {
     /// Neighbours of each image.
     #[arg(short, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) k: u32,
+
+    /// Find the neighbours of one of several equal parts of VECTORS among all of them: `0/4` to `3/4`, or `auto` in an
+    /// array job. The tables of all parts, one after the other, are the whole table.
+    #[arg(long, value_name = "I/N", conflicts_with = "queries", value_parser = parse_shard)]
+    pub(crate) shard: Option<Shard>,
 
     /// Find the neighbours of these images among VECTORS, instead of those of VECTORS among themselves. Repeatable.
     #[arg(long, value_name = "VECTORS")]

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
+use foveate::Shard;
 use foveate::source::store::with_lower_scheme;
 
 /// Parses a path, or an address, whose scheme may be in upper case.
@@ -46,6 +47,11 @@ pub(crate) fn parse_fraction(text: &str) -> Result<f64, String> {
 pub(crate) fn parse_share(text: &str) -> Result<f64, String> {
     let share = f64::from_str(text).ok().filter(|&share| share > 0.0 && share <= 1.0);
     share.ok_or_else(|| "expected a number above 0, up to 1".to_owned())
+}
+
+/// Parses `i/n`, `auto` or `auto/n`.
+pub(crate) fn parse_shard(text: &str) -> Result<Shard, String> {
+    Shard::parse(text, |name| std::env::var(name).ok()).map_err(|error| error.to_string())
 }
 
 /// Parses an address to listen at. Without a host, it means all interfaces. A host's IPv4 address is preferred.

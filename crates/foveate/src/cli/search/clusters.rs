@@ -24,7 +24,7 @@ pub(crate) fn clusters(args: &ClustersArgs) -> anyhow::Result<Exit> {
     announce(&args.search, &loaded, 0);
     let vectors = loaded.vectors(Metric::Cosine)?;
     let options = ClusterOptions { k: args.k, ..ClusterOptions::default() };
-    let found = with_search(&args.search, &cancel, |search| search.clusters(&vectors, &options));
+    let found = with_search(&args.search, &cancel, None, |search| search.clusters(&vectors, &options));
     let Some(found) = unless_cancelled(found)? else { return Ok(Exit::Interrupted) };
     let members = found.members();
     write_clusters(&args.table.output, &loaded, &found, &members)?;
@@ -100,7 +100,7 @@ pub(crate) fn sample(args: &SampleArgs) -> anyhow::Result<Exit> {
     let (loaded, _) = load(&args.search, &[])?;
     announce(&args.search, &loaded, 0);
     let vectors = loaded.vectors(Metric::Cosine)?;
-    let chosen = with_search(&args.search, &cancel, |search| match args.by {
+    let chosen = with_search(&args.search, &cancel, None, |search| match args.by {
         SampleArg::Spread => search.spread_out(&vectors, args.n),
         SampleArg::Clusters => {
             let found = search.clusters(&vectors, &ClusterOptions { k: args.n, ..ClusterOptions::default() })?;

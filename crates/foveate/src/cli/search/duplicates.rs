@@ -10,6 +10,7 @@ use foveate_sink_parquet::Column;
 use serde_json::json;
 
 use super::sheet::{self, Card, Row, Sheet};
+use super::state::StateFile;
 use super::table::Table;
 use super::vectors::{Loaded, load};
 use super::{announce, begin, of_pairs, unless_cancelled, warn_of_skipped, with_search};
@@ -33,7 +34,8 @@ pub(crate) fn duplicates(args: &DuplicatesArgs) -> anyhow::Result<Exit> {
     let mut vectors = loaded.vectors(args.metric)?;
     vectors.leave_out(copies.values().flatten().copied());
     let old = against.as_ref().map(|old| old.vectors(args.metric)).transpose()?;
-    let found = with_search(&args.search, &cancel, |search| match &old {
+    let state = StateFile::beside(output, *quiet);
+    let found = with_search(&args.search, &cancel, Some(&state), |search| match &old {
         Some(old) => search.pairs_with(&vectors, old, args.threshold),
         None => search.pairs(&vectors, args.threshold),
     });
@@ -46,6 +48,7 @@ pub(crate) fn duplicates(args: &DuplicatesArgs) -> anyhow::Result<Exit> {
         look(args, &loaded, against.as_ref(), &found.pairs, &mut groups)?;
     }
     write_groups(output, &groups)?;
+    state.remove();
     let (took, removable) = (started.elapsed(), groups.iter().map(|group| group.len() - 1).sum::<usize>());
     let skipped = all.len() - all.finite().count();
     if args.list_removable {

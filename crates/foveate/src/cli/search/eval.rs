@@ -43,7 +43,7 @@ pub(crate) fn eval(args: &EvalArgs) -> anyhow::Result<Exit> {
     let mut evaluations = Vec::new();
     for side in &sides {
         let vectors = Vectors::new(&side.vectors, side.dim, Metric::Cosine)?;
-        let found = with_search(&args.search, &cancel, |search| search.evaluate(&vectors, &labels, MOST));
+        let found = with_search(&args.search, &cancel, None, |search| search.evaluate(&vectors, &labels, MOST));
         let Some(found) = unless_cancelled(found)? else { return Ok(Exit::Interrupted) };
         evaluations.push(found);
     }

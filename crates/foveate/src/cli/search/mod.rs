@@ -7,11 +7,12 @@ mod index;
 mod neighbors;
 mod sheet;
 mod similar;
+mod state;
 pub(super) mod table;
 pub(super) mod vectors;
 
 use foveate::pipeline::Cancel;
-use foveate::search::{Search, SearchError, Stats};
+use foveate::search::{Search, SearchError, State, Stats};
 
 pub(crate) use clusters::{clusters, sample};
 pub(crate) use duplicates::duplicates;
@@ -23,11 +24,12 @@ pub(crate) use similar::similar;
 use super::search_args::SearchArgs;
 use super::summary::human_bytes;
 use super::{console, job, progress};
+use state::StateFile;
 use vectors::Loaded;
 
 fn begin() -> anyhow::Result<Cancel> {
     let cancel = Cancel::default();
-    job::on_signal(&cancel, || console::say!("\ninterrupted: nothing is written; interrupt again to stop at once"))?;
+    job::on_signal(&cancel, || console::say!("\ninterrupted: ending the search; interrupt again to stop at once"))?;
     Ok(cancel)
 }
 
@@ -43,11 +45,17 @@ fn announce(args: &SearchArgs, loaded: &Loaded, k: usize) {
     console::say!("{rows} vectors of {dim} dimensions; at most about {} of memory", human_bytes(bytes as u64));
 }
 
-fn with_search<T>(args: &SearchArgs, cancel: &Cancel, work: impl FnOnce(&Search<'_>) -> T) -> T {
+fn with_search<T>(
+    args: &SearchArgs,
+    cancel: &Cancel,
+    state: Option<&StateFile>,
+    work: impl FnOnce(&Search<'_>) -> T,
+) -> T {
     let bar = progress::Share::new(args.quiet || args.json);
     let (show, is_cancelled) = (|share| bar.show(share), || cancel.is_cancelled());
     let mut search = Search { progress: &show, is_cancelled: &is_cancelled, ..Search::default() };
     search.threads = args.threads.unwrap_or(search.threads);
+    search.state = state.map(|state| state as &dyn State);
     let done = work(&search);
     bar.clear();
     done

@@ -2,10 +2,12 @@
 
 use std::time::Instant;
 
-use foveate::search::Neighbors;
+use foveate::Shard;
+use foveate::search::Vectors;
 use foveate_sink_parquet::Column;
 use serde_json::json;
 
+use super::state::StateFile;
 use super::table::Table;
 use super::vectors::load;
 use super::{announce, begin, of_pairs, unless_cancelled, warn_of_skipped, with_search};
@@ -24,19 +26,45 @@ pub(crate) fn neighbors(args: &NeighborsArgs) -> anyhow::Result<Exit> {
     let (loaded, queries) = load(&args.search, &args.queries)?;
     announce(&args.search, &loaded, args.k as usize);
     let vectors = loaded.vectors(args.metric)?;
-    let asked = queries.as_ref().map(|queries| queries.vectors(args.metric)).transpose()?;
-    let found = with_search(&args.search, &cancel, |search| match &asked {
-        Some(asked) => search.nearest(asked, &vectors, args.k as usize),
-        None => search.neighbors(&vectors, args.k as usize),
+    let part = args.shard.map(|Shard { index, count }| {
+        let bound = |index: u32| (vectors.len() as u64 * u64::from(index) / u64::from(count)) as usize;
+        bound(index)..bound(index + 1)
+    });
+    let asked = match (&queries, &part) {
+        (Some(queries), _) => Some(queries.vectors(args.metric)?),
+        (None, Some(part)) => {
+            let components = part.start * vectors.dim()..part.end * vectors.dim();
+            Some(Vectors::new(&loaded.vectors[components], vectors.dim(), args.metric.into())?)
+        }
+        (None, None) => None,
+    };
+    // A row of a part finds itself, too.
+    let k = args.k as usize + usize::from(part.is_some());
+    let state = StateFile::beside(output, *quiet);
+    let found = with_search(&args.search, &cancel, Some(&state), |search| match &asked {
+        Some(asked) => search.nearest(asked, &vectors, k),
+        None => search.neighbors(&vectors, k),
     });
     let Some(found) = unless_cancelled(found)? else { return Ok(Exit::Interrupted) };
     let ids = &queries.as_ref().unwrap_or(&loaded).ids;
+    let first = part.as_ref().map_or(0, |part| part.start);
     let mut table = Table::create(output, NAMES)?;
     // A table without rows has a block, too.
-    for first in (0..found.len().max(1)).step_by(BLOCK) {
-        table.write(columns(&found, first..(first + BLOCK).min(found.len()), ids, &loaded.ids))?;
+    for begin in (0..found.len().max(1)).step_by(BLOCK) {
+        let (mut id, mut neighbor, mut rank, mut score) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for row in begin..(begin + BLOCK).min(found.len()) {
+            let others = found.of(row).filter(|&(other, _)| part.is_none() || other as usize != first + row);
+            for ((other, value), number) in others.take(args.k as usize).zip(1..) {
+                id.push(ids[first + row].to_string());
+                neighbor.push(loaded.ids[other as usize].to_string());
+                rank.push(number);
+                score.push(value as f32);
+            }
+        }
+        table.write(vec![Column::Text(id), Column::Text(neighbor), Column::Count(rank), Column::Score(score)])?;
     }
     table.finish(output)?;
+    state.remove();
     let (rows, skipped) = (found.len(), found.len() - asked.as_ref().unwrap_or(&vectors).finite().count());
     let (took, stats) = (started.elapsed(), found.stats());
     if *json {
@@ -55,17 +83,4 @@ pub(crate) fn neighbors(args: &NeighborsArgs) -> anyhow::Result<Exit> {
     }
     warn_of_skipped(skipped);
     Ok(Exit::Complete)
-}
-
-fn columns(found: &Neighbors, rows: std::ops::Range<usize>, ids: &[Box<str>], of_found: &[Box<str>]) -> Vec<Column> {
-    let (mut id, mut neighbor, mut rank, mut score) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for row in rows {
-        for (number, (other, value)) in found.of(row).enumerate() {
-            id.push(ids[row].to_string());
-            neighbor.push(of_found[other as usize].to_string());
-            rank.push(number as u32 + 1);
-            score.push(value as f32);
-        }
-    }
-    vec![Column::Text(id), Column::Text(neighbor), Column::Count(rank), Column::Score(score)]
 }

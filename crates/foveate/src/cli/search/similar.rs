@@ -52,7 +52,7 @@ pub(crate) fn similar(args: &SimilarArgs) -> anyhow::Result<Exit> {
     let asked = Vectors::new(&queries.vectors, loaded.dim.max(1), args.metric.into())?;
     // An image of the collection is not its own neighbour.
     let k = args.k as usize + usize::from(!args.id.is_empty());
-    let found = with_search(&args.search, &cancel, |search| search.nearest(&asked, &vectors, k));
+    let found = with_search(&args.search, &cancel, None, |search| search.nearest(&asked, &vectors, k));
     let Some(found) = unless_cancelled(found)? else { return Ok(Exit::Interrupted) };
     let found = queries.found(&found, args.k as usize);
     tell(args, &loaded, &queries, &found)?;
