@@ -5,7 +5,7 @@
 #![allow(clippy::print_stdout)]
 
 use std::fs;
-use std::io::{BufWriter, Write};
+use std::io::{BufReader, BufWriter, Read, Write};
 use std::time::Instant;
 
 use foveate_search::{Metric, Search, Vectors};
@@ -66,16 +66,24 @@ fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Reads a file of numpy, version 1, `<f4`, C order.
+/// Reads a file of numpy, version 1, `<f4`, C order, with no second copy in memory.
 fn read(path: &str) -> Result<(Vec<f32>, usize), Failure> {
-    let bytes = fs::read(path)?;
-    let len = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
-    let header = String::from_utf8_lossy(&bytes[10..len]).into_owned();
+    let mut file = BufReader::new(fs::File::open(path)?);
+    let mut start = [0; 10];
+    file.read_exact(&mut start)?;
+    let mut header = vec![0; usize::from(u16::from_le_bytes([start[8], start[9]]))];
+    file.read_exact(&mut header)?;
+    let header = String::from_utf8_lossy(&header);
     let shape = header.split_once("'shape': (").and_then(|(_, rest)| rest.split_once(')')).ok_or("no shape")?.0;
-    let dim = shape.split(',').nth(1).ok_or("not two dimensions")?.trim().parse()?;
+    let (rows, dim) = shape.split_once(',').ok_or("not two dimensions")?;
+    let (rows, dim): (usize, usize) = (rows.trim().parse()?, dim.trim().parse()?);
     if !header.contains("'<f4'") || header.contains("'fortran_order': True") {
         return Err("not f32 in C order".into());
     }
-    let data = bytes[len..].as_chunks::<4>().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect();
+    let (mut data, mut bytes) = (Vec::with_capacity(rows * dim), vec![0; dim * 4]);
+    for _ in 0..rows {
+        file.read_exact(&mut bytes)?;
+        data.extend(bytes.as_chunks::<4>().0.iter().map(|&bytes| f32::from_le_bytes(bytes)));
+    }
     Ok((data, dim))
 }

@@ -57,12 +57,37 @@ impl<'a> Scale<'a> {
         Self { basis, width: basis.width.next_multiple_of(WORD), step: (largest / 127.0).max(least) }
     }
 
-    fn code(&self, vectors: &Vectors<'_>, rows: &[u32]) -> Bounded {
+    /// Codes of rows that are compared with each other, and with other rows.
+    pub(crate) fn both(&self, sides: [(&Vectors<'_>, &[u32]); 2], threads: usize) -> [Codes; 2] {
+        let coded = sides.map(|(vectors, rows)| self.code(vectors, rows, threads));
+        let longest = coded[0].longest.max(coded[1].longest);
+        coded.map(|Bounded { codes, parts, .. }| {
+            let bias = |(error, part): (f64, f64)| self.units(part + longest * error).ceil() as i32;
+            let padding = codes.len() / self.width - parts.len();
+            let biases = parts.into_iter().map(bias).chain(std::iter::repeat_n(NEVER, padding)).collect();
+            Codes { codes, biases }
+        })
+    }
+
+    fn code(&self, vectors: &Vectors<'_>, rows: &[u32], threads: usize) -> Bounded {
+        let mut codes = vec![0; rows.len().next_multiple_of(ROWS) * self.width];
+        let mut parts = vec![(0.0, 0.0); rows.len()];
+        let share = rows.len().div_ceil(threads.max(1)).max(1);
+        let longest = std::thread::scope(|scope| {
+            let shares = rows.chunks(share).zip(codes.chunks_mut(share * self.width)).zip(parts.chunks_mut(share));
+            let threads: Vec<_> = shares
+                .map(|((rows, codes), parts)| scope.spawn(move || self.code_share(vectors, rows, codes, parts)))
+                .collect();
+            threads.into_iter().map(joined).fold(0.0, f64::max)
+        });
+        Bounded { codes, parts, longest }
+    }
+
+    /// Returns the largest length of a row of codes.
+    fn code_share(&self, vectors: &Vectors<'_>, rows: &[u32], codes: &mut [i8], parts: &mut [(f64, f64)]) -> f64 {
         let (mut vector, mut projected) = (vec![0.0; vectors.dim()], vec![0.0; self.basis.width]);
-        let count = rows.len().next_multiple_of(ROWS);
-        let mut codes = vec![0; count * self.width];
-        let (mut parts, mut longest) = (Vec::with_capacity(count), 0.0_f64);
-        for (&row, codes) in rows.iter().zip(codes.chunks_exact_mut(self.width)) {
+        let mut longest = 0.0_f64;
+        for ((&row, codes), part) in rows.iter().zip(codes.chunks_exact_mut(self.width)).zip(parts) {
             vectors.scaled(row, &mut vector);
             let rest = self.basis.project(&mut vector, &mut projected);
             let (mut error, mut length) = (0.0, 0.0);
@@ -74,44 +99,9 @@ impl<'a> Scale<'a> {
             longest = longest.max(length.sqrt());
             // A little more than all rounding in f64.
             let slack = 1e-10 * (rest.along.abs() + rest.tail_square + length);
-            parts.push((error.sqrt(), rest.along + rest.tail_square / 2.0 + error / 2.0 + slack));
+            *part = (error.sqrt(), rest.along + rest.tail_square / 2.0 + error / 2.0 + slack);
         }
-        Bounded { codes, parts, longest }
-    }
-
-    fn biases(&self, Bounded { codes, parts, .. }: &Bounded, longest: f64) -> Vec<i32> {
-        let bias = |&(error, part): &(f64, f64)| self.units(part + longest * error).ceil() as i32;
-        let padding = codes.len() / self.width - parts.len();
-        parts.iter().map(bias).chain(std::iter::repeat_n(NEVER, padding)).collect()
-    }
-
-    /// Codes of rows that are compared with each other, and with other rows.
-    pub(crate) fn both(
-        &self,
-        vectors: &Vectors<'_>,
-        rows: &[u32],
-        others: &Vectors<'_>,
-        of_others: &[u32],
-        threads: usize,
-    ) -> (Codes, Codes) {
-        let each = |vectors: &Vectors<'_>, rows: &[u32]| {
-            let share = rows.len().div_ceil(threads.max(1)).next_multiple_of(BLOCK).max(BLOCK);
-            std::thread::scope(|scope| {
-                let parts: Vec<_> =
-                    rows.chunks(share).map(|rows| scope.spawn(move || self.code(vectors, rows))).collect();
-                let mut whole = Bounded { codes: Vec::new(), parts: Vec::new(), longest: 0.0 };
-                for part in parts.into_iter().map(joined) {
-                    whole.codes.extend(part.codes);
-                    whole.parts.extend(part.parts);
-                    whole.longest = whole.longest.max(part.longest);
-                }
-                whole
-            })
-        };
-        let (a, b) = (each(vectors, rows), each(others, of_others));
-        let longest = a.longest.max(b.longest);
-        let (a_biases, b_biases) = (self.biases(&a, longest), self.biases(&b, longest));
-        (Codes { codes: a.codes, biases: a_biases }, Codes { codes: b.codes, biases: b_biases })
+        longest
     }
 
     /// The sum of codes' products and biases that a pair with this score reaches.

@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod bases;
 mod basis;
 mod clusters;
 mod codes;
@@ -12,6 +13,7 @@ mod probe;
 mod scan;
 mod screen;
 mod search;
+mod side;
 mod spread_out;
 mod state;
 mod threads;

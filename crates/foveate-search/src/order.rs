@@ -53,14 +53,24 @@ pub(crate) fn order(groups: &[u32]) -> Vec<u32> {
 }
 
 impl Codes {
-    /// The rows in another order.
-    pub(crate) fn reordered(&self, order: &[u32], width: usize) -> Self {
-        let mut codes = Vec::with_capacity(self.codes.len());
-        for &row in order {
-            codes.extend_from_slice(&self.codes[row as usize * width..][..width]);
+    /// Moves the rows to another order, without a second copy of them.
+    pub(crate) fn reorder(&mut self, order: &[u32], width: usize) {
+        let biases: Vec<i32> = order.iter().map(|&row| self.biases[row as usize]).collect();
+        self.biases[..order.len()].copy_from_slice(&biases);
+        // Rows move in cycles. A row that is in its place comes from there.
+        let mut from = order.to_vec();
+        for start in 0..from.len() {
+            let first = self.codes[start * width..][..width].to_vec();
+            let mut place = start;
+            loop {
+                let next = std::mem::replace(&mut from[place], place as u32) as usize;
+                if next == start {
+                    break;
+                }
+                self.codes.copy_within(next * width..(next + 1) * width, place * width);
+                place = next;
+            }
+            self.codes[place * width..][..width].copy_from_slice(&first);
         }
-        codes.resize(self.codes.len(), 0);
-        let biases = order.iter().map(|&row| self.biases[row as usize]);
-        Self { codes, biases: biases.chain(self.biases[order.len()..].iter().copied()).collect() }
     }
 }

@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use crate::found::Pair;
 use crate::screen::Scratch;
-use crate::search::{SEEDED, Side, Task, lock};
+use crate::search::{SEEDED, Task, lock};
+use crate::side::Side;
 use crate::top::Top;
 use crate::{Metric, Search, SearchError};
 

@@ -125,6 +125,23 @@ impl<'a> Vectors<'a> {
 
 /// The inner product in f64, summed in a fixed order, so that a score is the same on every machine.
 pub(crate) fn dot<T: Copy + Into<f64>>(a: &[T], b: &[T]) -> f64 {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") {
+        // SAFETY: the processor has the instructions.
+        #[allow(unsafe_code)]
+        return unsafe { dot_with_avx2(a, b) };
+    }
+    dot_plainly(a, b)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn dot_with_avx2<T: Copy + Into<f64>>(a: &[T], b: &[T]) -> f64 {
+    dot_plainly(a, b)
+}
+
+#[inline(always)]
+fn dot_plainly<T: Copy + Into<f64>>(a: &[T], b: &[T]) -> f64 {
     const LANES: usize = 16;
     let mut sums = [0.0; LANES];
     let (a, a_rest) = a.as_chunks::<LANES>();

@@ -120,6 +120,15 @@ fn few_scores_are_computed_where_the_spread_is_in_few_directions() {
 }
 
 #[test]
+fn memory_grows_with_rows_and_neighbours() {
+    let of = Search::memory;
+    // Codes of 384 and 256 directions, 40 bytes of numbers, and 12 for each neighbour.
+    assert_eq!(of(2_000_000, 384, 10) - of(1_000_000, 384, 10), 800_000_000);
+    assert_eq!(of(1_000_000, 384, 0) - of(0, 384, 0), 680_000_000);
+    assert_eq!(of(1_000_000, 32, 0) - of(0, 32, 0), 72_000_000);
+}
+
+#[test]
 fn what_cannot_be_searched_is_said() {
     assert!(Vectors::new(&[1.0; 7], 2, Metric::Dot).is_err());
     assert!(Vectors::new(&[], 0, Metric::Dot).is_err());
