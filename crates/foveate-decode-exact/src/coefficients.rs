@@ -10,11 +10,14 @@ pub(crate) struct Coefficients {
     rows: Vec<Row>,
 }
 
-/// A row of blocks; empty before data reaches it, when all of them are zero.
+/// A row of blocks; empty before data reaches it, when all of them are zero. The first coefficients have a place of
+/// their own, so that blocks without others cost no more memory traffic than these.
 #[derive(Default)]
 pub(crate) struct Row {
+    /// Left from an earlier picture where `nonzero` is zero.
     blocks: Vec<Block>,
     nonzero: Vec<u64>,
+    dc: Vec<i16>,
 }
 
 impl Coefficients {
@@ -34,10 +37,12 @@ impl Coefficients {
         &mut self.rows[index]
     }
 
-    /// The blocks of a row with their non-zero coefficients; empty if the row is all zero.
+    /// The blocks of a row and their first coefficients; empty if the row is all zero.
     #[inline(always)]
-    pub(crate) fn blocks(&self, row: usize) -> impl Iterator<Item = (&Block, u64)> {
-        self.rows[row].blocks.iter().zip(self.rows[row].nonzero.iter().copied())
+    pub(crate) fn blocks(&mut self, row: usize) -> impl Iterator<Item = (Option<&mut Block>, i16)> {
+        let Row { blocks, nonzero, dc } = &mut self.rows[row];
+        let blocks = blocks.iter_mut().zip(nonzero).map(|(block, nonzero)| (*nonzero != 0).then_some(block));
+        blocks.zip(dc.iter().copied())
     }
 
     /// The number of rows that data has reached.
@@ -57,28 +62,37 @@ impl Coefficients {
 
 impl Row {
     fn clear(&mut self) {
-        self.blocks.clear();
         self.nonzero.clear();
+        self.dc.clear();
     }
 
     #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
-        self.blocks.is_empty()
+        self.nonzero.is_empty()
     }
 
     /// Takes memory for `blocks` blocks, all zero.
     #[cold]
     #[inline(never)]
     pub(crate) fn fill(&mut self, blocks: usize) -> Result<(), TryReserveError> {
-        self.blocks.try_reserve_exact(blocks)?;
+        self.blocks.try_reserve_exact(blocks.saturating_sub(self.blocks.len()))?;
         self.nonzero.try_reserve_exact(blocks)?;
+        self.dc.try_reserve_exact(blocks)?;
         self.blocks.resize(blocks, [0; 64]);
         self.nonzero.resize(blocks, 0);
+        self.dc.resize(blocks, 0);
         Ok(())
     }
 
     #[inline(always)]
     pub(crate) fn block(&mut self, index: usize) -> Stored<'_> {
-        Stored { coefficients: &mut self.blocks[index], nonzero: &mut self.nonzero[index] }
+        Stored { coefficients: &mut self.blocks[index], nonzero: &mut self.nonzero[index], dc: &mut self.dc[index] }
+    }
+
+    /// The number of blocks from `first` on, at most `most`, in which no coefficient of `band` is set.
+    #[inline(always)]
+    pub(crate) fn without(&self, band: u64, first: usize, most: usize) -> usize {
+        let nonzero = self.nonzero.get(first..first + most);
+        nonzero.map_or(most, |nonzero| nonzero.iter().take_while(|&nonzero| nonzero & band == 0).count())
     }
 }

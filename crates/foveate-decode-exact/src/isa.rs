@@ -145,6 +145,12 @@ mod tests {
                     self.result.extend(samples);
                 }
             }
+            for (block, other) in self.blocks.iter().zip(&self.blocks[1..]) {
+                let set = |first: usize| other[first..].iter().fold(0, |set, &value| set << 1 | value as u64 & 1);
+                let mut refined = *block;
+                kernels.refine(&mut refined, set(0), set(1), 1 << (block[0] & 7));
+                self.result.extend(refined.into_iter().flat_map(i16::to_le_bytes));
+            }
             let mut pixels = vec![[0; 3]; self.rows[0].len()];
             kernels.ycbcr(self.rows, &mut pixels);
             self.result.extend(pixels.as_flattened());

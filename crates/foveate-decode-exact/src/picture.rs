@@ -93,11 +93,11 @@ impl Plane {
 
     /// Turns a block of which only the first coefficient counts into samples.
     #[inline(always)]
-    fn flat(&mut self, block: &Block, quantization: &Block, start: usize) {
+    fn flat(&mut self, dc: i16, quantization: &Block, start: usize) {
         let samples = &mut self.samples[start..];
         match self.side {
-            1 => samples[0] = idct::single_sample(block[0], quantization[0]),
-            side => idct::flat_block(block[0], quantization[0], side, samples, self.stride),
+            1 => samples[0] = idct::single_sample(dc, quantization[0]),
+            side => idct::flat_block(dc, quantization[0], side, samples, self.stride),
         }
     }
 
@@ -178,7 +178,7 @@ impl Picture {
         match (frame, color_space) {
             (Some(frame), Some(space)) if !is_streamed(structure) => {
                 let quantization = self.latched.map(|table| table.unwrap_or([0; 64]));
-                let blocks = &self.coefficients;
+                let blocks = &mut self.coefficients;
                 isa.run(Finish {
                     frame: &frame,
                     space,
@@ -418,7 +418,7 @@ impl Task for Stream<'_, '_> {
                         };
                     let start = start + x * step + if y % 2 == 1 { plane.half() } else { 0 };
                     if !has_detail || plane.side == 1 {
-                        plane.flat(own(block), quantization, start);
+                        plane.flat(block[0], quantization, start);
                     } else if let Some(other) = waiting.take() {
                         let coefficients = [own(&scratch[0]), own(&scratch[1])];
                         let two = Two { coefficients, quantization, starts: [other, start] };
@@ -466,9 +466,11 @@ impl Task for Collect<'_, '_> {
                 let component = &self.frame.components()[part.component];
                 let (across, down) = component.own_blocks;
                 for y in 0..down {
-                    for x in 0..across {
+                    let mut x = 0;
+                    while x < across {
                         self.cursor.begin_unit();
                         self.block(kernels, 0, component, y, x)?;
+                        x = self.cursor.pass(self.scan, self.blocks.row(component.first_row + y), x + 1, across);
                     }
                 }
                 Ok(())
@@ -525,7 +527,7 @@ impl Collect<'_, '_> {
             let mut scratch: Scratch = [0; 256];
             let has_detail = scan::sequential::<true>(self.cursor, slot, tables, 63, &mut scratch);
             *block.coefficients = *own(&scratch);
-            *block.nonzero = if has_detail { u64::MAX } else { 1 };
+            (*block.nonzero, *block.dc) = (if has_detail { u64::MAX } else { 0 }, scratch[0]);
         }
         Ok(())
     }
@@ -536,7 +538,7 @@ struct Finish<'t> {
     frame: &'t Frame,
     space: ColorSpace,
     quantization: &'t [Block; MAX_COMPONENTS],
-    blocks: &'t Coefficients,
+    blocks: &'t mut Coefficients,
     canvas: &'t mut Canvas,
     out: &'t mut dyn Output,
 }
@@ -551,13 +553,17 @@ impl Task for Finish<'_> {
                 let (plane, quantization) = (&mut self.canvas.planes[i], &self.quantization[i]);
                 for row in 0..component.v {
                     let blocks = self.blocks.blocks(component.first_row + y * component.v + row);
-                    let zeros = std::iter::repeat((&[0; 64], 0));
+                    let zeros = std::iter::repeat_with(|| (None, 0));
                     let mut waiting = None;
-                    for (x, (block, nonzero)) in blocks.chain(zeros).take(component.blocks_across).enumerate() {
+                    for (x, (block, dc)) in blocks.chain(zeros).take(component.blocks_across).enumerate() {
                         let start = plane.start(x, row) + if y % 2 == 1 { plane.half() } else { 0 };
-                        if nonzero <= 1 || component.side == 1 {
-                            plane.flat(block, quantization, start);
-                        } else if let Some((other, first)) = waiting.take() {
+                        let Some(block) = block.filter(|_| component.side > 1) else {
+                            plane.flat(dc, quantization, start);
+                            continue;
+                        };
+                        block[0] = dc;
+                        let block = &*block;
+                        if let Some((other, first)) = waiting.take() {
                             let two = Two { coefficients: [first, block], quantization, starts: [other, start] };
                             plane.transform(kernels, component, two);
                         } else {

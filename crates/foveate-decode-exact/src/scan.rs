@@ -7,6 +7,7 @@ use foveate_decode::DecodeError;
 use memchr::memchr;
 
 use crate::bits::{Bits, Bytes, Window};
+use crate::coefficients::Row;
 use crate::error::corrupt;
 use crate::frame::{Frame, MAX_COMPONENTS};
 use crate::huffman::Table;
@@ -94,6 +95,12 @@ impl Scan {
         self.first..=self.last
     }
 
+    /// A bit for each of the scan's coefficients.
+    #[inline(always)]
+    fn mask(&self) -> u64 {
+        u64::MAX << self.first & u64::MAX >> (63 - self.last)
+    }
+
     pub(crate) fn parts(&self) -> &[Part] {
         &self.parts[..self.count]
     }
@@ -154,6 +161,18 @@ impl<'a> Cursor<'a> {
         let is_in_run = self.skip > 0;
         self.skip -= u32::from(is_in_run);
         is_in_run
+    }
+
+    /// Passes over the blocks from `x` to `across` that have no data; returns the next one.
+    #[inline(always)]
+    pub(crate) fn pass(&mut self, scan: &Scan, row: &Row, x: usize, across: usize) -> usize {
+        if self.skip == 0 || self.restart_interval != 0 {
+            return x;
+        }
+        let corrected = if scan.refines { scan.mask() } else { 0 };
+        let count = row.without(corrected, x, (across - x).min(self.skip as usize));
+        self.skip -= count as u32;
+        x + count
     }
 
     /// Loads more data and skips a restart marker where these are due; call it before every unit.
@@ -352,12 +371,22 @@ fn long_difference(mut bits: Bits, bytes: &Bytes, table: &Table) -> (Bits, i32) 
 
 /// A block of a picture that comes in several scans.
 pub(crate) struct Stored<'a> {
+    /// All but the first; without meaning while all of them are zero.
     pub(crate) coefficients: &'a mut Block,
-    /// Bit `k` is set if coefficient `k`, in coding order, may not be zero.
+    /// Bit `k` is set if coefficient `k`, in coding order, may not be zero. Does not tell about the first.
     pub(crate) nonzero: &'a mut u64,
+    pub(crate) dc: &'a mut i16,
 }
 
 impl Stored<'_> {
+    /// Must be called before coefficients are set.
+    #[inline(always)]
+    fn begin(&mut self) {
+        if *self.nonzero == 0 {
+            *self.coefficients = [0; 64];
+        }
+    }
+
     #[inline(always)]
     fn set(&mut self, k: usize, value: i16) {
         self.coefficients[natural(k)] = value;
@@ -389,12 +418,11 @@ pub(crate) fn progressive(
             let difference = dc_difference(&mut cursor.bits, cursor.window.bytes, &tables.dc[part.dc]);
             let value = cursor.dc[slot].wrapping_add(difference);
             cursor.dc[slot] = value;
-            block.set(0, (value << scan.shift) as i16);
+            *block.dc = (value << scan.shift) as i16;
         }
         (0, true) => {
             cursor.bits.refill(cursor.window.bytes);
-            block.coefficients[0] |= (cursor.bits.take(1) << scan.shift) as i16;
-            *block.nonzero |= 1;
+            *block.dc |= (cursor.bits.take(1) << scan.shift) as i16;
         }
         (_, false) => first_band(scan, cursor, &tables.ac[part.ac], &mut block),
         (_, true) => refine_band(kernels, scan, cursor, &tables.ac[part.ac], &mut block),
@@ -408,6 +436,7 @@ fn first_band(scan: &Scan, cursor: &mut Cursor<'_>, table: &Table, block: &mut S
         cursor.skip -= 1;
         return;
     }
+    block.begin();
     let (mut bits, bytes) = (cursor.bits, &*cursor.window.bytes);
     let mut k = scan.first;
     'band: while k <= scan.last {
@@ -454,7 +483,7 @@ fn first_band(scan: &Scan, cursor: &mut Cursor<'_>, table: &Table, block: &mut S
 #[inline(always)]
 fn refine_band(kernels: impl Kernels, scan: &Scan, cursor: &mut Cursor<'_>, table: &Table, block: &mut Stored<'_>) {
     let (mut bits, bytes) = (cursor.bits, &*cursor.window.bytes);
-    let band = u64::MAX << scan.first & u64::MAX >> (63 - scan.last);
+    let band = scan.mask();
     // Each coefficient that was not zero before takes one bit.
     let known = *block.nonzero & band;
     let mut left = known.count_ones();
@@ -493,6 +522,7 @@ fn refine_band(kernels: impl Kernels, scan: &Scan, cursor: &mut Cursor<'_>, tabl
     cursor.bits = bits;
     let ones = new | deposit(corrections, known);
     if ones != 0 {
+        block.begin();
         kernels.refine(block.coefficients, ones, negative, 1 << scan.shift);
         *block.nonzero |= new;
     }
