@@ -102,12 +102,16 @@ pub(crate) fn blocks(simd: V3, two: Two<'_>, samples: &mut [u8], stride: usize) 
     let columns = transform::<11>(simd, rows);
     let rows = transpose(simd, transform::<18>(simd, transpose(simd, columns)));
     let middle = simd.avx._mm256_set1_epi8(-128);
+    // Blocks begin at multiples of their side, so that one comparison checks a place.
+    let (samples, stride) = (samples.as_chunks_mut::<8>().0, stride / 8);
+    let (mut first, mut second) = (two.starts[0] / 8, two.starts[1] / 8);
     for y in [0, 2, 4, 6] {
         let signed = simd.avx2._mm256_packs_epi16(rows[y], rows[y + 1]);
-        let parts: [[[u8; 8]; 2]; 2] = cast(simd.avx2._mm256_xor_si256(signed, middle));
-        for (start, two_rows) in two.starts.iter().zip(&parts) {
-            samples[start + y * stride..][..8].copy_from_slice(&two_rows[0]);
-            samples[start + (y + 1) * stride..][..8].copy_from_slice(&two_rows[1]);
+        let parts: [[u8; 8]; 4] = cast(simd.avx2._mm256_xor_si256(signed, middle));
+        for i in 0..2 {
+            samples[first] = parts[i];
+            samples[second] = parts[2 + i];
+            (first, second) = (first + stride, second + stride);
         }
     }
 }

@@ -89,14 +89,15 @@ pub(crate) fn single_sample(coefficient: i16, quantization: i16) -> u8 {
 }
 
 /// The `side` x `side` samples of a block in which only the first coefficient is not zero: one value for all, with the
-/// rounding that every transform has.
+/// rounding that every transform has. Blocks of 8 samples begin at multiples of 8, and so do their rows.
 #[inline(always)]
 pub(crate) fn flat_block(coefficient: i16, quantization: i16, side: usize, samples: &mut [u8], stride: usize) {
     let column = i32::from(coefficient.wrapping_mul(quantization) << PASS1_BITS);
     let value = (descale(column, PASS1_BITS + 3) + 128).clamp(0, 255) as u8;
     if side == 8 {
+        let samples = samples.as_chunks_mut::<8>().0;
         for y in 0..8 {
-            samples[y * stride..y * stride + 8].copy_from_slice(&[value; 8]);
+            samples[y * stride / 8] = [value; 8];
         }
     } else {
         for y in 0..side {

@@ -136,12 +136,12 @@ mod tests {
         fn run(self, kernels: impl Kernels) {
             let quantization = std::array::from_fn(|i| 1 + i as i16 % 5);
             for blocks in self.blocks.windows(2) {
-                let mut samples = [0; 7 * 19 + 9 + 8];
-                let two = Two { coefficients: [&blocks[0], &blocks[1]], quantization: &quantization, starts: [0, 9] };
-                kernels.blocks(two, &mut samples, 19);
+                let mut samples = [0; 8 * 24];
+                let two = Two { coefficients: [&blocks[0], &blocks[1]], quantization: &quantization, starts: [0, 8] };
+                kernels.blocks(two, &mut samples, 24);
                 self.result.extend(samples);
                 for reduction in Reduction::all() {
-                    kernels.reduced_blocks(reduction, two, &mut samples, 19);
+                    kernels.reduced_blocks(reduction, two, &mut samples, 24);
                     self.result.extend(samples);
                 }
             }
