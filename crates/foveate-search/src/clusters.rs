@@ -9,7 +9,7 @@ const SAMPLE: usize = 4096;
 /// Rows whose clusters are found together.
 const PART: usize = 1 << 16;
 
-/// How many clusters to make, and with what effort.
+/// The number of clusters, and the effort to find them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClusterOptions {
     /// Most clusters, at least one.

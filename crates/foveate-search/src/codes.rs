@@ -10,6 +10,8 @@ pub(crate) const WORD: usize = 4;
 const ROWS: usize = 4;
 /// The largest bias and limit, so that no sum of three exceeds 32 bits.
 const MOST: f64 = (1 << 25) as f64;
+/// A sum with this number is rounded to a whole one, which then is in its last bits.
+const WHOLE: f64 = (3_u64 << 51) as f64;
 /// A bias with which no sum reaches a limit.
 pub(crate) const NEVER: i32 = -(1 << 29);
 /// A limit that every other sum reaches.
@@ -92,8 +94,9 @@ impl<'a> Scale<'a> {
             let rest = self.basis.project(&mut vector, &mut projected);
             let (mut error, mut length) = (0.0, 0.0);
             for (code, &x) in codes.iter_mut().zip(&projected) {
-                *code = (x / self.step).round().clamp(-127.0, 127.0) as i8;
-                let kept = f64::from(*code) * self.step;
+                let rounded = (x / self.step).clamp(-127.0, 127.0) + WHOLE;
+                *code = rounded.to_bits() as i8;
+                let kept = (rounded - WHOLE) * self.step;
                 (error, length) = (error + (x - kept) * (x - kept), length + kept * kept);
             }
             longest = longest.max(length.sqrt());

@@ -1,5 +1,5 @@
 use crate::codes::Codes;
-use crate::screen::product;
+use crate::screen::{Unit, product};
 
 /// Rows that stand for groups of others.
 const PIVOTS: usize = 256;
@@ -25,20 +25,10 @@ impl Groups {
 
     /// The group of each of the first `count` rows.
     pub(crate) fn of(&self, codes: &Codes, count: usize, threads: usize) -> Vec<u32> {
-        let nearest = |row: &[i8]| {
-            let pivots = self.pivots.chunks_exact(self.width).zip(&self.halves).enumerate();
-            let best =
-                pivots.max_by_key(|(group, (pivot, half))| (product(row, pivot) - **half, std::cmp::Reverse(*group)));
-            best.map_or(0, |(group, _)| group as u32)
-        };
         let (mut groups, share) = (vec![0; count], count.div_ceil(threads.max(1)).max(1));
         std::thread::scope(|scope| {
             for (groups, codes) in groups.chunks_mut(share).zip(codes.codes.chunks(share * self.width)) {
-                scope.spawn(move || {
-                    for (group, row) in groups.iter_mut().zip(codes.chunks_exact(self.width)) {
-                        *group = nearest(row);
-                    }
-                });
+                scope.spawn(|| Unit::detected().nearest(codes, &self.pivots, &self.halves, self.width, groups));
             }
         });
         groups

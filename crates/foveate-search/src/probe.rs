@@ -53,7 +53,7 @@ pub(crate) fn probe(
     Ok(found.into_iter().flatten().collect())
 }
 
-/// What a regression needs to know of some rows.
+/// The sums over some rows that a regression needs.
 struct Sums {
     /// `[dim, dim]` sums of products, of which the lower triangle is right.
     products: Vec<f64>,
@@ -131,7 +131,7 @@ impl Model {
         Self { mean, weights, shares: counts.iter().map(|x| x / count).collect() }
     }
 
-    /// Whether each row's class has the highest score; of equal scores, the first class has.
+    /// Returns true for each row whose class has the highest score. Of equal scores, the first class has it.
     fn is_right(&self, vectors: &Vectors<'_>, members: &[Member]) -> impl Iterator<Item = bool> {
         let dim = self.mean.len();
         let mut rows = vec![0.0; members.len() * dim];

@@ -22,7 +22,7 @@ pub struct Search<'a> {
     pub progress: &'a (dyn Fn(f64) + Sync),
     /// Asked at times whether to stop.
     pub is_cancelled: &'a (dyn Fn() -> bool + Sync),
-    /// Where to keep the state, if anywhere. [`neighbors`](Self::neighbors), [`nearest`](Self::nearest) with more than
+    /// Keeps the state, if there is one. [`neighbors`](Self::neighbors), [`nearest`](Self::nearest) with more than
     /// 256 queries, [`pairs`](Self::pairs), [`pairs_with`](Self::pairs_with) and the neighbours of
     /// [`evaluate`](Self::evaluate) have one. It is saved at times and when the search is cancelled.
     pub state: Option<&'a dyn State>,
@@ -94,8 +94,8 @@ impl Search<'_> {
         Ok(side.neighbors(work.found, stats))
     }
 
-    /// Finds the `k` nearest rows of `vectors` of each query, at least one. Up to 256 queries are compared with all
-    /// rows in f64, without codes.
+    /// Finds the `k` nearest rows of `vectors` of each query, at least one. Up to 256 queries, or up to 64
+    /// rows, are compared in f64, without codes.
     ///
     /// # Errors
     /// [`SearchError::Dimensions`] and [`SearchError::Cancelled`].
@@ -103,7 +103,7 @@ impl Search<'_> {
         check(queries, vectors)?;
         let k = k.max(1);
         let (rows, of_queries) = (vectors.finite().collect::<Vec<_>>(), queries.finite().collect::<Vec<_>>());
-        if of_queries.len() <= FEW {
+        if of_queries.len() <= FEW.0 || rows.len() <= FEW.1 {
             return self.scan((queries, &of_queries), (vectors, &rows), k);
         }
         let bases = self.bases(vectors, &rows, &Wanted::Nearest { vectors: queries, rows: &of_queries, k });

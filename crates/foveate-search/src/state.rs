@@ -15,11 +15,11 @@ const MAGIC: &[u8; 8] = b"fvsrch01";
 /// Numbers that are read or written together.
 const CHUNK: usize = 1 << 13;
 
-/// Where a search keeps its state, so that it continues if it is repeated after its end. The result does not depend on
-/// the state.
+/// Keeps the state of a search, so that the search continues if it is interrupted and repeated. The result does not
+/// depend on the state.
 ///
-/// Saving fails silently for the search: who implements it tells of errors. A file is best written under another name
-/// and then renamed, so that an interrupted save leaves the former state.
+/// A search goes on if a save fails; the implementation reports the error. Write a file under another name and rename
+/// it, so that an interrupted save leaves the former state.
 pub trait State: Sync {
     /// Opens the state that was saved last, if there is one.
     fn load(&self) -> Option<Box<dyn Read + '_>>;
@@ -35,7 +35,7 @@ pub trait State: Sync {
     }
 }
 
-/// What a search finds, which a state has.
+/// Findings of a search, which are part of its state.
 pub(crate) trait Findings: Sized {
     fn write(&self, out: &mut dyn Write) -> io::Result<()>;
     /// Reads what `new`, which has found nothing, is to become.

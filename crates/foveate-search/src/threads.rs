@@ -6,17 +6,17 @@ use std::time::Instant;
 
 use crate::{Search, SearchError};
 
-/// How far the threads came.
+/// The progress of the threads.
 pub(crate) struct Done<M> {
     /// All numbers below this one.
     pub(crate) count: usize,
     pub(crate) is_cancelled: bool,
-    /// What each thread has in memory.
+    /// The memory of each thread.
     pub(crate) memories: Vec<M>,
 }
 
 impl Search<'_> {
-    /// What `act` returns for each number below `count`, in order, computed on all threads.
+    /// Returns the results of `act` for each number below `count`, in order, computed on all threads.
     pub(crate) fn map<T: Send>(
         &self,
         count: usize,
@@ -78,7 +78,7 @@ impl Search<'_> {
     }
 }
 
-/// What a thread returned.
+/// Returns the result of a thread, or continues its panic.
 pub(crate) fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

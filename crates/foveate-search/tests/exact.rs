@@ -70,7 +70,7 @@ fn neighbours_are_those_of_brute_force() {
 #[test]
 fn queries_find_what_brute_force_finds() {
     for kind in KINDS {
-        for (count, of_queries, dim) in [(3000, 1100, 200), (3000, 40, 200), (900, 300, 8), (2, 5, 4)] {
+        for (count, of_queries, dim) in [(3000, 1100, 200), (3000, 40, 200), (900, 300, 8), (50, 1300, 8), (2, 5, 4)] {
             let (data, asked) = (data(kind, count, dim, 1), data(kind, of_queries, dim, 2));
             for metric in [Metric::Cosine, Metric::Dot] {
                 let vectors = Vectors::new(&data, dim, metric).unwrap();

@@ -69,6 +69,21 @@ impl Unit {
         let _ = scratch;
     }
 
+    /// Of each row, the number of the pivot with the largest product, less half the pivot's square; the first of several.
+    pub(crate) fn nearest(self, rows: &[i8], pivots: &[i8], halves: &[i32], width: usize, out: &mut [u32]) {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the unit is chosen on processors that have the instructions.
+            #[allow(unsafe_code)]
+            Self::Vnni => nearest(rows, pivots, halves, width, out, |a, b| unsafe { vnni::product(a, b) }),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            #[allow(unsafe_code)]
+            Self::Avx2 => unsafe { nearest_with_avx2(rows, pivots, halves, width, out) },
+            Self::Portable => nearest(rows, pivots, halves, width, out, product),
+        }
+    }
+
     /// Keeps the pairs that reach their limits in other codes of the same rows.
     pub(crate) fn keep(self, a: &Block<'_>, b: &Block<'_>, width: usize, found: &mut Vec<(u32, u32)>) {
         match self {
@@ -107,6 +122,32 @@ fn keep_plainly(a: &Block<'_>, b: &Block<'_>, width: usize, found: &mut Vec<(u32
     found.retain(|&(i, j)| a.reaches(b, i, j, |i, j| product(a.row(i, width), b.row(j, width))));
 }
 
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn nearest_with_avx2(rows: &[i8], pivots: &[i8], halves: &[i32], width: usize, out: &mut [u32]) {
+    nearest(rows, pivots, halves, width, out, product);
+}
+
+#[inline(always)]
+fn nearest(
+    rows: &[i8],
+    pivots: &[i8],
+    halves: &[i32],
+    width: usize,
+    out: &mut [u32],
+    product: impl Fn(&[i8], &[i8]) -> i32,
+) {
+    for (out, row) in out.iter_mut().zip(rows.chunks_exact(width)) {
+        let mut best = i32::MIN;
+        for ((number, pivot), half) in (0..).zip(pivots.chunks_exact(width)).zip(halves) {
+            let near = product(row, pivot) - half;
+            if near > best {
+                (best, *out) = (near, number);
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -136,10 +177,16 @@ mod tests {
                 unit.keep(&a, &b, width, &mut all);
                 all
             };
+            let nearest = |unit: Unit| {
+                let (mut out, halves) = (vec![0; rows], vec![900; others]);
+                unit.nearest(&a.codes, &b.codes, &halves, width, &mut out);
+                out
+            };
             let expected = find(Unit::Portable);
             assert!(width < 64 || !expected.is_empty() && expected.len() < rows * others / 2, "{}", expected.len());
             for unit in Unit::ALL.into_iter().filter(|unit| unit.is_here()) {
                 assert_eq!(find(unit), expected, "{unit:?} {rows} {others} {width}");
+                assert_eq!(nearest(unit), nearest(Unit::Portable), "{unit:?} {rows} {others} {width}");
                 assert_eq!(keep(unit), expected, "{unit:?} {rows} {others} {width}");
             }
         }

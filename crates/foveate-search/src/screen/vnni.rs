@@ -84,7 +84,7 @@ pub(super) fn keep(a: &Block<'_>, b: &Block<'_>, width: usize, found: &mut Vec<(
 /// # Safety
 /// The processor has AVX-512F and VNNI.
 #[target_feature(enable = "avx512f,avx512vnni")]
-unsafe fn product(a: &[i8], b: &[i8]) -> i32 {
+pub(super) unsafe fn product(a: &[i8], b: &[i8]) -> i32 {
     let (a, a_rest) = a.as_chunks::<64>();
     let (b, b_rest) = b.as_chunks::<64>();
     let (mut sum, mut of_a) = (_mm512_setzero_si512(), _mm512_setzero_si512());
