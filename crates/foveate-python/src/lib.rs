@@ -23,6 +23,7 @@ mod interrupt;
 mod job;
 mod process;
 mod said;
+mod search;
 mod stream;
 
 use std::ffi::OsString;
@@ -44,6 +45,8 @@ mod _foveate {
     use crate::errors::FoveateError;
     #[pymodule_export]
     use crate::job::embed;
+    #[pymodule_export]
+    use crate::search::{clusters, duplicates, evaluate, neighbors, spread_out};
     #[pymodule_export]
     use crate::stream::Batches;
 

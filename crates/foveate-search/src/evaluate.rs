@@ -120,6 +120,21 @@ fn voted(near: impl Iterator<Item = (Option<u32>, f64)>) -> Option<u32> {
     votes.into_iter().reduce(|best, vote| if vote.1 > best.1 { vote } else { best }).and_then(|(label, _)| label)
 }
 
+impl Evaluation {
+    /// The figures by their usual names.
+    pub fn figures(&self) -> [(&'static str, &Figure); 6] {
+        let Self { recall_1, recall_5, recall_10, map_at_r, knn, probe, .. } = self;
+        [
+            ("recall@1", recall_1),
+            ("recall@5", recall_5),
+            ("recall@10", recall_10),
+            ("mAP@R", map_at_r),
+            ("k-NN accuracy", knn),
+            ("linear probe", probe),
+        ]
+    }
+}
+
 /// Compares two models, or two settings, on the same rows: the mean of `a - b` over the rows that count in both, with a
 /// 95 % interval. It is narrower than those of `a` and `b` where both fail on the same rows.
 ///

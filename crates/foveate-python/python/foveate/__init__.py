@@ -2,7 +2,8 @@
 
 ``Embedder`` embeds lists and Arrow columns, ``embed_files`` streams a job's vectors, and ``embed`` runs a whole job
 into files. Their options are those of ``foveate embed --help``, with underscores: ``max_pixels="200M"``. Vectors are
-the command line's, bit for bit. The logger ``foveate`` has the warnings.
+the command line's, bit for bit. ``neighbors``, ``similar``, ``duplicates``, ``clusters``, ``sample`` and ``evaluate``
+search vectors. The logger ``foveate`` has the warnings.
 
 ``foveate.ray``, ``foveate.spark``, ``foveate.daft`` and ``foveate.lancedb`` adapt the embedder to these engines. Each
 needs its engine, which an extra of the wheel installs: ``foveate[ray]``.
@@ -16,6 +17,18 @@ from ._embedder import Embedded, Embedder, ItemError
 from ._foveate import Batch, Batches, FoveateError, __version__
 from ._jobs import embed, embed_files
 from ._measure import plan, profile
+from ._search import (
+    Clusters,
+    Duplicates,
+    Neighbors,
+    clusters,
+    duplicates,
+    evaluate,
+    export_index,
+    neighbors,
+    sample,
+    similar,
+)
 
 if TYPE_CHECKING:
     from . import daft as daft, lancedb as lancedb, ray as ray, spark as spark
@@ -37,13 +50,23 @@ else:
 __all__ = [
     "Batch",
     "Batches",
+    "Clusters",
+    "Duplicates",
     "Embedded",
     "Embedder",
     "FoveateError",
     "ItemError",
+    "Neighbors",
     "__version__",
+    "clusters",
+    "duplicates",
     "embed",
     "embed_files",
+    "evaluate",
+    "export_index",
+    "neighbors",
     "plan",
     "profile",
+    "sample",
+    "similar",
 ]

@@ -1,4 +1,4 @@
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -71,3 +71,26 @@ class Batches(Iterator[Batch]):
 
 def embed(args: Sequence[str], progress: Progress | None = None) -> str: ...
 def command_line(args: Sequence[str]) -> int: ...
+
+_Rows = tuple[Iterator[bytes], int, int]
+_Share = Callable[[float], None] | None
+
+def neighbors(
+    vectors: _Rows, queries: _Rows | None, k: int, metric_name: str, threads: int | None, progress: _Share
+) -> tuple[bytearray, bytearray]: ...
+def duplicates(
+    vectors: _Rows,
+    against: _Rows | None,
+    threshold: float,
+    metric_name: str,
+    complete: bool,
+    threads: int | None,
+    progress: _Share,
+) -> tuple[bytearray, bytearray, list[list[int]]]: ...
+def clusters(
+    vectors: _Rows, k: int, threads: int | None, progress: _Share
+) -> tuple[bytearray, bytearray, bytearray]: ...
+def spread_out(vectors: _Rows, n: int, threads: int | None, progress: _Share) -> list[int]: ...
+def evaluate(
+    vectors: _Rows, labels: Sequence[int | None], threads: int | None, progress: _Share
+) -> list[tuple[str, float, float, float]]: ...

@@ -20,7 +20,7 @@ const SHOWN: (usize, usize) = (8, 4);
 
 pub(crate) fn clusters(args: &ClustersArgs) -> anyhow::Result<Exit> {
     let cancel = begin()?;
-    let (loaded, _) = load(&args.search, &[])?;
+    let (loaded, _) = load(&args.search, &[], Some(&args.table.output))?;
     announce(&args.search, &loaded, 0);
     let vectors = loaded.vectors(Metric::Cosine)?;
     let options = ClusterOptions { k: args.k, ..ClusterOptions::default() };
@@ -97,7 +97,7 @@ fn card(loaded: &Loaded, (row, score): (u32, f64), is_marked: bool) -> Card {
 
 pub(crate) fn sample(args: &SampleArgs) -> anyhow::Result<Exit> {
     let cancel = begin()?;
-    let (loaded, _) = load(&args.search, &[])?;
+    let (loaded, _) = load(&args.search, &[], Some(&args.table.output))?;
     announce(&args.search, &loaded, 0);
     let vectors = loaded.vectors(Metric::Cosine)?;
     let chosen = with_search(&args.search, &cancel, None, |search| match args.by {

@@ -9,6 +9,7 @@ use foveate::search::{Pair, Vectors, groups};
 use foveate_sink_parquet::Column;
 use serde_json::json;
 
+use super::estimate::estimate;
 use super::sheet::{self, Card, Row, Sheet};
 use super::state::StateFile;
 use super::table::Table;
@@ -27,8 +28,12 @@ const EXAMPLES: usize = 6;
 pub(crate) fn duplicates(args: &DuplicatesArgs) -> anyhow::Result<Exit> {
     let (cancel, started) = (begin()?, Instant::now());
     let (SearchArgs { quiet, json, .. }, output) = (&args.search, &args.table.output);
-    let (loaded, against) = load(&args.search, &args.against)?;
+    let (loaded, against) = load(&args.search, &args.against, Some(output))?;
     announce(&args.search, &loaded, 0);
+    if args.table.dry_run {
+        let of = (&loaded, 0, args.metric.into());
+        return estimate(&args.search, &cancel, of, |search, sample| search.pairs(sample, args.threshold).map(drop));
+    }
     let (all, copies) = (loaded.vectors(args.metric)?, loaded.copies());
     // Of equal files, one is searched.
     let mut vectors = loaded.vectors(args.metric)?;

@@ -49,7 +49,7 @@ pub(crate) fn eval(args: &EvalArgs) -> anyhow::Result<Exit> {
     }
     if args.search.json {
         let of = |(side, found): (&Side, &Evaluation)| {
-            let figures = figures(found).map(|(name, figure)| (name.to_owned(), shown(figure)));
+            let figures = found.figures().map(|(name, figure)| (name.to_owned(), shown(figure)));
             let changes = figures_of(found, &evaluations[0]).map(|(name, change)| (name.to_owned(), shown(&change)));
             let is_first = std::ptr::eq(found, &evaluations[0]);
             json!({
@@ -89,21 +89,9 @@ fn common(outputs: &[(String, Loaded)], labels: &Labels) -> (Vec<Option<u32>>, V
     (of_rows, sides)
 }
 
-fn figures(found: &Evaluation) -> [(&'static str, &Figure); 6] {
-    let Evaluation { recall_1, recall_5, recall_10, map_at_r, knn, probe, .. } = found;
-    [
-        ("recall@1", recall_1),
-        ("recall@5", recall_5),
-        ("recall@10", recall_10),
-        ("mAP@R", map_at_r),
-        ("k-NN accuracy", knn),
-        ("linear probe", probe),
-    ]
-}
-
 /// What is better than in `first`, row by row.
 fn figures_of(found: &Evaluation, first: &Evaluation) -> impl Iterator<Item = (&'static str, Figure)> {
-    let pairs = figures(found).into_iter().zip(figures(first));
+    let pairs = found.figures().into_iter().zip(first.figures());
     pairs.map(|((name, now), (_, before))| (name, difference(now, before))).collect::<Vec<_>>().into_iter()
 }
 
@@ -117,7 +105,7 @@ fn print(sides: &[Side], evaluations: &[Evaluation], labelled: usize) -> anyhow:
     for (number, (side, found)) in sides.iter().zip(evaluations).enumerate() {
         writeln!(out, "{}", side.name)?;
         let changes = figures_of(found, first).map(|(_, change)| change);
-        for ((name, figure), change) in figures(found).into_iter().zip(changes) {
+        for ((name, figure), change) in found.figures().into_iter().zip(changes) {
             write!(out, "  {name:<14} {:.3}  ({})", figure.mean, of(figure))?;
             if number > 0 {
                 write!(out, "   {:+.3} ({:+.3} to {:+.3})", change.mean, change.low, change.high)?;

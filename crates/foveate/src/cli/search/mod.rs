@@ -2,6 +2,7 @@
 
 mod clusters;
 mod duplicates;
+mod estimate;
 mod eval;
 mod index;
 mod neighbors;
@@ -12,7 +13,7 @@ pub(super) mod table;
 pub(super) mod vectors;
 
 use foveate::pipeline::Cancel;
-use foveate::search::{Search, SearchError, State, Stats};
+use foveate::search::{Components, Search, SearchError, State, Stats};
 
 pub(crate) use clusters::{clusters, sample};
 pub(crate) use duplicates::duplicates;
@@ -40,9 +41,15 @@ fn announce(args: &SearchArgs, loaded: &Loaded, k: usize) {
         return;
     }
     let (rows, dim) = (loaded.ids.len(), loaded.dim);
-    // Of codes, two copies for a moment.
-    let bytes = rows * (6 * dim + 512 + 12 * k);
-    console::say!("{rows} vectors of {dim} dimensions; at most about {} of memory", human_bytes(bytes as u64));
+    let of_vectors = (rows * dim * 4) as u64;
+    let (in_memory, disk) = match loaded.vectors {
+        Components::Memory(_) => (of_vectors, String::new()),
+        Components::File(_) => (0, format!("; the vectors are in a file of {}", human_bytes(of_vectors))),
+    };
+    // A row has its id's text and place, its hash, and its size.
+    let of_images = loaded.ids.iter().map(|id| id.len() as u64 + 48).sum::<u64>();
+    let bytes = in_memory + of_images + Search::memory(rows, dim, k);
+    console::say!("{rows} vectors of {dim} dimensions; at most about {} of memory{disk}", human_bytes(bytes));
 }
 
 fn with_search<T>(

@@ -7,6 +7,7 @@ use foveate::search::Vectors;
 use foveate_sink_parquet::Column;
 use serde_json::json;
 
+use super::estimate::estimate;
 use super::state::StateFile;
 use super::table::Table;
 use super::vectors::load;
@@ -23,8 +24,14 @@ pub(crate) fn neighbors(args: &NeighborsArgs) -> anyhow::Result<Exit> {
     const NAMES: &[&str] = &["id", "neighbor", "rank", "score"];
     let (cancel, started) = (begin()?, Instant::now());
     let (SearchArgs { quiet, json, .. }, output) = (&args.search, &args.table.output);
-    let (loaded, queries) = load(&args.search, &args.queries)?;
+    let (loaded, queries) = load(&args.search, &args.queries, Some(output))?;
     announce(&args.search, &loaded, args.k as usize);
+    if args.table.dry_run {
+        let of = (&loaded, args.k as usize, args.metric.into());
+        return estimate(&args.search, &cancel, of, |search, sample| {
+            search.neighbors(sample, args.k as usize).map(drop)
+        });
+    }
     let vectors = loaded.vectors(args.metric)?;
     let part = args.shard.map(|Shard { index, count }| {
         let bound = |index: u32| (vectors.len() as u64 * u64::from(index) / u64::from(count)) as usize;

@@ -41,7 +41,7 @@ type Found = Vec<(u32, f64)>;
 pub(crate) fn similar(args: &SimilarArgs) -> anyhow::Result<Exit> {
     job::silence_worker_panics();
     let cancel = begin()?;
-    let (loaded, _) = load(&args.search, &[])?;
+    let (loaded, _) = load(&args.search, &[], args.output.as_deref())?;
     loaded.tell(&args.search);
     let mut queries = Queries::default();
     queries.add_rows(args, &loaded)?;

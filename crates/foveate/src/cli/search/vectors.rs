@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use foveate::embed::{Backends, EmbedOptions, store_address};
-use foveate::search::{Metric, Vectors};
-use foveate::sink::{OutputManifest, StoredRun};
+use foveate::search::{Collector, Components, Metric, Vectors};
+use foveate::sink::{OutputManifest, SinkError, StoredRun};
 use foveate_sink_npy::read_array;
 use foveate_sink_parquet::{VectorColumns, read_vectors};
 
@@ -18,12 +19,12 @@ use crate::cli::{console, inspect, merge};
 /// The commands in their messages.
 pub(in crate::cli) const SEARCH: &str = "search";
 
-/// Vectors in memory.
+/// Vectors with what is known of their images.
 #[derive(Default)]
 pub(super) struct Loaded {
     pub(super) ids: Vec<Box<str>>,
     /// `[n, dim]`
-    pub(super) vectors: Vec<f32>,
+    pub(super) vectors: Components,
     pub(super) dim: usize,
     /// XXH3-64 of the images' files; 0 if it is not known.
     pub(super) hashes: Vec<u64>,
@@ -42,12 +43,21 @@ enum Input {
 }
 
 /// Reads `args.inputs`, and `others` if there are any. All are of the same model and settings, as far as that is known.
-pub(super) fn load(args: &SearchArgs, others: &[PathBuf]) -> anyhow::Result<(Loaded, Option<Loaded>)> {
+/// Very many vectors are in a file beside `output`, or in the system's folder of temporary files.
+pub(super) fn load(
+    args: &SearchArgs,
+    others: &[PathBuf],
+    output: Option<&Path>,
+) -> anyhow::Result<(Loaded, Option<Loaded>)> {
+    let folder = output.map_or_else(std::env::temp_dir, |output| {
+        let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty() && folder.is_dir());
+        folder.unwrap_or(Path::new(".")).to_owned()
+    });
     let backends = Backends::compiled();
     let (ours, theirs) = (find(args, &args.inputs, &backends)?, find(args, others, &backends)?);
     check(ours.iter().chain(&theirs))?;
-    let loaded = Loaded::read(args, ours, &backends)?;
-    let others = if theirs.is_empty() { None } else { Some(Loaded::read(args, theirs, &backends)?) };
+    let loaded = Loaded::read(args, ours, &backends, &folder)?;
+    let others = if theirs.is_empty() { None } else { Some(Loaded::read(args, theirs, &backends, &folder)?) };
     if let Some(others) = &others
         && !others.ids.is_empty()
         && !loaded.ids.is_empty()
@@ -66,7 +76,7 @@ pub(super) fn load_alone(args: &SearchArgs, input: &Path) -> anyhow::Result<Load
     let backends = Backends::compiled();
     let found = find(args, &[input.to_owned()], &backends)?;
     check(found.iter())?;
-    Loaded::read(args, found, &backends)
+    Loaded::read(args, found, &backends, &std::env::temp_dir())
 }
 
 fn find(args: &SearchArgs, inputs: &[PathBuf], backends: &Backends) -> anyhow::Result<Vec<Input>> {
@@ -136,54 +146,50 @@ fn check<'a>(inputs: impl Iterator<Item = &'a Input>) -> anyhow::Result<()> {
     Ok(merge::check_same_job(&names, &runs, SEARCH)?)
 }
 
-impl Loaded {
-    fn read(args: &SearchArgs, inputs: Vec<Input>, backends: &Backends) -> anyhow::Result<Self> {
-        let mut loaded = Self::default();
-        for input in inputs {
-            match input {
-                Input::Ours(_, run) => loaded.add_run(*run, backends)?,
-                Input::Foreign(path) => loaded.add_foreign(args, &path)?,
-            }
-        }
-        Ok(loaded)
+/// Most bytes of vectors in memory. More are in a file.
+const MOST: usize = 1 << 30;
+
+/// Vectors that are being read.
+struct Reading<'a> {
+    args: &'a SearchArgs,
+    loaded: Loaded,
+    vectors: Collector,
+    /// The width of a vector that has another one than those before.
+    other: Option<usize>,
+    /// Why vectors cannot be kept.
+    fault: Option<io::Error>,
+}
+
+impl<'a> Reading<'a> {
+    fn new(args: &'a SearchArgs, folder: &Path) -> Self {
+        let vectors = Collector::new(folder, MOST);
+        Self { args, loaded: Loaded::default(), vectors, other: None, fault: None }
     }
 
     fn add_run(&mut self, mut run: StoredRun, backends: &Backends) -> anyhow::Result<()> {
         let reader = inspect::reader(&run, backends)?;
-        self.vectors.reserve_exact(run.manifest.rows as usize * run.manifest.dim);
-        let (manifest, mut other) = (run.manifest.clone(), None);
+        self.loaded.manifest.get_or_insert(run.manifest.clone());
         let rows = run.rows(reader, &mut |row| {
-            if !self.add(row.id, row.vector) {
-                other = Some(row.vector.len());
-            }
-            self.hashes.push(row.xxh3);
-            self.sizes.push((row.width, row.height));
+            self.add(row.id, row.vector);
+            self.loaded.hashes.push(row.xxh3);
+            self.loaded.sizes.push((row.width, row.height));
             Ok(())
         });
-        rows.map_err(inspect::remedied)?;
-        self.manifest.get_or_insert(manifest);
-        self.of_one_width(other, "an output of foveate")
+        rows.map(drop).map_err(inspect::remedied)
     }
 
-    fn add_foreign(&mut self, args: &SearchArgs, path: &Path) -> anyhow::Result<()> {
-        let (mut other, first) = (None, self.ids.len());
-        let mut add = |id: &str, vector: &[f32]| {
-            if !self.add(id, vector) {
-                other = Some(vector.len());
-            }
-        };
+    fn add_foreign(&mut self, path: &Path) -> anyhow::Result<()> {
+        let args = self.args;
         let read = if has_extension(path, "parquet") {
             let columns = VectorColumns { vector: args.vector_column.as_deref(), id: args.id_column.as_deref() };
-            read_vectors(path, columns, &mut add)
+            read_vectors(path, columns, &mut |id, vector| self.add(id, vector))
         } else {
-            let mut number = first;
-            read_array(path, &mut |vector| {
-                add(&number.to_string(), vector);
-                number += 1;
-            })
+            read_array(path, &mut |vector| self.add(&self.loaded.ids.len().to_string(), vector))
         };
+        self.loaded.hashes.resize(self.loaded.ids.len(), 0);
+        self.loaded.sizes.resize(self.loaded.ids.len(), (0, 0));
         read.map_err(|error| match error {
-            foveate::sink::SinkError::Unsupported(why) => {
+            SinkError::Unsupported(why) => {
                 let remedy = match has_extension(path, "parquet") {
                     true => "--vector-column and --id-column name columns",
                     false => "save it as `numpy.save` saves float32",
@@ -191,33 +197,62 @@ impl Loaded {
                 Usage::from(anyhow!("cannot read {}: {why}; {remedy}", path.display())).into()
             }
             error => anyhow!(error).context(format!("cannot read {}", path.display())),
-        })?;
-        self.hashes.resize(self.ids.len(), 0);
-        self.sizes.resize(self.ids.len(), (0, 0));
-        self.of_one_width(other, &path.display().to_string())
+        })
     }
 
-    /// Adds a row. A missing vector is one that is not finite. Returns false if the vector has another width.
-    fn add(&mut self, id: &str, vector: &[f32]) -> bool {
-        if self.dim == 0 {
-            self.dim = vector.len();
-            self.vectors.extend(std::iter::repeat_n(f32::NAN, self.ids.len() * self.dim));
+    /// Adds a row. A missing vector is one that is not finite.
+    fn add(&mut self, id: &str, vector: &[f32]) {
+        let mut extend = |components: &[f32]| {
+            if let Err(error) = self.vectors.extend(components) {
+                self.fault.get_or_insert(error);
+            }
+        };
+        if self.loaded.dim == 0 {
+            self.loaded.dim = vector.len();
+            self.loaded.ids.iter().for_each(|_| extend(&vec![f32::NAN; vector.len()]));
         }
-        self.ids.push(id.into());
-        if vector.is_empty() {
-            self.vectors.extend(std::iter::repeat_n(f32::NAN, self.dim));
-        } else if vector.len() == self.dim {
-            self.vectors.extend_from_slice(vector);
-        } else {
-            return false;
+        self.loaded.ids.push(id.into());
+        match vector.len() {
+            0 => extend(&vec![f32::NAN; self.loaded.dim]),
+            width if width == self.loaded.dim => extend(vector),
+            width => self.other = Some(width),
         }
-        true
     }
 
-    fn of_one_width(&self, other: Option<usize>, name: &str) -> anyhow::Result<()> {
-        let Some(other) = other else { return Ok(()) };
-        let why = format!("{name} has vectors of {other} dimensions, and those before have {}", self.dim);
+    /// Checks what was added last.
+    fn check(&self, name: &str) -> anyhow::Result<()> {
+        let Some(other) = self.other else { return Ok(()) };
+        let why = format!("{name} has vectors of {other} dimensions, and those before have {}", self.loaded.dim);
         Err(Usage::from(anyhow!("cannot search: {why}; search vectors of one model")).into())
+    }
+
+    fn finish(self, folder: &Path) -> anyhow::Result<Loaded> {
+        let context = || {
+            let folder = folder.display();
+            format!("cannot keep the vectors in a file in {folder}; make room there")
+        };
+        let fault = self.fault.map_or(Ok(()), Err);
+        let vectors = fault.and_then(|()| self.vectors.finish()).with_context(context)?;
+        Ok(Loaded { vectors, ..self.loaded })
+    }
+}
+
+impl Loaded {
+    fn read(args: &SearchArgs, inputs: Vec<Input>, backends: &Backends, folder: &Path) -> anyhow::Result<Self> {
+        let mut reading = Reading::new(args, folder);
+        for input in inputs {
+            match input {
+                Input::Ours(name, run) => {
+                    reading.add_run(*run, backends)?;
+                    reading.check(&name)?;
+                }
+                Input::Foreign(path) => {
+                    reading.add_foreign(&path)?;
+                    reading.check(&path.display().to_string())?;
+                }
+            }
+        }
+        reading.finish(folder)
     }
 
     pub(super) fn vectors(&self, metric: impl Into<Metric>) -> anyhow::Result<Vectors<'_>> {
