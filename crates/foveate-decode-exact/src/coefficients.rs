@@ -2,7 +2,10 @@
 
 use std::collections::TryReserveError;
 
-use crate::scan::{Block, Stored};
+use crate::zigzag::natural;
+
+/// The coefficients of a block, in natural order.
+pub(crate) type Block = [i16; 64];
 
 /// Block rows of all components. A row takes no memory before data reaches it, so that a file costs what it holds, not
 /// what its header claims.
@@ -94,5 +97,38 @@ impl Row {
     pub(crate) fn without(&self, band: u64, first: usize, most: usize) -> usize {
         let nonzero = self.nonzero.get(first..first + most);
         nonzero.map_or(most, |nonzero| nonzero.iter().take_while(|&nonzero| nonzero & band == 0).count())
+    }
+}
+
+/// A block of a picture that comes in several scans.
+pub(crate) struct Stored<'a> {
+    /// All but the first; without meaning while all of them are zero.
+    pub(crate) coefficients: &'a mut Block,
+    /// Bit `k` is set if coefficient `k`, in coding order, may not be zero. Does not tell about the first.
+    pub(crate) nonzero: &'a mut u64,
+    pub(crate) dc: &'a mut i16,
+}
+
+impl Stored<'_> {
+    /// Must be called before coefficients are set.
+    #[inline(always)]
+    pub(crate) fn begin(&mut self) {
+        if *self.nonzero == 0 {
+            *self.coefficients = [0; 64];
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn set(&mut self, k: usize, value: i16) {
+        self.coefficients[natural(k)] = value;
+        *self.nonzero |= 1 << k.min(63);
+    }
+
+    /// Without a branch, because a processor cannot guess it.
+    #[inline(always)]
+    pub(crate) fn set_unless_zero(&mut self, k: usize, value: i16) {
+        let coefficient = &mut self.coefficients[natural(k)];
+        *coefficient = if value == 0 { *coefficient } else { value };
+        *self.nonzero |= u64::from(value != 0) << (k & 63);
     }
 }

@@ -7,14 +7,14 @@ use foveate_decode::DecodeError;
 use foveate_decode::jpeg::{Process, Structure};
 
 use crate::bits::{BYTES, Bytes};
-use crate::coefficients::Coefficients;
+use crate::coefficients::{Block, Coefficients};
 use crate::color::{self, ColorSpace};
 use crate::frame::{ColorHints, Component, Frame, MAX_COMPONENTS};
 use crate::isa::{Isa, Task};
 use crate::kernels::{Kernels, Two};
 use crate::output::Output;
 use crate::scale::Scale;
-use crate::scan::{self, Block, Cursor, Scan, Scratch, Tables};
+use crate::scan::{self, Cursor, Scan, Scratch, Tables};
 use crate::upsample::{self, Upsampling};
 use crate::zigzag::natural;
 use crate::{error::corrupt, idct};

@@ -7,15 +7,12 @@ use foveate_decode::DecodeError;
 use memchr::memchr;
 
 use crate::bits::{Bits, Bytes, Window};
-use crate::coefficients::Row;
+use crate::coefficients::{Row, Stored};
 use crate::error::corrupt;
 use crate::frame::{Frame, MAX_COMPONENTS};
 use crate::huffman::Table;
 use crate::kernels::Kernels;
-use crate::zigzag::{index, natural};
-
-/// The coefficients of a block, in natural order.
-pub(crate) type Block = [i16; 64];
+use crate::zigzag::index;
 
 /// The Huffman tables in force: DC and AC.
 pub(crate) struct Tables {
@@ -367,39 +364,6 @@ fn long_difference(mut bits: Bits, bytes: &Bytes, table: &Table) -> (Bits, i32) 
     let value = bits.take_signed(u32::from(size & 15));
     bits.refill(bytes);
     (bits, value)
-}
-
-/// A block of a picture that comes in several scans.
-pub(crate) struct Stored<'a> {
-    /// All but the first; without meaning while all of them are zero.
-    pub(crate) coefficients: &'a mut Block,
-    /// Bit `k` is set if coefficient `k`, in coding order, may not be zero. Does not tell about the first.
-    pub(crate) nonzero: &'a mut u64,
-    pub(crate) dc: &'a mut i16,
-}
-
-impl Stored<'_> {
-    /// Must be called before coefficients are set.
-    #[inline(always)]
-    fn begin(&mut self) {
-        if *self.nonzero == 0 {
-            *self.coefficients = [0; 64];
-        }
-    }
-
-    #[inline(always)]
-    fn set(&mut self, k: usize, value: i16) {
-        self.coefficients[natural(k)] = value;
-        *self.nonzero |= 1 << k.min(63);
-    }
-
-    /// Without a branch, because a processor cannot guess it.
-    #[inline(always)]
-    fn set_unless_zero(&mut self, k: usize, value: i16) {
-        let coefficient = &mut self.coefficients[natural(k)];
-        *coefficient = if value == 0 { *coefficient } else { value };
-        *self.nonzero |= u64::from(value != 0) << (k & 63);
-    }
 }
 
 /// Decodes one block of any of the four kinds of progressive scans.

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use foveate_core::{PixelBuf, Size};
+use foveate_decode::conformance::samples;
 use foveate_decode::jpeg;
 use foveate_decode::{DecodeError, DecodeHint, Decoder, DecoderOptions};
 use foveate_decode_exact::ExactDecoder;
@@ -29,6 +30,18 @@ fn reduced(bytes: &[u8], min_side: u32, low_frequencies: bool) -> PixelBuf {
     let hint = DecodeHint { min_side: Some(min_side), low_frequencies };
     ExactDecoder::new(DecoderOptions::default()).decode(bytes, hint, &mut out).expect("a sound file");
     out
+}
+
+/// Sequential scans hold whole blocks, and libjpeg ignores what their headers say about the coefficients.
+#[test]
+fn a_sequential_scan_with_another_band_is_whole() {
+    let mut bytes = samples::JPEG.to_vec();
+    let scan = bytes.windows(2).position(|pair| pair == [0xFF, 0xDA]).expect("a scan header");
+    let expected = decode(&bytes).expect("the sample");
+    let band = scan + 2 + usize::from(bytes[scan + 3]) - 3;
+    assert_eq!(bytes[band..band + 3], [0, 63, 0]);
+    bytes[band] = 1;
+    assert!(decode(&bytes).expect("the sample").as_slice() == expected.as_slice());
 }
 
 fn scaled(native: Size, eighths: u32) -> Size {
