@@ -172,8 +172,8 @@ const fn frequency<const SIDE: usize, const COUNT: usize>(k: usize) -> usize {
     }
 }
 
-/// One direction of a reduced transform on eight columns of two blocks, divided by 2^`bits` with rounding and clipped to
-/// 16 bits.
+/// One direction of a reduced transform on eight columns of two blocks, divided by 2^`bits` with rounding and clipped
+/// to 16 bits.
 #[inline(always)]
 fn reduced_pass<const SIDE: usize, const COUNT: usize>(
     simd: V3,

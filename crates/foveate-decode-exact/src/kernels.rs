@@ -16,8 +16,8 @@ pub(crate) trait Kernels: Copy {
     fn blocks(self, two: Two<'_>, samples: &mut [u8], stride: usize);
     /// [`Reduction::block`].
     fn reduced_blocks(self, reduction: &Reduction, two: Two<'_>, samples: &mut [u8], stride: usize);
-    /// Adds `bit` to the magnitude of each of the `ones` among a block's coefficients that lacks it. In coding order, one
-    /// bit is for each coefficient; zeros become positive unless they are `negative`.
+    /// Adds `bit` to the magnitude of those of the `ones` among a block's coefficients that lack it. Each coefficient
+    /// has one bit, in coding order; zeros become positive unless they are `negative`.
     fn refine(self, coefficients: &mut [i16; 64], ones: u64, negative: u64, bit: i16);
     /// [`crate::color::ycbcr`].
     fn ycbcr(self, rows: [&[u8]; 3], out: &mut [[u8; 3]]);
