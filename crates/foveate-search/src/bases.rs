@@ -1,15 +1,11 @@
-use crate::basis::{Basis, Spread};
+use crate::basis::{Basis, SAMPLE, Spread, WIDTHS};
 use crate::codes::{BLOCK, Scale};
 use crate::screen::{Block, Scratch, Unit};
+use crate::search::joined;
 use crate::side::Scales;
-use crate::threads::joined;
 use crate::top::Top;
 use crate::{Search, Vectors};
 
-/// Widths of codes that are tried, besides all dimensions.
-pub(crate) const WIDTHS: [usize; 5] = [32, 64, 128, 192, 256];
-/// Rows from which directions and steps are estimated.
-pub(crate) const SAMPLE: usize = 2048;
 /// Rows whose neighbours are searched plainly, to see which width pays off.
 const TRIED: usize = 64;
 /// Nanoseconds that a width of one, a pair, a second look at a pair, and a score of one dimension take.

@@ -1,6 +1,11 @@
 use crate::Vectors;
 use crate::vectors::dot;
 
+/// Widths of codes that are tried, besides all dimensions.
+pub(crate) const WIDTHS: [usize; 5] = [32, 64, 128, 192, 256];
+/// Rows from which directions and steps are estimated.
+pub(crate) const SAMPLE: usize = 2048;
+
 /// Orthonormal directions, row-major, `[count, dim]`.
 type Directions = Vec<f64>;
 

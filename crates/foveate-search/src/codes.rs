@@ -1,6 +1,6 @@
 use crate::Vectors;
 use crate::basis::Basis;
-use crate::threads::joined;
+use crate::search::joined;
 
 /// Rows in a block. Blocks are what is compared with each other.
 pub(crate) const BLOCK: usize = 1024;

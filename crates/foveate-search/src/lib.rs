@@ -2,12 +2,14 @@
 
 mod bases;
 mod basis;
+mod bytes;
 mod clusters;
 mod codes;
 mod error;
 mod evaluate;
 mod found;
 mod groups;
+mod nearest;
 mod order;
 mod probe;
 mod rows;
@@ -17,7 +19,6 @@ mod search;
 mod side;
 mod spread_out;
 mod state;
-mod threads;
 mod top;
 mod vectors;
 
@@ -27,6 +28,5 @@ pub use evaluate::{Evaluation, Figure, difference};
 pub use found::{Neighbors, Pair, Pairs, Stats};
 pub use groups::{Linkage, groups};
 pub use rows::{Collector, Components};
-pub use search::Search;
-pub use state::State;
+pub use search::{Search, State};
 pub use vectors::{Metric, Vectors};

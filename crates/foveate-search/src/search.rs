@@ -1,19 +1,11 @@
-use std::sync::atomic::Ordering::Relaxed;
+use std::io::{self, Read, Write};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::bases::Wanted;
-use crate::codes::BLOCK;
-use crate::found::{Neighbors, Pair, Pairs, Stats};
-use crate::scan::FEW;
-use crate::side::{Scales, Side};
-use crate::top::Top;
-use crate::{SearchError, State, Vectors};
+use crate::SearchError;
 
-/// Neighbours in the order of groups that each row is compared with at first.
-const SEEDS: usize = 32;
-/// Share of the progress after which these are done.
-pub(crate) const SEEDED: f64 = 0.02;
 /// A search, and who watches it.
 pub struct Search<'a> {
     /// Threads that compute.
@@ -45,200 +37,101 @@ pub(crate) struct Task {
     pub(crate) b: usize,
 }
 
+/// Keeps the state of a search, so that the search continues if it is interrupted and repeated. The result does not
+/// depend on the state.
+///
+/// A search goes on if a save fails; the implementation reports the error. Write a file under another name and rename
+/// it, so that an interrupted save leaves the former state.
+pub trait State: Sync {
+    /// Opens the state that was saved last, if there is one.
+    fn load(&self) -> Option<Box<dyn Read + '_>>;
+
+    /// Saves a state, which `write` writes in small pieces. The size is that of what was found: 12 bytes for each
+    /// neighbour, or 16 for each pair.
+    fn save(&self, write: &dyn Fn(&mut dyn Write) -> io::Result<()>);
+
+    /// Called after a load, with the share of the pairs that need not be compared again; `None` if the state is
+    /// incomplete or of another search, of other vectors or of another version, and is ignored.
+    fn resumed(&self, share: Option<f64>) {
+        let _ = share;
+    }
+}
+
+/// The progress of the threads.
+pub(crate) struct Done<M> {
+    /// All numbers below this one.
+    pub(crate) count: usize,
+    pub(crate) is_cancelled: bool,
+    /// The memory of each thread.
+    pub(crate) memories: Vec<M>,
+}
+
 impl Search<'_> {
-    /// Finds the `k` nearest other rows of each row, at least one.
-    ///
-    /// # Errors
-    /// [`SearchError::Cancelled`].
-    pub fn neighbors(&self, vectors: &Vectors<'_>, k: usize) -> Result<Neighbors, SearchError> {
-        let (k, rows) = (k.max(1), vectors.finite().collect::<Vec<u32>>());
-        let bases = self.bases(vectors, &rows, &Wanted::Nearest { vectors, rows: &rows, k });
-        let scales = bases.scales(vectors, &rows, vectors.longest());
-        let [side, _] = self.sides(&scales, (vectors, &rows), None);
-        let tasks = symmetric(rows.len().div_ceil(BLOCK));
-        let work = self.resume(&tasks, &[&side], k as u64, || tops(rows.len(), k));
-        let (tops, scored) = (&work.found, &work.scored);
-        let seed = |number: usize| {
-            let mut top = lock(&tops[number]);
-            let places = number * BLOCK..(number * BLOCK + BLOCK).min(rows.len());
-            for place in places.clone() {
-                for other in place + 1..(place + 1 + SEEDS.max(2 * k)).min(places.end) {
-                    let score = side.score(place, &side, other);
-                    top.push(place - places.start, score, side.rows[other]);
-                    top.push(other - places.start, score, side.rows[place]);
-                    scored.fetch_add(1, Relaxed);
-                }
-            }
-        };
-        if work.done == 0 {
-            self.each(tops.len(), 0.0..SEEDED, || (), |number, ()| seed(number))?;
-        }
-        self.each_task(&work, |Task { a, b }, scratch, found| {
-            let limits = |number: usize| scales.limits(lock(&tops[number]).least());
-            let (of_a, of_b) = (limits(a), limits(b));
-            scales.find(&side, &side, Task { a, b }, (&of_a, &of_b), scratch, found);
-            let mut news = Vec::with_capacity(found.len());
-            for (place, other) in found.iter().map(|&(i, j)| (a * BLOCK + i as usize, b * BLOCK + j as usize)) {
-                if place < other || a != b {
-                    news.push((place, other, side.score(place, &side, other)));
-                }
-            }
-            scored.fetch_add(news.len() as u64, Relaxed);
-            let mut top = lock(&tops[a]);
-            news.iter().for_each(|&(place, other, score)| top.push(place % BLOCK, score, side.rows[other]));
-            drop(top);
-            let mut top = lock(&tops[b]);
-            news.iter().for_each(|&(place, other, score)| top.push(other % BLOCK, score, side.rows[place]));
-        })?;
-        let stats = Stats { pairs: among(&rows), scored: work.scored.into_inner(), width: bases.coarse.width };
-        Ok(side.neighbors(work.found, stats))
-    }
-
-    /// Finds the `k` nearest rows of `vectors` of each query, at least one. Up to 256 queries, or up to 64
-    /// rows, are compared in f64, without codes.
-    ///
-    /// # Errors
-    /// [`SearchError::Dimensions`] and [`SearchError::Cancelled`].
-    pub fn nearest(&self, queries: &Vectors<'_>, vectors: &Vectors<'_>, k: usize) -> Result<Neighbors, SearchError> {
-        check(queries, vectors)?;
-        let k = k.max(1);
-        let (rows, of_queries) = (vectors.finite().collect::<Vec<_>>(), queries.finite().collect::<Vec<_>>());
-        if of_queries.len() <= FEW.0 || rows.len() <= FEW.1 {
-            return self.scan((queries, &of_queries), (vectors, &rows), k);
-        }
-        let bases = self.bases(vectors, &rows, &Wanted::Nearest { vectors: queries, rows: &of_queries, k });
-        let scales = bases.scales(vectors, &rows, vectors.longest().max(queries.longest()));
-        let [side, query] = self.sides(&scales, (vectors, &rows), Some((queries, &of_queries)));
-        let (blocks, of_query) = (rows.len().div_ceil(BLOCK), of_queries.len().div_ceil(BLOCK));
-        // Each block of queries begins with its own groups.
-        let tasks: Vec<Task> = (0..blocks)
-            .flat_map(|step| (0..of_query).map(move |a| (a, step)))
-            .map(|(a, step)| Task { a, b: (side.near(&query, a * BLOCK) / BLOCK + step) % blocks })
-            .collect();
-        let work = self.resume(&tasks, &[&query, &side], k as u64, || tops(of_queries.len(), k));
-        let (tops, scored) = (&work.found, &work.scored);
-        let seed = |number: usize| {
-            let mut top = lock(&tops[number]);
-            for place in number * BLOCK..(number * BLOCK + BLOCK).min(of_queries.len()) {
-                let first = side.near(&query, place);
-                for other in first..(first + SEEDS.max(2 * k)).min(rows.len()) {
-                    top.push(place % BLOCK, query.score(place, &side, other), side.rows[other]);
-                    scored.fetch_add(1, Relaxed);
-                }
-            }
-        };
-        if work.done == 0 {
-            self.each(tops.len(), 0.0..SEEDED, || (), |number, ()| seed(number))?;
-        }
-        let unlimited = scales.limits(std::iter::empty());
-        self.each_task(&work, |task @ Task { a, b }, scratch, found| {
-            let of_a = scales.limits(lock(&tops[a]).least());
-            scales.find(&query, &side, task, (&of_a, &unlimited), scratch, found);
-            let news: Vec<_> = found
-                .iter()
-                .map(|&(i, j)| (i as usize, b * BLOCK + j as usize))
-                .map(|(i, other)| (i, query.score(a * BLOCK + i, &side, other), side.rows[other]))
-                .collect();
-            scored.fetch_add(news.len() as u64, Relaxed);
-            let mut top = lock(&tops[a]);
-            news.into_iter().for_each(|(place, score, row)| top.push(place, score, row));
-        })?;
-        let pairs = rows.len() as u64 * of_queries.len() as u64;
-        let stats = Stats { pairs, scored: work.scored.into_inner(), width: bases.coarse.width };
-        Ok(query.neighbors(work.found, stats))
-    }
-
-    /// Finds all pairs of rows whose score is at least `threshold`, by row.
-    ///
-    /// # Errors
-    /// [`SearchError::Cancelled`].
-    pub fn pairs(&self, vectors: &Vectors<'_>, threshold: f64) -> Result<Pairs, SearchError> {
-        let rows: Vec<u32> = vectors.finite().collect();
-        let bases = self.bases(vectors, &rows, &Wanted::From(threshold));
-        let scales = bases.scales(vectors, &rows, vectors.longest());
-        let [side, _] = self.sides(&scales, (vectors, &rows), None);
-        let (pairs, scored) = self.from(&side, &side, &scales, threshold, &symmetric(rows.len().div_ceil(BLOCK)))?;
-        Ok(Pairs { pairs, stats: Stats { pairs: among(&rows), scored, width: bases.coarse.width } })
-    }
-
-    /// Finds all pairs of a row of `news` and a row of `vectors` whose score is at least `threshold`, by row.
-    ///
-    /// # Errors
-    /// [`SearchError::Dimensions`] and [`SearchError::Cancelled`].
-    pub fn pairs_with(&self, news: &Vectors<'_>, vectors: &Vectors<'_>, threshold: f64) -> Result<Pairs, SearchError> {
-        check(news, vectors)?;
-        let (rows, of_news) = (vectors.finite().collect::<Vec<_>>(), news.finite().collect::<Vec<_>>());
-        let bases = self.bases(vectors, &rows, &Wanted::From(threshold));
-        let scales = bases.scales(vectors, &rows, vectors.longest().max(news.longest()));
-        let [side, new] = self.sides(&scales, (vectors, &rows), Some((news, &of_news)));
-        let blocks = |rows: &[u32]| rows.len().div_ceil(BLOCK);
-        let tasks: Vec<Task> =
-            (0..blocks(&of_news)).flat_map(|a| (0..blocks(&rows)).map(move |b| Task { a, b })).collect();
-        let (pairs, scored) = self.from(&new, &side, &scales, threshold, &tasks)?;
-        let all = rows.len() as u64 * of_news.len() as u64;
-        Ok(Pairs { pairs, stats: Stats { pairs: all, scored, width: bases.coarse.width } })
-    }
-
-    fn from(
+    /// Returns the results of `act` for each number below `count`, in order, computed on all threads.
+    pub(crate) fn map<T: Send>(
         &self,
-        side: &Side<'_>,
-        others: &Side<'_>,
-        scales: &Scales<'_>,
-        threshold: f64,
-        tasks: &[Task],
-    ) -> Result<(Vec<Pair>, u64), SearchError> {
-        let limits = scales.limits(std::iter::repeat_n(threshold, BLOCK));
-        let is_same = std::ptr::eq(side, others);
-        let both = if is_same { vec![side] } else { vec![side, others] };
-        let work = self.resume(tasks, &both, threshold.to_bits(), || Mutex::new(Vec::new()));
-        self.each_task(&work, |task @ Task { a, b }, scratch, found| {
-            scales.find(side, others, task, (&limits, &limits), scratch, found);
-            let found = found.iter().map(|&(i, j)| (a * BLOCK + i as usize, b * BLOCK + j as usize));
-            let found: Vec<_> = found.filter(|(place, other)| !is_same || a != b || place < other).collect();
-            work.scored.fetch_add(found.len() as u64, Relaxed);
-            let news: Vec<_> = found
-                .into_iter()
-                .map(|(place, other)| (place, other, side.score(place, others, other)))
-                .filter(|&(.., score)| score >= threshold)
-                .map(|(place, other, score)| {
-                    let (row, other) = (side.rows[place], others.rows[other]);
-                    if is_same {
-                        Pair { row: row.min(other), other: row.max(other), score }
-                    } else {
-                        Pair { row, other, score }
-                    }
-                })
-                .collect();
-            lock(&work.found).extend(news);
-        })?;
-        let mut pairs = work.found.into_inner().unwrap_or_else(PoisonError::into_inner);
-        pairs.sort_unstable_by_key(|pair| (pair.row, pair.other));
-        Ok((pairs, work.scored.into_inner()))
+        count: usize,
+        progress: Range<f64>,
+        act: impl Fn(usize) -> T + Sync,
+    ) -> Result<Vec<T>, SearchError> {
+        let of_threads = self.each(count, progress, Vec::new, |number, out| out.push((number, act(number))))?;
+        let mut all: Vec<_> = of_threads.into_iter().flatten().collect();
+        all.sort_unstable_by_key(|&(number, _)| number);
+        Ok(all.into_iter().map(|(_, of_number)| of_number).collect())
+    }
+
+    /// Calls `act` with each number below `count`, on all threads, and returns what each thread has in memory then.
+    pub(crate) fn each<M: Send>(
+        &self,
+        count: usize,
+        progress: Range<f64>,
+        new: impl Fn() -> M + Sync,
+        act: impl Fn(usize, &mut M) + Sync,
+    ) -> Result<Vec<M>, SearchError> {
+        let done = self.each_until(0..count, progress, None, new, act);
+        if done.is_cancelled { Err(SearchError::Cancelled) } else { Ok(done.memories) }
+    }
+
+    /// Calls `act` with each number until some time, at least one.
+    pub(crate) fn each_until<M: Send>(
+        &self,
+        numbers: Range<usize>,
+        progress: Range<f64>,
+        end: Option<Instant>,
+        new: impl Fn() -> M + Sync,
+        act: impl Fn(usize, &mut M) + Sync,
+    ) -> Done<M> {
+        let (next, is_cancelled) = (AtomicUsize::new(numbers.start), AtomicBool::new(false));
+        let work = || {
+            let mut memory = new();
+            loop {
+                let number = next.fetch_add(1, Relaxed);
+                if number >= numbers.end {
+                    break;
+                }
+                act(number, &mut memory);
+                let share = (number + 1) as f64 / numbers.end as f64;
+                (self.progress)(progress.start + (progress.end - progress.start) * share);
+                is_cancelled.fetch_or((self.is_cancelled)(), Relaxed);
+                if is_cancelled.load(Relaxed) || end.is_some_and(|end| Instant::now() >= end) {
+                    break;
+                }
+            }
+            memory
+        };
+        let memories = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..self.threads.max(1)).map(|_| scope.spawn(work)).collect();
+            threads.into_iter().map(joined).collect()
+        });
+        // Each thread did what it took.
+        let count = next.into_inner().min(numbers.end);
+        Done { count, is_cancelled: is_cancelled.into_inner(), memories }
     }
 }
 
-fn tops(rows: usize, k: usize) -> Vec<Mutex<Top>> {
-    (0..rows).step_by(BLOCK).map(|first| Mutex::new(Top::new(BLOCK.min(rows - first), k))).collect()
-}
-
-/// Each block with itself, then with the next one, and so on: what is near comes first.
-fn symmetric(blocks: usize) -> Vec<Task> {
-    let both = |step: usize| (0..blocks).map(move |a| Task { a, b: (a + step) % blocks });
-    let half = |step: usize| if 2 * step == blocks && step > 0 { blocks / 2 } else { blocks };
-    (0..=blocks / 2).flat_map(|step| both(step).take(half(step))).collect()
-}
-
-/// Number of pairs of some rows.
-fn among(rows: &[u32]) -> u64 {
-    let count = rows.len() as u64;
-    count * count.saturating_sub(1) / 2
-}
-
-fn check(queries: &Vectors<'_>, vectors: &Vectors<'_>) -> Result<(), SearchError> {
-    match queries.dim() == vectors.dim() && queries.metric() == vectors.metric() {
-        true => Ok(()),
-        false => Err(SearchError::Dimensions { queries: queries.dim(), vectors: vectors.dim() }),
-    }
+/// Returns the result of a thread, or continues its panic.
+pub(crate) fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use crate::bases::{SAMPLE, WIDTHS};
+use crate::basis::{SAMPLE, WIDTHS};
 use crate::codes::{BLOCK, Codes, Scale, WORD};
 use crate::found::{Neighbors, Stats};
 use crate::order::{Groups, order};
@@ -65,8 +65,8 @@ impl Search<'_> {
     ) -> [Side<'v>; 2] {
         let sides = [(vectors, rows), others.unwrap_or((vectors, &[]))];
         let codes = scales.coarse.both(sides, self.threads);
-        // With neighbours next to each other, a search soon has good ones. Pairs that are found together are then of few
-        // vectors, which stay in caches: at 200,000 rows, all pairs take three quarters of the time.
+        // With neighbours next to each other, a search soon has good ones. Pairs that are found together are then of
+        // few vectors, which stay in caches: at 200,000 rows, all pairs take three quarters of the time.
         let groups = Groups::around(&codes[0], rows.len(), scales.coarse.width);
         let [(a, a_rows), (b, b_rows)] = sides;
         let [a_codes, b_codes] = codes;

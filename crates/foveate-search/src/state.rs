@@ -3,37 +3,18 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
+use crate::bytes::{CHUNK, get, put};
 use crate::found::Pair;
 use crate::screen::Scratch;
-use crate::search::{SEEDED, Task, lock};
+use crate::search::{Task, lock};
 use crate::side::Side;
 use crate::top::Top;
 use crate::{Metric, Search, SearchError};
 
 /// The first bytes of a state, with its version.
 const MAGIC: &[u8; 8] = b"fvsrch01";
-/// Numbers that are read or written together.
-const CHUNK: usize = 1 << 13;
-
-/// Keeps the state of a search, so that the search continues if it is interrupted and repeated. The result does not
-/// depend on the state.
-///
-/// A search goes on if a save fails; the implementation reports the error. Write a file under another name and rename
-/// it, so that an interrupted save leaves the former state.
-pub trait State: Sync {
-    /// Opens the state that was saved last, if there is one.
-    fn load(&self) -> Option<Box<dyn Read + '_>>;
-
-    /// Saves a state, which `write` writes in small pieces. The size is that of what was found: 12 bytes for each
-    /// neighbour, or 16 for each pair.
-    fn save(&self, write: &dyn Fn(&mut dyn Write) -> io::Result<()>);
-
-    /// Called after a load, with the share of the pairs that need not be compared again; `None` if the state is
-    /// incomplete or of another search, of other vectors or of another version, and is ignored.
-    fn resumed(&self, share: Option<f64>) {
-        let _ = share;
-    }
-}
+/// Share of the progress after which the first neighbours are known.
+pub(crate) const SEEDED: f64 = 0.02;
 
 /// Findings of a search, which are part of its state.
 pub(crate) trait Findings: Sized {
@@ -153,29 +134,6 @@ impl Findings for Mutex<Vec<Pair>> {
         drop(pairs);
         Ok(new)
     }
-}
-
-pub(crate) fn put<T: Copy, const N: usize>(
-    out: &mut dyn Write,
-    items: &[T],
-    bytes: impl Fn(T) -> [u8; N],
-) -> io::Result<()> {
-    items
-        .chunks(CHUNK)
-        .try_for_each(|items| out.write_all(items.iter().map(|&item| bytes(item)).collect::<Vec<_>>().as_flattened()))
-}
-
-pub(crate) fn get<T, const N: usize>(
-    input: &mut dyn Read,
-    items: &mut [T],
-    of_bytes: impl Fn([u8; N]) -> T,
-) -> io::Result<()> {
-    for items in items.chunks_mut(CHUNK) {
-        let mut bytes = vec![[0; N]; items.len()];
-        input.read_exact(bytes.as_flattened_mut())?;
-        items.iter_mut().zip(bytes).for_each(|(item, bytes)| *item = of_bytes(bytes));
-    }
-    Ok(())
 }
 
 /// A hash of all that decides what is found, and of the order in which it is.

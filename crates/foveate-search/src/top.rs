@@ -1,6 +1,6 @@
 use std::io::{self, Read, Write};
 
-use crate::state::{get, put};
+use crate::bytes::{get, put};
 
 /// The best rows of several others, best first. Of equal scores, the lower row is better.
 pub(crate) struct Top {

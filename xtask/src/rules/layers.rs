@@ -78,8 +78,8 @@ const ALSO: [(&str, &[&str]); 5] = [
     ("foveate-decode", &["flate2"]),
     // HTTP, URL parsing, name resolution and message signatures are its purpose and not worth reimplementing.
     ("foveate-net", &["base64", "dns-lookup", "hmac", "httpdate", "psl", "ureq", "url"]),
-    // Directions to begin with are drawn.
-    ("foveate-search", &["fastrand"]),
+    // Directions to begin with are drawn; very many vectors are in a file that is mapped.
+    ("foveate-search", &["fastrand", "memmap2"]),
     // It is a server.
     ("foveate-photo-server", &["axum", "futures-util", "image", "tokio"]),
     // It connects our crates to libraries for logs and collectors, and only the facade imports it.

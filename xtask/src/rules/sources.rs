@@ -9,7 +9,7 @@ use crate::tree::{Kind, Package, TextFile, Tree};
 const UNSAFE: &[(&str, &str)] = &[
     ("foveate-encode-tch", "nothing links to libtorch's CUDA half, so that programs start without it: it is loaded"),
     ("foveate-cuda", "the driver and cuBLASLt are C libraries, loaded at run time"),
-    ("foveate-search", "a file that uses detected instructions"),
+    ("foveate-search", "files that use detected instructions, and one that maps a file"),
     ("foveate-encode-fused", "files for CUDA kernels, for AMX, and one that calls code for detected instructions"),
     ("foveate-decode-nvjpeg", "nvJPEG is a C library, loaded at run time, and its kernels take untyped arguments"),
     ("foveate-worker", "one call of the C library tells its heap to give large allocations back"),

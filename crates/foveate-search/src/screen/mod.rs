@@ -69,7 +69,8 @@ impl Unit {
         let _ = scratch;
     }
 
-    /// Of each row, the number of the pivot with the largest product, less half the pivot's square; the first of several.
+    /// Of each row, the number of the pivot with the largest product, less half the pivot's square; the first of
+    /// several.
     pub(crate) fn nearest(self, rows: &[i8], pivots: &[i8], halves: &[i32], width: usize, out: &mut [u32]) {
         match self {
             #[cfg(target_arch = "x86_64")]

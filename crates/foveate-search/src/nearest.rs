@@ -1,0 +1,212 @@
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::bases::Wanted;
+use crate::codes::BLOCK;
+use crate::found::{Neighbors, Pair, Pairs, Stats};
+use crate::scan::FEW;
+use crate::search::{Task, lock};
+use crate::side::{Scales, Side};
+use crate::state::SEEDED;
+use crate::top::Top;
+use crate::{Search, SearchError, Vectors};
+
+/// Neighbours in the order of groups that each row is compared with at first.
+const SEEDS: usize = 32;
+
+impl Search<'_> {
+    /// Finds the `k` nearest other rows of each row, at least one.
+    ///
+    /// # Errors
+    /// [`SearchError::Cancelled`].
+    pub fn neighbors(&self, vectors: &Vectors<'_>, k: usize) -> Result<Neighbors, SearchError> {
+        let (k, rows) = (k.max(1), vectors.finite().collect::<Vec<u32>>());
+        let bases = self.bases(vectors, &rows, &Wanted::Nearest { vectors, rows: &rows, k });
+        let scales = bases.scales(vectors, &rows, vectors.longest());
+        let [side, _] = self.sides(&scales, (vectors, &rows), None);
+        let tasks = symmetric(rows.len().div_ceil(BLOCK));
+        let work = self.resume(&tasks, &[&side], k as u64, || tops(rows.len(), k));
+        let (tops, scored) = (&work.found, &work.scored);
+        let seed = |number: usize| {
+            let mut top = lock(&tops[number]);
+            let places = number * BLOCK..(number * BLOCK + BLOCK).min(rows.len());
+            for place in places.clone() {
+                for other in place + 1..(place + 1 + SEEDS.max(2 * k)).min(places.end) {
+                    let score = side.score(place, &side, other);
+                    top.push(place - places.start, score, side.rows[other]);
+                    top.push(other - places.start, score, side.rows[place]);
+                    scored.fetch_add(1, Relaxed);
+                }
+            }
+        };
+        if work.done == 0 {
+            self.each(tops.len(), 0.0..SEEDED, || (), |number, ()| seed(number))?;
+        }
+        self.each_task(&work, |Task { a, b }, scratch, found| {
+            let limits = |number: usize| scales.limits(lock(&tops[number]).least());
+            let (of_a, of_b) = (limits(a), limits(b));
+            scales.find(&side, &side, Task { a, b }, (&of_a, &of_b), scratch, found);
+            let mut news = Vec::with_capacity(found.len());
+            for (place, other) in found.iter().map(|&(i, j)| (a * BLOCK + i as usize, b * BLOCK + j as usize)) {
+                if place < other || a != b {
+                    news.push((place, other, side.score(place, &side, other)));
+                }
+            }
+            scored.fetch_add(news.len() as u64, Relaxed);
+            let mut top = lock(&tops[a]);
+            news.iter().for_each(|&(place, other, score)| top.push(place % BLOCK, score, side.rows[other]));
+            drop(top);
+            let mut top = lock(&tops[b]);
+            news.iter().for_each(|&(place, other, score)| top.push(other % BLOCK, score, side.rows[place]));
+        })?;
+        let stats = Stats { pairs: among(&rows), scored: work.scored.into_inner(), width: bases.coarse.width };
+        Ok(side.neighbors(work.found, stats))
+    }
+
+    /// Finds the `k` nearest rows of `vectors` of each query, at least one. Up to 256 queries, or up to 64
+    /// rows, are compared in f64, without codes.
+    ///
+    /// # Errors
+    /// [`SearchError::Dimensions`] and [`SearchError::Cancelled`].
+    pub fn nearest(&self, queries: &Vectors<'_>, vectors: &Vectors<'_>, k: usize) -> Result<Neighbors, SearchError> {
+        check(queries, vectors)?;
+        let k = k.max(1);
+        let (rows, of_queries) = (vectors.finite().collect::<Vec<_>>(), queries.finite().collect::<Vec<_>>());
+        if of_queries.len() <= FEW.0 || rows.len() <= FEW.1 {
+            return self.scan((queries, &of_queries), (vectors, &rows), k);
+        }
+        let bases = self.bases(vectors, &rows, &Wanted::Nearest { vectors: queries, rows: &of_queries, k });
+        let scales = bases.scales(vectors, &rows, vectors.longest().max(queries.longest()));
+        let [side, query] = self.sides(&scales, (vectors, &rows), Some((queries, &of_queries)));
+        let (blocks, of_query) = (rows.len().div_ceil(BLOCK), of_queries.len().div_ceil(BLOCK));
+        // Each block of queries begins with its own groups.
+        let tasks: Vec<Task> = (0..blocks)
+            .flat_map(|step| (0..of_query).map(move |a| (a, step)))
+            .map(|(a, step)| Task { a, b: (side.near(&query, a * BLOCK) / BLOCK + step) % blocks })
+            .collect();
+        let work = self.resume(&tasks, &[&query, &side], k as u64, || tops(of_queries.len(), k));
+        let (tops, scored) = (&work.found, &work.scored);
+        let seed = |number: usize| {
+            let mut top = lock(&tops[number]);
+            for place in number * BLOCK..(number * BLOCK + BLOCK).min(of_queries.len()) {
+                let first = side.near(&query, place);
+                for other in first..(first + SEEDS.max(2 * k)).min(rows.len()) {
+                    top.push(place % BLOCK, query.score(place, &side, other), side.rows[other]);
+                    scored.fetch_add(1, Relaxed);
+                }
+            }
+        };
+        if work.done == 0 {
+            self.each(tops.len(), 0.0..SEEDED, || (), |number, ()| seed(number))?;
+        }
+        let unlimited = scales.limits(std::iter::empty());
+        self.each_task(&work, |task @ Task { a, b }, scratch, found| {
+            let of_a = scales.limits(lock(&tops[a]).least());
+            scales.find(&query, &side, task, (&of_a, &unlimited), scratch, found);
+            let news: Vec<_> = found
+                .iter()
+                .map(|&(i, j)| (i as usize, b * BLOCK + j as usize))
+                .map(|(i, other)| (i, query.score(a * BLOCK + i, &side, other), side.rows[other]))
+                .collect();
+            scored.fetch_add(news.len() as u64, Relaxed);
+            let mut top = lock(&tops[a]);
+            news.into_iter().for_each(|(place, score, row)| top.push(place, score, row));
+        })?;
+        let pairs = rows.len() as u64 * of_queries.len() as u64;
+        let stats = Stats { pairs, scored: work.scored.into_inner(), width: bases.coarse.width };
+        Ok(query.neighbors(work.found, stats))
+    }
+
+    /// Finds all pairs of rows whose score is at least `threshold`, by row.
+    ///
+    /// # Errors
+    /// [`SearchError::Cancelled`].
+    pub fn pairs(&self, vectors: &Vectors<'_>, threshold: f64) -> Result<Pairs, SearchError> {
+        let rows: Vec<u32> = vectors.finite().collect();
+        let bases = self.bases(vectors, &rows, &Wanted::From(threshold));
+        let scales = bases.scales(vectors, &rows, vectors.longest());
+        let [side, _] = self.sides(&scales, (vectors, &rows), None);
+        let (pairs, scored) = self.from(&side, &side, &scales, threshold, &symmetric(rows.len().div_ceil(BLOCK)))?;
+        Ok(Pairs { pairs, stats: Stats { pairs: among(&rows), scored, width: bases.coarse.width } })
+    }
+
+    /// Finds all pairs of a row of `news` and a row of `vectors` whose score is at least `threshold`, by row.
+    ///
+    /// # Errors
+    /// [`SearchError::Dimensions`] and [`SearchError::Cancelled`].
+    pub fn pairs_with(&self, news: &Vectors<'_>, vectors: &Vectors<'_>, threshold: f64) -> Result<Pairs, SearchError> {
+        check(news, vectors)?;
+        let (rows, of_news) = (vectors.finite().collect::<Vec<_>>(), news.finite().collect::<Vec<_>>());
+        let bases = self.bases(vectors, &rows, &Wanted::From(threshold));
+        let scales = bases.scales(vectors, &rows, vectors.longest().max(news.longest()));
+        let [side, new] = self.sides(&scales, (vectors, &rows), Some((news, &of_news)));
+        let blocks = |rows: &[u32]| rows.len().div_ceil(BLOCK);
+        let tasks: Vec<Task> =
+            (0..blocks(&of_news)).flat_map(|a| (0..blocks(&rows)).map(move |b| Task { a, b })).collect();
+        let (pairs, scored) = self.from(&new, &side, &scales, threshold, &tasks)?;
+        let all = rows.len() as u64 * of_news.len() as u64;
+        Ok(Pairs { pairs, stats: Stats { pairs: all, scored, width: bases.coarse.width } })
+    }
+
+    fn from(
+        &self,
+        side: &Side<'_>,
+        others: &Side<'_>,
+        scales: &Scales<'_>,
+        threshold: f64,
+        tasks: &[Task],
+    ) -> Result<(Vec<Pair>, u64), SearchError> {
+        let limits = scales.limits(std::iter::repeat_n(threshold, BLOCK));
+        let is_same = std::ptr::eq(side, others);
+        let both = if is_same { vec![side] } else { vec![side, others] };
+        let work = self.resume(tasks, &both, threshold.to_bits(), || Mutex::new(Vec::new()));
+        self.each_task(&work, |task @ Task { a, b }, scratch, found| {
+            scales.find(side, others, task, (&limits, &limits), scratch, found);
+            let found = found.iter().map(|&(i, j)| (a * BLOCK + i as usize, b * BLOCK + j as usize));
+            let found: Vec<_> = found.filter(|(place, other)| !is_same || a != b || place < other).collect();
+            work.scored.fetch_add(found.len() as u64, Relaxed);
+            let news: Vec<_> = found
+                .into_iter()
+                .map(|(place, other)| (place, other, side.score(place, others, other)))
+                .filter(|&(.., score)| score >= threshold)
+                .map(|(place, other, score)| {
+                    let (row, other) = (side.rows[place], others.rows[other]);
+                    if is_same {
+                        Pair { row: row.min(other), other: row.max(other), score }
+                    } else {
+                        Pair { row, other, score }
+                    }
+                })
+                .collect();
+            lock(&work.found).extend(news);
+        })?;
+        let mut pairs = work.found.into_inner().unwrap_or_else(PoisonError::into_inner);
+        pairs.sort_unstable_by_key(|pair| (pair.row, pair.other));
+        Ok((pairs, work.scored.into_inner()))
+    }
+}
+
+fn tops(rows: usize, k: usize) -> Vec<Mutex<Top>> {
+    (0..rows).step_by(BLOCK).map(|first| Mutex::new(Top::new(BLOCK.min(rows - first), k))).collect()
+}
+
+/// Each block with itself, then with the next one, and so on: what is near comes first.
+fn symmetric(blocks: usize) -> Vec<Task> {
+    let both = |step: usize| (0..blocks).map(move |a| Task { a, b: (a + step) % blocks });
+    let half = |step: usize| if 2 * step == blocks && step > 0 { blocks / 2 } else { blocks };
+    (0..=blocks / 2).flat_map(|step| both(step).take(half(step))).collect()
+}
+
+/// Number of pairs of some rows.
+fn among(rows: &[u32]) -> u64 {
+    let count = rows.len() as u64;
+    count * count.saturating_sub(1) / 2
+}
+
+fn check(queries: &Vectors<'_>, vectors: &Vectors<'_>) -> Result<(), SearchError> {
+    match queries.dim() == vectors.dim() && queries.metric() == vectors.metric() {
+        true => Ok(()),
+        false => Err(SearchError::Dimensions { queries: queries.dim(), vectors: vectors.dim() }),
+    }
+}
