@@ -56,14 +56,23 @@ fn main() -> Result<(), Failure> {
         out.flush()?;
     }
     println!(
-        "{{\"rows\": {}, \"found\": {}, \"seconds\": {seconds:.2}, \"pairs\": {}, \"scored\": {}, \"width\": {}}}",
+        "{{\"rows\": {}, \"found\": {}, \"seconds\": {seconds:.2}, \"pairs\": {}, \"scored\": {}, \"width\": {}, \
+         \"peak_gb\": {:.2}}}",
         vectors.len(),
         found.len(),
         stats.pairs,
         stats.scored,
-        stats.width
+        stats.width,
+        peak().unwrap_or(f64::NAN)
     );
     Ok(())
+}
+
+/// Gigabytes that the process had in memory at most, the vectors included.
+fn peak() -> Option<f64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let kilobytes: f64 = status.split_once("VmHWM:")?.1.split_whitespace().next()?.parse().ok()?;
+    Some(kilobytes * 1024.0 / 1e9)
 }
 
 /// Reads a file of numpy, version 1, `<f4`, C order, with no second copy in memory.

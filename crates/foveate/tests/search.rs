@@ -348,6 +348,13 @@ fn what_cannot_work_is_said_before_anything_is_read() {
     refused(&["v.parquet", "mean.npy"], &["-o", "knn.csv"], "search outputs with the same settings");
     refused(&["v.parquet"], &["--queries", "mean.npy", "-o", "knn.csv"], "search outputs with the same settings");
     refused(&["v.parquet"], &["-k", "0", "-o", "knn.csv"], "'0'");
+    refused(&["v.parquet", "v.parquet"], &["-o", "knn.csv"], "two rows with the id");
+    fs::write(collection.path("empty.parquet"), "").unwrap();
+    let ran = collection.search("neighbors", &["empty.parquet"], &["-o", "knn.csv"]);
+    assert!(ran.code == 1 && ran.stderr.contains("empty.parquet"), "{}", ran.stderr);
+    fs::write(collection.path("empty.npy"), "").unwrap();
+    let ran = collection.search("neighbors", &["empty.npy"], &["-o", "knn.csv"]);
+    assert!(ran.code == 1 && ran.stderr.contains("empty.npy"), "{}", ran.stderr);
     let ran = collection.search("duplicates", &["v.parquet"], &["--threshold", "1.5", "-o", "x.csv"]).expect(2);
     assert!(ran.stderr.contains("1.5"), "{}", ran.stderr);
     assert!(!collection.path("knn.csv").exists() && !collection.path("x.csv").exists());

@@ -11,6 +11,7 @@ use foveate::search::{Collector, Components, Metric, Vectors};
 use foveate::sink::{OutputManifest, SinkError, StoredRun};
 use foveate_sink_npy::read_array;
 use foveate_sink_parquet::{VectorColumns, read_vectors};
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::cli::exit::Usage;
 use crate::cli::search_args::SearchArgs;
@@ -227,6 +228,10 @@ impl<'a> Reading<'a> {
     }
 
     fn finish(self, folder: &Path) -> anyhow::Result<Loaded> {
+        if let Some(id) = twice(&self.loaded.ids) {
+            let remedy = "name each output once; `foveate merge` keeps one row of each id";
+            return Err(Usage::from(anyhow!("cannot search: there are two rows with the id '{id}'; {remedy}")).into());
+        }
         let context = || {
             let folder = folder.display();
             format!("cannot keep the vectors in a file in {folder}; make room there")
@@ -235,6 +240,14 @@ impl<'a> Reading<'a> {
         let vectors = fault.and_then(|()| self.vectors.finish()).with_context(context)?;
         Ok(Loaded { vectors, ..self.loaded })
     }
+}
+
+/// An id that is there twice.
+fn twice(ids: &[Box<str>]) -> Option<&str> {
+    let mut hashes: Vec<u64> = ids.iter().map(|id| xxh3_64(id.as_bytes())).collect();
+    hashes.sort_unstable();
+    let hash = hashes.windows(2).find(|pair| pair[0] == pair[1])?[0];
+    ids.iter().find(|id| xxh3_64(id.as_bytes()) == hash).map(AsRef::as_ref)
 }
 
 impl Loaded {
