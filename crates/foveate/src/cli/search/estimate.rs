@@ -18,6 +18,8 @@ use crate::cli::summary::{human_bytes, human_duration};
 const SAMPLE: usize = 50_000;
 /// Numbers of rows whose time is predicted, besides that of all rows.
 const ROWS: [usize; 3] = [1_000_000, 10_000_000, 100_000_000];
+/// Least rows from which more are predicted: with fewer, other things than pairs take the time.
+const LEAST: usize = 20_000;
 const AN_HOUR: f64 = 3600.0;
 
 /// What so many rows take. The share of pairs that are computed in full falls with their number, so the time grows with
@@ -25,7 +27,10 @@ const AN_HOUR: f64 = 3600.0;
 struct Prediction {
     rows: usize,
     seconds: [f64; 2],
+    /// Bytes of the search, without the vectors.
     memory: u64,
+    /// Bytes of the vectors, which are in a file if they are many.
+    vectors: u64,
 }
 
 /// Searches some rows, and predicts what all of them and more take. `search` finds `k` neighbours of each row, or none.
@@ -44,12 +49,16 @@ pub(super) fn estimate(
     let found = with_search(args, cancel, None, |watched| search(watched, &sample));
     let Some(()) = unless_cancelled(found)? else { return Ok(Exit::Interrupted) };
     let seconds = started.elapsed().as_secs_f64();
-    let more = ROWS.into_iter().chain([rows]).filter(|&rows| rows > count);
+    let more = ROWS.into_iter().chain([rows]).filter(|&rows| rows > count && count >= LEAST);
     let mut predictions: Vec<Prediction> = more.map(|rows| predict(seconds, count, (rows, dim, k))).collect();
     predictions.sort_by_key(|prediction| prediction.rows);
     predictions.dedup_by_key(|prediction| prediction.rows);
     if args.json {
-        let of = |Prediction { rows, seconds, memory }: &Prediction| json!({"rows": rows, "seconds_from": seconds[0], "seconds_to": seconds[1], "memory_bytes": memory});
+        let of = |Prediction { rows, seconds: [from, to], memory, vectors }: &Prediction| {
+            json!({
+                "rows": rows, "seconds_from": from, "seconds_to": to, "memory_bytes": memory, "vectors_bytes": vectors,
+            })
+        };
         console::summary(json!({
             "rows": rows, "dim": dim, "measured_rows": count, "measured_seconds": seconds,
             "predicted": predictions.iter().map(of).collect::<Vec<_>>(),
@@ -58,16 +67,20 @@ pub(super) fn estimate(
     }
     let time = |seconds: f64| human_duration(Duration::from_secs_f64(seconds));
     let mut out = console::stdout();
-    writeln!(out, "{count} of these rows take {}\n\n{:>11}  {:<28} memory", time(seconds), "rows", "time")?;
-    for Prediction { rows, seconds: [least, most], memory } in predictions {
+    writeln!(out, "{count} of {rows} rows take {}", time(seconds))?;
+    if predictions.is_empty() {
+        return Ok(Exit::Complete);
+    }
+    writeln!(out, "\n{:>11}  {:<28} {:<10} vectors", "rows", "time", "memory")?;
+    for Prediction { rows, seconds: [least, most], memory, vectors } in predictions {
         let times = format!("{} to {}", time(least), time(most));
-        writeln!(out, "{rows:>11}  {times:<28} {}", human_bytes(memory))?;
+        writeln!(out, "{rows:>11}  {times:<28} {:<10} {}", human_bytes(memory), human_bytes(vectors))?;
     }
     let in_an_hour = count as f64 * (AN_HOUR / seconds.max(1e-3)).sqrt();
     writeln!(
         out,
-        "\nAn hour is enough for {:.1} million rows or more. For many more, search in parts on several machines, or \
-         build an approximate index (`foveate.export_index` in Python).",
+        "\nAn hour is enough for {:.1} million rows. For many more, search in parts on several machines, or build an \
+         approximate index (`foveate.export_index` in Python).",
         in_an_hour / 1e6
     )?;
     Ok(Exit::Complete)
@@ -75,9 +88,9 @@ pub(super) fn estimate(
 
 fn predict(seconds: f64, measured: usize, (rows, dim, k): (usize, usize, usize)) -> Prediction {
     let ratio = rows as f64 / measured.max(1) as f64;
-    let of_vectors = rows as u64 * dim as u64 * 4;
+    let vectors = rows as u64 * dim as u64 * 4;
     let seconds = [ratio.powf(1.5) * seconds, ratio * ratio * seconds];
-    Prediction { rows, seconds, memory: of_vectors + Search::memory(rows, dim, k) }
+    Prediction { rows, seconds, memory: Search::memory(rows, dim, k), vectors }
 }
 
 #[cfg(test)]
@@ -86,8 +99,8 @@ mod tests {
 
     #[test]
     fn more_rows_take_more_than_their_share() {
-        let Prediction { seconds, memory, .. } = predict(2.0, 50_000, (200_000, 384, 10));
-        assert_eq!(seconds, [16.0, 32.0]);
-        assert!(memory > 200_000 * 384 * 5);
+        let Prediction { seconds, memory, vectors, .. } = predict(2.0, 50_000, (200_000, 384, 10));
+        assert_eq!((seconds, vectors), ([16.0, 32.0], 200_000 * 384 * 4));
+        assert!(memory > 200_000 * 384);
     }
 }
