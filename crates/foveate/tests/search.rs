@@ -289,11 +289,6 @@ fn vectors_of_other_programs_are_searched() {
     let ours: Vec<_> =
         ours.iter().map(|row| vec![number(&row[0]), number(&row[1]), row[2].clone(), row[3].clone()]).collect();
     assert_eq!(collection.csv("knn.csv"), ours);
-    let dry =
-        collection.search("neighbors", &["plain.npy"], &["-k", "2", "-o", "dry.csv", "--dry-run", "--json"]).expect(0);
-    let predicted = dry.json()["predicted"].clone();
-    assert_eq!((&predicted[0]["rows"], predicted.as_array().unwrap().len()), (&1_000_000.into(), 3));
-    assert!(!collection.path("dry.csv").exists());
     // The table of neighbours has no vectors.
     collection.search("neighbors", &["v.parquet"], &["-k", "2", "-o", "knn.parquet"]).expect(0);
     collection.search("neighbors", &["knn.parquet"], &["-o", "x.csv"]).expect_error(2, "no column has lists of");
@@ -311,6 +306,10 @@ fn an_interrupted_search_continues_and_parts_make_the_whole() {
     let mut random = fastrand::Rng::with_seed(1);
     let values: Vec<f32> = (0..rows * dim).map(|_| random.f32() - 0.5).collect();
     write_array(&collection.path("noise.npy"), &values, dim);
+    let dry = collection.search("neighbors", &["noise.npy"], &["-k", "3", "-o", "dry.csv", "--dry-run", "--json"]);
+    let predicted = dry.expect(0).json()["predicted"].clone();
+    assert_eq!((&predicted[0]["rows"], predicted.as_array().unwrap().len()), (&1_000_000.into(), 3));
+    assert!(!collection.path("dry.csv").exists());
     let arguments = ["neighbors", "noise.npy", "-k", "3", "--threads", "1", "-o", "whole.csv"];
     let mut command = foveate();
     command.current_dir(collection.path("")).args(arguments).stderr(Stdio::piped());
