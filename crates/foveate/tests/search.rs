@@ -6,6 +6,7 @@
 mod common;
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -302,19 +303,22 @@ fn vectors_of_other_programs_are_searched() {
 #[test]
 fn an_interrupted_search_continues_and_parts_make_the_whole() {
     let collection = Collection::new();
-    let (rows, dim) = (30_000, 64);
+    let (rows, dim) = (60_000, 64);
     let mut random = fastrand::Rng::with_seed(1);
     let values: Vec<f32> = (0..rows * dim).map(|_| random.f32() - 0.5).collect();
     write_array(&collection.path("noise.npy"), &values, dim);
     let dry = collection.search("neighbors", &["noise.npy"], &["-k", "3", "-o", "dry.csv", "--dry-run", "--json"]);
     let predicted = dry.expect(0).json()["predicted"].clone();
-    assert_eq!((&predicted[0]["rows"], predicted.as_array().unwrap().len()), (&1_000_000.into(), 3));
+    assert_eq!((&predicted[0]["rows"], predicted.as_array().unwrap().len()), (&60_000.into(), 4));
     assert!(!collection.path("dry.csv").exists());
     let arguments = ["neighbors", "noise.npy", "-k", "3", "--threads", "1", "-o", "whole.csv"];
     let mut command = foveate();
     command.current_dir(collection.path("")).args(arguments).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    std::thread::sleep(Duration::from_millis(500));
+    // The search, which takes half a second or more, begins after this line.
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().ends_with("of memory")));
+    std::thread::sleep(Duration::from_millis(100));
     let pid = Pid::from_raw(child.id().cast_signed());
     let interrupted = kill(pid, Signal::SIGINT).is_ok() && child.wait().unwrap().code() == Some(130);
     assert!(interrupted && !collection.path("whole.csv").exists());
