@@ -64,7 +64,7 @@ impl Search<'_> {
         if labels.len() != vectors.len() {
             return Err(SearchError::Labels { labels: labels.len(), rows: vectors.len() });
         }
-        let mut vectors = vectors.part(0..vectors.len());
+        let mut vectors = vectors.clone();
         vectors.leave_out((0..).zip(labels).filter(|(_, label)| label.is_none()).map(|(row, _)| row));
         let mut by_label: BTreeMap<Option<u32>, Vec<u32>> = BTreeMap::new();
         vectors.finite().for_each(|row| by_label.entry(labels[row as usize]).or_default().push(row));

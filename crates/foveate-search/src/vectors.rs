@@ -14,6 +14,7 @@ pub enum Metric {
 /// Vectors to search: `[n, dim]` f32, row-major.
 ///
 /// Rows with a NaN or an infinity are not searched: they have no neighbours and are nobody's.
+#[derive(Clone)]
 pub struct Vectors<'a> {
     data: &'a [f32],
     dim: usize,

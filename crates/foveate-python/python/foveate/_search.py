@@ -61,7 +61,7 @@ def neighbors(
         progress: show a bar of tqdm.
     """
     given, count, _ = _rows(vectors)
-    asked, of_asked = (None, count) if queries is None else (_rows(queries)[0], _rows(queries)[1])
+    asked, of_asked = (None, count) if queries is None else _rows(queries)[:2]
     k = _positive("k", k)
     rows, scores = _foveate.neighbors(given, asked, k, metric, threads, _bar(progress))
     return Neighbors(_numbers(rows, np.int64, of_asked, k), _numbers(scores, np.float32, of_asked, k))

@@ -122,18 +122,6 @@ pub(crate) struct TableArgs {
     pub(crate) output: PathBuf,
 }
 
-/// A table of neighbours or duplicates, which may take long.
-#[derive(Args, Debug)]
-pub(crate) struct LongTableArgs {
-    /// Output: `x.parquet` or `x.csv`. A file that is there is replaced.
-    #[arg(short, long, value_name = "FILE", value_parser = place())]
-    pub(crate) output: PathBuf,
-
-    /// Search some of the rows, and say how long all of them and more take, and what memory.
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-}
-
 /// A page of pictures.
 #[derive(Args, Debug)]
 pub(crate) struct SheetArgs {
@@ -175,7 +163,11 @@ pub(crate) struct NeighborsArgs {
     pub(crate) metric: MetricArg,
 
     #[command(flatten)]
-    pub(crate) table: LongTableArgs,
+    pub(crate) table: TableArgs,
+
+    /// Search some of the rows, and say how long all of them and more take, and what memory.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
 
     /// Neighbours of each image.
     #[arg(short, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -202,7 +194,11 @@ pub(crate) struct DuplicatesArgs {
     pub(crate) metric: MetricArg,
 
     #[command(flatten)]
-    pub(crate) table: LongTableArgs,
+    pub(crate) table: TableArgs,
+
+    /// Search some of the rows, and say how long all of them and more take, and what memory.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
 
     /// Least score of two images that are near duplicates.
     #[arg(long, value_name = "SCORE", default_value_t = 0.97, value_parser = parse_share)]

@@ -78,8 +78,8 @@ fn of_clusters(loaded: &Loaded, members: &[Vec<(u32, f64)>]) -> Sheet {
     let row = |cluster: usize| {
         let members = &members[cluster];
         let outliers = members.len().saturating_sub(SHOWN.1).max(SHOWN.0.min(members.len()));
-        let typical = members.iter().take(SHOWN.0).map(|&member| card(loaded, member, true));
-        let last = members[outliers..].iter().map(|&member| card(loaded, member, false));
+        let typical = members.iter().take(SHOWN.0).map(|&member| Card::scored(loaded, member, true));
+        let last = members[outliers..].iter().map(|&member| Card::scored(loaded, member, false));
         Row { heading: format!("Cluster {cluster}: {} images", members.len()), cards: typical.chain(last).collect() }
     };
     let rows: Vec<Row> = order.into_iter().take(MOST / (SHOWN.0 + SHOWN.1)).map(row).collect();
@@ -89,10 +89,6 @@ fn of_clusters(loaded: &Loaded, members: &[Vec<(u32, f64)>]) -> Sheet {
         members.len()
     );
     Sheet { title: "Clusters", lead, rows }
-}
-
-fn card(loaded: &Loaded, (row, score): (u32, f64), is_marked: bool) -> Card {
-    Card { id: loaded.ids[row as usize].to_string(), caption: format!("{score:.4}"), is_marked }
 }
 
 pub(crate) fn sample(args: &SampleArgs) -> anyhow::Result<Exit> {
@@ -140,8 +136,8 @@ fn show_sample(
 ) -> anyhow::Result<()> {
     let Some(path) = &sheet.html else { return Ok(()) };
     let cards = chosen.iter().take(MOST).map(|&(row, score)| match score {
-        Some(score) => card(loaded, (row, score), false),
-        None => Card { caption: "first".to_owned(), ..card(loaded, (row, 0.0), false) },
+        Some(score) => Card::scored(loaded, (row, score), false),
+        None => Card { caption: "first".to_owned(), ..Card::scored(loaded, (row, 0.0), false) },
     });
     let row = Row { heading: "In the order of choice".to_owned(), cards: cards.collect() };
     let lead = format!("{} of {} images.", chosen.len(), loaded.ids.len());

@@ -30,13 +30,13 @@ pub(crate) fn duplicates(args: &DuplicatesArgs) -> anyhow::Result<Exit> {
     let (SearchArgs { quiet, json, .. }, output) = (&args.search, &args.table.output);
     let (loaded, against) = load(&args.search, &args.against, Some(output))?;
     announce(&args.search, &loaded, 0);
-    if args.table.dry_run {
+    if args.dry_run {
         let of = (&loaded, 0, args.metric.into());
         return estimate(&args.search, &cancel, of, |search, sample| search.pairs(sample, args.threshold).map(drop));
     }
     let (all, copies) = (loaded.vectors(args.metric)?, loaded.copies());
     // Of equal files, one is searched.
-    let mut vectors = loaded.vectors(args.metric)?;
+    let mut vectors = all.clone();
     vectors.leave_out(copies.values().flatten().copied());
     let old = against.as_ref().map(|old| old.vectors(args.metric)).transpose()?;
     let state = StateFile::beside(output, *quiet);
@@ -125,9 +125,7 @@ fn grouped(loaded: &Loaded, vectors: &Vectors<'_>, groups: Vec<Vec<u32>>) -> Vec
     let group = |rows: Vec<u32>| {
         let kept = rows.iter().copied().max_by_key(|&row| (area(row), std::cmp::Reverse(row))).unwrap_or_default();
         let others = rows.into_iter().filter(|&row| row != kept);
-        let is_same =
-            |row: u32| loaded.hashes[row as usize] == loaded.hashes[kept as usize] && loaded.hashes[kept as usize] != 0;
-        let member = |row: u32| match is_same(row) {
+        let member = |row: u32| match loaded.is_copy(row, loaded, kept) {
             true => loaded.member(row, false, 1.0, SAME),
             false => loaded.member(row, false, vectors.score(row, vectors, kept), NEAR),
         };
@@ -152,7 +150,7 @@ fn known(loaded: &Loaded, copies: &BTreeMap<u32, Vec<u32>>, old: &Loaded, pairs:
     }
     let mut groups: BTreeMap<u32, Vec<Member>> = BTreeMap::new();
     for (row, (score, other)) in best {
-        let is_same = loaded.hashes[row as usize] == old.hashes[other as usize] && old.hashes[other as usize] != 0;
+        let is_same = loaded.is_copy(row, old, other);
         let group = groups.entry(other).or_insert_with(|| vec![old.member(other, true, 1.0, KEPT)]);
         group.push(loaded.member(row, false, score, if is_same { SAME } else { NEAR }));
     }
@@ -167,11 +165,9 @@ fn look(
     pairs: &[Pair],
     groups: &mut [Vec<Member>],
 ) -> anyhow::Result<()> {
-    let mut sheet = Sheet { title: "Duplicates", lead: String::new(), rows: examples(args, loaded, against, pairs) };
+    let rows = args.sheet.html.as_ref().map(|_| examples(args, loaded, against, pairs)).unwrap_or_default();
+    let mut sheet = Sheet { title: "Duplicates", lead: String::new(), rows };
     let mut ids = sheet.ids();
-    if args.sheet.html.is_none() {
-        ids.clear();
-    }
     ids.extend(groups.iter().flatten().map(|member| member.id.as_str()));
     let pictures = sheet::pictures(&args.search, &args.sheet, &[], &ids)?;
     for group in groups.iter_mut() {
@@ -212,13 +208,8 @@ fn examples(args: &DuplicatesArgs, loaded: &Loaded, against: Option<&Loaded>, pa
     let row = |value: f64| {
         let first = pairs.partition_point(|pair| pair.score < value);
         let shown = pairs[first..].iter().take(EXAMPLES);
-        let card = |loaded: &Loaded, row: u32, score: f64| Card {
-            id: loaded.ids[row as usize].to_string(),
-            caption: format!("{score:.4}"),
-            is_marked: false,
-        };
-        let cards = shown.flat_map(|pair| {
-            [card(loaded, pair.row, pair.score), card(against.unwrap_or(loaded), pair.other, pair.score)]
+        let cards = shown.flat_map(|&&Pair { row, other, score }| {
+            [(loaded, row), (against.unwrap_or(loaded), other)].map(|(of, row)| Card::scored(of, (row, score), false))
         });
         Row { heading: format!("Pairs from {value} on"), cards: cards.collect() }
     };
@@ -250,6 +241,12 @@ fn write_groups(output: &Path, groups: &[Vec<Member>]) -> anyhow::Result<()> {
 }
 
 impl Loaded {
+    /// Returns true if a row's file is known to have the bytes of the file of a row of `other`.
+    fn is_copy(&self, row: u32, other: &Self, of_other: u32) -> bool {
+        let hash = self.hashes[row as usize];
+        hash != 0 && hash == other.hashes[of_other as usize]
+    }
+
     fn member(&self, row: u32, is_kept: bool, score: f64, reason: &'static str) -> Member {
         Member { id: self.ids[row as usize].to_string(), is_kept, score, reason, size: self.sizes[row as usize] }
     }

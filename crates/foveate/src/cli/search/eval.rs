@@ -71,11 +71,10 @@ fn common(outputs: &[(String, Loaded)], labels: &Labels) -> (Vec<Option<u32>>, V
     let places: Vec<HashMap<&str, usize>> =
         outputs.iter().map(|(_, loaded)| loaded.ids.iter().map(AsRef::as_ref).zip(0..).collect()).collect();
     let (mut numbers, mut of_rows, mut rows) = (HashMap::new(), Vec::new(), Vec::new());
-    for (row, id) in outputs[0].1.ids.iter().enumerate() {
+    for id in &outputs[0].1.ids {
         let Some(label) = labels.of(id) else { continue };
         let others: Option<Vec<usize>> = places.iter().map(|places| places.get(id.as_ref()).copied()).collect();
-        // Of an id that is there twice, the last row counts.
-        let Some(others) = others.filter(|others| others[0] == row) else { continue };
+        let Some(others) = others else { continue };
         let next = numbers.len() as u32;
         of_rows.push(Some(*numbers.entry(label).or_insert(next)));
         rows.push(others);

@@ -26,7 +26,7 @@ pub(crate) fn neighbors(args: &NeighborsArgs) -> anyhow::Result<Exit> {
     let (SearchArgs { quiet, json, .. }, output) = (&args.search, &args.table.output);
     let (loaded, queries) = load(&args.search, &args.queries, Some(output))?;
     announce(&args.search, &loaded, args.k as usize);
-    if args.table.dry_run {
+    if args.dry_run {
         let of = (&loaded, args.k as usize, args.metric.into());
         return estimate(&args.search, &cancel, of, |search, sample| {
             search.neighbors(sample, args.k as usize).map(drop)

@@ -14,6 +14,7 @@ use foveate::pictures::{Picture, each_picture};
 use foveate::report::escape;
 use foveate::source::Input;
 
+use super::vectors::Loaded;
 use crate::cli::search_args::{SearchArgs, SheetArgs};
 use crate::cli::{console, job};
 
@@ -41,6 +42,13 @@ pub(super) struct Card {
     pub(super) id: String,
     pub(super) caption: String,
     pub(super) is_marked: bool,
+}
+
+impl Card {
+    /// A row with its score.
+    pub(super) fn scored(loaded: &Loaded, (row, score): (u32, f64), is_marked: bool) -> Self {
+        Self { id: loaded.ids[row as usize].to_string(), caption: format!("{score:.4}"), is_marked }
+    }
 }
 
 /// Pictures by id.

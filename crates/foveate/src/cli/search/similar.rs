@@ -170,11 +170,7 @@ fn tell(args: &SimilarArgs, loaded: &Loaded, queries: &Queries, found: &[Found])
 fn sheet(args: &SimilarArgs, loaded: &Loaded, queries: &Queries, found: &[Found]) -> Sheet {
     let row = |(id, found): (&String, &Found)| {
         let query = Card { id: id.clone(), caption: "query".to_owned(), is_marked: true };
-        let card = |&(row, score): &(u32, f64)| Card {
-            id: loaded.ids[row as usize].to_string(),
-            caption: format!("{score:.4}"),
-            is_marked: false,
-        };
+        let card = |&found: &(u32, f64)| Card::scored(loaded, found, false);
         Row { heading: id.clone(), cards: std::iter::once(query).chain(found.iter().map(card)).collect() }
     };
     let rows: Vec<Row> = queries.ids.iter().zip(found).map(row).collect();
