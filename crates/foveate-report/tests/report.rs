@@ -32,6 +32,11 @@ fn changed(names: &[&str], change: impl Fn(String) -> String) -> TempDir {
     folder
 }
 
+/// Returns a report on one file of the fixture.
+fn report_of(file: &str) -> Report {
+    Report::read(changed(&[file], |text| text).path()).unwrap()
+}
+
 /// Returns a report on one file of the fixture with some of its text replaced.
 fn replaced(file: &str, from: &str, to: &str) -> Report {
     let folder = changed(&[file], |text| {
@@ -155,10 +160,58 @@ fn what_cannot_run_says_why() {
 #[test]
 fn where_no_stage_is_to_blame_none_is_named() {
     let report = replaced("diagnosis.csv", ",yes,facebook", ",no,facebook");
-    let expected =
-        "No single stage is to blame: with all of them at work, throughput is 57.5\u{a0}% of the shallowest depth's";
+    let expected = "No single stage is to blame: with all of them at work, throughput is 57.5\u{a0}% of the encoder's";
     assert_eq!(titles(&report), [expected]);
     assert!(report.html().unwrap().contains("no single stage"));
+}
+
+#[test]
+fn a_job_at_nearly_its_encoder_s_rate_is_bound_by_it() {
+    let folder = changed(&["diagnosis.csv"], |text| {
+        text.replace(",yes,facebook", ",no,facebook").replace(",7,95.5,", ",7,160.2,")
+    });
+    let report = Report::read(folder.path()).unwrap();
+    let title = "The encoder is the limit: with all stages at work, throughput is 96.5\u{a0}% of its own";
+    assert_eq!(titles(&report), [title]);
+    assert!(report.html().unwrap().contains("the encoder</p>"));
+}
+
+#[test]
+fn remedies_of_one_name_are_told_apart_by_their_options() {
+    let svg = |report: Report| report.figures().unwrap()[0].svg.clone();
+    let one = svg(report_of("remedies.csv"));
+    assert!(one.contains("scaled decoding") && !one.contains("--decode-scale fast"));
+    let two = svg(replaced("remedies.csv", "scaled decoding", "a faster decoder"));
+    assert!(two.contains("--decode-scale fast") && two.contains("--decoder turbojpeg"));
+}
+
+#[test]
+fn legends_name_what_is_drawn() {
+    let svg = |report: Report| report.figures().unwrap()[0].svg.clone();
+    let reduced = "reduced size: fast, low";
+    assert!(svg(report_of("decoders.csv")).contains(reduced));
+    let exact = changed(&["decoders.csv"], |text| {
+        text.lines().filter(|line| !line.contains(",fast,")).map(|line| format!("{line}\n")).collect()
+    });
+    assert!(!svg(Report::read(exact.path()).unwrap()).contains(reduced));
+    let low = svg(replaced("decoders.csv", ",turbojpeg,fast,", ",turbojpeg,low,"));
+    assert!(low.contains("turbojpeg, low"));
+}
+
+/// An interval may reach below zero.
+#[test]
+fn whiskers_stay_on_their_axis() {
+    let lines = |report: Report| {
+        let svg = report.figures().unwrap()[0].svg.clone();
+        let tree = Document::parse(&svg).unwrap();
+        let points = tree.descendants().filter_map(|node| node.attribute("points").map(str::to_owned));
+        let numbers = points.flat_map(|points| points.split([' ', ',']).map(str::to_owned).collect::<Vec<_>>());
+        numbers.map(|number| number.parse::<f64>().unwrap()).collect::<Vec<_>>()
+    };
+    let (usual, below) =
+        (lines(report_of("extrapolation.csv")), lines(replaced("extrapolation.csv", ",150.052,", ",-150,")));
+    let least = |numbers: &[f64]| numbers.iter().copied().fold(f64::INFINITY, f64::min);
+    assert!(least(&below) >= 0.0 && below.len() < usual.len(), "no end is drawn where the axis ends");
 }
 
 #[test]

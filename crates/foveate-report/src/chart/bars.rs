@@ -55,8 +55,12 @@ impl Bar {
         self
     }
 
+    fn length(&self) -> f64 {
+        self.parts.iter().map(|part| part.size.value).sum()
+    }
+
     fn end(&self) -> f64 {
-        let bar = self.parts.iter().map(|part| part.size.value).sum();
+        let bar = self.length();
         self.whisker.as_ref().map_or(bar, |(_, high)| high.value.max(bar))
     }
 }
@@ -117,7 +121,12 @@ impl Layout {
 impl Chart for Bars {
     fn draw(&self, pen: &mut Pen) -> f64 {
         let layout = Layout::of(self, pen);
-        let mut y = pen.legend(&self.keys);
+        let is_drawn = |ink: Ink| {
+            let mut parts = self.panels.iter().flat_map(|panel| &panel.bars).flat_map(|bar| &bar.parts);
+            parts.any(|part| part.ink == ink)
+        };
+        let keys: Vec<_> = self.keys.iter().filter(|(ink, _)| is_drawn(*ink)).cloned().collect();
+        let mut y = pen.legend(&keys);
         let shared = self.panels.iter().map(Panel::end).fold(0.0, f64::max);
         for panel in &self.panels {
             if !panel.heading.is_empty() {
@@ -125,7 +134,7 @@ impl Chart for Bars {
             }
             let end = end_of_axis(if self.one_scale { shared } else { panel.end() });
             let plot = pen.width - layout.labels - layout.values;
-            let x = |value: f64| layout.labels + value.min(end) / end * plot;
+            let x = |value: f64| layout.labels + value.clamp(0.0, end) / end * plot;
             let bottom = y + panel.bars.len() as f64 * layout.row;
             let has_bars = panel.bars.iter().any(Bar::ran);
             if has_bars {
@@ -142,7 +151,7 @@ impl Chart for Bars {
 }
 
 impl Bar {
-    /// Draws the bar with its lower edge at `bottom`, broken if it reaches beyond the axis's `end`.
+    /// Draws the bar with its lower edge at `bottom`, broken if it is longer than the axis, whose `end` this is.
     fn draw(&self, pen: &mut Pen, layout: &Layout, bottom: f64, end: f64, x: impl Fn(f64) -> f64) {
         let (top, mut from) = (bottom - layout.bar, 0.0);
         for part in &self.parts {
@@ -155,13 +164,14 @@ impl Bar {
             }
             from += part.size.value;
         }
-        if self.end() > end {
+        if self.length() > end {
             let gap = [(0.955, bottom), (0.965, bottom), (0.98, top), (0.97, top)];
             pen.polygon(BACK, 1.0, gap.map(|(share, y)| (x(share * end), y)));
         } else if let Some((low, high)) = &self.whisker {
-            let (low, high, middle) = (x(low.value), x(high.value), f64::midpoint(top, bottom));
-            pen.line(WORDS, 1, [(low, middle), (high, middle)]);
-            for at in [low, high] {
+            let middle = f64::midpoint(top, bottom);
+            pen.line(WORDS, 1, [(x(low.value), middle), (x(high.value), middle)]);
+            // A whisker that leaves the axis has no end there.
+            for at in [low.value, high.value].into_iter().filter(|value| (0.0..=end).contains(value)).map(&x) {
                 pen.line(WORDS, 1, [(at, middle - layout.bar / 4.0), (at, middle + layout.bar / 4.0)]);
             }
         }

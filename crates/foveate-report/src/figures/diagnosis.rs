@@ -7,6 +7,9 @@ use crate::text::{Num, Text, text};
 /// What the rows of one job have in common: a set of photos, and the remedies that helped before.
 const JOB: [&str; 2] = ["photos", "step"];
 
+/// Share of the encoder's own throughput from which a job is bound by it.
+pub(super) const ENCODER_BOUND: f64 = 0.9;
+
 /// Returns the row of the stage that the verdict names.
 pub(super) fn culprit(table: &Table) -> Option<Row<'_>> {
     table.rows().find(|row| row.is("culprit", "yes"))
@@ -27,19 +30,24 @@ pub(super) fn ladder(table: &Table) -> Option<Plate> {
     bars.keys.extend(culprit.map(|row| (Ink::of_stage(row.text("adds")), text!["culprit: ", row.word("adds")])));
     let title = match (culprit, kept(table)) {
         (Some(row), _) => text!["The culprit is ", row.word("adds"), ": ", drop_of(&row)],
-        (None, Some(kept)) => text!["No single stage is to blame: with all of them at work, ", kept],
+        (None, Some(kept)) if kept.value >= ENCODER_BOUND => {
+            text!["The encoder is the limit: with all stages at work, throughput is ", kept, " of its own"]
+        }
+        (None, Some(kept)) => {
+            text!["No single stage is to blame: with all of them at work, throughput is ", kept, " of the encoder's"]
+        }
         (None, None) => "No single stage is to blame".into(),
     };
     Plate::new(title, Text::default(), bars)
 }
 
-/// Formats "throughput is so much of the shallowest depth's", for the first set: from its shallowest to its deepest
-/// depth that ran.
-pub(super) fn kept(table: &Table) -> Option<Text> {
+/// Returns the share of the encoder's own throughput that the first set's job has: its deepest depth that ran ÷ its
+/// shallowest.
+pub(super) fn kept(table: &Table) -> Option<Num> {
     let rows = table.grouped(&JOB).into_iter().next()?;
     let mut rates = rows.iter().filter_map(|row| row.number(RATE[0]));
     let alone = rates.next()?;
-    Some(text!["throughput is ", rates.next_back()?.over(&alone, "%")?, " of the shallowest depth's"])
+    rates.next_back()?.over(&alone, "%")
 }
 
 /// Formats "throughput drops by so much".
@@ -91,9 +99,13 @@ pub(super) fn remedies(table: &Table) -> Option<Plate> {
     for rows in table.grouped(&JOB) {
         let now = rows.iter().find_map(|row| row.number("now"));
         let mut bars: Vec<Bar> = now.into_iter().map(|now| simple("as it is".into(), now, QUIET)).collect();
+        let drawn = |row: &&Row<'_>| row.not_run().is_none() && row.number("predicted").is_some();
         for row in &rows {
+            // Several backends, say, are told apart by their options.
+            let alike = rows.iter().filter(drawn).filter(|other| other.is("remedy", row.text("remedy"))).count();
+            let label = row.word(if alike > 1 { "change" } else { "remedy" });
             match row.number("predicted").filter(|_| row.not_run().is_none()) {
-                Some(predicted) => bars.extend(remedy(row, predicted)),
+                Some(predicted) => bars.extend(remedy(row, label, predicted)),
                 None => left_out.push(row.word("remedy")),
             }
         }
@@ -112,11 +124,11 @@ pub(super) fn remedies(table: &Table) -> Option<Plate> {
     Plate::new(title, more, bars)
 }
 
-fn remedy(row: &Row<'_>, predicted: Num) -> Vec<Bar> {
-    let mut bars = vec![simple(row.word("remedy"), predicted, FORWARD).and(row.number("times"))];
+fn remedy(row: &Row<'_>, label: Text, predicted: Num) -> Vec<Bar> {
+    let mut bars = vec![simple(label.clone(), predicted, FORWARD).and(row.number("times"))];
     if let Some(measured) = row.number("measured") {
         let whisker = row.number("measured_low").zip(row.number("measured_high"));
-        let bar = Bar { whisker, bold: true, ..simple(row.word("remedy") + ", measured", measured, READ) };
+        let bar = Bar { whisker, bold: true, ..simple(label + ", measured", measured, READ) };
         bars.push(bar.and(row.number("measured_times")).and(Some(row.word("effect"))));
     }
     bars

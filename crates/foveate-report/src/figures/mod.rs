@@ -81,7 +81,9 @@ fn bound(run: &Run) -> Option<Answer> {
             (row.word("adds"), text!["With it, ", diagnosis::drop_of(&row), " (", row.photos(), ")."])
         }
         Some((table, None)) => {
-            ("no single stage".into(), text!["With all of them at work, ", diagnosis::kept(table)?, "."])
+            let kept = diagnosis::kept(table)?;
+            let answer = if kept.value >= diagnosis::ENCODER_BOUND { "the encoder" } else { "no single stage" };
+            (answer.into(), text!["With all stages at work, throughput is ", kept, " of the encoder's own."])
         }
         None => {
             let (row, share) = stages::greatest(stages::serial(run.table("profile.csv")?).first()?)?;
@@ -93,7 +95,9 @@ fn bound(run: &Run) -> Option<Answer> {
 
 fn remedy(run: &Run) -> Option<Answer> {
     let (row, Gain { how, times, rate }) = diagnosis::best(run.table("remedies.csv")?)?;
-    let more = text![row.word("change"), ": ", how, " ", rate, "."];
+    let error = run.table("plan.csv").filter(|_| how == "expected").and_then(plan::median_error);
+    let error = error.map_or_else(Text::default, |(error, _)| text![" Such predictions were off by ", error, " here."]);
+    let more = text![row.word("change"), ": ", how, " ", rate, "."] + error;
     Some(("What to do first", text![row.word("remedy"), ", ", times], more))
 }
 

@@ -30,11 +30,12 @@ fn comparison(
 
 pub(super) fn decoders(table: &Table) -> Option<Plate> {
     let panels = panels(table.grouped(&["photos"]), |row| {
-        let fast = row.is("decode_scale", "fast");
-        bar(row, row.word("decoder") + if fast { ", fast" } else { "" }, TIME, DECODE.faint(fast))
+        let (scale, is_exact) = (row.word("decode_scale"), row.is("decode_scale", "exact"));
+        let label = if is_exact { row.word("decoder") } else { text![row.word("decoder"), ", ", scale] };
+        bar(row, label, TIME, DECODE.faint(!is_exact))
     });
     let title = comparison(table, "decode_scale", "decoder", " decodes ", |row| text![" on ", row.photos()]);
-    let keys = [(DECODE, "exact"), (DECODE.faint(true), "fast")];
+    let keys = [(DECODE, "full size"), (DECODE.faint(true), "reduced size: fast, low")];
     let bars = Bars::new("milliseconds per photo", &keys, panels);
     Plate::new(title.unwrap_or_else(|| "What decoding a photo costs".into()), Text::default(), bars)
 }
@@ -48,7 +49,7 @@ pub(super) fn resizers(table: &Table) -> Option<Plate> {
     let set = |row: Row<'_>| text![" (", row.photos(), ", ", row.word("recipe"), ")"];
     let title = comparison(table, "recipe", "resizer", " resizes ", set);
     let keys = [(RESIZE, "recipe hf"), (RESIZE.faint(true), "recipe squash")];
-    let bars = Bars::new("milliseconds per photo", &keys[..if rows.iter().any(is_squash) { 2 } else { 1 }], panels);
+    let bars = Bars::new("milliseconds per photo", &keys, panels);
     Plate::new(title.unwrap_or_else(|| "What resizing a photo costs".into()), Text::default(), bars)
 }
 

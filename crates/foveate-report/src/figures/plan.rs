@@ -58,20 +58,22 @@ pub(super) fn accuracy(table: &Table) -> Option<Plate> {
         let name = name(&row, &["photos", "decoder", "workers", "batch"]);
         Some(Dot { name, x: row.number("measured")?, y: row.number("predicted")? })
     };
-    let mut errors: Vec<Num> = table.rows().filter_map(|row| row.number("error")).collect();
-    errors.sort_by(|a, b| a.value.abs().total_cmp(&b.value.abs()));
-    let (low, high) = (errors.get(errors.len().saturating_sub(1) / 2), errors.get(errors.len() / 2));
-    let title = match low.zip(high) {
-        Some((low, high)) => {
-            let median = f64::midpoint(low.value.abs(), high.value.abs());
-            let error = Num::derived(median, "%", "median of the errors without their signs", &errors);
-            let runs = Num::derived(errors.len() as f64, "", "number of rows", &errors);
-            text!["The model is off by ", error, " (median of ", runs, " runs)"]
-        }
+    let title = match median_error(table) {
+        Some((error, runs)) => text!["The model is off by ", error, " (median of ", runs, " runs)"],
         None => "What the model predicted, and what came".into(),
     };
     let (x, y) = ("measured, images per second", "predicted, images per second");
     Plate::new(title, Text::default(), Scatter { x, y, dots: table.rows().filter_map(dot).collect() })
+}
+
+/// Returns the median of the model's errors, and the number of runs.
+pub(super) fn median_error(table: &Table) -> Option<(Num, Num)> {
+    let mut errors: Vec<Num> = table.rows().filter_map(|row| row.number("error")).collect();
+    errors.sort_by(|a, b| a.value.abs().total_cmp(&b.value.abs()));
+    let (low, high) = (errors.get(errors.len().saturating_sub(1) / 2)?, errors.get(errors.len() / 2)?);
+    let median = f64::midpoint(low.value.abs(), high.value.abs());
+    let error = Num::derived(median, "%", "median of the errors without their signs", &errors);
+    Some((error, Num::derived(errors.len() as f64, "", "number of rows", &errors)))
 }
 
 pub(super) fn walls(table: &Table) -> Option<Plate> {

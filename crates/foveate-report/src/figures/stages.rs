@@ -42,8 +42,8 @@ pub(super) fn stages(table: &Table) -> Option<Plate> {
 fn bar(job: &[Row<'_>], several_encoders: bool) -> Bar {
     let first = job[0];
     let mut label = text![first.word("decoder"), " + ", first.word("resizer")];
-    if first.is("decode_scale", "fast") {
-        label = label + ", fast";
+    if !["", "exact"].contains(&first.text("decode_scale")) {
+        label = label + ", " + first.word("decode_scale");
     }
     if several_encoders {
         label = label + ", " + first.word("encoder") + " " + first.word("dtype");
