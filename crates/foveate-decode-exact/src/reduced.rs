@@ -1,7 +1,7 @@
 //! Inverse DCTs to fewer than 8 x 8 samples, in integers with 13-bit constants, columns first.
 //!
 //! Two kinds: libjpeg-turbo's own to 4 x 4 and 2 x 2 samples, which read most frequencies, and those that read only the
-//! lowest N x N. To 3, 5, 6 and 7 samples, libjpeg-turbo's transforms are of the second kind too, so both are one. Each
+//! lowest N x N. To 3 and 6 samples, libjpeg-turbo's transforms are of the second kind too, so both are one. Each
 //! is linear up to its two roundings, so that a table of factors describes it; equal pixels require equal factors.
 
 use crate::idct::{CONST_BITS, PASS1_BITS, descale};
@@ -31,6 +31,7 @@ impl Reduction {
         match (side, scale.low) {
             (4, false) => &TURBO_4,
             (2, false) => &TURBO_2,
+            (6, _) => &LOW[4], // of subsampled components at 3/8
             _ => &LOW[side - 1],
         }
     }
@@ -129,35 +130,18 @@ static TURBO_4: Reduction = Reduction::new(
 /// libjpeg-turbo's "reduced" transform to 2 x 2 samples.
 static TURBO_2: Reduction = Reduction::new(2, &[0, 1, 3, 5, 7], 2, [&[29692, -10426, 6967, -5906], &[], &[], &[]]);
 
-/// The transforms of the lowest frequencies to 1 to 7 samples. A factor is sqrt(2) cos((2 i + 1) k pi / 2N), with
-/// libjpeg's roundings.
-static LOW: [Reduction; 7] = [
+/// The transforms of the lowest frequencies to 1, 2, 3, 4 and 6 samples. A factor is sqrt(2) cos((2 i + 1) k pi / 2N),
+/// with libjpeg's roundings.
+static LOW: [Reduction; 5] = [
     Reduction::new(1, &[0], 0, [&[], &[], &[], &[]]),
     Reduction::new(2, &[0, 1], 0, [&[8192], &[], &[], &[]]),
     Reduction::new(3, &[0, 1, 2], 0, [&[10033, 5793], &[0, -11586], &[], &[]]),
     Reduction::new(4, &[0, 1, 2, 3], 0, [&[10703, 8192, 4433], &[4433, -8192, -10703], &[], &[]]),
     Reduction::new(
-        5,
-        &[0, 1, 2, 3, 4],
-        0,
-        [&[11019, 9372, 6810, 3580], &[6810, -3580, -11018, -9372], &[0, -11584, 0, 11584], &[]],
-    ),
-    Reduction::new(
         6,
         &[0, 1, 2, 3, 4, 5],
         0,
         [&[11190, 10033, 8192, 5793, 2998], &[8192, 0, -8192, -11586, -8192], &[2998, -10033, -8192, 5793, 11190], &[]],
-    ),
-    Reduction::new(
-        7,
-        &[0, 1, 2, 3, 4, 5, 6],
-        0,
-        [
-            &[11295, 10438, 9058, 7223, 5027, 2578],
-            &[9058, 2578, -5027, -10438, -11295, -7223],
-            &[5027, -7223, -11295, -2578, 9058, 10438],
-            &[0, -11585, 0, 11585, 0, -11585],
-        ],
     ),
 ];
 
@@ -169,7 +153,7 @@ mod tests {
 
     #[test]
     fn low_factors_are_those_of_the_shorter_dct() {
-        for (n, reduction) in (1..).zip(&LOW) {
+        for (n, reduction) in [1, 2, 3, 4, 6].into_iter().zip(&LOW) {
             assert_eq!((reduction.side, reduction.count), (n, n));
             for (k, factors) in reduction.factors.iter().enumerate().take(n) {
                 for (i, &factor) in factors.iter().enumerate() {
@@ -185,7 +169,7 @@ mod tests {
     #[test]
     fn the_last_coefficient_is_in_the_square() {
         let last = |side, low| Reduction::of(Scale { eighths: side, low }, side).last_coefficient();
-        assert_eq!([1, 2, 3, 4, 5, 6, 7].map(|side| last(side, true)), [0, 4, 12, 24, 39, 51, 59]);
+        assert_eq!([1, 2, 3, 4, 6].map(|side| last(side, true)), [0, 4, 12, 24, 51]);
         assert_eq!([2, 4].map(|side| last(side, false)), [63, 63]);
     }
 

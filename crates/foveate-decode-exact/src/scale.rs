@@ -18,11 +18,11 @@ impl Scale {
     pub(crate) const NATIVE: Self = Self { eighths: BLOCK, low: false };
 
     /// The smallest scale whose shorter side the hint permits. libjpeg-turbo's reduced transforms exist for powers of
-    /// two; the lowest frequencies give every eighth.
+    /// two; the lowest frequencies give every eighth up to a half.
     pub(crate) fn choose(native: Size, hint: DecodeHint) -> Self {
         let Some(least) = hint.min_side else { return Self::NATIVE };
         let low = hint.low_frequencies;
-        let eighths: &[usize] = if low { &[1, 2, 3, 4, 5, 6, 7] } else { &[1, 2, 4] };
+        let eighths: &[usize] = if low { &[1, 2, 3, 4] } else { &[1, 2, 4] };
         let mut scales = eighths.iter().map(|&eighths| Self { eighths, low });
         scales.find(|scale| scale.of(native).min_side() >= least).unwrap_or(Self::NATIVE)
     }
@@ -63,7 +63,7 @@ mod tests {
         assert_eq!(choice(None, true), (8, 1001));
         assert_eq!(choice(Some(701), true), (8, 1001));
         assert_eq!([351, 350, 176, 175, 88].map(|side| choice(Some(side), false).0), [8, 4, 4, 2, 1]);
-        assert_eq!([614, 613, 264, 263, 88].map(|side| choice(Some(side), true).0), [8, 7, 4, 3, 1]);
+        assert_eq!([351, 350, 264, 263, 88].map(|side| choice(Some(side), true).0), [8, 4, 4, 3, 1]);
         assert_eq!(choice(Some(263), true), (3, 376));
         assert_eq!(Scale { eighths: 1, low: false }.of(Size::new(3, 65_500)), Size::new(1, 8188));
     }
@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn subsampled_components_are_reduced_less() {
         let side = |eighths, factors, largest| Scale { eighths, low: true }.block_side(factors, largest);
-        assert_eq!([1, 2, 3, 4, 5, 8].map(|eighths| side(eighths, (1, 1), (2, 2))), [2, 4, 6, 8, 5, 8]);
+        assert_eq!([1, 2, 3, 4, 8].map(|eighths| side(eighths, (1, 1), (2, 2))), [2, 4, 6, 8, 8]);
         assert_eq!([1, 2, 3, 4].map(|eighths| side(eighths, (1, 1), (2, 1))), [1, 2, 3, 4]);
         assert_eq!([1, 2, 3].map(|eighths| side(eighths, (1, 1), (4, 4))), [4, 8, 6]);
         assert_eq!(side(3, (2, 2), (2, 2)), 3);

@@ -341,6 +341,8 @@ impl Suite<'_> {
                     (_, true) => LOW_TOLERANCE,
                 };
                 assert!(found <= tolerance, "hint {min_side}: at {eighths}/8 a sample is off by {found}");
+                let is_larger = low_frequencies && self.capability.low_frequencies && eighths > DecodeHint::LOW_EIGHTHS;
+                assert!(!is_larger || size == native, "hint {min_side}: low frequencies at {eighths}/8");
                 sizes.push(size);
             }
             assert!(sizes.is_sorted_by_key(|size| size.pixels()), "a larger hint gave a smaller picture: {sizes:?}");

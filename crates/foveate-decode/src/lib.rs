@@ -67,8 +67,15 @@ pub struct DecodeHint {
     /// Permission to return a smaller image (DCT scaling) whose **shorter** side is still at least this many pixels.
     pub min_side: Option<u32>,
     /// Permission to decode only the frequencies that the smaller image shows, with pixels that differ from those of
-    /// libjpeg-turbo at the same scale. No effect without `min_side`; decoders without this feature ignore it.
+    /// libjpeg-turbo at the same scale, of at most [`DecodeHint::LOW_EIGHTHS`] eighths. An image that may not be that
+    /// small keeps its native size. No effect without `min_side`; decoders without this feature ignore it.
     pub low_frequencies: bool,
+}
+
+impl DecodeHint {
+    /// The largest scale of images with low frequencies alone. At 5/8 to 7/8 they lose frequencies that the resized
+    /// image shows, and recall.
+    pub const LOW_EIGHTHS: u32 = 4;
 }
 
 /// A decoded image's properties.

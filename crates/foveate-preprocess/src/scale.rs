@@ -14,7 +14,8 @@ pub enum DecodeScale {
     /// JPEGs may be decoded at a fraction of their size (DCT scaling), as long as the shorter side is at least the size
     /// that the recipe resizes it to. Other formats stay exact.
     Fast,
-    /// Like `Fast`, and only the frequencies that the smaller image shows are decoded.
+    /// Like `Fast`, and only the frequencies that the smaller image shows are decoded. Images whose shorter side is
+    /// below twice the size that the recipe resizes it to stay exact.
     Low,
 }
 

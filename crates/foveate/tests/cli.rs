@@ -486,6 +486,21 @@ fn verify_measures_what_a_difference_does() {
         .expect_error(1, "vectors of 128 and of 64 components cannot be compared");
 }
 
+/// 256 px, as many as the model resizes to.
+#[test]
+fn verify_says_that_a_decode_scale_leaves_small_photos_alone() {
+    let small = format!("{PHOTOS}/23_thumb_256.jpg");
+    let against = |scale: &str| {
+        let verify = ["verify", &small, "--model", TINY, "--decode-scale", scale, "--against", "exact"];
+        run(foveate().args(verify)).expect(0).stdout
+    };
+    for scale in ["fast", "low"] {
+        let text = against(scale);
+        assert!(text.contains("equal vectors    all; no image is large enough for the decode scale"), "{text}");
+    }
+    assert!(against("low").contains("decode_scale_most 4/8"), "the fingerprint of another rule is another one");
+}
+
 #[test]
 fn verify_tells_failures_of_one_side_apart() {
     let folder = tempfile::tempdir().unwrap();

@@ -23,6 +23,8 @@ const TOLERATED: [f64; 2] = [0.9999, 0.99];
 const RARE: [f64; 2] = [0.01, 0.95];
 /// A drift below this fraction of the budget counts as this fraction.
 const NEGLIGIBLE: f64 = 1e-3;
+/// 1 − the cosine of a vector and itself, at most.
+const ROUNDING: f64 = 1e-12;
 /// Rounds of the runs that compare rates.
 const ROUNDS: usize = 3;
 /// Maximum number of candidates that are compared with the held-out half.
@@ -378,7 +380,11 @@ impl Search<'_> {
     }
 
     fn note(&mut self, setting: Setting, drift: Result<Drift, String>) {
-        let refusal = drift.as_ref().ok().and_then(|drift| self.budget.refusal(drift));
+        let scales = self.seen.first().is_some_and(|default| default.setting.scale != setting.scale);
+        let refusal = drift.as_ref().ok().and_then(|drift| match drift.distances.iter().all(|&d| d <= ROUNDING) {
+            true if scales => Some(format!("no photo is large enough for decode scale {}", setting.scale)),
+            _ => self.budget.refusal(drift),
+        });
         let why = refusal.clone().unwrap_or_default();
         self.seen.push(Seen { setting, drift, refusal, images: 0, rates: Vec::new(), held_out: None, why });
     }
@@ -533,6 +539,7 @@ mod tests {
             "far" => (0.1, 5e-3),
             "other" => (0.8, 2e-5),
             "halfway" => (0.5, 6e-4),
+            "same" => (0.5, 0.0),
             _ => (1.0, 0.0),
         }
     }
@@ -554,7 +561,8 @@ mod tests {
 
         fn rate(&mut self, setting: &Setting) -> Result<(u64, f64), LabError> {
             let seconds = [&setting.decoder, &setting.resizer, &setting.encoder].map(|name| known(name).0);
-            Ok((8, 1.0 / seconds.iter().sum::<f64>()))
+            let noise = if setting.scale == DecodeScale::Exact { 1.0 } else { 1.2 };
+            Ok((8, noise / seconds.iter().sum::<f64>()))
         }
 
         fn tune(&mut self, setting: &Setting) -> Result<Tuned, LabError> {
@@ -621,6 +629,15 @@ mod tests {
         assert!((next.confidence - 0.9875).abs() < 1e-12 && next.share() > 0.98);
         let default = chosen(&mut trials, &[decoder("near")]);
         assert_eq!(of(&default), ["plain"; 3]);
+    }
+
+    /// Its rate is that of the default, and noise may favour it.
+    #[test]
+    fn a_decode_scale_that_leaves_every_photo_alone_is_not_chosen() {
+        let chosen = chosen(&mut Known::default(), &[Change::Scale(DecodeScale::Low), decoder("same")]);
+        assert_eq!((chosen.tuned.setting.scale, of(&chosen)[0]), (DecodeScale::Exact, "same"));
+        assert_eq!(*chosen.table.get(1, "within"), Cell::Flag(false));
+        assert_eq!(*chosen.table.get(1, "why"), "no photo is large enough for decode scale low".into());
     }
 
     #[test]

@@ -162,7 +162,8 @@ pub(crate) struct RunArgs {
     pub(crate) decoder: Option<String>,
 
     /// Decode JPEGs at their full size (`exact`), at a fraction of it (`fast`), or only the frequencies that the
-    /// fraction shows (`low`, with the decoder `exact`). The last two are faster and change the vectors slightly;
+    /// fraction shows (`low`, with the decoder `exact`). The last two are faster and change the vectors of JPEGs that
+    /// are at least twice as large as the model resizes them to; smaller ones are decoded at full size.
     /// `foveate verify` measures how much. Default: exact; for `verify`, fast.
     #[arg(long, value_name = "exact|fast|low", help_heading = "Engine")]
     pub(crate) decode_scale: Option<DecodeScale>,

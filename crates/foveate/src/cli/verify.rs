@@ -141,6 +141,12 @@ impl Summary {
         writeln!(out, "1 - cosine       max {:.2e}   p99 {:.2e}   median {:.2e}", 1.0 - min, 1.0 - p1, 1.0 - median)?;
         let [max, p99, median] = self.relative_error;
         writeln!(out, "relative error   max {max:.2e}   p99 {p99:.2e}   median {median:.2e}")?;
+        if !comparison.differences.is_empty() && comparison.pairs.iter().all(|pair| pair.vectors[0] == pair.vectors[1])
+        {
+            let scales = comparison.differences.iter().any(|(name, ..)| name == "decode_scale");
+            let why = if scales { "; no image is large enough for the decode scale" } else { "" };
+            writeln!(out, "equal vectors    all{why}")?;
+        }
         if let Some(share) = self.same_neighbour {
             writeln!(out, "same neighbour   {:.1} % of the images have the same nearest other image", 100.0 * share)?;
         }

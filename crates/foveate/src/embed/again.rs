@@ -10,7 +10,7 @@ use foveate_source::Input;
 use super::{Backends, EmbedOptions};
 
 /// Settings on which vectors depend beyond rounding.
-const DECISIVE: [&str; 10] = [
+const DECISIVE: [&str; 11] = [
     "weights_sha256",
     "recipe",
     "geometry",
@@ -18,6 +18,7 @@ const DECISIVE: [&str; 10] = [
     "std",
     "orientation",
     "decode_scale",
+    "decode_scale_most",
     "dtype",
     "pooling",
     "normalize",
@@ -70,4 +71,21 @@ pub fn incomparable(settings: &BTreeMap<String, String>, others: &BTreeMap<Strin
         Some(what) => format!("other {what}"),
         None => format!("{name} is {}, not {}", shown(settings.get(name)), shown(others.get(name))),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows made before `low` had a largest scale.
+    #[test]
+    fn rows_of_another_rule_for_low_are_not_comparable() {
+        let settings = |most: Option<&str>| {
+            let most = most.map(|most| ("decode_scale_most".to_owned(), most.to_owned()));
+            [("decode_scale".to_owned(), "low".to_owned())].into_iter().chain(most).collect()
+        };
+        assert_eq!(incomparable(&settings(Some("4/8")), &settings(Some("4/8"))), None);
+        let why = incomparable(&settings(Some("4/8")), &settings(None));
+        assert_eq!(why.as_deref(), Some("decode_scale_most is 4/8, not none"));
+    }
 }

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use foveate_decode::DecodeHint;
 use foveate_lane::Normalize;
-use foveate_preprocess::OrientationPolicy;
+use foveate_preprocess::{DecodeScale, OrientationPolicy};
 use foveate_resize::Geometry;
 use foveate_sink::RunManifest;
 use foveate_source::Source;
@@ -55,6 +56,10 @@ impl JobDescription<'_> {
         let decoders: Vec<_> = names.batched.iter().chain(&names.decoders).map(String::as_str).collect();
         set("decoder", decoders.join(","));
         set("decode_scale", options.decode_scale.name().to_owned());
+        if options.decode_scale == DecodeScale::Low {
+            // Earlier rows under `low` have other pixels at 5/8 to 7/8.
+            set("decode_scale_most", format!("{}/8", DecodeHint::LOW_EIGHTHS));
+        }
         set("allow_truncated", options.decoding.allow_truncated.to_string());
         set("max_pixels", options.limits.max_pixels.to_string());
         set("resizer", names.resizer.clone());
