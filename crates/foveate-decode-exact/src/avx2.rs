@@ -35,10 +35,10 @@ fn row(simd: V3, two: Two<'_>, y: usize) -> __m256i {
     simd.avx2._mm256_mullo_epi16(cast(lanes), cast(factors))
 }
 
-/// One direction of the transform on eight columns of two blocks: rows of 16-bit samples in and out, a lane for each
-/// block, divided by 2^`BITS` with rounding and clipped to 16 bits.
+/// One direction of the transform on eight columns of two blocks, a lane for each block: rows of 16-bit samples in, and
+/// of 32-bit ones out, those of columns 0 to 3 first. Half of 2^`BITS`, by which they must be divided, is added.
 #[inline(always)]
-fn transform<const BITS: i32>(simd: V3, s: [__m256i; 8]) -> [__m256i; 8] {
+fn transform<const BITS: i32>(simd: V3, s: [__m256i; 8]) -> [[__m256i; 8]; 2] {
     let madd = |pair, first, second| simd.avx2._mm256_madd_epi16(pair, factors(simd, first, second));
     let add = |a, b| simd.avx2._mm256_add_epi32(a, b);
     let sub = |a, b| simd.avx2._mm256_sub_epi32(a, b);
@@ -67,15 +67,11 @@ fn transform<const BITS: i32>(simd: V3, s: [__m256i; 8]) -> [__m256i; 8] {
             add(madd(wide[i], 2446 - 7373, -7373), z3),
         ];
         for k in 0..4 {
-            halves[i][k] = simd.avx2._mm256_srai_epi32::<BITS>(add(even[k], odd[k]));
-            halves[i][7 - k] = simd.avx2._mm256_srai_epi32::<BITS>(sub(even[k], odd[k]));
+            halves[i][k] = add(even[k], odd[k]);
+            halves[i][7 - k] = sub(even[k], odd[k]);
         }
     }
-    let mut rows = s;
-    for k in 0..8 {
-        rows[k] = simd.avx2._mm256_packs_epi32(halves[0][k], halves[1][k]);
-    }
-    rows
+    halves
 }
 
 /// Transposes each lane.
@@ -99,21 +95,45 @@ pub(crate) fn blocks(simd: V3, two: Two<'_>, samples: &mut [u8], stride: usize) 
     for (y, coefficients) in rows.iter_mut().enumerate() {
         *coefficients = row(simd, two, y);
     }
-    let columns = transform::<11>(simd, rows);
-    let rows = transpose(simd, transform::<18>(simd, transpose(simd, columns)));
+    let [low, high] = transform::<11>(simd, rows);
+    let shifted = |sums| simd.avx2._mm256_srai_epi32::<11>(sums);
+    for y in 0..8 {
+        rows[y] = simd.avx2._mm256_packs_epi32(shifted(low[y]), shifted(high[y]));
+    }
+    let [low, high] = transform::<18>(simd, transpose(simd, rows));
+    // Divided by 2^18, all fit in 14 bits. The rows come in the order 0, 4, 1, 5, 2, 6, 3, 7.
+    let mut columns = low;
+    for x in 0..8 {
+        let upper = simd.avx2._mm256_blend_epi16::<0xAA>(simd.avx2._mm256_srli_epi32::<16>(low[x]), high[x]);
+        columns[x] = simd.avx2._mm256_srai_epi16::<2>(upper);
+    }
+    let rows = byte_transpose(simd, columns);
     let middle = simd.avx._mm256_set1_epi8(-128);
     // Blocks begin at multiples of their side, so that one comparison checks a place.
     let (samples, stride) = (samples.as_chunks_mut::<8>().0, stride / 8);
     let (mut first, mut second) = (two.starts[0] / 8, two.starts[1] / 8);
-    for y in [0, 2, 4, 6] {
-        let signed = simd.avx2._mm256_packs_epi16(rows[y], rows[y + 1]);
-        let parts: [[u8; 8]; 4] = cast(simd.avx2._mm256_xor_si256(signed, middle));
+    for row in rows {
+        let parts: [[u8; 8]; 4] = cast(simd.avx2._mm256_xor_si256(row, middle));
         for i in 0..2 {
-            samples[first] = parts[i];
-            samples[second] = parts[2 + i];
-            (first, second) = (first + stride, second + stride);
+            samples[first + i * 4 * stride] = parts[i];
+            samples[second + i * 4 * stride] = parts[2 + i];
         }
+        (first, second) = (first + stride, second + stride);
     }
+}
+
+/// Transposes each lane, clipped to 8 bits; a lane of the result holds two rows.
+#[inline(always)]
+fn byte_transpose(simd: V3, c: [__m256i; 8]) -> [__m256i; 4] {
+    let packed = |a, b| simd.avx2._mm256_packs_epi16(a, b);
+    let pairs8 = |a, b| (simd.avx2._mm256_unpacklo_epi8(a, b), simd.avx2._mm256_unpackhi_epi8(a, b));
+    let pairs16 = |a, b| (simd.avx2._mm256_unpacklo_epi16(a, b), simd.avx2._mm256_unpackhi_epi16(a, b));
+    let pairs32 = |a, b| (simd.avx2._mm256_unpacklo_epi32(a, b), simd.avx2._mm256_unpackhi_epi32(a, b));
+    let (a0, a2) = pairs8(packed(c[0], c[4]), packed(c[1], c[5]));
+    let (a1, a3) = pairs8(packed(c[2], c[6]), packed(c[3], c[7]));
+    let ((b0, b2), (b1, b3)) = (pairs16(a0, a1), pairs16(a2, a3));
+    let ((r0, r1), (r2, r3)) = (pairs32(b0, b1), pairs32(b2, b3));
+    [r0, r1, r2, r3]
 }
 
 #[inline(always)]
