@@ -315,21 +315,20 @@ pub(crate) fn ycbcr(simd: V3, [y, cb, cr]: [&[u8]; 3], out: &mut [[u8; 3]]) {
     color::ycbcr([&y[done..n], &cb[done..n], &cr[done..n]], rest);
 }
 
-/// 32 pixels' channels. The products are arranged to fit in 16 bits and to round as with 16 fraction bits.
+/// 32 pixels' channels. The factors of red and blue are those with which every product of 16 bits rounds as with 16
+/// fraction bits.
 #[inline(always)]
 fn rgb(simd: V3, y: &[u8; GROUP], cb: &[u8; GROUP], cr: &[u8; GROUP]) -> [__m256i; 3] {
     let zero = simd.avx._mm256_setzero_si256();
     let all = |value| simd.avx._mm256_set1_epi16(value);
     let add = |a, b| simd.avx2._mm256_add_epi16(a, b);
-    // x * factor / 2^16, rounded.
-    let scaled = |x, factor| {
-        let doubled = simd.avx2._mm256_mulhi_epi16(add(x, x), all(factor));
-        simd.avx2._mm256_srai_epi16::<1>(simd.avx2._mm256_sub_epi16(doubled, all(-1)))
-    };
+    // (x - 128) * factor / 2^14, rounded.
+    let scaled = |x, factor| simd.avx2._mm256_mulhrs_epi16(add(add(x, x), all(-256)), all(factor));
     // -0.71414 = 0.28586 - 1.
+    const LEVEL: i32 = 128 * (22554 - 18734) + (128 << 16) + (1 << 15);
     let green_part = |pair| {
         let sum = simd.avx2._mm256_madd_epi16(pair, factors(simd, -22554, 18734));
-        simd.avx2._mm256_srai_epi32::<16>(simd.avx2._mm256_add_epi32(sum, simd.avx._mm256_set1_epi32(1 << 15)))
+        simd.avx2._mm256_srai_epi32::<16>(simd.avx2._mm256_add_epi32(sum, simd.avx._mm256_set1_epi32(LEVEL)))
     };
     let halves = |samples: &[u8; GROUP]| {
         let bytes = cast(*samples);
@@ -338,13 +337,12 @@ fn rgb(simd: V3, y: &[u8; GROUP], cb: &[u8; GROUP], cr: &[u8; GROUP]) -> [__m256
     let (y, cb, cr) = (halves(y), halves(cb), halves(cr));
     let mut channels = [[zero; 2]; 3];
     for i in 0..2 {
-        let (y, cb, cr) = (y[i], add(cb[i], all(-128)), add(cr[i], all(-128)));
-        // 1.402 = 1 + 0.402 and 1.772 = 2 - 0.228.
-        channels[0][i] = add(add(y, cr), scaled(cr, 26345));
+        let (y, cb, cr) = (y[i], cb[i], cr[i]);
+        channels[0][i] = add(y, scaled(cr, 22971));
         let [low, high] = interleave(simd, cb, cr);
         let green = simd.avx2._mm256_packs_epi32(green_part(low), green_part(high));
         channels[1][i] = simd.avx2._mm256_sub_epi16(add(y, green), cr);
-        channels[2][i] = add(add(y, add(cb, cb)), scaled(cb, -14942));
+        channels[2][i] = add(y, scaled(cb, 29033));
     }
     let [r, g, b] = channels;
     let clipped = |halves: [__m256i; 2]| simd.avx2._mm256_packus_epi16(halves[0], halves[1]);
