@@ -10,6 +10,7 @@ use crate::bits::{BYTES, Bytes};
 use crate::coefficients::{Block, Coefficients};
 use crate::color::{self, ColorSpace};
 use crate::frame::{ColorHints, Component, Frame, MAX_COMPONENTS};
+use crate::huffman::Table;
 use crate::isa::{Isa, Task};
 use crate::kernels::{Kernels, Two};
 use crate::output::Output;
@@ -387,9 +388,9 @@ impl Task for Stream<'_, '_> {
 
     #[inline(always)]
     fn run(self, kernels: impl Kernels) {
-        let mut scratch = [[[0; 256]; 2]; MAX_COMPONENTS];
-        let mut waiting = [None; MAX_COMPONENTS];
-        // A unit's blocks in their order: the component, its tables, the first unit's place, and the step across.
+        // A component's two blocks and the place of the first one while it waits for the other.
+        let mut lanes = [([[0; 256]; 2], None); MAX_COMPONENTS];
+        // A unit's blocks in their order.
         let mut blocks = self.scan.parts().iter().flat_map(|part| {
             let component = &self.frame.components()[part.component];
             let tables = (&self.tables.dc[part.dc], &self.tables.ac[part.ac]);
@@ -397,18 +398,23 @@ impl Task for Stream<'_, '_> {
             let step = component.h * component.side;
             (0..component.v * component.h).map(move |i| {
                 let start = plane.start(i % component.h, i / component.h);
-                (part.component, tables, start, step, component.decoded())
+                UnitBlock { component: part.component, tables, start, next: start, step, kept: component.decoded() }
             })
         });
         let Some(first) = blocks.next() else { return };
         let mut unit = [first; MAX_UNIT];
         let count = 1 + unit[1..].iter_mut().zip(blocks).map(|(block, next)| *block = next).count();
         for y in 0..self.frame.units_down {
-            for x in 0..self.frame.units_across {
+            for block in &mut unit[..count] {
+                block.next = block.start + if y % 2 == 1 { self.canvas.planes[block.component].half() } else { 0 };
+            }
+            for _ in 0..self.frame.units_across {
                 self.cursor.begin_unit();
-                for &(i, tables, start, step, kept) in &unit[..count] {
+                for &mut UnitBlock { component: i, tables, ref mut next, step, kept, .. } in &mut unit[..count] {
+                    let start = *next;
+                    *next += step;
                     let (plane, quantization) = (&mut self.canvas.planes[i], &self.quantization[i]);
-                    let (scratch, waiting) = (&mut scratch[i], &mut waiting[i]);
+                    let (scratch, waiting) = &mut lanes[i];
                     let block: &mut Scratch = &mut scratch[usize::from(waiting.is_some())];
                     block[..64].fill(0);
                     let has_detail = !self.cursor.dry
@@ -416,7 +422,6 @@ impl Task for Stream<'_, '_> {
                             63 => scan::sequential::<true>(self.cursor, i, tables, 63, block),
                             kept => scan::sequential::<false>(self.cursor, i, tables, kept, block),
                         };
-                    let start = start + x * step + if y % 2 == 1 { plane.half() } else { 0 };
                     if !has_detail || plane.side == 1 {
                         plane.flat(block[0], quantization, start);
                     } else if let Some(other) = waiting.take() {
@@ -429,8 +434,9 @@ impl Task for Stream<'_, '_> {
                 }
             }
             for (i, component) in self.frame.components().iter().enumerate() {
-                if let Some(start) = waiting[i].take() {
-                    let coefficients = [own(&scratch[i][0]); 2];
+                let (scratch, waiting) = &mut lanes[i];
+                if let Some(start) = waiting.take() {
+                    let coefficients = [own(&scratch[0]); 2];
                     let two = Two { coefficients, quantization: &self.quantization[i], starts: [start; 2] };
                     self.canvas.planes[i].transform(kernels, component, two);
                 }
@@ -438,6 +444,20 @@ impl Task for Stream<'_, '_> {
             self.canvas.finish_rows(kernels, self.frame, self.space, y, self.out);
         }
     }
+}
+
+/// One of a unit's blocks.
+#[derive(Clone, Copy)]
+struct UnitBlock<'t> {
+    component: usize,
+    tables: (&'t Table, &'t Table),
+    /// The place of its samples in the first unit of an even row, and in the next unit.
+    start: usize,
+    next: usize,
+    /// From one unit to the next.
+    step: usize,
+    /// The last coefficient to decode.
+    kept: usize,
 }
 
 /// A block's coefficients.
