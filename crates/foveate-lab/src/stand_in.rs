@@ -8,6 +8,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use foveate_encode::{DType, Encoder, EncoderSpec};
+use serde::Deserialize;
 
 pub use self::rig::StandInRig;
 
@@ -22,12 +23,27 @@ pub struct StandIn {
     image_ms: f64,
     /// Precision of the device's forward; `None` for the job's.
     dtype: Option<DType>,
+    /// Bytes per second from the host's memory to the device; `None` for a curve.
+    bus_bytes_per_second: Option<f64>,
 }
 
-/// Known devices and their milliseconds for a batch and for each image, of DINOv2-small at 224 px in f16.
-/// `docs/instruments.md` has the sources. One point of each curve is known, so none has a fixed part.
-const KNOWN: [(&str, f64, f64); 3] =
-    [("t4-f16", 0.0, 1e3 / 1006.0), ("a100-f16", 0.0, 1e3 / 25_400.0), ("h200-f16", 0.0, 1e3 / 26_000.0)];
+/// Known devices and their milliseconds for a batch and for each image, of DINOv2-small at 224 px in f16, with the
+/// sources of these figures.
+const KNOWN: &str = include_str!("stand_in/devices.csv");
+
+/// A row of [`KNOWN`].
+#[derive(Deserialize)]
+struct Known {
+    name: String,
+    overhead_ms: f64,
+    image_ms: f64,
+    bus_gb_per_second: f64,
+}
+
+fn known() -> impl Iterator<Item = Known> {
+    // A test reads every row.
+    csv::Reader::from_reader(KNOWN.as_bytes()).into_deserialize().filter_map(Result::ok)
+}
 
 impl StandIn {
     /// Returns the encoder's name in tables: `stand-in t4-f16`.
@@ -45,6 +61,11 @@ impl StandIn {
         (self.overhead_ms, self.image_ms)
     }
 
+    /// Returns the bytes per second from the host's memory to the device, where they are known.
+    pub fn bus_bytes_per_second(&self) -> Option<f64> {
+        self.bus_bytes_per_second
+    }
+
     /// Opens an encoder of this speed with the inputs and outputs of `spec`.
     pub fn open(&self, spec: EncoderSpec) -> Box<dyn Encoder> {
         let spec = EncoderSpec { device: self.to_string(), batch_invariant: true, ..spec };
@@ -60,7 +81,7 @@ impl StandIn {
 /// Name and curve, for the column `device` of every row.
 impl fmt::Display for StandIn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, overhead_ms, image_ms, dtype } = self;
+        let Self { name, overhead_ms, image_ms, dtype, .. } = self;
         write!(f, "stand-in {name}")?;
         match dtype {
             None => Ok(()),
@@ -74,14 +95,17 @@ impl FromStr for StandIn {
 
     /// Reads a known name, or a curve in milliseconds: `5+0.9·n`, with `·` or `*`.
     fn from_str(text: &str) -> Result<Self, String> {
-        if let Some(&(name, overhead_ms, image_ms)) = KNOWN.iter().find(|(name, ..)| *name == text) {
-            return Ok(Self { name: name.to_owned(), overhead_ms, image_ms, dtype: Some(DType::F16) });
+        if let Some(Known { name, overhead_ms, image_ms, bus_gb_per_second }) = known().find(|known| known.name == text)
+        {
+            let bus_bytes_per_second = Some(1e9 * bus_gb_per_second);
+            return Ok(Self { name, overhead_ms, image_ms, dtype: Some(DType::F16), bus_bytes_per_second });
         }
         let (overhead_ms, image_ms) = curve(text).ok_or_else(|| {
-            let names = KNOWN.map(|(name, ..)| name).join(", ");
+            let names = known().map(|known| known.name).collect::<Vec<_>>().join(", ");
             format!("no stand-in '{text}'; there are {names}, and curves in milliseconds, such as 5+0.9*n")
         })?;
-        Ok(Self { name: format!("{overhead_ms}+{image_ms}·n ms"), overhead_ms, image_ms, dtype: None })
+        let name = format!("{overhead_ms}+{image_ms}·n ms");
+        Ok(Self { name, overhead_ms, image_ms, dtype: None, bus_bytes_per_second: None })
     }
 }
 
@@ -97,6 +121,16 @@ fn curve(text: &str) -> Option<(f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_device_is_read_and_has_its_source() {
+        let mut rows = csv::Reader::from_reader(KNOWN.as_bytes());
+        let sources: Vec<String> = rows.records().map(|row| row.unwrap()[4].to_owned()).collect();
+        assert_eq!((sources.len(), known().count()), (KNOWN.lines().count() - 1, sources.len()));
+        assert!(sources.iter().all(|source| source.contains("Bus: PCIe")), "{sources:?}");
+        let t4: StandIn = known().next().unwrap().name.parse().unwrap();
+        assert_eq!(t4.bus_bytes_per_second(), Some(15.75e9));
+    }
 
     #[test]
     fn names_and_curves_are_read_and_nonsense_is_refused() {

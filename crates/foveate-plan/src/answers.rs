@@ -361,6 +361,7 @@ mod tests {
             bytes_per_image: 500e3,
             storage: None,
             transform: Transform::PerImage { seconds: 2e-3, workers: 8 },
+            bus: None,
             step: Step::Linear(LinearStep { overhead: 5e-3, per_item: 26e-6 }),
             accelerators: 1,
             write_seconds: 0.0,

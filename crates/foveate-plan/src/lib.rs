@@ -17,4 +17,4 @@ pub use measured::{Configuration, ForwardCost, Measured, Place, StageCost};
 pub use queueing::{QueueDemand, QueueSizing};
 pub use shared::{Bottleneck, MeasuredRun, Prediction, StageLoad};
 pub use step::{LinearStep, Step, StepTable};
-pub use walls::{Model, SteadyState, Storage, Transform, Wall};
+pub use walls::{Bus, Model, SteadyState, Storage, Transform, Wall};

@@ -184,7 +184,7 @@ impl Measured {
         StepTable::new(points)
     }
 
-    /// The three walls of a configuration, as if every thread had its own core: for crossovers and what-ifs with the
+    /// The walls of a configuration, as if every thread had its own core: for crossovers and what-ifs with the
     /// forward on a device. If the forward shares the cores, [`Measured::predict`] is more accurate.
     ///
     /// The step is the measured table, plus the encoder thread's work beside the forward. Reading is a store with as
@@ -204,6 +204,7 @@ impl Measured {
             bytes_per_image: self.bytes_per_image,
             storage: self.storage.or_else(|| (read.seconds > 0.0 && self.bytes_per_image > 0.0).then(reading)),
             transform: Transform::PerImage { seconds: prepare.seconds, workers: configuration.workers.max(1) },
+            bus: None,
             step: Step::Table(step),
             accelerators: configuration.encoders,
             write_seconds: self.cost_at(Place::Writer).seconds,

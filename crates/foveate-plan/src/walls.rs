@@ -1,4 +1,5 @@
-//! Three walls: storage, CPU transformation, compute. The steady state is the slowest of them.
+//! The walls: storage, CPU transformation, the bus to the accelerator, compute. The steady state is the slowest of
+//! them.
 
 use std::fmt;
 
@@ -17,6 +18,8 @@ pub struct Model {
     pub storage: Option<Storage>,
     /// Bytes to pixels.
     pub transform: Transform,
+    /// The pixels' way to the accelerators; `None` if it takes no time.
+    pub bus: Option<Bus>,
     /// One accelerator's seconds per batch.
     pub step: Step,
     /// Number of accelerators, each with its own batches.
@@ -38,6 +41,15 @@ pub struct Storage {
     pub images_per_request: f64,
     /// Bytes per second of all requests together (the disk's or the network's limit), if limited.
     pub link_bytes_per_second: Option<f64>,
+}
+
+/// What connects each accelerator with the host's memory, such as PCIe.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Bus {
+    /// Bytes of an image's pixels.
+    pub bytes_per_image: f64,
+    /// Bytes per second to one accelerator.
+    pub bytes_per_second: f64,
 }
 
 /// The CPU's work per image.
@@ -68,6 +80,8 @@ pub enum Wall {
     Storage,
     /// Bytes to pixels.
     Cpu,
+    /// Pixels to the accelerator.
+    Bus,
     /// Pixels to vectors.
     Compute,
     /// Storing the vectors.
@@ -79,6 +93,7 @@ impl fmt::Display for Wall {
         f.write_str(match self {
             Self::Storage => "storage",
             Self::Cpu => "CPU transformation",
+            Self::Bus => "the bus",
             Self::Compute => "compute",
             Self::Write => "writing",
         })
@@ -95,13 +110,15 @@ pub struct SteadyState {
     pub storage_seconds: f64,
     /// The CPU's seconds per batch.
     pub cpu_seconds: f64,
+    /// The seconds of a batch's pixels on the accelerators' buses.
+    pub bus_seconds: f64,
     /// The accelerators' seconds per batch: a step divided by their number.
     pub compute_seconds: f64,
     /// The writer's seconds per batch.
     pub write_seconds: f64,
-    /// Seconds between batches: the largest of the four.
+    /// Seconds between batches: the largest of the five.
     pub seconds: f64,
-    /// The largest of the four; compute in a tie.
+    /// The largest of the five; compute in a tie.
     pub bound: Wall,
     /// Accelerator time ÷ time between batches, above 0 and at most 1.
     pub utilization: f64,
@@ -205,13 +222,21 @@ impl Model {
             None => 0.0,
         };
         let cpu_seconds = images * self.transform.seconds_per_image(self.bytes_per_image)?;
-        let compute_seconds =
-            self.step.seconds(batch)? / at_least_one("the number of accelerators", self.accelerators)?;
+        let accelerators = at_least_one("the number of accelerators", self.accelerators)?;
+        let compute_seconds = self.step.seconds(batch)? / accelerators;
+        let bus_seconds = match self.bus {
+            Some(Bus { bytes_per_image, bytes_per_second }) => {
+                let bytes = images * not_negative("the bytes of an image's pixels", bytes_per_image)?;
+                bytes / positive("the bus's bytes per second", bytes_per_second)? / accelerators
+            }
+            None => 0.0,
+        };
         let write_seconds = images * not_negative("the seconds to store an image", self.write_seconds)?;
         let walls = [
             (Wall::Compute, compute_seconds),
             (Wall::Storage, storage_seconds),
             (Wall::Cpu, cpu_seconds),
+            (Wall::Bus, bus_seconds),
             (Wall::Write, write_seconds),
         ];
         let slowest = |best: (Wall, f64), wall: (Wall, f64)| if wall.1 > best.1 { wall } else { best };
@@ -221,6 +246,7 @@ impl Model {
             batch,
             storage_seconds,
             cpu_seconds,
+            bus_seconds,
             compute_seconds,
             write_seconds,
             seconds,
@@ -247,6 +273,7 @@ mod tests {
             bytes_per_image: 500e3,
             storage: None,
             transform: Transform::Throughput { bytes_per_second: 2e9 },
+            bus: None,
             step: Step::Table(StepTable::new(points).unwrap()),
             accelerators: 1,
             write_seconds: 0.0,
@@ -295,6 +322,12 @@ mod tests {
         assert_eq!((state.bound, state.images_per_second), (Wall::Storage, 200.0));
         let slow_sink = Model { write_seconds: 0.002, ..free.clone() };
         assert_eq!(slow_sink.at(8).unwrap().bound, Wall::Write);
+        // 150 kB of pixels at 100 MB/s: 1.5 ms an image, in half of that over two buses.
+        let bus = Some(Bus { bytes_per_image: 150e3, bytes_per_second: 100e6 });
+        let slow_bus = Model { bus, ..free.clone() };
+        let state = slow_bus.at(8).unwrap();
+        assert_eq!((state.bound, rounded(state.images_per_second, 6)), (Wall::Bus, 666.666_667));
+        assert_eq!(rounded(Model { accelerators: 2, ..slow_bus }.at(8).unwrap().images_per_second, 6), 1333.333_333);
         let two = Model { accelerators: 2, ..free };
         assert_eq!(two.at(8).unwrap().images_per_second, 2000.0);
     }
@@ -324,6 +357,7 @@ mod tests {
             Model { transform: Transform::PerImage { seconds: 1.0, workers: 0 }, ..model.clone() },
             Model { accelerators: 0, ..model.clone() },
             Model { write_seconds: f64::INFINITY, ..model.clone() },
+            Model { bus: Some(Bus { bytes_per_image: 1.0, bytes_per_second: 0.0 }), ..model.clone() },
             Model { storage: Some(Storage::remote(-1.0, 1.0, 1)), ..model.clone() },
             Model { storage: Some(Storage::remote(1.0, 1.0, 0)), ..model.clone() },
         ] {

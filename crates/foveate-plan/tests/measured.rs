@@ -1,4 +1,4 @@
-//! Compares a measured machine's prediction with the three walls.
+//! Compares a measured machine's prediction with the walls.
 
 use foveate_plan::{Bottleneck, Configuration, ForwardCost, Measured, Place, Prediction, StageCost, Storage};
 

@@ -94,6 +94,7 @@ fn every_figure_is_drawn_twice_in_the_page_and_is_a_file() {
         "timeline",
         "plan",
         "walls",
+        "machines",
         "worker",
     ];
     let html = report().html().unwrap();
@@ -137,6 +138,7 @@ fn findings_are_in_the_titles() {
         "What to try first: a faster decoder, measured 1.55×",
         "The model is off by 3.23\u{a0}% (median of 24 runs)",
         "From batch 32 on, the wall is cpu",
+        "1,000,000 images cost least on large machine",
         "A worker's stages side by side: 2.02× with candle, 11.0× with stub",
     ] {
         assert!(titles.iter().any(|title| title == expected), "'{expected}' is not among {titles:#?}");

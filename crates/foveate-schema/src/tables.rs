@@ -55,7 +55,7 @@ const P90: Column = Column::number("p90_ms", "ms", "90th percentile");
 const MEAN: Column = Column::number("mean_ms", "ms", "mean");
 
 /// All files that an experiment may write to a run's folder.
-pub const ALL: [&Schema; 20] = [
+pub const ALL: [&Schema; 21] = [
     &PROFILE,
     &STORAGE,
     &DECODERS,
@@ -73,6 +73,7 @@ pub const ALL: [&Schema; 20] = [
     &REMEDIES,
     &PLAN,
     &BATCH_PLAN,
+    &MACHINES,
     &TIMELINE,
     &CONTROL,
     &CHECKLIST,
@@ -590,18 +591,40 @@ pub static PLAN: Schema = Schema {
 pub static BATCH_PLAN: Schema = Schema {
     file: "batch_plan.csv",
     made_by: "plan",
-    about: "The three walls of the analytic model, by batch.",
+    about: "The walls of the analytic model, by batch.",
     columns: &[
         BATCH,
         Column::number("storage_ms", "ms", "reading a batch"),
         Column::number("cpu_ms", "ms", "decoding and resizing a batch"),
+        Column::number("bus_ms", "ms", "a batch's pixels on their way to the accelerators"),
         Column::number("compute_ms", "ms", "the forward of a batch"),
         Column::number("step_ms", "ms", "the slowest of them"),
         RATE,
         Column::share("utilization", "compute ÷ step, 0 to 1"),
         Column::times("slowdown", "step ÷ compute"),
-        Column::text("wall", "`storage`, `cpu` or `compute`"),
+        Column::text("wall", "`storage`, `cpu`, `bus`, `compute` or `write`"),
         Column::text("crossover", "`yes` for the first batch at which another wall than compute is the slowest"),
+    ],
+};
+
+/// `machines.csv`.
+pub static MACHINES: Schema = Schema {
+    file: "machines.csv",
+    made_by: "plan --price-list",
+    about: "A job on the machines of a price list, by the analytic model: the run's costs on their cores, the forward on \
+            their devices. The cheapest comes first.",
+    columns: &[
+        Column::text("machine", "its name in the list"),
+        Column::number("machine_cores", "", "its cores"),
+        Column::text("accelerator", "where the forward runs: `cpu`, or a stand-in"),
+        Column::number("workers", "", "threads that decode and resize, as many as help"),
+        Column::rate("images_per_second", "images/s", "expected"),
+        Column::text("limit", "what holds it back"),
+        Column::number("images", "", "images of the job"),
+        Column::number("hours", "h", "of all machines together, their start included"),
+        Column::number("core_hours", "h", "hours × cores"),
+        Column::number("money", "", "in the list's currency"),
+        Column::number("kwh", "kWh", "hours × the list's watts"),
     ],
 };
 

@@ -102,6 +102,42 @@ fn a_plan_takes_the_device_of_a_stand_in_and_the_rest_of_the_run() {
     let rate = slow["state"]["images_per_second"].as_f64().unwrap();
     assert!((rate - 4.0).abs() < 1e-6, "a batch of four in a second: {slow}");
 
+    // Machines with the run's cores and other devices: the first waits for its bus, the second for its device.
+    let list = folder.path().join("list.csv");
+    let machines = "machine,cores,device,price_per_hour,watts\nslow,64,1000+0*n,1,500\nfast,64,t4-f16,2,100\n";
+    fs::write(&list, machines).unwrap();
+    let priced = |more: &[&str]| {
+        let list = list.to_str().unwrap();
+        plan(&[&["--stand-in", "t4-f16", "--images", "36K", "--price-list", list], more].concat())
+    };
+    let said = priced(&[]).expect(0).json();
+    let rows: Vec<(String, f64, f64)> = said["machines"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| {
+            let number = |name: &str| row[name].as_f64().unwrap();
+            (row["machine"].as_str().unwrap().to_owned(), number("hours"), number("money") / number("hours"))
+        })
+        .collect();
+    assert_eq!((rows[0].0.as_str(), rows[1].0.as_str()), ("fast", "slow"), "{said}");
+    assert!((rows[1].1 - 2.5).abs() < 1e-6 && rows.iter().map(|row| row.2.round()).eq([2.0, 1.0]), "{said}");
+    let bus = priced(&["--bus", "1K"]).expect(0).json();
+    assert_eq!((&bus["state"]["bound"], &bus["machines"][0]["limit"]), (&"bus".into(), &"the bus".into()), "{bus}");
+    fs::write(&list, machines.replace("t4-f16", "t5")).unwrap();
+    priced(&[]).expect_error(1, "fast: no stand-in 't5'");
+    // Work on each image makes it slower, and more workers than cores are no advice without a word.
+    let rate = |more: &[&str]| {
+        plan(&[&["--stand-in", "t4-f16"], more].concat()).expect(0).json()["state"]["images_per_second"]
+            .as_f64()
+            .unwrap()
+    };
+    assert!(rate(&["--augment-ms", "100"]) < 0.9 * rate(&[]));
+    let told =
+        run(foveate().args(["plan", "--stand-in", "t4-f16", "--augment-ms", "1000", "--from"]).arg(folder.path()))
+            .expect(0);
+    assert!(told.stdout.contains("each worker takes a core") && !told.stdout.contains("0.000 MB/s"), "{}", told.stdout);
+
     // Files that are not in the page cache are the storage of a job larger than the memory.
     set(folder.path(), "storage.csv", "cache", "cold");
     set(folder.path(), "storage.csv", "mb_per_second", "0.001");

@@ -19,7 +19,7 @@ use crate::text::{Text, text};
 type Draw = fn(&Table) -> Option<Plate>;
 
 /// Name, file, numbers that no row may lack, and content of every figure.
-const FIGURES: [(&str, &str, &[&str], Draw); 19] = [
+const FIGURES: [(&str, &str, &[&str], Draw); 20] = [
     ("pipeline", "profile.csv", &["share_of_wall", "ms_per_image"], stages::pipeline),
     ("stages", "profile.csv", &["share_of_wall", "ms_per_image"], stages::stages),
     ("decoders", "decoders.csv", &["p50_ms"], parts::decoders),
@@ -38,6 +38,7 @@ const FIGURES: [(&str, &str, &[&str], Draw); 19] = [
     ("timeline", "timeline.csv", &["start_ms", "end_ms"], plan::timeline),
     ("plan", "plan.csv", &["predicted", "measured"], plan::accuracy),
     ("walls", "batch_plan.csv", &["batch", "storage_ms", "cpu_ms", "compute_ms"], plan::walls),
+    ("machines", "machines.csv", &["money", "images"], plan::machines),
     ("worker", "worker.csv", &["requests_per_second"], worker::configurations),
 ];
 

@@ -1,5 +1,5 @@
-use super::plate::{Plate, name};
-use crate::chart::{Dot, Lanes, Line, Lines, Point, Scatter, Scenario, Stretch};
+use super::plate::{Plate, name, simple};
+use crate::chart::{Bars, Dot, Lanes, Line, Lines, Panel, Point, Scatter, Scenario, Stretch};
 use crate::svg::{DECODE, FORWARD, Ink, READ};
 use crate::table::{Row, Table, group};
 use crate::text::{Num, Text, text};
@@ -77,23 +77,36 @@ pub(super) fn median_error(table: &Table) -> Option<(Num, Num)> {
 }
 
 pub(super) fn walls(table: &Table) -> Option<Plate> {
-    let walls = [("storage", "storage_ms", READ), ("CPU", "cpu_ms", DECODE), ("compute", "compute_ms", FORWARD)];
-    let lines = walls.map(|(name, column, ink)| {
+    let walls = [
+        ("storage", "storage_ms", READ),
+        ("CPU", "cpu_ms", DECODE),
+        ("bus", "bus_ms", Ink::of_stage("copy-in")),
+        ("compute", "compute_ms", FORWARD),
+    ];
+    let lines = walls.into_iter().map(|(name, column, ink)| {
         let point = |row: Row<'_>| {
             let is_crossover = row.text("wall").eq_ignore_ascii_case(name) && row.is("crossover", "yes");
-            let (x, whole) = (row.number("batch")?, row.number(column)?);
+            let (x, whole) = (row.number("batch")?, row.number(column).filter(|whole| whole.value > 0.0)?);
             let note = if is_crossover { "crossover" } else { "" };
             Some(Point { y: whole.over(&x, whole.unit)?, x, band: None, note })
         };
         Line { name: name.into(), ink, on_second: false, points: table.rows().filter_map(point).collect() }
     });
+    let lines = lines.filter(|line| !line.points.is_empty()).collect();
     let title = match table.rows().find(|row| row.is("crossover", "yes")) {
         Some(row) => text!["From batch ", row.number("batch"), " on, the wall is ", row.word("wall")],
         None => "Which wall a step runs into, by batch".into(),
     };
-    Plate::new(
-        title,
-        Text::default(),
-        Lines { x: "batch", y: "milliseconds per image", second: "", lines: lines.into() },
-    )
+    Plate::new(title, Text::default(), Lines { x: "batch", y: "milliseconds per image", second: "", lines })
+}
+
+pub(super) fn machines(table: &Table) -> Option<Plate> {
+    let bars = table.rows().filter_map(|row| {
+        let bar = simple(row.word("machine"), row.number("money")?, READ);
+        Some(bar.and(row.number("hours")).and(row.number("kwh")).and(row.number("images_per_second")))
+    });
+    let panel = Panel { heading: Text::default(), bars: bars.collect() };
+    let first = table.rows().next()?;
+    let title = text![first.number("images"), " images cost least on ", first.word("machine")];
+    Plate::new(title, Text::default(), Bars::new("money, in the currency of the price list", &[], vec![panel]))
 }

@@ -14,6 +14,10 @@ pub(crate) struct MeasuredRun {
     pub(crate) measured: Measured,
     pub(crate) configuration: Configuration,
     pub(crate) context: Context,
+    /// True if the forward was measured on the cores, whatever stands in for it.
+    pub(crate) forward_is_on_cpu: bool,
+    /// That forward; empty if it was not on the cores, or not measured.
+    pub(crate) forward_on_cpu: Vec<ForwardCost>,
     /// Ends of the throughput's interval, as fractions of its mean.
     pub(crate) interval: Option<(f64, f64)>,
     /// The reason why the figures may be wrong, if there is one.
@@ -126,9 +130,11 @@ impl MeasuredRun {
         };
         let contexts: Vec<Context> = read(folder, &schema::PROFILE)?;
         let mut context = contexts.into_iter().next().unwrap_or_default();
-        let disturbed = first.disturbed.clone();
+        let (disturbed, forward_is_on_cpu) = (first.disturbed.clone(), context.is_on_cpu());
+        let measured = forward(folder, first, &context, &configuration);
+        let forward_on_cpu = measured.as_ref().ok().filter(|_| forward_is_on_cpu).cloned().unwrap_or_default();
         let forward = match stand_in {
-            None => forward(folder, first, &context, &configuration)?,
+            None => measured?,
             Some(stand_in) => {
                 context.device = stand_in.to_string();
                 curve(stand_in, configuration.forward_threads)
@@ -143,7 +149,8 @@ impl MeasuredRun {
             storage: read_ahead.map_or_else(|| cold_files(folder, &first.photos), |ahead| Ok(Some(ahead)))?,
             interference: 0.0,
         };
-        Ok(Self { measured, configuration, context, interval: interval(folder, &first.photos)?, disturbed })
+        let interval = interval(folder, &first.photos)?;
+        Ok(Self { measured, configuration, context, forward_is_on_cpu, forward_on_cpu, interval, disturbed })
     }
 }
 
@@ -214,7 +221,7 @@ fn forward(
 /// The batch sizes of a stand-in's forward.
 const BATCHES: [u32; 7] = [1, 8, 16, 32, 64, 128, 256];
 
-fn curve(stand_in: &StandIn, threads: u32) -> Vec<ForwardCost> {
+pub(crate) fn curve(stand_in: &StandIn, threads: u32) -> Vec<ForwardCost> {
     let (overhead, per_image) = stand_in.step_ms();
     let seconds = |batch: u32| (overhead + per_image * f64::from(batch)) / 1e3;
     let cost = |batch| ForwardCost { threads, batch, seconds: seconds(batch), cpu_seconds: 0.0 };

@@ -1,5 +1,6 @@
 //! `foveate plan`.
 
+mod machines;
 mod shared;
 mod store;
 mod walls;
@@ -8,8 +9,8 @@ mod words;
 use std::io::Write;
 
 use anyhow::Context as _;
-use foveate::lab::fit;
-use foveate::plan::{Demand, JobCost, QueueDemand, QueueSizing, Rate, Storage, Workload};
+use foveate::lab::{Table, fit};
+use foveate::plan::{Demand, JobCost, Measured, Place, QueueDemand, QueueSizing, Rate, StageCost, Storage, Workload};
 use serde::Serialize;
 
 use self::shared::Shared;
@@ -23,19 +24,22 @@ use super::measured_run::MeasuredRun;
 use super::plan_args::PlanArgs;
 
 pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<Exit> {
-    let run = args
-        .from
-        .as_deref()
-        .map(|folder| MeasuredRun::read(folder, args.photos.as_deref(), args.stand_in.as_ref()))
-        .transpose()?;
+    let read = |folder| MeasuredRun::read(folder, args.photos.as_deref(), args.stand_in.as_ref());
+    let mut run = args.from.as_deref().map(read).transpose()?;
+    if let Some(run) = run.as_mut().filter(|_| args.augment_ms > 0.0) {
+        let seconds = args.augment_ms / 1e3;
+        let stage = StageCost { name: "augment".to_owned(), place: Place::Worker, seconds, cpu_seconds: seconds };
+        run.measured.stages.push(stage);
+    }
     if let Some(why) = run.as_ref().and_then(|run| run.disturbed.as_ref()) {
         console::say!("note: the costs were measured on a disturbed machine: {why}");
     }
     let plan = Plan::new(args, run.as_ref())?;
     if let Some(folder) = &args.out {
         let context = run.map(|run| run.context).unwrap_or_default();
-        let path = plan.machine.walls().table().write_csv(folder, &context)?;
-        console::say!("wrote {}", path.display());
+        for table in plan.machines.iter().chain([&plan.machine.walls().table()]) {
+            console::say!("wrote {}", table.write_csv(folder, &context)?.display());
+        }
     }
     let mut out = console::stdout();
     if args.json {
@@ -59,6 +63,13 @@ struct Plan {
     cost: JobCost,
     job: Workload,
     queue: Option<QueueSizing>,
+    /// The machines of a price list.
+    #[serde(serialize_with = "rows", skip_serializing_if = "Option::is_none")]
+    machines: Option<Table>,
+}
+
+fn rows<S: serde::Serializer>(table: &Option<Table>, to: S) -> Result<S::Ok, S::Error> {
+    table.as_ref().map(Table::json).serialize(to)
 }
 
 /// The answers about one machine.
@@ -123,12 +134,17 @@ impl Plan {
             efficiency: 1.0,
             price_per_hour: args.price,
         };
+        let machines = args.price_list.as_deref().zip(run).map(|(path, run)| {
+            let measured = Measured { storage, ..run.measured.clone() };
+            machines::table(path, args, run, &measured)
+        });
         let bytes_per_vector = run.map_or(0.0, |run| run.measured.bytes_per_vector);
         let walls = machine.walls();
         Ok(Self {
             demand: Demand::of(rate.mean, walls.model.bytes_per_image, bytes_per_vector)?,
             store: store.transpose()?,
             cost: job.cost()?,
+            machines: machines.transpose()?,
             queue: queue(args, rate.mean, walls.state.batch)?,
             job,
             machine,
@@ -140,7 +156,10 @@ impl Plan {
         let Self { demand, store, cost, job, .. } = self;
         let megabytes = |bytes: f64| bytes / 1e6;
         let (read, written) = (megabytes(demand.read_bytes_per_second), megabytes(demand.write_bytes_per_second));
-        writeln!(out, "\na machine reads {read:.2} MB/s and writes {written:.3} MB/s")?;
+        match written > 0.0 {
+            true => writeln!(out, "\na machine reads {read:.2} MB/s and writes {written:.3} MB/s")?,
+            false => writeln!(out, "\na machine reads {read:.2} MB/s")?,
+        }
         if let Some(store) = store {
             store.print(out)?;
         }
@@ -168,6 +187,10 @@ impl Plan {
                 queue.least_visibility_timeout,
                 queue.heartbeat
             )?;
+        }
+        if let Some(machines) = &self.machines {
+            writeln!(out, "\nthe same job on other machines, by the model:")?;
+            machines.print(out)?;
         }
         Ok(())
     }

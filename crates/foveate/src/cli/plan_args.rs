@@ -16,6 +16,7 @@ Examples:
       --item-ms 0.03 --storage 3G --batch 256
   foveate plan --from foveate-run --stand-in t4-f16
   foveate plan --from foveate-run --images 1G --machines 2000 --startup 300
+  foveate plan --from foveate-run --images 10M --price-list machines.csv
 
 Rates are images per second, money is in the currency of --price. Numbers take K, M and G (thousands, millions, \
 thousand millions).";
@@ -61,6 +62,19 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "DEVICE", conflicts_with_all = ["steps", "overhead_ms", "item_ms"], help_heading = "Costs")]
     pub(crate) stand_in: Option<StandIn>,
 
+    /// Additional milliseconds per image of one worker, such as augmentation.
+    #[arg(long, value_name = "MS", default_value = "0", value_parser = parse_number, conflicts_with = "cpu_throughput", help_heading = "Costs")]
+    pub(crate) augment_ms: f64,
+
+    /// Bytes per second from the host's memory to each accelerator, such as 25G. Default: the stand-in's, or
+    /// unlimited.
+    #[arg(long, value_name = "BYTES/S", value_parser = parse_number, help_heading = "Costs")]
+    pub(crate) bus: Option<f64>,
+
+    /// Bytes of an image that cross the bus. Default: those of 224 x 224 pixels as u8.
+    #[arg(long, value_name = "BYTES", default_value = "150528", value_parser = parse_number, help_heading = "Costs")]
+    pub(crate) pixel_bytes: f64,
+
     /// Bytes per second of the disk or the link; default: unlimited.
     #[arg(long, value_name = "BYTES/S", value_parser = parse_number, help_heading = "Storage")]
     pub(crate) storage: Option<f64>,
@@ -77,7 +91,8 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Storage")]
     pub(crate) requests: Option<u32>,
 
-    /// Threads that decode and resize.
+    /// Threads that decode and resize. Default: those of the run, where the forward uses the same cores, or else as
+    /// many as help, up to the run's cores.
     #[arg(short, long, value_name = "N", help_heading = "Configuration")]
     pub(crate) workers: Option<u32>,
 
@@ -96,6 +111,12 @@ pub(crate) struct PlanArgs {
     /// Machines, all alike.
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Workload")]
     pub(crate) machines: u32,
+
+    /// Also compare the machines in this CSV file, with the run's costs on their cores and devices. Its columns are
+    /// machine, cores, device (`cpu`, or as in --stand-in), price_per_hour, watts, and optionally core_speed: their
+    /// cores' speed ÷ that of the run's.
+    #[arg(long, value_name = "FILE", requires = "from", help_heading = "Workload")]
+    pub(crate) price_list: Option<PathBuf>,
 
     /// Price of a machine per hour.
     #[arg(long, value_name = "PRICE", default_value = "0", value_parser = parse_number, help_heading = "Workload")]

@@ -1,12 +1,12 @@
-//! The three walls of a machine whose forward runs beside its cores.
+//! The walls of a machine whose forward runs beside its cores.
 
 use std::io::Write;
 use std::path::Path;
 
 use foveate::lab::{Cell, StandIn, Table, schema};
 use foveate::plan::{
-    Configuration, LinearStep, Measured, Model, Saturation, SteadyState, Step, StepFit, StepTable, Storage, Transform,
-    Wall, WhatIf, fit_step,
+    Bus, Configuration, LinearStep, Measured, Model, Saturation, SteadyState, Step, StepFit, StepTable, Storage,
+    Transform, Wall, WhatIf, fit_step,
 };
 use serde::Serialize;
 
@@ -33,6 +33,8 @@ pub(super) struct Walls {
     /// Empty if the cost of one worker is not known.
     workers: Vec<(u32, SteadyState)>,
     workers_to_saturate: Option<Saturation>,
+    /// The cores of the run; `None` without one.
+    cores: Option<u32>,
     what_ifs: Vec<WhatIf<SteadyState>>,
     /// The share of the rate that the measurement's interval leaves open.
     #[serde(skip)]
@@ -45,14 +47,21 @@ impl Walls {
             Some(run) => of_measured(args, run, storage)?,
             None => of_flags(args, storage)?,
         };
+        let cores = run.map(|run| run.measured.cores);
         let batches = batches(&model);
         let usual = run.map_or_else(|| batches[batches.len() / 2], |run| run.configuration.batch);
         let batch = args.batch.unwrap_or(usual);
-        let points = measured_points(&model);
         let workers_to_saturate = match model.transform {
             Transform::PerImage { .. } => Some(model.workers_to_saturate(batch)?),
             _ => None,
         };
+        // Without a number, as many workers as help and have cores.
+        let model =
+            match workers_to_saturate.filter(|_| args.workers.is_none() && !run.is_some_and(MeasuredRun::is_on_cpu)) {
+                Some(enough) => model.with_workers(enough.workers.min(cores.unwrap_or(u32::MAX)))?,
+                None => model,
+            };
+        let points = measured_points(&model);
         let workers = workers_to_saturate.map(|saturation| around(saturation.workers)).unwrap_or_default();
         Ok(Self {
             fit: (points.len() > 1).then(|| fit_step(points)).transpose()?,
@@ -61,6 +70,7 @@ impl Walls {
             crossover: model.crossover(MOST)?,
             workers: workers.iter().copied().zip(model.worker_sweep(batch, &workers)?).collect(),
             workers_to_saturate,
+            cores,
             what_ifs: model.what_ifs(batch)?,
             resolution: run.map_or(0.0, MeasuredRun::resolution),
             model,
@@ -75,7 +85,11 @@ impl Walls {
     pub(super) fn print(&self, out: &mut dyn Write) -> std::io::Result<()> {
         let state = &self.state;
         let (rate, busy) = (state.images_per_second, 100.0 * state.utilization);
-        write!(out, "batch {}: {rate:.1} images/s, held back by {}; ", state.batch, state.bound)?;
+        write!(out, "batch {}", state.batch)?;
+        if let Transform::PerImage { workers, .. } = self.model.transform {
+            write!(out, ", {}", Count(workers, "worker"))?;
+        }
+        write!(out, ": {rate:.1} images/s, held back by {}; ", state.bound)?;
         match state.bound {
             Wall::Compute => writeln!(out, "the accelerator is always busy")?,
             _ => writeln!(
@@ -131,7 +145,10 @@ impl Walls {
             let workers = format!("{workers:>5} worker{}", if *workers == 1 { " " } else { "s" });
             writeln!(out, "  {workers}  {rate:>10.1} images/s  accelerator {busy:>5.1} % busy  ({})", state.bound)?;
         }
-        Ok(())
+        match self.cores.filter(|&cores| saturation.workers > cores) {
+            Some(cores) => writeln!(out, "each worker takes a core, and the run's machine has {cores}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -178,6 +195,7 @@ fn table(sweep: &[SteadyState], crossover: Option<(u32, Wall)>) -> Table {
             ("batch", u64::from(state.batch).into()),
             ("storage_ms", ms(state.storage_seconds)),
             ("cpu_ms", ms(state.cpu_seconds)),
+            ("bus_ms", ms(state.bus_seconds)),
             ("compute_ms", ms(state.compute_seconds)),
             ("step_ms", ms(state.seconds)),
             ("images_per_second", state.images_per_second.into()),
@@ -194,6 +212,7 @@ fn wall_name(wall: Wall) -> &'static str {
     match wall {
         Wall::Storage => "storage",
         Wall::Cpu => "cpu",
+        Wall::Bus => "bus",
         Wall::Compute => "compute",
         Wall::Write => "write",
     }
@@ -221,10 +240,20 @@ fn of_flags(args: &PlanArgs, storage: Option<Storage>) -> anyhow::Result<Model> 
             Transform::PerImage { seconds: f64::from(workers) * bytes_per_image / bytes_per_second, workers }
         }
         (Some(bytes_per_second), _, None) => Transform::Throughput { bytes_per_second },
-        (None, Some(ms), workers) => Transform::PerImage { seconds: ms / 1e3, workers: workers.unwrap_or(1) },
-        (None, None, _) => Transform::Nothing,
+        (None, None, _) if args.augment_ms == 0.0 => Transform::Nothing,
+        (None, ms, workers) => {
+            let seconds = (ms.unwrap_or(0.0) + args.augment_ms) / 1e3;
+            Transform::PerImage { seconds, workers: workers.unwrap_or(1) }
+        }
     };
-    Ok(Model { bytes_per_image, storage, transform, step, accelerators: args.accelerators, write_seconds: 0.0 })
+    let bus = bus(args, args.stand_in.as_ref());
+    Ok(Model { bytes_per_image, storage, transform, bus, step, accelerators: args.accelerators, write_seconds: 0.0 })
+}
+
+/// Returns the way of the pixels to a device, if the flags or the device tell.
+pub(super) fn bus(args: &PlanArgs, device: Option<&StandIn>) -> Option<Bus> {
+    let bytes_per_second = args.bus.or_else(|| device?.bus_bytes_per_second())?;
+    Some(Bus { bytes_per_image: args.pixel_bytes, bytes_per_second })
 }
 
 /// Returns the storage that the flags describe, or else the `measured` one, with the flags' requests in flight.
@@ -249,5 +278,5 @@ fn of_measured(args: &PlanArgs, run: &MeasuredRun, storage: Option<Storage>) -> 
     let workers = args.workers.unwrap_or(run.configuration.workers).max(1);
     let measured = Measured { storage, ..run.measured.clone() };
     let model = measured.walls(&Configuration { workers, ..run.configuration })?;
-    Ok(Model { accelerators: args.accelerators, ..model })
+    Ok(Model { accelerators: args.accelerators, bus: bus(args, args.stand_in.as_ref()), ..model })
 }

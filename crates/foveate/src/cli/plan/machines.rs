@@ -1,0 +1,118 @@
+//! A job on other machines: the run's costs on their cores, the forward on their devices.
+
+use std::path::Path;
+
+use anyhow::{Context as _, ensure};
+use foveate::lab::{StandIn, Table, schema};
+use foveate::plan::{Configuration, ForwardCost, Measured, StageCost, Workload};
+use serde::Deserialize;
+
+use super::super::measured_run::{MeasuredRun, curve};
+use super::super::plan_args::PlanArgs;
+use super::walls::bus;
+
+/// A row of a price list.
+#[derive(Deserialize)]
+struct Machine {
+    machine: String,
+    cores: u32,
+    device: String,
+    price_per_hour: f64,
+    watts: f64,
+    core_speed: Option<f64>,
+}
+
+/// Returns [`schema::MACHINES`], the cheapest machine first.
+pub(super) fn table(path: &Path, args: &PlanArgs, run: &MeasuredRun, measured: &Measured) -> anyhow::Result<Table> {
+    let mut reader = csv::Reader::from_path(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let machines = reader.deserialize().collect::<Result<Vec<Machine>, _>>();
+    let machines = machines.with_context(|| format!("cannot read {}", path.display()))?;
+    let mut answers = Vec::new();
+    for machine in &machines {
+        let answer = Answer::of(machine, args, run, measured);
+        answers.push((machine, answer.with_context(|| format!("{}: {}", path.display(), machine.machine))?));
+    }
+    answers.sort_by(|(_, a), (_, b)| a.money.total_cmp(&b.money));
+    let mut table = Table::new(&schema::MACHINES);
+    for (machine, answer) in answers {
+        table.push([
+            ("machine", machine.machine.as_str().into()),
+            ("machine_cores", u64::from(machine.cores).into()),
+            ("accelerator", machine.device.as_str().into()),
+            ("workers", u64::from(answer.workers).into()),
+            ("images_per_second", answer.rate.into()),
+            ("limit", answer.limit.into()),
+            ("images", args.images.into()),
+            ("hours", answer.hours.into()),
+            ("core_hours", (answer.hours * f64::from(machine.cores)).into()),
+            ("money", answer.money.into()),
+            ("kwh", (answer.hours * machine.watts / 1e3).into()),
+        ]);
+    }
+    Ok(table)
+}
+
+/// What a machine makes of the job.
+struct Answer {
+    workers: u32,
+    rate: f64,
+    limit: String,
+    hours: f64,
+    money: f64,
+}
+
+impl Answer {
+    fn of(machine: &Machine, args: &PlanArgs, run: &MeasuredRun, measured: &Measured) -> anyhow::Result<Self> {
+        let speed = machine.core_speed.unwrap_or(1.0);
+        ensure!(speed > 0.0 && speed.is_finite(), "core_speed must be above 0; give it as a ratio");
+        ensure!(machine.watts >= 0.0 && machine.watts.is_finite(), "watts must be a number from 0");
+        let batch = args.batch.unwrap_or(run.configuration.batch);
+        let faster = |stage: &StageCost| StageCost {
+            seconds: stage.seconds / speed,
+            cpu_seconds: stage.cpu_seconds / speed,
+            ..stage.clone()
+        };
+        let stages = measured.stages.iter().map(faster).collect();
+        let (device, forward, encoders) = match machine.device.as_str() {
+            "cpu" => {
+                ensure!(
+                    run.forward_is_on_cpu,
+                    "the run's forward was not on its cores; measure one that is, or name a device"
+                );
+                let faster = |cost: &ForwardCost| ForwardCost {
+                    seconds: cost.seconds / speed,
+                    cpu_seconds: cost.cpu_seconds / speed,
+                    ..*cost
+                };
+                // Several forwards of the measured number of threads, each with its own batch.
+                let encoders = (machine.cores / run.configuration.forward_threads).max(1);
+                (None, run.forward_on_cpu.iter().map(faster).collect(), encoders)
+            }
+            name => {
+                let device: StandIn = name.parse().map_err(anyhow::Error::msg)?;
+                let forward = curve(&device, run.configuration.forward_threads);
+                (Some(device), forward, args.accelerators)
+            }
+        };
+        let measured = Measured { cores: machine.cores, stages, forward, ..measured.clone() };
+        let configuration = Configuration { batch, encoders, ..run.configuration };
+        let workers = measured.workers_to_saturate(&configuration, machine.cores, 0.98)?;
+        let prediction = measured.predict(&Configuration { workers, ..configuration })?;
+        let bus = device.as_ref().and_then(|device| bus(args, Some(device)));
+        let bus = bus.map(|bus| f64::from(encoders) * bus.bytes_per_second / bus.bytes_per_image);
+        let (rate, limit) = match bus.filter(|&rate| rate < prediction.images_per_second) {
+            Some(rate) => (rate, "the bus".to_owned()),
+            None => (prediction.images_per_second, prediction.bound.to_string()),
+        };
+        let job = Workload {
+            images: args.images,
+            machines: args.machines,
+            rate: foveate::plan::Rate::exactly(rate),
+            startup_seconds: args.startup,
+            efficiency: 1.0,
+            price_per_hour: machine.price_per_hour,
+        };
+        let cost = job.cost()?;
+        Ok(Self { workers, rate, limit, hours: cost.machine_hours.expected, money: cost.money.expected })
+    }
+}
