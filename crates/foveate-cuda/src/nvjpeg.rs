@@ -569,6 +569,14 @@ impl Engines {
         Ok(Some(Self { handle: handle.clone(), state, header, batch: 0, spare: None, bytes: None, done }))
     }
 
+    /// Returns true if the device still works on the last batch.
+    ///
+    /// # Errors
+    /// The driver's errors.
+    pub fn is_busy(&self) -> Result<bool, CudaError> {
+        Ok(!self.done.has_happened()?)
+    }
+
     /// Returns `jpeg` with its `target` if the engines can decode it, and its size is the target's.
     ///
     /// # Errors

@@ -4,11 +4,12 @@
 use std::time::Duration;
 
 use foveate_core::{Size, Stage};
-use foveate_cuda::nvjpeg::{Engines, Handle, Huffman, ImageDecoder, Target};
+use foveate_cuda::nvjpeg::{Handle, Huffman, ImageDecoder, Target};
 use foveate_cuda::{Buffer, CudaError, Device, Event, Pinned, Stream};
 use foveate_preprocess::{ItemFault, StageClock};
 
 use crate::admission::Admitted;
+use crate::lane::Lane;
 use crate::resample::{Memory, ResampleBatch, Resampler, Source, pitch, room};
 
 /// One encoded image of a batch, and its plan for the device; `None` if the device does not prepare it.
@@ -159,21 +160,26 @@ impl Flight {
             let all = items.iter().zip(rooms).enumerate();
             all.filter_map(|(at, (item, room))| Some((at, item.bytes, target(item.admitted.as_ref()?, *room))))
         };
-        if let Some(engines) = &mut decoders.engines {
-            let (mut places, mut jpegs) = (Vec::new(), Vec::new());
-            for (at, bytes, target) in admitted() {
-                if let Some(taken) = engines.take(bytes, target)? {
-                    places.push(at);
-                    jpegs.push(taken);
+        match decoders {
+            Decoders::Engines(lane) => {
+                let mut engines = lane.lock();
+                let (mut places, mut jpegs) = (Vec::new(), Vec::new());
+                for (at, bytes, target) in admitted() {
+                    if let Some(taken) = engines.take(bytes, target)? {
+                        places.push(at);
+                        jpegs.push(taken);
+                    }
+                }
+                if !jpegs.is_empty() && engines.decode(&self.stream, &jpegs)? {
+                    places.into_iter().for_each(|at| is_decoded[at] = true);
                 }
             }
-            if !jpegs.is_empty() && engines.decode(&self.stream, &jpegs)? {
-                places.into_iter().for_each(|at| is_decoded[at] = true);
-            }
-        }
-        for (at, bytes, target) in admitted() {
-            if !is_decoded[at] {
-                is_decoded[at] = decoders.next().decode(&self.stream, bytes, &target)?;
+            Decoders::Cores(cores) => {
+                for (at, bytes, target) in admitted() {
+                    // So that the host's part of an image overlaps with the device's part of the previous one.
+                    cores.swap(0, 1);
+                    is_decoded[at] = cores[0].decode(&self.stream, bytes, &target)?;
+                }
             }
         }
         Ok(is_decoded)
@@ -208,21 +214,27 @@ impl Flight {
 }
 
 /// What decodes for both groups.
-pub(crate) struct Decoders {
-    /// The chip's. Creating them takes a tenth of a second.
-    engines: Option<Engines>,
-    /// Two that take turns, so that the host's part of an image overlaps with the device's part of the previous one.
-    cores: [ImageDecoder; 2],
+pub(crate) enum Decoders {
+    /// The chip's engines. The host decodes what they do not take.
+    Engines(Lane),
+    /// The chip's cores: two that take turns.
+    Cores(Box<[ImageDecoder; 2]>),
 }
 
 impl Decoders {
-    pub(crate) fn new(handle: &Handle, huffman: Huffman) -> Result<Self, CudaError> {
+    pub(crate) fn new(device: &Device, handle: &Handle, huffman: Huffman) -> Result<Self, CudaError> {
+        if let Some(lane) = Lane::of(device, handle)? {
+            return Ok(Self::Engines(lane));
+        }
         let decoder = || ImageDecoder::new(handle, huffman);
-        Ok(Self { engines: Engines::new(handle)?, cores: [decoder()?, decoder()?] })
+        Ok(Self::Cores(Box::new([decoder()?, decoder()?])))
     }
 
-    fn next(&mut self) -> &mut ImageDecoder {
-        self.cores.swap(0, 1);
-        &mut self.cores[0]
+    /// Returns true if the engines work for another preprocessor.
+    pub(crate) fn are_busy(&self) -> Result<bool, CudaError> {
+        match self {
+            Self::Engines(lane) => lane.is_busy(),
+            Self::Cores(_) => Ok(false),
+        }
     }
 }

@@ -4,6 +4,7 @@ mod admission;
 mod fault;
 mod flight;
 mod landing;
+mod lane;
 mod preprocessor;
 mod resample;
 mod settings;

@@ -53,8 +53,8 @@ pub struct NvjpegPreprocessor {
 }
 
 impl NvjpegPreprocessor {
-    /// Opens the device and nvJPEG. The only setting is `backend`: `auto` (the chip's JPEG engines if it has some),
-    /// `mixed` (as `auto`, and the host decodes too), `hardware` (an error if the chip has no engines), `hybrid`
+    /// Opens the device and nvJPEG. The only setting is `backend`: `auto` (the chip's JPEG engines if it has some,
+    /// and the host for what they do not take), `mixed` (as `auto`, and the host decodes too), `hardware` (an error if the chip has no engines), `hybrid`
     /// (Huffman decoding on the host), `gpu` (everything on the device).
     ///
     /// # Errors
@@ -82,7 +82,7 @@ impl NvjpegPreprocessor {
         let (free, _) = device.memory().map_err(missing)?;
         Ok(Self {
             flights: [flight()?, flight()?],
-            decoders: Decoders::new(&handle, backend.huffman()).map_err(missing)?,
+            decoders: Decoders::new(&device, &handle, backend.huffman()).map_err(missing)?,
             resampler: Resampler::new(&device).map_err(missing)?,
             landing: Landing::default(),
             image: vec![0; options.options.geometry.output().rgb_len().unwrap_or(0)],
@@ -114,7 +114,8 @@ impl NvjpegPreprocessor {
         clock: &dyn StageClock,
     ) -> Result<(), PreprocessError> {
         for item in items.iter_mut().rev().filter(|item| item.ready.is_none()) {
-            if !self.flights[which].is_busy().map_err(fault)? {
+            let is_busy = self.flights[which].is_busy().map_err(fault)? || self.decoders.are_busy().map_err(fault)?;
+            if !is_busy {
                 break;
             }
             item.ready = Some(self.on_the_host(item.bytes, clock)?);

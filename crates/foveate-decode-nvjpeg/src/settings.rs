@@ -4,7 +4,7 @@ use foveate_preprocess::{DeviceOptions, PreprocessError};
 /// The parts of the device that decode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Backend {
-    /// The chip's engines if it has some; for the rest, as `Hybrid`.
+    /// The chip's engines if it has some, and the host for what they do not take; else as `Hybrid`.
     Auto,
     /// As `Auto`, and the host decodes images while it would wait for the device: which ones, the moment decides.
     Mixed,
