@@ -53,9 +53,9 @@ pub struct NvjpegPreprocessor {
 }
 
 impl NvjpegPreprocessor {
-    /// Opens the device and nvJPEG. The only setting is `backend`: `auto` (the chip's JPEG engines if it has some,
-    /// and the host for what they do not take), `mixed` (as `auto`, and the host decodes too), `hardware` (an error if the chip has no engines), `hybrid`
-    /// (Huffman decoding on the host), `gpu` (everything on the device).
+    /// Opens the device and nvJPEG. The only setting is `backend`: `auto` (the chip's JPEG engines if it has some, and
+    /// the host for what they do not take), `mixed` (as `auto`, and the host decodes too), `hardware` (an error if the
+    /// chip has no engines), `hybrid` (Huffman decoding on the host), `gpu` (everything on the device).
     ///
     /// # Errors
     /// [`PreprocessError::Device`] if the device or the library is missing, [`PreprocessError::Unsupported`] for an
