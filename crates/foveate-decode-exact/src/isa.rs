@@ -1,7 +1,10 @@
 //! Compiles the same code for several instruction sets, chosen at run time; without `unsafe`, thanks to `pulp`.
 
 #[cfg(target_arch = "x86_64")]
-use pulp::{NullaryFnOnce, x86::V3};
+use pulp::{
+    NullaryFnOnce,
+    x86::{V3, V4},
+};
 
 use crate::kernels::{Kernels, Two};
 use crate::reduced::Reduction;
@@ -80,16 +83,19 @@ pub(crate) trait Task {
 pub(crate) enum Isa {
     /// The program's compile target.
     Plain,
-    /// AVX2 and BMI2. AVX-512 brings no gain here.
+    /// AVX2 and BMI2.
     #[cfg(target_arch = "x86_64")]
     V3(V3),
+    /// AVX-512 too, for its 32 registers. Its longer vectors would make the kernels no faster on Zen 4.
+    #[cfg(target_arch = "x86_64")]
+    V4(V4),
 }
 
 impl Isa {
     /// Every instruction set that this processor can run, the best first.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         #[cfg(target_arch = "x86_64")]
-        let better = V3::try_new().map(Self::V3);
+        let better = V4::try_new().map(Self::V4).into_iter().chain(V3::try_new().map(Self::V3));
         #[cfg(not(target_arch = "x86_64"))]
         let better = None;
         better.into_iter().chain([Self::Plain])
@@ -101,6 +107,8 @@ impl Isa {
             Self::Plain => task.run(Plain),
             #[cfg(target_arch = "x86_64")]
             Self::V3(v3) => v3.vectorize(Compiled(task, v3)),
+            #[cfg(target_arch = "x86_64")]
+            Self::V4(v4) => v4.vectorize(Compiled(task, *v4)),
         }
     }
 }
