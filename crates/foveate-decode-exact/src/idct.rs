@@ -89,20 +89,23 @@ pub(crate) fn single_sample(coefficient: i16, quantization: i16) -> u8 {
 }
 
 /// The `side` x `side` samples of a block in which only the first coefficient is not zero: one value for all, with the
-/// rounding that every transform has. Blocks of 8 samples begin at multiples of 8, and so do their rows.
+/// rounding that every transform has. Blocks of 4 or 8 samples begin at multiples of those, and so do their rows.
 #[inline(always)]
 pub(crate) fn flat_block(coefficient: i16, quantization: i16, side: usize, samples: &mut [u8], stride: usize) {
     let column = i32::from(coefficient.wrapping_mul(quantization) << PASS1_BITS);
     let value = (descale(column, PASS1_BITS + 3) + 128).clamp(0, 255) as u8;
-    if side == 8 {
-        let samples = samples.as_chunks_mut::<8>().0;
-        for y in 0..8 {
-            samples[y * stride / 8] = [value; 8];
-        }
-    } else {
-        for y in 0..side {
-            samples[y * stride..y * stride + side].fill(value);
-        }
+    match side {
+        8 => fill::<8>(value, samples, stride),
+        4 => fill::<4>(value, samples, stride),
+        _ => (0..side).for_each(|y| samples[y * stride..y * stride + side].fill(value)),
+    }
+}
+
+#[inline(always)]
+fn fill<const SIDE: usize>(value: u8, samples: &mut [u8], stride: usize) {
+    let samples = samples.as_chunks_mut::<SIDE>().0;
+    for y in 0..SIDE {
+        samples[y * stride / SIDE] = [value; SIDE];
     }
 }
 
