@@ -26,12 +26,12 @@ pub(crate) struct Row {
 impl Coefficients {
     pub(crate) const EMPTY: Self = Self { rows: Vec::new() };
 
-    /// Makes this many rows, all zero. Keeps the memory of earlier ones.
+    /// Makes at least this many rows, all zero. Keeps the memory of earlier ones.
     pub(crate) fn clear(&mut self, rows: usize) -> Result<(), TryReserveError> {
-        self.rows.truncate(rows);
         self.rows.iter_mut().for_each(Row::clear);
-        self.rows.try_reserve_exact(rows - self.rows.len())?;
-        self.rows.resize_with(rows, Row::default);
+        let missing = rows.saturating_sub(self.rows.len());
+        self.rows.try_reserve_exact(missing)?;
+        self.rows.extend(std::iter::repeat_with(Row::default).take(missing));
         Ok(())
     }
 
