@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use foveate_core::{FaultScope, PixelBuf, PixelLimits, Size};
-use foveate_decode::{DecodeError, DecodeHint, Decoder, DecoderOptions};
+use foveate_decode::{DecodeError, DecodeHint, Decoder, DecoderOptions, RowSink};
 
 /// Small, so that each input takes little time; large enough for the size in every seed's header.
 const LIMITS: PixelLimits = PixelLimits { max_pixels: 1 << 20 };
@@ -51,6 +51,63 @@ pub fn check_reduced(make: impl Fn(DecoderOptions) -> Box<dyn Decoder>, bytes: &
                 assert!(first.as_slice() == second.as_slice(), "pixels depend on what the buffer held before");
             }
         });
+    }
+}
+
+/// Decodes `bytes` by rows, at native size and at two reduced scales, under both truncation policies, and checks that
+/// the rows, or the error, are those of the whole image, whatever the strip held before. A sink that refuses the size
+/// gets no row.
+pub fn check_rows(make: impl Fn(DecoderOptions) -> Box<dyn Decoder>, bytes: &[u8]) {
+    for allow_truncated in [false, true] {
+        let options = DecoderOptions { allow_truncated, ..DecoderOptions::default() };
+        let (mut decoder, mut sink) = (make(options), Rows { wants: true, ..Rows::default() });
+        BUFFERS.with_borrow_mut(|[whole, strip]| {
+            let mut least = None; // of the native size
+            for (eighths, low_frequencies) in [(8, false), (4, false), (3, true)] {
+                let min_side = least.map(|least: u32| (least * eighths).div_ceil(8));
+                let hint = DecodeHint { min_side, low_frequencies };
+                let outcome = decoder.decode(bytes, hint, whole).map_err(|error| error.to_string());
+                least = least.or(Some(whole.size().min_side()));
+                dirty(strip, 0xA5);
+                sink.samples.clear();
+                let rows = decoder.rows().expect("a decoder of rows");
+                let by_rows = rows.decode_rows(bytes, hint, strip, &mut sink);
+                if let Err(error) = &by_rows {
+                    assert_eq!(error.scope(), FaultScope::Item, "one file would stop the run: {error}");
+                }
+                match by_rows.map_err(|error| error.to_string()) {
+                    Ok(None) => panic!("no rows, and the sink wants them: {hint:?}"),
+                    by_rows => assert_eq!(by_rows.map(Option::unwrap), outcome, "{hint:?}"),
+                }
+                if outcome.is_ok() {
+                    assert_eq!(sink.size, whole.size(), "{hint:?}");
+                    assert!(sink.samples == whole.as_slice(), "rows differ from the whole image: {hint:?}");
+                    let mut refusing = Rows::default();
+                    let refused = rows.decode_rows(bytes, hint, strip, &mut refusing);
+                    assert!(matches!(refused, Ok(None)) && refusing.samples.is_empty(), "{hint:?}: {refused:?}");
+                }
+            }
+        });
+    }
+}
+
+/// A sink that collects the rows if it wants them.
+#[derive(Default)]
+struct Rows {
+    wants: bool,
+    size: Size,
+    samples: Vec<u8>,
+}
+
+impl RowSink for Rows {
+    fn begin(&mut self, size: Size) -> bool {
+        self.size = size;
+        self.samples.clear();
+        self.wants
+    }
+
+    fn rows(&mut self, samples: &[u8]) {
+        self.samples.extend_from_slice(samples);
     }
 }
 
