@@ -1,6 +1,7 @@
 //! The contract that every decoder must keep for any input bytes.
 
 use std::cell::RefCell;
+use std::ops::Range;
 
 use foveate_core::{FaultScope, PixelBuf, PixelLimits, Size};
 use foveate_decode::{DecodeError, DecodeHint, Decoder, DecoderOptions, RowSink};
@@ -55,21 +56,23 @@ pub fn check_reduced(make: impl Fn(DecoderOptions) -> Box<dyn Decoder>, bytes: &
 }
 
 /// Decodes `bytes` by rows, at native size and at two reduced scales, under both truncation policies, and checks that
-/// the rows, or the error, are those of the whole image, whatever the strip held before. A sink that refuses the size
-/// gets no row.
+/// the wanted rows, or the error, are those of the whole image, whatever the strip held before. A sink that wants none
+/// gets none.
 pub fn check_rows(make: impl Fn(DecoderOptions) -> Box<dyn Decoder>, bytes: &[u8]) {
     for allow_truncated in [false, true] {
         let options = DecoderOptions { allow_truncated, ..DecoderOptions::default() };
-        let (mut decoder, mut sink) = (make(options), Rows { wants: true, ..Rows::default() });
+        let mut decoder = make(options);
         BUFFERS.with_borrow_mut(|[whole, strip]| {
             let mut least = None; // of the native size
-            for (eighths, low_frequencies) in [(8, false), (4, false), (3, true)] {
+            for (eighths, low_frequencies, thirds) in
+                [(8, false, 0..3), (8, false, 1..2), (4, false, 0..2), (3, true, 2..3)]
+            {
                 let min_side = least.map(|least: u32| (least * eighths).div_ceil(8));
                 let hint = DecodeHint { min_side, low_frequencies };
                 let outcome = decoder.decode(bytes, hint, whole).map_err(|error| error.to_string());
                 least = least.or(Some(whole.size().min_side()));
                 dirty(strip, 0xA5);
-                sink.samples.clear();
+                let mut sink = Rows { thirds, ..Rows::default() };
                 let rows = decoder.rows().expect("a decoder of rows");
                 let by_rows = rows.decode_rows(bytes, hint, strip, &mut sink);
                 if let Err(error) = &by_rows {
@@ -81,7 +84,10 @@ pub fn check_rows(make: impl Fn(DecoderOptions) -> Box<dyn Decoder>, bytes: &[u8
                 }
                 if outcome.is_ok() {
                     assert_eq!(sink.size, whole.size(), "{hint:?}");
-                    assert!(sink.samples == whole.as_slice(), "rows differ from the whole image: {hint:?}");
+                    let row = whole.as_slice().len() / whole.size().height as usize;
+                    let wanted = sink.wanted();
+                    let wanted = &whole.as_slice()[wanted.start as usize * row..wanted.end as usize * row];
+                    assert!(sink.samples == wanted, "rows differ from the whole image: {hint:?}");
                     let mut refusing = Rows::default();
                     let refused = rows.decode_rows(bytes, hint, strip, &mut refusing);
                     assert!(matches!(refused, Ok(None)) && refusing.samples.is_empty(), "{hint:?}: {refused:?}");
@@ -91,19 +97,26 @@ pub fn check_rows(make: impl Fn(DecoderOptions) -> Box<dyn Decoder>, bytes: &[u8
     }
 }
 
-/// A sink that collects the rows if it wants them.
+/// A sink that collects these thirds of an image's rows, if any.
 #[derive(Default)]
 struct Rows {
-    wants: bool,
+    thirds: Range<u32>,
     size: Size,
     samples: Vec<u8>,
 }
 
+impl Rows {
+    fn wanted(&self) -> Range<u32> {
+        let at = |third| self.size.height * third / 3;
+        at(self.thirds.start)..at(self.thirds.end)
+    }
+}
+
 impl RowSink for Rows {
-    fn begin(&mut self, size: Size) -> bool {
+    fn begin(&mut self, size: Size) -> Option<Range<u32>> {
         self.size = size;
         self.samples.clear();
-        self.wants
+        (!self.thirds.is_empty()).then(|| self.wanted())
     }
 
     fn rows(&mut self, samples: &[u8]) {

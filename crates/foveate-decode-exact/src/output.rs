@@ -1,5 +1,7 @@
 //! Where a picture's rows go.
 
+use std::ops::Range;
+
 use foveate_core::{PixelBuf, Size};
 use foveate_decode::{DecodeError, RowSink};
 
@@ -8,10 +10,11 @@ const STRIP_PIXELS: usize = 1 << 19;
 
 /// The memory that rows are decoded into, from top to bottom.
 pub(crate) trait Output {
-    /// Prepares for a picture whose rows come at most `most_rows` at a time; returns whether it is wanted.
-    fn begin(&mut self, size: Size, most_rows: usize) -> Result<bool, DecodeError>;
+    /// Prepares for a picture whose rows come at most `most_rows` at a time; returns the wanted rows, or `None` if the
+    /// picture is not wanted.
+    fn begin(&mut self, size: Size, most_rows: usize) -> Result<Option<Range<usize>>, DecodeError>;
 
-    /// The next `count` rows. They are complete when this is called again, and after the picture.
+    /// The next `count` wanted rows. They are complete when this is called again, and after the picture.
     fn rows(&mut self, count: usize) -> &mut [[u8; 3]];
 }
 
@@ -28,10 +31,10 @@ impl<'a> Whole<'a> {
 }
 
 impl Output for Whole<'_> {
-    fn begin(&mut self, size: Size, _most_rows: usize) -> Result<bool, DecodeError> {
+    fn begin(&mut self, size: Size, _most_rows: usize) -> Result<Option<Range<usize>>, DecodeError> {
         self.pixels.reset(size)?;
         self.next = 0;
-        Ok(true)
+        Ok(Some(0..size.height as usize))
     }
 
     fn rows(&mut self, count: usize) -> &mut [[u8; 3]] {
@@ -65,15 +68,13 @@ impl<'a> Strips<'a> {
 }
 
 impl Output for Strips<'_> {
-    fn begin(&mut self, size: Size, most_rows: usize) -> Result<bool, DecodeError> {
-        if !self.sink.begin(size) {
-            return Ok(false);
-        }
+    fn begin(&mut self, size: Size, most_rows: usize) -> Result<Option<Range<usize>>, DecodeError> {
+        let Some(wanted) = self.sink.begin(size) else { return Ok(None) };
         let rows = (STRIP_PIXELS / size.width.max(1) as usize).max(most_rows);
         let height = u32::try_from(rows).unwrap_or(u32::MAX).min(size.height);
         self.strip.reset(Size::new(size.width, height))?;
         self.filled = 0;
-        Ok(true)
+        Ok(Some(wanted.start as usize..wanted.end.min(size.height) as usize))
     }
 
     fn rows(&mut self, count: usize) -> &mut [[u8; 3]] {

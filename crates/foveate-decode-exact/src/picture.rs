@@ -1,6 +1,7 @@
 //! One picture, from marker segments to pixels: the state so far, and its memory.
 
 use std::collections::TryReserveError;
+use std::ops::Range;
 
 use foveate_core::LimitError;
 use foveate_decode::DecodeError;
@@ -51,6 +52,8 @@ struct Canvas {
     wide: [Vec<u8>; MAX_COMPONENTS],
     /// Number of finished pixel rows.
     finished: usize,
+    /// The pixel rows that the output wants.
+    wanted: Range<usize>,
 }
 
 /// The samples of two successive unit rows of one component; upsampling a row needs only its direct neighbours.
@@ -126,6 +129,7 @@ impl Picture {
             planes: [Plane::EMPTY; MAX_COMPONENTS],
             wide: [const { Vec::new() }; MAX_COMPONENTS],
             finished: 0,
+            wanted: 0..0,
         },
     };
 
@@ -158,10 +162,10 @@ impl Picture {
                 0xC0..=0xC2 => {
                     let new = Frame::parse(payload, structure, scale)?;
                     // Rows that wait for the next unit row come with it.
-                    if !out.begin(scale.of(structure.size), new.unit_rows + new.max_v)? {
+                    let Some(wanted) = out.begin(scale.of(structure.size), new.unit_rows + new.max_v)? else {
                         return Ok(false);
-                    }
-                    self.canvas.reset(&new);
+                    };
+                    self.canvas.reset(&new, wanted);
                     if !is_streamed(structure) {
                         self.coefficients.clear(new.block_rows).map_err(|_| out_of_memory(structure))?;
                         self.needed = needed_coefficients(encoded, at, &new, structure);
@@ -442,6 +446,10 @@ impl Task for Stream<'_, '_> {
                 }
             }
             self.canvas.finish_rows(kernels, self.frame, self.space, y, self.out);
+            // The next marker is behind the rest of the scan.
+            if self.canvas.is_complete() {
+                return;
+            }
         }
     }
 }
@@ -569,7 +577,11 @@ impl Task for Finish<'_> {
     #[inline(always)]
     fn run(self, kernels: impl Kernels) {
         for y in 0..self.frame.units_down {
-            for (i, component) in self.frame.components().iter().enumerate() {
+            if self.canvas.is_complete() {
+                return;
+            }
+            let parts = if self.canvas.is_above(self.frame, y) { &[] } else { self.frame.components() };
+            for (i, component) in parts.iter().enumerate() {
                 let (plane, quantization) = (&mut self.canvas.planes[i], &self.quantization[i]);
                 for row in 0..component.v {
                     let blocks = self.blocks.blocks(component.first_row + y * component.v + row);
@@ -602,8 +614,8 @@ impl Task for Finish<'_> {
 }
 
 impl Canvas {
-    fn reset(&mut self, frame: &Frame) {
-        self.finished = 0;
+    fn reset(&mut self, frame: &Frame, wanted: Range<usize>) {
+        (self.finished, self.wanted) = (0, wanted);
         for ((component, plane), wide) in frame.components().iter().zip(&mut self.planes).zip(&mut self.wide) {
             plane.reset(component);
             let repeats = match component.upsampling {
@@ -625,11 +637,25 @@ impl Canvas {
             (true, false) => decoded,
             (false, _) => frame.height,
         };
-        let rows = out.rows(end - self.finished);
-        for (y, row) in (self.finished..end).zip(rows.chunks_exact_mut(frame.width)) {
-            self.finish_row(kernels, frame, space, y, row);
+        let first = self.finished.max(self.wanted.start);
+        let last = end.min(self.wanted.end);
+        if first < last {
+            let rows = out.rows(last - first);
+            for (y, row) in (first..last).zip(rows.chunks_exact_mut(frame.width)) {
+                self.finish_row(kernels, frame, space, y, row);
+            }
         }
         self.finished = end;
+    }
+
+    /// Returns true if all wanted rows are finished.
+    fn is_complete(&self) -> bool {
+        self.finished >= self.wanted.end
+    }
+
+    /// Returns true if no wanted row needs samples of unit row `y`, nor has a neighbour there.
+    fn is_above(&self, frame: &Frame, y: usize) -> bool {
+        (y + 2) * frame.unit_rows <= self.wanted.start
     }
 
     #[inline(always)]

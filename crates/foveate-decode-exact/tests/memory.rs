@@ -1,6 +1,8 @@
 //! A large baseline picture that is decoded by rows is never whole in memory. Linux alone reports the peak.
 #![cfg(target_os = "linux")]
 
+use std::ops::Range;
+
 use foveate_core::{PixelBuf, Size};
 use foveate_decode::conformance::samples;
 use foveate_decode::{DecodeHint, DecoderOptions, RowDecoder, RowSink};
@@ -14,8 +16,8 @@ const MOST: u64 = 4 << 20;
 struct Count(usize);
 
 impl RowSink for Count {
-    fn begin(&mut self, size: Size) -> bool {
-        size == SIZE
+    fn begin(&mut self, size: Size) -> Option<Range<u32>> {
+        (size == SIZE).then_some(0..size.height)
     }
 
     fn rows(&mut self, samples: &[u8]) {

@@ -10,6 +10,8 @@ mod orientation;
 pub mod raw;
 mod sniff;
 
+use std::ops::Range;
+
 use foveate_core::{Health, PixelBuf, Registry, Size, named_backend};
 
 pub use by_format::ByFormat;
@@ -38,11 +40,11 @@ pub trait Decoder: Send {
 
 /// A decoder that can hand out an image in strips, so that it never exists whole in memory.
 pub trait RowDecoder {
-    /// Decodes `encoded` to the pixels of [`Decoder::decode`], or to its error, and gives them
-    /// to `sink` from top to bottom. `strip` is scratch memory with the image's limits.
+    /// Decodes `encoded` to the pixels of [`Decoder::decode`], or to its error, and gives the rows that `sink` wants to
+    /// it from top to bottom. `strip` is scratch memory with the image's limits.
     ///
-    /// Returns `None` if the decoder has no rows for this image or if the sink refuses its size. The sink must forget
-    /// the rows that came before an error.
+    /// Returns `None` if the decoder has no rows for this image or if the sink wants none. The sink must forget the
+    /// rows that came before an error.
     fn decode_rows(
         &mut self,
         encoded: &[u8],
@@ -54,10 +56,11 @@ pub trait RowDecoder {
 
 /// Receives an image's rows.
 pub trait RowSink {
-    /// Announces the size of the decoded image, before any row; returns whether to go on.
-    fn begin(&mut self, size: Size) -> bool;
+    /// Announces the size of the decoded image, before any row. Returns the wanted rows, or `None` if the image must be
+    /// whole.
+    fn begin(&mut self, size: Size) -> Option<Range<u32>>;
 
-    /// Takes the next rows, RGB8 without padding.
+    /// Takes the next wanted rows, RGB8 without padding.
     fn rows(&mut self, samples: &[u8]);
 }
 

@@ -1,3 +1,4 @@
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use foveate_core::{ImageView, ImageViewMut, Size};
@@ -36,7 +37,7 @@ impl<'a> Strips<'a> {
 }
 
 impl RowSink for Strips<'_> {
-    fn begin(&mut self, size: Size) -> bool {
+    fn begin(&mut self, size: Size) -> Option<Range<u32>> {
         (self.size, self.outcome) = (size, Ok(()));
         self.resizer.begin(size, &self.plan())
     }

@@ -5,6 +5,8 @@ mod opencv;
 mod pillow;
 mod rows;
 
+use std::ops::Range;
+
 use foveate_core::{ImageView, ImageViewMut, RegistryError, Size};
 use foveate_resize::{
     Capability, Filter, ResizeError, ResizePlan, Resizer, ResizerBackend, ResizerRegistry, RowResizer,
@@ -77,9 +79,9 @@ impl Resizer for FirResizer {
 }
 
 impl RowResizer for FirResizer {
-    fn begin(&mut self, source: Size, plan: &ResizePlan) -> bool {
-        plan.check(source, plan.output).is_ok()
-            && pillow::Kernel::of(plan.filter).is_some_and(|kernel| self.pillow.begin(source, plan, kernel))
+    fn begin(&mut self, source: Size, plan: &ResizePlan) -> Option<Range<u32>> {
+        plan.check(source, plan.output).ok()?;
+        self.pillow.begin(source, plan, pillow::Kernel::of(plan.filter)?)
     }
 
     fn push(&mut self, strip: ImageView<'_>) -> Result<(), ResizeError> {

@@ -3,6 +3,8 @@
 //! fast_image_resize alone runs the vertical pass first, so it clamps and rounds to u8 at another point than Pillow: up
 //! to 5 steps apart on photos, more on noise. Here every call resamples along one axis only, in Pillow 13's order.
 
+use std::ops::Range;
+
 use fast_image_resize::images::{TypedCroppedImageMut, TypedImage, TypedImageRef};
 use fast_image_resize::pixels::U8x3;
 use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions};
@@ -59,7 +61,7 @@ struct Strips {
     y: Axis,
     /// The source rows that the vertical pass reads.
     rows: (u32, u32),
-    /// The next strip's first source row.
+    /// The next strip's first source row, one of `rows`.
     next: u32,
 }
 
@@ -105,42 +107,42 @@ impl TwoPass {
         result
     }
 
-    /// Starts an image that comes in strips; `false` if the plan, which must have been checked, needs it whole.
-    pub(crate) fn begin(&mut self, source: Size, plan: &ResizePlan, kernel: Kernel) -> bool {
+    /// Starts an image that comes in strips and returns the rows that are read; `None` if the plan, which must have
+    /// been checked, needs it whole.
+    pub(crate) fn begin(&mut self, source: Size, plan: &ResizePlan, kernel: Kernel) -> Option<Range<u32>> {
         let [x, y] = axes(plan, source);
         self.strips = None;
         if x.is_copy() || y.is_copy() || vertical_first(source, plan.scaled(source)) {
-            return false;
+            return None;
         }
-        let strips = Strips { plan: *plan, kernel, x, y, rows: y.reads(kernel.support), next: 0 };
-        let Some(len) = strips.between().rgb_len() else { return false };
+        let rows = y.reads(kernel.support);
+        let strips = Strips { plan: *plan, kernel, x, y, rows, next: rows.0 };
+        let len = strips.between().rgb_len()?;
         self.between.resize(len.max(self.between.len()), 0);
         self.strips = Some(strips);
-        true
+        Some(rows.0..rows.1)
     }
 
     /// The horizontal pass of a strip.
     pub(crate) fn push(&mut self, strip: ImageView<'_>) -> Result<(), ResizeError> {
         let Some(strips) = &mut self.strips else { return Err(out_of_turn()) };
         let size = strip.size();
-        let (from, to) = (strips.next, strips.next.saturating_add(size.height));
-        strips.next = to;
-        let (first, end) = (from.max(strips.rows.0), to.min(strips.rows.1));
-        if first >= end || size.width != strips.x.whole {
-            return Ok(());
+        if size.height > strips.rows.1 - strips.next || size.width != strips.x.whole {
+            return Err(ResizeError::Plan(format!("a strip of {size} is not of the rows that the plan reads")));
         }
-        let part = Size::new(strips.x.target, end - first);
+        let part = Size::new(strips.x.target, size.height);
         let row = part.width as usize * CHANNELS;
-        let start = (first - strips.rows.0) as usize * row;
+        let start = (strips.next - strips.rows.0) as usize * row;
+        strips.next += size.height;
         let mut out = image_mut(&mut self.between[start..start + part.height as usize * row], part)?;
-        let y = Axis::copy_of((first - from, end - from), size.height);
+        let y = Axis::unchanged(size.height);
         let options = strips.kernel.options(strips.x, y);
         self.resizer.resize_typed(&image(strip.as_slice(), size)?, &mut out, &options).map_err(backend)
     }
 
     /// The vertical pass.
     pub(crate) fn finish(&mut self, dst: ImageViewMut<'_>) -> Result<(), ResizeError> {
-        let strips = self.strips.take().filter(|strips| strips.next == strips.y.whole).ok_or_else(out_of_turn)?;
+        let strips = self.strips.take().filter(|strips| strips.next == strips.rows.1).ok_or_else(out_of_turn)?;
         strips.plan.check(Size::new(strips.x.whole, strips.y.whole), dst.size())?;
         let (between, size) = (std::mem::take(&mut self.between), strips.between());
         let y = strips.y.within(strips.rows);

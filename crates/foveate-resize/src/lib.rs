@@ -9,6 +9,8 @@ mod geometry;
 pub mod opencv_linear;
 mod plan;
 
+use std::ops::Range;
+
 use foveate_core::{Health, ImageView, ImageViewMut, Registry, Size, named_backend};
 
 pub use error::ResizeError;
@@ -39,11 +41,11 @@ pub trait Resizer: Send {
 /// A resizer that takes an image in strips, so that it never exists whole in memory: `begin`, `push` for each strip
 /// from top to bottom, `finish`.
 pub trait RowResizer {
-    /// Starts an image of size `source`, whatever became of the one before. Returns whether this plan works with rows;
-    /// otherwise [`Resizer::resize`] the whole image.
-    fn begin(&mut self, source: Size, plan: &ResizePlan) -> bool;
+    /// Starts an image of size `source`, whatever became of the one before. Returns the rows that this plan reads, or
+    /// `None` if it does not work with rows; then [`Resizer::resize`] the whole image.
+    fn begin(&mut self, source: Size, plan: &ResizePlan) -> Option<Range<u32>>;
 
-    /// Takes the next whole rows of the image.
+    /// Takes the next whole ones of these rows.
     fn push(&mut self, strip: ImageView<'_>) -> Result<(), ResizeError>;
 
     /// Completes `dst` with the samples that [`Resizer::resize`] gives for the image and the plan. Missing rows are
