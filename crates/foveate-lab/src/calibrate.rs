@@ -192,7 +192,7 @@ impl Calibration {
     pub fn extend(&mut self, lab: &Lab<'_>, photos: &PhotoSet, settings: &[Setting]) -> Result<(), LabError> {
         for (key, (setting, batches)) in forwards(settings) {
             let most = batches.iter().copied().max().unwrap_or(1);
-            let encoder = lab.rig.open_encoder(&Setting { batch: most, ..setting.clone() })?;
+            let encoder = lab.open_encoder(&Setting { batch: most, ..setting.clone() })?;
             let mut feed = Feed::new(encoder, most, self.cores);
             self.dim = feed.dim();
             let mut forward = self.forward.remove(&key).unwrap_or_default();

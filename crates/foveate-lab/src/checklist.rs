@@ -1,5 +1,7 @@
 //! The questions that find a bottleneck, answered with a run's figures.
 
+use std::collections::BTreeMap;
+
 use foveate_preprocess::DecodeScale;
 
 use crate::schema::{self, Schema};
@@ -356,18 +358,23 @@ static CHECKS: &[Check] = &[
     },
     Check {
         name: "prediction",
-        question: "How far is the model from measured runs, in the median?",
+        question: "How far is the model from measured runs, in the median of its worst regime?",
         unit: "",
-        source: "plan.csv: error",
+        source: "plan.csv: error, regime",
         has_interval: false,
         good_if: "at most 0.1",
         good: "near enough to plan with",
         answer: |run| {
             let table = run.table(&schema::PLAN)?;
-            let errors: Vec<f64> =
-                (0..table.len()).filter_map(|row| table.number(row, "error")).map(f64::abs).collect();
-            let median = median(&errors)?;
-            Some(Answer::of(median, median > NOTABLE, "measure rather than plan: the machine may have been busy"))
+            let mut errors: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+            for row in 0..table.len() {
+                let regime = errors.entry(table.get(row, "regime").to_string()).or_default();
+                regime.extend(table.number(row, "error").map(f64::abs));
+            }
+            let medians = errors.into_iter().filter_map(|(regime, errors)| Some((median(&errors)?, regime)));
+            let (worst, regime) = medians.max_by(|(one, _), (other, _)| one.total_cmp(other))?;
+            let advice = format!("measure rather than plan {regime}-bound jobs: the machine may have been busy");
+            Some(Answer::of(worst, worst > NOTABLE, advice))
         },
     },
     Check {

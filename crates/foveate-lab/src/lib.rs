@@ -20,6 +20,7 @@ mod store;
 mod table;
 mod tar;
 pub mod tune;
+mod web;
 mod width;
 mod wrap;
 

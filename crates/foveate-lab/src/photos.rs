@@ -2,6 +2,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, UNIX_EPOCH};
 
 use foveate_core::{ImageViewMut, PixelBuf, Size, error_chain, lock};
 use foveate_decode::DecodeHint;
@@ -12,7 +13,7 @@ use foveate_source::{Content, Delivery, Fetch, FileFetch, Input, Item, Source};
 use crate::storage::{self, Supply};
 use crate::store::{self, Stores};
 use crate::wrap::{Cycle, KeyFetch, MemoryFetch, Objects, OpenFetch, Replay};
-use crate::{LabError, Rig, Setting, tar};
+use crate::{LabError, Rig, Setting, tar, web};
 
 /// Shorter side of the small photos that are made from larger ones.
 pub(crate) const SMALL_SIDE: u32 = 256;
@@ -177,6 +178,22 @@ impl PhotoSet {
         }
         let stored = Stored::Delivered(Arc::new(Mutex::new(source)));
         Ok(Self { items: items.into(), stored, supply: Arc::default(), ..self.clone() })
+    }
+
+    /// Returns the same photos on a web server of this machine, each of whose answers takes about `latency`.
+    ///
+    /// # Errors
+    /// [`LabError::Server`] if it cannot be started.
+    pub(crate) fn on_the_web(&self, latency: Duration) -> Result<Self, LabError> {
+        let bytes = self.photos.iter().map(|photo| Arc::clone(&photo.bytes)).collect();
+        let (addresses, open) = web::serve(bytes, latency)?;
+        let items = addresses.into_iter().zip(self.photos.iter()).zip(0..).map(|((address, photo), index)| {
+            let stamp = Some((photo.bytes.len() as u64, UNIX_EPOCH));
+            Item { index, id: address.clone(), locator: address.into(), stamp, ..Item::default() }
+        });
+        let (items, stored) = (items.collect(), Stored::Objects(Arc::new(Stores::new(open))));
+        let name = format!("on a web server, {}", describe(&self.photos));
+        Ok(Self { name, items, stored, supply: Arc::default(), ..self.clone() })
     }
 
     /// Returns `images` items that repeat the photos, read from their original places as a job with this setting would

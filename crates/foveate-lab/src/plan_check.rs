@@ -1,15 +1,22 @@
 //! Compares the model's predictions with runs that it has not seen.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
+
+use foveate_plan::{Bottleneck, Place};
 
 use crate::stats::{Spread, median};
-use crate::{Calibration, Lab, LabError, LentEncoder, Output, PhotoSet, Rig, Setting, Table, schema};
+use crate::{Calibration, Lab, LabError, LentEncoder, Output, PhotoSet, Rig, Setting, StandIn, Table, schema};
 
 /// What is run, and how thoroughly.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlanCheckOptions {
     /// The settings to predict and run; [`settings`] returns a good choice.
     pub settings: Vec<Setting>,
+    /// Settings for the same photos on a web server of this machine. Its answers take so long that the settings'
+    /// requests in flight read half as fast as the other stages work, at most; [`settings_for_the_web`] returns a good
+    /// choice.
+    pub on_the_web: Vec<Setting>,
     /// Runs of each setting, in successive rounds.
     pub rounds: usize,
     /// Seconds of one run; it has at least [`FEWEST_BATCHES`].
@@ -18,6 +25,10 @@ pub struct PlanCheckOptions {
 
 /// Minimum batches of a run: with fewer, a run is only start and end.
 pub const FEWEST_BATCHES: u64 = 3;
+/// Share of the other stages' rate that requests to the web server read at most.
+const SLOWER: f64 = 0.5;
+/// Minimum latency of the web server in seconds, far above this machine's own time for a request.
+const LEAST_LATENCY: f64 = 0.02;
 
 /// The comparison.
 #[derive(Clone, Debug)]
@@ -26,40 +37,36 @@ pub struct Check {
     pub table: Table,
     /// Median of |predicted ÷ measured − 1|.
     pub median_error: f64,
+    /// The largest of these errors.
+    pub worst_error: f64,
 }
 
-/// Returns at least a dozen settings that differ in decoder, scale, workers, batch and threads; with fewer decoders,
-/// each has more settings.
+/// Returns ten settings: six with the job's forward, and four with one that takes no time. They differ in decoder,
+/// workers, batch and threads.
 pub fn settings(rig: &dyn Rig) -> Vec<Setting> {
     let base = rig.base();
     let cores = rig.context().cores.max(1);
+    // Numbers of threads that fit the cores, that exceed them, and a single thread.
+    let shapes = [(0, 8, 1), (1, 16, 1), (1, 8, cores), (2, 16, cores), (2 * cores, 8, cores), (1, 4, cores)];
+    let free = free(&base);
+    let own = shapes.map(|(workers, batch, threads)| Setting { workers, batch, threads, ..base.clone() });
+    let rest = [(0, 8), (1, 16), (cores, 8), (2 * cores, 16)];
+    let rest = rest.map(|(workers, batch)| Setting { workers, batch, ..free.clone() });
     let usable = rig.decoders().into_iter().filter(|candidate| candidate.problem.is_none());
     let decoders: Vec<String> = usable.map(|candidate| candidate.name).take(3).collect();
-    // Numbers of threads that fit the cores, that exceed them, and a single thread.
-    let shapes = [
-        (0, 8, 1),
-        (1, 16, 1),
-        (2, 4, 1),
-        (1, 8, cores),
-        (2, 16, cores),
-        (2 * cores, 8, cores),
-        (0, 16, cores),
-        (1, 4, cores),
-        (2, 32, 1),
-        (4, 32, cores),
-        (0, 4, 1),
-        (cores, 8, 1),
-    ];
-    let each = 12_usize.div_ceil(decoders.len().max(1));
-    let mut settings = Vec::new();
-    for (n, decoder) in decoders.iter().enumerate() {
-        for at in 0..each {
-            let (workers, batch, threads) = shapes[(n * each + at) % shapes.len()];
-            let decoder = decoder.clone();
-            settings.push(Setting { decoder, workers, batch, threads, ..base.clone() });
-        }
-    }
-    settings
+    let decoders = decoders.iter().cycle().cloned();
+    own.into_iter().chain(rest).zip(decoders).map(|(setting, decoder)| Setting { decoder, ..setting }).collect()
+}
+
+/// Returns four settings with few requests in flight, and a forward that takes no time.
+pub fn settings_for_the_web(rig: &dyn Rig) -> Vec<Setting> {
+    let (free, cores) = (free(&rig.base()), rig.context().cores.max(1));
+    let shapes = [(1, 1, 4), (2, cores, 4), (3, 1, 8), (4, cores, 8)];
+    shapes.map(|(requests, workers, batch)| Setting { requests, workers, batch, ..free.clone() }).into()
+}
+
+fn free(base: &Setting) -> Setting {
+    Setting { encoder: StandIn::FREE.to_owned(), threads: 1, ..base.clone() }
 }
 
 /// Measures the parts, predicts every setting, and only then runs each, in rounds.
@@ -67,56 +74,89 @@ pub fn settings(rig: &dyn Rig) -> Vec<Setting> {
 /// # Errors
 /// The errors of [`Calibration::measure`] and [`Lab::run`].
 pub fn run(lab: &Lab<'_>, photos: &PhotoSet, options: &PlanCheckOptions) -> Result<Check, LabError> {
-    let calibration = Calibration::measure(lab, photos, &options.settings)?;
-    let plans: Result<Vec<Planned<'_>>, LabError> =
-        options.settings.iter().map(|setting| Planned::new(&calibration, setting, options.seconds)).collect();
-    let mut plans = plans?;
-    let encoders = encoders(lab, &options.settings)?;
-    for round in 0..options.rounds {
-        lab.watch.doing(&format!("round {} of {}", round + 1, options.rounds));
+    let PlanCheckOptions { settings, on_the_web, rounds, seconds } = options;
+    let all = [settings.as_slice(), on_the_web].concat();
+    let calibration = Calibration::measure(lab, photos, &all)?;
+    let mut latency = LEAST_LATENCY;
+    for setting in on_the_web {
+        latency = latency.max(setting.requests as f64 / (SLOWER * calibration.predict(setting)?.images_per_second));
+    }
+    let web = photos.on_the_web(Duration::from_secs_f64(latency))?;
+    let from_web = calibration.read_from(lab, &web)?;
+    let mut plans = Vec::new();
+    for (calibration, photos, settings) in [(&calibration, photos, settings), (&from_web, &web, on_the_web)] {
+        for setting in settings {
+            plans.push(Planned::new(calibration, photos, setting, *seconds)?);
+        }
+    }
+    let encoders = encoders(lab, &all)?;
+    for round in 0..*rounds {
+        lab.watch.doing(&format!("round {} of {rounds}", round + 1));
         for planned in &mut plans {
             let encoder = &encoders[&encoder_of(planned.setting)];
-            let run = lab.run(planned.setting, photos, planned.images, encoder, &Output::Discard)?;
+            let run = lab.run(planned.setting, planned.photos, planned.images, encoder, &Output::Discard)?;
             planned.measured.push(run.rate);
         }
     }
     let mut table = Table::new(&schema::PLAN);
-    plans.iter().for_each(|planned| planned.add_to(&mut table, photos));
+    plans.iter().for_each(|planned| planned.add_to(&mut table));
     let errors: Vec<f64> = (0..table.len()).filter_map(|row| table.number(row, "error")).map(f64::abs).collect();
     let median_error = median(&errors).unwrap_or(f64::NAN);
-    Ok(Check { table, median_error })
+    let worst_error = errors.into_iter().fold(f64::NAN, f64::max);
+    Ok(Check { table, median_error, worst_error })
 }
 
 /// One setting, its prediction, and its measurement.
 struct Planned<'a> {
+    photos: &'a PhotoSet,
     setting: &'a Setting,
     images: u64,
     predicted: f64,
+    regime: &'static str,
     limit: String,
     measured: Vec<f64>,
 }
 
 impl<'a> Planned<'a> {
-    fn new(calibration: &Calibration, setting: &'a Setting, seconds: f64) -> Result<Self, LabError> {
+    fn new(
+        calibration: &Calibration,
+        photos: &'a PhotoSet,
+        setting: &'a Setting,
+        seconds: f64,
+    ) -> Result<Self, LabError> {
         let prediction = calibration.predict(setting)?;
         let batches = (prediction.images_per_second * seconds / setting.batch as f64).round() as u64;
         let images = batches.max(FEWEST_BATCHES) * setting.batch as u64;
-        let predicted = prediction.over(images);
-        Ok(Self { setting, images, predicted, limit: prediction.limit, measured: Vec::new() })
+        let (predicted, regime) = (prediction.over(images), regime(&prediction.model.bound));
+        Ok(Self { photos, setting, images, predicted, regime, limit: prediction.limit, measured: Vec::new() })
     }
 
-    fn add_to(&self, table: &mut Table, photos: &PhotoSet) {
+    fn add_to(&self, table: &mut Table) {
         let measured = Spread::of(&self.measured).map(|spread| spread.median);
         let figures = [
-            ("photos", photos.name.as_str().into()),
+            ("photos", self.photos.name.as_str().into()),
+            ("requests", self.photos.is_in_store().then_some(self.setting.requests).into()),
             ("images", self.images.into()),
             ("samples", self.measured.len().into()),
             ("predicted", self.predicted.into()),
             ("measured", measured.into()),
             ("error", measured.map(|measured| self.predicted / measured - 1.0).into()),
+            ("regime", self.regime.into()),
             ("limit", self.limit.as_str().into()),
         ];
         table.push(self.setting.columns().into_iter().chain(figures));
+    }
+}
+
+/// Returns the wall that a prediction's bound belongs to.
+fn regime(bound: &Bottleneck) -> &'static str {
+    let (Bottleneck::Stage { stage: name }
+    | Bottleneck::Cores { largest: name }
+    | Bottleneck::Sequential { largest: name }) = bound;
+    match Place::ALL.into_iter().find(|place| place.name() == name) {
+        Some(Place::Worker) => "transform",
+        Some(Place::Encoder) => "compute",
+        Some(Place::Reader | Place::Writer) | None => "storage",
     }
 }
 

@@ -1,14 +1,14 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use foveate_encode::Encoder;
+use foveate_encode::{Encoder, EncoderSpec};
 use foveate_pipeline::{Cancel, Pipeline, Progress, RunReport};
 use foveate_profile::process;
 use foveate_sink::{Existing, RunManifest, SinkOptions, VectorSink};
 use foveate_source::Source;
 
 use crate::wrap::{CheckedSink, LentEncoder};
-use crate::{LabError, PhotoSet, Rig, Setting};
+use crate::{LabError, PhotoSet, Rig, Setting, StandIn};
 
 /// Receives an experiment's progress, for display.
 pub trait Watch: Sync {
@@ -72,7 +72,17 @@ impl Lab<'_> {
     /// # Errors
     /// Fails if it cannot be opened.
     pub fn encoder(&self, setting: &Setting) -> Result<LentEncoder, LabError> {
-        Ok(LentEncoder::new(self.rig.open_encoder(setting)?))
+        Ok(LentEncoder::new(self.open_encoder(setting)?))
+    }
+
+    /// Opens the setting's encoder, or the one without cost, [`StandIn::FREE`], with inputs and outputs of the usual
+    /// one.
+    pub(crate) fn open_encoder(&self, setting: &Setting) -> Result<Box<dyn Encoder>, LabError> {
+        if setting.encoder != StandIn::FREE {
+            return Ok(self.rig.open_encoder(setting)?);
+        }
+        let usual = self.rig.open_encoder(&Setting { batch: 1, ..self.rig.base() })?;
+        Ok(StandIn::free(EncoderSpec { max_batch: setting.batch, ..usual.spec().clone() }))
     }
 
     /// Builds the setting's pipeline over `source`, as in a plain run.

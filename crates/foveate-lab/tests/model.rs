@@ -5,6 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::{Bench, Costs, FakeRig};
+use foveate_lab::plan_check::{self, PlanCheckOptions};
 use foveate_lab::{Calibration, Cell, Context, PhotoSet, Setting, Table, checklist, schema, tune};
 
 /// Returns a bench where decoding is the slowest stage with one worker and with two, the forward with four.
@@ -42,6 +43,44 @@ fn calibration_finds_the_costs_that_stages_have() {
 
     let unknown = Setting { decoder: "another".to_owned(), ..base };
     assert!(calibration.predict(&unknown).unwrap_err().to_string().contains("another (exact) with plain (hf)"));
+}
+
+#[test]
+fn predictions_are_checked_at_three_walls() {
+    let bench = Bench::new(FakeRig::with_costs(Costs { decode: 4.0, forward: 30.0, ..Costs::default() }));
+    let lab = bench.lab();
+    let photos = PhotoSet::load(lab.rig, 100).unwrap();
+    let (settings, on_the_web) = (plan_check::settings(lab.rig), plan_check::settings_for_the_web(lab.rig));
+    let options = PlanCheckOptions { settings, on_the_web, rounds: 1, seconds: 0.0 };
+    let check = plan_check::run(&lab, &photos, &options).unwrap();
+    let rows = 0..check.table.len();
+    let regimes: Vec<String> = rows.clone().map(|row| check.table.get(row, "regime").to_string()).collect();
+    assert_eq!(
+        [&regimes[..6], &regimes[6..10], &regimes[10..]],
+        [&["compute"; 6][..], &["transform"; 4], &["storage"; 4]]
+    );
+    let errors: Vec<f64> = rows.clone().map(|row| check.table.number(row, "error").unwrap().abs()).collect();
+    assert_eq!(check.worst_error, errors.into_iter().fold(0.0, f64::max));
+    for row in rows {
+        let number = |column| check.table.number(row, column);
+        // Sleeping may take longer than requested, never less. Neither a forward nor a photo is free of it.
+        let threads = number("workers").unwrap().max(1.0);
+        let most = if row < 6 { 1e3 / 30.0 } else { threads * 1e3 / 4.0 };
+        assert!(number("measured").unwrap() <= most, "row {row}: {:?}", number("measured"));
+        assert_eq!(number("requests"), (row >= 10).then_some(row as f64 - 9.0));
+    }
+    let figure = |table: &Table| {
+        let checklist = checklist(&[table], &bench.rig.base, &Context::default());
+        let row = (0..checklist.len()).find(|&row| checklist.get(row, "check").to_string() == "prediction").unwrap();
+        (checklist.number(row, "value").unwrap(), checklist.get(row, "advice").to_string())
+    };
+    let mut table = Table::new(&schema::PLAN);
+    for (regime, error) in [("compute", 0.01), ("compute", -0.02), ("compute", 0.03), ("storage", -0.2)] {
+        table.push([("regime", regime.into()), ("error", error.into())]);
+    }
+    let (value, advice) = figure(&table);
+    assert_eq!(value, 0.2, "one regime's small errors do not hide another's");
+    assert!(advice.contains("storage-bound"), "{advice}");
 }
 
 #[test]

@@ -567,7 +567,7 @@ pub static REMEDIES: Schema = Schema {
 pub static PLAN: Schema = Schema {
     file: "plan.csv",
     made_by: "bench predictions",
-    about: "Real runs, and what the model fitted to a profile had predicted for them.",
+    about: "Real runs, and what the model had predicted for them from the costs of the parts.",
     columns: &[
         PHOTOS,
         DECODER,
@@ -578,11 +578,13 @@ pub static PLAN: Schema = Schema {
         WORKERS,
         THREADS,
         BATCH,
+        Column::number("requests", "", "requests to the photos' store in flight"),
         IMAGES,
         SAMPLES,
         Column::rate("predicted", "images/s", "the analytic model"),
         Column::rate("measured", "images/s", "median of the samples"),
         Column::share("error", "predicted ÷ measured − 1").signed(),
+        Column::text("regime", "`storage`, `transform` or `compute`: the expected wall"),
         Column::text("limit", "what the model takes for the limit"),
     ],
 };

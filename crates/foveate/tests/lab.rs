@@ -290,7 +290,9 @@ fn everything_can_be_measured_planned_and_reported() {
         assert!(measured.iter().all(|row| row.get("status").is_none_or(|s| s == "ok" || s.starts_with("n/a ("))));
     }
     assert!(rows(&run_dir, "batch_sweep.csv").iter().all(|row| row["memory_of"] == "process of its own"));
-    assert!(rows(&run_dir, "plan.csv").len() >= 12);
+    let regimes: Vec<String> = rows(&run_dir, "plan.csv").iter().map(|row| row["regime"].clone()).collect();
+    let of = |regime: &str| regimes.iter().filter(|of| *of == regime).count();
+    assert!(regimes.len() >= 12 && of("storage") >= 4 && of("compute") <= regimes.len() / 2, "{regimes:?}");
     assert!(rows(&run_dir, "headline.csv").iter().any(|row| row["change"] == "preprocessing alone"));
 
     let planned = run(foveate().args(["plan", "--images", "10M", "--price", "2", "--from"]).arg(&run_dir)).expect(0);

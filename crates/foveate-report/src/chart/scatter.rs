@@ -1,8 +1,10 @@
-use crate::svg::{Chart, FORWARD, GRID, Hand, MUTED, Pen, QUIET};
+use crate::svg::{Chart, GRID, Hand, Ink, MUTED, Pen, QUIET};
 use crate::text::{Num, Text, text, tick};
 
 /// Pairs of numbers that should be equal, with a band around equality. Both axes are logarithmic.
 pub(crate) struct Scatter {
+    /// The meanings of the dots' colours.
+    pub(crate) keys: Vec<(Ink, Text)>,
     pub(crate) x: &'static str,
     pub(crate) y: &'static str,
     pub(crate) dots: Vec<Dot>,
@@ -10,6 +12,7 @@ pub(crate) struct Scatter {
 
 pub(crate) struct Dot {
     pub(crate) name: Text,
+    pub(crate) ink: Ink,
     pub(crate) x: Num,
     pub(crate) y: Num,
 }
@@ -23,7 +26,7 @@ impl Chart for Scatter {
         let dots = || self.dots.iter().filter(|dot| dot.x.value > 0.0 && dot.y.value > 0.0);
         let values = || dots().flat_map(|dot| [dot.x.value, dot.y.value]);
         let (least, most) = (values().fold(f64::INFINITY, f64::min) / 1.3, values().fold(0.0, f64::max) * 1.3);
-        let (top, size) = (22.0, (pen.width - SIDE - 8.0).min(400.0));
+        let (top, size) = (pen.legend(&self.keys) + 22.0, (pen.width - SIDE - 8.0).min(400.0));
         pen.text(0.0, top - 10.0, Hand::SMALL, &self.y.into());
         if most == 0.0 {
             return top;
@@ -47,9 +50,9 @@ impl Chart for Scatter {
         ];
         pen.polygon(QUIET, 0.3, band);
         pen.line(MUTED, 1, [at(least, least), at(most, most)]);
-        for Dot { name, x, y } in dots() {
+        for Dot { name, ink, x, y } in dots() {
             let tip = text![name.clone(), ": ", self.y, " ", y, ", ", self.x, " ", x];
-            pen.mark(&tip, |pen| pen.circle(FORWARD, at(x.value, y.value), 5.0, true));
+            pen.mark(&tip, |pen| pen.circle(*ink, at(x.value, y.value), 5.0, true));
         }
         pen.text(SIDE + size / 2.0, top + size + 36.0, Hand::SMALL.middle(), &self.x.into());
         top + size + 44.0

@@ -1,6 +1,6 @@
 use super::plate::{Plate, name, simple};
 use crate::chart::{Bars, Dot, Lanes, Line, Lines, Panel, Point, Scatter, Scenario, Stretch};
-use crate::svg::{DECODE, FORWARD, Ink, READ};
+use crate::svg::{DECODE, FORWARD, Ink, OTHER, READ};
 use crate::table::{Row, Table, group};
 use crate::text::{Num, Text, text};
 
@@ -53,23 +53,40 @@ fn busy_share(lanes: &[(Text, Vec<Stretch>)]) -> Option<Num> {
     (window > 0.0).then(|| Num::derived(busy / window, "%", HOW, &fields))
 }
 
+/// The walls that a run may be expected to run into, and their colours.
+const REGIMES: [(&str, Ink); 3] = [("storage", READ), ("transform", DECODE), ("compute", FORWARD)];
+
 pub(super) fn accuracy(table: &Table) -> Option<Plate> {
+    let ink =
+        |row: &Row<'_>| REGIMES.iter().find(|(regime, _)| row.is("regime", regime)).map_or(OTHER, |(_, ink)| *ink);
     let dot = |row: Row<'_>| {
         let name = name(&row, &["photos", "decoder", "workers", "batch"]);
-        Some(Dot { name, x: row.number("measured")?, y: row.number("predicted")? })
+        Some(Dot { name, ink: ink(&row), x: row.number("measured")?, y: row.number("predicted")? })
     };
-    let title = match median_error(table) {
-        Some((error, runs)) => text!["The model is off by ", error, " (median of ", runs, " runs)"],
-        None => "What the model predicted, and what came".into(),
+    let title = match (median_error(table), errors(table).pop()) {
+        (Some((error, runs)), Some(worst)) => {
+            let how = "the error that is furthest from 0, without its sign";
+            let worst = Num::derived(worst.value.abs(), "%", how, &[worst]);
+            text!["The model is off by ", error, " in the median of ", runs, " runs, and by ", worst, " at worst"]
+        }
+        _ => "What the model predicted, and what came".into(),
     };
     let (x, y) = ("measured, images per second", "predicted, images per second");
-    Plate::new(title, Text::default(), Scatter { x, y, dots: table.rows().filter_map(dot).collect() })
+    let keys = REGIMES.into_iter().filter(|(regime, _)| table.rows().any(|row| row.is("regime", regime)));
+    let keys = keys.map(|(regime, ink)| (ink, regime.into())).collect();
+    Plate::new(title, Text::default(), Scatter { keys, x, y, dots: table.rows().filter_map(dot).collect() })
+}
+
+/// Returns the model's errors, the smallest first.
+fn errors(table: &Table) -> Vec<Num> {
+    let mut errors: Vec<Num> = table.rows().filter_map(|row| row.number("error")).collect();
+    errors.sort_by(|a, b| a.value.abs().total_cmp(&b.value.abs()));
+    errors
 }
 
 /// Returns the median of the model's errors, and the number of runs.
 pub(super) fn median_error(table: &Table) -> Option<(Num, Num)> {
-    let mut errors: Vec<Num> = table.rows().filter_map(|row| row.number("error")).collect();
-    errors.sort_by(|a, b| a.value.abs().total_cmp(&b.value.abs()));
+    let errors = errors(table);
     let (low, high) = (errors.get(errors.len().saturating_sub(1) / 2)?, errors.get(errors.len() / 2)?);
     let median = f64::midpoint(low.value.abs(), high.value.abs());
     let error = Num::derived(median, "%", "median of the errors without their signs", &errors);

@@ -214,14 +214,20 @@ fn profile_of(bench: &Bench, args: &BenchArgs) -> anyhow::Result<Table> {
 fn predictions_of(bench: &Bench, args: &BenchArgs) -> anyhow::Result<Check> {
     let photos = bench.photos()?;
     let effort = effort(&args.effort);
-    let settings = plan_check::settings(bench.rig.as_ref());
-    let options = plan_check::PlanCheckOptions { settings, rounds: effort.samples, seconds: effort.seconds };
+    let rig = bench.rig.as_ref();
+    let options = plan_check::PlanCheckOptions {
+        settings: plan_check::settings(rig),
+        on_the_web: plan_check::settings_for_the_web(rig),
+        rounds: effort.samples,
+        seconds: effort.seconds,
+    };
     let mut check = plan_check::run(&bench.lab(), photos, &options).context("predictions")?;
     check.table = bench.put(&check.table)?;
-    bench.say(&format!("median error: model {:.1} %", 100.0 * check.median_error))?;
+    let (median, worst) = (100.0 * check.median_error, 100.0 * check.worst_error);
+    bench.say(&format!("the model's error: median {median:.1} %, worst {worst:.1} %"))?;
     Ok(check)
 }
 
 fn errors_of(check: &Check) -> Value {
-    json!({ "median_error": check.median_error })
+    json!({ "median_error": check.median_error, "worst_error": check.worst_error })
 }
