@@ -4,7 +4,8 @@
 //! Features are additive, so one `foveate` has all backends. A feature is left out, and its cells say why, if it does
 //! not build or its program does not start. A sample is a run of `foveate embed`, and `foveate verify` compares each
 //! cell's vectors with the pinned cell's. In each pass, every cell runs once: in a shuffled order, then in the reverse
-//! order. So a machine that slows down affects all cells alike. `benches/README.md` documents the columns.
+//! order. So a machine that slows down affects all cells alike. `--cross` runs every combination of decoder, resizer,
+//! encoder and sink once instead, on a few images. `benches/README.md` documents the columns.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -49,7 +50,7 @@ const COMPARED: u64 = 32;
 const LEAST_COSINE: f64 = 0.95;
 
 pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
-    ensure!(args.samples * args.passes >= 3, "fewer than 3 samples of a cell have no spread");
+    ensure!(args.cross || args.samples * args.passes >= 3, "fewer than 3 samples of a cell have no spread");
     let start = Instant::now();
     let program = match &args.program {
         Some(path) => Program::built(path)?,
@@ -60,7 +61,7 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
         println!("without {feature}: {reason}");
     }
     let start = Instant::now();
-    let mut cells = plan(&program.list)?;
+    let mut cells = if args.cross { cross(&program.list)? } else { plan(&program.list)? };
     let work = Work::new(root, &program, args, &cells[0])?;
     for pass in 0..args.passes {
         for at in order(cells.len(), args.seed, pass) {
@@ -75,8 +76,10 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     fs::create_dir_all(&out)?;
     let stem = out.join(&args.name);
     fs::write(stem.with_extension("csv"), run.csv(&cells))?;
-    let table = run.markdown(&cells);
-    fs::write(stem.with_extension("md"), &table)?;
+    let table = if args.cross { summary(&cells) } else { run.markdown(&cells) };
+    if !args.cross {
+        fs::write(stem.with_extension("md"), &table)?;
+    }
     println!("\n{table}\n{} cells in {:.0} s: {}", cells.len(), start.elapsed().as_secs_f64(), stem.display());
     let failed: Vec<String> =
         cells.iter().filter(|cell| matches!(cell.outcome, Outcome::Failed(_))).map(Cell::name).collect();
@@ -89,6 +92,9 @@ pub(crate) struct Args {
     /// Exercise every cell briefly: a tiny model, 32 images, one pass
     #[arg(long)]
     quick: bool,
+    /// Run every decoder with every resizer, encoder and sink once, on a few images
+    #[arg(long)]
+    cross: bool,
     /// Model of every cell
     #[arg(long, default_value = "seeded:dinov2-small")]
     #[arg(default_value_if("quick", "true", "tests/fixtures/models/tiny"))]
@@ -97,13 +103,13 @@ pub(crate) struct Args {
     #[arg(long, default_value = "examples/photos")]
     photos: String,
     /// Images of a sample
-    #[arg(long, default_value = "64", default_value_if("quick", "true", "32"))]
+    #[arg(long, default_value = "64", default_value_ifs([("cross", "true", "16"), ("quick", "true", "32")]))]
     images: u64,
     /// Samples of a cell in each pass
-    #[arg(long, default_value = "3")]
+    #[arg(long, default_value = "3", default_value_if("cross", "true", "1"))]
     samples: u64,
     /// Passes over all cells
-    #[arg(long, default_value = "2", default_value_if("quick", "true", "1"))]
+    #[arg(long, default_value = "2", default_value_ifs([("cross", "true", "1"), ("quick", "true", "1")]))]
     passes: u64,
     /// Seed of the cells' order
     #[arg(long, default_value = "1")]
@@ -111,8 +117,8 @@ pub(crate) struct Args {
     /// Folder of the CSV file and the table, relative to the workspace
     #[arg(long, default_value = "benches/runs", default_value_if("quick", "true", "target/bench-matrix"))]
     out: PathBuf,
-    /// Name of the two files
-    #[arg(long, default_value = "matrix")]
+    /// Name of the two files; the cross is one
+    #[arg(long, default_value = "matrix", default_value_if("cross", "true", "cross"))]
     name: String,
     /// A built `foveate`, which is otherwise built first
     #[arg(long)]
@@ -368,6 +374,9 @@ impl Cell {
         if let Some(reason) = self.backends().into_iter().find_map(|(kind, name)| work.program.absence(kind, name)) {
             return Err(Outcome::Unavailable(reason));
         }
+        if work.args.cross {
+            return Ok(Measured { images: work.args.images, ..Measured::default() });
+        }
         let compared = work.answer(work.command("verify", self).args([
             "--against",
             &work.reference,
@@ -404,10 +413,10 @@ impl Cell {
     }
 }
 
-/// The cells in the order of the table, each once.
-fn plan(list: &Value) -> Result<Vec<Cell>> {
+/// The best working backend of each kind, in f32.
+fn base(list: &Value) -> Result<Cell> {
     let [decoder, resizer, encoder, sink] = pinned(list)?;
-    let base = Cell {
+    Ok(Cell {
         axes: vec!["pinned"],
         decoder,
         resizer,
@@ -416,7 +425,53 @@ fn plan(list: &Value) -> Result<Vec<Cell>> {
         scale: "exact".to_owned(),
         sink,
         outcome: Outcome::Pending,
-    };
+    })
+}
+
+/// Every combination of decoder, resizer, encoder and sink once, the pinned one first.
+fn cross(list: &Value) -> Result<Vec<Cell>> {
+    let base = base(list)?;
+    let mut cells = vec![Cell { axes: vec!["cross"], ..base.clone() }];
+    for (kind, _) in BEST {
+        let change = |cell: &Cell, name: String| {
+            let mut cell = cell.clone();
+            *match kind {
+                "decoder" => &mut cell.decoder,
+                "resizer" => &mut cell.resizer,
+                "encoder" => &mut cell.encoder,
+                _ => &mut cell.sink,
+            } = name;
+            cell
+        };
+        let names = names(list, kind);
+        cells = cells.iter().flat_map(|cell| names.iter().map(|name| change(cell, name.clone()))).collect();
+    }
+    let pinned = cells.iter().position(|cell| cell.name() == base.name()).context("the pinned cell")?;
+    cells[..=pinned].rotate_right(1);
+    cells[0].axes.push("pinned");
+    Ok(cells)
+}
+
+/// The cross in a few lines: how many cells ran, the fastest and the slowest, and why the others did not.
+fn summary(cells: &[Cell]) -> String {
+    let (mut rates, mut reasons) = (Vec::new(), BTreeMap::<String, usize>::new());
+    for cell in cells {
+        match &cell.outcome {
+            Outcome::Measured(measured) => rates.push((Spread::of(&measured.rates).median, cell.name())),
+            outcome => *reasons.entry(outcome.in_short()).or_default() += 1,
+        }
+    }
+    rates.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let mut text = format!("{} of {} combinations ran\n", rates.len(), cells.len());
+    for (what, cell) in [("fastest", rates.last()), ("slowest", rates.first())] {
+        text += &cell.map_or(String::new(), |(rate, name)| format!("{what}: {name}, {rate:.1} images/s\n"));
+    }
+    text + &reasons.iter().map(|(reason, count)| format!("{count}: {reason}\n")).collect::<String>()
+}
+
+/// The cells in the order of the table, each once.
+fn plan(list: &Value) -> Result<Vec<Cell>> {
+    let base = base(list)?;
     let mut cells = Vec::new();
     let mut add = |axis, change: &dyn Fn(&mut Cell)| {
         let mut cell = Cell { axes: vec![axis], ..base.clone() };
@@ -760,6 +815,23 @@ mod tests {
         ] {
             assert!(names.iter().any(|found| found == name), "{name} is not in {names:?}");
         }
+    }
+
+    #[test]
+    fn the_cross_has_every_combination_once_and_a_summary() {
+        let mut cells = cross(&list()).unwrap();
+        let names: std::collections::BTreeSet<String> = cells.iter().map(Cell::name).collect();
+        assert_eq!((cells.len(), names.len()), (6 * 3 * 2 * 2, 6 * 3 * 2 * 2));
+        assert!(names.contains("nvjpeg+opencv+ort f32 exact npy"));
+        assert_eq!((cells[0].name(), &cells[0].axes[..]), (plan(&list()).unwrap()[0].name(), &["cross", "pinned"][..]));
+        cells[0].outcome = Outcome::Measured(measured().into());
+        cells[1].outcome = Outcome::Measured(Measured { rates: vec![3.0], ..measured() }.into());
+        cells[2..].iter_mut().for_each(|cell| cell.outcome = Outcome::Unavailable("no device".to_owned()));
+        let text = summary(&cells);
+        assert!(text.starts_with("2 of 72 combinations ran\nfastest: turbojpeg+fir+fused"), "{text}");
+        assert!(text.contains(", 3.0 images/s\n70: n/a (no device)\n"), "{text}");
+        let args = args(&["--cross"]);
+        assert_eq!((args.images, args.samples, args.passes, args.name.as_str()), (16, 1, 1, "cross"));
     }
 
     #[test]
