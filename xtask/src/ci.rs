@@ -402,7 +402,7 @@ fn neon(ci: Ci<'_>) -> Result<Outcome> {
     setup::run(ci.root, &setup::Args::only(setup::NEON))?;
     succeed(Command::new("rustup").args(["target", "add", TARGET]))?;
     let mut command = cargo(ci.root);
-    command.args(["test", "--release", "-p", "foveate-encode-fused", "--target", TARGET]);
+    command.args(["test", "--release", "-p", "foveate-encode-fused", "-p", "foveate-decode-exact", "--target", TARGET]);
     command.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", "qemu-aarch64 -L /usr/aarch64-linux-gnu");
     command.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", COMPILER);
     done(command.env("CC_aarch64_unknown_linux_gnu", COMPILER))

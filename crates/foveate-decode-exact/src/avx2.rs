@@ -11,7 +11,7 @@ use pulp::x86::V3;
 
 use crate::color;
 use crate::kernels::Two;
-use crate::reduced::Reduction;
+use crate::reduced::{Reduction, frequency};
 use crate::zigzag::ZIGZAG;
 
 /// Pairs of 16-bit factors, the first for even places.
@@ -179,16 +179,6 @@ fn reduced<const SIDE: usize, const COUNT: usize>(
         for (start, bytes) in two.starts.iter().zip(&bytes) {
             samples[start + y * stride..][..SIDE].copy_from_slice(&bytes[..SIDE]);
         }
-    }
-}
-
-/// [`Reduction::frequencies`], known to the compiler, so that it can keep the vectors in registers.
-#[inline(always)]
-const fn frequency<const SIDE: usize, const COUNT: usize>(k: usize) -> usize {
-    match (SIDE, COUNT) {
-        (4, 7) => [0, 1, 2, 3, 5, 6, 7][k],
-        (2, 5) => [0, 1, 3, 5, 7][k],
-        _ => k,
     }
 }
 

@@ -11,6 +11,8 @@ mod huffman;
 mod idct;
 mod isa;
 mod kernels;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod output;
 mod picture;
 mod reduced;

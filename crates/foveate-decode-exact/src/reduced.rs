@@ -119,6 +119,16 @@ impl Reduction {
     }
 }
 
+/// [`Reduction::frequencies`], known to the compiler, so that it can keep the vectors in registers.
+#[inline(always)]
+pub(crate) const fn frequency<const SIDE: usize, const COUNT: usize>(k: usize) -> usize {
+    match (SIDE, COUNT) {
+        (4, 7) => [0, 1, 2, 3, 5, 6, 7][k],
+        (2, 5) => [0, 1, 3, 5, 7][k],
+        _ => k,
+    }
+}
+
 /// libjpeg-turbo's "reduced" transform to 4 x 4 samples.
 static TURBO_4: Reduction = Reduction::new(
     4,
