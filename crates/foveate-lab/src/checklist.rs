@@ -176,9 +176,9 @@ static CHECKS: &[Check] = &[
         good_if: "at least 0.95",
         good: "at the plateau: more workers do not help",
         answer: |run| {
-            let (_, best) = run.fastest(&schema::WORKER_SWEEP, "workers", &[])?;
+            let (fastest, best) = run.fastest(&schema::WORKER_SWEEP, "workers", &[])?;
             let part = run.at_workers("images_per_second")? / best;
-            let plateau = run.text(&schema::WORKER_SWEEP, &[("plateau", "yes")], "workers")?;
+            let plateau = run.text(&schema::WORKER_SWEEP, &[("plateau", "yes")], "workers").unwrap_or(fastest);
             Some(Answer::of(part, part < PLATEAU, format!("workers {plateau}")))
         },
     },
@@ -192,9 +192,9 @@ static CHECKS: &[Check] = &[
         good: "at the knee or beyond: a larger batch does not help",
         answer: |run| {
             let batch = run.setting.batch.to_string();
-            let (_, best) = run.fastest(&schema::BATCH_SWEEP, "batch", &[])?;
+            let (fastest, best) = run.fastest(&schema::BATCH_SWEEP, "batch", &[])?;
             let ours = run.number(&schema::BATCH_SWEEP, &[("batch", batch.as_str())], "images_per_second")?;
-            let knee = run.text(&schema::BATCH_SWEEP, &[("knee", "yes")], "batch")?;
+            let knee = run.text(&schema::BATCH_SWEEP, &[("knee", "yes")], "batch").unwrap_or(fastest);
             Some(Answer::of(ours / best, ours / best < PLATEAU, format!("batch {knee}")))
         },
     },

@@ -478,7 +478,7 @@ fn thread_choices(cores: usize, asked: usize) -> Vec<usize> {
 }
 
 /// Yields 1, 2, 4, … up to `most`.
-fn doublings(most: usize) -> impl Iterator<Item = usize> {
+pub(crate) fn doublings(most: usize) -> impl Iterator<Item = usize> {
     std::iter::successors(Some(1_usize), |n| n.checked_mul(2)).take_while(move |&n| n <= most.max(1))
 }
 

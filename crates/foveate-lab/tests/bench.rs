@@ -287,7 +287,8 @@ fn check_mark(table: &Table, column: &str) {
     let rates: Vec<f64> = (0..table.len()).map(|row| rate(table, row)).collect();
     let best = rates.iter().copied().fold(0.0, f64::max);
     let first = rates.iter().position(|&rate| rate >= 0.95 * best).unwrap();
-    assert_eq!(rows(table, &[(column, "yes")]), [first], "{}", print(table));
+    let marked = if first + 1 < table.len() || table.len() == 1 { vec![first] } else { Vec::new() };
+    assert_eq!(rows(table, &[(column, "yes")]), marked, "{}", print(table));
 }
 
 #[test]
@@ -632,11 +633,18 @@ fn jpegs(rig: FakeRig) -> FakeRig {
 fn service() -> Service {
     let ms = |ms| (Duration::from_millis(ms), Duration::from_millis(ms));
     let (photos, callbacks) = (ms(12), ms(4));
-    Service { photos, callbacks, forward_sleep: Duration::from_millis(3), ..Service::usual() }
+    Service { photos, callbacks, forward_sleeps: [Duration::from_millis(3), Duration::ZERO], ..Service::usual() }
 }
 
-const EMPTY_OF_THE_STUB: [&str; 6] =
-    ["dtype", "threads", "forward_sleep_ms", "cpu_busy", "peak_memory_mb", "memory_growth_mb"];
+const EMPTY_OF_THE_STUB: [&str; 7] = [
+    "dtype",
+    "threads",
+    "forward_sleep_ms",
+    "forward_sleep_per_image_ms",
+    "cpu_busy",
+    "peak_memory_mb",
+    "memory_growth_mb",
+];
 
 #[test]
 fn a_worker_is_measured_with_more_and_more_stages_side_by_side() {

@@ -83,7 +83,7 @@ fn a_stand_in_is_named_in_every_row_and_no_job_can_use_it() {
     assert!(figure.contains("The forward is a "), "{figure}");
 
     let mut refused = lab(&["profile", "--stand-in", "t5"], folder.path());
-    run(&mut refused).expect_error(2, "no stand-in 't5'; there are t4-f16, a100-f16, h200-f16");
+    run(&mut refused).expect_error(2, "no stand-in 't5'; there are t4-f16, a100-f16, h100-f16, h200-f16");
     let mut embed = common::embed(&folder.path().join("x.npy"));
     run(embed.args([PHOTOS, "--encoder", "stand-in t4-f16"])).expect_error(2, "there is no encoder 'stand-in t4-f16'");
 }

@@ -214,9 +214,11 @@ impl From<Difference> for Cell {
 }
 
 /// Returns the first of `rates` (in order) that is within 5 % of the best; `None` stands for a cell without figures.
+/// If only the last is, more may give more, and there is none.
 pub(crate) fn first_near_best(rates: &[Option<f64>]) -> Option<usize> {
     let best = rates.iter().flatten().copied().reduce(f64::max)?;
-    rates.iter().position(|rate| rate.is_some_and(|rate| rate >= 0.95 * best))
+    let first = rates.iter().position(|rate| rate.is_some_and(|rate| rate >= 0.95 * best))?;
+    (rates.len() == 1 || first + 1 < rates.len()).then_some(first)
 }
 
 #[cfg(test)]
@@ -226,7 +228,7 @@ mod tests {
     #[test]
     fn the_knee_is_the_first_within_five_percent_of_the_best() {
         assert_eq!(first_near_best(&[Some(10.0), Some(19.1), Some(20.0), Some(18.0)]), Some(1));
-        assert_eq!(first_near_best(&[Some(10.0), Some(18.9), Some(20.0)]), Some(2));
+        assert_eq!(first_near_best(&[Some(10.0), Some(18.9), Some(20.0)]), None);
         assert_eq!(first_near_best(&[None, Some(5.0), None]), Some(1));
         assert_eq!((first_near_best(&[None, None]), first_near_best(&[])), (None, None));
     }

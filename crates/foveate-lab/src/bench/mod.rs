@@ -34,12 +34,15 @@ pub use timeline::timeline;
 pub use worker::{Service, worker};
 pub use worker_sweep::worker_sweep;
 
+use crate::tune::doublings;
 use crate::{Lab, LabError, Table};
 
 /// Batch sizes of [`batch_sweep`].
 pub const BATCHES: [usize; 7] = [1, 8, 16, 32, 64, 128, 256];
-/// Numbers of workers of [`worker_sweep`].
-pub const WORKERS: [usize; 6] = [0, 1, 2, 4, 8, 16];
+/// Returns the numbers of workers of [`worker_sweep`]: doubled up to twice the cores.
+pub fn workers(lab: &Lab<'_>) -> Vec<usize> {
+    [0].into_iter().chain(doublings(2 * lab.rig.context().cores.max(2))).collect()
+}
 /// Batch size of [`forward`].
 pub const FORWARD_BATCH: usize = 64;
 /// Number of images that [`extrapolation`] projects to.
@@ -58,15 +61,14 @@ pub fn all(
 ) -> Result<(), LabError> {
     let quick = effort.quick;
     let one = if quick { &sets.first() } else { sets };
-    let (forward_batch, batches, workers): (_, &[usize], &[usize]) =
-        if quick { (16, &[1, 8, 32, 64], &[0, 1, 2, 4]) } else { (FORWARD_BATCH, &BATCHES, &WORKERS) };
+    let (forward_batch, batches): (_, &[usize]) = if quick { (16, &[1, 8, 32, 64]) } else { (FORWARD_BATCH, &BATCHES) };
     let photos = sets.usable.first().ok_or_else(|| LabError::Photos("no photos".to_owned()))?;
     each(&decoders(lab, sets, effort)?)?;
     each(&resizers(lab, sets, effort)?)?;
     each(&sinks(lab, vectors, effort)?)?;
     each(&forward(lab, photos, &[forward_batch], effort)?)?;
     each(&batch_sweep(lab, photos, batches, effort)?)?;
-    each(&worker_sweep(lab, one, workers, effort)?)?;
+    each(&worker_sweep(lab, one, &workers(lab), effort)?)?;
     each(&headline(lab, sets, effort)?)?;
     each(&extrapolation(lab, one, TARGET, effort)?)
 }

@@ -10,7 +10,9 @@ const RATE: [&str; 3] = ["requests_per_second", "requests_per_second_min", "requ
 pub(super) fn configurations(table: &Table) -> Option<Plate> {
     let encoders = table.grouped(&["encoder"]);
     let panel = |rows: &Vec<Row<'_>>| {
-        let sleep = rows[0].number("forward_sleep_ms").map(|sleep| text![", which sleeps ", sleep, " a batch"]);
+        let [sleep, each] = ["forward_sleep_ms", "forward_sleep_per_image_ms"].map(|column| rows[0].number(column));
+        let each = each.map_or_else(Text::default, |each| text![" and ", each, " an image"]);
+        let sleep = sleep.map(|sleep| text![", which sleeps ", sleep, " a batch", each]);
         let bar = |row: &Row<'_>| {
             let is_first = row.is("configuration", "1");
             bar(row, row.word("change"), RATE, if is_first { QUIET } else { FORWARD }).and(row.number("times_first"))

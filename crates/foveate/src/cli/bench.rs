@@ -42,7 +42,7 @@ fn measure(experiment: &Experiment) -> anyhow::Result<Option<(Bench, Value)>> {
             bench
         }
         Experiment::WorkerSweep(args) => {
-            one(args, |lab, sets, effort| bench::worker_sweep(lab, sets, &bench::WORKERS, effort))?
+            one(args, |lab, sets, effort| bench::worker_sweep(lab, sets, &bench::workers(lab), effort))?
         }
         Experiment::Headline(args) => {
             let bench = Bench::open(&args.lab, Sizes::AsGivenAndSmall)?;

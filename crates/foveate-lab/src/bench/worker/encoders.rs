@@ -15,12 +15,13 @@ use crate::wrap::overlap;
 /// Sleeps for each batch, like a device that a small batch does not fill, and returns each image's mean colour.
 pub(super) struct Stub {
     spec: EncoderSpec,
-    sleep: Duration,
+    sleeps: [Duration; 2],
 }
 
 impl Stub {
-    /// Creates one for images of size `input`, at most `max_batch` at a time.
-    pub(super) fn new(input: Size, max_batch: usize, sleep: Duration) -> Self {
+    /// Creates one for images of size `input`, at most `max_batch` at a time, that sleeps for each batch and for each
+    /// image of it.
+    pub(super) fn new(input: Size, max_batch: usize, sleeps: [Duration; 2]) -> Self {
         let spec = EncoderSpec {
             input,
             mean: [0.0; 3],
@@ -32,7 +33,7 @@ impl Stub {
             max_batch,
             batch_invariant: true,
         };
-        Self { spec, sleep }
+        Self { spec, sleeps }
     }
 }
 
@@ -44,7 +45,8 @@ impl Encoder for Stub {
     fn encode(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
         self.spec.check(batch)?;
         let started = Instant::now();
-        thread::sleep(self.sleep);
+        let [batch_sleep, image_sleep] = self.sleeps;
+        thread::sleep(batch_sleep + image_sleep * u32::try_from(batch.len()).unwrap_or(u32::MAX));
         let rows = out.reset(batch.len(), CHANNELS).chunks_exact_mut(CHANNELS);
         for (i, row) in rows.enumerate() {
             let pixels = batch.image(i).chunks_exact(CHANNELS);
@@ -141,9 +143,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_stub_gives_mean_colours_after_its_sleep_whatever_the_batch() {
+    fn the_stub_gives_mean_colours_after_its_sleeps() {
         let notes = Notes::default();
-        let inner = Stub::new(Size::new(2, 1), 2, Duration::from_millis(20));
+        let inner = Stub::new(Size::new(2, 1), 2, [20, 5].map(Duration::from_millis));
         let mut stub = Noted { inner, notes: notes.clone() };
         let pixels = [0, 10, 255, 4, 20, 255, 9, 9, 9, 9, 9, 9];
         let mut out = VectorBuf::new();
@@ -154,7 +156,8 @@ mod tests {
         assert_eq!(out.row(0), both.row(1));
         let work = notes.work();
         assert_eq!(work.batches, 2);
-        assert!(work.busy >= Duration::from_millis(40), "{work:?}");
+        // A batch of two and one of one.
+        assert!(work.busy >= Duration::from_millis(55), "{work:?}");
         let three = [0; 18];
         assert!(stub.encode(PixelBatch::new(&three, Size::new(2, 1)).unwrap(), &mut out).is_err());
     }

@@ -74,7 +74,10 @@ fn push(table: &mut Table, lab: &Lab<'_>, photos: &PhotoSet, service: &Service, 
             ("encoder", name.into()),
         ]);
         match name {
-            STUB => identity.extend([("forward_sleep_ms", ms(service.forward_sleep).into())]),
+            STUB => {
+                let [batch, image] = service.forward_sleeps.map(ms);
+                identity.extend([("forward_sleep_ms", batch.into()), ("forward_sleep_per_image_ms", image.into())]);
+            }
             _ => identity.extend([("dtype", base.dtype.name().into()), ("threads", base.threads.into())]),
         }
         table.push(row(identity, cell, |cell| {
@@ -108,7 +111,7 @@ impl Subject {
     fn stub(lab: &Lab<'_>, photos: &PhotoSet, service: &Service) -> Result<Attempt<Arc<Self>>, LabError> {
         let setting = Setting { batch: service.batch.max(1), ..lab.rig.base() };
         let input = lab.rig.preprocess(&setting).geometry.output();
-        let encoder = LentEncoder::new(Box::new(Stub::new(input, setting.batch, service.forward_sleep)));
+        let encoder = LentEncoder::new(Box::new(Stub::new(input, setting.batch, service.forward_sleeps)));
         Self::begin(lab, photos, service, STUB.to_owned(), Forward { setting, encoder })
     }
 

@@ -14,8 +14,8 @@ pub struct Service {
     pub photos: (Duration, Duration),
     /// Median and 99th percentile of a callback's response time.
     pub callbacks: (Duration, Duration),
-    /// Time that the stub sleeps for a batch of any size.
-    pub forward_sleep: Duration,
+    /// Times that the stub sleeps for a batch, and for each image of it.
+    pub forward_sleeps: [Duration; 2],
     /// Threads that download, from configuration 2 on.
     pub downloaders: usize,
     /// Threads that call back, from configuration 2 on.
@@ -25,13 +25,14 @@ pub struct Service {
 }
 
 impl Service {
-    /// Returns photos after 50 ms (200 ms), callbacks after 20 ms (80 ms), a device that takes 5 ms, and batches of 8.
+    /// Returns photos after 50 ms (200 ms), callbacks after 20 ms (80 ms), a device that takes 5 + 0.9·n ms
+    /// for n images, and batches of 8.
     pub fn usual() -> Self {
         let ms = |median, p99| (Duration::from_millis(median), Duration::from_millis(p99));
         Self {
             photos: ms(50, 200),
             callbacks: ms(20, 80),
-            forward_sleep: Duration::from_millis(5),
+            forward_sleeps: [Duration::from_millis(5), Duration::from_micros(900)],
             downloaders: 16,
             callers: 8,
             batch: 8,
