@@ -2,7 +2,11 @@
 //! file each is. `[33.7](../examples/report/headline.csv "images_per_second where change=all combined")`
 //!
 //! A title is `COLUMN`, with `where NAME=VALUE, NAME^START` for the first row with these values, or values that begin
-//! so. `median COLUMN` and `most COLUMN` are of all these rows, without signs. `TITLE ÷ TITLE` is a ratio.
+//! so. `median COLUMN`, `least COLUMN` and `most COLUMN` are of all these rows, without signs. `TITLE ÷ TITLE` is a
+//! ratio; a title may be a number.
+//!
+//! A number that looks measured (with the unit of a rate, a time or a ratio, or alone in a cell of a table) must be
+//! such a link in README.md and docs/. `<!-- no figures: WHY -->` exempts the lines up to the next empty one.
 //!
 //! The documents that compare forwards show every measured row of that comparison's CSV file in their tables, whoever
 //! is ahead.
@@ -37,7 +41,101 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
         }
     }
     findings.extend(WITH_FORWARDS.into_iter().filter_map(|path| left_out(tree, path)));
+    let guides = tree.files.iter().filter(|file| file.path == "README.md" || is_guide(&file.path));
+    for file in guides {
+        findings.extend(unsourced(&file.text).into_iter().map(|(line, number)| {
+            let message = format!(
+                "line {line}: '{number}' has no source: link the CSV field, or say why it is none with `{EXEMPT}WHY -->`"
+            );
+            Finding::new(&file.path, message)
+        }));
+    }
     findings
+}
+
+fn is_guide(path: &str) -> bool {
+    path.strip_prefix("docs/").is_some_and(|name| name.ends_with(".md"))
+}
+
+/// Begins a comment that exempts a paragraph or a table.
+const EXEMPT: &str = "<!-- no figures: ";
+
+/// Units of rates, times and ratios. Sizes, counts and shares of other things are often no measurements.
+const UNITS: [&str; 10] = ["images/s", "rows/s", "/s", "MB/s", "GB/s", "ms", "µs", "x", "times as", "%"];
+
+/// Returns the numbers that look measured and are no links to a field, with their lines.
+fn unsourced(text: &str) -> Vec<(usize, String)> {
+    let (mut found, mut is_code, mut is_exempt, mut was_table) = (Vec::new(), false, false, false);
+    for (at, line) in text.lines().enumerate() {
+        let is_fence = line.trim_start().starts_with("```");
+        is_code ^= is_fence;
+        is_exempt = !line.is_empty() && (is_exempt || line.starts_with(EXEMPT));
+        let is_table = line.starts_with('|');
+        if !(is_fence || is_code || is_exempt) {
+            let plain = without_code_and_links(line);
+            // A table's first line has its headings.
+            let cells = plain.split('|').skip(2).filter(|_| is_table && was_table).filter(|cell| is_number(cell));
+            found.extend(cells.map(|cell| (at + 1, cell.trim().to_owned())));
+            found.extend(measured(&plain).into_iter().map(|number| (at + 1, number)));
+        }
+        was_table = is_table;
+    }
+    found
+}
+
+/// Blanks out code spans, and links with their texts.
+fn without_code_and_links(line: &str) -> String {
+    let (mut plain, mut is_code) = (String::new(), false);
+    let mut rest = line;
+    while let Some(at) = rest.find(['`', '[']) {
+        let link = rest[at..].starts_with('[').then(|| rest[at..].find("](").zip(rest[at..].find(')'))).flatten();
+        if !is_code {
+            plain.push_str(&rest[..at]);
+        }
+        let next = match link.filter(|_| !is_code) {
+            Some((middle, _)) => {
+                plain.push('…');
+                middle + rest[at + middle..].find(')').map_or(1, |end| end + 1)
+            }
+            None => {
+                is_code ^= rest[at..].starts_with('`');
+                1
+            }
+        };
+        rest = &rest[at + next..];
+    }
+    if !is_code {
+        plain.push_str(rest);
+    }
+    plain
+}
+
+/// Returns true for a cell that holds a number with decimals or digits alone, perhaps in bold.
+fn is_number(cell: &str) -> bool {
+    let cell = cell.trim().trim_matches(['*', '~', '<', '>', '+', '-', '−']);
+    cell.starts_with(|c: char| c.is_ascii_digit()) && cell.chars().all(|c| c.is_ascii_digit() || ".,–% ".contains(c))
+}
+
+/// Returns the numbers of a line that are followed by a unit of measurements.
+fn measured(line: &str) -> Vec<String> {
+    let (mut found, mut from) = (Vec::new(), 0);
+    while let Some(start) = line[from..].find(|c: char| c.is_ascii_digit()).map(|at| from + at) {
+        let end = line[start..]
+            .find(|c: char| !(c.is_ascii_digit() || ".,–".contains(c)))
+            .map_or(line.len(), |at| start + at);
+        let is_word = line[..start].ends_with(|c: char| c.is_alphanumeric() || "-/._=×".contains(c));
+        let after = line[end..].strip_prefix([' ', '\u{a0}']).unwrap_or(&line[end..]);
+        let unit = UNITS.iter().find(|unit| {
+            let behind = after.strip_prefix(**unit);
+            let is_size = |behind: &str| **unit == "x" && behind.trim_start().starts_with(|c: char| c.is_ascii_digit());
+            behind.is_some_and(|behind| !behind.starts_with(|c: char| c.is_alphanumeric()) && !is_size(behind))
+        });
+        if let Some(unit) = unit.filter(|_| !is_word) {
+            found.push(format!("{} {unit}", &line[start..end]));
+        }
+        from = end;
+    }
+    found
 }
 
 /// Returns the measured forwards that the tables of the document at `path` leave out.
@@ -109,18 +207,42 @@ impl Figure<'_> {
         values.try_fold(first, |value, by| Ok(value / by?))
     }
 
-    /// Formats `value` with the decimals and the unit of what is shown.
+    /// Formats `value` with the decimals, the exponent, the groups of thousands and the unit of what is shown.
     fn shown_as(&self, value: f64) -> String {
-        let end = self.shown.find(|c: char| !(c.is_ascii_digit() || "+-.".contains(c))).unwrap_or(self.shown.len());
+        let is_group =
+            |at: usize, c: char| ", ".contains(c) && self.shown[at + 1..].starts_with(|c: char| c.is_ascii_digit());
+        let is_number = |(at, c): (usize, char)| c.is_ascii_digit() || "+-.e".contains(c) || is_group(at, c);
+        let end = self.shown.char_indices().find(|&at| !is_number(at)).map_or(self.shown.len(), |(at, _)| at);
         let (number, unit) = self.shown.split_at(end);
-        let decimals = number.split_once('.').map_or(0, |(_, decimals)| decimals.len());
         let value = if unit.trim() == "%" { 100.0 * value } else { value };
-        format!("{value:.decimals$}{unit}")
+        let mantissa = number.split('e').next().unwrap_or_default();
+        let decimals = mantissa.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+        if number.contains('e') {
+            return format!("{value:.decimals$e}{unit}");
+        }
+        let plain = format!("{value:.decimals$}");
+        match number.find([',', ' ']) {
+            Some(at) => grouped(&plain, &number[at..=at]) + unit,
+            None => plain + unit,
+        }
     }
 }
 
-/// Returns the value of one field of a title.
+/// Puts `between` before every third digit from the point on.
+fn grouped(number: &str, between: &str) -> String {
+    let (whole, rest) = number.split_at(number.find('.').unwrap_or(number.len()));
+    let digit = |(at, c): (usize, char)| {
+        let is_first = at == 0 || (whole.len() - at) % 3 != 0;
+        format!("{}{c}", if is_first { "" } else { between })
+    };
+    whole.char_indices().map(digit).collect::<String>() + rest
+}
+
+/// Returns the value of one field of a title, or of a number.
 fn value(table: &[Vec<String>], field: &str) -> Result<f64> {
+    if let Ok(number) = field.parse() {
+        return Ok(number);
+    }
     let what = field.split_once(" where ").map_or(field, |(what, _)| what);
     let of = what.split_once(' ').map_or("", |(of, _)| of);
     let (column, rows) = picked(table, field)?;
@@ -132,9 +254,10 @@ fn value(table: &[Vec<String>], field: &str) -> Result<f64> {
     let middle = values.len().saturating_sub(1);
     let picked = match of {
         "" => values.first().copied(),
+        "least" => values.first().copied(),
         "most" => values.last().copied(),
         "median" => values.get(middle / 2).zip(values.get(middle.div_ceil(2))).map(|(a, b)| f64::midpoint(*a, *b)),
-        other => anyhow::bail!("'{other}' is neither median nor most"),
+        other => anyhow::bail!("'{other}' is not median, least or most"),
     };
     picked.context("no such row")
 }
@@ -213,6 +336,29 @@ mod tests {
     }
 
     #[test]
+    fn what_looks_measured_needs_a_source() {
+        let link = "[7](a.csv \"rate\")";
+        for right in [
+            "It has 3 workers, at most `64 MB/s`, [12 ms](x.md) and version 1.2.",
+            "```\n12 ms\n```",
+            "| a | ms |\n|---|---|\n| 12 | as fast |",
+            &format!("| a | b |\n|---|---|\n| 256 px | {link} |\nand {link} ms"),
+            "<!-- no figures: limits -->\n| a | b |\n|---|---|\n| x | 12 |\n\n",
+        ] {
+            assert_eq!(unsourced(right), [], "{right}");
+        }
+        for (wrong, line, number) in [
+            ("It takes 12 ms.", 1, "12 ms"),
+            ("a\nIt is 1.9x as fast", 2, "1.9 x"),
+            ("| a | b |\n|---|---|\n| x | **3.4** |", 3, "**3.4**"),
+            ("<!-- no figures: limits -->\n12 ms\n\n13 ms", 4, "13 ms"),
+            ("`code` and 5 % of it", 1, "5 %"),
+        ] {
+            assert_eq!(unsourced(wrong), [(line, number.to_owned())], "{wrong}");
+        }
+    }
+
+    #[test]
     fn no_forward_is_left_out() {
         let row = |of: &str, rate| format!("| {of} | [{rate}](benches/runs/forward.csv \"rate where of={of}\") |\n");
         let with = |readme: &str| {
@@ -224,7 +370,7 @@ mod tests {
         };
         let (ours, rival) = (row("ours", 1), row("rival", 2));
         assert!(check(&with(&format!("{ours}{rival}"))).is_empty());
-        for incomplete in [format!("{ours}{}", &rival[1..]), ours, "| ours | 1 |\n| rival | 2 |\n".to_owned()] {
+        for incomplete in [format!("{ours}{}", &rival[1..]), ours, "| ours | – |\n| rival | – |\n".to_owned()] {
             assert_finds(check, &with(&incomplete), "rival,ok,2");
         }
     }
@@ -233,8 +379,12 @@ mod tests {
     fn a_figure_keeps_its_decimals_and_unit() {
         let figure = |shown| Figure { at: 0..0, shown, csv: "", title: "" };
         assert_eq!(
-            ["7", "7.0", "7.00x", "7 %"].map(|shown| figure(shown).shown_as(1.234)),
-            ["1", "1.2", "1.23x", "123 %"]
+            ["7", "7.0", "7.00x", "7 %", "7.0e-3 s"].map(|shown| figure(shown).shown_as(1.234)),
+            ["1", "1.2", "1.23x", "123 %", "1.2e0 s"]
+        );
+        assert_eq!(
+            ["1,000", "1 000 rows", "12 rows"].map(|shown| figure(shown).shown_as(1_234_567.0)),
+            ["1,234,567", "1 234 567 rows", "1234567 rows"]
         );
     }
 }

@@ -327,7 +327,7 @@ mod tests {
         let slow_bus = Model { bus, ..free.clone() };
         let state = slow_bus.at(8).unwrap();
         assert_eq!((state.bound, rounded(state.images_per_second, 6)), (Wall::Bus, 666.666_667));
-        assert_eq!(rounded(Model { accelerators: 2, ..slow_bus }.at(8).unwrap().images_per_second, 6), 1333.333_333);
+        assert_eq!(rounded(Model { accelerators: 2, ..slow_bus }.at(8).unwrap().images_per_second, 6), 1_333.333_333);
         let two = Model { accelerators: 2, ..free };
         assert_eq!(two.at(8).unwrap().images_per_second, 2000.0);
     }

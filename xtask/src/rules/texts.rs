@@ -109,13 +109,14 @@ fn numbered(text: &str) -> impl Iterator<Item = (usize, &str)> {
     (1..).zip(text.lines())
 }
 
-/// The lines of a Markdown file outside of tables and code blocks.
+/// The lines of a Markdown file outside of tables and code blocks, without those that are one figure's link.
 fn prose(text: &str) -> Vec<(usize, &str)> {
     let mut is_code = false;
     let keep = |(_, line): &(usize, &str)| {
         let fence = line.trim_start().starts_with("```");
         is_code ^= fence;
-        !fence && !is_code && !line.starts_with('|')
+        let is_link = line.trim_start().starts_with('[') && line.trim_end_matches([',', '.']).ends_with("\")");
+        !fence && !is_code && !line.starts_with('|') && !is_link
     };
     numbered(text).filter(keep).collect()
 }
