@@ -237,6 +237,16 @@ impl Measured {
         changed
     }
 
+    /// The measurements on `cores` cores that are `speed` times as fast, without the forward's.
+    ///
+    /// # Errors
+    /// [`PlanError`] for a speed that is not positive and finite.
+    pub fn with_cores(&self, cores: u32, speed: f64) -> Result<Self, PlanError> {
+        positive("the speed of the cores", speed)?;
+        let stages = self.stages.iter().map(|stage| stage.scaled(1.0 / speed)).collect();
+        Ok(Self { cores, stages, ..self.clone() })
+    }
+
     /// The measurements with every forward at `factor` times its cost: another precision or device.
     ///
     /// # Errors

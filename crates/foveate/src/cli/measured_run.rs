@@ -14,9 +14,7 @@ pub(crate) struct MeasuredRun {
     pub(crate) measured: Measured,
     pub(crate) configuration: Configuration,
     pub(crate) context: Context,
-    /// True if the forward was measured on the cores, whatever stands in for it.
-    pub(crate) forward_is_on_cpu: bool,
-    /// That forward; empty if it was not on the cores, or not measured.
+    /// The forward on the cores, whatever stands in for it; empty if it was elsewhere, or not measured.
     pub(crate) forward_on_cpu: Vec<ForwardCost>,
     /// Ends of the throughput's interval, as fractions of its mean.
     pub(crate) interval: Option<(f64, f64)>,
@@ -130,9 +128,9 @@ impl MeasuredRun {
         };
         let contexts: Vec<Context> = read(folder, &schema::PROFILE)?;
         let mut context = contexts.into_iter().next().unwrap_or_default();
-        let (disturbed, forward_is_on_cpu) = (first.disturbed.clone(), context.is_on_cpu());
+        let (disturbed, is_on_cpu) = (first.disturbed.clone(), context.is_on_cpu());
         let measured = forward(folder, first, &context, &configuration);
-        let forward_on_cpu = measured.as_ref().ok().filter(|_| forward_is_on_cpu).cloned().unwrap_or_default();
+        let forward_on_cpu = measured.as_ref().ok().filter(|_| is_on_cpu).cloned().unwrap_or_default();
         let forward = match stand_in {
             None => measured?,
             Some(stand_in) => {
@@ -150,7 +148,7 @@ impl MeasuredRun {
             interference: 0.0,
         };
         let interval = interval(folder, &first.photos)?;
-        Ok(Self { measured, configuration, context, forward_is_on_cpu, forward_on_cpu, interval, disturbed })
+        Ok(Self { measured, configuration, context, forward_on_cpu, interval, disturbed })
     }
 }
 

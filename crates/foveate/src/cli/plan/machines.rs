@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, ensure};
 use foveate::lab::{StandIn, Table, schema};
-use foveate::plan::{Configuration, ForwardCost, Measured, StageCost, Workload};
+use foveate::plan::{Configuration, Measured, Rate, Workload};
 use serde::Deserialize;
 
 use super::super::measured_run::{MeasuredRun, curve};
@@ -63,38 +63,26 @@ struct Answer {
 
 impl Answer {
     fn of(machine: &Machine, args: &PlanArgs, run: &MeasuredRun, measured: &Measured) -> anyhow::Result<Self> {
-        let speed = machine.core_speed.unwrap_or(1.0);
-        ensure!(speed > 0.0 && speed.is_finite(), "core_speed must be above 0; give it as a ratio");
         ensure!(machine.watts >= 0.0 && machine.watts.is_finite(), "watts must be a number from 0");
-        let batch = args.batch.unwrap_or(run.configuration.batch);
-        let faster = |stage: &StageCost| StageCost {
-            seconds: stage.seconds / speed,
-            cpu_seconds: stage.cpu_seconds / speed,
-            ..stage.clone()
-        };
-        let stages = measured.stages.iter().map(faster).collect();
-        let (device, forward, encoders) = match machine.device.as_str() {
+        let (batch, speed) = (args.batch.unwrap_or(run.configuration.batch), machine.core_speed.unwrap_or(1.0));
+        let measured = measured.with_cores(machine.cores, speed)?;
+        let (device, measured, encoders) = match machine.device.as_str() {
             "cpu" => {
+                let forward = run.forward_on_cpu.clone();
                 ensure!(
-                    run.forward_is_on_cpu,
-                    "the run's forward was not on its cores; measure one that is, or name a device"
+                    !forward.is_empty(),
+                    "the run has no forward on its cores; measure one (`foveate bench batch-sweep`), or name a device"
                 );
-                let faster = |cost: &ForwardCost| ForwardCost {
-                    seconds: cost.seconds / speed,
-                    cpu_seconds: cost.cpu_seconds / speed,
-                    ..*cost
-                };
                 // Several forwards of the measured number of threads, each with its own batch.
                 let encoders = (machine.cores / run.configuration.forward_threads).max(1);
-                (None, run.forward_on_cpu.iter().map(faster).collect(), encoders)
+                (None, Measured { forward, ..measured }.with_forward(1.0 / speed)?, encoders)
             }
             name => {
                 let device: StandIn = name.parse().map_err(anyhow::Error::msg)?;
                 let forward = curve(&device, run.configuration.forward_threads);
-                (Some(device), forward, args.accelerators)
+                (Some(device), Measured { forward, ..measured }, args.accelerators)
             }
         };
-        let measured = Measured { cores: machine.cores, stages, forward, ..measured.clone() };
         let configuration = Configuration { batch, encoders, ..run.configuration };
         let workers = measured.workers_to_saturate(&configuration, machine.cores, 0.98)?;
         let prediction = measured.predict(&Configuration { workers, ..configuration })?;
@@ -107,7 +95,7 @@ impl Answer {
         let job = Workload {
             images: args.images,
             machines: args.machines,
-            rate: foveate::plan::Rate::exactly(rate),
+            rate: Rate::exactly(rate),
             startup_seconds: args.startup,
             efficiency: 1.0,
             price_per_hour: machine.price_per_hour,
