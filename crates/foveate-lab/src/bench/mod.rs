@@ -39,14 +39,15 @@ use crate::{Lab, LabError, Table};
 
 /// Batch sizes of [`batch_sweep`].
 pub const BATCHES: [usize; 7] = [1, 8, 16, 32, 64, 128, 256];
-/// Returns the numbers of workers of [`worker_sweep`]: doubled up to twice the cores.
-pub fn workers(lab: &Lab<'_>) -> Vec<usize> {
-    [0].into_iter().chain(doublings(2 * lab.rig.context().cores.max(2))).collect()
-}
 /// Batch size of [`forward`].
 pub const FORWARD_BATCH: usize = 64;
 /// Number of images that [`extrapolation`] projects to.
 pub const TARGET: u64 = 1_000_000;
+
+/// Returns the numbers of workers of [`worker_sweep`]: doubled up to twice the cores.
+pub fn workers(lab: &Lab<'_>) -> Vec<usize> {
+    [0].into_iter().chain(doublings(2 * lab.rig.context().cores.max(2))).collect()
+}
 
 /// Runs every experiment in turn, with `vectors` for the sinks. `each` receives each table as soon as it is complete.
 ///
