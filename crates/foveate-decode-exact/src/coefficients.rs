@@ -7,17 +7,16 @@ use crate::zigzag::natural;
 /// The coefficients of a block, in natural order.
 pub(crate) type Block = [i16; 64];
 
-/// Block rows of all components. A row takes no memory before data reaches it, so that a file costs what it holds, not
-/// what its header claims.
+/// The block rows of a few unit rows.
 pub(crate) struct Coefficients {
     rows: Vec<Row>,
 }
 
-/// A row of blocks; empty before data reaches it, when all of them are zero. The first coefficients have a place of
-/// their own, so that blocks without others cost no more memory traffic than these.
+/// A row of blocks. The first coefficients have a place of their own, so that blocks without others cost no more memory
+/// traffic than these.
 #[derive(Default)]
 pub(crate) struct Row {
-    /// Left from an earlier picture where `nonzero` is zero.
+    /// Left from earlier rows where `nonzero` is zero.
     blocks: Vec<Block>,
     nonzero: Vec<u64>,
     dc: Vec<i16>,
@@ -26,13 +25,23 @@ pub(crate) struct Row {
 impl Coefficients {
     pub(crate) const EMPTY: Self = Self { rows: Vec::new() };
 
-    /// Makes at least this many rows, all zero. Keeps the memory of earlier ones.
-    pub(crate) fn clear(&mut self, rows: usize) -> Result<(), TryReserveError> {
-        self.rows.iter_mut().for_each(Row::clear);
-        let missing = rows.saturating_sub(self.rows.len());
-        self.rows.try_reserve_exact(missing)?;
-        self.rows.extend(std::iter::repeat_with(Row::default).take(missing));
+    /// Takes memory for rows of these numbers of blocks; keeps what it has.
+    pub(crate) fn reset(&mut self, rows: impl Iterator<Item = usize>) -> Result<(), TryReserveError> {
+        for (i, blocks) in rows.enumerate() {
+            if i == self.rows.len() {
+                self.rows.push(Row::default());
+            }
+            self.rows[i].reset(blocks)?;
+        }
         Ok(())
+    }
+
+    /// Makes all coefficients zero.
+    pub(crate) fn clear(&mut self) {
+        for row in &mut self.rows {
+            row.nonzero.fill(0);
+            row.dc.fill(0);
+        }
     }
 
     #[inline(always)]
@@ -40,18 +49,12 @@ impl Coefficients {
         &mut self.rows[index]
     }
 
-    /// The blocks of a row and their first coefficients; empty if the row is all zero.
+    /// The blocks of a row and their first coefficients.
     #[inline(always)]
     pub(crate) fn blocks(&mut self, row: usize) -> impl Iterator<Item = (Option<&mut Block>, i16)> {
         let Row { blocks, nonzero, dc } = &mut self.rows[row];
         let blocks = blocks.iter_mut().zip(nonzero).map(|(block, nonzero)| (*nonzero != 0).then_some(block));
         blocks.zip(dc.iter().copied())
-    }
-
-    /// The number of rows that data has reached.
-    #[cfg(test)]
-    pub(crate) fn reached(&self) -> usize {
-        self.rows.iter().filter(|row| !row.is_empty()).count()
     }
 
     /// Frees all memory if it is more than `bytes`.
@@ -64,23 +67,10 @@ impl Coefficients {
 }
 
 impl Row {
-    fn clear(&mut self) {
-        self.nonzero.clear();
-        self.dc.clear();
-    }
-
-    #[inline(always)]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.nonzero.is_empty()
-    }
-
-    /// Takes memory for `blocks` blocks, all zero.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn fill(&mut self, blocks: usize) -> Result<(), TryReserveError> {
+    fn reset(&mut self, blocks: usize) -> Result<(), TryReserveError> {
         self.blocks.try_reserve_exact(blocks.saturating_sub(self.blocks.len()))?;
-        self.nonzero.try_reserve_exact(blocks)?;
-        self.dc.try_reserve_exact(blocks)?;
+        self.nonzero.try_reserve_exact(blocks.saturating_sub(self.nonzero.len()))?;
+        self.dc.try_reserve_exact(blocks.saturating_sub(self.dc.len()))?;
         self.blocks.resize(blocks, [0; 64]);
         self.nonzero.resize(blocks, 0);
         self.dc.resize(blocks, 0);

@@ -38,7 +38,7 @@ pub(crate) struct Component {
     pub(crate) own_blocks: (usize, usize),
     /// Blocks in a row, including those that only pad the last units.
     pub(crate) blocks_across: usize,
-    /// Index of its first block row among those of all components.
+    /// Index of its first block row among those of a unit row.
     pub(crate) first_row: usize,
     pub(crate) upsampling: Upsampling,
 }
@@ -58,7 +58,7 @@ pub(crate) struct Frame {
     /// Units of an interleaved scan, across and down.
     pub(crate) units_across: usize,
     pub(crate) units_down: usize,
-    /// Block rows of all components.
+    /// Block rows of all components in a unit row.
     pub(crate) block_rows: usize,
 }
 
@@ -116,7 +116,7 @@ impl Frame {
                 first_row: frame.block_rows,
                 upsampling,
             };
-            frame.block_rows += units_down * v;
+            frame.block_rows += v;
         }
         Ok(frame)
     }

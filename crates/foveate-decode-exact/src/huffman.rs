@@ -24,6 +24,8 @@ pub(crate) struct Table {
     counts: [u8; 16],
     symbols: [u8; 256],
     known: usize,
+    /// True if a scan of the present picture uses it.
+    pub(crate) is_held: bool,
     /// True if the codes are valid; checked when a scan uses the table.
     pub(crate) usable: bool,
     /// The largest symbol.
@@ -155,6 +157,7 @@ impl Table {
         counts: [0; 16],
         symbols: [0; 256],
         known: 0,
+        is_held: false,
         usable: false,
         largest: 0,
     };

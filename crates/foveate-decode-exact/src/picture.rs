@@ -1,6 +1,5 @@
 //! One picture, from marker segments to pixels: the state so far, and its memory.
 
-use std::collections::TryReserveError;
 use std::ops::Range;
 
 use foveate_core::LimitError;
@@ -24,6 +23,13 @@ use crate::{error::corrupt, idct};
 /// Memory beyond this is freed after the picture that needed it.
 const KEEP_BYTES: usize = 64 << 20;
 
+/// Windows beyond these are freed, too.
+const KEEP_WINDOWS: usize = 32;
+
+/// Unit rows that each scan decodes before the next one's turn: few, so that their coefficients stay in a core's own
+/// caches.
+const STRIP: usize = 2;
+
 /// Most blocks of a unit: sampling factors are at most 4.
 const MAX_UNIT: usize = MAX_COMPONENTS * 4 * 4;
 
@@ -35,14 +41,21 @@ pub(crate) struct Picture {
     /// Each component's table, fixed by the component's first scan.
     latched: [Option<Block>; MAX_COMPONENTS],
     restart_interval: u32,
-    /// A part of the present scan's data.
-    window: Bytes,
+    /// A part of each scan's data.
+    windows: Vec<Box<Bytes>>,
     hints: ColorHints,
-    /// Coefficients of the whole picture, if several scans provide them.
-    pub(crate) coefficients: Coefficients,
-    /// The last coefficient of each component, in coding order, that a scan must decode.
-    needed: [usize; MAX_COMPONENTS],
+    /// Scans that wait for the ones behind them.
+    waiting: Vec<Waiting>,
+    /// Coefficients of a few unit rows, if several scans provide them.
+    coefficients: Coefficients,
     canvas: Canvas,
+}
+
+/// A scan whose data begins at `at`.
+struct Waiting {
+    scan: Scan,
+    at: usize,
+    restart_interval: u32,
 }
 
 /// Samples on their way to becoming pixels.
@@ -121,10 +134,10 @@ impl Picture {
         quantization: [None; 4],
         latched: [None; MAX_COMPONENTS],
         restart_interval: 0,
-        window: [0; BYTES],
+        windows: Vec::new(),
         hints: ColorHints { jfif: false, adobe_transform: None },
+        waiting: Vec::new(),
         coefficients: Coefficients::EMPTY,
-        needed: [63; MAX_COMPONENTS],
         canvas: Canvas {
             planes: [Plane::EMPTY; MAX_COMPONENTS],
             wide: [const { Vec::new() }; MAX_COMPONENTS],
@@ -144,6 +157,8 @@ impl Picture {
     ) -> Result<bool, DecodeError> {
         (self.quantization, self.latched) = ([None; 4], [None; MAX_COMPONENTS]);
         (self.restart_interval, self.hints) = (0, ColorHints::default());
+        self.tables.begin();
+        self.waiting.clear();
         let mut frame = None;
         let mut color_space = None;
         let mut at = 2;
@@ -166,37 +181,26 @@ impl Picture {
                         return Ok(false);
                     };
                     self.canvas.reset(&new, wanted);
-                    if !is_streamed(structure) {
-                        self.coefficients.clear(new.block_rows).map_err(|_| out_of_memory(structure))?;
-                        self.needed = needed_coefficients(encoded, at, &new, structure);
-                    }
                     frame = Some(new);
                 }
                 0xDA => {
                     let frame = frame.as_ref().ok_or_else(|| corrupt("a scan before the frame header"))?;
                     let space = *color_space.get_or_insert_with(|| self.hints.color_space(frame.components()));
-                    at = self.scan(isa, encoded, at, payload, (frame, structure, space), out)?;
+                    let scan = self.scan(payload, frame, structure)?;
+                    if is_streamed(structure) {
+                        at = self.stream(isa, encoded, at, (frame, &scan, space), out);
+                    } else {
+                        self.waiting.push(Waiting { scan, at, restart_interval: self.restart_interval });
+                    }
                 }
                 _ => self.header(marker, payload)?,
             }
         }
-        match (frame, color_space) {
-            (Some(frame), Some(space)) if !is_streamed(structure) => {
-                let quantization = self.latched.map(|table| table.unwrap_or([0; 64]));
-                let blocks = &mut self.coefficients;
-                isa.run(Finish {
-                    frame: &frame,
-                    space,
-                    quantization: &quantization,
-                    blocks,
-                    canvas: &mut self.canvas,
-                    out,
-                });
-                Ok(true)
-            }
-            (Some(_), Some(_)) => Ok(true),
-            _ => Err(corrupt("no scan")),
+        let (Some(frame), Some(space)) = (frame, color_space) else { return Err(corrupt("no scan")) };
+        if !is_streamed(structure) {
+            self.weave(isa, encoded, (&frame, structure, space), out)?;
         }
+        Ok(true)
     }
 
     /// Segments other than frame and scan headers.
@@ -229,19 +233,10 @@ impl Picture {
         Ok(())
     }
 
-    /// Decodes one scan, whose data begins at `at`; returns the data's end.
-    fn scan(
-        &mut self,
-        isa: Isa,
-        encoded: &[u8],
-        at: usize,
-        header: &[u8],
-        (frame, structure, space): (&Frame, &Structure, ColorSpace),
-        out: &mut dyn Output,
-    ) -> Result<usize, DecodeError> {
-        let scan = Scan::parse(header, frame)?;
-        let is_progressive = structure.process == Process::Progressive;
-        scan.check_tables(&self.tables, is_progressive)?;
+    /// Reads a scan header, and keeps the tables that the scan needs.
+    fn scan(&mut self, header: &[u8], frame: &Frame, structure: &Structure) -> Result<Scan, DecodeError> {
+        let mut scan = Scan::parse(header, frame)?;
+        scan.hold_tables(&mut self.tables, structure.process == Process::Progressive)?;
         for part in scan.parts() {
             let latched = &mut self.latched[part.component];
             if latched.is_none() {
@@ -250,116 +245,117 @@ impl Picture {
                 *latched = Some(table.ok_or_else(|| corrupt(format!("quantization table {index} is not defined")))?);
             }
         }
-        if !is_streamed(structure) && self.is_not_needed(&scan) {
-            return Ok(at);
-        }
-        self.prepare_tables(frame, &scan, structure);
-        let blocks = match scan.parts() {
-            [_] => 1,
-            parts => parts.iter().map(|part| frame.components()[part.component]).map(|own| own.h * own.v).sum(),
-        };
-        let mut cursor = Cursor::new(encoded, at, &mut self.window, blocks, self.restart_interval);
-        if is_streamed(structure) {
-            let quantization = self.latched.map(|table| table.unwrap_or([0; 64]));
-            let (canvas, tables) = (&mut self.canvas, &self.tables);
-            isa.run(Stream {
-                frame,
-                scan: &scan,
-                space,
-                quantization: &quantization,
-                tables,
-                cursor: &mut cursor,
-                canvas,
-                out,
-            });
-        } else {
-            let blocks = &mut self.coefficients;
-            let collect =
-                Collect { frame, scan: &scan, is_progressive, tables: &self.tables, cursor: &mut cursor, blocks };
-            isa.run(collect).map_err(|_| out_of_memory(structure))?;
-        }
-        Ok(cursor.window.source)
+        Ok(scan)
     }
 
-    /// Returns true if the scan's coefficients change no pixel.
-    fn is_not_needed(&self, scan: &Scan) -> bool {
-        scan.parts().iter().all(|part| *scan.band().start() > self.needed[part.component])
-    }
-
-    /// Prepares the tables for what the scan does with them.
-    fn prepare_tables(&mut self, frame: &Frame, scan: &Scan, structure: &Structure) {
-        let is_sequential = structure.process != Process::Progressive;
+    /// Decodes the only scan, whose data begins at `at`, to pixels; returns the data's end.
+    fn stream(
+        &mut self,
+        isa: Isa,
+        encoded: &[u8],
+        at: usize,
+        (frame, scan, space): (&Frame, &Scan, ColorSpace),
+        out: &mut dyn Output,
+    ) -> usize {
+        scan.prepare_tables(&mut self.tables, false);
         for part in scan.parts() {
-            let (dc, ac) = (&mut self.tables.dc[part.dc], &mut self.tables.ac[part.ac]);
-            // Sequential scans hold whole blocks, whatever their headers say.
-            if is_sequential || *scan.band().start() == 0 {
-                dc.prepare_differences();
-            }
-            if is_sequential || *scan.band().start() > 0 && !scan.refines_band() {
-                ac.prepare_pairs();
-            }
-            if is_streamed(structure) && frame.components()[part.component].decoded() < 63 {
-                ac.prepare_groups();
+            if frame.components()[part.component].decoded() < 63 {
+                self.tables.ac.tables[part.ac].prepare_groups();
             }
         }
+        let quantization = self.latched.map(|table| table.unwrap_or([0; 64]));
+        let [window] = windows(&mut self.windows, 1) else { unreachable!("one window") };
+        let mut cursor = Cursor::new(encoded, at, window, blocks(frame, scan), self.restart_interval);
+        let (tables, canvas) = (&self.tables, &mut self.canvas);
+        isa.run(Stream { frame, scan, space, quantization: &quantization, tables, cursor: &mut cursor, canvas, out });
+        cursor.window.source
+    }
+
+    /// Decodes all scans to pixels, a few unit rows of each in turn.
+    fn weave(
+        &mut self,
+        isa: Isa,
+        encoded: &[u8],
+        (frame, structure, space): (&Frame, &Structure, ColorSpace),
+        out: &mut dyn Output,
+    ) -> Result<(), DecodeError> {
+        let is_progressive = structure.process == Process::Progressive;
+        if is_progressive {
+            let needed = needed_coefficients(&self.waiting, frame);
+            self.waiting.retain(|Waiting { scan, .. }| {
+                scan.parts().iter().any(|part| *scan.band().start() <= needed[part.component])
+            });
+        }
+        for waiting in &self.waiting {
+            waiting.scan.prepare_tables(&mut self.tables, is_progressive);
+        }
+        let of_unit = || frame.components().iter().flat_map(|own| std::iter::repeat_n(own.blocks_across, own.v));
+        self.coefficients
+            .reset((0..STRIP).flat_map(|_| of_unit()))
+            .map_err(|_| DecodeError::from(LimitError::OutOfMemory { size: structure.size }))?;
+        let windows = windows(&mut self.windows, self.waiting.len());
+        let mut scans: Vec<_> = std::iter::zip(&self.waiting, windows)
+            .map(|(Waiting { scan, at, restart_interval }, window)| {
+                (scan, Cursor::new(encoded, *at, window, blocks(frame, scan), *restart_interval))
+            })
+            .collect();
+        isa.run(Weave {
+            frame,
+            space,
+            is_progressive,
+            quantization: &self.latched.map(|table| table.unwrap_or([0; 64])),
+            tables: &self.tables,
+            scans: &mut scans,
+            coefficients: &mut self.coefficients,
+            canvas: &mut self.canvas,
+            out,
+        });
+        Ok(())
     }
 
     /// Frees memory beyond the usual amount.
     pub(crate) fn shrink(&mut self) {
         self.coefficients.shrink(KEEP_BYTES);
+        self.windows.truncate(KEEP_WINDOWS);
     }
 }
 
-fn out_of_memory(structure: &Structure) -> DecodeError {
-    LimitError::OutOfMemory { size: structure.size }.into()
+/// This many windows, of which untouched parts take no memory.
+fn windows(windows: &mut Vec<Box<Bytes>>, count: usize) -> &mut [Box<Bytes>] {
+    while windows.len() < count {
+        let zeros = vec![0; BYTES].into_boxed_slice();
+        windows.push(zeros.try_into().unwrap_or_else(|_| unreachable!("as many bytes")));
+    }
+    &mut windows[..count]
+}
+
+/// The blocks of a scan's unit.
+fn blocks(frame: &Frame, scan: &Scan) -> usize {
+    match scan.parts() {
+        [_] => 1,
+        parts => parts.iter().map(|part| frame.components()[part.component]).map(|own| own.h * own.v).sum(),
+    }
 }
 
 /// The last coefficient of each component, in coding order, that must be decoded: the last one that its transform reads
 /// or that a needed scan refines. A refinement's coding depends on which coefficients of its band are not zero.
-fn needed_coefficients(encoded: &[u8], at: usize, frame: &Frame, structure: &Structure) -> [usize; MAX_COMPONENTS] {
+fn needed_coefficients(scans: &[Waiting], frame: &Frame) -> [usize; MAX_COMPONENTS] {
     let mut needed = [63; MAX_COMPONENTS];
-    if structure.process != Process::Progressive {
-        return needed;
-    }
     for (needed, component) in needed.iter_mut().zip(frame.components()) {
         *needed = component.kept;
     }
-    while needed != [63; MAX_COMPONENTS] {
+    loop {
         let before = needed;
-        for scan in scans(encoded, at, frame).filter(Scan::refines_band) {
+        for scan in scans.iter().map(|waiting| &waiting.scan).filter(|scan| scan.refines_band()) {
             let needed = &mut needed[scan.parts()[0].component];
             if scan.band().start() <= needed {
                 *needed = (*scan.band().end()).max(*needed);
             }
         }
         if needed == before {
-            break;
+            return needed;
         }
     }
-    needed
-}
-
-/// The well-formed scan headers from `at` on.
-fn scans(encoded: &[u8], mut at: usize, frame: &Frame) -> impl Iterator<Item = Scan> {
-    std::iter::from_fn(move || {
-        loop {
-            let (marker, start) = scan::next_marker(encoded, at)?;
-            at = start;
-            if marker == 0xD9 {
-                return None;
-            }
-            if matches!(marker, 0x01 | 0xD0..=0xD8) {
-                continue;
-            }
-            let payload = segment(encoded, start).ok()?;
-            at += 2 + payload.len();
-            if marker == 0xDA
-                && let Ok(scan) = Scan::parse(payload, frame)
-            {
-                return Some(scan);
-            }
-        }
-    })
 }
 
 /// Returns true if the picture's only scan holds all components, so that blocks become samples as they are decoded.
@@ -397,7 +393,7 @@ impl Task for Stream<'_, '_> {
         // A unit's blocks in their order.
         let mut blocks = self.scan.parts().iter().flat_map(|part| {
             let component = &self.frame.components()[part.component];
-            let tables = (&self.tables.dc[part.dc], &self.tables.ac[part.ac]);
+            let tables = (&self.tables.dc.tables[part.dc], &self.tables.ac.tables[part.ac]);
             let plane = &self.canvas.planes[part.component];
             let step = component.h * component.side;
             (0..component.v * component.h).map(move |i| {
@@ -474,141 +470,143 @@ fn own(scratch: &Scratch) -> &Block {
     &scratch.as_chunks().0[0]
 }
 
-/// Decodes one of several scans into the whole picture's coefficients.
+/// Decodes a picture's scans to pixels, a strip of unit rows at a time.
+struct Weave<'t, 'd> {
+    frame: &'t Frame,
+    space: ColorSpace,
+    is_progressive: bool,
+    quantization: &'t [Block; MAX_COMPONENTS],
+    tables: &'t Tables,
+    scans: &'t mut [(&'t Scan, Cursor<'d>)],
+    coefficients: &'t mut Coefficients,
+    canvas: &'t mut Canvas,
+    out: &'t mut dyn Output,
+}
+
+impl Task for Weave<'_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(mut self, kernels: impl Kernels) {
+        for first in (0..self.frame.units_down).step_by(STRIP) {
+            if self.canvas.is_complete() {
+                return;
+            }
+            let strip = first..self.frame.units_down.min(first + STRIP);
+            self.coefficients.clear();
+            for (scan, cursor) in &mut *self.scans {
+                let (frame, tables, rows) = (self.frame, self.tables, &mut *self.coefficients);
+                let is_progressive = self.is_progressive;
+                Collect { frame, scan, is_progressive, tables, cursor, rows }.run(kernels, strip.clone());
+            }
+            for (row, y) in strip.enumerate() {
+                if !self.canvas.is_above(self.frame, y) {
+                    self.transform(kernels, row, y);
+                }
+                self.canvas.finish_rows(kernels, self.frame, self.space, y, self.out);
+            }
+        }
+    }
+}
+
+impl Weave<'_, '_> {
+    /// Turns the strip's unit row `row`, the picture's `y`, into samples.
+    #[inline(always)]
+    fn transform(&mut self, kernels: impl Kernels, row: usize, y: usize) {
+        for (i, component) in self.frame.components().iter().enumerate() {
+            let (plane, quantization) = (&mut self.canvas.planes[i], &self.quantization[i]);
+            for v in 0..component.v {
+                let blocks = self.coefficients.blocks(row * self.frame.block_rows + component.first_row + v);
+                let mut waiting = None;
+                for (x, (block, dc)) in blocks.enumerate() {
+                    let start = plane.start(x, v) + if y % 2 == 1 { plane.half() } else { 0 };
+                    let Some(block) = block.filter(|_| component.side > 1) else {
+                        plane.flat(dc, quantization, start);
+                        continue;
+                    };
+                    block[0] = dc;
+                    let block = &*block;
+                    if let Some((other, first)) = waiting.take() {
+                        let two = Two { coefficients: [first, block], quantization, starts: [other, start] };
+                        plane.transform(kernels, component, two);
+                    } else {
+                        waiting = Some((start, block));
+                    }
+                }
+                if let Some((start, block)) = waiting {
+                    let two = Two { coefficients: [block; 2], quantization, starts: [start; 2] };
+                    plane.transform(kernels, component, two);
+                }
+            }
+        }
+    }
+}
+
+/// Decodes a scan's part of a strip.
 struct Collect<'t, 'd> {
     frame: &'t Frame,
     scan: &'t Scan,
     is_progressive: bool,
     tables: &'t Tables,
     cursor: &'t mut Cursor<'d>,
-    blocks: &'t mut Coefficients,
-}
-
-impl Task for Collect<'_, '_> {
-    type Output = Result<(), TryReserveError>;
-
-    #[inline(always)]
-    fn run(mut self, kernels: impl Kernels) -> Self::Output {
-        match *self.scan.parts() {
-            [part] => {
-                let component = &self.frame.components()[part.component];
-                let (across, down) = component.own_blocks;
-                for y in 0..down {
-                    let mut x = 0;
-                    while x < across {
-                        self.cursor.begin_unit();
-                        self.block(kernels, 0, component, y, x)?;
-                        x = self.cursor.pass(self.scan, self.blocks.row(component.first_row + y), x + 1, across);
-                    }
-                }
-                Ok(())
-            }
-            _ => self.interleaved(kernels),
-        }
-    }
+    rows: &'t mut Coefficients,
 }
 
 impl Collect<'_, '_> {
     #[inline(always)]
-    fn interleaved(&mut self, kernels: impl Kernels) -> Result<(), TryReserveError> {
-        for y in 0..self.frame.units_down {
+    fn run(mut self, kernels: impl Kernels, strip: Range<usize>) {
+        match *self.scan.parts() {
+            [part] => {
+                let component = &self.frame.components()[part.component];
+                let (across, down) = component.own_blocks;
+                for y in strip.start * component.v..down.min(strip.end * component.v) {
+                    let above = y - strip.start * component.v;
+                    let row = above / component.v * self.frame.block_rows + component.first_row + above % component.v;
+                    let mut x = 0;
+                    while x < across {
+                        self.cursor.begin_unit();
+                        self.block(kernels, 0, row, x);
+                        x = self.cursor.pass(self.scan, self.rows.row(row), x + 1, across);
+                    }
+                }
+            }
+            _ => self.interleaved(kernels, strip.len()),
+        }
+    }
+
+    #[inline(always)]
+    fn interleaved(&mut self, kernels: impl Kernels, unit_rows: usize) {
+        for y in 0..unit_rows {
             for x in 0..self.frame.units_across {
                 self.cursor.begin_unit();
                 for (slot, part) in self.scan.parts().iter().enumerate() {
                     let component = &self.frame.components()[part.component];
                     for row in 0..component.v {
+                        let row = y * self.frame.block_rows + component.first_row + row;
                         for column in 0..component.h {
-                            self.block(kernels, slot, component, y * component.v + row, x * component.h + column)?;
+                            self.block(kernels, slot, row, x * component.h + column);
                         }
                     }
                 }
             }
         }
-        Ok(())
     }
 
     #[inline(always)]
-    fn block(
-        &mut self,
-        kernels: impl Kernels,
-        slot: usize,
-        component: &Component,
-        y: usize,
-        x: usize,
-    ) -> Result<(), TryReserveError> {
+    fn block(&mut self, kernels: impl Kernels, slot: usize, row: usize, x: usize) {
         if self.cursor.dry {
-            return Ok(());
+            return;
         }
-        let row = self.blocks.row(component.first_row + y);
-        if row.is_empty() {
-            if self.cursor.leaves_zero() {
-                return Ok(());
-            }
-            row.fill(component.blocks_across)?;
-        }
-        let block = row.block(x);
+        let block = self.rows.row(row).block(x);
         if self.is_progressive {
             scan::progressive(kernels, self.scan, self.cursor, slot, self.tables, block);
         } else {
             let part = self.scan.parts()[slot];
-            let tables = (&self.tables.dc[part.dc], &self.tables.ac[part.ac]);
+            let tables = (&self.tables.dc.tables[part.dc], &self.tables.ac.tables[part.ac]);
             let mut scratch: Scratch = [0; 256];
             let has_detail = scan::sequential::<true>(self.cursor, slot, tables, 63, &mut scratch);
             *block.coefficients = *own(&scratch);
             (*block.nonzero, *block.dc) = (if has_detail { u64::MAX } else { 0 }, scratch[0]);
-        }
-        Ok(())
-    }
-}
-
-/// Turns a whole picture's coefficients into pixels.
-struct Finish<'t> {
-    frame: &'t Frame,
-    space: ColorSpace,
-    quantization: &'t [Block; MAX_COMPONENTS],
-    blocks: &'t mut Coefficients,
-    canvas: &'t mut Canvas,
-    out: &'t mut dyn Output,
-}
-
-impl Task for Finish<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run(self, kernels: impl Kernels) {
-        for y in 0..self.frame.units_down {
-            if self.canvas.is_complete() {
-                return;
-            }
-            let parts = if self.canvas.is_above(self.frame, y) { &[] } else { self.frame.components() };
-            for (i, component) in parts.iter().enumerate() {
-                let (plane, quantization) = (&mut self.canvas.planes[i], &self.quantization[i]);
-                for row in 0..component.v {
-                    let blocks = self.blocks.blocks(component.first_row + y * component.v + row);
-                    let zeros = std::iter::repeat_with(|| (None, 0));
-                    let mut waiting = None;
-                    for (x, (block, dc)) in blocks.chain(zeros).take(component.blocks_across).enumerate() {
-                        let start = plane.start(x, row) + if y % 2 == 1 { plane.half() } else { 0 };
-                        let Some(block) = block.filter(|_| component.side > 1) else {
-                            plane.flat(dc, quantization, start);
-                            continue;
-                        };
-                        block[0] = dc;
-                        let block = &*block;
-                        if let Some((other, first)) = waiting.take() {
-                            let two = Two { coefficients: [first, block], quantization, starts: [other, start] };
-                            plane.transform(kernels, component, two);
-                        } else {
-                            waiting = Some((start, block));
-                        }
-                    }
-                    if let Some((start, block)) = waiting {
-                        let two = Two { coefficients: [block; 2], quantization, starts: [start; 2] };
-                        plane.transform(kernels, component, two);
-                    }
-                }
-            }
-            self.canvas.finish_rows(kernels, self.frame, self.space, y, self.out);
         }
     }
 }

@@ -14,14 +14,62 @@ use crate::huffman::Table;
 use crate::kernels::Kernels;
 use crate::zigzag::index;
 
-/// The Huffman tables in force: DC and AC.
+/// The Huffman tables of a picture: DC and AC.
 pub(crate) struct Tables {
-    pub(crate) dc: [Table; 4],
-    pub(crate) ac: [Table; 4],
+    pub(crate) dc: Class,
+    pub(crate) ac: Class,
 }
 
+/// Tables in the order of their definition: those in force, and those that scans need whose data waits.
+pub(crate) struct Class {
+    /// Those from `count` on are left from earlier pictures, of which the next ones may have the same.
+    pub(crate) tables: Vec<Table>,
+    count: usize,
+    /// The tables in force.
+    slots: [Option<usize>; 4],
+}
+
+impl Class {
+    const EMPTY: Self = Self { tables: Vec::new(), count: 0, slots: [None; 4] };
+
+    /// Puts a table in force; returns `None` for a slot that does not exist.
+    fn define(&mut self, slot: usize, counts: &[u8; 16], symbols: &[u8]) -> Option<()> {
+        let slot = self.slots.get_mut(slot)?;
+        let index = slot.filter(|&index| !self.tables[index].is_held).unwrap_or(self.count);
+        if index == self.tables.len() {
+            self.tables.push(Table::EMPTY);
+        }
+        self.count = self.count.max(index + 1);
+        *slot = Some(index);
+        self.tables[index].is_held = false;
+        self.tables[index].define(counts, symbols);
+        Some(())
+    }
+
+    /// Keeps the table in force for a scan; returns its index, or `None` if there is none with valid codes.
+    fn hold(&mut self, slot: usize) -> Option<usize> {
+        let index = self.slots[slot].filter(|&index| self.tables[index].usable)?;
+        self.tables[index].is_held = true;
+        Some(index)
+    }
+
+    fn begin(&mut self) {
+        (self.count, self.slots) = (0, [None; 4]);
+        self.tables.truncate(KEEP_TABLES);
+    }
+}
+
+/// Tables beyond these are freed before the next picture.
+const KEEP_TABLES: usize = 32;
+
 impl Tables {
-    pub(crate) const EMPTY: Self = Self { dc: [Table::EMPTY; 4], ac: [Table::EMPTY; 4] };
+    pub(crate) const EMPTY: Self = Self { dc: Class::EMPTY, ac: Class::EMPTY };
+
+    /// Puts all tables out of force, for the next picture.
+    pub(crate) fn begin(&mut self) {
+        self.dc.begin();
+        self.ac.begin();
+    }
 
     /// Loads a DHT segment, which may hold several tables.
     pub(crate) fn define(&mut self, mut payload: &[u8]) -> Result<(), DecodeError> {
@@ -31,7 +79,7 @@ impl Tables {
             let end = 16 + counts.iter().map(|&count| usize::from(count)).sum::<usize>();
             let symbols = rest.get(16..end).filter(|symbols| symbols.len() <= 256).ok_or_else(bad)?;
             let class = if head >> 4 == 0 { &mut self.dc } else { &mut self.ac };
-            class.get_mut(usize::from(head & 15)).ok_or_else(bad)?.define(counts, symbols);
+            class.define(usize::from(head & 15), counts, symbols).ok_or_else(bad)?;
             payload = &rest[end..];
         }
         Ok(())
@@ -43,6 +91,7 @@ impl Tables {
 pub(crate) struct Part {
     /// Index among the frame's components.
     pub(crate) component: usize,
+    /// Tables: their slots, or their indices once [`Scan::hold_tables`] was called.
     pub(crate) dc: usize,
     pub(crate) ac: usize,
 }
@@ -102,17 +151,36 @@ impl Scan {
         &self.parts[..self.count]
     }
 
-    /// Refuses tables with invalid codes.
-    pub(crate) fn check_tables(&self, tables: &Tables, progressive: bool) -> Result<(), DecodeError> {
-        let wants_dc = !progressive || (self.first == 0 && !self.refines);
-        let wants_ac = !progressive || self.first > 0;
-        for part in self.parts() {
-            let (dc, ac) = (&tables.dc[part.dc], &tables.ac[part.ac]);
-            if (wants_dc && !(dc.usable && dc.largest <= 15)) || (wants_ac && !ac.usable) {
-                return Err(corrupt("a scan uses an impossible Huffman table"));
+    /// Keeps the tables in force for this scan. Refuses those with invalid codes.
+    pub(crate) fn hold_tables(&mut self, tables: &mut Tables, is_progressive: bool) -> Result<(), DecodeError> {
+        let impossible = || corrupt("a scan uses an impossible Huffman table");
+        let wants_dc = !is_progressive || (self.first == 0 && !self.refines);
+        let wants_ac = !is_progressive || self.first > 0;
+        for part in &mut self.parts[..self.count] {
+            if wants_dc {
+                part.dc = tables.dc.hold(part.dc).ok_or_else(impossible)?;
+                if tables.dc.tables[part.dc].largest > 15 {
+                    return Err(impossible());
+                }
+            }
+            if wants_ac {
+                part.ac = tables.ac.hold(part.ac).ok_or_else(impossible)?;
             }
         }
         Ok(())
+    }
+
+    /// Prepares the tables for what the scan does with them.
+    pub(crate) fn prepare_tables(&self, tables: &mut Tables, is_progressive: bool) {
+        for part in self.parts() {
+            // Sequential scans hold whole blocks, whatever their headers say.
+            if !is_progressive || self.first == 0 && !self.refines {
+                tables.dc.tables[part.dc].prepare_differences();
+            }
+            if !is_progressive || self.first > 0 && !self.refines {
+                tables.ac.tables[part.ac].prepare_pairs();
+            }
+        }
     }
 }
 
@@ -151,13 +219,6 @@ impl<'a> Cursor<'a> {
             next_restart: 0,
             dry: false,
         }
-    }
-
-    /// Returns true if the next block, all zero so far, stays so; passes over it then.
-    pub(crate) fn leaves_zero(&mut self) -> bool {
-        let is_in_run = self.skip > 0;
-        self.skip -= u32::from(is_in_run);
-        is_in_run
     }
 
     /// Passes over the blocks from `x` to `across` that have no data; returns the next one.
@@ -379,7 +440,7 @@ pub(crate) fn progressive(
     let part = scan.parts[slot];
     match (scan.first, scan.refines) {
         (0, false) => {
-            let difference = dc_difference(&mut cursor.bits, cursor.window.bytes, &tables.dc[part.dc]);
+            let difference = dc_difference(&mut cursor.bits, cursor.window.bytes, &tables.dc.tables[part.dc]);
             let value = cursor.dc[slot].wrapping_add(difference);
             cursor.dc[slot] = value;
             *block.dc = (value << scan.shift) as i16;
@@ -388,8 +449,8 @@ pub(crate) fn progressive(
             cursor.bits.refill(cursor.window.bytes);
             *block.dc |= (cursor.bits.take(1) << scan.shift) as i16;
         }
-        (_, false) => first_band(scan, cursor, &tables.ac[part.ac], &mut block),
-        (_, true) => refine_band(kernels, scan, cursor, &tables.ac[part.ac], &mut block),
+        (_, false) => first_band(scan, cursor, &tables.ac.tables[part.ac], &mut block),
+        (_, true) => refine_band(kernels, scan, cursor, &tables.ac.tables[part.ac], &mut block),
     }
 }
 
