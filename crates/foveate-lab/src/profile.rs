@@ -137,7 +137,10 @@ fn print_runs(table: &Table, photos: &str, runs: &[(String, Vec<usize>)], out: &
         runs.iter().try_for_each(|(_, rows)| write!(out, "{:>WIDTH$}", cell(rows)))?;
         writeln!(out)
     };
-    writeln!(out, "\n{photos}: ms per image, share of the wall-clock time")?;
+    writeln!(
+        out,
+        "\n{photos}: ms per image, share of the wall-clock time (of threads that work at once, more than 100%)"
+    )?;
     write!(out, "{:<12}", "")?;
     runs.iter().try_for_each(|(name, _)| write!(out, "{name:>WIDTH$}"))?;
     writeln!(out)?;

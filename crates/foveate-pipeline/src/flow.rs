@@ -276,7 +276,7 @@ impl<'a> Flow<'a> {
             items: Mutex::new(items),
             read: Queue::new("read → decode", config.read_ahead_items(), config.read_ahead_bytes, trace()),
             gather: Gather::default(),
-            full: Reorder::new("batch → encode", batches, trace()),
+            full: Reorder::new("batch → encode", config.prefetch, trace()),
             encoded: Reorder::new("encode → write", WRITE_AHEAD, trace()),
             pixels: Pool::new(batches, run.new_pixels()),
             results: Pool::new(results, || Ok(Encoded::default())),

@@ -14,7 +14,7 @@ use crate::RunError;
 pub struct QueueStats {
     /// The queue's name.
     pub name: &'static str,
-    /// The most entries it could hold.
+    /// The entries that it is to hold at most; more batches than that may come in, because those begun are finished.
     pub capacity: usize,
     /// Entries that passed through.
     pub passed: u64,
@@ -61,6 +61,7 @@ struct State<T> {
 /// Integrates a queue's length over time.
 struct OccupancyClock {
     name: &'static str,
+    capacity: usize,
     trace: Option<Trace>,
     started: Instant,
     changed: Instant,
@@ -72,10 +73,11 @@ struct OccupancyClock {
 }
 
 impl OccupancyClock {
-    fn new(name: &'static str, trace: Option<Trace>) -> Self {
+    fn new(name: &'static str, capacity: usize, trace: Option<Trace>) -> Self {
         let now = Instant::now();
         Self {
             name,
+            capacity: capacity.max(1),
             trace,
             started: now,
             changed: now,
@@ -89,7 +91,7 @@ impl OccupancyClock {
 
     fn now_holds(&mut self, length: usize) {
         let now = Instant::now();
-        self.length_seconds += self.length as f64 * (now - self.changed).as_secs_f64();
+        self.length_seconds += self.length.min(self.capacity) as f64 * (now - self.changed).as_secs_f64();
         self.changed = now;
         self.length = length;
         if let Some(trace) = &self.trace {
@@ -97,15 +99,15 @@ impl OccupancyClock {
         }
     }
 
-    fn stats(&mut self, capacity: usize) -> QueueStats {
+    fn stats(&mut self) -> QueueStats {
         self.now_holds(self.length);
         let elapsed = (self.changed - self.started).as_secs_f64();
-        let occupancy = if elapsed > 0.0 { self.length_seconds / elapsed / capacity as f64 } else { 0.0 };
+        let full = elapsed * self.capacity as f64;
         QueueStats {
             name: self.name,
-            capacity,
+            capacity: self.capacity,
             passed: self.passed,
-            occupancy,
+            occupancy: if full > 0.0 { self.length_seconds / full } else { 0.0 },
             producer_wait: self.producer_wait,
             consumer_wait: self.consumer_wait,
         }
@@ -132,7 +134,7 @@ impl<T> Queue<T> {
     /// Creates a queue of at most `capacity` entries (at least one) with at most `max_weight` in total. A single
     /// heavier entry passes alone.
     pub fn new(name: &'static str, capacity: usize, max_weight: u64, trace: Option<Trace>) -> Self {
-        let clock = OccupancyClock::new(name, trace);
+        let clock = OccupancyClock::new(name, capacity, trace);
         let state = State { entries: VecDeque::new(), weight: 0, closed: false, clock };
         let (room, filled) = (Condvar::new(), Condvar::new());
         Self { state: Mutex::new(state), room, filled, capacity: capacity.max(1), max_weight }
@@ -227,7 +229,7 @@ impl<T> Queue<T> {
 
     /// The statistics since the queue was created.
     pub fn stats(&self) -> QueueStats {
-        lock(&self.state).clock.stats(self.capacity)
+        lock(&self.state).clock.stats()
     }
 
     fn wake_all(&self) {
@@ -241,7 +243,6 @@ impl<T> Queue<T> {
 pub(crate) struct Reorder<T> {
     state: Mutex<ReorderState<T>>,
     filled: Condvar,
-    capacity: usize,
 }
 
 struct ReorderState<T> {
@@ -263,9 +264,9 @@ impl<T> ReorderState<T> {
 
 impl<T> Reorder<T> {
     pub(crate) fn new(name: &'static str, capacity: usize, trace: Option<Trace>) -> Self {
-        let clock = OccupancyClock::new(name, trace);
+        let clock = OccupancyClock::new(name, capacity, trace);
         let state = ReorderState { waiting: BTreeMap::new(), next: 0, closed: false, clock };
-        Self { state: Mutex::new(state), filled: Condvar::new(), capacity: capacity.max(1) }
+        Self { state: Mutex::new(state), filled: Condvar::new() }
     }
 
     pub(crate) fn push(&self, number: u64, entry: T) {
@@ -312,7 +313,7 @@ impl<T> Reorder<T> {
     }
 
     pub(crate) fn stats(&self) -> QueueStats {
-        lock(&self.state).clock.stats(self.capacity)
+        lock(&self.state).clock.stats()
     }
 }
 

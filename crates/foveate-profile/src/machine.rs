@@ -11,6 +11,8 @@ pub struct Moment {
     at: Instant,
     /// Of this process's threads.
     own: Duration,
+    /// Of programs that it started and that have ended, in the unit of `ticks`.
+    started: u64,
     /// Of everything, on the processors that this process may use.
     ticks: Ticks,
     /// Time in which some thread waited for a processor, if the system reports it.
@@ -22,7 +24,7 @@ pub struct Moment {
 /// They are the processors that this process may use; a quota on top of that is not considered.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {
-    /// Used by this process.
+    /// Used by this process and by programs that it started, once they have ended.
     pub own: f64,
     /// Used by other processes, and by the system for them.
     pub others: f64,
@@ -43,6 +45,7 @@ impl Moment {
         Some(Self {
             at: Instant::now(),
             own: process::processor_time()?,
+            started: started(&read("/proc/self/stat")?)?,
             ticks: Ticks::parse(&read("/proc/stat")?, |processor| {
                 allowed.iter().any(|list| list.contains(&processor))
             })?,
@@ -66,7 +69,8 @@ impl Usage {
         }
         let share = |of: u64| of as f64 / all as f64;
         let own_seconds = (after.own.saturating_sub(before.own)).as_secs_f64();
-        let own = (own_seconds / (seconds * after.ticks.processors as f64)).min(1.0);
+        let started = share(after.started.saturating_sub(before.started));
+        let own = (own_seconds / (seconds * after.ticks.processors as f64) + started).min(1.0);
         let stalled = after.stalled.zip(before.stalled).map(|(after, before)| after.saturating_sub(before));
         Some(Self {
             own,
@@ -138,6 +142,12 @@ fn allowed_processors(status: &str) -> Vec<RangeInclusive<usize>> {
     list.trim().split(',').filter_map(range).collect()
 }
 
+/// Sums `cutime` and `cstime` of `/proc/self/stat`, the 14th and 15th fields behind the program's name in parentheses.
+fn started(stat: &str) -> Option<u64> {
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(13);
+    Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)
+}
+
 /// Reads the total from `some avg10=0.00 … total=12345` (microseconds) of `/proc/pressure/cpu`.
 fn stalled(pressure: &str) -> Option<Duration> {
     let some = pressure.lines().find(|line| line.starts_with("some "))?;
@@ -168,6 +178,8 @@ mod tests {
         let pressure = "some avg10=0.10 avg60=0.00 avg300=0.00 total=2500000\nfull avg10=0.00 total=7\n";
         assert_eq!(stalled(pressure), Some(Duration::from_millis(2500)));
         assert_eq!(stalled("nothing"), None);
+        let stat = "7 (a) b) S 1 7 7 0 -1 4194304 9 8 7 6 50 10 300 20 20 0 1 0 99 0";
+        assert_eq!((started(stat), started("7 (a) S 1")), (Some(320), None));
     }
 
     /// Returns the use of two processors in ten seconds, which have 2000 ticks, by this process's seconds and by ticks.
@@ -175,6 +187,7 @@ mod tests {
         let moment = |seconds: u64, own: u64, [busy, idle, steal]: [u64; 3]| Moment {
             at: start() + Duration::from_secs(seconds),
             own: Duration::from_secs(own),
+            started: 0,
             ticks: Ticks { processors: 2, busy, idle, steal },
             stalled: Some(Duration::from_secs(own)),
         };
@@ -202,7 +215,7 @@ mod tests {
 
     #[test]
     fn counters_that_stand_still_tell_nothing() {
-        let moment = |at| Moment { at, own: Duration::ZERO, ticks: Ticks::default(), stalled: None };
+        let moment = |at| Moment { at, own: Duration::ZERO, started: 0, ticks: Ticks::default(), stalled: None };
         assert_eq!(Usage::between(&moment(start()), &moment(start() + Duration::from_secs(1))), None);
     }
 

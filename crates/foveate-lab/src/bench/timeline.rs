@@ -11,10 +11,12 @@ use crate::{Cell, Lab, LabError, PhotoSet, Setting, Table, schema};
 const MOST_EVENTS: usize = 1_000_000;
 /// Share of the window below which a span is left out, because no figure shows it.
 const VISIBLE: f64 = 1.0 / 2000.0;
+/// The window is shorter where the faster run would have more spans than this in it.
+const MOST_SPANS: usize = 2000;
 
 /// Runs the setting before a change and the one after it, each with its number of images. Returns which thread worked
 /// on what, [`schema::TIMELINE`]. The rows are from the middle of each run and cover the same time: half of the first
-/// run. So the denser timeline is the faster one.
+/// run, or what 2000 spans of the second take. So the denser timeline is the faster one.
 ///
 /// # Errors
 /// The errors of [`Lab::run`].
@@ -26,9 +28,11 @@ pub fn timeline(
 ) -> Result<Table, LabError> {
     let mut table = Table::new(&schema::TIMELINE);
     let before_spans = traced(lab, photos, before, images)?;
-    let window = (end(&before_spans) - start(&before_spans)) / 2;
-    add(&mut table, "before", &before_spans, window);
     let after_spans = traced(lab, photos, after, images_after)?;
+    let [half, whole_after] =
+        [(&before_spans, 2), (&after_spans, 1)].map(|(spans, part)| (end(spans) - start(spans)) / part);
+    let window = half.min(whole_after.mul_f64(MOST_SPANS as f64 / after_spans.len().max(1) as f64));
+    add(&mut table, "before", &before_spans, window);
     add(&mut table, &format!("after: {}", before.changes_to(after)), &after_spans, window);
     Ok(table)
 }
