@@ -7,6 +7,7 @@ usage: foveate bench decoders|resizers|forward PHOTOS --peers benches/peers.py
 Under `foveate bench`, it answers lines: `check NAME CASE N` and `time NAME CASE COUNT`, as crates/foveate-lab's
 bench/peers.rs says. A missing module answers `n/a`, with the reason. PyTurboJPEG finds libturbojpeg (3.0 or newer) by the
 variable TURBOJPEG_LIBRARY. rten and tract run in the program of benches/peers-rs; FOVEATE_PEERS names another place of it.
+libjpeg-turbo-rs is the library of benches/peers-rs/jpeg.
 
 `read` prints a CSV: images per second from a folder, a pattern of tars or a Parquet file with decoding, resizing and
 cropping, by Pillow, WebDataset, Ray Data and pyarrow. The readers take turns.
@@ -84,12 +85,32 @@ def simplejpeg():
     return decode, numpy.asarray
 
 
+def libjpeg_turbo_rs():
+    import ctypes
+
+    built = pathlib.Path(__file__).parent / "peers-rs/jpeg/target/peers/libfoveate_peers_jpeg.so"
+    if not built.exists():
+        raise RuntimeError("it is not built; benches/README.md says how")
+    function = ctypes.CDLL(built).decode
+    function.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_uint32, ctypes.POINTER(ctypes.c_void_p)]
+    function.restype = ctypes.c_size_t
+
+    def decode(data, by):
+        pixels = ctypes.c_void_p()
+        if not (length := function(data, len(data), by, pixels)):
+            raise ValueError("it refuses the photo")
+        return pixels.value, length
+
+    return decode, lambda image: numpy.frombuffer(ctypes.string_at(*image), numpy.uint8)
+
+
 DECODERS = {
     "Pillow": pillow,
     "Pillow-array": pillow_array,
     "OpenCV-Python": opencv,
     "PyTurboJPEG": pyturbojpeg,
     "simplejpeg": simplejpeg,
+    "libjpeg-turbo-rs": libjpeg_turbo_rs,
 }
 
 
