@@ -26,7 +26,12 @@ pub unsafe extern "C" fn decode(data: *const u8, length: usize, divisor: u32, pi
     })
 }
 
-fn decode_into(data: &[u8], divisor: u32, buffer: &mut Vec<u8>) -> Result<usize> {
+/// Decodes to RGB at 1/`divisor` of the size into the start of `buffer`, which grows as needed; returns the number of
+/// bytes.
+///
+/// # Errors
+/// Those of the library.
+pub fn decode_into(data: &[u8], divisor: u32, buffer: &mut Vec<u8>) -> Result<usize> {
     let mut decoder = Decoder::new(data)?;
     decoder.set_output_format(PixelFormat::Rgb);
     decoder.set_scale(ScalingFactor::try_new(1, divisor)?);

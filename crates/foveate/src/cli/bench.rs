@@ -92,7 +92,8 @@ fn stage(
 fn effort(args: &EffortArgs) -> Effort {
     let effort = if args.quick { Effort::quick() } else { Effort::usual() };
     let seconds = args.seconds.map_or(effort.seconds, |seconds| seconds.as_secs_f64());
-    Effort { images: args.images, seconds, ..effort }
+    let samples = args.samples.map_or(effort.samples, |samples| samples as usize);
+    Effort { images: args.images, seconds, samples, ..effort }
 }
 
 fn sinks(args: &SinksArgs) -> anyhow::Result<Bench> {

@@ -148,6 +148,10 @@ pub(crate) struct EffortArgs {
     /// Seconds per sample. Default: 3, with --quick 1. Shorter samples scatter more.
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, help_heading = "Measuring")]
     pub(crate) seconds: Option<Duration>,
+
+    /// Samples of each candidate. Default: 5, with --quick 2. Many short ones suit a machine whose speed changes.
+    #[arg(long, value_name = "N", value_parser = parse_count, help_heading = "Measuring")]
+    pub(crate) samples: Option<u64>,
 }
 
 /// Arguments of the experiments of `bench` that run the encoder.
