@@ -206,7 +206,7 @@ impl<'a> Tuner<'a> {
         let mut runners = vec![self.trial(asked, "the configuration asked for".to_owned())];
         for (setting, expected) in self.expected_best()? {
             if !runners.iter().any(|&trial| self.trials[trial].setting == setting) {
-                let why = format!("the model expects {expected:.3} images/s of it");
+                let why = format!("the model expects {expected:.1} images/s of it");
                 runners.push(self.trial(setting, why));
             }
         }

@@ -72,7 +72,7 @@ fn disturbed(run: &Run) -> String {
 
 fn cards(run: &Run) -> String {
     let card = |(question, answer, more): (_, Text, Text)| {
-        let (answer, more) = (answer.markup("span"), more.markup("span"));
+        let (answer, more) = (answer.markup("span"), more.markup("span").replace('`', ""));
         format!("<li><h2>{question}</h2><p class=\"answer\">{answer}</p><p>{more}</p></li>\n")
     };
     answers(run).into_iter().map(card).collect()

@@ -17,6 +17,7 @@ pub(super) fn culprit(table: &Table) -> Option<Row<'_>> {
 
 fn heading(row: &Row<'_>) -> Text {
     match row.number("step") {
+        Some(step) if step.value == 1.0 => text![row.word("photos"), ", after a remedy that helped"],
         Some(step) if step.value > 0.0 => text![row.word("photos"), ", after ", step, " remedies that helped"],
         _ => row.word("photos"),
     }
@@ -95,7 +96,7 @@ impl Gain {
 }
 
 pub(super) fn remedies(table: &Table) -> Option<Plate> {
-    let (mut panels, mut left_out) = (Vec::new(), Vec::new());
+    let (mut panels, mut left_out, mut names) = (Vec::new(), Vec::new(), Vec::new());
     for rows in table.grouped(&JOB) {
         let now = rows.iter().find_map(|row| row.number("now"));
         let mut bars: Vec<Bar> = now.into_iter().map(|now| simple("as it is".into(), now, QUIET)).collect();
@@ -106,7 +107,11 @@ pub(super) fn remedies(table: &Table) -> Option<Plate> {
             let label = row.word(if alike > 1 { "change" } else { "remedy" });
             match row.number("predicted").filter(|_| row.not_run().is_none()) {
                 Some(predicted) => bars.extend(remedy(row, label, predicted)),
-                None => left_out.push(row.word("remedy")),
+                None if names.contains(&row.text("remedy")) => {}
+                None => {
+                    names.push(row.text("remedy"));
+                    left_out.push(row.word("remedy"));
+                }
             }
         }
         panels.push(Panel { heading: heading(&rows[0]), bars });
