@@ -147,6 +147,20 @@ mod tests {
         }
     }
 
+    /// A few bytes of data with a large header.
+    #[test]
+    fn a_damaged_picture_leaves_the_next_one_alone() {
+        let mut bytes = samples::JPEG_PROGRESSIVE.to_vec();
+        let frame = bytes.windows(2).position(|pair| pair == [0xFF, 0xC2]).expect("a frame header");
+        bytes[frame + 5..frame + 9].copy_from_slice(&[0x07, 0xD0, 0x07, 0xD0]);
+        let mut decoder = ExactDecoder::new(DecoderOptions::default());
+        let mut out = PixelBuf::default();
+        decoder.decode(&bytes, DecodeHint::default(), &mut out).expect("a damaged picture");
+        assert_eq!(out.size(), foveate_core::Size::square(2000));
+        decoder.decode(samples::JPEG_PROGRESSIVE, DecodeHint::default(), &mut out).expect("the sample");
+        assert!(out.as_slice() == samples::LIBJPEG[1].1, "other pixels after the damaged picture");
+    }
+
     /// A file that leaves its tables out.
     #[test]
     fn tables_of_earlier_pictures_are_not_in_force() {

@@ -46,7 +46,6 @@ pub struct Queue<T> {
     state: Mutex<State<T>>,
     room: Condvar,
     filled: Condvar,
-    capacity: usize,
     max_weight: u64,
 }
 
@@ -137,7 +136,7 @@ impl<T> Queue<T> {
         let clock = OccupancyClock::new(name, capacity, trace);
         let state = State { entries: VecDeque::new(), weight: 0, closed: false, clock };
         let (room, filled) = (Condvar::new(), Condvar::new());
-        Self { state: Mutex::new(state), room, filled, capacity: capacity.max(1), max_weight }
+        Self { state: Mutex::new(state), room, filled, max_weight }
     }
 
     /// Waits for room, then adds an entry.
@@ -147,7 +146,7 @@ impl<T> Queue<T> {
     pub fn push(&self, entry: T, weight: u64) -> Result<(), Closed> {
         let full = |state: &State<T>| {
             let heavy = !state.entries.is_empty() && state.weight.saturating_add(weight) > self.max_weight;
-            !state.closed && (state.entries.len() >= self.capacity || heavy)
+            !state.closed && (state.entries.len() >= state.clock.capacity || heavy)
         };
         let (mut state, waited) = wait_while(&self.room, lock(&self.state), full);
         state.clock.producer_wait += waited;
