@@ -11,7 +11,7 @@ use pulp::x86::V3;
 
 use crate::color;
 use crate::kernels::Two;
-use crate::reduced::{Reduction, frequency};
+use crate::reduced::{Reduction, known};
 use crate::zigzag::ZIGZAG;
 
 /// Pairs of 16-bit factors, the first for even places.
@@ -139,105 +139,164 @@ fn byte_transpose(simd: V3, c: [__m256i; 8]) -> [__m256i; 4] {
 #[inline(always)]
 pub(crate) fn reduced_blocks(simd: V3, reduction: &Reduction, two: Two<'_>, samples: &mut [u8], stride: usize) {
     match (reduction.side, reduction.count) {
-        (1, _) => reduced::<1, 1>(simd, reduction, two, samples, stride),
-        (2, 2) => reduced::<2, 2>(simd, reduction, two, samples, stride),
-        (2, _) => reduced::<2, 5>(simd, reduction, two, samples, stride),
-        (3, _) => reduced::<3, 3>(simd, reduction, two, samples, stride),
-        (4, 4) => reduced::<4, 4>(simd, reduction, two, samples, stride),
-        (4, _) => reduced::<4, 7>(simd, reduction, two, samples, stride),
-        (5, _) => reduced::<5, 5>(simd, reduction, two, samples, stride),
-        (6, _) => reduced::<6, 6>(simd, reduction, two, samples, stride),
-        _ => reduced::<7, 7>(simd, reduction, two, samples, stride),
-    }
-}
-
-/// A transform whose numbers of samples and frequencies the compiler knows.
-#[inline(always)]
-fn reduced<const SIDE: usize, const COUNT: usize>(
-    simd: V3,
-    reduction: &Reduction,
-    two: Two<'_>,
-    samples: &mut [u8],
-    stride: usize,
-) {
-    let [first_bits, second_bits] = reduction.bits();
-    let zero = simd.avx._mm256_setzero_si256();
-    let mut rows = [zero; COUNT];
-    for (k, coefficients) in rows.iter_mut().enumerate() {
-        *coefficients = row(simd, two, frequency::<SIDE, COUNT>(k));
-    }
-    let columns = reduced_transposed::<SIDE>(simd, reduced_pass::<SIDE, COUNT>(simd, reduction, rows, first_bits));
-    let mut read = [zero; COUNT];
-    for (k, column) in read.iter_mut().enumerate() {
-        *column = columns[frequency::<SIDE, COUNT>(k)];
-    }
-    let rows = reduced_transposed::<SIDE>(simd, reduced_pass::<SIDE, COUNT>(simd, reduction, read, second_bits));
-    let middle = simd.avx._mm256_set1_epi8(-128);
-    for y in 0..SIDE {
-        let signed = simd.avx2._mm256_packs_epi16(rows[y], zero);
-        let bytes: [[u8; 16]; 2] = cast(simd.avx2._mm256_xor_si256(signed, middle));
-        for (start, bytes) in two.starts.iter().zip(&bytes) {
-            samples[start + y * stride..][..SIDE].copy_from_slice(&bytes[..SIDE]);
-        }
-    }
-}
-
-/// One direction of a reduced transform on eight columns of two blocks, divided by 2^`bits` with rounding and clipped
-/// to 16 bits.
-#[inline(always)]
-fn reduced_pass<const SIDE: usize, const COUNT: usize>(
-    simd: V3,
-    reduction: &Reduction,
-    s: [__m256i; COUNT],
-    bits: u32,
-) -> [__m256i; 8] {
-    let zero = simd.avx._mm256_setzero_si256();
-    let count = |bits: u32| simd.sse2._mm_cvtsi32_si128(bits as i32);
-    let half = simd.avx._mm256_set1_epi32(1 << (bits - 1));
-    let pairs = |k: usize| interleave(simd, s[k], if k + 1 < COUNT { s[k + 1] } else { zero });
-    let mut halves = [[zero; SIDE]; 2];
-    for (i, sums) in halves.iter_mut().enumerate() {
-        // The first frequency's factor, a power of two, may exceed 16 bits.
-        let upper = interleave(simd, zero, s[0])[i];
-        let first = simd.avx2._mm256_sra_epi32(upper, count(16 - reduction.scale_bits()));
-        *sums = [simd.avx2._mm256_add_epi32(first, half); SIDE];
-        for k in (1..COUNT).step_by(2) {
-            let pair = pairs(k)[i];
-            for (sum, &factors) in sums.iter_mut().zip(&reduction.pairs[k / 2]) {
-                let product = simd.avx2._mm256_madd_epi16(pair, simd.avx._mm256_set1_epi32(factors));
-                *sum = simd.avx2._mm256_add_epi32(*sum, product);
+        (2, 2) => reduced::<2, 2>(simd, two, samples, stride),
+        (2, _) => reduced::<2, 5>(simd, two, samples, stride),
+        (3, _) => reduced::<3, 3>(simd, two, samples, stride),
+        (4, 4) => reduced::<4, 4>(simd, two, samples, stride),
+        (4, _) => reduced::<4, 7>(simd, two, samples, stride),
+        (6, _) => six(simd, two, samples, stride),
+        // A single sample.
+        _ => {
+            for (coefficients, start) in two.coefficients.into_iter().zip(two.starts) {
+                reduction.block(coefficients, two.quantization, &mut samples[start..], stride);
             }
         }
     }
-    let mut rows = [zero; 8];
-    for i in 0..SIDE {
-        let low = simd.avx2._mm256_sra_epi32(halves[0][i], count(bits));
-        rows[i] = simd.avx2._mm256_packs_epi32(low, simd.avx2._mm256_sra_epi32(halves[1][i], count(bits)));
-    }
-    rows
 }
 
-/// Transposes the lanes of rows of which only the first `SIDE` are not zero.
+/// A transform to at most four samples.
 #[inline(always)]
-fn reduced_transposed<const SIDE: usize>(simd: V3, rows: [__m256i; 8]) -> [__m256i; 8] {
-    if SIDE > 4 {
-        return transpose(simd, rows);
-    }
+fn reduced<const SIDE: usize, const COUNT: usize>(simd: V3, two: Two<'_>, samples: &mut [u8], stride: usize) {
     let zero = simd.avx._mm256_setzero_si256();
-    let ([ab_low, ab_high], [cd_low, cd_high]) =
-        (interleave(simd, rows[0], rows[1]), interleave(simd, rows[2], rows[3]));
-    let pairs = [
-        simd.avx2._mm256_unpacklo_epi32(ab_low, cd_low),
-        simd.avx2._mm256_unpackhi_epi32(ab_low, cd_low),
-        simd.avx2._mm256_unpacklo_epi32(ab_high, cd_high),
-        simd.avx2._mm256_unpackhi_epi32(ab_high, cd_high),
-    ];
-    let mut columns = rows;
-    for (i, &pair) in pairs.iter().enumerate() {
-        columns[2 * i] = simd.avx2._mm256_unpacklo_epi64(pair, zero);
-        columns[2 * i + 1] = simd.avx2._mm256_unpackhi_epi64(pair, zero);
+    let [first_bits, second_bits] = known::<SIDE, COUNT>().bits();
+    let [low, high] = first_pass::<SIDE, COUNT>(simd, two, first_bits);
+    let mut rows = [zero; 4];
+    for y in 0..SIDE {
+        rows[y] = simd.avx2._mm256_packs_epi32(low[y], high[y]);
     }
-    columns
+    // Two columns in each half lane.
+    let (upper, lower) = (interleave(simd, rows[0], rows[1]), interleave(simd, rows[2], rows[3]));
+    let mut columns = [zero; 4];
+    for i in 0..2 {
+        columns[2 * i] = simd.avx2._mm256_unpacklo_epi32(upper[i], lower[i]);
+        columns[2 * i + 1] = simd.avx2._mm256_unpackhi_epi32(upper[i], lower[i]);
+    }
+    let pair = |a, b, kind: usize| {
+        let half = |x| match x {
+            Some(x) => columns[x / 2],
+            None => zero,
+        };
+        [interleave(simd, half(a), half(b))[kind], zero]
+    };
+    let [columns, _] = reduced_pass::<SIDE, COUNT>(simd, pair, second_bits);
+    let column = |x: usize| if x < SIDE { columns[x] } else { zero };
+    let packed = |x| simd.avx2._mm256_packs_epi32(column(x), column(x + 1));
+    let signed = simd.avx2._mm256_packs_epi16(packed(0), packed(2));
+    let order: [[i8; 16]; 2] = [[0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15]; 2];
+    let rows = simd.avx2._mm256_shuffle_epi8(signed, cast(order));
+    let rows: [[[u8; 4]; 4]; 2] = cast(simd.avx2._mm256_xor_si256(rows, simd.avx._mm256_set1_epi8(-128)));
+    if SIDE == 4 {
+        // Blocks begin at multiples of their side, so that one comparison checks a place.
+        let (samples, stride) = (samples.as_chunks_mut().0, stride / 4);
+        let (mut first, mut second) = (two.starts[0] / 4, two.starts[1] / 4);
+        for y in 0..4 {
+            samples[first] = rows[0][y];
+            samples[second] = rows[1][y];
+            (first, second) = (first + stride, second + stride);
+        }
+        return;
+    }
+    for (start, rows) in two.starts.iter().zip(&rows) {
+        for (y, row) in rows.iter().enumerate().take(SIDE) {
+            samples[start + y * stride..][..SIDE].copy_from_slice(&row[..SIDE]);
+        }
+    }
+}
+
+/// The transform to six samples.
+#[inline(always)]
+fn six(simd: V3, two: Two<'_>, samples: &mut [u8], stride: usize) {
+    let zero = simd.avx._mm256_setzero_si256();
+    let [first_bits, second_bits] = known::<6, 6>().bits();
+    let transposed = |[low, high]: [[__m256i; 6]; 2]| {
+        let mut rows = [zero; 8];
+        for y in 0..6 {
+            rows[y] = simd.avx2._mm256_packs_epi32(low[y], high[y]);
+        }
+        transpose(simd, rows)
+    };
+    let columns = transposed(first_pass::<6, 6>(simd, two, first_bits));
+    let value = |x| match x {
+        Some(x) => columns[x],
+        None => zero,
+    };
+    let pair = |a, b, _| interleave(simd, value(a), value(b));
+    let rows = transposed(reduced_pass::<6, 6>(simd, pair, second_bits));
+    for y in 0..6 {
+        let signed = simd.avx2._mm256_packs_epi16(rows[y], zero);
+        let bytes: [[u8; 16]; 2] = cast(simd.avx2._mm256_xor_si256(signed, simd.avx._mm256_set1_epi8(-128)));
+        for (start, bytes) in two.starts.iter().zip(&bytes) {
+            samples[start + y * stride..][..6].copy_from_slice(&bytes[..6]);
+        }
+    }
+}
+
+/// The columns of a reduced transform, of the coefficients' columns 0 to 3 first.
+#[inline(always)]
+fn first_pass<const SIDE: usize, const COUNT: usize>(simd: V3, two: Two<'_>, bits: u32) -> [[__m256i; SIDE]; 2] {
+    let value = |y| match y {
+        Some(y) => row(simd, two, y),
+        None => simd.avx._mm256_setzero_si256(),
+    };
+    reduced_pass::<SIDE, COUNT>(simd, |a, b, _| interleave(simd, value(a), value(b)), bits)
+}
+
+/// The places of the even frequencies behind the first, and of the odd ones, two by two.
+const fn pairs(reduction: &Reduction) -> [[[Option<usize>; 2]; 2]; 2] {
+    let (mut pairs, mut counts) = ([[[None; 2]; 2]; 2], [0; 2]);
+    let mut k = 1;
+    while k < reduction.count {
+        let kind = reduction.frequencies[k] % 2;
+        pairs[kind][counts[kind] / 2][counts[kind] % 2] = Some(k);
+        counts[kind] += 1;
+        k += 1;
+    }
+    pairs
+}
+
+/// One direction of a reduced transform, divided by 2^`bits` with rounding. `pair` returns the values of two frequencies
+/// that are both even, kind 0, or both odd, alternately, and zeros in place of `None`; in two halves.
+#[inline(always)]
+fn reduced_pass<const SIDE: usize, const COUNT: usize>(
+    simd: V3,
+    pair: impl Fn(Option<usize>, Option<usize>, usize) -> [__m256i; 2],
+    bits: u32,
+) -> [[__m256i; SIDE]; 2] {
+    let reduction = known::<SIDE, COUNT>();
+    let pairs = const { pairs(known::<SIDE, COUNT>()) };
+    let count = |bits: u32| simd.sse2._mm_cvtsi32_si128(bits as i32);
+    let add = |a, b| simd.avx2._mm256_add_epi32(a, b);
+    let zero = simd.avx._mm256_setzero_si256();
+    let mut sums = [[zero; SIDE]; 2];
+    // The first frequency's factor, a power of two, may exceed 16 bits.
+    let first = pair(None, Some(0), 0);
+    for half in 0..2 {
+        let first = simd.avx2._mm256_sra_epi32(first[half], count(16 - reduction.scale_bits()));
+        let first = add(first, simd.avx._mm256_set1_epi32(1 << (bits - 1)));
+        for i in 0..SIDE.div_ceil(2) {
+            // The second half of the samples mirrors the first one, with the odd frequencies' sign changed.
+            let mut parts = [first, zero];
+            for kind in 0..2 {
+                for places in pairs[kind] {
+                    let (a, b, factors) = match places {
+                        [Some(a), Some(b)] => {
+                            (a, Some(reduction.frequencies[b]), [reduction.factors[a][i], reduction.factors[b][i]])
+                        }
+                        [Some(a), None] => (a, None, [reduction.factors[a][i], 0]),
+                        _ => continue,
+                    };
+                    let factors = simd.avx._mm256_set1_epi32(cast(factors));
+                    let values = pair(Some(reduction.frequencies[a]), b, kind);
+                    parts[kind] = add(parts[kind], simd.avx2._mm256_madd_epi16(values[half], factors));
+                }
+            }
+            let divided = |x| simd.avx2._mm256_sra_epi32(x, count(bits));
+            let [even, odd] = parts;
+            sums[half][i] = divided(add(even, odd));
+            sums[half][SIDE - 1 - i] = divided(simd.avx2._mm256_sub_epi32(even, odd));
+        }
+    }
+    sums
 }
 
 /// For each 16 coefficients in natural order: the byte with each one's bit among the 64 in coding order, and that bit.

@@ -12,7 +12,7 @@ use pulp::cast;
 
 use crate::color;
 use crate::kernels::Two;
-use crate::reduced::{Reduction, frequency};
+use crate::reduced::{Reduction, known};
 
 /// One row of a block's quantized coefficients.
 #[inline(always)]
@@ -178,7 +178,7 @@ fn reduced<const SIDE: usize, const COUNT: usize>(
     let (mut low, mut high) = ([zero; COUNT], [zero; COUNT]);
     for k in 0..COUNT {
         let [first, second] = two.coefficients;
-        let row = |block| cast(row(simd, block, two.quantization, frequency::<SIDE, COUNT>(k)));
+        let row = |block| cast(row(simd, block, two.quantization, known::<SIDE, COUNT>().frequencies[k]));
         let (first, second) = (row(first), row(second));
         low[k] = cast(simd.neon.vtrn1q_s64(first, second));
         high[k] = cast(simd.neon.vtrn2q_s64(first, second));
@@ -189,7 +189,7 @@ fn reduced<const SIDE: usize, const COUNT: usize>(
     if COUNT > 4 {
         columns[4..].copy_from_slice(&pass(high, first_bits));
     }
-    let read = from_fn(|k| columns[frequency::<SIDE, COUNT>(k)]);
+    let read = from_fn(|k| columns[known::<SIDE, COUNT>().frequencies[k]]);
     for (y, row) in pass(read, second_bits).into_iter().enumerate().take(SIDE) {
         let bytes: [[u8; 4]; 2] = cast(bytes(simd, row));
         for (start, bytes) in two.starts.iter().zip(&bytes) {
@@ -237,15 +237,12 @@ fn reduced_pass<const SIDE: usize, const COUNT: usize, const ROWS: usize>(
         // The second half of the samples mirrors the first one, with the odd frequencies' sign changed.
         let mut parts = [first, [all(0); 2]];
         for k in 1..COUNT {
-            let part = &mut parts[frequency::<SIDE, COUNT>(k) % 2];
-            let [factors, _]: [int16x8_t; 2] = cast(reduction.pairs[(k - 1) / 2]);
-            *part = match 2 * i + (k - 1) % 2 {
+            let part = &mut parts[known::<SIDE, COUNT>().frequencies[k] % 2];
+            let factors = cast(reduction.factors[k]);
+            *part = match i {
                 0 => plus::<0>(simd, *part, s[k], factors),
                 1 => plus::<1>(simd, *part, s[k], factors),
-                2 => plus::<2>(simd, *part, s[k], factors),
-                3 => plus::<3>(simd, *part, s[k], factors),
-                4 => plus::<4>(simd, *part, s[k], factors),
-                _ => plus::<5>(simd, *part, s[k], factors),
+                _ => plus::<2>(simd, *part, s[k], factors),
             };
         }
         let [even, odd] = parts;

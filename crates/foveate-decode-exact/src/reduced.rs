@@ -18,10 +18,9 @@ pub(crate) struct Reduction {
     /// The rows and columns of coefficients that it reads, the first `count`.
     pub(crate) frequencies: [usize; LANES],
     pub(crate) count: usize,
-    /// By frequency, in their order, and by sample; scaled up by 2^(`CONST_BITS` + `extra_bits`).
-    pub(crate) factors: [[i32; LANES]; LANES],
-    /// The factors of every two frequencies behind the first as 16-bit pairs, the first one in the lower half.
-    pub(crate) pairs: [[i32; LANES]; LANES / 2],
+    /// By frequency, in their order, and by sample; scaled up by 2^(`CONST_BITS` + `extra_bits`). The first frequency's
+    /// factor is 1 for all samples and has no place here.
+    pub(crate) factors: [[i16; LANES]; LANES],
     extra_bits: u32,
 }
 
@@ -42,33 +41,23 @@ impl Reduction {
         LOW.iter().chain([&TURBO_2, &TURBO_4])
     }
 
-    /// Completes the factors of the first half of the samples, for even and odd frequencies alternately: the second
-    /// half mirrors them, with the odd ones' sign changed.
-    const fn new(side: usize, read: &[usize], extra_bits: u32, first_half: [&[i32]; 4]) -> Self {
+    /// Completes the factors of the first half of the samples: the second half mirrors them, with the odd frequencies'
+    /// sign changed.
+    const fn new(side: usize, read: &[usize], extra_bits: u32, first_half: [&[i16]; 4]) -> Self {
         let (mut frequencies, mut factors) = ([0; LANES], [[0; LANES]; LANES]);
-        let mut k = 0;
+        let mut k = 1;
         while k < read.len() {
             frequencies[k] = read[k];
             let mut sample = 0;
             while sample < side.div_ceil(2) {
-                let factor = if k == 0 { 1 << (CONST_BITS + extra_bits) } else { first_half[sample][k - 1] };
+                let factor = first_half[sample][k - 1];
                 factors[k][side - 1 - sample] = if read[k].is_multiple_of(2) { factor } else { -factor };
                 factors[k][sample] = factor;
                 sample += 1;
             }
             k += 1;
         }
-        let (mut pairs, mut k) = ([[0; LANES]; LANES / 2], 1);
-        while k < LANES {
-            let mut sample = 0;
-            while sample < LANES {
-                let second = if k + 1 < LANES { factors[k + 1][sample] } else { 0 };
-                pairs[k / 2][sample] = second << 16 | factors[k][sample] & 0xFFFF;
-                sample += 1;
-            }
-            k += 2;
-        }
-        Self { side, frequencies, count: read.len(), factors, pairs, extra_bits }
+        Self { side, frequencies, count: read.len(), factors, extra_bits }
     }
 
     /// The last coefficient, in coding order, that it reads.
@@ -95,21 +84,21 @@ impl Reduction {
     #[inline(always)]
     pub(crate) fn block(&self, coefficients: &[i16; 64], quantization: &[i16; 64], samples: &mut [u8], stride: usize) {
         let [first_bits, second_bits] = self.bits();
-        let mut columns = [[0i32; LANES]; LANES];
+        let at = |y: usize, x: usize| i32::from(coefficients[y * 8 + x].wrapping_mul(quantization[y * 8 + x]));
+        let mut columns = [std::array::from_fn::<i32, LANES, _>(|x| at(0, x) << self.scale_bits()); LANES];
         for (&y, factors) in self.frequencies.iter().zip(&self.factors).take(self.count) {
             for x in 0..LANES {
-                let value = i32::from(coefficients[y * 8 + x].wrapping_mul(quantization[y * 8 + x]));
                 for i in 0..self.side {
-                    columns[i][x] = columns[i][x].wrapping_add(value.wrapping_mul(factors[i]));
+                    columns[i][x] = columns[i][x].wrapping_add(at(y, x).wrapping_mul(factors[i].into()));
                 }
             }
         }
         for (y, column) in columns.iter().enumerate().take(self.side) {
-            let mut sums = [0i32; LANES];
+            let value = |x: usize| descale(column[x], first_bits).clamp(i16::MIN.into(), i16::MAX.into());
+            let mut sums = [value(0) << self.scale_bits(); LANES];
             for (&x, factors) in self.frequencies.iter().zip(&self.factors).take(self.count) {
-                let value = descale(column[x], first_bits).clamp(i16::MIN.into(), i16::MAX.into());
                 for i in 0..self.side {
-                    sums[i] = sums[i].wrapping_add(value.wrapping_mul(factors[i]));
+                    sums[i] = sums[i].wrapping_add(value(x).wrapping_mul(factors[i].into()));
                 }
             }
             for i in 0..self.side {
@@ -119,13 +108,15 @@ impl Reduction {
     }
 }
 
-/// [`Reduction::frequencies`], known to the compiler, so that it can keep the vectors in registers.
+/// The transform with these numbers of samples and frequencies, known to the compiler, so that it can keep the vectors in
+/// registers.
 #[inline(always)]
-pub(crate) const fn frequency<const SIDE: usize, const COUNT: usize>(k: usize) -> usize {
+pub(crate) const fn known<const SIDE: usize, const COUNT: usize>() -> &'static Reduction {
     match (SIDE, COUNT) {
-        (4, 7) => [0, 1, 2, 3, 5, 6, 7][k],
-        (2, 5) => [0, 1, 3, 5, 7][k],
-        _ => k,
+        (4, 7) => &TURBO_4,
+        (2, 5) => &TURBO_2,
+        (6, _) => &LOW[4],
+        _ => &LOW[SIDE - 1],
     }
 }
 
@@ -165,11 +156,10 @@ mod tests {
     fn low_factors_are_those_of_the_shorter_dct() {
         for (n, reduction) in [1, 2, 3, 4, 6].into_iter().zip(&LOW) {
             assert_eq!((reduction.side, reduction.count), (n, n));
-            for (k, factors) in reduction.factors.iter().enumerate().take(n) {
+            for (k, factors) in reduction.factors.iter().enumerate().take(n).skip(1) {
                 for (i, &factor) in factors.iter().enumerate() {
                     let angle = (2 * i + 1) as f64 * k as f64 * PI / (2 * n) as f64;
-                    let exact = if k == 0 { 1.0 } else { SQRT_2 * angle.cos() };
-                    let expected = if i < n { exact * f64::from(1 << CONST_BITS) } else { 0.0 };
+                    let expected = if i < n { SQRT_2 * angle.cos() * f64::from(1 << CONST_BITS) } else { 0.0 };
                     assert!((f64::from(factor) - expected).abs() < 1.6, "{n}: {k}, {i}: {factor}, not {expected}");
                 }
             }
