@@ -161,8 +161,8 @@ fn reduced<const SIDE: usize, const COUNT: usize>(simd: V3, two: Two<'_>, sample
     let [first_bits, second_bits] = known::<SIDE, COUNT>().bits();
     let [low, high] = first_pass::<SIDE, COUNT>(simd, two, first_bits);
     let mut rows = [zero; 4];
-    for y in 0..SIDE {
-        rows[y] = simd.avx2._mm256_packs_epi32(low[y], high[y]);
+    for (row, (low, high)) in rows.iter_mut().zip(low.into_iter().zip(high)) {
+        *row = simd.avx2._mm256_packs_epi32(low, high);
     }
     // Two columns in each half lane.
     let (upper, lower) = (interleave(simd, rows[0], rows[1]), interleave(simd, rows[2], rows[3]));
@@ -189,9 +189,10 @@ fn reduced<const SIDE: usize, const COUNT: usize>(simd: V3, two: Two<'_>, sample
         // Blocks begin at multiples of their side, so that one comparison checks a place.
         let (samples, stride) = (samples.as_chunks_mut().0, stride / 4);
         let (mut first, mut second) = (two.starts[0] / 4, two.starts[1] / 4);
-        for y in 0..4 {
-            samples[first] = rows[0][y];
-            samples[second] = rows[1][y];
+        let [rows, others] = rows;
+        for (row, other) in rows.into_iter().zip(others) {
+            samples[first] = row;
+            samples[second] = other;
             (first, second) = (first + stride, second + stride);
         }
         return;
@@ -210,8 +211,8 @@ fn six(simd: V3, two: Two<'_>, samples: &mut [u8], stride: usize) {
     let [first_bits, second_bits] = known::<6, 6>().bits();
     let transposed = |[low, high]: [[__m256i; 6]; 2]| {
         let mut rows = [zero; 8];
-        for y in 0..6 {
-            rows[y] = simd.avx2._mm256_packs_epi32(low[y], high[y]);
+        for (row, (low, high)) in rows.iter_mut().zip(low.into_iter().zip(high)) {
+            *row = simd.avx2._mm256_packs_epi32(low, high);
         }
         transpose(simd, rows)
     };
@@ -222,8 +223,8 @@ fn six(simd: V3, two: Two<'_>, samples: &mut [u8], stride: usize) {
     };
     let pair = |a, b, _| interleave(simd, value(a), value(b));
     let rows = transposed(reduced_pass::<6, 6>(simd, pair, second_bits));
-    for y in 0..6 {
-        let signed = simd.avx2._mm256_packs_epi16(rows[y], zero);
+    for (y, &row) in rows[..6].iter().enumerate() {
+        let signed = simd.avx2._mm256_packs_epi16(row, zero);
         let bytes: [[u8; 16]; 2] = cast(simd.avx2._mm256_xor_si256(signed, simd.avx._mm256_set1_epi8(-128)));
         for (start, bytes) in two.starts.iter().zip(&bytes) {
             samples[start + y * stride..][..6].copy_from_slice(&bytes[..6]);
@@ -254,8 +255,8 @@ const fn pairs(reduction: &Reduction) -> [[[Option<usize>; 2]; 2]; 2] {
     pairs
 }
 
-/// One direction of a reduced transform, divided by 2^`bits` with rounding. `pair` returns the values of two frequencies
-/// that are both even, kind 0, or both odd, alternately, and zeros in place of `None`; in two halves.
+/// One direction of a reduced transform, divided by 2^`bits` with rounding. `pair` returns the values of two
+/// frequencies that are both even, kind 0, or both odd, alternately, and zeros in place of `None`; in two halves.
 #[inline(always)]
 fn reduced_pass<const SIDE: usize, const COUNT: usize>(
     simd: V3,

@@ -45,9 +45,10 @@ impl<'a> Window<'a> {
         if !self.is_complete {
             // Some bytes are in the bits' buffer.
             let used = bits.at.saturating_sub(8);
+            bits.at -= used;
+            let used = used as usize;
             self.bytes.copy_within(used..self.end, 0);
             self.end -= used;
-            bits.at -= used;
             self.fill();
         }
         bits.position() <= self.limit
@@ -93,7 +94,7 @@ impl<'a> Window<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct Bits {
     /// The first byte not yet loaded.
-    at: usize,
+    at: u32,
     /// The next bits, from the top. Bits below the `count` valid ones may already hold part of the next byte.
     buffer: u64,
     /// Modulo 64, so that the length to subtract may have other bits above it.
@@ -104,19 +105,19 @@ impl Bits {
     /// The number of bits used.
     #[inline(always)]
     pub(crate) fn position(&self) -> usize {
-        self.at * 8 - (self.count & 63) as usize
+        (self.at * 8 - (self.count & 63)) as usize
     }
 
     /// Makes at least 56 bits available. It does not ask whether so many are needed: a processor can only guess the
     /// answer, and a wrong guess costs more than the load. At most 63 are, so that it may be called again at once.
     #[inline(always)]
     pub(crate) fn refill(&mut self, bytes: &Bytes) {
-        let from = self.at % POSITIONS;
+        let from = self.at as usize % POSITIONS;
         let word = bytes[from..].first_chunk().map_or(0, |&bytes| u64::from_be_bytes(bytes));
         // Count whole bytes only. The next refill loads the part of the next byte that also fits again, into the same
         // place.
         self.buffer |= word.wrapping_shr(self.count);
-        self.at = from + (!self.count >> 3 & 7) as usize;
+        self.at = from as u32 + (!self.count >> 3 & 7);
         self.count |= 56;
     }
 

@@ -12,7 +12,7 @@ pub(crate) struct Table {
     /// The code that the next [`LOOKAHEAD`] bits begin with.
     codes: [Code; 1 << LOOKAHEAD],
     /// The symbols that they begin with; filled by [`Table::prepare_pairs`] or [`Table::prepare_differences`].
-    pairs: [Pair; 1 << LOOKAHEAD],
+    pairs: [PackedPair; 1 << LOOKAHEAD],
     has_pairs: bool,
     /// As many of the symbols as they hold; filled by [`Table::prepare_groups`].
     groups: [Group; 1 << LOOKAHEAD],
@@ -57,17 +57,25 @@ impl Code {
 pub(crate) struct Pair {
     /// From bit 0 on, the length of the codes and values; from bit 6 on, 63 less the size of the last value; from bit
     /// 12 on, the zeros before the first value.
-    sizes: u16,
+    sizes: u32,
     /// Coefficients before the last value. An end of block has [`Pair::END`] added: such a place is beyond every block,
     /// so that one comparison sorts out all special cases.
-    place: u8,
+    place: usize,
     /// The first value; 0 if there is one symbol only.
+    first: i16,
+}
+
+/// A pair in a table. Apart from it, because a compiler would narrow the pair's numbers at every step.
+#[derive(Clone, Copy)]
+struct PackedPair {
+    sizes: u16,
+    place: u8,
     first: i8,
 }
 
 impl Pair {
     /// Added to the place of an end of block.
-    const END: u8 = 64;
+    const END: usize = 64;
     /// The first code is too long, or its meaning depends on the kind of scan.
     const ALONE: Self = Self { sizes: 63 << 6, place: 128, first: 0 };
     /// The limit of lengths, so that a refill suffices for three pairs.
@@ -76,31 +84,34 @@ impl Pair {
     const LARGEST_FIRST: u32 = 7;
 
     fn new(first: Option<(u32, i32)>, last: u8, length: u32) -> Self {
-        let (first_run, value, start) = first.map_or((0, 0, 0), |(run, value)| (run, value, run as u8 + 1));
-        let place = start + if last == 0 { Self::END } else { last >> 4 };
-        let sizes = length | (63 - u32::from(last & 15)) << 6 | first_run << 12;
-        Self { sizes: sizes as u16, place, first: value as i8 }
+        let (first_run, value, start) = first.map_or((0, 0, 0), |(run, value)| (run, value, run as usize + 1));
+        let place = start + if last == 0 { Self::END } else { usize::from(last >> 4) };
+        Self { sizes: length | (63 - u32::from(last & 15)) << 6 | first_run << 12, place, first: value as i16 }
+    }
+
+    const fn packed(self) -> PackedPair {
+        PackedPair { sizes: self.sizes as u16, place: self.place as u8, first: self.first as i8 }
     }
 
     #[inline(always)]
     pub(crate) fn first_place(self) -> usize {
-        usize::from(self.sizes >> 12)
+        (self.sizes >> 12) as usize
     }
 
     #[inline(always)]
     pub(crate) fn first_value(self) -> i16 {
-        i16::from(self.first)
+        self.first
     }
 
     #[inline(always)]
     pub(crate) fn last_place(self) -> usize {
-        usize::from(self.place)
+        self.place
     }
 
     /// The coefficients before the end of the block, if that is the last symbol.
     #[inline(always)]
     pub(crate) fn end(self) -> Option<usize> {
-        (self.place & Self::END != 0).then_some(usize::from(self.place % Self::END))
+        (self.place & Self::END != 0).then_some(self.place % Self::END)
     }
 
     /// Returns true if it says nothing.
@@ -112,8 +123,14 @@ impl Pair {
     /// Takes the whole pair; returns the last value, 0 if there is none.
     #[inline(always)]
     pub(crate) fn take(self, bits: &mut Bits) -> i32 {
-        let sizes = u32::from(self.sizes);
-        bits.take_ending(sizes, sizes >> 6)
+        bits.take_ending(self.sizes, self.sizes >> 6)
+    }
+}
+
+impl PackedPair {
+    #[inline(always)]
+    fn unpacked(self) -> Pair {
+        Pair { sizes: self.sizes.into(), place: self.place.into(), first: self.first.into() }
     }
 }
 
@@ -148,7 +165,7 @@ impl Group {
 impl Table {
     pub(crate) const EMPTY: Self = Self {
         codes: [Code::LONG; 1 << LOOKAHEAD],
-        pairs: [Pair::ALONE; 1 << LOOKAHEAD],
+        pairs: [Pair::ALONE.packed(); 1 << LOOKAHEAD],
         has_pairs: false,
         groups: [Group::NONE; 1 << LOOKAHEAD],
         has_groups: false,
@@ -211,7 +228,7 @@ impl Table {
         while bits < 1 << LOOKAHEAD {
             let (pair, looked_at) = self.leading_pair(bits);
             let next = bits + (1 << (LOOKAHEAD - looked_at));
-            self.pairs[bits as usize..next as usize].fill(pair);
+            self.pairs[bits as usize..next as usize].fill(pair.packed());
             bits = next;
         }
     }
@@ -226,7 +243,7 @@ impl Table {
         for (pair, code) in self.pairs.iter_mut().zip(codes) {
             let size = u32::from(code.symbol() & 15);
             let single = Pair { place: 0, ..Pair::new(None, code.symbol(), code.length() + size) };
-            *pair = if (1..=DC_LOOKAHEAD).contains(&code.length()) { single } else { Pair::ALONE };
+            *pair = if (1..=DC_LOOKAHEAD).contains(&code.length()) { single.packed() } else { Pair::ALONE.packed() };
         }
     }
 
@@ -299,13 +316,13 @@ impl Table {
     /// The next symbols as a pair; the bits must have been refilled.
     #[inline(always)]
     pub(crate) fn pair(&self, bits: &Bits) -> Pair {
-        self.pairs[bits.peek(LOOKAHEAD) as usize]
+        self.pairs[bits.peek(LOOKAHEAD) as usize].unpacked()
     }
 
     /// The next DC symbol, as a pair without a place; the bits must have been refilled.
     #[inline(always)]
     pub(crate) fn difference(&self, bits: &Bits) -> Pair {
-        self.pairs[bits.peek(DC_LOOKAHEAD) as usize]
+        self.pairs[bits.peek(DC_LOOKAHEAD) as usize].unpacked()
     }
 
     /// The next symbol; the bits must have been refilled. An invalid code is symbol 0 and takes 17 bits, as in libjpeg.

@@ -6,7 +6,7 @@ use foveate_core::LimitError;
 use foveate_decode::DecodeError;
 use foveate_decode::jpeg::{Process, Structure};
 
-use crate::bits::{BYTES, Bytes};
+use crate::bits::{BYTES, Bits, Bytes};
 use crate::coefficients::{Block, Coefficients};
 use crate::color::{self, ColorSpace};
 use crate::frame::{ColorHints, Component, Frame, MAX_COMPONENTS};
@@ -387,9 +387,10 @@ impl Task for Stream<'_, '_> {
     type Output = ();
 
     #[inline(always)]
-    fn run(self, kernels: impl Kernels) {
-        // A component's two blocks and the place of the first one while it waits for the other.
-        let mut lanes = [([[0; 256]; 2], None); MAX_COMPONENTS];
+    fn run(mut self, kernels: impl Kernels) {
+        // Each component's blocks: two pairs, of which one is transformed while the next block is decoded.
+        let mut lanes = [Lane::EMPTY; MAX_COMPONENTS];
+        let mut ready = None;
         // A unit's blocks in their order.
         let mut blocks = self.scan.parts().iter().flat_map(|part| {
             let component = &self.frame.components()[part.component];
@@ -404,41 +405,57 @@ impl Task for Stream<'_, '_> {
         let Some(first) = blocks.next() else { return };
         let mut unit = [first; MAX_UNIT];
         let count = 1 + unit[1..].iter_mut().zip(blocks).map(|(block, next)| *block = next).count();
+        let mut bits = self.cursor.bits;
         for y in 0..self.frame.units_down {
             for block in &mut unit[..count] {
                 block.next = block.start + if y % 2 == 1 { self.canvas.planes[block.component].half() } else { 0 };
             }
             for _ in 0..self.frame.units_across {
-                self.cursor.begin_unit();
-                for &mut UnitBlock { component: i, tables, ref mut next, step, kept, .. } in &mut unit[..count] {
+                bits = self.cursor.begin_unit(bits);
+                for &mut UnitBlock { component, tables, ref mut next, step, kept, .. } in &mut unit[..count] {
+                    let i = component % MAX_COMPONENTS; // so that no index needs a check
                     let start = *next;
                     *next += step;
-                    let (plane, quantization) = (&mut self.canvas.planes[i], &self.quantization[i]);
-                    let (scratch, waiting) = &mut lanes[i];
-                    let block: &mut Scratch = &mut scratch[usize::from(waiting.is_some())];
+                    let dc;
+                    (bits, dc) = match self.cursor.dry {
+                        true => (bits, 0),
+                        false => scan::first(self.cursor, bits, i, tables.0),
+                    };
+                    if let Some(pair) = ready.take() {
+                        self.transform(kernels, &lanes, pair);
+                    }
+                    let lane = &mut lanes[i];
+                    let block = &mut lane.blocks[lane.pair % 2][usize::from(lane.waiting.is_some())];
                     block[..64].fill(0);
-                    let has_detail = !self.cursor.dry
-                        && match kept {
-                            63 => scan::sequential::<true>(self.cursor, i, tables, 63, block),
-                            kept => scan::sequential::<false>(self.cursor, i, tables, kept, block),
+                    block[0] = dc;
+                    let mut has_detail = false;
+                    if !self.cursor.dry {
+                        let bytes = &*self.cursor.window.bytes;
+                        (bits, has_detail) = match kept {
+                            63 => scan::rest::<true>(bytes, bits, tables.1, 63, block),
+                            kept => scan::rest::<false>(bytes, bits, tables.1, kept, block),
                         };
+                    }
+                    let plane = &mut self.canvas.planes[i];
                     if !has_detail || plane.side == 1 {
-                        plane.flat(block[0], quantization, start);
-                    } else if let Some(other) = waiting.take() {
-                        let coefficients = [own(&scratch[0]), own(&scratch[1])];
-                        let two = Two { coefficients, quantization, starts: [other, start] };
-                        plane.transform(kernels, &self.frame.components()[i], two);
+                        plane.flat(dc, &self.quantization[i], start);
+                    } else if let Some(other) = lane.waiting.take() {
+                        ready = Some(Ready { component: i, pair: lane.pair, starts: [other, start] });
+                        lane.pair ^= 1;
                     } else {
-                        *waiting = Some(start);
+                        lane.waiting = Some(start);
                     }
                 }
             }
-            for (i, component) in self.frame.components().iter().enumerate() {
-                let (scratch, waiting) = &mut lanes[i];
+            if let Some(pair) = ready.take() {
+                self.transform(kernels, &lanes, pair);
+            }
+            for component in 0..self.frame.components().len() {
+                let Lane { blocks, pair, waiting } = &mut lanes[component];
                 if let Some(start) = waiting.take() {
-                    let coefficients = [own(&scratch[0]); 2];
-                    let two = Two { coefficients, quantization: &self.quantization[i], starts: [start; 2] };
-                    self.canvas.planes[i].transform(kernels, component, two);
+                    blocks[*pair][1] = blocks[*pair][0];
+                    let ready = Ready { component, pair: *pair, starts: [start; 2] };
+                    self.transform(kernels, &lanes, ready);
                 }
             }
             self.canvas.finish_rows(kernels, self.frame, self.space, y, self.out);
@@ -448,6 +465,37 @@ impl Task for Stream<'_, '_> {
             }
         }
     }
+}
+
+impl Stream<'_, '_> {
+    #[inline(always)]
+    fn transform(&mut self, kernels: impl Kernels, lanes: &[Lane; MAX_COMPONENTS], ready: Ready) {
+        let Ready { component: i, pair, starts } = ready;
+        let [first, second] = &lanes[i % MAX_COMPONENTS].blocks[pair % 2];
+        let two = Two { coefficients: [own(first), own(second)], quantization: &self.quantization[i], starts };
+        self.canvas.planes[i].transform(kernels, &self.frame.components()[i], two);
+    }
+}
+
+/// A component's blocks on their way to the transform.
+#[derive(Clone, Copy)]
+struct Lane {
+    blocks: [[Scratch; 2]; 2],
+    /// The pair that the next block belongs to.
+    pair: usize,
+    /// The place of the pair's first block while it waits for the other.
+    waiting: Option<usize>,
+}
+
+impl Lane {
+    const EMPTY: Self = Self { blocks: [[[0; 256]; 2]; 2], pair: 0, waiting: None };
+}
+
+/// A pair of blocks to transform.
+struct Ready {
+    component: usize,
+    pair: usize,
+    starts: [usize; 2],
 }
 
 /// One of a unit's blocks.
@@ -555,6 +603,7 @@ struct Collect<'t, 'd> {
 impl Collect<'_, '_> {
     #[inline(always)]
     fn run(mut self, kernels: impl Kernels, strip: Range<usize>) {
+        let mut bits = self.cursor.bits;
         match *self.scan.parts() {
             [part] => {
                 let component = &self.frame.components()[part.component];
@@ -564,50 +613,54 @@ impl Collect<'_, '_> {
                     let row = above / component.v * self.frame.block_rows + component.first_row + above % component.v;
                     let mut x = 0;
                     while x < across {
-                        self.cursor.begin_unit();
-                        self.block(kernels, 0, row, x);
+                        bits = self.cursor.begin_unit(bits);
+                        bits = self.block(kernels, bits, 0, row, x);
                         x = self.cursor.pass(self.scan, self.rows.row(row), x + 1, across);
                     }
                 }
             }
-            _ => self.interleaved(kernels, strip.len()),
+            _ => bits = self.interleaved(kernels, bits, strip.len()),
         }
+        self.cursor.bits = bits;
     }
 
     #[inline(always)]
-    fn interleaved(&mut self, kernels: impl Kernels, unit_rows: usize) {
+    fn interleaved(&mut self, kernels: impl Kernels, mut bits: Bits, unit_rows: usize) -> Bits {
         for y in 0..unit_rows {
             for x in 0..self.frame.units_across {
-                self.cursor.begin_unit();
+                bits = self.cursor.begin_unit(bits);
                 for (slot, part) in self.scan.parts().iter().enumerate() {
                     let component = &self.frame.components()[part.component];
                     for row in 0..component.v {
                         let row = y * self.frame.block_rows + component.first_row + row;
                         for column in 0..component.h {
-                            self.block(kernels, slot, row, x * component.h + column);
+                            bits = self.block(kernels, bits, slot, row, x * component.h + column);
                         }
                     }
                 }
             }
         }
+        bits
     }
 
     #[inline(always)]
-    fn block(&mut self, kernels: impl Kernels, slot: usize, row: usize, x: usize) {
+    fn block(&mut self, kernels: impl Kernels, bits: Bits, slot: usize, row: usize, x: usize) -> Bits {
         if self.cursor.dry {
-            return;
+            return bits;
         }
         let block = self.rows.row(row).block(x);
         if self.is_progressive {
-            scan::progressive(kernels, self.scan, self.cursor, slot, self.tables, block);
-        } else {
-            let part = self.scan.parts()[slot];
-            let tables = (&self.tables.dc.tables[part.dc], &self.tables.ac.tables[part.ac]);
-            let mut scratch: Scratch = [0; 256];
-            let has_detail = scan::sequential::<true>(self.cursor, slot, tables, 63, &mut scratch);
-            *block.coefficients = *own(&scratch);
-            (*block.nonzero, *block.dc) = (if has_detail { u64::MAX } else { 0 }, scratch[0]);
+            return scan::progressive(kernels, self.scan, self.cursor, bits, slot, self.tables, block);
         }
+        let part = self.scan.parts()[slot];
+        let mut scratch: Scratch = [0; 256];
+        let (bits, dc) = scan::first(self.cursor, bits, slot, &self.tables.dc.tables[part.dc]);
+        scratch[0] = dc;
+        let ac = &self.tables.ac.tables[part.ac];
+        let (bits, has_detail) = scan::rest::<true>(self.cursor.window.bytes, bits, ac, 63, &mut scratch);
+        *block.coefficients = *own(&scratch);
+        (*block.nonzero, *block.dc) = (if has_detail { u64::MAX } else { 0 }, dc);
+        bits
     }
 }
 

@@ -87,9 +87,9 @@ impl Reduction {
         let at = |y: usize, x: usize| i32::from(coefficients[y * 8 + x].wrapping_mul(quantization[y * 8 + x]));
         let mut columns = [std::array::from_fn::<i32, LANES, _>(|x| at(0, x) << self.scale_bits()); LANES];
         for (&y, factors) in self.frequencies.iter().zip(&self.factors).take(self.count) {
-            for x in 0..LANES {
-                for i in 0..self.side {
-                    columns[i][x] = columns[i][x].wrapping_add(at(y, x).wrapping_mul(factors[i].into()));
+            for (column, &factor) in columns.iter_mut().zip(factors) {
+                for (x, sum) in column.iter_mut().enumerate() {
+                    *sum = sum.wrapping_add(at(y, x).wrapping_mul(factor.into()));
                 }
             }
         }
@@ -97,8 +97,8 @@ impl Reduction {
             let value = |x: usize| descale(column[x], first_bits).clamp(i16::MIN.into(), i16::MAX.into());
             let mut sums = [value(0) << self.scale_bits(); LANES];
             for (&x, factors) in self.frequencies.iter().zip(&self.factors).take(self.count) {
-                for i in 0..self.side {
-                    sums[i] = sums[i].wrapping_add(value(x).wrapping_mul(factors[i].into()));
+                for (sum, &factor) in sums.iter_mut().zip(factors) {
+                    *sum = sum.wrapping_add(value(x).wrapping_mul(factor.into()));
                 }
             }
             for i in 0..self.side {
@@ -108,8 +108,8 @@ impl Reduction {
     }
 }
 
-/// The transform with these numbers of samples and frequencies, known to the compiler, so that it can keep the vectors in
-/// registers.
+/// The transform with these numbers of samples and frequencies, known to the compiler, so that it can keep the vectors
+/// in registers.
 #[inline(always)]
 pub(crate) const fn known<const SIDE: usize, const COUNT: usize>() -> &'static Reduction {
     match (SIDE, COUNT) {

@@ -235,36 +235,38 @@ impl<'a> Cursor<'a> {
 
     /// Loads more data and skips a restart marker where these are due; call it before every unit.
     #[inline(always)]
-    pub(crate) fn begin_unit(&mut self) {
-        if self.bits.position() > self.window.limit {
-            self.advance();
+    pub(crate) fn begin_unit(&mut self, mut bits: Bits) -> Bits {
+        if bits.position() > self.window.limit {
+            bits = self.advance(bits);
         }
         if self.restart_interval == 0 {
-            return;
+            return bits;
         }
         if self.units_to_restart == 0 {
-            self.restart();
+            bits = self.restart();
         }
         self.units_to_restart -= 1;
+        bits
     }
 
     #[cold]
     #[inline(never)]
-    fn advance(&mut self) {
-        self.dry |= !self.window.advance(&mut self.bits);
+    fn advance(&mut self, mut bits: Bits) -> Bits {
+        self.dry |= !self.window.advance(&mut bits);
+        bits
     }
 
     #[cold]
     #[inline(never)]
-    fn restart(&mut self) {
+    fn restart(&mut self) -> Bits {
         let (found, at) = self.find_restart();
-        self.bits = self.window.load(at);
         self.dc = [0; MAX_COMPONENTS];
         self.skip = 0;
         self.units_to_restart = self.restart_interval;
         self.next_restart = (self.next_restart + 1) % 8;
         // As in libjpeg, a missing marker does not mean that the data has ended: one more unit is decoded, from zeros.
         self.dry &= !found;
+        self.window.load(at)
     }
 
     /// The position where data continues after the due restart marker. An invalid marker, or one that belongs further
@@ -301,21 +303,25 @@ pub(crate) fn next_marker(data: &[u8], mut at: usize) -> Option<(u8, usize)> {
 /// Coefficients in natural order, of which only the first 64 count. An index of 8 bits needs no check.
 pub(crate) type Scratch = [i16; 256];
 
-/// Decodes a block of a sequential scan into `block`, of which the coefficients must be zero: at least those up to
-/// `kept` in coding order. Only finds the end of those behind, for which the AC table needs its groups. Returns whether
-/// any coefficient but the first may have a value.
+/// Decodes the first coefficient of a block of a sequential scan; returns it, and the bits behind it for [`rest`].
 #[inline(always)]
-pub(crate) fn sequential<const WHOLE: bool>(
-    cursor: &mut Cursor<'_>,
-    slot: usize,
-    (dc, ac): (&Table, &Table),
+pub(crate) fn first(cursor: &mut Cursor<'_>, mut bits: Bits, slot: usize, dc: &Table) -> (Bits, i16) {
+    let value = cursor.dc[slot].wrapping_add(dc_difference(&mut bits, cursor.window.bytes, dc));
+    cursor.dc[slot] = value;
+    (bits, value as i16)
+}
+
+/// Decodes the coefficients of a block of a sequential scan behind the first into `block`, of which they must be zero:
+/// at least those up to `kept` in coding order. Only finds the end of those behind, for which the table needs its
+/// groups. Returns whether any of them may have a value.
+#[inline(always)]
+pub(crate) fn rest<const WHOLE: bool>(
+    bytes: &Bytes,
+    mut bits: Bits,
+    ac: &Table,
     kept: usize,
     block: &mut Scratch,
-) -> bool {
-    let (mut bits, bytes) = (cursor.bits, &*cursor.window.bytes);
-    let value = cursor.dc[slot].wrapping_add(dc_difference(&mut bits, bytes, dc));
-    cursor.dc[slot] = value;
-    block[0] = value as i16;
+) -> (Bits, bool) {
     let mut k = 1;
     'block: while WHOLE || k <= kept {
         // A difference and a pair take at most 26 + 18 bits, three pairs at most 54.
@@ -331,8 +337,7 @@ pub(crate) fn sequential<const WHOLE: bool>(
                         // Without a first value, this is a zero where there is none yet.
                         block[usize::from(index(k + pair.first_place()))] = pair.first_value();
                         pair.take(&mut bits);
-                        cursor.bits = bits;
-                        return end > 1;
+                        return (bits, end > 1);
                     }
                     _ if k > 63 => break 'block,
                     _ => (bits, k) = symbol(bits, bytes, ac, block, k),
@@ -351,8 +356,7 @@ pub(crate) fn sequential<const WHOLE: bool>(
     if !WHOLE && k < 64 {
         skip(&mut bits, bytes, ac, k);
     }
-    cursor.bits = bits;
-    true
+    (bits, true)
 }
 
 /// Decodes one symbol and its value; returns the next coefficient. By value, so that the caller's copy of the bits can
@@ -433,36 +437,39 @@ pub(crate) fn progressive(
     kernels: impl Kernels,
     scan: &Scan,
     cursor: &mut Cursor<'_>,
+    mut bits: Bits,
     slot: usize,
     tables: &Tables,
     mut block: Stored<'_>,
-) {
+) -> Bits {
     let part = scan.parts[slot];
     match (scan.first, scan.refines) {
         (0, false) => {
-            let difference = dc_difference(&mut cursor.bits, cursor.window.bytes, &tables.dc.tables[part.dc]);
+            let difference = dc_difference(&mut bits, cursor.window.bytes, &tables.dc.tables[part.dc]);
             let value = cursor.dc[slot].wrapping_add(difference);
             cursor.dc[slot] = value;
             *block.dc = (value << scan.shift) as i16;
+            bits
         }
         (0, true) => {
-            cursor.bits.refill(cursor.window.bytes);
-            *block.dc |= (cursor.bits.take(1) << scan.shift) as i16;
+            bits.refill(cursor.window.bytes);
+            *block.dc |= (bits.take(1) << scan.shift) as i16;
+            bits
         }
-        (_, false) => first_band(scan, cursor, &tables.ac.tables[part.ac], &mut block),
-        (_, true) => refine_band(kernels, scan, cursor, &tables.ac.tables[part.ac], &mut block),
+        (_, false) => first_band(scan, cursor, bits, &tables.ac.tables[part.ac], &mut block),
+        (_, true) => refine_band(kernels, scan, cursor, bits, &tables.ac.tables[part.ac], &mut block),
     }
 }
 
 /// Decodes the upper bits of a band's coefficients.
 #[inline(always)]
-fn first_band(scan: &Scan, cursor: &mut Cursor<'_>, table: &Table, block: &mut Stored<'_>) {
+fn first_band(scan: &Scan, cursor: &mut Cursor<'_>, mut bits: Bits, table: &Table, block: &mut Stored<'_>) -> Bits {
     if cursor.skip > 0 {
         cursor.skip -= 1;
-        return;
+        return bits;
     }
     block.begin();
-    let (mut bits, bytes) = (cursor.bits, &*cursor.window.bytes);
+    let bytes = &*cursor.window.bytes;
     let mut k = scan.first;
     'band: while k <= scan.last {
         bits.refill(bytes);
@@ -501,13 +508,20 @@ fn first_band(scan: &Scan, cursor: &mut Cursor<'_>, table: &Table, block: &mut S
             k = last + 1;
         }
     }
-    cursor.bits = bits;
+    bits
 }
 
 /// Decodes one more bit of a band's coefficients, including those that it makes non-zero.
 #[inline(always)]
-fn refine_band(kernels: impl Kernels, scan: &Scan, cursor: &mut Cursor<'_>, table: &Table, block: &mut Stored<'_>) {
-    let (mut bits, bytes) = (cursor.bits, &*cursor.window.bytes);
+fn refine_band(
+    kernels: impl Kernels,
+    scan: &Scan,
+    cursor: &mut Cursor<'_>,
+    mut bits: Bits,
+    table: &Table,
+    block: &mut Stored<'_>,
+) -> Bits {
+    let bytes = &*cursor.window.bytes;
     let band = scan.mask();
     // Each coefficient that was not zero before takes one bit.
     let known = *block.nonzero & band;
@@ -544,13 +558,13 @@ fn refine_band(kernels: impl Kernels, scan: &Scan, cursor: &mut Cursor<'_>, tabl
     }
     corrections = corrections << left | bits.take_long(left, bytes);
     cursor.skip = cursor.skip.saturating_sub(1);
-    cursor.bits = bits;
     let ones = new | deposit(corrections, known);
     if ones != 0 {
         block.begin();
         kernels.refine(block.coefficients, ones, negative, 1 << scan.shift);
         *block.nonzero |= new;
     }
+    bits
 }
 
 /// Entries of [`places`].
