@@ -105,7 +105,13 @@ impl Bits {
     /// The number of bits used.
     #[inline(always)]
     pub(crate) fn position(&self) -> usize {
-        (self.at * 8 - (self.count & 63)) as usize
+        (self.at * 8 - self.available()) as usize
+    }
+
+    /// The number of bits that need no refill.
+    #[inline(always)]
+    pub(crate) fn available(&self) -> u32 {
+        self.count & 63
     }
 
     /// Makes at least 56 bits available. It does not ask whether so many are needed: a processor can only guess the

@@ -5,7 +5,7 @@ use crate::bits::{Bits, extend};
 /// Codes up to this length are decoded with one lookup.
 const LOOKAHEAD: u32 = 11;
 /// The same for differences of DC values, of which there are few; all tables in use should fit in a core's first cache.
-const DC_LOOKAHEAD: u32 = 8;
+pub(crate) const DC_LOOKAHEAD: u32 = 8;
 
 /// A table of codes.
 pub(crate) struct Table {
@@ -78,8 +78,8 @@ impl Pair {
     const END: usize = 64;
     /// The first code is too long, or its meaning depends on the kind of scan.
     const ALONE: Self = Self { sizes: 63 << 6, place: 128, first: 0 };
-    /// The limit of lengths, so that a refill suffices for three pairs.
-    const LONGEST: u32 = 18;
+    /// The limit of lengths, so that a refill suffices for two pairs and the lookup of another.
+    const LONGEST: u32 = 19;
     /// Sizes of first values have this limit.
     const LARGEST_FIRST: u32 = 7;
 

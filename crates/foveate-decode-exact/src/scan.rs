@@ -10,7 +10,7 @@ use crate::bits::{Bits, Bytes, Window};
 use crate::coefficients::{Row, Stored};
 use crate::error::corrupt;
 use crate::frame::{Frame, MAX_COMPONENTS};
-use crate::huffman::Table;
+use crate::huffman::{DC_LOOKAHEAD, Table};
 use crate::kernels::Kernels;
 use crate::zigzag::index;
 
@@ -324,12 +324,13 @@ pub(crate) fn rest<const WHOLE: bool>(
 ) -> (Bits, bool) {
     let mut k = 1;
     'block: while WHOLE || k <= kept {
-        // A difference and a pair take at most 26 + 18 bits, three pairs at most 54.
-        for refills in [false, true, false] {
+        // At least 11 bits are left for a lookup, so that it need not wait for the refill: a difference leaves 30, and
+        // a pair takes at most 19.
+        for refills in [false, true] {
+            let pair = ac.pair(&bits);
             if refills {
                 bits.refill(bytes);
             }
-            let pair = ac.pair(&bits);
             let last = k + pair.last_place();
             if last > 63 {
                 match pair.end().map(|end| k + end) {
@@ -411,14 +412,26 @@ fn skip_symbol(bits: &mut Bits, ac: &Table, k: usize) -> usize {
 /// The next difference of DC values; leaves at least 30 bits available.
 #[inline(always)]
 fn dc_difference(bits: &mut Bits, bytes: &Bytes, table: &Table) -> i32 {
-    bits.refill(bytes);
+    if bits.available() < DC_LOOKAHEAD {
+        *bits = refilled(*bits, bytes);
+    }
+    // The lookup does not wait for the refill.
     let pair = table.difference(bits);
+    bits.refill(bytes);
     if pair.is_alone() {
         let value;
         (*bits, value) = long_difference(*bits, bytes, table);
         return value;
     }
     pair.take(bits)
+}
+
+/// Rarely needed.
+#[cold]
+#[inline(never)]
+fn refilled(mut bits: Bits, bytes: &Bytes) -> Bits {
+    bits.refill(bytes);
+    bits
 }
 
 /// A difference with a long code.
@@ -471,11 +484,14 @@ fn first_band(scan: &Scan, cursor: &mut Cursor<'_>, mut bits: Bits, table: &Tabl
     block.begin();
     let bytes = &*cursor.window.bytes;
     let mut k = scan.first;
+    bits.refill(bytes);
     'band: while k <= scan.last {
-        bits.refill(bytes);
-        // Three pairs take at most 54 bits.
-        for _ in 0..3 {
+        // As in [`rest`].
+        for refills in [false, true] {
             let pair = table.pair(&bits);
+            if refills {
+                bits.refill(bytes);
+            }
             let last = k + pair.last_place();
             if last > scan.last {
                 if let Some(end) = pair.end()
@@ -501,6 +517,7 @@ fn first_band(scan: &Scan, cursor: &mut Cursor<'_>, mut bits: Bits, table: &Tabl
                     cursor.skip = (1 << run) - 1 + bits.take(run as u32);
                     break 'band;
                 }
+                bits.refill(bytes);
                 continue 'band;
             }
             block.set_unless_zero(k + pair.first_place(), pair.first_value() << scan.shift);
