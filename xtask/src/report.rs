@@ -50,7 +50,7 @@ fn starved(root: &Path, photos: &str, all: &[&str]) -> Result<()> {
     let pairs = PAIRS.iter().flat_map(|pair| ["--pair", pair]);
     let profile: Vec<&str> = ["profile", "--normalize-on-cpu", photos].into_iter().chain(pairs).collect();
     foveate(root, &[&profile[..], &beside].concat())?;
-    let slow = ["--decoder", "image", "--resizer", "image", "--workers", "1", "--verify", "all"];
+    let slow = ["--decoder", "image", "--resizer", "image", "--workers", "1", "--budget", "600", "--verify", "all"];
     foveate(root, &[&["diagnose", "--quick", photos], &slow[..], &beside].concat())?;
     foveate(root, &["report", STARVED])
 }

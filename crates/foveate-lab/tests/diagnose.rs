@@ -6,6 +6,8 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::{Bench, FakeRig, Work};
 use foveate_core::Size;
 use foveate_lab::diagnose::{self, Climb, Depth, DiagnoseOptions, Diagnosis, Verify};
@@ -217,6 +219,28 @@ fn a_remedy_is_predicted_and_then_measured_in_turns_with_what_is() {
     }
 }
 
+#[test]
+fn without_time_every_depth_has_two_samples_and_what_is_missing_is_said() {
+    let bench = Bench::new(rig_with_a_quick_decoder());
+    let photos = PhotoSet::load(&bench.rig, 100).unwrap();
+    let options = DiagnoseOptions { budget: Duration::ZERO, ..DiagnoseOptions::new("file") };
+    let diagnosis = diagnose_set(&bench, &photos, &bench.rig.base, &options).unwrap();
+    for (row, depth) in Depth::ALL.into_iter().enumerate() {
+        assert_eq!(samples(&bench, depth).len(), 1, "the other one warmed up");
+        assert_eq!(diagnosis.ladder.number(row, "samples"), Some(2.0));
+        assert_eq!(diagnosis.ladder.number(row, "images"), Some(8.0), "two batches of four");
+    }
+    let table = &diagnosis.remedies;
+    let status = |change: &str| {
+        let row = (0..table.len()).find(|&row| table.get(row, "change").to_string() == change).unwrap();
+        table.get(row, "status").to_string()
+    };
+    assert_eq!(status("decoder quick"), "n/a (no time left in the budget to measure it)");
+    assert_eq!(status("workers 3"), "ok", "the model knows its parts");
+    let caveats = diagnosis.verdict.caveats.join("\n");
+    assert!(caveats.contains("for lack of time") && caveats.contains("of the remedies"), "{caveats}");
+}
+
 /// Returns what the file has in columns of a ladder or of remedies.
 fn cells(table: &Table) -> Vec<String> {
     let columns = ["adds", "images_per_second", "low", "high", "culprit", "change", "predicted"];
@@ -267,7 +291,7 @@ fn an_interrupted_trial_keeps_what_is_complete_and_the_same_command_continues() 
 #[test]
 fn an_interrupted_climb_has_its_complete_steps_and_continues_after_them() {
     let (folder, rig) = (tempfile::tempdir().unwrap(), rig_with_a_quick_decoder());
-    let options = DiagnoseOptions { folder: Some(folder.path().to_owned()), ..options() };
+    let options = DiagnoseOptions { rounds: 1, folder: Some(folder.path().to_owned()), ..options() };
     let until = |until| {
         let bench = Bench::until(rig.clone(), until);
         let photos = PhotoSet::load(&bench.rig, 100).unwrap();
@@ -276,7 +300,7 @@ fn an_interrupted_climb_has_its_complete_steps_and_continues_after_them() {
     };
     let (stopped, found) = until("before and after");
     assert!(found && stopped.unfinished.is_some() && stopped.to_string().ends_with("; interrupted\n"), "{stopped}");
-    // Two samples tell no gain, so the climb ends after its trials.
+    // One sample tells no gain, so the climb ends after its trials.
     let (done, found) = until("");
     assert!(!found && done.unfinished.is_none() && done.to_string().ends_with("; no remedy gains more\n"), "{done}");
     assert_eq!(cells(&done.ladder()), cells(&stopped.ladder()));
@@ -304,7 +328,9 @@ fn what_a_file_of_the_folder_measured_is_said_in_place_of_a_prediction() {
     }
     let next = |context| {
         sweep.write_csv(folder.path(), &context).unwrap();
-        let options = DiagnoseOptions { remedies: true, folder: Some(folder.path().to_owned()), ..options() };
+        // The interval of fewer rounds may hold a tenfold rate.
+        let options = DiagnoseOptions { rounds: 5, most_rounds: 5, remedies: true, ..options() };
+        let options = DiagnoseOptions { folder: Some(folder.path().to_owned()), ..options };
         let diagnosis = diagnose_set(&bench, &photos, &bench.rig.base, &options).unwrap();
         let table = &diagnosis.remedies;
         let row = (0..table.len()).find(|&row| table.get(row, "change").to_string() == "workers 3").unwrap();

@@ -1,14 +1,19 @@
 //! Medians of a few noisy samples, with intervals.
 
+use std::f64::consts::PI;
+
 use serde::{Deserialize, Serialize};
 
-use crate::stats::{median, quantile};
+use crate::stats::{mean, median, quantile};
 
 /// Number of bootstrap resamples.
 const RESAMPLES: usize = 2000;
 
 /// Share of true values outside the intervals.
 const MISSED: f64 = 0.05;
+
+/// Number of rounds below which resampling gives too narrow intervals.
+const FOR_RESAMPLING: usize = 5;
 
 /// A value and its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,8 +34,15 @@ impl Interval {
     /// of error at each look. So each look has its share of the 5 % (Bonferroni), and more looks widen the interval.
     ///
     /// For the median of five or seven samples, the interval reaches from the minimum to the maximum. It contains the
-    /// true median in 94 or 98 of 100 cases, whatever `looks` is.
+    /// true median in 94 or 98 of 100 cases, whatever `looks` is. Fewer rounds have Student's interval instead, of the
+    /// logarithms of each round's statistic, which must be positive. A single round has no limits.
     pub(super) fn over_rounds(rounds: usize, looks: usize, seed: u64, statistic: impl Fn(&[usize]) -> f64) -> Self {
+        let (value, tail) = (statistic(&(0..rounds).collect::<Vec<_>>()), MISSED / 2.0 / looks as f64);
+        if rounds < FOR_RESAMPLING {
+            let logs: Vec<f64> = (0..rounds).map(|round| statistic(&[round]).ln()).collect();
+            let times = half_width(&logs, tail).exp();
+            return Self { value, low: value / times, high: value * times };
+        }
         let mut random = fastrand::Rng::with_seed(seed);
         let mut drawn = vec![0; rounds];
         let mut resample = || {
@@ -38,11 +50,22 @@ impl Interval {
             statistic(&drawn)
         };
         let values: Vec<f64> = (0..RESAMPLES).map(|_| resample()).collect();
-        let value = statistic(&(0..rounds).collect::<Vec<_>>());
         let end = |q| quantile(&values, q).unwrap_or(value);
-        let tail = MISSED / 2.0 / looks as f64;
         Self { value, low: end(tail), high: end(1.0 - tail) }
     }
+}
+
+/// Returns half the width of Student's interval of the mean that misses `tail` at each end. More than two degrees of
+/// freedom have the quantile of two, which is larger.
+fn half_width(values: &[f64], tail: f64) -> f64 {
+    let quantile = match values.len() {
+        0 | 1 => return f64::INFINITY,
+        2 => 1.0 / (PI * tail).tan(),
+        _ => (1.0 - 2.0 * tail) / (2.0 * tail * (1.0 - tail)).sqrt(),
+    };
+    let (count, mean) = (values.len() as f64, mean(values).unwrap_or(0.0));
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    quantile * (squares / (count - 1.0) / count).sqrt()
 }
 
 /// Returns the median of the `values` of these `rounds`; 0 if there are none.
@@ -60,6 +83,15 @@ mod tests {
         let values = [10.0, 12.0, 11.0, 9.0, 14.0];
         let interval = Interval::over_rounds(5, 1, 1, |rounds| median_of(&values, rounds));
         assert_eq!(interval, Interval { value: 11.0, low: 9.0, high: 14.0 });
+    }
+
+    #[test]
+    fn fewer_samples_have_students_interval() {
+        let half = |values: &[f64]| half_width(values, 0.025);
+        // A standard error of 1, times the quantiles of Student's table.
+        assert!((half(&[4.0, 6.0]) - 12.706).abs() < 1e-3 && (half(&[4.0, 4.0, 7.0]) - 4.303).abs() < 1e-3);
+        let one = Interval::over_rounds(1, 1, 1, |_| 3.0);
+        assert_eq!(one, Interval { value: 3.0, low: 0.0, high: f64::INFINITY });
     }
 
     #[test]

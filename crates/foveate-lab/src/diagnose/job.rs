@@ -1,20 +1,25 @@
 //! The job at a depth, run by the real engine.
 
+use std::time::Instant;
+
 use foveate_encode::Encoder as _;
 
 use super::depth::{Caches, Depth};
-use super::options::{DiagnoseOptions, LEAST_BATCHES};
-use super::sample::{Around, Sample, images_for, sample};
+use super::options::{DiagnoseOptions, FEWEST_BATCHES};
+use super::sample::{Around, Length, Sample, images_for, sample};
 use crate::{CheckedSink, Lab, LabError, LentEncoder, Output, PhotoSet, Setting};
 
 /// The job that a ladder measures.
 pub(super) trait DepthRun {
-    /// Warms the job up with its data cached at `depth`. Returns the number of images of a sample there and the seconds
-    /// that it takes, or the reason why none is possible.
-    fn warm_up(&mut self, depth: Depth) -> Result<Result<(u64, f64), String>, LabError>;
+    /// Warms the job up with its data cached at `depth`, by a sample of the shortest length or more. Returns it and the
+    /// length of a usual one there, or the reason why none is possible.
+    fn warm_up(&mut self, depth: Depth) -> Result<Result<(Length, Sample), String>, LabError>;
 
     /// Runs `images` images with the data cached at `depth`.
     fn sample(&mut self, depth: Depth, images: u64) -> Result<Sample, LabError>;
+
+    /// Returns the seconds since the diagnosis began.
+    fn elapsed(&self) -> f64;
 }
 
 /// The job of a setting, with caches for every depth.
@@ -23,6 +28,7 @@ pub(super) struct CachedJob<'a> {
     photos: &'a PhotoSet,
     setting: &'a Setting,
     options: &'a DiagnoseOptions,
+    started: Instant,
     caches: Caches,
     encoder: LentEncoder,
     /// Holds every photo's vector after the job ran unchanged.
@@ -36,10 +42,11 @@ impl<'a> CachedJob<'a> {
         setting: &'a Setting,
         options: &'a DiagnoseOptions,
     ) -> Result<Self, LabError> {
+        let started = Instant::now();
         let caches = Caches::fill(lab, photos, setting)?;
         let encoder = lab.encoder(setting)?;
         let expected = lab.sink(&Output::Discard, photos)?;
-        Ok(Self { lab, photos, setting, options, caches, encoder, expected })
+        Ok(Self { lab, photos, setting, options, started, caches, encoder, expected })
     }
 
     /// Returns true if the encoder works beside the host.
@@ -61,7 +68,7 @@ impl<'a> CachedJob<'a> {
 }
 
 impl DepthRun for CachedJob<'_> {
-    fn warm_up(&mut self, depth: Depth) -> Result<Result<(u64, f64), String>, LabError> {
+    fn warm_up(&mut self, depth: Depth) -> Result<Result<(Length, Sample), String>, LabError> {
         if depth == Depth::OnDevice
             && let Some(reason) = self.caches.make_resident(&mut self.encoder)?
         {
@@ -70,13 +77,19 @@ impl DepthRun for CachedJob<'_> {
         let batch = self.setting.batch as u64;
         // Each photo runs once if the run records its vector.
         let once = if depth == Depth::Nothing { (self.photos.photos.len() as u64).div_ceil(batch) } else { 0 };
-        let first = self.sample(depth, once.max(LEAST_BATCHES) * batch)?;
+        let (started, ran) = (Instant::now(), once.max(FEWEST_BATCHES) * batch);
+        let first = self.sample(depth, ran)?;
+        let took = started.elapsed().as_secs_f64();
         let images = images_for(self.options.seconds, &first, self.setting);
         let images = match depth {
             Depth::Nothing => self.options.images_stored(images, self.photos, self.setting)?,
             _ => images,
         };
-        Ok(Ok((images, (images + self.around(depth)?.images()) as f64 / first.overall)))
+        Ok(Ok((Length::of(images, self.setting, &first, (ran, took)), first)))
+    }
+
+    fn elapsed(&self) -> f64 {
+        self.started.elapsed().as_secs_f64()
     }
 
     fn sample(&mut self, depth: Depth, images: u64) -> Result<Sample, LabError> {

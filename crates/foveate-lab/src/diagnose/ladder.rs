@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use super::depth::Depth;
 use super::interval::{Interval, median_of};
 use super::job::DepthRun;
-use super::options::DiagnoseOptions;
-use super::sample::Sample;
+use super::options::{DiagnoseOptions, FEWEST_ROUNDS};
+use super::sample::{Length, Sample};
 use crate::order::order;
 use crate::{Cell, LabError, Setting, Table, Watch, schema, stats};
 
@@ -18,15 +18,15 @@ pub(super) struct Ladder {
     least_drop: f64,
     /// Maximum number of looks at the intervals.
     looks: usize,
+    /// What the time budget cut, if anything.
+    cut: Option<String>,
 }
 
 /// The measurements at one depth.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Rung {
     pub(super) depth: Depth,
-    images: u64,
-    /// Seconds that a sample takes, estimated while warming up.
-    seconds: f64,
+    length: Length,
     samples: Vec<Sample>,
     /// The reason if nothing was measured.
     skipped: Option<String>,
@@ -45,7 +45,7 @@ pub(super) struct Drop {
 
 impl Ladder {
     /// Samples every depth of `job` in rounds, in an order that changes from round to round, until the verdict [is
-    /// decided](Self::open) or `options.most_rounds` is reached.
+    /// decided](Self::open), `options.most_rounds` is reached, or the time is over.
     pub(super) fn measure(
         job: &mut dyn DepthRun,
         watch: &dyn Watch,
@@ -57,32 +57,95 @@ impl Ladder {
         for depth in Depth::ALL.into_iter().rev() {
             watch.doing(&format!("warming up, cached: {}", depth.cached()));
             let warm = job.warm_up(depth)?;
-            let (images, seconds) = *warm.as_ref().unwrap_or(&(0, 0.0));
-            rungs.insert(0, Rung { depth, images, seconds, samples: Vec::new(), skipped: warm.err() });
+            let (length, sample) =
+                warm.as_ref().map_or_else(|_| Default::default(), |&(length, sample)| (length, Some(sample)));
+            if rungs.is_empty() {
+                // The slowest depth: the others take as long at most.
+                let most = (FEWEST_ROUNDS * Depth::ALL.len()) as f64 * length.shortened(0.0).seconds;
+                if most > options.seconds_for_limit() {
+                    watch.note(&format!("finding the limit takes up to {}{}", about(most), beyond(options)));
+                }
+            }
+            rungs.insert(0, Rung { depth, length, samples: sample.into_iter().collect(), skipped: warm.err() });
         }
         let looks = options.looks();
-        let mut ladder = Self { rungs, seed, least_drop: options.least_drop, looks: looks.len() };
-        watch.note(&ladder.estimate(options));
-        let mut round = 0;
+        let mut ladder = Self { rungs, seed, least_drop: options.least_drop, looks: looks.len(), cut: None };
+        let time = options.seconds_for_limit();
+        let (is_short, mut round) = ladder.fit(options, time - job.elapsed());
+        watch.note(&ladder.estimate(options, round, time - job.elapsed()));
+        let mut is_late = false;
         for look in looks {
             while round < look {
+                is_late = round >= FEWEST_ROUNDS && job.elapsed() + ladder.round_seconds() > time;
+                if is_late {
+                    break;
+                }
                 round += 1;
                 let progress = format!("round {round} of {look} to {}", options.most_rounds);
                 ladder
                     .sample(job, round - 1, |depth| watch.doing(&format!("{progress}, cached: {}", depth.cached())))?;
             }
-            if ladder.open().is_empty() {
+            if is_late || ladder.open().is_empty() {
                 break;
             }
+        }
+        if round < options.rounds {
+            ladder.looks = 1;
+        }
+        if is_short || is_late {
+            ladder.cut = Some(ladder.told_cut(options, job.elapsed()));
         }
         Ok(ladder)
     }
 
-    /// Says how long the rounds take, and the trials.
-    pub(super) fn estimate(&self, options: &DiagnoseOptions) -> String {
-        let round: f64 = self.rungs.iter().map(|rung| rung.seconds).sum();
-        let [least, most] = [options.rounds, options.most_rounds].map(|rounds| about(round * rounds as f64));
-        let rounds = format!("finding the limit takes {least} to {most}");
+    /// Shortens the samples so that `options.rounds` fit into the seconds `left`. If they are then no longer than those
+    /// that warmed up, these are the first round. Returns whether samples are short, and the rounds done.
+    fn fit(&mut self, options: &DiagnoseOptions, left: f64) -> (bool, usize) {
+        let share = options.share(self.round_seconds(), left);
+        let mut counts = share < 1.0 && !options.cold;
+        for rung in self.rungs.iter_mut().filter(|rung| rung.skipped.is_none()) {
+            rung.length = if share < 1.0 { rung.length.shortened(share) } else { rung.length };
+            counts &= rung.length.is_shortest();
+        }
+        if !counts {
+            self.rungs.iter_mut().for_each(|rung| rung.samples.clear());
+        }
+        (share < 1.0, usize::from(counts))
+    }
+
+    /// Says what the time budget cut.
+    fn told_cut(&self, options: &DiagnoseOptions, elapsed: f64) -> String {
+        let least = self.measured().map(|rung| rung.length.images).min().unwrap_or(0);
+        format!(
+            "for lack of time, samples are fewer or shorter than usual and intervals wider: {} rounds (usually {} to {}), \
+             from {least} images on; finding the limit took {}, the time budget is {}; a longer one or smaller batches \
+             narrow it down",
+            self.rounds(),
+            options.rounds,
+            options.most_rounds,
+            about(elapsed),
+            about(options.budget.as_secs_f64()),
+        )
+    }
+
+    /// Returns what the time budget cut, if anything.
+    pub(super) fn cut(&self) -> Option<&str> {
+        self.cut.as_deref()
+    }
+
+    fn round_seconds(&self) -> f64 {
+        self.rungs.iter().map(|rung| rung.length.seconds).sum()
+    }
+
+    /// Says how long the rounds after those `done` take, in the seconds `left`, and the trials.
+    pub(super) fn estimate(&self, options: &DiagnoseOptions, done: usize, left: f64) -> String {
+        let seconds = |rounds: usize| self.round_seconds() * (rounds - done.min(rounds)) as f64;
+        let fewest = seconds(FEWEST_ROUNDS);
+        let [least, most] =
+            [options.rounds, options.most_rounds].map(|rounds| about(seconds(rounds).min(left.max(fewest))));
+        let range = if least == most { most } else { format!("{least} to {most}") };
+        let beyond = if fewest > left { beyond(options) } else { String::new() };
+        let rounds = format!("finding the limit takes {range}{beyond}");
         match options.verify {
             None => rounds,
             Some(_) => {
@@ -95,7 +158,9 @@ impl Ladder {
     /// Returns the seconds that the trial of a remedy takes, if the job is as fast with it as without.
     pub(super) fn trial_seconds(&self, options: &DiagnoseOptions) -> f64 {
         // A round has a sample of either; so does warming up, nearly.
-        2.0 * (options.rounds + 1) as f64 * self.whole().seconds
+        let (length, budget) = (self.whole().length, options.budget.as_secs_f64());
+        let seconds = |rounds: usize, length: Length| 2.0 * (rounds + 1) as f64 * length.seconds;
+        seconds(options.rounds, length).min(budget.max(seconds(FEWEST_ROUNDS, length.shortened(0.0))))
     }
 
     /// Takes a sample at each depth.
@@ -104,7 +169,7 @@ impl Ladder {
             let rung = &mut self.rungs[at];
             if rung.skipped.is_none() {
                 tell(rung.depth);
-                rung.samples.push(job.sample(rung.depth, rung.images)?);
+                rung.samples.push(job.sample(rung.depth, rung.length.images)?);
             }
         }
         Ok(())
@@ -116,10 +181,11 @@ impl Ladder {
         let sample = |rate| Sample { rate, overall: rate, busy: Some(busy) };
         let rung = |(depth, rates): (Depth, Vec<f64>)| {
             let samples = rates.into_iter().map(sample).collect();
-            Rung { depth, images: 8, seconds: 1.0, samples, skipped: None }
+            let length = Length { images: 8, batch: 4, seconds: 1.0 };
+            Rung { depth, length, samples, skipped: None }
         };
         let rungs = Depth::ALL.into_iter().zip(rates).map(rung).collect();
-        Self { rungs, seed: 1, least_drop: 0.05, looks: 1 }
+        Self { rungs, seed: 1, least_drop: 0.05, looks: 1, cut: None }
     }
 
     fn measured(&self) -> impl DoubleEndedIterator<Item = &Rung> {
@@ -159,8 +225,9 @@ impl Ladder {
 
     fn drop_between(&self, before: &Rung, rung: &Rung) -> Interval {
         let (before, after) = (before.rates(), rung.rates());
-        let part = |rounds: &[usize]| 1.0 - median_of(&after, rounds) / median_of(&before, rounds);
-        Interval::over_rounds(after.len(), self.looks, self.seed, part)
+        let kept = |rounds: &[usize]| median_of(&after, rounds) / median_of(&before, rounds);
+        let Interval { value, low, high } = Interval::over_rounds(after.len(), self.looks, self.seed, kept);
+        Interval { value: 1.0 - value, low: 1.0 - high, high: 1.0 - low }
     }
 
     /// Returns the cost of each stage, from one depth to the next.
@@ -223,7 +290,7 @@ impl Ladder {
             }
             let rate = self.rate(rung);
             set("status", "ok".into());
-            set("images", rung.images.into());
+            set("images", rung.length.images.into());
             set("samples", rung.samples.len().into());
             set("images_per_second", rate.value.into());
             set("low", rate.low.into());
@@ -243,6 +310,11 @@ impl Ladder {
 /// Formats an estimated time.
 pub(super) fn about(seconds: f64) -> String {
     if seconds < 100.0 { format!("{:.0} s", seconds.ceil()) } else { format!("{:.0} min", (seconds / 60.0).ceil()) }
+}
+
+fn beyond(options: &DiagnoseOptions) -> String {
+    let budget = about(options.budget.as_secs_f64());
+    format!(", beyond its share of the time budget of {budget}: intervals need two samples at each depth")
 }
 
 /// Returns the largest of the significant drops.

@@ -5,7 +5,7 @@
 //! Every depth runs the same [`Pipeline`](foveate_pipeline::Pipeline) with the same readers, workers, queues and
 //! batches. Stages that must not work are replaced by ones that return cached data. Each round samples all depths, in
 //! its own order, so that a machine that slows down incriminates no stage. Rounds go on until the intervals decide, or
-//! until [`DiagnoseOptions::most_rounds`]; the verdict says which.
+//! until [`DiagnoseOptions::most_rounds`] or [`DiagnoseOptions::budget`] ends them; the verdict says which.
 //!
 //! Running a depth (`job`) and drawing conclusions from the rates (`ladder`, `verdict`) are separate. The
 //! conclusions are tested on rates that follow from known costs, without a clock.
@@ -24,6 +24,8 @@ mod sample;
 #[cfg(test)]
 mod tests;
 mod verdict;
+
+use std::time::{Duration, Instant};
 
 use crate::{Lab, LabError, Output, PhotoSet, Setting, Table, schema};
 
@@ -97,6 +99,7 @@ fn step(
     (journal, number): (&mut Journal, usize),
 ) -> Result<Diagnosis, LabError> {
     options.check()?;
+    let started = Instant::now();
     let used = photos.within(options.most_bytes);
     let mut noted = match journal.step(number) {
         Some(noted) => noted,
@@ -110,7 +113,7 @@ fn step(
     journal.note(lab, number, &noted)?;
     let mut unfinished = None;
     if options.remedies && noted.remedies.is_none() {
-        noted.remedies = unless_stopped(lab, rank(lab, &used, setting, options, &noted))?;
+        noted.remedies = unless_stopped(lab, rank(lab, &used, setting, options, (&noted, started.elapsed())))?;
         unfinished = noted.remedies.is_none().then(|| "measuring the costs of the remedies".to_owned());
         journal.note(lab, number, &noted)?;
     }
@@ -154,11 +157,12 @@ fn rank(
     photos: &PhotoSet,
     setting: &Setting,
     options: &DiagnoseOptions,
-    Noted { ladder, overlaps, .. }: &Noted,
+    (Noted { ladder, overlaps, .. }, elapsed): (&Noted, Duration),
 ) -> Result<Remedies, LabError> {
     let facts = Facts {
         rig: lab.rig,
         setting,
+        limit: Finding::of(ladder).culprit().unwrap_or(Depth::OnDevice).adds(),
         cores: lab.rig.context().cores.max(1),
         on_host: ladder.on_host(),
         overlaps: *overlaps,
@@ -168,5 +172,12 @@ fn rank(
     };
     let now = ladder.rate(ladder.whole()).value;
     let known = Measurements::read(options.folder.as_deref(), &photos.name, &lab.rig.context());
-    Remedies::rank(lab, photos, &facts, now, (&known, &Output::Sink(options.sink.clone())))
+    Remedies::rank(
+        lab,
+        photos,
+        &facts,
+        now,
+        (&known, &Output::Sink(options.sink.clone())),
+        options.seconds_for_remedies(elapsed),
+    )
 }

@@ -1,14 +1,16 @@
 //! The fitted model's prediction for each remedy, and its verification.
 
+use std::time::Instant;
+
 use foveate_core::error_chain;
 use foveate_preprocess::DecodeScale;
 use serde::{Deserialize, Serialize};
 
 use super::interval::{Interval, median_of};
 use super::known::{Known, Measurements, TRIAL};
-use super::options::{DiagnoseOptions, Verify};
+use super::options::{DiagnoseOptions, FEWEST_BATCHES, FEWEST_ROUNDS, Verify};
 use super::remedies::{Attempt, Facts, REMEDIES, Remedy, Vectors};
-use super::sample::{Around, Sample, images_for, least_images, sample};
+use super::sample::{Around, Length, Sample, images_for, sample};
 use crate::{Calibration, Cell, Lab, LabError, LentEncoder, Output, PhotoSet, Prediction, Setting, Table, schema};
 
 /// Among settings that differ by less than this, the first is chosen, which changes the least.
@@ -105,8 +107,8 @@ pub struct Applied {
     pub photos: Option<PhotoSet>,
 }
 
-/// The fewest rounds whose median has a 95 % interval: of five samples, the least and the most.
-const LEAST_ROUNDS: usize = 5;
+/// Why a backend was not measured.
+const NO_TIME: &str = "no time left in the budget to measure it";
 
 /// The measured effect of one remedy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -117,6 +119,8 @@ pub struct Verified {
     pub before: Interval,
     /// Images per second after.
     pub after: Interval,
+    /// Samples of either.
+    pub rounds: usize,
     /// After ÷ before.
     pub times: Interval,
     /// The model's prediction, images per second.
@@ -138,10 +142,11 @@ impl Verified {
             change,
             before: over(&|rounds| median_of(before, rounds)),
             after: rate,
+            rounds,
             times,
             predicted,
             error: predicted / rate.value - 1.0,
-            effect: Effect::of(times, rounds),
+            effect: Effect::of(times),
         }
     }
 }
@@ -153,14 +158,13 @@ pub enum Effect {
     Gain,
     /// The job is slower with the remedy.
     Loss,
-    /// The interval holds both, or there are too few rounds for one.
+    /// The interval holds both.
     Unclear,
 }
 
 impl Effect {
-    fn of(times: Interval, rounds: usize) -> Self {
+    fn of(times: Interval) -> Self {
         match times {
-            _ if rounds < LEAST_ROUNDS => Self::Unclear,
             Interval { low, .. } if low > 1.0 => Self::Gain,
             Interval { high, .. } if high < 1.0 => Self::Loss,
             _ => Self::Unclear,
@@ -180,19 +184,23 @@ impl Effect {
 impl Remedies {
     /// Measures what the remedies introduce, and asks the model for predictions. `now` is the throughput of the current
     /// setting. A prediction is `now` times the change that the model expects, so that effects outside the model do not
-    /// look like a gain or a loss.
+    /// look like a gain or a loss. After `seconds`, no further measurement begins.
     pub(super) fn rank(
         lab: &Lab<'_>,
         photos: &PhotoSet,
         facts: &Facts<'_>,
         now: f64,
         (known, output): (&Measurements, &Output),
+        seconds: f64,
     ) -> Result<Self, LabError> {
+        let started = Instant::now();
         let calibration = Calibration::measure_into(lab, photos, std::slice::from_ref(facts.setting), output)?;
         let scale = now / calibration.predict(facts.setting)?.images_per_second;
-        let mut model = Model { lab, photos, from: facts.setting, calibration, now, scale, known };
+        let mut model = Model { lab, photos, from: facts.setting, calibration, now, scale, known, started, seconds };
         let mut rows = Vec::new();
-        for remedy in REMEDIES {
+        let mut remedies: Vec<&'static Remedy> = REMEDIES.iter().collect();
+        remedies.sort_by_key(|remedy| remedy.stage != facts.limit);
+        for remedy in remedies {
             for attempt in remedy.attempts(facts) {
                 let (change, outcome) = match attempt {
                     Attempt::Advice(what, reason) => (what.to_owned(), Err(reason)),
@@ -238,6 +246,11 @@ impl Remedies {
     /// Returns the ratio of the `expected` rate to the current one.
     pub(super) fn times(&self, expected: &Expected) -> f64 {
         expected.rate / self.now
+    }
+
+    /// Returns the number of remedies that there was no time to measure.
+    pub(super) fn without_time(&self) -> usize {
+        self.rows.iter().filter(|row| row.outcome.as_ref().is_err_and(|reason| reason == NO_TIME)).count()
     }
 
     /// Returns the number of remedies tried.
@@ -374,6 +387,9 @@ struct Model<'a> {
     /// That rate ÷ the predicted one.
     scale: f64,
     known: &'a Measurements,
+    started: Instant,
+    /// Seconds after which no measurement begins.
+    seconds: f64,
 }
 
 impl Model<'_> {
@@ -397,10 +413,15 @@ impl Model<'_> {
         })
     }
 
+    fn is_late(&self) -> bool {
+        self.started.elapsed().as_secs_f64() >= self.seconds
+    }
+
     fn expect(&mut self, setting: &Setting) -> Result<Expected, LabError> {
         let known = self.calibration.predict(setting);
         let prediction = match known {
             Ok(prediction) => prediction,
+            Err(_) if self.is_late() => return Err(LabError::Setting(NO_TIME.to_owned())),
             Err(_) => {
                 self.calibration.extend(self.lab, self.photos, std::slice::from_ref(setting))?;
                 self.calibration.predict(setting)?
@@ -411,6 +432,9 @@ impl Model<'_> {
 
     /// Returns what reading the photos from another place would bring; otherwise why that cannot be told.
     fn elsewhere(&self, place: Place, change: &str) -> Result<Result<Expected, String>, LabError> {
+        if self.is_late() {
+            return Ok(Err(NO_TIME.to_owned()));
+        }
         let photos = match place.put(self.lab, self.photos) {
             Ok(photos) => photos.unwrap_or_else(|| self.photos.clone()),
             Err(error) => return Ok(Err(error_chain(&error))),
@@ -454,9 +478,19 @@ fn side_by_side(
     options: &DiagnoseOptions,
 ) -> Result<[Vec<f64>; 2], LabError> {
     let job = |(photos, setting)| RemedyRun::new(lab, photos, setting, options);
-    let jobs = [job(before)?, job(after)?];
+    let (started, budget) = (Instant::now(), options.budget.as_secs_f64());
+    let mut jobs = [job(before)?, job(after)?];
+    let seconds = |jobs: &[RemedyRun<'_>; 2]| jobs.iter().map(|job| job.length.seconds).sum::<f64>();
+    let elapsed = || started.elapsed().as_secs_f64();
+    let share = options.share(seconds(&jobs), budget - elapsed());
+    if share < 1.0 {
+        jobs.iter_mut().for_each(|job| job.length = job.length.shortened(share));
+    }
     let mut rates = [Vec::new(), Vec::new()];
     for round in 0..options.rounds {
+        if round >= FEWEST_ROUNDS && elapsed() + seconds(&jobs) > budget {
+            break;
+        }
         lab.watch.doing(&format!("before and after, round {} of {}", round + 1, options.rounds));
         for turn in [round % 2, (round + 1) % 2] {
             rates[turn].push(jobs[turn].run()?.rate);
@@ -472,7 +506,7 @@ struct RemedyRun<'a> {
     setting: &'a Setting,
     options: &'a DiagnoseOptions,
     encoder: LentEncoder,
-    images: u64,
+    length: Length,
 }
 
 impl<'a> RemedyRun<'a> {
@@ -482,9 +516,13 @@ impl<'a> RemedyRun<'a> {
         setting: &'a Setting,
         options: &'a DiagnoseOptions,
     ) -> Result<Self, LabError> {
-        let images = least_images(setting);
-        let mut job = Self { lab, photos, setting, options, encoder: lab.encoder(setting)?, images };
-        job.images = options.images_stored(images_for(options.seconds, &job.run()?, setting), photos, setting)?;
+        let batch = setting.batch as u64;
+        let length = Length { images: FEWEST_BATCHES * batch, batch, seconds: 0.0 };
+        let mut job = Self { lab, photos, setting, options, encoder: lab.encoder(setting)?, length };
+        let (started, first) = (Instant::now(), job.run()?);
+        let ran = (length.images, started.elapsed().as_secs_f64());
+        let images = options.images_stored(images_for(options.seconds, &first, setting), photos, setting)?;
+        job.length = Length::of(images, setting, &first, ran);
         Ok(job)
     }
 
@@ -495,7 +533,7 @@ impl<'a> RemedyRun<'a> {
         let checked = self.lab.sink(&Output::Sink(self.options.sink.clone()), self.photos)?;
         let around = Around::of(self.lab, self.setting, &self.encoder, self.options.cold);
         let around = around.stored(self.photos, self.setting)?;
-        sample(self.lab, &checked, self.images, around, |sink, images| {
+        sample(self.lab, &checked, self.length.images, around, |sink, images| {
             let source = self.photos.stored(self.setting, images)?;
             Ok(self.lab.pipeline(self.setting, source, Box::new(self.encoder.clone()), sink))
         })
@@ -565,6 +603,8 @@ mod tests {
         assert_eq!(effect(&[120.0, 118.0, 125.0, 119.0, 121.0]), Effect::Gain);
         assert_eq!(effect(&[78.0, 80.0, 81.0, 77.0, 79.0]), Effect::Loss);
         assert_eq!(effect(&[120.0, 118.0, 99.0, 119.0, 121.0]), Effect::Unclear);
-        assert_eq!(effect(&[120.0, 118.0]), Effect::Unclear, "two samples have no interval");
+        assert_eq!(effect(&[120.0, 118.0]), Effect::Gain);
+        assert_eq!(effect(&[120.0, 105.0]), Effect::Unclear, "the interval of two samples is wide");
+        assert_eq!(effect(&[120.0]), Effect::Unclear, "one sample has no interval");
     }
 }

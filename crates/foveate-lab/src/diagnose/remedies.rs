@@ -50,6 +50,8 @@ impl Vectors {
 pub(super) struct Facts<'a> {
     pub(super) rig: &'a dyn Rig,
     pub(super) setting: &'a Setting,
+    /// The limiting stage. Its remedies are measured first.
+    pub(super) limit: &'static str,
     pub(super) cores: usize,
     /// True if the forward runs on the cores that also decode.
     pub(super) on_host: bool,

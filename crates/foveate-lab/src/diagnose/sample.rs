@@ -12,13 +12,37 @@ use foveate_pipeline::{Cancel, Pipeline};
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
 use serde::{Deserialize, Serialize};
 
-use super::options::LEAST_BATCHES;
+use super::options::{FEWEST_BATCHES, LEAST_BATCHES};
 use crate::wrap::overlap;
 use crate::{CheckedSink, Lab, LabError, LentEncoder, PhotoSet, Setting};
 
-/// Returns the minimum number of images of a sample.
-pub(super) fn least_images(setting: &Setting) -> u64 {
-    LEAST_BATCHES * setting.batch as u64
+/// The length of a sample.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Length {
+    pub(super) images: u64,
+    /// Images of a batch.
+    pub(super) batch: u64,
+    /// Seconds that the sample takes, estimated while warming up.
+    pub(super) seconds: f64,
+}
+
+impl Length {
+    /// Returns the length of a sample of `images`, from an earlier one of `ran` images that took `took` seconds.
+    pub(super) fn of(images: u64, setting: &Setting, earlier: &Sample, (ran, took): (u64, f64)) -> Self {
+        let seconds = took + (images as f64 - ran as f64) / earlier.overall;
+        Self { images, batch: setting.batch as u64, seconds }
+    }
+
+    /// Returns about this `share` of the length, in whole batches; never less than the shortest sample.
+    pub(super) fn shortened(self, share: f64) -> Self {
+        let batches = ((self.images / self.batch) as f64 * share) as u64;
+        let images = (batches.max(FEWEST_BATCHES) * self.batch).min(self.images);
+        Self { images, seconds: self.seconds * images as f64 / self.images as f64, ..self }
+    }
+
+    pub(super) fn is_shortest(self) -> bool {
+        self.images <= FEWEST_BATCHES * self.batch
+    }
 }
 
 /// Returns the images of a sample of about `seconds`, estimated from an earlier one.
@@ -61,11 +85,6 @@ impl Around {
         let (config, depth) = (lab.rig.config(setting), encoder.clone().depth());
         let after = (config.batches_in_flight(depth) * config.batch + config.read_ahead_items()) as u64;
         Self { before: 0, after }
-    }
-
-    /// Returns how many they are.
-    pub(super) fn images(self) -> u64 {
-        self.before + self.after
     }
 
     /// Returns the same for a run that reads the photos from where they are.

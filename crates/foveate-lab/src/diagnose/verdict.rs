@@ -34,7 +34,7 @@ pub struct Verdict {
     pub culprit: Option<&'static str>,
     /// The job's bound: the stage, or why there is none.
     pub bound: String,
-    /// True if the samples decide. If not, the maximum number of rounds was run, and a caveat names the open question.
+    /// True if the samples decide. If not, rounds or time were used up, and a caveat names the open question.
     pub decided: bool,
     /// The supporting figures.
     pub why: Vec<String>,
@@ -155,7 +155,7 @@ impl Findings<'_> {
 
     /// Describes the trial of a remedy.
     fn tried(&self) -> Option<String> {
-        let Verified { change, before, after, times, predicted, error, effect } = self.verified?;
+        let Verified { change, before, after, rounds, times, predicted, error, effect } = self.verified?;
         let rate = |of: &Interval| format!("{} images/s ({} to {})", Figure(of.value), Figure(of.low), Figure(of.high));
         let effect = match effect {
             Effect::Gain => "a gain",
@@ -163,7 +163,7 @@ impl Findings<'_> {
             Effect::Unclear => "no difference that these samples can tell",
         };
         Some(format!(
-            "{change}: {}, {} before: {:.2}x ({:.2} to {:.2}), {effect}; predicted {}, {:+.1} % off",
+            "{change}: {}, {} before: {:.2}x ({:.2} to {:.2}) in {rounds} rounds, {effect}; predicted {}, {:+.1} % off",
             rate(after),
             rate(before),
             times.value,
@@ -184,8 +184,9 @@ impl Findings<'_> {
         lines.extend(self.smaller_photos(remedies));
         lines.extend(self.no_more_requests(remedies));
         if lines.is_empty() {
+            let measured = if remedies.without_time() > 0 { " that there was time to measure" } else { "" };
             lines.push(format!(
-                "nothing on the checklist is expected to gain {:.0} % or more, and more than this measurement leaves open",
+                "nothing on the checklist{measured} is expected to gain {:.0} % or more, and more than this measurement leaves open",
                 100.0 * (WORTHWHILE - 1.0)
             ));
         }
@@ -249,6 +250,7 @@ impl Findings<'_> {
             false => WARM,
         };
         let mut caveats = vec![reads.to_owned()];
+        caveats.extend(self.ladder.cut().map(str::to_owned));
         caveats.extend(self.undecided());
         caveats.extend(self.finding.saturation(self.ladder));
         if used < given {
@@ -259,6 +261,10 @@ impl Findings<'_> {
         }
         caveats.extend(self.varying());
         caveats.extend(self.refuted());
+        let unmeasured = self.remedies.map_or(0, Remedies::without_time);
+        if unmeasured > 0 {
+            caveats.push(format!("for lack of time, {unmeasured} of the remedies were not measured, and may help too"));
+        }
         if matches!(self.finding, Finding::Unclear(_)) {
             caveats.push("something else may be using this machine; longer samples narrow it down".to_owned());
         }
@@ -331,6 +337,9 @@ fn percent(part: Interval) -> String {
 }
 
 fn range(part: Interval) -> String {
+    if part.low < -1.0 {
+        return format!("at most {:.0} %", part.high * 100.0);
+    }
     format!("{:.0} to {:.0} %", part.low * 100.0, part.high * 100.0)
 }
 

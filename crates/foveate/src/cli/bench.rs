@@ -160,7 +160,8 @@ fn diagnosis(bench: &Bench, args: &BenchArgs) -> anyhow::Result<Table> {
     let options = diagnose::DiagnoseOptions::new(bench.sink.as_str());
     let options = if args.effort.quick { options.quick() } else { options };
     let seconds = args.effort.seconds.map_or(options.seconds, |seconds| options.seconds.min(seconds.as_secs_f64()));
-    let options = diagnose::DiagnoseOptions { seconds, folder: Some(bench.out().to_owned()), ..options };
+    let (folder, budget) = (Some(bench.out().to_owned()), Duration::MAX);
+    let options = diagnose::DiagnoseOptions { seconds, budget, folder, ..options };
     let mut diagnosis = diagnose::run(&bench.lab(), bench.photos()?, &bench.base(), &options)?;
     diagnosing::put(bench, &mut diagnosis)?;
     Ok(diagnosis.ladder)

@@ -42,7 +42,7 @@ fn options(args: &DiagnoseArgs, bench: &Bench) -> DiagnoseOptions {
         "all" => Verify::All,
         name => Verify::Named(name.to_owned()),
     });
-    DiagnoseOptions { cold: args.cold, verify, folder: Some(bench.out().to_owned()), ..options }
+    DiagnoseOptions { cold: args.cold, verify, budget: args.budget, folder: Some(bench.out().to_owned()), ..options }
 }
 
 /// Diagnoses, keeps what helps, and diagnoses again, until nothing helps.
@@ -80,6 +80,7 @@ fn as_json(diagnosis: &Diagnosis) -> serde_json::Value {
             "change": verified.change,
             "before": interval(&verified.before),
             "after": interval(&verified.after),
+            "rounds": verified.rounds,
             "times": interval(&verified.times),
             "predicted": verified.predicted,
             "error": verified.error,

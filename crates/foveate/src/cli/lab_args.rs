@@ -265,6 +265,11 @@ pub(crate) struct DiagnoseArgs {
     #[arg(long, help_heading = "Measuring")]
     pub(crate) quick: bool,
 
+    /// Time budget in seconds; each trial and each further diagnosis of --verify have as much again. Where it is short,
+    /// samples are shorter and fewer, but at least two at each depth, and other backends may not be measured.
+    #[arg(long, value_name = "SECONDS", default_value = "120", value_parser = parse_seconds, help_heading = "Measuring")]
+    pub(crate) budget: Duration,
+
     /// Apply the most promising remedy, or the named one, and measure its effect. `all` keeps what helped and diagnoses
     /// again, until nothing helps any more.
     #[arg(long, value_name = "REMEDY", num_args = 0..=1, default_missing_value = "", help_heading = "Measuring")]
