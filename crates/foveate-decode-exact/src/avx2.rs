@@ -209,20 +209,13 @@ fn reduced<const SIDE: usize, const COUNT: usize>(simd: V3, two: Two<'_>, sample
 fn six(simd: V3, two: Two<'_>, samples: &mut [u8], stride: usize) {
     let zero = simd.avx._mm256_setzero_si256();
     let [first_bits, second_bits] = known::<6, 6>().bits();
-    let transposed = |[low, high]: [[__m256i; 6]; 2]| {
-        let mut rows = [zero; 8];
-        for (row, (low, high)) in rows.iter_mut().zip(low.into_iter().zip(high)) {
-            *row = simd.avx2._mm256_packs_epi32(low, high);
-        }
-        transpose(simd, rows)
-    };
-    let columns = transposed(first_pass::<6, 6>(simd, two, first_bits));
+    let columns = six_transposed(simd, first_pass::<6, 6>(simd, two, first_bits));
     let value = |x| match x {
         Some(x) => columns[x],
         None => zero,
     };
     let pair = |a, b, _| interleave(simd, value(a), value(b));
-    let rows = transposed(reduced_pass::<6, 6>(simd, pair, second_bits));
+    let rows = six_transposed(simd, reduced_pass::<6, 6>(simd, pair, second_bits));
     for (y, &row) in rows[..6].iter().enumerate() {
         let signed = simd.avx2._mm256_packs_epi16(row, zero);
         let bytes: [[u8; 16]; 2] = cast(simd.avx2._mm256_xor_si256(signed, simd.avx._mm256_set1_epi8(-128)));
@@ -230,6 +223,16 @@ fn six(simd: V3, two: Two<'_>, samples: &mut [u8], stride: usize) {
             samples[start + y * stride..][..6].copy_from_slice(&bytes[..6]);
         }
     }
+}
+
+/// Six rows in halves, transposed.
+#[inline(always)]
+fn six_transposed(simd: V3, [low, high]: [[__m256i; 6]; 2]) -> [__m256i; 8] {
+    let mut rows = [simd.avx._mm256_setzero_si256(); 8];
+    for (row, (low, high)) in rows.iter_mut().zip(low.into_iter().zip(high)) {
+        *row = simd.avx2._mm256_packs_epi32(low, high);
+    }
+    transpose(simd, rows)
 }
 
 /// The columns of a reduced transform, of the coefficients' columns 0 to 3 first.

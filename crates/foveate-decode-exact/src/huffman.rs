@@ -1,6 +1,6 @@
 //! Huffman tables, laid out for fast decoding.
 
-use crate::bits::{Bits, extend};
+use crate::bits::{Bits, Bytes, extend};
 
 /// Codes up to this length are decoded with one lookup.
 const LOOKAHEAD: u32 = 11;
@@ -328,7 +328,19 @@ impl Table {
     /// The next symbol; the bits must have been refilled. An invalid code is symbol 0 and takes 17 bits, as in libjpeg.
     #[inline(always)]
     pub(crate) fn symbol(&self, bits: &mut Bits) -> u8 {
+        self.symbol_of(self.codes[bits.peek(LOOKAHEAD) as usize], bits)
+    }
+
+    /// The next symbol, and a refill that the lookup does not wait for; at least [`LOOKAHEAD`] bits must be available.
+    #[inline(always)]
+    pub(crate) fn symbol_and_refill(&self, bits: &mut Bits, bytes: &Bytes) -> u8 {
         let code = self.codes[bits.peek(LOOKAHEAD) as usize];
+        bits.refill(bytes);
+        self.symbol_of(code, bits)
+    }
+
+    #[inline(always)]
+    fn symbol_of(&self, code: Code, bits: &mut Bits) -> u8 {
         if code.length() != 0 {
             bits.consume(code.length());
             return code.symbol();

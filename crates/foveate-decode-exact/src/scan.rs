@@ -544,12 +544,34 @@ fn refine_band(
     let known = *block.nonzero & band;
     let mut left = known.count_ones();
     let (mut corrections, mut new, mut negative) = (0, 0, 0);
-    if cursor.skip == 0 {
+    if cursor.skip == 0 && known == 0 {
+        // Zeros follow each other, and no bits come between them.
+        let mut k = scan.first;
+        bits.refill(bytes);
+        while k <= scan.last {
+            let symbol = table.symbol_and_refill(&mut bits, bytes);
+            let (run, size) = (usize::from(symbol >> 4), symbol & 15);
+            if size == 0 && run < 15 {
+                cursor.skip = (1 << run) + bits.take(run as u32);
+                break;
+            }
+            let is_new = u64::from(size != 0);
+            let is_negative = is_new & u64::from(bits.peek(1) ^ 1);
+            bits.consume(is_new as u32);
+            k += run;
+            if k > scan.last {
+                break;
+            }
+            new |= is_new << k;
+            negative |= is_negative << k;
+            k += 1;
+        }
+    } else if cursor.skip == 0 {
         let zeros = places(!known & band);
         let (mut k, mut passed_zeros) = (scan.first, 0);
+        bits.refill(bytes);
         while k <= scan.last {
-            bits.refill(bytes);
-            let symbol = table.symbol(&mut bits);
+            let symbol = table.symbol_and_refill(&mut bits, bytes);
             let (run, size) = (usize::from(symbol >> 4), symbol & 15);
             let (mut is_new, mut is_negative) = (0, 0);
             if size != 0 {
