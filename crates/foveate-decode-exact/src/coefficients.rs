@@ -114,11 +114,12 @@ impl Stored<'_> {
         *self.nonzero |= 1 << k.min(63);
     }
 
-    /// Without a branch, because a processor cannot guess it.
+    /// Without a branch, because a processor cannot guess it. If the coefficient is known to be zero before, it need
+    /// not be read.
     #[inline(always)]
-    pub(crate) fn set_unless_zero(&mut self, k: usize, value: i16) {
+    pub(crate) fn set_unless_zero<const IS_ZERO: bool>(&mut self, k: usize, value: i16) {
         let coefficient = &mut self.coefficients[natural(k)];
-        *coefficient = if value == 0 { *coefficient } else { value };
+        *coefficient = if value == 0 && !IS_ZERO { *coefficient } else { value };
         *self.nonzero |= u64::from(value != 0) << (k & 63);
     }
 }

@@ -7,7 +7,7 @@ use foveate_decode::DecodeError;
 use foveate_decode::jpeg::{Process, Structure};
 
 use crate::bits::{BYTES, Bits, Bytes};
-use crate::coefficients::{Block, Coefficients};
+use crate::coefficients::{Block, Coefficients, Stored};
 use crate::color::{self, ColorSpace};
 use crate::frame::{ColorHints, Component, Frame, MAX_COMPONENTS};
 use crate::huffman::Table;
@@ -543,9 +543,9 @@ impl Task for Weave<'_, '_> {
             let strip = first..self.frame.units_down.min(first + STRIP);
             self.coefficients.clear();
             for (scan, cursor) in &mut *self.scans {
-                let (frame, tables, rows) = (self.frame, self.tables, &mut *self.coefficients);
-                let is_progressive = self.is_progressive;
-                Collect { frame, scan, is_progressive, tables, cursor, rows }.run(kernels, strip.clone());
+                let (frame, is_progressive, tables) = (self.frame, self.is_progressive, self.tables);
+                let collect = Collect { frame, scan, is_progressive, tables };
+                collect.run(kernels, cursor, self.coefficients, strip.clone());
             }
             for (row, y) in strip.enumerate() {
                 if !self.canvas.is_above(self.frame, y) {
@@ -591,19 +591,18 @@ impl Weave<'_, '_> {
 }
 
 /// Decodes a scan's part of a strip.
-struct Collect<'t, 'd> {
+#[derive(Clone, Copy)]
+struct Collect<'t> {
     frame: &'t Frame,
     scan: &'t Scan,
     is_progressive: bool,
     tables: &'t Tables,
-    cursor: &'t mut Cursor<'d>,
-    rows: &'t mut Coefficients,
 }
 
-impl Collect<'_, '_> {
+impl Collect<'_> {
     #[inline(always)]
-    fn run(mut self, kernels: impl Kernels, strip: Range<usize>) {
-        let mut bits = self.cursor.bits;
+    fn run(self, kernels: impl Kernels, cursor: &mut Cursor<'_>, rows: &mut Coefficients, strip: Range<usize>) {
+        let mut bits = cursor.bits;
         match *self.scan.parts() {
             [part] => {
                 let component = &self.frame.components()[part.component];
@@ -611,32 +610,43 @@ impl Collect<'_, '_> {
                 for y in strip.start * component.v..down.min(strip.end * component.v) {
                     let above = y - strip.start * component.v;
                     let row = above / component.v * self.frame.block_rows + component.first_row + above % component.v;
+                    let row = rows.row(row);
                     let mut x = 0;
                     while x < across {
-                        bits = self.cursor.begin_unit(bits);
-                        bits = self.block(kernels, bits, 0, row, x);
-                        x = self.cursor.pass(self.scan, self.rows.row(row), x + 1, across);
+                        bits = cursor.begin_unit(bits);
+                        bits = self.block(kernels, cursor, bits, 0, row.block(x));
+                        x = cursor.pass(self.scan, row, x + 1, across);
                     }
                 }
             }
-            _ => bits = self.interleaved(kernels, bits, strip.len()),
+            _ => {
+                for y in 0..strip.len() {
+                    for x in 0..self.frame.units_across {
+                        bits = self.unit(kernels, cursor, rows, (y, x), bits);
+                    }
+                }
+            }
         }
-        self.cursor.bits = bits;
+        cursor.bits = bits;
     }
 
+    /// Decodes the blocks of all components in one place.
     #[inline(always)]
-    fn interleaved(&mut self, kernels: impl Kernels, mut bits: Bits, unit_rows: usize) -> Bits {
-        for y in 0..unit_rows {
-            for x in 0..self.frame.units_across {
-                bits = self.cursor.begin_unit(bits);
-                for (slot, part) in self.scan.parts().iter().enumerate() {
-                    let component = &self.frame.components()[part.component];
-                    for row in 0..component.v {
-                        let row = y * self.frame.block_rows + component.first_row + row;
-                        for column in 0..component.h {
-                            bits = self.block(kernels, bits, slot, row, x * component.h + column);
-                        }
-                    }
+    fn unit(
+        self,
+        kernels: impl Kernels,
+        cursor: &mut Cursor<'_>,
+        rows: &mut Coefficients,
+        (y, x): (usize, usize),
+        bits: Bits,
+    ) -> Bits {
+        let mut bits = cursor.begin_unit(bits);
+        for (slot, part) in self.scan.parts().iter().enumerate() {
+            let component = &self.frame.components()[part.component];
+            for v in 0..component.v {
+                let row = rows.row(y * self.frame.block_rows + component.first_row + v);
+                for h in 0..component.h {
+                    bits = self.block(kernels, cursor, bits, slot, row.block(x * component.h + h));
                 }
             }
         }
@@ -644,20 +654,19 @@ impl Collect<'_, '_> {
     }
 
     #[inline(always)]
-    fn block(&mut self, kernels: impl Kernels, bits: Bits, slot: usize, row: usize, x: usize) -> Bits {
-        if self.cursor.dry {
+    fn block(self, kernels: impl Kernels, cursor: &mut Cursor<'_>, bits: Bits, slot: usize, block: Stored<'_>) -> Bits {
+        if cursor.dry {
             return bits;
         }
-        let block = self.rows.row(row).block(x);
         if self.is_progressive {
-            return scan::progressive(kernels, self.scan, self.cursor, bits, slot, self.tables, block);
+            return scan::progressive(kernels, self.scan, cursor, bits, slot, self.tables, block);
         }
         let part = self.scan.parts()[slot];
         let mut scratch: Scratch = [0; 256];
-        let (bits, dc) = scan::first(self.cursor, bits, slot, &self.tables.dc.tables[part.dc]);
+        let (bits, dc) = scan::first(cursor, bits, slot, &self.tables.dc.tables[part.dc]);
         scratch[0] = dc;
         let ac = &self.tables.ac.tables[part.ac];
-        let (bits, has_detail) = scan::rest::<true>(self.cursor.window.bytes, bits, ac, 63, &mut scratch);
+        let (bits, has_detail) = scan::rest::<true>(cursor.window.bytes, bits, ac, 63, &mut scratch);
         *block.coefficients = *own(&scratch);
         (*block.nonzero, *block.dc) = (if has_detail { u64::MAX } else { 0 }, dc);
         bits

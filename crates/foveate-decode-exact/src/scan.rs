@@ -469,14 +469,27 @@ pub(crate) fn progressive(
             *block.dc |= (bits.take(1) << scan.shift) as i16;
             bits
         }
-        (_, false) => first_band(scan, cursor, bits, &tables.ac.tables[part.ac], &mut block),
+        (_, false) => {
+            let table = &tables.ac.tables[part.ac];
+            match *block.nonzero & scan.mask() {
+                0 => first_band::<true>(scan, cursor, bits, table, &mut block),
+                // Only strange files decode a band twice.
+                _ => first_band::<false>(scan, cursor, bits, table, &mut block),
+            }
+        }
         (_, true) => refine_band(kernels, scan, cursor, bits, &tables.ac.tables[part.ac], &mut block),
     }
 }
 
 /// Decodes the upper bits of a band's coefficients.
 #[inline(always)]
-fn first_band(scan: &Scan, cursor: &mut Cursor<'_>, mut bits: Bits, table: &Table, block: &mut Stored<'_>) -> Bits {
+fn first_band<const IS_ZERO: bool>(
+    scan: &Scan,
+    cursor: &mut Cursor<'_>,
+    mut bits: Bits,
+    table: &Table,
+    block: &mut Stored<'_>,
+) -> Bits {
     if cursor.skip > 0 {
         cursor.skip -= 1;
         return bits;
@@ -497,7 +510,7 @@ fn first_band(scan: &Scan, cursor: &mut Cursor<'_>, mut bits: Bits, table: &Tabl
                 if let Some(end) = pair.end()
                     && k + end <= scan.last
                 {
-                    block.set_unless_zero(k + pair.first_place(), pair.first_value() << scan.shift);
+                    block.set_unless_zero::<IS_ZERO>(k + pair.first_place(), pair.first_value() << scan.shift);
                     pair.take(&mut bits);
                     break 'band;
                 }
@@ -520,8 +533,8 @@ fn first_band(scan: &Scan, cursor: &mut Cursor<'_>, mut bits: Bits, table: &Tabl
                 bits.refill(bytes);
                 continue 'band;
             }
-            block.set_unless_zero(k + pair.first_place(), pair.first_value() << scan.shift);
-            block.set_unless_zero(last, (pair.take(&mut bits) << scan.shift) as i16);
+            block.set_unless_zero::<IS_ZERO>(k + pair.first_place(), pair.first_value() << scan.shift);
+            block.set_unless_zero::<IS_ZERO>(last, (pair.take(&mut bits) << scan.shift) as i16);
             k = last + 1;
         }
     }
