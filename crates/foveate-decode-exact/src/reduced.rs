@@ -87,7 +87,7 @@ impl Reduction {
         let at = |y: usize, x: usize| i32::from(coefficients[y * 8 + x].wrapping_mul(quantization[y * 8 + x]));
         let mut columns = [std::array::from_fn::<i32, LANES, _>(|x| at(0, x) << self.scale_bits()); LANES];
         for (&y, factors) in self.frequencies.iter().zip(&self.factors).take(self.count) {
-            for (column, &factor) in columns.iter_mut().zip(factors) {
+            for (column, &factor) in columns.iter_mut().zip(factors).take(self.side) {
                 for (x, sum) in column.iter_mut().enumerate() {
                     *sum = sum.wrapping_add(at(y, x).wrapping_mul(factor.into()));
                 }
@@ -97,7 +97,7 @@ impl Reduction {
             let value = |x: usize| descale(column[x], first_bits).clamp(i16::MIN.into(), i16::MAX.into());
             let mut sums = [value(0) << self.scale_bits(); LANES];
             for (&x, factors) in self.frequencies.iter().zip(&self.factors).take(self.count) {
-                for (sum, &factor) in sums.iter_mut().zip(factors) {
+                for (sum, &factor) in sums.iter_mut().zip(factors).take(self.side) {
                     *sum = sum.wrapping_add(value(x).wrapping_mul(factor.into()));
                 }
             }

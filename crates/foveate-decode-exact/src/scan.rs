@@ -303,7 +303,7 @@ pub(crate) fn next_marker(data: &[u8], mut at: usize) -> Option<(u8, usize)> {
 /// Coefficients in natural order, of which only the first 64 count. An index of 8 bits needs no check.
 pub(crate) type Scratch = [i16; 256];
 
-/// Decodes the first coefficient of a block of a sequential scan; returns it, and the bits behind it for [`rest`].
+/// Decodes the first coefficient of a block, or its upper bits; returns it, and the bits behind it.
 #[inline(always)]
 pub(crate) fn first(cursor: &mut Cursor<'_>, mut bits: Bits, slot: usize, dc: &Table) -> (Bits, i16) {
     let value = cursor.dc[slot].wrapping_add(dc_difference(&mut bits, cursor.window.bytes, dc));
@@ -458,10 +458,9 @@ pub(crate) fn progressive(
     let part = scan.parts[slot];
     match (scan.first, scan.refines) {
         (0, false) => {
-            let difference = dc_difference(&mut bits, cursor.window.bytes, &tables.dc.tables[part.dc]);
-            let value = cursor.dc[slot].wrapping_add(difference);
-            cursor.dc[slot] = value;
-            *block.dc = (value << scan.shift) as i16;
+            let value;
+            (bits, value) = first(cursor, bits, slot, &tables.dc.tables[part.dc]);
+            *block.dc = value << scan.shift;
             bits
         }
         (0, true) => {

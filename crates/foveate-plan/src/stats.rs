@@ -36,13 +36,19 @@ pub fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
+/// The variance of the distribution that `values` are drawn from, with n − 1; `None` for fewer than two values.
+pub fn variance(values: &[f64]) -> Option<f64> {
+    let mean = mean(values)?;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    (values.len() > 1).then(|| squares / (values.len() - 1) as f64)
+}
+
 /// The interval that contains another value like `values` with a probability of 95 %, if they are normally distributed:
 /// mean ± t · s · √(1 + 1/n), s with n − 1. `None` for fewer than two values.
 pub fn prediction_interval(values: &[f64]) -> Option<(f64, f64)> {
     let n = values.len() as f64;
-    let (mean, freedom) = (mean(values)?, values.len() - 1);
-    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-    let half = t_975(freedom)? * (squares / freedom as f64 * (1.0 + 1.0 / n)).sqrt();
+    let (mean, variance) = (mean(values)?, variance(values)?);
+    let half = t_975(values.len() - 1)? * (variance * (1.0 + 1.0 / n)).sqrt();
     Some((mean - half, mean + half))
 }
 

@@ -4,7 +4,7 @@ use std::f64::consts::PI;
 
 use serde::{Deserialize, Serialize};
 
-use crate::stats::{mean, median, quantile};
+use crate::stats::{median, quantile, variance};
 
 /// Number of bootstrap resamples.
 const RESAMPLES: usize = 2000;
@@ -58,14 +58,12 @@ impl Interval {
 /// Returns half the width of Student's interval of the mean that misses `tail` at each end. More than two degrees of
 /// freedom have the quantile of two, which is larger.
 fn half_width(values: &[f64], tail: f64) -> f64 {
+    let Some(variance) = variance(values) else { return f64::INFINITY };
     let quantile = match values.len() {
-        0 | 1 => return f64::INFINITY,
         2 => 1.0 / (PI * tail).tan(),
         _ => (1.0 - 2.0 * tail) / (2.0 * tail * (1.0 - tail)).sqrt(),
     };
-    let (count, mean) = (values.len() as f64, mean(values).unwrap_or(0.0));
-    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-    quantile * (squares / (count - 1.0) / count).sqrt()
+    quantile * (variance / values.len() as f64).sqrt()
 }
 
 /// Returns the median of the `values` of these `rounds`; 0 if there are none.

@@ -14,7 +14,7 @@ use foveate_preprocess::DecodeScale;
 use super::runs::{LabRuns, Runs};
 use super::{ALIKE, FEWEST_BATCHES, Tuned, run_from, seconds_of_run};
 use crate::order::order;
-use crate::stats::{FEWEST_TOLERATED, Spread, median, share_at_most, tolerance_factor};
+use crate::stats::{FEWEST_TOLERATED, Spread, mean, median, share_at_most, tolerance_factor, variance};
 use crate::{Lab, LabError, PhotoSet, Setting, Table, Watch, schema};
 
 /// Share of the photos, and confidence, of the tolerance bound that a candidate needs.
@@ -107,12 +107,9 @@ impl Drift {
             return None;
         }
         logs.truncate(noticeable.max(FEWEST_TOLERATED));
-        let n = logs.len() as f64;
         let factor = tolerance_factor(logs.len(), TOLERATED[0], TOLERATED[1])?;
-        let mean = logs.iter().sum::<f64>() / n;
-        let variance = logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>() / (n - 1.0);
         // NaN if a photo failed.
-        let bound = (mean + factor * variance.sqrt()).exp();
+        let bound = (mean(&logs)? + factor * variance(&logs)?.sqrt()).exp();
         Some(if bound.is_nan() { f64::INFINITY } else { bound.max(logs[0].exp()) })
     }
 }
