@@ -80,7 +80,7 @@ enum Chore {
     /// Pack the CUDA check for a machine with a GPU and no Rust
     #[command(after_help = examples(&["gpu-bundle --slim"]))]
     GpuBundle(gpu_bundle::Args),
-    /// Measure the example reports anew, and the documentation's figures from them: about a quarter of an hour
+    /// Measure the example reports anew, and the documentation's figures from them: three quarters of an hour
     #[command(after_help = examples(&["report --photos photos/"]))]
     Report(report::Args),
     /// Build the Python wheel into target/wheels/

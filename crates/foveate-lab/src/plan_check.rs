@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use foveate_plan::{Bottleneck, Place};
 
-use crate::stats::{Spread, median};
+use crate::stats::median;
 use crate::{Calibration, Lab, LabError, LentEncoder, Output, PhotoSet, Rig, Setting, StandIn, Table, schema};
 
 /// What is run, and how thoroughly.
@@ -17,7 +17,7 @@ pub struct PlanCheckOptions {
     /// requests in flight read half as fast as the other stages work, at most; [`settings_for_the_web`] returns a good
     /// choice.
     pub on_the_web: Vec<Setting>,
-    /// Runs of each setting, in successive rounds.
+    /// Successive rounds: in each, the parts are measured, and every setting is predicted and run.
     pub rounds: usize,
     /// Seconds of one run; it has at least [`FEWEST_BATCHES`].
     pub seconds: f64,
@@ -69,29 +69,32 @@ fn free(base: &Setting) -> Setting {
     Setting { encoder: StandIn::FREE.to_owned(), threads: 1, ..base.clone() }
 }
 
-/// Measures the parts, predicts every setting, and only then runs each, in rounds.
+/// Measures the parts, predicts every setting, and only then runs each: all of it anew in every round, since a machine's
+/// speed may change between rounds.
 ///
 /// # Errors
 /// The errors of [`Calibration::measure`] and [`Lab::run`].
 pub fn run(lab: &Lab<'_>, photos: &PhotoSet, options: &PlanCheckOptions) -> Result<Check, LabError> {
     let PlanCheckOptions { settings, on_the_web, rounds, seconds } = options;
     let all = [settings.as_slice(), on_the_web].concat();
-    let calibration = Calibration::measure(lab, photos, &all)?;
+    let mut calibration = Calibration::measure(lab, photos, &all)?;
     let mut latency = LEAST_LATENCY;
     for setting in on_the_web {
         latency = latency.max(setting.requests as f64 / (SLOWER * calibration.predict(setting)?.images_per_second));
     }
     let web = photos.on_the_web(Duration::from_secs_f64(latency))?;
-    let from_web = calibration.read_from(lab, &web)?;
-    let mut plans = Vec::new();
-    for (calibration, photos, settings) in [(&calibration, photos, settings), (&from_web, &web, on_the_web)] {
-        for setting in settings {
-            plans.push(Planned::new(calibration, photos, setting, *seconds)?);
-        }
-    }
-    let encoders = encoders(lab, &all)?;
+    let mut plans: Vec<Planned<'_>> = settings.iter().map(|setting| Planned::new(photos, setting)).collect();
+    plans.extend(on_the_web.iter().map(|setting| Planned::new(&web, setting)));
     for round in 0..*rounds {
         lab.watch.doing(&format!("round {} of {rounds}", round + 1));
+        if round > 0 {
+            calibration = Calibration::measure(lab, photos, &all)?;
+        }
+        let from_web = calibration.read_from(lab, &web)?;
+        for (number, planned) in plans.iter_mut().enumerate() {
+            planned.predict(if number < settings.len() { &calibration } else { &from_web }, *seconds)?;
+        }
+        let encoders = encoders(lab, &all)?;
         for planned in &mut plans {
             let encoder = &encoders[&encoder_of(planned.setting)];
             let run = lab.run(planned.setting, planned.photos, planned.images, encoder, &Output::Discard)?;
@@ -106,41 +109,48 @@ pub fn run(lab: &Lab<'_>, photos: &PhotoSet, options: &PlanCheckOptions) -> Resu
     Ok(Check { table, median_error, worst_error })
 }
 
-/// One setting, its prediction, and its measurement.
+/// One setting, its predictions and measurements: one of each per round.
 struct Planned<'a> {
     photos: &'a PhotoSet,
     setting: &'a Setting,
+    /// Images of each run, by the first prediction; `regime` and `limit` are the first one's, too.
     images: u64,
-    predicted: f64,
     regime: &'static str,
     limit: String,
+    predicted: Vec<f64>,
     measured: Vec<f64>,
 }
 
 impl<'a> Planned<'a> {
-    fn new(
-        calibration: &Calibration,
-        photos: &'a PhotoSet,
-        setting: &'a Setting,
-        seconds: f64,
-    ) -> Result<Self, LabError> {
-        let prediction = calibration.predict(setting)?;
-        let batches = (prediction.images_per_second * seconds / setting.batch as f64).round() as u64;
-        let images = batches.max(FEWEST_BATCHES) * setting.batch as u64;
-        let (predicted, regime) = (prediction.over(images), regime(&prediction.model.bound));
-        Ok(Self { photos, setting, images, predicted, regime, limit: prediction.limit, measured: Vec::new() })
+    fn new(photos: &'a PhotoSet, setting: &'a Setting) -> Self {
+        let (limit, predicted, measured) = (String::new(), Vec::new(), Vec::new());
+        Self { photos, setting, images: 0, regime: "", limit, predicted, measured }
+    }
+
+    fn predict(&mut self, calibration: &Calibration, seconds: f64) -> Result<(), LabError> {
+        let prediction = calibration.predict(self.setting)?;
+        if self.predicted.is_empty() {
+            let batch = self.setting.batch as u64;
+            let batches = (prediction.images_per_second * seconds / batch as f64).round() as u64;
+            self.images = batches.max(FEWEST_BATCHES) * batch;
+            self.regime = regime(&prediction.model.bound);
+            self.limit.clone_from(&prediction.limit);
+        }
+        self.predicted.push(prediction.over(self.images));
+        Ok(())
     }
 
     fn add_to(&self, table: &mut Table) {
-        let measured = Spread::of(&self.measured).map(|spread| spread.median);
+        let (predicted, measured) = (median(&self.predicted), median(&self.measured));
+        let error = predicted.zip(measured).map(|(predicted, measured)| predicted / measured - 1.0);
         let figures = [
             ("photos", self.photos.name.as_str().into()),
             ("requests", self.photos.is_in_store().then_some(self.setting.requests).into()),
             ("images", self.images.into()),
             ("samples", self.measured.len().into()),
-            ("predicted", self.predicted.into()),
+            ("predicted", predicted.into()),
             ("measured", measured.into()),
-            ("error", measured.map(|measured| self.predicted / measured - 1.0).into()),
+            ("error", error.into()),
             ("regime", self.regime.into()),
             ("limit", self.limit.as_str().into()),
         ];

@@ -137,7 +137,7 @@ fn findings_are_in_the_titles() {
         "The culprit is decode: throughput drops by 35.8\u{a0}%",
         "What to try first: a faster decoder, measured 1.55×",
         "The model is off by 3.23\u{a0}% in the median of 24 runs, and by 13.8\u{a0}% at worst",
-        "From batch 32 on, the wall is cpu",
+        "At every batch, the wall is CPU",
         "1,000,000 images cost least on large machine",
         "A worker's stages side by side: 2.02× with candle, 11.0× with stub",
     ] {
@@ -220,11 +220,20 @@ fn whiskers_stay_on_their_axis() {
 }
 
 #[test]
+fn walls_that_differ_by_batch_are_named_from_the_crossover_on() {
+    let report = replaced("batch_plan.csv", ",1.36519,cpu,", ",1.36519,storage,");
+    assert_eq!(titles(&report), ["From batch 32 on, the wall is storage"]);
+}
+
+#[test]
 fn a_measured_gain_beats_a_predicted_one() {
     let report = replaced("remedies.csv", ",1.55183,", ",1.05,");
     assert_eq!(titles(&report), ["What to try first: scaled decoding, expected 1.40×"]);
     let report = replaced("remedies.csv", ",1.40314,,,", ",1.40314,140.1,1.46702,");
     assert_eq!(titles(&report), ["What to try first: a faster decoder, measured 1.55×"]);
+    let report = |vectors| replaced("remedies.csv", ",1.40314,,,,,,,,close,", &format!(",2.40314,,,,,,,,{vectors},"));
+    assert_eq!(titles(&report("close")), ["What to try first: scaled decoding, expected 2.40×"]);
+    assert_eq!(titles(&report("other")), ["What to try first: a faster decoder, measured 1.55×"], "not other photos");
     // A file of an older version lacks the measured gain.
     let report = replaced("remedies.csv", ",measured_times,", ",was_another,");
     assert_eq!(titles(&report), ["What to try first: a faster decoder, expected 1.58×"]);

@@ -25,8 +25,8 @@ const CPU_ONLY: &str = "CPU only";
 
 /// Measures the steps from a slow configuration to the fastest, each end to end: files to a finished output.
 ///
-/// The baseline has the slowest decoder and resizer compiled in, exact decoding, one worker, batches of 32, and the
-/// first encoder, in f32. Each step keeps the changes before it: the fastest decoder, the fastest resizer, decoding at
+/// The baseline has the slowest decoder and resizer compiled in, if they are worth a change to the usual ones, exact
+/// decoding, one worker, batches of 32, and the first encoder, in f32. Each step keeps the changes before it: the fastest decoder, the fastest resizer, decoding at
 /// a smaller scale, more workers, another batch size, the fastest encoder and precision. Last, the workers are chosen
 /// again for all of these together.
 ///
@@ -152,12 +152,12 @@ impl<'a> Plan<'a> {
         effort: &Effort,
     ) -> Result<Vec<Step>, LabError> {
         let decoders = Ranking::decoders(lab, photos)?;
-        let resizers = Ranking::resizers(lab, photos)?;
+        let resizers = Ranking::resizers(lab, photos)?.after(decoders.fastest_rate());
         let base = lab.rig.base();
         let now = Setting {
-            decoder: decoders.slowest().unwrap_or(&base.decoder).to_owned(),
+            decoder: decoders.slowest_or(&base.decoder).to_owned(),
             scale: DecodeScale::Exact,
-            resizer: resizers.slowest().unwrap_or(&base.resizer).to_owned(),
+            resizer: resizers.slowest_or(&base.resizer).to_owned(),
             dtype: forwards.baseline.1,
             batch: BASELINE_BATCH,
             workers: 1,
@@ -324,13 +324,29 @@ impl Ranking {
         self.rate(name).is_some_and(|rate| is_faster(rate, than))
     }
 
-    fn slowest(&self) -> Option<&str> {
-        self.names.last().map(|(name, _)| name.as_str())
+    /// Returns the slowest one, or `usual` if that is no faster.
+    fn slowest_or<'a>(&'a self, usual: &'a str) -> &'a str {
+        match self.names.last() {
+            Some((slowest, rate)) if self.rate(usual).is_none_or(|usual| is_faster(usual, Some(*rate))) => slowest,
+            _ => usual,
+        }
+    }
+
+    /// Adds to each the time of a stage before it, at its median `rate`: photos that have the right size already are
+    /// resized in no time, by any resizer.
+    fn after(mut self, rate: Option<Spread>) -> Self {
+        let before = rate.map_or(0.0, |rate| 1.0 / rate.median);
+        for (_, Spread { median, min, max }) in &mut self.names {
+            [median, min, max].into_iter().for_each(|rate| *rate = 1.0 / (1.0 / *rate + before));
+        }
+        self
     }
 
     fn fastest_but(&self, now: &str) -> Attempt<String> {
         match self.fastest() {
-            Some(fastest) if fastest == now => Err(format!("{now} is the only one that can be used")),
+            Some(fastest) if fastest == now && self.names.len() == 1 => {
+                Err(format!("{now} is the only one that can be used"))
+            }
             Some(fastest) if self.is_faster(fastest, self.rate(now)) => Ok(fastest.to_owned()),
             Some(_) => Err(format!("none is faster than {now} in every sample")),
             None => Err("none can be used".to_owned()),
@@ -433,10 +449,13 @@ mod tests {
             Ranking::new(measured.into_iter().map(|(name, rate)| (name.to_owned(), rate)))
         };
         let clear = ranking(1.0);
-        assert_eq!((clear.fastest(), clear.slowest()), (Some("b"), Some("a")));
+        assert_eq!((clear.fastest(), clear.slowest_or("b"), clear.slowest_or("x")), (Some("b"), "a", "a"));
         assert_eq!(clear.fastest_but("a"), Ok("b".to_owned()));
         assert!(clear.fastest_but("b").is_err());
         assert_eq!(clear.why_none, "c: broken");
         assert_eq!(ranking(2.5).fastest_but("a"), Err("none is faster than a in every sample".to_owned()));
+        let dwarfed = ranking(1.0).after(Some(rate(0.01, 0.0)));
+        assert_eq!(dwarfed.slowest_or("b"), "b");
+        assert!(dwarfed.fastest_but("a").is_err());
     }
 }

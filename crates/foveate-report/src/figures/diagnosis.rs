@@ -73,9 +73,11 @@ fn rung(row: &Row<'_>) -> Bar {
 }
 
 /// Returns the remedy with the largest gain, measured or else expected, without those that were tried and gained
-/// nothing.
+/// nothing, and those that need other photos.
 pub(super) fn best(table: &Table) -> Option<(Row<'_>, Gain)> {
-    let promises = |row: &Row<'_>| row.not_run().is_none() && ["", "gain"].contains(&row.text("effect"));
+    let promises = |row: &Row<'_>| {
+        row.not_run().is_none() && ["", "gain"].contains(&row.text("effect")) && !row.is("vectors", "other")
+    };
     let gains = table.rows().filter(promises).filter_map(|row| Gain::of(&row).map(|gain| (row, gain)));
     gains.reduce(|most, next| if next.1.times.value > most.1.times.value { next } else { most })
 }

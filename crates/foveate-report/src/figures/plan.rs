@@ -100,9 +100,13 @@ pub(super) fn walls(table: &Table) -> Option<Plate> {
         ("bus", "bus_ms", Ink::of_stage("copy-in")),
         ("compute", "compute_ms", FORWARD),
     ];
+    let crossover = table.rows().find(|row| row.is("crossover", "yes"));
+    // Nothing is crossed if all batches run into the same wall.
+    let same = table.grouped(&["wall"]).len() == 1;
+    let is_wall = |row: &Row<'_>, name: &str| row.text("wall").eq_ignore_ascii_case(name);
     let lines = walls.into_iter().map(|(name, column, ink)| {
         let point = |row: Row<'_>| {
-            let is_crossover = row.text("wall").eq_ignore_ascii_case(name) && row.is("crossover", "yes");
+            let is_crossover = is_wall(&row, name) && row.is("crossover", "yes") && !same;
             let (x, whole) = (row.number("batch")?, row.number(column).filter(|whole| whole.value > 0.0)?);
             let note = if is_crossover { "crossover" } else { "" };
             Some(Point { y: whole.over(&x, whole.unit)?, x, band: None, note })
@@ -110,8 +114,13 @@ pub(super) fn walls(table: &Table) -> Option<Plate> {
         Line { name: name.into(), ink, on_second: false, points: table.rows().filter_map(point).collect() }
     });
     let lines = lines.filter(|line| !line.points.is_empty()).collect();
-    let title = match table.rows().find(|row| row.is("crossover", "yes")) {
-        Some(row) => text!["From batch ", row.number("batch"), " on, the wall is ", row.word("wall")],
+    let named = |row: &Row<'_>| match walls.iter().find(|(name, ..)| is_wall(row, name)) {
+        Some((name, ..)) => (*name).into(),
+        None => row.word("wall"),
+    };
+    let title = match crossover {
+        Some(row) if same => text!["At every batch, the wall is ", named(&row)],
+        Some(row) => text!["From batch ", row.number("batch"), " on, the wall is ", named(&row)],
         None => "Which wall a step runs into, by batch".into(),
     };
     Plate::new(title, Text::default(), Lines { x: "batch", y: "milliseconds per image", second: "", lines })
