@@ -69,8 +69,8 @@ fn free(base: &Setting) -> Setting {
     Setting { encoder: StandIn::FREE.to_owned(), threads: 1, ..base.clone() }
 }
 
-/// Measures the parts, predicts every setting, and only then runs each: all of it anew in every round, since a machine's
-/// speed may change between rounds.
+/// Measures the parts, predicts every setting, and only then runs each: all of it anew in every round, since a
+/// machine's speed may change between rounds.
 ///
 /// # Errors
 /// The errors of [`Calibration::measure`] and [`Lab::run`].

@@ -25,10 +25,10 @@ const CPU_ONLY: &str = "CPU only";
 
 /// Measures the steps from a slow configuration to the fastest, each end to end: files to a finished output.
 ///
-/// The baseline has the slowest decoder and resizer compiled in, if they are worth a change to the usual ones, exact
-/// decoding, one worker, batches of 32, and the first encoder, in f32. Each step keeps the changes before it: the fastest decoder, the fastest resizer, decoding at
-/// a smaller scale, more workers, another batch size, the fastest encoder and precision. Last, the workers are chosen
-/// again for all of these together.
+/// The baseline has the slowest decoder and resizer compiled in, if the usual ones are worth a change from them, exact
+/// decoding, one worker, batches of 32, and the first encoder, in f32. Each step keeps the changes before it: the
+/// fastest decoder, the fastest resizer, decoding at a smaller scale, more workers, another batch size, the fastest
+/// encoder and precision. Last, the workers are chosen again for all of these together.
 ///
 /// Short measurements find the fastest choice beforehand. A choice is taken if its slowest sample is faster than the
 /// fastest one before it. A step without a choice, or without a better one, is `n/a (reason)`, and the next step builds
