@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use foveate_core::{FaultScope, lock};
 use foveate_sink::{InputRecord, RecordedInputs, Stamp, StoredRun};
 use foveate_source::{Content, Delivery, Extent, Fetch, Item, Listing, Source, SourceError};
-use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
+use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_128};
 
 use crate::RunError;
 use crate::changed_inputs::stamp_of;
@@ -32,6 +32,8 @@ pub struct Changes {
     pub kept: u64,
     /// Those of them that have another time now.
     pub touched: u64,
+    /// Those of them that could not be read, and keep what the output has of them.
+    pub unreadable: u64,
     /// Inputs that the output did not have.
     pub added: u64,
     /// Inputs that changed, and those that are tried again.
@@ -61,6 +63,8 @@ struct Input {
     stamp: Option<Stamp>,
     xxh3: Option<u64>,
     is_touched: bool,
+    /// It is the failure of a container that is read again, and goes unless the container fails again.
+    is_container: bool,
     state: State,
 }
 
@@ -74,6 +78,8 @@ enum State {
     Wanted { is_new: bool, is_member: bool },
     /// It failed, and is to be tried again if the listing has it.
     Failed,
+    /// It is listed, but could not be read, and stays as it was.
+    Unreadable { is_member: bool },
 }
 
 fn key(id: &str) -> u128 {
@@ -89,7 +95,7 @@ impl KnownInputs {
         let (recorded, mut inputs) = (run.inputs()?, HashMap::new());
         for record in recorded.iter().map(RecordedInputs::read).collect::<Result<Vec<_>, _>>()?.into_iter().flatten() {
             let InputRecord { id, stamp, xxh3, .. } = record?;
-            let input = Input { stamp, xxh3, is_touched: false, state: State::Gone };
+            let input = Input { stamp, xxh3, is_touched: false, is_container: false, state: State::Gone };
             if inputs.insert(key(&id), input).is_some() {
                 return Err(twice(&id).into());
             }
@@ -109,8 +115,32 @@ impl KnownInputs {
         let input = self.inputs.get(&key(&record.id))?;
         match (input.state, self.update) {
             (State::Wanted { .. }, _) | (State::Gone, Update::Changes { prune: true, .. }) => None,
+            (State::Gone, _) if input.is_container => None,
             _ => Some(InputRecord { stamp: input.stamp, ..record.clone() }),
         }
+    }
+
+    /// Decides what of the later run's inputs follows. Only a reading replaces what the output has of an input.
+    pub fn take(&self, record: &InputRecord) -> Option<InputRecord> {
+        let known = self.inputs.get(&key(&record.id));
+        let is_kept = known.is_some_and(|input| matches!(input.state, State::Unreadable { .. }));
+        (!is_kept).then(|| record.clone())
+    }
+
+    /// Learns from the complete later run which inputs could not be read.
+    ///
+    /// # Errors
+    /// If the run's record cannot be read.
+    pub fn learn(&mut self, later: &StoredRun) -> Result<(), RunError> {
+        let Some(recorded) = later.inputs()? else { return Ok(()) };
+        for record in recorded.read()? {
+            let InputRecord { id, xxh3: None, .. } = record? else { continue };
+            match self.inputs.get_mut(&key(&id)) {
+                Some(input) if input.xxh3.is_some() => input.state = State::Unreadable { is_member: false },
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// Counts what the listing showed so far.
@@ -119,6 +149,7 @@ impl KnownInputs {
         let mut changes = Changes { pruned, ..Changes::default() };
         for input in self.inputs.values() {
             changes.touched += u64::from(input.is_touched);
+            changes.unreadable += u64::from(matches!(input.state, State::Unreadable { .. }));
             match (input.state, self.update) {
                 (State::Wanted { is_new: true, .. }, _) => changes.added += 1,
                 (State::Wanted { .. }, _) => changes.changed += 1,
@@ -141,7 +172,8 @@ impl KnownInputs {
         let Some(input) = self.inputs.get_mut(&key(&item.id)) else {
             if self.update != Update::Failures {
                 let state = State::Wanted { is_new: true, is_member };
-                self.inputs.insert(key(&item.id), Input { stamp, xxh3: None, is_touched: false, state });
+                let input = Input { stamp, xxh3: None, is_touched: false, is_container: false, state };
+                self.inputs.insert(key(&item.id), input);
             }
             return Ok(self.update != Update::Failures);
         };
@@ -154,19 +186,22 @@ impl KnownInputs {
             (State::Gone, Update::Changes { by_content, .. }) => by_content,
             _ => return Err(twice(&item.id).into()),
         };
-        let is_same = match input.xxh3 {
-            None => false,
-            Some(_) if item.fault.is_some() => false,
-            Some(_) if !by_content && input.stamp == stamp => true,
-            Some(_) if !by_content && !is_member => false,
-            // What cannot be read now is kept.
-            Some(was) => read()?.is_none_or(|is| is == was),
+        input.state = match input.xxh3 {
+            Some(_) if item.fault.is_some() => State::Unreadable { is_member },
+            Some(_) if !by_content && input.stamp == stamp => State::Kept { is_member },
+            // Files are read once, by the run that embeds them; members and objects without a stamp are at hand.
+            Some(was) if by_content || is_member || stamp.is_none() => match read()? {
+                None => State::Unreadable { is_member },
+                Some(is) if is == was => State::Kept { is_member },
+                Some(_) => State::Wanted { is_new: false, is_member },
+            },
+            _ => State::Wanted { is_new: false, is_member },
         };
-        input.state = if is_same { State::Kept { is_member } } else { State::Wanted { is_new: false, is_member } };
-        if is_same && input.stamp != stamp {
+        // Without a hash there is no new stamp: the old vector would pass for one of the new file.
+        if input.state == (State::Kept { is_member }) && input.stamp != stamp {
             (input.stamp, input.is_touched) = (stamp, true);
         }
-        Ok(!is_same)
+        Ok(matches!(input.state, State::Wanted { .. }))
     }
 
     /// Forgets what containers have shown, because they are read again.
@@ -175,7 +210,9 @@ impl KnownInputs {
         for input in self.inputs.values_mut() {
             input.state = match input.state {
                 State::Wanted { is_member: true, .. } if self.update == Update::Failures => State::Failed,
-                State::Wanted { is_member: true, .. } | State::Kept { is_member: true } => State::Gone,
+                State::Wanted { is_member: true, .. }
+                | State::Kept { is_member: true }
+                | State::Unreadable { is_member: true } => State::Gone,
                 state => state,
             };
         }
@@ -194,6 +231,7 @@ pub struct UpdateSource {
     fetch: Box<dyn Fetch>,
     listing_hash: String,
     part: String,
+    selection: String,
     /// With containers: the index of the next item, and the number of items to pass over before it.
     counted: Option<(u64, u64)>,
 }
@@ -212,9 +250,15 @@ impl UpdateSource {
         };
         let mut bytes = Vec::new();
         let mut failed = None;
+        let mut selection = Xxh3::new();
+        selection.update(format!("{update:?}").as_bytes());
         let listing = listing.select(|item, is_container| {
             if is_container {
-                return !unchanged.get(&item.id).is_some_and(|container| container.is_same());
+                let container = unchanged.get(&item.id).copied().unwrap_or_default();
+                if !container.is_same() {
+                    selection.update(format!("{:?} {:?}\n", item.id, item.stamp).as_bytes());
+                }
+                return !container.is_same();
             }
             let stamp = stamp_of(fetch.as_mut(), item);
             let wants = known.wants(item, stamp, false, || match fetch.fetch(item, &mut bytes) {
@@ -222,16 +266,27 @@ impl UpdateSource {
                 Err(error) if error.scope() == FaultScope::Run => Err(error.into()),
                 Err(_) => Ok(None),
             });
-            wants.unwrap_or_else(|error| {
+            let is_wanted = wants.unwrap_or_else(|error| {
                 failed.get_or_insert(error);
                 false
-            })
+            });
+            if is_wanted {
+                selection.update(format!("{:?}\n", item.id).as_bytes());
+            }
+            is_wanted
         })?;
         if let Some(error) = failed {
             return Err(error);
         }
         let counted = listing.extent().end.is_none().then_some((0, 0));
-        Ok(Self { listing, known: Arc::new(Mutex::new(known)), fetch, listing_hash, part, counted })
+        let selection = format!("{:016x}", selection.digest());
+        Ok(Self { listing, known: Arc::new(Mutex::new(known)), fetch, listing_hash, part, selection, counted })
+    }
+
+    /// A digest of the items that are embedded, as far as they are known before containers are read. An interrupted
+    /// update continues by number, so that it must be of the same items.
+    pub fn selection(&self) -> &str {
+        &self.selection
     }
 
     /// What the output has. Of containers that were not read yet, it knows nothing.
@@ -277,6 +332,15 @@ fn unchanged_containers(
     for keep in [false, true] {
         for record in recorded.read()? {
             let InputRecord { id, stamp, xxh3, .. } = record?;
+            // The failure of a damaged container is recorded by its own id.
+            if let Some(container) = containers.get(&id) {
+                if let Some(input) = known.inputs.get_mut(&key(&id)).filter(|_| keep) {
+                    let is_same = container.is_same();
+                    input.state = if is_same { State::Kept { is_member: false } } else { State::Gone };
+                    input.is_container = !is_same;
+                }
+                continue;
+            }
             let folders = id.match_indices('/').map(|(at, _)| &id[..at]);
             let Some(name) = folders.into_iter().find(|folder| containers.contains_key(*folder)) else { continue };
             let Some(container) = containers.get_mut(name) else { continue };

@@ -21,6 +21,12 @@ pub enum SinkError {
     /// The output belongs to another job.
     #[error("{} {} of another job: {}", .0.path.display(), .0.state.is(), .0.difference)]
     OtherRun(Box<OtherRun>),
+    /// The output is not the one that an update of it began with.
+    #[error("{} was replaced while it was updated", .0.display())]
+    Replaced(PathBuf),
+    /// The files of an update are being put in place, or this was interrupted.
+    #[error("an update of {} is being put in place, or was interrupted at that", .0.display())]
+    Updating(PathBuf),
     /// Another process is writing there.
     #[error("{} is being written by another process", .0.display())]
     Locked(PathBuf),

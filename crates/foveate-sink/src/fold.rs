@@ -3,8 +3,8 @@
 //! The later run is complete, and lies beside the output's work in progress. A folder's parts stay as they are unless
 //! a row of theirs goes: then the rows that stay are written once more. New parts get numbers that no part had. A plan
 //! says which files to move, and the manifest that names them all takes the old one's place; after that, the parts
-//! that are not in it are removed. Whoever is killed in between finds the plan and follows it again. A single file is
-//! written anew, and takes the old one's place in the same way.
+//! that are not in it are removed. The next writer follows the plan of one that was killed in between, and a reader
+//! refuses the output until then. A single file is written anew, and takes the old one's place in the same way.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -19,7 +19,9 @@ use foveate_core::{Backend as _, error_chain};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::names::{STAGING, record_of};
+use crate::in_place::{PLAN, WORK, work_folder};
+use crate::manifest::is_plain_name;
+use crate::names::STAGING;
 use crate::publish::parent_of;
 use crate::staging::{self, Staging, file_names, is_begun};
 use crate::{
@@ -45,6 +47,10 @@ pub struct Fold {
     options: SinkOptions,
     /// `None` in a store, and where no output is.
     work: Option<Staging>,
+    /// Keeps plain runs away from an output that is updated; `None` where `work` is, and before [`Self::base`].
+    plain: Option<Staging>,
+    /// [`digest`] of the output that [`Self::base`] found.
+    base: Option<String>,
 }
 
 /// What remains to be done once everything is written.
@@ -66,6 +72,9 @@ impl Drop for Fold {
         if let Some(work) = self.work.take_if(|work| is_empty(work)) {
             let _ = work.remove();
         }
+        if let Some(plain) = self.plain.take() {
+            plain.discard_unused();
+        }
     }
 }
 
@@ -75,7 +84,7 @@ impl Fold {
     /// # Errors
     /// [`SinkError::Locked`] if another process is at it.
     pub fn open(options: SinkOptions) -> Result<Self, SinkError> {
-        let mut fold = Self { options, work: None };
+        let mut fold = Self { options, work: None, plain: None, base: None };
         if let Files::Folder(folder) = fold.files()
             && (folder.exists() || is_begun(&fold.options)?)
         {
@@ -101,17 +110,21 @@ impl Fold {
     /// # Errors
     /// [`SinkError::OtherRun`] for an output of another job, [`SinkError::Damaged`] for files of another length.
     pub fn base(
-        &self,
+        &mut self,
         backend: &SinkBackend,
         manifest: &RunManifest,
         may_differ: impl Fn(&str) -> bool,
     ) -> Result<Option<(StoredRun, String)>, SinkError> {
         self.follow_plan()?;
         self.end_begun(backend, manifest, &may_differ)?;
-        let Some(run) = StoredRun::complete(&self.options)? else { return Ok(None) };
+        if self.work.is_some() && StoredRun::complete_now(&self.options)?.is_some() {
+            self.plain = Some(Staging::take(&self.options, &OutputNames::new(&self.options))?);
+        }
+        let Some(run) = StoredRun::complete_now(&self.options)? else { return Ok(None) };
         self.check(backend, &run, manifest, may_differ)?;
         run.check_lengths()?;
         let digest = digest(&run.manifest);
+        self.base = Some(digest.clone());
         Ok(Some((run, digest)))
     }
 
@@ -167,7 +180,7 @@ impl Fold {
         let options = self.later();
         match backend.open(&options)?.begin(manifest, Existing::Resume) {
             Ok(_) => Ok(None),
-            Err(SinkError::AlreadyComplete(_)) => StoredRun::complete(&options),
+            Err(SinkError::AlreadyComplete(_)) => StoredRun::complete_now(&options),
             // Or what is left of one that was removed in part.
             Err(SinkError::OtherRun(_) | SinkError::Damaged { .. } | SinkError::Exists(_)) => {
                 self.discard().map(|()| None)
@@ -181,28 +194,33 @@ impl Fold {
         self.clear()
     }
 
-    /// Folds the later run into the output. `manifest` describes the result. Rows that stay keep their order; those of
-    /// the later run follow.
+    /// Folds the later run into the output. `manifest` describes the result, `keep` what stays of the output, and
+    /// `take` what of the later run follows. `take` may leave out failures, but no rows.
+    ///
+    /// # Errors
+    /// [`SinkError::Replaced`] if the output is not the one that [`Self::base`] found.
     pub fn run(
         &mut self,
         backend: &SinkBackend,
         manifest: &RunManifest,
         keep: &Keep<'_>,
+        take: &Keep<'_>,
     ) -> Result<Published, SinkError> {
         let whole = |options: &SinkOptions| {
             let missing = || SinkError::damaged(&options.output, "its manifest is gone");
-            StoredRun::complete(options)?.ok_or_else(missing)
+            StoredRun::complete_now(options)?.ok_or_else(missing)
         };
         let (base, later) = (whole(&self.options)?, whole(&self.later())?);
+        self.check_base(&base)?;
         let (options, reader) = (self.part_of_work("rewritten", self.options.layout), reader_of(backend)?);
-        let (all, none) = (|record: &InputRecord| Some(record.clone()), BTreeSet::new());
+        let none = BTreeSet::new();
         let mut sink = backend.open(&options)?;
         sink.begin(manifest, Existing::Overwrite)?;
         let mut copy = Copy::new(sink.as_mut(), 0);
         let plan = match self.options.layout {
             Layout::File => {
                 copy.add(&base, &Which::All(reader), keep)?;
-                copy.add(&later, &Which::All(reader), &all)?;
+                copy.add(&later, &Which::All(reader), take)?;
                 let names = copy.finish()?.files.into_iter().rev().filter_map(|path| path.file_name().map(text));
                 let moves = names.map(|name| (format!("rewritten/{name}"), name)).collect();
                 let manifest = whole(&options)?.manifest;
@@ -213,7 +231,7 @@ impl Fold {
                 let changed = changed_parts(&base, keep)?;
                 copy.add(&base, &Which::RecordsExcept(&changed), keep)?;
                 copy.add(&base, &Which::Only(&changed, reader), keep)?;
-                copy.add(&later, &Which::RecordsExcept(&none), &all)?;
+                copy.add(&later, &Which::RecordsExcept(&none), take)?;
                 copy.finish()?;
                 let rewritten = whole(&options)?.manifest;
                 let plan = self.plan(&base, &changed, &rewritten, &later.manifest);
@@ -222,12 +240,21 @@ impl Fold {
                 Plan { remove, ..plan }
             }
         };
+        // In a store, another run may have replaced the output meanwhile.
+        self.check_base(&whole(&self.options)?)?;
         self.files().put(PLAN, serde_json::to_vec(&plan).expect("a plan is plain data and has a JSON form"))?;
         self.follow(&plan)?;
         let published = plan.manifest.published(&self.output().path(""));
         let cleared = self.clear().and_then(|()| self.work.take().map_or(Ok(()), Staging::remove));
         // The output is complete by now, so an error is a note.
         Ok(Published { leftover: cleared.err().map(|error| error_chain(&error)), ..published })
+    }
+
+    fn check_base(&self, now: &StoredRun) -> Result<(), SinkError> {
+        match self.base.as_ref() == Some(&digest(&now.manifest)) {
+            true => Ok(()),
+            false => Err(SinkError::Replaced(self.options.output.clone())),
+        }
     }
 
     /// The records of an output of an earlier version, whose names are others.
@@ -282,26 +309,42 @@ impl Fold {
     fn follow_plan(&self) -> Result<(), SinkError> {
         let files = self.files();
         let Some(content) = files.get(PLAN)? else { return Ok(()) };
-        let plan: Plan =
-            serde_json::from_slice(&content).map_err(|error| SinkError::damaged(&files.path(PLAN), error))?;
-        let found = StoredRun::complete(&self.options)?.map(|run| digest(&run.manifest));
-        match found.is_some_and(|found| found == plan.base || found == digest(&plan.manifest)) {
-            true => self.follow(&plan).and_then(|()| self.clear()),
-            // The output was replaced since.
-            false => self.clear(),
+        let plan = self.parse(&content).map_err(|reason| SinkError::damaged(&files.path(PLAN), reason))?;
+        let found = StoredRun::complete_now(&self.options)?.map(|run| digest(&run.manifest));
+        // Otherwise the output was replaced since.
+        if found.is_some_and(|found| found == plan.base || found == digest(&plan.manifest)) {
+            self.follow(&plan)?;
         }
+        self.clear()
+    }
+
+    /// Parses a plan, which may be a stranger's: it moves and removes files of this output alone.
+    fn parse(&self, content: &[u8]) -> Result<Plan, String> {
+        let plan: Plan = serde_json::from_slice(content).map_err(|error| error.to_string())?;
+        plan.manifest.check_names()?;
+        let names = match &self.options.prefix {
+            Some(_) => OutputNames::of_objects(&self.options),
+            None => OutputNames::new(&self.options),
+        };
+        let from = plan.moves.iter().map(|(from, _)| from);
+        for from in from {
+            let name = WORK.iter().find_map(|folder| from.strip_prefix(folder)?.strip_prefix('/'));
+            if !name.is_some_and(is_plain_name) {
+                return Err(format!("it moves {from:?}, which no update writes"));
+            }
+        }
+        for to in plan.moves.iter().map(|(_, to)| to).chain(&plan.remove) {
+            if !names.owns(to) {
+                return Err(format!("it changes {to:?}, which is no file of this output"));
+            }
+        }
+        Ok(plan)
     }
 
     /// May run again after having been interrupted anywhere.
     fn follow(&self, plan: &Plan) -> Result<(), SinkError> {
         let (work, output) = (self.files(), self.output());
-        // A single file means "complete", so that it does not stand beside the others' new content.
-        if let Some((from, main)) = plan.moves.last()
-            && self.options.layout == Layout::File
-            && work.path(from).exists()
-        {
-            output.remove(main)?;
-        }
+        // The main file of a single-file output comes last. Nothing is removed before everything has its name.
         plan.moves.iter().try_for_each(|(from, to)| work.move_to(from, &output, to))?;
         if self.options.layout == Layout::Folder {
             output.put("_manifest.json", plan.manifest.to_json().into_bytes())?;
@@ -313,7 +356,7 @@ impl Fold {
     /// Removes all work, the plan last: without the rest, it does nothing.
     fn clear(&self) -> Result<(), SinkError> {
         let work = self.files();
-        ["later", "rewritten"].iter().try_for_each(|name| work.remove_all(name))?;
+        WORK.iter().try_for_each(|name| work.remove_all(name))?;
         work.remove(PLAN)
     }
 
@@ -339,10 +382,9 @@ impl Fold {
     }
 
     fn files(&self) -> Files {
-        match (&self.options.prefix, self.options.layout) {
-            (Some(prefix), _) => Files::Prefix(Below::new(Arc::clone(prefix), &format!("{STAGING}/update"))),
-            (None, Layout::Folder) => Files::Folder(self.options.output.join(STAGING).join("update")),
-            (None, Layout::File) => Files::Folder(record_of(&self.options.output, "update")),
+        match &self.options.prefix {
+            Some(prefix) => Files::Prefix(Below::new(Arc::clone(prefix), &format!("{STAGING}/update"))),
+            None => Files::Folder(work_folder(&self.options.output, self.options.layout)),
         }
     }
 
@@ -359,7 +401,16 @@ fn text(name: &OsStr) -> String {
     name.to_string_lossy().into_owned()
 }
 
-const PLAN: &str = "plan.json";
+/// Puts in place what an update of this output had ready when it was interrupted, or discards that for a run that
+/// replaces the output.
+pub(crate) fn end_update(options: &SinkOptions, existing: Existing) -> Result<(), SinkError> {
+    let update = Fold { options: options.clone(), work: None, plain: None, base: None };
+    if update.files().get(PLAN)?.is_none() {
+        return Ok(());
+    }
+    let update = Fold::open(options.clone())?;
+    if existing == Existing::Overwrite { update.clear() } else { update.follow_plan() }
+}
 
 fn reader_of(backend: &SinkBackend) -> Result<&dyn VectorReader, SinkError> {
     backend.reader().ok_or_else(|| SinkError::Unsupported("reading vectors of this format".to_owned()))

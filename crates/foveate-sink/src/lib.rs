@@ -5,6 +5,7 @@ pub mod conformance;
 mod csv_field;
 mod error;
 mod fold;
+mod in_place;
 mod inputs;
 mod manifest;
 mod merge;

@@ -207,11 +207,13 @@ impl OutputManifest {
         if rows != Some(manifest.rows) {
             return Err(format!("the parts' rows do not add up to {}", manifest.rows));
         }
-        let stray = manifest.files().find(|file| !is_plain_name(&file.name)).map(|file| file.name.clone());
-        match stray {
-            Some(name) => Err(format!("{name:?} is not a plain file name")),
-            None => Ok(manifest),
-        }
+        manifest.check_names()?;
+        Ok(manifest)
+    }
+
+    /// Checks that no name leads out of the output's folder.
+    pub(crate) fn check_names(&self) -> Result<(), String> {
+        check_plain_names(self.files())
     }
 
     /// Reads the file at `path`; `None` if there is none.
@@ -245,8 +247,16 @@ impl OutputManifest {
     }
 }
 
+/// Checks the names in a manifest or a record, which may be a stranger's.
+pub(crate) fn check_plain_names<'a>(files: impl IntoIterator<Item = &'a ManifestFile>) -> Result<(), String> {
+    match files.into_iter().find(|file| !is_plain_name(&file.name)) {
+        Some(file) => Err(format!("{:?} is not a plain file name", file.name)),
+        None => Ok(()),
+    }
+}
+
 /// Returns true if a name cannot lead out of the manifest's folder.
-fn is_plain_name(name: &str) -> bool {
+pub(crate) fn is_plain_name(name: &str) -> bool {
     !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\\', '\0'])
 }
 

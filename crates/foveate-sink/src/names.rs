@@ -3,10 +3,16 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use crate::manifest::is_plain_name;
 use crate::{Layout, Prefix, SinkError, SinkOptions};
 
 /// The folder within an output folder that holds each run's staging folder.
 pub(crate) const STAGING: &str = ".foveate";
+
+/// Name of the failures file while it grows in the staging folder, and ending of its final name.
+pub const FAILURES: &str = "failures.csv";
+/// The same for the record of the inputs.
+pub const INPUTS: &str = "inputs.csv";
 
 /// The suffix for shards: `-0000i-of-0000n` goes before the extension of every name, so that any number of array jobs
 /// can write to one folder. Empty without a shard.
@@ -113,7 +119,22 @@ impl OutputNames {
             return false;
         };
         let number = rest.strip_prefix('-').and_then(|rest| rest.split_once('.')).map_or("", |(number, _)| number);
-        number.len() >= 5 && number.bytes().all(|b| b.is_ascii_digit())
+        is_plain_name(name) && number.len() >= 5 && number.bytes().all(|b| b.is_ascii_digit())
+    }
+
+    /// Returns true if a plain name is that of one of this output's files, in this version or an earlier one.
+    pub(crate) fn owns(&self, name: &str) -> bool {
+        match self.layout {
+            Layout::File => {
+                let main = self.main().file_name().unwrap_or_default().to_string_lossy().into_owned();
+                let rest = name.strip_prefix(MARK).unwrap_or(name).strip_prefix(&main);
+                is_plain_name(name) && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+            }
+            Layout::Folder => {
+                let record = name.strip_prefix(MARK).unwrap_or(name);
+                self.is_part(name) || ["manifest.json", FAILURES, INPUTS].contains(&record)
+            }
+        }
     }
 
     /// The output as the user named it.

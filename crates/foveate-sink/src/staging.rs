@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 pub use crate::inputs::INPUTS_HEADER;
+pub use crate::names::{FAILURES, INPUTS};
 use crate::names::{STAGING, shards_of};
 use crate::publish::hash_start;
 pub use crate::publish::{parent_of, remove_if_there};
@@ -219,10 +220,6 @@ pub(crate) fn other_run(
     SinkError::OtherRun(Box::new(OtherRun { path, state, difference, inputs }))
 }
 
-/// Name of the failures file while it grows in the staging folder, and ending of its final name.
-pub const FAILURES: &str = "failures.csv";
-/// The same for the record of the inputs.
-pub const INPUTS: &str = "inputs.csv";
 /// The file that marks a staging folder as a run's: without it, the rest is meaningless. It is created last and removed
 /// first.
 pub const JOURNAL: &str = "journal";

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
 use common::kills::{random_moments, signal, start};
-use common::rows::assert_same_rows;
+use common::rows::{assert_same_rows, rows};
 use common::{PHOTOS, Ran, assert_same_tree, embed, foveate, run, tree};
 use foveate::backends;
 use foveate::core::Backend;
@@ -299,4 +299,187 @@ fn what_an_update_cannot_do_is_refused() {
     photos.run(&output, &["--update", "--shard", "0/2"]).expect(2);
     photos.run(&output, &["--prune"]).expect(2);
     assert_eq!(run(foveate().args(["inspect", "--check"]).arg(&output)).expect(0).stderr, "");
+}
+
+#[test]
+fn an_update_whose_inputs_are_edited_after_a_kill_has_each_input_once() {
+    let photos = Photos::new();
+    let [output, fresh] = ["out", "fresh"].map(|name| photos.0.path().join(name));
+    let names = photos.names();
+    photos.run(&output, &[]).expect(0);
+    let age = |name: &str| {
+        File::options().write(true).open(photos.path(name)).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    };
+    for name in &names[8..16] {
+        fs::copy(photos.path(&names[20]), photos.path(name)).unwrap();
+    }
+    fs::write(photos.path(&names[16]), "no photo").unwrap();
+    photos.run(&output, &["--update", "--strict"]).expect(3);
+    // Another selection: one input more at its beginning, two less, and a new one.
+    fs::copy(photos.path(&names[21]), photos.path(&names[0])).unwrap();
+    age(&names[0]);
+    fs::remove_file(photos.path(&names[9])).unwrap();
+    fs::remove_file(photos.path(&names[16])).unwrap();
+    fs::copy(photos.path(&names[1]), photos.path("a new one.jpg")).unwrap();
+    photos.run(&output, &["--update", "--prune"]).expect(0);
+    photos.run(&fresh, &[]).expect(0);
+    assert_same_rows(&output, &fresh);
+}
+
+#[test]
+fn an_input_that_cannot_be_read_now_keeps_what_the_output_has_of_it() {
+    let photos = Photos::new();
+    let folder = photos.0.path();
+    let list = folder.join("list.txt");
+    let lines: Vec<_> = photos.names().iter().map(|name| photos.path(name).display().to_string()).collect();
+    fs::write(&list, lines.join("\n")).unwrap();
+    for (name, more) in [("x.parquet", "--update"), ("out", "--by-content")] {
+        let output = folder.join("outputs").join(name);
+        let job = |more: &[&str]| {
+            let mut command = embed(&output);
+            run(command.arg("--from-list").arg(&list).args(["--json", "--batch", "4"]).args(more))
+        };
+        job(&[]).expect(0);
+        let before = tree(&folder.join("outputs"));
+        // The storage is away.
+        fs::rename(photos.path(""), folder.join("away")).unwrap();
+        let away = job(&["--update", more]).expect(0);
+        assert_eq!(changes(&away), [lines.len() as u64, 0, 0, 0]);
+        assert_eq!(away.json()["update"]["unreadable"], lines.len());
+        assert_eq!(tree(&folder.join("outputs")), before);
+        fs::rename(folder.join("away"), photos.path("")).unwrap();
+        assert_eq!(job(&["--update"]).expect(0).json()["update"]["unreadable"], 0);
+        assert_eq!(tree(&folder.join("outputs")), before);
+    }
+    // It changed, and is not readable any more: its old row and its old stamp stay, and the others are embedded.
+    let output = folder.join("folder");
+    photos.run(&output, &[]).expect(0);
+    let before = rows(&output);
+    let names = photos.names();
+    fs::remove_file(photos.path(&names[3])).unwrap();
+    std::os::unix::fs::symlink("absent", photos.path(&names[3])).unwrap();
+    fs::copy(photos.path(&names[5]), photos.path("new.jpg")).unwrap();
+    let again = photos.run(&output, &["--update", "--prune"]).expect(0);
+    assert_eq!(changes(&again), [names.len() as u64, 1, 0, 0]);
+    let after = rows(&output);
+    assert!(before.iter().all(|(id, row)| after[id] == *row));
+    assert_eq!(after.len(), before.len() + 1);
+}
+
+#[test]
+fn the_failure_of_a_damaged_container_stays_as_long_as_its_damage() {
+    let photos = Photos::new();
+    let output = photos.0.path().join("out");
+    let names = photos.names();
+    photos.tar("photos.tar", &names[..8]);
+    let tar = photos.0.path().join("photos.tar");
+    let whole = fs::read(&tar).unwrap();
+    fs::write(&tar, &whole[..whole.len() * 3 / 4]).unwrap();
+    let job = |more: &[&str]| run(photos.tar_job(&output).args(more));
+    let first = job(&[]).expect(0).json();
+    assert_eq!(first["failures"], 1);
+    for more in [&["--update"][..], &["--update", "--prune"]] {
+        let again = job(more).expect(0).json();
+        assert_eq!((&again["failures"], &again["vectors"]), (&first["failures"], &first["vectors"]));
+        assert_eq!(rows(&output).len() as u64, first["inputs"].as_u64().unwrap());
+    }
+    fs::write(&tar, &whole).unwrap();
+    let mended = job(&["--update"]).expect(0).json();
+    assert_eq!((&mended["failures"], &mended["vectors"]), (&0.into(), &8.into()));
+    assert_eq!(rows(&output).len(), 8);
+}
+
+#[test]
+fn an_output_is_not_replaced_while_it_is_updated() {
+    let photos = Photos::new();
+    let [output, fresh] = ["out", "fresh"].map(|name| photos.0.path().join(name));
+    photos.run(&output, &[]).expect(0);
+    photos.live();
+    let mut update = photos.job(&output);
+    update.args(["--update", "--prune"]);
+    let mut child = start(&mut update);
+    while !output.join(".foveate/update/later/.foveate").exists() {
+        if child.try_wait().unwrap().is_some() {
+            photos.live();
+            child = start(&mut update);
+        }
+    }
+    signal(&child, "STOP");
+    photos.run(&output, &["--overwrite", "--pooling", "mean"]).expect_error(1, "another process");
+    signal(&child, "CONT");
+    assert!(child.wait().unwrap().success());
+    photos.run(&fresh, &[]).expect(0);
+    assert_same_rows(&output, &fresh);
+}
+
+/// An output whose update was interrupted after the first `done` of its renames, made of the output before and after.
+fn interrupted_in_place(before: &Path, after: &Path, name: &str, done: usize) {
+    let is_folder = name == "out";
+    let [old, new] = [before, after].map(|folder| if is_folder { folder.join(name) } else { folder.to_owned() });
+    let manifest = if is_folder { "_manifest.json".to_owned() } else { format!("_{name}.manifest.json") };
+    let work = if is_folder { old.join(".foveate/update") } else { old.join(format!("_{name}.update")) };
+    let base = format!("{:016x}", xxhash_rust::xxh3::xxh3_64(&fs::read(old.join(&manifest)).unwrap()));
+    fs::create_dir_all(work.join("rewritten")).unwrap();
+    // Records first, the main file last.
+    let mut files: Vec<_> =
+        tree(&new).into_iter().filter(|(path, _)| !is_folder || !path.ends_with(&manifest)).collect();
+    files.sort_by_key(|(path, _)| path.as_os_str() == name);
+    let mut moves = Vec::new();
+    for (number, (path, bytes)) in files.iter().enumerate() {
+        let path = path.to_str().unwrap();
+        moves.push((format!("rewritten/{path}"), path));
+        let at = if number < done { old.join(path) } else { work.join("rewritten").join(path) };
+        fs::write(at, bytes).unwrap();
+    }
+    let new_manifest: serde_json::Value = serde_json::from_slice(&fs::read(new.join(&manifest)).unwrap()).unwrap();
+    let remove: Vec<_> = tree(&old)
+        .into_keys()
+        .filter(|path| is_folder && path.to_str().unwrap().starts_with("part") && !new.join(path).exists())
+        .collect();
+    let plan = serde_json::json!({ "base": base, "moves": moves, "manifest": new_manifest, "remove": remove });
+    fs::write(work.join("plan.json"), plan.to_string()).unwrap();
+}
+
+#[test]
+fn an_update_that_is_interrupted_between_its_renames_is_named_and_finished() {
+    for name in ["x.parquet", "x.npy", "out"] {
+        let photos = Photos::new();
+        let [before, after, wild] = ["before", "after", "wild"].map(|folder| photos.0.path().join(folder));
+        let copy = |from: &Path, to: &Path| {
+            let _ = fs::remove_dir_all(to);
+            assert!(Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap().success());
+        };
+        photos.run(&before.join(name), &[]).expect(0);
+        copy(&before, &after);
+        photos.live();
+        photos.run(&after.join(name), &["--update", "--prune"]).expect(0);
+        for (done, more) in [(0, "--update"), (1, "--by-content"), (2, "--update"), (3, "--by-content")] {
+            copy(&before, &wild);
+            interrupted_in_place(&wild, &after, name, done);
+            run(foveate().arg("inspect").arg(wild.join(name))).expect_error(1, "is being put in place");
+            let more = if more == "--update" { &["--update"][..] } else { &[] };
+            photos.run(&wild.join(name), more).expect(0);
+            assert_same_tree(&after, &wild);
+        }
+        // A stranger's plan.
+        copy(&before, &wild);
+        interrupted_in_place(&wild, &after, name, 0);
+        let work = if name == "out" { wild.join("out/.foveate/update") } else { wild.join(format!("_{name}.update")) };
+        let plan = fs::read_to_string(work.join("plan.json")).unwrap();
+        let victim = wild.join("mine.txt");
+        fs::write(&victim, "mine").unwrap();
+        let target = if name == "out" { "../mine.txt" } else { "mine.txt" };
+        for stranger in [
+            plan.replacen(
+                "\"remove\":[",
+                &format!("\"remove\":[\"{target}\"{}", if plan.contains("\"remove\":[]") { "" } else { "," }),
+                1,
+            ),
+            plan.replacen("rewritten/", "rewritten/../../", 1),
+        ] {
+            fs::write(work.join("plan.json"), stranger).unwrap();
+            photos.run(&wild.join(name), &["--update"]).expect_error(1, "is damaged");
+            assert_eq!(fs::read(&victim).unwrap(), b"mine");
+        }
+    }
 }

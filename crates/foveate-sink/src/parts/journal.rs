@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::log::LogExtent;
+use crate::manifest::check_plain_names;
 use crate::staging::{FAILURES_HEADER, INPUTS_HEADER, LedgerExtent, open_at};
 use crate::{AtomicFile, ManifestFile, ManifestPart, RunManifest, SinkError};
 
@@ -149,6 +150,7 @@ fn apply(mut state: State, record: Record) -> Result<State, String> {
             state.logs = logs.into_iter().map(|log| (log.part, log)).collect();
         }
         Record::Sealed { part } => {
+            check_plain_names(&part.files)?;
             state.logs.remove(&part.part);
             if state.sealed.last().is_some_and(|last| last.part >= part.part) {
                 return Err("parts are out of order".to_owned());
@@ -156,7 +158,10 @@ fn apply(mut state: State, record: Record) -> Result<State, String> {
             state.sealed.push(part);
         }
         Record::Finishing => state.finishing = true,
-        Record::Staged { files } => state.staged = Some(files),
+        Record::Staged { files } => {
+            check_plain_names(&files)?;
+            state.staged = Some(files);
+        }
     }
     Ok(state)
 }

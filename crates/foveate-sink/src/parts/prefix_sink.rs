@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use super::objects::{MOST_OBJECT, Objects};
 use super::records::{Claim, PartRecord, Restored, claim_name, json, own_objects, read_parsed, record_name, text};
 use super::{PartFormat, PartSink};
+use crate::fold::end_update;
 use crate::staging::{self, FAILURES, INPUTS, Phase, Steps, push_failure};
 use crate::{
     Existing, Failure, InputRecord, Layout, ManifestFile, ManifestPart, OutputManifest, OutputNames, Prefix, Published,
@@ -109,6 +110,7 @@ impl<F: PartFormat> PrefixSink<F> {
 
     fn open(&mut self, manifest: &RunManifest, existing: Existing) -> Result<Run, SinkError> {
         staging::check(&self.options, manifest)?;
+        end_update(&self.options, existing)?;
         self.local.format.check_columns(&self.options)?;
         self.check_part_size(manifest.dim)?;
         self.names = OutputNames::find_below(self.objects.prefix.as_ref(), &self.options)?;

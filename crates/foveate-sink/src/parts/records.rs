@@ -15,6 +15,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::journal::{Journal, Record, State};
+use crate::manifest::check_plain_names;
 use crate::staging::{FAILURES, FAILURES_HEADER, INPUTS, INPUTS_HEADER, JOURNAL, Ledger};
 use crate::{ManifestPart, OutputNames, Prefix, RunManifest, SinkError, create_folders};
 
@@ -69,7 +70,9 @@ pub(super) struct PartRecord {
 
 impl PartRecord {
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
-        serde_json::from_slice(bytes).map_err(|error| error.to_string())
+        let record: Self = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+        check_plain_names(&record.part.files)?;
+        Ok(record)
     }
 }
 

@@ -9,6 +9,7 @@ use foveate_core::error_chain;
 use super::journal::{Journal, Record, State};
 use super::log::{Block, LogExtent, LogPaths, PartLog, Scratch};
 use super::{PartFiles, PartFormat, StoredPart};
+use crate::fold::end_update;
 use crate::publish::{parent_of, remove_if_there};
 use crate::staging::{
     self, FAILURES, FAILURES_HEADER, INPUTS, INPUTS_HEADER, JOURNAL, Ledger, Phase, Staging, Steps, Taken, push_failure,
@@ -101,6 +102,7 @@ impl<F: PartFormat> PartSink<F> {
 
     fn open(&mut self, manifest: &RunManifest, existing: Existing) -> Result<Run, SinkError> {
         staging::check(&self.options, manifest)?;
+        end_update(&self.options, existing)?;
         self.format.check_columns(&self.options)?;
         let names = OutputNames::new(&self.options);
         let settings = self.settings(manifest);

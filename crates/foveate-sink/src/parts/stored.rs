@@ -12,6 +12,7 @@ use tempfile::TempDir;
 use super::journal::State;
 use super::log::{LogExtent, LogPaths, RowReader};
 use super::records::{Claim, Restored, claim_name, read_parsed};
+use crate::in_place::{check_in_place, check_in_place_below};
 use crate::names::{STAGING, shards_of};
 use crate::publish::parent_of;
 use crate::staging::{FAILURES, INPUTS, JOURNAL, file_names};
@@ -130,6 +131,7 @@ impl StoredRun {
 
     /// Finds the runs below a prefix.
     pub fn find_below(prefix: &Arc<dyn Prefix>) -> Result<Vec<Self>, SinkError> {
+        check_in_place_below(prefix.as_ref())?;
         // Before the manifests: a run that ends meanwhile is among these.
         let begun = prefix.list(&format!("{STAGING}/"))?;
         let mut found = Self::complete_below(prefix)?;
@@ -173,10 +175,22 @@ impl StoredRun {
     }
 
     /// Finds the complete output of an unsharded run with these options.
+    ///
+    /// # Errors
+    /// [`SinkError::Updating`] while an update is put in place.
     pub fn complete(options: &SinkOptions) -> Result<Option<Self>, SinkError> {
+        match &options.prefix {
+            Some(prefix) => check_in_place_below(prefix.as_ref())?,
+            None => check_in_place(&options.output)?,
+        }
+        Self::complete_now(options)
+    }
+
+    /// Finds the complete output of an unsharded run with these options, even while an update is put in place.
+    pub(crate) fn complete_now(options: &SinkOptions) -> Result<Option<Self>, SinkError> {
         let mut found = match &options.prefix {
             Some(prefix) => Self::complete_below(prefix)?.into_values().collect(),
-            None => Self::find(&options.output)?,
+            None => Self::found_now(&options.output)?,
         };
         found.retain(|run| run.state == StoredState::Complete && !run.manifest.fingerprint.contains_key("sink.shard"));
         Ok(found.pop())
@@ -184,6 +198,11 @@ impl StoredRun {
 
     /// Finds the runs that wrote to `output`: one, several shards of a folder, or none.
     pub fn find(output: &Path) -> Result<Vec<Self>, SinkError> {
+        check_in_place(output)?;
+        Self::found_now(output)
+    }
+
+    fn found_now(output: &Path) -> Result<Vec<Self>, SinkError> {
         if Layout::of(output) == Layout::File {
             let names = OutputNames::new(&SinkOptions::new(output));
             let (manifest, staging) = (names.manifest(), names.staging());

@@ -101,6 +101,7 @@ fn find(args: &InspectArgs, backends: &Backends) -> anyhow::Result<Found> {
 pub(crate) fn remedied(error: SinkError) -> anyhow::Error {
     let remedy = match &error {
         SinkError::Damaged { .. } => "restore it from a copy, or write it anew with `embed --overwrite`",
+        SinkError::Updating(_) => "run `foveate embed` with this output again, which puts the rest in place",
         SinkError::Unsupported(_) => "inspect it with the version of foveate that wrote it",
         _ => "restore the file, or run with read access",
     };

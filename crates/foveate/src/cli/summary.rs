@@ -20,9 +20,12 @@ pub(crate) fn text(report: &RunReport, output: &Path) -> String {
         }
         None => writeln!(out, "{} of {} inputs settled", report.settled, number(report.inputs)),
     };
-    if let Some(Changes { kept, added, changed, gone, pruned, .. }) = report.changes {
+    if let Some(Changes { kept, added, changed, gone, pruned, unreadable, .. }) = report.changes {
         let gone_are = if pruned { "removed" } else { "gone and kept" };
         let _ = writeln!(out, "{kept} kept, {added} added, {changed} changed or tried again, {gone} {gone_are}");
+        if unreadable > 0 {
+            let _ = writeln!(out, "{unreadable} of those kept could not be read; the output has what it had of them");
+        }
         if added + changed == 0 {
             return out;
         }
@@ -115,8 +118,11 @@ pub(crate) fn json(report: &RunReport, listed: &ListingStats, output: &Path) -> 
         "vectors": published.map(|p| p.rows),
         "failures": published.map(|p| p.failures),
         "left_out": left_out(listed),
-        "update": report.changes.map(|Changes { kept, added, changed, gone, pruned, .. }| {
-            json!({ "kept": kept, "added": added, "changed": changed, "gone": gone, "pruned": pruned })
+        "update": report.changes.map(|Changes { kept, added, changed, gone, pruned, unreadable, .. }| {
+            json!({
+                "kept": kept, "added": added, "changed": changed, "gone": gone, "pruned": pruned,
+                "unreadable": unreadable,
+            })
         }),
         "session": {
             "resumed": report.resumed,

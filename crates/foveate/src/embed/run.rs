@@ -68,7 +68,7 @@ impl EmbedOptions {
         model: &OpenOptions<'_>,
     ) -> Result<EmbedRun, EmbedError> {
         let sink = self.sink_name(&backends.sinks)?;
-        let (backend, fold) = (backends.sinks.get(&sink)?, Fold::open(self.sink_options(0)?)?);
+        let (backend, mut fold) = (backends.sinks.get(&sink)?, Fold::open(self.sink_options(0)?)?);
         let retries = update == Update::Failures;
         let chosen = self.open(backends, model)?;
         let mut manifest = chosen.manifest(self, &listing);
@@ -84,9 +84,11 @@ impl EmbedOptions {
             };
         };
         let source = UpdateSource::new(listing, &base, update).map_err(Box::new)?;
+        let selection = source.selection().to_owned();
         let (known, later) = (source.known(), backend.open(&fold.later())?);
         let mut run = self.assemble(chosen, manifest.clone(), Box::new(source), later)?;
         run.manifest.fingerprint.insert("update".to_owned(), digest);
+        run.manifest.fingerprint.insert("update.selection".to_owned(), selection);
         if retries {
             manifest = base.manifest.clone().run();
         }

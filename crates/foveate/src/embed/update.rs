@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use foveate_core::lock;
 use foveate_pipeline::{Cancel, Changes, KnownInputs, Pipeline, Progress, RunError, RunReport};
-use foveate_sink::{Existing, Fold, Published, RunManifest, SinkError, StoredRun};
+use foveate_sink::{Existing, Fold, InputRecord, Published, RunManifest, SinkError, StoredRun};
 use foveate_source::{Delivery, Source};
 
 use super::Backends;
@@ -52,10 +52,18 @@ impl UpdateRun {
         if report.published.is_none() {
             return Ok(report);
         }
+        if let Some(later) = StoredRun::complete(&self.fold.later())? {
+            lock(&self.known).learn(&later)?;
+        }
         let changes = self.changes();
-        let published = match changes.is_empty() {
-            true => self.fold.discard().map(|()| self.published)?,
-            false => self.fold.run(backend, &self.manifest, &|record| lock(&self.known).keep(record))?,
+        let published = if changes.is_empty() {
+            self.fold.discard()?;
+            self.published
+        } else {
+            let known = Arc::clone(&self.known);
+            let keep = |record: &InputRecord| lock(&known).keep(record);
+            let take = |record: &InputRecord| lock(&known).take(record);
+            self.fold.run(backend, &self.manifest, &keep, &take)?
         };
         (report.changes, report.published) = (Some(changes), Some(published));
         Ok(report)
