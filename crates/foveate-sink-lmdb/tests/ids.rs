@@ -137,7 +137,7 @@ fn a_file_that_is_no_database_is_respected_and_named() {
     let path = dir.path().join("x.lmdb");
     std::fs::write(&path, "my thesis").unwrap();
     let error = PartSink::new(SinkOptions::new(&path), LmdbFormat).begin(&manifest(), Existing::Resume).unwrap_err();
-    assert!(matches!(error, SinkError::Exists(_)), "{error}");
+    assert!(matches!(error, SinkError::Missing { .. }), "{error}");
     assert_eq!(std::fs::read(&path).unwrap(), b"my thesis");
     assert!(matches!(Vectors::open(&path), Err(SinkError::Damaged { .. })));
 }

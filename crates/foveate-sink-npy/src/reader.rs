@@ -12,7 +12,7 @@ use crate::header::NpyHeader;
 impl VectorReader for NpyFormat {
     fn for_each(&self, path: &Path, shape: &Shape, act: &mut ActOnRow<'_>) -> Result<(), SinkError> {
         let Shape { dim, element, .. } = *shape;
-        let read = |path: &Path| File::open(path).map_err(SinkError::io("open", path));
+        let read = |path: &Path| File::open(path).map_err(SinkError::opening(path));
         let (file, ids) = (read(path)?, sidecar(path, "ids.csv"));
         let len = file.metadata().map_err(SinkError::io("inspect", path))?.len();
         let mut vector = vec![0; dim * element.bytes()];

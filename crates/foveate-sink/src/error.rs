@@ -81,6 +81,14 @@ pub enum SinkError {
         /// What is wrong with the file.
         source: BoxError,
     },
+    /// A file that belongs to an output is not there: the manifest, or one that it names.
+    #[error("{} is missing", .path.display())]
+    Missing {
+        /// The file, under the name that it needs.
+        path: PathBuf,
+        /// How that is known.
+        source: BoxError,
+    },
     /// A library that writes the format returned an error.
     #[error("cannot write {}", .path.display())]
     Format {
@@ -111,6 +119,20 @@ impl SinkError {
     /// Makes the error for a file that differs from what this program wrote.
     pub fn damaged(path: &Path, source: impl Into<BoxError>) -> Self {
         Self::Damaged { path: path.to_owned(), source: source.into() }
+    }
+
+    /// Makes the error for a file of an output that is not there.
+    pub fn missing(path: &Path, source: impl Into<BoxError>) -> Self {
+        Self::Missing { path: path.to_owned(), source: source.into() }
+    }
+
+    /// Turns the error of opening a file that belongs to an output into [`Missing`](Self::Missing) or [`Self::io`]'s,
+    /// for `map_err`.
+    pub fn opening(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
+        move |source| match source.kind() {
+            ErrorKind::NotFound => Self::missing(path, "the output has such a file"),
+            _ => Self::io("open", path)(source),
+        }
     }
 
     /// Always [`FaultScope::Run`].

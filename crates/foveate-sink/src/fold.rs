@@ -182,9 +182,9 @@ impl Fold {
             Ok(_) => Ok(None),
             Err(SinkError::AlreadyComplete(_)) => StoredRun::complete_now(&options),
             // Or what is left of one that was removed in part.
-            Err(SinkError::OtherRun(_) | SinkError::Damaged { .. } | SinkError::Exists(_)) => {
-                self.discard().map(|()| None)
-            }
+            Err(
+                SinkError::OtherRun(_) | SinkError::Damaged { .. } | SinkError::Missing { .. } | SinkError::Exists(_),
+            ) => self.discard().map(|()| None),
             Err(error) => Err(error),
         }
     }

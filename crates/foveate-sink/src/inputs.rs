@@ -90,7 +90,7 @@ impl RecordedInputs {
     /// Reads the inputs, in source order.
     pub fn read(&self) -> Result<impl Iterator<Item = Result<InputRecord, SinkError>> + use<>, SinkError> {
         let path = self.file.path().to_owned();
-        let file = File::open(&path).map_err(SinkError::io("open", &path))?;
+        let file = File::open(&path).map_err(SinkError::opening(&path))?;
         let lines = csv::Reader::from_reader(BufReader::new(file).take(self.len)).into_records();
         Ok(lines.map(move |line| parse(&path, line)))
     }

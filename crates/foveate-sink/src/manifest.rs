@@ -5,6 +5,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::names::MARK;
 use crate::publish::hash_start;
 use crate::{Difference, Published, SinkError, hash_file};
 
@@ -122,7 +123,12 @@ impl ManifestFile {
 
     /// Checks that the file at `path` has the recorded length and, with `contents`, the recorded hash.
     pub fn check(&self, path: &Path, contents: bool) -> Result<(), SinkError> {
-        self.check_found(path, fs::metadata(path).map(|data| data.len()).map_err(|error| error.to_string()))?;
+        let len = match fs::metadata(path) {
+            Ok(data) => Some(data.len()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            Err(error) => return Err(SinkError::io("inspect", path)(error)),
+        };
+        self.check_len(path, len)?;
         if contents { self.check_hash(path, &hash_file(path)?) } else { Ok(()) }
     }
 
@@ -131,23 +137,19 @@ impl ManifestFile {
         self.check_hash(path, &format!("{:016x}", hash_start(path, self.bytes)?.digest()))
     }
 
-    /// Checks the length of the object at `address`; `None` if there is none.
-    pub(crate) fn check_len(&self, address: &Path, len: Option<u64>) -> Result<(), SinkError> {
-        self.check_found(address, len.ok_or_else(|| "it is gone".to_owned()))
+    /// Checks the length of the file or object at `path`; `None` if there is none.
+    pub(crate) fn check_len(&self, path: &Path, len: Option<u64>) -> Result<(), SinkError> {
+        let was = format!("it was {} bytes long when it was completed", self.bytes);
+        match len {
+            Some(len) if len == self.bytes => Ok(()),
+            Some(len) => Err(SinkError::damaged(path, format!("{was} and has {len} now"))),
+            None => Err(SinkError::missing(path, was)),
+        }
     }
 
     /// Checks the hash of the object at `address`.
     pub(crate) fn check_content(&self, address: &Path, content: &[u8]) -> Result<(), SinkError> {
         self.check_hash(address, &format!("{:016x}", xxh3_64(content)))
-    }
-
-    fn check_found(&self, path: &Path, len: Result<u64, String>) -> Result<(), SinkError> {
-        let was = format!("it was {} bytes long when it was completed", self.bytes);
-        match len {
-            Ok(len) if len == self.bytes => Ok(()),
-            Ok(len) => Err(SinkError::damaged(path, format!("{was} and has {len} now"))),
-            Err(error) => Err(SinkError::damaged(path, format!("{was}: {error}"))),
-        }
     }
 
     fn check_hash(&self, path: &Path, xxh3: &str) -> Result<(), SinkError> {
@@ -225,6 +227,30 @@ impl OutputManifest {
         }
     }
 
+    /// Reads the manifest at `path` of the single-file output `main`. If that was renamed or copied with its records, the
+    /// manifest still has its former name: the files get the names that they have now.
+    pub fn read_of(path: &Path, main: &Path) -> Result<Option<Self>, SinkError> {
+        let Some(mut manifest) = Self::read(path)? else { return Ok(None) };
+        let name = main.file_name().unwrap_or_default().to_string_lossy();
+        manifest.name_after(&name).map_err(|reason| SinkError::damaged(path, reason))?;
+        Ok(Some(manifest))
+    }
+
+    /// Renames the files of a single-file output, whose names have that of the main file, to those of `main`'s files.
+    fn name_after(&mut self, main: &str) -> Result<(), String> {
+        let Some(was) = self.parts.first().and_then(|part| part.files.first()).map(|file| file.name.clone()) else {
+            return Err("it names no file of vectors".to_owned());
+        };
+        for file in self.parts.iter_mut().flat_map(|part| &mut part.files).chain(&mut self.records) {
+            let mark = if file.name.starts_with(&was) { "" } else { MARK };
+            let rest = file.name.strip_prefix(mark).and_then(|name| name.strip_prefix(&was));
+            let rest = rest.filter(|rest| rest.is_empty() || rest.starts_with('.'));
+            let rest = rest.ok_or_else(|| format!("{:?} is no file of {was:?}", file.name))?;
+            file.name = format!("{mark}{main}{rest}");
+        }
+        Ok(())
+    }
+
     /// All files but the manifest: those with vectors first, the failures last.
     pub fn files(&self) -> impl Iterator<Item = &ManifestFile> {
         self.parts.iter().flat_map(|part| &part.files).chain(&self.records)
@@ -296,6 +322,26 @@ mod tests {
         let mut outside = manifest();
         outside.records[0].name = "../x".into();
         assert!(OutputManifest::parse(outside.to_json().as_bytes()).unwrap_err().contains("plain"));
+    }
+
+    #[test]
+    fn a_renamed_file_has_its_records_beside_it() {
+        let mut renamed = manifest();
+        let names = |manifest: &OutputManifest| manifest.files().map(|file| file.name.clone()).collect::<Vec<_>>();
+        renamed.parts[0].files[0].name = "x.npy".into();
+        let record = renamed.records[0].clone();
+        let file = |name: &str| ManifestFile { name: name.into(), ..record.clone() };
+        renamed.parts[0].files.push(file("x.npy.ids.csv"));
+        // Those of earlier versions have no underscore.
+        renamed.records = vec![file("_x.npy.inputs.csv"), file("x.npy.failures.csv")];
+        renamed.name_after("_x.npy.npy").unwrap();
+        let found = names(&renamed);
+        assert_eq!(found, ["_x.npy.npy", "_x.npy.npy.ids.csv", "__x.npy.npy.inputs.csv", "_x.npy.npy.failures.csv"]);
+        renamed.name_after("x.npy").unwrap();
+        renamed.records = vec![file("other.csv")];
+        assert_eq!(renamed.name_after("y.npy").unwrap_err(), "\"other.csv\" is no file of \"x.npy\"");
+        renamed.records = vec![file("x.npyother.csv")];
+        assert!(renamed.name_after("y.npy").is_err());
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub struct OutputNames {
 }
 
 /// What names of records and of work in progress begin with.
-const MARK: &str = "_";
+pub(crate) const MARK: &str = "_";
 
 impl OutputNames {
     /// The names for a run with these options.

@@ -178,9 +178,14 @@ pub fn finished(options: &SinkOptions, names: &OutputNames, settings: &RunManife
         // A run that was killed at its very end leaves this folder empty. Fails while other shards are running.
         let _ = fs::remove_dir(options.output.join(STAGING));
     }
-    let manifest = match OutputManifest::read(&names.manifest()) {
+    let record = names.manifest();
+    let found = match options.layout {
+        Layout::File => OutputManifest::read_of(&record, &path),
+        Layout::Folder => OutputManifest::read(&record),
+    };
+    let manifest = match found {
         Ok(Some(manifest)) => manifest,
-        Ok(None) => return SinkError::Exists(path),
+        Ok(None) => return SinkError::missing(&record, format!("{} already exists", path.display())),
         Err(error) => return error,
     };
     let folder = parent_of(&path);

@@ -161,7 +161,7 @@ fn an_output_that_exists_is_not_touched_unless_told() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("x.npy");
     fs::write(&out, "precious").unwrap();
-    run(embed(&out).arg(PHOTOS)).expect_error(2, "already exists; pass --overwrite to replace it");
+    run(embed(&out).arg(PHOTOS)).expect_error(2, "_x.npy.manifest.json is missing: ");
     assert_eq!(fs::read(&out).unwrap(), b"precious");
     run(embed(&out).args([PHOTOS, "--overwrite"])).expect(0);
     assert_eq!(npy_rows(&out, 64).len(), 30);
@@ -308,7 +308,7 @@ fn a_damaged_output_is_not_complete() {
             again(&[]).expect_error(1, "bytes long when it was completed");
             if layout == "folder" {
                 fs::remove_file(&part).unwrap();
-                again(&[]).expect_error(1, "bytes long when it was completed");
+                again(&[]).expect_error(2, "is missing: it was");
             }
             again(&["--overwrite"]).expect(0);
             assert!(fs::read(&part).unwrap() == whole);

@@ -301,6 +301,24 @@ fn vectors_of_other_programs_are_searched() {
 }
 
 #[test]
+fn arrays_that_have_lost_their_ids_are_told() {
+    let collection = Collection::new();
+    collection.embed("photos", "v.npy", &[]);
+    let search = |input: &str| collection.search("neighbors", &[input], &["-k", "2", "-o", "knn.csv"]);
+    fs::copy(collection.path("v.npy"), collection.path("copy.npy")).unwrap();
+    let ran = search("copy.npy").expect(0);
+    assert!(ran.stderr.contains("copy.npy.ids.csv is missing): its rows have their numbers"), "{}", ran.stderr);
+    fs::copy(collection.path("v.npy.ids.csv"), collection.path("copy.npy.ids.csv")).unwrap();
+    search("copy.npy").expect_error(2, "_copy.npy.manifest.json is missing; if it was copied or renamed");
+    fs::copy(collection.path("_v.npy.manifest.json"), collection.path("_copy.npy.manifest.json")).unwrap();
+    fs::remove_file(collection.path("knn.csv")).unwrap();
+    search("copy.npy").expect(0);
+    assert!(collection.csv("knn.csv")[0][0].ends_with(".jpg"));
+    fs::remove_file(collection.path("copy.npy.ids.csv")).unwrap();
+    search("copy.npy").expect_error(1, "copy.npy.ids.csv is missing");
+}
+
+#[test]
 fn an_interrupted_search_continues_and_parts_make_the_whole() {
     let collection = Collection::new();
     let (rows, dim) = (60_000, 64);

@@ -357,7 +357,7 @@ fn a_complete_output_is_checked() {
     run(&mut job()).expect(0);
     run(job().arg("--check")).expect_error(1, "part-00000.parquet is damaged");
     bucket.ask("DELETE", "/bucket/v/part-00000.parquet", b"");
-    run(&mut job()).expect_error(1, "it is gone");
+    run(&mut job()).expect_error(2, "part-00000.parquet is missing: ");
     // A photo that changed makes another job of it.
     bucket.ask("PUT", "/bucket/v/part-00000.parquet", &part);
     let list = bucket.path("list.txt");

@@ -162,6 +162,89 @@ fn outputs_of_earlier_versions_are_found_and_updated() {
     }
 }
 
+/// Copies the files of the output `was`, or renames them, as the files of the output `now`.
+fn name_again(folder: &Path, was: &str, now: &str, act: impl Fn(&Path, &Path)) {
+    for name in tree(folder).into_keys() {
+        let text = name.to_str().unwrap();
+        if text.trim_start_matches('_').starts_with(was) {
+            act(&folder.join(text), &folder.join(text.replacen(was, now, 1)));
+        }
+    }
+}
+
+/// The files whose names have that of the output `name`, with their bytes.
+fn files_of(folder: &Path, name: &str) -> Vec<(PathBuf, Vec<u8>)> {
+    tree(folder).into_iter().filter(|(path, _)| path.to_str().unwrap().contains(name)).collect()
+}
+
+#[test]
+fn an_output_is_its_own_name() {
+    let copy = |from: &Path, to: &Path| assert!(fs::copy(from, to).is_ok());
+    let check = |output: &Path| run(foveate().args(["inspect", "--check"]).arg(output));
+    for sink in backends::sinks().iter().map(Backend::name) {
+        let photos = Photos::new();
+        let folder = photos.0.path().join("outputs");
+        let [a, b, c] = ["a", "b", "c"].map(|stem| format!("{stem}.{sink}"));
+        photos.run(&folder.join(&a), &[]).expect(0);
+        name_again(&folder, &a, &b, copy);
+        let before = files_of(&folder, &a);
+        assert_eq!(photos.run(&folder.join(&b), &["--check"]).expect(0).json()["status"], "already complete");
+        let found = run(foveate().args(["inspect", "--json"]).arg(folder.join(&b))).expect(0).json();
+        let files = found["files"].as_array().unwrap().iter();
+        let names: Vec<_> = files.map(|file| file["path"].as_str().unwrap()).collect();
+        assert!(names.len() >= 3 && names.iter().all(|file| file.contains(&b)), "{names:?}");
+
+        // The copy is checked and updated, and the original stays as it is.
+        let whole = fs::read(folder.join(&b)).unwrap();
+        let mut damaged = whole.clone();
+        damaged[whole.len() / 2] ^= 1;
+        fs::write(folder.join(&b), damaged).unwrap();
+        let ran = check(&folder.join(&b)).expect(1);
+        assert!(ran.stderr.contains(&format!("{b} is damaged")), "{}", ran.stderr);
+        check(&folder.join(&a)).expect(0);
+        fs::write(folder.join(&b), whole).unwrap();
+        photos.live();
+        photos.run(&folder.join(&b), &["--update", "--prune"]).expect(0);
+        assert_eq!(files_of(&folder, &a), before);
+        check(&folder.join(&b)).expect(0);
+        name_again(&folder, &b, &c, |from, to| fs::rename(from, to).unwrap());
+        assert_eq!(photos.run(&folder.join(&c), &["--check"]).expect(0).json()["status"], "already complete");
+        let fresh = photos.0.path().join(format!("fresh.{sink}"));
+        photos.run(&fresh, &[]).expect(0);
+        assert_same_rows(&folder.join(&c), &fresh);
+
+        // A file without its records is told what it lacks, and never replaced.
+        fs::copy(folder.join(&c), folder.join(&b)).unwrap();
+        for more in [&[][..], &["--update"]] {
+            let ran = photos.run(&folder.join(&b), more).expect(2);
+            let lacks = format!("_{b}.manifest.json is missing: ");
+            assert!(ran.stderr.contains(&lacks) && !ran.stderr.contains("--overwrite"), "{}", ran.stderr);
+        }
+        check(&folder.join(&b)).expect(if sink == "npy" { 2 } else { 1 });
+        name_again(&folder, &c, &b, copy);
+        for record in tree(&folder).into_keys().filter(|path| path.to_str().unwrap().contains(&format!("{b}."))) {
+            let bytes = fs::read(folder.join(&record)).unwrap();
+            fs::remove_file(folder.join(&record)).unwrap();
+            let says = format!("{} is missing", record.display());
+            let ran = photos.run(&folder.join(&b), &["--update"]).expect(2);
+            assert!(ran.stderr.contains(&says) && !ran.stderr.contains("--overwrite"), "{}", ran.stderr);
+            let ran = check(&folder.join(&b));
+            assert!(ran.code > 0 && ran.stderr.contains(&says), "{}", ran.stderr);
+            fs::write(folder.join(&record), bytes).unwrap();
+        }
+        check(&folder.join(&b)).expect(0);
+    }
+    // A folder's names do not have its own.
+    let photos = Photos::new();
+    let [out, moved] = ["out", "moved"].map(|name| photos.0.path().join(name));
+    photos.run(&out, &[]).expect(0);
+    fs::rename(&out, &moved).unwrap();
+    photos.live();
+    photos.run(&moved, &["--update", "--prune"]).expect(0);
+    check(&moved).expect(0);
+    assert!(!out.exists());
+}
+
 #[test]
 fn an_update_that_is_killed_anywhere_leaves_the_old_output_or_the_new_one() {
     for (name, is_tar) in [("out", false), ("x.parquet", false), ("out", true)] {

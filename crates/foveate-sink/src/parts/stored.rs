@@ -206,7 +206,8 @@ impl StoredRun {
         if Layout::of(output) == Layout::File {
             let names = OutputNames::new(&SinkOptions::new(output));
             let (manifest, staging) = (names.manifest(), names.staging());
-            return Ok(Self::at(parent_of(output), &manifest, &staging, &staging)?.into_iter().collect());
+            let read = || OutputManifest::read_of(&manifest, output);
+            return Ok(Self::at(parent_of(output), read, &staging, &staging)?.into_iter().collect());
         }
         let staging = output.join(STAGING);
         let of_manifest = |name: String| Some((run_of(&name)?.to_owned(), name));
@@ -217,12 +218,18 @@ impl StoredRun {
         // By run: a manifest that is there has its name.
         let runs: BTreeMap<_, _> = begun.chain(file_names(output).filter_map(of_manifest)).collect();
         let find = |(run, name): (&String, &String)| {
-            Self::at(output, &output.join(name), &staging.join(run), output).transpose()
+            let read = || OutputManifest::read(&output.join(name));
+            Self::at(output, read, &staging.join(run), output).transpose()
         };
         runs.iter().filter_map(find).collect()
     }
 
-    fn at(folder: &Path, manifest: &Path, staging: &Path, parts: &Path) -> Result<Option<Self>, SinkError> {
+    fn at(
+        folder: &Path,
+        read_manifest: impl Fn() -> Result<Option<OutputManifest>, SinkError>,
+        staging: &Path,
+        parts: &Path,
+    ) -> Result<Option<Self>, SinkError> {
         let complete = |manifest| {
             let place = || Place::Folder(folder.to_owned());
             Self::new(StoredState::Complete, manifest, place(), place())
@@ -230,7 +237,7 @@ impl StoredRun {
         let mut attempts = 1..ATTEMPTS;
         loop {
             let state = State::read(&staging.join(JOURNAL))?.filter(|state| !is_published(state, folder));
-            let Some(state) = state else { return Ok(OutputManifest::read(manifest)?.map(complete)) };
+            let Some(state) = state else { return Ok(read_manifest()?.map(complete)) };
             match Self::unfinished(state, staging, Place::Folder(parts.to_owned())) {
                 // A running job has completed the part, and removed its log, since its journal was read.
                 Err(SinkError::Io { source, .. })
@@ -385,7 +392,7 @@ impl StoredRun {
         let open = |record: &ManifestFile| {
             let local = self.records.read(std::slice::from_ref(record))?;
             let (name, path) = (self.records.join(&record.name), local.folder.join(&record.name));
-            let file = File::open(&path).map_err(SinkError::io("open", &path))?;
+            let file = File::open(&path).map_err(SinkError::opening(&path))?;
             let mut lines = csv::Reader::from_reader(BufReader::new(file).take(record.bytes)).into_records();
             let mut count = 0;
             Ok(std::iter::from_fn(move || match lines.next() {

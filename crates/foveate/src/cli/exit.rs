@@ -111,6 +111,7 @@ fn sink_is_final(error: &SinkError) -> bool {
         | SinkError::OtherRun(_)
         | SinkError::BadOutput { .. }
         | SinkError::Unsupported(_)
+        | SinkError::Missing { .. }
         | SinkError::Unconditional(_) => true,
         SinkError::Store { source, .. } => matches!(source.downcast_ref(), Some(FetchError::Refused(_))),
         _ => false,

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
@@ -18,9 +18,9 @@ use foveate::sink::{
 use serde_json::{Value, json};
 
 use super::args::InspectArgs;
-use super::console;
 use super::exit::{Exit, Usage};
 use super::summary::human_bytes;
+use super::{console, remedy};
 
 /// Rows that the sample shows.
 const SAMPLE: usize = 3;
@@ -89,7 +89,7 @@ fn find(args: &InspectArgs, backends: &Backends) -> anyhow::Result<Found> {
         runs.extend(alone.flatten());
     }
     if runs.is_empty() {
-        let why = "it has no manifest of foveate; name what `embed -o` wrote";
+        let why = no_manifest(output);
         return Err(Usage::from(anyhow!("cannot inspect {}: {why}", output.display())).into());
     }
     let shards = runs[0].manifest.fingerprint.get("sink.shard").and_then(|shard| shard.split_once('/')?.1.parse().ok());
@@ -97,11 +97,31 @@ fn find(args: &InspectArgs, backends: &Backends) -> anyhow::Result<Found> {
     Ok(Found { runs, shards })
 }
 
+/// Says what is missing at a path without a manifest, and how it is brought back.
+pub(super) fn no_manifest(path: &Path) -> String {
+    match path.is_file() {
+        true => format!("it has no manifest of foveate: {}; or name what `embed -o` wrote", missing_records(path)),
+        false => "it has no manifest of foveate; name what `embed -o` wrote".to_owned(),
+    }
+}
+
+/// Says which records a file of vectors lacks, and how they are named.
+pub(super) fn missing_records(path: &Path) -> String {
+    let manifest = record_of(path, "manifest.json");
+    let name = path.file_name().unwrap_or_default().display();
+    format!(
+        "{} is missing; if it was copied or renamed, do the same with the other files \
+         of its output, whose names become _{name}.* and {name}.*",
+        manifest.display()
+    )
+}
+
 /// Adds the remedy.
 pub(crate) fn remedied(error: SinkError) -> anyhow::Error {
     let remedy = match &error {
         SinkError::Damaged { .. } => "restore it from a copy, or write it anew with `embed --overwrite`",
         SinkError::Updating(_) => "run `foveate embed` with this output again, which puts the rest in place",
+        SinkError::Missing { .. } => remedy::TOGETHER,
         SinkError::Unsupported(_) => "inspect it with the version of foveate that wrote it",
         _ => "restore the file, or run with read access",
     };
@@ -128,11 +148,7 @@ impl Inspection {
         let mut found = Self { common: common(runs), ..Self::default() };
         for run in runs {
             if args.check && run.state == StoredState::Alone {
-                bail!(
-                    "cannot check {}: {} is missing; restore it from a copy of the output",
-                    args.output.display(),
-                    record_of(&args.output, "manifest.json").display()
-                );
+                bail!("cannot check {}: {}", args.output.display(), missing_records(&args.output));
             }
             let reader = reader(run, backends)?;
             found.add(run, reader, args.check).map_err(remedied)?;
@@ -194,7 +210,7 @@ impl Inspection {
         let files = output.files();
         let (count, bytes) = (files.len(), human_bytes(files.iter().map(|(_, bytes)| bytes).sum()));
         line("output", format!("{}: {}, {count} files, {bytes}", args.output.display(), self.setting("sink.format")));
-        line("state", output.state_text());
+        line("state", output.state_text(&args.output));
         if let Some(settled) = output.settled() {
             line("inputs", format!("{settled} = {} vectors + {} failures", self.rows, self.failures));
         }
@@ -310,13 +326,13 @@ impl Found {
         }
     }
 
-    fn state_text(&self) -> String {
+    fn state_text(&self, path: &Path) -> String {
         let (state, settled, inputs) = (self.state(), self.settled(), self.inputs());
         let inputs =
             inputs.filter(|_| state == "unfinished").map_or_else(String::new, |inputs| format!(" of {inputs}"));
         let state = match settled {
             Some(settled) => format!("{state}, {settled}{inputs} inputs settled"),
-            None => format!("{state}: the manifest of its output is missing, so that its failures are not known"),
+            None => format!("{state}, and its failures are not known: {}", missing_records(path)),
         };
         match self.shards {
             1 => state,

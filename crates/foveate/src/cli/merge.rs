@@ -9,7 +9,6 @@ use anyhow::{Context, anyhow, bail};
 use foveate::embed::{Backends, EmbedError, EmbedOptions, store_address};
 use foveate::sink::{
     Element, Existing, Join, Layout, Merge, Published, RunManifest, SinkError, StoredRun, StoredState, VectorReader,
-    record_of,
 };
 use serde_json::json;
 
@@ -120,7 +119,7 @@ pub(crate) fn find(
         runs = segments(input, backends, verb)?;
     }
     if runs.is_empty() {
-        return Err(usage("it has no manifest of foveate; name a complete output".to_owned()));
+        return Err(usage(inspect::no_manifest(input)));
     }
     if let Some((name, run)) = runs.iter().find(|(_, run)| run.state != StoredState::Complete) {
         let shard = shard(run).map_or_else(String::new, |(index, count)| format!(" (shard {index}/{count})"));
@@ -161,8 +160,7 @@ fn segments(folder: &Path, backends: &Backends, verb: &str) -> anyhow::Result<Ve
         let name = path.display().to_string();
         let runs = StoredRun::find(path).with_context(|| format!("cannot {verb} {name}"))?;
         if runs.is_empty() {
-            let manifest = record_of(path, "manifest.json");
-            let why = format!("{} is missing; restore it, or take the file out of the folder", manifest.display());
+            let why = format!("{}; or take the file out of the folder", inspect::missing_records(path));
             return Err(Usage::from(anyhow!("cannot {verb} {name}: {why}")).into());
         }
         found.extend(runs.into_iter().map(|run| (name.clone(), run)));

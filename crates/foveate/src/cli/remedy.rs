@@ -15,6 +15,10 @@ use foveate::verify::VerifyError;
 
 use super::console;
 
+/// The remedy for a file of an output that is missing.
+pub(super) const TOGETHER: &str = "bring it back under this name (the files of an output are copied and renamed \
+                                   together), or name another output";
+
 /// Prints what failed, why, and what to do, in one line on standard error.
 pub(crate) fn tell(error: &anyhow::Error) {
     match of(error) {
@@ -128,6 +132,7 @@ fn of_sink(error: &SinkError) -> Option<&'static str> {
             Some("mend that and run the same command: it continues after the last complete part")
         }
         SinkError::Damaged { .. } => Some("pass --overwrite to start anew"),
+        SinkError::Missing { .. } => Some(TOGETHER),
         SinkError::NoSpace { .. } => {
             Some("make room and run the same command again: it continues after the last commit")
         }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow};
 use foveate::embed::{Backends, EmbedOptions, store_address};
 use foveate::search::{Collector, Components, Metric, Vectors};
-use foveate::sink::{OutputManifest, SinkError, StoredRun};
+use foveate::sink::{OutputManifest, SinkError, StoredRun, sidecar};
 use foveate_sink_npy::read_array;
 use foveate_sink_parquet::{VectorColumns, read_vectors};
 use xxhash_rust::xxh3::xxh3_64;
@@ -34,6 +34,9 @@ pub(super) struct Loaded {
     /// How they were made, if that is known.
     pub(super) manifest: Option<OutputManifest>,
 }
+
+/// What our NumPy arrays have their ids in.
+const IDS: &str = "ids.csv";
 
 /// Where vectors are.
 enum Input {
@@ -126,6 +129,10 @@ fn without_manifest(input: &Path, backends: &Backends) -> anyhow::Result<Vec<Inp
         let is_table = has_extension(&path, "parquet") || has_extension(&path, "npy");
         match ours {
             Some(run) => found.push(Input::Ours(path.display().to_string(), Box::new(run))),
+            None if sidecar(&path, IDS).exists() => {
+                let why = format!("cannot search {}: {}", path.display(), inspect::missing_records(&path));
+                return Err(Usage::from(anyhow!(why)).into());
+            }
             None if is_table => found.push(Input::Foreign(path)),
             None => {}
         }
@@ -185,6 +192,10 @@ impl<'a> Reading<'a> {
             let columns = VectorColumns { vector: args.vector_column.as_deref(), id: args.id_column.as_deref() };
             read_vectors(path, columns, &mut |id, vector| self.add(id, vector))
         } else {
+            if !args.quiet {
+                let (name, ids) = (path.display(), sidecar(path, IDS));
+                console::say!("note: {name} has no ids ({} is missing): its rows have their numbers", ids.display());
+            }
             read_array(path, &mut |vector| self.add(&self.loaded.ids.len().to_string(), vector))
         };
         self.loaded.hashes.resize(self.loaded.ids.len(), 0);
