@@ -11,7 +11,7 @@ mod table;
 
 pub use foreign::{VectorColumns, read_vectors};
 pub use sink::ParquetFormat;
-pub use table::{Column, TableWriter};
+pub use table::{Column, TableWriter, table_command};
 
 use foveate_core::RegistryError;
 use foveate_sink::parts::open;

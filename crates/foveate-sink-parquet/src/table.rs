@@ -1,13 +1,15 @@
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, BooleanArray, Float32Array, RecordBatch, StringArray, UInt32Array};
-use foveate_sink::SinkError;
+use foveate_sink::{AtomicFile, SinkError};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::Compression;
 use parquet::errors::ParquetError;
+use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
+
+use crate::splice::open;
 
 /// A column of a table.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,18 +24,32 @@ pub enum Column {
     Flag(Vec<bool>),
 }
 
-/// Writes a table that is not vectors, in blocks of rows.
+/// The metadata entry with the command that wrote a table.
+const COMMAND: &str = "foveate.command";
+
+/// Returns the command that wrote the table at `path`; `None` for a file that no [`TableWriter`] wrote.
+///
+/// # Errors
+/// [`SinkError`] if the file is not Parquet, or cannot be read.
+pub fn table_command(path: &Path) -> Result<Option<String>, SinkError> {
+    let metadata = open(path)?.1;
+    let mut pairs = metadata.file_metadata().key_value_metadata().into_iter().flatten();
+    Ok(pairs.find(|pair| pair.key == COMMAND).and_then(|pair| pair.value.clone()))
+}
+
+/// Writes a table that is not vectors, in blocks of rows. The file appears when the table is complete.
 pub struct TableWriter {
     path: PathBuf,
+    command: &'static str,
     names: &'static [&'static str],
     /// `None` until the first block has told the columns' types.
-    writer: Option<ArrowWriter<File>>,
+    writer: Option<ArrowWriter<AtomicFile>>,
 }
 
 impl TableWriter {
-    /// Writes columns with these names to `path`, which is replaced.
-    pub fn new(path: &Path, names: &'static [&'static str]) -> Self {
-        Self { path: path.to_owned(), names, writer: None }
+    /// Writes columns with these names to `path`, which is replaced. [`table_command`] returns `command`.
+    pub fn new(path: &Path, command: &'static str, names: &'static [&'static str]) -> Self {
+        Self { path: path.to_owned(), command, names, writer: None }
     }
 
     /// Adds rows. Every block has the same columns, of the same length.
@@ -47,8 +63,12 @@ impl TableWriter {
         let writer = match &mut self.writer {
             Some(writer) => writer,
             none => {
-                let file = File::create(&self.path).map_err(SinkError::io("create", &self.path))?;
-                let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
+                let file = AtomicFile::create(&self.path)?;
+                let command = KeyValue::new(COMMAND.to_owned(), self.command.to_owned());
+                let properties = WriterProperties::builder()
+                    .set_compression(Compression::SNAPPY)
+                    .set_key_value_metadata(Some(vec![command]))
+                    .build();
                 none.insert(ArrowWriter::try_new(file, batch.schema(), Some(properties)).map_err(damaged)?)
             }
         };
@@ -61,8 +81,7 @@ impl TableWriter {
     /// [`SinkError`] if the file cannot be written.
     pub fn finish(self) -> Result<(), SinkError> {
         let Some(writer) = self.writer else { return Ok(()) };
-        let file = writer.into_inner().map_err(|error| SinkError::damaged(&self.path, error))?;
-        file.sync_all().map_err(SinkError::io("write", &self.path))
+        writer.into_inner().map_err(|error| SinkError::damaged(&self.path, error))?.publish()
     }
 }
 

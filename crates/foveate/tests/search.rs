@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use common::{PHOTOS, Ran, embed, foveate, run};
+use common::{PHOTOS, Ran, embed, foveate, run, tree};
 use foveate::backends;
 use foveate::sink::StoredRun;
 use nix::sys::signal::{Signal, kill};
@@ -108,7 +108,8 @@ fn neighbours_of_any_output_are_those_of_every_pair() {
         }));
     }
     for input in ["v.parquet", "v.npy", "shards"] {
-        let ran = collection.search("neighbors", &[input], &["-k", "4", "-o", "knn.csv", "--json"]).expect(0);
+        let ran =
+            collection.search("neighbors", &[input], &["-k", "4", "-o", "knn.csv", "--overwrite", "--json"]).expect(0);
         assert_eq!((&ran.json()["rows"], &ran.json()["pairs"]), (&12.into(), &66.into()));
         let mut found = collection.csv("knn.csv");
         for (found, expected) in found.iter_mut().zip(&expected) {
@@ -245,7 +246,7 @@ fn clusters_and_samples_have_their_images() {
         assert!(members.is_sorted_by(|a, b| a.1 >= b.1), "{rows:?}");
     }
     for by in ["spread", "clusters"] {
-        collection.search("sample", &["v.parquet"], &["-n", "4", "--by", by, "-o", "s.csv"]).expect(0);
+        collection.search("sample", &["v.parquet"], &["-n", "4", "--by", by, "-o", "s.csv", "--overwrite"]).expect(0);
         let chosen = collection.csv("s.csv");
         let mut ids: Vec<_> = chosen.iter().map(|row| &row[0]).collect();
         ids.dedup();
@@ -301,17 +302,77 @@ fn vectors_of_other_programs_are_searched() {
 }
 
 #[test]
+fn only_files_of_searches_are_replaced_and_only_when_told() {
+    let collection = Collection::new();
+    collection.embed("photos", "v.parquet", &[]);
+    collection.embed("photos", "other.parquet", &[]);
+    let key = collection.path("photos/07.jpg").display().to_string();
+    let commands: [(&str, &[&str]); 5] = [
+        ("neighbors", &[]),
+        ("duplicates", &[]),
+        ("similar", &["--id", &key]),
+        ("clusters", &["-k", "2"]),
+        ("sample", &["-n", "2"]),
+    ];
+    fs::write(collection.path("own.csv"), "id,label\n07.jpg,cat\n").unwrap();
+    fs::write(collection.path("own.html"), "<!doctype html>").unwrap();
+    fs::write(collection.path("cut.parquet"), "PAR1").unwrap();
+    fs::copy(collection.path("v.parquet"), collection.path("alone.parquet")).unwrap();
+    // The output of an interrupted run, and one whose file is away.
+    run(embed(&collection.path("begun.parquet"))
+        .arg(collection.path("photos"))
+        .args(["--max-failures", "0"])
+        .arg(collection.path("own.csv")))
+    .expect(3);
+    fs::copy(collection.path("_v.parquet.manifest.json"), collection.path("_away.parquet.manifest.json")).unwrap();
+    let before = tree(&collection.path(""));
+    for (command, more) in commands {
+        let search = |files: &[&str]| collection.search(command, &["v.parquet"], &[more, files].concat());
+        for overwrite in [&[][..], &["--overwrite"]] {
+            for name in ["alone.parquet", "own.csv", "cut.parquet"] {
+                search(&[&["-o", name][..], overwrite].concat()).expect_error(2, "no search wrote it; name another");
+            }
+            for name in ["other.parquet", "begun.parquet", "away.parquet"] {
+                search(&[&["-o", name][..], overwrite].concat()).expect_error(2, "belongs to an output of that name");
+            }
+            if command != "neighbors" {
+                for name in ["alone.parquet", "own.html", "own.csv"] {
+                    let ran = search(&[&["-o", "new.csv", "--html", name][..], overwrite].concat());
+                    ran.expect_error(2, "no search wrote it; name another");
+                }
+                search(&["-o", "new.csv", "--html", "new.csv"]).expect_error(2, "cannot write two files");
+                search(&["-o", "new.csv", "--html", "v.parquet"]).expect_error(2, "name another place");
+            }
+        }
+        assert!(tree(&collection.path("")) == before, "{command} has changed a file");
+        let html = if command == "neighbors" { &[][..] } else { &["--html", "x.html"] };
+        for table in ["x.csv", "x.parquet"] {
+            search(&[&["-o", table][..], html].concat()).expect(0);
+            search(&["-o", table]).expect_error(2, "already exists; pass --overwrite to replace it");
+            let written = fs::read(collection.path(table)).unwrap();
+            search(&[&["-o", table, "--overwrite"][..], html].concat()).expect(0);
+            assert_eq!(fs::read(collection.path(table)).unwrap(), written);
+            fs::remove_file(collection.path(table)).unwrap();
+            if command != "neighbors" {
+                search(&["-o", "x.csv", "--html", "x.html"]).expect_error(2, "x.html already exists; pass --overwrite");
+                fs::remove_file(collection.path("x.html")).unwrap();
+            }
+        }
+        assert!(tree(&collection.path("")) == before, "{command} has left a file");
+    }
+}
+
+#[test]
 fn arrays_that_have_lost_their_ids_are_told() {
     let collection = Collection::new();
     collection.embed("photos", "v.npy", &[]);
-    let search = |input: &str| collection.search("neighbors", &[input], &["-k", "2", "-o", "knn.csv"]);
+    let search = |input: &str| collection.search("neighbors", &[input], &["-k", "2", "-o", "knn.csv", "--overwrite"]);
     fs::copy(collection.path("v.npy"), collection.path("copy.npy")).unwrap();
     let ran = search("copy.npy").expect(0);
     assert!(ran.stderr.contains("copy.npy.ids.csv is missing): its rows have their numbers"), "{}", ran.stderr);
     fs::copy(collection.path("v.npy.ids.csv"), collection.path("copy.npy.ids.csv")).unwrap();
     search("copy.npy").expect_error(2, "_copy.npy.manifest.json is missing; if it was copied or renamed");
     fs::copy(collection.path("_v.npy.manifest.json"), collection.path("_copy.npy.manifest.json")).unwrap();
-    fs::remove_file(collection.path("knn.csv")).unwrap();
     search("copy.npy").expect(0);
     assert!(collection.csv("knn.csv")[0][0].ends_with(".jpg"));
     fs::remove_file(collection.path("copy.npy.ids.csv")).unwrap();
@@ -347,7 +408,9 @@ fn an_interrupted_search_continues_and_parts_make_the_whole() {
     // A part compares its rows with all others, each pair twice.
     let mut parts = Vec::new();
     for shard in ["0/3", "1/3", "2/3"] {
-        collection.search("neighbors", &["noise.npy"], &["-k", "3", "--shard", shard, "-o", "part.csv"]).expect(0);
+        collection
+            .search("neighbors", &["noise.npy"], &["-k", "3", "--shard", shard, "-o", "part.csv", "--overwrite"])
+            .expect(0);
         parts.extend(collection.csv("part.csv"));
     }
     assert!(parts == collection.csv("whole.csv") && parts.len() == 3 * rows);

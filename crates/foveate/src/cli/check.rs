@@ -24,6 +24,8 @@ use super::merge_args::MergeArgs;
 use super::pack_args::PackArgs;
 use super::plan_args::PlanArgs;
 #[cfg(feature = "search")]
+use super::search::place::SearchFile;
+#[cfg(feature = "search")]
 use super::search_args::{SearchArgs, SheetArgs};
 use super::service_args::{EnqueueArgs, ServeArgs, ServiceArgs, WorkerArgs};
 use super::{job, service};
@@ -37,18 +39,30 @@ pub(crate) fn command(command: &Command) -> Result<(), Usage> {
         Command::Inspect(args) => super::inspect::check(args),
         Command::Merge(args) => merge(args),
         #[cfg(feature = "search")]
-        Command::Neighbors(args) => searched(&args.search, &args.queries, Some(&args.table.output), None),
+        Command::Neighbors(args) => {
+            searched(&args.search, &args.queries, Some(&args.table.output), None, args.replace.overwrite)
+        }
         #[cfg(feature = "search")]
-        Command::Duplicates(args) => searched(&args.search, &args.against, Some(&args.table.output), Some(&args.sheet)),
+        Command::Duplicates(args) => {
+            searched(&args.search, &args.against, Some(&args.table.output), Some(&args.sheet), args.replace.overwrite)
+        }
         #[cfg(feature = "search")]
-        Command::Similar(args) => searched(&args.search, &[], args.output.as_deref(), Some(&args.sheet))
-            .and_then(|()| all_exist(args.query.iter().cloned().map(Input::Path))),
+        Command::Similar(args) => {
+            searched(&args.search, &[], args.output.as_deref(), Some(&args.sheet), args.replace.overwrite)
+                .and_then(|()| all_exist(args.query.iter().cloned().map(Input::Path)))
+        }
         #[cfg(feature = "search")]
-        Command::Clusters(args) => searched(&args.search, &[], Some(&args.table.output), Some(&args.sheet)),
+        Command::Clusters(args) => {
+            searched(&args.search, &[], Some(&args.table.output), Some(&args.sheet), args.replace.overwrite)
+        }
         #[cfg(feature = "search")]
-        Command::Sample(args) => searched(&args.search, &[], Some(&args.table.output), Some(&args.sheet)),
+        Command::Sample(args) => {
+            searched(&args.search, &[], Some(&args.table.output), Some(&args.sheet), args.replace.overwrite)
+        }
         #[cfg(feature = "search")]
-        Command::Eval(args) => searched(&args.search, &[], None, None).and_then(|()| readable_file(&args.labels)),
+        Command::Eval(args) => {
+            searched(&args.search, &[], None, None, false).and_then(|()| readable_file(&args.labels))
+        }
         Command::Profile(args) => profile(args),
         Command::Bench { experiment } => bench(experiment),
         Command::Diagnose(args) => lab(&args.lab),
@@ -64,23 +78,30 @@ pub(crate) fn command(command: &Command) -> Result<(), Usage> {
     checked.map_err(Usage::from)
 }
 
-/// Checks that vectors and images exist, and the kind and the place of the output.
+/// Checks that vectors and images exist, and the kind and the places of the files that a search writes.
 #[cfg(feature = "search")]
 fn searched(
     args: &SearchArgs,
     others: &[PathBuf],
     output: Option<&Path>,
     sheet: Option<&SheetArgs>,
+    overwrite: bool,
 ) -> anyhow::Result<()> {
-    let inputs = args.inputs.iter().chain(others);
-    super::merge::check_places(inputs, output.unwrap_or(Path::new("")), super::search::vectors::SEARCH)?;
     if let Some(output) = output {
         super::search::table::is_parquet(output)?;
-        if output.exists() { writable_file(output) } else { writable_folder(parent_of(output)) }?;
     }
-    let Some(SheetArgs { html, images }) = sheet else { return Ok(()) };
-    all_exist(images.iter().cloned().map(Input::Path))?;
-    optional(html.as_deref(), writable_file)
+    let html = sheet.and_then(|sheet| sheet.html.as_deref());
+    if let Some(html) = html.filter(|html| Some(*html) == output) {
+        bail!("cannot write two files to {}; name another page with --html", html.display());
+    }
+    let inputs = || args.inputs.iter().chain(others);
+    super::merge::check_places(inputs(), Path::new(""), super::search::vectors::SEARCH)?;
+    for path in output.into_iter().chain(html) {
+        super::merge::check_places(inputs(), path, super::search::vectors::SEARCH)?;
+        SearchFile { path, overwrite }.check()?;
+        writable_folder(parent_of(path)).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    all_exist(sheet.into_iter().flat_map(|sheet| &sheet.images).cloned().map(Input::Path))
 }
 
 fn embed(args: &EmbedArgs) -> anyhow::Result<()> {

@@ -1,11 +1,12 @@
 //! Arguments of the commands that search vectors.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use foveate::Shard;
 use foveate::search::{Linkage, Metric};
 
+use super::search::place::SearchFile;
 use super::values::{parse_positive, parse_setting, parse_shard, parse_share, place};
 
 pub(crate) const NEIGHBORS_EXAMPLES: &str = "\
@@ -117,9 +118,24 @@ pub(crate) struct SearchArgs {
 /// A table that is written.
 #[derive(Args, Debug)]
 pub(crate) struct TableArgs {
-    /// Output: `x.parquet` or `x.csv`. A file that is there is replaced.
+    /// Output: `x.parquet` or `x.csv`.
     #[arg(short, long, value_name = "FILE", value_parser = place())]
     pub(crate) output: PathBuf,
+}
+
+/// What may be replaced.
+#[derive(Args, Debug)]
+pub(crate) struct ReplaceArgs {
+    /// Replace the table and the page that an earlier search wrote. Files of other commands and your own stay.
+    #[arg(long)]
+    pub(crate) overwrite: bool,
+}
+
+impl ReplaceArgs {
+    /// The file that a search writes to `path`.
+    pub(crate) fn file<'a>(&self, path: &'a Path) -> SearchFile<'a> {
+        SearchFile { path, overwrite: self.overwrite }
+    }
 }
 
 /// A page of pictures.
@@ -165,6 +181,9 @@ pub(crate) struct NeighborsArgs {
     #[command(flatten)]
     pub(crate) table: TableArgs,
 
+    #[command(flatten)]
+    pub(crate) replace: ReplaceArgs,
+
     /// Search some of the rows, and say how long all of them and more take, and what memory.
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -195,6 +214,9 @@ pub(crate) struct DuplicatesArgs {
 
     #[command(flatten)]
     pub(crate) table: TableArgs,
+
+    #[command(flatten)]
+    pub(crate) replace: ReplaceArgs,
 
     /// Search some of the rows, and say how long all of them and more take, and what memory.
     #[arg(long)]
@@ -266,6 +288,9 @@ pub(crate) struct SimilarArgs {
     #[arg(short, long, value_name = "FILE", value_parser = place())]
     pub(crate) output: Option<PathBuf>,
 
+    #[command(flatten)]
+    pub(crate) replace: ReplaceArgs,
+
     /// The model, if the manifest's name of it means nothing here. Its weights must be the same.
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: Option<String>,
@@ -283,6 +308,9 @@ pub(crate) struct ClustersArgs {
     #[command(flatten)]
     pub(crate) table: TableArgs,
 
+    #[command(flatten)]
+    pub(crate) replace: ReplaceArgs,
+
     /// Most clusters.
     #[arg(short, value_name = "N", value_parser = parse_positive)]
     pub(crate) k: usize,
@@ -299,6 +327,9 @@ pub(crate) struct SampleArgs {
 
     #[command(flatten)]
     pub(crate) table: TableArgs,
+
+    #[command(flatten)]
+    pub(crate) replace: ReplaceArgs,
 
     /// Images to choose.
     #[arg(short, value_name = "N", value_parser = parse_positive)]

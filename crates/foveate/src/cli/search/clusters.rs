@@ -1,19 +1,18 @@
 //! `foveate clusters` and `foveate sample`.
 
 use std::cmp::Reverse;
-use std::path::Path;
 
 use foveate::search::{ClusterOptions, Clusters, Metric};
 use foveate_sink_parquet::Column;
 use serde_json::json;
 
 use super::sheet::{Card, MOST, Row, Sheet, pictures};
-use super::table::Table;
+use super::table::{CLUSTERS, SAMPLE, Table};
 use super::vectors::{Loaded, load};
 use super::{announce, begin, unless_cancelled, warn_of_skipped, with_search};
 use crate::cli::console;
 use crate::cli::exit::Exit;
-use crate::cli::search_args::{ClustersArgs, SampleArg, SampleArgs, SearchArgs, SheetArgs};
+use crate::cli::search_args::{ClustersArgs, SampleArg, SampleArgs};
 
 /// Images of a cluster that a page shows: typical ones, and then outliers.
 const SHOWN: (usize, usize) = (8, 4);
@@ -27,10 +26,10 @@ pub(crate) fn clusters(args: &ClustersArgs) -> anyhow::Result<Exit> {
     let found = with_search(&args.search, &cancel, None, |search| search.clusters(&vectors, &options));
     let Some(found) = unless_cancelled(found)? else { return Ok(Exit::Interrupted) };
     let members = found.members();
-    write_clusters(&args.table.output, &loaded, &found, &members)?;
+    write_clusters(args, &loaded, &found, &members)?;
     if let Some(path) = &args.sheet.html {
         let sheet = of_clusters(&loaded, &members);
-        sheet.write(path, &pictures(&args.search, &args.sheet, &[], &sheet.ids())?)?;
+        sheet.write(args.replace.file(path), &pictures(&args.search, &args.sheet, &[], &sheet.ids())?)?;
     }
     let skipped = vectors.len() - vectors.finite().count();
     let sizes = members.iter().map(Vec::len);
@@ -56,20 +55,25 @@ fn found_scores(found: &Clusters, rows: usize) -> impl Iterator<Item = f64> + '_
     (0..rows).filter_map(|row| found.of(row)).map(|(_, score)| score)
 }
 
-fn write_clusters(output: &Path, loaded: &Loaded, found: &Clusters, members: &[Vec<(u32, f64)>]) -> anyhow::Result<()> {
+fn write_clusters(
+    args: &ClustersArgs,
+    loaded: &Loaded,
+    found: &Clusters,
+    members: &[Vec<(u32, f64)>],
+) -> anyhow::Result<()> {
     let mut ranks = vec![0; loaded.ids.len()];
     for members in members {
         (1..).zip(members).for_each(|(rank, &(row, _))| ranks[row as usize] = rank);
     }
     let rows: Vec<_> = (0..loaded.ids.len()).filter_map(|row| Some((row, found.of(row)?))).collect();
-    let mut table = Table::create(output, &["id", "cluster", "rank", "score"])?;
+    let mut table = Table::create(args.replace.file(&args.table.output), &CLUSTERS)?;
     table.write(vec![
         Column::Text(rows.iter().map(|&(row, _)| loaded.ids[row].to_string()).collect()),
         Column::Count(rows.iter().map(|&(_, (cluster, _))| cluster).collect()),
         Column::Count(rows.iter().map(|&(row, _)| ranks[row]).collect()),
         Column::Score(rows.iter().map(|&(_, (_, score))| score as f32).collect()),
     ])?;
-    table.finish(output)
+    table.finish()
 }
 
 fn of_clusters(loaded: &Loaded, members: &[Vec<(u32, f64)>]) -> Sheet {
@@ -107,14 +111,14 @@ pub(crate) fn sample(args: &SampleArgs) -> anyhow::Result<Exit> {
     });
     let Some(chosen) = unless_cancelled(chosen)? else { return Ok(Exit::Interrupted) };
     let scores = chosen.iter().map(|&(_, score)| score.map_or(f32::NAN, |score| score as f32));
-    let mut table = Table::create(&args.table.output, &["id", "rank", "score"])?;
+    let mut table = Table::create(args.replace.file(&args.table.output), &SAMPLE)?;
     table.write(vec![
         Column::Text(chosen.iter().map(|&(row, _)| loaded.ids[row as usize].to_string()).collect()),
         Column::Count((1..=chosen.len() as u32).collect()),
         Column::Score(scores.collect()),
     ])?;
-    table.finish(&args.table.output)?;
-    show_sample(&args.search, &args.sheet, &loaded, &chosen)?;
+    table.finish()?;
+    show_sample(args, &loaded, &chosen)?;
     let output = args.table.output.display();
     if args.search.json {
         let rows = loaded.ids.len();
@@ -128,13 +132,8 @@ pub(crate) fn sample(args: &SampleArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Complete)
 }
 
-fn show_sample(
-    args: &SearchArgs,
-    sheet: &SheetArgs,
-    loaded: &Loaded,
-    chosen: &[(u32, Option<f64>)],
-) -> anyhow::Result<()> {
-    let Some(path) = &sheet.html else { return Ok(()) };
+fn show_sample(args: &SampleArgs, loaded: &Loaded, chosen: &[(u32, Option<f64>)]) -> anyhow::Result<()> {
+    let Some(path) = &args.sheet.html else { return Ok(()) };
     let cards = chosen.iter().take(MOST).map(|&(row, score)| match score {
         Some(score) => Card::scored(loaded, (row, score), false),
         None => Card { caption: "first".to_owned(), ..Card::scored(loaded, (row, 0.0), false) },
@@ -142,5 +141,5 @@ fn show_sample(
     let row = Row { heading: "In the order of choice".to_owned(), cards: cards.collect() };
     let lead = format!("{} of {} images.", chosen.len(), loaded.ids.len());
     let page = Sheet { title: "Sample", lead, rows: vec![row] };
-    page.write(path, &pictures(args, sheet, &[], &page.ids())?)
+    page.write(args.replace.file(path), &pictures(&args.search, &args.sheet, &[], &page.ids())?)
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::Path;
 use std::time::Instant;
 
 use foveate::search::{Pair, Vectors, groups};
@@ -12,7 +11,7 @@ use serde_json::json;
 use super::estimate::estimate;
 use super::sheet::{self, Card, Row, Sheet};
 use super::state::StateFile;
-use super::table::Table;
+use super::table::{DUPLICATES, Table};
 use super::vectors::{Loaded, load};
 use super::{announce, begin, of_pairs, unless_cancelled, warn_of_skipped, with_search};
 use crate::cli::console;
@@ -52,7 +51,7 @@ pub(crate) fn duplicates(args: &DuplicatesArgs) -> anyhow::Result<Exit> {
     if args.compare_pixels || args.sheet.html.is_some() {
         look(args, &loaded, against.as_ref(), &found.pairs, &mut groups)?;
     }
-    write_groups(output, &groups)?;
+    write_groups(args, &groups)?;
     state.remove();
     let (took, removable) = (started.elapsed(), groups.iter().map(|group| group.len() - 1).sum::<usize>());
     let skipped = all.len() - all.finite().count();
@@ -196,7 +195,7 @@ fn look(
         args.threshold
     );
     sheet.rows.extend(rows);
-    sheet.write(path, &pictures)
+    sheet.write(args.replace.file(path), &pictures)
 }
 
 /// For each value, the pairs with the lowest scores that reach it: they tell whether it suits as a threshold.
@@ -223,9 +222,8 @@ impl Member {
     }
 }
 
-fn write_groups(output: &Path, groups: &[Vec<Member>]) -> anyhow::Result<()> {
-    const NAMES: &[&str] = &["group", "id", "keep", "score", "reason", "width", "height"];
-    let mut table = Table::create(output, NAMES)?;
+fn write_groups(args: &DuplicatesArgs, groups: &[Vec<Member>]) -> anyhow::Result<()> {
+    let mut table = Table::create(args.replace.file(&args.table.output), &DUPLICATES)?;
     let members = || groups.iter().flatten();
     let numbers = groups.iter().enumerate().flat_map(|(number, group)| group.iter().map(move |_| number as u32));
     table.write(vec![
@@ -237,7 +235,7 @@ fn write_groups(output: &Path, groups: &[Vec<Member>]) -> anyhow::Result<()> {
         Column::Count(members().map(|member| member.size.0).collect()),
         Column::Count(members().map(|member| member.size.1).collect()),
     ])?;
-    table.finish(output)
+    table.finish()
 }
 
 impl Loaded {

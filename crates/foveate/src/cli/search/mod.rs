@@ -6,6 +6,7 @@ mod estimate;
 mod eval;
 mod index;
 mod neighbors;
+pub(super) mod place;
 mod sheet;
 mod similar;
 mod state;

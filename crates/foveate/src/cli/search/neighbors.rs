@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::estimate::estimate;
 use super::state::StateFile;
-use super::table::Table;
+use super::table::{self, Table};
 use super::vectors::load;
 use super::{announce, begin, of_pairs, unless_cancelled, warn_of_skipped, with_search};
 use crate::cli::console;
@@ -21,7 +21,6 @@ use crate::cli::summary::human_duration;
 const BLOCK: usize = 1 << 16;
 
 pub(crate) fn neighbors(args: &NeighborsArgs) -> anyhow::Result<Exit> {
-    const NAMES: &[&str] = &["id", "neighbor", "rank", "score"];
     let (cancel, started) = (begin()?, Instant::now());
     let (SearchArgs { quiet, json, .. }, output) = (&args.search, &args.table.output);
     let (loaded, queries) = load(&args.search, &args.queries, Some(output))?;
@@ -55,7 +54,7 @@ pub(crate) fn neighbors(args: &NeighborsArgs) -> anyhow::Result<Exit> {
     let Some(found) = unless_cancelled(found)? else { return Ok(Exit::Interrupted) };
     let ids = &queries.as_ref().unwrap_or(&loaded).ids;
     let first = part.as_ref().map_or(0, |part| part.start);
-    let mut table = Table::create(output, NAMES)?;
+    let mut table = Table::create(args.replace.file(output), &table::NEIGHBORS)?;
     // A table without rows has a block, too.
     for begin in (0..found.len().max(1)).step_by(BLOCK) {
         let (mut id, mut neighbor, mut rank, mut score) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -70,7 +69,7 @@ pub(crate) fn neighbors(args: &NeighborsArgs) -> anyhow::Result<Exit> {
         }
         table.write(vec![Column::Text(id), Column::Text(neighbor), Column::Count(rank), Column::Score(score)])?;
     }
-    table.finish(output)?;
+    table.finish()?;
     state.remove();
     let (rows, skipped) = (found.len(), found.len() - asked.as_ref().unwrap_or(&vectors).finite().count());
     let (took, stats) = (started.elapsed(), found.stats());

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -12,8 +13,10 @@ use foveate::core::lock;
 use foveate::embed::{Backends, EmbedOptions, store_address};
 use foveate::pictures::{Picture, each_picture};
 use foveate::report::escape;
+use foveate::sink::AtomicFile;
 use foveate::source::Input;
 
+use super::place::{GENERATOR, SearchFile};
 use super::vectors::Loaded;
 use crate::cli::search_args::{SearchArgs, SheetArgs};
 use crate::cli::{console, job};
@@ -98,8 +101,9 @@ impl Sheet {
     }
 
     /// Writes the page, which needs no other file.
-    pub(super) fn write(&self, path: &Path, pictures: &Pictures) -> anyhow::Result<()> {
-        let mut page = format!(include_str!("sheet.html"), title = self.title, lead = escape(&self.lead));
+    pub(super) fn write(&self, place: SearchFile<'_>, pictures: &Pictures) -> anyhow::Result<()> {
+        let mut page =
+            format!(include_str!("sheet.html"), generator = GENERATOR, title = self.title, lead = escape(&self.lead));
         for Row { heading, cards } in &self.rows {
             let _ = writeln!(page, "<section><h2>{}</h2><div>", escape(heading));
             for Card { id, caption, is_marked } in cards {
@@ -120,6 +124,9 @@ impl Sheet {
             page.push_str("</div></section>\n");
         }
         page.push_str("</body></html>\n");
-        std::fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))
+        place.check()?;
+        let mut file = AtomicFile::create(place.path)?;
+        file.write_all(page.as_bytes()).with_context(|| format!("cannot write {}", place.path.display()))?;
+        Ok(file.publish()?)
     }
 }

@@ -16,7 +16,7 @@ use foveate_sink_parquet::Column;
 use serde_json::json;
 
 use super::sheet::{Card, Row, Sheet, pictures};
-use super::table::Table;
+use super::table::{SIMILAR, Table};
 use super::vectors::{Loaded, load};
 use super::{begin, unless_cancelled, with_search};
 use crate::cli::exit::{Exit, Usage};
@@ -58,7 +58,7 @@ pub(crate) fn similar(args: &SimilarArgs) -> anyhow::Result<Exit> {
     tell(args, &loaded, &queries, &found)?;
     if let Some(path) = &args.sheet.html {
         let sheet = sheet(args, &loaded, &queries, &found);
-        sheet.write(path, &pictures(&args.search, &args.sheet, &args.query, &sheet.ids())?)?;
+        sheet.write(args.replace.file(path), &pictures(&args.search, &args.sheet, &args.query, &sheet.ids())?)?;
     }
     Ok(if queries.is_short { Exit::Failures } else { Exit::Complete })
 }
@@ -139,14 +139,14 @@ fn tell(args: &SimilarArgs, loaded: &Loaded, queries: &Queries, found: &[Found])
         found.iter().enumerate().flat_map(of)
     };
     if let Some(output) = &args.output {
-        let mut table = Table::create(output, &["query", "id", "rank", "score"])?;
+        let mut table = Table::create(args.replace.file(output), &SIMILAR)?;
         table.write(vec![
             Column::Text(rows().map(|(query, ..)| queries.ids[query].clone()).collect()),
             Column::Text(rows().map(|(_, row, ..)| loaded.ids[row].to_string()).collect()),
             Column::Count(rows().map(|(.., rank, _)| rank).collect()),
             Column::Score(rows().map(|(.., score)| score as f32).collect()),
         ])?;
-        return table.finish(output);
+        return table.finish();
     }
     let mut out = console::stdout();
     if args.search.json {

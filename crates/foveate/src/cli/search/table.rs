@@ -1,13 +1,29 @@
 //! Tables that appear under their names when they are whole.
 
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::Path;
 
 use anyhow::{Context, anyhow};
-use foveate::sink::record_of;
+use foveate::sink::AtomicFile;
 use foveate_sink_parquet::{Column, TableWriter};
 
+use super::place::SearchFile;
 use crate::cli::exit::Usage;
+
+/// A command's table.
+pub(super) struct TableKind {
+    command: &'static str,
+    pub(super) columns: &'static [&'static str],
+}
+
+pub(super) const NEIGHBORS: TableKind =
+    TableKind { command: "neighbors", columns: &["id", "neighbor", "rank", "score"] };
+pub(super) const DUPLICATES: TableKind =
+    TableKind { command: "duplicates", columns: &["group", "id", "keep", "score", "reason", "width", "height"] };
+pub(super) const SIMILAR: TableKind = TableKind { command: "similar", columns: &["query", "id", "rank", "score"] };
+pub(super) const CLUSTERS: TableKind = TableKind { command: "clusters", columns: &["id", "cluster", "rank", "score"] };
+pub(super) const SAMPLE: TableKind = TableKind { command: "sample", columns: &["id", "rank", "score"] };
+pub(super) const TABLES: [TableKind; 5] = [NEIGHBORS, DUPLICATES, SIMILAR, CLUSTERS, SAMPLE];
 
 /// Tells Parquet from CSV.
 pub(in crate::cli) fn is_parquet(output: &Path) -> Result<bool, Usage> {
@@ -19,29 +35,36 @@ pub(in crate::cli) fn is_parquet(output: &Path) -> Result<bool, Usage> {
 }
 
 /// A table that is being written.
-pub(super) enum Table {
-    Csv(PathBuf, csv::Writer<File>),
-    Parquet(PathBuf, TableWriter),
+pub(super) struct Table<'a> {
+    place: SearchFile<'a>,
+    writer: Writer,
 }
 
-impl Table {
-    pub(super) fn create(output: &Path, names: &'static [&'static str]) -> anyhow::Result<Self> {
-        let path = record_of(output, "partial");
+enum Writer {
+    Csv(csv::Writer<AtomicFile>),
+    Parquet(TableWriter),
+}
+
+impl<'a> Table<'a> {
+    pub(super) fn create(place: SearchFile<'a>, kind: &TableKind) -> anyhow::Result<Self> {
+        let output = place.path;
         if let Some(folder) = output.parent() {
             fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
         }
-        if is_parquet(output)? {
-            let writer = TableWriter::new(&path, names);
-            return Ok(Self::Parquet(path, writer));
-        }
-        let mut writer = csv::Writer::from_path(&path).with_context(|| format!("cannot write {}", path.display()))?;
-        writer.write_record(names)?;
-        Ok(Self::Csv(path, writer))
+        let writer = match is_parquet(output)? {
+            true => Writer::Parquet(TableWriter::new(output, kind.command, kind.columns)),
+            false => {
+                let mut writer = csv::Writer::from_writer(AtomicFile::create(output)?);
+                writer.write_record(kind.columns)?;
+                Writer::Csv(writer)
+            }
+        };
+        Ok(Self { place, writer })
     }
 
     pub(super) fn write(&mut self, columns: Vec<Column>) -> anyhow::Result<()> {
-        match self {
-            Self::Csv(path, writer) => {
+        match &mut self.writer {
+            Writer::Csv(writer) => {
                 let text = |column: &Column, row: usize| match column {
                     Column::Text(texts) => texts[row].clone(),
                     Column::Count(counts) => counts[row].to_string(),
@@ -55,28 +78,27 @@ impl Table {
                     Column::Score(scores) => scores.len(),
                     Column::Flag(flags) => flags.len(),
                 };
+                let path = self.place.path.display();
                 for row in 0..rows {
                     let record = columns.iter().map(|column| text(column, row));
-                    writer.write_record(record).with_context(|| format!("cannot write {}", path.display()))?;
+                    writer.write_record(record).with_context(|| format!("cannot write {path}"))?;
                 }
                 Ok(())
             }
-            Self::Parquet(_, writer) => Ok(writer.write(columns)?),
+            Writer::Parquet(writer) => Ok(writer.write(columns)?),
         }
     }
 
-    pub(super) fn finish(self, output: &Path) -> anyhow::Result<()> {
-        let path = match self {
-            Self::Csv(path, writer) => {
+    /// Publishes the table. What may be replaced is looked at again, because a search can take hours.
+    pub(super) fn finish(self) -> anyhow::Result<()> {
+        self.place.check()?;
+        match self.writer {
+            Writer::Csv(writer) => {
+                let path = self.place.path.display();
                 let file = writer.into_inner().map_err(|error| error.into_error());
-                file.and_then(|file| file.sync_all()).with_context(|| format!("cannot write {}", path.display()))?;
-                path
+                Ok(file.with_context(|| format!("cannot write {path}"))?.publish()?)
             }
-            Self::Parquet(path, writer) => {
-                writer.finish()?;
-                path
-            }
-        };
-        fs::rename(&path, output).with_context(|| format!("cannot write {}", output.display()))
+            Writer::Parquet(writer) => Ok(writer.finish()?),
+        }
     }
 }
