@@ -5,9 +5,11 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::names::MARK;
 use crate::publish::hash_start;
 use crate::{Difference, Published, SinkError, hash_file};
+
+/// What names of records and of work in progress begin with.
+pub(crate) const MARK: &str = "_";
 
 /// A run's description, written into the output's metadata and compared when a run is resumed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -227,8 +229,8 @@ impl OutputManifest {
         }
     }
 
-    /// Reads the manifest at `path` of the single-file output `main`. If that was renamed or copied with its records, the
-    /// manifest still has its former name: the files get the names that they have now.
+    /// Reads the manifest at `path` of the single-file output `main`. If that was renamed or copied with its records,
+    /// the manifest still has its former name: the files get the names that they have now.
     pub fn read_of(path: &Path, main: &Path) -> Result<Option<Self>, SinkError> {
         let Some(mut manifest) = Self::read(path)? else { return Ok(None) };
         let name = main.file_name().unwrap_or_default().to_string_lossy();

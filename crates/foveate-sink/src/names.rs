@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use crate::manifest::is_plain_name;
+use crate::manifest::{MARK, is_plain_name};
 use crate::{Layout, Prefix, SinkError, SinkOptions};
 
 /// The folder within an output folder that holds each run's staging folder.
@@ -40,9 +40,6 @@ pub struct OutputNames {
     suffix: String,
     mark: &'static str,
 }
-
-/// What names of records and of work in progress begin with.
-pub(crate) const MARK: &str = "_";
 
 impl OutputNames {
     /// The names for a run with these options.

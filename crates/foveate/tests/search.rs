@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use common::{PHOTOS, Ran, embed, foveate, run, tree};
+use common::{PHOTOS, Ran, TINY, embed, foveate, run, tree};
 use foveate::backends;
 use foveate::sink::StoredRun;
 use nix::sys::signal::{Signal, kill};
@@ -359,6 +359,41 @@ fn only_files_of_searches_are_replaced_and_only_when_told() {
             }
         }
         assert!(tree(&collection.path("")) == before, "{command} has left a file");
+    }
+}
+
+#[test]
+fn outputs_belong_together_by_what_decides_a_vector() {
+    let collection = Collection::new();
+    let (photos, elsewhere) = (collection.path("photos"), collection.path("elsewhere"));
+    fs::create_dir(collection.path("more")).unwrap();
+    fs::copy(collection.path("photos/07.jpg"), collection.path("more/again.jpg")).unwrap();
+    std::os::unix::fs::symlink(TINY, &elsewhere).unwrap();
+    let slash = format!("{TINY}/");
+    let job = |model: &str, folder: &str, output: &str, more: &[&str]| {
+        let mut command = foveate();
+        command.args(["embed", "--model", model, "-o"]).arg(collection.path(output)).arg(collection.path(folder));
+        run(command.args(more))
+    };
+    job(TINY, "photos", "v.parquet", &[]).expect(0);
+    let limits = ["--allow-truncated", "--max-pixels", "1000000", "--max-bytes", "1000000"];
+    for model in [&slash, elsewhere.to_str().unwrap()] {
+        job(model, "more", "w.parquet", &[&limits[..], &["--overwrite"]].concat()).expect(0);
+        let found = ["-k", "1", "-o", "knn.csv", "--overwrite"];
+        collection.search("neighbors", &["v.parquet", "w.parquet"], &found).expect(0);
+        collection.search("merge", &["v.parquet", "w.parquet"], &["-o", "all.parquet", "--overwrite"]).expect(0);
+        let merged = run(foveate().args(["inspect", "--json"]).arg(collection.path("all.parquet"))).expect(0).json();
+        assert!(merged["model"].as_str().is_some_and(|model| Path::new(model).exists()), "{merged}");
+        fs::copy(photos.join("07.jpg"), photos.join(format!("{}.jpg", model.len()))).unwrap();
+        let updated = job(model, "photos", "v.parquet", &[&limits[..], &["--update", "--json"]].concat()).expect(0);
+        assert_eq!(updated.json()["update"]["added"], 1);
+        job(model, "photos", "v.parquet", &["--update", "--pooling", "mean"]).expect_error(2, "pooling: cls → mean");
+    }
+    // A cosine is that of vectors of any length, a product is not.
+    job(TINY, "more", "l2.parquet", &["--normalize", "l2"]).expect(0);
+    collection.search("neighbors", &["v.parquet", "l2.parquet"], &["-o", "l2.csv"]).expect(0);
+    for (command, more) in [("neighbors", &["-o", "x.csv", "--metric", "dot"][..]), ("merge", &["-o", "x.npy"])] {
+        collection.search(command, &["v.parquet", "l2.parquet"], more).expect_error(2, "normalize: off → l2");
     }
 }
 

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
-use foveate::embed::{Backends, EmbedError, EmbedOptions, store_address};
+use foveate::embed::{Backends, EmbedError, EmbedOptions, decides_vectors, store_address};
 use foveate::sink::{
     Element, Existing, Join, Layout, Merge, Published, RunManifest, SinkError, StoredRun, StoredState, VectorReader,
 };
@@ -19,9 +19,6 @@ use super::{console, inspect};
 
 /// The command in its messages.
 const MERGE: &str = "merge";
-/// Settings of the inputs, which may differ.
-const OF_INPUTS: [&str; 7] =
-    [RunManifest::LISTING, RunManifest::ITEMS, RunManifest::MERGED, "shard", "max_bytes", "image_column", "id_column"];
 
 /// Collects the options of the output, before its inputs are known.
 pub(crate) fn options(args: &MergeArgs) -> EmbedOptions {
@@ -72,7 +69,7 @@ pub(crate) fn run(args: &MergeArgs) -> anyhow::Result<Exit> {
     let found =
         args.inputs.iter().map(|input| find(input, &options, &backends, MERGE)).collect::<anyhow::Result<Vec<_>>>()?;
     let (names, runs): (Vec<_>, Vec<_>) = found.into_iter().flatten().unzip();
-    check_same_job(&names, &runs, MERGE)?;
+    check_same_job(&names, &runs, MERGE, |name| decides_vectors(name) || name == "sink.columns")?;
     options.element = element(args, &names, &runs)?;
     let columns = runs[0].manifest.fingerprint.get("sink.columns");
     options.columns = columns.map_or_else(Vec::new, |names| names.split(',').map(str::to_owned).collect());
@@ -174,11 +171,16 @@ fn shard(run: &StoredRun) -> Option<(u32, u32)> {
     Some((index.parse().ok()?, count.parse().ok()?))
 }
 
-pub(crate) fn check_same_job<R: Borrow<StoredRun>>(names: &[String], runs: &[R], verb: &str) -> Result<(), Usage> {
+/// Checks that runs agree in the settings for which `matters` returns true.
+pub(crate) fn check_same_job<R: Borrow<StoredRun>>(
+    names: &[String],
+    runs: &[R],
+    verb: &str,
+    matters: impl Fn(&str) -> bool,
+) -> Result<(), Usage> {
     let job = |run: &R| {
         let mut job = run.borrow().manifest.clone().run();
-        let is_storage = |name: &str| name.starts_with("sink.") && name != "sink.columns";
-        job.fingerprint.retain(|name, _| !is_storage(name) && !OF_INPUTS.contains(&name.as_str()));
+        job.fingerprint.retain(|name, _| matters(name));
         job
     };
     let Some(first) = runs.first().map(job) else { return Ok(()) };
@@ -206,6 +208,10 @@ fn manifest(runs: &[StoredRun], merge: &Merge<'_>) -> RunManifest {
     manifest.fingerprint.retain(|name, _| !name.starts_with("sink.") && name != RunManifest::MERGED);
     let mut set = |name: &str, value| manifest.fingerprint.insert(name.to_owned(), value);
     set("shard", "none".to_owned());
+    if let Some(model) = runs[0].manifest.fingerprint.get("model") {
+        // The others may name the same weights otherwise.
+        set("model", model.clone());
+    }
     match whole(runs).filter(|_| merge.duplicates() == 0) {
         Some(items) => drop(set(RunManifest::ITEMS, items)),
         None => {

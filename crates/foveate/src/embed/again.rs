@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use foveate_encode::{DType, Pooling};
 use foveate_lane::Normalize;
 use foveate_preprocess::OrientationPolicy;
+use foveate_sink::RunManifest;
 use foveate_source::Input;
 
 use super::{Backends, EmbedOptions};
@@ -23,6 +24,20 @@ const DECISIVE: [&str; 11] = [
     "pooling",
     "normalize",
 ];
+
+/// Settings that choose inputs.
+const OF_INPUTS: [&str; 6] =
+    [RunManifest::LISTING, RunManifest::ITEMS, RunManifest::MERGED, "shard", "image_column", "id_column"];
+
+/// Returns true if a setting names the model, whose weights have a hash, or limits what is read.
+pub(super) fn is_name_or_limit(name: &str) -> bool {
+    ["model", "allow_truncated", "max_pixels", "max_bytes"].contains(&name)
+}
+
+/// Returns true if an image's vector depends on a setting: outputs whose other settings differ belong together.
+pub fn decides_vectors(name: &str) -> bool {
+    !OF_INPUTS.contains(&name) && !is_name_or_limit(name) && !name.starts_with("sink.")
+}
 
 impl EmbedOptions {
     /// Returns a job whose vectors can be compared with those of an output with this

@@ -11,7 +11,7 @@ mod run;
 mod settings;
 mod update;
 
-pub use again::incomparable;
+pub use again::{decides_vectors, incomparable};
 pub use error::EmbedError;
 pub(crate) use open::OpenedJob;
 pub use output::store_address;

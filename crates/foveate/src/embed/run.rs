@@ -9,12 +9,13 @@ use foveate_sink::{Existing, Fold, Layout, RunManifest, SinkError, SinkOptions, 
 use foveate_source::container::ContainerOptions;
 use foveate_source::{Extent, Listing, Source, SourceError};
 
+use super::again::is_name_or_limit;
 use super::update::UpdateRun;
 use super::{Backends, EmbedError, EmbedOptions, OpenedJob};
 use crate::collect::{MemorySink, Sample};
 
 /// Settings that decide whether an input fails, so that trying it again may change them.
-const OF_FAILURES: [&str; 6] = ["foveate", "decoder", "allow_truncated", "max_pixels", "max_bytes", "sink.first_index"];
+const OF_FAILURES: [&str; 3] = ["foveate", "decoder", "sink.first_index"];
 
 impl EmbedOptions {
     /// Lists the inputs of this shard, up to the limit. `progress` receives the number found so far.
@@ -72,7 +73,8 @@ impl EmbedOptions {
         let retries = update == Update::Failures;
         let chosen = self.open(backends, model)?;
         let mut manifest = chosen.manifest(self, &listing);
-        let may_differ = |name: &str| retries && (OF_FAILURES.contains(&name) || name.starts_with("decoder."));
+        let of_failures = |name: &str| retries && (OF_FAILURES.contains(&name) || name.starts_with("decoder."));
+        let may_differ = |name: &str| is_name_or_limit(name) || of_failures(name);
         let Some((base, digest)) = fold.base(backend, &manifest, may_differ)? else {
             return match update {
                 Update::Changes { .. } => {

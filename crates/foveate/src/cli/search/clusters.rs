@@ -6,8 +6,9 @@ use foveate::search::{ClusterOptions, Clusters, Metric};
 use foveate_sink_parquet::Column;
 use serde_json::json;
 
+use super::place::{CLUSTERS, SAMPLE};
 use super::sheet::{Card, MOST, Row, Sheet, pictures};
-use super::table::{CLUSTERS, SAMPLE, Table};
+use super::table::Table;
 use super::vectors::{Loaded, load};
 use super::{announce, begin, unless_cancelled, warn_of_skipped, with_search};
 use crate::cli::console;
@@ -19,7 +20,7 @@ const SHOWN: (usize, usize) = (8, 4);
 
 pub(crate) fn clusters(args: &ClustersArgs) -> anyhow::Result<Exit> {
     let cancel = begin()?;
-    let (loaded, _) = load(&args.search, &[], Some(&args.table.output))?;
+    let (loaded, _) = load(&args.search, &[], Some(&args.table.output), Metric::Cosine)?;
     announce(&args.search, &loaded, 0);
     let vectors = loaded.vectors(Metric::Cosine)?;
     let options = ClusterOptions { k: args.k, ..ClusterOptions::default() };
@@ -97,7 +98,7 @@ fn of_clusters(loaded: &Loaded, members: &[Vec<(u32, f64)>]) -> Sheet {
 
 pub(crate) fn sample(args: &SampleArgs) -> anyhow::Result<Exit> {
     let cancel = begin()?;
-    let (loaded, _) = load(&args.search, &[], Some(&args.table.output))?;
+    let (loaded, _) = load(&args.search, &[], Some(&args.table.output), Metric::Cosine)?;
     announce(&args.search, &loaded, 0);
     let vectors = loaded.vectors(Metric::Cosine)?;
     let chosen = with_search(&args.search, &cancel, None, |search| match args.by {

@@ -9,9 +9,10 @@ use foveate_sink_parquet::Column;
 use serde_json::json;
 
 use super::estimate::estimate;
+use super::place::DUPLICATES;
 use super::sheet::{self, Card, Row, Sheet};
 use super::state::StateFile;
-use super::table::{DUPLICATES, Table};
+use super::table::Table;
 use super::vectors::{Loaded, load};
 use super::{announce, begin, of_pairs, unless_cancelled, warn_of_skipped, with_search};
 use crate::cli::console;
@@ -27,7 +28,7 @@ const EXAMPLES: usize = 6;
 pub(crate) fn duplicates(args: &DuplicatesArgs) -> anyhow::Result<Exit> {
     let (cancel, started) = (begin()?, Instant::now());
     let (SearchArgs { quiet, json, .. }, output) = (&args.search, &args.table.output);
-    let (loaded, against) = load(&args.search, &args.against, Some(output))?;
+    let (loaded, against) = load(&args.search, &args.against, Some(output), args.metric)?;
     announce(&args.search, &loaded, 0);
     if args.dry_run {
         let of = (&loaded, 0, args.metric.into());

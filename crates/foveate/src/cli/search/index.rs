@@ -16,7 +16,7 @@ use crate::cli::search_args::SearchArgs;
 /// Reads vectors, which stay in memory as long as the process lives. Those of a served model must be like them.
 pub(crate) fn index(inputs: &[PathBuf], served: &RunManifest) -> anyhow::Result<Index> {
     let args = SearchArgs { inputs: inputs.to_vec(), ..SearchArgs::default() };
-    let (loaded, _) = load(&args, &[], None)?;
+    let (loaded, _) = load(&args, &[], None, Metric::Cosine)?;
     loaded.tell(&args);
     let difference = loaded.manifest.as_ref().and_then(|own| incomparable(&served.fingerprint, &own.fingerprint));
     let widths = || format!("they have {} dimensions, and the model {}", loaded.dim, served.dim);

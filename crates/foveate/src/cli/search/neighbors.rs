@@ -8,8 +8,9 @@ use foveate_sink_parquet::Column;
 use serde_json::json;
 
 use super::estimate::estimate;
+use super::place::NEIGHBORS;
 use super::state::StateFile;
-use super::table::{self, Table};
+use super::table::Table;
 use super::vectors::load;
 use super::{announce, begin, of_pairs, unless_cancelled, warn_of_skipped, with_search};
 use crate::cli::console;
@@ -23,7 +24,7 @@ const BLOCK: usize = 1 << 16;
 pub(crate) fn neighbors(args: &NeighborsArgs) -> anyhow::Result<Exit> {
     let (cancel, started) = (begin()?, Instant::now());
     let (SearchArgs { quiet, json, .. }, output) = (&args.search, &args.table.output);
-    let (loaded, queries) = load(&args.search, &args.queries, Some(output))?;
+    let (loaded, queries) = load(&args.search, &args.queries, Some(output), args.metric)?;
     announce(&args.search, &loaded, args.k as usize);
     if args.dry_run {
         let of = (&loaded, args.k as usize, args.metric.into());
@@ -54,7 +55,7 @@ pub(crate) fn neighbors(args: &NeighborsArgs) -> anyhow::Result<Exit> {
     let Some(found) = unless_cancelled(found)? else { return Ok(Exit::Interrupted) };
     let ids = &queries.as_ref().unwrap_or(&loaded).ids;
     let first = part.as_ref().map_or(0, |part| part.start);
-    let mut table = Table::create(args.replace.file(output), &table::NEIGHBORS)?;
+    let mut table = Table::create(args.replace.file(output), &NEIGHBORS)?;
     // A table without rows has a block, too.
     for begin in (0..found.len().max(1)).step_by(BLOCK) {
         let (mut id, mut neighbor, mut rank, mut score) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());

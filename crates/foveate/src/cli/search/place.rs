@@ -8,8 +8,22 @@ use anyhow::anyhow;
 use foveate::sink::{OutputNames, SinkOptions};
 use foveate_sink_parquet::table_command;
 
-use super::table::TABLES;
 use crate::cli::exit::Usage;
+
+/// A command's table.
+pub(super) struct TableKind {
+    pub(super) command: &'static str,
+    pub(super) columns: &'static [&'static str],
+}
+
+pub(super) const NEIGHBORS: TableKind =
+    TableKind { command: "neighbors", columns: &["id", "neighbor", "rank", "score"] };
+pub(super) const DUPLICATES: TableKind =
+    TableKind { command: "duplicates", columns: &["group", "id", "keep", "score", "reason", "width", "height"] };
+pub(super) const SIMILAR: TableKind = TableKind { command: "similar", columns: &["query", "id", "rank", "score"] };
+pub(super) const CLUSTERS: TableKind = TableKind { command: "clusters", columns: &["id", "cluster", "rank", "score"] };
+pub(super) const SAMPLE: TableKind = TableKind { command: "sample", columns: &["id", "rank", "score"] };
+const TABLES: [TableKind; 5] = [NEIGHBORS, DUPLICATES, SIMILAR, CLUSTERS, SAMPLE];
 
 /// What every page has near its beginning.
 pub(super) const GENERATOR: &str = r#"<meta name="generator" content="foveate search">"#;

@@ -15,8 +15,9 @@ use foveate::source::Input;
 use foveate_sink_parquet::Column;
 use serde_json::json;
 
+use super::place::SIMILAR;
 use super::sheet::{Card, Row, Sheet, pictures};
-use super::table::{SIMILAR, Table};
+use super::table::Table;
 use super::vectors::{Loaded, load};
 use super::{begin, unless_cancelled, with_search};
 use crate::cli::exit::{Exit, Usage};
@@ -41,7 +42,7 @@ type Found = Vec<(u32, f64)>;
 pub(crate) fn similar(args: &SimilarArgs) -> anyhow::Result<Exit> {
     job::silence_worker_panics();
     let cancel = begin()?;
-    let (loaded, _) = load(&args.search, &[], args.output.as_deref())?;
+    let (loaded, _) = load(&args.search, &[], args.output.as_deref(), args.metric)?;
     loaded.tell(&args.search);
     let mut queries = Queries::default();
     queries.add_rows(args, &loaded)?;

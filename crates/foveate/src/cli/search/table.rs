@@ -7,23 +7,8 @@ use anyhow::{Context, anyhow};
 use foveate::sink::AtomicFile;
 use foveate_sink_parquet::{Column, TableWriter};
 
-use super::place::SearchFile;
+use super::place::{SearchFile, TableKind};
 use crate::cli::exit::Usage;
-
-/// A command's table.
-pub(super) struct TableKind {
-    command: &'static str,
-    pub(super) columns: &'static [&'static str],
-}
-
-pub(super) const NEIGHBORS: TableKind =
-    TableKind { command: "neighbors", columns: &["id", "neighbor", "rank", "score"] };
-pub(super) const DUPLICATES: TableKind =
-    TableKind { command: "duplicates", columns: &["group", "id", "keep", "score", "reason", "width", "height"] };
-pub(super) const SIMILAR: TableKind = TableKind { command: "similar", columns: &["query", "id", "rank", "score"] };
-pub(super) const CLUSTERS: TableKind = TableKind { command: "clusters", columns: &["id", "cluster", "rank", "score"] };
-pub(super) const SAMPLE: TableKind = TableKind { command: "sample", columns: &["id", "rank", "score"] };
-pub(super) const TABLES: [TableKind; 5] = [NEIGHBORS, DUPLICATES, SIMILAR, CLUSTERS, SAMPLE];
 
 /// Tells Parquet from CSV.
 pub(in crate::cli) fn is_parquet(output: &Path) -> Result<bool, Usage> {

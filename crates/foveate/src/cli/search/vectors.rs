@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
-use foveate::embed::{Backends, EmbedOptions, store_address};
+use foveate::embed::{Backends, EmbedOptions, decides_vectors, store_address};
 use foveate::search::{Collector, Components, Metric, Vectors};
 use foveate::sink::{OutputManifest, SinkError, StoredRun, sidecar};
 use foveate_sink_npy::read_array;
@@ -52,6 +52,7 @@ pub(super) fn load(
     args: &SearchArgs,
     others: &[PathBuf],
     output: Option<&Path>,
+    metric: impl Into<Metric>,
 ) -> anyhow::Result<(Loaded, Option<Loaded>)> {
     let folder = output.map_or_else(std::env::temp_dir, |output| {
         let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty() && folder.is_dir());
@@ -59,7 +60,7 @@ pub(super) fn load(
     });
     let backends = Backends::compiled();
     let (ours, theirs) = (find(args, &args.inputs, &backends)?, find(args, others, &backends)?);
-    check(ours.iter().chain(&theirs))?;
+    check(ours.iter().chain(&theirs), metric.into())?;
     let loaded = Loaded::read(args, ours, &backends, &folder)?;
     let others = if theirs.is_empty() { None } else { Some(Loaded::read(args, theirs, &backends, &folder)?) };
     if let Some(others) = &others
@@ -79,7 +80,7 @@ pub(super) fn load(
 pub(super) fn load_alone(args: &SearchArgs, input: &Path) -> anyhow::Result<Loaded> {
     let backends = Backends::compiled();
     let found = find(args, &[input.to_owned()], &backends)?;
-    check(found.iter())?;
+    check(found.iter(), Metric::Cosine)?;
     Loaded::read(args, found, &backends, &std::env::temp_dir())
 }
 
@@ -144,14 +145,16 @@ fn has_extension(path: &Path, extension: &str) -> bool {
     path.extension().is_some_and(|found| found.eq_ignore_ascii_case(extension))
 }
 
-/// Checks that all that is known to be of foveate has the same model and settings.
-fn check<'a>(inputs: impl Iterator<Item = &'a Input>) -> anyhow::Result<()> {
+/// Checks that all that is known to be of foveate has the same model and settings. A cosine is that of vectors of any
+/// length.
+fn check<'a>(inputs: impl Iterator<Item = &'a Input>, metric: Metric) -> anyhow::Result<()> {
     let ours = inputs.filter_map(|input| match input {
         Input::Ours(name, run) => Some((name.clone(), run.as_ref())),
         Input::Foreign(_) => None,
     });
     let (names, runs): (Vec<_>, Vec<_>) = ours.unzip();
-    Ok(merge::check_same_job(&names, &runs, SEARCH)?)
+    let is_length = |name: &str| metric == Metric::Cosine && name == "normalize";
+    Ok(merge::check_same_job(&names, &runs, SEARCH, |name| decides_vectors(name) && !is_length(name))?)
 }
 
 /// Most bytes of vectors in memory. More are in a file.
