@@ -1,3 +1,5 @@
+use std::path::PathBuf;
+
 use foveate_core::Stage;
 use foveate_lane::LaneError;
 use foveate_preprocess::PreprocessError;
@@ -65,6 +67,34 @@ pub enum RunError {
         name: String,
         /// The system's error.
         source: std::io::Error,
+    },
+    /// An update would remove more of an output's inputs than it may. The output is as it was.
+    #[error("the update would remove {removed} of the output's {inputs} inputs, more than the limit of {limit}")]
+    TooManyRemoved {
+        /// Inputs that are gone.
+        removed: u64,
+        /// The output's inputs.
+        inputs: u64,
+        /// The limit.
+        limit: FailurePolicy,
+    },
+    /// A folder has nothing of what the output has from there. The output is as it was.
+    #[error(
+        "{} is there but empty, as if its disk were not mounted, and the output has {id} from there", .folder.display()
+    )]
+    EmptyFolder {
+        /// The folder.
+        folder: PathBuf,
+        /// An input of the output that was below it.
+        id: String,
+    },
+    /// An update has no input in common with its output. The output is as it was.
+    #[error("none of the inputs is in the output: the output has {known}, the inputs have {listed}")]
+    NothingInCommon {
+        /// An input of the output.
+        known: String,
+        /// An input that is listed.
+        listed: String,
     },
     /// The configuration is invalid.
     #[error("{0}")]

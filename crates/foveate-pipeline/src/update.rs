@@ -8,8 +8,10 @@ use foveate_sink::{InputRecord, RecordedInputs, Stamp, StoredRun};
 use foveate_source::{Content, Delivery, Extent, Fetch, Item, Listing, Source, SourceError};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_128};
 
-use crate::RunError;
 use crate::changed_inputs::stamp_of;
+use crate::{FailurePolicy, RunError};
+
+mod brakes;
 
 /// What an update embeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +58,11 @@ impl Changes {
 pub struct KnownInputs {
     update: Update,
     inputs: HashMap<u128, Input>,
+    max_removed: FailurePolicy,
+    /// An input of the output.
+    known_id: Option<String>,
+    /// An input that the output does not have.
+    added_id: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -91,14 +98,20 @@ impl KnownInputs {
     ///
     /// # Errors
     /// If it recorded no inputs, or two of one id.
-    pub fn read(run: &StoredRun, update: Update) -> Result<(Self, Option<RecordedInputs>), RunError> {
+    fn read(
+        run: &StoredRun,
+        update: Update,
+        max_removed: FailurePolicy,
+    ) -> Result<(Self, Option<RecordedInputs>), RunError> {
         let (recorded, mut inputs) = (run.inputs()?, HashMap::new());
+        let mut known_id = None;
         for record in recorded.iter().map(RecordedInputs::read).collect::<Result<Vec<_>, _>>()?.into_iter().flatten() {
             let InputRecord { id, stamp, xxh3, .. } = record?;
             let input = Input { stamp, xxh3, is_touched: false, is_container: false, state: State::Gone };
             if inputs.insert(key(&id), input).is_some() {
                 return Err(twice(&id).into());
             }
+            known_id.get_or_insert(id);
         }
         if update == Update::Failures {
             for failure in run.failures()? {
@@ -107,7 +120,7 @@ impl KnownInputs {
                 }
             }
         }
-        Ok((Self { update, inputs }, recorded))
+        Ok((Self { update, inputs, max_removed, known_id, added_id: None }, recorded))
     }
 
     /// Decides what becomes of an input of the output; see [`Keep`](foveate_sink::Keep).
@@ -174,6 +187,7 @@ impl KnownInputs {
                 let state = State::Wanted { is_new: true, is_member };
                 let input = Input { stamp, xxh3: None, is_touched: false, is_container: false, state };
                 self.inputs.insert(key(&item.id), input);
+                self.added_id.get_or_insert_with(|| item.id.clone());
             }
             return Ok(self.update != Update::Failures);
         };
@@ -239,12 +253,20 @@ pub struct UpdateSource {
 impl UpdateSource {
     /// Leaves out what the output has. Files and objects are compared at once, containers' members when they are read,
     /// except for those of a container that is as it was.
-    pub fn new(mut listing: Listing, run: &StoredRun, update: Update) -> Result<Self, RunError> {
-        let (mut known, recorded) = KnownInputs::read(run, update)?;
+    ///
+    /// # Errors
+    /// Those of [`KnownInputs::check`] too, as far as the inputs are known before containers are read.
+    pub fn new(
+        mut listing: Listing,
+        run: &StoredRun,
+        update: Update,
+        max_removed: FailurePolicy,
+    ) -> Result<Self, RunError> {
+        let (mut known, recorded) = KnownInputs::read(run, update, max_removed)?;
         let (listing_hash, part, mut fetch) = (listing.listing_hash(), listing.part(), listing.open_fetch()?);
-        let unchanged = match (recorded, update) {
+        let unchanged = match (&recorded, update) {
             (Some(recorded), Update::Changes { by_content: false, .. }) => {
-                unchanged_containers(&mut known, &mut listing, &recorded)?
+                unchanged_containers(&mut known, &mut listing, recorded)?
             }
             _ => BTreeMap::new(),
         };
@@ -279,6 +301,12 @@ impl UpdateSource {
             return Err(error);
         }
         let counted = listing.extent().end.is_none().then_some((0, 0));
+        if counted.is_none() {
+            known.check()?;
+        }
+        if let Some(recorded) = recorded {
+            known.check_folders(&recorded)?;
+        }
         let selection = format!("{:016x}", selection.digest());
         Ok(Self { listing, known: Arc::new(Mutex::new(known)), fetch, listing_hash, part, selection, counted })
     }

@@ -381,6 +381,7 @@ fn what_an_update_cannot_do_is_refused() {
     photos.run(&output, &["--update", "--pooling", "mean"]).expect_error(2, "pooling: cls → mean");
     photos.run(&output, &["--update", "--shard", "0/2"]).expect(2);
     photos.run(&output, &["--prune"]).expect(2);
+    photos.run(&output, &["--update", "--max-removed", "100%"]).expect(2);
     assert_eq!(run(foveate().args(["inspect", "--check"]).arg(&output)).expect(0).stderr, "");
 }
 
@@ -565,4 +566,102 @@ fn an_update_that_is_interrupted_between_its_renames_is_named_and_finished() {
             assert_eq!(fs::read(&victim).unwrap(), b"mine");
         }
     }
+}
+
+#[test]
+fn an_update_that_would_remove_too_many_inputs_stops_before_it_changes_anything() {
+    let photos = Photos::new();
+    let names = photos.names();
+    let all = names.len();
+    for name in ["x.parquet", "out"] {
+        let output = photos.0.path().join("outputs").join(name);
+        photos.run(&output, &["--overwrite"]).expect(0);
+    }
+    names[..6].iter().for_each(|name| fs::remove_file(photos.path(name)).unwrap());
+    for name in ["x.parquet", "out"] {
+        let output = photos.0.path().join("outputs").join(name);
+        let before = tree(&photos.0.path().join("outputs"));
+        let prune = |more: &[&str]| photos.run(&output, &[&["--update", "--prune"], more].concat());
+        let refused = format!("would remove 6 of the output's {all} inputs, more than the limit of 10%; ");
+        prune(&[]).expect_error(2, &refused);
+        prune(&["--max-removed", "5"]).expect_error(2, "more than the limit of 5; ");
+        assert_eq!(tree(&photos.0.path().join("outputs")), before);
+        let pruned = prune(&["--max-removed", "6"]).expect(0);
+        assert_eq!(changes(&pruned), [all as u64 - 6, 0, 0, 6]);
+    }
+    // A container's members are known when it was read. What was embedded by then is kept.
+    let output = photos.0.path().join("tar");
+    let names = photos.names();
+    photos.tar("photos.tar", &names[..10]);
+    run(&mut photos.tar_job(&output)).expect(0);
+    let before = rows(&output);
+    photos.tar("photos.tar", &names[2..12]);
+    let prune = |more: &[&str]| run(photos.tar_job(&output).args(["--update", "--prune"]).args(more));
+    prune(&[]).expect_error(2, "would remove 2 of the output's 10 inputs");
+    assert_eq!(rows(&output), before);
+    let pruned = prune(&["--max-removed", "100%"]).expect(0);
+    assert_eq!(changes(&pruned), [8, 2, 0, 2]);
+    assert_eq!(pruned.json()["session"]["vectors"], 0, "they are embedded once");
+}
+
+#[test]
+fn a_folder_that_became_empty_stops_an_update_that_prunes() {
+    let photos = Photos::new();
+    let names = photos.names();
+    let [disk, away] = [photos.path("disk"), photos.0.path().join("away")];
+    fs::create_dir_all(disk.join("2024/may")).unwrap();
+    fs::copy(photos.path(&names[0]), disk.join("2024/may/one.jpg")).unwrap();
+    fs::copy(photos.path(&names[1]), disk.join("two.jpg")).unwrap();
+    let output = photos.0.path().join("out");
+    photos.run(&output, &[]).expect(0);
+    let before = tree(&output);
+    fs::rename(&disk, &away).unwrap();
+    fs::create_dir(&disk).unwrap();
+    let refused = format!("{} is there but empty, as if its disk were not mounted", disk.display());
+    photos.run(&output, &["--update", "--prune"]).expect_error(2, &refused);
+    assert_eq!(tree(&output), before);
+    // Nothing is lost without --prune, nor by a folder that is gone as a whole.
+    assert_eq!(changes(&photos.run(&output, &["--update"]).expect(0)), [names.len() as u64, 0, 0, 2]);
+    fs::remove_dir(&disk).unwrap();
+    assert_eq!(changes(&photos.run(&output, &["--update", "--prune"]).expect(0))[3], 2);
+    fs::rename(&away, &disk).unwrap();
+    photos.run(&output, &["--update"]).expect(0);
+    fs::remove_dir_all(&disk).unwrap();
+    fs::create_dir(&disk).unwrap();
+    let meant = ["--update", "--prune", "--max-removed", "100%"];
+    assert_eq!(changes(&photos.run(&output, &meant).expect(0))[3], 2);
+}
+
+#[test]
+fn inputs_that_are_spelled_in_another_way_are_not_added_a_second_time() {
+    let photos = Photos::new();
+    let names = photos.names();
+    photos.tar("photos.tar", &names[..4]);
+    for (inputs, output) in [("photos", "out"), ("photos.tar", "x.npy")] {
+        let output = photos.0.path().join(output);
+        let job = |folder: &str, more: &[&str]| {
+            let mut command = embed(&output);
+            command.current_dir(photos.0.path()).arg(format!("{folder}{inputs}")).args(["--json", "--batch", "4"]);
+            run(command.args(more))
+        };
+        let all = job("", &[]).expect(0).json()["inputs"].as_u64().unwrap();
+        let before = rows(&output);
+        for more in [&["--update"][..], &["--update", "--prune", "--max-removed", "100%"]] {
+            let refused = job("./", more).expect(2);
+            assert!(refused.stderr.contains("; spell the inputs as before"), "{}", refused.stderr);
+            let [known, listed] = ["", "./"].map(|folder| format!("{folder}{inputs}/{}", names[0]));
+            let both = format!("the output has {known}, the inputs have {listed}; ");
+            assert!(refused.stderr.contains(&both), "{}", refused.stderr);
+        }
+        assert_eq!(rows(&output), before);
+        assert_eq!(changes(&job("", &["--update"]).expect(0)), [all, 0, 0, 0]);
+    }
+    // One common input is enough.
+    let output = photos.0.path().join("out");
+    for name in &names[1..] {
+        fs::remove_file(photos.path(name)).unwrap();
+    }
+    let mut job = embed(&output);
+    job.current_dir(photos.0.path()).args(["photos", "--json", "--update"]);
+    assert_eq!(changes(&run(&mut job).expect(0)), [1, 0, 0, names.len() as u64 - 1]);
 }

@@ -79,11 +79,16 @@ pub(super) const SCENARIOS: [Scenario; 18] = [
     },
     Scenario {
         before: Before::Updated("out/", NPY),
-        ..fresh("prune-folder", "out/", "out/_manifest.json", &["--sink", "npy", "--update", "--prune"])
+        ..fresh(
+            "prune-folder",
+            "out/",
+            "out/_manifest.json",
+            &["--sink", "npy", "--update", "--prune", "--max-removed", "1"],
+        )
     },
     Scenario {
         before: Before::Updated("x.parquet", &[]),
-        ..fresh("prune-parquet", "x.parquet", "x.parquet", &["--update", "--prune"])
+        ..fresh("prune-parquet", "x.parquet", "x.parquet", &["--update", "--prune", "--max-removed", "1"])
     },
     Scenario {
         before: Before::Updated("x.npy", &[]),

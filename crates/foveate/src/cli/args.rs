@@ -217,6 +217,12 @@ pub(crate) struct EmbedArgs {
     #[arg(long, requires = "update", help_heading = "Output")]
     pub(crate) prune: bool,
 
+    /// With `--prune`: stop before anything changes if more of the output's inputs are gone than this, a count or a
+    /// share, or if a folder is empty that had some. `100%` removes them in any case.
+    #[arg(long, value_name = "N|P%", default_value = "10%", value_parser = parse_failures, requires = "prune",
+          help_heading = "Output")]
+    pub(crate) max_removed: FailurePolicy,
+
     /// With an output that is already complete: compare the inputs by hash, not by size and time.
     #[arg(long, help_heading = "Output")]
     pub(crate) by_content: bool,

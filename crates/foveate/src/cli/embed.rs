@@ -118,6 +118,7 @@ pub(crate) fn options(args: &EmbedArgs) -> EmbedOptions {
         staging: args.staging.clone(),
         shard: args.shard,
         failures: failure_policy(args),
+        max_removed: args.max_removed,
         max_unreadable: args.max_unreadable.0,
         commit_every: args.commit_every,
         by_content: args.by_content,

@@ -99,6 +99,8 @@ fn run_is_final(error: &RunError) -> bool {
     match error {
         // Checked before anything is written: a batch that is too large for the encoder, for example.
         RunError::Config(_) => true,
+        // With containers, vectors may have been made by then, but the output is as it was.
+        RunError::TooManyRemoved { .. } | RunError::EmptyFolder { .. } | RunError::NothingInCommon { .. } => true,
         RunError::Sink(error) => sink_is_final(error),
         RunError::Source(error) => source_is_final(error),
         _ => false,

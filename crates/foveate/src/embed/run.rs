@@ -85,7 +85,7 @@ impl EmbedOptions {
                 Update::Failures => Err(EmbedError::NoOutput(self.output.clone())),
             };
         };
-        let source = UpdateSource::new(listing, &base, update).map_err(Box::new)?;
+        let source = UpdateSource::new(listing, &base, update, self.max_removed).map_err(Box::new)?;
         let selection = source.selection().to_owned();
         let (known, later) = (source.known(), backend.open(&fold.later())?);
         let mut run = self.assemble(chosen, manifest.clone(), Box::new(source), later)?;

@@ -105,6 +105,9 @@ pub struct EmbedOptions {
     pub trace: Option<Trace>,
     /// When to stop a run whose items fail.
     pub failures: FailurePolicy,
+    /// The most inputs that an update may remove from the output. A limit that allows all of them turns off the check
+    /// for folders that became empty, too.
+    pub max_removed: FailurePolicy,
     /// Maximum unreadable inputs in a row; see [`Config::max_unreadable`].
     pub max_unreadable: Option<u64>,
     /// Interval between commits, which make finished rows durable.
@@ -179,6 +182,7 @@ impl EmbedOptions {
             prefetch: 1,
             trace: None,
             failures: FailurePolicy::default(),
+            max_removed: FailurePolicy::Percent(10.0),
             max_unreadable: Some(Config::MAX_UNREADABLE),
             commit_every: Duration::from_secs(2),
             by_content: false,

@@ -55,6 +55,7 @@ impl UpdateRun {
         if let Some(later) = StoredRun::complete(&self.fold.later())? {
             lock(&self.known).learn(&later)?;
         }
+        lock(&self.known).check()?;
         let changes = self.changes();
         let published = if changes.is_empty() {
             self.fold.discard()?;

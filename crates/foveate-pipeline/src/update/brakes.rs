@@ -1,0 +1,79 @@
+//! What stops an update: inputs that are gone, or have other names, because of a mistake and not because they changed.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::Path;
+
+use foveate_sink::RecordedInputs;
+use foveate_source::store::scheme_of;
+
+use super::{Input, KnownInputs, State, Update, key};
+use crate::RunError;
+
+impl KnownInputs {
+    /// Checks that the listing is of the output's inputs, and that not too many of them are gone. Call it when the
+    /// listing has shown all.
+    ///
+    /// # Errors
+    /// [`RunError::NothingInCommon`] and [`RunError::TooManyRemoved`].
+    pub fn check(&self) -> Result<(), RunError> {
+        let Update::Changes { prune, .. } = self.update else { return Ok(()) };
+        let inputs = self.known().count() as u64;
+        let gone = self.known().filter(|input| input.is_gone()).count() as u64;
+        if inputs == gone
+            && let (Some(known), Some(listed)) = (self.known_id.clone(), self.added_id.clone())
+        {
+            return Err(RunError::NothingInCommon { known, listed });
+        }
+        if prune && self.max_removed.is_exceeded(gone, inputs, true) {
+            return Err(RunError::TooManyRemoved { removed: gone, inputs, limit: self.max_removed });
+        }
+        Ok(())
+    }
+
+    /// Checks that the folders of inputs that are gone are not empty, as those of disks that are not mounted.
+    ///
+    /// # Errors
+    /// [`RunError::EmptyFolder`].
+    pub(super) fn check_folders(&self, recorded: &RecordedInputs) -> Result<(), RunError> {
+        let inputs = self.known().count() as u64;
+        let may_lose_all = !self.max_removed.is_exceeded(inputs, inputs, true);
+        if may_lose_all || !matches!(self.update, Update::Changes { prune: true, .. }) {
+            return Ok(());
+        }
+        let mut looked_up = HashSet::new();
+        for record in recorded.read()? {
+            let id = record?.id;
+            let is_gone = self.inputs.get(&key(&id)).is_some_and(Input::is_gone);
+            let Some(parent) = Path::new(&id).parent().filter(|_| is_gone && scheme_of(id.as_bytes()).is_none()) else {
+                continue;
+            };
+            if looked_up.contains(parent) {
+                continue;
+            }
+            // The current folder is no folder of the inputs: its path, the last one here, is empty and never exists.
+            let nearest = parent.ancestors().find(|folder| folder.exists());
+            if let Some(folder) = nearest.filter(|folder| is_empty(folder)) {
+                return Err(RunError::EmptyFolder { folder: folder.to_owned(), id });
+            }
+            looked_up.insert(parent.to_owned());
+        }
+        Ok(())
+    }
+
+    /// The output's inputs.
+    fn known(&self) -> impl Iterator<Item = &Input> {
+        self.inputs.values().filter(|input| !matches!(input.state, State::Wanted { is_new: true, .. }))
+    }
+}
+
+impl Input {
+    /// Returns true if the listing has neither the input nor, of a container's failure, the container.
+    fn is_gone(&self) -> bool {
+        self.state == State::Gone && !self.is_container
+    }
+}
+
+fn is_empty(folder: &Path) -> bool {
+    fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none())
+}
