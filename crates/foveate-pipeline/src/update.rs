@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use foveate_core::{FaultScope, lock};
-use foveate_sink::{InputRecord, RecordedInputs, Stamp, StoredRun};
+use foveate_sink::{InputRecord, RecordedInputs, SinkError, Stamp, StoredRun};
 use foveate_source::{Content, Delivery, Extent, Fetch, Item, Listing, Source, SourceError};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_128};
 
@@ -12,6 +12,9 @@ use crate::changed_inputs::stamp_of;
 use crate::{FailurePolicy, RunError};
 
 mod brakes;
+mod changes;
+
+pub use changes::{Changes, InputChange};
 
 /// What an update embeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,37 +30,13 @@ pub enum Update {
     Failures,
 }
 
-/// What an update found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Changes {
-    /// Inputs that are as they were.
-    pub kept: u64,
-    /// Those of them that have another time now.
-    pub touched: u64,
-    /// Those of them that could not be read, and keep what the output has of them.
-    pub unreadable: u64,
-    /// Inputs that the output did not have.
-    pub added: u64,
-    /// Inputs that changed, and those that are tried again.
-    pub changed: u64,
-    /// Inputs of the output that are not listed any more.
-    pub gone: u64,
-    /// True if the output does not have these any more.
-    pub pruned: bool,
-}
-
-impl Changes {
-    /// Returns true if the output stays as it is.
-    pub fn is_empty(&self) -> bool {
-        self.added + self.changed + self.touched == 0 && (self.gone == 0 || !self.pruned)
-    }
-}
-
 /// An output's inputs, and what a new listing shows of each: 65 bytes for each slot of a table in memory.
 #[derive(Debug)]
 pub struct KnownInputs {
     update: Update,
     inputs: HashMap<u128, Input>,
+    /// The same inputs on disk, with their ids.
+    recorded: Option<RecordedInputs>,
     max_removed: FailurePolicy,
     /// An input of the output.
     known_id: Option<String>,
@@ -98,11 +77,7 @@ impl KnownInputs {
     ///
     /// # Errors
     /// If it recorded no inputs, or two of one id.
-    fn read(
-        run: &StoredRun,
-        update: Update,
-        max_removed: FailurePolicy,
-    ) -> Result<(Self, Option<RecordedInputs>), RunError> {
+    fn read(run: &StoredRun, update: Update, max_removed: FailurePolicy) -> Result<Self, RunError> {
         let (recorded, mut inputs) = (run.inputs()?, HashMap::new());
         let mut known_id = None;
         for record in recorded.iter().map(RecordedInputs::read).collect::<Result<Vec<_>, _>>()?.into_iter().flatten() {
@@ -120,7 +95,7 @@ impl KnownInputs {
                 }
             }
         }
-        Ok((Self { update, inputs, max_removed, known_id, added_id: None }, recorded))
+        Ok(Self { update, inputs, recorded, max_removed, known_id, added_id: None })
     }
 
     /// Decides what becomes of an input of the output; see [`Keep`](foveate_sink::Keep).
@@ -156,21 +131,12 @@ impl KnownInputs {
         Ok(())
     }
 
-    /// Counts what the listing showed so far.
-    pub fn changes(&self) -> Changes {
-        let pruned = matches!(self.update, Update::Changes { prune: true, .. });
-        let mut changes = Changes { pruned, ..Changes::default() };
-        for input in self.inputs.values() {
-            changes.touched += u64::from(input.is_touched);
-            changes.unreadable += u64::from(matches!(input.state, State::Unreadable { .. }));
-            match (input.state, self.update) {
-                (State::Wanted { is_new: true, .. }, _) => changes.added += 1,
-                (State::Wanted { .. }, _) => changes.changed += 1,
-                (State::Gone, Update::Changes { .. }) => changes.gone += 1,
-                _ => changes.kept += 1,
-            }
-        }
-        changes
+    /// Reads the inputs that the output has.
+    ///
+    /// # Errors
+    /// If the output's record cannot be read.
+    pub fn recorded(&self) -> Result<impl Iterator<Item = Result<InputRecord, SinkError>> + use<>, SinkError> {
+        Ok(self.recorded.as_ref().map(RecordedInputs::read).transpose()?.into_iter().flatten())
     }
 
     /// Returns true if an input with this stamp is to be embedded. `read` gives the hash of its content; `None` if it
@@ -253,21 +219,16 @@ pub struct UpdateSource {
 impl UpdateSource {
     /// Leaves out what the output has. Files and objects are compared at once, containers' members when they are read,
     /// except for those of a container that is as it was.
-    ///
-    /// # Errors
-    /// Those of [`KnownInputs::check`] too, as far as the inputs are known before containers are read.
     pub fn new(
         mut listing: Listing,
         run: &StoredRun,
         update: Update,
         max_removed: FailurePolicy,
     ) -> Result<Self, RunError> {
-        let (mut known, recorded) = KnownInputs::read(run, update, max_removed)?;
+        let mut known = KnownInputs::read(run, update, max_removed)?;
         let (listing_hash, part, mut fetch) = (listing.listing_hash(), listing.part(), listing.open_fetch()?);
-        let unchanged = match (&recorded, update) {
-            (Some(recorded), Update::Changes { by_content: false, .. }) => {
-                unchanged_containers(&mut known, &mut listing, recorded)?
-            }
+        let unchanged = match update {
+            Update::Changes { by_content: false, .. } => unchanged_containers(&mut known, &mut listing)?,
             _ => BTreeMap::new(),
         };
         let mut bytes = Vec::new();
@@ -301,12 +262,6 @@ impl UpdateSource {
             return Err(error);
         }
         let counted = listing.extent().end.is_none().then_some((0, 0));
-        if counted.is_none() {
-            known.check()?;
-        }
-        if let Some(recorded) = recorded {
-            known.check_folders(&recorded)?;
-        }
         let selection = format!("{:016x}", selection.digest());
         Ok(Self { listing, known: Arc::new(Mutex::new(known)), fetch, listing_hash, part, selection, counted })
     }
@@ -345,7 +300,6 @@ impl Container {
 fn unchanged_containers(
     known: &mut KnownInputs,
     listing: &mut Listing,
-    recorded: &RecordedInputs,
 ) -> Result<BTreeMap<String, Container>, RunError> {
     let mut containers = BTreeMap::new();
     listing.each_input(|item, is_container| {
@@ -358,7 +312,7 @@ fn unchanged_containers(
         return Ok(containers);
     }
     for keep in [false, true] {
-        for record in recorded.read()? {
+        for record in known.recorded()? {
             let InputRecord { id, stamp, xxh3, .. } = record?;
             // The failure of a damaged container is recorded by its own id.
             if let Some(container) = containers.get(&id) {

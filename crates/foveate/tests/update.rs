@@ -665,3 +665,113 @@ fn inputs_that_are_spelled_in_another_way_are_not_added_a_second_time() {
     job.current_dir(photos.0.path()).args(["photos", "--json", "--update"]);
     assert_eq!(changes(&run(&mut job).expect(0)), [1, 0, 0, names.len() as u64 - 1]);
 }
+
+/// The lines of a file of changes, sorted, without the folder of their ids.
+fn listed_changes(file: &Path) -> Vec<String> {
+    let text = fs::read_to_string(file).unwrap();
+    let (header, lines) = text.split_once('\n').unwrap();
+    assert_eq!(header, "id,change");
+    let mut lines: Vec<_> = lines.lines().map(|line| line.rsplit('/').next().unwrap().to_owned()).collect();
+    lines.sort();
+    lines
+}
+
+#[test]
+fn a_dry_run_shows_what_an_update_would_do_and_writes_nothing() {
+    for name in ["out", "x.npy"] {
+        let photos = Photos::new();
+        let names = photos.names();
+        let folder = photos.0.path().join("outputs");
+        let output = folder.join(name);
+        let file = photos.0.path().join(format!("{name}.csv"));
+        let more = ["--changes", file.to_str().unwrap()];
+        let dry = |more: &[&str]| photos.run(&output, &[&["--update", "--dry-run"], more].concat());
+        // Without an output, everything is embedded.
+        assert_eq!(dry(&[]).expect(0).json()["state"], "new");
+        assert!(!output.exists());
+        photos.run(&output, &[]).expect(0);
+        let before = tree(&folder);
+        assert_eq!(changes(&dry(&[]).expect(0)), [names.len() as u64, 0, 0, 0]);
+
+        let kept = photos.path(&names[12]);
+        let aside = photos.0.path().join("aside");
+        photos.live();
+        fs::rename(&kept, &aside).unwrap();
+        std::os::unix::fs::symlink("absent", &kept).unwrap();
+        let all = names.len() as u64;
+        assert_eq!(changes(&dry(&[]).expect(0)), [all - 4, 3, 1, 3]);
+        let preview = dry(&[&["--prune"], &more[..]].concat()).expect(0);
+        assert_eq!(preview.json()["status"], "dry run");
+        assert_eq!(preview.json()["update"]["unreadable"], 1);
+        let text = run(embed(&output).arg(photos.path("")).args(["--update", "--prune", "--dry-run"])).expect(0);
+        assert_eq!(text.stdout.lines().next(), Some("28 kept, 3 added, 1 changed or tried again, 3 removed"));
+        assert_eq!(tree(&folder), before);
+        for work in ["out/.foveate", "_x.npy.update", "_x.npy.partial"] {
+            assert!(!folder.join(work).exists(), "{work} is left");
+        }
+        let shown = listed_changes(&file);
+        let mut expected = vec![
+            "new 1.jpg,added".to_owned(),
+            "new 2.jpg,added".to_owned(),
+            "renamed.jpg,added".to_owned(),
+            format!("{},changed", names[9]),
+            format!("{},unreadable", names[12]),
+        ];
+        expected.extend([&names[7], &names[20], "zeros.jpg"].map(|name| format!("{name},removed")));
+        expected.sort();
+        assert_eq!(shown, expected);
+        // The real update finds the same.
+        photos.run(&output, &[&["--update", "--prune"], &more[..]].concat()).expect_error(2, "exists, and is not");
+        assert_eq!(tree(&folder), before);
+        fs::remove_file(&file).unwrap();
+        let real = photos.run(&output, &[&["--update", "--prune"], &more[..]].concat()).expect(0);
+        assert_eq!(real.json()["update"], preview.json()["update"]);
+        assert_eq!(listed_changes(&file), expected);
+        fs::remove_file(&file).unwrap();
+        photos.run(&output, &[&["--update", "--prune"], &more[..]].concat()).expect(0);
+        assert_eq!(listed_changes(&file), [format!("{},unreadable", names[12])]);
+
+        // A refusal comes with what it refuses.
+        fs::remove_file(&file).unwrap();
+        names[..6].iter().for_each(|name| fs::rename(photos.path(name), photos.0.path().join(name)).unwrap());
+        let before = tree(&folder);
+        let refused = dry(&[&["--prune"], &more[..]].concat()).expect(2);
+        assert!(refused.stderr.contains("would remove 6 of"), "{}", refused.stderr);
+        assert_eq!(changes(&refused)[3], 6);
+        assert_eq!(listed_changes(&file).len(), 7);
+        assert_eq!(tree(&folder), before);
+    }
+}
+
+#[test]
+fn a_dry_run_reads_containers_and_leaves_an_interrupted_update_as_it_is() {
+    let photos = Photos::new();
+    let names = photos.names();
+    let [output, file] = ["out", "changes.csv"].map(|name| photos.0.path().join(name));
+    let changes_to = ["--update", "--changes", file.to_str().unwrap()];
+    photos.tar("photos.tar", &names[..10]);
+    let job = |more: &[&str]| run(photos.tar_job(&output).args(more));
+    job(&[&changes_to[..], &["--dry-run"]].concat()).expect_error(2, "leave out --changes");
+    // Of an output that is not there yet, every input is added.
+    job(&changes_to).expect(0);
+    assert_eq!(listed_changes(&file), names[..10].iter().map(|name| format!("{name},added")).collect::<Vec<_>>());
+    fs::remove_file(&file).unwrap();
+
+    fs::copy(photos.path(&names[20]), photos.path(&names[3])).unwrap();
+    fs::write(photos.path("no photo.jpg"), "no photo").unwrap();
+    photos.tar("photos.tar", &[&names[1..10], &["no photo.jpg".to_owned()]].concat());
+    job(&["--update", "--strict"]).expect(3);
+    let before = tree(&output);
+    assert!(before.keys().any(|path| path.starts_with(".foveate/update/later")));
+    let preview = job(&[&changes_to[..], &["--prune", "--dry-run"]].concat()).expect(0);
+    assert_eq!(changes(&preview), [8, 1, 1, 1]);
+    let expected = [(&names[0], "removed"), (&names[3], "changed"), (&"no photo.jpg".to_owned(), "added")];
+    let mut expected = expected.map(|(name, change)| format!("{name},{change}"));
+    expected.sort();
+    assert_eq!(listed_changes(&file), expected);
+    assert_eq!(tree(&output), before);
+    fs::remove_file(&file).unwrap();
+    let real = job(&[&changes_to[..], &["--prune"]].concat()).expect(0);
+    assert_eq!(real.json()["update"], preview.json()["update"]);
+    assert_eq!(listed_changes(&file), expected);
+}

@@ -4,18 +4,17 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 
-use foveate_sink::RecordedInputs;
 use foveate_source::store::scheme_of;
 
 use super::{Input, KnownInputs, State, Update, key};
 use crate::RunError;
 
 impl KnownInputs {
-    /// Checks that the listing is of the output's inputs, and that not too many of them are gone. Call it when the
+    /// Checks that the listing is of the output's inputs, and that they are not gone by mistake. Call it when the
     /// listing has shown all.
     ///
     /// # Errors
-    /// [`RunError::NothingInCommon`] and [`RunError::TooManyRemoved`].
+    /// [`RunError::NothingInCommon`], [`RunError::EmptyFolder`] and [`RunError::TooManyRemoved`].
     pub fn check(&self) -> Result<(), RunError> {
         let Update::Changes { prune, .. } = self.update else { return Ok(()) };
         let inputs = self.known().count() as u64;
@@ -25,6 +24,7 @@ impl KnownInputs {
         {
             return Err(RunError::NothingInCommon { known, listed });
         }
+        self.check_folders()?;
         if prune && self.max_removed.is_exceeded(gone, inputs, true) {
             return Err(RunError::TooManyRemoved { removed: gone, inputs, limit: self.max_removed });
         }
@@ -32,17 +32,19 @@ impl KnownInputs {
     }
 
     /// Checks that the folders of inputs that are gone are not empty, as those of disks that are not mounted.
+    /// Containers need not have been read.
     ///
     /// # Errors
     /// [`RunError::EmptyFolder`].
-    pub(super) fn check_folders(&self, recorded: &RecordedInputs) -> Result<(), RunError> {
+    pub fn check_folders(&self) -> Result<(), RunError> {
         let inputs = self.known().count() as u64;
         let may_lose_all = !self.max_removed.is_exceeded(inputs, inputs, true);
-        if may_lose_all || !matches!(self.update, Update::Changes { prune: true, .. }) {
+        let is_checked = matches!(self.update, Update::Changes { prune: true, .. }) && !may_lose_all;
+        if !is_checked || !self.known().any(Input::is_gone) {
             return Ok(());
         }
         let mut looked_up = HashSet::new();
-        for record in recorded.read()? {
+        for record in self.recorded()? {
             let id = record?.id;
             let is_gone = self.inputs.get(&key(&id)).is_some_and(Input::is_gone);
             let Some(parent) = Path::new(&id).parent().filter(|_| is_gone && scheme_of(id.as_bytes()).is_none()) else {

@@ -94,7 +94,7 @@ _log = logging.getLogger("foveate")
 #: What takes each set of options.
 _TAKERS = {EmbedderOptions: "Embedder", StreamOptions: "embed_files", JobOptions: "embed"}
 #: Options that the command alone has.
-_OF_COMMAND = ("dry_run", "json", "max_removed", "prune", "quiet", "retry_failures", "trace", "update")
+_OF_COMMAND = ("changes", "dry_run", "json", "max_removed", "prune", "quiet", "retry_failures", "trace", "update")
 
 
 def checked(options: Mapping[str, Any], taken: type) -> list[str]:

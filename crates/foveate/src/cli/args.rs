@@ -210,7 +210,7 @@ pub(crate) struct EmbedArgs {
 
     /// With an output that is already complete: embed what was added or changed since, by id, size and time, and keep
     /// the rest. Without an output, embed everything.
-    #[arg(long, conflicts_with_all = ["overwrite", "shard", "limit", "dry_run", "listing"], help_heading = "Output")]
+    #[arg(long, conflicts_with_all = ["overwrite", "shard", "limit", "listing"], help_heading = "Output")]
     pub(crate) update: bool,
 
     /// With `--update`: remove the rows and failures of inputs that are gone.
@@ -222,6 +222,10 @@ pub(crate) struct EmbedArgs {
     #[arg(long, value_name = "N|P%", default_value = "10%", value_parser = parse_failures, requires = "prune",
           help_heading = "Output")]
     pub(crate) max_removed: FailurePolicy,
+
+    /// With `--update`: write the ids of inputs that are not kept as they are to this new CSV file (`id,change`).
+    #[arg(long, value_name = "FILE", requires = "update", help_heading = "Output")]
+    pub(crate) changes: Option<PathBuf>,
 
     /// With an output that is already complete: compare the inputs by hash, not by size and time.
     #[arg(long, help_heading = "Output")]
@@ -268,7 +272,8 @@ pub(crate) struct EmbedArgs {
     pub(crate) strict: bool,
 
     /// Show what the run would do, and write nothing: inputs, model, backends, threads, output, what is already done,
-    /// and an estimate of the time. It opens the model and embeds up to two batches in memory.
+    /// and an estimate of the time. It opens the model and embeds up to two batches in memory. With `--update`: count
+    /// the inputs that would be kept, added, changed and removed; containers that changed are read for it.
     #[arg(long, conflicts_with = "trace", help_heading = "Display")]
     pub(crate) dry_run: bool,
 

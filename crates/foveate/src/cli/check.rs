@@ -110,6 +110,7 @@ fn embed(args: &EmbedArgs) -> anyhow::Result<()> {
     backends(&options)?;
     optional(args.job.embedding.run.config.as_deref(), |config| Evidence::read(config).map(drop))?;
     output(&options)?;
+    optional(args.changes.as_deref(), new_file)?;
     optional(args.trace.as_deref(), writable_file)
 }
 
@@ -325,6 +326,13 @@ fn readable_file(path: &Path) -> anyhow::Result<()> {
 
 fn readable_folder(path: &Path) -> anyhow::Result<()> {
     fs::read_dir(path).map(drop).with_context(|| format!("cannot read {}", path.display()))
+}
+
+fn new_file(path: &Path) -> anyhow::Result<()> {
+    if path.exists() {
+        bail!("{} exists, and is not replaced; name another file or remove it", path.display());
+    }
+    writable_file(path)
 }
 
 /// Checks an existing file by opening it, without changing it.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use foveate::dinov2::OpenOptions;
-use foveate::embed::{Backends, EmbedOptions, EmbedRun};
+use foveate::embed::{Backends, EmbedOptions, EmbedRun, UpdatePreview};
 use foveate::pipeline::{Cancel, FailurePolicy, Progress, RunError, RunReport, Update};
 use foveate::profile::process::{peak_resident_bytes, processor_time};
 use foveate::sink::{Existing, Finished, Published, SinkError};
@@ -16,7 +16,7 @@ use foveate::source::ListingStats;
 use super::args::EmbedArgs;
 use super::config::Evidence;
 use super::dry_run::DryRun;
-use super::exit::Exit;
+use super::exit::{Exit, Usage};
 use super::{console, dry_run, job, progress, remedy, summary, trace};
 
 pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
@@ -39,7 +39,13 @@ pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
     let download = progress::Download::new(args.quiet);
     let model = OpenOptions { progress: &download, ..OpenOptions::from_env() };
     let backends = Arc::new(Backends::compiled());
-    let mut job = match update(args) {
+    let is_preview = args.dry_run && args.update && options.can_be_updated()?;
+    if args.dry_run && args.changes.is_some() && !is_preview {
+        let output = args.output.display();
+        let why = anyhow::anyhow!("{output} is not complete, so that a dry run finds no changes; leave out --changes");
+        return Err(Usage::from(why).into());
+    }
+    let mut job = match update(args).filter(|_| is_preview || !args.dry_run) {
         Some(update) => options.prepare_update(listing, update, &backends, &model)?,
         None => options.prepare(Box::new(listing), &backends, &model)?,
     };
@@ -49,6 +55,9 @@ pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
     }
     if let Some(warning) = job::warning_of_f32(&args.job.embedding.run).filter(|_| !args.quiet) {
         console::say!("warning: {warning}");
+    }
+    if is_preview {
+        return preview(args, &found, job, &cancel);
     }
     if let Some(kinds) = kinds {
         return rehearse(args, &options, DryRun::new(kinds, found, job, &options, &cancel)?, &cancel);
@@ -93,6 +102,19 @@ fn add_evidence(job: &mut EmbedRun, config: &Path, quiet: bool) -> anyhow::Resul
     Ok(())
 }
 
+/// Prints what the update would do, and the reason if it would stop.
+fn preview(args: &EmbedArgs, found: &ListingStats, job: EmbedRun, cancel: &Cancel) -> anyhow::Result<Exit> {
+    let UpdatePreview { changes, refusal } = job.preview(cancel)?;
+    if cancel.is_cancelled() {
+        return Ok(Exit::Interrupted);
+    }
+    match args.json {
+        true => writeln!(console::stdout(), "{}", summary::preview_json(&changes, found, &args.output))?,
+        false => write!(console::stdout(), "{}", summary::changes_text(&changes))?,
+    }
+    refusal.map_or(Ok(Exit::Complete), |why| Err(why.into()))
+}
+
 /// Prints what the run would do.
 fn rehearse(args: &EmbedArgs, options: &EmbedOptions, dry_run: DryRun, cancel: &Cancel) -> anyhow::Result<Exit> {
     if cancel.is_cancelled() {
@@ -118,6 +140,7 @@ pub(crate) fn options(args: &EmbedArgs) -> EmbedOptions {
         staging: args.staging.clone(),
         shard: args.shard,
         failures: failure_policy(args),
+        changes_file: args.changes.clone(),
         max_removed: args.max_removed,
         max_unreadable: args.max_unreadable.0,
         commit_every: args.commit_every,

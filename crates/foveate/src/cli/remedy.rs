@@ -96,7 +96,9 @@ fn of_run(error: &RunError) -> Option<&'static str> {
         RunError::Unreadable { .. } => {
             Some("bring it back and run the same command again, or record them as failures with `--max-unreadable off`")
         }
-        RunError::TooManyRemoved { .. } => Some("bring them back, or pass `--max-removed 100%` if it is meant"),
+        RunError::TooManyRemoved { .. } => {
+            Some("`--dry-run --changes FILE` shows which; pass `--max-removed 100%` if it is meant")
+        }
         RunError::EmptyFolder { .. } => Some("mount it, remove the folder, or pass `--max-removed 100%`"),
         RunError::NothingInCommon { .. } => Some(
             "spell the inputs as before (`photos/` and `../photos/` are two names), or write another output and \

@@ -20,13 +20,9 @@ pub(crate) fn text(report: &RunReport, output: &Path) -> String {
         }
         None => writeln!(out, "{} of {} inputs settled", report.settled, number(report.inputs)),
     };
-    if let Some(Changes { kept, added, changed, gone, pruned, unreadable, .. }) = report.changes {
-        let gone_are = if pruned { "removed" } else { "gone and kept" };
-        let _ = writeln!(out, "{kept} kept, {added} added, {changed} changed or tried again, {gone} {gone_are}");
-        if unreadable > 0 {
-            let _ = writeln!(out, "{unreadable} of those kept could not be read; the output has what it had of them");
-        }
-        if added + changed == 0 {
+    if let Some(changes) = &report.changes {
+        out += &changes_text(changes);
+        if changes.added + changes.changed == 0 {
             return out;
         }
     }
@@ -60,6 +56,34 @@ pub(crate) fn text(report: &RunReport, output: &Path) -> String {
         }
     }
     out
+}
+
+/// Formats what an update found, or would find.
+pub(crate) fn changes_text(changes: &Changes) -> String {
+    let Changes { kept, added, changed, gone, pruned, unreadable, .. } = changes;
+    let gone_are = if *pruned { "removed" } else { "gone and kept" };
+    let mut out = format!("{kept} kept, {added} added, {changed} changed or tried again, {gone} {gone_are}\n");
+    if *unreadable > 0 {
+        let _ = writeln!(out, "{unreadable} of those kept could not be read; the output has what it had of them");
+    }
+    out
+}
+
+fn changes_json(changes: &Changes) -> Value {
+    let Changes { kept, added, changed, gone, pruned, unreadable, .. } = changes;
+    json!({
+        "kept": kept, "added": added, "changed": changed, "gone": gone, "pruned": pruned, "unreadable": unreadable,
+    })
+}
+
+/// Formats what an update would find as JSON.
+pub(crate) fn preview_json(changes: &Changes, listed: &ListingStats, output: &Path) -> Value {
+    json!({
+        "status": "dry run",
+        "output": output.display().to_string(),
+        "left_out": left_out(listed),
+        "update": changes_json(changes),
+    })
 }
 
 fn stage_table(out: &mut String, stages: &[StageReport]) {
@@ -118,12 +142,7 @@ pub(crate) fn json(report: &RunReport, listed: &ListingStats, output: &Path) -> 
         "vectors": published.map(|p| p.rows),
         "failures": published.map(|p| p.failures),
         "left_out": left_out(listed),
-        "update": report.changes.map(|Changes { kept, added, changed, gone, pruned, unreadable, .. }| {
-            json!({
-                "kept": kept, "added": added, "changed": changed, "gone": gone, "pruned": pruned,
-                "unreadable": unreadable,
-            })
-        }),
+        "update": report.changes.as_ref().map(changes_json),
         "session": {
             "resumed": report.resumed,
             "vectors": report.rows,

@@ -2,6 +2,7 @@
 //! run.
 
 mod again;
+mod changes_file;
 mod error;
 mod fingerprint;
 mod open;
@@ -19,3 +20,4 @@ pub(crate) use registries::BackendNames;
 pub use registries::Backends;
 pub use run::{EmbedRun, OutputPlace};
 pub use settings::{CacheOptions, EmbedOptions, has_cpu};
+pub use update::UpdatePreview;

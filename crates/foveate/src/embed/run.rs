@@ -4,13 +4,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use foveate_dinov2::OpenOptions;
-use foveate_pipeline::{Cancel, Config, FailurePolicy, Pipeline, Progress, RunError, RunReport, Update, UpdateSource};
-use foveate_sink::{Existing, Fold, Layout, RunManifest, SinkError, SinkOptions, VectorSink};
+use foveate_pipeline::{
+    Cancel, Config, FailurePolicy, InputChange, Pipeline, Progress, RunError, RunReport, Update, UpdateSource,
+};
+use foveate_sink::{Existing, Fold, Layout, RunManifest, SinkError, SinkOptions, StoredRun, StoredState, VectorSink};
 use foveate_source::container::ContainerOptions;
 use foveate_source::{Extent, Listing, Source, SourceError};
 
 use super::again::is_name_or_limit;
-use super::update::UpdateRun;
+use super::changes_file::ChangesFile;
+use super::update::{UpdatePreview, UpdateRun};
 use super::{Backends, EmbedError, EmbedOptions, OpenedJob};
 use crate::collect::{MemorySink, Sample};
 
@@ -80,6 +83,7 @@ impl EmbedOptions {
                 Update::Changes { .. } => {
                     let mut run = self.assemble(chosen, manifest, Box::new(listing), backend.open(fold.options())?)?;
                     run.output = Some(fold.options().clone());
+                    run.added_file = self.changes_file.clone();
                     Ok(run)
                 }
                 Update::Failures => Err(EmbedError::NoOutput(self.output.clone())),
@@ -95,8 +99,21 @@ impl EmbedOptions {
             manifest = base.manifest.clone().run();
         }
         let (published, backends) = (base.manifest.published(&output_folder(fold.options())), Arc::clone(backends));
-        run.update = Some(UpdateRun { backends, sink, fold, manifest, known, published });
+        let changes_file = self.changes_file.clone();
+        run.update = Some(UpdateRun { backends, sink, fold, manifest, known, published, changes_file });
         Ok(run)
+    }
+
+    /// Returns true if an update of the output is more than a run of all inputs: the output is complete, and no run
+    /// that was interrupted there has to end first.
+    ///
+    /// # Errors
+    /// If the output cannot be read, or an update is being put in place.
+    pub fn can_be_updated(&self) -> Result<bool, EmbedError> {
+        let options = self.sink_options(0)?;
+        let begun = if options.prefix.is_some() { Vec::new() } else { StoredRun::find(&options.output)? };
+        let is_begun = begun.iter().any(|run| run.state == StoredState::Unfinished);
+        Ok(!is_begun && StoredRun::complete(&options)?.is_some())
     }
 
     /// Does the same with a sink of the caller's own; `output` and the other output options are ignored.
@@ -123,7 +140,8 @@ impl EmbedOptions {
         let seeded = chosen.model.is_seeded();
         let OpenedJob { preprocessors, encoders, .. } = chosen;
         let pipeline = Pipeline { source, preprocessors, encoders, sink, config: Config { cache, ..self.config() } };
-        Ok(EmbedRun { pipeline, manifest, existing: self.existing, seeded, output: None, update: None })
+        let existing = self.existing;
+        Ok(EmbedRun { pipeline, manifest, existing, seeded, output: None, update: None, added_file: None })
     }
 }
 
@@ -143,6 +161,8 @@ pub struct EmbedRun {
     /// `None` for a sink of the caller's own.
     pub(super) output: Option<SinkOptions>,
     pub(super) update: Option<UpdateRun>,
+    /// The file of changes of an update whose output is not there yet.
+    added_file: Option<PathBuf>,
 }
 
 /// What an output's place holds before a run.
@@ -199,6 +219,15 @@ impl EmbedRun {
         }
     }
 
+    /// Finds out what the update would do. Reads containers that changed, and writes the file of changes alone.
+    ///
+    /// # Errors
+    /// [`RunError::Config`] if this run is no update.
+    pub fn preview(mut self, cancel: &Cancel) -> Result<UpdatePreview, RunError> {
+        let no_update = || RunError::Config("only updates have a preview".to_owned());
+        self.update.ok_or_else(no_update)?.preview(self.pipeline.source.as_mut(), cancel)
+    }
+
     /// Embeds a random sample of the inputs into memory, to measure the job's speed. Failures do not stop it.
     pub fn rehearse(mut self, size: u64, cancel: &Cancel) -> Result<RunReport, RunError> {
         self.pipeline.source = Box::new(Sample::draw(self.pipeline.source, size, 0)?);
@@ -211,7 +240,19 @@ impl EmbedRun {
     pub fn run(self, cancel: &Cancel, progress: &Progress) -> Result<RunReport, RunError> {
         match self.update {
             Some(update) => update.run(self.pipeline, &self.manifest, cancel, progress),
-            None => self.pipeline.run(&self.manifest, self.existing, cancel, progress),
+            None => {
+                let report = self.pipeline.run(&self.manifest, self.existing, cancel, progress)?;
+                if let (Some(path), Some(output), Some(_)) = (&self.added_file, &self.output, &report.published) {
+                    let mut file = ChangesFile::create(path)?;
+                    if let Some(inputs) = StoredRun::complete(output)?.map(|run| run.inputs()).transpose()?.flatten() {
+                        for record in inputs.read()? {
+                            file.push(&record?.id, InputChange::Added)?;
+                        }
+                    }
+                    file.publish()?;
+                }
+                Ok(report)
+            }
         }
     }
 }

@@ -105,6 +105,8 @@ pub struct EmbedOptions {
     pub trace: Option<Trace>,
     /// When to stop a run whose items fail.
     pub failures: FailurePolicy,
+    /// The CSV file (`id,change`) that an update writes, with a line for each input that it does not keep as it is.
+    pub changes_file: Option<PathBuf>,
     /// The most inputs that an update may remove from the output. A limit that allows all of them turns off the check
     /// for folders that became empty, too.
     pub max_removed: FailurePolicy,
@@ -182,6 +184,7 @@ impl EmbedOptions {
             prefetch: 1,
             trace: None,
             failures: FailurePolicy::default(),
+            changes_file: None,
             max_removed: FailurePolicy::Percent(10.0),
             max_unreadable: Some(Config::MAX_UNREADABLE),
             commit_every: Duration::from_secs(2),

@@ -1,5 +1,6 @@
 //! Updates: only what an output does not have yet, folded into it.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use foveate_core::lock;
@@ -8,6 +9,7 @@ use foveate_sink::{Existing, Fold, InputRecord, Published, RunManifest, SinkErro
 use foveate_source::{Delivery, Source};
 
 use super::Backends;
+use super::changes_file::ChangesFile;
 
 /// What an update does with its run's output.
 pub(super) struct UpdateRun {
@@ -19,6 +21,17 @@ pub(super) struct UpdateRun {
     pub(super) known: Arc<Mutex<KnownInputs>>,
     /// The output as it is.
     pub(super) published: Published,
+    /// Where to write which inputs changed.
+    pub(super) changes_file: Option<PathBuf>,
+}
+
+/// What an update would do.
+#[derive(Debug)]
+pub struct UpdatePreview {
+    /// What it found.
+    pub changes: Changes,
+    /// Why it would stop instead.
+    pub refusal: Option<RunError>,
 }
 
 impl UpdateRun {
@@ -32,8 +45,14 @@ impl UpdateRun {
     ) -> Result<RunReport, RunError> {
         let backends = Arc::clone(&self.backends);
         let backend = backends.sinks.get(&self.sink).map_err(|error| SinkError::Unsupported(error.to_string()))?;
+        match pipeline.source.extent().end {
+            Some(_) => lock(&self.known).check()?,
+            // Containers' members are known when they are read.
+            None => lock(&self.known).check_folders()?,
+        }
         if pipeline.source.extent().count() == Some(0) && self.changes().is_empty() {
             self.fold.discard()?;
+            self.write_changes(None)?.map_or(Ok(()), ChangesFile::publish)?;
             return Ok(RunReport::without_items(self.changes(), self.published));
         }
         let settled = match self.fold.make_room(backend, manifest)? {
@@ -52,10 +71,12 @@ impl UpdateRun {
         if report.published.is_none() {
             return Ok(report);
         }
-        if let Some(later) = StoredRun::complete(&self.fold.later())? {
-            lock(&self.known).learn(&later)?;
+        let later = StoredRun::complete(&self.fold.later())?;
+        if let Some(later) = &later {
+            lock(&self.known).learn(later)?;
         }
         lock(&self.known).check()?;
+        let changes_file = self.write_changes(later.as_ref())?;
         let changes = self.changes();
         let published = if changes.is_empty() {
             self.fold.discard()?;
@@ -66,8 +87,42 @@ impl UpdateRun {
             let take = |record: &InputRecord| lock(&known).take(record);
             self.fold.run(backend, &self.manifest, &keep, &take)?
         };
+        changes_file.map_or(Ok(()), ChangesFile::publish)?;
         (report.changes, report.published) = (Some(changes), Some(published));
         Ok(report)
+    }
+
+    /// Reads the source to its end without embedding anything. Writes the file of changes, and nothing else.
+    pub(super) fn preview(self, source: &mut dyn Source, cancel: &Cancel) -> Result<UpdatePreview, RunError> {
+        let mut file = self.changes_file.as_deref().map(ChangesFile::create).transpose()?;
+        while let Some(Delivery { item, .. }) = source.deliver()? {
+            if cancel.is_cancelled() {
+                return Ok(UpdatePreview { changes: self.changes(), refusal: None });
+            }
+            if let Some(file) = &mut file {
+                file.push_embedded(&item.id, &lock(&self.known))?;
+            }
+        }
+        let known = lock(&self.known);
+        if let Some(mut file) = file {
+            file.push_others(&known)?;
+            file.publish()?;
+        }
+        Ok(UpdatePreview { changes: known.changes(), refusal: known.check().err() })
+    }
+
+    /// Writes which inputs changed to a file that is not published yet.
+    fn write_changes(&self, later: Option<&StoredRun>) -> Result<Option<ChangesFile>, RunError> {
+        let Some(path) = &self.changes_file else { return Ok(None) };
+        let known = lock(&self.known);
+        let mut file = ChangesFile::create(path)?;
+        if let Some(embedded) = later.map(StoredRun::inputs).transpose()?.flatten() {
+            for record in embedded.read()? {
+                file.push_embedded(&record?.id, &known)?;
+            }
+        }
+        file.push_others(&known)?;
+        Ok(Some(file))
     }
 
     fn changes(&self) -> Changes {
