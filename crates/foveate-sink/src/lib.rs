@@ -27,7 +27,7 @@ pub use csv_field::push_csv_field;
 pub use error::SinkError;
 pub use fold::{Fold, Join, Keep};
 pub use inputs::{InputRecord, Stamp};
-pub use manifest::{ManifestFile, ManifestPart, OutputManifest, RunManifest};
+pub use manifest::{ManifestFile, ManifestPart, OutputManifest, RunManifest, is_plain_name};
 pub use merge::Merge;
 pub use names::{OutputNames, record_of, shard_suffix, sidecar};
 pub use parts::{StoredFailure, StoredRun, StoredState};

@@ -284,7 +284,7 @@ pub(crate) fn check_plain_names<'a>(files: impl IntoIterator<Item = &'a Manifest
 }
 
 /// Returns true if a name cannot lead out of the manifest's folder.
-pub(crate) fn is_plain_name(name: &str) -> bool {
+pub fn is_plain_name(name: &str) -> bool {
     !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\\', '\0'])
 }
 

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use common::kills::kill_until_done;
-use common::{PHOTOS, TINY, assert_same_tree, csv, embed, foveate, long_list, run};
+use common::{PHOTOS, TINY, assert_same_tree, csv, embed, foveate, long_list, run, tree};
 use foveate::backends::containers;
 use foveate::core::PixelBuf;
 use foveate::decode::{DecodeHint, DecoderOptions, ImageFormat, Orientation, orientation};
@@ -193,7 +193,9 @@ fn shards_of_another_job_are_refused() {
     run(other.arg("--overwrite")).expect(0);
     assert_eq!(manifest(&shards)["members"], 5);
     fs::remove_file(shards.join("_manifest.json")).unwrap();
-    run(&mut pack(&shards, &inputs)).expect_error(2, "00000.tar already exists");
+    for overwrite in [None, Some("--overwrite")] {
+        run(pack(&shards, &inputs).args(overwrite)).expect_error(2, "00000.tar in it was not made by `foveate pack`");
+    }
     let zip =
         |column: &str| run(pack(&root.path().join("zip"), &inputs).args(["--format", "zip", "--columns", column]));
     zip("caption").expect_error(2, "shards of zip cannot be written, only those of tar, parquet");
@@ -213,4 +215,118 @@ fn shards_of_another_job_are_refused() {
     let vectors = root.path().join("vectors");
     run(embed(&vectors).args(&inputs)).expect(0);
     run(&mut pack(&vectors, &inputs)).expect_error(2, "_manifest.json is not that of shards");
+}
+
+#[test]
+fn an_output_that_is_or_holds_an_input_is_refused() {
+    let (root, _) = inputs();
+    let path = |name: &str| root.path().join(name);
+    let (photos, shards) = (path("photos"), path("shards"));
+    run(&mut pack(&shards, std::slice::from_ref(&photos))).expect(0);
+    fs::write(path("list"), "shards/00000.tar\n").unwrap();
+    std::os::unix::fs::symlink(&shards, path("link")).unwrap();
+    std::os::unix::fs::symlink(shards.join("00000.tar"), path("single.tar")).unwrap();
+    fs::create_dir(path("both")).unwrap();
+    fs::create_dir(path("both/photos")).unwrap();
+    fs::copy(photos.join("08_rocket_portrait.jpg"), path("both/photos/a.jpg")).unwrap();
+    let before = tree(root.path());
+    let cases = [
+        (vec!["photos"], "photos"),
+        (vec!["photos/"], "shards/../photos"),
+        (vec!["shards/*.tar"], "shards"),
+        (vec!["{shards,none}/*.tar"], "shards"),
+        (vec!["./shards/00000.tar"], "link/"),
+        (vec!["link/00000.tar"], "shards"),
+        (vec!["single.tar"], "shards"),
+        (vec!["photos/../link/*.tar"], "shards/"),
+        (vec!["--from-list", "list"], "shards"),
+        (vec!["both/photos"], "both"),
+        (vec!["both/photos/a.jpg"], "both/photos"),
+    ];
+    for command in ["pack", "embed"] {
+        for (inputs, output) in &cases {
+            let mut job = foveate();
+            job.current_dir(root.path()).arg(command).args(inputs).args(["-o", output, "--overwrite"]);
+            if command == "embed" {
+                job.args(["--model", TINY]);
+            }
+            let ran = run(&mut job).expect(2);
+            assert!(ran.stderr.contains("name another place"), "{command} {inputs:?} {output}: {}", ran.stderr);
+            assert_eq!(tree(root.path()), before, "{command} {inputs:?} {output}");
+        }
+    }
+    // One file.
+    let file = ["embed", "shards/00000.tar", "-o", "single.tar", "--sink", "npy", "--overwrite", "--model", TINY];
+    run(foveate().current_dir(root.path()).args(file)).expect_error(2, "name another place");
+    assert_eq!(tree(root.path()), before);
+    // An output within an input's folder holds none.
+    run(foveate().current_dir(root.path()).args(["pack", ".", "-o", "photos/shards"])).expect(0);
+    run(foveate().current_dir(root.path()).args(["pack", ".", "-o", "photos/shards"])).expect(0);
+}
+
+#[test]
+fn only_shards_that_the_folder_records_are_replaced() {
+    let (root, inputs) = inputs();
+    let shards = root.path().join("shards");
+    let job = |overwrite: bool| {
+        let mut command = pack(&shards, &inputs);
+        command.args(["--shard-size", if overwrite { "1M" } else { "60K" }]);
+        command.args(overwrite.then_some("--overwrite"));
+        command
+    };
+    // The user's own files.
+    fs::create_dir(&shards).unwrap();
+    for name in ["00007.tar", "00001.parquet", "_failures.csv"] {
+        fs::write(shards.join(name), "mine").unwrap();
+        for overwrite in [false, true] {
+            let why = format!("{name} in it was not made by `foveate pack`; choose another folder");
+            run(&mut job(overwrite)).expect_error(2, &why);
+        }
+        assert_eq!(tree(&shards), [(name.into(), b"mine".to_vec())].into());
+        fs::remove_file(shards.join(name)).unwrap();
+    }
+    run(&mut job(false)).expect(0);
+    let complete = tree(&shards);
+    fs::write(shards.join("12345.jpg"), "mine").unwrap();
+    run(&mut job(true)).expect_error(2, "12345.jpg in it was not made by");
+    fs::remove_file(shards.join("12345.jpg")).unwrap();
+    assert_eq!(tree(&shards), complete);
+    // A stranger's record.
+    let record = fs::read_to_string(shards.join("_manifest.json")).unwrap();
+    fs::write(root.path().join("00000.tar"), "mine").unwrap();
+    for name in ["../00000.tar", "12/../../00000.tar", "precious.txt", "/etc/00000.tar"] {
+        fs::write(shards.join("precious.txt"), "mine").unwrap();
+        fs::write(shards.join("_manifest.json"), record.replace("00000.tar", name)).unwrap();
+        run(&mut job(true)).expect_error(2, "is not the name of a shard");
+        assert!(root.path().join("00000.tar").exists() && shards.join("precious.txt").exists());
+    }
+    fs::remove_file(shards.join("precious.txt")).unwrap();
+    fs::write(shards.join("_manifest.json"), record).unwrap();
+    run(&mut job(true)).expect(0);
+    assert_eq!(manifest(&shards)["shards"].as_array().unwrap().len(), 1);
+    let names: Vec<_> = tree(&shards).into_keys().collect();
+    assert_eq!(names, ["00000.tar", "_failures.csv", "_manifest.json"].map(PathBuf::from));
+}
+
+#[test]
+fn a_kill_while_shards_are_replaced_leaves_none_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let list = long_list(folder.path(), 100);
+    let job = |output: &Path, size: &str, overwrite: bool| {
+        let mut command = pack(&output.join("out"), &[]);
+        command.arg("--from-list").arg(&list).args(["--shard-size", size]).args(overwrite.then_some("--overwrite"));
+        command
+    };
+    let [calm, wild] = ["calm", "wild"].map(|name| folder.path().join(name));
+    for output in [&calm, &wild] {
+        fs::create_dir(output).unwrap();
+    }
+    let started = Instant::now();
+    run(&mut job(&calm, "1M", false)).expect(0);
+    let calm_time = started.elapsed();
+    for _ in 0..by_length(2, 10) {
+        run(&mut job(&wild, "20K", true)).expect(0);
+        kill_until_done(&wild, calm_time, 3, |_| job(&wild, "1M", true));
+        assert_same_tree(&calm, &wild);
+    }
 }

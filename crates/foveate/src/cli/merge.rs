@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
-use foveate::embed::{Backends, EmbedError, EmbedOptions, decides_vectors, store_address};
+use foveate::embed::{ApartFrom, Backends, EmbedError, EmbedOptions, decides_vectors, store_address};
 use foveate::sink::{
     Element, Existing, Join, Layout, Merge, Published, RunManifest, SinkError, StoredRun, StoredState, VectorReader,
 };
@@ -33,7 +33,7 @@ pub(crate) fn options(args: &MergeArgs) -> EmbedOptions {
     }
 }
 
-/// Refuses an output at the place of an input, or among the outputs in an input folder.
+/// Refuses an output that is or holds an input, or lies among the outputs in an input folder.
 pub(crate) fn check(args: &MergeArgs) -> anyhow::Result<()> {
     check_places(&args.inputs, &args.output, MERGE)
 }
@@ -44,20 +44,13 @@ pub(crate) fn check_places<'a>(
     output: &Path,
     verb: &str,
 ) -> anyhow::Result<()> {
-    let place = |path: &Path| -> PathBuf {
-        // Without a trailing separator.
-        let path = path.components().collect::<PathBuf>();
-        path.canonicalize().or_else(|_| std::path::absolute(&path)).unwrap_or(path)
-    };
-    let output_place = place(output);
+    let apart = ApartFrom::new(output);
     for input in inputs {
         if store_address(input).is_none() && !input.exists() {
             bail!("cannot {verb} {}: there is no such output; check the path", input.display());
         }
-        let input_place = place(input);
-        let is_within =
-            input_place.is_dir() && output_place.parent().is_some_and(|parent| place(parent) == input_place);
-        if input_place == output_place || is_within {
+        apart.check(input).map_err(anyhow::Error::msg)?;
+        if apart.lies_in(input) {
             bail!("cannot write {} where {} is; name another place", output.display(), input.display());
         }
     }

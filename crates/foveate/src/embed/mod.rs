@@ -2,6 +2,7 @@
 //! run.
 
 mod again;
+mod apart;
 mod changes_file;
 mod error;
 mod fingerprint;
@@ -13,6 +14,7 @@ mod settings;
 mod update;
 
 pub use again::{decides_vectors, incomparable};
+pub use apart::ApartFrom;
 pub use error::EmbedError;
 pub(crate) use open::OpenedJob;
 pub use output::store_address;

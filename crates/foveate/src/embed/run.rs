@@ -14,7 +14,7 @@ use foveate_source::{Extent, Listing, Source, SourceError};
 use super::again::is_name_or_limit;
 use super::changes_file::ChangesFile;
 use super::update::{UpdatePreview, UpdateRun};
-use super::{Backends, EmbedError, EmbedOptions, OpenedJob};
+use super::{ApartFrom, Backends, EmbedError, EmbedOptions, OpenedJob};
 use crate::collect::{MemorySink, Sample};
 
 /// Settings that decide whether an input fails, so that trying it again may change them.
@@ -22,7 +22,12 @@ const OF_FAILURES: [&str; 3] = ["foveate", "decoder", "sink.first_index"];
 
 impl EmbedOptions {
     /// Lists the inputs of this shard, up to the limit. `progress` receives the number found so far.
+    ///
+    /// # Errors
+    /// [`SourceError::Invalid`] also for an output that is one of the inputs, or holds one.
     pub fn list(&self, progress: impl FnMut(u64)) -> Result<Listing, SourceError> {
+        let mut apart = ApartFrom::new(&self.output);
+        apart.check_typed(&self.inputs).map_err(SourceError::Invalid)?;
         let (max_bytes, columns) = (self.max_bytes, self.columns.clone());
         let (image_column, id_column) = (self.image_column.clone(), self.id_column.clone());
         let containers = ContainerOptions { max_bytes, columns, image_column, id_column };
@@ -42,7 +47,9 @@ impl EmbedOptions {
         if let Some(file) = &self.listing {
             builder = builder.kept(file);
         }
-        builder.progress(progress).build()
+        let mut listing = builder.progress(progress).build()?;
+        apart.check_listed(&mut listing)?;
+        Ok(listing)
     }
 
     /// Chooses the backends, loads the model, and assembles the job. Writes nothing. `source` is the result of

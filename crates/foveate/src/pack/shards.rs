@@ -1,6 +1,6 @@
 //! The shards on disk, and the journal by which a job continues.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::drift::Drift;
 use super::options::PackOptions;
-use super::record::{PackManifest, PackedShard};
+use super::record::{PackManifest, PackedShard, check_name, is_shard_name};
 
 const MANIFEST: &str = "_manifest.json";
 
@@ -31,6 +31,23 @@ struct Journal {
     /// The last one's place in the source.
     place: u64,
     failures: LedgerExtent,
+    /// Shards of the output that this job replaces, some of which may still be there.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    replaced: BTreeSet<String>,
+}
+
+impl Journal {
+    fn parse(bytes: &[u8]) -> Result<Self, String> {
+        let journal: Self = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+        journal.manifest.check_names()?;
+        journal.replaced.iter().try_for_each(|name| check_name(name))?;
+        Ok(journal)
+    }
+
+    /// The shards that the job made or was to replace. One that got its name just before a crash is not in the manifest.
+    fn shards(&self) -> impl Iterator<Item = String> {
+        shard_names(&self.manifest).chain(self.replaced.iter().cloned()).chain([self.manifest.next_name()])
+    }
 }
 
 /// A shard in progress.
@@ -71,45 +88,40 @@ impl Shards {
         };
         let place = SinkOptions { layout: Layout::Folder, ..SinkOptions::new(&output) };
         foveate_sink::staging::check_place(&place)?;
-        let done = read::<PackManifest>(&output.join(MANIFEST)).map_err(|error| match error {
-            SinkError::Damaged { path, source } => {
-                let why = format!("{} is not that of shards ({source}); choose another folder", path.display());
-                SinkError::BadOutput { path: output.clone(), source: why.into() }
-            }
-            error => error,
-        })?;
-        if let Some(done) = done.filter(|_| !overwrite) {
-            check_same(&output, RunState::Complete, &done, &fresh)?;
-            check_files(&output, &done)?;
-            return Ok(Err(Box::new(done)));
+        let done = read(&output, &output.join(MANIFEST), PackManifest::parse)?;
+        if let Some(done) = done.as_ref().filter(|_| !overwrite) {
+            check_same(&output, RunState::Complete, done, &fresh)?;
+            check_files(&output, done)?;
+            return Ok(Err(Box::new(done.clone())));
         }
         let staging = Staging::take(&place, &OutputNames::new(&place))?;
-        let journal = read::<Journal>(&staging.join(JOURNAL))?.filter(|_| !overwrite);
-        if let Some(journal) = &journal {
-            check_same(&output, RunState::Interrupted, &journal.manifest, &fresh)?;
-            check_files(&output, &journal.manifest)?;
-        }
-        let (journal, ledger) = match journal {
-            Some(journal) => {
-                let ledger = Ledger::reopen(staging.join(FAILURES), journal.failures)?;
-                (journal, ledger)
-            }
-            None => {
-                let prepared = clear(&output, &staging, overwrite);
-                if let Err(error) = prepared {
-                    staging.discard_unused();
-                    return Err(error);
-                }
-                let ledger = Ledger::create(staging.join(FAILURES), FAILURES_HEADER)?;
-                let failures = LedgerExtent::of(FAILURES_HEADER);
-                (Journal { manifest: fresh, index: 0, place: 0, failures }, ledger)
+        let begun = begin_in(&output, &staging, done.as_ref(), fresh, overwrite);
+        let (journal, ledger) = match begun {
+            Ok(begun) => begun,
+            Err(error) => {
+                staging.discard_unused();
+                return Err(error);
             }
         };
         let (columns, shard_bytes) = (options.job.columns.clone(), options.shard_bytes);
-        let shards = Self { output, columns, shard_bytes, staging, ledger, journal, open: None };
+        let mut shards = Self { output, columns, shard_bytes, staging, ledger, journal, open: None };
         // Before the first shard has its name, so that it is known as this job's.
         shards.write_journal()?;
+        shards.remove_replaced()?;
         Ok(Ok(shards))
+    }
+
+    /// Removes the output that the job replaces. The journal names its shards by then, so that a job that is killed
+    /// here goes on with the plain command.
+    fn remove_replaced(&mut self) -> Result<(), SinkError> {
+        if self.journal.replaced.is_empty() {
+            return Ok(());
+        }
+        // What speaks of shards goes before them.
+        remove_if_there(&self.output.join(MANIFEST))?;
+        self.journal.replaced.iter().try_for_each(|name| remove_if_there(&self.output.join(name)))?;
+        self.journal.replaced.clear();
+        self.write_journal()
     }
 
     /// The index of the first input that is not in complete shards or failures, and the place of the one before.
@@ -184,7 +196,7 @@ impl Shards {
     /// Begins the next shard.
     fn next(&self) -> Result<Open, SinkError> {
         let manifest = &self.journal.manifest;
-        let name = format!("{:05}.{}", manifest.shards.len(), manifest.format);
+        let name = manifest.next_name();
         let staged = self.staging.join(&name);
         let file = File::create(&staged).map_err(SinkError::io("create", &staged))?;
         let formats = crate::backends::containers();
@@ -201,22 +213,49 @@ impl Shards {
     }
 }
 
-/// Prepares a folder without a journal of its own. Shards of another command stay, unless they are to be replaced.
-fn clear(output: &Path, staging: &Staging, overwrite: bool) -> Result<(), SinkError> {
-    let entries = fs::read_dir(output).map_err(SinkError::io("list", output))?;
-    let is_shard = |path: &PathBuf| {
-        let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
-        path.is_file() && stem.len() >= 5 && stem.bytes().all(|byte| byte.is_ascii_digit())
-    };
-    let mut shards: Vec<_> = entries.flatten().map(|entry| entry.path()).filter(is_shard).collect();
-    shards.sort();
-    if let Some(first) = shards.first().filter(|_| !overwrite) {
-        return Err(SinkError::Exists(first.clone()));
+/// Continues the job in `staging`, or starts one that replaces what `done` and its journal record.
+fn begin_in(
+    output: &Path,
+    staging: &Staging,
+    done: Option<&PackManifest>,
+    fresh: PackManifest,
+    overwrite: bool,
+) -> Result<(Journal, Ledger), SinkError> {
+    let begun = read(output, &staging.join(JOURNAL), Journal::parse)?;
+    let own: BTreeSet<String> =
+        done.into_iter().flat_map(shard_names).chain(begun.iter().flat_map(Journal::shards)).collect();
+    check_strangers(output, &own, done.is_some() || begun.is_some())?;
+    if let Some(journal) = begun.filter(|_| !overwrite) {
+        check_same(output, RunState::Interrupted, &journal.manifest, &fresh)?;
+        check_files(output, &journal.manifest)?;
+        let ledger = Ledger::reopen(staging.join(FAILURES), journal.failures)?;
+        return Ok((journal, ledger));
     }
-    // What speaks of shards goes before them.
-    staging.clear()?;
-    remove_if_there(&output.join(MANIFEST))?;
-    shards.iter().try_for_each(|shard| remove_if_there(shard))
+    let ledger = Ledger::create(staging.join(FAILURES), FAILURES_HEADER)?;
+    let failures = LedgerExtent::of(FAILURES_HEADER);
+    Ok((Journal { manifest: fresh, index: 0, place: 0, failures, replaced: own }, ledger))
+}
+
+/// Refuses a folder with files that have the names of shards or failures and are not those of `pack`.
+fn check_strangers(output: &Path, own: &BTreeSet<String>, is_recorded: bool) -> Result<(), SinkError> {
+    let failures = format!("_{FAILURES}");
+    let mut strangers = Vec::new();
+    for entry in fs::read_dir(output).map_err(SinkError::io("list", output))? {
+        let entry = entry.map_err(SinkError::io("list", output))?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        let is_named_like_ours = is_shard_name(&name) && !is_folder || name == failures && !is_recorded;
+        if is_named_like_ours && !own.contains(&name) {
+            strangers.push(name);
+        }
+    }
+    let Some(first) = strangers.iter().min() else { return Ok(()) };
+    let why = format!("{first} in it was not made by `foveate pack`; choose another folder");
+    Err(SinkError::BadOutput { path: output.to_owned(), source: why.into() })
+}
+
+fn shard_names(manifest: &PackManifest) -> impl Iterator<Item = String> {
+    manifest.shards.iter().map(|shard| shard.file.name.clone())
 }
 
 fn check_same(output: &Path, state: RunState, was: &PackManifest, now: &PackManifest) -> Result<(), SinkError> {
@@ -230,13 +269,16 @@ fn check_files(output: &Path, manifest: &PackManifest) -> Result<(), SinkError> 
     files.try_for_each(|file| file.check(&output.join(&file.name), false))
 }
 
-/// Reads a JSON file; `None` if there is none.
-fn read<T: for<'a> Deserialize<'a>>(path: &Path) -> Result<Option<T>, SinkError> {
-    match fs::read(path) {
-        Ok(json) => serde_json::from_slice(&json).map(Some).map_err(|error| SinkError::damaged(path, error)),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(SinkError::io("read", path)(error)),
-    }
+/// Reads a record of an output; `None` if there is none.
+fn read<T>(output: &Path, path: &Path, parse: impl FnOnce(&[u8]) -> Result<T, String>) -> Result<Option<T>, SinkError> {
+    let bytes = match fs::read(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        read => read.map_err(SinkError::io("read", path))?,
+    };
+    parse(&bytes).map(Some).map_err(|reason| {
+        let why = format!("{} is not that of shards ({reason}); choose another folder", path.display());
+        SinkError::BadOutput { path: output.to_owned(), source: why.into() }
+    })
 }
 
 fn write(path: &Path, bytes: &[u8]) -> Result<(), SinkError> {
