@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use foveate_core::FaultScope;
-use foveate_sink::{Difference, InputRecord, OtherRun, RecordedInputs, RunState, SinkError, Stamp};
+use foveate_sink::{Difference, Failure, InputRecord, OtherRun, RecordedInputs, RunState, SinkError, Stamp};
 use foveate_source::store::scheme_of;
 use foveate_source::{Delivery, Fetch, Item, Source};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
@@ -45,9 +45,22 @@ pub(crate) fn explain(error: SinkError, source: &mut dyn Source, by_content: boo
     }
 }
 
+/// Checks that the `count` last items of a source, none of which could be read, are at fault and not their storage: an
+/// earlier item of the same kind of storage can be read. They are to be read once more then. `first` is the failure of
+/// the first of them.
+///
+/// # Errors
+/// [`RunError::Unreadable`] if none can, or the error of a storage that is gone.
+pub fn check_storage(source: &mut dyn Source, count: u64, first: &Failure) -> Result<(), RunError> {
+    match can_be_read(source, first.index, &first.id)? {
+        true => Ok(()),
+        false => Err(RunError::Unreadable { count, first: Box::new(first.clone()) }),
+    }
+}
+
 /// Returns true if an item before item `end` can be read, of the same kind of storage as the item with the id `like`.
 /// Only the first items are tried.
-pub(crate) fn can_be_read(source: &mut dyn Source, end: u64, like: &str) -> Result<bool, RunError> {
+fn can_be_read(source: &mut dyn Source, end: u64, like: &str) -> Result<bool, RunError> {
     const MOST_TRIED: usize = 100;
     let (mut fetch, mut tried, mut bytes) = (source.open_fetch()?, 0, Vec::new());
     source.rewind()?;

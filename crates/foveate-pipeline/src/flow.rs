@@ -168,10 +168,8 @@ impl Run<'_> {
         let Some((from, failure)) = passed.end.map_or(Ok(None), |end| writer.end(end, false))? else {
             return Ok(passed);
         };
-        if !changed_inputs::can_be_read(source, from.index, &failure.id)? {
-            let count = passed.end.unwrap_or(from.index) - from.index;
-            return Err(RunError::Unreadable { count, first: Box::new(failure) });
-        }
+        let count = passed.end.unwrap_or(from.index) - from.index;
+        changed_inputs::check_storage(source, count, &failure)?;
         writer.forget_streak();
         source.seek(from.index, from.place)?;
         let again = self.pass(Items::new(source, from.index, self.config.batch as u64), lanes, writer)?;

@@ -18,7 +18,7 @@ pub mod synthetic;
 mod update;
 
 pub use cancel::Cancel;
-pub use changed_inputs::stamp_of;
+pub use changed_inputs::{check_storage, stamp_of};
 pub use config::{Config, FailurePolicy};
 pub use engine::Pipeline;
 pub use error::RunError;

@@ -207,7 +207,7 @@ fn shards_of_another_job_are_refused() {
         let mut command = pack(&root.path().join("gone"), &inputs);
         run(command.args(["--max-unreadable", most, "--from-list"]).arg(&list))
     };
-    gone("100").expect_error(1, "100 inputs in a row cannot be read");
+    gone("100").expect_error(1, "101 inputs in a row cannot be read");
     assert!(gone("off").expect(0).stdout.contains("157 inputs = 7 images in 1 shards"));
     fs::remove_file(root.path().join("gone/00000.tar")).unwrap();
     gone("off").expect_error(1, "00000.tar is damaged");
@@ -329,4 +329,65 @@ fn a_kill_while_shards_are_replaced_leaves_none_behind() {
         kill_until_done(&wild, calm_time, 3, |_| job(&wild, "1M", true));
         assert_same_tree(&calm, &wild);
     }
+}
+
+#[test]
+fn what_is_unreadable_at_the_end_is_a_failure_only_if_an_earlier_photo_can_be_read() {
+    let root = tempfile::tempdir().unwrap();
+    let path = |name: &str| root.path().join(name);
+    let photo = photo("23_thumb_256.jpg");
+    let fill = |folder: &str, count: usize| {
+        fs::create_dir(path(folder)).unwrap();
+        (0..count).for_each(|n| fs::write(path(folder).join(format!("{n:02}.jpg")), &photo).unwrap());
+    };
+    fill("a", 20);
+    let list: String = ["a", "b"].iter().flat_map(|f| (0..20).map(move |n| format!("{f}/{n:02}.jpg\n"))).collect();
+    fs::write(path("list"), list).unwrap();
+    let job = |output: &str, most: &str| {
+        let mut command = foveate();
+        command.current_dir(root.path()).args(["pack", "--from-list", "list", "--shard-size", "20K", "-o", output]);
+        run(command.args(["--max-unreadable", most]))
+    };
+    for output in ["all", "tail", "back"] {
+        job(output, "10").expect_error(1, "11 inputs in a row cannot be read");
+        assert!(path(output).join("00000.tar").exists());
+    }
+    // The whole disk is gone.
+    fs::rename(path("a"), path("away")).unwrap();
+    for output in ["all", "back", "new"] {
+        job(output, "100").expect_error(1, "inputs in a row cannot be read, as if their disk or store were gone");
+        assert!(!path(output).join("_manifest.json").exists());
+    }
+    job("all", "off").expect(0);
+    assert!(manifest(&path("all"))["failures"].as_u64().unwrap() >= 20);
+    // These photos alone.
+    fs::rename(path("away"), path("a")).unwrap();
+    job("tail", "100").expect(0);
+    let counts =
+        |output: &str| [&manifest(&path(output))["members"], &manifest(&path(output))["failures"]].map(Value::clone);
+    assert_eq!(counts("tail"), [20, 20].map(Value::from));
+    // It is back.
+    fill("b", 20);
+    job("back", "100").expect(0);
+    assert_eq!(counts("back"), [40, 0].map(Value::from));
+    job("calm", "100").expect(0);
+    assert_same_tree(&path("back"), &path("calm"));
+}
+
+#[test]
+fn a_folder_that_is_gone_stops_the_job() {
+    let (root, inputs) = inputs();
+    let photos = &inputs[..1];
+    let job = |output: &str| {
+        let mut command = pack(&root.path().join(output), photos);
+        run(command.arg("--listing").arg(root.path().join("kept")))
+    };
+    job("first").expect(0);
+    fs::rename(&photos[0], root.path().join("away")).unwrap();
+    fs::create_dir(&photos[0]).unwrap();
+    job("second").expect_error(1, "photos is empty now; bring it back and run the same command again");
+    fs::remove_dir(&photos[0]).unwrap();
+    fs::rename(root.path().join("away"), &photos[0]).unwrap();
+    job("second").expect(0);
+    assert_same_tree(&root.path().join("first"), &root.path().join("second"));
 }

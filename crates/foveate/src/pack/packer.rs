@@ -8,7 +8,7 @@ use std::thread;
 
 use foveate_core::Stage;
 use foveate_dinov2::OpenOptions;
-use foveate_pipeline::{Cancel, Progress, Queue, RunError};
+use foveate_pipeline::{Cancel, Progress, Queue, RunError, check_storage};
 use foveate_sink::{Existing, Failure};
 use foveate_source::{Content, Item, Source};
 
@@ -36,6 +36,8 @@ pub struct Packer {
     shrink: Option<Shrink>,
     /// The latest inputs with their places, if none of them could be read. They are failures once a later one can be.
     streak: Vec<(Failure, u64)>,
+    /// Those of them that were tried. The others are failures of the listing, which tell nothing of the storage.
+    tried: u64,
 }
 
 impl PackOptions {
@@ -57,7 +59,7 @@ impl PackOptions {
         let begun = Shards::begin(&self, fingerprint, overwrite).map_err(RunError::from)?;
         Ok(match begun {
             Err(manifest) => Begun::Complete(manifest),
-            Ok(shards) => Begun::Pack(Box::new(Packer { options: self, shards, shrink, streak: Vec::new() })),
+            Ok(shards) => Begun::Pack(Box::new(Packer { options: self, shards, shrink, streak: Vec::new(), tried: 0 })),
         })
     }
 }
@@ -107,6 +109,16 @@ impl Packer {
                 let spawned = thread::Builder::new().name(name.clone()).spawn_scoped(scope, work);
                 spawned.map_err(|source| RunError::Thread { name, source })?;
             }
+            let is_over = self.feed(source, &queue, 2 * threads, cancel, progress)?;
+            let Some((first, _)) = self.streak.first().filter(|_| is_over && self.options.job.max_unreadable.is_some())
+            else {
+                return Ok(is_over);
+            };
+            check_storage(source, self.streak.len() as u64, first)?;
+            self.streak.clear();
+            self.tried = 0;
+            let (index, place) = self.shards.watermark();
+            source.seek(index, place)?;
             self.feed(source, &queue, 2 * threads, cancel, progress)
         })?;
         if complete {
@@ -175,10 +187,15 @@ impl Packer {
         match outcome {
             Outcome::Unreadable(failure) => {
                 self.streak.push((failure, item.place));
-                let count = self.streak.len() as u64;
-                if self.options.job.max_unreadable.is_some_and(|most| count >= most) {
-                    return Err(RunError::Unreadable { count, first: Box::new(self.streak.swap_remove(0).0) });
+                self.tried += 1;
+                if self.options.job.max_unreadable.is_some_and(|most| self.tried > most) {
+                    let first = Box::new(self.streak.swap_remove(0).0);
+                    return Err(RunError::Unreadable { count: self.tried, first });
                 }
+                return Ok(());
+            }
+            Outcome::Failed(failure) if failure.stage == Stage::List && !self.streak.is_empty() => {
+                self.streak.push((failure, item.place));
                 return Ok(());
             }
             Outcome::Stopped(error) => return Err(error),
@@ -199,6 +216,7 @@ impl Packer {
     }
 
     fn end_streak(&mut self, progress: &Progress) -> Result<(), RunError> {
+        self.tried = 0;
         for (failure, place) in std::mem::take(&mut self.streak) {
             self.shards.fail(&failure)?;
             self.shards.settled(failure.index, place);
