@@ -27,6 +27,14 @@ pub enum SinkError {
     /// The files of an update are being put in place, or this was interrupted.
     #[error("an update of {} is being put in place, or was interrupted at that", .0.display())]
     Updating(PathBuf),
+    /// Another command's output is there, which is never replaced and has no vectors that could be read.
+    #[error("{} was made by `foveate {command}`", .path.display())]
+    OtherCommand {
+        /// The output, or its record.
+        path: PathBuf,
+        /// The command's name.
+        command: &'static str,
+    },
     /// Another process is writing there.
     #[error("{} is being written by another process", .0.display())]
     Locked(PathBuf),

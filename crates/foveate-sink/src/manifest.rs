@@ -223,7 +223,10 @@ impl OutputManifest {
     /// Reads the file at `path`; `None` if there is none.
     pub fn read(path: &Path) -> Result<Option<Self>, SinkError> {
         match fs::read(path) {
-            Ok(bytes) => Self::parse(&bytes).map(Some).map_err(|reason| SinkError::damaged(path, reason)),
+            Ok(bytes) => {
+                check_command(path, &bytes)?;
+                Self::parse(&bytes).map(Some).map_err(|reason| SinkError::damaged(path, reason))
+            }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(SinkError::io("read", path)(error)),
         }
@@ -281,6 +284,25 @@ pub(crate) fn check_plain_names<'a>(files: impl IntoIterator<Item = &'a Manifest
         Some(file) => Err(format!("{:?} is not a plain file name", file.name)),
         None => Ok(()),
     }
+}
+
+/// Refuses a record at `path` that another command wrote.
+pub(crate) fn check_command(path: &Path, bytes: &[u8]) -> Result<(), SinkError> {
+    packed_shards(bytes).map_or(Ok(()), |_| Err(made_by_pack(path)))
+}
+
+pub(crate) fn made_by_pack(path: &Path) -> SinkError {
+    SinkError::OtherCommand { path: path.to_owned(), command: "pack" }
+}
+
+/// The shards that a manifest or a journal of `foveate pack` names, whose folder has the same records as an output of
+/// vectors; `None` for any other record.
+pub(crate) fn packed_shards(bytes: &[u8]) -> Option<Vec<String>> {
+    let record: serde_json::Value = serde_json::from_slice(bytes).ok()?;
+    let manifest = record.get("manifest").unwrap_or(&record);
+    manifest.get("members")?.as_u64()?;
+    let shards = manifest.get("shards")?.as_array()?;
+    Some(shards.iter().filter_map(|shard| Some(shard.get("name")?.as_str()?.to_owned())).collect())
 }
 
 /// Returns true if a name cannot lead out of the manifest's folder.

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 pub use crate::inputs::INPUTS_HEADER;
+use crate::manifest::{made_by_pack, packed_shards};
 pub use crate::names::{FAILURES, INPUTS};
 use crate::names::{STAGING, shards_of};
 use crate::publish::hash_start;
@@ -88,7 +89,31 @@ pub fn check(options: &SinkOptions, manifest: &RunManifest) -> Result<(), SinkEr
     if options.shard.is_some_and(|(i, n)| i >= n) {
         return misuse("shard i of n needs i < n");
     }
+    check_maker(options)?;
     check_place(options)
+}
+
+/// Checks that the output would replace no shard of `foveate pack`, nor mix with shards.
+///
+/// # Errors
+/// [`SinkError::OtherCommand`].
+pub fn check_maker(options: &SinkOptions) -> Result<(), SinkError> {
+    let output = &options.output;
+    let folder = if options.layout == Layout::Folder { output.as_path() } else { parent_of(output) };
+    let manifest = OutputNames::of_objects(&SinkOptions { shard: None, ..options.clone() }).manifest();
+    let records = match &options.prefix {
+        Some(prefix) => vec![prefix.read(&manifest.to_string_lossy())?.map(|bytes| bytes.to_vec())],
+        None => [folder.join(manifest), folder.join(STAGING).join("run").join(JOURNAL)]
+            .map(|path| fs::read(path).ok())
+            .into(),
+    };
+    for shards in records.iter().flatten().filter_map(|record| packed_shards(record)) {
+        let is_shard = output.file_name().is_some_and(|file| shards.iter().any(|name| file == name.as_str()));
+        if options.layout == Layout::Folder || is_shard {
+            return Err(made_by_pack(output));
+        }
+    }
+    Ok(())
 }
 
 /// Checks that the output can be where the options put it: no folder where a file is requested, and no file where a

@@ -15,6 +15,7 @@ pub use drift::Drift;
 pub use options::{PackError, PackOptions};
 pub use packer::{Begun, Packer};
 pub use record::{PackManifest, PackedShard};
+pub use shards::StoredShards;
 pub use shrink::Resize;
 #[cfg(feature = "search")]
 pub(crate) use shrink::{Fault, Shrink};

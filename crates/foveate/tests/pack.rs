@@ -210,11 +210,16 @@ fn shards_of_another_job_are_refused() {
     gone("100").expect_error(1, "101 inputs in a row cannot be read");
     assert!(gone("off").expect(0).stdout.contains("157 inputs = 7 images in 1 shards"));
     fs::remove_file(root.path().join("gone/00000.tar")).unwrap();
-    gone("off").expect_error(1, "00000.tar is damaged");
+    gone("off").expect_error(2, "00000.tar is missing");
     // A folder of vectors.
     let vectors = root.path().join("vectors");
     run(embed(&vectors).args(&inputs)).expect(0);
-    run(&mut pack(&vectors, &inputs)).expect_error(2, "_manifest.json is not that of shards");
+    for overwrite in [None, Some("--overwrite")] {
+        let before = tree(&vectors);
+        run(pack(&vectors, &inputs).args(overwrite))
+            .expect_error(2, "vectors was made by `foveate embed`; name another");
+        assert_eq!(tree(&vectors), before);
+    }
 }
 
 #[test]
@@ -251,13 +256,23 @@ fn an_output_that_is_or_holds_an_input_is_refused() {
                 job.args(["--model", TINY]);
             }
             let ran = run(&mut job).expect(2);
-            assert!(ran.stderr.contains("name another place"), "{command} {inputs:?} {output}: {}", ran.stderr);
+            assert!(ran.stderr.contains("; name another "), "{command} {inputs:?} {output}: {}", ran.stderr);
             assert_eq!(tree(root.path()), before, "{command} {inputs:?} {output}");
         }
     }
+    // Shards of another program.
+    fs::create_dir(path("plain")).unwrap();
+    fs::copy(shards.join("00000.tar"), path("plain/part-00000.tar")).unwrap();
+    fs::write(path("list"), "plain/part-00000.tar\n").unwrap();
+    let before = tree(root.path());
+    for inputs in [&["plain/*.tar"][..], &["{plain,none}/*.tar"], &["--from-list", "list"]] {
+        let job = ["embed", "--model", TINY, "-o", "plain/../plain", "--overwrite"];
+        let ran = run(foveate().current_dir(root.path()).args(job).args(inputs)).expect(2);
+        assert!(ran.stderr.contains("plain/../plain: it holds the input "), "{inputs:?}: {}", ran.stderr);
+    }
     // One file.
     let file = ["embed", "shards/00000.tar", "-o", "single.tar", "--sink", "npy", "--overwrite", "--model", TINY];
-    run(foveate().current_dir(root.path()).args(file)).expect_error(2, "name another place");
+    run(foveate().current_dir(root.path()).args(file)).expect_error(2, "name another ");
     assert_eq!(tree(root.path()), before);
     // An output within an input's folder holds none.
     run(foveate().current_dir(root.path()).args(["pack", ".", "-o", "photos/shards"])).expect(0);
@@ -390,4 +405,88 @@ fn a_folder_that_is_gone_stops_the_job() {
     fs::rename(root.path().join("away"), &photos[0]).unwrap();
     job("second").expect(0);
     assert_same_tree(&root.path().join("first"), &root.path().join("second"));
+}
+
+#[test]
+fn other_commands_name_a_folder_of_shards_and_leave_it() {
+    let (root, inputs) = inputs();
+    let shards = root.path().join("shards");
+    let mut job = pack(&shards, &inputs);
+    run(job.args(["--shard-size", "60K", "--format", "parquet"])).expect(0);
+    let vectors = root.path().join("vectors.parquet");
+    run(embed(&vectors).args(&inputs)).expect(0);
+    // An interrupted job.
+    let half = root.path().join("half");
+    fs::write(root.path().join("list"), "absent.jpg\n".repeat(30)).unwrap();
+    let mut stopped = pack(&half, &inputs);
+    stopped.args(["--shard-size", "60K", "--max-unreadable", "20", "--from-list"]).arg(root.path().join("list"));
+    run(&mut stopped).expect(1);
+    let inspect = |path: &Path, more: &[&str]| run(foveate().arg("inspect").arg(path).args(more));
+    let text = inspect(&shards, &["--check"]).expect(0).stdout;
+    let count = manifest(&shards)["shards"].as_array().unwrap().len();
+    for part in [
+        format!("{count} parquet shards of `foveate pack`"),
+        "7 = 7 images + 0 failures".to_owned(),
+        format!("foveate embed '{}/*.parquet' --id-column id", shards.display()),
+    ] {
+        assert!(text.contains(&part), "no '{part}' in {text}");
+    }
+    let json = inspect(&shards, &["--json"]).expect(0).json();
+    assert_eq!(
+        (&json["made_by"], &json["state"], &json["shards"]),
+        (&"pack".into(), &"complete".into(), &count.into())
+    );
+    assert_eq!((&json["images"], &json["failures"]), (&7.into(), &0.into()));
+    let json = inspect(&half, &["--json"]).expect(0).json();
+    assert_eq!((&json["made_by"], &json["state"]), (&"pack".into(), &"unfinished".into()));
+    assert!(json["shards"].as_u64().unwrap() > 0, "{json}");
+    let before = [tree(&shards), tree(&half)];
+    for folder in [&shards, &half] {
+        let name = folder.display().to_string();
+        let all = root.path().join("all.parquet");
+        let mut commands = vec![foveate(), foveate(), embed(folder), embed(folder), embed(folder), foveate()];
+        commands[0].arg("merge").arg(folder).arg("-o").arg(&all);
+        commands[1].arg("duplicates").arg(folder).arg("-o").arg(&all);
+        commands[2].args(&inputs);
+        commands[3].args(&inputs).arg("--overwrite");
+        commands[4].args(&inputs).arg("--update");
+        commands[5].arg("merge").arg(&vectors).args(["--overwrite", "-o"]).arg(folder);
+        for mut command in commands {
+            let ran = run(&mut command);
+            let is_named =
+                ran.stderr.contains(&name) && ran.stderr.contains("was made by `foveate pack`; name another");
+            assert!(ran.code == 2 && is_named, "{command:?}: {} {}", ran.code, ran.stderr);
+            assert!(!ran.stderr.contains("overwrite"), "{}", ran.stderr);
+        }
+    }
+    let shard = shards.join("00000.parquet");
+    run(embed(&shard).arg(&inputs[0]).arg("--overwrite")).expect_error(2, "was made by `foveate pack`");
+    assert_eq!([tree(&shards), tree(&half)], before);
+    fs::write(&shard, "damaged").unwrap();
+    inspect(&shards, &["--check"]).expect_error(1, "00000.parquet is damaged");
+}
+
+#[test]
+fn vectors_are_never_replaced_by_shards() {
+    let (root, inputs) = inputs();
+    let path = |name: &str| root.path().join(name);
+    run(embed(&path("whole/")).args(&inputs)).expect(0);
+    run(embed(&path("shard/")).args(&inputs).args(["--shard", "0/2"])).expect(0);
+    run(foveate().arg("merge").arg(path("whole")).arg("-o").arg(path("merged/"))).expect(0);
+    run(embed(&path("half/")).args(&inputs).arg("--strict")).expect(3);
+    fs::write(path("bad.jpg"), "").unwrap();
+    run(embed(&path("none/")).arg(path("bad.jpg"))).expect(3);
+    for (name, says) in [
+        ("whole", "was made by `foveate embed`"),
+        ("shard", "was made by `foveate embed`"),
+        ("merged", "was made by `foveate merge`"),
+        ("half", "was made by `foveate embed`"),
+        ("none", "choose another folder"),
+    ] {
+        let before = tree(&path(name));
+        for overwrite in [None, Some("--overwrite")] {
+            run(pack(&path(name), &inputs).args(overwrite)).expect_error(2, says);
+            assert_eq!(tree(&path(name)), before, "{name}");
+        }
+    }
 }

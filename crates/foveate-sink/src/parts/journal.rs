@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::log::LogExtent;
-use crate::manifest::check_plain_names;
+use crate::manifest::{check_command, check_plain_names};
 use crate::staging::{FAILURES_HEADER, INPUTS_HEADER, LedgerExtent, open_at};
 use crate::{AtomicFile, ManifestFile, ManifestPart, RunManifest, SinkError};
 
@@ -101,7 +101,10 @@ impl State {
     /// Reads the journal at `path`; `None` if it is missing or empty.
     pub(crate) fn read(path: &Path) -> Result<Option<Self>, SinkError> {
         match fs::read(path) {
-            Ok(bytes) => Self::parse(&bytes).map_err(|reason| SinkError::damaged(path, reason)),
+            Ok(bytes) => {
+                check_command(path, &bytes)?;
+                Self::parse(&bytes).map_err(|reason| SinkError::damaged(path, reason))
+            }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(SinkError::io("read", path)(error)),
         }

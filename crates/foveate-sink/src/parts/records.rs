@@ -15,7 +15,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::journal::{Journal, Record, State};
-use crate::manifest::check_plain_names;
+use crate::manifest::{check_command, check_plain_names};
 use crate::staging::{FAILURES, FAILURES_HEADER, INPUTS, INPUTS_HEADER, JOURNAL, Ledger};
 use crate::{ManifestPart, OutputNames, Prefix, RunManifest, SinkError, create_folders};
 
@@ -103,7 +103,9 @@ pub(super) fn read_parsed<T>(
     parse: impl FnOnce(&[u8]) -> Result<T, String>,
 ) -> Result<Option<T>, SinkError> {
     let Some(bytes) = prefix.read(name)? else { return Ok(None) };
-    parse(&bytes).map(Some).map_err(|reason| SinkError::damaged(&Path::new(prefix.address()).join(name), reason))
+    let address = Path::new(prefix.address()).join(name);
+    check_command(&address, &bytes)?;
+    parse(&bytes).map(Some).map_err(|reason| SinkError::damaged(&address, reason))
 }
 
 /// Text with the line end that a record has.

@@ -330,7 +330,7 @@ pub(crate) struct VerifyArgs {
 /// Arguments of `inspect`.
 #[derive(Args, Debug)]
 pub(crate) struct InspectArgs {
-    /// Output of `embed`: a file (`x.parquet`, `x.npy`, `x.lmdb`) or a folder of parts.
+    /// Output of `embed`: a file (`x.parquet`, `x.npy`, `x.lmdb`) or a folder of parts. Or a folder of `pack`.
     #[arg(value_name = "OUTPUT", value_parser = place())]
     pub(crate) output: PathBuf,
 

@@ -111,6 +111,7 @@ fn sink_is_final(error: &SinkError) -> bool {
     match error {
         SinkError::Exists(_)
         | SinkError::OtherRun(_)
+        | SinkError::OtherCommand { .. }
         | SinkError::BadOutput { .. }
         | SinkError::Unsupported(_)
         | SinkError::Missing { .. }

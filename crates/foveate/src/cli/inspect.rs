@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{anyhow, bail};
 use foveate::core::error_chain;
 use foveate::embed::{Backends, EmbedOptions, store_address};
+use foveate::pack::{PackManifest, StoredShards};
 use foveate::sink::{
     Layout, OutputNames, RunManifest, SinkError, SinkOptions, StoredFailure, StoredRun, StoredState, VectorReader,
     record_of,
@@ -20,7 +21,7 @@ use serde_json::{Value, json};
 use super::args::InspectArgs;
 use super::exit::{Exit, Usage};
 use super::summary::human_bytes;
-use super::{console, remedy};
+use super::{console, pack, remedy};
 
 /// Rows that the sample shows.
 const SAMPLE: usize = 3;
@@ -51,6 +52,9 @@ pub(crate) fn check(args: &InspectArgs) -> anyhow::Result<()> {
 }
 
 pub(crate) fn run(args: &InspectArgs) -> anyhow::Result<Exit> {
+    if let Some(shards) = StoredShards::find(&args.output).map_err(remedied)? {
+        return packed(args, &shards);
+    }
     let backends = Backends::compiled();
     let mut attempts = 1..ATTEMPTS;
     let (output, inspection) = loop {
@@ -64,6 +68,46 @@ pub(crate) fn run(args: &InspectArgs) -> anyhow::Result<Exit> {
     match args.json {
         true => writeln!(console::stdout(), "{}", inspection.json(args, &output))?,
         false => write!(console::stdout(), "{}", inspection.text(args, &output))?,
+    }
+    Ok(Exit::Complete)
+}
+
+/// Shows a folder of shards.
+fn packed(args: &InspectArgs, found: &StoredShards) -> anyhow::Result<Exit> {
+    let StoredShards { manifest, is_complete, .. } = found;
+    let PackManifest { format, members, failures, shards, .. } = manifest;
+    if args.check {
+        found.check(true).map_err(|error| anyhow!("{}; pack it again with `pack --overwrite`", error_chain(&error)))?;
+    }
+    let bytes: u64 = shards.iter().map(|shard| shard.file.bytes).sum();
+    let (output, count) = (args.output.display(), shards.len());
+    let state = if *is_complete { "complete" } else { "unfinished" };
+    let embed = pack::embed_command(&args.output, format);
+    if args.json {
+        let object = json!({
+            "output": output.to_string(),
+            "made_by": "pack",
+            "format": format,
+            "state": state,
+            "shards": count,
+            "bytes": bytes,
+            "images": members,
+            "failures": failures,
+            "embed": embed,
+            "checked": args.check,
+        });
+        writeln!(console::stdout(), "{object}")?;
+        return Ok(Exit::Complete);
+    }
+    let mut out = console::stdout();
+    writeln!(out, "output      {output}: {count} {format} shards of `foveate pack`, {}", human_bytes(bytes))?;
+    let more = if *is_complete { "" } else { "; repeat the command that packs them" };
+    writeln!(out, "state       {state}{more}")?;
+    let inputs = members + failures;
+    writeln!(out, "inputs      {inputs} = {members} images + {failures} failures")?;
+    writeln!(out, "embed       {embed}")?;
+    if args.check {
+        writeln!(out, "check       every file is as it was recorded")?;
     }
     Ok(Exit::Complete)
 }
@@ -119,6 +163,7 @@ pub(super) fn missing_records(path: &Path) -> String {
 /// Adds the remedy.
 pub(crate) fn remedied(error: SinkError) -> anyhow::Error {
     let remedy = match &error {
+        SinkError::OtherCommand { .. } => return Usage::from(anyhow!("{error}; name another output")).into(),
         SinkError::Damaged { .. } => "restore it from a copy, or write it anew with `embed --overwrite`",
         SinkError::Updating(_) => "run `foveate embed` with this output again, which puts the rest in place",
         SinkError::Missing { .. } => remedy::TOGETHER,

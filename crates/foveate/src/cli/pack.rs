@@ -1,6 +1,7 @@
 //! `foveate pack`.
 
 use std::num::NonZero;
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::available_parallelism;
 
@@ -82,10 +83,10 @@ fn tell(args: &PackArgs, manifest: &PackManifest, is: &str) -> anyhow::Result<Ex
         let (inputs, bytes) = (members + failures, shards.iter().map(|shard| shard.file.bytes).sum::<u64>());
         console::summary(format_args!(
             "{output} {is}{inputs} inputs = {members} images in {} shards ({:.1} MB) + {failures} failures\n\
-             to embed them: foveate embed '{}' --id-column id",
+             to embed them: {}",
             shards.len(),
             bytes as f64 / 1e6,
-            args.output.join(format!("*.{format}")).display()
+            embed_command(&args.output, format)
         ));
     }
     if let Some(Drift { images, min, p1, median }) = manifest.drift.as_ref().filter(|_| !args.json && !args.quiet) {
@@ -97,4 +98,9 @@ fn tell(args: &PackArgs, manifest: &PackManifest, is: &str) -> anyhow::Result<Ex
         console::say!("note: the reasons of the failures are in {}", args.output.join("_failures.csv").display());
     }
     Ok(if *members == 0 { Exit::Failures } else { Exit::Complete })
+}
+
+/// The command that embeds a folder of shards.
+pub(crate) fn embed_command(folder: &Path, format: &str) -> String {
+    format!("foveate embed '{}' --id-column id", folder.join(format!("*.{format}")).display())
 }

@@ -117,6 +117,7 @@ fn of_run(error: &RunError) -> Option<&'static str> {
 fn of_sink(error: &SinkError) -> Option<&'static str> {
     match error {
         SinkError::Exists(_) => Some("pass --overwrite to replace it"),
+        SinkError::OtherCommand { .. } => Some("name another output"),
         SinkError::OtherRun(other)
             if other.difference.settings.is_empty() && other.inputs.is_some() && other.state != RunState::Replacing =>
         {

@@ -24,6 +24,7 @@ impl EmbedOptions {
         if let Some((shard, file)) = other {
             return Err(EmbedError::ShardCount { shard, file });
         }
+        foveate_sink::staging::check_maker(&options)?;
         Ok(foveate_sink::staging::check_place(&options)?)
     }
 

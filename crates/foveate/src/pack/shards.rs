@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use foveate_sink::staging::{
     FAILURES, FAILURES_HEADER, JOURNAL, Ledger, LedgerExtent, Staging, push_failure, remove_if_there,
 };
 use foveate_sink::{
-    AtomicFile, Failure, Layout, ManifestFile, OtherRun, OutputNames, RunState, SinkError, SinkOptions, publish,
-    sync_file,
+    AtomicFile, Failure, Layout, ManifestFile, OtherRun, OutputNames, RunManifest, RunState, SinkError, SinkOptions,
+    StoredRun, publish, sync_file,
 };
 use foveate_source::Item;
 use foveate_source::container::{MemberWriter, NewMember};
@@ -44,7 +44,8 @@ impl Journal {
         Ok(journal)
     }
 
-    /// The shards that the job made or was to replace. One that got its name just before a crash is not in the manifest.
+    /// The shards that the job made or was to replace. One that got its name just before a crash is not in the
+    /// manifest.
     fn shards(&self) -> impl Iterator<Item = String> {
         shard_names(&self.manifest).chain(self.replaced.iter().cloned()).chain([self.manifest.next_name()])
     }
@@ -87,11 +88,12 @@ impl Shards {
             ..PackManifest::default()
         };
         let place = SinkOptions { layout: Layout::Folder, ..SinkOptions::new(&output) };
+        check_no_vectors(&output)?;
         foveate_sink::staging::check_place(&place)?;
         let done = read(&output, &output.join(MANIFEST), PackManifest::parse)?;
         if let Some(done) = done.as_ref().filter(|_| !overwrite) {
             check_same(&output, RunState::Complete, done, &fresh)?;
-            check_files(&output, done)?;
+            check_files(&output, done, false)?;
             return Ok(Err(Box::new(done.clone())));
         }
         let staging = Staging::take(&place, &OutputNames::new(&place))?;
@@ -213,6 +215,51 @@ impl Shards {
     }
 }
 
+/// A folder of shards as it is found.
+#[derive(Clone, Debug)]
+pub struct StoredShards {
+    folder: PathBuf,
+    /// False for a job that was interrupted, or is still packing.
+    pub is_complete: bool,
+    /// The folder's manifest. That of an unfinished job has the shards that are complete so far.
+    pub manifest: PackManifest,
+}
+
+impl StoredShards {
+    /// Finds the shards in `folder`; `None` if `pack` has made none there.
+    ///
+    /// # Errors
+    /// If a record cannot be read.
+    pub fn find(folder: &Path) -> Result<Option<Self>, SinkError> {
+        let found = |is_complete, manifest| Some(Self { folder: folder.to_owned(), is_complete, manifest });
+        if let Some(manifest) = read_bytes(&folder.join(MANIFEST))?.and_then(|json| PackManifest::parse(&json).ok()) {
+            return Ok(found(true, manifest));
+        }
+        let place = SinkOptions { layout: Layout::Folder, ..SinkOptions::new(folder) };
+        let journal = OutputNames::new(&place).staging().join(JOURNAL);
+        let begun = read_bytes(&journal)?.and_then(|json| Journal::parse(&json).ok());
+        Ok(begun.and_then(|begun| found(false, begun.manifest)))
+    }
+
+    /// Compares each file with its recorded length and, with `contents`, its recorded hash.
+    ///
+    /// # Errors
+    /// [`SinkError::Damaged`], which names the first file that differs.
+    pub fn check(&self, contents: bool) -> Result<(), SinkError> {
+        check_files(&self.folder, &self.manifest, contents)
+    }
+}
+
+/// Refuses a folder of vectors, complete or not, even if it is to be replaced.
+fn check_no_vectors(output: &Path) -> Result<(), SinkError> {
+    // What cannot be read as vectors is looked at as shards.
+    let found = StoredRun::find(output).unwrap_or_default();
+    let Some(run) = found.first() else { return Ok(()) };
+    let is_merged = run.manifest.fingerprint.contains_key(RunManifest::MERGED);
+    let command = if is_merged { "merge" } else { "embed" };
+    Err(SinkError::OtherCommand { path: output.to_owned(), command })
+}
+
 /// Continues the job in `staging`, or starts one that replaces what `done` and its journal record.
 fn begin_in(
     output: &Path,
@@ -227,7 +274,7 @@ fn begin_in(
     check_strangers(output, &own, done.is_some() || begun.is_some())?;
     if let Some(journal) = begun.filter(|_| !overwrite) {
         check_same(output, RunState::Interrupted, &journal.manifest, &fresh)?;
-        check_files(output, &journal.manifest)?;
+        check_files(output, &journal.manifest, false)?;
         let ledger = Ledger::reopen(staging.join(FAILURES), journal.failures)?;
         return Ok((journal, ledger));
     }
@@ -263,22 +310,28 @@ fn check_same(output: &Path, state: RunState, was: &PackManifest, now: &PackMani
     Err(SinkError::OtherRun(Box::new(OtherRun { path: output.to_owned(), state, difference, inputs: None })))
 }
 
-/// Checks that the files are there, with their lengths.
-fn check_files(output: &Path, manifest: &PackManifest) -> Result<(), SinkError> {
+/// Checks that the files are there with their lengths and, with `contents`, their hashes.
+fn check_files(output: &Path, manifest: &PackManifest, contents: bool) -> Result<(), SinkError> {
     let mut files = manifest.shards.iter().map(|shard| &shard.file).chain(&manifest.records);
-    files.try_for_each(|file| file.check(&output.join(&file.name), false))
+    files.try_for_each(|file| file.check(&output.join(&file.name), contents))
 }
 
 /// Reads a record of an output; `None` if there is none.
 fn read<T>(output: &Path, path: &Path, parse: impl FnOnce(&[u8]) -> Result<T, String>) -> Result<Option<T>, SinkError> {
-    let bytes = match fs::read(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        read => read.map_err(SinkError::io("read", path))?,
-    };
+    let Some(bytes) = read_bytes(path)? else { return Ok(None) };
     parse(&bytes).map(Some).map_err(|reason| {
         let why = format!("{} is not that of shards ({reason}); choose another folder", path.display());
         SinkError::BadOutput { path: output.to_owned(), source: why.into() }
     })
+}
+
+fn read_bytes(path: &Path) -> Result<Option<Vec<u8>>, SinkError> {
+    match fs::read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        // A file in place of the folder, too.
+        Err(error) if [ErrorKind::NotFound, ErrorKind::NotADirectory].contains(&error.kind()) => Ok(None),
+        Err(error) => Err(SinkError::io("read", path)(error)),
+    }
 }
 
 fn write(path: &Path, bytes: &[u8]) -> Result<(), SinkError> {
