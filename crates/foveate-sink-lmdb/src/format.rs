@@ -1,7 +1,5 @@
 //! [`LmdbFormat`]: an environment written from a finished part.
 
-use std::path::{Path, PathBuf};
-
 use foveate_sink::parts::{PartFiles, PartFormat, RowBlock, StoredPart};
 use foveate_sink::staging::remove_if_there;
 use foveate_sink::{RunManifest, SinkError};
@@ -34,14 +32,6 @@ impl PartFormat for LmdbFormat {
         &[]
     }
 
-    fn free_bytes(&self) -> u64 {
-        0
-    }
-
-    fn assembles(&self) -> bool {
-        false
-    }
-
     fn encode(&mut self, part: &StoredPart<'_>, manifest: &RunManifest, files: &PartFiles) -> Result<(), SinkError> {
         let unsorted = files.vectors.with_extension("unsorted");
         remove_if_there(&unsorted)?;
@@ -56,15 +46,11 @@ impl PartFormat for LmdbFormat {
         drop(rows);
         remove_if_there(&unsorted)
     }
-
-    fn assemble(&mut self, _: &[PathBuf], _: &RunManifest, _: &Path) -> Result<(), SinkError> {
-        Err(SinkError::Misuse("LMDB files are not put together from parts".to_owned()))
-    }
 }
 
 /// Puts a part's rows into an empty environment.
 fn fill(store: &Store, part: &StoredPart<'_>) -> Result<(), SinkError> {
-    let mut rows = part.reader()?;
+    let mut rows = part.reader();
     let mut last = Vec::new();
     while let Some(block) = rows.next_block(BLOCK)? {
         last = store.write(|transaction| put(transaction, store, part, block, &last))?;

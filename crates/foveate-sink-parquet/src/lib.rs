@@ -6,7 +6,6 @@ mod foreign;
 mod reader;
 mod schema;
 mod sink;
-mod splice;
 mod table;
 
 pub use foreign::{VectorColumns, read_vectors};

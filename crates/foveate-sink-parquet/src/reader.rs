@@ -10,10 +10,10 @@ use arrow_schema::{ArrowError, DataType, FieldRef, SchemaRef};
 use foveate_sink::{ActOnRow, Element, RunManifest, Shape, SinkError, StoredRow, VectorReader};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::errors::ParquetError;
+use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
 
 use crate::ParquetFormat;
 use crate::schema::{OWN, schema};
-use crate::splice::open;
 
 /// Rows in memory at a time, in addition to a page.
 const BLOCK: usize = 1024;
@@ -73,6 +73,14 @@ fn each_row(path: &Path, batch: &RecordBatch, shape: &Shape, act: &mut ActOnRow<
         act(&StoredRow { id, vector, width, height, xxh3, columns: &columns })?;
     }
     Ok(())
+}
+
+/// Opens a file and reads its metadata.
+pub(crate) fn open(part: &Path) -> Result<(File, ParquetMetaData), SinkError> {
+    let file = File::open(part).map_err(SinkError::io("open", part))?;
+    let metadata = ParquetMetaDataReader::new().with_page_index_policy(PageIndexPolicy::Optional);
+    let metadata = metadata.parse_and_finish(&file).map_err(|error| SinkError::damaged(part, error))?;
+    Ok((file, metadata))
 }
 
 #[cfg(test)]

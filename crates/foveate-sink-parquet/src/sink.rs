@@ -1,7 +1,6 @@
 //! The format: one part is one Parquet file.
 
 use std::fs::File;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, FixedSizeListArray, Float16Array, Float32Array, RecordBatch, StringArray, UInt32Array};
@@ -16,7 +15,6 @@ use parquet::errors::ParquetError;
 use crate::compression::{COMPRESSION, codec};
 use crate::error::failed;
 use crate::schema::{check_names, element_field, metadata, properties, rows_per_group, schema};
-use crate::splice::splice;
 
 /// Rows passed to the writer at a time.
 const BLOCK: usize = 1024;
@@ -57,14 +55,6 @@ impl PartFormat for ParquetFormat {
         &[]
     }
 
-    fn free_bytes(&self) -> u64 {
-        0
-    }
-
-    fn assembles(&self) -> bool {
-        true
-    }
-
     fn check_columns(&self, options: &SinkOptions) -> Result<(), SinkError> {
         check_names(&options.columns)
     }
@@ -78,16 +68,12 @@ impl PartFormat for ParquetFormat {
         let file = File::create(path).map_err(SinkError::io("create", path))?;
         let mut writer =
             ArrowWriter::try_new(file, Arc::clone(&schema), Some(properties)).map_err(|error| failed(path, error))?;
-        let mut rows = part.reader()?;
+        let mut rows = part.reader();
         while let Some(block) = rows.next_block(BLOCK)? {
             let batch = record_batch(&schema, block, part).map_err(|error| failed(path, error))?;
             writer.write(&batch).map_err(|error| failed(path, error))?;
         }
         writer.close().map(drop).map_err(|error| failed(path, error))
-    }
-
-    fn assemble(&mut self, parts: &[PathBuf], _: &RunManifest, file: &Path) -> Result<(), SinkError> {
-        splice(parts, file)
     }
 }
 

@@ -9,7 +9,7 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 
-use crate::splice::open;
+use crate::reader::open;
 
 /// A column of a table.
 #[derive(Clone, Debug, PartialEq)]

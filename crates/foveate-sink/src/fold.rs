@@ -1,33 +1,28 @@
 //! Makes one output of an output and what a later run of some of its inputs stored.
 //!
-//! The later run is complete, and lies beside the output's work in progress. A folder's parts stay as they are unless
-//! a row of theirs goes: then the rows that stay are written once more. New parts get numbers that no part had. A plan
-//! says which files to move, and the manifest that names them all takes the old one's place; after that, the parts
-//! that are not in it are removed. The next writer follows the plan of one that was killed in between, and a reader
-//! refuses the output until then. A single file is written anew, and takes the old one's place in the same way.
+//! The later run is complete, and lies in the update's work in progress. The result is one more run of the sink, which
+//! replaces the output: a folder's parts are adopted as they are unless a row of theirs goes, and then the rows that
+//! stay are written once more. A single file is written anew.
 
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
 use std::fs;
-use std::io::Write;
 use std::iter::Peekable;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use foveate_core::{Backend as _, error_chain};
-use serde::{Deserialize, Serialize};
-use xxhash_rust::xxh3::xxh3_64;
 
-use crate::in_place::{PLAN, WORK, work_folder};
-use crate::manifest::is_plain_name;
+use crate::commit::{LATER, clear_work, end_commit, later, update_work};
 use crate::names::STAGING;
+use crate::place::Place;
 use crate::publish::parent_of;
+use crate::site::{CLAIM, Claim, RunSite};
 use crate::staging::{self, Staging, file_names, is_begun};
 use crate::{
-    AtomicFile, Existing, Failure, InputRecord, Layout, ManifestPart, OutputManifest, OutputNames, Prefix, Published,
-    RowBuffer, RunManifest, RunState, Shape, SinkBackend, SinkError, SinkOptions, StoredFailure, StoredRow, StoredRun,
-    StoredState, VectorReader, VectorSink, Watermark, publish, sync_folder,
+    Existing, Failure, InputRecord, Layout, OtherRun, Prefix, Published, RowBuffer, RunManifest, RunState, Shape,
+    SinkBackend, SinkError, SinkOptions, StoredFailure, StoredRow, StoredRun, StoredState, VectorReader, VectorSink,
+    Watermark,
 };
 
 /// Rows, or records, between two calls of a sink.
@@ -49,32 +44,17 @@ pub struct Fold {
     work: Option<Staging>,
     /// Keeps plain runs away from an output that is updated; `None` where `work` is, and before [`Self::base`].
     plain: Option<Staging>,
-    /// [`digest`] of the output that [`Self::base`] found.
+    /// Digest of the output that [`Self::base`] found.
     base: Option<String>,
-}
-
-/// What remains to be done once everything is written.
-#[derive(Debug, Serialize, Deserialize)]
-struct Plan {
-    /// [`digest`] of the manifest that the plan replaces.
-    base: String,
-    /// Files in the work in progress, and their names in the output.
-    moves: Vec<(String, String)>,
-    manifest: OutputManifest,
-    /// Names of files that the manifest no longer has.
-    remove: Vec<String>,
 }
 
 impl Drop for Fold {
     /// An interrupted update goes on later; one that has written nothing leaves nothing.
     fn drop(&mut self) {
-        let is_empty = |work: &Staging| file_names(work.folder()).count() <= 1;
-        if let Some(work) = self.work.take_if(|work| is_empty(work)) {
+        if let Some(work) = self.work.take_if(|work| file_names(work.folder()).count() <= 1) {
             let _ = work.remove();
         }
-        if let Some(plain) = self.plain.take() {
-            plain.discard_unused();
-        }
+        self.release();
     }
 }
 
@@ -85,7 +65,7 @@ impl Fold {
     /// [`SinkError::Locked`] if another process is at it.
     pub fn open(options: SinkOptions) -> Result<Self, SinkError> {
         let mut fold = Self { options, work: None, plain: None, base: None };
-        if let Files::Folder(folder) = fold.files()
+        if let Place::Folder(folder) = update_work(&fold.site()?)
             && (folder.exists() || is_begun(&fold.options)?)
         {
             let common = (fold.options.layout == Layout::Folder).then(|| parent_of(&folder).to_owned());
@@ -94,18 +74,41 @@ impl Fold {
         Ok(fold)
     }
 
+    fn site(&self) -> Result<RunSite, SinkError> {
+        RunSite::of(&self.options)
+    }
+
+    /// Lets plain runs write to the output again.
+    fn release(&mut self) {
+        if let Some(plain) = self.plain.take() {
+            plain.discard_unused();
+        }
+    }
+
     /// The output's options.
     pub fn options(&self) -> &SinkOptions {
         &self.options
     }
 
     /// The options of the later run.
-    pub fn later(&self) -> SinkOptions {
-        self.part_of_work("later", Layout::Folder)
+    ///
+    /// # Errors
+    /// If a store cannot be asked.
+    pub fn later(&self) -> Result<SinkOptions, SinkError> {
+        let prefix = self.options.prefix.as_ref();
+        Ok(SinkOptions {
+            output: later(&self.site()?).path(""),
+            prefix: prefix.map(|prefix| -> Arc<dyn Prefix> { Arc::new(Below::new(prefix)) }),
+            layout: Layout::Folder,
+            shard: None,
+            first_index: 0,
+            publish_empty: true,
+            ..self.options.clone()
+        })
     }
 
-    /// The complete output as it is now, and a digest of it; `None` if there is none. Follows the plan of a fold that
-    /// was interrupted, and ends an interrupted run of the job that `manifest` describes if its inputs were others.
+    /// The complete output as it is now, and a digest of it; `None` if there is none. Ends a commit that was
+    /// interrupted, and an interrupted run of the job that `manifest` describes if its inputs were others.
     ///
     /// # Errors
     /// [`SinkError::OtherRun`] for an output of another job, [`SinkError::Damaged`] for files of another length.
@@ -115,15 +118,31 @@ impl Fold {
         manifest: &RunManifest,
         may_differ: impl Fn(&str) -> bool,
     ) -> Result<Option<(StoredRun, String)>, SinkError> {
-        self.follow_plan()?;
-        self.end_begun(backend, manifest, &may_differ)?;
-        if self.work.is_some() && StoredRun::complete_now(&self.options)?.is_some() {
-            self.plain = Some(Staging::take(&self.options, &OutputNames::new(&self.options))?);
+        let site = self.site()?;
+        if self.work.is_some() || self.options.prefix.is_some() {
+            if self.work.is_some() {
+                self.plain = Some(Staging::take(&self.options, &site.names)?);
+            }
+            end_commit(&site, &mut |_| {})?;
+            let left = if self.work.is_some() { site.work.parse(CLAIM, Claim::parse).ok().flatten() } else { None };
+            // An interrupted update starts over; a run that has ended leaves nothing.
+            if let Some(claim) = left
+                && let Some(base) = site.manifest()?
+                && (!claim.can_continue || claim.base != Some(base.digest()))
+            {
+                clear_work(&site)?;
+            }
+            self.release();
         }
-        let Some(run) = StoredRun::complete_now(&self.options)? else { return Ok(None) };
+        self.end_begun(backend, manifest, &may_differ)?;
+        let site = self.site()?;
+        if self.work.is_some() && site.manifest()?.is_some() {
+            self.plain = Some(Staging::take(&self.options, &site.names)?);
+        }
+        let Some(run) = StoredRun::complete_at(&site)? else { return Ok(None) };
         self.check(backend, &run, manifest, may_differ)?;
         run.check_lengths()?;
-        let digest = digest(&run.manifest);
+        let digest = run.manifest.digest();
         self.base = Some(digest.clone());
         Ok(Some((run, digest)))
     }
@@ -169,7 +188,8 @@ impl Fold {
         match without(base.manifest.clone().run()).difference(&without(now)) {
             None => Ok(()),
             Some(difference) => {
-                Err(staging::other_run(self.options.output.clone(), RunState::Complete, difference, None))
+                let (path, state) = (self.options.output.clone(), RunState::Complete);
+                Err(SinkError::OtherRun(Box::new(OtherRun { path, state, difference, inputs: None })))
             }
         }
     }
@@ -177,10 +197,10 @@ impl Fold {
     /// Makes room for the later run of the job that `manifest` describes: what another one began is removed. Returns
     /// the later run if it is complete.
     pub fn make_room(&self, backend: &SinkBackend, manifest: &RunManifest) -> Result<Option<StoredRun>, SinkError> {
-        let options = self.later();
+        let options = self.later()?;
         match backend.open(&options)?.begin(manifest, Existing::Resume) {
             Ok(_) => Ok(None),
-            Err(SinkError::AlreadyComplete(_)) => StoredRun::complete_now(&options),
+            Err(SinkError::AlreadyComplete(_)) => StoredRun::complete(&options),
             // Or what is left of one that was removed in part.
             Err(
                 SinkError::OtherRun(_) | SinkError::Damaged { .. } | SinkError::Missing { .. } | SinkError::Exists(_),
@@ -189,9 +209,24 @@ impl Fold {
         }
     }
 
+    /// The later run, complete.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn complete_later(&self) -> Result<Option<StoredRun>, SinkError> {
+        StoredRun::complete(&self.later()?)
+    }
+
     /// Removes the later run.
     pub fn discard(&self) -> Result<(), SinkError> {
-        self.clear()
+        let later = later(&self.site()?);
+        let Place::Folder(folder) = &later else {
+            return later.list()?.into_keys().try_for_each(|name| later.remove(&name));
+        };
+        match fs::remove_dir_all(folder) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(SinkError::io("remove", folder)(error)),
+            _ => Place::Folder(parent_of(folder).to_owned()).sync(),
+        }
     }
 
     /// Folds the later run into the output. `manifest` describes the result, `keep` what stays of the output, and
@@ -206,218 +241,31 @@ impl Fold {
         keep: &Keep<'_>,
         take: &Keep<'_>,
     ) -> Result<Published, SinkError> {
-        let whole = |options: &SinkOptions| {
-            let missing = || SinkError::damaged(&options.output, "its manifest is gone");
-            StoredRun::complete_now(options)?.ok_or_else(missing)
+        let reader =
+            backend.reader().ok_or_else(|| SinkError::Unsupported("reading vectors of this format".to_owned()))?;
+        let later = self.complete_later()?.ok_or_else(|| SinkError::missing(&self.options.output, "of the update"))?;
+        self.release();
+        let mut sink = backend.open(&SinkOptions { publish_empty: true, ..self.options.clone() })?;
+        sink.begin(manifest, Existing::Update)?;
+        let base = StoredRun::complete_at(&self.site()?)?;
+        let Some(base) = base.filter(|base| Some(base.manifest.digest()) == self.base) else {
+            return Err(SinkError::Replaced(self.options.output.clone()));
         };
-        let (base, later) = (whole(&self.options)?, whole(&self.later())?);
-        self.check_base(&base)?;
-        let (options, reader) = (self.part_of_work("rewritten", self.options.layout), reader_of(backend)?);
-        let none = BTreeSet::new();
-        let mut sink = backend.open(&options)?;
-        sink.begin(manifest, Existing::Overwrite)?;
         let mut copy = Copy::new(sink.as_mut(), 0);
-        let plan = match self.options.layout {
-            Layout::File => {
-                copy.add(&base, &Which::All(reader), keep)?;
-                copy.add(&later, &Which::All(reader), take)?;
-                let names = copy.finish()?.files.into_iter().rev().filter_map(|path| path.file_name().map(text));
-                let moves = names.map(|name| (format!("rewritten/{name}"), name)).collect();
-                let manifest = whole(&options)?.manifest;
-                let remove = self.old_names(&base, &manifest)?;
-                Plan { base: digest(&base.manifest), moves, manifest, remove }
-            }
-            Layout::Folder => {
-                let changed = changed_parts(&base, keep)?;
-                copy.add(&base, &Which::RecordsExcept(&changed), keep)?;
-                copy.add(&base, &Which::Only(&changed, reader), keep)?;
-                copy.add(&later, &Which::RecordsExcept(&none), take)?;
-                copy.finish()?;
-                let rewritten = whole(&options)?.manifest;
-                let plan = self.plan(&base, &changed, &rewritten, &later.manifest);
-                let mut remove = self.old_names(&base, &rewritten)?;
-                remove.extend(plan.remove);
-                Plan { remove, ..plan }
-            }
-        };
-        // In a store, another run may have replaced the output meanwhile.
-        self.check_base(&whole(&self.options)?)?;
-        self.files().put(PLAN, serde_json::to_vec(&plan).expect("a plan is plain data and has a JSON form"))?;
-        self.follow(&plan)?;
-        let published = plan.manifest.published(&self.output().path(""));
-        let cleared = self.clear().and_then(|()| self.work.take().map_or(Ok(()), Staging::remove));
+        if self.options.layout == Layout::File && self.options.prefix.is_none() {
+            copy.add(&base, reader, &|_| true, keep)?;
+            copy.add(&later, reader, &|_| true, take)?;
+        } else {
+            let changed = changed_parts(&base, keep)?;
+            copy.adopt(&base, false, &|part| !changed.contains(&part), keep)?;
+            copy.add(&base, reader, &|part| changed.contains(&part), keep)?;
+            copy.adopt(&later, true, &|_| true, take)?;
+        }
+        let published = copy.finish()?;
+        let cleared = self.discard().and_then(|()| self.work.take().map_or(Ok(()), Staging::remove));
         // The output is complete by now, so an error is a note.
-        Ok(Published { leftover: cleared.err().map(|error| error_chain(&error)), ..published })
+        Ok(Published { leftover: published.leftover.or(cleared.err().map(|error| error_chain(&error))), ..published })
     }
-
-    fn check_base(&self, now: &StoredRun) -> Result<(), SinkError> {
-        match self.base.as_ref() == Some(&digest(&now.manifest)) {
-            true => Ok(()),
-            false => Err(SinkError::Replaced(self.options.output.clone())),
-        }
-    }
-
-    /// The records of an output of an earlier version, whose names are others.
-    fn old_names(&self, base: &StoredRun, new: &OutputManifest) -> Result<Vec<String>, SinkError> {
-        let names = match &self.options.prefix {
-            Some(prefix) => OutputNames::find_below(prefix.as_ref(), &self.options)?,
-            None => OutputNames::new(&self.options),
-        };
-        let manifest = names.manifest().file_name().map(text).filter(|name| !name.starts_with('_'));
-        let records = base.manifest.records.iter().map(|file| &file.name);
-        let records = records.filter(|name| !new.records.iter().any(|file| file.name == **name));
-        Ok(records.cloned().chain(manifest).collect())
-    }
-
-    fn plan(
-        &self,
-        base: &StoredRun,
-        changed: &BTreeSet<usize>,
-        rewritten: &OutputManifest,
-        later: &OutputManifest,
-    ) -> Plan {
-        let names = OutputNames::of_objects(&self.options);
-        let (mut moves, mut parts, mut remove) = (Vec::new(), Vec::new(), Vec::new());
-        for (number, part) in base.manifest.parts.iter().enumerate() {
-            match changed.contains(&number) {
-                true => remove.extend(part.files.iter().map(|file| file.name.clone())),
-                false => parts.push(part.clone()),
-            }
-        }
-        let mut next = base.manifest.parts.iter().map(|part| part.part + 1).max().unwrap_or(0);
-        for (run, folder) in [(rewritten, "rewritten"), (later, "later")] {
-            for part in run.parts.iter().filter(|part| part.rows > 0) {
-                let mut part = part.clone();
-                let old = OutputNames::of_objects(&self.later()).part(Path::new(""), part.part, "");
-                let new = names.part(Path::new(""), next, "");
-                for file in &mut part.files {
-                    let rest = file.name.strip_prefix(&*old.to_string_lossy()).unwrap_or_default();
-                    let name = format!("{}{rest}", new.to_string_lossy());
-                    moves.push((format!("{folder}/{}", file.name), name.clone()));
-                    file.name = name;
-                }
-                parts.push(ManifestPart { part: next, ..part });
-                next += 1;
-            }
-        }
-        moves.extend(rewritten.records.iter().map(|file| (format!("rewritten/{}", file.name), file.name.clone())));
-        let rows = parts.iter().map(|part| part.rows).sum();
-        let manifest = OutputManifest { parts, rows, ..rewritten.clone() };
-        Plan { base: digest(&base.manifest), moves, manifest, remove }
-    }
-
-    fn follow_plan(&self) -> Result<(), SinkError> {
-        let files = self.files();
-        let Some(content) = files.get(PLAN)? else { return Ok(()) };
-        let plan = self.parse(&content).map_err(|reason| SinkError::damaged(&files.path(PLAN), reason))?;
-        let found = StoredRun::complete_now(&self.options)?.map(|run| digest(&run.manifest));
-        // Otherwise the output was replaced since.
-        if found.is_some_and(|found| found == plan.base || found == digest(&plan.manifest)) {
-            self.follow(&plan)?;
-        }
-        self.clear()
-    }
-
-    /// Parses a plan, which may be a stranger's: it moves and removes files of this output alone.
-    fn parse(&self, content: &[u8]) -> Result<Plan, String> {
-        let plan: Plan = serde_json::from_slice(content).map_err(|error| error.to_string())?;
-        plan.manifest.check_names()?;
-        let names = match &self.options.prefix {
-            Some(_) => OutputNames::of_objects(&self.options),
-            None => OutputNames::new(&self.options),
-        };
-        let from = plan.moves.iter().map(|(from, _)| from);
-        for from in from {
-            let name = WORK.iter().find_map(|folder| from.strip_prefix(folder)?.strip_prefix('/'));
-            if !name.is_some_and(is_plain_name) {
-                return Err(format!("it moves {from:?}, which no update writes"));
-            }
-        }
-        for to in plan.moves.iter().map(|(_, to)| to).chain(&plan.remove) {
-            if !names.owns(to) {
-                return Err(format!("it changes {to:?}, which is no file of this output"));
-            }
-        }
-        Ok(plan)
-    }
-
-    /// May run again after having been interrupted anywhere.
-    fn follow(&self, plan: &Plan) -> Result<(), SinkError> {
-        let (work, output) = (self.files(), self.output());
-        // The main file of a single-file output comes last. Nothing is removed before everything has its name.
-        plan.moves.iter().try_for_each(|(from, to)| work.move_to(from, &output, to))?;
-        if self.options.layout == Layout::Folder {
-            output.put("_manifest.json", plan.manifest.to_json().into_bytes())?;
-        }
-        plan.remove.iter().try_for_each(|name| output.remove(name))?;
-        output.sync()
-    }
-
-    /// Removes all work, the plan last: without the rest, it does nothing.
-    fn clear(&self) -> Result<(), SinkError> {
-        let work = self.files();
-        WORK.iter().try_for_each(|name| work.remove_all(name))?;
-        work.remove(PLAN)
-    }
-
-    /// The options of an output in the work in progress.
-    fn part_of_work(&self, name: &str, layout: Layout) -> SinkOptions {
-        let work = self.files();
-        let file = match layout {
-            Layout::File => self.options.output.file_name().map(text).unwrap_or_default(),
-            Layout::Folder => String::new(),
-        };
-        SinkOptions {
-            output: work.path(&format!("{name}/{file}")),
-            prefix: match &work {
-                Files::Folder(_) => None,
-                Files::Prefix(below) => Some(Arc::new(below.below(name))),
-            },
-            layout,
-            shard: None,
-            first_index: 0,
-            publish_empty: true,
-            ..self.options.clone()
-        }
-    }
-
-    fn files(&self) -> Files {
-        match &self.options.prefix {
-            Some(prefix) => Files::Prefix(Below::new(Arc::clone(prefix), &format!("{STAGING}/update"))),
-            None => Files::Folder(work_folder(&self.options.output, self.options.layout)),
-        }
-    }
-
-    fn output(&self) -> Files {
-        match &self.options.prefix {
-            Some(prefix) => Files::Prefix(Below::new(Arc::clone(prefix), "")),
-            None if self.options.layout == Layout::File => Files::Folder(parent_of(&self.options.output).to_owned()),
-            None => Files::Folder(self.options.output.clone()),
-        }
-    }
-}
-
-fn text(name: &OsStr) -> String {
-    name.to_string_lossy().into_owned()
-}
-
-/// Puts in place what an update of this output had ready when it was interrupted, or discards that for a run that
-/// replaces the output.
-pub(crate) fn end_update(options: &SinkOptions, existing: Existing) -> Result<(), SinkError> {
-    let update = Fold { options: options.clone(), work: None, plain: None, base: None };
-    if update.files().get(PLAN)?.is_none() {
-        return Ok(());
-    }
-    let update = Fold::open(options.clone())?;
-    if existing == Existing::Overwrite { update.clear() } else { update.follow_plan() }
-}
-
-fn reader_of(backend: &SinkBackend) -> Result<&dyn VectorReader, SinkError> {
-    backend.reader().ok_or_else(|| SinkError::Unsupported("reading vectors of this format".to_owned()))
-}
-
-pub(crate) fn digest(manifest: &OutputManifest) -> String {
-    format!("{:016x}", xxh3_64(manifest.to_json().as_bytes()))
 }
 
 /// An input of a run, and what became of it.
@@ -493,26 +341,6 @@ fn changed_parts(base: &StoredRun, keep: &Keep<'_>) -> Result<BTreeSet<usize>, S
     Ok(changed)
 }
 
-/// What to copy of a run.
-pub(crate) enum Which<'a> {
-    /// Records and rows.
-    All(&'a dyn VectorReader),
-    /// Records and rows of these parts.
-    Only(&'a BTreeSet<usize>, &'a dyn VectorReader),
-    /// The records of all other parts.
-    RecordsExcept(&'a BTreeSet<usize>),
-}
-
-impl Which<'_> {
-    fn has(&self, part: usize) -> bool {
-        match self {
-            Self::All(_) => true,
-            Self::Only(parts, _) => parts.contains(&part),
-            Self::RecordsExcept(parts) => !parts.contains(&part),
-        }
-    }
-}
-
 /// Copies rows, failures and records of inputs to a sink.
 pub(crate) struct Copy<'a> {
     sink: &'a mut dyn VectorSink,
@@ -535,39 +363,69 @@ impl<'a> Copy<'a> {
         Self { join, ..self }
     }
 
-    pub(crate) fn add(&mut self, run: &StoredRun, which: &Which<'_>, keep: &Keep<'_>) -> Result<(), SinkError> {
-        if let Which::All(reader) = which
-            && !run.has_inputs()
-        {
-            return unrecorded(run, *reader, &mut |record, outcome| match outcome {
+    /// Copies the parts for which `has` returns true, by their numbers in the manifest's order.
+    pub(crate) fn add(
+        &mut self,
+        run: &StoredRun,
+        reader: &dyn VectorReader,
+        has: &dyn Fn(usize) -> bool,
+        keep: &Keep<'_>,
+    ) -> Result<(), SinkError> {
+        if !run.has_inputs() {
+            return unrecorded(run, reader, &mut |record, outcome| match outcome {
                 Ok(row) => self.take_row(row, keep(&record)),
                 Err(failure) => self.take_record(&record, Some(failure), keep),
             });
         }
-        let mut entries =
-            entries(run)?.filter(|entry| entry.as_ref().map_or(true, |entry| which.has(entry.part))).peekable();
-        if let Which::All(reader) | Which::Only(_, reader) = which {
-            let shape = Shape::of(&run.manifest)?;
-            for part in
-                run.manifest.parts.iter().enumerate().filter(|(number, _)| which.has(*number)).map(|(_, part)| part)
-            {
-                run.part_rows(part, &shape, *reader, &mut |row| {
-                    self.failures(&mut entries, keep)?;
-                    let entry = entries.next().transpose()?;
-                    let Some(Entry { record, .. }) = entry.filter(|entry| entry.record.id == row.id) else {
-                        let reason = format!("{} does not follow from the record of its inputs", row.id);
-                        return Err(SinkError::damaged(Path::new(&part.files[0].name), reason));
-                    };
-                    self.take_row(row, keep(&record))
-                })?;
+        let mut entries = entries(run)?.filter(|entry| entry.as_ref().map_or(true, |entry| has(entry.part))).peekable();
+        let shape = Shape::of(&run.manifest)?;
+        for (_, part) in run.manifest.parts.iter().enumerate().filter(|(number, _)| has(*number)) {
+            run.part_rows(part, &shape, reader, &mut |row| {
+                self.failures(&mut entries, keep)?;
+                let entry = entries.next().transpose()?;
+                let Some(Entry { record, .. }) = entry.filter(|entry| entry.record.id == row.id) else {
+                    let reason = format!("{} does not follow from the record of its inputs", row.id);
+                    return Err(SinkError::damaged(Path::new(&part.files[0].name), reason));
+                };
+                self.take_row(row, keep(&record))
+            })?;
+        }
+        self.failures(&mut entries, keep)
+    }
+
+    /// Takes the parts for which `has` returns true as they are, each with its records.
+    fn adopt(
+        &mut self,
+        run: &StoredRun,
+        is_later: bool,
+        has: &dyn Fn(usize) -> bool,
+        keep: &Keep<'_>,
+    ) -> Result<(), SinkError> {
+        let mut adopted = None;
+        self.commit()?;
+        for entry in entries(run)? {
+            let Entry { part, record, failure } = entry?;
+            if !has(part) {
+                continue;
             }
-            return self.failures(&mut entries, keep);
+            if adopted != Some(part)
+                && let Some(whole) = run.manifest.parts.get(part).filter(|part| part.rows > 0)
+            {
+                self.commit()?;
+                self.sink.adopt(whole, is_later)?;
+                adopted = Some(part);
+            }
+            let Some(record) = keep(&record) else { continue };
+            if let Some(failure) = failure {
+                self.failures.push(failure.at(self.next));
+            }
+            self.next += 1;
+            self.inputs.push(record);
+            if self.inputs.len() >= BLOCK {
+                self.flush()?;
+            }
         }
-        for entry in entries {
-            let Entry { record, failure, .. } = entry?;
-            self.take_record(&record, failure, keep)?;
-        }
-        Ok(())
+        self.commit()
     }
 
     fn take_row(&mut self, row: &StoredRow<'_>, record: Option<InputRecord>) -> Result<(), SinkError> {
@@ -635,101 +493,12 @@ impl<'a> Copy<'a> {
 
     fn commit(&mut self) -> Result<(), SinkError> {
         self.flush()?;
-        self.sink.commit(Watermark::from(self.next))
+        if self.next > self.start { self.sink.commit(Watermark::from(self.next)) } else { Ok(()) }
     }
 
     pub(crate) fn finish(mut self) -> Result<Published, SinkError> {
-        if self.next > self.start {
-            self.commit()?;
-        }
+        self.commit()?;
         self.sink.finish()
-    }
-}
-
-/// A folder, or the objects below a prefix.
-enum Files {
-    Folder(PathBuf),
-    Prefix(Below),
-}
-
-impl Files {
-    fn path(&self, name: &str) -> PathBuf {
-        match self {
-            Self::Folder(folder) => folder.join(name),
-            Self::Prefix(below) => Path::new(&below.address).join(name),
-        }
-    }
-
-    fn get(&self, name: &str) -> Result<Option<Vec<u8>>, SinkError> {
-        match self {
-            Self::Prefix(below) => below.read(name),
-            Self::Folder(folder) => match fs::read(folder.join(name)) {
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-                read => read.map(Some).map_err(SinkError::io("read", &folder.join(name))),
-            },
-        }
-    }
-
-    /// Creates or replaces a file.
-    fn put(&self, name: &str, content: Vec<u8>) -> Result<(), SinkError> {
-        match self {
-            Self::Prefix(below) => below.replace(name, content.into()),
-            Self::Folder(folder) => {
-                let path = folder.join(name);
-                let mut file = AtomicFile::create(&path)?;
-                file.write_all(&content).map_err(SinkError::io("write", &path))?;
-                file.publish()
-            }
-        }
-    }
-
-    /// Moves a file, unless that was done before.
-    fn move_to(&self, from: &str, to: &Self, name: &str) -> Result<(), SinkError> {
-        match (self, to) {
-            (Self::Folder(folder), Self::Folder(target)) => match folder.join(from) {
-                path if path.exists() => publish(&path, &target.join(name)),
-                _ => Ok(()),
-            },
-            _ => match self.get(from)? {
-                Some(content) => to.put(name, content),
-                None => Ok(()),
-            },
-        }
-    }
-
-    fn remove(&self, name: &str) -> Result<(), SinkError> {
-        match self {
-            Self::Prefix(below) => below.remove(name),
-            Self::Folder(folder) => crate::publish::remove_if_there(&folder.join(name)),
-        }
-    }
-
-    /// Makes removals durable.
-    fn sync(&self) -> Result<(), SinkError> {
-        match self {
-            Self::Prefix(_) => Ok(()),
-            Self::Folder(folder) => sync_folder(folder),
-        }
-    }
-
-    /// Removes a folder with everything in it.
-    fn remove_all(&self, name: &str) -> Result<(), SinkError> {
-        match self {
-            Self::Prefix(below) => {
-                let names = below.list(&format!("{name}/"))?;
-                names.keys().try_for_each(|name| below.remove(name))
-            }
-            Self::Folder(folder) => {
-                let path = folder.join(name);
-                match fs::remove_dir_all(&path) {
-                    Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                        Err(SinkError::io("remove", &path)(error))
-                    }
-                    _ if folder.exists() => sync_folder(folder),
-                    _ => Ok(()),
-                }
-            }
-        }
     }
 }
 
@@ -742,14 +511,11 @@ struct Below {
 }
 
 impl Below {
-    fn new(prefix: Arc<dyn Prefix>, folder: &str) -> Self {
-        let start = if folder.is_empty() { String::new() } else { format!("{folder}/") };
+    /// The objects of an update's later run.
+    fn new(prefix: &Arc<dyn Prefix>) -> Self {
+        let start = format!("{STAGING}/update/{LATER}/");
         let address = format!("{}{start}", prefix.address());
-        Self { prefix, start, address }
-    }
-
-    fn below(&self, folder: &str) -> Self {
-        Self::new(Arc::clone(&self.prefix), &format!("{}{folder}", self.start))
+        Self { prefix: Arc::clone(prefix), start, address }
     }
 
     fn name(&self, name: &str) -> String {

@@ -83,6 +83,11 @@ impl RecordedInputs {
         Ok(Self::of(RecordFile::Temporary(path.into()), content.len() as u64, is_complete))
     }
 
+    /// The record in the first `len` bytes of a temporary file.
+    pub(crate) fn written(path: tempfile::TempPath, len: u64, is_complete: bool) -> Option<Self> {
+        Self::of(RecordFile::Temporary(path.into()), len, is_complete)
+    }
+
     fn of(file: RecordFile, len: u64, is_complete: bool) -> Option<Self> {
         (len > INPUTS_HEADER.len() as u64).then_some(Self { file, len, is_complete })
     }

@@ -1,21 +1,24 @@
 #![doc = include_str!("../README.md")]
 
+mod commit;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod csv_field;
 mod error;
 mod fold;
-mod in_place;
 mod inputs;
 mod manifest;
 mod merge;
 mod names;
 pub mod parts;
+mod place;
 mod prefix;
 mod publish;
 mod rows;
 mod runs;
+mod site;
 pub mod staging;
+mod stored;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -30,11 +33,11 @@ pub use inputs::{InputRecord, Stamp};
 pub use manifest::{ManifestFile, ManifestPart, OutputManifest, RunManifest, is_plain_name};
 pub use merge::Merge;
 pub use names::{OutputNames, record_of, shard_suffix, sidecar};
-pub use parts::{StoredFailure, StoredRun, StoredState};
 pub use prefix::{Prefix, PrefixBackend, PrefixRegistry};
 pub use publish::{AtomicFile, create_folders, hash_file, publish, sync_file, sync_folder};
 pub use rows::{ActOnRow, Element, RowBuffer, Rows, Shape, StoredRow, VectorReader};
 pub use runs::{Difference, Finished, OtherRun, Published, RecordedInputs, RunState};
+pub use stored::{StoredFailure, StoredRun, StoredState};
 
 /// How far a run has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,6 +75,15 @@ pub trait VectorSink: Send {
         Ok(())
     }
 
+    /// Takes a complete part instead of its rows: one that the replaced output has and keeps, or one that the update's
+    /// later run has. The records of its items follow, and a commit. Parts come before other rows or after a commit.
+    ///
+    /// # Errors
+    /// [`SinkError::Misuse`] if the sink has no parts, or if rows were not committed.
+    fn adopt(&mut self, _part: &ManifestPart, _is_later: bool) -> Result<(), SinkError> {
+        Err(SinkError::Misuse("this sink has no parts".to_owned()))
+    }
+
     /// Makes all rows and failures so far durable, atomically: after a crash either all of them or none are there.
     fn commit(&mut self, watermark: Watermark) -> Result<(), SinkError>;
 
@@ -87,8 +99,10 @@ pub enum Existing {
     /// to this same job, [`SinkError::OtherRun`] if it belongs to another one, and [`SinkError::Exists`] if no run
     /// wrote it.
     Resume,
-    /// Removes an existing output and starts over.
+    /// Starts over. An existing output stays until the new one takes its place.
     Overwrite,
+    /// Does the same for an update. The work in progress is not continued, since its items have no order of a source.
+    Update,
     /// Refuses any existing output.
     Refuse,
 }

@@ -5,7 +5,6 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::publish::hash_start;
 use crate::{Difference, Published, SinkError, hash_file};
 
 /// What names of records and of work in progress begin with.
@@ -134,11 +133,6 @@ impl ManifestFile {
         if contents { self.check_hash(path, &hash_file(path)?) } else { Ok(()) }
     }
 
-    /// Checks the recorded bytes of a file that may have grown since.
-    pub(crate) fn check_start(&self, path: &Path) -> Result<(), SinkError> {
-        self.check_hash(path, &format!("{:016x}", hash_start(path, self.bytes)?.digest()))
-    }
-
     /// Checks the length of the file or object at `path`; `None` if there is none.
     pub(crate) fn check_len(&self, path: &Path, len: Option<u64>) -> Result<(), SinkError> {
         let was = format!("it was {} bytes long when it was completed", self.bytes);
@@ -147,11 +141,6 @@ impl ManifestFile {
             Some(len) => Err(SinkError::damaged(path, format!("{was} and has {len} now"))),
             None => Err(SinkError::missing(path, was)),
         }
-    }
-
-    /// Checks the hash of the object at `address`.
-    pub(crate) fn check_content(&self, address: &Path, content: &[u8]) -> Result<(), SinkError> {
-        self.check_hash(address, &format!("{:016x}", xxh3_64(content)))
     }
 
     fn check_hash(&self, path: &Path, xxh3: &str) -> Result<(), SinkError> {
@@ -215,34 +204,18 @@ impl OutputManifest {
         Ok(manifest)
     }
 
+    /// A digest of the whole description: two outputs with the same one are the same.
+    pub(crate) fn digest(&self) -> String {
+        format!("{:016x}", xxh3_64(self.to_json().as_bytes()))
+    }
+
     /// Checks that no name leads out of the output's folder.
     pub(crate) fn check_names(&self) -> Result<(), String> {
         check_plain_names(self.files())
     }
 
-    /// Reads the file at `path`; `None` if there is none.
-    pub fn read(path: &Path) -> Result<Option<Self>, SinkError> {
-        match fs::read(path) {
-            Ok(bytes) => {
-                check_command(path, &bytes)?;
-                Self::parse(&bytes).map(Some).map_err(|reason| SinkError::damaged(path, reason))
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(SinkError::io("read", path)(error)),
-        }
-    }
-
-    /// Reads the manifest at `path` of the single-file output `main`. If that was renamed or copied with its records,
-    /// the manifest still has its former name: the files get the names that they have now.
-    pub fn read_of(path: &Path, main: &Path) -> Result<Option<Self>, SinkError> {
-        let Some(mut manifest) = Self::read(path)? else { return Ok(None) };
-        let name = main.file_name().unwrap_or_default().to_string_lossy();
-        manifest.name_after(&name).map_err(|reason| SinkError::damaged(path, reason))?;
-        Ok(Some(manifest))
-    }
-
     /// Renames the files of a single-file output, whose names have that of the main file, to those of `main`'s files.
-    fn name_after(&mut self, main: &str) -> Result<(), String> {
+    pub(crate) fn name_after(&mut self, main: &str) -> Result<(), String> {
         let Some(was) = self.parts.first().and_then(|part| part.files.first()).map(|file| file.name.clone()) else {
             return Err("it names no file of vectors".to_owned());
         };

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
-use crate::fold::{Copy, Which, digest, each_id};
+use crate::fold::{Copy, each_id};
 use crate::{
     Existing, InputRecord, Join, Published, RunManifest, SinkBackend, SinkError, SinkOptions, StoredRun, VectorReader,
 };
@@ -57,7 +57,7 @@ impl<'a> Merge<'a> {
 
     /// A digest of the runs' manifests, in their order.
     pub fn digest(&self) -> String {
-        let digests: String = self.runs.iter().map(|run| digest(&run.manifest)).collect();
+        let digests: String = self.runs.iter().map(|run| run.manifest.digest()).collect();
         format!("{:016x}", xxh3_64(digests.as_bytes()))
     }
 
@@ -83,7 +83,7 @@ impl<'a> Merge<'a> {
             self.duplicates.binary_search(&number).is_err().then(|| record.clone())
         };
         for (run, reader) in self.runs.iter().zip(self.readers) {
-            copy.add(run, &Which::All(*reader), &keep)?;
+            copy.add(run, *reader, &|_| true, &keep)?;
         }
         copy.finish()
     }

@@ -31,8 +31,8 @@ pub fn shard_suffix(shard: Option<(u32, u32)>) -> String {
 /// | work in progress | `_x.parquet.partial/` | `dir/.foveate/run/` |
 ///
 /// Further names are appended to the whole name of the file, so that `x.parquet` and `x.npy` share none. Readers of a
-/// folder of Parquet files skip names that begin with an underscore or a dot. In outputs and interrupted runs of
-/// earlier versions, no name has an underscore, and it stays so.
+/// folder of Parquet files skip names that begin with an underscore or a dot. In outputs of earlier versions, no name
+/// has an underscore.
 #[derive(Clone, Debug)]
 pub struct OutputNames {
     output: PathBuf,
@@ -45,9 +45,13 @@ impl OutputNames {
     /// The names for a run with these options.
     pub fn new(options: &SinkOptions) -> Self {
         let (output, suffix) = (options.output.clone(), shard_suffix(options.shard));
-        let old = Self { output, layout: options.layout, suffix, mark: "" };
-        let is_old = old.manifest().exists() || old.layout == Layout::File && old.staging().exists();
-        if is_old { old } else { Self { mark: MARK, ..old } }
+        let former = Self { output, layout: options.layout, suffix, mark: "" };
+        if former.manifest().exists() { former } else { former.current() }
+    }
+
+    /// The names that a new output gets.
+    pub(crate) fn current(&self) -> Self {
+        Self { mark: MARK, ..self.clone() }
     }
 
     /// The names of a run's objects, relative to its prefix, which may hold an output of an earlier version.
@@ -62,10 +66,12 @@ impl OutputNames {
         Self { output: PathBuf::new(), layout: Layout::Folder, suffix: shard_suffix(options.shard), mark: MARK }
     }
 
-    /// The names of the objects of the run that [`staging`](Self::staging) ends with.
-    pub(crate) fn of_run(run: &str) -> Self {
+    /// The names of the run that [`staging`](Self::staging) ends with, relative to the output. Those of an earlier
+    /// version have no mark.
+    pub(crate) fn of_run(run: &str, is_former: bool) -> Self {
         let suffix = if run == "run" { String::new() } else { format!("-{run}") };
-        Self { output: PathBuf::new(), layout: Layout::Folder, suffix, mark: MARK }
+        let mark = if is_former { "" } else { MARK };
+        Self { output: PathBuf::new(), layout: Layout::Folder, suffix, mark }
     }
 
     /// The description of the complete output.
@@ -100,11 +106,6 @@ impl OutputNames {
         }
     }
 
-    /// A sidecar of the vectors of a single file.
-    pub(crate) fn sidecar(&self, name: &str) -> PathBuf {
-        sidecar(&self.main(), name)
-    }
-
     /// A file of part `number` within a folder.
     pub fn part(&self, folder: &Path, number: u64, extension: &str) -> PathBuf {
         folder.join(format!("part{}-{number:05}.{extension}", self.suffix))
@@ -128,8 +129,12 @@ impl OutputNames {
                 is_plain_name(name) && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
             }
             Layout::Folder => {
-                let record = name.strip_prefix(MARK).unwrap_or(name);
-                self.is_part(name) || ["manifest.json", FAILURES, INPUTS].contains(&record)
+                let of_record = |record: &str| {
+                    let (stem, extension) = record.split_once('.').unwrap_or((record, ""));
+                    format!("{stem}{}.{extension}", self.suffix)
+                };
+                let records = ["manifest.json", FAILURES, INPUTS].map(of_record);
+                self.is_part(name) || records.iter().any(|record| name.strip_prefix(MARK).unwrap_or(name) == record)
             }
         }
     }
@@ -142,7 +147,7 @@ impl OutputNames {
     /// The folder for work in progress, on the output's own file system.
     pub fn staging(&self) -> PathBuf {
         match self.layout {
-            Layout::File => self.beside("partial"),
+            Layout::File => marked(&self.main(), "partial", MARK),
             Layout::Folder => {
                 let run = self.suffix.strip_prefix('-').filter(|name| !name.is_empty()).unwrap_or("run");
                 self.output.join(STAGING).join(run)

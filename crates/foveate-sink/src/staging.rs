@@ -11,16 +11,17 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
+use crate::commit::{LOCK, PLAN};
 pub use crate::inputs::INPUTS_HEADER;
 use crate::manifest::{made_by_pack, packed_shards};
 pub use crate::names::{FAILURES, INPUTS};
 use crate::names::{STAGING, shards_of};
 use crate::publish::hash_start;
 pub use crate::publish::{parent_of, remove_if_there};
+use crate::site::CLAIM;
 use crate::{
-    Difference, Existing, Failure, Finished, Layout, ManifestFile, OtherRun, OutputManifest, OutputNames, Prefix,
-    RecordedInputs, Rows, RunManifest, RunState, SinkError, SinkOptions, create_folders, publish, push_csv_field,
-    sync_folder,
+    Failure, Layout, ManifestFile, OutputNames, Prefix, Rows, RunManifest, SinkError, SinkOptions, create_folders,
+    push_csv_field,
 };
 
 /// First line of a failures file.
@@ -89,8 +90,8 @@ pub fn check(options: &SinkOptions, manifest: &RunManifest) -> Result<(), SinkEr
     if options.shard.is_some_and(|(i, n)| i >= n) {
         return misuse("shard i of n needs i < n");
     }
-    check_maker(options)?;
-    check_place(options)
+    check_place(options)?;
+    check_maker(options)
 }
 
 /// Checks that the output would replace no shard of `foveate pack`, nor mix with shards.
@@ -140,7 +141,7 @@ pub fn check_place(options: &SinkOptions) -> Result<(), SinkError> {
 /// the whole folder would find inputs twice.
 fn check_division(options: &SinkOptions) -> Result<(), SinkError> {
     let staging = options.output.join(STAGING);
-    let is_run = |name: &String| staging.join(name).join(JOURNAL).exists();
+    let is_run = |name: &String| [JOURNAL, CLAIM].iter().any(|file| staging.join(name).join(file).exists());
     let begun = file_names(&staging).filter(is_run);
     check_names(options, file_names(&options.output), begun)
 }
@@ -192,64 +193,6 @@ pub fn settings(options: &SinkOptions, format: &str, manifest: &RunManifest) -> 
     settings
 }
 
-/// The error for a complete output: this same job is done, another job's output is in the way, or files of it are
-/// missing.
-pub fn finished(options: &SinkOptions, names: &OutputNames, settings: &RunManifest, existing: Existing) -> SinkError {
-    let path = names.main();
-    if existing != Existing::Resume {
-        return SinkError::Exists(path);
-    }
-    if options.layout == Layout::Folder {
-        // A run that was killed at its very end leaves this folder empty. Fails while other shards are running.
-        let _ = fs::remove_dir(options.output.join(STAGING));
-    }
-    let record = names.manifest();
-    let found = match options.layout {
-        Layout::File => OutputManifest::read_of(&record, &path),
-        Layout::Folder => OutputManifest::read(&record),
-    };
-    let manifest = match found {
-        Ok(Some(manifest)) => manifest,
-        Ok(None) => return SinkError::missing(&record, format!("{} already exists", path.display())),
-        Err(error) => return error,
-    };
-    let folder = parent_of(&path);
-    // Names are compared, because a path in the current folder may be written with and without it.
-    let record = names.beside(INPUTS);
-    let recorded = manifest.records.iter().find(|file| record.ends_with(&file.name));
-    let inputs = recorded.and_then(|file| RecordedInputs::new(record, file.bytes, true));
-    let published = manifest.published(folder);
-    if let Err(error) = manifest.check(folder, options.check) {
-        return error;
-    }
-    match manifest.difference(settings) {
-        Some(difference) => other_run(path, RunState::Complete, difference, inputs),
-        None => SinkError::AlreadyComplete(Box::new(Finished { path, published, inputs })),
-    }
-}
-
-/// Checks that an interrupted run is of the same job. `inputs_len` is the length of its record of inputs.
-pub fn check_same_job(
-    staging: &Staging,
-    names: &OutputNames,
-    (was, inputs_len): (&RunManifest, u64),
-    now: &RunManifest,
-) -> Result<(), SinkError> {
-    let Some(difference) = was.difference(now) else { return Ok(()) };
-    let state = if names.main().exists() { RunState::Replacing } else { RunState::Interrupted };
-    let inputs = RecordedInputs::new(staging.join(INPUTS), inputs_len, false);
-    Err(other_run(names.output().to_owned(), state, difference, inputs))
-}
-
-pub(crate) fn other_run(
-    path: PathBuf,
-    state: RunState,
-    difference: Difference,
-    inputs: Option<RecordedInputs>,
-) -> SinkError {
-    SinkError::OtherRun(Box::new(OtherRun { path, state, difference, inputs }))
-}
-
 /// The file that marks a staging folder as a run's: without it, the rest is meaningless. It is created last and removed
 /// first.
 pub const JOURNAL: &str = "journal";
@@ -264,8 +207,6 @@ pub struct Staging {
 }
 
 impl Staging {
-    const LOCK: &str = "lock";
-
     /// Creates the folder ([`OutputNames::staging`]) if needed and locks it; an error says that another process holds
     /// it.
     pub fn take(options: &SinkOptions, names: &OutputNames) -> Result<Self, SinkError> {
@@ -282,7 +223,7 @@ impl Staging {
                 Err(SinkError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => continue,
                 created => created?,
             }
-            if let Some(lock) = Lock::take(&folder.join(Self::LOCK), &options.output)? {
+            if let Some(lock) = Lock::take(&folder.join(LOCK), &options.output)? {
                 return Ok(Self { folder, common, lock });
             }
         }
@@ -302,13 +243,14 @@ impl Staging {
     /// Removes everything in it but the lock.
     pub fn clear(&self) -> Result<(), SinkError> {
         remove_if_there(&self.join(JOURNAL))?;
+        remove_if_there(&self.join(CLAIM))?;
         for entry in fs::read_dir(&self.folder).map_err(SinkError::io("list", &self.folder))? {
             let path = entry.map_err(SinkError::io("list", &self.folder))?.path();
-            if path.file_name().is_some_and(|name| name != Self::LOCK) {
+            if path.file_name().is_some_and(|name| name != LOCK && name != PLAN) {
                 remove_if_there(&path)?;
             }
         }
-        Ok(())
+        remove_if_there(&self.join(PLAN))
     }
 
     /// Removes a finished run's folder. No file in it may be open any more: FUSE and NFS keep a removed file under
@@ -316,7 +258,7 @@ impl Staging {
     pub fn remove(self) -> Result<(), SinkError> {
         self.clear()?;
         let Self { folder, common, lock, .. } = self;
-        let path = folder.join(Self::LOCK);
+        let path = folder.join(LOCK);
         remove_if_there(&path)?; // while it is locked, so that it is nobody else's
         drop(lock);
         remove_emptied(&folder, &path)?;
@@ -329,7 +271,7 @@ impl Staging {
 
     /// Removes the folder if no run was begun in it. Ignores its own errors, because the error at hand matters more.
     pub fn discard_unused(self) {
-        if !self.join(JOURNAL).exists() {
+        if ![JOURNAL, CLAIM, PLAN].iter().any(|name| self.join(name).exists()) {
             let _ = self.remove();
         }
     }
@@ -486,73 +428,6 @@ pub fn open_at(path: &Path, len: u64) -> Result<File, SinkError> {
     file.set_len(len).map_err(SinkError::io("truncate", path))?;
     file.seek(SeekFrom::End(0)).map_err(SinkError::io("seek in", path))?;
     Ok(file)
-}
-
-/// Returns an error if a fresh run would mix with the parts of an earlier run, whatever their format, in an output
-/// folder.
-pub fn check_folder(options: &SinkOptions, names: &OutputNames) -> Result<(), SinkError> {
-    match options.layout {
-        Layout::File => Ok(()),
-        Layout::Folder => list_parts(&options.output, names)?.pop().map_or(Ok(()), |path| Err(SinkError::Exists(path))),
-    }
-}
-
-/// Removes an earlier run's files from an output folder, whatever their format.
-pub fn clear_folder(options: &SinkOptions, names: &OutputNames, steps: &mut Steps) -> Result<(), SinkError> {
-    let folder = &options.output;
-    steps.step("remove old manifest");
-    remove_if_there(&names.main())?;
-    sync_folder(folder)?;
-    for path in list_parts(folder, names)? {
-        steps.step("remove old part");
-        remove_if_there(&path)?;
-    }
-    [FAILURES, INPUTS].iter().try_for_each(|record| remove_if_there(&names.beside(record)))?;
-    // Nothing names these files any more, so they must not come back.
-    sync_folder(folder)
-}
-
-/// This run's part files in an output folder.
-fn list_parts(folder: &Path, names: &OutputNames) -> Result<Vec<PathBuf>, SinkError> {
-    let mut parts = Vec::new();
-    for entry in fs::read_dir(folder).map_err(SinkError::io("list", folder))? {
-        let path = entry.map_err(SinkError::io("list", folder))?.path();
-        if path.file_name().and_then(|name| name.to_str()).is_some_and(|name| names.is_part(name)) {
-            parts.push(path);
-        }
-    }
-    parts.sort();
-    Ok(parts)
-}
-
-/// Gives complete, synced files (`from`, `to`) their final names, in order. The last one means "complete", so an output
-/// that is being overwritten is removed first and its main file never stands beside new sidecars. Files that already
-/// have their final name are left alone (a crash may have happened in between). Each must be as `files` says.
-pub fn publish_all(moves: &[(PathBuf, PathBuf)], files: &[ManifestFile], steps: &mut Steps) -> Result<(), SinkError> {
-    let Some((main_staged, main)) = moves.last() else { return Ok(()) };
-    for ((staged, target), file) in moves.iter().zip(files) {
-        file.check(if staged.exists() { staged } else { target }, true)?;
-    }
-    if main_staged.exists() {
-        steps.step("remove old output");
-        remove_if_there(main)?;
-        sync_folder(parent_of(main))?;
-    }
-    for (staged, target) in moves.iter().filter(|(staged, _)| staged.exists()) {
-        steps.step("publish");
-        publish(staged, target)?;
-    }
-    Ok(())
-}
-
-/// Removes an overwritten single-file output's files. Needed if the run that replaces it has no rows and so publishes
-/// nothing in its place. The main file goes first, because without it the others are meaningless.
-pub fn remove_overwritten(names: &OutputNames, sidecars: &[&str], steps: &mut Steps) -> Result<(), SinkError> {
-    steps.step("remove old output");
-    remove_if_there(&names.main())?;
-    let records = ["manifest.json", INPUTS].map(|name| names.beside(name));
-    let sidecars = sidecars.iter().map(|name| names.sidecar(name));
-    records.into_iter().chain(sidecars).try_for_each(|path| remove_if_there(&path))
 }
 
 /// Most bytes of one row's id and values: lengths have 32 bits, and Arrow's have 31.

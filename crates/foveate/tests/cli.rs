@@ -348,7 +348,7 @@ fn overwriting_removes_what_another_format_left() {
         command
     };
     run(job("npy").arg("--strict")).expect(3);
-    assert!(out.join("part-00000.npy").exists(), "it was interrupted after complete parts");
+    assert!(out.join(".foveate/run/part-00000.npy").exists(), "it was interrupted after complete parts");
     run(&mut job("parquet")).expect_error(2, "sink.format: npy → parquet");
     run(job("parquet").arg("--overwrite")).expect(0);
     let names: Vec<_> = tree(&out).into_keys().map(|path| path.display().to_string()).collect();

@@ -95,9 +95,9 @@ fn a_check_names_the_first_file_that_differs() {
     for (output, file, says) in [
         ("out", "out/part-00001.parquet", "its contents are not those that were written"),
         ("x.npy", "_x.npy.failures.csv", "its contents are not those that were written"),
-        ("half", "half/part-00002.parquet", "its contents are not those that were written"),
-        ("half", "half/.foveate/run/inputs.csv", "its contents are not those that were written"),
-        ("half", "half/.foveate/run/part-00003.vectors", "do not match their checksum"),
+        ("half", "half/.foveate/run/part-00002.parquet", "its contents are not those that were written"),
+        ("half", "half/.foveate/run/part-00001.seg", "a frame does not match its checksum"),
+        ("half", "half/.foveate/run/part-00003-000000000024.seg", "a frame does not match its checksum"),
     ] {
         let _ = fs::remove_dir_all(path(output));
         job(&path(output), if output == "half" { &["--strict"] } else { &["--overwrite"] });

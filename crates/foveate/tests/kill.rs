@@ -12,7 +12,7 @@ use std::process::{Child, Command};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use common::kills::{kill_until_done, signal, start};
+use common::kills::{committed, kill_until_done, signal, start};
 use common::{assert_same_tree, embed, long_list, run};
 use foveate_testkit::by_length;
 
@@ -68,9 +68,8 @@ fn ctrl_c_commits_says_how_to_resume_and_the_same_command_does() {
 /// Waits until the run has stored something.
 fn wait_for_rows(output: &Path, child: &Child) {
     let deadline = Instant::now() + Duration::from_secs(60);
-    let written = || fs::metadata(output.join(".foveate/run/journal")).map_or(0, |journal| journal.len());
-    let before = written();
-    while written() <= before {
+    let before = committed(output);
+    while committed(output) == before {
         assert!(Instant::now() < deadline, "process {} writes nothing", child.id());
         sleep(Duration::from_millis(2));
     }

@@ -496,32 +496,40 @@ fn an_output_is_not_replaced_while_it_is_updated() {
     assert_same_rows(&output, &fresh);
 }
 
-/// An output whose update was interrupted after the first `done` of its renames, made of the output before and after.
-fn interrupted_in_place(before: &Path, after: &Path, name: &str, done: usize) {
+/// The work in progress of the run that makes the output in `folder`.
+fn work_of(folder: &Path, name: &str) -> PathBuf {
+    if name == "out" { folder.join("out/.foveate/run") } else { folder.join(format!("_{name}.partial")) }
+}
+
+fn write_plan(work: &Path, plan: &str) {
+    let sum = xxhash_rust::xxh3::xxh3_64(plan.as_bytes());
+    fs::write(work.join("commit"), format!("{sum:016x} {plan}\n")).unwrap();
+}
+
+/// Makes of the output before an update, and of the one after it, what is there if the update is interrupted after the
+/// first `done` of its renames. Returns the plan.
+fn interrupted_in_place(before: &Path, after: &Path, name: &str, done: usize) -> String {
     let is_folder = name == "out";
     let [old, new] = [before, after].map(|folder| if is_folder { folder.join(name) } else { folder.to_owned() });
     let manifest = if is_folder { "_manifest.json".to_owned() } else { format!("_{name}.manifest.json") };
-    let work = if is_folder { old.join(".foveate/update") } else { old.join(format!("_{name}.update")) };
+    let work = work_of(before, name);
     let base = format!("{:016x}", xxhash_rust::xxh3::xxh3_64(&fs::read(old.join(&manifest)).unwrap()));
-    fs::create_dir_all(work.join("rewritten")).unwrap();
-    // Records first, the main file last.
-    let mut files: Vec<_> =
-        tree(&new).into_iter().filter(|(path, _)| !is_folder || !path.ends_with(&manifest)).collect();
-    files.sort_by_key(|(path, _)| path.as_os_str() == name);
+    let described: serde_json::Value = serde_json::from_slice(&fs::read(new.join(&manifest)).unwrap()).unwrap();
+    fs::create_dir_all(&work).unwrap();
+    let was = tree(&old);
+    let mut files: Vec<_> = tree(&new).into_iter().filter(|(path, bytes)| was.get(path) != Some(bytes)).collect();
+    // The file that means "complete" comes last.
+    let main = if is_folder { &manifest } else { name };
+    files.sort_by_key(|(path, _)| path.as_os_str() == main);
     let mut moves = Vec::new();
     for (number, (path, bytes)) in files.iter().enumerate() {
-        let path = path.to_str().unwrap();
-        moves.push((format!("rewritten/{path}"), path));
-        let at = if number < done { old.join(path) } else { work.join("rewritten").join(path) };
-        fs::write(at, bytes).unwrap();
+        moves.push(serde_json::json!({ "is_later": false, "from": path, "to": path }));
+        fs::write(if number < done { old.join(path) } else { work.join(path) }, bytes).unwrap();
     }
-    let new_manifest: serde_json::Value = serde_json::from_slice(&fs::read(new.join(&manifest)).unwrap()).unwrap();
-    let remove: Vec<_> = tree(&old)
-        .into_keys()
-        .filter(|path| is_folder && path.to_str().unwrap().starts_with("part") && !new.join(path).exists())
-        .collect();
-    let plan = serde_json::json!({ "base": base, "moves": moves, "manifest": new_manifest, "remove": remove });
-    fs::write(work.join("plan.json"), plan.to_string()).unwrap();
+    let remove: Vec<_> = was.into_keys().filter(|path| !new.join(path).exists()).collect();
+    let plan = serde_json::json!({ "base": base, "moves": moves, "manifest": described, "remove": remove });
+    write_plan(&work, &plan.to_string());
+    plan.to_string()
 }
 
 #[test]
@@ -537,31 +545,24 @@ fn an_update_that_is_interrupted_between_its_renames_is_named_and_finished() {
         copy(&before, &after);
         photos.live();
         photos.run(&after.join(name), &["--update", "--prune"]).expect(0);
-        for (done, more) in [(0, "--update"), (1, "--by-content"), (2, "--update"), (3, "--by-content")] {
+        for (done, more) in [(0, &["--update"][..]), (1, &[]), (2, &["--update"]), (3, &[])] {
             copy(&before, &wild);
             interrupted_in_place(&wild, &after, name, done);
             run(foveate().arg("inspect").arg(wild.join(name))).expect_error(1, "is being put in place");
-            let more = if more == "--update" { &["--update"][..] } else { &[] };
             photos.run(&wild.join(name), more).expect(0);
             assert_same_tree(&after, &wild);
         }
         // A stranger's plan.
         copy(&before, &wild);
-        interrupted_in_place(&wild, &after, name, 0);
-        let work = if name == "out" { wild.join("out/.foveate/update") } else { wild.join(format!("_{name}.update")) };
-        let plan = fs::read_to_string(work.join("plan.json")).unwrap();
+        let plan = interrupted_in_place(&wild, &after, name, 0);
+        let work = work_of(&wild, name);
         let victim = wild.join("mine.txt");
         fs::write(&victim, "mine").unwrap();
         let target = if name == "out" { "../mine.txt" } else { "mine.txt" };
-        for stranger in [
-            plan.replacen(
-                "\"remove\":[",
-                &format!("\"remove\":[\"{target}\"{}", if plan.contains("\"remove\":[]") { "" } else { "," }),
-                1,
-            ),
-            plan.replacen("rewritten/", "rewritten/../../", 1),
-        ] {
-            fs::write(work.join("plan.json"), stranger).unwrap();
+        let removing = plan.replacen("\"remove\":[", &format!("\"remove\":[\"{target}\","), 1).replacen(",]", "]", 1);
+        let moving = plan.replacen("\"from\":\"", "\"from\":\"../../", 1);
+        for stranger in [removing, moving] {
+            write_plan(&work, &stranger);
             photos.run(&wild.join(name), &["--update"]).expect_error(1, "is damaged");
             assert_eq!(fs::read(&victim).unwrap(), b"mine");
         }

@@ -11,7 +11,7 @@ use foveate_sink::conformance::{
     COLUMNS, Probe, Stored, StoredColumns, Subject, columns_are_refused, crash_at_every_request, crash_at_every_step,
     read_elsewhere, run, run_in_store, run_out_of_space, unknown_settings_are_refused,
 };
-use foveate_sink::parts::{PartFormat, PartSink, PrefixSink};
+use foveate_sink::parts::{PartFormat, PartSink};
 use foveate_sink::{Existing, Layout, Published, RunManifest, SinkBackend, SinkOptions, VectorSink, sidecar};
 use foveate_sink_npy::NpyFormat;
 use foveate_sink_parquet::ParquetFormat;
@@ -65,10 +65,7 @@ fn format(name: &str) -> Option<Format> {
 }
 
 fn probed<F: PartFormat + 'static>(options: &SinkOptions, format: F, probe: Probe) -> Box<dyn VectorSink> {
-    match options.prefix.clone() {
-        Some(prefix) => Box::new(PrefixSink::new(prefix, options.clone(), format).with_probe(probe)),
-        None => Box::new(PartSink::new(options.clone(), format).with_probe(probe)),
-    }
+    Box::new(PartSink::new(options.clone(), format).with_probe(probe))
 }
 
 type Check = fn(&SinkBackend, &Format);
@@ -182,7 +179,8 @@ fn conforms_in_a_store(backend: &SinkBackend, format: &Format) {
 }
 
 fn makes_a_crash_at_any_request_good(backend: &SinkBackend, format: &Format) {
-    crash_at_every_request(&format.probed, backend.extension(), columns(format), scratch().path());
+    let open = |options: &SinkOptions| backend.open(options).unwrap();
+    crash_at_every_request(&open, backend.extension(), columns(format), scratch().path());
 }
 
 fn columns(format: &Format) -> &'static [&'static str] {

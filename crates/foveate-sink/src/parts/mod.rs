@@ -5,33 +5,25 @@
 //!
 //! - A part covers a **fixed range of source indexes**, so its bytes depend on its rows alone, not on batch size,
 //!   commits, workers or interruptions.
-//! - The rows of an incomplete part are in an append-only log with checksums. `commit` syncs the log and appends one
-//!   record to the journal. Only data that the record covers counts.
-//! - When the watermark passes a part's end, the part is encoded from its log under a temporary name, synced, renamed
-//!   and recorded. Only then is its log removed.
-//! - `finish` prepares all remaining files, records that, and renames them. The file that means "complete" comes last.
+//! - `commit` publishes a segment: a small immutable file with the rows, failures and input records since the last
+//!   commit, synced and then renamed.
+//! - When the watermark passes a part's end, the part is encoded from its segments. One segment that names the part's
+//!   files, and has the failures and input records, takes their place.
+//! - `finish` prepares all remaining files, writes a plan, and follows it. The file that means "complete" comes last.
 //!
 //! All of this happens in a staging folder on the output's own file system ([`OutputNames::staging`]). A file lock
-//! holds it for the sink's lifetime. See [`OutputNames`] for the file names.
-//!
-//! [`PrefixSink`] does the same below a prefix of an object store, around a [`PartSink`].
+//! holds it for the sink's lifetime. See [`OutputNames`] for the file names. In an object store, sealed parts are
+//! uploaded with their segments; segments of the part in progress are in a temporary folder.
 
-mod journal;
-mod log;
-mod objects;
-mod prefix_sink;
-mod records;
+pub(crate) mod segment;
 mod sink;
-mod stored;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use log::{LogExtent, LogPaths};
+use segment::Segment;
 
-pub use log::{RowBlock, RowReader};
-pub use prefix_sink::{PrefixSink, open};
-pub use sink::PartSink;
-pub use stored::{StoredFailure, StoredRun, StoredState};
+pub use segment::{RowBlock, RowReader};
+pub use sink::{PartSink, open};
 
 use crate::{Element, RunManifest, SinkError, SinkOptions};
 
@@ -49,14 +41,6 @@ pub trait PartFormat: Send {
     /// Name endings of each part's further files (`ids.csv`).
     fn sidecars(&self) -> &'static [&'static str];
 
-    /// Bytes to leave free at the start of [`StoredPart::vector_file`]. A format whose rows are raw can put its header
-    /// there and link the file instead of copying it.
-    fn free_bytes(&self) -> u64;
-
-    /// Returns true if [`assemble`](Self::assemble) joins parts into a single-file output. Otherwise the whole run is
-    /// one part, encoded at the end.
-    fn assembles(&self) -> bool;
-
     /// Checks that the format can store columns with these names; by default it has no columns.
     ///
     /// # Errors
@@ -68,10 +52,6 @@ pub trait PartFormat: Send {
     /// Writes a part to `files`, replacing files of an earlier attempt. Equal rows and manifest must give equal bytes.
     /// The store syncs and renames the files.
     fn encode(&mut self, part: &StoredPart<'_>, manifest: &RunManifest, files: &PartFiles) -> Result<(), SinkError>;
-
-    /// Writes the rows of `parts` (two or more vector files, in order) to one file, replacing an existing one. Called
-    /// only if [`assembles`](Self::assembles).
-    fn assemble(&mut self, parts: &[PathBuf], manifest: &RunManifest, file: &Path) -> Result<(), SinkError>;
 }
 
 /// The paths of a part's files.
@@ -83,19 +63,11 @@ pub struct PartFiles {
     pub sidecars: Vec<PathBuf>,
 }
 
-impl PartFiles {
-    /// All files, sidecars first: the order in which they get their names.
-    fn publishing_order(&self) -> impl Iterator<Item = &PathBuf> {
-        self.sidecars.iter().chain(std::iter::once(&self.vectors))
-    }
-}
-
 /// The rows of one part, complete and on disk.
 #[derive(Debug)]
 pub struct StoredPart<'a> {
-    paths: &'a LogPaths,
-    extent: &'a LogExtent,
-    free: u64,
+    segments: &'a [Segment],
+    rows: u64,
     dim: usize,
     element: Element,
     columns: &'a [String],
@@ -104,7 +76,7 @@ pub struct StoredPart<'a> {
 impl StoredPart<'_> {
     /// Number of rows; 0 only if the whole run has none.
     pub fn rows(&self) -> u64 {
-        self.extent.rows
+        self.rows
     }
 
     /// Components of each vector.
@@ -122,38 +94,31 @@ impl StoredPart<'_> {
         self.columns
     }
 
-    /// Reads the rows and verifies their checksums. A format that takes [`vector_file`](Self::vector_file) as it is
-    /// reads them, too, or it would publish what a disk has damaged.
-    pub fn reader(&self) -> Result<RowReader, SinkError> {
-        RowReader::open(self.paths, self.extent, self.free, (self.dim * self.element.bytes(), self.columns.len()))
-    }
-
-    /// The file with only the vectors: [`PartFormat::free_bytes`], then little-endian elements, `[rows, dim]`,
-    /// row-major. A format may write to the free bytes and hard-link the file.
-    pub fn vector_file(&self) -> &Path {
-        &self.paths.vectors
+    /// Reads the rows and verifies their checksums.
+    pub fn reader(&self) -> RowReader {
+        RowReader::new(self.segments.to_vec(), self.dim * self.element.bytes(), self.columns.len())
     }
 }
 
 /// Entry points for fuzzing: parsers of on-disk data and of objects. Not a stable interface.
 #[doc(hidden)]
 pub mod fuzzing {
-    /// Parses a claim and a part's record.
-    pub fn objects(bytes: &[u8]) -> (bool, bool) {
-        (super::records::Claim::parse(bytes).is_ok(), super::records::PartRecord::parse(bytes).is_ok())
+    /// Parses a claim and a plan.
+    pub fn records(bytes: &[u8]) -> (bool, bool) {
+        (crate::site::Claim::parse(bytes).is_ok(), crate::commit::CommitPlan::of_any(bytes).is_ok())
     }
 
-    /// Parses a journal; returns the number of rows in its sealed parts.
-    pub fn journal(bytes: &[u8]) -> Result<Option<u64>, String> {
-        Ok(super::journal::State::parse(bytes)?.map(|state| state.watermark))
-    }
-
-    /// Parses the frames of a part's log, of rows with as many `columns`; returns the number of rows.
-    pub fn row_log(bytes: &[u8], columns: usize) -> Option<usize> {
-        let mut frames = super::log::Frames::new(bytes, bytes.len() as u64, columns);
+    /// Parses the frames of a segment, of rows with as many `columns`; returns the number of rows.
+    pub fn segment(bytes: &[u8], columns: usize) -> Option<usize> {
+        use super::segment::{FrameKind, FrameReader};
+        let mut frames = FrameReader::new(bytes, bytes.len() as u64);
         let mut rows = 0;
-        while frames.advance().ok()? {
-            rows += frames.rows();
+        while let Some(kind) = frames.next().ok()? {
+            if kind == FrameKind::Rows {
+                let mut block = super::RowBlock::default();
+                block.parse(&frames.payload, 4, columns)?;
+                rows += block.len();
+            }
         }
         Some(rows)
     }

@@ -24,8 +24,8 @@ impl EmbedOptions {
         if let Some((shard, file)) = other {
             return Err(EmbedError::ShardCount { shard, file });
         }
-        foveate_sink::staging::check_maker(&options)?;
-        Ok(foveate_sink::staging::check_place(&options)?)
+        foveate_sink::staging::check_place(&options)?;
+        Ok(foveate_sink::staging::check_maker(&options)?)
     }
 
     /// Chooses the output's sink, and collects its options.

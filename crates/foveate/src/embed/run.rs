@@ -98,7 +98,7 @@ impl EmbedOptions {
         };
         let source = UpdateSource::new(listing, &base, update, self.max_removed).map_err(Box::new)?;
         let selection = source.selection().to_owned();
-        let (known, later) = (source.known(), backend.open(&fold.later())?);
+        let (known, later) = (source.known(), backend.open(&fold.later()?)?);
         let mut run = self.assemble(chosen, manifest.clone(), Box::new(source), later)?;
         run.manifest.fingerprint.insert("update".to_owned(), digest);
         run.manifest.fingerprint.insert("update.selection".to_owned(), selection);

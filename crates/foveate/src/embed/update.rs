@@ -71,7 +71,7 @@ impl UpdateRun {
         if report.published.is_none() {
             return Ok(report);
         }
-        let later = StoredRun::complete(&self.fold.later())?;
+        let later = self.fold.complete_later()?;
         if let Some(later) = &later {
             lock(&self.known).learn(later)?;
         }

@@ -39,6 +39,15 @@ pub(crate) fn kill_until_done(folder: &Path, whole: Duration, kills: u32, job: i
     run(&mut job(0)).expect(0);
 }
 
+/// The names of what a run that writes to a folder has committed.
+pub(crate) fn committed(output: &Path) -> Vec<String> {
+    let entries = fs::read_dir(output.join(".foveate/run")).into_iter().flatten().flatten();
+    let mut names: Vec<_> = entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
+    names.retain(|name| name.starts_with("part-") && name.ends_with(".seg"));
+    names.sort();
+    names
+}
+
 /// Random moments of a run that takes `whole`.
 pub(crate) fn random_moments(whole: Duration) -> impl Iterator<Item = Duration> {
     let mut random: u64 = 0x9E37_79B9_7F4A_7C15;

@@ -1,0 +1,144 @@
+//! The commit of an output: everything is ready in the work in progress, and a plan says how to put it in place.
+//!
+//! The plan is one file, written at once. From then on every writer of the output follows it to its end before anything
+//! else, and every reader refuses the output. So what a reader sees is the old output or the new one. Nothing that the
+//! old manifest names is removed before the new one is in place.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::manifest::is_plain_name;
+use crate::names::STAGING;
+use crate::place::Place;
+use crate::site::{CLAIM, RunSite, parse_checked};
+use crate::{Layout, OutputManifest, SinkError};
+
+/// The file of the work in progress with the plan.
+pub(crate) const PLAN: &str = "commit";
+/// The file that this process has locked.
+pub(crate) const LOCK: &str = "lock";
+/// The run whose parts an update takes, in the folder of the work in progress.
+pub(crate) const LATER: &str = "later";
+
+/// What remains to be done once everything is written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct CommitPlan {
+    /// Digest of the output that is replaced.
+    pub(crate) base: Option<String>,
+    /// Files in the work in progress, and their names in the output, in order. The last one means "complete".
+    pub(crate) moves: Vec<PlannedMove>,
+    /// `None` if no input gave a row: then the failures are all there is.
+    pub(crate) manifest: Option<OutputManifest>,
+    /// Names of files of the replaced output that the new one does not have.
+    pub(crate) remove: BTreeSet<String>,
+}
+
+/// One file that gets its name in the output.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PlannedMove {
+    /// True if the file is in [`LATER`].
+    pub(crate) is_later: bool,
+    pub(crate) from: String,
+    pub(crate) to: String,
+}
+
+impl CommitPlan {
+    /// Parses a plan of any output.
+    pub(crate) fn of_any(bytes: &[u8]) -> Result<Self, String> {
+        let plan: Self = parse_checked(bytes)?;
+        if let Some(manifest) = &plan.manifest {
+            manifest.check_names()?;
+        }
+        match plan.moves.iter().find(|step| !is_plain_name(&step.from)) {
+            Some(step) => Err(format!("it moves {:?}, which is no plain file name", step.from)),
+            None => Ok(plan),
+        }
+    }
+
+    /// Parses a plan, which may be a stranger's: it touches files of this run's output alone.
+    fn parse(site: &RunSite, bytes: &[u8]) -> Result<Self, String> {
+        let plan = Self::of_any(bytes)?;
+        let names = plan.moves.iter().map(|step| &step.to).chain(&plan.remove);
+        match names.into_iter().find(|name| !site.names.owns(name)) {
+            Some(name) => Err(format!("it changes {name:?}, which is no file of this output")),
+            None => Ok(plan),
+        }
+    }
+
+    /// Puts everything in place. May run again after having been interrupted anywhere.
+    pub(crate) fn follow(&self, site: &RunSite, step: &mut dyn FnMut(&'static str)) -> Result<(), SinkError> {
+        let later = later(site);
+        for PlannedMove { is_later, from, to } in &self.moves {
+            step("put in place");
+            site.output.move_from(if *is_later { &later } else { &site.work }, from, to)?;
+        }
+        for name in &self.remove {
+            step("remove old file");
+            site.output.remove(name)?;
+        }
+        site.output.sync()
+    }
+}
+
+/// The place of an update's later run.
+pub(crate) fn later(site: &RunSite) -> Place {
+    update_work(site).below(LATER)
+}
+
+/// The place of an update's work in progress.
+pub(crate) fn update_work(site: &RunSite) -> Place {
+    match (&site.work, site.layout) {
+        (Place::Folder(folder), Layout::File) => Place::Folder(folder.with_extension("update")),
+        _ => site.output.below(&format!("{STAGING}/update")),
+    }
+}
+
+/// Ends the commit of a run that was interrupted at that. Returns true if there was one.
+pub(crate) fn end_commit(site: &RunSite, step: &mut dyn FnMut(&'static str)) -> Result<bool, SinkError> {
+    let Some(plan) = site.work.parse(PLAN, |json| CommitPlan::parse(site, json))? else { return Ok(false) };
+    let found = site.manifest()?.map(|manifest| manifest.digest());
+    // Otherwise another run has replaced the output since.
+    if found == plan.base || found == plan.manifest.as_ref().map(OutputManifest::digest) {
+        plan.follow(site, step)?;
+    }
+    step("remove work in progress");
+    clear_work(site)?;
+    Ok(true)
+}
+
+/// Removes a finished run's work in progress: the claim first, and last the plan, which another writer would follow. A
+/// folder's lock stays.
+pub(crate) fn clear_work(site: &RunSite) -> Result<(), SinkError> {
+    site.work.remove(CLAIM)?;
+    for name in site.work.list()?.into_keys().filter(|name| name != PLAN && name != LOCK) {
+        site.work.remove(&name)?;
+    }
+    if let Place::Objects { .. } = site.work {
+        let later = later(site);
+        for name in later.list()?.into_keys() {
+            later.remove(&name)?;
+        }
+    }
+    site.work.remove(PLAN)?;
+    site.work.sync()
+}
+
+/// Refuses to read an output while it is put in place, or when that was interrupted.
+pub(crate) fn check_in_place(site: &RunSite, output: &Path) -> Result<(), SinkError> {
+    // A run at work needs a moment for its renames.
+    for _ in 0..10 {
+        let is_there = match &site.work {
+            Place::Folder(folder) => folder.join(PLAN).exists(),
+            Place::Objects { .. } => site.work.list()?.contains_key(PLAN),
+        };
+        if !is_there {
+            return Ok(());
+        }
+        sleep(Duration::from_millis(100));
+    }
+    Err(SinkError::Updating(output.to_owned()))
+}

@@ -1,0 +1,712 @@
+//! Segments: small immutable files that hold what a run has settled.
+//!
+//! ```text
+//! segment = frame … frame · length of the last frame u64
+//! frame   = kind u8 · payload length u64 · XXH3-64 of payload u64 · payload
+//! rows    = rows n u32 · bytes of what precedes the vectors u32
+//!         · index u64 × n · content hash u64 × n · width u32 × n · height u32 × n · id length u32 × n
+//!         · value length u32 × n × columns · ids (UTF-8) · values (UTF-8) · vectors
+//! ```
+//!
+//! Frames are of rows, of lines of the failures file, or of lines of the record of inputs; the last one is a
+//! [`SegmentEnd`]. Values are row by row, and the length of a null is 2³² − 1. The run's settings say how many columns
+//! there are. All fields are little-endian.
+
+use std::fs::File;
+use std::io::{BufReader, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use half::slice::HalfFloatSliceExt;
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
+
+use crate::{ActOnRow, Element, ManifestPart, Rows, Shape, SinkError, StoredRow};
+
+/// What a segment covers, and how to read it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SegmentEnd {
+    /// Digest of the run's settings.
+    pub(crate) run: String,
+    /// The part that its rows belong to.
+    pub(crate) part: u64,
+    /// The items from `start` up to `end` are settled here.
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    /// [`Watermark::place`](crate::Watermark::place) at `end`.
+    pub(crate) place: u64,
+    pub(crate) rows: u64,
+    pub(crate) failed: u64,
+    /// The part's files, once they are encoded. Such a segment replaces the others of its part, and has no rows of its
+    /// own.
+    pub(crate) sealed: Option<ManifestPart>,
+}
+
+/// The name of a sealed part's segment.
+pub(crate) fn sealed_name(part: u64) -> String {
+    format!("part-{part:05}.seg")
+}
+
+/// What a frame holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FrameKind {
+    Rows = 0,
+    Failures = 1,
+    Inputs = 2,
+    End = 3,
+}
+
+impl FrameKind {
+    const ALL: [Self; 4] = [Self::Rows, Self::Failures, Self::Inputs, Self::End];
+}
+
+/// Bytes before each payload.
+const FRAME_HEAD: u64 = 17;
+/// Bytes of a segment after its last frame.
+const TRAILER: u64 = 8;
+
+/// Writes one segment under a temporary name.
+#[derive(Debug)]
+pub(crate) struct SegmentWriter {
+    pub(crate) path: PathBuf,
+    file: File,
+    pub(crate) end: SegmentEnd,
+    /// Lines that are not written yet.
+    failures: String,
+    inputs: String,
+}
+
+/// Lines in memory; bounds what a segment holds there between two commits.
+const MOST_LINES: usize = 1 << 20;
+
+impl SegmentWriter {
+    /// Starts a segment in `folder`, one for each part at a time.
+    pub(crate) fn create(folder: &Path, part: u64) -> Result<Self, SinkError> {
+        let path = folder.join(format!("new-{part:05}.seg"));
+        let file = File::create(&path).map_err(SinkError::io("create", &path))?;
+        let end = SegmentEnd { part, ..SegmentEnd::default() };
+        Ok(Self { path, file, end, failures: String::new(), inputs: String::new() })
+    }
+
+    /// Appends rows, in one frame or in several if their text is long.
+    pub(crate) fn rows(&mut self, mut block: Block<'_>, scratch: &mut Scratch) -> Result<(), SinkError> {
+        while let Some(frame) = block.split_frame() {
+            scratch.encode(&frame);
+            self.end.rows += frame.range.len() as u64;
+            self.frame(FrameKind::Rows, &[&scratch.frame, &scratch.vectors])?;
+        }
+        Ok(())
+    }
+
+    /// Appends lines of the failures file.
+    pub(crate) fn failures(&mut self, lines: &str, count: u64) -> Result<(), SinkError> {
+        self.end.failed += count;
+        self.failures.push_str(lines);
+        if self.failures.len() < MOST_LINES { Ok(()) } else { self.flush() }
+    }
+
+    /// Appends lines of the record of inputs.
+    pub(crate) fn inputs(&mut self, lines: &str) -> Result<(), SinkError> {
+        self.inputs.push_str(lines);
+        if self.inputs.len() < MOST_LINES { Ok(()) } else { self.flush() }
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        let failures = std::mem::take(&mut self.failures);
+        let inputs = std::mem::take(&mut self.inputs);
+        for (kind, lines) in [(FrameKind::Failures, failures), (FrameKind::Inputs, inputs)] {
+            if !lines.is_empty() {
+                self.frame(kind, &[lines.as_bytes()])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn frame(&mut self, kind: FrameKind, payload: &[&[u8]]) -> Result<u64, SinkError> {
+        // The kind is the seed, so that a damaged one is noticed.
+        let mut hash = Xxh3::with_seed(kind as u64);
+        let mut len = 0;
+        for part in payload {
+            hash.update(part);
+            len += part.len() as u64;
+        }
+        let mut head = vec![kind as u8];
+        head.extend_from_slice(&len.to_le_bytes());
+        head.extend_from_slice(&hash.digest().to_le_bytes());
+        for part in std::iter::once(&head[..]).chain(payload.iter().copied()) {
+            self.file.write_all(part).map_err(SinkError::io("write", &self.path))?;
+        }
+        Ok(FRAME_HEAD + len)
+    }
+
+    /// Completes the segment and makes it durable, still under its temporary name.
+    pub(crate) fn finish(mut self) -> Result<(PathBuf, SegmentEnd), SinkError> {
+        self.flush()?;
+        let end = serde_json::to_vec(&self.end).expect("a segment's end is plain data and has a JSON form");
+        let len = self.frame(FrameKind::End, &[&end])?;
+        self.file.write_all(&len.to_le_bytes()).map_err(SinkError::io("write", &self.path))?;
+        self.file.sync_all().map_err(SinkError::io("sync", &self.path))?;
+        Ok((self.path, self.end))
+    }
+}
+
+/// A segment on disk.
+#[derive(Clone, Debug)]
+pub(crate) struct Segment {
+    pub(crate) path: PathBuf,
+    pub(crate) end: SegmentEnd,
+}
+
+impl Segment {
+    /// Reads what the segment at `path` covers.
+    pub(crate) fn open(path: &Path) -> Result<Self, SinkError> {
+        let mut file = File::open(path).map_err(SinkError::io("open", path))?;
+        let len = file.metadata().map_err(SinkError::io("inspect", path))?.len();
+        let damaged = |reason: &str| SinkError::damaged(path, reason.to_owned());
+        let at = len.checked_sub(TRAILER).ok_or_else(|| damaged("it is cut off"))?;
+        let mut trailer = [0; TRAILER as usize];
+        file.seek(SeekFrom::Start(at)).map_err(SinkError::io("seek in", path))?;
+        file.read_exact(&mut trailer).map_err(SinkError::io("read", path))?;
+        let last = u64::from_le_bytes(trailer);
+        let start = at.checked_sub(last).ok_or_else(|| damaged("its end is damaged"))?;
+        file.seek(SeekFrom::Start(start)).map_err(SinkError::io("seek in", path))?;
+        let mut frames = FrameReader::new(file, last);
+        match frames.next().map_err(|error| error.into_sink_error(path))? {
+            Some(FrameKind::End) => {
+                let end = parse_end(&frames.payload).map_err(|reason| damaged(&reason))?;
+                Ok(Self { path: path.to_owned(), end })
+            }
+            _ => Err(damaged("its end is damaged")),
+        }
+    }
+
+    /// Opens the segment's frames.
+    pub(crate) fn frames(&self) -> Result<FrameReader<BufReader<File>>, SinkError> {
+        let file = File::open(&self.path).map_err(SinkError::io("open", &self.path))?;
+        let len = file.metadata().map_err(SinkError::io("inspect", &self.path))?.len();
+        Ok(FrameReader::new(BufReader::with_capacity(1 << 20, file), len.saturating_sub(TRAILER)))
+    }
+
+    /// Calls `act` with the lines of `kind`, a frame at a time.
+    pub(crate) fn lines(
+        &self,
+        kind: FrameKind,
+        act: &mut dyn FnMut(&[u8]) -> Result<(), SinkError>,
+    ) -> Result<(), SinkError> {
+        let mut frames = self.frames()?;
+        while let Some(found) = frames.next().map_err(|error| error.into_sink_error(&self.path))? {
+            if found == kind {
+                act(&frames.payload)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn parse_end(json: &[u8]) -> Result<SegmentEnd, String> {
+    let end: SegmentEnd = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+    if let Some(part) = &end.sealed {
+        crate::manifest::check_plain_names(&part.files)?;
+    }
+    if end.end < end.start { Err("it ends before it starts".to_owned()) } else { Ok(end) }
+}
+
+/// The appended rows that belong to one part.
+pub(crate) struct Block<'a> {
+    pub(crate) rows: &'a Rows<'a>,
+    pub(crate) range: Range<usize>,
+    pub(crate) dim: usize,
+    pub(crate) element: Element,
+}
+
+/// Text of a frame or a block in bytes, from which on no further row is added. Bounds memory, and keeps every length
+/// within 32 bits.
+const MOST_TEXT: usize = 64 << 20;
+
+impl<'a> Block<'a> {
+    /// Takes the rows of the next frame off the front; `None` if no row is left.
+    fn split_frame(&mut self) -> Option<Self> {
+        let Self { rows, range, dim, element } = self;
+        let mut text = 0;
+        let count = range.clone().take_while(|&row| {
+            let has_room = text < MOST_TEXT;
+            text += rows.text_len(row);
+            has_room
+        });
+        let frame = range.start..range.start + count.count();
+        range.start = frame.end;
+        (!frame.is_empty()).then_some(Self { rows, range: frame, dim: *dim, element: *element })
+    }
+
+    fn values(&self) -> impl Iterator<Item = Option<&'a str>> {
+        let values = |row| self.rows.values(row).iter().map(Option::as_deref);
+        self.range.clone().flat_map(values)
+    }
+}
+
+/// Memory for encoding blocks, reused from block to block.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    vectors: Vec<u8>,
+    frame: Vec<u8>,
+    halves: Vec<half::f16>,
+}
+
+/// Bytes of a payload's fixed start.
+const PAYLOAD_HEAD: usize = 8;
+/// Bytes per row in a payload, apart from columns and text.
+const PER_ROW: usize = 8 + 8 + 4 + 4 + 4;
+/// The length of a null.
+const NULL: u32 = u32::MAX;
+
+impl Scratch {
+    fn encode(&mut self, block: &Block<'_>) {
+        self.encode_vectors(block);
+        let Block { rows, range, .. } = block;
+        let frame = &mut self.frame;
+        frame.clear();
+        frame.extend_from_slice(&(range.len() as u32).to_le_bytes());
+        frame.extend_from_slice(&[0; 4]);
+        frame.extend(rows.index[range.clone()].iter().flat_map(|v| v.to_le_bytes()));
+        frame.extend(rows.xxh3[range.clone()].iter().flat_map(|v| v.to_le_bytes()));
+        frame.extend(rows.width[range.clone()].iter().flat_map(|v| v.to_le_bytes()));
+        frame.extend(rows.height[range.clone()].iter().flat_map(|v| v.to_le_bytes()));
+        let ids = &rows.id[range.clone()];
+        frame.extend(ids.iter().flat_map(|id| (id.len() as u32).to_le_bytes()));
+        frame.extend(block.values().flat_map(|value| value.map_or(NULL, |text| text.len() as u32).to_le_bytes()));
+        ids.iter().for_each(|id| frame.extend_from_slice(id.as_bytes()));
+        block.values().flatten().for_each(|text| frame.extend_from_slice(text.as_bytes()));
+        let len = frame.len() as u32;
+        frame[4..8].copy_from_slice(&len.to_le_bytes());
+    }
+
+    fn encode_vectors(&mut self, block: &Block<'_>) {
+        let values = &block.rows.vectors[block.range.start * block.dim..block.range.end * block.dim];
+        self.vectors.clear();
+        match block.element {
+            Element::F32 => self.vectors.extend(values.iter().flat_map(|v| v.to_le_bytes())),
+            Element::F16 => {
+                self.halves.resize(values.len(), half::f16::ZERO);
+                self.halves.convert_from_f32_slice(values);
+                self.vectors.extend(self.halves.iter().flat_map(|v| v.to_le_bytes()));
+            }
+        }
+    }
+}
+
+/// Texts in a row: one string, cut at `ends`.
+#[derive(Debug, Default)]
+struct Texts {
+    text: String,
+    ends: Vec<usize>,
+}
+
+impl Texts {
+    fn clear(&mut self) {
+        self.text.clear();
+        self.ends.clear();
+    }
+
+    fn push(&mut self, text: &str) {
+        self.text.push_str(text);
+        self.ends.push(self.text.len());
+    }
+
+    fn get(&self, number: usize) -> &str {
+        let start = if number == 0 { 0 } else { self.ends[number - 1] };
+        &self.text[start..self.ends[number]]
+    }
+}
+
+/// Consecutive rows of a part, in source order.
+#[derive(Debug, Default)]
+pub struct RowBlock {
+    index: Vec<u64>,
+    xxh3: Vec<u64>,
+    width: Vec<u32>,
+    height: Vec<u32>,
+    ids: Texts,
+    /// Values of columns, row by row; nulls are empty.
+    values: Texts,
+    nulls: Vec<bool>,
+    vectors: Vec<u8>,
+}
+
+impl RowBlock {
+    /// Number of rows; at least 1 in a block from a [`RowReader`].
+    pub fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Returns true if the block has no rows.
+    pub fn is_empty(&self) -> bool {
+        self.index.is_empty()
+    }
+
+    /// The ids, in row order.
+    pub fn ids(&self) -> impl ExactSizeIterator<Item = &str> {
+        (0..self.len()).map(|row| self.ids.get(row))
+    }
+
+    /// The values of column number `column` of [`SinkOptions::columns`](crate::SinkOptions::columns), in row order.
+    pub fn column(&self, column: usize) -> impl ExactSizeIterator<Item = Option<&str>> {
+        let columns = self.columns();
+        (0..self.len()).map(move |row| self.value(row * columns + column))
+    }
+
+    fn columns(&self) -> usize {
+        self.nulls.len() / self.len().max(1)
+    }
+
+    /// Calls `act` with each row of `shape`.
+    pub(crate) fn for_each(&self, shape: &Shape, act: &mut ActOnRow<'_>) -> Result<(), SinkError> {
+        let vectors = self.vectors.chunks_exact(shape.dim * shape.element.bytes());
+        for (row, (id, vector)) in self.ids().zip(vectors).enumerate() {
+            let numbers = row * self.columns()..(row + 1) * self.columns();
+            let columns: Vec<_> = numbers.map(|number| self.value(number).map(str::to_owned)).collect();
+            let (width, height, xxh3) = (self.width[row], self.height[row], self.xxh3[row]);
+            let vector = &shape.element.floats(vector);
+            act(&StoredRow { id, vector, width, height, xxh3, columns: &columns })?;
+        }
+        Ok(())
+    }
+
+    fn value(&self, number: usize) -> Option<&str> {
+        (!self.nulls[number]).then(|| self.values.get(number))
+    }
+
+    /// Position of each item in the source, increasing.
+    pub fn index(&self) -> &[u64] {
+        &self.index
+    }
+
+    /// XXH3-64 of each file's bytes.
+    pub fn xxh3(&self) -> &[u64] {
+        &self.xxh3
+    }
+
+    /// Width of each image in pixels.
+    pub fn width(&self) -> &[u32] {
+        &self.width
+    }
+
+    /// Height of each image in pixels.
+    pub fn height(&self) -> &[u32] {
+        &self.height
+    }
+
+    /// The vectors' bytes: little-endian elements, `[len, dim]`, row-major.
+    pub fn vectors(&self) -> &[u8] {
+        &self.vectors
+    }
+
+    fn clear(&mut self) {
+        self.index.clear();
+        self.xxh3.clear();
+        self.width.clear();
+        self.height.clear();
+        self.ids.clear();
+        self.values.clear();
+        self.nulls.clear();
+        self.vectors.clear();
+    }
+
+    fn is_full(&self) -> bool {
+        self.ids.text.len() + self.values.text.len() >= MOST_TEXT
+    }
+
+    /// Appends rows `range` of `frame` until the block is full. Returns their number.
+    fn take(&mut self, frame: &Self, range: Range<usize>) -> usize {
+        let columns = frame.columns();
+        let mut end = range.start;
+        while end < range.end && !self.is_full() {
+            self.ids.push(frame.ids.get(end));
+            (end * columns..(end + 1) * columns).for_each(|number| self.values.push(frame.values.get(number)));
+            end += 1;
+        }
+        let taken = range.start..end;
+        self.index.extend_from_slice(&frame.index[taken.clone()]);
+        self.xxh3.extend_from_slice(&frame.xxh3[taken.clone()]);
+        self.width.extend_from_slice(&frame.width[taken.clone()]);
+        self.height.extend_from_slice(&frame.height[taken.clone()]);
+        self.nulls.extend_from_slice(&frame.nulls[taken.start * columns..taken.end * columns]);
+        let row_bytes = frame.vectors.len() / frame.len().max(1);
+        self.vectors.extend_from_slice(&frame.vectors[taken.start * row_bytes..taken.end * row_bytes]);
+        taken.len()
+    }
+}
+
+/// Reads the rows of segments back, in blocks whose size does not depend on how they were appended.
+#[derive(Debug)]
+pub struct RowReader {
+    segments: std::vec::IntoIter<Segment>,
+    open: Option<(PathBuf, FrameReader<BufReader<File>>)>,
+    columns: usize,
+    row_bytes: usize,
+    /// The rows of the frame that was read last, and how many of them are used.
+    frame: RowBlock,
+    used: usize,
+    /// Rows that the segments' ends announce, and that were not read yet.
+    left: u64,
+    block: RowBlock,
+}
+
+impl RowReader {
+    /// Rows with as many `columns`, whose vectors have `row_bytes` bytes each.
+    pub(crate) fn new(segments: Vec<Segment>, row_bytes: usize, columns: usize) -> Self {
+        Self {
+            left: segments.iter().map(|segment| segment.end.rows).sum(),
+            segments: segments.into_iter(),
+            open: None,
+            columns,
+            row_bytes,
+            frame: RowBlock::default(),
+            used: 0,
+            block: RowBlock::default(),
+        }
+    }
+
+    /// Returns the next `rows` rows, or `None` after the last. There are fewer at the part's end, and if their text is
+    /// very long. Verifies checksums.
+    pub fn next_block(&mut self, rows: usize) -> Result<Option<&RowBlock>, SinkError> {
+        self.block.clear();
+        while self.block.len() < rows && !self.block.is_full() {
+            if self.used == self.frame.len() && !self.next_frame()? {
+                break;
+            }
+            let end = self.frame.len().min(self.used + rows - self.block.len());
+            self.used += self.block.take(&self.frame, self.used..end);
+        }
+        Ok((!self.block.is_empty()).then_some(&self.block))
+    }
+
+    fn next_frame(&mut self) -> Result<bool, SinkError> {
+        self.used = 0;
+        self.frame.clear();
+        loop {
+            let Some((path, frames)) = &mut self.open else {
+                let Some(next) = self.segments.next() else { return Ok(false) };
+                self.open = Some((next.path.clone(), next.frames()?));
+                continue;
+            };
+            match frames.next().map_err(|error| error.into_sink_error(path))? {
+                None if self.segments.len() == 0 && self.left > 0 => {
+                    return Err(SinkError::damaged(path, "rows are missing"));
+                }
+                None => self.open = None,
+                Some(FrameKind::Rows) => {
+                    let parsed = self.frame.parse(&frames.payload, self.row_bytes, self.columns);
+                    let left = self.left.checked_sub(self.frame.len() as u64);
+                    let Some(((), left)) = parsed.zip(left) else {
+                        return Err(SinkError::damaged(path, "a frame's fields do not add up"));
+                    };
+                    self.left = left;
+                    return Ok(true);
+                }
+                Some(_) => {}
+            }
+        }
+    }
+}
+
+/// Why a frame cannot be read.
+#[derive(Debug)]
+pub(crate) enum FrameError {
+    Io(std::io::Error),
+    Damaged(&'static str),
+}
+
+impl FrameError {
+    pub(crate) fn into_sink_error(self, path: &Path) -> SinkError {
+        match self {
+            Self::Io(error) => SinkError::io("read", path)(error),
+            Self::Damaged(reason) => SinkError::damaged(path, reason),
+        }
+    }
+}
+
+/// Reads successive frames.
+#[derive(Debug)]
+pub(crate) struct FrameReader<R> {
+    reader: R,
+    left: u64,
+    /// Of the frame that was read last.
+    pub(crate) payload: Vec<u8>,
+}
+
+impl<R: Read> FrameReader<R> {
+    /// Frames in the first `len` bytes of `reader`.
+    pub(crate) fn new(reader: R, len: u64) -> Self {
+        Self { reader, left: len, payload: Vec::new() }
+    }
+
+    /// Reads the next frame's payload and returns its kind; `None` at the end.
+    pub(crate) fn next(&mut self) -> Result<Option<FrameKind>, FrameError> {
+        if self.left == 0 {
+            return Ok(None);
+        }
+        let mut head = [0; FRAME_HEAD as usize];
+        self.left = self.left.checked_sub(FRAME_HEAD).ok_or(FrameError::Damaged("a frame is cut off"))?;
+        self.reader.read_exact(&mut head).map_err(FrameError::Io)?;
+        let mut fields = Fields(&head[1..]);
+        let (len, checksum) = (fields.u64().unwrap_or(0), fields.u64().unwrap_or(0));
+        // Check against the actual length before allocating memory.
+        self.left = self.left.checked_sub(len).ok_or(FrameError::Damaged("a frame is cut off"))?;
+        self.payload.resize(len as usize, 0);
+        self.reader.read_exact(&mut self.payload).map_err(FrameError::Io)?;
+        if xxh3_64_with_seed(&self.payload, u64::from(head[0])) != checksum {
+            return Err(FrameError::Damaged("a frame does not match its checksum"));
+        }
+        let kind = FrameKind::ALL.into_iter().find(|kind| *kind as u8 == head[0]);
+        kind.map(Some).ok_or(FrameError::Damaged("a frame is of an unknown kind"))
+    }
+}
+
+impl RowBlock {
+    /// Parses the payload of a frame of rows into an empty block.
+    pub(crate) fn parse(&mut self, payload: &[u8], row_bytes: usize, columns: usize) -> Option<()> {
+        let mut fields = Fields(payload);
+        let rows = fields.u32()? as usize;
+        let len = fields.u32()? as usize;
+        let values = rows.checked_mul(columns)?;
+        let start = PAYLOAD_HEAD.checked_add(rows.checked_mul(PER_ROW)?)?.checked_add(values.checked_mul(4)?)?;
+        let mut fields = Fields(payload.get(PAYLOAD_HEAD..start)?);
+        let mut text = std::str::from_utf8(payload.get(start..len)?).ok()?;
+        let mut cut = |len: u32| {
+            let (first, rest) = text.split_at_checked(len as usize)?;
+            text = rest;
+            Some(first)
+        };
+        self.index.extend((0..rows).map_while(|_| fields.u64()));
+        self.xxh3.extend((0..rows).map_while(|_| fields.u64()));
+        self.width.extend((0..rows).map_while(|_| fields.u32()));
+        self.height.extend((0..rows).map_while(|_| fields.u32()));
+        for _ in 0..rows {
+            self.ids.push(cut(fields.u32()?)?);
+        }
+        for _ in 0..values {
+            let len = fields.u32()?;
+            self.nulls.push(len == NULL);
+            self.values.push(if len == NULL { "" } else { cut(len)? });
+        }
+        let vectors = payload.get(len..)?;
+        self.vectors.extend_from_slice(vectors);
+        (rows > 0 && text.is_empty() && vectors.len() == rows.checked_mul(row_bytes)?).then_some(())
+    }
+}
+
+/// Takes little-endian fields from the front of a slice.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (head, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*head)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_le_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows_of<'a>(
+        id: &'a [String],
+        numbers: &'a [u32],
+        vectors: &'a [f32],
+        more: &'a [Box<[Option<String>]>],
+    ) -> Rows<'a> {
+        const INDEX: [u64; 5] = [0, 1, 2, 3, 4];
+        let n = id.len();
+        Rows {
+            index: &INDEX[..n],
+            id,
+            vectors,
+            width: &numbers[..n],
+            height: &numbers[..n],
+            xxh3: &INDEX[..n],
+            columns: more,
+        }
+    }
+
+    /// A segment of `texts`, each the only value of its row.
+    fn segment(folder: &Path, texts: &[&str]) -> Segment {
+        let id: Vec<_> = texts.iter().map(|text| text.len().to_string()).collect();
+        let columns: Vec<Box<[_]>> = texts.iter().map(|text| Box::from([Some((*text).to_owned())])).collect();
+        let vectors: Vec<_> = (0..texts.len()).map(|row| row as f32).collect();
+        let rows = rows_of(&id, &[1; 5], &vectors, &columns);
+        let mut writer = SegmentWriter::create(folder, 3).unwrap();
+        let block = Block { rows: &rows, range: 0..texts.len(), dim: 1, element: Element::F32 };
+        writer.rows(block, &mut Scratch::default()).unwrap();
+        writer.failures("a,b,c,\n", 1).unwrap();
+        writer.end.end = 6;
+        let (path, end) = writer.finish().unwrap();
+        Segment { path, end }
+    }
+
+    fn lengths(segment: &Segment) -> Result<Vec<Vec<usize>>, SinkError> {
+        let mut reader = RowReader::new(vec![segment.clone()], 4, 1);
+        let mut blocks = Vec::new();
+        while let Some(block) = reader.next_block(100)? {
+            blocks.push(block.column(0).map(|text| text.unwrap().len()).collect());
+        }
+        Ok(blocks)
+    }
+
+    #[test]
+    fn a_segment_comes_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let written = segment(folder.path(), &["", "b", "żółw"]);
+        let found = Segment::open(&written.path).unwrap();
+        assert_eq!(found.end, written.end);
+        assert_eq!((found.end.rows, found.end.failed), (3, 1));
+        assert_eq!(lengths(&found).unwrap(), [[0, 1, 7]]);
+        let mut lines = Vec::new();
+        found
+            .lines(FrameKind::Failures, &mut |frame| {
+                lines.extend_from_slice(frame);
+                Ok(())
+            })
+            .unwrap();
+        assert_eq!(lines, b"a,b,c,\n");
+    }
+
+    #[test]
+    fn every_cut_and_every_flipped_bit_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let whole = segment(folder.path(), &["a", "bc"]);
+        let bytes = std::fs::read(&whole.path).unwrap();
+        let is_read = |bytes: &[u8]| {
+            std::fs::write(&whole.path, bytes).unwrap();
+            Segment::open(&whole.path).and_then(|found| {
+                found.lines(FrameKind::Failures, &mut |_| Ok(()))?;
+                lengths(&found)
+            })
+        };
+        for len in 0..bytes.len() {
+            assert!(is_read(&bytes[..len]).is_err(), "cut to {len}");
+        }
+        for bit in 0..bytes.len() * 8 {
+            let mut damaged = bytes.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            let found = is_read(&damaged);
+            assert!(found.is_err(), "bit {bit} flipped: {found:?}");
+        }
+    }
+
+    #[test]
+    fn long_texts_take_several_frames_and_blocks() {
+        let folder = tempfile::tempdir().unwrap();
+        let long = "x".repeat(MOST_TEXT / 2 + 1);
+        let found = segment(folder.path(), &[&long, "y", &long, &long, "y"]);
+        assert_eq!(lengths(&found).unwrap(), [vec![long.len(), 1, long.len()], vec![long.len(), 1]]);
+    }
+}

@@ -1,0 +1,468 @@
+//! Outputs as they are found: complete, or as far as an interrupted run came.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{BufReader, BufWriter, ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use foveate_core::Stage;
+use tempfile::TempDir;
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::commit::check_in_place;
+use crate::names::{STAGING, shards_of};
+use crate::parts::segment::{FrameKind, RowReader, Segment};
+use crate::place::Place;
+use crate::publish::parent_of;
+use crate::site::{CLAIM, Claim, RunSite};
+use crate::staging::{FAILURES, FAILURES_HEADER, INPUTS, INPUTS_HEADER};
+use crate::{
+    ActOnRow, Failure, Layout, ManifestFile, ManifestPart, OutputManifest, OutputNames, Prefix, RecordedInputs, Shape,
+    SinkError, SinkOptions, VectorReader,
+};
+
+/// Rows of a segment in memory at a time.
+const BLOCK: usize = 1024;
+
+/// Times that the work in progress of a running job is read.
+const ATTEMPTS: usize = 5;
+
+/// How far an output's run has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoredState {
+    /// The output is complete.
+    Complete,
+    /// The run was interrupted, or is still writing.
+    Unfinished,
+    /// A file without the output's manifest; its rows and failures were not recorded.
+    Alone,
+}
+
+/// What one run has stored in an output. Reading it takes no lock and changes nothing.
+#[derive(Debug)]
+pub struct StoredRun {
+    /// How far the run has come.
+    pub state: StoredState,
+    /// The output's manifest. That of an unfinished run has the parts that are complete so far, and counts the rows and
+    /// failures of its last commit.
+    pub manifest: OutputManifest,
+    parts: Place,
+    records: Place,
+    /// The rows of parts that are not complete.
+    pending: Vec<Segment>,
+    /// The folder of an unfinished run's records, and of copies of its segments.
+    copies: Option<TempDir>,
+}
+
+/// Files that can be read as long as the value lives.
+struct ReadableFiles {
+    folder: PathBuf,
+    _copies: Option<TempDir>,
+}
+
+/// Makes files readable: those of a store are copied.
+fn readable(place: &Place, files: &[ManifestFile]) -> Result<ReadableFiles, SinkError> {
+    if let Place::Folder(folder) = place {
+        return Ok(ReadableFiles { folder: folder.clone(), _copies: None });
+    }
+    let copies = temporary_folder()?;
+    for file in files {
+        let content = place.read(&file.name)?;
+        let path = copies.path().join(&file.name);
+        file.check_len(&place.path(&file.name), content.as_ref().map(|content| content.len() as u64))?;
+        fs::write(&path, content.unwrap_or_default()).map_err(SinkError::io("write", &path))?;
+    }
+    Ok(ReadableFiles { folder: copies.path().to_owned(), _copies: Some(copies) })
+}
+
+fn temporary_folder() -> Result<TempDir, SinkError> {
+    TempDir::with_prefix("foveate-").map_err(SinkError::io("create a folder in", &std::env::temp_dir()))
+}
+
+/// The segments of a run that was interrupted, each from where the one before ends.
+pub(crate) struct RestoredRun {
+    pub(crate) sealed: Vec<Segment>,
+    pub(crate) pending: Vec<Segment>,
+}
+
+/// All segments of the work in progress. Those of a store are copied to `local`, where those of a folder are.
+pub(crate) fn segments(site: &RunSite, local: &Path) -> Result<Vec<Segment>, SinkError> {
+    let mut found = Vec::new();
+    for name in site.work.list()?.into_keys() {
+        if !name.starts_with("part-") || !name.ends_with(".seg") {
+            continue;
+        }
+        let path = local.join(&name);
+        if let Place::Objects { .. } = site.work {
+            // Another writer of this job may have finished meanwhile.
+            let Some(content) = site.work.read(&name)? else { continue };
+            fs::write(&path, content).map_err(SinkError::io("write", &path))?;
+        }
+        found.push(Segment::open(&path)?);
+    }
+    Ok(found)
+}
+
+/// Finds the segments of the run of `claim`.
+pub(crate) fn restore(site: &RunSite, claim: &Claim, local: &Path, first: u64) -> Result<RestoredRun, SinkError> {
+    let id = claim.settings.digest();
+    let mut found = segments(site, local)?;
+    // A sealed part comes before the segments that it replaces.
+    found.sort_by_key(|segment| (segment.end.start, segment.end.sealed.is_none()));
+    let mut restored = RestoredRun { sealed: Vec::new(), pending: Vec::new() };
+    let mut next = first;
+    for segment in found.into_iter().filter(|segment| segment.end.run == id) {
+        if segment.end.start != next {
+            continue;
+        }
+        next = segment.end.end;
+        if segment.end.sealed.is_some() { &mut restored.sealed } else { &mut restored.pending }.push(segment);
+    }
+    Ok(restored)
+}
+
+/// Writes the header and the lines of `kind` of all segments. Returns their length and their hash.
+pub(crate) fn write_lines<'a>(
+    file: &File,
+    path: &Path,
+    kind: FrameKind,
+    segments: impl Iterator<Item = &'a Segment>,
+) -> Result<(u64, u64), SinkError> {
+    let header = if kind == FrameKind::Inputs { INPUTS_HEADER } else { FAILURES_HEADER };
+    let mut out = BufWriter::new(file);
+    let mut hash = Xxh3::new();
+    let mut bytes = 0;
+    let mut write = |lines: &[u8]| {
+        hash.update(lines);
+        bytes += lines.len() as u64;
+        out.write_all(lines).map_err(SinkError::io("write", path))
+    };
+    write(header.as_bytes())?;
+    for segment in segments {
+        segment.lines(kind, &mut write)?;
+    }
+    out.flush().map_err(SinkError::io("write", path))?;
+    Ok((bytes, hash.digest()))
+}
+
+impl RestoredRun {
+    fn all(&self) -> impl Iterator<Item = &Segment> {
+        self.sealed.iter().chain(&self.pending)
+    }
+
+    /// The record of the inputs so far, in a temporary file in `folder`; `None` if it has none.
+    pub(crate) fn inputs(&self, folder: &Path) -> Result<Option<RecordedInputs>, SinkError> {
+        let file = tempfile::Builder::new().prefix("foveate-").tempfile_in(folder);
+        let file = file.map_err(SinkError::io("create a file in", folder))?;
+        let (bytes, _) = write_lines(file.as_file(), file.path(), FrameKind::Inputs, self.all())?;
+        Ok(RecordedInputs::written(file.into_temp_path(), bytes, false))
+    }
+}
+
+/// An input without a row, as it was recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredFailure {
+    /// The item's id.
+    pub id: String,
+    /// The stage's name.
+    pub stage: String,
+    /// The reason.
+    pub reason: String,
+    /// Number of encoded bytes read, if reading succeeded.
+    pub bytes: Option<u64>,
+}
+
+impl StoredFailure {
+    /// The failure of the item at `index`.
+    pub(crate) fn at(self, index: u64) -> Failure {
+        let Self { id, stage, reason, bytes } = self;
+        // A stage that a later version added.
+        let stage = Stage::ALL.into_iter().find(|known| known.name() == stage).unwrap_or(Stage::Decode);
+        Failure { index, id, stage, reason, bytes }
+    }
+}
+
+/// The name of the run that wrote a manifest: the shard's, or `run`.
+fn run_of(manifest: &str) -> Option<&str> {
+    let rest = manifest.trim_start_matches('_').strip_prefix("manifest")?.strip_suffix(".json")?;
+    shards_of(manifest).map(|_| rest.strip_prefix('-').unwrap_or("run"))
+}
+
+impl StoredRun {
+    fn new(state: StoredState, manifest: OutputManifest, parts: Place, records: Place) -> Self {
+        Self { state, manifest, parts, records, pending: Vec::new(), copies: None }
+    }
+
+    /// Finds the runs below a prefix.
+    ///
+    /// # Errors
+    /// [`SinkError::Updating`] while an output is put in place.
+    pub fn find_below(prefix: &Arc<dyn Prefix>) -> Result<Vec<Self>, SinkError> {
+        let output = Place::Objects { prefix: Arc::clone(prefix), start: String::new() };
+        Self::find_in(&output, Path::new(prefix.address()))
+    }
+
+    /// Finds the runs that wrote to `output`: one, several shards of a folder, or none.
+    ///
+    /// # Errors
+    /// [`SinkError::Updating`] while an output is put in place.
+    pub fn find(output: &Path) -> Result<Vec<Self>, SinkError> {
+        if Layout::of(output) == Layout::Folder {
+            return Self::find_in(&Place::Folder(output.to_owned()), output);
+        }
+        let site = RunSite::of(&SinkOptions::new(output))?;
+        Ok(Self::at(&site, output)?.into_iter().collect())
+    }
+
+    fn find_in(output: &Place, path: &Path) -> Result<Vec<Self>, SinkError> {
+        // Before the manifests: a run that ends meanwhile is among these.
+        let begun = output.below(STAGING).list()?;
+        let mut runs = BTreeMap::new();
+        for name in begun.into_keys() {
+            // In a folder, the list has the runs' folders; in a store, their objects. An update's run is further below.
+            let run = match output {
+                Place::Folder(_) => Some(name.as_str()),
+                Place::Objects { .. } => name.strip_suffix(CLAIM).and_then(|name| name.strip_suffix('/')),
+            };
+            if let Some(run) = run.filter(|run| *run == "run" || run.contains("-of-") && !run.contains('/')) {
+                runs.insert(run.to_owned(), false);
+            }
+        }
+        for name in output.list()?.into_keys() {
+            if let Some(run) = run_of(&name) {
+                runs.insert(run.to_owned(), !name.starts_with('_'));
+            }
+        }
+        let mut found = Vec::new();
+        for (run, is_former) in runs {
+            let site = RunSite::of_names(OutputNames::of_run(&run, is_former), output.clone());
+            found.extend(Self::at(&site, path)?);
+        }
+        Ok(found)
+    }
+
+    /// Finds the complete output of an unsharded run with these options.
+    ///
+    /// # Errors
+    /// [`SinkError::Updating`] while the output is put in place.
+    pub fn complete(options: &SinkOptions) -> Result<Option<Self>, SinkError> {
+        let site = RunSite::of(&SinkOptions { shard: None, ..options.clone() })?;
+        check_in_place(&site, &options.output)?;
+        Self::complete_at(&site)
+    }
+
+    pub(crate) fn complete_at(site: &RunSite) -> Result<Option<Self>, SinkError> {
+        let manifest = site.manifest()?;
+        Ok(manifest
+            .map(|manifest| Self::new(StoredState::Complete, manifest, site.output.clone(), site.output.clone())))
+    }
+
+    /// The complete output of a run, or what it has so far. A run that replaces an output leaves it to its readers.
+    fn at(site: &RunSite, output: &Path) -> Result<Option<Self>, SinkError> {
+        check_in_place(site, output)?;
+        let mut attempts = 1..ATTEMPTS;
+        loop {
+            if let Some(complete) = Self::complete_at(site)? {
+                return Ok(Some(complete));
+            }
+            let Some(claim) = site.claim()?.filter(|claim| claim.can_continue) else { return Ok(None) };
+            match Self::unfinished(site, &claim) {
+                // A running job has completed a part, and removed its segments, since they were listed.
+                Err(SinkError::Io { source, .. })
+                    if source.kind() == ErrorKind::NotFound && attempts.next().is_some() => {}
+                found => return found.map(Some),
+            }
+        }
+    }
+
+    fn unfinished(site: &RunSite, claim: &Claim) -> Result<Self, SinkError> {
+        let copies = temporary_folder()?;
+        let local = match &site.work {
+            Place::Folder(folder) => folder.clone(),
+            Place::Objects { .. } => copies.path().to_owned(),
+        };
+        let first = claim.settings.fingerprint.get("sink.first_index").and_then(|first| first.parse().ok());
+        let restored = restore(site, claim, &local, first.unwrap_or(0))?;
+        let mut records = Vec::new();
+        for (name, kind) in [(INPUTS, FrameKind::Inputs), (FAILURES, FrameKind::Failures)] {
+            let path = copies.path().join(name);
+            let file = File::create(&path).map_err(SinkError::io("create", &path))?;
+            let (bytes, hash) = write_lines(&file, &path, kind, restored.all())?;
+            records.push(ManifestFile { name: name.to_owned(), bytes, xxh3: format!("{hash:016x}") });
+        }
+        let sealed = restored.sealed.iter().filter_map(|segment| segment.end.sealed.clone());
+        let parts: Vec<ManifestPart> = sealed.filter(|part| !part.files.is_empty()).collect();
+        let pending: u64 = restored.pending.iter().map(|segment| segment.end.rows).sum();
+        let manifest = OutputManifest {
+            rows: parts.iter().map(|part| part.rows).sum::<u64>() + pending,
+            failures: restored.all().map(|segment| segment.end.failed).sum(),
+            watermark: restored.all().last().map_or(first.unwrap_or(0), |segment| segment.end.end),
+            parts,
+            records,
+            ..OutputManifest::begun(claim.settings.clone())
+        };
+        let parts = match &site.work {
+            Place::Folder(_) => site.work.clone(),
+            Place::Objects { .. } => site.output.clone(),
+        };
+        let records = Place::Folder(copies.path().to_owned());
+        let run = Self::new(StoredState::Unfinished, manifest, parts, records);
+        Ok(Self { pending: restored.pending, copies: Some(copies), ..run })
+    }
+
+    /// Describes a file of vectors without its output's manifest, such as a copy; `None` if the file holds no manifest.
+    pub fn alone(path: &Path, reader: &dyn VectorReader) -> Result<Option<Self>, SinkError> {
+        let Some(settings) = reader.manifest(path)? else { return Ok(None) };
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let bytes = fs::metadata(path).map_err(SinkError::io("inspect", path))?.len();
+        let part = ManifestPart { part: 0, rows: 0, files: vec![ManifestFile { name, bytes, xxh3: String::new() }] };
+        let manifest = OutputManifest { parts: vec![part], ..OutputManifest::begun(settings) };
+        let parts = Place::Folder(parent_of(path).to_owned());
+        Ok(Some(Self::new(StoredState::Alone, manifest, parts, Place::Folder(PathBuf::new()))))
+    }
+
+    /// Returns the paths and lengths of the files that count.
+    pub fn files(&self) -> Vec<(PathBuf, u64)> {
+        let parts = self.manifest.parts.iter().flat_map(|part| &part.files);
+        let mut files: Vec<_> = parts.map(|file| (self.parts.path(&file.name), file.bytes)).collect();
+        for segment in &self.pending {
+            let bytes = fs::metadata(&segment.path).map_or(0, |data| data.len());
+            files.push((segment.path.clone(), bytes));
+        }
+        // Those of an unfinished run are in its segments.
+        let records = self.manifest.records.iter().filter(|_| self.copies.is_none());
+        files.extend(records.map(|file| (self.records.path(&file.name), file.bytes)));
+        files
+    }
+
+    /// Compares each file of a complete run with its recorded length.
+    ///
+    /// # Errors
+    /// [`SinkError::Damaged`] or [`SinkError::Missing`], which names the first file that differs.
+    pub fn check_lengths(&self) -> Result<(), SinkError> {
+        check_lengths(&self.parts, self.manifest.files())
+    }
+
+    /// Compares each file with its recorded length and hash. Segments have checksums, which [`Self::rows`] compares.
+    ///
+    /// # Errors
+    /// [`SinkError::Damaged`] or [`SinkError::Missing`], which names the first file that differs.
+    pub fn check(&self) -> Result<(), SinkError> {
+        for part in &self.manifest.parts {
+            let local = readable(&self.parts, &part.files)?;
+            part.files.iter().try_for_each(|file| file.check(&local.folder.join(&file.name), true))?;
+        }
+        let local = readable(&self.records, &self.manifest.records)?;
+        self.manifest.records.iter().try_for_each(|file| file.check(&local.folder.join(&file.name), true))
+    }
+
+    /// Calls `act` with each row, in the order in which they were stored, and returns their number.
+    ///
+    /// # Errors
+    /// [`SinkError::Damaged`] also if a part holds more or fewer rows than were recorded.
+    pub fn rows(&mut self, reader: &dyn VectorReader, act: &mut ActOnRow<'_>) -> Result<u64, SinkError> {
+        let shape = Shape::of(&self.manifest)?;
+        let mut all = 0;
+        for part in &self.manifest.parts {
+            all += self.part_rows(part, &shape, reader, act)?;
+        }
+        let row_bytes = shape.dim * shape.element.bytes();
+        let mut pending = RowReader::new(self.pending.clone(), row_bytes, shape.columns.len());
+        while let Some(block) = pending.next_block(BLOCK)? {
+            block.for_each(&shape, act)?;
+            all += block.len() as u64;
+        }
+        Ok(all)
+    }
+
+    /// Calls `act` with each row of a part, and returns their number.
+    pub(crate) fn part_rows(
+        &self,
+        part: &ManifestPart,
+        shape: &Shape,
+        reader: &dyn VectorReader,
+        act: &mut ActOnRow<'_>,
+    ) -> Result<u64, SinkError> {
+        let Some(file) = part.files.first() else { return Ok(0) };
+        let local = readable(&self.parts, &part.files)?;
+        let mut rows = 0;
+        reader.for_each(&local.folder.join(&file.name), shape, &mut |row| {
+            rows += 1;
+            act(row)
+        })?;
+        if self.state != StoredState::Alone {
+            check_count(&self.parts.path(&file.name), "rows", rows, part.rows)?;
+        }
+        Ok(rows)
+    }
+
+    /// Returns true if the inputs were recorded.
+    pub fn has_inputs(&self) -> bool {
+        self.manifest.records.len() > 1
+    }
+
+    /// The record of the inputs; `None` if there is none.
+    pub fn inputs(&self) -> Result<Option<RecordedInputs>, SinkError> {
+        let [record, _failures] = &self.manifest.records[..] else { return Ok(None) };
+        match &self.records {
+            Place::Folder(folder) => {
+                Ok(RecordedInputs::new(folder.join(&record.name), record.bytes, self.manifest.complete))
+            }
+            Place::Objects { .. } => {
+                let content = self.records.read(&record.name)?.unwrap_or_default();
+                RecordedInputs::keep(&std::env::temp_dir(), &content, self.manifest.complete)
+            }
+        }
+    }
+
+    /// Reads the failures, in source order. The last result is [`SinkError::Damaged`] if there are more or fewer than
+    /// were recorded.
+    pub fn failures(&self) -> Result<impl Iterator<Item = Result<StoredFailure, SinkError>> + use<>, SinkError> {
+        let recorded = self.manifest.failures;
+        let open = |record: &ManifestFile| {
+            let local = readable(&self.records, std::slice::from_ref(record))?;
+            let (name, path) = (self.records.path(&record.name), local.folder.join(&record.name));
+            let file = File::open(&path).map_err(SinkError::opening(&path))?;
+            let mut lines = csv::Reader::from_reader(BufReader::new(file).take(record.bytes)).into_records();
+            let mut count = 0;
+            Ok(std::iter::from_fn(move || match lines.next() {
+                None if count == recorded => None,
+                None => {
+                    let damaged = check_count(&name, "failures", count, recorded);
+                    count = recorded;
+                    damaged.err().map(Err)
+                }
+                Some(line) => {
+                    let _open = &local;
+                    count += 1;
+                    Some(line.map_err(|error| SinkError::damaged(&name, error)).map(|line| {
+                        let text = |field: usize| line.get(field).unwrap_or_default().to_owned();
+                        StoredFailure { id: text(0), stage: text(1), reason: text(2), bytes: text(3).parse().ok() }
+                    }))
+                }
+            }))
+        };
+        let read = self.manifest.records.last().map(open).transpose()?;
+        Ok(read.into_iter().flatten())
+    }
+}
+
+/// Compares the files in a place with their recorded lengths.
+pub(crate) fn check_lengths<'a>(
+    place: &Place,
+    files: impl IntoIterator<Item = &'a ManifestFile>,
+) -> Result<(), SinkError> {
+    let Place::Objects { .. } = place else {
+        return files.into_iter().try_for_each(|file| file.check(&place.path(&file.name), false));
+    };
+    let found = place.list()?;
+    files.into_iter().try_for_each(|file| file.check_len(&place.path(&file.name), found.get(&file.name).copied()))
+}
+
+fn check_count(path: &Path, what: &str, found: u64, recorded: u64) -> Result<(), SinkError> {
+    match found == recorded {
+        true => Ok(()),
+        false => Err(SinkError::damaged(path, format!("it has {found} {what}, but {recorded} were recorded"))),
+    }
+}
