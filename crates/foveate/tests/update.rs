@@ -130,7 +130,11 @@ fn as_of_earlier_versions(folder: &Path) {
         let path = entry.unwrap().path();
         let Some(name) = path.file_name().unwrap().to_str().unwrap().strip_prefix('_') else { continue };
         if name.ends_with("manifest.json") {
-            let manifest = fs::read_to_string(&path).unwrap().replace("\"_", "\"");
+            let mut manifest = fs::read_to_string(&path).unwrap().replace("\"_", "\"");
+            if name.contains(".parquet") {
+                let former = "\"fingerprint\": {\n    \"sink.part_items\": \"8\",";
+                manifest = manifest.replace("\"fingerprint\": {", former);
+            }
             fs::write(&path, manifest).unwrap();
         }
         fs::rename(&path, folder.join(name)).unwrap();

@@ -143,7 +143,7 @@ impl<F: PartFormat> PartSink<F> {
     fn settings(&self, manifest: &RunManifest) -> RunManifest {
         let mut settings = staging::settings(&self.options, self.format.name(), manifest);
         if self.options.layout == Layout::Folder {
-            settings.fingerprint.insert("sink.part_items".to_owned(), self.options.part_items.to_string());
+            settings.fingerprint.insert(PART_ITEMS.to_owned(), self.options.part_items.to_string());
         }
         settings
     }
@@ -275,7 +275,11 @@ impl<F: PartFormat> PartSink<F> {
             let found = site.output.list()?;
             // Readers of the whole folder would take it for a part of this output.
             if let Some(stray) = found.keys().find(|name| site.names.is_part(name) && !named.contains(name.as_str())) {
-                return Err(SinkError::Exists(site.output.path(stray)));
+                if existing == Existing::Resume || existing == Existing::Refuse {
+                    return Err(SinkError::Exists(site.output.path(stray)));
+                }
+                let source = format!("it holds {stray}, which no manifest names; remove it, or name another output");
+                return Err(SinkError::BadOutput { path: self.options.output.clone(), source: source.into() });
             }
         }
         let mut claim = Claim::new(settings, base);
@@ -795,7 +799,12 @@ impl<F: PartFormat> PartSink<F> {
         let inputs = run.inputs()?;
         let folder = site.output.path("");
         let published = run.manifest.published(&folder);
-        Ok(match run.manifest.difference(settings) {
+        let mut described = run.manifest.clone();
+        if site.layout == Layout::File {
+            // Earlier versions made a single file of parts.
+            described.fingerprint.remove(PART_ITEMS);
+        }
+        Ok(match described.difference(settings) {
             Some(difference) => {
                 SinkError::OtherRun(Box::new(OtherRun { path, state: RunState::Complete, difference, inputs }))
             }
@@ -840,6 +849,8 @@ fn has_files(segment: &Segment) -> bool {
     segment.end.sealed.as_ref().is_some_and(|part| !part.files.is_empty())
 }
 
+/// The setting with the number of items of a part.
+const PART_ITEMS: &str = "sink.part_items";
 /// The manifest in the work in progress.
 const STAGED_MANIFEST: &str = "manifest.json";
 
