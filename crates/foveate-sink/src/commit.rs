@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::manifest::is_plain_name;
 use crate::names::STAGING;
 use crate::place::Place;
-use crate::site::{CLAIM, RunSite, parse_checked};
+use crate::site::{CLAIM, Claim, RunSite, parse_checked};
 use crate::{Layout, OutputManifest, SinkError};
 
 /// The file of the work in progress with the plan.
@@ -97,17 +97,26 @@ pub(crate) fn update_work(site: &RunSite) -> Place {
     }
 }
 
-/// Ends the commit of a run that was interrupted at that. Returns true if there was one.
-pub(crate) fn end_commit(site: &RunSite, step: &mut dyn FnMut(&'static str)) -> Result<bool, SinkError> {
-    let Some(plan) = site.work.parse(PLAN, |json| CommitPlan::parse(site, json))? else { return Ok(false) };
+/// Ends the commit of a run that was interrupted at that. Removes the work in progress of an update, which starts over,
+/// and what a power failure brought back of a run that has ended.
+pub(crate) fn end_commit(site: &RunSite, step: &mut dyn FnMut(&'static str)) -> Result<(), SinkError> {
+    let plan = site.work.parse(PLAN, |json| CommitPlan::parse(site, json))?;
     let found = site.manifest()?.map(|manifest| manifest.digest());
-    // Otherwise another run has replaced the output since.
-    if found == plan.base || found == plan.manifest.as_ref().map(OutputManifest::digest) {
-        plan.follow(site, step)?;
+    if let Some(plan) = plan {
+        // Otherwise another run has replaced the output since.
+        if found == plan.base || found == plan.manifest.as_ref().map(OutputManifest::digest) {
+            plan.follow(site, step)?;
+        }
+    } else {
+        // In a store, another writer may be at work. A damaged claim is for the run that reads it next.
+        let is_folder = matches!(site.work, Place::Folder(_));
+        let claim = if is_folder { site.work.parse(CLAIM, Claim::parse).ok().flatten() } else { None };
+        if claim.is_none_or(|claim| claim.can_continue && (found.is_none() || claim.base == found)) {
+            return Ok(());
+        }
     }
     step("remove work in progress");
-    clear_work(site)?;
-    Ok(true)
+    clear_work(site)
 }
 
 /// Removes a finished run's work in progress: the claim first, and last the plan, which another writer would follow. A
@@ -131,11 +140,7 @@ pub(crate) fn clear_work(site: &RunSite) -> Result<(), SinkError> {
 pub(crate) fn check_in_place(site: &RunSite, output: &Path) -> Result<(), SinkError> {
     // A run at work needs a moment for its renames.
     for _ in 0..10 {
-        let is_there = match &site.work {
-            Place::Folder(folder) => folder.join(PLAN).exists(),
-            Place::Objects { .. } => site.work.list()?.contains_key(PLAN),
-        };
-        if !is_there {
+        if site.work.read(PLAN)?.is_none() {
             return Ok(());
         }
         sleep(Duration::from_millis(100));

@@ -70,6 +70,7 @@ pub fn run(subject: &Subject<'_>, scratch: &Path) {
 pub fn run_in_store(subject: &Subject<'_>, scratch: &Path) {
     let bench = Bench { subject, layout: Layout::Folder, columns: &[], in_store: true, scratch: scratch.join("store") };
     bench.holds_everywhere();
+    bench.another_division_is_refused();
     bench.two_writers_do_no_harm();
     bench.a_writer_of_other_bytes_is_refused();
     bench.requests_may_fail_or_lose_their_answer();
@@ -1041,6 +1042,15 @@ impl Bench<'_> {
         }
         let published = first.finish().unwrap();
         self.check(&job, &published, &job.rows());
+    }
+
+    /// A whole run would mix with a shard that was begun.
+    fn another_division_is_refused(&self) {
+        let (job, folder) = (SampleRun::new(), self.folder("division"));
+        let shard = SinkOptions { shard: Some((0, 2)), ..self.options(&folder) };
+        (self.subject.open)(&shard).begin(&job.manifest, Existing::Resume).unwrap();
+        let refused = self.sink(&folder).begin(&job.manifest, Existing::Resume).map(drop);
+        assert!(matches!(refused, Err(SinkError::BadOutput { .. })), "{refused:?}");
     }
 
     /// They make the same objects, whoever is first. Nothing is left of either.

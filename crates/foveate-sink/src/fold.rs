@@ -13,11 +13,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use foveate_core::{Backend as _, error_chain};
 
-use crate::commit::{LATER, clear_work, end_commit, later, update_work};
+use crate::commit::{LATER, end_commit, later, update_work};
 use crate::names::STAGING;
 use crate::place::Place;
 use crate::publish::parent_of;
-use crate::site::{CLAIM, Claim, RunSite};
+use crate::site::RunSite;
 use crate::staging::{self, Staging, file_names, is_begun};
 use crate::{
     Existing, Failure, InputRecord, Layout, OtherRun, Prefix, Published, RowBuffer, RunManifest, RunState, Shape,
@@ -124,14 +124,6 @@ impl Fold {
                 self.plain = Some(Staging::take(&self.options, &site.names)?);
             }
             end_commit(&site, &mut |_| {})?;
-            let left = if self.work.is_some() { site.work.parse(CLAIM, Claim::parse).ok().flatten() } else { None };
-            // An interrupted update starts over; a run that has ended leaves nothing.
-            if let Some(claim) = left
-                && let Some(base) = site.manifest()?
-                && (!claim.can_continue || claim.base != Some(base.digest()))
-            {
-                clear_work(&site)?;
-            }
             self.release();
         }
         self.end_begun(backend, manifest, &may_differ)?;

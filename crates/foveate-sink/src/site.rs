@@ -130,6 +130,7 @@ impl RunSite {
     }
 }
 
-fn name_of(path: &Path) -> String {
+/// The name of a file, as manifests and places have it.
+pub(crate) fn name_of(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }

@@ -150,7 +150,7 @@ fn check_division(options: &SinkOptions) -> Result<(), SinkError> {
 fn check_prefix(prefix: &dyn Prefix, options: &SinkOptions) -> Result<(), SinkError> {
     let staging = format!("{STAGING}/");
     let own = prefix.list(&staging)?;
-    let begun = own.keys().filter_map(|name| name.strip_prefix(&staging)?.strip_suffix("/claim.json"));
+    let begun = own.keys().filter_map(|name| name.strip_prefix(&staging)?.strip_suffix(CLAIM)?.strip_suffix('/'));
     let found = [prefix.list("part")?, prefix.list("_manifest")?, prefix.list("manifest")?];
     check_names(options, found.into_iter().flatten().map(|(name, _)| name), begun.map(str::to_owned))
 }

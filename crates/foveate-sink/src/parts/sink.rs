@@ -15,7 +15,7 @@ use crate::commit::{CommitPlan, LOCK, PLAN, PlannedMove, clear_work, end_commit}
 use crate::names::STAGING;
 use crate::place::{MOST_OBJECT, Place};
 use crate::publish::{parent_of, remove_if_there};
-use crate::site::{CLAIM, Claim, RunSite, checked_json};
+use crate::site::{CLAIM, Claim, RunSite, checked_json, name_of};
 use crate::staging::{self, FAILURES, INPUTS, INPUTS_HEADER, Phase, Staging, Steps, Taken, push_failure};
 use crate::stored::{StoredRun, check_lengths, restore, segments, write_lines};
 use crate::{
@@ -60,11 +60,10 @@ struct OpenRun {
     /// Where files of adopted parts come from.
     adopted: Vec<PlannedMove>,
     taken: Taken,
-    /// The part on its way to the store.
-    upload: Option<JoinHandle<Result<(), SinkError>>>,
+    upload: Upload,
     lines: String,
     scratch: Scratch,
-    /// After `sealed`'s writers, which have files open in it.
+    /// After `open`, whose writers have files open in it.
     local: LocalWork,
 }
 
@@ -83,21 +82,27 @@ impl LocalWork {
     }
 }
 
-impl Drop for OpenRun {
+/// The part on its way to the store.
+#[derive(Default)]
+struct Upload(Option<JoinHandle<Result<(), SinkError>>>);
+
+impl Upload {
+    /// Waits until the part is in the store.
+    fn settle(&mut self) -> Result<(), SinkError> {
+        let ended = self.0.take().map(JoinHandle::join);
+        ended.map_or(Ok(()), |ended| ended.unwrap_or_else(|panic| resume_unwind(panic)))
+    }
+}
+
+impl Drop for Upload {
     /// The part's files go with the folder, and a run that is stopped keeps the part.
     fn drop(&mut self) {
         // Its error would come too late: the run continues before this part.
-        let _ = self.upload.take().map(JoinHandle::join);
+        let _ = self.0.take().map(JoinHandle::join);
     }
 }
 
 impl OpenRun {
-    /// Waits until the part on its way is in the store.
-    fn settle(&mut self) -> Result<(), SinkError> {
-        let upload = self.upload.take().map(JoinHandle::join);
-        upload.map_or(Ok(()), |ended| ended.unwrap_or_else(|panic| resume_unwind(panic)))
-    }
-
     /// The segment in progress of a part.
     fn writer(&mut self, part: u64) -> Result<&mut SegmentWriter, SinkError> {
         if !self.open.contains_key(&part) {
@@ -233,16 +238,11 @@ impl<F: PartFormat> PartSink<F> {
         let base = site.manifest()?;
         let digest = base.as_ref().map(OutputManifest::digest);
         let claim = if is_fresh { None } else { site.claim()? };
-        let is_left = claim.is_some();
         if let Some(claim) = claim.filter(|claim| claim.can_continue && (base.is_none() || claim.base == digest)) {
             if existing == Existing::Refuse {
                 return Err(SinkError::Interrupted(self.options.output.clone()));
             }
             return self.resume(site, local, claim, &settings);
-        }
-        if is_left && matches!(site.work, Place::Folder(_)) {
-            // Of a run that has ended, whose files a power failure brought back, or of an update.
-            clear_work(&site)?;
         }
         let is_there = base.is_some() || matches!(site.output, Place::Folder(_)) && site.names.main().exists();
         if is_there && !is_fresh {
@@ -336,7 +336,7 @@ impl<F: PartFormat> PartSink<F> {
             adopting: None,
             adopted: Vec::new(),
             taken: Taken::up_to(first, claim.settings.dim, false),
-            upload: None,
+            upload: Upload::default(),
             lines: String::new(),
             scratch: Scratch::default(),
             site,
@@ -476,8 +476,8 @@ impl<F: PartFormat> PartSink<F> {
 
     /// Encodes all parts that the watermark has passed.
     fn seal_complete(&mut self, run: &mut OpenRun) -> Result<(), SinkError> {
-        if run.upload.as_ref().is_some_and(JoinHandle::is_finished) {
-            run.settle()?;
+        if run.upload.0.as_ref().is_some_and(JoinHandle::is_finished) {
+            run.upload.settle()?;
         }
         while let Some(first) = run.pending.first() {
             let part = first.end.part;
@@ -536,10 +536,10 @@ impl<F: PartFormat> PartSink<F> {
             let files = segment.end.sealed.iter().flat_map(|part| &part.files).map(|file| file.name.clone());
             let files: Vec<PathBuf> = files.map(|name| folder.path().join(name)).filter(|path| path.exists()).collect();
             let (output, work, path) = (run.site.output.clone(), run.site.work.clone(), segment.path.clone());
-            run.settle()?;
-            run.upload = Some(thread::spawn(move || {
+            run.upload.settle()?;
+            run.upload.0 = Some(thread::spawn(move || {
                 for file in files {
-                    output.take(&file, &file.file_name().unwrap_or_default().to_string_lossy())?;
+                    output.take(&file, &name_of(&file))?;
                 }
                 let record = fs::read(&path).map_err(SinkError::io("read", &path))?;
                 work.create(&name, record.into())
@@ -643,21 +643,19 @@ impl<F: PartFormat> PartSink<F> {
         if !run.sealed.iter().any(has_files) && (run.failed == 0 || self.options.publish_empty) {
             self.seal(run, run.origin.1)?;
         }
-        run.settle()?;
+        run.upload.settle()?;
         let plan = self.plan(run)?;
         self.steps.step("write plan");
         run.site.work.replace(PLAN, checked_json(&plan))?;
         plan.follow(&run.site, &mut |step| self.steps.step(step))?;
-        let names = plan.moves.iter().rev().map(|step| &step.to);
-        let parts = plan.manifest.iter().flat_map(|manifest| &manifest.parts).flat_map(|part| &part.files);
-        let mut files: Vec<PathBuf> = Vec::new();
-        let is_folder = run.site.layout == Layout::Folder;
-        for name in parts.map(|file| &file.name).filter(|_| is_folder).chain(names) {
-            let path = run.site.output.path(name);
-            if !files.contains(&path) {
-                files.push(path);
-            }
+        let mut names: Vec<&String> = plan.moves.iter().rev().map(|step| &step.to).collect();
+        if let (Layout::Folder, Some(manifest)) = (run.site.layout, &plan.manifest) {
+            // All parts, those that stay included, and then the records.
+            names.retain(|name| !run.site.names.is_part(name));
+            let parts = manifest.parts.iter().flat_map(|part| &part.files).map(|file| &file.name);
+            names = parts.chain(names).collect();
         }
+        let files = names.into_iter().map(|name| run.site.output.path(name)).collect();
         Ok(Published { files, rows: run.rows(), failures: run.failed, leftover: None })
     }
 
@@ -693,8 +691,7 @@ impl<F: PartFormat> PartSink<F> {
             self.steps.step("write manifest");
             let json = written.to_json().into_bytes();
             run.site.work.replace(STAGED_MANIFEST, json.into())?;
-            let current = RunSite { names: run.site.names.current(), ..run.site.clone() };
-            let last = planned(STAGED_MANIFEST, &current.manifest_name());
+            let last = planned(STAGED_MANIFEST, &name_of(&run.site.names.current().manifest()));
             match run.site.layout {
                 Layout::File => {
                     moves.push(last);
@@ -740,8 +737,7 @@ impl<F: PartFormat> PartSink<F> {
             let content = fs::read(&path).map_err(SinkError::io("read", &path))?;
             run.site.work.replace(name, content.into())?;
         }
-        let target = run.site.names.current().beside(name);
-        let name = target.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let name = name_of(&run.site.names.current().beside(name));
         Ok(ManifestFile { name, bytes, xxh3: format!("{hash:016x}") })
     }
 
@@ -752,7 +748,7 @@ impl<F: PartFormat> PartSink<F> {
         let names = std::iter::once(vectors.clone()).chain(sidecars);
         let mut named = ManifestPart { part: 0, ..part.clone() };
         for (file, path) in named.files.iter_mut().zip(names) {
-            file.name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            file.name = name_of(&path);
         }
         named
     }
@@ -813,16 +809,10 @@ impl<F: PartFormat> PartSink<F> {
     }
 
     /// Removes the work in progress, every file of it closed. The output is complete by now, so an error is a note.
-    fn remove_work(&mut self, mut run: Box<OpenRun>) -> Option<String> {
+    fn remove_work(&mut self, run: OpenRun) -> Option<String> {
         self.steps.step("remove staging folder");
-        run.open.clear();
-        let site = run.site.clone();
-        let temporary = TempDir::with_prefix("foveate-").ok();
-        let local = match temporary {
-            Some(folder) => std::mem::replace(&mut run.local, LocalWork::Temporary(folder)),
-            None => return Some("no temporary folder".to_owned()),
-        };
-        drop(run);
+        let OpenRun { site, local, open, upload, .. } = run;
+        drop((open, upload));
         let removed = match local {
             LocalWork::Locked(staging) => staging.remove().and_then(|()| sync_folder(parent_of(&site.names.main()))),
             LocalWork::Temporary(folder) => clear_work(&site).and_then(|()| {
@@ -900,7 +890,7 @@ impl<F: PartFormat> VectorSink for PartSink<F> {
     fn finish(&mut self) -> Result<Published, SinkError> {
         let published = self.on_run("finish", Self::finish_run)?;
         let run = self.phase.take("finish")?;
-        let leftover = self.remove_work(run);
+        let leftover = self.remove_work(*run);
         self.phase = Phase::Done;
         Ok(Published { leftover, ..published })
     }
