@@ -2,7 +2,6 @@
 //! publishes it when it is complete.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
 
 use foveate::core::RegistryError;
 use foveate::sink::parts::{PartFiles, PartFormat, PartSink, StoredPart};
@@ -32,18 +31,9 @@ impl PartFormat for Lines {
         &[]
     }
 
-    fn free_bytes(&self) -> u64 {
-        0
-    }
-
-    /// A single file is one part, written at the end.
-    fn assembles(&self) -> bool {
-        false
-    }
-
     fn encode(&mut self, part: &StoredPart<'_>, _: &RunManifest, files: &PartFiles) -> Result<(), SinkError> {
         let mut text = String::new();
-        let mut rows = part.reader()?;
+        let mut rows = part.reader();
         while let Some(block) = rows.next_block(1000)? {
             for (id, vector) in block.ids().zip(block.vectors().chunks_exact(part.dim() * 4)) {
                 write!(text, "{id}:").expect("memory takes any text");
@@ -54,9 +44,5 @@ impl PartFormat for Lines {
             }
         }
         std::fs::write(&files.vectors, text).map_err(SinkError::io("write", &files.vectors))
-    }
-
-    fn assemble(&mut self, _: &[PathBuf], _: &RunManifest, _: &Path) -> Result<(), SinkError> {
-        Err(SinkError::Misuse("lines are not put together from parts".to_owned()))
     }
 }
