@@ -254,6 +254,7 @@ impl Encoded {
         for ((row, origin), vector) in self.origins.drain(..).enumerate().zip(rows) {
             let (shared, count) = match origin {
                 Origin::Run(shared) => (shared, &mut recalled.run),
+                Origin::Output(shared) => (shared, &mut recalled.output),
                 Origin::Cache(shared) => (shared, &mut recalled.cache),
                 Origin::Computed(lead) => {
                     vector.copy_from_slice(computed.row(next));

@@ -35,6 +35,8 @@ pub struct Config {
     /// Most memory for the vectors of recent contents, which items of the same content share; 0 computes every item.
     /// Contents are shared only if the encoder's rows are [`batch_invariant`](foveate_encode::EncoderSpec).
     pub recent_bytes: u64,
+    /// Vectors that the output has of other inputs, under the same condition.
+    pub earlier: Option<Arc<dyn Recall>>,
     /// Vectors of other runs with the same settings, under the same condition.
     pub cache: Option<Arc<dyn Recall>>,
 }
@@ -56,6 +58,7 @@ impl Default for Config {
             commit_every: Duration::from_secs(2),
             by_content: false,
             recent_bytes: Self::RECENT_BYTES,
+            earlier: None,
             cache: None,
         }
     }

@@ -58,7 +58,8 @@ impl Pipeline {
 
         let profiler = stages::profiler(self.config.trace.clone());
         let started = Instant::now();
-        let contents = Contents::new(self.config.recent_bytes, self.config.cache.clone(), &self.encoders);
+        let recalls = [&self.config.earlier, &self.config.cache].map(Clone::clone);
+        let contents = Contents::new(self.config.recent_bytes, recalls, &self.encoders);
         let contents = contents.as_ref();
         let encoders = std::mem::take(&mut self.encoders);
         let mut lanes: Vec<_> = encoders.into_iter().map(|encoder| Lane::new(encoder, self.config.normalize)).collect();

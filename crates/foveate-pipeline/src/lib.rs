@@ -26,4 +26,4 @@ pub use queue::{Closed, Popped, Queue, QueueStats};
 pub use recall::{Known, Recall, Recalled};
 pub use report::{RunReport, StageReport};
 pub use stages::Progress;
-pub use update::{Changes, InputChange, KnownInputs, Update, UpdateSource};
+pub use update::{Changes, EarlierRows, InputChange, KnownInputs, Update, UpdateSource};

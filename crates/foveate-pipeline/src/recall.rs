@@ -32,6 +32,8 @@ pub trait Recall: fmt::Debug + Send + Sync {
 pub struct Recalled {
     /// Rows with the content of an earlier item of the run.
     pub run: u64,
+    /// Rows whose vector an output or an interrupted update had of another input with this content.
+    pub output: u64,
     /// Rows whose vector came from the cache.
     pub cache: u64,
 }
@@ -45,6 +47,7 @@ pub(crate) enum Origin {
     Computed(Option<Lead>),
     /// An item before it in the source has the same content.
     Run(Shared),
+    Output(Shared),
     Cache(Shared),
 }
 
@@ -71,6 +74,7 @@ impl Lead {
 pub(crate) struct Contents {
     recent: Mutex<Recent>,
     dim: usize,
+    earlier: Option<Arc<dyn Recall>>,
     cache: Option<Arc<dyn Recall>>,
 }
 
@@ -79,15 +83,16 @@ impl Contents {
     /// beside it.
     pub(crate) fn new(
         recent_bytes: u64,
-        cache: Option<Arc<dyn Recall>>,
+        [earlier, cache]: [Option<Arc<dyn Recall>>; 2],
         encoders: &[Box<dyn Encoder>],
     ) -> Option<Self> {
         let dim = encoders.first()?.spec().dim;
-        let is_wanted = recent_bytes > 0 || cache.is_some();
+        let is_wanted = recent_bytes > 0 || earlier.is_some() || cache.is_some();
         let is_invariant = encoders.iter().all(|encoder| encoder.spec().batch_invariant);
         (is_wanted && is_invariant).then(|| Self {
             recent: Mutex::new(Recent::new(recent_bytes / (4 * dim + Recent::OVERHEAD) as u64)),
             dim,
+            earlier,
             cache,
         })
     }
@@ -99,14 +104,20 @@ impl Contents {
         if !is_first {
             return Origin::Run(shared);
         }
-        let known = self.cache.as_ref().and_then(|cache| cache.recall(content));
-        match known.filter(|known| known.vector.len() == self.dim) {
-            Some(known) => {
-                let _ = shared.set(Ok(known)); // it is empty
-                Origin::Cache(shared)
-            }
-            None => Origin::Computed(Some(Lead { content, shared })),
+        if self.settle_from(&self.earlier, content, &shared) {
+            Origin::Output(shared)
+        } else if self.settle_from(&self.cache, content, &shared) {
+            Origin::Cache(shared)
+        } else {
+            Origin::Computed(Some(Lead { content, shared }))
         }
+    }
+
+    /// Returns false if `recall` knows nothing of the content.
+    fn settle_from(&self, recall: &Option<Arc<dyn Recall>>, content: u128, shared: &Shared) -> bool {
+        let known = recall.as_ref().and_then(|recall| recall.recall(content));
+        // Nobody else has it yet, so that it is empty.
+        known.filter(|known| known.vector.len() == self.dim).is_some_and(|known| shared.set(Ok(known)).is_ok())
     }
 
     /// Passes a computed vector on to the items that follow, and to the cache.

@@ -86,7 +86,8 @@ impl RunReport {
 
     /// Vectors that this session computed.
     pub fn computed(&self) -> u64 {
-        self.rows - self.recalled.run - self.recalled.cache
+        let Recalled { run, output, cache } = self.recalled;
+        self.rows - run - output - cache
     }
 
     /// Returns true if the run reached its end.

@@ -1,6 +1,6 @@
 //! Updates of an output: which inputs of a listing it does not have yet.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use foveate_core::{FaultScope, lock};
@@ -13,8 +13,10 @@ use crate::{FailurePolicy, RunError};
 
 mod brakes;
 mod changes;
+mod earlier;
 
 pub use changes::{Changes, InputChange};
+pub use earlier::EarlierRows;
 
 /// What an update embeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +44,28 @@ pub struct KnownInputs {
     known_id: Option<String>,
     /// An input that the output does not have.
     added_id: Option<String>,
+    wanted_sizes: WantedSizes,
+}
+
+/// Lengths of what an update embeds.
+#[derive(Debug, Default)]
+struct WantedSizes {
+    known: HashSet<u64>,
+    /// There are others, those of containers' members among them.
+    has_others: bool,
+}
+
+impl WantedSizes {
+    fn add(&mut self, stamp: Option<Stamp>) {
+        match stamp {
+            Some(stamp) => drop(self.known.insert(stamp.bytes)),
+            None => self.has_others = true,
+        }
+    }
+
+    fn has(&self, stamp: Option<Stamp>) -> bool {
+        self.has_others || stamp.is_some_and(|stamp| self.known.contains(&stamp.bytes))
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -95,7 +119,8 @@ impl KnownInputs {
                 }
             }
         }
-        Ok(Self { update, inputs, recorded, max_removed, known_id, added_id: None })
+        let wanted_sizes = WantedSizes::default();
+        Ok(Self { update, inputs, recorded, max_removed, known_id, added_id: None, wanted_sizes })
     }
 
     /// Decides what becomes of an input of the output; see [`Keep`](foveate_sink::Keep).
@@ -113,6 +138,14 @@ impl KnownInputs {
         let known = self.inputs.get(&key(&record.id));
         let is_kept = known.is_some_and(|input| matches!(input.state, State::Unreadable { .. }));
         (!is_kept).then(|| record.clone())
+    }
+
+    /// Returns true if the output's vector of this input may be that of an input which is embedded now: a renamed one,
+    /// or this one with another time.
+    pub fn may_return(&self, record: &InputRecord) -> bool {
+        let state = self.inputs.get(&key(&record.id)).map(|input| input.state);
+        let is_kept = matches!(state, Some(State::Kept { .. } | State::Unreadable { .. }));
+        !is_kept && record.xxh3.is_some() && self.wanted_sizes.has(record.stamp)
     }
 
     /// Learns from the complete later run which inputs could not be read.
@@ -239,6 +272,7 @@ impl UpdateSource {
             if is_container {
                 let container = unchanged.get(&item.id).copied().unwrap_or_default();
                 if !container.is_same() {
+                    known.wanted_sizes.add(None);
                     selection.update(format!("{:?} {:?}\n", item.id, item.stamp).as_bytes());
                 }
                 return !container.is_same();
@@ -254,6 +288,7 @@ impl UpdateSource {
                 false
             });
             if is_wanted {
+                known.wanted_sizes.add(stamp);
                 selection.update(format!("{:?}\n", item.id).as_bytes());
             }
             is_wanted

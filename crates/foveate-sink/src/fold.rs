@@ -4,14 +4,15 @@
 //! replaces the output: a folder's parts are adopted as they are unless a row of theirs goes, and then the rows that
 //! stay are written once more. A single file is written anew.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs;
 use std::iter::Peekable;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use foveate_core::{Backend as _, error_chain};
+use xxhash_rust::xxh3::xxh3_128;
 
 use crate::commit::{LATER, end_commit, later, update_work};
 use crate::names::STAGING;
@@ -20,9 +21,9 @@ use crate::publish::parent_of;
 use crate::site::RunSite;
 use crate::staging::{self, Staging, file_names, is_begun};
 use crate::{
-    Existing, Failure, InputRecord, Layout, OtherRun, Prefix, Published, RowBuffer, RunManifest, RunState, Shape,
-    SinkBackend, SinkError, SinkOptions, StoredFailure, StoredRow, StoredRun, StoredState, VectorReader, VectorSink,
-    Watermark,
+    ActOnRow, Existing, Failure, InputRecord, Layout, OtherRun, Prefix, Published, RowBuffer, RunManifest, RunState,
+    Shape, SinkBackend, SinkError, SinkOptions, StoredFailure, StoredRow, StoredRun, StoredState, VectorReader,
+    VectorSink, Watermark,
 };
 
 /// Rows, or records, between two calls of a sink.
@@ -186,19 +187,76 @@ impl Fold {
         }
     }
 
-    /// Makes room for the later run of the job that `manifest` describes: what another one began is removed. Returns
-    /// the later run if it is complete.
-    pub fn make_room(&self, backend: &SinkBackend, manifest: &RunManifest) -> Result<Option<StoredRun>, SinkError> {
+    /// Makes room for the later run of the job that `manifest` describes, and removes what another one began. If that
+    /// differs in the items alone, `act` gets its rows. Returns the later run if it is complete.
+    pub fn make_room(
+        &self,
+        backend: &SinkBackend,
+        manifest: &RunManifest,
+        act: &mut ActOnRow<'_>,
+    ) -> Result<Option<StoredRun>, SinkError> {
         let options = self.later()?;
         match backend.open(&options)?.begin(manifest, Existing::Resume) {
-            Ok(_) => Ok(None),
-            Err(SinkError::AlreadyComplete(_)) => StoredRun::complete(&options),
-            // Or what is left of one that was removed in part.
-            Err(
-                SinkError::OtherRun(_) | SinkError::Damaged { .. } | SinkError::Missing { .. } | SinkError::Exists(_),
-            ) => self.discard().map(|()| None),
-            Err(error) => Err(error),
+            Ok(_) => return Ok(None),
+            Err(SinkError::AlreadyComplete(_)) => return StoredRun::complete(&options),
+            Err(SinkError::OtherRun(_)) => {
+                let runs = match &options.prefix {
+                    Some(prefix) => StoredRun::find_below(prefix)?,
+                    None => StoredRun::find(&options.output)?,
+                };
+                let of_items = |name: &str| name.starts_with(RunManifest::UPDATE);
+                for run in runs {
+                    if self.check(backend, &run, manifest, of_items).is_ok() {
+                        self.discard(backend, run, act)?;
+                    }
+                }
+            }
+            // What is left of one that was removed in part.
+            Err(SinkError::Damaged { .. } | SinkError::Missing { .. } | SinkError::Exists(_)) => {}
+            Err(error) => return Err(error),
         }
+        self.clear().map(|()| None)
+    }
+
+    /// Calls `act` with those rows of the output whose inputs are `wanted`. Reads the parts alone that have any.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn rows_of(
+        &self,
+        backend: &SinkBackend,
+        wanted: &dyn Fn(&InputRecord) -> bool,
+        act: &mut ActOnRow<'_>,
+    ) -> Result<(), SinkError> {
+        let (Some(reader), Some(run)) = (backend.reader(), StoredRun::complete_at(&self.site()?)?) else {
+            return Ok(());
+        };
+        let shape = Shape::of(&run.manifest)?;
+        let mut entries = entries(&run)?.peekable();
+        for (number, part) in run.manifest.parts.iter().enumerate() {
+            let mut ids = HashSet::new();
+            while let Some(entry) = entries.next_if(|entry| entry.as_ref().map_or(true, |entry| entry.part <= number)) {
+                let Entry { record, failure, .. } = entry?;
+                if failure.is_none() && wanted(&record) {
+                    ids.insert(xxh3_128(record.id.as_bytes()));
+                }
+            }
+            if ids.is_empty() {
+                continue;
+            }
+            run.check_part(part)?;
+            run.part_rows(part, &shape, reader, &mut |row| match ids.contains(&xxh3_128(row.id.as_bytes())) {
+                true => act(row),
+                false => Ok(()),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// A folder for files of this update.
+    pub fn scratch(&self) -> PathBuf {
+        let folder = self.work.as_ref().map(|work| work.folder().to_owned());
+        folder.or_else(|| self.options.staging.clone()).unwrap_or_else(std::env::temp_dir)
     }
 
     /// The later run, complete.
@@ -209,8 +267,25 @@ impl Fold {
         StoredRun::complete(&self.later()?)
     }
 
+    /// Removes a later run of other items than those that are wanted now. `act` gets its rows.
+    ///
+    /// # Errors
+    /// If it cannot be removed, and the errors of `act`. What is damaged is left out.
+    pub fn discard(&self, backend: &SinkBackend, mut run: StoredRun, act: &mut ActOnRow<'_>) -> Result<(), SinkError> {
+        if let Some(reader) = backend.reader().filter(|_| run.check().is_ok()) {
+            match run.rows(reader, act) {
+                Ok(_) | Err(SinkError::Damaged { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.clear()
+    }
+
     /// Removes the later run.
-    pub fn discard(&self) -> Result<(), SinkError> {
+    ///
+    /// # Errors
+    /// If it cannot be removed.
+    pub fn clear(&self) -> Result<(), SinkError> {
         let later = later(&self.site()?);
         let Place::Folder(folder) = &later else {
             return later.list()?.into_keys().try_for_each(|name| later.remove(&name));
@@ -254,7 +329,7 @@ impl Fold {
             copy.adopt(&later, true, &|_| true, take)?;
         }
         let published = copy.finish()?;
-        let cleared = self.discard().and_then(|()| self.work.take().map_or(Ok(()), Staging::remove));
+        let cleared = self.clear().and_then(|()| self.work.take().map_or(Ok(()), Staging::remove));
         // The output is complete by now, so an error is a note.
         Ok(Published { leftover: published.leftover.or(cleared.err().map(|error| error_chain(&error))), ..published })
     }

@@ -30,6 +30,9 @@ impl RunManifest {
     pub const ITEMS: &str = "items";
     /// The fingerprint entry with a digest of the outputs that were merged, in place of the two above.
     pub const MERGED: &str = "merged";
+    /// The fingerprint entry of an update's run with the digest of the output; one with a longer name has a digest of
+    /// its items.
+    pub const UPDATE: &str = "update";
 
     /// A digest of what decides the output's bytes: 16 lower-case hexadecimal digits.
     pub fn digest(&self) -> String {

@@ -349,12 +349,14 @@ impl StoredRun {
     /// # Errors
     /// [`SinkError::Damaged`] or [`SinkError::Missing`], which names the first file that differs.
     pub fn check(&self) -> Result<(), SinkError> {
-        for part in &self.manifest.parts {
-            let local = readable(&self.parts, &part.files)?;
-            part.files.iter().try_for_each(|file| file.check(&local.folder.join(&file.name), true))?;
-        }
+        self.manifest.parts.iter().try_for_each(|part| self.check_part(part))?;
         let local = readable(&self.records, &self.manifest.records)?;
         self.manifest.records.iter().try_for_each(|file| file.check(&local.folder.join(&file.name), true))
+    }
+
+    pub(crate) fn check_part(&self, part: &ManifestPart) -> Result<(), SinkError> {
+        let local = readable(&self.parts, &part.files)?;
+        part.files.iter().try_for_each(|file| file.check(&local.folder.join(&file.name), true))
     }
 
     /// Calls `act` with each row, in the order in which they were stored, and returns their number.

@@ -86,6 +86,10 @@ impl Photos {
     }
 }
 
+fn vectors(ran: &Ran) -> [u64; 2] {
+    ["computed", "from_output"].map(|name| ran.json()["session"][name].as_u64().unwrap())
+}
+
 fn changes(ran: &Ran) -> [u64; 4] {
     ["kept", "added", "changed", "gone"].map(|name| ran.json()["update"][name].as_u64().unwrap())
 }
@@ -108,6 +112,7 @@ fn an_update_gives_the_rows_of_a_fresh_run_in_every_format() {
             photos.live();
             let kept = photos.run(&output, &more).expect(0);
             assert_eq!(changes(&kept), [all - 4, 3, 1, 3], "{sink}");
+            assert_eq!(vectors(&kept), [3, 1], "the renamed photo is not computed again");
             let pruned = photos.run(&output, &[&more[..], &["--prune"]].concat()).expect(0);
             assert_eq!(changes(&pruned), [all, 0, 0, 3]);
             assert_eq!(pruned.json()["vectors"].as_u64().unwrap() + 1, photos.names().len() as u64);
@@ -409,7 +414,24 @@ fn an_update_whose_inputs_are_edited_after_a_kill_has_each_input_once() {
     fs::remove_file(photos.path(&names[9])).unwrap();
     fs::remove_file(photos.path(&names[16])).unwrap();
     fs::copy(photos.path(&names[1]), photos.path("a new one.jpg")).unwrap();
-    photos.run(&output, &["--update", "--prune"]).expect(0);
+    let ended = photos.run(&output, &["--update", "--prune"]).expect(0);
+    assert_eq!(vectors(&ended), [2, 1], "what the killed update had settled is not computed again");
+    photos.run(&fresh, &[]).expect(0);
+    assert_same_rows(&output, &fresh);
+}
+
+#[test]
+fn photos_with_another_time_are_read_and_not_computed_again() {
+    let photos = Photos::new();
+    let [output, fresh] = ["x.parquet", "fresh.parquet"].map(|name| photos.0.path().join(name));
+    photos.run(&output, &[]).expect(0);
+    for name in photos.names() {
+        let file = File::options().write(true).open(photos.path(&name)).unwrap();
+        file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    }
+    let updated = photos.run(&output, &["--update"]).expect(0);
+    assert_eq!(vectors(&updated)[0], 0);
+    assert_eq!(changes(&updated)[2], photos.names().len() as u64);
     photos.run(&fresh, &[]).expect(0);
     assert_same_rows(&output, &fresh);
 }

@@ -37,9 +37,14 @@ pub(crate) fn text(report: &RunReport, output: &Path) -> String {
         report.throughput(),
         human_bytes(report.bytes)
     );
-    let Recalled { run, cache } = report.recalled;
-    if run + cache > 0 {
-        let _ = writeln!(out, "vectors: {} computed, {run} of equal images, {cache} from the cache", report.computed());
+    let Recalled { run, output: had, cache } = report.recalled;
+    if run + had + cache > 0 {
+        let computed = report.computed();
+        let _ = write!(out, "vectors: {computed} computed, {run} of equal images");
+        if had > 0 {
+            let _ = write!(out, ", {had} of renamed or earlier inputs");
+        }
+        let _ = writeln!(out, ", {cache} from the cache");
     }
     stage_table(&mut out, &report.stages);
     queue_table(&mut out, &report.queues);
@@ -150,6 +155,7 @@ pub(crate) fn json(report: &RunReport, listed: &ListingStats, output: &Path) -> 
             "failure_kinds": report.failure_kinds,
             "computed": report.computed(),
             "from_run": report.recalled.run,
+            "from_output": report.recalled.output,
             "from_cache": report.recalled.cache,
             "bytes": report.bytes,
             "seconds": report.wall.as_secs_f64(),

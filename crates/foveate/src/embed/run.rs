@@ -100,8 +100,8 @@ impl EmbedOptions {
         let selection = source.selection().to_owned();
         let (known, later) = (source.known(), backend.open(&fold.later()?)?);
         let mut run = self.assemble(chosen, manifest.clone(), Box::new(source), later)?;
-        run.manifest.fingerprint.insert("update".to_owned(), digest);
-        run.manifest.fingerprint.insert("update.selection".to_owned(), selection);
+        run.manifest.fingerprint.insert(RunManifest::UPDATE.to_owned(), digest);
+        run.manifest.fingerprint.insert(format!("{}.selection", RunManifest::UPDATE), selection);
         if retries {
             manifest = base.manifest.clone().run();
         }

@@ -253,6 +253,7 @@ impl EmbedOptions {
             commit_every: self.commit_every,
             by_content: self.by_content,
             recent_bytes: self.recent_bytes,
+            earlier: None,
             cache: None,
         }
     }

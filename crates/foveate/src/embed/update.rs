@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use foveate_core::lock;
-use foveate_pipeline::{Cancel, Changes, KnownInputs, Pipeline, Progress, RunError, RunReport};
+use foveate_pipeline::{Cancel, Changes, EarlierRows, KnownInputs, Pipeline, Progress, Recall, RunError, RunReport};
 use foveate_sink::{Existing, Fold, InputRecord, Published, RunManifest, SinkError, StoredRun};
 use foveate_source::{Delivery, Source};
 
@@ -51,22 +51,27 @@ impl UpdateRun {
             None => lock(&self.known).check_folders()?,
         }
         if pipeline.source.extent().count() == Some(0) && self.changes().is_empty() {
-            self.fold.discard()?;
+            self.fold.clear()?;
             self.write_changes(None)?.map_or(Ok(()), ChangesFile::publish)?;
             return Ok(RunReport::without_items(self.changes(), self.published));
         }
-        let settled = match self.fold.make_room(backend, manifest)? {
+        let mut earlier = EarlierRows::new(&self.fold.scratch())?;
+        let settled = match self.fold.make_room(backend, manifest, &mut |row| earlier.add(row))? {
             Some(later) if has_all(&later, pipeline.source.as_mut())? => true,
-            Some(_) => {
-                self.fold.discard()?;
+            Some(later) => {
+                self.fold.discard(backend, later, &mut |row| earlier.add(row))?;
                 pipeline.source.rewind()?;
                 false
             }
             None => false,
         };
-        let mut report = match settled {
-            true => RunReport::without_items(self.changes(), self.published.clone()),
-            false => pipeline.run(manifest, Existing::Resume, cancel, progress)?,
+        let mut report = if settled {
+            RunReport::without_items(self.changes(), self.published.clone())
+        } else {
+            let may_return = |record: &InputRecord| lock(&self.known).may_return(record);
+            self.fold.rows_of(backend, &may_return, &mut |row| earlier.add(row))?;
+            pipeline.config.earlier = (!earlier.is_empty()).then(|| Arc::new(earlier) as Arc<dyn Recall>);
+            pipeline.run(manifest, Existing::Resume, cancel, progress)?
         };
         if report.published.is_none() {
             return Ok(report);
@@ -79,7 +84,7 @@ impl UpdateRun {
         let changes_file = self.write_changes(later.as_ref())?;
         let changes = self.changes();
         let published = if changes.is_empty() {
-            self.fold.discard()?;
+            self.fold.clear()?;
             self.published
         } else {
             let known = Arc::clone(&self.known);
