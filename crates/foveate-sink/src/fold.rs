@@ -15,6 +15,7 @@ use foveate_core::{Backend as _, error_chain};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::commit::{LATER, end_commit, later, update_work};
+use crate::entries::{Entry, entries, unrecorded};
 use crate::names::STAGING;
 use crate::place::Place;
 use crate::publish::parent_of;
@@ -333,67 +334,6 @@ impl Fold {
         // The output is complete by now, so an error is a note.
         Ok(Published { leftover: published.leftover.or(cleared.err().map(|error| error_chain(&error))), ..published })
     }
-}
-
-/// An input of a run, and what became of it.
-struct Entry {
-    /// Number of its part in the manifest's order; of a failure, the part of the row before.
-    part: usize,
-    record: InputRecord,
-    failure: Option<StoredFailure>,
-}
-
-/// A run's inputs, in the order in which they were stored.
-fn entries(run: &StoredRun) -> Result<impl Iterator<Item = Result<Entry, SinkError>> + use<>, SinkError> {
-    let mut failures = run.failures()?.peekable();
-    let rows: Vec<u64> = run.manifest.parts.iter().map(|part| part.rows).collect();
-    let (mut part, mut used) = (0, 0);
-    let records = run.inputs()?.map(|inputs| inputs.read()).transpose()?;
-    Ok(records.into_iter().flatten().map(move |record| {
-        let record = record?;
-        let is_next =
-            |failure: &Result<StoredFailure, _>| failure.as_ref().is_ok_and(|failure| failure.id == record.id);
-        let failure = failures.next_if(is_next).transpose()?;
-        if failure.is_none() {
-            while rows.get(part).is_some_and(|&rows| used == rows) {
-                (part, used) = (part + 1, 0);
-            }
-            used += 1;
-        }
-        Ok(Entry { part, record, failure })
-    }))
-}
-
-/// Calls `act` with the id of each row and failure, in the order in which [`Copy::add`] takes all; true stands for a
-/// row.
-pub(crate) fn each_id(
-    run: &StoredRun,
-    reader: &dyn VectorReader,
-    act: &mut impl FnMut(&str, bool),
-) -> Result<(), SinkError> {
-    if run.has_inputs() {
-        return entries(run)?.try_for_each(|entry| {
-            let Entry { record, failure, .. } = entry?;
-            act(&record.id, failure.is_none());
-            Ok(())
-        });
-    }
-    unrecorded(run, reader, &mut |record, outcome| {
-        act(&record.id, outcome.is_ok());
-        Ok(())
-    })
-}
-
-type ActOnOutcome<'a> = dyn FnMut(InputRecord, Result<&StoredRow<'_>, StoredFailure>) -> Result<(), SinkError> + 'a;
-
-/// Calls `act` with each row of a run without a record of its inputs, then with each failure.
-fn unrecorded(run: &StoredRun, reader: &dyn VectorReader, act: &mut ActOnOutcome<'_>) -> Result<(), SinkError> {
-    let shape = Shape::of(&run.manifest)?;
-    let record = |id: &str, xxh3| InputRecord { id: id.to_owned(), stamp: None, xxh3, place: 0 };
-    for part in &run.manifest.parts {
-        run.part_rows(part, &shape, reader, &mut |row| act(record(row.id, Some(row.xxh3)), Ok(row)))?;
-    }
-    run.failures()?.try_for_each(|failure| failure.and_then(|failure| act(record(&failure.id, None), Err(failure))))
 }
 
 /// The parts that lose a row.

@@ -4,6 +4,7 @@ mod commit;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod csv_field;
+mod entries;
 mod error;
 mod fold;
 mod inputs;

@@ -399,6 +399,10 @@ impl StoredRun {
         Ok(rows)
     }
 
+    pub(crate) fn records_path(&self, name: &str) -> PathBuf {
+        self.records.path(name)
+    }
+
     /// Returns true if the inputs were recorded.
     pub fn has_inputs(&self) -> bool {
         self.manifest.records.len() > 1

@@ -163,8 +163,13 @@ fn an_output_that_exists_is_not_touched_unless_told() {
     fs::write(&out, "precious").unwrap();
     run(embed(&out).arg(PHOTOS)).expect_error(2, "_x.npy.manifest.json is missing: ");
     assert_eq!(fs::read(&out).unwrap(), b"precious");
-    run(embed(&out).args([PHOTOS, "--overwrite"])).expect(0);
-    assert_eq!(npy_rows(&out, 64).len(), 30);
+    run(embed(&out).args([PHOTOS, "--overwrite"])).expect_error(2, "no manifest of foveate names it; remove it");
+    assert_eq!(fs::read(&out).unwrap(), b"precious", "it may be the user's own");
+    fs::remove_file(&out).unwrap();
+    run(embed(&out).arg(PHOTOS)).expect(0);
+    run(embed(&out).arg(PHOTOS)).expect(0);
+    run(embed(&out).args([PHOTOS, "--limit", "3", "--overwrite"])).expect(0);
+    assert_eq!(npy_rows(&out, 64).len(), 3);
 }
 
 #[test]

@@ -113,6 +113,29 @@ fn a_check_names_the_first_file_that_differs() {
 }
 
 #[test]
+fn a_check_finds_rows_that_are_not_those_of_the_inputs() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let photos: Vec<_> = fs::read_dir(PHOTOS).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let [first, second, third] = [0, 1, 2].map(|photo| photos[photo].display().to_string());
+    let outputs = [("x.npy", [&first, &second]), ("others.npy", [&first, &third]), ("twice.npy", [&first, &first])];
+    for (output, inputs) in outputs {
+        run(embed(&path(output)).args(inputs)).expect(0);
+    }
+    // Files that are whole, but of two outputs.
+    let manifest = |name: &str| -> Value { serde_json::from_slice(&fs::read(path(name)).unwrap()).unwrap() };
+    let mut mixed = manifest("_x.npy.manifest.json");
+    let mut record = manifest("_others.npy.manifest.json")["records"][0].clone();
+    record["name"] = "_x.npy.inputs.csv".into();
+    mixed["records"][0] = record;
+    fs::write(path("_x.npy.manifest.json"), mixed.to_string()).unwrap();
+    fs::copy(path("_others.npy.inputs.csv"), path("_x.npy.inputs.csv")).unwrap();
+    inspect(&path("x.npy"), &["--check"]).expect_error(1, &format!("the row of {third} is that of {second}"));
+    assert_eq!(json(&path("others.npy"), &["--check"])["repeated_ids"], 0);
+    assert_eq!(json(&path("twice.npy"), &["--check"])["repeated_ids"], 1, "it was listed twice");
+}
+
+#[test]
 fn rows_that_are_not_finite_or_zero_are_counted() {
     let folder = tempfile::tempdir().unwrap();
     let output = folder.path().join("x.npy");

@@ -233,6 +233,20 @@ fn columns_of_a_table_are_joined_by_id() {
     photos.merge(&["x.npy"], "twice", &["--join", &twice]).expect_error(2, "it has the id 'a' twice");
 }
 
+#[test]
+fn duplicates_with_another_content_are_counted_apart() {
+    let photos = Photos::new();
+    photos.embed("old", &[]).expect(0);
+    let names = ["photos/03.jpg", "photos/04.jpg"].map(|name| photos.path(name));
+    fs::copy(photos.path("photos/00.jpg"), &names[0]).unwrap();
+    fs::copy(photos.path("photos/01.jpg"), &names[1]).unwrap();
+    photos.embed("new", &[]).expect(0);
+    let merged = photos.merge(&["new", "old"], "all", &[]).expect(0);
+    assert_eq!((counts(&merged), &merged.json()["conflicts"]), ([26, 12, 1, 13], &2.into()));
+    assert!(merged.stderr.contains("2 of the duplicates have another content"), "{}", merged.stderr);
+    assert_same_rows(&photos.path("all"), &photos.path("new"));
+}
+
 /// Writes outputs as a worker's segments are: without a record of inputs. Half of each one's ids are the one's before.
 fn segments(folder: &Path, count: u64, rows: u64) {
     let sinks = backends::sinks();

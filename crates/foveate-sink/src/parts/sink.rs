@@ -248,6 +248,10 @@ impl<F: PartFormat> PartSink<F> {
         if is_there && !is_fresh {
             return Err(self.finished(&site, &settings, existing));
         }
+        if is_there && base.is_none() {
+            let source = "it is there, and no manifest of foveate names it; remove it, or name another output".into();
+            return Err(SinkError::BadOutput { path: self.options.output.clone(), source });
+        }
         self.start(site, local, settings, base.as_ref(), existing)
     }
 

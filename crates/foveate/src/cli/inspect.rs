@@ -1,7 +1,7 @@
 //! `foveate inspect`.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -13,10 +13,11 @@ use foveate::core::error_chain;
 use foveate::embed::{Backends, EmbedOptions, store_address};
 use foveate::pack::{PackManifest, StoredShards};
 use foveate::sink::{
-    Layout, OutputNames, RunManifest, SinkError, SinkOptions, StoredFailure, StoredRun, StoredState, VectorReader,
-    record_of,
+    Layout, OutputNames, RunManifest, SinkError, SinkOptions, StoredFailure, StoredRow, StoredRun, StoredState,
+    VectorReader, record_of,
 };
 use serde_json::{Value, json};
+use xxhash_rust::xxh3::xxh3_128;
 
 use super::args::InspectArgs;
 use super::exit::{Exit, Usage};
@@ -186,6 +187,10 @@ struct Inspection {
     not_finite: u64,
     zero: u64,
     sample: Vec<(String, Vec<f32>)>,
+    /// Hashes of the ids, if the output is checked.
+    ids: HashSet<u128>,
+    /// Number of outcomes whose id came before, and the first such id.
+    repeated: (u64, Option<String>),
 }
 
 impl Inspection {
@@ -205,18 +210,21 @@ impl Inspection {
         if check {
             run.check()?;
         }
-        self.rows += run.rows(reader, &mut |row| {
-            self.row(row.id, row.vector);
+        let mut act = |row: &StoredRow<'_>| {
+            self.row(row.id, row.vector, check);
             Ok(())
-        })?;
+        };
+        let rows = if check { run.checked_rows(reader, &mut act)? } else { run.rows(reader, &mut act)? };
+        self.rows += rows;
         self.failures += run.manifest.failures;
         for failure in run.failures()? {
-            self.failure(failure?);
+            self.failure(failure?, check);
         }
         Ok(())
     }
 
-    fn row(&mut self, id: &str, vector: &[f32]) {
+    fn row(&mut self, id: &str, vector: &[f32], check: bool) {
+        self.id(id, check);
         if self.sample.len() < SAMPLE {
             self.sample.push((id.to_owned(), vector.iter().copied().take(COMPONENTS).collect()));
         }
@@ -229,10 +237,18 @@ impl Inspection {
         self.norms.add(norm);
     }
 
-    fn failure(&mut self, StoredFailure { stage, reason, .. }: StoredFailure) {
+    fn failure(&mut self, StoredFailure { id, stage, reason, .. }: StoredFailure, check: bool) {
+        self.id(&id, check);
         let key = (stage, reason);
         if self.reasons.len() < MOST_REASONS || self.reasons.contains_key(&key) {
             *self.reasons.entry(key).or_default() += 1;
+        }
+    }
+
+    fn id(&mut self, id: &str, check: bool) {
+        if check && !self.ids.insert(xxh3_128(id.as_bytes())) {
+            self.repeated.1.get_or_insert_with(|| id.to_owned());
+            self.repeated.0 += 1;
         }
     }
 
@@ -288,7 +304,10 @@ impl Inspection {
             line(if number == 0 { "sample" } else { "" }, format!("{id}: {}{dots}", components.join(" ")));
         }
         if args.check {
-            line("check", "every file is as it was recorded".to_owned());
+            line("check", "every file is as it was recorded, and every input has one outcome".to_owned());
+            if let (count, Some(id)) = &self.repeated {
+                line("", format!("{count} outcomes are of ids that were listed before, such as {id}"));
+            }
         }
         out
     }
@@ -333,6 +352,7 @@ impl Inspection {
             "zero_rows": self.zero,
             "sample": self.sample.iter().map(row).collect::<Vec<_>>(),
             "checked": args.check,
+            "repeated_ids": args.check.then_some(self.repeated.0),
         })
     }
 }

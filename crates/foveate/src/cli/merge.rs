@@ -251,12 +251,19 @@ fn tell(
     (is_new, unmatched): (bool, Option<u64>),
 ) -> anyhow::Result<Exit> {
     let (output, duplicates) = (args.output.display(), merge.duplicates());
+    let (conflicts, conflict) = merge.conflicts();
     let Published { rows, failures, .. } = published;
     let inputs: u64 = runs.iter().map(|run| run.manifest.rows + run.manifest.failures).sum();
     if rows + failures + duplicates != inputs {
         bail!(
             "{output} has {rows} vectors and {failures} failures, without {duplicates} duplicates, of {inputs}; \
              `foveate inspect --check` finds the output that is damaged"
+        );
+    }
+    if let Some(id) = conflict {
+        console::say!(
+            "warning: {conflicts} of the duplicates have another content than the row that stays, that of {id} among \
+             them; the first output has the first word, so name the newest one first"
         );
     }
     let (runs, is) = (runs.len(), if is_new { "complete" } else { "already complete" });
@@ -270,6 +277,7 @@ fn tell(
             "vectors": rows,
             "failures": failures,
             "duplicates": duplicates,
+            "conflicts": conflicts,
             "unmatched": unmatched,
         })),
         false => {

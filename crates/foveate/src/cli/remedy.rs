@@ -67,9 +67,7 @@ fn of_verify(error: &VerifyError) -> Option<&'static str> {
 
 fn of_embed(error: &EmbedError) -> Option<&'static str> {
     match error {
-        EmbedError::NoOutput(_) => {
-            Some("run it without --retry-failures first, with --overwrite if files are left there")
-        }
+        EmbedError::NoOutput(_) => Some("run it without --retry-failures first"),
         EmbedError::Device { .. } => Some(
             "`foveate doctor` lists each encoder's devices; NVIDIA GPUs need their driver and a build with `-F cuda`",
         ),

@@ -1,0 +1,99 @@
+//! Vectors that were computed before, of contents that come again.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+use std::sync::Mutex;
+
+use foveate_core::{Size, lock};
+use foveate_sink::{SinkError, StoredRow};
+
+use crate::{Known, Recall};
+
+/// Rows of an output whose inputs are gone or changed, and those of an interrupted update of other inputs: a renamed
+/// photo is read, but not computed again. The vectors are in a temporary file; 48 bytes for each stay in memory.
+#[derive(Debug)]
+pub struct EarlierRows {
+    file: Mutex<BufWriter<File>>,
+    /// By the XXH3-64 of the image's bytes.
+    rows: HashMap<u64, EarlierRow>,
+}
+
+/// Where a vector is in the file, and what is known of its image.
+#[derive(Debug)]
+struct EarlierRow {
+    start: u64,
+    dim: usize,
+    size: Size,
+}
+
+impl EarlierRows {
+    /// None yet. Their file is in `folder`.
+    ///
+    /// # Errors
+    /// If the file cannot be created.
+    pub fn new(folder: &Path) -> Result<Self, SinkError> {
+        let file = tempfile::tempfile_in(folder).map_err(SinkError::io("create a file in", folder))?;
+        Ok(Self { file: Mutex::new(BufWriter::new(file)), rows: HashMap::new() })
+    }
+
+    /// Adds a row.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn add(&mut self, row: &StoredRow<'_>) -> Result<(), SinkError> {
+        let mut file = lock(&self.file);
+        let failed = |error| SinkError::io("write", Path::new("a temporary file"))(error);
+        let start = file.stream_position().map_err(failed)?;
+        for component in row.vector {
+            file.write_all(&component.to_le_bytes()).map_err(failed)?;
+        }
+        let found = EarlierRow { start, dim: row.vector.len(), size: Size::new(row.width, row.height) };
+        self.rows.insert(row.xxh3, found);
+        Ok(())
+    }
+
+    /// Returns true if there are none.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+}
+
+impl Recall for EarlierRows {
+    fn recall(&self, content: u128) -> Option<Known> {
+        // The lower half is the XXH3-64 of any content of more than 240 bytes. A shorter one is computed.
+        let row = self.rows.get(&(content as u64))?;
+        let mut bytes = vec![0; 4 * row.dim];
+        let mut file = lock(&self.file);
+        file.seek(SeekFrom::Start(row.start)).ok()?;
+        file.get_mut().read_exact(&mut bytes).ok()?;
+        let vector = bytes.as_chunks().0.iter().map(|&four| f32::from_le_bytes(four)).collect();
+        Some(Known { size: row.size, vector })
+    }
+
+    fn remember(&self, _: u128, _: Known) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
+
+    use super::*;
+
+    #[test]
+    fn a_row_is_found_by_its_content() {
+        let mut rows = EarlierRows::new(&std::env::temp_dir()).unwrap();
+        let contents: Vec<Vec<u8>> = (0..20).map(|number| vec![number; 241 + usize::from(number)]).collect();
+        for (number, content) in contents.iter().enumerate() {
+            let vector = [number as f32, -1.0];
+            let (id, xxh3) = ("id", xxh3_64(content));
+            rows.add(&StoredRow { id, vector: &vector, width: 3, height: 4, xxh3, columns: &[] }).unwrap();
+        }
+        for number in [7, 0, 19] {
+            let known = rows.recall(xxh3_128(&contents[number])).unwrap();
+            assert_eq!(known, Known { size: Size::new(3, 4), vector: vec![number as f32, -1.0] });
+        }
+        assert_eq!(rows.recall(xxh3_128(b"another")), None);
+    }
+}
