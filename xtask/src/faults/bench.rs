@@ -92,11 +92,14 @@ impl Bench {
     }
 
     /// A job on one thread, so that its calls come in the same order every time, with many parts and commits.
-    fn job(&self, place: &Place, list: &Path, output: &str, args: &[&str]) -> Command {
+    fn job(&self, place: &Place, name: &str, list: &Path, output: &str, args: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
-        command.args(["embed", "-q", "--workers", "0", "--threads", "1", "--part-items", "4", "--batch", "2"]);
-        command.args(["--commit-every", "0", "--model"]).arg(&self.model).arg("--from-list").arg(list);
-        command.arg("-o").arg(place.outputs.join(output)).args(args);
+        command.args([name, "-q", "--workers", "0"]);
+        if name == "embed" {
+            command.args(["--threads", "1", "--part-items", "4", "--batch", "2", "--commit-every", "0"]);
+            command.arg("--model").arg(&self.model);
+        }
+        command.arg("--from-list").arg(list).arg("-o").arg(place.outputs.join(output)).args(args);
         self.injector.watch(&mut command, &place.outputs);
         command
     }
@@ -119,7 +122,7 @@ impl Bench {
             self.injector.watch(&mut command, &place.outputs);
             return command;
         }
-        self.job(place, self.list(scenario, 1), scenario.output, scenario.args)
+        self.job(place, scenario.command, self.list(scenario, 1), scenario.output, scenario.args)
     }
 
     fn list(&self, scenario: &Scenario, number: usize) -> &Path {
@@ -168,13 +171,13 @@ impl Bench {
         };
         let place = Place::new(&self.scratch, &format!("{}-before", scenario.name), &Tree::default())?;
         let trace = place.root.join("trace");
-        let mut job = self.job(&place, self.list(scenario, 0), output, args);
+        let mut job = self.job(&place, scenario.command, self.list(scenario, 0), output, args);
         inject::record(&mut job, &trace);
         self.run(&place, &mut job)?.expect_success()?;
         if is_killed {
             let half = trace::read(&trace, &place.outputs)?.len() / 2;
             place.refill(&Tree::default())?;
-            let mut job = self.job(&place, self.list(scenario, 0), output, args);
+            let mut job = self.job(&place, scenario.command, self.list(scenario, 0), output, args);
             inject::hit(&mut job, half, Fault::Kill);
             ensure!(self.run(&place, &mut job)?.code.is_none(), "the earlier job was to be killed");
         }

@@ -144,7 +144,10 @@ fn attack_all(root: &Path, bench: &Bench, args: &Args) -> Result<usize> {
 /// Reads the undisturbed outputs with each format's own Python library. They hold the same rows.
 fn read_all(root: &Path, bench: &Bench, calms: &[(&Scenario, Calm)]) -> Result<()> {
     let mut folders = Vec::new();
-    for (scenario, calm) in calms.iter().filter(|(scenario, _)| scenario.name != "beside" && !scenario.continues()) {
+    for (scenario, calm) in calms
+        .iter()
+        .filter(|(scenario, _)| scenario.name != "beside" && scenario.command == "embed" && !scenario.continues())
+    {
         let folder = bench.scratch.join(format!("{}-read", scenario.name));
         fs::create_dir(&folder)?;
         calm.after.write(&folder)?;

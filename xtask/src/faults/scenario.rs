@@ -3,6 +3,8 @@
 /// One command line, and what its output's folder holds before.
 pub(super) struct Scenario {
     pub(super) name: &'static str,
+    /// `embed`, or `pack`; a merge is told by what was there before.
+    pub(super) command: &'static str,
     /// The output, relative to its folder.
     pub(super) output: &'static str,
     /// Arguments beside the inputs and the output.
@@ -51,10 +53,14 @@ const fn fresh(
     main: &'static str,
     args: &'static [&'static str],
 ) -> Scenario {
-    Scenario { name, output, args, main, before: Before::Nothing }
+    Scenario { name, command: "embed", output, args, main, before: Before::Nothing }
 }
 
-pub(super) const SCENARIOS: [Scenario; 18] = [
+/// Shards of a few photos each.
+const PACK: Scenario =
+    Scenario { command: "pack", ..fresh("pack", "out/", "out/_manifest.json", &["--shard-size", "20K"]) };
+
+pub(super) const SCENARIOS: [Scenario; 20] = [
     fresh("parquet", "x.parquet", "x.parquet", &[]),
     fresh("npy", "x.npy", "x.npy", &[]),
     fresh("lmdb", "x.lmdb", "x.lmdb", &[]),
@@ -98,5 +104,7 @@ pub(super) const SCENARIOS: [Scenario; 18] = [
         before: Before::Merged("in/", PARQUET),
         ..fresh("merge", "x.parquet", "x.parquet", &["--part-items", "4"])
     },
+    PACK,
+    Scenario { name: "over-pack", before: Before::Replaced("out/", &["--shard-size", "40K"]), ..PACK },
     Scenario { before: Before::Kept("x.npy", &["--limit", "2"]), ..fresh("beside", "x.parquet", "x.parquet", &[]) },
 ];

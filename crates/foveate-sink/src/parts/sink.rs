@@ -279,9 +279,6 @@ impl<F: PartFormat> PartSink<F> {
             let found = site.output.list()?;
             // Readers of the whole folder would take it for a part of this output.
             if let Some(stray) = found.keys().find(|name| site.names.is_part(name) && !named.contains(name.as_str())) {
-                if existing == Existing::Resume || existing == Existing::Refuse {
-                    return Err(SinkError::Exists(site.output.path(stray)));
-                }
                 let source = format!("it holds {stray}, which no manifest names; remove it, or name another output");
                 return Err(SinkError::BadOutput { path: self.options.output.clone(), source: source.into() });
             }
@@ -380,7 +377,10 @@ impl<F: PartFormat> PartSink<F> {
         let parts = run.sealed.iter().filter_map(|segment| segment.end.sealed.as_ref());
         let mut files = parts.flat_map(|part| &part.files).peekable();
         if let LocalWork::Locked(staging) = &run.local {
-            files.try_for_each(|file| file.check(&staging.join(&file.name), true))?;
+            files.try_for_each(|file| match file.check(&staging.join(&file.name), true) {
+                Err(SinkError::Missing { path, source }) => Err(SinkError::Damaged { path, source }),
+                checked => checked,
+            })?;
             self.remove_uncommitted(&run)?;
         } else if files.peek().is_some() {
             check_lengths(&run.site.output, files)?;

@@ -54,7 +54,11 @@ pub(crate) fn run(args: &PackArgs) -> anyhow::Result<Exit> {
             measured => measured?,
         }
     }
-    tell(args, &packer.finish()?, "has ")
+    let (manifest, leftover) = packer.finish()?;
+    if let Some(leftover) = leftover {
+        console::say!("warning: the shards are complete, but their work in progress could not be removed: {leftover}");
+    }
+    tell(args, &manifest, "has ")
 }
 
 /// Collects the options from the arguments.

@@ -3,6 +3,7 @@
 
 use std::error::Error;
 use std::io::{self, ErrorKind};
+use std::path::Path;
 
 use foveate::core::error_chain;
 use foveate::dinov2::ModelError;
@@ -138,6 +139,10 @@ fn of_sink(error: &SinkError) -> Option<&'static str> {
         SinkError::Store { .. } => {
             Some("mend that and run the same command: it continues after the last complete part")
         }
+        // Without these, it is not known which files are the output's.
+        SinkError::Damaged { path, .. } if path.ends_with("commit") || is_manifest(path) => {
+            Some("restore it from a copy, or remove the output's files, or name another output")
+        }
         SinkError::Damaged { .. } => Some("pass --overwrite to start anew"),
         SinkError::Missing { .. } => Some(TOGETHER),
         SinkError::NoSpace { .. } => {
@@ -151,6 +156,10 @@ fn of_sink(error: &SinkError) -> Option<&'static str> {
         },
         _ => None,
     }
+}
+
+fn is_manifest(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().ends_with("manifest.json"))
 }
 
 fn of_source(error: &SourceError) -> Option<&'static str> {

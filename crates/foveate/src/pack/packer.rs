@@ -144,11 +144,12 @@ impl Packer {
         Ok(())
     }
 
-    /// Publishes the failures and the manifest, after [`Self::run`] came to the end.
+    /// Publishes the failures and the manifest, after [`Self::run`] came to the end. Returns also what could not be
+    /// removed of the work in progress.
     ///
     /// # Errors
     /// If they cannot be written.
-    pub fn finish(self) -> Result<PackManifest, PackError> {
+    pub fn finish(self) -> Result<(PackManifest, Option<String>), PackError> {
         Ok(self.shards.finish().map_err(RunError::from)?)
     }
 

@@ -5,12 +5,13 @@ use std::fs::{self, File};
 use std::io::{BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
+use foveate_core::error_chain;
 use foveate_sink::staging::{
-    FAILURES, FAILURES_HEADER, JOURNAL, Ledger, LedgerExtent, Staging, push_failure, remove_if_there,
+    FAILURES, FAILURES_HEADER, JOURNAL, Ledger, LedgerExtent, Staging, parent_of, push_failure, remove_if_there,
 };
 use foveate_sink::{
     AtomicFile, Failure, Layout, ManifestFile, OtherRun, OutputNames, RunManifest, RunState, SinkError, SinkOptions,
-    StoredRun, publish, sync_file,
+    StoredRun, publish, sync_file, sync_folder,
 };
 use foveate_source::Item;
 use foveate_source::container::{MemberWriter, NewMember};
@@ -90,16 +91,26 @@ impl Shards {
         let place = SinkOptions { layout: Layout::Folder, ..SinkOptions::new(&output) };
         check_no_vectors(&output)?;
         foveate_sink::staging::check_place(&place)?;
-        let done = read(&output, &output.join(MANIFEST), PackManifest::parse)?;
-        if let Some(done) = done.as_ref().filter(|_| !overwrite) {
-            check_same(&output, RunState::Complete, done, &fresh)?;
-            check_files(&output, done, false)?;
+        let names = OutputNames::new(&place);
+        let done = if overwrite { None } else { complete(&output, &fresh)? };
+        if let Some(done) = done.as_ref().filter(|_| !names.staging().exists()) {
+            // A job that was killed at its very end leaves this folder empty.
+            let _ = fs::remove_dir(parent_of(&names.staging()));
             return Ok(Err(Box::new(done.clone())));
         }
-        let staging = Staging::take(&place, &OutputNames::new(&place))?;
-        let begun = begin_in(&output, &staging, done.as_ref(), fresh, overwrite);
-        let (journal, ledger) = match begun {
-            Ok(begun) => begun,
+        let staging = match Staging::take(&place, &names) {
+            Ok(staging) => staging,
+            // The job that has completed them removes its work in progress at this moment.
+            Err(SinkError::Locked(_)) if done.is_some() => return Ok(Err(Box::new(done.unwrap_or_default()))),
+            Err(error) => return Err(error),
+        };
+        let (journal, ledger) = match begin_in(&output, &staging, fresh, overwrite) {
+            Ok(Ok(begun)) => begun,
+            Ok(Err(done)) => {
+                // What an interrupted end has left; it is there again at the next command if it cannot be removed now.
+                let _ = staging.remove();
+                return Ok(Err(done));
+            }
             Err(error) => {
                 staging.discard_unused();
                 return Err(error);
@@ -121,6 +132,7 @@ impl Shards {
         }
         // What speaks of shards goes before them.
         remove_if_there(&self.output.join(MANIFEST))?;
+        sync_folder(&self.output)?;
         self.journal.replaced.iter().try_for_each(|name| remove_if_there(&self.output.join(name)))?;
         self.journal.replaced.clear();
         self.write_journal()
@@ -180,8 +192,8 @@ impl Shards {
         self.journal.manifest.drift = drift;
     }
 
-    /// Publishes the failures and the manifest.
-    pub(super) fn finish(mut self) -> Result<PackManifest, SinkError> {
+    /// Publishes the failures and the manifest. Returns also what could not be removed of the work in progress.
+    pub(super) fn finish(mut self) -> Result<(PackManifest, Option<String>), SinkError> {
         let (staged, target) = (self.staging.join(FAILURES), self.output.join(format!("_{FAILURES}")));
         // A copy, so that a crash before the manifest leaves the job as it was.
         let failures = fs::read(&staged).map_err(SinkError::io("read", &staged))?;
@@ -191,8 +203,7 @@ impl Shards {
         write(&self.output.join(MANIFEST), &manifest.to_json())?;
         let Self { staging, ledger, journal, .. } = self;
         drop(ledger);
-        staging.remove()?;
-        Ok(journal.manifest)
+        Ok((journal.manifest, staging.remove().err().map(|error| error_chain(&error))))
     }
 
     /// Begins the next shard.
@@ -260,27 +271,39 @@ fn check_no_vectors(output: &Path) -> Result<(), SinkError> {
     Err(SinkError::OtherCommand { path: output.to_owned(), command })
 }
 
-/// Continues the job in `staging`, or starts one that replaces what `done` and its journal record.
+/// The complete shards of this job, if all are there.
+fn complete(output: &Path, fresh: &PackManifest) -> Result<Option<PackManifest>, SinkError> {
+    let Some(done) = read(output, &output.join(MANIFEST), PackManifest::parse)? else { return Ok(None) };
+    check_same(output, RunState::Complete, &done, fresh)?;
+    check_files(output, &done, false)?;
+    Ok(Some(done))
+}
+
+/// Continues the job in `staging`, or starts one that replaces what the folder's manifest and journal record. The
+/// shards may have become complete since they were last looked at.
 fn begin_in(
     output: &Path,
     staging: &Staging,
-    done: Option<&PackManifest>,
     fresh: PackManifest,
     overwrite: bool,
-) -> Result<(Journal, Ledger), SinkError> {
+) -> Result<Result<(Journal, Ledger), Box<PackManifest>>, SinkError> {
+    if !overwrite && let Some(done) = complete(output, &fresh)? {
+        return Ok(Err(Box::new(done)));
+    }
+    let done = read(output, &output.join(MANIFEST), PackManifest::parse)?;
     let begun = read(output, &staging.join(JOURNAL), Journal::parse)?;
     let own: BTreeSet<String> =
-        done.into_iter().flat_map(shard_names).chain(begun.iter().flat_map(Journal::shards)).collect();
+        done.iter().flat_map(shard_names).chain(begun.iter().flat_map(Journal::shards)).collect();
     check_strangers(output, &own, done.is_some() || begun.is_some())?;
     if let Some(journal) = begun.filter(|_| !overwrite) {
         check_same(output, RunState::Interrupted, &journal.manifest, &fresh)?;
         check_files(output, &journal.manifest, false)?;
         let ledger = Ledger::reopen(staging.join(FAILURES), journal.failures)?;
-        return Ok((journal, ledger));
+        return Ok(Ok((journal, ledger)));
     }
     let ledger = Ledger::create(staging.join(FAILURES), FAILURES_HEADER)?;
     let failures = LedgerExtent::of(FAILURES_HEADER);
-    Ok((Journal { manifest: fresh, index: 0, place: 0, failures, replaced: own }, ledger))
+    Ok(Ok((Journal { manifest: fresh, index: 0, place: 0, failures, replaced: own }, ledger)))
 }
 
 /// Refuses a folder with files that have the names of shards or failures and are not those of `pack`.
