@@ -25,7 +25,7 @@ const BEST: [(&str, &[&str]); 4] = [
     ("decoder", &["turbojpeg", "exact", "zune", "image"]),
     ("resizer", &["fir", "image"]),
     ("encoder", &["fused", "ort", "tch", "candle"]),
-    ("sink", &["parquet", "npy", "lmdb"]),
+    ("sink", &["parquet", "npy", "arrow", "lmdb"]),
 ];
 const DTYPES: [&str; 4] = ["f32", "bf16", "f16", "i8"];
 

@@ -3,17 +3,14 @@
 use std::fs::File;
 use std::path::Path;
 
-use arrow_array::cast::AsArray;
-use arrow_array::types::{Float16Type, Float32Type, UInt32Type};
-use arrow_array::{Array, RecordBatch};
-use arrow_schema::{ArrowError, DataType, FieldRef, SchemaRef};
-use foveate_sink::{ActOnRow, Element, RunManifest, Shape, SinkError, StoredRow, VectorReader};
+use arrow_schema::ArrowError;
+use foveate_sink::{ActOnRow, RunManifest, Shape, SinkError, VectorReader};
+use foveate_sink_arrow::table::{check_schema, each_row};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
 
 use crate::ParquetFormat;
-use crate::schema::{OWN, schema};
 
 /// Rows in memory at a time, in addition to a page.
 const BLOCK: usize = 1024;
@@ -30,49 +27,13 @@ impl VectorReader for ParquetFormat {
         let damaged = |error: ParquetError| SinkError::damaged(path, error);
         let file = File::open(path).map_err(SinkError::io("open", path))?;
         let reader = ParquetRecordBatchReaderBuilder::try_new(file).map_err(damaged)?;
-        let schema = schema(shape.dim, shape.element, &shape.columns)?;
-        let has_ours = |found: &SchemaRef| found.fields().iter().map(of).eq(schema.fields().iter().map(of));
-        if !has_ours(reader.schema()) {
-            let names: Vec<_> = schema.fields().iter().map(|field| field.name().as_str()).collect();
-            let reason = format!(
-                "its columns are not {} with {} components of {}",
-                names.join(", "),
-                shape.dim,
-                shape.element.name()
-            );
-            return Err(SinkError::damaged(path, reason));
-        }
+        check_schema(path, reader.schema(), shape)?;
         for batch in reader.with_batch_size(BLOCK).build().map_err(damaged)? {
             let batch = batch.map_err(|error: ArrowError| SinkError::damaged(path, error))?;
             each_row(path, &batch, shape, act)?;
         }
         Ok(())
     }
-}
-
-fn of(field: &FieldRef) -> (&str, &DataType) {
-    (field.name(), field.data_type())
-}
-
-fn each_row(path: &Path, batch: &RecordBatch, shape: &Shape, act: &mut ActOnRow<'_>) -> Result<(), SinkError> {
-    let text = |column: usize| batch.column(column).as_string::<i32>();
-    let [width, height] = [2, 3].map(|column| batch.column(column).as_primitive::<UInt32Type>());
-    let list = batch.column(1).as_fixed_size_list().values();
-    let values = match shape.element {
-        Element::F32 => list.as_primitive::<Float32Type>().values().to_vec(),
-        Element::F16 => list.as_primitive::<Float16Type>().values().iter().map(|half| half.to_f32()).collect(),
-    };
-    for (row, vector) in values.chunks_exact(shape.dim).enumerate() {
-        let carried = (OWN.len()..batch.num_columns()).map(text);
-        let columns: Vec<_> =
-            carried.map(|column| column.is_valid(row).then(|| column.value(row).to_owned())).collect();
-        let (id, digits) = (text(0).value(row), text(4).value(row));
-        let xxh3 = u64::from_str_radix(digits, 16);
-        let xxh3 = xxh3.map_err(|_| SinkError::damaged(path, format!("{id} has the hash '{digits}'")))?;
-        let (width, height) = (width.value(row), height.value(row));
-        act(&StoredRow { id, vector, width, height, xxh3, columns: &columns })?;
-    }
-    Ok(())
 }
 
 /// Opens a file and reads its metadata.
@@ -87,7 +48,8 @@ pub(crate) fn open(part: &Path) -> Result<(File, ParquetMetaData), SinkError> {
 mod tests {
     use std::sync::Arc;
 
-    use arrow_array::Float32Array;
+    use arrow_array::{Float32Array, RecordBatch};
+    use foveate_sink::Element;
     use parquet::arrow::ArrowWriter;
 
     use super::*;

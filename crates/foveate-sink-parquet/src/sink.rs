@@ -3,18 +3,16 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, FixedSizeListArray, Float16Array, Float32Array, RecordBatch, StringArray, UInt32Array};
-use arrow_schema::SchemaRef;
-use foveate_sink::parts::{PartFiles, PartFormat, RowBlock, StoredPart};
-use foveate_sink::{Element, RunManifest, SinkError, SinkOptions};
-use half::f16;
+use foveate_sink::parts::{PartFiles, PartFormat, StoredPart};
+use foveate_sink::{RunManifest, SinkError, SinkOptions};
+use foveate_sink_arrow::table::{check_names, metadata, record_batch, schema};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::Compression;
-use parquet::errors::ParquetError;
+use parquet::file::metadata::KeyValue;
 
 use crate::compression::{COMPRESSION, codec};
 use crate::error::failed;
-use crate::schema::{check_names, element_field, metadata, properties, rows_per_group, schema};
+use crate::schema::{properties, rows_per_group};
 
 /// Rows passed to the writer at a time.
 const BLOCK: usize = 1024;
@@ -64,41 +62,16 @@ impl PartFormat for ParquetFormat {
         let schema = schema(part.dim(), part.element(), part.columns())?;
         let rows_per_group = rows_per_group(part.dim() * part.element().bytes());
         let properties = properties(rows_per_group, self.compression, part.columns());
-        let properties = properties.set_key_value_metadata(Some(metadata(manifest))).build();
+        let pairs = metadata(manifest).into_iter().map(|(name, value)| KeyValue::new(name, value)).collect();
+        let properties = properties.set_key_value_metadata(Some(pairs)).build();
         let file = File::create(path).map_err(SinkError::io("create", path))?;
         let mut writer =
             ArrowWriter::try_new(file, Arc::clone(&schema), Some(properties)).map_err(|error| failed(path, error))?;
         let mut rows = part.reader();
         while let Some(block) = rows.next_block(BLOCK)? {
-            let batch = record_batch(&schema, block, part).map_err(|error| failed(path, error))?;
+            let batch = record_batch(&schema, block, part).map_err(|error| failed(path, error.into()))?;
             writer.write(&batch).map_err(|error| failed(path, error))?;
         }
         writer.close().map(drop).map_err(|error| failed(path, error))
     }
-}
-
-fn record_batch(schema: &SchemaRef, block: &RowBlock, part: &StoredPart<'_>) -> Result<RecordBatch, ParquetError> {
-    let hashes = block.xxh3().iter().map(|hash| format!("{hash:016x}"));
-    let mut columns: Vec<ArrayRef> = vec![
-        Arc::new(StringArray::from_iter_values(block.ids())),
-        Arc::new(embeddings(block.vectors(), part.dim(), part.element())?),
-        Arc::new(UInt32Array::from_iter_values(block.width().iter().copied())),
-        Arc::new(UInt32Array::from_iter_values(block.height().iter().copied())),
-        Arc::new(StringArray::from_iter_values(hashes)),
-    ];
-    let carried = |column| -> ArrayRef { Arc::new(block.column(column).collect::<StringArray>()) };
-    columns.extend((0..part.columns().len()).map(carried));
-    Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)
-}
-
-fn embeddings(bytes: &[u8], dim: usize, element: Element) -> Result<FixedSizeListArray, ParquetError> {
-    let values: ArrayRef = match element {
-        Element::F32 => {
-            Arc::new(Float32Array::from_iter_values(bytes.as_chunks().0.iter().map(|&four| f32::from_le_bytes(four))))
-        }
-        Element::F16 => {
-            Arc::new(Float16Array::from_iter_values(bytes.as_chunks().0.iter().map(|&two| f16::from_le_bytes(two))))
-        }
-    };
-    Ok(FixedSizeListArray::try_new(element_field(element), dim as i32, values, None)?)
 }

@@ -84,6 +84,7 @@ table! {
     sinks: SinkRegistry = "sink" [
         "parquet" => foveate_sink_parquet,
         "npy" => foveate_sink_npy,
+        "arrow" => foveate_sink_arrow,
         "lmdb" => foveate_sink_lmdb,
     ];
 }

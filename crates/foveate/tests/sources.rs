@@ -30,6 +30,7 @@ fn main() -> ExitCode {
         standard_input_is_a_tar,
         shards_of_containers_make_up_the_whole,
         columns_travel_into_the_output,
+        arrow_files_hold_the_rows_of_parquet_and_are_read_like_them,
         misspelt_columns_are_refused_before_the_model_is_opened,
         shards_of_img2dataset_and_folders_of_hugging_face_are_read_as_they_are,
         names_of_other_tools_are_refused_with_the_remedy,
@@ -180,7 +181,7 @@ fn columns_travel_into_the_output() {
     run(packed.job(&["all.parquet"], "table.parquet").args(["--columns", "caption,label"])).expect(0);
     assert!(captions("table.parquet").starts_with("photo 05_chelsea_420_odd.jpg|0\n"), "{}", captions("table.parquet"));
     for (inputs, output, says) in [
-        ("0.tar", "x.npy", "sink npy cannot store columns; parquet can"),
+        ("0.tar", "x.npy", "sink npy cannot store columns; parquet, arrow can"),
         ("photos", "x.parquet", "no input can carry columns along"),
         ("0.tar", "y.parquet", "embedding"),
     ] {
@@ -188,6 +189,54 @@ fn columns_travel_into_the_output() {
         run(packed.job(&[inputs], output).args(["--columns", columns])).expect_error(2, says);
         assert!(!Path::new(&packed.path(output)).exists());
     }
+}
+
+/// Maps the second file, and compares it with the first.
+const SAME_ROWS: &str = "
+import sys, pyarrow as pa, pyarrow.parquet as pq
+table, mapped = pq.read_table(sys.argv[1]), pa.ipc.open_file(pa.memory_map(sys.argv[2])).read_all()
+assert table.num_rows > 0 and table.schema.field('embedding').type == mapped.schema.field('embedding').type
+assert table.to_pylist() == mapped.to_pylist()";
+
+fn arrow_files_hold_the_rows_of_parquet_and_are_read_like_them() {
+    let packed = packed();
+    let same = |table: &str, mapped: &str| {
+        let mut python = python(&["pyarrow"]);
+        let compared = python.args(["-c", SAME_ROWS]).args([packed.path(table), packed.path(mapped)]).status().unwrap();
+        assert!(compared.success(), "{mapped} holds other rows than {table}");
+    };
+    for output in ["x.parquet", "x.arrow"] {
+        run(packed.job(&["0.tar"], output).args(["--columns", "caption,url", "--out-dtype", "f16"])).expect(0);
+        run(packed.job(&["1.tar"], &format!("more-{output}")).args(["--columns", "caption,url", "--out-dtype", "f16"]))
+            .expect(0);
+    }
+    same("x.parquet", "x.arrow");
+    let of = |command: &str, output: &str| {
+        let mut job = common::foveate();
+        job.arg(command).arg(packed.path(output));
+        job
+    };
+    let inspected = run(of("inspect", "x.arrow").args(["--check", "--json"])).expect(0).json();
+    assert_eq!(inspected["format"], "arrow", "{inspected}");
+    let nearest = |output: &str| {
+        let table = packed.path(&format!("{output}.csv"));
+        run(of("neighbors", output).args(["-k", "2", "-o"]).arg(&table)).expect(0);
+        fs::read_to_string(table).unwrap()
+    };
+    let expected = nearest("x.parquet");
+    assert_eq!(nearest("x.arrow"), expected);
+    for (input, output) in [("x.arrow", "both.parquet"), ("x.parquet", "both.arrow")] {
+        run(of("merge", input).arg(packed.path(&format!("more-{input}"))).arg("-o").arg(packed.path(output))).expect(0);
+    }
+    same("both.parquet", "both.arrow");
+    // The file says what it is without its records, and damage is found.
+    fs::copy(packed.path("x.arrow"), packed.path("copy.arrow")).unwrap();
+    assert_eq!(nearest("copy.arrow"), expected);
+    let mut bytes = fs::read(packed.path("x.arrow")).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(packed.path("x.arrow"), bytes).unwrap();
+    run(of("inspect", "x.arrow").arg("--check")).expect_error(1, "x.arrow");
 }
 
 fn misspelt_columns_are_refused_before_the_model_is_opened() {

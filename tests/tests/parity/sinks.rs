@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float16Type, Float32Type};
 use arrow_array::{Array, RecordBatch, StringArray};
+use arrow_ipc::reader::FileReader;
 use foveate::backends::sinks;
 use foveate_sink::conformance::{
     COLUMNS, Probe, Stored, StoredColumns, Subject, columns_are_refused, crash_at_every_request, crash_at_every_step,
@@ -13,6 +14,7 @@ use foveate_sink::conformance::{
 };
 use foveate_sink::parts::{PartFormat, PartSink};
 use foveate_sink::{Existing, Layout, Published, RunManifest, SinkBackend, SinkOptions, VectorSink, sidecar};
+use foveate_sink_arrow::ArrowFormat;
 use foveate_sink_npy::NpyFormat;
 use foveate_sink_parquet::ParquetFormat;
 use foveate_testkit::{Resource, Trial, by_length};
@@ -53,9 +55,16 @@ fn format(name: &str) -> Option<Format> {
         "npy" => Some(plain(|options, probe| probed(options, NpyFormat, probe), read_npy, true)),
         "parquet" => Some(Format {
             probed: |options, probe| probed(options, ParquetFormat::new(options).unwrap(), probe),
-            read: read_parquet,
-            read_columns: Some(read_parquet_columns),
+            read: |path| vectors_of(parquet_batches(path)),
+            read_columns: Some(|path| columns_of(parquet_batches(path))),
             settings: COMPRESSIONS,
+            in_stores: true,
+        }),
+        "arrow" => Some(Format {
+            probed: |options, probe| probed(options, ArrowFormat, probe),
+            read: |path| vectors_of(arrow_batches(path)),
+            read_columns: Some(|path| columns_of(arrow_batches(path))),
+            settings: &[&[]],
             in_stores: true,
         }),
         #[cfg(feature = "native")]
@@ -187,14 +196,18 @@ fn columns(format: &Format) -> &'static [&'static str] {
     if format.read_columns.is_some() { &COLUMNS } else { &[] }
 }
 
-fn batches(path: &Path) -> impl Iterator<Item = RecordBatch> {
+fn parquet_batches(path: &Path) -> impl Iterator<Item = RecordBatch> {
     let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(path).unwrap()).unwrap().build().unwrap();
     reader.map(Result::unwrap)
 }
 
-fn read_parquet(path: &Path) -> Stored {
+fn arrow_batches(path: &Path) -> impl Iterator<Item = RecordBatch> {
+    FileReader::try_new(File::open(path).unwrap(), None).unwrap().map(Result::unwrap)
+}
+
+fn vectors_of(batches: impl Iterator<Item = RecordBatch>) -> Stored {
     let mut rows = Stored::new();
-    for batch in batches(path) {
+    for batch in batches {
         let (ids, vectors) = (batch["id"].as_string::<i32>(), batch["embedding"].as_fixed_size_list());
         for row in 0..batch.num_rows() {
             let values = vectors.value(row);
@@ -208,9 +221,9 @@ fn read_parquet(path: &Path) -> Stored {
     rows
 }
 
-fn read_parquet_columns(path: &Path) -> StoredColumns {
+fn columns_of(batches: impl Iterator<Item = RecordBatch>) -> StoredColumns {
     let mut rows = StoredColumns::new();
-    for batch in batches(path) {
+    for batch in batches {
         let columns = COLUMNS.map(|name| batch[name].as_string::<i32>().clone());
         let value = |column: &StringArray, row| column.is_valid(row).then(|| column.value(row).to_owned());
         rows.extend((0..batch.num_rows()).map(|row| columns.iter().map(|column| value(column, row)).collect()));

@@ -26,6 +26,13 @@ def npy(file):
     return [(row["id"], row["xxh3"], vector.tolist()) for row, vector in zip(rows, vectors)]
 
 
+def arrow(file):
+    import pyarrow as pa
+
+    table = pa.ipc.open_file(pa.memory_map(str(file))).read_all()
+    return zip(table["id"].to_pylist(), table["xxh3"].to_pylist(), table["embedding"].to_pylist())
+
+
 def lmdb(file):
     import lmdb
     import numpy as np
@@ -45,7 +52,7 @@ def lmdb(file):
 expected = None
 for folder in map(Path, sys.argv[1:]):
     try:
-        rows = [row for read in (parquet, npy, lmdb) for file in sorted(folder.rglob(f"*.{read.__name__}")) for row in read(file)]
+        rows = [row for read in (parquet, npy, arrow, lmdb) for file in sorted(folder.rglob(f"*.{read.__name__}")) for row in read(file)]
     except ImportError as missing:
         print(f"{folder.name}: not read ({missing})")
         continue

@@ -43,6 +43,7 @@ impl Scenario {
 
 const PARQUET: &[&str] = &["--sink", "parquet"];
 const NPY: &[&str] = &["--sink", "npy"];
+const ARROW: &[&str] = &["--sink", "arrow"];
 const LMDB: &[&str] = &["--sink", "lmdb"];
 /// Other settings, other vectors.
 const SQUASHED: &[&str] = &["--preprocess", "squash"];
@@ -60,12 +61,14 @@ const fn fresh(
 const PACK: Scenario =
     Scenario { command: "pack", ..fresh("pack", "out/", "out/_manifest.json", &["--shard-size", "20K"]) };
 
-pub(super) const SCENARIOS: [Scenario; 20] = [
+pub(super) const SCENARIOS: [Scenario; 22] = [
     fresh("parquet", "x.parquet", "x.parquet", &[]),
     fresh("npy", "x.npy", "x.npy", &[]),
+    fresh("arrow", "x.arrow", "x.arrow", &[]),
     fresh("lmdb", "x.lmdb", "x.lmdb", &[]),
     fresh("parquet-folder", "out/", "out/_manifest.json", PARQUET),
     fresh("npy-folder", "out/", "out/_manifest.json", NPY),
+    fresh("arrow-folder", "out/", "out/_manifest.json", ARROW),
     fresh("lmdb-folder", "out/", "out/_manifest.json", LMDB),
     Scenario {
         before: Before::Kept("out/", &["--sink", "parquet", "--shard", "0/2"]),

@@ -40,13 +40,15 @@ pub(crate) enum Role<'a> {
 
 const TRAITS: [&str; 7] = ["source", "decode", "resize", "preprocess", "encode", "sink", "queue"];
 /// Additional imports of single crates.
-const EXCEPTIONS: [(&str, &[&str]); 6] = [
+const EXCEPTIONS: [(&str, &[&str]); 7] = [
     // Its trait combines decoding and resizing.
     ("foveate-preprocess", &["foveate-decode", "foveate-resize"]),
     // It decodes whole batches, and resizes them on the device.
     ("foveate-decode-nvjpeg", &["foveate-preprocess", "foveate-resize", "foveate-cuda"]),
     // The columns of the files that it reads.
     ("foveate-report", &["foveate-schema"]),
+    // Both store the same table.
+    ("foveate-sink-parquet", &["foveate-sink-arrow"]),
     // Encoders that run our own model code.
     ("foveate-encode-candle", &["foveate-dinov2", "foveate-cuda"]),
     ("foveate-encode-fused", &["foveate-dinov2", "foveate-cuda"]),

@@ -177,8 +177,8 @@ pub(crate) struct EmbedArgs {
     #[command(flatten)]
     pub(crate) job: JobArgs,
 
-    /// Output: `x.parquet`, `x.npy`, a folder for part files (`out/`), or a prefix in a store (`s3://bucket/out/`; a
-    /// build with `-F object-store`).
+    /// Output: `x.parquet`, `x.npy`, `x.arrow`, a folder for part files (`out/`), or a prefix in a store
+    /// (`s3://bucket/out/`; a build with `-F object-store`).
     #[arg(short, long, value_name = "OUT", value_parser = place())]
     pub(crate) output: PathBuf,
 
@@ -330,7 +330,8 @@ pub(crate) struct VerifyArgs {
 /// Arguments of `inspect`.
 #[derive(Args, Debug)]
 pub(crate) struct InspectArgs {
-    /// Output of `embed`: a file (`x.parquet`, `x.npy`, `x.lmdb`) or a folder of parts. Or a folder of `pack`.
+    /// Output of `embed`: a file (`x.parquet`, `x.npy`, `x.arrow`, `x.lmdb`) or a folder of parts. Or a folder of
+    /// `pack`.
     #[arg(value_name = "OUTPUT", value_parser = place())]
     pub(crate) output: PathBuf,
 
