@@ -47,12 +47,13 @@ impl FusedEncoder {
     /// - [`EncodeError::Model`] if the model lacks a tensor or the input is not a whole number of patches.
     pub fn new(model: &Model, options: &EncoderOptions) -> Result<Self, EncodeError> {
         let (isa, precision) = check(options)?;
+        let kernels = Some(isa.family(precision).to_owned());
         let network = Network::new(model, options.pooling, isa, precision).map_err(unusable)?;
         let threads = options.threads.max(1);
         let parts = threads.min(network.tokens() / MIN_PART).max(1);
         let divided = if parts > 1 { threads / parts } else { 0 };
         Ok(Self {
-            spec: EncoderSpec { batch_invariant: true, ..spec(model, options) },
+            spec: EncoderSpec { batch_invariant: true, kernels, ..spec(model, options) },
             threads: (threads > 1).then(|| Threads::start(threads)).transpose()?,
             whole: (0..threads).map(|_| Scratch::new(&network, 1)).collect(),
             divided: (0..divided).map(|_| Scratch::new(&network, parts)).collect(),

@@ -18,6 +18,7 @@ use crate::binding::{DeviceBinding, download};
 use crate::contract::{Contract, Output, Tensor, first_patch};
 use crate::error::{engine, malformed};
 use crate::feed::Feed;
+use crate::library::load;
 use crate::plan::Plan;
 use crate::provider::Device;
 use crate::rows::Take;
@@ -116,6 +117,7 @@ impl OrtEncoder {
                 max_batch,
                 // In a run of several images, their number may change the library's order of summation.
                 batch_invariant: alone && step == 1,
+                kernels: load().ok().map(|library| format!("ONNX Runtime {}", library.version)),
             },
             engines,
             outputs,

@@ -160,7 +160,10 @@ fn the_registry_opens_it() {
     let backend = registry.get("ort").unwrap();
     assert!(backend.takes(ModelForm::Graph(GraphFormat::Onnx)) && !backend.takes(ModelForm::Checkpoint));
     let model = AnyModel::Graph(small("u8-nhwc"));
-    assert_eq!(backend.open(&model, &EncoderOptions::default()).unwrap().spec().dim, 3);
+    let encoder = backend.open(&model, &EncoderOptions::default()).unwrap();
+    assert_eq!(encoder.spec().dim, 3);
+    let kernels = encoder.spec().kernels.as_deref();
+    assert!(kernels.is_some_and(|kernels| kernels.starts_with("ONNX Runtime 1.")), "{kernels:?}");
     let health = backend.health();
     assert!(health.library.unwrap().starts_with("ONNX Runtime 1."));
     assert_eq!(health.devices[0], "cpu");

@@ -13,6 +13,7 @@ use rayon::prelude::*;
 use tch::{Device, Kind, Tensor};
 
 use crate::cuda::{Staging, Tf32, wait_for};
+use crate::health::release;
 use crate::network::{Network, engine};
 use crate::script::Script;
 
@@ -262,5 +263,6 @@ fn tf32(options: &EncoderOptions) -> Result<bool, EncodeError> {
 
 fn spec(options: &EncoderOptions, input: Size, statistics: ([f32; 3], [f32; 3]), hidden: usize) -> EncoderSpec {
     // On a CPU, one thread computes every image by itself.
-    EncoderSpec { batch_invariant: options.device == "cpu", ..options.spec(input, statistics, hidden) }
+    let batch_invariant = options.device == "cpu";
+    EncoderSpec { batch_invariant, kernels: Some(release()), ..options.spec(input, statistics, hidden) }
 }

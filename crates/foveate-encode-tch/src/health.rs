@@ -27,8 +27,13 @@ pub(crate) fn health() -> Health {
 }
 
 fn library() -> String {
+    format!("{}; bf16 {}", release(), bf16_support())
+}
+
+/// The library with the version that was loaded.
+pub(crate) fn release() -> String {
     let version = library_folder().and_then(|folder| version(&folder)).unwrap_or_else(|| RELEASE.to_owned());
-    format!("libtorch {version}; bf16 {}", bf16_support())
+    format!("libtorch {version}")
 }
 
 /// The version written beside `lib`: in `build-version` by libtorch's archives, in `version.py` by Python's wheels.

@@ -38,7 +38,7 @@ impl Default for EncoderOptions {
 
 impl EncoderOptions {
     /// Returns the spec of a model of width `hidden` that takes images of size `input`, normalized by `(mean, std)`.
-    /// Rows may depend on their batch.
+    /// Rows may depend on their batch; `kernels` is `None`.
     pub fn spec(&self, input: Size, (mean, std): ([f32; 3], [f32; 3]), hidden: usize) -> EncoderSpec {
         EncoderSpec {
             input,
@@ -50,6 +50,7 @@ impl EncoderOptions {
             dtype: self.dtype,
             max_batch: self.max_batch.max(1),
             batch_invariant: false,
+            kernels: None,
         }
     }
 

@@ -146,6 +146,7 @@ impl FirstPixels {
             dtype: DType::F32,
             max_batch: 4096,
             batch_invariant: true,
+            kernels: None,
         };
         Self { spec }
     }

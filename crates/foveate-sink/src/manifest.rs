@@ -30,6 +30,9 @@ impl RunManifest {
     pub const ITEMS: &str = "items";
     /// The fingerprint entry with a digest of the outputs that were merged, in place of the two above.
     pub const MERGED: &str = "merged";
+    /// The fingerprint entry with the instruction set or the library that decides the last bits. Outputs of earlier
+    /// versions lack it, so it is compared only if both have it.
+    pub const KERNELS: &str = "kernels";
     /// The fingerprint entry of an update's run with the digest of the output; one with a longer name has a digest of
     /// its items.
     pub const UPDATE: &str = "update";
@@ -52,6 +55,7 @@ impl RunManifest {
             let (was, is) = (self.fingerprint.get(name), now.fingerprint.get(name));
             match (name.as_str(), name.strip_suffix("_sha256")) {
                 _ if was == is => {}
+                (Self::KERNELS, _) if was.is_none() || is.is_none() => {}
                 (Self::LISTING | Self::ITEMS, _) => difference.inputs = Some("other inputs".to_owned()),
                 // Two digests tell a reader nothing.
                 (_, Some(what)) => difference.settings.push(format!("other {what}")),
@@ -355,6 +359,17 @@ mod tests {
         assert_eq!(run("a").difference(&run("b")).unwrap().to_string(), "model: a → b");
         let wider = RunManifest { dim: 5, fingerprint: BTreeMap::new(), ..run("a") };
         assert_eq!(run("a").difference(&wider).unwrap().to_string(), "dim: 4 → 5, model: a → (none)");
+    }
+
+    #[test]
+    fn kernels_are_compared_if_both_runs_have_them() {
+        let run = |kernels: Option<&str>| {
+            let fingerprint = kernels.map(|kernels| (RunManifest::KERNELS.to_owned(), kernels.to_owned()));
+            RunManifest { dim: 4, fingerprint: fingerprint.into_iter().collect(), ..RunManifest::default() }
+        };
+        assert_eq!(run(Some("amx")).difference(&run(Some("fma"))).unwrap().to_string(), "kernels: amx → fma");
+        assert_eq!(run(None).difference(&run(Some("fma"))), None);
+        assert_eq!(run(Some("fma")).difference(&run(None)), None);
     }
 
     #[test]

@@ -69,6 +69,7 @@ pub fn spec((input, dim, max_batch): (Size, usize, usize), device: &str) -> Enco
         dtype: DType::F32,
         max_batch,
         batch_invariant: true,
+        kernels: None,
     }
 }
 

@@ -341,6 +341,61 @@ fn runs_of_another_division_do_not_mix_in_one_folder() {
     run(embed(&shards).args([PHOTOS, "--limit", "4", "--shard", "1/2"])).expect(0);
 }
 
+/// Scalar code rounds otherwise than vector instructions, as processors with AMX do below f32.
+#[test]
+fn outputs_of_machines_with_other_bits_are_not_mixed() {
+    let folder = tempfile::tempdir().unwrap();
+    let photos = folder.path().join("photos");
+    fs::create_dir(&photos).unwrap();
+    empty_photo(&photos);
+    for name in ["01_astronaut_420.jpg", "05_chelsea_420_odd.jpg"] {
+        fs::copy(Path::new(PHOTOS).join(name), photos.join(name)).unwrap();
+    }
+    let job = |output: &str, instructions: Option<&str>| {
+        let mut command = embed(&folder.path().join(output));
+        command.arg(&photos).args(["--batch", "1"]).env_remove("FOVEATE_INSTRUCTIONS");
+        command.envs(instructions.map(|name| ("FOVEATE_INSTRUCTIONS", name)));
+        command
+    };
+    run(&mut job("plain.npy", None)).expect(0);
+    run(&mut job("scalar.npy", Some("scalar"))).expect(0);
+    let record = folder.path().join("_plain.npy.manifest.json");
+    let manifest: serde_json::Value = serde_json::from_slice(&fs::read(&record).unwrap()).unwrap();
+    assert_eq!(manifest["fingerprint"]["kernels"], "fma", "the bits of AVX2, AVX-512 and NEON in f32");
+    let refused = |command: &mut std::process::Command, difference: &str| {
+        let ran = run(command).expect(2);
+        let says = ran.stderr.contains(difference) && ran.stderr.contains("FOVEATE_INSTRUCTIONS=avx512-bf16 gives");
+        assert!(says, "{}", ran.stderr);
+    };
+    // A complete output, its update and its retry.
+    for more in [&[][..], &["--update"], &["--retry-failures"]] {
+        refused(job("plain.npy", Some("scalar")).args(more), "kernels: fma → scalar");
+        refused(job("scalar.npy", None).args(more), "kernels: scalar → fma");
+    }
+    let both = |words: &[&str]| {
+        let mut command = foveate();
+        command.args(words).current_dir(folder.path());
+        command
+    };
+    refused(&mut both(&["merge", "plain.npy", "scalar.npy", "-o", "both.npy"]), "kernels: fma → scalar");
+    // What is near in one is near in the other.
+    run(&mut both(&["neighbors", "plain.npy", "--queries", "scalar.npy", "-k", "1", "-o", "near.csv"])).expect(0);
+    // An interrupted run.
+    run(job("half.npy", Some("scalar")).arg("--strict")).expect(3);
+    refused(&mut job("half.npy", None), "kernels: scalar → fma");
+    // Shards, each with the bits of its machine.
+    for (shard, instructions) in [("0/2", None), ("1/2", Some("scalar"))] {
+        run(job("shards", instructions).args(["--sink", "npy", "--shard", shard])).expect(0);
+    }
+    refused(&mut both(&["merge", "shards", "-o", "whole.npy"]), "kernels: fma → scalar");
+    // An output of an earlier version may have the bits of any machine.
+    let mut earlier = manifest;
+    earlier["fingerprint"].as_object_mut().unwrap().remove("kernels").unwrap();
+    fs::write(&record, serde_json::to_vec(&earlier).unwrap()).unwrap();
+    run(&mut job("plain.npy", Some("scalar"))).expect(0);
+    run(job("plain.npy", Some("scalar")).arg("--update")).expect(0);
+}
+
 /// Another format's parts would stay beside the new ones, and be read with them.
 #[test]
 fn overwriting_removes_what_another_format_left() {

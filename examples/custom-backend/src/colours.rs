@@ -34,6 +34,7 @@ impl Colours {
             dtype: DType::F32,
             max_batch: options.max_batch,
             batch_invariant: true,
+            kernels: None,
         };
         Ok(Self { spec })
     }

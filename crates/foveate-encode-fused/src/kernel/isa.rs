@@ -22,7 +22,7 @@ pub(crate) struct Isa {
     tiles: Option<Tiles>,
 }
 
-/// The environment variable that chooses an instruction set, for tests.
+/// The environment variable that chooses an instruction set, so that several machines have the same bits.
 const VARIABLE: &str = "FOVEATE_INSTRUCTIONS";
 
 impl Isa {
@@ -110,6 +110,15 @@ impl Isa {
         }
         all.push(plain(Arch::Scalar));
         all
+    }
+
+    /// The instruction sets that give the same bits as this one, by what they have in common.
+    pub(crate) fn family(self, precision: Precision) -> &'static str {
+        if self.lanes() == 1 {
+            return "scalar";
+        }
+        // Tile registers add in an order of their own, and have no f32.
+        if self.tiles.is_some() && precision != Precision::F32 { "amx" } else { "fma" }
     }
 
     /// The name of this instruction set.

@@ -133,6 +133,7 @@ impl Ones {
             dtype: DType::F32,
             max_batch,
             batch_invariant: true,
+            kernels: None,
         })
     }
 }

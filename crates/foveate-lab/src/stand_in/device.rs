@@ -148,6 +148,7 @@ mod tests {
             dtype: DType::F16,
             max_batch: 4,
             batch_invariant: true,
+            kernels: None,
         };
         Device::new(spec, overhead, per_image)
     }

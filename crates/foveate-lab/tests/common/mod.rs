@@ -256,6 +256,7 @@ impl Rig for FakeRig {
                 dtype: setting.dtype,
                 max_batch: setting.batch,
                 batch_invariant: true,
+                kernels: None,
             },
             copy_in: self.plain("copy-in", self.costs.copy_in),
             forward,

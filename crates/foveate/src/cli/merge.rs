@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
-use foveate::embed::{ApartFrom, Backends, EmbedError, EmbedOptions, decides_vectors, store_address};
+use foveate::embed::{ApartFrom, Backends, EmbedError, EmbedOptions, decides_vectors, kernels_remedy, store_address};
 use foveate::sink::{
     Element, Existing, Join, Layout, Merge, Published, RunManifest, SinkError, StoredRun, StoredState, VectorReader,
 };
@@ -180,7 +180,9 @@ pub(crate) fn check_same_job<R: Borrow<StoredRun>>(
     let other = runs.iter().zip(names).find_map(|(run, name)| Some((name, first.difference(&job(run))?)));
     let Some((other, difference)) = other else { return Ok(()) };
     let first = &names[0];
-    Err(anyhow!("cannot {verb} {first} and {other}: {difference}; {verb} outputs with the same settings").into())
+    let remedy =
+        kernels_remedy(&difference).map_or_else(|| format!("{verb} outputs with the same settings"), str::to_owned);
+    Err(anyhow!("cannot {verb} {first} and {other}: {difference}; {remedy}").into())
 }
 
 /// How the output's vectors are stored.

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use foveate::core::error_chain;
 use foveate::dinov2::ModelError;
-use foveate::embed::EmbedError;
+use foveate::embed::{EmbedError, kernels_remedy};
 use foveate::pack::PackError;
 use foveate::pipeline::RunError;
 use foveate::sink::{RunState, SinkError};
@@ -117,6 +117,7 @@ fn of_sink(error: &SinkError) -> Option<&'static str> {
     match error {
         SinkError::Exists(_) => Some("pass --overwrite to replace it"),
         SinkError::OtherCommand { .. } => Some("name another output"),
+        SinkError::OtherRun(other) if kernels_remedy(&other.difference).is_some() => kernels_remedy(&other.difference),
         SinkError::OtherRun(other)
             if other.difference.settings.is_empty() && other.inputs.is_some() && other.state != RunState::Replacing =>
         {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use foveate::embed::kernels_remedy;
 use foveate::net::webhook::Secrets;
 use foveate::queue::{Job, JobQueue};
 use foveate::serve::{self, Server};
@@ -181,8 +182,9 @@ fn share(folder: &Path, manifest: &RunManifest) -> anyhow::Result<()> {
     match recorded.difference(manifest) {
         None => Ok(()),
         Some(difference) => Err(Usage::from(anyhow!(
-            "cannot write to {}: its vectors were made with other settings ({difference}); name another folder",
-            folder.display()
+            "cannot write to {}: its vectors were made with other settings ({difference}); {}",
+            folder.display(),
+            kernels_remedy(&difference).unwrap_or("name another folder")
         ))
         .into()),
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use foveate_encode::{DType, Pooling};
 use foveate_lane::Normalize;
 use foveate_preprocess::OrientationPolicy;
-use foveate_sink::RunManifest;
+use foveate_sink::{Difference, RunManifest};
 use foveate_source::Input;
 
 use super::{Backends, EmbedOptions};
@@ -37,6 +37,16 @@ pub(super) fn is_name_or_limit(name: &str) -> bool {
 /// Returns true if an image's vector depends on a setting: outputs whose other settings differ belong together.
 pub fn decides_vectors(name: &str) -> bool {
     !OF_INPUTS.contains(&name) && !is_name_or_limit(name) && !name.starts_with("sink.")
+}
+
+/// Returns the remedy for two jobs that differ in their [kernels](RunManifest::KERNELS) alone.
+pub fn kernels_remedy(difference: &Difference) -> Option<&'static str> {
+    let [setting] = difference.settings.as_slice() else { return None };
+    let is_kernels = setting.split(':').next() == Some(RunManifest::KERNELS) && difference.inputs.is_none();
+    is_kernels.then_some(
+        "use the same instruction set and library for both (FOVEATE_INSTRUCTIONS=avx512-bf16 gives a machine with AMX \
+         the bits of the others), or embed anew with --overwrite",
+    )
 }
 
 impl EmbedOptions {

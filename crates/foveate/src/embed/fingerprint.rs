@@ -19,6 +19,8 @@ pub(crate) struct JobDescription<'a> {
     pub(super) names: &'a BackendNames,
     pub(super) model: &'a OpenModel,
     pub(super) geometry: &'a Geometry,
+    /// What decides the vectors' last bits, of [`EncoderSpec::kernels`](foveate_encode::EncoderSpec::kernels).
+    pub(super) kernels: Option<&'a str>,
 }
 
 impl JobDescription<'_> {
@@ -41,7 +43,7 @@ impl JobDescription<'_> {
 
     /// Builds the same manifest without the inputs.
     pub(crate) fn embedding(&self) -> RunManifest {
-        let Self { options, names, model, geometry } = self;
+        let Self { options, names, model, geometry, kernels } = self;
         let preprocess = model.preprocess();
         let mut fingerprint = BTreeMap::new();
         let mut set = |name: &str, value: String| fingerprint.insert(name.to_owned(), value);
@@ -71,6 +73,9 @@ impl JobDescription<'_> {
             set(&format!("decoder.{name}"), value.clone());
         }
         set("device", options.kind_of_devices());
+        if let Some(kernels) = kernels {
+            set(RunManifest::KERNELS, (*kernels).to_owned());
+        }
         set("dtype", options.dtype.name().to_owned());
         set("pooling", options.pooling.name().to_owned());
         set("normalize", normalize_name(options.normalize).to_owned());

@@ -55,7 +55,9 @@ impl OpenedJob {
     }
 
     pub(crate) fn description<'a>(&'a self, options: &'a EmbedOptions) -> JobDescription<'a> {
-        JobDescription { options, names: &self.names, model: &self.model, geometry: &self.geometry }
+        // Every device of a job is of the same kind.
+        let kernels = self.encoders.first().and_then(|encoder| encoder.spec().kernels.as_deref());
+        JobDescription { options, names: &self.names, model: &self.model, geometry: &self.geometry, kernels }
     }
 }
 

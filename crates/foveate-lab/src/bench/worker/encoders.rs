@@ -32,6 +32,7 @@ impl Stub {
             dtype: DType::F32,
             max_batch,
             batch_invariant: true,
+            kernels: None,
         };
         Self { spec, sleeps }
     }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow};
 use foveate::embed::{Backends, EmbedOptions, decides_vectors, store_address};
 use foveate::search::{Collector, Components, Metric, Vectors};
-use foveate::sink::{OutputManifest, SinkError, StoredRun, sidecar};
+use foveate::sink::{OutputManifest, RunManifest, SinkError, StoredRun, sidecar};
 use foveate_sink_npy::read_array;
 use foveate_sink_parquet::{VectorColumns, read_vectors};
 use xxhash_rust::xxh3::xxh3_64;
@@ -154,7 +154,9 @@ fn check<'a>(inputs: impl Iterator<Item = &'a Input>, metric: Metric) -> anyhow:
     });
     let (names, runs): (Vec<_>, Vec<_>) = ours.unzip();
     let is_length = |name: &str| metric == Metric::Cosine && name == "normalize";
-    Ok(merge::check_same_job(&names, &runs, SEARCH, |name| decides_vectors(name) && !is_length(name))?)
+    let is_rounding = |name: &str| name == RunManifest::KERNELS;
+    let matters = |name: &str| decides_vectors(name) && !is_length(name) && !is_rounding(name);
+    Ok(merge::check_same_job(&names, &runs, SEARCH, matters)?)
 }
 
 /// Most bytes of vectors in memory. More are in a file.
