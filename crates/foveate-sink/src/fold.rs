@@ -212,8 +212,13 @@ impl Fold {
                     }
                 }
             }
-            // What is left of one that was removed in part.
-            Err(SinkError::Damaged { .. } | SinkError::Missing { .. } | SinkError::Exists(_)) => {}
+            // What is left of one that was removed in part, parts without their manifest among them.
+            Err(
+                SinkError::Damaged { .. }
+                | SinkError::Missing { .. }
+                | SinkError::Exists(_)
+                | SinkError::BadOutput { .. },
+            ) => {}
             Err(error) => return Err(error),
         }
         self.clear().map(|()| None)

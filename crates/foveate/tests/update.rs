@@ -305,6 +305,28 @@ fn inputs_that_come_while_a_run_is_interrupted_are_embedded_by_an_update() {
 }
 
 #[test]
+fn parts_that_an_update_fills_keep_their_numbers() {
+    for is_failure in [false, true] {
+        let photos = Photos::new();
+        let [output, fresh] = ["out", "fresh"].map(|name| photos.0.path().join(name));
+        photos.run(&output, &[]).expect(0);
+        let names = photos.names();
+        if is_failure {
+            // All that is embedded fails, and fills a part.
+            (0..8).for_each(|number| fs::write(photos.path(&format!("{number}.jpg")), "no photo").unwrap());
+        } else {
+            // The rows that stay of two parts fill one.
+            for name in names[..4].iter().chain(&names[8..12]) {
+                fs::copy(photos.path(&names[20]), photos.path(name)).unwrap();
+            }
+        }
+        photos.run(&output, &["--update"]).expect(0);
+        photos.run(&fresh, &[]).expect(0);
+        assert_same_rows(&output, &fresh);
+    }
+}
+
+#[test]
 fn contents_are_compared_when_asked_for() {
     let photos = Photos::new();
     let output = photos.0.path().join("x.npy");

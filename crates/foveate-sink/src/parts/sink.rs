@@ -600,7 +600,8 @@ impl<F: PartFormat> PartSink<F> {
         self.seal_rest(run)?;
         let mut adopted = part.clone();
         if is_later {
-            adopted.part = run.origin.1;
+            // Not `origin`'s: parts that became full since were sealed without moving it.
+            adopted.part = self.part_of(run, run.watermark.index);
             let old = run.site.part_name(part.part, "");
             let new = run.site.part_name(adopted.part, "");
             for file in &mut adopted.files {
@@ -645,7 +646,9 @@ impl<F: PartFormat> PartSink<F> {
         self.seal_rest(run)?;
         // A run without items is complete with one empty part.
         if !run.sealed.iter().any(has_files) && (run.failed == 0 || self.options.publish_empty) {
-            self.seal(run, run.origin.1)?;
+            // Parts of failures alone were sealed without files, and keep their numbers.
+            let part = run.sealed.last().map_or(run.origin.1, |last| last.end.part + 1);
+            self.seal(run, part)?;
         }
         run.upload.settle()?;
         let plan = self.plan(run)?;
