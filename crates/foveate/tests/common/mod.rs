@@ -3,6 +3,7 @@
 // Each test file uses only some of these functions.
 #![allow(dead_code)]
 
+pub(crate) mod bucket;
 pub(crate) mod kills;
 pub(crate) mod packed;
 pub(crate) mod rows;

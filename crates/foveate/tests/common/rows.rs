@@ -27,8 +27,9 @@ pub(crate) fn rows(output: &Path) -> BTreeMap<String, Result<Row, String>> {
         let failure = failure.unwrap();
         assert!(rows.insert(failure.id, Err(failure.reason)).is_none());
     }
-    let recorded = run.inputs().unwrap().unwrap().read().unwrap().map(|record| record.unwrap().id);
-    let mut recorded: Vec<_> = recorded.collect();
+    // There is none of an output without inputs.
+    let recorded = run.inputs().unwrap().into_iter().flat_map(|recorded| recorded.read().unwrap());
+    let mut recorded: Vec<_> = recorded.map(|record| record.unwrap().id).collect();
     recorded.sort();
     assert!(recorded.iter().eq(rows.keys()), "{recorded:?}");
     rows
