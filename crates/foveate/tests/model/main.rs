@@ -49,6 +49,12 @@ fn found_of(versions: Option<&Versions>) -> Found {
     versions.map_or(Found::Nothing, |versions| Found::Complete(contents(versions)))
 }
 
+/// In memory where that can be: commands flush what they commit, which takes a disk most of the time.
+fn folder() -> TempDir {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
+}
+
 /// A collection of photos, and an output that follows it.
 struct Collection<'a> {
     root: TempDir,
@@ -67,6 +73,8 @@ struct Collection<'a> {
     sink: String,
     /// A command was killed, and work of it may be there.
     is_pending: bool,
+    /// `--overwrite` was killed. The plain command continues it.
+    is_replacing: bool,
     /// Files of runs that were killed before there was an output. An update first ends such a run as far as it came.
     begun: Vec<Versions>,
     is_merged: bool,
@@ -90,7 +98,7 @@ impl Drop for Collection<'_> {
 impl<'a> Collection<'a> {
     fn new(seed: u64, bucket: Option<&'a Bucket>, outcomes: &'a Outcomes) -> Self {
         let mut collection = Self {
-            root: tempfile::tempdir().unwrap(),
+            root: folder(),
             bucket,
             outcomes,
             random: Rng::with_seed(seed),
@@ -102,6 +110,7 @@ impl<'a> Collection<'a> {
             name: String::new(),
             sink: String::new(),
             is_pending: false,
+            is_replacing: false,
             begun: Vec::new(),
             is_merged: false,
             whole: Duration::from_millis(30),
@@ -286,6 +295,7 @@ impl<'a> Collection<'a> {
                 assert_eq!(ran.code, 0, "{}", ran.stderr);
                 self.output = Some(new.clone());
                 self.is_pending = false;
+                self.is_replacing = false;
                 self.begun.clear();
             }
             _ => assert_eq!(ran.code, 2, "{}", ran.stderr),
@@ -293,7 +303,18 @@ impl<'a> Collection<'a> {
         assert_eq!(self.found(), found_of(self.output.as_ref()));
     }
 
+    fn expected(&self, act: Act) -> Option<Versions> {
+        match act {
+            Act::Embed if self.is_replacing => Some(self.files.clone()),
+            // With a container among its inputs, a plain command does not see which files changed.
+            Act::Embed if self.inputs.len() > 1 && self.output.is_some() => self.output.clone(),
+            _ => expected(act, self.output.as_ref(), &self.files),
+        }
+    }
+
     fn act(&mut self, act: Act) {
+        let has_tar = self.inputs.len() > 1;
+        let act = if act == Act::Embed && self.is_replacing && has_tar { Act::Overwrite } else { act };
         let mut more = match act {
             Act::Embed => vec![],
             Act::Overwrite => vec!["--overwrite"],
@@ -307,25 +328,21 @@ impl<'a> Collection<'a> {
         }
         self.log.push(format!("{act:?}"));
         for _ in 0..self.random.u8(..3) {
-            let new = expected(act, self.output.as_ref(), &self.files);
+            let new = self.expected(act);
             self.kill(self.embed(&self.place(), &more), new.as_ref());
+            self.is_replacing |= act == Act::Overwrite;
             if self.random.u8(..3) == 0 {
                 return;
             }
         }
-        let mut new = expected(act, self.output.as_ref(), &self.files);
+        let new = self.expected(act);
         let is_readable = self.files.values().all(|file| file.content != Content::Unreadable);
         let has_gone = self.output.as_ref().is_some_and(|output| output.len() > self.files.len());
-        let mut may_be_refused = match act {
-            Act::Embed => self.is_pending || self.is_merged || !is_readable || has_gone,
+        let may_be_refused = match act {
+            Act::Embed => self.is_pending || self.is_merged || !is_readable || has_gone || has_tar,
             Act::Retry => self.is_pending,
             _ => false,
         };
-        // With a container among its inputs, a plain command does not see which files changed.
-        if act == Act::Embed && self.inputs.len() > 1 && self.output.is_some() {
-            new.clone_from(&self.output);
-            may_be_refused = true;
-        }
         self.finish(self.embed(&self.place(), &more), new.as_ref(), may_be_refused);
         self.is_merged &= act != Act::Overwrite;
     }

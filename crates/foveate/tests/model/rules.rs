@@ -42,7 +42,9 @@ pub(crate) fn expected(act: Act, output: Option<&Versions>, files: &Versions) ->
                 None => {}
             }
         }
-        let is_known = |(id, file): (&String, &Version)| output.get(id).is_some_and(|old| old.time == file.time);
+        let is_away = |version: &Version| version.content == Content::Unreadable;
+        let is_same = |old: &Version, file: &Version| old.time == file.time && is_away(old) == is_away(file);
+        let is_known = |(id, file): (&String, &Version)| output.get(id).is_some_and(|old| is_same(old, file));
         return (act == Act::Retry || files.iter().all(is_known)).then_some(new);
     };
     let gone = output.keys().filter(|id| !files.contains_key(*id)).count();
