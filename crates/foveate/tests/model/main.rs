@@ -75,6 +75,8 @@ struct Collection<'a> {
     is_pending: bool,
     /// `--overwrite` was killed. The plain command continues it.
     is_replacing: bool,
+    /// What the last command that was killed would have made. Another command may end its commit.
+    unfinished: Option<Versions>,
     /// Files of runs that were killed before there was an output. An update first ends such a run as far as it came.
     begun: Vec<Versions>,
     is_merged: bool,
@@ -111,6 +113,7 @@ impl<'a> Collection<'a> {
             sink: String::new(),
             is_pending: false,
             is_replacing: false,
+            unfinished: None,
             begun: Vec::new(),
             is_merged: false,
             whole: Duration::from_millis(30),
@@ -261,8 +264,9 @@ impl<'a> Collection<'a> {
         self.kills += u32::from(status.code().is_none());
         self.is_pending = true;
         let found = self.found();
-        if new.is_some() && (found == Found::InPlace || found == found_of(new)) {
-            self.output = new.cloned();
+        self.unfinished = new.cloned().or(self.unfinished.take());
+        if self.unfinished.is_some() && found == Found::InPlace || new.is_some() && found == found_of(new) {
+            self.output.clone_from(&self.unfinished);
         } else if found != found_of(self.output.as_ref()) {
             self.output = Some(self.begun_of(&found));
         }
@@ -296,6 +300,7 @@ impl<'a> Collection<'a> {
                 self.output = Some(new.clone());
                 self.is_pending = false;
                 self.is_replacing = false;
+                self.unfinished = None;
                 self.begun.clear();
             }
             _ => assert_eq!(ran.code, 2, "{}", ran.stderr),
