@@ -58,7 +58,7 @@ impl Pipeline {
 
         let profiler = stages::profiler(self.config.trace.clone());
         let started = Instant::now();
-        let recalls = [&self.config.earlier, &self.config.cache].map(Clone::clone);
+        let recalls = [self.config.earlier.clone(), self.config.cache.clone()];
         let contents = Contents::new(self.config.recent_bytes, recalls, &self.encoders);
         let contents = contents.as_ref();
         let encoders = std::mem::take(&mut self.encoders);

@@ -213,12 +213,7 @@ impl Fold {
                 }
             }
             // What is left of one that was removed in part, parts without their manifest among them.
-            Err(
-                SinkError::Damaged { .. }
-                | SinkError::Missing { .. }
-                | SinkError::Exists(_)
-                | SinkError::BadOutput { .. },
-            ) => {}
+            Err(SinkError::Damaged { .. } | SinkError::Missing { .. } | SinkError::BadOutput { .. }) => {}
             Err(error) => return Err(error),
         }
         self.clear().map(|()| None)

@@ -28,7 +28,7 @@ pub struct Merge<'a> {
 
 impl<'a> Merge<'a> {
     /// Reads the ids of complete runs, each with its reader; only of runs without a record of inputs, that takes
-    /// reading the vectors. Meanwhile it holds a table of hashes: 36 to 71 bytes for each row and failure.
+    /// reading the vectors. Meanwhile it holds a table of hashes: 38 to 75 bytes for each row and failure.
     /// Afterwards, 8 bytes remain for each duplicate.
     ///
     /// # Errors
