@@ -1,5 +1,7 @@
 //! A run's inputs beside what became of each.
 
+use std::path::PathBuf;
+
 use crate::{ActOnRow, InputRecord, Shape, SinkError, StoredFailure, StoredRow, StoredRun, VectorReader};
 
 /// An input of a run, and what became of it.
@@ -55,12 +57,82 @@ pub(crate) fn each_id(
 pub(crate) type ActOnOutcome<'a> =
     dyn FnMut(InputRecord, Result<&StoredRow<'_>, StoredFailure>) -> Result<(), SinkError> + 'a;
 
-/// Calls `act` with each row of a run without a record of its inputs, then with each failure.
-pub(crate) fn unrecorded(
+/// A run's inputs, beside which its rows are read.
+struct Beside<I> {
+    entries: I,
+    /// Where the inputs are recorded.
+    path: PathBuf,
+}
+
+impl<I: Iterator<Item = Result<Entry, SinkError>>> Beside<I> {
+    /// The next input that has a row, if there is one. `act` gets those before it, which failed.
+    fn next(
+        &mut self,
+        act: &mut dyn FnMut(InputRecord, StoredFailure) -> Result<(), SinkError>,
+    ) -> Result<Option<InputRecord>, SinkError> {
+        for entry in self.entries.by_ref() {
+            let Entry { record, failure, .. } = entry?;
+            match failure {
+                None => return Ok(Some(record)),
+                Some(failure) => act(record, failure)?,
+            }
+        }
+        Ok(None)
+    }
+
+    /// The input of a row, which is the next one.
+    fn of_row(
+        &mut self,
+        row: &StoredRow<'_>,
+        act: &mut dyn FnMut(InputRecord, StoredFailure) -> Result<(), SinkError>,
+    ) -> Result<InputRecord, SinkError> {
+        match self.next(act)? {
+            Some(record) if record.id == row.id => Ok(record),
+            Some(record) => Err(self.damaged(format!("the row of {} is that of {}", record.id, row.id))),
+            None => Err(self.damaged(format!("{} has a row, but is no input", row.id))),
+        }
+    }
+
+    /// Passes the failures after the last row.
+    fn end(
+        &mut self,
+        act: &mut dyn FnMut(InputRecord, StoredFailure) -> Result<(), SinkError>,
+    ) -> Result<(), SinkError> {
+        match self.next(act)? {
+            Some(record) => Err(self.damaged(format!("{} has neither a row nor a failure", record.id))),
+            None => Ok(()),
+        }
+    }
+
+    fn damaged(&self, reason: String) -> SinkError {
+        SinkError::damaged(&self.path, reason)
+    }
+}
+
+/// Calls `act` with each row and each failure of those parts for which `has` returns true, by their numbers in the
+/// manifest's order. Of a run without a record of its inputs, which has all parts, the failures come last.
+pub(crate) fn outcomes(
     run: &StoredRun,
     reader: &dyn VectorReader,
+    has: &dyn Fn(usize) -> bool,
     act: &mut ActOnOutcome<'_>,
 ) -> Result<(), SinkError> {
+    if !run.has_inputs() {
+        return unrecorded(run, reader, act);
+    }
+    let entries = entries(run)?.filter(|entry| entry.as_ref().map_or(true, |entry| has(entry.part)));
+    let mut beside = Beside { entries, path: run.record_of_inputs() };
+    let shape = Shape::of(&run.manifest)?;
+    for (_, part) in run.manifest.parts.iter().enumerate().filter(|(number, _)| has(*number)) {
+        run.part_rows(part, &shape, reader, &mut |row| {
+            let record = beside.of_row(row, &mut |record, failure| act(record, Err(failure)))?;
+            act(record, Ok(row))
+        })?;
+    }
+    beside.end(&mut |record, failure| act(record, Err(failure)))
+}
+
+fn unrecorded(run: &StoredRun, reader: &dyn VectorReader, act: &mut ActOnOutcome<'_>) -> Result<(), SinkError> {
     let shape = Shape::of(&run.manifest)?;
     let record = |id: &str, xxh3| InputRecord { id: id.to_owned(), stamp: None, xxh3, place: 0 };
     for part in &run.manifest.parts {
@@ -76,36 +148,26 @@ impl StoredRun {
     /// # Errors
     /// [`SinkError::Damaged`] also for an input without a row or failure, and for a row or failure without an input.
     pub fn checked_rows(&mut self, reader: &dyn VectorReader, act: &mut ActOnRow<'_>) -> Result<u64, SinkError> {
-        let [record, _failures] = &self.manifest.records[..] else { return self.rows(reader, act) };
-        let path = self.records_path(&record.name);
         if self.inputs()?.is_none() {
             return self.rows(reader, act);
         }
-        let (mut entries, mut failures) = (entries(self)?, 0);
-        let mut next_row = || {
-            for entry in entries.by_ref() {
-                let Entry { record, failure, .. } = entry?;
-                if failure.is_none() {
-                    return Ok(Some(record));
-                }
-                failures += 1;
-            }
-            Ok::<_, SinkError>(None)
+        let (recorded, mut failures) = (self.manifest.failures, 0);
+        let mut beside = Beside { entries: entries(self)?, path: self.record_of_inputs() };
+        let mut count = |_, _| {
+            failures += 1;
+            Ok(())
         };
-        let rows = self.rows(reader, &mut |row| match next_row()? {
-            Some(record) if record.id == row.id && record.xxh3 == Some(row.xxh3) => act(row),
-            Some(record) => Err(SinkError::damaged(&path, format!("the row of {} is that of {}", record.id, row.id))),
-            None => Err(SinkError::damaged(&path, format!("{} has a row, but is no input", row.id))),
+        let rows = self.rows(reader, &mut |row| match beside.of_row(row, &mut count)? {
+            record if record.xxh3 == Some(row.xxh3) => act(row),
+            record => Err(beside.damaged(format!("the row of {} is of another content", record.id))),
         })?;
-        if let Some(record) = next_row()? {
-            return Err(SinkError::damaged(&path, format!("{} has neither a row nor a failure", record.id)));
-        }
-        match self.manifest.failures == failures {
+        beside.end(&mut count)?;
+        match recorded == failures {
             true => Ok(rows),
-            false => Err(SinkError::damaged(
-                &path,
-                format!("{failures} of its inputs failed, but {} failures were recorded", self.manifest.failures),
-            )),
+            false => {
+                let reason = format!("{failures} of its inputs failed, but {recorded} failures were recorded");
+                Err(beside.damaged(reason))
+            }
         }
     }
 }

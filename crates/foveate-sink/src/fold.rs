@@ -4,18 +4,16 @@
 //! replaces the output: a folder's parts are adopted as they are unless a row of theirs goes, and then the rows that
 //! stay are written once more. A single file is written anew.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::fs;
-use std::iter::Peekable;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use foveate_core::{Backend as _, error_chain};
-use xxhash_rust::xxh3::xxh3_128;
 
 use crate::commit::{LATER, end_commit, later, update_work};
-use crate::entries::{Entry, entries, unrecorded};
+use crate::entries::{Entry, entries, outcomes};
 use crate::names::STAGING;
 use crate::place::Place;
 use crate::publish::parent_of;
@@ -23,8 +21,8 @@ use crate::site::RunSite;
 use crate::staging::{self, Staging, file_names, is_begun};
 use crate::{
     ActOnRow, Existing, Failure, InputRecord, Layout, OtherRun, Prefix, Published, RowBuffer, RunManifest, RunState,
-    Shape, SinkBackend, SinkError, SinkOptions, StoredFailure, StoredRow, StoredRun, StoredState, VectorReader,
-    VectorSink, Watermark,
+    SinkBackend, SinkError, SinkOptions, StoredFailure, StoredRow, StoredRun, StoredState, VectorReader, VectorSink,
+    Watermark,
 };
 
 /// Rows, or records, between two calls of a sink.
@@ -232,26 +230,14 @@ impl Fold {
         let (Some(reader), Some(run)) = (backend.reader(), StoredRun::complete_at(&self.site()?)?) else {
             return Ok(());
         };
-        let shape = Shape::of(&run.manifest)?;
-        let mut entries = entries(&run)?.peekable();
-        for (number, part) in run.manifest.parts.iter().enumerate() {
-            let mut ids = HashSet::new();
-            while let Some(entry) = entries.next_if(|entry| entry.as_ref().map_or(true, |entry| entry.part <= number)) {
-                let Entry { record, failure, .. } = entry?;
-                if failure.is_none() && wanted(&record) {
-                    ids.insert(xxh3_128(record.id.as_bytes()));
-                }
-            }
-            if ids.is_empty() {
-                continue;
-            }
+        let parts = parts_with(&run, wanted)?;
+        for part in parts.iter().filter_map(|&part| run.manifest.parts.get(part)) {
             run.check_part(part)?;
-            run.part_rows(part, &shape, reader, &mut |row| match ids.contains(&xxh3_128(row.id.as_bytes())) {
-                true => act(row),
-                false => Ok(()),
-            })?;
         }
-        Ok(())
+        outcomes(&run, reader, &|part| parts.contains(&part), &mut |record, outcome| match outcome {
+            Ok(row) if wanted(&record) => act(row),
+            _ => Ok(()),
+        })
     }
 
     /// A folder for files of this update.
@@ -324,7 +310,7 @@ impl Fold {
             copy.add(&base, reader, &|_| true, keep)?;
             copy.add(&later, reader, &|_| true, take)?;
         } else {
-            let changed = changed_parts(&base, keep)?;
+            let changed = parts_with(&base, &|record| keep(record).is_none())?;
             copy.adopt(&base, false, &|part| !changed.contains(&part), keep)?;
             copy.add(&base, reader, &|part| changed.contains(&part), keep)?;
             copy.adopt(&later, true, &|_| true, take)?;
@@ -336,16 +322,16 @@ impl Fold {
     }
 }
 
-/// The parts that lose a row.
-fn changed_parts(base: &StoredRun, keep: &Keep<'_>) -> Result<BTreeSet<usize>, SinkError> {
-    let mut changed = BTreeSet::new();
-    for entry in entries(base)? {
+/// The parts with a row of an input that is `wanted`.
+fn parts_with(run: &StoredRun, wanted: &dyn Fn(&InputRecord) -> bool) -> Result<BTreeSet<usize>, SinkError> {
+    let mut parts = BTreeSet::new();
+    for entry in entries(run)? {
         let Entry { part, record, failure } = entry?;
-        if failure.is_none() && keep(&record).is_none() {
-            changed.insert(part);
+        if failure.is_none() && wanted(&record) {
+            parts.insert(part);
         }
     }
-    Ok(changed)
+    Ok(parts)
 }
 
 /// Copies rows, failures and records of inputs to a sink.
@@ -378,26 +364,10 @@ impl<'a> Copy<'a> {
         has: &dyn Fn(usize) -> bool,
         keep: &Keep<'_>,
     ) -> Result<(), SinkError> {
-        if !run.has_inputs() {
-            return unrecorded(run, reader, &mut |record, outcome| match outcome {
-                Ok(row) => self.take_row(row, keep(&record)),
-                Err(failure) => self.take_record(&record, Some(failure), keep),
-            });
-        }
-        let mut entries = entries(run)?.filter(|entry| entry.as_ref().map_or(true, |entry| has(entry.part))).peekable();
-        let shape = Shape::of(&run.manifest)?;
-        for (_, part) in run.manifest.parts.iter().enumerate().filter(|(number, _)| has(*number)) {
-            run.part_rows(part, &shape, reader, &mut |row| {
-                self.failures(&mut entries, keep)?;
-                let entry = entries.next().transpose()?;
-                let Some(Entry { record, .. }) = entry.filter(|entry| entry.record.id == row.id) else {
-                    let reason = format!("{} does not follow from the record of its inputs", row.id);
-                    return Err(SinkError::damaged(Path::new(&part.files[0].name), reason));
-                };
-                self.take_row(row, keep(&record))
-            })?;
-        }
-        self.failures(&mut entries, keep)
+        outcomes(run, reader, has, &mut |record, outcome| match outcome {
+            Ok(row) => self.take_row(row, keep(&record)),
+            Err(failure) => self.take_record(&record, failure, keep),
+        })
     }
 
     /// Takes the parts for which `has` returns true as they are, each with its records.
@@ -445,27 +415,9 @@ impl<'a> Copy<'a> {
         self.take(record)
     }
 
-    /// Takes the failures before the next row.
-    fn failures(
-        &mut self,
-        entries: &mut Peekable<impl Iterator<Item = Result<Entry, SinkError>>>,
-        keep: &Keep<'_>,
-    ) -> Result<(), SinkError> {
-        while let Some(entry) = entries.next_if(|entry| entry.as_ref().is_ok_and(|entry| entry.failure.is_some())) {
-            let Entry { record, failure, .. } = entry?;
-            self.take_record(&record, failure, keep)?;
-        }
-        Ok(())
-    }
-
-    fn take_record(
-        &mut self,
-        record: &InputRecord,
-        failure: Option<StoredFailure>,
-        keep: &Keep<'_>,
-    ) -> Result<(), SinkError> {
+    fn take_record(&mut self, record: &InputRecord, failure: StoredFailure, keep: &Keep<'_>) -> Result<(), SinkError> {
         let Some(record) = keep(record) else { return Ok(()) };
-        if let Some(failure) = failure.filter(|_| self.next >= self.start) {
+        if self.next >= self.start {
             self.failures.push(failure.at(self.next));
         }
         self.take(record)

@@ -399,8 +399,9 @@ impl StoredRun {
         Ok(rows)
     }
 
-    pub(crate) fn records_path(&self, name: &str) -> PathBuf {
-        self.records.path(name)
+    /// Where the inputs are recorded, of a run that has such a record.
+    pub(crate) fn record_of_inputs(&self) -> PathBuf {
+        self.records.path(self.manifest.records.first().map_or("", |record| record.name.as_str()))
     }
 
     /// Returns true if the inputs were recorded.
