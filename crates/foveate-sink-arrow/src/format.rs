@@ -33,10 +33,6 @@ impl PartFormat for ArrowFormat {
         "arrow"
     }
 
-    fn sidecars(&self) -> &'static [&'static str] {
-        &[]
-    }
-
     fn check_columns(&self, options: &SinkOptions) -> Result<(), SinkError> {
         check_names(&options.columns)
     }

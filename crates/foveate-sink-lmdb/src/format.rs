@@ -28,10 +28,6 @@ impl PartFormat for LmdbFormat {
         "lmdb"
     }
 
-    fn sidecars(&self) -> &'static [&'static str] {
-        &[]
-    }
-
     fn encode(&mut self, part: &StoredPart<'_>, manifest: &RunManifest, files: &PartFiles) -> Result<(), SinkError> {
         let unsorted = files.vectors.with_extension("unsorted");
         remove_if_there(&unsorted)?;

@@ -49,10 +49,6 @@ impl PartFormat for ParquetFormat {
         "parquet"
     }
 
-    fn sidecars(&self) -> &'static [&'static str] {
-        &[]
-    }
-
     fn check_columns(&self, options: &SinkOptions) -> Result<(), SinkError> {
         check_names(&options.columns)
     }

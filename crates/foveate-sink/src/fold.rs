@@ -242,8 +242,7 @@ impl Fold {
 
     /// A folder for files of this update.
     pub fn scratch(&self) -> PathBuf {
-        let folder = self.work.as_ref().map(|work| work.folder().to_owned());
-        folder.or_else(|| self.options.staging.clone()).unwrap_or_else(std::env::temp_dir)
+        self.work.as_ref().map_or_else(|| self.options.temporary(), |work| work.folder().to_owned())
     }
 
     /// The later run, complete.

@@ -176,6 +176,11 @@ impl SinkOptions {
     /// The default for [`part_items`](Self::part_items): about 100 MB of 384 f32 components.
     pub const DEFAULT_PART_ITEMS: u64 = 65_536;
 
+    /// The folder for temporary files.
+    pub(crate) fn temporary(&self) -> PathBuf {
+        self.staging.clone().unwrap_or_else(std::env::temp_dir)
+    }
+
     /// Options for `output`, its layout taken from the path ([`Layout::of`]): f32, default parts, no shard.
     pub fn new(output: impl Into<PathBuf>) -> Self {
         let output = output.into();

@@ -27,10 +27,6 @@ impl PartFormat for Lines {
         "txt"
     }
 
-    fn sidecars(&self) -> &'static [&'static str] {
-        &[]
-    }
-
     fn encode(&mut self, part: &StoredPart<'_>, _: &RunManifest, files: &PartFiles) -> Result<(), SinkError> {
         let mut text = String::new();
         let mut rows = part.reader();

@@ -38,8 +38,10 @@ pub trait PartFormat: Send {
     /// Extension of the file that holds the vectors, without the dot.
     fn extension(&self) -> &'static str;
 
-    /// Name endings of each part's further files (`ids.csv`).
-    fn sidecars(&self) -> &'static [&'static str];
+    /// Name endings of each part's further files (`ids.csv`); by default there are none.
+    fn sidecars(&self) -> &'static [&'static str] {
+        &[]
+    }
 
     /// Checks that the format can store columns with these names; by default it has no columns.
     ///

@@ -179,7 +179,7 @@ impl<F: PartFormat> PartSink<F> {
         let site = RunSite::of(&self.options)?;
         let settings = self.settings(manifest);
         if let Some(prefix) = self.options.prefix.clone() {
-            let parent = self.options.staging.clone().unwrap_or_else(std::env::temp_dir);
+            let parent = self.options.temporary();
             let folder = tempfile::Builder::new().prefix("foveate-").tempdir_in(&parent);
             let folder = folder.map_err(SinkError::io("create a folder in", &parent))?;
             let run = self.begin_at(site, LocalWork::Temporary(folder), settings, existing)?;
@@ -356,7 +356,7 @@ impl<F: PartFormat> PartSink<F> {
         let restored = restore(&site, &claim, local.folder(), self.options.first_index)?;
         if let Some(difference) = claim.settings.difference(now) {
             let state = if site.manifest()?.is_some() { RunState::Replacing } else { RunState::Interrupted };
-            let parent = self.options.staging.clone().unwrap_or_else(std::env::temp_dir);
+            let parent = self.options.temporary();
             let inputs = restored.inputs(&parent)?;
             let path = self.options.output.clone();
             return Err(SinkError::OtherRun(Box::new(OtherRun { path, state, difference, inputs })));

@@ -92,17 +92,20 @@ impl Shards {
         check_no_vectors(&output)?;
         foveate_sink::staging::check_place(&place)?;
         let names = OutputNames::new(&place);
-        let done = if overwrite { None } else { complete(&output, &fresh)? };
+        let done = read(&output, &output.join(MANIFEST), PackManifest::parse)?.filter(|_| !overwrite);
+        if let Some(done) = &done {
+            check_done(&output, done, &fresh)?;
+        }
         if let Some(done) = done.as_ref().filter(|_| !names.staging().exists()) {
             // A job that was killed at its very end leaves this folder empty.
             let _ = fs::remove_dir(parent_of(&names.staging()));
             return Ok(Err(Box::new(done.clone())));
         }
-        let staging = match Staging::take(&place, &names) {
-            Ok(staging) => staging,
+        let staging = match (Staging::take(&place, &names), done) {
+            (Ok(staging), _) => staging,
             // The job that has completed them removes its work in progress at this moment.
-            Err(SinkError::Locked(_)) if done.is_some() => return Ok(Err(Box::new(done.unwrap_or_default()))),
-            Err(error) => return Err(error),
+            (Err(SinkError::Locked(_)), Some(done)) => return Ok(Err(Box::new(done))),
+            (Err(error), _) => return Err(error),
         };
         let (journal, ledger) = match begin_in(&output, &staging, fresh, overwrite) {
             Ok(Ok(begun)) => begun,
@@ -271,12 +274,10 @@ fn check_no_vectors(output: &Path) -> Result<(), SinkError> {
     Err(SinkError::OtherCommand { path: output.to_owned(), command })
 }
 
-/// The complete shards of this job, if all are there.
-fn complete(output: &Path, fresh: &PackManifest) -> Result<Option<PackManifest>, SinkError> {
-    let Some(done) = read(output, &output.join(MANIFEST), PackManifest::parse)? else { return Ok(None) };
-    check_same(output, RunState::Complete, &done, fresh)?;
-    check_files(output, &done, false)?;
-    Ok(Some(done))
+/// Checks that complete shards are those of this job, and that all are there.
+fn check_done(output: &Path, done: &PackManifest, fresh: &PackManifest) -> Result<(), SinkError> {
+    check_same(output, RunState::Complete, done, fresh)?;
+    check_files(output, done, false)
 }
 
 /// Continues the job in `staging`, or starts one that replaces what the folder's manifest and journal record. The
@@ -287,10 +288,11 @@ fn begin_in(
     fresh: PackManifest,
     overwrite: bool,
 ) -> Result<Result<(Journal, Ledger), Box<PackManifest>>, SinkError> {
-    if !overwrite && let Some(done) = complete(output, &fresh)? {
-        return Ok(Err(Box::new(done)));
-    }
     let done = read(output, &output.join(MANIFEST), PackManifest::parse)?;
+    if !overwrite && let Some(done) = &done {
+        check_done(output, done, &fresh)?;
+        return Ok(Err(Box::new(done.clone())));
+    }
     let begun = read(output, &staging.join(JOURNAL), Journal::parse)?;
     let own: BTreeSet<String> =
         done.iter().flat_map(shard_names).chain(begun.iter().flat_map(Journal::shards)).collect();

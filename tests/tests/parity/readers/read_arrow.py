@@ -9,15 +9,10 @@ try:
     import numpy as np
     import polars as pl
     import pyarrow as pa
+    from written import element, files, hashes, ids, kind, vectors
 except ImportError as missing:
     print(missing)
     sys.exit(77)
-
-element, files = sys.argv[1], sys.argv[2:]
-kind = {"f32": np.float32, "f16": np.float16}[element]
-index = np.arange(10)
-ids = [f"photos/{i},\n \"ż\".jpg" for i in index]
-vectors = (np.arange(40, dtype=np.float32).reshape(10, 4) * np.float32(0.1)).astype(kind)
 
 before = pa.total_allocated_bytes()
 tables = [pa.ipc.open_file(pa.memory_map(file)).read_all() for file in files]
@@ -37,7 +32,7 @@ assert table.schema.field("embedding").type == pa.list_(pa.field("element", arro
 assert not any(field.nullable for field in table.schema), table.schema
 assert table["id"].to_pylist() == ids
 assert table["width"].to_pylist() == [100] * 10 and table["height"].to_pylist() == [200] * 10
-assert table["xxh3"].to_pylist() == [f"{i * 7:016x}" for i in index]
+assert table["xxh3"].to_pylist() == hashes
 
 frame = pl.concat([pl.read_ipc(file) for file in files])
 expected = pl.Float32 if element == "f32" else pl.Float16

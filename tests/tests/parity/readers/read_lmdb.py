@@ -11,14 +11,12 @@ import sys
 try:
     import lmdb
     import numpy as np
+    from written import element, files, ids, vectors
 except ImportError as missing:
     print(missing)
     sys.exit(77)
 
-element, files = sys.argv[1], sys.argv[2:]
 kinds = {1: np.dtype("<f4"), 2: np.dtype("<f2")}
-ids = [f'photos/{i},\n "ż".jpg' for i in range(10)]
-vectors = (np.arange(40, dtype=np.float32).reshape(10, 4) * np.float32(0.1)).astype({"f32": "<f4", "f16": "<f2"}[element])
 
 found = []
 for file in files:
