@@ -24,8 +24,8 @@ pub enum SinkError {
     /// The output is not the one that an update of it began with.
     #[error("{} was replaced while it was updated", .0.display())]
     Replaced(PathBuf),
-    /// The files of an update are being put in place, or this was interrupted.
-    #[error("an update of {} is being put in place, or was interrupted at that", .0.display())]
+    /// The output's files are being put in place, or this was interrupted.
+    #[error("{} is being put in place, or that was interrupted", .0.display())]
     Updating(PathBuf),
     /// Another command's output is there, which is never replaced and has no vectors that could be read.
     #[error("{} was made by `foveate {command}`", .path.display())]
@@ -33,7 +33,7 @@ pub enum SinkError {
         /// The output, or its record.
         path: PathBuf,
         /// The command's name.
-        command: &'static str,
+        command: String,
     },
     /// Another process is writing there.
     #[error("{} is being written by another process", .0.display())]

@@ -168,6 +168,9 @@ pub struct SinkOptions {
     /// True if an output without any row is published like others. Usually it is the failures file alone, because it
     /// would pass for a result.
     pub publish_empty: bool,
+    /// True for shards of images, which [`parts::FileParts`] makes: their names are `00000.tar`, and an output without
+    /// any is published.
+    pub packed: bool,
     /// True if the contents of an output that is already complete are compared with their hashes. Lengths always are.
     pub check: bool,
 }
@@ -196,6 +199,7 @@ impl SinkOptions {
             columns: Vec::new(),
             settings: BTreeMap::new(),
             publish_empty: false,
+            packed: false,
             check: false,
         }
     }

@@ -37,6 +37,16 @@ impl RunManifest {
     /// its items.
     pub const UPDATE: &str = "update";
 
+    /// The fingerprint entry with the number of items of a part.
+    pub const PART_ITEMS: &str = "sink.part_items";
+    /// The fingerprint entry with the command that made the output, if it holds no vectors: `pack`.
+    pub const COMMAND: &str = "command";
+
+    /// The command that made the output.
+    pub fn made_by(&self) -> &str {
+        made_by(&self.fingerprint)
+    }
+
     /// A digest of what decides the output's bytes: 16 lower-case hexadecimal digits.
     pub fn digest(&self) -> String {
         let json = serde_json::to_string(&(self.dim, &self.fingerprint));
@@ -64,6 +74,11 @@ impl RunManifest {
         }
         (difference != Difference::default()).then_some(difference)
     }
+}
+
+fn made_by(fingerprint: &BTreeMap<String, String>) -> &str {
+    let vectors = if fingerprint.contains_key(RunManifest::MERGED) { "merge" } else { "embed" };
+    fingerprint.get(RunManifest::COMMAND).map_or(vectors, String::as_str)
 }
 
 fn shown(value: Option<&String>) -> &str {
@@ -199,6 +214,9 @@ impl OutputManifest {
 
     /// Parses the file's bytes; the error says what is wrong with them.
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
+        if let Ok(former) = serde_json::from_slice::<FormerShards>(bytes) {
+            return former.manifest();
+        }
         let manifest: Self = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
         if manifest.version != Self::VERSION {
             return Err(format!("manifest version {}, but this program reads {}", manifest.version, Self::VERSION));
@@ -209,6 +227,11 @@ impl OutputManifest {
         }
         manifest.check_names()?;
         Ok(manifest)
+    }
+
+    /// The command that made the output.
+    pub fn made_by(&self) -> &str {
+        made_by(&self.fingerprint)
     }
 
     /// A digest of the whole description: two outputs with the same one are the same.
@@ -266,23 +289,47 @@ pub(crate) fn check_plain_names<'a>(files: impl IntoIterator<Item = &'a Manifest
     }
 }
 
-/// Refuses a record at `path` that another command wrote.
-pub(crate) fn check_command(path: &Path, bytes: &[u8]) -> Result<(), SinkError> {
-    packed_shards(bytes).map_or(Ok(()), |_| Err(made_by_pack(path)))
+/// The manifest of shards that an earlier version packed.
+#[derive(Deserialize)]
+struct FormerShards {
+    format: String,
+    members: u64,
+    failures: u64,
+    shards: Vec<FormerShard>,
+    records: Vec<ManifestFile>,
+    fingerprint: BTreeMap<String, String>,
 }
 
-pub(crate) fn made_by_pack(path: &Path) -> SinkError {
-    SinkError::OtherCommand { path: path.to_owned(), command: "pack" }
+#[derive(Deserialize)]
+struct FormerShard {
+    members: u64,
+    #[serde(flatten)]
+    file: ManifestFile,
 }
 
-/// The shards that a manifest or a journal of `foveate pack` names, whose folder has the same records as an output of
-/// vectors; `None` for any other record.
-pub(crate) fn packed_shards(bytes: &[u8]) -> Option<Vec<String>> {
-    let record: serde_json::Value = serde_json::from_slice(bytes).ok()?;
-    let manifest = record.get("manifest").unwrap_or(&record);
-    manifest.get("members")?.as_u64()?;
-    let shards = manifest.get("shards")?.as_array()?;
-    Some(shards.iter().filter_map(|shard| Some(shard.get("name")?.as_str()?.to_owned())).collect())
+impl FormerShards {
+    fn manifest(mut self) -> Result<OutputManifest, String> {
+        let columns = self.fingerprint.remove("columns").filter(|columns| !columns.is_empty());
+        self.fingerprint.extend(columns.map(|columns| ("sink.columns".to_owned(), columns)));
+        self.fingerprint.remove("format");
+        self.fingerprint.insert("sink.format".to_owned(), self.format);
+        self.fingerprint.insert(RunManifest::COMMAND.to_owned(), "pack".to_owned());
+        let settings = RunManifest { fingerprint: self.fingerprint, ..RunManifest::default() };
+        let shards = (0..).zip(self.shards);
+        let manifest = OutputManifest {
+            complete: true,
+            rows: self.members,
+            failures: self.failures,
+            watermark: self.members + self.failures,
+            parts: shards
+                .map(|(part, FormerShard { members, file })| ManifestPart { part, rows: members, files: vec![file] })
+                .collect(),
+            records: self.records,
+            ..OutputManifest::begun(settings)
+        };
+        manifest.check_names()?;
+        Ok(manifest)
+    }
 }
 
 /// Returns true if a name cannot lead out of the manifest's folder.
@@ -315,6 +362,26 @@ mod tests {
     #[test]
     fn a_manifest_comes_back() {
         assert_eq!(OutputManifest::parse(manifest().to_json().as_bytes()), Ok(manifest()));
+    }
+
+    #[test]
+    fn shards_of_an_earlier_version_are_read() {
+        let shard = |name: &str| format!(r#"{{"members":2,"name":"{name}","bytes":9,"xxh3":"0123456789abcdef"}}"#);
+        let json = |name: &str| {
+            let shards = [shard("00000.tar"), shard(name)].join(",");
+            let fingerprint = r#"{"format":"tar","columns":"caption","shard_bytes":"9"}"#;
+            format!(
+                r#"{{"version":1,"format":"tar","members":4,"failures":1,"shards":[{shards}],"records":[],
+                    "fingerprint":{fingerprint}}}"#
+            )
+        };
+        let found = OutputManifest::parse(json("00001.tar").as_bytes()).unwrap();
+        assert_eq!((found.made_by(), found.format.as_str(), found.rows, found.failures), ("pack", "tar", 4, 1));
+        assert_eq!((found.parts[1].part, found.parts[1].rows), (1, 2));
+        assert_eq!(found.files().map(|file| file.name.as_str()).collect::<Vec<_>>(), ["00000.tar", "00001.tar"]);
+        let settings = [("command", "pack"), ("shard_bytes", "9"), ("sink.columns", "caption"), ("sink.format", "tar")];
+        assert_eq!(found.fingerprint, settings.map(|(name, value)| (name.into(), value.into())).into());
+        assert!(OutputManifest::parse(json("../00001.tar").as_bytes()).unwrap_err().contains("plain"));
     }
 
     #[test]

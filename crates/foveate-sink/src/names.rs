@@ -39,13 +39,15 @@ pub struct OutputNames {
     layout: Layout,
     suffix: String,
     mark: &'static str,
+    /// Parts are shards of images: `00000.tar`.
+    packed: bool,
 }
 
 impl OutputNames {
     /// The names for a run with these options.
     pub fn new(options: &SinkOptions) -> Self {
         let (output, suffix) = (options.output.clone(), shard_suffix(options.shard));
-        let former = Self { output, layout: options.layout, suffix, mark: "" };
+        let former = Self { output, layout: options.layout, suffix, mark: "", packed: options.packed };
         if former.manifest().exists() { former } else { former.current() }
     }
 
@@ -63,7 +65,8 @@ impl OutputNames {
 
     /// The names of a new run's objects, relative to its prefix.
     pub(crate) fn of_objects(options: &SinkOptions) -> Self {
-        Self { output: PathBuf::new(), layout: Layout::Folder, suffix: shard_suffix(options.shard), mark: MARK }
+        let suffix = shard_suffix(options.shard);
+        Self { output: PathBuf::new(), layout: Layout::Folder, suffix, mark: MARK, packed: options.packed }
     }
 
     /// The names of the run that [`staging`](Self::staging) ends with, relative to the output. Those of an earlier
@@ -71,7 +74,7 @@ impl OutputNames {
     pub(crate) fn of_run(run: &str, is_former: bool) -> Self {
         let suffix = if run == "run" { String::new() } else { format!("-{run}") };
         let mark = if is_former { "" } else { MARK };
-        Self { output: PathBuf::new(), layout: Layout::Folder, suffix, mark }
+        Self { output: PathBuf::new(), layout: Layout::Folder, suffix, mark, packed: false }
     }
 
     /// The description of the complete output.
@@ -108,15 +111,17 @@ impl OutputNames {
 
     /// A file of part `number` within a folder.
     pub fn part(&self, folder: &Path, number: u64, extension: &str) -> PathBuf {
-        folder.join(format!("part{}-{number:05}.{extension}", self.suffix))
+        match self.packed {
+            true => folder.join(format!("{number:05}.{extension}")),
+            false => folder.join(format!("part{}-{number:05}.{extension}", self.suffix)),
+        }
     }
 
     /// Whether [`part`](Self::part) could return `name` for some format, or `name` is such a file's sidecar.
     pub fn is_part(&self, name: &str) -> bool {
-        let Some(rest) = name.strip_prefix("part").and_then(|rest| rest.strip_prefix(self.suffix.as_str())) else {
-            return false;
-        };
-        let number = rest.strip_prefix('-').and_then(|rest| rest.split_once('.')).map_or("", |(number, _)| number);
+        let of_vectors = || name.strip_prefix("part")?.strip_prefix(self.suffix.as_str())?.strip_prefix('-');
+        let rest = if self.packed { Some(name) } else { of_vectors() };
+        let number = rest.and_then(|rest| rest.split_once('.')).map_or("", |(number, _)| number);
         is_plain_name(name) && number.len() >= 5 && number.bytes().all(|b| b.is_ascii_digit())
     }
 

@@ -140,16 +140,11 @@ pub fn remove_if_there(path: &Path) -> Result<(), SinkError> {
 
 /// XXH3-64 of a file, 16 lower-case hexadecimal digits.
 pub fn hash_file(path: &Path) -> Result<String, SinkError> {
-    Ok(format!("{:016x}", hash_start(path, u64::MAX)?.digest()))
-}
-
-/// The hash of a file's first `len` bytes, which can go on.
-pub(crate) fn hash_start(path: &Path, len: u64) -> Result<Xxh3, SinkError> {
-    let mut file = File::open(path).map_err(SinkError::io("open", path))?.take(len);
+    let mut file = File::open(path).map_err(SinkError::io("open", path))?;
     let (mut hash, mut buffer) = (Xxh3::new(), vec![0; 1 << 18]);
     loop {
         match file.read(&mut buffer) {
-            Ok(0) => return Ok(hash),
+            Ok(0) => return Ok(format!("{:016x}", hash.digest())),
             Ok(read) => hash.update(&buffer[..read]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(SinkError::io("read", path)(error)),

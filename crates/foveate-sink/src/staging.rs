@@ -4,23 +4,21 @@
 //! the same checks, the same refusals and the same order in which files appear.
 
 use std::fs::{self, File, TryLockError};
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+use foveate_core::lock;
 
 use crate::commit::{LOCK, PLAN};
 pub use crate::inputs::INPUTS_HEADER;
-use crate::manifest::{made_by_pack, packed_shards};
 pub use crate::names::{FAILURES, INPUTS};
 use crate::names::{STAGING, shards_of};
-use crate::publish::hash_start;
 pub use crate::publish::{parent_of, remove_if_there};
-use crate::site::CLAIM;
+use crate::site::{CLAIM, RunSite};
 use crate::{
-    Failure, Layout, ManifestFile, OutputNames, Prefix, Rows, RunManifest, SinkError, SinkOptions, create_folders,
+    Failure, Layout, OutputManifest, OutputNames, Prefix, Rows, RunManifest, SinkError, SinkOptions, create_folders,
     push_csv_field,
 };
 
@@ -41,19 +39,21 @@ pub fn push_failure(lines: &mut String, id: &str, stage: &str, reason: &str, byt
 
 /// Announces every step that changes the disk to a test, before the step, so that the test can see the state after a
 /// crash there. Silent by default.
-#[derive(Default)]
-pub struct Steps(Option<Box<dyn FnMut(&'static str) + Send>>);
+#[derive(Clone, Default)]
+pub struct Steps(Option<Arc<Mutex<Probe>>>);
+
+type Probe = dyn FnMut(&'static str) + Send;
 
 impl Steps {
     /// Calls `probe` with the name of each step.
     pub fn seen_by(probe: impl FnMut(&'static str) + Send + 'static) -> Self {
-        Self(Some(Box::new(probe)))
+        Self(Some(Arc::new(Mutex::new(probe))))
     }
 
     /// Announces a step.
     pub fn step(&mut self, name: &'static str) {
-        if let Some(probe) = &mut self.0 {
-            probe(name);
+        if let Some(probe) = &self.0 {
+            lock(probe)(name);
         }
     }
 }
@@ -90,32 +90,28 @@ pub fn check(options: &SinkOptions, manifest: &RunManifest) -> Result<(), SinkEr
     if options.shard.is_some_and(|(i, n)| i >= n) {
         return misuse("shard i of n needs i < n");
     }
-    check_place(options)?;
-    check_maker(options)
+    check_place(options)
 }
 
-/// Checks that the output would replace no shard of `foveate pack`, nor mix with shards.
+/// Checks that no other command's output is there, complete or not: shards of images and vectors never replace each
+/// other.
 ///
 /// # Errors
 /// [`SinkError::OtherCommand`].
-pub fn check_maker(options: &SinkOptions) -> Result<(), SinkError> {
-    let output = &options.output;
-    let folder = if options.layout == Layout::Folder { output.as_path() } else { parent_of(output) };
-    let manifest = OutputNames::of_objects(&SinkOptions { shard: None, ..options.clone() }).manifest();
-    let records = match &options.prefix {
-        Some(prefix) => vec![prefix.read(&manifest.to_string_lossy())?.map(|bytes| bytes.to_vec())],
-        None => [folder.join(manifest), folder.join(STAGING).join("run").join(JOURNAL)]
-            .map(|path| fs::read(path).ok())
-            .into(),
-    };
-    for shards in records.iter().flatten().filter_map(|record| packed_shards(record)) {
-        let is_shard = output.file_name().is_some_and(|file| shards.iter().any(|name| file == name.as_str()));
-        if options.layout == Layout::Folder || is_shard {
-            return Err(made_by_pack(output));
+pub fn check_maker(options: &SinkOptions, manifest: &RunManifest) -> Result<(), SinkError> {
+    let site = RunSite::of(options)?;
+    let found = site.manifest()?.map(OutputManifest::run);
+    let begun = || site.claim().ok().flatten().map(|claim| claim.settings);
+    match found.or_else(begun) {
+        Some(found) if (found.made_by() == PACK) != (manifest.made_by() == PACK) => {
+            Err(SinkError::OtherCommand { path: options.output.clone(), command: found.made_by().to_owned() })
         }
+        _ => Ok(()),
     }
-    Ok(())
 }
+
+/// The command whose outputs hold no vectors.
+pub(crate) const PACK: &str = "pack";
 
 /// Checks that the output can be where the options put it: no folder where a file is requested, and no file where a
 /// folder is requested. Missing folders are created when the run begins; this creates nothing, so a program may call it
@@ -166,7 +162,8 @@ fn check_names(
     let mut others = files.filter(|name| shards_of(name).is_some_and(|shards| shards != ours));
     let Some(name) = others.next().or_else(|| begun.find(|run| shards(run) != ours)) else { return Ok(()) };
     let own = ours.map_or_else(|| "a whole run".to_owned(), |count| format!("one of {count} shards"));
-    let source = format!("it holds a run that divides the inputs otherwise ({name}), and {own} would mix with it");
+    let source =
+        format!("it holds a run that divides the inputs otherwise ({name}), and {own} would mix with it; name another");
     Err(SinkError::BadOutput { path: options.output.clone(), source: source.into() })
 }
 
@@ -340,94 +337,6 @@ fn is_file_at(file: &File, path: &Path) -> bool {
 #[cfg(not(unix))]
 fn is_file_at(_file: &File, path: &Path) -> bool {
     path.exists()
-}
-
-/// A text file that grows in the staging folder. Only the length that a commit recorded counts.
-pub struct Ledger {
-    path: PathBuf,
-    file: File,
-    len: u64,
-    hash: Xxh3,
-    dirty: bool,
-}
-
-/// What a commit covers of a [`Ledger`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LedgerExtent {
-    /// Length in bytes.
-    pub len: u64,
-    /// XXH3-64 of these bytes.
-    pub xxh3: u64,
-}
-
-impl LedgerExtent {
-    /// Of a file with this text.
-    pub fn of(text: &str) -> Self {
-        Self { len: text.len() as u64, xxh3: xxh3_64(text.as_bytes()) }
-    }
-
-    /// The finished file, which gets the name of `target`.
-    pub fn describe(&self, target: &Path) -> ManifestFile {
-        let name = target.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        ManifestFile { name, bytes: self.len, xxh3: format!("{:016x}", self.xxh3) }
-    }
-}
-
-impl Ledger {
-    /// Starts a file with its first line.
-    pub fn create(path: PathBuf, header: &str) -> Result<Self, SinkError> {
-        let mut file = File::create(&path).map_err(SinkError::io("create", &path))?;
-        file.write_all(header.as_bytes()).map_err(SinkError::io("write", &path))?;
-        file.sync_all().map_err(SinkError::io("sync", &path))?;
-        let mut hash = Xxh3::new();
-        hash.update(header.as_bytes());
-        Ok(Self { path, file, len: header.len() as u64, hash, dirty: false })
-    }
-
-    /// Continues a file at its last commit and cuts off later bytes. An error says that the committed ones changed.
-    pub fn reopen(path: PathBuf, LedgerExtent { len, xxh3 }: LedgerExtent) -> Result<Self, SinkError> {
-        let file = open_at(&path, len)?;
-        let hash = hash_start(&path, len)?;
-        if hash.digest() != xxh3 {
-            return Err(SinkError::damaged(&path, "its contents are not those that were committed"));
-        }
-        Ok(Self { path, file, len, hash, dirty: false })
-    }
-
-    /// Appends lines.
-    pub fn append(&mut self, lines: &str) -> Result<(), SinkError> {
-        self.dirty = true;
-        self.file.write_all(lines.as_bytes()).map_err(SinkError::io("write", &self.path))?;
-        self.len += lines.len() as u64;
-        self.hash.update(lines.as_bytes());
-        Ok(())
-    }
-
-    /// Makes the appended lines durable, and returns what to record.
-    pub fn sync(&mut self) -> Result<LedgerExtent, SinkError> {
-        if self.dirty {
-            self.file.sync_data().map_err(SinkError::io("sync", &self.path))?;
-            self.dirty = false;
-        }
-        Ok(LedgerExtent { len: self.len, xxh3: self.hash.digest() })
-    }
-}
-
-/// Opens a file for appending at `len`; bytes beyond it were never committed.
-pub fn open_at(path: &Path, len: u64) -> Result<File, SinkError> {
-    let mut file = match File::options().write(true).open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(SinkError::damaged(path, format!("it is gone, but {len} bytes were committed")));
-        }
-        opened => opened.map_err(SinkError::io("open", path))?,
-    };
-    let found = file.metadata().map_err(SinkError::io("inspect", path))?.len();
-    if found < len {
-        return Err(SinkError::damaged(path, format!("{found} bytes long, but {len} bytes were committed")));
-    }
-    file.set_len(len).map_err(SinkError::io("truncate", path))?;
-    file.seek(SeekFrom::End(0)).map_err(SinkError::io("seek in", path))?;
-    Ok(file)
 }
 
 /// Most bytes of one row's id and values: lengths have 32 bits, and Arrow's have 31.

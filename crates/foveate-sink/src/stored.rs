@@ -12,11 +12,13 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::commit::check_in_place;
 use crate::names::{STAGING, shards_of};
-use crate::parts::segment::{FrameKind, RowReader, Segment};
+use crate::parts::RowReader;
+use crate::parts::frame::FrameKind;
+use crate::parts::segment::Segment;
 use crate::place::Place;
 use crate::publish::parent_of;
 use crate::site::{CLAIM, Claim, RunSite};
-use crate::staging::{FAILURES, FAILURES_HEADER, INPUTS, INPUTS_HEADER};
+use crate::staging::{FAILURES, FAILURES_HEADER, INPUTS, INPUTS_HEADER, PACK};
 use crate::{
     ActOnRow, Failure, Layout, ManifestFile, ManifestPart, OutputManifest, OutputNames, Prefix, RecordedInputs, Shape,
     SinkError, SinkOptions, VectorReader,
@@ -203,11 +205,31 @@ impl StoredRun {
         Self::find_in(&output, Path::new(prefix.address()))
     }
 
-    /// Finds the runs that wrote to `output`: one, several shards of a folder, or none.
+    /// Finds the runs that wrote vectors to `output`: one, several shards of a folder, or none.
     ///
     /// # Errors
-    /// [`SinkError::Updating`] while an output is put in place.
+    /// [`SinkError::Updating`] while an output is put in place, [`SinkError::OtherCommand`] for shards of images.
     pub fn find(output: &Path) -> Result<Vec<Self>, SinkError> {
+        let found = Self::find_any(output)?;
+        match found.iter().any(Self::is_packed) {
+            true => Err(SinkError::OtherCommand { path: output.to_owned(), command: PACK.to_owned() }),
+            false => Ok(found),
+        }
+    }
+
+    /// Finds the shards of images in a folder; `None` if `foveate pack` has made none there.
+    ///
+    /// # Errors
+    /// [`SinkError::Updating`] while they are put in place.
+    pub fn packed(folder: &Path) -> Result<Option<Self>, SinkError> {
+        Ok(Self::find_any(folder)?.into_iter().find(Self::is_packed))
+    }
+
+    fn is_packed(&self) -> bool {
+        self.manifest.made_by() == PACK
+    }
+
+    fn find_any(output: &Path) -> Result<Vec<Self>, SinkError> {
         if Layout::of(output) == Layout::Folder {
             return Self::find_in(&Place::Folder(output.to_owned()), output);
         }

@@ -89,8 +89,9 @@ fn gives_back_what_went_in(format: &str) {
     job.args(["--columns", "caption,url", "--shard-size", "60K", "--format", format, "--from-list"]).arg(&list);
     run(&mut job).expect(0);
     let manifest = manifest(&shards);
-    assert_eq!((&manifest["members"], &manifest["failures"]), (&7.into(), &1.into()), "{manifest}");
-    let names = manifest["shards"].as_array().unwrap().iter().map(|shard| shard["name"].as_str().unwrap());
+    assert_eq!((&manifest["rows"], &manifest["failures"]), (&7.into(), &1.into()), "{manifest}");
+    let shards_of_it = manifest["parts"].as_array().unwrap().iter();
+    let names = shards_of_it.map(|shard| shard["files"][0]["name"].as_str().unwrap());
     let files: Vec<PathBuf> = names.map(|name| shards.join(name)).collect();
     assert!(files.len() > 1 && files[1].ends_with(format!("00001.{format}")), "{files:?}");
     let failures = csv(&shards.join("_failures.csv"));
@@ -165,7 +166,8 @@ fn resized_photos_are_upright_and_as_small_as_asked_for() {
     run(&mut job("again", "4")).expect(0);
     assert_same_tree(&root.path().join("shards"), &root.path().join("again"));
     let manifest = manifest(&root.path().join("shards"));
-    let drift = ["min", "p1", "median"].map(|name| manifest["drift"][name].as_f64().unwrap());
+    let fact = |name| manifest["info"][format!("drift_cosine_{name}")].as_str().unwrap().parse::<f64>().unwrap();
+    let drift = ["min", "p1", "median"].map(fact);
     assert!(drift.is_sorted() && drift[0] > 0.9 && drift[2] < 1.0 + 1e-9, "{manifest}");
     let failures = csv(&root.path().join("shards/_failures.csv"));
     assert_eq!((failures.len(), failures[0]["stage"].as_str()), (1, "decode"));
@@ -191,10 +193,11 @@ fn shards_of_another_job_are_refused() {
     let mut other = pack(&shards, &inputs[..1]);
     run(&mut other).expect_error(2, "of another job: other inputs; pass --overwrite to replace it");
     run(other.arg("--overwrite")).expect(0);
-    assert_eq!(manifest(&shards)["members"], 5);
+    assert_eq!(manifest(&shards)["rows"], 5);
     fs::remove_file(shards.join("_manifest.json")).unwrap();
     for overwrite in [None, Some("--overwrite")] {
-        run(pack(&shards, &inputs).args(overwrite)).expect_error(2, "00000.tar in it was not made by `foveate pack`");
+        run(pack(&shards, &inputs).args(overwrite))
+            .expect_error(2, "it holds 00000.tar, and no manifest of foveate names it; remove it, or name another");
     }
     let zip =
         |column: &str| run(pack(&root.path().join("zip"), &inputs).args(["--format", "zip", "--columns", column]));
@@ -294,7 +297,7 @@ fn only_shards_that_the_folder_records_are_replaced() {
     for name in ["00007.tar", "00001.parquet", "_failures.csv"] {
         fs::write(shards.join(name), "mine").unwrap();
         for overwrite in [false, true] {
-            let why = format!("{name} in it was not made by `foveate pack`; choose another folder");
+            let why = format!("it holds {name}, and no manifest of foveate names it; remove it, or name another");
             run(&mut job(overwrite)).expect_error(2, &why);
         }
         assert_eq!(tree(&shards), [(name.into(), b"mine".to_vec())].into());
@@ -303,7 +306,7 @@ fn only_shards_that_the_folder_records_are_replaced() {
     run(&mut job(false)).expect(0);
     let complete = tree(&shards);
     fs::write(shards.join("12345.jpg"), "mine").unwrap();
-    run(&mut job(true)).expect_error(2, "12345.jpg in it was not made by");
+    run(&mut job(true)).expect_error(2, "it holds 12345.jpg, and no manifest");
     fs::remove_file(shards.join("12345.jpg")).unwrap();
     assert_eq!(tree(&shards), complete);
     // A stranger's record.
@@ -312,13 +315,13 @@ fn only_shards_that_the_folder_records_are_replaced() {
     for name in ["../00000.tar", "12/../../00000.tar", "precious.txt", "/etc/00000.tar"] {
         fs::write(shards.join("precious.txt"), "mine").unwrap();
         fs::write(shards.join("_manifest.json"), record.replace("00000.tar", name)).unwrap();
-        run(&mut job(true)).expect_error(2, "is not the name of a shard");
+        run(&mut job(true)).expect_error(1, "_manifest.json is damaged");
         assert!(root.path().join("00000.tar").exists() && shards.join("precious.txt").exists());
     }
     fs::remove_file(shards.join("precious.txt")).unwrap();
     fs::write(shards.join("_manifest.json"), record).unwrap();
     run(&mut job(true)).expect(0);
-    assert_eq!(manifest(&shards)["shards"].as_array().unwrap().len(), 1);
+    assert_eq!(manifest(&shards)["parts"].as_array().unwrap().len(), 1);
     let names: Vec<_> = tree(&shards).into_keys().collect();
     assert_eq!(names, ["00000.tar", "_failures.csv", "_manifest.json"].map(PathBuf::from));
 }
@@ -365,7 +368,7 @@ fn what_is_unreadable_at_the_end_is_a_failure_only_if_an_earlier_photo_can_be_re
     };
     for output in ["all", "tail", "back"] {
         job(output, "10").expect_error(1, "11 inputs in a row cannot be read");
-        assert!(path(output).join("00000.tar").exists());
+        assert!(path(output).join(".foveate/run/00000.tar").exists());
     }
     // The whole disk is gone.
     fs::rename(path("a"), path("away")).unwrap();
@@ -379,7 +382,7 @@ fn what_is_unreadable_at_the_end_is_a_failure_only_if_an_earlier_photo_can_be_re
     fs::rename(path("away"), path("a")).unwrap();
     job("tail", "100").expect(0);
     let counts =
-        |output: &str| [&manifest(&path(output))["members"], &manifest(&path(output))["failures"]].map(Value::clone);
+        |output: &str| [&manifest(&path(output))["rows"], &manifest(&path(output))["failures"]].map(Value::clone);
     assert_eq!(counts("tail"), [20, 20].map(Value::from));
     // It is back.
     fill("b", 20);
@@ -423,7 +426,7 @@ fn other_commands_name_a_folder_of_shards_and_leave_it() {
     run(&mut stopped).expect(1);
     let inspect = |path: &Path, more: &[&str]| run(foveate().arg("inspect").arg(path).args(more));
     let text = inspect(&shards, &["--check"]).expect(0).stdout;
-    let count = manifest(&shards)["shards"].as_array().unwrap().len();
+    let count = manifest(&shards)["parts"].as_array().unwrap().len();
     for part in [
         format!("{count} parquet shards of `foveate pack`"),
         "7 = 7 images + 0 failures".to_owned(),
@@ -460,7 +463,8 @@ fn other_commands_name_a_folder_of_shards_and_leave_it() {
         }
     }
     let shard = shards.join("00000.parquet");
-    run(embed(&shard).arg(&inputs[0]).arg("--overwrite")).expect_error(2, "was made by `foveate pack`");
+    run(embed(&shard).arg(&inputs[0]).arg("--overwrite"))
+        .expect_error(2, "it is there, and no manifest of foveate names it");
     assert_eq!([tree(&shards), tree(&half)], before);
     fs::write(&shard, "damaged").unwrap();
     inspect(&shards, &["--check"]).expect_error(1, "00000.parquet is damaged");
@@ -478,10 +482,10 @@ fn vectors_are_never_replaced_by_shards() {
     run(embed(&path("none/")).arg(path("bad.jpg"))).expect(3);
     for (name, says) in [
         ("whole", "was made by `foveate embed`"),
-        ("shard", "was made by `foveate embed`"),
+        ("shard", "would mix with it"),
         ("merged", "was made by `foveate merge`"),
         ("half", "was made by `foveate embed`"),
-        ("none", "choose another folder"),
+        ("none", "it holds _failures.csv"),
     ] {
         let before = tree(&path(name));
         for overwrite in [None, Some("--overwrite")] {

@@ -14,7 +14,14 @@
 //! All of this happens in a staging folder on the output's own file system ([`OutputNames::staging`]). A file lock
 //! holds it for the sink's lifetime. See [`OutputNames`] for the file names. In an object store, sealed parts are
 //! uploaded with their segments; segments of the part in progress are in a temporary folder.
+//!
+//! [`FileParts`] does the same with parts that its caller writes, of any number of items.
 
+pub(crate) mod block;
+mod finish;
+pub(crate) mod frame;
+mod run;
+mod seal;
 pub(crate) mod segment;
 mod sink;
 
@@ -22,8 +29,8 @@ use std::path::PathBuf;
 
 use segment::Segment;
 
-pub use segment::{RowBlock, RowReader};
-pub use sink::{PartSink, open};
+pub use block::{RowBlock, RowReader};
+pub use sink::{FileParts, PartSink, open};
 
 use crate::{Element, RunManifest, SinkError, SinkOptions};
 
@@ -112,7 +119,7 @@ pub mod fuzzing {
 
     /// Parses the frames of a segment, of rows with as many `columns`; returns the number of rows.
     pub fn segment(bytes: &[u8], columns: usize) -> Option<usize> {
-        use super::segment::{FrameKind, FrameReader};
+        use super::frame::{FrameKind, FrameReader};
         let mut frames = FrameReader::new(bytes, bytes.len() as u64);
         let mut rows = 0;
         while let Some(kind) = frames.next().ok()? {

@@ -19,9 +19,10 @@ use std::path::{Path, PathBuf};
 
 use half::slice::HalfFloatSliceExt;
 use serde::{Deserialize, Serialize};
-use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
+use xxhash_rust::xxh3::Xxh3;
 
-use crate::{ActOnRow, Element, ManifestPart, Rows, Shape, SinkError, StoredRow};
+use super::frame::{FRAME_HEAD, FrameKind, FrameReader, NULL};
+use crate::{Element, ManifestPart, Rows, SinkError};
 
 /// What a segment covers, and how to read it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,21 +48,8 @@ pub(crate) fn sealed_name(part: u64) -> String {
     format!("part-{part:05}.seg")
 }
 
-/// What a frame holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FrameKind {
-    Rows = 0,
-    Failures = 1,
-    Inputs = 2,
-    End = 3,
-}
-
-impl FrameKind {
-    const ALL: [Self; 4] = [Self::Rows, Self::Failures, Self::Inputs, Self::End];
-}
-
-/// Bytes before each payload.
-const FRAME_HEAD: u64 = 17;
+/// Bytes read at once beside a payload, which is read to where it stays.
+const HEADS: usize = 1 << 14;
 /// Bytes of a segment after its last frame.
 const TRAILER: u64 = 8;
 
@@ -184,7 +172,7 @@ impl Segment {
     pub(crate) fn frames(&self) -> Result<FrameReader<BufReader<File>>, SinkError> {
         let file = File::open(&self.path).map_err(SinkError::io("open", &self.path))?;
         let len = file.metadata().map_err(SinkError::io("inspect", &self.path))?.len();
-        Ok(FrameReader::new(BufReader::with_capacity(1 << 20, file), len.saturating_sub(TRAILER)))
+        Ok(FrameReader::new(BufReader::with_capacity(HEADS, file), len.saturating_sub(TRAILER)))
     }
 
     /// Calls `act` with the lines of `kind`, a frame at a time.
@@ -221,7 +209,7 @@ pub(crate) struct Block<'a> {
 
 /// Text of a frame or a block in bytes, from which on no further row is added. Bounds memory, and keeps every length
 /// within 32 bits.
-const MOST_TEXT: usize = 64 << 20;
+pub(super) const MOST_TEXT: usize = 64 << 20;
 
 impl<'a> Block<'a> {
     /// Takes the rows of the next frame off the front; `None` if no row is left.
@@ -251,13 +239,6 @@ pub(crate) struct Scratch {
     frame: Vec<u8>,
     halves: Vec<half::f16>,
 }
-
-/// Bytes of a payload's fixed start.
-const PAYLOAD_HEAD: usize = 8;
-/// Bytes per row in a payload, apart from columns and text.
-const PER_ROW: usize = 8 + 8 + 4 + 4 + 4;
-/// The length of a null.
-const NULL: u32 = u32::MAX;
 
 impl Scratch {
     fn encode(&mut self, block: &Block<'_>) {
@@ -294,328 +275,9 @@ impl Scratch {
     }
 }
 
-/// Texts in a row: one string, cut at `ends`.
-#[derive(Debug, Default)]
-struct Texts {
-    text: String,
-    ends: Vec<usize>,
-}
-
-impl Texts {
-    fn clear(&mut self) {
-        self.text.clear();
-        self.ends.clear();
-    }
-
-    fn push(&mut self, text: &str) {
-        self.text.push_str(text);
-        self.ends.push(self.text.len());
-    }
-
-    fn get(&self, number: usize) -> &str {
-        let start = if number == 0 { 0 } else { self.ends[number - 1] };
-        &self.text[start..self.ends[number]]
-    }
-}
-
-/// Consecutive rows of a part, in source order.
-#[derive(Debug, Default)]
-pub struct RowBlock {
-    index: Vec<u64>,
-    xxh3: Vec<u64>,
-    width: Vec<u32>,
-    height: Vec<u32>,
-    ids: Texts,
-    /// Values of columns, row by row; nulls are empty.
-    values: Texts,
-    nulls: Vec<bool>,
-    vectors: Vec<u8>,
-}
-
-impl RowBlock {
-    /// Number of rows; at least 1 in a block from a [`RowReader`].
-    pub fn len(&self) -> usize {
-        self.index.len()
-    }
-
-    /// Returns true if the block has no rows.
-    pub fn is_empty(&self) -> bool {
-        self.index.is_empty()
-    }
-
-    /// The ids, in row order.
-    pub fn ids(&self) -> impl ExactSizeIterator<Item = &str> {
-        (0..self.len()).map(|row| self.ids.get(row))
-    }
-
-    /// The values of column number `column` of [`SinkOptions::columns`](crate::SinkOptions::columns), in row order.
-    pub fn column(&self, column: usize) -> impl ExactSizeIterator<Item = Option<&str>> {
-        let columns = self.columns();
-        (0..self.len()).map(move |row| self.value(row * columns + column))
-    }
-
-    fn columns(&self) -> usize {
-        self.nulls.len() / self.len().max(1)
-    }
-
-    /// Calls `act` with each row of `shape`.
-    pub(crate) fn for_each(&self, shape: &Shape, act: &mut ActOnRow<'_>) -> Result<(), SinkError> {
-        let vectors = self.vectors.chunks_exact(shape.dim * shape.element.bytes());
-        for (row, (id, vector)) in self.ids().zip(vectors).enumerate() {
-            let numbers = row * self.columns()..(row + 1) * self.columns();
-            let columns: Vec<_> = numbers.map(|number| self.value(number).map(str::to_owned)).collect();
-            let (width, height, xxh3) = (self.width[row], self.height[row], self.xxh3[row]);
-            let vector = &shape.element.floats(vector);
-            act(&StoredRow { id, vector, width, height, xxh3, columns: &columns })?;
-        }
-        Ok(())
-    }
-
-    fn value(&self, number: usize) -> Option<&str> {
-        (!self.nulls[number]).then(|| self.values.get(number))
-    }
-
-    /// Position of each item in the source, increasing.
-    pub fn index(&self) -> &[u64] {
-        &self.index
-    }
-
-    /// XXH3-64 of each file's bytes.
-    pub fn xxh3(&self) -> &[u64] {
-        &self.xxh3
-    }
-
-    /// Width of each image in pixels.
-    pub fn width(&self) -> &[u32] {
-        &self.width
-    }
-
-    /// Height of each image in pixels.
-    pub fn height(&self) -> &[u32] {
-        &self.height
-    }
-
-    /// The vectors' bytes: little-endian elements, `[len, dim]`, row-major.
-    pub fn vectors(&self) -> &[u8] {
-        &self.vectors
-    }
-
-    fn clear(&mut self) {
-        self.index.clear();
-        self.xxh3.clear();
-        self.width.clear();
-        self.height.clear();
-        self.ids.clear();
-        self.values.clear();
-        self.nulls.clear();
-        self.vectors.clear();
-    }
-
-    fn is_full(&self) -> bool {
-        self.ids.text.len() + self.values.text.len() >= MOST_TEXT
-    }
-
-    /// Appends rows `range` of `frame` until the block is full. Returns their number.
-    fn take(&mut self, frame: &Self, range: Range<usize>) -> usize {
-        let columns = frame.columns();
-        let mut end = range.start;
-        while end < range.end && !self.is_full() {
-            self.ids.push(frame.ids.get(end));
-            (end * columns..(end + 1) * columns).for_each(|number| self.values.push(frame.values.get(number)));
-            end += 1;
-        }
-        let taken = range.start..end;
-        self.index.extend_from_slice(&frame.index[taken.clone()]);
-        self.xxh3.extend_from_slice(&frame.xxh3[taken.clone()]);
-        self.width.extend_from_slice(&frame.width[taken.clone()]);
-        self.height.extend_from_slice(&frame.height[taken.clone()]);
-        self.nulls.extend_from_slice(&frame.nulls[taken.start * columns..taken.end * columns]);
-        let row_bytes = frame.vectors.len() / frame.len().max(1);
-        self.vectors.extend_from_slice(&frame.vectors[taken.start * row_bytes..taken.end * row_bytes]);
-        taken.len()
-    }
-}
-
-/// Reads the rows of segments back, in blocks whose size does not depend on how they were appended.
-#[derive(Debug)]
-pub struct RowReader {
-    segments: std::vec::IntoIter<Segment>,
-    open: Option<(PathBuf, FrameReader<BufReader<File>>)>,
-    columns: usize,
-    row_bytes: usize,
-    /// The rows of the frame that was read last, and how many of them are used.
-    frame: RowBlock,
-    used: usize,
-    /// Rows that the segments' ends announce, and that were not read yet.
-    left: u64,
-    block: RowBlock,
-}
-
-impl RowReader {
-    /// Rows with as many `columns`, whose vectors have `row_bytes` bytes each.
-    pub(crate) fn new(segments: Vec<Segment>, row_bytes: usize, columns: usize) -> Self {
-        Self {
-            left: segments.iter().map(|segment| segment.end.rows).sum(),
-            segments: segments.into_iter(),
-            open: None,
-            columns,
-            row_bytes,
-            frame: RowBlock::default(),
-            used: 0,
-            block: RowBlock::default(),
-        }
-    }
-
-    /// Returns the next `rows` rows, or `None` after the last. There are fewer at the part's end, and if their text is
-    /// very long. Verifies checksums.
-    pub fn next_block(&mut self, rows: usize) -> Result<Option<&RowBlock>, SinkError> {
-        self.block.clear();
-        while self.block.len() < rows && !self.block.is_full() {
-            if self.used == self.frame.len() && !self.next_frame()? {
-                break;
-            }
-            let end = self.frame.len().min(self.used + rows - self.block.len());
-            self.used += self.block.take(&self.frame, self.used..end);
-        }
-        Ok((!self.block.is_empty()).then_some(&self.block))
-    }
-
-    fn next_frame(&mut self) -> Result<bool, SinkError> {
-        self.used = 0;
-        self.frame.clear();
-        loop {
-            let Some((path, frames)) = &mut self.open else {
-                let Some(next) = self.segments.next() else { return Ok(false) };
-                self.open = Some((next.path.clone(), next.frames()?));
-                continue;
-            };
-            match frames.next().map_err(|error| error.into_sink_error(path))? {
-                None if self.segments.len() == 0 && self.left > 0 => {
-                    return Err(SinkError::damaged(path, "rows are missing"));
-                }
-                None => self.open = None,
-                Some(FrameKind::Rows) => {
-                    let parsed = self.frame.parse(&frames.payload, self.row_bytes, self.columns);
-                    let left = self.left.checked_sub(self.frame.len() as u64);
-                    let Some(((), left)) = parsed.zip(left) else {
-                        return Err(SinkError::damaged(path, "a frame's fields do not add up"));
-                    };
-                    self.left = left;
-                    return Ok(true);
-                }
-                Some(_) => {}
-            }
-        }
-    }
-}
-
-/// Why a frame cannot be read.
-#[derive(Debug)]
-pub(crate) enum FrameError {
-    Io(std::io::Error),
-    Damaged(&'static str),
-}
-
-impl FrameError {
-    pub(crate) fn into_sink_error(self, path: &Path) -> SinkError {
-        match self {
-            Self::Io(error) => SinkError::io("read", path)(error),
-            Self::Damaged(reason) => SinkError::damaged(path, reason),
-        }
-    }
-}
-
-/// Reads successive frames.
-#[derive(Debug)]
-pub(crate) struct FrameReader<R> {
-    reader: R,
-    left: u64,
-    /// Of the frame that was read last.
-    pub(crate) payload: Vec<u8>,
-}
-
-impl<R: Read> FrameReader<R> {
-    /// Frames in the first `len` bytes of `reader`.
-    pub(crate) fn new(reader: R, len: u64) -> Self {
-        Self { reader, left: len, payload: Vec::new() }
-    }
-
-    /// Reads the next frame's payload and returns its kind; `None` at the end.
-    pub(crate) fn next(&mut self) -> Result<Option<FrameKind>, FrameError> {
-        if self.left == 0 {
-            return Ok(None);
-        }
-        let mut head = [0; FRAME_HEAD as usize];
-        self.left = self.left.checked_sub(FRAME_HEAD).ok_or(FrameError::Damaged("a frame is cut off"))?;
-        self.reader.read_exact(&mut head).map_err(FrameError::Io)?;
-        let mut fields = Fields(&head[1..]);
-        let (len, checksum) = (fields.u64().unwrap_or(0), fields.u64().unwrap_or(0));
-        // Check against the actual length before allocating memory.
-        self.left = self.left.checked_sub(len).ok_or(FrameError::Damaged("a frame is cut off"))?;
-        self.payload.resize(len as usize, 0);
-        self.reader.read_exact(&mut self.payload).map_err(FrameError::Io)?;
-        if xxh3_64_with_seed(&self.payload, u64::from(head[0])) != checksum {
-            return Err(FrameError::Damaged("a frame does not match its checksum"));
-        }
-        let kind = FrameKind::ALL.into_iter().find(|kind| *kind as u8 == head[0]);
-        kind.map(Some).ok_or(FrameError::Damaged("a frame is of an unknown kind"))
-    }
-}
-
-impl RowBlock {
-    /// Parses the payload of a frame of rows into an empty block.
-    pub(crate) fn parse(&mut self, payload: &[u8], row_bytes: usize, columns: usize) -> Option<()> {
-        let mut fields = Fields(payload);
-        let rows = fields.u32()? as usize;
-        let len = fields.u32()? as usize;
-        let values = rows.checked_mul(columns)?;
-        let start = PAYLOAD_HEAD.checked_add(rows.checked_mul(PER_ROW)?)?.checked_add(values.checked_mul(4)?)?;
-        let mut fields = Fields(payload.get(PAYLOAD_HEAD..start)?);
-        let mut text = std::str::from_utf8(payload.get(start..len)?).ok()?;
-        let mut cut = |len: u32| {
-            let (first, rest) = text.split_at_checked(len as usize)?;
-            text = rest;
-            Some(first)
-        };
-        self.index.extend((0..rows).map_while(|_| fields.u64()));
-        self.xxh3.extend((0..rows).map_while(|_| fields.u64()));
-        self.width.extend((0..rows).map_while(|_| fields.u32()));
-        self.height.extend((0..rows).map_while(|_| fields.u32()));
-        for _ in 0..rows {
-            self.ids.push(cut(fields.u32()?)?);
-        }
-        for _ in 0..values {
-            let len = fields.u32()?;
-            self.nulls.push(len == NULL);
-            self.values.push(if len == NULL { "" } else { cut(len)? });
-        }
-        let vectors = payload.get(len..)?;
-        self.vectors.extend_from_slice(vectors);
-        (rows > 0 && text.is_empty() && vectors.len() == rows.checked_mul(row_bytes)?).then_some(())
-    }
-}
-
-/// Takes little-endian fields from the front of a slice.
-struct Fields<'a>(&'a [u8]);
-
-impl Fields<'_> {
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (head, rest) = self.0.split_first_chunk::<N>()?;
-        self.0 = rest;
-        Some(*head)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.take().map(u32::from_le_bytes)
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.take().map(u64::from_le_bytes)
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::block::RowReader;
     use super::*;
 
     fn rows_of<'a>(

@@ -11,10 +11,9 @@ use std::time::Duration;
 use anyhow::{anyhow, bail};
 use foveate::core::error_chain;
 use foveate::embed::{Backends, EmbedOptions, store_address};
-use foveate::pack::{PackManifest, StoredShards};
 use foveate::sink::{
-    Layout, OutputNames, RunManifest, SinkError, SinkOptions, StoredFailure, StoredRow, StoredRun, StoredState,
-    VectorReader, record_of,
+    Layout, OutputManifest, OutputNames, RunManifest, SinkError, SinkOptions, StoredFailure, StoredRow, StoredRun,
+    StoredState, VectorReader, record_of,
 };
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_128;
@@ -53,7 +52,7 @@ pub(crate) fn check(args: &InspectArgs) -> anyhow::Result<()> {
 }
 
 pub(crate) fn run(args: &InspectArgs) -> anyhow::Result<Exit> {
-    if let Some(shards) = StoredShards::find(&args.output).map_err(remedied)? {
+    if let Some(shards) = StoredRun::packed(&args.output).map_err(remedied)? {
         return packed(args, &shards);
     }
     let backends = Backends::compiled();
@@ -74,15 +73,14 @@ pub(crate) fn run(args: &InspectArgs) -> anyhow::Result<Exit> {
 }
 
 /// Shows a folder of shards.
-fn packed(args: &InspectArgs, found: &StoredShards) -> anyhow::Result<Exit> {
-    let StoredShards { manifest, is_complete, .. } = found;
-    let PackManifest { format, members, failures, shards, .. } = manifest;
+fn packed(args: &InspectArgs, found: &StoredRun) -> anyhow::Result<Exit> {
+    let OutputManifest { format, rows: members, failures, parts: shards, complete, .. } = &found.manifest;
     if args.check {
-        found.check(true).map_err(|error| anyhow!("{}; pack it again with `pack --overwrite`", error_chain(&error)))?;
+        found.check().map_err(|error| anyhow!("{}; pack it again with `pack --overwrite`", error_chain(&error)))?;
     }
-    let bytes: u64 = shards.iter().map(|shard| shard.file.bytes).sum();
+    let bytes: u64 = shards.iter().flat_map(|shard| &shard.files).map(|file| file.bytes).sum();
     let (output, count) = (args.output.display(), shards.len());
-    let state = if *is_complete { "complete" } else { "unfinished" };
+    let state = if *complete { "complete" } else { "unfinished" };
     let embed = pack::embed_command(&args.output, format);
     if args.json {
         let object = json!({
@@ -102,7 +100,7 @@ fn packed(args: &InspectArgs, found: &StoredShards) -> anyhow::Result<Exit> {
     }
     let mut out = console::stdout();
     writeln!(out, "output      {output}: {count} {format} shards of `foveate pack`, {}", human_bytes(bytes))?;
-    let more = if *is_complete { "" } else { "; repeat the command that packs them" };
+    let more = if *complete { "" } else { "; repeat the command that packs them" };
     writeln!(out, "state       {state}{more}")?;
     let inputs = members + failures;
     writeln!(out, "inputs      {inputs} = {members} images + {failures} failures")?;
@@ -166,7 +164,7 @@ pub(crate) fn remedied(error: SinkError) -> anyhow::Error {
     let remedy = match &error {
         SinkError::OtherCommand { .. } => return Usage::from(anyhow!("{error}; name another output")).into(),
         SinkError::Damaged { .. } => "restore it from a copy, or write it anew with `embed --overwrite`",
-        SinkError::Updating(_) => "run `foveate embed` with this output again, which puts the rest in place",
+        SinkError::Updating(_) => "repeat the command that writes it, which puts the rest in place",
         SinkError::Missing { .. } => remedy::TOGETHER,
         SinkError::Unsupported(_) => "inspect it with the version of foveate that wrote it",
         _ => "restore the file, or run with read access",

@@ -8,9 +8,9 @@ use std::thread::available_parallelism;
 use foveate::collect::Sample;
 use foveate::dinov2::OpenOptions;
 use foveate::embed::{Backends, EmbedOptions};
-use foveate::pack::{Begun, Drift, PackError, PackManifest, PackOptions, Resize};
+use foveate::pack::{Begun, Drift, PackError, PackOptions, Resize};
 use foveate::pipeline::{Cancel, Progress};
-use foveate::sink::Existing;
+use foveate::sink::{Existing, OutputManifest};
 use foveate::source::Source;
 use foveate::verify::VerifyError;
 
@@ -78,13 +78,14 @@ pub(crate) fn options(args: &PackArgs) -> PackOptions {
 }
 
 /// Prints the outcome and converts it to an exit code.
-fn tell(args: &PackArgs, manifest: &PackManifest, is: &str) -> anyhow::Result<Exit> {
-    let PackManifest { format, members, failures, shards, .. } = manifest;
+fn tell(args: &PackArgs, manifest: &OutputManifest, is: &str) -> anyhow::Result<Exit> {
     let output = args.output.display();
+    let OutputManifest { format, rows: members, failures, parts: shards, info, .. } = manifest;
     if args.json {
-        console::summary(serde_json::to_string_pretty(manifest)?);
+        console::summary(manifest.to_json().trim_end());
     } else if !args.quiet {
-        let (inputs, bytes) = (members + failures, shards.iter().map(|shard| shard.file.bytes).sum::<u64>());
+        let (inputs, bytes) =
+            (members + failures, shards.iter().flat_map(|shard| &shard.files).map(|file| file.bytes).sum::<u64>());
         console::summary(format_args!(
             "{output} {is}{inputs} inputs = {members} images in {} shards ({:.1} MB) + {failures} failures\n\
              to embed them: {}",
@@ -93,7 +94,7 @@ fn tell(args: &PackArgs, manifest: &PackManifest, is: &str) -> anyhow::Result<Ex
             embed_command(&args.output, format)
         ));
     }
-    if let Some(Drift { images, min, p1, median }) = manifest.drift.as_ref().filter(|_| !args.json && !args.quiet) {
+    if let Some(Drift { images, min, p1, median }) = Drift::of(info).filter(|_| !args.json && !args.quiet) {
         console::summary(format_args!(
             "cosine of {images} photos' vectors before and after: min {min:.6}   p1 {p1:.6}   median {median:.6}"
         ));

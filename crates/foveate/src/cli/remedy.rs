@@ -127,9 +127,7 @@ fn of_sink(error: &SinkError) -> Option<&'static str> {
         SinkError::OtherRun(_) => {
             Some("repeat that job's command to continue it, or pass --overwrite to start this one instead")
         }
-        SinkError::Updating(_) => {
-            Some("repeat the update's command or any `foveate embed` to this output, which puts the rest in place")
-        }
+        SinkError::Updating(_) => Some("repeat the command that writes it, which puts the rest in place"),
         SinkError::Replaced(_) => Some("run the update again"),
         SinkError::Differs(_) => {
             Some("stop the other run, then repeat this command with --overwrite; or choose another prefix")

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use foveate_core::Backend;
-use foveate_sink::{Layout, Prefix, SinkBackend, SinkOptions, SinkRegistry};
+use foveate_sink::{Layout, Prefix, RunManifest, SinkBackend, SinkOptions, SinkRegistry};
 use foveate_source::store::scheme_of;
 
 use super::registries::{has_extension, name_or_first};
@@ -25,7 +25,7 @@ impl EmbedOptions {
             return Err(EmbedError::ShardCount { shard, file });
         }
         foveate_sink::staging::check_place(&options)?;
-        Ok(foveate_sink::staging::check_maker(&options)?)
+        Ok(foveate_sink::staging::check_maker(&options, &RunManifest::default())?)
     }
 
     /// Chooses the output's sink, and collects its options.

@@ -1,12 +1,12 @@
 //! How far the vectors of resized photos are from those of the originals.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use foveate_core::error_chain;
 use foveate_dinov2::OpenOptions;
 use foveate_pipeline::Cancel;
 use foveate_source::{Content, Delivery, Extent, Fetch, FetchError, Item, Source, SourceError};
-use serde::{Deserialize, Serialize};
 
 use super::work::{Outcome, Worker};
 use crate::collect::Sample;
@@ -14,7 +14,7 @@ use crate::embed::{Backends, EmbedOptions};
 use crate::verify::{Comparison, VerifyError, of_sources, quantile};
 
 /// The cosines between the vectors of original and packed photos.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Drift {
     /// Photos in the sample that have both vectors.
     pub images: u64,
@@ -25,6 +25,27 @@ pub struct Drift {
     /// The median.
     pub median: f64,
 }
+
+impl Drift {
+    /// The entries of a manifest's `info`.
+    pub(super) fn facts(&self) -> [(&'static str, String); 4] {
+        let Self { images, min, p1, median } = self;
+        let cosine = |value: &f64| value.to_string();
+        [(IMAGES, images.to_string()), (MIN, cosine(min)), (P1, cosine(p1)), (MEDIAN, cosine(median))]
+    }
+
+    /// Finds them in a manifest's `info`; `None` if they were not measured.
+    pub fn of(info: &BTreeMap<String, String>) -> Option<Self> {
+        let cosine = |name| info.get(name)?.parse().ok();
+        let images = info.get(IMAGES)?.parse().ok()?;
+        Some(Self { images, min: cosine(MIN)?, p1: cosine(P1)?, median: cosine(MEDIAN)? })
+    }
+}
+
+const IMAGES: &str = "drift_images";
+const MIN: &str = "drift_cosine_min";
+const P1: &str = "drift_cosine_p1";
+const MEDIAN: &str = "drift_cosine_median";
 
 /// Embeds a sample as it is, and as `worker` packs it; `None` if no photo has both vectors.
 pub(super) fn measure(

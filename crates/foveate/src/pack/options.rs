@@ -87,10 +87,13 @@ impl PackOptions {
         set("foveate", crate::VERSION.to_owned());
         set(RunManifest::LISTING, source.listing_hash());
         set(RunManifest::ITEMS, source.part());
-        set("format", format.clone());
+        set(RunManifest::COMMAND, "pack".to_owned());
+        set("sink.format", format.clone());
         set("shard_bytes", shard_bytes.to_string());
         set("max_bytes", job.max_bytes.to_string());
-        set("columns", job.columns.join(","));
+        if !job.columns.is_empty() {
+            set("sink.columns", job.columns.join(","));
+        }
         for (name, column) in [("image_column", &job.image_column), ("id_column", &job.id_column)] {
             if let Some(column) = column {
                 set(name, column.clone());

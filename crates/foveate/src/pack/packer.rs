@@ -9,12 +9,11 @@ use std::thread;
 use foveate_core::Stage;
 use foveate_dinov2::OpenOptions;
 use foveate_pipeline::{Cancel, Progress, Queue, RunError, check_storage};
-use foveate_sink::{Existing, Failure};
+use foveate_sink::{Failure, OutputManifest, SinkError, StoredRun, Watermark};
 use foveate_source::{Content, Item, Source};
 
 use super::drift;
 use super::options::{PackError, PackOptions};
-use super::record::PackManifest;
 use super::shards::Shards;
 use super::shrink::Shrink;
 use super::work::{Outcome, Worker};
@@ -24,7 +23,7 @@ use crate::embed::Backends;
 /// A job that has not begun, or has come to its end before.
 pub enum Begun {
     /// The shards are complete.
-    Complete(Box<PackManifest>),
+    Complete(Box<OutputManifest>),
     /// There are images to pack.
     Pack(Box<Packer>),
 }
@@ -55,12 +54,18 @@ impl PackOptions {
         self.check()?;
         let mut fingerprint = self.fingerprint(source);
         let shrink = self.resize.map(|resize| self.shrink(resize, backends, model, &mut fingerprint)).transpose()?;
-        let overwrite = self.job.existing == Existing::Overwrite;
-        let begun = Shards::begin(&self, fingerprint, overwrite).map_err(RunError::from)?;
-        Ok(match begun {
-            Err(manifest) => Begun::Complete(manifest),
-            Ok(shards) => Begun::Pack(Box::new(Packer { options: self, shards, shrink, streak: Vec::new(), tried: 0 })),
-        })
+        match Shards::begin(&self, fingerprint, self.job.existing) {
+            Err(error @ SinkError::AlreadyComplete(_)) => {
+                let complete = StoredRun::packed(&self.job.output).map_err(RunError::from)?;
+                let complete = complete.map(|shards| Begun::Complete(Box::new(shards.manifest)));
+                complete.ok_or_else(|| RunError::from(error).into())
+            }
+            Err(error) => Err(RunError::from(error).into()),
+            Ok(shards) => {
+                let (streak, tried) = (Vec::new(), 0);
+                Ok(Begun::Pack(Box::new(Packer { options: self, shards, shrink, streak, tried })))
+            }
+        }
     }
 }
 
@@ -87,7 +92,7 @@ impl Packer {
     /// # Errors
     /// [`RunError`]. The same job continues after the last complete shard.
     pub fn run(&mut self, source: &mut dyn Source, cancel: &Cancel, progress: &Progress) -> Result<bool, PackError> {
-        let (index, place) = self.shards.watermark();
+        let Watermark { index, place } = self.shards.settled();
         if index > source.extent().start {
             source.seek(index, place).map_err(RunError::from)?;
         }
@@ -117,7 +122,7 @@ impl Packer {
             check_storage(source, self.streak.len() as u64, first)?;
             self.streak.clear();
             self.tried = 0;
-            let (index, place) = self.shards.watermark();
+            let Watermark { index, place } = self.shards.settled();
             source.seek(index, place)?;
             self.feed(source, &queue, 2 * threads, cancel, progress)
         })?;
@@ -144,12 +149,12 @@ impl Packer {
         Ok(())
     }
 
-    /// Publishes the failures and the manifest, after [`Self::run`] came to the end. Returns also what could not be
+    /// Publishes shards, failures and manifest, after [`Self::run`] came to the end. Returns also what could not be
     /// removed of the work in progress.
     ///
     /// # Errors
     /// If they cannot be written.
-    pub fn finish(self) -> Result<(PackManifest, Option<String>), PackError> {
+    pub fn finish(self) -> Result<(OutputManifest, Option<String>), PackError> {
         Ok(self.shards.finish().map_err(RunError::from)?)
     }
 
@@ -212,7 +217,7 @@ impl Packer {
                 progress.bytes.fetch_add(bytes.len() as u64, Relaxed);
             }
         }
-        self.shards.settled(item.index, item.place);
+        self.shards.settle(item.index, item.place);
         Ok(())
     }
 
@@ -220,7 +225,7 @@ impl Packer {
         self.tried = 0;
         for (failure, place) in std::mem::take(&mut self.streak) {
             self.shards.fail(&failure)?;
-            self.shards.settled(failure.index, place);
+            self.shards.settle(failure.index, place);
             progress.failures.fetch_add(1, Relaxed);
         }
         Ok(())
