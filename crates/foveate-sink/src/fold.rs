@@ -250,7 +250,10 @@ impl Fold {
     /// # Errors
     /// If it cannot be read.
     pub fn complete_later(&self) -> Result<Option<StoredRun>, SinkError> {
-        StoredRun::complete(&self.later()?)
+        let options = self.later()?;
+        // What its run could not remove would keep readers away.
+        end_commit(&RunSite::of(&options)?, &mut |_| {})?;
+        StoredRun::complete(&options)
     }
 
     /// Removes a later run of other items than those that are wanted now. `act` gets its rows.
