@@ -3,6 +3,7 @@
 mod commit;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod copy;
 mod csv_field;
 mod entries;
 mod error;
@@ -15,6 +16,7 @@ pub mod parts;
 mod place;
 mod prefix;
 mod publish;
+mod restored;
 mod rows;
 mod runs;
 mod site;
@@ -27,9 +29,10 @@ use std::sync::Arc;
 
 use foveate_core::{Health, Registry, Stage, known_settings, named_backend};
 
+pub use copy::{Join, Keep};
 pub use csv_field::push_csv_field;
 pub use error::SinkError;
-pub use fold::{Fold, Join, Keep};
+pub use fold::Fold;
 pub use inputs::{InputRecord, Stamp};
 pub use manifest::{ManifestFile, ManifestPart, OutputManifest, RunManifest, is_plain_name};
 pub use merge::Merge;

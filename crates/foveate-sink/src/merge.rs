@@ -7,8 +7,8 @@ use std::path::Path;
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
+use crate::copy::Copy;
 use crate::entries::each_id;
-use crate::fold::Copy;
 use crate::{
     Existing, InputRecord, Join, Published, RunManifest, SinkBackend, SinkError, SinkOptions, StoredRun, VectorReader,
 };

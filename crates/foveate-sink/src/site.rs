@@ -17,7 +17,7 @@ const VERSION: u32 = 4;
 /// The file of the work in progress that says whose it is. Without it, the rest is meaningless.
 pub(crate) const CLAIM: &str = "claim";
 /// The journal of a run by an earlier version.
-const FORMER_JOURNAL: &str = "journal";
+pub(crate) const FORMER_JOURNAL: &str = "journal";
 
 /// The job that the work in progress belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,25 +1,18 @@
-//! Shared code of sinks that write a run to a staging folder and rename the files at the end.
-//!
-//! [`PartSink`](crate::parts::PartSink) uses it, and so does a sink whose library has its own transactions. Both have
-//! the same checks, the same refusals and the same order in which files appear.
+//! The place of an output, its work in progress, and what must hold before a run begins there.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
-
-use foveate_core::lock;
 
 use crate::commit::{LOCK, PLAN};
 pub use crate::inputs::INPUTS_HEADER;
 pub use crate::names::{FAILURES, INPUTS};
 use crate::names::{STAGING, shards_of};
 pub use crate::publish::{parent_of, remove_if_there};
-use crate::site::{CLAIM, RunSite};
+use crate::site::{CLAIM, FORMER_JOURNAL, RunSite};
 use crate::{
-    Failure, Layout, OutputManifest, OutputNames, Prefix, Rows, RunManifest, SinkError, SinkOptions, create_folders,
-    push_csv_field,
+    Layout, OutputManifest, OutputNames, Prefix, RunManifest, SinkError, SinkOptions, create_folders, push_csv_field,
 };
 
 /// First line of a failures file.
@@ -35,33 +28,6 @@ pub fn push_failure(lines: &mut String, id: &str, stage: &str, reason: &str, byt
         lines.push_str(&bytes.to_string());
     }
     lines.push('\n');
-}
-
-/// Announces every step that changes the disk to a test, before the step, so that the test can see the state after a
-/// crash there. Silent by default.
-#[derive(Clone, Default)]
-pub struct Steps(Option<Arc<Mutex<Probe>>>);
-
-type Probe = dyn FnMut(&'static str) + Send;
-
-impl Steps {
-    /// Calls `probe` with the name of each step.
-    pub fn seen_by(probe: impl FnMut(&'static str) + Send + 'static) -> Self {
-        Self(Some(Arc::new(Mutex::new(probe))))
-    }
-
-    /// Announces a step.
-    pub fn step(&mut self, name: &'static str) {
-        if let Some(probe) = &self.0 {
-            lock(probe)(name);
-        }
-    }
-}
-
-impl std::fmt::Debug for Steps {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Steps").field(&self.0.is_some()).finish()
-    }
 }
 
 /// Whether an output, or a run that was interrupted, is at the options' place.
@@ -137,7 +103,7 @@ pub fn check_place(options: &SinkOptions) -> Result<(), SinkError> {
 /// the whole folder would find inputs twice.
 fn check_division(options: &SinkOptions) -> Result<(), SinkError> {
     let staging = options.output.join(STAGING);
-    let is_run = |name: &String| [JOURNAL, CLAIM].iter().any(|file| staging.join(name).join(file).exists());
+    let is_run = |name: &String| [FORMER_JOURNAL, CLAIM].iter().any(|file| staging.join(name).join(file).exists());
     let begun = file_names(&staging).filter(is_run);
     check_names(options, file_names(&options.output), begun)
 }
@@ -190,10 +156,6 @@ pub fn settings(options: &SinkOptions, format: &str, manifest: &RunManifest) -> 
     settings
 }
 
-/// The file that marks a staging folder as a run's: without it, the rest is meaningless. It is created last and removed
-/// first.
-pub const JOURNAL: &str = "journal";
-
 /// A folder for one run's work in progress, locked by this process for the value's lifetime.
 #[derive(Debug)]
 pub struct Staging {
@@ -239,7 +201,7 @@ impl Staging {
 
     /// Removes everything in it but the lock.
     pub fn clear(&self) -> Result<(), SinkError> {
-        remove_if_there(&self.join(JOURNAL))?;
+        remove_if_there(&self.join(FORMER_JOURNAL))?;
         remove_if_there(&self.join(CLAIM))?;
         for entry in fs::read_dir(&self.folder).map_err(SinkError::io("list", &self.folder))? {
             let path = entry.map_err(SinkError::io("list", &self.folder))?.path();
@@ -268,7 +230,7 @@ impl Staging {
 
     /// Removes the folder if no run was begun in it. Ignores its own errors, because the error at hand matters more.
     pub fn discard_unused(self) {
-        if ![JOURNAL, CLAIM, PLAN].iter().any(|name| self.join(name).exists()) {
+        if ![FORMER_JOURNAL, CLAIM, PLAN].iter().any(|name| self.join(name).exists()) {
             let _ = self.remove();
         }
     }
@@ -337,166 +299,4 @@ fn is_file_at(file: &File, path: &Path) -> bool {
 #[cfg(not(unix))]
 fn is_file_at(_file: &File, path: &Path) -> bool {
     path.exists()
-}
-
-/// Most bytes of one row's id and values: lengths have 32 bits, and Arrow's have 31.
-const MOST_ROW_TEXT: usize = 1 << 30;
-
-/// What a run has accepted so far, to refuse calls that do not follow from it.
-#[derive(Clone, Debug)]
-pub struct Taken {
-    dim: usize,
-    watermark: u64,
-    /// Lowest index that may still be appended or recorded as failed.
-    next_row: u64,
-    next_failure: u64,
-    /// Rows and failures accepted since the last commit.
-    pending: u64,
-    closed: bool,
-}
-
-impl Taken {
-    /// Everything below `watermark`, and nothing else. A `closed` run (interrupted while finishing) accepts no more
-    /// rows.
-    pub fn up_to(watermark: u64, dim: usize, closed: bool) -> Self {
-        Self { dim, watermark, next_row: watermark, next_failure: watermark, pending: 0, closed }
-    }
-
-    /// Checks whether these rows, with values of this many `columns`, may come next.
-    pub fn check_rows(&self, rows: &Rows<'_>, columns: usize) -> Result<(), SinkError> {
-        let n = rows.index.len();
-        let lengths = [rows.id.len(), rows.width.len(), rows.height.len(), rows.xxh3.len()];
-        if lengths.iter().any(|&len| len != n) || rows.vectors.len() != n * self.dim {
-            return Err(SinkError::Misuse(format!(
-                "{n} rows of {} components come with {} vector components and columns of {lengths:?}",
-                self.dim,
-                rows.vectors.len()
-            )));
-        }
-        if let Some(row) = (0..n).find(|&row| rows.values(row).len() != columns) {
-            let values = rows.values(row).len();
-            return Err(SinkError::Misuse(format!("a row has {values} values for {columns} columns")));
-        }
-        if let Some(row) = (0..n).find(|&row| rows.text_len(row) > MOST_ROW_TEXT) {
-            return Err(SinkError::Misuse(format!("the text of one row has {} bytes", rows.text_len(row))));
-        }
-        self.check_order(rows.index.iter().copied(), self.next_row, "row")
-    }
-
-    /// Checks whether these failures may come next.
-    pub fn check_failures(&self, failures: &[Failure]) -> Result<(), SinkError> {
-        self.check_order(failures.iter().map(|failure| failure.index), self.next_failure, "failure")
-    }
-
-    fn check_order(&self, indexes: impl Iterator<Item = u64>, lowest: u64, what: &str) -> Result<(), SinkError> {
-        let mut lowest = lowest;
-        for index in indexes {
-            if index < lowest {
-                return Err(SinkError::Misuse(format!(
-                    "{what} {index} comes out of order: {lowest} is the lowest that may follow"
-                )));
-            }
-            if self.closed {
-                return Err(SinkError::Misuse(format!("{what} {index} comes after the run was finishing")));
-            }
-            lowest = index.saturating_add(1);
-        }
-        Ok(())
-    }
-
-    /// Checks whether this watermark may be committed.
-    pub fn check_watermark(&self, watermark: u64) -> Result<(), SinkError> {
-        let lowest = self.watermark.max(self.next_row).max(self.next_failure);
-        if watermark < lowest {
-            return Err(SinkError::Misuse(format!("commit of {watermark}, but items below {lowest} were taken")));
-        }
-        Ok(())
-    }
-
-    /// Checks whether the run may be finished.
-    pub fn check_finish(&self) -> Result<(), SinkError> {
-        match self.pending {
-            0 => Ok(()),
-            n => Err(SinkError::Misuse(format!("finish with {n} rows or failures not committed"))),
-        }
-    }
-
-    /// Returns true if a commit of `watermark` has anything to make durable.
-    pub fn is_news(&self, watermark: u64) -> bool {
-        self.pending > 0 || watermark != self.watermark
-    }
-
-    /// Records accepted rows.
-    pub fn rows(&mut self, rows: &Rows<'_>) {
-        if let Some(&last) = rows.index.last() {
-            self.next_row = last.saturating_add(1);
-            self.pending += rows.index.len() as u64;
-        }
-    }
-
-    /// Records accepted failures.
-    pub fn failures(&mut self, failures: &[Failure]) {
-        if let Some(last) = failures.last() {
-            self.next_failure = last.index.saturating_add(1);
-            self.pending += failures.len() as u64;
-        }
-    }
-
-    /// Records a commit.
-    pub fn commit(&mut self, watermark: u64) {
-        self.watermark = watermark;
-        self.pending = 0;
-    }
-
-    /// Records that the run is finishing.
-    pub fn close(&mut self) {
-        self.closed = true;
-    }
-}
-
-/// A sink's life cycle, around the state of its open run.
-#[derive(Debug)]
-pub enum Phase<R> {
-    /// Before `begin`.
-    New,
-    /// Between `begin` and `finish`.
-    Open(Box<R>),
-    /// After `finish`.
-    Done,
-    /// After an error that may have left files half-written.
-    Broken,
-}
-
-impl<R> Phase<R> {
-    /// Takes the open run out, leaving [`Broken`](Self::Broken) until it is put back; misuse if no run is open.
-    pub fn take(&mut self, call: &str) -> Result<Box<R>, SinkError> {
-        match std::mem::replace(self, Self::Broken) {
-            Self::Open(run) => Ok(run),
-            other => {
-                let when = match &other {
-                    Self::New => "before begin",
-                    Self::Done => "after finish",
-                    _ => "after an error",
-                };
-                *self = other;
-                Err(SinkError::Misuse(format!("{call} {when}")))
-            }
-        }
-    }
-
-    /// Puts the run back, unless `result` is an error that may have left files half-written.
-    pub fn put_back<T>(&mut self, run: Box<R>, result: Result<T, SinkError>) -> Result<T, SinkError> {
-        if matches!(result, Ok(_) | Err(SinkError::Misuse(_))) {
-            *self = Self::Open(run);
-        }
-        result
-    }
-
-    /// Misuse if a run was already begun.
-    pub fn check_new(&self) -> Result<(), SinkError> {
-        match self {
-            Self::New => Ok(()),
-            _ => Err(SinkError::Misuse("begin is called once".to_owned())),
-        }
-    }
 }

@@ -11,9 +11,9 @@ use super::segment::Segment;
 use crate::commit::{CommitPlan, PLAN, PlannedMove, clear_work};
 use crate::place::Place;
 use crate::publish::parent_of;
+use crate::restored::write_lines;
 use crate::site::{checked_json, name_of};
 use crate::staging::{FAILURES, INPUTS, INPUTS_HEADER};
-use crate::stored::write_lines;
 use crate::{Layout, ManifestFile, ManifestPart, OutputManifest, Published, SinkError, sync_folder};
 
 /// The manifest in the work in progress.

@@ -24,6 +24,7 @@ mod run;
 mod seal;
 pub(crate) mod segment;
 mod sink;
+mod taken;
 
 use std::path::PathBuf;
 

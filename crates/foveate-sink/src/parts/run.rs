@@ -9,13 +9,15 @@ use std::thread::JoinHandle;
 use tempfile::TempDir;
 
 use super::segment::{Scratch, Segment, SegmentWriter};
+use super::taken::{Steps, Taken};
 use crate::commit::{LOCK, PlannedMove, end_commit};
 use crate::names::STAGING;
 use crate::place::Place;
 use crate::publish::{parent_of, remove_if_there};
+use crate::restored::{restore, segments};
 use crate::site::{CLAIM, Claim, RunSite, checked_json};
-use crate::staging::{FAILURES, FAILURES_HEADER, Staging, Steps, Taken, check_maker};
-use crate::stored::{StoredRun, check_lengths, restore, segments};
+use crate::staging::{FAILURES, FAILURES_HEADER, Staging, check_maker};
+use crate::stored::{StoredRun, check_lengths};
 use crate::{
     Existing, Finished, Layout, OtherRun, OutputManifest, RunManifest, RunState, SinkError, SinkOptions, Watermark,
     sync_folder,

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use super::PartFormat;
 use super::run::OpenRun;
+use super::taken::{Phase, Steps};
 use crate::place::MOST_OBJECT;
-use crate::staging::{self, Phase, Steps};
+use crate::staging;
 use crate::{
     Existing, Failure, InputRecord, Layout, ManifestPart, OutputManifest, Published, Rows, RunManifest, SinkError,
     SinkOptions, VectorSink, Watermark,
