@@ -79,10 +79,9 @@ fn can_be_read(source: &mut dyn Source, end: u64, like: &str) -> Result<bool, Ru
 }
 
 /// Names the inputs whose file is another one than when it was recorded; `None` if there are none.
-/// Containers are in the listing with their lengths and times, so their members are read again only for `by_content`.
 fn changed(recorded: &RecordedInputs, source: &mut dyn Source, by_content: bool) -> Result<Option<String>, RunError> {
     if source.extent().end.is_none() && !by_content {
-        return Ok(None);
+        return changed_beside_containers(recorded, source);
     }
     let (mut fetch, mut changed, mut bytes) = (source.open_fetch()?, Names::default(), Vec::new());
     // After an update, the order of the record is not that of the listing.
@@ -115,6 +114,35 @@ fn changed(recorded: &RecordedInputs, source: &mut dyn Source, by_content: bool)
         };
         if !is_same {
             changed.add(record.id);
+        }
+    }
+    Ok(changed.describe("changed"))
+}
+
+/// Names the changed files and objects of a listing with containers. These are in the listing's hash with their lengths
+/// and times, so their members, whose ids only reading them tells, are not compared.
+fn changed_beside_containers(recorded: &RecordedInputs, source: &mut dyn Source) -> Result<Option<String>, RunError> {
+    let mut fetch = source.open_fetch()?;
+    let mut listed = HashMap::new();
+    source.each_input(&mut |item, is_container| {
+        if !is_container {
+            let stamp = if item.fault.is_some() { None } else { stamp_of(fetch.as_mut(), &item) };
+            listed.insert(xxh3_128(item.id.as_bytes()), stamp);
+        }
+    })?;
+    // A member may have a file's id, so an input is the same if one of its records says so.
+    for record in recorded.read()? {
+        let InputRecord { id, stamp, .. } = record?;
+        let id = xxh3_128(id.as_bytes());
+        if listed.get(&id) == Some(&stamp) {
+            listed.remove(&id);
+        }
+    }
+    let mut changed = Names::default();
+    for record in recorded.read()? {
+        let InputRecord { id, .. } = record?;
+        if listed.remove(&xxh3_128(id.as_bytes())).is_some() {
+            changed.add(id);
         }
     }
     Ok(changed.describe("changed"))

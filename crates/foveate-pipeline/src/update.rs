@@ -337,7 +337,7 @@ fn unchanged_containers(
     listing: &mut Listing,
 ) -> Result<BTreeMap<String, Container>, RunError> {
     let mut containers = BTreeMap::new();
-    listing.each_input(|item, is_container| {
+    listing.each_input(&mut |item, is_container| {
         if is_container {
             let stamp = item.stamp.and_then(|(bytes, modified)| Stamp::new(bytes, modified));
             containers.insert(item.id, Container { stamp, ..Container::default() });

@@ -85,6 +85,19 @@ pub trait Source: Send {
         self.seek(self.extent().start, 0)
     }
 
+    /// Calls `each` for every file, object and container that this source yields or whose members it yields, unread,
+    /// with whether it is a container, and goes back to the first item. A source whose end is not known shows none
+    /// unless it knows them without reading.
+    fn each_input(&mut self, each: &mut dyn FnMut(Item, bool)) -> Result<(), SourceError> {
+        self.rewind()?;
+        if self.extent().end.is_some() {
+            while let Some(item) = self.next_item()? {
+                each(item, false);
+            }
+        }
+        self.rewind()
+    }
+
     /// A digest of all ids of the *whole* listing in order, as lower-case hex. Equal for all shards of one listing, and
     /// part of a run's fingerprint. A container's members are not in it; its own name, length and version are.
     fn listing_hash(&self) -> String;

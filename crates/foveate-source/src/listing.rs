@@ -106,20 +106,6 @@ impl std::fmt::Debug for Listing {
 }
 
 impl Listing {
-    /// Calls `each` for every file, object and container of this part, unread, with whether it is a container, and goes
-    /// back to the first item.
-    ///
-    /// # Errors
-    /// Fails if the snapshot cannot be read.
-    pub fn each_input(&mut self, mut each: impl FnMut(Item, bool)) -> Result<(), SourceError> {
-        self.continue_at(self.range.start, 0)?;
-        while let Some(item) = self.next_record()? {
-            let is_container = self.is_container(&item);
-            each(item, is_container);
-        }
-        self.rewind()
-    }
-
     /// Leaves out the files, objects and containers for which `wants` returns false. The others count from 0.
     ///
     /// # Errors
@@ -235,6 +221,15 @@ impl Source for Listing {
             Some((_, u64::MAX)) => format!("all of files {start}..{end}"),
             Some((_, most)) => format!("the first {most} of files {start}..{end}"),
         }
+    }
+
+    fn each_input(&mut self, each: &mut dyn FnMut(Item, bool)) -> Result<(), SourceError> {
+        self.continue_at(self.range.start, 0)?;
+        while let Some(item) = self.next_record()? {
+            let is_container = self.is_container(&item);
+            each(item, is_container);
+        }
+        self.rewind()
     }
 
     fn columns(&self) -> &[String] {

@@ -27,6 +27,7 @@ fn main() -> ExitCode {
         a_killed_run_continues_within_a_tar,
         two_processes_make_one_output,
         a_collection_lives,
+        an_object_that_changed_next_to_a_container_is_noticed,
         another_job_is_refused_and_may_overwrite,
         a_complete_output_is_checked,
         shards_write_to_one_prefix,
@@ -234,6 +235,24 @@ fn a_collection_lives() {
     let shown =
         run(foveate().args(["inspect", "s3://bucket/u/", "--check", "--json"]).envs(bucket.server.environment()));
     assert_eq!(shown.expect(0).json()["rows"], 22);
+}
+
+fn an_object_that_changed_next_to_a_container_is_noticed() {
+    let bucket = Bucket::new();
+    let collection = Collection { bucket: &bucket, inputs: "s3://bucket/in/", output: "out" };
+    let photo = |name: &str| Path::new(PHOTOS).join(name);
+    let [first, second] = ["01_astronaut_420.jpg", "23_thumb_256.jpg"];
+    let tar = bucket.path("c.tar");
+    let mut command = Command::new("tar");
+    assert!(command.arg("-C").arg(PHOTOS).arg("-cf").arg(&tar).arg(first).status().unwrap().success());
+    collection.put("a.jpg", &photo(first));
+    collection.put("b.jpg", &photo(second));
+    collection.put("c.tar", &tar);
+    let job = || run(&mut collection.job("out", &[]));
+    job().expect(0);
+    assert_eq!(job().expect(0).json()["status"], "already complete");
+    collection.put("b.jpg", &photo(first));
+    job().expect_error(2, "1 photo changed: s3://bucket/in/b.jpg");
 }
 
 fn another_job_is_refused_and_may_overwrite() {

@@ -382,6 +382,33 @@ fn only_containers_that_changed_are_read_and_only_members_that_changed_are_embed
 }
 
 #[test]
+fn a_plain_command_notices_a_file_that_changed_next_to_a_container() {
+    let photos = Photos::new();
+    let names = photos.names();
+    photos.tar("photos.tar", &names[..6]);
+    let [output, tar] = ["out", "photos.tar"].map(|name| photos.0.path().join(name));
+    let again = |more: &[&str]| run(photos.job(&output).arg(&tar).args(more));
+    again(&[]).expect(0);
+    assert_eq!(again(&[]).expect(0).json()["status"], "already complete");
+    let changed = photos.path(&names[9]);
+    let modified = fs::metadata(&changed).unwrap().modified().unwrap();
+    let set = |time| File::options().write(true).open(&changed).unwrap().set_modified(time).unwrap();
+    set(SystemTime::UNIX_EPOCH);
+    let message = format!("1 photo changed: {}", changed.display());
+    again(&[]).expect_error(2, &message);
+    again(&["--dry-run"]).expect_error(2, &message);
+    assert_eq!(again(&["--by-content"]).expect(0).json()["status"], "already complete");
+    set(modified);
+    assert_eq!(again(&[]).expect(0).json()["status"], "already complete");
+    // The rows of an update are in another order.
+    set(SystemTime::UNIX_EPOCH);
+    again(&["--update"]).expect(0);
+    assert_eq!(again(&[]).expect(0).json()["status"], "already complete");
+    fs::write(&changed, "other").unwrap();
+    again(&[]).expect_error(2, &message);
+}
+
+#[test]
 fn failures_are_tried_again_with_another_decoder() {
     let photos = Photos::new();
     let whole = fs::read(photos.path(&photos.names()[0])).unwrap();

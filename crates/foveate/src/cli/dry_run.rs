@@ -12,7 +12,7 @@ use foveate::embed::{EmbedOptions, EmbedRun, OutputPlace, has_cpu};
 use foveate::pipeline::{Cancel, RunError, RunReport};
 use foveate::sink::{Element, RunManifest};
 use foveate::source::container::{ContainerRegistry, format_of};
-use foveate::source::{Extent, FileFetch, Item, Listing, ListingStats, SourceError};
+use foveate::source::{Extent, FileFetch, Item, Listing, ListingStats, Source, SourceError};
 use serde_json::{Value, json};
 
 use super::job;
@@ -36,7 +36,7 @@ pub(crate) struct DryRun {
 /// Counts the inputs by kind, and goes back to the first. Containers are counted, not opened.
 pub(crate) fn kinds(listing: &mut Listing) -> Result<Kinds, SourceError> {
     let (mut kinds, containers) = (Kinds::new(), backends::containers());
-    listing.each_input(|item, _| *kinds.entry(kind(&item, &containers)).or_default() += 1)?;
+    listing.each_input(&mut |item, _| *kinds.entry(kind(&item, &containers)).or_default() += 1)?;
     Ok(kinds)
 }
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use foveate_source::{FileFetch, Input, Listing, SourceError};
+use foveate_source::{FileFetch, Input, Listing, Source, SourceError};
 
 use super::store_address;
 
@@ -62,7 +62,7 @@ impl<'a> ApartFrom<'a> {
             return Ok(());
         }
         let mut found = Ok(());
-        listing.each_input(|item, is_container| {
+        listing.each_input(&mut |item, is_container| {
             if found.is_ok() {
                 found = self.check_item(&FileFetch::path(&item), is_container);
             }

@@ -311,15 +311,11 @@ impl<'a> Collection<'a> {
     fn expected(&self, act: Act) -> Option<Versions> {
         match act {
             Act::Embed if self.is_replacing => Some(self.files.clone()),
-            // With a container among its inputs, a plain command does not see which files changed.
-            Act::Embed if self.inputs.len() > 1 && self.output.is_some() => self.output.clone(),
             _ => expected(act, self.output.as_ref(), &self.files),
         }
     }
 
     fn act(&mut self, act: Act) {
-        let has_tar = self.inputs.len() > 1;
-        let act = if act == Act::Embed && self.is_replacing && has_tar { Act::Overwrite } else { act };
         let mut more = match act {
             Act::Embed => vec![],
             Act::Overwrite => vec!["--overwrite"],
@@ -344,7 +340,7 @@ impl<'a> Collection<'a> {
         let is_readable = self.files.values().all(|file| file.content != Content::Unreadable);
         let has_gone = self.output.as_ref().is_some_and(|output| output.len() > self.files.len());
         let may_be_refused = match act {
-            Act::Embed => self.is_pending || self.is_merged || !is_readable || has_gone || has_tar,
+            Act::Embed => self.is_pending || self.is_merged || !is_readable || has_gone,
             Act::Retry => self.is_pending,
             _ => false,
         };
@@ -430,7 +426,8 @@ impl<'a> Collection<'a> {
             0 if self.output.is_some() => self.act(Act::Retry),
             1 | 2 => self.act(Act::Embed),
             3 => self.act(Act::Overwrite),
-            4 => self.merge(),
+            // A commit that was interrupted is ended by a command that writes there.
+            4 if self.found() != Found::InPlace => self.merge(),
             5 => self.pack(),
             _ => self.act(Act::Update { prunes, by_content, is_limited }),
         }
