@@ -119,6 +119,28 @@ fn shards_without_inputs_are_complete_and_empty() {
 }
 
 #[test]
+fn a_shard_whose_inputs_all_fail_gives_its_failures() {
+    for name in ["x.parquet", "out"] {
+        let photos = Photos::new();
+        for number in 0..3 {
+            fs::write(photos.path(&format!("photos/{number:02}.jpg")), [0; 9]).unwrap();
+        }
+        let [shards, fresh, all] = ["shards", "fresh", "all"].map(|folder| format!("{folder}/{name}"));
+        let input = if name == "out" { &shards } else { "shards" };
+        for shard in ["1/4", "2/4", "3/4"] {
+            photos.embed(&shards, &["--shard", shard]).expect(0);
+        }
+        photos.merge(&[input], &all, &[]).expect_error(2, "shard 0/4 is missing");
+        for _ in 0..2 {
+            photos.embed(&shards, &["--shard", "0/4"]).expect_error(3, "none of 3 inputs gave a vector");
+        }
+        photos.embed(&fresh, &[]).expect(0);
+        assert_eq!(counts(&photos.merge(&[input], &all, &[]).expect(0)), [13, 9, 4, 0]);
+        assert_same_tree(&photos.path("fresh"), &photos.path("all"));
+    }
+}
+
+#[test]
 fn shards_of_containers_become_the_output_of_a_run_without_shards() {
     let photos = Photos::new();
     let tars = photos.path("tars");

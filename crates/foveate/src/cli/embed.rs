@@ -289,6 +289,14 @@ fn already_complete(args: &EmbedArgs, found: &ListingStats, done: &Finished) -> 
             summary::outcome(rows, failures)
         ));
     }
+    if rows == 0 && failures > 0 {
+        console::say!(
+            "error: none of {} gave a vector; the reasons are in {}",
+            summary::counted(failures, "input"),
+            failures_file(&done.published)
+        );
+        return Exit::Failures;
+    }
     let limit = failure_policy(args);
     if !limit.is_exceeded(failures, inputs, true) {
         return Exit::Complete;

@@ -74,6 +74,8 @@ impl EmbedOptions {
             shard: self.shard.map(|shard| (shard.index, shard.count)),
             columns: self.columns.clone(),
             settings: self.sink_settings.clone(),
+            // `merge` waits for every shard, and takes its failures from there.
+            publish_empty: self.shard.is_some(),
             check: self.check,
             ..SinkOptions::new(&self.output)
         })
