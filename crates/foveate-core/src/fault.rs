@@ -1,5 +1,7 @@
+use std::cell::Cell;
 use std::error::Error;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// How far an error reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +81,26 @@ pub fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }
 
+thread_local! {
+    static CATCHES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Calls a library that may panic at damaged input. What it was working on must not be used after a panic.
+///
+/// # Errors
+/// The panic's message.
+pub fn catch_panic<T>(call: impl FnOnce() -> T) -> Result<T, String> {
+    let outer = CATCHES.replace(true);
+    let done = catch_unwind(AssertUnwindSafe(call));
+    CATCHES.set(outer);
+    done.map_err(|panic| panic_message(panic.as_ref()))
+}
+
+/// Returns true within [`catch_panic`] on this thread, for panic hooks: the caller reports the message as its error.
+pub fn catches_panics() -> bool {
+    CATCHES.get()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,6 +119,14 @@ mod tests {
         fn source(&self) -> Option<&(dyn Error + 'static)> {
             Some(self.1.as_ref())
         }
+    }
+
+    #[test]
+    fn a_panic_is_an_error_with_its_message() {
+        let text = String::from("x");
+        assert_eq!(catch_panic(catches_panics), Ok(true));
+        assert_eq!(catch_panic(|| assert!(text.is_empty(), "not {text}")), Err("not x".to_owned()));
+        assert!(!catches_panics());
     }
 
     #[test]

@@ -9,7 +9,7 @@ mod size;
 mod sync;
 
 pub use batch::{PixelBatch, VectorBuf};
-pub use fault::{BoxError, FaultScope, Stage, error_chain, panic_message};
+pub use fault::{BoxError, FaultScope, Stage, catch_panic, catches_panics, error_chain, panic_message};
 pub use memory::BatchMemory;
 pub use pixels::{ImageView, ImageViewMut, LimitError, PixelBuf, PixelLimits};
 pub use registry::{Backend, Health, Problem, Registry, RegistryError, UnknownBackend, known_settings};

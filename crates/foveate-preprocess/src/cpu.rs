@@ -1,8 +1,7 @@
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
-use foveate_core::{BatchMemory, FaultScope, ImageViewMut, PixelBuf, Size, Stage, error_chain, panic_message};
+use foveate_core::{BatchMemory, FaultScope, ImageViewMut, PixelBuf, Size, Stage, catch_panic, error_chain};
 use foveate_decode::{DecodeError, Decoder, ImageFormat, Orientation, orientation, sniff};
 use foveate_resize::{ResizeError, Resizer};
 
@@ -68,12 +67,12 @@ impl CpuPreprocessor {
 
     /// Prepares one image; a panic counts as this image's fault.
     fn one(&mut self, bytes: &[u8], out: &mut [u8], clock: &dyn StageClock) -> Result<Size, Fault> {
-        let done = catch_unwind(AssertUnwindSafe(|| self.try_one(bytes, out, clock)));
+        let done = catch_panic(|| self.try_one(bytes, out, clock));
         self.pixels.shrink();
         self.turned.shrink();
-        done.unwrap_or_else(|panic| {
+        done.unwrap_or_else(|message| {
             self.start_over().map_err(Fault::Run)?;
-            let reason = format!("decoder or resizer panicked: {}", panic_message(panic.as_ref()));
+            let reason = format!("decoder or resizer panicked: {message}");
             Err(Fault::Item(Stage::Decode, reason))
         })
     }

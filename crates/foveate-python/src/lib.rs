@@ -52,7 +52,7 @@ mod _foveate {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        foveate::cli::silence_worker_panics();
+        foveate::cli::silence_caught_panics();
         module.add("__version__", foveate::VERSION)
     }
 }

@@ -2,13 +2,12 @@
 
 use std::fs::File;
 use std::io::{BufReader, Read};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use arrow_ipc::reader::FileReader;
 use arrow_ipc::writer::FileWriter;
 use arrow_schema::{ArrowError, Metadata, Schema};
-use foveate_core::panic_message;
+use foveate_core::catch_panic;
 use foveate_sink::parts::{PartFiles, PartFormat, StoredPart};
 use foveate_sink::{ActOnRow, RunManifest, Shape, SinkError, SinkOptions, VectorReader};
 
@@ -93,10 +92,8 @@ fn open(path: &Path) -> Result<Option<FileReader<BufReader<File>>>, SinkError> {
 
 /// Reads with the library, which panics at many kinds of damage to lengths and offsets.
 fn guarded<T>(path: &Path, read: impl FnOnce() -> Result<T, ArrowError>) -> Result<T, SinkError> {
-    match catch_unwind(AssertUnwindSafe(read)) {
-        Ok(read) => read.map_err(|error| SinkError::damaged(path, error)),
-        Err(panic) => Err(SinkError::damaged(path, panic_message(panic.as_ref()))),
-    }
+    let read = catch_panic(read).map_err(|message| SinkError::damaged(path, message))?;
+    read.map_err(|error| SinkError::damaged(path, error))
 }
 
 #[cfg(test)]

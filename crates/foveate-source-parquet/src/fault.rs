@@ -2,11 +2,17 @@
 
 use std::fmt;
 
+use foveate_core::catch_panic;
 use foveate_source::FetchError;
 use foveate_source::blob::Blob;
 
 pub(crate) fn damaged(reason: impl fmt::Display) -> FetchError {
     FetchError::Damaged(reason.to_string())
+}
+
+/// Reads with the libraries, which panic at many kinds of damage to lengths and offsets.
+pub(crate) fn guarded<T>(read: impl FnOnce() -> Result<T, FetchError>) -> Result<T, FetchError> {
+    catch_panic(read).unwrap_or_else(|message| Err(damaged(message)))
 }
 
 /// Refuses a compression for which the program has no library.

@@ -18,6 +18,7 @@ use foveate_source::blob::Blob;
 use foveate_source::container::{ContainerBackend, ContainerOptions, ContainerRegistry, Members};
 
 use crate::choice::Choice;
+use crate::fault::guarded;
 use crate::ipc::IpcBatches;
 use crate::pages::ParquetBatches;
 use crate::table::Table;
@@ -36,20 +37,22 @@ pub fn register(registry: &mut ContainerRegistry) -> Result<(), RegistryError> {
 fn open(blob: Arc<dyn Blob>, options: &ContainerOptions) -> Result<Box<dyn Members>, FetchError> {
     let extension = blob.name().rsplit('.').next().unwrap_or_default().to_ascii_lowercase();
     if ARROW.contains(&extension.as_str()) {
-        let (batches, choice) = IpcBatches::open(&blob, options)?;
+        let (batches, choice) = guarded(|| IpcBatches::open(&blob, options))?;
         return Ok(Box::new(Table::new(batches, choice, blob.as_ref(), options)));
     }
-    let (batches, choice) = ParquetBatches::open(&blob, |fields| Choice::new(fields, options))?;
+    let (batches, choice) = guarded(|| ParquetBatches::open(&blob, |fields| Choice::new(fields, options)))?;
     Ok(Box::new(Table::new(batches, choice, blob.as_ref(), options)))
 }
 
 /// Opens a Parquet file with all its columns, as text.
 fn open_text(blob: Arc<dyn Blob>, id: &str) -> Result<(Vec<String>, Box<dyn Members>), FetchError> {
     let mut names = Vec::new();
-    let (batches, choice) = ParquetBatches::open(&blob, |fields| {
-        let choice = Choice::all(fields, id)?;
-        names = choice.columns.iter().map(|&column| fields[column].name().clone()).collect();
-        Ok(choice)
+    let (batches, choice) = guarded(|| {
+        ParquetBatches::open(&blob, |fields| {
+            let choice = Choice::all(fields, id)?;
+            names = choice.columns.iter().map(|&column| fields[column].name().clone()).collect();
+            Ok(choice)
+        })
     })?;
     Ok((names, Box::new(Table::new(batches, choice, blob.as_ref(), &ContainerOptions::default()))))
 }

@@ -13,7 +13,7 @@ use foveate_source::container::{ContainerOptions, Member, MemberContent, MemberN
 use foveate_source::store::{scheme_of, with_lower_scheme};
 
 use crate::choice::{BYTES, Choice, PATH};
-use crate::fault::damaged;
+use crate::fault::{damaged, guarded};
 use crate::text::text;
 
 /// Batches of a file's rows, in order.
@@ -158,23 +158,27 @@ impl<B: Batches> Table<B> {
 
 impl<B: Batches> Members for Table<B> {
     fn next(&mut self) -> Result<Option<Member>, FetchError> {
-        if !self.advance()? {
-            return Ok(None);
-        }
-        let member = self.batch.as_ref().map(|batch| self.member(batch)).transpose();
-        (self.at, self.row) = (self.at + 1, self.row + 1);
-        member
+        guarded(|| {
+            if !self.advance()? {
+                return Ok(None);
+            }
+            let member = self.batch.as_ref().map(|batch| self.member(batch)).transpose();
+            (self.at, self.row) = (self.at + 1, self.row + 1);
+            member
+        })
     }
 
     /// The last row to skip is read, because its place may be that of an error which ends the file.
     fn skip(&mut self, count: u64) -> Result<(), FetchError> {
         let Some(last) = (self.row + count).checked_sub(1).filter(|_| count > 0) else { return Ok(()) };
         (self.batch, self.at) = (None, 0);
-        self.row = self.batches.seek(last)?;
-        while self.row <= last && self.advance()? {
-            (self.at, self.row) = (self.at + 1, self.row + 1);
-        }
-        Ok(())
+        guarded(|| {
+            self.row = self.batches.seek(last)?;
+            while self.row <= last && self.advance()? {
+                (self.at, self.row) = (self.at + 1, self.row + 1);
+            }
+            Ok(())
+        })
     }
 }
 

@@ -531,8 +531,7 @@ fn outcomes(path: &Path, skip: u64) -> Vec<Result<Vec<u8>, String>> {
             }
         }
     };
-    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
-    match caught.unwrap_or_else(|_| Err(FetchError::Damaged("panic".to_owned()))) {
+    match run() {
         Ok(all) => all,
         Err(error) if skip == 0 => vec![Err(error.to_string())],
         Err(_) => Vec::new(),

@@ -2,11 +2,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 
-use foveate_core::{Backend as _, lock, panic_message};
+use foveate_core::{Backend as _, catch_panic, lock};
 
 use crate::blob::{Blob, FileBlob, StandardInput};
 use crate::container::{
@@ -96,7 +95,7 @@ impl Reach {
     pub(crate) fn check_columns(&self, table: &Record) -> Result<(), SourceError> {
         let Kind::Container(format) = self.kind(&table.path) else { return Ok(()) };
         let open = || format.open(self.blob(table)?, &self.options).map(drop);
-        match catch_unwind(AssertUnwindSafe(open)) {
+        match catch_panic(open) {
             Ok(Err(FetchError::NoColumn(why))) => Err(SourceError::Invalid(format!("{}: {why}", id_of(&table.path)))),
             _ => Ok(()),
         }
@@ -330,8 +329,8 @@ impl Reader {
             let members = Arc::clone(&members);
             move || {
                 let mut skips = skip > 0;
-                let read = catch_unwind(AssertUnwindSafe(|| members.read(&reach, &record, skip, &mut skips)));
-                let read = read.unwrap_or_else(|panic| Err(FetchError::Damaged(panic_message(panic.as_ref()))));
+                let read = catch_panic(|| members.read(&reach, &record, skip, &mut skips));
+                let read = read.unwrap_or_else(|message| Err(FetchError::Damaged(message)));
                 match read {
                     // It was the container's last outcome, and is one of those to skip.
                     Err(error) if skips && !is_of_storage(&error) => {}

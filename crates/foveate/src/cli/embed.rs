@@ -20,7 +20,6 @@ use super::exit::{Exit, Usage};
 use super::{console, dry_run, job, progress, remedy, summary, trace};
 
 pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
-    job::silence_worker_panics();
     let cancel = Cancel::default();
     job::cancel_on_signal(&cancel)?;
 

@@ -202,17 +202,3 @@ pub(crate) fn on_signal(cancel: &Cancel, tell: impl Fn() + Send + Sync + 'static
     })
     .context("cannot handle signals")
 }
-
-/// Silences the panic messages of worker threads. A decoder's panic on a bad image is caught and recorded as that
-/// image's failure; the default message would only break up the progress display.
-pub(crate) fn silence_worker_panics() {
-    let default = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        let is_worker = std::thread::current().name().is_some_and(|name| {
-            name.starts_with("decode-") || name.starts_with("preprocess ") || name.starts_with("process ")
-        });
-        if !is_worker {
-            default(panic);
-        }
-    }));
-}

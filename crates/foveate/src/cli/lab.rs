@@ -70,7 +70,6 @@ impl Bench {
         display: &LabDisplay,
         sizes: Sizes,
     ) -> anyhow::Result<Self> {
-        job::silence_worker_panics();
         let listing = job::list_again(&options)?;
         let download = progress::Download::new(display.quiet);
         let model = OpenOptions { progress: &download, ..OpenOptions::from_env() };

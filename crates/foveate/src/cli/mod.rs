@@ -56,6 +56,7 @@ use std::ffi::OsString;
 use std::io::Write;
 
 use clap::{CommandFactory, Parser};
+use foveate::core::catches_panics;
 
 use args::{Cli, Command};
 use exit::{Exit, Usage};
@@ -65,6 +66,7 @@ pub use call::EmbedCall;
 /// Runs the command line `args`, the program's name first. Prints its errors and returns the exit code. Handles
 /// signals from then on. Ends the process for `--help`, `--version` and arguments that cannot be parsed.
 pub fn main(args: Vec<OsString>) -> u8 {
+    silence_caught_panics();
     let done = config::expand(args).map_err(|error| Usage::from(error).into());
     let done = done.map(Cli::parse_from).and_then(|cli| run(cli.command));
     let exit = done.unwrap_or_else(|error| {
@@ -74,9 +76,15 @@ pub fn main(args: Vec<OsString>) -> u8 {
     exit.code()
 }
 
-/// Silences the panic messages of worker threads, whose panics are failures of images.
-pub fn silence_worker_panics() {
-    job::silence_worker_panics();
+/// Silences the messages of panics that are caught. A decoder's panic on a bad image is recorded as that image's
+/// failure; the default message would only break up the progress display.
+pub fn silence_caught_panics() {
+    let default = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if !catches_panics() {
+            default(panic);
+        }
+    }));
 }
 
 fn run(command: Command) -> anyhow::Result<Exit> {

@@ -19,7 +19,6 @@ use super::pack_args::PackArgs;
 use super::{console, job, progress};
 
 pub(crate) fn run(args: &PackArgs) -> anyhow::Result<Exit> {
-    job::silence_worker_panics();
     let cancel = Cancel::default();
     job::cancel_on_signal(&cancel)?;
     let options = options(args);

@@ -45,7 +45,6 @@ pub(crate) fn begin(args: &ServiceArgs, rest: &'static str) -> anyhow::Result<(G
     };
     let logs = telemetry::init(&options)
         .map_err(|error| usage(anyhow!(error).context("cannot start logging (--log-filter, RUST_LOG, --otlp)")))?;
-    job::silence_worker_panics();
     let cancel = Cancel::default();
     job::on_signal(&cancel, move || tracing::info!("stopping: {rest}; a second signal stops at once"))?;
     Ok((logs, cancel))

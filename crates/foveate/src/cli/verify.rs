@@ -20,7 +20,6 @@ use super::labels::Labels;
 use super::{console, job, progress};
 
 pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<Exit> {
-    job::silence_worker_panics();
     let cancel = Cancel::default();
     job::cancel_on_signal(&cancel)?;
     let (first, second) = configurations(args);

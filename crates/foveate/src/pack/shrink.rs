@@ -1,8 +1,6 @@
 //! Photos at the size that a recipe needs.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
-use foveate_core::{FaultScope, ImageViewMut, PixelBuf, PixelLimits, Size, Stage, error_chain, panic_message};
+use foveate_core::{FaultScope, ImageViewMut, PixelBuf, PixelLimits, Size, Stage, catch_panic, error_chain};
 use foveate_decode::{DecodeError, DecodeHint, Decoder, Orientation, orientation};
 use foveate_preprocess::{DecoderOpener, OrientationPolicy, PreprocessError, ResizerOpener};
 use foveate_resize::{Filter, Geometry, ResizeError, Resizer};
@@ -84,12 +82,12 @@ impl Shrinker {
     }
 
     fn guarded<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T, Fault>) -> Result<T, Fault> {
-        let done = catch_unwind(AssertUnwindSafe(|| work(self)));
+        let done = catch_panic(|| work(self));
         self.pixels.shrink();
         self.turned.shrink();
-        done.unwrap_or_else(|panic| {
+        done.unwrap_or_else(|message| {
             *self = self.settings.open().map_err(Fault::Run)?;
-            let reason = format!("decoder or resizer panicked: {}", panic_message(panic.as_ref()));
+            let reason = format!("decoder or resizer panicked: {message}");
             Err(Fault::Item(Stage::Decode, reason))
         })
     }

@@ -40,7 +40,6 @@ struct Queries {
 type Found = Vec<(u32, f64)>;
 
 pub(crate) fn similar(args: &SimilarArgs) -> anyhow::Result<Exit> {
-    job::silence_worker_panics();
     let cancel = begin()?;
     let (loaded, _) = load(&args.search, &[], args.output.as_deref(), args.metric)?;
     loaded.tell(&args.search);
