@@ -36,6 +36,9 @@ impl RunManifest {
     /// The fingerprint entry of an update's run with the digest of the output; one with a longer name has a digest of
     /// its items.
     pub const UPDATE: &str = "update";
+    /// The info entry that counts rows made with other settings than the fingerprint's, and names these: `2 rows with
+    /// decoder: zune → image`.
+    pub const RETRIED: &str = "retried";
 
     /// The fingerprint entry with the number of items of a part.
     pub const PART_ITEMS: &str = "sink.part_items";

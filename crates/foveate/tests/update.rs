@@ -422,8 +422,28 @@ fn failures_are_tried_again_with_another_decoder() {
         assert_eq!(again.json()["session"]["vectors"], 1);
         photos.run(&fresh, &["--allow-truncated"]).expect(0);
         assert_same_rows(&output, &fresh);
+        let inspect = |more: &[&str]| run(foveate().arg("inspect").args(more).arg(&output)).expect(0);
+        let note = "1 row with allow_truncated: false → true";
+        assert_eq!(inspect(&["--json"]).json()["retried"], note);
+        assert!(inspect(&[]).stdout.contains(&format!("retried     {note}\n")));
         assert_eq!(photos.run(&output, &[]).expect(0).json()["status"], "already complete");
         photos.run(&output, &["--retry-failures", "--pooling", "mean"]).expect_error(2, "pooling: cls → mean");
+        // An update and a merge keep the note, and a second retry adds its own.
+        photos.run(&output, &["--retry-failures", "--max-bytes", "1G"]).expect(0);
+        assert_eq!(inspect(&["--json"]).json()["retried"], note, "it gave no row");
+        fs::copy(photos.path(&photos.names()[3]), photos.path("new.jpg")).unwrap();
+        photos.run(&output, &["--update"]).expect(0);
+        assert_eq!(inspect(&["--json"]).json()["retried"], note);
+        fs::copy(photos.path(&photos.names()[4]), photos.path("empty.jpg")).unwrap();
+        photos.run(&output, &["--retry-failures", "--max-pixels", "90M"]).expect(0);
+        let retried = inspect(&["--json"]).json()["retried"].as_str().unwrap().to_owned();
+        assert!(retried.starts_with(&format!("{note}; 1 row with max_pixels: ")), "{retried}");
+        let merged = photos.0.path().join(format!("merged {name}.npy"));
+        run(foveate().arg("merge").arg(&output).arg(&fresh).arg("-o").arg(&merged)).expect(0);
+        let merged = run(foveate().args(["inspect", "--json"]).arg(&merged)).expect(0);
+        assert_eq!(merged.json()["retried"], retried);
+        fs::write(photos.path("empty.jpg"), "").unwrap();
+        fs::remove_file(photos.path("new.jpg")).unwrap();
     }
 }
 

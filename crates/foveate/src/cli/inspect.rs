@@ -283,6 +283,9 @@ impl Inspection {
         line("backends", ["decoder", "resizer", "encoder"].map(|stage| self.setting(stage)).join(" → "));
         let settings = self.common.fingerprint.len();
         line("fingerprint", format!("{} of {settings} settings, which --json lists", self.common.digest()));
+        if let Some(rows) = self.common.info.get(RunManifest::RETRIED) {
+            line("retried", rows.clone());
+        }
         let reasons = self.reasons();
         for (number, (stage, reason, count)) in reasons.iter().take(REASONS).enumerate() {
             line(if number == 0 { "failures" } else { "" }, format!("{count} {stage}: {reason}"));
@@ -341,6 +344,7 @@ impl Inspection {
             "encoder": setting("encoder"),
             "fingerprint": self.common.digest(),
             "settings": self.common.fingerprint,
+            "retried": self.common.info.get(RunManifest::RETRIED),
             "failures": settled.map(|_| self.failures),
             "failure_reasons": self.reasons().into_iter().map(reason).collect::<Vec<_>>(),
             "norms": self.norms.summary().map(|[least, median, most]| {

@@ -207,6 +207,11 @@ fn manifest(runs: &[StoredRun], merge: &Merge<'_>) -> RunManifest {
         // The others may name the same weights otherwise.
         set("model", model.clone());
     }
+    let notes: Vec<&str> =
+        runs.iter().filter_map(|run| Some(run.manifest.info.get(RunManifest::RETRIED)?.as_str())).collect();
+    if !notes.is_empty() {
+        manifest.info.insert(RunManifest::RETRIED.to_owned(), notes.join("; "));
+    }
     match whole(runs).filter(|_| merge.duplicates() == 0) {
         Some(items) => drop(set(RunManifest::ITEMS, items)),
         None => {

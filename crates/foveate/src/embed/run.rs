@@ -102,12 +102,16 @@ impl EmbedOptions {
         let mut run = self.assemble(chosen, manifest.clone(), Box::new(source), later)?;
         run.manifest.fingerprint.insert(RunManifest::UPDATE.to_owned(), digest);
         run.manifest.fingerprint.insert(format!("{}.selection", RunManifest::UPDATE), selection);
+        let mut retried_with = None;
         if retries {
-            manifest = base.manifest.clone().run();
+            let now = std::mem::replace(&mut manifest, base.manifest.clone().run());
+            retried_with = other_settings(&manifest, &now);
+        } else if let Some(earlier) = base.manifest.info.get(RunManifest::RETRIED) {
+            manifest.info.insert(RunManifest::RETRIED.to_owned(), earlier.clone());
         }
         let (published, backends) = (base.manifest.published(&output_folder(fold.options())), Arc::clone(backends));
         let changes_file = self.changes_file.clone();
-        run.update = Some(UpdateRun { backends, sink, fold, manifest, known, published, changes_file });
+        run.update = Some(UpdateRun { backends, sink, fold, manifest, retried_with, known, published, changes_file });
         Ok(run)
     }
 
@@ -150,6 +154,16 @@ impl EmbedOptions {
         let existing = self.existing;
         Ok(EmbedRun { pipeline, manifest, existing, seeded, output: None, update: None, added_file: None })
     }
+}
+
+/// Names the settings of `now` that are others than those of an output's rows; `None` if there are none. The model may
+/// have another name, but not other weights.
+fn other_settings(output: &RunManifest, now: &RunManifest) -> Option<String> {
+    let mut output = output.clone();
+    output.fingerprint.retain(|name, _| now.fingerprint.contains_key(name) || name.starts_with("decoder."));
+    let mut settings = output.difference(now)?.settings;
+    settings.retain(|setting| !setting.starts_with("model:"));
+    (!settings.is_empty()).then(|| settings.join(", "))
 }
 
 fn output_folder(options: &SinkOptions) -> PathBuf {

@@ -18,6 +18,8 @@ pub(super) struct UpdateRun {
     pub(super) fold: Fold,
     /// Describes the result.
     pub(super) manifest: RunManifest,
+    /// Settings that are others than the result's.
+    pub(super) retried_with: Option<String>,
     pub(super) known: Arc<Mutex<KnownInputs>>,
     /// The output as it is.
     pub(super) published: Published,
@@ -81,6 +83,10 @@ impl UpdateRun {
             lock(&self.known).learn(later)?;
         }
         lock(&self.known).check()?;
+        if let (Some(settings), Some(later)) = (&self.retried_with, &later) {
+            let rows = later.manifest.rows;
+            note_retried(&mut self.manifest, rows, settings);
+        }
         let changes_file = self.write_changes(later.as_ref())?;
         let changes = self.changes();
         let published = if changes.is_empty() {
@@ -132,6 +138,16 @@ impl UpdateRun {
 
     fn changes(&self) -> Changes {
         lock(&self.known).changes()
+    }
+}
+
+/// Notes how many rows were made with other settings, after those of earlier retries.
+fn note_retried(manifest: &mut RunManifest, rows: u64, settings: &str) {
+    if rows > 0 {
+        let note = format!("{rows} {} with {settings}", if rows == 1 { "row" } else { "rows" });
+        let notes = manifest.info.entry(RunManifest::RETRIED.to_owned()).or_default();
+        let between = if notes.is_empty() { "" } else { "; " };
+        *notes = format!("{notes}{between}{note}");
     }
 }
 
