@@ -1,6 +1,7 @@
 //! Runs the program in folders of its own, disturbed or not.
 
 use std::fs::{self, File};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::inject::{self, Fault, Injector};
-use super::scenario::{Before, Scenario};
+use super::scenario::{Before, Life, Scenario};
 use super::trace::{self, Call};
 use super::tree::Tree;
 
@@ -38,6 +39,8 @@ pub(super) struct Bench {
     list: PathBuf,
     /// The inputs of an output that is updated, and those of the update: one photo is gone, two are new.
     updated: [PathBuf; 2],
+    /// The photos of a life, by number.
+    each: Vec<PathBuf>,
     /// Holds every job's folder.
     pub(super) scratch: PathBuf,
 }
@@ -62,6 +65,8 @@ pub(super) struct Calm {
     pub(super) after: Tree,
     pub(super) calls: Vec<Call>,
     pub(super) took: Duration,
+    /// What the output of a life has in the end.
+    pub(super) outcomes: Tree,
 }
 
 impl Bench {
@@ -88,18 +93,22 @@ impl Bench {
             fs::write(list, lines.join("\n"))?;
         }
         let injector = Injector::build(root, &scratch)?;
-        Ok(Self { program, injector, model: fixtures.join("models/tiny"), list, updated, scratch })
+        Ok(Self { program, injector, model: fixtures.join("models/tiny"), list, updated, each, scratch })
     }
 
     /// A job on one thread, so that its calls come in the same order every time, with many parts and commits.
-    fn job(&self, place: &Place, name: &str, list: &Path, output: &str, args: &[&str]) -> Command {
+    fn job(&self, place: &Place, name: &str, list: Option<&Path>, output: &str, args: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.args([name, "-q", "--workers", "0"]);
         if name == "embed" {
             command.args(["--threads", "1", "--part-items", "4", "--batch", "2", "--commit-every", "0"]);
             command.arg("--model").arg(&self.model);
         }
-        command.arg("--from-list").arg(list).arg("-o").arg(place.outputs.join(output)).args(args);
+        match list {
+            Some(list) => command.arg("--from-list").arg(list),
+            None => command.current_dir(&place.root).arg("photos"),
+        };
+        command.arg("-o").arg(place.outputs.join(output)).args(args);
         self.injector.watch(&mut command, &place.outputs);
         command
     }
@@ -125,12 +134,60 @@ impl Bench {
         self.job(place, scenario.command, self.list(scenario, 1), scenario.output, scenario.args)
     }
 
-    fn list(&self, scenario: &Scenario, number: usize) -> &Path {
+    /// The list of inputs; `None` for the place's photos.
+    fn list(&self, scenario: &Scenario, number: usize) -> Option<&Path> {
         match scenario.continues() && !scenario.args.contains(&"--retry-failures") {
-            true => &self.updated[number],
-            false if scenario.continues() => &self.updated[0],
-            false => &self.list,
+            _ if scenario.life().is_some() => None,
+            true => Some(&self.updated[number]),
+            false if scenario.continues() => Some(&self.updated[0]),
+            false => Some(&self.list),
         }
+    }
+
+    /// Replaces the photos of a life.
+    pub(super) fn lay_out(&self, place: &Place, photos: &str) -> Result<()> {
+        let folder = place.join("photos");
+        if folder.exists() {
+            fs::remove_dir_all(&folder)?;
+        }
+        fs::create_dir_all(&folder)?;
+        for photo in photos.as_bytes().chunks(2) {
+            let [name, number] = [photo[0], photo[1]].map(char::from);
+            let subfolder = if name.is_uppercase() { folder.join("disk") } else { folder.clone() };
+            let target = number.to_digit(10).map_or(Path::new("absent"), |number| &self.each[number as usize]);
+            fs::create_dir_all(&subfolder)?;
+            symlink(target, subfolder.join(format!("{name}.jpg")))?;
+        }
+        Ok(())
+    }
+
+    /// The job that runs between a life's attack and the same command again.
+    pub(super) fn job_between(&self, place: &Place, scenario: &Scenario) -> Option<Command> {
+        let args = scenario.life()?.between?;
+        Some(self.job(place, scenario.command, None, scenario.output, args))
+    }
+
+    /// Checks an output as `inspect --check` does.
+    pub(super) fn inspect(&self, place: &Place, scenario: &Scenario) -> Result<Ran> {
+        let mut command = Command::new(&self.program);
+        self.run(place, command.args(["inspect", "--check"]).arg(place.outputs.join(scenario.output)))
+    }
+
+    /// The outcomes of a fresh run of a life's last photos. Checks that `inspect` sees damage to the output itself.
+    fn last_outcomes(&self, scenario: &Scenario) -> Result<Tree> {
+        let Some(life) = scenario.life() else { return Ok(Tree::default()) };
+        let place = Place::new(&self.scratch, &format!("{}-fresh", scenario.name), &Tree::default())?;
+        let (photos, args) = life.rows_of;
+        self.lay_out(&place, photos)?;
+        self.run(&place, &mut self.job(&place, scenario.command, None, scenario.output, args))?.expect_success()?;
+        let outcomes = place.tree()?.outcomes(scenario.output)?;
+        self.inspect(&place, scenario)?.expect_success()?;
+        let main = place.outputs.join(scenario.main);
+        let mut damaged = fs::read(&main)?;
+        *damaged.last_mut().context("an empty output")? ^= 1;
+        fs::write(&main, damaged)?;
+        ensure!(self.inspect(&place, scenario)?.code == Some(1), "a damaged output passes for a whole one");
+        Ok(outcomes)
     }
 
     /// Runs a scenario without a fault, and checks that what was there before makes no difference.
@@ -143,7 +200,7 @@ impl Bench {
         };
         let took = start.elapsed();
         if scenario.continues() {
-            return Ok(Calm { before, after: fresh, calls, took });
+            return Ok(Calm { before, after: fresh, calls, took, outcomes: self.last_outcomes(scenario)? });
         }
         let expected = if matches!(scenario.before, Before::Kept(..)) {
             let shared = before.common_files(&fresh);
@@ -155,13 +212,14 @@ impl Bench {
         let (after, calls) = self.whole_run(scenario, &before)?;
         match expected.difference(&after) {
             Some(difference) => bail!("an undisturbed run leaves something else: {difference}"),
-            None => Ok(Calm { before, after, calls, took }),
+            None => Ok(Calm { before, after, calls, took, outcomes: Tree::default() }),
         }
     }
 
     /// What earlier jobs leave.
     fn before(&self, scenario: &Scenario) -> Result<Tree> {
         let (output, args, is_killed) = match scenario.before {
+            Before::Lived(Life { copied_from, .. }) => (copied_from.unwrap_or(scenario.output), &[][..], false),
             Before::Nothing => return Ok(Tree::default()),
             Before::Replaced(output, args)
             | Before::Kept(output, args)
@@ -171,6 +229,9 @@ impl Bench {
         };
         let place = Place::new(&self.scratch, &format!("{}-before", scenario.name), &Tree::default())?;
         let trace = place.root.join("trace");
+        if let Some(life) = scenario.life() {
+            self.lay_out(&place, life.photos[0])?;
+        }
         let mut job = self.job(&place, scenario.command, self.list(scenario, 0), output, args);
         inject::record(&mut job, &trace);
         self.run(&place, &mut job)?.expect_success()?;
@@ -181,7 +242,10 @@ impl Bench {
             inject::hit(&mut job, half, Fault::Kill);
             ensure!(self.run(&place, &mut job)?.code.is_none(), "the earlier job was to be killed");
         }
-        place.tree()
+        match output == scenario.output || scenario.life().is_none() {
+            true => place.tree(),
+            false => Ok(place.tree()?.with_copy(output, scenario.output)),
+        }
     }
 
     fn whole_run(&self, scenario: &Scenario, before: &Tree) -> Result<(Tree, Vec<Call>)> {
@@ -189,7 +253,14 @@ impl Bench {
         let trace = place.root.join("trace");
         let mut job = self.main_job(&place, scenario);
         inject::record(&mut job, &trace);
-        self.run(&place, &mut job)?.expect_success()?;
+        if let Some(life) = scenario.life() {
+            self.lay_out(&place, life.photos[1])?;
+        }
+        let ran = self.run(&place, &mut job)?;
+        match scenario.refusal() {
+            Some(words) => ensure!(ran.is_refusal(words), "a run that has to refuse ends in {ran}"),
+            None => ran.expect_success()?,
+        }
         Ok((place.tree()?, trace::read(&trace, &place.outputs)?))
     }
 
@@ -255,6 +326,11 @@ impl Place {
 }
 
 impl Ran {
+    /// Returns true if the run refused its command line with these words.
+    pub(super) fn is_refusal(&self, words: &str) -> bool {
+        self.code == Some(2) && self.stderr.contains(words)
+    }
+
     pub(super) fn expect_success(&self) -> Result<()> {
         ensure!(self.code == Some(0), "a run that nothing disturbs ends in {self}");
         Ok(())

@@ -12,7 +12,7 @@ use super::bench::{Bench, Calm, Place, Ran};
 use super::disk::{Crash, Disk};
 use super::inject::{self, Fault, OpenFiles};
 use super::random::named;
-use super::scenario::Scenario;
+use super::scenario::{Life, Scenario};
 use super::trace::Kind;
 use super::tree::Tree;
 
@@ -81,6 +81,9 @@ impl Case<'_> {
     /// Runs the attack. The error says what does not hold.
     pub(super) fn run(&self, bench: &Bench, keep: bool) -> Result<()> {
         let place = Place::new(&bench.scratch, &self.to_string(), &self.calm.before)?;
+        if let Some(life) = self.scenario.life() {
+            bench.lay_out(&place, life.photos[1])?;
+        }
         let result = self.attack(bench, &place);
         if result.is_ok() || !keep {
             place.clear()?;
@@ -116,7 +119,8 @@ impl Case<'_> {
         let is_clean_up =
             self.calm.calls.get(at - 1).is_some_and(|call| matches!(call.kind, Kind::Unlink | Kind::Rmdir));
         if is_clean_up && fault != Fault::Kill && self.is_done(&tree) {
-            ensure!(ran.code == Some(0), "only the clean-up failed, and the run ends in {ran}");
+            let ends_well = self.scenario.refusal().map_or(ran.code == Some(0), |words| ran.is_refusal(words));
+            ensure!(ends_well, "only the clean-up failed, and the run ends in {ran}");
         }
         Ok(())
     }
@@ -131,6 +135,7 @@ impl Case<'_> {
         match ran.code {
             None if fault == Fault::Kill => {}
             Some(0) => self.check_done(&tree)?,
+            Some(2) if self.scenario.refusal().is_some_and(|words| ran.is_refusal(words)) => self.check_done(&tree)?,
             Some(1) => {
                 ensure!(says_why, "no message that names a file: {ran}");
                 ensure!(errors.all(|line| line.contains("; ")), "a message without a remedy: {ran}");
@@ -195,6 +200,9 @@ impl Case<'_> {
 
     /// Gives the command again, undisturbed. Its result must be that of a run that was never disturbed.
     fn rerun(&self, bench: &Bench, place: &Place, rerun: Rerun) -> Result<()> {
+        if let Some(life) = self.scenario.life() {
+            return self.live_on(bench, place, life, rerun);
+        }
         let may_refuse = self.scenario.replaces() || rerun == Rerun::MayRefuse;
         // A user may well forget --overwrite.
         let mut job = bench.plain_job(place, self.scenario);
@@ -214,6 +222,33 @@ impl Case<'_> {
             Some(difference) => bail!("the same command again succeeds, but {difference}"),
             None => Ok(()),
         }
+    }
+
+    /// Edits the photos, runs the job in between, and gives the command again. The output must have the outcomes of a
+    /// fresh run in any order, and other outputs must be as they were.
+    fn live_on(&self, bench: &Bench, place: &Place, life: &Life, rerun: Rerun) -> Result<()> {
+        bench.lay_out(place, life.photos[2])?;
+        if let Some(mut between) = bench.job_between(place, self.scenario) {
+            bench.run(place, &mut between)?.expect_success().context("the job in between")?;
+        }
+        let ran = bench.run(place, &mut bench.plain_job(place, self.scenario))?;
+        if rerun == Rerun::MayRefuse && ran.code != Some(0) && ran.stderr.contains("--overwrite") {
+            return Ok(());
+        }
+        match life.refusal {
+            Some(words) => ensure!(ran.is_refusal(words), "instead of a refusal, the same command again ends in {ran}"),
+            None => ensure!(ran.code == Some(0), "the same command again ends in {ran}"),
+        }
+        let tree = place.tree()?;
+        if let Some(difference) = self.calm.outcomes.difference(&tree.outcomes(self.scenario.output)?) {
+            bail!("after the same command again, {difference}");
+        }
+        let is_other = |path: &Path| !path.to_string_lossy().contains(self.scenario.output);
+        let other = self.calm.before.iter().find(|(path, entry)| is_other(path) && tree.get(path) != Some(entry));
+        ensure!(other.is_none(), "{} changed", other.map(|(path, _)| path.display().to_string()).unwrap_or_default());
+        let checked = bench.inspect(place, self.scenario)?;
+        ensure!(checked.code == Some(0), "inspect --check ends in {checked}");
+        Ok(())
     }
 
     /// Leaves what a power loss may leave.
@@ -240,13 +275,25 @@ impl Case<'_> {
 
     fn meet(&self, bench: &Bench, place: &Place, at: usize) -> Result<()> {
         let second = place.join("second");
-        let other = shell(&bench.main_job(place, self.scenario), &second);
+        let between = bench.job_between(place, self.scenario);
+        let is_other = between.is_some();
+        let other = shell(&between.unwrap_or_else(|| bench.main_job(place, self.scenario)), &second);
         let mut job = bench.main_job(place, self.scenario);
         inject::interpose(&mut job, at, &other);
         let ran = bench.run(place, &mut job)?;
         let stderr = fs::read_to_string(&second).context("the second process did not start")?;
         let code = fs::read_to_string(second.with_extension("code"))?.trim().parse().ok();
-        self.check_both(&ran, &Ran { code, stderr }, &place.tree()?)
+        let other = Ran { code, stderr };
+        if is_other && other.code == Some(0) {
+            // It came before the update, before the update's commit, or after it.
+            let is_refused =
+                self.scenario.life().and_then(|life| life.refusal).is_some_and(|words| ran.is_refusal(words));
+            let is_done = is_refused || ran.code == Some(0) || ran.stderr.contains("was replaced while it was updated");
+            ensure!(is_done, "the update of a replaced output ends in {ran}");
+            let outcomes = place.tree()?.outcomes(self.scenario.output)?;
+            return self.calm.outcomes.difference(&outcomes).map_or(Ok(()), |difference| bail!("{difference}"));
+        }
+        self.check_both(&ran, &other, &place.tree()?)
     }
 
     fn race(&self, bench: &Bench, place: &Place) -> Result<()> {

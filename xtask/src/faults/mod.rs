@@ -171,7 +171,13 @@ fn summary(scenario: &Scenario, cases: &[Case<'_>]) -> String {
 fn plan<'a>(scenario: &'a Scenario, calm: &'a Calm, args: &Args) -> Result<Vec<Case<'a>>> {
     let attacks = [calls(calm), power_losses(calm, args.seed)?, meetings(calm), rounds(), open_files()].concat();
     let case = |attack| Case { scenario, calm, attack, seed: args.seed };
-    let mut cases: Vec<Case<'_>> = attacks.into_iter().map(case).filter(|case| args.takes(&case.to_string())).collect();
+    let is_apt = |attack: &Attack| match attack.kind() {
+        "call" | "power" | "chain" => true,
+        "meet" => scenario.life().is_none_or(|life| life.between.is_some()),
+        _ => scenario.life().is_none(),
+    };
+    let mut cases: Vec<Case<'_>> =
+        attacks.into_iter().filter(is_apt).map(case).filter(|case| args.takes(&case.to_string())).collect();
     if !args.full && args.only.is_empty() {
         let chance = |case: &Case<'_>| named(args.seed, &case.to_string()).u64(..);
         cases.sort_by_cached_key(chance);

@@ -95,6 +95,36 @@ impl Tree {
         kept.map(|(path, entry)| (path.clone(), entry.clone())).collect()
     }
 
+    /// The tree with another output that has the files of `from`.
+    pub(super) fn with_copy(&self, from: &str, to: &str) -> Self {
+        let copy = |path: &PathBuf| PathBuf::from(path.to_string_lossy().replace(from, to));
+        let copied: Self = self.finished().iter().map(|(path, entry)| (copy(path), entry.clone())).collect();
+        self.and(&copied)
+    }
+
+    /// The NumPy output `name` in no order: each line of its tables is a name, and each vector follows its line.
+    pub(super) fn outcomes(&self, name: &str) -> Result<Self> {
+        let file = |name: &str| {
+            let data = self.get(Path::new(name)).and_then(Entry::data);
+            data.with_context(|| format!("{name} is missing or empty"))
+        };
+        let mut outcomes: BTreeMap<PathBuf, Vec<u8>> = BTreeMap::new();
+        let array = file(name)?;
+        let begin = 10 + usize::from(u16::from_le_bytes([array[8], array[9]]));
+        for table in [format!("{name}.ids.csv"), format!("_{name}.failures.csv"), format!("_{name}.inputs.csv")] {
+            let text = String::from_utf8(file(&table)?.clone())?;
+            let vectors = if table.ends_with("ids.csv") { &array[begin..] } else { &[] };
+            let size = vectors.len() / text.lines().skip(1).count().max(1);
+            for (at, line) in text.lines().skip(1).enumerate() {
+                let outcome = outcomes.entry(Path::new(&table).join(line)).or_default();
+                // A second line of the same content is seen, too.
+                outcome.push(b'+');
+                outcome.extend(&vectors[at * size..(at + 1) * size]);
+            }
+        }
+        Ok(outcomes.into_iter().map(|(line, data)| (line, Entry::File(data))).collect())
+    }
+
     pub(super) fn hash(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         Hash::hash(self, &mut hasher);
