@@ -316,6 +316,10 @@ impl<'a> Collection<'a> {
     }
 
     fn act(&mut self, act: Act) {
+        // What continues a killed `--overwrite` keeps what that has read of files that changed since. The next command
+        // says so. Other members of a tar do not make another list of ids, so with one that is not rare.
+        let has_tar = self.inputs.len() > 1;
+        let act = if act == Act::Embed && self.is_replacing && has_tar { Act::Overwrite } else { act };
         let mut more = match act {
             Act::Embed => vec![],
             Act::Overwrite => vec!["--overwrite"],
