@@ -2,10 +2,9 @@
 
 use std::any::Any;
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use foveate_core::panic_message;
+use foveate_core::catch_panic;
 
 use crate::{Output, Received, Task, TaskError, TaskLane};
 
@@ -117,8 +116,7 @@ fn collect<L: TaskLane>(lane: &mut L, images: usize) -> Result<Vec<Answer>, Task
 }
 
 fn guarded<T>(work: impl FnOnce() -> Result<T, TaskError>) -> Result<T, TaskError> {
-    catch_unwind(AssertUnwindSafe(work))
-        .unwrap_or_else(|panic| Err(TaskError::image(format!("the task panicked: {}", panic_message(panic.as_ref())))))
+    catch_panic(work).unwrap_or_else(|message| Err(TaskError::image(format!("the task panicked: {message}"))))
 }
 
 #[cfg(test)]
