@@ -11,7 +11,7 @@ use foveate_source::store::{Object, Store, StoreOptions, Version};
 use foveate_source::{FetchError, SourceError};
 use futures_util::future::LocalBoxFuture;
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
+use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, UpdateVersion};
 
 use crate::address::{Kind, Place, shown};
 use crate::core::Core;
@@ -44,7 +44,7 @@ pub(crate) fn open(address: &str, settings: &BTreeMap<String, String>) -> Result
     Ok(Arc::new(BucketPrefix { stores: ObjectStores::new(core), address }))
 }
 
-/// One attempt of a request that changes an object.
+/// One attempt of a request that changes an object, or reads one to change it.
 type Attempt<'a, T> = LocalBoxFuture<'a, object_store::Result<T>>;
 
 impl BucketPrefix {
@@ -78,7 +78,7 @@ impl BucketPrefix {
         })
     }
 
-    /// Writes an object; `false` if `mode` is to create it and there is one. An attempt whose answer was lost may have
+    /// Writes an object; `false` if `mode` has a condition that does not hold. An attempt whose answer was lost may have
     /// written it.
     fn put(&self, name: &str, content: Bytes, mode: PutMode) -> Result<bool, SinkError> {
         let time = self.core().options.timeout + Duration::from_secs(content.len() as u64 / SLOWEST);
@@ -87,12 +87,29 @@ impl BucketPrefix {
             let payload = PutPayload::from_bytes(content.clone());
             Box::pin(async move {
                 match objects.put_opts(path, payload, options).await {
+                    // S3 also says of a request that came at the same time as another that there is one already.
                     Err(object_store::Error::AlreadyExists { .. }) => Ok(false),
+                    Err(object_store::Error::Precondition { .. }) => Ok(false),
                     written => written.map(|_| true),
                 }
             })
         });
         put.map_err(failed("write to"))
+    }
+
+    /// Reads an object and what names its version in a condition; `None` if there is none.
+    fn version(&self, name: &str) -> Result<Option<(Bytes, UpdateVersion)>, SinkError> {
+        let read = self.change(name, self.core().options.timeout, |objects, path| {
+            Box::pin(async move {
+                let found = match objects.get(path).await {
+                    Err(object_store::Error::NotFound { .. }) => return Ok(None),
+                    found => found?,
+                };
+                let version = UpdateVersion { e_tag: found.meta.e_tag.clone(), version: found.meta.version.clone() };
+                Ok(Some((found.bytes().await?, version)))
+            })
+        });
+        read.map_err(failed("read from"))
     }
 
     fn is_there(&self, name: &str) -> Result<bool, SinkError> {
@@ -118,6 +135,16 @@ impl Prefix for BucketPrefix {
         match self.is_there(name)? {
             true => Ok(false),
             false => self.put(name, content, PutMode::Overwrite),
+        }
+    }
+
+    fn exchange(&self, name: &str, old: &[u8], content: Bytes) -> Result<bool, SinkError> {
+        match self.version(name)? {
+            Some((found, version)) if found == old => {
+                let is_conditional = self.core().is_conditional();
+                self.put(name, content, if is_conditional { PutMode::Update(version) } else { PutMode::Overwrite })
+            }
+            _ => Ok(false),
         }
     }
 

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::manifest::is_plain_name;
 use crate::names::STAGING;
 use crate::place::Place;
-use crate::site::{CLAIM, Claim, RunSite, parse_checked};
+use crate::site::{CLAIM, Claim, RunSite, checked_json, name_of, parse_checked};
 use crate::{Layout, OutputManifest, SinkError};
 
 /// The file of the work in progress with the plan.
@@ -70,10 +70,24 @@ impl CommitPlan {
     }
 
     /// Puts everything in place. May run again after having been interrupted anywhere.
+    ///
+    /// # Errors
+    /// [`SinkError::Replaced`] if another writer has replaced the output in a store, which has no locks.
     pub(crate) fn follow(&self, site: &RunSite, step: &mut dyn FnMut(&'static str)) -> Result<(), SinkError> {
+        let manifest = name_of(&site.names.current().manifest());
         let later = later(site);
+        let is_store = matches!(site.output, Place::Objects { .. });
+        let found = if is_store { self.replaced(site, &manifest)? } else { None };
         for PlannedMove { is_later, from, to } in &self.moves {
             step("put in place");
+            if let Some(written) = self.manifest.as_ref().filter(|_| is_store && *to == manifest) {
+                let moved = site.output.exchange(to, found.as_deref(), written.to_json().into());
+                match moved {
+                    Err(SinkError::Differs(_)) => return Err(self.lost(site)?),
+                    moved => moved?,
+                }
+                continue;
+            }
             site.output.move_from(if *is_later { &later } else { &site.work }, from, to)?;
         }
         for name in &self.remove {
@@ -81,6 +95,31 @@ impl CommitPlan {
             site.output.remove(name)?;
         }
         site.output.sync()
+    }
+
+    /// Reads the manifest of this name that the plan replaces, or has replaced; `None` if there is none.
+    fn replaced(&self, site: &RunSite, name: &str) -> Result<Option<Vec<u8>>, SinkError> {
+        let found = site.output.read(name)?;
+        let digest = match &found {
+            Some(json) => {
+                let parsed = OutputManifest::parse(json);
+                Some(parsed.map_err(|reason| SinkError::damaged(&site.output.path(name), reason))?.digest())
+            }
+            // That of an earlier version has another name.
+            None => site.manifest()?.map(|manifest| manifest.digest()),
+        };
+        if digest == self.base || digest == self.manifest.as_ref().map(OutputManifest::digest) {
+            return Ok(found);
+        }
+        Err(self.lost(site)?)
+    }
+
+    /// The error of a plan that came too late. Removes the plan, because readers wait for its end.
+    fn lost(&self, site: &RunSite) -> Result<SinkError, SinkError> {
+        if site.work.read(PLAN)?.as_deref() == Some(&checked_json(self)[..]) {
+            site.work.remove(PLAN)?;
+        }
+        Ok(SinkError::Replaced(site.output.path("")))
     }
 }
 

@@ -74,6 +74,7 @@ pub fn run_in_store(subject: &Subject<'_>, scratch: &Path) {
     bench.two_writers_do_no_harm();
     bench.a_writer_of_other_bytes_is_refused();
     bench.requests_may_fail_or_lose_their_answer();
+    bench.a_commit_that_comes_too_late_is_refused();
     if subject.read_columns.is_some() {
         Bench { columns: &COLUMNS, scratch: scratch.join("store-columns"), ..bench }.columns_come_back();
     }
@@ -288,6 +289,8 @@ struct FolderPrefix {
     requests: AtomicUsize,
     /// The request that goes wrong, and how.
     fault: Option<(usize, Fault)>,
+    /// The manifest that another writer puts there before this one's request to do so.
+    rival: Option<Vec<u8>>,
     /// Called before each request that changes the store.
     probe: Option<Mutex<Probe>>,
 }
@@ -312,7 +315,8 @@ enum Fault {
 impl FolderPrefix {
     fn new(folder: &Path) -> Self {
         let address = format!("{}/", folder.display());
-        Self { folder: folder.to_owned(), address, requests: AtomicUsize::new(0), fault: None, probe: None }
+        let requests = AtomicUsize::new(0);
+        Self { folder: folder.to_owned(), address, requests, fault: None, rival: None, probe: None }
     }
 
     fn change<T>(&self, name: &'static str, act: impl Fn() -> std::io::Result<T>) -> Result<T, SinkError> {
@@ -340,6 +344,12 @@ impl FolderPrefix {
         }
     }
 
+    fn let_rival_be_first(&self, name: &str) {
+        if let Some(manifest) = self.rival.as_ref().filter(|_| name == "_manifest.json") {
+            self.write(name, manifest).unwrap();
+        }
+    }
+
     fn write(&self, name: &str, content: &[u8]) -> std::io::Result<()> {
         let path = self.folder.join(name);
         fs::create_dir_all(path.parent().unwrap())?;
@@ -361,9 +371,18 @@ impl Prefix for FolderPrefix {
     }
 
     fn create(&self, name: &str, content: Bytes) -> Result<bool, SinkError> {
+        self.let_rival_be_first(name);
         self.change("create", || {
             let is_new = !self.folder.join(name).exists();
             if is_new { self.write(name, &content).map(|()| true) } else { Ok(false) }
+        })
+    }
+
+    fn exchange(&self, name: &str, old: &[u8], content: Bytes) -> Result<bool, SinkError> {
+        self.let_rival_be_first(name);
+        self.change("exchange", || {
+            let is_old = fs::read(self.folder.join(name))? == old;
+            if is_old { self.write(name, &content).map(|()| true) } else { Ok(false) }
         })
     }
 
@@ -1090,27 +1109,72 @@ impl Bench<'_> {
     }
 
     fn requests_may_fail_or_lose_their_answer(&self) {
-        let (job, expected) = (SampleRun::new(), self.reference("calm"));
-        for fault in [Fault::Fails, Fault::LosesItsAnswer, Fault::IsRepeated] {
-            for number in 0.. {
-                let (folder, at) = (self.folder(&format!("{fault:?}-{number}")), format!("{fault:?} at {number}"));
-                let options = self.options(&folder);
-                let prefix = FolderPrefix { fault: Some((number, fault)), ..FolderPrefix::new(&options.output) };
-                let prefix = Arc::new(prefix);
-                let faulty = SinkOptions { prefix: Some(prefix.clone()), ..options.clone() };
-                let first = job.finish(&mut *(self.subject.open)(&faulty), Existing::Resume, &Calls::default());
-                let is_over = prefix.requests.load(Ordering::Relaxed) <= number;
-                let is_complete = first.as_ref().is_ok_and(|published| published.leftover.is_none());
-                assert!(is_complete || fault != Fault::IsRepeated, "{at}: {first:?}");
-                match job.finish(&mut *self.sink(&folder), Existing::Resume, &Calls::default()) {
-                    Ok(_) | Err(SinkError::AlreadyComplete(_)) => {}
-                    Err(error) => panic!("{at}: {error}"),
-                }
-                same(&expected, &snapshot(&folder), &at);
-                if is_over {
-                    break;
-                }
+        for existing in [Existing::Resume, Existing::Overwrite] {
+            for fault in [Fault::Fails, Fault::LosesItsAnswer, Fault::IsRepeated] {
+                self.one_request_goes_wrong(existing, fault);
             }
+        }
+    }
+
+    /// Each request of a run in turn, which replaces another output if it overwrites.
+    fn one_request_goes_wrong(&self, existing: Existing, fault: Fault) {
+        let (job, mut old) = (SampleRun::new(), SampleRun::new());
+        old.manifest.fingerprint.insert("model".into(), "old".into());
+        let begun = |name: String| {
+            let folder = self.folder(&name);
+            if existing == Existing::Overwrite {
+                self.complete(&folder, &old, &Calls::default());
+            }
+            folder
+        };
+        let calm = begun(format!("calm-{existing:?}-{fault:?}"));
+        job.finish(&mut *self.sink(&calm), existing, &Calls::default()).unwrap();
+        for number in 0.. {
+            let at = format!("{existing:?}, {fault:?} at {number}");
+            let folder = begun(at.clone());
+            let options = self.options(&folder);
+            let prefix = Arc::new(FolderPrefix { fault: Some((number, fault)), ..FolderPrefix::new(&options.output) });
+            let faulty = SinkOptions { prefix: Some(prefix.clone()), ..options.clone() };
+            let first = job.finish(&mut *(self.subject.open)(&faulty), existing, &Calls::default());
+            let is_over = prefix.requests.load(Ordering::Relaxed) <= number;
+            let is_complete = first.as_ref().is_ok_and(|published| published.leftover.is_none());
+            assert!(is_complete || fault != Fault::IsRepeated, "{at}: {first:?}");
+            match job.finish(&mut *self.sink(&folder), Existing::Resume, &Calls::default()) {
+                Ok(_) | Err(SinkError::AlreadyComplete(_)) => {}
+                // It did not begin.
+                Err(SinkError::OtherRun(_)) if existing == Existing::Overwrite => {
+                    job.finish(&mut *self.sink(&folder), existing, &Calls::default()).unwrap();
+                }
+                Err(error) => panic!("{at}: {error}"),
+            }
+            same(&snapshot(&calm), &snapshot(&folder), &at);
+            if is_over {
+                break;
+            }
+        }
+    }
+
+    /// Another writer replaces the manifest, or creates it, just before this one does.
+    fn a_commit_that_comes_too_late_is_refused(&self) {
+        let (job, mut other) = (SampleRun::new(), SampleRun::new());
+        other.manifest.info.insert("version".into(), "0.2.0".into());
+        let folder = self.folder("rival");
+        self.complete(&folder, &other, &Calls::default());
+        let rival = snapshot(&folder).remove(Path::new("x/_manifest.json"));
+        for existing in [Existing::Resume, Existing::Overwrite] {
+            let folder = self.folder(&format!("late-{existing:?}"));
+            if existing == Existing::Overwrite {
+                self.complete(&folder, &job, &Calls::default());
+            }
+            let options = self.options(&folder);
+            let prefix = FolderPrefix { rival: rival.clone(), ..FolderPrefix::new(&options.output) };
+            let options = SinkOptions { prefix: Some(Arc::new(prefix)), ..options };
+            let late = job.finish(&mut *(self.subject.open)(&options), existing, &Calls::default());
+            assert!(matches!(late, Err(SinkError::Replaced(_))), "{existing:?}: {late:?}");
+            let found = snapshot(&folder);
+            assert_eq!(found.get(Path::new("x/_manifest.json")), rival.as_ref(), "the first writer's stays");
+            assert!(!found.keys().any(|path| path.ends_with(PLAN)), "readers need not wait");
+            job.finish(&mut *self.sink(&folder), Existing::Overwrite, &Calls::default()).unwrap();
         }
     }
 

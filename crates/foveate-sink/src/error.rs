@@ -21,8 +21,8 @@ pub enum SinkError {
     /// The output belongs to another job.
     #[error("{} {} of another job: {}", .0.path.display(), .0.state.is(), .0.difference)]
     OtherRun(Box<OtherRun>),
-    /// The output is not the one that an update of it began with.
-    #[error("{} was replaced while it was updated", .0.display())]
+    /// The output is not the one that this run began with.
+    #[error("another command replaced {} while this one was at work", .0.display())]
     Replaced(PathBuf),
     /// The output's files are being put in place, or this was interrupted.
     #[error("{} is being put in place, or that was interrupted", .0.display())]

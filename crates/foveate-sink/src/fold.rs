@@ -355,6 +355,10 @@ impl Prefix for Below {
         self.prefix.create(&self.name(name), content)
     }
 
+    fn exchange(&self, name: &str, old: &[u8], content: Bytes) -> Result<bool, SinkError> {
+        self.prefix.exchange(&self.name(name), old, content)
+    }
+
     fn replace(&self, name: &str, content: Bytes) -> Result<(), SinkError> {
         self.prefix.replace(&self.name(name), content)
     }

@@ -16,7 +16,7 @@ use crate::{AtomicFile, Prefix, SinkError, publish, sync_folder};
 /// Largest object that every store takes in one request: 5000 MiB is Azure's limit, 5 GiB that of S3.
 pub(crate) const MOST_OBJECT: u64 = 5000 << 20;
 
-/// Attempts to create an object that exists and cannot be read, because another writer creates or removes it.
+/// Attempts to create or replace an object that the store does not change, because of another writer's request for it.
 const ATTEMPTS: u32 = 5;
 const WAIT: Duration = Duration::from_millis(200);
 
@@ -72,17 +72,34 @@ impl Place {
     /// # Errors
     /// [`SinkError::Differs`] if it has another.
     pub(crate) fn create(&self, name: &str, content: Bytes) -> Result<(), SinkError> {
+        self.exchange(name, None, content)
+    }
+
+    /// Creates a file where `old` is `None`, or replaces the one with this content. In a folder, a lock keeps other
+    /// writers away, and nothing is compared.
+    ///
+    /// # Errors
+    /// [`SinkError::Differs`] if the file has neither the old content nor the new one.
+    pub(crate) fn exchange(&self, name: &str, old: Option<&[u8]>, content: Bytes) -> Result<(), SinkError> {
         let Self::Objects { prefix, start } = self else { return self.replace(name, content) };
         let key = format!("{start}{name}");
         for _ in 0..ATTEMPTS {
-            if prefix.create(&key, content.clone())? {
+            let is_done = match old {
+                None => prefix.create(&key, content.clone())?,
+                Some(old) => prefix.exchange(&key, old, content.clone())?,
+            };
+            if is_done {
                 return Ok(());
             }
-            match prefix.read(&key)? {
-                Some(found) if found == content => return Ok(()),
-                Some(_) => break,
-                None => sleep(WAIT),
+            // The answer to a request that did it may have been lost.
+            let found = prefix.read(&key)?;
+            if found.as_deref() == Some(&content[..]) {
+                return Ok(());
             }
+            if found.as_deref() != old {
+                break;
+            }
+            sleep(WAIT);
         }
         Err(SinkError::Differs(self.path(name)))
     }

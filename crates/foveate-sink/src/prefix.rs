@@ -19,6 +19,10 @@ pub trait Prefix: fmt::Debug + Send + Sync {
     /// created it.
     fn create(&self, name: &str, content: Bytes) -> Result<bool, SinkError>;
 
+    /// Replaces an object whose content is `old`. Returns `false` and changes nothing if it has another or is gone; a
+    /// repeated request may have replaced it.
+    fn exchange(&self, name: &str, old: &[u8], content: Bytes) -> Result<bool, SinkError>;
+
     /// Creates an object, or replaces the one of this name.
     fn replace(&self, name: &str, content: Bytes) -> Result<(), SinkError>;
 

@@ -32,6 +32,7 @@ fn main() -> ExitCode {
         a_complete_output_is_checked,
         shards_write_to_one_prefix,
         shards_are_merged_from_a_store_and_to_one,
+        a_commit_that_comes_too_late_is_refused,
         a_store_that_fails_and_loses_answers_gets_every_file,
         a_store_that_stops_to_take_parts_stops_the_run,
         a_store_without_conditions_needs_a_setting,
@@ -354,6 +355,39 @@ fn shards_are_merged_from_a_store_and_to_one() {
     merge("s3://bucket/shards").expect_error(2, "name another place");
     bucket.ask("DELETE", "/bucket/shards/_manifest-00001-of-00003.json", b"");
     merge("s3://bucket/merged/").expect_error(2, "shard 1/3 is missing");
+}
+
+/// Another writer commits at the last moment, and then nobody does, but the answer is lost.
+fn a_commit_that_comes_too_late_is_refused() {
+    const MANIFEST: &str = "/bucket/v/_manifest.json";
+    let bucket = Arc::new(Bucket::new());
+    run(&mut bucket.job(10, "s3://bucket/v/")).expect(0);
+    let mut theirs: serde_json::Value = serde_json::from_slice(&bucket.ask("GET", MANIFEST, b"")).unwrap();
+    theirs["info"]["by"] = "another".into();
+    let theirs = theirs.to_string().into_bytes();
+    let is_commit = |request: &[u8]| request.starts_with(format!("PUT {MANIFEST} ").as_bytes());
+    let (store, rival) = (Arc::clone(&bucket), theirs.clone());
+    let late = proxy(&bucket.server.endpoint(), move |_, request| {
+        if is_commit(request) {
+            store.ask("PUT", MANIFEST, &rival);
+        }
+        Act::Pass
+    });
+    let commits = AtomicUsize::new(0);
+    let lost = proxy(&bucket.server.endpoint(), move |_, request| {
+        let is_first = is_commit(request) && commits.fetch_add(1, Relaxed) == 0;
+        if is_first { Act::Lose } else { Act::Pass }
+    });
+    let over = |endpoint: &str| {
+        let mut job = bucket.job(20, "s3://bucket/v/");
+        run(job.args(["--overwrite", "--output-store-option", &format!("endpoint={endpoint}")]))
+    };
+    over(&late).expect_error(1, "another command replaced s3://bucket/v/ while this one was at work; repeat this");
+    assert!(bucket.ask("GET", MANIFEST, b"") == theirs);
+    let inspect = || run(foveate().args(["inspect", "s3://bucket/v/", "--json"]).envs(bucket.server.environment()));
+    assert_eq!(inspect().expect(0).json()["inputs"], 10);
+    over(&lost).expect(0);
+    assert_eq!(inspect().expect(0).json()["inputs"], 20);
 }
 
 fn a_store_that_fails_and_loses_answers_gets_every_file() {

@@ -26,6 +26,10 @@ fn check(prefix: &dyn Prefix) {
     assert!(prefix.create("a", "first".into()).unwrap());
     assert!(!prefix.create("a", "second".into()).unwrap());
     assert_eq!(prefix.read("a").unwrap().as_deref(), Some(&b"first"[..]));
+    assert!(!prefix.exchange("a", b"second", "other".into()).unwrap());
+    assert!(!prefix.exchange("none", b"", "other".into()).unwrap());
+    assert!(prefix.exchange("a", b"first", "second".into()).unwrap());
+    assert_eq!(prefix.read("a").unwrap().as_deref(), Some(&b"second"[..]));
     prefix.replace("a", "third".into()).unwrap();
     assert_eq!(prefix.read("a").unwrap().as_deref(), Some(&b"third"[..]));
     let large = Bytes::from(vec![7; 3 << 20]);
@@ -69,15 +73,18 @@ pub(crate) fn azure_takes_outputs() {
     check(open("az://vectors/deep/", &[("endpoint", &server.endpoint())]).as_ref());
 }
 
-/// The server has every object, as it says of a request to create one, and none, as it says of a request to remove one.
+/// The server has every object, as it says of requests to create one and to read one, which changes before it is
+/// replaced, and none, as it says of a request to remove one.
 pub(crate) fn google_is_asked_for_a_new_object() {
     let endpoint = google(|request| match request.split(' ').next() {
         Some("delete") => ("404 Not Found", ""),
-        _ if request.contains("x-goog-if-generation-match: 0\r\n") => ("412 Precondition Failed", ""),
+        Some("get") => ("200 OK", "old"),
+        _ if request.contains("x-goog-if-generation-match: ") => ("412 Precondition Failed", ""),
         _ => ("200 OK", ""),
     });
     let prefix = open("gs://vectors/deep/", &[("endpoint", &endpoint)]);
     assert!(!prefix.create("a", Bytes::new()).unwrap());
+    assert!(!prefix.exchange("a", b"old", Bytes::new()).unwrap());
     prefix.replace("a", Bytes::new()).unwrap();
     prefix.remove("a").unwrap();
 }

@@ -39,7 +39,8 @@ pub(crate) fn fill(server: &AzureServer, container: &str, keys: &[&str]) {
 
 /// A server that answers each request, in lower case, with a status and a body. Returns its address.
 pub(crate) fn google(answer: impl Fn(&str) -> (&'static str, &'static str) + Send + 'static) -> String {
-    const HEAD: &str = "ETag: \"a\"\r\nLast-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\nConnection: close";
+    const HEAD: &str = "ETag: \"a\"\r\nx-goog-generation: 7\r\nLast-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n\
+                        Connection: close";
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {

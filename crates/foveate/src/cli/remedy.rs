@@ -128,7 +128,7 @@ fn of_sink(error: &SinkError) -> Option<&'static str> {
             Some("repeat that job's command to continue it, or pass --overwrite to start this one instead")
         }
         SinkError::Updating(_) => Some("repeat the command that writes it, which puts the rest in place"),
-        SinkError::Replaced(_) => Some("run the update again"),
+        SinkError::Replaced(_) => Some("repeat this command, whose result is not in it"),
         SinkError::Differs(_) => {
             Some("stop the other run, then repeat this command with --overwrite; or choose another prefix")
         }
