@@ -26,10 +26,13 @@ struct Row {
     open: Vec<u64>,
 }
 
+/// The beginning of every trace.
+pub(crate) const START: &str = "{\"traceEvents\":[\n{\"ph\":\"M\",\"pid\":";
+
 pub(crate) fn write(mut tracks: Vec<Track>, dropped: u64, out: &mut dyn Write) -> io::Result<()> {
     tracks.sort_by_cached_key(place);
     let mut out = io::BufWriter::new(out);
-    write!(out, "{{\"traceEvents\":[\n{{\"ph\":\"M\",\"pid\":{PROCESS},\"name\":\"process_name\"")?;
+    write!(out, "{START}{PROCESS},\"name\":\"process_name\"")?;
     write!(out, ",\"args\":{{\"name\":{}}}}}", Quoted(&program()))?;
     let rows = tracks.iter().flat_map(|track| rows(track).into_iter().map(|row| (track.name.as_str(), row)));
     for (number, (name, row)) in rows.enumerate() {

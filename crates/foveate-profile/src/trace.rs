@@ -87,6 +87,9 @@ impl Trace {
         chrome::write(self.tracks(), self.dropped(), out)
     }
 
+    /// What a file of [`Self::write_json`] begins with.
+    pub const START: &str = chrome::START;
+
     /// The spans so far, track by track, in recording order. Counters are left out.
     pub fn spans(&self) -> Vec<TraceSpan> {
         let span = |track: &str, event: &Event| match *event {

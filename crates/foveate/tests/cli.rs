@@ -569,9 +569,18 @@ fn verify_tells_failures_of_one_side_apart() {
     let cut = largest_photo();
     fs::write(folder.path().join("cut.jpg"), &cut[..cut.len() * 2 / 3]).unwrap();
     let csv = folder.path().join("figures.csv");
-    let ran =
-        run(foveate().arg("verify").arg(folder.path()).args(["--model", TINY, "--allow-truncated", "--csv"]).arg(&csv));
-    let text = ran.expect(0).stdout;
+    let verify = |csv: &Path| {
+        let mut command = foveate();
+        command.arg("verify").arg(folder.path()).args(["--model", TINY, "--allow-truncated", "--csv"]);
+        run(command.arg(csv))
+    };
+    let own = folder.path().join("own.txt");
+    fs::write(&own, "id,label\n").unwrap();
+    verify(&own).expect_error(2, "own.txt already exists, and no `verify --csv` wrote it; name another output");
+    assert_eq!(fs::read_to_string(&own).unwrap(), "id,label\n");
+    // An earlier one is replaced.
+    verify(&csv).expect(0);
+    let text = verify(&csv).expect(0).stdout;
     assert!(text.contains("2 images compared, 0 failed under one configuration, 1 under both"), "{text}");
     assert_eq!(fs::read_to_string(&csv).unwrap().lines().count(), 3);
 }

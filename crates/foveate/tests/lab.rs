@@ -41,7 +41,11 @@ fn a_profile_covers_the_wall_clock_and_writes_a_trace() {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("trace.json");
     let mut command = lab(&["profile", "--images", "48", "--normalize-on-cpu", "--as-given"], folder.path());
-    let ran = run(command.arg("--trace").arg(&trace)).expect(0);
+    command.arg("--trace").arg(&trace);
+    fs::write(&trace, "{\"traceEvents\":[]}").unwrap();
+    run(&mut command).expect_error(2, "trace.json already exists, and no `--trace` wrote it; name another output");
+    fs::remove_file(&trace).unwrap();
+    let ran = run(&mut command).expect(0);
     for stage in ["read", "decode", "resize", "normalize", "batch", "forward", "serialize"] {
         assert!(ran.stdout.contains(stage), "{}", ran.stdout);
     }

@@ -277,7 +277,7 @@ pub(crate) struct EmbedArgs {
     #[arg(long, conflicts_with = "trace", help_heading = "Display")]
     pub(crate) dry_run: bool,
 
-    /// Write a Chrome trace of the run, for Perfetto or chrome://tracing.
+    /// Write a Chrome trace of the run, for Perfetto or chrome://tracing. Replaces an earlier trace and no other file.
     #[arg(long, value_name = "FILE", help_heading = "Display")]
     pub(crate) trace: Option<PathBuf>,
 
@@ -318,7 +318,7 @@ pub(crate) struct VerifyArgs {
     #[arg(long, value_name = "COSINE", help_heading = "Comparison")]
     pub(crate) min_cosine: Option<f64>,
 
-    /// Write every image's figures to this CSV file.
+    /// Write every image's figures to this CSV file. Replaces an earlier one of `verify` and no other file.
     #[arg(long, value_name = "FILE", help_heading = "Display")]
     pub(crate) csv: Option<PathBuf>,
 

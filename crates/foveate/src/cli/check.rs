@@ -21,14 +21,15 @@ use super::exit::Usage;
 use super::job_args::{InputArgs, JobArgs};
 use super::lab_args::{Experiment, LabArgs, ProfileArgs, ReportArgs, TuneArgs};
 use super::merge_args::MergeArgs;
+use super::own_file::OwnFile;
 use super::pack_args::PackArgs;
 use super::plan_args::PlanArgs;
 #[cfg(feature = "search")]
-use super::search::place::SearchFile;
+use super::search::place::search_file;
 #[cfg(feature = "search")]
 use super::search_args::{SearchArgs, SheetArgs};
 use super::service_args::{EnqueueArgs, ServeArgs, ServiceArgs, WorkerArgs};
-use super::{job, service};
+use super::{job, service, trace};
 
 /// Checks everything that a command names.
 pub(crate) fn command(command: &Command) -> Result<(), Usage> {
@@ -98,7 +99,7 @@ fn searched(
     super::merge::check_places(inputs(), Path::new(""), super::search::vectors::SEARCH)?;
     for path in output.into_iter().chain(html) {
         super::merge::check_places(inputs(), path, super::search::vectors::SEARCH)?;
-        SearchFile { path, overwrite }.check()?;
+        search_file(path, overwrite).check()?;
         writable_folder(parent_of(path)).with_context(|| format!("cannot write {}", path.display()))?;
     }
     all_exist(sheet.into_iter().flat_map(|sheet| &sheet.images).cloned().map(Input::Path))
@@ -111,7 +112,7 @@ fn embed(args: &EmbedArgs) -> anyhow::Result<()> {
     optional(args.job.embedding.run.config.as_deref(), |config| Evidence::read(config).map(drop))?;
     output(&options)?;
     optional(args.changes.as_deref(), new_file)?;
-    optional(args.trace.as_deref(), writable_file)
+    optional(args.trace.as_deref(), |path| own_file(trace::file(path)))
 }
 
 fn pack(args: &PackArgs) -> anyhow::Result<()> {
@@ -136,7 +137,7 @@ fn verify(args: &VerifyArgs) -> anyhow::Result<()> {
     backends(&first)?;
     backends(&second).context("--against")?;
     optional(args.labels.as_deref(), readable_file)?;
-    optional(args.csv.as_deref(), writable_file)
+    optional(args.csv.as_deref(), |path| own_file(super::verify::figures_file(path)))
 }
 
 fn lab(args: &LabArgs) -> anyhow::Result<()> {
@@ -158,7 +159,7 @@ fn profile(args: &ProfileArgs) -> anyhow::Result<()> {
         let options = job::measured(&args.lab);
         backends(&EmbedOptions { decoder: Some(decoder.clone()), resizer: Some(resizer.clone()), ..options })?;
     }
-    optional(args.trace.as_deref(), writable_file)
+    optional(args.trace.as_deref(), |path| own_file(trace::file(path)))
 }
 
 fn bench(experiment: &Experiment) -> anyhow::Result<()> {
@@ -333,6 +334,12 @@ fn new_file(path: &Path) -> anyhow::Result<()> {
         bail!("{} exists, and is not replaced; name another file or remove it", path.display());
     }
     writable_file(path)
+}
+
+/// Checks that a file can be written, and replaces nothing but one of its kind.
+fn own_file(file: OwnFile<'_>) -> anyhow::Result<()> {
+    file.check()?;
+    writable_file(file.path)
 }
 
 /// Checks an existing file by opening it, without changing it.

@@ -129,7 +129,8 @@ pub(crate) struct ProfileArgs {
     #[arg(long, value_name = "N", default_value = "1M", value_parser = parse_count, help_heading = "Display")]
     pub(crate) project: u64,
 
-    /// Write a Chrome trace of the run with workers, for Perfetto or chrome://tracing.
+    /// Write a Chrome trace of the run with workers, for Perfetto or chrome://tracing. Replaces an earlier trace and no
+    /// other file.
     #[arg(long, value_name = "FILE", help_heading = "Display")]
     pub(crate) trace: Option<PathBuf>,
 }

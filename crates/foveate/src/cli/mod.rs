@@ -29,6 +29,7 @@ mod measured_run;
 mod memory;
 mod merge;
 mod merge_args;
+mod own_file;
 mod pack;
 mod pack_args;
 mod plan;

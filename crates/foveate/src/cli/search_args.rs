@@ -6,7 +6,8 @@ use clap::{Args, ValueEnum};
 use foveate::Shard;
 use foveate::search::{Linkage, Metric};
 
-use super::search::place::SearchFile;
+use super::own_file::OwnFile;
+use super::search::place::search_file;
 use super::values::{parse_positive, parse_setting, parse_shard, parse_share, place};
 
 pub(crate) const NEIGHBORS_EXAMPLES: &str = "\
@@ -133,8 +134,8 @@ pub(crate) struct ReplaceArgs {
 
 impl ReplaceArgs {
     /// The file that a search writes to `path`.
-    pub(crate) fn file<'a>(&self, path: &'a Path) -> SearchFile<'a> {
-        SearchFile { path, overwrite: self.overwrite }
+    pub(crate) fn file<'a>(&self, path: &'a Path) -> OwnFile<'a> {
+        search_file(path, self.overwrite)
     }
 }
 

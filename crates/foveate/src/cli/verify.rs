@@ -17,6 +17,7 @@ use serde_json::json;
 use super::args::{Overrides, VerifyArgs};
 use super::exit::Exit;
 use super::labels::Labels;
+use super::own_file::OwnFile;
 use super::{console, job, progress};
 
 pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<Exit> {
@@ -38,6 +39,7 @@ pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<Exit> {
     let labels = args.labels.as_deref().map(Labels::read).transpose()?;
     let summary = Summary::new(&comparison, labels.as_ref())?;
     if let Some(path) = &args.csv {
+        figures_file(path).check()?;
         write_csv(path, &comparison).with_context(|| format!("cannot write {}", path.display()))?;
     }
     let mut out = console::stdout();
@@ -209,9 +211,18 @@ fn recall(comparison: &Comparison, labels: &Labels) -> anyhow::Result<(usize, [f
     Ok((labelled.len(), [a, b]))
 }
 
+/// The columns of the file with every image's figures.
+const FIGURES: [&str; 3] = ["id", "cosine", "relative_error"];
+
+/// The file with every image's figures. It may take the place of an earlier one.
+pub(crate) fn figures_file(path: &Path) -> OwnFile<'_> {
+    let is_own = |_: &Path, start: &str| start.is_empty() || start.lines().next() == Some(&FIGURES.join(","));
+    OwnFile { path, maker: "`verify --csv`", is_own, overwrite: true }
+}
+
 fn write_csv(path: &Path, comparison: &Comparison) -> anyhow::Result<()> {
     let mut writer = csv::Writer::from_writer(File::create(path)?);
-    writer.write_record(["id", "cosine", "relative_error"])?;
+    writer.write_record(FIGURES)?;
     for pair in &comparison.pairs {
         writer.write_record([&pair.id, &pair.cosine.to_string(), &pair.relative_error.to_string()])?;
     }

@@ -16,8 +16,9 @@ use foveate::report::escape;
 use foveate::sink::AtomicFile;
 use foveate::source::Input;
 
-use super::place::{GENERATOR, SearchFile};
+use super::place::GENERATOR;
 use super::vectors::Loaded;
+use crate::cli::own_file::OwnFile;
 use crate::cli::search_args::{SearchArgs, SheetArgs};
 use crate::cli::{console, job};
 
@@ -101,7 +102,7 @@ impl Sheet {
     }
 
     /// Writes the page, which needs no other file.
-    pub(super) fn write(&self, place: SearchFile<'_>, pictures: &Pictures) -> anyhow::Result<()> {
+    pub(super) fn write(&self, place: OwnFile<'_>, pictures: &Pictures) -> anyhow::Result<()> {
         let mut page =
             format!(include_str!("sheet.html"), generator = GENERATOR, title = self.title, lead = escape(&self.lead));
         for Row { heading, cards } in &self.rows {

@@ -7,8 +7,9 @@ use anyhow::{Context, anyhow};
 use foveate::sink::AtomicFile;
 use foveate_sink_parquet::{Column, TableWriter};
 
-use super::place::{SearchFile, TableKind};
+use super::place::TableKind;
 use crate::cli::exit::Usage;
+use crate::cli::own_file::OwnFile;
 
 /// Tells Parquet from CSV.
 pub(in crate::cli) fn is_parquet(output: &Path) -> Result<bool, Usage> {
@@ -21,7 +22,7 @@ pub(in crate::cli) fn is_parquet(output: &Path) -> Result<bool, Usage> {
 
 /// A table that is being written.
 pub(super) struct Table<'a> {
-    place: SearchFile<'a>,
+    place: OwnFile<'a>,
     writer: Writer,
 }
 
@@ -31,7 +32,7 @@ enum Writer {
 }
 
 impl<'a> Table<'a> {
-    pub(super) fn create(place: SearchFile<'a>, kind: &TableKind) -> anyhow::Result<Self> {
+    pub(super) fn create(place: OwnFile<'a>, kind: &TableKind) -> anyhow::Result<Self> {
         let output = place.path;
         if let Some(folder) = output.parent() {
             fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
