@@ -25,13 +25,12 @@ pub enum Resource {
     Compiler,
     Libjpeg,
     Gpu,
-    Mount,
     Unprivileged,
 }
 
 impl Resource {
     /// All resources, in the order of the table.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 14] = [
         Self::Data,
         Self::Python,
         Self::Node,
@@ -45,7 +44,6 @@ impl Resource {
         Self::Compiler,
         Self::Libjpeg,
         Self::Gpu,
-        Self::Mount,
         Self::Unprivileged,
     ];
 
@@ -69,7 +67,6 @@ impl Resource {
             Self::Compiler => ("compiler", "install a C++20 compiler (Debian: g++)"),
             Self::Libjpeg => ("libjpeg", "install libjpeg's headers (Debian: libjpeg-dev)"),
             Self::Gpu => ("gpu", "run on a machine with an NVIDIA GPU"),
-            Self::Mount => ("mount", "run as a user who may mount file systems"),
             Self::Unprivileged => ("unprivileged", "run as a user other than root"),
         }
     }

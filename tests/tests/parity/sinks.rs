@@ -9,11 +9,11 @@ use arrow_array::{Array, RecordBatch, StringArray};
 use arrow_ipc::reader::FileReader;
 use foveate::backends::sinks;
 use foveate_sink::conformance::{
-    COLUMNS, Probe, Stored, StoredColumns, Subject, columns_are_refused, crash_at_every_request, crash_at_every_step,
-    read_elsewhere, run, run_in_store, run_out_of_space, unknown_settings_are_refused,
+    COLUMNS, Probe, Stored, StoredColumns, Subject, columns_are_refused, crash_at_every_step, read_elsewhere, run,
+    run_in_store, unknown_settings_are_refused,
 };
 use foveate_sink::parts::{PartFormat, PartSink};
-use foveate_sink::{Existing, Layout, Published, RunManifest, SinkBackend, SinkOptions, VectorSink, sidecar};
+use foveate_sink::{Existing, Published, RunManifest, SinkBackend, SinkOptions, VectorSink, sidecar};
 use foveate_sink_arrow::ArrowFormat;
 use foveate_sink_npy::NpyFormat;
 use foveate_sink_parquet::ParquetFormat;
@@ -81,21 +81,19 @@ type Check = fn(&SinkBackend, &Format);
 
 pub(super) fn trials() -> Vec<Trial> {
     let (names, mut trials) = super::backends("sink", &sinks());
-    let checks: [(&str, Check); 7] = [
+    let checks: [(&str, Check); 5] = [
         ("conformance", conforms),
         ("refusals", refuses),
         ("other-readers", others_read_it),
-        ("full-disk", makes_a_full_disk_good),
         ("crashes", makes_a_crash_at_any_step_good),
         ("store", conforms_in_a_store),
-        ("store-crashes", makes_a_crash_at_any_request_good),
     ];
     for (name, (what, check)) in names.iter().flat_map(|name| checks.map(|check| (name.clone(), check))) {
         trials.push(trial(format!("sink::{name}::{what}"), move || {
             let format = format(&name).ok_or_else(|| {
                 Outcome::Ignored(format!("these tests know {name} only with -F foveate-tests/native"))
             })?;
-            if what.starts_with("store") && !format.in_stores {
+            if what == "store" && !format.in_stores {
                 return Err(Outcome::Ignored(format!("{name} has no outputs in object stores")));
             }
             check(sinks().get(&name)?, &format);
@@ -121,8 +119,6 @@ fn with_subject(backend: &SinkBackend, format: &Format, setting: Setting, check:
         read: &|published| published.files.iter().filter(is_data).flat_map(|file| (format.read)(file)).collect(),
         read_columns: read_columns.as_ref().map(|read| read as &dyn Fn(&Published) -> StoredColumns),
         extension,
-        layouts: &[Layout::File, Layout::Folder],
-        cuts_parts: true,
     });
 }
 
@@ -167,14 +163,6 @@ fn others_read_it(backend: &SinkBackend, format: &Format) {
     }
 }
 
-fn makes_a_full_disk_good(backend: &SinkBackend, format: &Format) {
-    with_subject(backend, format, &[], |subject| {
-        if let Err(reason) = run_out_of_space(subject, scratch().path()) {
-            Resource::Mount.missing(reason);
-        }
-    });
-}
-
 fn makes_a_crash_at_any_step_good(backend: &SinkBackend, format: &Format) {
     // The steps do not depend on the codec.
     for setting in by_length(&format.settings[..1], format.settings) {
@@ -185,11 +173,6 @@ fn makes_a_crash_at_any_step_good(backend: &SinkBackend, format: &Format) {
 
 fn conforms_in_a_store(backend: &SinkBackend, format: &Format) {
     with_subject(backend, format, &[], |subject| run_in_store(subject, scratch().path()));
-}
-
-fn makes_a_crash_at_any_request_good(backend: &SinkBackend, format: &Format) {
-    let open = |options: &SinkOptions| backend.open(options).unwrap();
-    crash_at_every_request(&open, backend.extension(), columns(format), scratch().path());
 }
 
 fn columns(format: &Format) -> &'static [&'static str] {
