@@ -58,6 +58,9 @@ pub struct Health {
     /// Library that does the work, with its version (`libjpeg-turbo 3.1.0, vendored`), or the processor's instructions;
     /// `None` for pure Rust.
     pub library: Option<String>,
+    /// Release of a library that was found at run time and decides the pixels that it makes (`OpenCV 4.10.0`); `None`
+    /// where every release makes the same, or the program alone decides.
+    pub pixels: Option<String>,
     /// Devices that an encoder can run on (`cpu`, `cuda:0`); empty for the other stages, which run on the CPU.
     pub devices: Vec<String>,
     /// The problem that keeps it from working.
@@ -67,7 +70,7 @@ pub struct Health {
 impl Health {
     /// A backend in pure Rust, which cannot lack a library.
     pub const fn all_rust() -> Self {
-        Self { library: None, devices: Vec::new(), problem: None }
+        Self { library: None, pixels: None, devices: Vec::new(), problem: None }
     }
 
     /// A working backend that uses `library`.
@@ -78,6 +81,12 @@ impl Health {
     /// A backend that does not work on this machine.
     pub fn broken(cause: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { problem: Some(Problem { cause: cause.into(), remedy: remedy.into() }), ..Self::all_rust() }
+    }
+
+    /// Adds the release that decides the pixels.
+    #[must_use]
+    pub fn with_pixels_of(self, release: impl Into<String>) -> Self {
+        Self { pixels: Some(release.into()), ..self }
     }
 
     /// Adds the `devices` that it can run on.

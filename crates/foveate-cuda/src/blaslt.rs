@@ -88,18 +88,25 @@ impl Library {
     }
 }
 
-/// Finds the library: `cuBLASLt 12.8.4 (libcublasLt.so.12)`, its release and the path it was loaded as. Needs the
-/// driver, but no device.
+/// The library's release: `cuBLASLt 12.8.4`. Needs the driver, but no device.
 ///
 /// # Errors
 /// [`CudaError::Library`] if it is missing, with the paths that were tried; the errors of [`Device::names`].
-pub fn find() -> Result<String, CudaError> {
+pub fn release() -> Result<String, CudaError> {
     let library = Library::get()?;
     // SAFETY: no preconditions.
     let number = unsafe { (library.functions.cublasLtGetVersion)() };
     let major = if number >= 100_000 { 10_000 } else { 1_000 };
     let (major, minor, patch) = (number / major, number % major / 100, number % 100);
-    Ok(format!("cuBLASLt {major}.{minor}.{patch} ({})", library.path))
+    Ok(format!("cuBLASLt {major}.{minor}.{patch}"))
+}
+
+/// Finds the library: its [release](release) and the path it was loaded as (`cuBLASLt 12.8.4 (libcublasLt.so.12)`).
+///
+/// # Errors
+/// Those of [`release`].
+pub fn find() -> Result<String, CudaError> {
+    Ok(format!("{} ({})", release()?, Library::get()?.path))
 }
 
 /// cuBLASLt on a device. Clones share the handle.

@@ -188,6 +188,14 @@ fn sleep_in_waits(driver: &Driver, number: c_int) {
     }
 }
 
+/// The release of CUDA that the driver brings, whose compiler makes the kernels: `CUDA 12.8`.
+///
+/// # Errors
+/// [`CudaError::NoDriver`] or [`CudaError::DriverTooOld`].
+pub fn release() -> Result<String, CudaError> {
+    Driver::get().map(|driver| format!("CUDA {}", driver.version))
+}
+
 /// Parses a CUDA device's number from `name` (`cuda`: 0, `cuda:1`: 1); `None` if it does not name a CUDA device.
 pub fn ordinal(name: &str) -> Option<usize> {
     match name.strip_prefix("cuda")? {

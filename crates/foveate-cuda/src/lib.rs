@@ -30,7 +30,7 @@ mod stream;
 mod toolkit;
 
 pub use buffer::{Buffer, Plain};
-pub use device::{Device, health, ordinal};
+pub use device::{Device, health, ordinal, release};
 pub use error::{Cause, CudaError};
 pub use graph::Graph;
 pub use module::{Arg, Kernel, Module};

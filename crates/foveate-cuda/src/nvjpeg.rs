@@ -153,12 +153,11 @@ fn call_error(function: &'static str, status: Status) -> CudaError {
     CudaError::Call { function, name, detail: String::new() }
 }
 
-/// Finds the library: `nvJPEG 12.4.0 (libnvjpeg.so.12)`, its release and the path it was loaded as. Needs the driver,
-/// but no device.
+/// The library's release: `nvJPEG 12.4.0`. Needs the driver, but no device.
 ///
 /// # Errors
 /// [`CudaError::Library`] if it is missing, with the paths that were tried; the errors of [`Device::names`].
-pub fn find() -> Result<String, CudaError> {
+pub fn release() -> Result<String, CudaError> {
     let library = Library::get()?;
     let mut release = [0; 3];
     for (property, number) in (0..).zip(&mut release) {
@@ -167,7 +166,15 @@ pub fn find() -> Result<String, CudaError> {
         library.check("nvjpegGetProperty", status)?;
     }
     let [major, minor, patch] = release;
-    Ok(format!("nvJPEG {major}.{minor}.{patch} ({})", library.path))
+    Ok(format!("nvJPEG {major}.{minor}.{patch}"))
+}
+
+/// Finds the library: its [release](release) and the path it was loaded as (`nvJPEG 12.4.0 (libnvjpeg.so.12)`).
+///
+/// # Errors
+/// Those of [`release`].
+pub fn find() -> Result<String, CudaError> {
+    Ok(format!("{} ({})", release()?, Library::get()?.path))
 }
 
 /// The library's memory grows in steps of this many bytes. Without them, it grows to each picture's exact size, and

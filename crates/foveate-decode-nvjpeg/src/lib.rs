@@ -30,13 +30,17 @@ pub fn register(registry: &mut PreprocessorRegistry) -> Result<(), RegistryError
 }
 
 fn health() -> Health {
-    let found = nvjpeg::find().and_then(|library| Ok((library, Device::names()?)));
+    let found = nvjpeg::find().and_then(|library| Ok((library, nvjpeg::release()?, Device::names()?)));
     match found {
-        Ok((_, names)) if names.is_empty() => Health::broken("there is no CUDA device", "run it on a machine with one"),
-        Ok((library, names)) => {
+        Ok((.., names)) if names.is_empty() => {
+            Health::broken("there is no CUDA device", "run it on a machine with one")
+        }
+        Ok((library, release, names)) => {
             let engines: Vec<String> = (0..names.len()).map(engines).collect();
             let library = format!("{library}; {}", engines.join("; "));
-            Health::library(library).on((0..names.len()).map(|ordinal| format!("cuda:{ordinal}")))
+            Health::library(library)
+                .with_pixels_of(release)
+                .on((0..names.len()).map(|ordinal| format!("cuda:{ordinal}")))
         }
         Err(CudaError::Library { name, reason, remedy }) => Health::broken(format!("no {name}: {reason}"), remedy),
         Err(error) => Health::broken(error.to_string(), "decode on the CPU, or install what is named"),

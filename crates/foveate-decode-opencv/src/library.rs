@@ -50,7 +50,8 @@ pub(crate) fn health() -> Health {
     match (get(), opencv::core::get_version_string()) {
         (Ok(library), Ok(version)) => {
             let pixels = if library.has_libjpeg_turbos_pixels { "pixels" } else { "pixels are not those" };
-            Health::library(format!("OpenCV {version}, shared; {pixels} of libjpeg-turbo"))
+            let release = format!("OpenCV {version}");
+            Health::library(format!("{release}, shared; {pixels} of libjpeg-turbo")).with_pixels_of(release)
         }
         (Err(error), _) => Health::broken(error_chain(&error), remedy),
         (_, Err(error)) => Health::broken(error.to_string(), remedy),

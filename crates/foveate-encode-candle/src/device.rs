@@ -3,7 +3,7 @@
 use candle_core::Device;
 use foveate_encode::EncodeError;
 
-pub(crate) use cuda::health;
+pub(crate) use cuda::{health, kernels};
 
 /// Opens `cpu`, `cuda` or `cuda:N`.
 ///
@@ -49,6 +49,11 @@ mod cuda {
         Ok(format!("cuBLAS ({blas}), cuRAND ({random})"))
     }
 
+    /// The release of CUDA, which decides a device's last bits. candle does not tell that of cuBLAS.
+    pub(crate) fn kernels(device: &Device) -> Option<String> {
+        if device.is_cpu() { None } else { foveate_cuda::release().ok() }
+    }
+
     /// The CPU, and the available devices.
     pub(crate) fn health() -> Health {
         foveate_cuda::health(libraries)
@@ -63,6 +68,10 @@ mod cuda {
 
     pub(super) fn open(_: &str) -> Result<Device, Cause> {
         Err("built without candle's CUDA backend: rebuild with `-F candle-cuda`".into())
+    }
+
+    pub(crate) fn kernels(_: &Device) -> Option<String> {
+        None
     }
 
     pub(crate) fn health() -> Health {

@@ -34,6 +34,7 @@ impl CandleEncoder {
         let recipe = &model.preprocess;
         // candle divides a matrix product by its size, so the order of summation depends on the batch.
         let spec = options.spec(recipe.crop, (recipe.mean, recipe.std), model.config.hidden_size);
+        let spec = EncoderSpec { kernels: device::kernels(&device), ..spec };
         Ok(Self { spec, network: Network::new(model, device, dtype)?, threads: Threads::start(threads)? })
     }
 }

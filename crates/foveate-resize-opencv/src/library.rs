@@ -16,7 +16,10 @@ pub(crate) fn set_up() -> Result<(), ResizeError> {
 pub(crate) fn health() -> Health {
     let broken = |cause: String| Health::broken(cause, "cargo xtask setup --only opencv");
     match (set_up(), opencv::core::get_version_string()) {
-        (Ok(()), Ok(version)) => Health::library(format!("OpenCV {version}, shared")),
+        (Ok(()), Ok(version)) => {
+            let release = format!("OpenCV {version}");
+            Health::library(format!("{release}, shared")).with_pixels_of(release)
+        }
         (Err(error), _) => broken(error_chain(&error)),
         (_, Err(error)) => broken(error.to_string()),
     }

@@ -33,6 +33,8 @@ impl RunManifest {
     /// The fingerprint entry with the instruction set or the library that decides the last bits. Outputs of earlier
     /// versions lack it, so it is compared only if both have it.
     pub const KERNELS: &str = "kernels";
+    /// The fingerprint entry with the releases of the libraries that decide the pixels. It is compared as the one above.
+    pub const PIXELS: &str = "pixels";
     /// The fingerprint entry of an update's run with the digest of the output; one with a longer name has a digest of
     /// its items.
     pub const UPDATE: &str = "update";
@@ -68,7 +70,7 @@ impl RunManifest {
             let (was, is) = (self.fingerprint.get(name), now.fingerprint.get(name));
             match (name.as_str(), name.strip_suffix("_sha256")) {
                 _ if was == is => {}
-                (Self::KERNELS, _) if was.is_none() || is.is_none() => {}
+                (Self::KERNELS | Self::PIXELS, _) if was.is_none() || is.is_none() => {}
                 (Self::LISTING | Self::ITEMS, _) => difference.inputs = Some("other inputs".to_owned()),
                 // Two digests tell a reader nothing.
                 (_, Some(what)) => difference.settings.push(format!("other {what}")),
@@ -432,14 +434,16 @@ mod tests {
     }
 
     #[test]
-    fn kernels_are_compared_if_both_runs_have_them() {
-        let run = |kernels: Option<&str>| {
-            let fingerprint = kernels.map(|kernels| (RunManifest::KERNELS.to_owned(), kernels.to_owned()));
-            RunManifest { dim: 4, fingerprint: fingerprint.into_iter().collect(), ..RunManifest::default() }
-        };
-        assert_eq!(run(Some("amx")).difference(&run(Some("fma"))).unwrap().to_string(), "kernels: amx → fma");
-        assert_eq!(run(None).difference(&run(Some("fma"))), None);
-        assert_eq!(run(Some("fma")).difference(&run(None)), None);
+    fn kernels_and_pixels_are_compared_if_both_runs_have_them() {
+        for name in [RunManifest::KERNELS, RunManifest::PIXELS] {
+            let run = |value: Option<&str>| {
+                let fingerprint = value.map(|value| (name.to_owned(), value.to_owned()));
+                RunManifest { dim: 4, fingerprint: fingerprint.into_iter().collect(), ..RunManifest::default() }
+            };
+            assert_eq!(run(Some("a")).difference(&run(Some("b"))).unwrap().to_string(), format!("{name}: a → b"));
+            assert_eq!(run(None).difference(&run(Some("b"))), None);
+            assert_eq!(run(Some("b")).difference(&run(None)), None);
+        }
     }
 
     #[test]

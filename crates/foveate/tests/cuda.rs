@@ -109,8 +109,12 @@ fn batches_that_are_decoded_on_the_device_have_the_outcomes_of_the_cpu() {
         let out = folder.path().join(format!("{}-{order}.npy", devices.len()));
         let args = ["--device", devices, "--decoder", "nvjpeg"];
         run(emulated(&out, &libraries, order).args([PHOTOS, CONFORMANCE]).args(args)).expect(0);
-        let failures = |npy: &Path| csv(&foveate::sink::record_of(npy, "failures.csv"));
-        assert_eq!(failures(&out), failures(&reference), "{devices}, {order}");
+        let record = |npy: &Path, name: &str| foveate::sink::record_of(npy, name);
+        assert_eq!(csv(&record(&out, "failures.csv")), csv(&record(&reference, "failures.csv")), "{devices}, {order}");
+        let manifest: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(record(&out, "manifest.json")).unwrap()).unwrap();
+        let has = |setting: &str, says: &str| manifest["fingerprint"][setting].as_str().unwrap().contains(says);
+        assert!(has("kernels", "cuBLASLt 1") && has("kernels", ", CUDA 1") && has("pixels", "nvJPEG 1"), "{manifest}");
         let worst = worst_cosine(&npy_rows(&out, DIM), &npy_rows(&reference, DIM));
         assert!(worst >= 0.99, "{devices}, {order}: {worst}");
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use foveate_core::{BatchMemory, PixelBatch, VectorBuf};
-use foveate_cuda::blaslt::Element;
+use foveate_cuda::blaslt::{self, Element};
 use foveate_cuda::{Buffer, CudaError, Device, DevicePixels, Pinned, Stream};
 use foveate_dinov2::Model;
 use foveate_encode::{
@@ -99,7 +99,9 @@ impl CudaEncoder {
         let refused = |error| unavailable(&options.device, error);
         let device = Device::open(number(&options.device)?).map_err(refused)?;
         let element = element(&device, options)?;
-        let spec = crate::encoder::spec(model, options);
+        let decisive = blaslt::release().and_then(|blas| Ok(format!("{blas}, {}", foveate_cuda::release()?)));
+        let kernels = Some(decisive.map_err(refused)?);
+        let spec = EncoderSpec { kernels, ..crate::encoder::spec(model, options) };
         let geometry = Geometry::new(model, spec.max_batch, options.pooling)?;
         let network = Network::new(&device, model, geometry, element, settings, &spec)?;
         let slots = (0..DEPTH).map(|_| Slot::new(&device, &geometry, spec.max_batch)).collect::<Result<_, _>>();

@@ -39,14 +39,21 @@ pub fn decides_vectors(name: &str) -> bool {
     !OF_INPUTS.contains(&name) && !is_name_or_limit(name) && !name.starts_with("sink.")
 }
 
-/// Returns the remedy for two jobs that differ in their [kernels](RunManifest::KERNELS) alone.
+/// Returns the remedy for two jobs that differ in their [kernels](RunManifest::KERNELS) or in what decides their
+/// [pixels](RunManifest::PIXELS) alone.
 pub fn kernels_remedy(difference: &Difference) -> Option<&'static str> {
     let [setting] = difference.settings.as_slice() else { return None };
-    let is_kernels = setting.split(':').next() == Some(RunManifest::KERNELS) && difference.inputs.is_none();
-    is_kernels.then_some(
-        "use the same instruction set and library for both (FOVEATE_INSTRUCTIONS=avx512-bf16 gives a machine with AMX \
-         the bits of the others), or embed anew with --overwrite",
-    )
+    match setting.split(':').next() {
+        _ if difference.inputs.is_some() => None,
+        Some(RunManifest::KERNELS) => Some(
+            "use the same instruction set and library for both (FOVEATE_INSTRUCTIONS=avx512-bf16 gives a machine with \
+             AMX the bits of the others), or embed anew with --overwrite",
+        ),
+        Some(RunManifest::PIXELS) => {
+            Some("use the same release of the library for both, or embed anew with --overwrite")
+        }
+        _ => None,
+    }
 }
 
 impl EmbedOptions {

@@ -21,6 +21,8 @@ pub(crate) struct JobDescription<'a> {
     pub(super) geometry: &'a Geometry,
     /// What decides the vectors' last bits, of [`EncoderSpec::kernels`](foveate_encode::EncoderSpec::kernels).
     pub(super) kernels: Option<&'a str>,
+    /// Releases that decide the pixels, of [`Health::pixels`](foveate_core::Health::pixels).
+    pub(super) pixels: Option<&'a str>,
 }
 
 impl JobDescription<'_> {
@@ -43,7 +45,7 @@ impl JobDescription<'_> {
 
     /// Builds the same manifest without the inputs.
     pub(crate) fn embedding(&self) -> RunManifest {
-        let Self { options, names, model, geometry, kernels } = self;
+        let Self { options, names, model, geometry, kernels, pixels } = self;
         let preprocess = model.preprocess();
         let mut fingerprint = BTreeMap::new();
         let mut set = |name: &str, value: String| fingerprint.insert(name.to_owned(), value);
@@ -75,6 +77,9 @@ impl JobDescription<'_> {
         set("device", options.kind_of_devices());
         if let Some(kernels) = kernels {
             set(RunManifest::KERNELS, (*kernels).to_owned());
+        }
+        if let Some(pixels) = pixels {
+            set(RunManifest::PIXELS, (*pixels).to_owned());
         }
         set("dtype", options.dtype.name().to_owned());
         set("pooling", options.pooling.name().to_owned());

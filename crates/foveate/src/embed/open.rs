@@ -26,6 +26,8 @@ pub(crate) struct OpenedJob {
     pub(crate) geometry: Geometry,
     pub(crate) preprocessors: PreprocessorOpener,
     pub(crate) encoders: Vec<Box<dyn Encoder>>,
+    /// The releases that decide the pixels, if any do.
+    pixels: Option<String>,
 }
 
 impl OpenedJob {
@@ -57,7 +59,14 @@ impl OpenedJob {
     pub(crate) fn description<'a>(&'a self, options: &'a EmbedOptions) -> JobDescription<'a> {
         // Every device of a job is of the same kind.
         let kernels = self.encoders.first().and_then(|encoder| encoder.spec().kernels.as_deref());
-        JobDescription { options, names: &self.names, model: &self.model, geometry: &self.geometry, kernels }
+        JobDescription {
+            options,
+            names: &self.names,
+            model: &self.model,
+            geometry: &self.geometry,
+            kernels,
+            pixels: self.pixels.as_deref(),
+        }
     }
 }
 
@@ -102,7 +111,8 @@ impl EmbedOptions {
         let resizer = self.resizer_opener(Some(names.resizer.clone()), backends);
         let options = self.preprocess(geometry);
         let preprocessors = self.preprocessors(names.batched.as_deref(), decoder, resizer, options, backends);
-        Ok(OpenedJob { names, model, geometry, preprocessors, encoders })
+        let pixels = names.pixels(backends)?;
+        Ok(OpenedJob { names, model, geometry, preprocessors, encoders, pixels })
     }
 
     /// Chooses the backends by name and loads the model. Names are checked before a model is loaded or downloaded.

@@ -1,5 +1,6 @@
 //! The backends that a job chooses from, and their names.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use foveate_core::Backend;
@@ -124,6 +125,23 @@ impl BackendNames {
             resizer: name_or_first(resizers, options.resizer.as_deref())?,
             encoder: name_or_first(encoders, options.encoder.as_deref())?,
         })
+    }
+}
+
+impl BackendNames {
+    /// Returns the releases of libraries that decide the pixels, if any do. Fallbacks take too few images to count.
+    pub(super) fn pixels(&self, backends: &Backends) -> Result<Option<String>, EmbedError> {
+        let mut releases = BTreeSet::new();
+        if let Some(batched) = &self.batched {
+            releases.extend(backends.preprocessors.get(batched)?.health().pixels);
+        } else {
+            if let Some(decoder) = self.decoders.first() {
+                releases.extend(backends.decoders.get(decoder)?.health().pixels);
+            }
+            releases.extend(backends.resizers.get(&self.resizer)?.health().pixels);
+        }
+        let all: Vec<String> = releases.into_iter().collect();
+        Ok((!all.is_empty()).then(|| all.join(", ")))
     }
 }
 

@@ -154,7 +154,7 @@ fn check<'a>(inputs: impl Iterator<Item = &'a Input>, metric: Metric) -> anyhow:
     });
     let (names, runs): (Vec<_>, Vec<_>) = ours.unzip();
     let is_length = |name: &str| metric == Metric::Cosine && name == "normalize";
-    let is_rounding = |name: &str| name == RunManifest::KERNELS;
+    let is_rounding = |name: &str| [RunManifest::KERNELS, RunManifest::PIXELS].contains(&name);
     let matters = |name: &str| decides_vectors(name) && !is_length(name) && !is_rounding(name);
     Ok(merge::check_same_job(&names, &runs, SEARCH, matters)?)
 }
