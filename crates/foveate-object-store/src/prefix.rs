@@ -78,8 +78,8 @@ impl BucketPrefix {
         })
     }
 
-    /// Writes an object; `false` if `mode` has a condition that does not hold. An attempt whose answer was lost may have
-    /// written it.
+    /// Writes an object; `false` if `mode` has a condition that does not hold. An attempt whose answer was lost may
+    /// have written it.
     fn put(&self, name: &str, content: Bytes, mode: PutMode) -> Result<bool, SinkError> {
         let time = self.core().options.timeout + Duration::from_secs(content.len() as u64 / SLOWEST);
         let put = self.change(name, time, |objects, path| {

@@ -33,7 +33,7 @@ impl RunManifest {
     /// The fingerprint entry with the instruction set or the library that decides the last bits. Outputs of earlier
     /// versions lack it, so it is compared only if both have it.
     pub const KERNELS: &str = "kernels";
-    /// The fingerprint entry with the releases of the libraries that decide the pixels. It is compared as the one above.
+    /// The fingerprint entry with the releases of the libraries that decide the pixels; compared as the one above.
     pub const PIXELS: &str = "pixels";
     /// The fingerprint entry of an update's run with the digest of the output; one with a longer name has a digest of
     /// its items.

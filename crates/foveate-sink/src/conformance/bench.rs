@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::files::{FileTree, same, snapshot};
 use super::sample::{CallSizes, DIM, SampleRun, USUAL};
 use super::store::FolderPrefix;
-use super::{COLUMNS, PART, Stored, StoredColumns, Subject, options, with_columns};
+use super::subject::{COLUMNS, PART, Stored, StoredColumns, Subject, options, with_columns};
 use crate::{
     Element, Existing, InputRecord, Layout, Published, Rows, RunState, SinkError, SinkOptions, VectorSink, Watermark,
 };

@@ -1,9 +1,9 @@
 //! The conformance suite for every sink, whatever it writes. Failures panic and state what was expected.
 //!
 //! A backend's test calls [`run`] with a [`Subject`], and [`run_in_store`] if it writes to object stores, which are
-//! folders there. A sink that announces its steps also calls [`crash_at_every_step`].
-//! [`PartSink`](crate::parts::PartSink) does so, by means of [`Steps`](crate::staging::Steps). `cargo xtask faults`
-//! attacks the whole program in more ways: kills at any call, full disks, power losses, damaged files.
+//! folders there. A sink that announces its steps, as [`PartSink`](crate::parts::PartSink) does, also calls
+//! [`crash_at_every_step`]. `cargo xtask faults` attacks the whole program in more ways: kills at any call, full disks,
+//! power losses, damaged files.
 
 #![expect(clippy::unwrap_used, reason = "a suite of tests: what goes wrong must panic")]
 
@@ -13,6 +13,7 @@ mod elsewhere;
 mod files;
 mod sample;
 mod store;
+mod subject;
 mod writers;
 
 use std::collections::BTreeMap;
@@ -21,32 +22,13 @@ use std::path::Path;
 use bench::Bench;
 pub use crashes::crash_at_every_step;
 pub use elsewhere::read_elsewhere;
+use subject::with_columns;
+pub use subject::{COLUMNS, Stored, StoredColumns, Subject};
 
-use crate::{Layout, Published, SinkError, SinkOptions, VectorSink};
+use crate::{Layout, SinkError, SinkOptions, VectorSink};
 
 /// Called with a step's name before every step that changes the disk.
 pub type Probe = Box<dyn FnMut(&'static str) + Send>;
-
-/// A finished output read back: id and vector of each row, in order.
-pub type Stored = Vec<(String, Vec<f32>)>;
-
-/// Values of [`COLUMNS`], row by row.
-pub type StoredColumns = Vec<Vec<Option<String>>>;
-
-/// The columns that items carry along in the suite's runs with columns.
-pub const COLUMNS: [&str; 2] = ["caption", "a url"];
-
-/// A sink under test.
-pub struct Subject<'a> {
-    /// Makes a sink.
-    pub open: &'a dyn Fn(&SinkOptions) -> Box<dyn VectorSink>,
-    /// Reads the published output, preferably without the sink's own code.
-    pub read: &'a dyn Fn(&Published) -> Stored,
-    /// Reads the columns of the published output, if the sink can store any.
-    pub read_columns: Option<&'a dyn Fn(&Published) -> StoredColumns>,
-    /// Extension of its single-file outputs.
-    pub extension: &'static str,
-}
 
 /// Runs the whole suite below `scratch`, an empty folder.
 pub fn run(subject: &Subject<'_>, scratch: &Path) {
@@ -88,16 +70,3 @@ fn is_refused(opened: Result<Box<dyn VectorSink>, SinkError>, says: &str) {
 }
 
 const LAYOUTS: [Layout; 2] = [Layout::File, Layout::Folder];
-const PART: u64 = 5;
-
-fn options(folder: &Path, extension: &str, layout: Layout) -> SinkOptions {
-    let output = match layout {
-        Layout::File => folder.join(format!("x.{extension}")),
-        Layout::Folder => folder.join("x"),
-    };
-    SinkOptions { layout, part_items: PART, ..SinkOptions::new(output) }
-}
-
-fn with_columns(options: SinkOptions, columns: &[&str]) -> SinkOptions {
-    SinkOptions { columns: columns.iter().map(|&name| name.to_owned()).collect(), ..options }
-}

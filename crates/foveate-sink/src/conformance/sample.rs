@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use foveate_core::Stage;
 
-use super::Stored;
+use super::subject::Stored;
 use crate::{Existing, Failure, InputRecord, Published, Rows, RunManifest, SinkError, Stamp, VectorSink, Watermark};
 
 pub(super) const DIM: usize = 3;

@@ -25,8 +25,8 @@ pub(crate) struct OwnFile<'a> {
 }
 
 impl OwnFile<'_> {
-    /// Checks that nothing is at the file's place, or a file of the same kind that may be replaced. What another command
-    /// or the user made is never replaced.
+    /// Checks that nothing is at the file's place, or a file of the same kind that may be replaced. What another
+    /// command or the user made is never replaced.
     pub(crate) fn check(&self) -> Result<(), Usage> {
         let path = self.path.display();
         // A file there would be taken for the output of an interrupted run, which replaces it in the end.
