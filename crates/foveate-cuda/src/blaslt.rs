@@ -101,7 +101,7 @@ pub fn release() -> Result<String, CudaError> {
     Ok(format!("cuBLASLt {major}.{minor}.{patch}"))
 }
 
-/// Finds the library: its [release](release) and the path it was loaded as (`cuBLASLt 12.8.4 (libcublasLt.so.12)`).
+/// Finds the library: its [release] and the path it was loaded as (`cuBLASLt 12.8.4 (libcublasLt.so.12)`).
 ///
 /// # Errors
 /// Those of [`release`].

@@ -169,7 +169,7 @@ pub fn release() -> Result<String, CudaError> {
     Ok(format!("nvJPEG {major}.{minor}.{patch}"))
 }
 
-/// Finds the library: its [release](release) and the path it was loaded as (`nvJPEG 12.4.0 (libnvjpeg.so.12)`).
+/// Finds the library: its [release] and the path it was loaded as (`nvJPEG 12.4.0 (libnvjpeg.so.12)`).
 ///
 /// # Errors
 /// Those of [`release`].

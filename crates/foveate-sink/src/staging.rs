@@ -65,7 +65,7 @@ pub fn check(options: &SinkOptions, manifest: &RunManifest) -> Result<(), SinkEr
 /// # Errors
 /// [`SinkError::OtherCommand`].
 pub fn check_maker(options: &SinkOptions, manifest: &RunManifest) -> Result<(), SinkError> {
-    let site = RunSite::of(options)?;
+    let site = RunSite::of(&SinkOptions { shard: None, ..options.clone() })?;
     let found = site.manifest()?.map(OutputManifest::run);
     let begun = || site.claim().ok().flatten().map(|claim| claim.settings);
     match found.or_else(begun) {

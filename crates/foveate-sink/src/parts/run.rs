@@ -95,9 +95,8 @@ impl OpenRun {
         existing: Existing,
         steps: Steps,
     ) -> Result<Self, SinkError> {
-        let (options, site) = (options.clone(), RunSite::of(options)?);
-        check_maker(&options, &settings)?;
-        Beginning { options, steps, site, settings, existing }.open()
+        check_maker(options, &settings)?;
+        Beginning { options: options.clone(), steps, site: RunSite::of(options)?, settings, existing }.open()
     }
 
     /// Number of items that a part covers. A single file is one part.
@@ -330,12 +329,15 @@ impl Beginning {
 
     /// Parts that an interrupted run has put in place, and that the output does not have.
     fn waste(&self, local: &LocalWork, base: Option<&OutputManifest>) -> Result<BTreeSet<String>, SinkError> {
+        let is_local = matches!(local, LocalWork::Locked(_));
         let segments = match segments(&self.site, local.folder()) {
             // The run starts over, whatever was damaged.
-            Err(SinkError::Damaged { .. }) if self.is_fresh() => Vec::new(),
+            Err(SinkError::Damaged { .. }) if is_local || self.is_fresh() => Vec::new(),
             found => found?,
         };
-        let parts = segments.into_iter().filter_map(|segment| segment.end.sealed);
+        let run = self.site.claim().ok().flatten().map(|claim| claim.settings.digest());
+        let of_run = segments.into_iter().filter(|segment| !is_local || run.as_ref() == Some(&segment.end.run));
+        let parts = of_run.filter_map(|segment| segment.end.sealed);
         let files = parts.flat_map(|part| part.files).map(|file| file.name);
         let mut waste: BTreeSet<String> = files.filter(|name| self.site.names.is_part(name)).collect();
         for file in base.iter().flat_map(|base| base.files()) {
