@@ -448,8 +448,6 @@ fn other_commands_name_a_folder_of_shards_and_leave_it() {
         let name = folder.display().to_string();
         let all = root.path().join("all.parquet");
         let mut commands = vec![foveate(), foveate(), embed(folder), embed(folder), embed(folder), foveate()];
-        commands.push(embed(folder));
-        commands[6].args(&inputs).args(["--shard", "0/2"]);
         commands[0].arg("merge").arg(folder).arg("-o").arg(&all);
         commands[1].arg("duplicates").arg(folder).arg("-o").arg(&all);
         commands[2].args(&inputs);
