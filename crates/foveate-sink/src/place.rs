@@ -51,7 +51,8 @@ impl Place {
         match self {
             Self::Objects { prefix, start } => prefix.read(&format!("{start}{name}")),
             Self::Folder(folder) => match fs::read(folder.join(name)) {
-                Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+                // A file in place of the folder, too.
+                Err(error) if [ErrorKind::NotFound, ErrorKind::NotADirectory].contains(&error.kind()) => Ok(None),
                 read => read.map(Some).map_err(SinkError::io("read", &folder.join(name))),
             },
         }
