@@ -239,10 +239,10 @@ impl Fold {
     /// # Errors
     /// If it cannot be read.
     pub fn complete_later(&self) -> Result<Option<StoredRun>, SinkError> {
-        let options = self.later()?;
+        let site = RunSite::of(&self.later()?)?;
         // What its run could not remove would keep readers away.
-        end_commit(&RunSite::of(&options)?, &mut |_| {})?;
-        StoredRun::complete(&options)
+        end_commit(&site, &mut |_| {})?;
+        StoredRun::complete_at(&site)
     }
 
     /// Removes a later run of other items than those that are wanted now. `act` gets its rows.

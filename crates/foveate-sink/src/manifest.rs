@@ -44,8 +44,10 @@ impl RunManifest {
 
     /// The fingerprint entry with the number of items of a part.
     pub const PART_ITEMS: &str = "sink.part_items";
-    /// The fingerprint entry with the command that made the output, if it holds no vectors: `pack`.
+    /// The fingerprint entry with the command that made the output, if it holds no vectors: [`Self::PACK`].
     pub const COMMAND: &str = "command";
+    /// The command that makes shards of images.
+    pub const PACK: &str = "pack";
 
     /// The command that made the output.
     pub fn made_by(&self) -> &str {
@@ -219,10 +221,13 @@ impl OutputManifest {
 
     /// Parses the file's bytes; the error says what is wrong with them.
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
-        if let Ok(former) = serde_json::from_slice::<FormerShards>(bytes) {
-            return former.manifest();
-        }
-        let manifest: Self = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+        let manifest: Self = match serde_json::from_slice(bytes) {
+            Ok(manifest) => manifest,
+            Err(error) => {
+                let former = serde_json::from_slice::<FormerShards>(bytes);
+                return former.map_err(|_| error.to_string()).and_then(FormerShards::manifest);
+            }
+        };
         if manifest.version != Self::VERSION {
             return Err(format!("manifest version {}, but this program reads {}", manifest.version, Self::VERSION));
         }
@@ -318,7 +323,7 @@ impl FormerShards {
         self.fingerprint.extend(columns.map(|columns| ("sink.columns".to_owned(), columns)));
         self.fingerprint.remove("format");
         self.fingerprint.insert("sink.format".to_owned(), self.format);
-        self.fingerprint.insert(RunManifest::COMMAND.to_owned(), "pack".to_owned());
+        self.fingerprint.insert(RunManifest::COMMAND.to_owned(), RunManifest::PACK.to_owned());
         let settings = RunManifest { fingerprint: self.fingerprint, ..RunManifest::default() };
         let shards = (0..).zip(self.shards);
         let manifest = OutputManifest {

@@ -69,15 +69,12 @@ pub fn check_maker(options: &SinkOptions, manifest: &RunManifest) -> Result<(), 
     let found = site.manifest()?.map(OutputManifest::run);
     let begun = || site.claim().ok().flatten().map(|claim| claim.settings);
     match found.or_else(begun) {
-        Some(found) if (found.made_by() == PACK) != (manifest.made_by() == PACK) => {
+        Some(found) if (found.made_by() == RunManifest::PACK) != (manifest.made_by() == RunManifest::PACK) => {
             Err(SinkError::OtherCommand { path: options.output.clone(), command: found.made_by().to_owned() })
         }
         _ => Ok(()),
     }
 }
-
-/// The command whose outputs hold no vectors.
-pub(crate) const PACK: &str = "pack";
 
 /// Checks that the output can be where the options put it: no folder where a file is requested, and no file where a
 /// folder is requested. Missing folders are created when the run begins; this creates nothing, so a program may call it

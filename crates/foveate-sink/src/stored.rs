@@ -18,10 +18,10 @@ use crate::place::Place;
 use crate::publish::parent_of;
 use crate::restored::{restore, write_lines};
 use crate::site::{CLAIM, Claim, RunSite};
-use crate::staging::{FAILURES, INPUTS, PACK};
+use crate::staging::{FAILURES, INPUTS};
 use crate::{
-    ActOnRow, Failure, Layout, ManifestFile, ManifestPart, OutputManifest, OutputNames, Prefix, RecordedInputs, Shape,
-    SinkError, SinkOptions, VectorReader,
+    ActOnRow, Failure, Layout, ManifestFile, ManifestPart, OutputManifest, OutputNames, Prefix, RecordedInputs,
+    RunManifest, Shape, SinkError, SinkOptions, VectorReader,
 };
 
 /// Rows of a segment in memory at a time.
@@ -132,7 +132,7 @@ impl StoredRun {
     pub fn find(output: &Path) -> Result<Vec<Self>, SinkError> {
         let found = Self::find_any(output)?;
         match found.iter().any(Self::is_packed) {
-            true => Err(SinkError::OtherCommand { path: output.to_owned(), command: PACK.to_owned() }),
+            true => Err(SinkError::OtherCommand { path: output.to_owned(), command: RunManifest::PACK.to_owned() }),
             false => Ok(found),
         }
     }
@@ -146,7 +146,7 @@ impl StoredRun {
     }
 
     fn is_packed(&self) -> bool {
-        self.manifest.made_by() == PACK
+        self.manifest.made_by() == RunManifest::PACK
     }
 
     fn find_any(output: &Path) -> Result<Vec<Self>, SinkError> {

@@ -65,8 +65,11 @@ impl OpenRun {
                 records.insert(0, inputs);
             }
             let written = self.output_manifest(records);
-            self.steps.step("write manifest");
-            self.site.work.replace(STAGED_MANIFEST, written.to_json().into_bytes().into())?;
+            // A store's is written from the plan, by a request with a condition.
+            if let Place::Folder(_) = self.site.work {
+                self.steps.step("write manifest");
+                self.site.work.replace(STAGED_MANIFEST, written.to_json().into_bytes().into())?;
+            }
             moves.extend(self.main_moves(&written));
             manifest = Some(written);
         }
@@ -148,7 +151,7 @@ impl OpenRun {
     }
 
     /// Removes the work in progress, every file of it closed. The output is complete by now, so an error is a note.
-    pub(super) fn remove_work(mut self) -> Option<String> {
+    pub(super) fn remove_work(self) -> Option<String> {
         self.steps.step("remove staging folder");
         let Self { site, local, open, upload, .. } = self;
         drop((open, upload));

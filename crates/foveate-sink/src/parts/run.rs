@@ -15,7 +15,7 @@ use crate::names::STAGING;
 use crate::place::Place;
 use crate::publish::{parent_of, remove_if_there};
 use crate::restored::{restore, segments};
-use crate::site::{CLAIM, Claim, RunSite, checked_json};
+use crate::site::{CLAIM, Claim, RunSite, checked_json, name_of};
 use crate::staging::{FAILURES, FAILURES_HEADER, Staging, check_maker};
 use crate::stored::{StoredRun, check_lengths};
 use crate::{
@@ -208,7 +208,7 @@ impl Beginning {
         matches!(self.existing, Existing::Overwrite | Existing::Update)
     }
 
-    fn open(mut self) -> Result<OpenRun, SinkError> {
+    fn open(self) -> Result<OpenRun, SinkError> {
         if self.options.prefix.is_some() {
             return self.open_in_store();
         }
@@ -249,7 +249,7 @@ impl Beginning {
     }
 
     /// Continues the work in progress, or begins it.
-    fn begin_at(mut self, local: LocalWork) -> Result<OpenRun, SinkError> {
+    fn begin_at(self, local: LocalWork) -> Result<OpenRun, SinkError> {
         end_commit(&self.site, &mut |step| self.steps.step(step))?;
         let base = self.site.manifest()?;
         if let Some(file) = base.iter().flat_map(OutputManifest::files).find(|file| !self.site.names.owns(&file.name)) {
@@ -281,7 +281,7 @@ impl Beginning {
         SinkError::BadOutput { path: self.options.output.clone(), source: source.into() }
     }
 
-    fn start(mut self, local: LocalWork, base: Option<&OutputManifest>) -> Result<OpenRun, SinkError> {
+    fn start(self, local: LocalWork, base: Option<&OutputManifest>) -> Result<OpenRun, SinkError> {
         let waste = self.waste(&local, base)?;
         let work = &self.site.work;
         if self.site.layout == Layout::Folder {
@@ -356,7 +356,7 @@ impl Beginning {
         if let Some(stray) = found.keys().find(is_stray) {
             return Err(self.is_strangers(&format!("it holds {stray}")));
         }
-        let failures = crate::site::name_of(&self.site.names.current().beside(FAILURES));
+        let failures = name_of(&self.site.names.current().beside(FAILURES));
         if !found.contains_key(&failures) || base.is_some() {
             return Ok(());
         }

@@ -21,7 +21,7 @@ impl Steps {
     }
 
     /// Announces a step.
-    pub(crate) fn step(&mut self, name: &'static str) {
+    pub(crate) fn step(&self, name: &'static str) {
         if let Some(probe) = &self.0 {
             lock(probe)(name);
         }

@@ -126,9 +126,7 @@ impl BackendNames {
             encoder: name_or_first(encoders, options.encoder.as_deref())?,
         })
     }
-}
 
-impl BackendNames {
     /// Returns the releases of libraries that decide the pixels, if any do. Fallbacks take too few images to count.
     pub(super) fn pixels(&self, backends: &Backends) -> Result<Option<String>, EmbedError> {
         let mut releases = BTreeSet::new();

@@ -87,7 +87,7 @@ impl PackOptions {
         set("foveate", crate::VERSION.to_owned());
         set(RunManifest::LISTING, source.listing_hash());
         set(RunManifest::ITEMS, source.part());
-        set(RunManifest::COMMAND, "pack".to_owned());
+        set(RunManifest::COMMAND, RunManifest::PACK.to_owned());
         set("sink.format", format.clone());
         set("shard_bytes", shard_bytes.to_string());
         set("max_bytes", job.max_bytes.to_string());

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::BufWriter;
+use std::path::PathBuf;
 
 use foveate_sink::parts::FileParts;
 use foveate_sink::{Existing, Failure, Layout, OutputManifest, RunManifest, SinkError, SinkOptions, Watermark};
@@ -14,6 +15,7 @@ use super::options::PackOptions;
 
 /// A shard in progress.
 struct Open {
+    path: PathBuf,
     writer: Box<dyn MemberWriter>,
     members: u64,
     bytes: u64,
@@ -67,7 +69,7 @@ impl Shards {
         let nulls = vec![None; self.columns.len()];
         let columns = if item.columns.is_empty() { &nulls } else { &item.columns[..] };
         let member = NewMember { key: &key, extension, id: &item.id, bytes, columns };
-        open.writer.add(&member).map_err(SinkError::io("write", &self.parts.next_file()))?;
+        open.writer.add(&member).map_err(SinkError::io("write", &open.path))?;
         (open.members, open.bytes) = (open.members + 1, open.bytes + len);
         self.open = Some(open);
         Ok(())
@@ -86,7 +88,7 @@ impl Shards {
     pub(super) fn close(&mut self) -> Result<(), SinkError> {
         let mut members = None;
         if let Some(open) = self.open.take() {
-            open.writer.finish().map_err(SinkError::io("write", &self.parts.next_file()))?;
+            open.writer.finish().map_err(SinkError::io("write", &open.path))?;
             members = Some(open.members);
         }
         self.parts.seal(members, self.settled)
@@ -113,6 +115,6 @@ impl Shards {
         let created = format.and_then(|format| format.create(Box::new(BufWriter::new(file)), &self.columns));
         let created = created.ok_or_else(|| SinkError::Unsupported(format!("shards of {}", self.format)))?;
         let writer = created.map_err(SinkError::io("write", &path))?;
-        Ok(Open { writer, members: 0, bytes: 0 })
+        Ok(Open { path, writer, members: 0, bytes: 0 })
     }
 }
