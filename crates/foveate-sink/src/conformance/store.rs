@@ -5,9 +5,11 @@ use std::fmt;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
+use foveate_core::lock;
 
 use super::files::{FileTree, snapshot};
 use crate::{Prefix, SinkError};
@@ -22,6 +24,9 @@ pub(super) struct FolderPrefix {
     /// The manifest that another writer puts there before this one's request to do so.
     pub(super) rival: Option<Vec<u8>>,
 }
+
+/// An object appears whole, and a condition holds until its request is done. Writers of one folder have a prefix each.
+static ONE_REQUEST: Mutex<()> = Mutex::new(());
 
 /// What happens to a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -42,6 +47,7 @@ impl FolderPrefix {
     }
 
     fn request<T>(&self, act: impl Fn() -> io::Result<T>) -> Result<T, SinkError> {
+        let _one = lock(&ONE_REQUEST);
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
         let fault = self.fault.filter(|(at, fault)| match fault {
             Fault::IsTheEnd => *at <= number,
