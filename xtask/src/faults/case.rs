@@ -288,7 +288,7 @@ impl Case<'_> {
             // It came before the update, before the update's commit, or after it.
             let is_refused =
                 self.scenario.life().and_then(|life| life.refusal).is_some_and(|words| ran.is_refusal(words));
-            let is_done = is_refused || ran.code == Some(0) || ran.stderr.contains("was replaced while it was updated");
+            let is_done = is_refused || ran.code == Some(0) || ran.stderr.contains("another command replaced ");
             ensure!(is_done, "the update of a replaced output ends in {ran}");
             let outcomes = place.tree()?.outcomes(self.scenario.output)?;
             return self.calm.outcomes.difference(&outcomes).map_or(Ok(()), |difference| bail!("{difference}"));
