@@ -1,28 +1,24 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
 
-use foveate_core::lock;
-use foveate_pipeline::{Known, Recall};
-use xxhash_rust::xxh3::Xxh3;
+use foveate_pipeline::{ContentId, Known, Recall};
 
-use crate::entry::key;
+use crate::CacheError;
+use crate::entry::{Key, entry};
 use crate::store::Store;
-use crate::{CacheError, entry};
 
 /// A folder of vectors, for one set of settings.
 pub struct Cache {
     /// `None` only while it is dropped.
-    store: Option<Arc<Store>>,
-    settings: u128,
+    store: Option<Store>,
+    settings: blake3::Hash,
+    /// The process that opened it. In a fork, its threads are gone and its files are the parent's.
+    process: u32,
 }
 
-/// The open folders of this process: LMDB may open a file only once. A forked process has its own.
-static OPEN: Mutex<Vec<(u32, Arc<Store>)>> = Mutex::new(Vec::new());
-
 impl Cache {
-    /// Opens the cache in `folder`, which is created if it does not exist. Its file takes at most `bytes`. `settings`
+    /// Opens the cache in `folder`, which is created if it does not exist. Its files take at most `bytes`. `settings`
     /// are everything that decides an image's vector.
     ///
     /// # Errors
@@ -31,60 +27,51 @@ impl Cache {
         let failed = |source| CacheError::Open { path: folder.to_owned(), source };
         std::fs::create_dir_all(folder).map_err(failed)?;
         let folder = folder.canonicalize().map_err(failed)?;
-        let process = std::process::id();
-        let mut open = lock(&OPEN);
-        let known = open.iter().find(|(of, store)| *of == process && store.folder == folder);
-        let store = match known {
-            Some((_, store)) => Arc::clone(store),
-            None => Arc::new(Store::open(folder, bytes)?),
-        };
-        if known.is_none() {
-            open.push((process, Arc::clone(&store)));
-        }
-        Ok(Self { store: Some(store), settings: digest(settings) })
+        let store = Store::open(&folder, bytes)?;
+        Ok(Self { store: Some(store), settings: digest(settings), process: std::process::id() })
     }
 
-    fn store(&self) -> &Store {
-        self.store.as_deref().unwrap_or_else(|| unreachable!("it is taken on drop alone"))
+    fn store(&self) -> Option<&Store> {
+        self.store.as_ref().filter(|_| self.process == std::process::id())
+    }
+
+    fn key(&self, content: &ContentId) -> Key {
+        *blake3::Hasher::new().update(self.settings.as_bytes()).update(content.as_bytes()).finalize().as_bytes()
     }
 }
 
-fn digest(settings: &BTreeMap<String, String>) -> u128 {
-    let mut hash = Xxh3::new();
+fn digest(settings: &BTreeMap<String, String>) -> blake3::Hash {
+    let mut hasher = blake3::Hasher::new();
     for text in settings.iter().flat_map(|(name, value)| [name, value]) {
-        hash.update(&(text.len() as u64).to_le_bytes());
-        hash.update(text.as_bytes());
+        hasher.update(&(text.len() as u64).to_le_bytes());
+        hasher.update(text.as_bytes());
     }
-    hash.digest128()
+    hasher.finalize()
 }
 
 impl Recall for Cache {
-    fn recall(&self, content: u128) -> Option<Known> {
-        self.store().get(&key(self.settings, content))
+    fn recall(&self, content: ContentId) -> Option<Known> {
+        self.store()?.get(&self.key(&content))
     }
 
-    fn remember(&self, content: u128, known: Known) {
-        let key = key(self.settings, content);
-        self.store().put(key, entry::value(&key, &known));
+    fn remember(&self, content: ContentId, known: Known) {
+        let Some(store) = self.store() else { return };
+        let key = self.key(&content);
+        store.put(key, entry(&key, &known));
     }
 }
 
 impl Drop for Cache {
-    /// Closes a folder that no other cache of the process has open.
+    /// Waits for what is to be written. A fork leaves its parent's files alone.
     fn drop(&mut self) {
-        let mut open = lock(&OPEN);
-        let Some(store) = self.store.take() else { return };
-        // This one and the list's.
-        if Arc::strong_count(&store) == 2 {
-            open.retain(|(_, other)| !Arc::ptr_eq(&store, other));
+        if self.process != std::process::id() {
+            std::mem::forget(self.store.take());
         }
-        // Closed before another thread may open it again.
-        drop(store);
     }
 }
 
 impl fmt::Debug for Cache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cache").field("folder", &self.store().folder).finish_non_exhaustive()
+        f.debug_struct("Cache").field("process", &self.process).finish_non_exhaustive()
     }
 }

@@ -1,46 +1,38 @@
-//! Keys and values, byte by byte.
+//! Keys and entries, byte by byte.
 
 use foveate_core::Size;
 use foveate_pipeline::Known;
-use xxhash_rust::xxh3::Xxh3;
+use xxhash_rust::xxh3::xxh3_64;
 
-/// Settings, then content.
+/// BLAKE3 of the settings' hash and the content's.
 pub(crate) type Key = [u8; 32];
 
-/// Bytes of a value before its vector: checksum, width, height.
-const HEAD: usize = 16;
-
-pub(crate) fn key(settings: u128, content: u128) -> Key {
-    let mut key = [0; 32];
-    key[..16].copy_from_slice(&settings.to_be_bytes());
-    key[16..].copy_from_slice(&content.to_be_bytes());
-    key
+/// The number under which an entry is found. The entry itself says whose it is.
+pub(crate) fn number(key: &Key) -> i64 {
+    let (first, _) = key.split_first_chunk().unwrap_or_else(|| unreachable!("a key has 32 bytes"));
+    i64::from_le_bytes(*first)
 }
 
-pub(crate) fn value(key: &Key, known: &Known) -> Vec<u8> {
-    let mut value = vec![0; 8];
-    value.extend(known.size.width.to_le_bytes());
-    value.extend(known.size.height.to_le_bytes());
-    value.extend(known.vector.iter().flat_map(|component| component.to_le_bytes()));
-    let checksum = checksum(key, &value[8..]);
-    value[..8].copy_from_slice(&checksum.to_le_bytes());
-    value
+/// XXH3-64 of the rest, key, width, height, vector.
+pub(crate) fn entry(key: &Key, known: &Known) -> Vec<u8> {
+    let mut entry = vec![0; 8];
+    entry.extend(key);
+    entry.extend(known.size.width.to_le_bytes());
+    entry.extend(known.size.height.to_le_bytes());
+    entry.extend(known.vector.iter().flat_map(|component| component.to_le_bytes()));
+    let checksum = xxh3_64(&entry[8..]);
+    entry[..8].copy_from_slice(&checksum.to_le_bytes());
+    entry
 }
 
-/// Reads a value; `None` if it is damaged.
-pub(crate) fn parse(key: &Key, value: &[u8]) -> Option<Known> {
-    let (sum, rest) = value.split_first_chunk()?;
-    if value.len() < HEAD || u64::from_le_bytes(*sum) != checksum(key, rest) {
+/// Reads an entry; `None` if it is damaged, or that of another key.
+pub(crate) fn parse(key: &Key, entry: &[u8]) -> Option<Known> {
+    let (checksum, rest) = entry.split_first_chunk()?;
+    if u64::from_le_bytes(*checksum) != xxh3_64(rest) {
         return None;
     }
-    let mut words = rest.chunks_exact(4).map(|word| <[u8; 4]>::try_from(word).unwrap_or_default());
-    let (width, height) = (u32::from_le_bytes(words.next()?), u32::from_le_bytes(words.next()?));
-    Some(Known { size: Size::new(width, height), vector: words.map(f32::from_le_bytes).collect() })
-}
-
-fn checksum(key: &Key, rest: &[u8]) -> u64 {
-    let mut hash = Xxh3::new();
-    hash.update(key);
-    hash.update(rest);
-    hash.digest()
+    let mut words = rest.strip_prefix(key)?.as_chunks().0.iter();
+    let width = u32::from_le_bytes(*words.next()?);
+    let height = u32::from_le_bytes(*words.next()?);
+    Some(Known { size: Size::new(width, height), vector: words.map(|&word| f32::from_le_bytes(word)).collect() })
 }

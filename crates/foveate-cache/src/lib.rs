@@ -7,3 +7,4 @@ mod store;
 
 pub use cache::Cache;
 pub use error::CacheError;
+pub use store::pause;

@@ -1,42 +1,71 @@
-//! An LMDB environment with two generations of entries, and the thread that writes to it.
+//! A database with two generations of entries, and the thread that writes to it.
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use foveate_core::lock;
 use foveate_pipeline::Known;
-use lmdb::{Database, DatabaseFlags, Environment, EnvironmentFlags, Error, RwTransaction, Transaction, WriteFlags};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior, params};
 
 use crate::CacheError;
-use crate::entry::{Key, parse};
+use crate::entry::{Key, number, parse};
 
+/// Name of the database in the folder. SQLite puts its log beside it.
+const FILE: &str = "vectors.sqlite";
+/// "fove": a database of any other program is left alone.
+const APPLICATION: i32 = 0x666f_7665;
+const VERSION: i32 = 1;
+/// Holds five vectors of 384 components, or one of 2030.
+const PAGE: u64 = 8192;
 /// The smallest size: a few pages for each part.
 const LEAST: u64 = 1 << 20;
-/// Threads of all processes that may read at once.
-const READERS: u32 = 1024;
 /// Entries that may wait for the writer.
 const WAITING: usize = 4096;
 /// Most entries of a transaction.
-const BATCH: usize = 1000;
+const BATCH: u64 = 1000;
 /// Longest time that an entry waits for others.
 const DELAY: Duration = Duration::from_millis(200);
+/// Longest wait for another process's transaction.
+const BUSY: Duration = Duration::from_secs(5);
+/// Bytes of an entry in the tables and their index beside its own.
+const OVERHEAD: u64 = 64;
 
-/// The databases of the generations.
-const GENERATIONS: [&str; 2] = ["0", "1"];
-/// Key of the format's version in the unnamed database.
-const FORMAT: &[u8] = b"foveate-cache";
-const VERSION: &[u8] = b"1";
-/// Key of the younger generation's number.
-const YOUNGER: &[u8] = b"younger";
+const SCHEMA: &str = "
+    CREATE TABLE entries0 (id INTEGER PRIMARY KEY, number INTEGER NOT NULL, entry BLOB NOT NULL);
+    CREATE TABLE entries1 (id INTEGER PRIMARY KEY, number INTEGER NOT NULL, entry BLOB NOT NULL);
+    CREATE INDEX numbers0 ON entries0 (number);
+    CREATE INDEX numbers1 ON entries1 (number);
+    CREATE TABLE younger (generation INTEGER NOT NULL, bytes INTEGER NOT NULL);
+    INSERT INTO younger VALUES (0, 0);";
+const FIND: [&str; 2] =
+    ["SELECT entry FROM entries0 WHERE number = ?1", "SELECT entry FROM entries1 WHERE number = ?1"];
+const INSERT: [&str; 2] =
+    ["INSERT INTO entries0 (number, entry) VALUES (?1, ?2)", "INSERT INTO entries1 (number, entry) VALUES (?1, ?2)"];
+const CLEAR: [&str; 2] = ["DELETE FROM entries0", "DELETE FROM entries1"];
+
+/// Whoever uses SQLite reads this lock. A fork that holds it finds none of SQLite's own locks taken by a thread that
+/// the child does not have.
+static IN_USE: RwLock<()> = RwLock::new(());
+
+fn in_use() -> RwLockReadGuard<'static, ()> {
+    IN_USE.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits until no thread is inside the database library, and keeps all out as long as the value lives. A process that
+/// forks beside running caches does so under it, or its child may find the library locked for ever.
+pub fn pause() -> RwLockWriteGuard<'static, ()> {
+    IN_USE.write().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// An open folder.
 pub(crate) struct Store {
-    pub(crate) folder: PathBuf,
-    data: Arc<Data>,
+    path: PathBuf,
+    pages: u64,
+    /// Connections that no reader uses.
+    readers: Mutex<Vec<Connection>>,
     /// `None` only while it is dropped.
     jobs: Option<SyncSender<Job>>,
     writer: Option<JoinHandle<()>>,
@@ -45,43 +74,46 @@ pub(crate) struct Store {
 enum Job {
     Put(Key, Vec<u8>),
     /// Moves an entry from the older generation to the younger.
-    Keep(Key),
-}
-
-struct Data {
-    env: Environment,
-    unnamed: Database,
-    generations: [Database; 2],
-    /// Pages of a full generation.
-    most_pages: usize,
-    /// Entries per transaction. Each may copy a page, and pages are free only two transactions later.
-    batch: usize,
+    Keep(Key, Vec<u8>),
 }
 
 impl Store {
-    pub(crate) fn open(folder: PathBuf, bytes: u64) -> Result<Self, CacheError> {
+    pub(crate) fn open(folder: &Path, bytes: u64) -> Result<Self, CacheError> {
         if bytes < LEAST {
             return Err(CacheError::TooSmall { bytes, least: LEAST });
         }
-        let data = Arc::new(Data::open(&folder, bytes)?);
+        let path = folder.join(FILE);
+        let pages = bytes / PAGE;
+        let writer = {
+            let _in_use = in_use();
+            let mut connection = connect(&path, pages).map_err(|error| failed(folder, error))?;
+            prepare(&mut connection, folder)?;
+            Writer { connection, pages, folder: folder.display().to_string() }
+        };
         let (jobs, waiting) = sync_channel(WAITING);
-        let (writer, at) = (Arc::clone(&data), folder.display().to_string());
         let thread = std::thread::Builder::new().name("cache".to_owned());
-        let thread = thread.spawn(move || writer.write_all(&waiting, &at));
-        let writer = thread.map_err(|source| CacheError::Open { path: folder.clone(), source })?;
-        Ok(Self { folder, data, jobs: Some(jobs), writer: Some(writer) })
+        let thread = thread.spawn(move || writer.write_all(&waiting));
+        let writer = thread.map_err(|source| CacheError::Open { path: folder.to_owned(), source })?;
+        Ok(Self { path, pages, readers: Mutex::default(), jobs: Some(jobs), writer: Some(writer) })
     }
 
+    /// Returns an entry. A damaged one is none, and so is one that cannot be read.
     pub(crate) fn get(&self, key: &Key) -> Option<Known> {
-        let (known, is_old) = self.data.get(key)?;
-        if is_old {
-            self.send(Job::Keep(*key));
+        let _in_use = in_use();
+        let free = lock(&self.readers).pop();
+        let connection = free.map_or_else(|| connect(&self.path, self.pages), Ok).ok()?;
+        let found = find(&connection, key);
+        // A connection on which anything failed is not used again.
+        let (known, entry) = found.ok()?;
+        lock(&self.readers).push(connection);
+        if let Some(entry) = entry {
+            self.send(Job::Keep(*key, entry));
         }
-        Some(known)
+        known
     }
 
-    pub(crate) fn put(&self, key: Key, value: Vec<u8>) {
-        self.send(Job::Put(key, value));
+    pub(crate) fn put(&self, key: Key, entry: Vec<u8>) {
+        self.send(Job::Put(key, entry));
     }
 
     /// Drops the job if the writer is behind or has given up: it would only have saved work.
@@ -95,133 +127,158 @@ impl Drop for Store {
     fn drop(&mut self) {
         self.jobs = None;
         let _ = self.writer.take().map(JoinHandle::join);
+        let _in_use = in_use();
+        lock(&self.readers).clear();
     }
 }
 
-impl Data {
-    fn open(folder: &Path, bytes: u64) -> Result<Self, CacheError> {
-        let failed = failed(folder);
-        // Data is durable before it is referred to, so that a power failure damages nothing; the last transactions may
-        // be lost.
-        let flags = EnvironmentFlags::NO_META_SYNC | EnvironmentFlags::NO_TLS | EnvironmentFlags::NO_READAHEAD;
-        let map = usize::try_from(bytes).unwrap_or(usize::MAX) / LEAST as usize * LEAST as usize;
-        let mut env = Environment::new();
-        env.set_flags(flags).set_max_dbs(2).set_max_readers(READERS).set_map_size(map);
-        let env = env.open(folder).map_err(&failed)?;
-        let page = env.stat().map_err(&failed)?.page_size() as usize;
-        let length = fs::metadata(folder.join("data.mdb")).map_err(|error| failed(os(&error)))?.len();
-        // Reading behind a file's end would kill the process.
-        if length < (env.info().map_err(&failed)?.last_pgno() as u64 + 1) * page as u64 {
-            return Err(failed(Error::Corrupted));
+/// Opens the database. Its pages are never mapped: a damaged file is an error, and does not end the process.
+fn connect(path: &Path, pages: u64) -> rusqlite::Result<Connection> {
+    let connection = Connection::open(path)?;
+    connection.busy_timeout(BUSY)?;
+    connection.pragma_update(None, "page_size", PAGE as i64)?;
+    connection.pragma_update(None, "cell_size_check", true)?;
+    // A power failure may lose the last transactions, and damages nothing.
+    connection.pragma_update(None, "synchronous", "NORMAL")?;
+    // The log takes up to a quarter of the size: what is checkpointed at, and a transaction.
+    connection.pragma_update(None, "wal_autocheckpoint", (pages / 16).clamp(8, 1000) as i64)?;
+    connection.pragma_update(None, "max_page_count", (pages * 3 / 4) as i64)?;
+    Ok(connection)
+}
+
+/// Makes an empty database a cache, or checks that it is one.
+fn prepare(connection: &mut Connection, folder: &Path) -> Result<(), CacheError> {
+    let is_ours = make(connection).map_err(|error| failed(folder, error))?;
+    match is_ours {
+        true => Ok(()),
+        false => Err(CacheError::Damaged { path: folder.to_owned(), reason: "another program's database".to_owned() }),
+    }
+}
+
+fn make(connection: &mut Connection) -> rusqlite::Result<bool> {
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let is_empty: bool = transaction.query_row("SELECT count(*) = 0 FROM sqlite_schema", [], |row| row.get(0))?;
+    if is_empty {
+        transaction.pragma_update(None, "application_id", APPLICATION)?;
+        transaction.pragma_update(None, "user_version", VERSION)?;
+        transaction.execute_batch(SCHEMA)?;
+    }
+    let application: i32 = transaction.pragma_query_value(None, "application_id", |row| row.get(0))?;
+    let version: i32 = transaction.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    let is_ours = application == APPLICATION && version == VERSION;
+    if is_ours {
+        younger(&transaction)?;
+    }
+    transaction.commit()?;
+    Ok(is_ours)
+}
+
+/// The younger generation, and the bytes of its entries.
+fn younger(connection: &Connection) -> rusqlite::Result<(usize, u64)> {
+    let mut statement = connection.prepare_cached("SELECT generation, bytes FROM younger")?;
+    statement.query_row([], |row| Ok((usize::from(row.get::<_, bool>(0)?), row.get::<_, i64>(1)?.max(0) as u64)))
+}
+
+/// What is known under a key, and its entry if it is in the older generation.
+fn find(connection: &Connection, key: &Key) -> rusqlite::Result<(Option<Known>, Option<Vec<u8>>)> {
+    let (younger, _) = younger(connection)?;
+    for generation in [younger, 1 - younger] {
+        let mut statement = connection.prepare_cached(FIND[generation])?;
+        let mut rows = statement.query([number(key)])?;
+        while let Some(row) = rows.next()? {
+            let entry = row.get_ref(0)?.as_blob()?;
+            if let Some(known) = parse(key, entry) {
+                return Ok((Some(known), (generation != younger).then(|| entry.to_vec())));
+            }
         }
-        let unnamed = env.open_db(None).map_err(&failed)?;
-        Self::mark(&env, unnamed).map_err(&failed)?;
-        let generation = |name| env.create_db(Some(name), DatabaseFlags::empty()).map_err(&failed);
-        let generations = [generation(GENERATIONS[0])?, generation(GENERATIONS[1])?];
-        let (most_pages, batch) = (map / page * 3 / 8, (map / page / 64).clamp(1, BATCH));
-        Ok(Self { env, unnamed, generations, most_pages, batch })
     }
+    Ok((None, None))
+}
 
-    /// Makes an empty environment a cache, or checks that it is one.
-    fn mark(env: &Environment, unnamed: Database) -> lmdb::Result<()> {
-        let mut transaction = env.begin_rw_txn()?;
-        match transaction.get(unnamed, &FORMAT).map(<[u8]>::to_vec) {
-            Ok(version) if version == VERSION => return Ok(()),
-            Err(Error::NotFound) if env.stat()?.entries() == 0 => {}
-            Ok(_) | Err(Error::NotFound) => return Err(Error::Invalid),
-            Err(error) => return Err(error),
-        }
-        transaction.put(unnamed, &FORMAT, &VERSION, WriteFlags::empty())?;
-        transaction.commit()
-    }
+struct Writer {
+    connection: Connection,
+    pages: u64,
+    folder: String,
+}
 
-    /// The number of the younger generation.
-    fn younger(&self, transaction: &impl Transaction) -> usize {
-        usize::from(transaction.get(self.unnamed, &YOUNGER).is_ok_and(|number| number == [1]))
-    }
-
-    /// Returns an entry, and whether it is in the older generation. A damaged one is none.
-    fn get(&self, key: &Key) -> Option<(Known, bool)> {
-        let transaction = self.env.begin_ro_txn().ok()?;
-        let younger = self.younger(&transaction);
-        let entry = |generation: usize| parse(key, transaction.get(self.generations[generation], key).ok()?);
-        match entry(younger) {
-            Some(known) => Some((known, false)),
-            None => entry(1 - younger).map(|known| (known, true)),
-        }
-    }
-
-    /// Runs the writer's thread until no more jobs can come, or writing fails.
-    fn write_all(&self, jobs: &Receiver<Job>, folder: &str) {
+impl Writer {
+    /// Runs until no more jobs can come, or writing fails.
+    fn write_all(mut self, jobs: &Receiver<Job>) {
+        let most = (self.pages / 64).clamp(1, BATCH) as usize;
         while let Ok(first) = jobs.recv() {
-            let (mut batch, deadline) = (vec![first], Instant::now() + DELAY);
-            while batch.len() < self.batch
+            let deadline = Instant::now() + DELAY;
+            let mut batch = vec![first];
+            while batch.len() < most
                 && let Ok(next) = jobs.recv_timeout(deadline.saturating_duration_since(Instant::now()))
             {
                 batch.push(next);
             }
+            let _in_use = in_use();
             if let Err(error) = self.write(&batch) {
-                tracing::warn!(folder, %error, "the cache takes no more entries");
-                return;
+                tracing::warn!(folder = self.folder, %error, "the cache takes no more entries");
+                break;
             }
         }
+        let _in_use = in_use();
+        drop(self.connection);
     }
 
-    fn write(&self, batch: &[Job]) -> lmdb::Result<()> {
+    fn write(&mut self, batch: &[Job]) -> rusqlite::Result<()> {
         match self.store(batch) {
-            // Readers may hold pages that would be free. The next batch finds room; this one only saves work.
-            Err(Error::MapFull) => {
-                let mut transaction = self.env.begin_rw_txn()?;
-                self.turn(&mut transaction)?;
+            // Other processes may have filled it. The next batch finds room; this one only saves work.
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DiskFull) => {
+                let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+                turn(&transaction)?;
                 transaction.commit()
             }
             result => result,
         }
     }
 
-    fn store(&self, batch: &[Job]) -> lmdb::Result<()> {
-        let mut transaction = self.env.begin_rw_txn()?;
-        let stat = transaction.stat(self.generations[self.younger(&transaction)])?;
-        if stat.branch_pages() + stat.leaf_pages() + stat.overflow_pages() >= self.most_pages {
-            self.turn(&mut transaction)?;
+    fn store(&mut self, batch: &[Job]) -> rusqlite::Result<()> {
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        // Three eighths of what the tables may take.
+        if younger(&transaction)?.1 >= self.pages * PAGE * 9 / 32 {
+            turn(&transaction)?;
         }
-        let younger = self.younger(&transaction);
+        let (younger, mut bytes) = younger(&transaction)?;
         for job in batch {
-            let (key, value) = match job {
-                Job::Put(key, value) => (key, value.clone()),
-                Job::Keep(key) => match transaction.get(self.generations[1 - younger], key) {
-                    Ok(value) => (key, value.to_vec()),
-                    Err(Error::NotFound) => continue,
-                    Err(error) => return Err(error),
-                },
+            let (key, entry) = match job {
+                Job::Put(key, entry) => (key, entry),
+                Job::Keep(key, entry) if !has(&transaction, younger, key)? => (key, entry),
+                Job::Keep(..) => continue,
             };
-            transaction.put(self.generations[younger], key, &value, WriteFlags::empty())?;
+            transaction.prepare_cached(INSERT[younger])?.execute(params![number(key), entry])?;
+            bytes += entry.len() as u64 + OVERHEAD;
         }
+        transaction.execute("UPDATE younger SET bytes = ?1", [bytes as i64])?;
         transaction.commit()
     }
-
-    /// Drops the older generation; an empty one is the younger from now on.
-    fn turn(&self, transaction: &mut RwTransaction<'_>) -> lmdb::Result<()> {
-        let next = 1 - self.younger(transaction);
-        transaction.clear_db(self.generations[next])?;
-        transaction.put(self.unnamed, &YOUNGER, &[next as u8], WriteFlags::empty())
-    }
 }
 
-/// Converts LMDB's errors, for `map_err`.
-fn failed(folder: &Path) -> impl Fn(Error) -> CacheError {
-    move |error| {
-        let path = folder.to_owned();
-        match error {
-            Error::Other(code) if code > 0 => CacheError::Open { path, source: io::Error::from_raw_os_error(code) },
-            Error::Invalid | Error::VersionMismatch | Error::Incompatible | Error::Corrupted | Error::PageNotFound => {
-                CacheError::Damaged { path, reason: error.to_string() }
-            }
-            _ => CacheError::Open { path, source: io::Error::other(error) },
+/// Returns true if a generation has an entry under this key's number.
+fn has(transaction: &Transaction<'_>, generation: usize, key: &Key) -> rusqlite::Result<bool> {
+    let mut statement = transaction.prepare_cached(FIND[generation])?;
+    Ok(statement.query_row([number(key)], |_| Ok(())).optional()?.is_some())
+}
+
+/// Drops the older generation; an empty one is the younger from now on.
+fn turn(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+    let next = 1 - younger(transaction)?.0;
+    transaction.execute(CLEAR[next], [])?;
+    transaction.execute("UPDATE younger SET generation = ?1, bytes = 0", [next as i64])?;
+    Ok(())
+}
+
+fn failed(folder: &Path, error: rusqlite::Error) -> CacheError {
+    let path = folder.to_owned();
+    match error.sqlite_error_code() {
+        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
+            CacheError::Damaged { path, reason: error.to_string() }
         }
+        // A table or a value that is not what it was.
+        Some(ErrorCode::Unknown) | None => CacheError::Damaged { path, reason: error.to_string() },
+        Some(_) => CacheError::Open { path, source: std::io::Error::other(error) },
     }
-}
-
-fn os(error: &io::Error) -> Error {
-    Error::Other(error.raw_os_error().unwrap_or_default())
 }

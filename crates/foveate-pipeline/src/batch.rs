@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, PoisonError};
 
 use foveate_core::{BatchMemory, Size, Stage, VectorBuf};
-use foveate_sink::{Failure, InputRecord, Rows, Stamp};
+use foveate_sink::{ContentId, Failure, InputRecord, Rows, Stamp};
 
 use crate::RunError;
 use crate::recall::{Contents, Known, Origin, Recalled};
@@ -25,8 +25,9 @@ pub(crate) struct Seen {
     /// The item's place in the source.
     pub(crate) place: u64,
     pub(crate) stamp: Option<Stamp>,
-    /// Hash of its bytes, if they were read.
+    /// Checksum of its bytes, if they were read.
     pub(crate) xxh3: Option<u64>,
+    pub(crate) content: Option<ContentId>,
 }
 
 /// The metadata stored beside an image's vector.
@@ -226,8 +227,8 @@ impl Encoded {
         self.failures.push(failure);
     }
 
-    fn record(&mut self, id: String, Seen { place, stamp, xxh3 }: Seen) {
-        self.inputs.push(InputRecord { id, stamp, xxh3, place });
+    fn record(&mut self, id: String, Seen { place, stamp, xxh3, content }: Seen) {
+        self.inputs.push(InputRecord { id, stamp, xxh3, content, place });
     }
 
     pub(crate) fn clear(&mut self) {

@@ -89,7 +89,7 @@ fn changed(recorded: &RecordedInputs, source: &mut dyn Source, by_content: bool)
     if !has_order(recorded, source)? {
         for record in recorded.read()? {
             let record = record?;
-            by_id.insert(xxh3_128(record.id.as_bytes()), (record.stamp, record.xxh3));
+            by_id.insert(xxh3_128(record.id.as_bytes()), (record.stamp, record.hash()));
         }
     }
     source.rewind()?;
@@ -97,23 +97,23 @@ fn changed(recorded: &RecordedInputs, source: &mut dyn Source, by_content: bool)
     loop {
         let next = if by_content { source.deliver()? } else { source.next_item()?.map(Delivery::unread) };
         let Some(Delivery { item, content }) = next else { break };
-        let record = match by_id.get(&xxh3_128(item.id.as_bytes())) {
-            Some(&(stamp, xxh3)) => InputRecord { id: item.id.clone(), stamp, xxh3, place: 0 },
+        let (stamp, hash) = match by_id.get(&xxh3_128(item.id.as_bytes())) {
+            Some(&known) => known,
             None => match records.next().transpose()? {
-                Some(record) => record,
+                Some(record) => (record.stamp, record.hash()),
                 None => break,
             },
         };
         let is_same = match (&item.fault, by_content) {
-            (Some(_), _) => record.stamp.is_none(),
-            (None, true) => {
-                let read = content.read_into(&item, fetch.as_mut(), &mut bytes);
-                record.xxh3 == read.ok().map(|()| xxh3_64(&bytes))
-            }
-            (None, false) => record.stamp == stamp_of(fetch.as_mut(), &item),
+            (Some(_), _) => stamp.is_none(),
+            (None, true) => match content.read_into(&item, fetch.as_mut(), &mut bytes) {
+                Ok(()) => hash.is_some_and(|hash| hash.is_of(&bytes)),
+                Err(_) => hash.is_none(),
+            },
+            (None, false) => stamp == stamp_of(fetch.as_mut(), &item),
         };
         if !is_same {
-            changed.add(record.id);
+            changed.add(item.id);
         }
     }
     Ok(changed.describe("changed"))

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use foveate_core::{Size, Stage};
 use foveate_preprocess::{Granularity, ItemFault, Preprocessor, PreprocessorOpener, StageClock};
 use foveate_profile::StageProfiler;
-use foveate_sink::Stamp;
+use foveate_sink::{ContentId, Stamp};
 use foveate_source::Item;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -29,6 +29,8 @@ pub(crate) struct ReadItem {
     pub(crate) fault: Option<Outcome>,
     /// Taken before the bytes were read, so that a change in between is noticed later.
     pub(crate) stamp: Option<Stamp>,
+    /// The identity of its bytes, once a worker has found it.
+    pub(crate) content: Option<ContentId>,
 }
 
 impl ReadItem {
@@ -111,7 +113,8 @@ impl<'a> Worker<'a> {
     }
 
     /// Settles an item, and returns its batch if that was the last one to be settled.
-    pub(crate) fn take(&mut self, read: ReadItem) -> Result<Option<FullBatch>, RunError> {
+    pub(crate) fn take(&mut self, mut read: ReadItem) -> Result<Option<FullBatch>, RunError> {
+        read.content = read.fault.is_none().then(|| ContentId::of(read.bytes()));
         match self.granularity {
             Granularity::Image => self.prepare_image(read),
             Granularity::Batch => self.gather.add(read).map_or(Ok(None), |reads| self.prepare_batch(reads)),
@@ -133,8 +136,10 @@ impl<'a> Worker<'a> {
 
     /// Where the item's vector comes from, if it could be read.
     fn origin(&self, read: &ReadItem) -> Origin {
-        let contents = self.contents.filter(|_| read.fault.is_none());
-        contents.map_or(Origin::Computed(None), |contents| contents.origin(read.item.index, read.bytes()))
+        match (self.contents, read.content) {
+            (Some(contents), Some(content)) => contents.origin(read.item.index, content),
+            _ => Origin::Computed(None),
+        }
     }
 
     fn prepare_batch(&mut self, mut reads: Vec<ReadItem>) -> Result<Option<FullBatch>, RunError> {
@@ -169,7 +174,7 @@ fn outcome(
     }
     let (len, xxh3) = (read.bytes().len() as u64, xxh3_64(read.bytes()));
     let item = &mut read.item;
-    let seen = Seen { place: item.place, stamp: read.stamp, xxh3: Some(xxh3) };
+    let seen = Seen { place: item.place, stamp: read.stamp, xxh3: Some(xxh3), content: read.content };
     match if origin.is_computed() { prepared.next() } else { Some(Ok(Size::default())) } {
         Some(Ok(size)) => {
             let (id, columns) = (item.id.clone(), std::mem::take(&mut item.columns));

@@ -190,7 +190,7 @@ impl Run<'_> {
         let mut fetched = spare.take();
         let Readout { stamp, delivered, fault } =
             stages::read(fetch, &item, content, &mut fetched, self.profiler, self.progress)?;
-        Ok(ReadItem { item, batch, fetched, delivered, fault, stamp })
+        Ok(ReadItem { item, batch, fetched, delivered, fault, stamp, content: None })
     }
 
     /// Runs every stage in turn on this thread; several encoders take turns.

@@ -22,6 +22,7 @@ pub use changed_inputs::{check_storage, stamp_of};
 pub use config::{Config, FailurePolicy};
 pub use engine::Pipeline;
 pub use error::RunError;
+pub use foveate_sink::ContentId;
 pub use queue::{Closed, Popped, Queue, QueueStats};
 pub use recall::{Known, Recall, Recalled};
 pub use report::{RunReport, StageReport};

@@ -6,8 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use foveate_core::{Size, lock};
 use foveate_encode::Encoder;
-use foveate_sink::Failure;
-use xxhash_rust::xxh3::xxh3_128;
+use foveate_sink::{ContentId, Failure};
 
 /// What a content gives.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,13 +17,13 @@ pub struct Known {
     pub vector: Vec<f32>,
 }
 
-/// Vectors that outlive a run, by the XXH3-128 of an image's bytes. All of them come from the same settings.
+/// Vectors that outlive a run, by the identity of an image's bytes. All of them come from the same settings.
 pub trait Recall: fmt::Debug + Send + Sync {
     /// Returns what is known of a content. Whatever goes wrong is a miss.
-    fn recall(&self, content: u128) -> Option<Known>;
+    fn recall(&self, content: ContentId) -> Option<Known>;
 
     /// Takes what was computed. Returns at once; it may be stored later, or not at all.
-    fn remember(&self, content: u128, known: Known);
+    fn remember(&self, content: ContentId, known: Known);
 }
 
 /// Rows whose vectors were not computed for them.
@@ -59,7 +58,7 @@ impl Origin {
 
 /// The first item of a content.
 pub(crate) struct Lead {
-    pub(crate) content: u128,
+    pub(crate) content: ContentId,
     pub(crate) shared: Shared,
 }
 
@@ -97,9 +96,8 @@ impl Contents {
         })
     }
 
-    /// Returns where the vector of item `index` with these bytes comes from.
-    pub(crate) fn origin(&self, index: u64, bytes: &[u8]) -> Origin {
-        let content = xxh3_128(bytes);
+    /// Returns where the vector of item `index` with this content comes from.
+    pub(crate) fn origin(&self, index: u64, content: ContentId) -> Origin {
         let (shared, is_first) = lock(&self.recent).meet(content, index);
         if !is_first {
             return Origin::Run(shared);
@@ -114,7 +112,7 @@ impl Contents {
     }
 
     /// Returns false if `recall` knows nothing of the content.
-    fn settle_from(&self, recall: &Option<Arc<dyn Recall>>, content: u128, shared: &Shared) -> bool {
+    fn settle_from(&self, recall: &Option<Arc<dyn Recall>>, content: ContentId, shared: &Shared) -> bool {
         let known = recall.as_ref().and_then(|recall| recall.recall(content));
         // Nobody else has it yet, so that it is empty.
         known.filter(|known| known.vector.len() == self.dim).is_some_and(|known| shared.set(Ok(known)).is_ok())
@@ -131,8 +129,8 @@ impl Contents {
 
 /// The contents met last, in two generations: a full younger one replaces the older.
 struct Recent {
-    young: HashMap<u128, Met>,
-    old: HashMap<u128, Met>,
+    young: HashMap<ContentId, Met>,
+    old: HashMap<ContentId, Met>,
     /// Most contents of a generation.
     most: usize,
 }
@@ -145,7 +143,7 @@ struct Met {
 
 impl Recent {
     /// Bytes of an entry beside its vector: the two allocations, a failure's reason, and free slots of the map.
-    const OVERHEAD: usize = 320;
+    const OVERHEAD: usize = 352;
 
     fn new(most: u64) -> Self {
         Self { young: HashMap::new(), old: HashMap::new(), most: usize::try_from(most / 2).unwrap_or(usize::MAX) }
@@ -153,7 +151,7 @@ impl Recent {
 
     /// Returns the outcome that item `index` shares, and true if it is the item's own to find. The writer settles items
     /// in order, so one may wait only for an item before it.
-    fn meet(&mut self, content: u128, index: u64) -> (Shared, bool) {
+    fn meet(&mut self, content: ContentId, index: u64) -> (Shared, bool) {
         let met = self.young.remove(&content).or_else(|| self.old.remove(&content));
         let is_first = met.as_ref().is_none_or(|met| met.index > index && met.shared.get().is_none());
         let met = met.unwrap_or_else(|| Met { index, shared: Shared::default() });
@@ -172,29 +170,33 @@ impl Recent {
 mod tests {
     use super::*;
 
+    fn content(number: u64) -> ContentId {
+        ContentId::of(&number.to_le_bytes())
+    }
+
     #[test]
     fn an_item_waits_only_for_one_before_it() {
         let mut recent = Recent::new(10);
-        let (first, is_first) = recent.meet(7, 5);
+        let (first, is_first) = recent.meet(content(7), 5);
         assert!(is_first);
-        let (other, is_first) = recent.meet(7, 3);
+        let (other, is_first) = recent.meet(content(7), 3);
         assert!(is_first && !Arc::ptr_eq(&first, &other), "item 5 comes after it");
-        let (shared, is_first) = recent.meet(7, 6);
+        let (shared, is_first) = recent.meet(content(7), 6);
         assert!(!is_first && Arc::ptr_eq(&first, &shared));
         first.set(Ok(Known { size: Size::square(1), vector: vec![1.0] })).unwrap();
-        assert!(!recent.meet(7, 4).1, "its outcome is there");
+        assert!(!recent.meet(content(7), 4).1, "its outcome is there");
     }
 
     #[test]
     fn the_contents_used_last_are_kept_within_the_bound() {
         let mut recent = Recent::new(8);
         for index in 0..1_000 {
-            assert!(recent.meet(u128::from(index), index).1, "{index}");
-            assert!(!recent.meet(0, 1_000 + index).1, "it is used all the time");
+            assert!(recent.meet(content(index), index).1, "{index}");
+            assert!(!recent.meet(content(0), 1_000 + index).1, "it is used all the time");
             assert!(recent.young.len() + recent.old.len() <= 8);
         }
-        assert!(recent.meet(1, 2_000).1, "it was used long ago");
+        assert!(recent.meet(content(1), 2_000).1, "it was used long ago");
         let mut none = Recent::new(0);
-        assert!(none.meet(1, 0).1 && none.meet(1, 1).1 && none.young.is_empty());
+        assert!(none.meet(content(1), 0).1 && none.meet(content(1), 1).1 && none.young.is_empty());
     }
 }

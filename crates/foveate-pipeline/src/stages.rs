@@ -97,7 +97,7 @@ pub(crate) fn read(
         Err(error) => error,
     };
     let failure = failure(item, Stage::Read, &error_chain(&error), None);
-    let seen = Seen { place: item.place, stamp, xxh3: None };
+    let seen = Seen { place: item.place, stamp, ..Seen::default() };
     let fault = match error.scope() {
         FaultScope::Run => return Err(error.into()),
         FaultScope::Item if error.suspects_storage() => Outcome::Unreadable(failure, seen),

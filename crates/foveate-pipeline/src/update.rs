@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use bytes::Bytes;
 use foveate_core::{FaultScope, lock};
-use foveate_sink::{InputRecord, RecordedInputs, SinkError, Stamp, StoredRun};
+use foveate_sink::{InputRecord, RecordedHash, RecordedInputs, SinkError, Stamp, StoredRun};
 use foveate_source::{Content, Delivery, Extent, Fetch, Item, Listing, Source, SourceError};
-use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_128};
+use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 use crate::changed_inputs::stamp_of;
 use crate::{FailurePolicy, RunError};
@@ -32,7 +33,7 @@ pub enum Update {
     Failures,
 }
 
-/// An output's inputs, and what a new listing shows of each: 65 bytes for each slot of a table in memory.
+/// An output's inputs, and what a new listing shows of each: 90 bytes for each slot of a table in memory.
 #[derive(Debug)]
 pub struct KnownInputs {
     update: Update,
@@ -71,7 +72,7 @@ impl WantedSizes {
 #[derive(Clone, Copy, Debug)]
 struct Input {
     stamp: Option<Stamp>,
-    xxh3: Option<u64>,
+    hash: Option<RecordedHash>,
     is_touched: bool,
     /// It is the failure of a container that is read again, and goes unless the container fails again.
     is_container: bool,
@@ -105,12 +106,18 @@ impl KnownInputs {
         let (recorded, mut inputs) = (run.inputs()?, HashMap::new());
         let mut known_id = None;
         for record in recorded.iter().map(RecordedInputs::read).collect::<Result<Vec<_>, _>>()?.into_iter().flatten() {
-            let InputRecord { id, stamp, xxh3, .. } = record?;
-            let input = Input { stamp, xxh3, is_touched: false, is_container: false, state: State::Gone };
-            if inputs.insert(key(&id), input).is_some() {
-                return Err(twice(&id).into());
+            let record = record?;
+            let input = Input {
+                stamp: record.stamp,
+                hash: record.hash(),
+                is_touched: false,
+                is_container: false,
+                state: State::Gone,
+            };
+            if inputs.insert(key(&record.id), input).is_some() {
+                return Err(twice(&record.id).into());
             }
-            known_id.get_or_insert(id);
+            known_id.get_or_insert(record.id);
         }
         if update == Update::Failures {
             for failure in run.failures()? {
@@ -157,7 +164,7 @@ impl KnownInputs {
         for record in recorded.read()? {
             let InputRecord { id, xxh3: None, .. } = record? else { continue };
             match self.inputs.get_mut(&key(&id)) {
-                Some(input) if input.xxh3.is_some() => input.state = State::Unreadable { is_member: false },
+                Some(input) if input.hash.is_some() => input.state = State::Unreadable { is_member: false },
                 _ => {}
             }
         }
@@ -172,19 +179,18 @@ impl KnownInputs {
         Ok(self.recorded.as_ref().map(RecordedInputs::read).transpose()?.into_iter().flatten())
     }
 
-    /// Returns true if an input with this stamp is to be embedded. `read` gives the hash of its content; `None` if it
-    /// cannot be read.
+    /// Returns true if an input with this stamp is to be embedded. `read` gives its bytes; `None` if it cannot be read.
     fn wants(
         &mut self,
         item: &Item,
         stamp: Option<Stamp>,
         is_member: bool,
-        read: impl FnOnce() -> Result<Option<u64>, RunError>,
+        read: impl FnOnce() -> Result<Option<Bytes>, RunError>,
     ) -> Result<bool, RunError> {
         let Some(input) = self.inputs.get_mut(&key(&item.id)) else {
             if self.update != Update::Failures {
                 let state = State::Wanted { is_new: true, is_member };
-                let input = Input { stamp, xxh3: None, is_touched: false, is_container: false, state };
+                let input = Input { stamp, hash: None, is_touched: false, is_container: false, state };
                 self.inputs.insert(key(&item.id), input);
                 self.added_id.get_or_insert_with(|| item.id.clone());
             }
@@ -199,13 +205,13 @@ impl KnownInputs {
             (State::Gone, Update::Changes { by_content, .. }) => by_content,
             _ => return Err(twice(&item.id).into()),
         };
-        input.state = match input.xxh3 {
+        input.state = match input.hash {
             Some(_) if item.fault.is_some() => State::Unreadable { is_member },
             Some(_) if !by_content && input.stamp == stamp => State::Kept { is_member },
             // Files are read once, by the run that embeds them; members and objects without a stamp are at hand.
             Some(was) if by_content || is_member || stamp.is_none() => match read()? {
                 None => State::Unreadable { is_member },
-                Some(is) if is == was => State::Kept { is_member },
+                Some(bytes) if was.is_of(&bytes) => State::Kept { is_member },
                 Some(_) => State::Wanted { is_new: false, is_member },
             },
             _ => State::Wanted { is_new: false, is_member },
@@ -264,7 +270,6 @@ impl UpdateSource {
             Update::Changes { by_content: false, .. } => unchanged_containers(&mut known, &mut listing)?,
             _ => BTreeMap::new(),
         };
-        let mut bytes = Vec::new();
         let mut failed = None;
         let mut selection = Xxh3::new();
         selection.update(format!("{update:?}").as_bytes());
@@ -278,10 +283,13 @@ impl UpdateSource {
                 return !container.is_same();
             }
             let stamp = stamp_of(fetch.as_mut(), item);
-            let wants = known.wants(item, stamp, false, || match fetch.fetch(item, &mut bytes) {
-                Ok(()) => Ok(Some(xxh3_64(&bytes))),
-                Err(error) if error.scope() == FaultScope::Run => Err(error.into()),
-                Err(_) => Ok(None),
+            let wants = known.wants(item, stamp, false, || {
+                let mut bytes = Vec::new();
+                match fetch.fetch(item, &mut bytes) {
+                    Ok(()) => Ok(Some(bytes.into())),
+                    Err(error) if error.scope() == FaultScope::Run => Err(error.into()),
+                    Err(_) => Ok(None),
+                }
             });
             let is_wanted = wants.unwrap_or_else(|error| {
                 failed.get_or_insert(error);
@@ -389,11 +397,11 @@ impl Source for UpdateSource {
             if !is_listed {
                 let (stamp, fetch) = (stamp_of(self.fetch.as_mut(), item), self.fetch.as_mut());
                 let read = || match content {
-                    Content::Read(bytes) => Ok(Some(xxh3_64(bytes))),
+                    Content::Read(bytes) => Ok(Some(bytes.clone())),
                     Content::Failed(_) => Ok(None),
                     Content::Unread => {
                         let mut bytes = Vec::new();
-                        Ok(fetch.fetch(item, &mut bytes).ok().map(|()| xxh3_64(&bytes)))
+                        Ok(fetch.fetch(item, &mut bytes).ok().map(|()| bytes.into()))
                     }
                 };
                 let wants = lock(&self.known).wants(item, stamp, true, read);

@@ -22,7 +22,7 @@ use foveate_preprocess::{
     StageClock,
 };
 use foveate_resize::{Filter, Geometry, ResizeError, ResizePlan, Resizer};
-use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
+use foveate_sink::{ContentId, Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
 use foveate_source::{Content, Delivery, Extent, Fetch, FetchError, Item, Source, SourceError, Stamp};
 
 use foveate_testkit::device::{Device, spec};
@@ -842,13 +842,13 @@ fn rows_that_depend_on_their_batch_are_not_shared() {
 }
 
 #[derive(Debug, Default)]
-struct Remembered(Mutex<HashMap<u128, Known>>);
+struct Remembered(Mutex<HashMap<ContentId, Known>>);
 
 impl Recall for Remembered {
-    fn recall(&self, content: u128) -> Option<Known> {
+    fn recall(&self, content: ContentId) -> Option<Known> {
         self.0.lock().unwrap().get(&content).cloned()
     }
-    fn remember(&self, content: u128, known: Known) {
+    fn remember(&self, content: ContentId, known: Known) {
         self.0.lock().unwrap().insert(content, known);
     }
 }

@@ -53,6 +53,7 @@ mod _foveate {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         foveate::cli::silence_caught_panics();
+        crate::process::watch_forks(module)?;
         module.add("__version__", foveate::VERSION)
     }
 }

@@ -1,15 +1,17 @@
 //! What the engines of one process share: its threads and its open models.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::sync::{Arc, Condvar, Mutex, Weak};
+use std::sync::{Arc, Condvar, Mutex, RwLockWriteGuard, Weak};
 use std::time::Duration;
 
 use foveate::Embedder;
 use foveate::core::lock;
 use foveate::embed::has_cpu;
 use foveate::pipeline::Cancel;
-use pyo3::Python;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 /// A value that one process uses. In a fork of it, the threads and locks behind the value are dead, so it is neither
 /// used nor dropped there.
@@ -52,6 +54,35 @@ struct Process {
     cores: Arc<Turn>,
     /// By their options.
     opened: HashMap<Vec<OsString>, Weak<Opened>>,
+}
+
+thread_local! {
+    /// Held by a thread that forks.
+    static PAUSED: RefCell<Option<RwLockWriteGuard<'static, ()>>> = const { RefCell::new(None) };
+}
+
+/// Waits until no thread is inside the cache's database, and keeps all out until the fork is over.
+#[pyfunction]
+pub(crate) fn pause_caches() {
+    PAUSED.set(Some(foveate::cache::pause()));
+}
+
+/// Ends the pause, in the parent and in the child.
+#[pyfunction]
+pub(crate) fn resume_caches() {
+    PAUSED.set(None);
+}
+
+/// Has each fork of the interpreter pause the caches.
+pub(crate) fn watch_forks(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let os = module.py().import("os")?;
+    let Some(register) = os.getattr_opt("register_at_fork")? else { return Ok(()) };
+    let resume = wrap_pyfunction!(resume_caches, module)?;
+    let hooks = PyDict::new(module.py());
+    hooks.set_item("before", wrap_pyfunction!(pause_caches, module)?)?;
+    hooks.set_item("after_in_parent", &resume)?;
+    hooks.set_item("after_in_child", resume)?;
+    register.call((), Some(&hooks)).map(drop)
 }
 
 /// Held only together with the interpreter's lock, so that no fork finds it locked.

@@ -43,8 +43,9 @@ def test_embedders_work_in_other_processes(method, contents, expected):
     assert embed(embedder, contents) == expected
 
 
-def test_a_fork_in_the_middle_of_a_call_works(contents, expected):
-    embedder = foveate.Embedder(MODEL, batch=1)
+@pytest.mark.parametrize("cache", [False, True])
+def test_a_fork_in_the_middle_of_a_call_works(contents, expected, cache, tmp_path):
+    embedder = foveate.Embedder(MODEL, batch=1, cache=tmp_path if cache else None)
     calls = [threading.Thread(target=embed, args=(embedder, contents * 4)) for _ in range(2)]
     for call in calls:
         call.start()

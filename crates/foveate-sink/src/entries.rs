@@ -57,6 +57,9 @@ pub(crate) fn each_id(
 pub(crate) type ActOnOutcome<'a> =
     dyn FnMut(InputRecord, Result<&StoredRow<'_>, StoredFailure>) -> Result<(), SinkError> + 'a;
 
+/// Gets a row with the record of its input.
+pub type ActOnRecordedRow<'a> = dyn FnMut(&InputRecord, &StoredRow<'_>) -> Result<(), SinkError> + 'a;
+
 /// A run's inputs, beside which its rows are read.
 struct Beside<I> {
     entries: I,
@@ -134,7 +137,7 @@ pub(crate) fn outcomes(
 
 fn unrecorded(run: &StoredRun, reader: &dyn VectorReader, act: &mut ActOnOutcome<'_>) -> Result<(), SinkError> {
     let shape = Shape::of(&run.manifest)?;
-    let record = |id: &str, xxh3| InputRecord { id: id.to_owned(), stamp: None, xxh3, place: 0 };
+    let record = |id: &str, xxh3| InputRecord { id: id.to_owned(), stamp: None, xxh3, content: None, place: 0 };
     for part in &run.manifest.parts {
         run.part_rows(part, &shape, reader, &mut |row| act(record(row.id, Some(row.xxh3)), Ok(row)))?;
     }

@@ -21,7 +21,7 @@ use crate::publish::parent_of;
 use crate::site::RunSite;
 use crate::staging::{self, Staging, file_names, is_begun};
 use crate::{
-    ActOnRow, Existing, InputRecord, Layout, OtherRun, Prefix, Published, RunManifest, RunState, SinkBackend,
+    ActOnRecordedRow, Existing, InputRecord, Layout, OtherRun, Prefix, Published, RunManifest, RunState, SinkBackend,
     SinkError, SinkOptions, StoredRun, StoredState,
 };
 
@@ -181,7 +181,7 @@ impl Fold {
         &self,
         backend: &SinkBackend,
         manifest: &RunManifest,
-        act: &mut ActOnRow<'_>,
+        act: &mut ActOnRecordedRow<'_>,
     ) -> Result<Option<StoredRun>, SinkError> {
         let options = self.later()?;
         match backend.open(&options)?.begin(manifest, Existing::Resume) {
@@ -214,7 +214,7 @@ impl Fold {
         &self,
         backend: &SinkBackend,
         wanted: &dyn Fn(&InputRecord) -> bool,
-        act: &mut ActOnRow<'_>,
+        act: &mut ActOnRecordedRow<'_>,
     ) -> Result<(), SinkError> {
         let (Some(reader), Some(run)) = (backend.reader(), StoredRun::complete_at(&self.site()?)?) else {
             return Ok(());
@@ -224,7 +224,7 @@ impl Fold {
             run.check_part(part)?;
         }
         outcomes(&run, reader, &|part| parts.contains(&part), &mut |record, outcome| match outcome {
-            Ok(row) if wanted(&record) => act(row),
+            Ok(row) if wanted(&record) => act(&record, row),
             _ => Ok(()),
         })
     }
@@ -249,10 +249,19 @@ impl Fold {
     ///
     /// # Errors
     /// If it cannot be removed, and the errors of `act`. What is damaged is left out.
-    pub fn discard(&self, backend: &SinkBackend, mut run: StoredRun, act: &mut ActOnRow<'_>) -> Result<(), SinkError> {
+    pub fn discard(
+        &self,
+        backend: &SinkBackend,
+        run: StoredRun,
+        act: &mut ActOnRecordedRow<'_>,
+    ) -> Result<(), SinkError> {
         if let Some(reader) = backend.reader().filter(|_| run.check().is_ok()) {
-            match run.rows(reader, act) {
-                Ok(_) | Err(SinkError::Damaged { .. }) => {}
+            let left = outcomes(&run, reader, &|_| true, &mut |record, outcome| match outcome {
+                Ok(row) => act(&record, row),
+                Err(_) => Ok(()),
+            });
+            match left {
+                Ok(()) | Err(SinkError::Damaged { .. }) => {}
                 Err(error) => return Err(error),
             }
         }

@@ -6,11 +6,13 @@ use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use xxhash_rust::xxh3::xxh3_64;
+
 use crate::runs::RecordFile;
-use crate::{RecordedInputs, SinkError, push_csv_field};
+use crate::{ContentId, RecordedInputs, SinkError, push_csv_field};
 
 /// First line of the record.
-pub const INPUTS_HEADER: &str = "id,bytes,modified_ns,xxh3\n";
+pub const INPUTS_HEADER: &str = "id,bytes,modified_ns,xxh3,blake3\n";
 
 /// What a file system says about a file without reading it. A change of the content nearly always changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +43,8 @@ pub struct InputRecord {
     pub stamp: Option<Stamp>,
     /// XXH3-64 of its bytes; `None` if they could not be read.
     pub xxh3: Option<u64>,
+    /// The identity of its bytes; `None` also in the records of older versions.
+    pub content: Option<ContentId>,
     /// Where the source finds the item again ([`Watermark::place`](crate::Watermark::place)). It is not in the file of
     /// inputs.
     pub place: u64,
@@ -52,7 +56,13 @@ impl InputRecord {
         push_csv_field(lines, &self.id);
         let stamp = self.stamp.map_or_else(|| ",".to_owned(), |stamp| format!("{},{}", stamp.bytes, stamp.modified_ns));
         let xxh3 = self.xxh3.map_or_else(String::new, |xxh3| format!("{xxh3:016x}"));
-        writeln!(lines, ",{stamp},{xxh3}").expect("text in memory takes any line");
+        let content = self.content.map_or_else(String::new, |content| content.to_string());
+        writeln!(lines, ",{stamp},{xxh3},{content}").expect("text in memory takes any line");
+    }
+
+    /// The hash that tells whether the input has the same bytes now; `None` if it could not be read.
+    pub fn hash(&self) -> Option<RecordedHash> {
+        self.content.map(RecordedHash::Content).or(self.xxh3.map(RecordedHash::Checksum))
     }
 
     fn parse(fields: &csv::StringRecord) -> Option<Self> {
@@ -65,7 +75,30 @@ impl InputRecord {
             "" => None,
             digits => Some(u64::from_str_radix(digits, 16).ok()?),
         };
-        Some(Self { id: id.to_owned(), stamp, xxh3, place: 0 })
+        let content = match fields.get(4) {
+            None | Some("") => None,
+            Some(digits) => Some(ContentId::parse(digits)?),
+        };
+        Some(Self { id: id.to_owned(), stamp, xxh3, content, place: 0 })
+    }
+}
+
+/// What a record says about the bytes of an input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordedHash {
+    /// Their identity.
+    Content(ContentId),
+    /// XXH3-64, which is all that older versions recorded.
+    Checksum(u64),
+}
+
+impl RecordedHash {
+    /// Returns true if it is the hash of these bytes.
+    pub fn is_of(&self, bytes: &[u8]) -> bool {
+        match *self {
+            Self::Content(content) => content == ContentId::of(bytes),
+            Self::Checksum(xxh3) => xxh3 == xxh3_64(bytes),
+        }
     }
 }
 
@@ -96,7 +129,9 @@ impl RecordedInputs {
     pub fn read(&self) -> Result<impl Iterator<Item = Result<InputRecord, SinkError>> + use<>, SinkError> {
         let path = self.file.path().to_owned();
         let file = File::open(&path).map_err(SinkError::opening(&path))?;
-        let lines = csv::Reader::from_reader(BufReader::new(file).take(self.len)).into_records();
+        // Older versions wrote fewer columns.
+        let lines = csv::ReaderBuilder::new().flexible(true).from_reader(BufReader::new(file).take(self.len));
+        let lines = lines.into_records();
         Ok(lines.map(move |line| parse(&path, line)))
     }
 }
@@ -118,8 +153,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("inputs.csv");
         let stamp = Some(Stamp { bytes: 7, modified_ns: -3 });
-        let inputs = [("a,\"b\"\n.jpg", stamp, Some(9)), ("", None, None), ("ż", stamp, None)]
-            .map(|(id, stamp, xxh3)| InputRecord { id: id.to_owned(), stamp, xxh3, place: 0 });
+        let inputs =
+            [("a,\"b\"\n.jpg", stamp, Some(9)), ("", None, None), ("ż", stamp, None)].map(|(id, stamp, xxh3)| {
+                let content = xxh3.map(|_| ContentId::of(id.as_bytes()));
+                InputRecord { id: id.to_owned(), stamp, xxh3, content, place: 0 }
+            });
         let mut text = INPUTS_HEADER.to_owned();
         inputs.iter().for_each(|input| input.push_line(&mut text));
         std::fs::write(&path, format!("{text}torn,1,")).unwrap();

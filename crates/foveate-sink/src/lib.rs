@@ -3,6 +3,7 @@
 mod commit;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod content;
 mod copy;
 mod csv_field;
 mod entries;
@@ -29,11 +30,13 @@ use std::sync::Arc;
 
 use foveate_core::{Health, Registry, Stage, known_settings, named_backend};
 
+pub use content::ContentId;
 pub use copy::{Join, Keep};
 pub use csv_field::push_csv_field;
+pub use entries::ActOnRecordedRow;
 pub use error::SinkError;
 pub use fold::Fold;
-pub use inputs::{InputRecord, Stamp};
+pub use inputs::{InputRecord, RecordedHash, Stamp};
 pub use manifest::{ManifestFile, ManifestPart, OutputManifest, RunManifest, is_plain_name};
 pub use merge::Merge;
 pub use names::{OutputNames, record_of, shard_suffix, sidecar};

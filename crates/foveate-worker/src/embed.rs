@@ -5,7 +5,8 @@ use foveate_encode::{Allocate, Encoder, EncoderSpec};
 use foveate_lane::{Landed, Lane, Normalize, batch_memory};
 use foveate_pipeline::{Known as Content, Recall};
 use foveate_preprocess::{Granularity, ItemFault, PreprocessError, Preprocessor, PreprocessorOpener, Untimed};
-use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
+use foveate_sink::ContentId;
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{Embedding, File, Output, Received, Task, TaskError, TaskLane, lock};
 
@@ -33,7 +34,7 @@ struct About {
     size: Size,
     xxh3: u64,
     /// Its key in the cache, if there is one.
-    content: Option<u128>,
+    content: Option<ContentId>,
 }
 
 /// An image that will join a batch.
@@ -120,7 +121,7 @@ impl Embed {
 
     /// What is known of a file before it is decoded.
     fn about(&self, file: &File) -> About {
-        let content = self.cache.is_some().then(|| xxh3_128(file));
+        let content = self.cache.is_some().then(|| ContentId::of(file));
         About { size: Size::default(), xxh3: xxh3_64(file), content }
     }
 
@@ -139,7 +140,7 @@ impl Task for Embed {
     type Lane = EmbedLane;
 
     fn known(&self, Received { file, .. }: &Received<'_>) -> Option<Output> {
-        let Content { size, vector } = self.cache.as_ref()?.recall(xxh3_128(file))?;
+        let Content { size, vector } = self.cache.as_ref()?.recall(ContentId::of(file))?;
         let (Size { width, height }, xxh3) = (size, xxh3_64(file));
         (vector.len() == self.spec.dim).then_some(Output::Vector(Embedding { vector, width, height, xxh3 }))
     }

@@ -12,6 +12,7 @@ use foveate_encode::EncodeError;
 use foveate_lane::Normalize;
 use foveate_pipeline::{Known, Recall};
 use foveate_preprocess::{Granularity, ItemFault, PreprocessError, Preprocessor, PreprocessorOpener, StageClock};
+use foveate_sink::ContentId;
 use foveate_worker::{Batching, Done, Embed, Engine, EngineError, Image, Outcome, Output, Probe, Request, Stage};
 
 use foveate_testkit::device::{Device, Notes};
@@ -174,13 +175,13 @@ fn a_task_has_as_many_lanes_as_encoders() {
 }
 
 #[derive(Debug, Default)]
-struct Remembered(Mutex<HashMap<u128, Known>>);
+struct Remembered(Mutex<HashMap<ContentId, Known>>);
 
 impl Recall for Remembered {
-    fn recall(&self, content: u128) -> Option<Known> {
+    fn recall(&self, content: ContentId) -> Option<Known> {
         self.0.lock().unwrap().get(&content).cloned()
     }
-    fn remember(&self, content: u128, known: Known) {
+    fn remember(&self, content: ContentId, known: Known) {
         self.0.lock().unwrap().insert(content, known);
     }
 }

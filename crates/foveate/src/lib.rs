@@ -54,6 +54,8 @@ pub use foveate_telemetry as telemetry;
 pub use foveate_worker as worker;
 
 pub use embedder::Embedder;
+#[cfg(feature = "cache")]
+pub use foveate_cache as cache;
 pub use foveate_preprocess::DecodeScale;
 pub use recipe::{Recipe, RecipeError};
 pub use shard::{Shard, ShardError};

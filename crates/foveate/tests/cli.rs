@@ -266,6 +266,51 @@ fn an_image_under_another_name_is_computed_once() {
     assert_same_tree(&out("all"), &out("once"));
 }
 
+/// Two pictures with equal XXH3: a lane of 8 bytes that equals the hash's secret in its lower half is only added to a
+/// sum, so that one picture may have the higher half of another lane.
+fn forged_pair() -> [Vec<u8>; 2] {
+    let image = image::RgbImage::from_fn(20, 15, |x, y| image::Rgb([9 * x as u8, 13 * y as u8, 99]));
+    let mut bmp = Vec::new();
+    image.write_to(&mut std::io::Cursor::new(&mut bmp), image::ImageFormat::Bmp).unwrap();
+    [[0x00, 0xff], [0xff, 0x00]].map(|halves| {
+        let mut forged = bmp.clone();
+        // The first lanes of the stripes 3 and 5, with the secret's halves there.
+        for (at, secret, half) in [(192, [0x72, 0x40, 0xa4, 0xa4], 0), (320, [0x82, 0x5a, 0xd0, 0x7d], 1)] {
+            forged[at..at + 4].copy_from_slice(&secret);
+            forged[at + 4..at + 8].fill(halves[half]);
+        }
+        forged
+    })
+}
+
+#[test]
+fn equal_checksums_are_not_equal_contents() {
+    let pair = forged_pair();
+    assert_eq!(xxhash_rust::xxh3::xxh3_128(&pair[0]), xxhash_rust::xxh3::xxh3_128(&pair[1]));
+    let folder = tempfile::tempdir().unwrap();
+    let photos = folder.path().join("photos");
+    fs::create_dir(&photos).unwrap();
+    let embedded = |output: &str, more: &[&str]| {
+        let mut command = embed(&folder.path().join(output));
+        command.arg(&photos).args(["--workers", "0", "--json", "--cache"]).arg(folder.path().join("cache"));
+        let session = run(command.args(more)).expect(0).json()["session"].clone();
+        ["computed", "from_run", "from_output", "from_cache"].map(|key| session[key].as_u64().unwrap())
+    };
+    fs::copy(format!("{PHOTOS}/23_thumb_256.jpg"), photos.join("z.jpg")).unwrap();
+    fs::write(photos.join("a.bmp"), &pair[0]).unwrap();
+    assert_eq!(embedded("first.npy", &[]), [2, 0, 0, 0]);
+    fs::write(photos.join("a.bmp"), &pair[1]).unwrap();
+    assert_eq!(embedded("first.npy", &["--update", "--by-content"]), [1, 0, 0, 0], "the cache has the other one");
+    fs::remove_dir_all(folder.path().join("cache")).unwrap();
+    fs::remove_file(photos.join("a.bmp")).unwrap();
+    fs::write(photos.join("b.bmp"), &pair[0]).unwrap();
+    let renamed = ["--update", "--prune", "--max-removed", "1"];
+    assert_eq!(embedded("first.npy", &renamed), [1, 0, 0, 0], "no renamed one");
+    fs::remove_dir_all(folder.path().join("cache")).unwrap();
+    fs::write(photos.join("c.bmp"), &pair[1]).unwrap();
+    assert_eq!(embedded("both.npy", &[]), [3, 0, 0, 0]);
+}
+
 #[test]
 fn a_cache_gives_the_second_run_all_vectors_and_the_same_bytes() {
     let folder = tempfile::tempdir().unwrap();
@@ -285,7 +330,7 @@ fn a_cache_gives_the_second_run_all_vectors_and_the_same_bytes() {
 
     // Changes to the cache that a user could make.
     let again = |name: &str| embed(&folder.path().join(name));
-    fs::write(cache.join("data.mdb"), "no database").unwrap();
+    fs::write(cache.join("vectors.sqlite"), "no database").unwrap();
     let mut command = again("x.npy");
     run(command.arg(PHOTOS).arg("--cache").arg(&cache)).expect_error(2, "delete it, or use another folder");
     fs::remove_dir_all(&cache).unwrap();

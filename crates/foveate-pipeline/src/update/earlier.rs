@@ -7,19 +7,18 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use foveate_core::{Size, lock};
-use foveate_sink::{SinkError, StoredRow};
+use foveate_sink::{ContentId, InputRecord, SinkError, StoredRow};
 
 use crate::{Known, Recall};
 
 /// Rows of an output whose inputs are gone or changed, and those of an interrupted update of other inputs: a renamed
-/// photo is read, but not computed again. The vectors are in a temporary file; 38 to 75 bytes for each stay in memory.
+/// photo is read, but not computed again. The vectors are in a temporary file; 70 to 140 bytes for each stay in memory.
 #[derive(Debug)]
 pub struct EarlierRows {
     file: Mutex<BufWriter<File>>,
     /// Length of what was written: to ask the writer for its position would write out its buffer.
     len: u64,
-    /// By the XXH3-64 of the image's bytes.
-    rows: HashMap<u64, EarlierRow>,
+    rows: HashMap<ContentId, EarlierRow>,
 }
 
 /// Where a vector is in the file, and what is known of its image.
@@ -40,18 +39,19 @@ impl EarlierRows {
         Ok(Self { file: Mutex::new(BufWriter::new(file)), len: 0, rows: HashMap::new() })
     }
 
-    /// Adds a row.
+    /// Adds the row of an input. One of an older version, whose record has no more than a checksum, is left out.
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn add(&mut self, row: &StoredRow<'_>) -> Result<(), SinkError> {
+    pub fn add(&mut self, record: &InputRecord, row: &StoredRow<'_>) -> Result<(), SinkError> {
+        let Some(content) = record.content else { return Ok(()) };
         let mut file = lock(&self.file);
         let failed = |error| SinkError::io("write", Path::new("a temporary file"))(error);
         for component in row.vector {
             file.write_all(&component.to_le_bytes()).map_err(failed)?;
         }
         let size = Size::new(row.width, row.height);
-        self.rows.insert(row.xxh3, EarlierRow { start: self.len, dim: row.vector.len(), size });
+        self.rows.insert(content, EarlierRow { start: self.len, dim: row.vector.len(), size });
         self.len += 4 * row.vector.len() as u64;
         Ok(())
     }
@@ -63,9 +63,8 @@ impl EarlierRows {
 }
 
 impl Recall for EarlierRows {
-    fn recall(&self, content: u128) -> Option<Known> {
-        // The lower half is the XXH3-64 of any content of more than 240 bytes. A shorter one is computed.
-        let row = self.rows.get(&(content as u64))?;
+    fn recall(&self, content: ContentId) -> Option<Known> {
+        let row = self.rows.get(&content)?;
         let mut bytes = vec![0; 4 * row.dim];
         let mut file = lock(&self.file);
         file.seek(SeekFrom::Start(row.start)).ok()?;
@@ -74,28 +73,28 @@ impl Recall for EarlierRows {
         Some(Known { size: row.size, vector })
     }
 
-    fn remember(&self, _: u128, _: Known) {}
+    fn remember(&self, _: ContentId, _: Known) {}
 }
 
 #[cfg(test)]
 mod tests {
-    use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
-
     use super::*;
 
     #[test]
     fn a_row_is_found_by_its_content() {
         let mut rows = EarlierRows::new(&std::env::temp_dir()).unwrap();
-        let contents: Vec<Vec<u8>> = (0..20).map(|number| vec![number; 241 + usize::from(number)]).collect();
-        for (number, content) in contents.iter().enumerate() {
-            let vector = [number as f32, -1.0];
-            let (id, xxh3) = ("id", xxh3_64(content));
-            rows.add(&StoredRow { id, vector: &vector, width: 3, height: 4, xxh3, columns: &[] }).unwrap();
+        for number in 0..20_u8 {
+            let vector = [f32::from(number), -1.0];
+            // Checksums can be forged, so equal ones mean nothing.
+            let row = StoredRow { id: "id", vector: &vector, width: 3, height: 4, xxh3: 7, columns: &[] };
+            let content = (number != 5).then(|| ContentId::of(&[number]));
+            let record = InputRecord { id: "id".to_owned(), stamp: None, xxh3: Some(7), content, place: 0 };
+            rows.add(&record, &row).unwrap();
         }
         for number in [7, 0, 19] {
-            let known = rows.recall(xxh3_128(&contents[number])).unwrap();
-            assert_eq!(known, Known { size: Size::new(3, 4), vector: vec![number as f32, -1.0] });
+            let known = rows.recall(ContentId::of(&[number])).unwrap();
+            assert_eq!(known, Known { size: Size::new(3, 4), vector: vec![f32::from(number), -1.0] });
         }
-        assert_eq!(rows.recall(xxh3_128(b"another")), None);
+        assert_eq!([5, 20].map(|number| rows.recall(ContentId::of(&[number]))), [None, None]);
     }
 }

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use foveate_core::Stage;
 
 use super::subject::Stored;
-use crate::{Existing, Failure, InputRecord, Published, Rows, RunManifest, SinkError, Stamp, VectorSink, Watermark};
+use crate::{
+    ContentId, Existing, Failure, InputRecord, Published, Rows, RunManifest, SinkError, Stamp, VectorSink, Watermark,
+};
 
 pub(super) const DIM: usize = 3;
 
@@ -132,6 +134,7 @@ impl SampleRun {
             id: self.outcomes[(index - self.first) as usize].0.clone(),
             stamp: Some(Stamp { bytes: index, modified_ns: -1 }),
             xxh3: index.is_multiple_of(2).then_some(index),
+            content: index.is_multiple_of(2).then(|| ContentId::of(&index.to_le_bytes())),
             place: self.watermark(index + 1).place,
         };
         (from..to).map(record).collect()

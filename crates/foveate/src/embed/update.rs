@@ -58,10 +58,10 @@ impl UpdateRun {
             return Ok(RunReport::without_items(self.changes(), self.published));
         }
         let mut earlier = EarlierRows::new(&self.fold.scratch())?;
-        let settled = match self.fold.make_room(backend, manifest, &mut |row| earlier.add(row))? {
+        let settled = match self.fold.make_room(backend, manifest, &mut |record, row| earlier.add(record, row))? {
             Some(later) if has_all(&later, pipeline.source.as_mut())? => true,
             Some(later) => {
-                self.fold.discard(backend, later, &mut |row| earlier.add(row))?;
+                self.fold.discard(backend, later, &mut |record, row| earlier.add(record, row))?;
                 pipeline.source.rewind()?;
                 false
             }
@@ -71,7 +71,7 @@ impl UpdateRun {
             RunReport::without_items(self.changes(), self.published.clone())
         } else {
             let may_return = |record: &InputRecord| lock(&self.known).may_return(record);
-            self.fold.rows_of(backend, &may_return, &mut |row| earlier.add(row))?;
+            self.fold.rows_of(backend, &may_return, &mut |record, row| earlier.add(record, row))?;
             pipeline.config.earlier = (!earlier.is_empty()).then(|| Arc::new(earlier) as Arc<dyn Recall>);
             pipeline.run(manifest, Existing::Resume, cancel, progress)?
         };
