@@ -3,9 +3,9 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use foveate_source::FetchError;
 use foveate_source::blob::Blob;
 use foveate_source::container::{ContainerOptions, Member, MemberContent, MemberName, Members};
+use foveate_source::{FetchError, NameFilter};
 
 use crate::archive::{Archive, Entry};
 use crate::buffers::Buffers;
@@ -24,6 +24,7 @@ const BESIDE: u64 = 512;
 pub(crate) struct TarMembers {
     archive: Archive,
     max_bytes: u64,
+    names: NameFilter,
     /// The fields that are read: the columns, and then the one with the ids if there is one.
     columns: Vec<String>,
     /// Whether the last of them holds the ids.
@@ -58,6 +59,7 @@ impl TarMembers {
         Ok(Self {
             archive: Archive::open(blob, buffers)?,
             max_bytes: options.max_bytes,
+            names: options.names.clone(),
             columns: options.columns.iter().chain(&options.id_column).cloned().collect(),
             has_ids: options.id_column.is_some(),
             ready: VecDeque::new(),
@@ -94,7 +96,7 @@ impl TarMembers {
     fn take_entry(&mut self) -> Result<bool, FetchError> {
         let Some(entry) = self.archive.next_entry()? else { return Ok(false) };
         match role(&entry.name) {
-            Role::Image => self.image(entry)?,
+            Role::Image if self.names.takes_member(&entry.name) => self.image(entry)?,
             Role::Sidecar(kind) if self.reads(&entry) => self.sidecar(kind, &entry)?,
             _ => self.archive.pass(&entry)?,
         }
@@ -102,7 +104,10 @@ impl TarMembers {
     }
 
     fn reads(&self, sidecar: &Entry) -> bool {
-        !self.columns.is_empty() && sidecar.special.is_none() && sidecar.size <= MAX_SIDECAR
+        !self.columns.is_empty()
+            && NameFilter::default().takes_member(&sidecar.name)
+            && sidecar.special.is_none()
+            && sidecar.size <= MAX_SIDECAR
     }
 
     fn image(&mut self, entry: Entry) -> Result<(), FetchError> {

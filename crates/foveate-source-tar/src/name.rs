@@ -27,9 +27,6 @@ const SIDECARS: [(&str, Sidecar); 3] =
 /// The role of the member with this name. Images in a format that no decoder reads are inputs too: unlike a folder's
 /// listing, a tar has nowhere to count what it leaves out.
 pub(crate) fn role(name: &[u8]) -> Role {
-    if name.split(|&byte| byte == b'/').any(is_hidden) {
-        return Role::Other;
-    }
     let is = |extension: &[u8], known: &str| extension.eq_ignore_ascii_case(known.as_bytes());
     let after_key = name.get(key(name).len() + 1..).unwrap_or_default();
     let last = after_key.rsplit(|&byte| byte == b'.').next().unwrap_or_default();
@@ -47,10 +44,6 @@ pub(crate) fn key(name: &[u8]) -> &[u8] {
     &name[..dot.map_or(name.len(), |dot| file + dot)]
 }
 
-fn is_hidden(component: &[u8]) -> bool {
-    component.starts_with(b".") && !matches!(component, b"." | b"..")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -60,7 +53,7 @@ mod tests {
         for name in ["a.jpg", "a/b.c.JPEG", "../a.webp", "/x/a.seg.png", "a.heic", "a/./b.tif", "a..png"] {
             assert_eq!(role(name.as_bytes()), Role::Image, "{name}");
         }
-        for name in ["", "a", "jpg", "a.jpg/", "a.jpg/b", "._a.jpg", "a/.b.jpg", ".git/a.jpg", "a.mp4", "a.jpg.json"] {
+        for name in ["", "a", "jpg", "a.jpg/", "a.jpg/b", "a.mp4", "a.jpg.json"] {
             assert_eq!(role(name.as_bytes()), Role::Other, "{name}");
         }
         assert_eq!(role(b"a.b/c.json"), Role::Sidecar(Sidecar::Json));

@@ -2,8 +2,8 @@
 
 use std::io;
 
-use foveate_source::FetchError;
 use foveate_source::blob::Blob;
+use foveate_source::{FetchError, NameFilter};
 use rawzip::{ErrorKind, ZipArchive, ZipLocator};
 
 use crate::blob_reader::BlobReader;
@@ -20,7 +20,7 @@ const SIGNATURE: &[u8] = b"PK\x05\x06";
 const END: usize = 22;
 
 /// Reads the images' entries, in the order of their offsets.
-pub(crate) fn read(blob: &dyn Blob) -> Result<Vec<Entry>, FetchError> {
+pub(crate) fn read(blob: &dyn Blob, names: &NameFilter) -> Result<Vec<Entry>, FetchError> {
     let reader = BlobReader::new(blob)?;
     let archive = locate(&reader)?;
     let (mut entries, mut memory, mut count) = (Vec::new(), 0, 0_u64);
@@ -28,7 +28,7 @@ pub(crate) fn read(blob: &dyn Blob) -> Result<Vec<Entry>, FetchError> {
     let mut records = archive.entries(&mut buffer);
     while let Some(record) = records.next_entry().map_err(damaged)? {
         count += 1;
-        let Some(entry) = Entry::of_image(&record) else { continue };
+        let Some(entry) = Entry::of_image(&record, names) else { continue };
         memory += entry.memory();
         if memory > MOST_MEMORY {
             let mib = MOST_MEMORY >> 20;

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use flate2::bufread::DeflateDecoder;
-use foveate_source::{FOREIGN_EXTENSIONS, FetchError, IMAGE_EXTENSIONS, Stamp};
+use foveate_source::{FOREIGN_EXTENSIONS, FetchError, IMAGE_EXTENSIONS, NameFilter, Stamp};
 use rawzip::time::{UtcDateTime, ZipDateTimeKind};
 use rawzip::{CompressionMethod, ZipFileHeaderRecord};
 
@@ -31,10 +31,10 @@ pub(crate) struct Entry {
 
 impl Entry {
     /// Returns the entry of a record, if it is an image by its name.
-    pub(crate) fn of_image(record: &ZipFileHeaderRecord<'_>) -> Option<Self> {
+    pub(crate) fn of_image(record: &ZipFileHeaderRecord<'_>, names: &NameFilter) -> Option<Self> {
         let path = record.file_path();
         let name = path.as_bytes();
-        is_image(name).then(|| Self {
+        (is_image(name) && names.takes_member(name)).then(|| Self {
             name: name.into(),
             offset: record.local_header_offset(),
             packed: record.compressed_size_hint(),
@@ -129,19 +129,15 @@ fn inflate(packed: &[u8], claimed: u64) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Returns true if this is the name of an image, in a folder that is not hidden. Formats that no decoder reads count as
-/// well: the decoder says why.
+/// Returns true if this is the name of an image. Formats that no decoder reads count as well: the decoder says why.
 fn is_image(name: &[u8]) -> bool {
-    let is_hidden =
-        |part: &[u8]| part == b"__MACOSX" || (part.starts_with(b".") && ![&b"."[..], b".."].contains(&part));
-    let mut parts = name.rsplit(|&byte| byte == b'/');
-    let last = parts.next().unwrap_or_default();
+    let last = name.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
     let dot = last.iter().rposition(|&byte| byte == b'.').filter(|&dot| dot > 0);
     let known = |extension: &[u8]| {
         let mut all = IMAGE_EXTENSIONS.iter().chain(&FOREIGN_EXTENSIONS);
         all.any(|known| known.as_bytes().eq_ignore_ascii_case(extension))
     };
-    dot.is_some_and(|dot| known(&last[dot + 1..])) && !is_hidden(last) && !parts.any(is_hidden)
+    dot.is_some_and(|dot| known(&last[dot + 1..]))
 }
 
 /// Returns the seconds since 1970, or 0 if the time is unknown.
@@ -163,11 +159,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn images_are_told_by_their_extension_and_hidden_ones_left_out() {
+    fn images_are_recognized_by_their_extension() {
         for name in ["a.jpg", "b/c.JPEG", "x.y/z.Png", "../up.jpg", "/abs.gif", "./a.tif", "heic/a.heic", "a.b.avif"] {
             assert!(is_image(name.as_bytes()), "{name}");
         }
-        for name in ["", "jpg", ".jpg", "a.txt", "a.jpg/", ".hidden/a.jpg", "__MACOSX/a.jpg", "a/._b.jpg", "..jpg"] {
+        for name in ["", "jpg", ".jpg", "a.txt", "a.jpg/"] {
             assert!(!is_image(name.as_bytes()), "{name}");
         }
         assert!(is_image(b"\xff\x81.jpg"));

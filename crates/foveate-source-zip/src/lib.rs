@@ -22,6 +22,6 @@ pub fn register(registry: &mut ContainerRegistry) -> Result<(), RegistryError> {
 }
 
 fn open(blob: Arc<dyn Blob>, options: &ContainerOptions) -> Result<ZipMembers, FetchError> {
-    let entries = directory::read(blob.as_ref())?;
+    let entries = directory::read(blob.as_ref(), &options.names)?;
     Ok(ZipMembers::new(blob, entries, options))
 }

@@ -8,7 +8,7 @@ use foveate_core::{Health, Registry, named_backend};
 
 use crate::blob::Blob;
 use crate::fetch::DEFAULT_MAX_BYTES;
-use crate::{FetchError, Stamp};
+use crate::{FetchError, NameFilter, Stamp};
 
 /// What to read from containers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,11 +22,19 @@ pub struct ContainerOptions {
     /// The column with the ids, in formats that have columns; `None` makes ids of the container's name and the member's
     /// name or row.
     pub id_column: Option<String>,
+    /// Which files, objects and members count. Rows of tables have no names.
+    pub names: NameFilter,
 }
 
 impl Default for ContainerOptions {
     fn default() -> Self {
-        Self { max_bytes: DEFAULT_MAX_BYTES, columns: Vec::new(), image_column: None, id_column: None }
+        Self {
+            max_bytes: DEFAULT_MAX_BYTES,
+            columns: Vec::new(),
+            image_column: None,
+            id_column: None,
+            names: NameFilter::default(),
+        }
     }
 }
 

@@ -8,12 +8,12 @@ use tempfile::NamedTempFile;
 
 use crate::lister::{Listed, Lister};
 use crate::spool::{Record, read_field, write_field};
-use crate::{Input, SourceError};
+use crate::{Input, NameFilter, SourceError};
 
 const MAGIC: &[u8; 18] = b"foveate listing 1\n";
 
 /// Gives the records at `path` to `lister`. Returns false if there is no file yet.
-pub(crate) fn read(path: &Path, inputs: &[Input], lister: &mut Lister<'_>) -> Result<bool, SourceError> {
+pub(crate) fn read(path: &Path, of: &str, lister: &mut Lister<'_>) -> Result<bool, SourceError> {
     let mut file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         file => BufReader::with_capacity(1 << 16, file.map_err(|error| failed("open", path, error))?),
@@ -30,7 +30,7 @@ pub(crate) fn read(path: &Path, inputs: &[Input], lister: &mut Lister<'_>) -> Re
             read => read.map(|()| Some(bytes)).map_err(|error| failed("read", path, error)),
         }
     };
-    if field()?.is_none_or(|of| of != text(inputs).as_bytes()) {
+    if field()?.is_none_or(|found| found != of.as_bytes()) {
         return Err(invalid("is the listing of other inputs; name another file, or remove it"));
     }
     let mut is_record = false;
@@ -49,14 +49,14 @@ pub(crate) fn read(path: &Path, inputs: &[Input], lister: &mut Lister<'_>) -> Re
 }
 
 /// Writes a listing to `path`. Returns false if another did so first.
-pub(crate) fn write(path: &Path, inputs: &[Input], listed: &mut Listed) -> Result<bool, SourceError> {
+pub(crate) fn write(path: &Path, of: &str, listed: &mut Listed) -> Result<bool, SourceError> {
     let write_error = |error| failed("write", path, error);
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let file = NamedTempFile::new_in(folder).map_err(write_error)?;
     let mut out = BufWriter::with_capacity(1 << 16, file);
     out.write_all(MAGIC).map_err(write_error)?;
     let mut fields = |fields: &[&[u8]]| fields.iter().try_for_each(|field| write_field(&mut out, field));
-    fields(&[text(inputs).as_bytes()]).map_err(write_error)?;
+    fields(&[of.as_bytes()]).map_err(write_error)?;
     for root in listed.roots.paths() {
         fields(&[&root, b"", b""]).map_err(write_error)?;
     }
@@ -76,8 +76,9 @@ pub(crate) fn write(path: &Path, inputs: &[Input], listed: &mut Listed) -> Resul
     }
 }
 
-fn text(inputs: &[Input]) -> String {
-    format!("{inputs:?}")
+/// What a listing is of.
+pub(crate) fn subject(inputs: &[Input], names: &NameFilter) -> String {
+    format!("{inputs:?}{}", names.text())
 }
 
 fn failed(what: &str, path: &Path, source: io::Error) -> SourceError {

@@ -16,6 +16,7 @@ mod kept;
 mod list;
 mod lister;
 mod listing;
+mod names;
 mod pattern;
 mod roots;
 mod spool;
@@ -36,6 +37,7 @@ pub use input::Input;
 pub use list::{ListEntry, ListReader, Separator};
 pub use lister::{FOREIGN_EXTENSIONS, IMAGE_EXTENSIONS, ListingStats};
 pub use listing::{DEFAULT_MAX_LISTING, Listing, ListingBuilder};
+pub use names::{NameFilter, SYSTEM_FOLDERS};
 
 /// One input, identified by its position in the source's order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

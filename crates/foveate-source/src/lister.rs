@@ -12,6 +12,7 @@ use globset::GlobBuilder;
 use crate::braces;
 use crate::container::ContainerOptions;
 use crate::id::{id_of, to_bytes, to_path};
+use crate::names::LeftOut;
 use crate::pattern::{Pattern, Progress, has_wildcard};
 use crate::roots::Roots;
 use crate::spool::{Record, Spool, SpoolWriter};
@@ -50,6 +51,11 @@ pub struct ListingStats {
     pub skipped_other: u64,
     /// Entries of folders that were skipped because their name begins with a dot (a hidden folder counts once).
     pub skipped_hidden: u64,
+    /// Folders that were skipped because systems keep small copies and deleted files in them
+    /// ([`SYSTEM_FOLDERS`](crate::SYSTEM_FOLDERS)).
+    pub skipped_system: u64,
+    /// Files, objects and folders that the user leaves out.
+    pub skipped_excluded: u64,
 }
 
 /// Number of new items between two progress calls.
@@ -134,6 +140,10 @@ impl<'a> Lister<'a> {
             progress(self.stats.items);
         }
         self.check_columns()?;
+        if self.containers > 0 {
+            // Its members are not in the listing, and the names decide which there are.
+            self.spool.hashed(self.reach.options.names.text().as_bytes());
+        }
         let Self { spool, stats, roots, containers, .. } = self;
         Ok(Listed { spool: spool.finish()?, stats, roots, containers })
     }
@@ -181,7 +191,7 @@ impl<'a> Lister<'a> {
         let is_pattern = is_pattern(address);
         if !address.ends_with('/') {
             match store.find(address) {
-                Ok(Some(object)) => return self.object(&object),
+                Ok(Some(object)) => return self.named(&object),
                 Ok(None) => {}
                 Err(error) => match (&error, error.suspects_storage()) {
                     // A store that does not tell which names there are refuses those that there are not.
@@ -207,15 +217,18 @@ impl<'a> Lister<'a> {
                 .map_err(|error| SourceError::Invalid(format!("{}: {error}", id_of(address.as_bytes()))))?
                 .compile_matcher();
             store.list(before_pattern(address), &mut |object| {
-                found += u64::from(glob.is_match(&object.address));
-                if glob.is_match(&object.address) { self.object(&object) } else { Ok(()) }
+                if !glob.is_match(&object.address) {
+                    return Ok(());
+                }
+                found += 1;
+                self.named(&object)
             })?;
             return if found > 0 { Ok(()) } else { self.fault(Path::new(address), "the pattern matches nothing") };
         }
         let prefix = if address.ends_with('/') { address.to_owned() } else { format!("{address}/") };
         store.list(&prefix, &mut |object| {
             found += 1;
-            self.found_below(&object)
+            self.found_below(&object, &prefix)
         })?;
         if found > 0 { Ok(()) } else { self.fault(Path::new(address), "no object has this name or prefix") }
     }
@@ -235,14 +248,19 @@ impl<'a> Lister<'a> {
             Ok(())
         })?;
         names.iter().try_for_each(|name| match found.get(name) {
-            Some(object) => self.object(object),
+            Some(object) => self.named(object),
             None => self.fault(Path::new(name), "no object has this name"),
         })
     }
 
     /// Handles an object below a prefix that stands for its images.
-    fn found_below(&mut self, object: &Object) -> Result<(), SourceError> {
+    fn found_below(&mut self, object: &Object, prefix: &str) -> Result<(), SourceError> {
         let (path, is_folder) = (Path::new(&object.address), object.address.ends_with('/'));
+        let below = object.address.strip_prefix(prefix).unwrap_or(&object.address);
+        if let Some(why) = self.reach.options.names.leaves_out_file(path, Path::new(below)) {
+            self.left_out(why);
+            return Ok(());
+        }
         match known_extension(path, &IMAGE_EXTENSIONS).filter(|_| !is_folder) {
             Some(_) => self.object(object)?,
             None if is_folder => {}
@@ -251,9 +269,31 @@ impl<'a> Lister<'a> {
         Ok(())
     }
 
+    /// Adds an object that the user named, or matched by a pattern.
+    fn named(&mut self, object: &Object) -> Result<(), SourceError> {
+        if self.leaves_out_named(object.address.as_bytes()) { Ok(()) } else { self.object(object) }
+    }
+
     fn object(&mut self, object: &Object) -> Result<(), SourceError> {
         self.has_objects = true;
         self.record(object.address.as_bytes(), "", &object.version)
+    }
+
+    /// Returns true if the user leaves out what was named, and counts it.
+    fn leaves_out_named(&mut self, path: &[u8]) -> bool {
+        let is_container = matches!(self.reach.kind(path), stream::Kind::Container(_));
+        let path = to_path(path);
+        let is_left_out = self.reach.options.names.excludes(&path, &path, is_container);
+        self.stats.skipped_excluded += u64::from(is_left_out);
+        is_left_out
+    }
+
+    fn left_out(&mut self, why: LeftOut) {
+        match why {
+            LeftOut::Hidden => self.stats.skipped_hidden += 1,
+            LeftOut::System => self.stats.skipped_system += 1,
+            LeftOut::Excluded => self.stats.skipped_excluded += 1,
+        }
     }
 
     /// Counts a file that a folder does not contribute.
@@ -274,6 +314,7 @@ impl<'a> Lister<'a> {
         }
         match fs::metadata(path) {
             Ok(data) if data.is_dir() => self.search(path, Mode::Images),
+            Ok(_) if self.leaves_out_named(&to_bytes(path)) => Ok(()),
             Ok(_) => self.item(path),
             Err(error) => match path.to_str().filter(|text| has_wildcard(text)) {
                 Some(text) => self.pattern(text),
@@ -293,11 +334,11 @@ impl<'a> Lister<'a> {
             Ok(pattern) => pattern,
             Err(reason) => return self.fault(Path::new(text), &reason),
         };
-        let before = self.spool.records();
+        let before = self.spool.records() + self.stats.skipped_excluded;
         if readable(&pattern.base).is_dir() {
             self.search(&pattern.base, Mode::Matching(&pattern, pattern.start()))?;
         }
-        if self.spool.records() == before {
+        if self.spool.records() + self.stats.skipped_excluded == before {
             self.fault(Path::new(text), "the pattern matches nothing")?;
         }
         Ok(())
@@ -308,6 +349,9 @@ impl<'a> Lister<'a> {
         while let Some(entry) = list.next_entry()? {
             let address = std::str::from_utf8(entry.bytes).ok().map(with_lower_scheme);
             let path = address.as_ref().map_or(entry.bytes, |address| address.as_bytes());
+            if self.leaves_out_named(path) {
+                continue;
+            }
             let scheme = scheme_of(path).filter(|_| self.reach.stores.is_some());
             match scheme.map(|scheme| self.reach.store(scheme)) {
                 Some(Err(error @ SourceError::NoStore { .. })) => self.fault(&to_path(path), &error.to_string())?,
@@ -340,6 +384,7 @@ impl<'a> Lister<'a> {
     fn walk(&mut self, start: PathBuf, mode: Mode<'_>) -> Result<(), SourceError> {
         let mut above = Ancestors::default();
         let mut levels = Vec::new();
+        let root = start.clone();
         levels.extend(self.enter(start, mode, &mut above)?);
         while let Some(level) = levels.last_mut() {
             let Some(Entry { name, kind }) = level.entries.next() else {
@@ -348,6 +393,17 @@ impl<'a> Lister<'a> {
                 continue;
             };
             let path = level.folder.join(&name);
+            let below = path.strip_prefix(&root).unwrap_or(&path);
+            let is_folder = matches!(kind, Kind::Folder);
+            let is_meant = matches!(&level.mode, Mode::Matching(pattern, _) if pattern.names(&name));
+            match self.reach.options.names.leaves_out(&path, below, is_folder) {
+                Some(LeftOut::Hidden | LeftOut::System) if is_meant => {}
+                Some(why) => {
+                    self.left_out(why);
+                    continue;
+                }
+                None => {}
+            }
             let descend = match &level.mode {
                 Mode::Images => self.found_in_folder(&path, kind)?,
                 Mode::Matching(pattern, from) => {
@@ -374,8 +430,7 @@ impl<'a> Lister<'a> {
             self.fault(&folder, &reason)?;
             return Ok(None);
         }
-        let hidden_too = matches!(&mode, Mode::Matching(pattern, _) if pattern.names_hidden());
-        let found = match read_folder(on_disk, hidden_too) {
+        let found = match read_folder(on_disk) {
             Ok(found) => found,
             Err(error) => {
                 above.leave();
@@ -387,7 +442,6 @@ impl<'a> Lister<'a> {
             self.unreadable(&folder, error)?;
         }
         self.stats.folders += 1;
-        self.stats.skipped_hidden += found.hidden;
         Ok(Some(Level { folder, entries: found.entries.into_iter(), mode }))
     }
 

@@ -329,12 +329,13 @@ impl<'a> ListingBuilder<'a> {
             return Err(SourceError::Invalid(format!("there is no shard {index} of {count} (they count from 0)")));
         }
         let reach = Arc::new(self.reach);
+        let subject = kept::subject(&self.inputs, &reach.options.names);
         let (max_listing, inputs, accepts_unreadable) = (self.max_listing, &self.inputs, self.accepts_unreadable);
         let mut list = |kept: Option<&Path>| -> Result<(Listed, bool), SourceError> {
             let progress = self.progress.as_mut().map(|progress| progress.as_mut() as &mut dyn FnMut(u64));
             let mut lister = Lister::new(max_listing, Arc::clone(&reach), progress);
             lister.accepts_unreadable = accepts_unreadable;
-            let is_read = kept.map_or(Ok(false), |file| kept::read(file, inputs, &mut lister))?;
+            let is_read = kept.map_or(Ok(false), |file| kept::read(file, &subject, &mut lister))?;
             if !is_read {
                 lister.inputs(inputs)?;
             }
@@ -343,7 +344,7 @@ impl<'a> ListingBuilder<'a> {
         let kept = self.kept.as_deref();
         let (mut listed, is_read) = list(kept)?;
         if let Some(file) = kept.filter(|_| !is_read)
-            && !kept::write(file, inputs, &mut listed)?
+            && !kept::write(file, &subject, &mut listed)?
         {
             (listed, _) = list(kept)?;
         }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use globset::{GlobBuilder, GlobMatcher};
 
-use crate::walk::is_hidden;
+use crate::names::is_hidden;
 
 /// A pattern such as `photos/**/*.jpg`.
 pub(crate) struct Pattern {
@@ -45,9 +45,15 @@ impl Pattern {
         self.close(vec![0])
     }
 
-    /// Returns true if some component can match a hidden name.
-    pub(crate) fn names_hidden(&self) -> bool {
-        self.components.iter().any(|component| matches!(component, Component::Name { names_hidden: true, .. }))
+    /// Returns true if some component is written for names like this one: it begins with a dot if that does, or is the
+    /// name itself.
+    pub(crate) fn names(&self, name: &OsStr) -> bool {
+        self.components.iter().any(|component| match component {
+            Component::Name { matcher, names_hidden } => {
+                (*names_hidden && is_hidden(name.as_encoded_bytes())) || name == matcher.glob().glob()
+            }
+            Component::AnyDepth => false,
+        })
     }
 
     /// Advances by one name.
@@ -55,9 +61,9 @@ impl Pattern {
         let mut next = Vec::new();
         for &at in &from.0 {
             match self.components.get(at) {
-                Some(Component::AnyDepth) if !is_hidden(name) => next.push(at),
+                Some(Component::AnyDepth) if !is_hidden(name.as_encoded_bytes()) => next.push(at),
                 Some(Component::Name { matcher, names_hidden })
-                    if (*names_hidden || !is_hidden(name)) && matcher.is_match(Path::new(name)) =>
+                    if (*names_hidden || !is_hidden(name.as_encoded_bytes())) && matcher.is_match(Path::new(name)) =>
                 {
                     next.push(at + 1);
                 }

@@ -22,10 +22,9 @@ pub(crate) enum Kind {
     Broken(String),
 }
 
-/// A folder's visible entries in the byte order of their names, and the number of hidden ones.
+/// A folder's entries in the byte order of their names.
 pub(crate) struct Entries {
     pub(crate) entries: Vec<Entry>,
-    pub(crate) hidden: u64,
     /// Reading the folder failed midway; earlier entries are in `entries`.
     pub(crate) broken_off: Option<io::Error>,
 }
@@ -35,14 +34,9 @@ pub(crate) fn readable(folder: &Path) -> &Path {
     if folder.as_os_str().is_empty() { Path::new(".") } else { folder }
 }
 
-/// Returns true if a name is hidden: it begins with a dot.
-pub(crate) fn is_hidden(name: &std::ffi::OsStr) -> bool {
-    name.as_encoded_bytes().first() == Some(&b'.')
-}
-
-/// Reads a folder. Skips entries whose names begin with a dot unless `hidden_too`.
-pub(crate) fn read_folder(folder: &Path, hidden_too: bool) -> io::Result<Entries> {
-    let mut found = Entries { entries: Vec::new(), hidden: 0, broken_off: None };
+/// Reads a folder.
+pub(crate) fn read_folder(folder: &Path) -> io::Result<Entries> {
+    let mut found = Entries { entries: Vec::new(), broken_off: None };
     for entry in fs::read_dir(folder)? {
         let entry = match entry {
             Ok(entry) => entry,
@@ -52,10 +46,6 @@ pub(crate) fn read_folder(folder: &Path, hidden_too: bool) -> io::Result<Entries
             }
         };
         let name = entry.file_name();
-        if is_hidden(&name) && !hidden_too {
-            found.hidden += 1;
-            continue;
-        }
         let kind = kind_of(&entry);
         found.entries.push(Entry { name, kind });
     }

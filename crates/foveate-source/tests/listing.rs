@@ -3,9 +3,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use foveate_source::conformance::{check, check_shards, enumerate};
-use foveate_source::{FetchError, Input, Item, Listing, ListingBuilder, Separator, Source, SourceError};
+use foveate_source::container::{ContainerOptions, ContainerRegistry};
+use foveate_source::{FetchError, Input, Item, Listing, ListingBuilder, NameFilter, Separator, Source, SourceError};
 use tempfile::TempDir;
 
 /// A folder with files of the given names (their content is their name) and the folders that they need.
@@ -62,6 +64,45 @@ fn folders_are_sorted_by_the_bytes_of_their_components() {
     let root = tree(&["b/2.jpg", "b/10.jpg", "a.jpg", "a/z.PNG", "a-b/x.webp", "Z.jpeg", "ä.gif", "b.tiff"]);
     let want = ["Z.jpeg", "a/z.PNG", "a-b/x.webp", "a.jpg", "b/10.jpg", "b/2.jpg", "b.tiff", "ä.gif"];
     assert_eq!(names(root.path(), listing([folder(&root)])), want);
+}
+
+/// A builder that takes only such names.
+fn filtered(inputs: impl IntoIterator<Item = Input>, include: &[&str], exclude: &[&str]) -> ListingBuilder<'static> {
+    let owned = |globs: &[&str]| globs.iter().map(|&glob| glob.to_owned()).collect::<Vec<_>>();
+    let names = NameFilter::new(&owned(include), &owned(exclude)).unwrap();
+    listing(inputs).containers(
+        Arc::new(ContainerRegistry::new("container", &[])),
+        ContainerOptions { names, ..ContainerOptions::default() },
+    )
+}
+
+#[test]
+fn what_systems_leave_behind_and_what_the_user_excludes_is_left_out_and_counted() {
+    let photos = ["a.jpg", "raw/b.jpg", "raw/c.png"];
+    let left = ["@eaDir/a.jpg/SYNOPHOTO_THUMB_M.jpg", "raw/@eaDir/t.jpg", "#recycle/d.jpg", "$RECYCLE.BIN/S-1/e.jpg"];
+    let root = tree(&[&photos[..], &left].concat());
+    let counts = |builder: ListingBuilder<'_>| {
+        let stats = builder.build().unwrap().stats().clone();
+        (stats.items, stats.skipped_system, stats.skipped_excluded)
+    };
+    assert_eq!(counts(listing([folder(&root)])), (3, 4, 0));
+    assert_eq!(counts(filtered([folder(&root)], &["@eaDir"], &[])), (5, 2, 0));
+    assert_eq!(counts(filtered([folder(&root)], &["*"], &[])), (7, 0, 0));
+    assert_eq!(counts(filtered([folder(&root)], &[], &["raw"])), (1, 3, 1));
+    assert_eq!(counts(filtered([folder(&root)], &["*.png"], &[])), (1, 4, 2));
+    let star = root.path().join("*");
+    assert_eq!(counts(filtered([Input::Path(star)], &[], &["*.png"])), (2, 4, 1));
+    let named = [path(&root, "a.jpg"), path(&root, "@eaDir/a.jpg/*.jpg"), path(&root, "raw/c.png")];
+    assert_eq!(counts(filtered(named.clone(), &[], &[])), (3, 0, 0), "it is meant");
+    assert_eq!(counts(filtered(named, &[], &["*.png"])), (2, 0, 1));
+    let list = root.path().join("list.txt");
+    fs::write(&list, "x/1.jpg\nx/2.jpg\n").unwrap();
+    assert_eq!(counts(filtered([list_of(&list)], &[], &["2.*"])), (1, 0, 1));
+
+    let kept = root.path().join("listing");
+    assert_eq!(counts(listing([folder(&root)]).kept(&kept)), (3, 4, 0));
+    let error = filtered([folder(&root)], &[], &["raw"]).kept(&kept).build().unwrap_err().to_string();
+    assert!(error.contains("the listing of other inputs"), "{error}");
 }
 
 #[test]

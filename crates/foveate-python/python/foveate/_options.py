@@ -64,6 +64,8 @@ class StreamOptions(_Options, total=False):
     listing: Path
     max_listing: Count
     image_column: str | None
+    include: str | Sequence[str]
+    exclude: str | Sequence[str]
     id_column: str | None
     limit: int | None
     shard: str | None

@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::common::{add, blob, columns, ended, extension, file, gzip, header, outcomes, rest, stream, tar, zstd};
 use foveate_source::FetchError;
+use foveate_source::NameFilter;
 use foveate_source::blob::{Blob, FileBlob};
 use foveate_source::conformance::check_container;
 use foveate_source::container::ContainerOptions;
@@ -155,6 +156,9 @@ fn names_are_only_names() {
     blocks.push(header(b"folder.jpg", 0, EntryType::Directory));
     blocks.push(file(b"././c.jpg", b"x"));
     let found = outcomes(blob(&ended(&blocks)), &ContainerOptions::default());
+    let names = NameFilter::new(&["._*".to_owned()], &["abs/**".to_owned()]).unwrap();
+    let chosen = outcomes(blob(&ended(&blocks)), &ContainerOptions { names, ..ContainerOptions::default() });
+    assert_eq!(chosen, ["../../etc/a.jpg=x", "\u{fffd}\u{fffd}.jpg=x", "back\\slash.jpg=x", "._a.jpg=x", "c.jpg=x"]);
     let seen = ["../../etc/a.jpg=x", "/abs/b.jpg=x", "\u{fffd}\u{fffd}.jpg=x", "back\\slash.jpg=x", "c.jpg=x"];
     assert_eq!(found, seen);
 }

@@ -49,6 +49,7 @@ fn with_input(args: &InputArgs, options: EmbedOptions) -> EmbedOptions {
         limit: args.limit,
         max_bytes: args.max_bytes,
         image_column: args.image_column.clone(),
+        names: args.names(),
         requests: args.requests,
         store_settings: args.store_option.iter().cloned().collect(),
         ..options
@@ -162,14 +163,20 @@ fn nothing_to_do(listing: &mut Listing, is_shard: bool) -> anyhow::Result<Option
 /// Describes the files in the folders that are not inputs.
 pub(crate) fn left_out(stats: &ListingStats) -> Option<String> {
     let (other, hidden, containers) = (stats.skipped_other, stats.skipped_hidden, stats.skipped_containers);
+    let (system, excluded) = (stats.skipped_system, stats.skipped_excluded);
     let foreign = foreign(stats);
-    (other + hidden + containers > 0 || foreign.is_some()).then(|| {
+    (other + hidden + containers + system + excluded > 0 || foreign.is_some()).then(|| {
+        let system = match system {
+            0 => String::new(),
+            count => format!(", {count} folders of copies and deleted files (such as @eaDir; `--include NAME` takes one)"),
+        };
+        let excluded = if excluded == 0 { String::new() } else { format!(", {excluded} by --include and --exclude") };
         let foreign = foreign.unwrap_or_default();
         let containers = match containers {
             0 => String::new(),
             count => format!("{count} containers of images (to read them, name them or match them: '*.tar'), "),
         };
-        format!("left out of folders: {foreign}{containers}{other} files without an image's extension, {hidden} hidden entries")
+        format!("left out of folders: {foreign}{containers}{other} files without an image's extension, {hidden} hidden entries{system}{excluded}")
     })
 }
 

@@ -8,6 +8,7 @@ use foveate::encode::{DType, Pooling};
 use foveate::lane::Normalize;
 use foveate::preprocess::OrientationPolicy;
 use foveate::sink::Element;
+use foveate::source::NameFilter;
 use foveate::{DecodeScale, Recipe};
 
 use super::values::{parse_count, parse_positive, parse_setting, place};
@@ -72,6 +73,16 @@ pub(crate) struct InputArgs {
     #[arg(long, value_name = "NAME", help_heading = "Inputs")]
     pub(crate) image_column: Option<String>,
 
+    /// Leave out files, folders and containers' members that match: a name at any depth (`'*_small.jpg'`), or a path
+    /// with a slash (`2023/raw`). Case does not matter. Repeatable.
+    #[arg(long, value_name = "GLOB", value_parser = parse_glob, help_heading = "Inputs")]
+    pub(crate) exclude: Vec<String>,
+
+    /// Take only what matches, in the same form. A name of what is left out by default (`@eaDir`, `.thumbnails`) takes
+    /// that back instead. Repeatable.
+    #[arg(long, value_name = "GLOB", value_parser = parse_glob, help_heading = "Inputs")]
+    pub(crate) include: Vec<String>,
+
     /// A setting that only this store has, such as `endpoint=URL` of `s3`. Repeatable.
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_setting, help_heading = "Inputs")]
     pub(crate) store_option: Vec<(String, String)>,
@@ -83,6 +94,17 @@ pub(crate) struct InputArgs {
     /// Objects of a store that are requested at a time.
     #[arg(long, value_name = "N", default_value = "64", value_parser = parse_positive, help_heading = "Engine", hide = true)]
     pub(crate) requests: usize,
+}
+
+impl InputArgs {
+    /// Which names count.
+    pub(crate) fn names(&self) -> NameFilter {
+        NameFilter::new(&self.include, &self.exclude).unwrap_or_else(|why| unreachable!("they were parsed: {why}"))
+    }
+}
+
+fn parse_glob(glob: &str) -> Result<String, String> {
+    NameFilter::new(&[glob.to_owned()], &[]).map(|_| glob.to_owned())
 }
 
 fn endpoint_url(url: &str) -> Result<String, String> {

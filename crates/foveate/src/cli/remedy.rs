@@ -176,7 +176,7 @@ fn of_source(error: &SourceError) -> Option<&'static str> {
 fn of_reading(error: &io::Error) -> Option<&'static str> {
     match error.kind() {
         ErrorKind::NotFound => Some("check the path"),
-        ErrorKind::PermissionDenied => Some("run with read access or exclude it"),
+        ErrorKind::PermissionDenied => Some("run with read access, or leave it out (`--exclude NAME`)"),
         _ => None,
     }
 }

@@ -175,6 +175,8 @@ pub(crate) fn left_out(listed: &ListingStats) -> Value {
         "containers": listed.skipped_containers,
         "other": listed.skipped_other,
         "hidden": listed.skipped_hidden,
+        "system": listed.skipped_system,
+        "excluded": listed.skipped_excluded,
     })
 }
 

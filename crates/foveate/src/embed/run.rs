@@ -30,7 +30,7 @@ impl EmbedOptions {
         apart.check_typed(&self.inputs).map_err(SourceError::Invalid)?;
         let (max_bytes, columns) = (self.max_bytes, self.columns.clone());
         let (image_column, id_column) = (self.image_column.clone(), self.id_column.clone());
-        let containers = ContainerOptions { max_bytes, columns, image_column, id_column };
+        let containers = ContainerOptions { max_bytes, columns, image_column, id_column, names: self.names.clone() };
         let mut builder = Listing::builder().inputs(self.inputs.iter().cloned());
         builder = builder.max_bytes(self.max_bytes).max_listing(self.max_listing);
         builder = builder.containers(Arc::new(crate::backends::containers()), containers);

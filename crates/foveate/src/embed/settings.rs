@@ -13,8 +13,8 @@ use foveate_preprocess::{OrientationPolicy, PreprocessOptions};
 use foveate_profile::Trace;
 use foveate_resize::Geometry;
 use foveate_sink::{Element, Existing, SinkOptions};
-use foveate_source::Input;
 use foveate_source::store::StoreOptions;
+use foveate_source::{Input, NameFilter};
 
 use crate::{DecodeScale, Recipe, Shard};
 
@@ -37,6 +37,8 @@ pub struct EmbedOptions {
     pub image_column: Option<String>,
     /// The column of a table that holds the ids.
     pub id_column: Option<String>,
+    /// Which files, objects and containers' members count.
+    pub names: NameFilter,
     /// Objects of a store that are requested at a time.
     pub requests: usize,
     /// Longest time for one object of a store, with all attempts; see [`StoreOptions::deadline`].
@@ -149,6 +151,7 @@ impl EmbedOptions {
             listing: None,
             columns: Vec::new(),
             image_column: None,
+            names: NameFilter::default(),
             id_column: None,
             requests: StoreOptions::DEFAULT_REQUESTS,
             deadline: None,
