@@ -2,38 +2,51 @@
 
 use std::collections::BTreeMap;
 
+use foveate_source::text_of;
 use serde_json::value::RawValue;
 
 use crate::name::Sidecar;
 
-/// Takes the values of `columns` that `sidecar` has out of its `bytes`. A damaged sidecar has none.
-pub(crate) fn take(sidecar: Sidecar, bytes: &[u8], columns: &[String], values: &mut [Option<String>]) {
-    let Ok(text) = std::str::from_utf8(bytes) else { return };
+/// Takes the values of `columns` that `sidecar` has out of its `bytes`, and marks those columns as `seen`. A damaged
+/// one has none.
+pub(crate) fn take(
+    sidecar: Sidecar,
+    bytes: &[u8],
+    columns: &[String],
+    values: &mut [Option<String>],
+    seen: &mut [bool],
+) {
+    let Some(text) = text_of(bytes) else { return };
+    let text = text.as_str();
     match sidecar {
         Sidecar::Text(name) => {
             let line = text.strip_suffix('\n').map_or(text, |line| line.strip_suffix('\r').unwrap_or(line));
-            for (_, value) in columns.iter().zip(values).filter(|(column, _)| *column == name) {
-                *value = Some(line.to_owned());
+            for at in (0..columns.len()).filter(|&at| columns[at] == name) {
+                seen[at] = true;
+                values[at] = Some(line.to_owned()).filter(|line| !line.is_empty());
             }
         }
         Sidecar::Json => {
             let fields = fields(text).or_else(|| fields(&without_nan(text))).unwrap_or_default();
-            for (column, value) in columns.iter().zip(values) {
-                *value = fields.get(column).cloned().or(value.take());
+            for (at, column) in columns.iter().enumerate() {
+                if let Some(value) = fields.get(column) {
+                    seen[at] = true;
+                    values[at] = value.clone().or(values[at].take());
+                }
             }
         }
     }
 }
 
-/// The fields of an object that are not null: strings as they are, everything else as JSON.
-fn fields(json: &str) -> Option<BTreeMap<String, String>> {
+/// The fields of an object: strings as they are, everything else as JSON.
+fn fields(json: &str) -> Option<BTreeMap<String, Option<String>>> {
     let object: BTreeMap<String, &RawValue> = serde_json::from_str(json).ok()?;
     let value = |raw: &RawValue| match raw.get() {
         "null" => None,
         text if text.starts_with('"') => serde_json::from_str(text).ok(),
         other => Some(other.to_owned()),
     };
-    Some(object.into_iter().filter_map(|(name, raw)| Some((name, value(raw)?))).collect())
+    Some(object.into_iter().map(|(name, raw)| (name, value(raw))).collect())
 }
 
 /// Replaces the numbers that Python writes and JSON does not have by null.
@@ -79,7 +92,7 @@ mod tests {
     fn values(json: &[u8], columns: &[&str]) -> Vec<Option<String>> {
         let columns: Vec<String> = columns.iter().map(|&column| column.to_owned()).collect();
         let mut values = vec![None; columns.len()];
-        take(Sidecar::Json, json, &columns, &mut values);
+        take(Sidecar::Json, json, &columns, &mut values, &mut vec![false; columns.len()]);
         values
     }
 
@@ -111,11 +124,16 @@ mod tests {
 
     #[test]
     fn texts_lose_one_line_end() {
-        for (text, expected) in [("7", "7"), ("7\n", "7"), ("7\r\n", "7"), ("7\n\n", "7\n"), ("", ""), ("a\r", "a\r")] {
+        for (text, expected) in
+            [("\u{feff}7", "7"), ("7", "7"), ("7\n", "7"), ("7\r\n", "7"), ("7\n\n", "7\n"), ("a\r", "a\r")]
+        {
             let mut values = [None, None];
             let columns = ["cls".to_owned(), "txt".to_owned()];
-            take(Sidecar::Text("cls"), text.as_bytes(), &columns, &mut values);
+            take(Sidecar::Text("cls"), text.as_bytes(), &columns, &mut values, &mut [false; 2]);
             assert_eq!(values, [Some(expected.to_owned()), None]);
         }
+        let (mut values, mut seen) = ([None], [false]);
+        take(Sidecar::Text("cls"), b"\n", &["cls".to_owned()], &mut values, &mut seen);
+        assert_eq!((values, seen), ([None], [true]), "an empty one is no value");
     }
 }

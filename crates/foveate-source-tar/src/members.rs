@@ -27,6 +27,8 @@ pub(crate) struct TarMembers {
     names: NameFilter,
     /// The fields that are read: the columns, and then the one with the ids if there is one.
     columns: Vec<String>,
+    /// Those that some sidecar has.
+    seen: Vec<bool>,
     /// Whether the last of them holds the ids.
     has_ids: bool,
     /// Images that wait for nothing. One to be skipped is `None`.
@@ -61,6 +63,7 @@ impl TarMembers {
             max_bytes: options.max_bytes,
             names: options.names.clone(),
             columns: options.columns.iter().chain(&options.id_column).cloned().collect(),
+            seen: vec![false; options.columns.len() + usize::from(options.id_column.is_some())],
             has_ids: options.id_column.is_some(),
             ready: VecDeque::new(),
             group: Group::default(),
@@ -141,7 +144,7 @@ impl TarMembers {
     fn sidecar(&mut self, kind: Sidecar, entry: &Entry) -> Result<(), FetchError> {
         let bytes = self.archive.read(entry)?;
         self.turn_to(&entry.name);
-        columns::take(kind, &bytes, &self.columns, &mut self.group.values);
+        columns::take(kind, &bytes, &self.columns, &mut self.group.values, &mut self.seen);
         Ok(())
     }
 
@@ -168,7 +171,7 @@ impl TarMembers {
             _ => (&values[..], None),
         };
         let complete = |image: Member| {
-            let name = id.clone().map_or(image.name, MemberName::Id);
+            let name = id.clone().filter(|id| !id.is_empty()).map_or(image.name, MemberName::Id);
             Member { name, columns: values.into(), ..image }
         };
         self.ready.extend(images.drain(..).map(|image| image.map(complete)));
@@ -203,5 +206,10 @@ impl Members for TarMembers {
         while self.unwanted > 0 && self.advance()? {}
         self.unwanted = 0;
         self.archive.skim(false)
+    }
+
+    fn absent(&self) -> Vec<&str> {
+        let columns = self.columns.iter().zip(&self.seen).filter(|(_, seen)| !**seen);
+        columns.map(|(name, _)| name.as_str()).collect()
     }
 }

@@ -56,6 +56,12 @@ pub trait Members: Send {
         }
         Ok(())
     }
+
+    /// The names of the columns and of the one with the ids that no member so far has, not even without a value. Tables
+    /// declare their columns, and have all.
+    fn absent(&self) -> Vec<&str> {
+        Vec::new()
+    }
 }
 
 /// One image of a container.

@@ -1,6 +1,5 @@
 #![doc = include_str!("../README.md")]
 
-mod absent;
 mod address;
 mod addressed;
 mod allowed;
@@ -22,6 +21,7 @@ mod roots;
 mod spool;
 pub mod store;
 mod stream;
+mod text;
 mod walk;
 
 use std::fmt;
@@ -38,6 +38,7 @@ pub use list::{ListEntry, ListReader, Separator};
 pub use lister::{FOREIGN_EXTENSIONS, IMAGE_EXTENSIONS, ListingStats};
 pub use listing::{DEFAULT_MAX_LISTING, Listing, ListingBuilder};
 pub use names::{NameFilter, SYSTEM_FOLDERS};
+pub use text::text_of;
 
 /// One input, identified by its position in the source's order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

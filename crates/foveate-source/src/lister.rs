@@ -71,6 +71,8 @@ pub(crate) struct Lister<'a> {
     without_columns: u64,
     /// The first container that declares its columns.
     table: Option<Record>,
+    /// The first container whose members tell which columns it has.
+    archive: Option<Record>,
     /// The first lookup that a store refused without having found anything before, until it finds an object.
     refused: Option<SourceError>,
     has_objects: bool,
@@ -120,6 +122,7 @@ impl<'a> Lister<'a> {
             containers: 0,
             without_columns: 0,
             table: None,
+            archive: None,
             refused: None,
             has_objects: false,
             progress,
@@ -163,7 +166,7 @@ impl<'a> Lister<'a> {
         match (&self.table, image_column.as_ref().or(ids)) {
             (Some(table), _) => self.reach.check_columns(table),
             (None, Some(name)) => Err(SourceError::Invalid(format!("no input is a table with a column '{name}'"))),
-            (None, None) => Ok(()),
+            (None, None) => self.archive.as_ref().map_or(Ok(()), |archive| self.reach.check_columns(archive)),
         }
     }
 
@@ -500,8 +503,9 @@ impl<'a> Lister<'a> {
                 // Its members are not in the listing, so its content has to be.
                 let version = if scheme_of(path).is_some() { version.clone() } else { version_of(path) }.to_text();
                 self.spool.push(path, fault, &version)?;
-                if format.has_schema() && self.table.is_none() {
-                    self.table = Some(Record { path: path.to_owned(), version: version.clone(), ..Record::default() });
+                let first = if format.has_schema() { &mut self.table } else { &mut self.archive };
+                if first.is_none() && format.has_columns() && path != STANDARD_INPUT {
+                    *first = Some(Record { path: path.to_owned(), version: version.clone(), ..Record::default() });
                 }
                 self.spool.hashed(version.as_bytes());
             }

@@ -2,7 +2,6 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::absent::Absent;
 use crate::addressed::Addressed;
 use crate::container::{ContainerOptions, ContainerRegistry};
 use crate::input::Input;
@@ -53,7 +52,6 @@ pub struct Listing {
     rows: Addressed,
     /// With containers: the next item's index, and the most items. Otherwise, indexes are the records' numbers.
     counted: Option<(u64, u64)>,
-    absent: Option<Absent>,
 }
 
 impl Listing {
@@ -80,12 +78,6 @@ impl Listing {
     /// Counts from listing.
     pub fn stats(&self) -> &ListingStats {
         &self.stats
-    }
-
-    /// Calls `tell` with a warning if none of the first container's members has a value for some of the columns.
-    pub fn warn(&mut self, tell: impl FnMut(&str) + Send + 'static) {
-        let columns = self.columns().len();
-        self.absent = (columns > 0).then(|| Absent::new(columns, tell));
     }
 
     /// Reads what other deliveries name by addresses, from this listing's stores.
@@ -146,7 +138,6 @@ impl Listing {
     fn continue_at(&mut self, record: u64, skip: u64) -> Result<(), SourceError> {
         self.stream = Stream::new(Arc::clone(&self.reach), skip);
         self.rows = self.addressed();
-        self.absent.iter_mut().for_each(Absent::restart);
         self.spool.seek(record.max(self.range.start))
     }
 
@@ -159,10 +150,6 @@ impl Listing {
         let Self { stream, spool, range, rows, .. } = self;
         let most = if reads { left } else { 0 };
         let delivery = rows.deliver(most, &mut || stream.deliver(spool, range.end))?;
-        let (item, columns) = (delivery.as_ref().map(|delivery| &delivery.item), &self.reach.options.columns);
-        if self.absent.as_mut().is_some_and(|absent| !absent.see(item, columns)) {
-            self.absent = None;
-        }
         let Some(mut delivery) = delivery else { return Ok(None) };
         let item = &mut delivery.item;
         match &mut self.counted {
@@ -360,7 +347,7 @@ impl<'a> ListingBuilder<'a> {
         let range = part(records, shard);
         let (max_bytes, roots) = (self.max_bytes, Arc::new(roots));
         let (stream, rows) = (Stream::new(Arc::clone(&reach), 0), Addressed::new(Arc::clone(&reach)));
-        let mut listing = Listing { spool, stats, roots, range, max_bytes, reach, stream, rows, counted, absent: None };
+        let mut listing = Listing { spool, stats, roots, range, max_bytes, reach, stream, rows, counted };
         listing.rewind()?;
         Ok(listing)
     }

@@ -181,6 +181,8 @@ impl PathGlobs {
 
     fn is_match(&self, path: &Path, below: &Path) -> bool {
         let path = path.strip_prefix(".").unwrap_or(path);
+        // An archive's names may be absolute.
+        let below = below.strip_prefix("/").unwrap_or(below);
         self.below.is_match(below) || self.given.is_match(path)
     }
 }

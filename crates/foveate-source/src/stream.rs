@@ -9,7 +9,7 @@ use foveate_core::{Backend as _, catch_panic, lock};
 
 use crate::blob::{Blob, FileBlob, StandardInput};
 use crate::container::{
-    ContainerBackend, ContainerOptions, ContainerRegistry, Member, MemberContent, MemberName, format_of,
+    self, ContainerBackend, ContainerOptions, ContainerRegistry, Member, MemberContent, MemberName, format_of,
 };
 use crate::id::{id_of, to_path};
 use crate::spool::{Record, Spool};
@@ -25,6 +25,9 @@ const HANDFUL: usize = 2 << 20;
 
 /// Records that may be under way at once; what they hold in memory is bounded by their stores and containers.
 pub(crate) const MOST_AHEAD: usize = 8192;
+
+/// Images of an archive in which a column is looked for: about a shard.
+const MOST_TRIED: u64 = 10_000;
 
 /// The path of standard input.
 pub(crate) const STANDARD_INPUT: &[u8] = b"-";
@@ -90,15 +93,34 @@ impl Reach {
         Ok(store)
     }
 
-    /// Opens a table to check that it has the columns that the options name. What else is wrong with it is its outcome
-    /// when it is read.
-    pub(crate) fn check_columns(&self, table: &Record) -> Result<(), SourceError> {
-        let Kind::Container(format) = self.kind(&table.path) else { return Ok(()) };
-        let open = || format.open(self.blob(table)?, &self.options).map(drop);
-        match catch_panic(open) {
-            Ok(Err(FetchError::NoColumn(why))) => Err(SourceError::Invalid(format!("{}: {why}", id_of(&table.path)))),
+    /// Opens a container to check that it has the columns that the options name. Of an archive, members are read until
+    /// one has them. What else is wrong with it is its outcome when it is read.
+    pub(crate) fn check_columns(&self, container: &Record) -> Result<(), SourceError> {
+        let Kind::Container(format) = self.kind(&container.path) else { return Ok(()) };
+        let check = || self.find_columns(format.open(self.blob(container)?, &self.options)?.as_mut());
+        match catch_panic(check) {
+            Ok(Err(FetchError::NoColumn(why))) => {
+                Err(SourceError::Invalid(format!("{}: {why}", id_of(&container.path))))
+            }
             _ => Ok(()),
         }
+    }
+
+    fn find_columns(&self, members: &mut dyn container::Members) -> Result<(), FetchError> {
+        let is_asked = !self.options.columns.is_empty() || self.options.id_column.is_some();
+        let mut images = 0;
+        while is_asked && !members.absent().is_empty() && images < MOST_TRIED && members.next()?.is_some() {
+            images += 1;
+        }
+        let absent = members.absent();
+        if !is_asked || absent.is_empty() || images == 0 {
+            return Ok(());
+        }
+        let absent = absent.join(", ");
+        Err(FetchError::NoColumn(format!(
+            "none of its first {images} images has {absent} in the JSON or text files of its name, which follow the \
+             image in the archive; name other fields, or pack each image with its files"
+        )))
     }
 
     fn blob(&self, record: &Record) -> Result<Arc<dyn Blob>, FetchError> {

@@ -225,33 +225,6 @@ fn columns_need_an_input_that_has_them() {
     assert_eq!(columns[..2], [vec![], vec![Some("1".to_owned())]]);
 }
 
-#[test]
-fn columns_without_a_value_in_the_first_container_are_told_once() {
-    let root = mixed();
-    fs::write(root.path().join("all.lines"), "no value\nno value\n").unwrap();
-    let warnings = |names: &[&str], done: Option<u64>| {
-        let columns = vec!["length".to_owned()];
-        let options = ContainerOptions { columns, ..ContainerOptions::default() };
-        let mut listing = listing(&root, names).containers(formats(), options).build().unwrap();
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let tell = Arc::clone(&told);
-        listing.warn(move |text| tell.lock().unwrap().push(text.to_owned()));
-        if let Some(done) = done {
-            let places: Vec<_> = enumerate(&mut listing).into_iter().map(|item| item.place).collect();
-            told.lock().unwrap().clear();
-            listing.seek(done, places[done as usize - 1]).unwrap();
-        }
-        enumerate(&mut listing);
-        let told = told.lock().unwrap();
-        told.join("\n")
-    };
-    let both = "none of the first container's 2 images has a value for length";
-    assert_eq!(warnings(&["a.jpg", "all.lines", "all.lines"], None), both);
-    assert_eq!(warnings(&["all.lines"], None), both);
-    assert_eq!(warnings(&["one.lines", "all.lines"], None), "", "the first one has values");
-    assert_eq!(warnings(&["one.lines"], Some(1)), "");
-}
-
 /// Objects by address. Reading ahead has room for three.
 #[derive(Clone)]
 struct Shelf {

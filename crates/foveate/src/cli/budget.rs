@@ -28,6 +28,9 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<Exit> {
     let labels = args.labels.as_deref().map(Labels::read).transpose()?;
     let bench = Bench::open(&args.lab, Sizes::Sample(args.sample))?;
     let photos = bench.photos()?;
+    if let Some(labels) = &labels {
+        labels.tell(photos.photos.iter().map(|photo| photo.id.as_str()));
+    }
     let halves = halves(photos, args)?;
     let (lab, base) = (bench.lab(), bench.base());
     if args.lab.run.model.model.starts_with("seeded:") {

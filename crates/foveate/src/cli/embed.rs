@@ -27,9 +27,6 @@ pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
     let counter = progress::Found::new(args.quiet);
     let mut listing = job::list(&options, |found| counter.show(found))?;
     counter.clear();
-    if !args.quiet {
-        listing.warn(|why| console::say!("warning: {why}"));
-    }
     let found = listing.stats().clone();
     if let Some(left_out) = job::left_out(&found).filter(|_| !args.quiet && !args.dry_run) {
         console::say!("note: {left_out}");

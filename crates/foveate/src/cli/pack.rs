@@ -25,9 +25,6 @@ pub(crate) fn run(args: &PackArgs) -> anyhow::Result<Exit> {
     let counter = progress::Found::new(args.quiet);
     let mut listing = job::list(&options.job, |found| counter.show(found))?;
     counter.clear();
-    if !args.quiet {
-        listing.warn(|why| console::say!("warning: {why}"));
-    }
     if let Some(left_out) = job::left_out(listing.stats()).filter(|_| !args.quiet) {
         console::say!("note: {left_out}");
     }

@@ -33,6 +33,7 @@ pub(crate) fn eval(args: &EvalArgs) -> anyhow::Result<Exit> {
     for input in &args.search.inputs {
         outputs.push((input.display().to_string(), load_alone(&args.search, input)?));
     }
+    labels.tell(outputs[0].1.ids.iter().map(AsRef::as_ref));
     let (labels, sides) = common(&outputs, &labels);
     let labelled = labels.len();
     if labelled == 0 {
