@@ -26,6 +26,32 @@ fn escape(path: &[u8]) -> String {
     id
 }
 
+/// The path whose id this is; `None` for an id of no path.
+pub fn path_of(id: &str) -> Option<PathBuf> {
+    if cfg!(not(unix)) || !id.contains('\\') {
+        return Some(PathBuf::from(id));
+    }
+    let mut bytes = Vec::with_capacity(id.len());
+    let mut rest = id.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        rest = after;
+        match (first, after) {
+            (b'\\', [b'\\', after @ ..]) => {
+                bytes.push(b'\\');
+                rest = after;
+            }
+            (b'\\', [b'x', high, low, after @ ..]) => {
+                let digits = [*high, *low];
+                bytes.push(u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?);
+                rest = after;
+            }
+            (b'\\', _) => return None,
+            (byte, _) => bytes.push(byte),
+        }
+    }
+    Some(to_path(&bytes))
+}
+
 /// A path as bytes: the operating system's own on Unix, UTF-8 elsewhere, with non-Unicode parts replaced. A file with
 /// replaced parts then fails to open, and the error names it.
 pub(crate) fn to_bytes(path: &Path) -> Vec<u8> {
@@ -67,6 +93,10 @@ mod tests {
     fn other_bytes_are_escaped_and_backslashes_doubled() {
         assert_eq!(id_of(b"a\xff\\b\xc3.jpg"), r"a\xff\\b\xc3.jpg");
         assert_eq!(id_of(br"bad\xff.jpg"), r"bad\\xff.jpg", "not the id of the byte");
+        for path in [b"a\xff\\b\xc3.jpg".as_slice(), br"bad\xff.jpg", b"plain\n.jpg"] {
+            assert_eq!(path_of(&id_of(path)), Some(to_path(path)));
+        }
+        assert_eq!(path_of(r"a\b.jpg"), None);
     }
 
     #[cfg(unix)]

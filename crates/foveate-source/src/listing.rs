@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use crate::addressed::Addressed;
 use crate::container::{ContainerOptions, ContainerRegistry};
+use crate::id::id_of;
+use crate::identity::NamedFile;
 use crate::input::Input;
 use crate::kept;
 use crate::lister::{Listed, Lister, ListingStats};
@@ -118,6 +120,20 @@ impl Listing {
         self.counted = (containers > 0).then_some((0, u64::MAX));
         self.rewind()?;
         Ok(self)
+    }
+
+    /// The file of an item of this listing, as it is now.
+    pub fn file_of(&self, item: &Item) -> Option<NamedFile> {
+        match self.reach.kind(&item.locator) {
+            Kind::Object(_) => Some(NamedFile::object(&id_of(&item.locator))),
+            Kind::File => NamedFile::at(&FileFetch::path(item)),
+            Kind::Container(_) => {
+                let container = id_of(&item.locator);
+                let rest = item.id.strip_prefix(&container).and_then(|rest| rest.strip_prefix('/'));
+                let member = rest.map_or_else(|| stream::after(item.place).1.to_string(), str::to_owned);
+                Some(NamedFile::of_id(&container)?.member(member))
+            }
+        }
     }
 
     fn is_container(&self, item: &Item) -> bool {

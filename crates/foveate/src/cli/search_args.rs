@@ -26,12 +26,13 @@ pub(crate) const DUPLICATES_EXAMPLES: &str = "\
 Examples:
   foveate duplicates vectors.parquet --threshold 0.97 -o groups.parquet
   foveate duplicates vectors.parquet -o groups.csv --html groups.html
-  foveate duplicates vectors.parquet -o groups.csv --list-removable > ids.txt
+  foveate duplicates vectors.parquet -o groups.csv --list-removable > removable.txt
   foveate duplicates monday.parquet --against old.parquet -o known.csv
 
 A row for each image of a group: group, id, keep, score (to the image that is
-kept), reason (kept, same bytes, same pixels, near), width, height. The largest
-image is kept, or the first of several. Nothing is deleted.
+kept), reason (kept, same bytes, same pixels, near, same file, hard link, link),
+width, height, removable. The largest image is kept, or the first of several.
+Nothing is deleted.
 
 Exit codes: 0 complete; 1 stopped by a fault; 2 the command line cannot work;
 130 interrupted; the same command continues.";
@@ -235,9 +236,15 @@ pub(crate) struct DuplicatesArgs {
     #[arg(long, value_name = "VECTORS")]
     pub(crate) against: Vec<PathBuf>,
 
-    /// Print the ids of the images that are not kept on standard output, one per line, instead of a summary.
+    /// Print the images that can be removed on standard output, one per line, instead of a summary: the files are
+    /// looked at, and another one has the picture.
     #[arg(long, conflicts_with = "json")]
     pub(crate) list_removable: bool,
+
+    /// Take images for removable by their ids alone where their files are not found: moved, on another machine, or rows
+    /// of other programs.
+    #[arg(long)]
+    pub(crate) trust_ids: bool,
 
     /// Read the images of groups, and tell equal pixels from near ones. `--html` does so, too.
     #[arg(long)]

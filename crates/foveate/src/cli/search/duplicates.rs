@@ -1,14 +1,18 @@
 //! `foveate duplicates`.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::Write;
 use std::time::Instant;
 
 use foveate::search::{Pair, Vectors, groups};
+use foveate::source::FileIdentity;
 use foveate_sink_parquet::Column;
 use serde_json::json;
 
 use super::estimate::estimate;
+use super::files::ImageFile;
+use super::members::{FileCounts, KEPT, Member, NEAR, SAME, SAME_PIXELS, settle};
 use super::place::DUPLICATES;
 use super::sheet::{self, Card, Row, Sheet};
 use super::state::StateFile;
@@ -45,28 +49,49 @@ pub(crate) fn duplicates(args: &DuplicatesArgs) -> anyhow::Result<Exit> {
         None => search.pairs(&vectors, args.threshold),
     });
     let Some(found) = unless_cancelled(found)? else { return Ok(Exit::Interrupted) };
+    let looked = |of: &Loaded, rows: Vec<u32>| of.files(&args.search, &args.sheet, &cancel, rows);
+    let mut kept_elsewhere = Vec::new();
     let mut groups = match &against {
-        Some(old) => known(&loaded, &copies, old, &found.pairs),
-        None => grouped(&loaded, &all, groups_of(&copies, &found.pairs, args)),
+        Some(old) => {
+            let mut known = known(&copies, &found.pairs);
+            // An id on both sides is one image, which is kept.
+            let old_ids: HashSet<&str> = old.ids.iter().map(AsRef::as_ref).collect();
+            known.retain(|image| !old_ids.contains(&*loaded.ids[image.row as usize]));
+            let files = looked(&loaded, known.iter().map(|image| image.row).collect())?;
+            let old_files = looked(old, old_rows(&loaded, old, &known))?;
+            kept_elsewhere.extend(old_files.values().filter_map(|file| file.named.clone()));
+            known_groups((&loaded, &files), (old, &old_files), &known)
+        }
+        None => {
+            let groups = groups_of(&copies, &found.pairs, args);
+            let files = looked(&loaded, groups.concat())?;
+            grouped(&loaded, &all, &files, groups)
+        }
     };
     if args.compare_pixels || args.sheet.html.is_some() {
         look(args, &loaded, against.as_ref(), &found.pairs, &mut groups)?;
     }
+    let counts = settle(&mut groups, &kept_elsewhere, args.trust_ids);
+    if cancel.is_cancelled() {
+        return Ok(Exit::Interrupted);
+    }
     write_groups(args, &groups)?;
     state.remove();
-    let (took, removable) = (started.elapsed(), groups.iter().map(|group| group.len() - 1).sum::<usize>());
+    let took = started.elapsed();
+    let removable = counts.removable;
     let skipped = all.len() - all.finite().count();
     if args.list_removable {
         let mut out = console::stdout();
         groups
             .iter()
             .flatten()
-            .filter(|member| !member.is_kept)
+            .filter(|member| member.is_removable)
             .try_for_each(|member| writeln!(out, "{}", member.id))?;
     } else if *json {
         console::summary(json!({
             "status": "complete", "output": output.display().to_string(), "rows": loaded.ids.len(), "groups": groups.len(),
-            "removable": removable, "threshold": args.threshold, "not_finite": skipped, "pairs": found.stats.pairs,
+            "removable": removable, "same_file": counts.same_file, "free_nothing": counts.free_nothing,
+            "groups_not_found": counts.unknown, "groups_changed": counts.changed, "threshold": args.threshold, "not_finite": skipped, "pairs": found.stats.pairs,
             "scored": found.stats.scored, "width": found.stats.width, "seconds": took.as_secs_f64(),
         }));
     } else if !quiet {
@@ -87,8 +112,52 @@ pub(crate) fn duplicates(args: &DuplicatesArgs) -> anyhow::Result<Exit> {
             console::summary(format_args!("  at {threshold}: {groups}, {images}"));
         }
     }
+    tell_of_files(args, groups.len(), &counts);
     warn_of_skipped(skipped);
     Ok(Exit::Complete)
+}
+
+/// Old rows whose files are looked at: those that are nearest to new images, and all that may be files of new images,
+/// which have their bytes.
+fn old_rows(loaded: &Loaded, old: &Loaded, known: &[KnownImage]) -> Vec<u32> {
+    let hashes: HashSet<u64> = known.iter().map(|image| loaded.hashes[image.row as usize]).collect();
+    let nearest: HashSet<u32> = known.iter().map(|image| image.old).collect();
+    let may_be = |row: u32| {
+        let hash = old.hashes[row as usize];
+        nearest.contains(&row) || hash == 0 || hashes.contains(&0) || hashes.contains(&hash)
+    };
+    (0..old.ids.len() as u32).filter(|&row| !known.is_empty() && may_be(row)).collect()
+}
+
+/// Says what the files forbid.
+fn tell_of_files(args: &DuplicatesArgs, groups: usize, counts: &FileCounts) {
+    if args.search.quiet && !args.list_removable {
+        return;
+    }
+    let FileCounts { same_file, free_nothing, .. } = counts;
+    if same_file + free_nothing > 0 {
+        console::say!(
+            "note: {} of a file that has another one ('same file'), {} would free nothing ('hard link', 'link'): not \
+             removable",
+            counted(*same_file as u64, "name"),
+            counted(*free_nothing as u64, "link")
+        );
+    }
+    if let Some(id) = &counts.one_unknown {
+        let so = if args.trust_ids { "trusted by its ids" } else { "not removable" };
+        console::say!(
+            "warning: {} of {groups} groups: {so}, because an image is not where its id says, such as {id}; run this where \
+             `embed` ran, name the images with --images, or pass --trust-ids",
+            counts.unknown
+        );
+    }
+    if let Some(id) = &counts.one_changed {
+        console::say!(
+            "warning: {} of {groups} groups: not removable, because a file has changed since it was embedded, such as \
+             {id}; `foveate embed --update` reads it again",
+            counts.changed
+        );
+    }
 }
 
 /// Groups of near images, and the copies of each.
@@ -104,38 +173,48 @@ fn groups_of(copies: &BTreeMap<u32, Vec<u32>>, pairs: &[Pair], args: &Duplicates
     groups
 }
 
-/// Why an image is in a group.
-const KEPT: &str = "kept";
-const SAME: &str = "same bytes";
-const SAME_PIXELS: &str = "same pixels";
-const NEAR: &str = "near";
+/// Chooses the image of each group that is kept: the largest, of several the one whose file has most names, or else the
+/// first. A file is kept by its own name rather than by a link.
+fn grouped(
+    loaded: &Loaded,
+    vectors: &Vectors<'_>,
+    files: &HashMap<u32, ImageFile>,
+    groups: Vec<Vec<u32>>,
+) -> Vec<Vec<Member>> {
+    let mut all = Vec::with_capacity(groups.len());
+    for rows in groups {
+        let mut names: HashMap<&FileIdentity, usize> = HashMap::new();
+        for file in rows.iter().filter_map(|row| files.get(row)?.named.as_ref()) {
+            *names.entry(&file.identity).or_default() += 1;
+        }
+        let kept = rows.iter().copied().max_by_key(|&row| {
+            let file = files.get(&row).and_then(|file| file.named.as_ref());
+            let count = file.map_or(0, |file| names[&file.identity]);
+            let is_link = file.is_some_and(|file| file.is_link);
+            (loaded.area(row), count, !is_link, Reverse(row))
+        });
+        let kept = kept.unwrap_or_default();
+        let mut group = vec![loaded.member(kept, files, 1.0, KEPT)];
+        for row in rows.into_iter().filter(|&row| row != kept) {
+            group.push(match loaded.is_copy(row, loaded, kept) {
+                true => loaded.member(row, files, 1.0, SAME),
+                false => loaded.member(row, files, vectors.score(row, vectors, kept), NEAR),
+            });
+        }
+        all.push(group);
+    }
+    all
+}
 
-/// An image in a group.
-struct Member {
-    id: String,
-    is_kept: bool,
+/// A new image, the old one that is nearest to it, and their score.
+struct KnownImage {
+    row: u32,
+    old: u32,
     score: f64,
-    reason: &'static str,
-    size: (u32, u32),
 }
 
-/// Chooses the image of each group that is kept: the largest, or the first of several.
-fn grouped(loaded: &Loaded, vectors: &Vectors<'_>, groups: Vec<Vec<u32>>) -> Vec<Vec<Member>> {
-    let area = |row: u32| loaded.sizes[row as usize].0 as u64 * u64::from(loaded.sizes[row as usize].1);
-    let group = |rows: Vec<u32>| {
-        let kept = rows.iter().copied().max_by_key(|&row| (area(row), std::cmp::Reverse(row))).unwrap_or_default();
-        let others = rows.into_iter().filter(|&row| row != kept);
-        let member = |row: u32| match loaded.is_copy(row, loaded, kept) {
-            true => loaded.member(row, false, 1.0, SAME),
-            false => loaded.member(row, false, vectors.score(row, vectors, kept), NEAR),
-        };
-        std::iter::once(loaded.member(kept, true, 1.0, KEPT)).chain(others.map(member)).collect()
-    };
-    groups.into_iter().map(group).collect()
-}
-
-/// Groups of old images with the new ones that are nearest to them.
-fn known(loaded: &Loaded, copies: &BTreeMap<u32, Vec<u32>>, old: &Loaded, pairs: &[Pair]) -> Vec<Vec<Member>> {
+/// The new images that have an old one near them, in order.
+fn known(copies: &BTreeMap<u32, Vec<u32>>, pairs: &[Pair]) -> Vec<KnownImage> {
     let mut best: BTreeMap<u32, (f64, u32)> = BTreeMap::new();
     for pair in pairs {
         let known = best.entry(pair.row).or_insert((pair.score, pair.other));
@@ -148,11 +227,20 @@ fn known(loaded: &Loaded, copies: &BTreeMap<u32, Vec<u32>>, old: &Loaded, pairs:
             best.extend(copies.iter().map(|&copy| (copy, known)));
         }
     }
+    best.into_iter().map(|(row, (score, old))| KnownImage { row, old, score }).collect()
+}
+
+/// Groups of old images with the new ones that are nearest to them.
+fn known_groups(
+    (loaded, files): (&Loaded, &HashMap<u32, ImageFile>),
+    (old, old_files): (&Loaded, &HashMap<u32, ImageFile>),
+    known: &[KnownImage],
+) -> Vec<Vec<Member>> {
     let mut groups: BTreeMap<u32, Vec<Member>> = BTreeMap::new();
-    for (row, (score, other)) in best {
-        let is_same = loaded.is_copy(row, old, other);
-        let group = groups.entry(other).or_insert_with(|| vec![old.member(other, true, 1.0, KEPT)]);
-        group.push(loaded.member(row, false, score, if is_same { SAME } else { NEAR }));
+    for image in known {
+        let is_same = loaded.is_copy(image.row, old, image.old);
+        let group = groups.entry(image.old).or_insert_with(|| vec![old.member(image.old, old_files, 1.0, KEPT)]);
+        group.push(loaded.member(image.row, files, image.score, if is_same { SAME } else { NEAR }));
     }
     groups.into_values().collect()
 }
@@ -216,13 +304,6 @@ fn examples(args: &DuplicatesArgs, loaded: &Loaded, against: Option<&Loaded>, pa
     values.into_iter().map(row).filter(|row| !row.cards.is_empty()).collect()
 }
 
-impl Member {
-    fn card(&self) -> Card {
-        let score = if self.is_kept { String::new() } else { format!("{:.4}, ", self.score) };
-        Card { id: self.id.clone(), caption: format!("{score}{}", self.reason), is_marked: self.is_kept }
-    }
-}
-
 fn write_groups(args: &DuplicatesArgs, groups: &[Vec<Member>]) -> anyhow::Result<()> {
     let mut table = Table::create(args.replace.file(&args.table.output), &DUPLICATES)?;
     let members = || groups.iter().flatten();
@@ -235,18 +316,7 @@ fn write_groups(args: &DuplicatesArgs, groups: &[Vec<Member>]) -> anyhow::Result
         Column::Text(members().map(|member| member.reason.to_owned()).collect()),
         Column::Count(members().map(|member| member.size.0).collect()),
         Column::Count(members().map(|member| member.size.1).collect()),
+        Column::Flag(members().map(|member| member.is_removable).collect()),
     ])?;
     table.finish()
-}
-
-impl Loaded {
-    /// Returns true if a row's file is known to have the bytes of the file of a row of `other`.
-    fn is_copy(&self, row: u32, other: &Self, of_other: u32) -> bool {
-        let hash = self.hashes[row as usize];
-        hash != 0 && hash == other.hashes[of_other as usize]
-    }
-
-    fn member(&self, row: u32, is_kept: bool, score: f64, reason: &'static str) -> Member {
-        Member { id: self.ids[row as usize].to_string(), is_kept, score, reason, size: self.sizes[row as usize] }
-    }
 }

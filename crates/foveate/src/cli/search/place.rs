@@ -14,8 +14,10 @@ pub(super) struct TableKind {
 
 pub(super) const NEIGHBORS: TableKind =
     TableKind { command: "neighbors", columns: &["id", "neighbor", "rank", "score"] };
-pub(super) const DUPLICATES: TableKind =
-    TableKind { command: "duplicates", columns: &["group", "id", "keep", "score", "reason", "width", "height"] };
+pub(super) const DUPLICATES: TableKind = TableKind {
+    command: "duplicates",
+    columns: &["group", "id", "keep", "score", "reason", "width", "height", "removable"],
+};
 pub(super) const SIMILAR: TableKind = TableKind { command: "similar", columns: &["query", "id", "rank", "score"] };
 pub(super) const CLUSTERS: TableKind = TableKind { command: "clusters", columns: &["id", "cluster", "rank", "score"] };
 pub(super) const SAMPLE: TableKind = TableKind { command: "sample", columns: &["id", "rank", "score"] };

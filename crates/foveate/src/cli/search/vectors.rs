@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow};
 use foveate::embed::{Backends, EmbedOptions, decides_vectors, store_address};
 use foveate::search::{Collector, Components, Metric, Vectors};
-use foveate::sink::{OutputManifest, RunManifest, SinkError, StoredRun, sidecar};
+use foveate::sink::{OutputManifest, RecordedInputs, RunManifest, SinkError, StoredRun, sidecar};
 use foveate_sink_npy::read_array;
 use foveate_sink_parquet::{VectorColumns, read_vectors};
 use xxhash_rust::xxh3::xxh3_64;
@@ -31,6 +31,8 @@ pub(super) struct Loaded {
     pub(super) hashes: Vec<u64>,
     /// Width and height of the images; 0 if they are not known.
     pub(super) sizes: Vec<(u32, u32)>,
+    /// What the runs read.
+    pub(super) records: Vec<RecordedInputs>,
     /// How they were made, if that is known.
     pub(super) manifest: Option<OutputManifest>,
 }
@@ -182,6 +184,7 @@ impl<'a> Reading<'a> {
     fn add_run(&mut self, mut run: StoredRun, backends: &Backends) -> anyhow::Result<()> {
         let reader = inspect::reader(&run, backends)?;
         self.loaded.manifest.get_or_insert(run.manifest.clone());
+        self.loaded.records.extend(run.inputs().ok().flatten());
         let rows = run.rows(reader, &mut |row| {
             self.add(row.id, row.vector);
             self.loaded.hashes.push(row.xxh3);
@@ -299,6 +302,12 @@ impl Loaded {
             }
         }
         copies
+    }
+
+    /// Pixels of an image; 0 if they are not known.
+    pub(super) fn area(&self, row: u32) -> u64 {
+        let (width, height) = self.sizes[row as usize];
+        u64::from(width) * u64::from(height)
     }
 
     /// Says whose model is not known, if any is.

@@ -1,0 +1,147 @@
+//! The files behind images, as they are now.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use foveate::embed::EmbedOptions;
+use foveate::pipeline::Cancel;
+use foveate::sink::{Stamp, hash_file};
+use foveate::source::container::{ContainerRegistry, format_of};
+use foveate::source::{Input, NamedFile, Source};
+
+use super::vectors::Loaded;
+use crate::cli::job;
+use crate::cli::search_args::{SearchArgs, SheetArgs};
+
+/// An image's file.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ImageFile {
+    /// `None` if it is not where its id says.
+    pub(super) named: Option<NamedFile>,
+    /// It has other bytes than those that were embedded.
+    pub(super) is_changed: bool,
+    /// The time of its last modification, in nanoseconds since 1970.
+    pub(super) modified_ns: Option<i64>,
+}
+
+impl Loaded {
+    /// Looks at the files of some rows. Ids that are no paths, such as a table's, are looked for among the sheet's
+    /// images.
+    pub(super) fn files(
+        &self,
+        args: &SearchArgs,
+        sheet: &SheetArgs,
+        cancel: &Cancel,
+        rows: impl IntoIterator<Item = u32>,
+    ) -> anyhow::Result<HashMap<u32, ImageFile>> {
+        let formats = foveate::backends::containers();
+        let mut files = HashMap::new();
+        // Rows by id that only a listing finds, and the tables that have them.
+        let mut missing: HashMap<&str, u32> = HashMap::new();
+        let mut in_tables: BTreeMap<&Path, HashMap<&str, u32>> = BTreeMap::new();
+        for row in rows {
+            if cancel.is_cancelled() {
+                return Ok(files);
+            }
+            let id = &*self.ids[row as usize];
+            let named = NamedFile::of_id(id);
+            if let Some(table) = table_of(&formats, id).filter(|_| named.as_ref().is_none_or(|file| !file.is_whole())) {
+                in_tables.entry(table).or_default().insert(id, row);
+            } else if named.is_none() {
+                missing.insert(id, row);
+            }
+            files.insert(row, ImageFile { named, ..ImageFile::default() });
+        }
+        if !sheet.images.is_empty() {
+            missing.extend(in_tables.into_values().flatten());
+            self.list(args, sheet.images.clone(), cancel, missing, false, &mut files)?;
+        } else {
+            for (table, wanted) in in_tables {
+                self.list(args, vec![table.to_owned()], cancel, wanted, true, &mut files)?;
+            }
+        }
+        self.compare(cancel, &mut files)?;
+        Ok(files)
+    }
+
+    /// Finds the files of ids in the listing of some inputs. A table's rows name files, or hold the images.
+    fn list(
+        &self,
+        args: &SearchArgs,
+        inputs: Vec<PathBuf>,
+        cancel: &Cancel,
+        mut wanted: HashMap<&str, u32>,
+        is_table: bool,
+        files: &mut HashMap<u32, ImageFile>,
+    ) -> anyhow::Result<()> {
+        if wanted.is_empty() || inputs.iter().any(|input| input.as_os_str() == "-") {
+            return Ok(());
+        }
+        let setting = |name: &str| self.manifest.as_ref().and_then(|manifest| manifest.fingerprint.get(name)).cloned();
+        let options = EmbedOptions {
+            inputs: inputs.into_iter().map(Input::Path).collect(),
+            store_settings: args.store_option.iter().cloned().collect(),
+            image_column: setting("image_column"),
+            id_column: setting("id_column"),
+            ..EmbedOptions::new(Vec::new(), "", "")
+        };
+        // What is not there any more is not found, and the caller says so.
+        let Ok(mut listing) = job::list(&options, |_| ()) else { return Ok(()) };
+        while let Some(item) = listing.next_item()? {
+            let named = listing.file_of(&item);
+            // Images in the table itself are members by their ids, and need not be read.
+            let is_of_images = is_table && named.as_ref().is_some_and(NamedFile::is_member);
+            if cancel.is_cancelled() || wanted.is_empty() || is_of_images {
+                return Ok(());
+            }
+            if let Some(row) = wanted.remove(item.id.as_str()) {
+                files.entry(row).or_default().named = named;
+            }
+        }
+        Ok(())
+    }
+
+    /// Notices files that are others by now. The stamp that the run recorded spares reading the file.
+    fn compare(&self, cancel: &Cancel, files: &mut HashMap<u32, ImageFile>) -> anyhow::Result<()> {
+        let rows: HashMap<&str, u32> = files.keys().map(|&row| (&*self.ids[row as usize], row)).collect();
+        let mut stamps: HashMap<u32, Stamp> = HashMap::new();
+        for record in &self.records {
+            // A file that was copied alone has no record beside it; its images are read instead.
+            let Ok(inputs) = record.read() else { continue };
+            for input in inputs {
+                let input = input?;
+                if let Some((&row, stamp)) = rows.get(input.id.as_str()).zip(input.stamp) {
+                    stamps.insert(row, stamp);
+                }
+            }
+        }
+        for (&row, file) in files {
+            file.modified_ns = stamps.get(&row).map(|stamp| stamp.modified_ns);
+            let whole = file.named.as_ref().filter(|named| named.is_whole());
+            let Some(path) = whole.and_then(|named| named.path.clone()) else { continue };
+            if cancel.is_cancelled() {
+                return Ok(());
+            }
+            let stamp = fs::metadata(&path).ok().and_then(|data| Stamp::new(data.len(), data.modified().ok()?));
+            file.modified_ns = file.modified_ns.or(stamp.map(|stamp| stamp.modified_ns));
+            let hash = self.hashes[row as usize];
+            if hash == 0 || stamp.is_some() && stamp.as_ref() == stamps.get(&row) {
+                continue;
+            }
+            match hash_file(&path) {
+                Ok(found) => file.is_changed = found != format!("{hash:016x}"),
+                Err(_) => file.named = None,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The table, by its name, that an id is a row of.
+fn table_of<'a>(formats: &ContainerRegistry, id: &'a str) -> Option<&'a Path> {
+    Path::new(id)
+        .ancestors()
+        .skip(1)
+        .find(|path| format_of(formats, path.as_os_str().as_encoded_bytes()).is_some_and(|format| format.has_schema()))
+}

@@ -1,0 +1,140 @@
+//! The images of groups: which is kept, and which can be removed.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::PathBuf;
+
+use foveate::source::{FileIdentity, NamedFile};
+
+use super::files::ImageFile;
+use super::sheet::Card;
+use super::vectors::Loaded;
+
+/// Why an image is in a group.
+pub(super) const KEPT: &str = "kept";
+pub(super) const SAME: &str = "same bytes";
+pub(super) const SAME_PIXELS: &str = "same pixels";
+pub(super) const NEAR: &str = "near";
+/// Another name of a file that is in a group.
+const SAME_FILE: &str = "same file";
+/// Another entry of a file that is in a group.
+const HARD_LINK: &str = "hard link";
+/// A link to a file that is in no group.
+const LINK: &str = "link";
+
+/// An image in a group.
+pub(super) struct Member {
+    pub(super) id: String,
+    pub(super) is_kept: bool,
+    pub(super) score: f64,
+    pub(super) reason: &'static str,
+    pub(super) size: (u32, u32),
+    pub(super) file: ImageFile,
+    /// Without it, another file still has the picture, and disk space is free.
+    pub(super) is_removable: bool,
+}
+
+impl Loaded {
+    /// Returns true if a row's file is known to have the bytes of the file of a row of `other`.
+    pub(super) fn is_copy(&self, row: u32, other: &Self, of_other: u32) -> bool {
+        let hash = self.hashes[row as usize];
+        hash != 0 && hash == other.hashes[of_other as usize]
+    }
+
+    pub(super) fn member(&self, row: u32, files: &HashMap<u32, ImageFile>, score: f64, reason: &'static str) -> Member {
+        let id = self.ids[row as usize].to_string();
+        let file = files.get(&row).cloned().unwrap_or_default();
+        let size = self.sizes[row as usize];
+        Member { id, is_kept: reason == KEPT, score, reason, size, file, is_removable: false }
+    }
+}
+
+impl Member {
+    pub(super) fn card(&self) -> Card {
+        let score = if self.is_kept { String::new() } else { format!("{:.4}, ", self.score) };
+        Card { id: self.id.clone(), caption: format!("{score}{}", self.reason), is_marked: self.is_kept }
+    }
+}
+
+/// What the files say about groups.
+#[derive(Default)]
+pub(super) struct FileCounts {
+    pub(super) same_file: usize,
+    /// Hard and symbolic links.
+    pub(super) free_nothing: usize,
+    pub(super) removable: usize,
+    /// Groups with an image that is not where its id says, and one such image.
+    pub(super) unknown: usize,
+    pub(super) one_unknown: Option<String>,
+    /// Groups with a file that has changed, and one such file.
+    pub(super) changed: usize,
+    pub(super) one_changed: Option<String>,
+}
+
+/// Decides which images can be removed. A file stays with all its names if one of them is kept, is a symbolic link, or
+/// is in `kept_elsewhere`: the picture or a name of it would be lost with the file. Of a group with a file that cannot
+/// be looked at, nothing is removable, unless ids are trusted.
+pub(super) fn settle(groups: &mut [Vec<Member>], kept_elsewhere: &[NamedFile], trust_ids: bool) -> FileCounts {
+    let mut counts = FileCounts::default();
+    // Of each file that stays, the entry of the name that says so.
+    let mut stays: HashMap<FileIdentity, Option<PathBuf>> = HashMap::new();
+    let kept = groups.iter().flatten().filter(|member| member.is_kept).filter_map(|member| member.file.named.as_ref());
+    let links = groups.iter().flatten().filter_map(|member| member.file.named.as_ref()).filter(|file| file.is_link);
+    for file in kept.chain(kept_elsewhere).chain(links) {
+        stays.entry(file.identity.clone()).or_insert_with(|| entry_of(file));
+    }
+    // Of each file, its entries and how many names lead to each.
+    let mut names: HashMap<FileIdentity, HashMap<Option<PathBuf>, usize>> = HashMap::new();
+    for file in groups.iter().flatten().filter_map(|member| member.file.named.as_ref()) {
+        *names.entry(file.identity.clone()).or_default().entry(entry_of(file)).or_default() += 1;
+    }
+    // Of each file that can be removed, the entry of its first name.
+    let mut listed: HashMap<FileIdentity, Option<PathBuf>> = HashMap::new();
+    for group in groups {
+        let mut is_open = true;
+        if let Some(member) = group.iter().find(|member| member.file.is_changed) {
+            counts.changed += 1;
+            counts.one_changed.get_or_insert_with(|| member.id.clone());
+            is_open = false;
+        } else if let Some(member) = group.iter().find(|member| member.file.named.is_none()) {
+            counts.unknown += 1;
+            counts.one_unknown.get_or_insert_with(|| member.id.clone());
+            is_open = trust_ids;
+        }
+        for member in group.iter_mut().filter(|member| !member.is_kept) {
+            let Some(file) = &member.file.named else {
+                member.is_removable = is_open;
+                counts.removable += usize::from(is_open);
+                continue;
+            };
+            let entry = entry_of(file);
+            let entries = &names[&file.identity];
+            let of_another = match stays.get(&file.identity).or_else(|| listed.get(&file.identity)) {
+                Some(first) if *first != entry => Some(HARD_LINK),
+                None if entries.len() > 1 => Some(HARD_LINK),
+                Some(_) if file.is_link && entries.values().sum::<usize>() == 1 => Some(LINK),
+                Some(_) => Some(SAME_FILE),
+                None => None,
+            };
+            match of_another {
+                Some(reason) => {
+                    member.reason = reason;
+                    counts.same_file += usize::from(reason == SAME_FILE);
+                    counts.free_nothing += usize::from(reason != SAME_FILE);
+                }
+                None => {
+                    member.is_removable = is_open;
+                    counts.removable += usize::from(is_open);
+                    listed.insert(file.identity.clone(), entry);
+                }
+            }
+        }
+    }
+    counts
+}
+
+/// The directory entry that a name leads to, if its file has several.
+fn entry_of(file: &NamedFile) -> Option<PathBuf> {
+    let path = file.path.as_ref().filter(|_| file.entries > 1 && !file.is_member())?;
+    fs::canonicalize(path).ok()
+}

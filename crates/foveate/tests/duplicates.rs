@@ -1,0 +1,200 @@
+//! `foveate duplicates --list-removable`: what it lists can be removed without losing a picture.
+#![cfg(unix)]
+// A test reports by panicking.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+
+use common::{PHOTOS, Ran, TINY, foveate, run};
+use foveate_sink_parquet::{Column, TableWriter};
+use tempfile::TempDir;
+
+/// A folder in which commands run.
+struct Workplace {
+    folder: TempDir,
+    photos: Vec<PathBuf>,
+}
+
+impl Workplace {
+    fn new() -> Self {
+        let mut photos: Vec<_> = fs::read_dir(PHOTOS).unwrap().map(|entry| entry.unwrap().path()).collect();
+        photos.sort_by_key(|path| (fs::metadata(path).unwrap().len(), path.clone()));
+        Self { folder: tempfile::tempdir().unwrap(), photos }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Copies a photo to a file.
+    fn photo(&self, number: usize, name: &str) {
+        fs::create_dir_all(self.path(name).parent().unwrap()).unwrap();
+        fs::copy(&self.photos[number], self.path(name)).unwrap();
+    }
+
+    fn link(&self, target: &str, name: &str) {
+        fs::create_dir_all(self.path(name).parent().unwrap()).unwrap();
+        symlink(target, self.path(name)).unwrap();
+    }
+
+    fn run(&self, folder: &str, arguments: &[&str]) -> Ran {
+        run(foveate().current_dir(self.path(folder)).args(arguments))
+    }
+
+    fn embed(&self, inputs: &[&str], output: &str) {
+        let arguments = [&["embed", "--model", TINY, "--overwrite", "-o", output], inputs].concat();
+        self.run("", &arguments).expect(0);
+    }
+
+    /// What can be removed, after a search of exact copies.
+    fn removable(&self, arguments: &[&str]) -> (Vec<String>, String) {
+        let options = ["--threshold", "0.99999", "-o", "g.csv", "--overwrite", "--list-removable"];
+        let ran = self.run("", &[&["duplicates"], arguments, &options].concat()).expect(0);
+        (ran.stdout.lines().map(str::to_owned).collect(), ran.stderr)
+    }
+
+    /// The reasons in the table, by id.
+    fn reason(&self, id: &str) -> String {
+        let mut lines = csv::Reader::from_path(self.path("g.csv")).unwrap();
+        let rows: Vec<csv::StringRecord> = lines.records().map(Result::unwrap).collect();
+        rows.iter()
+            .find(|row| &row[1] == id)
+            .map_or_else(|| format!("{id} is in no group: {rows:?}"), |row| row[4].into())
+    }
+}
+
+#[test]
+fn names_of_a_file_are_no_duplicates_of_each_other() {
+    let work = Workplace::new();
+    work.photo(0, "in/2024/0.jpg");
+    work.photo(1, "in/2024/1.jpg");
+    work.link("../2024/1.jpg", "in/0-best/top.jpg");
+    work.link("../0-best/top.jpg", "in/3-again/link of a link.jpg");
+    work.embed(&["in"], "v.parquet");
+    let (listed, said) = work.removable(&["v.parquet"]);
+    assert_eq!((listed, work.reason("in/2024/1.jpg").as_str()), (vec![], "kept"));
+    assert!(said.contains("2 names of a file that has another one"), "{said}");
+    assert_eq!(work.reason("in/0-best/top.jpg"), "same file");
+
+    // A copy is removable, and the file with links is the one that stays.
+    work.photo(1, "in/1-copy/a.jpg");
+    // A link to a file elsewhere frees nothing, but it has the picture.
+    work.photo(0, "elsewhere/0.jpg");
+    work.link("../../elsewhere/0.jpg", "in/4-linked/0.jpg");
+    work.embed(&["in"], "v.parquet");
+    assert_eq!(work.removable(&["v.parquet"]).0, ["in/1-copy/a.jpg"]);
+    assert_eq!(work.reason("in/4-linked/0.jpg"), "link");
+
+    // A hard link frees nothing.
+    fs::hard_link(work.path("in/2024/0.jpg"), work.path("in/2024/0 hard.jpg")).unwrap();
+    work.embed(&["in"], "v.parquet");
+    let (listed, said) = work.removable(&["v.parquet"]);
+    assert_eq!(listed, ["in/1-copy/a.jpg"]);
+    assert!(said.contains("2 links would free nothing"), "{said}");
+    assert_eq!(work.reason("in/2024/0.jpg"), "hard link");
+}
+
+#[test]
+fn a_folder_that_is_there_twice_has_each_file_once() {
+    let work = Workplace::new();
+    work.photo(0, "in/a.jpg");
+    work.photo(0, "in/b.jpg");
+    work.photo(1, "in/c.jpg");
+    work.link("in", "all");
+    work.embed(&["in", "all"], "v.parquet");
+    assert_eq!(work.removable(&["v.parquet"]).0, ["in/b.jpg"]);
+    // However paths are spelled, in one output and in others.
+    let absolute = work.path("in/./").display().to_string();
+    work.embed(&[&absolute], "absolute.parquet");
+    work.embed(&["in/../all"], "other.parquet");
+    let (listed, _) = work.removable(&["absolute.parquet", "v.parquet", "other.parquet"]);
+    assert_eq!(listed.len(), 1, "{listed:?}");
+    // Against the same files under other names, there is nothing new.
+    for new in ["absolute.parquet", "other.parquet", "v.parquet"] {
+        let (listed, said) = work.removable(&[new, "--against", "v.parquet"]);
+        assert_eq!(listed, [""; 0], "{new}: {said}");
+    }
+    // A file of a name that is on the other side, too, is kept there.
+    work.embed(&["in/b.jpg"], "b.parquet");
+    work.embed(&["in/a.jpg"], "a.parquet");
+    assert_eq!(work.removable(&["v.parquet", "--against", "a.parquet"]).0, ["in/b.jpg"]);
+    assert_eq!(work.removable(&["other.parquet", "--against", "b.parquet"]).0, ["in/../all/a.jpg"]);
+}
+
+#[test]
+fn files_that_cannot_be_looked_at_are_not_listed() {
+    let work = Workplace::new();
+    for name in ["in/a.jpg", "in/b.jpg"] {
+        work.photo(0, name);
+    }
+    work.photo(1, "in/c.jpg");
+    work.photo(1, "in/d.jpg");
+    work.embed(&["in"], "v.parquet");
+    assert_eq!(work.removable(&["v.parquet"]).0, ["in/b.jpg", "in/d.jpg"]);
+    let elsewhere = |more: &[&str]| {
+        let vectors = work.path("v.parquet").display().to_string();
+        fs::create_dir_all(work.path("else")).unwrap();
+        let options = ["duplicates", &vectors, "-o", "g.csv", "--overwrite", "--list-removable"];
+        work.run("else", &[&options, more].concat()).expect(0)
+    };
+    let ran = elsewhere(&[]);
+    assert!(ran.stdout.is_empty() && ran.stderr.contains("2 of 2 groups: not removable"), "{ran:?}");
+    assert_eq!(elsewhere(&["--trust-ids"]).stdout, "in/b.jpg\nin/d.jpg\n");
+
+    // The kept one is gone, dangling, or another picture by now.
+    fs::remove_file(work.path("in/a.jpg")).unwrap();
+    work.link("nowhere.jpg", "in/a.jpg");
+    let (listed, said) = work.removable(&["v.parquet"]);
+    assert!(listed == ["in/d.jpg"] && said.contains("1 of 2 groups: not removable"), "{listed:?} {said}");
+    fs::write(work.path("in/c.jpg"), "another").unwrap();
+    let (listed, said) = work.removable(&["v.parquet", "--trust-ids"]);
+    assert!(listed == ["in/a.jpg"] && said.contains("changed since it was embedded, such as in/c.jpg"), "{said}");
+    // Another time is no other picture.
+    work.photo(1, "in/c.jpg");
+    fs::File::open(work.path("in/c.jpg")).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
+    assert_eq!(work.removable(&["v.parquet"]).0, ["in/d.jpg"]);
+}
+
+#[test]
+fn members_are_told_apart_by_their_container() {
+    let work = Workplace::new();
+    work.photo(0, "in/a.jpg");
+    work.photo(0, "in/b.jpg");
+    let pack = ["pack", "in", "-o", "packed", "--format", "tar"];
+    work.run("", &pack).expect(0);
+    let tar = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "tar");
+    let shard = fs::read_dir(work.path("packed")).unwrap().map(|entry| entry.unwrap().path()).find(tar).unwrap();
+    let shard = shard.file_name().unwrap().to_str().unwrap().to_owned();
+    work.link(&format!("packed/{shard}"), "again.tar");
+    work.embed(&[&format!("packed/{shard}"), "again.tar"], "v.parquet");
+    let (listed, _) = work.removable(&["v.parquet"]);
+    // Of the two members, one; and it is no member by another name of the container.
+    assert!(listed.len() == 1 && listed[0].starts_with(&format!("packed/{shard}/")), "{listed:?}");
+}
+
+#[test]
+fn rows_of_a_table_are_the_files_that_they_name() {
+    let work = Workplace::new();
+    work.photo(0, "in/a.jpg");
+    work.photo(0, "in/b.jpg");
+    work.link("a.jpg", "in/link.jpg");
+    for (table, paths) in [("names.parquet", ["in/link.jpg", "in/a.jpg"]), ("files.parquet", ["in/a.jpg", "in/b.jpg"])]
+    {
+        let mut writer = TableWriter::new(&work.path(table), "test", &["name", "path"]);
+        let text = |texts: [&str; 2]| Column::Text(texts.map(str::to_owned).into());
+        writer.write(vec![text(["first", "second"]), text(paths)]).unwrap();
+        writer.finish().unwrap();
+        work.embed(&[table, "--image-column", "path"], "rows.parquet");
+        let expected = if table == "names.parquet" { vec![] } else { vec!["files.parquet/1"] };
+        assert_eq!(work.removable(&["rows.parquet"]).0, expected);
+        // Ids of a column are no paths, but the table says which files they are.
+        work.embed(&[table, "--image-column", "path", "--id-column", "name"], "named.parquet");
+        assert_eq!(work.removable(&["named.parquet"]).0, [""; 0]);
+        let expected = if table == "names.parquet" { vec![] } else { vec!["second"] };
+        assert_eq!(work.removable(&["named.parquet", "--images", table]).0, expected);
+    }
+}
