@@ -29,6 +29,9 @@ pub enum SearchError {
         /// Count of rows.
         rows: usize,
     },
+    /// More pairs than [`Search::most_pairs`](crate::Search::most_pairs).
+    #[error("more than {0} pairs reach the threshold; raise it")]
+    TooManyPairs(usize),
     /// The caller said so.
     #[error("the search was interrupted")]
     Cancelled,

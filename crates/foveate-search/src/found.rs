@@ -22,6 +22,18 @@ pub struct Pair {
     pub score: f64,
 }
 
+impl Pair {
+    pub(crate) fn to_bytes(self) -> [u8; 16] {
+        let rows = u128::from(self.row) << 96 | u128::from(self.other) << 64;
+        (rows | u128::from(self.score.to_bits())).to_le_bytes()
+    }
+
+    pub(crate) fn from_bytes(bytes: [u8; 16]) -> Self {
+        let number = u128::from_le_bytes(bytes);
+        Self { row: (number >> 96) as u32, other: (number >> 64) as u32, score: f64::from_bits(number as u64) }
+    }
+}
+
 /// All pairs from some score on.
 #[derive(Debug)]
 pub struct Pairs {

@@ -1,6 +1,9 @@
 use std::collections::{BTreeMap, HashSet};
 
-use crate::Pair;
+use crate::{Pair, Search, SearchError};
+
+/// Pairs between two looks at whether to stop.
+const PAIRS: usize = 1 << 12;
 
 /// What makes rows a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,33 +17,46 @@ pub enum Linkage {
 
 /// Makes groups of two rows or more. Groups are in the order of their first rows, and rows in order.
 pub fn groups(pairs: &[Pair], linkage: Linkage) -> Vec<Vec<u32>> {
-    let mut by_score: Vec<&Pair> = pairs.iter().collect();
-    by_score.sort_by(|a, b| b.score.total_cmp(&a.score).then((a.row, a.other).cmp(&(b.row, b.other))));
-    let all: HashSet<(u32, u32)> = match linkage {
-        Linkage::Single => HashSet::new(),
-        Linkage::Complete => pairs.iter().map(|pair| (pair.row, pair.other)).collect(),
-    };
-    let is_pair = |a: u32, b: u32| linkage == Linkage::Single || all.contains(&(a.min(b), a.max(b)));
-    // Of each row, a row of its group, or itself; of the last one, all members.
-    let mut next: BTreeMap<u32, u32> = BTreeMap::new();
-    let mut members: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-    for pair in by_score {
-        let [a, b] = [pair.row, pair.other].map(|row| {
-            members.entry(*next.entry(row).or_insert(row)).or_insert_with(|| vec![row]);
-            last(&mut next, row)
-        });
-        let joins = a != b && members[&a].iter().all(|&one| members[&b].iter().all(|&other| is_pair(one, other)));
-        if joins {
-            let (large, small) = if members[&a].len() < members[&b].len() { (b, a) } else { (a, b) };
-            let moved = members.remove(&small).unwrap_or_default();
-            members.entry(large).or_default().extend(moved);
-            next.insert(small, large);
+    Search::default().groups(pairs, linkage).unwrap_or_default()
+}
+
+impl Search<'_> {
+    /// Makes groups as [`groups`] does, which takes long for many pairs.
+    ///
+    /// # Errors
+    /// [`SearchError::Cancelled`].
+    pub fn groups(&self, pairs: &[Pair], linkage: Linkage) -> Result<Vec<Vec<u32>>, SearchError> {
+        let mut by_score: Vec<&Pair> = pairs.iter().collect();
+        by_score.sort_by(|a, b| b.score.total_cmp(&a.score).then((a.row, a.other).cmp(&(b.row, b.other))));
+        let all: HashSet<(u32, u32)> = match linkage {
+            Linkage::Single => HashSet::new(),
+            Linkage::Complete => pairs.iter().map(|pair| (pair.row, pair.other)).collect(),
+        };
+        let is_pair = |a: u32, b: u32| linkage == Linkage::Single || all.contains(&(a.min(b), a.max(b)));
+        // Of each row, a row of its group, or itself; of the last one, all members.
+        let mut next: BTreeMap<u32, u32> = BTreeMap::new();
+        let mut members: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        for (number, pair) in by_score.into_iter().enumerate() {
+            if number % PAIRS == 0 && (self.is_cancelled)() {
+                return Err(SearchError::Cancelled);
+            }
+            let [a, b] = [pair.row, pair.other].map(|row| {
+                members.entry(*next.entry(row).or_insert(row)).or_insert_with(|| vec![row]);
+                last(&mut next, row)
+            });
+            let joins = a != b && members[&a].iter().all(|&one| members[&b].iter().all(|&other| is_pair(one, other)));
+            if joins {
+                let (large, small) = if members[&a].len() < members[&b].len() { (b, a) } else { (a, b) };
+                let moved = members.remove(&small).unwrap_or_default();
+                members.entry(large).or_default().extend(moved);
+                next.insert(small, large);
+            }
         }
+        let mut groups: Vec<Vec<u32>> = members.into_values().filter(|rows| rows.len() > 1).collect();
+        groups.iter_mut().for_each(|rows| rows.sort_unstable());
+        groups.sort_unstable();
+        Ok(groups)
     }
-    let mut groups: Vec<Vec<u32>> = members.into_values().filter(|rows| rows.len() > 1).collect();
-    groups.iter_mut().for_each(|rows| rows.sort_unstable());
-    groups.sort_unstable();
-    groups
 }
 
 /// Follows a row to the last one of its group, and shortens the way.

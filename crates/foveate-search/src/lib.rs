@@ -5,6 +5,7 @@ mod basis;
 mod bytes;
 mod clusters;
 mod codes;
+mod digest;
 mod error;
 mod evaluate;
 mod found;
@@ -23,6 +24,7 @@ mod top;
 mod vectors;
 
 pub use clusters::{ClusterOptions, Clusters};
+pub use digest::Duplicates;
 pub use error::SearchError;
 pub use evaluate::{Evaluation, Figure, difference};
 pub use found::{Neighbors, Pair, Pairs, Stats};

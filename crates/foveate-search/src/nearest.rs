@@ -1,19 +1,23 @@
+use std::io::{self, Read, Write};
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::bases::Wanted;
+use crate::bytes::{CHUNK, get, put};
 use crate::codes::BLOCK;
 use crate::found::{Neighbors, Pair, Pairs, Stats};
 use crate::scan::FEW;
 use crate::search::{Task, lock};
 use crate::side::{Scales, Side};
-use crate::state::SEEDED;
+use crate::state::{Findings, SEEDED};
 use crate::top::Top;
 use crate::{Search, SearchError, Vectors};
 
 /// Neighbours in the order of groups that each row is compared with at first.
 const SEEDS: usize = 32;
+/// Pairs that are scored together.
+const PIECE: usize = 1 << 13;
 
 impl Search<'_> {
     /// Finds the `k` nearest other rows of each row, at least one.
@@ -121,69 +125,165 @@ impl Search<'_> {
     /// Finds all pairs of rows whose score is at least `threshold`, by row.
     ///
     /// # Errors
-    /// [`SearchError::Cancelled`].
+    /// [`SearchError::TooManyPairs`] and [`SearchError::Cancelled`].
     pub fn pairs(&self, vectors: &Vectors<'_>, threshold: f64) -> Result<Pairs, SearchError> {
-        let rows: Vec<u32> = vectors.finite().collect();
-        let bases = self.bases(vectors, &rows, &Wanted::From(threshold));
-        let scales = bases.scales(vectors, &rows, vectors.longest());
-        let [side, _] = self.sides(&scales, (vectors, &rows), None);
-        let (pairs, scored) = self.from(&side, &side, &scales, threshold, &symmetric(rows.len().div_ceil(BLOCK)))?;
-        Ok(Pairs { pairs, stats: Stats { pairs: among(&rows), scored, width: bases.coarse.width } })
+        let (found, stats) = self.each_pair(vectors, threshold, || PairList::new(self.most_pairs))?;
+        Ok(found.finish(stats))
     }
 
     /// Finds all pairs of a row of `news` and a row of `vectors` whose score is at least `threshold`, by row.
     ///
     /// # Errors
-    /// [`SearchError::Dimensions`] and [`SearchError::Cancelled`].
+    /// [`SearchError::Dimensions`], [`SearchError::TooManyPairs`] and [`SearchError::Cancelled`].
     pub fn pairs_with(&self, news: &Vectors<'_>, vectors: &Vectors<'_>, threshold: f64) -> Result<Pairs, SearchError> {
+        let (found, stats) = self.each_pair_with(news, vectors, threshold, || PairList::new(self.most_pairs))?;
+        Ok(found.finish(stats))
+    }
+
+    pub(crate) fn each_pair<F: PairSink>(
+        &self,
+        vectors: &Vectors<'_>,
+        threshold: f64,
+        new: impl Fn() -> F,
+    ) -> Result<(F, Stats), SearchError> {
+        let rows: Vec<u32> = vectors.finite().collect();
+        let bases = self.bases(vectors, &rows, &Wanted::From(threshold));
+        let scales = bases.scales(vectors, &rows, vectors.longest());
+        let [side, _] = self.sides(&scales, (vectors, &rows), None);
+        let tasks = symmetric(rows.len().div_ceil(BLOCK));
+        let (found, scored) = self.from(&side, &side, &scales, threshold, &tasks, new)?;
+        Ok((found, Stats { pairs: among(&rows), scored, width: bases.coarse.width }))
+    }
+
+    pub(crate) fn each_pair_with<F: PairSink>(
+        &self,
+        news: &Vectors<'_>,
+        vectors: &Vectors<'_>,
+        threshold: f64,
+        new: impl Fn() -> F,
+    ) -> Result<(F, Stats), SearchError> {
         check(news, vectors)?;
         let (rows, of_news) = (vectors.finite().collect::<Vec<_>>(), news.finite().collect::<Vec<_>>());
         let bases = self.bases(vectors, &rows, &Wanted::From(threshold));
         let scales = bases.scales(vectors, &rows, vectors.longest().max(news.longest()));
-        let [side, new] = self.sides(&scales, (vectors, &rows), Some((news, &of_news)));
+        let [side, new_side] = self.sides(&scales, (vectors, &rows), Some((news, &of_news)));
         let blocks = |rows: &[u32]| rows.len().div_ceil(BLOCK);
         let tasks: Vec<Task> =
             (0..blocks(&of_news)).flat_map(|a| (0..blocks(&rows)).map(move |b| Task { a, b })).collect();
-        let (pairs, scored) = self.from(&new, &side, &scales, threshold, &tasks)?;
+        let (found, scored) = self.from(&new_side, &side, &scales, threshold, &tasks, new)?;
         let all = rows.len() as u64 * of_news.len() as u64;
-        Ok(Pairs { pairs, stats: Stats { pairs: all, scored, width: bases.coarse.width } })
+        Ok((found, Stats { pairs: all, scored, width: bases.coarse.width }))
     }
 
-    fn from(
+    fn from<F: PairSink>(
         &self,
         side: &Side<'_>,
         others: &Side<'_>,
         scales: &Scales<'_>,
         threshold: f64,
         tasks: &[Task],
-    ) -> Result<(Vec<Pair>, u64), SearchError> {
+        new: impl Fn() -> F,
+    ) -> Result<(F, u64), SearchError> {
         let limits = scales.limits(std::iter::repeat_n(threshold, BLOCK));
         let is_same = std::ptr::eq(side, others);
         let both = if is_same { vec![side] } else { vec![side, others] };
-        let work = self.resume(tasks, &both, threshold.to_bits(), || Mutex::new(Vec::new()));
-        self.each_task(&work, |task @ Task { a, b }, scratch, found| {
-            scales.find(side, others, task, (&limits, &limits), scratch, found);
-            let found = found.iter().map(|&(i, j)| (a * BLOCK + i as usize, b * BLOCK + j as usize));
-            let found: Vec<_> = found.filter(|(place, other)| !is_same || a != b || place < other).collect();
-            work.scored.fetch_add(found.len() as u64, Relaxed);
-            let news: Vec<_> = found
-                .into_iter()
-                .map(|(place, other)| (place, other, side.score(place, others, other)))
-                .filter(|&(.., score)| score >= threshold)
-                .map(|(place, other, score)| {
-                    let (row, other) = (side.rows[place], others.rows[other]);
-                    if is_same {
-                        Pair { row: row.min(other), other: row.max(other), score }
-                    } else {
-                        Pair { row, other, score }
+        let work = self.resume(tasks, &both, threshold.to_bits() ^ F::KIND, new);
+        let fault = Mutex::new(None);
+        let is_cancelled = || (self.is_cancelled)() || lock(&fault).is_some();
+        let search = Search { is_cancelled: &is_cancelled, ..*self };
+        let ended = search.each_task(&work, |Task { a, b }, scratch, found| {
+            scales.find(side, others, Task { a, b }, (&limits, &limits), scratch, found);
+            // A block of near rows has a million pairs, so that they are handed over in pieces.
+            for found in found.chunks(PIECE) {
+                let mut news = Vec::with_capacity(found.len());
+                let mut scored = 0;
+                for &(i, j) in found {
+                    let (place, other) = (a * BLOCK + i as usize, b * BLOCK + j as usize);
+                    if is_same && a == b && place >= other {
+                        continue;
                     }
-                })
-                .collect();
-            lock(&work.found).extend(news);
-        })?;
-        let mut pairs = work.found.into_inner().unwrap_or_else(PoisonError::into_inner);
+                    scored += 1;
+                    let score = side.score(place, others, other);
+                    let (row, other) = (side.rows[place], others.rows[other]);
+                    if score >= threshold && is_same {
+                        news.push(Pair { row: row.min(other), other: row.max(other), score });
+                    } else if score >= threshold {
+                        news.push(Pair { row, other, score });
+                    }
+                }
+                work.scored.fetch_add(scored, Relaxed);
+                if let Err(error) = work.found.add(&news) {
+                    lock(&fault).get_or_insert(error);
+                }
+            }
+        });
+        if let Some(error) = fault.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            return Err(error);
+        }
+        ended?;
+        Ok((work.found, work.scored.into_inner()))
+    }
+}
+
+/// Takes pairs in any order, from several threads.
+pub(crate) trait PairSink: Findings + Sync {
+    /// Tells the states of sinks apart.
+    const KIND: u64;
+
+    fn add(&self, pairs: &[Pair]) -> Result<(), SearchError>;
+}
+
+/// All pairs, up to some number.
+struct PairList {
+    pairs: Mutex<Vec<Pair>>,
+    most: usize,
+}
+
+impl PairList {
+    fn new(most: usize) -> Self {
+        Self { pairs: Mutex::new(Vec::new()), most }
+    }
+
+    fn finish(self, stats: Stats) -> Pairs {
+        let mut pairs = self.pairs.into_inner().unwrap_or_else(PoisonError::into_inner);
         pairs.sort_unstable_by_key(|pair| (pair.row, pair.other));
-        Ok((pairs, work.scored.into_inner()))
+        Pairs { pairs, stats }
+    }
+}
+
+impl PairSink for PairList {
+    const KIND: u64 = 0;
+
+    fn add(&self, pairs: &[Pair]) -> Result<(), SearchError> {
+        let mut all = lock(&self.pairs);
+        if all.len() + pairs.len() > self.most {
+            return Err(SearchError::TooManyPairs(self.most));
+        }
+        all.extend(pairs);
+        Ok(())
+    }
+}
+
+impl Findings for PairList {
+    fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        let pairs = lock(&self.pairs);
+        put(out, &[pairs.len() as u64], u64::to_le_bytes)?;
+        put(out, &pairs, Pair::to_bytes)
+    }
+
+    fn read(new: Self, input: &mut dyn Read) -> io::Result<Self> {
+        let mut count = [0];
+        get(input, &mut count, u64::from_le_bytes)?;
+        let mut pairs = lock(&new.pairs);
+        // The count may be damaged, so memory grows with what is read.
+        while pairs.len() < count[0] as usize {
+            let first = pairs.len();
+            let more = CHUNK.min(count[0] as usize - first);
+            pairs.resize(first + more, Pair { row: 0, other: 0, score: 0.0 });
+            get(input, &mut pairs[first..], Pair::from_bytes)?;
+        }
+        drop(pairs);
+        Ok(new)
     }
 }
 

@@ -20,13 +20,16 @@ pub struct Search<'a> {
     pub state: Option<&'a dyn State>,
     /// Time between saved states.
     pub save_every: Duration,
+    /// Most pairs that are kept, 16 bytes each.
+    pub most_pairs: usize,
 }
 
 impl Default for Search<'_> {
     /// On all cores, without a state.
     fn default() -> Self {
         let threads = std::thread::available_parallelism().map_or(1, Into::into);
-        Self { threads, progress: &|_| (), is_cancelled: &|| false, state: None, save_every: Duration::from_secs(60) }
+        let save_every = Duration::from_secs(60);
+        Self { threads, progress: &|_| (), is_cancelled: &|| false, state: None, save_every, most_pairs: usize::MAX }
     }
 }
 

@@ -3,8 +3,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-use crate::bytes::{CHUNK, get, put};
-use crate::found::Pair;
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::bytes::{get, put};
 use crate::screen::Scratch;
 use crate::search::{Task, lock};
 use crate::side::Side;
@@ -12,7 +13,7 @@ use crate::top::Top;
 use crate::{Metric, Search, SearchError};
 
 /// The first bytes of a state, with its version.
-const MAGIC: &[u8; 8] = b"fvsrch01";
+const MAGIC: &[u8; 8] = b"fvsrch02";
 /// Share of the progress after which the first neighbours are known.
 pub(crate) const SEEDED: f64 = 0.02;
 
@@ -77,15 +78,45 @@ impl Search<'_> {
     }
 }
 
+/// A stream, and the hash of what went through it.
+struct Hashed<'a, S: ?Sized> {
+    stream: &'a mut S,
+    hash: Xxh3,
+}
+
+impl<S: Write + ?Sized> Write for Hashed<'_, S> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.stream.write(bytes)?;
+        self.hash.update(&bytes[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+impl<S: Read + ?Sized> Read for Hashed<'_, S> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let read = self.stream.read(bytes)?;
+        self.hash.update(&bytes[..read]);
+        Ok(read)
+    }
+}
+
 impl<F: Findings> Work<'_, F> {
     fn write(&self, done: usize, out: &mut dyn Write) -> io::Result<()> {
+        let mut out = Hashed { stream: out, hash: Xxh3::new() };
         out.write_all(MAGIC)?;
         let numbers = [self.fingerprint, done as u64, self.scored.load(Relaxed)];
-        put(out, &numbers, u64::to_le_bytes)?;
-        self.found.write(out)
+        put(&mut out, &numbers, u64::to_le_bytes)?;
+        self.found.write(&mut out)?;
+        let hash = out.hash.digest();
+        out.stream.write_all(&hash.to_le_bytes())
     }
 
     fn read(self, input: &mut dyn Read) -> io::Result<Self> {
+        let input = &mut Hashed { stream: input, hash: Xxh3::new() };
         let (mut magic, mut numbers) = ([0; 8], [0; 3]);
         input.read_exact(&mut magic)?;
         get(input, &mut numbers, u64::from_le_bytes)?;
@@ -94,6 +125,12 @@ impl<F: Findings> Work<'_, F> {
             return Err(io::ErrorKind::InvalidData.into());
         }
         let found = F::read(self.found, input)?;
+        let (hash, mut saved) = (input.hash.digest(), [0; 8]);
+        input.stream.read_exact(&mut saved)?;
+        // Numbers that are damaged would be wrong neighbours.
+        if hash.to_le_bytes() != saved {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
         Ok(Self { done: done as usize, scored: AtomicU64::new(scored), found, ..self })
     }
 }
@@ -105,33 +142,6 @@ impl Findings for Vec<Mutex<Top>> {
 
     fn read(new: Self, input: &mut dyn Read) -> io::Result<Self> {
         new.iter().try_for_each(|top| lock(top).read(input))?;
-        Ok(new)
-    }
-}
-
-impl Findings for Mutex<Vec<Pair>> {
-    fn write(&self, out: &mut dyn Write) -> io::Result<()> {
-        let pairs = lock(self);
-        put(out, &[pairs.len() as u64], u64::to_le_bytes)?;
-        let number = |pair: Pair| u128::from(pair.row) << 96 | u128::from(pair.other) << 64;
-        put(out, &pairs, |pair| (number(pair) | u128::from(pair.score.to_bits())).to_le_bytes())
-    }
-
-    fn read(new: Self, input: &mut dyn Read) -> io::Result<Self> {
-        let mut count = [0];
-        get(input, &mut count, u64::from_le_bytes)?;
-        let pair = |number: u128| Pair {
-            row: (number >> 96) as u32,
-            other: (number >> 64) as u32,
-            score: f64::from_bits(number as u64),
-        };
-        let mut pairs = lock(&new);
-        while pairs.len() < count[0] as usize {
-            let mut numbers = vec![0; CHUNK.min(count[0] as usize - pairs.len())];
-            get(input, &mut numbers, u128::from_le_bytes)?;
-            pairs.extend(numbers.into_iter().map(pair));
-        }
-        drop(pairs);
         Ok(new)
     }
 }

@@ -1,6 +1,6 @@
 //! Every search finds what brute force finds, with scores summed in f64.
 
-use foveate_search::{Metric, Pair, Search, Vectors};
+use foveate_search::{Linkage, Metric, Pair, Search, SearchError, Vectors, groups};
 
 type Found = Vec<Vec<(u32, f64)>>;
 
@@ -104,9 +104,43 @@ fn pairs_are_those_of_brute_force() {
             let found = search.pairs(&vectors, threshold).unwrap().pairs;
             assert!(found == plain(&vectors, &vectors, true), "{kind} {threshold}");
             let found = search.pairs_with(&news, &vectors, threshold).unwrap().pairs;
-            assert!(found == plain(&news, &vectors, false), "{kind} {threshold}, with others");
+            let of_news = plain(&news, &vectors, false);
+            assert!(found == of_news, "{kind} {threshold}, with others");
+            // What is kept of pairs is what all of them say.
+            let nearest = search.duplicates(&news, Some(&vectors), &[threshold], 0).unwrap();
+            for row in 0..news.len() as u32 {
+                let pairs = of_news.iter().filter(|pair| pair.row == row);
+                let best = pairs.max_by(|a, b| a.score.total_cmp(&b.score).then(b.other.cmp(&a.other)));
+                assert_eq!(nearest.nearest(row), best.map(|pair| (pair.other, pair.score)), "{kind} {threshold} {row}");
+            }
+            let mut pairs = plain(&vectors, &vectors, true);
+            pairs.sort_by(|a, b| a.score.total_cmp(&b.score));
+            let values = [threshold, 0.97, 0.999_999_9].map(|value| threshold.max(value));
+            let digest = search.duplicates(&vectors, None, &values, 6).unwrap();
+            for (number, value) in values.into_iter().enumerate() {
+                let reaching = &pairs[pairs.partition_point(|pair| pair.score < value)..];
+                // Of very many pairs, the plain way takes long.
+                if reaching.len() < 1_000_000 {
+                    assert_eq!(digest.groups(number), groups(reaching, Linkage::Single), "{kind} {value}");
+                }
+                assert_eq!(digest.examples(number), &reaching[..reaching.len().min(6)], "{kind} {value}");
+            }
         }
     }
+}
+
+#[test]
+fn more_pairs_than_wanted_are_refused() {
+    let data = vec![1.0; 200 * 8];
+    let vectors = Vectors::new(&data, 8, Metric::Cosine).unwrap();
+    let few = Search { most_pairs: 19_899, ..search(2) };
+    assert!(matches!(few.pairs(&vectors, 0.9), Err(SearchError::TooManyPairs(19_899))));
+    let enough = Search { most_pairs: 19_900, ..search(2) };
+    assert_eq!(enough.pairs(&vectors, 0.9).unwrap().pairs.len(), 19_900);
+    let cancelled = Search { is_cancelled: &|| true, ..search(2) };
+    assert!(matches!(cancelled.groups(&[], Linkage::Single), Ok(groups) if groups.is_empty()));
+    let pair = Pair { row: 0, other: 1, score: 1.0 };
+    assert!(matches!(cancelled.groups(&[pair], Linkage::Single), Err(SearchError::Cancelled)));
 }
 
 #[test]

@@ -44,8 +44,9 @@ fn run(act: Act<'_>, memory: &Memory, save_every: Duration, end: f64) -> (usize,
         is_ended.fetch_or(share >= end, Relaxed);
     };
     let is_cancelled = || is_ended.load(Relaxed);
-    let search =
-        Search { threads: 2, progress: &progress, is_cancelled: &is_cancelled, state: Some(memory), save_every };
+    let mut search = Search { threads: 2, progress: &progress, is_cancelled: &is_cancelled, ..Search::default() };
+    search.state = Some(memory);
+    search.save_every = save_every;
     let found = act(&search);
     (calls.into_inner(), found)
 }
@@ -64,11 +65,22 @@ fn a_search_that_was_ended_continues() {
     let of_pairs = |found: foveate_search::Pairs| -> Found {
         found.pairs.into_iter().map(|pair| (pair.row, pair.other, pair.score)).collect()
     };
-    let acts: [Act<'_>; 4] = [
+    let of_groups = |found: foveate_search::Duplicates| -> Found {
+        let groups = [0, 1].map(|number| found.groups(number)).concat();
+        let rows = groups.iter().flat_map(|group| group.iter().map(|&row| (group[0], row, 0.0)));
+        let examples = [0, 1].map(|number| found.examples(number)).concat();
+        rows.chain(examples.iter().map(|pair| (pair.row, pair.other, pair.score))).collect()
+    };
+    let of_nearest = |found: foveate_search::Duplicates| -> Found {
+        (0..asked.len() as u32).filter_map(|row| found.nearest(row).map(|(other, score)| (row, other, score))).collect()
+    };
+    let acts: [Act<'_>; 6] = [
         &|search| search.neighbors(&vectors, 5).map(flat),
         &|search| search.nearest(&asked, &vectors, 5).map(flat),
         &|search| search.pairs(&vectors, 0.6).map(of_pairs),
         &|search| search.pairs_with(&asked, &vectors, 0.6).map(of_pairs),
+        &|search| search.duplicates(&vectors, None, &[0.6, 0.65], 6).map(of_groups),
+        &|search| search.duplicates(&asked, Some(&vectors), &[0.6], 0).map(of_nearest),
     ];
     for (number, act) in acts.into_iter().enumerate() {
         let (all, expected) = run(act, &Memory::default(), Duration::MAX, 2.0);
@@ -84,11 +96,39 @@ fn a_search_that_was_ended_continues() {
             let share = memory.resumed.lock().unwrap()[0].unwrap();
             assert!(share > 0.0 && (share - end).abs() < 0.1, "{share} {end}");
             // The state is of no other search.
-            let (_, found) = run(acts[(number + 1) % 4], &memory, Duration::MAX, 2.0);
+            let (_, found) = run(acts[(number + 1) % acts.len()], &memory, Duration::MAX, 2.0);
             assert!(found.is_ok() && memory.resumed.lock().unwrap()[1].is_none());
             memory.saved.lock().unwrap().as_mut().unwrap().pop();
             assert!(run(act, &memory, Duration::MAX, 2.0).1.unwrap() == expected);
             assert!(memory.resumed.lock().unwrap()[2].is_none());
+        }
+    }
+}
+
+#[test]
+fn a_damaged_state_is_ignored() {
+    let mut random = fastrand::Rng::with_seed(10);
+    let data: Vec<f32> = (0..3000 * 8).map(|_| random.f32() - 0.5).collect();
+    let vectors = Vectors::new(&data, 8, Metric::Cosine).unwrap();
+    let acts: [Act<'_>; 3] = [
+        &|search| search.neighbors(&vectors, 3).map(|found| found.of(7).map(|(row, score)| (7, row, score)).collect()),
+        &|search| search.pairs(&vectors, 0.95).map(|found| vec![(found.pairs.len() as u32, 0, 0.0)]),
+        &|search| {
+            search.duplicates(&vectors, None, &[0.95], 6).map(|found| vec![(found.groups(0).len() as u32, 0, 0.0)])
+        },
+    ];
+    for act in acts {
+        let memory = Memory::default();
+        let (_, expected) = run(act, &Memory::default(), Duration::MAX, 2.0);
+        assert!(run(act, &memory, Duration::ZERO, 0.5).1.is_err());
+        let saved = memory.saved.lock().unwrap().clone().unwrap();
+        let expected = expected.unwrap();
+        for at in (0..saved.len()).step_by(saved.len() / 200).chain([saved.len() - 1]) {
+            let mut damaged = saved.clone();
+            damaged[at] ^= 1 << random.u32(..8);
+            let damaged = Memory { saved: Mutex::new(Some(damaged)), ..Memory::default() };
+            assert_eq!(run(act, &damaged, Duration::MAX, 2.0).1.unwrap(), expected, "byte {at}");
+            assert_eq!(*damaged.resumed.lock().unwrap(), [None]);
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
 use foveate_core::{error_chain, lock};
-use foveate_pipeline::RunError;
+use foveate_pipeline::{Cancel, RunError};
 use foveate_resize::Filter;
 use foveate_source::{Delivery, Listing, Source};
 
@@ -16,12 +16,24 @@ use crate::pack::{Fault, Resize, Shrink};
 pub struct Picture {
     /// XXH3-64 of the upright RGB pixels, seeded with the size.
     pub pixels: u64,
-    /// The image, upright, its shorter side as asked for: a JPEG, or the input as it is if that is no larger.
+    /// The image, upright, its shorter side as asked for: a JPEG, or the input as it is if that is no larger. Empty if
+    /// it is not shown.
     pub thumbnail: Vec<u8>,
 }
 
+/// Pictures to read.
+#[derive(Clone, Copy, Debug)]
+pub struct WantedPictures<'a> {
+    /// All of them.
+    pub ids: &'a HashSet<&'a str>,
+    /// Those with a thumbnail.
+    pub shown: &'a HashSet<&'a str>,
+    /// Pixels of a thumbnail's shorter side.
+    pub edge: u32,
+}
+
 /// Calls `act` with each input whose id is wanted and its picture, or why there is none; in any order, from several
-/// threads. The shorter side of thumbnails has `edge` pixels.
+/// threads, until it is cancelled.
 ///
 /// # Errors
 /// If the listing breaks, or a backend.
@@ -29,13 +41,13 @@ pub fn each_picture(
     listing: Listing,
     options: &EmbedOptions,
     backends: &Arc<Backends>,
-    wanted: &HashSet<&str>,
-    edge: u32,
+    wanted: &WantedPictures<'_>,
+    cancel: &Cancel,
     act: &(dyn Fn(&str, Result<Picture, String>) + Sync),
 ) -> Result<(), RunError> {
     const QUALITY: u8 = 80;
     let shrink = Shrink {
-        resize: Resize { edge, quality: QUALITY },
+        resize: Resize { edge: wanted.edge, quality: QUALITY },
         filter: Filter::Bilinear,
         decoder: options.decoder_opener(None, backends),
         resizer: options.resizer_opener(None, backends),
@@ -47,23 +59,28 @@ pub fn each_picture(
     let work = || -> Result<(), RunError> {
         let (mut fetch, mut shrinker) = (lock(&listing).open_fetch()?, shrink.open()?);
         let mut bytes = Vec::new();
-        loop {
+        while !cancel.is_cancelled() {
             let next = lock(&listing).deliver()?;
             let Some(Delivery { item, content }) = next else { return Ok(()) };
-            if !wanted.contains(item.id.as_str()) {
+            if !wanted.ids.contains(item.id.as_str()) {
                 continue;
             }
+            let is_shown = wanted.shown.contains(item.id.as_str());
             let read = match &item.fault {
                 Some(fault) => Err(fault.to_string()),
                 None => content.read_into(&item, fetch.as_mut(), &mut bytes).map_err(|error| error_chain(&error)),
             };
-            let picture = match read.map(|()| shrinker.look(&bytes)) {
-                Ok(Ok((pixels, small))) => Ok(Picture { pixels, thumbnail: small.unwrap_or_else(|| bytes.clone()) }),
+            let picture = match read.map(|()| shrinker.look(&bytes, is_shown)) {
+                Ok(Ok((pixels, small))) if is_shown => {
+                    Ok(Picture { pixels, thumbnail: small.unwrap_or_else(|| bytes.clone()) })
+                }
+                Ok(Ok((pixels, _))) => Ok(Picture { pixels, thumbnail: Vec::new() }),
                 Ok(Err(Fault::Run(error))) => return Err(error.into()),
                 Ok(Err(Fault::Item(_, reason))) | Err(reason) => Err(reason),
             };
             act(&item.id, picture);
         }
+        Ok(())
     };
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();

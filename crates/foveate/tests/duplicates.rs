@@ -8,6 +8,7 @@ mod common;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
+use std::process::Command;
 
 use common::{PHOTOS, Ran, TINY, foveate, run};
 use foveate_sink_parquet::{Column, TableWriter};
@@ -197,4 +198,26 @@ fn rows_of_a_table_are_the_files_that_they_name() {
         let expected = if table == "names.parquet" { vec![] } else { vec!["second"] };
         assert_eq!(work.removable(&["named.parquet", "--images", table]).0, expected);
     }
+}
+
+/// 10,000 near rows have 50 million pairs, which would be 800 MB.
+#[test]
+fn a_tight_cluster_takes_the_memory_of_its_rows() {
+    let work = Workplace::new();
+    let mut random = fastrand::Rng::with_seed(3);
+    let base: Vec<f32> = (0..32).map(|_| random.f32() - 0.5).collect();
+    let rows = (0..10_000 * 32).map(|at| base[at % 32] + 0.01 * random.f32());
+    let bytes: Vec<u8> = rows.flat_map(f32::to_le_bytes).collect();
+    let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (10000, 32), }\n";
+    let start = [b"\x93NUMPY\x01\x00".as_slice(), &(header.len() as u16).to_le_bytes(), header.as_bytes()].concat();
+    fs::write(work.path("tight.npy"), [start, bytes].concat()).unwrap();
+    let limited = |more: &str| {
+        let line =
+            format!("ulimit -v 600000; exec \"$0\" duplicates tight.npy --threads 1 -o g.csv --overwrite {more}");
+        let foveate = foveate().get_program().to_owned();
+        run(Command::new("sh").current_dir(work.path("")).arg("-c").arg(line).arg(foveate))
+    };
+    let ran = limited("").expect(0);
+    assert!(ran.stdout.contains("has 1 group of 10000 rows"), "{ran:?}");
+    limited("--linkage complete").expect_error(2, "raise --threshold, or take --linkage single");
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use foveate::Shard;
-use foveate::search::{Linkage, Metric};
+use foveate::search::Metric;
 
 use super::own_file::OwnFile;
 use super::search::place::search_file;
@@ -228,7 +228,8 @@ pub(crate) struct DuplicatesArgs {
     #[arg(long, value_name = "SCORE", default_value_t = 0.97, value_parser = parse_share)]
     pub(crate) threshold: f64,
 
-    /// What makes a group: a chain of pairs, or every two images being a pair.
+    /// What makes a group: a chain of pairs, or every two images being a pair, for which up to 16 million pairs are
+    /// kept in memory.
     #[arg(long, value_enum, default_value_t)]
     pub(crate) linkage: LinkageArg,
 
@@ -254,20 +255,11 @@ pub(crate) struct DuplicatesArgs {
     pub(crate) sheet: SheetArgs,
 }
 
-#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LinkageArg {
     #[default]
     Single,
     Complete,
-}
-
-impl From<LinkageArg> for Linkage {
-    fn from(linkage: LinkageArg) -> Self {
-        match linkage {
-            LinkageArg::Single => Self::Single,
-            LinkageArg::Complete => Self::Complete,
-        }
-    }
 }
 
 /// Arguments of `similar` as typed.

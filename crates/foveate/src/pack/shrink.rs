@@ -69,15 +69,15 @@ impl Shrinker {
         })
     }
 
-    /// The hash of a photo's upright pixels, and the photo as [`shrink`](Self::shrink) makes it.
+    /// The hash of a photo's upright pixels, and the photo as [`shrink`](Self::shrink) makes it, if that is wanted.
     #[cfg(feature = "search")]
-    pub(crate) fn look(&mut self, bytes: &[u8]) -> Result<(u64, Option<Vec<u8>>), Fault> {
+    pub(crate) fn look(&mut self, bytes: &[u8], wants_small: bool) -> Result<(u64, Option<Vec<u8>>), Fault> {
         self.guarded(|shrinker| {
             shrinker.load(bytes)?;
             let Size { width, height } = shrinker.pixels.size();
             let seed = u64::from(width) << 32 | u64::from(height);
             let hash = xxhash_rust::xxh3::xxh3_64_with_seed(shrinker.pixels.as_slice(), seed);
-            Ok((hash, shrinker.try_shrink()?))
+            Ok((hash, if wants_small { shrinker.try_shrink()? } else { None }))
         })
     }
 

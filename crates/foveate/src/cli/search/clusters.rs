@@ -2,12 +2,13 @@
 
 use std::cmp::Reverse;
 
+use foveate::pipeline::Cancel;
 use foveate::search::{ClusterOptions, Clusters, Metric};
 use foveate_sink_parquet::Column;
 use serde_json::json;
 
 use super::place::{CLUSTERS, SAMPLE};
-use super::sheet::{Card, MOST, Row, Sheet, pictures};
+use super::sheet::{Card, MOST, PictureIds, Row, Sheet, pictures};
 use super::table::Table;
 use super::vectors::{Loaded, load};
 use super::{announce, begin, unless_cancelled, warn_of_skipped, with_search};
@@ -19,9 +20,9 @@ use crate::cli::search_args::{ClustersArgs, SampleArg, SampleArgs};
 const SHOWN: (usize, usize) = (8, 4);
 
 pub(crate) fn clusters(args: &ClustersArgs) -> anyhow::Result<Exit> {
-    let cancel = begin()?;
     let (loaded, _) = load(&args.search, &[], Some(&args.table.output), Metric::Cosine)?;
-    announce(&args.search, &loaded, 0);
+    let cancel = begin()?;
+    announce(&args.search, &loaded, 0, |_| 0);
     let vectors = loaded.vectors(Metric::Cosine)?;
     let options = ClusterOptions { k: args.k, ..ClusterOptions::default() };
     let found = with_search(&args.search, &cancel, None, |search| search.clusters(&vectors, &options));
@@ -30,7 +31,12 @@ pub(crate) fn clusters(args: &ClustersArgs) -> anyhow::Result<Exit> {
     write_clusters(args, &loaded, &found, &members)?;
     if let Some(path) = &args.sheet.html {
         let sheet = of_clusters(&loaded, &members);
-        sheet.write(args.replace.file(path), &pictures(&args.search, &args.sheet, &[], &sheet.ids())?)?;
+        let ids = sheet.ids();
+        let found = pictures(&args.search, &args.sheet, &cancel, &[], PictureIds { all: &ids, shown: &ids })?;
+        if cancel.is_cancelled() {
+            return Ok(Exit::Interrupted);
+        }
+        sheet.write(args.replace.file(path), &found)?;
     }
     let skipped = vectors.len() - vectors.finite().count();
     let sizes = members.iter().map(Vec::len);
@@ -97,9 +103,9 @@ fn of_clusters(loaded: &Loaded, members: &[Vec<(u32, f64)>]) -> Sheet {
 }
 
 pub(crate) fn sample(args: &SampleArgs) -> anyhow::Result<Exit> {
-    let cancel = begin()?;
     let (loaded, _) = load(&args.search, &[], Some(&args.table.output), Metric::Cosine)?;
-    announce(&args.search, &loaded, 0);
+    let cancel = begin()?;
+    announce(&args.search, &loaded, 0, |_| 0);
     let vectors = loaded.vectors(Metric::Cosine)?;
     let chosen = with_search(&args.search, &cancel, None, |search| match args.by {
         SampleArg::Spread => search.spread_out(&vectors, args.n),
@@ -119,7 +125,10 @@ pub(crate) fn sample(args: &SampleArgs) -> anyhow::Result<Exit> {
         Column::Score(scores.collect()),
     ])?;
     table.finish()?;
-    show_sample(args, &loaded, &chosen)?;
+    show_sample(args, &cancel, &loaded, &chosen)?;
+    if cancel.is_cancelled() {
+        return Ok(Exit::Interrupted);
+    }
     let output = args.table.output.display();
     if args.search.json {
         let rows = loaded.ids.len();
@@ -133,7 +142,12 @@ pub(crate) fn sample(args: &SampleArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Complete)
 }
 
-fn show_sample(args: &SampleArgs, loaded: &Loaded, chosen: &[(u32, Option<f64>)]) -> anyhow::Result<()> {
+fn show_sample(
+    args: &SampleArgs,
+    cancel: &Cancel,
+    loaded: &Loaded,
+    chosen: &[(u32, Option<f64>)],
+) -> anyhow::Result<()> {
     let Some(path) = &args.sheet.html else { return Ok(()) };
     let cards = chosen.iter().take(MOST).map(|&(row, score)| match score {
         Some(score) => Card::scored(loaded, (row, score), false),
@@ -142,5 +156,7 @@ fn show_sample(args: &SampleArgs, loaded: &Loaded, chosen: &[(u32, Option<f64>)]
     let row = Row { heading: "In the order of choice".to_owned(), cards: cards.collect() };
     let lead = format!("{} of {} images.", chosen.len(), loaded.ids.len());
     let page = Sheet { title: "Sample", lead, rows: vec![row] };
-    page.write(args.replace.file(path), &pictures(&args.search, &args.sheet, &[], &page.ids())?)
+    let ids = page.ids();
+    let found = pictures(&args.search, &args.sheet, cancel, &[], PictureIds { all: &ids, shown: &ids })?;
+    if cancel.is_cancelled() { Ok(()) } else { page.write(args.replace.file(path), &found) }
 }

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::Write;
 use std::time::Instant;
 
-use foveate::search::{Pair, Vectors, groups};
+use anyhow::anyhow;
+use foveate::pipeline::Cancel;
+use foveate::search::{Linkage, Pair, Pairs, Search, SearchError, Stats, Vectors};
 use foveate::source::FileIdentity;
 use foveate_sink_parquet::Column;
 use serde_json::json;
@@ -14,14 +16,14 @@ use super::estimate::estimate;
 use super::files::ImageFile;
 use super::members::{FileCounts, KEPT, Member, NEAR, SAME, SAME_PIXELS, settle};
 use super::place::DUPLICATES;
-use super::sheet::{self, Card, Row, Sheet};
+use super::sheet::{self, Card, PictureIds, Row, Sheet};
 use super::state::StateFile;
 use super::table::Table;
 use super::vectors::{Loaded, load};
 use super::{announce, begin, of_pairs, unless_cancelled, warn_of_skipped, with_search};
 use crate::cli::console;
-use crate::cli::exit::Exit;
-use crate::cli::search_args::{DuplicatesArgs, SearchArgs};
+use crate::cli::exit::{Exit, Usage};
+use crate::cli::search_args::{DuplicatesArgs, LinkageArg, SearchArgs};
 use crate::cli::summary::{counted, human_duration};
 
 /// Scores for which the summary counts what would be removed.
@@ -29,14 +31,23 @@ const THRESHOLDS: [f64; 6] = [0.9, 0.95, 0.97, 0.98, 0.99, 0.999];
 /// Pairs that a page shows from each of them on.
 const EXAMPLES: usize = 6;
 
+/// Bytes that `--linkage complete` takes for a pair: itself, its numbers in a set, and its place in the order of scores.
+const OF_PAIR: u64 = 48;
+/// Most pairs that `--linkage complete` keeps, which are 0.8 GB.
+const MOST_PAIRS: usize = 1 << 24;
+
 pub(crate) fn duplicates(args: &DuplicatesArgs) -> anyhow::Result<Exit> {
-    let (cancel, started) = (begin()?, Instant::now());
+    let started = Instant::now();
     let (SearchArgs { quiet, json, .. }, output) = (&args.search, &args.table.output);
     let (loaded, against) = load(&args.search, &args.against, Some(output), args.metric)?;
-    announce(&args.search, &loaded, 0);
+    let cancel = begin()?;
+    let values = thresholds(args);
+    announce(&args.search, &loaded, 0, |search| memory(args, search, &loaded, values.len()));
     if args.dry_run {
         let of = (&loaded, 0, args.metric.into());
-        return estimate(&args.search, &cancel, of, |search, sample| search.pairs(sample, args.threshold).map(drop));
+        return estimate(&args.search, &cancel, of, |search, sample| {
+            search.duplicates(sample, None, &values, EXAMPLES).map(drop)
+        });
     }
     let (all, copies) = (loaded.vectors(args.metric)?, loaded.copies());
     // Of equal files, one is searched.
@@ -44,16 +55,24 @@ pub(crate) fn duplicates(args: &DuplicatesArgs) -> anyhow::Result<Exit> {
     vectors.leave_out(copies.values().flatten().copied());
     let old = against.as_ref().map(|old| old.vectors(args.metric)).transpose()?;
     let state = StateFile::beside(output, *quiet);
-    let found = with_search(&args.search, &cancel, Some(&state), |search| match &old {
-        Some(old) => search.pairs_with(&vectors, old, args.threshold),
-        None => search.pairs(&vectors, args.threshold),
+    let found = with_search(&args.search, &cancel, Some(&state), |search| match args.linkage {
+        LinkageArg::Complete if old.is_none() => complete(search, &vectors, &values),
+        _ => joined(search, &vectors, old.as_ref(), &values),
     });
+    if let Err(SearchError::TooManyPairs(most)) = found {
+        return Err(Usage::from(anyhow!(
+            "cannot group by --linkage complete: more than {most} pairs reach {}, and it keeps them in memory; raise \
+             --threshold, or take --linkage single, which keeps none",
+            args.threshold
+        ))
+        .into());
+    }
     let Some(found) = unless_cancelled(found)? else { return Ok(Exit::Interrupted) };
     let looked = |of: &Loaded, rows: Vec<u32>| of.files(&args.search, &args.sheet, &cancel, rows);
     let mut kept_elsewhere = Vec::new();
     let mut groups = match &against {
         Some(old) => {
-            let mut known = known(&copies, &found.pairs);
+            let mut known = known(&copies, &found.nearest);
             // An id on both sides is one image, which is kept.
             let old_ids: HashSet<&str> = old.ids.iter().map(AsRef::as_ref).collect();
             known.retain(|image| !old_ids.contains(&*loaded.ids[image.row as usize]));
@@ -63,13 +82,13 @@ pub(crate) fn duplicates(args: &DuplicatesArgs) -> anyhow::Result<Exit> {
             known_groups((&loaded, &files), (old, &old_files), &known)
         }
         None => {
-            let groups = groups_of(&copies, &found.pairs, args);
+            let groups = with_copies(&copies, found.groups[0].clone());
             let files = looked(&loaded, groups.concat())?;
             grouped(&loaded, &all, &files, groups)
         }
     };
     if args.compare_pixels || args.sheet.html.is_some() {
-        look(args, &loaded, against.as_ref(), &found.pairs, &mut groups)?;
+        look(args, &cancel, &loaded, against.as_ref(), &found.examples, &mut groups)?;
     }
     let counts = settle(&mut groups, &kept_elsewhere, args.trust_ids);
     if cancel.is_cancelled() {
@@ -104,11 +123,10 @@ pub(crate) fn duplicates(args: &DuplicatesArgs) -> anyhow::Result<Exit> {
             of_pairs(found.stats),
             counted(removable as u64, "image")
         ));
-        for threshold in THRESHOLDS.into_iter().filter(|&threshold| threshold > args.threshold && against.is_none()) {
-            let pairs: Vec<Pair> = found.pairs.iter().copied().filter(|pair| pair.score >= threshold).collect();
-            let groups = groups_of(&copies, &pairs, args);
-            let removable: usize = groups.iter().map(|rows| rows.len() - 1).sum();
-            let (groups, images) = (counted(groups.len() as u64, "group"), counted(removable as u64, "image"));
+        for (threshold, groups) in values.iter().zip(found.groups).skip(1) {
+            let groups = with_copies(&copies, groups);
+            let more: usize = groups.iter().map(|rows| rows.len() - 1).sum();
+            let (groups, images) = (counted(groups.len() as u64, "group"), counted(more as u64, "image"));
             console::summary(format_args!("  at {threshold}: {groups}, {images}"));
         }
     }
@@ -160,9 +178,70 @@ fn tell_of_files(args: &DuplicatesArgs, groups: usize, counts: &FileCounts) {
     }
 }
 
+/// The threshold, and the higher ones that the summary and the page tell of.
+fn thresholds(args: &DuplicatesArgs) -> Vec<f64> {
+    let higher = THRESHOLDS.into_iter().filter(|&value| value > args.threshold);
+    std::iter::once(args.threshold).chain(higher).collect()
+}
+
+/// What duplicates take besides the search itself: groups, the table, and what is known of the files.
+fn memory(args: &DuplicatesArgs, search: &Search<'_>, loaded: &Loaded, thresholds: usize) -> u64 {
+    let rows = loaded.ids.len();
+    let pairs = match args.linkage {
+        LinkageArg::Single => 0,
+        LinkageArg::Complete => OF_PAIR * (rows as u64 * rows as u64 / 2).min(MOST_PAIRS as u64),
+    };
+    let of_members = loaded.ids.iter().map(|id| 4 * id.len() as u64 + 400).sum::<u64>();
+    search.memory_of_duplicates(rows, thresholds) + 4 * (thresholds * rows) as u64 + pairs + of_members
+}
+
+/// What a search says of pairs.
+struct FoundPairs {
+    /// From each threshold on.
+    groups: Vec<Vec<Vec<u32>>>,
+    /// Of new rows, the nearest old one.
+    nearest: Vec<KnownImage>,
+    /// From each threshold on, the pairs with the lowest scores.
+    examples: Vec<Vec<Pair>>,
+    stats: Stats,
+}
+
+/// Groups that chains of pairs join, or the nearest of `old`.
+fn joined(
+    search: &Search<'_>,
+    vectors: &Vectors<'_>,
+    old: Option<&Vectors<'_>>,
+    thresholds: &[f64],
+) -> Result<FoundPairs, SearchError> {
+    let found = search.duplicates(vectors, old, thresholds, EXAMPLES)?;
+    let mut nearest = Vec::new();
+    for row in 0..vectors.len() as u32 {
+        nearest.extend(found.nearest(row).map(|(old, score)| KnownImage { row, old, score }));
+    }
+    let numbers = 0..thresholds.len();
+    let groups = numbers.clone().filter(|_| old.is_none()).map(|number| found.groups(number)).collect();
+    let examples = numbers.map(|number| found.examples(number).to_vec()).collect();
+    Ok(FoundPairs { groups, nearest, examples, stats: found.stats })
+}
+
+/// Groups in which every two rows are a pair.
+fn complete(search: &Search<'_>, vectors: &Vectors<'_>, thresholds: &[f64]) -> Result<FoundPairs, SearchError> {
+    let search = Search { most_pairs: MOST_PAIRS, ..*search };
+    let Pairs { pairs, stats } = search.pairs(vectors, thresholds[0])?;
+    let mut found = FoundPairs { groups: Vec::new(), nearest: Vec::new(), examples: Vec::new(), stats };
+    for &threshold in thresholds {
+        let mut reaching: Vec<Pair> = pairs.iter().copied().filter(|pair| pair.score >= threshold).collect();
+        found.groups.push(search.groups(&reaching, Linkage::Complete)?);
+        reaching.sort_by(|a, b| a.score.total_cmp(&b.score));
+        reaching.truncate(EXAMPLES);
+        found.examples.push(reaching);
+    }
+    Ok(found)
+}
+
 /// Groups of near images, and the copies of each.
-fn groups_of(copies: &BTreeMap<u32, Vec<u32>>, pairs: &[Pair], args: &DuplicatesArgs) -> Vec<Vec<u32>> {
-    let (mut copies, mut groups) = (copies.clone(), groups(pairs, args.linkage.into()));
+fn with_copies(copies: &BTreeMap<u32, Vec<u32>>, mut groups: Vec<Vec<u32>>) -> Vec<Vec<u32>> {
+    let mut copies = copies.clone();
     for group in &mut groups {
         let more: Vec<u32> = group.iter().filter_map(|row| copies.remove(row)).flatten().collect();
         group.extend(more);
@@ -207,27 +286,22 @@ fn grouped(
 }
 
 /// A new image, the old one that is nearest to it, and their score.
+#[derive(Clone, Copy)]
 struct KnownImage {
     row: u32,
     old: u32,
     score: f64,
 }
 
-/// The new images that have an old one near them, in order.
-fn known(copies: &BTreeMap<u32, Vec<u32>>, pairs: &[Pair]) -> Vec<KnownImage> {
-    let mut best: BTreeMap<u32, (f64, u32)> = BTreeMap::new();
-    for pair in pairs {
-        let known = best.entry(pair.row).or_insert((pair.score, pair.other));
-        if pair.score > known.0 {
-            *known = (pair.score, pair.other);
-        }
+/// The new images that have an old one near them, in order, with the copies of each.
+fn known(copies: &BTreeMap<u32, Vec<u32>>, nearest: &[KnownImage]) -> Vec<KnownImage> {
+    let mut known = nearest.to_vec();
+    for &KnownImage { row, old, score } in nearest {
+        let copies = copies.get(&row).into_iter().flatten();
+        known.extend(copies.map(|&row| KnownImage { row, old, score }));
     }
-    for (row, copies) in copies {
-        if let Some(&known) = best.get(row) {
-            best.extend(copies.iter().map(|&copy| (copy, known)));
-        }
-    }
-    best.into_iter().map(|(row, (score, old))| KnownImage { row, old, score }).collect()
+    known.sort_unstable_by_key(|image| image.row);
+    known
 }
 
 /// Groups of old images with the new ones that are nearest to them.
@@ -248,16 +322,32 @@ fn known_groups(
 /// Reads the images of groups, tells equal pixels from near ones, and writes the page.
 fn look(
     args: &DuplicatesArgs,
+    cancel: &Cancel,
     loaded: &Loaded,
     against: Option<&Loaded>,
-    pairs: &[Pair],
+    pairs: &[Vec<Pair>],
     groups: &mut [Vec<Member>],
 ) -> anyhow::Result<()> {
-    let rows = args.sheet.html.as_ref().map(|_| examples(args, loaded, against, pairs)).unwrap_or_default();
+    let mut shown = HashSet::new();
+    let mut rows = Vec::new();
+    let mut on_page = 0;
+    if args.sheet.html.is_some() {
+        rows = examples(args, loaded, against, pairs);
+        shown.extend(rows.iter().flat_map(|row| &row.cards).map(|card| card.id.clone()));
+        on_page = fitting(groups);
+        let members = groups[..on_page].iter().flat_map(|group| group.iter().take(sheet::MOST));
+        shown.extend(members.map(|member| member.id.clone()));
+    }
     let mut sheet = Sheet { title: "Duplicates", lead: String::new(), rows };
-    let mut ids = sheet.ids();
-    ids.extend(groups.iter().flatten().map(|member| member.id.as_str()));
-    let pictures = sheet::pictures(&args.search, &args.sheet, &[], &ids)?;
+    // Pixels are compared where neither the bytes nor the file says it.
+    let compared = groups.iter().filter(|group| group.iter().any(|member| member.reason == NEAR)).flatten();
+    let ids: HashSet<&str> =
+        compared.map(|member| member.id.as_str()).chain(shown.iter().map(String::as_str)).collect();
+    let of_page: HashSet<&str> = shown.iter().map(String::as_str).collect();
+    let pictures = sheet::pictures(&args.search, &args.sheet, cancel, &[], PictureIds { all: &ids, shown: &of_page })?;
+    if cancel.is_cancelled() {
+        return Ok(());
+    }
     for group in groups.iter_mut() {
         let pixels = |member: &Member| pictures.get(&member.id).map(|picture| picture.pixels);
         let kept = group.first().and_then(pixels);
@@ -268,16 +358,12 @@ fn look(
         }
     }
     let Some(path) = &args.sheet.html else { return Ok(()) };
-    let (mut shown, count) = (0, groups.len());
-    let fitting = groups.iter().take_while(|group| {
-        shown += group.len();
-        shown <= sheet::MOST
-    });
-    let row = |(number, group): (usize, &Vec<Member>)| Row {
-        heading: format!("Group {number}"),
-        cards: group.iter().map(Member::card).collect(),
-    };
-    let rows: Vec<Row> = fitting.enumerate().map(row).collect();
+    let count = groups.len();
+    let mut rows = Vec::new();
+    for (number, group) in groups[..on_page].iter().enumerate() {
+        let cards = group.iter().take(sheet::MOST).map(Member::card).collect();
+        rows.push(Row { heading: format!("Group {number}: {} images", group.len()), cards });
+    }
     sheet.lead = format!(
         "{} of {count} groups at {}; marked images are kept. First, pairs with the lowest scores from each value on.",
         rows.len(),
@@ -287,21 +373,26 @@ fn look(
     sheet.write(args.replace.file(path), &pictures)
 }
 
+/// Groups that a page has room for, at least one.
+fn fitting(groups: &[Vec<Member>]) -> usize {
+    let mut images = 0;
+    let more = groups.iter().take_while(|group| {
+        images += group.len();
+        images <= sheet::MOST
+    });
+    more.count().max(1).min(groups.len())
+}
+
 /// For each value, the pairs with the lowest scores that reach it: they tell whether it suits as a threshold.
-fn examples(args: &DuplicatesArgs, loaded: &Loaded, against: Option<&Loaded>, pairs: &[Pair]) -> Vec<Row> {
-    let mut pairs: Vec<&Pair> = pairs.iter().collect();
-    pairs.sort_by(|a, b| a.score.total_cmp(&b.score));
-    let above = THRESHOLDS.into_iter().filter(|&value| value > args.threshold);
-    let values: Vec<f64> = std::iter::once(args.threshold).chain(above).collect();
-    let row = |value: f64| {
-        let first = pairs.partition_point(|pair| pair.score < value);
-        let shown = pairs[first..].iter().take(EXAMPLES);
-        let cards = shown.flat_map(|&&Pair { row, other, score }| {
+fn examples(args: &DuplicatesArgs, loaded: &Loaded, against: Option<&Loaded>, pairs: &[Vec<Pair>]) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (value, pairs) in thresholds(args).into_iter().zip(pairs).filter(|(_, pairs)| !pairs.is_empty()) {
+        let cards = pairs.iter().flat_map(|&Pair { row, other, score }| {
             [(loaded, row), (against.unwrap_or(loaded), other)].map(|(of, row)| Card::scored(of, (row, score), false))
         });
-        Row { heading: format!("Pairs from {value} on"), cards: cards.collect() }
-    };
-    values.into_iter().map(row).filter(|row| !row.cards.is_empty()).collect()
+        rows.push(Row { heading: format!("Pairs from {value} on"), cards: cards.collect() });
+    }
+    rows
 }
 
 fn write_groups(args: &DuplicatesArgs, groups: &[Vec<Member>]) -> anyhow::Result<()> {

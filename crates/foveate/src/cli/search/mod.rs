@@ -37,8 +37,8 @@ fn begin() -> anyhow::Result<Cancel> {
     Ok(cancel)
 }
 
-/// Says what memory the search takes, before it takes it.
-fn announce(args: &SearchArgs, loaded: &Loaded, k: usize) {
+/// Says what memory the search takes, before it takes it, and what `more` takes in addition.
+fn announce(args: &SearchArgs, loaded: &Loaded, k: usize, more: impl FnOnce(&Search<'_>) -> u64) {
     loaded.tell(args);
     if args.quiet {
         return;
@@ -51,7 +51,9 @@ fn announce(args: &SearchArgs, loaded: &Loaded, k: usize) {
     };
     // A row has its id's text and place, its hash, and its size.
     let of_images = loaded.ids.iter().map(|id| id.len() as u64 + 48).sum::<u64>();
-    let bytes = in_memory + of_images + Search::memory(rows, dim, k);
+    let mut search = Search::default();
+    search.threads = args.threads.unwrap_or(search.threads);
+    let bytes = in_memory + of_images + Search::memory(rows, dim, k) + more(&search);
     console::say!("{rows} vectors of {dim} dimensions; at most about {} of memory{disk}", human_bytes(bytes));
 }
 

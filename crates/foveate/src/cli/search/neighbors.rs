@@ -22,10 +22,11 @@ use crate::cli::summary::human_duration;
 const BLOCK: usize = 1 << 16;
 
 pub(crate) fn neighbors(args: &NeighborsArgs) -> anyhow::Result<Exit> {
-    let (cancel, started) = (begin()?, Instant::now());
+    let started = Instant::now();
     let (SearchArgs { quiet, json, .. }, output) = (&args.search, &args.table.output);
     let (loaded, queries) = load(&args.search, &args.queries, Some(output), args.metric)?;
-    announce(&args.search, &loaded, args.k as usize);
+    let cancel = begin()?;
+    announce(&args.search, &loaded, args.k as usize, |_| 0);
     if args.dry_run {
         let of = (&loaded, args.k as usize, args.metric.into());
         return estimate(&args.search, &cancel, of, |search, sample| {

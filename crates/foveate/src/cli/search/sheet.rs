@@ -11,7 +11,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use foveate::core::lock;
 use foveate::embed::{Backends, EmbedOptions, store_address};
-use foveate::pictures::{Picture, each_picture};
+use foveate::pictures::{Picture, WantedPictures, each_picture};
+use foveate::pipeline::Cancel;
 use foveate::report::escape;
 use foveate::sink::AtomicFile;
 use foveate::source::Input;
@@ -58,12 +59,20 @@ impl Card {
 /// Pictures by id.
 pub(super) type Pictures = HashMap<String, Picture>;
 
-/// Reads the pictures of some ids, from the sheet's images and `others`. Says how many are missing.
+/// Ids of pictures: all that are read, and those of them that are shown.
+pub(super) struct PictureIds<'a> {
+    pub(super) all: &'a HashSet<&'a str>,
+    pub(super) shown: &'a HashSet<&'a str>,
+}
+
+/// Reads the pictures of some ids, from the sheet's images and `others`, until it is cancelled. Says how many are
+/// missing.
 pub(super) fn pictures(
     args: &SearchArgs,
     sheet: &SheetArgs,
+    cancel: &Cancel,
     others: &[PathBuf],
-    ids: &HashSet<&str>,
+    PictureIds { all: ids, shown }: PictureIds<'_>,
 ) -> anyhow::Result<Pictures> {
     let mut inputs: Vec<PathBuf> = sheet.images.clone();
     if inputs.is_empty() {
@@ -80,14 +89,22 @@ pub(super) fn pictures(
             ..EmbedOptions::new(Vec::new(), "", "")
         };
         let listing = job::list(&options, |_| ())?;
-        each_picture(listing, &options, &Arc::new(Backends::compiled()), ids, EDGE, &|id, picture| match picture {
-            Ok(picture) => drop(lock(&pictures).insert(id.to_owned(), picture)),
-            Err(error) => drop(lock(&why).get_or_insert_with(|| format!("{id}: {error}"))),
-        })?;
+        let wanted = WantedPictures { ids, shown, edge: EDGE };
+        each_picture(
+            listing,
+            &options,
+            &Arc::new(Backends::compiled()),
+            &wanted,
+            cancel,
+            &|id, picture| match picture {
+                Ok(picture) => drop(lock(&pictures).insert(id.to_owned(), picture)),
+                Err(error) => drop(lock(&why).get_or_insert_with(|| format!("{id}: {error}"))),
+            },
+        )?;
     }
     let pictures = pictures.into_inner().unwrap_or_default();
     let missing = ids.len() - pictures.len();
-    if missing > 0 && !args.quiet {
+    if missing > 0 && !args.quiet && !cancel.is_cancelled() {
         let why = why.into_inner().unwrap_or_default();
         let why = why.unwrap_or_else(|| "no image has their ids; --images names where they are".to_owned());
         console::say!("warning: {missing} of {} pictures are missing ({why})", ids.len());

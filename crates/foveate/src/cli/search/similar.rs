@@ -16,7 +16,7 @@ use foveate_sink_parquet::Column;
 use serde_json::json;
 
 use super::place::SIMILAR;
-use super::sheet::{Card, Row, Sheet, pictures};
+use super::sheet::{Card, PictureIds, Row, Sheet, pictures};
 use super::table::Table;
 use super::vectors::{Loaded, load};
 use super::{begin, unless_cancelled, with_search};
@@ -40,8 +40,8 @@ struct Queries {
 type Found = Vec<(u32, f64)>;
 
 pub(crate) fn similar(args: &SimilarArgs) -> anyhow::Result<Exit> {
-    let cancel = begin()?;
     let (loaded, _) = load(&args.search, &[], args.output.as_deref(), args.metric)?;
+    let cancel = begin()?;
     loaded.tell(&args.search);
     let mut queries = Queries::default();
     queries.add_rows(args, &loaded)?;
@@ -58,7 +58,13 @@ pub(crate) fn similar(args: &SimilarArgs) -> anyhow::Result<Exit> {
     tell(args, &loaded, &queries, &found)?;
     if let Some(path) = &args.sheet.html {
         let sheet = sheet(args, &loaded, &queries, &found);
-        sheet.write(args.replace.file(path), &pictures(&args.search, &args.sheet, &args.query, &sheet.ids())?)?;
+        let ids = sheet.ids();
+        let shown = PictureIds { all: &ids, shown: &ids };
+        let found = pictures(&args.search, &args.sheet, &cancel, &args.query, shown)?;
+        if cancel.is_cancelled() {
+            return Ok(Exit::Interrupted);
+        }
+        sheet.write(args.replace.file(path), &found)?;
     }
     Ok(if queries.is_short { Exit::Failures } else { Exit::Complete })
 }
