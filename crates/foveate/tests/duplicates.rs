@@ -5,10 +5,12 @@
 
 mod common;
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
-use std::path::PathBuf;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 
 use common::{PHOTOS, Ran, TINY, foveate, run};
 use foveate_sink_parquet::{Column, TableWriter};
@@ -43,7 +45,11 @@ impl Workplace {
     }
 
     fn run(&self, folder: &str, arguments: &[&str]) -> Ran {
-        run(foveate().current_dir(self.path(folder)).args(arguments))
+        // Names are any bytes.
+        let Output { status, stdout, stderr } =
+            foveate().current_dir(self.path(folder)).args(arguments).output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Ran { code: status.code().unwrap_or(-1), stdout: text(stdout), stderr: text(stderr) }
     }
 
     fn embed(&self, inputs: &[&str], output: &str) {
@@ -211,13 +217,81 @@ fn a_tight_cluster_takes_the_memory_of_its_rows() {
     let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (10000, 32), }\n";
     let start = [b"\x93NUMPY\x01\x00".as_slice(), &(header.len() as u16).to_le_bytes(), header.as_bytes()].concat();
     fs::write(work.path("tight.npy"), [start, bytes].concat()).unwrap();
-    let limited = |more: &str| {
-        let line =
-            format!("ulimit -v 600000; exec \"$0\" duplicates tight.npy --threads 1 -o g.csv --overwrite {more}");
+    let limited = |kilobytes: u32, more: &str| {
+        let search = format!("duplicates tight.npy --threads 1 -o g.csv --overwrite {more}");
+        let line = format!("ulimit -v {kilobytes}; exec \"$0\" {search}");
         let foveate = foveate().get_program().to_owned();
         run(Command::new("sh").current_dir(work.path("")).arg("-c").arg(line).arg(foveate))
     };
-    let ran = limited("").expect(0);
+    let ran = limited(600_000, "").expect(0);
     assert!(ran.stdout.contains("has 1 group of 10000 rows"), "{ran:?}");
-    limited("--linkage complete").expect_error(2, "raise --threshold, or take --linkage single");
+    limited(2_000_000, "--linkage complete").expect_error(2, "raise --threshold, or take --linkage single");
+}
+
+/// The guide's own lines, on a folder of names that a line cannot hold, beside innocent ones that a torn name would be.
+#[test]
+fn the_guides_lines_remove_what_can_be_removed() {
+    let work = Workplace::new();
+    let odd = [
+        OsStr::from_bytes(b"in/0\nin/innocent.jpg"),
+        OsStr::from_bytes(b"in/1 with space.jpg"),
+        OsStr::from_bytes(b"in/2 'quote\".jpg"),
+        OsStr::from_bytes(b"in/3 back\\slash.jpg"),
+        OsStr::from_bytes(b"in/4 \xff\xfe.jpg"),
+        OsStr::from_bytes(b"in/5 $(touch x).jpg"),
+        OsStr::from_bytes(b"in/6.jpg\r.jpg"),
+        OsStr::from_bytes(b"-rf.jpg"),
+    ];
+    fs::create_dir_all(work.path("in/0\nin")).unwrap();
+    work.photo(1, "in/innocent.jpg");
+    work.photo(0, "in/! kept.jpg");
+    for name in odd {
+        fs::copy(&work.photos[0], work.folder.path().join(name)).unwrap();
+    }
+    work.embed(&["in", "./-rf.jpg"], "vectors.parquet");
+    let (lines, said) = work.removable(&["vectors.parquet"]);
+    assert_eq!(lines.len(), 7, "{lines:?}");
+    assert!(said.contains("1 name with a line break left out, such as \"in/0\\nin/innocent.jpg\"; --null"), "{said}");
+    work.run("", &["duplicates", "vectors.parquet", "-o", "g.csv", "--null"]).expect_error(2, "--list-removable");
+    let guide = include_str!("../../../docs/search.md");
+    let lines: Vec<&str> = guide.lines().skip_while(|line| !line.ends_with("--null > removable")).take(2).collect();
+    let program = Path::new(foveate().get_program()).parent().unwrap().to_owned();
+    let path = std::env::join_paths([program, "/usr/bin".into(), "/bin".into()]).unwrap();
+    let script = format!("set -e; rm -f g.csv groups.csv; {}", lines.join("\n"));
+    let ran = run(Command::new("sh").current_dir(work.path("")).env("PATH", path).arg("-c").arg(script));
+    assert_eq!(ran.code, 0, "{ran:?}");
+    for name in odd {
+        assert!(!work.folder.path().join(name).exists(), "{name:?}");
+    }
+    assert!(work.path("in/innocent.jpg").exists() && work.path("in/! kept.jpg").exists() && !work.path("x").exists());
+}
+
+#[test]
+fn rules_choose_what_is_kept() {
+    let work = Workplace::new();
+    for (name, age) in [("in/a/1.jpg", 20), ("in/b/2.jpg", 30), ("in/c/3.png", 10)] {
+        work.photo(0, name);
+        let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000 - age);
+        fs::File::open(work.path(name)).unwrap().set_modified(time).unwrap();
+    }
+    work.embed(&["in"], "v.parquet");
+    for (arguments, kept, by) in [
+        (&[][..], "in/a/1.jpg", "first"),
+        (&["--keep", "oldest"], "in/b/2.jpg", "oldest"),
+        (&["--keep", "newest"], "in/c/3.png", "newest"),
+        (&["--keep", "largest,lossless"], "in/c/3.png", "lossless"),
+        (&["--prefer", "in/*/2.*"], "in/b/2.jpg", "prefer in/*/2.*"),
+        (&["--prefer", "c/**", "--prefer", "*.jpg"], "in/c/3.png", "prefer c/**"),
+        (&["--prefer", "*.jpg", "--keep", "oldest"], "in/b/2.jpg", "prefer *.jpg, oldest"),
+    ] {
+        let (listed, _) = work.removable(&[&["v.parquet"], arguments].concat());
+        assert_eq!(listed.len(), 2);
+        let mut table = csv::Reader::from_path(work.path("g.csv")).unwrap();
+        let row = table.records().next().unwrap().unwrap();
+        assert_eq!((&row[1], &row[2], &row[8]), (kept, "true", by), "{arguments:?}");
+    }
+    let with = |more: &[&str]| work.run("", &[&["duplicates", "v.parquet", "-o", "x.csv"], more].concat());
+    with(&["--prefer", "[a"]).expect_error(2, "--prefer [a");
+    with(&["--keep", "best"]).expect_error(2, "largest, oldest, newest, lossless, first");
+    with(&["--keep", "oldest", "--against", "v.parquet"]).expect_error(2, "--against");
 }

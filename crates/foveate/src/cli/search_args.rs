@@ -26,13 +26,14 @@ pub(crate) const DUPLICATES_EXAMPLES: &str = "\
 Examples:
   foveate duplicates vectors.parquet --threshold 0.97 -o groups.parquet
   foveate duplicates vectors.parquet -o groups.csv --html groups.html
+  foveate duplicates vectors.parquet -o groups.csv --keep lossless,largest,oldest
   foveate duplicates vectors.parquet -o groups.csv --list-removable > removable.txt
   foveate duplicates monday.parquet --against old.parquet -o known.csv
 
 A row for each image of a group: group, id, keep, score (to the image that is
 kept), reason (kept, same bytes, same pixels, near, same file, hard link, link),
-width, height, removable. The largest image is kept, or the first of several.
-Nothing is deleted.
+width, height, removable, kept_by. The largest image is kept, or the first of
+several (--keep, --prefer). Nothing is deleted.
 
 Exit codes: 0 complete; 1 stopped by a fault; 2 the command line cannot work;
 130 interrupted; the same command continues.";
@@ -242,6 +243,20 @@ pub(crate) struct DuplicatesArgs {
     #[arg(long, conflicts_with = "json")]
     pub(crate) list_removable: bool,
 
+    /// End each line of `--list-removable` with NUL, for `xargs -0`. Without it, names with a line break are left out.
+    #[arg(long, requires = "list_removable")]
+    pub(crate) null: bool,
+
+    /// Which image of a group is kept; of several, the next rule decides. The size is in pixels, the time that of the
+    /// file's last modification.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "largest", conflicts_with = "against")]
+    pub(crate) keep: Vec<KeepArg>,
+
+    /// Keep images with such a path if a group has one, before any rule: `originals/**`, `*.png`. A pattern is that of
+    /// a whole path or of its end. Repeatable; earlier ones come first.
+    #[arg(long, value_name = "GLOB", conflicts_with = "against")]
+    pub(crate) prefer: Vec<String>,
+
     /// Take images for removable by their ids alone where their files are not found: moved, on another machine, or rows
     /// of other programs.
     #[arg(long)]
@@ -260,6 +275,30 @@ pub(crate) enum LinkageArg {
     #[default]
     Single,
     Complete,
+}
+
+/// A rule that chooses an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum KeepArg {
+    Largest,
+    Oldest,
+    Newest,
+    /// PNG, TIFF and BMP by their names, before formats that lose something.
+    Lossless,
+    /// In the order of the vectors.
+    First,
+}
+
+impl KeepArg {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Largest => "largest",
+            Self::Oldest => "oldest",
+            Self::Newest => "newest",
+            Self::Lossless => "lossless",
+            Self::First => "first",
+        }
+    }
 }
 
 /// Arguments of `similar` as typed.

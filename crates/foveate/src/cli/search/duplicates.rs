@@ -1,6 +1,5 @@
 //! `foveate duplicates`.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::Write;
 use std::time::Instant;
@@ -8,12 +7,12 @@ use std::time::Instant;
 use anyhow::anyhow;
 use foveate::pipeline::Cancel;
 use foveate::search::{Linkage, Pair, Pairs, Search, SearchError, Stats, Vectors};
-use foveate::source::FileIdentity;
 use foveate_sink_parquet::Column;
 use serde_json::json;
 
 use super::estimate::estimate;
 use super::files::ImageFile;
+use super::keep::{KeepRules, KeptImage};
 use super::members::{FileCounts, KEPT, Member, NEAR, SAME, SAME_PIXELS, settle};
 use super::place::DUPLICATES;
 use super::sheet::{self, Card, PictureIds, Row, Sheet};
@@ -31,7 +30,8 @@ const THRESHOLDS: [f64; 6] = [0.9, 0.95, 0.97, 0.98, 0.99, 0.999];
 /// Pairs that a page shows from each of them on.
 const EXAMPLES: usize = 6;
 
-/// Bytes that `--linkage complete` takes for a pair: itself, its numbers in a set, and its place in the order of scores.
+/// Bytes that `--linkage complete` takes for a pair: itself, its numbers in a set, and its place in the order of
+/// scores.
 const OF_PAIR: u64 = 48;
 /// Most pairs that `--linkage complete` keeps, which are 0.8 GB.
 const MOST_PAIRS: usize = 1 << 24;
@@ -41,6 +41,7 @@ pub(crate) fn duplicates(args: &DuplicatesArgs) -> anyhow::Result<Exit> {
     let (SearchArgs { quiet, json, .. }, output) = (&args.search, &args.table.output);
     let (loaded, against) = load(&args.search, &args.against, Some(output), args.metric)?;
     let cancel = begin()?;
+    let rules = KeepRules::new(args)?;
     let values = thresholds(args);
     announce(&args.search, &loaded, 0, |search| memory(args, search, &loaded, values.len()));
     if args.dry_run {
@@ -84,7 +85,7 @@ pub(crate) fn duplicates(args: &DuplicatesArgs) -> anyhow::Result<Exit> {
         None => {
             let groups = with_copies(&copies, found.groups[0].clone());
             let files = looked(&loaded, groups.concat())?;
-            grouped(&loaded, &all, &files, groups)
+            grouped(&loaded, &all, &rules, &files, groups)
         }
     };
     if args.compare_pixels || args.sheet.html.is_some() {
@@ -100,12 +101,7 @@ pub(crate) fn duplicates(args: &DuplicatesArgs) -> anyhow::Result<Exit> {
     let removable = counts.removable;
     let skipped = all.len() - all.finite().count();
     if args.list_removable {
-        let mut out = console::stdout();
-        groups
-            .iter()
-            .flatten()
-            .filter(|member| member.is_removable)
-            .try_for_each(|member| writeln!(out, "{}", member.id))?;
+        list(args, groups.iter().flatten().filter(|member| member.is_removable))?;
     } else if *json {
         console::summary(json!({
             "status": "complete", "output": output.display().to_string(), "rows": loaded.ids.len(), "groups": groups.len(),
@@ -133,6 +129,27 @@ pub(crate) fn duplicates(args: &DuplicatesArgs) -> anyhow::Result<Exit> {
     tell_of_files(args, groups.len(), &counts);
     warn_of_skipped(skipped);
     Ok(Exit::Complete)
+}
+
+/// Prints paths as the system has them, with which other programs find the files.
+fn list<'a>(args: &DuplicatesArgs, members: impl Iterator<Item = &'a Member>) -> anyhow::Result<()> {
+    let mut out = console::stdout();
+    let mut left_out = Vec::new();
+    for member in members {
+        let path = member.path();
+        let bytes = path.as_os_str().as_encoded_bytes();
+        // Programs that read lines take a carriage return at the end for a part of the line break.
+        if !args.null && (bytes.contains(&b'\n') || bytes.ends_with(b"\r")) {
+            left_out.push(&member.id);
+            continue;
+        }
+        out.write_all(&[bytes, if args.null { b"\0" } else { b"\n" }].concat())?;
+    }
+    if let Some(id) = left_out.first() {
+        let count = counted(left_out.len() as u64, "name");
+        console::say!("warning: {count} with a line break left out, such as {id:?}; --null prints them");
+    }
+    Ok(())
 }
 
 /// Old rows whose files are looked at: those that are nearest to new images, and all that may be files of new images,
@@ -252,28 +269,18 @@ fn with_copies(copies: &BTreeMap<u32, Vec<u32>>, mut groups: Vec<Vec<u32>>) -> V
     groups
 }
 
-/// Chooses the image of each group that is kept: the largest, of several the one whose file has most names, or else the
-/// first. A file is kept by its own name rather than by a link.
+/// Groups with their images, of which the first is kept.
 fn grouped(
     loaded: &Loaded,
     vectors: &Vectors<'_>,
+    rules: &KeepRules,
     files: &HashMap<u32, ImageFile>,
     groups: Vec<Vec<u32>>,
 ) -> Vec<Vec<Member>> {
     let mut all = Vec::with_capacity(groups.len());
     for rows in groups {
-        let mut names: HashMap<&FileIdentity, usize> = HashMap::new();
-        for file in rows.iter().filter_map(|row| files.get(row)?.named.as_ref()) {
-            *names.entry(&file.identity).or_default() += 1;
-        }
-        let kept = rows.iter().copied().max_by_key(|&row| {
-            let file = files.get(&row).and_then(|file| file.named.as_ref());
-            let count = file.map_or(0, |file| names[&file.identity]);
-            let is_link = file.is_some_and(|file| file.is_link);
-            (loaded.area(row), count, !is_link, Reverse(row))
-        });
-        let kept = kept.unwrap_or_default();
-        let mut group = vec![loaded.member(kept, files, 1.0, KEPT)];
+        let KeptImage { row: kept, by } = rules.choose(loaded, files, &rows);
+        let mut group = vec![Member { kept_by: by, ..loaded.member(kept, files, 1.0, KEPT) }];
         for row in rows.into_iter().filter(|&row| row != kept) {
             group.push(match loaded.is_copy(row, loaded, kept) {
                 true => loaded.member(row, files, 1.0, SAME),
@@ -408,6 +415,7 @@ fn write_groups(args: &DuplicatesArgs, groups: &[Vec<Member>]) -> anyhow::Result
         Column::Count(members().map(|member| member.size.0).collect()),
         Column::Count(members().map(|member| member.size.1).collect()),
         Column::Flag(members().map(|member| member.is_removable).collect()),
+        Column::Text(members().map(|member| member.kept_by.clone()).collect()),
     ])?;
     table.finish()
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::PathBuf;
 
-use foveate::source::{FileIdentity, NamedFile};
+use foveate::source::{FileIdentity, NamedFile, path_of};
 
 use super::files::ImageFile;
 use super::sheet::Card;
@@ -32,6 +32,8 @@ pub(super) struct Member {
     pub(super) file: ImageFile,
     /// Without it, another file still has the picture, and disk space is free.
     pub(super) is_removable: bool,
+    /// The rules that chose it, if it is kept.
+    pub(super) kept_by: String,
 }
 
 impl Loaded {
@@ -45,11 +47,17 @@ impl Loaded {
         let id = self.ids[row as usize].to_string();
         let file = files.get(&row).cloned().unwrap_or_default();
         let size = self.sizes[row as usize];
-        Member { id, is_kept: reason == KEPT, score, reason, size, file, is_removable: false }
+        Member { id, is_kept: reason == KEPT, score, reason, size, file, is_removable: false, kept_by: String::new() }
     }
 }
 
 impl Member {
+    /// The path of its file. Other images have ids: members of containers, objects, rows.
+    pub(super) fn path(&self) -> PathBuf {
+        let is_path = self.file.named.as_ref().is_none_or(NamedFile::is_whole);
+        path_of(&self.id).filter(|_| is_path).unwrap_or_else(|| PathBuf::from(&self.id))
+    }
+
     pub(super) fn card(&self) -> Card {
         let score = if self.is_kept { String::new() } else { format!("{:.4}, ", self.score) };
         Card { id: self.id.clone(), caption: format!("{score}{}", self.reason), is_marked: self.is_kept }

@@ -6,6 +6,7 @@ mod estimate;
 mod eval;
 mod files;
 mod index;
+mod keep;
 mod members;
 mod neighbors;
 pub(super) mod place;

@@ -16,7 +16,7 @@ pub(super) const NEIGHBORS: TableKind =
     TableKind { command: "neighbors", columns: &["id", "neighbor", "rank", "score"] };
 pub(super) const DUPLICATES: TableKind = TableKind {
     command: "duplicates",
-    columns: &["group", "id", "keep", "score", "reason", "width", "height", "removable"],
+    columns: &["group", "id", "keep", "score", "reason", "width", "height", "removable", "kept_by"],
 };
 pub(super) const SIMILAR: TableKind = TableKind { command: "similar", columns: &["query", "id", "rank", "score"] };
 pub(super) const CLUSTERS: TableKind = TableKind { command: "clusters", columns: &["id", "cluster", "rank", "score"] };
