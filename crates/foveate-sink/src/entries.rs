@@ -136,15 +136,43 @@ pub(crate) fn outcomes(
 }
 
 fn unrecorded(run: &StoredRun, reader: &dyn VectorReader, act: &mut ActOnOutcome<'_>) -> Result<(), SinkError> {
-    let shape = Shape::of(&run.manifest)?;
-    let record = |id: &str, xxh3| InputRecord { id: id.to_owned(), stamp: None, xxh3, content: None, place: 0 };
-    for part in &run.manifest.parts {
-        run.part_rows(part, &shape, reader, &mut |row| act(record(row.id, Some(row.xxh3)), Ok(row)))?;
+    each_row(run, reader, &mut |record, row| act(record.clone(), Ok(row)))?;
+    for failure in run.failures()? {
+        let failure = failure?;
+        act(unknown(&failure.id, None), Err(failure))?;
     }
-    run.failures()?.try_for_each(|failure| failure.and_then(|failure| act(record(&failure.id, None), Err(failure))))
+    Ok(())
+}
+
+/// Calls `act` with each row, and what it says about its input.
+fn each_row(run: &StoredRun, reader: &dyn VectorReader, act: &mut ActOnRecordedRow<'_>) -> Result<(), SinkError> {
+    let shape = Shape::of(&run.manifest)?;
+    for part in &run.manifest.parts {
+        run.part_rows(part, &shape, reader, &mut |row| act(&unknown(row.id, Some(row.xxh3)), row))?;
+    }
+    Ok(())
+}
+
+fn unknown(id: &str, xxh3: Option<u64>) -> InputRecord {
+    InputRecord { id: id.to_owned(), stamp: None, xxh3, content: None, place: 0 }
 }
 
 impl StoredRun {
+    /// Calls `act` with each row of the parts and the record of its input, in the order in which they were stored. If
+    /// the records were left behind, no more is known of an input than its row says.
+    ///
+    /// # Errors
+    /// [`SinkError::Damaged`] also if a row has no record, or a record neither a row nor a failure.
+    pub fn recorded_rows(&self, reader: &dyn VectorReader, act: &mut ActOnRecordedRow<'_>) -> Result<(), SinkError> {
+        if !self.has_inputs() || entries(self).is_err() {
+            return each_row(self, reader, act);
+        }
+        outcomes(self, reader, &|_| true, &mut |record, outcome| match outcome {
+            Ok(row) => act(&record, row),
+            Err(_) => Ok(()),
+        })
+    }
+
     /// Calls `act` with each row as [`Self::rows`] does, and checks that rows and failures are exactly those of the
     /// recorded inputs.
     ///

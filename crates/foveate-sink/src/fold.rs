@@ -256,11 +256,7 @@ impl Fold {
         act: &mut ActOnRecordedRow<'_>,
     ) -> Result<(), SinkError> {
         if let Some(reader) = backend.reader().filter(|_| run.check().is_ok()) {
-            let left = outcomes(&run, reader, &|_| true, &mut |record, outcome| match outcome {
-                Ok(row) => act(&record, row),
-                Err(_) => Ok(()),
-            });
-            match left {
+            match run.recorded_rows(reader, act) {
                 Ok(()) | Err(SinkError::Damaged { .. }) => {}
                 Err(error) => return Err(error),
             }

@@ -84,7 +84,7 @@ impl InputRecord {
 }
 
 /// What a record says about the bytes of an input.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RecordedHash {
     /// Their identity.
     Content(ContentId),

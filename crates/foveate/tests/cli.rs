@@ -266,26 +266,9 @@ fn an_image_under_another_name_is_computed_once() {
     assert_same_tree(&out("all"), &out("once"));
 }
 
-/// Two pictures with equal XXH3: a lane of 8 bytes that equals the hash's secret in its lower half is only added to a
-/// sum, so that one picture may have the higher half of another lane.
-fn forged_pair() -> [Vec<u8>; 2] {
-    let image = image::RgbImage::from_fn(20, 15, |x, y| image::Rgb([9 * x as u8, 13 * y as u8, 99]));
-    let mut bmp = Vec::new();
-    image.write_to(&mut std::io::Cursor::new(&mut bmp), image::ImageFormat::Bmp).unwrap();
-    [[0x00, 0xff], [0xff, 0x00]].map(|halves| {
-        let mut forged = bmp.clone();
-        // The first lanes of the stripes 3 and 5, with the secret's halves there.
-        for (at, secret, half) in [(192, [0x72, 0x40, 0xa4, 0xa4], 0), (320, [0x82, 0x5a, 0xd0, 0x7d], 1)] {
-            forged[at..at + 4].copy_from_slice(&secret);
-            forged[at + 4..at + 8].fill(halves[half]);
-        }
-        forged
-    })
-}
-
 #[test]
 fn equal_checksums_are_not_equal_contents() {
-    let pair = forged_pair();
+    let pair = common::forged_pair();
     assert_eq!(xxhash_rust::xxh3::xxh3_128(&pair[0]), xxhash_rust::xxh3::xxh3_128(&pair[1]));
     let folder = tempfile::tempdir().unwrap();
     let photos = folder.path().join("photos");

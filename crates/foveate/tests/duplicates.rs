@@ -106,6 +106,19 @@ fn names_of_a_file_are_no_duplicates_of_each_other() {
 }
 
 #[test]
+fn equal_checksums_are_not_the_same_bytes() {
+    let work = Workplace::new();
+    fs::create_dir(work.path("in")).unwrap();
+    for (name, bytes) in ["in/a.bmp", "in/b.bmp"].iter().zip(common::forged_pair()) {
+        fs::write(work.path(name), bytes).unwrap();
+    }
+    work.embed(&["in"], "v.parquet");
+    assert!(work.removable(&["v.parquet"]).0.is_empty());
+    work.run("", &["duplicates", "v.parquet", "--threshold", "0.01", "-o", "g.csv", "--overwrite"]).expect(0);
+    assert_eq!(work.reason("in/b.bmp"), "near");
+}
+
+#[test]
 fn a_folder_that_is_there_twice_has_each_file_once() {
     let work = Workplace::new();
     work.photo(0, "in/a.jpg");

@@ -26,8 +26,8 @@ pub(crate) const DUPLICATES_EXAMPLES: &str = "\
 Examples:
   foveate duplicates vectors.parquet --threshold 0.97 -o groups.parquet
   foveate duplicates vectors.parquet -o groups.csv --html groups.html
-  foveate duplicates vectors.parquet -o groups.csv --keep lossless,largest,oldest
-  foveate duplicates vectors.parquet -o groups.csv --list-removable > removable.txt
+  foveate duplicates vectors.parquet -o dups.csv --keep lossless,largest,oldest
+  foveate duplicates vectors.parquet -o dups.csv --list-removable > removable
   foveate duplicates monday.parquet --against old.parquet -o known.csv
 
 A row for each image of a group: group, id, keep, score (to the image that is

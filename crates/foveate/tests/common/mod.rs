@@ -147,3 +147,20 @@ pub(crate) fn npy_rows(path: &Path, dim: usize) -> Vec<Vec<f32>> {
     let values: Vec<f32> = bytes[header..].chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
     values.chunks_exact(dim).map(<[f32]>::to_vec).collect()
 }
+
+/// Two pictures with equal XXH3: a lane of 8 bytes that equals the hash's secret in its lower half is only added to a
+/// sum, so that one picture may have the higher half of another lane.
+pub(crate) fn forged_pair() -> [Vec<u8>; 2] {
+    let image = image::RgbImage::from_fn(20, 15, |x, y| image::Rgb([9 * x as u8, 13 * y as u8, 99]));
+    let mut bmp = Vec::new();
+    image.write_to(&mut std::io::Cursor::new(&mut bmp), image::ImageFormat::Bmp).unwrap();
+    [[0x00, 0xff], [0xff, 0x00]].map(|halves| {
+        let mut forged = bmp.clone();
+        // The first lanes of the stripes 3 and 5, with the secret's halves there.
+        for (at, secret, half) in [(192, [0x72, 0x40, 0xa4, 0xa4], 0), (320, [0x82, 0x5a, 0xd0, 0x7d], 1)] {
+            forged[at..at + 4].copy_from_slice(&secret);
+            forged[at + 4..at + 8].fill(halves[half]);
+        }
+        forged
+    })
+}

@@ -7,6 +7,7 @@ use std::time::Instant;
 use anyhow::anyhow;
 use foveate::pipeline::Cancel;
 use foveate::search::{Linkage, Pair, Pairs, Search, SearchError, Stats, Vectors};
+use foveate::sink::RecordedHash;
 use foveate_sink_parquet::Column;
 use serde_json::json;
 
@@ -155,11 +156,11 @@ fn list<'a>(args: &DuplicatesArgs, members: impl Iterator<Item = &'a Member>) ->
 /// Old rows whose files are looked at: those that are nearest to new images, and all that may be files of new images,
 /// which have their bytes.
 fn old_rows(loaded: &Loaded, old: &Loaded, known: &[KnownImage]) -> Vec<u32> {
-    let hashes: HashSet<u64> = known.iter().map(|image| loaded.hashes[image.row as usize]).collect();
+    let hashes: HashSet<Option<RecordedHash>> = known.iter().map(|image| loaded.hashes[image.row as usize]).collect();
     let nearest: HashSet<u32> = known.iter().map(|image| image.old).collect();
     let may_be = |row: u32| {
         let hash = old.hashes[row as usize];
-        nearest.contains(&row) || hash == 0 || hashes.contains(&0) || hashes.contains(&hash)
+        nearest.contains(&row) || hash.is_none() || hashes.contains(&None) || hashes.contains(&hash)
     };
     (0..old.ids.len() as u32).filter(|&row| !known.is_empty() && may_be(row)).collect()
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use foveate::embed::EmbedOptions;
 use foveate::pipeline::Cancel;
-use foveate::sink::{Stamp, hash_file};
+use foveate::sink::Stamp;
 use foveate::source::container::{ContainerRegistry, format_of};
 use foveate::source::{Input, NamedFile, Source};
 
@@ -125,12 +125,12 @@ impl Loaded {
             }
             let stamp = fs::metadata(&path).ok().and_then(|data| Stamp::new(data.len(), data.modified().ok()?));
             file.modified_ns = file.modified_ns.or(stamp.map(|stamp| stamp.modified_ns));
-            let hash = self.hashes[row as usize];
-            if hash == 0 || stamp.is_some() && stamp.as_ref() == stamps.get(&row) {
+            let Some(hash) = self.hashes[row as usize] else { continue };
+            if stamp.is_some() && stamp.as_ref() == stamps.get(&row) {
                 continue;
             }
-            match hash_file(&path) {
-                Ok(found) => file.is_changed = found != format!("{hash:016x}"),
+            match fs::read(&path) {
+                Ok(bytes) => file.is_changed = !hash.is_of(&bytes),
                 Err(_) => file.named = None,
             }
         }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::PathBuf;
 
+use foveate::sink::RecordedHash;
 use foveate::source::{FileIdentity, NamedFile, path_of};
 
 use super::files::ImageFile;
@@ -40,7 +41,8 @@ impl Loaded {
     /// Returns true if a row's file is known to have the bytes of the file of a row of `other`.
     pub(super) fn is_copy(&self, row: u32, other: &Self, of_other: u32) -> bool {
         let hash = self.hashes[row as usize];
-        hash != 0 && hash == other.hashes[of_other as usize]
+        // A checksum can be forged.
+        matches!(hash, Some(RecordedHash::Content(_))) && hash == other.hashes[of_other as usize]
     }
 
     pub(super) fn member(&self, row: u32, files: &HashMap<u32, ImageFile>, score: f64, reason: &'static str) -> Member {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow};
 use foveate::embed::{Backends, EmbedOptions, decides_vectors, store_address};
 use foveate::search::{Collector, Components, Metric, Vectors};
-use foveate::sink::{OutputManifest, RecordedInputs, RunManifest, SinkError, StoredRun, sidecar};
+use foveate::sink::{OutputManifest, RecordedHash, RecordedInputs, RunManifest, SinkError, StoredRun, sidecar};
 use foveate_sink_npy::read_array;
 use foveate_sink_parquet::{VectorColumns, read_vectors};
 use xxhash_rust::xxh3::xxh3_64;
@@ -28,7 +28,7 @@ pub(super) struct Loaded {
     pub(super) vectors: Components,
     pub(super) dim: usize,
     /// XXH3-64 of the images' files; 0 if it is not known.
-    pub(super) hashes: Vec<u64>,
+    pub(super) hashes: Vec<Option<RecordedHash>>,
     /// Width and height of the images; 0 if they are not known.
     pub(super) sizes: Vec<(u32, u32)>,
     /// What the runs read.
@@ -181,17 +181,17 @@ impl<'a> Reading<'a> {
         Self { args, loaded: Loaded::default(), vectors, other: None, fault: None }
     }
 
-    fn add_run(&mut self, mut run: StoredRun, backends: &Backends) -> anyhow::Result<()> {
+    fn add_run(&mut self, run: StoredRun, backends: &Backends) -> anyhow::Result<()> {
         let reader = inspect::reader(&run, backends)?;
         self.loaded.manifest.get_or_insert(run.manifest.clone());
         self.loaded.records.extend(run.inputs().ok().flatten());
-        let rows = run.rows(reader, &mut |row| {
+        let rows = run.recorded_rows(reader, &mut |record, row| {
             self.add(row.id, row.vector);
-            self.loaded.hashes.push(row.xxh3);
+            self.loaded.hashes.push(record.hash());
             self.loaded.sizes.push((row.width, row.height));
             Ok(())
         });
-        rows.map(drop).map_err(inspect::remedied)
+        rows.map_err(inspect::remedied)
     }
 
     fn add_foreign(&mut self, path: &Path) -> anyhow::Result<()> {
@@ -206,7 +206,7 @@ impl<'a> Reading<'a> {
             }
             read_array(path, &mut |vector| self.add(&self.loaded.ids.len().to_string(), vector))
         };
-        self.loaded.hashes.resize(self.loaded.ids.len(), 0);
+        self.loaded.hashes.resize(self.loaded.ids.len(), None);
         self.loaded.sizes.resize(self.loaded.ids.len(), (0, 0));
         read.map_err(|error| match error {
             SinkError::Unsupported(why) => {
@@ -295,7 +295,8 @@ impl Loaded {
     /// Of each file that is there more than once, the first row, and the others.
     pub(super) fn copies(&self) -> BTreeMap<u32, Vec<u32>> {
         let (mut copies, mut firsts) = (BTreeMap::<_, Vec<_>>::new(), HashMap::new());
-        for (row, hash) in (0..).zip(&self.hashes).filter(|&(_, &hash)| hash != 0) {
+        for (row, hash) in (0..).zip(&self.hashes) {
+            let Some(hash @ RecordedHash::Content(_)) = hash else { continue };
             let first = *firsts.entry(hash).or_insert(row);
             if first != row {
                 copies.entry(first).or_default().push(row);
