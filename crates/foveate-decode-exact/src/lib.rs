@@ -84,7 +84,7 @@ impl ExactDecoder {
         let scale = Scale::choose(structure.size, hint);
         let outcome = self.picture.decode(self.isa, &encoded, &structure, scale, out);
         self.picture.shrink();
-        outcome.map(|is_wanted| is_wanted.then_some(Decoded { format, native: structure.size }))
+        outcome.map(|is_wanted| is_wanted.then_some(Decoded { format, native: structure.size, is_clipped: false }))
     }
 }
 

@@ -35,6 +35,11 @@ pub(crate) fn to_rgb(color: ColorType, gray16: Gray16, native: &[u8], rgb: &mut 
     Some(())
 }
 
+/// Returns true if [`to_rgb`] clips this layout.
+pub(crate) fn clips(color: ColorType, gray16: Gray16) -> bool {
+    color == ColorType::L16 || color == ColorType::La16 && gray16 == Gray16::WithTransparentColor
+}
+
 pub(crate) fn map<const N: usize>(native: &[u8], rgb: &mut [u8], pixel: impl Fn(&[u8; N]) -> [u8; 3]) {
     for (from, to) in native.as_chunks::<N>().0.iter().zip(rgb.as_chunks_mut::<3>().0) {
         *to = pixel(from);

@@ -39,12 +39,14 @@ pub struct GenericDecoder {
     options: DecoderOptions,
     /// Samples in the file's own layout, if that is not RGB8.
     native: Vec<u8>,
+    /// The latest image has gray that was clipped.
+    is_clipped: bool,
 }
 
 impl GenericDecoder {
     /// A decoder that treats questionable files as `options` say.
     pub fn new(options: DecoderOptions) -> Self {
-        Self { options, native: Vec::new() }
+        Self { options, native: Vec::new(), is_clipped: false }
     }
 
     fn read(&mut self, encoded: &[u8], format: ImageFormat, out: &mut PixelBuf) -> Result<Size, DecodeError> {
@@ -54,7 +56,11 @@ impl GenericDecoder {
             ImageFormat::Png => self.png(encoded, out),
             ImageFormat::WebP => self.webp(encoded, out),
             ImageFormat::Bmp => self.bmp(encoded, out),
-            ImageFormat::Tiff => tiff::decode(encoded, &self.options, &mut self.native, out),
+            ImageFormat::Tiff => {
+                let decoded = tiff::decode(encoded, &self.options, &mut self.native, out)?;
+                self.is_clipped = decoded.is_clipped;
+                Ok(decoded.size)
+            }
             other => Err(DecodeError::unsupported(other, "no decoder for it here")),
         }
     }
@@ -129,6 +135,7 @@ impl GenericDecoder {
         decoder.set_limits(memory::limits(out.limits())).map_err(fault)?;
         let pixels = out.reset(size)?;
         let is_rgb = color == ColorType::Rgb8;
+        self.is_clipped |= convert::clips(color, gray16);
         self.native.clear();
         self.native.resize(if is_rgb { 0 } else { bytes as usize }, 0);
         let native = if is_rgb { &mut *pixels } else { &mut self.native[..] };
@@ -148,11 +155,12 @@ const KEEP_BYTES: usize = 64 << 20;
 impl Decoder for GenericDecoder {
     fn decode(&mut self, encoded: &[u8], _hint: DecodeHint, out: &mut PixelBuf) -> Result<Decoded, DecodeError> {
         out.clear();
+        self.is_clipped = false;
         let format = sniff(encoded)?;
         let native = self.read(encoded, format, out).inspect_err(|_| out.clear());
         self.native.clear();
         self.native.shrink_to(KEEP_BYTES);
-        Ok(Decoded { format, native: native? })
+        Ok(Decoded { format, native: native?, is_clipped: self.is_clipped })
     }
 
     fn capability(&self) -> Capability {

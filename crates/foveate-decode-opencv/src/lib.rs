@@ -74,7 +74,7 @@ impl Decoder for OpencvDecoder {
             ImageFormat::Png => png(encoded, out),
             other => return Err(DecodeError::unsupported(other, "opencv is asked for JPEG and PNG only")),
         };
-        Ok(Decoded { format, native: native.inspect_err(|_| out.clear())? })
+        Ok(Decoded { format, native: native.inspect_err(|_| out.clear())?, is_clipped: false })
     }
 
     fn capability(&self) -> Capability {

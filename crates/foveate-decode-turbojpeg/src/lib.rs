@@ -141,7 +141,7 @@ impl Decoder for TurboJpegDecoder {
         let scale = scale::choose(structure.size, hint);
         let outcome = self.pixels(&encoded, &structure, scale, out).inspect_err(|_| out.clear());
         self.shrink();
-        outcome.map(|()| Decoded { format, native: structure.size })
+        outcome.map(|()| Decoded { format, native: structure.size, is_clipped: false })
     }
 
     fn capability(&self) -> Capability {

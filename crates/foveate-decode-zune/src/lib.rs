@@ -51,7 +51,7 @@ impl Decoder for ZuneDecoder {
         // The library leaves rows unwritten in some damaged files, and the buffer may hold an earlier image.
         pixels.fill(MISSING);
         decode_into(encoded, &structure, pixels).inspect_err(|_| out.clear())?;
-        Ok(Decoded { format, native: structure.size })
+        Ok(Decoded { format, native: structure.size, is_clipped: false })
     }
 
     fn capability(&self) -> Capability {

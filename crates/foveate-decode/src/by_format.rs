@@ -97,7 +97,7 @@ mod tests {
         fn decode(&mut self, encoded: &[u8], _: DecodeHint, out: &mut PixelBuf) -> Result<Decoded, DecodeError> {
             let native = Size::square((self.outcome)()?);
             out.reset(native)?;
-            Ok(Decoded { format: sniff(encoded)?, native })
+            Ok(Decoded { format: sniff(encoded)?, native, is_clipped: false })
         }
 
         fn capability(&self) -> Capability {

@@ -18,7 +18,7 @@ pub use by_format::ByFormat;
 pub use error::DecodeError;
 pub use format::{FormatSet, ImageFormat};
 pub use orientation::{Orientation, orientation};
-pub use sniff::sniff;
+pub use sniff::{DEEP_GRAY_BYTES, may_have_deep_gray, sniff};
 
 /// Turns the bytes of one image into RGB8 pixels. One instance per thread, reused for every image.
 pub trait Decoder: Send {
@@ -88,6 +88,9 @@ pub struct Decoded {
     pub format: ImageFormat,
     /// Size stored in the file, before any scaling and before orientation.
     pub native: Size,
+    /// True if the file has gray in more than 8 bits, or in floats, of which the pixels are what is left after clipping
+    /// to 0..=255. Different pictures may have the same pixels then.
+    pub is_clipped: bool,
 }
 
 /// A decoder backend's capabilities.

@@ -39,5 +39,5 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<(Size, &[u8])> {
 /// Copies the pixels. They count as BMP, which stores pixels as they are and has no orientation.
 pub(crate) fn copy(native: Size, rgb: &[u8], out: &mut PixelBuf) -> Result<Decoded, DecodeError> {
     out.reset(native)?.copy_from_slice(rgb);
-    Ok(Decoded { format: ImageFormat::Bmp, native })
+    Ok(Decoded { format: ImageFormat::Bmp, native, is_clipped: false })
 }

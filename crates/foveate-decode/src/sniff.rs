@@ -23,6 +23,19 @@ pub fn sniff(bytes: &[u8]) -> Result<ImageFormat, DecodeError> {
     Err(DecodeError::NotAnImage { what: other(bytes) })
 }
 
+/// First bytes of a file that [`may_have_deep_gray`] looks at.
+pub const DEEP_GRAY_BYTES: usize = 64;
+
+/// Returns false if an image that begins with `bytes` has no gray in more than 8 bits, by its format or its header.
+pub fn may_have_deep_gray(bytes: &[u8]) -> bool {
+    match sniff(bytes) {
+        Ok(ImageFormat::Jpeg | ImageFormat::Gif | ImageFormat::WebP | ImageFormat::Bmp) | Err(_) => false,
+        // The bit depth and the colour type of the first chunk.
+        Ok(ImageFormat::Png) => bytes.get(24..26) == Some(&[16, 0]),
+        Ok(_) => true,
+    }
+}
+
 fn supported(bytes: &[u8]) -> Option<ImageFormat> {
     const MAGIC: &[(&[u8], ImageFormat)] = &[
         (b"\xFF\xD8\xFF", ImageFormat::Jpeg),

@@ -1,6 +1,7 @@
 //! The stages from encoded images to full batches. The threaded and the sequential engine call the same code.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::RunError;
 use crate::batch::{FullBatch, ItemInfo, OpenBatch, Outcome, Seen};
 use crate::recall::{Contents, Origin};
-use crate::stages::{failure, stage_number, timed};
+use crate::stages::{Progress, failure, stage_number, timed};
 
 /// An item with its bytes, or with the reason why it could not be read.
 pub(crate) struct ReadItem {
@@ -87,6 +88,7 @@ pub(crate) struct Worker<'a> {
     /// The preprocessor's latest results.
     prepared: Vec<Result<Size, ItemFault>>,
     profiler: &'a StageProfiler,
+    progress: &'a Progress,
     spare: &'a SpareBytes,
 }
 
@@ -96,6 +98,7 @@ impl<'a> Worker<'a> {
         contents: Option<&'a Contents>,
         gather: &'a Gather,
         profiler: &'a StageProfiler,
+        progress: &'a Progress,
         spare: &'a SpareBytes,
     ) -> Result<Self, RunError> {
         let (granularity, image_len) = (preprocessors.granularity(), preprocessors.output().rgb_len().unwrap_or(0));
@@ -108,6 +111,7 @@ impl<'a> Worker<'a> {
             image,
             prepared,
             profiler,
+            progress,
             spare,
         })
     }
@@ -123,9 +127,9 @@ impl<'a> Worker<'a> {
 
     fn prepare_image(&mut self, mut read: ReadItem) -> Result<Option<FullBatch>, RunError> {
         let origin = self.origin(&read);
-        let Self { preprocessor, image, prepared, profiler, .. } = self;
+        let Self { preprocessor, image, prepared, profiler, progress, .. } = self;
         if read.fault.is_none() && origin.is_computed() {
-            preprocessor.preprocess(&[read.bytes()], image, prepared, &Clock(profiler))?;
+            preprocessor.preprocess(&[read.bytes()], image, prepared, &Clock { profiler, progress })?;
         }
         let outcome = outcome(&mut read, origin, &mut prepared.drain(..))?;
         let (batch, index) = (read.batch, read.item.index);
@@ -144,7 +148,7 @@ impl<'a> Worker<'a> {
 
     fn prepare_batch(&mut self, mut reads: Vec<ReadItem>) -> Result<Option<FullBatch>, RunError> {
         let origins: Vec<Origin> = reads.iter().map(|read| self.origin(read)).collect();
-        let Self { preprocessor, prepared, profiler, .. } = self;
+        let Self { preprocessor, prepared, profiler, progress, .. } = self;
         let Some(batch) = reads.first().map(|read| Arc::clone(&read.batch)) else { return Ok(None) };
         let Some(mut pixels) = batch.take() else { return Ok(None) };
         pixels.settle_all(|memory| {
@@ -152,7 +156,7 @@ impl<'a> Worker<'a> {
                 reads.iter().zip(&origins).filter(|(read, origin)| read.fault.is_none() && origin.is_computed());
             let images: Vec<&[u8]> = to_prepare.map(|(read, _)| read.bytes()).collect();
             if !images.is_empty() {
-                preprocessor.preprocess(&images, memory, prepared, &Clock(profiler))?;
+                preprocessor.preprocess(&images, memory, prepared, &Clock { profiler, progress })?;
             }
             let mut prepared = prepared.drain(..);
             let reads = reads.iter_mut().zip(origins);
@@ -192,18 +196,25 @@ fn outcome(
 }
 
 /// Lets a preprocessor record its stages in the run's profile.
-struct Clock<'a>(&'a StageProfiler);
+struct Clock<'a> {
+    profiler: &'a StageProfiler,
+    progress: &'a Progress,
+}
 
 impl StageClock for Clock<'_> {
     fn time(&self, stage: Stage, work: &mut dyn FnMut()) {
-        timed(self.0, stage, work);
+        timed(self.profiler, stage, work);
     }
 
     fn span(&self, stage: Stage, start: Instant, time: Duration) {
-        self.0.record_from(stage_number(stage), start, time);
+        self.profiler.record_from(stage_number(stage), start, time);
     }
 
     fn record(&self, stage: Stage, time: Duration) {
-        self.0.record(stage_number(stage), time);
+        self.profiler.record(stage_number(stage), time);
+    }
+
+    fn clipped(&self) {
+        self.progress.clipped.fetch_add(1, Relaxed);
     }
 }

@@ -107,6 +107,7 @@ impl Pipeline {
             failures,
             failure_kinds,
             recalled,
+            clipped: progress.clipped.load(Relaxed),
             settled: settled - extent.start,
             bytes: progress.bytes.load(Relaxed),
             wall,

@@ -152,7 +152,7 @@ impl Run<'_> {
     }
 
     fn worker<'s>(&'s self, gather: &'s Gather, spare: &'s SpareBytes) -> Result<Worker<'s>, RunError> {
-        Worker::new(self.preprocessors, self.contents, gather, self.profiler, spare)
+        Worker::new(self.preprocessors, self.contents, gather, self.profiler, self.progress, spare)
     }
 
     /// Takes all items from item `first` on. If the last ones cannot be read, and an earlier one still can, they are

@@ -24,6 +24,8 @@ pub struct RunReport {
     pub failure_kinds: BTreeMap<String, u64>,
     /// Rows of this session whose vectors were not computed for them.
     pub recalled: Recalled,
+    /// Images of this session whose gray was clipped to 8 bits, so that different ones may have equal vectors.
+    pub clipped: u64,
     /// Items settled and durable, earlier sessions included.
     pub settled: u64,
     /// Encoded bytes that this session read.
@@ -66,6 +68,7 @@ impl RunReport {
             rows: 0,
             failures: 0,
             failure_kinds: BTreeMap::new(),
+            clipped: 0,
             settled: 0,
             bytes: 0,
             wall: Duration::ZERO,

@@ -25,6 +25,8 @@ pub struct Progress {
     pub failures: AtomicU64,
     /// Encoded bytes read in this session.
     pub bytes: AtomicU64,
+    /// Images of this session whose gray was [clipped](foveate_decode::Decoded::is_clipped).
+    pub clipped: AtomicU64,
     /// Items below this index are durable.
     pub committed: AtomicU64,
 }

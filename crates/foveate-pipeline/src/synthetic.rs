@@ -95,7 +95,7 @@ pub struct RawDecoder {
 impl Decoder for RawDecoder {
     fn decode(&mut self, encoded: &[u8], _: DecodeHint, out: &mut PixelBuf) -> Result<Decoded, DecodeError> {
         out.reset(self.size)?.copy_from_slice(encoded);
-        Ok(Decoded { format: ImageFormat::Bmp, native: self.size })
+        Ok(Decoded { format: ImageFormat::Bmp, native: self.size, is_clipped: false })
     }
 
     fn capability(&self) -> Capability {

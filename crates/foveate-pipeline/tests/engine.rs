@@ -140,7 +140,7 @@ impl Decoder for NumberDecoder {
             return Err(DecodeError::corrupt(ImageFormat::Jpeg, "bad\nmarker"));
         }
         out.reset(SIDE)?.copy_from_slice(&spread(index));
-        Ok(Decoded { format: ImageFormat::Bmp, native: SIDE })
+        Ok(Decoded { format: ImageFormat::Bmp, native: SIDE, is_clipped: false })
     }
     fn capability(&self) -> Capability {
         unreachable!("the engine does not ask")

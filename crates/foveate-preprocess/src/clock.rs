@@ -12,6 +12,9 @@ pub trait StageClock {
 
     /// Records a time measured elsewhere, for example by a device's own clock.
     fn record(&self, stage: Stage, time: Duration);
+
+    /// Counts an image whose gray was [clipped](foveate_decode::Decoded::is_clipped).
+    fn clipped(&self) {}
 }
 
 /// A clock that records nothing.

@@ -81,7 +81,9 @@ impl CpuPreprocessor {
         if let Some(size) = self.try_in_strips(bytes, out, clock)? {
             return Ok(size);
         }
-        timed(clock, Stage::Decode, || self.decode(bytes))?;
+        if timed(clock, Stage::Decode, || self.decode(bytes))? {
+            clock.clipped();
+        }
         timed(clock, Stage::Resize, || self.resize(out))?;
         Ok(self.pixels.size())
     }
@@ -110,10 +112,13 @@ impl CpuPreprocessor {
         size.map(Some)
     }
 
-    fn decode(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+    /// Decodes an image, upright. Returns true if its gray was clipped.
+    fn decode(&mut self, bytes: &[u8]) -> Result<bool, Fault> {
         let decoded = self.decoder.decode(bytes, self.options.hint, &mut self.pixels).map_err(decode_fault)?;
         let turn = turn(&self.options, bytes, decoded.format);
-        turn.apply(&mut self.pixels, &mut self.turned).map_err(|error| Fault::Item(Stage::Decode, error_chain(&error)))
+        let turned = turn.apply(&mut self.pixels, &mut self.turned);
+        turned.map_err(|error| Fault::Item(Stage::Decode, error_chain(&error)))?;
+        Ok(decoded.is_clipped)
     }
 
     fn resize(&mut self, out: &mut [u8]) -> Result<(), Fault> {

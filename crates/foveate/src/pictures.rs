@@ -14,8 +14,9 @@ use crate::pack::{Fault, Resize, Shrink};
 /// A picture of an input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Picture {
-    /// XXH3-64 of the upright RGB pixels, seeded with the size.
-    pub pixels: u64,
+    /// XXH3-64 of the upright RGB pixels, seeded with the size; `None` if the pixels are of clipped gray, which says
+    /// little of the picture.
+    pub pixels: Option<u64>,
     /// The image, upright, its shorter side as asked for: a JPEG, or the input as it is if that is no larger. Empty if
     /// it is not shown.
     pub thumbnail: Vec<u8>,

@@ -308,3 +308,26 @@ fn rules_choose_what_is_kept() {
     with(&["--keep", "best"]).expect_error(2, "largest, oldest, newest, lossless, first");
     with(&["--keep", "oldest", "--against", "v.parquet"]).expect_error(2, "--against");
 }
+
+/// As radiology has them: five pictures that are white after clipping.
+#[test]
+fn clipped_gray_is_counted_and_is_no_duplicate() {
+    let work = Workplace::new();
+    fs::create_dir_all(work.path("in")).unwrap();
+    for number in 0..3_u16 {
+        let pixel = |x: u32, y: u32| image::Luma([1000 + 97 * number + (7 * x * y) as u16 % 999]);
+        let picture = image::ImageBuffer::from_fn(64, 64, pixel);
+        picture.save(work.path(&format!("in/{number}.png"))).unwrap();
+    }
+    let ran = work.run("", &["embed", "--model", TINY, "in", "-o", "v.parquet"]).expect(0);
+    assert!(ran.stdout.contains("note: 3 images of gray in more than 8 bits"), "{ran:?}");
+    for more in [&[][..], &["--compare-pixels"]] {
+        let (listed, said) = work.removable(&[&["v.parquet"], more].concat());
+        assert!(listed.is_empty() && said.contains("2 images 'clipped'"), "{listed:?} {said}");
+        assert_eq!(work.reason("in/1.png"), "clipped");
+    }
+    // Equal bytes are equal pictures.
+    fs::copy(work.path("in/1.png"), work.path("in/1 copy.png")).unwrap();
+    work.embed(&["in"], "v.parquet");
+    assert_eq!(work.removable(&["v.parquet", "--prefer", "1.png"]).0, ["in/1 copy.png"]);
+}

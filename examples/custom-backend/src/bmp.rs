@@ -33,7 +33,7 @@ impl Decoder for ToyBmp {
                 rgb.copy_from_slice(&[bgr[2], bgr[1], bgr[0]]);
             }
         }
-        Ok(Decoded { format: ImageFormat::Bmp, native: size })
+        Ok(Decoded { format: ImageFormat::Bmp, native: size, is_clipped: false })
     }
 
     fn capability(&self) -> Capability {

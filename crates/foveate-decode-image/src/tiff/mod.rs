@@ -22,13 +22,19 @@ use error::fault;
 use layout::Layout;
 use samples::Samples;
 
+/// What is known of a decoded picture.
+pub(crate) struct TiffPicture {
+    pub(crate) size: Size,
+    pub(crate) is_clipped: bool,
+}
+
 /// Decodes the first picture, using `scratch` for the samples of one strip or tile.
 pub(crate) fn decode(
     encoded: &[u8],
     options: &DecoderOptions,
     scratch: &mut Vec<u8>,
     out: &mut PixelBuf,
-) -> Result<Size, DecodeError> {
+) -> Result<TiffPicture, DecodeError> {
     let limits = out.limits();
     let readable = with_usual_version(encoded);
     let encoded = &*readable;
@@ -47,7 +53,7 @@ pub(crate) fn decode(
         read_chunk(&chunks, index, &mut plane, scratch)?;
         lay(&layout, &samples, index, scratch, pixels);
     }
-    Ok(layout.size)
+    Ok(TiffPicture { size: layout.size, is_clipped: matches!(samples, Samples::Clipped { .. }) })
 }
 
 /// The file with its version in the byte order of the rest. Pillow reads files without compression that have it in the

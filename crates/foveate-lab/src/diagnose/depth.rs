@@ -254,7 +254,7 @@ struct KeyDecoder;
 impl Decoder for KeyDecoder {
     fn decode(&mut self, key: &[u8], _: DecodeHint, out: &mut PixelBuf) -> Result<Decoded, DecodeError> {
         out.reset(KEY_SIZE)?[..KEY_LEN].copy_from_slice(key);
-        Ok(Decoded { format: ImageFormat::Bmp, native: KEY_SIZE })
+        Ok(Decoded { format: ImageFormat::Bmp, native: KEY_SIZE, is_clipped: false })
     }
 
     fn capability(&self) -> foveate_decode::Capability {

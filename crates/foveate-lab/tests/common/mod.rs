@@ -509,7 +509,7 @@ impl Decoder for FakeDecoder {
             return Err(broken());
         }
         out.reset(size)?.copy_from_slice(pixels);
-        Ok(Decoded { format: ImageFormat::Bmp, native: size })
+        Ok(Decoded { format: ImageFormat::Bmp, native: size, is_clipped: false })
     }
 
     fn capability(&self) -> foveate_decode::Capability {
@@ -523,7 +523,7 @@ fn decode_jpeg(encoded: &[u8], out: &mut PixelBuf) -> Result<Decoded, DecodeErro
     let image = image::load_from_memory_with_format(encoded, image::ImageFormat::Jpeg).map_err(corrupt)?.to_rgb8();
     let size = Size::new(image.width(), image.height());
     out.reset(size)?.copy_from_slice(&image);
-    Ok(Decoded { format: ImageFormat::Jpeg, native: size })
+    Ok(Decoded { format: ImageFormat::Jpeg, native: size, is_clipped: false })
 }
 
 /// Takes the nearest pixel.

@@ -46,6 +46,14 @@ pub(crate) fn text(report: &RunReport, output: &Path) -> String {
         }
         let _ = writeln!(out, ", {cache} from the cache");
     }
+    if report.clipped > 0 {
+        let images = counted(report.clipped, "image");
+        let _ = writeln!(
+            out,
+            "note: {images} of gray in more than 8 bits or in floats: clipped to 0..255 as Pillow does, so that different \
+             ones may have equal vectors; convert them first (docs/pixels.md)"
+        );
+    }
     stage_table(&mut out, &report.stages);
     queue_table(&mut out, &report.queues);
     if let Some(stage) = report.bottleneck() {
@@ -157,6 +165,7 @@ pub(crate) fn json(report: &RunReport, listed: &ListingStats, output: &Path) -> 
             "from_run": report.recalled.run,
             "from_output": report.recalled.output,
             "from_cache": report.recalled.cache,
+            "clipped": report.clipped,
             "bytes": report.bytes,
             "seconds": report.wall.as_secs_f64(),
             "images_per_second": report.throughput(),

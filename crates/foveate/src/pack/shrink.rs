@@ -69,15 +69,16 @@ impl Shrinker {
         })
     }
 
-    /// The hash of a photo's upright pixels, and the photo as [`shrink`](Self::shrink) makes it, if that is wanted.
+    /// The hash of a photo's upright pixels, unless they were clipped, and the photo as [`shrink`](Self::shrink) makes
+    /// it, if that is wanted.
     #[cfg(feature = "search")]
-    pub(crate) fn look(&mut self, bytes: &[u8], wants_small: bool) -> Result<(u64, Option<Vec<u8>>), Fault> {
+    pub(crate) fn look(&mut self, bytes: &[u8], wants_small: bool) -> Result<(Option<u64>, Option<Vec<u8>>), Fault> {
         self.guarded(|shrinker| {
-            shrinker.load(bytes)?;
+            let is_clipped = shrinker.load(bytes)?;
             let Size { width, height } = shrinker.pixels.size();
             let seed = u64::from(width) << 32 | u64::from(height);
             let hash = xxhash_rust::xxh3::xxh3_64_with_seed(shrinker.pixels.as_slice(), seed);
-            Ok((hash, if wants_small { shrinker.try_shrink()? } else { None }))
+            Ok(((!is_clipped).then_some(hash), if wants_small { shrinker.try_shrink()? } else { None }))
         })
     }
 
@@ -92,15 +93,16 @@ impl Shrinker {
         })
     }
 
-    /// Decodes a photo, upright.
-    fn load(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+    /// Decodes a photo, upright. Returns true if its gray was clipped.
+    fn load(&mut self, bytes: &[u8]) -> Result<bool, Fault> {
         let decoded = self.decoder.decode(bytes, DecodeHint::default(), &mut self.pixels).map_err(decode_fault)?;
         let turn = match self.settings.orientation {
             OrientationPolicy::Apply => orientation(bytes, decoded.format),
             OrientationPolicy::Ignore => Orientation::Normal,
         };
         let applied = turn.apply(&mut self.pixels, &mut self.turned);
-        applied.map_err(|error| Fault::Item(Stage::Decode, error_chain(&error)))
+        applied.map_err(|error| Fault::Item(Stage::Decode, error_chain(&error)))?;
+        Ok(decoded.is_clipped)
     }
 
     fn try_shrink(&mut self) -> Result<Option<Vec<u8>>, Fault> {

@@ -1,10 +1,12 @@
 //! `foveate duplicates`.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::io::Write;
+use std::fs::File;
+use std::io::{Read, Write};
 use std::time::Instant;
 
 use anyhow::anyhow;
+use foveate::decode::{DEEP_GRAY_BYTES, may_have_deep_gray};
 use foveate::pipeline::Cancel;
 use foveate::search::{Linkage, Pair, Pairs, Search, SearchError, Stats, Vectors};
 use foveate::sink::RecordedHash;
@@ -16,14 +18,14 @@ use super::files::ImageFile;
 use super::keep::{KeepRules, KeptImage};
 use super::members::{FileCounts, KEPT, Member, NEAR, SAME, SAME_PIXELS, settle};
 use super::place::DUPLICATES;
-use super::sheet::{self, Card, PictureIds, Row, Sheet};
+use super::sheet::{self, Card, PictureIds, Pictures, Row, Sheet};
 use super::state::StateFile;
 use super::table::Table;
 use super::vectors::{Loaded, load};
 use super::{announce, begin, of_pairs, unless_cancelled, warn_of_skipped, with_search};
 use crate::cli::console;
 use crate::cli::exit::{Exit, Usage};
-use crate::cli::search_args::{DuplicatesArgs, LinkageArg, SearchArgs};
+use crate::cli::search_args::{DuplicatesArgs, LinkageArg, SearchArgs, SheetArgs};
 use crate::cli::summary::{counted, human_duration};
 
 /// Scores for which the summary counts what would be removed.
@@ -91,6 +93,8 @@ pub(crate) fn duplicates(args: &DuplicatesArgs) -> anyhow::Result<Exit> {
     };
     if args.compare_pixels || args.sheet.html.is_some() {
         look(args, &cancel, &loaded, against.as_ref(), &found.examples, &mut groups)?;
+    } else {
+        look_at_gray(args, &cancel, &mut groups)?;
     }
     let counts = settle(&mut groups, &kept_elsewhere, args.trust_ids);
     if cancel.is_cancelled() {
@@ -107,6 +111,7 @@ pub(crate) fn duplicates(args: &DuplicatesArgs) -> anyhow::Result<Exit> {
         console::summary(json!({
             "status": "complete", "output": output.display().to_string(), "rows": loaded.ids.len(), "groups": groups.len(),
             "removable": removable, "same_file": counts.same_file, "free_nothing": counts.free_nothing,
+            "clipped": counts.clipped,
             "groups_not_found": counts.unknown, "groups_changed": counts.changed, "threshold": args.threshold, "not_finite": skipped, "pairs": found.stats.pairs,
             "scored": found.stats.scored, "width": found.stats.width, "seconds": took.as_secs_f64(),
         }));
@@ -177,6 +182,13 @@ fn tell_of_files(args: &DuplicatesArgs, groups: usize, counts: &FileCounts) {
              removable",
             counted(*same_file as u64, "name"),
             counted(*free_nothing as u64, "link")
+        );
+    }
+    if counts.clipped > 0 {
+        console::say!(
+            "note: {} 'clipped': gray in more than 8 bits or in floats, of which other pictures have the same vector, too: \
+             not removable",
+            counted(counts.clipped as u64, "image")
         );
     }
     if let Some(id) = &counts.one_unknown {
@@ -356,8 +368,9 @@ fn look(
     if cancel.is_cancelled() {
         return Ok(());
     }
+    mark_clipped(groups, &pictures);
     for group in groups.iter_mut() {
-        let pixels = |member: &Member| pictures.get(&member.id).map(|picture| picture.pixels);
+        let pixels = |member: &Member| pictures.get(&member.id).and_then(|picture| picture.pixels);
         let kept = group.first().and_then(pixels);
         for member in group.iter_mut().filter(|member| member.reason == NEAR) {
             if kept.is_some() && pixels(member) == kept {
@@ -379,6 +392,36 @@ fn look(
     );
     sheet.rows.extend(rows);
     sheet.write(args.replace.file(path), &pictures)
+}
+
+/// Reads those images of groups whose first bytes are of a format with gray in more than 8 bits.
+fn look_at_gray(args: &DuplicatesArgs, cancel: &Cancel, groups: &mut [Vec<Member>]) -> anyhow::Result<()> {
+    let mut paths = Vec::new();
+    let mut ids = HashSet::new();
+    for member in groups.iter().filter(|group| group.iter().any(|member| member.reason == NEAR)).flatten() {
+        let Some(file) = member.file.named.as_ref().filter(|file| file.is_whole()) else { continue };
+        let mut start = Vec::new();
+        let opened = file.path.as_ref().and_then(|path| File::open(path).ok());
+        let read = opened.map(|file| file.take(DEEP_GRAY_BYTES as u64).read_to_end(&mut start));
+        if matches!(read, Some(Ok(_))) && may_have_deep_gray(&start) {
+            paths.push(member.path());
+            ids.insert(member.id.as_str());
+        }
+    }
+    if ids.is_empty() || cancel.is_cancelled() {
+        return Ok(());
+    }
+    let sheet = SheetArgs { html: None, images: paths };
+    let shown = HashSet::new();
+    let pictures = sheet::pictures(&args.search, &sheet, cancel, &[], PictureIds { all: &ids, shown: &shown })?;
+    mark_clipped(groups, &pictures);
+    Ok(())
+}
+
+fn mark_clipped(groups: &mut [Vec<Member>], pictures: &Pictures) {
+    for member in groups.iter_mut().flatten() {
+        member.is_clipped = pictures.get(&member.id).is_some_and(|picture| picture.pixels.is_none());
+    }
 }
 
 /// Groups that a page has room for, at least one.

@@ -22,6 +22,8 @@ const SAME_FILE: &str = "same file";
 const HARD_LINK: &str = "hard link";
 /// A link to a file that is in no group.
 const LINK: &str = "link";
+/// Gray that was clipped: other pictures have this vector, too.
+const CLIPPED: &str = "clipped";
 
 /// An image in a group.
 pub(super) struct Member {
@@ -33,6 +35,8 @@ pub(super) struct Member {
     pub(super) file: ImageFile,
     /// Without it, another file still has the picture, and disk space is free.
     pub(super) is_removable: bool,
+    /// Its gray in more than 8 bits, or in floats, was clipped to 8.
+    pub(super) is_clipped: bool,
     /// The rules that chose it, if it is kept.
     pub(super) kept_by: String,
 }
@@ -49,7 +53,17 @@ impl Loaded {
         let id = self.ids[row as usize].to_string();
         let file = files.get(&row).cloned().unwrap_or_default();
         let size = self.sizes[row as usize];
-        Member { id, is_kept: reason == KEPT, score, reason, size, file, is_removable: false, kept_by: String::new() }
+        Member {
+            id,
+            is_kept: reason == KEPT,
+            score,
+            reason,
+            size,
+            file,
+            is_removable: false,
+            is_clipped: false,
+            kept_by: String::new(),
+        }
     }
 }
 
@@ -73,6 +87,7 @@ pub(super) struct FileCounts {
     /// Hard and symbolic links.
     pub(super) free_nothing: usize,
     pub(super) removable: usize,
+    pub(super) clipped: usize,
     /// Groups with an image that is not where its id says, and one such image.
     pub(super) unknown: usize,
     pub(super) one_unknown: Option<String>,
@@ -111,7 +126,13 @@ pub(super) fn settle(groups: &mut [Vec<Member>], kept_elsewhere: &[NamedFile], t
             counts.one_unknown.get_or_insert_with(|| member.id.clone());
             is_open = trust_ids;
         }
+        let kept_is_clipped = group.iter().any(|member| member.is_kept && member.is_clipped);
         for member in group.iter_mut().filter(|member| !member.is_kept) {
+            if member.reason == NEAR && (member.is_clipped || kept_is_clipped) {
+                member.reason = CLIPPED;
+                counts.clipped += 1;
+                continue;
+            }
             let Some(file) = &member.file.named else {
                 member.is_removable = is_open;
                 counts.removable += usize::from(is_open);
