@@ -331,3 +331,40 @@ fn clipped_gray_is_counted_and_is_no_duplicate() {
     work.embed(&["in"], "v.parquet");
     assert_eq!(work.removable(&["v.parquet", "--prefer", "1.png"]).0, ["in/1 copy.png"]);
 }
+
+#[test]
+fn pages_show_nothing_that_only_an_id_names() {
+    let work = Workplace::new();
+    work.photo(0, "secret/a.jpg");
+    work.photo(0, "secret/b.jpg");
+    work.photo(1, "mine/c.jpg");
+    work.photo(1, "mine/d.jpg");
+    work.embed(&["secret", "mine"], "v.parquet");
+    let pictures = |more: &[&str]| {
+        for command in [&["duplicates"][..], &["clusters", "-k", "2"], &["sample", "-n", "4"]] {
+            let arguments = [command, &["v.parquet", "-o", "x.csv", "--html", "x.html", "--overwrite"], more].concat();
+            work.run("", &arguments).expect(0);
+            let page = fs::read_to_string(work.path("x.html")).unwrap();
+            let (shown, missing) = (page.matches("base64,").count(), page.matches("no picture").count());
+            assert_eq!((shown > 0, missing > 0), (!more.is_empty(), true), "{arguments:?}");
+        }
+    };
+    pictures(&[]);
+    pictures(&["--images", "mine"]);
+    let ran = work.run("", &["sample", "v.parquet", "-n", "2", "-o", "y.csv", "--html", "y.html"]).expect(0);
+    assert!(ran.stderr.contains("no pictures of these vectors; --images names their folders"), "{ran:?}");
+    // Comparing pixels shows nothing.
+    work.run("", &["duplicates", "v.parquet", "-o", "p.csv", "--compare-pixels"]).expect(0);
+}
+
+#[test]
+fn a_model_is_not_fetched_because_a_manifest_names_it() {
+    let work = Workplace::new();
+    work.photo(0, "in/a.jpg");
+    work.embed(&["in"], "v.parquet");
+    let manifest = fs::read_to_string(work.path("_v.parquet.manifest.json")).unwrap();
+    fs::write(work.path("_v.parquet.manifest.json"), manifest.replace(TINY, "somebody/else")).unwrap();
+    let similar = |more: &[&str]| work.run("", &[&["similar", "v.parquet", "--query", "in/a.jpg"], more].concat());
+    similar(&[]).expect_error(2, "pass --model somebody/else to fetch it, or --model with a folder");
+    similar(&["--model", TINY]).expect(0);
+}

@@ -161,7 +161,8 @@ fn duplicates_are_grouped_and_nothing_is_deleted() {
     assert_eq!(fs::read_dir(collection.path("photos")).unwrap().count(), 12);
 
     // With the images, equal pixels are told from near ones.
-    let page = ["--threshold", "0.9999", "-o", "pixels.csv", "--html", "groups.html"];
+    let photos = collection.path("photos").display().to_string();
+    let page = ["--threshold", "0.9999", "-o", "pixels.csv", "--html", "groups.html", "--images", &photos];
     collection.search("duplicates", &["v.parquet"], &page).expect(0);
     let groups = collection.csv("pixels.csv");
     let reason = |wanted: &str| groups.iter().find(|row| name(&row[1]) == wanted).unwrap()[4].clone();
@@ -200,7 +201,8 @@ fn what_is_similar_to_a_photo_is_found() {
     fs::create_dir(collection.path("asked")).unwrap();
     fs::copy(collection.path("photos/07.jpg"), collection.path("asked/a.jpg")).unwrap();
     fs::write(collection.path("asked/b.jpg"), "no image").unwrap();
-    let options = ["--query", "asked", "-k", "3", "--json", "--html", "similar.html"];
+    let photos = collection.path("photos").display().to_string();
+    let options = ["--query", "asked", "-k", "3", "--json", "--html", "similar.html", "--images", &photos];
     let ran = collection.search("similar", &["v.parquet"], &options).expect(3);
     assert!(ran.stderr.contains("b.jpg is no query: decode: "), "{}", ran.stderr);
     let found = ran.json();

@@ -25,7 +25,7 @@ Exit codes: 0 complete; 1 stopped by a fault; 2 the command line cannot work;
 pub(crate) const DUPLICATES_EXAMPLES: &str = "\
 Examples:
   foveate duplicates vectors.parquet --threshold 0.97 -o groups.parquet
-  foveate duplicates vectors.parquet -o groups.csv --html groups.html
+  foveate duplicates vectors.parquet -o dups.csv --html dups.html --images in/
   foveate duplicates vectors.parquet -o dups.csv --keep lossless,largest,oldest
   foveate duplicates vectors.parquet -o dups.csv --list-removable > removable
   foveate duplicates monday.parquet --against old.parquet -o known.csv
@@ -41,7 +41,7 @@ Exit codes: 0 complete; 1 stopped by a fault; 2 the command line cannot work;
 pub(crate) const SIMILAR_EXAMPLES: &str = "\
 Examples:
   foveate similar vectors.parquet --query photo.jpg
-  foveate similar vectors.parquet --query shots/ -k 20 --html similar.html
+  foveate similar vectors.parquet --query shots/ --html similar.html --images photos/
   foveate similar vectors.parquet --id photos/0042.jpg --json
 
 The queries are embedded by the model and with the settings that the vectors'
@@ -53,7 +53,7 @@ Exit codes: 0 complete; 1 stopped by a fault; 2 the command line cannot work;
 pub(crate) const CLUSTERS_EXAMPLES: &str = "\
 Examples:
   foveate clusters vectors.parquet -k 100 -o clusters.parquet
-  foveate clusters vectors.parquet -k 50 -o clusters.csv --html clusters.html
+  foveate clusters vectors.parquet -k 50 -o clusters.csv --html c.html --images photos/
 
 A row for each image: id, cluster, rank (1 is the most typical of its cluster),
 score (to the cluster's centre). The same vectors give the same clusters.
@@ -144,12 +144,12 @@ impl ReplaceArgs {
 /// A page of pictures.
 #[derive(Args, Debug)]
 pub(crate) struct SheetArgs {
-    /// Write an HTML page with small pictures, which needs no other file.
+    /// Write an HTML page with small pictures of `--images`, which needs no other file.
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
 
-    /// Where the images are, as they were named to `embed`. Default: at the paths and addresses that are their ids.
-    /// Repeatable.
+    /// Where the images are, as they were named to `embed`: ids of vectors are not opened by themselves, because they
+    /// may name any file. Repeatable.
     #[arg(long, value_name = "INPUT")]
     pub(crate) images: Vec<PathBuf>,
 }
@@ -330,7 +330,8 @@ pub(crate) struct SimilarArgs {
     #[command(flatten)]
     pub(crate) replace: ReplaceArgs,
 
-    /// The model, if the manifest's name of it means nothing here. Its weights must be the same.
+    /// The model, if the manifest's name of it means nothing here, or names a model that has to be fetched. Its weights
+    /// must be the same.
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: Option<String>,
 

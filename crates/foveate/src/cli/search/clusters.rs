@@ -8,7 +8,7 @@ use foveate_sink_parquet::Column;
 use serde_json::json;
 
 use super::place::{CLUSTERS, SAMPLE};
-use super::sheet::{Card, MOST, PictureIds, Row, Sheet, pictures};
+use super::sheet::{Card, MOST, PictureIds, Row, Sheet, pictures, warn_without_images};
 use super::table::Table;
 use super::vectors::{Loaded, load};
 use super::{announce, begin, unless_cancelled, warn_of_skipped, with_search};
@@ -22,6 +22,7 @@ const SHOWN: (usize, usize) = (8, 4);
 pub(crate) fn clusters(args: &ClustersArgs) -> anyhow::Result<Exit> {
     let (loaded, _) = load(&args.search, &[], Some(&args.table.output), Metric::Cosine)?;
     let cancel = begin()?;
+    warn_without_images(&args.search, &args.sheet);
     announce(&args.search, &loaded, 0, |_| 0);
     let vectors = loaded.vectors(Metric::Cosine)?;
     let options = ClusterOptions { k: args.k, ..ClusterOptions::default() };
@@ -105,6 +106,7 @@ fn of_clusters(loaded: &Loaded, members: &[Vec<(u32, f64)>]) -> Sheet {
 pub(crate) fn sample(args: &SampleArgs) -> anyhow::Result<Exit> {
     let (loaded, _) = load(&args.search, &[], Some(&args.table.output), Metric::Cosine)?;
     let cancel = begin()?;
+    warn_without_images(&args.search, &args.sheet);
     announce(&args.search, &loaded, 0, |_| 0);
     let vectors = loaded.vectors(Metric::Cosine)?;
     let chosen = with_search(&args.search, &cancel, None, |search| match args.by {

@@ -10,6 +10,7 @@ use foveate::decode::{DEEP_GRAY_BYTES, may_have_deep_gray};
 use foveate::pipeline::Cancel;
 use foveate::search::{Linkage, Pair, Pairs, Search, SearchError, Stats, Vectors};
 use foveate::sink::RecordedHash;
+use foveate::source::NamedFile;
 use foveate_sink_parquet::Column;
 use serde_json::json;
 
@@ -46,6 +47,7 @@ pub(crate) fn duplicates(args: &DuplicatesArgs) -> anyhow::Result<Exit> {
     let cancel = begin()?;
     let rules = KeepRules::new(args)?;
     let values = thresholds(args);
+    sheet::warn_without_images(&args.search, &args.sheet);
     announce(&args.search, &loaded, 0, |search| memory(args, search, &loaded, values.len()));
     if args.dry_run {
         let of = (&loaded, 0, args.metric.into());
@@ -364,7 +366,16 @@ fn look(
     let ids: HashSet<&str> =
         compared.map(|member| member.id.as_str()).chain(shown.iter().map(String::as_str)).collect();
     let of_page: HashSet<&str> = shown.iter().map(String::as_str).collect();
-    let pictures = sheet::pictures(&args.search, &args.sheet, cancel, &[], PictureIds { all: &ids, shown: &of_page })?;
+    let mut images = args.sheet.images.clone();
+    if images.is_empty() && args.compare_pixels {
+        // Pixels are compared and not shown, so that the files at ids can be read.
+        let whole =
+            groups.iter().flatten().filter(|member| member.file.named.as_ref().is_some_and(NamedFile::is_whole));
+        images = whole.map(Member::path).collect();
+    }
+    let of_page = if args.sheet.images.is_empty() { HashSet::new() } else { of_page };
+    let sheet_args = SheetArgs { html: None, images };
+    let pictures = sheet::pictures(&args.search, &sheet_args, cancel, &[], PictureIds { all: &ids, shown: &of_page })?;
     if cancel.is_cancelled() {
         return Ok(());
     }

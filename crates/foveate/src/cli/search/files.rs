@@ -126,7 +126,14 @@ impl Loaded {
             let stamp = fs::metadata(&path).ok().and_then(|data| Stamp::new(data.len(), data.modified().ok()?));
             file.modified_ns = file.modified_ns.or(stamp.map(|stamp| stamp.modified_ns));
             let Some(hash) = self.hashes[row as usize] else { continue };
-            if stamp.is_some() && stamp.as_ref() == stamps.get(&row) {
+            let recorded = stamps.get(&row);
+            if stamp.is_some() && stamp.as_ref() == recorded {
+                continue;
+            }
+            // Another length is another file, and one of no length, as of a system's own folders, is no image.
+            let len = stamp.map_or(0, |stamp| stamp.bytes);
+            if len == 0 || recorded.is_some_and(|recorded| recorded.bytes != len) {
+                file.is_changed = true;
                 continue;
             }
             match fs::read(&path) {

@@ -3,14 +3,14 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use anyhow::Context;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use foveate::core::lock;
-use foveate::embed::{Backends, EmbedOptions, store_address};
+use foveate::embed::{Backends, EmbedOptions};
 use foveate::pictures::{Picture, WantedPictures, each_picture};
 use foveate::pipeline::Cancel;
 use foveate::report::escape;
@@ -56,6 +56,13 @@ impl Card {
     }
 }
 
+/// Says that a page will have no pictures, before the search takes its time.
+pub(super) fn warn_without_images(args: &SearchArgs, sheet: &SheetArgs) {
+    if sheet.html.is_some() && sheet.images.is_empty() && !args.quiet {
+        console::say!("warning: the page will have no pictures of these vectors; --images names their folders");
+    }
+}
+
 /// Pictures by id.
 pub(super) type Pictures = HashMap<String, Picture>;
 
@@ -74,12 +81,8 @@ pub(super) fn pictures(
     others: &[PathBuf],
     PictureIds { all: ids, shown }: PictureIds<'_>,
 ) -> anyhow::Result<Pictures> {
+    // An id is not opened by itself: in vectors of others, it may be any file or address that this user can read.
     let mut inputs: Vec<PathBuf> = sheet.images.clone();
-    if inputs.is_empty() {
-        let found = ids.iter().map(Path::new).filter(|id| store_address(id).is_some() || id.exists());
-        inputs = found.map(Path::to_owned).filter(|id| !others.contains(id)).collect();
-        inputs.sort();
-    }
     inputs.extend_from_slice(others);
     let (pictures, why) = (Mutex::new(Pictures::new()), Mutex::new(None));
     if !inputs.is_empty() && !ids.is_empty() {
@@ -106,7 +109,9 @@ pub(super) fn pictures(
     let missing = ids.len() - pictures.len();
     if missing > 0 && !args.quiet && !cancel.is_cancelled() {
         let why = why.into_inner().unwrap_or_default();
-        let why = why.unwrap_or_else(|| "no image has their ids; --images names where they are".to_owned());
+        let why = why.unwrap_or_else(|| {
+            "no image has their ids; --images names where they are, as it was named to `embed`".to_owned()
+        });
         console::say!("warning: {missing} of {} pictures are missing ({why})", ids.len());
     }
     Ok(pictures)

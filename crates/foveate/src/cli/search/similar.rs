@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::Write;
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::anyhow;
@@ -16,7 +17,7 @@ use foveate_sink_parquet::Column;
 use serde_json::json;
 
 use super::place::SIMILAR;
-use super::sheet::{Card, PictureIds, Row, Sheet, pictures};
+use super::sheet::{Card, PictureIds, Row, Sheet, pictures, warn_without_images};
 use super::table::Table;
 use super::vectors::{Loaded, load};
 use super::{begin, unless_cancelled, with_search};
@@ -43,6 +44,7 @@ pub(crate) fn similar(args: &SimilarArgs) -> anyhow::Result<Exit> {
     let (loaded, _) = load(&args.search, &[], args.output.as_deref(), args.metric)?;
     let cancel = begin()?;
     loaded.tell(&args.search);
+    warn_without_images(&args.search, &args.sheet);
     let mut queries = Queries::default();
     queries.add_rows(args, &loaded)?;
     if !args.query.is_empty() && !queries.add_images(args, &loaded, &cancel)? {
@@ -101,8 +103,19 @@ impl Queries {
         options.encoder_threads = args.search.threads.unwrap_or(options.encoder_threads);
         let listing = job::list(&options, |_| ())?;
         let download = progress::Download::new(args.search.quiet);
-        let model = OpenOptions { progress: &download, ..OpenOptions::from_env() };
-        let mut embedder = Embedder::open(&options, &backends, &model).map_err(|error| {
+        let mut model = OpenOptions { progress: &download, ..OpenOptions::from_env() };
+        // A manifest may be of somebody else, whose word is no reason to fetch a model.
+        model.hub.offline |= args.model.is_none();
+        let opened = Embedder::open(&options, &backends, &model);
+        if opened.is_err() && args.model.is_none() && !Path::new(&options.model).exists() {
+            return Err(usage(format!(
+                "the vectors' manifest names the model {0}, which is not on this machine; pass --model {0} to fetch it, \
+                 or --model with a folder that has its weights",
+                options.model
+            ))
+            .into());
+        }
+        let mut embedder = opened.map_err(|error| {
             anyhow!(error).context(format!("cannot open the model {}; --model names it", options.model))
         })?;
         download.clear();
