@@ -41,7 +41,7 @@ Exit codes: 0 complete; 1 stopped by a fault; 2 the command line cannot work;
 pub(crate) const SIMILAR_EXAMPLES: &str = "\
 Examples:
   foveate similar vectors.parquet --query photo.jpg
-  foveate similar vectors.parquet --query shots/ --html similar.html --images photos/
+  foveate similar vectors.parquet --query shots/ --html page.html --images in/
   foveate similar vectors.parquet --id photos/0042.jpg --json
 
 The queries are embedded by the model and with the settings that the vectors'
