@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::id::path_of;
+use crate::id::{path_of, to_path};
 use crate::store::scheme_of;
 
 /// A file, an object or a member of a container, regardless of the name that leads to it.
@@ -60,10 +60,11 @@ impl NamedFile {
     /// The file that is at an id now, or the member of the container there. An address is its object, unlooked at.
     /// `None` if there is nothing, as of the ids of another machine.
     pub fn of_id(id: &str) -> Option<Self> {
-        if scheme_of(id.as_bytes()).is_some() {
-            return Some(Self::object(id));
-        }
-        let path = path_of(id)?;
+        let path = match scheme_of(id.as_bytes()) {
+            Some("file") => path_of_address(id)?,
+            Some(_) => return Some(Self::object(id)),
+            None => path_of(id)?,
+        };
         if let Some(file) = Self::at(&path) {
             return Some(file);
         }
@@ -93,6 +94,21 @@ impl NamedFile {
     pub fn is_member(&self) -> bool {
         self.identity.member.is_some()
     }
+}
+
+/// The path of a `file://` address, as other programs write it.
+fn path_of_address(address: &str) -> Option<PathBuf> {
+    let rest = address.strip_prefix("file://")?;
+    let path = rest.strip_prefix("localhost").unwrap_or(rest).as_bytes();
+    let mut bytes = Vec::with_capacity(path.len());
+    let mut at = 0;
+    while let Some(&byte) = path.get(at) {
+        let digits = path.get(at + 1..at + 3).and_then(|digits| std::str::from_utf8(digits).ok());
+        let escaped = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()).filter(|_| byte == b'%');
+        bytes.push(escaped.unwrap_or(byte));
+        at += if escaped.is_some() { 3 } else { 1 };
+    }
+    Some(to_path(&bytes))
 }
 
 #[cfg(all(test, unix))]
@@ -133,6 +149,8 @@ mod tests {
         let [member, through_link] = [r"real/c\\.tar/x/0.jpg", r"folder/c\\.tar/x/0.jpg"].map(|id| of(id).unwrap());
         assert!(member.is_member() && member.identity == through_link.identity);
         assert_ne!(of(r"real/c\\.tar/x/1.jpg").unwrap().identity, member.identity);
+        let address = NamedFile::of_id(&format!("file://{}/real/%61.jpg", folder.path().display())).unwrap();
+        assert_eq!(address.identity, first.identity);
         let object = NamedFile::of_id("s3://bucket/a.jpg").unwrap();
         assert!(object.path.is_none() && object.identity != NamedFile::of_id("s3://bucket/b.jpg").unwrap().identity);
     }

@@ -7,13 +7,18 @@ mod common;
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use common::{PHOTOS, Ran, TINY, foveate, run};
 use foveate_sink_parquet::{Column, TableWriter};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tempfile::TempDir;
 
 /// A folder in which commands run.
@@ -194,6 +199,11 @@ fn members_are_told_apart_by_their_container() {
     let (listed, _) = work.removable(&["v.parquet"]);
     // Of the two members, one; and it is no member by another name of the container.
     assert!(listed.len() == 1 && listed[0].starts_with(&format!("packed/{shard}/")), "{listed:?}");
+    // A container that was written again may have other members.
+    work.photo(1, "in/a.jpg");
+    work.run("", &[&pack[..], &["--overwrite"]].concat()).expect(0);
+    let (listed, said) = work.removable(&["v.parquet"]);
+    assert!(listed.is_empty() && said.contains("has changed since it was embedded"), "{listed:?} {said}");
 }
 
 #[test]
@@ -241,6 +251,25 @@ fn a_tight_cluster_takes_the_memory_of_its_rows() {
     limited(2_000_000, "--linkage complete").expect_error(2, "raise --threshold, or take --linkage single");
 }
 
+#[test]
+fn a_search_for_duplicates_ends_at_ctrl_c() {
+    let work = Workplace::new();
+    let bytes: Vec<u8> = (0..40_000 * 32).flat_map(|at| (1.0 + 1e-3 * (at % 7) as f32).to_le_bytes()).collect();
+    let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (40000, 32), }\n";
+    let start = [b"\x93NUMPY\x01\x00".as_slice(), &(header.len() as u16).to_le_bytes(), header.as_bytes()].concat();
+    fs::write(work.path("tight.npy"), [start, bytes].concat()).unwrap();
+    let mut command = foveate();
+    command.args(["duplicates", "tight.npy", "-o", "g.csv"]).current_dir(work.path("")).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().ends_with("of memory")));
+    sleep(Duration::from_secs(1));
+    let begun = Instant::now();
+    kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(begun.elapsed() < Duration::from_secs(20) && !work.path("g.csv").exists());
+}
+
 /// The guide's own lines, on a folder of names that a line cannot hold, beside innocent ones that a torn name would be.
 #[test]
 fn the_guides_lines_remove_what_can_be_removed() {
@@ -284,7 +313,7 @@ fn rules_choose_what_is_kept() {
     let work = Workplace::new();
     for (name, age) in [("in/a/1.jpg", 20), ("in/b/2.jpg", 30), ("in/c/3.png", 10)] {
         work.photo(0, name);
-        let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000 - age);
+        let time = std::time::UNIX_EPOCH + Duration::from_secs(1_000_000 - age);
         fs::File::open(work.path(name)).unwrap().set_modified(time).unwrap();
     }
     work.embed(&["in"], "v.parquet");

@@ -74,7 +74,7 @@ pub(crate) fn duplicates(args: &DuplicatesArgs) -> anyhow::Result<Exit> {
         .into());
     }
     let Some(found) = unless_cancelled(found)? else { return Ok(Exit::Interrupted) };
-    let looked = |of: &Loaded, rows: Vec<u32>| of.files(&args.search, &args.sheet, &cancel, rows);
+    let looked = |of: &Loaded, rows: Vec<u32>| of.files(&args.search, &args.sheet, &cancel, args.list_removable, rows);
     let mut kept_elsewhere = Vec::new();
     let mut groups = match &against {
         Some(old) => {

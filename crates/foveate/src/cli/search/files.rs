@@ -8,6 +8,7 @@ use foveate::embed::EmbedOptions;
 use foveate::pipeline::Cancel;
 use foveate::sink::Stamp;
 use foveate::source::container::{ContainerRegistry, format_of};
+use foveate::source::store::scheme_of;
 use foveate::source::{Input, NamedFile, Source};
 
 use super::vectors::Loaded;
@@ -27,12 +28,13 @@ pub(super) struct ImageFile {
 
 impl Loaded {
     /// Looks at the files of some rows. Ids that are no paths, such as a table's, are looked for among the sheet's
-    /// images.
+    /// images. Objects are looked up, one by one, if `asks_stores`.
     pub(super) fn files(
         &self,
         args: &SearchArgs,
         sheet: &SheetArgs,
         cancel: &Cancel,
+        asks_stores: bool,
         rows: impl IntoIterator<Item = u32>,
     ) -> anyhow::Result<HashMap<u32, ImageFile>> {
         let formats = foveate::backends::containers();
@@ -61,7 +63,11 @@ impl Loaded {
                 self.list(args, vec![table.to_owned()], cancel, wanted, true, &mut files)?;
             }
         }
-        self.compare(cancel, &mut files)?;
+        let stamps = self.stamps(&files)?;
+        if asks_stores {
+            self.look_up(args, &formats, cancel, &stamps, &mut files)?;
+        }
+        self.compare(cancel, &stamps, &mut files);
         Ok(files)
     }
 
@@ -102,10 +108,54 @@ impl Loaded {
         Ok(())
     }
 
-    /// Notices files that are others by now. The stamp that the run recorded spares reading the file.
-    fn compare(&self, cancel: &Cancel, files: &mut HashMap<u32, ImageFile>) -> anyhow::Result<()> {
+    /// Looks up objects. One that is gone, or in a store that does not answer, is not found.
+    fn look_up(
+        &self,
+        args: &SearchArgs,
+        formats: &ContainerRegistry,
+        cancel: &Cancel,
+        stamps: &HashMap<u32, Stamp>,
+        files: &mut HashMap<u32, ImageFile>,
+    ) -> anyhow::Result<()> {
+        let mut wanted: HashMap<&str, u32> = HashMap::new();
+        for (&row, file) in &*files {
+            let id = &*self.ids[row as usize];
+            let is_web = matches!(scheme_of(id.as_bytes()), None | Some("http" | "https"));
+            if !is_web && file.named.is_some() && container_of(formats, id).is_none() {
+                wanted.insert(id, row);
+            }
+        }
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let options = EmbedOptions {
+            inputs: wanted.keys().map(|id| Input::Path(id.into())).collect(),
+            store_settings: args.store_option.iter().cloned().collect(),
+            ..EmbedOptions::new(Vec::new(), "", "")
+        };
+        let mut found = HashMap::new();
+        if let Ok(mut listing) = job::list(&options, |_| ()) {
+            while let Some(item) = listing.next_item()?.filter(|_| !cancel.is_cancelled()) {
+                if item.fault.is_none() {
+                    found.insert(item.id, item.stamp.and_then(|(bytes, modified)| Stamp::new(bytes, modified)));
+                }
+            }
+        }
+        for (id, row) in wanted {
+            let file = files.entry(row).or_default();
+            match (found.get(id), stamps.get(&row)) {
+                (None, _) => file.named = None,
+                (Some(Some(stamp)), Some(recorded)) => file.is_changed = stamp != recorded,
+                (Some(_), _) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// What the runs recorded of files.
+    fn stamps(&self, files: &HashMap<u32, ImageFile>) -> anyhow::Result<HashMap<u32, Stamp>> {
         let rows: HashMap<&str, u32> = files.keys().map(|&row| (&*self.ids[row as usize], row)).collect();
-        let mut stamps: HashMap<u32, Stamp> = HashMap::new();
+        let mut stamps = HashMap::new();
         for record in &self.records {
             // A file that was copied alone has no record beside it; its images are read instead.
             let Ok(inputs) = record.read() else { continue };
@@ -116,17 +166,24 @@ impl Loaded {
                 }
             }
         }
+        Ok(stamps)
+    }
+
+    /// Notices files that are others by now. The stamp that the run recorded spares reading the file; that of a member
+    /// is its container's.
+    fn compare(&self, cancel: &Cancel, stamps: &HashMap<u32, Stamp>, files: &mut HashMap<u32, ImageFile>) {
         for (&row, file) in files {
-            file.modified_ns = stamps.get(&row).map(|stamp| stamp.modified_ns);
-            let whole = file.named.as_ref().filter(|named| named.is_whole());
-            let Some(path) = whole.and_then(|named| named.path.clone()) else { continue };
-            if cancel.is_cancelled() {
-                return Ok(());
-            }
+            let recorded = stamps.get(&row);
+            file.modified_ns = recorded.map(|stamp| stamp.modified_ns);
+            let Some(named) = file.named.as_ref().filter(|_| !cancel.is_cancelled()) else { continue };
+            let Some(path) = named.path.clone() else { continue };
             let stamp = fs::metadata(&path).ok().and_then(|data| Stamp::new(data.len(), data.modified().ok()?));
+            if named.is_member() {
+                file.is_changed = recorded.is_some() && stamp.as_ref() != recorded;
+                continue;
+            }
             file.modified_ns = file.modified_ns.or(stamp.map(|stamp| stamp.modified_ns));
             let Some(hash) = self.hashes[row as usize] else { continue };
-            let recorded = stamps.get(&row);
             if stamp.is_some() && stamp.as_ref() == recorded {
                 continue;
             }
@@ -141,14 +198,18 @@ impl Loaded {
                 Err(_) => file.named = None,
             }
         }
-        Ok(())
     }
+}
+
+/// The container, by its name, that an id is a member of.
+fn container_of<'a>(formats: &ContainerRegistry, id: &'a str) -> Option<&'a Path> {
+    let mut above = Path::new(id).ancestors().skip(1);
+    above.find(|path| format_of(formats, path.as_os_str().as_encoded_bytes()).is_some())
 }
 
 /// The table, by its name, that an id is a row of.
 fn table_of<'a>(formats: &ContainerRegistry, id: &'a str) -> Option<&'a Path> {
-    Path::new(id)
-        .ancestors()
-        .skip(1)
-        .find(|path| format_of(formats, path.as_os_str().as_encoded_bytes()).is_some_and(|format| format.has_schema()))
+    container_of(formats, id).filter(|path| {
+        format_of(formats, path.as_os_str().as_encoded_bytes()).is_some_and(|format| format.has_schema())
+    })
 }
