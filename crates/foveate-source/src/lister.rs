@@ -18,7 +18,7 @@ use crate::roots::Roots;
 use crate::spool::{Record, Spool, SpoolWriter};
 use crate::store::{Object, Store, Version, scheme_of, with_lower_scheme};
 use crate::stream::{self, Reach, STANDARD_INPUT};
-use crate::walk::{Ancestors, Entry, Kind, read_folder, readable};
+use crate::walk::{Ancestors, Entry, FolderId, Kind, read_folder, readable};
 use crate::{FetchError, Input, ListReader, SourceError};
 
 /// The file name extensions that a folder contributes, in any case. Files that are named, listed or matched by a
@@ -51,6 +51,8 @@ pub struct ListingStats {
     pub skipped_other: u64,
     /// Entries of folders that were skipped because their name begins with a dot (a hidden folder counts once).
     pub skipped_hidden: u64,
+    /// Images in folders that have another name: the name is a symbolic link, or its folder was searched before.
+    pub linked: u64,
     /// Folders that were skipped because systems keep small copies and deleted files in them
     /// ([`SYSTEM_FOLDERS`](crate::SYSTEM_FOLDERS)).
     pub skipped_system: u64,
@@ -77,6 +79,8 @@ pub(crate) struct Lister<'a> {
     refused: Option<SourceError>,
     has_objects: bool,
     progress: Option<&'a mut dyn FnMut(u64)>,
+    /// Folders whose images were added.
+    searched: HashSet<FolderId>,
     /// A folder that cannot be read is a fault of its own.
     pub(crate) accepts_unreadable: bool,
 }
@@ -99,6 +103,8 @@ struct Level<'p> {
     folder: PathBuf,
     entries: IntoIter<Entry>,
     mode: Mode<'p>,
+    /// It was searched before, under another name.
+    is_again: bool,
 }
 
 /// Which entries of a folder to take.
@@ -126,6 +132,7 @@ impl<'a> Lister<'a> {
             refused: None,
             has_objects: false,
             progress,
+            searched: HashSet::new(),
             accepts_unreadable: false,
         }
     }
@@ -390,7 +397,7 @@ impl<'a> Lister<'a> {
         let root = start.clone();
         levels.extend(self.enter(start, mode, &mut above)?);
         while let Some(level) = levels.last_mut() {
-            let Some(Entry { name, kind }) = level.entries.next() else {
+            let Some(Entry { name, kind, is_link }) = level.entries.next() else {
                 levels.pop();
                 above.leave();
                 continue;
@@ -408,7 +415,13 @@ impl<'a> Lister<'a> {
                 None => {}
             }
             let descend = match &level.mode {
-                Mode::Images => self.found_in_folder(&path, kind)?,
+                Mode::Images => {
+                    let before = self.spool.records();
+                    let is_linked = matches!(kind, Kind::File) && (is_link || level.is_again);
+                    let descend = self.found_in_folder(&path, kind)?;
+                    self.stats.linked += if is_linked { self.spool.records() - before } else { 0 };
+                    descend
+                }
                 Mode::Matching(pattern, from) => {
                     let to = pattern.step(from, &name);
                     self.found_by_pattern(&path, kind, pattern, to)?
@@ -445,7 +458,9 @@ impl<'a> Lister<'a> {
             self.unreadable(&folder, error)?;
         }
         self.stats.folders += 1;
-        Ok(Some(Level { folder, entries: found.entries.into_iter(), mode }))
+        // A pattern may take other files of a folder than an earlier one.
+        let is_again = matches!(mode, Mode::Images) && above.last().is_some_and(|id| !self.searched.insert(id.clone()));
+        Ok(Some(Level { folder, entries: found.entries.into_iter(), mode, is_again }))
     }
 
     /// Handles an entry of a folder that is searched for images.

@@ -11,6 +11,7 @@ use crate::id::to_bytes;
 pub(crate) struct Entry {
     pub(crate) name: OsString,
     pub(crate) kind: Kind,
+    pub(crate) is_link: bool,
 }
 
 /// An entry's kind.
@@ -47,7 +48,8 @@ pub(crate) fn read_folder(folder: &Path) -> io::Result<Entries> {
         };
         let name = entry.file_name();
         let kind = kind_of(&entry);
-        found.entries.push(Entry { name, kind });
+        let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
+        found.entries.push(Entry { name, kind, is_link });
     }
     found.entries.sort_unstable_by(|a, b| a.name.as_encoded_bytes().cmp(b.name.as_encoded_bytes()));
     Ok(found)
@@ -66,7 +68,7 @@ fn kind_of(entry: &fs::DirEntry) -> Kind {
 }
 
 /// Identifies a folder regardless of the path that leads to it.
-#[derive(PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct FolderId {
     #[cfg(unix)]
     device_inode: (u64, u64),
@@ -102,6 +104,11 @@ impl Ancestors {
         }
         self.0.push((id, folder.to_owned()));
         Ok(())
+    }
+
+    /// The folder entered last.
+    pub(crate) fn last(&self) -> Option<&FolderId> {
+        self.0.last().map(|(id, _)| id)
     }
 
     /// Leaves the folder entered last.

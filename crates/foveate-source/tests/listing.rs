@@ -114,7 +114,21 @@ fn folders_give_visible_images_only_and_say_what_they_left_out() {
     let stats = listed.stats();
     assert_eq!((stats.items, stats.folders, stats.skipped_other, stats.skipped_hidden), (2, 2, 3, 2));
     assert_eq!(stats.skipped_foreign, [("avif", 1), ("heic", 2)].into());
-    assert_eq!(names(root.path(), listing([folder(&root)])), ["a.jpg", "sub/c.bmp"]);
+    assert_eq!(
+        (names(root.path(), listing([folder(&root)])), stats.linked),
+        (vec!["a.jpg".into(), "sub/c.bmp".into()], 0)
+    );
+    // A folder that is named twice has its images twice, and names by links are counted.
+    let twice = listing([folder(&root), Input::Path(root.path().join("sub"))]).build().unwrap();
+    assert_eq!((twice.stats().items, twice.stats().linked), (3, 1));
+    #[cfg(unix)]
+    {
+        std::os::unix::fs::symlink("a.jpg", root.path().join("link.jpg")).unwrap();
+        std::os::unix::fs::symlink("sub", root.path().join("again")).unwrap();
+        std::os::unix::fs::symlink("nothing.jpg", root.path().join("broken.jpg")).unwrap();
+        let linked = listing([folder(&root)]).build().unwrap();
+        assert_eq!((linked.stats().items, linked.stats().linked), (5, 2));
+    }
 }
 
 #[test]

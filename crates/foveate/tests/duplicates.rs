@@ -130,7 +130,8 @@ fn a_folder_that_is_there_twice_has_each_file_once() {
     work.photo(0, "in/b.jpg");
     work.photo(1, "in/c.jpg");
     work.link("in", "all");
-    work.embed(&["in", "all"], "v.parquet");
+    let ran = work.run("", &["embed", "--model", TINY, "in", "all", "-o", "v.parquet"]).expect(0);
+    assert!(ran.stderr.contains("note: 3 names by links or in folders that are named twice"), "{ran:?}");
     assert_eq!(work.removable(&["v.parquet"]).0, ["in/b.jpg"]);
     // However paths are spelled, in one output and in others.
     let absolute = work.path("in/./").display().to_string();

@@ -28,6 +28,10 @@ pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
     let mut listing = job::list(&options, |found| counter.show(found))?;
     counter.clear();
     let found = listing.stats().clone();
+    if found.linked > 0 && !args.quiet && !args.dry_run {
+        let names = summary::counted(found.linked, "name");
+        console::say!("note: {names} by links or in folders that are named twice: a file may have several rows");
+    }
     if let Some(left_out) = job::left_out(&found).filter(|_| !args.quiet && !args.dry_run) {
         console::say!("note: {left_out}");
     }

@@ -95,6 +95,7 @@ pub(crate) fn preview_json(changes: &Changes, listed: &ListingStats, output: &Pa
         "status": "dry run",
         "output": output.display().to_string(),
         "left_out": left_out(listed),
+        "linked": listed.linked,
         "update": changes_json(changes),
     })
 }
@@ -155,6 +156,7 @@ pub(crate) fn json(report: &RunReport, listed: &ListingStats, output: &Path) -> 
         "vectors": published.map(|p| p.rows),
         "failures": published.map(|p| p.failures),
         "left_out": left_out(listed),
+        "linked": listed.linked,
         "update": report.changes.as_ref().map(changes_json),
         "session": {
             "resumed": report.resumed,
@@ -200,6 +202,7 @@ pub(crate) fn already_complete(done: &Finished, listed: &ListingStats) -> Value 
         "vectors": rows,
         "failures": failures,
         "left_out": left_out(listed),
+        "linked": listed.linked,
     })
 }
 
