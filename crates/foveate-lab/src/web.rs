@@ -47,7 +47,8 @@ pub(crate) fn serve(photos: Vec<Arc<[u8]>>, latency: Duration) -> Result<(Vec<St
 
 impl Web {
     fn get(&self, address: &str, out: &mut Vec<u8>) -> Result<(), FetchError> {
-        self.client.get(address, &mut |_| true, out).map_err(|error| FetchError::Unreachable(error.to_string()))
+        let got = self.client.get(address, &mut |_| true, out);
+        got.map(drop).map_err(|error| FetchError::Unreachable(error.to_string()))
     }
 }
 

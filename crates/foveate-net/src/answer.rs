@@ -3,7 +3,9 @@
 use std::io;
 use std::time::{Duration, SystemTime};
 
-use ureq::http::header::{AsHeaderName, RETRY_AFTER};
+use ureq::http::header::{
+    AsHeaderName, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, ETAG, LAST_MODIFIED, RETRY_AFTER,
+};
 use ureq::http::{Method, Response, StatusCode};
 use ureq::{Body, Error, Timeout};
 
@@ -20,8 +22,63 @@ pub(crate) fn refusal(target: &Target, method: &Method, response: &Response<Body
         transient: if method == Method::POST { !refuses_body(status) } else { is_transient(status) },
         retry_after: header(response, RETRY_AFTER).and_then(|value| retry_after(value, SystemTime::now())),
         reached: Some(true),
+        status: Some(status.as_u16()),
         ..NetError::permanent(format!("{target}: answered {status}"))
     }
+}
+
+/// What an answer says of its file. Each part may be unknown.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AnswerFacts {
+    /// The length of the whole file in bytes.
+    pub len: Option<u64>,
+    /// The entity tag, in quotes.
+    pub tag: Option<String>,
+    /// The time of the last modification.
+    pub modified: Option<SystemTime>,
+}
+
+impl AnswerFacts {
+    pub(crate) fn of(response: &Response<Body>) -> Self {
+        let declared = header(response, CONTENT_LENGTH).and_then(|bytes| bytes.trim().parse().ok());
+        let len = match span(response) {
+            Some(span) => span.of,
+            // An encoded answer has another length than its file.
+            None => declared.filter(|_| !is_encoded(response)),
+        };
+        let tag = header(response, ETAG).map(|tag| tag.trim().to_owned()).filter(|tag| !tag.is_empty());
+        let modified = header(response, LAST_MODIFIED).and_then(|date| httpdate::parse_http_date(date.trim()).ok());
+        Self { len, tag, modified }
+    }
+}
+
+/// The part of a file that an answer holds.
+pub(crate) struct AnswerSpan {
+    pub(crate) start: u64,
+    /// The whole file's length.
+    pub(crate) of: Option<u64>,
+}
+
+/// The span of an answer with a part (`Content-Range: bytes 0-99/1000`).
+pub(crate) fn span(response: &Response<Body>) -> Option<AnswerSpan> {
+    if response.status() != StatusCode::PARTIAL_CONTENT {
+        return None;
+    }
+    let (range, of) = header(response, CONTENT_RANGE)?.trim().strip_prefix("bytes")?.trim().split_once('/')?;
+    Some(AnswerSpan { start: range.split('-').next()?.trim().parse().ok()?, of: of.trim().parse().ok() })
+}
+
+pub(crate) fn is_encoded(response: &Response<Body>) -> bool {
+    header(response, CONTENT_ENCODING).is_some_and(|coding| !coding.trim().eq_ignore_ascii_case("identity"))
+}
+
+/// Returns true if an answer is a web page and no image, whatever its type.
+pub(crate) fn is_page(content_type: &str, body: &[u8]) -> bool {
+    let start = body.trim_ascii_start();
+    let start = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start);
+    let begins = |with: &[u8]| start.get(..with.len()).is_some_and(|start| start.eq_ignore_ascii_case(with));
+    let is_html = content_type.trim().get(..9).is_some_and(|start| start.eq_ignore_ascii_case("text/html"));
+    begins(b"<!doctype html") || begins(b"<html") || is_html && start.first() == Some(&b'<')
 }
 
 pub(crate) fn header(response: &Response<Body>, name: impl AsHeaderName) -> Option<&str> {
@@ -58,17 +115,17 @@ fn retry_after(value: &str, now: SystemTime) -> Option<Duration> {
 }
 
 /// The error of a missing or incomplete answer.
-pub(crate) fn failure(target: &Target, options: &ClientOptions, error: Error) -> NetError {
+pub(crate) fn failure(target: &Target, options: &ClientOptions, patience: Duration, error: Error) -> NetError {
     match error {
         Error::Other(error) => match error.downcast::<NetError>() {
             Ok(error) => *error,
             Err(error) => NetError::permanent(format!("{target}: {error}")),
         },
         Error::Timeout(Timeout::Connect) => {
-            let patience = options.connect_timeout.min(options.timeout);
+            let patience = options.connect_timeout.min(patience);
             NetError::on_the_way(false, format!("{target}: no connection within {patience:?}"))
         }
-        Error::Timeout(_) => NetError::on_the_way(false, format!("{target}: not done within {:?}", options.timeout)),
+        Error::Timeout(_) => NetError::on_the_way(false, format!("{target}: not done within {patience:?}")),
         // TLS failures: an untrusted or expired certificate, a wrong clock, or no TLS at all.
         Error::Io(error) if error.kind() == io::ErrorKind::InvalidData => {
             NetError::on_the_way(true, format!("{target}: no safe connection ({error})"))

@@ -1,16 +1,19 @@
 use std::error::Error;
-use std::io::{self, Read};
+use std::io::{self, BufRead, BufReader, Read};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, fs};
 
-use ureq::http::header::{CONTENT_ENCODING, CONTENT_TYPE, LOCATION};
+use flate2::bufread;
+use flate2::read::GzDecoder;
+use ureq::http::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, LOCATION, RANGE};
 use ureq::http::{Method, Request, Response, StatusCode, request};
 use ureq::tls::{PemItem, RootCerts, TlsConfig};
-use ureq::unversioned::transport::{Connector, RustlsConnector};
-use ureq::{Agent, AsSendBody, Body};
+use ureq::unversioned::transport::{ConnectProxyConnector, Connector, RustlsConnector};
+use ureq::{Agent, AsSendBody, Body, Proxy};
 
-use crate::answer::{MAX_HEADER, failure, header, refusal};
+use crate::answer::{AnswerFacts, MAX_HEADER, failure, header, is_page, refusal, span};
 use crate::deadline::{Deadline, TimelyConnector};
 use crate::download::{Admit, Broken, Download, Pace};
 use crate::resolve::{Guard, Lookup, system_lookup};
@@ -28,7 +31,12 @@ const MAX_UNWANTED: u64 = 16 << 10;
 /// Longest time for that.
 const UNWANTED_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// An HTTP client for untrusted URLs. Threads may share it.
+/// Most codings of one body.
+const MAX_CODINGS: usize = 2;
+/// Bytes of an encoded body that are read at once.
+const CHUNK: usize = 16 << 10;
+
+/// An HTTP client. Threads may share it.
 pub struct Client {
     options: ClientOptions,
     rules: Rules,
@@ -41,6 +49,13 @@ pub struct Client {
 pub struct Reply {
     /// The HTTP status, one of 2xx.
     pub status: u16,
+}
+
+/// The answer to a download's last request.
+struct Arrival<'a> {
+    target: Target,
+    response: Response<Body>,
+    _turn: Turn<'a>,
 }
 
 impl Client {
@@ -57,7 +72,8 @@ impl Client {
         check(&options)?;
         let rules = Rules::of(&options)?;
         let guard = Guard::new(rules.clone(), &options, lookup);
-        let connector = TimelyConnector::default().chain(RustlsConnector::default());
+        let connector =
+            ConnectProxyConnector::default().chain(TimelyConnector::default()).chain(RustlsConnector::default());
         let agent = Agent::with_parts(config(&options)?, connector, guard);
         Ok(Self { rules, turns: Turns::new(options.per_host), agent, options })
     }
@@ -72,7 +88,7 @@ impl Client {
     /// # Errors
     /// [`NetError`], always permanent.
     pub fn check(&self, url: &str) -> Result<(), NetError> {
-        self.rules.check(&Target::parse(url)?)
+        self.rules.check(&Target::parse_as(url, self.options.trusted)?)
     }
 
     /// Downloads `url` into `out`, replacing its content. `admit` is called with the number of bytes that `out` is
@@ -82,35 +98,99 @@ impl Client {
     ///
     /// # Errors
     /// [`NetError`]; `out` is empty then.
-    pub fn get(&self, url: &str, admit: &mut dyn FnMut(u64) -> bool, out: &mut Vec<u8>) -> Result<(), NetError> {
-        out.clear();
-        let mut answered = None;
-        self.follow(url, admit, out, &mut answered).map_err(|error| {
-            out.clear();
-            NetError { reached: error.reached.or(answered), ..error }
-        })
+    pub fn get(
+        &self,
+        url: &str,
+        admit: &mut dyn FnMut(u64) -> bool,
+        out: &mut Vec<u8>,
+    ) -> Result<AnswerFacts, NetError> {
+        self.download(url, None, admit, out)
     }
 
-    /// Sets `answered` once a server did.
+    /// Downloads the bytes `part` of `url` into `out`, replacing its content.
+    ///
+    /// # Errors
+    /// [`NetError`]; `out` is empty then. Its status is 200 if the server sends whole files only.
+    pub fn get_part(&self, url: &str, part: Range<u64>, out: &mut Vec<u8>) -> Result<AnswerFacts, NetError> {
+        self.download(url, Some(part), &mut |_| true, out)
+    }
+
+    /// Asks what a server says of the file at `url`, without reading it. A server that refuses such requests is asked
+    /// for the file, and the answer's body is left.
+    ///
+    /// # Errors
+    /// [`NetError`]
+    pub fn examine(&self, url: &str) -> Result<AnswerFacts, NetError> {
+        let deadline = Deadline::within(self.options.timeout);
+        for method in [Method::HEAD, Method::GET] {
+            let Arrival { target, response, _turn } = self.follow(url, &method, None, &deadline, &mut None)?;
+            if response.status().is_success() {
+                let facts = AnswerFacts::of(&response);
+                if method == Method::HEAD {
+                    discard(response);
+                }
+                return Ok(facts);
+            }
+            let error = refusal(&target, &method, &response);
+            discard(response);
+            // A signature in an address is often for GET alone, and some servers know no HEAD.
+            let is_final = matches!(error.status, Some(429 | 500 | 502..)) || error.retry_after.is_some();
+            if method == Method::GET || is_final {
+                return Err(error);
+            }
+        }
+        unreachable!("GET is the last of them")
+    }
+
+    fn download(
+        &self,
+        url: &str,
+        part: Option<Range<u64>>,
+        admit: &mut Admit<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<AnswerFacts, NetError> {
+        out.clear();
+        let deadline = Deadline::within(self.options.timeout);
+        let mut answered = None;
+        self.follow(url, &Method::GET, part.clone(), &deadline, &mut answered)
+            .and_then(|arrival| self.body(arrival, part, &deadline, admit, out))
+            .map_err(|error| {
+                out.clear();
+                NetError { reached: error.reached.or(answered), ..error }
+            })
+    }
+
+    /// Requests `url`, and whatever it redirects to. Sets `answered` once a server did.
     fn follow(
         &self,
         url: &str,
-        admit: &mut Admit<'_>,
-        out: &mut Vec<u8>,
+        method: &Method,
+        part: Option<Range<u64>>,
+        deadline: &Deadline,
         answered: &mut Option<bool>,
-    ) -> Result<(), NetError> {
-        let deadline = Deadline::within(self.options.timeout);
-        let mut target = Target::parse(url)?;
+    ) -> Result<Arrival<'_>, NetError> {
+        let first = Target::parse_as(url, self.options.trusted)?;
+        let mut target = first.clone();
         for _ in 0..=self.options.max_redirects {
-            let turn = self.turn(&target, &deadline)?;
-            let response = self.send(&target, Request::get(target.uri()), ())?;
+            let turn = self.turn(&target, deadline)?;
+            let is_other_host = target.origin() != first.origin();
+            let mut request = Request::builder().method(method).uri(target.uri());
+            if let Some(Range { start, end }) = &part {
+                request = request.header(RANGE, format!("bytes={start}-{}", end.saturating_sub(1)));
+            }
+            for (name, value) in self.options.headers.to(is_other_host) {
+                request = request.header(name, value);
+            }
+            if let Some(login) = target.login() {
+                request = request.header(AUTHORIZATION, login);
+            }
+            let response = self.send(&target, request, ())?;
             *answered = Some(true);
-            match redirect(&target, &response)? {
-                None => return self.body(&target, response, &deadline, admit, out),
+            match redirect(&target, &response, self.options.trusted)? {
+                None => return Ok(Arrival { target, response, _turn: turn }),
                 Some(next) => target = next,
             }
             discard(response);
-            drop(turn);
         }
         Err(NetError::permanent(format!(
             "{target}: more than {} redirects on the way to it",
@@ -162,26 +242,36 @@ impl Client {
         body: impl AsSendBody,
     ) -> Result<Response<Body>, NetError> {
         let request = request.body(body).map_err(|e| NetError::permanent(format!("{target}: {e}")))?;
-        self.agent.run(request).map_err(|error| failure(target, &self.options, error))
+        let patience = self.options.answer_timeout.min(self.options.timeout);
+        let _deadline = Deadline::within(patience);
+        self.agent.run(request).map_err(|error| failure(target, &self.options, patience, error))
     }
 
     fn body(
         &self,
-        target: &Target,
-        mut response: Response<Body>,
+        Arrival { target, mut response, _turn }: Arrival<'_>,
+        part: Option<Range<u64>>,
         deadline: &Deadline,
         admit: &mut Admit<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<(), NetError> {
-        if !matches!(response.status(), StatusCode::OK | StatusCode::NON_AUTHORITATIVE_INFORMATION) {
-            let error = refusal(target, &Method::GET, &response);
+    ) -> Result<AnswerFacts, NetError> {
+        let facts = AnswerFacts::of(&response);
+        let is_due = match (&part, response.status()) {
+            (None, StatusCode::OK | StatusCode::NON_AUTHORITATIVE_INFORMATION) => true,
+            (Some(part), StatusCode::PARTIAL_CONTENT) => span(&response).is_some_and(|span| span.start == part.start),
+            (Some(part), StatusCode::OK) => part.start == 0 && facts.len == Some(part.end),
+            _ => false,
+        };
+        if !is_due {
+            let error = refusal(&target, &Method::GET, &response);
             discard(response);
             return Err(error);
         }
-        if let Some(coding) = header(&response, CONTENT_ENCODING).filter(|coding| is_compressed(coding)) {
-            return Err(NetError::permanent(format!("{target}: answered in {coding}, which it was not asked for")));
-        }
-        let (declared, limit) = (response.body().content_length(), self.options.max_bytes);
+        let content_type = header(&response, CONTENT_TYPE).unwrap_or_default().to_owned();
+        let codings = codings(&target, &response)?;
+        let is_encoded = !codings.is_empty();
+        let declared = response.body().content_length().filter(|_| !is_encoded);
+        let limit = self.options.max_bytes;
         let too_large = |bytes: &dyn fmt::Display| {
             NetError::permanent(format!("{target}: {bytes} bytes, more than the limit of {limit}"))
         };
@@ -189,11 +279,15 @@ impl Client {
             return Err(too_large(&bytes));
         }
         let mut download = Download { most: declared.unwrap_or(limit), room: 0, pace: Pace::new(&self.options) };
-        let reader = &mut response.body_mut().as_reader().take(limit.saturating_add(1));
-        match download.read(reader, out, &mut |bytes| deadline.pause(|| admit(bytes))) {
+        let mut reader = decoded(Box::new(response.body_mut().as_reader()), &codings).take(limit.saturating_add(1));
+        match download.read(&mut reader, out, &mut |bytes| deadline.pause(|| admit(bytes))) {
             Ok(()) if out.len() as u64 > limit => Err(too_large(&"over that many")),
             Ok(()) if out.is_empty() => Err(NetError::permanent(format!("{target}: answered with nothing"))),
-            Ok(()) => Ok(()),
+            Ok(()) if part.is_none() && is_page(&content_type, out) => Err(NetError::permanent(format!(
+                "{target}: answered with a web page ({} bytes of HTML), not with an image",
+                out.len()
+            ))),
+            Ok(()) => Ok(facts),
             Err(Broken::NoRoom) => Err(NetError::transient(format!("{target}: there is no memory for its bytes now"))),
             Err(Broken::Slow) => Err(NetError::transient(format!(
                 "{target}: sent less than {} bytes/s for {:?}",
@@ -203,7 +297,13 @@ impl Client {
                 let all = declared.map_or("unknown".to_owned(), |bytes| bytes.to_string());
                 Err(NetError::transient(format!("{target}: the connection ended after {} of {all} bytes", out.len())))
             }
-            Err(Broken::Read(error)) => Err(failure(target, &self.options, error.into())),
+            // The library's own errors have its type inside, or are the system's.
+            Err(Broken::Read(error))
+                if is_encoded && matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput) =>
+            {
+                Err(NetError::permanent(format!("{target}: answered with damaged {}", codings.join(", "))))
+            }
+            Err(Broken::Read(error)) => Err(failure(&target, &self.options, self.options.timeout, error.into())),
         }
     }
 }
@@ -221,8 +321,12 @@ fn check(options: &ClientOptions) -> Result<(), OptionsError> {
             return error(format!("{name} is 0; it must be positive"));
         }
     }
-    let times =
-        [("connect_timeout", options.connect_timeout), ("timeout", options.timeout), ("window", options.window)];
+    let times = [
+        ("connect_timeout", options.connect_timeout),
+        ("answer_timeout", options.answer_timeout),
+        ("timeout", options.timeout),
+        ("window", options.window),
+    ];
     for (name, time) in times {
         if time.is_zero() || time > LONGEST {
             return error(format!("{name} is {time:?}; it must be positive and at most a day"));
@@ -237,7 +341,7 @@ fn check(options: &ClientOptions) -> Result<(), OptionsError> {
 fn config(options: &ClientOptions) -> Result<ureq::config::Config, OptionsError> {
     let config = Agent::config_builder()
         // The guard could not check the addresses that a proxy connects to.
-        .proxy(None)
+        .proxy(options.trusted.then(Proxy::try_from_env).flatten())
         .http_status_as_error(false)
         .max_redirects(0)
         .timeout_connect(Some(options.connect_timeout))
@@ -254,7 +358,9 @@ fn config(options: &ClientOptions) -> Result<ureq::config::Config, OptionsError>
 }
 
 fn root_certificates(options: &ClientOptions) -> Result<RootCerts, OptionsError> {
-    let Some(path) = &options.ca_file else { return Ok(RootCerts::WebPki) };
+    let Some(path) = &options.ca_file else {
+        return Ok(if options.trusted { RootCerts::PlatformVerifier } else { RootCerts::WebPki });
+    };
     let error = |source: Box<dyn Error + Send + Sync>| OptionsError::Certificates { path: path.clone(), source };
     let pem = fs::read(path).map_err(|source| error(source.into()))?;
     let mut certificates = Vec::new();
@@ -270,13 +376,21 @@ fn root_certificates(options: &ClientOptions) -> Result<RootCerts, OptionsError>
 }
 
 /// The target of a redirect.
-fn redirect(target: &Target, response: &Response<Body>) -> Result<Option<Target>, NetError> {
+fn redirect(target: &Target, response: &Response<Body>, is_trusted: bool) -> Result<Option<Target>, NetError> {
     if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
         return Ok(None);
     }
-    match header(response, LOCATION) {
-        Some(location) => target.join(location).map(Some),
-        None => Err(NetError::permanent(format!("{target}: answered {} without saying where", response.status()))),
+    // Servers write letters outside of ASCII as they are: as UTF-8, or as Latin-1.
+    let location = response.headers().get(LOCATION).map(|value| match std::str::from_utf8(value.as_bytes()) {
+        Ok(text) => text.to_owned(),
+        Err(_) => value.as_bytes().iter().copied().map(char::from).collect(),
+    });
+    match location.filter(|location| !location.trim().is_empty()) {
+        Some(location) => target.join(location.trim(), is_trusted).map(Some),
+        None => Err(NetError {
+            status: Some(response.status().as_u16()),
+            ..NetError::permanent(format!("{target}: answered {} without saying where", response.status()))
+        }),
     }
 }
 
@@ -289,6 +403,60 @@ fn discard(mut response: Response<Body>) {
     }
 }
 
-fn is_compressed(coding: &str) -> bool {
-    ["gzip", "x-gzip", "deflate", "br", "zstd", "compress"].iter().any(|name| coding.trim().eq_ignore_ascii_case(name))
+/// The codings of an answer's body that have to be undone, in the order in which they were applied.
+fn codings(target: &Target, response: &Response<Body>) -> Result<Vec<String>, NetError> {
+    let named = header(response, CONTENT_ENCODING).unwrap_or_default().split(',');
+    let mut codings = Vec::new();
+    for coding in named.map(|coding| coding.trim().to_ascii_lowercase()) {
+        match coding.as_str() {
+            "gzip" | "x-gzip" | "deflate" | "br" if codings.len() < MAX_CODINGS => codings.push(coding),
+            "gzip" | "x-gzip" | "deflate" | "br" | "zstd" | "compress" | "x-compress" => {
+                return Err(NetError::permanent(format!("{target}: answered in {coding}, which it was not asked for")));
+            }
+            // Stores keep whatever their users call a coding ("utf-8", "aws-chunked"), and no client undoes it.
+            _ => {}
+        }
+    }
+    Ok(codings)
+}
+
+/// Undoes codings. The caller bounds what comes out.
+fn decoded<'a>(body: Box<dyn Read + 'a>, codings: &[String]) -> Box<dyn Read + 'a> {
+    let mut reader = body;
+    for coding in codings.iter().rev() {
+        reader = match coding.as_str() {
+            "deflate" => Box::new(Inflater::Unknown(Some(reader))),
+            "br" => Box::new(brotli_decompressor::Decompressor::new(reader, CHUNK)),
+            _ => Box::new(GzDecoder::new(reader)),
+        };
+    }
+    reader
+}
+
+/// A body in "deflate", which servers take for the format of zlib, as the standard says, or for its bare content.
+enum Inflater<R> {
+    Unknown(Option<R>),
+    Zlib(Box<bufread::ZlibDecoder<BufReader<R>>>),
+    Bare(Box<bufread::DeflateDecoder<BufReader<R>>>),
+}
+
+impl<R: Read> Read for Inflater<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if let Self::Unknown(reader) = self
+            && let Some(reader) = reader.take()
+        {
+            let mut reader = BufReader::with_capacity(CHUNK, reader);
+            // The method 8 with a window of at most 32 KiB.
+            let is_zlib = reader.fill_buf()?.first().is_some_and(|byte| byte & 0x8f == 8);
+            *self = match is_zlib {
+                true => Self::Zlib(Box::new(bufread::ZlibDecoder::new(reader))),
+                false => Self::Bare(Box::new(bufread::DeflateDecoder::new(reader))),
+            };
+        }
+        match self {
+            Self::Unknown(_) => Ok(0),
+            Self::Zlib(decoder) => decoder.read(out),
+            Self::Bare(decoder) => decoder.read(out),
+        }
+    }
 }

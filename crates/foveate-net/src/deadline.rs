@@ -64,10 +64,10 @@ fn capped(timeout: NextTimeout) -> NextTimeout {
 #[derive(Debug, Default)]
 pub(crate) struct TimelyConnector(TcpConnector);
 
-impl Connector for TimelyConnector {
-    type Out = Timely<<TcpConnector as Connector>::Out>;
+impl<In: Transport> Connector<In> for TimelyConnector {
+    type Out = Timely<<TcpConnector as Connector<In>>::Out>;
 
-    fn connect(&self, details: &ConnectionDetails<'_>, chained: Option<()>) -> Result<Option<Self::Out>, ureq::Error> {
+    fn connect(&self, details: &ConnectionDetails<'_>, chained: Option<In>) -> Result<Option<Self::Out>, ureq::Error> {
         let details = ConnectionDetails {
             timeout: capped(details.timeout),
             addrs: details.addrs.clone(),

@@ -19,6 +19,8 @@ pub struct NetError {
     /// name. `Some(false)` after a timeout, and if the network is unreachable or the resolver fails. `None` if nothing
     /// was asked.
     pub reached: Option<bool>,
+    /// The status of the answer, if that is the reason.
+    pub status: Option<u16>,
     /// The client's rule that refuses the address, if one does. Other options may allow it.
     pub rule: Option<Rule>,
 }
@@ -39,7 +41,8 @@ pub enum Rule {
 impl NetError {
     /// A failure that every retry would repeat.
     pub(crate) fn permanent(reason: impl Display) -> Self {
-        Self { reason: one_line(&reason.to_string()), transient: false, retry_after: None, reached: None, rule: None }
+        let reason = one_line(&reason.to_string());
+        Self { reason, transient: false, retry_after: None, reached: None, status: None, rule: None }
     }
 
     /// An address that `rule` refuses.

@@ -14,7 +14,8 @@ mod tests;
 mod turns;
 pub mod webhook;
 
+pub use answer::AnswerFacts;
 pub use client::{Client, Reply};
 pub use error::{NetError, OptionsError, Rule};
-pub use options::ClientOptions;
+pub use options::{ClientOptions, RequestHeaders};
 pub use target::{check, server, site};

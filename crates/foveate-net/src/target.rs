@@ -3,7 +3,10 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use ureq::http::Uri;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use percent_encoding::percent_decode_str;
+use ureq::http::{HeaderValue, Uri};
 use url::{Host, Url};
 
 use crate::{ClientOptions, NetError, OptionsError, Rule, address};
@@ -19,6 +22,8 @@ pub(crate) struct Target {
     /// The URL's host in lower case, without IPv6 brackets and final dot.
     host: String,
     port: u16,
+    /// The name and password of a trusted URL, as the value of a header.
+    login: Option<HeaderValue>,
 }
 
 /// Checks that any client could request `url`, whatever its options: http or https, a host, no user name.
@@ -50,34 +55,45 @@ pub fn site(url: &str) -> Option<String> {
 
 impl Target {
     pub(crate) fn parse(address: &str) -> Result<Self, NetError> {
+        Self::parse_as(address, false)
+    }
+
+    /// Parses an address; a trusted one may have a name and a password.
+    pub(crate) fn parse_as(address: &str, is_trusted: bool) -> Result<Self, NetError> {
         if address.len() > LONGEST {
             return Err(NetError::permanent(format!("the address has {} bytes, more than {LONGEST}", address.len())));
         }
         let url = Url::parse(address).map_err(|e| NetError::permanent(format!("not an address of the web ({e})")))?;
-        Self::of(url)
+        Self::of(url, is_trusted)
     }
 
     /// The target of a redirect from here.
-    pub(crate) fn join(&self, location: &str) -> Result<Self, NetError> {
+    pub(crate) fn join(&self, location: &str, is_trusted: bool) -> Result<Self, NetError> {
         let bad = |what: &dyn fmt::Display| NetError::permanent(format!("{self} redirects to no address ({what})"));
         if location.len() > LONGEST {
             return Err(bad(&format_args!("of {} bytes, more than {LONGEST}", location.len())));
         }
         let next = self.url.join(location).map_err(|e| bad(&e))?;
-        let next = Self::of(next).map_err(|e| NetError::permanent(format!("{self} redirects away: {e}")))?;
-        match self.is_https() && !next.is_https() {
+        let next =
+            Self::of(next, is_trusted).map_err(|e| NetError::permanent(format!("{self} redirects away: {e}")))?;
+        match self.is_https() && !next.is_https() && !is_trusted {
             true => Err(NetError::permanent(format!("{self} redirects from https to http, to {next}"))),
             false => Ok(next),
         }
     }
 
-    fn of(mut url: Url) -> Result<Self, NetError> {
+    fn of(mut url: Url, is_trusted: bool) -> Result<Self, NetError> {
         if !matches!(url.scheme(), "http" | "https") {
             return Err(NetError::permanent(format!("{}: is neither http nor https", url.scheme())));
         }
         url.set_fragment(None);
         let host = url.host_str().unwrap_or_default().to_owned();
-        if !url.username().is_empty() || url.password().is_some() {
+        let login = login(&url);
+        if is_trusted {
+            // They have one only if there is a host, so neither can fail.
+            let _ = url.set_username("");
+            let _ = url.set_password(None);
+        } else if login.is_some() {
             return Err(NetError::permanent(format!(
                 "{host}: the address holds a user's name or password; leave it out"
             )));
@@ -89,7 +105,7 @@ impl Target {
         if uri.host() != Some(host.as_str()) || uri.port_u16() != url.port() || uri.scheme_str() != Some(url.scheme()) {
             return Err(odd());
         }
-        Ok(Self { host: bare(&host).to_owned(), port, uri, url })
+        Ok(Self { host: bare(&host).to_owned(), port, login, uri, url })
     }
 
     pub(crate) fn uri(&self) -> &Uri {
@@ -100,9 +116,18 @@ impl Target {
         &self.host
     }
 
+    /// Scheme, host and port: requests to another one are to another server.
+    pub(crate) fn origin(&self) -> url::Origin {
+        self.url.origin()
+    }
+
     /// `host:port`.
     pub(crate) fn server(&self) -> String {
         format!("{}:{}", self.host, self.port)
+    }
+
+    pub(crate) fn login(&self) -> Option<&HeaderValue> {
+        self.login.as_ref()
     }
 
     pub(crate) fn port(&self) -> u16 {
@@ -128,6 +153,19 @@ impl fmt::Debug for Target {
     }
 }
 
+/// The name and password of a URL for basic authentication.
+fn login(url: &Url) -> Option<HeaderValue> {
+    if url.username().is_empty() && url.password().is_none() {
+        return None;
+    }
+    let mut plain: Vec<u8> = percent_decode_str(url.username()).collect();
+    plain.push(b':');
+    plain.extend(percent_decode_str(url.password().unwrap_or_default()));
+    let mut value = HeaderValue::from_str(&format!("Basic {}", STANDARD.encode(plain))).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
 /// A host without brackets and final dot.
 pub(crate) fn bare(host: &str) -> &str {
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
@@ -141,6 +179,7 @@ pub(crate) struct Rules {
     only: Vec<Name>,
     ports: Vec<u16>,
     https_only: bool,
+    trusted: bool,
 }
 
 impl Rules {
@@ -152,14 +191,15 @@ impl Rules {
             return Err(OptionsError::Setting(message));
         }
         let only = names("allowed hosts", &options.only_hosts)?;
-        Ok(Self { exempt, only, ports: options.ports.clone(), https_only: options.https_only })
+        let (ports, https_only, trusted) = (options.ports.clone(), options.https_only, options.trusted);
+        Ok(Self { exempt, only, ports, https_only, trusted })
     }
 
     /// Checks whether a host with these addresses may be requested. All of them must be public, unless the host may be
     /// private: names with both kinds are made to pass guards. Errors do not name the addresses, which would reveal the
     /// internal network.
     pub(crate) fn check_addresses(&self, host: &str, port: u16, addresses: &[IpAddr]) -> Result<(), NetError> {
-        let is_exempt = self.exempt.iter().any(|name| name.covers(host, port));
+        let is_exempt = self.trusted || self.exempt.iter().any(|name| name.covers(host, port));
         match addresses.iter().find_map(|address| address::special(*address)) {
             Some(kind) if !is_exempt => {
                 let reason = format!("{host}: has {kind} address, which may not be asked");
@@ -178,7 +218,7 @@ impl Rules {
             let reason = format!("{target}: not among the hosts that may be asked");
             return Err(NetError::refused(Rule::OnlyHosts, reason));
         }
-        let by_name = || self.exempt.iter().chain(&self.only).any(|name| name.covers(host, port));
+        let by_name = || self.trusted || self.exempt.iter().chain(&self.only).any(|name| name.covers(host, port));
         if !self.ports.is_empty() && !self.ports.contains(&port) && !by_name() {
             let reason = format!("{target}: port {port} is not among those that may be asked");
             return Err(NetError::refused(Rule::Ports, reason));
@@ -332,7 +372,7 @@ mod tests {
     #[test]
     fn redirects_lead_where_a_browser_would_go() {
         let from = Target::parse("https://example.com/a/b?c").unwrap();
-        let to = |location| from.join(location).map(|to| to.uri().to_string()).map_err(|e| e.reason);
+        let to = |location| from.join(location, false).map(|to| to.uri().to_string()).map_err(|e| e.reason);
         assert_eq!(to("d").unwrap(), "https://example.com/a/d");
         assert_eq!(to("/d#e").unwrap(), "https://example.com/d");
         assert_eq!(to("//other.example/d").unwrap(), "https://other.example/d");
@@ -344,7 +384,7 @@ mod tests {
         );
         assert!(to("https://u:p@example.com/").unwrap_err().contains("a user's name or password"));
         assert!(to("https://").unwrap_err().starts_with("example.com redirects to no address"));
-        assert!(Target::parse("http://a/").unwrap().join("https://b/").is_ok(), "an upgrade");
+        assert!(Target::parse("http://a/").unwrap().join("https://b/", false).is_ok(), "an upgrade");
     }
 
     #[test]

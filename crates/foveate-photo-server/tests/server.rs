@@ -279,7 +279,7 @@ fn the_guarded_client_tells_the_faults_apart() {
     })
     .unwrap();
     let mut body = Vec::new();
-    let mut get = |path: &str| client.get(&server.url(path), &mut |_| true, &mut body).map(|()| body.clone());
+    let mut get = |path: &str| client.get(&server.url(path), &mut |_| true, &mut body).map(|_| body.clone());
     assert_eq!(get("/photo/0").unwrap()[..], photos()[0][..]);
     assert!(!get("/missing/0").unwrap_err().transient);
     let error = get("/error/0").unwrap_err();

@@ -221,7 +221,7 @@ fn get(shared: &Shared, url: &str, grow: &mut dyn FnMut(u64) -> bool, out: &mut 
         has_room
     };
     let got = client.get(url, &mut admit, out);
-    got.map_err(|error| Failure {
+    got.map(drop).map_err(|error| Failure {
         untried: !has_room,
         transient: error.transient,
         retry_after: error.retry_after,

@@ -80,8 +80,23 @@ const THIRD_PARTY: [&str; 15] = [
 const ALSO: [(&str, &[&str]); 5] = [
     // The orientation of a PNG may be in compressed text.
     ("foveate-decode", &["flate2"]),
-    // HTTP, URL parsing, name resolution and message signatures are its purpose and not worth reimplementing.
-    ("foveate-net", &["base64", "dns-lookup", "hmac", "httpdate", "psl", "ureq", "url"]),
+    // HTTP and its codings, URL parsing, name resolution and message signatures are its purpose and not worth
+    // reimplementing.
+    (
+        "foveate-net",
+        &[
+            "base64",
+            "brotli-decompressor",
+            "dns-lookup",
+            "flate2",
+            "hmac",
+            "httpdate",
+            "percent-encoding",
+            "psl",
+            "ureq",
+            "url",
+        ],
+    ),
     // Directions to begin with are drawn; very many vectors are in a file that is mapped.
     ("foveate-search", &["fastrand", "memmap2"]),
     // It is a server.

@@ -5,6 +5,9 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use flate2::Compression;
+use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
+
 use super::server::{Server, Then, answer};
 use super::{SOON, client, get, gives_up, hasty, local, soon};
 use crate::ClientOptions;
@@ -182,12 +185,84 @@ fn a_reset_is_no_end_of_a_body() {
 }
 
 #[test]
-fn a_body_in_a_coding_that_was_not_asked_for_is_refused() {
-    let server = Server::fixed(answer("200 OK", "Content-Encoding: GZIP\r\n", b"abc"));
-    let error = get(&client(local()), &server.url("/")).unwrap_err();
-    assert_eq!(error.reason, format!("{}: answered in GZIP, which it was not asked for", server.address));
-    let harmless = Server::fixed(answer("200 OK", "Content-Encoding: identity\r\n", b"abc"));
-    assert_eq!(get(&client(local()), &harmless.url("/")).unwrap(), b"abc");
+fn codings_are_undone_within_the_limit() {
+    let picture = b"a picture, a picture, a picture";
+    let gzip = encoded(GzEncoder::new(Vec::new(), Compression::fast()), picture);
+    let zlib = encoded(ZlibEncoder::new(Vec::new(), Compression::fast()), picture);
+    let bare = encoded(DeflateEncoder::new(Vec::new(), Compression::fast()), picture);
+    let twice = encoded(GzEncoder::new(Vec::new(), Compression::fast()), &zlib);
+    // Made by Google's brotli 1.2.1.
+    let brotli = b"\x1b\x1e\x00\xf8%\xc2\xaa\x91a*\x80\x9e$\x88\x02";
+    let coded = [
+        ("GZIP", &gzip[..]),
+        ("x-gzip", &gzip),
+        ("deflate", &zlib),
+        ("Deflate", &bare),
+        ("deflate, gzip", &twice),
+        ("br", brotli),
+        ("identity", picture),
+        ("utf-8", picture),
+    ];
+    for (coding, body) in coded {
+        let server = Server::fixed(answer("200 OK", &format!("Content-Encoding: {coding}\r\n"), body));
+        assert_eq!(get(&client(local()), &server.url("/")).unwrap(), picture, "{coding}");
+    }
+    for (coding, body, reason) in [
+        ("zstd", &gzip[..], "answered in zstd, which it was not asked for"),
+        ("gzip, gzip, gzip", &gzip, "answered in gzip, which it was not asked for"),
+        ("gzip", picture, "answered with damaged gzip"),
+    ] {
+        let server = Server::fixed(answer("200 OK", &format!("Content-Encoding: {coding}\r\n"), body));
+        let error = get(&client(local()), &server.url("/")).unwrap_err();
+        assert_eq!((error.reason, error.transient), (format!("{}: {reason}", server.address), false));
+    }
+    let bomb = encoded(GzEncoder::new(Vec::new(), Compression::fast()), &vec![0; 10 << 20]);
+    let server = Server::fixed(answer("200 OK", "Content-Encoding: gzip\r\n", &bomb));
+    let error = get(&client(ClientOptions { max_bytes: 1 << 20, ..local() }), &server.url("/")).unwrap_err();
+    assert!(error.reason.ends_with("over that many bytes, more than the limit of 1048576"), "{error}");
+}
+
+fn encoded<W: FinishCoding>(mut encoder: W, bytes: &[u8]) -> Vec<u8> {
+    encoder.write_all(bytes).unwrap();
+    encoder.end()
+}
+
+trait FinishCoding: Write {
+    fn end(self) -> Vec<u8>;
+}
+
+impl FinishCoding for GzEncoder<Vec<u8>> {
+    fn end(self) -> Vec<u8> {
+        self.finish().unwrap()
+    }
+}
+
+impl FinishCoding for ZlibEncoder<Vec<u8>> {
+    fn end(self) -> Vec<u8> {
+        self.finish().unwrap()
+    }
+}
+
+impl FinishCoding for DeflateEncoder<Vec<u8>> {
+    fn end(self) -> Vec<u8> {
+        self.finish().unwrap()
+    }
+}
+
+#[test]
+fn a_web_page_is_no_image() {
+    for (content_type, body) in [
+        ("text/html; charset=utf-8", &b"\n<head><title>Sign in</title>"[..]),
+        ("image/jpeg", b"<!DOCTYPE html><html>"),
+        ("application/octet-stream", b"\xef\xbb\xbf<HTML>"),
+    ] {
+        let server = Server::fixed(answer("200 OK", &format!("Content-Type: {content_type}\r\n"), body));
+        let error = get(&client(local()), &server.url("/")).unwrap_err();
+        let told = format!("answered with a web page ({} bytes of HTML), not with an image", body.len());
+        assert_eq!((error.reason, error.transient), (format!("{}: {told}", server.address), false));
+    }
+    let mistyped = Server::fixed(answer("200 OK", "Content-Type: text/html\r\n", b"\xff\xd8\xff"));
+    assert_eq!(get(&client(local()), &mistyped.url("/")).unwrap(), b"\xff\xd8\xff");
 }
 
 #[test]

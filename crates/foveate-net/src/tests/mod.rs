@@ -29,7 +29,7 @@ fn get(client: &Client, url: &str) -> Result<Vec<u8>, NetError> {
     let mut out = vec![1, 2, 3];
     let result = client.get(url, &mut |_| true, &mut out);
     assert!(result.is_ok() || out.is_empty(), "bytes are left of a failed request");
-    result.map(|()| out)
+    result.map(|_| out)
 }
 
 /// Time that a busy machine may need for half a second's work. Without a limit it would take minutes, or never end.
