@@ -7,7 +7,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use foveate_core::{ImageViewMut, PixelBuf, Size, error_chain, lock};
 use foveate_decode::DecodeHint;
 use foveate_resize::{Filter, Geometry};
-use foveate_source::store::{Object, scheme_of};
+use foveate_source::store::{Object, Version, scheme_of};
 use foveate_source::{Content, Delivery, Fetch, FileFetch, Input, Item, Source};
 
 use crate::storage::{self, Supply};
@@ -188,8 +188,8 @@ impl PhotoSet {
         let bytes = self.photos.iter().map(|photo| Arc::clone(&photo.bytes)).collect();
         let (addresses, open) = web::serve(bytes, latency)?;
         let items = addresses.into_iter().zip(self.photos.iter()).zip(0..).map(|((address, photo), index)| {
-            let stamp = Some((photo.bytes.len() as u64, UNIX_EPOCH));
-            Item { index, id: address.clone(), locator: address.into(), stamp, ..Item::default() }
+            let version = Version { len: Some(photo.bytes.len() as u64), modified: Some(UNIX_EPOCH), tag: None };
+            Item { index, id: address.clone(), locator: address.into(), version, ..Item::default() }
         });
         let (items, stored) = (items.collect(), Stored::Objects(Arc::new(Stores::new(open))));
         let name = format!("on a web server, {}", describe(&self.photos));

@@ -136,7 +136,7 @@ impl<'a> Flow<'a> {
             self.asked += 1;
         }
         self.asked -= 1;
-        Ok(self.ahead.take().map_err(unreadable)?.len() as u64)
+        Ok(self.ahead.take().map_err(unreadable)?.0.len() as u64)
     }
 }
 

@@ -12,8 +12,8 @@ use foveate_core::lock;
 use foveate_net::Client;
 use foveate_photo_server::{Latency, PhotoServer, PhotoServerOptions};
 use foveate_source::blob::Blob;
-use foveate_source::store::{Object, ReadAhead, Store};
-use foveate_source::{Fetch, FetchError, Item, SourceError, Stamp};
+use foveate_source::store::{Object, ReadAhead, Store, Version};
+use foveate_source::{Fetch, FetchError, Item, SourceError};
 
 use crate::{LabError, StoreOpener};
 
@@ -117,9 +117,10 @@ impl ReadAhead for Ahead {
         self.coming.push_back(coming);
     }
 
-    fn take(&mut self) -> Result<Bytes, FetchError> {
+    fn take(&mut self) -> Result<(Bytes, Version), FetchError> {
         let next = self.coming.pop_front().and_then(|coming| coming.recv().ok());
-        next.unwrap_or_else(|| Err(FetchError::Refused(format!("more than {MOST} requests in flight"))))
+        let read = next.unwrap_or_else(|| Err(FetchError::Refused(format!("more than {MOST} requests in flight"))));
+        read.map(|bytes| (bytes, Version::default()))
     }
 }
 
@@ -128,8 +129,8 @@ impl Fetch for Web {
         self.get(&item.id, out)
     }
 
-    fn stamp(&mut self, _: &Item) -> Option<Stamp> {
-        None
+    fn version(&mut self, _: &Item) -> Version {
+        Version::default()
     }
 }
 
@@ -174,7 +175,7 @@ mod tests {
         let started = Instant::now();
         addresses.iter().map(object).for_each(|object| ahead.ask(object));
         assert!(!ahead.has_room());
-        let bytes: Vec<Bytes> = addresses.iter().map(|_| ahead.take().unwrap()).collect();
+        let bytes: Vec<Bytes> = addresses.iter().map(|_| ahead.take().unwrap().0).collect();
         assert!(bytes.iter().enumerate().all(|(n, bytes)| **bytes == [n as u8; 3]), "{bytes:?}");
         // Two at a time; 99 % of the answers take at least the median ÷ the tail.
         assert!(started.elapsed() >= LATENCY.mul_f64(3.0 / TAIL));

@@ -9,8 +9,8 @@ use foveate_encode::{
     host_allocator,
 };
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
-use foveate_source::store::{Object, ReadAhead, Store};
-use foveate_source::{Content, Delivery, Extent, Fetch, FetchError, Item, Source, SourceError, Stamp};
+use foveate_source::store::{Object, ReadAhead, Store, Version};
+use foveate_source::{Content, Delivery, Extent, Fetch, FetchError, Item, Source, SourceError};
 
 pub(crate) type OpenFetch = dyn Fn() -> Result<Box<dyn Fetch>, SourceError> + Send + Sync;
 
@@ -165,7 +165,7 @@ impl Source for Objects {
         let (turn, (item, _)) = self.at(self.next);
         let item = Item { index: self.next, ..repeated(item.clone(), turn) };
         self.next += 1;
-        let content = self.ahead.take().map_or_else(Content::Failed, Content::Read);
+        let content = self.ahead.take().map_or_else(Content::Failed, |(bytes, _)| Content::Read(bytes));
         Ok(Some(Delivery { item, content }))
     }
 
@@ -210,8 +210,8 @@ impl Fetch for MemoryFetch {
         Ok(())
     }
 
-    fn stamp(&mut self, _: &Item) -> Option<Stamp> {
-        None
+    fn version(&mut self, _: &Item) -> Version {
+        Version::default()
     }
 }
 
@@ -228,8 +228,8 @@ impl Fetch for KeyFetch {
         Ok(())
     }
 
-    fn stamp(&mut self, _: &Item) -> Option<Stamp> {
-        None
+    fn version(&mut self, _: &Item) -> Version {
+        Version::default()
     }
 }
 

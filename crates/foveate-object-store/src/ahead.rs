@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use foveate_source::FetchError;
-use foveate_source::store::{Object, ReadAhead};
+use foveate_source::store::{Object, ReadAhead, Version};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
@@ -22,8 +22,8 @@ const UNIT: u64 = 1024;
 /// Memory for an object whose length is not known before the answer.
 const UNKNOWN: u64 = 1 << 20;
 
-/// Bytes read, and the memory that they take.
-type Answer = (Result<Bytes, FetchError>, Option<OwnedSemaphorePermit>);
+/// Bytes read with their version, and the memory that they take.
+type Answer = (Result<(Bytes, Version), FetchError>, Option<OwnedSemaphorePermit>);
 
 struct Asked {
     number: u64,
@@ -71,7 +71,7 @@ impl ReadAhead for Ahead {
         self.waiting.push_back(answer);
     }
 
-    fn take(&mut self) -> Result<Bytes, FetchError> {
+    fn take(&mut self) -> Result<(Bytes, Version), FetchError> {
         let stopped = || FetchError::Unreachable("reading from the store stopped".to_owned());
         let answer = self.waiting.pop_front().ok_or_else(stopped)?;
         let (bytes, memory) = answer.blocking_recv().map_err(|_| stopped())?;
@@ -140,10 +140,10 @@ impl Flight {
         let read = self.read(&object).await;
         drop(slot);
         // The consumer may be gone.
-        let _ = reply.send((read.map(Bytes::from), self.held));
+        let _ = reply.send((read, self.held));
     }
 
-    async fn read(&mut self, object: &Object) -> Result<Vec<u8>, FetchError> {
+    async fn read(&mut self, object: &Object) -> Result<(Bytes, Version), FetchError> {
         let mut target = self.core.target(object).await?;
         loop {
             match target.whole(self).await {
@@ -153,7 +153,8 @@ impl Flight {
                     let _ = self.turns.wait_for(|turn| *turn >= number).await;
                     self.may_exceed = true;
                 }
-                read => return read.map_err(|failure| failure.into_error(&target.name)),
+                Err(failure) => return Err(failure.into_error(&target.name)),
+                Ok(bytes) => return Ok((bytes.into(), target.version)),
             }
         }
     }

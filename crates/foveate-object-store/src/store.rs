@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use foveate_source::blob::Blob;
-use foveate_source::store::{Object, ReadAhead, Store};
-use foveate_source::{Fetch, FetchError, Item, SourceError, Stamp};
+use foveate_source::store::{Object, ReadAhead, Store, Version};
+use foveate_source::{Fetch, FetchError, Item, SourceError};
 
 use crate::address::{Kind, Place, shown};
 use crate::ahead::Ahead;
@@ -77,8 +77,7 @@ struct ObjectFetch {
 impl ObjectFetch {
     fn object(item: &Item) -> Object {
         let address = String::from_utf8_lossy(&item.locator).into_owned();
-        let (len, modified) = item.stamp.unzip();
-        Object { address, version: foveate_source::store::Version { len, modified, tag: None } }
+        Object { address, version: item.version.clone() }
     }
 }
 
@@ -93,10 +92,10 @@ impl Fetch for ObjectFetch {
         Ok(())
     }
 
-    fn stamp(&mut self, item: &Item) -> Option<Stamp> {
+    fn version(&mut self, item: &Item) -> Version {
         let object = Self::object(item);
-        let head = Place::parse(&object.address).ok()?.kind != Kind::Web;
+        let head = Place::parse(&object.address).is_ok_and(|place| place.kind != Kind::Web);
         let examined = self.core.block_on(async { self.core.target(&object).await?.examine(head).await });
-        examined.ok()?.stamp()
+        examined.unwrap_or_default()
     }
 }

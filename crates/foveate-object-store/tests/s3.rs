@@ -356,7 +356,7 @@ fn prefixes_patterns_and_lists_are_sources() {
     check(open);
     for (item, bytes) in read_all(open().as_mut()).iter().filter(|(item, _)| item.fault.is_none()) {
         assert_eq!(bytes.as_deref().unwrap(), item.id.strip_prefix("s3://photos/").unwrap().as_bytes());
-        assert!(item.stamp.is_some(), "{item}");
+        assert!(item.version.is_known(), "{item}");
     }
     let list = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(list.path(), format!("{}\n{}\ns3://photos/none.jpg\n", all[2], all[3])).unwrap();
@@ -407,9 +407,9 @@ fn objects_come_in_the_order_in_which_they_were_asked_for() {
         keys.iter().for_each(|key| ahead.ask(unknown(format!("s3://photos/{key}"))));
         for key in keys {
             match (*key, ahead.take()) {
-                ("public/large", bytes) => assert_eq!(bytes.unwrap().len(), 3_000_000),
+                ("public/large", bytes) => assert_eq!(bytes.unwrap().0.len(), 3_000_000),
                 ("none", bytes) => assert!(matches!(bytes, Err(FetchError::NotFound(_)))),
-                (key, bytes) => assert_eq!(bytes.unwrap(), key.as_bytes()),
+                (key, bytes) => assert_eq!(bytes.unwrap().0, key.as_bytes()),
             }
         }
         ahead.ask(unknown("s3://photos/public/large".to_owned()));

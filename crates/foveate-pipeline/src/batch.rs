@@ -24,7 +24,7 @@ pub(crate) enum Outcome {
 pub(crate) struct Seen {
     /// The item's place in the source.
     pub(crate) place: u64,
-    pub(crate) stamp: Option<Stamp>,
+    pub(crate) stamp: Stamp,
     /// Checksum of its bytes, if they were read.
     pub(crate) xxh3: Option<u64>,
     pub(crate) content: Option<ContentId>,

@@ -1,26 +1,23 @@
 //! What changed among the inputs since an earlier run recorded them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use foveate_core::FaultScope;
-use foveate_sink::{Difference, Failure, InputRecord, OtherRun, RecordedInputs, RunState, SinkError, Stamp};
+use foveate_sink::{
+    Difference, Failure, InputRecord, Likeness, OtherRun, RecordedHash, RecordedInputs, RunState, SinkError, Stamp,
+};
 use foveate_source::store::scheme_of;
-use foveate_source::{Delivery, Fetch, Item, Source};
+use foveate_source::{Delivery, Item, Source};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 use crate::RunError;
+use crate::lookers::{Lookers, stamp_of_version};
 
 /// The ids of a larger listing are not compared: that would take memory for all of them.
 const MOST_COMPARED: u64 = 1 << 20;
 
 /// Ids named in a message; the others are counted.
 const MOST_NAMED: usize = 3;
-
-/// An item's length and time, in the form in which a run records them; `None` if they cannot be known.
-pub fn stamp_of(fetch: &mut dyn Fetch, item: &Item) -> Option<Stamp> {
-    let (bytes, modified) = fetch.stamp(item)?;
-    Stamp::new(bytes, modified)
-}
 
 /// Adds to a sink's refusal what only the source knows. An output is not complete for this job if an input changed, and
 /// a listing that differs is named input by input.
@@ -80,10 +77,13 @@ fn can_be_read(source: &mut dyn Source, end: u64, like: &str) -> Result<bool, Ru
 
 /// Names the inputs whose file is another one than when it was recorded; `None` if there are none.
 fn changed(recorded: &RecordedInputs, source: &mut dyn Source, by_content: bool) -> Result<Option<String>, RunError> {
-    if source.extent().end.is_none() && !by_content {
+    if source.extent().end.is_none() && !by_content && !has_rows_elsewhere(recorded, source)? {
         return changed_beside_containers(recorded, source);
     }
-    let (mut fetch, mut changed, mut bytes) = (source.open_fetch()?, Names::default(), Vec::new());
+    let mut lookers = Lookers::open(source)?;
+    let mut changed = Names::default();
+    let mut fetch = source.open_fetch()?;
+    let mut bytes = Vec::new();
     // After an update, the order of the record is not that of the listing.
     let mut by_id = HashMap::new();
     if !has_order(recorded, source)? {
@@ -94,48 +94,143 @@ fn changed(recorded: &RecordedInputs, source: &mut dyn Source, by_content: bool)
     }
     source.rewind()?;
     let mut records = recorded.read()?;
-    loop {
-        let next = if by_content { source.deliver()? } else { source.next_item()?.map(Delivery::unread) };
-        let Some(Delivery { item, content }) = next else { break };
-        let (stamp, hash) = match by_id.get(&xxh3_128(item.id.as_bytes())) {
-            Some(&known) => known,
-            None => match records.next().transpose()? {
-                Some(record) => (record.stamp, record.hash()),
-                None => break,
-            },
-        };
-        let is_same = match (&item.fault, by_content) {
-            (Some(_), _) => stamp.is_none(),
-            (None, true) => match content.read_into(&item, fetch.as_mut(), &mut bytes) {
-                Ok(()) => hash.is_some_and(|hash| hash.is_of(&bytes)),
-                Err(_) => hash.is_none(),
-            },
-            (None, false) => stamp == stamp_of(fetch.as_mut(), &item),
-        };
-        if !is_same {
-            changed.add(item.id);
+    let mut is_over = false;
+    while !is_over {
+        let mut pairs: Vec<(Item, RecordedInput)> = Vec::new();
+        while pairs.len() < LOOKED_AT_ONCE {
+            let next = if by_content { source.deliver()? } else { source.next_item()?.map(Delivery::unread) };
+            let Some(Delivery { item, content }) = next else {
+                is_over = true;
+                break;
+            };
+            let record = match by_id.get(&xxh3_128(item.id.as_bytes())) {
+                Some(&known) => known,
+                None => match records.next().transpose()? {
+                    Some(record) => (record.stamp, record.hash()),
+                    None => {
+                        is_over = true;
+                        break;
+                    }
+                },
+            };
+            if by_content && item.fault.is_none() {
+                let is_same = match content.read_into(&item, fetch.as_mut(), &mut bytes) {
+                    Ok(()) => record.1.is_some_and(|hash| hash.is_of(&bytes)),
+                    Err(_) => record.1.is_none(),
+                };
+                if !is_same {
+                    changed.add(item.id);
+                }
+                continue;
+            }
+            pairs.push((item, record));
+        }
+        for ((item, _), is_same) in pairs.iter().zip(are_same(&pairs, &mut lookers)?) {
+            if !is_same {
+                changed.add(item.id.clone());
+            }
         }
     }
     Ok(changed.describe("changed"))
 }
 
+/// Inputs that are compared with their records at once.
+const LOOKED_AT_ONCE: usize = 1024;
+
+/// What a record says of an input: its stamp, and the hash of its content if it could be read.
+type RecordedInput = (Stamp, Option<RecordedHash>);
+
+/// Tells of each input whether it is the one of its record. It is read if nothing else tells. A record without a hash
+/// is of an input that could not be read: it has no vector that could be a wrong one.
+fn are_same(pairs: &[(Item, RecordedInput)], lookers: &mut Lookers) -> Result<Vec<bool>, RunError> {
+    let items: Vec<&Item> = pairs.iter().map(|(item, _)| item).collect();
+    let mut same = Vec::new();
+    let mut unknown = Vec::new();
+    let mut hashes = Vec::new();
+    let mut places = Vec::new();
+    for (at, (now, (item, (stamp, hash)))) in lookers.stamps(&items).iter().zip(pairs).enumerate() {
+        let likeness = stamp.compare(now);
+        same.push(match likeness {
+            _ if item.fault.is_some() => hash.is_none(),
+            Likeness::SameTag | Likeness::SameTime => true,
+            Likeness::Other => false,
+            Likeness::Unknown => hash.is_none(),
+        });
+        if let Some(hash) = hash.filter(|_| likeness == Likeness::Unknown && item.fault.is_none()) {
+            unknown.push(item);
+            hashes.push(hash);
+            places.push(at);
+        }
+    }
+    for (at, is_same) in places.into_iter().zip(lookers.contents(&unknown, &hashes)?) {
+        same[at] = is_same == Some(true);
+    }
+    Ok(same)
+}
+
+/// Returns true if some rows of containers named their images: these are not in the containers, so that only asking
+/// for each tells whether they changed. What is in a container was recorded with the container's stamp.
+fn has_rows_elsewhere(recorded: &RecordedInputs, source: &mut dyn Source) -> Result<bool, RunError> {
+    let mut containers = HashSet::new();
+    let mut others = HashSet::new();
+    source.each_input(&mut |item, is_container| {
+        if is_container {
+            let stamp = stamp_of_version(&item.version);
+            // Earlier versions recorded no tags.
+            containers.extend([stamp, Stamp { etag: None, ..stamp }]);
+        } else {
+            others.insert(xxh3_128(item.id.as_bytes()));
+        }
+    })?;
+    // Standard input cannot be read twice, and its members have stamps of their own.
+    if containers.contains(&Stamp::default()) {
+        return Ok(false);
+    }
+    for record in recorded.read()? {
+        let InputRecord { id, stamp, xxh3, .. } = record?;
+        if xxh3.is_some() && !containers.contains(&stamp) && !others.contains(&xxh3_128(id.as_bytes())) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// Names the changed files and objects of a listing with containers. These are in the listing's hash with their lengths
 /// and times, so their members, whose ids only reading them tells, are not compared.
 fn changed_beside_containers(recorded: &RecordedInputs, source: &mut dyn Source) -> Result<Option<String>, RunError> {
-    let mut fetch = source.open_fetch()?;
-    let mut listed = HashMap::new();
+    let mut lookers = Lookers::open(source)?;
+    let mut listed: HashMap<u128, ListedInput> = HashMap::new();
+    let mut items = Vec::new();
     source.each_input(&mut |item, is_container| {
         if !is_container {
-            let stamp = if item.fault.is_some() { None } else { stamp_of(fetch.as_mut(), &item) };
-            listed.insert(xxh3_128(item.id.as_bytes()), stamp);
+            items.push(item);
+        }
+        if items.len() == LOOKED_AT_ONCE {
+            ListedInput::note(&mut items, &mut lookers, &mut listed);
         }
     })?;
+    ListedInput::note(&mut items, &mut lookers, &mut listed);
     // A member may have a file's id, so an input is the same if one of its records says so.
+    let mut unknown = Vec::new();
     for record in recorded.read()? {
-        let InputRecord { id, stamp, .. } = record?;
-        let id = xxh3_128(id.as_bytes());
-        if listed.get(&id) == Some(&stamp) {
-            listed.remove(&id);
+        let record = record?;
+        let id = xxh3_128(record.id.as_bytes());
+        let Some(input) = listed.get(&id) else { continue };
+        let is_failure = record.hash().is_none();
+        match (record.stamp.compare(&input.stamp), &input.item) {
+            (Likeness::Unknown, Some(item)) if !is_failure => {
+                unknown.push((item.clone(), (record.stamp, record.hash())));
+            }
+            (Likeness::Unknown, _) if !is_failure => {}
+            (Likeness::Other, _) => {}
+            _ => drop(listed.remove(&id)),
+        }
+    }
+    for pairs in unknown.chunks(LOOKED_AT_ONCE) {
+        for ((item, _), is_same) in pairs.iter().zip(are_same(pairs, &mut lookers)?) {
+            if is_same {
+                listed.remove(&xxh3_128(item.id.as_bytes()));
+            }
         }
     }
     let mut changed = Names::default();
@@ -146,6 +241,23 @@ fn changed_beside_containers(recorded: &RecordedInputs, source: &mut dyn Source)
         }
     }
     Ok(changed.describe("changed"))
+}
+
+/// An input beside containers, as it is now.
+struct ListedInput {
+    stamp: Stamp,
+    /// The item, if its stamp may not be enough. Files have a time, so that there are few.
+    item: Option<Item>,
+}
+
+impl ListedInput {
+    fn note(items: &mut Vec<Item>, lookers: &mut Lookers, listed: &mut HashMap<u128, Self>) {
+        let stamps = lookers.stamps(&items.iter().collect::<Vec<_>>());
+        for (item, stamp) in items.drain(..).zip(stamps) {
+            let is_kept = stamp.modified_ns.is_none() || scheme_of(&item.locator).is_some();
+            listed.insert(xxh3_128(item.id.as_bytes()), Self { stamp, item: is_kept.then_some(item) });
+        }
+    }
 }
 
 /// Returns true if the record begins as the listing does, id by id.

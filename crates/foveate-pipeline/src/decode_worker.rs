@@ -29,7 +29,7 @@ pub(crate) struct ReadItem {
     /// Its outcome, if it could not be read.
     pub(crate) fault: Option<Outcome>,
     /// Taken before the bytes were read, so that a change in between is noticed later.
-    pub(crate) stamp: Option<Stamp>,
+    pub(crate) stamp: Stamp,
     /// The identity of its bytes, once a worker has found it.
     pub(crate) content: Option<ContentId>,
 }

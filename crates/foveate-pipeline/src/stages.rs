@@ -11,8 +11,9 @@ use foveate_sink::{Failure, InputRecord, Rows, Stamp, VectorSink, Watermark};
 use foveate_source::{Content, Fetch, Item};
 
 use crate::batch::{Encoded, Outcome, Seen};
+use crate::lookers::{stamp_of, stamp_of_version};
 use crate::recall::{Contents, Recalled};
-use crate::{Config, FailurePolicy, RunError, changed_inputs};
+use crate::{Config, FailurePolicy, RunError};
 
 /// Counters for a progress display, updated during the run.
 #[derive(Debug, Default)]
@@ -62,7 +63,7 @@ pub(crate) fn failure(item: &Item, stage: Stage, reason: &str, bytes: Option<u64
 /// What reading an item gave.
 pub(crate) struct Readout {
     /// Taken before the bytes were read.
-    pub(crate) stamp: Option<Stamp>,
+    pub(crate) stamp: Stamp,
     /// Its bytes, if the source delivered them.
     pub(crate) delivered: Option<Bytes>,
     /// Its outcome, if it has no bytes.
@@ -80,15 +81,14 @@ pub(crate) fn read(
 ) -> Result<Readout, RunError> {
     if let Some(reason) = &item.fault {
         let (failure, seen) = (failure(item, Stage::List, reason, None), Seen { place: item.place, ..Seen::default() });
-        return Ok(Readout { stamp: None, delivered: None, fault: Some(Outcome::Failed(failure, seen)) });
+        return Ok(Readout { stamp: Stamp::default(), delivered: None, fault: Some(Outcome::Failed(failure, seen)) });
     }
-    let delivered_stamp = || item.stamp.and_then(|(bytes, modified)| Stamp::new(bytes, modified));
     let (stamp, read) = match content {
-        Content::Unread => timed(profiler, Stage::Read, || {
-            (changed_inputs::stamp_of(fetch, item), fetch.fetch(item, fetched).map(|()| None))
-        }),
-        Content::Read(bytes) => (delivered_stamp(), Ok(Some(bytes))),
-        Content::Failed(error) => (delivered_stamp(), Err(error)),
+        Content::Unread => {
+            timed(profiler, Stage::Read, || (stamp_of(fetch, item), fetch.fetch(item, fetched).map(|()| None)))
+        }
+        Content::Read(bytes) => (stamp_of_version(&item.version), Ok(Some(bytes))),
+        Content::Failed(error) => (stamp_of_version(&item.version), Err(error)),
     };
     let error = match read {
         Ok(delivered) => {

@@ -11,7 +11,8 @@ use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderSpec, Over
 use foveate_preprocess::{CpuPreprocessor, PreprocessOptions};
 use foveate_resize::{Filter, Geometry, ResizeError, ResizePlan, Resizer};
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
-use foveate_source::{Extent, Fetch, FetchError, Item, Source, SourceError, Stamp};
+use foveate_source::store::Version;
+use foveate_source::{Extent, Fetch, FetchError, Item, Source, SourceError};
 
 use crate::{Config, Pipeline};
 
@@ -80,8 +81,8 @@ impl Fetch for RawImages {
         Ok(())
     }
 
-    fn stamp(&mut self, _: &Item) -> Option<Stamp> {
-        None
+    fn version(&mut self, _: &Item) -> Version {
+        Version::default()
     }
 }
 

@@ -3,13 +3,12 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use bytes::Bytes;
-use foveate_core::{FaultScope, lock};
-use foveate_sink::{InputRecord, RecordedHash, RecordedInputs, SinkError, Stamp, StoredRun};
+use foveate_core::lock;
+use foveate_sink::{InputRecord, Likeness, RecordedHash, RecordedInputs, SinkError, Stamp, StoredRun};
 use foveate_source::{Content, Delivery, Extent, Fetch, Item, Listing, Source, SourceError};
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
-use crate::changed_inputs::stamp_of;
+use crate::lookers::{Lookers, stamp_of, stamp_of_version};
 use crate::{FailurePolicy, RunError};
 
 mod brakes;
@@ -33,7 +32,7 @@ pub enum Update {
     Failures,
 }
 
-/// An output's inputs, and what a new listing shows of each: 90 bytes for each slot of a table in memory.
+/// An output's inputs, and what a new listing shows of each: 113 bytes for each slot of a table in memory.
 #[derive(Debug)]
 pub struct KnownInputs {
     update: Update,
@@ -57,26 +56,52 @@ struct WantedSizes {
 }
 
 impl WantedSizes {
-    fn add(&mut self, stamp: Option<Stamp>) {
-        match stamp {
-            Some(stamp) => drop(self.known.insert(stamp.bytes)),
+    fn add(&mut self, stamp: Stamp) {
+        match stamp.bytes {
+            Some(bytes) => drop(self.known.insert(bytes)),
             None => self.has_others = true,
         }
     }
 
-    fn has(&self, stamp: Option<Stamp>) -> bool {
-        self.has_others || stamp.is_some_and(|stamp| self.known.contains(&stamp.bytes))
+    fn has(&self, stamp: Stamp) -> bool {
+        self.has_others || stamp.bytes.is_none_or(|bytes| self.known.contains(&bytes))
     }
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Input {
-    stamp: Option<Stamp>,
+    stamp: Stamp,
     hash: Option<RecordedHash>,
     is_touched: bool,
+    compared_by: Option<ComparedBy>,
     /// It is the failure of a container that is read again, and goes unless the container fails again.
     is_container: bool,
     state: State,
+}
+
+impl Input {
+    fn new(stamp: Stamp, hash: Option<RecordedHash>, state: State) -> Self {
+        Self { stamp, hash, is_touched: false, compared_by: None, is_container: false, state }
+    }
+}
+
+/// What told whether an input is the one that the output has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ComparedBy {
+    Time,
+    Tag,
+    Content,
+}
+
+impl ComparedBy {
+    fn of(was: Stamp, now: Stamp) -> Self {
+        match was.compare(&now) {
+            Likeness::SameTag => Self::Tag,
+            Likeness::Other if was.etag.is_some() && now.etag.is_some() => Self::Tag,
+            Likeness::SameTime | Likeness::Other => Self::Time,
+            Likeness::Unknown => Self::Content,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,13 +132,7 @@ impl KnownInputs {
         let mut known_id = None;
         for record in recorded.iter().map(RecordedInputs::read).collect::<Result<Vec<_>, _>>()?.into_iter().flatten() {
             let record = record?;
-            let input = Input {
-                stamp: record.stamp,
-                hash: record.hash(),
-                is_touched: false,
-                is_container: false,
-                state: State::Gone,
-            };
+            let input = Input::new(record.stamp, record.hash(), State::Gone);
             if inputs.insert(key(&record.id), input).is_some() {
                 return Err(twice(&record.id).into());
             }
@@ -179,47 +198,76 @@ impl KnownInputs {
         Ok(self.recorded.as_ref().map(RecordedInputs::read).transpose()?.into_iter().flatten())
     }
 
-    /// Returns true if an input with this stamp is to be embedded. `read` gives its bytes; `None` if it cannot be read.
+    /// The recorded hash of an input with this stamp, if only its content tells whether it changed.
+    fn needs_content(&self, item: &Item, stamp: Stamp) -> Option<RecordedHash> {
+        let input = self.inputs.get(&key(&item.id))?;
+        let is_compared = input.state == State::Gone && item.fault.is_none();
+        let is_unknown = is_compared && self.likeness(input, stamp) == Likeness::Unknown;
+        input.hash.filter(|_| is_unknown)
+    }
+
+    /// What the stamps say; nothing if inputs are compared by content.
+    fn likeness(&self, input: &Input, stamp: Stamp) -> Likeness {
+        match self.update {
+            Update::Changes { by_content: false, .. } => input.stamp.compare(&stamp),
+            _ => Likeness::Unknown,
+        }
+    }
+
+    /// Returns true if an input with this stamp is to be embedded. `is_of` says whether its content has a hash; `None`
+    /// if it cannot be read.
     fn wants(
         &mut self,
         item: &Item,
-        stamp: Option<Stamp>,
+        stamp: Stamp,
         is_member: bool,
-        read: impl FnOnce() -> Result<Option<Bytes>, RunError>,
+        is_of: impl FnOnce(RecordedHash) -> Result<Option<bool>, RunError>,
     ) -> Result<bool, RunError> {
-        let Some(input) = self.inputs.get_mut(&key(&item.id)) else {
+        let Some(mut input) = self.inputs.get(&key(&item.id)).copied() else {
             if self.update != Update::Failures {
                 let state = State::Wanted { is_new: true, is_member };
-                let input = Input { stamp, hash: None, is_touched: false, is_container: false, state };
+                let input = Input::new(stamp, None, state);
                 self.inputs.insert(key(&item.id), input);
                 self.added_id.get_or_insert_with(|| item.id.clone());
             }
             return Ok(self.update != Update::Failures);
         };
-        let by_content = match (input.state, self.update) {
+        match (input.state, self.update) {
             (State::Failed, _) => {
                 input.state = State::Wanted { is_new: false, is_member };
+                self.inputs.insert(key(&item.id), input);
                 return Ok(true);
             }
             (_, Update::Failures) => return Ok(false),
-            (State::Gone, Update::Changes { by_content, .. }) => by_content,
+            (State::Gone, _) => {}
             _ => return Err(twice(&item.id).into()),
-        };
-        input.state = match input.hash {
-            Some(_) if item.fault.is_some() => State::Unreadable { is_member },
-            Some(_) if !by_content && input.stamp == stamp => State::Kept { is_member },
-            // Files are read once, by the run that embeds them; members and objects without a stamp are at hand.
-            Some(was) if by_content || is_member || stamp.is_none() => match read()? {
-                None => State::Unreadable { is_member },
-                Some(bytes) if was.is_of(&bytes) => State::Kept { is_member },
-                Some(_) => State::Wanted { is_new: false, is_member },
-            },
+        }
+        let likeness = self.likeness(&input, stamp);
+        let mut by = ComparedBy::of(input.stamp, stamp);
+        input.state = match (input.hash, likeness) {
+            (Some(_), _) if item.fault.is_some() => State::Unreadable { is_member },
+            (Some(_), Likeness::SameTag | Likeness::SameTime) => State::Kept { is_member },
+            // Files that differ are read once, by the run that embeds them; members are at hand.
+            (Some(was), _) if likeness == Likeness::Unknown || is_member => {
+                by = ComparedBy::Content;
+                match is_of(was)? {
+                    None => State::Unreadable { is_member },
+                    Some(true) => State::Kept { is_member },
+                    Some(false) => State::Wanted { is_new: false, is_member },
+                }
+            }
             _ => State::Wanted { is_new: false, is_member },
         };
-        // Without a hash there is no new stamp: the old vector would pass for one of the new file.
-        if input.state == (State::Kept { is_member }) && input.stamp != stamp {
-            (input.stamp, input.is_touched) = (stamp, true);
+        if input.hash.is_some() && item.fault.is_none() {
+            input.compared_by = Some(by);
         }
+        // Without a hash there is no new stamp: the old vector would pass for one of the new file.
+        let known = stamp.or(input.stamp);
+        if input.state == (State::Kept { is_member }) && input.stamp != known {
+            input.stamp = known;
+            input.is_touched = true;
+        }
+        self.inputs.insert(key(&item.id), input);
         Ok(matches!(input.state, State::Wanted { .. }))
     }
 
@@ -265,45 +313,50 @@ impl UpdateSource {
         max_removed: FailurePolicy,
     ) -> Result<Self, RunError> {
         let mut known = KnownInputs::read(run, update, max_removed)?;
-        let (listing_hash, part, mut fetch) = (listing.listing_hash(), listing.part(), listing.open_fetch()?);
+        let (listing_hash, part, fetch) = (listing.listing_hash(), listing.part(), listing.open_fetch()?);
+        let mut lookers = Lookers::open(&listing)?;
         let unchanged = match update {
             Update::Changes { by_content: false, .. } => unchanged_containers(&mut known, &mut listing)?,
             _ => BTreeMap::new(),
         };
-        let mut failed = None;
         let mut selection = Xxh3::new();
         selection.update(format!("{update:?}").as_bytes());
-        let listing = listing.select(|item, is_container| {
-            if is_container {
-                let container = unchanged.get(&item.id).copied().unwrap_or_default();
-                if !container.is_same() {
-                    known.wanted_sizes.add(None);
-                    selection.update(format!("{:?} {:?}\n", item.id, item.stamp).as_bytes());
+        let listing = listing.select(|inputs| {
+            let singles: Vec<&Item> =
+                inputs.iter().filter(|(_, is_container)| !is_container).map(|(item, _)| item).collect();
+            let stamps = lookers.stamps(&singles);
+            let mut unknown = Vec::new();
+            let mut hashes = Vec::new();
+            for (item, stamp) in singles.iter().zip(&stamps) {
+                if let Some(hash) = known.needs_content(item, *stamp) {
+                    unknown.push(*item);
+                    hashes.push(hash);
                 }
-                return !container.is_same();
             }
-            let stamp = stamp_of(fetch.as_mut(), item);
-            let wants = known.wants(item, stamp, false, || {
-                let mut bytes = Vec::new();
-                match fetch.fetch(item, &mut bytes) {
-                    Ok(()) => Ok(Some(bytes.into())),
-                    Err(error) if error.scope() == FaultScope::Run => Err(error.into()),
-                    Err(_) => Ok(None),
+            let mut contents = lookers.contents(&unknown, &hashes)?.into_iter();
+            let mut stamps = stamps.into_iter();
+            let mut wanted = Vec::new();
+            for (item, is_container) in inputs {
+                if *is_container {
+                    let container = unchanged.get(&item.id).copied().unwrap_or_default();
+                    if !container.is_same() {
+                        known.wanted_sizes.add(Stamp::default());
+                        selection.update(format!("{:?} {:?}\n", item.id, item.version).as_bytes());
+                    }
+                    wanted.push(!container.is_same());
+                    continue;
                 }
-            });
-            let is_wanted = wants.unwrap_or_else(|error| {
-                failed.get_or_insert(error);
-                false
-            });
-            if is_wanted {
-                known.wanted_sizes.add(stamp);
-                selection.update(format!("{:?}\n", item.id).as_bytes());
+                let stamp = stamps.next().unwrap_or_default();
+                let is_same = if known.needs_content(item, stamp).is_some() { contents.next().flatten() } else { None };
+                let is_wanted = known.wants(item, stamp, false, |_| Ok(is_same))?;
+                if is_wanted {
+                    known.wanted_sizes.add(stamp);
+                    selection.update(format!("{:?}\n", item.id).as_bytes());
+                }
+                wanted.push(is_wanted);
             }
-            is_wanted
+            Ok::<_, RunError>(wanted)
         })?;
-        if let Some(error) = failed {
-            return Err(error);
-        }
         let counted = listing.extent().end.is_none().then_some((0, 0));
         let selection = format!("{:016x}", selection.digest());
         Ok(Self { listing, known: Arc::new(Mutex::new(known)), fetch, listing_hash, part, selection, counted })
@@ -328,7 +381,7 @@ impl UpdateSource {
 /// A container, and whether the output's inputs from there have its stamp.
 #[derive(Clone, Copy, Default)]
 struct Container {
-    stamp: Option<Stamp>,
+    stamp: Stamp,
     members: u64,
     others: u64,
 }
@@ -347,7 +400,7 @@ fn unchanged_containers(
     let mut containers = BTreeMap::new();
     listing.each_input(&mut |item, is_container| {
         if is_container {
-            let stamp = item.stamp.and_then(|(bytes, modified)| Stamp::new(bytes, modified));
+            let stamp = stamp_of_version(&item.version);
             containers.insert(item.id, Container { stamp, ..Container::default() });
         }
     })?;
@@ -370,9 +423,12 @@ fn unchanged_containers(
             let Some(name) = folders.into_iter().find(|folder| containers.contains_key(*folder)) else { continue };
             let Some(container) = containers.get_mut(name) else { continue };
             match known.inputs.get_mut(&key(&id)) {
-                Some(input) if keep && container.is_same() => input.state = State::Kept { is_member: false },
+                Some(input) if keep && container.is_same() => {
+                    input.state = State::Kept { is_member: false };
+                    input.compared_by = Some(ComparedBy::of(stamp, container.stamp));
+                }
                 _ if keep => {}
-                _ if stamp.is_some() && stamp == container.stamp && xxh3.is_some() => container.members += 1,
+                _ if stamp.is_same(&container.stamp) && xxh3.is_some() => container.members += 1,
                 _ => container.others += 1,
             }
         }
@@ -396,15 +452,14 @@ impl Source for UpdateSource {
             let is_listed = matches!(found, Some(State::Wanted { is_member: false, .. }));
             if !is_listed {
                 let (stamp, fetch) = (stamp_of(self.fetch.as_mut(), item), self.fetch.as_mut());
-                let read = || match content {
-                    Content::Read(bytes) => Ok(Some(bytes.clone())),
+                let wants = lock(&self.known).wants(item, stamp, true, |hash| match content {
+                    Content::Read(bytes) => Ok(Some(hash.is_of(bytes))),
                     Content::Failed(_) => Ok(None),
                     Content::Unread => {
                         let mut bytes = Vec::new();
-                        Ok(fetch.fetch(item, &mut bytes).ok().map(|()| bytes.into()))
+                        Ok(fetch.fetch(item, &mut bytes).ok().map(|()| hash.is_of(&bytes)))
                     }
-                };
-                let wants = lock(&self.known).wants(item, stamp, true, read);
+                });
                 if !wants.map_err(|error| SourceError::Invalid(error.to_string()))? {
                     continue;
                 }

@@ -23,7 +23,8 @@ use foveate_preprocess::{
 };
 use foveate_resize::{Filter, Geometry, ResizeError, ResizePlan, Resizer};
 use foveate_sink::{ContentId, Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
-use foveate_source::{Content, Delivery, Extent, Fetch, FetchError, Item, Source, SourceError, Stamp};
+use foveate_source::store::Version;
+use foveate_source::{Content, Delivery, Extent, Fetch, FetchError, Item, Source, SourceError};
 
 use foveate_testkit::device::{Device, spec};
 
@@ -122,8 +123,8 @@ impl Fetch for Numbers {
         Ok(())
     }
 
-    fn stamp(&mut self, _: &Item) -> Option<Stamp> {
-        None
+    fn version(&mut self, _: &Item) -> Version {
+        Version::default()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::{ActOnRow, InputRecord, Shape, SinkError, StoredFailure, StoredRow, StoredRun, VectorReader};
+use crate::{ActOnRow, InputRecord, Shape, SinkError, Stamp, StoredFailure, StoredRow, StoredRun, VectorReader};
 
 /// An input of a run, and what became of it.
 pub(crate) struct Entry {
@@ -154,7 +154,7 @@ fn each_row(run: &StoredRun, reader: &dyn VectorReader, act: &mut ActOnRecordedR
 }
 
 fn unknown(id: &str, xxh3: Option<u64>) -> InputRecord {
-    InputRecord { id: id.to_owned(), stamp: None, xxh3, content: None, place: 0 }
+    InputRecord { id: id.to_owned(), stamp: Stamp::default(), xxh3, content: None, place: 0 }
 }
 
 impl StoredRun {

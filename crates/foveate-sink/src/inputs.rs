@@ -11,26 +11,75 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::runs::RecordFile;
 use crate::{ContentId, RecordedInputs, SinkError, push_csv_field};
 
-/// First line of the record.
-pub const INPUTS_HEADER: &str = "id,bytes,modified_ns,xxh3,blake3\n";
+/// First line of the record. Earlier versions did not write the last columns.
+pub const INPUTS_HEADER: &str = "id,bytes,modified_ns,xxh3,blake3,etag_xxh3\n";
 
-/// What a file system says about a file without reading it. A change of the content nearly always changes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a file system, a store or a web server says about a file without its content. Each part may be unknown. A
+/// change of the content nearly always changes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Stamp {
     /// Length in bytes.
-    pub bytes: u64,
+    pub bytes: Option<u64>,
     /// Time of the last modification, in nanoseconds since 1970.
-    pub modified_ns: i64,
+    pub modified_ns: Option<i64>,
+    /// XXH3-64 of the entity tag.
+    pub etag: Option<u64>,
+}
+
+/// Whether two stamps are of the same content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Likeness {
+    /// They have the same entity tag.
+    SameTag,
+    /// They have the same time, and the same length if both have one.
+    SameTime,
+    /// They differ.
+    Other,
+    /// They have nothing in common that tells; a length alone does not.
+    Unknown,
 }
 
 impl Stamp {
-    /// The stamp of a file of this length and time; `None` for a time centuries away.
-    pub fn new(bytes: u64, modified: SystemTime) -> Option<Self> {
-        let modified_ns = match modified.duration_since(UNIX_EPOCH) {
-            Ok(after) => i64::try_from(after.as_nanos()).ok()?,
-            Err(before) => -i64::try_from(before.duration().as_nanos()).ok()?,
-        };
-        Some(Self { bytes, modified_ns })
+    /// The stamp of a file. A time centuries away is unknown. A tag counts without its quotes and its mark of weakness:
+    /// listings leave out the ones, and servers that compress add the other.
+    pub fn new(bytes: Option<u64>, modified: Option<SystemTime>, tag: Option<&str>) -> Self {
+        let bare = |tag: &str| xxh3_64(tag.strip_prefix("W/").unwrap_or(tag).trim_matches('"').as_bytes());
+        Self { bytes, modified_ns: modified.and_then(nanoseconds), etag: tag.map(bare) }
+    }
+
+    /// Compares what both stamps know.
+    pub fn compare(&self, other: &Self) -> Likeness {
+        if self.bytes.zip(other.bytes).is_some_and(|(a, b)| a != b) {
+            return Likeness::Other;
+        }
+        match (self.etag.zip(other.etag), self.modified_ns.zip(other.modified_ns)) {
+            (Some((a, b)), _) if a == b => Likeness::SameTag,
+            (None, Some((a, b))) if a == b => Likeness::SameTime,
+            (None, None) => Likeness::Unknown,
+            _ => Likeness::Other,
+        }
+    }
+
+    /// Returns true if the stamps are of the same content for sure.
+    pub fn is_same(&self, other: &Self) -> bool {
+        matches!(self.compare(other), Likeness::SameTag | Likeness::SameTime)
+    }
+
+    /// The same, with what `other` knows of the rest.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes.or(other.bytes),
+            modified_ns: self.modified_ns.or(other.modified_ns),
+            etag: self.etag.or(other.etag),
+        }
+    }
+}
+
+fn nanoseconds(time: SystemTime) -> Option<i64> {
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(after) => i64::try_from(after.as_nanos()).ok(),
+        Err(before) => i64::try_from(before.duration().as_nanos()).ok().map(|before| -before),
     }
 }
 
@@ -39,8 +88,8 @@ impl Stamp {
 pub struct InputRecord {
     /// The item's id.
     pub id: String,
-    /// Its size and time just before it was read; `None` if they could not be known.
-    pub stamp: Option<Stamp>,
+    /// What was known of it just before it was read, or from the answer with its bytes.
+    pub stamp: Stamp,
     /// XXH3-64 of its bytes; `None` if they could not be read.
     pub xxh3: Option<u64>,
     /// The identity of its bytes; `None` also in the records of older versions.
@@ -54,10 +103,12 @@ impl InputRecord {
     /// Appends one line to `lines`, in the format of the record.
     pub fn push_line(&self, lines: &mut String) {
         push_csv_field(lines, &self.id);
-        let stamp = self.stamp.map_or_else(|| ",".to_owned(), |stamp| format!("{},{}", stamp.bytes, stamp.modified_ns));
-        let xxh3 = self.xxh3.map_or_else(String::new, |xxh3| format!("{xxh3:016x}"));
+        let Stamp { bytes, modified_ns, etag } = self.stamp;
+        let bytes = bytes.map_or_else(String::new, |bytes| bytes.to_string());
+        let modified_ns = modified_ns.map_or_else(String::new, |modified| modified.to_string());
+        let [xxh3, etag] = [self.xxh3, etag].map(|hash| hash.map_or_else(String::new, |hash| format!("{hash:016x}")));
         let content = self.content.map_or_else(String::new, |content| content.to_string());
-        writeln!(lines, ",{stamp},{xxh3},{content}").expect("text in memory takes any line");
+        writeln!(lines, ",{bytes},{modified_ns},{xxh3},{content},{etag}").expect("text in memory takes any line");
     }
 
     /// The hash that tells whether the input has the same bytes now; `None` if it could not be read.
@@ -66,20 +117,15 @@ impl InputRecord {
     }
 
     fn parse(fields: &csv::StringRecord) -> Option<Self> {
-        let [id, bytes, modified, xxh3] = [fields.get(0)?, fields.get(1)?, fields.get(2)?, fields.get(3)?];
-        let stamp = match (bytes, modified) {
-            ("", "") => None,
-            _ => Some(Stamp { bytes: bytes.parse().ok()?, modified_ns: modified.parse().ok()? }),
+        let hash = |field: &str| u64::from_str_radix(field, 16).ok();
+        let stamp = Stamp {
+            bytes: parse_field(fields.get(1)?, |field| field.parse().ok())?,
+            modified_ns: parse_field(fields.get(2)?, |field| field.parse().ok())?,
+            etag: parse_field(fields.get(5).unwrap_or_default(), hash)?,
         };
-        let xxh3 = match xxh3 {
-            "" => None,
-            digits => Some(u64::from_str_radix(digits, 16).ok()?),
-        };
-        let content = match fields.get(4) {
-            None | Some("") => None,
-            Some(digits) => Some(ContentId::parse(digits)?),
-        };
-        Some(Self { id: id.to_owned(), stamp, xxh3, content, place: 0 })
+        let xxh3 = parse_field(fields.get(3)?, hash)?;
+        let content = parse_field(fields.get(4).unwrap_or_default(), ContentId::parse)?;
+        Some(Self { id: fields.get(0)?.to_owned(), stamp, xxh3, content, place: 0 })
     }
 }
 
@@ -100,6 +146,11 @@ impl RecordedHash {
             Self::Checksum(xxh3) => xxh3 == xxh3_64(bytes),
         }
     }
+}
+
+/// Parses a field that may be empty; the outer `None` is one that cannot be parsed.
+fn parse_field<T>(field: &str, parse: impl Fn(&str) -> Option<T>) -> Option<Option<T>> {
+    if field.is_empty() { Some(None) } else { parse(field).map(Some) }
 }
 
 impl RecordedInputs {
@@ -152,18 +203,48 @@ mod tests {
     fn inputs_come_back_as_far_as_they_were_committed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("inputs.csv");
-        let stamp = Some(Stamp { bytes: 7, modified_ns: -3 });
-        let inputs =
-            [("a,\"b\"\n.jpg", stamp, Some(9)), ("", None, None), ("ż", stamp, None)].map(|(id, stamp, xxh3)| {
-                let content = xxh3.map(|_| ContentId::of(id.as_bytes()));
-                InputRecord { id: id.to_owned(), stamp, xxh3, content, place: 0 }
-            });
+        let stamp = Stamp { bytes: Some(7), modified_ns: Some(-3), etag: None };
+        let tagged = Stamp { bytes: None, modified_ns: None, etag: Some(5) };
+        let inputs = [
+            ("a,\"b\"\n.jpg", stamp, Some(9)),
+            ("", Stamp::default(), None),
+            ("ż", tagged, None),
+            ("old", stamp, None),
+        ]
+        .map(|(id, stamp, xxh3)| {
+            let content = xxh3.map(|_| ContentId::of(id.as_bytes()));
+            InputRecord { id: id.to_owned(), stamp, xxh3, content, place: 0 }
+        });
         let mut text = INPUTS_HEADER.to_owned();
-        inputs.iter().for_each(|input| input.push_line(&mut text));
+        inputs[..3].iter().for_each(|input| input.push_line(&mut text));
+        text += "old,7,-3,\n";
         std::fs::write(&path, format!("{text}torn,1,")).unwrap();
         assert_eq!(RecordedInputs::new(path.clone(), INPUTS_HEADER.len() as u64, true), None);
         let recorded = RecordedInputs::new(path, text.len() as u64, false).unwrap();
         let read: Vec<_> = recorded.read().unwrap().map(Result::unwrap).collect();
         assert_eq!(read, inputs);
+    }
+    #[test]
+    fn stamps_are_compared_by_what_both_know() {
+        let at = |seconds| Some(UNIX_EPOCH + std::time::Duration::from_secs(seconds));
+        let stamp = |bytes, seconds: Option<u64>, tag| Stamp::new(bytes, seconds.and_then(at), tag);
+        let both = stamp(Some(7), Some(1), Some("\"a\""));
+        for (other, likeness) in [
+            (stamp(Some(7), Some(2), Some("W/\"a\"")), Likeness::SameTag),
+            (stamp(None, None, Some("a")), Likeness::SameTag),
+            (stamp(Some(7), Some(1), Some("b")), Likeness::Other),
+            (stamp(Some(8), Some(1), Some("a")), Likeness::Other),
+            (stamp(Some(7), Some(1), None), Likeness::SameTime),
+            (stamp(None, Some(1), None), Likeness::SameTime),
+            (stamp(None, Some(2), None), Likeness::Other),
+            (stamp(Some(7), None, None), Likeness::Unknown),
+            (stamp(Some(8), None, None), Likeness::Other),
+            (Stamp::default(), Likeness::Unknown),
+        ] {
+            assert_eq!((both.compare(&other), other.compare(&both)), (likeness, likeness), "{other:?}");
+        }
+        assert_eq!(Stamp::default().compare(&Stamp::default()), Likeness::Unknown);
+        // In the year 2500.
+        assert_eq!(stamp(Some(7), Some(16_725_225_600), None), stamp(Some(7), None, None));
     }
 }

@@ -36,7 +36,7 @@ pub use csv_field::push_csv_field;
 pub use entries::ActOnRecordedRow;
 pub use error::SinkError;
 pub use fold::Fold;
-pub use inputs::{InputRecord, RecordedHash, Stamp};
+pub use inputs::{InputRecord, Likeness, RecordedHash, Stamp};
 pub use manifest::{ManifestFile, ManifestPart, OutputManifest, RunManifest, is_plain_name};
 pub use merge::Merge;
 pub use names::{OutputNames, record_of, shard_suffix, sidecar};

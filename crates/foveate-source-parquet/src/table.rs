@@ -10,7 +10,7 @@ use bytes::Bytes;
 use foveate_source::FetchError;
 use foveate_source::blob::Blob;
 use foveate_source::container::{ContainerOptions, Member, MemberContent, MemberName, Members};
-use foveate_source::store::{scheme_of, with_lower_scheme};
+use foveate_source::store::{Version, scheme_of, with_lower_scheme};
 
 use crate::choice::{BYTES, Choice, PATH};
 use crate::fault::{damaged, guarded};
@@ -75,11 +75,11 @@ impl<B: Batches> Table<B> {
             Some(name) => (name, self.content(batch)),
             None => (self.number(), self.fault("id")),
         };
-        let stamp = match &content {
-            MemberContent::Here(bytes) => self.modified.map(|modified| (bytes.len() as u64, modified)),
-            _ => None,
+        let version = match &content {
+            MemberContent::Here(bytes) => Version { len: Some(bytes.len() as u64), modified: self.modified, tag: None },
+            _ => Version::default(),
         };
-        Ok(Member { name, content, stamp, columns })
+        Ok(Member { name, content, version, columns })
     }
 
     /// The row's own number, unless there is a column of ids; then `None` stands for a null.

@@ -192,7 +192,7 @@ fn every_layout_has_the_same_rows() {
         for (row, member) in read.iter().enumerate() {
             assert_eq!(member.name, MemberName::Key(row.to_string().into_bytes()), "{at}");
             assert_eq!(content(member), image(row).ok_or(format!("no image in row {row}")), "{at}");
-            assert_eq!(member.stamp.is_some(), image(row).is_some());
+            assert_eq!(member.version.is_known(), image(row).is_some());
             let caption = (row % 5 > 0).then(|| format!("no. {row}, żółw"));
             assert_eq!(*member.columns, [Some((row as i64 * -3).to_string()), caption], "{at}");
         }

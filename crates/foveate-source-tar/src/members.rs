@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use foveate_source::blob::Blob;
 use foveate_source::container::{ContainerOptions, Member, MemberContent, MemberName, Members};
+use foveate_source::store::Version;
 use foveate_source::{FetchError, NameFilter};
 
 use crate::archive::{Archive, Entry};
@@ -132,8 +133,8 @@ impl TarMembers {
         // The same for an image that is not wanted, so that the group ends where it would.
         let held = if entry.special.is_none() && entry.size <= self.max_bytes { entry.size } else { 0 };
         self.group.bytes += held + 2 * entry.name.len() as u64 + BESIDE;
-        let stamp = entry.modified.map(|at| (entry.size, at));
-        let member = Member { name: MemberName::Key(entry.name), content, stamp, columns: Box::default() };
+        let version = Version { len: Some(entry.size), modified: entry.modified, tag: None };
+        let member = Member { name: MemberName::Key(entry.name), content, version, columns: Box::default() };
         self.group.images.push(is_wanted.then_some(member));
         if self.columns.is_empty() || self.group.bytes > MAX_WAITING {
             self.release();

@@ -5,7 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use flate2::bufread::DeflateDecoder;
-use foveate_source::{FOREIGN_EXTENSIONS, FetchError, IMAGE_EXTENSIONS, NameFilter, Stamp};
+use foveate_source::store::Version;
+use foveate_source::{FOREIGN_EXTENSIONS, FetchError, IMAGE_EXTENSIONS, NameFilter};
 use rawzip::time::{UtcDateTime, ZipDateTimeKind};
 use rawzip::{CompressionMethod, ZipFileHeaderRecord};
 
@@ -74,8 +75,8 @@ impl Entry {
 
     /// Its length and time of modification. An archive may have the local time alone, without the time zone; it is
     /// taken for UTC.
-    pub(crate) fn stamp(&self) -> Option<Stamp> {
-        Some((self.claimed, time(self.modified)?))
+    pub(crate) fn version(&self) -> Version {
+        Version { len: Some(self.claimed), modified: time(self.modified), tag: None }
     }
 
     /// Checks what is known before reading it from an archive of `len` bytes.

@@ -63,8 +63,8 @@ impl Members for ZipMembers {
     fn next(&mut self) -> Result<Option<Member>, FetchError> {
         let Some(entry) = self.entries.next() else { return Ok(None) };
         let content = self.content(&entry)?;
-        let (stamp, columns) = (entry.stamp(), vec![None; self.columns].into());
-        Ok(Some(Member { name: MemberName::Key(entry.name.into()), content, stamp, columns }))
+        let (version, columns) = (entry.version(), vec![None; self.columns].into());
+        Ok(Some(Member { name: MemberName::Key(entry.name.into()), content, version, columns }))
     }
 
     fn skip(&mut self, count: u64) -> Result<(), FetchError> {

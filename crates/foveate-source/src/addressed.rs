@@ -54,7 +54,10 @@ impl Addressed {
         let Some(asked) = self.ready.pop_front() else { return next() };
         let (mut delivery, scheme) = asked?;
         match scheme.and_then(|scheme| self.objects.get_mut(&scheme)).map(|objects| objects.take()) {
-            Some(Ok(bytes)) => delivery.content = Content::Read(bytes),
+            Some(Ok((bytes, version))) => {
+                delivery.item.version = std::mem::take(&mut delivery.item.version).or(version);
+                delivery.content = Content::Read(bytes);
+            }
             Some(Err(error)) => delivery.content = Content::Failed(error),
             None => {}
         }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::store::{Store, scheme_of};
-use crate::{Fetch, FetchError, Item, SourceError, Stamp};
+use crate::store::{Store, Version, scheme_of};
+use crate::{Fetch, FetchError, Item, SourceError};
 
 /// Reads single objects of a store, in allowed buckets and folders only.
 #[derive(Clone)]
@@ -57,9 +57,11 @@ impl Fetch for AllowedFetch {
         self.fetch.fetch(item, out)
     }
 
-    fn stamp(&mut self, item: &Item) -> Option<Stamp> {
-        self.check(&item.locator).ok()?;
-        self.fetch.stamp(item)
+    fn version(&mut self, item: &Item) -> Version {
+        match self.check(&item.locator) {
+            Ok(()) => self.fetch.version(item),
+            Err(_) => Version::default(),
+        }
     }
 }
 

@@ -8,7 +8,8 @@ use foveate_core::{Health, Registry, named_backend};
 
 use crate::blob::Blob;
 use crate::fetch::DEFAULT_MAX_BYTES;
-use crate::{FetchError, NameFilter, Stamp};
+use crate::version::Version;
+use crate::{FetchError, NameFilter};
 
 /// What to read from containers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,8 +72,8 @@ pub struct Member {
     pub name: MemberName,
     /// Its bytes.
     pub content: MemberContent,
-    /// Its length and time of modification, if the container has them.
-    pub stamp: Option<Stamp>,
+    /// What the container says of its content.
+    pub version: Version,
     /// The values of [`ContainerOptions::columns`], one for each; empty if none are asked for.
     pub columns: Box<[Option<String>]>,
 }

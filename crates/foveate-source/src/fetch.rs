@@ -3,7 +3,8 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use crate::id::to_path;
-use crate::{Fetch, FetchError, Item, Stamp};
+use crate::version::Version;
+use crate::{Fetch, FetchError, Item};
 
 /// The default limit on one file's bytes: 256 MiB.
 pub const DEFAULT_MAX_BYTES: u64 = 256 << 20;
@@ -53,9 +54,11 @@ impl Fetch for FileFetch {
         result
     }
 
-    fn stamp(&mut self, item: &Item) -> Option<Stamp> {
-        let data = fs::metadata(Self::path(item)).ok()?;
-        Some((data.len(), data.modified().ok()?))
+    fn version(&mut self, item: &Item) -> Version {
+        match fs::metadata(Self::path(item)) {
+            Ok(data) => Version::of_file(&data),
+            Err(_) => Version::default(),
+        }
     }
 }
 

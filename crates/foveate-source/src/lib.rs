@@ -23,10 +23,10 @@ mod spool;
 pub mod store;
 mod stream;
 mod text;
+mod version;
 mod walk;
 
 use std::fmt;
-use std::time::SystemTime;
 
 use bytes::Bytes;
 use foveate_core::FaultScope;
@@ -42,6 +42,7 @@ pub use lister::{FOREIGN_EXTENSIONS, IMAGE_EXTENSIONS, ListingStats};
 pub use listing::{DEFAULT_MAX_LISTING, Listing, ListingBuilder};
 pub use names::{NameFilter, SYSTEM_FOLDERS};
 pub use text::text_of;
+use version::Version;
 
 /// One input, identified by its position in the source's order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,8 +59,9 @@ pub struct Item {
     /// Set if enumeration already found this input unreadable (an unreadable folder, a symlink loop, a pattern without
     /// a match). Such an input is an item with a failed outcome, not a reason to stop.
     pub fault: Option<String>,
-    /// Its length and time as enumeration found them; `None` if only its [`Fetch`] can tell.
-    pub stamp: Option<Stamp>,
+    /// What identifies its content, as enumeration or the answer with its bytes said; unknown if only its [`Fetch`] can
+    /// tell.
+    pub version: Version,
     /// The values of the source's [`columns`](Source::columns), one for each; empty if there are none.
     pub columns: Box<[Option<String>]>,
 }
@@ -191,17 +193,14 @@ impl Content {
     }
 }
 
-/// An item's length in bytes and its time of modification.
-pub type Stamp = (u64, SystemTime);
-
 /// Gets the bytes of items.
 pub trait Fetch: Send {
     /// Replaces the content of `out` with the item's bytes. `out` keeps its memory from item to item and is empty after
     /// an error.
     fn fetch(&mut self, item: &Item, out: &mut Vec<u8>) -> Result<(), FetchError>;
 
-    /// The item's length in bytes and its time of modification, without reading it; `None` if they cannot be known.
-    fn stamp(&mut self, item: &Item) -> Option<Stamp>;
+    /// What identifies the item's content, without reading it, as far as that can be known.
+    fn version(&mut self, item: &Item) -> Version;
 }
 
 /// The listing broke: a run fault.

@@ -560,9 +560,7 @@ fn before_pattern(pattern: &str) -> &str {
 /// The version of a local container; unknown for standard input and for a file that cannot be examined.
 fn version_of(path: &[u8]) -> Version {
     match fs::metadata(to_path(path)) {
-        Ok(data) if path != STANDARD_INPUT => {
-            Version { len: Some(data.len()), modified: data.modified().ok(), tag: None }
-        }
+        Ok(data) if path != STANDARD_INPUT => Version::of_file(&data),
         _ => Version::default(),
     }
 }

@@ -15,6 +15,9 @@ use crate::store::{StoreOptions, StoreRegistry};
 use crate::stream::{self, Kind, Reach, Stream};
 use crate::{DEFAULT_MAX_BYTES, Delivery, Extent, Fetch, FileFetch, Item, Source, SourceError};
 
+/// Inputs that are chosen or left out at once, so that stores are asked for many of them side by side.
+const SELECTED_AT_ONCE: usize = 1024;
+
 /// The default limit on a listing's snapshot: 4 GB, which is 50 million paths of 72 bytes.
 pub const DEFAULT_MAX_LISTING: u64 = 4_000_000_000;
 
@@ -100,19 +103,39 @@ impl std::fmt::Debug for Listing {
 }
 
 impl Listing {
-    /// Leaves out the files, objects and containers for which `wants` returns false. The others count from 0.
+    /// Leaves out the files, objects and containers for which `wants` says false. It gets some of them at a time, with
+    /// whether they are containers. The others count from 0.
     ///
     /// # Errors
-    /// Fails if the snapshot cannot be read or written.
-    pub fn select(mut self, mut wants: impl FnMut(&Item, bool) -> bool) -> Result<Self, SourceError> {
-        let (mut chosen, mut containers, mut record) = (SpoolWriter::new(u64::MAX), 0, Record::default());
+    /// Fails if `wants` does, or the snapshot cannot be read or written.
+    pub fn select<E: From<SourceError>>(
+        mut self,
+        mut wants: impl FnMut(&[(Item, bool)]) -> Result<Vec<bool>, E>,
+    ) -> Result<Self, E> {
+        let mut chosen = SpoolWriter::new(u64::MAX);
+        let mut containers = 0;
         self.spool.seek(self.range.start)?;
-        while self.spool.position() < self.range.end && self.spool.read(&mut record)?.is_some() {
-            let item = record.clone().into_item(0, 0);
-            let is_container = self.is_container(&item);
-            if wants(&item, is_container) {
-                chosen.push(&record.path, &record.fault, &record.version)?;
-                containers += u64::from(is_container);
+        loop {
+            let mut records = Vec::new();
+            let mut items = Vec::new();
+            let mut record = Record::default();
+            while records.len() < SELECTED_AT_ONCE
+                && self.spool.position() < self.range.end
+                && self.spool.read(&mut record)?.is_some()
+            {
+                let item = record.clone().into_item(0, 0);
+                let is_container = self.is_container(&item);
+                items.push((item, is_container));
+                records.push(record.clone());
+            }
+            if items.is_empty() {
+                break;
+            }
+            for ((record, (_, is_container)), is_wanted) in records.iter().zip(&items).zip(wants(&items)?) {
+                if is_wanted {
+                    chosen.push(&record.path, &record.fault, &record.version)?;
+                    containers += u64::from(*is_container);
+                }
             }
         }
         self.spool = chosen.finish()?;

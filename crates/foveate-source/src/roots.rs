@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use crate::id::{id_of, to_bytes};
 use crate::stream::{Kind, Reach};
+use crate::version::Version;
 use crate::walk::readable;
-use crate::{Fetch, FetchError, FileFetch, Item, Stamp};
+use crate::{Fetch, FetchError, FileFetch, Item};
 
 /// The folders where searches began: the inputs that are folders, and the folders before patterns' wildcards.
 #[derive(Debug, Default)]
@@ -92,11 +93,17 @@ impl Fetch for ListedFetch {
         }
     }
 
-    fn stamp(&mut self, item: &Item) -> Option<Stamp> {
-        match (item.stamp, self.reach.kind(&item.locator)) {
-            (Some(stamp), _) => Some(stamp),
-            (None, Kind::File) => self.files.stamp(item),
-            (None, _) => None,
+    fn version(&mut self, item: &Item) -> Version {
+        if item.version.is_known() {
+            return item.version.clone();
+        }
+        match self.reach.kind(&item.locator) {
+            Kind::File => self.files.version(item),
+            Kind::Object(scheme) => match self.store(&scheme) {
+                Ok(store) => store.version(item),
+                Err(_) => Version::default(),
+            },
+            Kind::Container(_) => Version::default(),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use bytes::Bytes;
 use foveate_core::{Health, Registry, known_settings, named_backend};
@@ -11,7 +11,8 @@ pub use crate::address::{public, scheme_of, with_lower_scheme};
 use crate::blob::Blob;
 use crate::fetch::DEFAULT_MAX_BYTES;
 use crate::id::id_of;
-use crate::{Fetch, FetchError, Item, SourceError, Stamp};
+pub use crate::version::Version;
+use crate::{Fetch, FetchError, Item, SourceError};
 
 /// How to read a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,50 +67,13 @@ pub struct Object {
 }
 
 impl Object {
-    /// Returns the object that a listing's `item` is, without its tag; `None` for a file or a container's member.
+    /// Returns the object that a listing's `item` is; `None` for a file or a container's member.
     pub fn of(item: &Item) -> Option<Self> {
         scheme_of(&item.locator)?;
-        let (len, modified) = item.stamp.unzip();
         // A member has its container's address and an id of its own.
         let is_object = item.id == id_of(&item.locator);
         let address = String::from_utf8_lossy(&item.locator).into_owned();
-        is_object.then_some(Self { address, version: Version { len, modified, tag: None } })
-    }
-}
-
-/// What identifies an object's content; each part may be unknown.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Version {
-    /// Length in bytes.
-    pub len: Option<u64>,
-    /// Time of the last modification.
-    pub modified: Option<SystemTime>,
-    /// The store's own mark of this content (S3's ETag).
-    pub tag: Option<String>,
-}
-
-impl Version {
-    /// Its length and time, if both are known.
-    pub fn stamp(&self) -> Option<Stamp> {
-        self.len.zip(self.modified)
-    }
-
-    /// One line of text, which [`parse`](Self::parse) reads.
-    pub fn to_text(&self) -> String {
-        let since = |time: SystemTime| time.duration_since(UNIX_EPOCH).ok().map(|since| since.as_nanos().to_string());
-        let len = self.len.map(|len| len.to_string()).unwrap_or_default();
-        let modified = self.modified.and_then(since).unwrap_or_default();
-        format!("{len} {modified} {}", self.tag.as_deref().unwrap_or_default())
-    }
-
-    /// Reads [`to_text`](Self::to_text). What is missing or no number is unknown.
-    pub fn parse(text: &str) -> Self {
-        let mut fields = text.splitn(3, ' ');
-        let mut field = || fields.next().filter(|field| !field.is_empty());
-        let len = field().and_then(|len| len.parse().ok());
-        let modified =
-            field().and_then(|nanos| nanos.parse().ok()).map(|nanos| UNIX_EPOCH + Duration::from_nanos(nanos));
-        Self { len, modified, tag: field().map(str::to_owned) }
+        is_object.then(|| Self { address, version: item.version.clone() })
     }
 }
 
@@ -150,11 +114,12 @@ pub trait ReadAhead: Send {
     /// Begins to read an object.
     fn ask(&mut self, object: Object);
 
-    /// Waits for the object that was asked for first, of those not taken yet.
+    /// Waits for the object that was asked for first, of those not taken yet. The version is what the answer with the
+    /// bytes said.
     ///
     /// # Errors
     /// Why that object could not be read, after retries.
-    fn take(&mut self) -> Result<Bytes, FetchError>;
+    fn take(&mut self) -> Result<(Bytes, Version), FetchError>;
 }
 
 type Open = dyn Fn(&StoreOptions) -> Result<Arc<dyn Store>, SourceError> + Send + Sync;
@@ -214,28 +179,17 @@ pub fn store_of<'a>(stores: &'a StoreRegistry, scheme: &str) -> Result<&'a Store
 
 #[cfg(test)]
 mod tests {
+    use std::time::UNIX_EPOCH;
+
     use super::*;
 
     #[test]
     fn an_item_is_an_object_a_file_or_a_member() {
         let item = |id: &str, locator: &str| Item { id: id.to_owned(), locator: locator.into(), ..Item::default() };
-        let object = Object::of(&Item { stamp: Some((7, UNIX_EPOCH)), ..item("s3://b/a.jpg", "s3://b/a.jpg") });
         let version = Version { len: Some(7), modified: Some(UNIX_EPOCH), tag: None };
+        let object = Object::of(&Item { version: version.clone(), ..item("s3://b/a.jpg", "s3://b/a.jpg") });
         assert_eq!(object, Some(Object { address: "s3://b/a.jpg".to_owned(), version }));
         assert_eq!(Object::of(&item("a.jpg", "a.jpg")), None);
         assert_eq!(Object::of(&item("s3://b/a.tar/0.jpg", "s3://b/a.tar")), None);
-    }
-
-    #[test]
-    fn versions_come_back() {
-        let modified = Some(UNIX_EPOCH + Duration::from_nanos(1_700_000_000_123_456_789));
-        let tag = Some("\"a b\"".to_owned());
-        for version in [
-            Version::default(),
-            Version { len: Some(7), modified, tag: tag.clone() },
-            Version { len: None, modified: None, tag },
-        ] {
-            assert_eq!(Version::parse(&version.to_text()), version);
-        }
     }
 }

@@ -148,7 +148,7 @@ impl Record {
             index,
             place,
             id: id_of(&path),
-            stamp: Version::parse(&version).stamp(),
+            version: Version::parse(&version),
             locator: path,
             fault: (!fault.is_empty()).then_some(fault),
             columns: Box::default(),
@@ -232,12 +232,17 @@ impl Stream {
                     return Ok(Some(Delivery::unread(record.into_item(0, place(number, 0)))));
                 }
                 Some(Ahead::Object { number, record, scheme }) => {
+                    let mut item = record.into_item(0, place(number, 0));
                     let content = match self.objects.get_mut(&scheme).map(|objects| objects.take()) {
-                        Some(Ok(bytes)) => Content::Read(bytes),
+                        Some(Ok((bytes, version))) => {
+                            // A listing tells the time more exactly than an answer.
+                            item.version = item.version.or(version);
+                            Content::Read(bytes)
+                        }
                         Some(Err(error)) => Content::Failed(error),
                         None => Content::Unread,
                     };
-                    return Ok(Some(Delivery { item: record.into_item(0, place(number, 0)), content }));
+                    return Ok(Some(Delivery { item, content }));
                 }
                 Some(Ahead::Container { .. }) | None => {}
             }
@@ -304,19 +309,20 @@ fn is_of_storage(error: &FetchError) -> bool {
 }
 
 fn delivered(container: &Record, member: Member, place: u64) -> Delivery {
-    let Member { name, content, stamp, columns } = member;
+    let Member { name, content, version, columns } = member;
     let id = match name {
         MemberName::Key(key) => format!("{}/{}", id_of(&container.path), id_of(&key)),
         MemberName::Id(id) => id,
     };
     // A member is another one as soon as its container is.
-    let stamp_here = Version::parse(&container.version).stamp().or(stamp);
-    let (locator, content, stamp) = match content {
-        MemberContent::Here(bytes) => (container.path.clone(), Content::Read(bytes), stamp_here),
-        MemberContent::At(locator) => (locator, Content::Unread, stamp),
-        MemberContent::Failed(error) => (container.path.clone(), Content::Failed(error), stamp_here),
+    let of_container = Version::parse(&container.version);
+    let version_here = if of_container.is_known() { of_container } else { version.clone() };
+    let (locator, content, version) = match content {
+        MemberContent::Here(bytes) => (container.path.clone(), Content::Read(bytes), version_here),
+        MemberContent::At(locator) => (locator, Content::Unread, version),
+        MemberContent::Failed(error) => (container.path.clone(), Content::Failed(error), version_here),
     };
-    Delivery { item: Item { index: 0, place, id, locator, fault: None, stamp, columns }, content }
+    Delivery { item: Item { index: 0, place, id, locator, fault: None, version, columns }, content }
 }
 
 /// Reads one container on a thread of its own.

@@ -13,7 +13,7 @@ use foveate_source::container::{
     ContainerBackend, ContainerOptions, ContainerRegistry, Member, MemberContent, MemberName, Members,
 };
 use foveate_source::store::{Object, ReadAhead, Store, StoreBackend, StoreOptions, StoreRegistry, Version};
-use foveate_source::{Content, Fetch, FetchError, Input, Item, Listing, ListingBuilder, Source, SourceError, Stamp};
+use foveate_source::{Content, Fetch, FetchError, Input, Item, Listing, ListingBuilder, Source, SourceError};
 use tempfile::TempDir;
 
 /// A text file; each line is a member with the line as its name and its bytes. Some lines mean something else.
@@ -33,7 +33,7 @@ impl Members for Lines {
             },
         };
         let columns = Box::new([(line != "no value").then(|| line.len().to_string())]);
-        Ok(Some(Member { name: MemberName::Key(line.into_bytes()), content, stamp: None, columns }))
+        Ok(Some(Member { name: MemberName::Key(line.into_bytes()), content, version: Version::default(), columns }))
     }
 }
 
@@ -280,8 +280,8 @@ impl Fetch for Shelf {
         out.extend_from_slice(&self.read(&String::from_utf8_lossy(&item.locator))?);
         Ok(())
     }
-    fn stamp(&mut self, item: &Item) -> Option<Stamp> {
-        item.stamp
+    fn version(&mut self, item: &Item) -> Version {
+        item.version.clone()
     }
 }
 
@@ -299,8 +299,9 @@ impl ReadAhead for Asked {
         self.shelf.asked.lock().unwrap().push(object.address.clone());
         self.waiting.push_back(object);
     }
-    fn take(&mut self) -> Result<Bytes, FetchError> {
-        self.shelf.read(&self.waiting.pop_front().unwrap().address)
+    fn take(&mut self) -> Result<(Bytes, Version), FetchError> {
+        let bytes = self.shelf.read(&self.waiting.pop_front().unwrap().address)?;
+        Ok((bytes, Version { tag: Some("answered".to_owned()), ..Version::default() }))
     }
 }
 

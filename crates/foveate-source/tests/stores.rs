@@ -11,7 +11,7 @@ use bytes::Bytes;
 use foveate_source::blob::Blob;
 use foveate_source::conformance::check;
 use foveate_source::store::{Object, ReadAhead, Store, StoreBackend, StoreOptions, StoreRegistry, Version};
-use foveate_source::{Content, Fetch, FetchError, Input, Item, Listing, ListingBuilder, Source, SourceError, Stamp};
+use foveate_source::{Content, Fetch, FetchError, Input, Item, Listing, ListingBuilder, Source, SourceError};
 use foveate_testkit::by_length;
 
 /// So many objects, whose bytes are their addresses.
@@ -69,8 +69,8 @@ impl ReadAhead for Waiting {
         self.0.push_back(object);
     }
 
-    fn take(&mut self) -> Result<Bytes, FetchError> {
-        MadeUp::bytes(&self.0.pop_front().unwrap().address)
+    fn take(&mut self) -> Result<(Bytes, Version), FetchError> {
+        MadeUp::bytes(&self.0.pop_front().unwrap().address).map(|bytes| (bytes, Version::default()))
     }
 }
 
@@ -83,8 +83,8 @@ impl Fetch for Single {
         Ok(())
     }
 
-    fn stamp(&mut self, item: &Item) -> Option<Stamp> {
-        item.stamp
+    fn version(&mut self, item: &Item) -> Version {
+        item.version.clone()
     }
 }
 
@@ -116,7 +116,7 @@ fn a_kept_listing_has_the_versions_and_asks_no_store() {
     assert_eq!((&first, again.listing_hash(), again.total()), (&second, first.clone(), 2500));
     again.seek(2499, 0).unwrap();
     let last = again.deliver().unwrap().unwrap().item;
-    assert_eq!((&last.id, last.stamp), (&MadeUp::object(2499).address, MadeUp::object(2499).version.stamp()));
+    assert_eq!((&last.id, last.version), (&MadeUp::object(2499).address, MadeUp::object(2499).version));
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn memory_stays_flat_for_millions_of_objects() {
         let delivery = listed.deliver().unwrap().unwrap();
         let object = MadeUp::object(number);
         assert_eq!((delivery.item.index, &delivery.item.id), (number, &object.address));
-        assert_eq!(delivery.item.stamp, object.version.stamp());
+        assert_eq!(delivery.item.version, object.version);
         assert!(matches!(delivery.content, Content::Read(bytes) if bytes == object.address.as_bytes()));
     }
     let grown = resident().max(after_listing).saturating_sub(before);

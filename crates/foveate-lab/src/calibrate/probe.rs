@@ -9,7 +9,8 @@ use foveate_pipeline::{Pipeline, RunReport};
 use foveate_preprocess::{CpuPreprocessor, Opener};
 use foveate_resize::{ResizeError, ResizePlan, Resizer};
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
-use foveate_source::{Delivery, Extent, Fetch, FetchError, Item, Source, SourceError, Stamp};
+use foveate_source::store::Version;
+use foveate_source::{Delivery, Extent, Fetch, FetchError, Item, Source, SourceError};
 
 use crate::clock::{Took, on_this_thread};
 use crate::{Lab, LabError, Output, PhotoSet, Setting};
@@ -41,8 +42,8 @@ impl Fetch for Timed<Box<dyn Fetch>> {
         self.log.time(|| self.inner.fetch(item, out))
     }
 
-    fn stamp(&mut self, item: &Item) -> Option<Stamp> {
-        self.inner.stamp(item)
+    fn version(&mut self, item: &Item) -> Version {
+        self.inner.version(item)
     }
 }
 

@@ -25,7 +25,8 @@ use foveate_preprocess::{
 };
 use foveate_resize::{Filter, Geometry, ResizeError, ResizePlan, Resizer};
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, SinkOptions, VectorSink, Watermark};
-use foveate_source::{Content, Delivery, Extent, Fetch, FetchError, Input, Item, Listing, Source, SourceError, Stamp};
+use foveate_source::store::Version;
+use foveate_source::{Content, Delivery, Extent, Fetch, FetchError, Input, Item, Listing, Source, SourceError};
 
 /// Milliseconds per image in each stage.
 #[derive(Clone, Copy, Debug, Default)]
@@ -482,8 +483,8 @@ impl Fetch for FakeSource {
         Ok(())
     }
 
-    fn stamp(&mut self, _: &Item) -> Option<Stamp> {
-        None
+    fn version(&mut self, _: &Item) -> Version {
+        Version::default()
     }
 }
 

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use foveate_lab::StoreOpener;
 use foveate_source::blob::Blob;
-use foveate_source::store::{Object, ReadAhead, Store};
-use foveate_source::{Content, Delivery, Extent, Fetch, FetchError, Item, Source, SourceError, Stamp};
+use foveate_source::store::{Object, ReadAhead, Store, Version};
+use foveate_source::{Content, Delivery, Extent, Fetch, FetchError, Item, Source, SourceError};
 
 use super::{FakeSource, Work};
 
@@ -37,7 +37,8 @@ impl Source for Listed {
         let Some(Delivery { item, content }) = self.0.deliver()? else { return Ok(None) };
         let id = format!("fake://photos/{}", item.index);
         let len = if let Content::Read(bytes) = &content { bytes.len() } else { 0 };
-        let item = Item { locator: id.clone().into(), id, stamp: Some((len as u64, UNIX_EPOCH)), ..item };
+        let version = Version { len: Some(len as u64), modified: Some(UNIX_EPOCH), tag: None };
+        let item = Item { locator: id.clone().into(), id, version, ..item };
         Ok(Some(Delivery { item, content }))
     }
 
@@ -103,8 +104,8 @@ impl Fetch for FakeStore {
         Ok(())
     }
 
-    fn stamp(&mut self, _: &Item) -> Option<Stamp> {
-        None
+    fn version(&mut self, _: &Item) -> Version {
+        Version::default()
     }
 }
 
@@ -128,11 +129,11 @@ impl ReadAhead for FakeAhead {
         self.coming.push_back((end, self.store.bytes(&object.address)));
     }
 
-    fn take(&mut self) -> Result<Bytes, FetchError> {
+    fn take(&mut self) -> Result<(Bytes, Version), FetchError> {
         let (end, bytes) = self.coming.pop_front().unwrap();
         thread::sleep(end.saturating_duration_since(Instant::now()));
         self.store.work.lock().unwrap().add("store", self.store.requests.to_string());
-        Ok(bytes.into())
+        Ok((bytes.into(), Version::default()))
     }
 }
 

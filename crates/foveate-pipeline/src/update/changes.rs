@@ -1,16 +1,22 @@
 //! What an update found.
 
-use super::{KnownInputs, State, Update, key};
+use super::{ComparedBy, KnownInputs, State, Update, key};
 
 /// What an update found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Inputs that are as they were.
     pub kept: u64,
-    /// Those of them that have another time now.
+    /// Those of them whose time or tag is another one now.
     pub touched: u64,
     /// Those of them that could not be read, and keep what the output has of them.
     pub unreadable: u64,
+    /// Inputs that were compared with what the output recorded of them by their time and length.
+    pub by_time: u64,
+    /// Inputs that were compared by the entity tag that a store or a web server gives.
+    pub by_tag: u64,
+    /// Inputs that were compared by the hash of their content.
+    pub by_content: u64,
     /// Inputs that the output did not have.
     pub added: u64,
     /// Inputs that changed, and those that are tried again.
@@ -72,6 +78,12 @@ impl KnownInputs {
         let pruned = matches!(self.update, Update::Changes { prune: true, .. });
         let mut changes = Changes { pruned, ..Changes::default() };
         for input in self.inputs.values() {
+            match input.compared_by {
+                Some(ComparedBy::Time) => changes.by_time += 1,
+                Some(ComparedBy::Tag) => changes.by_tag += 1,
+                Some(ComparedBy::Content) => changes.by_content += 1,
+                None => {}
+            }
             changes.touched += u64::from(input.is_touched);
             changes.unreadable += u64::from(matches!(input.state, State::Unreadable { .. }));
             match (input.state, self.update) {

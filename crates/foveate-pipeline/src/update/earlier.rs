@@ -88,7 +88,13 @@ mod tests {
             // Checksums can be forged, so equal ones mean nothing.
             let row = StoredRow { id: "id", vector: &vector, width: 3, height: 4, xxh3: 7, columns: &[] };
             let content = (number != 5).then(|| ContentId::of(&[number]));
-            let record = InputRecord { id: "id".to_owned(), stamp: None, xxh3: Some(7), content, place: 0 };
+            let record = InputRecord {
+                id: "id".to_owned(),
+                stamp: foveate_sink::Stamp::default(),
+                xxh3: Some(7),
+                content,
+                place: 0,
+            };
             rows.add(&record, &row).unwrap();
         }
         for number in [7, 0, 19] {

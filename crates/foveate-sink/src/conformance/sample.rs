@@ -132,7 +132,7 @@ impl SampleRun {
     pub(super) fn inputs(&self, from: u64, to: u64) -> Vec<InputRecord> {
         let record = |index: u64| InputRecord {
             id: self.outcomes[(index - self.first) as usize].0.clone(),
-            stamp: Some(Stamp { bytes: index, modified_ns: -1 }),
+            stamp: Stamp { bytes: Some(index), modified_ns: Some(-1), etag: Some(!index) },
             xxh3: index.is_multiple_of(2).then_some(index),
             content: index.is_multiple_of(2).then(|| ContentId::of(&index.to_le_bytes())),
             place: self.watermark(index + 1).place,

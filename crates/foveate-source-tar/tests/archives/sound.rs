@@ -222,10 +222,11 @@ fn skipping_reads_headers_of_a_file_and_asks_a_store_once() {
 }
 
 #[test]
-fn stamps_are_the_headers() {
+fn lengths_and_times_are_the_headers() {
     let mut members = format().open(blob(&tar(&[("a.jpg", b"four")])), &ContainerOptions::default()).unwrap();
-    let stamp = members.next().unwrap().unwrap().stamp;
-    assert_eq!(stamp, Some((4, SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000))));
+    let version = members.next().unwrap().unwrap().version;
+    let modified = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+    assert_eq!((version.len, version.modified), (Some(4), Some(modified)));
 }
 
 #[test]

@@ -73,9 +73,12 @@ pub(crate) fn text(report: &RunReport, output: &Path) -> String {
 
 /// Formats what an update found, or would find.
 pub(crate) fn changes_text(changes: &Changes) -> String {
-    let Changes { kept, added, changed, gone, pruned, unreadable, .. } = changes;
+    let Changes { kept, added, changed, gone, pruned, unreadable, by_time, by_tag, by_content, .. } = changes;
     let gone_are = if *pruned { "removed" } else { "gone and kept" };
     let mut out = format!("{kept} kept, {added} added, {changed} changed or tried again, {gone} {gone_are}\n");
+    if by_time + by_tag + by_content > 0 {
+        let _ = writeln!(out, "compared: {by_time} by time and length, {by_tag} by ETag, {by_content} by content");
+    }
     if *unreadable > 0 {
         let _ = writeln!(out, "{unreadable} of those kept could not be read; the output has what it had of them");
     }
@@ -83,9 +86,10 @@ pub(crate) fn changes_text(changes: &Changes) -> String {
 }
 
 fn changes_json(changes: &Changes) -> Value {
-    let Changes { kept, added, changed, gone, pruned, unreadable, .. } = changes;
+    let Changes { kept, added, changed, gone, pruned, unreadable, by_time, by_tag, by_content, .. } = changes;
     json!({
         "kept": kept, "added": added, "changed": changed, "gone": gone, "pruned": pruned, "unreadable": unreadable,
+        "compared": { "time": by_time, "etag": by_tag, "content": by_content },
     })
 }
 
