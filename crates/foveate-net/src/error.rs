@@ -21,6 +21,8 @@ pub struct NetError {
     pub reached: Option<bool>,
     /// The status of the answer, if that is the reason.
     pub status: Option<u16>,
+    /// True if a resolver says that there is no such name.
+    pub no_such_name: bool,
     /// The client's rule that refuses the address, if one does. Other options may allow it.
     pub rule: Option<Rule>,
 }
@@ -41,8 +43,15 @@ pub enum Rule {
 impl NetError {
     /// A failure that every retry would repeat.
     pub(crate) fn permanent(reason: impl Display) -> Self {
-        let reason = one_line(&reason.to_string());
-        Self { reason, transient: false, retry_after: None, reached: None, status: None, rule: None }
+        Self {
+            reason: one_line(&reason.to_string()),
+            transient: false,
+            retry_after: None,
+            reached: None,
+            status: None,
+            no_such_name: false,
+            rule: None,
+        }
     }
 
     /// An address that `rule` refuses.

@@ -189,7 +189,7 @@ impl State {
 /// Transient even if a server says that there is no such name: resolvers say so of every name during some outages, and
 /// a new name is not known everywhere at once.
 fn no_address(host: &str, NoAddress { reason, is_answer }: &NoAddress) -> NetError {
-    NetError::on_the_way(*is_answer, format!("{host}: no address ({reason})"))
+    NetError { no_such_name: *is_answer, ..NetError::on_the_way(*is_answer, format!("{host}: no address ({reason})")) }
 }
 
 fn no_public_address(host: &str) -> NetError {

@@ -10,23 +10,18 @@ pub(crate) enum Kind {
     S3,
     Google,
     Azure,
-    /// A web server: single files.
-    Web,
 }
 
-/// The schemes of stores that can be written.
-pub(crate) const WRITABLE: [&str; 5] = ["s3", "gs", "az", "abfs", "abfss"];
-
 /// The schemes of all kinds.
-pub(crate) const SCHEMES: [&str; 7] = ["s3", "gs", "az", "abfs", "abfss", "http", "https"];
+pub(crate) const SCHEMES: [&str; 5] = ["s3", "gs", "az", "abfs", "abfss"];
 
 /// Where an object is, or what a prefix begins with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) kind: Kind,
-    /// The bucket with its scheme (`s3://bucket`); the whole address of a web server's file.
+    /// The bucket with its scheme (`s3://bucket`).
     pub(crate) root: String,
-    /// The rest, not unescaped. Empty for a web server.
+    /// The rest, not unescaped.
     pub(crate) key: String,
 }
 
@@ -42,7 +37,6 @@ impl Place {
             "s3" => Kind::S3,
             "gs" => Kind::Google,
             "az" | "abfs" | "abfss" => Kind::Azure,
-            "http" | "https" => return Ok(Self { kind: Kind::Web, root: address.to_owned(), key: String::new() }),
             _ => return Err(refused("is no address of an object")),
         };
         let rest = &address[scheme.len() + 3..];
@@ -60,10 +54,9 @@ impl Place {
     pub(crate) fn path(&self) -> Result<Path, FetchError> {
         let refused =
             |problem: &str| FetchError::Refused(format!("'{}/{}' {problem}", self.root, self.key.escape_debug()));
-        match (self.kind, self.key.as_str()) {
-            (Kind::Web, _) => Ok(Path::default()),
-            (_, "") => Err(refused("names no key")),
-            (_, key) => {
+        match self.key.as_str() {
+            "" => Err(refused("names no key")),
+            key => {
                 // The library would silently drop such parts.
                 let edges = key.starts_with('/') || key.ends_with('/');
                 let strict = Path::parse(key).ok().filter(|_| !edges);
@@ -72,13 +65,6 @@ impl Place {
                 })
             }
         }
-    }
-
-    /// The scheme and host of a web server's file.
-    pub(crate) fn site(&self) -> &str {
-        let host = self.root.find("://").map_or(0, |at| at + 3);
-        let end = self.root[host..].find(['/', '?', '#']).map_or(self.root.len(), |at| host + at);
-        &self.root[..end]
     }
 
     /// The address of another key of its bucket.
@@ -124,7 +110,9 @@ mod tests {
     #[test]
     fn what_is_no_object_is_refused_and_shown() {
         let end = "; it has to look like s3://bucket/key";
-        assert_eq!(refused("ftp://a/b"), format!("'ftp://a/b' is no address of an object{end}"));
+        for address in ["ftp://a/b", "https://host/a.jpg"] {
+            assert_eq!(refused(address), format!("'{address}' is no address of an object{end}"));
+        }
         assert_eq!(refused("s3:/a/b"), format!("'s3:/a/b' is no address of an object{end}"));
         for bucket in ["", "a b", "bucket:80", "..bucket", "a..b", "b%75cket", "büc", "buck*"] {
             assert!(refused(&format!("s3://{bucket}/k")).contains("names no bucket"), "{bucket}");
@@ -136,11 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_web_servers_are_whole_addresses_whose_signature_is_not_shown() {
-        let address = "https://host/a%20b.jpg?X-Amz-Signature=SECRET";
-        let place = Place::parse(address).unwrap();
-        assert_eq!((place.root.as_str(), place.path().unwrap()), (address, Path::default()));
-        assert_eq!(shown(address), "https://host/a%20b.jpg");
+    fn addresses_are_shown_on_one_line() {
         assert_eq!(shown("s3://bucket/a?b\n"), "s3://bucket/a?b\\n");
     }
 }

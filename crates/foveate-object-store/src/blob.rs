@@ -29,9 +29,9 @@ pub(crate) struct ObjectBlob {
 
 impl ObjectBlob {
     /// Asks for the object's length if that is not known yet.
-    pub(crate) fn open(core: &Arc<Core>, mut target: Target, head: bool) -> Result<Self, FetchError> {
+    pub(crate) fn open(core: &Arc<Core>, mut target: Target) -> Result<Self, FetchError> {
         if target.version.len.is_none() {
-            target.version = core.block_on(target.examine(head))?;
+            target.version = core.block_on(target.examine())?;
         }
         let len = target.version.len.unwrap_or_default();
         Ok(Self { core: Arc::clone(core), target, len })

@@ -9,7 +9,6 @@ use foveate_source::{FetchError, SourceError};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;
-use object_store::http::HttpBuilder;
 use object_store::list::PaginatedListStore;
 use object_store::{ObjectStore, RetryConfig};
 
@@ -32,12 +31,11 @@ const PAYS: &str = "requester-pays";
 /// Whether an object can be created on the condition that there is none of its name.
 const CONDITIONAL: &str = "conditional-writes";
 
-/// A bucket, or one file of a web server.
+/// A bucket.
 #[derive(Clone)]
 pub(crate) struct Bucket {
     pub(crate) objects: Arc<dyn ObjectStore>,
-    /// `None` if it cannot be listed.
-    pub(crate) pages: Option<Arc<dyn PaginatedListStore>>,
+    pub(crate) pages: Arc<dyn PaginatedListStore>,
     /// Of requests for bytes, and of those for metadata alone.
     pub(crate) controls: Arc<[Control; 2]>,
 }
@@ -45,7 +43,7 @@ pub(crate) struct Bucket {
 impl Bucket {
     fn listed<S: ObjectStore + PaginatedListStore>(store: S) -> Self {
         let store = Arc::new(store);
-        Self { objects: store.clone(), pages: Some(store), controls: Control::pair(false) }
+        Self { objects: store.clone(), pages: store, controls: Control::pair() }
     }
 }
 
@@ -102,7 +100,7 @@ impl Settings {
 
     /// Opens the bucket of `place`. Makes no request to it, but one to an endpoint that the settings name.
     pub(crate) async fn open(&self, place: &Place) -> Result<Bucket, FetchError> {
-        if let Some(endpoint) = self.values.get("endpoint").filter(|_| place.kind != Kind::Web) {
+        if let Some(endpoint) = self.values.get("endpoint") {
             let reached = self.connector.reach(endpoint).await;
             reached
                 .map_err(|why| FetchError::Unreachable(format!("the endpoint {endpoint} cannot be reached: {why}")))?;
@@ -112,7 +110,6 @@ impl Settings {
             Kind::S3 => self.s3(place, connector).await,
             Kind::Google => self.google(place, connector),
             Kind::Azure => self.azure(place, connector),
-            Kind::Web => self.web(place, connector),
         };
         opened.map_err(|error| FetchError::Refused(format!("{}: {}", shown(&place.root), cause(&error))))
     }
@@ -127,7 +124,7 @@ impl Settings {
             (Kind::Google, project) => {
                 self.connector.paid_by(project).map_or_else(|| refused("that is no project"), Ok)
             }
-            (Kind::Azure | Kind::Web, _) => refused("only S3 and Google have such requests; leave the setting out"),
+            (Kind::Azure, _) => refused("only S3 and Google have such requests; leave the setting out"),
         }
     }
 
@@ -174,12 +171,6 @@ impl Settings {
             builder = builder.with_skip_signature(true);
         }
         builder.with_http_connector(connector).with_retry(no_retries()).build().map(Bucket::listed)
-    }
-
-    fn web(&self, place: &Place, connector: Connector) -> object_store::Result<Bucket> {
-        let builder = HttpBuilder::new().with_url(&place.root).with_http_connector(connector);
-        let store = builder.with_retry(no_retries()).build()?;
-        Ok(Bucket { objects: Arc::new(store), pages: None, controls: Control::pair(true) })
     }
 }
 

@@ -17,8 +17,6 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) struct Control {
     /// True if the requests are for metadata alone.
     head: bool,
-    /// True if it is a web server, where one file may be busy alone.
-    pub(crate) is_site: bool,
     given: Mutex<Option<(Arc<dyn ObjectStore>, Path)>>,
     /// When it was last asked for again, and whether it came.
     asked: tokio::sync::Mutex<Option<(Instant, bool)>>,
@@ -26,8 +24,8 @@ pub(crate) struct Control {
 
 impl Control {
     /// Of requests for bytes, and of those for metadata alone.
-    pub(crate) fn pair(is_site: bool) -> Arc<[Self; 2]> {
-        Arc::new([false, true].map(|head| Self { head, is_site, given: Mutex::default(), asked: Default::default() }))
+    pub(crate) fn pair() -> Arc<[Self; 2]> {
+        Arc::new([false, true].map(|head| Self { head, given: Mutex::default(), asked: Default::default() }))
     }
 
     /// Notes that `objects` gave the object at `path`.

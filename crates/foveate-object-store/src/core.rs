@@ -2,33 +2,26 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::sync::Arc;
 
-use foveate_core::lock;
 use foveate_source::store::{Object, StoreOptions};
 use foveate_source::{FetchError, SourceError};
 use tokio::runtime::Runtime;
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
-use crate::address::{Kind, Place};
+use crate::address::Place;
 use crate::bucket::{Bucket, Settings};
-use crate::control::Control;
 use crate::read::{Limits, Target};
 use crate::retry::Attempts;
 
 /// Enough for more than 10 Gbit/s with TLS.
 const MOST_THREADS: usize = 4;
 
-/// Web servers whose last given file is known.
-const MOST_SITES: usize = 1024;
-
 /// Options, opened buckets, and the threads that talk to them.
 pub(crate) struct Core {
     pub(crate) options: StoreOptions,
     settings: Settings,
     buckets: Mutex<BTreeMap<String, Bucket>>,
-    sites: std::sync::Mutex<BTreeMap<String, Arc<[Control; 2]>>>,
     /// `None` only while it is dropped.
     runtime: Option<Runtime>,
 }
@@ -44,13 +37,7 @@ impl Core {
             .enable_time()
             .build()
             .map_err(|source| SourceError::Io { action: "start threads for object stores".to_owned(), source })?;
-        Ok(Self {
-            options: options.clone(),
-            settings,
-            buckets: Mutex::default(),
-            sites: Default::default(),
-            runtime: Some(runtime),
-        })
+        Ok(Self { options: options.clone(), settings, buckets: Mutex::default(), runtime: Some(runtime) })
     }
 
     /// # Panics
@@ -78,11 +65,6 @@ impl Core {
     }
 
     pub(crate) async fn bucket(&self, place: &Place) -> Result<Bucket, FetchError> {
-        if place.kind == Kind::Web {
-            // Each file is a store of its own, so keeping them would take memory.
-            let file = self.settings.open(place).await?;
-            return Ok(Bucket { controls: self.site(place.site()), ..file });
-        }
         let mut buckets = self.buckets.lock().await;
         if let Some(bucket) = buckets.get(&place.root) {
             return Ok(bucket.clone());
@@ -90,15 +72,6 @@ impl Core {
         let bucket = self.settings.open(place).await?;
         buckets.insert(place.root.clone(), bucket.clone());
         Ok(bucket)
-    }
-
-    /// What the files of a web server share.
-    fn site(&self, site: &str) -> Arc<[Control; 2]> {
-        let mut sites = lock(&self.sites);
-        if sites.len() >= MOST_SITES {
-            sites.clear();
-        }
-        Arc::clone(sites.entry(site.to_owned()).or_insert_with(|| Control::pair(true)))
     }
 
     pub(crate) async fn target(&self, object: &Object) -> Result<Target, FetchError> {

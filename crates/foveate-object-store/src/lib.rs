@@ -42,7 +42,7 @@ pub fn open(options: &StoreOptions) -> Result<Arc<dyn Store>, SourceError> {
 pub fn register(registry: &mut StoreRegistry) -> Result<(), RegistryError> {
     registry.register(StoreBackend::new(
         "object-store",
-        "S3, Google Cloud Storage, Azure Blob Storage (s3://, gs://, az://, abfs://), and files of web servers",
+        "S3, Google Cloud Storage, Azure Blob Storage (s3://, gs://, az://, abfs://)",
         &SCHEMES,
         open,
     ))

@@ -3,7 +3,7 @@
 use foveate_core::RegistryError;
 use foveate_sink::{PrefixBackend, PrefixRegistry};
 
-use crate::address::WRITABLE;
+use crate::address::SCHEMES;
 use crate::prefix;
 
 /// Adds this backend under the name `object-store`.
@@ -14,7 +14,7 @@ pub fn register(registry: &mut PrefixRegistry) -> Result<(), RegistryError> {
     registry.register(PrefixBackend::new(
         "object-store",
         "S3, Google Cloud Storage, Azure Blob Storage (s3://, gs://, az://, abfs://)",
-        &WRITABLE,
+        &SCHEMES,
         prefix::open,
     ))
 }

@@ -13,7 +13,7 @@ use futures_util::future::LocalBoxFuture;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, UpdateVersion};
 
-use crate::address::{Kind, Place, shown};
+use crate::address::{Place, shown};
 use crate::core::Core;
 use crate::errors::Failure;
 use crate::read::Alone;
@@ -35,10 +35,6 @@ pub(crate) fn open(address: &str, settings: &BTreeMap<String, String>) -> Result
     // Every part of the prefix has to be one of a key.
     let place = Place::parse(&format!("{address}x")).map_err(|error| invalid(&error))?;
     place.path().map_err(|error| invalid(&error))?;
-    if place.kind == Kind::Web {
-        let remedy = "name a bucket (s3://bucket/vectors/), or write to a folder and upload it";
-        return Err(invalid(&format!("an output on a web server, {}; {remedy}", shown(&address))));
-    }
     let options = StoreOptions { max_bytes: u64::MAX, settings: settings.clone(), ..StoreOptions::default() };
     let core = Core::new(&options).map_err(|error| invalid(&error))?;
     Ok(Arc::new(BucketPrefix { stores: ObjectStores::new(core), address }))
@@ -114,7 +110,7 @@ impl BucketPrefix {
 
     fn is_there(&self, name: &str) -> Result<bool, SinkError> {
         let object = self.object(name);
-        let found = self.core().block_on(async { self.core().target(&object).await?.examine(true).await });
+        let found = self.core().block_on(async { self.core().target(&object).await?.examine().await });
         match found {
             Ok(_) => Ok(true),
             Err(FetchError::NotFound(_)) => Ok(false),

@@ -69,7 +69,7 @@ impl Attempts {
         match control.gives(began).await {
             None => Err(failure),
             // A store's request to slow down concerns no object, however many of them come through.
-            Some(true) if self.is_of_object && (control.is_site || !failure.is_throttled()) => Err(failure.of_object()),
+            Some(true) if self.is_of_object && !failure.is_throttled() => Err(failure.of_object()),
             Some(true) if !self.is_of_object => {
                 self.is_of_object = true;
                 Ok(())

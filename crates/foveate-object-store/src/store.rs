@@ -4,7 +4,7 @@ use foveate_source::blob::Blob;
 use foveate_source::store::{Object, ReadAhead, Store, Version};
 use foveate_source::{Fetch, FetchError, Item, SourceError};
 
-use crate::address::{Kind, Place, shown};
+use crate::address::Place;
 use crate::ahead::Ahead;
 use crate::blob::ObjectBlob;
 use crate::core::Core;
@@ -26,38 +26,30 @@ impl Store for ObjectStores {
     fn list(&self, prefix: &str, each: &mut dyn FnMut(Object) -> Result<(), SourceError>) -> Result<(), SourceError> {
         let place = Place::parse(prefix).map_err(|error| SourceError::Invalid(error.to_string()))?;
         let bucket = self.core.block_on(self.core.bucket(&place)).map_err(|error| list::failed(prefix, error))?;
-        let Some(pages) = bucket.pages else {
-            let why = format!("{}: a web server's files cannot be listed; name them one by one", shown(prefix));
-            return Err(SourceError::Invalid(why));
-        };
-        self.core.block_on(list::list(&self.core, pages.as_ref(), &place, each))
+        self.core.block_on(list::list(&self.core, bucket.pages.as_ref(), &place, each))
     }
 
     fn find(&self, address: &str) -> Result<Option<Object>, FetchError> {
         let place = Place::parse(address)?;
-        if place.kind != Kind::Web && place.key.is_empty() {
+        if place.key.is_empty() {
             return Ok(None);
         }
         let mut object = Object { address: address.to_owned(), version: Default::default() };
-        let found = self.core.block_on(async {
-            // A signature in a URL is often for GET alone.
-            self.core.target(&object).await?.examine(place.kind != Kind::Web).await
-        });
+        let found = self.core.block_on(async { self.core.target(&object).await?.examine().await });
         match found {
             Ok(found) => {
                 object.version = found;
                 Ok(Some(object))
             }
             // It is the prefix of others, perhaps.
-            Err(FetchError::NotFound(_)) if place.kind != Kind::Web => Ok(None),
+            Err(FetchError::NotFound(_)) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
     fn open(&self, object: &Object) -> Result<Arc<dyn Blob>, FetchError> {
         let target = self.core.block_on(self.core.target(object))?;
-        let head = Place::parse(&object.address)?.kind != Kind::Web;
-        Ok(Arc::new(ObjectBlob::open(&self.core, target, head)?))
+        Ok(Arc::new(ObjectBlob::open(&self.core, target)?))
     }
 
     fn read_ahead(&self) -> Box<dyn ReadAhead> {
@@ -94,8 +86,7 @@ impl Fetch for ObjectFetch {
 
     fn version(&mut self, item: &Item) -> Version {
         let object = Self::object(item);
-        let head = Place::parse(&object.address).is_ok_and(|place| place.kind != Kind::Web);
-        let examined = self.core.block_on(async { self.core.target(&object).await?.examine(head).await });
+        let examined = self.core.block_on(async { self.core.target(&object).await?.examine().await });
         examined.unwrap_or_default()
     }
 }

@@ -31,13 +31,11 @@ fn main() -> ExitCode {
         a_listing_without_order_or_end_is_refused,
         a_key_that_the_library_cannot_ask_for_is_one_failure,
         a_broken_body_continues_where_it_broke,
-        a_server_without_parts_starts_again,
         a_store_that_never_answers_or_trickles_takes_bounded_time,
         an_endpoint_that_is_not_there_is_told_at_once,
         a_store_that_is_busy_is_asked_again,
         a_server_that_asks_for_a_wait_gets_it,
         a_length_beyond_the_limit_takes_no_memory,
-        web_servers_give_single_files,
         streams_break_as_their_store_does,
         a_streams_bytes_are_read_before_their_part_is_whole,
     ])
@@ -236,14 +234,13 @@ const REFUSALS: [(&str, &str); 17] = [
     ("503 Server Busy", "ServerBusy"),
     ("401 Unauthorized", "AuthenticationRequired"), // Google's
     ("429 Too Many Requests", "rateLimitExceeded"),
-    ("400 Bad Request", ""), // a web server's
+    ("400 Bad Request", ""), // a gateway's
     ("500 Internal Server Error", ""),
 ];
 
-/// Objects of every kind of store, behind the proxy at `endpoint`.
-fn objects(kind: &str, endpoint: &str, count: usize) -> tempfile::NamedTempFile {
-    let root = if kind == "http" { endpoint.to_owned() } else { format!("{kind}://b") };
-    let addresses: Vec<_> = (0..count).map(|number| format!("{root}/{number:02}")).collect();
+/// Objects of every kind of store.
+fn objects(kind: &str, count: usize) -> tempfile::NamedTempFile {
+    let addresses: Vec<_> = (0..count).map(|number| format!("{kind}://b/{number:02}")).collect();
     let mut list = tempfile::NamedTempFile::new().unwrap();
     list.write_all(addresses.join("\n").as_bytes()).unwrap();
     list
@@ -256,7 +253,7 @@ fn outcomes(
     act: impl Fn(usize, &[u8]) -> Act + Send + 'static,
 ) -> Vec<Result<(), FetchError>> {
     let endpoint = proxy(&format!("http://{}", server(sound)), act);
-    let list = objects(kind, &endpoint, count);
+    let list = objects(kind, count);
     let mut options = StoreOptions { requests: 4, deadline: None, ..options(([127, 0, 0, 1], 1).into()) };
     let settings = [("endpoint", endpoint.as_str()), ("account", "a"), ("retry-for", "1")];
     options.settings.extend(settings.map(|(name, value)| (name.to_owned(), value.to_owned())));
@@ -280,15 +277,11 @@ fn outcomes(
     outcomes
 }
 
-const KINDS: [&str; 4] = ["s3", "az", "gs", "http"];
+const KINDS: [&str; 3] = ["s3", "az", "gs"];
 
 fn a_store_that_refuses_everything_is_at_fault_and_not_its_objects() {
     thread::scope(|scope| {
         for ((status, code), kind) in REFUSALS.into_iter().flat_map(|refusal| KINDS.map(|kind| (refusal, kind))) {
-            // A web server has no buckets.
-            if kind == "http" && status.starts_with("404") {
-                continue;
-            }
             scope.spawn(move || {
                 let outcomes = outcomes(kind, 40, move |number, _| match number {
                     ..20 => Act::Pass,
@@ -493,20 +486,6 @@ fn a_broken_body_continues_where_it_broke() {
     assert_eq!(fetch(store.as_ref(), "s3://b/k").unwrap(), BODY);
 }
 
-fn a_server_without_parts_starts_again() {
-    let server = server(|request, stream| {
-        let end = if request.before == 0 { 300 } else { BODY.len() };
-        stream.write_all(head(0, BODY.len(), "a").as_bytes())?;
-        stream.write_all(&BODY[..end])
-    });
-    let store = open(&StoreOptions { deadline: None, ..options(server) }).unwrap();
-    let address = format!("http://{server}/k");
-    assert_eq!(fetch(store.as_ref(), &address).unwrap(), BODY);
-    let object = store.find(&address).unwrap().unwrap();
-    let error = store.open(&object).unwrap().stream(0).unwrap().read(&mut [0; 9]).unwrap_err();
-    assert!(error.to_string().contains("sends whole files alone"), "{error}");
-}
-
 fn a_store_that_never_answers_or_trickles_takes_bounded_time() {
     let server = server(|request, stream| {
         if request.path.ends_with("trickle") {
@@ -575,11 +554,9 @@ fn a_server_that_asks_for_a_wait_gets_it() {
         _ => sound(request, stream),
     });
     let store = open(&StoreOptions { deadline: None, ..options(server) }).unwrap();
-    for address in [format!("http://{server}/k"), "s3://b/k".to_owned()] {
-        let began = Instant::now();
-        assert_eq!(fetch(store.as_ref(), &address).unwrap(), BODY);
-        assert!(began.elapsed() >= Duration::from_secs(2), "{address}: {:?}", began.elapsed());
-    }
+    let began = Instant::now();
+    assert_eq!(fetch(store.as_ref(), "s3://b/k").unwrap(), BODY);
+    assert!(began.elapsed() >= Duration::from_secs(2), "{:?}", began.elapsed());
 }
 
 fn a_length_beyond_the_limit_takes_no_memory() {
@@ -591,25 +568,6 @@ fn a_length_beyond_the_limit_takes_no_memory() {
     let version = Version { len: Some(1_000_001), ..Version::default() };
     ahead.ask(Object { address: "s3://b/k".to_owned(), version });
     assert!(matches!(ahead.take(), Err(FetchError::TooLarge { bytes: 1_000_001, .. })));
-}
-
-fn web_servers_give_single_files() {
-    let server = server(|request, stream| match request.path.as_str() {
-        "/a%20b.jpg?signature=SECRET" => sound(request, stream),
-        _ => refuse(stream, "403 Forbidden", "Expired"),
-    });
-    let good = format!("http://{server}/a%20b.jpg?signature=SECRET");
-    check(|| Box::new(listing(server, &good).unwrap()));
-    let bad = format!("http://{server}/b.jpg?signature=SECRET");
-    let both = listed([&bad, &good].map(|input| Input::Path(input.into())), options(server));
-    let fault = both.unwrap().next_item().unwrap().unwrap().fault.unwrap();
-    assert!(fault.contains("403 Forbidden") && !fault.contains("SECRET"), "{fault}");
-    let alone = error_chain(&listing(server, &bad).unwrap_err());
-    assert!(alone.starts_with("cannot look up http://") && alone.contains("403 Forbidden"), "{alone}");
-    for many in ["*.jpg", "folder/"] {
-        let error = listing(server, &format!("http://{server}/{many}")).unwrap_err().to_string();
-        assert!(error.ends_with("a web server's files cannot be listed; name them one by one"), "{error}");
-    }
 }
 
 fn streams_break_as_their_store_does() {

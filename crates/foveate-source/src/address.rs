@@ -10,12 +10,14 @@ pub fn scheme_of(address: &[u8]) -> Option<&str> {
     (is_scheme && scheme.starts_with(|c: char| c.is_ascii_lowercase())).then_some(scheme)
 }
 
-/// Returns an address that a user typed with its scheme in lower case (`s3://b/k` for `S3://b/k`), and a path as it is.
+/// Returns an address that a user typed with its scheme in lower case (`s3://b/k` for `S3://b/k`), one of the web
+/// without spaces around it, and a path as it is.
 pub fn with_lower_scheme(typed: &str) -> Cow<'_, str> {
-    match typed.split_once("://") {
-        Some((scheme, rest)) if scheme_of(typed.to_ascii_lowercase().as_bytes()).is_some() => {
-            format!("{}://{rest}", scheme.to_ascii_lowercase()).into()
-        }
+    let Some((scheme, rest)) = typed.split_once("://") else { return typed.into() };
+    let scheme = scheme.to_ascii_lowercase();
+    match scheme.trim_start() {
+        scheme @ ("http" | "https") => format!("{scheme}://{}", rest.trim_end()).into(),
+        _ if scheme_of(format!("{scheme}://").as_bytes()).is_some() => format!("{scheme}://{rest}").into(),
         _ => typed.into(),
     }
 }
@@ -49,9 +51,13 @@ mod tests {
 
     #[test]
     fn a_typed_scheme_is_one_in_any_case() {
-        for (typed, address) in
-            [("S3://B/K", "s3://B/K"), ("Https://h", "https://h"), ("A/b://c", "A/b://c"), ("a", "a")]
-        {
+        for (typed, address) in [
+            ("S3://B/K ", "s3://B/K "),
+            (" Https://h \t", "https://h"),
+            ("A/b://c", "A/b://c"),
+            ("a", "a"),
+            (" s3://b", " s3://b"),
+        ] {
             assert_eq!(with_lower_scheme(typed), address);
         }
     }

@@ -199,6 +199,11 @@ impl<'a> Lister<'a> {
         };
         let mut found = 0;
         let is_pattern = is_pattern(address);
+        let is_container = matches!(self.reach.kind(address.as_bytes()), stream::Kind::Container(_));
+        if is_web(address) && !is_pattern && !is_container && !address.ends_with('/') {
+            // It can only be a file, and the answer with its bytes says all that there is to know.
+            return self.object(&Object { address: address.to_owned(), version: Version::default() });
+        }
         if !address.ends_with('/') {
             match store.find(address) {
                 Ok(Some(object)) => return self.named(&object),

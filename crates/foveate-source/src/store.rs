@@ -1,6 +1,7 @@
 //! Object stores: objects with addresses, listed by prefix.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +28,10 @@ pub struct StoreOptions {
     pub timeout: Duration,
     /// Longest time for one object, with all attempts; `None` for as long as attempts make sense.
     pub deadline: Option<Duration>,
+    /// Headers of requests to web servers.
+    pub headers: WebHeaders,
+    /// Most redirects of a request to a web server.
+    pub max_redirects: u32,
     /// Settings that only the store understands (`region` of `s3`), by name; see [`Self::settings`].
     pub settings: BTreeMap<String, String>,
 }
@@ -39,6 +44,8 @@ impl Default for StoreOptions {
             read_ahead_bytes: 256 << 20,
             timeout: Duration::from_secs(30),
             deadline: None,
+            headers: WebHeaders::default(),
+            max_redirects: Self::DEFAULT_REDIRECTS,
             settings: BTreeMap::new(),
         }
     }
@@ -48,12 +55,37 @@ impl StoreOptions {
     /// The default for [`requests`](Self::requests): at 0.1 s a request, 640 objects per second.
     pub const DEFAULT_REQUESTS: usize = 64;
 
+    /// The default for [`max_redirects`](Self::max_redirects); browsers follow 20.
+    pub const DEFAULT_REDIRECTS: u32 = 10;
+
     /// Returns the settings, after checking that every name is in `known`.
     ///
     /// # Errors
     /// [`SourceError::Invalid`], which names the unknown setting and lists the known ones.
     pub fn settings(&self, known: &[&str]) -> Result<&BTreeMap<String, String>, SourceError> {
         known_settings(&self.settings, known).map_err(SourceError::Invalid)
+    }
+}
+
+/// Headers that a user adds to requests. `Debug` does not show their values, which may be secrets.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct WebHeaders(Vec<(String, String)>);
+
+impl WebHeaders {
+    /// These headers, by name and value.
+    pub fn new(headers: Vec<(String, String)>) -> Self {
+        Self(headers)
+    }
+
+    /// The headers.
+    pub fn iter(&self) -> impl Iterator<Item = &(String, String)> {
+        self.0.iter()
+    }
+}
+
+impl fmt::Debug for WebHeaders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|(name, _)| name)).finish()
     }
 }
 
@@ -170,7 +202,11 @@ pub fn store_of<'a>(stores: &'a StoreRegistry, scheme: &str) -> Result<&'a Store
         let schemes: Vec<_> = stores.iter().flat_map(StoreBackend::schemes).copied().collect();
         let remedy = match scheme {
             "hf" => "name the files: https://huggingface.co/datasets/OWNER/NAME/resolve/main/FILE".to_owned(),
-            _ if schemes.is_empty() => "rebuild with `-F object-store`, or download the images first".to_owned(),
+            "http" | "https" => "rebuild with `-F web`, or download the images first".to_owned(),
+            "s3" | "gs" | "az" | "abfs" | "abfss" => {
+                "rebuild with `-F object-store`, or download the images first".to_owned()
+            }
+            _ if schemes.is_empty() => "download the images first".to_owned(),
             _ => format!("there are {}", schemes.join(", ")),
         };
         SourceError::NoStore { scheme: scheme.to_owned(), remedy }

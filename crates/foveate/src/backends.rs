@@ -74,6 +74,7 @@ table! {
     ];
     /// Stores, by the schemes of addresses; also `--object-store`.
     stores: StoreRegistry = "store" [
+        "web" => foveate_source_web,
         "object-store" => foveate_object_store,
     ];
     /// Stores for outputs, by the schemes of addresses.

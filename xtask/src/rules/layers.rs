@@ -40,7 +40,9 @@ pub(crate) enum Role<'a> {
 
 const TRAITS: [&str; 7] = ["source", "decode", "resize", "preprocess", "encode", "sink", "queue"];
 /// Additional imports of single crates.
-const EXCEPTIONS: [(&str, &[&str]); 7] = [
+const EXCEPTIONS: [(&str, &[&str]); 8] = [
+    // The one web client.
+    ("foveate-source-web", &["foveate-net"]),
     // Its trait combines decoding and resizing.
     ("foveate-preprocess", &["foveate-decode", "foveate-resize"]),
     // It decodes whole batches, and resizes them on the device.

@@ -91,7 +91,9 @@ class Embedder:
         return _embedder, ({**self._options, "on_error": self._on_error},)
 
     def __repr__(self) -> str:
-        options = ", ".join(f"{name}={value!r}" for name, value in self._options.items())
+        # Headers may hold secrets.
+        shown = {name: value for name, value in self._options.items() if name != "http_header"}
+        options = ", ".join(f"{name}={value!r}" for name, value in shown.items())
         return f"foveate.Embedder({options}, on_error={self._on_error!r})"
 
     @property

@@ -41,6 +41,8 @@ class _Options(TypedDict, total=False):
     max_pixels: Count
     max_bytes: Count
     store_option: Settings
+    http_header: Settings
+    max_redirects: int | None
     retry_for: int | None
     requests: int | None
     cache: Path

@@ -283,7 +283,7 @@ impl Caller {
     }
 }
 
-fn failure(NetError { reason, transient, retry_after, reached, rule, status: _ }: NetError) -> Failure {
+fn failure(NetError { reason, transient, retry_after, reached, rule, .. }: NetError) -> Failure {
     let setting = rule.map(|rule| match rule {
         Rule::HttpsOnly => Setting::CallbackHttp,
         Rule::OnlyHosts | Rule::Ports => Setting::CallbackHost,

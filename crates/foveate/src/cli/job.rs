@@ -51,6 +51,8 @@ fn with_input(args: &InputArgs, options: EmbedOptions) -> EmbedOptions {
         image_column: args.image_column.clone(),
         names: args.names(),
         requests: args.requests,
+        headers: args.web.headers(),
+        max_redirects: args.web.max_redirects,
         store_settings: args.store_option.iter().cloned().collect(),
         ..options
     }

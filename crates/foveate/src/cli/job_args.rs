@@ -9,6 +9,7 @@ use foveate::lane::Normalize;
 use foveate::preprocess::OrientationPolicy;
 use foveate::sink::Element;
 use foveate::source::NameFilter;
+use foveate::source::store::{StoreOptions, WebHeaders};
 use foveate::{DecodeScale, Recipe};
 
 use super::values::{parse_count, parse_positive, parse_setting, place};
@@ -87,6 +88,9 @@ pub(crate) struct InputArgs {
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_setting, help_heading = "Inputs")]
     pub(crate) store_option: Vec<(String, String)>,
 
+    #[command(flatten)]
+    pub(crate) web: WebArgs,
+
     /// As others call it.
     #[arg(long = "endpoint-url", value_name = "URL", value_parser = endpoint_url, hide = true)]
     _endpoint_url: Option<String>,
@@ -105,6 +109,31 @@ impl InputArgs {
 
 fn parse_glob(glob: &str) -> Result<String, String> {
     NameFilter::new(&[glob.to_owned()], &[]).map(|_| glob.to_owned())
+}
+
+/// Requests to web servers.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct WebArgs {
+    /// A header of each request to a web server, such as `User-Agent=…`, `Referer=…` or `Authorization=Bearer …`. No
+    /// output, log or message shows its value. Repeatable.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_setting, help_heading = "Inputs")]
+    pub(crate) http_header: Vec<(String, String)>,
+
+    /// Most redirects that an address of the web is followed over.
+    #[arg(long, value_name = "N", default_value_t = StoreOptions::DEFAULT_REDIRECTS, help_heading = "Inputs", hide = true)]
+    pub(crate) max_redirects: u32,
+}
+
+impl Default for WebArgs {
+    fn default() -> Self {
+        Self { http_header: Vec::new(), max_redirects: StoreOptions::DEFAULT_REDIRECTS }
+    }
+}
+
+impl WebArgs {
+    pub(crate) fn headers(&self) -> WebHeaders {
+        WebHeaders::new(self.http_header.clone())
+    }
 }
 
 fn endpoint_url(url: &str) -> Result<String, String> {

@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 use foveate::Shard;
 use foveate::search::Metric;
 
+use super::job_args::WebArgs;
 use super::own_file::OwnFile;
 use super::search::place::search_file;
 use super::values::{parse_positive, parse_setting, parse_shard, parse_share, place};
@@ -108,6 +109,9 @@ pub(crate) struct SearchArgs {
     /// A setting of the stores, such as `endpoint=URL` of `s3`. Repeatable.
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_setting)]
     pub(crate) store_option: Vec<(String, String)>,
+
+    #[command(flatten)]
+    pub(crate) web: WebArgs,
 
     /// Print the summary as one JSON object on standard output.
     #[arg(long)]

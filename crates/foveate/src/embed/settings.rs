@@ -13,7 +13,7 @@ use foveate_preprocess::{OrientationPolicy, PreprocessOptions};
 use foveate_profile::Trace;
 use foveate_resize::Geometry;
 use foveate_sink::{Element, Existing, SinkOptions};
-use foveate_source::store::StoreOptions;
+use foveate_source::store::{StoreOptions, WebHeaders};
 use foveate_source::{Input, NameFilter};
 
 use crate::{DecodeScale, Recipe, Shard};
@@ -43,6 +43,10 @@ pub struct EmbedOptions {
     pub requests: usize,
     /// Longest time for one object of a store, with all attempts; see [`StoreOptions::deadline`].
     pub deadline: Option<Duration>,
+    /// Headers of requests to web servers.
+    pub headers: WebHeaders,
+    /// Most redirects of an address of the web.
+    pub max_redirects: u32,
     /// Settings specific to the store, by name (`endpoint` of `s3`).
     pub store_settings: BTreeMap<String, String>,
     /// The model: a card's name, a hub repository, a folder, or `seeded:<card>`.
@@ -155,6 +159,8 @@ impl EmbedOptions {
             id_column: None,
             requests: StoreOptions::DEFAULT_REQUESTS,
             deadline: None,
+            headers: WebHeaders::default(),
+            max_redirects: StoreOptions::DEFAULT_REDIRECTS,
             store_settings: BTreeMap::new(),
             model: model.into(),
             output: output.into(),
@@ -214,8 +220,15 @@ impl EmbedOptions {
 
     /// Returns how the inputs' stores are read.
     pub(crate) fn store_options(&self) -> StoreOptions {
-        let (max_bytes, deadline, settings) = (self.max_bytes, self.deadline, self.store_settings.clone());
-        StoreOptions { max_bytes, requests: self.requests, deadline, settings, ..StoreOptions::default() }
+        StoreOptions {
+            max_bytes: self.max_bytes,
+            requests: self.requests,
+            deadline: self.deadline,
+            headers: self.headers.clone(),
+            max_redirects: self.max_redirects,
+            settings: self.store_settings.clone(),
+            ..StoreOptions::default()
+        }
     }
 
     /// Returns the devices in the order given; a device that is named twice gets two encoders.

@@ -88,6 +88,8 @@ pub(super) fn pictures(
     if !inputs.is_empty() && !ids.is_empty() {
         let options = EmbedOptions {
             inputs: inputs.into_iter().map(Input::Path).collect(),
+            headers: args.web.headers(),
+            max_redirects: args.web.max_redirects,
             store_settings: args.store_option.iter().cloned().collect(),
             ..EmbedOptions::new(Vec::new(), "", "")
         };

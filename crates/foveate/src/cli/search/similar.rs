@@ -98,6 +98,8 @@ impl Queries {
         let backends = Arc::new(Backends::compiled());
         let inputs = args.query.iter().cloned().map(Input::Path).collect();
         let mut options = EmbedOptions::like(&manifest.fingerprint, inputs, &backends);
+        options.headers = args.search.web.headers();
+        options.max_redirects = args.search.web.max_redirects;
         options.store_settings = args.search.store_option.iter().cloned().collect();
         options.model = args.model.clone().unwrap_or(options.model);
         options.encoder_threads = args.search.threads.unwrap_or(options.encoder_threads);
