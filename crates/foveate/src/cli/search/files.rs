@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use foveate::embed::EmbedOptions;
 use foveate::pipeline::Cancel;
+use foveate::pipeline::stamp_of;
 use foveate::sink::Stamp;
 use foveate::source::container::{ContainerRegistry, format_of};
 use foveate::source::store::scheme_of;
@@ -135,9 +136,12 @@ impl Loaded {
         };
         let mut found = HashMap::new();
         if let Ok(mut listing) = job::list(&options, |_| ()) {
+            let mut fetch = listing.open_fetch()?;
             while let Some(item) = listing.next_item()?.filter(|_| !cancel.is_cancelled()) {
-                if item.fault.is_none() {
-                    found.insert(item.id, item.stamp.and_then(|(bytes, modified)| Stamp::new(bytes, modified)));
+                let stamp = stamp_of(fetch.as_mut(), &item);
+                // Of a file on a web server, only its version says that it is there.
+                if item.fault.is_none() && stamp != Stamp::default() {
+                    found.insert(item.id, stamp);
                 }
             }
         }
@@ -145,7 +149,7 @@ impl Loaded {
             let file = files.entry(row).or_default();
             match (found.get(id), stamps.get(&row)) {
                 (None, _) => file.named = None,
-                (Some(Some(stamp)), Some(recorded)) => file.is_changed = stamp != recorded,
+                (Some(stamp), Some(recorded)) => file.is_changed = !stamp.is_same(recorded),
                 (Some(_), _) => {}
             }
         }
@@ -161,8 +165,8 @@ impl Loaded {
             let Ok(inputs) = record.read() else { continue };
             for input in inputs {
                 let input = input?;
-                if let Some((&row, stamp)) = rows.get(input.id.as_str()).zip(input.stamp) {
-                    stamps.insert(row, stamp);
+                if let Some(&row) = rows.get(input.id.as_str()) {
+                    stamps.insert(row, input.stamp);
                 }
             }
         }
@@ -174,22 +178,24 @@ impl Loaded {
     fn compare(&self, cancel: &Cancel, stamps: &HashMap<u32, Stamp>, files: &mut HashMap<u32, ImageFile>) {
         for (&row, file) in files {
             let recorded = stamps.get(&row);
-            file.modified_ns = recorded.map(|stamp| stamp.modified_ns);
+            file.modified_ns = recorded.and_then(|stamp| stamp.modified_ns);
             let Some(named) = file.named.as_ref().filter(|_| !cancel.is_cancelled()) else { continue };
             let Some(path) = named.path.clone() else { continue };
-            let stamp = fs::metadata(&path).ok().and_then(|data| Stamp::new(data.len(), data.modified().ok()?));
+            let stamp = fs::metadata(&path).ok();
+            let stamp = stamp.map(|data| Stamp::new(Some(data.len()), data.modified().ok(), None));
+            let is_same = recorded.zip(stamp).is_some_and(|(was, now)| was.is_same(&now));
             if named.is_member() {
-                file.is_changed = recorded.is_some() && stamp.as_ref() != recorded;
+                file.is_changed = recorded.is_some() && !is_same;
                 continue;
             }
-            file.modified_ns = file.modified_ns.or(stamp.map(|stamp| stamp.modified_ns));
+            file.modified_ns = file.modified_ns.or(stamp.and_then(|stamp| stamp.modified_ns));
             let Some(hash) = self.hashes[row as usize] else { continue };
-            if stamp.is_some() && stamp.as_ref() == recorded {
+            if is_same {
                 continue;
             }
             // Another length is another file, and one of no length, as of a system's own folders, is no image.
-            let len = stamp.map_or(0, |stamp| stamp.bytes);
-            if len == 0 || recorded.is_some_and(|recorded| recorded.bytes != len) {
+            let len = stamp.and_then(|stamp| stamp.bytes).unwrap_or(0);
+            if len == 0 || recorded.and_then(|recorded| recorded.bytes).is_some_and(|bytes| bytes != len) {
                 file.is_changed = true;
                 continue;
             }
