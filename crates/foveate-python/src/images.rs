@@ -1,6 +1,6 @@
 //! The caller's images as a source, which takes them one by one while the pipeline works.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -10,6 +10,7 @@ use bytes::Bytes;
 use foveate::core::Size;
 use foveate::decode::raw;
 use foveate::pipeline::Cancel;
+use foveate::source::store::normal_address;
 use foveate::source::{Addressed, Content, Delivery, Extent, Fetch, Item, Listing, Source, SourceError};
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
@@ -142,7 +143,8 @@ impl Incoming {
             Image::Refused(id, reason) => Delivery::unread(Item { id, fault: Some(reason), ..item }),
             Image::Bytes(id, bytes) => Delivery { item: Item { id, ..item }, content: Content::Read(bytes) },
             Image::Path(path) => {
-                let locator = local(&path).unwrap_or_else(|| path.clone()).into_os_string().into_encoded_bytes();
+                let address = path.to_str().map(|text| normal_address(text).into_owned());
+                let locator = address.map_or_else(|| path.clone(), PathBuf::from).into_os_string().into_encoded_bytes();
                 let id = path.display().to_string();
                 Delivery::unread(Item { id, locator, ..item })
             }
@@ -182,22 +184,4 @@ impl Source for Images {
     fn open_fetch(&self) -> Result<Box<dyn Fetch>, SourceError> {
         self.reader.open_fetch()
     }
-}
-
-/// The path of a `file:` address. In URLs, bytes are escaped; in the paths of Hadoop and Daft, they are not.
-fn local(address: &Path) -> Option<PathBuf> {
-    let rest = address.to_str()?.strip_prefix("file:")?;
-    let rest = rest.strip_prefix("//localhost").or_else(|| rest.strip_prefix("//")).unwrap_or(rest);
-    let plain = Some(PathBuf::from(rest)).filter(|path| path.is_absolute())?;
-    if plain.exists() { Some(plain) } else { unescaped(rest).or(Some(plain)) }
-}
-
-fn unescaped(text: &str) -> Option<PathBuf> {
-    let mut parts = text.split('%');
-    let mut bytes = parts.next()?.as_bytes().to_vec();
-    for part in parts {
-        bytes.push(u8::from_str_radix(part.get(..2)?, 16).ok()?);
-        bytes.extend_from_slice(&part.as_bytes()[2..]);
-    }
-    String::from_utf8(bytes).ok().map(PathBuf::from)
 }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use foveate_source::FetchError;
 use foveate_source::blob::Blob;
 use foveate_source::container::{ContainerOptions, Member, MemberContent, MemberName, Members};
-use foveate_source::store::{Version, scheme_of, with_lower_scheme};
+use foveate_source::store::{Version, normal_address, scheme_of};
 
 use crate::choice::{BYTES, Choice, PATH};
 use crate::fault::{damaged, guarded};
@@ -148,7 +148,7 @@ impl<B: Batches> Table<B> {
 
     /// A path beside the file, unless it is absolute or an address.
     fn resolve(&self, path: &str) -> String {
-        let path = with_lower_scheme(path);
+        let path = normal_address(path);
         match scheme_of(path.as_bytes()).is_some() || path.starts_with(std::path::is_separator) {
             true => path.into_owned(),
             false => format!("{}{path}", self.folder),

@@ -1,6 +1,7 @@
 //! Addresses in stores, as text.
 
 use std::borrow::Cow;
+use std::path::Path;
 
 /// Returns the scheme of an address (`s3` of `s3://bucket/key`), or `None` for a path.
 pub fn scheme_of(address: &[u8]) -> Option<&str> {
@@ -10,9 +11,12 @@ pub fn scheme_of(address: &[u8]) -> Option<&str> {
     (is_scheme && scheme.starts_with(|c: char| c.is_ascii_lowercase())).then_some(scheme)
 }
 
-/// Returns an address that a user typed with its scheme in lower case (`s3://b/k` for `S3://b/k`), one of the web
-/// without spaces around it, and a path as it is.
-pub fn with_lower_scheme(typed: &str) -> Cow<'_, str> {
+/// Returns what a user typed in the form that is read: an address with its scheme in lower case (`s3://b/k` for
+/// `S3://b/k`), one of the web without spaces around it, the path of a `file:` address, and a path as it is.
+pub fn normal_address(typed: &str) -> Cow<'_, str> {
+    if let Some(path) = local_path(typed) {
+        return path.into();
+    }
     let Some((scheme, rest)) = typed.split_once("://") else { return typed.into() };
     let scheme = scheme.to_ascii_lowercase();
     match scheme.trim_start() {
@@ -20,6 +24,30 @@ pub fn with_lower_scheme(typed: &str) -> Cow<'_, str> {
         _ if scheme_of(format!("{scheme}://").as_bytes()).is_some() => format!("{scheme}://{rest}").into(),
         _ => typed.into(),
     }
+}
+
+/// Returns the path of a `file:` address on this machine; `None` for other addresses and for paths. In URLs, bytes are
+/// escaped; in the paths of Hadoop and Daft, they are not.
+pub fn local_path(address: &str) -> Option<String> {
+    let address = address.trim_start();
+    let rest = address.get(5..).filter(|_| address[..5].eq_ignore_ascii_case("file:"))?;
+    let rest = rest.strip_prefix("//localhost").or_else(|| rest.strip_prefix("//")).unwrap_or(rest);
+    let plain = Path::new(rest);
+    if !plain.is_absolute() {
+        return None;
+    }
+    let unescaped = if plain.exists() { None } else { unescaped(rest.trim_end()) };
+    Some(unescaped.unwrap_or_else(|| rest.to_owned()))
+}
+
+fn unescaped(text: &str) -> Option<String> {
+    let mut parts = text.split('%');
+    let mut bytes = parts.next()?.as_bytes().to_vec();
+    for part in parts {
+        bytes.push(u8::from_str_radix(part.get(..2)?, 16).ok()?);
+        bytes.extend_from_slice(&part.as_bytes()[2..]);
+    }
+    String::from_utf8(bytes).ok()
 }
 
 /// Returns the scheme, host and path of a web server's address, and other addresses and paths as they are. A query may
@@ -58,7 +86,28 @@ mod tests {
             ("a", "a"),
             (" s3://b", " s3://b"),
         ] {
-            assert_eq!(with_lower_scheme(typed), address);
+            assert_eq!(normal_address(typed), address);
+        }
+    }
+
+    #[test]
+    fn a_file_address_is_a_path() {
+        let folder = tempfile::tempdir().unwrap();
+        let odd = folder.path().join("a b%20c.jpg");
+        std::fs::write(&odd, "").unwrap();
+        let odd = odd.to_str().unwrap();
+        let escaped = odd.replace('%', "%25").replace(' ', "%20");
+        for address in [format!("file://{escaped}"), format!("FILE://localhost{escaped}"), format!("file:{odd}")] {
+            assert_eq!(normal_address(&address), odd);
+        }
+        for (address, path) in [
+            ("file:///none/\u{fc}%C3%BC%2.jpg", "/none/\u{fc}%C3%BC%2.jpg"),
+            ("file:///none/%C3%BC.jpg", "/none/\u{fc}.jpg"),
+            ("file://host/a.jpg", "file://host/a.jpg"),
+            ("file:a.jpg", "file:a.jpg"),
+            ("fi", "fi"),
+        ] {
+            assert_eq!(normal_address(address), path);
         }
     }
 

@@ -23,6 +23,9 @@ pub enum Input {
     /// A file of paths; `-` is standard input. There is no quoting, no comments and no patterns. Every entry is an
     /// input that is checked only when it is read.
     List(PathBuf, Separator),
+    /// A CSV file, and the name of its column of paths. It may have commas, semicolons or tabs, and be UTF-16 with a
+    /// byte order mark. Names match in any case if none does exactly.
+    Table(PathBuf, String),
 }
 
 impl Input {
@@ -36,8 +39,8 @@ impl Input {
         match self {
             Self::Path(path) if scheme_of(&to_bytes(path)).is_some() || path.as_os_str() == "-" => Ok(()),
             Self::Path(path) => check_path(path),
-            Self::List(path, _) if is_standard_input(path) => Ok(()),
-            Self::List(path, _) => check_list(path),
+            Self::List(path, _) | Self::Table(path, _) if is_standard_input(path) => Ok(()),
+            Self::List(path, _) | Self::Table(path, _) => check_list(path),
         }
     }
 }

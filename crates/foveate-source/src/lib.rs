@@ -22,6 +22,7 @@ mod roots;
 mod spool;
 pub mod store;
 mod stream;
+mod table_list;
 mod text;
 mod version;
 mod walk;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::vec::IntoIter;
@@ -16,14 +16,17 @@ use crate::names::LeftOut;
 use crate::pattern::{Pattern, Progress, has_wildcard};
 use crate::roots::Roots;
 use crate::spool::{Record, Spool, SpoolWriter};
-use crate::store::{Object, Store, Version, scheme_of, with_lower_scheme};
+use crate::store::{Object, Store, Version, normal_address, scheme_of};
 use crate::stream::{self, Reach, STANDARD_INPUT};
 use crate::walk::{Ancestors, Entry, FolderId, Kind, read_folder, readable};
-use crate::{FetchError, Input, ListReader, SourceError};
+use crate::{FetchError, Input, ListReader, Separator, SourceError, table_list};
 
 /// The file name extensions that a folder contributes, in any case. Files that are named, listed or matched by a
 /// pattern count whatever their extension.
-pub const IMAGE_EXTENSIONS: [&str; 10] = ["jpg", "jpeg", "jpe", "jfif", "png", "webp", "gif", "bmp", "tif", "tiff"];
+pub const IMAGE_EXTENSIONS: [&str; 16] = [
+    "jpg", "jpeg", "jpe", "jfif", "jif", "jfi", "pjpeg", "pjp", "mpo", "png", "apng", "webp", "gif", "bmp", "tif",
+    "tiff",
+];
 
 /// The file name extensions of image formats that no decoder reads. A folder does not contribute them, in any case, but
 /// they are counted apart from files that are no images.
@@ -182,7 +185,17 @@ impl<'a> Lister<'a> {
         inputs.iter().try_for_each(|input| match input {
             Input::Path(path) if path.as_os_str().as_encoded_bytes() == STANDARD_INPUT => self.standard_input(),
             Input::Path(path) => self.path(path),
-            Input::List(path, separator) => self.list(ListReader::open(path, *separator)?),
+            Input::List(path, separator) => {
+                if *separator == Separator::Line {
+                    table_list::check_is_list(path)?;
+                }
+                let mut list = ListReader::open(path, *separator)?;
+                while let Some(entry) = list.next_entry()? {
+                    self.listed(entry.bytes)?;
+                }
+                Ok(())
+            }
+            Input::Table(path, column) => table_list::each_path(path, column, &mut |path| self.listed(path.as_bytes())),
         })
     }
 
@@ -359,22 +372,19 @@ impl<'a> Lister<'a> {
         Ok(())
     }
 
-    /// Adds the paths of a list.
-    fn list(&mut self, mut list: ListReader) -> Result<(), SourceError> {
-        while let Some(entry) = list.next_entry()? {
-            let address = std::str::from_utf8(entry.bytes).ok().map(with_lower_scheme);
-            let path = address.as_ref().map_or(entry.bytes, |address| address.as_bytes());
-            if self.leaves_out_named(path) {
-                continue;
-            }
-            let scheme = scheme_of(path).filter(|_| self.reach.stores.is_some());
-            match scheme.map(|scheme| self.reach.store(scheme)) {
-                Some(Err(error @ SourceError::NoStore { .. })) => self.fault(&to_path(path), &error.to_string())?,
-                Some(Err(error)) => return Err(error),
-                _ => self.record(path, "", &Version::default())?,
-            }
+    /// Adds an entry of a list.
+    fn listed(&mut self, entry: &[u8]) -> Result<(), SourceError> {
+        let address = std::str::from_utf8(entry).ok().map(normal_address);
+        let path = address.as_ref().map_or(entry, |address| address.as_bytes());
+        if self.leaves_out_named(path) {
+            return Ok(());
         }
-        Ok(())
+        let scheme = scheme_of(path).filter(|_| self.reach.stores.is_some());
+        match scheme.map(|scheme| self.reach.store(scheme)) {
+            Some(Err(error @ SourceError::NoStore { .. })) => self.fault(&to_path(path), &error.to_string()),
+            Some(Err(error)) => Err(error),
+            _ => self.record(path, "", &Version::default()),
+        }
     }
 
     /// Adds a record of a listing that was kept.
@@ -473,6 +483,7 @@ impl<'a> Lister<'a> {
         match kind {
             Kind::Folder => return Ok(Some(Mode::Images)),
             Kind::File if known_extension(path, &IMAGE_EXTENSIONS).is_some() => self.item(path)?,
+            Kind::File if hints_at_image(path) && begins_as_image(path) => self.item(path)?,
             Kind::File => self.skip(path),
             // It might be a folder of images, whatever its name.
             Kind::Broken(reason) => self.fault(path, &reason)?,
@@ -568,6 +579,30 @@ fn version_of(path: &[u8]) -> Version {
         Ok(data) if path != STANDARD_INPUT => Version::of_file(&data),
         _ => Version::default(),
     }
+}
+
+/// What programs add to the names of files that are not complete.
+const UNFINISHED: [&str; 6] = [".part", ".partial", ".crdownload", ".download", ".tmp", "~"];
+
+/// Returns true for a name with an image's extension within: `x.jpg_large`, `x.jpg?w=300`, `x.jpg.1`, as programs name
+/// what they download.
+fn hints_at_image(path: &Path) -> bool {
+    let Some(name) = path.file_name().and_then(|name| name.to_str()).map(str::to_ascii_lowercase) else { return false };
+    let is_whole = !UNFINISHED.iter().any(|end| name.ends_with(end));
+    let has_extension = |known: &&str| {
+        let mut ends = name.match_indices(known).map(|(at, _)| (at, at + known.len()));
+        ends.any(|(at, end)| name[..at].ends_with('.') && !name[end..].starts_with(|c: char| c.is_alphanumeric()))
+    };
+    is_whole && IMAGE_EXTENSIONS.iter().any(has_extension)
+}
+
+/// Returns true if a file begins as those of the formats that are read.
+fn begins_as_image(path: &Path) -> bool {
+    let mut start = [0; 12];
+    let read = fs::File::open(path).and_then(|mut file| file.read_exact(&mut start));
+    let marks: [&[u8]; 6] = [b"\xff\xd8\xff", b"\x89PNG\r\n", b"GIF8", b"BM", b"II*\0", b"MM\0*"];
+    let is_webp = start.starts_with(b"RIFF") && start.ends_with(b"WEBP");
+    read.is_ok() && (is_webp || marks.iter().any(|mark| start.starts_with(mark)))
 }
 
 fn known_extension(path: &Path, known: &[&'static str]) -> Option<&'static str> {

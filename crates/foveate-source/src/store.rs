@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use foveate_core::{Health, Registry, known_settings, named_backend};
 
-pub use crate::address::{public, scheme_of, with_lower_scheme};
+pub use crate::address::{local_path, normal_address, public, scheme_of};
 use crate::blob::Blob;
 use crate::fetch::DEFAULT_MAX_BYTES;
 use crate::id::id_of;
@@ -202,6 +202,7 @@ pub fn store_of<'a>(stores: &'a StoreRegistry, scheme: &str) -> Result<&'a Store
         let schemes: Vec<_> = stores.iter().flat_map(StoreBackend::schemes).copied().collect();
         let remedy = match scheme {
             "hf" => "name the files: https://huggingface.co/datasets/OWNER/NAME/resolve/main/FILE".to_owned(),
+            "file" => "that names another machine; mount its folder and name the path".to_owned(),
             "http" | "https" => "rebuild with `-F web`, or download the images first".to_owned(),
             "s3" | "gs" | "az" | "abfs" | "abfss" => {
                 "rebuild with `-F object-store`, or download the images first".to_owned()

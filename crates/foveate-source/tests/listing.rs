@@ -386,3 +386,79 @@ fn a_kept_listing_is_read_instead_of_the_inputs() {
     fs::write(&file, "a.jpg\nb.jpg\n").unwrap();
     assert_eq!(refusal(kept()), format!("{} is not a listing of foveate; name another file", file.display()));
 }
+
+#[test]
+fn odd_names_are_images_if_they_begin_as_images() {
+    let images = [
+        ("a.mpo", &b"x"[..]),
+        ("b.JIF", b"x"),
+        ("c.jpg?w=300&h=2", b"\xff\xd8\xff\xe0 and so on"),
+        ("d.jpg_large", b"\xff\xd8\xff\xe0 and so on"),
+        ("e.PNG.1", b"\x89PNG\r\n\x1a\n and so on"),
+        ("f.webp!thumb", b"RIFF1234WEBP and so on"),
+        ("g.jpeg:orig", b"\xff\xd8\xff\xe1 and so on"),
+    ];
+    let others = [
+        ("h.jpg.part", &b"\xff\xd8\xff\xe0 and so on"[..]),
+        ("i.jpg.json", b"{\"title\": \"i.jpg\"}"),
+        ("j.jpgs", b"\xff\xd8\xff\xe0 and so on"),
+        ("k", b"\xff\xd8\xff\xe0 and so on"),
+        ("l.jpg_large", b"<html></html>"),
+        ("m.jpg_small", b""),
+    ];
+    let root = tree(&[]);
+    for (name, bytes) in images.iter().chain(&others) {
+        fs::write(root.path().join(name), bytes).unwrap();
+    }
+    let listing = listing([folder(&root)]);
+    let mut built = listing.build().unwrap();
+    let found: Vec<_> = enumerate(&mut built).iter().map(|item| name(root.path(), item)).collect();
+    assert_eq!(found, images.map(|(name, _)| name));
+    assert_eq!(built.stats().skipped_other, others.len() as u64);
+}
+
+#[test]
+fn a_list_that_is_a_table_is_named_as_one_or_read_by_its_column() {
+    let root = tree(&["a.jpg", "b,c.jpg", "d.jpg"]);
+    let at = |name: &str| root.path().join(name).to_str().unwrap().to_owned();
+    let table = root.path().join("labels.csv");
+    let rows = format!(
+        "label,\"path\"\r\ncat,{}\r\ndog,\"{}\"\r\nnone,\r\nbird,{}\r\n",
+        at("a.jpg"),
+        at("b,c.jpg"),
+        at("d.jpg")
+    );
+    fs::write(&table, &rows).unwrap();
+    let told = |input: Input| listing([input]).build().err().unwrap().to_string();
+    assert_eq!(
+        told(list_of(&table)),
+        format!(
+            "the list {} is a table (columns: label, path); name the column with the paths: --path-column path",
+            table.display()
+        )
+    );
+    let found = names(root.path(), listing([Input::Table(table.clone(), "PATH".to_owned())]));
+    assert_eq!(found, ["a.jpg", "b,c.jpg", "d.jpg"]);
+    assert!(
+        told(Input::Table(table.clone(), "image".to_owned())).ends_with("has no column 'image'; it has label, path")
+    );
+    for (text, is_table) in [
+        ("file_name\tx\n", true),
+        ("\u{feff}Image;Label\na;b\n", true),
+        ("2024,03.jpg\nx\n", false),
+        (&at("b,c.jpg"), false),
+        ("https://h/a.jpg?w=1,2\n", false),
+        ("path\n", false),
+        ("", false),
+    ] {
+        let list = root.path().join("list.txt");
+        fs::write(&list, text).unwrap();
+        assert_eq!(listing([list_of(&list)]).build().is_err(), is_table, "{text:?}");
+    }
+    let units: Vec<u8> =
+        format!("\u{feff}{}", rows.replace(",", ";")).encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let semicolons = root.path().join("utf16.csv");
+    fs::write(&semicolons, units).unwrap();
+    assert!(told(list_of(&semicolons)).contains("(columns: label, path)"));
+    assert_eq!(names(root.path(), listing([Input::Table(semicolons, "path".to_owned())])).len(), 3);
+}

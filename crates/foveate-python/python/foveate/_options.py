@@ -63,6 +63,7 @@ class StreamOptions(_Options, total=False):
     model: Path
     from_list: Path | Sequence[str | os.PathLike[str]]
     null: bool
+    path_column: str | None
     listing: Path
     max_listing: Count
     image_column: str | None

@@ -66,7 +66,11 @@ pub(crate) fn separator(args: &JobArgs) -> Separator {
 /// Returns the inputs that the arguments name, in the order of the output's rows.
 pub(crate) fn inputs(args: &InputArgs, separator: Separator) -> Vec<Input> {
     let paths = args.inputs.iter().cloned().map(Input::Path);
-    paths.chain(args.from_list.iter().map(|list| Input::List(list.clone(), separator))).collect()
+    let lists = args.from_list.iter().map(|list| match &args.path_column {
+        Some(column) => Input::Table(list.clone(), column.clone()),
+        None => Input::List(list.clone(), separator),
+    });
+    paths.chain(lists).collect()
 }
 
 /// Collects the options of embedding, which do not depend on the source of the images.

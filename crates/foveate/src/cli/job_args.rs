@@ -21,7 +21,14 @@ pub(crate) struct JobArgs {
     pub(crate) input: InputArgs,
 
     /// The lists' paths end in NUL, not at the line's end (`find -print0`).
-    #[arg(short = '0', long, requires = "from_list", help_heading = "Inputs", hide = true)]
+    #[arg(
+        short = '0',
+        long,
+        requires = "from_list",
+        conflicts_with = "path_column",
+        help_heading = "Inputs",
+        hide = true
+    )]
     pub(crate) null: bool,
 
     #[command(flatten)]
@@ -61,6 +68,10 @@ pub(crate) struct InputArgs {
     /// is one recorded failure.
     #[arg(long, value_name = "FILE")]
     pub(crate) from_list: Vec<PathBuf>,
+
+    /// The lists are CSV files with a header, and this column has the paths.
+    #[arg(long, value_name = "NAME", requires = "from_list", help_heading = "Inputs")]
+    pub(crate) path_column: Option<String>,
 
     /// Process only the first N images. With `--shard`, each shard takes its share of N.
     #[arg(long, value_name = "N", help_heading = "Inputs")]

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use foveate::Shard;
-use foveate::source::store::with_lower_scheme;
+use foveate::source::store::normal_address;
 
 /// Parses a path, or an address, whose scheme may be in upper case.
 pub(crate) fn place() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().map(|path| {
-        let address = path.to_str().map(|text| with_lower_scheme(text).into_owned());
+        let address = path.to_str().map(|text| normal_address(text).into_owned());
         address.map_or(path, PathBuf::from)
     })
 }

@@ -46,11 +46,11 @@ impl<'a> ApartFrom<'a> {
     /// Checks inputs as they were typed. Patterns and lists name more, which only listing tells.
     pub(super) fn check_typed(&self, inputs: &[Input]) -> Result<(), String> {
         inputs.iter().try_for_each(|input| match input {
-            Input::Path(path) | Input::List(path, _) if path.as_os_str() == "-" => Ok(()),
+            Input::Path(path) | Input::List(path, _) | Input::Table(path, _) if path.as_os_str() == "-" => Ok(()),
             Input::Path(path) => self.check(path),
             // A list in the output's folder is none of the output's files.
-            Input::List(path, _) if place_of(path) == self.place => self.check(path),
-            Input::List(..) => Ok(()),
+            Input::List(path, _) | Input::Table(path, _) if place_of(path) == self.place => self.check(path),
+            Input::List(..) | Input::Table(..) => Ok(()),
         })
     }
 
