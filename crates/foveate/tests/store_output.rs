@@ -37,7 +37,31 @@ fn main() -> ExitCode {
         a_store_that_stops_to_take_parts_stops_the_run,
         a_store_without_conditions_needs_a_setting,
         what_a_store_cannot_hold_is_refused,
+        objects_that_are_gone_keep_their_duplicates,
     ])
+}
+
+/// A copy is listed as long as the object with the same picture is there, with the bytes that were embedded.
+fn objects_that_are_gone_keep_their_duplicates() {
+    let bucket = Bucket::new();
+    let photos: Vec<_> = fs::read_dir(PHOTOS).unwrap().map(|entry| fs::read(entry.unwrap().path()).unwrap()).collect();
+    for (key, photo) in [("a.jpg", 0), ("b.jpg", 0), ("c.jpg", 1), ("d.jpg", 1)] {
+        bucket.ask("PUT", &format!("/bucket/in/{key}"), &photos[photo]);
+    }
+    run(bucket.command("v.parquet").arg("s3://bucket/in/")).expect(0);
+    let listed = || {
+        let mut command = foveate();
+        command.envs(bucket.server.environment()).arg("duplicates").arg(bucket.path("v.parquet"));
+        run(command.args(["--list-removable", "--overwrite", "-o"]).arg(bucket.path("g.csv"))).expect(0)
+    };
+    assert_eq!(listed().stdout, "s3://bucket/in/b.jpg\ns3://bucket/in/d.jpg\n");
+    bucket.ask("DELETE", "/bucket/in/a.jpg", b"");
+    let ran = listed();
+    assert_eq!(ran.stdout, "s3://bucket/in/d.jpg\n");
+    assert!(ran.stderr.contains("not where its id says, such as s3://bucket/in/a.jpg"), "{}", ran.stderr);
+    bucket.ask("PUT", "/bucket/in/c.jpg", &photos[2]);
+    let ran = listed();
+    assert!(ran.stdout.is_empty() && ran.stderr.contains("changed since it was embedded"), "{ran:?}");
 }
 
 fn a_store_gets_the_files_of_a_folder() {

@@ -189,7 +189,6 @@ impl Loaded {
                 continue;
             }
             file.modified_ns = file.modified_ns.or(stamp.and_then(|stamp| stamp.modified_ns));
-            let Some(hash) = self.hashes[row as usize] else { continue };
             if is_same {
                 continue;
             }
@@ -199,6 +198,7 @@ impl Loaded {
                 file.is_changed = true;
                 continue;
             }
+            let Some(hash) = self.hashes[row as usize] else { continue };
             match fs::read(&path) {
                 Ok(bytes) => file.is_changed = !hash.is_of(&bytes),
                 Err(_) => file.named = None,
