@@ -5,9 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use foveate::embed::EmbedOptions;
-use foveate::pipeline::Cancel;
-use foveate::pipeline::stamp_of;
-use foveate::sink::Stamp;
+use foveate::pipeline::{Cancel, stamp_of};
+use foveate::sink::{Likeness, Stamp};
 use foveate::source::container::{ContainerRegistry, format_of};
 use foveate::source::store::scheme_of;
 use foveate::source::{Input, NamedFile, Source};
@@ -147,10 +146,15 @@ impl Loaded {
         }
         for (id, row) in wanted {
             let file = files.entry(row).or_default();
-            match (found.get(id), stamps.get(&row)) {
-                (None, _) => file.named = None,
-                (Some(stamp), Some(recorded)) => file.is_changed = !stamp.is_same(recorded),
-                (Some(_), _) => {}
+            let Some(stamp) = found.get(id) else {
+                file.named = None;
+                continue;
+            };
+            match stamps.get(&row).map(|recorded| recorded.compare(stamp)) {
+                Some(Likeness::Other) => file.is_changed = true,
+                // Records of older versions know nothing of listed objects.
+                Some(Likeness::Unknown) => file.named = None,
+                _ => {}
             }
         }
         Ok(())
@@ -185,7 +189,8 @@ impl Loaded {
             let stamp = stamp.map(|data| Stamp::new(Some(data.len()), data.modified().ok(), None));
             let is_same = recorded.zip(stamp).is_some_and(|(was, now)| was.is_same(&now));
             if named.is_member() {
-                file.is_changed = recorded.is_some() && !is_same;
+                let likeness = recorded.zip(stamp).map(|(was, now)| was.compare(&now));
+                file.is_changed = likeness == Some(Likeness::Other);
                 continue;
             }
             file.modified_ns = file.modified_ns.or(stamp.and_then(|stamp| stamp.modified_ns));
