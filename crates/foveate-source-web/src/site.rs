@@ -1,6 +1,6 @@
 //! Requests, repeated while that makes sense.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Mutex;
 use std::thread;
@@ -23,6 +23,9 @@ const WITHOUT_ANSWER: u32 = 4;
 /// Attempts if a machine refuses the connection.
 const REFUSED: u32 = 2;
 
+/// Servers whose last given file is known.
+const MOST_GIVEN: usize = 1024;
+
 /// The web, as one run reads it.
 pub(crate) struct Web {
     client: Client,
@@ -33,6 +36,10 @@ pub(crate) struct Web {
     retry_for: Option<Duration>,
     /// Servers whose last file failed after all attempts: the next ones have one attempt each.
     failing: Mutex<BTreeSet<String>>,
+    /// True if the user's headers may be credentials.
+    has_headers: bool,
+    /// By server, the signed address that it gave last. If it is refused too, no file is at fault.
+    given: Mutex<BTreeMap<String, String>>,
 }
 
 impl Web {
@@ -46,6 +53,8 @@ impl Web {
             deadline: options.deadline,
             retry_for: retry_for.map(Duration::from_secs),
             failing: Mutex::default(),
+            has_headers: options.headers.iter().next().is_some(),
+            given: Mutex::default(),
         }
     }
 
@@ -60,7 +69,8 @@ impl Web {
         admit: &mut dyn FnMut(u64) -> bool,
         out: &mut Vec<u8>,
     ) -> Result<Version, FetchError> {
-        let facts = self.repeated(address, &mut || self.client.get(address, admit, out))?;
+        let read = self.repeated(address, &mut || self.client.get(address, admit, out));
+        let facts = self.judged(address, read)?;
         check(address, listed, version(facts)).inspect_err(|_| out.clear())
     }
 
@@ -89,6 +99,37 @@ impl Web {
     /// Why there is no answer, or that there is no such file.
     pub(crate) fn examine(&self, address: &str) -> Result<Version, FetchError> {
         self.repeated(address, &mut || self.client.examine(address)).map(version)
+    }
+
+    /// Tells a file that is refused from signatures or credentials that have expired: then the server also refuses what
+    /// it gave before.
+    fn judged(&self, address: &str, read: Result<AnswerFacts, FetchError>) -> Result<AnswerFacts, FetchError> {
+        if !self.has_headers && !address.contains(['?', '@']) {
+            return read;
+        }
+        let site = server(address).unwrap_or_default();
+        match read {
+            Ok(facts) => {
+                let mut given = lock(&self.given);
+                if given.len() >= MOST_GIVEN {
+                    given.clear();
+                }
+                given.insert(site, address.to_owned());
+                Ok(facts)
+            }
+            Err(FetchError::Forbidden(why)) => {
+                let last = lock(&self.given).get(&site).cloned();
+                let again = last.map(|last| self.client.get_part(&last, 0..1, &mut Vec::new()));
+                match again {
+                    Some(Err(NetError { status: Some(400 | 401 | 403), .. })) => {
+                        let remedy = "as what it gave before; renew the signatures of the addresses or the credentials";
+                        Err(FetchError::StoreGone(format!("{why}, {remedy}")))
+                    }
+                    _ => Err(FetchError::Forbidden(why)),
+                }
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Repeats a request while another attempt may succeed.
@@ -141,7 +182,7 @@ fn failure(address: &str, error: NetError) -> FetchError {
             FetchError::Refused(format!("{}: {remedy}", shown(address)))
         }
         Some(404 | 410) => FetchError::NotFound(error.reason),
-        Some(401 | 403) => FetchError::Forbidden(error.reason),
+        Some(400 | 401 | 403) => FetchError::Forbidden(error.reason),
         _ => FetchError::Refused(error.reason),
     }
 }

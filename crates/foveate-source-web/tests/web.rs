@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use foveate_source::conformance::{check, read};
 use foveate_source::store::{Object, StoreOptions, StoreRegistry, Version, WebHeaders};
-use foveate_source::{FetchError, Input, Listing, Separator, Source};
+use foveate_source::{FetchError, Input, Item, Listing, Separator, Source};
 
 const BODY: &[u8] = &[7; 1000];
 const FACTS: &str = "ETag: \"a\"\r\nLast-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
@@ -163,6 +163,27 @@ fn a_files_failure_is_its_own_and_a_sites_failure_names_the_site() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let error = outcomes(&[format!("http://{closed}/a.jpg")], options()).remove(0).0.unwrap_err();
     assert!(error.starts_with(&format!("{closed}: ")) && error.contains("refused"), "{error}");
+}
+
+#[test]
+fn signatures_that_expire_are_not_the_fault_of_files() {
+    let (address, _) = server(|request, stream| match request.path.as_str() {
+        "/secret?s" => reply(stream, "403 Forbidden", "", b""),
+        _ if request.before == 0 && request.path != "/late?s" => reply(stream, "200 OK", "", BODY),
+        "/a?s" => reply(stream, "200 OK", "", BODY),
+        _ => reply(stream, "403 Forbidden", "", b""),
+    });
+    let url = |path: &str| format!("http://{address}{path}");
+    let one = || StoreOptions { requests: 1, ..options() };
+    // What was given before is given again, so the one file is refused.
+    let told = outcomes(&[url("/a?s"), url("/secret?s"), url("/b?s")], one());
+    assert!(told[0].0.is_ok() && told[1].0.is_err() && told[2].0.is_ok());
+    let mut fetch = foveate_source_web::open(&one()).unwrap().fetch();
+    let item = |path: &str| Item { locator: url(path).into(), ..Item::default() };
+    fetch.fetch(&item("/c?s"), &mut Vec::new()).unwrap();
+    let error = fetch.fetch(&item("/late?s"), &mut Vec::new()).unwrap_err();
+    let FetchError::StoreGone(told) = error else { panic!("{error}") };
+    assert!(told.starts_with(&format!("{address}: answered 403 Forbidden, as what it gave before; renew")), "{told}");
 }
 
 #[test]

@@ -195,7 +195,7 @@ fn options_that_cannot_change_a_measurement_are_unknown() {
     }
     let help = run(foveate().args(["bench", "decoders", "--help"])).expect(0).stdout;
     let options = help.lines().filter(|line| line.trim_start().starts_with('-')).count();
-    assert!((10..=18).contains(&options), "{options}: {help}");
+    assert!((10..=21).contains(&options), "{options}: {help}");
 }
 
 #[cfg(feature = "nats")]

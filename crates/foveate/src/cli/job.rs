@@ -21,7 +21,7 @@ use super::lab_args::{LabArgs, StageArgs};
 pub(crate) fn options(args: &JobArgs, output: &Path) -> EmbedOptions {
     let options = with_input(&args.input, embedding(&args.embedding, output));
     EmbedOptions {
-        inputs: inputs(&args.input, separator(args)),
+        inputs: job_inputs(args),
         max_listing: args.max_listing,
         listing: args.listing.clone(),
         columns: args.columns.clone(),
@@ -66,11 +66,18 @@ pub(crate) fn separator(args: &JobArgs) -> Separator {
 /// Returns the inputs that the arguments name, in the order of the output's rows.
 pub(crate) fn inputs(args: &InputArgs, separator: Separator) -> Vec<Input> {
     let paths = args.inputs.iter().cloned().map(Input::Path);
-    let lists = args.from_list.iter().map(|list| match &args.path_column {
-        Some(column) => Input::Table(list.clone(), column.clone()),
-        None => Input::List(list.clone(), separator),
-    });
-    paths.chain(lists).collect()
+    paths.chain(args.from_list.iter().map(|list| Input::List(list.clone(), separator))).collect()
+}
+
+/// Returns the inputs of a job, whose lists may be tables.
+pub(crate) fn job_inputs(args: &JobArgs) -> Vec<Input> {
+    let mut inputs = inputs(&args.input, separator(args));
+    for input in &mut inputs {
+        if let (Input::List(list, _), Some(column)) = (&*input, &args.path_column) {
+            *input = Input::Table(list.clone(), column.clone());
+        }
+    }
+    inputs
 }
 
 /// Collects the options of embedding, which do not depend on the source of the images.

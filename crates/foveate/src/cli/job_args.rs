@@ -31,6 +31,10 @@ pub(crate) struct JobArgs {
     )]
     pub(crate) null: bool,
 
+    /// The lists are CSV files with a header, and this column has the paths.
+    #[arg(long, value_name = "NAME", requires = "from_list", help_heading = "Inputs")]
+    pub(crate) path_column: Option<String>,
+
     #[command(flatten)]
     pub(crate) embedding: EmbeddingArgs,
 
@@ -68,10 +72,6 @@ pub(crate) struct InputArgs {
     /// is one recorded failure.
     #[arg(long, value_name = "FILE")]
     pub(crate) from_list: Vec<PathBuf>,
-
-    /// The lists are CSV files with a header, and this column has the paths.
-    #[arg(long, value_name = "NAME", requires = "from_list", help_heading = "Inputs")]
-    pub(crate) path_column: Option<String>,
 
     /// Process only the first N images. With `--shard`, each shard takes its share of N.
     #[arg(long, value_name = "N", help_heading = "Inputs")]
