@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::id::{path_of, to_path};
+use crate::address::local_path;
+use crate::id::path_of;
 use crate::store::scheme_of;
 
 /// A file, an object or a member of a container, regardless of the name that leads to it.
@@ -61,7 +62,7 @@ impl NamedFile {
     /// `None` if there is nothing, as of the ids of another machine.
     pub fn of_id(id: &str) -> Option<Self> {
         let path = match scheme_of(id.as_bytes()) {
-            Some("file") => path_of_address(id)?,
+            Some("file") => local_path(id)?.into(),
             Some(_) => return Some(Self::object(id)),
             None => path_of(id)?,
         };
@@ -94,21 +95,6 @@ impl NamedFile {
     pub fn is_member(&self) -> bool {
         self.identity.member.is_some()
     }
-}
-
-/// The path of a `file://` address, as other programs write it.
-fn path_of_address(address: &str) -> Option<PathBuf> {
-    let rest = address.strip_prefix("file://")?;
-    let path = rest.strip_prefix("localhost").unwrap_or(rest).as_bytes();
-    let mut bytes = Vec::with_capacity(path.len());
-    let mut at = 0;
-    while let Some(&byte) = path.get(at) {
-        let digits = path.get(at + 1..at + 3).and_then(|digits| std::str::from_utf8(digits).ok());
-        let escaped = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()).filter(|_| byte == b'%');
-        bytes.push(escaped.unwrap_or(byte));
-        at += if escaped.is_some() { 3 } else { 1 };
-    }
-    Some(to_path(&bytes))
 }
 
 #[cfg(all(test, unix))]

@@ -42,6 +42,7 @@ pub use list::{ListEntry, ListReader, Separator};
 pub use lister::{FOREIGN_EXTENSIONS, IMAGE_EXTENSIONS, ListingStats};
 pub use listing::{DEFAULT_MAX_LISTING, Listing, ListingBuilder};
 pub use names::{NameFilter, SYSTEM_FOLDERS};
+pub use table_list::delimiter_of;
 pub use text::text_of;
 use version::Version;
 

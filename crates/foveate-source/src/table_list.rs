@@ -101,8 +101,8 @@ pub(crate) fn each_path(
     Ok(())
 }
 
-/// What separates the names in a table's first line.
-fn delimiter_of(line: &str) -> u8 {
+/// What separates the names in a table's first line: spreadsheets of many countries write semicolons.
+pub fn delimiter_of(line: &str) -> u8 {
     let count = |delimiter: &u8| line.bytes().filter(|byte| byte == delimiter).count();
     // Of equally many, the last one counts.
     [b'\t', b';', b','].into_iter().max_by_key(count).unwrap_or(b',')

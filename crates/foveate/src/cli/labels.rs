@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use anyhow::{Context, anyhow, bail};
-use foveate::source::text_of;
+use foveate::source::{delimiter_of, text_of};
 use unicode_normalization::UnicodeNormalization;
 
 use super::console;
@@ -14,8 +14,6 @@ use super::summary::counted;
 /// Names of the column with the images, in any case. `file_name` is that of Hugging Face's `imagefolder`.
 const NAMES: [&str; 7] = ["id", "file", "file_name", "filename", "path", "file_path", "image"];
 const LABELS: [&str; 2] = ["label", "labels"];
-/// What separates fields: spreadsheets of many countries write semicolons.
-const SEPARATORS: [u8; 3] = [b',', b';', b'\t'];
 
 /// The labels of names, which are ends of ids. Both are compared in Unicode's form NFC, because file systems differ.
 pub(crate) struct Labels(HashMap<String, String>);
@@ -32,30 +30,25 @@ impl Labels {
     fn of_file(path: &Path) -> anyhow::Result<Self> {
         let text =
             text_of(&std::fs::read(path)?).ok_or_else(|| anyhow!("it is neither UTF-8 nor UTF-16; convert it"))?;
-        let mut headers = String::new();
-        for separator in SEPARATORS {
-            let mut table = csv::ReaderBuilder::new();
-            let mut table = table.delimiter(separator).trim(csv::Trim::All).flexible(true).from_reader(text.as_bytes());
-            let found: Vec<String> = table.headers()?.iter().map(str::to_lowercase).collect();
-            let column = |names: &[&str]| names.iter().find_map(|name| found.iter().position(|header| header == name));
-            let (Some(name), Some(label)) = (column(&NAMES), column(&LABELS)) else {
-                if headers.is_empty() || found.len() > 1 {
-                    headers = found.join(", ");
-                }
-                continue;
-            };
-            let mut labels = HashMap::new();
-            for record in table.records() {
-                let record = record?;
-                let name: String = record.get(name).unwrap_or_default().nfc().collect();
-                let label = record.get(label).unwrap_or_default();
-                if !name.is_empty() && !label.is_empty() {
-                    labels.entry(name).or_insert_with(|| label.to_owned());
-                }
+        let mut table = csv::ReaderBuilder::new();
+        let table = table.delimiter(delimiter_of(text.lines().next().unwrap_or_default()));
+        let mut table = table.trim(csv::Trim::All).flexible(true).from_reader(text.as_bytes());
+        let headers: Vec<String> = table.headers()?.iter().map(str::to_lowercase).collect();
+        let column = |names: &[&str]| names.iter().find_map(|name| headers.iter().position(|header| header == name));
+        let (Some(name), Some(label)) = (column(&NAMES), column(&LABELS)) else {
+            let headers = headers.join(", ");
+            bail!("it needs a column {} and a column {}; it has {headers}", NAMES.join(" or "), LABELS.join(" or "));
+        };
+        let mut labels = HashMap::new();
+        for record in table.records() {
+            let record = record?;
+            let name: String = record.get(name).unwrap_or_default().nfc().collect();
+            let label = record.get(label).unwrap_or_default();
+            if !name.is_empty() && !label.is_empty() {
+                labels.entry(name).or_insert_with(|| label.to_owned());
             }
-            return Ok(Self(labels));
         }
-        bail!("it needs a column {} and a column {}; it has {headers}", NAMES.join(" or "), LABELS.join(" or "))
+        Ok(Self(labels))
     }
 
     /// Returns the label of an image whose id is a name in the file, or whose path ends in one; the longest counts.
