@@ -69,14 +69,16 @@ fn every_message_is_called_back_or_dead_lettered_with_stage_and_reason() {
 }
 
 #[test]
-fn a_page_in_the_place_of_an_image_fails_where_an_upload_of_it_would() {
+fn a_page_in_the_place_of_an_image_is_a_failed_download() {
     let mut setup = Setup::new(Duration::from_secs(20), 3);
     let page = Arc::from(&b"<!doctype html><title>gone</title>"[..]);
     setup.server = PhotoServer::start(vec![page], PhotoServerOptions::default()).unwrap();
     let _worker = Worker::start(setup.engine(), setup.options()).unwrap();
     setup.send(["/photo/0"]);
     setup.wait();
-    assert_eq!(setup.dead()["/photo/0"], ("decode".to_owned(), "not an image (looks like HTML)".to_owned()));
+    let (stage, reason) = &setup.dead()["/photo/0"];
+    assert_eq!(stage, "download");
+    assert!(reason.ends_with(": answered with a web page (34 bytes of HTML), not with an image"), "{reason}");
 }
 
 /// An autoscaler needs to know what waits at the broker.

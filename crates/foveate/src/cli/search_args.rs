@@ -54,7 +54,7 @@ Exit codes: 0 complete; 1 stopped by a fault; 2 the command line cannot work;
 pub(crate) const CLUSTERS_EXAMPLES: &str = "\
 Examples:
   foveate clusters vectors.parquet -k 100 -o clusters.parquet
-  foveate clusters vectors.parquet -k 50 -o clusters.csv --html c.html --images photos/
+  foveate clusters vectors.parquet -k 50 -o c.csv --html c.html --images in/
 
 A row for each image: id, cluster, rank (1 is the most typical of its cluster),
 score (to the cluster's centre). The same vectors give the same clusters.
