@@ -1,6 +1,7 @@
 //! The entries of a tar. The tar crate reads its headers; their order and their limits are kept here, because its own
 //! reader takes any amount of memory for a name.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -25,8 +26,16 @@ pub(crate) struct Entry {
     /// Length of its content.
     pub(crate) size: u64,
     pub(crate) modified: Option<SystemTime>,
+    /// The name of the member that a hard link is.
+    pub(crate) target: Vec<u8>,
     /// Why it has no content of its own, if it is no file.
     pub(crate) special: Option<&'static str>,
+}
+
+impl Entry {
+    pub(crate) fn is_hard_link(&self) -> bool {
+        self.special == Some(HARD_LINK)
+    }
 }
 
 pub(crate) struct Archive {
@@ -47,14 +56,15 @@ impl Archive {
     pub(crate) fn next_entry(&mut self) -> Result<Option<Entry>, FetchError> {
         let mut extensions = Extensions::default();
         while let Some(header) = self.header()? {
-            let size = header.entry_size().map_err(|_| self.bad_header("size"))?;
+            let size = size(&header).ok_or_else(|| self.bad_header("size"))?;
             match header.entry_type() {
                 EntryType::GNULongName => extensions.name = Some(self.extension(size)?.into()),
                 EntryType::XHeader => {
                     let records = self.extension(size)?;
                     extensions.read(&records).ok_or_else(|| self.bad_header("PAX header"))?;
                 }
-                EntryType::GNULongLink | EntryType::XGlobalHeader => self.pass_by(b"a header", size)?,
+                EntryType::GNULongLink => extensions.target = Some(self.extension(size)?.into()),
+                EntryType::XGlobalHeader => self.pass_by(b"a header", size)?,
                 _ => return self.entry(&header, size, extensions).map(Some),
             }
         }
@@ -66,6 +76,17 @@ impl Archive {
         let content = self.input.read(entry.size)?.ok_or_else(|| cut_short(&entry.name))?;
         self.padding = padding(entry.size);
         Ok(content)
+    }
+
+    /// `size` bytes from `position` on, if that lies before what comes next and there are so many.
+    pub(crate) fn read_at(&mut self, position: u64, size: u64) -> Result<Option<Bytes>, FetchError> {
+        self.input.pass(position)?;
+        self.input.read(size)
+    }
+
+    /// Bytes of the tar before what comes next.
+    pub(crate) fn position(&self) -> u64 {
+        self.input.position()
     }
 
     /// Leaves out the content of `entry`, the last that was found.
@@ -135,7 +156,8 @@ impl Archive {
         let name = tidy_name(extensions.name.unwrap_or_else(|| header.path_bytes().into_owned()), kind);
         let modified = header.mtime().ok().and_then(|at| SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(at)));
         let size = if has_content { extensions.size.unwrap_or(size) } else { 0 };
-        Ok(Entry { name, size, modified, special })
+        let target = extensions.target.or_else(|| header.link_name_bytes().map(Cow::into_owned)).unwrap_or_default();
+        Ok(Entry { name, size, modified, target: tidy_name(target, EntryType::Link), special })
     }
 
     /// Reads on past the headers that list a sparse file's pieces.
@@ -178,6 +200,13 @@ fn special(kind: EntryType) -> Option<&'static str> {
     }
 }
 
+/// The length of the content. Old programs write blanks where they mean zero.
+fn size(header: &Header) -> Option<u64> {
+    let field = &header.as_old().size;
+    let is_blank = field.iter().all(|byte| matches!(byte, 0 | b' '));
+    if is_blank { Some(0) } else { header.entry_size().ok() }
+}
+
 /// A name without its `./` and, if it is a folder's, with a slash at its end.
 fn tidy_name(mut name: Vec<u8>, kind: EntryType) -> Vec<u8> {
     name.truncate(name.iter().position(|&byte| byte == 0).unwrap_or(name.len()));
@@ -193,6 +222,7 @@ fn tidy_name(mut name: Vec<u8>, kind: EntryType) -> Vec<u8> {
 #[derive(Default)]
 struct Extensions {
     name: Option<Vec<u8>>,
+    target: Option<Vec<u8>>,
     size: Option<u64>,
     is_sparse: bool,
 }
@@ -216,6 +246,7 @@ impl Extensions {
         self.is_sparse |= key.starts_with(b"GNU.sparse.");
         match key {
             b"path" | b"GNU.sparse.name" => self.name = Some(value.to_owned()),
+            b"linkpath" => self.target = Some(value.to_owned()),
             b"size" => self.size = Some(std::str::from_utf8(value).ok()?.parse().ok()?),
             _ => {}
         }

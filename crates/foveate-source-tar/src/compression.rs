@@ -21,15 +21,19 @@ pub(crate) const MAGIC: u64 = 6;
 /// The compression of a stream with these first bytes; `None` if it is not compressed.
 ///
 /// # Errors
-/// The name of a format that is not read here.
-pub(crate) fn sniff(head: &[u8]) -> Result<Option<Compression>, &'static str> {
+/// What to do with a format that is not read here.
+pub(crate) fn sniff(head: &[u8]) -> Result<Option<Compression>, String> {
+    let other = |name: &str, tool: &str| {
+        let again = format!("compress it with Zstandard: {tool} -dc <old | zstd >new.tar.zst");
+        Err(format!("it is compressed with {name}, which is not read here; {again}"))
+    };
     match head {
         [0x1f, 0x8b, ..] => Ok(Some(Compression::Gzip)),
         [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Ok(Some(Compression::Zstd)),
-        [0xfd, b'7', b'z', b'X', b'Z', ..] => Err("xz"),
-        [b'B', b'Z', b'h', b'1'..=b'9', 0x31, 0x41, ..] => Err("bzip2"),
-        [0x04, 0x22, 0x4d, 0x18, ..] => Err("lz4"),
-        [b'P', b'K', 3 | 5, 4 | 6, ..] => Err("zip"),
+        [0xfd, b'7', b'z', b'X', b'Z', ..] => other("xz", "xz"),
+        [b'B', b'Z', b'h', b'1'..=b'9', 0x31, 0x41, ..] => other("bzip2", "bzip2"),
+        [0x04, 0x22, 0x4d, 0x18, ..] => other("lz4", "lz4"),
+        [b'P', b'K', 3 | 5, 4 | 6, ..] => Err("it is no tar but a zip; rename it to .zip".to_owned()),
         _ => Ok(None),
     }
 }

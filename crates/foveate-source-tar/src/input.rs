@@ -41,8 +41,7 @@ impl Input {
         let mut stream = blob.stream(0)?;
         let mut head = Vec::new();
         (&mut stream).take(MAGIC).read_to_end(&mut head)?;
-        let compression = sniff(&head)
-            .map_err(|other| FetchError::Damaged(format!("it is no tar but {other}, which is not read here")))?;
+        let compression = sniff(&head).map_err(FetchError::Damaged)?;
         let whole = Cursor::new(head).chain(stream);
         let Some(compression) = compression else {
             let plain = blob.len().map(|len| (blob, len));

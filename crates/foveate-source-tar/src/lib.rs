@@ -5,6 +5,7 @@ mod buffers;
 mod columns;
 mod compression;
 mod input;
+mod links;
 mod members;
 mod name;
 mod write;
@@ -21,7 +22,9 @@ use crate::members::TarMembers;
 /// The backend's name.
 pub const NAME: &str = "tar";
 
-const SUFFIXES: &[&str] = &["tar", "tar.gz", "tgz", "tar.zst", "tzst"];
+/// The last ones are of compressions that are not read, so that an archive says so rather than counting as no image.
+const SUFFIXES: &[&str] =
+    &["tar", "tar.gz", "tgz", "tar.zst", "tzst", "tar.xz", "txz", "tar.bz2", "tbz", "tbz2", "tar.lz4"];
 
 /// Adds the backend to `registry`.
 ///

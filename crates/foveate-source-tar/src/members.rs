@@ -11,6 +11,7 @@ use foveate_source::{FetchError, NameFilter};
 use crate::archive::{Archive, Entry};
 use crate::buffers::Buffers;
 use crate::columns;
+use crate::links::Links;
 use crate::name::{Role, Sidecar, key, role};
 
 /// Largest sidecar that is read.
@@ -24,6 +25,7 @@ const BESIDE: u64 = 512;
 
 pub(crate) struct TarMembers {
     archive: Archive,
+    links: Links,
     max_bytes: u64,
     names: NameFilter,
     /// The fields that are read: the columns, and then the one with the ids if there is one.
@@ -60,7 +62,8 @@ struct Group {
 impl TarMembers {
     pub(crate) fn open(blob: Arc<dyn Blob>, options: &ContainerOptions, buffers: Buffers) -> Result<Self, FetchError> {
         Ok(Self {
-            archive: Archive::open(blob, buffers)?,
+            archive: Archive::open(Arc::clone(&blob), buffers.clone())?,
+            links: Links::new(blob, buffers),
             max_bytes: options.max_bytes,
             names: options.names.clone(),
             columns: options.columns.iter().chain(&options.id_column).cloned().collect(),
@@ -116,8 +119,14 @@ impl TarMembers {
 
     fn image(&mut self, entry: Entry) -> Result<(), FetchError> {
         let is_wanted = self.unwanted == 0;
+        let mut len = entry.size;
         let content = match (is_wanted, entry.special) {
             (true, None) if entry.size <= self.max_bytes => MemberContent::Here(self.archive.read(&entry)?),
+            (true, _) if entry.is_hard_link() => {
+                let content = self.linked(&entry, &mut len)?;
+                self.archive.pass(&entry)?;
+                content
+            }
             (_, special) => {
                 self.archive.pass(&entry)?;
                 MemberContent::Failed(
@@ -133,13 +142,28 @@ impl TarMembers {
         // The same for an image that is not wanted, so that the group ends where it would.
         let held = if entry.special.is_none() && entry.size <= self.max_bytes { entry.size } else { 0 };
         self.group.bytes += held + 2 * entry.name.len() as u64 + BESIDE;
-        let version = Version { len: Some(entry.size), modified: entry.modified, tag: None };
+        let version = Version { len: Some(len), modified: entry.modified, tag: None };
         let member = Member { name: MemberName::Key(entry.name), content, version, columns: Box::default() };
         self.group.images.push(is_wanted.then_some(member));
         if self.columns.is_empty() || self.group.bytes > MAX_WAITING {
             self.release();
         }
         Ok(())
+    }
+
+    /// The content of the member that a hard link names, and its length.
+    fn linked(&mut self, link: &Entry, len: &mut u64) -> Result<MemberContent, FetchError> {
+        let place = match self.links.find(link, self.archive.position()) {
+            Ok(place) => place,
+            Err(error @ FetchError::NotAFile(_)) => return Ok(MemberContent::Failed(error)),
+            Err(error) => return Err(error),
+        };
+        *len = place.size;
+        if place.size > self.max_bytes {
+            return Ok(MemberContent::Failed(FetchError::TooLarge { bytes: place.size, limit: self.max_bytes }));
+        }
+        let content = self.links.read(place)?;
+        Ok(content.map_or_else(|| MemberContent::Failed(FetchError::Changed(self.links.name())), MemberContent::Here))
     }
 
     fn sidecar(&mut self, kind: Sidecar, entry: &Entry) -> Result<(), FetchError> {

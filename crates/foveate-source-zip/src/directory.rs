@@ -7,7 +7,7 @@ use foveate_source::{FetchError, NameFilter};
 use rawzip::{ErrorKind, ZipArchive, ZipLocator};
 
 use crate::blob_reader::BlobReader;
-use crate::entry::Entry;
+use crate::entry::{Entry, LOCAL_SIGNATURE};
 
 /// Most bytes of memory for the entries of one directory: about three million photos.
 const MOST_MEMORY: usize = 256 << 20;
@@ -22,13 +22,33 @@ const END: usize = 22;
 /// Reads the images' entries, in the order of their offsets.
 pub(crate) fn read(blob: &dyn Blob, names: &NameFilter) -> Result<Vec<Entry>, FetchError> {
     let reader = BlobReader::new(blob)?;
-    let archive = locate(&reader)?;
-    let (mut entries, mut memory, mut count) = (Vec::new(), 0, 0_u64);
+    let (archive, stated) = locate(&reader)?;
+    let base = archive.directory_offset().saturating_sub(stated.into());
+    if base >= TURN && stated != u32::MAX {
+        let entries = images(&archive, names, Some(Turns { base, turns: 0, last: 0 }))?;
+        if are_headers(blob, &entries)? {
+            return Ok(entries);
+        }
+    }
+    images(&archive, names, None)
+}
+
+/// Reads the images' entries, whose offsets wrapped if there are `turns`.
+fn images(
+    archive: &ZipArchive<&BlobReader<'_>>,
+    names: &NameFilter,
+    mut turns: Option<Turns>,
+) -> Result<Vec<Entry>, FetchError> {
+    let mut entries = Vec::new();
+    let mut memory = 0;
+    let mut count = 0_u64;
     let mut buffer = vec![0; RECORD];
     let mut records = archive.entries(&mut buffer);
     while let Some(record) = records.next_entry().map_err(damaged)? {
         count += 1;
-        let Some(entry) = Entry::of_image(&record, names) else { continue };
+        let claimed = record.local_header_offset();
+        let offset = turns.as_mut().map_or(claimed, |turns| turns.offset(claimed));
+        let Some(entry) = Entry::of_image(&record, offset, names) else { continue };
         memory += entry.memory();
         if memory > MOST_MEMORY {
             let mib = MOST_MEMORY >> 20;
@@ -42,7 +62,43 @@ pub(crate) fn read(blob: &dyn Blob, names: &NameFilter) -> Result<Vec<Entry>, Fe
     Ok(entries)
 }
 
-fn locate<'a>(reader: &'a BlobReader<'a>) -> Result<ZipArchive<&'a BlobReader<'a>>, FetchError> {
+/// What an offset of 32 bits lacks: a multiple of this.
+const TURN: u64 = 1 << 32;
+
+/// Some programs (macOS's for one) write archives of more than 4 GiB with offsets of 32 bits, that of the directory
+/// included. A record with a smaller offset than the one before it is a turn later.
+struct Turns {
+    /// What the parser added to every offset, so that the directory's is right.
+    base: u64,
+    turns: u64,
+    last: u64,
+}
+
+impl Turns {
+    fn offset(&mut self, claimed: u64) -> u64 {
+        let low = claimed - self.base;
+        self.turns += u64::from(low < self.last);
+        self.last = low;
+        // What is not a whole turn was put before the archive.
+        (self.base % TURN).saturating_add(low).saturating_add(self.turns.saturating_mul(TURN))
+    }
+}
+
+/// Returns true if the first entry of each 4 GiB is where its offset says.
+fn are_headers(blob: &dyn Blob, entries: &[Entry]) -> Result<bool, FetchError> {
+    for first in entries.chunk_by(|a, b| a.offset / TURN == b.offset / TURN).map(|turn| &turn[0]) {
+        let mut signature = [0; LOCAL_SIGNATURE.len()];
+        match blob.read_at(first.offset, &mut signature) {
+            Ok(()) if signature == *LOCAL_SIGNATURE => {}
+            Ok(()) | Err(FetchError::Damaged(_)) => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(true)
+}
+
+/// The archive, and the directory's offset as its end record has it.
+fn locate<'a>(reader: &'a BlobReader<'a>) -> Result<(ZipArchive<&'a BlobReader<'a>>, u32), FetchError> {
     let tail = reader.tail();
     let Some(at) = end_record(tail) else {
         let why = "it is not a zip archive, or it is cut off: there is no directory at its end";
@@ -54,7 +110,8 @@ fn locate<'a>(reader: &'a BlobReader<'a>) -> Result<ZipArchive<&'a BlobReader<'a
     // The search ends behind this record's signature, so that it finds this record.
     let end = reader.tail_start() + (at + SIGNATURE.len()) as u64;
     let mut buffer = vec![0; RECORD];
-    ZipLocator::new().locate_in_reader(reader, &mut buffer, end).map_err(|(_, error)| damaged(error))
+    let archive = ZipLocator::new().locate_in_reader(reader, &mut buffer, end).map_err(|(_, error)| damaged(error))?;
+    Ok((archive, u32::from(u16_at(tail, at + 18)) << 16 | u32::from(u16_at(tail, at + 16))))
 }
 
 /// Returns the last record whose comment ends with the file. Comments may hold anything, records as well. Without such

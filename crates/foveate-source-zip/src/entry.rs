@@ -13,6 +13,9 @@ use rawzip::{CompressionMethod, ZipFileHeaderRecord};
 /// Length of a local header without its name and extra field.
 pub(crate) const LOCAL_HEADER: usize = 30;
 
+/// What a local header begins with.
+pub(crate) const LOCAL_SIGNATURE: &[u8; 4] = b"PK\x03\x04";
+
 /// An image's record in the directory.
 pub(crate) struct Entry {
     /// Its name as in the archive.
@@ -31,13 +34,13 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Returns the entry of a record, if it is an image by its name.
-    pub(crate) fn of_image(record: &ZipFileHeaderRecord<'_>, names: &NameFilter) -> Option<Self> {
+    /// Returns the entry of a record, whose local header is at `offset`, if it is an image by its name.
+    pub(crate) fn of_image(record: &ZipFileHeaderRecord<'_>, offset: u64, names: &NameFilter) -> Option<Self> {
         let path = record.file_path();
         let name = path.as_bytes();
         (is_image(name) && names.takes_member(name)).then(|| Self {
             name: name.into(),
-            offset: record.local_header_offset(),
+            offset,
             packed: record.compressed_size_hint(),
             claimed: record.uncompressed_size_hint(),
             modified: seconds(&record.last_modified()),

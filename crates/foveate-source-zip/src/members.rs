@@ -6,7 +6,7 @@ use foveate_source::FetchError;
 use foveate_source::blob::Blob;
 use foveate_source::container::{ContainerOptions, Member, MemberContent, MemberName, Members};
 
-use crate::entry::{Entry, LOCAL_HEADER};
+use crate::entry::{Entry, LOCAL_HEADER, LOCAL_SIGNATURE};
 
 /// Bytes between two members that are read and dropped rather than skipped, which takes another request of a store.
 const GAP: u64 = 1 << 20;
@@ -88,7 +88,7 @@ impl Forward {
         self.pass(entry.offset - self.position)?;
         let mut header = [0; LOCAL_HEADER];
         self.reader.read_exact(&mut header)?;
-        if !header.starts_with(b"PK\x03\x04") {
+        if !header.starts_with(LOCAL_SIGNATURE) {
             return Err(FetchError::Damaged("its header is damaged".to_owned()).into());
         }
         let field = |at: usize| u64::from(u16::from_le_bytes([header[at], header[at + 1]]));

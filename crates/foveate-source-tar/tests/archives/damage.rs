@@ -81,11 +81,13 @@ fn what_is_no_tar_is_one_failure() {
         (&b""[..], "it is empty"),
         (&[b'<'; 4000], "it is no tar archive"),
         (b"<html>", "it is no tar archive"),
-        (b"\xfd7zXZ\0\0", "it is no tar but xz, which is not read here"),
-        (b"BZh91AY&SY", "it is no tar but bzip2, which is not read here"),
-        (b"PK\x03\x04....", "it is no tar but zip, which is not read here"),
+        (b"PK\x03\x04....", "it is no tar but a zip; rename it to .zip"),
     ] {
         assert_eq!(checked(bytes), [reason]);
+    }
+    for (bytes, name, tool) in [(&b"\xfd7zXZ\0\0"[..], "xz", "xz"), (b"BZh91AY&SY", "bzip2", "bzip2")] {
+        let again = format!("compress it with Zstandard: {tool} -dc <old | zstd >new.tar.zst");
+        assert_eq!(checked(bytes), [format!("it is compressed with {name}, which is not read here; {again}")]);
     }
     assert_eq!(checked(&gzip(b"")), ["it is empty"]);
     assert_eq!(checked(&zstd(&[b'<'; 4000])), ["it is no tar archive"]);
@@ -153,14 +155,14 @@ fn in_a_file_a_member_of_20_gb_is_not_read() {
 #[test]
 fn devices_and_unknown_kinds_are_failures_whatever_their_size() {
     let blocks = [
-        header(b"a.jpg", 5, EntryType::Link),
+        header(b"a.jpg", 5, EntryType::Symlink),
         header(b"b.jpg", 1 << 40, EntryType::Char),
         header(b"c.jpg", 0, EntryType::Fifo),
         [header(b"d.jpg", 1, EntryType::new(b'Q')), vec![b'?'; 512]].concat(),
         file(b"e.jpg", b"x"),
     ];
     let found = checked(&ended(&blocks));
-    assert_eq!(found[..2], ["a.jpg!not a regular file (a hard link)", "b.jpg!not a regular file (a device)"]);
+    assert_eq!(found[..2], ["a.jpg!not a regular file (a symbolic link)", "b.jpg!not a regular file (a device)"]);
     assert_eq!(
         found[2..4],
         ["c.jpg!not a regular file (a named pipe)", "d.jpg!not a regular file (of an unknown kind)"]

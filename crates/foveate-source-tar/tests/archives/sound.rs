@@ -74,7 +74,7 @@ fn archives_of_python_and_gnu_tar_are_read() {
     let mut sorted = expected;
     sorted.extend(
         [
-            "z-hard.jpg!not a regular file (a hard link)",
+            "z-hard.jpg=plain",
             "z-soft.jpg!not a regular file (a symbolic link)",
             "z-sparse.jpg!not a regular file (a sparse file, of which the archive has pieces)",
             "z-z.jpg=last",
@@ -83,7 +83,7 @@ fn archives_of_python_and_gnu_tar_are_read() {
     );
     sorted.sort();
     for name in ["gnu.tar.zst", "gnu-pax.tar.zst"] {
-        let mut found = outcomes(stream(&fixture(name)), &options);
+        let mut found = outcomes(blob(&fixture(name)), &options);
         found.sort();
         assert_eq!(found, sorted, "{name}");
     }
@@ -279,4 +279,77 @@ fn old_programs_signed_sums_are_taken() {
         .sum();
     old[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
     assert_eq!(outcomes(blob(&ended(&[old])), &ContainerOptions::default()).len(), 1);
+}
+
+#[test]
+fn blank_numbers_are_zeros() {
+    let mut label = header(b"label", 0, EntryType::new(b'V'));
+    for field in [100..108, 108..116, 116..124, 124..136, 136..148] {
+        label[field].fill(b' ');
+    }
+    let mut empty = file(b"empty.jpg", b"");
+    empty[124..136].fill(0);
+    for block in [&mut label, &mut empty] {
+        let mut sum = tar::Header::new_old();
+        sum.as_mut_bytes().copy_from_slice(&block[..512]);
+        sum.set_cksum();
+        block[..512].copy_from_slice(sum.as_bytes());
+    }
+    let bytes = ended(&[label, empty, file(b"a.jpg", b"x")]);
+    assert_eq!(outcomes(blob(&bytes), &ContainerOptions::default()), ["empty.jpg=", "a.jpg=x"]);
+}
+
+fn link(name: &str, target: &str) -> Vec<u8> {
+    let mut link = tar::Header::new_gnu();
+    link.set_path(name).unwrap();
+    link.set_link_name(target).unwrap();
+    link.set_entry_type(EntryType::Link);
+    link.set_size(0);
+    link.set_cksum();
+    link.as_bytes().to_vec()
+}
+
+#[test]
+fn a_hard_link_is_the_member_that_it_names() {
+    let long = format!("{}/b.jpg", "folder/".repeat(30));
+    let target = [long.as_bytes(), b"\0"].concat();
+    let pax = format!("{} linkpath={long}\n", long.len() + 14);
+    let blocks = [
+        file(b"blob", b"one"),
+        link("a.jpg", "./blob"),
+        [extension(EntryType::GNULongName, &target), file(b"cut", b"two")].concat(),
+        [extension(EntryType::GNULongLink, &target), link("c.jpg", "cut")].concat(),
+        [extension(EntryType::XHeader, pax.as_bytes()), link("d.jpg", "cut")].concat(),
+        link("e.jpg", "a.jpg"),
+        link("f.jpg", "later.jpg"),
+        file(b"later.jpg", b"three"),
+        file(b"blob", b"four"),
+        link("g.jpg", "blob"),
+        link("h.jpg", "h.jpg"),
+    ];
+    let bytes = ended(&blocks);
+    let missing =
+        |name: &str| format!("not a regular file (a hard link to {name}, and no file before it is called so)");
+    let expected = [
+        "a.jpg=one".to_owned(),
+        format!("{long}=two"),
+        "c.jpg=two".to_owned(),
+        "d.jpg=two".to_owned(),
+        "e.jpg=one".to_owned(),
+        format!("f.jpg!{}", missing("later.jpg")),
+        "later.jpg=three".to_owned(),
+        "g.jpg=four".to_owned(),
+        format!("h.jpg!{}", missing("h.jpg")),
+    ];
+    let small = ContainerOptions { max_bytes: 3, ..ContainerOptions::default() };
+    for bytes in [bytes.clone(), gzip(&bytes), zstd(&bytes)] {
+        for skip in 0..expected.len() {
+            assert_eq!(rest(blob(&bytes), &ContainerOptions::default(), skip as u64), expected[skip..], "{skip}");
+        }
+        let limited = outcomes(blob(&bytes), &small);
+        assert_eq!(limited[7], "g.jpg!4 bytes, more than the limit of 3 for one file");
+    }
+    let streamed = outcomes(stream(&bytes), &ContainerOptions::default());
+    let why = "a hard link to blob, and a stream does not go back; read the archive from a file";
+    assert_eq!(streamed[0], format!("a.jpg!not a regular file ({why})"));
 }

@@ -35,7 +35,7 @@ impl File {
         Self { packed: encoder.finish().unwrap(), method: 8, ..Self::stored(name, bytes) }
     }
 
-    fn local(&self) -> Vec<u8> {
+    pub(crate) fn local(&self) -> Vec<u8> {
         [b"PK\x03\x04\x14\0".as_slice(), &self.fields(), &self.name, &self.packed].concat()
     }
 

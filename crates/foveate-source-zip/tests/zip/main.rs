@@ -5,6 +5,7 @@
 
 mod archive;
 
+use std::io::{Seek, SeekFrom, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -297,6 +298,35 @@ fn zip64_archives_and_those_of_many_members_are_read() {
     let files: Vec<File> = (0..70_000).map(|number| File::stored(&format!("{number}.jpg"), b"")).collect();
     let archive = zip(&files);
     assert_eq!(read(archive).unwrap().len(), 70_000);
+}
+
+#[test]
+fn offsets_that_wrapped_at_4_gib_are_found() {
+    let files = ["a.jpg", "big.bin", "b.jpg", "big.bin", "c.png"].map(|name| File::stored(name, name.as_bytes()));
+    let places = [0, 1 << 20, (4 << 30) + 5, (5 << 30) + 1, (8 << 30) + 7];
+    let in_directory = files.iter().zip(places.map(|place: u64| place as u32)).collect::<Vec<_>>();
+    let mut directory = end(Vec::new(), &in_directory, b"");
+    let start = (9_u64 << 30) + 3;
+    let stated = directory.len() - 6..directory.len() - 2;
+    directory[stated].copy_from_slice(&(start as u32).to_le_bytes());
+    for are_there in [true, false] {
+        let mut sparse = tempfile::NamedTempFile::new().unwrap();
+        for (file, place) in files.iter().zip(places).filter(|_| are_there) {
+            sparse.seek(SeekFrom::Start(place)).unwrap();
+            sparse.write_all(&file.local()).unwrap();
+        }
+        sparse.seek(SeekFrom::Start(start)).unwrap();
+        sparse.write_all(&directory).unwrap();
+        let members = read_blob(Arc::new(FileBlob::open(sparse.path(), "x.zip").unwrap())).unwrap();
+        let (names, contents): (Vec<_>, Vec<_>) = members.into_iter().unzip();
+        match are_there {
+            true => {
+                assert_eq!(names, ["a.jpg", "b.jpg", "c.png"]);
+                assert_eq!(contents, ["a.jpg", "b.jpg", "c.png"].map(|name| Ok(name.as_bytes().to_vec())));
+            }
+            false => assert!(contents.len() == 3 && contents.iter().all(Result::is_err)),
+        }
+    }
 }
 
 /// A directory of more memory than is allowed, of which a test holds one record.
