@@ -47,6 +47,11 @@ impl Store for ObjectStores {
         }
     }
 
+    fn refusal(&self, address: &str) -> Option<String> {
+        let place = Place::parse(address).and_then(|place| place.path());
+        place.err().map(|error| error.to_string())
+    }
+
     fn open(&self, object: &Object) -> Result<Arc<dyn Blob>, FetchError> {
         let target = self.core.block_on(self.core.target(object))?;
         Ok(Arc::new(ObjectBlob::open(&self.core, target)?))

@@ -457,6 +457,7 @@ fn a_key_that_the_library_cannot_ask_for_is_one_failure() {
     });
     let open = || Box::new(listing(server, "s3://b/p/").unwrap()) as Box<dyn Source>;
     check(open);
+    assert_eq!(listing(server, "s3://b/p/").unwrap().stats().faults, 3, "known at the start");
     let outcomes: Vec<_> = read(open().as_mut()).into_iter().map(|(item, read)| (item.id, read.map(drop))).collect();
     let unspeakable = |key: &str| {
         let why = "has a key with an empty, . or .. part or a control character; copy it to another key";

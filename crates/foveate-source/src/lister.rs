@@ -304,7 +304,11 @@ impl<'a> Lister<'a> {
 
     fn object(&mut self, object: &Object) -> Result<(), SourceError> {
         self.has_objects = true;
-        self.record(object.address.as_bytes(), "", &object.version)
+        let scheme = scheme_of(object.address.as_bytes()).unwrap_or_default();
+        match self.reach.store(scheme)?.refusal(&object.address) {
+            Some(reason) => self.fault(Path::new(&object.address), &reason),
+            None => self.record(object.address.as_bytes(), "", &object.version),
+        }
     }
 
     /// Returns true if the user leaves out what was named, and counts it.

@@ -124,6 +124,11 @@ pub trait Store: Send + Sync {
     /// If the store does not answer, or refuses to.
     fn find(&self, address: &str) -> Result<Option<Object>, FetchError>;
 
+    /// Why nothing at `address` can be read, where the address alone tells it. Listings record it as a fault.
+    fn refusal(&self, _address: &str) -> Option<String> {
+        None
+    }
+
     /// Opens an object for reading in pieces. If its version has a tag or a length, another content is
     /// [`FetchError::Changed`].
     ///

@@ -32,6 +32,10 @@ pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
         let names = summary::counted(found.linked, "name");
         console::say!("note: {names} by links or in folders that are named twice: a file may have several rows");
     }
+    if found.faults > 0 && !args.quiet && !args.dry_run {
+        let inputs = summary::counted(found.faults, "input");
+        console::say!("note: {inputs} cannot be read, as listing found: recorded as failures, with the reasons");
+    }
     if let Some(left_out) = job::left_out(&found).filter(|_| !args.quiet && !args.dry_run) {
         console::say!("note: {left_out}");
     }
