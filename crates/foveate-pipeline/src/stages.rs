@@ -55,8 +55,13 @@ pub(crate) fn stage_number(stage: Stage) -> usize {
 }
 
 pub(crate) fn failure(item: &Item, stage: Stage, reason: &str, bytes: Option<u64>) -> Failure {
-    // One line per failure, whatever a library's message contains.
-    let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
+    const LONGEST: usize = 1000;
+    // One line per failure, whatever a library's message contains and however long the path is that it names.
+    let mut reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
+    if reason.len() > LONGEST {
+        reason.truncate(reason.floor_char_boundary(LONGEST));
+        reason.push('…');
+    }
     Failure { index: item.index, id: item.id.clone(), stage, reason, bytes }
 }
 
@@ -292,5 +297,18 @@ impl<'a> Writer<'a> {
             }
             _ => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_one_line_of_bounded_length() {
+        let told = |reason: &str| failure(&Item::default(), Stage::Read, reason, None).reason;
+        assert_eq!(told("no such\n  host\r\n"), "no such host");
+        let long = told(&"ż".repeat(85_000));
+        assert_eq!((long.chars().count(), long.chars().last()), (501, Some('…')));
     }
 }

@@ -4,13 +4,15 @@ use arrow_schema::{DataType, Field, Fields};
 use foveate_source::FetchError;
 use foveate_source::container::ContainerOptions;
 
-/// Column that holds the image if several could.
-const USUAL: &str = "image";
+/// Columns that hold the images if several could.
+const USUAL: [&str; 2] = ["image", "images"];
 
 /// The columns to read, by their numbers among the columns of the batches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Choice {
     pub(crate) image: usize,
+    /// Whether a row has a list of images.
+    pub(crate) is_list: bool,
     pub(crate) id: Option<usize>,
     pub(crate) columns: Vec<usize>,
 }
@@ -18,8 +20,10 @@ pub(crate) struct Choice {
 impl Choice {
     /// Finds the columns among all `fields` of a file.
     pub(crate) fn new(fields: &Fields, options: &ContainerOptions) -> Result<Self, FetchError> {
+        let image = image_column(fields, options.image_column.as_deref())?;
         Ok(Self {
-            image: image_column(fields, options.image_column.as_deref())?,
+            image,
+            is_list: element(fields[image].data_type()).is_some(),
             id: options.id_column.as_deref().map(|name| find(fields, name)).transpose()?,
             columns: options.columns.iter().map(|name| find(fields, name)).collect::<Result<_, _>>()?,
         })
@@ -29,7 +33,7 @@ impl Choice {
     pub(crate) fn all(fields: &Fields, id: &str) -> Result<Self, FetchError> {
         let id = find(fields, id)?;
         let columns = (0..fields.len()).filter(|&column| column != id).collect();
-        Ok(Self { image: id, id: Some(id), columns })
+        Ok(Self { image: id, is_list: false, id: Some(id), columns })
     }
 
     /// The numbers of the columns to read, in order, and the choice among these alone.
@@ -40,7 +44,7 @@ impl Choice {
         read.dedup();
         let place = |column: usize| read.partition_point(|&other| other < column);
         let columns = self.columns.iter().map(|&column| place(column)).collect();
-        let projected = Self { image: place(self.image), id: self.id.map(place), columns };
+        let projected = Self { image: place(self.image), is_list: self.is_list, id: self.id.map(place), columns };
         (read, projected)
     }
 }
@@ -57,30 +61,41 @@ fn image_column(fields: &Fields, name: Option<&str>) -> Result<usize, FetchError
     if let Some(name) = name {
         let at = find(fields, name)?;
         let kind = fields[at].data_type();
-        return match holds_images(kind) || holds_paths(kind) {
+        return match holds_images(kind) || holds_paths(element(kind).unwrap_or(kind)) {
             true => Ok(at),
             false => Err(FetchError::NoColumn(format!("column '{name}' holds neither images nor paths, but {kind}"))),
         };
     }
-    let numbered = || fields.iter().enumerate();
-    let images: Vec<_> = numbered().filter(|(_, field)| holds_images(field.data_type())).collect();
-    let paths = || numbered().filter(|(_, field)| holds_paths(field.data_type())).collect();
-    let candidates: Vec<_> = if images.is_empty() { paths() } else { images };
-    match &candidates[..] {
-        [(only, _)] => Ok(*only),
-        [] => {
-            let names = names(fields.iter().map(AsRef::as_ref));
-            Err(FetchError::Refused(format!("none of its columns can hold images: {names}")))
-        }
-        several => several.iter().find(|(_, field)| field.name() == USUAL).map(|(at, _)| *at).ok_or_else(|| {
-            let names = names(several.iter().map(|(_, field)| field.as_ref()));
-            FetchError::NoColumn(format!("several columns can hold images: {names}; name the image column"))
-        }),
+    let images: Vec<usize> = (0..fields.len()).filter(|&at| holds_images(fields[at].data_type())).collect();
+    if images.is_empty() {
+        let names = names(fields.iter().map(AsRef::as_ref));
+        return Err(FetchError::NoColumn(format!("none of its columns can hold images: {names}")));
     }
+    the_one(&images, fields, "can hold images")
+}
+
+/// The only one of some columns, or the one with a usual name.
+pub(crate) fn the_one(columns: &[usize], fields: &Fields, do_what: &str) -> Result<usize, FetchError> {
+    if let [only] = columns {
+        return Ok(*only);
+    }
+    let usual = USUAL.iter().find_map(|usual| columns.iter().find(|&&at| fields[at].name() == usual));
+    usual.copied().ok_or_else(|| {
+        let names = names(columns.iter().map(|&at| fields[at].as_ref()));
+        FetchError::NoColumn(format!("several columns {do_what}: {names}; name the image column"))
+    })
+}
+
+/// The columns of text, if none has images: one of them may have the images' paths.
+pub(crate) fn texts(fields: &Fields) -> Vec<usize> {
+    if fields.iter().any(|field| holds_images(field.data_type())) {
+        return Vec::new();
+    }
+    (0..fields.len()).filter(|&at| holds_paths(fields[at].data_type())).collect()
 }
 
 /// Columns as `name (type)`, of which a wide table has too many to list.
-fn names<'a>(fields: impl Iterator<Item = &'a Field>) -> String {
+pub(crate) fn names<'a>(fields: impl Iterator<Item = &'a Field>) -> String {
     const MOST: usize = 20;
     let mut names: Vec<String> =
         fields.map(|field| format!("{} ({})", field.name(), kind(field.data_type()))).collect();
@@ -107,17 +122,30 @@ fn is_binary(kind: &DataType) -> bool {
     matches!(kind, DataType::Binary | DataType::LargeBinary | DataType::BinaryView)
 }
 
-/// Bytes, or the struct of Hugging Face's datasets.
+/// Bytes, the struct of Hugging Face's datasets, or lists of these.
 fn holds_images(kind: &DataType) -> bool {
-    match kind {
+    match element(kind).unwrap_or(kind) {
         DataType::Struct(fields) => fields.find(BYTES).is_some_and(|(_, field)| is_binary(field.data_type())),
         kind => is_binary(kind),
     }
 }
 
 /// Paths or addresses.
-fn holds_paths(kind: &DataType) -> bool {
-    matches!(kind, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
+pub(crate) fn holds_paths(kind: &DataType) -> bool {
+    match kind {
+        DataType::Dictionary(_, values) => holds_paths(values),
+        kind => matches!(kind, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View),
+    }
+}
+
+/// The type of a list's elements; `None` for another type.
+fn element(kind: &DataType) -> Option<&DataType> {
+    match kind {
+        DataType::List(field) | DataType::LargeList(field) | DataType::FixedSizeList(field, _) => {
+            Some(field.data_type())
+        }
+        _ => None,
+    }
 }
 
 /// Fields of Hugging Face's struct.
@@ -157,8 +185,9 @@ mod tests {
         assert_eq!((image(None), image(Some("thumbnail")), image(Some("url"))), (3, 2, 1));
         let without: Fields = fields.iter().take(3).cloned().collect();
         assert_eq!(choose(&without, None).unwrap().image, 2, "the only one");
-        let paths: Fields = fields.iter().take(2).cloned().collect();
-        assert_eq!(choose(&paths, None).unwrap().image, 1, "a path, if there are no images");
+        let text: Fields = fields.iter().take(2).cloned().collect();
+        assert!(choose(&text, None).is_err(), "text is not a path");
+        assert_eq!((texts(&text), texts(&fields)), (vec![1], vec![]));
     }
 
     #[test]
@@ -180,6 +209,6 @@ mod tests {
     fn only_what_is_needed_is_read() {
         let (read, projected) = choose(&fields(), None).unwrap().project();
         assert_eq!(read, [0, 1, 3]);
-        assert_eq!(projected, Choice { image: 2, id: Some(0), columns: vec![1, 0] });
+        assert_eq!(projected, Choice { image: 2, is_list: false, id: Some(0), columns: vec![1, 0] });
     }
 }

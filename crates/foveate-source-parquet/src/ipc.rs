@@ -10,9 +10,9 @@ use arrow_buffer::Buffer;
 use arrow_ipc::convert::try_fb_to_schema;
 use arrow_ipc::reader::FileDecoder;
 use arrow_ipc::{Block, Message, MessageHeader, MetadataVersion, Schema, root_as_footer, root_as_message};
+use arrow_schema::Fields;
 use foveate_source::FetchError;
 use foveate_source::blob::Blob;
-use foveate_source::container::ContainerOptions;
 
 use crate::choice::Choice;
 use crate::fault::{damaged, len_of};
@@ -33,13 +33,16 @@ pub(crate) struct IpcBatches {
 }
 
 impl IpcBatches {
-    pub(crate) fn open(blob: &Arc<dyn Blob>, options: &ContainerOptions) -> Result<(Self, Choice), FetchError> {
+    pub(crate) fn open(
+        blob: &Arc<dyn Blob>,
+        choose: impl FnOnce(&Fields) -> Result<Choice, FetchError>,
+    ) -> Result<(Self, Choice), FetchError> {
         let len = len_of(blob.as_ref())?;
         let mut magic = [0; MAGIC.len()];
         blob.read_at(0, &mut magic[..len.min(MAGIC.len() as u64) as usize])?;
         let messages = Messages { blob: Arc::clone(blob), len, first: 0, blocks: None, at: 0, passed: 0 };
         let ((decoder, choice), messages) =
-            if magic == *MAGIC { messages.of_file(options)? } else { messages.of_stream(options)? };
+            if magic == *MAGIC { messages.of_file(choose)? } else { messages.of_stream(choose)? };
         Ok((Self { messages, decoder, rows: 0 }, choice))
     }
 
@@ -92,13 +95,13 @@ impl Batches for IpcBatches {
 fn decoder(
     schema: Schema<'_>,
     version: MetadataVersion,
-    options: &ContainerOptions,
+    choose: impl FnOnce(&Fields) -> Result<Choice, FetchError>,
 ) -> Result<(FileDecoder, Choice), FetchError> {
     if !schema.endianness().equals_to_target_endianness() {
         return Err(FetchError::Refused("it was written by a machine with another order of bytes".to_owned()));
     }
     let schema = Arc::new(try_fb_to_schema(schema).map_err(damaged)?);
-    let (columns, choice) = Choice::new(schema.fields(), options)?.project();
+    let (columns, choice) = choose(schema.fields())?.project();
     Ok((FileDecoder::new(schema, version).with_projection(columns), choice))
 }
 
@@ -125,17 +128,23 @@ struct Head {
 }
 
 impl Messages {
-    fn of_stream(mut self, options: &ContainerOptions) -> Result<((FileDecoder, Choice), Self), FetchError> {
+    fn of_stream(
+        mut self,
+        choose: impl FnOnce(&Fields) -> Result<Choice, FetchError>,
+    ) -> Result<((FileDecoder, Choice), Self), FetchError> {
         let head = self.head()?.ok_or_else(|| damaged("it has no schema: it is no Arrow file"))?;
         let message = head.message()?;
         let schema = message.header_as_schema().ok_or_else(|| damaged("its first message is no schema"))?;
-        let decoder = decoder(schema, message.version(), options)?;
+        let decoder = decoder(schema, message.version(), choose)?;
         self.pass(&head);
         self.first = self.at;
         Ok((decoder, self))
     }
 
-    fn of_file(mut self, options: &ContainerOptions) -> Result<((FileDecoder, Choice), Self), FetchError> {
+    fn of_file(
+        mut self,
+        choose: impl FnOnce(&Fields) -> Result<Choice, FetchError>,
+    ) -> Result<((FileDecoder, Choice), Self), FetchError> {
         let mut end = [0; 4 + MAGIC.len()];
         let cut = || damaged("it has no footer: it was cut short");
         let before = self.len.checked_sub(end.len() as u64).ok_or_else(cut)?;
@@ -152,7 +161,7 @@ impl Messages {
         let blocks: Option<Vec<u64>> = blocks.map(place).collect();
         self.blocks = Some(blocks.ok_or_else(|| damaged("its footer names a place outside of it"))?);
         self.rewind();
-        Ok((decoder(schema, footer.version(), options)?, self))
+        Ok((decoder(schema, footer.version(), choose)?, self))
     }
 
     /// The head of the next message, or `None` at the end. Memory is taken for no more than the file has.

@@ -1,9 +1,10 @@
 //! Rows as members.
 
+use std::ops::Range;
 use std::time::SystemTime;
 
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, RecordBatch, StructArray};
+use arrow_array::{Array, ArrayRef, RecordBatch, StructArray};
 use arrow_buffer::Buffer;
 use arrow_schema::DataType;
 use bytes::Bytes;
@@ -12,8 +13,9 @@ use foveate_source::blob::Blob;
 use foveate_source::container::{ContainerOptions, Member, MemberContent, MemberName, Members};
 use foveate_source::store::{Version, normal_address, scheme_of};
 
-use crate::choice::{BYTES, Choice, PATH};
+use crate::choice::{BYTES, Choice, PATH, holds_paths};
 use crate::fault::{damaged, guarded};
+use crate::guess::{MOST_PATH, in_base64, is_base64};
 use crate::text::text;
 
 /// Batches of a file's rows, in order.
@@ -27,8 +29,8 @@ pub(crate) trait Batches: Send {
 }
 
 /// A file's rows.
-pub(crate) struct Table<B> {
-    batches: B,
+pub(crate) struct Table {
+    batches: Box<dyn Batches>,
     choice: Choice,
     max_bytes: u64,
     /// What precedes relative paths.
@@ -38,10 +40,12 @@ pub(crate) struct Table<B> {
     /// The next row in the batch, and in the file.
     at: usize,
     row: u64,
+    /// The next image within the row, if rows have lists of images.
+    place: usize,
 }
 
-impl<B: Batches> Table<B> {
-    pub(crate) fn new(batches: B, choice: Choice, blob: &dyn Blob, options: &ContainerOptions) -> Self {
+impl Table {
+    pub(crate) fn new(batches: Box<dyn Batches>, choice: Choice, blob: &dyn Blob, options: &ContainerOptions) -> Self {
         let name = blob.name();
         let end = name.rfind(std::path::is_separator).map_or(0, |at| at + 1);
         Self {
@@ -53,6 +57,7 @@ impl<B: Batches> Table<B> {
             batch: None,
             at: 0,
             row: 0,
+            place: 0,
         }
     }
 
@@ -68,12 +73,28 @@ impl<B: Batches> Table<B> {
         Ok(true)
     }
 
+    /// Makes the next image one of the current row; false at the end. Rows with empty lists have none.
+    fn advance_to_image(&mut self) -> Result<bool, FetchError> {
+        while self.advance()? {
+            let Some(batch) = &self.batch else { break };
+            if self.place < images(batch.column(self.choice.image), self.at).1.len() {
+                return Ok(true);
+            }
+            (self.at, self.row, self.place) = (self.at + 1, self.row + 1, 0);
+        }
+        Ok(false)
+    }
+
     fn member(&self, batch: &RecordBatch) -> Result<Member, FetchError> {
         let columns = self.choice.columns.iter().map(|&column| text(batch.column(column), self.at));
         let columns = columns.collect::<Result<_, _>>()?;
-        let (name, content) = match self.name(batch)? {
-            Some(name) => (name, self.content(batch)),
-            None => (self.number(), self.fault("id")),
+        let (column, places) = images(batch.column(self.choice.image), self.at);
+        let is_one = !self.choice.is_list || batch.column(self.choice.image).is_null(self.at);
+        let place = if is_one { String::new() } else { format!("/{}", self.place) };
+        let (name, content) = match self.id(batch)? {
+            Some(Some(id)) => (MemberName::Id(format!("{id}{place}")), self.content(column, places.start + self.place)),
+            Some(None) => (self.number(&place), self.fault("id")),
+            None => (self.number(&place), self.content(column, places.start + self.place)),
         };
         let version = match &content {
             MemberContent::Here(bytes) => Version { len: Some(bytes.len() as u64), modified: self.modified, tag: None },
@@ -82,60 +103,64 @@ impl<B: Batches> Table<B> {
         Ok(Member { name, content, version, columns })
     }
 
-    /// The row's own number, unless there is a column of ids; then `None` stands for a null.
-    fn name(&self, batch: &RecordBatch) -> Result<Option<MemberName>, FetchError> {
-        let Some(column) = self.choice.id else { return Ok(Some(self.number())) };
-        Ok(text(batch.column(column), self.at)?.filter(|id| !id.is_empty()).map(MemberName::Id))
+    /// The row's id, if there is a column of ids; within it, `None` stands for a null.
+    fn id(&self, batch: &RecordBatch) -> Result<Option<Option<String>>, FetchError> {
+        let Some(column) = self.choice.id else { return Ok(None) };
+        Ok(Some(text(batch.column(column), self.at)?.filter(|id| !id.is_empty())))
     }
 
-    fn number(&self) -> MemberName {
-        MemberName::Key(self.row.to_string().into_bytes())
+    fn number(&self, place: &str) -> MemberName {
+        MemberName::Key(format!("{}{place}", self.row).into_bytes())
     }
 
     fn fault(&self, what: &str) -> MemberContent {
         MemberContent::Failed(damaged(format!("no {what} in row {}", self.row)))
     }
 
-    fn content(&self, batch: &RecordBatch) -> MemberContent {
-        let column = batch.column(self.choice.image);
+    fn content(&self, column: &dyn Array, at: usize) -> MemberContent {
         let found = match column.as_struct_opt() {
-            Some(parts) => self.part(parts, BYTES).or_else(|| self.part(parts, PATH)),
-            None => self.cell(column),
+            Some(parts) => self.part(parts, BYTES, at).or_else(|| self.part(parts, PATH, at)),
+            None => self.cell(column, at),
         };
         found.unwrap_or_else(|| self.fault("image"))
     }
 
-    fn part(&self, parts: &StructArray, name: &str) -> Option<MemberContent> {
-        parts.is_valid(self.at).then(|| self.cell(parts.column_by_name(name)?)).flatten()
+    fn part(&self, parts: &StructArray, name: &str, at: usize) -> Option<MemberContent> {
+        parts.is_valid(at).then(|| self.cell(parts.column_by_name(name)?, at)).flatten()
     }
 
     /// The image, or the path of the image; `None` for a null.
-    fn cell(&self, column: &dyn Array) -> Option<MemberContent> {
-        if column.is_null(self.at) {
+    fn cell(&self, column: &dyn Array, at: usize) -> Option<MemberContent> {
+        if column.is_null(at) {
             return None;
         }
-        let text = match column.data_type() {
-            DataType::Utf8 => column.as_string::<i32>().value(self.at),
-            DataType::LargeUtf8 => column.as_string::<i64>().value(self.at),
-            DataType::Utf8View => column.as_string_view().value(self.at),
-            _ => return self.image(column),
-        };
-        Some(MemberContent::At(self.resolve(text).into_bytes()))
+        if !holds_paths(column.data_type()) {
+            return self.image(column, at);
+        }
+        let path = text(column, at).ok().flatten().filter(|path| !path.is_empty())?;
+        let row = self.row;
+        Some(match path.len() {
+            _ if is_base64(&path) => MemberContent::Failed(damaged(in_base64(&format!("the text in row {row}")))),
+            bytes if bytes > MOST_PATH => {
+                MemberContent::Failed(damaged(format!("the text in row {row} is no path: it has {bytes} bytes")))
+            }
+            _ => MemberContent::At(self.resolve(&path).into_bytes()),
+        })
     }
 
-    fn image(&self, column: &dyn Array) -> Option<MemberContent> {
+    fn image(&self, column: &dyn Array, at: usize) -> Option<MemberContent> {
         let (value, buffers) = match column.data_type() {
             DataType::Binary => {
                 let array = column.as_binary::<i32>();
-                (array.value(self.at), std::slice::from_ref(array.values()))
+                (array.value(at), std::slice::from_ref(array.values()))
             }
             DataType::LargeBinary => {
                 let array = column.as_binary::<i64>();
-                (array.value(self.at), std::slice::from_ref(array.values()))
+                (array.value(at), std::slice::from_ref(array.values()))
             }
             DataType::BinaryView => {
                 let array = column.as_binary_view();
-                (array.value(self.at), array.data_buffers().as_ref())
+                (array.value(at), array.data_buffers().as_ref())
             }
             _ => return None,
         };
@@ -156,29 +181,57 @@ impl<B: Batches> Table<B> {
     }
 }
 
-impl<B: Batches> Members for Table<B> {
+impl Members for Table {
     fn next(&mut self) -> Result<Option<Member>, FetchError> {
         guarded(|| {
-            if !self.advance()? {
+            if !self.advance_to_image()? {
                 return Ok(None);
             }
             let member = self.batch.as_ref().map(|batch| self.member(batch)).transpose();
-            (self.at, self.row) = (self.at + 1, self.row + 1);
+            self.place += 1;
             member
         })
     }
 
-    /// The last row to skip is read, because its place may be that of an error which ends the file.
+    /// The last row to skip is read, because its place may be that of an error which ends the file. Rows with lists are
+    /// all read, because they tell how many images they have.
     fn skip(&mut self, count: u64) -> Result<(), FetchError> {
-        let Some(last) = (self.row + count).checked_sub(1).filter(|_| count > 0) else { return Ok(()) };
-        (self.batch, self.at) = (None, 0);
         guarded(|| {
-            self.row = self.batches.seek(last)?;
-            while self.row <= last && self.advance()? {
-                (self.at, self.row) = (self.at + 1, self.row + 1);
+            let mut left = count;
+            if !self.choice.is_list && self.place <= 1 && count > 0 {
+                // The row before was given, or none.
+                let last = self.row + self.place as u64 + count - 1;
+                (self.batch, self.at, self.place) = (None, 0, 0);
+                self.row = self.batches.seek(last)?;
+                left = (last + 1).saturating_sub(self.row);
+            }
+            while left > 0 && self.advance_to_image()? {
+                (self.place, left) = (self.place + 1, left - 1);
             }
             Ok(())
         })
+    }
+}
+
+/// The column with the images of row `row`, and their places there: the row's own, or those of its list's elements.
+fn images(column: &ArrayRef, row: usize) -> (&dyn Array, Range<usize>) {
+    let of_list = |values, start: i64, end: i64| (values as &dyn Array, start as usize..end as usize);
+    match column.data_type() {
+        // A null is a row without its image, and an empty list one without images.
+        _ if column.is_null(row) => (column, row..row + 1),
+        DataType::List(_) => {
+            let list = column.as_list::<i32>();
+            of_list(list.values(), list.value_offsets()[row].into(), list.value_offsets()[row + 1].into())
+        }
+        DataType::LargeList(_) => {
+            let list = column.as_list::<i64>();
+            of_list(list.values(), list.value_offsets()[row], list.value_offsets()[row + 1])
+        }
+        DataType::FixedSizeList(..) => {
+            let list = column.as_fixed_size_list();
+            of_list(list.values(), list.value_offset_at(row) as i64, list.value_offset_at(row + 1) as i64)
+        }
+        _ => (column, row..row + 1),
     }
 }
 

@@ -8,8 +8,10 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, SystemTime};
 
 use arrow_array::{
-    Array, ArrayRef, BinaryArray, BinaryViewArray, Int64Array, LargeBinaryArray, RecordBatch, StringArray, StructArray,
+    Array, ArrayRef, BinaryArray, BinaryViewArray, Int64Array, LargeBinaryArray, LargeListArray, ListArray,
+    RecordBatch, StringArray, StructArray,
 };
+use arrow_buffer::{NullBuffer, OffsetBuffer};
 use arrow_ipc::CompressionType;
 use arrow_ipc::writer::{FileWriter, IpcWriteOptions, StreamWriter};
 use arrow_schema::Field;
@@ -135,7 +137,8 @@ fn write_parquet(path: &Path, table: &RecordBatch, properties: WriterPropertiesB
 fn write_ipc(path: &Path, table: &RecordBatch, is_stream: bool, compression: Option<CompressionType>) {
     let file = File::create(path).unwrap();
     let options = IpcWriteOptions::default().try_with_compression(compression).unwrap();
-    let batches = (0..ROWS).step_by(5).map(|start| table.slice(start, 5.min(ROWS - start)));
+    let rows = table.num_rows();
+    let batches = (0..rows).step_by(5).map(|start| table.slice(start, 5.min(rows - start)));
     if is_stream {
         let mut writer = StreamWriter::try_new_with_options(file, &table.schema(), options).unwrap();
         batches.for_each(|batch| writer.write(&batch).unwrap());
@@ -633,4 +636,107 @@ fn compression_that_is_not_built_in_is_named() {
     };
     fs::write(&path, as_codec(4)).unwrap();
     assert!(refusal(&path, &options(None, None, &[])).contains("Brotli, which this program cannot read"));
+}
+
+/// Rows of two images, of one, of none, a null, and one whose second image is a null.
+fn lists() -> [ArrayRef; 3] {
+    let bytes = || [Some("a"), Some("b"), Some("c"), Some("d"), None, Some("f")];
+    let paths = StringArray::from(vec![Some("beside/f.jpg"); 6]);
+    let binary: ArrayRef = Arc::new(bytes().into_iter().map(|text| text.map(str::as_bytes)).collect::<BinaryArray>());
+    let field = |name: &str, array: &dyn Array| Arc::new(Field::new(name, array.data_type().clone(), true));
+    let parts = [(field("bytes", &binary), Arc::clone(&binary)), (field("path", &paths), Arc::new(paths) as ArrayRef)];
+    let parts: ArrayRef = Arc::new(StructArray::from(parts.to_vec()));
+    let nulls = NullBuffer::from(vec![true, true, true, false, true, true]);
+    let list = |values: &ArrayRef| -> ArrayRef {
+        let offsets = OffsetBuffer::from_lengths([2, 1, 0, 0, 2, 1]);
+        Arc::new(ListArray::new(field("item", values), offsets, Arc::clone(values), Some(nulls.clone())))
+    };
+    let large = LargeListArray::new(
+        field("item", &binary),
+        OffsetBuffer::from_lengths([2, 1, 0, 0, 2, 1]),
+        Arc::clone(&binary),
+        Some(nulls.clone()),
+    );
+    [list(&binary), list(&parts), Arc::new(large)]
+}
+
+#[test]
+fn a_row_may_have_a_list_of_images() {
+    let folder = TempDir::new().unwrap();
+    let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(10..16));
+    for (kind, images) in lists().into_iter().enumerate() {
+        let rows =
+            RecordBatch::try_from_iter_with_nullable([("n", Arc::clone(&numbers), false), ("pictures", images, true)]);
+        let rows = rows.unwrap();
+        let parquet = folder.path().join(format!("{kind}.parquet"));
+        write_parquet(&parquet, &rows, writer().set_max_row_group_row_count(Some(2)));
+        let arrow = folder.path().join(format!("{kind}.arrow"));
+        write_ipc(&arrow, &rows, false, None);
+        for path in [parquet, arrow] {
+            let members = sound(&path, &options(None, None, &["n"]));
+            let seen = members.iter().map(|member| match &member.name {
+                MemberName::Key(key) => (String::from_utf8_lossy(key).into_owned(), content(member)),
+                MemberName::Id(id) => panic!("{id}"),
+            });
+            let seen: Vec<_> = seen.collect();
+            let beside = Err(format!("at {}/beside/f.jpg", folder.path().display()));
+            let second = if kind == 1 { beside } else { Err("no image in row 4".to_owned()) };
+            let here = |text: &str| Ok(text.as_bytes().to_vec());
+            let expected = [
+                ("0/0", here("a")),
+                ("0/1", here("b")),
+                ("1/0", here("c")),
+                ("3", Err("no image in row 3".to_owned())),
+                ("4/0", here("d")),
+                ("4/1", second),
+                ("5/0", here("f")),
+            ];
+            assert_eq!(seen, expected.map(|(name, content)| (name.to_owned(), content)), "{}", path.display());
+            assert_eq!(members[1].columns[0].as_deref(), Some("10"));
+            let named = sound(&path, &options(Some("pictures"), Some("n"), &[]));
+            assert_eq!(named[1].name, MemberName::Id("10/1".to_owned()));
+            with_format(|format| check_container(format, || open(&path), &options(None, None, &["n"])));
+        }
+    }
+}
+
+#[test]
+fn text_is_a_path_only_if_its_values_look_so() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("x.parquet");
+    let write = |columns: &[(&str, [&str; 3])]| {
+        let arrays =
+            columns.iter().map(|(name, values)| (*name, Arc::new(StringArray::from(values.to_vec())) as ArrayRef));
+        write_parquet(&path, &RecordBatch::try_from_iter(arrays).unwrap(), writer());
+    };
+    let guess = |columns: &[(&str, [&str; 3])]| -> Result<String, String> {
+        write(columns);
+        match members(&path, &options(None, None, &[])) {
+            (_, Some(error)) => Err(error.to_string()),
+            (members, None) => Ok(content(&members[0]).unwrap_err()),
+        }
+    };
+    let caption = ("caption", ["a cat", "a dog.", "a.b"]);
+    let pages = ("page", ["https://host/1", "https://host/2", "https://host/3"]);
+    let photos = ("photo", ["https://host/1.jpg?w=3", "https://host/2.JPG", ""]);
+    let more = ("image", ["1.png", "2.png", "3.png"]);
+    assert_eq!(guess(&[caption, pages, photos]), Ok("at https://host/1.jpg?w=3".to_owned()));
+    assert_eq!(guess(&[caption, pages]), Ok("at https://host/1".to_owned()));
+    assert_eq!(guess(&[more, photos]), Ok(format!("at {}/1.png", folder.path().display())), "the usual name");
+    let error = guess(&[("other", more.1), photos]).unwrap_err();
+    assert!(error.starts_with("several columns look like paths of images: other (text), photo (text)"), "{error}");
+    let error = guess(&[caption]).unwrap_err();
+    assert!(error.starts_with("no column has images, or values that look like their paths: caption (text)"), "{error}");
+    let encoded = format!("/9j/{}", "A".repeat(170_000));
+    let encoded = ("image", [encoded.as_str(); 3]);
+    let error = guess(&[caption, encoded]).unwrap_err();
+    assert!(error.starts_with("column 'image' is images in base64, which are not read"), "{error}");
+    let named = sound(&path, &options(Some("image"), None, &[]));
+    assert!(content(&named[2]).unwrap_err().starts_with("the text in row 2 is images in base64"));
+    let endless = "x".repeat(20_000);
+    write(&[("file", [endless.as_str(), "a.jpg", ""])]);
+    let named = sound(&path, &options(Some("file"), None, &[]));
+    let beside = format!("at {}/a.jpg", folder.path().display());
+    let reasons = ["the text in row 0 is no path: it has 20000 bytes", &beside, "no image in row 2"];
+    assert_eq!([0, 1, 2].map(|row: usize| content(&named[row]).unwrap_err()), reasons);
 }

@@ -56,9 +56,24 @@ impl ListedFetch {
 
     fn file(&mut self, item: &Item, out: &mut Vec<u8>) -> Result<(), FetchError> {
         self.files.fetch(item, out).map_err(|error| match error.suspects_storage() {
-            true => self.roots.gone(&FileFetch::path(item)).unwrap_or_else(|| named(item, error)),
+            true => self.roots.gone(&FileFetch::path(item)).unwrap_or_else(|| self.named(item, error)),
             false => error,
         })
+    }
+
+    /// Names the file if the item's id does not, as that of a table's row, and says if its column is a guess.
+    fn named(&self, item: &Item, error: FetchError) -> FetchError {
+        let path = id_of(&item.locator);
+        let guess = match self.reach.options.image_column {
+            None => " (a path of the column that looks like images' paths; if it is another, name the image column)",
+            Some(_) => "",
+        };
+        match error {
+            FetchError::Io(error) if item.id != path => {
+                io::Error::new(error.kind(), format!("{path}: {error}{guess}")).into()
+            }
+            error => error,
+        }
     }
 
     fn store(&mut self, scheme: &str) -> Result<&mut dyn Fetch, FetchError> {
@@ -69,15 +84,6 @@ impl ListedFetch {
                 Ok(new.insert(store.fetch()).as_mut())
             }
         }
-    }
-}
-
-/// Names the file if the item's id does not, as that of a table's row.
-fn named(item: &Item, error: FetchError) -> FetchError {
-    let path = id_of(&item.locator);
-    match error {
-        FetchError::Io(error) if item.id != path => io::Error::new(error.kind(), format!("{path}: {error}")).into(),
-        error => error,
     }
 }
 

@@ -81,7 +81,7 @@ pub(crate) struct InputArgs {
     #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = parse_count, help_heading = "Inputs", hide = true)]
     pub(crate) max_bytes: u64,
 
-    /// The column of a Parquet or Arrow file that holds the images. Default: the only one of a fitting type.
+    /// The column of a Parquet or Arrow file that holds the images. Default: the only one that looks so.
     #[arg(long, value_name = "NAME", help_heading = "Inputs")]
     pub(crate) image_column: Option<String>,
 
