@@ -12,12 +12,17 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::hash::{hex, sha256_of};
+use crate::stored::Stored;
 use crate::{Config, ModelError, Weights};
 
 /// The single file of an unsharded checkpoint.
 pub(crate) const SINGLE_FILE: &str = "model.safetensors";
 /// The list of shards of a sharded checkpoint.
 pub(crate) const INDEX_FILE: &str = "model.safetensors.index.json";
+
+/// The same in PyTorch's format, which is read if there are no safetensors and the crate has the feature `pickle`.
+const PICKLE_FILE: &str = "pytorch_model.bin";
+const PICKLE_INDEX_FILE: &str = "pytorch_model.bin.index.json";
 
 /// The format's own limit on a header.
 const MAX_HEADER: u64 = 100_000_000;
@@ -31,7 +36,7 @@ const PREFIXES: [&str; 2] = ["dinov2.", "dinov2_with_registers."];
 /// ignored.
 const OWN: [&str; 3] = ["embeddings.", "encoder.", "layernorm."];
 
-/// The tensors of one or several safetensors files, read on demand.
+/// The tensors of one or several files in safetensors' or PyTorch's format, read on demand.
 ///
 /// The files stay open, and each tensor is read at its offset. There is no memory map, hence no `unsafe`, and a
 /// truncated file cannot invalidate a page. f16 and bf16 are widened to f32.
@@ -56,27 +61,27 @@ struct Location {
 }
 
 impl Checkpoint {
-    /// Opens the weights in `folder`: `model.safetensors`, or the shards that `model.safetensors.index.json` lists.
-    /// Reads the files once, for their hash.
+    /// Opens the weights in `folder`: `model.safetensors`, or the shards that `model.safetensors.index.json` lists;
+    /// with the feature `pickle` and without these, `pytorch_model.bin` or the shards of its index. Reads the files
+    /// once, for their hash.
     ///
     /// # Errors
-    /// [`ModelError::Read`] and [`ModelError::Malformed`] if a file is missing, truncated or not safetensors, or if the
-    /// index and the shards disagree. The tensors must be those of `config`: none missing, none of another shape or of
-    /// a dtype other than f32, f16 and bf16, and no unknown ones of the model's own. Tensors of a head are ignored.
+    /// [`ModelError::Read`] and [`ModelError::Malformed`] if a file is missing, truncated or of another format, or if
+    /// the index and the shards disagree. The tensors must be those of `config`: none missing, none of another shape or
+    /// of a dtype other than f32, f16 and bf16, and no unknown ones of the model's own. Tensors of a head are ignored.
     pub fn open(folder: &Path, config: &Config) -> Result<Self, ModelError> {
         let mut checkpoint = Self { files: Vec::new(), tensors: HashMap::new(), hash: String::new() };
-        let (single, index) = (folder.join(SINGLE_FILE), folder.join(INDEX_FILE));
-        if single.exists() {
-            checkpoint.add_file(&single)?;
-            checkpoint.check_against(config, &single)?;
-        } else if index.exists() {
-            checkpoint.add_shards(folder, &index)?;
-            checkpoint.check_against(config, &index)?;
-        } else {
-            let problem =
-                format!("no weights: neither {SINGLE_FILE} nor {INDEX_FILE} is there{}", other_formats(folder));
+        let names = [SINGLE_FILE, INDEX_FILE, PICKLE_FILE, PICKLE_INDEX_FILE];
+        let Some(name) = names.into_iter().find(|name| folder.join(name).exists()) else {
+            let problem = format!("no weights: none of {} is there", names.join(", "));
             return Err(ModelError::malformed(folder, problem));
+        };
+        let path = folder.join(name);
+        match name {
+            SINGLE_FILE | PICKLE_FILE => checkpoint.add_file(&path)?,
+            _ => checkpoint.add_shards(folder, &path)?,
         }
+        checkpoint.check_against(config, &path)?;
         checkpoint.hash_files()?;
         Ok(checkpoint)
     }
@@ -104,15 +109,13 @@ impl Checkpoint {
 
     fn add_file(&mut self, path: &Path) -> Result<(), ModelError> {
         let mut file = File::open(path).map_err(|cause| ModelError::read(path, cause))?;
-        let (data_start, header) = read_header(&mut file, path)?;
-        for name in header.offset_keys() {
-            let Some(info) = header.info(&name) else { continue };
-            let location = Location {
-                file: self.files.len(),
-                offset: data_start + info.data_offsets.0 as u64,
-                dtype: info.dtype,
-                shape: info.shape.clone(),
-            };
+        refuse_pointer(&mut file, path)?;
+        let tensors = match path.extension() {
+            Some(extension) if extension == "bin" => of_pickle(path)?,
+            _ => of_safetensors(&mut file, path)?,
+        };
+        for Stored { name, offset, dtype, shape } in tensors {
+            let location = Location { file: self.files.len(), offset, dtype, shape };
             if self.tensors.insert(strip_prefix(&name).to_owned(), location).is_some() {
                 return Err(ModelError::malformed(path, format!("tensor '{name}' is in the checkpoint twice")));
             }
@@ -197,7 +200,14 @@ impl Weights for Checkpoint {
         let WeightFile { path, file, .. } = &self.files[location.file];
         let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
         let values = read_values(&mut file, location).map_err(|cause| ModelError::read(path, cause))?;
-        Ok(Cow::Owned(values))
+        // Whole numbers would hide it.
+        match values.iter().position(|value| !value.is_finite()) {
+            None => Ok(Cow::Owned(values)),
+            Some(at) => {
+                let problem = format!("value {at} of tensor '{name}' is {}; fetch or save the model again", values[at]);
+                Err(ModelError::malformed(path, problem))
+            }
+        }
     }
 
     fn shape(&self, name: &str) -> Option<Vec<usize>> {
@@ -233,19 +243,44 @@ pub(crate) fn read_weight_map(index: &Path) -> Result<BTreeMap<String, String>, 
 
 /// Returns true if `name` is a shard beside its index; a path that could lead out of the folder is refused.
 fn is_plain_name(name: &str) -> bool {
-    name.ends_with(".safetensors") && !name.contains(['/', '\\', ':', '\0'])
+    [".safetensors", ".bin"].iter().any(|end| name.ends_with(end)) && !name.contains(['/', '\\', ':', '\0'])
 }
 
 fn strip_prefix(name: &str) -> &str {
     PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name)
 }
 
-/// Names the weights that are there instead, if the remedy is to convert them.
-fn other_formats(folder: &Path) -> &'static str {
-    match folder.join("pytorch_model.bin").exists() {
-        true => "; pytorch_model.bin is not read: convert it with `save_pretrained(..., safe_serialization=True)`",
-        false => "",
+/// Refuses the pointer file that a clone without git-lfs has.
+fn refuse_pointer(file: &mut File, path: &Path) -> Result<(), ModelError> {
+    let mut start = Vec::new();
+    file.take(LFS_POINTER.len() as u64).read_to_end(&mut start).map_err(|cause| ModelError::read(path, cause))?;
+    file.rewind().map_err(|cause| ModelError::read(path, cause))?;
+    if start != LFS_POINTER {
+        return Ok(());
     }
+    Err(ModelError::malformed(path, "a git-lfs pointer, not the file it stands for; run `git lfs pull`"))
+}
+
+#[cfg(feature = "pickle")]
+fn of_pickle(path: &Path) -> Result<Vec<Stored>, ModelError> {
+    crate::pickle::tensors(path)
+}
+
+#[cfg(not(feature = "pickle"))]
+fn of_pickle(path: &Path) -> Result<Vec<Stored>, ModelError> {
+    let problem = "is in PyTorch's format, which a build with -F candle reads; or convert it with \
+                   `save_pretrained(..., safe_serialization=True)`";
+    Err(ModelError::malformed(path, problem))
+}
+
+fn of_safetensors(file: &mut File, path: &Path) -> Result<Vec<Stored>, ModelError> {
+    let (data_start, header) = read_header(file, path)?;
+    let tensors = header.offset_keys().into_iter().filter_map(|name| {
+        let info = header.info(&name)?;
+        let offset = data_start + info.data_offsets.0 as u64;
+        Some(Stored { offset, dtype: info.dtype, shape: info.shape.clone(), name })
+    });
+    Ok(tensors.collect())
 }
 
 /// Reads the header of a safetensors file: the data's offset, and the tensors. The tensors are contiguous and fill the
@@ -259,9 +294,6 @@ fn read_header(file: &mut File, path: &Path) -> Result<(u64, Metadata), ModelErr
         return Err(bad(format!("{file_len} bytes are no safetensors file; fetch it again")));
     }
     file.read_exact(&mut length).map_err(read_error)?;
-    if &length == LFS_POINTER {
-        return Err(bad("a git-lfs pointer, not the file it stands for; run `git lfs pull`".to_owned()));
-    }
     let header_len = u64::from_le_bytes(length);
     if header_len > MAX_HEADER || header_len > file_len - 8 {
         return Err(bad(format!(

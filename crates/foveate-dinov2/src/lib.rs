@@ -12,9 +12,12 @@ mod model;
 mod onnx;
 mod open;
 pub mod parts;
+#[cfg(feature = "pickle")]
+mod pickle;
 mod positions;
 mod preprocess;
 mod seeded;
+mod stored;
 mod weights;
 
 pub use card::Card;

@@ -9,12 +9,15 @@ use crate::keys::Keys;
 /// Preprocessing recipe, from preprocessor_config.json.
 ///
 /// With a `shortest_edge` the image is resized so that its shorter side has that length (the longer one is truncated),
-/// and `crop` is cut from its centre. Without one the whole image is stretched to `crop`. Then samples are multiplied
+/// or its longer one `longest_edge` if that makes it smaller, and `crop` is cut from its centre, on black where the
+/// image is smaller. Without one the whole image is stretched to `crop`. Then samples are multiplied
 /// by `rescale_factor`, `mean` is subtracted and the result is divided by `std`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Preprocess {
     /// Shorter side after resizing; `None` if the file asks for a stretch to `crop` instead.
     pub shortest_edge: Option<u32>,
+    /// Most that the longer side becomes, with `shortest_edge`.
+    pub longest_edge: Option<u32>,
     /// Pillow's number for the filter (0 nearest, 1 lanczos, 2 bilinear, 3 bicubic, 4 box, 5 hamming).
     pub resample: u8,
     /// Size cut from the centre, which is the model's input size.
@@ -55,7 +58,7 @@ impl Preprocess {
     ///
     /// # Errors
     /// [`ModelError::Malformed`], naming the key, for a file that is not a recipe or not a supported one: a
-    /// `longest_edge`, no resize at all, or a crop larger than the resized image (which would pad it).
+    /// `longest_edge` alone (which `transformers` refuses as well), or no resize at all.
     pub fn from_json(json: &[u8], path: &Path) -> Result<Self, ModelError> {
         Self::from_keys(&Keys::parse(json, path)?)
     }
@@ -67,10 +70,15 @@ impl Preprocess {
 
     fn from_keys(keys: &Keys<'_>) -> Result<Self, ModelError> {
         let defaults = defaults(keys)?;
-        let (shortest_edge, crop) = geometry(keys, defaults)?;
+        let (resize, crop) = geometry(keys, defaults)?;
+        let (shortest_edge, longest_edge) = match resize {
+            Resize::ShortestEdge { edge, longest } => (Some(edge), longest),
+            Resize::Stretch(_) => (None, None),
+        };
         let (mean, std) = normalization(keys, defaults)?;
         Ok(Self {
             shortest_edge,
+            longest_edge,
             resample: keys.integer("resample", defaults.map(|d| d.resample), 0..=5)? as u8,
             crop,
             mean,
@@ -92,8 +100,8 @@ fn defaults(keys: &Keys<'_>) -> Result<Option<&'static Defaults>, ModelError> {
     Ok(is_bit.then_some(&BIT))
 }
 
-/// Reads the shorter edge and the input size.
-fn geometry(keys: &Keys<'_>, defaults: Option<&Defaults>) -> Result<(Option<u32>, Size), ModelError> {
+/// Reads the resize and the input size.
+fn geometry(keys: &Keys<'_>, defaults: Option<&Defaults>) -> Result<(Resize, Size), ModelError> {
     if !keys.flag("do_resize", Some(true))? {
         return Err(keys.error("do_resize", "is false; without a resize images have no common size"));
     }
@@ -102,41 +110,49 @@ fn geometry(keys: &Keys<'_>, defaults: Option<&Defaults>) -> Result<(Option<u32>
         false => None,
     };
     match (resize(keys, defaults)?, crop) {
-        (Resize::ShortestEdge(edge), Some(crop)) if edge < crop.width || edge < crop.height => {
-            Err(keys.error("crop_size", format!("is {crop}, larger than 'size' {edge}; padding is not supported")))
-        }
-        (Resize::ShortestEdge(edge), Some(crop)) => Ok((Some(edge), crop)),
-        (Resize::ShortestEdge(_), None) => {
+        (resize @ Resize::ShortestEdge { .. }, Some(crop)) => Ok((resize, crop)),
+        (Resize::ShortestEdge { .. }, None) => {
             Err(keys.error("do_center_crop", "is false; without a crop images have no common size"))
         }
         (Resize::Stretch(size), Some(crop)) if size != crop => {
             Err(keys.error("crop_size", format!("is {crop}; after a stretch to {size} it must be the same")))
         }
-        (Resize::Stretch(size), _) => Ok((None, size)),
+        (resize @ Resize::Stretch(size), _) => Ok((resize, size)),
     }
 }
 
+#[derive(Clone, Copy)]
 enum Resize {
-    ShortestEdge(u32),
+    ShortestEdge { edge: u32, longest: Option<u32> },
     Stretch(Size),
 }
 
 fn resize(keys: &Keys<'_>, defaults: Option<&Defaults>) -> Result<Resize, ModelError> {
     let Some(value) = keys.get("size") else {
         return match defaults {
-            Some(defaults) => Ok(Resize::ShortestEdge(defaults.size)),
+            Some(defaults) => Ok(Resize::ShortestEdge { edge: defaults.size, longest: None }),
             None => Err(keys.error("size", "is missing and has no default; add it")),
         };
     };
     match value {
-        Value::Object(size) if size.len() == 1 && size.contains_key("shortest_edge") => {
+        Value::Object(size)
+            if size.contains_key("shortest_edge") && size.keys().all(|key| key.ends_with("est_edge")) =>
+        {
             let edge = keys.to_integer("size.shortest_edge", &size["shortest_edge"], SIDES)?;
-            Ok(Resize::ShortestEdge(edge as u32))
+            let longest = size.get("longest_edge").filter(|value| !value.is_null());
+            let longest = longest.map(|value| keys.to_integer("size.longest_edge", value, SIDES)).transpose()?;
+            Ok(Resize::ShortestEdge { edge: edge as u32, longest: longest.map(|longest| longest as u32) })
+        }
+        Value::Object(size) if size.contains_key("longest_edge") => {
+            Err(keys.error("size", format!("is {value}; transformers needs a shortest_edge as well: add it")))
         }
         // A bare number is the shorter edge for the Bit and CLIP classes, and a square for the others.
         Value::Number(_) => {
             let side = keys.to_integer("size", value, SIDES)? as u32;
-            Ok(if defaults.is_some() { Resize::ShortestEdge(side) } else { Resize::Stretch(Size::square(side)) })
+            Ok(match defaults {
+                Some(_) => Resize::ShortestEdge { edge: side, longest: None },
+                None => Resize::Stretch(Size::square(side)),
+            })
         }
         _ => Ok(Resize::Stretch(height_and_width(keys, "size", value)?)),
     }

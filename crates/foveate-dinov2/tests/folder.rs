@@ -115,6 +115,7 @@ fn the_tiny_models_are_what_their_files_say() {
         assert_eq!(model.config, config);
         let preprocess = Preprocess {
             shortest_edge: Some(256),
+            longest_edge: None,
             resample: 3,
             crop: Size::square(224),
             mean: [0.485, 0.456, 0.406],
@@ -297,11 +298,11 @@ fn a_malformed_recipe_is_answered_with_its_file_and_key() {
         ("resample", json!("bicubic"), "'resample'"),
         ("do_resize", json!(false), "without a resize images have no common size"),
         ("do_center_crop", json!(false), "without a crop images have no common size"),
-        ("size", json!({"longest_edge": 256}), "not a height and a width or a shortest_edge"),
-        ("size", json!({"shortest_edge": 256, "longest_edge": 512}), "not a height and a width"),
+        ("size", json!({"longest_edge": 256}), "needs a shortest_edge as well"),
+        ("size", json!({"shortest_edge": 256, "longest_edge": 0}), "'size.longest_edge' is 0"),
+        ("size", json!({"shortest_edge": 256, "height": 256}), "not a height and a width"),
         ("size", json!({"shortest_edge": 0}), "'size.shortest_edge' is 0"),
         ("size", json!({"height": 256, "width": 256}), "after a stretch to 256x256 it must be the same"),
-        ("size", json!({"shortest_edge": 200}), "padding is not supported"),
         ("crop_size", json!({"height": 225, "width": 225}), "not a whole number of 14x14 patches"),
         ("crop_size", json!({"height": 224}), "'crop_size'"),
         ("crop_size", json!({"height": 224, "width": 1_000_000}), "'crop_size.width' is 1000000"),
@@ -334,6 +335,9 @@ fn recipes_of_every_form_are_understood() {
     let vit = parse(json!({"image_processor_type": "ViTImageProcessor", "do_center_crop": false, "resample": 2,
         "size": {"height": 252, "width": 238}, "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}));
     assert_eq!((vit.shortest_edge, vit.crop), (None, Size::new(238, 252)));
+
+    let edges = parse(json!({"size": {"shortest_edge": 200, "longest_edge": 300}}));
+    assert_eq!((edges.shortest_edge, edges.longest_edge, edges.crop), (Some(200), Some(300), square(224)), "padded");
 
     let raw = parse(json!({"do_normalize": false, "do_rescale": false}));
     assert_eq!((raw.mean, raw.std, raw.rescale_factor), ([0.0; 3], [1.0; 3], 1.0));
@@ -426,9 +430,67 @@ fn no_weights_at_all_are_answered_with_what_would_be_some() {
     let folder = Folder::new();
     fs::remove_file(folder.path("model.safetensors")).unwrap();
     let message = folder.open().err().unwrap().to_string();
-    assert!(message.contains("neither model.safetensors nor model.safetensors.index.json"), "{message}");
-    fs::write(folder.path("pytorch_model.bin"), "").unwrap();
-    assert!(folder.open().err().unwrap().to_string().contains("pytorch_model.bin is not read: convert it"));
+    assert!(
+        message.contains("none of model.safetensors, model.safetensors.index.json, pytorch_model.bin"),
+        "{message}"
+    );
+    for (bytes, expected) in
+        [(&b""[..], "convert it with"), (b"\x80\x02l", "convert it with"), (b"version https", "git lfs pull")]
+    {
+        fs::write(folder.path("pytorch_model.bin"), bytes).unwrap();
+        let message = folder.failure("pytorch_model.bin");
+        assert!(message.contains(expected), "{message}");
+    }
+}
+
+#[test]
+fn weights_that_are_not_finite_are_refused_by_name() {
+    for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        let folder = Folder::new();
+        folder.edit_tensors(|tensors| {
+            let bias = tensors.get_mut("layernorm.bias").unwrap();
+            bias.2[8..12].copy_from_slice(&bad.to_le_bytes());
+        });
+        let model = folder.open().unwrap();
+        let message = model.weights.tensor("layernorm.bias", &[64]).unwrap_err().to_string();
+        assert!(message.contains("value 2 of tensor 'layernorm.bias' is "), "{message}");
+    }
+}
+
+/// Written by `torch.save`.
+#[cfg(feature = "pickle")]
+#[test]
+fn pytorchs_format_is_read_and_damage_to_it_is_an_error() {
+    let source = fixture("pickled");
+    let model = Model::from_folder(&source).unwrap();
+    assert_eq!(model.config.hidden_size, 16);
+    for spec in model.config.tensors().iter().filter(|spec| !spec.optional) {
+        let values = model.weights.tensor(&spec.name, &spec.shape).unwrap();
+        assert!(values.iter().all(|value| value.is_finite() && value.abs() < 10.0), "{}", spec.name);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["config.json", "preprocessor_config.json"] {
+        fs::copy(source.join(name), folder.path().join(name)).unwrap();
+    }
+    let whole = fs::read(source.join("pytorch_model.bin")).unwrap();
+    let (bin, shard) = (folder.path().join("pytorch_model.bin"), folder.path().join("pytorch_model-1.bin"));
+    for len in (0..whole.len()).step_by(997) {
+        fs::write(&bin, &whole[..len]).unwrap();
+        assert!(Model::from_folder(folder.path()).is_err(), "cut to {len}");
+    }
+    for at in (whole.len() - 6000..whole.len()).step_by(7) {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0x55;
+        fs::write(&bin, bytes).unwrap();
+        let _: Option<Model> = Model::from_folder(folder.path()).ok();
+    }
+    fs::remove_file(&bin).unwrap();
+    fs::write(&shard, &whole).unwrap();
+    let map: serde_json::Map<String, Value> =
+        [("layernorm.bias".to_owned(), json!("pytorch_model-1.bin"))].into_iter().collect();
+    fs::write(folder.path().join("pytorch_model.bin.index.json"), json!({ "weight_map": map }).to_string()).unwrap();
+    let sharded = Model::from_folder(folder.path()).unwrap();
+    assert_eq!(sharded.weights.hash(), model.weights.hash());
 }
 
 #[test]

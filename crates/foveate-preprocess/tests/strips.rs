@@ -46,7 +46,12 @@ fn prepared(preprocessor: &mut CpuPreprocessor, jpeg: &[u8], output: Size) -> (R
 
 fn recipes() -> Vec<PreprocessOptions> {
     let crop = |edge, width, height, filter| {
-        PreprocessOptions::new(Geometry::ShortestEdgeCrop { edge, crop: Size::new(width, height), filter })
+        PreprocessOptions::new(Geometry::ShortestEdgeCrop {
+            edge,
+            longest: None,
+            crop: Size::new(width, height),
+            filter,
+        })
     };
     let squash = |side, filter| PreprocessOptions::new(Geometry::Stretch { output: Size::square(side), filter });
     let hf = || crop(256, 224, 224, Filter::Bicubic);

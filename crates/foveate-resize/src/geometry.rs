@@ -12,6 +12,8 @@ pub enum Geometry {
     ShortestEdgeCrop {
         /// Length of the shorter side after resizing.
         edge: u32,
+        /// Most that the longer side may become. An image for which it is too little gets a shorter side below `edge`.
+        longest: Option<u32>,
         /// Size cut from the centre.
         crop: Size,
         /// The interpolation.
@@ -50,8 +52,9 @@ impl Geometry {
     pub fn plan(self, source: Size) -> ResizePlan {
         match self {
             Self::Stretch { output, filter } => ResizePlan::new(SourceBox::whole(source), output, filter),
-            Self::ShortestEdgeCrop { edge, crop, filter } => {
-                let [width, height] = shortest_edge(source, edge);
+            Self::ShortestEdgeCrop { edge, longest, crop, filter } => {
+                let bounded = longest.and_then(|longest| longest_edge(source, edge, longest));
+                let [width, height] = bounded.unwrap_or_else(|| shortest_edge(source, edge));
                 let x = center_crop(source.width, width, crop.width);
                 let y = center_crop(source.height, height, crop.height);
                 ResizePlan {
@@ -74,6 +77,21 @@ fn shortest_edge(source: Size, edge: u32) -> [u64; 2] {
     // the same number for every image that has fewer than 2^52 / edge pixels on a side.
     let new_long = (new_short * u64::from(long)).checked_div(u64::from(short)).unwrap_or(0);
     if source.width <= source.height { [new_short, new_long] } else { [new_long, new_short] }
+}
+
+/// Width and height of an image whose longer side would exceed `longest`; `None` for another. In the floating-point
+/// operations of `transformers`' `get_size_with_aspect_ratio`.
+fn longest_edge(source: Size, edge: u32, longest: u32) -> Option<[u64; 2]> {
+    let short = f64::from(source.width.min(source.height));
+    let long = f64::from(source.width.max(source.height));
+    if long / short * f64::from(edge) <= f64::from(longest) {
+        return None;
+    }
+    let exact = f64::from(longest) * short / long;
+    let new_short = exact.round_ties_even();
+    let new_long = if new_short == short { long } else { (exact * long / short).trunc() };
+    let [new_short, new_long] = [new_short, new_long].map(|side| side as u64);
+    Some(if source.width <= source.height { [new_short, new_long] } else { [new_long, new_short] })
 }
 
 /// One axis of a centre crop, as a part of the source and a place in the output.
@@ -103,7 +121,7 @@ mod tests {
     use super::*;
 
     fn hf(edge: u32, crop: u32) -> Geometry {
-        Geometry::ShortestEdgeCrop { edge, crop: Size::square(crop), filter: Filter::Bicubic }
+        Geometry::ShortestEdgeCrop { edge, longest: None, crop: Size::square(crop), filter: Filter::Bicubic }
     }
 
     /// Resized size and crop origin from `transformers` 5.23 for (width, height), edge 256, crop 224.
@@ -133,6 +151,25 @@ mod tests {
         }
     }
 
+    /// Of the function of `transformers`, with a longest edge of 400 where 256 is the shortest.
+    #[test]
+    fn a_longest_edge_makes_long_images_smaller() {
+        for (width, height, expected) in [
+            (600, 400, None),
+            (625, 400, None),
+            (640, 400, Some([400, 250])),
+            (400, 641, Some([250, 400])),
+            (1000, 333, Some([400, 133])),
+            (333, 1000, Some([133, 400])),
+            (1999, 101, Some([400, 20])),
+            (100, 50, Some([400, 200])),
+            (10_000, 1, Some([400, 0])),
+        ] {
+            assert_eq!(longest_edge(Size::new(width, height), 256, 400), expected, "{width} x {height}");
+        }
+        assert_eq!(longest_edge(Size::new(100, 50), 60, 101), Some([100, 50]), "the size that it has");
+    }
+
     #[test]
     fn unchanged_sizes_give_whole_boxes() {
         let plan = hf(256, 224).plan(Size::square(256));
@@ -144,8 +181,9 @@ mod tests {
     #[test]
     fn a_crop_larger_than_the_image_is_centred_on_black() {
         // 100 × 150 becomes 32 × 48; `transformers` pads the short side by ceil(9 / 2) in front and crops the long one.
-        let plan = Geometry::ShortestEdgeCrop { edge: 32, crop: Size::square(41), filter: Filter::Bicubic }
-            .plan(Size::new(100, 150));
+        let plan =
+            Geometry::ShortestEdgeCrop { edge: 32, longest: None, crop: Size::square(41), filter: Filter::Bicubic }
+                .plan(Size::new(100, 150));
         assert_eq!(plan.placement, Placement { x: 5, y: 0, size: Size::new(32, 41) });
         assert_eq!((plan.source.x, plan.source.width), (0.0, 100.0));
         assert_eq!((plan.source.y, plan.source.height), (3.0 * 150.0 / 48.0, 41.0 * 150.0 / 48.0));

@@ -258,6 +258,7 @@ mod tests {
     fn samples_that_are_not_rescaled_have_the_same_meaning() {
         let recipe = Preprocess {
             shortest_edge: None,
+            longest_edge: None,
             resample: 3,
             crop: foveate_core::Size::square(224),
             mean: [127.5, 0.0, 51.0],

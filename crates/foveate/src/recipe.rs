@@ -36,7 +36,7 @@ impl Recipe {
                 let filter = pillow_filter(preprocess.resample)?;
                 let crop = preprocess.crop;
                 Ok(match preprocess.shortest_edge {
-                    Some(edge) => Geometry::ShortestEdgeCrop { edge, crop, filter },
+                    Some(edge) => Geometry::ShortestEdgeCrop { edge, longest: preprocess.longest_edge, crop, filter },
                     None => Geometry::Stretch { output: crop, filter },
                 })
             }
@@ -71,8 +71,9 @@ fn pillow_filter(resample: u8) -> Result<Filter, RecipeError> {
 pub(crate) fn describe(geometry: &Geometry) -> String {
     let size = |size: Size| size.to_string();
     match geometry {
-        Geometry::ShortestEdgeCrop { edge, crop, filter } => {
-            format!("shortest edge {edge}, {filter:?}, centre crop {}", size(*crop))
+        Geometry::ShortestEdgeCrop { edge, longest, crop, filter } => {
+            let longest = longest.map_or_else(String::new, |longest| format!(", longest at most {longest}"));
+            format!("shortest edge {edge}{longest}, {filter:?}, centre crop {}", size(*crop))
         }
         Geometry::Stretch { output, filter } => format!("stretch to {}, {filter:?}", size(*output)),
         other => format!("{other:?}"),

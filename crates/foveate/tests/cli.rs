@@ -157,6 +157,54 @@ fn orientation_and_recipe_matter_and_can_be_chosen() {
 }
 
 #[test]
+fn weights_that_are_not_finite_are_refused_in_every_precision() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = folder.path().join("model");
+    fs::create_dir(&model).unwrap();
+    for name in ["config.json", "preprocessor_config.json", "model.safetensors"] {
+        fs::copy(Path::new(TINY).join(name), model.join(name)).unwrap();
+    }
+    let weights = model.join("model.safetensors");
+    let mut bytes = fs::read(&weights).unwrap();
+    let header = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let tensors: serde_json::Value = serde_json::from_slice(&bytes[8..8 + header]).unwrap();
+    let name = "encoder.layer.0.mlp.fc1.weight";
+    let start = 8 + header + tensors[name]["data_offsets"][0].as_u64().unwrap() as usize;
+    bytes[start..start + 4].copy_from_slice(&f32::NAN.to_le_bytes());
+    fs::write(&weights, bytes).unwrap();
+    for precision in ["f32", "bf16", "i8"] {
+        let mut job = foveate();
+        let output = folder.path().join(precision);
+        job.args(["embed", "--dtype", precision, PHOTOS, "--limit", "2", "--model"]).arg(&model).arg("-o").arg(output);
+        run(&mut job).expect_error(1, &format!("value 0 of tensor '{name}' is NaN"));
+    }
+}
+
+/// A folder with PyTorch's own format, whose recipe pads and has a longest edge: the vectors of `transformers`.
+#[test]
+fn a_model_in_pytorchs_format_with_a_padding_recipe_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = folder.path().join("v.npy");
+    let model = Path::new(TINY).with_file_name("pickled");
+    let expected: serde_json::Value = serde_json::from_slice(&fs::read(model.join("vectors.json")).unwrap()).unwrap();
+    let expected = expected["cls"].as_object().unwrap();
+    let photos = expected.keys().map(|name| format!("{PHOTOS}/{name}.jpg"));
+    let mut job = foveate();
+    job.args(["embed", "--batch", "2", "--model"]).arg(&model).arg("-o").arg(&output).args(photos);
+    if !cfg!(feature = "candle") {
+        return run(&mut job).expect_error(2, "is in PyTorch's format, which a build with -F candle reads");
+    }
+    run(&mut job).expect(0);
+    for (row, (name, expected)) in npy_rows(&output, 16).iter().zip(expected) {
+        let expected = expected.as_array().unwrap().iter().map(|value| value.as_f64().unwrap());
+        let furthest = row.iter().zip(expected).map(|(value, expected)| (f64::from(*value) - expected).abs());
+        let furthest = furthest.fold(0.0, f64::max);
+        // A level of one pixel, by which resizers may differ, makes up to 7e-4; padding that is one pixel off, more.
+        assert!(furthest < 2e-3, "{name}: {furthest}");
+    }
+}
+
+#[test]
 fn an_output_that_exists_is_not_touched_unless_told() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("x.npy");

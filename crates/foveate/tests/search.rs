@@ -254,6 +254,13 @@ fn clusters_and_samples_have_their_images() {
         ids.dedup();
         assert_eq!((ids.len(), chosen[0][2].is_empty()), (4, by == "spread"), "{chosen:?}");
     }
+    fs::create_dir(collection.path("links")).unwrap();
+    std::os::unix::fs::symlink("../photos/00.jpg", collection.path("links/00.jpg")).unwrap();
+    collection.embed("links", "links.parquet", &[]);
+    let outputs = ["v.parquet", "links.parquet"];
+    let ran = collection.search("sample", &outputs, &["-n", "13", "-o", "all.csv"]).expect(0);
+    assert!(ran.stderr.contains("note: 1 name of files that are in the sample already left out"), "{}", ran.stderr);
+    assert_eq!(collection.csv("all.csv").len(), 12);
 }
 
 #[test]

@@ -292,7 +292,7 @@ impl Rig for FakeRig {
         let (output, filter) = (Size::square(self.input), Filter::Bilinear);
         let geometry = match setting.recipe.as_str() {
             "squash" => Geometry::Stretch { output, filter },
-            _ => Geometry::ShortestEdgeCrop { edge: self.input, crop: output, filter },
+            _ => Geometry::ShortestEdgeCrop { edge: self.input, longest: None, crop: output, filter },
         };
         let is_reduced = setting.scale != DecodeScale::Exact;
         let hint = DecodeHint { min_side: is_reduced.then_some(self.input), ..DecodeHint::default() };

@@ -16,7 +16,7 @@ pub(super) struct Golden {
 /// Sources and geometries for each Pillow filter, in the order of `goldens.py`.
 fn pillow(filter: Filter) -> [(Size, Geometry); 7] {
     let stretch = |width, height| Geometry::Stretch { output: Size::new(width, height), filter };
-    let crop = |edge, side| Geometry::ShortestEdgeCrop { edge, crop: Size::square(side), filter };
+    let crop = |edge, side| Geometry::ShortestEdgeCrop { edge, longest: None, crop: Size::square(side), filter };
     [
         (Size::new(61, 47), stretch(24, 20)),
         (Size::new(5, 4), stretch(16, 16)),

@@ -28,16 +28,8 @@ pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
     let mut listing = job::list(&options, |found| counter.show(found))?;
     counter.clear();
     let found = listing.stats().clone();
-    if found.linked > 0 && !args.quiet && !args.dry_run {
-        let names = summary::counted(found.linked, "name");
-        console::say!("note: {names} by links or in folders that are named twice: a file may have several rows");
-    }
-    if found.faults > 0 && !args.quiet && !args.dry_run {
-        let inputs = summary::counted(found.faults, "input");
-        console::say!("note: {inputs} cannot be read, as listing found: recorded as failures, with the reasons");
-    }
-    if let Some(left_out) = job::left_out(&found).filter(|_| !args.quiet && !args.dry_run) {
-        console::say!("note: {left_out}");
+    if !args.quiet && !args.dry_run {
+        job::tell_listing(&found);
     }
     let kinds = args.dry_run.then(|| dry_run::kinds(&mut listing)).transpose()?;
     let download = progress::Download::new(args.quiet);

@@ -16,6 +16,7 @@ use super::console;
 use super::exit::Usage;
 use super::job_args::{EmbeddingArgs, InputArgs, JobArgs, ModelArgs, RunArgs};
 use super::lab_args::{LabArgs, StageArgs};
+use super::summary;
 
 /// Collects the options of a job that writes to `output`.
 pub(crate) fn options(args: &JobArgs, output: &Path) -> EmbedOptions {
@@ -171,6 +172,21 @@ fn nothing_to_do(listing: &mut Listing, is_shard: bool) -> anyhow::Result<Option
     // Empty for a pattern without a match, or a folder of broken links.
     let first = listing.next_item()?;
     Ok(first.map(|item| format!("{}: {}", item.id, item.fault.unwrap_or_default())))
+}
+
+/// Says what a listing found that its user may not expect.
+pub(crate) fn tell_listing(stats: &ListingStats) {
+    if stats.linked > 0 {
+        let names = summary::counted(stats.linked, "name");
+        console::say!("note: {names} by links or in folders that are named twice: a file may have several rows");
+    }
+    if stats.faults > 0 {
+        let inputs = summary::counted(stats.faults, "input");
+        console::say!("note: {inputs} cannot be read, as listing found: recorded as failures, with the reasons");
+    }
+    if let Some(left_out) = left_out(stats) {
+        console::say!("note: {left_out}");
+    }
 }
 
 /// Describes the files in the folders that are not inputs.

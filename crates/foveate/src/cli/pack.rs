@@ -25,8 +25,8 @@ pub(crate) fn run(args: &PackArgs) -> anyhow::Result<Exit> {
     let counter = progress::Found::new(args.quiet);
     let mut listing = job::list(&options.job, |found| counter.show(found))?;
     counter.clear();
-    if let Some(left_out) = job::left_out(listing.stats()).filter(|_| !args.quiet) {
-        console::say!("note: {left_out}");
+    if !args.quiet {
+        job::tell_listing(listing.stats());
     }
     let download = progress::Download::new(args.quiet);
     let model = OpenOptions { progress: &download, ..OpenOptions::from_env() };

@@ -1,9 +1,11 @@
 //! `foveate clusters` and `foveate sample`.
 
 use std::cmp::Reverse;
+use std::collections::HashSet;
 
 use foveate::pipeline::Cancel;
 use foveate::search::{ClusterOptions, Clusters, Metric};
+use foveate::source::NamedFile;
 use foveate_sink_parquet::Column;
 use serde_json::json;
 
@@ -15,6 +17,7 @@ use super::{announce, begin, unless_cancelled, warn_of_skipped, with_search};
 use crate::cli::console;
 use crate::cli::exit::Exit;
 use crate::cli::search_args::{ClustersArgs, SampleArg, SampleArgs};
+use crate::cli::summary::counted;
 
 /// Images of a cluster that a page shows: typical ones, and then outliers.
 const SHOWN: (usize, usize) = (8, 4);
@@ -118,7 +121,15 @@ pub(crate) fn sample(args: &SampleArgs) -> anyhow::Result<Exit> {
             Ok(members.iter().filter_map(|members| members.first()).map(|&(row, score)| (row, Some(score))).collect())
         }
     });
-    let Some(chosen) = unless_cancelled(chosen)? else { return Ok(Exit::Interrupted) };
+    let Some(mut chosen) = unless_cancelled(chosen)? else { return Ok(Exit::Interrupted) };
+    let before = chosen.len();
+    let mut seen = HashSet::new();
+    chosen
+        .retain(|&(row, _)| NamedFile::of_id(&loaded.ids[row as usize]).is_none_or(|file| seen.insert(file.identity)));
+    if chosen.len() < before && !args.search.quiet {
+        let names = counted((before - chosen.len()) as u64, "name");
+        console::say!("note: {names} of files that are in the sample already left out");
+    }
     let scores = chosen.iter().map(|&(_, score)| score.map_or(f32::NAN, |score| score as f32));
     let mut table = Table::create(args.replace.file(&args.table.output), &SAMPLE)?;
     table.write(vec![
