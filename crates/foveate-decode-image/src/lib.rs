@@ -24,6 +24,10 @@ use image::{ColorType, ImageDecoder, ImageError};
 /// The backend's name on the command line.
 pub const NAME: &str = "image";
 
+/// The formats that it reads.
+const FORMATS: [ImageFormat; 6] =
+    [ImageFormat::Jpeg, ImageFormat::Png, ImageFormat::WebP, ImageFormat::Gif, ImageFormat::Bmp, ImageFormat::Tiff];
+
 /// Adds the backend to `registry`.
 ///
 /// # Errors
@@ -164,12 +168,7 @@ impl Decoder for GenericDecoder {
     }
 
     fn capability(&self) -> Capability {
-        Capability {
-            formats: FormatSet::of(&ImageFormat::ALL),
-            scaled: false,
-            low_frequencies: false,
-            exact_jpeg: false,
-        }
+        Capability { formats: FormatSet::of(&FORMATS), scaled: false, low_frequencies: false, exact_jpeg: false }
     }
 }
 

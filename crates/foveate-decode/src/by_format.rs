@@ -39,8 +39,7 @@ impl Decoder for ByFormat {
                 outcome => return outcome,
             }
         }
-        let nobody = || DecodeError::unsupported(format, "no decoder for it was chosen");
-        Err(unsupported.unwrap_or_else(nobody))
+        Err(unsupported.unwrap_or_else(|| DecodeError::unsupported(format, no_decoder(format))))
     }
 
     /// All decoders' formats; scaling and exactness are the preferred JPEG decoder's.
@@ -78,6 +77,16 @@ impl RowDecoder for ByFormat {
             },
             None => Ok(None),
         }
+    }
+}
+
+/// Why no decoder is asked about a format, and what to do about it.
+fn no_decoder(format: ImageFormat) -> String {
+    match format.feature() {
+        Some(feature) => {
+            format!("no decoder in use reads it; rebuild with `-F {feature}`, or convert it to PNG or JPEG")
+        }
+        None => "no decoder for it was chosen".to_owned(),
     }
 }
 
@@ -131,6 +140,9 @@ mod tests {
         assert_eq!(decode(chain(|| Ok(1), || Ok(2)), b"GIF89a"), "2x2");
         assert!(decode(chain(|| Ok(1), || Ok(2)), b"MM\0*").contains("unsupported TIFF"));
         assert!(decode(chain(|| Ok(1), || Ok(2)), b"%PDF").contains("PDF"));
+        let remedy =
+            "unsupported AVIF: no decoder in use reads it; rebuild with `-F avif`, or convert it to PNG or JPEG";
+        assert_eq!(decode(chain(|| Ok(1), || Ok(2)), b"\0\0\0\x1Cftypavif\0\0\0\0mif1"), remedy);
     }
 
     #[test]

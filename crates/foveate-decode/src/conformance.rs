@@ -44,6 +44,12 @@ pub mod samples {
     pub const BMP: &[u8] = include_bytes!("../samples/gradient.bmp");
     /// TIFF, LZW.
     pub const TIFF: &[u8] = include_bytes!("../samples/gradient.tif");
+    /// AVIF, lossless: GBR planes.
+    pub const AVIF: &[u8] = include_bytes!("../samples/gradient.avif");
+    /// JPEG XL, lossless: a codestream.
+    pub const JPEG_XL: &[u8] = include_bytes!("../samples/gradient.jxl");
+    /// JPEG 2000, lossless, in a container.
+    pub const JPEG_2000: &[u8] = include_bytes!("../samples/gradient.jp2");
 
     /// The JPEG samples as libjpeg-turbo (islow DCT, fancy upsampling) decodes them, RGB8.
     pub const LIBJPEG: [(&[u8], &[u8]); 4] = [
@@ -121,7 +127,7 @@ struct Suite<'a> {
 }
 
 /// The colour samples of each format; the first of each format is the plain one.
-const COLOR: [(ImageFormat, &[u8]); 8] = [
+const COLOR: [(ImageFormat, &[u8]); 11] = [
     (ImageFormat::Jpeg, samples::JPEG),
     (ImageFormat::Jpeg, samples::JPEG_PROGRESSIVE),
     (ImageFormat::Png, samples::PNG),
@@ -130,6 +136,9 @@ const COLOR: [(ImageFormat, &[u8]); 8] = [
     (ImageFormat::Gif, samples::GIF),
     (ImageFormat::Bmp, samples::BMP),
     (ImageFormat::Tiff, samples::TIFF),
+    (ImageFormat::Avif, samples::AVIF),
+    (ImageFormat::JpegXl, samples::JPEG_XL),
+    (ImageFormat::Jpeg2000, samples::JPEG_2000),
 ];
 
 impl Suite<'_> {
@@ -199,7 +208,7 @@ impl Suite<'_> {
         };
         expect(b"", |e| matches!(e, DecodeError::Empty));
         expect(b"<!doctype html><title>404</title>", |e| matches!(e, DecodeError::NotAnImage { what: Some("HTML") }));
-        expect(b"\0\0\0\x1Cftypavif\0\0\0\0", |e| matches!(e, DecodeError::UnsupportedFormat { name: "AVIF" }));
+        expect(b"8BPS\0\x01", |e| matches!(e, DecodeError::UnsupportedFormat { name: "Photoshop" }));
         expect(&[0xFF, 0xD8, 0xFF], |_| true);
     }
 

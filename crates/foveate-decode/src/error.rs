@@ -18,7 +18,7 @@ pub enum DecodeError {
     /// An image in a format that no decoder of this engine reads.
     #[error("{name} images are not supported; convert them to PNG or JPEG")]
     UnsupportedFormat {
-        /// The format's usual name ("AVIF", "HEIC").
+        /// The format's usual name ("Photoshop", "camera raw").
         name: &'static str,
     },
     /// A format or a variant of it that this decoder cannot read.

@@ -16,11 +16,30 @@ pub enum ImageFormat {
     Bmp,
     /// TIFF (first page).
     Tiff,
+    /// AVIF: AV1 in a HEIF container (the primary image).
+    Avif,
+    /// HEIC: HEVC in a HEIF container (the primary image).
+    Heic,
+    /// JPEG XL (first frame).
+    JpegXl,
+    /// JPEG 2000, in a container or as a codestream.
+    Jpeg2000,
 }
 
 impl ImageFormat {
     /// Every format.
-    pub const ALL: [Self; 6] = [Self::Jpeg, Self::Png, Self::WebP, Self::Gif, Self::Bmp, Self::Tiff];
+    pub const ALL: [Self; 10] = [
+        Self::Jpeg,
+        Self::Png,
+        Self::WebP,
+        Self::Gif,
+        Self::Bmp,
+        Self::Tiff,
+        Self::Avif,
+        Self::Heic,
+        Self::JpegXl,
+        Self::Jpeg2000,
+    ];
 
     /// The usual name ("JPEG").
     pub const fn name(self) -> &'static str {
@@ -31,10 +50,41 @@ impl ImageFormat {
             Self::Gif => "GIF",
             Self::Bmp => "BMP",
             Self::Tiff => "TIFF",
+            Self::Avif => "AVIF",
+            Self::Heic => "HEIC",
+            Self::JpegXl => "JPEG XL",
+            Self::Jpeg2000 => "JPEG 2000",
         }
     }
 
-    const fn bit(self) -> u8 {
+    /// The usual file name extension, in lower case ("jpg").
+    pub const fn extension(self) -> &'static str {
+        match self {
+            Self::Jpeg => "jpg",
+            Self::Png => "png",
+            Self::WebP => "webp",
+            Self::Gif => "gif",
+            Self::Bmp => "bmp",
+            Self::Tiff => "tiff",
+            Self::Avif => "avif",
+            Self::Heic => "heic",
+            Self::JpegXl => "jxl",
+            Self::Jpeg2000 => "jp2",
+        }
+    }
+
+    /// The cargo feature that builds a decoder of this format, if it has one of its own.
+    pub const fn feature(self) -> Option<&'static str> {
+        match self {
+            Self::Avif => Some("avif"),
+            Self::Heic => Some("heic"),
+            Self::JpegXl => Some("jxl"),
+            Self::Jpeg2000 => Some("jpeg2000"),
+            _ => None,
+        }
+    }
+
+    const fn bit(self) -> u16 {
         1 << self as u8
     }
 }
@@ -47,7 +97,7 @@ impl fmt::Display for ImageFormat {
 
 /// A set of [`ImageFormat`]s.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct FormatSet(u8);
+pub struct FormatSet(u16);
 
 impl FormatSet {
     /// The empty set.

@@ -5,6 +5,7 @@ mod by_format;
 pub mod conformance;
 mod error;
 mod format;
+pub mod heif;
 pub mod jpeg;
 mod orientation;
 pub mod raw;

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use foveate_core::{CHANNELS, LimitError, PixelBuf, Size};
 
-use crate::{ImageFormat, jpeg};
+use crate::{ImageFormat, heif, jpeg};
 
 /// How to turn a stored image upright: the EXIF `Orientation` tag, 1 to 8.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -129,20 +129,37 @@ fn transpose(src: &[u8], size: Size, dst: &mut [u8], flip_x: bool, flip_y: bool)
 }
 
 /// The orientation in a file's metadata, found as Pillow's `ImageOps.exif_transpose` finds it: the EXIF tag of JPEG,
-/// PNG, WebP and TIFF, or `tiff:Orientation` in its XMP if EXIF has none. Absent, damaged or invalid metadata means
-/// [`Orientation::Normal`]; never fails.
+/// PNG, WebP and TIFF, or `tiff:Orientation` in its XMP if EXIF has none; of AVIF, the container's rotation and mirror.
+/// Absent, damaged or invalid metadata means [`Orientation::Normal`]; never fails.
 pub fn orientation(bytes: &[u8], format: ImageFormat) -> Orientation {
     let (exif, xmp) = match format {
         ImageFormat::Jpeg => jpeg_metadata(bytes),
         ImageFormat::Png => png::metadata(bytes),
         ImageFormat::WebP => webp_metadata(bytes),
         ImageFormat::Tiff => (Some(bytes.into()), exif::xmp(bytes).map(Cow::from)),
-        ImageFormat::Gif | ImageFormat::Bmp => return Orientation::Normal,
+        ImageFormat::Avif => return heif_orientation(bytes),
+        // Their decoders turn the image: it is part of the coding.
+        ImageFormat::Heic | ImageFormat::JpegXl => return Orientation::Normal,
+        ImageFormat::Gif | ImageFormat::Bmp | ImageFormat::Jpeg2000 => return Orientation::Normal,
     };
     match exif.and_then(|block| exif::orientation(&block)) {
         // A tag with an invalid value still counts as present, so XMP is not read.
         Some(value) => value.and_then(Orientation::from_exif).unwrap_or_default(),
         None => xmp.and_then(|xmp| xmp_orientation(&xmp)).unwrap_or_default(),
+    }
+}
+
+fn heif_orientation(bytes: &[u8]) -> Orientation {
+    let turn = heif::turn(bytes);
+    match (turn.quarters, turn.mirror) {
+        (0, None) => Orientation::Normal,
+        (1, None) => Orientation::Rotate270,
+        (2, None) => Orientation::Rotate180,
+        (_, None) => Orientation::Rotate90,
+        (0, Some(0)) | (2, Some(1)) => Orientation::FlipVertical,
+        (0 | 2, Some(_)) => Orientation::FlipHorizontal,
+        (1, Some(0)) | (3, Some(1)) => Orientation::Transpose,
+        (_, Some(_)) => Orientation::Transverse,
     }
 }
 

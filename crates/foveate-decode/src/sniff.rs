@@ -1,6 +1,6 @@
 //! Format detection by content, because file names are unreliable.
 
-use crate::{DecodeError, ImageFormat};
+use crate::{DecodeError, ImageFormat, heif};
 
 /// How many leading bytes are searched for text and embedded images.
 const WINDOW: usize = 1024;
@@ -9,7 +9,7 @@ const WINDOW: usize = 1024;
 ///
 /// # Errors
 /// [`DecodeError::Empty`] for no bytes, [`DecodeError::UnsupportedFormat`] for an image format that the engine does not
-/// read (AVIF, HEIC, JPEG XL, …), otherwise [`DecodeError::NotAnImage`], with the detected format if known.
+/// read (camera raw, Photoshop, …), otherwise [`DecodeError::NotAnImage`], with the detected format if known.
 pub fn sniff(bytes: &[u8]) -> Result<ImageFormat, DecodeError> {
     if bytes.is_empty() {
         return Err(DecodeError::Empty);
@@ -30,6 +30,7 @@ pub const DEEP_GRAY_BYTES: usize = 64;
 pub fn may_have_deep_gray(bytes: &[u8]) -> bool {
     match sniff(bytes) {
         Ok(ImageFormat::Jpeg | ImageFormat::Gif | ImageFormat::WebP | ImageFormat::Bmp) | Err(_) => false,
+        Ok(ImageFormat::Avif | ImageFormat::Heic | ImageFormat::JpegXl) => false,
         // The bit depth and the colour type of the first chunk.
         Ok(ImageFormat::Png) => bytes.get(24..26) == Some(&[16, 0]),
         Ok(_) => true,
@@ -48,12 +49,19 @@ fn supported(bytes: &[u8]) -> Option<ImageFormat> {
         (b"MM*\0", ImageFormat::Tiff),
         (b"II+\0", ImageFormat::Tiff),
         (b"MM\0+", ImageFormat::Tiff),
+        (b"\xFF\x0A", ImageFormat::JpegXl),
+        (b"\0\0\0\x0CJXL \r\n\x87\n", ImageFormat::JpegXl),
+        (b"\0\0\0\x0CjP  \r\n\x87\n", ImageFormat::Jpeg2000),
+        (b"\xFF\x4F\xFF\x51", ImageFormat::Jpeg2000),
     ];
     if let Some((_, format)) = MAGIC.iter().find(|(magic, _)| bytes.starts_with(magic)) {
         return Some(*format);
     }
     if bytes.starts_with(b"RIFF") && bytes.get(8..12) == Some(b"WEBP") {
         return Some(ImageFormat::WebP);
+    }
+    if let Some(format) = heif::format(bytes) {
+        return Some(format);
     }
     is_bmp(bytes).then_some(ImageFormat::Bmp)
 }
@@ -67,10 +75,6 @@ fn is_bmp(bytes: &[u8]) -> bool {
 
 fn unsupported(bytes: &[u8]) -> Option<&'static str> {
     const MAGIC: &[(&[u8], &str)] = &[
-        (b"\xFF\x0A", "JPEG XL"),
-        (b"\0\0\0\x0CJXL \r\n\x87\n", "JPEG XL"),
-        (b"\0\0\0\x0CjP  \r\n\x87\n", "JPEG 2000"),
-        (b"\xFF\x4F\xFF\x51", "JPEG 2000"),
         (b"II\xBC", "JPEG XR"),
         (b"8BPS", "Photoshop"),
         (b"\x76\x2F\x31\x01", "OpenEXR"),
@@ -92,9 +96,6 @@ fn unsupported(bytes: &[u8]) -> Option<&'static str> {
         return Some("PNM");
     }
     match bytes.get(4..12)? {
-        b"ftypavif" | b"ftypavis" => Some("AVIF"),
-        b"ftypheic" | b"ftypheix" | b"ftyphevc" | b"ftyphevx" | b"ftypmif1" | b"ftypmsf1" | b"ftypheim"
-        | b"ftypheis" => Some("HEIC"),
         b"ftypcrx " => Some("camera raw"),
         _ => None,
     }
@@ -194,9 +195,13 @@ mod tests {
             (b"RIFF\x10\0\0\0WEBPVP8 ", "WebP"),
             (b"MM\0*\0\0\0\x08", "TIFF"),
             (b"BM\0\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0", "BMP"),
-            (b"\0\0\0\x1Cftypavif", "AVIF images are not supported; convert them to PNG or JPEG"),
-            (b"\0\0\0\x1Cftypheic", "HEIC images are not supported; convert them to PNG or JPEG"),
-            (b"\xFF\x0A\x00", "JPEG XL images are not supported; convert them to PNG or JPEG"),
+            (b"\0\0\0\x1Cftypavif\0\0\0\0mif1", "AVIF"),
+            (b"\0\0\0\x1Cftypmif1\0\0\0\0mif1avifmiaf", "AVIF"),
+            (b"\0\0\0\x1Cftypmif1\0\0\0\0mif1heicmiaf", "HEIC"),
+            (b"\0\0\0\x1Cftypheic\0\0\0\0mif1", "HEIC"),
+            (b"\xFF\x0A\x00", "JPEG XL"),
+            (b"\xFF\x4F\xFF\x51", "JPEG 2000"),
+            (b"8BPS", "Photoshop images are not supported; convert them to PNG or JPEG"),
             (b"P6\n2 2\n255\n", "PNM images are not supported; convert them to PNG or JPEG"),
         ];
         for (bytes, expected) in cases {

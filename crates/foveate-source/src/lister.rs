@@ -28,11 +28,19 @@ pub const IMAGE_EXTENSIONS: [&str; 16] = [
     "tiff",
 ];
 
-/// The file name extensions of image formats that no decoder reads. A folder does not contribute them, in any case, but
-/// they are counted apart from files that are no images.
-pub const FOREIGN_EXTENSIONS: [&str; 27] = [
-    "arw", "avif", "cr2", "cr3", "dds", "dng", "exr", "hdr", "heic", "heif", "hif", "ico", "j2k", "jp2", "jxl", "nef",
-    "orf", "pbm", "pgm", "ppm", "psd", "qoi", "raf", "rw2", "svg", "tga", "xcf",
+/// The file name extensions of image formats that not every build reads. A folder does not contribute those that this
+/// build does not read, in any case, but they are counted apart from files that are no images.
+pub const FOREIGN_EXTENSIONS: [&str; 31] = [
+    "arw", "avif", "cr2", "cr3", "dds", "dng", "exr", "hdr", "heic", "heif", "hif", "ico", "j2c", "j2k", "jp2", "jpc",
+    "jpf", "jpx", "jxl", "nef", "orf", "pbm", "pgm", "ppm", "psd", "qoi", "raf", "rw2", "svg", "tga", "xcf",
+];
+
+/// Those that a folder contributes in builds whose decoders read them.
+const FEATURE_EXTENSIONS: [(bool, &[&str]); 4] = [
+    (cfg!(feature = "avif"), &["avif"]),
+    (cfg!(feature = "heic"), &["heic", "heif", "hif"]),
+    (cfg!(feature = "jpeg2000"), &["j2c", "j2k", "jp2", "jpc", "jpf", "jpx"]),
+    (cfg!(feature = "jxl"), &["jxl"]),
 ];
 
 /// Counts from listing.
@@ -289,10 +297,13 @@ impl<'a> Lister<'a> {
             self.left_out(why);
             return Ok(());
         }
-        match known_extension(path, &IMAGE_EXTENSIONS).filter(|_| !is_folder) {
-            Some(_) => self.object(object)?,
-            None if is_folder => {}
-            None => self.skip(path),
+        if is_folder {
+            return Ok(());
+        }
+        if is_image(path) {
+            self.object(object)?
+        } else {
+            self.skip(path)
         }
         Ok(())
     }
@@ -486,7 +497,7 @@ impl<'a> Lister<'a> {
     fn found_in_folder(&mut self, path: &Path, kind: Kind) -> Result<Option<Mode<'static>>, SourceError> {
         match kind {
             Kind::Folder => return Ok(Some(Mode::Images)),
-            Kind::File if known_extension(path, &IMAGE_EXTENSIONS).is_some() => self.item(path)?,
+            Kind::File if is_image(path) => self.item(path)?,
             Kind::File if hints_at_image(path) && begins_as_image(path) => self.item(path)?,
             Kind::File => self.skip(path),
             // It might be a folder of images, whatever its name.
@@ -597,16 +608,40 @@ fn hints_at_image(path: &Path) -> bool {
         let mut ends = name.match_indices(known).map(|(at, _)| (at, at + known.len()));
         ends.any(|(at, end)| name[..at].ends_with('.') && !name[end..].starts_with(|c: char| c.is_alphanumeric()))
     };
-    is_whole && IMAGE_EXTENSIONS.iter().any(has_extension)
+    is_whole && image_extensions().any(|known| has_extension(&known))
 }
 
 /// Returns true if a file begins as those of the formats that are read.
 fn begins_as_image(path: &Path) -> bool {
     let mut start = [0; 12];
     let read = fs::File::open(path).and_then(|mut file| file.read_exact(&mut start));
-    let marks: [&[u8]; 6] = [b"\xff\xd8\xff", b"\x89PNG\r\n", b"GIF8", b"BM", b"II*\0", b"MM\0*"];
+    let marks: [&[u8]; 10] = [
+        b"\xff\xd8\xff",
+        b"\x89PNG\r\n",
+        b"GIF8",
+        b"BM",
+        b"II*\0",
+        b"MM\0*",
+        b"\xff\x0a",
+        b"\0\0\0\x0cJXL ",
+        b"\0\0\0\x0cjP  ",
+        b"\xff\x4f\xff\x51",
+    ];
     let is_webp = start.starts_with(b"RIFF") && start.ends_with(b"WEBP");
-    read.is_ok() && (is_webp || marks.iter().any(|mark| start.starts_with(mark)))
+    let is_heif = [b"avif", b"heic", b"heix", b"mif1"].iter().any(|brand| start[8..] == **brand);
+    let is_heif = is_heif && start[4..8] == *b"ftyp";
+    read.is_ok() && (is_webp || is_heif || marks.iter().any(|mark| start.starts_with(mark)))
+}
+
+/// The extensions of the formats that this build reads.
+fn image_extensions() -> impl Iterator<Item = &'static str> {
+    let by_feature = FEATURE_EXTENSIONS.into_iter().filter(|(is_read, _)| *is_read).flat_map(|(_, known)| known);
+    IMAGE_EXTENSIONS.iter().chain(by_feature).copied()
+}
+
+fn is_image(path: &Path) -> bool {
+    let Some(extension) = path.extension().and_then(|extension| extension.to_str()) else { return false };
+    image_extensions().any(|known| known.eq_ignore_ascii_case(extension))
 }
 
 fn known_extension(path: &Path, known: &[&'static str]) -> Option<&'static str> {

@@ -107,17 +107,23 @@ fn what_systems_leave_behind_and_what_the_user_excludes_is_left_out_and_counted(
 
 #[test]
 fn folders_give_visible_images_only_and_say_what_they_left_out() {
-    let images = ["a.jpg", "sub/c.bmp", "x.HEIC", "y.heic", "sub/z.avif"];
+    let images = ["a.jpg", "sub/c.bmp", "x.PSD", "y.psd", "sub/z.cr2"];
     let others = ["README.txt", "jpg", ".hidden.jpg", ".git/b.jpg", "sub/notes.md"];
     let root = tree(&[&images[..], &others].concat());
     let listed = listing([folder(&root)]).build().unwrap();
     let stats = listed.stats();
     assert_eq!((stats.items, stats.folders, stats.skipped_other, stats.skipped_hidden), (2, 2, 3, 2));
-    assert_eq!(stats.skipped_foreign, [("avif", 1), ("heic", 2)].into());
+    assert_eq!(stats.skipped_foreign, [("cr2", 1), ("psd", 2)].into());
     assert_eq!(
         (names(root.path(), listing([folder(&root)])), stats.linked),
         (vec!["a.jpg".into(), "sub/c.bmp".into()], 0)
     );
+    // Some formats are read in builds with their decoders alone.
+    let root_of_new = tree(&["x.AVIF", "y.heic", "z.jp2", "z.jxl"]);
+    let new = listing([folder(&root_of_new)]).build().unwrap();
+    let is_read = [cfg!(feature = "avif"), cfg!(feature = "heic"), cfg!(feature = "jpeg2000"), cfg!(feature = "jxl")];
+    assert_eq!(new.stats().items, is_read.into_iter().map(u64::from).sum::<u64>());
+    assert_eq!(new.stats().skipped_foreign.contains_key("heic"), !cfg!(feature = "heic"));
     // A folder that is named twice has its images twice, and names by links are counted.
     let twice = listing([folder(&root), Input::Path(root.path().join("sub"))]).build().unwrap();
     assert_eq!((twice.stats().items, twice.stats().linked), (3, 1));

@@ -47,6 +47,7 @@ table! {
         "turbojpeg" => foveate_decode_turbojpeg,
         "zune" => foveate_decode_zune,
         "image" => foveate_decode_image,
+        "extra" => foveate_decode_extra,
         "opencv" => foveate_decode_opencv,
     ];
     /// Preprocessors, which decode and resize whole batches on a device: also `--decoder`.

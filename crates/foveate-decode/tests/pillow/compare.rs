@@ -8,6 +8,7 @@ use std::{fs, io};
 use foveate_core::{PixelBuf, Size, error_chain};
 use foveate_decode::{ByFormat, DecodeError, DecodeHint, Decoder, DecoderOptions, orientation};
 use foveate_decode_exact::ExactDecoder;
+use foveate_decode_extra::ExtraDecoder;
 use foveate_decode_image::GenericDecoder;
 
 /// A generated file, and Pillow's pixels of it.
@@ -100,7 +101,7 @@ impl Case {
     fn upright(&self) -> Result<PixelBuf, DecodeError> {
         let options = DecoderOptions { allow_truncated: self.lenient, ..DecoderOptions::default() };
         let exact = Box::new(ExactDecoder::new(options));
-        let mut decoder = ByFormat::new(vec![exact, Box::new(GenericDecoder::new(options))]);
+        let mut decoder = ByFormat::new(vec![exact, Box::new(GenericDecoder::new(options)), Box::new(ExtraDecoder)]);
         let (mut pixels, mut scratch) = (PixelBuf::default(), PixelBuf::default());
         let decoded = decoder.decode(&self.bytes, DecodeHint::default(), &mut pixels)?;
         orientation(&self.bytes, decoded.format).apply(&mut pixels, &mut scratch)?;

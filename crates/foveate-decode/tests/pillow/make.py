@@ -405,14 +405,39 @@ def _(choose):
     return saved(first, "MPO", save_all=True, append_images=[second])
 
 
-@made("avif", refusable=True)
-def _(choose):
-    return saved(picture(choose, "RGB"), "AVIF", quality=choose.choice([50, 75, 100]))
+# AVIF, JPEG 2000.
 
 
-@made("jpeg 2000", refusable=True)
+@made("avif")
 def _(choose):
-    return saved(picture(choose, "RGB"), "JPEG2000")
+    image, options = picture(choose, choose.choice(["L", "RGB", "RGB", "RGBA"])), {}
+    options["subsampling"] = choose.choice(["4:2:0", "4:2:2", "4:4:4"] + ["4:0:0"] * (image.mode != "RGBA"))
+    options["range"] = choose.choice(["full", "limited"])
+    return saved(image, "AVIF", quality=choose.choice([50, 75, 100]), **options)
+
+
+@made("avif: gray with alpha", tolerance=1)
+def _(choose):
+    image = picture(choose, "RGBA")
+    return saved(image, "AVIF", subsampling="4:0:0", range=choose.choice(["full", "limited"]))
+
+
+@made("avif: turned by its container")
+def _(choose):
+    return saved(picture(choose, "RGB"), "AVIF", exif=exif(choose))
+
+
+@made("jpeg 2000")
+def _(choose):
+    image = picture(choose, choose.choice(["L", "LA", "RGB", "RGBA", "I;16"]))
+    return saved(image, "JPEG2000", no_jp2=choose.random() < 0.3, tile_size=choose.choice([None, (16, 16)]))
+
+
+@made("jpeg 2000: lossy", tolerance=1)
+def _(choose):
+    image = picture(choose, choose.choice(["L", "RGB", "RGBA"]))
+    rate = {"quality_mode": "rates", "quality_layers": [choose.choice([2, 5, 20])]}
+    return saved(image, "JPEG2000", irreversible=True, **rate)
 
 
 def pillow(file, lenient):

@@ -177,14 +177,14 @@ fn images_that_no_decoder_reads_are_counted_as_images() {
     let folder = tempfile::tempdir().unwrap();
     let photos = folder.path().join("photos");
     copies(&photos, 1);
-    for name in ["a.HEIC", "b.heic", "c.avif", "notes.txt"] {
+    for name in ["a.PSD", "b.psd", "c.cr2", "notes.txt"] {
         fs::write(photos.join(name), "").unwrap();
     }
     let ran = run(embed(&folder.path().join("x.npy")).arg(&photos).arg("--json")).expect(0);
-    let left_out = json!({ "foreign": { "avif": 1, "heic": 2 }, "containers": 0, "other": 1, "hidden": 0, "system": 0, "excluded": 0 });
+    let left_out = json!({ "foreign": { "cr2": 1, "psd": 2 }, "containers": 0, "other": 1, "hidden": 0, "system": 0, "excluded": 0 });
     assert_eq!(ran.json()["left_out"], left_out);
     assert!(
-        ran.stderr.contains("3 images that this build cannot read (1 .avif, 2 .heic; convert them"),
+        ran.stderr.contains("3 images that this build cannot read (1 .cr2, 2 .psd; convert them"),
         "{}",
         ran.stderr
     );
