@@ -1,12 +1,10 @@
 use std::error::Error;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, Read};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, fs};
 
-use flate2::bufread;
-use flate2::read::GzDecoder;
 use ureq::http::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, LOCATION, RANGE};
 use ureq::http::{Method, Request, Response, StatusCode, request};
 use ureq::tls::{PemItem, RootCerts, TlsConfig};
@@ -14,8 +12,10 @@ use ureq::unversioned::transport::{ConnectProxyConnector, Connector, RustlsConne
 use ureq::{Agent, AsSendBody, Body, Proxy};
 
 use crate::answer::{AnswerFacts, MAX_HEADER, failure, header, is_page, refusal, span};
+use crate::coding::Codings;
 use crate::deadline::{Deadline, TimelyConnector};
 use crate::download::{Admit, Broken, Download, Pace};
+use crate::inline::{ImageAddress, decode_data};
 use crate::resolve::{Guard, Lookup, system_lookup};
 use crate::target::{Rules, Target};
 use crate::turns::{Turn, Turns};
@@ -30,11 +30,6 @@ const LONGEST: Duration = Duration::from_secs(24 * 3600);
 const MAX_UNWANTED: u64 = 16 << 10;
 /// Longest time for that.
 const UNWANTED_TIMEOUT: Duration = Duration::from_millis(500);
-
-/// Most codings of one body.
-const MAX_CODINGS: usize = 2;
-/// Bytes of an encoded body that are read at once.
-const CHUNK: usize = 16 << 10;
 
 /// An HTTP client. Threads may share it.
 pub struct Client {
@@ -91,10 +86,10 @@ impl Client {
         self.rules.check(&Target::parse_as(url, self.options.trusted)?)
     }
 
-    /// Downloads `url` into `out`, replacing its content. `admit` is called with the number of bytes that `out` is
-    /// going to hold: before the first byte of the body is read, and again whenever as many have come. The number
-    /// grows in steps, so a server gets memory for what it has sent and not for what it declares. `admit` may block;
-    /// that time does not count. The download fails if it returns false.
+    /// Downloads `url`, or decodes a `data:` URL, into `out`, replacing its content. `admit` is called with the number
+    /// of bytes that `out` is going to hold: before the first byte of the body is read, and again whenever as many have
+    /// come. The number grows in steps, so a server gets memory for what it has sent and not for what it declares.
+    /// `admit` may block; that time does not count. The download fails if it returns false.
     ///
     /// # Errors
     /// [`NetError`]; `out` is empty then.
@@ -150,6 +145,10 @@ impl Client {
         out: &mut Vec<u8>,
     ) -> Result<AnswerFacts, NetError> {
         out.clear();
+        if part.is_none() && ImageAddress::parse(url) == Some(ImageAddress::Data) {
+            *out = self.inline(url, admit)?;
+            return Ok(AnswerFacts { len: Some(out.len() as u64), ..AnswerFacts::default() });
+        }
         let deadline = Deadline::within(self.options.timeout);
         let mut answered = None;
         self.follow(url, &Method::GET, part.clone(), &deadline, &mut answered)
@@ -158,6 +157,22 @@ impl Client {
                 out.clear();
                 NetError { reached: error.reached.or(answered), ..error }
             })
+    }
+
+    /// The bytes that a `data:` URL holds.
+    fn inline(&self, url: &str, admit: &mut Admit<'_>) -> Result<Vec<u8>, NetError> {
+        let limit = self.options.max_bytes;
+        let bytes = decode_data(url, |bytes| match admit(bytes) {
+            true => Ok(()),
+            false => Err(NetError::transient("a data: URL: there is no memory for its bytes now")),
+        })?;
+        match bytes.len() as u64 {
+            0 => Err(NetError::permanent("a data: URL of no bytes")),
+            bytes if bytes > limit => {
+                Err(NetError::permanent(format!("a data: URL of {bytes} bytes, more than the limit of {limit}")))
+            }
+            _ => Ok(bytes),
+        }
     }
 
     /// Requests `url`, and whatever it redirects to. Sets `answered` once a server did.
@@ -268,7 +283,9 @@ impl Client {
             return Err(error);
         }
         let content_type = header(&response, CONTENT_TYPE).unwrap_or_default().to_owned();
-        let codings = codings(&target, &response)?;
+        let codings = Codings::parse(header(&response, CONTENT_ENCODING).unwrap_or_default()).map_err(|coding| {
+            NetError::permanent(format!("{target}: answered in {coding}, which it was not asked for"))
+        })?;
         let is_encoded = !codings.is_empty();
         let declared = response.body().content_length().filter(|_| !is_encoded);
         let limit = self.options.max_bytes;
@@ -279,7 +296,7 @@ impl Client {
             return Err(too_large(&bytes));
         }
         let mut download = Download { most: declared.unwrap_or(limit), room: 0, pace: Pace::new(&self.options) };
-        let mut reader = decoded(Box::new(response.body_mut().as_reader()), &codings).take(limit.saturating_add(1));
+        let mut reader = codings.decode(Box::new(response.body_mut().as_reader())).take(limit.saturating_add(1));
         match download.read(&mut reader, out, &mut |bytes| deadline.pause(|| admit(bytes))) {
             Ok(()) if out.len() as u64 > limit => Err(too_large(&"over that many")),
             Ok(()) if out.is_empty() => Err(NetError::permanent(format!("{target}: answered with nothing"))),
@@ -301,7 +318,7 @@ impl Client {
             Err(Broken::Read(error))
                 if is_encoded && matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput) =>
             {
-                Err(NetError::permanent(format!("{target}: answered with damaged {}", codings.join(", "))))
+                Err(NetError::permanent(format!("{target}: answered with damaged {codings}")))
             }
             Err(Broken::Read(error)) => Err(failure(&target, &self.options, self.options.timeout, error.into())),
         }
@@ -400,63 +417,5 @@ fn discard(mut response: Response<Body>) {
         let _deadline = Deadline::within(UNWANTED_TIMEOUT);
         // A failure only costs the connection.
         let _ = io::copy(&mut response.body_mut().as_reader().take(MAX_UNWANTED), &mut io::sink());
-    }
-}
-
-/// The codings of an answer's body that have to be undone, in the order in which they were applied.
-fn codings(target: &Target, response: &Response<Body>) -> Result<Vec<String>, NetError> {
-    let named = header(response, CONTENT_ENCODING).unwrap_or_default().split(',');
-    let mut codings = Vec::new();
-    for coding in named.map(|coding| coding.trim().to_ascii_lowercase()) {
-        match coding.as_str() {
-            "gzip" | "x-gzip" | "deflate" | "br" if codings.len() < MAX_CODINGS => codings.push(coding),
-            "gzip" | "x-gzip" | "deflate" | "br" | "zstd" | "compress" | "x-compress" => {
-                return Err(NetError::permanent(format!("{target}: answered in {coding}, which it was not asked for")));
-            }
-            // Stores keep whatever their users call a coding ("utf-8", "aws-chunked"), and no client undoes it.
-            _ => {}
-        }
-    }
-    Ok(codings)
-}
-
-/// Undoes codings. The caller bounds what comes out.
-fn decoded<'a>(body: Box<dyn Read + 'a>, codings: &[String]) -> Box<dyn Read + 'a> {
-    let mut reader = body;
-    for coding in codings.iter().rev() {
-        reader = match coding.as_str() {
-            "deflate" => Box::new(Inflater::Unknown(Some(reader))),
-            "br" => Box::new(brotli_decompressor::Decompressor::new(reader, CHUNK)),
-            _ => Box::new(GzDecoder::new(reader)),
-        };
-    }
-    reader
-}
-
-/// A body in "deflate", which servers take for the format of zlib, as the standard says, or for its bare content.
-enum Inflater<R> {
-    Unknown(Option<R>),
-    Zlib(Box<bufread::ZlibDecoder<BufReader<R>>>),
-    Bare(Box<bufread::DeflateDecoder<BufReader<R>>>),
-}
-
-impl<R: Read> Read for Inflater<R> {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        if let Self::Unknown(reader) = self
-            && let Some(reader) = reader.take()
-        {
-            let mut reader = BufReader::with_capacity(CHUNK, reader);
-            // The method 8 with a window of at most 32 KiB.
-            let is_zlib = reader.fill_buf()?.first().is_some_and(|byte| byte & 0x8f == 8);
-            *self = match is_zlib {
-                true => Self::Zlib(Box::new(bufread::ZlibDecoder::new(reader))),
-                false => Self::Bare(Box::new(bufread::DeflateDecoder::new(reader))),
-            };
-        }
-        match self {
-            Self::Unknown(_) => Ok(0),
-            Self::Zlib(decoder) => decoder.read(out),
-            Self::Bare(decoder) => decoder.read(out),
-        }
     }
 }

@@ -3,9 +3,11 @@
 mod address;
 mod answer;
 mod client;
+mod coding;
 mod deadline;
 mod download;
 mod error;
+mod inline;
 mod options;
 mod resolve;
 mod target;
@@ -16,6 +18,8 @@ pub mod webhook;
 
 pub use answer::AnswerFacts;
 pub use client::{Client, Reply};
+pub use coding::Codings;
 pub use error::{NetError, OptionsError, Rule};
+pub use inline::{ImageAddress, decode_base64, decode_data, is_base64};
 pub use options::{ClientOptions, RequestHeaders};
-pub use target::{check, server, site};
+pub use target::{MAX_ADDRESS, check, server, site};

@@ -11,8 +11,8 @@ use url::{Host, Url};
 
 use crate::{ClientOptions, NetError, OptionsError, Rule, address};
 
-/// Longest URL; servers refuse longer ones.
-const LONGEST: usize = 8 << 10;
+/// Most bytes of a URL; servers refuse longer ones.
+pub const MAX_ADDRESS: usize = 8 << 10;
 
 /// An http or https URL without a user name, on whose host all parsers agree.
 #[derive(Clone, PartialEq, Eq)]
@@ -60,8 +60,11 @@ impl Target {
 
     /// Parses an address; a trusted one may have a name and a password.
     pub(crate) fn parse_as(address: &str, is_trusted: bool) -> Result<Self, NetError> {
-        if address.len() > LONGEST {
-            return Err(NetError::permanent(format!("the address has {} bytes, more than {LONGEST}", address.len())));
+        if address.len() > MAX_ADDRESS {
+            return Err(NetError::permanent(format!(
+                "the address has {} bytes, more than {MAX_ADDRESS}",
+                address.len()
+            )));
         }
         let url = Url::parse(address).map_err(|e| NetError::permanent(format!("not an address of the web ({e})")))?;
         Self::of(url, is_trusted)
@@ -70,8 +73,8 @@ impl Target {
     /// The target of a redirect from here.
     pub(crate) fn join(&self, location: &str, is_trusted: bool) -> Result<Self, NetError> {
         let bad = |what: &dyn fmt::Display| NetError::permanent(format!("{self} redirects to no address ({what})"));
-        if location.len() > LONGEST {
-            return Err(bad(&format_args!("of {} bytes, more than {LONGEST}", location.len())));
+        if location.len() > MAX_ADDRESS {
+            return Err(bad(&format_args!("of {} bytes, more than {MAX_ADDRESS}", location.len())));
         }
         let next = self.url.join(location).map_err(|e| bad(&e))?;
         let next =
@@ -365,7 +368,7 @@ mod tests {
             assert_eq!(refused(user), message);
         }
         assert_eq!(refused("http://example.com:0/"), "example.com: the address cannot be asked over HTTP");
-        let long = format!("http://example.com/{}", "a".repeat(LONGEST));
+        let long = format!("http://example.com/{}", "a".repeat(MAX_ADDRESS));
         assert_eq!(refused(&long), "the address has 8211 bytes, more than 8192");
     }
 

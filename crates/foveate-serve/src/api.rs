@@ -29,6 +29,8 @@ pub struct Api {
     pub models: Vec<String>,
     /// The vectors' width, which requests may name as `dimensions`. `None` refuses the field.
     pub dimensions: Option<usize>,
+    /// True if the vectors have length 1 already. Requests may ask for that (`normalize`), but not for the contrary.
+    pub normalized: bool,
     /// What `POST /v1/similar` searches; there is no such address without it.
     pub index: Option<Index>,
     /// Takes requests with a callback, which are refused without a queue.
@@ -40,6 +42,9 @@ pub struct Api {
     pub tokens: Vec<String>,
     /// Origins of web pages whose scripts may send requests (CORS). Without any, browsers refuse such pages.
     pub cors: Vec<Origin>,
+    /// True if fields that this API does not know are refused. Otherwise they are ignored, and named in the answer's
+    /// header `Foveate-Ignored-Fields`.
+    pub strict_requests: bool,
     /// Most images of a request; at most the engine's limit, and at most 4 096.
     pub max_images: usize,
     /// Most bytes of a request's body.
@@ -65,11 +70,13 @@ impl Api {
             engine,
             models: vec![model.into()],
             dimensions: None,
+            normalized: false,
             index: None,
             queue: None,
             check_callback: None,
             tokens: Vec::new(),
             cors: Vec::new(),
+            strict_requests: false,
             max_body_bytes: 32_000_000,
             max_bytes_in_hand: 256 << 20,
             read_timeout: Duration::from_secs(30),

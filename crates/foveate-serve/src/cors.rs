@@ -46,7 +46,10 @@ pub(crate) async fn cors(State(origins): State<Arc<[Origin]>>, request: Request,
     let headers = response.headers_mut();
     if let Some(origin) = allowed {
         headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-        headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("retry-after, x-request-id"));
+        headers.insert(
+            ACCESS_CONTROL_EXPOSE_HEADERS,
+            HeaderValue::from_static("retry-after, x-request-id, foveate-ignored-fields"),
+        );
     }
     // Caches keep the answers to different origins apart.
     headers.append(VARY, HeaderValue::from_name(ORIGIN));

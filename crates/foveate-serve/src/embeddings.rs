@@ -20,13 +20,18 @@ use uuid::Uuid;
 
 use crate::answer;
 use crate::api::Index;
+use crate::asked::Asked;
+use crate::body;
 use crate::entry::Entry;
-use crate::input::{self, Asked};
+use crate::input;
 use crate::problem::Problem;
 use crate::request_log::Figures;
 use crate::serving::{Client, Serving};
+use crate::settings::Settings;
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
+/// The header with the names of fields that were ignored, in answers.
+const IGNORED_FIELDS: &str = "foveate-ignored-fields";
 /// Most bytes of an Idempotency-Key, which becomes a job's id with an index appended.
 const MAX_KEY: usize = 200;
 /// Approximate bytes of a message besides metadata and URLs: ids, the task, the trace.
@@ -64,9 +69,12 @@ async fn answer(serving: &Serving, request: Request, k: Option<usize>) -> Respon
         Err(problem) => Err(problem),
     };
     if answer.is_err() {
-        input::linger(serving, &headers, &mut body).await;
+        body::linger(serving, &headers, &mut body).await;
     }
     let mut response = answer.into_response();
+    if let Some(names) = figures.ignored.clone() {
+        response.headers_mut().insert(IGNORED_FIELDS, names);
+    }
     response.extensions_mut().insert(figures);
     response
 }
@@ -88,11 +96,11 @@ async fn identified(
         let asked = input::ask(serving, headers, body, figures).await?;
         figures.images = asked.images.len();
         Span::current().record("images", figures.images);
-        check(serving, &asked)?;
-        if k.is_some() && asked.task.is_some() {
+        check(serving, &asked.settings)?;
+        if k.is_some() && asked.settings.task.is_some() {
             return Err(Problem::impossible("what is similar has no task", "leave the task out"));
         }
-        match asked.callback.clone() {
+        match asked.settings.callback.clone() {
             Some(_) if k.is_some() => Err(Problem::impossible(
                 "what is similar is not queued",
                 "leave the callback out and wait for the answer",
@@ -118,11 +126,20 @@ fn id(headers: &HeaderMap) -> Result<String, Problem> {
     }
 }
 
-fn check(serving: &Serving, asked: &Asked) -> Result<(), Problem> {
-    asked.model.as_ref().map_or(Ok(()), |model| serving.has_model(model))?;
-    match (asked.dimensions, serving.api.dimensions) {
+fn check(serving: &Serving, settings: &Settings) -> Result<(), Problem> {
+    settings.model.as_ref().map_or(Ok(()), |model| serving.has_model(model))?;
+    if settings.normalize == Some(false) && serving.api.normalized {
+        let remedy = "leave normalize out, or start the server with --normalize off";
+        return Err(Problem::impossible("normalize is false, and this server's vectors have length 1", remedy));
+    }
+    if settings.normalize == Some(true) && !serving.api.normalized && settings.callback.is_some() {
+        let remedy = "leave normalize out, or wait for the answer: workers write vectors as they are set up to";
+        return Err(Problem::impossible("a job in a queue cannot ask for vectors of length 1", remedy));
+    }
+    match (settings.dimensions, serving.api.dimensions) {
         (Some(asked), Some(width)) if asked != width as u64 => {
-            Err(Problem::malformed(format!("dimensions {asked}; the vectors of this model have {width}")))
+            let detail = format!("dimensions {asked}; the vectors of this model have {width}");
+            Err(Problem::new(StatusCode::BAD_REQUEST, detail, "leave dimensions out: vectors cannot be shortened here"))
         }
         (Some(_), None) => Err(Problem::malformed("dimensions: this server does not know its vectors' width")),
         _ => Ok(()),
@@ -137,7 +154,10 @@ async fn embed(
     figures: &mut Figures,
 ) -> Result<Response, Problem> {
     let deadline = Instant::now() + serving.api.timeout;
-    let (encoding, partial, count) = (asked.encoding, asked.partial, asked.images.len());
+    let encoding = asked.settings.encoding;
+    let partial = asked.settings.partial;
+    let is_normalized = asked.settings.normalize == Some(true) && !serving.api.normalized;
+    let count = asked.images.len();
     // Dropped at the end of this function, also if the client goes away; the engine then skips unfinished images.
     let wanted = Wanted::default();
     let outcomes = submit(serving, id, asked, &wanted)?;
@@ -149,11 +169,24 @@ async fn embed(
             Err(_) => Err(late(serving.api.timeout)),
         });
     }
+    if is_normalized {
+        told.iter_mut().for_each(normalize);
+    }
     if let (Some(k), Some(index)) = (k, &serving.api.index) {
         tokio::task::block_in_place(|| search(index, k, &mut told))?;
     }
     figures.failures = told.iter().filter(|outcome| outcome.is_err()).count();
     answer::outcomes(id, &serving.api, &told, encoding, partial)
+}
+
+/// Gives a vector the length 1.
+fn normalize(outcome: &mut Outcome) {
+    if let Ok(Output::Vector(embedding)) = outcome {
+        let length = embedding.vector.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt();
+        if length > 0.0 {
+            embedding.vector.iter_mut().for_each(|x| *x = (f64::from(*x) / length) as f32);
+        }
+    }
 }
 
 /// Replaces vectors by what is most like them.
@@ -207,7 +240,7 @@ fn submit(
     if room < asked.images.len() {
         return Err(Problem::full(format!("{} images, and there is room for {room} now", asked.images.len())));
     }
-    let task = asked.task.as_ref().unwrap_or(task);
+    let task = asked.settings.task.as_ref().unwrap_or(task);
     // Frees the room of the bytes once the engine is done with the last image.
     let claim = Arc::new(asked.claim);
     let work = |(index, image)| {
@@ -220,7 +253,7 @@ fn submit(
         });
         let id = format!("{id}-{index}");
         let span = info_span!("item", id);
-        let (task, metadata) = (task.clone(), asked.metadata.clone());
+        let (task, metadata) = (task.clone(), asked.settings.metadata.clone());
         api.engine.submit(Work { id, task, image, metadata, done: done.while_wanted(wanted.still()), span })?;
         Ok(outcome)
     };
@@ -244,12 +277,12 @@ async fn enqueue(
         return Err(Problem::full("as many requests are being queued as there may be"));
     };
     claim_messages(serving, &mut asked, &callback)?;
-    let task = task(&serving.api.engine, asked.task.unwrap_or_else(|| serving.task.clone()))?;
+    let task = task(&serving.api.engine, asked.settings.task.unwrap_or_else(|| serving.task.clone()))?;
     let traceparent = (serving.api.traces.traceparent)(&Span::current());
     let job = |image| Job {
         task: task.clone(),
         callback: Some(callback.clone()),
-        metadata: asked.metadata.clone(),
+        metadata: asked.settings.metadata.clone(),
         traceparent: traceparent.clone(),
         ..Job::new(image)
     };
@@ -272,13 +305,14 @@ async fn enqueue(
 }
 
 fn check_callback(serving: &Serving, Callback { url }: &Callback) -> Result<(), Problem> {
-    let Some(check) = &serving.api.check_callback else { return Ok(()) };
-    check(url).map_err(|reason| Problem::impossible(format!("callback: {reason}"), "name another address"))
+    let checked = foveate_net::check(url).map_err(|error| error.reason);
+    let checked = checked.and_then(|()| serving.api.check_callback.as_ref().map_or(Ok(()), |check| check(url)));
+    checked.map_err(|reason| Problem::impossible(format!("callback: {reason}"), "name another address"))
 }
 
 /// Claims the room of the messages before they are made: each has a copy of the metadata.
 fn claim_messages(serving: &Serving, asked: &mut Asked, callback: &Callback) -> Result<(), Problem> {
-    let each = REST_OF_MESSAGE + callback.url.len() + asked.metadata.as_ref().map_or(0, String::len);
+    let each = REST_OF_MESSAGE + callback.url.len() + asked.settings.metadata.as_ref().map_or(0, String::len);
     let address = |image: &Image| if let Image::At(image) = image { image.as_str().len() } else { 0 };
     let bytes = asked.images.iter().map(|image| (each + address(image)) as u64).sum();
     let most = serving.api.max_bytes_in_hand;
@@ -310,6 +344,11 @@ fn messages(
             let detail = format!("input {index} has bytes, and a job in a queue names its image");
             return Err(Problem::impossible(detail, "name a URL, or leave the callback out"));
         };
+        if let ImageRef::Url(url) = &image {
+            foveate_net::check(url).map_err(|error| {
+                Problem::impossible(error.reason, "name another address").within(&format!("input {index}"))
+            })?;
+        }
         let idempotency_key = client.idempotency_key(id);
         let message_id = idempotency_key.clone().unwrap_or_else(|| id.clone());
         let job = Job { id: Some(id.clone()), idempotency_key, ..job(image) };

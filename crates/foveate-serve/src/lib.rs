@@ -2,10 +2,14 @@
 
 mod answer;
 mod api;
+mod asked;
+mod body;
 mod cors;
 mod embeddings;
 mod entry;
 mod error;
+mod form;
+mod image_text;
 mod input;
 mod limits;
 mod memory;
@@ -17,6 +21,7 @@ mod request_log;
 mod routes;
 mod server;
 mod serving;
+mod settings;
 
 pub use api::{Api, CallbackCheck, Index};
 pub use cors::Origin;

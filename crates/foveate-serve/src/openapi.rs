@@ -11,12 +11,19 @@ pub(crate) fn document(serving: &Serving) -> String {
     document["info"]["version"] = json!(env!("CARGO_PKG_VERSION"));
     let schemas = &mut document["components"]["schemas"];
     schemas["Images"]["maxItems"] = json!(serving.api.max_images);
-    schemas["Upload"]["properties"]["image"]["maxItems"] = json!(serving.api.max_images);
+    schemas["Files"]["maxItems"] = json!(serving.api.max_images);
+    if !serving.api.strict_requests {
+        let open = ["Request", "Upload", "UrlPart", "Part", "Content", "Messages", "Image"];
+        open.into_iter().for_each(|name| admit_fields(&mut schemas[name]));
+    }
     schemas["Model"]["enum"] = json!(serving.api.models);
     schemas["Task"]["enum"] = json!(serving.api.engine.tasks().collect::<Vec<_>>());
     match serving.api.dimensions {
         Some(width) => schemas["Dimensions"]["enum"] = json!([width, null]),
-        None => remove(&mut schemas["Request"]["properties"], "dimensions"),
+        None => {
+            remove(&mut schemas["Request"]["properties"], "dimensions");
+            remove(&mut schemas["Request"]["properties"], "output_dimension");
+        }
     }
     if serving.api.queue.is_none() {
         remove(&mut schemas["Request"]["properties"], "callback");
@@ -67,6 +74,18 @@ fn add_similar(document: &mut Value) {
     output["properties"]["output"] = json!({"type": "array", "items": id_and_score});
     similar["properties"]["data"]["items"] = json!({"oneOf": [output, {"$ref": "#/components/schemas/Failed"}]});
     schemas["Similar"] = similar;
+}
+
+/// Removes that an object has no other fields, from a schema and those within it, but not from callbacks.
+fn admit_fields(schema: &mut Value) {
+    match schema {
+        Value::Array(schemas) => schemas.iter_mut().for_each(admit_fields),
+        Value::Object(fields) => {
+            fields.remove("additionalProperties");
+            fields.iter_mut().filter(|(name, _)| *name != "callback").for_each(|(_, schema)| admit_fields(schema));
+        }
+        _ => {}
+    }
 }
 
 fn remove(object: &mut Value, key: &str) {

@@ -90,6 +90,16 @@ impl Problem {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail, remedy)
     }
 
+    /// More images than a request may have.
+    pub(crate) fn too_many(most: usize) -> Self {
+        Self::impossible(format!("more than {most} images in one request"), "send several requests")
+    }
+
+    /// Names the part of the request that it is about.
+    pub(crate) fn within(self, part: &str) -> Self {
+        Self { detail: format!("{part}: {}", self.detail), ..self }
+    }
+
     /// There is no room for the request now.
     pub(crate) fn full(detail: impl Into<String>) -> Self {
         let remedy = "try again after the time in Retry-After";

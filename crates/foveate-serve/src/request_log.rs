@@ -18,12 +18,14 @@ const MAX_ID: usize = 200;
 pub(crate) struct Peer(pub(crate) SocketAddr);
 
 /// Figures of a request for embeddings: an extension of the response.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Figures {
     pub(crate) images: usize,
     pub(crate) failures: usize,
     /// Size of the body.
     pub(crate) bytes: usize,
+    /// The names of its fields that were ignored.
+    pub(crate) ignored: Option<HeaderValue>,
 }
 
 /// The line of a request under way. Dropping it without an answer logs that the client went away.
@@ -59,7 +61,7 @@ impl Line {
 
     pub(crate) fn answered(mut self, response: &Response) {
         self.answered = true;
-        let figures = response.extensions().get().copied();
+        let figures = response.extensions().get();
         let reason = response.extensions().get().map(|Reason(reason)| reason.as_str());
         self.write(Some(response.status()), response.headers().get(REQUEST_ID), reason, figures);
     }
@@ -69,7 +71,7 @@ impl Line {
         status: Option<StatusCode>,
         id: Option<&HeaderValue>,
         reason: Option<&str>,
-        figures: Option<Figures>,
+        figures: Option<&Figures>,
     ) {
         let Self { method, path, .. } = self;
         let (id, key) = (id.and_then(|id| id.to_str().ok()), self.key.as_deref());

@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::io::Write;
 use std::net::TcpStream;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex};
@@ -212,12 +213,14 @@ fn one_image_is_the_same_in_every_form() {
     assert_eq!(form(&echo).json()["data"], json!([{"object": "output", "index": 0, "output": {"k": 1}}]));
 
     for (parts, detail) in [
-        (vec![part("name=file", &file("ok"))], "no part is called 'file'; there is image, model"),
+        (
+            vec![part("name=photo; filename=a.png", &file("ok"))],
+            "part 'photo' is a file; files are called image, images",
+        ),
+        (vec![part("name=url", b"cat.jpg")], "part 'url': a text that is neither an address"),
         (vec![part("name=model", b"tiny")], "there is no image in it"),
         (vec![part("name=image", b"")], "an image of no bytes"),
         (vec![part("name=metadata", b"{"), files[0].clone()], "part 'metadata': EOF while parsing"),
-        // The part after the surplus image is not parsed.
-        ([vec![files[0].clone(); 9], vec![part("name=file", b"")]].concat(), "more than 8 images in one request"),
         (
             vec![part("name=encoding_format", b"int8"), files[0].clone()],
             "part 'encoding_format': unknown variant `int8`",
@@ -228,6 +231,153 @@ fn one_image_is_the_same_in_every_form() {
         assert_eq!(answer.status, 400, "{answer:?}");
         assert!(answer.json()["detail"].as_str().unwrap().contains(detail), "{detail}: {answer:?}");
     }
+}
+
+/// Bodies as the clients of other services send them, each with one image.
+#[test]
+fn requests_of_other_services_are_understood() {
+    let fixture = serve(8, |_, api| api.dimensions = Some(2));
+    let base64 = STANDARD.encode(file("ok with a long name"));
+    let data = format!("data:image/png;base64,{base64}");
+    let lines = base64.as_bytes().chunks(20).map(|line| String::from_utf8_lossy(line) + "\r\n").collect::<String>();
+    let escaped = base64.replace('+', "%2B").replace('/', "%2F").replace('=', "%3D");
+    let url_safe = base64.replace('+', "-").replace('/', "_");
+    let bare = base64.trim_end_matches('=');
+    let part = json!({"type": "image_url", "image_url": {"url": data, "detail": "low"}});
+    let text = json!({"type": "text", "text": "Represent the given image."});
+    for (body, ignored) in [
+        // OpenAI.
+        (json!({"input": data, "model": "tiny", "encoding_format": "float", "dimensions": 2, "user": "me"}), None),
+        (json!({"input": [data], "encoding_format": null, "dimensions": null}), None),
+        (
+            json!({"input": [part], "truncate_prompt_tokens": -1}),
+            Some("input.image_url.detail, truncate_prompt_tokens"),
+        ),
+        (json!({"input": {"type": "image_url", "image_url": data}}), None),
+        (json!({"input": {"type": "input_image", "image_url": data}}), None),
+        // vLLM.
+        (
+            json!({"messages": [{"role": "user", "content": [part, text]}], "priority": 0}),
+            Some("messages.content.image_url.detail, messages.content.text, priority"),
+        ),
+        (
+            json!({"messages": [{"role": "system", "content": "Embed."}, {"role": "user", "content": [{"type": "image_url", "image_url": {"url": data}}]}]}),
+            Some("messages.content"),
+        ),
+        // Infinity.
+        (json!({"input": [data], "model": "tiny", "modality": "image", "encoding_format": "float"}), None),
+        // Jina.
+        (json!({"input": [{"image": base64}], "normalized": false, "embedding_type": "float"}), None),
+        (
+            json!({"input": [{"bytes": base64}], "truncate": true, "late_chunking": false}),
+            Some("late_chunking, truncate"),
+        ),
+        // Cohere.
+        (
+            json!({"images": [data], "input_type": "image", "embedding_types": ["float"], "truncate": "NONE"}),
+            Some("truncate"),
+        ),
+        (
+            json!({"inputs": [{"content": [part]}], "input_type": "search_document", "output_dimension": 2}),
+            Some("input_type, inputs.content.image_url.detail"),
+        ),
+        // Voyage.
+        (
+            json!({"inputs": [{"content": [{"type": "image_base64", "image_base64": data}]}], "output_dtype": "float", "output_encoding": null}),
+            None,
+        ),
+        // TEI.
+        (json!({"inputs": data, "truncate": false, "prompt_name": null}), Some("prompt_name, truncate")),
+        // Base64 as people write it.
+        (json!({"input": base64}), None),
+        (json!({"input": {"image": lines}}), None),
+        (json!({"input": {"image": url_safe}}), None),
+        (json!({"input": {"image": bare}}), None),
+        (json!({"input": {"image": escaped}}), None),
+        (json!({"input": format!(" DATA:image/png;name=a.png; BASE64,{escaped}\n")}), None),
+        (json!({"input": data, "a,b\n": 1, "ü": 2}), Some("?, a?b?")),
+    ] {
+        let answer = post(fixture.address, &body);
+        assert_eq!(answer.status, 200, "{body}: {answer:?}");
+        assert_eq!(answer.json()["data"][0]["embedding"], json!([27.0, 0.1]), "{body}");
+        assert_eq!(answer.header("foveate-ignored-fields"), ignored, "{body}");
+        let strict = serve(8, |_, api| (api.dimensions, api.strict_requests) = (Some(2), true));
+        let answer = post(strict.address, &body);
+        assert_eq!(answer.status, if ignored.is_some() { 400 } else { 200 }, "{body}: {answer:?}");
+        if ignored.is_some() {
+            assert!(answer.json()["detail"].as_str().unwrap().starts_with("unknown field `"), "{answer:?}");
+        }
+    }
+    let names = post(fixture.address, &json!({"input": data, "x": json!({"y": "z".repeat(99)}), "y".repeat(99): 1}));
+    assert_eq!(names.header("foveate-ignored-fields"), Some(format!("x, {}", "y".repeat(64)).as_str()));
+}
+
+#[test]
+fn vectors_have_length_1_if_a_request_says_so() {
+    let fixture = serve(8, |_, _| {});
+    let ask = |body: Value| post(fixture.address, &body).json()["data"][0]["embedding"].clone();
+    let vector = ask(json!({"input": image("ok"), "normalize": true}));
+    let length: f64 = vector.as_array().unwrap().iter().map(|x| x.as_f64().unwrap().powi(2)).sum();
+    assert!((length - 1.0).abs() < 1e-6, "{vector}");
+    assert_eq!(ask(json!({"input": image("ok"), "normalize": false})), json!([10.0, 0.1]));
+    let normalized = serve(8, |_, api| api.normalized = true);
+    let refused = post(normalized.address, &json!({"input": image("ok"), "normalize": false}));
+    assert_eq!(refused.status, 422, "{refused:?}");
+    assert!(refused.json()["remedy"].as_str().unwrap().contains("--normalize off"), "{refused:?}");
+    assert_eq!(post(normalized.address, &json!({"input": image("ok"), "normalize": true})).status, 200);
+}
+
+#[test]
+fn bodies_say_themselves_what_they_are() {
+    let fixture = serve(8, |_, api| api.max_body_bytes = 10_000);
+    let form = [
+        b"--frontier\r\ncontent-disposition: form-data; name=\"files[]\"; filename=a.png\r\n\r\n",
+        &file("ok")[..],
+        b"\r\n--frontier--\r\n",
+    ]
+    .concat();
+    let text = format!("data:image/png;base64,{}", STANDARD.encode(file("ok")));
+    let parts = [
+        "--frontier\r\ncontent-disposition: form-data; name=image\r\n\r\n",
+        &text,
+        "\r\n--frontier\r\ncontent-disposition: form-data; name=modality\r\n\r\nimage\r\n",
+        "--frontier\r\ncontent-disposition: form-data; name=truncate\r\n\r\nEND\r\n--frontier--\r\n",
+    ];
+    let json = json!({"input": image("ok")}).to_string();
+    let marked = [b"\xef\xbb\xbf", json.as_bytes()].concat();
+    let gzip = |body: &[u8]| {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        encoder.write_all(body).unwrap();
+        encoder.finish().unwrap()
+    };
+    for (headers, body) in [
+        ("", json.as_bytes()),
+        ("content-type: application/x-www-form-urlencoded\r\n", json.as_bytes()),
+        ("content-type: text/plain; charset=utf-8\r\n", &marked),
+        ("content-type: application/vnd.api+json\r\n", json.as_bytes()),
+        ("content-type: application/octet-stream\r\n", json.as_bytes()),
+        ("", &file("ok")),
+        ("content-type: application/x-www-form-urlencoded\r\n", &file("ok")),
+        ("content-type: binary/octet-stream\r\n", &file("ok")),
+        ("", &form),
+        ("content-type: multipart/form-data\r\n", &form),
+        ("", parts.concat().as_bytes()),
+        ("content-encoding: gzip\r\n", &gzip(json.as_bytes())),
+        ("content-type: image/png\r\ncontent-encoding: GZIP\r\n", &gzip(&file("ok"))),
+        ("content-type: multipart/form-data; boundary=frontier\r\ncontent-encoding: x-gzip\r\n", &gzip(&form)),
+        ("content-encoding: utf-8\r\n", json.as_bytes()),
+    ] {
+        let answer = post_with(fixture.address, headers, body);
+        assert_eq!(answer.status, 200, "{headers}: {answer:?}");
+        assert_eq!(answer.json()["data"], json!([{"object": "embedding", "index": 0, "embedding": [10.0, 0.1]}]));
+    }
+    let bomb = gzip(&file(&" ".repeat(10_000)));
+    assert!(bomb.len() < 100);
+    let answer = post_with(fixture.address, "content-encoding: gzip\r\n", &bomb);
+    assert_eq!((answer.status, &answer.json()["detail"]), (413, &json!("the body is larger than 10000 bytes")));
+    until("their bytes are given back", || {
+        get(fixture.address, "/metrics").body.contains("foveate_http_uploads_bytes 0\n")
+    });
 }
 
 #[test]
@@ -256,22 +406,20 @@ fn what_cannot_be_answered_is_a_problem_that_names_a_remedy() {
     refused(json!({}), "missing field `input`");
     refused(json!({"input": []}), "there is no image in it");
     refused(json!({"input": 7}), "invalid type: integer `7`, expected an image (");
-    refused(json!({"input": "cat.jpg"}), "input 0: ");
-    refused(json!({"input": "ftp://example.com/x"}), "input 0: ");
-    for base64 in [json!(STANDARD.encode([7; 99])), json!({"url": STANDARD.encode([7; 100])})] {
-        let hinted = refused(json!({"input": [base64]}), "input 0: base64 where a URL is expected");
-        assert!(hinted.json()["remedy"].as_str().unwrap().contains(r#"send it as {"image": "…"}"#), "{hinted:?}");
+    for text in ["cat.jpg", "ftp://example.com/x", "a photo of a cat that sits on a mat in the sun", ""] {
+        let told = refused(json!({"input": text}), "input 0: a text that is neither an address");
+        assert!(told.json()["remedy"].as_str().unwrap().contains("this server embeds no texts"), "{told:?}");
     }
-    let hinted = refused(json!({"input": "s3://bucket/cat.jpg"}), "input 0: a key in an object store");
-    assert!(hinted.json()["remedy"].as_str().unwrap().contains(r#"send it as {"object": "s3://…"}"#), "{hinted:?}");
-    refused(json!({"input": {"url": "https://"}}), "begins with http:// or https://");
-    refused(json!({"input": {"url": format!("https://{}", "x".repeat(2048))}}), "more than 2048 characters");
-    refused(json!({"input": {"url": "https://a", "image": "AAAA"}}), "line 1");
+    refused(json!({"input": {"url": format!("https://{}", "x".repeat(8192))}}), "more than 8192 characters");
     refused(json!({"input": {"object": "https://a"}}), "begins with s3://");
-    refused(json!({"input": [image("ok"), {"image": "AAA"}]}), "input 1: not base64");
-    refused(json!({"input": {"image": "data:image/png,xyz"}}), "a data: URL looks like");
+    refused(json!({"input": [image("ok"), {"image": "AAAAA"}]}), "input 1: not base64");
+    refused(json!({"input": {"image": "data:image/png;base64"}}), "a data: URL looks like");
+    refused(json!({"input": {"text": "a cat"}}), "input 0: there is no image in it");
+    refused(json!({"input": null}), "missing field `input`");
+    refused(json!({"input": "https://a", "modality": "text"}), "field `modality`: unknown variant `text`");
+    refused(json!({"input": "https://a", "embedding_types": ["int8"]}), "field `embedding_types`: unknown variant");
+    refused(json!({"input": "https://a", "output_dtype": "int8"}), "field `output_dtype`: unknown variant");
     refused(json!({"input": {"image": ""}}), "an image of no bytes");
-    refused(json!({"input": ["https://a", "https://b", "https://c"]}), "more than 2 images in one request");
     refused(json!({"input": "https://a", "dimensions": 7}), "this server does not know its vectors' width");
     refused(json!({"input": "https://a", "encoding_format": "int8"}), "unknown variant `int8`");
     refused(json!({"input": "https://a", "callback": ["https://b"]}), "expected value");
@@ -280,10 +428,18 @@ fn what_cannot_be_answered_is_a_problem_that_names_a_remedy() {
     problem(post_with(fixture.address, "content-type: multipart/form-data\r\n", b"x"), 400, "boundary");
     let bad_key = "content-type: image/png\r\nidempotency-key: a b\r\n";
     problem(post_with(fixture.address, bad_key, &file("ok")), 400, "1 to 200 visible ASCII characters");
-    problem(post_with(fixture.address, "", &file("ok")), 415, "there is no Content-Type");
+    problem(post_with(fixture.address, "", b"xyz"), 415, "a body without Content-Type that is neither JSON");
     problem(post_with(fixture.address, "content-type: text/plain\r\n", b"x"), 415, "'text/plain'");
-    let gzip = "content-type: image/png\r\ncontent-encoding: gzip\r\n";
-    problem(post_with(fixture.address, gzip, &file("ok")), 415, "encoded");
+    let coded = |coding| format!("content-type: image/png\r\ncontent-encoding: {coding}\r\n");
+    problem(post_with(fixture.address, &coded("zstd"), &file("ok")), 415, "a body in zstd");
+    problem(post_with(fixture.address, &coded("gzip"), &file("ok")), 400, "the body is damaged gzip");
+    let impossible = |body: Value, detail: &str| problem(post(fixture.address, &body), 422, detail);
+    impossible(json!({"input": {"url": "https://a", "image": "AAAA"}}), "input 0: several images where one vector");
+    let part = json!({"type": "image_url", "image_url": {"url": "https://a"}});
+    impossible(json!({"messages": [{"role": "user", "content": [part, part]}]}), "messages: several images");
+    impossible(json!({"input": ["https://a", "https://b", "https://c"]}), "more than 2 images in one request");
+    impossible(json!({"input": "https://a", "images": ["https://b"]}), "images as 'images' and as 'input'");
+    impossible(json!({"input": "https://", "partial_results": true}), "download");
     let unknown = json!({"input": image("ok"), "model": "big"});
     problem(post(fixture.address, &unknown), 404, "there is no model 'big' here; there is 'tiny'");
     let unknown = json!({"input": image("ok"), "task": "count"});

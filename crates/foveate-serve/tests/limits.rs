@@ -124,12 +124,20 @@ fn few_bytes_do_not_become_many() {
     let many = |item: &str| format!(r#"{{"input":[{}]}}"#, vec![item; 10_000].join(","));
     refused(&many(r#""""#), "more than 4096 inputs");
     refused(&many("0"), "invalid type: integer `0`, expected an image");
-    refused(&many("{}"), "invalid type: map");
+    refused(&many("{}"), "more than 4096 inputs");
+    let parts = vec![r#""https://a""#; 10_000].join(",");
+    refused(&format!(r#"{{"input":[{{"content":[{parts}]}}]}}"#), "input 0: several images");
     let long = "x".repeat(1 << 20);
-    refused(&format!(r#"{{"input":"https://a","{long}":0}}"#), "unknown field `xxx");
+    let names: String = (0..10_000).map(|i| format!(r#","{i}{}":0"#, "x".repeat(100))).collect();
+    let answer = post_with(fixture.address, JSON, format!(r#"{{"input":"https://a"{names}}}"#).as_bytes());
+    assert!(answer.header("foveate-ignored-fields").unwrap().len() < 2000, "{answer:?}");
     refused(&format!(r#"{{"input":"https://a","model":"{long}"}}"#), "there is no model 'xxx");
     refused(&format!(r#"{{"input":"https://a","task":"{long}"}}"#), "there is no task 'xxx");
     refused(&format!(r#"{{"input":["https://a","https://b"],"metadata":"{long}"}}"#), "metadata of 1048578 bytes");
+    let strict = serve(64, |_, api| api.strict_requests = true);
+    let answer = post_with(strict.address, JSON, format!(r#"{{"input":"https://a","{long}":0}}"#).as_bytes());
+    assert!(answer.json()["detail"].as_str().unwrap().starts_with("unknown field `xxx"), "{answer:?}");
+    assert!(answer.body.len() < 2000, "{} bytes of answer", answer.body.len());
 }
 
 #[test]

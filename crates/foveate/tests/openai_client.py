@@ -40,10 +40,13 @@ assert failed.type == "invalid_request_error" and failed.request_id, failed
 partial = embed(input=[image, broken], extra_body={"partial_results": True})
 assert [item.object for item in partial.data] == ["embedding", "error"], partial
 
-hint = refused(openai.BadRequestError, "invalid_request", embed, input=text)
-assert 'send it as {"image": "…"}' in hint.body["message"], hint
-hint = refused(openai.BadRequestError, "invalid_request", embed, input=["s3://bucket/cat.jpg"])
-assert 'send it as {"object": "s3://…"}' in hint.body["message"], hint
+hint = refused(openai.BadRequestError, "invalid_request", embed, input="a photo of a cat")
+assert "this server embeds no texts" in hint.body["message"], hint
+assert embed(input=text, encoding_format="float").data[0].embedding == floats.data[0].embedding
+part = {"type": "image_url", "image_url": {"url": image}}
+vision = embed(input=[part], encoding_format="float", extra_body={"normalize": False, "truncate": "END"})
+assert vision.data[0].embedding == floats.data[0].embedding
+refused(openai.UnprocessableEntityError, "inputs_failed", embed, input=["s3://bucket/cat.jpg"])
 refused(openai.BadRequestError, "invalid_request", embed, input=image, dimensions=8)
 embed(input=image, dimensions=64)
 refused(openai.NotFoundError, "model_not_found", embed, input=image, model="gpt-4o")

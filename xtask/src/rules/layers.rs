@@ -187,7 +187,7 @@ fn may_import(from: &str, to: &str) -> bool {
         Role::Worker => {
             is_core || role_to == Role::Trait || ["foveate-lane", "foveate-pipeline", "foveate-net"].contains(&to)
         }
-        Role::Service => is_core || ["foveate-profile", "foveate-queue", "foveate-worker"].contains(&to),
+        Role::Service => is_core || ["foveate-net", "foveate-profile", "foveate-queue", "foveate-worker"].contains(&to),
         Role::Facade => !matches!(role_to, Role::Skin | Role::Harness | Role::Tool),
         Role::Skin => role_to == Role::Facade,
         Role::Harness => role_to != Role::Tool,

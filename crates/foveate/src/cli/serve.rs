@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use anyhow::Context;
+use foveate::lane::Normalize;
 use foveate::net::Client;
 use foveate::queue::QueueOptions;
 use foveate::serve::{Api, CallbackCheck, ServeError, Server, ServerOptions};
@@ -34,7 +35,9 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     let index = (!args.index.is_empty()).then(|| super::search::index(&args.index, &manifest)).transpose()?;
     #[cfg(not(feature = "search"))]
     let index = None;
-    let api = Api { dimensions, index, queue, check_callback, tokens, ..api(args, &engine, &options.model) };
+    let normalized = options.normalize == Normalize::L2;
+    let api =
+        Api { dimensions, normalized, index, queue, check_callback, tokens, ..api(args, &engine, &options.model) };
     let probe = Arc::clone(&engine);
     let listening = ServerOptions { keep_alive: args.keep_alive, ..ServerOptions::new(args.listen, probe) };
     let server = Server::start(ServerOptions { api: Some(api), ..listening }).map_err(|error| match error {
@@ -73,6 +76,7 @@ fn api(args: &ServeArgs, engine: &Arc<Engine>, model: &str) -> Api {
     Api {
         models,
         cors: args.cors_origin.clone(),
+        strict_requests: args.strict_requests,
         max_images: args.max_images.unwrap_or(usual.max_images),
         max_body_bytes: args.max_body,
         // A request needs memory for up to three times its body.

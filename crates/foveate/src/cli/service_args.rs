@@ -443,6 +443,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "VECTORS", help_heading = "Requests")]
     pub(crate) index: Vec<PathBuf>,
 
+    /// Refuse requests with unknown fields. Without it, they are ignored, and named in the answer's header
+    /// `Foveate-Ignored-Fields`.
+    #[arg(long, help_heading = "Requests")]
+    pub(crate) strict_requests: bool,
+
     /// Most images of one request. Default: 64, but at most --max-in-flight.
     #[arg(long, value_name = "N", value_parser = parse_positive, help_heading = "Requests")]
     pub(crate) max_images: Option<usize>,

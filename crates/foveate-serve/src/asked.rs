@@ -1,0 +1,25 @@
+//! A parsed request.
+
+use foveate_worker::Image;
+
+use crate::memory::Claim;
+use crate::serving::Serving;
+use crate::settings::{IgnoredFields, Settings};
+
+/// A parsed request.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    /// At least one, at most [`crate::Api::max_images`].
+    pub(crate) images: Vec<Image>,
+    pub(crate) settings: Settings,
+    pub(crate) ignored: IgnoredFields,
+    /// The room of the images.
+    pub(crate) claim: Claim,
+}
+
+impl Asked {
+    pub(crate) fn new(serving: &Serving, claim: Claim) -> Self {
+        let ignored = IgnoredFields::new(serving.api.strict_requests);
+        Self { images: Vec::new(), settings: Settings::default(), ignored, claim }
+    }
+}
