@@ -31,8 +31,8 @@ pub fn check_decoder(make: impl Fn(DecoderOptions) -> Box<dyn Decoder>, bytes: &
 }
 
 /// Decodes `bytes` twice if they begin as a file of one format, so that a target does not search the others, and checks
-/// that both attempts end alike. The limit is smaller: instrumented, these decoders take seconds for a megapixel of tiny
-/// tiles.
+/// that both attempts end alike. The limit is smaller: instrumented, these decoders take seconds for a megapixel of
+/// tiny tiles.
 pub fn check_format(format: ImageFormat, make: impl Fn() -> Box<dyn Decoder>, bytes: &[u8]) {
     if sniff(bytes).is_ok_and(|found| found == format) {
         let limits = PixelLimits { max_pixels: 1 << 15 };
