@@ -30,7 +30,7 @@ pub(crate) struct TarMembers {
     names: NameFilter,
     /// The fields that are read: the columns, and then the one with the ids if there is one.
     columns: Vec<String>,
-    /// Those that some sidecar has.
+    /// Those that a sidecar of some image has.
     seen: Vec<bool>,
     /// Whether the last of them holds the ids.
     has_ids: bool,
@@ -54,6 +54,8 @@ struct Group {
     key: Vec<u8>,
     names: BTreeSet<Vec<u8>>,
     values: Box<[Option<String>]>,
+    /// The columns that its sidecars have.
+    seen: Box<[bool]>,
     /// Images that wait for the values.
     images: Vec<Option<Member>>,
     bytes: u64,
@@ -169,7 +171,7 @@ impl TarMembers {
     fn sidecar(&mut self, kind: Sidecar, entry: &Entry) -> Result<(), FetchError> {
         let bytes = self.archive.read(entry)?;
         self.turn_to(&entry.name);
-        columns::take(kind, &bytes, &self.columns, &mut self.group.values, &mut self.seen);
+        columns::take(kind, &bytes, &self.columns, &mut self.group.values, &mut self.group.seen);
         Ok(())
     }
 
@@ -182,13 +184,17 @@ impl TarMembers {
         if self.group.key != key(name) || self.group.names.contains(name) {
             self.release();
             let values = vec![None; self.columns.len()].into_boxed_slice();
-            self.group = Group { key: key(name).to_owned(), values, ..Group::default() };
+            let seen = vec![false; self.columns.len()].into_boxed_slice();
+            self.group = Group { key: key(name).to_owned(), values, seen, ..Group::default() };
         }
         self.group.names.insert(name.to_owned());
     }
 
     /// Lets the group's images go, with the values that are known.
     fn release(&mut self) {
+        if !self.group.images.is_empty() {
+            self.seen.iter_mut().zip(&self.group.seen).for_each(|(seen, &is_here)| *seen |= is_here);
+        }
         let Group { names, values, images, bytes, .. } = &mut self.group;
         (*names, *bytes) = (BTreeSet::new(), 0);
         let (values, id) = match values.split_last() {

@@ -133,6 +133,18 @@ fn a_field_of_the_sidecar_is_the_id_of_images_that_have_it() {
 }
 
 #[test]
+fn a_field_that_is_apart_from_every_image_is_absent() {
+    let apart =
+        tar(&[("1.jpg", b"1"), ("2.jpg", b"2"), ("1.json", br#"{"url": "a"}"#), ("2.json", br#"{"url": "b"}"#)]);
+    let beside = tar(&[("1.jpg", b"1"), ("1.json", br#"{"url": null}"#)]);
+    for (bytes, absent) in [(apart, &["url"][..]), (beside, &[])] {
+        let mut members = format().open(blob(&bytes), &columns(&["url"])).unwrap();
+        while members.next().unwrap().is_some() {}
+        assert_eq!(members.absent(), absent);
+    }
+}
+
+#[test]
 fn large_sidecars_are_left_out_and_large_groups_do_not_wait() {
     let mut text = vec![b't'; 1 << 20];
     let image = vec![b'i'; 40 << 20];
