@@ -69,7 +69,7 @@ fn image_column(fields: &Fields, name: Option<&str>) -> Result<usize, FetchError
     let images: Vec<usize> = (0..fields.len()).filter(|&at| holds_images(fields[at].data_type())).collect();
     if images.is_empty() {
         let names = names(fields.iter().map(AsRef::as_ref));
-        return Err(FetchError::NoColumn(format!("none of its columns can hold images: {names}")));
+        return Err(FetchError::NoColumn(format!("none of its columns has images: {names}; name one that has paths")));
     }
     the_one(&images, fields, "can hold images")
 }

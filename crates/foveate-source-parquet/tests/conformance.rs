@@ -507,6 +507,14 @@ fn columns_that_the_first_table_lacks_are_refused_by_the_listing() {
         let error = listing(&["a.jpg", "a.parquet", "other.parquet"], options).unwrap_err().to_string();
         assert!(error.contains("a.parquet: it has no column 'photo'; its columns are caption (text)"), "{error}");
     }
+    let paths: ArrayRef = Arc::new(StringArray::from(vec!["gone/1.jpg", "gone/2.jpg"]));
+    write_parquet(&path("paths.parquet"), &RecordBatch::try_from_iter([("file", paths)]).unwrap(), writer());
+    let error = listing(&["paths.parquet"], options(None, None, &[])).unwrap_err().to_string();
+    assert!(
+        error.contains("taken for paths of images by its values, but none of its first 2 files is there"),
+        "{error}"
+    );
+    assert_eq!(listing(&["paths.parquet"], options(Some("file"), None, &[])).unwrap().extent().count(), None);
     // Another table without the column is a failure of its own.
     let mut mixed = listing(&["a.parquet", "other.parquet"], options(None, None, &["caption"])).unwrap();
     let read = read(&mut mixed);

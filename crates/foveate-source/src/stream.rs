@@ -29,6 +29,9 @@ pub(crate) const MOST_AHEAD: usize = 8192;
 /// Images of an archive in which a column is looked for: about a shard.
 const MOST_TRIED: u64 = 10_000;
 
+/// Paths of a table that are looked for.
+const MOST_PATHS: usize = 10;
+
 /// The path of standard input.
 pub(crate) const STANDARD_INPUT: &[u8] = b"-";
 
@@ -93,11 +96,18 @@ impl Reach {
         Ok(store)
     }
 
-    /// Opens a container to check that it has the columns that the options name. Of an archive, members are read until
-    /// one has them. What else is wrong with it is its outcome when it is read.
+    /// Opens a container to check that it has the columns that the options name, and that what was taken for the paths
+    /// of images are some. Of an archive, members are read until one has the columns. What else is wrong with it is its
+    /// outcome when it is read.
     pub(crate) fn check_columns(&self, container: &Record) -> Result<(), SourceError> {
         let Kind::Container(format) = self.kind(&container.path) else { return Ok(()) };
-        let check = || self.find_columns(format.open(self.blob(container)?, &self.options)?.as_mut());
+        let check = || {
+            let mut members = format.open(self.blob(container)?, &self.options)?;
+            if format.has_schema() && self.options.image_column.is_none() {
+                return find_files(members.as_mut());
+            }
+            self.find_columns(members.as_mut())
+        };
         match catch_panic(check) {
             Ok(Err(FetchError::NoColumn(why))) => {
                 Err(SourceError::Invalid(format!("{}: {why}", id_of(&container.path))))
@@ -295,6 +305,25 @@ impl Stream {
         }
         Ok(None)
     }
+}
+
+/// Refuses a table whose first rows name files of which none is there: its columns may have been misread.
+fn find_files(members: &mut dyn container::Members) -> Result<(), FetchError> {
+    let mut absent = Vec::new();
+    while absent.len() < MOST_PATHS {
+        let Some(Member { content: MemberContent::At(path), .. }) = members.next()? else { break };
+        if scheme_of(&path).is_some() || to_path(&path).exists() {
+            return Ok(());
+        }
+        absent.push(path);
+    }
+    let Some(first) = absent.first() else { return Ok(()) };
+    Err(FetchError::NoColumn(format!(
+        "a column was taken for paths of images by its values, but none of its first {} files is there ({}); name the \
+         image column, or bring the files back",
+        absent.len(),
+        id_of(first)
+    )))
 }
 
 /// Returns true if an error says nothing about the container itself, so that its other members may be read later.
