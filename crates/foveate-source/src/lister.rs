@@ -389,6 +389,12 @@ impl<'a> Lister<'a> {
 
     /// Adds an entry of a list.
     fn listed(&mut self, entry: &[u8]) -> Result<(), SourceError> {
+        const SHOWN: usize = 64;
+        if entry.get(..5).is_some_and(|start| start.eq_ignore_ascii_case(b"data:")) {
+            let start = String::from_utf8_lossy(&entry[..entry.len().min(SHOWN)]).into_owned();
+            let why = "a data: address is the image itself; write it to a file (`base64 -d`) and list that";
+            return self.fault(Path::new(&format!("{start}…")), why);
+        }
         let address = std::str::from_utf8(entry).ok().map(normal_address);
         let path = address.as_ref().map_or(entry, |address| address.as_bytes());
         if self.leaves_out_named(path) {

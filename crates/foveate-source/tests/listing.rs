@@ -189,6 +189,16 @@ fn lists_tolerate_line_ends_and_keep_everything_else() {
 }
 
 #[test]
+fn an_image_in_its_own_address_is_a_fault_without_the_image() {
+    let root = tree(&["a.jpg"]);
+    let list = root.path().join("list");
+    fs::write(&list, format!("a.jpg\nDATA:image/jpeg;base64,{}\n", "A".repeat(170_000))).unwrap();
+    let items = enumerate(&mut listing([list_of(&list)]).build().unwrap());
+    assert_eq!((items.len(), items[1].id.chars().count()), (2, 65));
+    assert!(items[1].fault.as_ref().unwrap().contains("write it to a file"), "{:?}", items[1].fault);
+}
+
+#[test]
 fn lists_that_cannot_be_read_stop_the_run() {
     let root = tree(&[]);
     let error = listing([list_of(&root.path().join("none"))]).build().unwrap_err();
