@@ -4,6 +4,8 @@
 mod av1;
 #[cfg(feature = "avif")]
 mod avif;
+#[cfg(feature = "heic")]
+mod heic;
 #[cfg(feature = "jpeg2000")]
 mod jpeg2000;
 #[cfg(feature = "jxl")]
@@ -12,7 +14,7 @@ mod read_image;
 #[cfg(feature = "avif")]
 mod yuv;
 
-use foveate_core::{PixelBuf, catch_panic};
+use foveate_core::{Health, PixelBuf, catch_panic};
 use foveate_decode::{
     Capability, DecodeError, DecodeHint, Decoded, Decoder, DecoderBackend, DecoderOptions, DecoderRegistry, FormatSet,
     ImageFormat, sniff,
@@ -26,6 +28,8 @@ pub const NAME: &str = "extra";
 const FORMATS: &[ImageFormat] = &[
     #[cfg(feature = "avif")]
     ImageFormat::Avif,
+    #[cfg(feature = "heic")]
+    ImageFormat::Heic,
     #[cfg(feature = "jxl")]
     ImageFormat::JpegXl,
     #[cfg(feature = "jpeg2000")]
@@ -38,7 +42,19 @@ const FORMATS: &[ImageFormat] = &[
 /// If the name is taken.
 pub fn register(registry: &mut DecoderRegistry) -> Result<(), foveate_core::RegistryError> {
     let open = |_: &DecoderOptions| Ok(Box::new(ExtraDecoder) as Box<dyn Decoder>);
-    registry.register(DecoderBackend::new(NAME, "AVIF, JPEG XL and JPEG 2000 in pure Rust", open))
+    let about = "AVIF, JPEG XL and JPEG 2000 in pure Rust, HEIC with libheif";
+    registry.register(DecoderBackend::new(NAME, about, open).with_health(health))
+}
+
+/// Reports libheif, without which the other formats are read all the same.
+fn health() -> Health {
+    #[cfg(feature = "heic")]
+    return match heic::described() {
+        Ok(version) => Health::library(format!("libheif {version}")).with_pixels_of(format!("libheif {version}")),
+        Err(reason) => Health::library(format!("no libheif, so HEIC is refused ({reason})")),
+    };
+    #[cfg(not(feature = "heic"))]
+    Health::all_rust()
 }
 
 /// Decodes the formats of this crate's features.
@@ -65,6 +81,8 @@ fn read(encoded: &[u8], format: ImageFormat, out: &mut PixelBuf) -> Result<ReadI
     match format {
         #[cfg(feature = "avif")]
         ImageFormat::Avif => avif::decode(encoded, out),
+        #[cfg(feature = "heic")]
+        ImageFormat::Heic => heic::decode(encoded, out),
         #[cfg(feature = "jxl")]
         ImageFormat::JpegXl => jxl::decode(encoded, out),
         #[cfg(feature = "jpeg2000")]

@@ -1,5 +1,5 @@
 //! What the decoders of all formats share.
-#![cfg_attr(not(any(feature = "avif", feature = "jpeg2000", feature = "jxl")), allow(dead_code))]
+#![cfg_attr(not(any(feature = "avif", feature = "heic", feature = "jpeg2000", feature = "jxl")), allow(dead_code))]
 
 use foveate_core::{PixelLimits, Size};
 use foveate_decode::{DecodeError, ImageFormat};

@@ -35,6 +35,24 @@ fn jpeg_xl_has_libjxls_pixels() {
     shows(include_bytes!("files/gray.jxl"), include_bytes!("files/gray.jxl.rgb"), 0);
 }
 
+/// A picture as phones write it: upright, in the pixels of libheif. Releases from before 2023 repeat samples of chroma
+/// where later ones interpolate. Without the library the error says how to install it.
+#[test]
+#[cfg(feature = "heic")]
+fn heic_is_read_or_names_what_is_missing() {
+    let file = include_bytes!("files/turned.heic");
+    match decode(file, &mut PixelBuf::default()) {
+        Ok(_) => shows(file, include_bytes!("files/turned.heic.rgb"), 16),
+        Err(error) => {
+            let text = foveate_core::error_chain(&error);
+            assert!(text.contains("libheif was not found") && text.contains("apt install libheif1"), "{text}");
+        }
+    }
+    let mut out = PixelBuf::new(PixelLimits { max_pixels: 41 * 37 - 1 });
+    assert!(decode(file, &mut out).is_err() && out.size().is_empty());
+    assert!(decode(&file[..file.len() / 2], &mut out).is_err() && out.size().is_empty());
+}
+
 /// A file that is cut off is refused: gray where pixels are missing would be another picture.
 #[test]
 fn files_that_end_early_are_refused() {

@@ -78,11 +78,15 @@ impl Header {
             (16, BIT_MASKS, 0x07E0) => 63,
             _ => return,
         };
-        let cut = |level: u8, largest: u32| ((u32::from(level) * largest + 127) / 255 * 255 / largest) as u8;
         for [r, g, b] in pixels.as_mut_slice().as_chunks_mut().0 {
             (*r, *g, *b) = (cut(*r, 31), cut(*g, green), cut(*b, 31));
         }
     }
+}
+
+/// A rounded level of 0 to `largest`, cut off.
+pub(crate) fn cut(level: u8, largest: u32) -> u8 {
+    ((u32::from(level) * largest + 127) / 255 * 255 / largest) as u8
 }
 
 fn u32_at(file: &[u8], at: usize) -> Option<u32> {

@@ -2,31 +2,50 @@
 
 mod bmp;
 mod convert;
+mod fault;
 mod first_frame;
+mod ico;
 mod jpeg;
 mod memory;
+mod pcx;
 mod png;
+mod pnm;
 mod tiff;
 
 use std::io::Cursor;
 
 use convert::Gray16;
+use fault::fault;
 use foveate_core::{PixelBuf, Size};
 use foveate_decode::{
     Capability, DecodeError, DecodeHint, Decoded, Decoder, DecoderBackend, DecoderOptions, DecoderRegistry, FormatSet,
     ImageFormat, sniff,
 };
+use ico::IconImage;
 use image::codecs::bmp::BmpDecoder;
 use image::codecs::png::PngDecoder;
+use image::codecs::qoi::QoiDecoder;
+use image::codecs::tga::TgaDecoder;
 use image::codecs::webp::WebPDecoder;
-use image::{ColorType, ImageDecoder, ImageError};
+use image::{ColorType, ImageDecoder};
 
 /// The backend's name on the command line.
 pub const NAME: &str = "image";
 
 /// The formats that it reads.
-const FORMATS: [ImageFormat; 6] =
-    [ImageFormat::Jpeg, ImageFormat::Png, ImageFormat::WebP, ImageFormat::Gif, ImageFormat::Bmp, ImageFormat::Tiff];
+const FORMATS: [ImageFormat; 11] = [
+    ImageFormat::Jpeg,
+    ImageFormat::Png,
+    ImageFormat::WebP,
+    ImageFormat::Gif,
+    ImageFormat::Bmp,
+    ImageFormat::Tiff,
+    ImageFormat::Pnm,
+    ImageFormat::Tga,
+    ImageFormat::Qoi,
+    ImageFormat::Ico,
+    ImageFormat::Pcx,
+];
 
 /// Adds the backend to `registry`.
 ///
@@ -34,7 +53,11 @@ const FORMATS: [ImageFormat; 6] =
 /// If the name is taken.
 pub fn register(registry: &mut DecoderRegistry) -> Result<(), foveate_core::RegistryError> {
     let open = |options: &DecoderOptions| Ok(Box::new(GenericDecoder::new(*options)) as Box<dyn Decoder>);
-    registry.register(DecoderBackend::new(NAME, "PNG, WebP, GIF, BMP, TIFF and JPEG in pure Rust (image)", open))
+    registry.register(DecoderBackend::new(
+        NAME,
+        "PNG, WebP, GIF, BMP, TIFF, JPEG, PNM, TGA, QOI, ICO and PCX in pure Rust (image)",
+        open,
+    ))
 }
 
 /// Decodes every format of the engine with the `image` crate.
@@ -60,6 +83,18 @@ impl GenericDecoder {
             ImageFormat::Png => self.png(encoded, out),
             ImageFormat::WebP => self.webp(encoded, out),
             ImageFormat::Bmp => self.bmp(encoded, out),
+            ImageFormat::Pnm => {
+                let decoded = pnm::decode(encoded, &mut self.native, out)?;
+                self.is_clipped = decoded.is_clipped;
+                Ok(decoded.size)
+            }
+            ImageFormat::Tga => self.tga(encoded, out),
+            ImageFormat::Qoi => {
+                let decoder = QoiDecoder::new(encoded).map_err(|error| fault(format, error))?;
+                self.pixels(format, decoder, Gray16::Alone, out)
+            }
+            ImageFormat::Ico => self.ico(encoded, out),
+            ImageFormat::Pcx => pcx::decode(encoded, out),
             ImageFormat::Tiff => {
                 let decoded = tiff::decode(encoded, &self.options, &mut self.native, out)?;
                 self.is_clipped = decoded.is_clipped;
@@ -121,6 +156,28 @@ impl GenericDecoder {
         Ok(frame.canvas)
     }
 
+    fn tga(&mut self, encoded: &[u8], out: &mut PixelBuf) -> Result<Size, DecodeError> {
+        let format = ImageFormat::Tga;
+        let decoder = TgaDecoder::new(Cursor::new(encoded)).map_err(|error| fault(format, error))?;
+        let size = self.pixels(format, decoder, Gray16::Alone, out)?;
+        // Five bits of a colour, in the palette or in the pixels: the library rounds, as for BMP.
+        let bits = if encoded[2] & 7 == 1 { encoded[7] } else { encoded[16] };
+        if bits < 24 && encoded[2] & 7 != 3 {
+            for sample in out.as_mut_slice() {
+                *sample = bmp::cut(*sample, 31);
+            }
+        }
+        Ok(size)
+    }
+
+    fn ico(&mut self, encoded: &[u8], out: &mut PixelBuf) -> Result<Size, DecodeError> {
+        match ico::largest(encoded) {
+            Some(IconImage::Png(file)) => self.png(file, out),
+            Some(IconImage::Bmp(file)) => self.bmp(&file, out),
+            None => Err(DecodeError::corrupt(ImageFormat::Ico, "its directory or its largest image is damaged")),
+        }
+    }
+
     /// Checks the limits, then decodes: straight into `out` if the file holds RGB8.
     fn pixels(
         &mut self,
@@ -169,16 +226,5 @@ impl Decoder for GenericDecoder {
 
     fn capability(&self) -> Capability {
         Capability { formats: FormatSet::of(&FORMATS), scaled: false, low_frequencies: false, exact_jpeg: false }
-    }
-}
-
-fn fault(format: ImageFormat, error: ImageError) -> DecodeError {
-    match error {
-        ImageError::Unsupported(error) => DecodeError::unsupported(format, error),
-        ImageError::Limits(error) => DecodeError::TooCostly(format!("{format} takes too much memory: {error}")),
-        ImageError::IoError(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
-            DecodeError::truncated(format, "the file ends early")
-        }
-        other => DecodeError::corrupt(format, other),
     }
 }

@@ -48,6 +48,16 @@ pub mod samples {
     pub const AVIF: &[u8] = include_bytes!("../samples/gradient.avif");
     /// JPEG XL, lossless: a codestream.
     pub const JPEG_XL: &[u8] = include_bytes!("../samples/gradient.jxl");
+    /// PPM.
+    pub const PNM: &[u8] = include_bytes!("../samples/gradient.ppm");
+    /// TGA in run lengths.
+    pub const TGA: &[u8] = include_bytes!("../samples/gradient.tga");
+    /// QOI.
+    pub const QOI: &[u8] = include_bytes!("../samples/gradient.qoi");
+    /// A BMP in an icon.
+    pub const ICO: &[u8] = include_bytes!("../samples/gradient.ico");
+    /// PCX, 24 bit.
+    pub const PCX: &[u8] = include_bytes!("../samples/gradient.pcx");
     /// JPEG 2000, lossless, in a container.
     pub const JPEG_2000: &[u8] = include_bytes!("../samples/gradient.jp2");
 
@@ -127,7 +137,7 @@ struct Suite<'a> {
 }
 
 /// The colour samples of each format; the first of each format is the plain one.
-const COLOR: [(ImageFormat, &[u8]); 11] = [
+const COLOR: [(ImageFormat, &[u8]); 16] = [
     (ImageFormat::Jpeg, samples::JPEG),
     (ImageFormat::Jpeg, samples::JPEG_PROGRESSIVE),
     (ImageFormat::Png, samples::PNG),
@@ -139,6 +149,11 @@ const COLOR: [(ImageFormat, &[u8]); 11] = [
     (ImageFormat::Avif, samples::AVIF),
     (ImageFormat::JpegXl, samples::JPEG_XL),
     (ImageFormat::Jpeg2000, samples::JPEG_2000),
+    (ImageFormat::Pnm, samples::PNM),
+    (ImageFormat::Tga, samples::TGA),
+    (ImageFormat::Qoi, samples::QOI),
+    (ImageFormat::Ico, samples::ICO),
+    (ImageFormat::Pcx, samples::PCX),
 ];
 
 impl Suite<'_> {

@@ -24,11 +24,21 @@ pub enum ImageFormat {
     JpegXl,
     /// JPEG 2000, in a container or as a codestream.
     Jpeg2000,
+    /// Netpbm: PBM, PGM, PPM and PAM (the first image).
+    Pnm,
+    /// Truevision TGA.
+    Tga,
+    /// QOI.
+    Qoi,
+    /// Windows icon (the largest image).
+    Ico,
+    /// PCX.
+    Pcx,
 }
 
 impl ImageFormat {
     /// Every format.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 15] = [
         Self::Jpeg,
         Self::Png,
         Self::WebP,
@@ -39,6 +49,11 @@ impl ImageFormat {
         Self::Heic,
         Self::JpegXl,
         Self::Jpeg2000,
+        Self::Pnm,
+        Self::Tga,
+        Self::Qoi,
+        Self::Ico,
+        Self::Pcx,
     ];
 
     /// The usual name ("JPEG").
@@ -54,6 +69,11 @@ impl ImageFormat {
             Self::Heic => "HEIC",
             Self::JpegXl => "JPEG XL",
             Self::Jpeg2000 => "JPEG 2000",
+            Self::Pnm => "PNM",
+            Self::Tga => "TGA",
+            Self::Qoi => "QOI",
+            Self::Ico => "ICO",
+            Self::Pcx => "PCX",
         }
     }
 
@@ -70,6 +90,11 @@ impl ImageFormat {
             Self::Heic => "heic",
             Self::JpegXl => "jxl",
             Self::Jpeg2000 => "jp2",
+            Self::Pnm => "pnm",
+            Self::Tga => "tga",
+            Self::Qoi => "qoi",
+            Self::Ico => "ico",
+            Self::Pcx => "pcx",
         }
     }
 

@@ -140,7 +140,14 @@ pub fn orientation(bytes: &[u8], format: ImageFormat) -> Orientation {
         ImageFormat::Avif => return heif_orientation(bytes),
         // Their decoders turn the image: it is part of the coding.
         ImageFormat::Heic | ImageFormat::JpegXl => return Orientation::Normal,
-        ImageFormat::Gif | ImageFormat::Bmp | ImageFormat::Jpeg2000 => return Orientation::Normal,
+        ImageFormat::Gif
+        | ImageFormat::Bmp
+        | ImageFormat::Jpeg2000
+        | ImageFormat::Pnm
+        | ImageFormat::Tga
+        | ImageFormat::Qoi
+        | ImageFormat::Ico
+        | ImageFormat::Pcx => return Orientation::Normal,
     };
     match exif.and_then(|block| exif::orientation(&block)) {
         // A tag with an invalid value still counts as present, so XMP is not read.

@@ -20,6 +20,10 @@ pub fn sniff(bytes: &[u8]) -> Result<ImageFormat, DecodeError> {
     if let Some(name) = unsupported(bytes) {
         return Err(DecodeError::UnsupportedFormat { name });
     }
+    // It has no mark of its own, so all others come first.
+    if is_tga(bytes) {
+        return Ok(ImageFormat::Tga);
+    }
     Err(DecodeError::NotAnImage { what: other(bytes) })
 }
 
@@ -31,6 +35,7 @@ pub fn may_have_deep_gray(bytes: &[u8]) -> bool {
     match sniff(bytes) {
         Ok(ImageFormat::Jpeg | ImageFormat::Gif | ImageFormat::WebP | ImageFormat::Bmp) | Err(_) => false,
         Ok(ImageFormat::Avif | ImageFormat::Heic | ImageFormat::JpegXl) => false,
+        Ok(ImageFormat::Tga | ImageFormat::Qoi | ImageFormat::Pcx) => false,
         // The bit depth and the colour type of the first chunk.
         Ok(ImageFormat::Png) => bytes.get(24..26) == Some(&[16, 0]),
         Ok(_) => true,
@@ -53,6 +58,7 @@ fn supported(bytes: &[u8]) -> Option<ImageFormat> {
         (b"\0\0\0\x0CJXL \r\n\x87\n", ImageFormat::JpegXl),
         (b"\0\0\0\x0CjP  \r\n\x87\n", ImageFormat::Jpeg2000),
         (b"\xFF\x4F\xFF\x51", ImageFormat::Jpeg2000),
+        (b"qoif", ImageFormat::Qoi),
     ];
     if let Some((_, format)) = MAGIC.iter().find(|(magic, _)| bytes.starts_with(magic)) {
         return Some(*format);
@@ -63,7 +69,65 @@ fn supported(bytes: &[u8]) -> Option<ImageFormat> {
     if let Some(format) = heif::format(bytes) {
         return Some(format);
     }
-    is_bmp(bytes).then_some(ImageFormat::Bmp)
+    if is_pnm(bytes) {
+        return Some(ImageFormat::Pnm);
+    }
+    match bytes {
+        // At least one image, which begins behind the directory.
+        [0, 0, 1, 0, 1..=255, 0, ..] => {
+            let start = bytes.get(18..22).and_then(|start| start.first_chunk());
+            start.is_some_and(|start| u32::from_le_bytes(*start) >= 22).then_some(ImageFormat::Ico)
+        }
+        // Version, compression, bits of a sample; the byte after the palette is 0, and there are at most four planes.
+        [0x0A, 0 | 2..=5, 0 | 1, 1 | 2 | 4 | 8, ..] if matches!(bytes.get(64..66), Some([0, 1..=4])) => {
+            Some(ImageFormat::Pcx)
+        }
+        _ => is_bmp(bytes).then_some(ImageFormat::Bmp),
+    }
+}
+
+/// "P1" also begins texts, so a number must follow, after spaces and comments.
+fn is_pnm(bytes: &[u8]) -> bool {
+    let [b'P', kind @ b'1'..=b'7', rest @ ..] = bytes else { return false };
+    if *kind == b'7' {
+        return rest.starts_with(b"\n");
+    }
+    let mut rest = rest;
+    while let [byte, after @ ..] = rest {
+        rest = match byte {
+            b' ' | b'\t' | b'\r' | b'\n' => after,
+            b'#' => &after[after.iter().position(|byte| *byte == b'\n').unwrap_or(after.len())..],
+            _ => return byte.is_ascii_digit() && rest.len() < bytes.len() - 2,
+        };
+    }
+    false
+}
+
+/// Checks all fields of the header against each other, and the length of the file against the size of the picture.
+fn is_tga(bytes: &[u8]) -> bool {
+    let Some((header, rest)) = bytes.split_first_chunk::<18>() else { return false };
+    let [id, has_map, kind, _, _, map_low, map_high, map_bits, _, _, _, _, w0, w1, h0, h1, bits, descriptor] = *header;
+    let map_entries = u64::from(u16::from_le_bytes([map_low, map_high]));
+    let pixels = u64::from(u16::from_le_bytes([w0, w1])) * u64::from(u16::from_le_bytes([h0, h1]));
+    let is_map_right = match has_map {
+        0 => map_entries == 0,
+        1 => map_entries > 0 && matches!(map_bits, 15 | 16 | 24 | 32),
+        _ => false,
+    };
+    let are_bits_right = match kind {
+        1 | 9 => has_map == 1 && bits == 8,
+        2 | 10 => matches!(bits, 15 | 16 | 24 | 32),
+        3 | 11 => matches!(bits, 8 | 16),
+        _ => false,
+    };
+    let before = u64::from(id) + map_entries * u64::from(map_bits.div_ceil(8));
+    let sample = u64::from(bits.div_ceil(8));
+    // A packet of run lengths is for 128 pixels at most. A truncated file has half of its pixels.
+    let least = if kind < 8 { pixels * sample / 2 } else { pixels.div_ceil(128) * (1 + sample) / 2 };
+    // Bits of alpha, the two that say where the first pixel is, and two that are zero.
+    let is_descriptor_right = descriptor & 0xC0 == 0 && descriptor & 15 <= 8;
+    let is_long_enough = pixels > 0 && rest.len() as u64 >= before + least.max(1);
+    is_map_right && are_bits_right && is_descriptor_right && is_long_enough
 }
 
 /// "BM" also begins many texts, so the size of the information header must be a valid one.
@@ -80,20 +144,15 @@ fn unsupported(bytes: &[u8]) -> Option<&'static str> {
         (b"\x76\x2F\x31\x01", "OpenEXR"),
         (b"#?RADIANCE", "Radiance HDR"),
         (b"#?RGBE", "Radiance HDR"),
-        (b"qoif", "QOI"),
         (b"DDS ", "DDS"),
         (b"gimp xcf", "GIMP"),
         (b"farbfeld", "farbfeld"),
-        (b"\0\0\x01\0", "Windows icon"),
         (b"FUJIFILMCCD-RAW", "camera raw"),
         (b"IIRO", "camera raw"),
         (b"IIU\0", "camera raw"),
     ];
     if let Some((_, name)) = MAGIC.iter().find(|(magic, _)| bytes.starts_with(magic)) {
         return Some(name);
-    }
-    if let [b'P', b'1'..=b'7', b' ' | b'\t' | b'\r' | b'\n', ..] = bytes {
-        return Some("PNM");
     }
     match bytes.get(4..12)? {
         b"ftypcrx " => Some("camera raw"),
@@ -202,7 +261,12 @@ mod tests {
             (b"\xFF\x0A\x00", "JPEG XL"),
             (b"\xFF\x4F\xFF\x51", "JPEG 2000"),
             (b"8BPS", "Photoshop images are not supported; convert them to PNG or JPEG"),
-            (b"P6\n2 2\n255\n", "PNM images are not supported; convert them to PNG or JPEG"),
+            (b"P6\n2 2\n255\n", "PNM"),
+            (b"P2 # by hand\n# twice\n 2 2 255 1 2 3 4", "PNM"),
+            (b"P7\nWIDTH 1\n", "PNM"),
+            (b"qoif\0\0\0\x01", "QOI"),
+            (b"\0\0\x01\0\x01\0\x10\x10\0\0\x01\0\x20\0\x28\x01\0\0\x16\0\0\0", "ICO"),
+            (b"\0\0\x02\0\0\0\0\0\0\0\0\0\x01\0\x01\0\x18\x20abc", "TGA"),
         ];
         for (bytes, expected) in cases {
             assert_eq!(described(bytes), *expected);
@@ -219,6 +283,11 @@ mod tests {
             (b"%PDF-1.7", "not an image (looks like PDF)"),
             (b"{\"error\": 429}", "not an image (looks like JSON)"),
             (b"BM is how this text begins", "not an image (looks like text)"),
+            (b"P1 is a priority", "not an image (looks like text)"),
+            (b"P6", "not an image (looks like text)"),
+            (b"P65 and more", "not an image (looks like text)"),
+            (b"\0\0\x02\0\0\0\0\0\0\0\0\0\x01\0\x01\0\x18\x20", "not an image"),
+            (b"\0\0\x01\xBA video", "not an image"),
             (&[0; 40], "not an image (looks like nothing but zero bytes)"),
             (b"\r\n\xFF\xD8\xFF\xE0", "not an image (looks like a JPEG with other bytes in front of it)"),
             (b"\xFF", "not an image"),

@@ -23,16 +23,16 @@ use crate::{FetchError, Input, ListReader, Separator, SourceError, table_list};
 
 /// The file name extensions that a folder contributes, in any case. Files that are named, listed or matched by a
 /// pattern count whatever their extension.
-pub const IMAGE_EXTENSIONS: [&str; 16] = [
+pub const IMAGE_EXTENSIONS: [&str; 25] = [
     "jpg", "jpeg", "jpe", "jfif", "jif", "jfi", "pjpeg", "pjp", "mpo", "png", "apng", "webp", "gif", "bmp", "tif",
-    "tiff",
+    "tiff", "pbm", "pgm", "ppm", "pnm", "pam", "tga", "qoi", "ico", "pcx",
 ];
 
 /// The file name extensions of image formats that not every build reads. A folder does not contribute those that this
 /// build does not read, in any case, but they are counted apart from files that are no images.
-pub const FOREIGN_EXTENSIONS: [&str; 31] = [
-    "arw", "avif", "cr2", "cr3", "dds", "dng", "exr", "hdr", "heic", "heif", "hif", "ico", "j2c", "j2k", "jp2", "jpc",
-    "jpf", "jpx", "jxl", "nef", "orf", "pbm", "pgm", "ppm", "psd", "qoi", "raf", "rw2", "svg", "tga", "xcf",
+pub const FOREIGN_EXTENSIONS: [&str; 25] = [
+    "arw", "avif", "cr2", "cr3", "dds", "dng", "exr", "hdr", "heic", "heif", "hif", "j2c", "j2k", "jp2", "jpc", "jpf",
+    "jpx", "jxl", "nef", "orf", "psd", "raf", "rw2", "svg", "xcf",
 ];
 
 /// Those that a folder contributes in builds whose decoders read them.

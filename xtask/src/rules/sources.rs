@@ -11,6 +11,7 @@ const UNSAFE: &[(&str, &str)] = &[
     ("foveate-cuda", "the driver and cuBLASLt are C libraries, loaded at run time"),
     ("foveate-search", "files that use detected instructions, and one that maps a file"),
     ("foveate-encode-fused", "files for CUDA kernels, for AMX, and one that calls code for detected instructions"),
+    ("foveate-decode-extra", "libheif is a C library, loaded at run time"),
     ("foveate-decode-nvjpeg", "nvJPEG is a C library, loaded at run time, and its kernels take untyped arguments"),
     ("foveate-worker", "one call of the C library tells its heap to give large allocations back"),
     ("foveate-python", "Arrow arrays of other libraries are taken over by pointers; one file does it"),

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Makes the files beside it, and the pixels of each: NAME.rgb, as Pillow reads NAME.
 
-Needs Pillow 13, pillow-jxl-plugin and imagecodecs, of which CI has the first alone: so the files are committed."""
+Needs Pillow 13, pillow-heif, pillow-jxl-plugin and imagecodecs, of which CI has the first alone: so the files are committed."""
 
 import io
 import struct
 
 import imagecodecs
 import numpy
+import pillow_heif
 import pillow_jxl  # noqa: F401, registers the format
 from PIL import Image
 
@@ -76,5 +77,9 @@ ten = (small.astype(numpy.uint16) << 2) + (small % 4)
 written("ten-bits.avif", imagecodecs.avif_encode(ten, level=80, bitspersample=10, pixelformat="420"))
 tiles = [Image.fromarray(numpy.ascontiguousarray(waves[:64, at : at + 64])) for at in (0, 64)]
 written("grid.avif", grid(tiles, 1, 2, (78, 52)))
+pillow_heif.register_heif_opener()
+turned = Image.Exif()
+turned[0x112] = 6
+written("turned.heic", saved(Image.fromarray(small), "HEIF", quality=90, exif=turned.tobytes()))
 written("lossy.jxl", saved(Image.fromarray(small), "JXL", quality=90))
 written("gray.jxl", saved(Image.fromarray(small).convert("LA"), "JXL", lossless=True))

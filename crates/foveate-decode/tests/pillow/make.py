@@ -440,6 +440,56 @@ def _(choose):
     return saved(image, "JPEG2000", irreversible=True, **rate)
 
 
+# Simple formats.
+
+
+@made("pnm")
+def _(choose):
+    image = picture(choose, choose.choice(["1", "L", "RGB", "I;16"]))
+    return saved(image, "PPM")
+
+
+@made("pnm: of other levels, or in text")
+def _(choose):
+    kind, most = choose.choice([2, 3, 5, 6]), choose.choice([1, 15, 100, 255, 256, 1023, 4095, 65535])
+    width, height = choose.randint(1, 20), choose.randint(1, 20)
+    samples = [choose.randint(0, most) for _ in range(width * height * (3 if kind in (3, 6) else 1))]
+    header = f"P{kind}\n# levels\n{width} {height}\n{most}\n".encode()
+    if kind < 4:
+        return header + " ".join(map(str, samples)).encode() + b"\n"
+    return header + b"".join(sample.to_bytes(1 + (most > 255), "big") for sample in samples)
+
+
+@made("tga")
+def _(choose):
+    image = picture(choose, choose.choice(["L", "LA", "P", "RGB", "RGBA"]))
+    return saved(image, "TGA", compression=choose.choice([None, "tga_rle"]), orientation=choose.choice([-1, 1]))
+
+
+@made("tga: 16 bits, or from the right")
+def _(choose):
+    width, height, bits = choose.randint(1, 30), choose.randint(1, 30), choose.choice([16, 24])
+    header = struct.pack("<BBBHHBHHHHBB", 3, 0, 2, 0, 0, 0, 0, 0, width, height, bits, choose.choice([0, 16, 32, 48]))
+    return header + b"abc" + choose.randbytes(width * height * bits // 8)
+
+
+@made("qoi")
+def _(choose):
+    return saved(picture(choose, choose.choice(["RGB", "RGBA"])), "QOI")
+
+
+@made("ico")
+def _(choose):
+    image = picture(choose, choose.choice(["L", "RGB", "RGBA"])).resize((64, 64))
+    sizes = choose.sample([(16, 16), (24, 24), (32, 32), (48, 48)], choose.randint(1, 3))
+    return saved(image, "ICO", sizes=sizes, bitmap_format=choose.choice(["png", "bmp"]))
+
+
+@made("pcx")
+def _(choose):
+    return saved(picture(choose, choose.choice(["1", "L", "P", "RGB"])), "PCX")
+
+
 def pillow(file, lenient):
     """Pillow's upright RGB pixels, or None if it refuses the file."""
     ImageFile.LOAD_TRUNCATED_IMAGES = lenient

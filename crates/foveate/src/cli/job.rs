@@ -215,7 +215,9 @@ fn foreign(stats: &ListingStats) -> Option<String> {
         stats.skipped_foreign.iter().map(|(extension, count)| format!("{count} .{extension}")).collect();
     let (images, kinds) = (stats.skipped_foreign.values().sum::<u64>(), kinds.join(", "));
     let remedy = "convert them to JPEG or PNG, with ImageMagick: `magick mogrify -format jpg FILES`";
-    (images > 0).then(|| format!("{images} images that this build cannot read ({kinds}; {remedy}), "))
+    let is_heic = ["heic", "heif", "hif"].iter().any(|heic| stats.skipped_foreign.contains_key(heic));
+    let heic = if is_heic { ", or rebuild with `-F heic`" } else { "" };
+    (images > 0).then(|| format!("{images} images that this build cannot read ({kinds}; {remedy}{heic}), "))
 }
 
 /// Installs a signal handler: the first signal asks the run to commit and stop, the second ends the process at once.

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use foveate_core::{FaultScope, Stage, error_chain};
-use foveate_decode::{ImageFormat, sniff};
+use foveate_decode::sniff;
 use foveate_pipeline::RunError;
 use foveate_sink::Failure;
 use foveate_source::{Content, FOREIGN_EXTENSIONS, Fetch, IMAGE_EXTENSIONS, Item, Source};
@@ -65,8 +65,7 @@ impl Worker {
 /// image: the failure is that of the job that reads the shards.
 fn packed(item: &Item, bytes: Bytes) -> Outcome {
     let error = match sniff(&bytes) {
-        Ok(ImageFormat::Jpeg) => return Outcome::Photo { bytes, extension: "jpg".to_owned() },
-        Ok(format) => return Outcome::Photo { bytes, extension: format.name().to_ascii_lowercase() },
+        Ok(format) => return Outcome::Photo { bytes, extension: format.extension().to_owned() },
         Err(error) => error,
     };
     let extension = item.id.rsplit_once('.').map(|(_, extension)| extension.to_ascii_lowercase()).unwrap_or_default();
