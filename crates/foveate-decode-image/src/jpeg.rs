@@ -2,14 +2,16 @@
 //! wrong. (The `image` crate itself would use zune-jpeg here, which could not serve as a check on zune-jpeg.)
 
 use foveate_core::{PixelBuf, Size};
-use foveate_decode::{DecodeError, DecoderOptions, ImageFormat, jpeg};
+use foveate_decode::jpeg::{self, Process};
+use foveate_decode::{DecodeError, DecoderOptions, ImageFormat};
 use jpeg_decoder::{Decoder, Error, PixelFormat};
 
 use crate::convert::{cmyk_to_rgb, map};
 
 pub(crate) fn decode(encoded: &[u8], options: &DecoderOptions, out: &mut PixelBuf) -> Result<Size, DecodeError> {
     let structure = jpeg::inspect(encoded, options.max_scans)?;
-    structure.admit(out.limits(), options)?;
+    let processes = [Process::Baseline, Process::Extended, Process::Progressive, Process::Lossless];
+    structure.admit_with(out.limits(), options, &processes)?;
     let encoded = jpeg::completed(encoded, &structure);
     let mut decoder = Decoder::new(&*encoded);
     // At most four samples per pixel; the size itself has been checked against the limits.
