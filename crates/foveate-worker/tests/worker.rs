@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
 use foveate_net::webhook::Secrets;
 use foveate_photo_server::{PhotoServer, PhotoServerOptions};
 use foveate_queue::{
@@ -66,6 +68,24 @@ fn every_message_is_called_back_or_dead_lettered_with_stage_and_reason() {
     }
     assert_eq!((worker.live(), worker.ready()), (Ok(()), Ok(())));
     assert_eq!(worker.stop(Duration::from_secs(5)), 0);
+}
+
+#[test]
+fn addresses_of_jobs_are_read_as_browsers_read_them() {
+    let setup = Setup::new(Duration::from_secs(20), 3);
+    let worker = Worker::start(setup.engine(), setup.options()).unwrap();
+    let photo = std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/photos/avocado.jpg")).unwrap();
+    let odd = setup.server.url("/photo/1").replace("http://", " HTTP:\\\\").replace("/photo", "\\photo");
+    let data = format!("DATA:image/jpeg;name=a; base64,{}", STANDARD_NO_PAD.encode(photo));
+    for (id, image) in [("odd", odd), ("data", data), ("store", "S3://bucket/a.jpg".to_owned())] {
+        let mut job = Job { id: Some(id.to_owned()), ..Job::new(ImageRef::Url(image)) };
+        job.callback = Some(Callback { url: setup.server.url("/callback") });
+        setup.send_body(id, job.to_json().unwrap());
+    }
+    wait_until(Duration::from_secs(20), || worker.totals().done == 2 && worker.refused() == 1);
+    let called: BTreeSet<_> = setup.called().into_iter().collect();
+    assert_eq!(called, ["odd", "data"].iter().map(|id| callback_id("embed", id)).collect());
+    assert!(setup.dead().is_empty(), "an object is another worker's: {:?}", setup.dead());
 }
 
 #[test]

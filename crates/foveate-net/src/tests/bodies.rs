@@ -185,6 +185,22 @@ fn a_reset_is_no_end_of_a_body() {
 }
 
 #[test]
+fn a_data_url_is_its_own_answer_within_the_limit() {
+    let client = client(ClientOptions { max_bytes: 5, ..local() });
+    assert_eq!(get(&client, " DATA:image/png;base64,aGVs\nbG8 ").unwrap(), b"hello");
+    for (url, reason) in [
+        ("data:image/png;base64,aGVsbG8h", "a data: URL of 6 bytes, more than the limit of 5"),
+        ("data:,", "a data: URL of no bytes"),
+        ("data:image/png;base64,a", "not base64: "),
+    ] {
+        let error = get(&client, url).unwrap_err();
+        assert!(!error.transient && error.reason.starts_with(reason), "{error}");
+    }
+    let error = client.get("data:,hello", &mut |_| false, &mut Vec::new()).unwrap_err();
+    assert!(error.transient && error.reason.contains("no memory"), "{error}");
+}
+
+#[test]
 fn codings_are_undone_within_the_limit() {
     let picture = b"a picture, a picture, a picture";
     let gzip = encoded(GzEncoder::new(Vec::new(), Compression::fast()), picture);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use foveate_net::ImageAddress;
 use foveate_queue::{Delivery, ImageRef, Job, JobError, QueueOptions};
 
 use super::circuit_breaker::Cause;
@@ -40,7 +41,7 @@ impl Intake {
 
     /// Submits a message, quarantines it, or refuses it.
     pub(super) fn begin(&self, message: Received) {
-        let job = Job::parse(&message.delivery.body);
+        let job = Job::parse(&message.delivery.body).map(|job| Job { image: normal(job.image), ..job });
         let ticket = self.ticket(message, job.as_ref().ok());
         match self.admit(&ticket, job) {
             Ok(image) if ticket.delivery.received > self.state.queues[ticket.queue].max_receive() => {
@@ -89,6 +90,15 @@ impl Intake {
         }
         self.outcomes.hold_back(ticket)?;
         Ok(Image::At(job.image))
+    }
+}
+
+/// An image's address in its normal form. The scheme says what kind it is, whatever the job calls it.
+fn normal(image: ImageRef) -> ImageRef {
+    match ImageAddress::parse(image.as_str()) {
+        Some(ImageAddress::Web(url)) => ImageRef::Url(url),
+        Some(ImageAddress::Object(address)) => ImageRef::Object(address),
+        Some(ImageAddress::Data) | None => image,
     }
 }
 
