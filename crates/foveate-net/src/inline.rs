@@ -1,5 +1,6 @@
 //! What a text says of an image: its address, or its bytes in base64.
 
+use std::borrow::Cow;
 use std::fmt::Display;
 
 use base64::Engine as _;
@@ -104,6 +105,11 @@ pub fn decode_base64<E: From<NetError>>(text: &str, admit: impl FnOnce(u64) -> R
     }
     BASE64.decode_vec(&chunk, &mut bytes).map_err(not_base64)?;
     Ok(bytes)
+}
+
+/// Decodes a form's text (`a+b%2Fc` is `a b/c`); `None` if it is not UTF-8.
+pub fn decode_form(text: &str) -> Option<String> {
+    percent_decode_str(&text.replace('+', " ")).decode_utf8().ok().map(Cow::into_owned)
 }
 
 fn not_base64(error: impl Display) -> NetError {

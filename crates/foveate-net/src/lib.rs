@@ -20,6 +20,6 @@ pub use answer::AnswerFacts;
 pub use client::{Client, Reply};
 pub use coding::Codings;
 pub use error::{NetError, OptionsError, Rule};
-pub use inline::{ImageAddress, decode_base64, decode_data, is_base64};
+pub use inline::{ImageAddress, decode_base64, decode_data, decode_form, is_base64};
 pub use options::{ClientOptions, RequestHeaders};
 pub use target::{MAX_ADDRESS, check, server, site};

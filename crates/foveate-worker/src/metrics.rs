@@ -255,8 +255,8 @@ impl Metrics {
         self.breakers.get_or_create(&CauseLabel { cause }).set(open as i64);
     }
 
-    /// Counts a settled message: `how` is `acknowledged`, `released`, `refused`, `held`, `dead` or `lost`; `stage` is
-    /// where.
+    /// Counts a settled message: `how` is `acknowledged`, `released`, `refused`, `held`, `dead`, `skipped` or `lost`;
+    /// `stage` is where.
     pub(crate) fn settled(&self, queue: &str, how: &'static str, stage: Stage) {
         self.settled.get_or_create(&SettleLabel { queue: queue.to_owned(), how, stage: stage.name() }).inc();
     }

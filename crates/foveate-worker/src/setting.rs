@@ -19,6 +19,8 @@ pub enum Setting {
     Objects,
     /// The job names no callback, and the worker has no sink.
     Sink,
+    /// The message is a notification of an object store, and the worker takes none.
+    StoreEvents,
     /// The worker has no task of this name.
     Task,
 }

@@ -21,6 +21,8 @@ use foveate_queue::{
 use foveate_sink::parts::PartSink;
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, SinkOptions, VectorSink, Watermark};
 use foveate_sink_npy::NpyFormat;
+use foveate_source::AllowedObjects;
+use foveate_source::store::StoreOptions;
 use foveate_worker::{
     Batching, Engine, InFlightLimit, Probe, Segments, Setting, Traces, Worker, WorkerOptions, callback_id,
 };
@@ -445,7 +447,9 @@ fn stored(folder: &Path) -> Vec<String> {
     let mut ids: Vec<String> = paths
         .filter(|path| path.to_string_lossy().ends_with(".ids.csv"))
         .flat_map(|path| std::fs::read_to_string(path).unwrap().lines().skip(1).map(str::to_owned).collect::<Vec<_>>())
-        .filter_map(|line| line.split(',').find(|field| field.starts_with("row-")).map(str::to_owned))
+        .filter_map(|line| {
+            line.split(',').find(|field| field.starts_with("row-") || field.starts_with("s3://")).map(str::to_owned)
+        })
         .collect();
     ids.sort();
     ids
@@ -460,6 +464,83 @@ fn send_rows(setup: &Setup, count: usize) -> Vec<String> {
     }
     ids.sort();
     ids
+}
+
+/// An engine that reads some buckets of the photo server: a bucket is the first part of its paths.
+fn engine_of_buckets(setup: &Setup) -> Engine {
+    let settings = [("endpoint", setup.server.url("")), ("anonymous", "true".to_owned()), ("region", "r".to_owned())];
+    let settings = settings.map(|(name, value)| (name.to_owned(), value)).into();
+    let store = foveate_object_store::open(&StoreOptions { settings, ..StoreOptions::default() }).unwrap();
+    let objects = AllowedObjects::new(store, &["s3://photo", "s3://missing", "s3://flaky"].map(str::to_owned)).unwrap();
+    let engine = Engine::builder().objects(objects).downloaders(4).workers(2);
+    engine.task("embed", setup.task.clone(), Batching::default()).build().unwrap()
+}
+
+/// S3's notification of what happened to objects, each `BUCKET/KEY`.
+fn notification(events: &[(&str, &str)]) -> Vec<u8> {
+    let record = |(event, object): &(&str, &str)| {
+        let (bucket, key) = object.split_once('/').unwrap();
+        format!(r#"{{"eventName":"{event}","s3":{{"bucket":{{"name":"{bucket}"}},"object":{{"key":"{key}"}}}}}}"#)
+    };
+    format!(r#"{{"Records":[{}]}}"#, events.iter().map(record).collect::<Vec<_>>().join(",")).into_bytes()
+}
+
+#[test]
+fn notifications_of_stores_are_jobs_with_an_outcome_for_each_image() {
+    let setup = Setup::new(Duration::from_secs(20), 2);
+    let folder = tempfile::tempdir().unwrap();
+    let (put, copy) = ("ObjectCreated:Put", "s3:ObjectCreated:Copy");
+    setup.send_body("one", notification(&[(put, "photo/1")]));
+    setup.send_body(
+        "several",
+        notification(&[(put, "photo/2"), (copy, "flaky/3%2F1"), ("ObjectRemoved:Delete", "photo/9")]),
+    );
+    setup.send_body("partly", notification(&[(put, "photo/4"), (put, "missing/1"), (put, "other/1")]));
+    setup.send_body("removed", notification(&[("ObjectRemoved:Delete", "photo/1")]));
+    setup.send_body("test", br#"{"Service":"Amazon S3","Event":"s3:TestEvent","Bucket":"photo"}"#.to_vec());
+    setup.send_body("nonsense", br#"{"Records":[{"eventName":"ObjectCreated:Put"}]}"#.to_vec());
+    // Its workers ended twice, so its images are tried one by one.
+    setup.send_body("poison", notification(&[(put, "photo/5"), (put, "photo/6")]));
+    for _ in 0..2 {
+        let held = setup.queue.receive(10, Duration::ZERO).unwrap();
+        for delivery in held.iter().filter(|delivery| delivery.id == "poison") {
+            setup.queue.release(std::slice::from_ref(&delivery.receipt), Duration::ZERO).remove(0).unwrap();
+        }
+        for delivery in held.into_iter().filter(|delivery| delivery.id != "poison") {
+            setup.queue.renew(&Delivery { received: 0, ..delivery }, Duration::ZERO).unwrap();
+        }
+    }
+    let sink = segments(folder.path(), Failing::default(), Arc::new(|| 0), Arc::default());
+    let options = WorkerOptions { sink: Some(sink), store_events: true, ..setup.options() };
+    let worker = Worker::start(engine_of_buckets(&setup), options).unwrap();
+    setup.wait();
+    assert_eq!(worker.stop(Duration::from_secs(5)), 0);
+    let rows = ["flaky/3/1", "photo/1", "photo/2", "photo/4", "photo/5", "photo/6"].map(|key| format!("s3://{key}"));
+    assert_eq!(stored(folder.path()), rows, "each once");
+    let dead = setup.dead();
+    let stages: Vec<(&str, &str)> = dead.iter().map(|(id, (stage, _))| (id.as_str(), stage.as_str())).collect();
+    assert_eq!(stages, [("nonsense", "parse"), ("partly", "download")]);
+    let reason = &dead["partly"].1;
+    assert!(reason.starts_with("2 of 3 images failed; s3://"), "{reason}");
+    let totals = worker.totals();
+    assert_eq!((totals.done, totals.skipped, totals.dead()), (3, 2, 2), "{totals}");
+    assert!(totals.to_string().ends_with(", 2 without an image"), "{totals}");
+}
+
+#[test]
+fn a_worker_that_takes_no_notifications_gives_them_back_and_names_the_remedy() {
+    let setup = Setup::new(Duration::from_secs(20), 2);
+    let remedy = |setting| (setting == Setting::StoreEvents).then_some("--store-events takes them");
+    let worker = Worker::start(engine_of_buckets(&setup), WorkerOptions { remedy, ..setup.options() }).unwrap();
+    setup.send_body("one", notification(&[("ObjectCreated:Put", "photo/1")]));
+    wait_until(Duration::from_secs(10), || worker.refusal().is_some());
+    let reason = worker.refusal().unwrap();
+    assert!(
+        reason.contains("a notification of an object store (s3://photo/1), and this worker takes none"),
+        "{reason}"
+    );
+    assert!(reason.ends_with("; --store-events takes them"), "{reason}");
+    assert!(setup.dead().is_empty());
 }
 
 #[test]

@@ -9,22 +9,26 @@ use foveate_queue::{Delivery, ImageRef, Job, JobError, QueueOptions};
 use super::circuit_breaker::Cause;
 use super::dispatcher::Dispatcher;
 use super::leases::{Hold, Key};
+use super::message_parts::MessageParts;
 use super::outcome_handler::OutcomeHandler;
 use super::quarantine::Quarantine;
 use super::state::WorkerState;
+use super::store_events::StoreEvents;
 use super::ticket::Ticket;
 use crate::shared::bucket;
-use crate::{Failure, Image, Stage, Traces};
+use crate::{Failure, Image, Setting, Stage, Traces};
 
 pub(super) struct Intake {
     pub(super) state: Arc<WorkerState>,
     pub(super) traces: Traces,
+    pub(super) store_events: bool,
     pub(super) outcomes: Arc<OutcomeHandler>,
     pub(super) quarantine: Arc<Quarantine>,
     pub(super) dispatcher: Arc<Dispatcher>,
 }
 
 /// A message that was received.
+#[derive(Clone)]
 pub(super) struct Received {
     pub(super) key: Key,
     pub(super) hold: Hold,
@@ -42,7 +46,32 @@ impl Intake {
     /// Submits a message, quarantines it, or refuses it.
     pub(super) fn begin(&self, message: Received) {
         let job = Job::parse(&message.delivery.body).map(|job| Job { image: normal(job.image), ..job });
-        let ticket = self.ticket(message, job.as_ref().ok());
+        match job.is_err().then(|| StoreEvents::parse(&message.delivery.body)).flatten() {
+            Some(events) => self.begin_events(message, events),
+            None => self.begin_job(self.ticket(message, job.as_ref().ok(), None), job),
+        }
+    }
+
+    /// Begins with each object that a store's notification names.
+    fn begin_events(&self, message: Received, StoreEvents { written, others }: StoreEvents) {
+        if !self.store_events {
+            let named = written.first().map_or(String::new(), |address| format!(" ({address})"));
+            let reason = format!("a notification of an object store{named}, and this worker takes none");
+            let failure = Failure::of_setting(Setting::StoreEvents, Stage::Parse, reason);
+            return self.outcomes.refuse(self.ticket(message, None, None), failure);
+        }
+        if written.is_empty() {
+            tracing::debug!(id = message.delivery.id, others, "a notification that names no image");
+            return self.outcomes.skip(self.ticket(message, None, None));
+        }
+        let parts = (written.len() > 1).then(|| Arc::new(MessageParts::new(written.len())));
+        for address in written {
+            let job = Job { id: Some(address.clone()), ..Job::new(ImageRef::Object(address)) };
+            self.begin_job(self.ticket(message.clone(), Some(&job), parts.clone()), Ok(job));
+        }
+    }
+
+    fn begin_job(&self, ticket: Ticket, job: Result<Job, JobError>) {
         match self.admit(&ticket, job) {
             Ok(image) if ticket.delivery.received > self.state.queues[ticket.queue].max_receive() => {
                 self.quarantine.add(ticket, image)
@@ -53,7 +82,12 @@ impl Intake {
     }
 
     /// A message's ticket, with the job's data if the message is a valid job.
-    fn ticket(&self, Received { key, hold, queue, delivery }: Received, job: Option<&Job>) -> Ticket {
+    fn ticket(
+        &self,
+        Received { key, hold, queue, delivery }: Received,
+        job: Option<&Job>,
+        parts: Option<Arc<MessageParts>>,
+    ) -> Ticket {
         let id = job.and_then(|job| job.id.clone()).unwrap_or_else(|| delivery.id.clone());
         let span =
             tracing::info_span!("job", id, queue = self.state.queues[queue].name(), received = delivery.received);
@@ -73,6 +107,7 @@ impl Intake {
             callback: job.and_then(|job| job.callback.as_ref()).map(|callback| callback.url.clone()),
             callback_failures: job.is_some_and(|job| job.callback_failures),
             metadata: job.and_then(|job| job.metadata.clone()),
+            parts,
             since: Instant::now(),
             span,
         }

@@ -65,6 +65,11 @@ impl Hold {
         self.0.is_held.load(SeqCst)
     }
 
+    /// Returns true if both are of one message.
+    pub(crate) fn is_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Records that a stage begins, if the message is still held.
     pub(crate) fn begin(&self) -> bool {
         self.0.has_begun.store(true, SeqCst);

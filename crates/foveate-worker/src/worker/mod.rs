@@ -21,6 +21,7 @@ mod intake;
 mod lease_keeper;
 mod leases;
 mod lifecycle;
+mod message_parts;
 mod options;
 mod outcome_handler;
 mod parts;
@@ -28,8 +29,10 @@ mod quarantine;
 mod receiver;
 mod refusals;
 mod segments;
+mod settlement;
 mod settler;
 mod state;
+mod store_events;
 mod ticket;
 mod totals;
 

@@ -36,6 +36,9 @@ pub struct WorkerOptions {
     pub callbacks: Callbacks,
     /// Where vectors are stored, if anywhere.
     pub sink: Option<Segments>,
+    /// True if notifications of object stores are jobs: the images are the objects that were written, and the engine
+    /// must be able to read them. Notifications of other events are acknowledged.
+    pub store_events: bool,
     /// Connects the worker's spans to its callers' traces.
     pub traces: Traces,
 }
@@ -55,6 +58,7 @@ impl WorkerOptions {
             reconnect: Backoff { base: Duration::from_millis(100), max: Duration::from_secs(5) },
             callbacks,
             sink: None,
+            store_events: false,
             traces: Traces::default(),
         }
     }

@@ -72,6 +72,11 @@ impl OutcomeHandler {
         }
     }
 
+    /// Ends a message that asks for nothing.
+    pub(super) fn skip(&self, ticket: Ticket) {
+        self.settler.skip(ticket);
+    }
+
     /// Fails a message that did not reach the engine.
     pub(super) fn refuse(&self, ticket: Ticket, failure: Failure) {
         self.caller.fail(Box::new(ticket), failure);

@@ -62,6 +62,7 @@ impl Parts {
         let intake = Intake {
             state: Arc::clone(&state),
             traces: options.traces,
+            store_events: options.store_events,
             outcomes,
             quarantine: Arc::clone(&quarantine),
             dispatcher,

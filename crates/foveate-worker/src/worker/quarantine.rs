@@ -53,10 +53,14 @@ impl Quarantine {
     fn next(&self) -> Option<(Ticket, Image)> {
         let mut messages = lock(&self.messages);
         messages.waiting.retain(|(ticket, _)| ticket.hold.is_held());
-        if messages.waiting.is_empty() || messages.under_way.as_ref().is_some_and(Hold::is_held) {
+        if messages.waiting.is_empty() {
             return None;
         }
-        let place = fastrand::usize(..messages.waiting.len());
+        let place = match messages.under_way.as_ref().filter(|hold| hold.is_held()) {
+            // A message ends with the last of its images.
+            Some(hold) => messages.waiting.iter().position(|(ticket, _)| ticket.hold.is_of(hold))?,
+            None => fastrand::usize(..messages.waiting.len()),
+        };
         let (ticket, image) = messages.waiting.swap_remove(place);
         messages.under_way = Some(ticket.hold.clone());
         Some((ticket, image))

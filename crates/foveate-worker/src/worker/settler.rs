@@ -9,6 +9,7 @@ use foveate_queue::{DeadLetter, Delivery, QueueError, Receipt};
 use super::backoff::Backoff;
 use super::delay_queue::DelayQueue;
 use super::leases::Key;
+use super::settlement::{How, PutBack, Why};
 use super::state::WorkerState;
 use super::ticket::Ticket;
 use crate::watchdog::ThreadWatch;
@@ -46,46 +47,6 @@ pub(super) struct Settlement {
     tries: u32,
 }
 
-enum How {
-    Acknowledge,
-    PutBack(PutBack),
-    DeadLetter(DeadLetter),
-}
-
-/// How a message returns to its queue.
-struct PutBack {
-    why: Why,
-    delay: Duration,
-    /// Since when it fails.
-    failing_since: Option<SystemTime>,
-    /// If it returns as a copy: the deliveries that the copy counts on from.
-    copied: Option<u32>,
-}
-
-/// Why a message returns to its queue.
-#[derive(Clone, Copy, PartialEq)]
-enum Why {
-    /// It failed, and is retried.
-    Failed,
-    /// The worker's own settings refuse it.
-    Refused,
-    /// It was not tried, or failed in an outage.
-    Held,
-}
-
-impl How {
-    /// The name in metrics.
-    fn name(&self) -> &'static str {
-        match self {
-            Self::Acknowledge => "acknowledged",
-            Self::PutBack(PutBack { why: Why::Failed, .. }) => "released",
-            Self::PutBack(PutBack { why: Why::Refused, .. }) => "refused",
-            Self::PutBack(PutBack { why: Why::Held, .. }) => "held",
-            Self::DeadLetter(_) => "dead",
-        }
-    }
-}
-
 impl Settler {
     /// Acknowledges a message whose result was delivered.
     pub(super) fn acknowledge(&self, ticket: Ticket) {
@@ -93,6 +54,11 @@ impl Settler {
         ticket.span.in_scope(|| tracing::debug!(ms, "done"));
         let stage = if ticket.callback.is_some() { Stage::Callback } else { Stage::Sink };
         self.settle(ticket, stage, How::Acknowledge);
+    }
+
+    /// Acknowledges a message that asks for nothing.
+    pub(super) fn skip(&self, ticket: Ticket) {
+        self.settle(ticket, Stage::Parse, How::Skip);
     }
 
     /// Puts a failed message back, or moves it to the dead letters.
@@ -192,7 +158,15 @@ impl Settler {
     }
 
     fn settle(&self, ticket: Ticket, stage: Stage, how: How) {
-        let Ticket { key, queue, delivery, .. } = ticket;
+        let Ticket { key, queue, delivery, parts, id, .. } = ticket;
+        let (stage, how) = match parts {
+            None => (stage, how),
+            Some(parts) => match parts.end(&id, stage, how) {
+                Some(end) => end,
+                // Other images of the message are under way.
+                None => return,
+            },
+        };
         self.push(Instant::now(), Settlement { key, queue, delivery, stage, how, tries: 0 });
     }
 
@@ -208,7 +182,7 @@ impl Settler {
             let mut others = Vec::new();
             for settlement in due {
                 match settlement.how {
-                    How::Acknowledge => acknowledged.entry(settlement.queue).or_default().push(settlement),
+                    How::Acknowledge | How::Skip => acknowledged.entry(settlement.queue).or_default().push(settlement),
                     _ => others.push(settlement),
                 }
             }
@@ -249,7 +223,7 @@ impl Settler {
         let (queue, delivery) = (&self.state.queues[settlement.queue], &settlement.delivery);
         let latest = Delivery { receipt: receipt.clone(), ..(**delivery).clone() };
         let results = match &settlement.how {
-            How::Acknowledge => queue.acknowledge(&[receipt]),
+            How::Acknowledge | How::Skip => queue.acknowledge(&[receipt]),
             How::DeadLetter(letter) => return queue.dead_letter(&latest, letter),
             &How::PutBack(PutBack { copied: Some(received), failing_since, delay, .. }) => {
                 return queue.renew(&Delivery { received, failing_since, ..latest }, delay);

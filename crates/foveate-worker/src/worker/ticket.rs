@@ -7,8 +7,9 @@ use foveate_queue::Delivery;
 
 use super::circuit_breaker::Cause;
 use super::leases::{Hold, Key};
+use super::message_parts::MessageParts;
 
-/// A message that the worker holds, from its receipt to its settlement.
+/// A message that the worker holds, or one image of it, from its receipt to its settlement.
 #[derive(Debug)]
 pub(super) struct Ticket {
     pub(super) key: Key,
@@ -31,6 +32,8 @@ pub(super) struct Ticket {
     pub(super) callback_failures: bool,
     /// The caller's own JSON.
     pub(super) metadata: Option<String>,
+    /// Its place among the images of its message, if there are several.
+    pub(super) parts: Option<Arc<MessageParts>>,
     /// When the worker received it.
     pub(super) since: Instant,
     pub(super) span: tracing::Span,

@@ -8,6 +8,8 @@ use crate::Stage;
 pub struct Totals {
     /// Acknowledged: the callback was taken, or the row is durable.
     pub done: u64,
+    /// Acknowledged without work: notifications of a store that name no image.
+    pub skipped: u64,
     /// Released after a transient failure, each time.
     pub retried: u64,
     /// Moved to the dead letters, by stage.
@@ -25,6 +27,7 @@ impl Totals {
     pub(super) fn count(&mut self, how: &str, stage: Stage) {
         match how {
             "acknowledged" => self.done += 1,
+            "skipped" => self.skipped += 1,
             "dead" => *self.dead.entry(stage.name()).or_default() += 1,
             "refused" => self.refused += 1,
             "held" => self.held += 1,
@@ -48,9 +51,13 @@ impl fmt::Display for Totals {
             let stages: Vec<_> = self.dead.iter().map(|(stage, count)| format!("{count} {stage}")).collect();
             write!(f, " ({})", stages.join(", "))?;
         }
-        for (count, what) in
-            [(self.retried, "retried"), (self.refused, "given back"), (self.held, "held back"), (self.lost, "lost")]
-        {
+        for (count, what) in [
+            (self.skipped, "without an image"),
+            (self.retried, "retried"),
+            (self.refused, "given back"),
+            (self.held, "held back"),
+            (self.lost, "lost"),
+        ] {
             if count > 0 {
                 write!(f, ", {count} {what}")?;
             }

@@ -234,6 +234,11 @@ pub(crate) struct WorkerArgs {
     #[arg(long, value_name = "SECONDS", default_value = "3600", value_parser = parse_seconds, help_heading = "Queue")]
     pub(crate) retry_for: Duration,
 
+    /// Take notifications of object stores as jobs: each object that was written to a bucket of --object-store is an
+    /// image. Notifications of other events are acknowledged and counted.
+    #[arg(long, requires = "object_store", help_heading = "Queue")]
+    pub(crate) store_events: bool,
+
     /// Stop when the queues have been empty for 3 seconds.
     #[arg(long, help_heading = "Queue")]
     pub(crate) until_empty: bool,

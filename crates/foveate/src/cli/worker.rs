@@ -44,6 +44,7 @@ pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Exit> {
         backoff: Backoff { base: args.retry, ..Backoff::default() },
         retry_for: args.retry_for,
         sink,
+        store_events: args.store_events,
         remedy,
         traces: service::TRACES,
         ..WorkerOptions::new(queues.clone(), callbacks)
@@ -94,6 +95,7 @@ fn remedy(setting: Setting) -> Option<&'static str> {
         Setting::CallbackPrivate => "--callback-private allows such a host",
         Setting::ImageHost => "--allow-private allows such a host",
         Setting::Objects => "--object-store allows a bucket",
+        Setting::StoreEvents => "--store-events takes notifications of object stores",
         Setting::Sink => "--output stores the vectors",
         _ => return None,
     })
