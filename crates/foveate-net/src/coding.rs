@@ -16,9 +16,6 @@ const CHUNK: usize = 16 << 10;
 pub struct Codings(Vec<String>);
 
 impl Codings {
-    /// The codings that are understood, as a header lists them.
-    pub const KNOWN: &str = "gzip, deflate, br";
-
     /// Parses the value of `Content-Encoding`. Other words than the registered ones ("utf-8", "aws-chunked") are left
     /// out: users write them into the headers of files, and no client undoes them.
     ///
@@ -39,6 +36,11 @@ impl Codings {
     /// Returns true if there is nothing to undo.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// The number of codings.
+    pub fn len(&self) -> usize {
+        self.0.len()
     }
 
     /// Undoes the codings. The caller bounds what comes out.

@@ -34,7 +34,12 @@ pub(crate) enum BodyKind {
 /// Reads the body, and undoes its codings.
 pub(crate) async fn read(serving: &Serving, headers: &HeaderMap, body: &mut Body) -> Result<(Vec<u8>, Claim), Problem> {
     let header = headers.get(CONTENT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let codings = Codings::parse(header).map_err(|coding| {
+    let codings = Codings::parse(header).and_then(|codings| match codings.len() {
+        0 | 1 => Ok(codings),
+        // What is small before and after may be huge between two.
+        _ => Err(codings.to_string()),
+    });
+    let codings = codings.map_err(|coding| {
         unsupported(format!("a body in {coding} is not understood"), "send it as it is, or in gzip, deflate or br")
     })?;
     let reading = tokio::time::timeout(serving.api.read_timeout, receive(serving, headers, body));

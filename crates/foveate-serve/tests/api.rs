@@ -432,6 +432,7 @@ fn what_cannot_be_answered_is_a_problem_that_names_a_remedy() {
     problem(post_with(fixture.address, "content-type: text/plain\r\n", b"x"), 415, "'text/plain'");
     let coded = |coding| format!("content-type: image/png\r\ncontent-encoding: {coding}\r\n");
     problem(post_with(fixture.address, &coded("zstd"), &file("ok")), 415, "a body in zstd");
+    problem(post_with(fixture.address, &coded("gzip, gzip"), &file("ok")), 415, "a body in gzip, gzip");
     problem(post_with(fixture.address, &coded("gzip"), &file("ok")), 400, "the body is damaged gzip");
     let impossible = |body: Value, detail: &str| problem(post(fixture.address, &body), 422, detail);
     impossible(json!({"input": {"url": "https://a", "image": "AAAA"}}), "input 0: several images where one vector");
