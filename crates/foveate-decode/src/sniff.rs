@@ -150,13 +150,33 @@ fn unsupported(bytes: &[u8]) -> Option<&'static str> {
         (b"FUJIFILMCCD-RAW", "camera raw"),
         (b"IIRO", "camera raw"),
         (b"IIU\0", "camera raw"),
+        (b"\x01\xDA\x00\x01", "SGI"),
+        (b"\x01\xDA\x00\x02", "SGI"),
+        (b"\x01\xDA\x01\x01", "SGI"),
+        (b"\x01\xDA\x01\x02", "SGI"),
+        (b"\x59\xA6\x6A\x95", "Sun raster"),
+        (b"icns", "Apple icon"),
+        (b"SIMPLE  =", "FITS"),
+        (b"AT&TFORM", "DjVu"),
+        (b"/* XPM */", "XPM"),
+        (b"\xD7\xCD\xC6\x9A", "Windows metafile"),
+        (b"BPG\xFB", "BPG"),
+        (b"FLIF", "FLIF"),
+        (b"\x8AMNG\r\n", "MNG"),
+        (b"\x8BJNG\r\n", "JNG"),
+        (b"Paint Shop Pro Image File", "Paint Shop Pro"),
     ];
     if let Some((_, name)) = MAGIC.iter().find(|(magic, _)| bytes.starts_with(magic)) {
         return Some(name);
     }
-    match bytes.get(4..12)? {
-        b"ftypcrx " => Some("camera raw"),
-        _ => None,
+    let at = |start: usize, mark: &[u8]| bytes.get(start..start + mark.len()) == Some(mark);
+    match () {
+        () if at(4, b"ftypcrx ") => Some("camera raw"),
+        () if matches!(bytes, [0, 0, 2, 0, 1..=255, 0, ..]) => Some("Windows cursor"),
+        () if at(128, b"DICM") => Some("DICOM"),
+        () if bytes.starts_with(b"\x01\0\0\0") && at(40, b" EMF") => Some("Windows metafile"),
+        () if bytes.starts_with(b"FORM") && (at(8, b"ILBM") || at(8, b"PBM ")) => Some("IFF"),
+        () => None,
     }
 }
 
@@ -261,6 +281,9 @@ mod tests {
             (b"\xFF\x0A\x00", "JPEG XL"),
             (b"\xFF\x4F\xFF\x51", "JPEG 2000"),
             (b"8BPS", "Photoshop images are not supported; convert them to PNG or JPEG"),
+            (b"\x01\xDA\x01\x01\0\x03", "SGI images are not supported; convert them to PNG or JPEG"),
+            (b"\0\0\x02\0\x01\0\x20\x20", "Windows cursor images are not supported; convert them to PNG or JPEG"),
+            (b"SIMPLE  =  ", "FITS images are not supported; convert them to PNG or JPEG"),
             (b"P6\n2 2\n255\n", "PNM"),
             (b"P2 # by hand\n# twice\n 2 2 255 1 2 3 4", "PNM"),
             (b"P7\nWIDTH 1\n", "PNM"),

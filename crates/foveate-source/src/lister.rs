@@ -30,9 +30,9 @@ pub const IMAGE_EXTENSIONS: [&str; 25] = [
 
 /// The file name extensions of image formats that not every build reads. A folder does not contribute those that this
 /// build does not read, in any case, but they are counted apart from files that are no images.
-pub const FOREIGN_EXTENSIONS: [&str; 25] = [
-    "arw", "avif", "cr2", "cr3", "dds", "dng", "exr", "hdr", "heic", "heif", "hif", "j2c", "j2k", "jp2", "jpc", "jpf",
-    "jpx", "jxl", "nef", "orf", "psd", "raf", "rw2", "svg", "xcf",
+pub const FOREIGN_EXTENSIONS: [&str; 30] = [
+    "arw", "avif", "cr2", "cr3", "cur", "dcm", "dds", "dng", "exr", "fits", "hdr", "heic", "heif", "hif", "icns",
+    "j2c", "j2k", "jp2", "jpc", "jpf", "jpx", "jxl", "nef", "orf", "psd", "raf", "rw2", "sgi", "svg", "xcf",
 ];
 
 /// Those that a folder contributes in builds whose decoders read them.
