@@ -3,7 +3,7 @@
 use std::fmt;
 
 use axum::body::Body;
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, StatusCode};
 use foveate_queue::Job;
 use foveate_worker::Image;
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, Visitor};
@@ -71,7 +71,8 @@ fn json(body: &[u8], asked: &mut Asked, max_images: usize) -> Result<(), Problem
     let lists = request.deserialize(&mut parser).and_then(|lists| parser.end().map(|()| lists));
     let mut lists = lists.map_err(|error| Problem::malformed(error.to_string()))?;
     let Some(ImageList { field, inputs }) = lists.pop() else {
-        return Err(Problem::malformed("missing field `input`"));
+        let remedy = "send images as input: this server embeds no texts";
+        return Err(Problem::new(StatusCode::BAD_REQUEST, "missing field `input`", remedy));
     };
     if let Some(other) = lists.pop() {
         let detail = format!("images as '{}' and as '{field}'", other.field);

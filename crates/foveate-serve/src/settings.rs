@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use axum::http::HeaderValue;
 use foveate_queue::Callback;
 use foveate_worker::Encoding;
-use serde::Deserialize;
+use serde::{Deserialize, de};
 use serde_json::value::RawValue;
 
 /// Most names in the header of ignored fields.
@@ -101,11 +101,13 @@ impl Settings {
                 self.encoding = serde_json::from_str::<Option<Format>>(json)?.map(Encoding::from).unwrap_or_default();
             }
             // Cohere's: its answers have a list for each type, and this one has one of them.
-            "embedding_types" => {
-                if let Some([format]) = serde_json::from_str::<Option<[Format; 1]>>(json)? {
-                    self.encoding = format.into();
+            "embedding_types" => match serde_json::from_str::<Option<Vec<Format>>>(json)?.as_deref() {
+                None => {}
+                Some([format]) => self.encoding = (*format).into(),
+                Some(formats) => {
+                    return Err(de::Error::custom(format_args!("{} types; answers have one", formats.len())));
                 }
-            }
+            },
             // Voyage's and vLLM's.
             "output_dtype" | "embed_dtype" => {
                 let _: Option<ElementType> = serde_json::from_str(json)?;

@@ -418,6 +418,10 @@ fn what_cannot_be_answered_is_a_problem_that_names_a_remedy() {
     refused(json!({"input": null}), "missing field `input`");
     refused(json!({"input": "https://a", "modality": "text"}), "field `modality`: unknown variant `text`");
     refused(json!({"input": "https://a", "embedding_types": ["int8"]}), "field `embedding_types`: unknown variant");
+    refused(json!({"input": "https://a", "embedding_types": ["float", "int8"]}), "unknown variant `int8`");
+    refused(json!({"input": "https://a", "embedding_types": ["float", "base64"]}), "2 types; answers have one");
+    let texts = refused(json!({"texts": ["a cat"], "model": "tiny"}), "missing field `input`");
+    assert!(texts.json()["remedy"].as_str().unwrap().contains("this server embeds no texts"), "{texts:?}");
     refused(json!({"input": "https://a", "output_dtype": "int8"}), "field `output_dtype`: unknown variant");
     refused(json!({"input": {"image": ""}}), "an image of no bytes");
     refused(json!({"input": "https://a", "dimensions": 7}), "this server does not know its vectors' width");
