@@ -20,7 +20,7 @@ use crate::serving::Serving;
 use crate::settings::{IgnoredFields, Settings};
 
 /// Fields that list images: this API's and OpenAI's, Voyage's, Cohere's, and vLLM's.
-const IMAGES: [&str; 4] = ["input", "inputs", "images", "messages"];
+const IMAGES: [&str; 7] = ["input", "inputs", "image", "images", "image_url", "url", "messages"];
 
 /// Reads and parses a body.
 pub(crate) async fn ask(

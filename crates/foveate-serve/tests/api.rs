@@ -277,6 +277,10 @@ fn requests_of_other_services_are_understood() {
             json!({"images": [data], "input_type": "image", "embedding_types": ["float"], "truncate": "NONE"}),
             Some("truncate"),
         ),
+        // One image under its own name.
+        (json!({"image": data}), None),
+        (json!({"image_url": {"url": data}}), None),
+        (json!({"url": data}), None),
         (
             json!({"inputs": [{"content": [part]}], "input_type": "search_document", "output_dimension": 2}),
             Some("input_type, inputs.content.image_url.detail"),
