@@ -12,6 +12,10 @@ use crate::yuv::{Plane, YuvImage};
 /// # Errors
 /// The library's reason, or one of our own.
 pub(crate) fn decode(encoded: Vec<u8>, limits: PixelLimits) -> Result<YuvImage, String> {
+    if encoded.is_empty() {
+        // The library would complain on standard error.
+        return Err("it holds no picture".to_owned());
+    }
     let mut settings = Settings::new();
     // Images are decoded side by side already.
     settings.set_n_threads(1);
