@@ -1,12 +1,17 @@
 //! The container of AVIF and HEIC (ISO/IEC 23008-12): which item is the picture, where its bytes are, and how it is to
 //! be turned.
 
+use std::collections::HashMap;
+
 use foveate_core::Size;
 
 use crate::ImageFormat;
 
 /// Most tiles of one image, and most entries of any table: a phone's photo has 48 tiles, the largest grid 65,536.
 const MOST_ENTRIES: usize = 1 << 17;
+
+/// Properties that an association of 15 bits can name.
+const MOST_PROPERTIES: usize = 1 << 15;
 
 /// The primary image of a file.
 #[derive(Debug, PartialEq)]
@@ -73,12 +78,13 @@ pub fn still_image(file: &[u8]) -> Result<StillImage, &'static str> {
             _ => {}
         }
     }
+    let places = meta.places();
     if coding != *b"grid" {
-        let bytes = meta.bytes_of(file, meta.primary).ok_or("its image lies outside of the file")?;
+        let bytes = places.bytes_of(file, meta.primary).ok_or("its image lies outside of the file")?;
         let size = size.ok_or("its image has no size")?;
         return Ok(StillImage { size, tiles: vec![bytes], columns: 1, color });
     }
-    let grid = meta.bytes_of(file, meta.primary).ok_or("its grid lies outside of the file")?;
+    let grid = places.bytes_of(file, meta.primary).ok_or("its grid lies outside of the file")?;
     let [_, flags, rows, columns, sides @ ..] = grid.as_slice() else { return Err("its grid is cut off") };
     let rows = usize::from(*rows) + 1;
     let columns = usize::from(*columns) + 1;
@@ -95,7 +101,7 @@ pub fn still_image(file: &[u8]) -> Result<StillImage, &'static str> {
     let mut tiles = Vec::new();
     let mut total = 0;
     for item in items {
-        let bytes = meta.bytes_of(file, item).ok_or("a tile lies outside of the file")?;
+        let bytes = places.bytes_of(file, item).ok_or("a tile lies outside of the file")?;
         // Tiles that share their bytes would need more memory than the file has bytes.
         total += bytes.len();
         if total > file.len() {
@@ -133,6 +139,7 @@ fn size_of(sides: &[u8]) -> Option<Size> {
     Some(Size::new(u32::from_be_bytes([*a, *b, *c, *d]), u32::from_be_bytes([*e, *f, *g, *h])))
 }
 
+#[derive(Clone, Copy)]
 struct ContainerBox<'a> {
     kind: [u8; 4],
     payload: &'a [u8],
@@ -157,6 +164,7 @@ fn boxes(mut rest: &[u8]) -> impl Iterator<Item = ContainerBox<'_>> {
 }
 
 /// Big-endian fields of a box.
+#[derive(Clone, Copy)]
 struct BoxFields<'a> {
     rest: &'a [u8],
 }
@@ -232,13 +240,11 @@ impl<'a> ItemTable<'a> {
     /// The properties of an item, in the order that they apply in.
     fn properties_of(&self, item: u64) -> Vec<ContainerBox<'a>> {
         let container = boxes(self.properties).find(|part| part.kind == *b"ipco").map_or(&[][..], |part| part.payload);
-        let mut found = Vec::new();
-        for part in boxes(self.properties).filter(|part| part.kind == *b"ipma") {
-            for index in associated(part.payload, item).unwrap_or_default() {
-                found.extend(boxes(container).nth(index));
-            }
-        }
-        found
+        let properties: Vec<_> = boxes(container).take(MOST_PROPERTIES).collect();
+        let mut tables = boxes(self.properties).filter(|part| part.kind == *b"ipma");
+        // An item is in one table.
+        let places = tables.find_map(|table| associated(table.payload, item)).unwrap_or_default();
+        places.into_iter().filter_map(|place| properties.get(place).copied()).collect()
     }
 
     /// The items that a grid is made of.
@@ -255,43 +261,73 @@ impl<'a> ItemTable<'a> {
         None
     }
 
-    /// The bytes of an item, whose extents are put together.
-    fn bytes_of(&self, file: &[u8], item: u64) -> Option<Vec<u8>> {
+    /// Where the items' bytes are, up to where the table is damaged.
+    fn places(&self) -> ItemPlaces<'a> {
+        let mut places = ItemPlaces { version: 0, sizes: 0, data: self.data, entries: HashMap::new() };
         let mut fields = BoxFields { rest: self.locations };
-        let version = fields.number(4)? >> 24;
-        let sizes = fields.number(2)? as usize;
-        let nibble = |at: usize| sizes >> (12 - 4 * at) & 15;
-        let id_bytes = if version < 2 { 2 } else { 4 };
-        let index_bytes = if version == 0 { 0 } else { nibble(3) };
+        places.read(&mut fields);
+        places
+    }
+}
+
+/// The location table, read once: a grid asks for each of its tiles.
+struct ItemPlaces<'a> {
+    version: u64,
+    /// The lengths of fields, a nibble each.
+    sizes: usize,
+    data: &'a [u8],
+    /// What follows an item's number in the table.
+    entries: HashMap<u64, BoxFields<'a>>,
+}
+
+impl<'a> ItemPlaces<'a> {
+    fn read(&mut self, fields: &mut BoxFields<'a>) -> Option<()> {
+        self.version = fields.number(4)? >> 24;
+        self.sizes = fields.number(2)? as usize;
+        let id_bytes = if self.version < 2 { 2 } else { 4 };
         for _ in 0..fields.count(id_bytes)? {
             let id = fields.number(id_bytes)?;
-            let method = if version == 0 { 0 } else { fields.number(2)? & 15 };
-            fields.take(2)?;
-            let base = fields.number(nibble(2))?;
-            let source = match method {
-                0 => file,
-                1 => self.data,
-                _ => return None,
-            };
-            let mut bytes = Vec::new();
-            for _ in 0..fields.count(2)? {
-                fields.take(index_bytes)?;
-                let start = usize::try_from(base.checked_add(fields.number(nibble(0))?)?).ok()?;
-                let length = usize::try_from(fields.number(nibble(1))?).ok()?;
-                if id == item {
-                    let end = if length == 0 { source.len() } else { start.checked_add(length)? };
-                    bytes.extend_from_slice(source.get(start..end)?);
-                    // Extents that overlap would need more memory than the file has bytes.
-                    if bytes.len() > source.len() {
-                        return None;
-                    }
-                }
-            }
-            if id == item {
-                return Some(bytes);
+            self.entries.entry(id).or_insert(*fields);
+            let before = if self.version == 0 { 2 } else { 4 };
+            fields.take(before + self.nibble(2))?;
+            let extents = fields.count(2)?;
+            fields.take(extents * (self.index_bytes() + self.nibble(0) + self.nibble(1)))?;
+        }
+        Some(())
+    }
+
+    fn nibble(&self, at: usize) -> usize {
+        self.sizes >> (12 - 4 * at) & 15
+    }
+
+    fn index_bytes(&self) -> usize {
+        if self.version == 0 { 0 } else { self.nibble(3) }
+    }
+
+    /// The bytes of an item, whose extents are put together.
+    fn bytes_of(&self, file: &[u8], item: u64) -> Option<Vec<u8>> {
+        let mut fields = *self.entries.get(&item)?;
+        let method = if self.version == 0 { 0 } else { fields.number(2)? & 15 };
+        fields.take(2)?;
+        let base = fields.number(self.nibble(2))?;
+        let source = match method {
+            0 => file,
+            1 => self.data,
+            _ => return None,
+        };
+        let mut bytes = Vec::new();
+        for _ in 0..fields.count(2)? {
+            fields.take(self.index_bytes())?;
+            let start = usize::try_from(base.checked_add(fields.number(self.nibble(0))?)?).ok()?;
+            let length = usize::try_from(fields.number(self.nibble(1))?).ok()?;
+            let end = if length == 0 { source.len() } else { start.checked_add(length)? };
+            bytes.extend_from_slice(source.get(start..end)?);
+            // Extents that overlap would need more memory than the file has bytes.
+            if bytes.len() > source.len() {
+                return None;
             }
         }
-        None
+        Some(bytes)
     }
 }
 
