@@ -21,7 +21,7 @@ const MANYLINUX: &str = "manylinux_2_28";
 const TEST_PACKAGES: [&str; 8] = ["pytest", "mypy", "pyarrow", "polars", "duckdb", "pillow", "pandas", "datasets"];
 /// What the tests of engines import, in the long form: the wheel's extras, and these. They take minutes and 2 GB.
 const EXTRAS: &str = "[daft,lancedb,ray,spark]";
-const ENGINE_PACKAGES: [&str; 5] = ["webdataset", "nbconvert", "ipykernel", "faiss-cpu", "usearch"];
+const ENGINE_PACKAGES: [&str; 6] = ["webdataset", "nbconvert", "ipykernel", "faiss-cpu", "umap-learn", "usearch"];
 /// Largest wheel, in bytes.
 const MAX_BYTES: u64 = 25_000_000;
 

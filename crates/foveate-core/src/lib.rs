@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod batch;
+mod column;
 mod fault;
 mod memory;
 mod pixels;
@@ -9,6 +10,7 @@ mod size;
 mod sync;
 
 pub use batch::{PixelBatch, VectorBuf};
+pub use column::ColumnKind;
 pub use fault::{BoxError, FaultScope, Stage, catch_panic, catches_panics, error_chain, panic_message};
 pub use memory::BatchMemory;
 pub use pixels::{ImageView, ImageViewMut, LimitError, PixelBuf, PixelLimits};

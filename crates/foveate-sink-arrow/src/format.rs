@@ -9,7 +9,7 @@ use arrow_ipc::writer::FileWriter;
 use arrow_schema::{ArrowError, Metadata, Schema};
 use foveate_core::catch_panic;
 use foveate_sink::parts::{PartFiles, PartFormat, StoredPart};
-use foveate_sink::{ActOnRow, RunManifest, Shape, SinkError, SinkOptions, VectorReader};
+use foveate_sink::{ActOnRow, RunManifest, Shape, SinkError, SinkOptions, VectorReader, column_kinds};
 
 use crate::table::{check_names, check_schema, each_row, metadata, record_batch, schema};
 
@@ -38,7 +38,7 @@ impl PartFormat for ArrowFormat {
 
     fn encode(&mut self, part: &StoredPart<'_>, manifest: &RunManifest, files: &PartFiles) -> Result<(), SinkError> {
         let path = &files.vectors;
-        let schema = schema(part.dim(), part.element(), part.columns())?;
+        let schema = schema(part.dim(), part.element(), part.columns(), &column_kinds(&manifest.fingerprint))?;
         let described = Schema::clone(&schema).with_metadata(metadata(manifest).into_iter().collect::<Metadata>());
         let file = File::create(path).map_err(SinkError::io("create", path))?;
         let mut writer = FileWriter::try_new_buffered(file, &described).map_err(|error| failed(path, error))?;
@@ -101,11 +101,11 @@ mod tests {
     use arrow_array::{Float32Array, RecordBatch};
     use arrow_ipc::writer::StreamWriter;
     use foveate_sink::parts::PartSink;
-    use foveate_sink::{Element, Existing, Rows, VectorSink, Watermark};
+    use foveate_sink::{ColumnKinds, Element, Existing, Rows, VectorSink, Watermark};
 
     use super::*;
 
-    const SHAPE: Shape = Shape { dim: 2, element: Element::F32, columns: Vec::new() };
+    const SHAPE: Shape = Shape { dim: 2, element: Element::F32, columns: Vec::new(), column_kinds: ColumnKinds::new() };
 
     /// Writes two rows, and returns the file's bytes.
     fn written(path: &Path) -> Vec<u8> {

@@ -2,16 +2,19 @@
 //! those that the items carry along.
 
 use std::path::Path;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Float16Type, Float32Type, UInt32Type};
+use arrow_array::types::{Float16Type, Float32Type, Float64Type, Int64Type, UInt32Type};
 use arrow_array::{
-    Array, ArrayRef, FixedSizeListArray, Float16Array, Float32Array, RecordBatch, StringArray, UInt32Array,
+    Array, ArrayRef, BooleanArray, FixedSizeListArray, Float16Array, Float32Array, Float64Array, Int64Array,
+    RecordBatch, StringArray, UInt32Array,
 };
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema, SchemaRef};
+use foveate_core::ColumnKind;
 use foveate_sink::parts::{RowBlock, StoredPart};
-use foveate_sink::{ActOnRow, Element, RunManifest, Shape, SinkError, StoredRow};
+use foveate_sink::{ActOnRow, ColumnKinds, Element, RunManifest, Shape, SinkError, StoredRow};
 use half::f16;
 
 /// Names of the columns that every output has.
@@ -37,12 +40,12 @@ pub fn check_names(columns: &[String]) -> Result<(), SinkError> {
     Ok(())
 }
 
-/// Returns the columns: ours, none of them nullable, and the items' own `columns`. Every reader supports these types:
-/// the hash is text, because several readers lack unsigned 64-bit integers.
+/// Returns the columns: ours, none of them nullable, and the items' own `columns` of these `kinds`. Every reader
+/// supports these types: the hash is text, because several readers lack unsigned 64-bit integers.
 ///
 /// # Errors
 /// [`SinkError::Misuse`] for a `dim` that Arrow has no lists of.
-pub fn schema(dim: usize, element: Element, columns: &[String]) -> Result<SchemaRef, SinkError> {
+pub fn schema(dim: usize, element: Element, columns: &[String], kinds: &ColumnKinds) -> Result<SchemaRef, SinkError> {
     let dim = i32::try_from(dim).map_err(|_| SinkError::Misuse(format!("vectors of {dim} components")))?;
     let ours = [
         Field::new("id", DataType::Utf8, false),
@@ -52,8 +55,17 @@ pub fn schema(dim: usize, element: Element, columns: &[String]) -> Result<Schema
         Field::new("xxh3", DataType::Utf8, false),
     ];
     debug_assert!(ours.iter().map(|field| field.name().as_str()).eq(OWN));
-    let carried = columns.iter().map(|name| Field::new(name, DataType::Utf8, true));
+    let carried = columns.iter().map(|name| Field::new(name, data_type(kinds.get(name).copied()), true));
     Ok(Arc::new(Schema::new(ours.into_iter().chain(carried).collect::<Vec<_>>())))
+}
+
+fn data_type(kind: Option<ColumnKind>) -> DataType {
+    match kind {
+        None | Some(ColumnKind::Text) => DataType::Utf8,
+        Some(ColumnKind::Integer) => DataType::Int64,
+        Some(ColumnKind::Float) => DataType::Float64,
+        Some(ColumnKind::Boolean) => DataType::Boolean,
+    }
 }
 
 /// The vectors' element field, named as the Parquet specification names a list's elements.
@@ -86,9 +98,31 @@ pub fn record_batch(schema: &SchemaRef, block: &RowBlock, part: &StoredPart<'_>)
         Arc::new(StringArray::from_iter_values(hashes)),
     ];
     for column in 0..part.columns().len() {
-        columns.push(Arc::new(block.column(column).collect::<StringArray>()));
+        let values = block.column(column);
+        columns.push(match schema.field(OWN.len() + column).data_type() {
+            DataType::Int64 => Arc::new(values.map(parsed).collect::<Result<Int64Array, _>>()?),
+            DataType::Float64 => Arc::new(values.map(parsed).collect::<Result<Float64Array, _>>()?),
+            DataType::Boolean => Arc::new(values.map(parsed).collect::<Result<BooleanArray, _>>()?),
+            _ => Arc::new(values.collect::<StringArray>()),
+        });
     }
     RecordBatch::try_new(Arc::clone(schema), columns)
+}
+
+/// A value of a column that is not text.
+fn parsed<T: FromStr>(value: Option<&str>) -> Result<Option<T>, ArrowError> {
+    let parse = |text: &str| text.parse().map_err(|_| ArrowError::ParseError(format!("'{text}' is of another type")));
+    value.map(parse).transpose()
+}
+
+/// A value of a column that the items carry along, as text.
+fn carried(column: &ArrayRef, row: usize) -> Option<String> {
+    column.is_valid(row).then(|| match column.data_type() {
+        DataType::Int64 => column.as_primitive::<Int64Type>().value(row).to_string(),
+        DataType::Float64 => column.as_primitive::<Float64Type>().value(row).to_string(),
+        DataType::Boolean => column.as_boolean().value(row).to_string(),
+        _ => column.as_string::<i32>().value(row).to_owned(),
+    })
 }
 
 fn embeddings(bytes: &[u8], dim: usize, element: Element) -> Result<FixedSizeListArray, ArrowError> {
@@ -108,7 +142,7 @@ fn embeddings(bytes: &[u8], dim: usize, element: Element) -> Result<FixedSizeLis
 /// # Errors
 /// [`SinkError::Damaged`] if it has others.
 pub fn check_schema(path: &Path, found: &Schema, shape: &Shape) -> Result<(), SinkError> {
-    let expected = schema(shape.dim, shape.element, &shape.columns)?;
+    let expected = schema(shape.dim, shape.element, &shape.columns, &shape.column_kinds)?;
     if found.fields().iter().map(of).eq(expected.fields().iter().map(of)) {
         return Ok(());
     }
@@ -136,9 +170,7 @@ pub fn each_row(path: &Path, batch: &RecordBatch, shape: &Shape, act: &mut ActOn
         Element::F16 => list.as_primitive::<Float16Type>().values().iter().map(|half| half.to_f32()).collect(),
     };
     for (row, vector) in values.chunks_exact(shape.dim).enumerate() {
-        let carried = (OWN.len()..batch.num_columns()).map(text);
-        let columns: Vec<_> =
-            carried.map(|column| column.is_valid(row).then(|| column.value(row).to_owned())).collect();
+        let columns: Vec<_> = batch.columns()[OWN.len()..].iter().map(|column| carried(column, row)).collect();
         let (id, digits) = (text(0).value(row), text(4).value(row));
         let xxh3 = u64::from_str_radix(digits, 16);
         let xxh3 = xxh3.map_err(|_| SinkError::damaged(path, format!("{id} has the hash '{digits}'")))?;

@@ -1,11 +1,9 @@
 #![doc = include_str!("../README.md")]
 
-mod foreign;
 mod header;
 mod reader;
 mod sink;
 
-pub use foreign::read_array;
 pub use sink::NpyFormat;
 
 use foveate_core::RegistryError;

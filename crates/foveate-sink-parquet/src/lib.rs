@@ -2,13 +2,11 @@
 
 mod compression;
 mod error;
-mod foreign;
 mod reader;
 mod schema;
 mod sink;
 mod table;
 
-pub use foreign::{VectorColumns, read_vectors};
 pub use sink::ParquetFormat;
 pub use table::{Column, TableWriter, table_command};
 

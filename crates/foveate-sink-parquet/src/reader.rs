@@ -49,7 +49,7 @@ mod tests {
     use std::sync::Arc;
 
     use arrow_array::{Float32Array, RecordBatch};
-    use foveate_sink::Element;
+    use foveate_sink::{ColumnKinds, Element};
     use parquet::arrow::ArrowWriter;
 
     use super::*;
@@ -65,7 +65,7 @@ mod tests {
         writer.close().unwrap();
         let format = ParquetFormat::default();
         assert_eq!(format.manifest(&path).unwrap(), None);
-        let shape = Shape { dim: 1, element: Element::F32, columns: Vec::new() };
+        let shape = Shape { dim: 1, element: Element::F32, columns: Vec::new(), column_kinds: ColumnKinds::new() };
         let error = format.for_each(&path, &shape, &mut |_| unreachable!()).unwrap_err();
         assert!(matches!(error, SinkError::Damaged { .. }), "{error}");
     }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::sync::Arc;
 
 use foveate_sink::parts::{PartFiles, PartFormat, StoredPart};
-use foveate_sink::{RunManifest, SinkError, SinkOptions};
+use foveate_sink::{RunManifest, SinkError, SinkOptions, column_kinds};
 use foveate_sink_arrow::table::{check_names, metadata, record_batch, schema};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::Compression;
@@ -55,7 +55,7 @@ impl PartFormat for ParquetFormat {
 
     fn encode(&mut self, part: &StoredPart<'_>, manifest: &RunManifest, files: &PartFiles) -> Result<(), SinkError> {
         let path = &files.vectors;
-        let schema = schema(part.dim(), part.element(), part.columns())?;
+        let schema = schema(part.dim(), part.element(), part.columns(), &column_kinds(&manifest.fingerprint))?;
         let rows_per_group = rows_per_group(part.dim() * part.element().bytes());
         let properties = properties(rows_per_group, self.compression, part.columns());
         let pairs = metadata(manifest).into_iter().map(|(name, value)| KeyValue::new(name, value)).collect();

@@ -88,6 +88,18 @@ impl<'a> Copy<'a> {
         self.commit()
     }
 
+    /// Takes a row or a failure as it is.
+    pub(crate) fn take_outcome(
+        &mut self,
+        record: InputRecord,
+        outcome: Result<&StoredRow<'_>, StoredFailure>,
+    ) -> Result<(), SinkError> {
+        match outcome {
+            Ok(row) => self.take_row(row, Some(record)),
+            Err(failure) => self.take_record(&record, failure, &|record| Some(record.clone())),
+        }
+    }
+
     fn take_row(&mut self, row: &StoredRow<'_>, record: Option<InputRecord>) -> Result<(), SinkError> {
         let Some(record) = record else { return Ok(()) };
         let mut columns = row.columns.to_vec();

@@ -38,11 +38,11 @@ pub use error::SinkError;
 pub use fold::Fold;
 pub use inputs::{InputRecord, Likeness, RecordedHash, Stamp};
 pub use manifest::{ManifestFile, ManifestPart, OutputManifest, RunManifest, is_plain_name};
-pub use merge::Merge;
+pub use merge::{Merge, MergeCandidate};
 pub use names::{OutputNames, record_of, shard_suffix, sidecar};
 pub use prefix::{Prefix, PrefixBackend, PrefixRegistry};
 pub use publish::{AtomicFile, create_folders, hash_file, publish, sync_file, sync_folder};
-pub use rows::{ActOnRow, Element, RowBuffer, Rows, Shape, StoredRow, VectorReader};
+pub use rows::{ActOnRow, ColumnKinds, Element, RowBuffer, Rows, Shape, StoredRow, VectorReader, column_kinds};
 pub use runs::{Difference, Finished, OtherRun, Published, RecordedInputs, RunState};
 pub use stored::{StoredFailure, StoredRun, StoredState};
 
@@ -165,9 +165,11 @@ pub struct SinkOptions {
     pub first_index: u64,
     /// `(i, n)`, `i < n`: this run writes shard `i` of `n`, and its file names contain that.
     pub shard: Option<(u32, u32)>,
-    /// Names of the text columns that the items carry along. A sink that cannot store them refuses to open. They are in
+    /// Names of the columns that the items carry along. A sink that cannot store them refuses to open. They are in
     /// the run's fingerprint as `sink.columns`.
     pub columns: Vec<String>,
+    /// Kinds of those columns that are not text. They are in the run's fingerprint as `sink.column_kinds`.
+    pub column_kinds: ColumnKinds,
     /// Settings that only the sink understands (`compression` of `parquet`), by name; see [`Self::settings`]. They
     /// affect the output's bytes, so the run's fingerprint contains them as `sink.NAME`.
     pub settings: BTreeMap<String, String>,
@@ -203,6 +205,7 @@ impl SinkOptions {
             first_index: 0,
             shard: None,
             columns: Vec::new(),
+            column_kinds: ColumnKinds::default(),
             settings: BTreeMap::new(),
             publish_empty: false,
             packed: false,

@@ -3,14 +3,17 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 use crate::copy::Copy;
-use crate::entries::each_id;
+use crate::entries::{each_id, outcomes};
 use crate::{
-    Existing, InputRecord, Join, Published, RunManifest, SinkBackend, SinkError, SinkOptions, StoredRun, VectorReader,
+    Existing, InputRecord, Join, Published, RunManifest, SinkBackend, SinkError, SinkOptions, StoredFailure, StoredRow,
+    StoredRun, VectorReader,
 };
 
 /// Complete runs, and what of them goes into one output: the first row of each id, or the first failure of an id
@@ -24,6 +27,19 @@ pub struct Merge<'a> {
     conflicts: u64,
     /// The id of the first of them.
     conflict: Option<String>,
+    /// The numbers of what is taken, in this order, instead of all but the duplicates.
+    chosen: Option<Vec<u64>>,
+}
+
+/// A row or failure that a merge can take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MergeCandidate<'a> {
+    /// Its number: all runs' rows and failures are counted, from 0.
+    pub number: u64,
+    /// The item's id, which no other candidate has.
+    pub id: &'a str,
+    /// It is a row, and no failure.
+    pub is_row: bool,
 }
 
 impl<'a> Merge<'a> {
@@ -62,7 +78,7 @@ impl<'a> Merge<'a> {
         failures.retain(|&(_, hash)| contents.insert(hash, 0).is_some());
         duplicates.extend(failures.into_iter().map(|(number, _)| number));
         duplicates.sort_unstable();
-        Ok(Self { runs, readers, duplicates, conflicts, conflict })
+        Ok(Self { runs, readers, duplicates, conflicts, conflict, chosen: None })
     }
 
     /// Number of rows and failures that are left out.
@@ -76,14 +92,42 @@ impl<'a> Merge<'a> {
         (self.conflicts, self.conflict.as_deref())
     }
 
-    /// A digest of the runs' manifests, in their order.
+    /// Calls `act` with all rows and failures that are no duplicates, in order. Only of runs without a record of
+    /// inputs, that takes reading the vectors.
+    ///
+    /// # Errors
+    /// Those of damaged runs.
+    pub fn each_candidate(&self, act: &mut dyn FnMut(MergeCandidate<'_>)) -> Result<(), SinkError> {
+        let mut number = 0;
+        for (run, reader) in self.runs.iter().zip(self.readers) {
+            each_id(run, *reader, &mut |id, content| {
+                if self.duplicates.binary_search(&number).is_err() {
+                    act(MergeCandidate { number, id, is_row: content.is_some() });
+                }
+                number += 1;
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Takes the candidates with these numbers, in this order, instead of all.
+    pub fn choose(&mut self, numbers: Vec<u64>) {
+        self.chosen = Some(numbers);
+    }
+
+    /// A digest of the runs' manifests, in their order, and of what was chosen.
     pub fn digest(&self) -> String {
-        let digests: String = self.runs.iter().map(|run| run.manifest.digest()).collect();
+        let mut digests: String = self.runs.iter().map(|run| run.manifest.digest()).collect();
+        if let Some(chosen) = &self.chosen {
+            let bytes: Vec<u8> = chosen.iter().flat_map(|number| number.to_le_bytes()).collect();
+            digests.push_str(&format!("{:016x}", xxh3_64(&bytes)));
+        }
         format!("{:016x}", xxh3_64(digests.as_bytes()))
     }
 
-    /// Writes the output of `options`, which `manifest` describes: the runs in their order, each in its own. Continues
-    /// an interrupted merge. `join` adds values to those of the rows' columns.
+    /// Writes the output of `options`, which `manifest` describes: the runs in their order, each in its own, or what
+    /// was chosen. That is kept in a file in the system's folder of temporary files if its order is another one.
+    /// Continues an interrupted merge. `join` adds values to those of the rows' columns.
     ///
     /// # Errors
     /// [`SinkError::AlreadyComplete`] if that was done before, and the errors of the sink and of damaged runs.
@@ -98,14 +142,98 @@ impl<'a> Merge<'a> {
         let mut sink = backend.open(options)?;
         let start = sink.begin(manifest, existing)?.index;
         let mut copy = Copy::new(sink.as_mut(), start).with_join(join);
+        if let Some(chosen) = self.chosen.as_ref().filter(|chosen| !chosen.is_sorted()) {
+            let places: HashMap<u64, u64> = chosen.iter().copied().zip(0..).collect();
+            let mut held = HeldOutcomes::new(manifest.dim, chosen.len())?;
+            let mut number = 0;
+            for (run, reader) in self.runs.iter().zip(self.readers) {
+                outcomes(run, *reader, &|_| true, &mut |record, outcome| {
+                    number += 1;
+                    places.get(&(number - 1)).map_or(Ok(()), |&place| held.put(place, record, outcome))
+                })?;
+            }
+            held.copy_to(&mut copy)?;
+            return copy.finish();
+        }
         let next = Cell::new(0);
         let keep = |record: &InputRecord| {
             let number = next.replace(next.get() + 1);
-            self.duplicates.binary_search(&number).is_err().then(|| record.clone())
+            let is_taken = match &self.chosen {
+                Some(chosen) => chosen.binary_search(&number).is_ok(),
+                None => self.duplicates.binary_search(&number).is_err(),
+            };
+            is_taken.then(|| record.clone())
         };
         for (run, reader) in self.runs.iter().zip(self.readers) {
             copy.add(run, *reader, &|_| true, &keep)?;
         }
         copy.finish()
+    }
+}
+
+/// Rows and failures that come in another order than they go. The vectors are in a file.
+struct HeldOutcomes {
+    file: File,
+    /// Bytes of a vector.
+    stride: u64,
+    rest: Vec<Option<HeldOutcome>>,
+}
+
+/// A row without its vector, or a failure.
+struct HeldOutcome {
+    record: InputRecord,
+    width: u32,
+    height: u32,
+    xxh3: u64,
+    columns: Vec<Option<String>>,
+    failure: Option<StoredFailure>,
+}
+
+impl HeldOutcomes {
+    fn new(dim: usize, count: usize) -> Result<Self, SinkError> {
+        let file = tempfile::tempfile().map_err(SinkError::io("create a file in", &std::env::temp_dir()))?;
+        Ok(Self { file, stride: 4 * dim as u64, rest: (0..count).map(|_| None).collect() })
+    }
+
+    fn put(
+        &mut self,
+        place: u64,
+        record: InputRecord,
+        outcome: Result<&StoredRow<'_>, StoredFailure>,
+    ) -> Result<(), SinkError> {
+        let held = match outcome {
+            Ok(row) => {
+                let bytes: Vec<u8> = row.vector.iter().flat_map(|number| number.to_le_bytes()).collect();
+                let written = self.file.seek(SeekFrom::Start(place * self.stride));
+                let written = written.and_then(|_| self.file.write_all(&bytes));
+                written.map_err(SinkError::io("write a file in", &std::env::temp_dir()))?;
+                let StoredRow { width, height, xxh3, columns, .. } = *row;
+                HeldOutcome { record, width, height, xxh3, columns: columns.to_vec(), failure: None }
+            }
+            Err(failure) => {
+                HeldOutcome { record, width: 0, height: 0, xxh3: 0, columns: Vec::new(), failure: Some(failure) }
+            }
+        };
+        self.rest[place as usize] = Some(held);
+        Ok(())
+    }
+
+    fn copy_to(mut self, copy: &mut Copy<'_>) -> Result<(), SinkError> {
+        let mut bytes = vec![0; self.stride as usize];
+        for (place, held) in self.rest.into_iter().enumerate() {
+            let Some(HeldOutcome { record, width, height, xxh3, columns, failure }) = held else { continue };
+            if let Some(failure) = failure {
+                copy.take_outcome(record, Err(failure))?;
+                continue;
+            }
+            let read = self.file.seek(SeekFrom::Start(place as u64 * self.stride));
+            let read = read.and_then(|_| self.file.read_exact(&mut bytes));
+            read.map_err(SinkError::io("read a file in", &std::env::temp_dir()))?;
+            let vector: Vec<f32> = bytes.as_chunks().0.iter().map(|&four| f32::from_le_bytes(four)).collect();
+            let id = record.id.clone();
+            let row = StoredRow { id: &id, vector: &vector, width, height, xxh3, columns: &columns };
+            copy.take_outcome(record, Ok(&row))?;
+        }
+        Ok(())
     }
 }

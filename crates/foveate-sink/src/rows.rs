@@ -1,6 +1,9 @@
 //! Rows on their way to an output, and back.
 
+use std::collections::BTreeMap;
 use std::path::Path;
+
+use foveate_core::ColumnKind;
 
 use crate::{OutputManifest, RunManifest, SinkError};
 
@@ -79,6 +82,25 @@ impl Element {
 /// Most components of a vector that is read: a bound for memory.
 const MOST_DIM: usize = 1 << 24;
 
+/// Kinds of columns by their names. Columns that are not there are text.
+pub type ColumnKinds = BTreeMap<String, ColumnKind>;
+
+/// The kinds as a fingerprint has them.
+pub(crate) fn kinds_text(kinds: &ColumnKinds) -> String {
+    let kinds: Vec<String> = kinds.iter().map(|(name, kind)| format!("{name}={}", kind.name())).collect();
+    kinds.join(",")
+}
+
+/// Returns the kinds of columns that a fingerprint names.
+pub fn column_kinds(fingerprint: &BTreeMap<String, String>) -> ColumnKinds {
+    let named = fingerprint.get("sink.column_kinds").map_or("", String::as_str);
+    let of_column = |part: &str| {
+        let (name, kind) = part.rsplit_once('=')?;
+        Some((name.to_owned(), ColumnKind::named(kind)?))
+    };
+    named.split(',').filter_map(of_column).collect()
+}
+
 /// What every row of an output has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
@@ -86,8 +108,10 @@ pub struct Shape {
     pub dim: usize,
     /// How each component is stored.
     pub element: Element,
-    /// The names of the text columns.
+    /// The names of the columns that the items carry along.
     pub columns: Vec<String>,
+    /// Kinds of those that are not text.
+    pub column_kinds: ColumnKinds,
 }
 
 impl Shape {
@@ -102,7 +126,9 @@ impl Shape {
         // No name of a column given on the command line has a comma.
         let columns =
             manifest.fingerprint.get("sink.columns").map(|names| names.split(',').map(str::to_owned).collect());
-        Ok(Self { dim: *dim, element: known.ok_or_else(unsupported)?, columns: columns.unwrap_or_default() })
+        let element = known.ok_or_else(unsupported)?;
+        let column_kinds = column_kinds(&manifest.fingerprint);
+        Ok(Self { dim: *dim, element, columns: columns.unwrap_or_default(), column_kinds })
     }
 }
 

@@ -10,6 +10,7 @@ pub use crate::inputs::INPUTS_HEADER;
 pub use crate::names::{FAILURES, INPUTS};
 use crate::names::{STAGING, shards_of};
 pub use crate::publish::{parent_of, remove_if_there};
+use crate::rows;
 use crate::site::{CLAIM, FORMER_JOURNAL, RunSite};
 use crate::{
     Layout, OutputManifest, OutputNames, Prefix, RunManifest, SinkError, SinkOptions, create_folders, push_csv_field,
@@ -148,6 +149,9 @@ pub fn settings(options: &SinkOptions, format: &str, manifest: &RunManifest) -> 
     }
     if !options.columns.is_empty() {
         set("columns", options.columns.join(","));
+    }
+    if !options.column_kinds.is_empty() {
+        set("column_kinds", rows::kinds_text(&options.column_kinds));
     }
     options.settings.iter().for_each(|(name, value)| drop(set(name, value.clone())));
     settings

@@ -29,13 +29,6 @@ impl Choice {
         })
     }
 
-    /// The ids, and all other columns.
-    pub(crate) fn all(fields: &Fields, id: &str) -> Result<Self, FetchError> {
-        let id = find(fields, id)?;
-        let columns = (0..fields.len()).filter(|&column| column != id).collect();
-        Ok(Self { image: id, is_list: false, id: Some(id), columns })
-    }
-
     /// The numbers of the columns to read, in order, and the choice among these alone.
     pub(crate) fn project(&self) -> (Vec<usize>, Self) {
         let mut read: Vec<usize> =
@@ -139,7 +132,7 @@ pub(crate) fn holds_paths(kind: &DataType) -> bool {
 }
 
 /// The type of a list's elements; `None` for another type.
-fn element(kind: &DataType) -> Option<&DataType> {
+pub(crate) fn element(kind: &DataType) -> Option<&DataType> {
     match kind {
         DataType::List(field) | DataType::LargeList(field) | DataType::FixedSizeList(field, _) => {
             Some(field.data_type())

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use foveate_core::{Health, Registry, named_backend};
+use foveate_core::{ColumnKind, Health, Registry, named_backend};
 
 use crate::blob::Blob;
 use crate::fetch::DEFAULT_MAX_BYTES;
@@ -136,14 +136,38 @@ pub struct ContainerBackend {
     health: fn() -> Health,
     open: Box<Open>,
     create: Option<Create>,
-    open_text: Option<OpenText>,
+    open_rows: Option<OpenRows>,
 }
 
-/// The names of a table's columns, and its rows.
-pub type Table = (Vec<String>, Box<dyn Members>);
+/// A column of a table of any content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableColumn {
+    /// Its name.
+    pub name: String,
+    /// What [`TableRows::text`] gives of it.
+    pub kind: ColumnKind,
+    /// It has lists of numbers, which [`TableRows::numbers`] gives.
+    pub is_vector: bool,
+}
 
-/// Opens a table whose column with this name has the ids.
-type OpenText = fn(Arc<dyn Blob>, &str) -> Result<Table, FetchError>;
+/// The rows of a table of any content, of chosen columns.
+pub trait TableRows: Send {
+    /// Goes to the next row, at first to the first one; false at the end.
+    fn advance(&mut self) -> Result<bool, FetchError>;
+
+    /// The row's value of a chosen column, by its place among these, as text; `None` for a null.
+    fn text(&self, column: usize) -> Result<Option<String>, FetchError>;
+
+    /// Puts a list of numbers into `out` instead of what it had: nothing for a null, and NaN for a number that is
+    /// missing.
+    fn numbers(&self, column: usize, out: &mut Vec<f32>) -> Result<(), FetchError>;
+}
+
+/// Chooses columns of a table, by their places.
+pub type ChooseColumns<'a> = dyn FnMut(&[TableColumn]) -> Result<Vec<usize>, FetchError> + 'a;
+
+/// Opens a table.
+type OpenRows = fn(Arc<dyn Blob>, &mut ChooseColumns<'_>) -> Result<Box<dyn TableRows>, FetchError>;
 
 /// Begins a container with these columns.
 type Create = fn(Box<dyn Write + Send>, &[String]) -> io::Result<Box<dyn MemberWriter>>;
@@ -166,7 +190,7 @@ impl ContainerBackend {
         F: Fn(Arc<dyn Blob>, &ContainerOptions) -> Result<Box<dyn Members>, FetchError> + Send + Sync + 'static,
     {
         let (columns, health, open) = (Columns::None, Health::all_rust, Box::new(open));
-        Self { name, about, suffixes, columns, health, open, create: None, open_text: None }
+        Self { name, about, suffixes, columns, health, open, create: None, open_rows: None }
     }
 
     /// Says that its containers can be written, by what `create` makes.
@@ -175,10 +199,10 @@ impl ContainerBackend {
         Self { create: Some(create), ..self }
     }
 
-    /// Makes [`Self::open_text`] call `open`.
+    /// Makes [`Self::open_rows`] call `open`.
     #[must_use]
-    pub fn with_text(self, open: OpenText) -> Self {
-        Self { open_text: Some(open), ..self }
+    pub fn with_rows(self, open: OpenRows) -> Self {
+        Self { open_rows: Some(open), ..self }
     }
 
     /// Says that its members can carry columns along.
@@ -217,13 +241,16 @@ impl ContainerBackend {
         (self.open)(blob, options)
     }
 
-    /// Opens a table of any content: the names of all columns but `id`, and the rows with these as text. A row's name
-    /// is [`MemberName::Id`], unless its id is null or empty. `None` if the format has no tables.
+    /// Opens a table of any content, to read the columns that `choose` returns. `None` if the format has no tables.
     ///
     /// # Errors
-    /// If it cannot be read, is damaged, or has no column `id`.
-    pub fn open_text(&self, blob: Arc<dyn Blob>, id: &str) -> Option<Result<Table, FetchError>> {
-        self.open_text.map(|open| open(blob, id))
+    /// If it cannot be read or is damaged, and those of `choose`.
+    pub fn open_rows(
+        &self,
+        blob: Arc<dyn Blob>,
+        choose: &mut ChooseColumns<'_>,
+    ) -> Option<Result<Box<dyn TableRows>, FetchError>> {
+        self.open_rows.map(|open| open(blob, choose))
     }
 
     /// Begins a container with these columns; `None` if the format cannot be written.

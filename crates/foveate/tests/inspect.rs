@@ -175,7 +175,7 @@ fn a_copy_is_shown_by_its_own_manifest_and_what_is_no_output_is_refused() {
 
     fs::write(path("foreign.npy"), "no array").unwrap();
     fs::write(path("foreign.parquet"), "no table").unwrap();
-    inspect(&path("foreign.npy"), &[]).expect_error(2, "it has no manifest of foveate");
+    inspect(&path("foreign.npy"), &[]).expect_error(1, "it does not begin like a NumPy array");
     inspect(folder.path(), &[]).expect_error(2, "it has no manifest of foveate");
     inspect(&path("foreign.parquet"), &[]).expect_error(1, "foreign.parquet is damaged");
     inspect(&path("absent.parquet"), &[]).expect_error(2, "there is no such output; check the path");

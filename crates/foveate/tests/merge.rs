@@ -8,6 +8,7 @@ mod common;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,7 @@ use common::{PHOTOS, Ran, assert_same_tree, embed, foveate, run, tree};
 use foveate::backends;
 use foveate::core::{Backend, Stage};
 use foveate::sink::{Existing, Failure, RowBuffer, RunManifest, SinkOptions, StoredRow, StoredRun, Watermark};
+use foveate::source::blob::FileBlob;
 use foveate::source::container::NewMember;
 use foveate_testkit::by_length;
 use tempfile::TempDir;
@@ -253,6 +255,73 @@ fn columns_of_a_table_are_joined_by_id() {
     photos.merge(&["x.npy"], "all.parquet", &[&join[..], &["--on", "key"]].concat()).expect_error(2, "no column 'key'");
     let twice = table("twice.parquet", &["a", "b", "a"]);
     photos.merge(&["x.npy"], "twice", &["--join", &twice]).expect_error(2, "it has the id 'a' twice");
+    let unknown = table("unknown.parquet", &["unknown"]);
+    photos.merge(&["x.npy"], "none", &["--join", &unknown]).expect_error(2, "names none of the images");
+    // Types stay, of CSV too, where ends of ids suffice; a number with leading zeros is text.
+    let csv = photos.path("facts.csv");
+    fs::write(&csv, "file;code;price;count;sold\n00.jpg;007;1.5;3;true\n01.jpg;008;2;4;false\n02.jpg;;;;\n").unwrap();
+    let csv = csv.display().to_string();
+    photos.merge(&["x.npy"], "facts.parquet", &["--join", &csv]).expect(0);
+    photos.merge(&["facts.parquet"], "facts.arrow", &[]).expect(0);
+    for output in ["facts.parquet", "facts.arrow"] {
+        let formats = backends::containers();
+        let blob = FileBlob::open(&photos.path(output), output).unwrap();
+        let mut kinds = Vec::new();
+        let mut opened = formats.get("parquet").unwrap().open_rows(Arc::new(blob), &mut |columns| {
+            kinds = columns.iter().rev().take(4).map(|column| column.kind.name()).collect();
+            Ok((columns.len() - 4..columns.len()).collect())
+        });
+        assert_eq!(kinds, ["boolean", "integer", "float", "text"], "{output}");
+        let table = opened.as_mut().unwrap().as_mut().unwrap();
+        let mut values = Vec::new();
+        while table.advance().unwrap() {
+            values.extend((0..4).map(|at| table.text(at).unwrap()));
+        }
+        let texts: Vec<&str> = values.iter().flatten().map(String::as_str).collect();
+        assert_eq!(texts, ["007", "1.5", "3", "true", "008", "2.0", "4", "false"], "{output}");
+    }
+}
+
+#[test]
+fn a_list_of_ids_says_what_is_taken_and_in_which_order() {
+    let photos = Photos::new();
+    photos.embed("x.parquet", &[]).expect(0);
+    let ids = |output: &str| {
+        let mut found = Vec::new();
+        for mut run in StoredRun::find(&photos.path(output)).unwrap() {
+            let sinks = backends::sinks();
+            let reader = sinks.get(&run.manifest.format).unwrap().reader().unwrap();
+            run.rows(reader, &mut |row| {
+                found.push((row.id.to_owned(), row.vector.to_vec()));
+                Ok(())
+            })
+            .unwrap();
+        }
+        found
+    };
+    let all = ids("x.parquet");
+    let failed = photos.path("photos/05 zeros.jpg").display().to_string();
+    let wanted = [&all[7].0, &all[2].0, &failed, &all[9].0].map(String::as_str);
+    let list = photos.path("list.txt").display().to_string();
+    fs::write(&list, [wanted.join("\n"), "absent".to_owned()].join("\r\n")).unwrap();
+    let ran = photos.merge(&["x.parquet"], "some.parquet", &["--ids-from", &list]).expect(0);
+    assert_eq!((counts(&ran), &ran.json()["left_out"]), ([13, 3, 1, 0], &9.into()));
+    assert!(ran.stderr.contains("warning: 1 of 5 ids in --ids-from are in none"), "{}", ran.stderr);
+    assert_eq!(ids("some.parquet"), [all[2].clone(), all[7].clone(), all[9].clone()]);
+    let order = ["--ids-from", &list, "--order", "list"];
+    photos.merge(&["x.parquet"], "order.npy", &order).expect(0);
+    assert_eq!(ids("order.npy"), [all[7].clone(), all[2].clone(), all[9].clone()]);
+    run(foveate().arg("inspect").arg(photos.path("order.npy")).arg("--check")).expect(0);
+    // Another choice is another output.
+    photos.merge(&["x.parquet"], "order.npy", &order[..2]).expect_error(2, "merged");
+    // Whatever came first, rows are in one order by id.
+    photos.merge(&["order.npy", "x.parquet"], "sorted.parquet", &["--order", "id"]).expect(0);
+    let mut sorted = all.clone();
+    sorted.sort_by(|a, b| a.0.cmp(&b.0));
+    assert_eq!(ids("sorted.parquet"), sorted);
+    fs::write(&list, "nothing\n").unwrap();
+    photos.merge(&["x.parquet"], "none", &order).expect_error(2, "they are such as 'nothing'");
+    photos.merge(&["x.parquet"], "none", &["--order", "list"]).expect_error(2, "--ids-from names it");
 }
 
 #[test]

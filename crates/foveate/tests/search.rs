@@ -278,7 +278,27 @@ fn labels_judge_vectors() {
         assert_eq!(found[1]["changes"][name]["mean"], 0.0, "{found}");
     }
     fs::write(collection.path("other.csv"), "file,label\nx.jpg,a\n").unwrap();
-    collection.search("eval", &["v.parquet"], &["--labels", "other.csv"]).expect_error(2, "labels none of the images");
+    collection.search("eval", &["v.parquet"], &["--labels", "other.csv"]).expect_error(2, "names none of the images");
+    // Keys of another program lack the extension; contradictions are no labels.
+    fs::write(collection.path("stems.csv"), "id,label\n03,a\n05,b\n").unwrap();
+    let stems = ["--labels", "stems.csv"];
+    collection.search("eval", &["v.parquet"], &stems).expect_error(2, "its names lack the files' extensions");
+    fs::write(collection.path("twice.csv"), "file,label\n03.jpg,a\n03.jpg,b\n").unwrap();
+    let twice = ["--labels", "twice.csv"];
+    collection.search("eval", &["v.parquet"], &twice).expect_error(2, "'03.jpg' twice, with the label a and b");
+    // The output's own column has the same labels.
+    run(foveate().arg("merge").arg(collection.path("v.parquet")).arg("-o").arg(collection.path("own.parquet")))
+        .expect(0);
+    let missing = ["--label-column", "label"];
+    collection
+        .search("eval", &["own.parquet"], &missing)
+        .expect_error(2, "carry no column 'label' along; they carry none");
+    let mut merge = foveate();
+    merge.arg("merge").arg(collection.path("v.parquet")).arg("--join").arg(collection.path("labels.csv"));
+    let joined = run(merge.arg("-o").arg(collection.path("labelled.parquet"))).expect(0);
+    assert!(joined.stderr.contains("0 are named by their whole ids, and 5 by the ends of them"), "{}", joined.stderr);
+    let own = collection.search("eval", &["labelled.parquet"], &["--label-column", "label", "--json"]).expect(0).json();
+    assert_eq!(own[0]["figures"], found[0]["figures"]);
 }
 
 #[test]
@@ -302,12 +322,116 @@ fn vectors_of_other_programs_are_searched() {
     assert_eq!(collection.csv("knn.csv"), ours);
     // The table of neighbours has no vectors.
     collection.search("neighbors", &["v.parquet"], &["-k", "2", "-o", "knn.parquet"]).expect(0);
-    collection.search("neighbors", &["knn.parquet"], &["-o", "x.csv"]).expect_error(2, "no column has lists of");
+    collection.search("neighbors", &["knn.parquet"], &["-o", "x.csv"]).expect_error(2, "score) has lists of");
     let image = ["--query", "photos/07.jpg"];
-    collection.search("similar", &["plain.npy"], &image).expect_error(2, "do not say what made them; search with --id");
+    collection.search("similar", &["plain.npy"], &image).expect_error(2, "do not say what made them; --model names");
+    let with_model = [&image[..], &["--model", TINY, "-k", "3", "--json"]].concat();
+    let found = collection.search("similar", &["plain.npy"], &with_model).expect(0).json();
+    let ours = collection.search("similar", &["v.parquet"], &[&image[..], &["-k", "3", "--json"]].concat());
+    let of = |found: &serde_json::Value| {
+        let similar = found[0]["similar"].as_array().unwrap().clone();
+        similar.into_iter().map(|one| one["score"].as_f64().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(of(&found), of(&ours.expect(0).json()));
     collection.embed("photos", "wide.npy", &["--pooling", "cls+mean"]);
     let queries = ["--queries", "wide.npy", "-o", "x.csv"];
     collection.search("neighbors", &["plain.npy"], &queries).expect_error(2, "vectors of 64 and of 128 dimensions");
+}
+
+#[test]
+fn ids_of_other_programs_are_never_invented_in_silence() {
+    let collection = Collection::new();
+    collection.embed("photos", "v.parquet", &[]);
+    let vectors = collection.vectors("v.parquet");
+    let dim = vectors[0].1.len();
+    let all: Vec<f32> = vectors.iter().flat_map(|(_, vector)| vector.clone()).collect();
+    write_array(&collection.path("plain.npy"), &all, dim);
+    let names: Vec<String> = (0..vectors.len()).map(|number| format!("photo {number}")).collect();
+    let searched = |input: &str, more: &[&str]| {
+        let options = [&["-k", "1", "-o", "knn.csv", "--overwrite"], more].concat();
+        let ran = collection.search("neighbors", &[input], &options).expect(0);
+        let ids: Vec<String> = collection.csv("knn.csv").into_iter().map(|row| row[0].clone()).collect();
+        (ids, ran.stderr)
+    };
+    // An array has no ids, unless a file has them.
+    let numbers: Vec<String> = (0..vectors.len()).map(|number| number.to_string()).collect();
+    let (ids, said) = searched("plain.npy", &[]);
+    assert!(ids == numbers && said.contains("it has no ids, so rows have their numbers; --ids names"), "{said}");
+    fs::write(collection.path("names.txt"), names.join("\n")).unwrap();
+    assert_eq!(searched("plain.npy", &["--ids", "names.txt"]).0, names);
+    fs::write(collection.path("few.txt"), names[1..].join("\n")).unwrap();
+    let few = ["--ids", "few.txt", "-o", "x.csv"];
+    collection.search("neighbors", &["plain.npy"], &few).expect_error(2, "--ids has fewer ids than there are rows");
+    fs::write(collection.path("many.txt"), [names.join("\n"), "one more".to_owned()].join("\n")).unwrap();
+    let many = ["--ids", "many.txt", "-o", "x.csv"];
+    collection.search("neighbors", &["plain.npy"], &many).expect_error(2, "--ids has 1 more ids than there are rows");
+    // CSV: a column of lists, and a column for each number. A caption is no id.
+    let lists: Vec<String> = vectors.iter().map(|(_, vector)| format!("\"{vector:?}\"")).collect();
+    let mut table = String::from("caption,key,emb\n");
+    let mut wide = format!("key,{}\n", (0..dim).map(|at| at.to_string()).collect::<Vec<_>>().join(","));
+    for (number, (_, vector)) in vectors.iter().enumerate() {
+        table.push_str(&format!("the same,{},{}\n", names[number], lists[number]));
+        let numbers: Vec<String> = vector.iter().map(f32::to_string).collect();
+        wide.push_str(&format!("{},{}\n", names[number], numbers.join(",")));
+    }
+    fs::write(collection.path("table.csv"), table.replace(",key,", ",product,")).unwrap();
+    fs::write(collection.path("wide.csv"), wide).unwrap();
+    let (ids, said) = searched("table.csv", &[]);
+    assert!(ids == numbers && said.contains("known to have ids (caption, product)"), "{said}");
+    let (ids, said) = searched("table.csv", &["--id-column", "product"]);
+    assert!(ids == names && said.contains("ids are from 'product'"), "{said}");
+    assert_eq!(searched("wide.csv", &[]).0, names);
+    fs::write(collection.path("hole.csv"), table.replace("photo 3,", ",")).unwrap();
+    collection.search("neighbors", &["hole.csv"], &["-o", "x.csv"]).expect_error(2, "row 4 has no id in 'key'");
+    // NumPy's archives and safetensors.
+    let mut strings = Vec::new();
+    for name in &names {
+        let units = name.chars().chain(std::iter::repeat('\0')).take(9);
+        strings.extend(units.flat_map(|unit| u32::from(unit).to_le_bytes()));
+    }
+    let header = format!("{{'descr': '<U9', 'fortran_order': False, 'shape': ({},), }}\n", names.len());
+    let start = [b"\x93NUMPY\x01\x00".as_slice(), &(header.len() as u16).to_le_bytes(), header.as_bytes()].concat();
+    fs::write(collection.path("ids.npy"), [start, strings].concat()).unwrap();
+    assert_eq!(searched("plain.npy", &["--ids", "ids.npy"]).0, names);
+    let mut archive = rawzip::ZipArchiveWriter::new(fs::File::create(collection.path("x.npz")).unwrap());
+    for (name, file) in [("vectors.npy", "plain.npy"), ("ids.npy", "ids.npy")] {
+        let (mut entry, config) = archive.new_file(name).start().unwrap();
+        let mut writer = config.wrap(&mut entry);
+        std::io::Write::write_all(&mut writer, &fs::read(collection.path(file)).unwrap()).unwrap();
+        let (_, descriptor) = writer.finish().unwrap();
+        entry.finish(descriptor).unwrap();
+    }
+    archive.finish().unwrap();
+    let (ids, said) = searched("x.npz", &[]);
+    assert!(ids == names && said.contains("ids are from 'ids'"), "{said}");
+    let bytes: Vec<u8> = all.iter().flat_map(|x| x.to_le_bytes()).collect();
+    let header =
+        format!(r#"{{"emb":{{"dtype":"F32","shape":[{},{dim}],"data_offsets":[0,{}]}}}}"#, vectors.len(), bytes.len());
+    let start = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes()].concat();
+    fs::write(collection.path("x.safetensors"), [start, bytes].concat()).unwrap();
+    assert_eq!(searched("x.safetensors", &["--ids", "names.txt"]).0, names);
+    // Some of the rows.
+    fs::write(collection.path("some.txt"), "photo 2\nphoto 5\nabsent\n").unwrap();
+    let (ids, said) = searched("x.npz", &["--ids-from", "some.txt"]);
+    assert!(ids == ["photo 2", "photo 5"] && said.contains("1 of 3 ids in --ids-from are not there"), "{said}");
+    // What they are.
+    for (file, ids) in [("x.npz", "ids are from 'ids'"), ("x.safetensors", "(emb)"), ("wide.csv", "ids are from 'key'")]
+    {
+        let shown = run(foveate().arg("inspect").arg(collection.path(file)).arg("--json")).expect(0).json();
+        let rows = vectors.len();
+        assert_eq!((&shown["rows"], &shown["dims"][0], &shown["zero_rows"]), (&rows.into(), &dim.into(), &0.into()));
+        assert!(shown["ids"].as_str().unwrap().contains(ids), "{shown}");
+    }
+}
+
+#[test]
+fn an_image_is_named_by_the_end_of_its_id() {
+    let collection = Collection::new();
+    collection.embed("photos", "v.parquet", &[]);
+    let found = collection.search("similar", &["v.parquet"], &["--id", "03.jpg", "-k", "1", "--json"]).expect(0).json();
+    assert_eq!(name(found[0]["similar"][0]["id"].as_str().unwrap()), "03 copy.jpg");
+    collection.search("similar", &["v.parquet"], &["--id", "padded"]).expect_error(2, "did you mean /");
+    collection.search("similar", &["v.parquet"], &[]).expect_error(2, "--query <IMAGE>|--id <ID>");
 }
 
 #[test]
@@ -413,7 +537,10 @@ fn arrays_that_have_lost_their_ids_are_told() {
     let search = |input: &str| collection.search("neighbors", &[input], &["-k", "2", "-o", "knn.csv", "--overwrite"]);
     fs::copy(collection.path("v.npy"), collection.path("copy.npy")).unwrap();
     let ran = search("copy.npy").expect(0);
-    assert!(ran.stderr.contains("copy.npy.ids.csv is missing): its rows have their numbers"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("copy.npy: it has no ids, so rows have their numbers; --ids"), "{}", ran.stderr);
+    let ids = ["-k", "2", "-o", "knn.csv", "--overwrite", "--ids", "v.npy.ids.csv"];
+    collection.search("neighbors", &["copy.npy"], &ids).expect(0);
+    assert!(collection.csv("knn.csv")[0][0].ends_with(".jpg"));
     fs::copy(collection.path("v.npy.ids.csv"), collection.path("copy.npy.ids.csv")).unwrap();
     search("copy.npy").expect_error(2, "_copy.npy.manifest.json is missing; if it was copied or renamed");
     fs::copy(collection.path("_v.npy.manifest.json"), collection.path("_copy.npy.manifest.json")).unwrap();
@@ -469,7 +596,7 @@ fn what_cannot_work_is_said_before_anything_is_read() {
         let ran = collection.search("neighbors", inputs, more).expect(2);
         assert!(ran.stderr.contains(why), "{}", ran.stderr);
     };
-    refused(&["v.parquet"], &["-o", "knn.txt"], "knn.txt: name an output x.parquet or x.csv");
+    refused(&["v.parquet"], &["-o", "knn.txt"], "knn.txt: name an output x.parquet, x.csv or x.jsonl");
     refused(&["missing"], &["-o", "knn.csv"], "there is no such output");
     refused(&["photos"], &["-o", "knn.csv"], "it has no manifest of foveate");
     refused(&["v.parquet"], &["-o", "v.parquet"], "name another place");

@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand};
 use foveate::pipeline::FailurePolicy;
 use foveate::{DecodeScale, Recipe, Shard};
 
+use super::foreign::args::ForeignArgs;
 use super::job_args::{CacheArgs, DTypeArg, JobArgs, NormalizeArg, OrientationArg, PoolingArg, StorageArgs};
 use super::lab_args::{
     BENCH_EXAMPLES, DIAGNOSE_EXAMPLES, DiagnoseArgs, Experiment, PROFILE_EXAMPLES, ProfileArgs, REPORT_EXAMPLES,
@@ -331,13 +332,16 @@ pub(crate) struct VerifyArgs {
 #[derive(Args, Debug)]
 pub(crate) struct InspectArgs {
     /// Output of `embed`: a file (`x.parquet`, `x.npy`, `x.arrow`, `x.lmdb`) or a folder of parts. Or a folder of
-    /// `pack`.
+    /// `pack`, or another program's file of vectors: Parquet, Arrow, CSV, NumPy or safetensors.
     #[arg(value_name = "OUTPUT", value_parser = place())]
     pub(crate) output: PathBuf,
 
     /// Compare every file with the length and the hash that the run recorded. Exit with 1 at the first that differs.
     #[arg(long)]
     pub(crate) check: bool,
+
+    #[command(flatten)]
+    pub(crate) foreign: ForeignArgs,
 
     /// A setting of the output's store, such as `endpoint=URL` of `s3`. Repeatable.
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_setting)]

@@ -29,7 +29,7 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<Exit> {
     let bench = Bench::open(&args.lab, Sizes::Sample(args.sample))?;
     let photos = bench.photos()?;
     if let Some(labels) = &labels {
-        labels.tell(photos.photos.iter().map(|photo| photo.id.as_str()));
+        labels.tell(photos.photos.iter().map(|photo| photo.id.as_str()))?;
     }
     let halves = halves(photos, args)?;
     let (lab, base) = (bench.lab(), bench.base());
@@ -262,15 +262,16 @@ mod tests {
             };
             vectors.iter().enumerate().map(row).collect()
         };
-        let labels = Labels::from([("0.jpg", "a"), ("1.jpg", "a"), ("2.jpg", "b"), ("3.jpg", "b")]);
+        let labels = Labels::of_column("label", [("0.jpg", "a"), ("1.jpg", "a"), ("2.jpg", "b"), ("3.jpg", "b")]);
         let before = rows(&[[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]]);
         let now = rows(&[[1.0, 0.0], [0.2, 1.0], [0.0, 1.0], [1.0, 0.1]]);
         assert_eq!(recall(&before, &before, &labels).unwrap(), Recall { labelled: 4, hits: [4, 4], lost: 0 });
         assert_eq!(recall(&before, &now, &labels).unwrap(), Recall { labelled: 4, hits: [4, 0], lost: 4 });
         assert_eq!(
-            recall(&before, &now, &Labels::from([("0.jpg", "a"), ("1.jpg", "a"), ("2.jpg", "b")])).unwrap(),
+            recall(&before, &now, &Labels::of_column("label", [("0.jpg", "a"), ("1.jpg", "a"), ("2.jpg", "b")]))
+                .unwrap(),
             Recall { labelled: 3, hits: [2, 1], lost: 1 }
         );
-        assert!(recall(&before, &now, &Labels::from([("0.jpg", "a")])).is_err());
+        assert!(recall(&before, &now, &Labels::of_column("label", [("0.jpg", "a")])).is_err());
     }
 }

@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use foveate::core::Backend;
 use foveate::embed::{Backends, EmbedOptions, store_address};
 use foveate::queue::QueueOptions;
@@ -44,6 +44,10 @@ pub(crate) fn command(command: &Command) -> Result<(), Usage> {
             searched(&args.search, &args.queries, Some(&args.table.output), None, args.replace.overwrite)
         }
         #[cfg(feature = "search")]
+        Command::Duplicates(args) if args.list_removable && super::search::table::is_stdout(&args.table.output) => {
+            Err(anyhow!("cannot print a table and a list on standard output; name a file with -o"))
+        }
+        #[cfg(feature = "search")]
         Command::Duplicates(args) => {
             searched(&args.search, &args.against, Some(&args.table.output), Some(&args.sheet), args.replace.overwrite)
         }
@@ -61,9 +65,8 @@ pub(crate) fn command(command: &Command) -> Result<(), Usage> {
             searched(&args.search, &[], Some(&args.table.output), Some(&args.sheet), args.replace.overwrite)
         }
         #[cfg(feature = "search")]
-        Command::Eval(args) => {
-            searched(&args.search, &[], None, None, false).and_then(|()| readable_file(&args.labels))
-        }
+        Command::Eval(args) => searched(&args.search, &[], None, None, false)
+            .and_then(|()| args.labels.labels.as_deref().map_or(Ok(()), readable_file)),
         Command::Profile(args) => profile(args),
         Command::Bench { experiment } => bench(experiment),
         Command::Diagnose(args) => lab(&args.lab),
@@ -89,8 +92,12 @@ fn searched(
     overwrite: bool,
 ) -> anyhow::Result<()> {
     if let Some(output) = output {
-        super::search::table::is_parquet(output)?;
+        super::search::table::TableFormat::of(output)?;
     }
+    if output.is_some_and(super::search::table::is_stdout) {
+        super::console::keep_stdout();
+    }
+    let output = output.filter(|output| !super::search::table::is_stdout(output));
     let html = sheet.and_then(|sheet| sheet.html.as_deref());
     if let Some(html) = html.filter(|html| Some(*html) == output) {
         bail!("cannot write two files to {}; name another page with --html", html.display());

@@ -30,8 +30,19 @@ pub(crate) fn line(text: impl Display) {
     let _ = Console(io::stderr()).write_all(format!("{text}\n").as_bytes());
 }
 
+/// Set if standard output is for a table.
+static KEEPING_STDOUT: AtomicBool = AtomicBool::new(false);
+
+/// From now on, summaries are on standard error: standard output is for a table.
+pub(crate) fn keep_stdout() {
+    KEEPING_STDOUT.store(true, Ordering::SeqCst);
+}
+
 /// Prints the summary of finished work on standard output. An error is a warning, because the work is done.
 pub(crate) fn summary(text: impl Display) {
+    if KEEPING_STDOUT.load(Ordering::SeqCst) {
+        return line(text);
+    }
     if let Err(error) = stdout().write_all(format!("{text}\n").as_bytes()) {
         say!("warning: {error}");
     }

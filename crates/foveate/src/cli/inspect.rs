@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
+use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -13,13 +14,14 @@ use foveate::core::error_chain;
 use foveate::embed::{Backends, EmbedOptions, store_address};
 use foveate::sink::{
     Layout, OutputManifest, OutputNames, RunManifest, SinkError, SinkOptions, StoredFailure, StoredRow, StoredRun,
-    StoredState, VectorReader, record_of,
+    StoredState, VectorReader, record_of, sidecar,
 };
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::args::InspectArgs;
 use super::exit::{Exit, Usage};
+use super::foreign::{may_have_vectors, read_ids, read_vectors};
 use super::summary::human_bytes;
 use super::{console, pack, remedy};
 
@@ -56,6 +58,9 @@ pub(crate) fn run(args: &InspectArgs) -> anyhow::Result<Exit> {
         return packed(args, &shards);
     }
     let backends = Backends::compiled();
+    if is_foreign(&args.output, &backends)? {
+        return foreign(args);
+    }
     let mut attempts = 1..ATTEMPTS;
     let (output, inspection) = loop {
         let mut output = find(args, &backends)?;
@@ -69,6 +74,66 @@ pub(crate) fn run(args: &InspectArgs) -> anyhow::Result<Exit> {
         true => writeln!(console::stdout(), "{}", inspection.json(args, &output))?,
         false => write!(console::stdout(), "{}", inspection.text(args, &output))?,
     }
+    Ok(Exit::Complete)
+}
+
+/// Returns true for another program's file of vectors.
+fn is_foreign(path: &Path, backends: &Backends) -> anyhow::Result<bool> {
+    let is_candidate = path.is_file() && may_have_vectors(path) && !sidecar(path, "ids.csv").exists();
+    if !is_candidate || !StoredRun::find(path).map_err(remedied)?.is_empty() {
+        return Ok(false);
+    }
+    let reader = backends.sink_of_extension(path).and_then(|sink| sink.reader());
+    Ok(reader.map(|reader| StoredRun::alone(path, reader).map_err(remedied)).transpose()?.flatten().is_none())
+}
+
+/// Shows another program's file of vectors.
+fn foreign(args: &InspectArgs) -> anyhow::Result<Exit> {
+    if args.check {
+        return Err(
+            Usage::from(anyhow!("cannot check {}: it has no record of its files", args.output.display())).into()
+        );
+    }
+    let mut given = Vec::new();
+    for path in &args.foreign.ids {
+        given.extend(read_ids(path, None)?);
+    }
+    let mut found = Inspection::default();
+    let mut dims: BTreeMap<usize, u64> = BTreeMap::new();
+    let source = read_vectors(&args.output, &args.foreign, &mut |own, vector| {
+        let number = found.rows as usize;
+        let id = given.get(number).map(String::as_str).or(own).map_or_else(|| number.to_string(), str::to_owned);
+        found.row(&id, vector, true);
+        found.rows += 1;
+        *dims.entry(vector.len()).or_default() += 1;
+        Ok(())
+    })?;
+    let without = dims.remove(&0).unwrap_or(0);
+    let widths: Vec<String> = dims.keys().map(usize::to_string).collect();
+    let (output, bytes) = (args.output.display(), fs::metadata(&args.output)?.len());
+    if args.json {
+        let mut object = found.vectors_json();
+        object["output"] = json!(output.to_string());
+        object["made_by"] = json!("another program");
+        object["dims"] = json!(dims.keys().collect::<Vec<_>>());
+        object["ids"] = json!(source.to_string());
+        object["rows_without_vector"] = json!(without);
+        object["repeated_ids"] = json!(found.repeated.0);
+        object["bytes"] = json!(bytes);
+        writeln!(console::stdout(), "{object}")?;
+        return Ok(Exit::Complete);
+    }
+    let mut out = console::stdout();
+    writeln!(out, "output      {output}: vectors of another program, {}", human_bytes(bytes))?;
+    writeln!(out, "vectors     {} rows of {} components", found.rows, widths.join(" or "))?;
+    writeln!(out, "ids         {source}")?;
+    if let (count, Some(id)) = &found.repeated {
+        writeln!(out, "            {count} rows have an id that was there before, such as {id}")?;
+    }
+    if without > 0 {
+        writeln!(out, "empty       {without} rows have no vector")?;
+    }
+    write!(out, "{}", found.vectors_text(dims.keys().next_back().copied().unwrap_or(0)))?;
     Ok(Exit::Complete)
 }
 
@@ -294,32 +359,53 @@ impl Inspection {
         if self.failures > shown {
             line("", format!("{} others", self.failures - shown));
         }
-        if let Some([least, median, most]) = self.norms.summary() {
-            line("norms", format!("least {least:.4}, median {median:.4}, most {most:.4}"));
-        }
-        line("not finite", format!("{} rows", self.not_finite));
-        line("zero", format!("{} rows", self.zero));
-        for (number, (id, components)) in self.sample.iter().enumerate() {
-            let components: Vec<_> = components.iter().map(|component| format!("{component:.4}")).collect();
-            let dots = if dim > COMPONENTS { " …" } else { "" };
-            line(if number == 0 { "sample" } else { "" }, format!("{id}: {}{dots}", components.join(" ")));
-        }
+        out.push_str(&self.vectors_text(dim));
         if args.check {
-            line("check", "every file is as it was recorded, and every input has one outcome".to_owned());
+            out.push_str("check       every file is as it was recorded, and every input has one outcome\n");
             if let (count, Some(id)) = &self.repeated {
-                line("", format!("{count} outcomes are of ids that were listed before, such as {id}"));
+                let _ = writeln!(out, "            {count} outcomes are of ids that were listed before, such as {id}");
             }
         }
         out
+    }
+
+    /// What is said of any vectors.
+    fn vectors_text(&self, dim: usize) -> String {
+        let mut out = String::new();
+        if let Some([least, median, most]) = self.norms.summary() {
+            let _ = writeln!(out, "norms       least {least:.4}, median {median:.4}, most {most:.4}");
+        }
+        let _ = writeln!(out, "not finite  {} rows", self.not_finite);
+        let _ = writeln!(out, "zero        {} rows", self.zero);
+        for (number, (id, components)) in self.sample.iter().enumerate() {
+            let components: Vec<_> = components.iter().map(|component| format!("{component:.4}")).collect();
+            let dots = if dim > COMPONENTS { " …" } else { "" };
+            let name = if number == 0 { "sample" } else { "" };
+            let _ = writeln!(out, "{name:<11} {id}: {}{dots}", components.join(" "));
+        }
+        out
+    }
+
+    fn vectors_json(&self) -> Value {
+        let row = |(id, components): &(String, Vec<f32>)| json!({ "id": id, "components": components });
+        json!({
+            "rows": self.rows,
+            "norms": self.norms.summary().map(|[least, median, most]| {
+                json!({ "least": least, "median": median, "most": most })
+            }),
+            "not_finite_rows": self.not_finite,
+            "zero_rows": self.zero,
+            "sample": self.sample.iter().map(row).collect::<Vec<_>>(),
+        })
     }
 
     fn json(&self, args: &InspectArgs, output: &Found) -> Value {
         let files = output.files();
         let setting = |name: &str| self.common.fingerprint.get(name);
         let reason = |(stage, reason, count)| json!({ "stage": stage, "reason": reason, "count": count });
-        let row = |(id, components): &(String, Vec<f32>)| json!({ "id": id, "components": components });
         let settled = output.settled();
-        json!({
+        let mut object = self.vectors_json();
+        let others = json!({
             "output": args.output.display().to_string(),
             "format": setting("sink.format"),
             "files": files.iter().map(|(path, bytes)| json!({ "path": path.display().to_string(), "bytes": bytes }))
@@ -330,7 +416,6 @@ impl Inspection {
             "shards": output.shards,
             "inputs": output.inputs(),
             "settled": settled,
-            "rows": self.rows,
             "dim": self.common.dim,
             "element": setting("sink.element"),
             "model": setting("model"),
@@ -347,15 +432,13 @@ impl Inspection {
             "retried": self.common.info.get(RunManifest::RETRIED),
             "failures": settled.map(|_| self.failures),
             "failure_reasons": self.reasons().into_iter().map(reason).collect::<Vec<_>>(),
-            "norms": self.norms.summary().map(|[least, median, most]| {
-                json!({ "least": least, "median": median, "most": most })
-            }),
-            "not_finite_rows": self.not_finite,
-            "zero_rows": self.zero,
-            "sample": self.sample.iter().map(row).collect::<Vec<_>>(),
             "checked": args.check,
             "repeated_ids": args.check.then_some(self.repeated.0),
-        })
+        });
+        if let (Value::Object(object), Value::Object(others)) = (&mut object, others) {
+            object.extend(others);
+        }
+        object
     }
 }
 

@@ -1,20 +1,25 @@
 //! `foveate merge`.
 
 use std::borrow::Borrow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
+use foveate::core::ColumnKind;
 use foveate::embed::{ApartFrom, Backends, EmbedError, EmbedOptions, decides_vectors, kernels_remedy, store_address};
 use foveate::sink::{
     Element, Existing, Join, Layout, Merge, Published, RunManifest, SinkError, StoredRun, StoredState, VectorReader,
+    column_kinds, hash_file,
 };
+use foveate::source::container::TableColumn;
 use serde_json::json;
 
 use super::exit::{Exit, Usage};
-use super::join_table::JoinTable;
-use super::merge_args::MergeArgs;
+use super::foreign::read_ids;
+use super::merge_args::{MergeArgs, MergeOrder};
+use super::side_table::{SideTable, read_side_table};
+use super::summary::counted;
 use super::{console, inspect};
 
 /// The command in its messages.
@@ -62,23 +67,45 @@ pub(crate) fn run(args: &MergeArgs) -> anyhow::Result<Exit> {
     let found =
         args.inputs.iter().map(|input| find(input, &options, &backends, MERGE)).collect::<anyhow::Result<Vec<_>>>()?;
     let (names, runs): (Vec<_>, Vec<_>) = found.into_iter().flatten().unzip();
-    check_same_job(&names, &runs, MERGE, |name| decides_vectors(name) || name == "sink.columns")?;
+    check_same_job(&names, &runs, MERGE, |name| {
+        decides_vectors(name) || ["sink.columns", "sink.column_kinds"].contains(&name)
+    })?;
     options.element = element(args, &names, &runs)?;
     let columns = runs[0].manifest.fingerprint.get("sink.columns");
     options.columns = columns.map_or_else(Vec::new, |names| names.split(',').map(str::to_owned).collect());
-    let table = args.join.as_deref().map(|path| JoinTable::read(path, &args.on)).transpose()?;
-    options.columns.extend(table.iter().flat_map(|table| table.names.iter().cloned()));
+    let mut kinds = column_kinds(&runs[0].manifest.fingerprint);
+    let table = args.join.as_deref().map(|path| join_table(path, args.on.as_deref())).transpose()?;
+    for column in table.iter().flat_map(|table| &table.columns) {
+        options.columns.push(column.name.clone());
+        if column.kind != ColumnKind::Text {
+            kinds.insert(column.name.clone(), column.kind);
+        }
+    }
     options.check_output(&backends).map_err(|error| Usage::from(anyhow!(error)))?;
 
     let readers = runs.iter().map(|run| inspect::reader(run, &backends));
     let readers: Vec<&dyn VectorReader> = readers.collect::<anyhow::Result<_>>()?;
-    let merge = Merge::new(&runs, &readers)?;
-    let (sink, sink_options) = options.sink_and_options(&backends)?;
-    let mut manifest = manifest(&runs, &merge);
-    if let Some(table) = &table {
-        manifest.fingerprint.insert("joined".to_owned(), table.digest.clone());
+    let mut merge = Merge::new(&runs, &readers)?;
+    let chosen = choose(args, &merge)?;
+    let left_out = chosen.as_ref().map_or(0, |chosen| chosen.left_out);
+    if let Some(chosen) = chosen {
+        merge.choose(chosen.numbers);
     }
-    let join = table.as_ref().map(|table| |id: &str, values: &mut Vec<_>| table.add_to(id, values));
+    let (sink, mut sink_options) = options.sink_and_options(&backends)?;
+    sink_options.column_kinds = kinds;
+    let mut manifest = manifest(args, &runs, &merge);
+    let mut unmatched = None;
+    if let (Some(table), Some(path)) = (&table, &args.join) {
+        unmatched = Some(check_join(&merge, table, path)?);
+        let digest = format!("{} by {}", hash_file(path)?, table.key);
+        manifest.fingerprint.insert("joined".to_owned(), digest);
+    }
+    let join = table.as_ref().map(|table| {
+        |id: &str, values: &mut Vec<Option<String>>| match table.row(id) {
+            Some((_, row)) => values.extend_from_slice(row),
+            None => values.resize(values.len() + table.columns.len(), None),
+        }
+    });
     let join = join.as_ref().map(|join| join as &Join<'_>);
     let written = merge.run(sink, &sink_options, &manifest, options.existing, join);
     let (published, is_new) = match written {
@@ -86,8 +113,94 @@ pub(crate) fn run(args: &MergeArgs) -> anyhow::Result<Exit> {
         Err(SinkError::AlreadyComplete(done)) => (done.published, false),
         Err(error) => return Err(EmbedError::from(error).into()),
     };
-    let unmatched = table.filter(|_| is_new).map(|table| table.unmatched.get());
-    tell(args, &runs, &merge, &published, (is_new, unmatched))
+    tell(args, &runs, &merge, &published, &MergeCounts { is_new, left_out, unmatched: unmatched.filter(|_| is_new) })
+}
+
+/// What a merge did besides copying.
+struct MergeCounts {
+    is_new: bool,
+    /// Rows and failures that `--ids-from` does not name.
+    left_out: u64,
+    /// Images without a row in the joined table.
+    unmatched: Option<u64>,
+}
+
+/// The rows and failures of a merge, in the order in which it takes them.
+struct MergeChoice {
+    numbers: Vec<u64>,
+    left_out: u64,
+}
+
+/// Chooses what `--ids-from` names, in the order of `--order`; `None` for all, as they come.
+fn choose(args: &MergeArgs, merge: &Merge<'_>) -> anyhow::Result<Option<MergeChoice>> {
+    if args.ids_from.is_empty() && args.order == MergeOrder::List {
+        return Err(Usage::from(anyhow!("--order list needs a list: --ids-from names it")).into());
+    }
+    if args.ids_from.is_empty() && args.order == MergeOrder::Inputs {
+        return Ok(None);
+    }
+    let mut wanted: HashMap<String, u64> = HashMap::new();
+    for path in &args.ids_from {
+        for id in read_ids(path, None)? {
+            let place = wanted.len() as u64;
+            wanted.entry(id).or_insert(place);
+        }
+    }
+    let mut found: Vec<(u64, u64, String)> = Vec::new();
+    let mut left_out = 0;
+    let mut an_id = String::new();
+    merge.each_candidate(&mut |candidate| {
+        let place = wanted.get(candidate.id).copied();
+        if place.is_none() && !args.ids_from.is_empty() {
+            candidate.id.clone_into(&mut an_id);
+            left_out += 1;
+            return;
+        }
+        let id = if args.order == MergeOrder::Id { candidate.id.to_owned() } else { String::new() };
+        found.push((place.unwrap_or(0), candidate.number, id));
+    })?;
+    if let Some(missing) = (wanted.len() as u64).checked_sub(found.len() as u64).filter(|&missing| missing > 0) {
+        let of = counted(wanted.len() as u64, "id");
+        if found.is_empty() {
+            let one = wanted.keys().min().cloned().unwrap_or_default();
+            let why =
+                format!("none of the {of} is there: they are such as '{one}', and the outputs' such as '{an_id}'");
+            return Err(Usage::from(anyhow!("cannot take what --ids-from names: {why}")).into());
+        }
+        console::say!("warning: {missing} of {of} in --ids-from are in none of the outputs");
+    }
+    match args.order {
+        MergeOrder::Inputs => {}
+        MergeOrder::Id => found.sort_by(|a, b| a.2.cmp(&b.2)),
+        MergeOrder::List => found.sort_by_key(|&(place, ..)| place),
+    }
+    Ok(Some(MergeChoice { numbers: found.into_iter().map(|(_, number, _)| number).collect(), left_out }))
+}
+
+/// Reads the table of `--join`.
+fn join_table(path: &Path, key: Option<&str>) -> Result<SideTable, Usage> {
+    let table = read_side_table(path, key, "join", &mut |columns| Ok((0..columns.len()).collect()))?;
+    match table.columns.iter().find(|column| column.name.contains([',', '='])) {
+        Some(TableColumn { name, .. }) => {
+            let (path, why) = (path.display(), "has a comma or an equals sign; rename it");
+            Err(anyhow!("cannot join {path}: the name of column '{name}' {why}").into())
+        }
+        None => Ok(table),
+    }
+}
+
+/// Counts the images without a row in the joined table, and refuses a table that has none of any image.
+fn check_join(merge: &Merge<'_>, table: &SideTable, path: &Path) -> anyhow::Result<u64> {
+    let mut ids = Vec::new();
+    merge.each_candidate(&mut |candidate| {
+        if candidate.is_row {
+            ids.push(candidate.id.to_owned());
+        }
+    })?;
+    let matches = table.matches(ids.iter().map(String::as_str));
+    table.check(path, &matches, ids.first().map(String::as_str))?;
+    console::say!("note: {}", table.tell("row", &matches));
+    Ok((matches.images - matches.matched()) as u64)
 }
 
 /// Finds the runs of an output, each with a name for messages, in order. `verb` is the command.
@@ -198,7 +311,7 @@ fn element(args: &MergeArgs, names: &[String], runs: &[StoredRun]) -> Result<Ele
 }
 
 /// Describes the output: as the run without shards if the runs are all of its shards, otherwise by what they share.
-fn manifest(runs: &[StoredRun], merge: &Merge<'_>) -> RunManifest {
+fn manifest(args: &MergeArgs, runs: &[StoredRun], merge: &Merge<'_>) -> RunManifest {
     let mut manifest = inspect::common(runs);
     manifest.fingerprint.retain(|name, _| !name.starts_with("sink.") && name != RunManifest::MERGED);
     let mut set = |name: &str, value| manifest.fingerprint.insert(name.to_owned(), value);
@@ -212,7 +325,8 @@ fn manifest(runs: &[StoredRun], merge: &Merge<'_>) -> RunManifest {
     if !notes.is_empty() {
         manifest.info.insert(RunManifest::RETRIED.to_owned(), notes.join("; "));
     }
-    match whole(runs).filter(|_| merge.duplicates() == 0) {
+    let takes_all = args.ids_from.is_empty() && args.order == MergeOrder::Inputs;
+    match whole(runs).filter(|_| takes_all && merge.duplicates() == 0) {
         Some(items) => drop(set(RunManifest::ITEMS, items)),
         None => {
             set(RunManifest::MERGED, merge.digest());
@@ -255,15 +369,17 @@ fn tell(
     runs: &[StoredRun],
     merge: &Merge<'_>,
     published: &Published,
-    (is_new, unmatched): (bool, Option<u64>),
+    counts: &MergeCounts,
 ) -> anyhow::Result<Exit> {
     let (output, duplicates) = (args.output.display(), merge.duplicates());
     let (conflicts, conflict) = merge.conflicts();
     let Published { rows, failures, .. } = published;
     let inputs: u64 = runs.iter().map(|run| run.manifest.rows + run.manifest.failures).sum();
-    if rows + failures + duplicates != inputs {
+    let MergeCounts { is_new, left_out, unmatched } = *counts;
+    if rows + failures + duplicates + left_out != inputs {
         bail!(
-            "{output} has {rows} vectors and {failures} failures, without {duplicates} duplicates, of {inputs}; \
+            "{output} has {rows} vectors and {failures} failures, without {duplicates} duplicates and {left_out} that \
+             --ids-from does not name, of {inputs}; \
              `foveate inspect --check` finds the output that is damaged"
         );
     }
@@ -285,12 +401,14 @@ fn tell(
             "failures": failures,
             "duplicates": duplicates,
             "conflicts": conflicts,
+            "left_out": left_out,
             "unmatched": unmatched,
         })),
         false => {
             console::summary(format_args!(
                 "{output} is {is}: {inputs} inputs of {runs} runs = {rows} vectors + {failures} failures + {duplicates} \
-                 duplicates, which are left out"
+                 duplicates, which are left out{}",
+                if left_out > 0 { format!(", and {left_out} that --ids-from does not name") } else { String::new() }
             ));
             if let (Some(path), Some(unmatched)) = (&args.join, unmatched) {
                 console::summary(format_args!("{unmatched} vectors have no row in {}", path.display()));

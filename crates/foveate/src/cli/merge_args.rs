@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use foveate::sink::SinkOptions;
 
 use super::job_args::ElementArg;
@@ -13,15 +13,27 @@ Examples:
   # a folder of shards, or of a worker's segments
   foveate merge out/ -o all.parquet
   foveate merge monday/ tuesday.npy s3://bucket/wednesday/ -o week/
-  foveate merge out/ -o all.parquet --join captions.parquet --on key
+  foveate merge out/ -o all.parquet --join captions.csv --on key
+  # some of the images, in an order of one's own
+  foveate merge out/ -o some.parquet --ids-from chosen.txt --order list
   # another format
   foveate merge vectors.parquet -o vectors.npy --out-dtype f16
 
-Order: the outputs as they are named, each in its own order; shards by number,
-segments by name. Of each id, the first row is kept, or else the first failure.
+Of each id, the first row is kept, or else the first failure.
 
 Exit codes: 0 complete; 1 stopped by a fault; 2 the command line cannot work.
 The same command continues an interrupted merge.";
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MergeOrder {
+    /// As the outputs are named, each in its own order; shards by number, segments by name.
+    #[default]
+    Inputs,
+    /// By id, byte by byte, whatever the outputs' order is.
+    Id,
+    /// As `--ids-from` names them.
+    List,
+}
 
 /// Arguments of `merge` as typed; [`super::merge`] interprets them together.
 #[derive(Args, Debug)]
@@ -56,14 +68,23 @@ pub(crate) struct MergeArgs {
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_setting)]
     pub(crate) store_option: Vec<(String, String)>,
 
-    /// A Parquet file whose other columns become text columns of the output, by id; the output is Parquet, too. It is
-    /// held in memory.
+    /// A CSV, Parquet or Arrow file whose other columns become columns of the output, with their types; the output is
+    /// Parquet or Arrow, too. It names images by their ids or the ends of these, and is held in memory.
     #[arg(long, value_name = "FILE")]
     pub(crate) join: Option<PathBuf>,
 
-    /// The column of that file with the ids.
-    #[arg(long, value_name = "NAME", default_value = "id", requires = "join")]
-    pub(crate) on: String,
+    /// The column of that file with the ids. Default: the one called `id`, `file`, `path` or the like.
+    #[arg(long, value_name = "NAME", requires = "join")]
+    pub(crate) on: Option<String>,
+
+    /// Take only the images with these ids: lines of text, a CSV, Parquet or Arrow file with a column of ids, or a
+    /// NumPy array. Repeatable.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ids_from: Vec<PathBuf>,
+
+    /// The order of the output. After updates, outputs are in the order in which images came.
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) order: MergeOrder,
 
     /// Replace an existing output, or restart an interrupted merge.
     #[arg(long)]

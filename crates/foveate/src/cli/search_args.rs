@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::{Args, ValueEnum};
+use clap::{ArgGroup, Args, ValueEnum};
 use foveate::Shard;
 use foveate::search::Metric;
 
+use super::foreign::args::ForeignArgs;
 use super::job_args::WebArgs;
 use super::own_file::OwnFile;
 use super::search::place::search_file;
@@ -77,6 +78,7 @@ pub(crate) const EVAL_EXAMPLES: &str = "\
 Examples:
   foveate eval vectors.parquet --labels labels.csv
   foveate eval small.parquet base.parquet --labels labels.csv
+  foveate eval vectors.parquet --label-column category
 
 Measures how well the vectors tell labels apart, with 95 % intervals: recall@k,
 mAP@R, k-NN accuracy, accuracy of a linear probe. Several outputs are compared
@@ -86,21 +88,25 @@ Exit codes: 0 measured; 1 stopped by a fault; 2 the command line cannot work;
 130 interrupted.";
 
 /// What all commands take.
-#[derive(Args, Debug, Default)]
+#[derive(Args, Clone, Debug, Default)]
 pub(crate) struct SearchArgs {
     /// Complete outputs of `embed`, `worker` or `merge`: files, folders of parts, shards or segments, prefixes in a
-    /// store; Parquet and NumPy files of other programs, or folders of these. All of the same model and settings.
+    /// store; Parquet, Arrow, CSV, NumPy and safetensors files of other programs, or folders of these. All of the same
+    /// model and settings.
     #[arg(value_name = "VECTORS", required = true)]
     pub(crate) inputs: Vec<PathBuf>,
 
-    /// The column of other programs' Parquet files with the vectors. Default: the only one with lists of numbers.
-    #[arg(long, value_name = "NAME")]
-    pub(crate) vector_column: Option<String>,
+    #[command(flatten)]
+    pub(crate) foreign: ForeignArgs,
 
-    /// The column of other programs' Parquet files with the ids. Default: `id`, or the first one of text, or the row's
-    /// number.
-    #[arg(long, value_name = "NAME")]
-    pub(crate) id_column: Option<String>,
+    /// Columns of VECTORS that are read too.
+    #[arg(skip)]
+    pub(crate) columns: Vec<String>,
+
+    /// Take only the rows of VECTORS with these ids: lines of text, a CSV, Parquet or Arrow file with a column of ids,
+    /// or a NumPy array. Repeatable.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ids_from: Vec<PathBuf>,
 
     /// Threads. Default: all cores.
     #[arg(long, value_name = "N", value_parser = parse_positive)]
@@ -122,10 +128,24 @@ pub(crate) struct SearchArgs {
     pub(crate) quiet: bool,
 }
 
+/// Where labels of images are.
+#[derive(Args, Debug, Default)]
+pub(crate) struct LabelArgs {
+    /// A CSV, Parquet or Arrow file with a column of images (`id`, `file`, `path` or the like: whole ids or their ends)
+    /// and one of labels.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) labels: Option<PathBuf>,
+
+    /// The column with the labels: of that file, by default `label`, `class` or the like; without a file, of VECTORS.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) label_column: Option<String>,
+}
+
 /// A table that is written.
 #[derive(Args, Debug)]
 pub(crate) struct TableArgs {
-    /// Output: `x.parquet` or `x.csv`.
+    /// Output: `x.parquet`, `x.csv` or `x.jsonl` (JSON lines), or `-` for CSV on standard output, with the summary on
+    /// standard error.
     #[arg(short, long, value_name = "FILE", value_parser = place())]
     pub(crate) output: PathBuf,
 }
@@ -307,6 +327,7 @@ impl KeepArg {
 
 /// Arguments of `similar` as typed.
 #[derive(Args, Debug)]
+#[command(group = ArgGroup::new("asked").args(["query", "id"]).required(true).multiple(true))]
 pub(crate) struct SimilarArgs {
     #[command(flatten)]
     pub(crate) search: SearchArgs,
@@ -316,10 +337,10 @@ pub(crate) struct SimilarArgs {
     pub(crate) metric: MetricArg,
 
     /// An image to search for: a file, a folder, an address. Repeatable.
-    #[arg(long, value_name = "IMAGE", required_unless_present = "id")]
+    #[arg(long, value_name = "IMAGE")]
     pub(crate) query: Vec<PathBuf>,
 
-    /// An image of VECTORS to search for, by its id. Repeatable.
+    /// An image of VECTORS to search for, by its id or the end of it. Repeatable.
     #[arg(long, value_name = "ID")]
     pub(crate) id: Vec<String>,
 
@@ -327,15 +348,15 @@ pub(crate) struct SimilarArgs {
     #[arg(short, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) k: u32,
 
-    /// Write the table to a file, `x.parquet` or `x.csv`, instead of standard output.
+    /// Write the table to a file, `x.parquet`, `x.csv` or `x.jsonl`, or as CSV to standard output (`-`).
     #[arg(short, long, value_name = "FILE", value_parser = place())]
     pub(crate) output: Option<PathBuf>,
 
     #[command(flatten)]
     pub(crate) replace: ReplaceArgs,
 
-    /// The model, if the manifest's name of it means nothing here, or names a model that has to be fetched. Its weights
-    /// must be the same.
+    /// The model, if the manifest's name of it means nothing here, or names a model that has to be fetched, whose
+    /// weights must be the same; or that of other programs' vectors.
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: Option<String>,
 
@@ -402,7 +423,6 @@ pub(crate) struct EvalArgs {
     #[command(flatten)]
     pub(crate) search: SearchArgs,
 
-    /// A CSV file with the columns `file` (or `id`) and `label`. A file is the end of an image's path.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) labels: PathBuf,
+    #[command(flatten)]
+    pub(crate) labels: LabelArgs,
 }

@@ -202,7 +202,7 @@ fn shortened(value: &str) -> String {
 }
 
 fn recall(comparison: &Comparison, labels: &Labels) -> anyhow::Result<(usize, [f64; 2])> {
-    labels.tell(comparison.pairs.iter().map(|pair| pair.id.as_str()));
+    labels.tell(comparison.pairs.iter().map(|pair| pair.id.as_str()))?;
     let labelled: Vec<_> = comparison.pairs.iter().filter_map(|pair| Some((pair, labels.of(&pair.id)?))).collect();
     let of = |side: usize| {
         let vectors: Vec<&Vec<f32>> = labelled.iter().map(|(pair, _)| &pair.vectors[side]).collect();

@@ -28,17 +28,18 @@ struct Side {
 
 pub(crate) fn eval(args: &EvalArgs) -> anyhow::Result<Exit> {
     let cancel = begin()?;
-    let labels = Labels::read(&args.labels)?;
     let mut outputs = Vec::new();
     for input in &args.search.inputs {
-        outputs.push((input.display().to_string(), load_alone(&args.search, input)?));
+        outputs.push((input.display().to_string(), load_alone(&args.search, input, &args.labels)?));
     }
-    labels.tell(outputs[0].1.ids.iter().map(AsRef::as_ref));
+    let first = &outputs[0].1;
+    let labels = first.labels(&args.labels)?;
+    let labels = labels.ok_or_else(|| Usage::from(anyhow!("no labels; --labels or --label-column names them")))?;
+    labels.tell(first.ids.iter().map(AsRef::as_ref))?;
     let (labels, sides) = common(&outputs, &labels);
     let labelled = labels.len();
     if labelled == 0 {
-        let why = format!("{} labels none of the images; names are ends of ids", args.labels.display());
-        return Err(Usage::from(anyhow!(why)).into());
+        return Err(Usage::from(anyhow!("no image that all outputs have has a label; embed the same images")).into());
     }
     drop(outputs);
     let mut evaluations = Vec::new();

@@ -36,6 +36,10 @@ fn is_of_search(path: &Path, start: &str) -> bool {
     if start.starts_with("PAR1") {
         return table_command(path).is_ok_and(|command| command.is_some());
     }
-    let header = start.lines().next().unwrap_or_default();
-    start.contains(GENERATOR) || TABLES.iter().any(|table| table.columns.join(",") == header)
+    let first = start.lines().next().unwrap_or_default();
+    let object: serde_json::Map<String, serde_json::Value> = serde_json::from_str(first).unwrap_or_default();
+    let is_object = |table: &TableKind| {
+        object.len() == table.columns.len() && table.columns.iter().all(|&column| object.contains_key(column))
+    };
+    start.contains(GENERATOR) || TABLES.iter().any(|table| table.columns.join(",") == first || is_object(table))
 }

@@ -79,10 +79,8 @@ impl Queries {
         }
         let rows: HashMap<&str, u32> = loaded.ids.iter().map(AsRef::as_ref).zip(0..).collect();
         for id in &args.id {
-            let row = rows.get(id.as_str());
-            let row =
-                *row.ok_or_else(|| Usage::from(anyhow!("no vector has the id '{id}'; --query embeds an image")))?;
-            self.ids.push(id.clone());
+            let row = row_of(id, &rows)?;
+            self.ids.push(loaded.ids[row as usize].to_string());
             self.rows.push(Some(row));
             self.vectors.extend(&loaded.vectors[row as usize * loaded.dim..][..loaded.dim]);
         }
@@ -92,12 +90,17 @@ impl Queries {
     /// Embeds images, and adds their vectors. Returns false if that was interrupted.
     fn add_images(&mut self, args: &SimilarArgs, loaded: &Loaded, cancel: &Cancel) -> anyhow::Result<bool> {
         let usage = |why: String| Usage::from(anyhow!(why));
-        let Some(manifest) = &loaded.manifest else {
-            return Err(usage("the vectors do not say what made them; search with --id".to_owned()).into());
-        };
         let backends = Arc::new(Backends::compiled());
         let inputs = args.query.iter().cloned().map(Input::Path).collect();
-        let mut options = EmbedOptions::like(&manifest.fingerprint, inputs, &backends);
+        let mut options = match (&loaded.manifest, &args.model) {
+            (Some(manifest), _) => EmbedOptions::like(&manifest.fingerprint, inputs, &backends),
+            (None, Some(model)) => EmbedOptions::new(inputs, model, ""),
+            (None, None) => {
+                let why =
+                    "the vectors do not say what made them; --model names the model, and --id searches without it";
+                return Err(usage(why.to_owned()).into());
+            }
+        };
         options.headers = args.search.web.headers();
         options.max_redirects = args.search.web.max_redirects;
         options.store_settings = args.search.store_option.iter().cloned().collect();
@@ -121,7 +124,13 @@ impl Queries {
             anyhow!(error).context(format!("cannot open the model {}; --model names it", options.model))
         })?;
         download.clear();
-        if let Some(difference) = incomparable(&embedder.manifest().fingerprint, &manifest.fingerprint) {
+        let made = embedder.manifest();
+        let difference = match &loaded.manifest {
+            Some(manifest) => incomparable(&made.fingerprint, &manifest.fingerprint),
+            None if made.dim == loaded.dim => None,
+            None => Some(format!("they have {} dimensions, and {} makes {}", loaded.dim, options.model, made.dim)),
+        };
+        if let Some(difference) = difference {
             return Err(usage(format!("queries cannot be compared with these vectors: {difference}")).into());
         }
         let sink = MemorySink::default();
@@ -149,6 +158,31 @@ impl Queries {
         };
         self.rows.iter().enumerate().map(of).collect()
     }
+}
+
+/// The row with an id, or the only one whose id ends so after a slash.
+fn row_of(id: &str, rows: &HashMap<&str, u32>) -> Result<u32, Usage> {
+    if let Some(&row) = rows.get(id) {
+        return Ok(row);
+    }
+    let is_end = |of: &str| of.strip_suffix(id).is_some_and(|before| before.ends_with(['/', '\\']));
+    let mut ends: Vec<&str> = rows.keys().copied().filter(|of| is_end(of)).collect();
+    ends.sort_unstable();
+    if let [one] = ends.as_slice() {
+        return Ok(rows[one]);
+    }
+    // Without an end, ids with the name that was meant.
+    let name = id.rsplit(['/', '\\']).next().unwrap_or(id).to_lowercase();
+    if ends.is_empty() && !name.is_empty() {
+        ends.extend(rows.keys().copied().filter(|of| of.to_lowercase().contains(&name)));
+        ends.sort_unstable();
+    }
+    ends.truncate(3);
+    let hint = match ends.is_empty() {
+        true => "--query embeds an image".to_owned(),
+        false => format!("did you mean {}?", ends.join(" or ")),
+    };
+    Err(anyhow!("no vector has the id '{id}'; {hint}").into())
 }
 
 fn tell(args: &SimilarArgs, loaded: &Loaded, queries: &Queries, found: &[Found]) -> anyhow::Result<()> {

@@ -1,6 +1,6 @@
-//! Vectors as files hold them: outputs of foveate, and Parquet and NumPy files of other programs.
+//! Vectors as files hold them: outputs of foveate, and files of other programs.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,13 +8,16 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow};
 use foveate::embed::{Backends, EmbedOptions, decides_vectors, store_address};
 use foveate::search::{Collector, Components, Metric, Vectors};
-use foveate::sink::{OutputManifest, RecordedHash, RecordedInputs, RunManifest, SinkError, StoredRun, sidecar};
-use foveate_sink_npy::read_array;
-use foveate_sink_parquet::{VectorColumns, read_vectors};
+use foveate::sink::{OutputManifest, RecordedHash, RecordedInputs, RunManifest, Shape, StoredRun, sidecar};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::cli::exit::Usage;
-use crate::cli::search_args::SearchArgs;
+use crate::cli::foreign::{may_have_vectors, read_ids, read_vectors};
+use crate::cli::labels::Labels;
+use crate::cli::search_args::{LabelArgs, SearchArgs};
+use crate::cli::side_table::read_side_table;
+use crate::cli::summary::counted;
+use crate::cli::tables::{column, is_csv};
 use crate::cli::{console, inspect, merge};
 
 /// The commands in their messages.
@@ -35,6 +38,8 @@ pub(super) struct Loaded {
     pub(super) records: Vec<RecordedInputs>,
     /// How they were made, if that is known.
     pub(super) manifest: Option<OutputManifest>,
+    /// Values of the columns that the arguments name.
+    pub(super) columns: BTreeMap<String, Vec<Option<Box<str>>>>,
 }
 
 /// What our NumPy arrays have their ids in.
@@ -63,8 +68,11 @@ pub(super) fn load(
     let backends = Backends::compiled();
     let (ours, theirs) = (find(args, &args.inputs, &backends)?, find(args, others, &backends)?);
     check(ours.iter().chain(&theirs), metric.into())?;
-    let loaded = Loaded::read(args, ours, &backends, &folder)?;
-    let others = if theirs.is_empty() { None } else { Some(Loaded::read(args, theirs, &backends, &folder)?) };
+    let mut ids = GivenIds::read(args)?;
+    let loaded = Loaded::read(args, ours, &backends, &folder, &mut ids)?;
+    ids.wanted = None;
+    let others = if theirs.is_empty() { None } else { Some(Loaded::read(args, theirs, &backends, &folder, &mut ids)?) };
+    ids.check_end()?;
     if let Some(others) = &others
         && !others.ids.is_empty()
         && !loaded.ids.is_empty()
@@ -78,12 +86,14 @@ pub(super) fn load(
     Ok((loaded, others))
 }
 
-/// Reads one of several inputs.
-pub(super) fn load_alone(args: &SearchArgs, input: &Path) -> anyhow::Result<Loaded> {
+/// Reads one of several inputs, with its labels if it has them.
+pub(super) fn load_alone(args: &SearchArgs, input: &Path, labels: &LabelArgs) -> anyhow::Result<Loaded> {
+    let columns = labels.label_column.iter().filter(|_| labels.labels.is_none()).cloned().collect();
+    let args = &SearchArgs { columns, ..args.clone() };
     let backends = Backends::compiled();
     let found = find(args, &[input.to_owned()], &backends)?;
     check(found.iter(), Metric::Cosine)?;
-    Loaded::read(args, found, &backends, &std::env::temp_dir())
+    Loaded::read(args, found, &backends, &std::env::temp_dir(), &mut GivenIds::read(args)?)
 }
 
 fn find(args: &SearchArgs, inputs: &[PathBuf], backends: &Backends) -> anyhow::Result<Vec<Input>> {
@@ -120,31 +130,57 @@ fn without_manifest(input: &Path, backends: &Backends) -> anyhow::Result<Vec<Inp
     }
     let mut found = Vec::new();
     for path in paths {
-        let Some(reader) = backends.sink_of_extension(&path).filter(|_| path.is_file()).and_then(|sink| sink.reader())
-        else {
+        if !path.is_file() {
             continue;
-        };
-        if input.is_dir() && !stored(&path)?.is_empty() {
-            return Ok(Vec::new());
         }
         // A copy of one of our files says what it is.
-        let ours = StoredRun::alone(&path, reader).map_err(inspect::remedied)?;
-        let is_table = has_extension(&path, "parquet") || has_extension(&path, "npy");
-        match ours {
-            Some(run) => found.push(Input::Ours(path.display().to_string(), Box::new(run))),
-            None if sidecar(&path, IDS).exists() => {
-                let why = format!("cannot search {}: {}", path.display(), inspect::missing_records(&path));
-                return Err(Usage::from(anyhow!(why)).into());
+        if let Some(reader) = backends.sink_of_extension(&path).and_then(|sink| sink.reader()) {
+            if input.is_dir() && !stored(&path)?.is_empty() {
+                return Ok(Vec::new());
             }
-            None if is_table => found.push(Input::Foreign(path)),
-            None => {}
+            if let Some(run) = StoredRun::alone(&path, reader).map_err(inspect::remedied)? {
+                found.push(Input::Ours(path.display().to_string(), Box::new(run)));
+                continue;
+            }
+        }
+        if sidecar(&path, IDS).exists() {
+            let why = format!("cannot search {}: {}", path.display(), inspect::missing_records(&path));
+            return Err(Usage::from(anyhow!(why)).into());
+        }
+        // Tables of text in a folder are rather the captions beside its vectors.
+        if may_have_vectors(&path) && !(input.is_dir() && is_csv(&path)) {
+            found.push(Input::Foreign(path));
         }
     }
     Ok(found)
 }
 
-fn has_extension(path: &Path, extension: &str) -> bool {
-    path.extension().is_some_and(|found| found.eq_ignore_ascii_case(extension))
+/// Ids that the command line names.
+struct GivenIds {
+    /// Those of other programs' rows, in their order (`--ids`).
+    of_rows: Option<std::vec::IntoIter<String>>,
+    /// Those that are searched (`--ids-from`); `None` for all.
+    wanted: Option<HashSet<String>>,
+}
+
+impl GivenIds {
+    fn read(args: &SearchArgs) -> Result<Self, Usage> {
+        let read = |paths: &[PathBuf]| -> Result<Option<Vec<String>>, Usage> {
+            let ids = paths.iter().map(|path| read_ids(path, None)).collect::<Result<Vec<_>, _>>()?;
+            Ok((!paths.is_empty()).then(|| ids.concat()))
+        };
+        let wanted = read(&args.ids_from)?.map(HashSet::from_iter);
+        Ok(Self { of_rows: read(&args.foreign.ids)?.map(Vec::into_iter), wanted })
+    }
+
+    fn check_end(&self) -> Result<(), Usage> {
+        match self.of_rows.as_ref().map(|ids| ids.len()) {
+            None | Some(0) => Ok(()),
+            Some(more) => {
+                Err(anyhow!("--ids has {more} more ids than there are rows; name the ids of these vectors").into())
+            }
+        }
+    }
 }
 
 /// Checks that all that is known to be of foveate has the same model and settings. A cosine is that of vectors of any
@@ -173,22 +209,47 @@ struct Reading<'a> {
     other: Option<usize>,
     /// Why vectors cannot be kept.
     fault: Option<io::Error>,
+    /// Other programs' rows so far.
+    numbered: u64,
+    ids: &'a mut GivenIds,
 }
 
 impl<'a> Reading<'a> {
-    fn new(args: &'a SearchArgs, folder: &Path) -> Self {
+    fn new(args: &'a SearchArgs, folder: &Path, ids: &'a mut GivenIds) -> Self {
         let vectors = Collector::new(folder, MOST);
-        Self { args, loaded: Loaded::default(), vectors, other: None, fault: None }
+        Self { args, loaded: Loaded::default(), vectors, other: None, fault: None, numbered: 0, ids }
+    }
+
+    fn is_wanted(&self, id: &str) -> bool {
+        self.ids.wanted.as_ref().is_none_or(|wanted| wanted.contains(id))
     }
 
     fn add_run(&mut self, run: StoredRun, backends: &Backends) -> anyhow::Result<()> {
         let reader = inspect::reader(&run, backends)?;
         self.loaded.manifest.get_or_insert(run.manifest.clone());
         self.loaded.records.extend(run.inputs().ok().flatten());
+        let has = Shape::of(&run.manifest)?.columns;
+        let mut places = Vec::new();
+        for name in &self.args.columns {
+            let place = has.iter().position(|column| column == name);
+            let known = if has.is_empty() { "none".to_owned() } else { has.join(", ") };
+            places.push(place.ok_or_else(|| {
+                Usage::from(anyhow!(
+                    "the vectors carry no column '{name}' along; they carry {known} (`merge --join` adds)"
+                ))
+            })?);
+        }
         let rows = run.recorded_rows(reader, &mut |record, row| {
+            if !self.is_wanted(row.id) {
+                return Ok(());
+            }
             self.add(row.id, row.vector);
             self.loaded.hashes.push(record.hash());
             self.loaded.sizes.push((row.width, row.height));
+            for (name, &place) in self.args.columns.iter().zip(&places) {
+                let values = self.loaded.columns.entry(name.clone()).or_default();
+                values.push(row.columns[place].as_deref().map(Box::from));
+            }
             Ok(())
         });
         rows.map_err(inspect::remedied)
@@ -196,28 +257,31 @@ impl<'a> Reading<'a> {
 
     fn add_foreign(&mut self, path: &Path) -> anyhow::Result<()> {
         let args = self.args;
-        let read = if has_extension(path, "parquet") {
-            let columns = VectorColumns { vector: args.vector_column.as_deref(), id: args.id_column.as_deref() };
-            read_vectors(path, columns, &mut |id, vector| self.add(id, vector))
-        } else {
-            if !args.quiet {
-                let (name, ids) = (path.display(), sidecar(path, IDS));
-                console::say!("note: {name} has no ids ({} is missing): its rows have their numbers", ids.display());
+        let source = read_vectors(path, &args.foreign, &mut |own, vector| {
+            self.numbered += 1;
+            let few = || Usage::from(anyhow!("--ids has fewer ids than there are rows; name the ids of these vectors"));
+            let given = self.ids.of_rows.as_mut().map(|ids| ids.next().ok_or_else(few)).transpose()?;
+            let number = || (self.numbered - 1).to_string();
+            let id = given.or_else(|| own.map(str::to_owned)).unwrap_or_else(number);
+            if self.is_wanted(&id) {
+                self.add(&id, vector);
             }
-            read_array(path, &mut |vector| self.add(&self.loaded.ids.len().to_string(), vector))
-        };
+            Ok(())
+        })?;
+        if !args.quiet {
+            console::say!("note: {}: {source}", path.display());
+        }
+        for name in &args.columns {
+            let key = args.foreign.id_column.as_deref();
+            let table = read_side_table(path, key, "read columns of", &mut |all| Ok(vec![column(all, name)?]))?;
+            let values = self.loaded.columns.entry(name.clone()).or_default();
+            for id in &self.loaded.ids[values.len()..] {
+                values.push(table.row(id).and_then(|(_, row)| row[0].as_deref().map(Box::from)));
+            }
+        }
         self.loaded.hashes.resize(self.loaded.ids.len(), None);
         self.loaded.sizes.resize(self.loaded.ids.len(), (0, 0));
-        read.map_err(|error| match error {
-            SinkError::Unsupported(why) => {
-                let remedy = match has_extension(path, "parquet") {
-                    true => "--vector-column and --id-column name columns",
-                    false => "save it as `numpy.save` saves float32",
-                };
-                Usage::from(anyhow!("cannot read {}: {why}; {remedy}", path.display())).into()
-            }
-            error => anyhow!(error).context(format!("cannot read {}", path.display())),
-        })
+        Ok(())
     }
 
     /// Adds a row. A missing vector is one that is not finite.
@@ -251,6 +315,17 @@ impl<'a> Reading<'a> {
             let remedy = "name each output once; `foveate merge` keeps one row of each id";
             return Err(Usage::from(anyhow!("cannot search: there are two rows with the id '{id}'; {remedy}")).into());
         }
+        if let Some(wanted) = &self.ids.wanted {
+            let (found, of) = (self.loaded.ids.len(), counted(wanted.len() as u64, "id"));
+            if found == 0 && !wanted.is_empty() {
+                let one = wanted.iter().min().map_or("", String::as_str);
+                let why = format!("none of the {of} in --ids-from is there, such as '{one}'; name whole ids");
+                return Err(Usage::from(anyhow!("cannot search: {why}")).into());
+            }
+            if found < wanted.len() {
+                console::say!("warning: {} of {of} in --ids-from are not there", wanted.len() - found);
+            }
+        }
         let context = || {
             let folder = folder.display();
             format!("cannot keep the vectors in a file in {folder}; make room there")
@@ -270,8 +345,14 @@ fn twice(ids: &[Box<str>]) -> Option<&str> {
 }
 
 impl Loaded {
-    fn read(args: &SearchArgs, inputs: Vec<Input>, backends: &Backends, folder: &Path) -> anyhow::Result<Self> {
-        let mut reading = Reading::new(args, folder);
+    fn read(
+        args: &SearchArgs,
+        inputs: Vec<Input>,
+        backends: &Backends,
+        folder: &Path,
+        ids: &mut GivenIds,
+    ) -> anyhow::Result<Self> {
+        let mut reading = Reading::new(args, folder, ids);
         for input in inputs {
             match input {
                 Input::Ours(name, run) => {
@@ -303,6 +384,19 @@ impl Loaded {
             }
         }
         copies
+    }
+
+    /// The labels that the arguments name, if they name any.
+    pub(super) fn labels(&self, args: &LabelArgs) -> Result<Option<Labels>, Usage> {
+        match (&args.labels, &args.label_column) {
+            (Some(path), column) => Labels::read_column(path, column.as_deref()).map(Some),
+            (None, Some(name)) => {
+                let values = self.columns.get(name).into_iter().flatten();
+                let rows = self.ids.iter().zip(values).filter_map(|(id, value)| Some((&**id, value.as_deref()?)));
+                Ok(Some(Labels::of_column(name, rows)))
+            }
+            (None, None) => Ok(None),
+        }
     }
 
     /// Pixels of an image; 0 if they are not known.
