@@ -129,6 +129,11 @@ struct Parts {
 impl Parts {
     fn load(folder: &Path) -> Result<Self, ModelError> {
         let path = folder.join("config.json");
+        if folder.is_dir() && !path.exists() {
+            let problem = "it is missing: this folder has no model; name one with config.json, \
+                           preprocessor_config.json and model.safetensors";
+            return Err(ModelError::malformed(&path, problem.to_owned()));
+        }
         let config = Config::from_json(&read(&path)?, &path)?;
         let path = folder.join("preprocessor_config.json");
         let preprocess = Preprocess::from_json(&read(&path)?, &path)?;

@@ -1,3 +1,4 @@
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -5,10 +6,10 @@ use arrow_array::{ArrayRef, BooleanArray, Float32Array, RecordBatch, StringArray
 use foveate_sink::{AtomicFile, SinkError};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::Compression;
-use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 
+use crate::error::failed;
 use crate::reader::open;
 
 /// A column of a table.
@@ -37,13 +38,20 @@ pub fn table_command(path: &Path) -> Result<Option<String>, SinkError> {
     Ok(pairs.find(|pair| pair.key == COMMAND).and_then(|pair| pair.value.clone()))
 }
 
+/// A file that is being written. The library has a handle of it, because it loses the cause of an error at the end if
+/// it has the file itself.
+struct TableFile {
+    writer: ArrowWriter<File>,
+    file: AtomicFile,
+}
+
 /// Writes a table that is not vectors, in blocks of rows. The file appears when the table is complete.
 pub struct TableWriter {
     path: PathBuf,
     command: &'static str,
     names: &'static [&'static str],
     /// `None` until the first block has told the columns' types.
-    writer: Option<ArrowWriter<AtomicFile>>,
+    writer: Option<TableFile>,
 }
 
 impl TableWriter {
@@ -57,9 +65,8 @@ impl TableWriter {
     /// # Errors
     /// [`SinkError`] if the file cannot be written.
     pub fn write(&mut self, columns: Vec<Column>) -> Result<(), SinkError> {
-        let damaged = |error: ParquetError| SinkError::damaged(&self.path, error);
         let arrays = self.names.iter().copied().zip(columns.into_iter().map(array));
-        let batch = RecordBatch::try_from_iter(arrays).map_err(|error| damaged(error.into()))?;
+        let batch = RecordBatch::try_from_iter(arrays).map_err(|error| failed(&self.path, error.into()))?;
         let writer = match &mut self.writer {
             Some(writer) => writer,
             none => {
@@ -69,10 +76,12 @@ impl TableWriter {
                     .set_compression(Compression::SNAPPY)
                     .set_key_value_metadata(Some(vec![command]))
                     .build();
-                none.insert(ArrowWriter::try_new(file, batch.schema(), Some(properties)).map_err(damaged)?)
+                let writer = ArrowWriter::try_new(file.handle()?, batch.schema(), Some(properties));
+                let writer = writer.map_err(|error| failed(&self.path, error))?;
+                none.insert(TableFile { writer, file })
             }
         };
-        writer.write(&batch).map_err(damaged)
+        writer.writer.write(&batch).map_err(|error| failed(&self.path, error))
     }
 
     /// Ends the file, which is on the disk then. A table needs a block, which may be empty.
@@ -80,8 +89,9 @@ impl TableWriter {
     /// # Errors
     /// [`SinkError`] if the file cannot be written.
     pub fn finish(self) -> Result<(), SinkError> {
-        let Some(writer) = self.writer else { return Ok(()) };
-        writer.into_inner().map_err(|error| SinkError::damaged(&self.path, error))?.publish()
+        let Some(TableFile { writer, file }) = self.writer else { return Ok(()) };
+        writer.close().map_err(|error| failed(&self.path, error))?;
+        file.publish()
     }
 }
 

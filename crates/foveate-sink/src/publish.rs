@@ -42,6 +42,11 @@ impl AtomicFile {
         Ok(Self { file, staged, target: target.to_owned(), published: false })
     }
 
+    /// Another handle of the file, for a library that writes it.
+    pub fn handle(&self) -> Result<File, SinkError> {
+        self.file.try_clone().map_err(SinkError::io("open", &self.staged))
+    }
+
     /// Makes the content durable and visible under the final name.
     pub fn publish(mut self) -> Result<(), SinkError> {
         self.file.sync_all().map_err(SinkError::io("sync", &self.staged))?;

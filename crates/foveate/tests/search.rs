@@ -425,6 +425,35 @@ fn ids_of_other_programs_are_never_invented_in_silence() {
 }
 
 #[test]
+fn tables_are_lines_too_and_a_full_disk_leaves_nothing_behind() {
+    let collection = Collection::new();
+    collection.embed("photos", "v.parquet", &[]);
+    let ran = collection.search("neighbors", &["v.parquet"], &["-k", "1", "-o", "-"]).expect(0);
+    assert!(ran.stdout.starts_with("id,neighbor,rank,score\n") && ran.stdout.lines().count() == 13, "{}", ran.stdout);
+    assert!(ran.stderr.contains("- has the 1 nearest of 12 rows"), "{}", ran.stderr);
+    for (name, options) in [("x.jsonl", &[][..]), ("x.jsonl", &["--overwrite"])] {
+        collection.search("neighbors", &["v.parquet"], &[&["-k", "1", "-o", name], options].concat()).expect(0);
+    }
+    let lines = fs::read_to_string(collection.path("x.jsonl")).unwrap();
+    for (line, row) in lines.lines().zip(ran.stdout.lines().skip(1)) {
+        let object: serde_json::Value = serde_json::from_str(line).unwrap();
+        let names = ["id", "neighbor", "rank"].map(|name| object[name].to_string().replace('"', ""));
+        let (before, score) = row.rsplit_once(',').unwrap();
+        assert_eq!((names.join(",").as_str(), object["score"].as_f64()), (before, score.parse().ok()));
+    }
+    for output in ["full.csv", "full.jsonl", "full.parquet"] {
+        let mut command = std::process::Command::new("sh");
+        let limited = r#"trap '' XFSZ; ulimit -f 1; exec "$0" neighbors v.parquet -k 11 -o "$1""#;
+        command.current_dir(collection.path("")).args(["-c", limited, env!("CARGO_BIN_EXE_foveate"), output]);
+        let ran = run(&mut command).expect(1);
+        assert!(ran.stderr.contains("File too large") && !ran.stderr.contains("damaged"), "{}", ran.stderr);
+        let left = fs::read_dir(collection.path("")).unwrap().map(|entry| entry.unwrap().file_name());
+        let left: Vec<_> = left.filter(|name| name.to_string_lossy().contains("full")).collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+}
+
+#[test]
 fn an_image_is_named_by_the_end_of_its_id() {
     let collection = Collection::new();
     collection.embed("photos", "v.parquet", &[]);
@@ -598,6 +627,8 @@ fn what_cannot_work_is_said_before_anything_is_read() {
     };
     refused(&["v.parquet"], &["-o", "knn.txt"], "knn.txt: name an output x.parquet, x.csv or x.jsonl");
     refused(&["missing"], &["-o", "knn.csv"], "there is no such output");
+    fs::create_dir(collection.path("_begun.parquet.partial")).unwrap();
+    refused(&["begun.parquet"], &["-o", "knn.csv"], "begun.parquet: it is unfinished; repeat the command");
     refused(&["photos"], &["-o", "knn.csv"], "it has no manifest of foveate");
     refused(&["v.parquet"], &["-o", "v.parquet"], "name another place");
     refused(&["v.parquet", "mean.npy"], &["-o", "knn.csv"], "search outputs with the same settings");

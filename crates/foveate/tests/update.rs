@@ -416,7 +416,9 @@ fn failures_are_tried_again_with_another_decoder() {
     for name in ["out", "x.npy"] {
         let [output, fresh] = [name.to_owned(), format!("fresh {name}")].map(|name| photos.0.path().join(name));
         photos.run(&output, &["--retry-failures"]).expect_error(2, "no complete output");
-        let failed = photos.run(&output, &[]).expect(0).json()["failures"].as_u64().unwrap();
+        let first = photos.run(&output, &[]).expect(0);
+        assert!(first.stderr.contains("; `--retry-failures --allow-truncated` accepts more"), "{}", first.stderr);
+        let failed = first.json()["failures"].as_u64().unwrap();
         let again = photos.run(&output, &["--retry-failures", "--allow-truncated"]).expect(0);
         assert_eq!(again.json()["failures"].as_u64().unwrap(), failed - 1);
         assert_eq!(again.json()["session"]["vectors"], 1);
@@ -445,6 +447,22 @@ fn failures_are_tried_again_with_another_decoder() {
         fs::write(photos.path("empty.jpg"), "").unwrap();
         fs::remove_file(photos.path("new.jpg")).unwrap();
     }
+}
+
+#[test]
+fn an_update_and_what_failed_are_one_command() {
+    let photos = Photos::new();
+    let whole = fs::read(photos.path(&photos.names()[0])).unwrap();
+    fs::write(photos.path("cut.jpg"), &whole[..whole.len() / 2]).unwrap();
+    let [output, fresh] = ["out", "fresh"].map(|name| photos.0.path().join(name));
+    let before = photos.run(&output, &[]).expect(0).json();
+    fs::copy(photos.path(&photos.names()[3]), photos.path("new.jpg")).unwrap();
+    let both = photos.run(&output, &["--update", "--retry-failures", "--allow-truncated"]).expect(0).json();
+    let count = |ran: &serde_json::Value, name: &str| ran[name].as_u64().unwrap();
+    assert_eq!(count(&both, "vectors"), count(&before, "vectors") + 2, "{both}");
+    assert_eq!(count(&both, "failures"), count(&before, "failures") - 1);
+    photos.run(&fresh, &["--allow-truncated"]).expect(0);
+    assert_same_rows(&output, &fresh);
 }
 
 #[test]

@@ -233,7 +233,8 @@ pub(crate) struct EmbedArgs {
     pub(crate) by_content: bool,
 
     /// With an output that is already complete: try the inputs again that failed. Decoder and limits may be others.
-    #[arg(long, conflicts_with_all = ["update", "overwrite", "shard", "limit", "by_content", "dry_run"], help_heading = "Output")]
+    /// With `--update`: after the update.
+    #[arg(long, conflicts_with_all = ["overwrite", "shard", "limit", "by_content", "dry_run"], help_heading = "Output")]
     pub(crate) retry_failures: bool,
 
     /// With an output that is already complete: compare its files with their hashes, not by length alone.

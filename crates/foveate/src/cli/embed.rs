@@ -22,8 +22,31 @@ use super::{console, dry_run, job, progress, remedy, summary, trace};
 pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
     let cancel = Cancel::default();
     job::cancel_on_signal(&cancel)?;
+    let changes = Update::Changes { by_content: args.by_content, prune: args.prune };
+    match (args.update, args.retry_failures) {
+        (true, true) => {
+            // What is new can fail, too, so it comes first. The summary is that of the second.
+            let ended = session(args, &cancel, options(args), Some(changes), true)?;
+            if ended != Exit::Complete {
+                return Ok(ended);
+            }
+            let options = EmbedOptions { changes_file: None, ..options(args) };
+            session(args, &cancel, options, Some(Update::Failures), false)
+        }
+        (true, false) => session(args, &cancel, options(args), Some(changes), false),
+        (false, true) => session(args, &cancel, options(args), Some(Update::Failures), false),
+        (false, false) => session(args, &cancel, options(args), None, false),
+    }
+}
 
-    let options = options(args);
+/// Embeds, or updates an output. Another session follows if `is_first`, which tells the outcome.
+fn session(
+    args: &EmbedArgs,
+    cancel: &Cancel,
+    options: EmbedOptions,
+    update: Option<Update>,
+    is_first: bool,
+) -> anyhow::Result<Exit> {
     let counter = progress::Found::new(args.quiet);
     let mut listing = job::list(&options, |found| counter.show(found))?;
     counter.clear();
@@ -41,7 +64,7 @@ pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
         let why = anyhow::anyhow!("{output} is not complete, so that a dry run finds no changes; leave out --changes");
         return Err(Usage::from(why).into());
     }
-    let mut job = match update(args).filter(|_| is_preview || !args.dry_run) {
+    let mut job = match update.filter(|_| is_preview || !args.dry_run) {
         Some(update) => options.prepare_update(listing, update, &backends, &model)?,
         None => options.prepare(Box::new(listing), &backends, &model)?,
     };
@@ -53,10 +76,10 @@ pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
         console::say!("warning: {warning}");
     }
     if is_preview {
-        return preview(args, &found, job, &cancel);
+        return preview(args, &found, job, cancel);
     }
     if let Some(kinds) = kinds {
-        return rehearse(args, &options, DryRun::new(kinds, found, job, &options, &cancel)?, &cancel);
+        return rehearse(args, &options, DryRun::new(kinds, found, job, &options, cancel)?, cancel);
     }
     if job.is_seeded() && !args.quiet {
         console::say!(
@@ -68,7 +91,7 @@ pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
         console::say!("{}", plan(&options, &job));
     }
     let before = processor_time();
-    let outcome = watch(args, job, &cancel);
+    let outcome = watch(args, job, cancel);
     let cpu = processor_time().zip(before).map(|(after, before)| after - before);
     if let (Some(path), Some(trace)) = (&args.trace, &options.trace) {
         let written = trace::write(path, trace)?;
@@ -78,7 +101,7 @@ pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
     }
     match outcome {
         Err(RunError::Sink(SinkError::AlreadyComplete(done))) => Ok(already_complete(args, &found, &done)),
-        outcome => finish(args, &found, outcome, cpu),
+        outcome => finish(args, &found, outcome, cpu, is_first),
     }
 }
 
@@ -150,14 +173,6 @@ pub(crate) fn options(args: &EmbedArgs) -> EmbedOptions {
     }
 }
 
-fn update(args: &EmbedArgs) -> Option<Update> {
-    match (args.retry_failures, args.update) {
-        (true, _) => Some(Update::Failures),
-        (_, true) => Some(Update::Changes { by_content: args.by_content, prune: args.prune }),
-        _ => None,
-    }
-}
-
 fn failure_policy(args: &EmbedArgs) -> FailurePolicy {
     if args.strict { FailurePolicy::Count(0) } else { args.max_failures.unwrap_or_default() }
 }
@@ -191,6 +206,7 @@ fn finish(
     found: &ListingStats,
     outcome: Result<RunReport, RunError>,
     cpu: Option<Duration>,
+    is_first: bool,
 ) -> anyhow::Result<Exit> {
     let report = match outcome {
         Ok(report) => report,
@@ -200,6 +216,9 @@ fn finish(
             return Ok(Exit::of(&error));
         }
     };
+    if is_first {
+        return Ok(if report.published.is_some() { Exit::Complete } else { Exit::Interrupted });
+    }
     if args.json {
         let mut summary = summary::json(&report, found, &args.output);
         summary["session"]["cpu_seconds"] = cpu.map(|cpu| cpu.as_secs_f64()).into();
@@ -255,15 +274,15 @@ fn kinds(report: &RunReport) -> String {
     if named.is_empty() { String::new() } else { format!(" ({})", named.join(", ")) }
 }
 
-/// Names the options that accept what failed.
+/// Names the options that accept what failed, with the one that tries it again.
 fn accepting(report: &RunReport) -> String {
     let options = [("truncated ", "--allow-truncated"), ("more pixels", "--max-pixels"), ("more bytes", "--max-bytes")];
     let fits = |sign: &str| report.failure_kinds.keys().any(|kind| kind.contains(sign));
     let fitting: Vec<_> = options.iter().filter(|(sign, _)| fits(sign)).map(|(_, option)| *option).collect();
     match fitting.as_slice() {
         [] => String::new(),
-        [option] => format!("; {option} accepts more"),
-        options => format!("; {} accept more", options.join(" and ")),
+        [option] => format!("; `--retry-failures {option}` accepts more"),
+        options => format!("; `--retry-failures {}` accept more", options.join(" ")),
     }
 }
 

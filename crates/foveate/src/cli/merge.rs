@@ -9,8 +9,8 @@ use anyhow::{Context, anyhow, bail};
 use foveate::core::ColumnKind;
 use foveate::embed::{ApartFrom, Backends, EmbedError, EmbedOptions, decides_vectors, kernels_remedy, store_address};
 use foveate::sink::{
-    Element, Existing, Join, Layout, Merge, Published, RunManifest, SinkError, StoredRun, StoredState, VectorReader,
-    column_kinds, hash_file,
+    Element, Existing, Join, Layout, Merge, OutputNames, Published, RunManifest, SinkError, SinkOptions, StoredRun,
+    StoredState, VectorReader, column_kinds, hash_file,
 };
 use foveate::source::container::TableColumn;
 use serde_json::json;
@@ -52,7 +52,12 @@ pub(crate) fn check_places<'a>(
     let apart = ApartFrom::new(output);
     for input in inputs {
         if store_address(input).is_none() && !input.exists() {
-            bail!("cannot {verb} {}: there is no such output; check the path", input.display());
+            let is_unfinished = OutputNames::new(&SinkOptions::new(input)).staging().exists();
+            let why = match is_unfinished {
+                true => "it is unfinished; repeat the command that wrote it",
+                false => "there is no such output; check the path",
+            };
+            bail!("cannot {verb} {}: {why}", input.display());
         }
         apart.check(input).map_err(anyhow::Error::msg)?;
         if apart.lies_in(input) {
