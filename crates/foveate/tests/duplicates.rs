@@ -151,6 +151,31 @@ fn a_folder_that_is_there_twice_has_each_file_once() {
     assert_eq!(work.removable(&["other.parquet", "--against", "b.parquet"]).0, ["in/../all/a.jpg"]);
 }
 
+/// A week's output has the images of the week before.
+#[test]
+fn old_images_are_told_by_identity_before_their_scores() {
+    let work = Workplace::new();
+    work.photo(0, "in/a.jpg");
+    // The same picture in other bytes, which comes first.
+    let padded = [fs::read(&work.photos[0]).unwrap(), vec![0; 100]].concat();
+    fs::write(work.path("in/0 padded.jpg"), padded).unwrap();
+    work.photo(1, "in/b.jpg");
+    work.embed(&["in"], "mon.parquet");
+    work.photo(0, "in/z.jpg");
+    work.photo(0, "in/zz.jpg");
+    work.photo(2, "in/new.jpg");
+    work.link("b.jpg", "in/link.jpg");
+    work.embed(&["in"], "tue.parquet");
+    for more in [&[][..], &["--threshold", "1"]] {
+        let arguments = ["duplicates", "tue.parquet", "--against", "mon.parquet", "-o", "g.csv", "--overwrite"];
+        let ran = work.run("", &[&arguments, more, &["--list-removable"]].concat()).expect(0);
+        assert_eq!(ran.stdout, "in/z.jpg\nin/zz.jpg\n", "{}", ran.stderr);
+        assert_eq!((work.reason("in/z.jpg"), work.reason("in/a.jpg")), ("same bytes".into(), "kept".into()));
+        assert_eq!(work.reason("in/link.jpg"), "same file");
+    }
+    assert!(work.removable(&["mon.parquet", "--against", "tue.parquet"]).0.is_empty());
+}
+
 #[test]
 fn files_that_cannot_be_looked_at_are_not_listed() {
     let work = Workplace::new();

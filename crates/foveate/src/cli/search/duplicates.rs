@@ -17,7 +17,7 @@ use serde_json::json;
 use super::estimate::estimate;
 use super::files::ImageFile;
 use super::keep::{KeepRules, KeptImage};
-use super::members::{FileCounts, KEPT, Member, NEAR, SAME, SAME_PIXELS, settle};
+use super::members::{FileCounts, KEPT, Member, NEAR, SAME, SAME_PIXELS, check_kept, settle};
 use super::place::DUPLICATES;
 use super::sheet::{self, Card, PictureIds, Pictures, Row, Sheet};
 use super::state::StateFile;
@@ -59,6 +59,16 @@ pub(crate) fn duplicates(args: &DuplicatesArgs) -> anyhow::Result<Exit> {
     // Of equal files, one is searched.
     let mut vectors = all.clone();
     vectors.leave_out(copies.values().flatten().copied());
+    // Identity comes before scores: an id on both sides is one image, which is kept, and old bytes are a copy.
+    let mut known_bytes = Vec::new();
+    let mut old_ids = HashSet::new();
+    if let Some(old) = &against {
+        known_bytes = with_old_bytes(&loaded, old);
+        old_ids.extend(old.ids.iter().map(AsRef::as_ref));
+        let is_old = |row: &u32| old_ids.contains(&*loaded.ids[*row as usize]) && !copies.contains_key(row);
+        vectors.leave_out((0..loaded.ids.len() as u32).filter(is_old));
+        vectors.leave_out(known_bytes.iter().map(|image| image.row));
+    }
     let old = against.as_ref().map(|old| old.vectors(args.metric)).transpose()?;
     let state = StateFile::beside(output, *quiet);
     let found = with_search(&args.search, &cancel, Some(&state), |search| match args.linkage {
@@ -79,8 +89,8 @@ pub(crate) fn duplicates(args: &DuplicatesArgs) -> anyhow::Result<Exit> {
     let mut groups = match &against {
         Some(old) => {
             let mut known = known(&copies, &found.nearest);
-            // An id on both sides is one image, which is kept.
-            let old_ids: HashSet<&str> = old.ids.iter().map(AsRef::as_ref).collect();
+            known.append(&mut known_bytes);
+            known.sort_unstable_by_key(|image| image.row);
             known.retain(|image| !old_ids.contains(&*loaded.ids[image.row as usize]));
             let files = looked(&loaded, known.iter().map(|image| image.row).collect())?;
             let old_files = looked(old, old_rows(&loaded, old, &known))?;
@@ -99,6 +109,7 @@ pub(crate) fn duplicates(args: &DuplicatesArgs) -> anyhow::Result<Exit> {
         look_at_gray(args, &cancel, &mut groups)?;
     }
     let counts = settle(&mut groups, &kept_elsewhere, args.trust_ids);
+    check_kept(&groups, args.trust_ids)?;
     if cancel.is_cancelled() {
         return Ok(Exit::Interrupted);
     }
@@ -315,14 +326,28 @@ struct KnownImage {
     score: f64,
 }
 
-/// The new images that have an old one near them, in order, with the copies of each.
+/// The new images that have the bytes of an old one, which may not be the first of several with the best score.
+fn with_old_bytes(loaded: &Loaded, old: &Loaded) -> Vec<KnownImage> {
+    let mut rows = HashMap::new();
+    for (row, hash) in (0..).zip(&old.hashes) {
+        if matches!(hash, Some(RecordedHash::Content(_))) {
+            rows.entry(hash).or_insert(row);
+        }
+    }
+    let mut known = Vec::new();
+    for (row, hash) in (0..).zip(&loaded.hashes) {
+        known.extend(rows.get(hash).map(|&old| KnownImage { row, old, score: 1.0 }));
+    }
+    known
+}
+
+/// The new images that have an old one near them, with the copies of each.
 fn known(copies: &BTreeMap<u32, Vec<u32>>, nearest: &[KnownImage]) -> Vec<KnownImage> {
     let mut known = nearest.to_vec();
     for &KnownImage { row, old, score } in nearest {
         let copies = copies.get(&row).into_iter().flatten();
         known.extend(copies.map(|&row| KnownImage { row, old, score }));
     }
-    known.sort_unstable_by_key(|image| image.row);
     known
 }
 

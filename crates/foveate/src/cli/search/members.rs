@@ -1,9 +1,10 @@
 //! The images of groups: which is kept, and which can be removed.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::PathBuf;
 
+use anyhow::bail;
 use foveate::sink::RecordedHash;
 use foveate::source::{FileIdentity, NamedFile, path_of};
 
@@ -164,8 +165,81 @@ pub(super) fn settle(groups: &mut [Vec<Member>], kept_elsewhere: &[NamedFile], t
     counts
 }
 
+/// Checks what is about to be told: no group loses its kept image with those that can be removed.
+///
+/// # Errors
+/// Names the group and both images.
+pub(super) fn check_kept(groups: &[Vec<Member>], trust_ids: bool) -> anyhow::Result<()> {
+    let mut ids = HashSet::new();
+    let mut files = HashSet::new();
+    for member in groups.iter().flatten().filter(|member| member.is_removable) {
+        ids.insert(member.id.as_str());
+        files.extend(member.file.named.as_ref().map(|file| &file.identity));
+    }
+    for (number, group) in groups.iter().enumerate() {
+        let Some(removable) = group.iter().find(|member| member.is_removable) else { continue };
+        let stays = group.iter().any(|member| {
+            let is_there = match &member.file.named {
+                Some(file) => !member.file.is_changed && !files.contains(&file.identity),
+                None => trust_ids,
+            };
+            member.is_kept && is_there && !ids.contains(member.id.as_str())
+        });
+        if !stays {
+            bail!(
+                "cannot list group {number} of duplicates: with {} and others that seem removable, it would lose the \
+                 picture that it keeps; nothing was written or printed; search without that image, and report this",
+                removable.id
+            );
+        }
+    }
+    Ok(())
+}
+
 /// The directory entry that a name leads to, if its file has several.
 fn entry_of(file: &NamedFile) -> Option<PathBuf> {
     let path = file.path.as_ref().filter(|_| file.entries > 1 && !file.is_member())?;
     fs::canonicalize(path).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_that_would_lose_its_picture_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let member =
+            |name: &str, reason: &'static str| {
+                let path = folder.path().join(name);
+                fs::write(&path, name).unwrap();
+                let file = ImageFile { named: NamedFile::at(&path), ..ImageFile::default() };
+                let mut member =
+                    Loaded { ids: vec![name.into()], hashes: vec![None], sizes: vec![(0, 0)], ..Loaded::default() }
+                        .member(0, &HashMap::from([(0, file)]), 1.0, reason);
+                member.is_removable = reason == SAME;
+                member
+            };
+        let group = || vec![member("a.jpg", KEPT), member("b.jpg", SAME)];
+        let other = || vec![member("c.jpg", KEPT), member("d.jpg", SAME)];
+        assert!(check_kept(&[other(), group()], false).is_ok());
+        let forgeries: [fn(&mut Vec<Member>); 5] = [
+            |group| group[0].is_kept = false,
+            |group| group[0].is_removable = true,
+            |group| group[0].file.is_changed = true,
+            |group| group[0].file.named = None,
+            |group| group[1].file = group[0].file.clone(),
+        ];
+        for (number, forge) in forgeries.into_iter().enumerate() {
+            let mut forged = group();
+            forge(&mut forged);
+            let refused = check_kept(&[other(), forged], false).err().map(|error| error.to_string());
+            assert!(refused.is_some_and(|why| why.starts_with("cannot list group 1")), "{number}");
+        }
+        // The kept image of one group is removable in another.
+        assert!(check_kept(&[group(), vec![member("e.jpg", KEPT), member("a.jpg", SAME)]], false).is_err());
+        let mut elsewhere = group();
+        elsewhere[0].file.named = None;
+        assert!(check_kept(&[elsewhere], true).is_ok(), "trusted by its id");
+    }
 }
