@@ -13,6 +13,8 @@ mod work;
 pub use drift::Drift;
 pub use options::{PackError, PackOptions};
 pub use packer::{Begun, Packer};
-pub use shrink::Resize;
 #[cfg(feature = "search")]
+#[cfg(feature = "search")]
+pub(crate) use shrink::PhotoLook;
+pub use shrink::Resize;
 pub(crate) use shrink::{Fault, Shrink};

@@ -1,15 +1,16 @@
 //! The pictures behind ids, to look at and to compare.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use foveate_core::{error_chain, lock};
+use foveate_core::{Size, error_chain, lock};
 use foveate_pipeline::{Cancel, RunError};
 use foveate_resize::Filter;
+use foveate_sink::RecordedHash;
 use foveate_source::{Delivery, Listing, Source};
 
 use crate::embed::{Backends, EmbedOptions};
-use crate::pack::{Fault, Resize, Shrink};
+use crate::pack::{Fault, PhotoLook, Resize, Shrink};
 
 /// A picture of an input.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,15 +21,28 @@ pub struct Picture {
     /// The image, upright, its shorter side as asked for: a JPEG, or the input as it is if that is no larger. Empty if
     /// it is not shown.
     pub thumbnail: Vec<u8>,
+    /// The image's size, upright.
+    pub size: Size,
+    /// Bytes of the input.
+    pub bytes: u64,
+    /// Whether the input has the bytes that were recorded, if any were.
+    pub is_recorded: Option<bool>,
+}
+
+/// A picture to read.
+#[derive(Clone, Copy, Debug)]
+pub struct WantedPicture {
+    /// It has a thumbnail.
+    pub is_shown: bool,
+    /// What was recorded of its bytes.
+    pub hash: Option<RecordedHash>,
 }
 
 /// Pictures to read.
 #[derive(Clone, Copy, Debug)]
 pub struct WantedPictures<'a> {
-    /// All of them.
-    pub ids: &'a HashSet<&'a str>,
-    /// Those with a thumbnail.
-    pub shown: &'a HashSet<&'a str>,
+    /// By the id of the input.
+    pub of: &'a HashMap<&'a str, WantedPicture>,
     /// Pixels of a thumbnail's shorter side.
     pub edge: u32,
 }
@@ -63,19 +77,17 @@ pub fn each_picture(
         while !cancel.is_cancelled() {
             let next = lock(&listing).deliver()?;
             let Some(Delivery { item, content }) = next else { return Ok(()) };
-            if !wanted.ids.contains(item.id.as_str()) {
-                continue;
-            }
-            let is_shown = wanted.shown.contains(item.id.as_str());
+            let Some(&WantedPicture { is_shown, hash }) = wanted.of.get(item.id.as_str()) else { continue };
             let read = match &item.fault {
                 Some(fault) => Err(fault.to_string()),
                 None => content.read_into(&item, fetch.as_mut(), &mut bytes).map_err(|error| error_chain(&error)),
             };
             let picture = match read.map(|()| shrinker.look(&bytes, is_shown)) {
-                Ok(Ok((pixels, small))) if is_shown => {
-                    Ok(Picture { pixels, thumbnail: small.unwrap_or_else(|| bytes.clone()) })
+                Ok(Ok(PhotoLook { pixels, size, small })) => {
+                    let thumbnail = if is_shown { small.unwrap_or_else(|| bytes.clone()) } else { Vec::new() };
+                    let is_recorded = hash.map(|hash| hash.is_of(&bytes));
+                    Ok(Picture { pixels, thumbnail, size, bytes: bytes.len() as u64, is_recorded })
                 }
-                Ok(Ok((pixels, _))) => Ok(Picture { pixels, thumbnail: Vec::new() }),
                 Ok(Err(Fault::Run(error))) => return Err(error.into()),
                 Ok(Err(Fault::Item(_, reason))) | Err(reason) => Err(reason),
             };

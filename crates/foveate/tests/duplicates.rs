@@ -210,6 +210,31 @@ fn files_that_cannot_be_looked_at_are_not_listed() {
     assert_eq!(work.removable(&["v.parquet"]).0, ["in/d.jpg"]);
 }
 
+/// A name alone says nothing about what can be removed.
+#[test]
+fn moved_files_are_those_with_the_recorded_bytes() {
+    let work = Workplace::new();
+    for name in ["in/a.jpg", "in/b.jpg"] {
+        work.photo(0, name);
+    }
+    for name in ["in/c.jpg", "in/d.jpg"] {
+        work.photo(1, name);
+    }
+    work.embed(&["in"], "v.parquet");
+    fs::rename(work.path("in"), work.path("moved")).unwrap();
+    assert!(work.removable(&["v.parquet"]).0.is_empty());
+    assert_eq!(work.removable(&["v.parquet", "--images", "moved"]).0, ["moved/b.jpg", "moved/d.jpg"]);
+    // Other times are no other files, and other bytes are.
+    fs::File::open(work.path("moved/a.jpg")).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
+    fs::copy(&work.photos[2], work.path("moved/c.jpg")).unwrap();
+    let (listed, said) = work.removable(&["v.parquet", "--images", "moved"]);
+    assert!(listed == ["moved/b.jpg"] && said.contains("1 of 2 groups: not removable"), "{listed:?} {said}");
+    // Both names of one file.
+    fs::remove_file(work.path("moved/a.jpg")).unwrap();
+    work.link("b.jpg", "moved/a.jpg");
+    assert!(work.removable(&["v.parquet", "--images", "moved"]).0.is_empty());
+}
+
 #[test]
 fn members_are_told_apart_by_their_container() {
     let work = Workplace::new();
@@ -396,19 +421,15 @@ fn pages_show_nothing_that_only_an_id_names() {
     work.photo(1, "mine/c.jpg");
     work.photo(1, "mine/d.jpg");
     work.embed(&["secret", "mine"], "v.parquet");
-    let pictures = |more: &[&str]| {
-        for command in [&["duplicates"][..], &["clusters", "-k", "2"], &["sample", "-n", "4"]] {
-            let arguments = [command, &["v.parquet", "-o", "x.csv", "--html", "x.html", "--overwrite"], more].concat();
-            work.run("", &arguments).expect(0);
-            let page = fs::read_to_string(work.path("x.html")).unwrap();
-            let (shown, missing) = (page.matches("base64,").count(), page.matches("no picture").count());
-            assert_eq!((shown > 0, missing > 0), (!more.is_empty(), true), "{arguments:?}");
-        }
-    };
-    pictures(&[]);
-    pictures(&["--images", "mine"]);
-    let ran = work.run("", &["sample", "v.parquet", "-n", "2", "-o", "y.csv", "--html", "y.html"]).expect(0);
-    assert!(ran.stderr.contains("no pictures of these vectors; --images names their folders"), "{ran:?}");
+    for command in [&["duplicates"][..], &["clusters", "-k", "2"], &["sample", "-n", "4"]] {
+        let page = [command, &["v.parquet", "-o", "x.csv", "--html", "x.html", "--overwrite"]].concat();
+        work.run("", &page).expect_error(2, "--html x.html needs --images INPUT");
+        work.run("", &[&page[..], &["--images", "mine"]].concat()).expect(0);
+        let page = fs::read_to_string(work.path("x.html")).unwrap();
+        assert!(page.contains("base64,") && page.contains("no picture"), "{command:?}");
+    }
+    let ran = work.run("", &["similar", "v.parquet", "--query", "mine/c.jpg", "--html", "y.html"]).expect(0);
+    assert!(ran.stderr.contains("y.html will have no pictures of these vectors; --images names"), "{ran:?}");
     // Comparing pixels shows nothing.
     work.run("", &["duplicates", "v.parquet", "-o", "p.csv", "--compare-pixels"]).expect(0);
 }

@@ -233,7 +233,8 @@ fn what_is_similar_to_a_photo_is_found() {
 fn clusters_and_samples_have_their_images() {
     let collection = Collection::new();
     collection.embed("photos", "v.parquet", &[]);
-    let ran = collection.search("clusters", &["v.parquet"], &["-k", "3", "-o", "c.csv", "--json", "--html", "c.html"]);
+    let page = ["-k", "3", "-o", "c.csv", "--json", "--html", "c.html", "--images", "photos"];
+    let ran = collection.search("clusters", &["v.parquet"], &page);
     assert_eq!((&ran.json()["clusters"], &ran.json()["rows"]), (&3.into(), &12.into()));
     let rows = collection.csv("c.csv");
     assert_eq!(rows.len(), 12);
@@ -261,6 +262,123 @@ fn clusters_and_samples_have_their_images() {
     let ran = collection.search("sample", &outputs, &["-n", "13", "-o", "all.csv"]).expect(0);
     assert!(ran.stderr.contains("note: 1 name of files that are in the sample already left out"), "{}", ran.stderr);
     assert_eq!(collection.csv("all.csv").len(), 12);
+}
+
+/// A collection that was moved, packed or mirrored after it was embedded.
+#[test]
+fn pictures_are_found_where_the_collection_is_now() {
+    let collection = Collection::new();
+    let done = |arguments: &[&str]| run(foveate().current_dir(collection.path("")).args(arguments)).expect(0);
+    let embedded = |input: &str, output: &str, more: &[&str]| {
+        done(&[&["embed", "--model", TINY, input, "-o", output], more].concat());
+    };
+    embedded("photos", "folder.parquet", &[]);
+    done(&["pack", "photos", "-o", "shards"]);
+    done(&["pack", "photos", "-o", "tables", "--format", "parquet"]);
+    embedded("shards/*.tar", "packed.parquet", &["--id-column", "id"]);
+    embedded("shards/*.tar", "members.parquet", &[]);
+    fs::create_dir_all(collection.path("moved/tars")).unwrap();
+    fs::rename(collection.path("photos"), collection.path("moved/pictures")).unwrap();
+    fs::copy(collection.path("shards/00000.tar"), collection.path("moved/tars/00000.tar")).unwrap();
+    let page = |vectors: &str, images: &[&str]| {
+        let mut arguments = vec!["-n", "12", "-o", "s.csv", "--html", "s.html", "--overwrite"];
+        images.iter().for_each(|images| arguments.extend(["--images", images]));
+        collection.search("sample", &[vectors], &arguments)
+    };
+    for (vectors, images) in [
+        ("folder.parquet", "moved"),
+        ("folder.parquet", "shards"),
+        ("folder.parquet", "shards/*.tar"),
+        ("folder.parquet", "tables"),
+        ("packed.parquet", "moved/pictures"),
+        ("packed.parquet", "tables/*.parquet"),
+        ("packed.parquet", "moved/tars/*.tar"),
+        ("members.parquet", "moved/tars/00000.tar"),
+    ] {
+        let ran = page(vectors, &[images]).expect(0);
+        let html = fs::read_to_string(collection.path("s.html")).unwrap();
+        assert_eq!((html.matches("<img").count(), html.matches("not the bytes").count()), (12, 0), "{images}: {ran:?}");
+        let is_folder = images.starts_with("moved") && !images.ends_with("tar");
+        assert_eq!(html.contains("href=\"./moved/pictures/03%20copy.jpg\""), is_folder, "{vectors} {images}");
+    }
+    // Another file of that name is shown as such, and one name in two places is nobody's.
+    fs::create_dir(collection.path("moved/again")).unwrap();
+    fs::rename(collection.path("moved/pictures/00.jpg"), collection.path("moved/pictures/01.jpg")).unwrap();
+    fs::copy(collection.path("moved/pictures/02.jpg"), collection.path("moved/again/02.jpg")).unwrap();
+    let ran = page("folder.parquet", &["moved"]).expect(0);
+    assert!(
+        ran.stderr.contains("2 of 12 pictures are missing (such as photos/00.jpg; 1 of them fit several"),
+        "{ran:?}"
+    );
+    assert_eq!(fs::read_to_string(collection.path("s.html")).unwrap().matches("not the bytes").count(), 1);
+    // Nearly all missing is no page; the table is written.
+    fs::remove_file(collection.path("s.html")).unwrap();
+    fs::remove_file(collection.path("s.csv")).unwrap();
+    fs::create_dir(collection.path("other")).unwrap();
+    fs::copy(collection.path("moved/pictures/02.jpg"), collection.path("other/x.jpg")).unwrap();
+    let commands: [(&str, &[&str]); 4] = [
+        ("sample", &["-n", "12"]),
+        ("clusters", &["-k", "2"]),
+        ("duplicates", &[]),
+        ("similar", &["--id", "photos/02.jpg"]),
+    ];
+    for (command, more) in commands {
+        let arguments = [more, &["-o", "t.csv", "--html", "t.html", "--images", "other", "--overwrite"]].concat();
+        let ran = collection.search(command, &["folder.parquet"], &arguments);
+        ran.expect_error(1, "while --images has images such as other/x.jpg); name with --images where");
+        assert!(fs::remove_file(collection.path("t.csv")).is_ok() && !collection.path("t.html").exists(), "{command}");
+        let nowhere = [more, &["-o", "t.csv", "--html", "t.html"]].concat();
+        collection.search(command, &["folder.parquet"], &nowhere).expect_error(2, "--html t.html needs --images");
+        let absent = [&nowhere[..], &["--images", "absent"]].concat();
+        collection.search(command, &["folder.parquet"], &absent).expect_error(2, "cannot read absent");
+        assert!(!collection.path("t.csv").exists(), "{command}");
+    }
+}
+
+#[test]
+fn a_page_shows_pairs_groups_and_a_selection() {
+    let collection = Collection::new();
+    let odd = "photos/05 <\"'\u{202e}&\r\nx.jpg";
+    fs::copy(collection.path("photos/05.jpg"), collection.path(odd)).unwrap();
+    run(foveate().current_dir(collection.path("")).args(["embed", "--model", TINY, "photos", "-o", "v.parquet"]))
+        .expect(0);
+    fs::write(collection.path("labels.csv"), "file,label\n03.jpg,</script><b>\n").unwrap();
+    let arguments = ["-o", "g.csv", "--html", "g.html", "--images", "photos", "--labels", "labels.csv"];
+    let more = ["--threshold", "0.6", "--linkage", "complete"];
+    collection.search("duplicates", &["v.parquet"], &[&arguments[..], &more].concat()).expect(0);
+    let page = fs::read_to_string(collection.path("g.html")).unwrap();
+    // Each set of two is one block.
+    let pairs: Vec<&str> = page.split("<div class=\"pair\">").skip(1).collect();
+    assert!(
+        pairs.iter().all(|pair| pair.split("</div>").next().unwrap().matches("<figure").count() == 2)
+            && pairs.len() > 4
+    );
+    // The groups, by their least scores; the kept image comes first, and what is removable is selected.
+    let groups: Vec<&str> = page.split("<section><header><h2>Group ").skip(1).collect();
+    let rows = collection.csv("g.csv");
+    let mut least = Vec::new();
+    for group in &groups {
+        let number = group.split(':').next().unwrap();
+        let of: Vec<_> = rows.iter().filter(|row| row[0] == number).collect();
+        least.push(of.iter().map(|row| row[3].parse::<f64>().unwrap()).fold(1.0, f64::min));
+        assert_eq!(group.matches(" checked>").count(), of.iter().filter(|row| row[7] == "true").count(), "{number}");
+        assert!(group.split("<figure").nth(1).unwrap().starts_with(" class=\"marked\""), "{number}");
+    }
+    assert!(least.len() > 1 && least.is_sorted() && least[0] < 1.0, "{least:?}");
+    for shown in [
+        "value=\"photos/05 &lt;&quot;'\u{202e}&amp;&#13;&#10;x.jpg\"",
+        "<em><bdi>&lt;/script&gt;&lt;b&gt;</bdi></em>",
+        "href=\"./photos/05%20%3C%22%27%E2%80%AE%26%0D%0Ax.jpg\"",
+        " px, ",
+        " kB</span>",
+        ", same pixels</b>",
+    ] {
+        assert!(page.contains(shown), "{shown}");
+    }
+    assert_eq!(
+        (page.matches("</script>").count(), page.matches("src=\"data:").count()),
+        (1, page.matches("src=").count())
+    );
 }
 
 #[test]
@@ -499,7 +617,8 @@ fn only_files_of_searches_are_replaced_and_only_when_told() {
             }
             if command != "neighbors" {
                 for name in ["alone.parquet", "own.html", "own.csv"] {
-                    let ran = search(&[&["-o", "new.csv", "--html", name][..], overwrite].concat());
+                    let ran =
+                        search(&[&["-o", "new.csv", "--html", name, "--images", "photos"][..], overwrite].concat());
                     ran.expect_error(2, "no search wrote it; name another");
                 }
                 search(&["-o", "new.csv", "--html", "new.csv"]).expect_error(2, "cannot write two files");
@@ -507,7 +626,7 @@ fn only_files_of_searches_are_replaced_and_only_when_told() {
             }
         }
         assert!(tree(&collection.path("")) == before, "{command} has changed a file");
-        let html = if command == "neighbors" { &[][..] } else { &["--html", "x.html"] };
+        let html = if command == "neighbors" { &[][..] } else { &["--html", "x.html", "--images", "photos"] };
         for table in ["x.csv", "x.parquet"] {
             search(&[&["-o", table][..], html].concat()).expect(0);
             search(&["-o", table]).expect_error(2, "already exists; pass --overwrite to replace it");
@@ -516,7 +635,7 @@ fn only_files_of_searches_are_replaced_and_only_when_told() {
             assert_eq!(fs::read(collection.path(table)).unwrap(), written);
             fs::remove_file(collection.path(table)).unwrap();
             if command != "neighbors" {
-                search(&["-o", "x.csv", "--html", "x.html"]).expect_error(2, "x.html already exists; pass --overwrite");
+                search(&[&["-o", "x.csv"], html].concat()).expect_error(2, "x.html already exists; pass --overwrite");
                 fs::remove_file(collection.path("x.html")).unwrap();
             }
         }

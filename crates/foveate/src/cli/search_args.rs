@@ -168,14 +168,19 @@ impl ReplaceArgs {
 /// A page of pictures.
 #[derive(Args, Debug)]
 pub(crate) struct SheetArgs {
-    /// Write an HTML page with small pictures of `--images`, which needs no other file.
+    /// Write an HTML page with small pictures of `--images`, which needs no other file. Images are ticked there, and
+    /// their ids copied or saved.
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
 
-    /// Where the images are, as they were named to `embed`: ids of vectors are not opened by themselves, because they
-    /// may name any file. Repeatable.
+    /// Where the images are now: a folder, archives, tables, what `pack` wrote. An image belongs to the id that has the
+    /// same end. Ids are not opened by themselves, because they may name any file. Repeatable.
     #[arg(long, value_name = "INPUT")]
     pub(crate) images: Vec<PathBuf>,
+
+    /// Labels that the page shows: a CSV file with the columns `file` (or `id`) and `label`, as `eval` takes it.
+    #[arg(long, value_name = "FILE", requires = "html")]
+    pub(crate) labels: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]

@@ -40,6 +40,16 @@ pub(crate) struct Shrinker {
     small: Vec<u8>,
 }
 
+/// What a page says of a photo.
+#[cfg(feature = "search")]
+pub(crate) struct PhotoLook {
+    /// The hash of its upright pixels, unless they were clipped.
+    pub(crate) pixels: Option<u64>,
+    pub(crate) size: Size,
+    /// The photo as [`Shrinker::shrink`] makes it, if that is wanted.
+    pub(crate) small: Option<Vec<u8>>,
+}
+
 /// Why a photo has not become smaller.
 pub(crate) enum Fault {
     Item(Stage, String),
@@ -69,16 +79,16 @@ impl Shrinker {
         })
     }
 
-    /// The hash of a photo's upright pixels, unless they were clipped, and the photo as [`shrink`](Self::shrink) makes
-    /// it, if that is wanted.
     #[cfg(feature = "search")]
-    pub(crate) fn look(&mut self, bytes: &[u8], wants_small: bool) -> Result<(Option<u64>, Option<Vec<u8>>), Fault> {
+    pub(crate) fn look(&mut self, bytes: &[u8], wants_small: bool) -> Result<PhotoLook, Fault> {
         self.guarded(|shrinker| {
             let is_clipped = shrinker.load(bytes)?;
-            let Size { width, height } = shrinker.pixels.size();
+            let size = shrinker.pixels.size();
+            let Size { width, height } = size;
             let seed = u64::from(width) << 32 | u64::from(height);
             let hash = xxhash_rust::xxh3::xxh3_64_with_seed(shrinker.pixels.as_slice(), seed);
-            Ok(((!is_clipped).then_some(hash), if wants_small { shrinker.try_shrink()? } else { None }))
+            let small = if wants_small { shrinker.try_shrink()? } else { None };
+            Ok(PhotoLook { pixels: (!is_clipped).then_some(hash), size, small })
         })
     }
 

@@ -10,12 +10,13 @@ use foveate_sink_parquet::Column;
 use serde_json::json;
 
 use super::place::{CLUSTERS, SAMPLE};
-use super::sheet::{Card, MOST, PictureIds, Row, Sheet, pictures, warn_without_images};
+use super::sheet::{Card, MOST, PictureInputs, Row, Sheet, begin_sheet, pictures};
 use super::table::Table;
 use super::vectors::{Loaded, load};
 use super::{announce, begin, unless_cancelled, warn_of_skipped, with_search};
 use crate::cli::console;
 use crate::cli::exit::Exit;
+use crate::cli::labels::Labels;
 use crate::cli::search_args::{ClustersArgs, SampleArg, SampleArgs};
 use crate::cli::summary::counted;
 
@@ -23,9 +24,9 @@ use crate::cli::summary::counted;
 const SHOWN: (usize, usize) = (8, 4);
 
 pub(crate) fn clusters(args: &ClustersArgs) -> anyhow::Result<Exit> {
+    let labels = begin_sheet(&args.search, &args.sheet, false)?;
     let (loaded, _) = load(&args.search, &[], Some(&args.table.output), Metric::Cosine)?;
     let cancel = begin()?;
-    warn_without_images(&args.search, &args.sheet);
     announce(&args.search, &loaded, 0, |_| 0);
     let vectors = loaded.vectors(Metric::Cosine)?;
     let options = ClusterOptions { k: args.k, ..ClusterOptions::default() };
@@ -35,12 +36,12 @@ pub(crate) fn clusters(args: &ClustersArgs) -> anyhow::Result<Exit> {
     write_clusters(args, &loaded, &found, &members)?;
     if let Some(path) = &args.sheet.html {
         let sheet = of_clusters(&loaded, &members);
-        let ids = sheet.ids();
-        let found = pictures(&args.search, &args.sheet, &cancel, &[], PictureIds { all: &ids, shown: &ids })?;
+        let inputs = PictureInputs { images: &args.sheet.images, manifest: loaded.manifest.as_ref(), others: &[] };
+        let found = pictures(&args.search, &inputs, &cancel, &sheet.ids())?;
         if cancel.is_cancelled() {
             return Ok(Exit::Interrupted);
         }
-        sheet.write(args.replace.file(path), &found)?;
+        sheet.write(args.replace.file(path), &found, labels.as_ref())?;
     }
     let skipped = vectors.len() - vectors.finite().count();
     let sizes = members.iter().map(Vec::len);
@@ -95,7 +96,10 @@ fn of_clusters(loaded: &Loaded, members: &[Vec<(u32, f64)>]) -> Sheet {
         let outliers = members.len().saturating_sub(SHOWN.1).max(SHOWN.0.min(members.len()));
         let typical = members.iter().take(SHOWN.0).map(|&member| Card::scored(loaded, member, true));
         let last = members[outliers..].iter().map(|&member| Card::scored(loaded, member, false));
-        Row { heading: format!("Cluster {cluster}: {} images", members.len()), cards: typical.chain(last).collect() }
+        Row {
+            heading: format!("Cluster {cluster}: {} images", members.len()),
+            sets: vec![typical.chain(last).collect()],
+        }
     };
     let rows: Vec<Row> = order.into_iter().take(MOST / (SHOWN.0 + SHOWN.1)).map(row).collect();
     let lead = format!(
@@ -107,9 +111,9 @@ fn of_clusters(loaded: &Loaded, members: &[Vec<(u32, f64)>]) -> Sheet {
 }
 
 pub(crate) fn sample(args: &SampleArgs) -> anyhow::Result<Exit> {
+    let labels = begin_sheet(&args.search, &args.sheet, false)?;
     let (loaded, _) = load(&args.search, &[], Some(&args.table.output), Metric::Cosine)?;
     let cancel = begin()?;
-    warn_without_images(&args.search, &args.sheet);
     announce(&args.search, &loaded, 0, |_| 0);
     let vectors = loaded.vectors(Metric::Cosine)?;
     let chosen = with_search(&args.search, &cancel, None, |search| match args.by {
@@ -138,7 +142,7 @@ pub(crate) fn sample(args: &SampleArgs) -> anyhow::Result<Exit> {
         Column::Score(scores.collect()),
     ])?;
     table.finish()?;
-    show_sample(args, &cancel, &loaded, &chosen)?;
+    show_sample(args, &cancel, &loaded, &chosen, labels.as_ref())?;
     if cancel.is_cancelled() {
         return Ok(Exit::Interrupted);
     }
@@ -160,16 +164,17 @@ fn show_sample(
     cancel: &Cancel,
     loaded: &Loaded,
     chosen: &[(u32, Option<f64>)],
+    labels: Option<&Labels>,
 ) -> anyhow::Result<()> {
     let Some(path) = &args.sheet.html else { return Ok(()) };
     let cards = chosen.iter().take(MOST).map(|&(row, score)| match score {
         Some(score) => Card::scored(loaded, (row, score), false),
         None => Card { caption: "first".to_owned(), ..Card::scored(loaded, (row, 0.0), false) },
     });
-    let row = Row { heading: "In the order of choice".to_owned(), cards: cards.collect() };
+    let row = Row { heading: "In the order of choice".to_owned(), sets: vec![cards.collect()] };
     let lead = format!("{} of {} images.", chosen.len(), loaded.ids.len());
     let page = Sheet { title: "Sample", lead, rows: vec![row] };
-    let ids = page.ids();
-    let found = pictures(&args.search, &args.sheet, cancel, &[], PictureIds { all: &ids, shown: &ids })?;
-    if cancel.is_cancelled() { Ok(()) } else { page.write(args.replace.file(path), &found) }
+    let inputs = PictureInputs { images: &args.sheet.images, manifest: loaded.manifest.as_ref(), others: &[] };
+    let found = pictures(&args.search, &inputs, cancel, &page.ids())?;
+    if cancel.is_cancelled() { Ok(()) } else { page.write(args.replace.file(path), &found, labels) }
 }

@@ -5,8 +5,9 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::time::Instant;
 
-use anyhow::anyhow;
+use anyhow::{Context, anyhow};
 use foveate::decode::{DEEP_GRAY_BYTES, may_have_deep_gray};
+use foveate::pictures::WantedPicture;
 use foveate::pipeline::Cancel;
 use foveate::search::{Linkage, Pair, Pairs, Search, SearchError, Stats, Vectors};
 use foveate::sink::RecordedHash;
@@ -19,14 +20,14 @@ use super::files::ImageFile;
 use super::keep::{KeepRules, KeptImage};
 use super::members::{FileCounts, KEPT, Member, NEAR, SAME, SAME_PIXELS, check_kept, settle};
 use super::place::DUPLICATES;
-use super::sheet::{self, Card, PictureIds, Pictures, Row, Sheet};
+use super::sheet::{self, Card, PictureInputs, Pictures, Row, Sheet};
 use super::state::StateFile;
 use super::table::Table;
 use super::vectors::{Loaded, load};
 use super::{announce, begin, of_pairs, unless_cancelled, warn_of_skipped, with_search};
 use crate::cli::console;
 use crate::cli::exit::{Exit, Usage};
-use crate::cli::search_args::{DuplicatesArgs, LinkageArg, SearchArgs, SheetArgs};
+use crate::cli::search_args::{DuplicatesArgs, LinkageArg, SearchArgs};
 use crate::cli::summary::{counted, human_duration};
 
 /// Scores for which the summary counts what would be removed.
@@ -43,11 +44,11 @@ const MOST_PAIRS: usize = 1 << 24;
 pub(crate) fn duplicates(args: &DuplicatesArgs) -> anyhow::Result<Exit> {
     let started = Instant::now();
     let (SearchArgs { quiet, json, .. }, output) = (&args.search, &args.table.output);
+    let labels = sheet::begin_sheet(&args.search, &args.sheet, false)?;
     let (loaded, against) = load(&args.search, &args.against, Some(output), args.metric)?;
     let cancel = begin()?;
     let rules = KeepRules::new(args)?;
     let values = thresholds(args);
-    sheet::warn_without_images(&args.search, &args.sheet);
     announce(&args.search, &loaded, 0, |search| memory(args, search, &loaded, values.len()));
     if args.dry_run {
         let of = (&loaded, 0, args.metric.into());
@@ -103,10 +104,15 @@ pub(crate) fn duplicates(args: &DuplicatesArgs) -> anyhow::Result<Exit> {
             grouped(&loaded, &all, &rules, &files, groups)
         }
     };
+    let order = by_doubt(&groups);
+    let mut pictures = Ok(Pictures::default());
     if args.compare_pixels || args.sheet.html.is_some() {
-        look(args, &cancel, &loaded, against.as_ref(), &found.examples, &mut groups)?;
-    } else {
-        look_at_gray(args, &cancel, &mut groups)?;
+        pictures =
+            look(args, &cancel, [&loaded, against.as_ref().unwrap_or(&loaded)], &found.examples, &groups, &order);
+    }
+    look_at_gray(args, &cancel, &mut groups)?;
+    if let Ok(pictures) = &pictures {
+        mark_pixels(&mut groups, pictures);
     }
     let counts = settle(&mut groups, &kept_elsewhere, args.trust_ids);
     check_kept(&groups, args.trust_ids)?;
@@ -115,6 +121,12 @@ pub(crate) fn duplicates(args: &DuplicatesArgs) -> anyhow::Result<Exit> {
     }
     write_groups(args, &groups)?;
     state.remove();
+    // A page that fails leaves the table.
+    let pictures = pictures.context("cannot read the pictures; the table is written")?;
+    if let Some(path) = &args.sheet.html {
+        let pairs = examples(args, &loaded, against.as_ref(), &found.examples);
+        page(args, pairs, &groups, &order).write(args.replace.file(path), &pictures, labels.as_ref())?;
+    }
     let took = started.elapsed();
     let removable = counts.removable;
     let skipped = all.len() - all.finite().count();
@@ -366,74 +378,102 @@ fn known_groups(
     groups.into_values().collect()
 }
 
-/// Reads the images of groups, tells equal pixels from near ones, and writes the page.
+/// Reads the pictures of groups, to tell equal pixels from near ones, and of the page.
 fn look(
     args: &DuplicatesArgs,
     cancel: &Cancel,
-    loaded: &Loaded,
-    against: Option<&Loaded>,
+    sides: [&Loaded; 2],
     pairs: &[Vec<Pair>],
-    groups: &mut [Vec<Member>],
-) -> anyhow::Result<()> {
-    let mut shown = HashSet::new();
-    let mut rows = Vec::new();
-    let mut on_page = 0;
-    if args.sheet.html.is_some() {
-        rows = examples(args, loaded, against, pairs);
-        shown.extend(rows.iter().flat_map(|row| &row.cards).map(|card| card.id.clone()));
-        on_page = fitting(groups);
-        let members = groups[..on_page].iter().flat_map(|group| group.iter().take(sheet::MOST));
-        shown.extend(members.map(|member| member.id.clone()));
-    }
-    let mut sheet = Sheet { title: "Duplicates", lead: String::new(), rows };
+    groups: &[Vec<Member>],
+    order: &[usize],
+) -> anyhow::Result<Pictures> {
+    let mut ids = HashMap::new();
     // Pixels are compared where neither the bytes nor the file says it.
-    let compared = groups.iter().filter(|group| group.iter().any(|member| member.reason == NEAR)).flatten();
-    let ids: HashSet<&str> =
-        compared.map(|member| member.id.as_str()).chain(shown.iter().map(String::as_str)).collect();
-    let of_page: HashSet<&str> = shown.iter().map(String::as_str).collect();
+    for member in groups.iter().filter(|group| group.iter().any(|member| member.reason == NEAR)).flatten() {
+        ids.insert(member.id.as_str(), WantedPicture { is_shown: false, hash: member.hash });
+    }
+    if args.sheet.html.is_some() {
+        for &Pair { row, other, .. } in pairs.iter().flatten() {
+            for (of, row) in sides.into_iter().zip([row as usize, other as usize]) {
+                ids.insert(&of.ids[row], WantedPicture { is_shown: true, hash: of.hashes[row] });
+            }
+        }
+        for member in order.iter().flat_map(|&group| groups[group].iter().take(sheet::MOST)) {
+            ids.insert(&member.id, WantedPicture { is_shown: true, hash: member.hash });
+        }
+    }
     let mut images = args.sheet.images.clone();
-    if images.is_empty() && args.compare_pixels {
+    if images.is_empty() {
         // Pixels are compared and not shown, so that the files at ids can be read.
         let whole =
             groups.iter().flatten().filter(|member| member.file.named.as_ref().is_some_and(NamedFile::is_whole));
         images = whole.map(Member::path).collect();
     }
-    let of_page = if args.sheet.images.is_empty() { HashSet::new() } else { of_page };
-    let sheet_args = SheetArgs { html: None, images };
-    let pictures = sheet::pictures(&args.search, &sheet_args, cancel, &[], PictureIds { all: &ids, shown: &of_page })?;
-    if cancel.is_cancelled() {
-        return Ok(());
-    }
-    mark_clipped(groups, &pictures);
+    let inputs = PictureInputs { images: &images, manifest: sides[0].manifest.as_ref(), others: &[] };
+    sheet::pictures(&args.search, &inputs, cancel, &ids)
+}
+
+/// Tells clipped gray and equal pixels, the latter only by pictures that are for sure those of their ids.
+fn mark_pixels(groups: &mut [Vec<Member>], pictures: &Pictures) {
+    mark_clipped(groups, pictures);
     for group in groups.iter_mut() {
-        let pixels = |member: &Member| pictures.get(&member.id).and_then(|picture| picture.pixels);
-        let kept = group.first().and_then(pixels);
+        let kept = group.first().and_then(|kept| pixels_of(kept, pictures));
         for member in group.iter_mut().filter(|member| member.reason == NEAR) {
-            if kept.is_some() && pixels(member) == kept {
+            if kept.is_some() && pixels_of(member, pictures) == kept {
                 member.reason = SAME_PIXELS;
             }
         }
     }
-    let Some(path) = &args.sheet.html else { return Ok(()) };
-    let count = groups.len();
-    let mut rows = Vec::new();
-    for (number, group) in groups[..on_page].iter().enumerate() {
-        let cards = group.iter().take(sheet::MOST).map(Member::card).collect();
-        rows.push(Row { heading: format!("Group {number}: {} images", group.len()), cards });
+}
+
+fn pixels_of(member: &Member, pictures: &Pictures) -> Option<u64> {
+    pictures.of.get(&member.id).filter(|found| found.is_sure)?.picture.pixels
+}
+
+/// The groups of the page: those with the least scores first, which are nearest to the threshold.
+fn by_doubt(groups: &[Vec<Member>]) -> Vec<usize> {
+    let doubt = |group: &usize| groups[*group].iter().map(|member| member.score).fold(1.0, f64::min);
+    let mut order: Vec<usize> = (0..groups.len()).collect();
+    order.sort_by(|a, b| doubt(a).total_cmp(&doubt(b)));
+    let mut images = 0;
+    let fitting = order.iter().take_while(|&&group| {
+        images += groups[group].len();
+        images <= sheet::MOST
+    });
+    order.truncate(fitting.count().max(1));
+    order
+}
+
+fn page(args: &DuplicatesArgs, pairs: Vec<Row>, groups: &[Vec<Member>], order: &[usize]) -> Sheet {
+    let members: HashMap<&str, &Member> = groups.iter().flatten().map(|member| (member.id.as_str(), member)).collect();
+    let mut rows = pairs;
+    for set in rows.iter_mut().flat_map(|row| &mut row.sets) {
+        for card in &mut *set {
+            let member = members.get(card.id.as_str());
+            card.is_picked = member.is_some_and(|member| member.is_removable);
+            card.is_marked = member.is_some_and(|member| member.is_kept);
+        }
+        set.sort_by_key(|card| !card.is_marked);
     }
-    sheet.lead = format!(
-        "{} of {count} groups at {}; marked images are kept. First, pairs with the lowest scores from each value on.",
-        rows.len(),
+    for &number in order {
+        let group = &groups[number];
+        let cards = group.iter().take(sheet::MOST).map(Member::card).collect();
+        rows.push(Row { heading: format!("Group {number}: {} images", group.len()), sets: vec![cards] });
+    }
+    let lead = format!(
+        "{} of {} groups at {}. First, the pairs that just reach each value; then groups, those with the lowest scores \
+         first. Marked images are kept; those that can be removed are selected.",
+        order.len(),
+        groups.len(),
         args.threshold
     );
-    sheet.rows.extend(rows);
-    sheet.write(args.replace.file(path), &pictures)
+    Sheet { title: "Duplicates", lead, rows }
 }
 
 /// Reads those images of groups whose first bytes are of a format with gray in more than 8 bits.
 fn look_at_gray(args: &DuplicatesArgs, cancel: &Cancel, groups: &mut [Vec<Member>]) -> anyhow::Result<()> {
     let mut paths = Vec::new();
-    let mut ids = HashSet::new();
+    let mut ids = HashMap::new();
     for member in groups.iter().filter(|group| group.iter().any(|member| member.reason == NEAR)).flatten() {
         let Some(file) = member.file.named.as_ref().filter(|file| file.is_whole()) else { continue };
         let mut start = Vec::new();
@@ -441,43 +481,34 @@ fn look_at_gray(args: &DuplicatesArgs, cancel: &Cancel, groups: &mut [Vec<Member
         let read = opened.map(|file| file.take(DEEP_GRAY_BYTES as u64).read_to_end(&mut start));
         if matches!(read, Some(Ok(_))) && may_have_deep_gray(&start) {
             paths.push(member.path());
-            ids.insert(member.id.as_str());
+            ids.insert(member.id.as_str(), WantedPicture { is_shown: false, hash: member.hash });
         }
     }
     if ids.is_empty() || cancel.is_cancelled() {
         return Ok(());
     }
-    let sheet = SheetArgs { html: None, images: paths };
-    let shown = HashSet::new();
-    let pictures = sheet::pictures(&args.search, &sheet, cancel, &[], PictureIds { all: &ids, shown: &shown })?;
+    let inputs = PictureInputs { images: &paths, manifest: None, others: &[] };
+    let pictures = sheet::pictures(&args.search, &inputs, cancel, &ids)?;
     mark_clipped(groups, &pictures);
     Ok(())
 }
 
 fn mark_clipped(groups: &mut [Vec<Member>], pictures: &Pictures) {
     for member in groups.iter_mut().flatten() {
-        member.is_clipped = pictures.get(&member.id).is_some_and(|picture| picture.pixels.is_none());
+        member.is_clipped |= pictures.of.get(&member.id).is_some_and(|found| found.picture.pixels.is_none());
     }
-}
-
-/// Groups that a page has room for, at least one.
-fn fitting(groups: &[Vec<Member>]) -> usize {
-    let mut images = 0;
-    let more = groups.iter().take_while(|group| {
-        images += group.len();
-        images <= sheet::MOST
-    });
-    more.count().max(1).min(groups.len())
 }
 
 /// For each value, the pairs with the lowest scores that reach it: they tell whether it suits as a threshold.
 fn examples(args: &DuplicatesArgs, loaded: &Loaded, against: Option<&Loaded>, pairs: &[Vec<Pair>]) -> Vec<Row> {
     let mut rows = Vec::new();
     for (value, pairs) in thresholds(args).into_iter().zip(pairs).filter(|(_, pairs)| !pairs.is_empty()) {
-        let cards = pairs.iter().flat_map(|&Pair { row, other, score }| {
-            [(loaded, row), (against.unwrap_or(loaded), other)].map(|(of, row)| Card::scored(of, (row, score), false))
-        });
-        rows.push(Row { heading: format!("Pairs from {value} on"), cards: cards.collect() });
+        let mut sets = Vec::new();
+        for &Pair { row, other, score } in pairs {
+            let sides = [(loaded, row), (against.unwrap_or(loaded), other)];
+            sets.push(sides.map(|(of, row)| Card::scored(of, (row, score), false)).into());
+        }
+        rows.push(Row { heading: format!("Pairs from {value} on"), sets });
     }
     rows
 }

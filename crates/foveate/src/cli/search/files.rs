@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use foveate::embed::EmbedOptions;
 use foveate::pipeline::{Cancel, stamp_of};
@@ -11,9 +11,10 @@ use foveate::source::container::{ContainerRegistry, format_of};
 use foveate::source::store::scheme_of;
 use foveate::source::{Input, NamedFile, Source};
 
+use super::images::{FoundImages, columns_of, find_images, image_options};
 use super::vectors::Loaded;
-use crate::cli::job;
 use crate::cli::search_args::{SearchArgs, SheetArgs};
+use crate::cli::{console, job};
 
 /// An image's file.
 #[derive(Clone, Debug, Default)]
@@ -24,11 +25,14 @@ pub(super) struct ImageFile {
     pub(super) is_changed: bool,
     /// The time of its last modification, in nanoseconds since 1970.
     pub(super) modified_ns: Option<i64>,
+    /// It was found by the end of its id, in another place.
+    pub(super) is_moved: bool,
 }
 
 impl Loaded {
-    /// Looks at the files of some rows. Ids that are no paths, such as a table's, are looked for among the sheet's
-    /// images. Objects are looked up, one by one, if `asks_stores`.
+    /// Looks at the files of some rows. Those that are not at their ids are looked for among the sheet's images; one
+    /// with another id counts only if it has what was recorded of the file. Objects are looked up, one by one, if
+    /// `asks_stores`.
     pub(super) fn files(
         &self,
         args: &SearchArgs,
@@ -57,10 +61,19 @@ impl Loaded {
         }
         if !sheet.images.is_empty() {
             missing.extend(in_tables.into_values().flatten());
-            self.list(args, sheet.images.clone(), cancel, missing, false, &mut files)?;
+            let found = find_images(args, self.manifest.as_ref(), &sheet.images, cancel, missing.keys().copied());
+            let found = found.unwrap_or_else(|error| {
+                console::say!("warning: {error:#}");
+                FoundImages::default()
+            });
+            for image in found.listings.into_iter().flat_map(|listing| listing.images) {
+                let file = files.entry(missing[image.wanted]).or_default();
+                file.named = image.file;
+                file.is_moved = !image.is_exact;
+            }
         } else {
             for (table, wanted) in in_tables {
-                self.list(args, vec![table.to_owned()], cancel, wanted, true, &mut files)?;
+                self.list(args, table, cancel, wanted, &mut files)?;
             }
         }
         let stamps = self.stamps(&files)?;
@@ -71,33 +84,22 @@ impl Loaded {
         Ok(files)
     }
 
-    /// Finds the files of ids in the listing of some inputs. A table's rows name files, or hold the images.
+    /// Finds the files of ids in a table, whose rows name files, or hold the images.
     fn list(
         &self,
         args: &SearchArgs,
-        inputs: Vec<PathBuf>,
+        table: &Path,
         cancel: &Cancel,
         mut wanted: HashMap<&str, u32>,
-        is_table: bool,
         files: &mut HashMap<u32, ImageFile>,
     ) -> anyhow::Result<()> {
-        if wanted.is_empty() || inputs.iter().any(|input| input.as_os_str() == "-") {
-            return Ok(());
-        }
-        let setting = |name: &str| self.manifest.as_ref().and_then(|manifest| manifest.fingerprint.get(name)).cloned();
-        let options = EmbedOptions {
-            inputs: inputs.into_iter().map(Input::Path).collect(),
-            store_settings: args.store_option.iter().cloned().collect(),
-            image_column: setting("image_column"),
-            id_column: setting("id_column"),
-            ..EmbedOptions::new(Vec::new(), "", "")
-        };
+        let options = image_options(args, &[table.to_owned()], columns_of(self.manifest.as_ref()));
         // What is not there any more is not found, and the caller says so.
         let Ok(mut listing) = job::list(&options, |_| ()) else { return Ok(()) };
         while let Some(item) = listing.next_item()? {
             let named = listing.file_of(&item);
             // Images in the table itself are members by their ids, and need not be read.
-            let is_of_images = is_table && named.as_ref().is_some_and(NamedFile::is_member);
+            let is_of_images = named.as_ref().is_some_and(NamedFile::is_member);
             if cancel.is_cancelled() || wanted.is_empty() || is_of_images {
                 return Ok(());
             }
@@ -184,10 +186,20 @@ impl Loaded {
             let recorded = stamps.get(&row);
             file.modified_ns = recorded.and_then(|stamp| stamp.modified_ns);
             let Some(named) = file.named.as_ref().filter(|_| !cancel.is_cancelled()) else { continue };
-            let Some(path) = named.path.clone() else { continue };
+            let Some(path) = named.path.clone() else {
+                file.named = file.named.take().filter(|_| !file.is_moved);
+                continue;
+            };
             let stamp = fs::metadata(&path).ok();
             let stamp = stamp.map(|data| Stamp::new(Some(data.len()), data.modified().ok(), None));
             let is_same = recorded.zip(stamp).is_some_and(|(was, now)| was.is_same(&now));
+            if file.is_moved {
+                let hash = self.hashes[row as usize].filter(|_| named.is_whole() && !is_same);
+                let is_known =
+                    is_same || hash.is_some_and(|hash| fs::read(&path).is_ok_and(|bytes| hash.is_of(&bytes)));
+                file.named = file.named.take().filter(|_| is_known);
+                continue;
+            }
             if named.is_member() {
                 let likeness = recorded.zip(stamp).map(|(was, now)| was.compare(&now));
                 file.is_changed = likeness == Some(Likeness::Other);

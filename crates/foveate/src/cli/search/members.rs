@@ -33,6 +33,7 @@ pub(super) struct Member {
     pub(super) score: f64,
     pub(super) reason: &'static str,
     pub(super) size: (u32, u32),
+    pub(super) hash: Option<RecordedHash>,
     pub(super) file: ImageFile,
     /// Without it, another file still has the picture, and disk space is free.
     pub(super) is_removable: bool,
@@ -60,6 +61,7 @@ impl Loaded {
             score,
             reason,
             size,
+            hash: self.hashes[row as usize],
             file,
             is_removable: false,
             is_clipped: false,
@@ -69,15 +71,25 @@ impl Loaded {
 }
 
 impl Member {
-    /// The path of its file. Other images have ids: members of containers, objects, rows.
+    /// The path of its file, as it is now. Other images have ids: members of containers, objects, rows.
     pub(super) fn path(&self) -> PathBuf {
+        if let Some(NamedFile { path: Some(path), .. }) = self.file.named.as_ref().filter(|_| self.file.is_moved) {
+            return path.clone();
+        }
         let is_path = self.file.named.as_ref().is_none_or(NamedFile::is_whole);
         path_of(&self.id).filter(|_| is_path).unwrap_or_else(|| PathBuf::from(&self.id))
     }
 
     pub(super) fn card(&self) -> Card {
         let score = if self.is_kept { String::new() } else { format!("{:.4}, ", self.score) };
-        Card { id: self.id.clone(), caption: format!("{score}{}", self.reason), is_marked: self.is_kept }
+        Card {
+            id: self.id.clone(),
+            hash: self.hash,
+            size: self.size,
+            caption: format!("{score}{}", self.reason),
+            is_marked: self.is_kept,
+            is_picked: self.is_removable,
+        }
     }
 }
 

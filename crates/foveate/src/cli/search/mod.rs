@@ -5,6 +5,7 @@ mod duplicates;
 mod estimate;
 mod eval;
 mod files;
+mod images;
 mod index;
 mod keep;
 mod members;

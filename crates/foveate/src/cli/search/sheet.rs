@@ -1,32 +1,37 @@
 //! Pages of small pictures.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf, absolute};
 use std::sync::{Arc, Mutex};
 
-use anyhow::Context;
+use anyhow::{Context, anyhow, bail};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use foveate::core::lock;
-use foveate::embed::{Backends, EmbedOptions};
-use foveate::pictures::{Picture, WantedPictures, each_picture};
+use foveate::embed::Backends;
+use foveate::pictures::{Picture, WantedPicture, WantedPictures, each_picture};
 use foveate::pipeline::Cancel;
 use foveate::report::escape;
-use foveate::sink::AtomicFile;
-use foveate::source::Input;
+use foveate::sink::{AtomicFile, OutputManifest, RecordedHash};
 
+use super::images::{FoundImage, ImageListing, find_images, image_options};
 use super::place::GENERATOR;
 use super::vectors::Loaded;
+use crate::cli::exit::Usage;
+use crate::cli::labels::Labels;
 use crate::cli::own_file::OwnFile;
 use crate::cli::search_args::{SearchArgs, SheetArgs};
+use crate::cli::summary::human_bytes;
 use crate::cli::{console, job};
 
 /// Pixels of a picture's shorter side.
 const EDGE: u32 = 160;
 /// Pictures of a page, so that browsers open it: about 10 MB.
 pub(super) const MOST: usize = 1000;
+/// Of so many pictures, one must be there: others than these images were named.
+const ONE_IN: usize = 20;
 
 /// A page.
 pub(super) struct Sheet {
@@ -36,122 +41,255 @@ pub(super) struct Sheet {
     pub(super) rows: Vec<Row>,
 }
 
-/// Pictures beside each other.
+/// Sets of pictures under a heading. The two of a pair stay together at any width.
 pub(super) struct Row {
     pub(super) heading: String,
-    pub(super) cards: Vec<Card>,
+    pub(super) sets: Vec<Vec<Card>>,
 }
 
 /// A picture and what is said about it.
+#[derive(Default)]
 pub(super) struct Card {
     pub(super) id: String,
+    pub(super) hash: Option<RecordedHash>,
+    /// Width and height; 0 if they are not known.
+    pub(super) size: (u32, u32),
     pub(super) caption: String,
     pub(super) is_marked: bool,
+    /// It is selected from the beginning.
+    pub(super) is_picked: bool,
 }
 
 impl Card {
     /// A row with its score.
     pub(super) fn scored(loaded: &Loaded, (row, score): (u32, f64), is_marked: bool) -> Self {
-        Self { id: loaded.ids[row as usize].to_string(), caption: format!("{score:.4}"), is_marked }
+        let at = row as usize;
+        let id = loaded.ids[at].to_string();
+        let caption = format!("{score:.4}");
+        Self { id, hash: loaded.hashes[at], size: loaded.sizes[at], caption, is_marked, is_picked: false }
     }
 }
 
-/// Says that a page will have no pictures, before the search takes its time.
-pub(super) fn warn_without_images(args: &SearchArgs, sheet: &SheetArgs) {
-    if sheet.html.is_some() && sheet.images.is_empty() && !args.quiet {
-        console::say!("warning: the page will have no pictures of these vectors; --images names their folders");
+/// Checks a page's arguments before the search takes its time, and reads its labels. A page without the images has
+/// pictures only of `has_others`.
+pub(super) fn begin_sheet(args: &SearchArgs, sheet: &SheetArgs, has_others: bool) -> Result<Option<Labels>, Usage> {
+    if let Some(page) = sheet.html.as_ref().filter(|_| sheet.images.is_empty()) {
+        let page = page.display();
+        if !has_others {
+            return Err(
+                anyhow!("--html {page} needs --images INPUT, where the images are now: a folder, 'x/*.tar'").into()
+            );
+        }
+        if !args.quiet {
+            console::say!("warning: {page} will have no pictures of these vectors; --images names their folders");
+        }
     }
+    sheet.labels.as_deref().map(Labels::read).transpose()
+}
+
+/// Where pictures are.
+pub(super) struct PictureInputs<'a> {
+    /// Of images that were embedded as `manifest` says.
+    pub(super) images: &'a [PathBuf],
+    pub(super) manifest: Option<&'a OutputManifest>,
+    /// Of the very ids, such as queries.
+    pub(super) others: &'a [PathBuf],
 }
 
 /// Pictures by id.
-pub(super) type Pictures = HashMap<String, Picture>;
-
-/// Ids of pictures: all that are read, and those of them that are shown.
-pub(super) struct PictureIds<'a> {
-    pub(super) all: &'a HashSet<&'a str>,
-    pub(super) shown: &'a HashSet<&'a str>,
+#[derive(Default)]
+pub(super) struct Pictures {
+    pub(super) of: HashMap<String, CardPicture>,
+    /// Why there is no page.
+    fault: Option<String>,
 }
 
-/// Reads the pictures of some ids, from the sheet's images and `others`, until it is cancelled. Says how many are
-/// missing.
+pub(super) struct CardPicture {
+    pub(super) picture: Picture,
+    /// It is the image of the id for sure, and not by the end of a name alone.
+    pub(super) is_sure: bool,
+    path: Option<PathBuf>,
+}
+
+struct PictureReading<'a> {
+    ids: &'a HashMap<&'a str, WantedPicture>,
+    cancel: &'a Cancel,
+    of: Mutex<HashMap<String, CardPicture>>,
+    /// Why one of them cannot be read.
+    why: Mutex<Option<String>>,
+}
+
+impl PictureReading<'_> {
+    fn read(&self, ImageListing { listing, options, images }: ImageListing<'_>) -> anyhow::Result<()> {
+        let mut wanted = HashMap::new();
+        let mut found = HashMap::new();
+        for image in &images {
+            wanted.insert(&*image.listed, self.ids[image.wanted]);
+            found.insert(&*image.listed, image);
+        }
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let wanted = WantedPictures { of: &wanted, edge: EDGE };
+        each_picture(listing, &options, &Arc::new(Backends::compiled()), &wanted, self.cancel, &|listed, picture| {
+            let image = found[listed];
+            match picture {
+                Ok(picture) => {
+                    let is_sure = picture.is_recorded.unwrap_or(image.is_exact);
+                    let path = image.file.as_ref().filter(|file| file.is_whole()).and_then(|file| file.path.clone());
+                    lock(&self.of).insert(image.wanted.to_owned(), CardPicture { picture, is_sure, path });
+                }
+                Err(error) => drop(lock(&self.why).get_or_insert_with(|| format!("{listed}: {error}"))),
+            }
+        })?;
+        Ok(())
+    }
+}
+
+/// Reads the pictures of some ids, until it is cancelled. Says how many are missing.
 pub(super) fn pictures(
     args: &SearchArgs,
-    sheet: &SheetArgs,
+    inputs: &PictureInputs<'_>,
     cancel: &Cancel,
-    others: &[PathBuf],
-    PictureIds { all: ids, shown }: PictureIds<'_>,
+    ids: &HashMap<&str, WantedPicture>,
 ) -> anyhow::Result<Pictures> {
     // An id is not opened by itself: in vectors of others, it may be any file or address that this user can read.
-    let mut inputs: Vec<PathBuf> = sheet.images.clone();
-    inputs.extend_from_slice(others);
-    let (pictures, why) = (Mutex::new(Pictures::new()), Mutex::new(None));
-    if !inputs.is_empty() && !ids.is_empty() {
-        let options = EmbedOptions {
-            inputs: inputs.into_iter().map(Input::Path).collect(),
-            headers: args.web.headers(),
-            max_redirects: args.web.max_redirects,
-            store_settings: args.store_option.iter().cloned().collect(),
-            ..EmbedOptions::new(Vec::new(), "", "")
-        };
+    let reading = PictureReading { ids, cancel, of: Mutex::default(), why: Mutex::default() };
+    if !inputs.others.is_empty() {
+        let options = image_options(args, inputs.others, [None, None]);
         let listing = job::list(&options, |_| ())?;
-        let wanted = WantedPictures { ids, shown, edge: EDGE };
-        each_picture(
-            listing,
-            &options,
-            &Arc::new(Backends::compiled()),
-            &wanted,
-            cancel,
-            &|id, picture| match picture {
-                Ok(picture) => drop(lock(&pictures).insert(id.to_owned(), picture)),
-                Err(error) => drop(lock(&why).get_or_insert_with(|| format!("{id}: {error}"))),
-            },
-        )?;
+        let same = |&wanted| FoundImage { wanted, listed: wanted.to_owned(), is_exact: true, file: None };
+        reading.read(ImageListing { listing, options, images: ids.keys().map(same).collect() })?;
     }
-    let pictures = pictures.into_inner().unwrap_or_default();
-    let missing = ids.len() - pictures.len();
-    if missing > 0 && !args.quiet && !cancel.is_cancelled() {
-        let why = why.into_inner().unwrap_or_default();
-        let why = why.unwrap_or_else(|| {
-            "no image has their ids; --images names where they are, as it was named to `embed`".to_owned()
-        });
-        console::say!("warning: {missing} of {} pictures are missing ({why})", ids.len());
+    let mut wanted: Vec<&str> = ids.keys().copied().filter(|id| !lock(&reading.of).contains_key(*id)).collect();
+    // The order in which images are looked for decides which one a message names.
+    wanted.sort_unstable();
+    let found = find_images(args, inputs.manifest, inputs.images, cancel, wanted.iter().copied())?;
+    for listing in found.listings {
+        reading.read(listing)?;
     }
-    Ok(pictures)
+    let of = reading.of.into_inner().unwrap_or_default();
+    let missing: Vec<&str> = wanted.iter().copied().filter(|id| !of.contains_key(*id)).collect();
+    let Some(first) = missing.first().filter(|_| !inputs.images.is_empty() && !cancel.is_cancelled()) else {
+        return Ok(Pictures { of, fault: None });
+    };
+    let mut why = vec![format!("such as {first}")];
+    if found.ambiguous > 0 {
+        why.push(format!("{} of them fit several images or share one", found.ambiguous));
+    }
+    why.extend(reading.why.into_inner().unwrap_or_default());
+    if let Some(other) = found.one_other.filter(|_| why.len() == 1) {
+        why.push(format!("while --images has images such as {other}"));
+    }
+    let why = format!("{} of {} pictures are missing ({})", missing.len(), wanted.len(), why.join("; "));
+    let is_page = ids.values().any(|picture| picture.is_shown);
+    let is_fault = is_page && (wanted.len() - missing.len()) * ONE_IN < wanted.len();
+    if !is_fault && !args.quiet {
+        console::say!("warning: {why}");
+    }
+    Ok(Pictures { of, fault: is_fault.then_some(why) })
 }
 
 impl Sheet {
     /// The ids whose pictures are shown.
-    pub(super) fn ids(&self) -> HashSet<&str> {
-        self.rows.iter().flat_map(|row| &row.cards).map(|card| card.id.as_str()).collect()
+    pub(super) fn ids(&self) -> HashMap<&str, WantedPicture> {
+        let cards = self.rows.iter().flat_map(|row| &row.sets).flatten();
+        cards.map(|card| (card.id.as_str(), WantedPicture { is_shown: true, hash: card.hash })).collect()
     }
 
     /// Writes the page, which needs no other file.
-    pub(super) fn write(&self, place: OwnFile<'_>, pictures: &Pictures) -> anyhow::Result<()> {
+    ///
+    /// # Errors
+    /// If it cannot be written, or nearly all pictures are missing.
+    pub(super) fn write(&self, place: OwnFile<'_>, pictures: &Pictures, labels: Option<&Labels>) -> anyhow::Result<()> {
+        let name = place.path.display();
+        if let Some(why) = &pictures.fault {
+            bail!(
+                "cannot write the page {name}: {why}; name with --images where these images are now, whose paths end as \
+                 the ids do; all else is written"
+            );
+        }
         let mut page =
             format!(include_str!("sheet.html"), generator = GENERATOR, title = self.title, lead = escape(&self.lead));
-        for Row { heading, cards } in &self.rows {
-            let _ = writeln!(page, "<section><h2>{}</h2><div>", escape(heading));
-            for Card { id, caption, is_marked } in cards {
-                let image = match pictures.get(id) {
-                    // Browsers know the formats by their first bytes.
-                    Some(Picture { thumbnail, .. }) => {
-                        format!(
-                            "<img loading=\"lazy\" alt=\"\" src=\"data:image/jpeg;base64,{}\">",
-                            STANDARD.encode(thumbnail)
-                        )
-                    }
-                    None => "<p class=\"none\">no picture</p>".to_owned(),
-                };
-                let (class, id) = (if *is_marked { " class=\"marked\"" } else { "" }, escape(id));
-                let caption = format!("<b>{}</b><br><span title=\"{id}\"><bdi>{id}</bdi></span>", escape(caption));
-                let _ = writeln!(page, "<figure{class}>{image}<figcaption>{caption}</figcaption></figure>");
+        for Row { heading, sets } in &self.rows {
+            let button = "<button type=\"button\" data-do=\"group\">all / none</button>";
+            let _ = writeln!(page, "<section><header><h2>{}</h2>{button}</header>", escape(heading));
+            for set in sets {
+                let _ = writeln!(page, "<div class=\"{}\">", if set.len() == 2 { "pair" } else { "set" });
+                for card in set {
+                    card.write(&mut page, pictures.of.get(&card.id), labels, place.path);
+                }
+                page.push_str("</div>\n");
             }
-            page.push_str("</div></section>\n");
+            page.push_str("</section>\n");
         }
-        page.push_str("</body></html>\n");
+        let _ = write!(page, "</main></form><script>\n{}</script></body></html>\n", include_str!("sheet.js"));
         place.check()?;
         let mut file = AtomicFile::create(place.path)?;
-        file.write_all(page.as_bytes()).with_context(|| format!("cannot write {}", place.path.display()))?;
+        file.write_all(page.as_bytes()).with_context(|| format!("cannot write {name}; all else is written"))?;
         Ok(file.publish()?)
     }
+}
+
+impl Card {
+    fn write(&self, page: &mut String, found: Option<&CardPicture>, labels: Option<&Labels>, place: &Path) {
+        let class = if self.is_marked { " class=\"marked\"" } else { "" };
+        let image = match found {
+            // Browsers know the formats by their first bytes.
+            Some(CardPicture { picture, .. }) => {
+                let data = STANDARD.encode(&picture.thumbnail);
+                format!("<img loading=\"lazy\" alt=\"\" src=\"data:image/jpeg;base64,{data}\">")
+            }
+            None => "<p class=\"none\">no picture</p>".to_owned(),
+        };
+        let id = attribute(&self.id);
+        let checked = if self.is_picked { " checked" } else { "" };
+        let _ = write!(page, "<figure{class}><label>{image}<input type=\"checkbox\" value=\"{id}\"{checked}></label>");
+        let _ = write!(page, "<figcaption><b>{}</b>", escape(&self.caption));
+        let mut known = Vec::new();
+        if self.size.0 > 0 {
+            known.push(format!("{} × {} px", self.size.0, self.size.1));
+        } else if let Some(CardPicture { picture, .. }) = found {
+            known.push(format!("{} × {} px", picture.size.width, picture.size.height));
+        }
+        if let Some(CardPicture { picture, .. }) = found {
+            known.push(human_bytes(picture.bytes));
+            if picture.is_recorded == Some(false) {
+                known.push("not the bytes that were embedded".to_owned());
+            }
+        }
+        let _ = write!(page, "<span>{}</span>", known.join(", "));
+        if let Some(label) = labels.and_then(|labels| labels.of(&self.id)) {
+            let _ = write!(page, "<em><bdi>{}</bdi></em>", escape(label));
+        }
+        let name = escape(&self.id);
+        let _ = write!(
+            page,
+            "<button type=\"button\" class=\"name\" data-do=\"name\" title=\"{id}\"><bdi>{name}</bdi></button>"
+        );
+        if let Some(path) = found.and_then(|found| found.path.as_deref()) {
+            let _ = write!(page, "<a href=\"{}\" target=\"_blank\">open</a>", link(place, path));
+        }
+        page.push_str("</figcaption></figure>\n");
+    }
+}
+
+/// Escapes an attribute's value. A raw carriage return would become a line feed.
+fn attribute(text: &str) -> String {
+    escape(text).replace('\r', "&#13;").replace('\n', "&#10;")
+}
+
+/// The address of a file: relative to the page if it is below its folder, so that both can be moved together.
+fn link(page: &Path, file: &Path) -> String {
+    let file = absolute(file).unwrap_or_else(|_| file.to_owned());
+    let folder = absolute(page).ok().and_then(|page| page.parent().map(Path::to_owned));
+    let below = folder.and_then(|folder| file.strip_prefix(folder).ok());
+    let mut address = if below.is_some() { "./".to_owned() } else { "file://".to_owned() };
+    for &byte in below.unwrap_or(&file).as_os_str().as_encoded_bytes() {
+        match byte {
+            b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'/' | b'.' | b'-' | b'_' => address.push(byte.into()),
+            _ => drop(write!(address, "%{byte:02X}")),
+        }
+    }
+    address
 }

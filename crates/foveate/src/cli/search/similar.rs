@@ -17,7 +17,7 @@ use foveate_sink_parquet::Column;
 use serde_json::json;
 
 use super::place::SIMILAR;
-use super::sheet::{Card, PictureIds, Row, Sheet, pictures, warn_without_images};
+use super::sheet::{Card, PictureInputs, Row, Sheet, begin_sheet, pictures};
 use super::table::Table;
 use super::vectors::{Loaded, load};
 use super::{begin, unless_cancelled, with_search};
@@ -41,10 +41,10 @@ struct Queries {
 type Found = Vec<(u32, f64)>;
 
 pub(crate) fn similar(args: &SimilarArgs) -> anyhow::Result<Exit> {
+    let labels = begin_sheet(&args.search, &args.sheet, !args.query.is_empty())?;
     let (loaded, _) = load(&args.search, &[], args.output.as_deref(), args.metric)?;
     let cancel = begin()?;
     loaded.tell(&args.search);
-    warn_without_images(&args.search, &args.sheet);
     let mut queries = Queries::default();
     queries.add_rows(args, &loaded)?;
     if !args.query.is_empty() && !queries.add_images(args, &loaded, &cancel)? {
@@ -60,13 +60,13 @@ pub(crate) fn similar(args: &SimilarArgs) -> anyhow::Result<Exit> {
     tell(args, &loaded, &queries, &found)?;
     if let Some(path) = &args.sheet.html {
         let sheet = sheet(args, &loaded, &queries, &found);
-        let ids = sheet.ids();
-        let shown = PictureIds { all: &ids, shown: &ids };
-        let found = pictures(&args.search, &args.sheet, &cancel, &args.query, shown)?;
+        let manifest = loaded.manifest.as_ref();
+        let inputs = PictureInputs { images: &args.sheet.images, manifest, others: &args.query };
+        let found = pictures(&args.search, &inputs, &cancel, &sheet.ids())?;
         if cancel.is_cancelled() {
             return Ok(Exit::Interrupted);
         }
-        sheet.write(args.replace.file(path), &found)?;
+        sheet.write(args.replace.file(path), &found, labels.as_ref())?;
     }
     Ok(if queries.is_short { Exit::Failures } else { Exit::Complete })
 }
@@ -224,9 +224,9 @@ fn tell(args: &SimilarArgs, loaded: &Loaded, queries: &Queries, found: &[Found])
 
 fn sheet(args: &SimilarArgs, loaded: &Loaded, queries: &Queries, found: &[Found]) -> Sheet {
     let row = |(id, found): (&String, &Found)| {
-        let query = Card { id: id.clone(), caption: "query".to_owned(), is_marked: true };
+        let query = Card { id: id.clone(), caption: "query".to_owned(), is_marked: true, ..Card::default() };
         let card = |&found: &(u32, f64)| Card::scored(loaded, found, false);
-        Row { heading: id.clone(), cards: std::iter::once(query).chain(found.iter().map(card)).collect() }
+        Row { heading: id.clone(), sets: vec![std::iter::once(query).chain(found.iter().map(card)).collect()] }
     };
     let rows: Vec<Row> = queries.ids.iter().zip(found).map(row).collect();
     let fitting = super::sheet::MOST / (args.k as usize + 1);
