@@ -18,8 +18,7 @@ pub struct Picture {
     /// XXH3-64 of the upright RGB pixels, seeded with the size; `None` if the pixels are of clipped gray, which says
     /// little of the picture.
     pub pixels: Option<u64>,
-    /// The image, upright, its shorter side as asked for: a JPEG, or the input as it is if that is no larger. Empty if
-    /// it is not shown.
+    /// The image as a JPEG, upright, its shorter side no longer than asked for. Empty if it is not shown.
     pub thumbnail: Vec<u8>,
     /// The image's size, upright.
     pub size: Size,
@@ -84,9 +83,8 @@ pub fn each_picture(
             };
             let picture = match read.map(|()| shrinker.look(&bytes, is_shown)) {
                 Ok(Ok(PhotoLook { pixels, size, small })) => {
-                    let thumbnail = if is_shown { small.unwrap_or_else(|| bytes.clone()) } else { Vec::new() };
                     let is_recorded = hash.map(|hash| hash.is_of(&bytes));
-                    Ok(Picture { pixels, thumbnail, size, bytes: bytes.len() as u64, is_recorded })
+                    Ok(Picture { pixels, thumbnail: small, size, bytes: bytes.len() as u64, is_recorded })
                 }
                 Ok(Err(Fault::Run(error))) => return Err(error.into()),
                 Ok(Err(Fault::Item(_, reason))) | Err(reason) => Err(reason),

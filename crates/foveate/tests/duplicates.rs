@@ -195,6 +195,12 @@ fn files_that_cannot_be_looked_at_are_not_listed() {
     let ran = elsewhere(&[]);
     assert!(ran.stdout.is_empty() && ran.stderr.contains("2 of 2 groups: not removable"), "{ran:?}");
     assert_eq!(elsewhere(&["--trust-ids"]).stdout, "in/b.jpg\nin/d.jpg\n");
+    // Ids are trusted, and other spellings are no others.
+    work.embed(&["./in/../in/./", "./in"], "w.parquet");
+    let again = work.path("w.parquet").display().to_string();
+    let listed = elsewhere(&["--trust-ids", &again]).stdout;
+    assert!(listed.starts_with("in/b.jpg\n") && !listed.contains("a.jpg\n"), "{listed}");
+    assert_eq!(elsewhere(&["--trust-ids", "--against", &again]).stdout, "");
 
     // The kept one is gone, dangling, or another picture by now.
     fs::remove_file(work.path("in/a.jpg")).unwrap();
@@ -250,6 +256,12 @@ fn members_are_told_apart_by_their_container() {
     let (listed, _) = work.removable(&["v.parquet"]);
     // Of the two members, one; and it is no member by another name of the container.
     assert!(listed.len() == 1 && listed[0].starts_with(&format!("packed/{shard}/")), "{listed:?}");
+    // Of a moved container, the path is not told, because it is that of all members.
+    work.embed(&[&format!("packed/{shard}")], "w.parquet");
+    fs::rename(work.path("packed").join(&shard), work.path(&shard)).unwrap();
+    let (listed, said) = work.removable(&["w.parquet", "--images", &shard]);
+    assert!(listed.len() == 1 && listed[0].starts_with(&format!("packed/{shard}/")), "{listed:?} {said}");
+    fs::rename(work.path(&shard), work.path("packed").join(&shard)).unwrap();
     // A container that was written again may have other members.
     work.photo(1, "in/a.jpg");
     work.run("", &[&pack[..], &["--overwrite"]].concat()).expect(0);

@@ -46,8 +46,8 @@ pub(crate) struct PhotoLook {
     /// The hash of its upright pixels, unless they were clipped.
     pub(crate) pixels: Option<u64>,
     pub(crate) size: Size,
-    /// The photo as [`Shrinker::shrink`] makes it, if that is wanted.
-    pub(crate) small: Option<Vec<u8>>,
+    /// A small JPEG, which browsers show whatever the photo's format is; empty if it is not wanted.
+    pub(crate) small: Vec<u8>,
 }
 
 /// Why a photo has not become smaller.
@@ -87,7 +87,12 @@ impl Shrinker {
             let Size { width, height } = size;
             let seed = u64::from(width) << 32 | u64::from(height);
             let hash = xxhash_rust::xxh3::xxh3_64_with_seed(shrinker.pixels.as_slice(), seed);
-            let small = if wants_small { shrinker.try_shrink()? } else { None };
+            let edge = f64::from(shrinker.settings.resize.edge);
+            // Of a panorama, the longer side decides, so that a page does not grow with it.
+            let least =
+                f64::min(edge / f64::from(width.min(height)), 4.0 * edge / f64::from(width.max(height))).min(1.0);
+            let side = |side: u32| (f64::from(side) * least).round().max(1.0) as u32;
+            let small = if wants_small { shrinker.encode(Size::new(side(width), side(height)))? } else { Vec::new() };
             Ok(PhotoLook { pixels: (!is_clipped).then_some(hash), size, small })
         })
     }
@@ -116,7 +121,7 @@ impl Shrinker {
     }
 
     fn try_shrink(&mut self) -> Result<Option<Vec<u8>>, Fault> {
-        let Shrink { resize: Resize { edge, quality }, filter, .. } = self.settings;
+        let Shrink { resize: Resize { edge, .. }, filter, .. } = self.settings;
         let (upright, square) = (self.pixels.size(), Size::square(edge));
         if upright.width.min(upright.height) <= edge {
             return Ok(None);
@@ -126,7 +131,13 @@ impl Shrinker {
         if size.width.max(size.height) > MOST_SIDE {
             return Ok(None);
         }
-        let plan = Geometry::Stretch { output: size, filter }.plan(upright);
+        self.encode(size).map(Some)
+    }
+
+    /// The photo as a JPEG of this size.
+    fn encode(&mut self, size: Size) -> Result<Vec<u8>, Fault> {
+        let Shrink { resize: Resize { quality, .. }, filter, .. } = self.settings;
+        let plan = Geometry::Stretch { output: size, filter }.plan(self.pixels.size());
         self.small.resize(size.rgb_len().unwrap_or(0), 0);
         let too_many = || Fault::Item(Stage::Decode, format!("{size} are too many pixels"));
         let out = ImageViewMut::new(&mut self.small, size).ok_or_else(too_many)?;
@@ -135,7 +146,7 @@ impl Shrinker {
         let mut encoder = JpegEncoder::new_with_quality(&mut jpeg, quality);
         let encoded = encoder.encode(&self.small, size.width, size.height, ExtendedColorType::Rgb8);
         encoded.map_err(|error| Fault::Item(Stage::Resize, error_chain(&error)))?;
-        Ok(Some(jpeg))
+        Ok(jpeg)
     }
 }
 

@@ -18,7 +18,7 @@ use serde_json::json;
 use super::estimate::estimate;
 use super::files::ImageFile;
 use super::keep::{KeepRules, KeptImage};
-use super::members::{FileCounts, KEPT, Member, NEAR, SAME, SAME_PIXELS, check_kept, settle};
+use super::members::{FileCounts, KEPT, Member, NEAR, SAME, SAME_PIXELS, check_kept, settle, spelled};
 use super::place::DUPLICATES;
 use super::sheet::{self, Card, PictureInputs, Pictures, Row, Sheet};
 use super::state::StateFile;
@@ -65,8 +65,8 @@ pub(crate) fn duplicates(args: &DuplicatesArgs) -> anyhow::Result<Exit> {
     let mut old_ids = HashSet::new();
     if let Some(old) = &against {
         known_bytes = with_old_bytes(&loaded, old);
-        old_ids.extend(old.ids.iter().map(AsRef::as_ref));
-        let is_old = |row: &u32| old_ids.contains(&*loaded.ids[*row as usize]) && !copies.contains_key(row);
+        old_ids.extend(old.ids.iter().map(|id| spelled(id)));
+        let is_old = |row: &u32| old_ids.contains(&spelled(&loaded.ids[*row as usize])) && !copies.contains_key(row);
         vectors.leave_out((0..loaded.ids.len() as u32).filter(is_old));
         vectors.leave_out(known_bytes.iter().map(|image| image.row));
     }
@@ -92,7 +92,7 @@ pub(crate) fn duplicates(args: &DuplicatesArgs) -> anyhow::Result<Exit> {
             let mut known = known(&copies, &found.nearest);
             known.append(&mut known_bytes);
             known.sort_unstable_by_key(|image| image.row);
-            known.retain(|image| !old_ids.contains(&*loaded.ids[image.row as usize]));
+            known.retain(|image| !old_ids.contains(&spelled(&loaded.ids[image.row as usize])));
             let files = looked(&loaded, known.iter().map(|image| image.row).collect())?;
             let old_files = looked(old, old_rows(&loaded, old, &known))?;
             kept_elsewhere.extend(old_files.values().filter_map(|file| file.named.clone()));

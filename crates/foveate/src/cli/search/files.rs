@@ -66,9 +66,9 @@ impl Loaded {
                 console::say!("warning: {error:#}");
                 FoundImages::default()
             });
-            for image in found.listings.into_iter().flat_map(|listing| listing.images) {
-                let file = files.entry(missing[image.wanted]).or_default();
-                file.named = image.file;
+            for (wanted, image) in &found.images {
+                let file = files.entry(missing[wanted]).or_default();
+                file.named = found.file_of(image);
                 file.is_moved = !image.is_exact;
             }
         } else {

@@ -17,27 +17,30 @@ use crate::cli::search_args::SearchArgs;
 /// Images of some inputs, by wanted id.
 #[derive(Default)]
 pub(super) struct FoundImages<'a> {
-    pub(super) listings: Vec<ImageListing<'a>>,
+    /// The inputs, with ids of some columns.
+    pub(super) listings: Vec<(Listing, EmbedOptions)>,
+    pub(super) images: HashMap<&'a str, FoundImage>,
     /// Wanted ids that several images fit, or whose image fits several ids.
     pub(super) ambiguous: usize,
     /// An id of the inputs that is not wanted.
     pub(super) one_other: Option<String>,
 }
 
-/// The inputs, with ids of some columns.
-pub(super) struct ImageListing<'a> {
-    pub(super) listing: Listing,
-    pub(super) options: EmbedOptions,
-    pub(super) images: Vec<FoundImage<'a>>,
-}
-
-pub(super) struct FoundImage<'a> {
-    pub(super) wanted: &'a str,
-    /// Its id in the listing.
-    pub(super) listed: String,
+pub(super) struct FoundImage {
+    pub(super) item: Item,
+    pub(super) listing: usize,
     /// It has the id that `embed` gave it. The others are guesses by the ends of ids.
     pub(super) is_exact: bool,
-    pub(super) file: Option<NamedFile>,
+    /// Parts that both ids have at their ends.
+    parts: usize,
+    /// Another image fits as well.
+    is_tied: bool,
+}
+
+impl FoundImages<'_> {
+    pub(super) fn file_of(&self, image: &FoundImage) -> Option<NamedFile> {
+        self.listings[image.listing].0.file_of(&image.item)
+    }
 }
 
 /// The options that list images, whose ids and bytes are in these columns of tables.
@@ -107,18 +110,15 @@ pub(super) fn find_images<'a>(
             }
         }
         listing.seek(0, 0)?;
-        found.listings.push(ImageListing { listing, options, images: Vec::new() });
+        found.listings.push((listing, options));
     }
     if let Some(error) = fault.filter(|_| found.listings.is_empty()) {
         // The command line is no reason any more to write nothing.
         return Err(anyhow!("cannot list --images: {error:#}"));
     }
     found.ambiguous = ends.ambiguous();
-    for (wanted, best) in ends.ids.into_iter().zip(ends.best) {
-        let Some(BestImage { item, listing, is_exact, .. }) = best.filter(|best| !best.is_tied) else { continue };
-        let ImageListing { listing, images, .. } = &mut found.listings[listing];
-        images.push(FoundImage { wanted, is_exact, file: listing.file_of(&item), listed: item.id });
-    }
+    let best = ends.ids.into_iter().zip(ends.best);
+    found.images = best.filter_map(|(id, best)| Some((id, best.filter(|best| !best.is_tied)?))).collect();
     Ok(found)
 }
 
@@ -147,19 +147,9 @@ struct IdEnds<'a> {
     /// The parts of each id from its end on, each followed by a slash, and the id's number; sorted, so that ids with an
     /// end in common are neighbours.
     ends: Vec<(String, usize)>,
-    best: Vec<Option<BestImage>>,
+    best: Vec<Option<FoundImage>>,
     /// Ends of images that fit several ids.
     shared: HashSet<String>,
-}
-
-struct BestImage {
-    item: Item,
-    listing: usize,
-    /// Parts that both ids have at their ends.
-    parts: usize,
-    is_exact: bool,
-    /// Another image fits as well.
-    is_tied: bool,
 }
 
 /// Parts of the same id, which fit better than any end.
@@ -181,7 +171,7 @@ impl<'a> IdEnds<'a> {
     /// Takes an image for the id that it fits best; gives it back if that is none.
     fn offer(&mut self, listing: usize, is_own: bool, item: Item) -> Option<Item> {
         if let Some(&wanted) = self.exact.get(item.id.as_str()) {
-            let best = BestImage { item, listing, parts: WHOLE, is_exact: is_own, is_tied: false };
+            let best = FoundImage { item, listing, parts: WHOLE, is_exact: is_own, is_tied: false };
             self.take(wanted, best);
             return None;
         }
@@ -189,24 +179,24 @@ impl<'a> IdEnds<'a> {
         let place = self.ends.partition_point(|(other, _)| *other < end);
         // Of the ids that share most with this one, two are nearest if there are several.
         let near = &self.ends[place.saturating_sub(2)..self.ends.len().min(place + 2)];
-        let shared = |(other, _): &(String, usize)| common(&end, other);
-        let common = near.iter().map(shared).max_by_key(|common| common.len()).unwrap_or_default().to_owned();
+        let same = near.iter().map(|(other, _)| same_parts(&end, other));
+        let common = same.max_by_key(|same| same.len()).unwrap_or_default();
         if common.split_terminator('/').all(|part| part.bytes().all(|byte| byte.is_ascii_digit())) {
             // Nothing but places in tables, which have no name.
             return Some(item);
         }
         let fitting: Vec<usize> =
-            near.iter().filter(|(other, _)| other.starts_with(&common)).map(|&(_, wanted)| wanted).collect();
+            near.iter().filter(|(other, _)| other.starts_with(common)).map(|&(_, wanted)| wanted).collect();
         if let [wanted] = fitting[..] {
             let parts = common.matches('/').count();
-            self.take(wanted, BestImage { item, listing, parts, is_exact: false, is_tied: false });
+            self.take(wanted, FoundImage { item, listing, parts, is_exact: false, is_tied: false });
         } else {
-            self.shared.insert(common);
+            self.shared.insert(common.to_owned());
         }
         None
     }
 
-    fn take(&mut self, wanted: usize, new: BestImage) {
+    fn take(&mut self, wanted: usize, new: FoundImage) {
         match &mut self.best[wanted] {
             Some(best) if best.parts > new.parts => {}
             // Later listings have the same images under other ids.
@@ -236,7 +226,7 @@ fn reversed(id: &str) -> String {
 }
 
 /// The whole parts that two reversed ids begin with.
-fn common<'a>(a: &'a str, b: &str) -> &'a str {
+fn same_parts<'a>(a: &'a str, b: &str) -> &'a str {
     let same = a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
     &a[..a.as_bytes()[..same].iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1)]
 }

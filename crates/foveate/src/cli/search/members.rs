@@ -1,11 +1,13 @@
 //! The images of groups: which is kept, and which can be removed.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Component, Path, PathBuf};
 
 use anyhow::bail;
 use foveate::sink::RecordedHash;
+use foveate::source::store::scheme_of;
 use foveate::source::{FileIdentity, NamedFile, path_of};
 
 use super::files::ImageFile;
@@ -73,10 +75,13 @@ impl Loaded {
 impl Member {
     /// The path of its file, as it is now. Other images have ids: members of containers, objects, rows.
     pub(super) fn path(&self) -> PathBuf {
-        if let Some(NamedFile { path: Some(path), .. }) = self.file.named.as_ref().filter(|_| self.file.is_moved) {
+        let is_path = self.file.named.as_ref().is_none_or(NamedFile::is_whole);
+        if let Some(NamedFile { path: Some(path), .. }) = &self.file.named
+            && self.file.is_moved
+            && is_path
+        {
             return path.clone();
         }
-        let is_path = self.file.named.as_ref().is_none_or(NamedFile::is_whole);
         path_of(&self.id).filter(|_| is_path).unwrap_or_else(|| PathBuf::from(&self.id))
     }
 
@@ -126,6 +131,8 @@ pub(super) fn settle(groups: &mut [Vec<Member>], kept_elsewhere: &[NamedFile], t
     for file in groups.iter().flatten().filter_map(|member| member.file.named.as_ref()) {
         *names.entry(file.identity.clone()).or_default().entry(entry_of(file)).or_default() += 1;
     }
+    let kept_ids: HashSet<String> =
+        groups.iter().flatten().filter(|member| member.is_kept).map(|member| spelled(&member.id).into()).collect();
     // Of each file that can be removed, the entry of its first name.
     let mut listed: HashMap<FileIdentity, Option<PathBuf>> = HashMap::new();
     for group in groups {
@@ -147,6 +154,11 @@ pub(super) fn settle(groups: &mut [Vec<Member>], kept_elsewhere: &[NamedFile], t
                 continue;
             }
             let Some(file) = &member.file.named else {
+                if kept_ids.contains(&*spelled(&member.id)) {
+                    member.reason = SAME_FILE;
+                    counts.same_file += 1;
+                    continue;
+                }
                 member.is_removable = is_open;
                 counts.removable += usize::from(is_open);
                 continue;
@@ -185,7 +197,7 @@ pub(super) fn check_kept(groups: &[Vec<Member>], trust_ids: bool) -> anyhow::Res
     let mut ids = HashSet::new();
     let mut files = HashSet::new();
     for member in groups.iter().flatten().filter(|member| member.is_removable) {
-        ids.insert(member.id.as_str());
+        ids.insert(spelled(&member.id));
         files.extend(member.file.named.as_ref().map(|file| &file.identity));
     }
     for (number, group) in groups.iter().enumerate() {
@@ -195,7 +207,7 @@ pub(super) fn check_kept(groups: &[Vec<Member>], trust_ids: bool) -> anyhow::Res
                 Some(file) => !member.file.is_changed && !files.contains(&file.identity),
                 None => trust_ids,
             };
-            member.is_kept && is_there && !ids.contains(member.id.as_str())
+            member.is_kept && is_there && !ids.contains(&spelled(&member.id))
         });
         if !stays {
             bail!(
@@ -206,6 +218,24 @@ pub(super) fn check_kept(groups: &[Vec<Member>], trust_ids: bool) -> anyhow::Res
         }
     }
     Ok(())
+}
+
+/// An id without the parts of a path that lead nowhere: `./a.jpg` and `b/../a.jpg` are one file wherever they are, or
+/// may be.
+pub(super) fn spelled(id: &str) -> Cow<'_, str> {
+    let has_dots = id.starts_with("./") || id.contains("/.") || id.contains("//");
+    if !has_dots || scheme_of(id.as_bytes()).is_some() {
+        return id.into();
+    }
+    let mut path = PathBuf::new();
+    for part in Path::new(id).components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir if path.file_name().is_some() => drop(path.pop()),
+            part => path.push(part),
+        }
+    }
+    path.to_string_lossy().into_owned().into()
 }
 
 /// The directory entry that a name leads to, if its file has several.

@@ -16,15 +16,15 @@ use foveate::pipeline::Cancel;
 use foveate::report::escape;
 use foveate::sink::{AtomicFile, OutputManifest, RecordedHash};
 
-use super::images::{FoundImage, ImageListing, find_images, image_options};
+use super::images::{FoundImages, find_images};
 use super::place::GENERATOR;
 use super::vectors::Loaded;
+use crate::cli::console;
 use crate::cli::exit::Usage;
 use crate::cli::labels::Labels;
 use crate::cli::own_file::OwnFile;
 use crate::cli::search_args::{SearchArgs, SheetArgs};
 use crate::cli::summary::human_bytes;
-use crate::cli::{console, job};
 
 /// Pixels of a picture's shorter side.
 const EDGE: u32 = 160;
@@ -120,28 +120,31 @@ struct PictureReading<'a> {
 }
 
 impl PictureReading<'_> {
-    fn read(&self, ImageListing { listing, options, images }: ImageListing<'_>) -> anyhow::Result<()> {
-        let mut wanted = HashMap::new();
-        let mut found = HashMap::new();
-        for image in &images {
-            wanted.insert(&*image.listed, self.ids[image.wanted]);
-            found.insert(&*image.listed, image);
+    /// Reads images, and remembers the files of those that pages may lead to.
+    fn read(&self, found: FoundImages<'_>, has_links: bool) -> anyhow::Result<()> {
+        let backends = Arc::new(Backends::compiled());
+        let mut wanted: Vec<_> = found.listings.iter().map(|_| HashMap::new()).collect();
+        let mut images = HashMap::new();
+        for (&id, image) in &found.images {
+            wanted[image.listing].insert(image.item.id.as_str(), self.ids[id]);
+            let file = found.file_of(image).filter(|file| has_links && file.is_whole());
+            let path = file.and_then(|file| file.path);
+            images.insert((image.listing, image.item.id.as_str()), (id, image.is_exact, path));
         }
-        if wanted.is_empty() {
-            return Ok(());
-        }
-        let wanted = WantedPictures { of: &wanted, edge: EDGE };
-        each_picture(listing, &options, &Arc::new(Backends::compiled()), &wanted, self.cancel, &|listed, picture| {
-            let image = found[listed];
-            match picture {
+        for (number, ((listing, options), wanted)) in found.listings.into_iter().zip(&wanted).enumerate() {
+            if wanted.is_empty() {
+                continue;
+            }
+            let wanted = WantedPictures { of: wanted, edge: EDGE };
+            each_picture(listing, &options, &backends, &wanted, self.cancel, &|listed, picture| match picture {
                 Ok(picture) => {
-                    let is_sure = picture.is_recorded.unwrap_or(image.is_exact);
-                    let path = image.file.as_ref().filter(|file| file.is_whole()).and_then(|file| file.path.clone());
-                    lock(&self.of).insert(image.wanted.to_owned(), CardPicture { picture, is_sure, path });
+                    let (id, is_exact, path) = &images[&(number, listed)];
+                    let is_sure = picture.is_recorded.unwrap_or(*is_exact);
+                    lock(&self.of).insert((*id).to_owned(), CardPicture { picture, is_sure, path: path.clone() });
                 }
                 Err(error) => drop(lock(&self.why).get_or_insert_with(|| format!("{listed}: {error}"))),
-            }
-        })?;
+            })?;
+        }
         Ok(())
     }
 }
@@ -155,30 +158,27 @@ pub(super) fn pictures(
 ) -> anyhow::Result<Pictures> {
     // An id is not opened by itself: in vectors of others, it may be any file or address that this user can read.
     let reading = PictureReading { ids, cancel, of: Mutex::default(), why: Mutex::default() };
-    if !inputs.others.is_empty() {
-        let options = image_options(args, inputs.others, [None, None]);
-        let listing = job::list(&options, |_| ())?;
-        let same = |&wanted| FoundImage { wanted, listed: wanted.to_owned(), is_exact: true, file: None };
-        reading.read(ImageListing { listing, options, images: ids.keys().map(same).collect() })?;
-    }
+    let mut others = find_images(args, None, inputs.others, cancel, ids.keys().copied())?;
+    others.images.retain(|_, image| image.is_exact);
+    reading.read(others, false)?;
     let mut wanted: Vec<&str> = ids.keys().copied().filter(|id| !lock(&reading.of).contains_key(*id)).collect();
     // The order in which images are looked for decides which one a message names.
     wanted.sort_unstable();
-    let found = find_images(args, inputs.manifest, inputs.images, cancel, wanted.iter().copied())?;
-    for listing in found.listings {
-        reading.read(listing)?;
-    }
+    let mut found = find_images(args, inputs.manifest, inputs.images, cancel, wanted.iter().copied())?;
+    let other = found.one_other.take();
+    let ambiguous = found.ambiguous;
+    reading.read(found, true)?;
     let of = reading.of.into_inner().unwrap_or_default();
     let missing: Vec<&str> = wanted.iter().copied().filter(|id| !of.contains_key(*id)).collect();
     let Some(first) = missing.first().filter(|_| !inputs.images.is_empty() && !cancel.is_cancelled()) else {
         return Ok(Pictures { of, fault: None });
     };
     let mut why = vec![format!("such as {first}")];
-    if found.ambiguous > 0 {
-        why.push(format!("{} of them fit several images or share one", found.ambiguous));
+    if ambiguous > 0 {
+        why.push(format!("{ambiguous} of them fit several images or share one"));
     }
     why.extend(reading.why.into_inner().unwrap_or_default());
-    if let Some(other) = found.one_other.filter(|_| why.len() == 1) {
+    if let Some(other) = other.filter(|_| why.len() == 1) {
         why.push(format!("while --images has images such as {other}"));
     }
     let why = format!("{} of {} pictures are missing ({})", missing.len(), wanted.len(), why.join("; "));
@@ -209,6 +209,9 @@ impl Sheet {
                  the ids do; all else is written"
             );
         }
+        if labels.is_some_and(|labels| self.ids().keys().all(|id| labels.of(id).is_none())) {
+            console::say!("warning: --labels has no label of these images; its names are ends of ids");
+        }
         let mut page =
             format!(include_str!("sheet.html"), generator = GENERATOR, title = self.title, lead = escape(&self.lead));
         for Row { heading, sets } in &self.rows {
@@ -235,7 +238,6 @@ impl Card {
     fn write(&self, page: &mut String, found: Option<&CardPicture>, labels: Option<&Labels>, place: &Path) {
         let class = if self.is_marked { " class=\"marked\"" } else { "" };
         let image = match found {
-            // Browsers know the formats by their first bytes.
             Some(CardPicture { picture, .. }) => {
                 let data = STANDARD.encode(&picture.thumbnail);
                 format!("<img loading=\"lazy\" alt=\"\" src=\"data:image/jpeg;base64,{data}\">")
