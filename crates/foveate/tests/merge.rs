@@ -262,6 +262,10 @@ fn columns_of_a_table_are_joined_by_id() {
     fs::write(&csv, "file;code;price;count;sold\n00.jpg;007;1.5;3;true\n01.jpg;008;2;4;false\n02.jpg;;;;\n").unwrap();
     let csv = csv.display().to_string();
     photos.merge(&["x.npy"], "facts.parquet", &["--join", &csv]).expect(0);
+    let own = photos.path("own.csv").display().to_string();
+    fs::write(&own, "file,width,label\n00.jpg,1,a\n").unwrap();
+    photos.merge(&["x.npy"], "own.parquet", &["--join", &own]).expect_error(2, "'width': every output has one of that");
+    photos.merge(&["x.npy"], "own.parquet", &["--join", &own, "--columns", "label"]).expect(0);
     photos.merge(&["facts.parquet"], "facts.arrow", &[]).expect(0);
     for output in ["facts.parquet", "facts.arrow"] {
         let formats = backends::containers();

@@ -345,6 +345,8 @@ fn a_page_shows_pairs_groups_and_a_selection() {
     fs::write(collection.path("labels.csv"), "file,label\n03.jpg,</script><b>\n").unwrap();
     let arguments = ["-o", "g.csv", "--html", "g.html", "--images", "photos", "--labels", "labels.csv"];
     let more = ["--threshold", "0.6", "--linkage", "complete"];
+    let ran = collection.search("duplicates", &["v.parquet"], &["-o", "g.csv", "--labels", "labels.csv"]);
+    ran.expect_error(2, "labels are shown on a page; name it with --html");
     collection.search("duplicates", &["v.parquet"], &[&arguments[..], &more].concat()).expect(0);
     let page = fs::read_to_string(collection.path("g.html")).unwrap();
     // Each set of two is one block.
@@ -452,6 +454,13 @@ fn vectors_of_other_programs_are_searched() {
     };
     assert_eq!(of(&found), of(&ours.expect(0).json()));
     collection.embed("photos", "wide.npy", &["--pooling", "cls+mean"]);
+    // Equal numbers of rows are no equal images.
+    fs::copy(collection.path("plain.npy"), collection.path("old.npy")).unwrap();
+    let own = ["--against", "plain.npy", "-o", "known.csv"];
+    collection.search("duplicates", &["plain.npy"], &own).expect_error(2, "plain.npy is on both sides");
+    let against = ["--against", "old.npy", "--threshold", "0.9999", "--trust-ids", "-o", "known.csv", "--json"];
+    let ran = collection.search("duplicates", &["plain.npy"], &against).expect(0);
+    assert_eq!(ran.json()["removable"], vectors.len(), "{ran:?}");
     let queries = ["--queries", "wide.npy", "-o", "x.csv"];
     collection.search("neighbors", &["plain.npy"], &queries).expect_error(2, "vectors of 64 and of 128 dimensions");
 }

@@ -20,6 +20,7 @@ use super::foreign::read_ids;
 use super::merge_args::{MergeArgs, MergeOrder};
 use super::side_table::{SideTable, read_side_table};
 use super::summary::counted;
+use super::tables::column;
 use super::{console, inspect};
 
 /// The command in its messages.
@@ -79,7 +80,7 @@ pub(crate) fn run(args: &MergeArgs) -> anyhow::Result<Exit> {
     let columns = runs[0].manifest.fingerprint.get("sink.columns");
     options.columns = columns.map_or_else(Vec::new, |names| names.split(',').map(str::to_owned).collect());
     let mut kinds = column_kinds(&runs[0].manifest.fingerprint);
-    let table = args.join.as_deref().map(|path| join_table(path, args.on.as_deref())).transpose()?;
+    let table = args.join.as_deref().map(|path| join_table(path, args)).transpose()?;
     for column in table.iter().flat_map(|table| &table.columns) {
         options.columns.push(column.name.clone());
         if column.kind != ColumnKind::Text {
@@ -183,15 +184,22 @@ fn choose(args: &MergeArgs, merge: &Merge<'_>) -> anyhow::Result<Option<MergeCho
 }
 
 /// Reads the table of `--join`.
-fn join_table(path: &Path, key: Option<&str>) -> Result<SideTable, Usage> {
-    let table = read_side_table(path, key, "join", &mut |columns| Ok((0..columns.len()).collect()))?;
-    match table.columns.iter().find(|column| column.name.contains([',', '='])) {
-        Some(TableColumn { name, .. }) => {
-            let (path, why) = (path.display(), "has a comma or an equals sign; rename it");
-            Err(anyhow!("cannot join {path}: the name of column '{name}' {why}").into())
-        }
-        None => Ok(table),
+fn join_table(path: &Path, args: &MergeArgs) -> Result<SideTable, Usage> {
+    let table = read_side_table(path, args.on.as_deref(), "join", &mut |columns| match args.columns.as_slice() {
+        [] => Ok((0..columns.len()).collect()),
+        names => names.iter().map(|name| column(columns, name)).collect(),
+    })?;
+    for TableColumn { name, .. } in &table.columns {
+        let why = match name.as_str() {
+            "id" | "embedding" | "width" | "height" | "xxh3" => "every output has one of that name",
+            name if name.contains([',', '=']) => "its name has a comma or an equals sign",
+            _ => continue,
+        };
+        let path = path.display();
+        let remedy = "take others with --columns, or rename it";
+        return Err(anyhow!("cannot join {path}: column '{name}': {why}; {remedy}").into());
     }
+    Ok(table)
 }
 
 /// Counts the images without a row in the joined table, and refuses a table that has none of any image.

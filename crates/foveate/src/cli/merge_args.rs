@@ -77,6 +77,10 @@ pub(crate) struct MergeArgs {
     #[arg(long, value_name = "NAME", requires = "join")]
     pub(crate) on: Option<String>,
 
+    /// Columns of that file to take (`caption,url`). Default: all.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', requires = "join")]
+    pub(crate) columns: Vec<String>,
+
     /// Take only the images with these ids: lines of text, a CSV, Parquet or Arrow file with a column of ids, or a
     /// NumPy array. Repeatable.
     #[arg(long, value_name = "FILE")]

@@ -141,6 +141,14 @@ pub(crate) struct LabelArgs {
     pub(crate) label_column: Option<String>,
 }
 
+impl SearchArgs {
+    /// The arguments that also read a column of labels from VECTORS, if they are there.
+    pub(crate) fn with(&self, labels: &LabelArgs) -> Self {
+        let own = labels.label_column.iter().filter(|_| labels.labels.is_none());
+        Self { columns: own.cloned().collect(), ..self.clone() }
+    }
+}
+
 /// A table that is written.
 #[derive(Args, Debug)]
 pub(crate) struct TableArgs {
@@ -178,9 +186,9 @@ pub(crate) struct SheetArgs {
     #[arg(long, value_name = "INPUT")]
     pub(crate) images: Vec<PathBuf>,
 
-    /// Labels that the page shows: a CSV file with the columns `file` (or `id`) and `label`, as `eval` takes it.
-    #[arg(long, value_name = "FILE", requires = "html")]
-    pub(crate) labels: Option<PathBuf>,
+    /// Labels that the page shows.
+    #[command(flatten)]
+    pub(crate) labels: LabelArgs,
 }
 
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]

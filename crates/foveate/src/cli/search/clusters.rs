@@ -25,7 +25,8 @@ const SHOWN: (usize, usize) = (8, 4);
 
 pub(crate) fn clusters(args: &ClustersArgs) -> anyhow::Result<Exit> {
     let labels = begin_sheet(&args.search, &args.sheet, false)?;
-    let (loaded, _) = load(&args.search, &[], Some(&args.table.output), Metric::Cosine)?;
+    let (loaded, _) = load(&args.search.with(&args.sheet.labels), &[], Some(&args.table.output), Metric::Cosine)?;
+    let labels = loaded.page_labels(labels, &args.sheet.labels)?;
     let cancel = begin()?;
     announce(&args.search, &loaded, 0, |_| 0);
     let vectors = loaded.vectors(Metric::Cosine)?;
@@ -112,7 +113,8 @@ fn of_clusters(loaded: &Loaded, members: &[Vec<(u32, f64)>]) -> Sheet {
 
 pub(crate) fn sample(args: &SampleArgs) -> anyhow::Result<Exit> {
     let labels = begin_sheet(&args.search, &args.sheet, false)?;
-    let (loaded, _) = load(&args.search, &[], Some(&args.table.output), Metric::Cosine)?;
+    let (loaded, _) = load(&args.search.with(&args.sheet.labels), &[], Some(&args.table.output), Metric::Cosine)?;
+    let labels = loaded.page_labels(labels, &args.sheet.labels)?;
     let cancel = begin()?;
     announce(&args.search, &loaded, 0, |_| 0);
     let vectors = loaded.vectors(Metric::Cosine)?;

@@ -45,7 +45,8 @@ pub(crate) fn duplicates(args: &DuplicatesArgs) -> anyhow::Result<Exit> {
     let started = Instant::now();
     let (SearchArgs { quiet, json, .. }, output) = (&args.search, &args.table.output);
     let labels = sheet::begin_sheet(&args.search, &args.sheet, false)?;
-    let (loaded, against) = load(&args.search, &args.against, Some(output), args.metric)?;
+    let (loaded, against) = load(&args.search.with(&args.sheet.labels), &args.against, Some(output), args.metric)?;
+    let labels = loaded.page_labels(labels, &args.sheet.labels)?;
     let cancel = begin()?;
     let rules = KeepRules::new(args)?;
     let values = thresholds(args);
@@ -64,8 +65,19 @@ pub(crate) fn duplicates(args: &DuplicatesArgs) -> anyhow::Result<Exit> {
     let mut known_bytes = Vec::new();
     let mut old_ids = HashSet::new();
     if let Some(old) = &against {
+        if loaded.has_numbers && old.has_numbers {
+            // Of another file, equal numbers are other images; of the same file, every image would be its own duplicate.
+            let news: HashSet<_> = args.search.inputs.iter().filter_map(|path| path.canonicalize().ok()).collect();
+            let both = args.against.iter().find(|path| path.canonicalize().is_ok_and(|path| news.contains(&path)));
+            if let Some(both) = both {
+                let why = "its rows have no ids that tell them; leave --against out to compare them with each other";
+                return Err(Usage::from(anyhow!("{} is on both sides: {why}", both.display())).into());
+            }
+        }
         known_bytes = with_old_bytes(&loaded, old);
-        old_ids.extend(old.ids.iter().map(|id| spelled(id)));
+        if !loaded.has_numbers && !old.has_numbers {
+            old_ids.extend(old.ids.iter().map(|id| spelled(id)));
+        }
         let is_old = |row: &u32| old_ids.contains(&spelled(&loaded.ids[*row as usize])) && !copies.contains_key(row);
         vectors.leave_out((0..loaded.ids.len() as u32).filter(is_old));
         vectors.leave_out(known_bytes.iter().map(|image| image.row));

@@ -13,7 +13,7 @@ use super::{begin, unless_cancelled, with_search};
 use crate::cli::console;
 use crate::cli::exit::{Exit, Usage};
 use crate::cli::labels::Labels;
-use crate::cli::search_args::EvalArgs;
+use crate::cli::search_args::{EvalArgs, LabelArgs};
 
 /// Most neighbours of a row that count for mAP@R.
 const MOST: usize = 1000;
@@ -28,13 +28,19 @@ struct Side {
 
 pub(crate) fn eval(args: &EvalArgs) -> anyhow::Result<Exit> {
     let cancel = begin()?;
+    let LabelArgs { labels, label_column } = &args.labels;
+    if labels.is_none() && label_column.is_none() {
+        return Err(Usage::from(anyhow!("no labels; --labels names a file, or --label-column a column")).into());
+    }
+    let labels = labels.as_deref().map(|path| Labels::read_column(path, label_column.as_deref())).transpose()?;
+    let search = args.search.with(&args.labels);
     let mut outputs = Vec::new();
     for input in &args.search.inputs {
-        outputs.push((input.display().to_string(), load_alone(&args.search, input, &args.labels)?));
+        outputs.push((input.display().to_string(), load_alone(&search, input)?));
     }
     let first = &outputs[0].1;
-    let labels = first.labels(&args.labels)?;
-    let labels = labels.ok_or_else(|| Usage::from(anyhow!("no labels; --labels or --label-column names them")))?;
+    let labels = labels.or_else(|| first.own_labels(&args.labels));
+    let Some(labels) = labels else { unreachable!("a file or a column is named") };
     labels.tell(first.ids.iter().map(AsRef::as_ref))?;
     let (labels, sides) = common(&outputs, &labels);
     let labelled = labels.len();

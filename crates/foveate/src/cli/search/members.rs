@@ -31,6 +31,8 @@ const CLIPPED: &str = "clipped";
 /// An image in a group.
 pub(super) struct Member {
     pub(super) id: String,
+    /// The id is a row's number, which another image may have on the other side.
+    pub(super) has_number: bool,
     pub(super) is_kept: bool,
     pub(super) score: f64,
     pub(super) reason: &'static str,
@@ -59,6 +61,7 @@ impl Loaded {
         let size = self.sizes[row as usize];
         Member {
             id,
+            has_number: self.has_numbers,
             is_kept: reason == KEPT,
             score,
             reason,
@@ -131,8 +134,9 @@ pub(super) fn settle(groups: &mut [Vec<Member>], kept_elsewhere: &[NamedFile], t
     for file in groups.iter().flatten().filter_map(|member| member.file.named.as_ref()) {
         *names.entry(file.identity.clone()).or_default().entry(entry_of(file)).or_default() += 1;
     }
+    let named = groups.iter().flatten().filter(|member| !member.has_number);
     let kept_ids: HashSet<String> =
-        groups.iter().flatten().filter(|member| member.is_kept).map(|member| spelled(&member.id).into()).collect();
+        named.filter(|member| member.is_kept).map(|member| spelled(&member.id).into()).collect();
     // Of each file that can be removed, the entry of its first name.
     let mut listed: HashMap<FileIdentity, Option<PathBuf>> = HashMap::new();
     for group in groups {
@@ -207,7 +211,7 @@ pub(super) fn check_kept(groups: &[Vec<Member>], trust_ids: bool) -> anyhow::Res
                 Some(file) => !member.file.is_changed && !files.contains(&file.identity),
                 None => trust_ids,
             };
-            member.is_kept && is_there && !ids.contains(&spelled(&member.id))
+            member.is_kept && is_there && (member.has_number || !ids.contains(&spelled(&member.id)))
         });
         if !stays {
             bail!(

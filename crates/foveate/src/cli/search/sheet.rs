@@ -23,7 +23,7 @@ use crate::cli::console;
 use crate::cli::exit::Usage;
 use crate::cli::labels::Labels;
 use crate::cli::own_file::OwnFile;
-use crate::cli::search_args::{SearchArgs, SheetArgs};
+use crate::cli::search_args::{LabelArgs, SearchArgs, SheetArgs};
 use crate::cli::summary::human_bytes;
 
 /// Pixels of a picture's shorter side.
@@ -70,8 +70,8 @@ impl Card {
     }
 }
 
-/// Checks a page's arguments before the search takes its time, and reads its labels. A page without the images has
-/// pictures only of `has_others`.
+/// Checks a page's arguments before the search takes its time, and reads the labels of a file. A page without the
+/// images has pictures only of `has_others`.
 pub(super) fn begin_sheet(args: &SearchArgs, sheet: &SheetArgs, has_others: bool) -> Result<Option<Labels>, Usage> {
     if let Some(page) = sheet.html.as_ref().filter(|_| sheet.images.is_empty()) {
         let page = page.display();
@@ -84,7 +84,11 @@ pub(super) fn begin_sheet(args: &SearchArgs, sheet: &SheetArgs, has_others: bool
             console::say!("warning: {page} will have no pictures of these vectors; --images names their folders");
         }
     }
-    sheet.labels.as_deref().map(Labels::read).transpose()
+    let LabelArgs { labels, label_column } = &sheet.labels;
+    if sheet.html.is_none() && (labels.is_some() || label_column.is_some()) {
+        return Err(anyhow!("labels are shown on a page; name it with --html, or leave --labels out").into());
+    }
+    labels.as_deref().map(|path| Labels::read_column(path, label_column.as_deref())).transpose()
 }
 
 /// Where pictures are.
@@ -208,9 +212,6 @@ impl Sheet {
                 "cannot write the page {name}: {why}; name with --images where these images are now, whose paths end as \
                  the ids do; all else is written"
             );
-        }
-        if labels.is_some_and(|labels| self.ids().keys().all(|id| labels.of(id).is_none())) {
-            console::say!("warning: --labels has no label of these images; its names are ends of ids");
         }
         let mut page =
             format!(include_str!("sheet.html"), generator = GENERATOR, title = self.title, lead = escape(&self.lead));

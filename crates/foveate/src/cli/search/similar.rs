@@ -42,7 +42,8 @@ type Found = Vec<(u32, f64)>;
 
 pub(crate) fn similar(args: &SimilarArgs) -> anyhow::Result<Exit> {
     let labels = begin_sheet(&args.search, &args.sheet, !args.query.is_empty())?;
-    let (loaded, _) = load(&args.search, &[], args.output.as_deref(), args.metric)?;
+    let (loaded, _) = load(&args.search.with(&args.sheet.labels), &[], args.output.as_deref(), args.metric)?;
+    let labels = loaded.page_labels(labels, &args.sheet.labels)?;
     let cancel = begin()?;
     loaded.tell(&args.search);
     let mut queries = Queries::default();

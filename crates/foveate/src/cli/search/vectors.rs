@@ -12,6 +12,7 @@ use foveate::sink::{OutputManifest, RecordedHash, RecordedInputs, RunManifest, S
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::cli::exit::Usage;
+use crate::cli::foreign::args::IdSource;
 use crate::cli::foreign::{may_have_vectors, read_ids, read_vectors};
 use crate::cli::labels::Labels;
 use crate::cli::search_args::{LabelArgs, SearchArgs};
@@ -38,6 +39,8 @@ pub(super) struct Loaded {
     pub(super) records: Vec<RecordedInputs>,
     /// How they were made, if that is known.
     pub(super) manifest: Option<OutputManifest>,
+    /// Ids are numbers of other programs' rows, which name no images.
+    pub(super) has_numbers: bool,
     /// Values of the columns that the arguments name.
     pub(super) columns: BTreeMap<String, Vec<Option<Box<str>>>>,
 }
@@ -71,7 +74,9 @@ pub(super) fn load(
     let mut ids = GivenIds::read(args)?;
     let loaded = Loaded::read(args, ours, &backends, &folder, &mut ids)?;
     ids.wanted = None;
-    let others = if theirs.is_empty() { None } else { Some(Loaded::read(args, theirs, &backends, &folder, &mut ids)?) };
+    let plain = SearchArgs { columns: Vec::new(), ..args.clone() };
+    let others =
+        if theirs.is_empty() { None } else { Some(Loaded::read(&plain, theirs, &backends, &folder, &mut ids)?) };
     ids.check_end()?;
     if let Some(others) = &others
         && !others.ids.is_empty()
@@ -86,10 +91,8 @@ pub(super) fn load(
     Ok((loaded, others))
 }
 
-/// Reads one of several inputs, with its labels if it has them.
-pub(super) fn load_alone(args: &SearchArgs, input: &Path, labels: &LabelArgs) -> anyhow::Result<Loaded> {
-    let columns = labels.label_column.iter().filter(|_| labels.labels.is_none()).cloned().collect();
-    let args = &SearchArgs { columns, ..args.clone() };
+/// Reads one of several inputs.
+pub(super) fn load_alone(args: &SearchArgs, input: &Path) -> anyhow::Result<Loaded> {
     let backends = Backends::compiled();
     let found = find(args, &[input.to_owned()], &backends)?;
     check(found.iter(), Metric::Cosine)?;
@@ -268,6 +271,7 @@ impl<'a> Reading<'a> {
             }
             Ok(())
         })?;
+        self.loaded.has_numbers |= matches!(source, IdSource::Numbers(_));
         if !args.quiet {
             console::say!("note: {}: {source}", path.display());
         }
@@ -386,17 +390,24 @@ impl Loaded {
         copies
     }
 
-    /// The labels that the arguments name, if they name any.
-    pub(super) fn labels(&self, args: &LabelArgs) -> Result<Option<Labels>, Usage> {
-        match (&args.labels, &args.label_column) {
-            (Some(path), column) => Labels::read_column(path, column.as_deref()).map(Some),
-            (None, Some(name)) => {
-                let values = self.columns.get(name).into_iter().flatten();
-                let rows = self.ids.iter().zip(values).filter_map(|(id, value)| Some((&**id, value.as_deref()?)));
-                Ok(Some(Labels::of_column(name, rows)))
-            }
-            (None, None) => Ok(None),
+    /// The labels of a page: those of a file, which were read before, or of a column.
+    ///
+    /// # Errors
+    /// Usage if no image has one.
+    pub(super) fn page_labels(&self, read: Option<Labels>, args: &LabelArgs) -> Result<Option<Labels>, Usage> {
+        let labels = read.or_else(|| self.own_labels(args));
+        if let Some(labels) = &labels {
+            labels.tell(self.ids.iter().map(AsRef::as_ref))?;
         }
+        Ok(labels)
+    }
+
+    /// The labels in a column of these vectors, if the arguments name one.
+    pub(super) fn own_labels(&self, args: &LabelArgs) -> Option<Labels> {
+        let name = args.label_column.as_ref().filter(|_| args.labels.is_none())?;
+        let values = self.columns.get(name).into_iter().flatten();
+        let rows = self.ids.iter().zip(values).filter_map(|(id, value)| Some((&**id, value.as_deref()?)));
+        Some(Labels::of_column(name, rows))
     }
 
     /// Pixels of an image; 0 if they are not known.
