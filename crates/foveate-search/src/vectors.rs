@@ -32,17 +32,32 @@ impl<'a> Vectors<'a> {
         if dim == 0 || !data.len().is_multiple_of(dim) {
             return Err(SearchError::Shape { len: data.len(), dim });
         }
-        let count = data.len() / dim;
-        if u32::try_from(count).is_err() {
-            return Err(SearchError::TooMany(count));
-        }
         let length = |row: &[f32]| match (row.iter().all(|x| x.is_finite()), metric) {
             (false, _) => f64::NAN,
             (true, Metric::Cosine) => dot(row, row).sqrt(),
             (true, Metric::Dot) => 1.0,
         };
-        let lengths = data.chunks_exact(dim).map(length).collect();
+        Self::with_lengths(data, dim, metric, data.chunks_exact(dim).map(length).collect())
+    }
+
+    /// Takes rows whose [`lengths`](Self::lengths) are known, so that a program which searches the same rows often does
+    /// not compute them each time. A row whose length is NaN is left out.
+    ///
+    /// # Errors
+    /// [`SearchError::Shape`] and [`SearchError::TooMany`].
+    pub fn with_lengths(data: &'a [f32], dim: usize, metric: Metric, lengths: Vec<f64>) -> Result<Self, SearchError> {
+        if dim == 0 || Some(data.len()) != lengths.len().checked_mul(dim) {
+            return Err(SearchError::Shape { len: data.len(), dim });
+        }
+        if u32::try_from(lengths.len()).is_err() {
+            return Err(SearchError::TooMany(lengths.len()));
+        }
         Ok(Self { data, dim, metric, lengths })
+    }
+
+    /// The length of each row, or 1 with [`Metric::Dot`]; NaN for rows that are not searched.
+    pub fn lengths(&self) -> &[f64] {
+        &self.lengths
     }
 
     /// Number of rows.

@@ -35,6 +35,7 @@ pub(crate) fn outcomes(
     id: &str,
     api: &Api,
     outcomes: &[Outcome],
+    images: usize,
     encoding: Encoding,
     partial: bool,
 ) -> Result<Response, Problem> {
@@ -42,7 +43,7 @@ pub(crate) fn outcomes(
         outcomes.iter().enumerate().filter_map(|(i, outcome)| Some((i, outcome.as_ref().err()?))).collect();
     if failures.is_empty() || partial && failures.len() < outcomes.len() {
         let data = outcomes.iter().enumerate().map(|(i, outcome)| Entry::of(i, outcome, encoding)).collect();
-        return Ok(list(StatusCode::OK, id, &api.models[0], data));
+        return Ok(list(StatusCode::OK, id, &api.models[0], images, data));
     }
     let data = failures.iter().map(|(i, failure)| Entry::failed(*i, failure)).collect();
     let problem = Problem { data, ..failed(&failures, outcomes.len(), partial) };
@@ -51,8 +52,8 @@ pub(crate) fn outcomes(
 }
 
 /// The answer to an accepted request.
-pub(crate) fn list(status: StatusCode, id: &str, model: &str, data: Vec<Entry>) -> Response {
-    let usage = Usage { images: data.len(), prompt_tokens: 0, total_tokens: 0 };
+pub(crate) fn list(status: StatusCode, id: &str, model: &str, images: usize, data: Vec<Entry>) -> Response {
+    let usage = Usage { images, prompt_tokens: 0, total_tokens: 0 };
     (status, [(REQUEST_ID, id)], Json(List { object: "list", id, model, data, usage })).into_response()
 }
 
@@ -66,7 +67,7 @@ fn failed(failures: &[(usize, &Failure)], all: usize, partial: bool) -> Problem 
     if transient == 0 || !partial && transient < count {
         let remedy = match count < all {
             true => "replace the inputs that data lists, or set partial_results to have the vectors of the others",
-            false => "send other images: these fail whenever they are tried",
+            false => "send other inputs: these fail whenever they are tried",
         };
         return Problem { kind: Kind::InputsFailed, ..Problem::impossible(detail, remedy) };
     }

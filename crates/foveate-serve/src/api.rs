@@ -1,5 +1,6 @@
 //! The configuration of the embeddings API.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,9 +17,45 @@ const A_DAY: Duration = Duration::from_hours(24);
 /// Checks whether results may be posted to a URL. The error is the reason against it.
 pub type CallbackCheck = Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
-/// Finds what is most like vectors of the API's model: for each, at most so many ids with their scores, best first. The
-/// error is what the client is told.
-pub type Index = Arc<dyn Fn(&[&[f32]], usize) -> Result<Vec<Vec<(String, f64)>>, String> + Send + Sync>;
+/// Vectors of the API's model that `POST /v1/similar` searches, each with an id. Rows are numbered from 0.
+pub trait Index: Send + Sync {
+    /// Number of vectors.
+    fn rows(&self) -> usize;
+
+    /// Numbers of a vector.
+    fn dim(&self) -> usize;
+
+    /// The columns that a filter may name.
+    fn columns(&self) -> &[String];
+
+    /// The id of a row.
+    fn id(&self, row: u32) -> &str;
+
+    /// The vector of a row, `[dim]`.
+    fn vector(&self, row: u32) -> &[f32];
+
+    /// Finds the row with an id. The error is what the client is told.
+    fn row(&self, id: &str) -> Result<u32, String>;
+
+    /// Finds the `k` rows that are most like each query, among those that pass the filter: rows with their scores, best
+    /// first. The filter has known columns only. The error is what the client is told.
+    fn nearest(&self, queries: &[&[f32]], k: usize, filter: &IndexFilter) -> Result<Vec<Vec<(u32, f64)>>, String>;
+}
+
+/// Columns, each with the values of which a row must have one; `None` is no value.
+pub type IndexFilter = BTreeMap<String, Vec<Option<String>>>;
+
+/// Reads an index. The error is what the client is told.
+pub type ReadIndex = Arc<dyn Fn() -> Result<Arc<dyn Index>, String> + Send + Sync>;
+
+/// An index, and how it is read again.
+#[derive(Clone)]
+pub struct IndexSource {
+    /// The index until it is read again.
+    pub first: Arc<dyn Index>,
+    /// Reads it again.
+    pub read: ReadIndex,
+}
 
 /// The embeddings API: its engine, its queue and its limits.
 #[derive(Clone)]
@@ -31,8 +68,9 @@ pub struct Api {
     pub dimensions: Option<usize>,
     /// True if the vectors have length 1 already. Requests may ask for that (`normalize`), but not for the contrary.
     pub normalized: bool,
-    /// What `POST /v1/similar` searches; there is no such address without it.
-    pub index: Option<Index>,
+    /// What `POST /v1/similar` searches, and `POST /v1/index/reload` reads again; without it, there are no such
+    /// addresses.
+    pub index: Option<IndexSource>,
     /// Takes requests with a callback, which are refused without a queue.
     pub queue: Option<Arc<dyn JobQueue>>,
     /// Checks each callback's URL before anything is queued. It should refuse what the workers refuse.
@@ -91,7 +129,8 @@ impl Api {
         let fail = |message: String| Err(ServeError::Options(message));
         match () {
             () if self.max_images == 0 || self.max_images > room => {
-                fail(format!("{} images in a request: there is room for 1 to {room}", self.max_images))
+                let remedy = "change max_images, or the engine's max_in_flight";
+                fail(format!("{} images in a request: there is room for 1 to {room}; {remedy}", self.max_images))
             }
             // A request needs its body, as much again while it is parsed, and its images.
             () if self.max_body_bytes == 0 || self.max_body_bytes > self.max_bytes_in_hand / 3 => fail(format!(

@@ -9,7 +9,7 @@ use crate::settings::{IgnoredFields, Settings};
 /// A parsed request.
 #[derive(Debug)]
 pub(crate) struct Asked {
-    /// At least one, at most [`crate::Api::max_images`].
+    /// At most [`crate::Api::max_images`], and at least one unless something else is searched for.
     pub(crate) images: Vec<Image>,
     pub(crate) settings: Settings,
     pub(crate) ignored: IgnoredFields,

@@ -11,7 +11,6 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use foveate_queue::{Callback, ImageRef, Job, Message, QueueError, Sent};
 use foveate_worker::{Done, Engine, Failure, Image, Outcome, Output, Request as Work, Stage};
-use serde_json::json;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 use tracing::field::Empty;
@@ -19,7 +18,6 @@ use tracing::{Instrument, Span, info_span};
 use uuid::Uuid;
 
 use crate::answer;
-use crate::api::Index;
 use crate::asked::Asked;
 use crate::body;
 use crate::entry::Entry;
@@ -28,6 +26,7 @@ use crate::problem::Problem;
 use crate::request_log::Figures;
 use crate::serving::{Client, Serving};
 use crate::settings::Settings;
+use crate::similar::SimilarFields;
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// The header with the names of fields that were ignored, in answers.
@@ -39,33 +38,26 @@ const REST_OF_MESSAGE: usize = 1 << 10;
 const REPEAT: &str = "repeat the request with this problem's id as Idempotency-Key: what is queued already is not queued \
                       again by a broker that knows about ids";
 
-/// Similar images of a request that does not say how many.
-const SIMILAR: usize = 10;
-/// Most similar images of each image.
-const MOST_SIMILAR: usize = 1000;
-
 pub(crate) async fn embeddings(State(serving): State<Arc<Serving>>, request: Request) -> Response {
     answer(&serving, request, None).await
 }
 
-/// Answers with what is most like each image, as many as the query's `k` says.
+/// Answers with what is most like each query.
 pub(crate) async fn similar(State(serving): State<Arc<Serving>>, request: Request) -> Response {
-    let k = match request.uri().query().filter(|query| !query.is_empty()) {
-        None => Some(SIMILAR),
-        Some(query) => query.strip_prefix("k=").and_then(|k| k.parse().ok()).filter(|k| (1..=MOST_SIMILAR).contains(k)),
-    };
-    match k {
-        Some(k) => answer(&serving, request, Some(k)).await,
-        None => Problem::malformed(format!("the query may be k=N, from 1 to {MOST_SIMILAR}")).into_response(),
+    let dim = serving.index.as_ref().map_or(0, |slot| slot.current().dim());
+    let query = request.uri().query().unwrap_or_default();
+    match SimilarFields::of_query(query, dim) {
+        Ok(similar) => answer(&serving, request, Some(similar)).await,
+        Err(problem) => problem.into_response(),
     }
 }
 
-/// Answers with vectors, or with the `k` images that are most like each.
-async fn answer(serving: &Serving, request: Request, k: Option<usize>) -> Response {
+/// Answers with vectors, or with what is `similar`.
+async fn answer(serving: &Serving, request: Request, similar: Option<SimilarFields>) -> Response {
     let (Parts { headers, .. }, mut body) = request.into_parts();
     let mut figures = Figures::default();
     let answer = match serving.authorize(&headers).and_then(|client| Ok((client, id(&headers)?))) {
-        Ok((client, id)) => identified(serving, client, (&id, k), &headers, &mut body, &mut figures).await,
+        Ok((client, id)) => identified(serving, client, &id, similar, &headers, &mut body, &mut figures).await,
         Err(problem) => Err(problem),
     };
     if answer.is_err() {
@@ -83,7 +75,8 @@ async fn answer(serving: &Serving, request: Request, k: Option<usize>) -> Respon
 async fn identified(
     serving: &Serving,
     client: Client,
-    (id, k): (&str, Option<usize>),
+    id: &str,
+    similar: Option<SimilarFields>,
     headers: &HeaderMap,
     body: &mut Body,
     figures: &mut Figures,
@@ -93,20 +86,21 @@ async fn identified(
         (serving.api.traces.join)(&span, traceparent);
     }
     let answer = async {
-        let asked = input::ask(serving, headers, body, figures).await?;
+        let is_search = similar.is_some();
+        let asked = input::ask(serving, headers, body, similar, figures).await?;
         figures.images = asked.images.len();
         Span::current().record("images", figures.images);
         check(serving, &asked.settings)?;
-        if k.is_some() && asked.settings.task.is_some() {
+        if is_search && asked.settings.task.is_some() {
             return Err(Problem::impossible("what is similar has no task", "leave the task out"));
         }
         match asked.settings.callback.clone() {
-            Some(_) if k.is_some() => Err(Problem::impossible(
+            Some(_) if is_search => Err(Problem::impossible(
                 "what is similar is not queued",
                 "leave the callback out and wait for the answer",
             )),
             Some(callback) => enqueue(serving, client, id, asked, callback).await,
-            None => embed(serving, (id, k), asked, figures).await,
+            None => embed(serving, id, asked, figures).await,
         }
     };
     let answer = answer.instrument(span.clone()).await.map_err(|problem| problem.of(id));
@@ -147,15 +141,11 @@ fn check(serving: &Serving, settings: &Settings) -> Result<(), Problem> {
 }
 
 /// Answers directly, from the engine's dynamic batches.
-async fn embed(
-    serving: &Serving,
-    (id, k): (&str, Option<usize>),
-    asked: Asked,
-    figures: &mut Figures,
-) -> Result<Response, Problem> {
+async fn embed(serving: &Serving, id: &str, mut asked: Asked, figures: &mut Figures) -> Result<Response, Problem> {
     let deadline = Instant::now() + serving.api.timeout;
     let encoding = asked.settings.encoding;
     let partial = asked.settings.partial;
+    let similar = asked.settings.similar.take();
     let is_normalized = asked.settings.normalize == Some(true) && !serving.api.normalized;
     let count = asked.images.len();
     // Dropped at the end of this function, also if the client goes away; the engine then skips unfinished images.
@@ -172,11 +162,14 @@ async fn embed(
     if is_normalized {
         told.iter_mut().for_each(normalize);
     }
-    if let (Some(k), Some(index)) = (k, &serving.api.index) {
-        tokio::task::block_in_place(|| search(index, k, &mut told))?;
+    if let (Some(similar), Some(slot)) = (similar, &serving.index) {
+        let Ok(Ok(_turn)) = timeout_at(deadline, serving.searches.acquire()).await else {
+            return Err(Problem::full("as many searches are under way as there may be"));
+        };
+        told = tokio::task::block_in_place(|| similar.search(&*slot.current(), told))?;
     }
     figures.failures = told.iter().filter(|outcome| outcome.is_err()).count();
-    answer::outcomes(id, &serving.api, &told, encoding, partial)
+    answer::outcomes(id, &serving.api, &told, count, encoding, partial)
 }
 
 /// Gives a vector the length 1.
@@ -187,25 +180,6 @@ fn normalize(outcome: &mut Outcome) {
             embedding.vector.iter_mut().for_each(|x| *x = (f64::from(*x) / length) as f32);
         }
     }
-}
-
-/// Replaces vectors by what is most like them.
-fn search(index: &Index, k: usize, told: &mut [Outcome]) -> Result<(), Problem> {
-    let is_vector = |outcome: &&mut Outcome| matches!(outcome, Ok(Output::Vector(_)));
-    let mut outputs: Vec<&mut Outcome> = told.iter_mut().filter(is_vector).collect();
-    let vectors: Vec<&[f32]> = outputs
-        .iter()
-        .filter_map(|outcome| match outcome {
-            Ok(Output::Vector(embedding)) => Some(embedding.vector.as_slice()),
-            _ => None,
-        })
-        .collect();
-    let found = index(&vectors, k).map_err(|error| Problem::unavailable(error, "try again later"))?;
-    for (outcome, found) in outputs.iter_mut().zip(found) {
-        let found = found.into_iter().map(|(id, score)| json!({"id": id, "score": score}));
-        **outcome = Ok(Output::Json(found.collect()));
-    }
-    Ok(())
 }
 
 fn late(timeout: Duration) -> Failure {
@@ -364,7 +338,7 @@ fn queued(id: &str, model: &str, ids: Vec<String>, sent: Vec<Result<Sent, QueueE
         sent.iter().enumerate().filter_map(|(i, sent)| Some((i, sent.as_ref().err()?))).collect();
     let Some((_, first)) = failed.first() else {
         let data = ids.into_iter().enumerate().map(|(index, id)| Entry::queued(index, id)).collect();
-        return Ok(answer::list(StatusCode::ACCEPTED, id, model, data));
+        return Ok(answer::list(StatusCode::ACCEPTED, id, model, sent.len(), data));
     };
     let entry = |(index, error): &(usize, &QueueError)| {
         let failure =

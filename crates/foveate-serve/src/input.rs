@@ -18,15 +18,17 @@ use crate::problem::Problem;
 use crate::request_log::Figures;
 use crate::serving::Serving;
 use crate::settings::{IgnoredFields, Settings};
+use crate::similar::SimilarFields;
 
 /// Fields that list images: this API's and OpenAI's, Voyage's, Cohere's, and vLLM's.
 const IMAGES: [&str; 7] = ["input", "inputs", "image", "images", "image_url", "url", "messages"];
 
-/// Reads and parses a body.
+/// Reads and parses a body. A request that searches has the fields of `similar`, too.
 pub(crate) async fn ask(
     serving: &Serving,
     headers: &HeaderMap,
     body: &mut Body,
+    similar: Option<SimilarFields>,
     figures: &mut Figures,
 ) -> Result<Asked, Problem> {
     let (body, mut claim) = body::read(serving, headers, body).await?;
@@ -37,6 +39,7 @@ pub(crate) async fn ask(
         claim.grow_to(2 * body.len() as u64)?;
     }
     let mut asked = Asked::new(serving, serving.memory.claim());
+    asked.settings.similar = similar;
     match kind {
         // Decoding many megabytes takes a while.
         BodyKind::Json => tokio::task::block_in_place(|| json(&body, &mut asked, serving.api.max_images))?,
@@ -45,8 +48,8 @@ pub(crate) async fn ask(
             tokio::task::block_in_place(|| Handle::current().block_on(form))?
         }
         // The body is the image, so its claim is the image's.
-        BodyKind::Image => return Ok(Asked { images: vec![Image::Bytes(body)], ..Asked::new(serving, claim) }),
-    };
+        BodyKind::Image => asked = Asked { images: vec![Image::Bytes(body)], claim, ..asked },
+    }
     figures.ignored = asked.ignored.header();
     if let Some(bytes) = asked.settings.metadata.as_ref().map(String::len).filter(|bytes| *bytes > Job::MAX_METADATA) {
         return Err(Problem::impossible(
@@ -54,9 +57,19 @@ pub(crate) async fn ask(
             "send less",
         ));
     }
-    match asked.images.is_empty() {
-        true => Err(Problem::malformed("there is no image in it")),
-        false => Ok(asked),
+    let mut count = asked.images.len();
+    if let Some(similar) = &mut asked.settings.similar {
+        similar.settle()?;
+        count += similar.size();
+    }
+    match count {
+        0 => Err(Problem::malformed("there is no image in it")),
+        // Images alone were counted when they were read.
+        _ if count > serving.api.max_images && count > asked.images.len() => {
+            let detail = format!("more than {} images, ids and vectors in one request", serving.api.max_images);
+            Err(Problem::impossible(detail, "send several requests"))
+        }
+        _ => Ok(asked),
     }
 }
 
@@ -71,7 +84,11 @@ fn json(body: &[u8], asked: &mut Asked, max_images: usize) -> Result<(), Problem
     let lists = request.deserialize(&mut parser).and_then(|lists| parser.end().map(|()| lists));
     let mut lists = lists.map_err(|error| Problem::malformed(error.to_string()))?;
     let Some(ImageList { field, inputs }) = lists.pop() else {
-        let remedy = "send images as input: this server embeds no texts";
+        let remedy = match &asked.settings.similar {
+            Some(similar) if similar.size() > 0 => return Ok(()),
+            Some(_) => "send images as input, or id, ids, vector, positive or negative",
+            None => "send images as input: this server embeds no texts",
+        };
         return Err(Problem::new(StatusCode::BAD_REQUEST, "missing field `input`", remedy));
     };
     if let Some(other) = lists.pop() {

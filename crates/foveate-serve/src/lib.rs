@@ -10,6 +10,7 @@ mod entry;
 mod error;
 mod form;
 mod image_text;
+mod index;
 mod input;
 mod limits;
 mod memory;
@@ -22,8 +23,9 @@ mod routes;
 mod server;
 mod serving;
 mod settings;
+mod similar;
 
-pub use api::{Api, CallbackCheck, Index};
+pub use api::{Api, CallbackCheck, Index, IndexFilter, IndexSource, ReadIndex};
 pub use cors::Origin;
 pub use error::ServeError;
 pub use server::{Server, ServerOptions};

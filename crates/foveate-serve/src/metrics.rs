@@ -15,6 +15,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::index::IndexSlot;
 use crate::process::Process;
 
 const END: &str = "# EOF\n";
@@ -47,8 +48,14 @@ fn durations() -> Histogram {
 }
 
 impl Metrics {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(index: Option<&IndexSlot>) -> Self {
         let mut all = Registry::default();
+        if let Some(slot) = index {
+            let of_index = all.sub_registry_with_prefix("foveate_index");
+            of_index.register("rows", "Vectors of the index", slot.rows.clone());
+            let when = "When the index was read, since the epoch";
+            of_index.register_with_unit("read_timestamp", when, Unit::Seconds, slot.read_at.clone());
+        }
         all.register_collector(Box::new(Process::new()));
         all.register("foveate_build", "This build", build());
         let registry = all.sub_registry_with_prefix("foveate_http");

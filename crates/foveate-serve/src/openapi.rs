@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::serving::Serving;
+use crate::similar::{MOST_K, MOST_OFFSET};
 
 /// `openapi.json` with this server's version, model, tasks and limits.
 pub(crate) fn document(serving: &Serving) -> String {
@@ -29,13 +30,14 @@ pub(crate) fn document(serving: &Serving) -> String {
         remove(&mut schemas["Request"]["properties"], "callback");
         remove(&mut document["paths"]["/v1/embeddings"]["post"]["responses"], "202");
     }
-    if serving.api.index.is_some() {
-        add_similar(&mut document);
+    if let Some(slot) = &serving.index {
+        add_similar(&mut document, slot.current().dim(), serving.api.max_images);
     }
     if !serving.needs_key() {
-        let similar = serving.api.index.is_some().then_some(("/v1/similar", "post"));
+        let of_index =
+            [("/v1/similar", "post"), ("/v1/index/reload", "post")].into_iter().filter(|_| serving.index.is_some());
         let others = [("/v1/embeddings", "post"), ("/v1/models", "get"), ("/v1/models/{model}", "get")];
-        for (path, method) in others.into_iter().chain(similar) {
+        for (path, method) in others.into_iter().chain(of_index) {
             let operation = &mut document["paths"][path][method];
             remove(operation, "security");
             remove(&mut operation["responses"], "401");
@@ -44,25 +46,77 @@ pub(crate) fn document(serving: &Serving) -> String {
     document.to_string()
 }
 
-/// Describes `POST /v1/similar`, which takes what embeddings are asked with, except callbacks.
-fn add_similar(document: &mut Value) {
+/// Describes `POST /v1/similar`, which takes what embeddings are asked with, except callbacks, and what the index has;
+/// and how the index is read again.
+fn add_similar(document: &mut Value, dim: usize, most: usize) {
     let mut path = document["paths"]["/v1/embeddings"].clone();
     let operation = &mut path["post"];
     operation["operationId"] = json!("similar");
-    operation["summary"] = json!("Finds what is most like images in the server's index");
-    let k = json!({
-        "name": "k", "in": "query", "required": false, "description": "Similar images for each image.",
-        "schema": {"type": "integer", "minimum": 1, "maximum": 1000, "default": 10},
-    });
-    operation["parameters"].as_array_mut().into_iter().for_each(|parameters| parameters.push(k.clone()));
-    operation["requestBody"]["content"]["application/json"]["schema"] =
-        json!({"$ref": "#/components/schemas/SimilarRequest"});
+    operation["summary"] = json!("Finds what is most like images, rows and vectors in the server's index");
+    let k = json!({"type": ["integer", "null"], "minimum": 1, "maximum": MOST_K, "description": "Results of a query."});
+    let of_offset = "Results that are passed over, the best ones.";
+    let offset = json!({"type": ["integer", "null"], "minimum": 0, "maximum": MOST_OFFSET, "description": of_offset});
+    if let Some(parameters) = operation["parameters"].as_array_mut() {
+        for (name, schema) in [("k", &k), ("offset", &offset)] {
+            let mut schema = schema.clone();
+            schema["type"] = json!("integer");
+            parameters.push(json!({"name": name, "in": "query", "required": false, "schema": schema}));
+        }
+    }
+    let json = &mut operation["requestBody"]["content"]["application/json"];
+    json["schema"] = json!({"$ref": "#/components/schemas/SimilarRequest"});
+    json["examples"]["row"] = json!({"value": {"id": "photos/0042.jpg", "k": 5}});
     operation["responses"].as_object_mut().map(|responses| responses.remove("202"));
     operation["responses"]["200"]["content"]["application/json"]["schema"] =
         json!({"$ref": "#/components/schemas/Similar"});
     document["paths"]["/v1/similar"] = path;
+    let problem = json!({"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}});
+    let reloaded = json!({
+        "type": "object", "required": ["rows", "dim", "seconds"],
+        "properties": {"rows": {"type": "integer"}, "dim": {"type": "integer"}, "seconds": {"type": "number"}},
+    });
+    document["paths"]["/v1/index/reload"]["post"] = json!({
+        "operationId": "reload", "summary": "Reads the index again, which replaces the current one as a whole",
+        "security": [{"key": []}],
+        "responses": {
+            "200": {"description": "It was read.", "content": {"application/json": {"schema": reloaded}}},
+            "401": document["paths"]["/v1/models"]["get"]["responses"]["401"],
+            "409": {"description": "It is being read already.", "content": problem},
+            "503": {"description": "It cannot be read, and the current one stays.", "content": problem},
+        },
+    });
     let schemas = &mut document["components"]["schemas"];
+    let id = json!({"type": "string", "description": "The id of a row, which is not its own neighbour."});
+    let number = json!({"type": "number", "minimum": -f32::MAX, "maximum": f32::MAX});
+    let vector = json!({"type": "array", "minItems": dim, "maxItems": dim, "items": number});
+    let value = json!({"type": ["string", "number", "boolean", "null"]});
+    let values = json!({"anyOf": [value, {"type": "array", "items": value}]});
+    let vectors = json!({"anyOf": [vector, {"type": "array", "maxItems": most, "items": vector}, {"type": "null"}]});
+    let example = json!({"anyOf": [id, vector]});
+    let examples = json!({
+        "description": "All positive and negative examples are one query: the mean of the former, of length 1 each, \
+                        less that of the latter. Rows among them are not in its result.",
+        "anyOf": [id, vector, {"type": "array", "maxItems": most, "items": example}, {"type": "null"}],
+    });
+    let of_filter = "Columns of the index, each with a value or several. Only rows that have one of them are found.";
     let mut request = schemas["Request"].clone();
+    let has_one = json!({"anyOf": [{"type": "string"}, {"type": "array", "minItems": 1}]});
+    for name in ["id", "ids", "vector", "positive", "negative"] {
+        let alternatives = request["anyOf"].as_array_mut().into_iter();
+        alternatives.for_each(|all| all.push(json!({"required": [name], "properties": {name: has_one}})));
+    }
+    for (name, schema) in [
+        ("id", json!({"anyOf": [id, {"type": "null"}]})),
+        ("ids", json!({"type": ["array", "null"], "maxItems": most, "items": id})),
+        ("vector", vectors),
+        ("positive", examples.clone()),
+        ("negative", examples),
+        ("filter", json!({"type": ["object", "null"], "additionalProperties": values, "description": of_filter})),
+        ("k", k),
+        ("offset", offset),
+    ] {
+        request["properties"][name] = schema;
+    }
     request["properties"].as_object_mut().map(|properties| properties.remove("callback"));
     schemas["SimilarRequest"] = request;
     let id_and_score = json!({
@@ -71,7 +125,8 @@ fn add_similar(document: &mut Value) {
     });
     let mut similar = schemas["Outcomes"].clone();
     let mut output = schemas["Output"].clone();
-    output["properties"]["output"] = json!({"type": "array", "items": id_and_score});
+    output["description"] = json!("Of a query, best first. Images come before id, ids, vector, and the examples.");
+    output["properties"]["output"] = json!({"type": "array", "maxItems": MOST_K, "items": id_and_score});
     similar["properties"]["data"]["items"] = json!({"oneOf": [output, {"$ref": "#/components/schemas/Failed"}]});
     schemas["Similar"] = similar;
 }

@@ -19,6 +19,7 @@ use uuid::Uuid;
 use crate::api::Api;
 use crate::cors::{Origin, cors};
 use crate::error::ServeError;
+use crate::index::IndexSlot;
 use crate::metrics::{Metrics, plain};
 use crate::problem::{Problem, REQUEST_ID};
 use crate::request_log::Line;
@@ -37,8 +38,10 @@ pub(crate) struct Shared {
 pub(crate) fn router(probe: Arc<dyn Probe>, api: Option<Api>) -> Result<(Router, Arc<Shared>), ServeError> {
     let origins: Arc<[Origin]> = api.iter().flat_map(|api| api.cors.clone()).collect();
     let serving = api.map(Serving::new).transpose()?.map(Arc::new);
+    let index = serving.as_ref().and_then(|serving| serving.index.as_ref());
     let shared =
-        Arc::new(Shared { probe, metrics: Metrics::new(), serving: serving.clone(), stopping: AtomicBool::new(false) });
+        Shared { probe, metrics: Metrics::new(index), serving: serving.clone(), stopping: AtomicBool::new(false) };
+    let shared = Arc::new(shared);
     let health = Router::new()
         .route("/healthz", get(live))
         .route("/readyz", get(ready))
@@ -57,14 +60,17 @@ pub(crate) fn router(probe: Arc<dyn Probe>, api: Option<Api>) -> Result<(Router,
 
 fn of_api(serving: &Arc<Serving>) -> Router {
     let document = openapi::document(serving);
-    let similar = serving.api.index.is_some().then(|| Router::new().route("/v1/similar", post(embeddings::similar)));
+    let of_index = serving
+        .index
+        .as_ref()
+        .map(|_| Router::new().route("/v1/similar", post(embeddings::similar)).route("/v1/index/reload", post(reload)));
     Router::new()
         .route("/openapi.json", get(async move || ([(CONTENT_TYPE, "application/json")], document.clone())))
         .route("/v1/models", get(models))
         // Names of models contain slashes, which not every client escapes.
         .route("/v1/models/{*name}", get(model))
         .route("/v1/embeddings", post(embeddings::embeddings))
-        .merge(similar.unwrap_or_default())
+        .merge(of_index.unwrap_or_default())
         .with_state(Arc::clone(serving))
 }
 
@@ -120,6 +126,15 @@ async fn model(
 fn described(serving: &Serving, name: &str) -> Value {
     let tasks: Vec<&str> = serving.api.engine.tasks().collect();
     json!({"object": "model", "id": name, "created": serving.started, "owned_by": "foveate", "tasks": tasks})
+}
+
+/// Reads the index again, to the end even if the client goes away.
+async fn reload(State(serving): State<Arc<Serving>>, headers: HeaderMap) -> Result<Response, Problem> {
+    serving.authorize(&headers)?;
+    let reading = tokio::task::spawn_blocking(move || serving.index.as_ref().map(IndexSlot::reload));
+    let answer = reading.await.ok().flatten();
+    let failed = || Problem::unavailable("the index could not be read", "see the server's log");
+    Ok(Json(answer.ok_or_else(failed)??).into_response())
 }
 
 async fn no_such_address(request: Request) -> Problem {

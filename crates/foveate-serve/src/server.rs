@@ -22,6 +22,7 @@ use tokio_io_timeout::TimeoutStream;
 
 use crate::api::Api;
 use crate::error::ServeError;
+use crate::index::IndexSlot;
 use crate::limits::MAX_BLOCKING;
 use crate::request_log::Peer;
 use crate::routes::{self, Shared};
@@ -122,6 +123,16 @@ impl Server {
     /// [`ServeError::Options`] if there is no key, or one has another form. The old keys stay.
     pub fn set_tokens(&self, tokens: &[String]) -> Result<(), ServeError> {
         self.shared.serving.as_ref().map_or(Ok(()), |serving| serving.set_keys(tokens))
+    }
+
+    /// Reads the index again, as `POST /v1/index/reload` does, and returns at once. The log says what becomes of it.
+    pub fn reload_index(&self) {
+        let (Some(serving), Some(running)) = (self.shared.serving.clone(), &self.running) else { return };
+        running.runtime.spawn_blocking(move || {
+            if let Some(Err(problem)) = serving.index.as_ref().map(IndexSlot::reload) {
+                tracing::error!("{}; {}", problem.detail, problem.remedy);
+            }
+        });
     }
 
     /// Accepts no more connections, and waits at most `deadline` for the current requests to be answered. Then cuts off

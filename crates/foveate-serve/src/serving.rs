@@ -12,7 +12,8 @@ use tokio::sync::Semaphore;
 
 use crate::api::Api;
 use crate::error::ServeError;
-use crate::limits::MAX_SENDS;
+use crate::index::IndexSlot;
+use crate::limits::{MAX_SEARCHES, MAX_SENDS};
 use crate::memory::Memory;
 use crate::problem::Problem;
 
@@ -26,6 +27,9 @@ pub(crate) struct Serving {
     pub(crate) task: String,
     /// In seconds since the epoch.
     pub(crate) started: u64,
+    pub(crate) index: Option<IndexSlot>,
+    /// Permits to search, each of which takes all cores.
+    pub(crate) searches: Semaphore,
     keys: RwLock<Vec<Key>>,
 }
 
@@ -55,7 +59,9 @@ impl Serving {
         let task = usual.unwrap_or_else(|| unreachable!("an engine has a task")).to_owned();
         let sends = Arc::new(Semaphore::new(MAX_SENDS));
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        Ok(Self { started, memory: Memory::new(api.max_bytes_in_hand), sends, task, keys, api })
+        let index = api.index.take().map(IndexSlot::new);
+        let searches = Semaphore::new(MAX_SEARCHES);
+        Ok(Self { started, memory: Memory::new(api.max_bytes_in_hand), sends, task, index, searches, keys, api })
     }
 
     /// The model's name in answers.

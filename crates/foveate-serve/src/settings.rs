@@ -9,6 +9,8 @@ use foveate_worker::Encoding;
 use serde::{Deserialize, de};
 use serde_json::value::RawValue;
 
+use crate::similar::SimilarFields;
+
 /// Most names in the header of ignored fields.
 const MAX_NAMES: usize = 16;
 /// Most bytes of a name there.
@@ -27,6 +29,8 @@ pub(crate) struct Settings {
     pub(crate) partial: bool,
     pub(crate) metadata: Option<String>,
     pub(crate) callback: Option<Callback>,
+    /// What a request that searches says.
+    pub(crate) similar: Option<SimilarFields>,
 }
 
 #[derive(Clone, Copy, Deserialize)]
@@ -68,7 +72,7 @@ impl From<Format> for Encoding {
 
 impl Settings {
     /// Fields whose values are text, which forms do not quote.
-    pub(crate) const TEXTS: [&str; 9] = [
+    pub(crate) const TEXTS: [&str; 10] = [
         "model",
         "task",
         "encoding_format",
@@ -78,6 +82,7 @@ impl Settings {
         "embed_dtype",
         "modality",
         "user",
+        "id",
     ];
 
     /// Sets the field of this name to a value in JSON; `null` means that it is absent. Returns false if there is no
@@ -131,7 +136,7 @@ impl Settings {
             "user" => {
                 let _: Option<String> = serde_json::from_str(json)?;
             }
-            _ => return Ok(false),
+            _ => return self.similar.as_mut().map_or(Ok(false), |similar| similar.read(name, json)),
         }
         Ok(true)
     }

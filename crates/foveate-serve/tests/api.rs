@@ -15,7 +15,7 @@ use foveate_queue::{ImageRef, Job, JobQueue, MemoryQueue};
 use foveate_serve::Index;
 use foveate_worker::Traces;
 use serde_json::{Value, json};
-use support::{Answer, file, get, post, post_with, receive, request, send, serve, until};
+use support::{Answer, Fixture, Rows, clock, file, get, post, post_with, receive, request, send, serve, until};
 
 fn image(order: &str) -> Value {
     json!({"image": STANDARD.encode(file(order))})
@@ -117,38 +117,117 @@ fn dimensions_may_be_the_width() {
     assert_eq!(*allowed, json!([2, null]));
 }
 
+/// The answer to a body at `/v1/similar`.
+fn search(fixture: &Fixture, query: &str, body: &Value) -> Answer {
+    let line = format!("POST /v1/similar{query}");
+    let request = request(&line, "Content-Type: application/json\r\n", body.to_string().as_bytes());
+    Answer::parse(&receive(send(fixture.address, &request)))
+}
+
+/// The ids that were found for each query, or why nothing was.
+fn ids_of(answer: &Answer) -> Vec<String> {
+    let id = |found: &Value| found["id"].as_str().unwrap().to_owned();
+    let of = |entry: &Value| match entry["output"].as_array() {
+        Some(found) => found.iter().map(id).collect::<Vec<_>>().join(" "),
+        None => entry["error"]["reason"].as_str().unwrap().to_owned(),
+    };
+    answer.json()["data"].as_array().unwrap_or_else(|| panic!("{answer:?}")).iter().map(of).collect()
+}
+
 #[test]
 fn what_is_similar_replaces_vectors() {
-    let index: Index = Arc::new(|vectors, k| {
-        let of = |vector: &&[f32]| (0..k).map(|at| (format!("{} {at}", vector[0]), 1.0 - at as f64)).collect();
-        Ok(vectors.iter().map(of).collect())
-    });
-    let fixture = serve(8, |_, api| api.index = Some(index));
-    let ask = |query: &str, body: &Value| {
-        let body = body.to_string();
-        let line = format!("POST /v1/similar{query}");
-        let request = request(&line, "Content-Type: application/json\r\n", body.as_bytes());
-        Answer::parse(&receive(send(fixture.address, &request)))
-    };
+    let fixture = serve(8, |_, api| api.index = Some(clock(|| Err(String::new()))));
+    // An image's vector is its length and 0.1.
     let some = json!({"input": [image("a"), image("bad"), image("bcd")], "partial_results": true});
-    let answer = ask("?k=2", &some).json();
-    let of =
-        |bytes: usize| json!([{"id": format!("{bytes} 0"), "score": 1.0}, {"id": format!("{bytes} 1"), "score": 0.0}]);
-    assert_eq!(answer["data"][0], json!({"object": "output", "index": 0, "output": of(9)}), "{answer}");
-    assert_eq!((&answer["data"][1]["object"], &answer["data"][2]["output"]), (&json!("error"), &of(11)));
-    let ten = ask("", &json!({"input": image("a")})).json();
-    assert_eq!(ten["data"][0]["output"].as_array().unwrap().len(), 10);
+    let answer = search(&fixture, "?k=2", &some);
+    assert_eq!((&*ids_of(&answer)[0], &*ids_of(&answer)[2]), ("3 1", "3 1"), "{answer:?}");
+    assert_eq!((&answer.json()["data"][1]["object"], &answer.json()["usage"]["images"]), (&json!("error"), &json!(3)));
+    assert_eq!(ids_of(&search(&fixture, "?k=2&offset=1", &json!({"input": image("a"), "k": 2}))), ["1 12"]);
     for (query, body, status) in [
         ("?k=0", json!({"input": image("a")}), 400),
         ("?n=1", json!({"input": image("a")}), 400),
-        ("", json!({"input": image("a"), "task": "echo"}), 422),
+        ("?k=2", json!({"input": image("a"), "k": 3}), 422),
+        ("", json!({"input": image("a"), "offset": 9001}), 400),
+        ("", json!({"k": 3}), 400),
+        ("", json!({"id": "12", "task": "echo"}), 422),
         ("", json!({"input": "https://example.com/a.jpg", "callback": {"url": "https://example.com/"}}), 422),
     ] {
-        assert_eq!(ask(query, &body).status, status, "{query} {body}");
+        assert_eq!(search(&fixture, query, &body).status, status, "{query} {body}");
     }
     let without = serve(8, |_, _| {});
     let line = request("POST /v1/similar", "Content-Type: image/png\r\n", &file("a"));
     assert_eq!(Answer::parse(&receive(send(without.address, &line))).status, 404);
+    let ignored = post(without.address, &json!({"input": image("a"), "filter": {}, "k": 3}));
+    assert_eq!(ignored.header("foveate-ignored-fields"), Some("filter, k"));
+}
+
+#[test]
+fn rows_vectors_and_examples_are_searched_without_the_engine() {
+    let fixture = serve(8, |_, api| api.index = Some(clock(|| Err(String::new()))));
+    fixture.engine.stop(Duration::ZERO);
+    let found = |body: Value| ids_of(&search(&fixture, "", &body));
+    assert_eq!(search(&fixture, "", &json!({"input": image("a")})).status, 503);
+    let all = json!({"vector": [[0, 1], [1, 0.1]], "ids": ["12", "noon"], "id": "6", "k": 2, "partial_results": true});
+    assert_eq!(found(all), ["3 9", "1 3", "no row has the id 'noon'", "12 1", "3 1"]);
+    assert_eq!(found(json!({"vector": [-1, 0], "k": 1, "offset": 1})), ["12"]);
+    assert_eq!(found(json!({"positive": ["12", "3"], "k": 2})), ["1 6"]);
+    assert_eq!(found(json!({"positive": "1", "negative": [[5, 0], "12"], "k": 1})), ["3"], "examples have length 1");
+    assert_eq!(found(json!({"negative": ["12"], "k": 1})), ["6"]);
+    assert_eq!(found(json!({"id": "1", "filter": {"kind": "upright"}})), ["12 6"]);
+    assert_eq!(found(json!({"id": "1", "filter": {"kind": ["upright", null]}, "k": 2})), ["12 3"]);
+    assert_eq!(found(json!({"id": "1", "filter": {"kind": 7}})), [""]);
+    for (body, status, why) in [
+        (json!({"id": "noon"}), 422, "input 0: index: no row has the id 'noon'"),
+        (json!({"positive": ["3"], "negative": ["3"]}), 422, "cancel each other out"),
+        (json!({"id": "1", "filter": {"colour": 1}}), 422, "the index has no column 'colour'; it has 'kind'"),
+        (json!({"vector": [1, 2, 3]}), 400, "a vector of 3 numbers; those of the index have 2"),
+        (json!({"vector": [[1, 1e39]]}), 400, "too large for f32"),
+        (json!({"vector": [1, null]}), 400, "field `vector`"),
+        (json!({"ids": vec!["1"; 9]}), 422, "more than 8 images, ids and vectors"),
+    ] {
+        let answer = search(&fixture, "", &body);
+        let detail = answer.json()["detail"].as_str().unwrap().to_owned();
+        assert!(answer.status == status && detail.contains(why), "{body}: {answer:?}");
+    }
+}
+
+#[test]
+fn the_index_is_read_again_as_a_whole_or_stays() {
+    let (send_result, results) = std::sync::mpsc::channel::<Result<Arc<dyn Index>, String>>();
+    let results = Mutex::new(results);
+    let fixture = serve(8, |_, api| {
+        api.tokens = vec!["key".to_owned()];
+        api.index = Some(clock(move || results.lock().unwrap().recv().unwrap()));
+    });
+    let ask = |line: &str, key: &str, body: &str| {
+        let headers = format!("Content-Type: application/json\r\n{key}");
+        Answer::parse(&receive(send(fixture.address, &request(line, &headers, body.as_bytes()))))
+    };
+    let reload = || ask("POST /v1/index/reload", "Authorization: Bearer key\r\n", "");
+    let nearest = || ids_of(&ask("POST /v1/similar?k=1", "Authorization: Bearer key\r\n", r#"{"vector": [0, 1]}"#));
+    assert_eq!(ask("POST /v1/index/reload", "", "").status, 401);
+    send_result.send(Err("damaged".to_owned())).unwrap();
+    let failed = reload();
+    assert!(failed.status == 503 && failed.body.contains("the old one stays: damaged"), "{failed:?}");
+    std::thread::scope(|scope| {
+        let reloads = [scope.spawn(reload), scope.spawn(reload)];
+        until("one was told", || reloads.iter().any(std::thread::ScopedJoinHandle::is_finished));
+        assert_eq!(nearest(), ["12"]);
+        let new = Arc::new(Rows(vec![("new", [0.0, 1.0], None)]));
+        send_result.send(Ok(new)).unwrap();
+        let mut answers = reloads.map(|reload| reload.join().unwrap());
+        answers.sort_by_key(|answer| answer.status);
+        assert_eq!((answers[0].status, &answers[0].json()["rows"], answers[1].status), (200, &json!(1), 409));
+    });
+    assert_eq!(nearest(), ["new"]);
+    let old = Arc::new(Rows(Vec::new()));
+    let held = Arc::downgrade(&old);
+    for index in [old as Arc<dyn Index>, Arc::new(Rows(Vec::new()))] {
+        send_result.send(Ok(index)).unwrap();
+        assert_eq!(reload().status, 200);
+    }
+    assert!(held.upgrade().is_none(), "the old index is freed");
+    assert!(get(fixture.address, "/metrics").body.contains("foveate_index_rows 0"));
 }
 
 #[test]

@@ -248,7 +248,10 @@ fn options_that_make_no_sense_are_told_so() {
         Server::start(options).unwrap_err()
     };
     let message = |change| start(change).to_string();
-    assert_eq!(message(|_, api| api.max_images = 5), "5 images in a request: there is room for 1 to 4");
+    assert_eq!(
+        message(|_, api| api.max_images = 5),
+        "5 images in a request: there is room for 1 to 4; change max_images, or the engine's max_in_flight"
+    );
     assert!(message(|_, api| api.max_body_bytes = u64::MAX).contains("three times as many in hand"));
     assert!(message(|_, api| api.models.clear()).contains("without a name"));
     assert!(message(|_, api| api.timeout = Duration::MAX).contains("at most a day"));

@@ -10,7 +10,7 @@ use std::time::Duration;
 use foveate_queue::MemoryQueue;
 use foveate_testkit::{Resource, program, run, trials};
 use serde_json::Value;
-use support::{get, serve};
+use support::{Rows, clock, get, serve};
 
 fn main() -> ExitCode {
     run(trials![
@@ -24,7 +24,8 @@ fn whatever_a_client_sends_the_answer_is_as_the_document_says() {
     let fixture = serve(64, |_, api| {
         api.queue = Some(Arc::new(MemoryQueue::new("jobs", Duration::from_secs(30), 3)));
         api.tokens = vec!["key".to_owned()];
-        api.index = Some(Arc::new(|vectors, k| Ok(vec![vec![("an id".to_owned(), 0.5); k]; vectors.len()])));
+        api.dimensions = Some(2);
+        api.index = Some(clock(|| Ok(Arc::new(Rows(vec![("12", [0.0, 1.0], None)])))));
     });
     let here = env!("CARGO_MANIFEST_DIR");
     command.args(["--config-file", &format!("{here}/schemathesis.toml"), "run"]);

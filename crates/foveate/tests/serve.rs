@@ -11,6 +11,7 @@ use std::process::{Command, ExitCode};
 use common::server::{Server, serve};
 use common::{PHOTOS, embed, foveate, run};
 use foveate_testkit::{python, trials};
+use serde_json::json;
 
 fn main() -> ExitCode {
     foveate_testkit::run(trials![
@@ -18,6 +19,7 @@ fn main() -> ExitCode {
         each_request_is_one_line_of_the_log,
         keys_are_read_again_and_a_stop_is_announced,
         what_is_similar_in_an_index_is_found,
+        rows_are_searched_by_id_and_column_and_an_index_is_read_again,
         a_private_name_and_an_unknown_one_are_answered_alike,
         addresses_may_be_names_and_bad_arguments_are_refused,
     ])
@@ -117,6 +119,48 @@ fn what_is_similar_in_an_index_is_found() {
     run(serve().arg("--index").arg(&mean)).expect_error(2, "cannot serve these vectors: pooling is cls, not mean");
 }
 
+fn rows_are_searched_by_id_and_column_and_an_index_is_read_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    run(embed(&path("v.parquet")).arg(PHOTOS)).expect(0);
+    run(foveate().arg("clusters").arg(path("v.parquet")).args(["-k", "3", "-o"]).arg(path("c.parquet"))).expect(0);
+    let merge = |more: &[&std::ffi::OsStr]| {
+        run(foveate().arg("merge").arg(path("v.parquet")).arg("-o").arg(path("all.parquet")).args(more)).expect(0);
+    };
+    merge(&["--join".as_ref(), path("c.parquet").as_ref()]);
+    let mut server = Server::start(serve().arg("--index").arg(path("all.parquet")));
+    let ask = |server: &Server, line: &str, body: serde_json::Value| {
+        let body = body.to_string();
+        let answer = server.ask(&format!("POST /v1/{line}"), "Content-Type: application/json\r\n", body.as_bytes());
+        serde_json::from_str::<serde_json::Value>(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
+    };
+    let id = Path::new(PHOTOS).join("24_exact_224.jpg").display().to_string();
+    let unknown = ask(&server, "similar", json!({"id": "24_exact_224.jpg"}));
+    let reason = format!("no row has the id '24_exact_224.jpg'; did you mean '{id}'?");
+    assert_eq!(unknown["data"][0]["error"]["reason"], reason, "{unknown}");
+    let of_clusters = |clusters: serde_json::Value| {
+        let answer = ask(&server, "similar", json!({"id": id, "k": 1000, "filter": {"cluster": clusters}}));
+        let found = answer["data"][0]["output"].as_array().unwrap_or_else(|| panic!("{answer}")).clone();
+        assert!(found.iter().all(|found| found["id"] != *id));
+        found.len()
+    };
+    // One is the query.
+    assert_eq!(
+        (of_clusters(json!([0, 1, "2"])), of_clusters(json!(3))),
+        (fs::read_dir(PHOTOS).unwrap().count() - 1, 0)
+    );
+    assert!([0, 1, 2].into_iter().map(|cluster| of_clusters(json!(cluster))).all(|count| count > 0));
+    merge(&["--overwrite".as_ref()]);
+    server.signal("HUP");
+    server.logged("read the index again");
+    let filtered = ask(&server, "similar", json!({"id": id, "filter": {"cluster": 0}}));
+    assert_eq!(filtered["detail"], "the index has no column 'cluster'; it has none");
+    fs::rename(path("all.parquet"), path("away")).unwrap();
+    let failed = ask(&server, "index/reload", json!(null));
+    assert!(failed["detail"].as_str().unwrap().starts_with("cannot read the index again, and the old one"), "{failed}");
+    assert_eq!(ask(&server, "similar", json!({"id": id, "k": 3}))["data"][0]["output"].as_array().unwrap().len(), 3);
+}
+
 fn a_private_name_and_an_unknown_one_are_answered_alike() {
     let server = Server::start(&mut serve());
     let answer = |host: &str| {
@@ -137,13 +181,16 @@ fn addresses_may_be_names_and_bad_arguments_are_refused() {
     assert!(server.ask("GET /healthz", "", b"").starts_with("HTTP/1.1 200"));
     let refused = |arguments: &[&str], text| run(foveate().arg("serve").args(arguments)).expect_error(2, text);
     refused(&["--listen", "8080"], "there is no port; write HOST:PORT");
+    let taken = ["--model", common::TINY, "--listen", &server.address];
+    let text = "Address already in use (os error 98); another program listens there: stop it, or name another port";
+    run(foveate().arg("serve").args(taken)).expect_error(1, text);
     refused(&["--cors-origin", "https://example.com/"], "is not an origin; write scheme and host alone");
     refused(&["--timeout=-1"], "expected a number of seconds from 0");
     refused(&["--served-model-name", ""], "a value is required");
     let folder = tempfile::tempdir().unwrap();
     let empty = folder.path().join("keys");
     fs::write(&empty, "# none\n").unwrap();
-    refused(&["--api-keys", empty.to_str().unwrap()], "has no keys");
+    refused(&["--api-keys", empty.to_str().unwrap()], "has no keys; write one per line");
     refused(&["--log-filter", "foveate=loud"], "--log-filter");
     if cfg!(not(feature = "otel")) {
         refused(&["--otlp", "http://localhost:4318"], "rebuild with -F otel");

@@ -4,10 +4,10 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
-use foveate_serve::{Api, Server, ServerOptions};
+use foveate_serve::{Api, Index, IndexFilter, IndexSource, Server, ServerOptions};
 use foveate_worker::{Batching, Embedding, Engine, InTurn, Output, Received, Task, TaskError};
 use serde_json::Value;
 
@@ -112,6 +112,59 @@ pub fn serve(room: usize, change: impl FnOnce(&mut ServerOptions, &mut Api)) -> 
     options.api = Some(api);
     let server = Server::start(options).unwrap();
     Fixture { address: server.address(), server, engine, gate }
+}
+
+/// Rows of two numbers, each with an id and the value of the column `kind`.
+pub struct Rows(pub Vec<(&'static str, [f32; 2], Option<&'static str>)>);
+
+impl Index for Rows {
+    fn rows(&self) -> usize {
+        self.0.len()
+    }
+
+    fn dim(&self) -> usize {
+        2
+    }
+
+    fn columns(&self) -> &[String] {
+        static COLUMNS: LazyLock<[String; 1]> = LazyLock::new(|| ["kind".to_owned()]);
+        &*COLUMNS
+    }
+
+    fn id(&self, row: u32) -> &str {
+        self.0[row as usize].0
+    }
+
+    fn vector(&self, row: u32) -> &[f32] {
+        &self.0[row as usize].1
+    }
+
+    fn row(&self, id: &str) -> Result<u32, String> {
+        let place = self.0.iter().position(|row| row.0 == id);
+        place.map(|row| row as u32).ok_or_else(|| format!("no row has the id '{id}'"))
+    }
+
+    /// By the inner product.
+    fn nearest(&self, queries: &[&[f32]], k: usize, filter: &IndexFilter) -> Result<Vec<Vec<(u32, f64)>>, String> {
+        let passes = |row: u32| filter.values().all(|of| of.contains(&self.0[row as usize].2.map(str::to_owned)));
+        let mut found = Vec::new();
+        for query in queries {
+            let score = |row: u32| self.vector(row).iter().zip(*query).map(|(a, b)| f64::from(a * b)).sum();
+            let mut rows: Vec<(u32, f64)> =
+                (0..self.0.len() as u32).filter(|&row| passes(row)).map(|row| (row, score(row))).collect();
+            rows.sort_by(|a, b| b.1.total_cmp(&a.1));
+            rows.truncate(k);
+            found.push(rows);
+        }
+        Ok(found)
+    }
+}
+
+/// Rows in the directions of a clock's hours 12, 1, 3, 6 and 9, which are read again by `read`.
+pub fn clock(read: impl Fn() -> Result<Arc<dyn Index>, String> + Send + Sync + 'static) -> IndexSource {
+    let rows = [("12", [0.0, 1.0]), ("1", [0.5, 0.866]), ("3", [1.0, 0.0]), ("6", [0.0, -1.0]), ("9", [-1.0, 0.0])];
+    let rows = rows.map(|(id, vector)| (id, vector, (vector[0] == 0.0).then_some("upright")));
+    IndexSource { first: Arc::new(Rows(rows.to_vec())), read: Arc::new(read) }
 }
 
 /// A parsed answer.

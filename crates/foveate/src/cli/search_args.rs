@@ -103,6 +103,10 @@ pub(crate) struct SearchArgs {
     #[arg(skip)]
     pub(crate) columns: Vec<String>,
 
+    /// Whether all columns that outputs carry along are read.
+    #[arg(skip)]
+    pub(crate) all_columns: bool,
+
     /// Take only the rows of VECTORS with these ids: lines of text, a CSV, Parquet or Arrow file with a column of ids,
     /// or a NumPy array. Repeatable.
     #[arg(long, value_name = "FILE")]

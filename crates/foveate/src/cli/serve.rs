@@ -5,11 +5,11 @@ use std::sync::Arc;
 #[cfg(unix)]
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use anyhow::Context;
+use anyhow::anyhow;
 use foveate::lane::Normalize;
 use foveate::net::Client;
 use foveate::queue::QueueOptions;
-use foveate::serve::{Api, CallbackCheck, ServeError, Server, ServerOptions};
+use foveate::serve::{Api, CallbackCheck, Server, ServerOptions};
 use foveate::worker::{Engine, Setting};
 #[cfg(unix)]
 use nix::sys::signal::{SigSet, Signal};
@@ -20,7 +20,7 @@ use super::service_args::{CallbackArgs, ServeArgs};
 
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     #[cfg(unix)]
-    let hangups = args.api_keys.as_ref().map(|_| Hangups::new()).transpose()?;
+    let hangups = (args.api_keys.is_some() || has_index(args)).then(Hangups::new).transpose()?;
     let (_logs, cancel) = service::begin(&args.service, "/readyz fails; --stop-delay, then --drain seconds are left")?;
 
     let tokens = args.api_keys.as_deref().map(api_keys).transpose().map_err(Usage::from)?.unwrap_or_default();
@@ -32,7 +32,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     let engine = Arc::new(engine);
     let dimensions = Some(manifest.dim);
     #[cfg(feature = "search")]
-    let index = (!args.index.is_empty()).then(|| super::search::index(&args.index, &manifest)).transpose()?;
+    let index = has_index(args).then(|| super::search::index(&args.index, &manifest)).transpose()?;
     #[cfg(not(feature = "search"))]
     let index = None;
     let normalized = options.normalize == Normalize::L2;
@@ -40,18 +40,17 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
         Api { dimensions, normalized, index, queue, check_callback, tokens, ..api(args, &engine, &options.model) };
     let probe = Arc::clone(&engine);
     let listening = ServerOptions { keep_alive: args.keep_alive, ..ServerOptions::new(args.listen, probe) };
-    let server = Server::start(ServerOptions { api: Some(api), ..listening }).map_err(|error| match error {
-        ServeError::Options(_) => Usage::from(anyhow::Error::new(error)).into(),
-        _ => anyhow::Error::new(error).context(format!("cannot serve at {}", args.listen)),
-    })?;
+    let server = Server::start(ServerOptions { api: Some(api), ..listening }).map_err(service::cannot_start)?;
     tracing::info!(address = %server.address(), model = options.model, "serving");
 
     service::wait(|| {
         #[cfg(unix)]
-        if let (Some(path), true) = (&args.api_keys, hangups.as_ref().is_some_and(Hangups::take)) {
-            match api_keys(path).and_then(|keys| Ok(server.set_tokens(&keys)?)) {
-                Ok(()) => tracing::info!(path = %path.display(), "read the API keys again"),
-                Err(error) => tracing::error!("cannot read the API keys again, the old ones stay: {error:#}"),
+        if hangups.as_ref().is_some_and(Hangups::take) {
+            server.reload_index();
+            match args.api_keys.as_ref().map(|path| api_keys(path).and_then(|keys| Ok(server.set_tokens(&keys)?))) {
+                None => {}
+                Some(Ok(())) => tracing::info!("read the API keys again"),
+                Some(Err(error)) => tracing::error!("cannot read the API keys again, the old ones stay: {error:#}"),
             }
         }
         cancel.is_cancelled()
@@ -67,6 +66,13 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
             Ok(Exit::Fault)
         }
     }
+}
+
+fn has_index(args: &ServeArgs) -> bool {
+    #[cfg(feature = "search")]
+    return !args.index.is_empty();
+    #[cfg(not(feature = "search"))]
+    return false;
 }
 
 /// Returns the API's limits: the defaults, overridden by the arguments.
@@ -141,14 +147,16 @@ impl Hangups {
 
 /// Reads one key per line; skips empty lines and comments.
 fn api_keys(path: &Path) -> anyhow::Result<Vec<String>> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        anyhow!("cannot read {}: {error}; --api-keys names a file with one key per line", path.display())
+    })?;
     let keys: Vec<String> = text
         .lines()
         .map(str::trim)
         .filter(|line| !line.is_empty() && !line.starts_with('#'))
         .map(str::to_owned)
         .collect();
-    anyhow::ensure!(!keys.is_empty(), "{} has no keys", path.display());
+    anyhow::ensure!(!keys.is_empty(), "{} has no keys; write one per line", path.display());
     Ok(keys)
 }
 

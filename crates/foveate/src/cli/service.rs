@@ -1,6 +1,7 @@
 //! The parts that `worker`, `enqueue` and `serve` share.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,6 +13,7 @@ use foveate::embed::{Backends, EmbedOptions};
 use foveate::net::{self, Client};
 use foveate::pipeline::Cancel;
 use foveate::queue::{Job, JobQueue, QueueError, QueueOptions};
+use foveate::serve::ServeError;
 use foveate::sink::RunManifest;
 use foveate::source::AllowedObjects;
 use foveate::source::store::{StoreBackend, StoreOptions};
@@ -159,6 +161,20 @@ pub(crate) fn queue(address: &str, args: &QueueArgs, max_receive: u32) -> anyhow
     })
 }
 
+/// Adds the remedy to an error of a server that does not start.
+pub(crate) fn cannot_start(error: ServeError) -> anyhow::Error {
+    let ServeError::Bind { address, source } = &error else { return usage(error.into()) };
+    let remedy = match source.kind() {
+        ErrorKind::PermissionDenied if address.port() < 1024 => {
+            "only root may take ports below 1024: name one from 1024 on with --listen"
+        }
+        ErrorKind::AddrInUse => "another program listens there: stop it, or name another port with --listen",
+        ErrorKind::AddrNotAvailable => "this machine does not have the address: name another one, or :PORT for all",
+        _ => "name another address with --listen",
+    };
+    anyhow!("cannot listen at {address}: {source}; {remedy}")
+}
+
 fn usage(error: anyhow::Error) -> anyhow::Error {
     Usage::from(error).into()
 }
@@ -194,6 +210,16 @@ mod tests {
 
     use super::*;
     use crate::cli::args::{Cli, Command};
+
+    #[test]
+    fn a_port_that_is_refused_is_not_one_that_is_taken() {
+        let message = |kind: ErrorKind, port: u16| {
+            cannot_start(ServeError::Bind { address: ([127, 0, 0, 1], port).into(), source: kind.into() }).to_string()
+        };
+        assert!(message(ErrorKind::PermissionDenied, 1).ends_with("name one from 1024 on with --listen"));
+        assert!(!message(ErrorKind::PermissionDenied, 8080).contains("1024"));
+        assert!(message(ErrorKind::AddrInUse, 1).contains("another program listens there"));
+    }
 
     #[test]
     fn nothing_is_stuck_that_may_still_wait_for_its_turn() {

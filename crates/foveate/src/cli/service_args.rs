@@ -443,7 +443,7 @@ pub(crate) struct ServeArgs {
     pub(crate) served_model_name: Vec<String>,
 
     /// Vectors of the same model and settings that `POST /v1/similar` searches, in memory: complete outputs of `embed`,
-    /// `worker` or `merge`. Repeatable.
+    /// `worker` or `merge`. `POST /v1/index/reload` and SIGHUP read them again. Repeatable.
     #[cfg(feature = "search")]
     #[arg(long, value_name = "VECTORS", help_heading = "Requests")]
     pub(crate) index: Vec<PathBuf>,

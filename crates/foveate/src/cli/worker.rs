@@ -105,7 +105,7 @@ fn remedy(setting: Setting) -> Option<&'static str> {
 fn watch(listen: std::net::SocketAddr, worker: &Arc<Worker>) -> anyhow::Result<Server> {
     let probe = Arc::clone(worker);
     let options = serve::ServerOptions { max_connections: PROBES, ..serve::ServerOptions::new(listen, probe) };
-    let server = Server::start(options).with_context(|| format!("cannot serve health checks at {listen}"))?;
+    let server = Server::start(options).map_err(service::cannot_start)?;
     tracing::info!(address = %server.address(), "serving /healthz, /readyz and /metrics");
     Ok(server)
 }

@@ -66,7 +66,7 @@ pub(crate) fn duplicates(args: &DuplicatesArgs) -> anyhow::Result<Exit> {
     let mut old_ids = HashSet::new();
     if let Some(old) = &against {
         if loaded.has_numbers && old.has_numbers {
-            // Of another file, equal numbers are other images; of the same file, every image would be its own duplicate.
+            // Of another file, equal numbers are other images; of the same file, every image is its own duplicate.
             let news: HashSet<_> = args.search.inputs.iter().filter_map(|path| path.canonicalize().ok()).collect();
             let both = args.against.iter().find(|path| path.canonicalize().is_ok_and(|path| news.contains(&path)));
             if let Some(both) = both {

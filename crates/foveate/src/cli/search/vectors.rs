@@ -41,7 +41,7 @@ pub(super) struct Loaded {
     pub(super) manifest: Option<OutputManifest>,
     /// Ids are numbers of other programs' rows, which name no images.
     pub(super) has_numbers: bool,
-    /// Values of the columns that the arguments name.
+    /// Values of the columns that the arguments name. The last rows may have none.
     pub(super) columns: BTreeMap<String, Vec<Option<Box<str>>>>,
 }
 
@@ -233,7 +233,8 @@ impl<'a> Reading<'a> {
         self.loaded.records.extend(run.inputs().ok().flatten());
         let has = Shape::of(&run.manifest)?.columns;
         let mut places = Vec::new();
-        for name in &self.args.columns {
+        let wanted = if self.args.all_columns { has.clone() } else { self.args.columns.clone() };
+        for name in &wanted {
             let place = has.iter().position(|column| column == name);
             let known = if has.is_empty() { "none".to_owned() } else { has.join(", ") };
             places.push(place.ok_or_else(|| {
@@ -249,8 +250,10 @@ impl<'a> Reading<'a> {
             self.add(row.id, row.vector);
             self.loaded.hashes.push(record.hash());
             self.loaded.sizes.push((row.width, row.height));
-            for (name, &place) in self.args.columns.iter().zip(&places) {
+            for (name, &place) in wanted.iter().zip(&places) {
                 let values = self.loaded.columns.entry(name.clone()).or_default();
+                // An output before this one may be without the column.
+                values.resize(self.loaded.ids.len() - 1, None);
                 values.push(row.columns[place].as_deref().map(Box::from));
             }
             Ok(())
