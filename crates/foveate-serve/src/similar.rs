@@ -117,7 +117,9 @@ impl SimilarFields {
                 examples.push(Example::Row(serde_json::from_str(text.get())?));
                 continue;
             }
-            let vector: Vec<f32> = serde_json::from_str(text.get())?;
+            // As f64, because which numbers f32 takes depends on serde_json's features.
+            let numbers: Vec<f64> = serde_json::from_str(text.get())?;
+            let vector: Vec<f32> = numbers.iter().map(|&number| number as f32).collect();
             if vector.len() != self.dim {
                 let reason = format!("a vector of {} numbers; those of the index have {}", vector.len(), self.dim);
                 return Err(Error::custom(reason));
