@@ -37,6 +37,12 @@ pub struct Clusters {
 }
 
 impl Search<'_> {
+    /// Bytes that [`clusters`](Self::clusters) takes at most besides the vectors' numbers, with a table of its result.
+    pub fn memory_of_clusters(rows: usize, dim: usize, k: usize) -> u64 {
+        let found = Self::memory(rows.min(PART), dim, 1) + Self::memory(k, dim, 0);
+        160 * rows as u64 + 20 * (k * dim) as u64 + found
+    }
+
     /// Groups rows by cosine, with spherical mini-batch k-means: centres start far from each other, by k-means++ on a
     /// sample, and move to the means of the rows nearest to them.
     ///

@@ -36,10 +36,10 @@ struct Forest(Vec<u32>);
 const NONE: (f64, u32) = (f64::NEG_INFINITY, u32::MAX);
 
 impl Search<'_> {
-    /// Bytes that [`duplicates`](Self::duplicates) takes in addition to [`memory`](Self::memory).
+    /// Bytes that [`duplicates`](Self::duplicates) takes in addition to [`memory`](Self::memory) and
+    /// [`memory_of_threads`](Self::memory_of_threads).
     pub fn memory_of_duplicates(&self, rows: usize, thresholds: usize) -> u64 {
-        let of_thread = (2 * crate::codes::BLOCK.min(rows).pow(2) * size_of::<(u32, u32)>()) as u64;
-        (4 * thresholds + 16) as u64 * rows as u64 + self.threads as u64 * of_thread
+        (4 * thresholds + 16) as u64 * rows as u64
     }
 
     /// Finds the groups of rows whose score is at least a threshold, for each of `thresholds`, which are in order. With

@@ -51,18 +51,20 @@ impl Search<'_> {
             let limits = |number: usize| scales.limits(lock(&tops[number]).least());
             let (of_a, of_b) = (limits(a), limits(b));
             scales.find(&side, &side, Task { a, b }, (&of_a, &of_b), scratch, found);
-            let mut news = Vec::with_capacity(found.len());
-            for (place, other) in found.iter().map(|&(i, j)| (a * BLOCK + i as usize, b * BLOCK + j as usize)) {
-                if place < other || a != b {
-                    news.push((place, other, side.score(place, &side, other)));
+            for found in found.chunks(PIECE) {
+                let mut news = Vec::with_capacity(found.len());
+                for (place, other) in found.iter().map(|&(i, j)| (a * BLOCK + i as usize, b * BLOCK + j as usize)) {
+                    if place < other || a != b {
+                        news.push((place, other, side.score(place, &side, other)));
+                    }
                 }
+                scored.fetch_add(news.len() as u64, Relaxed);
+                let mut top = lock(&tops[a]);
+                news.iter().for_each(|&(place, other, score)| top.push(place % BLOCK, score, side.rows[other]));
+                drop(top);
+                let mut top = lock(&tops[b]);
+                news.iter().for_each(|&(place, other, score)| top.push(other % BLOCK, score, side.rows[place]));
             }
-            scored.fetch_add(news.len() as u64, Relaxed);
-            let mut top = lock(&tops[a]);
-            news.iter().for_each(|&(place, other, score)| top.push(place % BLOCK, score, side.rows[other]));
-            drop(top);
-            let mut top = lock(&tops[b]);
-            news.iter().for_each(|&(place, other, score)| top.push(other % BLOCK, score, side.rows[place]));
         })?;
         let stats = Stats { pairs: among(&rows), scored: work.scored.into_inner(), width: bases.coarse.width };
         Ok(side.neighbors(work.found, stats))
@@ -108,14 +110,15 @@ impl Search<'_> {
         self.each_task(&work, |task @ Task { a, b }, scratch, found| {
             let of_a = scales.limits(lock(&tops[a]).least());
             scales.find(&query, &side, task, (&of_a, &unlimited), scratch, found);
-            let news: Vec<_> = found
-                .iter()
-                .map(|&(i, j)| (i as usize, b * BLOCK + j as usize))
-                .map(|(i, other)| (i, query.score(a * BLOCK + i, &side, other), side.rows[other]))
-                .collect();
-            scored.fetch_add(news.len() as u64, Relaxed);
-            let mut top = lock(&tops[a]);
-            news.into_iter().for_each(|(place, score, row)| top.push(place, score, row));
+            for found in found.chunks(PIECE) {
+                let mut news = Vec::with_capacity(found.len());
+                for (i, other) in found.iter().map(|&(i, j)| (i as usize, b * BLOCK + j as usize)) {
+                    news.push((i, query.score(a * BLOCK + i, &side, other), side.rows[other]));
+                }
+                scored.fetch_add(news.len() as u64, Relaxed);
+                let mut top = lock(&tops[a]);
+                news.into_iter().for_each(|(place, score, row)| top.push(place, score, row));
+            }
         })?;
         let pairs = rows.len() as u64 * of_queries.len() as u64;
         let stats = Stats { pairs, scored: work.scored.into_inner(), width: bases.coarse.width };

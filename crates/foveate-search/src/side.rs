@@ -46,14 +46,22 @@ impl Search<'_> {
     /// | 40 | its length, its number, its place, and the bounds of its codes |
     /// | 12 `k` | its neighbours |
     ///
+    /// Each pair of blocks of 1024 rows takes 8 bytes, so that ten million rows take 0.8 GB for these.
+    ///
     /// [`nearest`](Self::nearest) takes as much for its queries as for the other rows, of which `k` counts for the
     /// queries alone; up to 256 queries take what is found and no more. [`pairs`](Self::pairs) takes 16 bytes for each
     /// pair, and up to three times as many while their number grows.
     pub fn memory(rows: usize, dim: usize, k: usize) -> u64 {
         let leading = WIDTHS.into_iter().filter(|&width| width < dim).max().unwrap_or(0);
         let of_row = dim.next_multiple_of(WORD) + leading + 40 + 12 * k;
-        // The sample from which directions are estimated, and its codes.
-        rows as u64 * of_row as u64 + 16 * (SAMPLE * dim) as u64
+        // The pairs of blocks, and the sample from which directions are estimated, with its codes.
+        let tasks = 8 * (rows.div_ceil(BLOCK) as u64).pow(2);
+        rows as u64 * of_row as u64 + 16 * (SAMPLE * dim) as u64 + tasks
+    }
+
+    /// Bytes that the threads take at most for pairs which may matter, in addition to [`memory`](Self::memory).
+    pub fn memory_of_threads(&self, rows: usize) -> u64 {
+        (self.threads * 2 * BLOCK.min(rows).pow(2) * size_of::<(u32, u32)>()) as u64
     }
 
     /// The side of some rows, and that of others with the same groups; without others, the first is both.

@@ -45,6 +45,9 @@ struct TableFile {
     file: AtomicFile,
 }
 
+/// Bytes in memory with which a group of rows ends.
+const MOST_GROUP: usize = 32 << 20;
+
 /// Writes a table that is not vectors, in blocks of rows. The file appears when the table is complete.
 pub struct TableWriter {
     path: PathBuf,
@@ -81,7 +84,10 @@ impl TableWriter {
                 none.insert(TableFile { writer, file })
             }
         };
-        writer.writer.write(&batch).map_err(|error| failed(&self.path, error))
+        writer.writer.write(&batch).map_err(|error| failed(&self.path, error))?;
+        // A group of rows is in memory until it ends.
+        let is_full = writer.writer.memory_size() >= MOST_GROUP;
+        if is_full { writer.writer.flush().map_err(|error| failed(&self.path, error)) } else { Ok(()) }
     }
 
     /// Ends the file, which is on the disk then. A table needs a block, which may be empty.

@@ -248,6 +248,19 @@ fn clusters_and_samples_have_their_images() {
         assert!(members.iter().map(|member| member.0).eq(1..=members.len() as u32), "{rows:?}");
         assert!(members.is_sorted_by(|a, b| a.1 >= b.1), "{rows:?}");
     }
+    let auto = collection.search("clusters", &["v.parquet"], &["-k", "auto", "-o", "auto.csv"]).expect(0);
+    assert!(auto.stderr.contains("note: -k auto is 2, the square root of half of 12 images"), "{}", auto.stderr);
+    let many = collection.search("clusters", &["v.parquet"], &["-k", "12", "-o", "many.csv"]).expect(0);
+    assert!(
+        many.stderr.contains("note: 10 clusters instead of 12: further clusters would be empty"),
+        "{}",
+        many.stderr
+    );
+    let few = collection.search("sample", &["v.parquet"], &["-n", "99", "-o", "few.csv"]).expect(0);
+    assert!(few.stderr.contains("note: 12 images instead of 99: there are 12 images with a vector"), "{}", few.stderr);
+    let share = collection.search("sample", &["v.parquet"], &["-n", "10%", "-o", "share.csv", "--json"]).expect(0);
+    assert_eq!(share.json()["chosen"], 2);
+    collection.search("sample", &["v.parquet"], &["-n", "101%", "-o", "x.csv"]).expect_error(2, "at most 100%");
     for by in ["spread", "clusters"] {
         collection.search("sample", &["v.parquet"], &["-n", "4", "--by", by, "-o", "s.csv", "--overwrite"]).expect(0);
         let chosen = collection.csv("s.csv");
@@ -705,6 +718,41 @@ fn arrays_that_have_lost_their_ids_are_told() {
     assert!(collection.csv("knn.csv")[0][0].ends_with(".jpg"));
     fs::remove_file(collection.path("copy.npy.ids.csv")).unwrap();
     search("copy.npy").expect_error(1, "copy.npy.ids.csv is missing");
+}
+
+#[test]
+fn the_memory_that_is_announced_bounds_what_is_taken() {
+    let collection = Collection::new();
+    let (rows, dim) = (20_000, 64);
+    let mut random = fastrand::Rng::with_seed(1);
+    for name in ["noise.npy", "new.npy"] {
+        let values: Vec<f32> = (0..rows * dim).map(|_| random.f32() - 0.5).collect();
+        write_array(&collection.path(name), &values, dim);
+    }
+    let id = |row: usize| format!("/collections/{}/{row:06}.jpg\n", "long name ".repeat(10));
+    fs::write(collection.path("one.txt"), (0..rows).map(id).collect::<String>()).unwrap();
+    fs::write(collection.path("both.txt"), (0..2 * rows).map(id).collect::<String>()).unwrap();
+    let searches: [(&str, &[&str]); 7] = [
+        ("neighbors", &["-k", "100"]),
+        ("neighbors", &["-k", "10", "--queries", "new.npy"]),
+        ("duplicates", &["--threshold", "0.4"]),
+        ("duplicates", &["--threshold", "0.4", "--against", "new.npy"]),
+        ("clusters", &["-k", "200"]),
+        ("sample", &["-n", "10%"]),
+        ("sample", &["-n", "500", "--by", "clusters"]),
+    ];
+    for (command, more) in searches {
+        let ids = if more.contains(&"new.npy") { "both.txt" } else { "one.txt" };
+        let options = ["--ids", ids, "-o", "x.parquet", "--overwrite", "--json"];
+        let ran = collection.search(command, &["noise.npy"], &[more, &options].concat()).expect(0);
+        let [announced, taken] = ["memory_bytes", "peak_resident_bytes"].map(|name| ran.json()[name].as_u64().unwrap());
+        assert!(taken <= announced && announced < 3 * taken, "{command} {more:?}: {taken} of {announced}");
+        assert!(ran.stderr.contains("; at most about "), "{}", ran.stderr);
+        assert_eq!(
+            ran.json()["chosen"].as_u64().unwrap_or(2000),
+            if more.len() > 2 && command == "sample" { 500 } else { 2000 }
+        );
+    }
 }
 
 #[test]

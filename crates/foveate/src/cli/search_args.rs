@@ -55,7 +55,7 @@ Exit codes: 0 complete; 1 stopped by a fault; 2 the command line cannot work;
 pub(crate) const CLUSTERS_EXAMPLES: &str = "\
 Examples:
   foveate clusters vectors.parquet -k 100 -o clusters.parquet
-  foveate clusters vectors.parquet -k 50 -o c.csv --html c.html --images in/
+  foveate clusters vectors.parquet -k auto -o c.csv --html c.html --images in/
 
 A row for each image: id, cluster, rank (1 is the most typical of its cluster),
 score (to the cluster's centre). The same vectors give the same clusters.
@@ -66,7 +66,7 @@ Exit codes: 0 complete; 1 stopped by a fault; 2 the command line cannot work;
 pub(crate) const SAMPLE_EXAMPLES: &str = "\
 Examples:
   foveate sample vectors.parquet -n 500 -o to-label.csv
-  foveate sample vectors.parquet -n 500 --by clusters -o to-label.csv
+  foveate sample vectors.parquet -n 10% --by clusters -o to-label.csv
 
 A row for each image that is chosen: id, rank (in the order of choice), score
 (cosine).
@@ -393,12 +393,44 @@ pub(crate) struct ClustersArgs {
     #[command(flatten)]
     pub(crate) replace: ReplaceArgs,
 
-    /// Most clusters.
-    #[arg(short, value_name = "N", value_parser = parse_positive)]
-    pub(crate) k: usize,
+    /// Most clusters; `auto` is the square root of half the number of images, at most 1000.
+    #[arg(short, value_name = "N|auto", value_parser = parse_cluster_count)]
+    pub(crate) k: ClusterCount,
 
     #[command(flatten)]
     pub(crate) sheet: SheetArgs,
+}
+
+/// `-k` of `clusters`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ClusterCount {
+    Given(usize),
+    Auto,
+}
+
+/// `-n` of `sample`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum SampleSize {
+    Given(usize),
+    /// In (0, 1].
+    Share(f64),
+}
+
+fn parse_cluster_count(text: &str) -> Result<ClusterCount, String> {
+    match text {
+        "auto" => Ok(ClusterCount::Auto),
+        number => parse_positive(number).map(ClusterCount::Given).map_err(|error| format!("{error}, or auto")),
+    }
+}
+
+fn parse_sample_size(text: &str) -> Result<SampleSize, String> {
+    match text.strip_suffix('%') {
+        None => parse_positive(text).map(SampleSize::Given).map_err(|error| format!("{error}, or a share such as 10%")),
+        Some(percent) => match percent.trim().parse::<f64>() {
+            Ok(percent) if percent > 0.0 && percent <= 100.0 => Ok(SampleSize::Share(percent / 100.0)),
+            _ => Err("expected more than 0% and at most 100%".to_owned()),
+        },
+    }
 }
 
 /// Arguments of `sample` as typed.
@@ -413,9 +445,9 @@ pub(crate) struct SampleArgs {
     #[command(flatten)]
     pub(crate) replace: ReplaceArgs,
 
-    /// Images to choose.
-    #[arg(short, value_name = "N", value_parser = parse_positive)]
-    pub(crate) n: usize,
+    /// Images to choose, as a number or a share of all.
+    #[arg(short, value_name = "N|PERCENT%", value_parser = parse_sample_size)]
+    pub(crate) n: SampleSize,
 
     /// How images are chosen.
     #[arg(long, value_enum, default_value_t)]

@@ -4,7 +4,8 @@ use std::cmp::Reverse;
 use std::collections::HashSet;
 
 use foveate::pipeline::Cancel;
-use foveate::search::{ClusterOptions, Clusters, Metric};
+use foveate::profile::process::peak_resident_bytes;
+use foveate::search::{ClusterOptions, Clusters, Metric, Search};
 use foveate::source::NamedFile;
 use foveate_sink_parquet::Column;
 use serde_json::json;
@@ -13,13 +14,15 @@ use super::place::{CLUSTERS, SAMPLE};
 use super::sheet::{Card, MOST, PictureInputs, Row, Sheet, begin_sheet, pictures};
 use super::table::Table;
 use super::vectors::{Loaded, load};
-use super::{announce, begin, unless_cancelled, warn_of_skipped, with_search};
+use super::{BLOCK, announce, begin, unless_cancelled, warn_of_skipped, with_search};
 use crate::cli::console;
 use crate::cli::exit::Exit;
 use crate::cli::labels::Labels;
-use crate::cli::search_args::{ClustersArgs, SampleArg, SampleArgs};
+use crate::cli::search_args::{ClusterCount, ClustersArgs, SampleArg, SampleArgs, SampleSize, SearchArgs};
 use crate::cli::summary::counted;
 
+/// Most clusters of `-k auto`: more are no overview.
+const MOST_AUTO: usize = 1000;
 /// Images of a cluster that a page shows: typical ones, and then outliers.
 const SHOWN: (usize, usize) = (8, 4);
 
@@ -28,11 +31,22 @@ pub(crate) fn clusters(args: &ClustersArgs) -> anyhow::Result<Exit> {
     let (loaded, _) = load(&args.search.with(&args.sheet.labels), &[], Some(&args.table.output), Metric::Cosine)?;
     let labels = loaded.page_labels(labels, &args.sheet.labels)?;
     let cancel = begin()?;
-    announce(&args.search, &loaded, 0, |_| 0);
     let vectors = loaded.vectors(Metric::Cosine)?;
-    let options = ClusterOptions { k: args.k, ..ClusterOptions::default() };
+    let rows = vectors.finite().count();
+    let k = match args.k {
+        ClusterCount::Given(k) => k,
+        ClusterCount::Auto => ((rows as f64 / 2.0).sqrt().round() as usize).clamp(1, MOST_AUTO),
+    };
+    let memory = announce(&args.search, &loaded, loaded.ids.len(), |_| {
+        Search::memory_of_clusters(loaded.ids.len(), loaded.dim, k.min(rows))
+    });
+    if matches!(args.k, ClusterCount::Auto) && !args.search.quiet {
+        console::say!("note: -k auto is {k}, the square root of half of {rows} images, at most {MOST_AUTO}");
+    }
+    let options = ClusterOptions { k, ..ClusterOptions::default() };
     let found = with_search(&args.search, &cancel, None, |search| search.clusters(&vectors, &options));
     let Some(found) = unless_cancelled(found)? else { return Ok(Exit::Interrupted) };
+    tell_of_fewer(&args.search, "cluster", k, found.len(), rows);
     let members = found.members();
     write_clusters(args, &loaded, &found, &members)?;
     if let Some(path) = &args.sheet.html {
@@ -44,7 +58,7 @@ pub(crate) fn clusters(args: &ClustersArgs) -> anyhow::Result<Exit> {
         }
         sheet.write(args.replace.file(path), &found, labels.as_ref())?;
     }
-    let skipped = vectors.len() - vectors.finite().count();
+    let skipped = vectors.len() - rows;
     let sizes = members.iter().map(Vec::len);
     let (least, most) = (sizes.clone().min().unwrap_or(0), sizes.max().unwrap_or(0));
     let mean = found_scores(&found, vectors.len()).sum::<f64>() / (vectors.len() - skipped).max(1) as f64;
@@ -52,7 +66,8 @@ pub(crate) fn clusters(args: &ClustersArgs) -> anyhow::Result<Exit> {
     if args.search.json {
         console::summary(json!({
             "status": "complete", "output": output.to_string(), "rows": loaded.ids.len(), "not_finite": skipped,
-            "clusters": found.len(), "smallest": least, "largest": most, "mean_score": mean,
+            "clusters": found.len(), "smallest": least, "largest": most, "mean_score": mean, "k": k,
+            "memory_bytes": memory, "peak_resident_bytes": peak_resident_bytes(),
         }));
     } else if !args.search.quiet {
         console::summary(format_args!(
@@ -80,12 +95,16 @@ fn write_clusters(
     }
     let rows: Vec<_> = (0..loaded.ids.len()).filter_map(|row| Some((row, found.of(row)?))).collect();
     let mut table = Table::create(args.replace.file(&args.table.output), &CLUSTERS)?;
-    table.write(vec![
-        Column::Text(rows.iter().map(|&(row, _)| loaded.ids[row].to_string()).collect()),
-        Column::Count(rows.iter().map(|&(_, (cluster, _))| cluster).collect()),
-        Column::Count(rows.iter().map(|&(row, _)| ranks[row]).collect()),
-        Column::Score(rows.iter().map(|&(_, (_, score))| score as f32).collect()),
-    ])?;
+    // A table without rows has a block, too.
+    for begin in (0..rows.len().max(1)).step_by(BLOCK) {
+        let rows = &rows[begin..(begin + BLOCK).min(rows.len())];
+        table.write(vec![
+            Column::Text(rows.iter().map(|&(row, _)| loaded.ids[row].to_string()).collect()),
+            Column::Count(rows.iter().map(|&(_, (cluster, _))| cluster).collect()),
+            Column::Count(rows.iter().map(|&(row, _)| ranks[row]).collect()),
+            Column::Score(rows.iter().map(|&(_, (_, score))| score as f32).collect()),
+        ])?;
+    }
     table.finish()
 }
 
@@ -116,18 +135,29 @@ pub(crate) fn sample(args: &SampleArgs) -> anyhow::Result<Exit> {
     let (loaded, _) = load(&args.search.with(&args.sheet.labels), &[], Some(&args.table.output), Metric::Cosine)?;
     let labels = loaded.page_labels(labels, &args.sheet.labels)?;
     let cancel = begin()?;
-    announce(&args.search, &loaded, 0, |_| 0);
     let vectors = loaded.vectors(Metric::Cosine)?;
+    let rows = vectors.finite().count();
+    let n = match args.n {
+        SampleSize::Given(n) => n,
+        SampleSize::Share(share) => (rows as f64 * share).ceil() as usize,
+    };
+    // Those that are chosen are written as a whole.
+    let memory = announce(&args.search, &loaded, loaded.ids.len(), |_| {
+        let of_chosen = loaded.ids.iter().map(|id| 4 * id.len() as u64 + 200).max().unwrap_or(0) * n.min(rows) as u64;
+        let centres = if args.by == SampleArg::Clusters { n.min(rows) } else { 1 };
+        of_chosen + Search::memory_of_clusters(loaded.ids.len(), loaded.dim, centres)
+    });
     let chosen = with_search(&args.search, &cancel, None, |search| match args.by {
-        SampleArg::Spread => search.spread_out(&vectors, args.n),
+        SampleArg::Spread => search.spread_out(&vectors, n),
         SampleArg::Clusters => {
-            let found = search.clusters(&vectors, &ClusterOptions { k: args.n, ..ClusterOptions::default() })?;
+            let found = search.clusters(&vectors, &ClusterOptions { k: n, ..ClusterOptions::default() })?;
             let mut members = found.members();
             members.sort_by_key(|members| Reverse(members.len()));
             Ok(members.iter().filter_map(|members| members.first()).map(|&(row, score)| (row, Some(score))).collect())
         }
     });
     let Some(mut chosen) = unless_cancelled(chosen)? else { return Ok(Exit::Interrupted) };
+    tell_of_fewer(&args.search, "image", n, chosen.len(), rows);
     let before = chosen.len();
     let mut seen = HashSet::new();
     chosen
@@ -153,12 +183,25 @@ pub(crate) fn sample(args: &SampleArgs) -> anyhow::Result<Exit> {
         let rows = loaded.ids.len();
         console::summary(json!({
             "status": "complete", "output": output.to_string(), "rows": rows, "chosen": chosen.len(),
+            "memory_bytes": memory, "peak_resident_bytes": peak_resident_bytes(),
         }));
     } else if !args.search.quiet {
         console::summary(format_args!("{output} has {} of {} images", chosen.len(), loaded.ids.len()));
     }
     warn_of_skipped(vectors.len() - vectors.finite().count());
     Ok(Exit::Complete)
+}
+
+/// Says why there is less than was asked for.
+fn tell_of_fewer(args: &SearchArgs, what: &str, asked: usize, found: usize, rows: usize) {
+    if found >= asked || args.quiet {
+        return;
+    }
+    let why = match rows < asked {
+        true => format!("there are {} with a vector", counted(rows as u64, "image")),
+        false => "further clusters would be empty, because images are alike".to_owned(),
+    };
+    console::say!("note: {} instead of {asked}: {why}", counted(found as u64, what));
 }
 
 fn show_sample(

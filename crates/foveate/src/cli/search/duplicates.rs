@@ -9,6 +9,7 @@ use anyhow::{Context, anyhow};
 use foveate::decode::{DEEP_GRAY_BYTES, may_have_deep_gray};
 use foveate::pictures::WantedPicture;
 use foveate::pipeline::Cancel;
+use foveate::profile::process::peak_resident_bytes;
 use foveate::search::{Linkage, Pair, Pairs, Search, SearchError, Stats, Vectors};
 use foveate::sink::RecordedHash;
 use foveate::source::NamedFile;
@@ -50,7 +51,10 @@ pub(crate) fn duplicates(args: &DuplicatesArgs) -> anyhow::Result<Exit> {
     let cancel = begin()?;
     let rules = KeepRules::new(args)?;
     let values = thresholds(args);
-    announce(&args.search, &loaded, 0, |search| memory(args, search, &loaded, values.len()));
+    let most = announce(&args.search, &loaded, loaded.ids.len(), |search| {
+        let old = against.as_ref().map_or(0, |old| Search::memory(old.ids.len(), old.dim, 0));
+        old + Search::memory(loaded.ids.len(), loaded.dim, 0) + memory(args, search, &loaded, values.len())
+    });
     if args.dry_run {
         let of = (&loaded, 0, args.metric.into());
         return estimate(&args.search, &cancel, of, |search, sample| {
@@ -151,6 +155,7 @@ pub(crate) fn duplicates(args: &DuplicatesArgs) -> anyhow::Result<Exit> {
             "clipped": counts.clipped,
             "groups_not_found": counts.unknown, "groups_changed": counts.changed, "threshold": args.threshold, "not_finite": skipped, "pairs": found.stats.pairs,
             "scored": found.stats.scored, "width": found.stats.width, "seconds": took.as_secs_f64(),
+            "memory_bytes": most, "peak_resident_bytes": peak_resident_bytes(),
         }));
     } else if !quiet {
         console::summary(format_args!(

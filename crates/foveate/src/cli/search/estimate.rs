@@ -20,13 +20,11 @@ const SAMPLE: usize = 50_000;
 const ROWS: [usize; 3] = [1_000_000, 10_000_000, 100_000_000];
 /// Least rows from which more are predicted: with fewer, other things than pairs take the time.
 const LEAST: usize = 20_000;
-const AN_HOUR: f64 = 3600.0;
 
-/// What so many rows take. The share of pairs that are computed in full falls with their number, so the time grows with
-/// a power of it between 1.5 and 2.
+/// What so many rows take.
 struct Prediction {
     rows: usize,
-    seconds: [f64; 2],
+    seconds: f64,
     /// Bytes of the search, without the vectors.
     memory: u64,
     /// Bytes of the vectors, which are in a file if they are many.
@@ -38,27 +36,37 @@ pub(super) fn estimate(
     args: &SearchArgs,
     cancel: &Cancel,
     (loaded, k, metric): (&Loaded, usize, Metric),
-    search: impl FnOnce(&Search<'_>, &Vectors<'_>) -> Result<(), SearchError>,
+    search: impl Fn(&Search<'_>, &Vectors<'_>) -> Result<(), SearchError>,
 ) -> anyhow::Result<Exit> {
     let (rows, dim) = (loaded.ids.len(), loaded.dim.max(1));
     let count = rows.min(SAMPLE);
     let chosen = (0..count).map(|number| (number as u64 * rows as u64 / count as u64) as usize);
     let data: Vec<f32> = chosen.flat_map(|row| &loaded.vectors[row * dim..][..dim]).copied().collect();
-    let sample = Vectors::new(&data, dim, metric)?;
-    let started = Instant::now();
-    let found = with_search(args, cancel, None, |watched| search(watched, &sample));
-    let Some(()) = unless_cancelled(found)? else { return Ok(Exit::Interrupted) };
-    let seconds = started.elapsed().as_secs_f64();
-    let more = ROWS.into_iter().chain([rows]).filter(|&rows| rows > count && count >= LEAST);
-    let mut predictions: Vec<Prediction> = more.map(|rows| predict(seconds, count, (rows, dim, k))).collect();
+    let mut seconds = [0.0; 2];
+    // Every other row is a sample, too.
+    let half: Vec<f32> = data.chunks_exact(dim).step_by(2).flatten().copied().collect();
+    for (data, seconds) in [&half, &data].into_iter().zip(&mut seconds) {
+        let sample = Vectors::new(data, dim, metric)?;
+        let started = Instant::now();
+        let found = with_search(args, cancel, None, |watched| search(watched, &sample));
+        let Some(()) = unless_cancelled(found)? else { return Ok(Exit::Interrupted) };
+        *seconds = started.elapsed().as_secs_f64();
+    }
+    let of_row = loaded.ids.iter().map(|id| id.len() as u64 + 64).sum::<u64>() / loaded.ids.len().max(1) as u64;
+    let mut predictions = Vec::new();
+    for more in ROWS.into_iter().chain([rows]).filter(|&more| more > count && count >= LEAST) {
+        predictions.push(Prediction {
+            rows: more,
+            seconds: grown(seconds, more as f64 / count as f64),
+            memory: Search::memory(more, dim, k) + of_row * more as u64,
+            vectors: (more * dim * 4) as u64,
+        });
+    }
+    let seconds = seconds[1];
     predictions.sort_by_key(|prediction| prediction.rows);
     predictions.dedup_by_key(|prediction| prediction.rows);
     if args.json {
-        let of = |Prediction { rows, seconds: [from, to], memory, vectors }: &Prediction| {
-            json!({
-                "rows": rows, "seconds_from": from, "seconds_to": to, "memory_bytes": memory, "vectors_bytes": vectors,
-            })
-        };
+        let of = |Prediction { rows, seconds, memory, vectors }: &Prediction| json!({"rows": rows, "seconds": seconds, "memory_bytes": memory, "vectors_bytes": vectors});
         console::summary(json!({
             "rows": rows, "dim": dim, "measured_rows": count, "measured_seconds": seconds,
             "predicted": predictions.iter().map(of).collect::<Vec<_>>(),
@@ -71,26 +79,25 @@ pub(super) fn estimate(
     if predictions.is_empty() {
         return Ok(Exit::Complete);
     }
-    writeln!(out, "\n{:>11}  {:<28} {:<10} vectors", "rows", "time", "memory")?;
-    for Prediction { rows, seconds: [least, most], memory, vectors } in predictions {
-        let times = format!("{} to {}", time(least), time(most));
-        writeln!(out, "{rows:>11}  {times:<28} {:<10} {}", human_bytes(memory), human_bytes(vectors))?;
+    writeln!(out, "\n{:>11}  {:<14} {:<10} vectors", "rows", "time", "memory")?;
+    for Prediction { rows, seconds, memory, vectors } in predictions {
+        let time = time(seconds);
+        writeln!(out, "{rows:>11}  {time:<14} {:<10} {}", human_bytes(memory), human_bytes(vectors))?;
     }
-    let in_an_hour = count as f64 * (AN_HOUR / seconds.max(1e-3)).sqrt();
     writeln!(
         out,
-        "\nAn hour is enough for {:.1} million rows. For many more, search in parts on several machines, or build an \
-         approximate index (`foveate.export_index` in Python).",
-        in_an_hour / 1e6
+        "\nThe times hold if the share of pairs that are compared in full stays. It falls for most collections, and then \
+         the search takes less. For many more rows, search in parts on several machines, or build an approximate index \
+         (`foveate.export_index` in Python)."
     )?;
     Ok(Exit::Complete)
 }
 
-fn predict(seconds: f64, measured: usize, (rows, dim, k): (usize, usize, usize)) -> Prediction {
-    let ratio = rows as f64 / measured.max(1) as f64;
-    let vectors = rows as u64 * dim as u64 * 4;
-    let seconds = [ratio.powf(1.5) * seconds, ratio * ratio * seconds];
-    Prediction { rows, seconds, memory: Search::memory(rows, dim, k), vectors }
+/// The time of `ratio` times the rows, of which half and all took these. A part of it grows as rows do, and the rest as
+/// their pairs.
+fn grown([half, all]: [f64; 2], ratio: f64) -> f64 {
+    let of_pairs = (2.0 * all - 4.0 * half).clamp(0.0, all);
+    (all - of_pairs) * ratio + of_pairs * ratio * ratio
 }
 
 #[cfg(test)]
@@ -98,9 +105,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn more_rows_take_more_than_their_share() {
-        let Prediction { seconds, memory, vectors, .. } = predict(2.0, 50_000, (200_000, 384, 10));
-        assert_eq!((seconds, vectors), ([16.0, 32.0], 200_000 * 384 * 4));
-        assert!(memory > 200_000 * 384);
+    fn times_grow_as_the_halves_of_a_sample_say() {
+        for (halves, expected) in [([1.0, 4.0], 100.0 * 4.0), ([2.0, 4.0], 10.0 * 4.0), ([1.5, 4.0], 220.0)] {
+            assert!((grown(halves, 10.0) - expected).abs() < 1e-9, "{halves:?}");
+        }
+        assert!((grown([9.0, 4.0], 10.0) - 40.0).abs() < 1e-9, "noise makes nothing smaller");
     }
 }

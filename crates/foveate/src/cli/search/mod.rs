@@ -18,6 +18,7 @@ pub(super) mod table;
 pub(super) mod vectors;
 
 use foveate::pipeline::Cancel;
+use foveate::profile::process::{peak_resident_bytes, resident_bytes};
 use foveate::search::{Components, Search, SearchError, State, Stats};
 
 pub(crate) use clusters::{clusters, sample};
@@ -39,24 +40,34 @@ fn begin() -> anyhow::Result<Cancel> {
     Ok(cancel)
 }
 
-/// Says what memory the search takes, before it takes it, and what `more` takes in addition.
-fn announce(args: &SearchArgs, loaded: &Loaded, k: usize, more: impl FnOnce(&Search<'_>) -> u64) {
+/// Rows of a table that are written together.
+const BLOCK: usize = 1 << 14;
+/// Bytes that a file's writer collects at most.
+const OF_WRITER: u64 = 48 << 20;
+
+/// Says what memory the process takes at most, before the search begins: what it has, what the search takes (`of`),
+/// and what a table of `table_rows` takes while it is written. Returns these bytes.
+fn announce(args: &SearchArgs, loaded: &Loaded, table_rows: usize, of: impl FnOnce(&Search<'_>) -> u64) -> u64 {
     loaded.tell(args);
-    if args.quiet {
-        return;
-    }
     let (rows, dim) = (loaded.ids.len(), loaded.dim);
-    let of_vectors = (rows * dim * 4) as u64;
-    let (in_memory, disk) = match loaded.vectors {
-        Components::Memory(_) => (of_vectors, String::new()),
-        Components::File(_) => (0, format!("; the vectors are in a file of {}", human_bytes(of_vectors))),
-    };
-    // A row has its id's text and place, its hash, and its size.
-    let of_images = loaded.ids.iter().map(|id| id.len() as u64 + 48).sum::<u64>();
     let mut search = Search::default();
     search.threads = args.threads.unwrap_or(search.threads);
-    let bytes = in_memory + of_images + Search::memory(rows, dim, k) + more(&search);
-    console::say!("{rows} vectors of {dim} dimensions; at most about {} of memory{disk}", human_bytes(bytes));
+    let longest = loaded.ids.iter().map(|id| id.len()).max().unwrap_or(0) as u64;
+    let table =
+        table_rows.min(BLOCK) as u64 * (4 * longest + 128) + (table_rows as u64 * (2 * longest + 32)).min(OF_WRITER);
+    let of_vectors = (rows * dim * 4) as u64;
+    // Where the system does not say what there is, the vectors are most of it.
+    let now = resident_bytes().unwrap_or(of_vectors);
+    let before = peak_resident_bytes().unwrap_or(0);
+    let bytes = before.max(now + of(&search) + search.memory_of_threads(rows) + table);
+    if !args.quiet {
+        let disk = match loaded.vectors {
+            Components::Memory(_) => String::new(),
+            Components::File(_) => format!("; the vectors are in a file of {}", human_bytes(of_vectors)),
+        };
+        console::say!("{rows} vectors of {dim} dimensions; at most about {} of memory{disk}", human_bytes(bytes));
+    }
+    bytes
 }
 
 fn with_search<T>(

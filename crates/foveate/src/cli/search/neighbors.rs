@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use foveate::Shard;
-use foveate::search::Vectors;
+use foveate::profile::process::peak_resident_bytes;
+use foveate::search::{Search, Vectors};
 use foveate_sink_parquet::Column;
 use serde_json::json;
 
@@ -12,21 +13,23 @@ use super::place::NEIGHBORS;
 use super::state::StateFile;
 use super::table::Table;
 use super::vectors::load;
-use super::{announce, begin, of_pairs, unless_cancelled, warn_of_skipped, with_search};
+use super::{BLOCK, announce, begin, of_pairs, unless_cancelled, warn_of_skipped, with_search};
 use crate::cli::console;
 use crate::cli::exit::Exit;
 use crate::cli::search_args::{NeighborsArgs, SearchArgs};
 use crate::cli::summary::human_duration;
-
-/// Rows of a table that are written together.
-const BLOCK: usize = 1 << 16;
 
 pub(crate) fn neighbors(args: &NeighborsArgs) -> anyhow::Result<Exit> {
     let started = Instant::now();
     let (SearchArgs { quiet, json, .. }, output) = (&args.search, &args.table.output);
     let (loaded, queries) = load(&args.search, &args.queries, Some(output), args.metric)?;
     let cancel = begin()?;
-    announce(&args.search, &loaded, args.k as usize, |_| 0);
+    let asked_rows = queries.as_ref().map_or(loaded.ids.len(), |queries| queries.ids.len());
+    let memory = announce(&args.search, &loaded, asked_rows * args.k as usize, |_| {
+        let of_asked = Search::memory(asked_rows, loaded.dim, args.k as usize + 1);
+        let is_one = queries.is_none() && args.shard.is_none();
+        of_asked + if is_one { 0 } else { Search::memory(loaded.ids.len(), loaded.dim, 0) }
+    });
     if args.dry_run {
         let of = (&loaded, args.k as usize, args.metric.into());
         return estimate(&args.search, &cancel, of, |search, sample| {
@@ -58,9 +61,10 @@ pub(crate) fn neighbors(args: &NeighborsArgs) -> anyhow::Result<Exit> {
     let first = part.as_ref().map_or(0, |part| part.start);
     let mut table = Table::create(args.replace.file(output), &NEIGHBORS)?;
     // A table without rows has a block, too.
-    for begin in (0..found.len().max(1)).step_by(BLOCK) {
+    let block = (BLOCK / args.k as usize).max(1);
+    for begin in (0..found.len().max(1)).step_by(block) {
         let (mut id, mut neighbor, mut rank, mut score) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        for row in begin..(begin + BLOCK).min(found.len()) {
+        for row in begin..(begin + block).min(found.len()) {
             let others = found.of(row).filter(|&(other, _)| part.is_none() || other as usize != first + row);
             for ((other, value), number) in others.take(args.k as usize).zip(1..) {
                 id.push(ids[first + row].to_string());
@@ -79,6 +83,7 @@ pub(crate) fn neighbors(args: &NeighborsArgs) -> anyhow::Result<Exit> {
         console::summary(json!({
             "status": "complete", "output": output.display().to_string(), "rows": rows, "k": args.k, "not_finite": skipped,
             "pairs": stats.pairs, "scored": stats.scored, "width": stats.width, "seconds": took.as_secs_f64(),
+            "memory_bytes": memory, "peak_resident_bytes": peak_resident_bytes(),
         }));
     } else if !quiet {
         console::summary(format_args!(

@@ -64,6 +64,8 @@ pub(super) fn load(
     output: Option<&Path>,
     metric: impl Into<Metric>,
 ) -> anyhow::Result<(Loaded, Option<Loaded>)> {
+    // A table's pages, which are large and then cut to size, would leave twice their memory behind.
+    foveate::worker::return_large_allocations();
     let folder = output.map_or_else(std::env::temp_dir, |output| {
         let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty() && folder.is_dir());
         folder.unwrap_or(Path::new(".")).to_owned()
