@@ -13,8 +13,6 @@ mod work;
 pub use drift::Drift;
 pub use options::{PackError, PackOptions};
 pub use packer::{Begun, Packer};
-#[cfg(feature = "search")]
-#[cfg(feature = "search")]
-pub(crate) use shrink::PhotoLook;
 pub use shrink::Resize;
-pub(crate) use shrink::{Fault, Shrink};
+#[cfg(feature = "search")]
+pub(crate) use shrink::{Fault, PhotoLook, Shrink};

@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
 use foveate::core::Backend;
 use foveate::embed::{Backends, EmbedOptions, store_address};
 use foveate::queue::QueueOptions;
@@ -45,7 +45,7 @@ pub(crate) fn command(command: &Command) -> Result<(), Usage> {
         }
         #[cfg(feature = "search")]
         Command::Duplicates(args) if args.list_removable && super::search::table::is_stdout(&args.table.output) => {
-            Err(anyhow!("cannot print a table and a list on standard output; name a file with -o"))
+            Err(anyhow::anyhow!("cannot print a table and a list on standard output; name a file with -o"))
         }
         #[cfg(feature = "search")]
         Command::Duplicates(args) => {

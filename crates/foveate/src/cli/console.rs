@@ -34,6 +34,7 @@ pub(crate) fn line(text: impl Display) {
 static KEEPING_STDOUT: AtomicBool = AtomicBool::new(false);
 
 /// From now on, summaries are on standard error: standard output is for a table.
+#[cfg(feature = "search")]
 pub(crate) fn keep_stdout() {
     KEEPING_STDOUT.store(true, Ordering::SeqCst);
 }

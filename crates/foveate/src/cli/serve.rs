@@ -32,7 +32,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     let engine = Arc::new(engine);
     let dimensions = Some(manifest.dim);
     #[cfg(feature = "search")]
-    let index = has_index(args).then(|| super::search::index(&args.index, &manifest)).transpose()?;
+    let index = has_index(args).then(|| super::search::index(args, &manifest)).transpose()?;
     #[cfg(not(feature = "search"))]
     let index = None;
     let normalized = options.normalize == Normalize::L2;
@@ -68,11 +68,14 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     }
 }
 
+#[cfg(feature = "search")]
 fn has_index(args: &ServeArgs) -> bool {
-    #[cfg(feature = "search")]
-    return !args.index.is_empty();
-    #[cfg(not(feature = "search"))]
-    return false;
+    !args.index.is_empty()
+}
+
+#[cfg(not(feature = "search"))]
+fn has_index(_: &ServeArgs) -> bool {
+    false
 }
 
 /// Returns the API's limits: the defaults, overridden by the arguments.

@@ -11,6 +11,8 @@ use foveate::serve::Origin;
 use foveate::telemetry::Format;
 use foveate::worker::Encoding;
 
+#[cfg(feature = "search")]
+use super::foreign::args::ForeignArgs;
 use super::job_args::{CacheArgs, EmbeddingArgs, StorageArgs};
 use super::values::{parse_count, parse_listen, parse_positive, parse_seconds, parse_setting};
 
@@ -443,10 +445,14 @@ pub(crate) struct ServeArgs {
     pub(crate) served_model_name: Vec<String>,
 
     /// Vectors of the same model and settings that `POST /v1/similar` searches, in memory: complete outputs of `embed`,
-    /// `worker` or `merge`. `POST /v1/index/reload` and SIGHUP read them again. Repeatable.
+    /// `worker` or `merge`, or files of other programs. `POST /v1/index/reload` and SIGHUP read them again. Repeatable.
     #[cfg(feature = "search")]
     #[arg(long, value_name = "VECTORS", help_heading = "Requests")]
     pub(crate) index: Vec<PathBuf>,
+
+    #[cfg(feature = "search")]
+    #[command(flatten, next_help_heading = "Requests")]
+    pub(crate) foreign: ForeignArgs,
 
     /// Refuse requests with unknown fields. Without it, they are ignored, and named in the answer's header
     /// `Foveate-Ignored-Fields`.

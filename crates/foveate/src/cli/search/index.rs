@@ -1,7 +1,6 @@
 //! `foveate serve --index`.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::anyhow;
@@ -13,6 +12,7 @@ use foveate::sink::RunManifest;
 use super::vectors::{Loaded, load};
 use crate::cli::exit::Usage;
 use crate::cli::search_args::SearchArgs;
+use crate::cli::service_args::ServeArgs;
 
 /// Vectors in memory.
 struct ServedVectors {
@@ -24,8 +24,13 @@ struct ServedVectors {
 }
 
 /// Reads vectors, and says how they are read again. Those of a served model must be like them.
-pub(crate) fn index(inputs: &[PathBuf], served: &RunManifest) -> anyhow::Result<IndexSource> {
-    let args = SearchArgs { inputs: inputs.to_vec(), all_columns: true, ..SearchArgs::default() };
+pub(crate) fn index(args: &ServeArgs, served: &RunManifest) -> anyhow::Result<IndexSource> {
+    let args = SearchArgs {
+        inputs: args.index.clone(),
+        foreign: args.foreign.clone(),
+        all_columns: true,
+        ..SearchArgs::default()
+    };
     let served = served.clone();
     let first = read(&args, &served)?;
     tracing::info!(rows = first.rows(), "the index is in memory");
