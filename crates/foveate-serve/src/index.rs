@@ -8,12 +8,12 @@ use axum::http::StatusCode;
 use prometheus_client::metrics::gauge::Gauge;
 use serde_json::{Value, json};
 
-use crate::api::{Index, IndexSource};
+use crate::api::{Index, IndexSource, ReadIndex};
 use crate::problem::Problem;
 
 /// The index that requests search, and its replacement.
 pub(crate) struct IndexSlot {
-    source: IndexSource,
+    read: ReadIndex,
     current: RwLock<Arc<dyn Index>>,
     reading: Mutex<()>,
     pub(crate) rows: Gauge<i64, AtomicI64>,
@@ -24,8 +24,8 @@ pub(crate) struct IndexSlot {
 impl IndexSlot {
     pub(crate) fn new(source: IndexSource) -> Self {
         let slot = Self {
-            current: RwLock::new(Arc::clone(&source.first)),
-            source,
+            read: source.read,
+            current: RwLock::new(source.first),
             reading: Mutex::new(()),
             rows: Gauge::default(),
             read_at: Gauge::default(),
@@ -52,7 +52,7 @@ impl IndexSlot {
             return Err(Problem::new(StatusCode::CONFLICT, "the index is being read already", remedy));
         }
         let start = Instant::now();
-        let index = (self.source.read)().map_err(|why| {
+        let index = (self.read)().map_err(|why| {
             let detail = format!("cannot read the index again, and the old one stays: {why}");
             Problem::unavailable(detail, "repair the vectors, and reload again")
         })?;
