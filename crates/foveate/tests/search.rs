@@ -521,8 +521,14 @@ fn ids_of_other_programs_are_never_invented_in_silence() {
     let (ids, said) = searched("table.csv", &["--id-column", "product"]);
     assert!(ids == names && said.contains("ids are from 'product'"), "{said}");
     assert_eq!(searched("wide.csv", &[]).0, names);
+    // The index of pandas has no name.
+    let indexed = fs::read_to_string(collection.path("wide.csv")).unwrap().replacen("key,", ",", 1);
+    fs::write(collection.path("indexed.csv"), indexed).unwrap();
+    assert_eq!(searched("indexed.csv", &[]).0, names);
     fs::write(collection.path("hole.csv"), table.replace("photo 3,", ",")).unwrap();
-    collection.search("neighbors", &["hole.csv"], &["-o", "x.csv"]).expect_error(2, "row 4 has no id in 'key'");
+    collection
+        .search("neighbors", &["hole.csv"], &["-o", "x.csv"])
+        .expect_error(2, "hole.csv: row 4 has no id in 'key'");
     // NumPy's archives and safetensors.
     let mut strings = Vec::new();
     for name in &names {

@@ -12,7 +12,7 @@ use unicode_normalization::UnicodeNormalization;
 
 use super::exit::Usage;
 use super::summary::counted;
-use super::tables::{ID_NAMES, column, column_named, names_of, open_table};
+use super::tables::{ID_NAMES, column, id_column, names_of, open_table};
 
 /// A table in memory: its rows by the image that each is of, which it names by the whole id or the end of one. Names
 /// are compared in Unicode's form NFC, because file systems differ.
@@ -58,7 +58,7 @@ impl SideTable {
         let mut table = open_table(path, &mut |all| {
             let key = match key {
                 Some(name) => column(all, name)?,
-                None => column_named(all, &ID_NAMES).ok_or_else(|| {
+                None => id_column(all).ok_or_else(|| {
                     let (known, all) = (ID_NAMES.join(", "), names_of(all));
                     FetchError::NoColumn(format!("it needs a column of images, called {known}; it has {all}"))
                 })?,

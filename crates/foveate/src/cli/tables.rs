@@ -32,6 +32,11 @@ pub(crate) fn column_named(columns: &[TableColumn], names: &[&str]) -> Option<us
     names.iter().find_map(|name| columns.iter().position(|column| column.name.eq_ignore_ascii_case(name)))
 }
 
+/// The column with images: one with a usual name, or else the index that pandas writes.
+pub(crate) fn id_column(columns: &[TableColumn]) -> Option<usize> {
+    column_named(columns, &ID_NAMES).or_else(|| column_named(columns, &["", "__index_level_0__"]))
+}
+
 /// The column with this name.
 pub(crate) fn column(columns: &[TableColumn], name: &str) -> Result<usize, FetchError> {
     columns.iter().position(|column| column.name == name).ok_or_else(|| {

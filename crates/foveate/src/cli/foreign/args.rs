@@ -39,6 +39,7 @@ impl fmt::Display for IdSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Files => f.write_str("ids are those of --ids"),
+            Self::Column(name) if name.is_empty() => f.write_str("ids are from the column without a name"),
             Self::Column(name) => write!(f, "ids are from '{name}'"),
             Self::Numbers(others) if others.is_empty() => f.write_str(
                 "it has no ids, so rows have their numbers; --ids names a file with ids, such as the `.ids.csv` of \

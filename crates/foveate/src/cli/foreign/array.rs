@@ -126,7 +126,7 @@ pub(super) fn read_archive(path: &Path, args: &ForeignArgs, act: &mut ActOnVecto
             match (tables.next(), tables.next()) {
                 (Some(one), None) => one,
                 _ => {
-                    let why = "not one of its arrays alone has two dimensions; name one with --vector-column";
+                    let why = "none or several of its arrays have two dimensions; name one with --vector-column";
                     return Err(Usage::from(anyhow!("{why}: {names}")).into());
                 }
             }

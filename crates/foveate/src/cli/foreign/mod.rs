@@ -13,7 +13,7 @@ use foveate::source::container::{TableColumn, TableRows};
 use args::{ActOnVector, ForeignArgs, IdSource};
 
 use super::exit::Usage;
-use super::tables::{ID_NAMES, column, column_named, is_csv, names_of, open_table};
+use super::tables::{ID_NAMES, column, id_column, is_csv, names_of, open_table};
 
 /// Endings of names of files that may have vectors.
 const EXTENSIONS: [&str; 8] = ["parquet", "arrow", "feather", "csv", "tsv", "npy", "npz", "safetensors"];
@@ -36,7 +36,11 @@ pub(crate) fn read_vectors(path: &Path, args: &ForeignArgs, act: &mut ActOnVecto
         Some("safetensors") => tensors::read(path, args, act),
         _ => read_table(path, args, act),
     };
-    let source = read.with_context(|| format!("cannot read {}", path.display()))?;
+    let source = read.map_err(|error| {
+        let is_usage = error.is::<Usage>() || matches!(error.downcast_ref(), Some(FetchError::NoColumn(_)));
+        let error = error.context(format!("cannot read {}", path.display()));
+        if is_usage { Usage::from(error).into() } else { error }
+    })?;
     Ok(if args.ids.is_empty() { source } else { IdSource::Files })
 }
 
@@ -67,7 +71,7 @@ fn the_id_column(columns: &[TableColumn], name: Option<&str>) -> Result<usize, F
     match (name, columns) {
         (Some(name), _) => column(columns, name),
         (None, [_]) => Ok(0),
-        (None, _) => column_named(columns, &ID_NAMES).ok_or_else(|| {
+        (None, _) => id_column(columns).ok_or_else(|| {
             let (names, known) = (names_of(columns), ID_NAMES.join(", "));
             FetchError::NoColumn(format!("none of its columns ({names}) is called {known}; rename the one with ids"))
         }),
@@ -88,7 +92,7 @@ fn read_table(path: &Path, args: &ForeignArgs, act: &mut ActOnVector<'_>) -> any
     let mut table = open_table(path, &mut |columns| {
         let id = match &args.id_column {
             Some(name) => Some(column(columns, name)?),
-            None if args.ids.is_empty() => column_named(columns, &ID_NAMES),
+            None if args.ids.is_empty() => id_column(columns),
             None => None,
         };
         let mut chosen = match vector_column(columns, args.vector_column.as_deref(), is_csv(path))? {
@@ -107,10 +111,6 @@ fn read_table(path: &Path, args: &ForeignArgs, act: &mut ActOnVector<'_>) -> any
         };
         chosen.extend(id);
         Ok(chosen)
-    })
-    .map_err(|error| match error.downcast_ref::<FetchError>() {
-        Some(FetchError::NoColumn(_)) => Usage::from(error).into(),
-        _ => error,
     })?;
     let id_at = match place {
         VectorPlace::List => 1,

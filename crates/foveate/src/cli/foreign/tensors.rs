@@ -41,7 +41,7 @@ pub(super) fn read(path: &Path, args: &ForeignArgs, act: &mut ActOnVector<'_>) -
         None => {
             let tables: Vec<&str> = names.iter().copied().filter(|name| tensors[*name].shape.len() == 2).collect();
             let [one] = tables.as_slice() else {
-                let why = "not one of its tensors alone has two dimensions; name one with --vector-column";
+                let why = "none or several of its tensors have two dimensions; name one with --vector-column";
                 return Err(Usage::from(anyhow!("{why}: {}", names.join(", "))).into());
             };
             of_name(one)?
