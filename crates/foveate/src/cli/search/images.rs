@@ -1,13 +1,12 @@
 //! The images that `--images` names, found for the ids of vectors, which may be of another place.
 
 use std::collections::{HashMap, HashSet};
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 use foveate::embed::EmbedOptions;
 use foveate::pipeline::Cancel;
-use foveate::sink::OutputManifest;
+use foveate::sink::{OutputManifest, StoredRun, StoredState};
 use foveate::source::{Input, Item, Listing, NamedFile, Source};
 use unicode_normalization::UnicodeNormalization;
 
@@ -126,15 +125,13 @@ pub(super) fn find_images<'a>(
 fn with_shards(inputs: &[PathBuf]) -> Vec<PathBuf> {
     let mut all = Vec::new();
     for input in inputs {
-        let manifest = fs::read(input.join("_manifest.json")).unwrap_or_default();
-        let manifest: serde_json::Value = serde_json::from_slice(&manifest).unwrap_or_default();
-        if manifest["fingerprint"]["command"] != "pack" {
-            all.push(input.clone());
-            continue;
-        }
-        for part in manifest["parts"].as_array().into_iter().flatten() {
-            let names = part["files"].as_array().into_iter().flatten().filter_map(|file| file["name"].as_str());
-            all.extend(names.filter_map(|name| Path::new(name).file_name()).map(|name| input.join(name)));
+        let packed = if input.is_dir() { StoredRun::packed(input).ok().flatten() } else { None };
+        match packed.filter(|run| run.state == StoredState::Complete) {
+            Some(run) => {
+                let files = run.manifest.parts.iter().flat_map(|shard| &shard.files);
+                all.extend(files.filter_map(|file| Path::new(&file.name).file_name()).map(|name| input.join(name)));
+            }
+            None => all.push(input.clone()),
         }
     }
     all
