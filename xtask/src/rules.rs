@@ -2,6 +2,7 @@
 
 pub(crate) mod circles;
 pub(crate) mod layers;
+pub(crate) mod locks;
 pub(crate) mod manifests;
 pub(crate) mod packaging;
 pub(crate) mod sources;

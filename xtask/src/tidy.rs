@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Result, bail};
 
 use crate::figures;
-use crate::rules::{Finding, circles, layers, manifests, packaging, sources, texts, trials};
+use crate::rules::{Finding, circles, layers, locks, manifests, packaging, sources, texts, trials};
 use crate::tree::Tree;
 
 type Rule = fn(&Tree) -> Vec<Finding>;
@@ -40,16 +40,25 @@ pub(crate) const RULES: &[(&str, Rule)] = &[
 pub(crate) fn run(root: &Path) -> Result<()> {
     let tree = Tree::load(root)?;
     let mut broken = 0;
-    for (name, rule) in RULES {
-        for finding in rule(&tree) {
+    let mut report = |name: &str, findings: Vec<Finding>| {
+        for finding in findings {
             println!("{}: [{name}] {}", finding.at, finding.message);
             broken += 1;
         }
+    };
+    for (name, rule) in RULES {
+        report(name, rule(&tree));
     }
+    report("lock-files", locks::stale(root)?);
     if broken > 0 {
         bail!("tidy: {broken} finding(s)");
     }
-    println!("tidy: {} rules hold for {} packages and {} files", RULES.len(), tree.packages.len(), tree.files.len());
+    println!(
+        "tidy: {} rules hold for {} packages and {} files",
+        RULES.len() + 1,
+        tree.packages.len(),
+        tree.files.len()
+    );
     Ok(())
 }
 
