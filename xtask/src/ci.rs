@@ -18,7 +18,7 @@ use crate::cargo::{cargo, forget_package, shell, succeed, target};
 use crate::package::{self, Verify};
 use crate::tree::copy_tree;
 use crate::{
-    bench_matrix, clock, examples, faults, kernels, new_backend, pixels, readme, selection, setup, tidy, wheel,
+    bench_matrix, clock, examples, faults, figures, kernels, new_backend, pixels, readme, selection, setup, tidy, wheel,
 };
 
 #[derive(clap::Args)]
@@ -247,7 +247,13 @@ fn fmt(ci: Ci<'_>) -> Result<Outcome> {
 }
 
 fn tidy_step(ci: Ci<'_>) -> Result<Outcome> {
-    tidy::run(ci.root).map(|()| Outcome::Done)
+    tidy::run(ci.root)?;
+    let stale = figures::stale(ci.root)?;
+    println!("{} recorded files are stale (`cargo xtask figures --stale`)", stale.len());
+    for line in stale {
+        println!("  {line}");
+    }
+    Ok(Outcome::Done)
 }
 
 fn deny(ci: Ci<'_>) -> Result<Outcome> {
@@ -288,7 +294,10 @@ fn package_step(ci: Ci<'_>) -> Result<Outcome> {
 
 fn release(ci: Ci<'_>) -> Result<Outcome> {
     let somebody = ["GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"];
-    done(shell(ci.root, "cargo xtask release 9.9.9").envs(somebody.map(|name| (name, "ci@example.invalid"))))
+    done(
+        shell(ci.root, "cargo xtask release 9.9.9 --allow-stale")
+            .envs(somebody.map(|name| (name, "ci@example.invalid"))),
+    )
 }
 
 /// The README's commands as after a clone: no native libraries, no other features in the target folder, no resource

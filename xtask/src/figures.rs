@@ -10,14 +10,43 @@
 //!
 //! The documents that compare forwards show every measured row of that comparison's CSV file in their tables, whoever
 //! is ahead.
+//!
+//! Where a row was disturbed, the paragraph says so, or the one before it or the note under the table. A table whose
+//! rows come from several machines names each, by its processor or by its number of cores.
 
-use std::ops::Range;
+mod links;
+mod stale;
+
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 
 use crate::rules::Finding;
 use crate::tree::{Tree, paths};
+
+use links::{cell, figures, picked, rows_of, table};
+
+pub(crate) use stale::{list as stale, refuse as refuse_stale, unlisted};
+
+/// Arguments of `cargo xtask figures`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// List the recorded files that were measured before the last change of what they measure; changes nothing
+    #[arg(long)]
+    stale: bool,
+}
+
+/// Writes every figure of the documentation anew, or lists the stale files.
+pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
+    if !args.stale {
+        return update(root);
+    }
+    for line in stale(root)? {
+        println!("{line}");
+    }
+    Ok(())
+}
 
 /// The comparison of forwards, and the documents whose tables show all of it.
 const FORWARDS: &str = "benches/runs/forward.csv";
@@ -33,7 +62,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
             let message = match said {
                 Ok(said) if said == figure.shown => continue,
                 Ok(said) => {
-                    format!("{} is {said} in {}: `cargo xtask report` writes it anew", figure.shown, figure.csv)
+                    format!("{} is {said} in {}: `cargo xtask figures` writes it anew", figure.shown, figure.csv)
                 }
                 Err(problem) => format!("{}: {problem:#}", figure.title),
             };
@@ -41,6 +70,9 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
         }
     }
     findings.extend(WITH_FORWARDS.into_iter().filter_map(|path| left_out(tree, path)));
+    for file in tree.files.iter().filter(|file| file.path.ends_with(".md")) {
+        findings.extend(unsaid(tree, &file.path, &file.text));
+    }
     let guides = tree.files.iter().filter(|file| file.path == "README.md" || is_guide(&file.path));
     for file in guides {
         findings.extend(unsourced(&file.text).into_iter().map(|(line, number)| {
@@ -169,132 +201,53 @@ pub(crate) fn update(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A link with a figure.
-struct Figure<'a> {
-    /// Where the text stands that is shown.
-    at: Range<usize>,
-    shown: &'a str,
-    csv: &'a str,
-    title: &'a str,
-}
-
-/// Returns the links to CSV files that have a title.
-fn figures(text: &str) -> Vec<Figure<'_>> {
-    let figure = |(at, _): (usize, &str)| {
-        let (start, rest) = (text[..at].rfind('[')? + 1, &text[at + 2..]);
-        let (csv, title) = rest[..rest.find(')')?].split_once(" \"")?;
-        let title = title.strip_suffix('"').filter(|_| csv.ends_with(".csv"))?;
-        Some(Figure { at: start..at, shown: &text[start..at], csv, title })
-    };
-    text.match_indices("](").filter_map(figure).collect()
-}
-
-impl Figure<'_> {
-    /// Returns the path of the CSV file, of the document at `path`.
-    fn path(&self, path: &str) -> String {
-        let folder: Vec<&str> = path.split('/').rev().skip(1).collect();
-        let up = self.csv.matches("../").count();
-        let kept = folder.into_iter().skip(up).collect::<Vec<_>>().into_iter().rev();
-        kept.chain([self.csv.trim_start_matches("../")]).collect::<Vec<_>>().join("/")
-    }
-
-    /// Returns the value that the title asks for, of the file beside the document at `path`.
-    fn value(&self, path: &str, read: &dyn Fn(&str) -> Option<String>) -> Result<f64> {
-        let csv = self.path(path);
-        let table = table(&read(&csv).with_context(|| format!("there is no {csv}"))?);
-        let mut values = self.title.split(" ÷ ").map(|field| self::value(&table, field));
-        let first = values.next().context("no field")??;
-        values.try_fold(first, |value, by| Ok(value / by?))
-    }
-
-    /// Formats `value` with the decimals, the exponent, the groups of thousands and the unit of what is shown.
-    fn shown_as(&self, value: f64) -> String {
-        let is_group =
-            |at: usize, c: char| ", ".contains(c) && self.shown[at + 1..].starts_with(|c: char| c.is_ascii_digit());
-        let is_number = |(at, c): (usize, char)| c.is_ascii_digit() || "+-.e".contains(c) || is_group(at, c);
-        let end = self.shown.char_indices().find(|&at| !is_number(at)).map_or(self.shown.len(), |(at, _)| at);
-        let (number, unit) = self.shown.split_at(end);
-        let value = if unit.trim() == "%" { 100.0 * value } else { value };
-        let mantissa = number.split('e').next().unwrap_or_default();
-        let decimals = mantissa.split_once('.').map_or(0, |(_, decimals)| decimals.len());
-        if number.contains('e') {
-            return format!("{value:.decimals$e}{unit}");
-        }
-        let plain = format!("{value:.decimals$}");
-        match number.find([',', ' ']) {
-            Some(at) => grouped(&plain, &number[at..=at]) + unit,
-            None => plain + unit,
-        }
-    }
-}
-
-/// Puts `between` before every third digit from the point on.
-fn grouped(number: &str, between: &str) -> String {
-    let (whole, rest) = number.split_at(number.find('.').unwrap_or(number.len()));
-    let digit = |(at, c): (usize, char)| {
-        let is_first = at == 0 || (whole.len() - at) % 3 != 0;
-        format!("{}{c}", if is_first { "" } else { between })
-    };
-    whole.char_indices().map(digit).collect::<String>() + rest
-}
-
-/// Returns the value of one field of a title, or of a number.
-fn value(table: &[Vec<String>], field: &str) -> Result<f64> {
-    if let Ok(number) = field.parse() {
-        return Ok(number);
-    }
-    let what = field.split_once(" where ").map_or(field, |(what, _)| what);
-    let of = what.split_once(' ').map_or("", |(of, _)| of);
-    let (column, rows) = picked(table, field)?;
-    let mut values: Vec<f64> = rows.iter().filter_map(|row| row[column].parse().ok()).collect();
-    if !of.is_empty() {
-        values = values.iter().map(|value: &f64| value.abs()).collect();
-        values.sort_by(f64::total_cmp);
-    }
-    let middle = values.len().saturating_sub(1);
-    let picked = match of {
-        "" => values.first().copied(),
-        "least" => values.first().copied(),
-        "most" => values.last().copied(),
-        "median" => values.get(middle / 2).zip(values.get(middle.div_ceil(2))).map(|(a, b)| f64::midpoint(*a, *b)),
-        other => anyhow::bail!("'{other}' is not median, least or most"),
-    };
-    picked.context("no such row")
-}
-
-/// Returns the column of a field of a title, and the rows that meet its conditions.
-fn picked<'a>(table: &'a [Vec<String>], field: &str) -> Result<(usize, Vec<&'a Vec<String>>)> {
-    let (what, conditions) = field.split_once(" where ").unwrap_or((field, ""));
-    let column = what.split_once(' ').map_or(what, |(_, column)| column);
-    let header = table.first().context("an empty file")?;
-    let at = |name: &str| header.iter().position(|known| known == name).with_context(|| format!("no column {name}"));
-    let column = at(column)?;
-    let mut rows: Vec<&Vec<String>> = table[1..].iter().collect();
-    for condition in conditions.split(", ").filter(|condition| !condition.is_empty()) {
-        let split = condition.find(['=', '^']).with_context(|| format!("no = or ^ in '{condition}'"))?;
-        let (name, wanted) = (at(&condition[..split])?, &condition[split + 1..]);
-        let is_start = condition[split..].starts_with('^');
-        rows.retain(|row| if is_start { row[name].starts_with(wanted) } else { row[name] == wanted });
-    }
-    Ok((column, rows))
-}
-
-/// Splits a CSV file into rows of fields.
-fn table(csv: &str) -> Vec<Vec<String>> {
-    let (mut rows, mut row, mut field, mut quoted) = (Vec::new(), Vec::new(), String::new(), false);
-    for c in csv.chars() {
-        match c {
-            '"' => quoted = !quoted,
-            ',' if !quoted => row.push(std::mem::take(&mut field)),
-            '\n' if !quoted => {
-                row.push(std::mem::take(&mut field));
-                rows.push(std::mem::take(&mut row));
+/// Returns what the text around the figures of a document does not say of their rows: that they were disturbed, or
+/// which machines a table compares.
+fn unsaid(tree: &Tree, path: &str, text: &str) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let blocks: Vec<&str> = text.split("\n\n").collect();
+    for (at, block) in blocks.iter().enumerate() {
+        let is_table = block.lines().any(|line| line.starts_with('|'));
+        // The paragraph before a block introduces it; the one after a table is its note.
+        let around = &blocks[at.saturating_sub(1)..(at + 1 + usize::from(is_table)).min(blocks.len())];
+        let around = around.join("\n").replace('\n', " ");
+        let mut machines = BTreeSet::new();
+        let mut disturbed = None;
+        for figure in figures(block) {
+            let csv = figure.path(path);
+            let Some(file) = tree.file(&csv) else { continue };
+            let table = table(&file.text);
+            for field in figure.title.split(" ÷ ") {
+                for row in rows_of(&table, field) {
+                    let machine = cell(&table, row, "host").zip(cell(&table, row, "cores"));
+                    machines.extend(machine.map(|(host, cores)| (host.to_owned(), cores.to_owned())));
+                    if cell(&table, row, "disturbed").is_some_and(|reason| !reason.is_empty()) {
+                        disturbed = Some(csv.clone());
+                    }
+                }
             }
-            '\r' if !quoted => {}
-            c => field.push(c),
+        }
+        let line = 1 + text[..block.as_ptr() as usize - text.as_ptr() as usize].matches('\n').count();
+        if let Some(csv) = disturbed.filter(|_| !around.contains("disturbed")) {
+            let message = format!(
+                "line {line}: rows of {csv} were disturbed: say so in the paragraph or under the table, or measure them anew"
+            );
+            findings.push(Finding::new(path, message));
+        }
+        let unnamed = |(host, cores): &&(String, String)| !around.contains(host) && !says_cores(&around, cores);
+        if let Some((host, cores)) = machines.iter().find(unnamed).filter(|_| is_table && machines.len() > 1) {
+            let message = format!("line {line}: a table of several machines: name the one with {cores} cores ({host})");
+            findings.push(Finding::new(path, message));
         }
     }
-    rows
+    findings
+}
+
+/// Returns true if `text` names a machine of so many cores.
+fn says_cores(text: &str, cores: &str) -> bool {
+    const WORDS: [&str; 9] = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight"];
+    let word = cores.parse().ok().and_then(|cores: usize| WORDS.get(cores)).copied().unwrap_or(cores);
+    [cores, word].iter().any(|cores| text.contains(&format!("{cores} cores")))
 }
 
 #[cfg(test)]
@@ -359,6 +312,34 @@ mod tests {
     }
 
     #[test]
+    fn the_text_tells_what_its_rows_are() {
+        let csv = "of,rate,host,cores,disturbed\na,1,Xeon,2,\nb,2,Xeon,16,\nc,3,Xeon,2,\"others, busy\"\n";
+        let with = |text: &str| {
+            let mut tree = with(text);
+            add_file(&mut tree, "examples/run/b.csv", csv);
+            tree
+        };
+        let figure = |of: &str, rate| format!("[{rate}](../examples/run/b.csv \"rate where of={of}\")");
+        let (quiet, large, disturbed) = (figure("a", 1), figure("b", 2), figure("c", 3));
+        for right in [
+            format!("It is {quiet}, and {large} elsewhere."),
+            format!("It is {disturbed}, but the machine was disturbed."),
+            format!("Disturbed runs, and so disturbed rows:\n\n- {disturbed}"),
+            format!("| a |\n|---|\n| {disturbed} |\n\nThe row was disturbed."),
+            format!("| two cores | 16 cores |\n|---|---|\n| {quiet} | {large} |"),
+        ] {
+            assert!(check(&with(&right)).is_empty(), "{right}");
+        }
+        for (wrong, why) in [
+            (format!("It is {disturbed}."), "rows of examples/run/b.csv were disturbed"),
+            (format!("It is {disturbed}.\n\nAnother paragraph: disturbed."), "line 1: rows of"),
+            (format!("| 2 cores | more |\n|---|---|\n| {quiet} | {large} |"), "name the one with 16 cores (Xeon)"),
+        ] {
+            assert_finds(check, &with(&wrong), why);
+        }
+    }
+
+    #[test]
     fn no_forward_is_left_out() {
         let row = |of: &str, rate| format!("| {of} | [{rate}](benches/runs/forward.csv \"rate where of={of}\") |\n");
         let with = |readme: &str| {
@@ -373,18 +354,5 @@ mod tests {
         for incomplete in [format!("{ours}{}", &rival[1..]), ours, "| ours | – |\n| rival | – |\n".to_owned()] {
             assert_finds(check, &with(&incomplete), "rival,ok,2");
         }
-    }
-
-    #[test]
-    fn a_figure_keeps_its_decimals_and_unit() {
-        let figure = |shown| Figure { at: 0..0, shown, csv: "", title: "" };
-        assert_eq!(
-            ["7", "7.0", "7.00x", "7 %", "7.0e-3 s"].map(|shown| figure(shown).shown_as(1.234)),
-            ["1", "1.2", "1.23x", "123 %", "1.2e0 s"]
-        );
-        assert_eq!(
-            ["1,000", "1 000 rows", "12 rows"].map(|shown| figure(shown).shown_as(1_234_567.0)),
-            ["1,234,567", "1 234 567 rows", "1234567 rows"]
-        );
     }
 }

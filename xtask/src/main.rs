@@ -83,6 +83,9 @@ enum Chore {
     /// Measure the example reports anew, and the documentation's figures from them: three quarters of an hour
     #[command(after_help = examples(&["report --photos photos/"]))]
     Report(report::Args),
+    /// Write the documentation's figures anew from the recorded files
+    #[command(after_help = examples(&["figures", "figures --stale"]))]
+    Figures(figures::Args),
     /// Build the Python wheel into target/wheels/
     #[command(after_help = examples(&["wheel --test", "wheel --portable"]))]
     Wheel(wheel::Args),
@@ -123,6 +126,7 @@ fn run(chore: &Chore, root: &Path) -> Result<()> {
         Chore::BenchMatrix(args) => bench_matrix::run(root, args),
         Chore::GpuBundle(args) => gpu_bundle::run(root, args),
         Chore::Report(args) => report::run(root, args),
+        Chore::Figures(args) => figures::run(root, args),
         Chore::Wheel(args) => wheel::run(root, args),
         Chore::Release(args) => release::run(root, args),
         Chore::Pixels(args) => pixels::run(root, args),

@@ -11,8 +11,8 @@ use anyhow::{Context, Result, ensure};
 
 use crate::cargo::{cargo, succeed, target};
 use crate::package::{self, Verify};
-use crate::tree::Tree;
-use crate::wheel;
+use crate::tree::{self, Tree};
+use crate::{figures, wheel};
 
 /// Uploads wheels, and checks how PyPI will show them.
 const TWINE: &str = "twine==6.2.0";
@@ -26,6 +26,9 @@ pub(crate) struct Args {
     /// A wheel of this version that another machine built; repeat it for more [default: build one for this system]
     #[arg(long, value_name = "FILE")]
     wheel: Vec<PathBuf>,
+    /// Prepare it even if recorded figures are older than what they measure
+    #[arg(long)]
+    allow_stale: bool,
 }
 
 fn parse_version(text: &str) -> Result<String, String> {
@@ -38,6 +41,9 @@ fn parse_version(text: &str) -> Result<String, String> {
 
 pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     args.wheel.iter().try_for_each(|wheel| check_name(wheel, &args.version))?;
+    if !args.allow_stale {
+        figures::refuse_stale(root)?;
+    }
     let release = Release::new(root, &args.version)?;
     release.commit()?;
     let wheels = release.artifacts(&args.wheel)?;
@@ -77,7 +83,8 @@ impl<'a> Release<'a> {
         let date = output(Command::new("date").arg("+%Y-%m-%d"))?;
         self.edit("CHANGELOG.md", |changelog| released(changelog, self.version, date.trim()))?;
         // Cargo writes the versions into the lock files.
-        for folder in [self.source.clone(), self.source.join("fuzz")] {
+        for lock in tree::paths(&self.source)?.iter().filter(|path| path.ends_with("Cargo.lock")) {
+            let folder = self.source.join(lock.trim_end_matches("Cargo.lock"));
             output(cargo(&folder).args(["metadata", "--format-version", "1"]))?;
         }
         println!("{}", git(&self.source, &["diff", "--stat"])?);

@@ -26,16 +26,10 @@ pub(crate) struct Args {
     /// Folder or pattern of the photos to measure with [default: those of the shared data set, else examples/photos]
     #[arg(long)]
     photos: Option<String>,
-    /// Measure nothing: write the figures in the documents anew from the recorded files
-    #[arg(long)]
-    figures_only: bool,
 }
 
 /// Runs every experiment of both jobs, and writes the pages.
 pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
-    if args.figures_only {
-        return figures::update(root);
-    }
     let photos = args.photos.clone().unwrap_or_else(|| usual_photos(root));
     let all = [&["bench", "all", "--quick", &photos][..], &SAMPLES].concat();
     foveate(root, &[&all[..], &MEASURED, &["-o", ON_CPU]].concat())?;

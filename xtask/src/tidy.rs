@@ -28,6 +28,7 @@ pub(crate) const RULES: &[(&str, Rule)] = &[
     ("default-members", manifests::default_members),
     ("published-metadata", packaging::metadata),
     ("figures", figures::check),
+    ("measured-files", figures::unlisted),
     ("changelog", texts::changelog),
     ("model-cards", texts::model_cards),
     ("machine-paths", texts::machine_paths),

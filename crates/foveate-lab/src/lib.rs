@@ -3,7 +3,6 @@
 pub mod bench;
 mod calibrate;
 mod cell;
-mod checklist;
 mod clock;
 mod conditions;
 pub mod diagnose;
@@ -26,7 +25,6 @@ mod wrap;
 
 pub use calibrate::{Calibration, Costs, Prediction};
 pub use cell::Cell;
-pub use checklist::checklist;
 pub use conditions::{Conditions, Observer};
 pub use error::LabError;
 pub use foveate_plan::stats;

@@ -148,6 +148,7 @@ impl<'a> Planned<'a> {
             ("requests", self.photos.is_in_store().then_some(self.setting.requests).into()),
             ("images", self.images.into()),
             ("samples", self.measured.len().into()),
+            ("sample_seconds", measured.map(|rate| self.images as f64 / rate).into()),
             ("predicted", predicted.into()),
             ("measured", measured.into()),
             ("error", error.into()),

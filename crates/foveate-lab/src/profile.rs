@@ -21,8 +21,8 @@ pub struct ProfileOptions {
     pub settings: Vec<Setting>,
     /// Images of each run; `None` for about as many as take [`SECONDS`].
     pub images: Option<u64>,
-    /// True if to normalize on the CPU too, image by image into f32 planes, as pipelines do whose encoder does not fold
-    /// normalization into its weights. The job itself does not have this stage.
+    /// True if the serial run normalizes on the CPU too, image by image into f32 planes, as pipelines do whose encoder
+    /// does not fold normalization into its weights. The run with workers is the job, which does not have this stage.
     pub normalize: bool,
     /// Number of images to which the stages' times are projected.
     pub project: u64,
@@ -80,6 +80,7 @@ fn add_supply(table: &mut Table, photos: &PhotoSet, supply: &Supply) {
             ("place", supply.place.into()),
             ("cache", reading.cache.into()),
             ("requests", reading.requests.into()),
+            ("samples", 1_usize.into()),
             ("images", reading.images.into()),
             ("mb_per_second", mega(reading.bytes_per_second()).into()),
             ("images_per_second", reading.images_per_second().into()),
@@ -208,7 +209,7 @@ impl ProfileRun<'_> {
 
     fn run(&self, images: u64, normalizing: &Normalizing) -> Result<Run, LabError> {
         let sink = self.lab.sink(&Output::Sink(self.options.sink.clone()), self.photos)?;
-        let encoder: Box<dyn Encoder> = match self.options.normalize {
+        let encoder: Box<dyn Encoder> = match self.options.normalize && self.setting.workers == 0 {
             true => Box::new(normalizing.clone()),
             false => Box::new(normalizing.encoder.clone()),
         };
@@ -253,6 +254,7 @@ impl ProfileRun<'_> {
             ("mode", mode.into()),
             ("readers", self.setting.readers.into()),
             ("prefetch", self.setting.prefetch.into()),
+            ("samples", 1_usize.into()),
             ("images", images.into()),
             ("stage", stage.name.into()),
             ("count", stage.count.into()),

@@ -203,12 +203,16 @@ pub struct Context {
     pub cores: usize,
     /// Version of foveate.
     pub foveate: String,
+    /// The commit that was built, with `+` if the sources differ from it; empty if that is not known.
+    pub commit: String,
     /// Backends compiled in.
     pub features: String,
     /// The libraries that they compute with.
     pub libraries: String,
     /// Start of the run, in UTC.
     pub date: String,
+    /// `full`, or `quick` if samples are fewer or shorter than usual.
+    pub effort: String,
     /// Seed of the random choices.
     pub seed: u64,
 }
@@ -220,9 +224,10 @@ impl Context {
     }
 
     /// Returns the values of the first columns of [`schema::CONTEXT`](crate::schema::CONTEXT), in its order.
-    pub(crate) fn values(&self) -> [String; 9] {
-        let Self { model, device, host, cores, foveate, features, libraries, date, seed } = self.clone();
-        [model, device, host, cores.to_string(), foveate, features, libraries, date, seed.to_string()]
+    pub(crate) fn values(&self) -> [String; 11] {
+        let Self { model, device, host, cores, foveate, commit, features, libraries, date, effort, seed } =
+            self.clone();
+        [model, device, host, cores.to_string(), foveate, commit, features, libraries, date, effort, seed.to_string()]
     }
 }
 

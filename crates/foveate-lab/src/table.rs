@@ -2,7 +2,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use crate::cell::{Cell, significant};
-use crate::schema::{self, Schema};
+use crate::schema::{Column, Schema};
 use crate::width::{self, Kind, cut, fit, grid};
 use crate::{Conditions, Context, LabError};
 
@@ -25,8 +25,7 @@ impl Table {
     #[must_use]
     pub fn under(mut self, conditions: Conditions) -> Self {
         if conditions.disturbed.is_some() {
-            let choices = self.schema.columns.iter().enumerate().filter(|(_, column)| column.choice);
-            for (at, _) in choices {
+            for (at, _) in self.schema.row_columns().enumerate().filter(|(_, column)| column.choice) {
                 self.rows.iter_mut().for_each(|row| row[at] = Cell::Empty);
             }
         }
@@ -49,11 +48,27 @@ impl Table {
     /// # Panics
     /// Panics if the schema has no such column: a defect of the experiment.
     pub fn push<'a>(&mut self, values: impl IntoIterator<Item = (&'a str, Cell)>) {
-        let mut row = vec![Cell::Empty; self.schema.columns.len()];
+        let mut row = vec![Cell::Empty; self.schema.row_columns().count()];
         for (name, value) in values {
             row[self.column(name)] = value;
         }
         self.rows.push(row);
+    }
+
+    /// Returns the rows as they are written: a sample's seconds follow from its images and their rate, unless the
+    /// experiment gave them.
+    fn written(&self) -> Vec<Vec<Cell>> {
+        let mut rows = self.rows.clone();
+        let seconds = self.column("sample_seconds");
+        let is_rated = self.schema.columns.iter().any(|column| column.name == "images_per_second");
+        for (at, row) in rows.iter_mut().enumerate() {
+            if is_rated && row[seconds] == Cell::Empty {
+                let images = self.number(at, "images");
+                let rate = self.number(at, "images_per_second");
+                row[seconds] = images.zip(rate).map(|(images, rate)| images / rate).into();
+            }
+        }
+        rows
     }
 
     /// Sets a value of an existing row.
@@ -101,7 +116,7 @@ impl Table {
     }
 
     fn column(&self, name: &str) -> usize {
-        let at = self.schema.columns.iter().position(|column| column.name == name);
+        let at = self.schema.row_columns().position(|column| column.name == name);
         at.unwrap_or_else(|| panic!("{} has no column '{name}'", self.schema.file))
     }
 
@@ -117,17 +132,23 @@ impl Table {
 
     fn csv(&self, context: &Context) -> Result<Vec<u8>, csv::Error> {
         let mut writer = csv::Writer::from_writer(Vec::new());
-        let context = [&context.values()[..], &self.conditions.values()].concat();
-        writer.write_record(self.schema.columns.iter().chain(schema::CONTEXT).map(|column| column.name))?;
-        for row in &self.rows {
+        let context = self.context(context);
+        writer.write_record(self.schema.all_columns().map(|column| column.name))?;
+        for row in self.written() {
             let cells = row.iter().map(Cell::to_string);
             writer.write_record(cells.chain(context.clone()))?;
         }
         writer.into_inner().map_err(|error| error.into_error().into())
     }
 
-    /// Returns the rows as JSON: an array of objects, with the values by column.
-    pub fn json(&self) -> serde_json::Value {
+    /// Returns the values of [`schema::CONTEXT`], which are the same in each row.
+    fn context(&self, context: &Context) -> Vec<String> {
+        [&context.values()[..], &self.conditions.values()].concat()
+    }
+
+    /// Returns the rows as JSON: an array of objects, with the values by column. Those of the context are texts.
+    pub fn json(&self, context: &Context) -> serde_json::Value {
+        let context = self.context(context);
         let value = |cell: &Cell| match cell {
             Cell::Empty => serde_json::Value::Null,
             Cell::Text(text) => text.as_str().into(),
@@ -136,10 +157,11 @@ impl Table {
             Cell::Flag(flag) => (*flag).into(),
         };
         let object = |row: &Vec<Cell>| -> serde_json::Map<String, serde_json::Value> {
-            let columns = self.schema.columns.iter().map(|column| column.name.to_owned());
-            columns.zip(row.iter().map(value)).collect()
+            let context = context.iter().map(|text| serde_json::Value::from(text.as_str()));
+            let columns = self.schema.all_columns().map(|column| column.name.to_owned());
+            columns.zip(row.iter().map(value).chain(context)).collect()
         };
-        self.rows.iter().map(object).collect()
+        self.written().iter().map(object).collect()
     }
 
     /// Prints the schema's printed columns within [`WIDTH`](crate::WIDTH), aligned, with three significant digits.
@@ -149,20 +171,20 @@ impl Table {
     /// # Errors
     /// Fails if `out` cannot be written.
     pub fn print(&self, out: &mut dyn Write) -> io::Result<()> {
-        let shown = (0..self.schema.columns.len()).filter(|&at| self.is_shown(at));
+        let columns: Vec<&Column> = self.schema.row_columns().collect();
+        let shown = (0..columns.len()).filter(|&at| self.is_shown(at, columns[at]));
         let (same, shown): (Vec<usize>, Vec<usize>) = shown.partition(|&at| self.is_same(at));
         if !same.is_empty() {
-            let said =
-                same.iter().map(|&at| format!("{} {}", self.schema.columns[at].heading(), short(&self.rows[0][at])));
+            let said = same.iter().map(|&at| format!("{} {}", columns[at].heading(), short(&self.rows[0][at])));
             writeln!(out, "{}", fit(&said.collect::<Vec<_>>().join(" · "), 2))?;
         }
-        let column = |at: usize| width::Column {
-            heading: self.schema.columns[at].heading(),
+        let printed = |at: usize| width::Column {
+            heading: columns[at].heading(),
             kind: self.kind(at),
             cells: self.rows.iter().map(|row| short(&row[at])).collect(),
         };
         let reasons: Vec<Option<&str>> = self.rows.iter().map(|row| self.not_run(row)).collect();
-        grid(shown.into_iter().map(column).collect(), &reasons).iter().try_for_each(|line| writeln!(out, "{line}"))
+        grid(shown.into_iter().map(printed).collect(), &reasons).iter().try_for_each(|line| writeln!(out, "{line}"))
     }
 
     /// Returns why a row has no figures, if it did not run.
@@ -179,8 +201,7 @@ impl Table {
     }
 
     /// Returns true if a printed column holds any value.
-    fn is_shown(&self, at: usize) -> bool {
-        let column = &self.schema.columns[at];
+    fn is_shown(&self, at: usize, column: &Column) -> bool {
         column.printed && column.name != STATUS && self.rows.iter().any(|row| row[at] != Cell::Empty)
     }
 
@@ -222,7 +243,7 @@ fn short(cell: &Cell) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schema::{Column, Schema};
+    use crate::schema;
 
     static SCHEMA: Schema = Schema {
         file: "example.csv",
@@ -251,13 +272,13 @@ mod tests {
     #[test]
     fn csv_has_every_column_and_the_context() {
         let folder = tempfile::tempdir().unwrap();
-        let context = Context { seed: 7, ..Context::default() };
+        let context = Context { effort: "full".to_owned(), seed: 7, ..Context::default() };
         let path = table().write_csv(folder.path(), &context).unwrap();
         let text = std::fs::read_to_string(path).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].starts_with("what,rate,hidden,same,") && lines[0].ends_with(",pressure,disturbed"), "{text}");
-        assert!(lines[1].starts_with("\"a, b\",12.3457,x,s,") && lines[1].ends_with(",7,,,,,"), "{text}");
-        assert!(lines[2].starts_with("c,,,s,"), "{text}");
+        assert!(lines[1].starts_with("\"a, b\",12.3457,x,s,,,,") && lines[1].ends_with(",full,7,,,,,"), "{text}");
+        assert!(lines[2].starts_with("c,,,s,,,,"), "{text}");
     }
 
     #[test]
@@ -278,9 +299,18 @@ mod tests {
     }
 
     #[test]
+    fn a_sample_lasts_as_long_as_its_images_take() {
+        let mut table = Table::new(&schema::CONTROL);
+        table.push([("images", 30_u64.into()), ("images_per_second", 15.0.into())]);
+        table.push([("images", 30_u64.into()), ("sample_seconds", 2.5.into())]);
+        let rows = table.json(&Context::default());
+        assert_eq!([&rows[0]["sample_seconds"], &rows[1]["sample_seconds"]], [2.0, 2.5]);
+    }
+
+    #[test]
     fn json_has_every_row_by_column() {
-        let json = table().json();
-        assert_eq!(json[0]["what"], "a, b");
+        let json = table().json(&Context { commit: "0123456789ab".to_owned(), ..Context::default() });
+        assert_eq!((&json[0]["what"], &json[1]["commit"]), (&"a, b".into(), &"0123456789ab".into()));
         assert_eq!((&json[0]["rate"], &json[1]["hidden"]), (&12.3456789.into(), &serde_json::Value::Null));
     }
 
@@ -302,7 +332,7 @@ mod tests {
         for schema in schema::ALL.into_iter().filter(|schema| schema.file != schema::PROFILE.file) {
             let mut table = Table::new(schema);
             for n in [1.0, 2.0, 1.0] {
-                table.push(schema.columns.iter().map(|column| (column.name, cell(column, n))));
+                table.push(schema.row_columns().map(|column| (column.name, cell(column, n))));
             }
             let mut out = Vec::new();
             table.print(&mut out).unwrap();

@@ -470,7 +470,7 @@ fn an_extrapolation_is_of_runs_of_two_lengths_and_checked_by_a_longer_one() {
     assert!(samples.into_iter().all(|(_, work)| work.of("forward") == 200));
     let high = table.number(0, "high").unwrap_or(f64::INFINITY);
     assert!(value("low") < value("images_per_second") && value("images_per_second") < high);
-    assert!(value("long_images") >= 10.0 * value("sample_images"));
+    assert!(value("long_images") >= 10.0 * value("images"));
     let hours = 1e6 / value("images_per_second") / 3600.0;
     assert!((value("hours") - hours).abs() < 1e-9 && value("hours_low") < hours && hours <= value("hours_high"));
     let inside = (value("low")..=high).contains(&value("long_images_per_second"));

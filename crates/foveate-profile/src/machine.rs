@@ -1,6 +1,7 @@
 //! The operating system's figures for the whole machine: who used its processors.
 
 use std::ops::RangeInclusive;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::process;
@@ -11,7 +12,7 @@ pub struct Moment {
     at: Instant,
     /// Of this process's threads.
     own: Duration,
-    /// Of programs that it started and that have ended, in the unit of `ticks`.
+    /// Of programs that it started, and that those started, in the unit of `ticks`.
     started: u64,
     /// Of everything, on the processors that this process may use.
     ticks: Ticks,
@@ -24,7 +25,7 @@ pub struct Moment {
 /// They are the processors that this process may use; a quota on top of that is not considered.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {
-    /// Used by this process and by programs that it started, once they have ended.
+    /// Used by this process and by the programs that it started.
     pub own: f64,
     /// Used by other processes, and by the system for them.
     pub others: f64,
@@ -45,7 +46,7 @@ impl Moment {
         Some(Self {
             at: Instant::now(),
             own: process::processor_time()?,
-            started: started(&read("/proc/self/stat")?)?,
+            started: ended(&read("/proc/self/stat")?)? + running(Path::new("/proc/self")),
             ticks: Ticks::parse(&read("/proc/stat")?, |processor| {
                 allowed.iter().any(|list| list.contains(&processor))
             })?,
@@ -142,10 +143,34 @@ fn allowed_processors(status: &str) -> Vec<RangeInclusive<usize>> {
     list.trim().split(',').filter_map(range).collect()
 }
 
-/// Sums `cutime` and `cstime` of `/proc/self/stat`, the 14th and 15th fields behind the program's name in parentheses.
-fn started(stat: &str) -> Option<u64> {
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(13);
-    Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)
+/// Sums `cutime` and `cstime` of `/proc/PID/stat`, the 14th and 15th fields behind the program's name in parentheses:
+/// the time of programs that the process started, once they have ended.
+fn ended(stat: &str) -> Option<u64> {
+    times(stat).map(|[_, _, cutime, cstime]| cutime + cstime)
+}
+
+/// Reads `utime`, `stime`, `cutime` and `cstime`.
+fn times(stat: &str) -> Option<[u64; 4]> {
+    let fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let times: Vec<u64> = fields.map_while(|field| field.parse().ok()).take(4).collect();
+    times.try_into().ok()
+}
+
+/// Sums the time of the programs that the process in this folder of `/proc` started and that still run, with those that
+/// they started. When a program ends, its time becomes its parent's `cutime` and `cstime`, so that nothing is counted
+/// twice. Without the system's lists of children it is 0.
+fn running(process: &Path) -> u64 {
+    let tasks = std::fs::read_dir(process.join("task")).into_iter().flatten().flatten();
+    let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+    let mut sum = 0;
+    for children in lists {
+        for child in children.split_whitespace() {
+            let child = Path::new("/proc").join(child);
+            let stat = std::fs::read_to_string(child.join("stat")).unwrap_or_default();
+            sum += times(&stat).map_or(0, |times| times.iter().sum()) + running(&child);
+        }
+    }
+    sum
 }
 
 /// Reads the total from `some avg10=0.00 … total=12345` (microseconds) of `/proc/pressure/cpu`.
@@ -179,7 +204,7 @@ mod tests {
         assert_eq!(stalled(pressure), Some(Duration::from_millis(2500)));
         assert_eq!(stalled("nothing"), None);
         let stat = "7 (a) b) S 1 7 7 0 -1 4194304 9 8 7 6 50 10 300 20 20 0 1 0 99 0";
-        assert_eq!((started(stat), started("7 (a) S 1")), (Some(320), None));
+        assert_eq!((ended(stat), ended("7 (a) S 1")), (Some(320), None));
     }
 
     /// Returns the use of two processors in ten seconds, which have 2000 ticks, by this process's seconds and by ticks.
@@ -217,6 +242,23 @@ mod tests {
     fn counters_that_stand_still_tell_nothing() {
         let moment = |at| Moment { at, own: Duration::ZERO, started: 0, ticks: Ticks::default(), stalled: None };
         assert_eq!(Usage::between(&moment(start()), &moment(start() + Duration::from_secs(1))), None);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_program_that_was_started_is_no_other_process() {
+        let before = Moment::now().unwrap();
+        let busy = "while :; do :; done";
+        // It is the child of a shell, so that it is found through that.
+        let mut shell = std::process::Command::new("sh").args(["-c", &format!("sh -c '{busy}'; :")]).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(600));
+        let during = Moment::now().unwrap();
+        let grandchild = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", shell.id())).unwrap();
+        std::process::Command::new("kill").arg(grandchild.trim()).status().unwrap();
+        shell.wait().unwrap();
+        let after = Moment::now().unwrap();
+        let ticks = [before, during, after].map(|moment| moment.started);
+        assert!(ticks[1] > ticks[0] && ticks[2] >= ticks[1], "{ticks:?}");
     }
 
     #[cfg(target_os = "linux")]

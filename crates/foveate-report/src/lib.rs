@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod chart;
+mod checklist;
 mod error;
 mod figures;
 mod page;
@@ -10,6 +11,7 @@ mod text;
 
 use std::path::{Path, PathBuf};
 
+pub use checklist::Check;
 pub use error::ReportError;
 pub use table::Missing;
 use table::Run;
@@ -44,6 +46,11 @@ impl Report {
     /// Returns the missing files that the report could show.
     pub fn missing(&self) -> Vec<Missing> {
         self.0.missing()
+    }
+
+    /// Returns the questions that find a bottleneck, answered from the files; none without a profile.
+    pub fn checklist(&self) -> Vec<Check> {
+        checklist::checklist(&self.0)
     }
 
     /// Draws every figure that the files allow.

@@ -1,5 +1,6 @@
 //! The page: the template `page.html` with a run's findings, figures and data.
 
+use crate::checklist::{Check, checklist};
 use crate::figures::{Plates, answers};
 use crate::svg::{NARROW, STYLE, WIDE};
 use crate::table::{Missing, Row, Run, Table, unit};
@@ -22,6 +23,7 @@ pub(crate) fn page(run: &Run, plates: &Plates) -> String {
         let items = match name {
             "disturbed" => disturbed(run),
             "left-out" => left_out(run, plates),
+            "checklist" => checklist(run).iter().map(checked).collect(),
             _ => String::new(),
         };
         let value = |key: &str| match (key, plate) {
@@ -58,7 +60,9 @@ fn fill(template: &str, value: impl Fn(&str) -> String) -> String {
 fn lead(run: &Run) -> Text {
     let Some(row) = run.0.iter().flat_map(Table::rows).next() else { return Text::default() };
     let [model, device, host, foveate] = ["model", "device", "host", "foveate"].map(|column| row.word(column));
-    text![model, " on ", device, ", ", host, ", ", row.number("cores"), " cores, foveate ", foveate]
+    let [commit, date] = ["commit", "date"].map(|column| row.word(column));
+    let built = if commit.plain().is_empty() { Text::default() } else { text![" at ", commit] };
+    text![model, " on ", device, ", ", host, ", ", row.number("cores"), " cores, foveate ", foveate, built, ", ", date]
 }
 
 /// Formats the reasons to doubt the figures.
@@ -76,6 +80,20 @@ fn cards(run: &Run) -> String {
         format!("<li><h2>{question}</h2><p class=\"answer\">{answer}</p><p>{more}</p></li>\n")
     };
     answers(run).into_iter().map(card).collect()
+}
+
+/// Formats a row of the checklist.
+fn checked(check: &Check) -> String {
+    let Check { question, good_if, verdict, advice, source, value } = check;
+    let cells = [
+        ("Figure", value.markup("span")),
+        ("Good if", (*good_if).to_owned()),
+        ("Verdict", format!("<span class=\"verdict {verdict}\">{verdict}</span>")),
+        ("What follows", escape(advice)),
+        ("From", (*source).to_owned()),
+    ];
+    let cells = cells.map(|(name, cell)| format!("<td data-name=\"{name}\">{cell}</td>")).concat();
+    format!("<tr><th scope=\"row\">{question}</th>{cells}</tr>\n")
 }
 
 fn left_out(run: &Run, plates: &Plates) -> String {

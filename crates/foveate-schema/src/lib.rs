@@ -122,14 +122,19 @@ pub struct Schema {
     pub made_by: &'static str,
     /// The meaning of its rows.
     pub about: &'static str,
-    /// Its columns in order; those of the [context](CONTEXT) follow.
+    /// Its own columns in order; [`SAMPLED`] and [`CONTEXT`] follow.
     pub columns: &'static [Column],
 }
 
 impl Schema {
-    /// All columns of the file in order, including the context's.
+    /// The columns that differ from row to row: its own, and those of the samples.
+    pub fn row_columns(&self) -> impl Iterator<Item = &'static Column> + use<> {
+        self.columns.iter().chain(SAMPLED)
+    }
+
+    /// All columns of the file in order.
     pub fn all_columns(&self) -> impl Iterator<Item = &'static Column> + use<> {
-        self.columns.iter().chain(CONTEXT)
+        self.row_columns().chain(CONTEXT)
     }
 
     /// The column called `name`.
@@ -162,7 +167,7 @@ mod tests {
             columns(&mut page, schema.columns);
         }
         page.push_str("\n## In every file\n\nAt the end of each row.\n");
-        columns(&mut page, CONTEXT);
+        columns(&mut page, &[SAMPLED as &[Column], CONTEXT].concat());
         page
     }
 

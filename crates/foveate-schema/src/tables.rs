@@ -4,15 +4,21 @@ use crate::{Column, Schema};
 
 /// Columns at the end of every file: model, machine, version, libraries, date and seed of the measurement, and what
 /// else the machine did meanwhile.
-pub const CONTEXT: &[Column; 14] = &[
+pub const CONTEXT: &[Column; 16] = &[
     Column::text("model", "the model as asked for"),
     Column::text("device", "where the forward ran"),
     Column::text("host", "the processor's name"),
     Column::number("cores", "", "cores that the process may use"),
     Column::text("foveate", "version of foveate"),
+    Column::text(
+        "commit",
+        "first 12 digits of the commit that was measured, with `+` if the sources differed from it; empty for a program \
+         outside of its checkout",
+    ),
     Column::text("features", "backends compiled in"),
     Column::text("libraries", "what the backends compute with, with versions"),
-    Column::text("date", "UTC, when the run began"),
+    Column::text("date", "UTC, when the run began, to the minute"),
+    Column::text("effort", "`full`, or `quick` if samples were fewer or shorter than usual"),
     Column::number("seed", "", "what random choices depended on"),
     Column::number("load", "", "highest load average over a minute: threads that ran or waited"),
     Column::share(
@@ -30,6 +36,13 @@ pub const CONTEXT: &[Column; 14] = &[
     ),
 ];
 
+/// What each row says of its samples, behind a file's own columns. Empty for what was computed and not measured.
+pub const SAMPLED: &[Column; 3] = &[
+    Column::number("samples", "", "samples taken").unprinted(),
+    Column::number("images", "", "images of one sample"),
+    Column::number("sample_seconds", "s", "length of the median sample").unprinted(),
+];
+
 const STATUS: Column = Column::text("status", "`ok`, or `n/a (reason)`: then the figures are empty");
 const PHOTOS: Column = Column::text("photos", "the set of photos: its name and median size");
 const DECODER: Column = Column::text("decoder", "registry name");
@@ -45,8 +58,6 @@ const STEP: Column =
     Column::number("step", "", "0 for the job as given; each further one has the remedy that helped in the one before");
 const READERS: Column = Column::number("readers", "", "threads that read");
 const PREFETCH: Column = Column::number("prefetch", "", "batches that may wait for the encoder");
-const IMAGES: Column = Column::number("images", "", "images of one sample");
-const SAMPLES: Column = Column::number("samples", "", "samples taken").unprinted();
 const RATE: Column = Column::rate("images_per_second", "images/s", "median of the samples");
 const RATE_MIN: Column = Column::rate("images_per_second_min", "images/s", "least of the samples");
 const RATE_MAX: Column = Column::rate("images_per_second_max", "images/s", "most of the samples");
@@ -55,7 +66,7 @@ const P90: Column = Column::number("p90_ms", "ms", "90th percentile");
 const MEAN: Column = Column::number("mean_ms", "ms", "mean");
 
 /// All files that an experiment may write to a run's folder.
-pub const ALL: [&Schema; 21] = [
+pub const ALL: [&Schema; 20] = [
     &PROFILE,
     &STORAGE,
     &DECODERS,
@@ -76,7 +87,6 @@ pub const ALL: [&Schema; 21] = [
     &MACHINES,
     &TIMELINE,
     &CONTROL,
-    &CHECKLIST,
 ];
 
 /// `profile.csv`.
@@ -98,7 +108,6 @@ pub static PROFILE: Schema = Schema {
         BATCH,
         READERS,
         PREFETCH,
-        IMAGES,
         Column::text(
             "stage",
             "list, read, decode, resize, normalize, batch, copy-in, forward, copy-out, serialize, or other",
@@ -155,7 +164,6 @@ pub static STORAGE: Schema = Schema {
             "",
             "requests to a store in flight, threads that read files, or a container's stream",
         ),
-        Column::number("images", "", "photos read"),
         Column::number("mb_per_second", "MB/s", "encoded bytes read"),
         Column::rate("images_per_second", "images/s", "photos read"),
         Column::rate(
@@ -184,8 +192,6 @@ pub static DECODERS: Schema = Schema {
         DECODER,
         SCALE,
         STATUS,
-        IMAGES,
-        SAMPLES,
         P50,
         P90,
         MEAN,
@@ -211,8 +217,6 @@ pub static RESIZERS: Schema = Schema {
         RESIZER,
         Column::text("recipe", "`hf` or `squash`"),
         STATUS,
-        IMAGES,
-        SAMPLES,
         P50,
         P90,
         MEAN,
@@ -234,7 +238,6 @@ pub static SINKS: Schema = Schema {
         STATUS,
         Column::number("rows", "", "vectors written"),
         Column::number("dim", "", "components of a vector"),
-        SAMPLES,
         Column::rate("rows_per_second", "rows/s", "median, from the first row to the finished output"),
         Column::rate("rows_per_second_min", "rows/s", "least of the samples"),
         Column::rate("rows_per_second_max", "rows/s", "most of the samples"),
@@ -254,7 +257,6 @@ pub static FORWARD: Schema = Schema {
         THREADS,
         BATCH,
         STATUS,
-        SAMPLES,
         P50,
         P90,
         MEAN,
@@ -280,7 +282,6 @@ pub static BATCH_SWEEP: Schema = Schema {
         THREADS,
         BATCH,
         STATUS,
-        SAMPLES,
         RATE,
         RATE_MIN,
         RATE_MAX,
@@ -310,8 +311,6 @@ pub static WORKER_SWEEP: Schema = Schema {
         THREADS,
         BATCH,
         STATUS,
-        IMAGES,
-        SAMPLES,
         RATE,
         RATE_MIN,
         RATE_MAX,
@@ -342,8 +341,6 @@ pub static HEADLINE: Schema = Schema {
         THREADS,
         BATCH,
         STATUS,
-        IMAGES,
-        SAMPLES,
         RATE,
         RATE_MIN,
         RATE_MAX,
@@ -362,8 +359,6 @@ pub static EXTRAPOLATION: Schema = Schema {
     columns: &[
         PHOTOS,
         STATUS,
-        Column::number("sample_images", "", "images of a sample"),
-        Column::number("samples", "", "samples taken"),
         Column::rate("images_per_second", "images/s", "1 ÷ mean time of an image"),
         Column::rate("low", "images/s", "lower end of the 95 % prediction interval for another run").signed(),
         Column::rate("high", "images/s", "upper end; empty where samples differ too much to say"),
@@ -399,7 +394,6 @@ pub static WORKER: Schema = Schema {
         BATCH,
         STATUS,
         Column::number("requests", "", "of one sample, each downloaded, embedded, called back and acknowledged"),
-        SAMPLES,
         Column::rate(
             "requests_per_second",
             "requests/s",
@@ -446,8 +440,6 @@ pub static TUNING: Schema = Schema {
         BATCH,
         PREFETCH,
         READERS,
-        IMAGES,
-        SAMPLES,
         RATE,
         RATE_MIN,
         RATE_MAX,
@@ -487,8 +479,6 @@ pub static DRIFT: Schema = Schema {
         Column::share("recall", "recall@1 on the labelled ones; the first row has the default's"),
         Column::number("held_out", "", "photos of the other half, on which the candidate was confirmed; else empty"),
         Column::number("held_out_max", "", "most drift of theirs"),
-        IMAGES,
-        SAMPLES,
         RATE,
         RATE_MIN,
         RATE_MAX,
@@ -511,8 +501,6 @@ pub static DIAGNOSIS: Schema = Schema {
         Column::text("cached", "what is cached there"),
         Column::text("adds", "the stage that works again from this depth on"),
         STATUS,
-        IMAGES,
-        SAMPLES,
         RATE,
         Column::rate("low", "images/s", "lower end of the 95 % interval of the median").signed(),
         Column::rate("high", "images/s", "upper end"),
@@ -580,8 +568,6 @@ pub static PLAN: Schema = Schema {
         THREADS,
         BATCH,
         Column::number("requests", "", "requests to the photos' store in flight"),
-        IMAGES,
-        SAMPLES,
         Column::rate("predicted", "images/s", "the analytic model"),
         Column::rate("measured", "images/s", "median of the samples"),
         Column::share("error", "predicted ÷ measured − 1").signed(),
@@ -623,7 +609,7 @@ pub static MACHINES: Schema = Schema {
         Column::number("workers", "", "threads that decode and resize, as many as help"),
         Column::rate("images_per_second", "images/s", "expected"),
         Column::text("limit", "what holds it back"),
-        Column::number("images", "", "images of the job"),
+        Column::number("job_images", "", "images of the job"),
         Column::number("hours", "h", "of all machines together, their start included"),
         Column::number("core_hours", "h", "hours × cores"),
         Column::number("money", "", "in the list's currency"),
@@ -654,25 +640,7 @@ pub static CONTROL: Schema = Schema {
     columns: &[
         PHOTOS,
         Column::text("after", "the file of the experiment before it"),
-        IMAGES,
         Column::rate("images_per_second", "images/s", "of one run"),
         Column::times("times_median", "this rate ÷ the median of all"),
-    ],
-};
-
-/// `checklist.csv`.
-pub static CHECKLIST: Schema = Schema {
-    file: "checklist.csv",
-    made_by: "bench all",
-    about: "The questions that find a bottleneck, answered with this run's figures.",
-    columns: &[
-        Column::text("check", "its name"),
-        Column::text("question", "what is asked"),
-        Column::number("value", "", "the figure that answers it"),
-        Column::text("unit", "its unit"),
-        Column::text("good_if", "the figures that need no action; empty where any figure is good"),
-        Column::text("verdict", "`good`, `look` or `unknown`"),
-        Column::text("advice", "what follows from it"),
-        Column::text("source", "CSV file and column that the figure is from"),
     ],
 };

@@ -288,9 +288,11 @@ fn context(options: &EmbedOptions, backends: &Backends, seed: u64) -> Context {
         host: processor(),
         cores: std::thread::available_parallelism().map_or(1, usize::from),
         foveate: crate::VERSION.to_owned(),
+        commit: String::new(),
         features: libraries.keys().cloned().collect::<Vec<_>>().join(" "),
         libraries: native.map(libraries_of).collect::<Vec<_>>().join("; "),
-        date: chrono::Utc::now().date_naive().to_string(),
+        date: chrono::Utc::now().format("%Y-%m-%dT%H:%MZ").to_string(),
+        effort: "full".to_owned(),
         seed,
     }
 }

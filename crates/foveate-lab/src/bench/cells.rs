@@ -35,6 +35,12 @@ impl Effort {
         Self { images: None, seconds: 1.0, samples: 2, quick: true, peers: None }
     }
 
+    /// Returns true if samples are fewer or shorter than usual.
+    pub fn is_quick(&self) -> bool {
+        let usual = Self::usual();
+        self.quick || self.seconds < usual.seconds || self.samples < usual.samples
+    }
+
     /// Returns the images of a sample of a stage that takes `seconds` per image.
     pub(crate) fn images_at(&self, seconds: f64) -> usize {
         let fitting = || (self.seconds / 4.0 / seconds.max(1e-7)).ceil() as u64;
@@ -158,11 +164,12 @@ pub(crate) fn row<T>(
     row
 }
 
-/// Returns the columns of several rates.
-pub(crate) fn rates(rates: &[f64]) -> Row {
+/// Returns the columns of the rates of several samples, each of about so many images.
+pub(crate) fn rates(images: usize, rates: &[f64]) -> Row {
     let spread = Spread::of(rates);
     Row::from([
         ("samples", rates.len().into()),
+        ("images", images.into()),
         ("images_per_second", spread.map(|spread| spread.median).into()),
         ("images_per_second_min", spread.map(|spread| spread.min).into()),
         ("images_per_second_max", spread.map(|spread| spread.max).into()),

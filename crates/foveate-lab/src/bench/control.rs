@@ -47,6 +47,7 @@ impl<'a> Control<'a> {
             table.push([
                 ("photos", self.photos.name.as_str().into()),
                 ("after", after.into()),
+                ("samples", 1_usize.into()),
                 ("images", self.images.into()),
                 ("images_per_second", rate.into()),
                 ("times_median", spread.map(|spread| rate / spread.median).into()),

@@ -36,9 +36,8 @@ pub fn decoders(lab: &Lab<'_>, sets: &Sets, effort: &Effort) -> Result<Table, La
             ];
             table.push(row(identity, &cell.figures, |figures| {
                 let megapixels = Spread::of(&figures.rates).map(|rates| rates.median * figures.mean_pixels / 1e6);
-                let mut columns = rates(&figures.rates);
+                let mut columns = rates(figures.images, &figures.rates);
                 columns.extend(times(&figures.ms));
-                columns.insert("images", figures.images.into());
                 columns.insert("megapixels_per_second", megapixels.into());
                 columns.insert("pixels", figures.pixels.into());
                 columns

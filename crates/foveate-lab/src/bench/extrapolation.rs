@@ -54,7 +54,7 @@ fn push(table: &mut Table, photos: &PhotoSet, target: u64, sampled: Attempt<Samp
     table.push([
         name,
         ("status", "ok".into()),
-        ("sample_images", sampled.images.into()),
+        ("images", sampled.images.into()),
         ("samples", sampled.seconds.len().into()),
         ("images_per_second", rate(middle).into()),
         ("low", rate(most).into()),

@@ -36,9 +36,9 @@ pub fn forward(lab: &Lab<'_>, photos: &PhotoSet, batches: &[usize], effort: &Eff
     for &batch in batches {
         for (setting, cell) in compare_encoders(lab, &pixels, batch, effort)? {
             table.push(row(identity(&setting), &cell, |cell| {
-                let mut columns = rates(&cell.rates);
+                let mut columns = rates(cell.images, &cell.rates);
                 columns.extend(times(&cell.ms()));
-                columns.extend(cell.parts());
+                columns.extend(cell.parts(batch));
                 columns.insert("cosine_to_reference", cell.cosine.into());
                 columns
             }));
@@ -137,7 +137,8 @@ pub(super) struct Forward {
     pub(super) rates: Vec<f64>,
     /// Seconds of each batch, and their breakdown.
     batches: Vec<(f64, EncodeTimes)>,
-    images: usize,
+    /// Images of the last sample.
+    pub(super) images: usize,
     /// The vectors of the first batch.
     vectors: VectorBuf,
     cosine: Option<f64>,
@@ -184,8 +185,8 @@ impl Forward {
         for _ in 0..effort.samples.div_ceil(VISITS).max(1) {
             lab.go_on()?;
             let ms = peer.time(batches).map_err(LabError::Setting)?;
-            self.images = batch;
-            self.rates.push((batches * batch) as f64 / (ms.iter().sum::<f64>() / 1e3));
+            self.images = batches * batch;
+            self.rates.push(self.images as f64 / (ms.iter().sum::<f64>() / 1e3));
             self.batches.extend(ms.iter().map(|ms| (ms / 1e3, EncodeTimes::default())));
         }
         Ok(())
@@ -224,7 +225,7 @@ impl Forward {
             images += batch.len();
             let seconds = started.elapsed().as_secs_f64();
             if effort.images.map_or(seconds >= effort.seconds, |most| images as u64 >= most) {
-                self.images = batch.len();
+                self.images = images;
                 self.rates.push(images as f64 / seconds);
                 return Ok(());
             }
@@ -242,7 +243,7 @@ impl Forward {
     }
 
     /// Returns the columns of a batch's breakdown.
-    fn parts(&self) -> super::cells::Row {
+    fn parts(&self, batch: usize) -> super::cells::Row {
         let median = |part: fn(&EncodeTimes) -> std::time::Duration| {
             let ms: Vec<f64> = self.batches.iter().map(|(_, parts)| part(parts).as_secs_f64() * 1e3).collect();
             median(&ms)
@@ -252,7 +253,7 @@ impl Forward {
             ("copy_in_ms", median(|parts| parts.copy_in).into()),
             ("forward_ms", forward.into()),
             ("copy_out_ms", median(|parts| parts.copy_out).into()),
-            ("forward_images_per_second", forward.map(|ms| self.images as f64 / ms * 1e3).into()),
+            ("forward_images_per_second", forward.map(|ms| batch as f64 / ms * 1e3).into()),
         ])
     }
 }

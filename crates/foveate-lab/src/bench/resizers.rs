@@ -37,9 +37,8 @@ pub fn resizers(lab: &Lab<'_>, sets: &Sets, effort: &Effort) -> Result<Table, La
                     ("recipe", recipe.into()),
                 ];
                 table.push(row(identity, &cell.figures, |figures| {
-                    let mut columns = rates(&figures.rates);
+                    let mut columns = rates(figures.images, &figures.rates);
                     columns.extend(times(&figures.ms));
-                    columns.insert("images", figures.images.into());
                     columns.insert("pixels", figures.pixels.into());
                     columns
                 }));

@@ -9,7 +9,7 @@ use foveate_sink::{Existing, Published, Rows, RunManifest, SinkOptions, VectorSi
 
 use super::cells::{Attempt, Effort, not_available, usable, wrong};
 use super::rounds;
-use crate::stats::Spread;
+use crate::stats::{Spread, median};
 use crate::{Candidate, Lab, LabError, Table, schema};
 
 /// The vectors to write.
@@ -82,6 +82,7 @@ fn push(table: &mut Table, variant: &Variant, job: &Attempt<SinkRun>, vectors: &
                 ("rows", vectors.rows.into()),
                 ("dim", vectors.dim.into()),
                 ("samples", rates.len().into()),
+                ("sample_seconds", median(&job.seconds).into()),
                 ("rows_per_second", spread.map(|spread| spread.median).into()),
                 ("rows_per_second_min", spread.map(|spread| spread.min).into()),
                 ("rows_per_second_max", spread.map(|spread| spread.max).into()),

@@ -89,6 +89,7 @@ fn add(table: &mut Table, scenario: &str, spans: &[TraceSpan], window: Duration)
             ("start_ms", start.into()),
             ("end_ms", end.into()),
             ("batch", Cell::from(batch)),
+            ("samples", 1_usize.into()),
         ]);
     }
 }

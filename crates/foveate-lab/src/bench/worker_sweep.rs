@@ -108,12 +108,8 @@ impl<'a> SweepRun<'a> {
 
     /// Returns the columns of a job's figures.
     pub(super) fn columns(&self) -> Row {
-        let mut columns = rates(&self.values(|run| Some(run.rate)));
-        columns.extend([
-            ("images", self.images.into()),
-            ("encoder_busy", self.encoder_busy().into()),
-            ("limit", self.limit().into()),
-        ]);
+        let mut columns = rates(self.images as usize, &self.values(|run| Some(run.rate)));
+        columns.extend([("encoder_busy", self.encoder_busy().into()), ("limit", self.limit().into())]);
         columns
     }
 

@@ -360,7 +360,7 @@ impl Encoder for OneBatch {
     }
 
     fn overlap(&mut self) -> Option<&mut dyn Overlap> {
-        (!self.resident && self.inner.overlap().is_some()).then_some(self as _)
+        self.inner.overlap().is_some().then_some(self as _)
     }
 }
 
@@ -393,11 +393,16 @@ impl Overlap for OneBatch {
 }
 
 impl OneBatch {
-    /// Returns memory that the device reads directly, with the one batch in it.
+    /// Returns memory that the device reads directly, with the one batch in it. What is in a device's own memory does
+    /// not matter: a forward takes as long for any pixels, and its vectors are dropped.
     fn one_more(&mut self) -> Result<Box<dyn BatchMemory>, EncodeError> {
-        let mut memory = (self.inner.allocator(Place::Host))(self.caches.batch.len())?;
-        let host = memory.host_mut().ok_or_else(|| EncodeError::Engine("no memory on the host".into()))?;
-        host.copy_from_slice(&self.caches.batch);
+        let place = if self.resident { Place::Device } else { Place::Host };
+        let mut memory = (self.inner.allocator(place))(self.caches.batch.len())?;
+        match memory.host_mut() {
+            Some(host) => host.copy_from_slice(&self.caches.batch),
+            None if self.resident => {}
+            None => return Err(EncodeError::Engine("no memory on the host".into())),
+        }
         Ok(memory)
     }
 }

@@ -352,6 +352,7 @@ impl Remedies {
             set("predicted", expected.predicted.into());
             set("times", (expected.predicted / self.now).into());
             if let Some(verified) = &row.measured {
+                set("samples", verified.rounds.into());
                 set("measured", verified.after.value.into());
                 set("measured_times", verified.times.value.into());
                 set("measured_low", verified.after.low.into());

@@ -38,7 +38,7 @@ const FIGURES: [(&str, &str, &[&str], Draw); 20] = [
     ("timeline", "timeline.csv", &["start_ms", "end_ms"], plan::timeline),
     ("plan", "plan.csv", &["predicted", "measured"], plan::accuracy),
     ("walls", "batch_plan.csv", &["batch", "storage_ms", "cpu_ms", "compute_ms"], plan::walls),
-    ("machines", "machines.csv", &["money", "images"], plan::machines),
+    ("machines", "machines.csv", &["money", "job_images"], plan::machines),
     ("worker", "worker.csv", &["requests_per_second"], worker::configurations),
 ];
 

@@ -133,6 +133,6 @@ pub(super) fn machines(table: &Table) -> Option<Plate> {
     });
     let panel = Panel { heading: Text::default(), bars: bars.collect() };
     let first = table.rows().next()?;
-    let title = text![first.number("images"), " images cost least on ", first.word("machine")];
+    let title = text![first.number("job_images"), " images cost least on ", first.word("machine")];
     Plate::new(title, Text::default(), Bars::new("money, in the currency of the price list", &[], vec![panel]))
 }

@@ -160,7 +160,7 @@ pub(super) fn headline(table: &Table) -> Option<Plate> {
 
 pub(super) fn extrapolation(table: &Table) -> Option<Plate> {
     let panel = |row: Row<'_>| {
-        let sample = text!["sample, ", row.number("sample_images"), " images, ", row.number("samples"), " times"];
+        let sample = text!["sample, ", row.number("images"), " images, ", row.number("samples"), " times"];
         let mut bars = vec![bar(&row, sample, [RATE[0], "low", "high"], QUIET)];
         if let Some(long) = row.number("long_images_per_second") {
             let within = if row.is("within", "yes") { ", within" } else { ", outside" };

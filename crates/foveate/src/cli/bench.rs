@@ -6,14 +6,15 @@ use anyhow::Context;
 use foveate::encode::DType;
 use foveate::lab::bench::{self, Control, Effort, Service, Sets, Vectors};
 use foveate::lab::plan_check::{self, Check};
-use foveate::lab::{Conditions, Lab, LabError, Setting, Table, checklist, diagnose, profile, schema, tune};
+use foveate::lab::{Lab, LabError, Setting, Table, diagnose, profile, schema, tune};
+use foveate::report::Report;
 use serde_json::{Value, json};
 
 use super::diagnose as diagnosing;
 use super::exit::Exit;
 use super::lab::{Bench, Sizes};
 use super::lab_args::{BenchArgs, EffortArgs, Experiment, SinksArgs, StageArgs};
-use super::{memory, plan};
+use super::{memory, report};
 
 pub(crate) fn run(experiment: &Experiment) -> anyhow::Result<Exit> {
     if let Some((bench, more)) = measure(experiment)? {
@@ -31,22 +32,22 @@ fn measure(experiment: &Experiment) -> anyhow::Result<Option<(Bench, Value)>> {
         Experiment::Resizers(args) => stage(args, bench::resizers)?,
         Experiment::Sinks(args) => sinks(args)?,
         Experiment::Forward(args) => {
-            let bench = Bench::open(&args.bench.lab, Sizes::AsGiven)?;
-            let effort = Effort { peers: args.peers.clone(), ..effort(&args.bench.effort) };
+            let (bench, effort) = open(&args.bench, Sizes::AsGiven)?;
+            let effort = Effort { peers: args.peers.clone(), ..effort };
             bench.put(&bench::forward(&bench.lab(), bench.photos()?, &args.batches, &effort)?)?;
             bench
         }
         Experiment::BatchSweep(args) => {
-            let bench = Bench::open(&args.lab, Sizes::AsGiven)?;
-            bench.put(&bench::batch_sweep(&bench.lab(), bench.photos()?, &bench::BATCHES, &effort(&args.effort))?)?;
+            let (bench, effort) = open(args, Sizes::AsGiven)?;
+            bench.put(&bench::batch_sweep(&bench.lab(), bench.photos()?, &bench::BATCHES, &effort)?)?;
             bench
         }
         Experiment::WorkerSweep(args) => {
             one(args, |lab, sets, effort| bench::worker_sweep(lab, sets, &bench::workers(lab), effort))?
         }
         Experiment::Headline(args) => {
-            let bench = Bench::open(&args.lab, Sizes::AsGivenAndSmall)?;
-            let headline = bench.put(&bench::headline(&bench.lab(), &bench.sets, &effort(&args.effort))?)?;
+            let (bench, effort) = open(args, Sizes::AsGivenAndSmall)?;
+            let headline = bench.put(&bench::headline(&bench.lab(), &bench.sets, &effort)?)?;
             timeline(&bench, &headline)?;
             bench
         }
@@ -54,13 +55,12 @@ fn measure(experiment: &Experiment) -> anyhow::Result<Option<(Bench, Value)>> {
             one(args, |lab, sets, effort| bench::extrapolation(lab, sets, bench::TARGET, effort))?
         }
         Experiment::Predictions(args) => {
-            let bench = Bench::open(&args.lab, Sizes::AsGiven)?;
+            let (bench, _) = open(args, Sizes::AsGiven)?;
             let check = predictions_of(&bench, args)?;
             return Ok(Some((bench, errors_of(&check))));
         }
         Experiment::Worker(args) => {
-            let bench = Bench::open(&args.lab, Sizes::AsGiven)?;
-            let effort = effort(&args.effort);
+            let (bench, effort) = open(args, Sizes::AsGiven)?;
             bench.put(&bench::worker(&bench.lab(), bench.photos()?, &Service::usual(), &effort)?)?;
             bench
         }
@@ -73,8 +73,8 @@ fn one(
     args: &BenchArgs,
     experiment: impl Fn(&Lab<'_>, &Sets, &Effort) -> Result<Table, LabError>,
 ) -> anyhow::Result<Bench> {
-    let bench = Bench::open(&args.lab, Sizes::AsGivenAndSmall)?;
-    bench.put(&experiment(&bench.lab(), &bench.sets, &effort(&args.effort))?)?;
+    let (bench, effort) = open(args, Sizes::AsGivenAndSmall)?;
+    bench.put(&experiment(&bench.lab(), &bench.sets, &effort)?)?;
     Ok(bench)
 }
 
@@ -83,10 +83,16 @@ fn stage(
     args: &StageArgs,
     experiment: impl Fn(&Lab<'_>, &Sets, &Effort) -> Result<Table, LabError>,
 ) -> anyhow::Result<Bench> {
-    let bench = Bench::of_stage(args)?;
     let effort = Effort { peers: args.peers.clone(), ..effort(&args.effort) };
+    let bench = Bench::of_stage(args)?.quickly(effort.is_quick());
     bench.put(&experiment(&bench.lab(), &bench.sets, &effort)?)?;
     Ok(bench)
+}
+
+/// Opens a bench whose rows tell its effort.
+fn open(args: &BenchArgs, sizes: Sizes) -> anyhow::Result<(Bench, Effort)> {
+    let effort = effort(&args.effort);
+    Ok((Bench::open(&args.lab, sizes)?.quickly(effort.is_quick()), effort))
 }
 
 fn effort(args: &EffortArgs) -> Effort {
@@ -97,7 +103,7 @@ fn effort(args: &EffortArgs) -> Effort {
 }
 
 fn sinks(args: &SinksArgs) -> anyhow::Result<Bench> {
-    let bench = Bench::without_photos(&args.display, args.seed)?;
+    let bench = Bench::without_photos(&args.display, args.seed)?.quickly(args.quick);
     let effort = if args.quick { Effort::quick() } else { Effort::usual() };
     bench.put(&bench::sinks(&bench.lab(), &Vectors { rows: args.rows, dim: args.dim }, &effort)?)?;
     Ok(bench)
@@ -108,7 +114,7 @@ const TUNING_SAMPLES: f64 = 30.0;
 
 /// Runs every experiment that a report contains, and the usual job after each of them.
 fn all(args: &BenchArgs) -> anyhow::Result<(Bench, Value)> {
-    let bench = Bench::open(&args.lab, Sizes::AsGivenAndSmall)?.without_warnings();
+    let bench = open(args, Sizes::AsGivenAndSmall)?.0.without_warnings();
     let mut tables = Vec::new();
     let check = all_but_control(&bench, args, &mut tables)?;
     let disturbed = tables.iter().filter(|table: &&Table| table.disturbed().is_some());
@@ -145,13 +151,9 @@ fn all_but_control(bench: &Bench, args: &BenchArgs, tables: &mut Vec<Table>) -> 
     if let Some(headline) = tables.iter().find(|table| table.schema().file == schema::HEADLINE.file) {
         timeline(bench, headline)?;
     }
-    bench.write(&plan::walls_of_run(bench.out())?)?;
     let conditions = bench.conditions().and_disturbed(control.unsteady());
     tables.push(bench.put_under(&control.table(), conditions)?);
-    bench.put_under(
-        &checklist(&tables.iter().collect::<Vec<_>>(), &bench.base(), &bench.rig.context()),
-        Conditions::default(),
-    )?;
+    bench.say(&report::checklist(&Report::read(bench.out())?))?;
     Ok(errors)
 }
 

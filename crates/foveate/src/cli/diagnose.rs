@@ -9,7 +9,7 @@ use super::lab::{Bench, Sizes};
 use super::lab_args::DiagnoseArgs;
 
 pub(crate) fn run(args: &DiagnoseArgs) -> anyhow::Result<Exit> {
-    let bench = Bench::open(&args.lab, Sizes::AsGiven)?;
+    let bench = Bench::open(&args.lab, Sizes::AsGiven)?.quickly(args.quick);
     let options = options(args, &bench);
     if options.verify == Some(Verify::All) {
         return climb(&bench, &options);

@@ -18,11 +18,13 @@ use indicatif::ProgressBar;
 use serde_json::{Map, Value, json};
 
 use super::lab_args::{LabArgs, LabDisplay, SampleArgs, StageArgs};
-use super::{console, job, memory, progress};
+use super::{checkout, console, job, memory, progress};
 
 /// Everything that an experiment of the command line needs.
 pub(crate) struct Bench {
     pub(crate) rig: Box<dyn foveate::lab::Rig>,
+    /// The last columns of every row.
+    context: foveate::lab::Context,
     pub(crate) sets: Sets,
     pub(crate) sink: String,
     out: PathBuf,
@@ -114,8 +116,10 @@ impl Bench {
         let watch = Observer::new(Announce::new(display.quiet));
         let sets = Sets { usable: Vec::new(), missing: Vec::new() };
         let json = display.json.then(Mutex::default);
+        let context = foveate::lab::Context { commit: checkout::commit(), ..rig.context() };
         Ok(Self {
             rig,
+            context,
             sets,
             sink,
             out: display.out.clone(),
@@ -177,9 +181,9 @@ impl Bench {
     ) -> anyhow::Result<Table> {
         self.watch.inner().clear();
         let table = table.clone().under(conditions);
-        let path = table.write_csv(&self.out, &self.rig.context())?;
+        let path = table.write_csv(&self.out, &self.context)?;
         if let Some(json) = &self.json {
-            Self::add_json(&mut lock(json), &table);
+            self.add_json(&mut lock(json), &table);
             return Ok(table);
         }
         let mut text = Vec::new();
@@ -200,7 +204,7 @@ impl Bench {
 
     /// Writes a table's CSV file alone.
     pub(crate) fn write(&self, table: &Table) -> anyhow::Result<PathBuf> {
-        Ok(table.write_csv(&self.out, &self.rig.context())?)
+        Ok(table.write_csv(&self.out, &self.context)?)
     }
 
     /// Prints a line, unless JSON is printed.
@@ -209,6 +213,14 @@ impl Bench {
             writeln!(console::stdout(), "{}", fit(line, 0))?;
         }
         Ok(())
+    }
+
+    /// Records that samples are fewer or shorter than usual, if they are.
+    pub(crate) fn quickly(mut self, is_quick: bool) -> Self {
+        if is_quick {
+            self.context.effort = "quick".to_owned();
+        }
+        self
     }
 
     /// Leaves it to the caller to say that tables are disturbed.
@@ -229,9 +241,9 @@ impl Bench {
     }
 
     /// Adds a table by the name of its file, and under `disturbed` why it is, if it is.
-    fn add_json(all: &mut Map<String, Value>, table: &Table) {
+    fn add_json(&self, all: &mut Map<String, Value>, table: &Table) {
         let name = table.schema().file.trim_end_matches(".csv");
-        all.insert(name.to_owned(), table.json());
+        all.insert(name.to_owned(), table.json(&self.context));
         if let Some(why) = table.disturbed() {
             all.entry("disturbed").or_insert_with(|| json!({}))[name] = why.into();
         }

@@ -9,6 +9,7 @@ mod bench;
 mod budget;
 mod call;
 mod check;
+mod checkout;
 mod config;
 mod console;
 mod diagnose;

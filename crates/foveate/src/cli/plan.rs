@@ -16,7 +16,7 @@ use serde::Serialize;
 use self::shared::Shared;
 use self::store::StoreNeeds;
 use self::walls::Walls;
-pub(crate) use self::walls::of_run as walls_of_run;
+pub(crate) use self::walls::write_walls;
 use self::words::Count;
 use super::console;
 use super::exit::Exit;
@@ -35,15 +35,19 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<Exit> {
         console::say!("note: the costs were measured on a disturbed machine: {why}");
     }
     let plan = Plan::new(args, run.as_ref())?;
+    let context = run.map(|run| run.context).unwrap_or_default();
     if let Some(folder) = &args.out {
-        let context = run.map(|run| run.context).unwrap_or_default();
         for table in plan.machines.iter().chain([&plan.machine.walls().table()]) {
             console::say!("wrote {}", table.write_csv(folder, &context)?.display());
         }
     }
     let mut out = console::stdout();
     if args.json {
-        writeln!(out, "{}", serde_json::to_string(&plan)?)?;
+        let mut answers = serde_json::to_value(&plan)?;
+        if let Some(machines) = &plan.machines {
+            answers["machines"] = machines.json(&context);
+        }
+        writeln!(out, "{answers}")?;
     } else {
         let mut text = Vec::new();
         plan.print(&mut text)?;
@@ -64,12 +68,8 @@ struct Plan {
     job: Workload,
     queue: Option<QueueSizing>,
     /// The machines of a price list.
-    #[serde(serialize_with = "rows", skip_serializing_if = "Option::is_none")]
+    #[serde(skip)]
     machines: Option<Table>,
-}
-
-fn rows<S: serde::Serializer>(table: &Option<Table>, to: S) -> Result<S::Ok, S::Error> {
-    table.as_ref().map(Table::json).serialize(to)
 }
 
 /// The answers about one machine.

@@ -42,7 +42,7 @@ pub(super) fn table(path: &Path, args: &PlanArgs, run: &MeasuredRun, measured: &
             ("workers", u64::from(answer.workers).into()),
             ("images_per_second", answer.rate.into()),
             ("limit", answer.limit.into()),
-            ("images", args.images.into()),
+            ("job_images", args.images.into()),
             ("hours", answer.hours.into()),
             ("core_hours", (answer.hours * f64::from(machine.cores)).into()),
             ("money", answer.money.into()),

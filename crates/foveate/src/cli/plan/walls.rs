@@ -152,11 +152,12 @@ impl Walls {
     }
 }
 
-/// Reads the walls by batch size from a run's files.
-pub(crate) fn of_run(folder: &Path) -> anyhow::Result<Table> {
+/// Computes the walls by batch size from a run's files, and writes them there as [`schema::BATCH_PLAN`].
+pub(crate) fn write_walls(folder: &Path) -> anyhow::Result<()> {
     let run = MeasuredRun::read(folder, None, None)?;
     let model = run.measured.walls(&run.configuration)?;
-    Ok(table(&model.batch_sweep(&batches(&model))?, model.crossover(MOST)?))
+    table(&model.batch_sweep(&batches(&model))?, model.crossover(MOST)?).write_csv(folder, &run.context)?;
+    Ok(())
 }
 
 /// Returns the usual numbers of workers up to the first that is more than `enough`, and `enough`.

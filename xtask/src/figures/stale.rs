@@ -1,0 +1,150 @@
+//! Recorded files that were measured before the last change of what they measure.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+
+use super::links::{cell, figures, table};
+use crate::rules::Finding;
+use crate::tree::{Tree, paths};
+
+/// The table that says what each recorded file measures.
+const MEASURED: &str = "benches/measured.toml";
+
+/// One entry of the table.
+#[derive(Deserialize)]
+struct Subject {
+    /// Ends of the recorded files' paths.
+    files: Vec<String>,
+    /// Pathspecs of git: a commit that touches one makes the files stale.
+    sources: Vec<String>,
+}
+
+fn subjects(text: &str) -> Result<Vec<Subject>> {
+    let table: toml::Table = text.parse().context(MEASURED)?;
+    let mut subjects = Vec::new();
+    for (name, entry) in table {
+        subjects.push(entry.try_into().with_context(|| format!("{MEASURED}: {name}"))?);
+    }
+    Ok(subjects)
+}
+
+fn subject<'a>(subjects: &'a [Subject], path: &str) -> Option<&'a Subject> {
+    subjects.iter().find(|subject| subject.files.iter().any(|file| path.ends_with(file.as_str())))
+}
+
+/// Every file that a document cites is in the table.
+pub(crate) fn unlisted(tree: &Tree) -> Vec<Finding> {
+    let text = tree.file(MEASURED).map_or("", |file| file.text.as_str());
+    let subjects = match subjects(text) {
+        Ok(subjects) => subjects,
+        Err(problem) => return vec![Finding::new(MEASURED, format!("{problem:#}"))],
+    };
+    let mut cited: Vec<String> = Vec::new();
+    for file in tree.files.iter().filter(|file| file.path.ends_with(".md")) {
+        cited.extend(figures(&file.text).iter().map(|figure| figure.path(&file.path)));
+    }
+    cited.sort();
+    cited.dedup();
+    cited.retain(|path| tree.file(path).is_some() && subject(&subjects, path).is_none());
+    cited.iter().map(|path| Finding::new(MEASURED, format!("no entry says what {path} measures"))).collect()
+}
+
+/// Returns a line for each recorded file with a stale row: its path, and why.
+pub(crate) fn list(root: &Path) -> Result<Vec<String>> {
+    let subjects = subjects(&std::fs::read_to_string(root.join(MEASURED)).context(MEASURED)?)?;
+    let mut lines = Vec::new();
+    for path in paths(root)? {
+        let is_recorded = path.starts_with("benches/") || path.starts_with("examples/");
+        let Some(subject) = subject(&subjects, &path).filter(|_| is_recorded) else { continue };
+        let table = table(&std::fs::read_to_string(root.join(&path))?);
+        let mut commits: Vec<&str> =
+            table.iter().skip(1).map(|row| cell(&table, row, "commit").unwrap_or("")).collect();
+        commits.sort_unstable();
+        commits.dedup();
+        for commit in commits {
+            if let Some(why) = why_stale(root, commit, &subject.sources)? {
+                lines.push(format!("{path}: {why}"));
+            }
+        }
+    }
+    Ok(lines)
+}
+
+/// Returns why rows of `commit` are stale, if they are.
+fn why_stale(root: &Path, commit: &str, sources: &[String]) -> Result<Option<String>> {
+    if commit.is_empty() {
+        return Ok(Some("its rows name no commit".to_owned()));
+    }
+    if let Some(clean) = commit.strip_suffix('+') {
+        return Ok(Some(format!("measured on sources that differed from {clean}")));
+    }
+    let range = format!("{commit}..HEAD");
+    let mut git = Command::new("git");
+    git.current_dir(root).args(["-c", "safe.directory=*", "log", "--format=%h %s", &range, "--"]).args(sources);
+    let output = git.output().context("cannot start git")?;
+    if !output.status.success() {
+        return Ok(Some(format!("measured on {commit}, which is no commit here")));
+    }
+    let log = String::from_utf8_lossy(&output.stdout);
+    let last = log.lines().next();
+    Ok(last.map(|last| {
+        format!("measured on {commit}; {} commits have changed it, the last is {last}", log.lines().count())
+    }))
+}
+
+/// Fails if a recorded file is stale.
+pub(crate) fn refuse(root: &Path) -> Result<()> {
+    let stale = list(root)?;
+    ensure!(
+        stale.is_empty(),
+        "figures were measured before the last change of what they measure:\n{}",
+        stale.join("\n")
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::assert_finds;
+    use crate::tree::fake::{self, add_file};
+
+    #[test]
+    fn a_cited_file_has_an_entry() {
+        let mut tree = fake::tree();
+        add_file(&mut tree, "benches/runs/new.csv", "rate\n1\n");
+        add_file(&mut tree, "docs/page.md", "[1](../benches/runs/new.csv \"rate\")");
+        assert_finds(unlisted, &tree, "no entry says what benches/runs/new.csv measures");
+        add_file(&mut tree, MEASURED, "[new]\nfiles = [\"runs/new.csv\"]\nsources = [\"crates/a\"]\n");
+        assert!(unlisted(&tree).is_empty());
+    }
+
+    #[test]
+    fn rows_are_stale_after_a_change_of_what_they_measure() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        let git = |args: &[&str]| {
+            let output = Command::new("git").current_dir(root).args(args).output().unwrap();
+            assert!(output.status.success(), "{args:?}: {output:?}");
+            String::from_utf8(output.stdout).unwrap().trim().to_owned()
+        };
+        let commit = |path: &str| {
+            std::fs::create_dir_all(root.join(path).parent().unwrap()).unwrap();
+            std::fs::write(root.join(path), path).unwrap();
+            git(&["add", "."]);
+            git(&["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "-m", path]);
+            git(&["rev-parse", "--short=12", "HEAD"])
+        };
+        git(&["init", "-q"]);
+        let (before, after) = (commit("a/src/lib.rs"), commit("a/src/more.rs"));
+        commit("b/src/lib.rs");
+        let why = |commit: &str| why_stale(root, commit, &["a/src".to_owned()]).unwrap().unwrap_or_default();
+        assert_eq!(why(&after), "");
+        assert!(why(&before).contains("1 commits have changed it") && why(&before).ends_with("a/src/more.rs"));
+        assert!(why("").contains("no commit") && why(&format!("{after}+")).contains("differed"));
+        assert!(why("0123456789ab").contains("no commit here"));
+    }
+}
