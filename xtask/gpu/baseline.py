@@ -1,9 +1,8 @@
 """What the literature does: a DataLoader with Pillow or OpenCV, pinned memory, PyTorch's forward; the same photos."""
 
 import os
-import time
 
-from common import BASELINE, Cells, Deadline, Failed, Mode, arguments, one_line, photo_sets, spread
+from common import BASELINE, Cells, Deadline, Failed, Mode, arguments, one_line, photo_sets, spread, steady_rates
 
 try:
     import numpy as np
@@ -13,8 +12,8 @@ try:
 except ImportError as error:  # Every row then reports it.
     torch, WITHOUT = None, one_line(error)
 
-# Images per batch: few, so that a short pass has several batches for every worker.
-BATCH = 64
+# Photos of a pass: more than any measurement takes.
+ENDLESS = 10**9
 
 
 def pillow(path):
@@ -53,13 +52,13 @@ LOADERS = {"Pillow": pillow, "OpenCV": opencv, "OpenCV, u8": opencv_u8}
 
 
 class Photos:
-    """The photos, repeated. `count` may change between passes, in the process that makes the batches' lists."""
+    """The photos, repeated."""
 
     def __init__(self, paths, load):
-        self.paths, self.load, self.count = paths, load, 0
+        self.paths, self.load = paths, load
 
     def __len__(self):
-        return self.count
+        return ENDLESS
 
     def __getitem__(self, at):
         return self.load(self.paths[at % len(self.paths)])
@@ -74,8 +73,7 @@ class Baseline:
         self.networks = {}
 
     def run(self, photos, loader, dtype):
-        batch = min(BATCH, self.mode.batch)
-        key = {"photos": photos, "loader": loader, "dtype": dtype, "workers": self.workers, "batch": batch}
+        key = {"photos": photos, "loader": loader, "dtype": dtype, "workers": self.workers, "batch": self.mode.batch}
         self.cells.attempt(key, lambda: self.measure(**key))
 
     def measure(self, photos, loader, dtype, workers, batch):
@@ -87,28 +85,24 @@ class Baseline:
         self.deadline.check(8)
         dataset = Photos(self.sets[photos], LOADERS[loader])
         batches = torch.utils.data.DataLoader(dataset, batch_size=batch, num_workers=workers, pin_memory=True,
-                                              persistent_workers=True, prefetch_factor=2)
-        forward = self.network(dtype)
+                                              prefetch_factor=2)
+        forward, rows, images = self.network(dtype), [], 0
 
-        def once(count):
-            # Timed from the start of a pass, before anything is prefetched, like foveate.
-            dataset.count = count
-            start = time.perf_counter()
-            rows = [forward(pixels) for pixels in batches]
+        def encode(pixels):
+            rows.append(forward(pixels))
+            return len(pixels)
+
+        def settle():
+            nonlocal images
             vectors = torch.cat(rows).cpu()
-            seconds = time.perf_counter() - start
-            if len(vectors) != count or not bool(vectors.isfinite().all()):
-                raise Failed("vectors are missing or not finite")
-            return count / seconds
+            images += len(vectors)
+            rows.clear()
+            if not bool(vectors.isfinite().all()):
+                raise Failed("vectors are not finite")
+            self.deadline.check()
 
-        def images_at(rate):
-            return max(2 * batch * workers, int(rate * 2 * self.mode.seconds) // batch * batch)
-
-        # The first pass starts the workers and warms the device up.
-        images = images_at(once(batch * workers))
-        rates = [once(images)]
-        while len(rates) < self.mode.samples and self.deadline.left() > 2.5 * images / rates[0]:
-            rates.append(once(images))
+        # As long as foveate's jobs, which have the same batch and include their start.
+        rates = steady_rates(batches, encode, settle, workers, self.mode.job_seconds, self.mode.samples)
         return {"images": images, **spread(rates)}
 
     def network(self, dtype):

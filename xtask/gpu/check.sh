@@ -48,8 +48,8 @@ export FOVEATE_CUDA_LIB=${FOVEATE_CUDA_LIB:-$wheels}
 
 # Time limits of the steps in seconds, and of one that hangs. All of quick end within 10 minutes; full is meant for four
 # calls.
-declare -A quick=([tests]=60 [sanitizer]=25 [verify]=20 [decoders]=25 [numerics]=70 [forward]=125 [end-to-end]=125
-  [python]=35 [utilization]=20 [diagnosis]=30)
+declare -A quick=([tests]=45 [sanitizer]=25 [verify]=20 [decoders]=25 [numerics]=70 [forward]=135 [end-to-end]=115
+  [python]=55 [utilization]=20 [diagnosis]=30)
 declare -A full=([tests]=300 [sanitizer]=200 [verify]=60 [decoders]=60 [numerics]=160 [forward]=540 [end-to-end]=540
   [python]=240 [utilization]=30 [diagnosis]=120)
 declare -A smoke=([tests]=240 [sanitizer]=120 [verify]=120 [decoders]=120 [numerics]=240 [forward]=240 [end-to-end]=120
@@ -68,7 +68,7 @@ versions() {
   cat "$here/BUILT" 2>/dev/null
   nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,power.limit --format=csv 2>&1
   uname -srm; grep -m1 'model name' /proc/cpuinfo; nproc; df -h "$scratch" | tail -1
-  "$python" - torch transformers torchvision pillow opencv-python-headless numpy triton nvidia-cublas <<'PYTHON'
+  "$python" - torch transformers torchvision pillow opencv-python-headless numpy triton nvidia-cublas onnx onnxruntime-gpu tensorrt <<'PYTHON'
 import sys
 from importlib.metadata import PackageNotFoundError, version
 print("python", sys.version.split()[0])

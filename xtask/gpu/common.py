@@ -142,6 +142,27 @@ def spread(samples):
             "samples": len(samples)}
 
 
+def steady_rates(batches, encode, settle, workers, seconds, windows, now=time.perf_counter):
+    """Images per second of a loader under way, in `windows` windows of at least `seconds`.
+
+    Its workers deliver a batch each at about the same time. So the clock starts when each has delivered one, and a window
+    ends after a whole round. `encode` returns a batch's number of images; `settle` waits for the device."""
+    rates, images, start = [], 0, None
+    for at, batch in enumerate(batches, 1):
+        images += encode(batch)
+        if at % workers:
+            continue
+        settle()
+        if start is not None and now() - start >= seconds:
+            rates.append(images / (now() - start))
+            start = None
+        if len(rates) == windows:
+            return rates
+        if start is None:
+            images, start = 0, now()
+    raise Failed("the photos ended before the windows")
+
+
 def foveate(*args, seconds=60, codes=(0,)):
     """Runs the program and returns its output. Raises `Failed` with the reason if it ends with another code or exceeds
     the time."""

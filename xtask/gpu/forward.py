@@ -74,8 +74,8 @@ class Forward:
 def main():
     forward = Forward(arguments(__doc__))
     mode, whole = forward.mode, forward.deadline.left()
-    # PyTorch gets the remaining time: it runs in three modes, one of which compiles.
-    end, forward.deadline = forward.deadline, Deadline(0.55 * whole)
+    # PyTorch and ONNX Runtime get the remaining time: they compile.
+    end, forward.deadline = forward.deadline, Deadline(0.5 * whole)
     for batch in mode.batches:
         for model in mode.models:
             forward.foveate(model, batch)

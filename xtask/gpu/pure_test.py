@@ -7,7 +7,7 @@ from pathlib import Path
 import checks
 import table
 from common import (CHECKS, FORWARD, HERE, NUMERICS, SHAPES, Cells, Deadline, Failed, Mode, flop_per_image, many, number, one_line,
-                    read, reason, spread)
+                    read, reason, spread, steady_rates)
 
 
 def operations_are_those_of_a_vision_transformer():
@@ -118,8 +118,31 @@ def ratios_and_shares_are_computed(folder):
     found = {row[0]: row for row in table.table(folder, mode, ["forward"])}
     what, ours, theirs, ratio, verdict = found["forward small f16 batch 256"]
     assert ours == "20,000/s, 245 TFLOP/s, 49 % of peak; calls 18,000/s", ours
-    assert theirs == "sdpa 10,000/s, compile 16,000/s" and (ratio, verdict) == ("1.25", "faster than PyTorch"), theirs
+    assert theirs == "sdpa 10,000/s, compile 16,000/s" and (ratio, verdict) == ("1.25", "the fastest"), theirs
+    cells.add(engine="onnx tensorrt", **key, **spread([25000.0]))
+    found = {row[0]: row for row in table.table(folder, mode, ["forward"])}
+    assert found["forward small f16 batch 256"][-1] == "SLOWER than TensorRT", found
     assert found["forward small f16 batch 1"][-1] == "n/a (not reached)"
+
+
+def a_loader_is_measured_under_way():
+    # Two workers: the first batches come after 10 s, then two batches of 8 each second.
+    time = 0.0
+
+    def batches():
+        nonlocal time
+        for at in range(100):
+            if at % 2 == 0:
+                time += 10 if at == 0 else 1
+            yield range(8)
+    rates = steady_rates(batches(), len, lambda: None, 2, 3, 2, now=lambda: time)
+    assert rates == [16.0, 16.0], rates
+    try:
+        steady_rates([range(8)] * 4, len, lambda: None, 2, 3, 1, now=lambda: 0.0)
+    except Failed as error:
+        assert "ended" in str(error)
+    else:
+        raise AssertionError("a window that never ends has a rate")
 
 
 def main():

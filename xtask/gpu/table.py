@@ -6,12 +6,15 @@ from pathlib import Path
 from common import DECODERS, DTYPES, SHAPES, Mode, flop_per_image, number, one_line, read
 from numerics import GOLDENS, WAYS
 
-HEAD = ("what", "foveate", "PyTorch / Python", "ratio", "verdict")
+HEAD = ("what", "foveate", "PyTorch, ONNX Runtime, Python", "ratio", "verdict")
 # Smallest cosine, largest relative error: the tiers of the project's tests.
 TIERS = {"f32": ("strict", 1e-6, 1e-4), "f16": ("half", 1e-3, 0.1), "bf16": ("half", 1e-3, 0.1)}
 AIM = 0.95
 LONGEST = 90
 NOT_REACHED = {"status": "n/a (not reached)"}
+# Other engines of the forward, by their names in the table.
+OTHERS = {"eager": "torch eager", "sdpa": "torch sdpa", "compile": "torch compile", "ORT": "onnx cuda",
+          "TensorRT": "onnx tensorrt"}
 # In the order in which they run: what is wrong first, then how fast it is.
 CHECKED = ("tests", "sanitizer", "verify", "decoders")
 STEPS = (*CHECKED, "numerics", "forward", "end-to-end", "python", "utilization", "diagnosis")
@@ -124,7 +127,7 @@ def forward(rows, mode):
             for batch in sorted(mode.batches):
                 key = {"model": model, "dtype": dtype, "batch": batch}
                 row = rows.get(engine="foveate", **key)
-                ways = {way: rows.get(engine=f"torch {way}", **key) for way in ("eager", "sdpa", "compile")}
+                ways = {way: rows.get(engine=engine, **key) for way, engine in OTHERS.items()}
                 found = {way: number(row.get("images_per_second")) for way, row in ways.items()}
                 best = max((rate, way) for way, rate in {**found, "n/a": 0}.items() if rate is not None)
                 theirs = ", ".join(f"{way} {rate(value)}" for way, value in found.items() if value)
@@ -132,7 +135,7 @@ def forward(rows, mode):
                 value = ratio(row.get("images_per_second"), best[0])
                 ours = performance(row, model, peaks[dtype]) if is_ok(row) else ""
                 verdict = row["status"] if not is_ok(row) else "" if not value else \
-                    "faster than PyTorch" if value >= 1 else f"SLOWER than torch {best[1]}"
+                    "the fastest" if value >= 1 else f"SLOWER than {best[1]}"
                 yield f"forward {model} {dtype} batch {batch}", ours, theirs, times(value), verdict
     yield from sweeps(rows, mode)
 

@@ -1,10 +1,12 @@
-"""PyTorch's forward of the same networks on the same device, eager, with SDPA and compiled; and the device's peak."""
+"""The forward of the same networks on the same device by PyTorch (eager, SDPA, compiled) and by ONNX Runtime (CUDA,
+TensorRT), and the device's peak."""
 
 import time
 
 from common import DTYPES, FORWARD, Cells, Deadline, Failed, Mode, arguments, one_line, spread
 
 try:
+    import numpy
     import torch
 
     import transformers_side as side
@@ -13,7 +15,8 @@ except ImportError as error:  # Every row then reports it.
 
 PEAK_SIDE = 8192
 # Approximate upper limit of a compilation's time.
-COMPILING = 60
+COMPILING = 40
+PROVIDERS = {"onnx cuda": "CUDAExecutionProvider", "onnx tensorrt": "TensorrtExecutionProvider"}
 
 
 class Clock:
@@ -94,17 +97,54 @@ class Pytorch:
                     "memory_of": "PyTorch's allocator" if memory else None}
         self.cells.attempt({"engine": f"torch {way}", "model": model, "dtype": dtype, "batch": batch}, measure)
 
+    def onnx(self, engine, model, dtype, batch):
+        """ONNX Runtime on the network as PyTorch exports it, from pixels on the device to tokens on it."""
+        def measure():
+            self.check(COMPILING)
+            try:
+                import onnx  # noqa: F401, PyTorch's export needs it
+                import onnxruntime
+            except ImportError as error:
+                raise Failed(one_line(error)) from None
+            provider = PROVIDERS[engine]
+            if not self.clock.cuda or provider not in onnxruntime.get_available_providers():
+                raise Failed(f"ONNX Runtime has no {provider} here")
+            network = side.network(model, "sdpa", self.args.device).to(side.DTYPES[dtype])
+            images = torch.randn(batch, 3, 224, 224, device=self.args.device, dtype=side.DTYPES[dtype])
+            path = self.args.scratch / f"{model}.{dtype}.{batch}.onnx"
+            torch.onnx.export(side.HiddenState(network), (images,), str(path), input_names=["pixels"],
+                              output_names=["hidden"], dynamo=False)
+            options = {"trt_fp16_enable": dtype == "f16"} if "Tensorrt" in provider else {}
+            session = onnxruntime.InferenceSession(str(path), providers=[(provider, options)])
+            if session.get_providers()[0] != provider:
+                raise Failed(f"ONNX Runtime falls back to {session.get_providers()[0]}")
+            binding = session.io_binding()
+            kind = numpy.float16 if dtype == "f16" else numpy.float32
+            binding.bind_input("pixels", "cuda", images.device.index or 0, kind, tuple(images.shape), images.data_ptr())
+            binding.bind_output("hidden", "cuda", images.device.index or 0)
+            # It has a stream of its own and waits for it, so the host's clock measures it.
+            taken = Clock("cpu").samples(lambda: session.run_with_iobinding(binding), self.seconds, 5)
+            return spread([batch / seconds for seconds in taken])
+        self.cells.attempt({"engine": engine, "model": model, "dtype": dtype, "batch": batch}, measure)
+
 
 def main():
     pytorch = Pytorch(arguments(__doc__))
     mode = pytorch.mode
     for dtype in DTYPES:
         pytorch.peak(dtype)
+    # What the others are compared with comes first: compiling takes long, and the time may end.
+    first = mode.models[0], DTYPES[0], mode.batches[0]
+    pytorch.forward("sdpa", *first)
+    pytorch.forward("compile", *first)
+    for engine in PROVIDERS:
+        pytorch.onnx(engine, *first)
     for batch in mode.batches:
         for model in mode.models:
             for dtype in DTYPES:
                 for way in ("sdpa", "eager"):
-                    pytorch.forward(way, model, dtype, batch)
+                    if (way, model, dtype, batch) != ("sdpa", *first):
+                        pytorch.forward(way, model, dtype, batch)
     for model in mode.swept:
         for batch in mode.sizes:
             if (model, batch) not in [(model, batch) for model in mode.models for batch in mode.batches]:
@@ -112,7 +152,12 @@ def main():
     for batch in mode.compiled_batches:
         for model in mode.models:
             for dtype in DTYPES[:2] if mode.name == "full" else DTYPES[:1]:
-                pytorch.forward("compile", model, dtype, batch)
+                if (model, dtype, batch) != first:
+                    pytorch.forward("compile", model, dtype, batch)
+    for model in mode.models if mode.name == "full" else ():
+        for engine in PROVIDERS:
+            for dtype in ("f16", "f32"):
+                pytorch.onnx(engine, model, dtype, 64)
 
 
 if __name__ == "__main__":

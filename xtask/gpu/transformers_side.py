@@ -33,6 +33,17 @@ def network(name, attention="sdpa", device="cpu"):
         return kind(config).eval()
 
 
+class HiddenState(torch.nn.Module):
+    """A network whose only output is a tensor, for export."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.network = network
+
+    def forward(self, pixels):
+        return self.network(pixel_values=pixels).last_hidden_state
+
+
 def randomize(model):
     """Weights large enough that every part of the network affects its output."""
     generator = torch.Generator().manual_seed(0)
