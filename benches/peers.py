@@ -14,6 +14,7 @@ cropping, by Pillow, WebDataset, Ray Data and pyarrow. The readers take turns.
 """
 
 import csv
+import ctypes
 import functools
 import glob
 import importlib.metadata
@@ -86,8 +87,6 @@ def simplejpeg():
 
 
 def libjpeg_turbo_rs():
-    import ctypes
-
     built = pathlib.Path(__file__).parent / "peers-rs/jpeg/target/peers/libfoveate_peers_jpeg.so"
     if not built.exists():
         raise RuntimeError("it is not built; benches/README.md says how")
@@ -362,8 +361,18 @@ def one_line(error):
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 
+def keep_memory():
+    """Keeps freed memory in the process. glibc returns a large array to the system when it is freed, so each photo would
+    fault the same pages in anew, which a program that keeps its arrays does not pay."""
+    trim_threshold, mmap_max = -1, -4  # M_TRIM_THRESHOLD, M_MMAP_MAX of <malloc.h>
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", lambda option, value: 0)
+    mallopt(trim_threshold, -1)
+    mallopt(mmap_max, 0)
+
+
 def serve(names, open_one, folder):
     """Answers requests until there are no more."""
+    keep_memory()
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is no answer
     folder, opened = pathlib.Path(folder), {}
