@@ -21,6 +21,8 @@ pub struct StandIn {
     overhead_ms: f64,
     /// Milliseconds of each image.
     image_ms: f64,
+    /// What of the curve follows from an assumption; empty for nothing.
+    assumed: String,
     /// Precision of the device's forward; `None` for the job's.
     dtype: Option<DType>,
     /// Bytes per second from the host's memory to the device; `None` for a curve.
@@ -38,6 +40,7 @@ struct Known {
     overhead_ms: f64,
     image_ms: f64,
     bus_gb_per_second: f64,
+    assumed: String,
 }
 
 fn known() -> impl Iterator<Item = Known> {
@@ -69,6 +72,14 @@ impl StandIn {
         self.bus_bytes_per_second
     }
 
+    /// Returns the device's name, with what is assumed of it: `t4-f16 (fixed part assumed)`.
+    pub fn name(&self) -> String {
+        match self.assumed.as_str() {
+            "" => self.name.clone(),
+            assumed => format!("{} ({assumed} assumed)", self.name),
+        }
+    }
+
     /// Opens an encoder of this speed with the inputs and outputs of `spec`.
     pub fn open(&self, spec: EncoderSpec) -> Box<dyn Encoder> {
         let spec = EncoderSpec { device: self.to_string(), batch_invariant: true, ..spec };
@@ -84,12 +95,15 @@ impl StandIn {
 /// Name and curve, for the column `device` of every row.
 impl fmt::Display for StandIn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, overhead_ms, image_ms, dtype, .. } = self;
+        let Self { name, overhead_ms, image_ms, assumed, dtype, .. } = self;
         write!(f, "stand-in {name}")?;
-        match dtype {
-            None => Ok(()),
-            Some(_) => write!(f, ": {overhead_ms}+{image_ms:.4}·n ms"),
+        if dtype.is_some() {
+            write!(f, ": {overhead_ms}+{image_ms:.4}·n ms")?;
         }
+        if !assumed.is_empty() {
+            write!(f, ", {assumed} assumed")?;
+        }
+        Ok(())
     }
 }
 
@@ -98,17 +112,17 @@ impl FromStr for StandIn {
 
     /// Reads a known name, or a curve in milliseconds: `5+0.9·n`, with `·` or `*`.
     fn from_str(text: &str) -> Result<Self, String> {
-        if let Some(Known { name, overhead_ms, image_ms, bus_gb_per_second }) = known().find(|known| known.name == text)
-        {
+        if let Some(device) = known().find(|known| known.name == text) {
+            let Known { name, overhead_ms, image_ms, bus_gb_per_second, assumed } = device;
             let bus_bytes_per_second = Some(1e9 * bus_gb_per_second);
-            return Ok(Self { name, overhead_ms, image_ms, dtype: Some(DType::F16), bus_bytes_per_second });
+            return Ok(Self { name, overhead_ms, image_ms, assumed, dtype: Some(DType::F16), bus_bytes_per_second });
         }
         let (overhead_ms, image_ms) = curve(text).ok_or_else(|| {
             let names = known().map(|known| known.name).collect::<Vec<_>>().join(", ");
             format!("no stand-in '{text}'; there are {names}, and curves in milliseconds, such as 5+0.9*n")
         })?;
         let name = format!("{overhead_ms}+{image_ms}·n ms");
-        Ok(Self { name, overhead_ms, image_ms, dtype: None, bus_bytes_per_second: None })
+        Ok(Self { name, overhead_ms, image_ms, assumed: String::new(), dtype: None, bus_bytes_per_second: None })
     }
 }
 
@@ -128,9 +142,13 @@ mod tests {
     #[test]
     fn every_device_is_read_and_has_its_source() {
         let mut rows = csv::Reader::from_reader(KNOWN.as_bytes());
-        let sources: Vec<String> = rows.records().map(|row| row.unwrap()[4].to_owned()).collect();
+        let sources: Vec<String> = rows.records().map(|row| row.unwrap()[5].to_owned()).collect();
         assert_eq!((sources.len(), known().count()), (KNOWN.lines().count() - 1, sources.len()));
-        assert!(sources.iter().all(|source| source.contains("Bus: PCIe")), "{sources:?}");
+        for (source, device) in sources.iter().zip(known()) {
+            assert!(source.contains("Bus: PCIe") && device.overhead_ms > 0.0, "{source}");
+            let is_assumed = source.contains("assumed");
+            assert_eq!(is_assumed, !device.assumed.is_empty(), "{source}");
+        }
         let t4: StandIn = known().next().unwrap().name.parse().unwrap();
         assert_eq!(t4.bus_bytes_per_second(), Some(15.75e9));
     }
@@ -140,7 +158,11 @@ mod tests {
         let t4: StandIn = "t4-f16".parse().unwrap();
         let (overhead, image) = t4.step_ms();
         assert!((64.0 / (overhead + 64.0 * image) * 1e3 - 1006.0).abs() < 0.1);
-        assert_eq!(t4.to_string(), "stand-in t4-f16: 0+0.9940·n ms");
+        assert_eq!(t4.to_string(), "stand-in t4-f16: 10.47+0.8304·n ms, fixed part assumed");
+        assert_eq!(t4.name(), "t4-f16 (fixed part assumed)");
+        let h200: StandIn = "h200-f16".parse().unwrap();
+        let (overhead, image) = h200.step_ms();
+        assert!((256.0 / (overhead + 256.0 * image) * 1e3 - 28914.0).abs() < 10.0);
         for same in ["5+0.9·n", "5 + 0.9*n", "5+0.9n"] {
             let typed: StandIn = same.parse().unwrap();
             assert_eq!((typed.step_ms(), typed.to_string().as_str()), ((5.0, 0.9), "stand-in 5+0.9·n ms"), "{same}");

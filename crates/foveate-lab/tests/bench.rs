@@ -331,6 +331,18 @@ fn a_worker_sweep_runs_the_whole_job_with_each_number_of_workers_and_marks_its_p
 }
 
 #[test]
+fn sweeps_reach_the_cores_and_the_jobs_batch() {
+    let base = Setting { batch: 48, ..FakeRig::new().base };
+    let bench = Bench::new(FakeRig { cores: 6, base, ..FakeRig::new() }, Fault::None);
+    let workers = BTreeSet::from_iter(bench::workers(&bench.lab()));
+    assert_eq!(workers, BTreeSet::from([0, 1, 2, 4, 6, 8, 12]));
+    for quick in [true, false] {
+        let batches = bench::batches(&bench.lab(), quick);
+        assert!(batches.contains(&1) && batches.contains(&48), "{batches:?}");
+    }
+}
+
+#[test]
 fn the_headline_measures_every_step() {
     let costs = Costs { decode: 0.6, resize: 0.2, forward: 0.4, ..Costs::default() };
     let rig = FakeRig {

@@ -206,6 +206,13 @@ impl Pen {
         self.write(format_args!("<polyline points=\"{points}\" class=\"line {ink}\" stroke-width=\"{width}\"/>"));
     }
 
+    /// Draws a line of what follows from an assumption.
+    pub(crate) fn dashed(&mut self, ink: Ink, width: u8, points: impl IntoIterator<Item = At>) {
+        let points = joined(points);
+        let class = format!("class=\"line dashed {}\"", ink.class());
+        self.write(format_args!("<polyline points=\"{points}\" {class} stroke-width=\"{width}\"/>"));
+    }
+
     pub(crate) fn circle(&mut self, ink: Ink, (x, y): At, radius: f64, filled: bool) {
         let (ink, line) = (ink.class(), if filled { "" } else { "line " });
         let class = format!("class=\"{line}{ink}\" stroke-width=\"2\"");

@@ -171,6 +171,9 @@ pub(crate) fn unit(column: &Column) -> &'static str {
     }
 }
 
+/// What the name of a device says whose time follows from an assumption.
+pub(crate) const ASSUMED: &str = " assumed";
+
 /// One row of a table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row<'a> {
@@ -219,6 +222,11 @@ impl<'a> Row<'a> {
         let value = self.text(column).parse().ok()?;
         let unit = self.table.schema.column(column).map_or("", unit);
         Some(Num::field(value, unit, self.origin(column)))
+    }
+
+    /// Returns true if the time of the forward follows from an assumption.
+    pub(crate) fn has_assumed_forward(&self) -> bool {
+        self.text("device").ends_with(ASSUMED)
     }
 
     /// Returns the reason why the row has no figures, if its status gives one.

@@ -265,6 +265,20 @@ fn a_stand_in_is_named_below_every_figure() {
 }
 
 #[test]
+fn a_forward_whose_time_is_assumed_is_dashed() {
+    let dashed = |device: &str| {
+        let device = format!("/dinov2-small,\"{device}\",");
+        let stand_in = changed(&files(), |text| text.replace("/dinov2-small,cpu,", &device));
+        let figures = Report::read(stand_in.path()).unwrap().figures().unwrap();
+        let figures = figures.into_iter().filter(|figure| figure.svg.contains("class=\"line dashed"));
+        figures.map(|figure| figure.name).collect::<Vec<_>>()
+    };
+    let assumed = dashed("stand-in t4-f16: 10.47+0.8304·n ms, fixed part assumed");
+    assert_eq!(assumed, ["batch_sweep", "worker_sweep", "walls"]);
+    assert_eq!(dashed("stand-in h100-f16: 0.27+0.0360·n ms"), [""; 0]);
+}
+
+#[test]
 fn a_disturbed_run_says_so_before_its_figures() {
     let html = replaced("sinks.csv", ",0.31,,", ",0.31,9 others,").html().unwrap();
     let [warning, figures] = ["This run was disturbed", "<svg"].map(|text| html.find(text).unwrap());

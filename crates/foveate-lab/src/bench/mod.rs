@@ -37,16 +37,21 @@ pub use worker_sweep::worker_sweep;
 use crate::tune::doublings;
 use crate::{Lab, LabError, Table};
 
-/// Batch sizes of [`batch_sweep`].
-pub const BATCHES: [usize; 7] = [1, 8, 16, 32, 64, 128, 256];
 /// Batch size of [`forward`].
 pub const FORWARD_BATCH: usize = 64;
 /// Number of images that [`extrapolation`] projects to.
 pub const TARGET: u64 = 1_000_000;
 
-/// Returns the numbers of workers of [`worker_sweep`]: doubled up to twice the cores.
+/// Returns the numbers of workers of [`worker_sweep`]: doubled up to twice the cores, and the cores themselves.
 pub fn workers(lab: &Lab<'_>) -> Vec<usize> {
-    [0].into_iter().chain(doublings(2 * lab.rig.context().cores.max(2))).collect()
+    let cores = lab.rig.context().cores.max(2);
+    [0, cores, 2 * cores].into_iter().chain(doublings(2 * cores)).collect()
+}
+
+/// Returns the batch sizes of [`batch_sweep`], the job's own among them.
+pub fn batches(lab: &Lab<'_>, quick: bool) -> Vec<usize> {
+    let usual: &[usize] = if quick { &[1, 8, 32, 64] } else { &[1, 8, 16, 32, 64, 128, 256] };
+    usual.iter().copied().chain([lab.rig.base().batch]).collect()
 }
 
 /// Runs every experiment in turn, with `vectors` for the sinks. `each` receives each table as soon as it is complete.
@@ -62,13 +67,13 @@ pub fn all(
 ) -> Result<(), LabError> {
     let quick = effort.quick;
     let one = if quick { &sets.first() } else { sets };
-    let (forward_batch, batches): (_, &[usize]) = if quick { (16, &[1, 8, 32, 64]) } else { (FORWARD_BATCH, &BATCHES) };
+    let forward_batch = if quick { 16 } else { FORWARD_BATCH };
     let photos = sets.usable.first().ok_or_else(|| LabError::Photos("no photos".to_owned()))?;
     each(&decoders(lab, sets, effort)?)?;
     each(&resizers(lab, sets, effort)?)?;
     each(&sinks(lab, vectors, effort)?)?;
     each(&forward(lab, photos, &[forward_batch], effort)?)?;
-    each(&batch_sweep(lab, photos, batches, effort)?)?;
+    each(&batch_sweep(lab, photos, &batches(lab, quick), effort)?)?;
     each(&worker_sweep(lab, one, &workers(lab), effort)?)?;
     each(&headline(lab, sets, effort)?)?;
     each(&extrapolation(lab, one, TARGET, effort)?)

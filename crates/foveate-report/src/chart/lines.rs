@@ -15,6 +15,8 @@ pub(crate) struct Line {
     pub(crate) name: Text,
     pub(crate) ink: Ink,
     pub(crate) on_second: bool,
+    /// True if it follows from an assumption; it is dashed.
+    pub(crate) is_assumed: bool,
     pub(crate) points: Vec<Point>,
 }
 
@@ -98,7 +100,11 @@ impl Chart for Lines {
         }
         for line in &self.lines {
             let points = line.points.iter().map(|point| (point, at(line, point, point.y.value)));
-            pen.line(line.ink.faint(line.on_second), 2, points.clone().map(|(_, at)| at));
+            let ink = line.ink.faint(line.on_second);
+            match line.is_assumed {
+                true => pen.dashed(ink, 2, points.clone().map(|(_, at)| at)),
+                false => pen.line(ink, 2, points.clone().map(|(_, at)| at)),
+            }
             for (point, at) in points {
                 pen.mark(&self.tip(line, point), |pen| {
                     pen.circle(BACK, at, 5.0, true);

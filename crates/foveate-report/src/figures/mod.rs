@@ -65,7 +65,9 @@ pub(crate) fn plates(run: &Run) -> Result<Plates, ReportError> {
 /// Formats which device the forward stands in for, if it does.
 fn stand_in(run: &Run) -> Text {
     let device = run.0.iter().flat_map(Table::rows).find(|row| row.text("device").starts_with("stand-in"));
-    device.map_or_else(Text::default, |row| text!["The forward is a ", row.word("device"), "."])
+    let Some(row) = device else { return Text::default() };
+    let dashed = if row.has_assumed_forward() { " Dashed lines follow from the assumption." } else { "" };
+    text!["The forward is a ", row.word("device"), ".", dashed]
 }
 
 /// A question that the report answers at the top, the answer, and more on it.

@@ -1,7 +1,7 @@
 use super::plate::{Plate, name, simple};
 use crate::chart::{Bars, Dot, Lanes, Line, Lines, Panel, Point, Scatter, Scenario, Stretch};
 use crate::svg::{DECODE, FORWARD, Ink, OTHER, READ};
-use crate::table::{Row, Table, group};
+use crate::table::{ASSUMED, Row, Table, group};
 use crate::text::{Num, Text, text};
 
 pub(super) fn timeline(table: &Table) -> Option<Plate> {
@@ -111,7 +111,8 @@ pub(super) fn walls(table: &Table) -> Option<Plate> {
             let note = if is_crossover { "crossover" } else { "" };
             Some(Point { y: whole.over(&x, whole.unit)?, x, band: None, note })
         };
-        Line { name: name.into(), ink, on_second: false, points: table.rows().filter_map(point).collect() }
+        let is_assumed = name == "compute" && table.rows().any(|row| row.has_assumed_forward());
+        Line { name: name.into(), ink, on_second: false, is_assumed, points: table.rows().filter_map(point).collect() }
     });
     let lines = lines.filter(|line| !line.points.is_empty()).collect();
     let named = |row: &Row<'_>| match walls.iter().find(|(name, ..)| is_wall(row, name)) {
@@ -129,7 +130,8 @@ pub(super) fn walls(table: &Table) -> Option<Plate> {
 pub(super) fn machines(table: &Table) -> Option<Plate> {
     let bars = table.rows().filter_map(|row| {
         let bar = simple(row.word("machine"), row.number("money")?, READ);
-        Some(bar.and(row.number("hours")).and(row.number("kwh")).and(row.number("images_per_second")))
+        let bar = bar.and(row.number("hours")).and(row.number("kwh")).and(row.number("images_per_second"));
+        Some(bar.and(row.text("accelerator").contains(ASSUMED).then(|| row.word("accelerator"))))
     });
     let panel = Panel { heading: Text::default(), bars: bars.collect() };
     let first = table.rows().next()?;

@@ -11,7 +11,7 @@ fn point(row: &Row<'_>, x: &'static str, y: &'static str) -> Option<Point> {
 /// Returns a line of points over `x`; none if there are no points.
 fn line(rows: &[Row<'_>], (x, y): (&'static str, &'static str), name: Text, ink: Ink) -> Option<Line> {
     let points: Vec<Point> = rows.iter().filter_map(|row| point(row, x, y)).collect();
-    (!points.is_empty()).then_some(Line { name, ink, on_second: false, points })
+    (!points.is_empty()).then_some(Line { name, ink, on_second: false, is_assumed: false, points })
 }
 
 pub(super) fn storage(table: &Table) -> Option<Plate> {
@@ -56,14 +56,16 @@ fn swept(
     let (mut lines, mut seconds) = (Vec::new(), Vec::new());
     for (at, rows) in ran.into_iter().enumerate() {
         let (ink, label) = (Ink::of_series(at), name(&rows[0], &columns));
-        let mut rates = line(&rows, (x, RATE[0]), label.clone(), ink);
+        let is_assumed = rows[0].has_assumed_forward();
+        let rates = line(&rows, (x, RATE[0]), label.clone(), ink);
+        let mut rates = rates.map(|line| Line { is_assumed, ..line });
         for (point, row) in rates.iter_mut().flat_map(|line| &mut line.points).zip(&rows) {
             point.band = row.number(RATE[1]).zip(row.number(RATE[2]));
             point.note = if row.is(mark, "yes") { note } else { "" };
         }
         lines.extend(rates);
         let other = line(&rows, (x, second), label + suffix(&rows[0]), ink);
-        seconds.extend(other.map(|line| Line { on_second: true, ..line }));
+        seconds.extend(other.map(|line| Line { on_second: true, is_assumed, ..line }));
     }
     lines.into_iter().chain(seconds).collect()
 }

@@ -39,7 +39,8 @@ fn measure(experiment: &Experiment) -> anyhow::Result<Option<(Bench, Value)>> {
         }
         Experiment::BatchSweep(args) => {
             let (bench, effort) = open(args, Sizes::AsGiven)?;
-            bench.put(&bench::batch_sweep(&bench.lab(), bench.photos()?, &bench::BATCHES, &effort)?)?;
+            let batches = bench::batches(&bench.lab(), false);
+            bench.put(&bench::batch_sweep(&bench.lab(), bench.photos()?, &batches, &effort)?)?;
             bench
         }
         Experiment::WorkerSweep(args) => {

@@ -57,8 +57,8 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "MS", value_parser = parse_number, conflicts_with = "steps", help_heading = "Costs")]
     pub(crate) item_ms: Option<f64>,
 
-    /// The accelerator: t4-f16, a100-f16, h200-f16, or the milliseconds of a batch of n images, such as 5+0.9*n. With
-    /// --from, in place of the forward that was measured.
+    /// The accelerator: t4-f16, a100-f16, h100-f16, h200-f16, or the milliseconds of a batch of n images, such as
+    /// 5+0.9*n. With --from, in place of the forward that was measured.
     #[arg(long, value_name = "DEVICE", conflicts_with_all = ["steps", "overhead_ms", "item_ms"], help_heading = "Costs")]
     pub(crate) stand_in: Option<StandIn>,
 

@@ -38,7 +38,7 @@ pub(super) fn table(path: &Path, args: &PlanArgs, run: &MeasuredRun, measured: &
         table.push([
             ("machine", machine.machine.as_str().into()),
             ("machine_cores", u64::from(machine.cores).into()),
-            ("accelerator", machine.device.as_str().into()),
+            ("accelerator", answer.accelerator.into()),
             ("workers", u64::from(answer.workers).into()),
             ("images_per_second", answer.rate.into()),
             ("limit", answer.limit.into()),
@@ -54,6 +54,7 @@ pub(super) fn table(path: &Path, args: &PlanArgs, run: &MeasuredRun, measured: &
 
 /// What a machine makes of the job.
 struct Answer {
+    accelerator: String,
     workers: u32,
     rate: f64,
     limit: String,
@@ -101,6 +102,7 @@ impl Answer {
             price_per_hour: machine.price_per_hour,
         };
         let cost = job.cost()?;
-        Ok(Self { workers, rate, limit, hours: cost.machine_hours.expected, money: cost.money.expected })
+        let accelerator = device.map_or_else(|| machine.device.clone(), |device| device.name());
+        Ok(Self { accelerator, workers, rate, limit, hours: cost.machine_hours.expected, money: cost.money.expected })
     }
 }
