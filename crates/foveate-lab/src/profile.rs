@@ -10,7 +10,7 @@ use foveate_pipeline::RunReport;
 use foveate_plan::Storage;
 use foveate_profile::{StageProfiler, StageTotals, Trace};
 
-use crate::run::{Lab, Output, Run};
+use crate::run::{Lab, Output, Run, card_columns};
 use crate::storage::Supply;
 use crate::{Cell, LabError, LentEncoder, PhotoSet, Setting, Table, schema};
 
@@ -276,7 +276,7 @@ impl ProfileRun<'_> {
             ("projected_images", self.options.project.into()),
             ("projected_s", (busy / images as f64 * self.options.project as f64).into()),
         ];
-        table.push(self.setting.columns().into_iter().chain(figures));
+        table.push(self.setting.columns().into_iter().chain(figures).chain(card_columns([run.cards])));
     }
 }
 

@@ -3,12 +3,14 @@ use std::time::Duration;
 
 use foveate_encode::{Encoder, EncoderSpec};
 use foveate_pipeline::{Cancel, Pipeline, Progress, RunReport};
+use foveate_profile::card::{CardSampler, CardUse, Cards};
 use foveate_profile::process;
 use foveate_sink::{Existing, RunManifest, SinkOptions, VectorSink};
 use foveate_source::Source;
 
+use crate::stats::median;
 use crate::wrap::{CheckedSink, LentEncoder};
-use crate::{LabError, PhotoSet, Rig, Setting, StandIn};
+use crate::{Cell, LabError, PhotoSet, Rig, Setting, StandIn};
 
 /// Receives an experiment's progress, for display.
 pub trait Watch: Sync {
@@ -56,6 +58,8 @@ pub struct Run {
     pub rate: f64,
     /// Processor time of the process ÷ (wall time × cores), 0..=1, if the system reports it.
     pub cpu_busy: Option<f64>,
+    /// Use of the forward's cards, if there are any that the driver has figures for.
+    pub cards: Option<CardUse>,
 }
 
 impl Lab<'_> {
@@ -169,12 +173,14 @@ impl Lab<'_> {
         let dim = pipeline.encoders.first().map_or(0, |encoder| encoder.spec().dim);
         let manifest = RunManifest { dim, ..RunManifest::default() };
         let before = process::processor_time();
+        let cards = self.cards().ok().map(CardSampler::start);
         let report = pipeline.run(&manifest, Existing::Overwrite, cancel, &Progress::default())?;
         let busy = process::processor_time().zip(before).map(|(after, before)| after.saturating_sub(before));
+        let cards = cards.and_then(CardSampler::finish);
         self.clear_output();
         self.go_on()?;
         let (rate, wall) = (report.throughput(), report.wall);
-        Ok(Run { rate, cpu_busy: busy.map(|busy| share(busy, wall, self.rig.context().cores)), report })
+        Ok(Run { rate, cpu_busy: busy.map(|busy| share(busy, wall, self.rig.context().cores)), cards, report })
     }
 
     /// Returns the images of a run of about `seconds`, by a first short one that also warms everything up. The result
@@ -194,6 +200,14 @@ impl Lab<'_> {
         Ok(((first.rate * seconds / batch as f64).round() as u64).max(2) * batch)
     }
 
+    /// Finds the NVIDIA cards of the forward.
+    ///
+    /// # Errors
+    /// The reason why there are no figures of them.
+    pub fn cards(&self) -> Result<Cards, String> {
+        Cards::find(&self.rig.context().device)
+    }
+
     fn output_folder(&self) -> PathBuf {
         self.scratch.join("output/")
     }
@@ -204,6 +218,27 @@ impl Lab<'_> {
     }
 }
 
+/// Returns the columns of the forward's cards: the median share of time over several runs, and the most memory.
+pub(crate) fn card_columns(used: impl IntoIterator<Item = Option<CardUse>>) -> [(&'static str, Cell); 2] {
+    let used: Vec<CardUse> = used.into_iter().flatten().collect();
+    let busy: Vec<f64> = used.iter().map(|used| used.busy).collect();
+    let bytes = used.iter().map(|used| used.memory_bytes).max();
+    [("device_busy", median(&busy).into()), ("device_memory_mb", bytes.map(|bytes| bytes as f64 / 1e6).into())]
+}
+
 fn share(busy: Duration, wall: Duration, cores: usize) -> f64 {
     busy.as_secs_f64() / (wall.as_secs_f64() * cores.max(1) as f64).max(1e-9)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cards_have_the_median_share_and_the_most_memory_of_the_runs_that_have_figures() {
+        let used = |busy, memory_bytes| Some(CardUse { busy, memory_bytes });
+        let [busy, memory] = card_columns([used(0.2, 3_000_000), None, used(0.9, 5_000_000), used(0.4, 4_000_000)]);
+        assert_eq!((busy, memory), (("device_busy", 0.4.into()), ("device_memory_mb", 5.0.into())));
+        assert!(card_columns([None]).iter().all(|(_, cell)| *cell == Cell::Empty));
+    }
 }

@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+pub mod card;
 mod chrome;
 mod histogram;
 pub mod machine;

@@ -64,6 +64,15 @@ const RATE_MAX: Column = Column::rate("images_per_second_max", "images/s", "most
 const P50: Column = Column::number("p50_ms", "ms", "median");
 const P90: Column = Column::number("p90_ms", "ms", "90th percentile");
 const MEAN: Column = Column::number("mean_ms", "ms", "mean");
+const DEVICE_BUSY: Column = Column::share(
+    "device_busy",
+    "share of the time in which some kernel ran on the forward's NVIDIA cards, by their driver; empty without a card",
+);
+const DEVICE_MEMORY: Column = Column::number(
+    "device_memory_mb",
+    "MB",
+    "most memory in use on those cards by any process, of readings every 0.1 s, 10^6 bytes",
+);
 
 /// All files that an experiment may write to a run's folder.
 pub const ALL: [&Schema; 20] = [
@@ -140,6 +149,8 @@ pub static PROFILE: Schema = Schema {
         )
         .unprinted(),
         Column::number("storage_in_flight", "", "the job's requests to a store in flight").unprinted(),
+        DEVICE_BUSY.unprinted(),
+        DEVICE_MEMORY.unprinted(),
         RATE,
         Column::number("projected_images", "", "images of the projection").unprinted(),
         Column::number("projected_s", "s", "the stage's time for that many images, at this cost each"),
@@ -347,6 +358,8 @@ pub static HEADLINE: Schema = Schema {
         Column::times("times_baseline", "this rate ÷ the baseline's"),
         Column::times("times_previous", "this rate ÷ the previous step's"),
         Column::share("encoder_busy", "share of the time that the encoder computed, 0 to 1"),
+        DEVICE_BUSY,
+        DEVICE_MEMORY,
         Column::text("limit", "the stage that was busy the most"),
     ],
 };
@@ -519,6 +532,8 @@ pub static DIAGNOSIS: Schema = Schema {
 
 /// `remedies.csv`.
 pub static REMEDIES: Schema = Schema {
+        DEVICE_BUSY,
+        DEVICE_MEMORY,
     file: "remedies.csv",
     made_by: "diagnose",
     about: "Remedies from the checklist, with what the fitted model expects of each.",

@@ -79,7 +79,7 @@ const THIRD_PARTY: [&str; 15] = [
 ];
 
 /// Additional third-party crates of single leaves, and the reasons.
-const ALSO: [(&str, &[&str]); 5] = [
+const ALSO: [(&str, &[&str]); 6] = [
     // The orientation of a PNG may be in compressed text.
     ("foveate-decode", &["flate2"]),
     // HTTP and its codings, URL parsing, name resolution and message signatures are its purpose and not worth
@@ -99,6 +99,8 @@ const ALSO: [(&str, &[&str]); 5] = [
             "url",
         ],
     ),
+    // The figures of NVIDIA cards come from the driver's library, which it loads at run time.
+    ("foveate-profile", &["nvml-wrapper"]),
     // Directions to begin with are drawn; very many vectors are in a file that is mapped.
     ("foveate-search", &["fastrand", "memmap2"]),
     // It is a server.

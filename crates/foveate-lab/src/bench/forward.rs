@@ -167,7 +167,7 @@ impl Forward {
         }
         self.check(&out, batch.len())?;
         if self.on_device.is_none() && is_on_nvidia(encoder.spec()) {
-            self.on_device = Some(memory::on_nvidia(|| encoder.encode(batch, &mut out).map(drop))?);
+            self.on_device = Some(memory::on_nvidia(&encoder.spec().device));
         }
         Ok(())
     }

@@ -126,6 +126,9 @@ fn push(table: &mut Table, photos: &PhotoSet, steps: &[Step], cells: &[Attempt<S
         table.push(row(identity, cell, |job| {
             let mut columns = job.columns();
             columns.extend([("times_baseline", times(baseline).into()), ("times_previous", times(previous).into())]);
+            if step.forward == Engine::Own {
+                columns.extend(job.card_columns());
+            }
             columns
         }));
         previous = rate.or(previous);

@@ -2,8 +2,9 @@ use foveate_core::Stage;
 
 use super::cells::{Attempt, Effort, Row, Sets, first_near_best, rates, row, usual_output};
 use super::rounds;
+use crate::run::card_columns;
 use crate::stats::{Spread, median};
-use crate::{Lab, LabError, LentEncoder, Output, PhotoSet, Run, Setting, Table, schema};
+use crate::{Cell, Lab, LabError, LentEncoder, Output, PhotoSet, Run, Setting, Table, schema};
 
 /// Share of the time above which a busy encoder is the limit.
 const SATURATED: f64 = 0.95;
@@ -97,6 +98,10 @@ impl<'a> SweepRun<'a> {
 
     fn cpu_busy(&self) -> Option<f64> {
         median(&self.values(|run| run.cpu_busy))
+    }
+
+    pub(super) fn card_columns(&self) -> [(&'static str, Cell); 2] {
+        card_columns(self.runs.iter().map(|run| run.cards))
     }
 
     /// Returns the limiting stage of the run with the median rate.

@@ -8,6 +8,7 @@ use super::job::DepthRun;
 use super::options::{DiagnoseOptions, FEWEST_ROUNDS};
 use super::sample::{Length, Sample};
 use crate::order::order;
+use crate::run::card_columns;
 use crate::{Cell, LabError, Setting, Table, Watch, schema, stats};
 
 /// The measurements at every depth.
@@ -178,7 +179,7 @@ impl Ladder {
     /// Creates a ladder with these rates at each depth, one value per round.
     #[cfg(test)]
     pub(super) fn of(rates: [Vec<f64>; 7], busy: f64) -> Self {
-        let sample = |rate| Sample { rate, overall: rate, busy: Some(busy) };
+        let sample = |rate| Sample { rate, overall: rate, busy: Some(busy), device_busy: None, device_bytes: None };
         let rung = |(depth, rates): (Depth, Vec<f64>)| {
             let samples = rates.into_iter().map(sample).collect();
             let length = Length { images: 8, batch: 4, seconds: 1.0 };
@@ -296,6 +297,9 @@ impl Ladder {
             set("low", rate.low.into());
             set("high", rate.high.into());
             set("cpu_busy", rung.cpu_busy().map_or(Cell::Empty, Cell::from));
+            for (column, cell) in card_columns(rung.samples.iter().map(Sample::cards)) {
+                set(column, cell);
+            }
             if let Some(drop) = drops.iter().find(|drop| drop.depth == rung.depth) {
                 set("drop", drop.part.value.into());
                 set("drop_low", drop.part.low.into());

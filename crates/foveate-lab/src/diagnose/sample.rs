@@ -9,6 +9,7 @@ use foveate_encode::{
     host_allocator,
 };
 use foveate_pipeline::{Cancel, Pipeline};
+use foveate_profile::card::CardUse;
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
 use serde::{Deserialize, Serialize};
 
@@ -61,6 +62,15 @@ pub(super) struct Sample {
     pub(super) overall: f64,
     /// Utilization of the processor.
     pub(super) busy: Option<f64>,
+    /// Utilization of the forward's cards, and their bytes in use.
+    pub(super) device_busy: Option<f64>,
+    pub(super) device_bytes: Option<u64>,
+}
+
+impl Sample {
+    pub(super) fn cards(&self) -> Option<CardUse> {
+        Some(CardUse { busy: self.device_busy?, memory_bytes: self.device_bytes? })
+    }
 }
 
 /// Longest time before the timed part.
@@ -112,7 +122,9 @@ pub(super) fn sample(
     let run = lab.carry_out_until(&stops[1], pipeline, checked, images)?;
     let rate = lock(&clock).rate();
     let rate = rate.ok_or_else(|| LabError::Work("a sample of a single batch has no rate".to_owned()))?;
-    Ok(Sample { rate, overall: run.rate, busy: run.cpu_busy })
+    let device_busy = run.cards.map(|cards| cards.busy);
+    let device_bytes = run.cards.map(|cards| cards.memory_bytes);
+    Ok(Sample { rate, overall: run.rate, busy: run.cpu_busy, device_busy, device_bytes })
 }
 
 /// The times at which batches left the encoder and the pipeline.

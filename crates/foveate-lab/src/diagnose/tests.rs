@@ -91,7 +91,7 @@ impl DepthRun for KnownJob {
         self.elapsed += images as f64 / self.rate(depth);
         let rate = self.rate(depth) * (self.noise * self.normal()).exp();
         self.samples += 1;
-        Ok(Sample { rate, overall: rate, busy: Some(0.5) })
+        Ok(Sample { rate, overall: rate, busy: Some(0.5), device_busy: None, device_bytes: None })
     }
 }
 

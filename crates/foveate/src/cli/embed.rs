@@ -9,6 +9,7 @@ use std::time::Duration;
 use foveate::dinov2::OpenOptions;
 use foveate::embed::{Backends, EmbedOptions, EmbedRun, UpdatePreview};
 use foveate::pipeline::{Cancel, FailurePolicy, Progress, RunError, RunReport, Update};
+use foveate::profile::card::{CardSampler, CardUse, Cards};
 use foveate::profile::process::{peak_resident_bytes, processor_time};
 use foveate::sink::{Existing, Finished, Published, SinkError};
 use foveate::source::ListingStats;
@@ -91,8 +92,12 @@ fn session(
         console::say!("{}", plan(&options, &job));
     }
     let before = processor_time();
+    let cards = (options.device != "cpu").then(|| Cards::find(&options.device).map(CardSampler::start));
     let outcome = watch(args, job, cancel);
     let cpu = processor_time().zip(before).map(|(after, before)| after - before);
+    let cards = cards.map(|sampler| {
+        sampler.and_then(|sampler| sampler.finish().ok_or_else(|| "the driver tells nothing of it".to_owned()))
+    });
     if let (Some(path), Some(trace)) = (&args.trace, &options.trace) {
         let written = trace::write(path, trace)?;
         if !args.quiet {
@@ -101,7 +106,7 @@ fn session(
     }
     match outcome {
         Err(RunError::Sink(SinkError::AlreadyComplete(done))) => Ok(already_complete(args, &found, &done)),
-        outcome => finish(args, &found, outcome, cpu, is_first),
+        outcome => finish(args, &found, outcome, Resources { cpu, cards }, is_first),
     }
 }
 
@@ -200,12 +205,20 @@ fn watch(args: &EmbedArgs, job: EmbedRun, cancel: &Cancel) -> Result<RunReport, 
     progress::watch(args.quiet || args.json, inputs, &progress, || job.run(cancel, &progress))
 }
 
+/// The use of the machine by a job.
+struct Resources {
+    /// Processor time.
+    cpu: Option<Duration>,
+    /// The use of the forward's cards, or why that is not known; `None` on a CPU.
+    cards: Option<Result<CardUse, String>>,
+}
+
 /// Prints the job's outcome and converts it to an exit code.
 fn finish(
     args: &EmbedArgs,
     found: &ListingStats,
     outcome: Result<RunReport, RunError>,
-    cpu: Option<Duration>,
+    Resources { cpu, cards }: Resources,
     is_first: bool,
 ) -> anyhow::Result<Exit> {
     let report = match outcome {
@@ -223,9 +236,11 @@ fn finish(
         let mut summary = summary::json(&report, found, &args.output);
         summary["session"]["cpu_seconds"] = cpu.map(|cpu| cpu.as_secs_f64()).into();
         summary["peak_resident_bytes"] = peak_resident_bytes().into();
+        summary["device"] = summary::cards_json(cards.as_ref());
         console::summary(summary);
     } else if !args.quiet {
-        console::summary(summary::text(&report, &args.output).trim_end());
+        let cards = cards.as_ref().map(summary::cards_text).unwrap_or_default();
+        console::summary((summary::text(&report, &args.output) + &cards).trim_end());
     }
     if let Some(why) = report.published.as_ref().and_then(|published| published.leftover.as_ref()) {
         console::say!("warning: the output is complete, but something is left of the work in progress: {why}");

@@ -36,6 +36,8 @@ pub(crate) struct Bench {
     json: Option<Mutex<Map<String, Value>>>,
     /// True once the user was told that the machine was disturbed.
     warned: Cell<bool>,
+    /// True once the user was told why there are no figures of a card.
+    told_of_cards: Cell<bool>,
 }
 
 /// The photo sizes that an experiment uses.
@@ -129,6 +131,7 @@ impl Bench {
             seed,
             json,
             warned: Cell::new(false),
+            told_of_cards: Cell::new(false),
         })
     }
 
@@ -183,7 +186,11 @@ impl Bench {
         let table = table.clone().under(conditions);
         let path = table.write_csv(&self.out, &self.context)?;
         if let Some(json) = &self.json {
-            self.add_json(&mut lock(json), &table);
+            let mut json = lock(json);
+            self.add_json(&mut json, &table);
+            if let Some(why) = self.without_cards(&table) {
+                json.insert("no_device_figures".to_owned(), why.into());
+            }
             return Ok(table);
         }
         let mut text = Vec::new();
@@ -192,9 +199,18 @@ impl Bench {
             writeln!(text, "\nDISTURBED: {why}. Measure again while the machine does nothing else.")?;
         }
         print(&table, &mut text)?;
+        if let Some(why) = self.without_cards(&table).filter(|_| !self.told_of_cards.replace(true)) {
+            writeln!(text, "(no device_busy and device_memory_mb: {why})")?;
+        }
         writeln!(text, "({}{})", path.display(), if disturbed.is_some() { "; disturbed" } else { "" })?;
         writeln!(console::stdout(), "{}", fit(&String::from_utf8_lossy(&text), 0))?;
         Ok(table)
+    }
+
+    /// Returns why the table's columns of the forward's cards are empty, if it has such columns and they are.
+    fn without_cards(&self, table: &Table) -> Option<String> {
+        table.schema().column("device_busy")?;
+        self.lab().cards().err()
     }
 
     /// Returns the conditions since the last table.

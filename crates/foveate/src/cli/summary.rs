@@ -7,6 +7,7 @@ use std::time::Duration;
 use foveate::embed::store_address;
 use foveate::pipeline::{Changes, QueueStats, Recalled, RunReport, StageReport};
 use foveate::profile::StageTotals;
+use foveate::profile::card::CardUse;
 use foveate::sink::{Finished, Published};
 use foveate::source::ListingStats;
 use serde_json::{Value, json};
@@ -69,6 +70,26 @@ pub(crate) fn text(report: &RunReport, output: &Path) -> String {
         }
     }
     out
+}
+
+/// Formats the use of the forward's cards in a line.
+pub(crate) fn cards_text(used: &Result<CardUse, String>) -> String {
+    match used {
+        Ok(CardUse { busy, memory_bytes }) => {
+            let memory = human_bytes(*memory_bytes);
+            format!("device: busy {:.0} % of the time, {memory} of its memory in use\n", 100.0 * busy)
+        }
+        Err(why) => format!("device: no figures: {why}\n"),
+    }
+}
+
+/// Formats the same as JSON; null on a CPU.
+pub(crate) fn cards_json(used: Option<&Result<CardUse, String>>) -> Value {
+    match used {
+        None => Value::Null,
+        Some(Ok(CardUse { busy, memory_bytes })) => json!({ "busy": busy, "memory_bytes": memory_bytes }),
+        Some(Err(why)) => json!({ "reason": why }),
+    }
 }
 
 /// Formats what an update found, or would find.
@@ -313,5 +334,15 @@ mod tests {
         assert_eq!(human_duration(Duration::from_secs(7_500)), "2 h 05 min");
         assert_eq!(human_bytes(27_123_456), "27.1 MB");
         assert_eq!(human_bytes(999), "999 B");
+    }
+
+    #[test]
+    fn cards_have_their_figures_or_the_reason() {
+        let used = Ok(CardUse { busy: 0.874, memory_bytes: 1_230_000_000 });
+        assert_eq!(cards_text(&used), "device: busy 87 % of the time, 1.2 GB of its memory in use\n");
+        assert_eq!(cards_json(Some(&used))["memory_bytes"], 1_230_000_000_u64);
+        let unknown = Err("no driver".to_owned());
+        assert_eq!(cards_text(&unknown), "device: no figures: no driver\n");
+        assert_eq!((&cards_json(Some(&unknown))["reason"], cards_json(None)), (&"no driver".into(), Value::Null));
     }
 }
