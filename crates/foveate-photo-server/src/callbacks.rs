@@ -76,6 +76,16 @@ impl Callbacks {
         log.calls.iter().filter(|call| call.is_taken()).map(|call| (call.id.clone(), call.body.clone())).collect()
     }
 
+    /// Returns the accepted callbacks like [`Self::received`], and forgets them, so that a long measurement's memory is
+    /// not that of its results.
+    pub fn take_received(&self) -> Vec<(String, Vec<u8>)> {
+        let mut log = self.log();
+        log.bytes = 0;
+        let calls = std::mem::take(&mut log.calls);
+        drop(log);
+        calls.into_iter().filter(Call::is_taken).map(|call| (call.id, call.body)).collect()
+    }
+
     /// Returns the number of accepted callbacks.
     pub fn count(&self) -> usize {
         self.log().taken

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::serve::ListenerExt;
 use tokio::net::TcpListener;
@@ -66,6 +67,11 @@ impl PhotoServer {
     /// Returns how often a path was requested.
     pub fn requests(&self, path: &str) -> u64 {
         self.site.counts().get(path).copied().unwrap_or(0)
+    }
+
+    /// Returns the latency of the first answer to a path, which begins with `/`.
+    pub fn latency_of(&self, path: &str) -> Duration {
+        self.site.latency(path, 0)
     }
 
     /// Returns how often each path was requested.

@@ -78,7 +78,12 @@ impl Site {
     pub(crate) async fn hold(&self, path: &str, visit: u64) {
         // The sender lives as long as `self`.
         let _ = self.stalled.subscribe().wait_for(|stalled| !stalled).await;
-        sleep(self.options.latency.draw(self.options.seed, path, visit)).await;
+        sleep(self.latency(path, visit)).await;
+    }
+
+    /// Returns the latency of a visit to a path.
+    pub(crate) fn latency(&self, path: &str, visit: u64) -> Duration {
+        self.options.latency.draw(self.options.seed, path, visit)
     }
 
     /// Waits for the latency of a callback.

@@ -61,8 +61,16 @@ fn measure(experiment: &Experiment) -> anyhow::Result<Option<(Bench, Value)>> {
             return Ok(Some((bench, errors_of(&check))));
         }
         Experiment::Worker(args) => {
-            let (bench, effort) = open(args, Sizes::AsGiven)?;
-            bench.put(&bench::worker(&bench.lab(), bench.photos()?, &Service::usual(), &effort)?)?;
+            let (bench, effort) = open(&args.bench, Sizes::AsGiven)?;
+            let usual = service(&effort);
+            let service = Service {
+                downloaders: args.download_threads,
+                callers: args.callback_threads,
+                queue_size: args.queue_size.unwrap_or(usual.queue_size),
+                batch: bench.base().batch,
+                ..usual
+            };
+            bench.put(&bench::worker(&bench.lab(), bench.photos()?, &service, &effort)?)?;
             bench
         }
     };
@@ -103,6 +111,10 @@ fn effort(args: &EffortArgs) -> Effort {
     Effort { images: args.images, seconds, samples, ..effort }
 }
 
+fn service(effort: &Effort) -> Service {
+    if effort.quick { Service::quick() } else { Service::usual() }
+}
+
 fn sinks(args: &SinksArgs) -> anyhow::Result<Bench> {
     let bench = Bench::without_photos(&args.display, args.seed)?.quickly(args.quick);
     let effort = if args.quick { Effort::quick() } else { Effort::usual() };
@@ -141,7 +153,7 @@ fn all_but_control(bench: &Bench, args: &BenchArgs, tables: &mut Vec<Table>) -> 
     let mut put = |table: &Table| keep(bench.put(table).map_err(|error| LabError::Setting(format!("{error:#}")))?);
     let vectors = if args.effort.quick { Vectors::quick() } else { Vectors::usual() };
     bench::all(&bench.lab(), &bench.sets, &vectors, &effort, &mut put)?;
-    keep(bench.put(&bench::worker(&bench.lab(), photos, &Service::usual(), &effort)?)?)?;
+    keep(bench.put(&bench::worker(&bench.lab(), photos, &service(&effort), &effort)?)?)?;
     let budget = Duration::from_secs_f64(TUNING_SAMPLES * effort.seconds);
     keep(bench.put(&tune::run(&bench.lab(), photos, budget)?.table)?)?;
     let check = predictions_of(bench, args)?;

@@ -188,8 +188,8 @@ fn bench(experiment: &Experiment) -> anyhow::Result<()> {
         | Experiment::Headline(args)
         | Experiment::Extrapolation(args)
         | Experiment::Predictions(args)
-        | Experiment::Worker(args)
         | Experiment::Memory(args) => lab(&args.lab),
+        Experiment::Worker(args) => lab(&args.bench.lab),
     }
 }
 

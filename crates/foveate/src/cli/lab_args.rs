@@ -146,7 +146,8 @@ pub(crate) struct EffortArgs {
     #[arg(long, value_name = "N", value_parser = parse_count, help_heading = "Measuring")]
     pub(crate) images: Option<u64>,
 
-    /// Seconds per sample. Default: 3, with --quick 1. Shorter samples scatter more.
+    /// Seconds per sample. Default: 3, with --quick 1. Shorter samples scatter more. Those of the queue worker last at
+    /// least 30 seconds without --quick.
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, help_heading = "Measuring")]
     pub(crate) seconds: Option<Duration>,
 
@@ -192,7 +193,28 @@ pub(crate) enum Experiment {
     Predictions(Box<BenchArgs>),
     /// Measure the queue worker: first one stage at a time, then with downloads, preparation and batches in parallel,
     /// with the encoder and with a stub in place of a device.
-    Worker(Box<BenchArgs>),
+    Worker(Box<WorkerBenchArgs>),
+}
+
+/// Arguments of `bench worker`. The defaults are those of a published worker.
+#[derive(Args, Debug)]
+#[command(mut_arg("batch", |batch| batch.default_value("8")))]
+pub(crate) struct WorkerBenchArgs {
+    #[command(flatten)]
+    pub(crate) bench: BenchArgs,
+
+    /// Threads that download.
+    #[arg(long, value_name = "N", default_value = "10", value_parser = parse_positive, help_heading = "Measuring")]
+    pub(crate) download_threads: usize,
+
+    /// Threads that post results.
+    #[arg(long, value_name = "N", default_value = "3", value_parser = parse_positive, help_heading = "Measuring")]
+    pub(crate) callback_threads: usize,
+
+    /// Most messages that the worker holds. Default: 300, with --quick 32. A sample also takes the time of as many at
+    /// its start and at its end.
+    #[arg(long, value_name = "N", value_parser = parse_positive, help_heading = "Measuring")]
+    pub(crate) queue_size: Option<usize>,
 }
 
 /// Arguments of `bench decoders` and `bench resizers`.

@@ -71,23 +71,33 @@ impl Encoder for Stub {
 
 /// The work of an encoder.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Work {
+pub(super) struct EncoderWork {
     pub(super) busy: Duration,
     pub(super) batches: u64,
+    pub(super) images: u64,
+}
+
+impl EncoderWork {
+    /// Returns the work since `before`.
+    pub(super) fn since(self, before: Self) -> Self {
+        let Self { busy, batches, images } = before;
+        Self { busy: self.busy - busy, batches: self.batches - batches, images: self.images - images }
+    }
 }
 
 /// Records the work of another encoder. A clone shares the records.
 #[derive(Clone, Default)]
-pub(super) struct Notes(Arc<Mutex<Work>>);
+pub(super) struct Notes(Arc<Mutex<EncoderWork>>);
 
 impl Notes {
-    fn add(&self, busy: Duration) {
+    fn add(&self, busy: Duration, images: usize) {
         let mut work = lock(&self.0);
         work.busy += busy;
         work.batches += 1;
+        work.images += images as u64;
     }
 
-    pub(super) fn work(&self) -> Work {
+    pub(super) fn work(&self) -> EncoderWork {
         *lock(&self.0)
     }
 }
@@ -105,7 +115,7 @@ impl<E: Encoder> Encoder for Noted<E> {
     fn encode(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
         let started = Instant::now();
         let times = self.inner.encode(batch, out)?;
-        self.notes.add(started.elapsed());
+        self.notes.add(started.elapsed(), batch.len());
         Ok(times)
     }
 
@@ -134,7 +144,7 @@ impl<E: Encoder> Overlap for Noted<E> {
 
     fn collect(&mut self, out: &mut VectorBuf) -> Result<Collected, EncodeError> {
         let collected = overlap(&mut self.inner)?.collect(out)?;
-        self.notes.add(collected.spans.forward.1);
+        self.notes.add(collected.spans.forward.1, collected.batch.images);
         Ok(collected)
     }
 }
@@ -153,10 +163,13 @@ mod tests {
         stub.encode(PixelBatch::new(&pixels, Size::new(2, 1)).unwrap(), &mut out).unwrap();
         assert_eq!([out.row(0), out.row(1)], [[2.0, 15.0, 255.0], [9.0, 9.0, 9.0]]);
         let both = out.clone();
+        let first = notes.work();
         stub.encode(PixelBatch::new(&pixels[6..], Size::new(2, 1)).unwrap(), &mut out).unwrap();
         assert_eq!(out.row(0), both.row(1));
         let work = notes.work();
-        assert_eq!(work.batches, 2);
+        assert_eq!((work.batches, work.images), (2, 3));
+        let second = work.since(first);
+        assert_eq!((second.batches, second.images, second.busy + first.busy), (1, 1, work.busy));
         // A batch of two and one of one.
         assert!(work.busy >= Duration::from_millis(55), "{work:?}");
         let three = [0; 18];

@@ -1,38 +1,41 @@
 //! The queue worker, with more and more of its stages in parallel.
 
 mod encoders;
+mod ledger;
 mod sample;
 mod service;
 mod watched;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use encoders::Stub;
-use foveate_encode::Encoder as _;
-use sample::{Forward, Sample};
+use ledger::PhotoVectors;
+use sample::{Forward, Sample, Window};
 pub use service::Service;
 use service::{Configuration, ms};
 
-use super::cells::{Attempt, Effort, Row, attempt, row, wrong};
+use super::cells::{Attempt, Effort, Row, attempt, row};
 use super::rounds;
+use crate::run::card_columns;
 use crate::stats::{Spread, median, quantile};
-use crate::wrap::cosine;
 use crate::{Lab, LabError, LentEncoder, PhotoSet, Setting, Table, schema};
 
 /// Name of the encoder that sleeps.
 const STUB: &str = "stub";
-/// Minimum cosine between the vectors of the same photo: half precision may depend slightly on the batch.
-const SAME: f64 = 0.999;
+/// Maximum number of samples. Each is ten times as long as those of other experiments.
+const MOST_SAMPLES: usize = 3;
 
 /// Measures four configurations: every stage in turn on one thread; downloads and callbacks on their own threads;
 /// photos prepared while others are encoded; batches. Each is the same worker with other numbers of threads. They
 /// alternate with each other, once with the rig's encoder and once with one that sleeps in place of a device.
 ///
 /// Every photo comes from a [server](foveate_photo_server) on this machine, and every result is posted to it. A sample
-/// counts if each message was delivered, downloaded, called back and acknowledged exactly once, with the first
-/// configuration's vectors. They must match bit for bit if the encoder declares that it does not depend on the batch.
+/// is a window of the steady state: as many requests complete before it as the worker holds, and the queue never runs
+/// dry. It lasts at least 30 seconds and 20 times the latency of its slowest photo, unless the effort is quick. It
+/// counts if each message was delivered, downloaded, called back and acknowledged exactly once, those before and after
+/// the window included, with the first configuration's vectors. They must match bit for bit if the encoder declares
+/// that it does not depend on the batch.
 ///
 /// # Errors
 /// [`LabError::Latency`] for invalid latencies; [`LabError::Interrupted`].
@@ -40,17 +43,16 @@ pub fn worker(lab: &Lab<'_>, photos: &PhotoSet, service: &Service, effort: &Effo
     service.check()?;
     let base = lab.rig.base();
     let subjects = [Subject::of_rig(lab, photos, service)?, Subject::stub(lab, photos, service)?];
-    let all: Vec<(Attempt<Arc<Subject>>, Configuration)> = subjects
-        .iter()
-        .flat_map(|subject| Configuration::all(&base, service).map(|configuration| (subject.clone(), configuration)))
-        .collect();
     let mut cells: Vec<Attempt<Cell>> = Vec::new();
-    for (subject, configuration) in &all {
-        let begun = subject.clone().map(|subject| Cell::new(lab, photos, service, effort, subject, *configuration));
-        cells.push(begun.map_or_else(|reason| Ok(Err(reason)), |cell| attempt(lab, cell))?);
+    for subject in &subjects {
+        for configuration in Configuration::all(&base, service) {
+            let cell = |subject| Cell { subject, configuration, samples: Vec::new() };
+            cells.push(subject.clone().map(cell));
+        }
     }
     let what = |cell: &Cell| format!("worker, {}, configuration {}", cell.subject.name, cell.configuration.number);
-    rounds::sample(lab, effort.samples, &mut cells, what, |cell| cell.sample(lab, photos, service))?;
+    let samples = effort.samples.min(MOST_SAMPLES);
+    rounds::sample(lab, samples, &mut cells, what, |cell| cell.sample(lab, photos, service, effort))?;
     let mut table = Table::new(&schema::WORKER);
     let names = [base.encoder.as_str(), STUB];
     for (name, cells) in names.iter().zip(cells.chunks(Configuration::COUNT)) {
@@ -95,7 +97,7 @@ struct Subject {
     name: String,
     forward: Forward,
     /// Vectors of each photo from the first configuration.
-    vectors: BTreeMap<usize, Vec<f32>>,
+    vectors: PhotoVectors,
 }
 
 impl Subject {
@@ -127,24 +129,10 @@ impl Subject {
         let none = (Duration::ZERO, Duration::ZERO);
         let at_once = Service { photos: none, callbacks: none, ..service.clone() };
         let in_turn = Configuration::all(&forward.setting, service)[0];
-        let taken = Sample::take(lab, photos, &at_once, &forward, in_turn, photos.photos.len());
-        let subject = |sample: Sample| Self { name, forward, vectors: sample.vectors.into_iter().collect() };
-        Ok(attempt(lab, taken)?.map(|sample| Arc::new(subject(sample))))
-    }
-
-    /// Returns the minimum cosine between the photos' vectors and the expected ones; `None` if they are identical bit
-    /// for bit.
-    fn compare(&self, vectors: &[(usize, Vec<f32>)]) -> Result<Option<f64>, LabError> {
-        let cosine = |(photo, vector): &(usize, Vec<f32>)| {
-            let known = self.vectors.get(photo).map_or(&[][..], Vec::as_slice);
-            let likeness = || if known.len() == vector.len() { cosine(known, vector) } else { 0.0 };
-            (known != vector.as_slice()).then(likeness)
-        };
-        let Some(least) = vectors.iter().filter_map(cosine).reduce(f64::min) else { return Ok(None) };
-        if self.forward.encoder.spec().batch_invariant || least < SAME {
-            return Err(wrong(format!("photos have other vectors than in configuration 1, cosine {least}")));
-        }
-        Ok(Some(least))
+        let window = Window::from_the_first(photos.photos.len());
+        let taken = Sample::take(lab, photos, &at_once, &forward, in_turn, window, None);
+        let subject = |sample: Sample| Arc::new(Self { name, forward, vectors: sample.vectors });
+        Ok(attempt(lab, taken)?.map(subject))
     }
 }
 
@@ -152,39 +140,14 @@ impl Subject {
 struct Cell {
     subject: Arc<Subject>,
     configuration: Configuration,
-    requests: usize,
     samples: Vec<Sample>,
-    /// Minimum cosine with the first configuration's vectors; `None` if all are identical.
-    cosine: Option<f64>,
 }
 
 impl Cell {
-    /// Chooses the number of requests of a sample, by a first short one that also warms everything up.
-    fn new(
-        lab: &Lab<'_>,
-        photos: &PhotoSet,
-        service: &Service,
-        effort: &Effort,
-        subject: Arc<Subject>,
-        configuration: Configuration,
-    ) -> Result<Self, LabError> {
-        let number = configuration.number;
-        lab.watch.doing(&format!("worker, {}, configuration {number}: warming up", subject.name));
-        // As many as the worker may hold, so that each thread has had work.
-        let few = 2 * configuration.held().max(4);
-        let first = effort.images.map_or(few, |images| few.min(images as usize));
-        let sample = Sample::take(lab, photos, service, &subject.forward, configuration, first)?;
-        subject.compare(&sample.vectors)?;
-        let fitting = ((sample.rate * effort.seconds).round() as usize).max(first);
-        let requests = effort.images.map_or(fitting, |images| images as usize);
-        Ok(Self { subject, configuration, requests, samples: Vec::new(), cosine: None })
-    }
-
-    fn sample(&mut self, lab: &Lab<'_>, photos: &PhotoSet, service: &Service) -> Result<(), LabError> {
-        let sample = Sample::take(lab, photos, service, &self.subject.forward, self.configuration, self.requests)?;
-        let cosine = self.subject.compare(&sample.vectors)?;
-        self.cosine = self.cosine.into_iter().chain(cosine).reduce(f64::min);
-        self.samples.push(sample);
+    fn sample(&mut self, lab: &Lab<'_>, photos: &PhotoSet, service: &Service, effort: &Effort) -> Result<(), LabError> {
+        let Subject { forward, vectors, .. } = &*self.subject;
+        let window = Window::of(effort, self.configuration);
+        self.samples.push(Sample::take(lab, photos, service, forward, self.configuration, window, Some(vectors))?);
         Ok(())
     }
 
@@ -204,9 +167,13 @@ impl Cell {
     fn columns(&self) -> Row {
         let rates = Spread::of(&self.values(|sample| Some(sample.rate)));
         let away: Vec<f64> = self.samples.iter().flat_map(|sample| sample.ms.iter().copied()).collect();
-        Row::from([
-            ("requests", self.requests.into()),
+        let cosine = self.values(|sample| sample.cosine).into_iter().reduce(f64::min);
+        let mut columns = Row::from([
+            ("requests", self.median(|sample| Some(sample.ms.len() as f64)).into()),
             ("samples", self.samples.len().into()),
+            ("images", self.median(|sample| Some(sample.ms.len() as f64)).into()),
+            ("sample_seconds", self.median(|sample| Some(sample.seconds)).into()),
+            ("slowest_photo_ms", self.median(|sample| Some(sample.slowest_ms)).into()),
             ("requests_per_second", rates.map(|rates| rates.median).into()),
             ("requests_per_second_min", rates.map(|rates| rates.min).into()),
             ("requests_per_second_max", rates.map(|rates| rates.max).into()),
@@ -216,9 +183,11 @@ impl Cell {
             ("encoder_busy", self.median(|sample| Some(sample.encoder_busy)).into()),
             ("cpu_busy", self.median(|sample| sample.cpu_busy).into()),
             ("peak_memory_mb", self.median(|sample| sample.peak_mb).into()),
-            ("memory_growth_mb", self.median(|sample| sample.growth_mb).into()),
+            ("mean_memory_mb", self.median(|sample| sample.mean_mb).into()),
             ("memory_of", self.samples.first().map(|sample| sample.memory_of.clone()).into()),
-            ("vectors", self.cosine.map_or_else(|| "exact".to_owned(), |cosine| format!("{cosine:.6}")).into()),
-        ])
+            ("vectors", cosine.map_or_else(|| "exact".to_owned(), |cosine| format!("{cosine:.6}")).into()),
+        ]);
+        columns.extend(card_columns(self.samples.iter().map(|sample| sample.cards)));
+        columns
     }
 }

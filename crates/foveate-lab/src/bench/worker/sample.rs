@@ -1,23 +1,30 @@
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use foveate_encode::Encoder as _;
 use foveate_lane::Normalize;
 use foveate_net::Client;
 use foveate_photo_server::{Latency, PhotoServer};
+use foveate_profile::card::{CardSampler, CardUse, Cards};
 use foveate_profile::process;
-use foveate_queue::{Callback, ImageRef, Job, JobQueue as _, Message};
+use foveate_queue::{Callback, ImageRef, Job, Message};
 use foveate_worker::{Batching, Callbacks, Embed, Engine, InFlightLimit, Worker, WorkerOptions};
-use serde::Deserialize;
 
 use super::encoders::{Noted, Notes};
-use super::service::{Configuration, Service};
+use super::ledger::{CallbackLedger, PhotoVectors};
+use super::service::{Configuration, Service, ms};
 use super::watched::Watched;
-use crate::bench::cells::wrong;
+use crate::bench::cells::{Effort, wrong};
 use crate::bench::memory::Peak;
+use crate::stats::mean;
 use crate::{Lab, LabError, LentEncoder, PhotoSet, Setting};
 
 /// Maximum time for a worker to stop when no work is left.
 const END: Duration = Duration::from_secs(20);
+/// Minimum length of a full window in seconds, and in latencies of the slowest photo. In a shorter one, a single slow
+/// photo decides how many requests fit.
+const LEAST_SECONDS: f64 = 30.0;
+const LEAST_LATENCIES: u32 = 20;
 
 /// The encoder, and the setting of the stages before it.
 pub(super) struct Forward {
@@ -25,70 +32,178 @@ pub(super) struct Forward {
     pub(super) encoder: LentEncoder,
 }
 
-/// The figures of one run of a worker.
+/// The part of a worker's time that is measured. Before it, as many requests complete as the worker holds, so that no
+/// request of the window began with an idle worker.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Window {
+    /// Requests completed before it.
+    before: usize,
+    seconds: f64,
+    /// Minimum length in latencies of the slowest photo.
+    latencies: u32,
+    /// Minimum number of requests completed in it.
+    requests: usize,
+}
+
+impl Window {
+    /// Returns the window of a sample; of a quick one, it is as short as the effort says.
+    pub(super) fn of(effort: &Effort, configuration: Configuration) -> Self {
+        let Configuration { queue_size, batch, .. } = configuration;
+        let before = queue_size.max(2 * batch);
+        let requests = effort.images.map_or(2 * batch, |images| images as usize);
+        match effort.quick {
+            true if effort.images.is_some() => Self { before, requests, ..Self::default() },
+            true => Self { before, seconds: effort.seconds, requests, latencies: 0 },
+            false => Self { before, seconds: effort.seconds.max(LEAST_SECONDS), requests, latencies: LEAST_LATENCIES },
+        }
+    }
+
+    /// Returns a window of `requests` from the first on.
+    pub(super) fn from_the_first(requests: usize) -> Self {
+        Self { requests, ..Self::default() }
+    }
+}
+
+/// The figures of one window of a worker's steady state.
 pub(super) struct Sample {
     /// Requests per second.
     pub(super) rate: f64,
+    pub(super) seconds: f64,
     /// Milliseconds of each request, from its delivery to its acknowledgement.
     pub(super) ms: Vec<f64>,
+    /// Latency of the slowest photo.
+    pub(super) slowest_ms: f64,
     pub(super) images_per_batch: f64,
     pub(super) encoder_busy: f64,
     pub(super) cpu_busy: Option<f64>,
     pub(super) peak_mb: Option<f64>,
-    pub(super) growth_mb: Option<f64>,
+    pub(super) mean_mb: Option<f64>,
     pub(super) memory_of: String,
-    /// Vector of each request, with its photo's number.
-    pub(super) vectors: Vec<(usize, Vec<f32>)>,
+    /// Use of the forward's cards, if there are any that the driver has figures for.
+    pub(super) cards: Option<CardUse>,
+    /// Vector of each photo, if there were none to compare with.
+    pub(super) vectors: PhotoVectors,
+    /// Minimum cosine with the expected vectors; `None` if all are identical.
+    pub(super) cosine: Option<f64>,
 }
 
 impl Sample {
-    /// Sends `requests` messages through a worker of their own, and returns the results.
+    /// Runs a worker of its own until the window has passed and each message that was sent is done. `expected` are the
+    /// photos' vectors, if they are known.
     pub(super) fn take(
         lab: &Lab<'_>,
         photos: &PhotoSet,
         service: &Service,
         forward: &Forward,
         configuration: Configuration,
-        requests: usize,
+        window: Window,
+        expected: Option<&PhotoVectors>,
     ) -> Result<Self, LabError> {
         let server = start_server(photos, service, lab.seed)?;
-        let queue = Arc::new(Watched::new());
-        send(&queue, &server, requests)?;
-        let before = process::resident_bytes();
-        let peak = Peak::begin();
-        let cpu = process::processor_time();
+        let address = server.url("");
+        let queue = Arc::new(Watched::new(move |request| {
+            let id = request.to_string();
+            let image = ImageRef::Url(format!("{address}{}", photo(request)));
+            let callback = Some(Callback { url: format!("{address}/callback") });
+            let job = Job { id: Some(id.clone()), callback, ..Job::new(image) };
+            job.to_json().map(|body| Message { id, body }).map_err(|error| error.to_string())
+        }));
         let notes = Notes::default();
         let worker = start_worker(lab, forward, configuration, &queue, &notes)?;
-        let trip = queue.wait(&|| lab.go_on(), requests)?;
+        let is_exact = forward.encoder.spec().batch_invariant;
+        let ledger = CallbackLedger::new(photos.photos.len(), expected, is_exact);
+        let mut run = WorkerRun { lab, server, queue, ledger, resident: Vec::new() };
+
+        run.wait(&|done| done >= window.before)?;
+        run.resident.clear();
+        let peak = Peak::begin();
+        let cards = Cards::find(&forward.encoder.spec().device).ok().map(CardSampler::start);
+        let work = notes.work();
+        let cpu = process::processor_time();
+        let begun = Instant::now();
+        let before = run.queue.done();
+        let mut length = Duration::from_secs_f64(window.seconds);
+        let slowest = loop {
+            run.wait(&|done| done >= before + window.requests && begun.elapsed() >= length)?;
+            // The longer the window, the more photos it has, and the slowest may be among the last.
+            let slowest = run.slowest_photo();
+            if begun.elapsed() >= slowest * window.latencies {
+                break slowest;
+            }
+            length = slowest * window.latencies;
+        };
+        let seconds = begun.elapsed().as_secs_f64().max(1e-9);
+        let times = run.queue.times_since(before);
+        let work = notes.work().since(work);
         let cpu = process::processor_time().zip(cpu).map(|(after, before)| after.saturating_sub(before));
+        let memory = peak.end();
+        let cards = cards.and_then(CardSampler::finish);
+        let resident = mean(&run.resident);
+
+        let sent = run.queue.close();
+        run.wait(&|done| done >= sent)?;
+        run.queue.check_deliveries()?;
         let left = worker.stop(END);
         if left > 0 {
             return Err(wrong(format!("the worker gave {left} messages back at its end")));
         }
         drop(worker);
-        let memory = peak.end();
-        let mb = |bytes: u64| bytes as f64 / 1e6;
-        let (wall, work) = (trip.wall().as_secs_f64().max(1e-9), notes.work());
+        run.ledger.take(&run.server)?;
+        run.ledger.check(&run.server, sent)?;
+
         let cores = lab.rig.context().cores.max(1) as f64;
         Ok(Self {
-            vectors: called_back(&server, photos.photos.len(), requests)?,
-            rate: requests as f64 / wall,
-            images_per_batch: requests as f64 / work.batches.max(1) as f64,
-            encoder_busy: work.busy.as_secs_f64() / wall,
-            cpu_busy: cpu.map(|cpu| cpu.as_secs_f64() / (wall * cores)),
-            growth_mb: memory.bytes.zip(before).map(|(peak, before)| mb(peak.saturating_sub(before))),
-            peak_mb: memory.bytes.map(mb),
+            rate: times.len() as f64 / seconds,
+            seconds,
+            ms: times,
+            slowest_ms: ms(slowest),
+            images_per_batch: work.images as f64 / work.batches as f64,
+            encoder_busy: work.busy.as_secs_f64() / seconds,
+            cpu_busy: cpu.map(|cpu| cpu.as_secs_f64() / (seconds * cores)),
+            peak_mb: memory.bytes.map(|bytes| bytes as f64 / 1e6),
+            mean_mb: resident,
             memory_of: memory.of,
-            ms: trip.ms,
+            cards,
+            vectors: run.ledger.vectors,
+            cosine: run.ledger.cosine,
         })
     }
 }
 
+/// A worker's environment while it runs.
+struct WorkerRun<'a> {
+    lab: &'a Lab<'a>,
+    server: PhotoServer,
+    queue: Arc<Watched>,
+    ledger: CallbackLedger<'a>,
+    /// The process's memory at intervals, in 10^6 bytes.
+    resident: Vec<f64>,
+}
+
+impl WorkerRun<'_> {
+    /// Waits until `is_done` of the number of requests that are done.
+    fn wait(&mut self, is_done: &dyn Fn(usize) -> bool) -> Result<(), LabError> {
+        loop {
+            self.lab.go_on()?;
+            self.ledger.take(&self.server)?;
+            self.resident.extend(process::resident_bytes().map(|bytes| bytes as f64 / 1e6));
+            if self.queue.wait(is_done)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Returns the latency of the slowest photo of all requests so far.
+    fn slowest_photo(&self) -> Duration {
+        let latencies = (0..self.queue.sent()).map(|request| self.server.latency_of(&photo(request)));
+        latencies.max().unwrap_or_default()
+    }
+}
+
 fn start_server(photos: &PhotoSet, service: &Service, seed: u64) -> Result<PhotoServer, LabError> {
-    let latency = |(median, p99)| Latency::new(median, p99);
     let options = foveate_photo_server::PhotoServerOptions {
-        latency: latency(service.photos)?,
-        callback_latency: latency(service.callbacks)?,
+        latency: Latency::new(service.photos.0, service.photos.1)?,
+        callback_latency: Latency::new(service.callbacks.0, service.callbacks.1)?,
         seed,
         ..foveate_photo_server::PhotoServerOptions::default()
     };
@@ -96,20 +211,9 @@ fn start_server(photos: &PhotoSet, service: &Service, seed: u64) -> Result<Photo
     PhotoServer::start(photos, options).map_err(LabError::Server)
 }
 
-/// Puts every job into the queue.
-fn send(queue: &Watched, server: &PhotoServer, requests: usize) -> Result<(), LabError> {
-    let message = |request: usize| {
-        let id = request.to_string();
-        let callback = Some(Callback { url: server.url("/callback") });
-        let job = Job { id: Some(id.clone()), callback, ..Job::new(ImageRef::Url(server.url(&photo(request)))) };
-        job.to_json().map(|body| Message { id, body }).map_err(wrong)
-    };
-    let messages = (0..requests).map(message).collect::<Result<Vec<_>, _>>()?;
-    queue.send(&messages).into_iter().try_for_each(|sent| sent.map(drop)).map_err(wrong)
-}
-
-/// Returns the path of a request's photo. The server has the set's photos and repeats them.
-fn photo(request: usize) -> String {
+/// Returns the path of a request's photo. The server has the set's photos and repeats them. It draws a latency for each
+/// path, which depends on the seed alone: every configuration meets the same latencies in the same order.
+pub(super) fn photo(request: usize) -> String {
     format!("/photo/{request}")
 }
 
@@ -120,7 +224,7 @@ fn start_worker(
     queue: &Arc<Watched>,
     notes: &Notes,
 ) -> Result<Worker, LabError> {
-    let Configuration { downloaders, workers, callers, batch, .. } = configuration;
+    let Configuration { downloaders, workers, callers, batch, queue_size, .. } = configuration;
     let options = foveate_net::ClientOptions {
         allow_private: vec!["127.0.0.1".to_owned()],
         per_host: downloaders + workers + callers + 1,
@@ -134,43 +238,30 @@ fn start_worker(
         // One site has a quarter of the threads.
         .downloaders(4 * downloaders)
         .workers(workers)
+        .max_in_flight(queue_size)
         .task(Job::DEFAULT_TASK, embed, Batching { max: batch, ..Batching::default() })
         .build()?;
     let callbacks = Callbacks { threads: 4 * callers, ..Callbacks::new(Some(client)) };
-    let in_flight_limit = InFlightLimit::Fixed(configuration.held());
+    let in_flight_limit = InFlightLimit::Fixed(queue_size);
     let options = WorkerOptions { in_flight_limit, ..WorkerOptions::new(vec![Arc::clone(queue) as _], callbacks) };
     Ok(Worker::start(engine, options)?)
 }
 
-/// The content of a callback.
-#[derive(Deserialize)]
-struct Said {
-    id: String,
-    result: Embedding,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-#[derive(Deserialize)]
-struct Embedding {
-    embedding: Vec<f32>,
-}
-
-/// Returns each request's photo and vector, after a check that each was downloaded and called back exactly once.
-fn called_back(server: &PhotoServer, photos: usize, requests: usize) -> Result<Vec<(usize, Vec<f32>)>, LabError> {
-    let (mut vectors, mut called) = (Vec::with_capacity(requests), vec![false; requests]);
-    for (_, body) in server.callbacks().received() {
-        let Said { id, result } =
-            serde_json::from_slice(&body).map_err(|error| wrong(format!("a callback: {error}")))?;
-        let request = id.parse().ok().filter(|&request: &usize| request < requests);
-        let request = request.ok_or_else(|| wrong(format!("a callback for '{id}'")))?;
-        if std::mem::replace(&mut called[request], true) {
-            return Err(wrong(format!("request {id} was called back twice")));
-        }
-        vectors.push((request % photos, result.embedding));
+    #[test]
+    fn a_full_window_is_never_short_and_a_quick_one_is_what_was_asked_for() {
+        let service = Service { batch: 4, queue_size: 20, ..Service::usual() };
+        let all = Configuration::all(&Setting::plain(), &service);
+        let full = Window::of(&Effort::usual(), all[3]);
+        assert_eq!(full, Window { before: 20, seconds: 30.0, latencies: 20, requests: 8 });
+        assert_eq!(Window::of(&Effort { seconds: 60.0, ..Effort::usual() }, all[3]).seconds, 60.0);
+        assert_eq!(Window::of(&Effort { images: Some(5), ..Effort::usual() }, all[3]), Window { requests: 5, ..full });
+        let quick = Window::of(&Effort::quick(), all[0]);
+        assert_eq!(quick, Window { before: 2, seconds: 1.0, latencies: 0, requests: 2 });
+        let counted = Window::of(&Effort { images: Some(5), ..Effort::quick() }, all[0]);
+        assert_eq!(counted, Window { before: 2, seconds: 0.0, latencies: 0, requests: 5 });
     }
-    let again = (0..requests).filter(|&request| server.requests(&photo(request)) != 1).count();
-    if vectors.len() < requests || again > 0 {
-        let called = vectors.len();
-        return Err(wrong(format!("{called} of {requests} requests were called back, {again} not downloaded once")));
-    }
-    Ok(vectors)
 }

@@ -20,23 +20,33 @@ pub struct Service {
     pub downloaders: usize,
     /// Threads that call back, from configuration 2 on.
     pub callers: usize,
+    /// Messages that the worker holds at most, from configuration 2 on.
+    pub queue_size: usize,
     /// Maximum batch size in configuration 4.
     pub batch: usize,
 }
 
 impl Service {
-    /// Returns photos after 50 ms (200 ms), callbacks after 20 ms (80 ms), a device that takes 5 + 0.9·n ms
-    /// for n images, and batches of 8.
+    /// Returns photos after 50 ms (200 ms), callbacks after 20 ms (80 ms), and the threads, the queue's size and the
+    /// batches of a published worker (`docs/reproduction.md`). The stub takes 13.6 + 34·n ms for n images, as that
+    /// worker's device did: 21 images a second alone, 28 in batches of 8.
     pub fn usual() -> Self {
         let ms = |median, p99| (Duration::from_millis(median), Duration::from_millis(p99));
         Self {
             photos: ms(50, 200),
             callbacks: ms(20, 80),
-            forward_sleeps: [Duration::from_millis(5), Duration::from_micros(900)],
-            downloaders: 16,
-            callers: 8,
+            forward_sleeps: [Duration::from_micros(13_600), Duration::from_millis(34)],
+            downloaders: 10,
+            callers: 3,
+            queue_size: 300,
             batch: 8,
         }
+    }
+
+    /// Returns the same with a queue that holds no more than keeps every thread at work. A worker that holds 300
+    /// messages takes half a minute on a CPU until they are done.
+    pub fn quick() -> Self {
+        Self { queue_size: 32, ..Self::usual() }
     }
 
     pub(super) fn check(&self) -> Result<(), LatencyError> {
@@ -61,15 +71,18 @@ pub(super) struct Configuration {
     pub(super) workers: usize,
     pub(super) callers: usize,
     pub(super) batch: usize,
+    /// Messages that the worker holds at most.
+    pub(super) queue_size: usize,
 }
 
 impl Configuration {
     pub(super) const COUNT: usize = 4;
 
     pub(super) fn all(base: &Setting, service: &Service) -> [Self; Self::COUNT] {
-        let in_turn = Self { number: 1, downloaders: 0, workers: 0, callers: 0, batch: 1 };
-        let (downloaders, callers) = (service.downloaders.max(1), service.callers.max(1));
-        let io = Self { number: 2, downloaders, callers, ..in_turn };
+        let in_turn = Self { number: 1, downloaders: 0, workers: 0, callers: 0, batch: 1, queue_size: 1 };
+        let downloaders = service.downloaders.max(1);
+        let callers = service.callers.max(1);
+        let io = Self { number: 2, downloaders, callers, queue_size: service.queue_size.max(1), ..in_turn };
         let cpu = Self { number: 3, workers: base.workers.max(1), ..io };
         [in_turn, io, cpu, Self { number: 4, batch: service.batch.max(1), ..cpu }]
     }
@@ -83,12 +96,6 @@ impl Configuration {
         }
     }
 
-    /// Returns the number of messages held at once: one for each thread, and two batches, one to fill while the other
-    /// is encoded. A single thread for everything holds one message.
-    pub(super) fn held(self) -> usize {
-        if self.number == 1 { 1 } else { self.downloaders + self.workers + self.callers + 2 * self.batch }
-    }
-
     pub(super) fn columns(self) -> Row {
         Row::from([
             ("configuration", self.number.into()),
@@ -96,6 +103,7 @@ impl Configuration {
             ("downloaders", self.downloaders.into()),
             ("workers", self.workers.into()),
             ("callers", self.callers.into()),
+            ("queue_size", self.queue_size.into()),
             ("batch", self.batch.into()),
         ])
     }

@@ -1,3 +1,5 @@
+//! The queue of the experiment.
+
 use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,69 +12,101 @@ use foveate_queue::{
 use crate::LabError;
 use crate::bench::cells::wrong;
 
-/// A queue in memory that records how long its messages are leased.
+/// A queue in memory that is never empty while it is open, and records how long its messages are leased.
 pub(super) struct Watched {
     inner: MemoryQueue,
+    /// Returns the message of a request, or why it cannot be made.
+    compose: Box<dyn Fn(usize) -> Result<Message, String> + Send + Sync>,
     seen: Mutex<Seen>,
     changed: Condvar,
 }
 
 #[derive(Default)]
 struct Seen {
+    is_closed: bool,
+    /// Number of messages that were sent.
+    sent: usize,
+    deliveries: usize,
     /// Time of delivery of each leased message.
     away: HashMap<Receipt, Instant>,
-    deliveries: usize,
-    trip: Trip,
+    /// Milliseconds of each acknowledged message, from its delivery to its acknowledgement.
+    ms: Vec<f64>,
+    /// Time of the last acknowledgement, or of the first delivery.
+    moved: Option<Instant>,
     failed: Option<String>,
-}
-
-/// The times of all messages, from the first delivery to the last acknowledgement.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Trip {
-    first: Option<Instant>,
-    last: Option<Instant>,
-    /// Milliseconds from each message's delivery to its acknowledgement.
-    pub(super) ms: Vec<f64>,
-}
-
-impl Trip {
-    /// Returns the time from the first delivery to the last acknowledgement.
-    pub(super) fn wall(&self) -> Duration {
-        self.last.zip(self.first).map_or(Duration::ZERO, |(last, first)| last - first)
-    }
 }
 
 /// Length of a lease. The longest timeout is shorter, so no message exceeds it.
 const LEASE: Duration = Duration::from_secs(120);
-/// Interval at which a wait checks for cancellation.
+/// Maximum length of one wait, so that the caller can look at other things.
 const LOOK: Duration = Duration::from_millis(100);
 
 impl Watched {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(compose: impl Fn(usize) -> Result<Message, String> + Send + Sync + 'static) -> Self {
         let inner = MemoryQueue::new("bench", LEASE, 1);
-        Self { inner, seen: Mutex::default(), changed: Condvar::new() }
+        Self { inner, compose: Box::new(compose), seen: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// Waits until `requests` messages were acknowledged, each of them delivered once.
-    pub(super) fn wait(&self, go_on: &dyn Fn() -> Result<(), LabError>, requests: usize) -> Result<Trip, LabError> {
-        loop {
-            go_on()?;
-            let waiting = |seen: &mut Seen| seen.trip.ms.len() < requests && seen.failed.is_none();
-            let waited = self.changed.wait_timeout_while(self.seen(), LOOK, waiting);
-            let (seen, _) = waited.unwrap_or_else(PoisonError::into_inner);
-            if let Some(failed) = &seen.failed {
-                return Err(wrong(failed));
-            }
-            if seen.trip.ms.len() == requests {
-                return match seen.deliveries == requests {
-                    true => Ok(seen.trip.clone()),
-                    false => Err(wrong(format!("{} deliveries of {requests} messages", seen.deliveries))),
-                };
-            }
-            let since = seen.trip.last.or(seen.trip.first);
-            if since.is_some_and(|since| since.elapsed() > LEASE) {
-                let (done, seconds) = (seen.trip.ms.len(), LEASE.as_secs());
-                return Err(wrong(format!("{done} of {requests} requests done, and no other for {seconds} s")));
+    /// Waits a moment. Returns true if `is_done` of the number of acknowledged messages.
+    pub(super) fn wait(&self, is_done: &dyn Fn(usize) -> bool) -> Result<bool, LabError> {
+        let waiting = |seen: &mut Seen| seen.failed.is_none() && !is_done(seen.ms.len());
+        let waited = self.changed.wait_timeout_while(self.seen(), LOOK, waiting);
+        let (seen, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if let Some(failed) = &seen.failed {
+            return Err(wrong(failed));
+        }
+        let is_done = is_done(seen.ms.len());
+        if !is_done && seen.moved.is_some_and(|moved| moved.elapsed() > LEASE) {
+            let Seen { ms, sent, .. } = &*seen;
+            let seconds = LEASE.as_secs();
+            return Err(wrong(format!("{} of {sent} requests done, and no other for {seconds} s", ms.len())));
+        }
+        Ok(is_done)
+    }
+
+    /// Returns the number of acknowledged messages.
+    pub(super) fn done(&self) -> usize {
+        self.seen().ms.len()
+    }
+
+    /// Returns the milliseconds of the messages that were acknowledged after the first `before`.
+    pub(super) fn times_since(&self, before: usize) -> Vec<f64> {
+        self.seen().ms[before..].to_vec()
+    }
+
+    /// Returns the number of messages that were sent.
+    pub(super) fn sent(&self) -> usize {
+        self.seen().sent
+    }
+
+    /// Sends no further messages, and returns the number of those that were sent.
+    pub(super) fn close(&self) -> usize {
+        let mut seen = self.seen();
+        seen.is_closed = true;
+        seen.sent
+    }
+
+    /// Checks that each message was delivered once.
+    pub(super) fn check_deliveries(&self) -> Result<(), LabError> {
+        let Seen { deliveries, sent, .. } = *self.seen();
+        if deliveries != sent {
+            return Err(wrong(format!("{deliveries} deliveries of {sent} messages")));
+        }
+        Ok(())
+    }
+
+    /// Sends `count` messages, unless the queue is closed: a receiver finds as many as it asks for.
+    fn top_up(&self, count: usize) {
+        let mut seen = self.seen();
+        if seen.is_closed {
+            return;
+        }
+        for request in seen.sent..seen.sent + count {
+            let sent = (self.compose)(request).map(|message| self.inner.send(&[message]));
+            match sent {
+                Ok(sent) if sent.iter().all(Result::is_ok) => seen.sent += 1,
+                Ok(_) => drop(seen.failed.get_or_insert_with(|| format!("request {request} was not queued"))),
+                Err(why) => drop(seen.failed.get_or_insert(why)),
             }
         }
     }
@@ -105,24 +139,25 @@ impl JobQueue for Watched {
     }
 
     fn receive(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError> {
-        // All messages were sent before, so a receiver that waits for more only delays the end.
+        self.top_up(max);
+        // Once it is closed, no further message comes, and a receiver that waits only delays the end.
         let deliveries = self.inner.receive(max, wait.min(LOOK))?;
-        let (now, mut seen) = (Instant::now(), self.seen());
+        let now = Instant::now();
+        let mut seen = self.seen();
         seen.deliveries += deliveries.len();
-        if !deliveries.is_empty() {
-            seen.trip.first.get_or_insert(now);
-        }
+        seen.moved.get_or_insert(now);
         seen.away.extend(deliveries.iter().map(|delivery| (delivery.receipt.clone(), now)));
         Ok(deliveries)
     }
 
     fn acknowledge(&self, receipts: &[Receipt]) -> Vec<Result<(), QueueError>> {
         let results = self.inner.acknowledge(receipts);
-        let (now, mut seen) = (Instant::now(), self.seen());
+        let now = Instant::now();
+        let mut seen = self.seen();
         for (receipt, _) in receipts.iter().zip(&results).filter(|(_, result)| result.is_ok()) {
             if let Some(delivered) = seen.away.remove(receipt) {
-                seen.trip.ms.push((now - delivered).as_secs_f64() * 1e3);
-                seen.trip.last = Some(now);
+                seen.ms.push((now - delivered).as_secs_f64() * 1e3);
+                seen.moved = Some(now);
             }
         }
         drop(seen);
@@ -162,10 +197,9 @@ impl JobQueue for Watched {
 mod tests {
     use super::*;
 
+    /// Returns a queue, and its first messages.
     fn queue(messages: usize) -> (Watched, Vec<Delivery>) {
-        let queue = Watched::new();
-        let message = |n: usize| Message { id: n.to_string(), body: Vec::new() };
-        queue.send(&(0..messages).map(message).collect::<Vec<_>>()).into_iter().for_each(|sent| assert!(sent.is_ok()));
+        let queue = Watched::new(|n| Ok(Message { id: n.to_string(), body: Vec::new() }));
         let deliveries = queue.receive(messages, Duration::ZERO).unwrap();
         (queue, deliveries)
     }
@@ -175,35 +209,52 @@ mod tests {
     }
 
     #[test]
+    fn an_open_queue_is_never_dry_and_a_closed_one_drains() {
+        let (queue, deliveries) = queue(3);
+        let more = queue.receive(200, Duration::ZERO).unwrap();
+        assert_eq!((deliveries.len(), more.len(), queue.sent()), (3, 200, 203));
+        assert_eq!((deliveries[0].id.as_str(), more[199].id.as_str()), ("0", "202"));
+        assert_eq!(queue.close(), 203);
+        assert!(queue.receive(1, Duration::ZERO).unwrap().is_empty());
+        queue.acknowledge(&receipts(&deliveries));
+        assert!(!queue.wait(&|done| done >= 203).unwrap());
+        queue.acknowledge(&receipts(&more));
+        assert!(queue.wait(&|done| done >= 203).unwrap());
+        queue.check_deliveries().unwrap();
+    }
+
+    #[test]
     fn messages_are_away_from_delivery_to_acknowledgement() {
         let (queue, deliveries) = queue(3);
+        queue.acknowledge(&receipts(&deliveries[..1]));
+        let before = queue.done();
         std::thread::sleep(Duration::from_millis(20));
-        queue.acknowledge(&receipts(&deliveries));
-        let trip = queue.wait(&|| Ok(()), 3).unwrap();
-        assert!(trip.ms.len() == 3 && trip.ms.iter().all(|&ms| ms >= 20.0), "{trip:?}");
-        assert!(trip.wall() >= Duration::from_millis(20));
+        queue.acknowledge(&receipts(&deliveries[1..]));
+        let times = queue.times_since(before);
+        assert!(times.len() == 2 && times.iter().all(|&ms| ms >= 20.0), "{times:?}");
     }
 
     #[test]
     fn what_goes_wrong_ends_the_wait() {
         let (given_back, deliveries) = queue(2);
         given_back.release(&receipts(&deliveries[..1]), Duration::ZERO);
-        assert!(given_back.wait(&|| Ok(()), 2).unwrap_err().to_string().contains("given back"));
+        assert!(given_back.wait(&|_| false).unwrap_err().to_string().contains("given back"));
 
         let (dead, deliveries) = queue(1);
         let why = DeadLetter { stage: "decode".to_owned(), reason: "no photo".to_owned() };
         dead.dead_letter(&deliveries[0], &why).unwrap();
-        let told = dead.wait(&|| Ok(()), 1).unwrap_err().to_string();
+        let told = dead.wait(&|_| false).unwrap_err().to_string();
         assert!(told.contains("request 0 failed (decode): no photo"), "{told}");
 
         let (twice, deliveries) = queue(1);
         twice.inner.release(&receipts(&deliveries), Duration::ZERO);
+        twice.close();
         let again = twice.receive(1, Duration::from_secs(5)).unwrap();
         twice.acknowledge(&receipts(&again));
-        assert!(twice.wait(&|| Ok(()), 1).unwrap_err().to_string().contains("2 deliveries of 1"));
+        assert!(twice.check_deliveries().unwrap_err().to_string().contains("2 deliveries of 1"));
 
-        let (unfinished, _) = queue(1);
-        let stopped = unfinished.wait(&|| Err(LabError::Interrupted), 1);
-        assert!(matches!(stopped, Err(LabError::Interrupted)));
+        let broken = Watched::new(|_| Err("no message".to_owned()));
+        assert!(broken.receive(1, Duration::ZERO).unwrap().is_empty());
+        assert!(broken.wait(&|_| false).unwrap_err().to_string().contains("no message"));
     }
 }
