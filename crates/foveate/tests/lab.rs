@@ -298,6 +298,10 @@ fn everything_can_be_measured_planned_and_reported() {
     let of = |regime: &str| regimes.iter().filter(|of| *of == regime).count();
     assert!(regimes.len() >= 12 && of("storage") >= 4 && of("compute") <= regimes.len() / 2, "{regimes:?}");
     assert!(rows(&run_dir, "headline.csv").iter().any(|row| row["change"] == "preprocessing alone"));
+    let last = rows(&run_dir, "worker.csv").pop().unwrap();
+    let published = ["downloaders", "callers", "queue_size", "batch"].map(|column| last[column].clone());
+    assert_eq!(published, ["10", "3", "32", "8"], "{last:?}");
+    assert!(json["no_device_figures"].as_str().unwrap().contains("runs on cpu"), "{json}");
 
     let planned = run(foveate().args(["plan", "--images", "10M", "--price", "2", "--from"]).arg(&run_dir)).expect(0);
     assert!(planned.stdout.contains("10000000 images on 1 machine:"), "{}", planned.stdout);

@@ -8,7 +8,7 @@ use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
 
-use super::CardReading;
+use super::{CardReading, no_card};
 
 /// The library's name on Linux.
 const LIBRARY: &str = "libnvidia-ml.so.1";
@@ -107,7 +107,7 @@ impl CardName {
         let ordinal = device.strip_prefix("cuda").or_else(|| device.strip_prefix("tensorrt"));
         let ordinal = ordinal.map(|ordinal| ordinal.trim_start_matches(':'));
         let ordinal = ordinal.and_then(|ordinal| if ordinal.is_empty() { Some(0) } else { ordinal.parse().ok() });
-        let ordinal: u32 = ordinal.ok_or_else(|| format!("the forward runs on {device}, which is no NVIDIA card"))?;
+        let ordinal: u32 = ordinal.ok_or_else(|| no_card(device))?;
         let Some(visible) = visible else { return Ok(Self::Index(ordinal)) };
         let entry = visible.split(',').nth(ordinal as usize).unwrap_or_default().trim();
         match entry.parse() {

@@ -1,4 +1,4 @@
-use super::CardReading;
+use super::{CardReading, no_card};
 
 /// The NVIDIA cards of a job. This build has none.
 #[derive(Debug)]
@@ -8,9 +8,12 @@ impl Cards {
     /// Finds the cards of CUDA devices: `cuda:0`, or several with commas between them.
     ///
     /// # Errors
-    /// The reason: a build without NVML cannot ask the driver.
-    pub fn find(_devices: &str) -> Result<Self, String> {
-        Err("this build lacks the feature nvml, which asks NVIDIA's driver".to_owned())
+    /// The reason: the device is no card, or a build without NVML cannot ask the driver.
+    pub fn find(devices: &str) -> Result<Self, String> {
+        match devices.starts_with("cuda") {
+            true => Err("this build lacks the feature nvml, which asks NVIDIA's driver".to_owned()),
+            false => Err(no_card(devices)),
+        }
     }
 
     /// Reads their figures; `None` if the driver does not tell.
