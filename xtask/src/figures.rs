@@ -3,7 +3,7 @@
 //!
 //! A title is `COLUMN`, with `where NAME=VALUE, NAME^START` for the first row with these values, or values that begin
 //! so. `median COLUMN`, `least COLUMN` and `most COLUMN` are of all these rows, without signs. `TITLE ÷ TITLE` is a
-//! ratio; a title may be a number.
+//! ratio; a title may be a number. `steps to N where …` are the steps of a headline in words.
 //!
 //! A number that looks measured (with the unit of a rate, a time or a ratio, or alone in a cell of a table) must be
 //! such a link in README.md and docs/. `<!-- no figures: WHY -->` exempts the lines up to the next empty one.
@@ -58,8 +58,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     for file in tree.files.iter().filter(|file| file.path.ends_with(".md")) {
         for figure in figures(&file.text) {
             let read = |path: &str| tree.file(path).map(|csv| csv.text.clone());
-            let said = figure.value(&file.path, &read).map(|value| figure.shown_as(value));
-            let message = match said {
+            let message = match figure.said(&file.path, &read) {
                 Ok(said) if said == figure.shown => continue,
                 Ok(said) => {
                     format!("{} is {said} in {}: `cargo xtask figures` writes it anew", figure.shown, figure.csv)
@@ -191,8 +190,8 @@ pub(crate) fn update(root: &Path) -> Result<()> {
         let Some(text) = read(&path) else { continue };
         let mut anew = text.clone();
         for figure in figures(&text).into_iter().rev() {
-            let value = figure.value(&path, &read).with_context(|| format!("{path}: {}", figure.title))?;
-            anew.replace_range(figure.at.clone(), &figure.shown_as(value));
+            let said = figure.said(&path, &read).with_context(|| format!("{path}: {}", figure.title))?;
+            anew.replace_range(figure.at.clone(), &said);
         }
         if anew != text {
             std::fs::write(root.join(&path), anew).with_context(|| format!("cannot write {path}"))?;

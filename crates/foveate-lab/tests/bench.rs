@@ -682,7 +682,7 @@ fn a_worker_is_measured_with_more_and_more_stages_side_by_side() {
             // Several may be acknowledged at once.
             let requests = table.number(row, "requests").unwrap();
             assert!((24.0..=24.0 + 32.0).contains(&requests), "{}", print(&table));
-            let rate = requests / table.number(row, "window_s").unwrap();
+            let rate = requests / table.number(row, "sample_seconds").unwrap();
             assert!((rate / table.number(row, "requests_per_second").unwrap() - 1.0).abs() < 1e-9);
             assert!((table.number(row, "slowest_photo_ms").unwrap() - 12.0).abs() < 1e-6);
             let busy = table.number(row, "encoder_busy").unwrap();

@@ -372,8 +372,6 @@ pub static EXTRAPOLATION: Schema = Schema {
     columns: &[
         PHOTOS,
         STATUS,
-        Column::number("sample_images", "", "images of a sample"),
-        Column::number("samples", "", "samples taken"),
         Column::rate("images_per_second", "images/s", "1 ÷ mean time of an image"),
         Column::rate("low", "images/s", "lower end of the 95 % prediction interval for another run").signed(),
         Column::rate("high", "images/s", "upper end; empty where samples differ too much to say"),
@@ -533,14 +531,14 @@ pub static DIAGNOSIS: Schema = Schema {
              to no cache at all, and from the shallowest depth to this one",
         ),
         Column::share("cpu_busy", "processor time ÷ (wall-clock time × cores), 0 to 1"),
+        DEVICE_BUSY,
+        DEVICE_MEMORY,
         Column::text("culprit", "`yes` for the stage that the verdict names"),
     ],
 };
 
 /// `remedies.csv`.
 pub static REMEDIES: Schema = Schema {
-        DEVICE_BUSY,
-        DEVICE_MEMORY,
     file: "remedies.csv",
     made_by: "diagnose",
     about: "Remedies from the checklist, with what the fitted model expects of each.",

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 /// A link with a figure.
 pub(super) struct Figure<'a> {
@@ -33,8 +33,20 @@ impl Figure<'_> {
         kept.chain([self.csv.trim_start_matches("../")]).collect::<Vec<_>>().join("/")
     }
 
+    /// Returns what the link has to show: a number in the form of the shown one, or the steps of a headline.
+    pub(super) fn said(&self, path: &str, read: &dyn Fn(&str) -> Option<String>) -> Result<String> {
+        match self.title.strip_prefix("steps ") {
+            Some(conditions) => {
+                let csv = self.path(path);
+                let table = table(&read(&csv).with_context(|| format!("there is no {csv}"))?);
+                steps(&table, conditions)
+            }
+            None => Ok(self.shown_as(self.value(path, read)?)),
+        }
+    }
+
     /// Returns the value that the title asks for, of the file beside the document at `path`.
-    pub(super) fn value(&self, path: &str, read: &dyn Fn(&str) -> Option<String>) -> Result<f64> {
+    fn value(&self, path: &str, read: &dyn Fn(&str) -> Option<String>) -> Result<f64> {
         let csv = self.path(path);
         let table = table(&read(&csv).with_context(|| format!("there is no {csv}"))?);
         let mut values = self.title.split(" ÷ ").map(|field| self::value(&table, field));
@@ -89,6 +101,41 @@ pub(super) fn rows_of<'a>(table: &'a [Vec<String>], field: &str) -> Vec<&'a Vec<
     rows
 }
 
+/// Rows of a headline that are no steps of its ladder.
+const NO_STEPS: [&str; 3] = ["baseline", "preprocessing alone", "CPU only"];
+
+/// Describes the steps of a headline up to a number: what each changed, and its factor. `which` is `to N where …`.
+fn steps(table: &[Vec<String>], which: &str) -> Result<String> {
+    let (last, conditions) = which.split_once(" where ").unwrap_or((which, ""));
+    let last: usize = last.strip_prefix("to ").and_then(|last| last.parse().ok()).context("no number of a step")?;
+    let (step, mut rows) = picked(table, &format!("step where {conditions}"))?;
+    rows.retain(|row| row[step].parse().is_ok_and(|step: usize| step <= last));
+    let mut said = Vec::new();
+    let mut workers = "";
+    for row in rows {
+        let of = |column: &str| cell(table, row, column).unwrap_or_default();
+        let changed = match of("change") {
+            change if NO_STEPS.contains(&change) || of("status") != "ok" => continue,
+            "decoder" | "resizer" => format!("`{}`", of(of("change"))),
+            "smaller scale" => format!("decode_scale={}", of("decode_scale")),
+            "workers" => format!("{} workers", of("workers")),
+            "batch" => format!("batches of {}", of("batch")),
+            "encoder" => format!("`{}` in {}", of("encoder"), of("dtype")),
+            "all combined" if of("workers") == workers => "all of them".to_owned(),
+            "all combined" => format!("{} workers for all of them", of("workers")),
+            other => other.to_owned(),
+        };
+        workers = of("workers");
+        let times: f64 = of("times_previous").parse().context("times_previous")?;
+        let loses = if times < 1.0 { ", a loss" } else { "" };
+        let drift = of("drift").parse::<f64>().ok().filter(|drift| *drift > 0.0);
+        let drift = drift.map_or_else(String::new, |drift| format!(", drift {drift:.1e}"));
+        said.push(format!("{changed} ({times:.2}x{loses}{drift})"));
+    }
+    ensure!(!said.is_empty(), "no such step");
+    Ok(said.join(", "))
+}
+
 /// Returns the value of one field of a title, or of a number.
 fn value(table: &[Vec<String>], field: &str) -> Result<f64> {
     if let Ok(number) = field.parse() {
@@ -138,6 +185,20 @@ pub(super) fn table(csv: &str) -> Vec<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn steps_are_what_the_rows_changed() {
+        let csv = "step,change,decoder,decode_scale,workers,batch,status,times_previous\n\
+                   0,baseline,image,exact,1,32,ok,\n1,decoder,exact,exact,1,32,ok,1.36\n\
+                   2,resizer,,,,,n/a (none is faster),\n3,smaller scale,exact,fast,1,32,ok,1.352\n\
+                   4,batch,exact,fast,1,256,ok,0.913\n5,all combined,exact,fast,4,256,ok,2\n6,CPU only,exact,fast,4,256,ok,0.1\n";
+        let said = steps(&table(csv), "to 5").unwrap();
+        assert_eq!(
+            said,
+            "`exact` (1.36x), decode_scale=fast (1.35x), batches of 256 (0.91x, a loss), 4 workers for all of them (2.00x)"
+        );
+        assert!(steps(&table(csv), "to 9 where change=baseline").is_err());
+    }
 
     #[test]
     fn a_figure_keeps_its_decimals_and_unit() {
