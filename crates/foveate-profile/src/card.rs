@@ -2,6 +2,7 @@
 
 #[cfg(feature = "nvml")]
 mod nvml;
+mod reading;
 #[cfg(not(feature = "nvml"))]
 mod without;
 
@@ -11,20 +12,12 @@ use std::time::Duration;
 
 #[cfg(feature = "nvml")]
 pub use nvml::Cards;
+pub use reading::CardReading;
 #[cfg(not(feature = "nvml"))]
 pub use without::Cards;
 
 /// Interval of readings: the driver's own figures are means over a sixth of a second to a second.
 const INTERVAL: Duration = Duration::from_millis(100);
-
-/// The figures of a job's cards at one moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct CardReading {
-    /// Share of the last moment in which some kernel ran, 0..=1, the mean of the cards.
-    pub busy: f64,
-    /// Bytes of memory in use, by any process.
-    pub memory_bytes: u64,
-}
 
 /// The use of a job's cards over a period.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -33,10 +26,6 @@ pub struct CardUse {
     pub busy: f64,
     /// Most bytes of memory in use, by any process.
     pub memory_bytes: u64,
-}
-
-fn no_card(device: &str) -> String {
-    format!("the forward runs on {device}, which is no NVIDIA card")
 }
 
 impl CardUse {

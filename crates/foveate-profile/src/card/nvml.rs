@@ -8,14 +8,16 @@ use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
 
-use super::{CardReading, no_card};
+use super::reading::{CardReading, no_card};
 
 /// The library's name on Linux.
 const LIBRARY: &str = "libnvidia-ml.so.1";
 
 /// The NVIDIA cards of a job.
 #[derive(Debug)]
-pub struct Cards(Vec<Device<'static>>);
+pub struct Cards {
+    found: Vec<Device<'static>>,
+}
 
 impl Cards {
     /// Finds the cards of CUDA devices: `cuda:0`, or several with commas between them.
@@ -38,22 +40,22 @@ impl Cards {
         if !is_in_bus_order && has_different_cards(nvml).map_err(|error| reason(&error))? {
             return Err("the machine has different cards; CUDA_DEVICE_ORDER=PCI_BUS_ID tells which one".to_owned());
         }
-        let mut cards = Vec::new();
+        let mut found = Vec::new();
         for name in names {
-            let found = match name {
+            let card = match name {
                 CardName::Uuid(uuid) => nvml.device_by_uuid(uuid),
                 CardName::Index(index) => nvml.device_by_index(index),
             };
-            cards.push(found.map_err(|error| reason(&error))?);
+            found.push(card.map_err(|error| reason(&error))?);
         }
-        Ok(Self(cards))
+        Ok(Self { found })
     }
 
     /// Reads their figures: the mean share of time, and the memory of all. Returns `None` if the driver does not tell.
     pub fn read(&self) -> Option<CardReading> {
         let mut reading = CardReading::default();
-        for card in &self.0 {
-            reading.busy += f64::from(card.utilization_rates().ok()?.gpu) / 100.0 / self.0.len() as f64;
+        for card in &self.found {
+            reading.busy += f64::from(card.utilization_rates().ok()?.gpu) / 100.0 / self.found.len() as f64;
             reading.memory_bytes += card.memory_info().ok()?.used;
         }
         Some(reading)
@@ -63,7 +65,7 @@ impl Cards {
     /// containers).
     pub fn own_bytes(&self) -> Option<u64> {
         let mut bytes = None;
-        for card in &self.0 {
+        for card in &self.found {
             for process in card.running_compute_processes().ok()? {
                 if let UsedGpuMemory::Used(used) = process.used_gpu_memory
                     && process.pid == std::process::id()

@@ -1,4 +1,4 @@
-use super::{CardReading, no_card};
+use super::reading::{CardReading, no_card};
 
 /// The NVIDIA cards of a job. This build has none.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use foveate_photo_server::PhotoServer;
 use serde::Deserialize;
 
-use super::sample::photo;
+use super::service::photo;
 use crate::LabError;
 use crate::bench::cells::wrong;
 use crate::wrap::cosine;

@@ -12,7 +12,7 @@ use foveate_worker::{Batching, Callbacks, Embed, Engine, InFlightLimit, Worker, 
 
 use super::encoders::{Noted, Notes};
 use super::ledger::{CallbackLedger, PhotoVectors};
-use super::service::{Configuration, Service, ms};
+use super::service::{Configuration, Service, ms, photo};
 use super::watched::Watched;
 use crate::bench::cells::{Effort, wrong};
 use crate::bench::memory::Peak;
@@ -209,12 +209,6 @@ fn start_server(photos: &PhotoSet, service: &Service, seed: u64) -> Result<Photo
     };
     let photos = photos.photos.iter().map(|photo| Arc::clone(&photo.bytes)).collect();
     PhotoServer::start(photos, options).map_err(LabError::Server)
-}
-
-/// Returns the path of a request's photo. The server has the set's photos and repeats them. It draws a latency for each
-/// path, which depends on the seed alone: every configuration meets the same latencies in the same order.
-pub(super) fn photo(request: usize) -> String {
-    format!("/photo/{request}")
 }
 
 fn start_worker(

@@ -112,3 +112,9 @@ impl Configuration {
 pub(super) fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
+
+/// Returns the path of a request's photo. The server has the set's photos and repeats them. It draws a latency for each
+/// path, which depends on the seed alone: every configuration meets the same latencies in the same order.
+pub(super) fn photo(request: usize) -> String {
+    format!("/photo/{request}")
+}
