@@ -52,6 +52,12 @@ impl StandIn {
     /// Name in tables of an encoder that takes no time.
     pub(crate) const FREE: &str = "free stand-in";
 
+    /// Returns what a stand-in may be, in words.
+    pub fn choices() -> String {
+        let names = known().map(|known| known.name).collect::<Vec<_>>().join(", ");
+        format!("{names}, or the milliseconds of a batch of n images, such as 5+0.9*n")
+    }
+
     /// Returns the encoder's name in tables: `stand-in t4-f16`.
     pub fn encoder_name(&self) -> String {
         format!("stand-in {}", self.name)
@@ -117,10 +123,8 @@ impl FromStr for StandIn {
             let bus_bytes_per_second = Some(1e9 * bus_gb_per_second);
             return Ok(Self { name, overhead_ms, image_ms, assumed, dtype: Some(DType::F16), bus_bytes_per_second });
         }
-        let (overhead_ms, image_ms) = curve(text).ok_or_else(|| {
-            let names = known().map(|known| known.name).collect::<Vec<_>>().join(", ");
-            format!("no stand-in '{text}'; there are {names}, and curves in milliseconds, such as 5+0.9*n")
-        })?;
+        let (overhead_ms, image_ms) =
+            curve(text).ok_or_else(|| format!("no stand-in '{text}'; give {}", Self::choices()))?;
         let name = format!("{overhead_ms}+{image_ms}·n ms");
         Ok(Self { name, overhead_ms, image_ms, assumed: String::new(), dtype: None, bus_bytes_per_second: None })
     }
@@ -169,7 +173,7 @@ mod tests {
         }
         for bad in ["", "t5", "5", "5+n", "5+-1*n", "nan+1*n", "0+0*n", "1e400+1*n"] {
             let why = bad.parse::<StandIn>().unwrap_err();
-            assert!(why.contains("there are t4-f16, a100-f16"), "{bad}: {why}");
+            assert!(why.contains("give t4-f16, a100-f16"), "{bad}: {why}");
         }
     }
 }

@@ -221,7 +221,7 @@ fn whiskers_stay_on_their_axis() {
 
 #[test]
 fn walls_that_differ_by_batch_are_named_from_the_crossover_on() {
-    let report = replaced("batch_plan.csv", ",1.36519,cpu,", ",1.36519,storage,");
+    let report = replaced("batch_plan.csv", ",1638.2,cpu,", ",1638.2,storage,");
     assert_eq!(titles(&report), ["From batch 32 on, the wall is storage"]);
 }
 

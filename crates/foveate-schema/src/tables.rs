@@ -611,6 +611,7 @@ pub static BATCH_PLAN: Schema = Schema {
         RATE,
         Column::share("utilization", "compute ÷ step, 0 to 1"),
         Column::times("slowdown", "step ÷ compute"),
+        Column::number("needed_mb_per_second", "MB/s", "what the storage has to deliver to keep the accelerators busy"),
         Column::text("wall", "`storage`, `cpu`, `bus`, `compute` or `write`"),
         Column::text("crossover", "`yes` for the first batch at which another wall than compute is the slowest"),
     ],

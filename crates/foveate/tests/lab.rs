@@ -87,7 +87,9 @@ fn a_stand_in_is_named_in_every_row_and_no_job_can_use_it() {
     assert!(figure.contains("The forward is a "), "{figure}");
 
     let mut refused = lab(&["profile", "--stand-in", "t5"], folder.path());
-    run(&mut refused).expect_error(2, "no stand-in 't5'; there are t4-f16, a100-f16, h100-f16, h200-f16");
+    run(&mut refused).expect_error(2, "no stand-in 't5'; give t4-f16, a100-f16, h100-f16, h200-f16, or");
+    let help = run(foveate().args(["plan", "--help"])).expect(0).stdout;
+    assert!(help.contains("h100-f16") && help.contains("h200-f16"), "{help}");
     let mut embed = common::embed(&folder.path().join("x.npy"));
     run(embed.args([PHOTOS, "--encoder", "stand-in t4-f16"])).expect_error(2, "there is no encoder 'stand-in t4-f16'");
 }
@@ -536,18 +538,29 @@ fn the_example_report_can_be_planned_from_with_empty_columns_too() {
 
 #[test]
 fn published_figures_are_reproduced() {
-    let steps = "32:5.86,64:6.70,128:8.38,256:11.74,512:18.47,1024:31.93";
-    let mut command = foveate();
-    command.args(["plan", "--sample-bytes", "500K", "--cpu-throughput", "2G", "--steps", steps, "--batch", "256"]);
-    let json = run(command.arg("--json")).expect(0).json();
+    let plan = |more: &[&str]| run(foveate().args(["plan", "--published", "resnet50-a100"]).args(more)).expect(0);
+    let json = plan(&["--json"]).json();
     let round = |value: &serde_json::Value, digits: f64| (value.as_f64().unwrap() * digits).round() / digits;
     let sweep = json["sweep"].as_array().unwrap();
-    let cpu: Vec<f64> = sweep.iter().map(|state| round(&state["cpu_seconds"], 1e4) * 1e3).collect();
-    assert_eq!(cpu, [8.0, 16.0, 32.0, 64.0, 128.0, 256.0]);
+    let batches: Vec<u64> = sweep.iter().map(|state| state["batch"].as_u64().unwrap()).collect();
+    assert_eq!(batches, [32, 64, 128, 256, 512, 1024]);
+    let milliseconds = |part: &str| -> Vec<f64> {
+        sweep.iter().map(|state| (state[part].as_f64().unwrap() * 1e5).round() / 1e2).collect()
+    };
+    assert_eq!(milliseconds("compute_seconds"), [5.86, 6.70, 8.38, 11.74, 18.47, 31.93]);
+    assert_eq!(milliseconds("cpu_seconds"), [8.0, 16.0, 32.0, 64.0, 128.0, 256.0]);
     let utilization: Vec<f64> = sweep.iter().map(|state| round(&state["utilization"], 1e3)).collect();
     assert_eq!(utilization, [0.733, 0.419, 0.262, 0.183, 0.144, 0.125]);
     assert_eq!(round(&json["state"]["slowdown"], 100.0), 5.45);
     assert_eq!(round(&json["state"]["storage_demand"], 1e-8), 10.9e9);
+    // The exercises: one figure is another, the rest of the machine stays.
+    let state = |more: &[&str]| plan(&[more, &["--json"]].concat()).json()["state"].clone();
+    let large = state(&["--sample-bytes", "5M"]);
+    assert_eq!((round(&large["cpu_seconds"], 1e4), round(&large["utilization"], 1e3)), (0.64, 0.018));
+    assert_eq!(state(&["--cpu-throughput", "50G"])["bound"], "compute");
+    let beside = state(&["--item-ms", "20", "--cpu-ms", "35", "--batch", "1", "--workers", "1"]);
+    assert_eq!(round(&beside["utilization"], 100.0), 0.57);
+    run(foveate().args(["plan", "--published", "resnet50-a100", "--from", "."])).expect_error(2, "--from");
 }
 
 #[test]

@@ -77,9 +77,7 @@ pub(crate) struct LabArgs {
     #[command(flatten)]
     pub(crate) sample: SampleArgs,
 
-    /// Replace the forward by one that only takes a device's time: t4-f16, a100-f16, h100-f16, h200-f16, or the
-    /// milliseconds of a batch of n images, such as 5+0.9*n. Everything else is real.
-    #[arg(long, value_name = "DEVICE", help_heading = "Measuring")]
+    #[arg(long, value_name = "DEVICE", help = format!("Replace the forward by one that only takes a device's time: {}. Everything else is real", StandIn::choices()), help_heading = "Measuring")]
     pub(crate) stand_in: Option<StandIn>,
 
     /// Sink of whole runs.

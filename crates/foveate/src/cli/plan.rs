@@ -10,7 +10,9 @@ use std::io::Write;
 
 use anyhow::Context as _;
 use foveate::lab::{Table, fit};
-use foveate::plan::{Demand, JobCost, Measured, Place, QueueDemand, QueueSizing, Rate, StageCost, Storage, Workload};
+use foveate::plan::{
+    Demand, Interval, JobCost, Measured, Place, QueueDemand, QueueSizing, Rate, StageCost, Storage, Workload,
+};
 use serde::Serialize;
 
 use self::shared::Shared;
@@ -24,6 +26,7 @@ use super::measured_run::MeasuredRun;
 use super::plan_args::PlanArgs;
 
 pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<Exit> {
+    let args = &args.clone().with_published();
     let read = |folder| MeasuredRun::read(folder, args.photos.as_deref(), args.stand_in.as_ref());
     let mut run = args.from.as_deref().map(read).transpose()?;
     if let Some(run) = run.as_mut().filter(|_| args.augment_ms > 0.0) {
@@ -163,12 +166,15 @@ impl Plan {
         if let Some(store) = store {
             store.print(out)?;
         }
+        // Short jobs in minutes.
+        let (times, unit) = if cost.hours.expected < 1.0 { (60.0, "min") } else { (1.0, "h") };
+        let Interval { low, expected, high } = cost.hours;
         writeln!(
             out,
-            "{} on {}: {} h, {} machine hours, {} in money",
+            "{} on {}: {} {unit}, {} machine hours, {} in money",
             Count(job.images, "image"),
             Count(job.machines, "machine"),
-            interval(cost.hours),
+            interval(Interval { low: times * low, expected: times * expected, high: times * high }),
             interval(cost.machine_hours),
             interval(cost.money),
         )?;
@@ -196,7 +202,7 @@ impl Plan {
     }
 }
 
-fn interval(of: foveate::plan::Interval) -> String {
+fn interval(of: Interval) -> String {
     match of.low == of.high {
         true => format!("{:.2}", of.expected),
         false => format!("{:.2} ({:.2} to {:.2})", of.expected, of.low, of.high),

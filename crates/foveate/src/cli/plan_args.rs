@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use foveate::lab::StandIn;
 
 use super::values::{parse_count, parse_positive, suffixed};
@@ -10,8 +10,7 @@ use super::values::{parse_count, parse_positive, suffixed};
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   foveate plan --from foveate-run --images 10M --machines 4 --price 1.2
-  foveate plan --sample-bytes 500K --cpu-throughput 2G \\
-      --steps 32:5.86,64:6.70,128:8.38,256:11.74,512:18.47,1024:31.93
+  foveate plan --published resnet50-a100
   foveate plan --sample-bytes 300K --cpu-ms 4.4 --workers 16 --overhead-ms 5 \\
       --item-ms 0.03 --storage 3G --batch 256
   foveate plan --from foveate-run --stand-in t4-f16
@@ -22,7 +21,7 @@ Rates are images per second, money is in the currency of --price. Numbers take K
 thousand millions).";
 
 /// A machine and a job, in numbers. Values that have a default or are unknown are optional.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub(crate) struct PlanArgs {
     /// Take the costs from a run's folder: profile.csv, and batch_sweep.csv or forward.csv.
     #[arg(long, value_name = "RUN_DIR", conflicts_with_all = ["sample_bytes", "cpu_throughput", "cpu_ms", "steps", "overhead_ms"], help_heading = "Costs")]
@@ -32,8 +31,12 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "NAME", requires = "from", help_heading = "Costs")]
     pub(crate) photos: Option<String>,
 
+    /// Take the figures that were published about a machine, where no other option gives one.
+    #[arg(long, value_name = "NAME", conflicts_with = "from", help_heading = "Costs")]
+    pub(crate) published: Option<PublishedMachine>,
+
     /// Encoded bytes of an image.
-    #[arg(long, value_name = "BYTES", value_parser = parse_number, required_unless_present = "from", help_heading = "Costs")]
+    #[arg(long, value_name = "BYTES", value_parser = parse_number, required_unless_present_any = ["from", "published"], help_heading = "Costs")]
     pub(crate) sample_bytes: Option<f64>,
 
     /// Encoded bytes per second that all CPU workers together decode. With --workers, that many reach it, and other
@@ -46,7 +49,7 @@ pub(crate) struct PlanArgs {
     pub(crate) cpu_ms: Option<f64>,
 
     /// Milliseconds of the accelerator per batch, as `BATCH:MS,…`.
-    #[arg(long, value_name = "LIST", value_parser = parse_steps, required_unless_present_any = ["from", "item_ms", "stand_in"], help_heading = "Costs")]
+    #[arg(long, value_name = "LIST", value_parser = parse_steps, required_unless_present_any = ["from", "published", "item_ms", "stand_in"], help_heading = "Costs")]
     pub(crate) steps: Option<Steps>,
 
     /// Milliseconds per batch, independent of its size.
@@ -57,9 +60,7 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "MS", value_parser = parse_number, conflicts_with = "steps", help_heading = "Costs")]
     pub(crate) item_ms: Option<f64>,
 
-    /// The accelerator: t4-f16, a100-f16, h100-f16, h200-f16, or the milliseconds of a batch of n images, such as
-    /// 5+0.9*n. With --from, in place of the forward that was measured.
-    #[arg(long, value_name = "DEVICE", conflicts_with_all = ["steps", "overhead_ms", "item_ms"], help_heading = "Costs")]
+    #[arg(long, value_name = "DEVICE", help = format!("The accelerator: {}. With --from, in place of the forward that was measured", StandIn::choices()), conflicts_with_all = ["steps", "overhead_ms", "item_ms"], help_heading = "Costs")]
     pub(crate) stand_in: Option<StandIn>,
 
     /// Additional milliseconds per image of one worker, such as augmentation.
@@ -145,6 +146,31 @@ pub(crate) struct PlanArgs {
     /// Print one JSON object.
     #[arg(long, help_heading = "Display")]
     pub(crate) json: bool,
+}
+
+/// Machines whose figures were published.
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
+pub(crate) enum PublishedMachine {
+    /// An A100 that trains ResNet-50 on samples of 500 KB; eight workers prepare 2 GB/s for it
+    #[value(name = "resnet50-a100")]
+    Resnet50A100,
+}
+
+impl PlanArgs {
+    /// Fills in the figures of the published machine that no option gives.
+    pub(crate) fn with_published(mut self) -> Self {
+        let Some(PublishedMachine::Resnet50A100) = self.published else { return self };
+        self.sample_bytes.get_or_insert(500e3);
+        self.batch.get_or_insert(256);
+        if self.cpu_ms.is_none() {
+            self.cpu_throughput.get_or_insert(2e9);
+        }
+        if self.item_ms.is_none() && self.stand_in.is_none() {
+            let steps = [(32, 5.86), (64, 6.70), (128, 8.38), (256, 11.74), (512, 18.47), (1024, 31.93)];
+            self.steps.get_or_insert(Steps(steps.into()));
+        }
+        self
+    }
 }
 
 /// Batches, and milliseconds of each.

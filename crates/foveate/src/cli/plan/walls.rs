@@ -202,6 +202,7 @@ fn table(sweep: &[SteadyState], crossover: Option<(u32, Wall)>) -> Table {
             ("images_per_second", state.images_per_second.into()),
             ("utilization", state.utilization.into()),
             ("slowdown", state.slowdown.into()),
+            ("needed_mb_per_second", (state.storage_demand / 1e6).into()),
             ("wall", wall_name(state.bound).into()),
             ("crossover", if first { "yes".into() } else { Cell::Empty }),
         ]);
