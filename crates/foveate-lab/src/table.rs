@@ -175,16 +175,28 @@ impl Table {
         let shown = (0..columns.len()).filter(|&at| self.is_shown(at, columns[at]));
         let (same, shown): (Vec<usize>, Vec<usize>) = shown.partition(|&at| self.is_same(at));
         if !same.is_empty() {
-            let said = same.iter().map(|&at| format!("{} {}", columns[at].heading(), short(&self.rows[0][at])));
+            let said = same.iter().map(|&at| format!("{} {}", columns[at].heading(), self.short(0, at, columns[at])));
             writeln!(out, "{}", fit(&said.collect::<Vec<_>>().join(" · "), 2))?;
         }
         let printed = |at: usize| width::Column {
             heading: columns[at].heading(),
             kind: self.kind(at),
-            cells: self.rows.iter().map(|row| short(&row[at])).collect(),
+            cells: (0..self.rows.len()).map(|row| self.short(row, at, columns[at])).collect(),
         };
         let reasons: Vec<Option<&str>> = self.rows.iter().map(|row| self.not_run(row)).collect();
         grid(shown.into_iter().map(printed).collect(), &reasons).iter().try_for_each(|line| writeln!(out, "{line}"))
+    }
+
+    /// Formats a cell, a short time with a unit of its own.
+    fn short(&self, row: usize, at: usize, column: &Column) -> String {
+        match &self.rows[row][at] {
+            Cell::Number(value) => match schema::readable(*value, column.unit()) {
+                (same, _) if same == *value => significant(same, 3),
+                (value, unit) => format!("{} {unit}", significant(value, 3)),
+            },
+            Cell::Text(text) => cut(text, LONGEST),
+            other => other.to_string(),
+        }
     }
 
     /// Returns why a row has no figures, if it did not run.
@@ -231,14 +243,6 @@ pub(crate) fn write_atomically(path: &Path, content: impl FnOnce() -> io::Result
 
 /// Maximum length of a text in a printed table; the file has the full text.
 const LONGEST: usize = 64;
-
-fn short(cell: &Cell) -> String {
-    match cell {
-        Cell::Number(value) => significant(*value, 3),
-        Cell::Text(text) => cut(text, LONGEST),
-        other => other.to_string(),
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -2,6 +2,8 @@
 
 use std::ops::Add;
 
+use foveate_schema::readable;
+
 /// A field of a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Origin {
@@ -38,12 +40,12 @@ impl Num {
 
     /// Formats the number and its unit.
     fn words(&self) -> String {
-        match self.unit {
-            "" if self.value.fract() == 0.0 && self.value.abs() < 1e15 => with_commas(&format!("{:.0}", self.value)),
-            "" => significant(self.value),
-            "%" => format!("{}\u{a0}%", significant(self.value * 100.0)),
-            "×" => format!("{}×", significant(self.value)),
-            unit => format!("{}\u{a0}{unit}", significant(self.value)),
+        match readable(self.value, self.unit) {
+            (value, "") if value.fract() == 0.0 && value.abs() < 1e15 => with_commas(&format!("{value:.0}")),
+            (value, "") => significant(value),
+            (value, "%") => format!("{}\u{a0}%", significant(value * 100.0)),
+            (value, "×") => format!("{}×", significant(value)),
+            (value, unit) => format!("{}\u{a0}{unit}", significant(value)),
         }
     }
 }
@@ -211,5 +213,15 @@ mod tests {
         }
         let count = Num::derived(1_000_000.0, "", "", &[]);
         assert_eq!((count.words().as_str(), tick(0.5), tick(1200.0)), ("1,000,000", "0.5".into(), "1,200".into()));
+        for (value, unit, words) in [
+            (0.099, "h", "5.94\u{a0}min"),
+            (18.3, "h", "18.3\u{a0}h"),
+            (0.194, "ms", "0.194\u{a0}ms"),
+            (0.005_32, "ms", "5.32\u{a0}µs"),
+            (5.28e-5, "ms", "52.8\u{a0}ns"),
+            (0.0, "ms", "0\u{a0}ms"),
+        ] {
+            assert_eq!(Num::derived(value, unit, "", &[]).words(), words);
+        }
     }
 }

@@ -444,7 +444,8 @@ fn value(shown: &str) -> Option<f64> {
     let digits: String = shown.replace('−', "-").chars().filter(|c| *c != ',').collect();
     let end = digits.find(|c: char| !(c.is_ascii_digit() || "+-.e".contains(c))).unwrap_or(digits.len());
     let number: f64 = digits[..end].parse().ok()?;
-    Some(if shown.ends_with('%') { number / 100.0 } else { number })
+    let finer = [("%", 100.0), ("min", 60.0), ("µs", 1e3), ("ns", 1e6)].into_iter();
+    Some(number / finer.filter(|(unit, _)| shown.ends_with(unit)).map(|(_, times)| times).next().unwrap_or(1.0))
 }
 
 fn median(errors: &[f64]) -> f64 {

@@ -113,6 +113,18 @@ impl Column {
     }
 }
 
+/// Returns a short time in a finer unit: 0.099 h is 5.94 min, 5.28e-5 ms are 52.8 ns.
+pub fn readable(mut value: f64, mut unit: &'static str) -> (f64, &'static str) {
+    for (coarse, shortest, factor, fine) in [("h", 1.0, 60.0, "min"), ("ms", 0.01, 1e3, "µs"), ("µs", 0.1, 1e3, "ns")]
+    {
+        if unit == coarse && value != 0.0 && value.abs() < shortest {
+            value *= factor;
+            unit = fine;
+        }
+    }
+    (value, unit)
+}
+
 /// The columns of a CSV file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Schema {
