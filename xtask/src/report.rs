@@ -1,6 +1,7 @@
 //! `cargo xtask report`: measures the two example reports anew on this machine.
 
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use anyhow::Result;
 
@@ -31,7 +32,7 @@ pub(crate) struct Args {
 /// Runs every experiment of both jobs, and writes the pages.
 pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     let photos = args.photos.clone().unwrap_or_else(|| usual_photos(root));
-    let all = [&["bench", "all", "--quick", &photos][..], &SAMPLES].concat();
+    let all = [&["bench", "all", "--quick", &photos][..], &SAMPLES, peers()].concat();
     foveate(root, &[&all[..], &MEASURED, &["-o", ON_CPU]].concat())?;
     foveate(root, &["report", ON_CPU])?;
     starved(root, &photos, &all)?;
@@ -49,6 +50,12 @@ fn starved(root: &Path, photos: &str, all: &[&str]) -> Result<()> {
     let slow = ["--decoder", "image", "--resizer", "image", "--workers", "1", "--budget", "600", "--verify", "all"];
     foveate(root, &[&["diagnose", "--quick", photos], &slow[..], &beside].concat())?;
     foveate(root, &["report", STARVED])
+}
+
+/// Pillow and OpenCV-Python beside the decoders and resizers, where the script's packages are installed.
+fn peers() -> &'static [&'static str] {
+    let found = Command::new("python3").args(["-c", "import numpy, PIL"]).stderr(Stdio::null()).status();
+    if found.is_ok_and(|status| status.success()) { &["--peers", "benches/peers.py"] } else { &[] }
 }
 
 fn usual_photos(root: &Path) -> String {

@@ -2,7 +2,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use crate::cell::{Cell, significant};
-use crate::schema::{Column, Schema};
+use crate::schema::{self, Column, Schema};
 use crate::width::{self, Kind, cut, fit, grid};
 use crate::{Conditions, Context, LabError};
 
@@ -247,7 +247,6 @@ const LONGEST: usize = 64;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schema;
 
     static SCHEMA: Schema = Schema {
         file: "example.csv",

@@ -5,8 +5,10 @@
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
 use std::path::Path;
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
 
 use common::{Costs, FakeRig, Ledger, corrupt, raw};
 use foveate_core::{ImageView, ImageViewMut, PixelBatch, PixelBuf, Size, VectorBuf};
@@ -18,7 +20,8 @@ use foveate_pipeline::{Cancel, Config};
 use foveate_preprocess::{CpuPreprocessor, DecoderOpener, PreprocessOptions, PreprocessorOpener, ResizerOpener};
 use foveate_resize::{ResizeError, ResizePlan, Resizer};
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, SinkOptions, VectorSink, Watermark};
-use foveate_source::{Input, Source, SourceError};
+use foveate_source::blob::{Blob, MemoryBlob};
+use foveate_source::{FetchError, Input, Source, SourceError};
 
 /// The fault of the backends called `spoilt`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -870,6 +873,67 @@ impl VectorSink for SpoiltSink {
         }
         Ok(published)
     }
+}
+
+#[test]
+fn a_batch_is_copied_as_bytes_and_as_floats_and_without_a_device_it_says_so() {
+    let bench = Bench::new(large(), Fault::None);
+    let table = bench::copies(&bench.lab(), &EFFORT).unwrap();
+    let of = |from: &str, dtype: &str| row(&table, &[("from", from), ("dtype", dtype)]);
+    for (from, dtype) in [("convert", "f32"), ("host", "u8"), ("host", "f32")] {
+        let row = of(from, dtype);
+        let (bytes, ms) = (table.number(row, "bytes").unwrap(), table.number(row, "host_ms").unwrap());
+        assert_eq!(text(&table, row, "status"), "ok");
+        assert_eq!(table.number(row, "mb_per_second"), Some(bytes / 1e3 / ms), "{from} {dtype}");
+    }
+    assert_eq!(
+        table.number(of("host", "f32"), "bytes"),
+        table.number(of("host", "u8"), "bytes").map(|bytes| 4.0 * bytes)
+    );
+    for (from, dtype) in [("pageable", "u8"), ("pageable", "f32"), ("pinned", "u8"), ("pinned", "f32")] {
+        not_available(&table, of(from, dtype), "the forward reads the host's memory");
+    }
+}
+
+/// A file of 10,000 bytes that records which pieces were read.
+struct Pieces(Mutex<BTreeSet<(u64, usize)>>);
+
+impl Blob for Pieces {
+    fn name(&self) -> &str {
+        "pieces"
+    }
+
+    fn len(&self) -> Option<u64> {
+        Some(10_000)
+    }
+
+    fn modified(&self) -> Option<SystemTime> {
+        None
+    }
+
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), FetchError> {
+        self.0.lock().unwrap().insert((offset, out.len()));
+        Ok(())
+    }
+
+    fn stream(&self, _: u64) -> Result<Box<dyn Read + Send>, FetchError> {
+        Err(FetchError::Refused("no stream".to_owned()))
+    }
+}
+
+#[test]
+fn a_file_is_read_in_pieces_up_to_its_end() {
+    let bench = Bench::new(large(), Fault::None);
+    let pieces = Arc::new(Pieces(Mutex::default()));
+    let open = || Ok::<Arc<dyn Blob>, FetchError>(pieces.clone());
+    let table = bench::read(&bench.lab(), &open, &[4_000, 50_000], &[1, 3], &EFFORT).unwrap();
+    assert_eq!(table.len(), 4);
+    assert!((0..4).all(|row| table.number(row, "mb_per_second").is_some_and(|rate| rate > 0.0)), "{}", print(&table));
+    let read: Vec<(u64, usize)> = pieces.0.lock().unwrap().iter().copied().collect();
+    assert_eq!(read, [(0, 4_000), (0, 10_000), (4_000, 4_000), (8_000, 2_000)]);
+    let stream = || Ok::<Arc<dyn Blob>, FetchError>(Arc::new(MemoryBlob::stream_of("-", vec![1])));
+    let refused = bench::read(&bench.lab(), &stream, &[1], &[1], &EFFORT).unwrap_err();
+    assert!(refused.to_string().contains("a stream"), "{refused}");
 }
 
 fn halve(file: &Path) {

@@ -82,6 +82,8 @@ fn every_figure_is_drawn_twice_in_the_page_and_is_a_file() {
         "resizers",
         "forward",
         "sinks",
+        "copies",
+        "read",
         "storage",
         "batch_sweep",
         "worker_sweep",
@@ -439,7 +441,7 @@ fn the_page_has_every_field_of_every_file() {
     assert!(embedded == fields());
 }
 
-/// Parses the number in a shown text, without commas; percentages become shares.
+/// Parses the number in a shown text, without commas; percentages become shares, short times those of the file.
 fn value(shown: &str) -> Option<f64> {
     let digits: String = shown.replace('−', "-").chars().filter(|c| *c != ',').collect();
     let end = digits.find(|c: char| !(c.is_ascii_digit() || "+-.e".contains(c))).unwrap_or(digits.len());

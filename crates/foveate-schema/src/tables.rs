@@ -75,7 +75,7 @@ const DEVICE_MEMORY: Column = Column::number(
 );
 
 /// All files that an experiment may write to a run's folder.
-pub const ALL: [&Schema; 20] = [
+pub const ALL: [&Schema; 22] = [
     &PROFILE,
     &STORAGE,
     &DECODERS,
@@ -87,6 +87,8 @@ pub const ALL: [&Schema; 20] = [
     &HEADLINE,
     &EXTRAPOLATION,
     &WORKER,
+    &COPIES,
+    &READ,
     &TUNING,
     &DRIFT,
     &DIAGNOSIS,
@@ -593,6 +595,40 @@ pub static PLAN: Schema = Schema {
         Column::share("error", "predicted ÷ measured − 1").signed(),
         Column::text("regime", "`storage`, `transform` or `compute`: the expected wall"),
         Column::text("limit", "what the model takes for the limit"),
+    ],
+};
+
+/// `copies.csv`.
+pub static COPIES: Schema = Schema {
+    file: "copies.csv",
+    made_by: "bench copies",
+    about: "What a batch costs on its way to the network, as bytes and as floats.",
+    columns: &[
+        Column::text(
+            "from",
+            "`convert`: bytes to normalized floats; `host`: within the host's memory; `pageable`, `pinned`: from such \
+             memory to the device",
+        ),
+        Column::text("dtype", "`u8` or `f32`"),
+        STATUS,
+        Column::number("bytes", "B", "of the batch"),
+        Column::number("host_ms", "ms", "median, of the thread that has the batch"),
+        Column::number("device_ms", "ms", "median of the copy, by the device's clock; empty on the host"),
+        Column::number("mb_per_second", "MB/s", "bytes ÷ both"),
+    ],
+};
+
+/// `read.csv`.
+pub static READ: Schema = Schema {
+    file: "read.csv",
+    made_by: "bench read",
+    about: "What a file or an object delivers in pieces, several at a time.",
+    columns: &[
+        Column::number("chunk_bytes", "B", "bytes of a piece"),
+        Column::number("requests", "", "pieces that are read at a time"),
+        Column::number("mb_per_second", "MB/s", "median of the samples"),
+        Column::number("mb_per_second_min", "MB/s", "least of the samples"),
+        Column::number("mb_per_second_max", "MB/s", "most of the samples"),
     ],
 };
 

@@ -564,6 +564,19 @@ fn published_figures_are_reproduced() {
 }
 
 #[test]
+fn the_memory_of_a_forward_grows_with_its_batch() {
+    let peak = |batch: &str| -> u64 {
+        let mut command = foveate();
+        command.args(["bench", "memory", PHOTOS, "--model", TINY, "--n", "1", "--threads", "1", "--batch", batch]);
+        // The arguments of `bench all`, which starts it, go with it.
+        command.args(["--peers", "/dev/null"]);
+        run(&mut command).expect(0).stdout.trim().parse().unwrap()
+    };
+    // 255 more images of 224 px, as bytes.
+    assert!(peak("256") > peak("1") + 30_000_000);
+}
+
+#[test]
 fn workers_that_reach_a_throughput_together_can_be_more_or_fewer() {
     let machine = ["plan", "--sample-bytes", "500K", "--cpu-throughput", "2G", "--item-ms", "0.05", "--batch", "256"];
     let plan = |more: &[&str]| run(foveate().args(machine).args(more)).expect(0);
@@ -610,6 +623,23 @@ fn results_are_one_json_object_on_request() {
     assert!(profile["profile"][0]["images_per_second"].is_number() && profile["disturbed"].is_object(), "{profile}");
     let resizers = json(&["bench", "resizers", "--quick", "--images", "8"]);
     assert_eq!(resizers["resizers"].as_array().unwrap().len(), rows(folder.path(), "resizers.csv").len());
+    let copies = json(&["bench", "copies", "--quick", "--seconds", "0.05"]);
+    assert_eq!(copies["copies"][0]["from"], "convert", "{copies}");
+    assert!(copies["copies"][6]["status"].as_str().unwrap().starts_with("n/a ("), "{copies}");
+    let mut read = foveate();
+    read.args([
+        "bench",
+        "read",
+        &format!("{PHOTOS}/01_astronaut_420.jpg"),
+        "--chunk",
+        "1K,1M",
+        "--requests",
+        "2",
+        "--quick",
+        "--json",
+    ]);
+    let read = run(read.args(["--quiet", "-o"]).arg(folder.path())).expect(0).json();
+    assert_eq!(read["read"][1]["chunk_bytes"], 1_000_000, "{read}");
 }
 
 #[test]

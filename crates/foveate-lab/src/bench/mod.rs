@@ -8,12 +8,14 @@
 mod batch_sweep;
 mod cells;
 mod control;
+mod copies;
 mod decoders;
 mod extrapolation;
 mod forward;
 mod headline;
 mod memory;
 mod peers;
+mod read;
 mod resizers;
 mod rounds;
 mod sinks;
@@ -24,10 +26,12 @@ mod worker_sweep;
 pub use batch_sweep::batch_sweep;
 pub use cells::{Effort, Sets};
 pub use control::Control;
+pub use copies::copies;
 pub use decoders::decoders;
 pub use extrapolation::extrapolation;
 pub use forward::forward;
 pub use headline::headline;
+pub use read::{OpenBlob, read};
 pub use resizers::resizers;
 pub use sinks::{Vectors, sinks};
 pub use timeline::timeline;
@@ -72,7 +76,9 @@ pub fn all(
     each(&decoders(lab, sets, effort)?)?;
     each(&resizers(lab, sets, effort)?)?;
     each(&sinks(lab, vectors, effort)?)?;
-    each(&forward(lab, photos, &[forward_batch], effort)?)?;
+    // Other libraries' forwards take minutes to open: `bench forward` measures them.
+    let own = Effort { peers: None, ..effort.clone() };
+    each(&forward(lab, photos, &[forward_batch], &own)?)?;
     each(&batch_sweep(lab, photos, &batches(lab, quick), effort)?)?;
     each(&worker_sweep(lab, one, &workers(lab), effort)?)?;
     each(&headline(lab, sets, effort)?)?;

@@ -19,13 +19,15 @@ use crate::text::{Text, text};
 type Draw = fn(&Table) -> Option<Plate>;
 
 /// Name, file, numbers that no row may lack, and content of every figure.
-const FIGURES: [(&str, &str, &[&str], Draw); 20] = [
+const FIGURES: [(&str, &str, &[&str], Draw); 22] = [
     ("pipeline", "profile.csv", &["share_of_wall", "ms_per_image"], stages::pipeline),
     ("stages", "profile.csv", &["share_of_wall", "ms_per_image"], stages::stages),
     ("decoders", "decoders.csv", &["p50_ms"], parts::decoders),
     ("resizers", "resizers.csv", &["p50_ms"], parts::resizers),
     ("forward", "forward.csv", &["p50_ms"], parts::forward),
     ("sinks", "sinks.csv", &["rows_per_second"], parts::sinks),
+    ("copies", "copies.csv", &["mb_per_second"], parts::copies),
+    ("read", "read.csv", &["requests", "mb_per_second"], parts::read),
     ("storage", "storage.csv", &["requests", "images_per_second"], sweeps::storage),
     ("batch_sweep", "batch_sweep.csv", &["batch", "images_per_second"], sweeps::batch),
     ("worker_sweep", "worker_sweep.csv", &["workers", "images_per_second"], sweeps::workers),

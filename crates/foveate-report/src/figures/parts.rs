@@ -1,6 +1,6 @@
 use super::plate::{Plate, RATE, bar, least, most, name, panels, telling};
 use crate::chart::{Bars, Panel};
-use crate::svg::{DECODE, FORWARD, RESIZE, SERIALIZE};
+use crate::svg::{DECODE, FORWARD, READ, RESIZE, SERIALIZE};
 use crate::table::{Row, Table};
 use crate::text::{Num, Text, text};
 
@@ -71,6 +71,25 @@ pub(super) fn forward(table: &Table) -> Option<Plate> {
     let keys = [(FORWARD, "float, full length"), (FORWARD.faint(true), "shorter types")];
     let bars = Bars::new("milliseconds per batch", &keys, batches.iter().map(panel).collect());
     Plate::new(title.unwrap_or_else(|| "What the forward of a batch costs".into()), Text::default(), bars)
+}
+
+/// Megabytes per second, without a whisker and with one.
+const COPIED: [&str; 3] = ["mb_per_second", "", ""];
+const READ_AT: [&str; 3] = ["mb_per_second", "mb_per_second_min", "mb_per_second_max"];
+
+pub(super) fn copies(table: &Table) -> Option<Plate> {
+    let bars = table.rows().map(|row| bar(&row, name(&row, &["from", "dtype"]), COPIED, FORWARD));
+    let panels = vec![Panel { heading: Text::default(), bars: bars.collect() }];
+    let bars = Bars::new("megabytes per second", &[], panels);
+    Plate::new("What a batch costs on its way to the network".into(), Text::default(), bars)
+}
+
+pub(super) fn read(table: &Table) -> Option<Plate> {
+    let label = |row: &Row<'_>| text![row.number("chunk_bytes"), ", ", name(row, &["requests"])];
+    let bars = table.rows().map(|row| bar(&row, label(&row), READ_AT, READ));
+    let panels = vec![Panel { heading: Text::default(), bars: bars.collect() }];
+    let bars = Bars::new("megabytes per second", &[], panels);
+    Plate::new("What a file or an object delivers in pieces".into(), Text::default(), bars)
 }
 
 pub(super) fn sinks(table: &Table) -> Option<Plate> {

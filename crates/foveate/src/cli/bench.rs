@@ -1,5 +1,7 @@
 //! `foveate bench`.
 
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -8,12 +10,14 @@ use foveate::lab::bench::{self, Control, Effort, Service, Sets, Vectors};
 use foveate::lab::plan_check::{self, Check};
 use foveate::lab::{Lab, LabError, Setting, Table, diagnose, profile, schema, tune};
 use foveate::report::Report;
+use foveate::source::blob::{Blob, FileBlob};
+use foveate::source::store::scheme_of;
 use serde_json::{Value, json};
 
 use super::diagnose as diagnosing;
 use super::exit::Exit;
 use super::lab::{Bench, Sizes};
-use super::lab_args::{BenchArgs, EffortArgs, Experiment, SinksArgs, StageArgs};
+use super::lab_args::{AllArgs, BenchArgs, EffortArgs, Experiment, ReadArgs, SinksArgs, StageArgs};
 use super::{memory, report};
 
 pub(crate) fn run(experiment: &Experiment) -> anyhow::Result<Exit> {
@@ -27,13 +31,13 @@ pub(crate) fn run(experiment: &Experiment) -> anyhow::Result<Exit> {
 fn measure(experiment: &Experiment) -> anyhow::Result<Option<(Bench, Value)>> {
     let bench = match experiment {
         Experiment::All(args) => return all(args).map(Some),
-        Experiment::Memory(args) => return memory::run(&args.lab).map(|()| None),
+        Experiment::Memory(args) => return memory::run(&args.bench.lab).map(|()| None),
         Experiment::Decoders(args) => stage(args, bench::decoders)?,
         Experiment::Resizers(args) => stage(args, bench::resizers)?,
         Experiment::Sinks(args) => sinks(args)?,
         Experiment::Forward(args) => {
             let (bench, effort) = open(&args.bench, Sizes::AsGiven)?;
-            let effort = Effort { peers: args.peers.clone(), ..effort };
+            let effort = Effort { peers: args.others.peers.clone(), ..effort };
             bench.put(&bench::forward(&bench.lab(), bench.photos()?, &args.batches, &effort)?)?;
             bench
         }
@@ -60,6 +64,12 @@ fn measure(experiment: &Experiment) -> anyhow::Result<Option<(Bench, Value)>> {
             let check = predictions_of(&bench, args)?;
             return Ok(Some((bench, errors_of(&check))));
         }
+        Experiment::Copies(args) => {
+            let (bench, effort) = open(args, Sizes::AsGiven)?;
+            bench.put(&bench::copies(&bench.lab(), &effort)?)?;
+            bench
+        }
+        Experiment::Read(args) => read(args)?,
         Experiment::Worker(args) => {
             let (bench, effort) = open(&args.bench, Sizes::AsGiven)?;
             let usual = service(&effort);
@@ -92,7 +102,7 @@ fn stage(
     args: &StageArgs,
     experiment: impl Fn(&Lab<'_>, &Sets, &Effort) -> Result<Table, LabError>,
 ) -> anyhow::Result<Bench> {
-    let effort = Effort { peers: args.peers.clone(), ..effort(&args.effort) };
+    let effort = Effort { peers: args.others.peers.clone(), ..effort(&args.effort) };
     let bench = Bench::of_stage(args)?.quickly(effort.is_quick());
     bench.put(&experiment(&bench.lab(), &bench.sets, &effort)?)?;
     Ok(bench)
@@ -122,14 +132,38 @@ fn sinks(args: &SinksArgs) -> anyhow::Result<Bench> {
     Ok(bench)
 }
 
+fn read(args: &ReadArgs) -> anyhow::Result<Bench> {
+    let ReadArgs { input, chunk, requests, quick, .. } = args;
+    let bench = Bench::without_photos(&args.display, args.seed)?.quickly(*quick);
+    let effort = if *quick { Effort::quick() } else { Effort::usual() };
+    let path = Path::new(input);
+    let scheme = scheme_of(input.as_bytes()).filter(|_| !path.exists());
+    let table = match scheme {
+        None => {
+            let open = || Ok::<Arc<dyn Blob>, _>(Arc::new(FileBlob::open(path, input)?));
+            bench::read(&bench.lab(), &open, chunk, requests, &effort)?
+        }
+        Some(scheme) => {
+            let most = requests.iter().copied().max().unwrap_or(1);
+            let store = bench.rig.store_opener(scheme)(most)?;
+            let object = store.find(input)?.with_context(|| format!("not found: {input}"))?;
+            bench::read(&bench.lab(), &|| store.open(&object), chunk, requests, &effort)?
+        }
+    };
+    bench.put(&table)?;
+    Ok(bench)
+}
+
 /// Samples' length that tuning takes, before which it stops only if nothing is left to try.
 const TUNING_SAMPLES: f64 = 30.0;
 
 /// Runs every experiment that a report contains, and the usual job after each of them.
-fn all(args: &BenchArgs) -> anyhow::Result<(Bench, Value)> {
-    let bench = open(args, Sizes::AsGivenAndSmall)?.0.without_warnings();
+fn all(args: &AllArgs) -> anyhow::Result<(Bench, Value)> {
+    let (bench, effort) = open(&args.bench, Sizes::AsGivenAndSmall)?;
+    let bench = bench.without_warnings();
     let mut tables = Vec::new();
-    let check = all_but_control(&bench, args, &mut tables)?;
+    let effort = Effort { peers: args.others.peers.clone(), ..effort };
+    let check = all_but_control(&bench, &args.bench, &effort, &mut tables)?;
     let disturbed = tables.iter().filter(|table: &&Table| table.disturbed().is_some());
     let disturbed: Vec<&str> = disturbed.map(|table| table.schema().file).collect();
     if !disturbed.is_empty() {
@@ -141,9 +175,9 @@ fn all(args: &BenchArgs) -> anyhow::Result<(Bench, Value)> {
     Ok((bench, check))
 }
 
-fn all_but_control(bench: &Bench, args: &BenchArgs, tables: &mut Vec<Table>) -> anyhow::Result<Value> {
-    let (photos, effort) = (bench.photos()?, effort(&args.effort));
-    let mut control = Control::new(photos, &effort);
+fn all_but_control(bench: &Bench, args: &BenchArgs, effort: &Effort, tables: &mut Vec<Table>) -> anyhow::Result<Value> {
+    let photos = bench.photos()?;
+    let mut control = Control::new(photos, effort);
     let mut keep = |table: Table| -> Result<(), LabError> {
         control.sample(&bench.lab(), table.schema().file)?;
         tables.push(table);
@@ -152,8 +186,8 @@ fn all_but_control(bench: &Bench, args: &BenchArgs, tables: &mut Vec<Table>) -> 
     keep(profile_of(bench, args)?)?;
     let mut put = |table: &Table| keep(bench.put(table).map_err(|error| LabError::Setting(format!("{error:#}")))?);
     let vectors = if args.effort.quick { Vectors::quick() } else { Vectors::usual() };
-    bench::all(&bench.lab(), &bench.sets, &vectors, &effort, &mut put)?;
-    keep(bench.put(&bench::worker(&bench.lab(), photos, &service(&effort), &effort)?)?)?;
+    bench::all(&bench.lab(), &bench.sets, &vectors, effort, &mut put)?;
+    keep(bench.put(&bench::worker(&bench.lab(), photos, &service(effort), effort)?)?)?;
     let budget = Duration::from_secs_f64(TUNING_SAMPLES * effort.seconds);
     keep(bench.put(&tune::run(&bench.lab(), photos, budget)?.table)?)?;
     let check = predictions_of(bench, args)?;

@@ -172,22 +172,35 @@ fn profile(args: &ProfileArgs) -> anyhow::Result<()> {
 fn bench(experiment: &Experiment) -> anyhow::Result<()> {
     match experiment {
         Experiment::Sinks(args) => writable_folder(&args.display.out),
+        Experiment::Read(args) => {
+            let place = args.input.as_str();
+            if is_address(place) {
+                address(place)?
+            } else {
+                readable_file(Path::new(place))?
+            }
+            writable_folder(&args.display.out)
+        }
         Experiment::Forward(args) => {
             lab(&args.bench.lab)?;
-            optional(args.peers.as_deref(), readable_file)
+            optional(args.others.peers.as_deref(), readable_file)
+        }
+        Experiment::All(args) | Experiment::Memory(args) => {
+            lab(&args.bench.lab)?;
+            optional(args.others.peers.as_deref(), readable_file)
         }
         Experiment::Decoders(args) | Experiment::Resizers(args) => {
             sources(&args.input, Separator::Line)?;
             backends(&job::stage(args))?;
             writable_folder(&args.display.out)?;
-            optional(args.peers.as_deref(), readable_file)
+            optional(args.others.peers.as_deref(), readable_file)
         }
-        Experiment::All(args)
-        | Experiment::BatchSweep(args)
+        Experiment::BatchSweep(args)
         | Experiment::WorkerSweep(args)
         | Experiment::Headline(args)
         | Experiment::Extrapolation(args)
         | Experiment::Predictions(args)
+        | Experiment::Copies(args)
         | Experiment::Memory(args) => lab(&args.lab),
         Experiment::Worker(args) => lab(&args.bench.lab),
     }

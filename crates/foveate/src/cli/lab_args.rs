@@ -164,10 +164,28 @@ pub(crate) struct BenchArgs {
     pub(crate) effort: EffortArgs,
 }
 
+/// Other libraries beside the backends.
+#[derive(Args, Debug)]
+pub(crate) struct PeersArgs {
+    /// A Python script that measures other libraries in the same rounds, such as `benches/peers.py`.
+    #[arg(long, value_name = "SCRIPT", help_heading = "Measuring")]
+    pub(crate) peers: Option<PathBuf>,
+}
+
+/// Arguments of `bench all`.
+#[derive(Args, Debug)]
+pub(crate) struct AllArgs {
+    #[command(flatten)]
+    pub(crate) bench: BenchArgs,
+
+    #[command(flatten)]
+    pub(crate) others: PeersArgs,
+}
+
 #[derive(Subcommand, Debug)]
 pub(crate) enum Experiment {
-    /// Run every experiment, then the diagnosis and the model's predictions.
-    All(Box<BenchArgs>),
+    /// Run every experiment, then the diagnosis and the model's predictions. --peers is for decoders and resizers.
+    All(Box<AllArgs>),
     /// Measure decoders alone: bytes in memory to pixels in memory.
     Decoders(Box<StageArgs>),
     /// Measure resizers alone: pixels in memory to the model's input.
@@ -178,7 +196,7 @@ pub(crate) enum Experiment {
     Forward(Box<ForwardArgs>),
     /// Print the peak memory of a process that runs two batches.
     #[command(hide = true)]
-    Memory(Box<BenchArgs>),
+    Memory(Box<AllArgs>),
     /// Measure the encoder's throughput and memory at growing batch sizes.
     BatchSweep(Box<BenchArgs>),
     /// Measure the whole job with a growing number of workers.
@@ -189,6 +207,11 @@ pub(crate) enum Experiment {
     Extrapolation(Box<BenchArgs>),
     /// Predict a dozen configurations with the model, then measure them.
     Predictions(Box<BenchArgs>),
+    /// Measure a batch's copies, as bytes and as floats: within the host, and to the device from pageable and pinned
+    /// memory.
+    Copies(Box<BenchArgs>),
+    /// Measure reading a file or an object in pieces.
+    Read(Box<ReadArgs>),
     /// Measure the queue worker: first one stage at a time, then with downloads, preparation and batches in parallel,
     /// with the encoder and with a stub in place of a device.
     Worker(Box<WorkerBenchArgs>),
@@ -233,9 +256,8 @@ pub(crate) struct StageArgs {
     #[command(flatten)]
     pub(crate) display: LabDisplay,
 
-    /// A Python script that measures other libraries in the same rounds, such as `benches/peers.py`.
-    #[arg(long, value_name = "SCRIPT", help_heading = "Measuring")]
-    pub(crate) peers: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) others: PeersArgs,
 }
 
 /// Arguments of `bench sinks`.
@@ -267,13 +289,38 @@ pub(crate) struct ForwardArgs {
     #[command(flatten)]
     pub(crate) bench: BenchArgs,
 
-    /// A Python script that measures other libraries in the same rounds, such as `benches/peers.py`.
-    #[arg(long, value_name = "SCRIPT", help_heading = "Measuring")]
-    pub(crate) peers: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) others: PeersArgs,
 
     /// Batches to measure. Repeatable, or separated by commas.
     #[arg(long, value_name = "N", default_value = "64", value_delimiter = ',', value_parser = parse_positive, help_heading = "Measuring")]
     pub(crate) batches: Vec<usize>,
+}
+
+/// Arguments of `bench read`.
+#[derive(Args, Debug)]
+pub(crate) struct ReadArgs {
+    /// A file, or the address of an object.
+    pub(crate) input: String,
+
+    /// Bytes of a piece. Repeatable, or separated by commas.
+    #[arg(long, value_name = "BYTES", default_value = "64K,1M,8M", value_delimiter = ',', value_parser = parse_count, help_heading = "Measuring")]
+    pub(crate) chunk: Vec<u64>,
+
+    /// Pieces that are read at a time. Repeatable, or separated by commas.
+    #[arg(long, value_name = "N", default_value = "1,4,16", value_delimiter = ',', value_parser = parse_positive, help_heading = "Measuring")]
+    pub(crate) requests: Vec<usize>,
+
+    /// Fewer and shorter samples.
+    #[arg(long, help_heading = "Measuring")]
+    pub(crate) quick: bool,
+
+    /// Seed of the order.
+    #[arg(long, value_name = "N", default_value = "0", help_heading = "Measuring")]
+    pub(crate) seed: u64,
+
+    #[command(flatten)]
+    pub(crate) display: LabDisplay,
 }
 
 /// Arguments of `diagnose`.

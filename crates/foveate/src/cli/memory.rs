@@ -19,15 +19,18 @@ use super::{console, job};
 /// Runs the first batch, which allocates, and one more.
 const BATCHES: usize = 2;
 
-/// Runs two batches with the setting of `args`, and prints the process's peak memory.
+/// Runs two batches with the setting of `args`, and prints the process's peak memory meanwhile.
 pub(crate) fn run(args: &LabArgs) -> anyhow::Result<()> {
     let options = job::measured(args);
     let listing = job::list_again(&options)?;
     let rig = Rig::new(options, Box::new(listing), (0, 0), Arc::new(Backends::compiled()), &OpenOptions::from_env())?;
     let setting = rig.base();
     let mut encoder = rig.open_encoder(&setting)?;
+    // Loading a model takes more than a small batch does: its peak would hide the batch's.
+    process::reset_peak_resident();
     let size = encoder.spec().input;
-    let pixels = vec![0; size.rgb_len().context("no such size")? * setting.batch];
+    // Not zeros, whose pages the system would not give before they are written.
+    let pixels = vec![1; size.rgb_len().context("no such size")? * setting.batch];
     let batch = PixelBatch::new(&pixels, size).context("no such batch")?;
     let mut vectors = VectorBuf::new();
     (0..BATCHES).try_for_each(|_| encoder.encode(batch, &mut vectors).map(drop))?;
