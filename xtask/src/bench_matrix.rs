@@ -71,7 +71,14 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
         }
     }
     fs::remove_dir_all(&work.folder)?;
-    let run = Run { args, program: &program, rehearsal: &work.rehearsal, rustc: rustc() };
+    let run = Run {
+        args,
+        program: &program,
+        rehearsal: &work.rehearsal,
+        rustc: rustc(),
+        commit: commit(root)?,
+        date: date()?,
+    };
     let out = root.join(&args.out);
     fs::create_dir_all(&out)?;
     let stem = out.join(&args.name);
@@ -528,6 +535,17 @@ fn order(cells: usize, seed: u64, pass: u64) -> Vec<usize> {
     order
 }
 
+/// Returns the commit that was just built, with `+` if the sources differ from it.
+fn commit(root: &Path) -> Result<String> {
+    let git = |args: &[&str]| cargo::output(Command::new("git").current_dir(root).args(args));
+    let differs = !git(&["status", "--porcelain", "--", "crates", "Cargo.toml", "Cargo.lock"])?.is_empty();
+    Ok(git(&["rev-parse", "--short=12", "HEAD"])?.trim().to_owned() + if differs { "+" } else { "" })
+}
+
+fn date() -> Result<String> {
+    Ok(cargo::output(Command::new("date").args(["-u", "+%Y-%m-%dT%H:%MZ"]))?.trim().to_owned())
+}
+
 fn rustc() -> String {
     let output = Command::new("rustc").arg("--version").output();
     output.map_or_else(|_| "unknown".to_owned(), |output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
@@ -559,13 +577,15 @@ struct Run<'a> {
     /// What the pinned cell's dry run says.
     rehearsal: &'a Value,
     rustc: String,
+    commit: String,
+    date: String,
 }
 
 /// The stages whose share of the busy time is reported.
 const STAGES: [&str; 6] = ["read", "decode", "resize", "batch", "encode", "write"];
 
 /// The CSV's columns; `benches/README.md` documents them.
-const COLUMNS: [&str; 42] = [
+const COLUMNS: [&str; 47] = [
     "axis",
     "decoder",
     "resizer",
@@ -603,9 +623,14 @@ const COLUMNS: [&str; 42] = [
     "batch",
     "workers",
     "threads",
+    "sample_seconds",
+    "effort",
     "host",
+    "cores",
     "features",
     "foveate",
+    "commit",
+    "date",
     "rustc",
     "seed",
 ];
@@ -642,6 +667,10 @@ impl Run<'_> {
             ("host", plain(&self.program.list["machine"])),
             ("features", self.program.features.join(" ")),
             ("foveate", plain(&self.rehearsal["settings"]["foveate"])),
+            ("commit", self.commit.clone()),
+            ("date", self.date.clone()),
+            ("cores", std::thread::available_parallelism().map_or(1, usize::from).to_string()),
+            ("effort", if args.quick { "quick" } else { "full" }.to_owned()),
             ("rustc", self.rustc.clone()),
             ("seed", args.seed.to_string()),
         ]);
@@ -720,6 +749,7 @@ fn fill(fields: &mut BTreeMap<&'static str, String>, measured: &Measured, cells:
     fields.insert("min_cosine", decimals(&compared["cosine"]["min"], 9));
     fields.insert("median_cosine", decimals(&compared["cosine"]["median"], 9));
     fields.insert("images", images.to_string());
+    fields.insert("sample_seconds", format!("{:.3}", *images as f64 / rate.median));
     fields.insert("samples", rates.len().to_string());
 }
 
@@ -859,7 +889,14 @@ mod tests {
         let (program, args) = (program(), args(&["--photos", "/a/b/c/photos"]));
         let rehearsal =
             json!({ "batch": 32, "threads": { "decode": 1, "forward": 2 }, "settings": { "foveate": "1.2.3" } });
-        let run = Run { args: &args, program: &program, rehearsal: &rehearsal, rustc: "rustc 1".to_owned() };
+        let run = Run {
+            args: &args,
+            program: &program,
+            rehearsal: &rehearsal,
+            rustc: "rustc 1".to_owned(),
+            commit: "0123456789ab".to_owned(),
+            date: "2026-01-01T00:00Z".to_owned(),
+        };
         let mut cells = plan(&program.list).unwrap();
         cells[0].outcome = Outcome::Measured(measured().into());
         cells[1].outcome = Outcome::Unavailable("no clang, and more".to_owned());

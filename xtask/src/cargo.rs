@@ -50,3 +50,10 @@ pub(crate) fn succeed(command: &mut Command) -> Result<()> {
     ensure!(status.success(), "{program} failed ({status})");
     Ok(())
 }
+
+/// Runs a program and returns its output.
+pub(crate) fn output(command: &mut Command) -> Result<String> {
+    let output = command.output().with_context(|| format!("cannot start {}", command.get_program().display()))?;
+    ensure!(output.status.success(), "{command:?} failed:\n{}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8(output.stdout)?)
+}

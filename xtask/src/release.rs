@@ -9,7 +9,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::cargo::{cargo, succeed, target};
+use crate::cargo::{cargo, output, succeed, target};
 use crate::package::{self, Verify};
 use crate::tree::{self, Tree};
 use crate::{figures, wheel};
@@ -181,13 +181,6 @@ fn check_name(wheel: &Path, version: &str) -> Result<()> {
 /// Runs git and returns its output.
 fn git(folder: &Path, args: &[&str]) -> Result<String> {
     output(Command::new("git").current_dir(folder).args(args))
-}
-
-/// Runs a program and returns its output.
-fn output(command: &mut Command) -> Result<String> {
-    let output = command.output().with_context(|| format!("cannot start {}", command.get_program().display()))?;
-    ensure!(output.status.success(), "{command:?} failed:\n{}", String::from_utf8_lossy(&output.stderr));
-    Ok(String::from_utf8(output.stdout)?)
 }
 
 fn text(path: &Path) -> Result<&str> {

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -60,6 +61,8 @@ pub struct Run {
     pub cpu_busy: Option<f64>,
     /// Use of the forward's cards, if there are any that the driver has figures for.
     pub cards: Option<CardUse>,
+    /// Each photo's vector, by its number, if the run kept them.
+    pub vectors: BTreeMap<u64, Vec<f32>>,
 }
 
 impl Lab<'_> {
@@ -124,7 +127,8 @@ impl Lab<'_> {
         let sink = self.sink(output, photos)?;
         let source = photos.stored(setting, images)?;
         let pipeline = self.pipeline(setting, source, Box::new(encoder.clone()), Box::new(sink.clone()));
-        self.carry_out(pipeline, &sink, images)
+        let run = self.carry_out(pipeline, &sink, images)?;
+        Ok(Run { vectors: sink.vectors(), ..run })
     }
 
     /// Opens a sink that checks the rows for `output`.
@@ -180,7 +184,13 @@ impl Lab<'_> {
         self.clear_output();
         self.go_on()?;
         let (rate, wall) = (report.throughput(), report.wall);
-        Ok(Run { rate, cpu_busy: busy.map(|busy| share(busy, wall, self.rig.context().cores)), cards, report })
+        Ok(Run {
+            rate,
+            cpu_busy: busy.map(|busy| share(busy, wall, self.rig.context().cores)),
+            cards,
+            vectors: BTreeMap::new(),
+            report,
+        })
     }
 
     /// Returns the images of a run of about `seconds`, by a first short one that also warms everything up. The result

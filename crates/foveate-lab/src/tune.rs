@@ -115,6 +115,8 @@ struct Trial {
     setting: Setting,
     images: u64,
     rates: Vec<f64>,
+    /// The trial that it took turns with, and its rate ÷ that one's in each turn.
+    beside: Option<(usize, Vec<f64>)>,
     why: String,
 }
 
@@ -219,7 +221,13 @@ impl<'a> Tuner<'a> {
                 self.sample(trial, images)?;
             }
             let best = runners.iter().map(|&trial| self.trials[trial].rate()).fold(0.0, f64::max);
-            runners.retain(|&trial| self.trials[trial].rate() >= best * (1.0 - DROPS_OUT));
+            runners.retain(|&trial| trial == 0 || self.trials[trial].rate() >= best * (1.0 - DROPS_OUT));
+        }
+        // The configuration asked for is the first trial, and has run in every round that another has.
+        let asked = self.trials[0].rates.clone();
+        for trial in &mut self.trials[1..] {
+            let ratios = trial.rates.iter().zip(&asked).map(|(rate, asked)| rate / asked).collect();
+            trial.beside = Some((0, ratios));
         }
         let best = runners.iter().map(|&trial| self.trials[trial].rate()).fold(0.0, f64::max);
         runners.retain(|&trial| self.trials[trial].rate() >= best * (1.0 - ALIKE));
@@ -344,13 +352,15 @@ impl<'a> Tuner<'a> {
                 break;
             }
         }
-        Ok(Verdict::of(&ratios))
+        let verdict = Verdict::of(&ratios);
+        self.trials[challenger].beside = Some((best, ratios));
+        Ok(verdict)
     }
 
     // ---- runs
 
     fn trial(&mut self, setting: Setting, why: String) -> usize {
-        self.trials.push(Trial { setting, images: 0, rates: Vec::new(), why });
+        self.trials.push(Trial { setting, images: 0, rates: Vec::new(), beside: None, why });
         self.trials.len() - 1
     }
 
@@ -393,8 +403,11 @@ impl<'a> Tuner<'a> {
     fn tuned(self, photos: &str) -> Tuned {
         let best = self.best;
         let mut table = Table::new(&schema::TUNING);
-        for (at, Trial { setting, images, rates, why }) in self.trials.iter().enumerate() {
+        for (at, Trial { setting, images, rates, beside, why }) in self.trials.iter().enumerate() {
             let spread = Spread::of(rates);
+            let beside = beside.as_ref();
+            let times = beside.and_then(|(_, ratios)| mean(ratios)).or((at == 0).then_some(1.0));
+            let turns = beside.and_then(|(_, ratios)| Spread::of(ratios));
             table.push([
                 ("photos", photos.into()),
                 ("workers", setting.workers.into()),
@@ -407,22 +420,39 @@ impl<'a> Tuner<'a> {
                 ("images_per_second", spread.map(|spread| spread.median).into()),
                 ("images_per_second_min", spread.map(|spread| spread.min).into()),
                 ("images_per_second_max", spread.map(|spread| spread.max).into()),
+                ("beside", beside.map(|(other, _)| other + 1).into()),
+                ("times", times.into()),
+                ("times_low", turns.map(|turns| turns.min).into()),
+                ("times_high", turns.map(|turns| turns.max).into()),
                 ("chosen", (at == best).into()),
                 ("why", why.as_str().into()),
             ]);
         }
-        let (before, chosen) = (self.trials[0].rate(), &self.trials[best]);
+        let chosen = &self.trials[best];
+        // Runs that took turns tell how much faster it is; rates of other minutes do not.
+        let before = chosen.rate() / self.times_asked(best);
         let why = self.explain(best);
         Tuned { table, setting: chosen.setting.clone(), images_per_second: chosen.rate(), before, why }
     }
 
+    /// Returns how many times as fast a trial is as the configuration asked for: along the trials that each took turns
+    /// with.
+    fn times_asked(&self, mut trial: usize) -> f64 {
+        let mut times = 1.0;
+        while let Some((beside, ratios)) = &self.trials[trial].beside {
+            times *= mean(ratios).unwrap_or(1.0);
+            trial = *beside;
+        }
+        times
+    }
+
     fn explain(&self, best: usize) -> String {
         let Trial { setting, .. } = &self.trials[best];
-        let (before, now) = (self.trials[0].rate(), self.trials[best].rate());
+        let (times, now) = (self.times_asked(best), self.trials[best].rate());
         let changes = self.base.changes_to(setting);
         let mut lines = vec![match changes.as_str() {
             "" => format!("the configuration asked for is as good as any that was tried: {now:.3} images/s"),
-            changes => format!("{changes}: {now:.3} images/s, {:.2} times the {before:.3} before", now / before),
+            changes => format!("{changes}: {now:.3} images/s, {times:.2} times as fast as before, in turns"),
         }];
         if let Ok(prediction) = self.calibration.predict(setting) {
             lines.push(format!("limit: {}; {}", prediction.limit, prediction.why));

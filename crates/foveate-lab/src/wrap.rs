@@ -333,6 +333,11 @@ impl CheckedSink {
         })))
     }
 
+    /// Returns each photo's vector by the photo's number.
+    pub(crate) fn vectors(&self) -> BTreeMap<u64, Vec<f32>> {
+        lock(&self.0).vectors.clone()
+    }
+
     /// Creates a sink for another run over the same photos, whose vectors must equal this one's.
     pub fn anew(&self, inner: Option<Box<dyn VectorSink>>) -> Self {
         let known = lock(&self.0);

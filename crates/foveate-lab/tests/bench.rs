@@ -409,7 +409,7 @@ fn the_headline_measures_every_step() {
             assert!((step - rate(&table, of("decoder")) / baseline).abs() < 1e-9);
         }
     }
-    check_cells(&table, &["times_previous", "device_busy", "device_memory_mb"]);
+    check_cells(&table, &["beside", "times_previous", "effect", "drift", "device_busy", "device_memory_mb"]);
 }
 
 #[test]

@@ -24,6 +24,7 @@ pub(crate) fn page(run: &Run, plates: &Plates) -> String {
             "disturbed" => disturbed(run),
             "left-out" => left_out(run, plates),
             "checklist" => checklist(run).iter().map(checked).collect(),
+            "how-many-workers" => workers(run),
             _ => String::new(),
         };
         let value = |key: &str| match (key, plate) {
@@ -80,6 +81,35 @@ fn cards(run: &Run) -> String {
         format!("<li><h2>{question}</h2><p class=\"answer\">{answer}</p><p>{more}</p></li>\n")
     };
     answers(run).into_iter().map(card).collect()
+}
+
+/// Formats what each experiment says of the number of workers. Only runs that took turns compare settings, so tuning
+/// decides where it ran; a sweep and a ladder have other settings beside it.
+fn workers(run: &Run) -> String {
+    let mut rows = String::new();
+    let mut add = |file: &str, of: &str, meets: fn(&Row<'_>) -> bool, weight: &str| {
+        let Some(row) = run.table(file).and_then(|table| table.rows().filter(meets).last()) else { return };
+        let [workers, threads, batch] = ["workers", "threads", "batch"].map(|column| Text::from(row.number(column)));
+        let rate = Text::from(row.number("images_per_second"));
+        let cells = [("Workers", workers), ("Forward threads", threads), ("Batch", batch), ("Rate", rate)];
+        let cells = cells.map(|(name, cell)| format!("<td data-name=\"{name}\">{}</td>", cell.markup("span"))).concat();
+        let photos = row.photos().markup("span");
+        rows.push_str(&format!(
+            "<tr><th scope=\"row\">{of}</th>{cells}<td data-name=\"On\">{photos}</td><td data-name=\"What it is\">{weight}</td></tr>\n"
+        ));
+    };
+    let first_set = "the answer: settings took turns with each other";
+    add("tuning.csv", "Tuning", |row| row.is("chosen", "yes"), first_set);
+    let plateau = "the fewest within a twentieth of the best, with all else as asked for";
+    add("worker_sweep.csv", "The sweep's plateau", |row| row.is("plateau", "yes"), plateau);
+    let ladder = "for the fastest backends, batch and precision of the ladder";
+    add(
+        "headline.csv",
+        "The ladder's last step",
+        |row| row.is("change", "all combined") && row.not_run().is_none(),
+        ladder,
+    );
+    rows
 }
 
 /// Formats a row of the checklist.

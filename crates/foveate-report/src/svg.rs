@@ -236,15 +236,22 @@ impl Pen {
         if keys.is_empty() { 0.0 } else { y + ROW + 8.0 }
     }
 
-    /// Draws a horizontal axis from 0 to `end`, with numbers below `bottom` and lines up to `top`. `x` maps a value to
-    /// its position.
-    pub(crate) fn axis_below(&mut self, end: f64, (top, bottom): At, x: impl Fn(f64) -> f64) {
-        let room = (x(end) - x(0.0)) / (Hand::TICK.width(&tick(end)) + 20.0);
-        for value in ticks(end, (room as usize).clamp(1, 8)) {
-            self.line(GRID, 1, [(x(value), top), (x(value), bottom)]);
-            self.text(x(value), bottom + 14.0, Hand::TICK.middle(), &tick(value).into());
+    /// Draws a horizontal axis with the numbers of `ticks` below `bottom` and lines up to `top`. `x` maps a value to its
+    /// position, the ends of the axis have the positions `from` and `to`.
+    pub(crate) fn axis_below(
+        &mut self,
+        ticks: &[f64],
+        (top, bottom): At,
+        (from, to): (f64, f64),
+        x: impl Fn(f64) -> f64,
+    ) {
+        for value in ticks {
+            self.line(GRID, 1, [(x(*value), top), (x(*value), bottom)]);
+            let words = tick(*value);
+            let middle = x(*value).max(Hand::TICK.width(&words) / 2.0);
+            self.text(middle, bottom + 14.0, Hand::TICK.middle(), &words.into());
         }
-        self.line(GRID, 1, [(x(0.0), bottom), (x(end), bottom)]);
+        self.line(GRID, 1, [(from, bottom), (to, bottom)]);
     }
 }
 

@@ -182,7 +182,7 @@ pub(crate) struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    fn line(&self) -> u64 {
+    pub(crate) fn line(&self) -> u64 {
         self.table.lines[self.at].0
     }
 

@@ -299,6 +299,12 @@ pub static BATCH_SWEEP: Schema = Schema {
         RATE_MIN,
         RATE_MAX,
         Column::number("batch_p50_ms", "ms", "median time of a batch"),
+        Column::number(
+            "forward_ms",
+            "ms",
+            "median of a batch, the network alone: what a batch takes while others are copied",
+        )
+        .unprinted(),
         Column::number("peak_memory_mb", "MB", "most memory in use, 10^6 bytes"),
         Column::text(
             "memory_of",
@@ -358,7 +364,13 @@ pub static HEADLINE: Schema = Schema {
         RATE_MIN,
         RATE_MAX,
         Column::times("times_baseline", "this rate ÷ the baseline's"),
-        Column::times("times_previous", "this rate ÷ the previous step's"),
+        Column::number("beside", "", "the step that this one changes: the one before, without those that lost"),
+        Column::times("times_previous", "this rate ÷ that step's"),
+        Column::text(
+            "effect",
+            "`gain` or `loss` if every sample lies above or below those of that step, else `unclear`",
+        ),
+        Column::number("drift", "", "1 − the least cosine of a photo's vector and the baseline's; empty for stand-ins"),
         Column::share("encoder_busy", "share of the time that the encoder computed, 0 to 1"),
         DEVICE_BUSY,
         DEVICE_MEMORY,
@@ -463,6 +475,10 @@ pub static TUNING: Schema = Schema {
         RATE,
         RATE_MIN,
         RATE_MAX,
+        Column::number("beside", "", "the row, from 1, of the configuration that it took turns with"),
+        Column::times("times", "its rate ÷ that of `beside`: the mean over their turns; 1 in the first row"),
+        Column::times("times_low", "least of the turns").unprinted(),
+        Column::times("times_high", "most of the turns").unprinted(),
         Column::text("chosen", "`yes` for the configuration that was written"),
         Column::text("why", "why it was tried, or what it showed"),
     ],
@@ -557,6 +573,8 @@ pub static REMEDIES: Schema = Schema {
         Column::times("times", "predicted ÷ now"),
         Column::rate("measured", "images/s", "what was measured with it, if it was"),
         Column::times("measured_times", "measured ÷ what the same measurement has without it"),
+        Column::times("measured_times_low", "lower end of its 95 % interval").unprinted(),
+        Column::times("measured_times_high", "upper end").unprinted(),
         Column::rate("measured_low", "images/s", "lower end of its 95 % interval").unprinted(),
         Column::rate("measured_high", "images/s", "upper end").unprinted(),
         Column::share(

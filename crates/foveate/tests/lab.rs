@@ -522,7 +522,8 @@ fn an_interrupted_diagnosis_says_what_it_has_and_the_same_command_continues() {
 fn the_example_report_can_be_planned_from_with_empty_columns_too() {
     let folder = tempfile::tempdir().unwrap();
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/report");
-    for file in ["profile.csv", "batch_sweep.csv", "extrapolation.csv", "sinks.csv"] {
+    for file in ["profile.csv", "batch_sweep.csv", "extrapolation.csv", "sinks.csv", "storage.csv", "worker_sweep.csv"]
+    {
         fs::copy(Path::new(example).join(file), folder.path().join(file)).unwrap();
     }
     let plan = |folder: &Path| run(foveate().args(["plan", "--from"]).arg(folder)).expect(0).stdout;
@@ -534,6 +535,29 @@ fn the_example_report_can_be_planned_from_with_empty_columns_too() {
     // What the interval leaves open is marked in its row, and the mark explained once.
     assert!(planned.contains("x* (") && planned.matches("within the measurement's interval").count() == 1, "{planned}");
     assert!(planned.starts_with("batch ") && planned.lines().all(|line| line.chars().count() <= 120), "{planned}");
+}
+
+/// The recorded reports' own jobs: on the cores, beside a stand-in, and beside a card.
+#[test]
+fn a_report_s_own_job_is_predicted() {
+    for name in ["report", "report/starved", "report/h100"] {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name);
+        let rows = |file: &str| -> Vec<BTreeMap<String, String>> {
+            csv::Reader::from_path(folder.join(file)).unwrap().deserialize().map(Result::unwrap).collect()
+        };
+        let profile = rows("profile.csv");
+        let job = profile.iter().find(|row| row["mode"] == "threaded").unwrap();
+        // The sweep's job is that of the profile; one that does not reach its workers leaves the whole job of a diagnosis.
+        let sweep = rows("worker_sweep.csv");
+        let swept = sweep.iter().find(|row| row["photos"] == job["photos"] && row["workers"] == job["workers"]);
+        let diagnosis = rows("diagnosis.csv");
+        let whole = diagnosis.iter().find(|row| row["cached"] == "nothing").unwrap();
+        let measured: f64 = swept.unwrap_or(whole)["images_per_second"].parse().unwrap();
+        let mut plan = foveate();
+        plan.args(["plan", "--json", "--workers", &job["workers"], "--from"]).arg(&folder);
+        let predicted = run(&mut plan).expect(0).json()["job"]["rate"]["mean"].as_f64().unwrap();
+        assert!((predicted / measured - 1.0).abs() < 0.15, "{name}: {predicted} predicted, {measured} measured");
+    }
 }
 
 #[test]

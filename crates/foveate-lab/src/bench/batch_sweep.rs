@@ -29,6 +29,7 @@ pub fn batch_sweep(lab: &Lab<'_>, photos: &PhotoSet, batches: &[usize], effort: 
         table.push(row(identity(setting), cell, |cell| {
             let mut columns = rates(cell.images, &cell.rates);
             columns.insert("batch_p50_ms", median(&cell.ms()).into());
+            columns.insert("forward_ms", cell.forward_ms().into());
             let memory = cell.on_device.clone().unwrap_or_else(|| Memory::on_host(lab.rig, setting));
             columns.insert("peak_memory_mb", memory.bytes.map(|bytes| bytes as f64 / 1e6).into());
             columns.insert("memory_of", memory.of.into());

@@ -242,18 +242,24 @@ impl Forward {
         Spread::of(&self.rates).map(|rates| rates.median)
     }
 
+    /// Returns the median milliseconds of a part of a batch.
+    fn part(&self, part: fn(&EncodeTimes) -> std::time::Duration) -> Option<f64> {
+        let ms: Vec<f64> = self.batches.iter().map(|(_, parts)| part(parts).as_secs_f64() * 1e3).collect();
+        median(&ms)
+    }
+
+    /// Returns the median milliseconds that the network alone takes for a batch.
+    pub(super) fn forward_ms(&self) -> Option<f64> {
+        self.part(|parts| parts.forward).filter(|ms| *ms > 0.0)
+    }
+
     /// Returns the columns of a batch's breakdown.
     fn parts(&self, batch: usize) -> super::cells::Row {
-        let median = |part: fn(&EncodeTimes) -> std::time::Duration| {
-            let ms: Vec<f64> = self.batches.iter().map(|(_, parts)| part(parts).as_secs_f64() * 1e3).collect();
-            median(&ms)
-        };
-        let forward = median(|parts| parts.forward);
         super::cells::Row::from([
-            ("copy_in_ms", median(|parts| parts.copy_in).into()),
-            ("forward_ms", forward.into()),
-            ("copy_out_ms", median(|parts| parts.copy_out).into()),
-            ("forward_images_per_second", forward.map(|ms| batch as f64 / ms * 1e3).into()),
+            ("copy_in_ms", self.part(|parts| parts.copy_in).into()),
+            ("forward_ms", self.forward_ms().into()),
+            ("copy_out_ms", self.part(|parts| parts.copy_out).into()),
+            ("forward_images_per_second", self.forward_ms().map(|ms| batch as f64 / ms * 1e3).into()),
         ])
     }
 }

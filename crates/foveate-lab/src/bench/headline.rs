@@ -31,8 +31,8 @@ const CPU_ONLY: &str = "CPU only";
 /// encoder and precision. Last, the workers are chosen again for all of these together.
 ///
 /// Short measurements find the fastest choice beforehand. A choice is taken if its slowest sample is faster than the
-/// fastest one before it. A step without a choice, or without a better one, is `n/a (reason)`, and the next step builds
-/// on the one before it.
+/// fastest one before it. A step without a choice, or without a better one, is `n/a (reason)`. A choice that is faster
+/// alone may still lose in the job: short runs of both, in turns, show that, and the next step builds on the better one.
 ///
 /// Two more rows have the combination's stages and another forward. `preprocessing alone` has one that costs nothing,
 /// and a worker for every core: the rate that the cores can supply. `CPU only` has the usual encoder on the cores, for
@@ -48,7 +48,7 @@ pub fn headline(lab: &Lab<'_>, sets: &Sets, effort: &Effort) -> Result<Table, La
     for photos in &sets.usable {
         let steps = Plan::make(lab, photos, &forwards, &mut encoders, effort)?;
         let cells = measure(lab, photos, &steps, &mut encoders, effort)?;
-        push(&mut table, photos, &steps, &cells);
+        push(&mut table, lab, photos, &steps, &cells);
     }
     sets.push_missing(&mut table);
     Ok(table)
@@ -59,6 +59,8 @@ struct Step {
     change: String,
     setting: Attempt<Setting>,
     forward: Engine,
+    /// Number of the step that it changes.
+    beside: usize,
 }
 
 /// The forward of a row.
@@ -111,9 +113,9 @@ fn job<'a>(
     Ok(SweepRun::new(setting.clone(), photos, images, &encoder, usual_output(lab)))
 }
 
-fn push(table: &mut Table, photos: &PhotoSet, steps: &[Step], cells: &[Attempt<SweepRun<'_>>]) {
-    let baseline = cells.first().and_then(|cell| cell.as_ref().ok()?.rate());
-    let mut previous = None;
+fn push(table: &mut Table, lab: &Lab<'_>, photos: &PhotoSet, steps: &[Step], cells: &[Attempt<SweepRun<'_>>]) {
+    let is_stand_in = lab.rig.context().device.starts_with("stand-in");
+    let first = cells.first().and_then(|cell| cell.as_ref().ok());
     for (number, (step, cell)) in steps.iter().zip(cells).enumerate() {
         let mut identity = step.setting.as_ref().map(|setting| Row::from(setting.columns())).unwrap_or_default();
         identity.extend([
@@ -121,17 +123,32 @@ fn push(table: &mut Table, photos: &PhotoSet, steps: &[Step], cells: &[Attempt<S
             ("step", number.into()),
             ("change", step.change.as_str().into()),
         ]);
-        let rate = cell.as_ref().ok().and_then(SweepRun::rate);
-        let times = |other: Option<f64>| rate.zip(other).map(|(rate, other)| rate / other);
         table.push(row(identity, cell, |job| {
+            let times = |other: Option<&SweepRun<'_>>| Some(job.rate()? / other?.rate()?);
+            let beside = cells.get(step.beside).and_then(|cell| cell.as_ref().ok()).filter(|_| number > 0);
+            let has_vectors = step.forward == Engine::Own && !is_stand_in && number > 0;
             let mut columns = job.columns();
-            columns.extend([("times_baseline", times(baseline).into()), ("times_previous", times(previous).into())]);
-            if step.forward == Engine::Own {
-                columns.extend(job.card_columns());
-            }
+            columns.extend(job.card_columns());
+            columns.extend([
+                ("times_baseline", times(first).into()),
+                ("times_previous", times(beside).into()),
+                ("beside", beside.map(|_| step.beside).into()),
+                ("effect", beside.and_then(|beside| Some(effect(job.spread()?, beside.spread()?))).into()),
+                ("drift", first.filter(|_| has_vectors).and_then(|first| job.drift(first)).into()),
+            ]);
             columns
         }));
-        previous = rate.or(previous);
+    }
+}
+
+/// Names the effect of a change by the samples with it and without.
+fn effect(with: Spread, without: Spread) -> &'static str {
+    if with.min > without.max {
+        "gain"
+    } else if with.max < without.min {
+        "loss"
+    } else {
+        "unclear"
     }
 }
 
@@ -143,6 +160,8 @@ struct Plan<'a> {
     effort: Effort,
     encoders: &'a mut Encoders,
     now: Setting,
+    /// Number of the step whose setting is `now`.
+    at: usize,
     steps: Vec<Step>,
 }
 
@@ -166,28 +185,59 @@ impl<'a> Plan<'a> {
             workers: 1,
             ..base
         };
-        let baseline = Step { change: "baseline".to_owned(), setting: Ok(now.clone()), forward: Engine::Own };
+        let baseline =
+            Step { change: "baseline".to_owned(), setting: Ok(now.clone()), forward: Engine::Own, beside: 0 };
         let effort = brief(effort);
-        let mut plan = Self { lab, photos, effort, encoders, now, steps: vec![baseline] };
-        plan.add("decoder", decoders.fastest_but(&plan.now.decoder), |setting, name| setting.decoder = name);
-        plan.add("resizer", resizers.fastest_but(&plan.now.resizer), |setting, name| setting.resizer = name);
+        let mut plan = Self { lab, photos, effort, encoders, now, at: 0, steps: vec![baseline] };
+        plan.add("decoder", decoders.fastest_but(&plan.now.decoder), |setting, name| setting.decoder = name)?;
+        plan.add("resizer", resizers.fastest_but(&plan.now.resizer), |setting, name| setting.resizer = name)?;
         plan.add_scale(decoders.fastest_rate())?;
         plan.add_workers("workers")?;
-        plan.add("batch", forwards.better_batch(), |setting, batch| setting.batch = batch);
+        plan.add("batch", forwards.better_batch(), |setting, batch| setting.batch = batch)?;
         plan.add("encoder", forwards.better_encoder(), |setting, (encoder, dtype)| {
             (setting.encoder, setting.dtype) = (encoder, dtype);
-        });
+        })?;
         plan.add_combination()?;
         Ok(plan.steps)
     }
 
-    /// Adds a step in which `change` modifies the current setting.
-    fn add<T: std::fmt::Debug>(&mut self, what: &str, choice: Attempt<T>, change: impl FnOnce(&mut Setting, T)) {
+    /// Adds a step in which `change` modifies the current setting. The steps after it build on the better of the two.
+    fn add<T>(&mut self, what: &str, choice: Attempt<T>, change: impl FnOnce(&mut Setting, T)) -> Result<(), LabError> {
         let setting = choice.map(|choice| {
-            change(&mut self.now, choice);
-            self.now.clone()
+            let mut setting = self.now.clone();
+            change(&mut setting, choice);
+            setting
         });
-        self.steps.push(Step { change: what.to_owned(), setting, forward: Engine::Own });
+        let beside = self.at;
+        if let Ok(setting) = &setting
+            && self.is_no_loss(what, setting)?
+        {
+            self.now = setting.clone();
+            self.at = self.steps.len();
+        }
+        self.steps.push(Step { change: what.to_owned(), setting, forward: Engine::Own, beside });
+        Ok(())
+    }
+
+    /// Returns true if short runs of a setting are as fast as those of the current one, which take turns with them.
+    fn is_no_loss(&mut self, what: &str, setting: &Setting) -> Result<bool, LabError> {
+        if *setting == self.now {
+            return Ok(true);
+        }
+        self.lab.watch.doing(&format!("headline, {}: trying the step '{what}'", self.photos.name));
+        let tried = self.take_turns(setting);
+        // A setting that fails has its reason in its row, and nothing builds on it.
+        Ok(super::cells::attempt(self.lab, tried)?.unwrap_or(false))
+    }
+
+    fn take_turns(&mut self, setting: &Setting) -> Result<bool, LabError> {
+        let mut with = job(self.lab, self.photos, setting, Engine::Own, self.encoders, &self.effort)?;
+        let mut without = job(self.lab, self.photos, &self.now, Engine::Own, self.encoders, &self.effort)?;
+        for _ in 0..self.effort.samples {
+            with.sample(self.lab)?;
+            without.sample(self.lab)?;
+        }
+        Ok(with.rate() >= without.rate())
     }
 
     /// Adds the fastest decoder that may scale, if it is faster than the fastest one that may not (`exact`).
@@ -201,30 +251,33 @@ impl<'a> Plan<'a> {
         self.add("smaller scale", fastest, |setting, decoder| {
             setting.scale = DecodeScale::Fast;
             setting.decoder = decoder;
-        });
-        Ok(())
+        })
     }
 
     fn add_workers(&mut self, what: &str) -> Result<(), LabError> {
         let workers = self.best_workers()?;
         let best = (workers != self.now.workers).then_some(workers);
         let choice = best.ok_or_else(|| format!("no other number is faster than {workers}"));
-        self.add(what, choice, |setting, workers| setting.workers = workers);
-        Ok(())
+        self.add(what, choice, |setting, workers| setting.workers = workers)
     }
 
     /// Adds all changes together with the workers chosen again, and the same with other forwards.
     fn add_combination(&mut self) -> Result<(), LabError> {
         let workers = self.best_workers()?;
-        self.add("all combined", Ok(workers), |setting, workers| setting.workers = workers);
+        self.add("all combined", Ok(workers), |setting, workers| setting.workers = workers)?;
         let cores = self.lab.rig.context().cores;
         let supply = Setting { workers: self.now.workers.max(cores), ..self.now.clone() };
-        self.steps.push(Step { change: PREPROCESSING.to_owned(), setting: Ok(supply), forward: Engine::Free });
+        self.steps.push(Step {
+            change: PREPROCESSING.to_owned(),
+            setting: Ok(supply),
+            forward: Engine::Free,
+            beside: self.at,
+        });
         let on_cpu = match self.lab.rig.context().is_on_cpu() {
             true => Err("the forward of all steps runs on the CPU".to_owned()),
             false => Ok(self.lab.rig.setting_on_cpu(&self.now)),
         };
-        self.steps.push(Step { change: CPU_ONLY.to_owned(), setting: on_cpu, forward: Engine::Cpu });
+        self.steps.push(Step { change: CPU_ONLY.to_owned(), setting: on_cpu, forward: Engine::Cpu, beside: self.at });
         Ok(())
     }
 
@@ -442,6 +495,13 @@ mod tests {
         assert_eq!(best_but(&rates(0.6), &4), None, "the samples overlap");
         assert_eq!(best_but(&rates(0.5), &8), Some(&2));
         assert_eq!(best_but(&[(1, None)], &1), None);
+    }
+
+    #[test]
+    fn a_step_that_loses_is_named_so() {
+        let without = rate(10.0, 1.0);
+        let effects = [rate(12.1, 1.0), rate(7.9, 1.0), rate(10.5, 1.0)].map(|with| effect(with, without));
+        assert_eq!(effects, ["gain", "loss", "unclear"]);
     }
 
     #[test]

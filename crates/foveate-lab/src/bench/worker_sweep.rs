@@ -4,6 +4,7 @@ use super::cells::{Attempt, Effort, Row, Sets, first_near_best, rates, row, usua
 use super::rounds;
 use crate::run::card_columns;
 use crate::stats::{Spread, median};
+use crate::wrap::cosine;
 use crate::{Cell, Lab, LabError, LentEncoder, Output, PhotoSet, Run, Setting, Table, schema};
 
 /// Share of the time above which a busy encoder is the limit.
@@ -94,6 +95,13 @@ impl<'a> SweepRun<'a> {
         let busy =
             |run: &Run| run.report.stages.iter().find(|stage| stage.stage == Stage::Encode).map(|s| s.utilization);
         median(&self.values(busy))
+    }
+
+    /// Returns 1 − the least cosine of a photo's vector and that of another job.
+    pub(super) fn drift(&self, other: &Self) -> Option<f64> {
+        let (vectors, others) = (&self.runs.first()?.vectors, &other.runs.first()?.vectors);
+        let cosines = vectors.iter().filter_map(|(photo, vector)| Some(cosine(vector, others.get(photo)?)));
+        cosines.reduce(f64::min).map(|least| (1.0 - least).max(0.0))
     }
 
     fn cpu_busy(&self) -> Option<f64> {

@@ -355,6 +355,8 @@ impl Remedies {
                 set("samples", verified.rounds.into());
                 set("measured", verified.after.value.into());
                 set("measured_times", verified.times.value.into());
+                set("measured_times_low", verified.times.low.into());
+                set("measured_times_high", verified.times.high.into());
                 set("measured_low", verified.after.low.into());
                 set("measured_high", verified.after.high.into());
                 set("error", verified.error.into());

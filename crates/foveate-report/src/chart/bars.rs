@@ -1,6 +1,6 @@
 use super::end_of_axis;
-use crate::svg::{BACK, Chart, Hand, Ink, Pen, WORDS};
-use crate::text::{Num, Text, text};
+use crate::svg::{Chart, Hand, Ink, Pen, WORDS, ticks};
+use crate::text::{Num, Text, text, tick};
 
 /// Horizontal bars, each a value or a sum of parts.
 pub(crate) struct Bars {
@@ -65,22 +65,48 @@ impl Bar {
     }
 }
 
-/// A bar this many times as long as the next is broken, so that the others can be compared.
-const SQUASHES: f64 = 4.0;
-/// Length of a broken bar ÷ the longest whole one.
-const BROKEN: f64 = 1.25;
+/// If the longest bar is this many times as long as the next, the axis is logarithmic, so that the others can be
+/// compared.
+const DWARFS: f64 = 4.0;
 
-impl Panel {
-    /// Returns the end of the longest bar that is not broken, or the place where one is.
-    fn end(&self) -> f64 {
-        let mut ends: Vec<f64> = self.bars.iter().map(Bar::end).collect();
+/// The horizontal axis of a panel.
+#[derive(Clone, Copy)]
+struct Scale {
+    /// The power of ten at which a logarithmic axis begins; 0 for one that begins at zero.
+    start: f64,
+    end: f64,
+}
+
+impl Scale {
+    fn of<'a>(panels: impl Iterator<Item = &'a Panel> + Clone) -> Self {
+        let bars = panels.flat_map(|panel| &panel.bars).filter(|bar| bar.ran());
+        let is_stacked = bars.clone().any(|bar| bar.parts.len() > 1);
+        let mut ends: Vec<f64> = bars.clone().map(Bar::end).collect();
         ends.sort_by(f64::total_cmp);
-        let is_stacked = self.bars.iter().any(|bar| bar.parts.len() > 1);
-        match ends[..] {
-            [.., next, longest] if !is_stacked && next > 0.0 && longest > SQUASHES * next => BROKEN * next,
-            [.., longest] => longest,
-            [] => 0.0,
+        let end = end_of_axis(ends.last().copied().unwrap_or(0.0));
+        let least = bars.map(Bar::length).filter(|length| *length > 0.0).fold(end, f64::min);
+        let is_dwarfed = matches!(ends[..], [.., next, longest] if next > 0.0 && longest > DWARFS * next);
+        match is_dwarfed && !is_stacked {
+            // The shortest bar keeps some length.
+            true => Self { start: 10f64.powf((least * 0.8).log10().floor()), end },
+            false => Self { start: 0.0, end },
         }
+    }
+
+    /// Returns a value's place: 0 at the start, 1 at the end.
+    fn place(&self, value: f64) -> f64 {
+        match self.start {
+            0.0 => value.clamp(0.0, self.end) / self.end,
+            start => (value.clamp(start, self.end) / start).ln() / (self.end / start).ln(),
+        }
+    }
+
+    /// Returns the numbers beside the axis, about `count` of them: round ones, or powers of ten.
+    fn ticks(&self, count: usize) -> Vec<f64> {
+        if self.start == 0.0 {
+            return ticks(self.end, count);
+        }
+        std::iter::successors(Some(self.start), |tick| Some(tick * 10.0)).take_while(|tick| *tick <= self.end).collect()
     }
 }
 
@@ -127,22 +153,29 @@ impl Chart for Bars {
         };
         let keys: Vec<_> = self.keys.iter().filter(|(ink, _)| is_drawn(*ink)).cloned().collect();
         let mut y = pen.legend(&keys);
-        let shared = self.panels.iter().map(Panel::end).fold(0.0, f64::max);
         for panel in &self.panels {
             if !panel.heading.is_empty() {
                 y += pen.paragraph(y + 13.0, Hand::BOLD, &panel.heading) + 6.0;
             }
-            let end = end_of_axis(if self.one_scale { shared } else { panel.end() });
+            let one = std::slice::from_ref(panel);
+            let scale = Scale::of(if self.one_scale { &self.panels } else { one }.iter());
             let plot = pen.width - layout.labels - layout.values;
-            let x = |value: f64| layout.labels + value.clamp(0.0, end) / end * plot;
+            let x = |value: f64| layout.labels + scale.place(value) * plot;
             let bottom = y + panel.bars.len() as f64 * layout.row;
             let has_bars = panel.bars.iter().any(Bar::ran);
             if has_bars {
-                pen.axis_below(end, (y, bottom), x);
-                pen.text(layout.labels, bottom + 31.0, Hand::SMALL, &self.axis.into());
+                let room = plot / (Hand::TICK.width(&tick(scale.end)) + 20.0);
+                pen.axis_below(
+                    &scale.ticks((room as usize).clamp(1, 8)),
+                    (y, bottom),
+                    (x(scale.start), x(scale.end)),
+                    x,
+                );
+                let kind = if scale.start > 0.0 { ", logarithmic" } else { "" };
+                pen.text(layout.labels, bottom + 31.0, Hand::SMALL, &format!("{}{kind}", self.axis).into());
             }
             for (at, bar) in panel.bars.iter().enumerate() {
-                bar.draw(pen, &layout, y + (at + 1) as f64 * layout.row - layout.below, end, x);
+                bar.draw(pen, &layout, y + (at + 1) as f64 * layout.row - layout.below, scale.start, x);
             }
             y = bottom + if has_bars { 58.0 } else { 20.0 };
         }
@@ -151,11 +184,11 @@ impl Chart for Bars {
 }
 
 impl Bar {
-    /// Draws the bar with its lower edge at `bottom`, broken if it is longer than the axis, whose `end` this is.
-    fn draw(&self, pen: &mut Pen, layout: &Layout, bottom: f64, end: f64, x: impl Fn(f64) -> f64) {
-        let (top, mut from) = (bottom - layout.bar, 0.0);
+    /// Draws the bar with its lower edge at `bottom`, from the `start` of the axis on.
+    fn draw(&self, pen: &mut Pen, layout: &Layout, bottom: f64, start: f64, x: impl Fn(f64) -> f64) {
+        let (top, mut from) = (bottom - layout.bar, start);
         for part in &self.parts {
-            let (left, right) = (x(from), x(from + part.size.value));
+            let (left, right) = (x(from), x(from - start + part.size.value));
             pen.mark(&self.tip(part), |pen| pen.rect(part.ink, (left, top), (right, bottom)));
             let words = Text::from(&part.size);
             if self.parts.len() > 1 && right - left > Hand::SMALL.width(&words.plain()) + 4.0 {
@@ -164,14 +197,11 @@ impl Bar {
             }
             from += part.size.value;
         }
-        if self.length() > end {
-            let gap = [(0.955, bottom), (0.965, bottom), (0.98, top), (0.97, top)];
-            pen.polygon(BACK, 1.0, gap.map(|(share, y)| (x(share * end), y)));
-        } else if let Some((low, high)) = &self.whisker {
+        if let Some((low, high)) = &self.whisker {
             let middle = f64::midpoint(top, bottom);
             pen.line(WORDS, 1, [(x(low.value), middle), (x(high.value), middle)]);
-            // A whisker that leaves the axis has no end there.
-            for at in [low.value, high.value].into_iter().filter(|value| (0.0..=end).contains(value)).map(&x) {
+            // An interval may reach below the axis, and has no end there.
+            for at in [low.value, high.value].into_iter().filter(|value| *value >= start).map(&x) {
                 pen.line(WORDS, 1, [(at, middle - layout.bar / 4.0), (at, middle + layout.bar / 4.0)]);
             }
         }

@@ -1,6 +1,6 @@
 use super::end_of_axis;
-use crate::svg::{Chart, Hand, Ink, Pen};
-use crate::text::{Num, Text, text};
+use crate::svg::{Chart, Hand, Ink, Pen, ticks};
+use crate::text::{Num, Text, text, tick};
 
 /// A timeline: one lane for each worker and device, time from left to right.
 pub(crate) struct Lanes {
@@ -35,7 +35,8 @@ impl Chart for Lanes {
         for Scenario { heading, lanes } in &self.scenarios {
             y += pen.paragraph(y + 13.0, Hand::BOLD, heading) + 6.0;
             let bottom = y + lanes.len() as f64 * LANE;
-            pen.axis_below(end, (y, bottom), x);
+            let room = plot / (Hand::TICK.width(&tick(end)) + 20.0);
+            pen.axis_below(&ticks(end, (room as usize).clamp(1, 8)), (y, bottom), (x(0.0), x(end)), x);
             pen.text(side, bottom + 31.0, Hand::SMALL, &"milliseconds".into());
             for (name, stretches) in lanes {
                 let hand = Hand::PLAIN.end();

@@ -101,7 +101,8 @@ pub(super) fn remedies(table: &Table) -> Option<Plate> {
     let (mut panels, mut left_out, mut names) = (Vec::new(), Vec::new(), Vec::new());
     for rows in table.grouped(&JOB) {
         let now = rows.iter().find_map(|row| row.number("now"));
-        let mut bars: Vec<Bar> = now.into_iter().map(|now| simple("as it is".into(), now, QUIET)).collect();
+        let as_it_is = |now: Num| Some(simple("as it is".into(), now.over(&now, "×")?, QUIET).and(Some(now)));
+        let mut bars: Vec<Bar> = now.and_then(as_it_is).into_iter().collect();
         let drawn = |row: &&Row<'_>| row.not_run().is_none() && row.number("predicted").is_some();
         for row in &rows {
             // Several backends, say, are told apart by their options.
@@ -125,18 +126,18 @@ pub(super) fn remedies(table: &Table) -> Option<Plate> {
         None => "What may help".into(),
     };
     let keys = [(QUIET, "as it is"), (FORWARD, "predicted"), (READ, "measured")];
-    let bars = Bars::new("images per second", &keys, panels);
+    let bars = Bars::new("times the rate as it is", &keys, panels);
     let start = " Without a figure, since they do not apply or cannot be predicted: ";
     let more = sentence(start, Text::join(left_out, ", "));
     Plate::new(title, more, bars)
 }
 
 fn remedy(row: &Row<'_>, label: Text, predicted: Num) -> Vec<Bar> {
-    let mut bars = vec![simple(label.clone(), predicted, FORWARD).and(row.number("times"))];
-    if let Some(measured) = row.number("measured") {
-        let whisker = row.number("measured_low").zip(row.number("measured_high"));
-        let bar = Bar { whisker, bold: true, ..simple(label + ", measured", measured, READ) };
-        bars.push(bar.and(row.number("measured_times")).and(Some(row.word("effect"))));
-    }
-    bars
+    let times = row.number("times").map(|times| simple(label.clone(), times, FORWARD).and(Some(predicted)));
+    let measured = row.number("measured_times").map(|times| {
+        let whisker = row.number("measured_times_low").zip(row.number("measured_times_high"));
+        let bar = Bar { whisker, bold: true, ..simple(label + ", measured", times, READ) };
+        bar.and(row.number("measured")).and(Some(row.word("effect")))
+    });
+    times.into_iter().chain(measured).collect()
 }

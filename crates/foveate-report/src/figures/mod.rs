@@ -33,7 +33,7 @@ const FIGURES: [(&str, &str, &[&str], Draw); 22] = [
     ("worker_sweep", "worker_sweep.csv", &["workers", "images_per_second"], sweeps::workers),
     ("headline", "headline.csv", &["images_per_second"], sweeps::headline),
     ("extrapolation", "extrapolation.csv", &["images_per_second"], sweeps::extrapolation),
-    ("tuning", "tuning.csv", &["images_per_second"], sweeps::tuning),
+    ("tuning", "tuning.csv", &["times"], sweeps::tuning),
     ("drift", "drift.csv", &["drift_max", "images_per_second"], drift::frontier),
     ("diagnosis", "diagnosis.csv", &["images_per_second"], diagnosis::ladder),
     ("remedies", "remedies.csv", &["now"], diagnosis::remedies),

@@ -64,9 +64,12 @@ pub(super) fn forward(table: &Table) -> Option<Plate> {
         Panel { heading: text!["Batch ", rows[0].word("batch")], bars: rows.iter().map(bar).collect() }
     };
     let batches = table.grouped(&["batch"]);
-    let title = batches.iter().find_map(|rows| extremes(rows)).map(|(fastest, slowest, times)| {
-        let [fast, slow] = [fastest, slowest].map(|row| name(&row, &["encoder", "dtype"]));
-        text![fast, " is ", times, " as fast as ", slow, " at batch ", fastest.word("batch")]
+    // Engines are compared in one precision.
+    let title = table.grouped(&["batch", "dtype"]).iter().find_map(|rows| extremes(rows));
+    let title = title.map(|(fastest, slowest, times)| {
+        let (fast, slow) = (fastest.word("encoder"), slowest.word("encoder"));
+        let [dtype, batch] = ["dtype", "batch"].map(|column| fastest.word(column));
+        text![fast, " is ", times, " as fast as ", slow, " in ", dtype, " at batch ", batch]
     });
     let keys = [(FORWARD, "float, full length"), (FORWARD.faint(true), "shorter types")];
     let bars = Bars::new("milliseconds per batch", &keys, batches.iter().map(panel).collect());

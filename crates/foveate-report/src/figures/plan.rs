@@ -73,8 +73,9 @@ pub(super) fn accuracy(table: &Table) -> Option<Plate> {
     };
     let (x, y) = ("measured, images per second", "predicted, images per second");
     let keys = REGIMES.into_iter().filter(|(regime, _)| table.rows().any(|row| row.is("regime", regime)));
-    let keys = keys.map(|(regime, ink)| (ink, regime.into())).collect();
-    Plate::new(title, Text::default(), Scatter { keys, x, y, dots: table.rows().filter_map(dot).collect() })
+    let keys: Vec<(Ink, Text)> = keys.map(|(regime, ink)| (ink, regime.into())).collect();
+    let more = if keys.is_empty() { Text::default() } else { " The colour is the expected wall.".into() };
+    Plate::new(title, more, Scatter { keys, x, y, dots: table.rows().filter_map(dot).collect() })
 }
 
 /// Returns the model's errors, the smallest first.

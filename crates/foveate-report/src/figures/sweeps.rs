@@ -95,8 +95,14 @@ pub(super) fn workers(table: &Table) -> Option<Plate> {
     lines.first()?;
     let title = match table.rows().find(|row| row.is("plateau", "yes")) {
         Some(row) => {
-            let (workers, limit) = (name(&row, &["workers"]), row.word("limit"));
-            text!["The plateau on ", row.photos(), " begins at ", workers, ": then ", limit, " is the limit"]
+            text![
+                "More workers help on ",
+                row.photos(),
+                " until ",
+                row.word("limit"),
+                " is the limit: ",
+                row.number(RATE[0])
+            ]
         }
         None => "Throughput by workers".into(),
     };
@@ -132,10 +138,28 @@ pub(super) fn gains(table: &Table) -> Vec<Gain<'_>> {
 
 fn gain(rows: Vec<Row<'_>>) -> Option<Gain<'_>> {
     let is_step = |row: &Row<'_>| !["preprocessing alone", "CPU only"].contains(&row.text("change"));
-    let steps = rows.into_iter().filter(is_step);
+    // The ladder goes on from the step before one that lost.
+    let steps = rows.into_iter().filter(is_step).filter(|row| !row.is("effect", "loss"));
     let (row, times) = steps.clone().filter_map(|row| Some((row, row.number("times_baseline")?))).next_back()?;
     let better = most(steps, "times_baseline").filter(|(_, best)| best.value > times.value);
     Some(Gain { row, times, better })
+}
+
+/// Names a step by what it changed.
+fn step(row: &Row<'_>) -> Text {
+    let change = row.word("change");
+    let to = match row.text("change") {
+        _ if row.not_run().is_some() => return change,
+        "decoder" => row.word("decoder"),
+        "resizer" => row.word("resizer"),
+        "smaller scale" => text!["decode_scale=", row.word("decode_scale")],
+        "workers" | "all combined" => name(row, &["workers"]),
+        "batch" => row.word("batch"),
+        "encoder" => text![row.word("encoder"), " ", row.word("dtype")],
+        _ => return change,
+    };
+    let drift = row.number("drift").filter(|drift| drift.value > 0.0).map(|drift| text![", drift ", drift]);
+    text![change, ": ", to] + drift.unwrap_or_default()
 }
 
 pub(super) fn headline(table: &Table) -> Option<Plate> {
@@ -146,7 +170,8 @@ pub(super) fn headline(table: &Table) -> Option<Plate> {
             "CPU only" => READ,
             _ => FORWARD,
         };
-        bar(row, row.word("change"), RATE, ink).and(row.number("times_baseline"))
+        let loses = row.is("effect", "loss").then(|| text!["loses: ", row.number("times_previous")]);
+        bar(row, step(row), RATE, ink).and(row.number("times_baseline")).and(loses)
     });
     let gains = gains(table);
     let titles = gains.iter().map(|Gain { row, times, .. }| text![times, " on ", row.photos()]);
@@ -182,19 +207,31 @@ pub(super) fn extrapolation(table: &Table) -> Option<Plate> {
     Plate::new(title, more, bars)
 }
 
+/// Returns a row's number, by which others name it.
+fn number(row: &Row<'_>) -> Option<Num> {
+    let at = row.table.rows().position(|other| other.line() == row.line())?;
+    Some(Num::derived((at + 1) as f64, "", "the row's number", &[row.number("times")?]))
+}
+
 pub(super) fn tuning(table: &Table) -> Option<Plate> {
     let rows: Vec<Row<'_>> = table.rows().collect();
     let columns = telling(&rows, &["workers", "threads", "batch", "prefetch", "readers"]);
     let panels = panels(table.grouped(&["photos"]), |row| {
         let bold = row.is("chosen", "yes");
-        Bar { bold, ..bar(row, name(row, &columns), RATE, if bold { READ } else { QUIET }) }
+        let label = match row.number("beside") {
+            Some(beside) => text![number(row), ": ", name(row, &columns), ", beside ", beside],
+            None => text![number(row), ": ", name(row, &columns)],
+        };
+        let times = ["times", "times_low", "times_high"];
+        let bar = bar(row, label, times, if bold { READ } else { QUIET });
+        Bar { bold, ..bar.and(row.number(RATE[0])) }
     });
     let chosen = table.rows().find(|row| row.is("chosen", "yes"));
     let title = match chosen {
-        Some(row) => text!["Tuning chose ", name(&row, &["workers", "threads"]), " and batch ", row.number("batch")],
+        Some(row) => text!["Tuning chose a setting that makes ", row.number(RATE[0])],
         None => "Configurations that tuning tried".into(),
     };
-    let bars = Bars::new("images per second", &[(QUIET, "tried"), (READ, "chosen")], panels);
+    let bars = Bars::new("times as fast as the configuration beside it", &[(QUIET, "tried"), (READ, "chosen")], panels);
     let more = chosen.map_or_else(Text::default, |row| sentence(" Why the chosen one: ", row.word("why")));
     Plate::new(title, more, bars)
 }

@@ -200,8 +200,7 @@ fn bench(experiment: &Experiment) -> anyhow::Result<()> {
         | Experiment::Headline(args)
         | Experiment::Extrapolation(args)
         | Experiment::Predictions(args)
-        | Experiment::Copies(args)
-        | Experiment::Memory(args) => lab(&args.lab),
+        | Experiment::Copies(args) => lab(&args.lab),
         Experiment::Worker(args) => lab(&args.bench.lab),
     }
 }

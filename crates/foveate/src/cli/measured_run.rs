@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 use foveate::lab::{Context, Schema, StandIn, schema};
 use foveate::pipeline::Config;
-use foveate::plan::{Configuration, ForwardCost, Measured, Place, StageCost, Storage};
+use foveate::plan::{Configuration, ForwardCost, Measured, MeasuredRun as Run, Place, StageCost, Storage};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -66,6 +66,24 @@ struct Forward {
     status: String,
     #[serde(alias = "batch_p50_ms")]
     p50_ms: Option<f64>,
+    /// The network alone.
+    forward_ms: Option<f64>,
+}
+
+/// What is taken from a row of `worker_sweep.csv`.
+#[derive(Deserialize)]
+struct Sweep {
+    photos: String,
+    decoder: String,
+    resizer: String,
+    encoder: String,
+    dtype: String,
+    workers: Option<u32>,
+    threads: Option<u32>,
+    batch: Option<u32>,
+    status: String,
+    images_per_second: Option<f64>,
+    limit: Option<String>,
 }
 
 /// What is taken from a row of `sinks.csv`.
@@ -147,6 +165,12 @@ impl MeasuredRun {
             storage: read_ahead.map_or_else(|| cold_files(folder, &first.photos), |ahead| Ok(Some(ahead)))?,
             interference: 0.0,
         };
+        let sweep: Vec<Sweep> = read(folder, &schema::WORKER_SWEEP)?;
+        let sweep: Vec<Sweep> = sweep.into_iter().filter(|row| row.is_like(first)).collect();
+        let measured = match is_on_cpu {
+            true => calibrated(measured, &sweep, &configuration)?,
+            false => with_scaling(measured, &sweep, &configuration),
+        };
         let interval = interval(folder, &first.photos)?;
         Ok(Self { measured, configuration, context, forward_on_cpu, interval, disturbed })
     }
@@ -184,6 +208,51 @@ fn cold_files(folder: &Path, photos: &str) -> anyhow::Result<Option<Storage>> {
     Ok(cold.map(|row| Storage::disk(row.mb_per_second * 1e6)))
 }
 
+impl Sweep {
+    /// Returns true for a run of the same job with any number of workers.
+    fn is_like(&self, job: &Profile) -> bool {
+        let same_stages = self.photos == job.photos && self.decoder == job.decoder && self.resizer == job.resizer;
+        same_stages && self.encoder == job.encoder && self.dtype == job.dtype && self.status == "ok"
+    }
+}
+
+/// Returns the measurements with the interference of the sweep's runs, whose threads share the cores with the forward.
+fn calibrated(measured: Measured, sweep: &[Sweep], like: &Configuration) -> anyhow::Result<Measured> {
+    let mut runs = Vec::new();
+    for row in sweep.iter().filter(|row| row.threads == Some(like.forward_threads)) {
+        if let (Some(workers @ 1..), Some(batch), Some(images_per_second)) =
+            (row.workers, row.batch, row.images_per_second)
+        {
+            runs.push(Run {
+                configuration: Configuration { workers, batch, ..*like },
+                images: None,
+                images_per_second,
+            });
+        }
+    }
+    if runs.is_empty() { Ok(measured) } else { Ok(measured.calibrated(&runs)?) }
+}
+
+/// Returns the measurements with the workers' stages as slow as in the sweep's run that is nearest to the job's number
+/// of workers, if these stages limit that run. Threads that share a core or the memory are slower together than alone.
+fn with_scaling(mut measured: Measured, sweep: &[Sweep], like: &Configuration) -> Measured {
+    let is_limit =
+        |row: &&Sweep| row.limit.as_deref().is_some_and(|limit| ["decode", "resize", "batch"].contains(&limit));
+    let away = |row: &&Sweep| row.workers.map_or(u32::MAX, |workers| workers.abs_diff(like.workers));
+    let Some(nearest) = sweep.iter().filter(is_limit).filter(|row| row.workers > Some(0)).min_by_key(away) else {
+        return measured;
+    };
+    let (Some(workers), Some(rate)) = (nearest.workers, nearest.images_per_second) else { return measured };
+    let of_workers = |stage: &&mut StageCost| stage.place == Place::Worker;
+    let alone: f64 = measured.stages.iter_mut().filter(of_workers).map(|stage| stage.seconds).sum();
+    let together = f64::from(workers) / rate;
+    for stage in measured.stages.iter_mut().filter(of_workers).filter(|_| together > alone) {
+        stage.seconds *= together / alone;
+        stage.cpu_seconds *= together / alone;
+    }
+    measured
+}
+
 /// Reads the forward's time by batch size from the sweep, or from the bench with the run's number of threads.
 fn forward(
     folder: &Path,
@@ -195,7 +264,9 @@ fn forward(
     for schema in [&schema::BATCH_SWEEP, &schema::FORWARD] {
         for row in read::<Forward>(folder, schema)? {
             let same = row.encoder == like.encoder && row.dtype == like.dtype && row.status == "ok";
-            let (true, Some(batch), Some(ms)) = (same && row.threads == Some(threads), row.batch, row.p50_ms) else {
+            // A device computes one batch while others are copied: a call's time includes the copies.
+            let ms = row.forward_ms.filter(|ms| *ms > 0.0 && !context.is_on_cpu()).or(row.p50_ms);
+            let (true, Some(batch), Some(ms)) = (same && row.threads == Some(threads), row.batch, ms) else {
                 continue;
             };
             if costs.iter().all(|cost| cost.batch != batch) {
