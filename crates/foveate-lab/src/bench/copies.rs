@@ -62,6 +62,8 @@ fn figures(from: &'static str, size: usize, components: usize, cell: &Attempt<Co
         let device = median(&times.device_ms);
         let ms = host.unwrap_or_default() + device.unwrap_or_default();
         Row::from([
+            ("samples", times.host_ms.len().into()),
+            ("sample_seconds", (ms / 1e3).into()),
             ("bytes", bytes.into()),
             ("host_ms", host.into()),
             ("device_ms", device.into()),

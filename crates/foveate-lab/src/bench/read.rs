@@ -29,13 +29,14 @@ pub fn read(
 ) -> Result<Table, LabError> {
     let cells: Vec<(u64, usize)> =
         chunks.iter().flat_map(|&chunk| requests.iter().map(move |&requests| (chunk, requests))).collect();
+    let seconds = effort.seconds / 4.0;
     let mut rates = vec![Vec::new(); cells.len()];
     for round in 0..effort.samples {
         for at in order(lab.seed, cells.len(), round) {
             lab.go_on()?;
             let (chunk, requests) = cells[at];
             lab.watch.doing(&format!("read: pieces of {chunk} bytes, {requests} at a time"));
-            rates[at].push(sample(open, chunk, requests, effort.seconds / 4.0)?);
+            rates[at].push(sample(open, chunk, requests, seconds)?);
         }
     }
     let mut table = Table::new(&schema::READ);
@@ -45,6 +46,7 @@ pub fn read(
             ("chunk_bytes", chunk.into()),
             ("requests", requests.into()),
             ("samples", rates.len().into()),
+            ("sample_seconds", seconds.into()),
             ("mb_per_second", spread.map(|spread| spread.median).into()),
             ("mb_per_second_min", spread.map(|spread| spread.min).into()),
             ("mb_per_second_max", spread.map(|spread| spread.max).into()),
