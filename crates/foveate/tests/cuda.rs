@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use common::server::{Server, serve};
-use common::{CONFORMANCE, PHOTOS, assert_same_tree, csv, embed, foveate, npy_rows, run};
+use common::{CONFORMANCE, PHOTOS, TINY, assert_same_tree, csv, embed, foveate, npy_rows, run};
 use foveate_cuda_emulator::for_trial;
 use foveate_testkit::{ignore, trials};
 
@@ -25,6 +25,7 @@ fn main() -> ExitCode {
         f32_that_nobody_asked_for_is_warned_of,
         doctor_says_how_long_a_start_takes,
         the_script_for_gpus_ends_in_a_table,
+        a_batch_is_copied_from_memory_of_either_kind,
         a_service_gives_the_vectors_of_the_cpu_and_the_outcomes_of_each_image,
         a_service_that_decodes_on_the_device_does_too,
     ])
@@ -176,6 +177,19 @@ fn doctor_says_how_long_a_start_takes() {
 
 /// The script that `cargo xtask gpu-bundle` packs, on an emulated device: what it compares is equal, and what this
 /// machine lacks is n/a. In the long form, every step runs.
+fn a_batch_is_copied_from_memory_of_either_kind() {
+    let libraries = emulator("fused");
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = foveate();
+    command.env("LD_LIBRARY_PATH", &libraries).env_remove("FOVEATE_CUDA_LIB").args(["bench", "copies", PHOTOS]);
+    command.args(["--model", TINY, "--n", "2", "--as-given", "--batch", "4", "--device", "cuda:0", "--dtype", "f32"]);
+    run(command.args(["--quick", "--seconds", "0.05", "--quiet", "-o"]).arg(folder.path())).expect(0);
+    let rows = csv(&folder.path().join("copies.csv"));
+    let copied: Vec<String> =
+        rows.iter().map(|row| format!("{} {} {}", row["from"], row["dtype"], row["status"])).collect();
+    assert_eq!(copied[3..], ["pageable u8 ok", "pageable f32 ok", "pinned u8 ok", "pinned f32 ok"], "{copied:?}");
+}
+
 fn the_script_for_gpus_ends_in_a_table() {
     emulator("fused");
     let libraries = emulator("nvjpeg");
