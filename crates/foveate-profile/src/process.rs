@@ -85,7 +85,8 @@ mod tests {
         let time = || (thread_processor_time().unwrap(), processor_time().unwrap());
         let (thread, process) = time();
         while time().0 - thread < Duration::from_millis(5) {}
-        assert!(time().1 - process >= Duration::from_millis(5));
+        // The process's clock was read after the thread's.
+        assert!(time().1 - process >= Duration::from_millis(4));
         let (before, _) = time();
         std::thread::sleep(Duration::from_millis(50));
         assert!(time().0 - before < Duration::from_millis(40));

@@ -236,8 +236,8 @@ impl Pen {
         if keys.is_empty() { 0.0 } else { y + ROW + 8.0 }
     }
 
-    /// Draws a horizontal axis with the numbers of `ticks` below `bottom` and lines up to `top`. `x` maps a value to its
-    /// position, the ends of the axis have the positions `from` and `to`.
+    /// Draws a horizontal axis with the numbers of `ticks` below `bottom` and lines up to `top`. `x` maps a value to
+    /// its position, the ends of the axis have the positions `from` and `to`.
     pub(crate) fn axis_below(
         &mut self,
         ticks: &[f64],

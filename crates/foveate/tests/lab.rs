@@ -547,7 +547,7 @@ fn a_report_s_own_job_is_predicted() {
         };
         let profile = rows("profile.csv");
         let job = profile.iter().find(|row| row["mode"] == "threaded").unwrap();
-        // The sweep's job is that of the profile; one that does not reach its workers leaves the whole job of a diagnosis.
+        // The sweep's job is the profile's. If it does not reach its workers, the diagnosis has the whole job.
         let sweep = rows("worker_sweep.csv");
         let swept = sweep.iter().find(|row| row["photos"] == job["photos"] && row["workers"] == job["workers"]);
         let diagnosis = rows("diagnosis.csv");

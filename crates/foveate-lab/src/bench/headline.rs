@@ -32,7 +32,7 @@ const CPU_ONLY: &str = "CPU only";
 ///
 /// Short measurements find the fastest choice beforehand. A choice is taken if its slowest sample is faster than the
 /// fastest one before it. A step without a choice, or without a better one, is `n/a (reason)`. A choice that is faster
-/// alone may still lose in the job: short runs of both, in turns, show that, and the next step builds on the better one.
+/// alone may still lose in the job. Short runs of both, in turns, show that; the next step builds on the better one.
 ///
 /// Two more rows have the combination's stages and another forward. `preprocessing alone` has one that costs nothing,
 /// and a worker for every core: the rate that the cores can supply. `CPU only` has the usual encoder on the cores, for
