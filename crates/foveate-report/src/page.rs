@@ -88,7 +88,7 @@ fn cards(run: &Run) -> String {
 fn workers(run: &Run) -> String {
     let mut rows = String::new();
     let mut add = |file: &str, of: &str, meets: fn(&Row<'_>) -> bool, weight: &str| {
-        let Some(row) = run.table(file).and_then(|table| table.rows().filter(meets).last()) else { return };
+        let Some(row) = run.table(file).and_then(|table| table.rows().find(meets)) else { return };
         let [workers, threads, batch] = ["workers", "threads", "batch"].map(|column| Text::from(row.number(column)));
         let rate = Text::from(row.number("images_per_second"));
         let cells = [("Workers", workers), ("Forward threads", threads), ("Batch", batch), ("Rate", rate)];

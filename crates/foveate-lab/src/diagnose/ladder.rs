@@ -213,6 +213,18 @@ impl Ladder {
         self.measured().next().unwrap_or(&self.rungs[0])
     }
 
+    /// Describes how the ladder contradicts itself, if it does: with less to do, the job cannot be slower beyond noise.
+    pub(super) fn contradiction(&self) -> Option<String> {
+        let bound = self.reference();
+        let is_faster = |rung: &&Rung| self.drop_between(bound, rung).high < -self.least_drop;
+        let faster = self.measured().skip(1).find(is_faster)?;
+        Some(format!(
+            "an error of the instrument: with {} the job is faster than with {}, which leaves it less to do",
+            faster.depth.cached(),
+            bound.depth.cached()
+        ))
+    }
+
     /// Returns the unchanged job.
     pub(super) fn whole(&self) -> &Rung {
         &self.rungs[self.rungs.len() - 1]

@@ -149,6 +149,20 @@ fn where_nothing_stays_on_a_device_the_next_depth_is_the_reference() {
     });
 }
 
+#[test]
+fn a_depth_that_beats_its_bound_is_an_error_of_the_instrument() {
+    for seed in 0..SEEDS {
+        assert_eq!(measure(&mut KnownJob::new(QUICK, seed), seed).contradiction(), None, "seed {seed}");
+        // As if a batch on the device did not overlap with the next, and one that is copied did.
+        let mut job = KnownJob::new(Costs { copy_in: -0.2, ..QUICK }, seed);
+        let said = measure(&mut job, seed).contradiction().unwrap();
+        assert!(
+            said.contains("with one batch on the host the job is faster than with one batch on the device"),
+            "{said}"
+        );
+    }
+}
+
 /// A sample of 64 images takes 0.064 s at each of seven depths.
 #[test]
 fn the_time_that_it_takes_is_told_from_what_warming_up_measured() {

@@ -251,6 +251,7 @@ impl Findings<'_> {
         };
         let mut caveats = vec![reads.to_owned()];
         caveats.extend(self.ladder.cut().map(str::to_owned));
+        caveats.extend(self.ladder.contradiction());
         caveats.extend(self.undecided());
         caveats.extend(self.finding.saturation(self.ladder));
         if used < given {

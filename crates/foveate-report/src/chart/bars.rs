@@ -67,7 +67,7 @@ impl Bar {
 
 /// If the longest bar is this many times as long as the next, the axis is logarithmic, so that the others can be
 /// compared.
-const DWARFS: f64 = 4.0;
+const DWARFS: f64 = 20.0;
 
 /// The horizontal axis of a panel.
 #[derive(Clone, Copy)]
