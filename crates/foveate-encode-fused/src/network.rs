@@ -443,11 +443,13 @@ mod tests {
     /// tile registers add products of bf16, also those of attention, in an order of their own.
     #[test]
     fn every_instruction_set_of_a_family_gives_the_same_vector() {
-        for name in ["tiny", "tiny-reg", "tiny-swiglu"] {
-            let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/models");
-            let model = Model::from_folder(&std::path::Path::new(folder).join(name)).unwrap();
-            let pixels = foveate_encode::conformance::noise(model.preprocess.crop, 5);
-            for (precision, slight) in [(Precision::F32, 2e-5), (Precision::Bf16, 0.1), (Precision::I8, 0.1)] {
+        for (precision, slight) in [(Precision::F32, 2e-5), (Precision::Bf16, 0.1), (Precision::I8, 0.1)] {
+            // How far two families are apart on the model that shows it most: bytes hide it on some.
+            let mut apart: Vec<(&str, &str, f32)> = Vec::new();
+            for name in ["tiny", "tiny-reg", "tiny-swiglu"] {
+                let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/models");
+                let model = Model::from_folder(&std::path::Path::new(folder).join(name)).unwrap();
+                let pixels = foveate_encode::conformance::noise(model.preprocess.crop, 5);
                 let mut families: Vec<(&str, Vec<f32>)> = Vec::new();
                 for isa in Isa::all() {
                     let (family, vector) = (isa.family(precision), vector(&model, isa, precision, &pixels));
@@ -458,10 +460,16 @@ mod tests {
                     for (other, theirs) in &families {
                         let most = vector.iter().zip(theirs).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
                         assert!(most < slight, "{name} in {precision:?}, {family} and {other}: {most}");
-                        assert!(most > 0.0, "{name} in {precision:?}: {family} and {other} are one family");
+                        match apart.iter_mut().find(|(one, another, _)| (*one, *another) == (family, *other)) {
+                            Some((_, _, known)) => *known = known.max(most),
+                            None => apart.push((family, other, most)),
+                        }
                     }
                     families.push((family, vector));
                 }
+            }
+            for (family, other, most) in apart {
+                assert!(most > 0.0, "in {precision:?}, {family} and {other} are one family");
             }
         }
     }
