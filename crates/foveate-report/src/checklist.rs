@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::figures::median_of;
 use crate::table::{Row, Run};
 use crate::text::{Num, Text};
 
@@ -348,8 +349,9 @@ static QUESTIONS: &[Question] = &[
                 regimes.entry(row.text("regime")).or_default().extend(row.number("error"));
             }
             let mut worst: Option<(&str, Num)> = None;
-            for (regime, errors) in regimes {
-                let Some(median) = median_size(errors) else { continue };
+            for (regime, mut errors) in regimes {
+                errors.sort_by(|a, b| a.value.abs().total_cmp(&b.value.abs()));
+                let Some(median) = median_of(&errors) else { continue };
                 if worst.as_ref().is_none_or(|(_, most)| median.value > most.value) {
                     worst = Some((regime, median));
                 }
@@ -396,13 +398,6 @@ fn rate(row: &Row<'_>) -> f64 {
 
 fn ratio(best: &Row<'_>, ours: &Row<'_>) -> Option<Num> {
     best.number("images_per_second")?.over(&ours.number("images_per_second")?, "×")
-}
-
-/// Returns the median of the numbers without their signs; of an even number of them, the larger of the middle two.
-fn median_size(mut numbers: Vec<Num>) -> Option<Num> {
-    numbers.sort_by(|a, b| a.value.abs().total_cmp(&b.value.abs()));
-    let middle = numbers.get(numbers.len() / 2)?.value.abs();
-    Some(Num::derived(middle, "%", "median, without signs", &numbers))
 }
 
 impl<'a> Job<'a> {

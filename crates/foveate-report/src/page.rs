@@ -98,8 +98,8 @@ fn workers(run: &Run) -> String {
             "<tr><th scope=\"row\">{of}</th>{cells}<td data-name=\"On\">{photos}</td><td data-name=\"What it is\">{weight}</td></tr>\n"
         ));
     };
-    let first_set = "the answer: settings took turns with each other";
-    add("tuning.csv", "Tuning", |row| row.is("chosen", "yes"), first_set);
+    let turns = "the answer: settings took turns with each other";
+    add("tuning.csv", "Tuning", |row| row.is("chosen", "yes"), turns);
     let plateau = "the fewest within a twentieth of the best, with all else as asked for";
     add("worker_sweep.csv", "The sweep's plateau", |row| row.is("plateau", "yes"), plateau);
     let ladder = "for the fastest backends, batch and precision of the ladder";

@@ -10,6 +10,7 @@ mod sweeps;
 mod worker;
 
 use self::diagnosis::Gain;
+pub(crate) use self::plan::median_of;
 pub(crate) use self::plate::Plate;
 use crate::ReportError;
 use crate::table::{Row, Run, Table};

@@ -85,12 +85,17 @@ fn errors(table: &Table) -> Vec<Num> {
     errors
 }
 
+/// Returns the median of errors without their signs, of which the smallest comes first.
+pub(crate) fn median_of(errors: &[Num]) -> Option<Num> {
+    let (low, high) = (errors.get(errors.len().saturating_sub(1) / 2)?, errors.get(errors.len() / 2)?);
+    let median = f64::midpoint(low.value.abs(), high.value.abs());
+    Some(Num::derived(median, "%", "median of the errors without their signs", errors))
+}
+
 /// Returns the median of the model's errors, and the number of runs.
 pub(super) fn median_error(table: &Table) -> Option<(Num, Num)> {
     let errors = errors(table);
-    let (low, high) = (errors.get(errors.len().saturating_sub(1) / 2)?, errors.get(errors.len() / 2)?);
-    let median = f64::midpoint(low.value.abs(), high.value.abs());
-    let error = Num::derived(median, "%", "median of the errors without their signs", &errors);
+    let error = median_of(&errors)?;
     Some((error, Num::derived(errors.len() as f64, "", "number of rows", &errors)))
 }
 
