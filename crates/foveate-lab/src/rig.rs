@@ -13,6 +13,7 @@ use foveate_source::{Input, Source, SourceError};
 use serde::{Deserialize, Serialize};
 
 use crate::Cell;
+use crate::bench::Memory;
 
 /// What an experiment may vary. Everything else in a job (model, device, limits, …) belongs to the rig and stays
 /// constant.
@@ -300,9 +301,9 @@ pub trait Rig: Sync {
         Err(EncodeError::Unsupported("other libraries: they compute a checkpoint".to_owned()))
     }
 
-    /// Returns the peak memory in bytes of a process that opens the setting's encoder, runs its batch and nothing else,
+    /// Returns the memory of a process that opens the setting's encoder, runs its batch and nothing else,
     /// or the reason why that is not known.
-    fn memory_of_forward(&self, setting: &Setting) -> Result<u64, String>;
+    fn memory_of_forward(&self, setting: &Setting) -> Result<Memory, String>;
 
     /// Opens a sink by name.
     fn open_sink(&self, name: &str, options: &SinkOptions) -> Result<Box<dyn VectorSink>, SinkError>;

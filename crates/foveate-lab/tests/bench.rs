@@ -14,7 +14,7 @@ use common::{Costs, FakeRig, Ledger, corrupt, raw};
 use foveate_core::{ImageView, ImageViewMut, PixelBatch, PixelBuf, Size, VectorBuf};
 use foveate_decode::{DecodeError, DecodeHint, Decoded, Decoder};
 use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Resident};
-use foveate_lab::bench::{self, Effort, Service, Sets, Vectors};
+use foveate_lab::bench::{self, Effort, Memory, Service, Sets, Vectors};
 use foveate_lab::{Candidate, Cell, Context, Lab, LabError, Rig, Setting, StoreOpener, Table};
 use foveate_pipeline::{Cancel, Config};
 use foveate_preprocess::{CpuPreprocessor, DecoderOpener, PreprocessOptions, PreprocessorOpener, ResizerOpener};
@@ -507,8 +507,17 @@ fn all_of_them_run_in_order_and_can_be_stopped() {
         table.write_csv(folder.path(), &bench.rig.context()).map(drop)
     })
     .unwrap();
-    let order =
-        ["decoders", "resizers", "sinks", "forward", "batch_sweep", "worker_sweep", "headline", "extrapolation"];
+    let order = [
+        "decoders",
+        "resizers",
+        "sinks",
+        "forward",
+        "batch_sweep",
+        "job_batch_sweep",
+        "worker_sweep",
+        "headline",
+        "extrapolation",
+    ];
     assert_eq!(files, order.map(|name| format!("{name}.csv")));
     assert!(files.iter().all(|file| folder.path().join(file).is_file()));
 
@@ -520,7 +529,7 @@ fn all_of_them_run_in_order_and_can_be_stopped() {
             Ok(())
         });
         assert!(matches!(stopped, Err(LabError::Interrupted)), "{until}: {stopped:?}");
-        assert!(done < 8, "{until}");
+        assert!(done < 9, "{until}");
         let (last, _) = bench.ledger.phases().pop().unwrap();
         assert!(last.contains(until), "nothing is begun after {until}: {last}");
     }
@@ -611,7 +620,7 @@ impl Rig for Spoilt {
         self.0.open_on_cpu(setting)
     }
 
-    fn memory_of_forward(&self, setting: &Setting) -> Result<u64, String> {
+    fn memory_of_forward(&self, setting: &Setting) -> Result<Memory, String> {
         self.0.memory_of_forward(setting)
     }
 

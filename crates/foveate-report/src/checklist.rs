@@ -169,9 +169,10 @@ static QUESTIONS: &[Question] = &[
         good_if: "at least 95 %",
         good: "at the plateau: more workers do not help",
         answer: |job| {
-            let best = job.fastest("worker_sweep.csv", &[])?;
+            let best = job.fastest("worker_sweep.csv", &job.own_pair())?;
             let part = job.at_workers("images_per_second")?.over(&best.number("images_per_second")?, "%")?;
-            let plateau = job.find("worker_sweep.csv", &[("plateau", "yes")]).unwrap_or(best);
+            let plateau = job.find("worker_sweep.csv", &[&job.own_pair()[..], &[("plateau", "yes")]].concat());
+            let plateau = plateau.unwrap_or(best);
             let look = part.value < PLATEAU;
             Answer::of(part, look, format!("workers {}", plateau.text("workers")))
         },
@@ -434,13 +435,19 @@ impl<'a> Job<'a> {
 
     /// Returns a stage's figure in the profile of the same job on one thread.
     fn serial(&self, stage: &str, column: &'static str) -> Option<Num> {
-        let same = ["photos", "decoder", "resizer"].map(|column| (column, self.threaded.text(column)));
-        self.find("profile.csv", &[&same[..], &[("mode", "serial"), ("stage", stage)]].concat())?.number(column)
+        let same = [("photos", self.threaded.text("photos")), ("mode", "serial"), ("stage", stage)];
+        self.find("profile.csv", &[&self.own_pair()[..], &same].concat())?.number(column)
+    }
+
+    /// Returns the job's decoder and resizer, which a sweep compares with slower ones.
+    fn own_pair(&self) -> [(&'static str, &'a str); 2] {
+        ["decoder", "resizer"].map(|column| (column, self.threaded.text(column)))
     }
 
     /// Returns a figure of the worker sweep at the job's number of workers.
     fn at_workers(&self, column: &'static str) -> Option<Num> {
-        self.find("worker_sweep.csv", &[("workers", self.threaded.text("workers"))])?.number(column)
+        let workers = [("workers", self.threaded.text("workers"))];
+        self.find("worker_sweep.csv", &[&self.own_pair()[..], &workers].concat())?.number(column)
     }
 
     fn beside_own_decoder(&self, best: &Row<'_>) -> Option<Num> {

@@ -64,6 +64,18 @@ const RATE_MAX: Column = Column::rate("images_per_second_max", "images/s", "most
 const P50: Column = Column::number("p50_ms", "ms", "median");
 const P90: Column = Column::number("p90_ms", "ms", "90th percentile");
 const MEAN: Column = Column::number("mean_ms", "ms", "mean");
+/// Of the sweeps of the whole job.
+const ENCODER_BUSY: Column = Column::share("encoder_busy", "share of the time that the encoder computed, 0 to 1");
+const CPU_BUSY: Column = Column::share("cpu_busy", "processor time ÷ (wall-clock time × cores), 0 to 1");
+const LIMIT: Column = Column::text("limit", "the stage that was busy the most");
+const ENCODER_BOUND: Column =
+    Column::text("encoder_bound", "`yes` where the encoder was busy 95 % of the time: more workers cannot help")
+        .choice();
+const PEAK_MEMORY: Column = Column::number("peak_memory_mb", "MB", "most memory in use, 10^6 bytes");
+const MEMORY_OF: Column = Column::text(
+    "memory_of",
+    "`device`, or `process of its own` where the host computes: the model and one batch, resident; else why it is not known",
+);
 const DEVICE_BUSY: Column = Column::share(
     "device_busy",
     "share of the time in which some kernel ran on the forward's NVIDIA cards, by their driver; empty without a card",
@@ -75,7 +87,7 @@ const DEVICE_MEMORY: Column = Column::number(
 );
 
 /// All files that an experiment may write to a run's folder.
-pub const ALL: [&Schema; 22] = [
+pub const ALL: [&Schema; 23] = [
     &PROFILE,
     &STORAGE,
     &DECODERS,
@@ -83,6 +95,7 @@ pub const ALL: [&Schema; 22] = [
     &SINKS,
     &FORWARD,
     &BATCH_SWEEP,
+    &JOB_BATCH_SWEEP,
     &WORKER_SWEEP,
     &HEADLINE,
     &EXTRAPOLATION,
@@ -305,20 +318,17 @@ pub static BATCH_SWEEP: Schema = Schema {
             "median of a batch, the network alone: what a batch takes while others are copied",
         )
         .unprinted(),
-        Column::number("peak_memory_mb", "MB", "most memory in use, 10^6 bytes"),
-        Column::text(
-            "memory_of",
-            "`device`, or `process of its own` where the host computes: the model and one batch, resident; else why it is not known",
-        ),
+        PEAK_MEMORY,
+        MEMORY_OF,
         Column::text("knee", "`yes` for the smallest batch within 5 % of the best throughput").choice(),
     ],
 };
 
-/// `worker_sweep.csv`.
-pub static WORKER_SWEEP: Schema = Schema {
-    file: "worker_sweep.csv",
-    made_by: "bench worker-sweep",
-    about: "The whole job with a growing number of workers.",
+/// `job_batch_sweep.csv`.
+pub static JOB_BATCH_SWEEP: Schema = Schema {
+    file: "job_batch_sweep.csv",
+    made_by: "bench job-batch-sweep",
+    about: "The whole job at growing batch sizes: with its own decoder and resizer, then with the slowest.",
     columns: &[
         PHOTOS,
         DECODER,
@@ -333,11 +343,39 @@ pub static WORKER_SWEEP: Schema = Schema {
         RATE,
         RATE_MIN,
         RATE_MAX,
-        Column::share("encoder_busy", "share of the time that the encoder computed, 0 to 1"),
-        Column::share("cpu_busy", "processor time ÷ (wall-clock time × cores), 0 to 1"),
-        Column::text("limit", "the stage that was busy the most"),
-        Column::text("encoder_bound", "`yes` where the encoder was busy 95 % of the time: more workers cannot help")
-            .choice(),
+        ENCODER_BUSY,
+        CPU_BUSY,
+        LIMIT,
+        ENCODER_BOUND,
+        PEAK_MEMORY,
+        MEMORY_OF,
+        Column::text("plateau", "`yes` for the smallest batch within 5 % of the best throughput").choice(),
+    ],
+};
+
+/// `worker_sweep.csv`.
+pub static WORKER_SWEEP: Schema = Schema {
+    file: "worker_sweep.csv",
+    made_by: "bench worker-sweep",
+    about: "The whole job with a growing number of workers: with its own decoder and resizer, then with the slowest.",
+    columns: &[
+        PHOTOS,
+        DECODER,
+        RESIZER,
+        ENCODER,
+        DTYPE,
+        SCALE,
+        WORKERS,
+        THREADS,
+        BATCH,
+        STATUS,
+        RATE,
+        RATE_MIN,
+        RATE_MAX,
+        ENCODER_BUSY,
+        CPU_BUSY,
+        LIMIT,
+        ENCODER_BOUND,
         Column::text("plateau", "`yes` for the fewest workers within 5 % of the best throughput").choice(),
     ],
 };
@@ -371,10 +409,10 @@ pub static HEADLINE: Schema = Schema {
             "`gain` or `loss` if every sample lies above or below those of that step, else `unclear`",
         ),
         Column::number("drift", "", "1 − the least cosine of a photo's vector and the baseline's; empty for stand-ins"),
-        Column::share("encoder_busy", "share of the time that the encoder computed, 0 to 1"),
+        ENCODER_BUSY,
         DEVICE_BUSY,
         DEVICE_MEMORY,
-        Column::text("limit", "the stage that was busy the most"),
+        LIMIT,
     ],
 };
 
@@ -440,7 +478,7 @@ pub static WORKER: Schema = Schema {
         ),
         Column::number("p99_ms", "ms", "99th percentile"),
         Column::number("images_per_batch", "", "mean number of images of a forward"),
-        Column::share("encoder_busy", "share of the time that the encoder computed, 0 to 1"),
+        ENCODER_BUSY,
         Column::share("cpu_busy", "processor time ÷ (wall-clock time × cores), 0 to 1: the server's part included"),
         Column::number("peak_memory_mb", "MB", "most memory in use in a window, 10^6 bytes"),
         Column::number("mean_memory_mb", "MB", "mean memory in use in a window, 10^6 bytes").unprinted(),
@@ -548,7 +586,7 @@ pub static DIAGNOSIS: Schema = Schema {
             "`yes` when the interval lies above the least drop that matters, and so do the drops from the depth before \
              to no cache at all, and from the shallowest depth to this one",
         ),
-        Column::share("cpu_busy", "processor time ÷ (wall-clock time × cores), 0 to 1"),
+        CPU_BUSY,
         DEVICE_BUSY,
         DEVICE_MEMORY,
         Column::text("culprit", "`yes` for the stage that the verdict names"),

@@ -7,6 +7,7 @@ use foveate_core::{Backend, Health, Registry, error_chain};
 use foveate_decode::{DecodeError, Decoder};
 use foveate_dinov2::{Model, OpenOptions};
 use foveate_encode::{DType, EncodeError, Encoder, EncoderBackend};
+use foveate_lab::bench::Memory;
 use foveate_lab::{Candidate, Context, Setting, StoreOpener};
 use foveate_pipeline::Config;
 use foveate_preprocess::{DecoderOpener, PreprocessOptions, PreprocessorOpener, ResizerOpener};
@@ -32,8 +33,8 @@ pub struct Rig {
     measure_memory: Option<MeasureMemory>,
 }
 
-/// Measures the peak memory in bytes of a process that runs the setting's forward and nothing else.
-pub type MeasureMemory = Box<dyn Fn(&Setting) -> Result<u64, String> + Send + Sync>;
+/// Measures the memory of a process that runs the setting's forward and nothing else.
+pub type MeasureMemory = Box<dyn Fn(&Setting) -> Result<Memory, String> + Send + Sync>;
 
 impl Rig {
     /// Opens the job of `options` on at most `photos` photos drawn at random from `source`. The same `seed` draws the
@@ -193,7 +194,7 @@ impl foveate_lab::Rig for Rig {
         Ok((self.options.model.clone(), self.model.to_onnx(self.options.pooling)?))
     }
 
-    fn memory_of_forward(&self, setting: &Setting) -> Result<u64, String> {
+    fn memory_of_forward(&self, setting: &Setting) -> Result<Memory, String> {
         let measure = self.measure_memory.as_ref().ok_or("only the program foveate measures it")?;
         measure(setting)
     }

@@ -271,7 +271,7 @@ fn everything_can_be_measured_planned_and_reported() {
     let mut command = with_program(&program, command.args(["--workers", "1"]));
     let json = run(&mut command).expect(0).json();
     assert!(json["median_error"].is_number() && json["disturbed"].is_object(), "{json}");
-    assert_eq!(json["control"].as_array().unwrap().len(), 13, "after each experiment");
+    assert_eq!(json["control"].as_array().unwrap().len(), 14, "after each experiment");
     for (file, column) in [
         ("profile.csv", "ms_per_image"),
         ("decoders.csv", "p90_ms"),
@@ -279,6 +279,7 @@ fn everything_can_be_measured_planned_and_reported() {
         ("sinks.csv", "rows_per_second"),
         ("forward.csv", "images_per_second"),
         ("batch_sweep.csv", "peak_memory_mb"),
+        ("job_batch_sweep.csv", "encoder_busy"),
         ("worker_sweep.csv", "encoder_busy"),
         ("headline.csv", "times_baseline"),
         ("worker.csv", "times_first"),

@@ -1,14 +1,14 @@
 use super::cells::{Attempt, Effort, first_near_best, rates, row};
 use super::forward::{Forward, Pixels, identity, visit_all};
-use super::memory::Memory;
+use super::memory::columns_of_forward;
 use crate::stats::median;
 use crate::{Lab, LabError, PhotoSet, Setting, Table, schema};
 
 /// Measures the usual encoder at growing batch sizes: throughput and peak memory.
 ///
 /// Each batch size has its own encoder, opened for that size. The sizes are measured from the smallest to the largest,
-/// then back. On the host, the memory of each size is that of a process of its own, with the model and one batch:
-/// a process keeps what others needed before.
+/// then back. The memory of each size is that of a process of its own, with the model and one batch: a process keeps
+/// what others needed before.
 ///
 /// # Errors
 /// Fails if the photos cannot be prepared; [`LabError::Interrupted`].
@@ -30,9 +30,7 @@ pub fn batch_sweep(lab: &Lab<'_>, photos: &PhotoSet, batches: &[usize], effort: 
             let mut columns = rates(cell.images, &cell.rates);
             columns.insert("batch_p50_ms", median(&cell.ms()).into());
             columns.insert("forward_ms", cell.forward_ms().into());
-            let memory = cell.on_device.clone().unwrap_or_else(|| Memory::on_host(lab.rig, setting));
-            columns.insert("peak_memory_mb", memory.bytes.map(|bytes| bytes as f64 / 1e6).into());
-            columns.insert("memory_of", memory.of.into());
+            columns.extend(columns_of_forward(lab.rig, setting));
             columns
         }));
     }

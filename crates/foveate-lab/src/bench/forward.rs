@@ -5,7 +5,6 @@ use foveate_decode::DecodeHint;
 use foveate_encode::{DType, EncodeTimes, Encoder};
 
 use super::cells::{Attempt, Effort, attempt, rates, row, times, usable, wrong};
-use super::memory::{self, Memory, is_on_nvidia};
 use super::peers::{self, Peer};
 use crate::order::order;
 use crate::stats::{Spread, median};
@@ -142,8 +141,6 @@ pub(super) struct Forward {
     /// The vectors of the first batch.
     vectors: VectorBuf,
     cosine: Option<f64>,
-    /// Memory on a device, which a host's process does not show.
-    pub(super) on_device: Option<Memory>,
     /// Another library in the encoder's place.
     peer: Option<Peer>,
 }
@@ -166,9 +163,6 @@ impl Forward {
             self.sample(encoder.as_mut(), batch, &mut out, effort)?;
         }
         self.check(&out, batch.len())?;
-        if self.on_device.is_none() && is_on_nvidia(encoder.spec()) {
-            self.on_device = Some(memory::on_nvidia(&encoder.spec().device));
-        }
         Ok(())
     }
 

@@ -1,12 +1,11 @@
-use std::collections::BTreeMap;
-
 use foveate_encode::{DType, Encoder as _};
 use foveate_preprocess::DecodeScale;
 
-use super::cells::{Attempt, Effort, Row, Sets, row, usual_output};
+use super::cells::{Attempt, Effort, Row, Sets, row};
 use super::forward::{Forward, Pixels, compare_encoders, visit_all};
-use super::worker_sweep::SweepRun;
-use super::{decoders, resizers, rounds};
+use super::job_sweep::{Encoders, MeasuredJob};
+use super::ranking::{Ranking, Rankings, is_faster};
+use super::rounds;
 use crate::order::order;
 use crate::stats::Spread;
 use crate::{Lab, LabError, LentEncoder, PhotoSet, Setting, StandIn, Table, schema};
@@ -15,9 +14,6 @@ use crate::{Lab, LabError, LentEncoder, PhotoSet, Setting, StandIn, Table, schem
 const BASELINE_BATCH: usize = 32;
 /// Other batch sizes to try.
 const BATCHES: [usize; 3] = [8, 64, 128];
-/// Minimum ratio of rates for which a change is made.
-const WORTHWHILE: f64 = 1.02;
-
 /// The row with a forward that costs nothing.
 const PREPROCESSING: &str = "preprocessing alone";
 /// The row with the usual encoder on the CPU.
@@ -81,7 +77,7 @@ fn measure<'a>(
     steps: &[Step],
     encoders: &mut Encoders,
     effort: &Effort,
-) -> Result<Vec<Attempt<SweepRun<'a>>>, LabError> {
+) -> Result<Vec<Attempt<MeasuredJob<'a>>>, LabError> {
     let mut cells = Vec::new();
     for step in steps {
         lab.watch.doing(&format!("headline, {}: {}, warming up", photos.name, step.change));
@@ -90,7 +86,7 @@ fn measure<'a>(
             Ok(setting) => super::cells::attempt(lab, job(lab, photos, setting, step.forward, encoders, effort))?,
         });
     }
-    let what = |job: &SweepRun<'_>| format!("headline, {}: {}", photos.name, job.setting);
+    let what = |job: &MeasuredJob<'_>| format!("headline, {}: {}", photos.name, job.setting);
     rounds::sample(lab, effort.samples, &mut cells, what, |job| job.sample(lab))?;
     Ok(cells)
 }
@@ -103,17 +99,16 @@ fn job<'a>(
     forward: Engine,
     encoders: &mut Encoders,
     effort: &Effort,
-) -> Result<SweepRun<'a>, LabError> {
+) -> Result<MeasuredJob<'a>, LabError> {
     let encoder = match forward {
         Engine::Own => encoders.get(lab, setting)?,
         Engine::Free => LentEncoder::new(StandIn::free(encoders.get(lab, setting)?.spec().clone())),
         Engine::Cpu => LentEncoder::new(lab.rig.open_on_cpu(setting)?),
     };
-    let images = effort.images_of_run(lab, setting, photos, &encoder)?;
-    Ok(SweepRun::new(setting.clone(), photos, images, &encoder, usual_output(lab)))
+    MeasuredJob::warm(lab, photos, setting, &encoder, effort)
 }
 
-fn push(table: &mut Table, lab: &Lab<'_>, photos: &PhotoSet, steps: &[Step], cells: &[Attempt<SweepRun<'_>>]) {
+fn push(table: &mut Table, lab: &Lab<'_>, photos: &PhotoSet, steps: &[Step], cells: &[Attempt<MeasuredJob<'_>>]) {
     let is_stand_in = lab.rig.context().device.starts_with("stand-in");
     let first = cells.first().and_then(|cell| cell.as_ref().ok());
     for (number, (step, cell)) in steps.iter().zip(cells).enumerate() {
@@ -124,7 +119,7 @@ fn push(table: &mut Table, lab: &Lab<'_>, photos: &PhotoSet, steps: &[Step], cel
             ("change", step.change.as_str().into()),
         ]);
         table.push(row(identity, cell, |job| {
-            let times = |other: Option<&SweepRun<'_>>| Some(job.rate()? / other?.rate()?);
+            let times = |other: Option<&MeasuredJob<'_>>| Some(job.rate()? / other?.rate()?);
             let beside = cells.get(step.beside).and_then(|cell| cell.as_ref().ok()).filter(|_| number > 0);
             let has_vectors = step.forward == Engine::Own && !is_stand_in && number > 0;
             let mut columns = job.columns();
@@ -173,17 +168,13 @@ impl<'a> Plan<'a> {
         encoders: &'a mut Encoders,
         effort: &Effort,
     ) -> Result<Vec<Step>, LabError> {
-        let decoders = Ranking::decoders(lab, photos)?;
-        let resizers = Ranking::resizers(lab, photos)?.after(decoders.fastest_rate());
-        let base = lab.rig.base();
+        let rankings = Rankings::measure(lab, photos)?;
+        let Rankings { decoders, resizers } = &rankings;
         let now = Setting {
-            decoder: decoders.slowest_or(&base.decoder).to_owned(),
-            scale: DecodeScale::Exact,
-            resizer: resizers.slowest_or(&base.resizer).to_owned(),
             dtype: forwards.baseline.1,
             batch: BASELINE_BATCH,
             workers: 1,
-            ..base
+            ..rankings.slow_pair(&lab.rig.base())
         };
         let baseline =
             Step { change: "baseline".to_owned(), setting: Ok(now.clone()), forward: Engine::Own, beside: 0 };
@@ -292,7 +283,7 @@ impl<'a> Plan<'a> {
             let setting = Setting { workers, ..self.now.clone() };
             self.lab.watch.doing(&format!("headline, {}: trying {workers} workers", self.photos.name));
             let job = job(self.lab, self.photos, &setting, Engine::Own, self.encoders, &self.effort);
-            let sample = |mut job: SweepRun<'_>| {
+            let sample = |mut job: MeasuredJob<'_>| {
                 (0..self.effort.samples).try_for_each(|_| job.sample(self.lab)).map(|()| job.spread())
             };
             rates.push((workers, super::cells::attempt(self.lab, job.and_then(sample))?.ok().flatten()));
@@ -313,105 +304,6 @@ fn best_but<'a, T: PartialEq>(rates: &'a [(T, Option<Spread>)], now: &T) -> Opti
     let (best, rate) = measured.max_by(|a, b| a.1.median.total_cmp(&b.1.median))?;
     (best != now && is_faster(rate, rate_now)).then_some(best)
 }
-
-/// Returns true if `rate` is worth a change from `now`, and no sample of the two contradicts that.
-fn is_faster(rate: Spread, now: Option<Spread>) -> bool {
-    now.is_none_or(|now| rate.min > now.max && rate.median > WORTHWHILE * now.median)
-}
-
-/// Backends by speed, fastest first.
-struct Ranking {
-    names: Vec<(String, Spread)>,
-    /// The reason if there are none.
-    why_none: String,
-}
-
-impl Ranking {
-    /// A twentieth of a second per sample.
-    const BRIEF: Effort = Effort { images: None, seconds: 0.2, samples: 5, quick: true, peers: None };
-
-    fn new(measured: impl Iterator<Item = (String, Attempt<Option<Spread>>)>) -> Self {
-        let (mut names, mut why_none) = (Vec::new(), String::new());
-        for (name, rate) in measured {
-            match rate {
-                Ok(rate) => names.extend(rate.map(|rate| (name, rate))),
-                Err(reason) => why_none = format!("{name}: {reason}"),
-            }
-        }
-        names.sort_by(|a, b| b.1.median.total_cmp(&a.1.median));
-        Self { names, why_none }
-    }
-
-    fn decoders(lab: &Lab<'_>, photos: &PhotoSet) -> Result<Self, LabError> {
-        Self::decoders_at(lab, photos, "exact")
-    }
-
-    fn scaled_decoders(lab: &Lab<'_>, photos: &PhotoSet) -> Result<Self, LabError> {
-        Self::decoders_at(lab, photos, "fast")
-    }
-
-    fn decoders_at(lab: &Lab<'_>, photos: &PhotoSet, scale: &str) -> Result<Self, LabError> {
-        let cells = decoders::measure(lab, photos, &Self::BRIEF)?.into_iter().filter(|cell| cell.scale == scale);
-        Ok(Self::new(cells.map(|cell| (cell.decoder, cell.figures.map(|figures| Spread::of(&figures.rates))))))
-    }
-
-    fn resizers(lab: &Lab<'_>, photos: &PhotoSet) -> Result<Self, LabError> {
-        let images = resizers::decoded(lab, &photos.within(BRIEF_BYTES))?;
-        let recipe = lab.rig.base().recipe;
-        let cells = resizers::measure(lab, &photos.name, &images, &recipe, &Self::BRIEF)?;
-        Ok(Self::new(
-            cells.into_iter().map(|cell| (cell.resizer, cell.figures.map(|figures| Spread::of(&figures.rates)))),
-        ))
-    }
-
-    fn fastest(&self) -> Option<&str> {
-        self.names.first().map(|(name, _)| name.as_str())
-    }
-
-    fn fastest_rate(&self) -> Option<Spread> {
-        self.names.first().map(|(_, rate)| *rate)
-    }
-
-    fn rate(&self, name: &str) -> Option<Spread> {
-        self.names.iter().find(|(known, _)| known == name).map(|(_, rate)| *rate)
-    }
-
-    fn is_faster(&self, name: &str, than: Option<Spread>) -> bool {
-        self.rate(name).is_some_and(|rate| is_faster(rate, than))
-    }
-
-    /// Returns the slowest one, or `usual` if that is no faster.
-    fn slowest_or<'a>(&'a self, usual: &'a str) -> &'a str {
-        match self.names.last() {
-            Some((slowest, rate)) if self.rate(usual).is_none_or(|usual| is_faster(usual, Some(*rate))) => slowest,
-            _ => usual,
-        }
-    }
-
-    /// Adds to each the time of a stage before it, at its median `rate`: photos that have the right size already are
-    /// resized in no time, by any resizer.
-    fn after(mut self, rate: Option<Spread>) -> Self {
-        let before = rate.map_or(0.0, |rate| 1.0 / rate.median);
-        for (_, Spread { median, min, max }) in &mut self.names {
-            [median, min, max].into_iter().for_each(|rate| *rate = 1.0 / (1.0 / *rate + before));
-        }
-        self
-    }
-
-    fn fastest_but(&self, now: &str) -> Attempt<String> {
-        match self.fastest() {
-            Some(fastest) if fastest == now && self.names.len() == 1 => {
-                Err(format!("{now} is the only one that can be used"))
-            }
-            Some(fastest) if self.is_faster(fastest, self.rate(now)) => Ok(fastest.to_owned()),
-            Some(_) => Err(format!("none is faster than {now} in every sample")),
-            None => Err("none can be used".to_owned()),
-        }
-    }
-}
-
-/// Bytes of pixels that a short comparison of resizers decodes.
-const BRIEF_BYTES: u64 = 64 << 20;
 
 /// The speed of the forward alone, which does not depend on the photos.
 struct Forwards {
@@ -460,22 +352,6 @@ fn rate(cell: &Attempt<Forward>) -> Option<Spread> {
     cell.as_ref().ok().and_then(|forward| Spread::of(&forward.rates))
 }
 
-/// Encoders, each opened once.
-#[derive(Default)]
-struct Encoders(BTreeMap<(String, &'static str, usize, usize), LentEncoder>);
-
-impl Encoders {
-    fn get(&mut self, lab: &Lab<'_>, setting: &Setting) -> Result<LentEncoder, LabError> {
-        let key = (setting.encoder.clone(), setting.dtype.name(), setting.batch, setting.threads);
-        if let Some(encoder) = self.0.get(&key) {
-            return Ok(encoder.clone());
-        }
-        let encoder = lab.encoder(setting)?;
-        self.0.insert(key, encoder.clone());
-        Ok(encoder)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -502,23 +378,5 @@ mod tests {
         let without = rate(10.0, 1.0);
         let effects = [rate(12.1, 1.0), rate(7.9, 1.0), rate(10.5, 1.0)].map(|with| effect(with, without));
         assert_eq!(effects, ["gain", "loss", "unclear"]);
-    }
-
-    #[test]
-    fn rankings_go_from_fast_to_slow_and_leave_out_what_cannot_run() {
-        let ranking = |noise| {
-            let (a, b) = (rate(1.0, 0.0), rate(3.0, noise));
-            let measured = [("a", Ok(Some(a))), ("b", Ok(Some(b))), ("c", Err("broken".to_owned())), ("d", Ok(None))];
-            Ranking::new(measured.into_iter().map(|(name, rate)| (name.to_owned(), rate)))
-        };
-        let clear = ranking(1.0);
-        assert_eq!((clear.fastest(), clear.slowest_or("b"), clear.slowest_or("x")), (Some("b"), "a", "a"));
-        assert_eq!(clear.fastest_but("a"), Ok("b".to_owned()));
-        assert!(clear.fastest_but("b").is_err());
-        assert_eq!(clear.why_none, "c: broken");
-        assert_eq!(ranking(2.5).fastest_but("a"), Err("none is faster than a in every sample".to_owned()));
-        let dwarfed = ranking(1.0).after(Some(rate(0.01, 0.0)));
-        assert_eq!(dwarfed.slowest_or("b"), "b");
-        assert!(dwarfed.fastest_but("a").is_err());
     }
 }

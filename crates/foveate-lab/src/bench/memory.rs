@@ -4,44 +4,45 @@ use foveate_encode::EncoderSpec;
 use foveate_profile::card::Cards;
 use foveate_profile::process;
 
+use super::cells::{Row, not_available};
 use crate::{Rig, Setting};
 
 /// The peak memory, and what it covers.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Memory {
+pub struct Memory {
     /// Bytes, if the system reports them.
-    pub(super) bytes: Option<u64>,
+    pub bytes: Option<u64>,
     /// What the figure covers, or why there is none.
-    pub(super) of: String,
+    pub of: String,
 }
 
 impl Memory {
-    /// Measures a forward on the host, in a process of its own.
-    pub(super) fn on_host(rig: &dyn Rig, setting: &Setting) -> Self {
-        match rig.memory_of_forward(setting) {
-            Ok(bytes) => Self { bytes: Some(bytes), of: "process of its own".to_owned() },
-            Err(why) => not_known(&why),
+    /// Returns the memory of a process that has run this encoder and nothing else: on an NVIDIA GPU the process's own,
+    /// or all that is in use if the driver does not distinguish processes; on the host the peak.
+    pub fn of_this_process(spec: &EncoderSpec) -> Self {
+        if !spec.device.starts_with("cuda") {
+            return Self { bytes: process::peak_resident_bytes(), of: "process of its own".to_owned() };
+        }
+        match Cards::find(&spec.device) {
+            Err(why) => Self { bytes: None, of: not_available(&why) },
+            Ok(cards) => match cards.own_bytes() {
+                Some(bytes) => Self { bytes: Some(bytes), of: "device".to_owned() },
+                None => Self {
+                    bytes: cards.read().map(|reading| reading.memory_bytes),
+                    of: "device, all processes".to_owned(),
+                },
+            },
         }
     }
 }
 
-/// Returns true if the forward runs on an NVIDIA GPU.
-pub(super) fn is_on_nvidia(spec: &EncoderSpec) -> bool {
-    spec.device.starts_with("cuda")
-}
-
-/// Returns this process's memory on a GPU, or all memory in use if the driver does not distinguish processes.
-pub(super) fn on_nvidia(device: &str) -> Memory {
-    match Cards::find(device) {
-        Err(why) => not_known(&why),
-        Ok(cards) => match cards.own_bytes() {
-            Some(bytes) => Memory { bytes: Some(bytes), of: "device".to_owned() },
-            None => Memory {
-                bytes: cards.read().map(|reading| reading.memory_bytes),
-                of: "device, all processes".to_owned(),
-            },
-        },
-    }
+/// Returns the columns of a forward's memory, measured in a process of its own.
+pub(super) fn columns_of_forward(rig: &dyn Rig, setting: &Setting) -> Row {
+    let memory = rig.memory_of_forward(setting).unwrap_or_else(|why| Memory { bytes: None, of: not_available(&why) });
+    Row::from([
+        ("peak_memory_mb", memory.bytes.map(|bytes| bytes as f64 / 1e6).into()),
+        ("memory_of", memory.of.into()),
+    ])
 }
 
 /// The measurement of this process's peak over a period.
@@ -63,10 +64,6 @@ impl Peak {
             false => Memory { bytes: process::resident_bytes(), of: "process, at the end".to_owned() },
         }
     }
-}
-
-fn not_known(why: &str) -> Memory {
-    Memory { bytes: None, of: super::cells::not_available(why) }
 }
 
 #[cfg(test)]

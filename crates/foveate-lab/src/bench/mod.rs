@@ -13,15 +13,16 @@ mod decoders;
 mod extrapolation;
 mod forward;
 mod headline;
+mod job_sweep;
 mod memory;
 mod peers;
+mod ranking;
 mod read;
 mod resizers;
 mod rounds;
 mod sinks;
 mod timeline;
 mod worker;
-mod worker_sweep;
 
 pub use batch_sweep::batch_sweep;
 pub use cells::{Effort, Sets};
@@ -31,12 +32,13 @@ pub use decoders::decoders;
 pub use extrapolation::extrapolation;
 pub use forward::forward;
 pub use headline::headline;
+pub use job_sweep::{job_batch_sweep, worker_sweep};
+pub use memory::Memory;
 pub use read::{OpenBlob, read};
 pub use resizers::resizers;
 pub use sinks::{Vectors, sinks};
 pub use timeline::timeline;
 pub use worker::{Service, worker};
-pub use worker_sweep::worker_sweep;
 
 use crate::tune::doublings;
 use crate::{Lab, LabError, Table};
@@ -52,7 +54,7 @@ pub fn workers(lab: &Lab<'_>) -> Vec<usize> {
     [0, cores, 2 * cores].into_iter().chain(doublings(2 * cores)).collect()
 }
 
-/// Returns the batch sizes of [`batch_sweep`], the job's own among them.
+/// Returns the batch sizes of [`batch_sweep`] and [`job_batch_sweep`], the job's own among them.
 pub fn batches(lab: &Lab<'_>, quick: bool) -> Vec<usize> {
     let usual: &[usize] = if quick { &[1, 8, 32, 64] } else { &[1, 8, 16, 32, 64, 128, 256] };
     usual.iter().copied().chain([lab.rig.base().batch]).collect()
@@ -80,6 +82,7 @@ pub fn all(
     let own = Effort { peers: None, ..effort.clone() };
     each(&forward(lab, photos, &[forward_batch], &own)?)?;
     each(&batch_sweep(lab, photos, &batches(lab, quick), effort)?)?;
+    each(&job_batch_sweep(lab, &sets.first(), &batches(lab, quick), effort)?)?;
     each(&worker_sweep(lab, one, &workers(lab), effort)?)?;
     each(&headline(lab, sets, effort)?)?;
     each(&extrapolation(lab, one, TARGET, effort)?)

@@ -8,9 +8,10 @@ use serde::{Deserialize, Serialize};
 use crate::{Context, Setting, schema};
 
 /// The files that measure whole jobs, with their columns of rates. Trials beside the current setting come first.
-static JOBS: [(&schema::Schema, &str); 4] = [
+static JOBS: [(&schema::Schema, &str); 5] = [
     (&schema::REMEDIES, "measured"),
     (&schema::WORKER_SWEEP, "images_per_second"),
+    (&schema::JOB_BATCH_SWEEP, "images_per_second"),
     (&schema::HEADLINE, "images_per_second"),
     (&schema::PLAN, "measured"),
 ];

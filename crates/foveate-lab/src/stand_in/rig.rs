@@ -9,6 +9,7 @@ use foveate_sink::{SinkError, SinkOptions, VectorSink};
 use foveate_source::{Input, Source, SourceError};
 
 use super::StandIn;
+use crate::bench::Memory;
 use crate::{Candidate, Context, Rig, Setting, StoreOpener};
 
 /// Another rig's stages with a stand-in in place of every encoder. Only experiments take a rig, so a stand-in's
@@ -116,7 +117,7 @@ impl Rig for StandInRig {
         self.inner.preprocess(setting)
     }
 
-    fn memory_of_forward(&self, _: &Setting) -> Result<u64, String> {
+    fn memory_of_forward(&self, _: &Setting) -> Result<Memory, String> {
         Err("there is no model behind a stand-in".to_owned())
     }
 

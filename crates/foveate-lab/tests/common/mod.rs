@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use foveate_core::{CHANNELS, ImageView, ImageViewMut, PixelBatch, PixelBuf, Size, VectorBuf};
 use foveate_decode::{DecodeError, DecodeHint, Decoded, Decoder, FormatSet, ImageFormat};
 use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Pooling, Resident};
+use foveate_lab::bench::Memory;
 use foveate_lab::{Candidate, Context, Lab, Rig, Setting, StoreOpener, Watch};
 use foveate_pipeline::{Cancel, Config};
 use foveate_preprocess::{
@@ -275,8 +276,8 @@ impl Rig for FakeRig {
         self.open_encoder(setting)
     }
 
-    fn memory_of_forward(&self, setting: &Setting) -> Result<u64, String> {
-        Ok(setting.batch as u64 * 1_000_000)
+    fn memory_of_forward(&self, setting: &Setting) -> Result<Memory, String> {
+        Ok(Memory { bytes: Some(setting.batch as u64 * 1_000_000), of: "process of its own".to_owned() })
     }
 
     fn open_sink(&self, _: &str, options: &SinkOptions) -> Result<Box<dyn VectorSink>, SinkError> {

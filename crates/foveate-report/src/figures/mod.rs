@@ -20,7 +20,7 @@ use crate::text::{Text, text};
 type Draw = fn(&Table) -> Option<Plate>;
 
 /// Name, file, numbers that no row may lack, and content of every figure.
-const FIGURES: [(&str, &str, &[&str], Draw); 22] = [
+const FIGURES: [(&str, &str, &[&str], Draw); 23] = [
     ("pipeline", "profile.csv", &["share_of_wall", "ms_per_image"], stages::pipeline),
     ("stages", "profile.csv", &["share_of_wall", "ms_per_image"], stages::stages),
     ("decoders", "decoders.csv", &["p50_ms"], parts::decoders),
@@ -31,6 +31,7 @@ const FIGURES: [(&str, &str, &[&str], Draw); 22] = [
     ("read", "read.csv", &["requests", "mb_per_second"], parts::read),
     ("storage", "storage.csv", &["requests", "images_per_second"], sweeps::storage),
     ("batch_sweep", "batch_sweep.csv", &["batch", "images_per_second"], sweeps::batch),
+    ("job_batch_sweep", "job_batch_sweep.csv", &["batch", "images_per_second"], sweeps::job_batch),
     ("worker_sweep", "worker_sweep.csv", &["workers", "images_per_second"], sweeps::workers),
     ("headline", "headline.csv", &["images_per_second"], sweeps::headline),
     ("extrapolation", "extrapolation.csv", &["images_per_second"], sweeps::extrapolation),

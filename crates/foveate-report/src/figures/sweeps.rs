@@ -88,27 +88,34 @@ pub(super) fn batch(table: &Table) -> Option<Plate> {
     Plate::new(title, more, lines)
 }
 
+pub(super) fn job_batch(table: &Table) -> Option<Plate> {
+    let memory = |row: &Row<'_>| text![", memory of the ", row.word("memory_of")];
+    let lines = swept(table, &JOB, "batch", ("plateau", "plateau"), ("peak_memory_mb", memory));
+    let lines = Lines { x: "batch", y: "images per second", second: "peak memory, MB", lines };
+    job_sweep(table, "Larger batches help on ", "Throughput of the job by batch", lines)
+}
+
 pub(super) fn workers(table: &Table) -> Option<Plate> {
-    const SERIES: [&str; 5] = ["photos", "decoder", "resizer", "encoder", "dtype"];
     let busy = |_: &Row<'_>| ", encoder busy".into();
-    let lines = swept(table, &SERIES, "workers", ("plateau", "plateau"), ("encoder_busy", busy));
-    lines.first()?;
+    let lines = swept(table, &JOB, "workers", ("plateau", "plateau"), ("encoder_busy", busy));
+    let lines = Lines { x: "workers", y: "images per second", second: "encoder busy", lines };
+    job_sweep(table, "More workers help on ", "Throughput by workers", lines)
+}
+
+/// The columns of a job besides those that a sweep changes.
+const JOB: [&str; 5] = ["photos", "decoder", "resizer", "encoder", "dtype"];
+
+/// Draws a sweep of the whole job. The title tells the plateau of the first pair, which is the job's own.
+fn job_sweep(table: &Table, claim: &'static str, title: &'static str, lines: Lines) -> Option<Plate> {
+    lines.lines.first()?;
     let title = match table.rows().find(|row| row.is("plateau", "yes")) {
         Some(row) => {
-            text![
-                "More workers help on ",
-                row.photos(),
-                " until ",
-                row.word("limit"),
-                " is the limit: ",
-                row.number(RATE[0])
-            ]
+            text![claim, row.photos(), " until ", row.word("limit"), " is the limit: ", row.number(RATE[0])]
         }
-        None => "Throughput by workers".into(),
+        None => title.into(),
     };
-    let columns = telling(&table.rows().collect::<Vec<_>>(), &SERIES);
-    let more = absent(table, &[&columns[..], &["workers"]].concat());
-    let lines = Lines { x: "workers", y: "images per second", second: "encoder busy", lines };
+    let columns = telling(&table.rows().collect::<Vec<_>>(), &JOB);
+    let more = absent(table, &[&columns[..], &[lines.x]].concat());
     Plate::new(title, more, lines)
 }
 

@@ -47,6 +47,9 @@ fn measure(experiment: &Experiment) -> anyhow::Result<Option<(Bench, Value)>> {
             bench.put(&bench::batch_sweep(&bench.lab(), bench.photos()?, &batches, &effort)?)?;
             bench
         }
+        Experiment::JobBatchSweep(args) => {
+            one(args, |lab, sets, effort| bench::job_batch_sweep(lab, sets, &bench::batches(lab, false), effort))?
+        }
         Experiment::WorkerSweep(args) => {
             one(args, |lab, sets, effort| bench::worker_sweep(lab, sets, &bench::workers(lab), effort))?
         }

@@ -196,6 +196,7 @@ fn bench(experiment: &Experiment) -> anyhow::Result<()> {
             optional(args.others.peers.as_deref(), readable_file)
         }
         Experiment::BatchSweep(args)
+        | Experiment::JobBatchSweep(args)
         | Experiment::WorkerSweep(args)
         | Experiment::Headline(args)
         | Experiment::Extrapolation(args)

@@ -199,7 +199,9 @@ pub(crate) enum Experiment {
     Memory(Box<AllArgs>),
     /// Measure the encoder's throughput and memory at growing batch sizes.
     BatchSweep(Box<BenchArgs>),
-    /// Measure the whole job with a growing number of workers.
+    /// Measure the whole job at growing batch sizes, with its own decoder and resizer and with the slowest.
+    JobBatchSweep(Box<BenchArgs>),
+    /// Measure the whole job with a growing number of workers, with the same pairs.
     WorkerSweep(Box<BenchArgs>),
     /// Measure each step from a slow configuration to the fastest, end to end.
     Headline(Box<BenchArgs>),

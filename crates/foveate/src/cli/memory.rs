@@ -1,4 +1,4 @@
-//! The peak memory of a forward, measured in a process of its own: `bench memory` with the arguments of this one.
+//! The memory of a forward, measured in a process of its own: `bench memory` with the arguments of this one.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -9,6 +9,7 @@ use anyhow::Context as _;
 use foveate::core::{PixelBatch, VectorBuf};
 use foveate::dinov2::OpenOptions;
 use foveate::embed::Backends;
+use foveate::lab::bench::Memory;
 use foveate::lab::{Rig as _, Setting};
 use foveate::profile::process;
 use foveate::rig::Rig;
@@ -19,7 +20,7 @@ use super::{console, job};
 /// Runs the first batch, which allocates, and one more.
 const BATCHES: usize = 2;
 
-/// Runs two batches with the setting of `args`, and prints the process's peak memory meanwhile.
+/// Runs two batches with the setting of `args`, and prints the memory that they need.
 pub(crate) fn run(args: &LabArgs) -> anyhow::Result<()> {
     let options = job::measured(args);
     let listing = job::list_again(&options)?;
@@ -34,12 +35,13 @@ pub(crate) fn run(args: &LabArgs) -> anyhow::Result<()> {
     let batch = PixelBatch::new(&pixels, size).context("no such batch")?;
     let mut vectors = VectorBuf::new();
     (0..BATCHES).try_for_each(|_| encoder.encode(batch, &mut vectors).map(drop))?;
-    writeln!(console::stdout(), "{}", process::peak_resident_bytes().context("this system does not tell")?)?;
+    let Memory { bytes, of } = Memory::of_this_process(encoder.spec());
+    writeln!(console::stdout(), "{} {of}", bytes.with_context(|| format!("this system does not tell: {of}"))?)?;
     Ok(())
 }
 
 /// Starts this program again with this process's arguments and `setting`'s forward.
-pub(crate) fn in_a_process(setting: &Setting) -> Result<u64, String> {
+pub(crate) fn in_a_process(setting: &Setting) -> Result<Memory, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let words: Vec<OsString> = std::env::args_os().collect();
     // In Python, the program is Python, and its first argument a script.
@@ -53,5 +55,9 @@ pub(crate) fn in_a_process(setting: &Setting) -> Result<u64, String> {
     again.args(["--batch", &batch.to_string(), "--threads", &threads.to_string(), "--quiet"]);
     let output = again.output().map_err(|error| error.to_string())?;
     let said = String::from_utf8_lossy(&output.stdout);
-    said.trim().parse().map_err(|_| String::from_utf8_lossy(&output.stderr).trim().to_owned())
+    let memory = said.trim().split_once(' ').and_then(|(bytes, of)| {
+        let bytes = bytes.parse().ok()?;
+        Some(Memory { bytes: Some(bytes), of: of.to_owned() })
+    });
+    memory.ok_or_else(|| String::from_utf8_lossy(&output.stderr).trim().to_owned())
 }
