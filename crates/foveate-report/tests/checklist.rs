@@ -44,9 +44,15 @@ fn checklist(disturbed: &str) -> Vec<Check> {
     let decoders = ["exact,exact,100", "exact,fast,180", "zune,fast,310", "zune,low,320", "zune,exact,240"];
     let decoders = decoders.map(|row| format!("{PHOTOS},{row},ok"));
     write(folder.path(), "decoders.csv", "photos,decoder,decode_scale,images_per_second,status", &decoders);
-    let sweep = ["2,150,0.4,0.5,no", "4,290,0.8,0.5,yes", "8,300,0.82,0.5,no"];
+    // The last row is of another pair of decoder and resizer, which the job is not compared with.
+    let sweep = [
+        "exact,fir,2,150,0.4,0.5,no",
+        "exact,fir,4,290,0.8,0.5,yes",
+        "exact,fir,8,300,0.82,0.5,no",
+        "image,image,2,900,0.9,0.1,yes",
+    ];
     let sweep = sweep.map(|row| format!("{PHOTOS},{row},{disturbed}"));
-    let columns = "photos,workers,images_per_second,encoder_busy,cpu_busy,plateau,disturbed";
+    let columns = "photos,decoder,resizer,workers,images_per_second,encoder_busy,cpu_busy,plateau,disturbed";
     write(folder.path(), "worker_sweep.csv", columns, &sweep);
     // The forward is measured at another batch than the job's.
     let forward = ["fused,f32,64,100,1", "fused,bf16,64,190,0.9999", "ort,f32,64,900,0.95", "ort,f32,1,500,1"];

@@ -54,6 +54,7 @@ fn sweep(
     values.dedup();
     for photos in &sets.usable {
         lab.watch.doing(&format!("{what}, {}: ranking decoders and resizers", photos.name));
+        lab.go_on()?;
         let mut pairs = vec![base.clone(), Rankings::measure(lab, photos)?.slow_pair(&base)];
         pairs.dedup_by_key(|pair| (pair.decoder.clone(), pair.resizer.clone()));
         let mut settings = Vec::new();
