@@ -86,6 +86,7 @@ fn every_figure_is_drawn_twice_in_the_page_and_is_a_file() {
         "read",
         "storage",
         "batch_sweep",
+        "job_batch_sweep",
         "worker_sweep",
         "headline",
         "extrapolation",
@@ -285,7 +286,7 @@ fn a_forward_whose_time_is_assumed_is_dashed() {
         figures.map(|figure| figure.name).collect::<Vec<_>>()
     };
     let assumed = dashed("stand-in t4-f16: 10.47+0.8304·n ms, fixed part assumed");
-    assert_eq!(assumed, ["batch_sweep", "worker_sweep", "walls"]);
+    assert_eq!(assumed, ["batch_sweep", "job_batch_sweep", "worker_sweep", "walls"]);
     assert_eq!(dashed("stand-in h100-f16: 0.27+0.0360·n ms"), [""; 0]);
 }
 
