@@ -253,7 +253,6 @@ fn says_cores(text: &str, cores: &str) -> bool {
 mod tests {
     use super::*;
     use crate::rules::assert_finds;
-    use crate::tree::TextFile;
     use crate::tree::fake::{self, add_file};
 
     const CSV: &str =
@@ -261,8 +260,8 @@ mod tests {
 
     fn with(text: &str) -> Tree {
         let mut tree = fake::tree();
-        let file = |path: &str, text: &str| TextFile { path: path.to_owned(), text: text.to_owned() };
-        tree.files.extend([file("docs/page.md", text), file("examples/run/a.csv", CSV)]);
+        add_file(&mut tree, "docs/page.md", text);
+        add_file(&mut tree, "examples/run/a.csv", CSV);
         tree
     }
 

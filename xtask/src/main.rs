@@ -54,8 +54,8 @@ fn examples(chores: &[&str]) -> String {
 #[derive(Subcommand)]
 enum Chore {
     /// Check the rules of ARCHITECTURE.md
-    #[command(after_help = EXIT_CODES)]
-    Tidy,
+    #[command(after_help = examples(&["tidy", "tidy --lower"]))]
+    Tidy(tidy::TidyArgs),
     /// Run everything that has to pass before a change goes in
     #[command(after_help = examples(&["ci --only fmt --only tidy", "ci --full"]))]
     Ci(ci::Args),
@@ -116,7 +116,7 @@ fn main() -> ExitCode {
 
 fn run(chore: &Chore, root: &Path) -> Result<()> {
     match chore {
-        Chore::Tidy => tidy::run(root),
+        Chore::Tidy(args) => tidy::run_with(root, args),
         Chore::Ci(args) => ci::run(root, args),
         Chore::Test(args) => test::run(root, args),
         Chore::Faults(args) => faults::run(root, args),

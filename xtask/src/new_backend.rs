@@ -43,8 +43,9 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     };
     succeed(cargo().args(["test", "--release", "-p", PACKAGE]))?;
     succeed(cargo().args(["check", "--release", "-p", "foveate", "--no-default-features", "--features", "toy-bmp"]))?;
-    // Last, because the first build writes the new crate into Cargo.lock, which tidy checks.
-    tidy::run(&copy)
+    // Last, because the first build writes the new crate into Cargo.lock, which tidy checks. Without the ceilings,
+    // because the steps add a line to the facade, which may be at its own.
+    tidy::run_except(&copy, "ceilings")
 }
 
 /// The marked blocks of the guide.

@@ -1,5 +1,6 @@
 //! The rules of `tidy`, grouped by what they check.
 
+pub(crate) mod ceilings;
 pub(crate) mod circles;
 pub(crate) mod layers;
 pub(crate) mod locks;

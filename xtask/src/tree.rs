@@ -1,5 +1,6 @@
 //! The input of the rules: the workspace's packages and text files, loaded once.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
@@ -50,6 +51,18 @@ pub(crate) enum Kind {
 pub(crate) struct TextFile {
     pub(crate) path: String,
     pub(crate) text: String,
+    parsed: OnceCell<Option<syn::File>>,
+}
+
+impl TextFile {
+    pub(crate) fn new(path: &str, text: &str) -> Self {
+        Self { path: path.to_owned(), text: text.to_owned(), parsed: OnceCell::new() }
+    }
+
+    /// The syntax of a Rust file, parsed once for all rules. `None` if it does not parse, and so does not compile.
+    pub(crate) fn parsed(&self) -> Option<&syn::File> {
+        self.parsed.get_or_init(|| syn::parse_file(&self.text).ok()).as_ref()
+    }
 }
 
 impl Tree {
@@ -188,8 +201,13 @@ fn commits(root: &Path) -> Vec<(String, String)> {
 
 fn files(root: &Path) -> Result<Vec<TextFile>> {
     // Skips files that are not UTF-8, which are not text, and files that are deleted but not committed yet.
-    let read = |path: String| Some(TextFile { text: std::fs::read_to_string(root.join(&path)).ok()?, path });
-    Ok(paths(root)?.into_iter().filter_map(read).collect())
+    let mut files = Vec::new();
+    for path in paths(root)? {
+        if let Ok(text) = std::fs::read_to_string(root.join(&path)) {
+            files.push(TextFile::new(&path, &text));
+        }
+    }
+    Ok(files)
 }
 
 fn read_toml(path: &Path) -> Result<toml::Table> {
@@ -291,6 +309,6 @@ pub(crate) mod fake {
     }
 
     pub(crate) fn add_file(tree: &mut Tree, path: &str, text: &str) {
-        tree.files.push(TextFile { path: path.to_owned(), text: text.to_owned() });
+        tree.files.push(TextFile::new(path, text));
     }
 }

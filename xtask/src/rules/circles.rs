@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use syn::visit::{self, Visit};
-use syn::{Attribute, Item, ItemMod, ItemUse, Path, UseTree, Visibility};
+use syn::{Attribute, Item, ItemMod, ItemUse, Meta, Path, UseTree, Visibility};
 
 use crate::rules::Finding;
 use crate::tree::{Package, TextFile, Tree};
@@ -49,8 +49,8 @@ impl<'a> Modules<'a> {
     fn add(&mut self, files: &'a [TextFile], file: &'a TextFile, parent: usize) -> usize {
         let mut found = Found::default();
         // A file that does not parse does not compile either.
-        if let Ok(parsed) = syn::parse_file(&file.text) {
-            found.visit_file(&parsed);
+        if let Some(parsed) = file.parsed() {
+            found.visit_file(parsed);
         }
         let (at, declared) = (self.0.len(), std::mem::take(&mut found.modules));
         self.0.push(Module { path: &file.path, parent, children: BTreeMap::new(), found });
@@ -160,16 +160,7 @@ impl Found {
 
 impl<'ast> Visit<'ast> for Found {
     fn visit_item(&mut self, item: &'ast Item) {
-        let attributes: &[Attribute] = match item {
-            Item::Mod(item) => &item.attrs,
-            Item::Use(item) => &item.attrs,
-            Item::Fn(item) => &item.attrs,
-            Item::Impl(item) => &item.attrs,
-            Item::Const(item) => &item.attrs,
-            Item::Struct(item) => &item.attrs,
-            _ => &[],
-        };
-        if !attributes.iter().any(is_for_tests) {
+        if !is_test_item(item) {
             visit::visit_item(self, item);
         }
     }
@@ -196,10 +187,29 @@ impl<'ast> Visit<'ast> for Found {
     }
 }
 
-fn is_for_tests(attribute: &Attribute) -> bool {
-    let is_test =
-        |list: &syn::MetaList| list.tokens.to_string().split(|c: char| !c.is_alphanumeric()).any(|w| w == "test");
-    attribute.path().is_ident("cfg") && attribute.meta.require_list().is_ok_and(is_test)
+/// Returns true if an item is compiled for tests alone.
+pub(crate) fn is_test_item(item: &Item) -> bool {
+    let attributes: &[Attribute] = match item {
+        Item::Mod(item) => &item.attrs,
+        Item::Use(item) => &item.attrs,
+        Item::Fn(item) => &item.attrs,
+        Item::Impl(item) => &item.attrs,
+        Item::Const(item) => &item.attrs,
+        Item::Struct(item) => &item.attrs,
+        Item::Enum(item) => &item.attrs,
+        Item::Trait(item) => &item.attrs,
+        _ => &[],
+    };
+    attributes.iter().any(is_test_code)
+}
+
+/// Returns true for `#[cfg(…)]` with the word `test`, but not for `#[cfg(not(test))]`.
+pub(crate) fn is_test_code(attribute: &Attribute) -> bool {
+    let Meta::List(list) = &attribute.meta else { return false };
+    let condition = list.tokens.to_string();
+    list.path.is_ident("cfg")
+        && !condition.starts_with("not")
+        && condition.split(|c: char| !c.is_alphanumeric()).any(|word| word == "test")
 }
 
 /// The sets of files that import each other, directly or not.
