@@ -12,7 +12,6 @@ mod faults;
 mod figures;
 mod gpu_bundle;
 mod kernels;
-mod lex;
 mod new_backend;
 mod package;
 mod pixels;

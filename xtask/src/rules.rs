@@ -5,10 +5,8 @@ pub(crate) mod circles;
 pub(crate) mod layers;
 pub(crate) mod locks;
 pub(crate) mod manifests;
-pub(crate) mod packaging;
 pub(crate) mod sources;
 pub(crate) mod texts;
-pub(crate) mod trials;
 
 /// One violation: where it is, and what to do about it.
 #[derive(Debug)]
@@ -17,6 +15,11 @@ pub(crate) struct Finding {
     pub(crate) at: String,
     /// What is wrong, and the correct form.
     pub(crate) message: String,
+}
+
+/// Line number, from 1, of an offset.
+fn line(text: &str, offset: usize) -> usize {
+    text[..offset].matches('\n').count() + 1
 }
 
 impl Finding {

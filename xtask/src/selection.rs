@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::Result;
 
 use crate::cargo::{cargo, succeed, target};
-use crate::rules::manifests::NATIVE;
+use crate::rules::layers::MAP;
 use crate::setup;
 use crate::tree::Tree;
 
@@ -26,7 +26,7 @@ pub(crate) fn everything(root: &Path) -> Result<Vec<String>> {
     } else {
         println!("without the native backends; `cargo xtask setup` installs what they need");
         let packages = Tree::load(root)?.packages;
-        let native = packages.into_iter().map(|package| package.name).filter(|name| NATIVE.contains(&name.as_str()));
+        let native = packages.into_iter().map(|package| package.name).filter(|name| MAP.native.contains(name));
         args.extend(native.flat_map(|name| ["--exclude".to_owned(), name]));
     }
     Ok(args)

@@ -390,7 +390,7 @@ mod tests {
 
     #[test]
     fn every_component_is_a_native_backend() {
-        let native = crate::rules::manifests::NATIVE;
+        let native = &layers::MAP.native;
         let of = |name: &str, feature: &str| name.ends_with(&format!("-{feature}"));
         for feature in super::features() {
             assert!(native.iter().any(|name| of(name, feature)), "{feature}");

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Result, bail};
 
 use crate::figures;
-use crate::rules::{Finding, ceilings, circles, layers, locks, manifests, packaging, sources, texts, trials};
+use crate::rules::{Finding, ceilings, circles, layers, locks, manifests, sources, texts};
 use crate::tree::Tree;
 
 type Rule = fn(&Tree) -> Vec<Finding>;
@@ -22,18 +22,16 @@ pub(crate) const RULES: &[(&str, Rule)] = &[
     ("unsafe-code", sources::unsafe_code),
     ("unfinished", sources::unfinished),
     ("crate-docs", sources::crate_docs),
-    ("silent-passes", trials::silent_passes),
+    ("silent-passes", sources::silent_passes),
     ("folder-name", manifests::folder_name),
     ("inheritance", manifests::inheritance),
     ("workspace-versions", manifests::workspace_versions),
     ("default-members", manifests::default_members),
-    ("published-metadata", packaging::metadata),
     ("figures", figures::check),
     ("measured-files", figures::unlisted),
     ("changelog", texts::changelog),
-    ("model-cards", texts::model_cards),
     ("machine-paths", texts::machine_paths),
-    ("registries", texts::registries),
+    ("cargo-config", texts::cargo_config),
     ("width", texts::width),
     ("commit-subjects", texts::commit_subjects),
 ];

@@ -2,11 +2,13 @@
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
-use serde_json::Value;
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+use crate::cargo::{cargo, output};
 
 /// The workspace as the rules see it. Paths are relative to its root, with `/`.
 pub(crate) struct Tree {
@@ -23,29 +25,36 @@ pub(crate) struct Tree {
 /// The last commit whose subject is not checked. A repository without it has no commits to check.
 const CHECKED_SINCE: &str = "0f21834ee8d2";
 
+/// A package, as `cargo metadata` describes it.
+#[derive(Default, Deserialize)]
 pub(crate) struct Package {
+    id: String,
     pub(crate) name: String,
-    pub(crate) dir: String,
     pub(crate) description: Option<String>,
     pub(crate) dependencies: Vec<Dependency>,
     pub(crate) features: BTreeMap<String, Vec<String>>,
+    manifest_path: PathBuf,
+    #[serde(skip)]
+    pub(crate) dir: String,
     /// Its Cargo.toml, without the values that cargo inherits.
+    #[serde(skip)]
     pub(crate) manifest: toml::Table,
 }
 
+#[derive(Default, Deserialize)]
 pub(crate) struct Dependency {
     pub(crate) name: String,
-    pub(crate) kind: Kind,
+    /// `dev`, `build` or nothing.
+    pub(crate) kind: Option<String>,
     pub(crate) optional: bool,
-    /// True if the package belongs to this workspace.
-    pub(crate) ours: bool,
+    path: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Normal,
-    Build,
-    Dev,
+#[derive(Deserialize)]
+struct Metadata {
+    packages: Vec<Package>,
+    workspace_default_members: Vec<String>,
+    workspace_root: PathBuf,
 }
 
 pub(crate) struct TextFile {
@@ -67,23 +76,19 @@ impl TextFile {
 
 impl Tree {
     pub(crate) fn load(root: &Path) -> Result<Self> {
-        let metadata = metadata(root)?;
-        let root_dir = text(&metadata, "workspace_root")?.to_owned();
-        let packages: Vec<Package> = list(&metadata, "packages")
-            .iter()
-            .map(|package| Package::load(package, &root_dir))
-            .collect::<Result<_>>()?;
-        let ids: BTreeMap<&str, &str> = list(&metadata, "packages")
-            .iter()
-            .filter_map(|package| Some((package["id"].as_str()?, package["name"].as_str()?)))
-            .collect();
-        let default_members = list(&metadata, "workspace_default_members")
-            .iter()
-            .filter_map(|id| ids.get(id.as_str()?).map(|name| (*name).to_owned()))
-            .collect();
+        let said = output(cargo(root).args(["metadata", "--no-deps", "--format-version", "1"]))?;
+        let Metadata { mut packages, workspace_default_members: defaults, workspace_root } =
+            serde_json::from_str(&said)?;
+        for package in &mut packages {
+            let dir = package.manifest_path.parent().and_then(|dir| dir.strip_prefix(&workspace_root).ok());
+            let dir = dir.and_then(Path::to_str).context("a package outside of the workspace")?;
+            package.dir = dir.replace('\\', "/");
+            package.manifest = read_toml(&package.manifest_path)?;
+        }
+        let default_members = packages.iter().filter(|package| defaults.contains(&package.id));
         Ok(Self {
+            default_members: default_members.map(|package| package.name.clone()).collect(),
             packages,
-            default_members,
             manifest: read_toml(&root.join("Cargo.toml"))?,
             files: files(root)?,
             commits: commits(root),
@@ -108,67 +113,46 @@ impl Tree {
 }
 
 impl Package {
-    fn load(package: &Value, root: &str) -> Result<Self> {
-        let manifest_path = text(package, "manifest_path")?;
-        let dir = Path::new(manifest_path).parent().and_then(|dir| dir.strip_prefix(root).ok());
-        let dir = dir.and_then(Path::to_str).context("a package outside of the workspace")?.replace('\\', "/");
-        let features = package["features"].as_object().into_iter().flatten();
-        Ok(Self {
-            name: text(package, "name")?.to_owned(),
-            dir,
-            description: package["description"].as_str().map(str::to_owned),
-            dependencies: list(package, "dependencies").iter().map(Dependency::load).collect::<Result<_>>()?,
-            features: features.map(|(name, on)| (name.clone(), strings(on))).collect(),
-            manifest: read_toml(Path::new(manifest_path))?,
-        })
+    pub(crate) fn manifest_path(&self) -> String {
+        format!("{}/Cargo.toml", self.dir)
+    }
+
+    /// A field of its manifest's `[package]`.
+    pub(crate) fn field(&self, key: &str) -> Option<&toml::Value> {
+        self.manifest.get("package").and_then(|table| table.get(key))
     }
 
     pub(crate) fn is_published(&self) -> bool {
-        self.manifest["package"].get("publish").and_then(toml::Value::as_bool) != Some(false)
+        self.field("publish").and_then(toml::Value::as_bool) != Some(false)
+    }
+
+    /// Dependencies that users' programs include.
+    pub(crate) fn shipped(&self) -> impl Iterator<Item = &Dependency> {
+        self.dependencies.iter().filter(|dependency| dependency.kind.as_deref() != Some("dev"))
     }
 }
 
 impl Dependency {
-    fn load(dependency: &Value) -> Result<Self> {
-        let kind = match dependency["kind"].as_str() {
-            None => Kind::Normal,
-            Some("dev") => Kind::Dev,
-            Some("build") => Kind::Build,
-            Some(other) => bail!("unknown kind of dependency '{other}'"),
-        };
-        Ok(Self {
-            name: text(dependency, "name")?.to_owned(),
-            kind,
-            optional: dependency["optional"].as_bool().unwrap_or(false),
-            ours: dependency["path"].is_string(),
-        })
+    /// Returns true if the package belongs to this workspace.
+    pub(crate) fn ours(&self) -> bool {
+        self.path.is_some()
     }
-}
-
-fn metadata(root: &Path) -> Result<Value> {
-    let output = crate::cargo::cargo(root)
-        .args(["metadata", "--no-deps", "--format-version", "1"])
-        .output()
-        .context("cannot start cargo")?;
-    if !output.status.success() {
-        bail!("cargo metadata failed:\n{}", String::from_utf8_lossy(&output.stderr));
-    }
-    Ok(serde_json::from_slice(&output.stdout)?)
 }
 
 /// Every file that git tracks or would add; build outputs are left out.
 pub(crate) fn paths(root: &Path) -> Result<Vec<String>> {
-    let output = Command::new("git")
-        .current_dir(root)
-        // In containers, the checkout often belongs to another user; listing its files is harmless.
-        .args(["-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"])
-        .output()
-        .context("cannot start git, which lists the project's files")?;
-    if !output.status.success() {
-        bail!("git ls-files failed:\n{}", String::from_utf8_lossy(&output.stderr));
-    }
-    let names = String::from_utf8_lossy(&output.stdout);
-    Ok(names.split('\0').filter(|path| !path.is_empty()).map(str::to_owned).collect())
+    let mut git = Command::new("git");
+    // In containers, the checkout often belongs to another user; listing its files is harmless.
+    git.current_dir(root).args([
+        "-c",
+        "safe.directory=*",
+        "ls-files",
+        "-z",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+    ]);
+    Ok(output(&mut git)?.split_terminator('\0').map(str::to_owned).collect())
 }
 
 /// Copies the files that git knows into a new repository, because tidy asks git for files. Build outputs in the copy
@@ -194,8 +178,7 @@ pub(crate) fn copy_tree(root: &Path, copy: &Path) -> Result<()> {
 fn commits(root: &Path) -> Vec<(String, String)> {
     let range = format!("{CHECKED_SINCE}..HEAD");
     let log = ["-c", "safe.directory=*", "log", "--no-merges", "--format=%h %s", &range];
-    let output = Command::new("git").current_dir(root).args(log).output().ok().filter(|output| output.status.success());
-    let lines = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    let lines = output(Command::new("git").current_dir(root).args(log)).unwrap_or_default();
     lines.lines().filter_map(|line| line.split_once(' ')).map(|(hash, subject)| (hash.into(), subject.into())).collect()
 }
 
@@ -213,18 +196,6 @@ fn files(root: &Path) -> Result<Vec<TextFile>> {
 fn read_toml(path: &Path) -> Result<toml::Table> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     text.parse().with_context(|| format!("cannot parse {}", path.display()))
-}
-
-fn text<'a>(value: &'a Value, key: &str) -> Result<&'a str> {
-    value[key].as_str().with_context(|| format!("cargo metadata has no '{key}'"))
-}
-
-fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
-    value[key].as_array().map_or(&[], Vec::as_slice)
-}
-
-fn strings(value: &Value) -> Vec<String> {
-    value.as_array().into_iter().flatten().filter_map(|v| v.as_str().map(str::to_owned)).collect()
 }
 
 /// A small, well-kept workspace that every rule accepts; tests break one thing in it.
@@ -272,8 +243,8 @@ pub(crate) mod fake {
             dir: dir.clone(),
             description: Some("x".to_owned()),
             dependencies: imports.iter().map(|import| ours(import)).collect(),
-            features: BTreeMap::new(),
             manifest: text.parse().unwrap(),
+            ..Package::default()
         });
         tree.default_members.push(name.to_owned());
         for file in ["README.md", "LICENSE-APACHE", "LICENSE-MIT"] {
@@ -293,11 +264,11 @@ pub(crate) mod fake {
     }
 
     pub(crate) fn ours(name: &str) -> Dependency {
-        Dependency { name: name.to_owned(), kind: Kind::Normal, optional: false, ours: true }
+        Dependency { path: Some(String::new()), ..theirs(name) }
     }
 
     pub(crate) fn theirs(name: &str) -> Dependency {
-        Dependency { ours: false, ..ours(name) }
+        Dependency { name: name.to_owned(), ..Dependency::default() }
     }
 
     pub(crate) fn package<'a>(tree: &'a mut Tree, name: &str) -> &'a mut Package {

@@ -41,19 +41,16 @@ struct Module<'a> {
     path: &'a str,
     parent: usize,
     children: BTreeMap<String, usize>,
-    found: Found,
+    imports: Imports,
 }
 
 impl<'a> Modules<'a> {
     /// Adds a file and those that its `mod` declarations name.
     fn add(&mut self, files: &'a [TextFile], file: &'a TextFile, parent: usize) -> usize {
-        let mut found = Found::default();
-        // A file that does not parse does not compile either.
-        if let Some(parsed) = file.parsed() {
-            found.visit_file(parsed);
-        }
-        let (at, declared) = (self.0.len(), std::mem::take(&mut found.modules));
-        self.0.push(Module { path: &file.path, parent, children: BTreeMap::new(), found });
+        let mut imports = file.parsed().map(Imports::of).unwrap_or_default();
+        let at = self.0.len();
+        let declared = std::mem::take(&mut imports.modules);
+        self.0.push(Module { path: &file.path, parent, children: BTreeMap::new(), imports });
         let folder = match file.path.rsplit_once('/') {
             Some((folder, "lib.rs" | "main.rs" | "mod.rs")) => folder,
             _ => file.path.trim_end_matches(".rs"),
@@ -71,7 +68,7 @@ impl<'a> Modules<'a> {
     fn edges(&self) -> Edges<'a> {
         let mut edges = Edges::new();
         for (from, module) in self.0.iter().enumerate() {
-            let Found { uses, paths, .. } = &module.found;
+            let Imports { uses, paths, .. } = &module.imports;
             let is_used = |alias: &String| paths.iter().any(|path| path[0] == *alias);
             let own = uses.iter().filter(|(alias, (_, is_public))| !is_public || is_used(alias));
             for path in own.map(|(_, (path, _))| path).chain(paths.iter().filter(|path| path.len() > 1)) {
@@ -88,7 +85,7 @@ impl<'a> Modules<'a> {
     fn definer(&self, from: usize, path: &[String], depth: usize) -> Option<(usize, String)> {
         let (first, rest) = path.split_first()?;
         let knows =
-            |name: &String| self.0[from].children.contains_key(name) || self.0[from].found.uses.contains_key(name);
+            |name: &String| self.0[from].children.contains_key(name) || self.0[from].imports.uses.contains_key(name);
         let (mut at, mut rest) = match first.as_str() {
             "crate" => (0, rest),
             "self" => (from, rest),
@@ -99,7 +96,7 @@ impl<'a> Modules<'a> {
         while let Some((name, after)) = rest.split_first() {
             let module = &self.0[at];
             let child = module.children.get(name);
-            match module.found.uses.get(name).filter(|_| depth > 0) {
+            match module.imports.uses.get(name).filter(|_| depth > 0) {
                 // A function may have the same name as its module, but contains no items.
                 Some((import, _)) if child.is_none() || after.is_empty() => {
                     return self.definer(at, &[import, after].concat(), depth - 1);
@@ -118,7 +115,7 @@ impl<'a> Modules<'a> {
 
 /// What one file declares, imports and names, without its tests.
 #[derive(Default)]
-struct Found {
+pub(crate) struct Imports {
     /// Modules that are files.
     modules: Vec<String>,
     /// The path behind each imported name, and whether it is exported again.
@@ -128,7 +125,18 @@ struct Found {
     inline: usize,
 }
 
-impl Found {
+impl Imports {
+    pub(crate) fn of(file: &syn::File) -> Self {
+        let mut imports = Self::default();
+        imports.visit_file(file);
+        imports
+    }
+
+    /// The first word of the path behind an imported name.
+    pub(crate) fn first_of(&self, name: &str) -> Option<&String> {
+        self.uses.get(name)?.0.first()
+    }
+
     fn import(&mut self, mut path: Vec<String>, tree: &UseTree, is_public: bool) {
         let (name, alias) = match tree {
             UseTree::Path(tree) => {
@@ -158,7 +166,7 @@ impl Found {
     }
 }
 
-impl<'ast> Visit<'ast> for Found {
+impl<'ast> Visit<'ast> for Imports {
     fn visit_item(&mut self, item: &'ast Item) {
         if !is_test_item(item) {
             visit::visit_item(self, item);

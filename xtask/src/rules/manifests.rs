@@ -3,55 +3,46 @@
 use toml::Value;
 
 use crate::rules::Finding;
-use crate::rules::layers::{Role, role};
+use crate::rules::layers::MAP;
 use crate::tree::{Package, Tree};
 
-/// Backend crates that need a library or a tool beyond the Rust toolchain.
-pub(crate) const NATIVE: [&str; 6] = [
-    "foveate-decode-opencv",
-    "foveate-decode-turbojpeg",
-    "foveate-encode-ort",
-    "foveate-encode-tch",
-    "foveate-resize-opencv",
-    "foveate-sink-lmdb",
-];
-/// Crates that need only Rust, but whose libraries are too large for the default build: candle, a broker's client, and
-/// two cloud SDKs, one of which is in the wheel. The SDKs also turn on features in shared dependencies, which are then
-/// built a second time.
-pub(crate) const HEAVY: [&str; 5] =
-    ["foveate-encode-candle", "foveate-python", "foveate-queue-nats", "foveate-queue-sqs", "foveate-object-store"];
-/// The fields that every package inherits from the workspace.
+/// The fields that every package inherits from the workspace, and more of those that are published.
 const INHERITED: [&str; 4] = ["version", "edition", "rust-version", "license"];
-
-pub(crate) fn manifest_of(package: &Package) -> String {
-    format!("{}/Cargo.toml", package.dir)
-}
+const PUBLISHED: [&str; 2] = ["repository", "exclude"];
+/// Links to the workspace's files, so that every published package holds its licences.
+const LICENSES: [&str; 2] = ["LICENSE-APACHE", "LICENSE-MIT"];
 
 /// A folder's name is its package's name; the tests carry the project's prefix.
 pub(crate) fn folder_name(tree: &Tree) -> Vec<Finding> {
-    let expected = |package: &Package| match package.name.as_str() {
-        "foveate-tests" => "tests".to_owned(),
-        "xtask" => "xtask".to_owned(),
-        name => format!("crates/{name}"),
-    };
-    let wrong = tree.packages.iter().filter(|package| package.dir != expected(package));
-    wrong
-        .map(|package| {
-            let message = format!("package {} belongs into the folder {}", package.name, expected(package));
-            Finding::new(manifest_of(package), message)
-        })
-        .collect()
+    let mut findings = Vec::new();
+    for package in &tree.packages {
+        let expected = match package.name.as_str() {
+            "foveate-tests" => "tests".to_owned(),
+            "xtask" => "xtask".to_owned(),
+            name => format!("crates/{name}"),
+        };
+        if package.dir != expected {
+            let message = format!("package {} belongs into the folder {expected}", package.name);
+            findings.push(Finding::new(package.manifest_path(), message));
+        }
+    }
+    findings
 }
 
-/// Version, edition, minimum Rust and licence come from the workspace.
+/// Version, edition, minimum Rust and licence come from the workspace, and what is published holds its licences.
 pub(crate) fn inheritance(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for package in &tree.packages {
-        for key in INHERITED {
-            let inherits = package.manifest.get("package").and_then(|table| table.get(key)).is_some_and(from_workspace);
-            if !inherits {
-                findings.push(Finding::new(manifest_of(package), format!("say `{key}.workspace = true`")));
+        let mut inherited = INHERITED.to_vec();
+        if package.is_published() {
+            inherited.extend(PUBLISHED);
+            for name in LICENSES.iter().filter(|name| tree.file(&format!("{}/{name}", package.dir)).is_none()) {
+                let message = format!("its licence is missing: `ln -s ../../{name} {}/`", package.dir);
+                findings.push(Finding::new(package.manifest_path(), message));
             }
+        }
+        for key in inherited.into_iter().filter(|key| !package.field(key).is_some_and(from_workspace)) {
+            findings.push(Finding::new(package.manifest_path(), format!("say `{key}.workspace = true`")));
         }
     }
     findings
@@ -68,41 +59,39 @@ pub(crate) fn workspace_versions(tree: &Tree) -> Vec<Finding> {
             for (name, _) in table.iter().filter(|(_, value)| !from_workspace(value) && !by_path(value)) {
                 let message =
                     format!("put {name}'s version into [workspace.dependencies] and say `{name}.workspace = true`");
-                findings.push(Finding::new(manifest_of(package), message));
+                findings.push(Finding::new(package.manifest_path(), message));
             }
         }
     }
     findings
 }
 
-pub(crate) fn from_workspace(value: &Value) -> bool {
+fn from_workspace(value: &Value) -> bool {
     value.get("workspace").and_then(Value::as_bool) == Some(true)
 }
 
 /// `[dependencies]`, `[dev-dependencies]` and `[build-dependencies]`, also of targets.
 fn dependency_tables(manifest: &toml::Table) -> Vec<&toml::Table> {
-    let tables = |table: &'_ toml::Table| -> Vec<_> {
-        ["dependencies", "dev-dependencies", "build-dependencies"]
-            .into_iter()
-            .filter(|key| table.contains_key(*key))
-            .collect()
-    };
+    let mut tables = Vec::new();
     let targets = manifest.get("target").and_then(Value::as_table).into_iter().flatten();
-    let owners = targets.filter_map(|(_, value)| value.as_table()).chain([manifest]);
-    owners.flat_map(|owner| tables(owner).into_iter().filter_map(|key| owner[key].as_table())).collect()
+    for owner in targets.filter_map(|(_, value)| value.as_table()).chain([manifest]) {
+        for key in ["dependencies", "dev-dependencies", "build-dependencies"] {
+            tables.extend(owner.get(key).and_then(Value::as_table));
+        }
+    }
+    tables
 }
 
 /// A bare `cargo build` or `cargo test` covers exactly the crates that build with only the Rust toolchain.
 pub(crate) fn default_members(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for package in &tree.packages {
-        let name = package.name.as_str();
+    for Package { name, dir, .. } in &tree.packages {
         // xtask has its alias.
-        let plain = !NATIVE.contains(&name) && !HEAVY.contains(&name) && role(name) != Some(Role::Tool);
-        let listed = tree.default_members.iter().any(|member| member == name);
-        if plain && !listed {
-            findings.push(Finding::new("Cargo.toml", format!("add \"{}\" to default-members", package.dir)));
-        } else if listed && !plain {
+        let is_plain = !MAP.native.contains(name) && !MAP.heavy.contains(name) && name != "xtask";
+        let is_listed = tree.default_members.contains(name);
+        if is_plain && !is_listed {
+            findings.push(Finding::new("Cargo.toml", format!("add \"{dir}\" to default-members")));
+        } else if is_listed && !is_plain {
             let message = format!("{name} does not belong into default-members (native or large library, or tool)");
             findings.push(Finding::new("Cargo.toml", message));
         }
@@ -124,11 +113,23 @@ mod tests {
     }
 
     #[test]
-    fn a_licence_of_its_own_is_found() {
+    fn fields_of_its_own_are_found() {
+        for (key, value) in [("license", "MIT"), ("repository", "https://example.invalid/fork"), ("exclude", "/src")] {
+            let mut tree = fake::tree();
+            let table = package(&mut tree, "foveate-decode").manifest["package"].as_table_mut().unwrap();
+            table.insert(key.to_owned(), value.into());
+            assert_finds(inheritance, &tree, &format!("{key}.workspace = true"));
+            let table = package(&mut tree, "foveate-decode").manifest["package"].as_table_mut().unwrap();
+            table.insert("publish".to_owned(), false.into());
+            assert_eq!(inheritance(&tree).len(), usize::from(key == "license"));
+        }
+    }
+
+    #[test]
+    fn a_missing_licence_is_found() {
         let mut tree = fake::tree();
-        let table = package(&mut tree, "foveate-decode").manifest["package"].as_table_mut().unwrap();
-        table.insert("license".to_owned(), "MIT".into());
-        assert_finds(inheritance, &tree, "license.workspace = true");
+        tree.files.retain(|file| file.path != "crates/foveate-decode/LICENSE-MIT");
+        assert_finds(inheritance, &tree, "ln -s ../../LICENSE-MIT crates/foveate-decode/");
     }
 
     #[test]

@@ -1,106 +1,200 @@
 //! Rules for Rust sources.
 
-use crate::lex::{code, line, words};
-use crate::rules::Finding;
-use crate::rules::layers::{Role, role};
-use crate::tree::{Kind, Package, TextFile, Tree};
+use std::collections::{BTreeMap, BTreeSet};
 
-/// Packages that may contain `unsafe`, and why. Everywhere else the workspace's `forbid` holds.
-const UNSAFE: &[(&str, &str)] = &[
-    ("foveate-encode-tch", "nothing links to libtorch's CUDA half, so that programs start without it: it is loaded"),
-    ("foveate-cuda", "the driver and cuBLASLt are C libraries, loaded at run time"),
-    ("foveate-search", "files that use detected instructions, and one that maps a file"),
-    ("foveate-encode-fused", "files for CUDA kernels, for AMX, and one that calls code for detected instructions"),
-    ("foveate-decode-extra", "libheif is a C library, loaded at run time"),
-    ("foveate-decode-nvjpeg", "nvJPEG is a C library, loaded at run time, and its kernels take untyped arguments"),
-    ("foveate-worker", "one call of the C library tells its heap to give large allocations back"),
-    ("foveate-python", "Arrow arrays of other libraries are taken over by pointers; one file does it"),
-    ("foveate-cuda-emulator", "it stands in for C libraries, and is loaded as they are"),
-];
+use syn::visit::{self, Visit};
+use syn::{
+    Expr, ExprClosure, ExprReturn, Field, Ident, ImplItem, Item, ItemFn, ItemImpl, Macro, Path, UseTree, Visibility,
+};
 
-/// Prefixes of lines that begin a public item or field, and so belong to a signature.
-const PUBLIC: [&str; 8] =
-    ["pub fn", "pub const", "pub static", "pub type", "pub struct", "pub enum", "pub trait", "pub use"];
+use crate::rules::circles::{Imports, is_test_item};
+use crate::rules::layers::MAP;
+use crate::rules::{Finding, line};
+use crate::tree::{Package, Tree};
 
 /// A crate whose types may be public: spans pass between crates, and no other type can represent them.
 const VOCABULARY: &str = "tracing";
 
 /// Trait crates and core expose no third-party types: replacing a library must not be a breaking change. The check is
-/// approximate, because it reads lines and not types, and may miss violations.
+/// approximate: it sees functions, public fields, constants, aliases and re-exports, but neither the methods of traits
+/// nor the variants of enums.
 pub(crate) fn foreign_types(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for package in &tree.packages {
-        if !matches!(role(&package.name), Some(Role::Trait | Role::Leaf | Role::Model)) {
+        if !matches!(MAP.layer(&package.name), Some("core" | "trait" | "leaf" | "model")) {
             continue;
         }
-        let foreign = foreign_crates(package);
+        let theirs = package.shipped().filter(|dependency| !dependency.ours() && dependency.name != VOCABULARY);
+        let foreign: BTreeSet<String> = theirs.map(|dependency| dependency.name.replace('-', "_")).collect();
         for file in tree.rust_files(package).filter(|file| file.path.contains("/src/")) {
-            findings.extend(foreign_in(file, &foreign));
+            let Some(parsed) = file.parsed() else { continue };
+            let imports = Imports::of(parsed);
+            let mut public = PublicNames::default();
+            public.visit_file(parsed);
+            for name in public.0 {
+                let origin = imports.first_of(&name).unwrap_or(&name);
+                if foreign.contains(origin) {
+                    let message = format!(
+                        "'{name}' of a third-party crate shows in a public signature; wrap it in a type of ours"
+                    );
+                    findings.push(Finding::new(&file.path, message));
+                }
+            }
         }
     }
     findings
 }
 
-fn foreign_crates(package: &Package) -> Vec<String> {
-    let theirs = package.dependencies.iter().filter(|dependency| !dependency.ours && dependency.kind != Kind::Dev);
-    let names = theirs.map(|dependency| dependency.name.replace('-', "_"));
-    names.filter(|name| name != VOCABULARY).collect()
+/// The first words of the paths in public signatures, fields and re-exports.
+#[derive(Default)]
+struct PublicNames(BTreeSet<String>);
+
+impl PublicNames {
+    fn is_public(visibility: &Visibility) -> bool {
+        matches!(visibility, Visibility::Public(_))
+    }
 }
 
-fn foreign_in(file: &TextFile, foreign: &[String]) -> Vec<Finding> {
-    let code = code(&file.text);
-    let imported = imported_names(&code, foreign);
+impl<'ast> Visit<'ast> for PublicNames {
+    fn visit_item(&mut self, item: &'ast Item) {
+        match item {
+            _ if is_test_item(item) => {}
+            Item::Fn(item) if Self::is_public(&item.vis) => self.visit_signature(&item.sig),
+            Item::Const(item) if Self::is_public(&item.vis) => self.visit_type(&item.ty),
+            Item::Static(item) if Self::is_public(&item.vis) => self.visit_type(&item.ty),
+            Item::Type(item) if Self::is_public(&item.vis) => visit::visit_item_type(self, item),
+            Item::Struct(item) => item.fields.iter().for_each(|field| self.visit_field(field)),
+            Item::Use(item) if Self::is_public(&item.vis) => {
+                if let UseTree::Path(path) = &item.tree {
+                    self.0.insert(path.ident.to_string());
+                }
+            }
+            Item::Mod(item) => visit::visit_item_mod(self, item),
+            Item::Impl(item) => self.visit_item_impl(item),
+            _ => {}
+        }
+    }
+
+    fn visit_item_impl(&mut self, item: &'ast ItemImpl) {
+        for item in &item.items {
+            match item {
+                ImplItem::Fn(method) if Self::is_public(&method.vis) => self.visit_signature(&method.sig),
+                ImplItem::Const(constant) if Self::is_public(&constant.vis) => self.visit_type(&constant.ty),
+                _ => {}
+            }
+        }
+    }
+
+    fn visit_field(&mut self, field: &'ast Field) {
+        if Self::is_public(&field.vis) {
+            self.visit_type(&field.ty);
+        }
+    }
+
+    fn visit_path(&mut self, path: &'ast Path) {
+        self.0.extend(path.segments.first().map(|first| first.ident.to_string()));
+        visit::visit_path(self, path);
+    }
+}
+
+/// Forbids tests that return before they have asserted anything: where a resource is missing they pass, although they
+/// checked nothing. Trials of foveate-testkit say what they miss.
+pub(crate) fn silent_passes(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (number, text) in code.lines().enumerate() {
-        let text = text.trim_start();
-        if !is_public(text) {
-            continue;
+    for package in &tree.packages {
+        let mut functions = BTreeMap::new();
+        let mut trials = BTreeSet::new();
+        for file in tree.rust_files(package) {
+            let mut tests = Tests::default();
+            if let Some(parsed) = file.parsed() {
+                tests.visit_file(parsed);
+            }
+            trials.extend(tests.trials);
+            functions.insert(&file.path, tests.silent);
         }
-        let through_path = foreign.iter().find(|name| text.contains(&format!("{name}::")));
-        let through_import = imported.iter().find(|name| words(text, name).next().is_some());
-        if let Some(name) = through_path.or(through_import) {
-            let message =
-                format!("'{name}' of a third-party crate shows in a public signature; wrap it in a type of ours");
-            findings.push(Finding::new(format!("{}:{}", file.path, number + 1), message));
+        for (path, silent) in functions {
+            for (name, _) in silent.iter().filter(|(name, is_test)| *is_test || trials.contains(name)) {
+                let message = format!(
+                    "{name} passes without having checked anything; make it a trial of foveate-testkit, which says what is \
+                     missing"
+                );
+                findings.push(Finding::new(path, message));
+            }
         }
     }
     findings
 }
 
-/// Whether a line begins a public item, or is a public field (`pub name: Type`).
-fn is_public(line: &str) -> bool {
-    let field = line.strip_prefix("pub ").and_then(|rest| rest.split_once(':'));
-    PUBLIC.iter().any(|start| line.starts_with(start))
-        || field.is_some_and(|(name, _)| name.chars().all(|c| c.is_alphanumeric() || c == '_'))
+/// Functions of a file that may be tests.
+#[derive(Default)]
+struct Tests {
+    /// The names in lists `trials![…]`.
+    trials: Vec<String>,
+    /// Functions that return without an assertion, and whether they have `#[test]`.
+    silent: Vec<(String, bool)>,
 }
 
-/// Names that `use foreign::…` brings into scope; derives are not types.
-fn imported_names(code: &str, foreign: &[String]) -> Vec<String> {
-    let mut names = Vec::new();
-    for line in code.lines().filter_map(|line| line.trim_start().strip_prefix("use ")) {
-        let Some((first, rest)) = line.split_once("::") else { continue };
-        if !foreign.iter().any(|name| name == first.trim()) {
-            continue;
+impl<'ast> Visit<'ast> for Tests {
+    fn visit_item_fn(&mut self, item: &'ast ItemFn) {
+        let mut body = Body::default();
+        body.visit_block(&item.block);
+        if body.is_silent {
+            let is_test = item.attrs.iter().any(|attribute| attribute.path().is_ident("test"));
+            self.silent.push((item.sig.ident.to_string(), is_test));
         }
-        let parts = rest.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|part| !part.is_empty());
-        names.extend(parts.filter(|part| part.starts_with(char::is_uppercase)).map(str::to_owned));
+        visit::visit_item_fn(self, item);
     }
-    names.retain(|name| !["Serialize", "Deserialize"].contains(&name.as_str()));
-    names
+
+    fn visit_macro(&mut self, call: &'ast Macro) {
+        if call.path.is_ident("trials") {
+            let names = call.tokens.to_string();
+            self.trials.extend(names.split(',').filter_map(|path| Some(path.rsplit("::").next()?.trim().to_owned())));
+        }
+    }
+}
+
+/// The order of assertions and returns of a function.
+#[derive(Default)]
+struct Body {
+    has_asserted: bool,
+    is_silent: bool,
+}
+
+impl<'ast> Visit<'ast> for Body {
+    fn visit_ident(&mut self, ident: &'ast Ident) {
+        self.has_asserted |= ident.to_string().contains("assert");
+    }
+
+    fn visit_expr_return(&mut self, value: &'ast ExprReturn) {
+        let is_success = match value.expr.as_deref() {
+            None => true,
+            Some(Expr::Call(call)) => {
+                let is_ok = matches!(&*call.func, Expr::Path(path) if path.path.is_ident("Ok"));
+                is_ok && matches!(call.args.first(), Some(Expr::Tuple(unit)) if unit.elems.is_empty())
+            }
+            Some(_) => false,
+        };
+        self.is_silent |= is_success && !self.has_asserted;
+    }
+
+    /// What a closure returns is not the test's end.
+    fn visit_expr_closure(&mut self, _: &'ast ExprClosure) {}
 }
 
 /// Every package inherits the workspace's lints, which forbid `unsafe`; only the named ones may deny it instead.
 pub(crate) fn unsafe_code(tree: &Tree) -> Vec<Finding> {
-    let finding = |package: &Package| {
-        let allowed = UNSAFE.iter().any(|(name, _)| *name == package.name);
-        let message = match allowed {
-            true => "its [lints] must equal the workspace's, but for unsafe_code = \"deny\"",
-            false => "say `[lints] workspace = true`",
-        };
-        let wrong = !has_lints(tree, package, allowed);
-        wrong.then(|| Finding::new(format!("{}/Cargo.toml", package.dir), message))
-    };
-    tree.packages.iter().filter_map(finding).collect()
+    let mut findings = Vec::new();
+    for package in &tree.packages {
+        let may_be_unsafe = MAP.may_be_unsafe(&package.name);
+        if !has_lints(tree, package, may_be_unsafe) {
+            let message = match may_be_unsafe {
+                true => "its [lints] must equal the workspace's, but for unsafe_code = \"deny\"",
+                false => "say `[lints] workspace = true`",
+            };
+            findings.push(Finding::new(package.manifest_path(), message));
+        }
+    }
+    findings
 }
 
 fn has_lints(tree: &Tree, package: &Package, unsafe_allowed: bool) -> bool {
@@ -122,14 +216,17 @@ fn has_lints(tree: &Tree, package: &Package, unsafe_allowed: bool) -> bool {
 /// Forbids notes about unfinished work; clippy forbids its macros.
 pub(crate) fn unfinished(tree: &Tree) -> Vec<Finding> {
     let note = concat!("FIX", "ME");
-    let notes = |file: &TextFile| {
-        let at = words(&file.text, note).map(|at| format!("{}:{}", file.path, line(&file.text, at)));
-        at.map(|at| Finding::new(at, format!("a {note} must not stay; fix it or open an issue"))).collect::<Vec<_>>()
-    };
-    tree.files.iter().filter(|file| file.path.ends_with(".rs")).flat_map(notes).collect()
+    let mut findings = Vec::new();
+    for file in tree.files.iter().filter(|file| file.path.ends_with(".rs")) {
+        for (at, _) in file.text.match_indices(note) {
+            let place = format!("{}:{}", file.path, line(&file.text, at));
+            findings.push(Finding::new(place, format!("a {note} must not stay; fix it or open an issue")));
+        }
+    }
+    findings
 }
 
-/// Every library crate describes itself in its README, in its description and at the top of its root file.
+/// Every library crate describes itself in its README and in its description. rustc asks for its documentation.
 pub(crate) fn crate_docs(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for package in tree.packages.iter().filter(|package| package.dir.starts_with("crates/")) {
@@ -137,12 +234,7 @@ pub(crate) fn crate_docs(tree: &Tree) -> Vec<Finding> {
             findings.push(Finding::new(&package.dir, "has no README.md: what it is, and one runnable example"));
         }
         if package.description.as_deref().is_none_or(str::is_empty) {
-            findings.push(Finding::new(format!("{}/Cargo.toml", package.dir), "has no description"));
-        }
-        let root = format!("{}/src/lib.rs", package.dir);
-        let documented = |file: &TextFile| file.text.starts_with("//!") || file.text.starts_with("#![doc");
-        if !tree.file(&root).is_some_and(documented) {
-            findings.push(Finding::new(root, "must begin with `//!` documentation of the crate"));
+            findings.push(Finding::new(package.manifest_path(), "has no description"));
         }
     }
     findings
@@ -216,11 +308,44 @@ mod tests {
         let mut tree = fake::tree();
         package(&mut tree, "foveate-decode").description = None;
         assert_finds(crate_docs, &tree, "has no description");
+    }
 
+    fn with_test(test: &str) -> Tree {
         let mut tree = fake::tree();
-        file(&mut tree, LIB).text = "fn f() {}\n".to_owned();
-        assert_finds(crate_docs, &tree, "must begin with `//!`");
-        add_file(&mut tree, "unrelated.rs", "");
-        assert_eq!(crate_docs(&tree).len(), 1);
+        add_file(&mut tree, "crates/foveate-decode/tests/t.rs", test);
+        tree
+    }
+
+    #[test]
+    fn a_test_that_returns_without_its_resource_is_found() {
+        for body in [
+            "let Some(x) = find() else { return };\n    assert!(x);",
+            "if missing() {\n        return;\n    }\n    assert_eq!(1, 1);",
+            "let Ok(x) = load() else { return Ok(()) };\n    assert!(x);",
+            "let Ok(x) = load() else { return };\n    x.unwrap();",
+        ] {
+            let test = format!("#[test]\n#[cfg(unix)]\nfn t() {{\n    {body}\n}}\n");
+            assert_finds(silent_passes, &with_test(&test), "tests/t.rs: t passes without having checked anything");
+        }
+    }
+
+    #[test]
+    fn so_is_a_trial_in_another_file_than_its_list() {
+        let mut tree = with_test("fn t() {\n    let Some(x) = find() else { return };\n    assert!(x);\n}\n");
+        assert!(silent_passes(&tree).is_empty(), "a helper may return");
+        add_file(&mut tree, "crates/foveate-decode/tests/main.rs", "fn main() {\n    run(trials![t::a, t::t])\n}\n");
+        assert_finds(silent_passes, &tree, "tests/t.rs: t passes");
+    }
+
+    #[test]
+    fn tests_that_have_checked_something_or_return_a_value_are_fine() {
+        for body in [
+            "if inside() {\n        assert!(right());\n        return;\n    }",
+            "let double = |x: u8| { return x * 2; };\n    assert_eq!(double(1), 2);",
+            "// return;\n    assert!(\"return;\".len() > 1);",
+        ] {
+            let findings = silent_passes(&with_test(&format!("#[test]\nfn t() {{\n    {body}\n}}\n")));
+            assert!(findings.is_empty(), "{body}: {findings:?}");
+        }
     }
 }

@@ -1,11 +1,7 @@
 //! Rules for other text files.
 
-use crate::lex::line;
-use crate::rules::Finding;
+use crate::rules::{Finding, line};
 use crate::tree::Tree;
-
-/// The folder of the model cards.
-const CARDS: &str = "crates/foveate-dinov2/models/";
 
 /// The changelog has a section for unreleased changes.
 pub(crate) fn changelog(tree: &Tree) -> Vec<Finding> {
@@ -15,31 +11,14 @@ pub(crate) fn changelog(tree: &Tree) -> Vec<Finding> {
 
 /// A commit's subject says what changes, in one line of a log.
 pub(crate) fn commit_subjects(tree: &Tree) -> Vec<Finding> {
-    let wrong = tree.commits.iter().filter(|(_, subject)| !(10..=72).contains(&subject.chars().count()));
-    wrong
-        .map(|(hash, subject)| {
+    let mut findings = Vec::new();
+    for (hash, subject) in &tree.commits {
+        if !(10..=72).contains(&subject.chars().count()) {
             let message = format!("the subject '{subject}' has to have 10 to 72 characters; `git commit --amend`");
-            Finding::new(format!("commit {hash}"), message)
-        })
-        .collect()
-}
-
-/// Model cards are TOML tables with a repository, a revision and a dimension.
-pub(crate) fn model_cards(tree: &Tree) -> Vec<Finding> {
-    let cards = tree.files.iter().filter(|file| file.path.starts_with(CARDS) && file.path.ends_with(".toml"));
-    cards.filter_map(|card| check_card(&card.text).err().map(|problem| Finding::new(&card.path, problem))).collect()
-}
-
-fn check_card(text: &str) -> Result<(), String> {
-    let card: toml::Table =
-        text.parse().map_err(|error: toml::de::Error| format!("is no TOML: {}", error.message()))?;
-    let string = |key: &str| card.get(key).and_then(toml::Value::as_str).ok_or(format!("needs a string `{key}`"));
-    string("repository")?;
-    string("revision")?;
-    match card.get("dimension").and_then(toml::Value::as_integer) {
-        Some(1..) => Ok(()),
-        _ => Err("needs a positive `dimension`".to_owned()),
+            findings.push(Finding::new(format!("commit {hash}"), message));
+        }
     }
+    findings
 }
 
 /// No published file contains a path of a developer's machine.
@@ -50,37 +29,22 @@ pub(crate) fn machine_paths(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in &tree.files {
         for needle in needles {
-            findings.extend(file.text.match_indices(needle).map(|(at, _)| {
+            for (at, _) in file.text.match_indices(needle) {
                 let message = format!("'{needle}' is a path of one machine; say it relative to the workspace");
-                Finding::new(format!("{}:{}", file.path, line(&file.text, at)), message)
-            }));
+                findings.push(Finding::new(format!("{}:{}", file.path, line(&file.text, at)), message));
+            }
         }
     }
     findings
 }
 
-/// Dependencies come from crates.io. The project's cargo configuration holds only aliases and the include of what
-/// `cargo xtask setup` writes: each machine configures its own registry mirrors.
-pub(crate) fn registries(tree: &Tree) -> Vec<Finding> {
-    const CRATES_IO: &str = "source = \"registry+https://github.com/rust-lang/crates.io-index\"";
-    let mut findings = Vec::new();
-    for lock in tree.files.iter().filter(|file| file.path.rsplit('/').next() == Some("Cargo.lock")) {
-        let sources = lock.text.lines().enumerate().filter(|(_, line)| line.starts_with("source = "));
-        findings.extend(sources.filter(|(_, line)| *line != CRATES_IO).map(|(number, _)| {
-            Finding::new(
-                format!("{}:{}", lock.path, number + 1),
-                "a dependency that is not from crates.io; depend on a published version",
-            )
-        }));
-    }
-    let config = tree.file(".cargo/config.toml").and_then(|file| file.text.parse::<toml::Table>().ok());
-    findings.extend(config.iter().flat_map(toml::Table::keys).filter(|key| !["alias", "include"].contains(&key.as_str())).map(|key| {
-        Finding::new(
-            ".cargo/config.toml",
-            format!("[{key}] does not belong here; the project's configuration holds aliases, and includes what setup writes"),
-        )
-    }));
-    findings
+/// The project's cargo configuration holds only aliases and the include of what `cargo xtask setup` writes. Each
+/// machine configures its own registry mirrors.
+pub(crate) fn cargo_config(tree: &Tree) -> Vec<Finding> {
+    const CONFIG: &str = ".cargo/config.toml";
+    let config: toml::Table = tree.file(CONFIG).and_then(|file| file.text.parse().ok()).unwrap_or_default();
+    let foreign = config.keys().filter(|key| !["alias", "include"].contains(&key.as_str()));
+    foreign.map(|key| Finding::new(CONFIG, format!("[{key}] does not belong here, but on the machine"))).collect()
 }
 
 /// Columns of a line of prose.
@@ -90,19 +54,18 @@ const GENERATED: [&str; 2] = ["benches/runs/", "crates/foveate-schema/SCHEMA.md"
 
 /// Comments and Markdown keep to [`WIDTH`] columns; rustfmt sees to code. Tables and code blocks may be wider.
 pub(crate) fn width(tree: &Tree) -> Vec<Finding> {
-    let own = tree.files.iter().filter(|file| !GENERATED.iter().any(|path| file.path.starts_with(path)));
-    let wide = own.flat_map(|file| {
-        let lines = if file.path.ends_with(".md") {
-            prose(&file.text)
-        } else if file.path.ends_with(".rs") {
-            numbered(&file.text).filter(|(_, line)| line.trim_start().starts_with("//")).collect()
-        } else {
-            Vec::new()
+    let mut findings = Vec::new();
+    for file in tree.files.iter().filter(|file| !GENERATED.iter().any(|path| file.path.starts_with(path))) {
+        let lines: Vec<(usize, &str)> = match file.path.rsplit('.').next() {
+            Some("md") => prose(&file.text),
+            Some("rs") => numbered(&file.text).filter(|(_, line)| line.trim_start().starts_with("//")).collect(),
+            _ => continue,
         };
-        lines.into_iter().filter(|(_, line)| line.chars().count() > WIDTH).map(|(number, _)| (&file.path, number))
-    });
-    wide.map(|(path, number)| Finding::new(format!("{path}:{number}"), format!("is wider than {WIDTH} columns")))
-        .collect()
+        for (number, _) in lines.iter().filter(|(_, line)| line.chars().count() > WIDTH) {
+            findings.push(Finding::new(format!("{}:{number}", file.path), format!("is wider than {WIDTH} columns")));
+        }
+    }
+    findings
 }
 
 fn numbered(text: &str) -> impl Iterator<Item = (usize, &str)> {
@@ -112,13 +75,17 @@ fn numbered(text: &str) -> impl Iterator<Item = (usize, &str)> {
 /// The lines of a Markdown file outside of tables and code blocks, without those that are one figure's link.
 fn prose(text: &str) -> Vec<(usize, &str)> {
     let mut is_code = false;
-    let keep = |(_, line): &(usize, &str)| {
-        let fence = line.trim_start().starts_with("```");
-        is_code ^= fence;
-        let is_link = line.trim_start().starts_with('[') && line.trim_end_matches([',', '.']).ends_with("\")");
-        !fence && !is_code && !line.starts_with('|') && !is_link
-    };
-    numbered(text).filter(keep).collect()
+    let mut lines = Vec::new();
+    for (number, line) in numbered(text) {
+        let start = line.trim_start();
+        let is_link = start.starts_with('[') && line.trim_end_matches([',', '.']).ends_with("\")");
+        if start.starts_with("```") {
+            is_code = !is_code;
+        } else if !is_code && !is_link && !line.starts_with('|') {
+            lines.push((number, line));
+        }
+    }
+    lines
 }
 
 #[cfg(test)]
@@ -166,19 +133,6 @@ mod tests {
     }
 
     #[test]
-    fn broken_model_cards_are_found() {
-        for (card, expected) in [
-            ("repository = ", "is no TOML"),
-            ("revision = \"main\"\ndimension = 384", "needs a string `repository`"),
-            ("repository = \"a/b\"\nrevision = \"main\"\ndimension = 0", "needs a positive `dimension`"),
-        ] {
-            let mut tree = fake::tree();
-            add_file(&mut tree, &format!("{CARDS}x.toml"), card);
-            assert_finds(model_cards, &tree, expected);
-        }
-    }
-
-    #[test]
     fn a_machine_path_is_found() {
         let mut tree = fake::tree();
         add_file(&mut tree, "docs.md", concat!("see\n/wo", "rk/main/target"));
@@ -188,11 +142,7 @@ mod tests {
     #[test]
     fn another_registry_is_found() {
         let mut tree = fake::tree();
-        file(&mut tree, "Cargo.lock").text = "[[package]]\nsource = \"git+https://example.invalid/x\"\n".to_owned();
-        assert_finds(registries, &tree, "Cargo.lock:2");
-
-        let mut tree = fake::tree();
         file(&mut tree, ".cargo/config.toml").text = "[alias]\n[source.crates-io]\nreplace-with = \"x\"\n".to_owned();
-        assert_finds(registries, &tree, "[source] does not belong here");
+        assert_finds(cargo_config, &tree, "[source] does not belong here");
     }
 }
