@@ -4,6 +4,7 @@ import re
 import tempfile
 from pathlib import Path
 
+import bundle
 import checks
 import table
 from common import (CHECKS, FORWARD, HERE, NUMERICS, SHAPES, Cells, Deadline, Failed, Mode, flop_per_image, many, number, one_line,
@@ -143,6 +144,18 @@ def a_loader_is_measured_under_way():
         assert "ended" in str(error)
     else:
         raise AssertionError("a window that never ends has a rate")
+
+
+def an_archive_depends_on_its_files_alone(folder):
+    def packed(content):
+        source = folder / "source"
+        source.mkdir(exist_ok=True)
+        (source / "b").write_text("b")
+        (source / "a").write_text(content)
+        bundle.pack(source, folder / "archive.tar.gz")
+        return (folder / "archive.tar.gz").read_bytes()
+
+    assert packed("a") == packed("a") != packed("c")
 
 
 def main():

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
+use serde_json::Value;
 
 /// The workspace root: the folder above this crate's.
 pub(crate) fn root() -> PathBuf {
@@ -36,6 +37,12 @@ pub(crate) fn target(root: &Path) -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
 }
 
+/// The folder of cargo's registries.
+pub(crate) fn cargo_home() -> Result<PathBuf> {
+    let own = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    own.or_else(|| Some(std::env::home_dir()?.join(".cargo"))).context("no home folder is known")
+}
+
 /// A command line of the README, run by `sh`.
 pub(crate) fn shell(root: &Path, command: &str) -> Command {
     let mut shell = Command::new("sh");
@@ -56,4 +63,25 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| format!("cannot start {}", command.get_program().display()))?;
     ensure!(output.status.success(), "{command:?} failed:\n{}", String::from_utf8_lossy(&output.stderr));
     Ok(String::from_utf8(output.stdout)?)
+}
+
+/// The programs that cargo names in its messages, with `--message-format json`.
+pub(crate) fn executables(messages: &[u8]) -> Vec<PathBuf> {
+    let mut programs = Vec::new();
+    for line in messages.split(|byte| *byte == b'\n') {
+        let message: Value = serde_json::from_slice(line).unwrap_or_default();
+        programs.extend(message["executable"].as_str().map(PathBuf::from));
+    }
+    programs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_found_in_cargos_messages() {
+        let messages = "{\"reason\":\"x\",\"executable\":null}\nnoise\n{\"executable\":\"/t/foveate\"}";
+        assert_eq!(executables(messages.as_bytes()), [Path::new("/t/foveate")]);
+    }
 }

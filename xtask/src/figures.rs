@@ -31,14 +31,14 @@ pub(crate) use stale::{list as stale, refuse as refuse_stale, unlisted};
 
 /// Arguments of `cargo xtask figures`.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct FigureArgs {
     /// List the recorded files that were measured before the last change of what they measure; changes nothing
     #[arg(long)]
     stale: bool,
 }
 
 /// Writes every figure of the documentation anew, or lists the stale files.
-pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
+pub(crate) fn run(root: &Path, args: &FigureArgs) -> Result<()> {
     if !args.stale {
         return update(root);
     }

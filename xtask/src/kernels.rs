@@ -20,13 +20,13 @@ const DEVICES: [u32; 7] = [75, 80, 86, 89, 90, 100, 120];
 const MOST_REGISTERS: u32 = 184;
 
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct KernelArgs {
     /// Compare with the committed files instead of writing them
     #[arg(long)]
     pub(crate) check: bool,
 }
 
-pub(crate) fn run(root: &Path, &Args { check }: &Args) -> Result<()> {
+pub(crate) fn run(root: &Path, &KernelArgs { check }: &KernelArgs) -> Result<()> {
     let compiler = Compiler::get(root)?;
     let (mut expected, mut stale) = (Vec::new(), Vec::new());
     for source in files(root, "cu") {

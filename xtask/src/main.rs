@@ -57,43 +57,43 @@ enum Chore {
     Tidy(tidy::TidyArgs),
     /// Run everything that has to pass before a change goes in
     #[command(after_help = examples(&["ci --only fmt --only tidy", "ci --full"]))]
-    Ci(ci::Args),
+    Ci(ci::CiArgs),
     /// Run all tests: every feature where `cargo xtask setup` ran, else the default members
     #[command(after_help = examples(&["test resume", "test -- --skip sigkill"]))]
-    Test(test::Args),
+    Test(test::TestArgs),
     /// Attack the outputs' durability: a fault at every file system call, power losses, two writers
     #[command(after_help = examples(&["faults", "faults --full --seed 7", "faults --only parquet/call/17/kill"]))]
-    Faults(faults::Args),
+    Faults(faults::FaultArgs),
     /// Install what the native backends need, on Debian and Ubuntu
     #[command(after_help = examples(&["setup", "setup --only turbojpeg,ort --check"]))]
-    Setup(setup::Args),
+    Setup(setup::SetupArgs),
     /// Build and run every package of examples/, and check what each pulls in
     #[command(after_help = EXIT_CODES)]
     Examples,
     /// Compile the CUDA kernels into the PTX beside them
     #[command(after_help = examples(&["kernels --check"]))]
-    Kernels(kernels::Args),
+    Kernels(kernels::KernelArgs),
     /// Measure the whole pipeline under every backend of this machine: a CSV file and a table
     #[command(after_help = examples(&["bench-matrix --quick", "bench-matrix --photos photos/ --images 256"]))]
-    BenchMatrix(bench_matrix::Args),
+    BenchMatrix(bench_matrix::MatrixArgs),
     /// Pack the CUDA check for a machine with a GPU and no Rust
     #[command(after_help = examples(&["gpu-bundle --slim"]))]
-    GpuBundle(gpu_bundle::Args),
+    GpuBundle(gpu_bundle::BundleArgs),
     /// Measure the example reports anew, and the documentation's figures from them: three quarters of an hour
     #[command(after_help = examples(&["report --photos photos/"]))]
-    Report(report::Args),
+    Report(report::ReportArgs),
     /// Write the documentation's figures anew from the recorded files
     #[command(after_help = examples(&["figures", "figures --stale"]))]
-    Figures(figures::Args),
+    Figures(figures::FigureArgs),
     /// Build the Python wheel into target/wheels/
     #[command(after_help = examples(&["wheel --test", "wheel --portable"]))]
-    Wheel(wheel::Args),
+    Wheel(wheel::WheelArgs),
     /// Prepare a release, and print the commands that publish it
     #[command(after_help = examples(&["release 0.2.0"]))]
-    Release(release::Args),
+    Release(release::ReleaseArgs),
     /// Compare decoded pixels with Pillow's, on generated files of every class that decoders get wrong
     #[command(after_help = examples(&["pixels", "pixels --full --update", "pixels --seed 7"]))]
-    Pixels(pixels::Args),
+    Pixels(pixels::PixelArgs),
     /// Make tests/fixtures and examples/photos anew from ../shared/data (needs numpy and Pillow 13)
     #[command(after_help = EXIT_CODES)]
     Goldens {

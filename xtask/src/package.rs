@@ -1,6 +1,5 @@
 //! `cargo package` of every published crate: what a registry would get.
 
-use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -13,46 +12,33 @@ use crate::tree::Tree;
 /// Largest package, in bytes. The kernels of `foveate-encode-fused` are 0.3 MB; a fixture that slips in is often more.
 const MAX_BYTES: u64 = 500_000;
 
-/// Whether cargo builds each crate from its package alone. It compiles everything once more.
-#[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Verify {
-    Yes,
-    No,
-}
-
-/// Packages the crates and returns their archives, uncommitted changes included.
-pub(crate) fn run(root: &Path, verify: Verify) -> Result<Vec<PathBuf>> {
+/// Packages the crates and returns their archives, uncommitted changes included. `verify` builds each from its package
+/// alone, which compiles everything once more.
+pub(crate) fn run(root: &Path, verify: bool) -> Result<Vec<PathBuf>> {
     let tree = Tree::load(root)?;
     let mut command = cargo(root);
     // Its warnings say that tests are left out, which `exclude` asks for. Offline, because earlier commands fetched the
     // index; to ask for it once more takes a minute.
-    command.args(["package", "--quiet", "--locked", "--offline", "--allow-dirty"]).args(selection(&tree));
-    if verify == Verify::No {
-        command.arg("--no-verify");
+    command.args(["package", "--workspace", "--quiet", "--locked", "--offline", "--allow-dirty"]);
+    command.args((!verify).then_some("--no-verify"));
+    let folder = target(root).join("package");
+    let mut archives = Vec::new();
+    for package in &tree.packages {
+        match package.is_published() {
+            true => archives.push(folder.join(format!("{}-{}.crate", package.name, version(&tree)?))),
+            // Unlike `cargo publish`, it does not leave them out by itself.
+            false => drop(command.args(["--exclude", &package.name])),
+        }
     }
     succeed(&mut command)?;
-    let archives = archives(root, &tree)?;
     println!("{}", summary(&archives)?);
     Ok(archives)
-}
-
-/// Arguments of cargo that select the published crates.
-pub(crate) fn selection(tree: &Tree) -> Vec<OsString> {
-    let excluded = tree.packages.iter().filter(|package| !package.is_published());
-    let excluded = excluded.flat_map(|package| ["--exclude".into(), OsString::from(&package.name)]);
-    [OsString::from("--workspace")].into_iter().chain(excluded).collect()
 }
 
 /// The workspace's version.
 pub(crate) fn version(tree: &Tree) -> Result<&str> {
     let package = tree.manifest["workspace"].get("package");
     package.and_then(|package| package.get("version")).and_then(Value::as_str).context("the workspace has no version")
-}
-
-fn archives(root: &Path, tree: &Tree) -> Result<Vec<PathBuf>> {
-    let (folder, version) = (target(root).join("package"), version(tree)?);
-    let published = tree.packages.iter().filter(|package| package.is_published());
-    Ok(published.map(|package| folder.join(format!("{}-{version}.crate", package.name))).collect())
 }
 
 /// Number and size of the archives, each of which must be small.
@@ -71,22 +57,12 @@ fn summary(archives: &[PathBuf]) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tree::fake::{self, package};
-
-    #[test]
-    fn packages_that_are_not_published_are_left_out() {
-        let mut tree = fake::tree();
-        let table = package(&mut tree, "foveate-decode").manifest["package"].as_table_mut().unwrap();
-        table.insert("publish".to_owned(), false.into());
-        assert_eq!(selection(&tree), ["--workspace", "--exclude", "foveate-decode"]);
-    }
 
     #[test]
     fn a_large_archive_is_refused() {
-        let folder = std::env::temp_dir().join(format!("foveate-package-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
+        let folder = tempfile::tempdir().unwrap();
         let archive = |name: &str, len: u64| {
-            let path = folder.join(name);
+            let path = folder.path().join(name);
             fs::write(&path, vec![0; usize::try_from(len).unwrap()]).unwrap();
             path
         };
@@ -94,7 +70,6 @@ mod tests {
         let said = summary(&archives);
         archives.push(archive("c-0.1.0.crate", MAX_BYTES + 1));
         let refused = summary(&archives);
-        fs::remove_dir_all(&folder).unwrap();
         assert_eq!(said.unwrap(), "2 crates, 3 kB; the largest is b-0.1.0.crate, 2 kB");
         assert!(refused.unwrap_err().to_string().starts_with("c-0.1.0.crate has 500001 bytes"));
     }

@@ -19,7 +19,7 @@ const SHORT: u32 = 20;
 const LONG: u32 = 400;
 
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct PixelArgs {
     /// The long form, for a release: twenty times the files
     #[arg(long)]
     full: bool,
@@ -31,14 +31,14 @@ pub(crate) struct Args {
     update: bool,
 }
 
-impl Args {
+impl PixelArgs {
     /// The short form of the check, or the long one.
     pub(crate) fn form(full: bool) -> Self {
         Self { full, seed: 2, update: false }
     }
 }
 
-pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
+pub(crate) fn run(root: &Path, args: &PixelArgs) -> Result<()> {
     if let Some(reason) = missing() {
         bail!("{reason}; install it with `pip install 'pillow>=13,<14'`");
     }

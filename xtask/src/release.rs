@@ -10,16 +10,15 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use crate::cargo::{cargo, output, succeed, target};
-use crate::package::{self, Verify};
 use crate::tree::{self, Tree};
-use crate::{figures, wheel};
+use crate::{figures, package, wheel};
 
 /// Uploads wheels, and checks how PyPI will show them.
 const TWINE: &str = "twine==6.2.0";
 const UNRELEASED: &str = "## [Unreleased]\n";
 
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct ReleaseArgs {
     /// MAJOR.MINOR.PATCH
     #[arg(value_parser = parse_version)]
     version: String,
@@ -39,7 +38,7 @@ fn parse_version(text: &str) -> Result<String, String> {
     }
 }
 
-pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
+pub(crate) fn run(root: &Path, args: &ReleaseArgs) -> Result<()> {
     args.wheel.iter().try_for_each(|wheel| check_name(wheel, &args.version))?;
     if !args.allow_stale {
         figures::refuse_stale(root)?;
@@ -48,7 +47,7 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     release.commit()?;
     let wheels = release.artifacts(&args.wheel)?;
     println!("\nNothing was published. To publish, with tokens in CARGO_REGISTRY_TOKEN and TWINE_PASSWORD:");
-    println!("{}", release.commands(&wheels)?);
+    println!("{}", release.commands(&wheels));
     Ok(())
 }
 
@@ -88,7 +87,8 @@ impl<'a> Release<'a> {
             output(cargo(&folder).args(["metadata", "--format-version", "1"]))?;
         }
         println!("{}", git(&self.source, &["diff", "--stat"])?);
-        let (message, tag) = (format!("release: {}", self.version), format!("v{}", self.version));
+        let message = format!("release: {}", self.version);
+        let tag = format!("v{}", self.version);
         git(&self.source, &["commit", "--quiet", "--all", "--message", &message])?;
         git(&self.source, &["tag", "--annotate", &tag, "--message", &message])?;
         Ok(())
@@ -103,7 +103,7 @@ impl<'a> Release<'a> {
 
     /// Builds wheels, packages, the wheels' bills of materials and the checksums. Returns the wheels.
     fn artifacts(&self, built: &[PathBuf]) -> Result<Vec<PathBuf>> {
-        for archive in package::run(&self.source, Verify::No)? {
+        for archive in package::run(&self.source, false)? {
             self.take(&archive)?;
         }
         let python = wheel::default_python();
@@ -131,21 +131,18 @@ for wheel in map(pathlib.Path, sys.argv[1:]):
     }
 
     /// What publishes the release, to be run in the repository.
-    fn commands(&self, wheels: &[PathBuf]) -> Result<String> {
-        let tree = Tree::load(&self.source)?;
+    fn commands(&self, wheels: &[PathBuf]) -> String {
         // `cargo xtask ci --full` has built each crate from its package.
-        let selection: Vec<_> = package::selection(&tree).iter().map(|word| word.display().to_string()).collect();
         let wheels: Vec<_> = wheels.iter().map(|wheel| format!("'{}'", wheel.display())).collect();
-        Ok(format!(
+        format!(
             "git pull --ff-only --tags '{source}' HEAD\n\
-             cargo publish --locked --no-verify --manifest-path '{source}/Cargo.toml' {}\n\
+             cargo publish --workspace --locked --no-verify --manifest-path '{source}/Cargo.toml'\n\
              '{}' upload --username __token__ {}\n\
              git push --follow-tags",
-            selection.join(" "),
             self.twine.display(),
             wheels.join(" "),
             source = self.source.display(),
-        ))
+        )
     }
 }
 
@@ -235,13 +232,12 @@ mod tests {
 
     #[test]
     fn wheels_of_other_versions_are_refused() {
-        let wheel = std::env::temp_dir().join(format!("foveate-0.{}.0-cp310-abi3-any.whl", std::process::id()));
-        let version = format!("0.{}.0", std::process::id());
-        assert!(check_name(&wheel, &version).unwrap_err().to_string().starts_with("there is no wheel"));
+        let folder = tempfile::tempdir().unwrap();
+        let wheel = folder.path().join("foveate-0.2.0-cp310-abi3-any.whl");
+        assert!(check_name(&wheel, "0.2.0").unwrap_err().to_string().starts_with("there is no wheel"));
         fs::write(&wheel, b"").unwrap();
-        let checked = [&version, "0.1.0"].map(|version| check_name(&wheel, version));
-        fs::remove_file(&wheel).unwrap();
-        assert!(checked[0].is_ok());
-        assert!(checked[1].as_ref().unwrap_err().to_string().contains("is no wheel of version 0.1.0"));
+        assert!(check_name(&wheel, "0.2.0").is_ok());
+        let refused = check_name(&wheel, "0.1.0").unwrap_err().to_string();
+        assert!(refused.contains("is no wheel of version 0.1.0"), "{refused}");
     }
 }

@@ -75,7 +75,7 @@ const STAMP: &str = "requirements.txt";
 const ENVIRONMENT: &str = ".cargo/native.toml";
 
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct SetupArgs {
     /// Install for these features alone, such as turbojpeg,ort
     #[arg(long, value_name = "FEATURE", value_delimiter = ',')]
     only: Vec<String>,
@@ -84,14 +84,14 @@ pub(crate) struct Args {
     check: bool,
 }
 
-impl Args {
+impl SetupArgs {
     /// Installs what one feature needs.
     pub(crate) fn only(feature: &str) -> Self {
         Self { only: vec![feature.to_owned()], check: false }
     }
 }
 
-pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
+pub(crate) fn run(root: &Path, args: &SetupArgs) -> Result<()> {
     let (components, check) = (components(root, &args.only)?, args.check);
     let apt = Apt::find();
     let mut missing = Vec::new();

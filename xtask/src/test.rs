@@ -19,7 +19,7 @@ use crate::cargo::{forget_package, succeed, target};
 use crate::{clock, selection};
 
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct TestArgs {
     /// Test as released, without overflow checks and debug assertions
     #[arg(long)]
     unchecked: bool,
@@ -40,7 +40,7 @@ const AT_ONCE: usize = 2;
 /// If no more programs than these failed beside others, what failed in them runs once more, alone.
 const REPEATED: usize = 2;
 
-pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
+pub(crate) fn run(root: &Path, args: &TestArgs) -> Result<()> {
     let cargo = || selection::test(root, !args.unchecked);
     if !args.args.is_empty() {
         return succeed(cargo()?.args(&args.args));
@@ -253,9 +253,9 @@ mod tests {
         #[derive(clap::Parser)]
         struct Typed {
             #[command(flatten)]
-            args: Args,
+            args: TestArgs,
         }
-        let Args { unchecked, args, .. } = Typed::parse_from(["test", "resume", "--", "--skip", "kill"]).args;
+        let TestArgs { unchecked, args, .. } = Typed::parse_from(["test", "resume", "--", "--skip", "kill"]).args;
         assert_eq!((unchecked, args), (false, ["resume", "--", "--skip", "kill"].map(str::to_owned).to_vec()));
     }
 

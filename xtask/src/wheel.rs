@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::cargo::{forget_package, succeed, target};
+use crate::cargo::{cargo_home, forget_package, succeed, target};
 use crate::readme;
 
 const MATURIN: &str = "maturin==1.16.0";
@@ -26,7 +26,7 @@ const ENGINE_PACKAGES: [&str; 6] = ["webdataset", "nbconvert", "ipykernel", "fai
 const MAX_BYTES: u64 = 25_000_000;
 
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct WheelArgs {
     /// Test the wheel in a fresh virtual environment: pytest, mypy, the README's lines
     #[arg(long)]
     test: bool,
@@ -38,14 +38,14 @@ pub(crate) struct Args {
     python: Vec<PathBuf>,
 }
 
-impl Args {
+impl WheelArgs {
     /// Builds and tests with the default interpreter.
     pub(crate) fn tested() -> Self {
         Self { test: true, portable: false, python: Vec::new() }
     }
 }
 
-pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
+pub(crate) fn run(root: &Path, args: &WheelArgs) -> Result<()> {
     let pythons = if args.python.is_empty() { vec![default_python()] } else { args.python.clone() };
     // The only wheel of the folder.
     let wheels = target(root).join("wheels");
@@ -119,8 +119,7 @@ fn maturin(root: &Path, tools: &Path, wheels: &Path) -> Command {
 /// Flags of the compiler that keep this machine's paths out of panic messages. They replace those of
 /// `.cargo/native.toml`, which hold a path of libtorch.
 fn remapped(root: &Path) -> Result<OsString> {
-    let cargo = std::env::var_os("CARGO_HOME").map(PathBuf::from);
-    let cargo = cargo.or_else(|| Some(std::env::home_dir()?.join(".cargo"))).context("no home folder is known")?;
+    let cargo = cargo_home()?;
     let mut flags = OsString::new();
     for (from, to) in [(cargo.as_path(), "/cargo"), (root, "/foveate")] {
         flags.push(format!("--remap-path-prefix={}={to} ", from.display()));

@@ -37,7 +37,7 @@ use random::named;
 use scenario::{SCENARIOS, Scenario};
 
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct FaultArgs {
     /// Run every case, not a sample
     #[arg(long)]
     full: bool,
@@ -52,7 +52,7 @@ pub(crate) struct Args {
     program: Option<PathBuf>,
 }
 
-impl Args {
+impl FaultArgs {
     /// The short or the long form.
     pub(crate) fn form(full: bool) -> Self {
         Self { full, only: Vec::new(), seed: 1, program: None }
@@ -79,7 +79,7 @@ const CRASHES: u64 = 4;
 /// Races, chains and damages of each scenario in the long form.
 const ROUNDS: u64 = 60;
 
-pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
+pub(crate) fn run(root: &Path, args: &FaultArgs) -> Result<()> {
     let start = Instant::now();
     let scratch = scratch()?;
     let program = program(root, args, &scratch)?;
@@ -103,7 +103,7 @@ fn scratch() -> Result<PathBuf> {
 }
 
 /// A copy of the program, which other builds leave alone.
-fn program(root: &Path, args: &Args, scratch: &Path) -> Result<PathBuf> {
+fn program(root: &Path, args: &FaultArgs, scratch: &Path) -> Result<PathBuf> {
     let built = match &args.program {
         Some(program) => program.clone(),
         None => {
@@ -118,7 +118,7 @@ fn program(root: &Path, args: &Args, scratch: &Path) -> Result<PathBuf> {
     Ok(copy)
 }
 
-fn attack_all(root: &Path, bench: &Bench, args: &Args) -> Result<usize> {
+fn attack_all(root: &Path, bench: &Bench, args: &FaultArgs) -> Result<usize> {
     let mut failed = 0;
     let mut calms: Vec<(&Scenario, Calm)> = Vec::new();
     for scenario in SCENARIOS.iter().filter(|scenario| args.takes_scenario(scenario.name)) {
@@ -168,7 +168,7 @@ fn summary(scenario: &Scenario, cases: &[Case<'_>]) -> String {
 }
 
 /// The cases of a scenario.
-fn plan<'a>(scenario: &'a Scenario, calm: &'a Calm, args: &Args) -> Result<Vec<Case<'a>>> {
+fn plan<'a>(scenario: &'a Scenario, calm: &'a Calm, args: &FaultArgs) -> Result<Vec<Case<'a>>> {
     let attacks = [calls(calm), power_losses(calm, args.seed)?, meetings(calm), rounds(), open_files()].concat();
     let case = |attack| Case { scenario, calm, attack, seed: args.seed };
     let is_apt = |attack: &Attack| match attack.kind() {
@@ -234,7 +234,7 @@ fn open_files() -> Vec<Attack> {
 }
 
 /// Runs cases on every core; returns how many failed.
-fn run_all(bench: &Bench, cases: &[Case<'_>], args: &Args) -> usize {
+fn run_all(bench: &Bench, cases: &[Case<'_>], args: &FaultArgs) -> usize {
     let (next, failed) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let work = || {
         while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -250,6 +250,6 @@ fn run_all(bench: &Bench, cases: &[Case<'_>], args: &Args) -> usize {
 }
 
 /// Prints a failure, and the command that reproduces it.
-fn report(case: &str, error: &anyhow::Error, args: &Args) {
+fn report(case: &str, error: &anyhow::Error, args: &FaultArgs) {
     println!("FAILED {case}: {error:#}\n  cargo xtask faults --seed {} --only {case}", args.seed);
 }
