@@ -25,7 +25,7 @@ use anyhow::{Context, Result};
 use crate::rules::Finding;
 use crate::tree::{Tree, paths};
 
-use links::{cell, figures, picked, rows_of, table};
+use links::{CsvTable, figures};
 
 pub(crate) use stale::{list as stale, refuse as refuse_stale, unlisted};
 
@@ -57,8 +57,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in tree.files.iter().filter(|file| file.path.ends_with(".md")) {
         for figure in figures(&file.text) {
-            let read = |path: &str| tree.file(path).map(|csv| csv.text.clone());
-            let message = match figure.said(&file.path, &read) {
+            let message = match figure.said(&file.path, &|path| tree.file(path).map(|csv| csv.text.clone())) {
                 Ok(said) if said == figure.shown => continue,
                 Ok(said) => {
                     format!("{} is {said} in {}: `cargo xtask figures` writes it anew", figure.shown, figure.csv)
@@ -96,7 +95,10 @@ const UNITS: [&str; 10] = ["images/s", "rows/s", "/s", "MB/s", "GB/s", "ms", "µ
 
 /// Returns the numbers that look measured and are no links to a field, with their lines.
 fn unsourced(text: &str) -> Vec<(usize, String)> {
-    let (mut found, mut is_code, mut is_exempt, mut was_table) = (Vec::new(), false, false, false);
+    let mut found = Vec::new();
+    let mut is_code = false;
+    let mut is_exempt = false;
+    let mut was_table = false;
     for (at, line) in text.lines().enumerate() {
         let is_fence = line.trim_start().starts_with("```");
         is_code ^= is_fence;
@@ -105,8 +107,10 @@ fn unsourced(text: &str) -> Vec<(usize, String)> {
         if !(is_fence || is_code || is_exempt) {
             let plain = without_code_and_links(line);
             // A table's first line has its headings.
-            let cells = plain.split('|').skip(2).filter(|_| is_table && was_table).filter(|cell| is_number(cell));
-            found.extend(cells.map(|cell| (at + 1, cell.trim().to_owned())));
+            if is_table && was_table {
+                let cells = plain.split('|').skip(2).filter(|cell| is_number(cell));
+                found.extend(cells.map(|cell| (at + 1, cell.trim().to_owned())));
+            }
             found.extend(measured(&plain).into_iter().map(|number| (at + 1, number)));
         }
         was_table = is_table;
@@ -116,29 +120,20 @@ fn unsourced(text: &str) -> Vec<(usize, String)> {
 
 /// Blanks out code spans, and links with their texts.
 fn without_code_and_links(line: &str) -> String {
-    let (mut plain, mut is_code) = (String::new(), false);
+    let mut plain = String::new();
     let mut rest = line;
     while let Some(at) = rest.find(['`', '[']) {
-        let link = rest[at..].starts_with('[').then(|| rest[at..].find("](").zip(rest[at..].find(')'))).flatten();
-        if !is_code {
-            plain.push_str(&rest[..at]);
-        }
-        let next = match link.filter(|_| !is_code) {
-            Some((middle, _)) => {
-                plain.push('…');
-                middle + rest[at + middle..].find(')').map_or(1, |end| end + 1)
-            }
-            None => {
-                is_code ^= rest[at..].starts_with('`');
-                1
-            }
+        let (before, from) = rest.split_at(at);
+        plain += before;
+        rest = if let Some(code) = from.strip_prefix('`') {
+            code.split_once('`').map_or("", |(_, after)| after)
+        } else {
+            let link = from.split_once("](").and_then(|(_, target)| target.split_once(')'));
+            plain += if link.is_some() { "…" } else { "" };
+            link.map_or(&from[1..], |(_, after)| after)
         };
-        rest = &rest[at + next..];
     }
-    if !is_code {
-        plain.push_str(rest);
-    }
-    plain
+    plain + rest
 }
 
 /// Returns true for a cell that holds a number with decimals or digits alone, perhaps in bold.
@@ -149,20 +144,20 @@ fn is_number(cell: &str) -> bool {
 
 /// Returns the numbers of a line that are followed by a unit of measurements.
 fn measured(line: &str) -> Vec<String> {
-    let (mut found, mut from) = (Vec::new(), 0);
+    let mut found = Vec::new();
+    let mut from = 0;
     while let Some(start) = line[from..].find(|c: char| c.is_ascii_digit()).map(|at| from + at) {
-        let end = line[start..]
-            .find(|c: char| !(c.is_ascii_digit() || ".,–".contains(c)))
-            .map_or(line.len(), |at| start + at);
+        let rest = &line[start..];
+        let end = start + rest.find(|c: char| !(c.is_ascii_digit() || ".,–".contains(c))).unwrap_or(rest.len());
         let is_word = line[..start].ends_with(|c: char| c.is_alphanumeric() || "-/._=×".contains(c));
         let after = line[end..].strip_prefix([' ', '\u{a0}']).unwrap_or(&line[end..]);
-        let unit = UNITS.iter().find(|unit| {
-            let behind = after.strip_prefix(**unit);
-            let is_size = |behind: &str| **unit == "x" && behind.trim_start().starts_with(|c: char| c.is_ascii_digit());
-            behind.is_some_and(|behind| !behind.starts_with(|c: char| c.is_alphanumeric()) && !is_size(behind))
-        });
-        if let Some(unit) = unit.filter(|_| !is_word) {
-            found.push(format!("{} {unit}", &line[start..end]));
+        for unit in UNITS.iter().filter(|_| !is_word) {
+            let Some(behind) = after.strip_prefix(unit) else { continue };
+            let is_size = *unit == "x" && behind.trim_start().starts_with(|c: char| c.is_ascii_digit());
+            if !is_size && !behind.starts_with(|c: char| c.is_alphanumeric()) {
+                found.push(format!("{} {unit}", &line[start..end]));
+                break;
+            }
         }
         from = end;
     }
@@ -171,26 +166,29 @@ fn measured(line: &str) -> Vec<String> {
 
 /// Returns the measured forwards that the tables of the document at `path` leave out.
 fn left_out(tree: &Tree, path: &str) -> Option<Finding> {
-    let rows = table(&tree.file(FORWARDS)?.text);
+    let table = CsvTable::parse(&tree.file(FORWARDS)?.text);
     let tables: String = tree.file(path)?.text.split_inclusive('\n').filter(|line| line.starts_with('|')).collect();
-    let figures = figures(&tables);
-    let fields = figures.iter().filter(|figure| figure.path(path) == FORWARDS).map(|figure| figure.title);
-    let shown: Vec<&Vec<String>> = fields.filter_map(|field| picked(&rows, field).ok()?.1.first().copied()).collect();
-    let status = rows.first()?.iter().position(|name| name == "status")?;
-    let is_left_out = |row: &&Vec<String>| row[status] == "ok" && !shown.iter().any(|shown| std::ptr::eq(*shown, *row));
-    let left_out: Vec<String> = rows[1..].iter().filter(is_left_out).map(|row| row.join(",")).collect();
-    let message = || format!("no figure in a table is of these rows of {FORWARDS}: {}", left_out.join("; "));
-    (!left_out.is_empty()).then(|| Finding::new(path, message()))
+    let mut shown = Vec::new();
+    for figure in figures(&tables).iter().filter(|figure| figure.path(path) == FORWARDS) {
+        shown.extend(table.picked(figure.title).ok().and_then(|(_, rows)| rows.first().copied()));
+    }
+    let mut left_out = Vec::new();
+    for row in table.rows.iter().filter(|row| table.cell(row, "status") == Some("ok") && !shown.contains(row)) {
+        left_out.push(row.iter().collect::<Vec<_>>().join(","));
+    }
+    let rows = left_out.join("; ");
+    (!rows.is_empty())
+        .then(|| Finding::new(path, format!("no figure in a table is of these rows of {FORWARDS}: {rows}")))
 }
 
 /// Writes every figure of the documentation anew.
 pub(crate) fn update(root: &Path) -> Result<()> {
-    let read = |path: &str| std::fs::read_to_string(root.join(path)).ok();
     for path in paths(root)?.into_iter().filter(|path| path.ends_with(".md")) {
-        let Some(text) = read(&path) else { continue };
+        let Ok(text) = std::fs::read_to_string(root.join(&path)) else { continue };
         let mut anew = text.clone();
         for figure in figures(&text).into_iter().rev() {
-            let said = figure.said(&path, &read).with_context(|| format!("{path}: {}", figure.title))?;
+            let said = figure.said(&path, &|path| std::fs::read_to_string(root.join(path)).ok());
+            let said = said.with_context(|| format!("{path}: {}", figure.title))?;
             anew.replace_range(figure.at.clone(), &said);
         }
         if anew != text {
@@ -215,12 +213,12 @@ fn unsaid(tree: &Tree, path: &str, text: &str) -> Vec<Finding> {
         for figure in figures(block) {
             let csv = figure.path(path);
             let Some(file) = tree.file(&csv) else { continue };
-            let table = table(&file.text);
+            let table = CsvTable::parse(&file.text);
             for field in figure.title.split(" ÷ ") {
-                for row in rows_of(&table, field) {
-                    let machine = cell(&table, row, "host").zip(cell(&table, row, "cores"));
+                for row in table.rows_of(field) {
+                    let machine = table.cell(row, "host").zip(table.cell(row, "cores"));
                     machines.extend(machine.map(|(host, cores)| (host.to_owned(), cores.to_owned())));
-                    if cell(&table, row, "disturbed").is_some_and(|reason| !reason.is_empty()) {
+                    if table.cell(row, "disturbed").is_some_and(|reason| !reason.is_empty()) {
                         disturbed = Some(csv.clone());
                     }
                 }
@@ -233,8 +231,8 @@ fn unsaid(tree: &Tree, path: &str, text: &str) -> Vec<Finding> {
             );
             findings.push(Finding::new(path, message));
         }
-        let unnamed = |(host, cores): &&(String, String)| !around.contains(host) && !says_cores(&around, cores);
-        if let Some((host, cores)) = machines.iter().find(unnamed).filter(|_| is_table && machines.len() > 1) {
+        let mut unnamed = machines.iter().filter(|(host, cores)| !around.contains(host) && !says_cores(&around, cores));
+        if let Some((host, cores)) = unnamed.next().filter(|_| is_table && machines.len() > 1) {
             let message = format!("line {line}: a table of several machines: name the one with {cores} cores ({host})");
             findings.push(Finding::new(path, message));
         }
@@ -318,7 +316,7 @@ mod tests {
             tree
         };
         let figure = |of: &str, rate| format!("[{rate}](../examples/run/b.csv \"rate where of={of}\")");
-        let (quiet, large, disturbed) = (figure("a", 1), figure("b", 2), figure("c", 3));
+        let [quiet, large, disturbed] = [("a", 1), ("b", 2), ("c", 3)].map(|(of, rate)| figure(of, rate));
         for right in [
             format!("It is {quiet}, and {large} elsewhere."),
             format!("It is {disturbed}, but the machine was disturbed."),
@@ -347,7 +345,8 @@ mod tests {
             add_file(&mut tree, "README.md", readme);
             tree
         };
-        let (ours, rival) = (row("ours", 1), row("rival", 2));
+        let ours = row("ours", 1);
+        let rival = row("rival", 2);
         assert!(check(&with(&format!("{ours}{rival}"))).is_empty());
         for incomplete in [format!("{ours}{}", &rival[1..]), ours, "| ours | – |\n| rival | – |\n".to_owned()] {
             assert_finds(check, &with(&incomplete), "rival,ok,2");

@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
-use super::links::{cell, figures, table};
+use super::links::{CsvTable, figures};
 use crate::rules::Finding;
 use crate::tree::{Tree, paths};
 
@@ -15,14 +15,14 @@ const MEASURED: &str = "benches/measured.toml";
 
 /// One entry of the table.
 #[derive(Deserialize)]
-struct Subject {
+struct MeasuredFiles {
     /// Ends of the recorded files' paths.
     files: Vec<String>,
     /// Pathspecs of git: a commit that touches one makes the files stale.
     sources: Vec<String>,
 }
 
-fn subjects(text: &str) -> Result<Vec<Subject>> {
+fn subjects(text: &str) -> Result<Vec<MeasuredFiles>> {
     let table: toml::Table = text.parse().context(MEASURED)?;
     let mut subjects = Vec::new();
     for (name, entry) in table {
@@ -31,7 +31,7 @@ fn subjects(text: &str) -> Result<Vec<Subject>> {
     Ok(subjects)
 }
 
-fn subject<'a>(subjects: &'a [Subject], path: &str) -> Option<&'a Subject> {
+fn subject<'a>(subjects: &'a [MeasuredFiles], path: &str) -> Option<&'a MeasuredFiles> {
     subjects.iter().find(|subject| subject.files.iter().any(|file| path.ends_with(file.as_str())))
 }
 
@@ -59,9 +59,8 @@ pub(crate) fn list(root: &Path) -> Result<Vec<String>> {
     for path in paths(root)? {
         let is_recorded = path.starts_with("benches/") || path.starts_with("examples/");
         let Some(subject) = subject(&subjects, &path).filter(|_| is_recorded) else { continue };
-        let table = table(&std::fs::read_to_string(root.join(&path))?);
-        let mut commits: Vec<&str> =
-            table.iter().skip(1).map(|row| cell(&table, row, "commit").unwrap_or("")).collect();
+        let table = CsvTable::parse(&std::fs::read_to_string(root.join(&path))?);
+        let mut commits: Vec<&str> = table.rows.iter().map(|row| table.cell(row, "commit").unwrap_or("")).collect();
         commits.sort_unstable();
         commits.dedup();
         for commit in commits {
@@ -139,7 +138,8 @@ mod tests {
             git(&["rev-parse", "--short=12", "HEAD"])
         };
         git(&["init", "-q"]);
-        let (before, after) = (commit("a/src/lib.rs"), commit("a/src/more.rs"));
+        let before = commit("a/src/lib.rs");
+        let after = commit("a/src/more.rs");
         commit("b/src/lib.rs");
         let why = |commit: &str| why_stale(root, commit, &["a/src".to_owned()]).unwrap().unwrap_or_default();
         assert_eq!(why(&after), "");
