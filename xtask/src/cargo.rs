@@ -1,6 +1,5 @@
 //! Starts cargo and other programs as a shell would.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -23,13 +22,12 @@ pub(crate) fn cargo(folder: &Path) -> Command {
 /// Removes the variables that `cargo run` sets for xtask. Build scripts read some of them. Their crates and all
 /// dependents would be rebuilt whenever cargo is started by xtask after a shell, or by a shell after xtask.
 pub(crate) fn forget_package(command: &mut Command) {
-    let names = std::env::vars_os().map(|(name, _)| name);
-    let said = |name: &OsString| {
-        name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_"))
-    };
-    names.filter(said).for_each(|name| {
-        command.env_remove(name);
-    });
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy();
+        if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&*name);
+        }
+    }
 }
 
 /// Cargo's target folder.

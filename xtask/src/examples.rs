@@ -15,7 +15,7 @@ use crate::setup::entries;
 /// The limits on an example's dependencies, `[package.metadata.limits]` of its manifest.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Limits {
+struct ExampleLimits {
     /// Exactly the workspace crates that it builds.
     ours: Vec<String>,
     /// Third-party crates that it must not build.
@@ -25,7 +25,7 @@ struct Limits {
 }
 
 pub(crate) fn run(root: &Path) -> Result<()> {
-    let build = Build::of_workspace(root)?;
+    let build = SharedBuild::of_workspace(root)?;
     let packages = entries(&root.join("examples")).into_iter().filter(|folder| folder.join("Cargo.toml").exists());
     for package in packages {
         let start = Instant::now();
@@ -42,7 +42,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     Ok(())
 }
 
-fn limits(package: &Path) -> Result<Limits> {
+fn limits(package: &Path) -> Result<ExampleLimits> {
     let manifest: toml::Table = fs::read_to_string(package.join("Cargo.toml"))?.parse()?;
     let metadata = manifest["package"].get("metadata").and_then(|metadata| metadata.get("limits"));
     Ok(metadata.context("say in [package.metadata.limits] what it may pull in")?.clone().try_into()?)
@@ -54,11 +54,12 @@ fn packages_of(tree: &str) -> BTreeSet<String> {
 }
 
 /// The errors in an example's packages.
-fn check(limits: &Limits, packages: &BTreeSet<String>) -> Vec<String> {
-    let is_ours = |name: &&String| *name == "foveate" || name.starts_with("foveate-");
+fn check(limits: &ExampleLimits, packages: &BTreeSet<String>) -> Vec<String> {
     let mut problems = Vec::new();
-    for name in packages.iter().filter(is_ours).filter(|name| !limits.ours.contains(name)) {
-        problems.push(format!("it pulls in {name}, which it has no use for"));
+    for name in packages.iter().filter(|name| *name == "foveate" || name.starts_with("foveate-")) {
+        if !limits.ours.contains(name) {
+            problems.push(format!("it pulls in {name}, which it has no use for"));
+        }
     }
     for name in limits.ours.iter().filter(|name| !packages.contains(*name)) {
         problems.push(format!("it does not use {name}; take that out of its limits"));
@@ -73,12 +74,12 @@ fn check(limits: &Limits, packages: &BTreeSet<String>) -> Vec<String> {
 }
 
 /// Lets examples reuse the dependencies that the workspace has built: its target folder and profile settings.
-struct Build {
+struct SharedBuild {
     target: PathBuf,
     codegen_units: String,
 }
 
-impl Build {
+impl SharedBuild {
     fn of_workspace(root: &Path) -> Result<Self> {
         let manifest: toml::Table = fs::read_to_string(root.join("Cargo.toml"))?.parse()?;
         let units = &manifest["profile"]["release"]["codegen-units"];
@@ -108,7 +109,7 @@ mod tests {
 
     fn problems(packages: &[&str]) -> Vec<String> {
         let ours = ["foveate-core", "foveate-sink"].map(str::to_owned).to_vec();
-        let limits = Limits { ours, never: vec!["candle-core".to_owned()], most: 4 };
+        let limits = ExampleLimits { ours, never: vec!["candle-core".to_owned()], most: 4 };
         check(&limits, &packages.iter().map(|name| (*name).to_owned()).collect())
     }
 

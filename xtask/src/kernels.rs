@@ -27,8 +27,9 @@ pub(crate) struct KernelArgs {
 }
 
 pub(crate) fn run(root: &Path, &KernelArgs { check }: &KernelArgs) -> Result<()> {
-    let compiler = Compiler::get(root)?;
-    let (mut expected, mut stale) = (Vec::new(), Vec::new());
+    let compiler = CudaCompiler::get(root)?;
+    let mut expected = Vec::new();
+    let mut stale = Vec::new();
     for source in files(root, "cu") {
         for target in targets(&source)? {
             let path = target.path(&source);
@@ -49,12 +50,13 @@ pub(crate) fn run(root: &Path, &KernelArgs { check }: &KernelArgs) -> Result<()>
     let orphans: Vec<String> =
         files(root, "gz").iter().filter(|path| !expected.contains(path)).map(|path| shown(root, path)).collect();
     ensure!(orphans.is_empty(), "no .cu file is compiled to {}; delete it", orphans.join(", "));
-    match (check, stale.is_empty()) {
-        (_, true) => println!("{} files are what their sources compile to", expected.len()),
-        (false, false) => println!("written: {}", stale.join(", ")),
-        (true, false) => {
-            bail!("not what the source compiles to: {}; run `cargo xtask kernels` and commit", stale.join(", "))
-        }
+    let stale = stale.join(", ");
+    if stale.is_empty() {
+        println!("{} files are what their sources compile to", expected.len());
+    } else if check {
+        bail!("not what the source compiles to: {stale}; run `cargo xtask kernels` and commit");
+    } else {
+        println!("written: {stale}");
     }
     Ok(())
 }
@@ -85,14 +87,14 @@ fn shown(root: &Path, path: &Path) -> String {
 
 /// A file that a source is compiled to.
 #[derive(Debug, PartialEq)]
-struct Target {
+struct PtxFile {
     /// The part of the source, if the file does not have all of it: `FILE_part` is defined for it.
     part: Option<String>,
     /// The compute capability, times ten.
     architecture: u32,
 }
 
-impl Target {
+impl PtxFile {
     /// Parses `sm_75` or `part.sm_75`.
     fn parse(name: &str) -> Option<Self> {
         let (part, architecture) = match name.split_once('.') {
@@ -109,18 +111,18 @@ impl Target {
 }
 
 /// The files that a source is compiled to, which its first line names: `// files: f32.sm_75 f32.sm_80`.
-fn targets(source: &Path) -> Result<Vec<Target>> {
+fn targets(source: &Path) -> Result<Vec<PtxFile>> {
     let text = fs::read_to_string(source)?;
     let named = text.lines().next().and_then(|line| line.strip_prefix("// files: "));
-    let parsed = named.and_then(|named| named.split(' ').map(Target::parse).collect());
+    let parsed = named.and_then(|named| named.split(' ').map(PtxFile::parse).collect());
     parsed.with_context(|| format!("{}: the first line has to be like `// files: sm_75 sm_80`", source.display()))
 }
 
-struct Compiler {
+struct CudaCompiler {
     folder: PathBuf,
 }
 
-impl Compiler {
+impl CudaCompiler {
     /// Opens the compiler, and downloads it first if it is missing.
     fn get(root: &Path) -> Result<Self> {
         let compiler = setup::component("kernels").context("setup.toml has no kernels")?;
@@ -132,7 +134,7 @@ impl Compiler {
     }
 
     /// Compiles a source to the PTX of one file.
-    fn compile(&self, source: &Path, target: &Target) -> Result<String> {
+    fn compile(&self, source: &Path, target: &PtxFile) -> Result<String> {
         let mut python = Command::new("python3");
         python.args(["-c", include_str!("nvrtc.py")]);
         python.arg(self.folder.join("nvidia/cuda_nvrtc/lib/libnvrtc.so.12")).arg(source);
@@ -146,7 +148,8 @@ impl Compiler {
     /// Assembles PTX to machine code, checks that code, and returns the register usage. Fails if a variable does not
     /// fit in the registers.
     fn assemble(&self, ptx: &str, device: u32) -> Result<String> {
-        let (input, code) = (self.folder.join("input.ptx"), self.folder.join("output.cubin"));
+        let input = self.folder.join("input.ptx");
+        let code = self.folder.join("output.cubin");
         fs::write(&input, ptx)?;
         let mut ptxas = Command::new(self.folder.join("nvidia/cuda_nvcc/bin/ptxas"));
         ptxas.args(["--verbose", "--warn-on-spills", "--warn-on-local-memory-usage", "--warning-as-error"]);
@@ -186,14 +189,14 @@ fn unlike(instructions: &str) -> Vec<String> {
     let mut found = Vec::new();
     for kernel in instructions.split(SECTION).skip(1) {
         let name = kernel.split(',').next().unwrap_or_default();
-        let has = |operation: &str| kernel.contains(&format!(" {operation}"));
-        if name.contains("mma") && !has("HMMA.") {
+        if name.contains("mma") && !kernel.contains(" HMMA.") {
             found.push(format!("{name} has no HMMA"));
         }
-        let local = ["LDL", "STL"]
-            .into_iter()
-            .filter(|operation| has(&format!("{operation} ")) || has(&format!("{operation}.")));
-        found.extend(local.map(|operation| format!("{name} has {operation}")));
+        for operation in ["LDL", "STL"] {
+            if kernel.contains(&format!(" {operation} ")) || kernel.contains(&format!(" {operation}.")) {
+                found.push(format!("{name} has {operation}"));
+            }
+        }
     }
     found
 }
@@ -234,11 +237,11 @@ mod tests {
 
     #[test]
     fn files_are_named_by_part_and_architecture() {
-        let target = Target { part: Some("f16".to_owned()), architecture: 80 };
+        let target = PtxFile { part: Some("f16".to_owned()), architecture: 80 };
         assert_eq!(target.path(Path::new("a/forward.cu")), Path::new("a/forward.f16.sm_80.ptx.gz"));
-        assert_eq!(Target::parse("f16.sm_80"), Some(target));
-        assert_eq!(Target::parse("sm_75"), Some(Target { part: None, architecture: 75 }));
-        assert!(["75", "f16", "f16.80", "sm_x"].into_iter().all(|name| Target::parse(name).is_none()));
+        assert_eq!(PtxFile::parse("f16.sm_80"), Some(target));
+        assert_eq!(PtxFile::parse("sm_75"), Some(PtxFile { part: None, architecture: 75 }));
+        assert!(["75", "f16", "f16.80", "sm_x"].into_iter().all(|name| PtxFile::parse(name).is_none()));
     }
 
     #[test]

@@ -18,7 +18,7 @@ const CODE: &str = "examples/custom-backend/src/bmp.rs";
 
 /// One block of CONTRIBUTING.
 #[derive(Debug, PartialEq)]
-struct Block<'a> {
+struct GuideBlock<'a> {
     path: &'a str,
     after: Option<&'a str>,
     text: &'a str,
@@ -36,35 +36,32 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     }
     let code = fs::read_to_string(root.join(CODE))?.replace("foveate::", "foveate_");
     fs::write(copy.join("crates").join(PACKAGE).join("src/bmp.rs"), code)?;
-    let cargo = || {
-        let mut command = cargo(&copy);
-        command.env("CARGO_TARGET_DIR", copy.join("target"));
-        command
-    };
-    succeed(cargo().args(["test", "--release", "-p", PACKAGE]))?;
-    succeed(cargo().args(["check", "--release", "-p", "foveate", "--no-default-features", "--features", "toy-bmp"]))?;
+    let facade = ["check", "--release", "-p", "foveate", "--no-default-features", "--features", "toy-bmp"];
+    for args in [&["test", "--release", "-p", PACKAGE][..], &facade] {
+        succeed(cargo(&copy).env("CARGO_TARGET_DIR", copy.join("target")).args(args))?;
+    }
     // Last, because the first build writes the new crate into Cargo.lock, which tidy checks. Without the ceilings,
     // because the steps add a line to the facade, which may be at its own.
     tidy::run_except(&copy, "ceilings")
 }
 
 /// The marked blocks of the guide.
-fn blocks(guide: &str) -> Result<Vec<Block<'_>>> {
+fn blocks(guide: &str) -> Result<Vec<GuideBlock<'_>>> {
     let sections = guide.split("<!-- backend: ").skip(1);
     let blocks: Vec<_> = sections.map(block).collect::<Option<_>>().context("a marker without a block follows")?;
     ensure!(!blocks.is_empty(), "CONTRIBUTING.md has no blocks for a backend");
     Ok(blocks)
 }
 
-fn block(section: &str) -> Option<Block<'_>> {
+fn block(section: &str) -> Option<GuideBlock<'_>> {
     let (marker, rest) = section.split_once(" -->\n```")?;
     let (_, text) = rest.split_once('\n')?;
     let (text, _) = text.split_once("\n```\n")?;
     let (path, after) = marker.split_once(" after ").map_or((marker, None), |(path, after)| (path, Some(after)));
-    Some(Block { path, after, text })
+    Some(GuideBlock { path, after, text })
 }
 
-fn apply(copy: &Path, block: &Block<'_>) -> Result<()> {
+fn apply(copy: &Path, block: &GuideBlock<'_>) -> Result<()> {
     if block.path == "sh" {
         return succeed(&mut shell(copy, block.text));
     }
@@ -88,23 +85,23 @@ mod tests {
     #[test]
     fn blocks_are_files_or_insertions() {
         let guide = "x\n<!-- backend: a/b.toml -->\n```toml\n[x]\ny = 1\n```\n<!-- backend: c.rs after \"z\" => -->\n```rust\nw\n```\n";
-        let file = Block { path: "a/b.toml", after: None, text: "[x]\ny = 1" };
-        let line = Block { path: "c.rs", after: Some("\"z\" =>"), text: "w" };
+        let file = GuideBlock { path: "a/b.toml", after: None, text: "[x]\ny = 1" };
+        let line = GuideBlock { path: "c.rs", after: Some("\"z\" =>"), text: "w" };
         assert_eq!(blocks(guide).unwrap(), [file, line]);
         assert!(blocks("nothing").is_err() && blocks("<!-- backend: a -->\nno block\n").is_err());
     }
 
     #[test]
     fn a_line_that_is_not_there_is_an_error() {
-        let folder = std::env::temp_dir().join(format!("foveate-new-backend-{}", std::process::id()));
-        let mut block = Block { path: "a/b", after: None, text: "one\n  two\nthree" };
-        apply(&folder, &block).unwrap();
-        block = Block { after: Some("two"), text: "2.5", ..block };
-        apply(&folder, &block).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let mut block = GuideBlock { path: "a/b", after: None, text: "one\n  two\nthree" };
+        apply(folder, &block).unwrap();
+        block = GuideBlock { after: Some("two"), text: "2.5", ..block };
+        apply(folder, &block).unwrap();
         assert_eq!(fs::read_to_string(folder.join("a/b")).unwrap(), "one\n  two\n2.5\nthree\n");
         block.after = Some("four");
-        let error = apply(&folder, &block).unwrap_err().to_string();
+        let error = apply(folder, &block).unwrap_err().to_string();
         assert_eq!(error, "no line begins with four");
-        fs::remove_dir_all(folder).unwrap();
     }
 }

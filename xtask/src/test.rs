@@ -41,12 +41,12 @@ const AT_ONCE: usize = 2;
 const REPEATED: usize = 2;
 
 pub(crate) fn run(root: &Path, args: &TestArgs) -> Result<()> {
-    let cargo = || selection::test(root, !args.unchecked);
+    let mut cargo = selection::test(root, !args.unchecked)?;
     if !args.args.is_empty() {
-        return succeed(cargo()?.args(&args.args));
+        return succeed(cargo.args(&args.args));
     }
     let start = Instant::now();
-    let programs = build(cargo()?)?;
+    let programs = build(cargo)?;
     let seconds = start.elapsed().as_secs_f64();
     println!("{} {} test programs, built in {seconds:.0} s", clock::elapsed(), programs.len());
     let start = Instant::now();
@@ -54,7 +54,7 @@ pub(crate) fn run(root: &Path, args: &TestArgs) -> Result<()> {
     fs::create_dir_all(&outputs)?;
     let (mut failed, unsteady) = repeat(run_all(programs, &outputs)?, &outputs)?;
     println!("{} run in {:.0} s", clock::elapsed(), start.elapsed().as_secs_f64());
-    let mut documentation = cargo()?;
+    let mut documentation = selection::test(root, !args.unchecked)?;
     documentation.args(["--doc", "--no-fail-fast"]);
     if !run_program(DOCUMENTATION, &mut documentation, &outputs)? {
         failed.push(DOCUMENTATION.to_owned());
@@ -71,8 +71,9 @@ pub(crate) fn run(root: &Path, args: &TestArgs) -> Result<()> {
 
 /// Runs what failed once more, alone, if little did: a test that a busy machine disturbs is a warning. Returns the
 /// names of the programs that failed again, and of those that passed.
-fn repeat(failed: Vec<Program>, outputs: &Path) -> Result<(Vec<String>, Vec<String>)> {
-    let (mut again, mut unsteady) = (Vec::new(), Vec::new());
+fn repeat(failed: Vec<TestProgram>, outputs: &Path) -> Result<(Vec<String>, Vec<String>)> {
+    let mut again = Vec::new();
+    let mut unsteady = Vec::new();
     let is_little = failed.len() <= REPEATED;
     for program in failed {
         let first = fs::read_to_string(log(outputs, &program.name))?;
@@ -98,7 +99,7 @@ fn end_of(text: &str) -> String {
 }
 
 /// A test program, as cargo built it.
-struct Program {
+struct TestProgram {
     /// Package and target.
     name: String,
     path: PathBuf,
@@ -108,7 +109,7 @@ struct Program {
 
 /// Builds all tests. Those that run longest come first, so that none of them is left at the end: the facade's, which
 /// start its binary many times, are among them; of the others, the largest.
-fn build(mut cargo: Command) -> Result<Vec<Program>> {
+fn build(mut cargo: Command) -> Result<Vec<TestProgram>> {
     cargo.args(["--no-run", "--message-format=json-render-diagnostics"]).stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = cargo.spawn().context("cannot start cargo")?;
     let output = child.stdout.take().context("no output to read")?;
@@ -128,30 +129,33 @@ fn build(mut cargo: Command) -> Result<Vec<Program>> {
 }
 
 /// The test program that one of cargo's messages announces.
-fn program(message: &Value) -> Option<Program> {
+fn program(message: &Value) -> Option<TestProgram> {
     let target = &message["target"];
     let is_test = message["profile"]["test"] == true || target["kind"][0] == "test";
     let path = PathBuf::from(message["executable"].as_str().filter(|_| is_test)?);
     let folder = Path::new(message["manifest_path"].as_str()?).parent()?.to_owned();
     let name = format!("{} {}", folder.file_name()?.to_string_lossy(), target["name"].as_str()?);
-    Some(Program { name, path, folder })
+    Some(TestProgram { name, path, folder })
+}
+
+/// Runs programs while any waits, and returns those that failed.
+fn run_waiting(waiting: &Mutex<VecDeque<TestProgram>>, outputs: &Path) -> Result<Vec<TestProgram>> {
+    let mut failed = Vec::new();
+    loop {
+        let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        let Some(program) = next else { return Ok(failed) };
+        if !run_program(&program.name, &mut program.command(), outputs)? {
+            failed.push(program);
+        }
+    }
 }
 
 /// Runs the programs and returns those that failed.
-fn run_all(programs: Vec<Program>, outputs: &Path) -> Result<Vec<Program>> {
+fn run_all(programs: Vec<TestProgram>, outputs: &Path) -> Result<Vec<TestProgram>> {
     let waiting = Mutex::new(VecDeque::from(programs));
-    let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-    let work = || -> Result<Vec<Program>> {
-        let mut failed = Vec::new();
-        while let Some(program) = next() {
-            if !run_program(&program.name, &mut program.command(), outputs)? {
-                failed.push(program);
-            }
-        }
-        Ok(failed)
-    };
+    let waiting = &waiting;
     thread::scope(|scope| {
-        let threads: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(work)).collect();
+        let threads: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(|| run_waiting(waiting, outputs))).collect();
         let mut failed = Vec::new();
         for thread in threads {
             failed.extend(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
@@ -160,7 +164,7 @@ fn run_all(programs: Vec<Program>, outputs: &Path) -> Result<Vec<Program>> {
     })
 }
 
-impl Program {
+impl TestProgram {
     /// Runs the program in its package's folder.
     fn command(&self) -> Command {
         let mut command = Command::new(&self.path);
@@ -278,12 +282,12 @@ mod tests {
 
     #[test]
     fn every_program_runs_and_failures_are_named() {
-        let outputs = Outputs::new("programs");
-        let of = |name: &str, path: &str| Program { name: name.into(), path: path.into(), folder: "/".into() };
+        let outputs = tempfile::tempdir().unwrap();
+        let of = |name: &str, path: &str| TestProgram { name: name.into(), path: path.into(), folder: "/".into() };
         let programs = vec![of("good", "true"), of("bad", "false"), of("fine", "true")];
-        let failed = run_all(programs, &outputs.0).unwrap();
+        let failed = run_all(programs, outputs.path()).unwrap();
         assert_eq!(failed.iter().map(|program| program.name.as_str()).collect::<Vec<_>>(), ["bad"]);
-        assert!(run_all(vec![of("missing", "/nowhere/at all")], &outputs.0).is_err());
+        assert!(run_all(vec![of("missing", "/nowhere/at all")], outputs.path()).is_err());
     }
 
     #[cfg(unix)]
@@ -291,17 +295,17 @@ mod tests {
     fn what_failed_runs_once_more_alone_if_it_is_little() {
         use std::os::unix::fs::PermissionsExt;
 
-        let outputs = Outputs::new("repeated");
+        let outputs = tempfile::tempdir().unwrap();
         // Fails the first time, and passes if it is asked to leave out what passed then.
-        let script = outputs.0.join("unsteady.sh");
+        let script = outputs.path().join("unsteady.sh");
         let text = "#!/bin/sh\nif [ \"$*\" = '--exact --skip one' ]; then exit 0; fi\necho 'test one ... ok'\nexit 1\n";
         fs::write(&script, text).unwrap();
         fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
-        let of = |name: &str, path: &Path| Program { name: name.into(), path: path.into(), folder: "/".into() };
+        let of = |name: &str, path: &Path| TestProgram { name: name.into(), path: path.into(), folder: "/".into() };
         let bad = || of("bad", Path::new("false"));
         let ran = |programs| {
-            let failed = run_all(programs, &outputs.0).unwrap();
-            repeat(failed, &outputs.0).unwrap()
+            let failed = run_all(programs, outputs.path()).unwrap();
+            repeat(failed, outputs.path()).unwrap()
         };
         let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
         assert_eq!(ran(vec![of("unsteady", &script), bad()]), (names(&["bad"]), names(&["unsteady"])));
@@ -311,9 +315,9 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn nobody_holds_a_program_up_or_outlives_it() {
-        let outputs = Outputs::new("limits");
+        let outputs = tempfile::tempdir().unwrap();
         let run = |script: &str, seconds| {
-            let output = outputs.0.join("output");
+            let output = outputs.path().join("output");
             let status = run_limited(Command::new("sh").args(["-c", script]), &output, Duration::from_secs(seconds));
             (status.unwrap().map(|status| status.success()), fs::read_to_string(output).unwrap())
         };
@@ -336,21 +340,5 @@ mod tests {
             thread::sleep(Duration::from_millis(1));
         }
         !is_alive()
-    }
-
-    struct Outputs(PathBuf);
-
-    impl Outputs {
-        fn new(name: &str) -> Self {
-            let folder = std::env::temp_dir().join(format!("foveate-test-{name}-{}", std::process::id()));
-            fs::create_dir_all(&folder).unwrap();
-            Self(folder)
-        }
-    }
-
-    impl Drop for Outputs {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
     }
 }

@@ -58,26 +58,18 @@ pub(crate) fn run(root: &Path) -> Result<()> {
 /// Checks all rules but one.
 pub(crate) fn run_except(root: &Path, left_out: &str) -> Result<()> {
     let tree = Tree::load(root)?;
+    let rules = RULES.iter().filter(|(name, _)| *name != left_out);
+    let mut findings: Vec<(&str, Vec<Finding>)> = rules.map(|(name, rule)| (*name, rule(&tree))).collect();
+    findings.push(("lock-files", locks::stale(root)?));
     let mut broken = 0;
-    let mut report = |name: &str, findings: Vec<Finding>| {
-        for finding in findings {
-            println!("{}: [{name}] {}", finding.at, finding.message);
-            broken += 1;
-        }
-    };
-    for (name, rule) in RULES.iter().filter(|(name, _)| *name != left_out) {
-        report(name, rule(&tree));
+    for (name, findings) in &findings {
+        broken += findings.len();
+        findings.iter().for_each(|finding| println!("{}: [{name}] {}", finding.at, finding.message));
     }
-    report("lock-files", locks::stale(root)?);
     if broken > 0 {
         bail!("tidy: {broken} finding(s)");
     }
-    println!(
-        "tidy: {} rules hold for {} packages and {} files",
-        RULES.len() + 1,
-        tree.packages.len(),
-        tree.files.len()
-    );
+    println!("tidy: {} rules hold for {} packages and {} files", findings.len(), tree.packages.len(), tree.files.len());
     Ok(())
 }
 

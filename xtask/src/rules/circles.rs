@@ -69,8 +69,8 @@ impl<'a> Modules<'a> {
         let mut edges = Edges::new();
         for (from, module) in self.0.iter().enumerate() {
             let Imports { uses, paths, .. } = &module.imports;
-            let is_used = |alias: &String| paths.iter().any(|path| path[0] == *alias);
-            let own = uses.iter().filter(|(alias, (_, is_public))| !is_public || is_used(alias));
+            let own =
+                uses.iter().filter(|(alias, (_, is_public))| !is_public || paths.iter().any(|path| path[0] == **alias));
             for path in own.map(|(_, (path, _))| path).chain(paths.iter().filter(|path| path.len() > 1)) {
                 if let Some((to, name)) = self.definer(from, path, DEPTH).filter(|(to, _)| *to != from) {
                     edges.entry((module.path, self.0[to].path)).or_default().insert(name);
@@ -84,13 +84,12 @@ impl<'a> Modules<'a> {
     /// defines it, or if it is a module: only items within modules count.
     fn definer(&self, from: usize, path: &[String], depth: usize) -> Option<(usize, String)> {
         let (first, rest) = path.split_first()?;
-        let knows =
-            |name: &String| self.0[from].children.contains_key(name) || self.0[from].imports.uses.contains_key(name);
+        let module = &self.0[from];
         let (mut at, mut rest) = match first.as_str() {
             "crate" => (0, rest),
             "self" => (from, rest),
-            "super" => (self.0[from].parent, rest),
-            _ if knows(first) => (from, path),
+            "super" => (module.parent, rest),
+            _ if module.children.contains_key(first) || module.imports.uses.contains_key(first) => (from, path),
             _ => return None,
         };
         while let Some((name, after)) = rest.split_first() {
@@ -222,12 +221,15 @@ pub(crate) fn is_test_code(attribute: &Attribute) -> bool {
 
 /// The sets of files that import each other, directly or not.
 fn circles<'a>(edges: &Edges<'a>) -> BTreeSet<BTreeSet<&'a str>> {
-    let files: BTreeSet<&str> = edges.keys().map(|(from, _)| *from).collect();
-    let reached = |from: &'a str| reachable(edges, from);
-    let circle = |file: &&'a str| -> BTreeSet<&'a str> {
-        reached(file).into_iter().filter(|other| reached(other).contains(file)).collect()
-    };
-    files.iter().map(circle).filter(|circle| !circle.is_empty()).collect()
+    let mut circles = BTreeSet::new();
+    for file in edges.keys().map(|(from, _)| *from).collect::<BTreeSet<_>>() {
+        let mut circle = reachable(edges, file);
+        circle.retain(|other| reachable(edges, other).contains(file));
+        if !circle.is_empty() {
+            circles.insert(circle);
+        }
+    }
+    circles
 }
 
 /// The files that a file imports, directly or not; it includes the file itself only if it is in a cycle.
@@ -242,11 +244,11 @@ fn reachable<'a>(edges: &Edges<'a>, from: &'a str) -> BTreeSet<&'a str> {
 }
 
 fn message(circle: &BTreeSet<&str>, edges: &Edges<'_>) -> String {
-    let within = edges.iter().filter(|((from, to), _)| circle.contains(from) && circle.contains(to));
-    let lines = within.map(|((from, to), names)| {
-        format!("\n    {} -> {}: {}", short(from), short(to), names.iter().cloned().collect::<Vec<_>>().join(", "))
-    });
-    let lines: String = lines.collect();
+    let mut lines = String::new();
+    for ((from, to), names) in edges.iter().filter(|((from, to), _)| circle.contains(from) && circle.contains(to)) {
+        let names = names.iter().cloned().collect::<Vec<_>>().join(", ");
+        lines += &format!("\n    {} -> {}: {names}", short(from), short(to));
+    }
     format!("{} files import each other; move what is shared into a file that imports neither:{lines}", circle.len())
 }
 

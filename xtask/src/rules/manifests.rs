@@ -55,11 +55,13 @@ pub(crate) fn workspace_versions(tree: &Tree) -> Vec<Finding> {
         for table in dependency_tables(&package.manifest) {
             // Tests may need the package itself with another feature, or one that is published later. Only by path:
             // cargo leaves dev-dependencies without a version out of the package.
-            let by_path = |value: &Value| value.get("path").is_some() && value.get("version").is_none();
-            for (name, _) in table.iter().filter(|(_, value)| !from_workspace(value) && !by_path(value)) {
-                let message =
-                    format!("put {name}'s version into [workspace.dependencies] and say `{name}.workspace = true`");
-                findings.push(Finding::new(package.manifest_path(), message));
+            for (name, value) in table {
+                let is_by_path = value.get("path").is_some() && value.get("version").is_none();
+                if !is_by_path && !from_workspace(value) {
+                    let message =
+                        format!("put {name}'s version into [workspace.dependencies] and say `{name}.workspace = true`");
+                    findings.push(Finding::new(package.manifest_path(), message));
+                }
             }
         }
     }
