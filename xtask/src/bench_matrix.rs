@@ -83,7 +83,7 @@ pub(crate) fn run(root: &Path, args: &MatrixArgs) -> Result<()> {
     Ok(())
 }
 
-#[derive(clap::Parser)]
+#[derive(clap::Args)]
 pub(crate) struct MatrixArgs {
     /// Exercise every cell briefly: a tiny model, 32 images, one pass
     #[arg(long)]
@@ -640,8 +640,8 @@ fn order(cells: usize, seed: u64, pass: u64) -> Vec<usize> {
 /// Returns the commit that was just built, with `+` if the sources differ from it.
 fn commit(root: &Path) -> Result<String> {
     let sources = ["status", "--porcelain", "--", "crates", "Cargo.toml", "Cargo.lock"];
-    let differs = !cargo::output(Command::new("git").current_dir(root).args(sources))?.is_empty();
-    let head = cargo::output(Command::new("git").current_dir(root).args(["rev-parse", "--short=12", "HEAD"]))?;
+    let differs = !cargo::git(root, &sources)?.is_empty();
+    let head = cargo::git(root, &["rev-parse", "--short=12", "HEAD"])?;
     Ok(head.trim().to_owned() + if differs { "+" } else { "" })
 }
 
@@ -690,7 +690,6 @@ fn short_name(path: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
     use serde_json::json;
 
     use super::*;
@@ -717,7 +716,7 @@ mod tests {
     }
 
     fn args(typed: &[&str]) -> MatrixArgs {
-        MatrixArgs::try_parse_from(["bench-matrix"].iter().chain(typed)).unwrap()
+        crate::cargo::parsed(typed).unwrap()
     }
 
     fn measured() -> CellFigures {

@@ -1,5 +1,6 @@
 //! Starts cargo and other programs as a shell would.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -56,11 +57,42 @@ pub(crate) fn succeed(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs a program and returns its output.
+/// Runs a program and returns its standard output.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
-    let output = command.output().with_context(|| format!("cannot start {}", command.get_program().display()))?;
-    ensure!(output.status.success(), "{command:?} failed:\n{}", String::from_utf8_lossy(&output.stderr));
-    Ok(String::from_utf8(output.stdout)?)
+    Ok(outputs(command)?.0)
+}
+
+/// Runs a program and returns its standard output and its standard error.
+pub(crate) fn outputs(command: &mut Command) -> Result<(String, String)> {
+    let program = command.get_program().display().to_string();
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {program}"))?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(output.status.success(), "{program} failed ({}):\n{}", output.status, said.trim());
+    Ok((String::from_utf8(output.stdout)?, said))
+}
+
+/// Runs git and returns its output. In containers, the checkout often belongs to another user; to read it is harmless.
+pub(crate) fn git(folder: &Path, args: &[&str]) -> Result<String> {
+    output(Command::new("git").current_dir(folder).args(["-c", "safe.directory=*"]).args(args))
+}
+
+/// Returns true if Python runs these lines, such as imports.
+pub(crate) fn python_runs(lines: &str) -> bool {
+    outputs(Command::new("python3").args(["-c", lines])).is_ok()
+}
+
+/// Makes a folder that is empty.
+pub(crate) fn empty_folder(path: &Path) -> Result<()> {
+    if path.exists() {
+        fs::remove_dir_all(path)?;
+    }
+    fs::create_dir_all(path).with_context(|| format!("cannot make {}", path.display()))
+}
+
+/// The arguments of a chore, from the words of its command line.
+pub(crate) fn parsed<A: clap::Args>(words: &[&str]) -> Result<A> {
+    let command = A::augment_args(clap::Command::new("xtask").no_binary_name(true));
+    Ok(A::from_arg_matches(&command.try_get_matches_from(words)?)?)
 }
 
 /// The programs that cargo names in its messages, with `--message-format json`.

@@ -4,7 +4,6 @@
 //! dependency twice costs more than most steps. The quick start, which is the README's own command, and the step
 //! `features` select other features. The fuzz targets have their own flags.
 
-use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -12,9 +11,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use clap::Parser;
 
-use crate::cargo::{cargo, forget_package, shell, succeed, target};
+use crate::cargo::{cargo, forget_package, parsed, shell, succeed, target};
 use crate::tree::copy_tree;
 use crate::{
     bench_matrix, clock, examples, faults, figures, kernels, new_backend, package, pixels, readme, selection, setup,
@@ -54,6 +52,13 @@ struct Ci<'a> {
     full: bool,
 }
 
+impl Ci<'_> {
+    /// The arguments for a chore's long form, if the check has it.
+    fn form(&self) -> &'static [&'static str] {
+        if self.full { &["--full"] } else { &[] }
+    }
+}
+
 const LIBRARIES: StepEnd = StepEnd::NotRun("native libraries are missing; `cargo xtask setup` installs them");
 
 /// The program with which candle's CUDA backend is built, as its design has it.
@@ -83,7 +88,7 @@ const STEPS: [CiStep; 22] = [
     always("wheel", "the Python wheel, and its tests in a fresh environment", wheel),
     always("faults", "disturbed at any call, every sink's output comes out the same", faults_step),
     always("kernels", "the committed PTX is the kernels', and fits every device", |ci| {
-        ended(kernels::run(ci.root, &kernels::KernelArgs { check: true }))
+        ended(kernels::run(ci.root, &parsed(&["--check"])?))
     }),
     always("examples", "programs outside of the workspace that use single crates", |ci| {
         match setup::is_done(ci.root) {
@@ -94,7 +99,7 @@ const STEPS: [CiStep; 22] = [
     always("backend", "CONTRIBUTING's steps add a backend that conforms", |ci| ended(new_backend::run(ci.root))),
     always("pixels", "generated files of every kind have Pillow's pixels", |ci| match pixels::missing() {
         Some(reason) => Ok(StepEnd::NotRun(reason)),
-        None => ended(pixels::run(ci.root, &pixels::PixelArgs::form(ci.full))),
+        None => ended(pixels::run(ci.root, &parsed(ci.form())?)),
     }),
     always("matrix", "every combination of backends, quickly", matrix),
     always("fuzz", "fuzz targets compile; `--full` runs them", fuzz),
@@ -296,14 +301,14 @@ fn wheel(ci: Ci<'_>) -> Result<StepEnd> {
     if ci.full {
         return logged(ci, "cargo xtask wheel --test", "wheel.log");
     }
-    ended(wheel::run(ci.root, &wheel::WheelArgs::tested()))
+    ended(wheel::run(ci.root, &parsed(&["--test"])?))
 }
 
 fn faults_step(ci: Ci<'_>) -> Result<StepEnd> {
     if !cfg!(target_os = "linux") {
         return Ok(StepEnd::NotRun("the injector knows Linux's system calls"));
     }
-    ended(faults::run(ci.root, &faults::FaultArgs::form(ci.full)))
+    ended(faults::run(ci.root, &parsed(ci.form())?))
 }
 
 fn fuzz(ci: Ci<'_>) -> Result<StepEnd> {
@@ -321,7 +326,7 @@ fn fuzz(ci: Ci<'_>) -> Result<StepEnd> {
 /// Builds by the design's own line, as it is written there.
 fn candle_cuda(ci: Ci<'_>) -> Result<StepEnd> {
     for feature in ["candle-cuda", "turbojpeg"] {
-        setup::run(ci.root, &setup::SetupArgs::only(feature))?;
+        setup::run(ci.root, &parsed(&["--only", feature])?)?;
     }
     let own = ["test", "--release", "-p", "foveate-encode-candle", "--features", "cuda"];
     succeed(cargo(ci.root).args(own))?;
@@ -331,8 +336,8 @@ fn candle_cuda(ci: Ci<'_>) -> Result<StepEnd> {
 }
 
 fn cuda_abi(ci: Ci<'_>) -> Result<StepEnd> {
-    setup::run(ci.root, &setup::SetupArgs::only(setup::CUDA_ABI))?;
-    let headers = ci.root.join(setup::THIRD_PARTY).join(setup::CUDA_ABI);
+    setup::run(ci.root, &parsed(&["--only", "cuda-abi"])?)?;
+    let headers = ci.root.join(setup::THIRD_PARTY).join("cuda-abi");
     let mut command = cargo(ci.root);
     command.args(["test", "--release", "-p", "foveate-cuda", "--lib", "--", "--ignored", "abi::"]);
     done(command.env("FOVEATE_CUDA_HEADERS", headers))
@@ -341,7 +346,7 @@ fn cuda_abi(ci: Ci<'_>) -> Result<StepEnd> {
 fn neon(ci: Ci<'_>) -> Result<StepEnd> {
     const TARGET: &str = "aarch64-unknown-linux-gnu";
     const COMPILER: &str = "aarch64-linux-gnu-gcc";
-    setup::run(ci.root, &setup::SetupArgs::only(setup::NEON))?;
+    setup::run(ci.root, &parsed(&["--only", "neon"])?)?;
     succeed(Command::new("rustup").args(["target", "add", TARGET]))?;
     let mut command = cargo(ci.root);
     command.args(["test", "--release", "-p", "foveate-encode-fused", "-p", "foveate-decode-exact", "--target", TARGET]);
@@ -355,8 +360,9 @@ fn matrix(ci: Ci<'_>) -> Result<StepEnd> {
         return Ok(LIBRARIES);
     }
     let program = selection::build(ci.root, "foveate")?;
-    let args = ["bench-matrix", "--quick", "--out", "target/ci", "--program"].map(OsString::from);
-    ended(bench_matrix::run(ci.root, &bench_matrix::MatrixArgs::parse_from(args.into_iter().chain([program.into()]))))
+    let program = program.to_str().context("the target folder is not UTF-8")?;
+    let args = ["--quick", "--out", "target/ci", "--program", program];
+    ended(bench_matrix::run(ci.root, &parsed(&args)?))
 }
 
 /// Runs a test command, in its long form if the check has it, and stores its output.
@@ -394,21 +400,15 @@ fn ended(result: Result<()>) -> Result<StepEnd> {
 mod tests {
     use super::*;
 
-    #[derive(Parser)]
-    struct Typed {
-        #[command(flatten)]
-        args: CiArgs,
-    }
-
     #[test]
     fn steps_are_selected_by_name_and_the_long_ones_on_request() {
         let names = |typed: &[&str]| -> Vec<&str> {
-            let args = Typed::try_parse_from(["ci"].iter().chain(typed)).unwrap().args;
+            let args: CiArgs = parsed(typed).unwrap();
             STEPS.iter().filter(|step| is_chosen(step, &args)).map(|step| step.name).collect()
         };
         assert_eq!(names(&["--full"]).len(), STEPS.len());
         assert!(!names(&[]).contains(&"unchecked"));
         assert_eq!(names(&["--only", "unchecked", "--only", "fmt"]), ["fmt", "unchecked"]);
-        assert!(Typed::try_parse_from(["ci", "--only", "nothing"]).is_err());
+        assert!(parsed::<CiArgs>(&["--only", "nothing"]).is_err());
     }
 }

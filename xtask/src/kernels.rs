@@ -6,10 +6,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::cargo::{output, outputs};
 use crate::setup::{self, entries};
 
 /// Compute capabilities, times ten, for which the PTX must assemble: each kernel from the one that it is written for.
@@ -23,7 +24,7 @@ const MOST_REGISTERS: u32 = 184;
 pub(crate) struct KernelArgs {
     /// Compare with the committed files instead of writing them
     #[arg(long)]
-    pub(crate) check: bool,
+    check: bool,
 }
 
 pub(crate) fn run(root: &Path, &KernelArgs { check }: &KernelArgs) -> Result<()> {
@@ -63,7 +64,7 @@ pub(crate) fn run(root: &Path, &KernelArgs { check }: &KernelArgs) -> Result<()>
 
 /// A committed file's PTX.
 fn gunzip(path: &Path) -> Result<String> {
-    Ok(output(Command::new("gzip").arg("-dc").arg(path))?.0)
+    output(Command::new("gzip").arg("-dc").arg(path))
 }
 
 /// Writes `ptx` to `path`, without a name or a time, so that the same PTX gives the same file.
@@ -140,7 +141,7 @@ impl CudaCompiler {
         python.arg(self.folder.join("nvidia/cuda_nvrtc/lib/libnvrtc.so.12")).arg(source);
         python.arg(format!("--gpu-architecture=compute_{}", target.architecture)).arg("--std=c++17");
         python.args(target.part.as_ref().map(|part| format!("--define-macro=FILE_{part}")));
-        let ptx = output(&mut python)?.0;
+        let ptx = output(&mut python)?;
         ensure!(ptx.contains(".entry"), "{} has no kernel", source.display());
         Ok(ptx)
     }
@@ -153,14 +154,14 @@ impl CudaCompiler {
         fs::write(&input, ptx)?;
         let mut ptxas = Command::new(self.folder.join("nvidia/cuda_nvcc/bin/ptxas"));
         ptxas.args(["--verbose", "--warn-on-spills", "--warn-on-local-memory-usage", "--warning-as-error"]);
-        let said = output(ptxas.arg(format!("--gpu-name=sm_{device}")).arg("--output-file").arg(&code).arg(&input))?.1;
+        let said = outputs(ptxas.arg(format!("--gpu-name=sm_{device}")).arg("--output-file").arg(&code).arg(&input))?.1;
         let (kernel, registers) = largest(&said).with_context(|| format!("ptxas said nothing to go by: {said}"))?;
         ensure!(
             registers <= MOST_REGISTERS,
             "{kernel} takes {registers} registers on sm_{device}, not {MOST_REGISTERS}"
         );
         let mut disassembler = Command::new(self.folder.join("nvidia/cu13/bin/nvdisasm"));
-        let instructions = output(disassembler.arg("--print-code").arg(&code))?.0;
+        let instructions = output(disassembler.arg("--print-code").arg(&code))?;
         let unlike = unlike(&instructions).join(", ");
         ensure!(unlike.is_empty(), "not the expected machine code on sm_{device}: {unlike}");
         Ok(format!("{} kernels, at most {registers} registers ({kernel})", said.matches("Compiling entry").count()))
@@ -199,23 +200,6 @@ fn unlike(instructions: &str) -> Vec<String> {
         }
     }
     found
-}
-
-/// A program's standard output and standard error; an error with the latter if the program fails.
-fn output(command: &mut Command) -> Result<(String, String)> {
-    let program = command.get_program().to_string_lossy().into_owned();
-    let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {program}"))?;
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    if !output.status.success() {
-        let problems: Vec<&str> = said.lines().filter(|line| !is_information(line)).collect();
-        bail!("{program} failed ({}):\n{}", output.status, problems.join("\n"));
-    }
-    Ok((String::from_utf8(output.stdout)?, said))
-}
-
-/// Returns true if a line of ptxas is only informational.
-fn is_information(line: &str) -> bool {
-    line.starts_with("ptxas info") || line.contains("bytes stack frame")
 }
 
 #[cfg(test)]

@@ -2,11 +2,11 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::cargo::{succeed, target};
+use crate::cargo::{empty_folder, python_runs, succeed, target};
 use crate::selection;
 
 const GENERATOR: &str = "crates/foveate-decode/tests/pillow/make.py";
@@ -31,21 +31,12 @@ pub(crate) struct PixelArgs {
     update: bool,
 }
 
-impl PixelArgs {
-    /// The short form of the check, or the long one.
-    pub(crate) fn form(full: bool) -> Self {
-        Self { full, seed: 2, update: false }
-    }
-}
-
 pub(crate) fn run(root: &Path, args: &PixelArgs) -> Result<()> {
     if let Some(reason) = missing() {
         bail!("{reason}; install it with `pip install 'pillow>=13,<14'`");
     }
     let folder = target(root).join("pixels");
-    if folder.exists() {
-        fs::remove_dir_all(&folder)?;
-    }
+    empty_folder(&folder)?;
     let files = if args.full { LONG } else { SHORT };
     let mut generator = Command::new("python3");
     generator.current_dir(root).args(["-B", "-W", "ignore", GENERATOR]).arg(&folder);
@@ -60,8 +51,7 @@ pub(crate) fn run(root: &Path, args: &PixelArgs) -> Result<()> {
 /// Why no files can be generated here, if so.
 pub(crate) fn missing() -> Option<&'static str> {
     let is_pillow_13 = "import PIL, sys; sys.exit(PIL.__version__.split('.')[0] != '13')";
-    let python = Command::new("python3").args(["-c", is_pillow_13]).stderr(Stdio::null()).status();
-    (!python.is_ok_and(|status| status.success())).then_some("python3 with Pillow 13 is missing")
+    (!python_runs(is_pillow_13)).then_some("python3 with Pillow 13 is missing")
 }
 
 fn write_table(page: &Path, table: &str) -> Result<()> {

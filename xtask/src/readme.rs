@@ -2,11 +2,11 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::cargo::{shell, succeed};
+use crate::cargo::{python_runs, shell, succeed};
 
 /// Runs the quick start's command in a fresh copy of the tree and verifies its output.
 pub(crate) fn quickstart(root: &Path) -> Result<()> {
@@ -33,8 +33,7 @@ fn output_of(command: &str) -> Result<&str> {
 fn verify_parquet(root: &Path, path: &str, rows: usize) -> Result<()> {
     let data = fs::read(root.join(path)).with_context(|| format!("the command left no {path}"))?;
     ensure!(data.starts_with(b"PAR1") && data.ends_with(b"PAR1"), "{path} is not a complete Parquet file");
-    let has_pyarrow = Command::new("python3").args(["-c", "import pyarrow"]).stderr(Stdio::null()).status();
-    if !has_pyarrow.is_ok_and(|status| status.success()) {
+    if !python_runs("import pyarrow") {
         println!("{path}: a complete Parquet file (no pyarrow here to read it with)");
         return Ok(());
     }

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::cargo::{cargo, output, succeed, target};
+use crate::cargo::{cargo, empty_folder, git, output, succeed, target};
 use crate::tree::{self, Tree};
 use crate::{figures, package, wheel};
 
@@ -65,10 +65,7 @@ impl<'a> PreparedRelease<'a> {
         let tagged = !git(root, &["tag", "--list", &format!("v{version}")])?.is_empty();
         ensure!(!tagged, "there is a tag v{version} already; choose the next version");
         let folder = target(root).join(format!("release-{version}"));
-        if folder.exists() {
-            fs::remove_dir_all(&folder)?;
-        }
-        fs::create_dir_all(&folder)?;
+        empty_folder(&folder)?;
         let source = folder.join("source");
         git(root, &["clone", "--quiet", ".", text(&source)?])?;
         let tools = wheel::environment(root, &wheel::default_python(), "release", [TWINE.into()])?;
@@ -172,11 +169,6 @@ fn check_name(wheel: &Path, version: &str) -> Result<()> {
     let of_version = name.starts_with(&format!("foveate-{version}-")) && name.ends_with(".whl");
     ensure!(of_version, "{name} is no wheel of version {version}; build it from the release's commit");
     Ok(())
-}
-
-/// Runs git and returns its output.
-fn git(folder: &Path, args: &[&str]) -> Result<String> {
-    output(Command::new("git").current_dir(folder).args(args))
 }
 
 fn text(path: &Path) -> Result<&str> {

@@ -1,11 +1,10 @@
 //! `cargo xtask report`: measures the two example reports anew on this machine.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use anyhow::Result;
 
-use crate::cargo::{cargo, succeed};
+use crate::cargo::{cargo, python_runs, succeed};
 use crate::{figures, setup};
 
 /// The default photos: the usual workload if the shared data set is present, or else the quick start's.
@@ -54,8 +53,7 @@ fn starved(root: &Path, photos: &str, all: &[&str]) -> Result<()> {
 
 /// Pillow and OpenCV-Python beside the decoders and resizers, where the script's packages are installed.
 fn peers() -> &'static [&'static str] {
-    let found = Command::new("python3").args(["-c", "import numpy, PIL"]).stderr(Stdio::null()).status();
-    if found.is_ok_and(|status| status.success()) { &["--peers", "benches/peers.py"] } else { &[] }
+    if python_runs("import numpy, PIL") { &["--peers", "benches/peers.py"] } else { &[] }
 }
 
 fn usual_photos(root: &Path) -> String {

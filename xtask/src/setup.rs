@@ -7,12 +7,13 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::LazyLock;
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
+use crate::cargo::{empty_folder, output};
 use crate::rules::layers;
 use crate::tree::Tree;
 
@@ -45,11 +46,6 @@ static COMPONENTS: LazyLock<Vec<Component>> = LazyLock::new(|| {
     list.into_values().flatten().collect()
 });
 
-/// The component that the check of the declarations for CUDA needs.
-pub(crate) const CUDA_ABI: &str = "cuda-abi";
-/// The component that runs tests for Arm.
-pub(crate) const NEON: &str = "neon";
-
 /// The features of the facade that need something beyond Rust.
 pub(crate) fn features() -> impl Iterator<Item = &'static str> {
     usual().map(|component| component.feature.as_str())
@@ -80,13 +76,6 @@ pub(crate) struct SetupArgs {
     /// Report what is missing and install nothing
     #[arg(long)]
     check: bool,
-}
-
-impl SetupArgs {
-    /// Installs what one feature needs.
-    pub(crate) fn only(feature: &str) -> Self {
-        Self { only: vec![feature.to_owned()], check: false }
-    }
 }
 
 pub(crate) fn run(root: &Path, args: &SetupArgs) -> Result<()> {
@@ -140,11 +129,8 @@ for wheel in glob.glob(os.path.join(folder, 'wheels', '*.whl')):
                 path = archive.extract(member, folder)
                 if member.external_attr >> 16 & 0o100:
                     os.chmod(path, 0o755)";
-        if folder.exists() {
-            fs::remove_dir_all(folder)?;
-        }
+        empty_folder(folder)?;
         let downloads = folder.join("wheels");
-        fs::create_dir_all(&downloads)?;
         let mut pip = Command::new("python3");
         pip.args(["-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]);
         pip.args(["--only-binary=:all:", "--python-version", "3.12", "--dest"]).arg(&downloads);
@@ -153,8 +139,8 @@ for wheel in glob.glob(os.path.join(folder, 'wheels', '*.whl')):
         for tag in tags {
             pip.arg("--platform").arg(format!("{tag}_{}", std::env::consts::ARCH));
         }
-        execute(pip.args(&self.wheels))?;
-        execute(Command::new("python3").args(["-c", EXTRACT]).arg(folder).args(&self.keep))?;
+        output(pip.args(&self.wheels))?;
+        output(Command::new("python3").args(["-c", EXTRACT]).arg(folder).args(&self.keep))?;
         fs::remove_dir_all(&downloads)?;
         fs::write(folder.join(STAMP), self.wheels.join("\n"))?;
         Ok(())
@@ -177,13 +163,13 @@ fn components(root: &Path, names: &[String]) -> Result<Vec<&'static Component>> 
 
 /// The words that begin a command of Debian's package manager; `None` on other systems.
 fn apt() -> Option<&'static [&'static str]> {
-    output("apt-get", &["--version"])?;
-    let is_root = output("id", &["-u"]).is_some_and(|id| id.trim() == "0");
+    said("apt-get", &["--version"])?;
+    let is_root = said("id", &["-u"]).is_some_and(|id| id.trim() == "0");
     Some(if is_root { &["apt-get"] } else { &["sudo", "apt-get"] })
 }
 
 fn is_installed(package: &str) -> bool {
-    output("dpkg-query", &["--show", "--showformat=${Status}", package])
+    said("dpkg-query", &["--show", "--showformat=${Status}", package])
         .is_some_and(|status| status.ends_with("ok installed"))
 }
 
@@ -209,8 +195,8 @@ fn packages(packages: &[String], check: bool) -> Result<Vec<String>> {
             .collect();
         for arguments in [&["update", "-qq"][..], &install] {
             let mut command = Command::new(apt[0]);
-            command.args(&apt[1..]).args(arguments).env("DEBIAN_FRONTEND", "noninteractive").stdout(Stdio::null());
-            execute(&mut command).with_context(|| format!("run yourself: {by_hand}"))?;
+            command.args(&apt[1..]).args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
+            output(&mut command).with_context(|| format!("run yourself: {by_hand}"))?;
         }
         println!("  packages {}: installed", absent.join(" "));
         return Ok(Vec::new());
@@ -224,7 +210,7 @@ fn libraries(root: &Path, component: &Component, check: bool) -> Result<Option<S
     let names = component.wheels.join(" ");
     let is_present = component.is_in(&folder);
     if !is_present && !check {
-        if output("python3", &["-m", "pip", "--version"]).is_none() {
+        if said("python3", &["-m", "pip", "--version"]).is_none() {
             packages(&PIP_PACKAGES.map(str::to_owned), check)?;
         }
         component.unpack(&folder).with_context(|| format!("cannot get {names} from PyPI"))?;
@@ -272,7 +258,7 @@ struct NativeLibraries {
 
 impl NativeLibraries {
     fn look(root: &Path) -> Self {
-        let has_pkg_config = output("pkg-config", &["--exists", "opencv4"]).is_some();
+        let has_pkg_config = said("pkg-config", &["--exists", "opencv4"]).is_some();
         // Those for GPUs also do the work of the others.
         let folders = ["-cuda", ""];
         let mut onnxruntime = folders.map(|suffix| format!("{THIRD_PARTY}/ort{suffix}/onnxruntime/capi")).into_iter();
@@ -342,17 +328,8 @@ pub(crate) fn entries(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// A program's standard output, if it starts and succeeds.
-fn output(program: &str, args: &[&str]) -> Option<String> {
-    let output = Command::new(program).args(args).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
-    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-fn execute(command: &mut Command) -> Result<()> {
-    let program = command.get_program().to_string_lossy().into_owned();
-    let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {program}"))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{program} failed ({}): {}", output.status, said.trim());
-    Ok(())
+fn said(program: &str, args: &[&str]) -> Option<String> {
+    output(Command::new(program).args(args)).ok()
 }
 
 #[cfg(test)]
@@ -389,14 +366,15 @@ mod tests {
 
     #[test]
     fn libraries_for_gpus_take_the_place_of_others() {
-        let root = std::env::temp_dir().join(format!("foveate-setup-{}", std::process::id()));
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
         let touch = |path: &str| {
             let path = root.join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, "").unwrap();
         };
         let found = || {
-            let NativeLibraries { onnxruntime, libtorch, .. } = NativeLibraries::look(&root);
+            let NativeLibraries { onnxruntime, libtorch, .. } = NativeLibraries::look(root);
             (onnxruntime.unwrap_or_default(), libtorch.unwrap_or_default())
         };
         assert_eq!(found(), Default::default());
@@ -408,7 +386,6 @@ mod tests {
             assert_eq!(onnxruntime, format!("third_party/ort{suffix}/onnxruntime/capi/libonnxruntime.so.1.2.3"));
             assert_eq!(libtorch, format!("third_party/tch{suffix}/torch"));
         }
-        fs::remove_dir_all(root).unwrap();
     }
 
     #[test]

@@ -230,7 +230,6 @@ pub(crate) fn run_limited(command: &mut Command, output: &Path, limit: Duration)
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser as _;
     use serde_json::json;
 
     use super::*;
@@ -254,12 +253,7 @@ mod tests {
 
     #[test]
     fn cargos_arguments_are_taken() {
-        #[derive(clap::Parser)]
-        struct Typed {
-            #[command(flatten)]
-            args: TestArgs,
-        }
-        let TestArgs { unchecked, args, .. } = Typed::parse_from(["test", "resume", "--", "--skip", "kill"]).args;
+        let TestArgs { unchecked, args } = crate::cargo::parsed(&["resume", "--", "--skip", "kill"]).unwrap();
         assert_eq!((unchecked, args), (false, ["resume", "--", "--skip", "kill"].map(str::to_owned).to_vec()));
     }
 

@@ -3,12 +3,11 @@
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-use crate::cargo::{cargo, output};
+use crate::cargo::{cargo, git, output};
 
 /// The workspace as the rules see it. Paths are relative to its root, with `/`.
 pub(crate) struct Tree {
@@ -141,18 +140,8 @@ impl Dependency {
 
 /// Every file that git tracks or would add; build outputs are left out.
 pub(crate) fn paths(root: &Path) -> Result<Vec<String>> {
-    let mut git = Command::new("git");
-    // In containers, the checkout often belongs to another user; listing its files is harmless.
-    git.current_dir(root).args([
-        "-c",
-        "safe.directory=*",
-        "ls-files",
-        "-z",
-        "--cached",
-        "--others",
-        "--exclude-standard",
-    ]);
-    Ok(output(&mut git)?.split_terminator('\0').map(str::to_owned).collect())
+    let listed = git(root, &["ls-files", "-z", "--cached", "--others", "--exclude-standard"])?;
+    Ok(listed.split_terminator('\0').map(str::to_owned).collect())
 }
 
 /// Copies the files that git knows into a new repository, because tidy asks git for files. Build outputs in the copy
@@ -172,13 +161,12 @@ pub(crate) fn copy_tree(root: &Path, copy: &Path) -> Result<()> {
             std::fs::copy(root.join(&path), to)?;
         }
     }
-    crate::cargo::succeed(Command::new("git").current_dir(copy).args(["init", "--quiet"]))
+    git(copy, &["init", "--quiet"]).map(drop)
 }
 
 fn commits(root: &Path) -> Vec<(String, String)> {
     let range = format!("{CHECKED_SINCE}..HEAD");
-    let log = ["-c", "safe.directory=*", "log", "--no-merges", "--format=%h %s", &range];
-    let lines = output(Command::new("git").current_dir(root).args(log)).unwrap_or_default();
+    let lines = git(root, &["log", "--no-merges", "--format=%h %s", &range]).unwrap_or_default();
     lines.lines().filter_map(|line| line.split_once(' ')).map(|(hash, subject)| (hash.into(), subject.into())).collect()
 }
 

@@ -3,11 +3,11 @@
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::cargo::{cargo_home, forget_package, succeed, target};
+use crate::cargo::{cargo_home, empty_folder, forget_package, python_runs, succeed, target};
 use crate::readme;
 
 const MATURIN: &str = "maturin==1.16.0";
@@ -38,20 +38,11 @@ pub(crate) struct WheelArgs {
     python: Vec<PathBuf>,
 }
 
-impl WheelArgs {
-    /// Builds and tests with the default interpreter.
-    pub(crate) fn tested() -> Self {
-        Self { test: true, portable: false, python: Vec::new() }
-    }
-}
-
 pub(crate) fn run(root: &Path, args: &WheelArgs) -> Result<()> {
     let pythons = if args.python.is_empty() { vec![default_python()] } else { args.python.clone() };
     // The only wheel of the folder.
     let wheels = target(root).join("wheels");
-    if wheels.exists() {
-        fs::remove_dir_all(&wheels)?;
-    }
+    empty_folder(&wheels)?;
     let wheel = if args.portable { portable } else { native }(root, &pythons[0], &wheels)?;
     for python in pythons.iter().filter(|_| args.test) {
         test(root, python, &wheel)?;
@@ -61,8 +52,7 @@ pub(crate) fn run(root: &Path, args: &WheelArgs) -> Result<()> {
 
 /// Why no wheel can be built here, if so.
 pub(crate) fn missing() -> Option<&'static str> {
-    let python = Command::new("python3").args(["-c", "import ensurepip, venv"]).stderr(Stdio::null()).status();
-    (!python.is_ok_and(|status| status.success())).then_some("python3 with venv and pip is missing")
+    (!python_runs("import ensurepip, venv")).then_some("python3 with venv and pip is missing")
 }
 
 pub(crate) fn default_python() -> PathBuf {

@@ -1,12 +1,12 @@
 //! Recorded files that were measured before the last change of what they measure.
 
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
 use super::links::{CsvTable, figures};
+use crate::cargo::git;
 use crate::rules::Finding;
 use crate::tree::{Tree, paths};
 
@@ -64,34 +64,28 @@ pub(crate) fn list(root: &Path) -> Result<Vec<String>> {
         commits.sort_unstable();
         commits.dedup();
         for commit in commits {
-            if let Some(why) = why_stale(root, commit, &subject.sources)? {
-                lines.push(format!("{path}: {why}"));
-            }
+            lines.extend(why_stale(root, commit, &subject.sources).map(|why| format!("{path}: {why}")));
         }
     }
     Ok(lines)
 }
 
 /// Returns why rows of `commit` are stale, if they are.
-fn why_stale(root: &Path, commit: &str, sources: &[String]) -> Result<Option<String>> {
+fn why_stale(root: &Path, commit: &str, sources: &[String]) -> Option<String> {
     if commit.is_empty() {
-        return Ok(Some("its rows name no commit".to_owned()));
+        return Some("its rows name no commit".to_owned());
     }
     if let Some(clean) = commit.strip_suffix('+') {
-        return Ok(Some(format!("measured on sources that differed from {clean}")));
+        return Some(format!("measured on sources that differed from {clean}"));
     }
     let range = format!("{commit}..HEAD");
-    let mut git = Command::new("git");
-    git.current_dir(root).args(["-c", "safe.directory=*", "log", "--format=%h %s", &range, "--"]).args(sources);
-    let output = git.output().context("cannot start git")?;
-    if !output.status.success() {
-        return Ok(Some(format!("measured on {commit}, which is no commit here")));
-    }
-    let log = String::from_utf8_lossy(&output.stdout);
-    let last = log.lines().next();
-    Ok(last.map(|last| {
-        format!("measured on {commit}; {} commits have changed it, the last is {last}", log.lines().count())
-    }))
+    let mut args = vec!["log", "--format=%h %s", &range, "--"];
+    args.extend(sources.iter().map(String::as_str));
+    let Ok(log) = git(root, &args) else {
+        return Some(format!("measured on {commit}, which is no commit here"));
+    };
+    let last = log.lines().next()?;
+    Some(format!("measured on {commit}; {} commits have changed it, the last is {last}", log.lines().count()))
 }
 
 /// Fails if a recorded file is stale.
@@ -125,11 +119,7 @@ mod tests {
     fn rows_are_stale_after_a_change_of_what_they_measure() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
-        let git = |args: &[&str]| {
-            let output = Command::new("git").current_dir(root).args(args).output().unwrap();
-            assert!(output.status.success(), "{args:?}: {output:?}");
-            String::from_utf8(output.stdout).unwrap().trim().to_owned()
-        };
+        let git = |args: &[&str]| git(root, args).unwrap().trim().to_owned();
         let commit = |path: &str| {
             std::fs::create_dir_all(root.join(path).parent().unwrap()).unwrap();
             std::fs::write(root.join(path), path).unwrap();
@@ -141,7 +131,7 @@ mod tests {
         let before = commit("a/src/lib.rs");
         let after = commit("a/src/more.rs");
         commit("b/src/lib.rs");
-        let why = |commit: &str| why_stale(root, commit, &["a/src".to_owned()]).unwrap().unwrap_or_default();
+        let why = |commit: &str| why_stale(root, commit, &["a/src".to_owned()]).unwrap_or_default();
         assert_eq!(why(&after), "");
         assert!(why(&before).contains("1 commits have changed it") && why(&before).ends_with("a/src/more.rs"));
         assert!(why("").contains("no commit") && why(&format!("{after}+")).contains("differed"));

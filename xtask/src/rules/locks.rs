@@ -45,8 +45,7 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         }
-        let git = std::process::Command::new("git").args(["init", "-q"]).current_dir(root.path()).status().unwrap();
-        assert!(git.success());
+        crate::cargo::git(root.path(), &["init", "-q"]).unwrap();
         let findings = stale(root.path()).unwrap();
         assert_eq!(findings.len(), 1, "{findings:?}");
         assert!(findings[0].message.contains("--manifest-path Cargo.toml"), "{}", findings[0].message);
