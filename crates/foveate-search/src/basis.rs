@@ -1,7 +1,7 @@
 use crate::Vectors;
 use crate::vectors::dot;
 
-/// Widths of codes that are tried, besides all dimensions.
+/// Widths of codes that are tried in addition to all dimensions.
 pub(crate) const WIDTHS: [usize; 5] = [32, 64, 128, 192, 256];
 /// Rows from which directions and steps are estimated.
 pub(crate) const SAMPLE: usize = 2048;
@@ -10,7 +10,7 @@ pub(crate) const SAMPLE: usize = 2048;
 type Directions = Vec<f64>;
 
 /// The mean of vectors, and the directions in which they spread most, widest first.
-pub(crate) struct Spread {
+pub(crate) struct MainDirections {
     mean: Vec<f64>,
     directions: Directions,
 }
@@ -25,7 +25,7 @@ pub(crate) struct Basis {
     directions: Option<Directions>,
 }
 
-/// What a projection leaves of a vector `a`.
+/// Rest of a vector `a` after a projection.
 pub(crate) struct Rest {
     /// The square of the length of what is orthogonal to all directions.
     pub(crate) tail_square: f64,
@@ -33,7 +33,7 @@ pub(crate) struct Rest {
     pub(crate) along: f64,
 }
 
-impl Spread {
+impl MainDirections {
     /// Estimates `count` directions from some rows. Any directions are right; good ones make searches fast.
     pub(crate) fn of(vectors: &Vectors<'_>, rows: &[u32], count: usize) -> Self {
         const ROUNDS: usize = 5;

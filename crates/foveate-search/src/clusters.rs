@@ -1,7 +1,7 @@
 use fastrand::Rng;
 
 use crate::basis::add;
-use crate::spread_out::Reach;
+use crate::spread_out::BestCosines;
 use crate::{Metric, Search, SearchError, Vectors};
 
 /// Least rows from which starting centres are chosen.
@@ -37,7 +37,7 @@ pub struct Clusters {
 }
 
 impl Search<'_> {
-    /// Bytes that [`clusters`](Self::clusters) takes at most besides the vectors' numbers, with a table of its result.
+    /// Bytes that [`clusters`](Self::clusters) takes at most in addition to the vectors, with a table of its result.
     pub fn memory_of_clusters(rows: usize, dim: usize, k: usize) -> u64 {
         let found = Self::memory(rows.min(PART), dim, 1) + Self::memory(k, dim, 0);
         160 * rows as u64 + 20 * (k * dim) as u64 + found
@@ -52,16 +52,15 @@ impl Search<'_> {
     /// # Errors
     /// [`SearchError::Cancelled`].
     pub fn clusters(&self, vectors: &Vectors<'_>, options: &ClusterOptions) -> Result<Clusters, SearchError> {
-        let (vectors, mut random) = (vectors.by_cosine(), Rng::with_seed(1));
+        let vectors = vectors.by_cosine();
+        let mut random = Rng::with_seed(1);
         let rows: Vec<u32> = vectors.finite().collect();
         let starts = self.starts(&vectors, &rows, options.k, &mut random)?;
         let mut means = Means::from(vectors.gather(&starts), vectors.dim());
-        let (batch, total) = (options.batch.clamp(1, rows.len().max(1)), 2 * rows.len());
-        let (in_rounds, mut done) = (options.rounds * batch, 0);
-        let mut advance = |rows: usize| {
-            done += rows;
-            (self.progress)(done as f64 / (in_rounds + total) as f64);
-        };
+        let batch = options.batch.clamp(1, rows.len().max(1));
+        let total = 2 * rows.len();
+        let in_rounds = options.rounds * batch;
+        let mut done = 0;
         let quiet = Search { progress: &|_| (), state: None, ..*self };
         for _ in 0..if rows.is_empty() { 0 } else { options.rounds } {
             let mut chosen = rows.clone();
@@ -75,37 +74,41 @@ impl Search<'_> {
             means.weaken(1.0 - batch as f64 / rows.len() as f64);
             let found = quiet.nearest(&of_batch, &means.centres()?, 1)?;
             (0..chosen.len()).for_each(|at| means.take(&of_batch, at as u32, found.of(at).next()));
-            advance(batch);
+            done += batch;
+            (self.progress)(done as f64 / (in_rounds + total) as f64);
             if !means.renew() {
                 break;
             }
         }
-        let mut assign = |means: &Means| -> Result<Vec<Option<(u32, f64)>>, SearchError> {
-            let (centres, mut of_rows) = (means.centres()?, Vec::with_capacity(vectors.len()));
+        let mut of_rows = Vec::new();
+        for is_last in [false, true] {
+            of_rows = Vec::with_capacity(vectors.len());
             for first in (0..vectors.len()).step_by(PART) {
                 let part = vectors.part(first..(first + PART).min(vectors.len()));
-                let found = quiet.nearest(&part, &centres, 1)?;
+                let found = quiet.nearest(&part, &means.centres()?, 1)?;
                 of_rows.extend((0..part.len()).map(|row| found.of(row).next()));
-                advance(part.len());
+                done += part.len();
+                (self.progress)(done as f64 / (in_rounds + total) as f64);
             }
-            Ok(of_rows)
-        };
-        let of_rows = assign(&means)?;
-        means.weaken(0.0);
-        of_rows.into_iter().zip(0..).for_each(|(nearest, row)| means.take(&vectors, row, nearest));
-        means.renew();
-        Ok(Clusters::without_empty(&means, assign(&means)?))
+            if !is_last {
+                means.weaken(0.0);
+                of_rows.iter().zip(0..).for_each(|(&nearest, row)| means.take(&vectors, row, nearest));
+                means.renew();
+            }
+        }
+        Ok(Clusters::without_empty(&means, of_rows))
     }
 
     /// Rows that are far from each other, by k-means++ on some rows. There are fewer if the others are copies.
     fn starts(&self, vectors: &Vectors<'_>, rows: &[u32], k: usize, random: &mut Rng) -> Result<Vec<u32>, SearchError> {
-        let (k, count) = (k.max(1), rows.len().min(SAMPLE.max(2 * k)));
+        let k = k.max(1);
+        let count = rows.len().min(SAMPLE.max(2 * k));
         let mut chosen: Vec<u32> = rows.to_vec();
         for at in 0..count {
             chosen.swap(at, random.usize(at..rows.len()));
         }
         chosen.truncate(count);
-        let mut reach = Reach::of(vectors, &chosen);
+        let mut reach = BestCosines::of(vectors, &chosen);
         let mut starts: Vec<u32> = chosen.first().copied().into_iter().collect();
         while let Some(&last) = starts.last().filter(|_| starts.len() < k) {
             if (self.is_cancelled)() {
@@ -113,10 +116,10 @@ impl Search<'_> {
             }
             reach.take(last, self.threads);
             // Half the squares of distances, without what is rounding.
-            let weight = |best: f64| (1.0 - best - 1e-12).max(0.0);
-            let mut left = random.f64() * reach.best.iter().map(|&best| weight(best)).sum::<f64>();
-            let next = reach.best.iter().position(|&best| {
-                left -= weight(best);
+            let weights: Vec<f64> = reach.best.iter().map(|best| (1.0 - best - 1e-12).max(0.0)).collect();
+            let mut left = random.f64() * weights.iter().sum::<f64>();
+            let next = weights.into_iter().position(|weight| {
+                left -= weight;
                 left < 0.0
             });
             let Some(next) = next else { break };

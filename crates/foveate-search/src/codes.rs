@@ -1,6 +1,7 @@
 use crate::Vectors;
 use crate::basis::Basis;
 use crate::search::joined;
+use crate::vectors::RowsOf;
 
 /// Rows in a block. Blocks are what is compared with each other.
 pub(crate) const BLOCK: usize = 1024;
@@ -17,8 +18,8 @@ pub(crate) const NEVER: i32 = -(1 << 29);
 /// A limit that every other sum reaches.
 const ALWAYS: i32 = -(1 << 28);
 
-/// How numbers become codes.
-pub(crate) struct Scale<'a> {
+/// Turns numbers into codes.
+pub(crate) struct CodeScale<'a> {
     pub(crate) basis: &'a Basis,
     /// Codes of a row: the basis' width, in whole words.
     pub(crate) width: usize,
@@ -43,11 +44,12 @@ struct Bounded {
     longest: f64,
 }
 
-impl<'a> Scale<'a> {
+impl<'a> CodeScale<'a> {
     /// Chooses the step for some rows, of vectors that are at most as long as `longest`. Others are cut off at the
     /// largest code, which their errors count.
     pub(crate) fn of(basis: &'a Basis, vectors: &Vectors<'_>, rows: &[u32], longest: f64) -> Self {
-        let (mut vector, mut projected) = (vec![0.0; vectors.dim()], vec![0.0; basis.width]);
+        let mut vector = vec![0.0; vectors.dim()];
+        let mut projected = vec![0.0; basis.width];
         let mut largest = 0.0_f64;
         for &row in rows {
             vectors.scaled(row, &mut vector);
@@ -60,13 +62,14 @@ impl<'a> Scale<'a> {
     }
 
     /// Codes of rows that are compared with each other, and with other rows.
-    pub(crate) fn both(&self, sides: [(&Vectors<'_>, &[u32]); 2], threads: usize) -> [Codes; 2] {
-        let coded = sides.map(|(vectors, rows)| self.code(vectors, rows, threads));
+    pub(crate) fn both(&self, sides: [RowsOf<'_, '_>; 2], threads: usize) -> [Codes; 2] {
+        let coded = sides.map(|side| self.code(side.vectors, side.rows, threads));
         let longest = coded[0].longest.max(coded[1].longest);
         coded.map(|Bounded { codes, parts, .. }| {
-            let bias = |(error, part): (f64, f64)| self.units(part + longest * error).ceil() as i32;
-            let padding = codes.len() / self.width - parts.len();
-            let biases = parts.into_iter().map(bias).chain(std::iter::repeat_n(NEVER, padding)).collect();
+            let mut biases = vec![NEVER; codes.len() / self.width];
+            for (bias, (error, part)) in biases.iter_mut().zip(parts) {
+                *bias = self.units(part + longest * error).ceil() as i32;
+            }
             Codes { codes, biases }
         })
     }
@@ -87,12 +90,14 @@ impl<'a> Scale<'a> {
 
     /// Returns the largest length of a row of codes.
     fn code_share(&self, vectors: &Vectors<'_>, rows: &[u32], codes: &mut [i8], parts: &mut [(f64, f64)]) -> f64 {
-        let (mut vector, mut projected) = (vec![0.0; vectors.dim()], vec![0.0; self.basis.width]);
+        let mut vector = vec![0.0; vectors.dim()];
+        let mut projected = vec![0.0; self.basis.width];
         let mut longest = 0.0_f64;
         for ((&row, codes), part) in rows.iter().zip(codes.chunks_exact_mut(self.width)).zip(parts) {
             vectors.scaled(row, &mut vector);
             let rest = self.basis.project(&mut vector, &mut projected);
-            let (mut error, mut length) = (0.0, 0.0);
+            let mut error = 0.0;
+            let mut length = 0.0;
             for (code, &x) in codes.iter_mut().zip(&projected) {
                 let rounded = (x / self.step).clamp(-127.0, 127.0) + WHOLE;
                 *code = rounded.to_bits() as i8;
@@ -110,6 +115,13 @@ impl<'a> Scale<'a> {
     /// The sum of codes' products and biases that a pair with this score reaches.
     pub(crate) fn limit(&self, score: f64) -> i32 {
         if score == f64::NEG_INFINITY { ALWAYS } else { (self.units(score).floor() as i32).max(ALWAYS) }
+    }
+
+    /// The limits of a block's rows; what is left of the block wants nothing.
+    pub(crate) fn limits(&self, scores: impl Iterator<Item = f64>) -> Vec<i32> {
+        let mut limits: Vec<i32> = scores.take(BLOCK).map(|score| self.limit(score)).collect();
+        limits.resize(BLOCK, i32::MAX);
+        limits
     }
 
     fn units(&self, score: f64) -> f64 {

@@ -5,18 +5,19 @@ use crate::bytes::{get, put};
 use crate::found::{Pair, Stats};
 use crate::nearest::PairSink;
 use crate::search::lock;
-use crate::state::Findings;
+use crate::state::SavedFindings;
 use crate::{Search, SearchError, Vectors};
 
 /// Groups of near rows, which take memory for the rows and not for their pairs: of 60,000 near rows there are 1.8
 /// billion pairs.
 pub struct Duplicates {
     digest: PairDigest,
-    /// What it took.
+    /// Cost of the search.
     pub stats: Stats,
 }
 
-/// What is kept of pairs.
+/// Groups, neighbours and examples, into which pairs go.
+#[derive(Clone)]
 struct PairDigest {
     /// In order.
     thresholds: Vec<f64>,
@@ -30,6 +31,7 @@ struct PairDigest {
 }
 
 /// Trees of rows. Each row has the number of another one of its tree, or its own.
+#[derive(Clone)]
 struct Forest(Vec<u32>);
 
 /// No row is as near as the threshold.
@@ -54,20 +56,22 @@ impl Search<'_> {
         thresholds: &[f64],
         examples: usize,
     ) -> Result<Duplicates, SearchError> {
-        let digest = || {
-            let forest = || Forest((0..vectors.len() as u32).collect());
-            Mutex::new(PairDigest {
-                thresholds: thresholds.to_vec(),
-                forests: thresholds.iter().filter(|_| others.is_none()).map(|_| forest()).collect(),
-                best: if others.is_some() { vec![NONE; vectors.len()] } else { Vec::new() },
-                examples: vec![Vec::new(); thresholds.len()],
-                most_examples: examples,
-            })
+        let empty = PairDigest {
+            thresholds: thresholds.to_vec(),
+            forests: Vec::new(),
+            best: Vec::new(),
+            examples: vec![Vec::new(); thresholds.len()],
+            most_examples: examples,
         };
         let least = thresholds.first().copied().unwrap_or(f64::INFINITY);
         let (digest, stats) = match others {
-            Some(others) => self.each_pair_with(vectors, others, least, digest)?,
-            None => self.each_pair(vectors, least, digest)?,
+            Some(others) => self.each_pair_with(vectors, others, least, || {
+                Mutex::new(PairDigest { best: vec![NONE; vectors.len()], ..empty.clone() })
+            })?,
+            None => self.each_pair(vectors, least, || {
+                let forest = Forest((0..vectors.len() as u32).collect());
+                Mutex::new(PairDigest { forests: vec![forest; thresholds.len()], ..empty.clone() })
+            })?,
         };
         Ok(Duplicates { digest: digest.into_inner().unwrap_or_else(PoisonError::into_inner), stats })
     }
@@ -83,7 +87,8 @@ impl Duplicates {
             sizes[forest.root(row) as usize] += 1;
         }
         // The root is the first row of its tree.
-        let (mut groups, mut places) = (Vec::<Vec<u32>>::new(), vec![0; sizes.len()]);
+        let mut groups = Vec::<Vec<u32>>::new();
+        let mut places = vec![0; sizes.len()];
         for row in 0..forest.0.len() as u32 {
             let root = forest.root(row) as usize;
             if sizes[root] < 2 {
@@ -121,7 +126,8 @@ impl Forest {
 
     /// Joins the trees of two rows. Returns false if they are one.
     fn join(&mut self, a: u32, b: u32) -> bool {
-        let (a, b) = (self.shorten(a), self.shorten(b));
+        let a = self.shorten(a);
+        let b = self.shorten(b);
         self.0[a.max(b) as usize] = a.min(b);
         a != b
     }
@@ -151,12 +157,11 @@ impl PairDigest {
         {
             *best = (pair.score, pair.other);
         }
-        let key = |pair: &Pair| (pair.score, pair.row, pair.other);
         for examples in &mut self.examples[..reached] {
-            let is_lower = examples.last().is_none_or(|last| key(&pair) < key(last));
-            if examples.len() < self.most_examples || is_lower && self.most_examples > 0 {
+            let place = examples.partition_point(|other| other.is_below(&pair));
+            if place < self.most_examples {
                 examples.truncate(self.most_examples - 1);
-                examples.insert(examples.partition_point(|other| key(other) < key(&pair)), pair);
+                examples.insert(place, pair);
             }
         }
     }
@@ -173,7 +178,7 @@ impl PairSink for Mutex<PairDigest> {
     }
 }
 
-impl Findings for Mutex<PairDigest> {
+impl SavedFindings for Mutex<PairDigest> {
     fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         let digest = lock(self);
         digest.forests.iter().try_for_each(|forest| put(out, &forest.0, u32::to_le_bytes))?;

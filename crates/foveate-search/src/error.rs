@@ -1,4 +1,4 @@
-/// Why a search cannot be made, or was ended.
+/// Reason that a search cannot be made, or was ended.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SearchError {

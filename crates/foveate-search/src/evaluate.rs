@@ -25,7 +25,7 @@ pub struct Figure {
     values: Vec<f32>,
 }
 
-/// How well vectors tell labels apart. All figures are of the same rows: finite ones whose label occurs at least twice.
+/// Figures of how well vectors tell labels apart, all of the same rows: finite ones whose label occurs at least twice.
 #[derive(Clone, Debug)]
 pub struct Evaluation {
     /// Number of labels that occur at least twice.
@@ -73,33 +73,44 @@ impl Search<'_> {
 
         let search = Search { progress: &|done| (self.progress)(SEARCHED * done), ..*self };
         let neighbors = search.neighbors(&vectors, largest.min(most).max(VOTES.0))?;
-        let nothing = || vec![f32::NAN; vectors.len()];
-        let (mut recalls, mut precisions) = ([nothing(), nothing(), nothing()], nothing());
-        let (mut votes, mut found) = (nothing(), nothing());
-        let is = |value: bool| f32::from(u8::from(value));
+        let [mut recall_1, mut recall_5, mut recall_10, mut precisions, mut votes, mut found] =
+            std::array::from_fn(|_| vec![f32::NAN; vectors.len()]);
         for (&label, rows) in &by_label {
             for row in rows.iter().map(|&row| row as usize) {
-                let near = || neighbors.of(row).map(|(other, score)| (labels[other as usize], score));
-                for (values, k) in recalls.iter_mut().zip([1, 5, 10]) {
-                    values[row] = is(near().take(k).any(|(of_other, _)| of_other == label));
+                let near: Vec<(Option<u32>, f64)> =
+                    neighbors.of(row).map(|(other, score)| (labels[other as usize], score)).collect();
+                for (values, k) in [(&mut recall_1, 1), (&mut recall_5, 5), (&mut recall_10, 10)] {
+                    values[row] = share(near.iter().take(k).any(|&(of_other, _)| of_other == label));
                 }
                 precisions[row] =
-                    average_precision(near().map(|(other, _)| other == label), (rows.len() - 1).min(most));
-                votes[row] = is(voted(near().take(VOTES.0)) == label);
+                    average_precision(near.iter().map(|&(other, _)| other == label), (rows.len() - 1).min(most));
+                votes[row] = share(voted(near.into_iter().take(VOTES.0)) == label);
             }
         }
         for (row, is_right) in probe(self, SEARCHED, &vectors, &by_label.values().collect::<Vec<_>>())? {
-            found[row as usize] = is(is_right);
+            found[row as usize] = share(is_right);
         }
-        let [recall_1, recall_5, recall_10] = recalls.map(Figure::of_share);
-        let (map_at_r, knn, probe) = (Figure::of_mean(precisions), Figure::of_share(votes), Figure::of_share(found));
-        Ok(Evaluation { classes: by_label.len(), recall_1, recall_5, recall_10, map_at_r, knn, probe })
+        Ok(Evaluation {
+            classes: by_label.len(),
+            recall_1: Figure::of_share(recall_1),
+            recall_5: Figure::of_share(recall_5),
+            recall_10: Figure::of_share(recall_10),
+            map_at_r: Figure::of_mean(precisions),
+            knn: Figure::of_share(votes),
+            probe: Figure::of_share(found),
+        })
     }
+}
+
+/// The value of a row in a share: 1 if it is right.
+fn share(is_right: bool) -> f32 {
+    f32::from(u8::from(is_right))
 }
 
 /// At R: the mean over the first R ranks of the precision so far, or 0 where the rank is wrong.
 fn average_precision(is_right: impl Iterator<Item = bool>, r: usize) -> f32 {
-    let (mut right, mut sum) = (0.0, 0.0);
+    let mut right = 0.0;
+    let mut sum = 0.0;
     for (rank, _) in is_right.take(r).enumerate().filter(|&(_, is_right)| is_right) {
         right += 1.0;
         sum += right / (rank + 1) as f64;
@@ -109,7 +120,8 @@ fn average_precision(is_right: impl Iterator<Item = bool>, r: usize) -> f32 {
 
 /// The label with the most votes, or of several the one that is nearest.
 fn voted(near: impl Iterator<Item = (Option<u32>, f64)>) -> Option<u32> {
-    let (mut votes, mut best): (Vec<(Option<u32>, f64)>, _) = (Vec::new(), None);
+    let mut votes: Vec<(Option<u32>, f64)> = Vec::new();
+    let mut best = None;
     for (label, score) in near {
         let weight = ((score - *best.get_or_insert(score)) / VOTES.1).exp();
         match votes.iter_mut().find(|(other, _)| *other == label) {
@@ -153,10 +165,10 @@ impl Figure {
 
     /// With the normal approximation.
     fn of_mean(values: Vec<f32>) -> Self {
-        let counted = || values.iter().map(|&value| f64::from(value)).filter(|value| !value.is_nan());
-        let rows = counted().count();
-        let mean = counted().sum::<f64>() / rows as f64;
-        let variance = counted().map(|value| (value - mean).powi(2)).sum::<f64>() / (rows as f64 - 1.0).max(1.0);
+        let counted = values.iter().map(|&value| f64::from(value)).filter(|value| !value.is_nan());
+        let rows = counted.clone().count();
+        let mean = counted.clone().sum::<f64>() / rows as f64;
+        let variance = counted.map(|value| (value - mean).powi(2)).sum::<f64>() / (rows as f64 - 1.0).max(1.0);
         let half = Z * (variance / rows as f64).sqrt();
         Self { mean, low: mean - half, high: mean + half, rows, values }
     }
@@ -164,7 +176,8 @@ impl Figure {
     /// With Wilson's interval, for values of 0 and 1.
     fn of_share(values: Vec<f32>) -> Self {
         let figure = Self::of_mean(values);
-        let (share, square) = (figure.mean, Z * Z / figure.rows as f64);
+        let share = figure.mean;
+        let square = Z * Z / figure.rows as f64;
         let middle = (share + square / 2.0) / (1.0 + square);
         let half = (share * (1.0 - share) * square + square * square / 4.0).sqrt() / (1.0 + square);
         Self { low: middle - half, high: middle + half, ..figure }

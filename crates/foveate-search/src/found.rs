@@ -1,6 +1,6 @@
 use crate::top::Top;
 
-/// What a search did.
+/// Counts of a search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Pairs of rows, each counted once.
@@ -23,6 +23,11 @@ pub struct Pair {
 }
 
 impl Pair {
+    /// Orders pairs by score, then by rows.
+    pub(crate) fn is_below(&self, other: &Self) -> bool {
+        (self.score, self.row, self.other) < (other.score, other.row, other.other)
+    }
+
     pub(crate) fn to_bytes(self) -> [u8; 16] {
         let rows = u128::from(self.row) << 96 | u128::from(self.other) << 64;
         (rows | u128::from(self.score.to_bits())).to_le_bytes()
@@ -39,7 +44,7 @@ impl Pair {
 pub struct Pairs {
     /// By row, then by the other row.
     pub pairs: Vec<Pair>,
-    /// What it took.
+    /// Cost of the search.
     pub stats: Stats,
 }
 
@@ -48,7 +53,7 @@ pub struct Neighbors {
     /// In blocks of rows, in the order in which they were searched.
     pub(crate) blocks: Vec<Top>,
     pub(crate) block: usize,
-    /// Where each row was searched; `u32::MAX` for rows that are not.
+    /// Of each row, its place in the search; `u32::MAX` for rows that are not searched.
     pub(crate) places: Vec<u32>,
     pub(crate) stats: Stats,
 }
@@ -61,7 +66,7 @@ impl Neighbors {
         place.into_iter().flat_map(|place| self.blocks[place / self.block].of(place % self.block))
     }
 
-    /// What it took.
+    /// Cost of the search.
     pub fn stats(&self) -> Stats {
         self.stats
     }

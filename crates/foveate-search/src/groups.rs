@@ -5,7 +5,7 @@ use crate::{Pair, Search, SearchError};
 /// Pairs between two looks at whether to stop.
 const PAIRS: usize = 1 << 12;
 
-/// What makes rows a group.
+/// Condition for rows to be a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Linkage {
     /// A chain of pairs. The ends of a long chain may differ.
@@ -32,7 +32,6 @@ impl Search<'_> {
             Linkage::Single => HashSet::new(),
             Linkage::Complete => pairs.iter().map(|pair| (pair.row, pair.other)).collect(),
         };
-        let is_pair = |a: u32, b: u32| linkage == Linkage::Single || all.contains(&(a.min(b), a.max(b)));
         // Of each row, a row of its group, or itself; of the last one, all members.
         let mut next: BTreeMap<u32, u32> = BTreeMap::new();
         let mut members: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
@@ -44,8 +43,9 @@ impl Search<'_> {
                 members.entry(*next.entry(row).or_insert(row)).or_insert_with(|| vec![row]);
                 last(&mut next, row)
             });
-            let joins = a != b && members[&a].iter().all(|&one| members[&b].iter().all(|&other| is_pair(one, other)));
-            if joins {
+            let are_pairs = linkage == Linkage::Single
+                || members[&a].iter().all(|&a| members[&b].iter().all(|&b| all.contains(&(a.min(b), a.max(b)))));
+            if a != b && are_pairs {
                 let (large, small) = if members[&a].len() < members[&b].len() { (b, a) } else { (a, b) };
                 let moved = members.remove(&small).unwrap_or_default();
                 members.entry(large).or_default().extend(moved);

@@ -30,5 +30,5 @@ pub use evaluate::{Evaluation, Figure, difference};
 pub use found::{Neighbors, Pair, Pairs, Stats};
 pub use groups::{Linkage, groups};
 pub use rows::{Collector, Components};
-pub use search::{Search, State};
+pub use search::{Search, SearchState};
 pub use vectors::{Metric, Vectors};

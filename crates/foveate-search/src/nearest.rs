@@ -3,15 +3,16 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::bases::Wanted;
+use crate::bases::SoughtPairs;
 use crate::bytes::{CHUNK, get, put};
 use crate::codes::BLOCK;
 use crate::found::{Neighbors, Pair, Pairs, Stats};
 use crate::scan::FEW;
-use crate::search::{Task, lock};
-use crate::side::{Scales, Side};
-use crate::state::{Findings, SEEDED};
+use crate::search::{BlockPair, lock};
+use crate::side::{Scales, SearchSide};
+use crate::state::{SEEDED, SavedFindings};
 use crate::top::Top;
+use crate::vectors::RowsOf;
 use crate::{Search, SearchError, Vectors};
 
 /// Neighbours in the order of groups that each row is compared with at first.
@@ -25,35 +26,43 @@ impl Search<'_> {
     /// # Errors
     /// [`SearchError::Cancelled`].
     pub fn neighbors(&self, vectors: &Vectors<'_>, k: usize) -> Result<Neighbors, SearchError> {
-        let (k, rows) = (k.max(1), vectors.finite().collect::<Vec<u32>>());
-        let bases = self.bases(vectors, &rows, &Wanted::Nearest { vectors, rows: &rows, k });
+        let k = k.max(1);
+        let rows = vectors.finite().collect::<Vec<u32>>();
+        let bases = self.bases(vectors, &rows, &SoughtPairs::Nearest { vectors, rows: &rows, k });
         let scales = bases.scales(vectors, &rows, vectors.longest());
-        let [side, _] = self.sides(&scales, (vectors, &rows), None);
+        let [side, _] = self.sides(&scales, RowsOf { vectors, rows: &rows }, RowsOf { vectors, rows: &[] });
         let tasks = symmetric(rows.len().div_ceil(BLOCK));
         let work = self.resume(&tasks, &[&side], k as u64, || tops(rows.len(), k));
-        let (tops, scored) = (&work.found, &work.scored);
-        let seed = |number: usize| {
-            let mut top = lock(&tops[number]);
-            let places = number * BLOCK..(number * BLOCK + BLOCK).min(rows.len());
-            for place in places.clone() {
-                for other in place + 1..(place + 1 + SEEDS.max(2 * k)).min(places.end) {
-                    let score = side.score(place, &side, other);
-                    top.push(place - places.start, score, side.rows[other]);
-                    top.push(other - places.start, score, side.rows[place]);
-                    scored.fetch_add(1, Relaxed);
-                }
-            }
-        };
+        let tops = &work.found;
+        let scored = &work.scored;
         if work.done == 0 {
-            self.each(tops.len(), 0.0..SEEDED, || (), |number, ()| seed(number))?;
+            self.each(
+                tops.len(),
+                0.0..SEEDED,
+                || (),
+                |number, ()| {
+                    let mut top = lock(&tops[number]);
+                    let places = number * BLOCK..(number * BLOCK + BLOCK).min(rows.len());
+                    for place in places.clone() {
+                        for other in place + 1..(place + 1 + SEEDS.max(2 * k)).min(places.end) {
+                            let score = side.score(place, &side, other);
+                            top.push(place - places.start, score, side.rows[other]);
+                            top.push(other - places.start, score, side.rows[place]);
+                            scored.fetch_add(1, Relaxed);
+                        }
+                    }
+                },
+            )?;
         }
-        self.each_task(&work, |Task { a, b }, scratch, found| {
-            let limits = |number: usize| scales.limits(lock(&tops[number]).least());
-            let (of_a, of_b) = (limits(a), limits(b));
-            scales.find(&side, &side, Task { a, b }, (&of_a, &of_b), scratch, found);
+        self.each_task(&work, |BlockPair { a, b }, scratch, found| {
+            let of_a = scales.limits(lock(&tops[a]).least());
+            let of_b = scales.limits(lock(&tops[b]).least());
+            scales.find(&side, &side, BlockPair { a, b }, &of_a, &of_b, scratch, found);
             for found in found.chunks(PIECE) {
                 let mut news = Vec::with_capacity(found.len());
-                for (place, other) in found.iter().map(|&(i, j)| (a * BLOCK + i as usize, b * BLOCK + j as usize)) {
+                for &(i, j) in found {
+                    let place = a * BLOCK + i as usize;
+                    let other = b * BLOCK + j as usize;
                     if place < other || a != b {
                         news.push((place, other, side.score(place, &side, other)));
                     }
@@ -78,42 +87,53 @@ impl Search<'_> {
     pub fn nearest(&self, queries: &Vectors<'_>, vectors: &Vectors<'_>, k: usize) -> Result<Neighbors, SearchError> {
         check(queries, vectors)?;
         let k = k.max(1);
-        let (rows, of_queries) = (vectors.finite().collect::<Vec<_>>(), queries.finite().collect::<Vec<_>>());
+        let rows = vectors.finite().collect::<Vec<_>>();
+        let of_queries = queries.finite().collect::<Vec<_>>();
         if of_queries.len() <= FEW.0 || rows.len() <= FEW.1 {
-            return self.scan((queries, &of_queries), (vectors, &rows), k);
+            return self.scan(RowsOf { vectors: queries, rows: &of_queries }, RowsOf { vectors, rows: &rows }, k);
         }
-        let bases = self.bases(vectors, &rows, &Wanted::Nearest { vectors: queries, rows: &of_queries, k });
+        let bases = self.bases(vectors, &rows, &SoughtPairs::Nearest { vectors: queries, rows: &of_queries, k });
         let scales = bases.scales(vectors, &rows, vectors.longest().max(queries.longest()));
-        let [side, query] = self.sides(&scales, (vectors, &rows), Some((queries, &of_queries)));
-        let (blocks, of_query) = (rows.len().div_ceil(BLOCK), of_queries.len().div_ceil(BLOCK));
+        let [side, query] =
+            self.sides(&scales, RowsOf { vectors, rows: &rows }, RowsOf { vectors: queries, rows: &of_queries });
+        let blocks = rows.len().div_ceil(BLOCK);
+        let of_query = of_queries.len().div_ceil(BLOCK);
         // Each block of queries begins with its own groups.
-        let tasks: Vec<Task> = (0..blocks)
-            .flat_map(|step| (0..of_query).map(move |a| (a, step)))
-            .map(|(a, step)| Task { a, b: (side.near(&query, a * BLOCK) / BLOCK + step) % blocks })
-            .collect();
-        let work = self.resume(&tasks, &[&query, &side], k as u64, || tops(of_queries.len(), k));
-        let (tops, scored) = (&work.found, &work.scored);
-        let seed = |number: usize| {
-            let mut top = lock(&tops[number]);
-            for place in number * BLOCK..(number * BLOCK + BLOCK).min(of_queries.len()) {
-                let first = side.near(&query, place);
-                for other in first..(first + SEEDS.max(2 * k)).min(rows.len()) {
-                    top.push(place % BLOCK, query.score(place, &side, other), side.rows[other]);
-                    scored.fetch_add(1, Relaxed);
-                }
+        let mut tasks = Vec::new();
+        for step in 0..blocks {
+            for a in 0..of_query {
+                tasks.push(BlockPair { a, b: (side.near(&query, a * BLOCK) / BLOCK + step) % blocks });
             }
-        };
+        }
+        let work = self.resume(&tasks, &[&query, &side], k as u64, || tops(of_queries.len(), k));
+        let tops = &work.found;
+        let scored = &work.scored;
         if work.done == 0 {
-            self.each(tops.len(), 0.0..SEEDED, || (), |number, ()| seed(number))?;
+            self.each(
+                tops.len(),
+                0.0..SEEDED,
+                || (),
+                |number, ()| {
+                    let mut top = lock(&tops[number]);
+                    for place in number * BLOCK..(number * BLOCK + BLOCK).min(of_queries.len()) {
+                        let first = side.near(&query, place);
+                        for other in first..(first + SEEDS.max(2 * k)).min(rows.len()) {
+                            top.push(place % BLOCK, query.score(place, &side, other), side.rows[other]);
+                            scored.fetch_add(1, Relaxed);
+                        }
+                    }
+                },
+            )?;
         }
         let unlimited = scales.limits(std::iter::empty());
-        self.each_task(&work, |task @ Task { a, b }, scratch, found| {
+        self.each_task(&work, |task @ BlockPair { a, b }, scratch, found| {
             let of_a = scales.limits(lock(&tops[a]).least());
-            scales.find(&query, &side, task, (&of_a, &unlimited), scratch, found);
+            scales.find(&query, &side, task, &of_a, &unlimited, scratch, found);
             for found in found.chunks(PIECE) {
                 let mut news = Vec::with_capacity(found.len());
-                for (i, other) in found.iter().map(|&(i, j)| (i as usize, b * BLOCK + j as usize)) {
-                    news.push((i, query.score(a * BLOCK + i, &side, other), side.rows[other]));
+                for &(i, j) in found {
+                    let other = b * BLOCK + j as usize;
+                    news.push((i as usize, query.score(a * BLOCK + i as usize, &side, other), side.rows[other]));
                 }
                 scored.fetch_add(news.len() as u64, Relaxed);
                 let mut top = lock(&tops[a]);
@@ -150,9 +170,9 @@ impl Search<'_> {
         new: impl Fn() -> F,
     ) -> Result<(F, Stats), SearchError> {
         let rows: Vec<u32> = vectors.finite().collect();
-        let bases = self.bases(vectors, &rows, &Wanted::From(threshold));
+        let bases = self.bases(vectors, &rows, &SoughtPairs::From(threshold));
         let scales = bases.scales(vectors, &rows, vectors.longest());
-        let [side, _] = self.sides(&scales, (vectors, &rows), None);
+        let [side, _] = self.sides(&scales, RowsOf { vectors, rows: &rows }, RowsOf { vectors, rows: &[] });
         let tasks = symmetric(rows.len().div_ceil(BLOCK));
         let (found, scored) = self.from(&side, &side, &scales, threshold, &tasks, new)?;
         Ok((found, Stats { pairs: among(&rows), scored, width: bases.coarse.width }))
@@ -166,13 +186,16 @@ impl Search<'_> {
         new: impl Fn() -> F,
     ) -> Result<(F, Stats), SearchError> {
         check(news, vectors)?;
-        let (rows, of_news) = (vectors.finite().collect::<Vec<_>>(), news.finite().collect::<Vec<_>>());
-        let bases = self.bases(vectors, &rows, &Wanted::From(threshold));
+        let rows = vectors.finite().collect::<Vec<_>>();
+        let of_news = news.finite().collect::<Vec<_>>();
+        let bases = self.bases(vectors, &rows, &SoughtPairs::From(threshold));
         let scales = bases.scales(vectors, &rows, vectors.longest().max(news.longest()));
-        let [side, new_side] = self.sides(&scales, (vectors, &rows), Some((news, &of_news)));
-        let blocks = |rows: &[u32]| rows.len().div_ceil(BLOCK);
-        let tasks: Vec<Task> =
-            (0..blocks(&of_news)).flat_map(|a| (0..blocks(&rows)).map(move |b| Task { a, b })).collect();
+        let [side, new_side] =
+            self.sides(&scales, RowsOf { vectors, rows: &rows }, RowsOf { vectors: news, rows: &of_news });
+        let mut tasks = Vec::new();
+        for a in 0..of_news.len().div_ceil(BLOCK) {
+            tasks.extend((0..rows.len().div_ceil(BLOCK)).map(|b| BlockPair { a, b }));
+        }
         let (found, scored) = self.from(&new_side, &side, &scales, threshold, &tasks, new)?;
         let all = rows.len() as u64 * of_news.len() as u64;
         Ok((found, Stats { pairs: all, scored, width: bases.coarse.width }))
@@ -180,11 +203,11 @@ impl Search<'_> {
 
     fn from<F: PairSink>(
         &self,
-        side: &Side<'_>,
-        others: &Side<'_>,
+        side: &SearchSide<'_>,
+        others: &SearchSide<'_>,
         scales: &Scales<'_>,
         threshold: f64,
-        tasks: &[Task],
+        tasks: &[BlockPair],
         new: impl Fn() -> F,
     ) -> Result<(F, u64), SearchError> {
         let limits = scales.limits(std::iter::repeat_n(threshold, BLOCK));
@@ -192,22 +215,23 @@ impl Search<'_> {
         let both = if is_same { vec![side] } else { vec![side, others] };
         let work = self.resume(tasks, &both, threshold.to_bits() ^ F::KIND, new);
         let fault = Mutex::new(None);
-        let is_cancelled = || (self.is_cancelled)() || lock(&fault).is_some();
-        let search = Search { is_cancelled: &is_cancelled, ..*self };
-        let ended = search.each_task(&work, |Task { a, b }, scratch, found| {
-            scales.find(side, others, Task { a, b }, (&limits, &limits), scratch, found);
+        let search = Search { is_cancelled: &|| (self.is_cancelled)() || lock(&fault).is_some(), ..*self };
+        let ended = search.each_task(&work, |BlockPair { a, b }, scratch, found| {
+            scales.find(side, others, BlockPair { a, b }, &limits, &limits, scratch, found);
             // A block of near rows has a million pairs, so that they are handed over in pieces.
             for found in found.chunks(PIECE) {
                 let mut news = Vec::with_capacity(found.len());
                 let mut scored = 0;
                 for &(i, j) in found {
-                    let (place, other) = (a * BLOCK + i as usize, b * BLOCK + j as usize);
+                    let place = a * BLOCK + i as usize;
+                    let other = b * BLOCK + j as usize;
                     if is_same && a == b && place >= other {
                         continue;
                     }
                     scored += 1;
                     let score = side.score(place, others, other);
-                    let (row, other) = (side.rows[place], others.rows[other]);
+                    let row = side.rows[place];
+                    let other = others.rows[other];
                     if score >= threshold && is_same {
                         news.push(Pair { row: row.min(other), other: row.max(other), score });
                     } else if score >= threshold {
@@ -229,7 +253,7 @@ impl Search<'_> {
 }
 
 /// Takes pairs in any order, from several threads.
-pub(crate) trait PairSink: Findings + Sync {
+pub(crate) trait PairSink: SavedFindings + Sync {
     /// Tells the states of sinks apart.
     const KIND: u64;
 
@@ -267,7 +291,7 @@ impl PairSink for PairList {
     }
 }
 
-impl Findings for PairList {
+impl SavedFindings for PairList {
     fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         let pairs = lock(&self.pairs);
         put(out, &[pairs.len() as u64], u64::to_le_bytes)?;
@@ -295,10 +319,13 @@ fn tops(rows: usize, k: usize) -> Vec<Mutex<Top>> {
 }
 
 /// Each block with itself, then with the next one, and so on: what is near comes first.
-fn symmetric(blocks: usize) -> Vec<Task> {
-    let both = |step: usize| (0..blocks).map(move |a| Task { a, b: (a + step) % blocks });
-    let half = |step: usize| if 2 * step == blocks && step > 0 { blocks / 2 } else { blocks };
-    (0..=blocks / 2).flat_map(|step| both(step).take(half(step))).collect()
+fn symmetric(blocks: usize) -> Vec<BlockPair> {
+    let mut tasks = Vec::new();
+    for step in 0..=blocks / 2 {
+        let count = if 2 * step == blocks && step > 0 { blocks / 2 } else { blocks };
+        tasks.extend((0..count).map(|a| BlockPair { a, b: (a + step) % blocks }));
+    }
+    tasks
 }
 
 /// Number of pairs of some rows.
@@ -308,8 +335,8 @@ fn among(rows: &[u32]) -> u64 {
 }
 
 fn check(queries: &Vectors<'_>, vectors: &Vectors<'_>) -> Result<(), SearchError> {
-    match queries.dim() == vectors.dim() && queries.metric() == vectors.metric() {
-        true => Ok(()),
-        false => Err(SearchError::Dimensions { queries: queries.dim(), vectors: vectors.dim() }),
+    if queries.dim() != vectors.dim() || queries.metric() != vectors.metric() {
+        return Err(SearchError::Dimensions { queries: queries.dim(), vectors: vectors.dim() });
     }
+    Ok(())
 }

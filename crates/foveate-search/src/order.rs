@@ -25,7 +25,8 @@ impl Groups {
 
     /// The group of each of the first `count` rows.
     pub(crate) fn of(&self, codes: &Codes, count: usize, threads: usize) -> Vec<u32> {
-        let (mut groups, share) = (vec![0; count], count.div_ceil(threads.max(1)).max(1));
+        let mut groups = vec![0; count];
+        let share = count.div_ceil(threads.max(1)).max(1);
         std::thread::scope(|scope| {
             for (groups, codes) in groups.chunks_mut(share).zip(codes.codes.chunks(share * self.width)) {
                 scope.spawn(|| Unit::detected().nearest(codes, &self.pivots, &self.halves, self.width, groups));

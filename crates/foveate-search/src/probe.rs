@@ -28,25 +28,27 @@ pub(crate) fn probe(
     // Adjacent members are in different folds, so that each fold has its share of each class.
     let folds: Vec<Vec<Member>> =
         (0..FOLDS).map(|fold| members.iter().copied().skip(fold).step_by(FOLDS).collect()).collect();
-    let at = |share: f64| start + (1.0 - start) * share;
-    let sums = search.map(FOLDS, at(0.0)..at(0.4), |fold| Sums::of(search, vectors, &folds[fold], classes.len()))?;
-    let tried = search.map(FOLDS * PENALTIES.len(), at(0.4)..at(0.7), |number| {
-        let (fold, penalty) = (number / PENALTIES.len(), PENALTIES[number % PENALTIES.len()]);
+    // Of the time that is left, the sums take 0.4, the penalties 0.3, and models and predictions the rest.
+    let [summed, chosen, solved] = [0.4, 0.7, 0.8].map(|share| start + (1.0 - start) * share);
+    let sums = search.map(FOLDS, start..summed, |fold| Sums::of(search, vectors, &folds[fold], classes.len()))?;
+    let tried = search.map(FOLDS * PENALTIES.len(), summed..chosen, |number| {
+        let fold = number / PENALTIES.len();
+        let penalty = PENALTIES[number % PENALTIES.len()];
         let chooser = (fold + 1) % FOLDS;
-        let model = Model::of(sums.iter().enumerate().filter(|(at, _)| ![fold, chooser].contains(at)), penalty);
+        let model = RidgeModel::of(sums.iter().enumerate().filter(|(at, _)| ![fold, chooser].contains(at)), penalty);
         let step = folds[chooser].len().div_ceil(CHOOSERS).max(1);
         let some: Vec<Member> = folds[chooser].iter().copied().step_by(step).collect();
         some.chunks(CHUNK).flat_map(|some| model.is_right(vectors, some)).filter(|&is_right| is_right).count()
     })?;
-    let models = search.map(FOLDS, at(0.7)..at(0.8), |fold| {
+    let models = search.map(FOLDS, chosen..solved, |fold| {
         let tried = tried[fold * PENALTIES.len()..].iter().zip(PENALTIES);
         // Of equals, the last one.
         let best = tried.max_by_key(|&(right, _)| right).map_or(1.0, |(_, penalty)| penalty);
-        Model::of(sums.iter().enumerate().filter(|&(at, _)| at != fold), best)
+        RidgeModel::of(sums.iter().enumerate().filter(|&(at, _)| at != fold), best)
     })?;
     let chunks: Vec<(usize, &[Member])> =
         folds.iter().enumerate().flat_map(|(fold, rows)| rows.chunks(CHUNK).map(move |rows| (fold, rows))).collect();
-    let found = search.map(chunks.len(), at(0.8)..1.0, |number| {
+    let found = search.map(chunks.len(), solved..1.0, |number| {
         let (fold, rows) = chunks[number];
         rows.iter().map(|&(row, _)| row).zip(models[fold].is_right(vectors, rows)).collect::<Vec<_>>()
     })?;
@@ -69,8 +71,10 @@ impl Sums {
     }
 
     fn of(search: &Search<'_>, vectors: &Vectors<'_>, members: &[Member], classes: usize) -> Self {
-        let (dim, mut sums) = (vectors.dim(), Self::none(vectors.dim(), classes));
-        let (mut row, mut columns) = (vec![0.0; dim], vec![0.0; dim * CHUNK]);
+        let dim = vectors.dim();
+        let mut sums = Self::none(vectors.dim(), classes);
+        let mut row = vec![0.0; dim];
+        let mut columns = vec![0.0; dim * CHUNK];
         for chunk in members.chunks(CHUNK) {
             // The caller sees it, too.
             if (search.is_cancelled)() {
@@ -95,7 +99,7 @@ impl Sums {
 }
 
 /// A score of each class: `weights · (x - mean) + share`.
-struct Model {
+struct RidgeModel {
     mean: Vec<f64>,
     /// `[classes, dim]`
     weights: Vec<f64>,
@@ -103,7 +107,7 @@ struct Model {
     shares: Vec<f64>,
 }
 
-impl Model {
+impl RidgeModel {
     /// The model of several folds.
     fn of<'a>(folds: impl Iterator<Item = (usize, &'a Sums)>, penalty: f64) -> Self {
         let mut all: Option<Sums> = None;
@@ -114,7 +118,8 @@ impl Model {
             add(&mut all.counts, &fold.counts, 1.0);
         }
         let Sums { mut products, rows: mut weights, counts } = all.unwrap_or_else(|| Sums::none(1, 0));
-        let (dim, count) = (products.len().isqrt(), counts.iter().sum::<f64>().max(1.0));
+        let dim = products.len().isqrt();
+        let count = counts.iter().sum::<f64>().max(1.0);
         let mut mean = vec![0.0; dim];
         weights.chunks_exact(dim).for_each(|sum| add(&mut mean, sum, count.recip()));
         for (row, &x) in products.chunks_exact_mut(dim).zip(&mean) {
@@ -186,14 +191,15 @@ mod tests {
 
     #[test]
     fn weights_minimize_the_penalized_squares() {
-        let (dim, classes) = (7, 3);
+        let dim = 7;
+        let classes = 3;
         let mut random = fastrand::Rng::with_seed(5);
         let data: Vec<f32> = (0..40 * dim).map(|_| random.f32()).collect();
         let vectors = Vectors::new(&data, dim, Metric::Dot).unwrap();
         let members: Vec<Member> = (0..40).map(|row| (row, row as usize % classes)).collect();
         let (one, other) = members.split_at(25);
         let sums = [one, other].map(|rows| Sums::of(&Search::default(), &vectors, rows, classes));
-        let model = Model::of(sums.iter().enumerate(), 0.01);
+        let model = RidgeModel::of(sums.iter().enumerate(), 0.01);
         let x: Vec<Vec<f64>> = data.chunks(dim).map(|row| row.iter().map(|&x| f64::from(x)).collect()).collect();
         let mean: Vec<f64> = (0..dim).map(|d| x.iter().map(|row| row[d]).sum::<f64>() / 40.0).collect();
         let variances: f64 = x.iter().flat_map(|row| row.iter().zip(&mean).map(|(x, m)| (x - m).powi(2))).sum();

@@ -67,7 +67,7 @@ impl Collector {
         }
         let Some(file) = self.file else { return Ok(Components::Memory(self.memory)) };
         let file = file.into_inner()?;
-        // SAFETY: the file has no name and no other handle, so nobody changes it as long as it is mapped.
+        // SAFETY: the file has no name and no other handle, so nothing changes it as long as it is mapped.
         #[allow(unsafe_code)]
         let map = unsafe { Mmap::map(&file)? };
         Ok(Components::File(map))

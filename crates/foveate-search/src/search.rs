@@ -17,7 +17,7 @@ pub struct Search<'a> {
     /// Keeps the state, if there is one. [`neighbors`](Self::neighbors), [`nearest`](Self::nearest) with more than
     /// 256 queries, [`pairs`](Self::pairs), [`pairs_with`](Self::pairs_with) and the neighbours of
     /// [`evaluate`](Self::evaluate) have one. It is saved at times and when the search is cancelled.
-    pub state: Option<&'a dyn State>,
+    pub state: Option<&'a dyn SearchState>,
     /// Time between saved states.
     pub save_every: Duration,
     /// Most pairs that are kept, 16 bytes each.
@@ -35,7 +35,7 @@ impl Default for Search<'_> {
 
 /// A block of one side and a block of the other.
 #[derive(Clone, Copy)]
-pub(crate) struct Task {
+pub(crate) struct BlockPair {
     pub(crate) a: usize,
     pub(crate) b: usize,
 }
@@ -45,7 +45,7 @@ pub(crate) struct Task {
 ///
 /// A search goes on if a save fails; the implementation reports the error. Write a file under another name and rename
 /// it, so that an interrupted save leaves the former state.
-pub trait State: Sync {
+pub trait SearchState: Sync {
     /// Opens the state that was saved last, if there is one.
     fn load(&self) -> Option<Box<dyn Read + '_>>;
 
@@ -61,7 +61,7 @@ pub trait State: Sync {
 }
 
 /// The progress of the threads.
-pub(crate) struct Done<M> {
+pub(crate) struct EachDone<M> {
     /// All numbers below this one.
     pub(crate) count: usize,
     pub(crate) is_cancelled: bool,
@@ -103,8 +103,10 @@ impl Search<'_> {
         end: Option<Instant>,
         new: impl Fn() -> M + Sync,
         act: impl Fn(usize, &mut M) + Sync,
-    ) -> Done<M> {
-        let (next, is_cancelled) = (AtomicUsize::new(numbers.start), AtomicBool::new(false));
+    ) -> EachDone<M> {
+        let next = AtomicUsize::new(numbers.start);
+        let is_cancelled = AtomicBool::new(false);
+        // Threads share it, which call it once.
         let work = || {
             let mut memory = new();
             loop {
@@ -128,7 +130,7 @@ impl Search<'_> {
         });
         // Each thread did what it took.
         let count = next.into_inner().min(numbers.end);
-        Done { count, is_cancelled: is_cancelled.into_inner(), memories }
+        EachDone { count, is_cancelled: is_cancelled.into_inner(), memories }
     }
 }
 

@@ -2,29 +2,30 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use crate::basis::{SAMPLE, WIDTHS};
-use crate::codes::{BLOCK, Codes, Scale, WORD};
+use crate::codes::{BLOCK, CodeScale, Codes, WORD};
 use crate::found::{Neighbors, Stats};
 use crate::order::{Groups, order};
-use crate::screen::{Block, Scratch, Unit};
-use crate::search::Task;
+use crate::screen::{CodeBlock, ThreadScratch, Unit};
+use crate::search::BlockPair;
 use crate::top::Top;
+use crate::vectors::RowsOf;
 use crate::{Search, Vectors};
 
 /// The limits of a block's rows.
-pub(crate) struct Limits {
+pub(crate) struct BlockLimits {
     coarse: Vec<i32>,
     fine: Option<Vec<i32>>,
 }
 
-/// How rows are compared: by codes of some directions, then by those of all.
+/// Scales of the two comparisons of rows: by codes of some directions, then by those of all.
 pub(crate) struct Scales<'a> {
-    pub(crate) coarse: Scale<'a>,
+    pub(crate) coarse: CodeScale<'a>,
     /// `None` if the first are of all directions.
-    pub(crate) fine: Option<Scale<'a>>,
+    pub(crate) fine: Option<CodeScale<'a>>,
 }
 
 /// Vectors in the order in which they are searched.
-pub(crate) struct Side<'a> {
+pub(crate) struct SearchSide<'a> {
     pub(crate) vectors: &'a Vectors<'a>,
     /// Of each place, the row.
     pub(crate) rows: Vec<u32>,
@@ -35,7 +36,7 @@ pub(crate) struct Side<'a> {
 }
 
 impl Search<'_> {
-    /// Bytes that a search for `k` neighbours takes at most besides the vectors' numbers; `k` is 0 for pairs.
+    /// Bytes that a search for `k` neighbours takes at most in addition to the vectors; `k` is 0 for pairs.
     ///
     /// For each row, these are:
     ///
@@ -64,27 +65,24 @@ impl Search<'_> {
         (self.threads * 2 * BLOCK.min(rows).pow(2) * size_of::<(u32, u32)>()) as u64
     }
 
-    /// The side of some rows, and that of others with the same groups; without others, the first is both.
+    /// The side of some rows, and that of others with the same groups.
     pub(crate) fn sides<'v>(
         &self,
         scales: &Scales<'_>,
-        (vectors, rows): (&'v Vectors<'v>, &[u32]),
-        others: Option<(&'v Vectors<'v>, &[u32])>,
-    ) -> [Side<'v>; 2] {
-        let sides = [(vectors, rows), others.unwrap_or((vectors, &[]))];
-        let codes = scales.coarse.both(sides, self.threads);
+        ours: RowsOf<'v, '_>,
+        others: RowsOf<'v, '_>,
+    ) -> [SearchSide<'v>; 2] {
+        let [codes, of_others] = scales.coarse.both([ours, others], self.threads);
         // With neighbours next to each other, a search soon has good ones. Pairs that are found together are then of
         // few vectors, which stay in caches: at 200,000 rows, all pairs take three quarters of the time.
-        let groups = Groups::around(&codes[0], rows.len(), scales.coarse.width);
-        let [(a, a_rows), (b, b_rows)] = sides;
-        let [a_codes, b_codes] = codes;
-        let side = |vectors, rows: &[u32], codes: Codes| {
+        let groups = Groups::around(&codes, ours.rows.len(), scales.coarse.width);
+        let mut sides = [(ours, codes), (others, of_others)].map(|(RowsOf { vectors, rows }, codes)| {
             let groups = groups.of(&codes, rows.len(), self.threads);
-            Side::new(vectors, rows, codes, scales.coarse.width, &groups)
-        };
-        let mut sides = [side(a, a_rows, a_codes), side(b, b_rows, b_codes)];
+            SearchSide::new(vectors, rows, codes, scales.coarse.width, &groups)
+        });
         if let Some(scale) = &scales.fine {
-            let fine = scale.both([(a, &sides[0].rows), (b, &sides[1].rows)], self.threads);
+            let ordered = sides.each_ref().map(|side| RowsOf { vectors: side.vectors, rows: &side.rows });
+            let fine = scale.both(ordered, self.threads);
             sides.iter_mut().zip(fine).for_each(|(side, fine)| side.fine = Some(fine));
         }
         sides
@@ -93,38 +91,40 @@ impl Search<'_> {
 
 impl Scales<'_> {
     /// The limits of rows that want these scores. What is left of a block wants nothing.
-    pub(crate) fn limits(&self, scores: impl Iterator<Item = f64> + Clone) -> Limits {
-        let of = |scale: &Scale<'_>| {
-            let nothing = std::iter::repeat(i32::MAX);
-            scores.clone().map(|score| scale.limit(score)).chain(nothing).take(BLOCK).collect()
-        };
-        Limits { coarse: of(&self.coarse), fine: self.fine.as_ref().map(of) }
+    pub(crate) fn limits(&self, scores: impl Iterator<Item = f64> + Clone) -> BlockLimits {
+        BlockLimits {
+            coarse: self.coarse.limits(scores.clone()),
+            fine: self.fine.as_ref().map(|scale| scale.limits(scores)),
+        }
     }
 
     /// Finds the pairs of a task whose bounds reach a limit, as numbers within their blocks.
+    #[allow(clippy::too_many_arguments, reason = "two sides with their limits, and two buffers of the thread")]
     pub(crate) fn find(
         &self,
-        side: &Side<'_>,
-        others: &Side<'_>,
-        task: Task,
-        (limits, of_others): (&Limits, &Limits),
-        scratch: &mut Scratch,
+        side: &SearchSide<'_>,
+        others: &SearchSide<'_>,
+        task: BlockPair,
+        limits: &BlockLimits,
+        of_others: &BlockLimits,
+        scratch: &mut ThreadScratch,
         found: &mut Vec<(u32, u32)>,
     ) {
-        let (unit, width) = (Unit::detected(), self.coarse.width);
-        let a = Block::of(&side.codes, width, task.a, &limits.coarse);
-        let b = Block::of(&others.codes, width, task.b, &of_others.coarse);
+        let unit = Unit::detected();
+        let width = self.coarse.width;
+        let a = CodeBlock::of(&side.codes, width, task.a, &limits.coarse);
+        let b = CodeBlock::of(&others.codes, width, task.b, &of_others.coarse);
         unit.find(&a, &b, width, scratch, found);
         let fine = (&self.fine, &side.fine, &others.fine, &limits.fine, &of_others.fine);
         if let (Some(scale), Some(codes), Some(of_b), Some(limits), Some(of_others)) = fine {
-            let a = Block::of(codes, scale.width, task.a, limits);
-            let b = Block::of(of_b, scale.width, task.b, of_others);
+            let a = CodeBlock::of(codes, scale.width, task.a, limits);
+            let b = CodeBlock::of(of_b, scale.width, task.b, of_others);
             unit.keep(&a, &b, scale.width, found);
         }
     }
 }
 
-impl<'a> Side<'a> {
+impl<'a> SearchSide<'a> {
     fn new(vectors: &'a Vectors<'a>, rows: &[u32], mut codes: Codes, width: usize, groups: &[u32]) -> Self {
         let order = order(groups);
         codes.reorder(&order, width);
@@ -136,12 +136,12 @@ impl<'a> Side<'a> {
         Self { vectors, rows, codes, fine: None, groups: places }
     }
 
-    pub(crate) fn score(&self, place: usize, other: &Side<'_>, of_other: usize) -> f64 {
+    pub(crate) fn score(&self, place: usize, other: &SearchSide<'_>, of_other: usize) -> f64 {
         self.vectors.score(self.rows[place], other.vectors, other.rows[of_other])
     }
 
     /// The first place of the group in which a place of `other` is.
-    pub(crate) fn near(&self, other: &Side<'_>, place: usize) -> usize {
+    pub(crate) fn near(&self, other: &SearchSide<'_>, place: usize) -> usize {
         let group = other.groups.iter().filter(|&(_, &first)| first <= place).max_by_key(|&(_, &first)| first);
         group.and_then(|(group, _)| self.groups.get(group)).copied().unwrap_or(0)
     }

@@ -2,13 +2,13 @@ use crate::basis::add;
 use crate::{Metric, Search, SearchError, Vectors};
 
 /// The best cosine of each row to those chosen so far.
-pub(crate) struct Reach<'a> {
+pub(crate) struct BestCosines<'a> {
     vectors: &'a Vectors<'a>,
     rows: &'a [u32],
     pub(crate) best: Vec<f64>,
 }
 
-impl<'a> Reach<'a> {
+impl<'a> BestCosines<'a> {
     /// Of these rows to none. The score is the cosine.
     pub(crate) fn of(vectors: &'a Vectors<'a>, rows: &'a [u32]) -> Self {
         Self { vectors, rows, best: vec![f64::NEG_INFINITY; rows.len()] }
@@ -42,7 +42,8 @@ impl Search<'_> {
     pub fn spread_out(&self, vectors: &Vectors<'_>, n: usize) -> Result<Vec<(u32, Option<f64>)>, SearchError> {
         let vectors = vectors.by_cosine();
         let rows: Vec<u32> = vectors.finite().collect();
-        let (mut mean, mut unit) = (vec![0.0; vectors.dim()], vec![0.0; vectors.dim()]);
+        let mut mean = vec![0.0; vectors.dim()];
+        let mut unit = vec![0.0; vectors.dim()];
         for &row in &rows {
             vectors.scaled(row, &mut unit);
             add(&mut mean, &unit, 1.0);
@@ -53,7 +54,8 @@ impl Search<'_> {
         let quiet = Search { progress: &|_| (), state: None, ..*self };
         let first = quiet.nearest(&mean, &vectors, 1)?.of(0).next().map(|(row, _)| (row, None));
         let mut chosen: Vec<(u32, Option<f64>)> = first.into_iter().take(n).collect();
-        let (mut reach, n) = (Reach::of(&vectors, &rows), n.min(rows.len()));
+        let mut reach = BestCosines::of(&vectors, &rows);
+        let n = n.min(rows.len());
         while let Some(&(last, _)) = chosen.last().filter(|_| chosen.len() < n) {
             if (self.is_cancelled)() {
                 return Err(SearchError::Cancelled);

@@ -6,9 +6,9 @@ use std::time::Instant;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::bytes::{get, put};
-use crate::screen::Scratch;
-use crate::search::{Task, lock};
-use crate::side::Side;
+use crate::screen::ThreadScratch;
+use crate::search::{BlockPair, lock};
+use crate::side::SearchSide;
 use crate::top::Top;
 use crate::{Metric, Search, SearchError};
 
@@ -17,16 +17,16 @@ const MAGIC: &[u8; 8] = b"fvsrch02";
 /// Share of the progress after which the first neighbours are known.
 pub(crate) const SEEDED: f64 = 0.02;
 
-/// Findings of a search, which are part of its state.
-pub(crate) trait Findings: Sized {
+/// SavedFindings of a search, which are part of its state.
+pub(crate) trait SavedFindings: Sized {
     fn write(&self, out: &mut dyn Write) -> io::Result<()>;
     /// Reads what `new`, which has found nothing, is to become.
     fn read(new: Self, input: &mut dyn Read) -> io::Result<Self>;
 }
 
 /// A search in parts, between which its state is saved.
-pub(crate) struct Work<'a, F> {
-    tasks: &'a [Task],
+pub(crate) struct SearchWork<'a, F> {
+    tasks: &'a [BlockPair],
     fingerprint: u64,
     /// Tasks that are done.
     pub(crate) done: usize,
@@ -36,36 +36,36 @@ pub(crate) struct Work<'a, F> {
 
 impl Search<'_> {
     /// Continues the search of these sides with this `k` or threshold, or begins with `new`.
-    pub(crate) fn resume<'t, F: Findings>(
+    pub(crate) fn resume<'t, F: SavedFindings>(
         &self,
-        tasks: &'t [Task],
-        sides: &[&Side<'_>],
+        tasks: &'t [BlockPair],
+        sides: &[&SearchSide<'_>],
         wanted: u64,
         new: impl Fn() -> F,
-    ) -> Work<'t, F> {
+    ) -> SearchWork<'t, F> {
         let fingerprint = self.state.map_or(0, |_| fingerprint(sides, wanted));
-        let start = Work { tasks, fingerprint, done: 0, scored: AtomicU64::new(0), found: new() };
+        let start = SearchWork { tasks, fingerprint, done: 0, scored: AtomicU64::new(0), found: new() };
         let Some((state, mut input)) = self.state.and_then(|state| Some((state, state.load()?))) else { return start };
         let loaded = start.read(&mut input);
         state.resumed(loaded.as_ref().ok().map(|loaded| loaded.done as f64 / tasks.len().max(1) as f64));
-        loaded.unwrap_or_else(|_| Work { tasks, fingerprint, done: 0, scored: AtomicU64::new(0), found: new() })
+        loaded.unwrap_or_else(|_| SearchWork { tasks, fingerprint, done: 0, scored: AtomicU64::new(0), found: new() })
     }
 
     /// Calls `act` for each task that is left, with memory that a thread uses again.
-    pub(crate) fn each_task<F: Findings + Sync>(
+    pub(crate) fn each_task<F: SavedFindings + Sync>(
         &self,
-        work: &Work<'_, F>,
-        act: impl Fn(Task, &mut Scratch, &mut Vec<(u32, u32)>) + Sync,
+        work: &SearchWork<'_, F>,
+        act: impl Fn(BlockPair, &mut ThreadScratch, &mut Vec<(u32, u32)>) + Sync,
     ) -> Result<(), SearchError> {
-        let (tasks, mut first) = (work.tasks, work.done);
+        let tasks = work.tasks;
+        let mut first = work.done;
         while first < tasks.len() {
             let end = self.state.and_then(|_| Instant::now().checked_add(self.save_every));
-            let new = Default::default;
-            let act = |number: usize, (scratch, found): &mut (Scratch, Vec<_>)| {
+            let new = <(ThreadScratch, Vec<_>)>::default;
+            let done = self.each_until(first..tasks.len(), SEEDED..1.0, end, new, |number, (scratch, found)| {
                 found.clear();
                 act(tasks[number], scratch, found);
-            };
-            let done = self.each_until(first..tasks.len(), SEEDED..1.0, end, new, act);
+            });
             first = done.count;
             if let Some(state) = self.state.filter(|_| done.is_cancelled || first < tasks.len()) {
                 state.save(&|out| work.write(first, out));
@@ -104,7 +104,7 @@ impl<S: Read + ?Sized> Read for Hashed<'_, S> {
     }
 }
 
-impl<F: Findings> Work<'_, F> {
+impl<F: SavedFindings> SearchWork<'_, F> {
     fn write(&self, done: usize, out: &mut dyn Write) -> io::Result<()> {
         let mut out = Hashed { stream: out, hash: Xxh3::new() };
         out.write_all(MAGIC)?;
@@ -117,7 +117,8 @@ impl<F: Findings> Work<'_, F> {
 
     fn read(self, input: &mut dyn Read) -> io::Result<Self> {
         let input = &mut Hashed { stream: input, hash: Xxh3::new() };
-        let (mut magic, mut numbers) = ([0; 8], [0; 3]);
+        let mut magic = [0; 8];
+        let mut numbers = [0; 3];
         input.read_exact(&mut magic)?;
         get(input, &mut numbers, u64::from_le_bytes)?;
         let [fingerprint, done, scored] = numbers;
@@ -125,7 +126,8 @@ impl<F: Findings> Work<'_, F> {
             return Err(io::ErrorKind::InvalidData.into());
         }
         let found = F::read(self.found, input)?;
-        let (hash, mut saved) = (input.hash.digest(), [0; 8]);
+        let hash = input.hash.digest();
+        let mut saved = [0; 8];
         input.stream.read_exact(&mut saved)?;
         // Numbers that are damaged would be wrong neighbours.
         if hash.to_le_bytes() != saved {
@@ -135,7 +137,7 @@ impl<F: Findings> Work<'_, F> {
     }
 }
 
-impl Findings for Vec<Mutex<Top>> {
+impl SavedFindings for Vec<Mutex<Top>> {
     fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         self.iter().try_for_each(|top| lock(top).write(out))
     }
@@ -147,10 +149,12 @@ impl Findings for Vec<Mutex<Top>> {
 }
 
 /// A hash of all that decides what is found, and of the order in which it is.
-fn fingerprint(sides: &[&Side<'_>], wanted: u64) -> u64 {
-    let mix = |hash: u64, number: u64| (hash ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31);
+fn fingerprint(sides: &[&SearchSide<'_>], wanted: u64) -> u64 {
+    fn mix(hash: u64, number: u64) -> u64 {
+        (hash ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31)
+    }
     let mut hash = mix(1, wanted);
-    for Side { vectors, rows, .. } in sides {
+    for SearchSide { vectors, rows, .. } in sides {
         hash = mix(mix(hash, vectors.dim() as u64), u64::from(vectors.metric() == Metric::Cosine));
         for &row in rows {
             hash = vectors.row(row).iter().fold(mix(hash, row.into()), |hash, x| mix(hash, x.to_bits().into()));

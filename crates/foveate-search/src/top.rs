@@ -25,17 +25,23 @@ impl Top {
         last.zip(is_full).map(|(last, is_full)| if is_full { last } else { f64::NEG_INFINITY })
     }
 
+    /// Returns true if the row at a place is worse than `row` with this score.
+    #[inline(always)]
+    fn is_worse(&self, place: usize, score: f64, row: u32) -> bool {
+        score > self.scores[place] || score == self.scores[place] && row < self.rows[place]
+    }
+
     pub(crate) fn push(&mut self, at: usize, score: f64, row: u32) {
-        let (known, first) = (self.known[at] as usize, at * self.k);
-        let is_better =
-            |place: usize| score > self.scores[place] || score == self.scores[place] && row < self.rows[place];
-        if known == self.k && !is_better(first + known - 1) {
+        let known = self.known[at] as usize;
+        let first = at * self.k;
+        if known == self.k && !self.is_worse(first + known - 1, score, row) {
             return;
         }
-        let (mut place, mut end) = (first, first + known);
+        let mut place = first;
+        let mut end = first + known;
         while place < end {
             let middle = usize::midpoint(place, end);
-            if is_better(middle) { end = middle } else { place = middle + 1 }
+            if self.is_worse(middle, score, row) { end = middle } else { place = middle + 1 }
         }
         if place > first && self.rows[place - 1] == row {
             return;

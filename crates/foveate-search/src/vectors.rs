@@ -2,7 +2,7 @@ use std::ops::Range;
 
 use crate::SearchError;
 
-/// What a score is.
+/// Measure of how near two vectors are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Metric {
     /// The cosine of the angle, in [-1, 1]. A vector of zeros has the score 0 with every other.
@@ -13,7 +13,7 @@ pub enum Metric {
 
 /// Vectors to search: `[n, dim]` f32, row-major.
 ///
-/// Rows with a NaN or an infinity are not searched: they have no neighbours and are nobody's.
+/// Rows with a NaN or an infinity are not searched: they have no neighbours and are no neighbours.
 #[derive(Clone)]
 pub struct Vectors<'a> {
     data: &'a [f32],
@@ -21,6 +21,13 @@ pub struct Vectors<'a> {
     metric: Metric,
     /// The length of each row, or 1 with [`Metric::Dot`]; NaN for rows that are not searched.
     lengths: Vec<f64>,
+}
+
+/// Some rows of vectors.
+#[derive(Clone, Copy)]
+pub(crate) struct RowsOf<'v, 'r> {
+    pub(crate) vectors: &'v Vectors<'v>,
+    pub(crate) rows: &'r [u32],
 }
 
 impl<'a> Vectors<'a> {
@@ -32,12 +39,15 @@ impl<'a> Vectors<'a> {
         if dim == 0 || !data.len().is_multiple_of(dim) {
             return Err(SearchError::Shape { len: data.len(), dim });
         }
-        let length = |row: &[f32]| match (row.iter().all(|x| x.is_finite()), metric) {
-            (false, _) => f64::NAN,
-            (true, Metric::Cosine) => dot(row, row).sqrt(),
-            (true, Metric::Dot) => 1.0,
-        };
-        Self::with_lengths(data, dim, metric, data.chunks_exact(dim).map(length).collect())
+        let mut lengths = Vec::with_capacity(data.len() / dim);
+        for row in data.chunks_exact(dim) {
+            lengths.push(match metric {
+                _ if row.iter().any(|x| !x.is_finite()) => f64::NAN,
+                Metric::Cosine => dot(row, row).sqrt(),
+                Metric::Dot => 1.0,
+            });
+        }
+        Self::with_lengths(data, dim, metric, lengths)
     }
 
     /// Takes rows whose [`lengths`](Self::lengths) are known, so that a program which searches the same rows often does
@@ -75,7 +85,7 @@ impl<'a> Vectors<'a> {
         self.dim
     }
 
-    /// What a score is.
+    /// The measure of scores.
     pub fn metric(&self) -> Metric {
         self.metric
     }

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use foveate_search::{Metric, Search, SearchError, State, Vectors};
+use foveate_search::{Metric, Search, SearchError, SearchState, Vectors};
 
 #[derive(Default)]
 struct Memory {
@@ -15,7 +15,7 @@ struct Memory {
     resumed: Mutex<Vec<Option<f64>>>,
 }
 
-impl State for Memory {
+impl SearchState for Memory {
     fn load(&self) -> Option<Box<dyn Read + '_>> {
         let saved = self.saved.lock().unwrap().clone()?;
         Some(Box::new(std::io::Cursor::new(saved)))

@@ -2,7 +2,7 @@ use crate::codes::{BLOCK, Codes};
 
 /// Rows of a block with the limits of their pairs.
 #[derive(Clone, Copy)]
-pub(crate) struct Block<'a> {
+pub(crate) struct CodeBlock<'a> {
     /// `[rows, width]`, a multiple of four rows.
     pub(crate) codes: &'a [i8],
     pub(crate) biases: &'a [i32],
@@ -10,8 +10,8 @@ pub(crate) struct Block<'a> {
     pub(crate) limits: &'a [i32],
 }
 
-impl<'a> Block<'a> {
-    /// Block `number` of some codes.
+impl<'a> CodeBlock<'a> {
+    /// CodeBlock `number` of some codes.
     pub(crate) fn of(codes: &'a Codes, width: usize, number: usize, limits: &'a [i32]) -> Self {
         let rows = number * BLOCK..(number * BLOCK + BLOCK).min(codes.len());
         let limits = &limits[..rows.len()];
@@ -25,7 +25,8 @@ impl<'a> Block<'a> {
     /// Returns true if a row and a row of `other` reach the limit.
     #[inline(always)]
     pub(crate) fn reaches(&self, other: &Self, row: u32, of_other: u32, product: impl FnOnce(u32, u32) -> i32) -> bool {
-        let (i, j) = (row as usize, of_other as usize);
+        let i = row as usize;
+        let j = of_other as usize;
         product(row, of_other) + self.biases[i] + other.biases[j] >= self.limits[i].min(other.limits[j])
     }
 }

@@ -4,9 +4,9 @@ mod block;
 #[cfg(target_arch = "x86_64")]
 mod vnni;
 
-pub(crate) use block::{Block, product};
+pub(crate) use block::{CodeBlock, product};
 
-/// What multiplies codes.
+/// Instructions that multiply codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     /// `vpdpbusd` on 512 bits.
@@ -21,7 +21,7 @@ pub(crate) enum Unit {
 
 /// Memory of a thread that is used again.
 #[derive(Default)]
-pub(crate) struct Scratch {
+pub(crate) struct ThreadScratch {
     #[cfg(target_arch = "x86_64")]
     panels: Vec<u8>,
 }
@@ -51,10 +51,10 @@ impl Unit {
     /// Finds pairs of a row of `a` and a row of `b`, in any order.
     pub(crate) fn find(
         self,
-        a: &Block<'_>,
-        b: &Block<'_>,
+        a: &CodeBlock<'_>,
+        b: &CodeBlock<'_>,
         width: usize,
-        scratch: &mut Scratch,
+        scratch: &mut ThreadScratch,
         found: &mut Vec<(u32, u32)>,
     ) {
         match self {
@@ -86,7 +86,7 @@ impl Unit {
     }
 
     /// Keeps the pairs that reach their limits in other codes of the same rows.
-    pub(crate) fn keep(self, a: &Block<'_>, b: &Block<'_>, width: usize, found: &mut Vec<(u32, u32)>) {
+    pub(crate) fn keep(self, a: &CodeBlock<'_>, b: &CodeBlock<'_>, width: usize, found: &mut Vec<(u32, u32)>) {
         match self {
             #[cfg(target_arch = "x86_64")]
             Self::Vnni => vnni::keep(a, b, width, found),
@@ -101,25 +101,29 @@ impl Unit {
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn find_with_avx2(a: &Block<'_>, b: &Block<'_>, width: usize, found: &mut Vec<(u32, u32)>) {
+fn find_with_avx2(a: &CodeBlock<'_>, b: &CodeBlock<'_>, width: usize, found: &mut Vec<(u32, u32)>) {
     find_plainly(a, b, width, found);
 }
 
 #[inline(always)]
-fn find_plainly(a: &Block<'_>, b: &Block<'_>, width: usize, found: &mut Vec<(u32, u32)>) {
-    let plainly = |i, j| product(a.row(i, width), b.row(j, width));
-    let rows = |block: &Block<'_>| 0..block.biases.len() as u32;
-    found.extend(rows(a).flat_map(|i| rows(b).map(move |j| (i, j))).filter(|&(i, j)| a.reaches(b, i, j, plainly)));
+fn find_plainly(a: &CodeBlock<'_>, b: &CodeBlock<'_>, width: usize, found: &mut Vec<(u32, u32)>) {
+    for i in 0..a.biases.len() as u32 {
+        for j in 0..b.biases.len() as u32 {
+            if a.reaches(b, i, j, |i, j| product(a.row(i, width), b.row(j, width))) {
+                found.push((i, j));
+            }
+        }
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn keep_with_avx2(a: &Block<'_>, b: &Block<'_>, width: usize, found: &mut Vec<(u32, u32)>) {
+fn keep_with_avx2(a: &CodeBlock<'_>, b: &CodeBlock<'_>, width: usize, found: &mut Vec<(u32, u32)>) {
     keep_plainly(a, b, width, found);
 }
 
 #[inline(always)]
-fn keep_plainly(a: &Block<'_>, b: &Block<'_>, width: usize, found: &mut Vec<(u32, u32)>) {
+fn keep_plainly(a: &CodeBlock<'_>, b: &CodeBlock<'_>, width: usize, found: &mut Vec<(u32, u32)>) {
     found.retain(|&(i, j)| a.reaches(b, i, j, |i, j| product(a.row(i, width), b.row(j, width))));
 }
 
@@ -162,24 +166,29 @@ mod tests {
                 codes: (0..rows * width).map(|_| random.i8(-127..=127)).collect(),
                 biases: (0..rows).map(|row| if row + 2 == rows { NEVER } else { random.i32(-9000..9000) }).collect(),
             };
-            let (a, b) = (codes(rows), codes(others));
+            let a = codes(rows);
+            let b = codes(others);
             let mut limits = |count: usize| (0..count).map(|_| random.i32(20_000..200_000)).collect::<Vec<_>>();
-            let (of_a, of_b) = (limits(rows), limits(others));
+            let of_a = limits(rows);
+            let of_b = limits(others);
             let find = |unit: Unit| {
                 let mut found = Vec::new();
-                let (a, b) = (Block::of(&a, width, 0, &of_a), Block::of(&b, width, 0, &of_b));
-                unit.find(&a, &b, width, &mut Scratch::default(), &mut found);
+                let a = CodeBlock::of(&a, width, 0, &of_a);
+                let b = CodeBlock::of(&b, width, 0, &of_b);
+                unit.find(&a, &b, width, &mut ThreadScratch::default(), &mut found);
                 found.sort_unstable();
                 found
             };
             let keep = |unit: Unit| {
                 let mut all: Vec<_> = (0..rows as u32).flat_map(|i| (0..others as u32).map(move |j| (i, j))).collect();
-                let (a, b) = (Block::of(&a, width, 0, &of_a), Block::of(&b, width, 0, &of_b));
+                let a = CodeBlock::of(&a, width, 0, &of_a);
+                let b = CodeBlock::of(&b, width, 0, &of_b);
                 unit.keep(&a, &b, width, &mut all);
                 all
             };
             let nearest = |unit: Unit| {
-                let (mut out, halves) = (vec![0; rows], vec![900; others]);
+                let mut out = vec![0; rows];
+                let halves = vec![900; others];
                 unit.nearest(&a.codes, &b.codes, &halves, width, &mut out);
                 out
             };

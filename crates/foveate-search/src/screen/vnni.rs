@@ -6,7 +6,7 @@
 
 use std::arch::x86_64::*;
 
-use super::block::{self, Block};
+use super::block::{self, CodeBlock};
 use crate::codes::{NEVER, WORD};
 
 /// Rows of `a` and vectors of rows of `b` in a tile.
@@ -20,8 +20,15 @@ pub(super) fn is_here() -> bool {
     is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vnni")
 }
 
-pub(super) fn find(a: &Block<'_>, b: &Block<'_>, width: usize, panels: &mut Vec<u8>, found: &mut Vec<(u32, u32)>) {
-    let (words, of_b) = (width / WORD, b.biases.len());
+pub(super) fn find(
+    a: &CodeBlock<'_>,
+    b: &CodeBlock<'_>,
+    width: usize,
+    panels: &mut Vec<u8>,
+    found: &mut Vec<(u32, u32)>,
+) {
+    let words = width / WORD;
+    let of_b = b.biases.len();
     assert!(
         width.is_multiple_of(WORD) && a.biases.len().is_multiple_of(ROWS) && a.codes.len() == a.biases.len() * width
     );
@@ -40,18 +47,20 @@ pub(super) fn find(a: &Block<'_>, b: &Block<'_>, width: usize, panels: &mut Vec<
 /// The processor has AVX-512F and VNNI; the lengths are those that [`find`] checks.
 #[target_feature(enable = "avx512f,avx512vnni")]
 unsafe fn find_detected(
-    a: &Block<'_>,
-    b: &Block<'_>,
+    a: &CodeBlock<'_>,
+    b: &CodeBlock<'_>,
     words: usize,
     starts: &[i32],
     panels: &mut Vec<u8>,
     found: &mut Vec<(u32, u32)>,
 ) {
-    let (width, of_b) = (words * WORD, b.biases.len());
+    let width = words * WORD;
+    let of_b = b.biases.len();
     for first in (0..of_b).step_by(PANEL) {
         let count = PANEL.min(of_b - first);
         pack(&b.codes[first * width..][..count * width], width, panels);
-        let (mut biases, mut limits) = ([NEVER; PANEL], [i32::MAX; PANEL]);
+        let mut biases = [NEVER; PANEL];
+        let mut limits = [i32::MAX; PANEL];
         biases[..count].copy_from_slice(&b.biases[first..][..count]);
         limits[..count].copy_from_slice(&b.limits[first..][..count]);
         for row in (0..a.biases.len()).step_by(ROWS) {
@@ -76,7 +85,7 @@ unsafe fn find_detected(
 }
 
 /// Keeps the pairs that reach their limit.
-pub(super) fn keep(a: &Block<'_>, b: &Block<'_>, width: usize, found: &mut Vec<(u32, u32)>) {
+pub(super) fn keep(a: &CodeBlock<'_>, b: &CodeBlock<'_>, width: usize, found: &mut Vec<(u32, u32)>) {
     // SAFETY: the unit is chosen on processors that have the instructions.
     found.retain(|&(i, j)| a.reaches(b, i, j, |i, j| unsafe { product(a.row(i, width), b.row(j, width)) }));
 }
@@ -87,11 +96,14 @@ pub(super) fn keep(a: &Block<'_>, b: &Block<'_>, width: usize, found: &mut Vec<(
 pub(super) unsafe fn product(a: &[i8], b: &[i8]) -> i32 {
     let (a, a_rest) = a.as_chunks::<64>();
     let (b, b_rest) = b.as_chunks::<64>();
-    let (mut sum, mut of_a) = (_mm512_setzero_si512(), _mm512_setzero_si512());
+    let mut sum = _mm512_setzero_si512();
+    let mut of_a = _mm512_setzero_si512();
     let offset = _mm512_set1_epi8(i8::MIN);
     for (a, b) in a.iter().zip(b) {
         // SAFETY: both have 64 codes.
-        let (a, b) = unsafe { (_mm512_loadu_si512(a.as_ptr().cast()), _mm512_loadu_si512(b.as_ptr().cast())) };
+        let a = unsafe { _mm512_loadu_si512(a.as_ptr().cast()) };
+        // SAFETY: as above.
+        let b = unsafe { _mm512_loadu_si512(b.as_ptr().cast()) };
         sum = _mm512_dpbusd_epi32(sum, _mm512_xor_si512(b, offset), a);
         of_a = _mm512_dpbusd_epi32(of_a, offset, a);
     }
@@ -133,7 +145,8 @@ impl Tile<'_> {
     #[inline]
     unsafe fn masks(&self, words: usize) -> [u64; ROWS] {
         let width = words * WORD;
-        let (codes, panel) = (self.codes.as_ptr(), self.panel.as_ptr());
+        let codes = self.codes.as_ptr();
+        let panel = self.panel.as_ptr();
         let mut sums = [[_mm512_setzero_si512(); VECTORS]; ROWS];
         for (sums, &start) in sums.iter_mut().zip(self.starts) {
             *sums = [_mm512_set1_epi32(start); VECTORS];
@@ -156,11 +169,9 @@ impl Tile<'_> {
         let mut masks = [0; ROWS];
         for vector in 0..VECTORS {
             // SAFETY: both arrays have `PANEL` numbers.
-            let (biases, limits) = unsafe {
-                let at = vector * LANES;
-                let load = |numbers: &[i32; PANEL]| _mm512_loadu_si512(numbers.as_ptr().add(at).cast());
-                (load(self.biases), load(self.limits_of_panel))
-            };
+            let biases = unsafe { _mm512_loadu_si512(self.biases.as_ptr().add(vector * LANES).cast()) };
+            // SAFETY: as above.
+            let limits = unsafe { _mm512_loadu_si512(self.limits_of_panel.as_ptr().add(vector * LANES).cast()) };
             for row in 0..ROWS {
                 let sum = _mm512_add_epi32(sums[row][vector], biases);
                 let limit = _mm512_min_epi32(limits, _mm512_set1_epi32(self.limits[row]));

@@ -19,7 +19,7 @@ pub(super) mod vectors;
 
 use foveate::pipeline::Cancel;
 use foveate::profile::process::{peak_resident_bytes, resident_bytes};
-use foveate::search::{Components, Search, SearchError, State, Stats};
+use foveate::search::{Components, Search, SearchError, SearchState, Stats};
 
 pub(crate) use clusters::{clusters, sample};
 pub(crate) use duplicates::duplicates;
@@ -80,7 +80,7 @@ fn with_search<T>(
     let (show, is_cancelled) = (|share| bar.show(share), || cancel.is_cancelled());
     let mut search = Search { progress: &show, is_cancelled: &is_cancelled, ..Search::default() };
     search.threads = args.threads.unwrap_or(search.threads);
-    search.state = state.map(|state| state as &dyn State);
+    search.state = state.map(|state| state as &dyn SearchState);
     let done = work(&search);
     bar.clear();
     done

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
-use foveate::search::State;
+use foveate::search::SearchState;
 use foveate::sink::record_of;
 
 use super::table::is_stdout;
@@ -35,7 +35,7 @@ fn try_save(path: &Path, write: &dyn Fn(&mut dyn Write) -> io::Result<()>) -> io
     file.into_inner()?.sync_all()
 }
 
-impl State for StateFile {
+impl SearchState for StateFile {
     fn load(&self) -> Option<Box<dyn Read + '_>> {
         Some(Box::new(BufReader::new(File::open(self.path.as_ref()?).ok()?)))
     }
