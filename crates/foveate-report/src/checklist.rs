@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::figures::median_of;
-use crate::table::{Row, Run};
+use crate::table::{RunTables, TableRow};
 use crate::text::{Num, Text};
 
 /// A question, and its answer from the run's figures.
@@ -15,7 +15,7 @@ pub struct Check {
     pub good_if: &'static str,
     /// `good`, `look`, or `unknown` without figures or with those of a disturbed machine.
     pub verdict: &'static str,
-    /// What follows from the answer.
+    /// The advice that follows from the answer.
     pub advice: String,
     /// CSV file and columns of the figure.
     pub source: &'static str,
@@ -32,12 +32,12 @@ impl Check {
 
 /// Answers every question. The job is the first one with workers in `profile.csv`; of several sets of photos, the first
 /// one's figures count. Without a profile there are no answers.
-pub(crate) fn checklist(run: &Run) -> Vec<Check> {
+pub(crate) fn checklist(run: &RunTables) -> Vec<Check> {
     let Some(threaded) = run.table("profile.csv").and_then(|table| table.rows().find(|row| row.is("mode", "threaded")))
     else {
         return Vec::new();
     };
-    let job = Job { run, threaded };
+    let job = ProfiledJob { run, threaded };
     QUESTIONS.iter().map(|question| job.answer(question)).collect()
 }
 
@@ -50,16 +50,16 @@ struct Question {
     good_if: &'static str,
     /// The meaning of a figure that needs no action.
     good: &'static str,
-    answer: fn(&Job<'_>) -> Option<Answer>,
+    answer: fn(&ProfiledJob<'_>) -> Option<AdvisedNumber>,
 }
 
 /// A figure, and the advice about it if it needs action.
-struct Answer {
+struct AdvisedNumber {
     value: Num,
     advice: Option<String>,
 }
 
-impl Answer {
+impl AdvisedNumber {
     /// Returns an answer with `advice` if `look` is true.
     fn of(value: Num, look: bool, advice: impl Into<String>) -> Option<Self> {
         Some(Self { value, advice: look.then(|| advice.into()) })
@@ -91,7 +91,7 @@ static QUESTIONS: &[Question] = &[
         answer: |job| {
             let busy = job.at_workers("encoder_busy")?;
             let look = busy.value < BUSY;
-            Answer::of(busy, look, "it waits: look at the stages before it, decoding first")
+            AdvisedNumber::of(busy, look, "it waits: look at the stages before it, decoding first")
         },
     },
     Question {
@@ -103,7 +103,7 @@ static QUESTIONS: &[Question] = &[
         answer: |job| {
             let decode = job.serial("decode", "share_of_wall")?;
             let look = decode.value > job.serial("forward", "share_of_wall")?.value;
-            Answer::of(decode, look, "more than the forward: a faster decoder, DCT scaling, more workers")
+            AdvisedNumber::of(decode, look, "more than the forward: a faster decoder, DCT scaling, more workers")
         },
     },
     Question {
@@ -118,9 +118,10 @@ static QUESTIONS: &[Question] = &[
             let best = fast.into_iter().chain(low).max_by(|a, b| rate(a).total_cmp(&rate(b)))?;
             let times = job.beside_own_decoder(&best)?;
             let look = job.threaded.is("decode_scale", "exact") && times.value > FASTER;
-            let (scale, decoder) = (best.text("decode_scale"), best.text("decoder"));
+            let scale = best.text("decode_scale");
+            let decoder = best.text("decoder");
             let advice = format!("decode scale {scale} with decoder {decoder}, where slightly other pixels will do");
-            Answer::of(times, look, advice)
+            AdvisedNumber::of(times, look, advice)
         },
     },
     Question {
@@ -133,7 +134,7 @@ static QUESTIONS: &[Question] = &[
             let best = job.fastest("decoders.csv", &[("decode_scale", job.threaded.text("decode_scale"))])?;
             let times = job.beside_own_decoder(&best)?;
             let look = times.value > FASTER;
-            Answer::of(times, look, format!("decoder {}", best.text("decoder")))
+            AdvisedNumber::of(times, look, format!("decoder {}", best.text("decoder")))
         },
     },
     Question {
@@ -145,7 +146,7 @@ static QUESTIONS: &[Question] = &[
         answer: |job| {
             let part = job.serial("resize", "ms_per_image")?.over(&job.serial("decode", "ms_per_image")?, "%")?;
             let look = part.value > 1.0;
-            Answer::of(part, look, "dearer than decoding: a faster resizer, or decode at a reduced scale")
+            AdvisedNumber::of(part, look, "dearer than decoding: a faster resizer, or decode at a reduced scale")
         },
     },
     Question {
@@ -159,7 +160,7 @@ static QUESTIONS: &[Question] = &[
             let best = job.fastest("resizers.csv", &[("recipe", ours.text("recipe"))])?;
             let times = ratio(&best, &ours)?;
             let look = times.value > FASTER;
-            Answer::of(times, look, format!("resizer {}", best.text("resizer")))
+            AdvisedNumber::of(times, look, format!("resizer {}", best.text("resizer")))
         },
     },
     Question {
@@ -174,7 +175,7 @@ static QUESTIONS: &[Question] = &[
             let plateau = job.find("worker_sweep.csv", &[&job.own_pair()[..], &[("plateau", "yes")]].concat());
             let plateau = plateau.unwrap_or(best);
             let look = part.value < PLATEAU;
-            Answer::of(part, look, format!("workers {}", plateau.text("workers")))
+            AdvisedNumber::of(part, look, format!("workers {}", plateau.text("workers")))
         },
     },
     Question {
@@ -189,7 +190,7 @@ static QUESTIONS: &[Question] = &[
             let part = ours.number("images_per_second")?.over(&best.number("images_per_second")?, "%")?;
             let knee = job.find("batch_sweep.csv", &[("knee", "yes")]).unwrap_or(best);
             let look = part.value < PLATEAU;
-            Answer::of(part, look, format!("batch {}", knee.text("batch")))
+            AdvisedNumber::of(part, look, format!("batch {}", knee.text("batch")))
         },
     },
     Question {
@@ -200,12 +201,18 @@ static QUESTIONS: &[Question] = &[
         good: "the fastest encoder and precision are in use, nearly",
         answer: |job| {
             let ours = job.own_forward()?;
-            let beside = job.run.table("forward.csv")?.rows().filter(|row| row.is("batch", ours.text("batch")));
-            let holds = |row: &Row<'_>| row.number("cosine_to_reference").is_some_and(|cosine| cosine.value >= HALF);
-            let best = beside.filter(holds).max_by(|a, b| rate(a).total_cmp(&rate(b))).unwrap_or(ours);
+            let comparable = job.run.table("forward.csv")?.rows().filter(|row| {
+                row.is("batch", ours.text("batch"))
+                    && row.number("cosine_to_reference").is_some_and(|cosine| cosine.value >= HALF)
+            });
+            let best = comparable.max_by(|a, b| rate(a).total_cmp(&rate(b))).unwrap_or(ours);
             let times = ratio(&best, &ours)?;
             let look = times.value > FASTER;
-            Answer::of(times, look, format!("encoder {}, precision {}", best.text("encoder"), best.text("dtype")))
+            AdvisedNumber::of(
+                times,
+                look,
+                format!("encoder {}, precision {}", best.text("encoder"), best.text("dtype")),
+            )
         },
     },
     Question {
@@ -217,7 +224,7 @@ static QUESTIONS: &[Question] = &[
         answer: |job| {
             let look = job.serial("read", "share_of_wall")?.value > NOTABLE;
             let advice = "storage is slow or cold: more readers, a nearer store, tar shards";
-            Answer::of(job.serial("read", "ms_per_image")?, look, advice)
+            AdvisedNumber::of(job.serial("read", "ms_per_image")?, look, advice)
         },
     },
     Question {
@@ -227,10 +234,11 @@ static QUESTIONS: &[Question] = &[
         good_if: "at least what a worker decodes",
         good: "faster than one worker decodes",
         answer: |job| {
-            let (bytes, read) = (job.threaded.number("bytes_per_image")?, job.serial("read", "ms_per_image")?);
+            let bytes = job.threaded.number("bytes_per_image")?;
+            let read = job.serial("read", "ms_per_image")?;
             let look = read.value > job.serial("decode", "ms_per_image")?.value;
             let rate = Num::derived(bytes.value / 1e3 / read.value, "MB/s", "first ÷ second, in MB/s", &[bytes, read]);
-            Answer::of(rate, look, "slower than one worker decodes: more readers than workers")
+            AdvisedNumber::of(rate, look, "slower than one worker decodes: more readers than workers")
         },
     },
     Question {
@@ -242,7 +250,7 @@ static QUESTIONS: &[Question] = &[
         answer: |job| {
             let bytes = job.threaded.number("bytes_per_image")?;
             let look = bytes.value < SMALL && job.serial("read", "share_of_wall")?.value > NOTABLE;
-            Answer::of(bytes, look, "small files that are slow to read: tar shards")
+            AdvisedNumber::of(bytes, look, "small files that are slow to read: tar shards")
         },
     },
     Question {
@@ -254,7 +262,7 @@ static QUESTIONS: &[Question] = &[
         answer: |job| {
             let share = job.serial("serialize", "share_of_wall")?;
             let look = share.value > NOTABLE;
-            Answer::of(share, look, "another sink, or rarer commits")
+            AdvisedNumber::of(share, look, "another sink, or rarer commits")
         },
     },
     Question {
@@ -265,13 +273,15 @@ static QUESTIONS: &[Question] = &[
         good: "few enough not to get in each other's way",
         answer: |job| {
             let [workers, threads, cores] = ["workers", "threads", "cores"].map(|column| job.threaded.number(column));
-            let (workers, threads, cores) = (workers?, threads?, cores?);
+            let workers = workers?;
+            let threads = threads?;
+            let cores = cores?;
             let forward = if job.is_on_cpu() { threads.value } else { 1.0 };
             let per_core = (workers.value + forward) / cores.value.max(1.0);
             let how = "workers and the forward's threads, ÷ cores";
             let per_core = Num::derived(per_core, "", how, &[workers, threads, cores]);
             let look = per_core.value > CROWDED;
-            Answer::of(per_core, look, "fewer workers or forward threads: `foveate tune`")
+            AdvisedNumber::of(per_core, look, "fewer workers or forward threads: `foveate tune`")
         },
     },
     Question {
@@ -282,10 +292,11 @@ static QUESTIONS: &[Question] = &[
         good: "cores that are needed are busy, and no device waits for them",
         answer: |job| {
             let busy = job.at_workers("cpu_busy")?;
-            let (idle, full) = (busy.value < BUSY, busy.value > PLATEAU);
+            let idle = busy.value < BUSY;
+            let full = busy.value > PLATEAU;
             match job.is_on_cpu() {
-                true => Answer::of(busy, idle, "cores are idle: more workers or forward threads, foveate tune"),
-                false => Answer::of(busy, full, "no core is free: cheaper decoding and resizing, or more cores"),
+                true => AdvisedNumber::of(busy, idle, "cores are idle: more workers or forward threads, foveate tune"),
+                false => AdvisedNumber::of(busy, full, "no core is free: cheaper decoding and resizing, or more cores"),
             }
         },
     },
@@ -296,10 +307,11 @@ static QUESTIONS: &[Question] = &[
         good_if: "at most 10 %",
         good: "next to nothing",
         answer: |job| {
-            let (to, from) = (job.serial("copy-in", "share_of_wall")?, job.serial("copy-out", "share_of_wall")?);
+            let to = job.serial("copy-in", "share_of_wall")?;
+            let from = job.serial("copy-out", "share_of_wall")?;
             let both = Num::derived(to.value + from.value, "%", "first + second", &[to, from]);
             let look = both.value > NOTABLE;
-            Answer::of(both, look, "larger batches, pinned memory, u8 across the bus")
+            AdvisedNumber::of(both, look, "larger batches, pinned memory, u8 across the bus")
         },
     },
     Question {
@@ -308,7 +320,7 @@ static QUESTIONS: &[Question] = &[
         has_interval: false,
         good_if: "",
         good: "folding it into the first weights saves this: the job itself does not pay it",
-        answer: |job| Answer::of(job.serial("normalize", "ms_per_image")?, false, ""),
+        answer: |job| AdvisedNumber::of(job.serial("normalize", "ms_per_image")?, false, ""),
     },
     Question {
         question: "How much throughput does the stage cost that starves the encoder?",
@@ -319,10 +331,10 @@ static QUESTIONS: &[Question] = &[
         answer: |job| {
             job.run.table("diagnosis.csv")?;
             let Some(culprit) = job.find("diagnosis.csv", &[("culprit", "yes")]) else {
-                return Answer::of(Num::derived(0.0, "%", "no row is the culprit", &[]), false, "");
+                return AdvisedNumber::of(Num::derived(0.0, "%", "no row is the culprit", &[]), false, "");
             };
             let advice = format!("{}: see remedies.csv for what may help", culprit.text("adds"));
-            Answer::of(culprit.number("drop")?, true, advice)
+            AdvisedNumber::of(culprit.number("drop")?, true, advice)
         },
     },
     Question {
@@ -335,7 +347,7 @@ static QUESTIONS: &[Question] = &[
             let other = job.serial("other", "share_of_wall")?;
             let covered = Num::derived(1.0 - other.value, "%", "1 − the field", &[other]);
             let look = covered.value < 0.98;
-            Answer::of(covered, look, "time goes where no stage is: a trace shows when")
+            AdvisedNumber::of(covered, look, "time goes where no stage is: a trace shows when")
         },
     },
     Question {
@@ -361,7 +373,7 @@ static QUESTIONS: &[Question] = &[
             let look = error.value > NOTABLE;
             // Files of older versions do not tell the regime.
             let jobs = if regime.is_empty() { "jobs".to_owned() } else { format!("{regime}-bound jobs") };
-            Answer::of(error, look, format!("measure rather than plan {jobs}: the machine may have been busy"))
+            AdvisedNumber::of(error, look, format!("measure rather than plan {jobs}: the machine may have been busy"))
         },
     },
     Question {
@@ -374,34 +386,34 @@ static QUESTIONS: &[Question] = &[
             let row = job.find("extrapolation.csv", &[])?;
             let part = row.number("long_images_per_second")?.over(&row.number("images_per_second")?, "%")?;
             let advice = "outside of the interval: a longer sample, or a machine that is not shared";
-            Answer::of(part, !row.is("within", "yes"), advice)
+            AdvisedNumber::of(part, !row.is("within", "yes"), advice)
         },
     },
 ];
 
 /// The job that the questions are about.
-struct Job<'a> {
-    run: &'a Run,
+struct ProfiledJob<'a> {
+    run: &'a RunTables,
     /// A row of the profile with workers.
-    threaded: Row<'a>,
+    threaded: TableRow<'a>,
 }
 
 /// Columns and their required values.
 type Where<'a> = &'a [(&'a str, &'a str)];
 
-fn meets(row: &Row<'_>, values: Where<'_>) -> bool {
+fn meets(row: &TableRow<'_>, values: Where<'_>) -> bool {
     values.iter().all(|(column, value)| row.is(column, value))
 }
 
-fn rate(row: &Row<'_>) -> f64 {
+fn rate(row: &TableRow<'_>) -> f64 {
     row.number("images_per_second").map_or(0.0, |rate| rate.value)
 }
 
-fn ratio(best: &Row<'_>, ours: &Row<'_>) -> Option<Num> {
+fn ratio(best: &TableRow<'_>, ours: &TableRow<'_>) -> Option<Num> {
     best.number("images_per_second")?.over(&ours.number("images_per_second")?, "×")
 }
 
-impl<'a> Job<'a> {
+impl<'a> ProfiledJob<'a> {
     fn answer(&self, asked: &Question) -> Check {
         let file = asked.source.split(':').next().unwrap_or_default();
         let answer = (asked.answer)(self);
@@ -412,8 +424,8 @@ impl<'a> Job<'a> {
             Some(_) if is_disturbed && !asked.has_interval => {
                 ("unknown", "the machine was disturbed: measure again while it does nothing else".to_owned())
             }
-            Some(Answer { advice: None, .. }) => ("good", asked.good.to_owned()),
-            Some(Answer { advice: Some(advice), .. }) => ("look", advice.clone()),
+            Some(AdvisedNumber { advice: None, .. }) => ("good", asked.good.to_owned()),
+            Some(AdvisedNumber { advice: Some(advice), .. }) => ("look", advice.clone()),
         };
         let value = answer.map(|answer| answer.value).into();
         let Question { question, good_if, source, .. } = *asked;
@@ -421,12 +433,12 @@ impl<'a> Job<'a> {
     }
 
     /// Returns the file's first row with these values.
-    fn find(&self, file: &str, values: Where<'_>) -> Option<Row<'a>> {
+    fn find(&self, file: &str, values: Where<'_>) -> Option<TableRow<'a>> {
         self.run.table(file)?.rows().find(|row| meets(row, values))
     }
 
     /// Returns the fastest row with these values on the file's first set of photos.
-    fn fastest(&self, file: &str, values: Where<'_>) -> Option<Row<'a>> {
+    fn fastest(&self, file: &str, values: Where<'_>) -> Option<TableRow<'a>> {
         let table = self.run.table(file)?;
         let photos = table.rows().next()?.text("photos");
         let rows = table.rows().filter(|row| row.is("photos", photos) && meets(row, values) && rate(row) > 0.0);
@@ -450,18 +462,25 @@ impl<'a> Job<'a> {
         self.find("worker_sweep.csv", &[&self.own_pair()[..], &workers].concat())?.number(column)
     }
 
-    fn beside_own_decoder(&self, best: &Row<'_>) -> Option<Num> {
+    fn beside_own_decoder(&self, best: &TableRow<'_>) -> Option<Num> {
         let own = ["decoder", "decode_scale"].map(|column| (column, self.threaded.text(column)));
         ratio(best, &self.find("decoders.csv", &own)?)
     }
 
     /// Returns the job's own forward, at the batch nearest to the job's at which it was measured.
-    fn own_forward(&self) -> Option<Row<'a>> {
+    fn own_forward(&self) -> Option<TableRow<'a>> {
         let batch = self.threaded.number("batch")?.value;
         let own = ["encoder", "dtype"].map(|column| (column, self.threaded.text(column)));
-        let rows = self.run.table("forward.csv")?.rows().filter(|row| meets(row, &own) && rate(row) > 0.0);
-        let away = |row: &Row<'_>| row.number("batch").map_or(f64::INFINITY, |other| (other.value - batch).abs());
-        rows.min_by(|a, b| away(a).total_cmp(&away(b)))
+        let mut nearest = None;
+        let mut least = f64::INFINITY;
+        for row in self.run.table("forward.csv")?.rows().filter(|row| meets(row, &own) && rate(row) > 0.0) {
+            let away = row.number("batch").map_or(f64::INFINITY, |other| (other.value - batch).abs());
+            if nearest.is_none() || away < least {
+                nearest = Some(row);
+                least = away;
+            }
+        }
+        nearest
     }
 
     /// Returns true if the forward runs on the cores that decode.

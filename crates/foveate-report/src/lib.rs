@@ -14,12 +14,12 @@ use std::path::{Path, PathBuf};
 pub use checklist::Check;
 pub use error::ReportError;
 pub use table::Missing;
-use table::Run;
+use table::RunTables;
 pub use text::escape;
 
 /// The content of a run's files, read and checked.
 #[derive(Debug)]
-pub struct Report(Run);
+pub struct Report(RunTables);
 
 /// A separate figure.
 #[derive(Clone, Debug)]
@@ -40,7 +40,7 @@ impl Report {
     /// [`ReportError::Nothing`] if none of them exists, [`ReportError::Malformed`] if one is no such table or has an
     /// invalid number, [`ReportError::File`] if one cannot be read.
     pub fn read(folder: &Path) -> Result<Self, ReportError> {
-        Run::read(folder).map(Self)
+        RunTables::read(folder).map(Self)
     }
 
     /// Returns the missing files that the report could show.
@@ -58,11 +58,12 @@ impl Report {
     /// # Errors
     /// [`ReportError::Malformed`] if a row lacks a number that its figure needs.
     pub fn figures(&self) -> Result<Vec<Figure>, ReportError> {
-        let figure = |(name, plate): (_, figures::Plate)| {
+        let mut figures = Vec::new();
+        for (name, plate) in figures::plates(&self.0)?.drawn {
             let svg = plate.draw(svg::WIDE, Some(page::caption(name)));
-            Figure { name, title: plate.title.plain(), svg }
-        };
-        Ok(figures::plates(&self.0)?.drawn.into_iter().map(figure).collect())
+            figures.push(Figure { name, title: plate.title.plain(), svg });
+        }
+        Ok(figures)
     }
 
     /// Returns the page: text, figures for desktop and phone, and the files' content as JSON, from which its script
@@ -84,12 +85,14 @@ impl Report {
         files.extend(
             self.figures()?.into_iter().map(|figure| (folder.join(figure.name).with_extension("svg"), figure.svg)),
         );
-        let failed = |path: &Path| {
-            let path = path.to_owned();
-            |cause| ReportError::File { action: "write", path, cause }
-        };
-        std::fs::create_dir_all(&folder).map_err(failed(&folder))?;
-        files.iter().try_for_each(|(path, text)| std::fs::write(path, text).map_err(failed(path)))?;
-        Ok(files.into_iter().map(|(path, _)| path).collect())
+        std::fs::create_dir_all(&folder).map_err(|cause| ReportError::File { action: "write", path: folder, cause })?;
+        let mut written = Vec::new();
+        for (path, text) in files {
+            match std::fs::write(&path, text) {
+                Ok(()) => written.push(path),
+                Err(cause) => return Err(ReportError::File { action: "write", path, cause }),
+            }
+        }
+        Ok(written)
     }
 }

@@ -1,9 +1,9 @@
 //! The page: the template `page.html` with a run's findings, figures and data.
 
 use crate::checklist::{Check, checklist};
-use crate::figures::{Plates, answers};
+use crate::figures::{KeyResult, Plates, answers};
 use crate::svg::{NARROW, STYLE, WIDE};
-use crate::table::{Missing, Row, Run, Table, unit};
+use crate::table::{CsvTable, Missing, RunTables, TableRow, unit};
 use crate::text::{Text, escape, text};
 
 const TEMPLATE: &str = include_str!("page.html");
@@ -16,8 +16,16 @@ pub(crate) fn caption(name: &str) -> &'static str {
 }
 
 /// Fills the template. A section without a figure or items is left out.
-pub(crate) fn page(run: &Run, plates: &Plates) -> String {
-    let section = |section: &str| {
+pub(crate) fn page(run: &RunTables, plates: &Plates) -> String {
+    let mut page = String::new();
+    for piece in TEMPLATE.split_inclusive("</section>\n") {
+        let (before, section) = piece.split_once(SECTION).unwrap_or((piece, ""));
+        page += &fill(before, |key| match key {
+            "style" => STYLE.to_owned(),
+            "lead" => lead(run).markup("span"),
+            "answers" => cards(run),
+            _ => json(run),
+        });
         let name = section.split('"').next().unwrap_or_default();
         let plate = plates.drawn.iter().find(|(other, _)| *other == name).map(|(_, plate)| plate);
         let items = match name {
@@ -27,39 +35,34 @@ pub(crate) fn page(run: &Run, plates: &Plates) -> String {
             "how-many-workers" => workers(run),
             _ => String::new(),
         };
-        let value = |key: &str| match (key, plate) {
-            ("title", Some(plate)) => plate.title.markup("span"),
-            ("more", Some(plate)) => plate.more.markup("span"),
-            ("drawing", Some(plate)) => [WIDE, NARROW].map(|width| plate.draw(width, None)).concat(),
-            _ => items.clone(),
-        };
-        let is_shown = plate.is_some() || !items.is_empty();
-        if is_shown { format!("{SECTION}{}", fill(section, value)) } else { String::new() }
-    };
-    let value = |key: &str| match key {
-        "style" => STYLE.to_owned(),
-        "lead" => lead(run).markup("span"),
-        "answers" => cards(run),
-        _ => json(run),
-    };
-    let pieces = TEMPLATE.split_inclusive("</section>\n").map(|piece| match piece.split_once(SECTION) {
-        Some((before, rest)) => fill(before, value) + &section(rest),
-        None => fill(piece, value),
-    });
-    pieces.collect()
+        if plate.is_some() || !items.is_empty() {
+            page += SECTION;
+            page += &fill(section, |key| match (key, plate) {
+                ("title", Some(plate)) => plate.title.markup("span"),
+                ("more", Some(plate)) => plate.more.markup("span"),
+                ("drawing", Some(plate)) => [WIDE, NARROW].map(|width| plate.draw(width, None)).concat(),
+                _ => items.clone(),
+            });
+        }
+    }
+    page
 }
 
 /// Replaces each `{{key}}` in `template`.
 fn fill(template: &str, value: impl Fn(&str) -> String) -> String {
-    let piece = |(at, piece): (usize, &str)| match piece.split_once("}}") {
-        Some((key, rest)) if at > 0 => value(key) + rest,
-        _ => piece.to_owned(),
-    };
-    template.split("{{").enumerate().map(piece).collect()
+    let mut pieces = template.split("{{");
+    let mut filled = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        match piece.split_once("}}") {
+            Some((key, rest)) => filled += &(value(key) + rest),
+            None => filled += piece,
+        }
+    }
+    filled
 }
 
-fn lead(run: &Run) -> Text {
-    let Some(row) = run.0.iter().flat_map(Table::rows).next() else { return Text::default() };
+fn lead(run: &RunTables) -> Text {
+    let Some(row) = run.0.iter().flat_map(CsvTable::rows).next() else { return Text::default() };
     let [model, device, host, foveate] = ["model", "device", "host", "foveate"].map(|column| row.word(column));
     let [commit, date] = ["commit", "date"].map(|column| row.word(column));
     let built = if commit.plain().is_empty() { Text::default() } else { text![" at ", commit] };
@@ -67,28 +70,41 @@ fn lead(run: &Run) -> Text {
 }
 
 /// Formats the reasons to doubt the figures.
-fn disturbed(run: &Run) -> String {
-    let firsts = run.0.iter().filter_map(|table| table.rows().find(|row| !row.text("disturbed").is_empty()));
-    let item = |row: Row<'_>| {
-        format!("<li><code>{}</code>: {}</li>\n", row.table.schema.file, row.word("disturbed").markup("span"))
-    };
-    firsts.map(item).collect()
+fn disturbed(run: &RunTables) -> String {
+    let mut items = String::new();
+    for table in &run.0 {
+        if let Some(row) = table.rows().find(|row| !row.text("disturbed").is_empty()) {
+            let why = row.word("disturbed").markup("span");
+            items += &format!("<li><code>{}</code>: {why}</li>\n", table.schema.file);
+        }
+    }
+    items
 }
 
-fn cards(run: &Run) -> String {
-    let card = |(question, answer, more): (_, Text, Text)| {
-        let (answer, more) = (answer.markup("span"), more.markup("span").replace('`', ""));
-        format!("<li><h2>{question}</h2><p class=\"answer\">{answer}</p><p>{more}</p></li>\n")
-    };
-    answers(run).into_iter().map(card).collect()
+fn cards(run: &RunTables) -> String {
+    let mut cards = String::new();
+    for KeyResult { question, answer, more } in answers(run) {
+        let answer = answer.markup("span");
+        let more = more.markup("span").replace('`', "");
+        cards += &format!("<li><h2>{question}</h2><p class=\"answer\">{answer}</p><p>{more}</p></li>\n");
+    }
+    cards
 }
 
 /// Formats what each experiment says of the number of workers. Only runs that took turns compare settings, so tuning
-/// decides where it ran; a sweep and a ladder have other settings beside it.
-fn workers(run: &Run) -> String {
+/// decides where it ran; a sweep and a ladder vary other settings at the same time.
+fn workers(run: &RunTables) -> String {
+    let tuned = row_of(run, "tuning.csv", |row| row.is("chosen", "yes"));
+    let plateau = row_of(run, "worker_sweep.csv", |row| row.is("plateau", "yes"));
+    let combined = row_of(run, "headline.csv", |row| row.is("change", "all combined") && row.not_run().is_none());
+    let experiments = [
+        ("Tuning", tuned, "the answer: settings took turns with each other"),
+        ("The sweep's plateau", plateau, "the fewest within a twentieth of the best, with all else as asked for"),
+        ("The ladder's last step", combined, "for the fastest backends, batch and precision of the ladder"),
+    ];
     let mut rows = String::new();
-    let mut add = |file: &str, of: &str, meets: fn(&Row<'_>) -> bool, weight: &str| {
-        let Some(row) = run.table(file).and_then(|table| table.rows().find(meets)) else { return };
+    for (of, row, weight) in experiments {
+        let Some(row) = row else { continue };
         let [workers, threads, batch] = ["workers", "threads", "batch"].map(|column| Text::from(row.number(column)));
         let rate = Text::from(row.number("images_per_second"));
         let cells = [("Workers", workers), ("Forward threads", threads), ("Batch", batch), ("Rate", rate)];
@@ -97,19 +113,13 @@ fn workers(run: &Run) -> String {
         rows.push_str(&format!(
             "<tr><th scope=\"row\">{of}</th>{cells}<td data-name=\"On\">{photos}</td><td data-name=\"What it is\">{weight}</td></tr>\n"
         ));
-    };
-    let turns = "the answer: settings took turns with each other";
-    add("tuning.csv", "Tuning", |row| row.is("chosen", "yes"), turns);
-    let plateau = "the fewest within a twentieth of the best, with all else as asked for";
-    add("worker_sweep.csv", "The sweep's plateau", |row| row.is("plateau", "yes"), plateau);
-    let ladder = "for the fastest backends, batch and precision of the ladder";
-    add(
-        "headline.csv",
-        "The ladder's last step",
-        |row| row.is("change", "all combined") && row.not_run().is_none(),
-        ladder,
-    );
+    }
     rows
+}
+
+/// Returns the first row of a file that meets a condition.
+fn row_of<'a>(run: &'a RunTables, file: &str, meets: impl Fn(&TableRow<'a>) -> bool) -> Option<TableRow<'a>> {
+    run.table(file)?.rows().find(meets)
 }
 
 /// Formats a row of the checklist.
@@ -126,7 +136,7 @@ fn checked(check: &Check) -> String {
     format!("<tr><th scope=\"row\">{question}</th>{cells}</tr>\n")
 }
 
-fn left_out(run: &Run, plates: &Plates) -> String {
+fn left_out(run: &RunTables, plates: &Plates) -> String {
     let files = run.missing().into_iter().map(|Missing { file, made_by }| {
         format!(
             "<li>No figure from <code>{file}</code>: it is not there. <code>foveate {made_by}</code> makes it.</li>\n"
@@ -137,11 +147,12 @@ fn left_out(run: &Run, plates: &Plates) -> String {
 }
 
 /// Returns the files as JSON without markup: name, columns with units, and rows with their line.
-fn json(run: &Run) -> String {
-    let table = |Table { schema, header, lines, .. }: &Table| {
+fn json(run: &RunTables) -> String {
+    let mut tables = Vec::new();
+    for CsvTable { schema, header, lines, .. } in &run.0 {
         let units: Vec<&str> = header.iter().map(|name| schema.column(name).map_or("", unit)).collect();
-        serde_json::json!({ "file": schema.file, "columns": header, "units": units, "rows": lines }).to_string()
-    };
-    let tables = run.0.iter().map(table).collect::<Vec<_>>().join(",\n");
-    format!("[{tables}]").replace('<', "\\u003c").replace('&', "\\u0026").replace('>', "\\u003e")
+        let table = serde_json::json!({ "file": schema.file, "columns": header, "units": units, "rows": lines });
+        tables.push(table.to_string());
+    }
+    format!("[{}]", tables.join(",\n")).replace('<', "\\u003c").replace('&', "\\u0026").replace('>', "\\u003e")
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::{Arguments, Write};
 
-use crate::text::{Span, Text, escape, tick};
+use crate::text::{Text, TextSpan, escape, tick};
 
 /// A colour by its meaning; `figure.css` defines it for light and dark.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -66,7 +66,7 @@ pub(crate) type At = (f64, f64);
 pub(crate) struct Hand {
     size: f64,
     bold: bool,
-    /// Whether a text's position is its `start`, its `end` or its `middle`.
+    /// The part of a text at its position: `start`, `end` or `middle`.
     anchor: &'static str,
     class: &'static str,
     ink: Ink,
@@ -76,7 +76,7 @@ impl Hand {
     pub(crate) const PLAIN: Self = Self { size: 13.0, bold: false, anchor: "start", class: "", ink: WORDS };
     pub(crate) const BOLD: Self = Self { bold: true, ..Self::PLAIN };
     pub(crate) const SMALL: Self = Self { size: 12.0, ink: MUTED, ..Self::PLAIN };
-    /// Numbers beside an axis, which are from no file.
+    /// Numbers along an axis, which are from no file.
     pub(crate) const TICK: Self = Self { class: "tick ", ..Self::SMALL };
     const TITLE: Self = Self { size: 16.0, class: "heading ", ..Self::BOLD };
 
@@ -95,13 +95,13 @@ impl Hand {
 
     /// Estimates the width of `text`, rather too wide: after DejaVu Sans, the widest of the usual system fonts.
     pub(crate) fn width(self, text: &str) -> f64 {
-        let letter = |c| match c {
+        let letters = text.chars().map(|letter| match letter {
             'f' | 'i' | 'j' | 'l' | 'r' | 't' | 'I' | ' ' | '\u{a0}' | '.' | ',' | ':' | ';' | '(' | ')' | '-' => 0.36,
             'm' | 'w' | 'M' | 'W' | '%' | '…' | '→' | '\u{2e80}'.. => 0.97,
             'A'..='Z' | '+' | '×' | '÷' | '−' => 0.74,
             _ => 0.62,
-        };
-        text.chars().map(letter).sum::<f64>() * self.size * if self.bold { 1.08 } else { 1.0 }
+        });
+        letters.sum::<f64>() * self.size * if self.bold { 1.08 } else { 1.0 }
     }
 
     /// Splits `text` into lines no wider than `width`, at blanks between words.
@@ -109,7 +109,7 @@ impl Hand {
         let mut words = vec![Text::default()];
         for span in &text.0 {
             for piece in span.text.split_inclusive(' ') {
-                words[0].0.push(Span { text: piece.to_owned(), ..span.clone() });
+                words[0].0.push(TextSpan { text: piece.to_owned(), ..span.clone() });
                 if piece.ends_with(' ') {
                     words.insert(0, Text::default());
                 }
@@ -134,13 +134,21 @@ impl Hand {
             return text.clone();
         }
         let mut left = width - self.width("…");
-        let mut keep = |c: &char| {
-            left -= self.width(c.encode_utf8(&mut [0; 4]));
-            left >= 0.0
-        };
-        let spans =
-            text.0.iter().map(|span| Span { text: span.text.chars().take_while(&mut keep).collect(), ..span.clone() });
-        Text(spans.filter(|span| !span.text.is_empty()).collect()) + "…"
+        let mut spans = Vec::new();
+        for span in &text.0 {
+            let mut kept = String::new();
+            for letter in span.text.chars() {
+                left -= self.width(letter.encode_utf8(&mut [0; 4]));
+                if left < 0.0 {
+                    break;
+                }
+                kept.push(letter);
+            }
+            if !kept.is_empty() {
+                spans.push(TextSpan { text: kept, ..span.clone() });
+            }
+        }
+        Text(spans) + "…"
     }
 }
 
@@ -171,7 +179,9 @@ impl Pen {
     /// Writes `text` with its baseline at `y`; the style's anchor decides the meaning of `x`.
     pub(crate) fn text(&mut self, x: f64, y: f64, hand: Hand, text: &Text) {
         let Hand { size, bold, anchor, class, ink } = hand;
-        let (ink, bold, text) = (ink.class(), if bold { " bold" } else { "" }, text.markup("tspan"));
+        let ink = ink.class();
+        let bold = if bold { " bold" } else { "" };
+        let text = text.markup("tspan");
         if !text.is_empty() {
             self.write(format_args!(
                 "<text x=\"{x:.1}\" y=\"{y:.1}\" class=\"{class}{ink}{bold}\" font-size=\"{size}\" \
@@ -182,7 +192,8 @@ impl Pen {
 
     /// Writes `text` in lines no wider than `width`, the first baseline at `y`; returns their height.
     pub(crate) fn paragraph(&mut self, y: f64, hand: Hand, text: &Text) -> f64 {
-        let (lines, step) = (hand.wrap(text, self.width), hand.size * 1.35);
+        let lines = hand.wrap(text, self.width);
+        let step = hand.size * 1.35;
         for (at, line) in lines.iter().enumerate() {
             self.text(0.0, y + at as f64 * step, hand, line);
         }
@@ -190,19 +201,23 @@ impl Pen {
     }
 
     pub(crate) fn rect(&mut self, ink: Ink, (left, top): At, (right, bottom): At) {
-        let (width, height, ink) = (right - left, bottom - top, ink.class());
+        let width = right - left;
+        let height = bottom - top;
+        let ink = ink.class();
         self.write(format_args!(
             "<rect x=\"{left:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" class=\"{ink}\"/>"
         ));
     }
 
     pub(crate) fn polygon(&mut self, ink: Ink, opacity: f64, points: impl IntoIterator<Item = At>) {
-        let (points, ink) = (joined(points), ink.class());
+        let points = joined(points);
+        let ink = ink.class();
         self.write(format_args!("<polygon points=\"{points}\" class=\"{ink}\" opacity=\"{opacity}\"/>"));
     }
 
     pub(crate) fn line(&mut self, ink: Ink, width: u8, points: impl IntoIterator<Item = At>) {
-        let (points, ink) = (joined(points), ink.class());
+        let points = joined(points);
+        let ink = ink.class();
         self.write(format_args!("<polyline points=\"{points}\" class=\"line {ink}\" stroke-width=\"{width}\"/>"));
     }
 
@@ -214,7 +229,8 @@ impl Pen {
     }
 
     pub(crate) fn circle(&mut self, ink: Ink, (x, y): At, radius: f64, filled: bool) {
-        let (ink, line) = (ink.class(), if filled { "" } else { "line " });
+        let ink = ink.class();
+        let line = if filled { "" } else { "line " };
         let class = format!("class=\"{line}{ink}\" stroke-width=\"2\"");
         self.write(format_args!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius}\" {class}/>"));
     }
@@ -223,7 +239,8 @@ impl Pen {
     pub(crate) fn legend(&mut self, keys: &[(Ink, Text)]) -> f64 {
         const CHIP: f64 = 11.0;
         const ROW: f64 = 20.0;
-        let (mut x, mut y) = (0.0, 0.0);
+        let mut x = 0.0;
+        let mut y = 0.0;
         for (ink, name) in keys {
             let wide = CHIP + 6.0 + Hand::SMALL.width(&name.plain()) + 16.0;
             if x > 0.0 && x + wide > self.width {
@@ -237,21 +254,15 @@ impl Pen {
     }
 
     /// Draws a horizontal axis with the numbers of `ticks` below `bottom` and lines up to `top`. `x` maps a value to
-    /// its position, the ends of the axis have the positions `from` and `to`.
-    pub(crate) fn axis_below(
-        &mut self,
-        ticks: &[f64],
-        (top, bottom): At,
-        (from, to): (f64, f64),
-        x: impl Fn(f64) -> f64,
-    ) {
+    /// its position, `ends` are the values at the ends of the axis.
+    pub(crate) fn axis_below(&mut self, ticks: &[f64], top: f64, bottom: f64, ends: [f64; 2], x: impl Fn(f64) -> f64) {
         for value in ticks {
             self.line(GRID, 1, [(x(*value), top), (x(*value), bottom)]);
             let words = tick(*value);
             let middle = x(*value).max(Hand::TICK.width(&words) / 2.0);
             self.text(middle, bottom + 14.0, Hand::TICK.middle(), &words.into());
         }
-        self.line(GRID, 1, [(from, bottom), (to, bottom)]);
+        self.line(GRID, 1, ends.map(|end| (x(end), bottom)));
     }
 }
 
@@ -275,7 +286,7 @@ pub(crate) const WIDE: f64 = 760.0;
 /// Width in pixels of a figure on a phone.
 pub(crate) const NARROW: f64 = 360.0;
 
-/// The content of a figure. It is drawn at any width: labels beside a bar on a desktop move above it on a phone.
+/// The content of a figure. It is drawn at any width: labels next to a bar on a desktop move above it on a phone.
 pub(crate) trait Chart {
     /// Draws it from (0, 0); returns its height.
     fn draw(&self, pen: &mut Pen) -> f64;
@@ -292,8 +303,13 @@ pub(crate) fn draw(chart: &dyn Chart, width: f64, title: &Text, note: &Text, cap
     }
     let top = Hand::TITLE.wrap(title, width).len() as f64 * Hand::TITLE.size * 1.35 + MARGIN;
     pen.paragraph(Hand::TITLE.size - top, Hand::TITLE, title);
-    let (x, y, w, h) = (-MARGIN, -top - MARGIN, width + 2.0 * MARGIN, height + top + 2.0 * MARGIN);
-    let (whole, title, body) = (format!("{x:.0} {y:.0} {w:.0} {h:.0}"), escape(&title.plain()), pen.body);
+    let x = -MARGIN;
+    let y = -top - MARGIN;
+    let w = width + 2.0 * MARGIN;
+    let h = height + top + 2.0 * MARGIN;
+    let whole = format!("{x:.0} {y:.0} {w:.0} {h:.0}");
+    let title = escape(&title.plain());
+    let body = pen.body;
     match caption {
         Some(caption) => format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"{whole}\" width=\"{w:.0}\" height=\"{h:.0}\" \

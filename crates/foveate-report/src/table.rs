@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 use foveate_schema::{Column, Kind, Schema};
 
 use crate::ReportError;
-use crate::text::{Num, Origin, Text};
+use crate::text::{FieldOrigin, Num, Text};
 
 /// The content of a run's files, read and checked.
 #[derive(Debug)]
-pub(crate) struct Run(pub(crate) Vec<Table>);
+pub(crate) struct RunTables(pub(crate) Vec<CsvTable>);
 
-impl Run {
+impl RunTables {
     pub(crate) fn read(folder: &Path) -> Result<Self, ReportError> {
-        let tables = foveate_schema::ALL.into_iter().filter_map(|schema| Table::read(folder, schema).transpose());
+        let tables = foveate_schema::ALL.into_iter().filter_map(|schema| CsvTable::read(folder, schema).transpose());
         let tables = tables.collect::<Result<Vec<_>, _>>()?;
         if tables.is_empty() {
             let looked_for = foveate_schema::ALL.map(|schema| schema.file).join(", ");
@@ -27,7 +27,7 @@ impl Run {
         missing.map(|schema| Missing { file: schema.file, made_by: schema.made_by }).collect()
     }
 
-    pub(crate) fn table(&self, file: &str) -> Option<&Table> {
+    pub(crate) fn table(&self, file: &str) -> Option<&CsvTable> {
         self.0.iter().find(|table| table.schema.file == file)
     }
 }
@@ -43,15 +43,15 @@ pub struct Missing {
 
 /// A file that was read: every number that it has is valid. Columns may be missing, their fields count as empty.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub(crate) struct CsvTable {
     pub(crate) schema: &'static Schema,
     path: PathBuf,
     pub(crate) header: Vec<String>,
-    /// Line in the file, and fields.
+    /// ChartLine in the file, and fields.
     pub(crate) lines: Vec<(u64, Vec<String>)>,
 }
 
-impl Table {
+impl CsvTable {
     /// Reads the file of `schema` from `folder`; `None` if it does not exist.
     fn read(folder: &Path, schema: &'static Schema) -> Result<Option<Self>, ReportError> {
         let path = folder.join(schema.file);
@@ -77,11 +77,12 @@ impl Table {
     }
 
     fn check(&self) -> Result<(), ReportError> {
-        let times = |column: &Column| self.header.iter().filter(|name| *name == column.name).count();
-        if let Some(twice) = self.schema.all_columns().find(|column| times(column) > 1) {
-            return Err(self.fault(1, twice.name, "there are two such columns".to_owned()));
+        for column in self.schema.all_columns() {
+            if self.header.iter().filter(|name| *name == column.name).count() > 1 {
+                return Err(self.fault(1, column.name, "there are two such columns".to_owned()));
+            }
         }
-        if self.schema.columns.iter().all(|column| times(column) == 0) {
+        if self.schema.columns.iter().all(|column| self.header.iter().all(|name| name != column.name)) {
             return Err(self.fault(1, "", "it names none of the file's columns".to_owned()));
         }
         if self.lines.is_empty() {
@@ -120,7 +121,9 @@ impl Table {
     }
 
     fn fault(&self, line: u64, column: &str, problem: String) -> ReportError {
-        let (path, column, made_by) = (self.path.clone(), column.to_owned(), self.schema.made_by);
+        let path = self.path.clone();
+        let column = column.to_owned();
+        let made_by = self.schema.made_by;
         ReportError::Malformed { path, line, column, problem, made_by }
     }
 
@@ -128,22 +131,23 @@ impl Table {
         self.fault(error.position().map_or(1, csv::Position::line), "", error.to_string())
     }
 
-    pub(crate) fn rows(&self) -> impl Iterator<Item = Row<'_>> {
-        (0..self.lines.len()).map(|at| Row { table: self, at })
+    pub(crate) fn rows(&self) -> impl Iterator<Item = TableRow<'_>> {
+        (0..self.lines.len()).map(|at| TableRow { table: self, at })
     }
 
     /// Groups its rows by equal words in `columns`, with groups and rows in the file's order.
-    pub(crate) fn grouped(&self, columns: &[&str]) -> Vec<Vec<Row<'_>>> {
+    pub(crate) fn grouped(&self, columns: &[&str]) -> Vec<Vec<TableRow<'_>>> {
         group(self.rows(), columns)
     }
 }
 
 /// Groups rows by equal words in `columns`, in order of first appearance.
-pub(crate) fn group<'a>(rows: impl IntoIterator<Item = Row<'a>>, columns: &[&str]) -> Vec<Vec<Row<'a>>> {
-    let mut groups: Vec<Vec<Row<'_>>> = Vec::new();
+pub(crate) fn group<'a>(rows: impl IntoIterator<Item = TableRow<'a>>, columns: &[&str]) -> Vec<Vec<TableRow<'a>>> {
+    let mut groups: Vec<Vec<TableRow<'_>>> = Vec::new();
     for row in rows {
-        let equal = |other: &&mut Vec<Row<'_>>| columns.iter().all(|column| other[0].text(column) == row.text(column));
-        match groups.iter_mut().find(equal) {
+        let mut equal =
+            groups.iter_mut().filter(|rows| columns.iter().all(|column| rows[0].text(column) == row.text(column)));
+        match equal.next() {
             Some(group) => group.push(row),
             None => groups.push(vec![row]),
         }
@@ -153,12 +157,9 @@ pub(crate) fn group<'a>(rows: impl IntoIterator<Item = Row<'a>>, columns: &[&str
 
 /// Formats a field on one line, without the characters that XML forbids.
 fn printable(field: &str) -> String {
-    let printable = |c| match c {
-        '\n' | '\t' => Some(' '),
-        '\u{fffe}' | '\u{ffff}' => None,
-        c => (!c.is_control()).then_some(c),
-    };
-    field.chars().filter_map(printable).collect()
+    let mut printable = field.replace(['\n', '\t'], " ");
+    printable.retain(|c| !c.is_control() && !['\u{fffe}', '\u{ffff}'].contains(&c));
+    printable
 }
 
 /// Returns the displayed unit of a column's numbers. `%` stands for a share, of which 1 is the whole.
@@ -171,17 +172,17 @@ pub(crate) fn unit(column: &Column) -> &'static str {
     }
 }
 
-/// What the name of a device says whose time follows from an assumption.
+/// The end of a device's name whose time follows from an assumption.
 pub(crate) const ASSUMED: &str = " assumed";
 
 /// One row of a table.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Row<'a> {
-    pub(crate) table: &'a Table,
+pub(crate) struct TableRow<'a> {
+    pub(crate) table: &'a CsvTable,
     at: usize,
 }
 
-impl<'a> Row<'a> {
+impl<'a> TableRow<'a> {
     pub(crate) fn line(&self) -> u64 {
         self.table.lines[self.at].0
     }
@@ -196,8 +197,8 @@ impl<'a> Row<'a> {
         self.text(column) == word
     }
 
-    fn origin(&self, column: &'static str) -> Origin {
-        Origin { file: self.table.schema.file, line: self.line(), column }
+    fn origin(&self, column: &'static str) -> FieldOrigin {
+        FieldOrigin { file: self.table.schema.file, line: self.line(), column }
     }
 
     /// Returns one or more words, traced if they have digits.

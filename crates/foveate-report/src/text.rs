@@ -6,7 +6,7 @@ use foveate_schema::readable;
 
 /// A field of a file.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Origin {
+pub(crate) struct FieldOrigin {
     pub(crate) file: &'static str,
     pub(crate) line: u64,
     pub(crate) column: &'static str,
@@ -17,13 +17,13 @@ pub(crate) struct Origin {
 pub(crate) struct Num {
     pub(crate) value: f64,
     pub(crate) unit: &'static str,
-    /// How it is computed from the fields; empty if it is one of them.
+    /// The computation from the fields; empty if it is one of them.
     how: &'static str,
-    from: Vec<Origin>,
+    from: Vec<FieldOrigin>,
 }
 
 impl Num {
-    pub(crate) fn field(value: f64, unit: &'static str, origin: Origin) -> Self {
+    pub(crate) fn field(value: f64, unit: &'static str, origin: FieldOrigin) -> Self {
         Self { value, unit, how: "", from: vec![origin] }
     }
 
@@ -64,7 +64,7 @@ fn significant(value: f64) -> String {
     }
 }
 
-/// Formats a number beside an axis.
+/// Formats a number of an axis.
 pub(crate) fn tick(value: f64) -> String {
     let words = significant(value);
     let is_fraction = words.contains('.') && !words.contains('e');
@@ -86,21 +86,21 @@ fn with_commas(number: &str) -> String {
 
 /// A stretch of a text: the report's own words, or a value with the fields that it is from.
 #[derive(Clone, Debug)]
-pub(crate) struct Span {
+pub(crate) struct TextSpan {
     pub(crate) text: String,
     pub(crate) how: &'static str,
-    pub(crate) from: Vec<Origin>,
+    pub(crate) from: Vec<FieldOrigin>,
 }
 
 /// A sequence of words and numbers.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Text(pub(crate) Vec<Span>);
+pub(crate) struct Text(pub(crate) Vec<TextSpan>);
 
 impl Text {
     /// Wraps a field's content; it is traced if it has digits, because then it holds a number.
-    pub(crate) fn word(text: &str, origin: Origin) -> Self {
+    pub(crate) fn word(text: &str, origin: FieldOrigin) -> Self {
         let from = if text.contains(|c: char| c.is_ascii_digit()) { vec![origin] } else { Vec::new() };
-        Self(vec![Span { text: text.to_owned(), how: "", from }])
+        Self(vec![TextSpan { text: text.to_owned(), how: "", from }])
     }
 
     /// Returns the words alone.
@@ -125,21 +125,23 @@ impl Text {
 
     /// Renders it with values in elements called `tag`, which name their origin.
     pub(crate) fn markup(&self, tag: &str) -> String {
-        let span = |Span { text, how, from }: &Span| {
+        let mut markup = String::new();
+        for TextSpan { text, how, from } in &self.0 {
             let text = escape(text);
-            let how = if how.is_empty() { String::new() } else { format!(" data-how=\"{how}\"") };
-            match from.is_empty() {
-                true => text,
-                false => format!("<{tag} data-from=\"{}\"{how}>{text}</{tag}>", origins(from)),
+            if from.is_empty() {
+                markup += &text;
+                continue;
             }
-        };
-        self.0.iter().map(span).collect()
+            let how = if how.is_empty() { String::new() } else { format!(" data-how=\"{how}\"") };
+            markup += &format!("<{tag} data-from=\"{}\"{how}>{text}</{tag}>", origins(from));
+        }
+        markup
     }
 }
 
-fn origins<'a>(from: impl IntoIterator<Item = &'a Origin>) -> String {
-    let key = |Origin { file, line, column }: &Origin| format!("{file}:{line}:{column}");
-    from.into_iter().map(key).collect::<Vec<_>>().join(" ")
+fn origins<'a>(from: impl IntoIterator<Item = &'a FieldOrigin>) -> String {
+    let keys = from.into_iter().map(|FieldOrigin { file, line, column }| format!("{file}:{line}:{column}"));
+    keys.collect::<Vec<_>>().join(" ")
 }
 
 /// Escapes `<`, `>`, `&` and quotes.
@@ -155,13 +157,13 @@ impl From<&str> for Text {
 
 impl From<String> for Text {
     fn from(text: String) -> Self {
-        Self(vec![Span { text, how: "", from: Vec::new() }])
+        Self(vec![TextSpan { text, how: "", from: Vec::new() }])
     }
 }
 
 impl From<&Num> for Text {
     fn from(number: &Num) -> Self {
-        Self(vec![Span { text: number.words(), how: number.how, from: number.from.clone() }])
+        Self(vec![TextSpan { text: number.words(), how: number.how, from: number.from.clone() }])
     }
 }
 

@@ -14,7 +14,7 @@ pub(crate) struct Bars {
 
 pub(crate) struct Panel {
     pub(crate) heading: Text,
-    pub(crate) bars: Vec<Bar>,
+    pub(crate) bars: Vec<ChartBar>,
 }
 
 impl Bars {
@@ -25,10 +25,10 @@ impl Bars {
 }
 
 #[derive(Default)]
-pub(crate) struct Bar {
+pub(crate) struct ChartBar {
     pub(crate) label: Text,
     /// Empty if the row did not run; then `value` is the reason.
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Vec<BarPart>,
     /// The two ends of the whisker.
     pub(crate) whisker: Option<(Num, Num)>,
     /// The text at the bar's end.
@@ -36,13 +36,13 @@ pub(crate) struct Bar {
     pub(crate) bold: bool,
 }
 
-pub(crate) struct Part {
+pub(crate) struct BarPart {
     pub(crate) name: String,
     pub(crate) size: Num,
     pub(crate) ink: Ink,
 }
 
-impl Bar {
+impl ChartBar {
     fn ran(&self) -> bool {
         !self.parts.is_empty()
     }
@@ -71,26 +71,24 @@ const DWARFS: f64 = 20.0;
 
 /// The horizontal axis of a panel.
 #[derive(Clone, Copy)]
-struct Scale {
+struct BarScale {
     /// The power of ten at which a logarithmic axis begins; 0 for one that begins at zero.
     start: f64,
     end: f64,
 }
 
-impl Scale {
+impl BarScale {
     fn of<'a>(panels: impl Iterator<Item = &'a Panel> + Clone) -> Self {
         let bars = panels.flat_map(|panel| &panel.bars).filter(|bar| bar.ran());
         let is_stacked = bars.clone().any(|bar| bar.parts.len() > 1);
-        let mut ends: Vec<f64> = bars.clone().map(Bar::end).collect();
+        let mut ends: Vec<f64> = bars.clone().map(ChartBar::end).collect();
         ends.sort_by(f64::total_cmp);
         let end = end_of_axis(ends.last().copied().unwrap_or(0.0));
-        let least = bars.map(Bar::length).filter(|length| *length > 0.0).fold(end, f64::min);
+        let least = bars.map(ChartBar::length).filter(|length| *length > 0.0).fold(end, f64::min);
         let is_dwarfed = matches!(ends[..], [.., next, longest] if next > 0.0 && longest > DWARFS * next);
-        match is_dwarfed && !is_stacked {
-            // The shortest bar keeps some length.
-            true => Self { start: 10f64.powf((least * 0.8).log10().floor()), end },
-            false => Self { start: 0.0, end },
-        }
+        // The shortest bar keeps some length.
+        let start = if is_dwarfed && !is_stacked { 10f64.powf((least * 0.8).log10().floor()) } else { 0.0 };
+        Self { start, end }
     }
 
     /// Returns a value's place: 0 at the start, 1 at the end.
@@ -101,7 +99,7 @@ impl Scale {
         }
     }
 
-    /// Returns the numbers beside the axis, about `count` of them: round ones, or powers of ten.
+    /// Returns the numbers of the axis, about `count` of them: round ones, or powers of ten.
     fn ticks(&self, count: usize) -> Vec<f64> {
         if self.start == 0.0 {
             return ticks(self.end, count);
@@ -111,12 +109,12 @@ impl Scale {
 }
 
 /// Positions within a panel, in pixels.
-struct Layout {
-    /// Width of the labels beside the bars; 0 if they are above.
+struct BarLayout {
+    /// Width of the labels to the left of the bars; 0 if they are above.
     labels: f64,
     /// Free width to the right of the bars.
     values: f64,
-    /// True if values have their own line above the bars, because they do not fit beside the labels there.
+    /// True if values have their own line above the bars, because they do not fit next to the labels there.
     own_line: bool,
     row: f64,
     bar: f64,
@@ -127,50 +125,51 @@ struct Layout {
 /// Height of a text line above a bar.
 const LINE: f64 = 17.0;
 
-impl Layout {
+impl BarLayout {
     fn of(bars: &Bars, pen: &Pen) -> Self {
-        let all = || bars.panels.iter().flat_map(|panel| &panel.bars);
-        let width = |text: &Text| Hand::BOLD.width(&text.plain());
-        let crowded = |bar: &Bar| bar.ran() && width(&bar.label) + width(&bar.value) + 12.0 > pen.width;
+        let mut labels = 0.0f64;
+        let mut values = 0.0f64;
+        let mut own_line = false;
+        for bar in bars.panels.iter().flat_map(|panel| &panel.bars) {
+            let label = Hand::BOLD.width(&bar.label.plain());
+            labels = labels.max(label);
+            if bar.ran() {
+                let value = Hand::BOLD.width(&bar.value.plain());
+                values = values.max(value);
+                own_line |= label + value + 12.0 > pen.width;
+            }
+        }
         if pen.is_narrow() {
-            let own_line = all().any(crowded);
             let row = if own_line { LINE + 46.0 } else { 46.0 };
             return Self { labels: 0.0, values: 8.0, own_line, row, bar: 16.0, below: 7.0 };
         }
-        let values = all().filter(|bar| bar.ran()).map(|bar| width(&bar.value)).fold(0.0, f64::max) + 10.0;
-        let labels = all().map(|bar| width(&bar.label)).fold(0.0, f64::max) + 12.0;
-        let (labels, values) = (labels.min(pen.width * 0.52), values.min(pen.width * 0.36));
+        labels = (labels + 12.0).min(pen.width * 0.52);
+        values = (values + 10.0).min(pen.width * 0.36);
         Self { labels, values, own_line: false, row: 28.0, bar: 18.0, below: 5.0 }
     }
 }
 
 impl Chart for Bars {
     fn draw(&self, pen: &mut Pen) -> f64 {
-        let layout = Layout::of(self, pen);
-        let is_drawn = |ink: Ink| {
-            let mut parts = self.panels.iter().flat_map(|panel| &panel.bars).flat_map(|bar| &bar.parts);
-            parts.any(|part| part.ink == ink)
-        };
-        let keys: Vec<_> = self.keys.iter().filter(|(ink, _)| is_drawn(*ink)).cloned().collect();
+        let layout = BarLayout::of(self, pen);
+        let bars = self.panels.iter().flat_map(|panel| &panel.bars);
+        let drawn: Vec<Ink> = bars.flat_map(|bar| &bar.parts).map(|part| part.ink).collect();
+        let keys: Vec<_> = self.keys.iter().filter(|(ink, _)| drawn.contains(ink)).cloned().collect();
         let mut y = pen.legend(&keys);
         for panel in &self.panels {
             if !panel.heading.is_empty() {
                 y += pen.paragraph(y + 13.0, Hand::BOLD, &panel.heading) + 6.0;
             }
             let one = std::slice::from_ref(panel);
-            let scale = Scale::of(if self.one_scale { &self.panels } else { one }.iter());
+            let scale = BarScale::of(if self.one_scale { &self.panels } else { one }.iter());
             let plot = pen.width - layout.labels - layout.values;
             let x = |value: f64| layout.labels + scale.place(value) * plot;
             let bottom = y + panel.bars.len() as f64 * layout.row;
-            let has_bars = panel.bars.iter().any(Bar::ran);
+            let has_bars = panel.bars.iter().any(ChartBar::ran);
             if has_bars {
                 let room = plot / (Hand::TICK.width(&tick(scale.end)) + 20.0);
-                pen.axis_below(
-                    &scale.ticks((room as usize).clamp(1, 8)),
-                    (y, bottom),
-                    (x(scale.start), x(scale.end)),
-                    x,
-                );
+                let ticks = scale.ticks((room as usize).clamp(1, 8));
+                pen.axis_below(&ticks, y, bottom, [scale.start, scale.end], x);
                 let kind = if scale.start > 0.0 { ", logarithmic" } else { "" };
                 pen.text(layout.labels, bottom + 31.0, Hand::SMALL, &format!("{}{kind}", self.axis).into());
             }
@@ -183,12 +182,14 @@ impl Chart for Bars {
     }
 }
 
-impl Bar {
+impl ChartBar {
     /// Draws the bar with its lower edge at `bottom`, from the `start` of the axis on.
-    fn draw(&self, pen: &mut Pen, layout: &Layout, bottom: f64, start: f64, x: impl Fn(f64) -> f64) {
-        let (top, mut from) = (bottom - layout.bar, start);
+    fn draw(&self, pen: &mut Pen, layout: &BarLayout, bottom: f64, start: f64, x: impl Fn(f64) -> f64) {
+        let top = bottom - layout.bar;
+        let mut from = start;
         for part in &self.parts {
-            let (left, right) = (x(from), x(from - start + part.size.value));
+            let left = x(from);
+            let right = x(from - start + part.size.value);
             pen.mark(&self.tip(part), |pen| pen.rect(part.ink, (left, top), (right, bottom)));
             let words = Text::from(&part.size);
             if self.parts.len() > 1 && right - left > Hand::SMALL.width(&words.plain()) + 4.0 {
@@ -208,16 +209,18 @@ impl Bar {
         self.write(pen, layout, bottom, x(self.end()));
     }
 
-    fn tip(&self, part: &Part) -> Text {
+    fn tip(&self, part: &BarPart) -> Text {
         let name = if part.name.is_empty() { String::new() } else { format!(", {}", part.name) };
         let tip = text![self.label.clone(), name, ": ", &part.size];
         self.whisker.iter().fold(tip, |tip, (low, high)| text![tip, " (", low, " to ", high, ")"])
     }
 
     /// Writes the label and, behind the bar's `end`, the value or the reason why there is none.
-    fn write(&self, pen: &mut Pen, layout: &Layout, bottom: f64, end: f64) {
+    fn write(&self, pen: &mut Pen, layout: &BarLayout, bottom: f64, end: f64) {
         let hand = if self.bold { Hand::BOLD } else { Hand::PLAIN };
-        let (baseline, above, width) = (bottom - layout.bar / 2.0 + 4.5, bottom - layout.bar - 6.0, pen.width);
+        let baseline = bottom - layout.bar / 2.0 + 4.5;
+        let above = bottom - layout.bar - 6.0;
+        let width = pen.width;
         let value = if self.ran() { self.value.clone() } else { Text::default() };
         if !pen.is_narrow() {
             let label = hand.fit(&self.label, layout.labels - 10.0);
@@ -231,7 +234,8 @@ impl Bar {
             pen.text(width, above, hand.end(), &value);
         }
         if !self.ran() {
-            let (x, room) = (layout.labels + 6.0, width - layout.labels - 6.0);
+            let x = layout.labels + 6.0;
+            let room = width - layout.labels - 6.0;
             let lines = Hand::SMALL.wrap(&self.value, room);
             let second = lines.iter().skip(1).cloned().reduce(|all, line| all + line).unwrap_or_default();
             let first = baseline - if second.is_empty() { 0.0 } else { 6.0 };

@@ -2,7 +2,7 @@ use crate::svg::{At, Chart, GRID, Hand, Ink, MUTED, Pen};
 use crate::text::{Num, Text, text};
 
 /// Stations in a row, joined by arrows, each filled to its share.
-pub(crate) struct Flow(pub(crate) Vec<Station>);
+pub(crate) struct FlowChart(pub(crate) Vec<Station>);
 
 pub(crate) struct Station {
     pub(crate) name: String,
@@ -15,15 +15,16 @@ const GAP: f64 = 26.0;
 const HEIGHT: f64 = 80.0;
 const STEP: f64 = HEIGHT + 30.0;
 
-impl Chart for Flow {
+impl Chart for FlowChart {
     fn draw(&self, pen: &mut Pen) -> f64 {
         let columns = if pen.is_narrow() { 2 } else { 5 };
         let wide = ((pen.width - GAP * (columns - 1) as f64) / columns as f64).floor() - 1.0;
-        let place = |at: usize| (1.0 + (at % columns) as f64 * (wide + GAP), 1.0 + (at / columns) as f64 * STEP);
+        let mut before = None;
         for (at, station) in self.0.iter().enumerate() {
-            station.draw(pen, place(at), wide);
-            if at > 0 {
-                arrow(pen, place(at - 1), place(at), wide);
+            let place = (1.0 + (at % columns) as f64 * (wide + GAP), 1.0 + (at / columns) as f64 * STEP);
+            station.draw(pen, place, wide);
+            if let Some(before) = before.replace(place) {
+                arrow(pen, before, place, wide);
             }
         }
         self.0.len().div_ceil(columns) as f64 * STEP - (STEP - HEIGHT) + 2.0
@@ -32,7 +33,8 @@ impl Chart for Flow {
 
 impl Station {
     fn draw(&self, pen: &mut Pen, (x, y): At, wide: f64) {
-        let (right, bottom) = (x + wide, y + HEIGHT);
+        let right = x + wide;
+        let bottom = y + HEIGHT;
         pen.mark(&text![&*self.name, ": ", &self.share, ", ", &self.detail], |pen| {
             pen.rect(GRID, (x, bottom - 12.0), (right, bottom));
             pen.rect(self.ink, (x, bottom - 12.0), (x + wide * self.share.value.clamp(0.0, 1.0), bottom));
@@ -52,7 +54,9 @@ fn arrow(pen: &mut Pen, from: At, to: At, wide: f64) {
         let tip = (to.0 - 4.0, middle);
         (vec![(from.0 + wide + 3.0, middle), tip], tip, [(-HEAD, -HEAD), (-HEAD, HEAD)])
     } else {
-        let (left, right, between) = (to.0 + wide / 2.0, from.0 + wide / 2.0, (from.1 + HEIGHT + to.1) / 2.0);
+        let left = to.0 + wide / 2.0;
+        let right = from.0 + wide / 2.0;
+        let between = (from.1 + HEIGHT + to.1) / 2.0;
         let tip = (left, to.1 - 4.0);
         let path = vec![(right, from.1 + HEIGHT + 3.0), (right, between), (left, between), tip];
         (path, tip, [(-HEAD, -HEAD), (HEAD, -HEAD)])

@@ -3,7 +3,7 @@ use crate::svg::{At, Chart, FORWARD, GRID, Hand, MUTED, Pen, QUIET, READ, ticks}
 use crate::text::{Num, Text, text, tick};
 
 /// Rates over drifts, with a line through those that are faster than any with as little drift. The axis of drifts is
-/// logarithmic, with a place of its own for none.
+/// logarithmic, with a separate place for none.
 pub(crate) struct Frontier {
     pub(crate) x: &'static str,
     pub(crate) y: &'static str,
@@ -45,8 +45,12 @@ impl Chart for Frontier {
         let rates = ticks(end, 5);
         let left = rates.iter().map(|&rate| Hand::TICK.width(&tick(rate))).fold(0.0, f64::max) + 8.0;
         let right = pen.width - 8.0;
-        let drifts = || self.spots.iter().map(|spot| &spot.x).chain(&self.limit).map(|x| x.value).filter(|x| *x > 0.0);
-        let (least, most) = (drifts().fold(f64::INFINITY, f64::min), drifts().fold(0.0, f64::max));
+        let mut least = f64::INFINITY;
+        let mut most = 0.0f64;
+        for drift in self.spots.iter().map(|spot| &spot.x).chain(&self.limit).filter(|drift| drift.value > 0.0) {
+            least = least.min(drift.value);
+            most = most.max(drift.value);
+        }
         let decades = [least, most].map(f64::log10);
         let x = |drift: f64| {
             let part = (drift.log10() - decades[0] + 0.2) / (decades[1] - decades[0] + 0.4);
@@ -76,23 +80,23 @@ impl Chart for Frontier {
         }
         let frontier = self.frontier();
         let mut steps: Vec<At> = Vec::new();
-        for (x, y) in frontier.iter().map(|spot| at(spot)) {
+        for spot in &frontier {
+            let (x, y) = at(spot);
             steps.extend(steps.last().map(|&(_, before)| (x, before)));
             steps.push((x, y));
         }
         pen.line(FORWARD, 2, steps);
         for spot in &self.spots {
-            let ink = match (spot.is_chosen, spot.is_within) {
-                (true, _) => READ,
-                (_, true) => FORWARD,
-                _ => QUIET,
+            let (ink, radius) = match spot.is_within {
+                _ if spot.is_chosen => (READ, 7.0),
+                true => (FORWARD, 5.0),
+                false => (QUIET, 5.0),
             };
-            pen.mark(&self.tip(spot), |pen| pen.circle(ink, at(spot), if spot.is_chosen { 7.0 } else { 5.0 }, true));
+            pen.mark(&self.tip(spot), |pen| pen.circle(ink, at(spot), radius, true));
         }
-        let is_on = |spot: &Spot| frontier.iter().any(|on| std::ptr::eq(*on, spot));
-        let mut named: Vec<&Spot> = self.spots.iter().collect();
-        named.sort_by_key(|spot| (!spot.is_chosen, !is_on(spot)));
-        write_names(pen, right, named.into_iter().map(|spot| (at(spot), spot)));
+        let mut named: Vec<(At, &Spot)> = self.spots.iter().map(|spot| (at(spot), spot)).collect();
+        named.sort_by_key(|(_, spot)| (!spot.is_chosen, !frontier.iter().any(|on| std::ptr::eq(*on, *spot))));
+        write_names(pen, right, &named);
         pen.text(f64::midpoint(left, right), bottom + 38.0, Hand::SMALL.middle(), &self.x.into());
         bottom + 46.0
     }
@@ -104,21 +108,19 @@ impl Frontier {
     }
 }
 
-/// Writes the names beside their spots, higher or lower where another name is in the way.
-fn write_names<'a>(pen: &mut Pen, right: f64, spots: impl Iterator<Item = (At, &'a Spot)>) {
+/// Writes the names next to their spots, higher or lower where another name is in the way.
+fn write_names(pen: &mut Pen, right: f64, spots: &[(At, &Spot)]) {
     const ROW: f64 = 15.0;
     let mut written: Vec<(f64, f64, f64)> = Vec::new();
-    for ((x, y), spot) in spots {
+    for &((x, y), spot) in spots {
         let hand = if spot.is_chosen { Hand::BOLD } else { Hand::SMALL };
         let wide = hand.width(&spot.name.plain());
         let from = if x + 4.0 + wide > right { (x - 4.0 - wide).max(0.0) } else { x + 4.0 };
-        let is_free = |y: &f64| {
-            let overlaps =
-                |(start, end, other): &(f64, f64, f64)| from < *end && from + wide > *start && (y - other).abs() < ROW;
-            !written.iter().any(overlaps)
-        };
-        let rows = [-8.0, 17.0, -23.0, 32.0, -38.0, 47.0].map(|below| y + below);
-        let y = rows.into_iter().find(is_free).unwrap_or(y - 8.0);
+        let mut rows = [-8.0, 17.0, -23.0, 32.0, -38.0, 47.0].into_iter().map(|below| y + below);
+        let free = rows.find(|y| {
+            !written.iter().any(|(start, end, other)| from < *end && from + wide > *start && (y - other).abs() < ROW)
+        });
+        let y = free.unwrap_or(y - 8.0);
         pen.text(from, y, hand, &spot.name);
         written.push((from, from + wide, y));
     }

@@ -3,12 +3,12 @@ use crate::svg::{Chart, Hand, Ink, Pen, ticks};
 use crate::text::{Num, Text, text, tick};
 
 /// A timeline: one lane for each worker and device, time from left to right.
-pub(crate) struct Lanes {
+pub(crate) struct Timeline {
     pub(crate) keys: Vec<(Ink, Text)>,
-    pub(crate) scenarios: Vec<Scenario>,
+    pub(crate) scenarios: Vec<LaneGroup>,
 }
 
-pub(crate) struct Scenario {
+pub(crate) struct LaneGroup {
     pub(crate) heading: Text,
     pub(crate) lanes: Vec<(Text, Vec<Stretch>)>,
 }
@@ -22,27 +22,32 @@ pub(crate) struct Stretch {
 
 const LANE: f64 = 24.0;
 
-impl Chart for Lanes {
+impl Chart for Timeline {
     fn draw(&self, pen: &mut Pen) -> f64 {
-        let all = || self.scenarios.iter().flat_map(|scenario| &scenario.lanes);
-        let end = all().flat_map(|(_, stretches)| stretches).map(|stretch| stretch.end.value).fold(0.0, f64::max);
-        let widest = all().map(|(name, _)| Hand::PLAIN.width(&name.plain())).fold(0.0, f64::max);
+        let mut end = 0.0f64;
+        let mut widest = 0.0f64;
+        for (name, stretches) in self.scenarios.iter().flat_map(|scenario| &scenario.lanes) {
+            widest = widest.max(Hand::PLAIN.width(&name.plain()));
+            end = stretches.iter().map(|stretch| stretch.end.value).fold(end, f64::max);
+        }
         let side = (widest + 10.0).min(pen.width * 0.3);
         // Leaves room on the right for half of the axis's last number.
-        let (end, plot) = (end_of_axis(end), pen.width - side - 20.0);
+        let end = end_of_axis(end);
+        let plot = pen.width - side - 20.0;
         let x = |value: f64| side + value / end * plot;
         let mut y = pen.legend(&self.keys);
-        for Scenario { heading, lanes } in &self.scenarios {
+        for LaneGroup { heading, lanes } in &self.scenarios {
             y += pen.paragraph(y + 13.0, Hand::BOLD, heading) + 6.0;
             let bottom = y + lanes.len() as f64 * LANE;
             let room = plot / (Hand::TICK.width(&tick(end)) + 20.0);
-            pen.axis_below(&ticks(end, (room as usize).clamp(1, 8)), (y, bottom), (x(0.0), x(end)), x);
+            pen.axis_below(&ticks(end, (room as usize).clamp(1, 8)), y, bottom, [0.0, end], x);
             pen.text(side, bottom + 31.0, Hand::SMALL, &"milliseconds".into());
             for (name, stretches) in lanes {
                 let hand = Hand::PLAIN.end();
                 pen.text(side - 8.0, y + LANE / 2.0 + 4.5, hand, &hand.fit(name, side - 8.0));
                 for Stretch { name, start, end, ink } in stretches {
-                    let (from, to) = ((x(start.value), y + 3.0), (x(end.value), y + LANE - 3.0));
+                    let from = (x(start.value), y + 3.0);
+                    let to = (x(end.value), y + LANE - 3.0);
                     pen.mark(&text![name.clone(), ", ", start, " to ", end], |pen| pen.rect(*ink, from, to));
                 }
                 y += LANE;

@@ -7,11 +7,11 @@ mod lanes;
 mod lines;
 mod scatter;
 
-pub(crate) use bars::{Bar, Bars, Panel, Part};
-pub(crate) use flow::{Flow, Station};
+pub(crate) use bars::{BarPart, Bars, ChartBar, Panel};
+pub(crate) use flow::{FlowChart, Station};
 pub(crate) use frontier::{Frontier, Spot};
-pub(crate) use lanes::{Lanes, Scenario, Stretch};
-pub(crate) use lines::{Line, Lines, Point};
+pub(crate) use lanes::{LaneGroup, Stretch, Timeline};
+pub(crate) use lines::{ChartLine, LineChart, Point};
 pub(crate) use scatter::{Dot, Scatter};
 
 /// Returns the end of an axis for values up to `most`.

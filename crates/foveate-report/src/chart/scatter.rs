@@ -23,18 +23,24 @@ const BAND: f64 = 0.1;
 impl Chart for Scatter {
     fn draw(&self, pen: &mut Pen) -> f64 {
         const SIDE: f64 = 52.0;
-        let dots = || self.dots.iter().filter(|dot| dot.x.value > 0.0 && dot.y.value > 0.0);
-        let values = || dots().flat_map(|dot| [dot.x.value, dot.y.value]);
-        let (least, most) = (values().fold(f64::INFINITY, f64::min) / 1.3, values().fold(0.0, f64::max) * 1.3);
-        let (top, size) = (pen.legend(&self.keys) + 22.0, (pen.width - SIDE - 8.0).min(400.0));
+        let dots: Vec<&Dot> = self.dots.iter().filter(|dot| dot.x.value > 0.0 && dot.y.value > 0.0).collect();
+        let values = dots.iter().flat_map(|dot| [dot.x.value, dot.y.value]);
+        let least = values.clone().fold(f64::INFINITY, f64::min) / 1.3;
+        let most = values.fold(0.0, f64::max) * 1.3;
+        let top = pen.legend(&self.keys) + 22.0;
+        let size = (pen.width - SIDE - 8.0).min(400.0);
         pen.text(0.0, top - 10.0, Hand::SMALL, &self.y.into());
         if most == 0.0 {
             return top;
         }
-        let part = |value: f64| (value.clamp(least, most) / least).log10() / (most / least).log10() * size;
-        let at = |x: f64, y: f64| (SIDE + part(x), top + size - part(y));
+        let at = |x: f64, y: f64| {
+            let [right, up] =
+                [x, y].map(|value| (value.clamp(least, most) / least).log10() / (most / least).log10() * size);
+            (SIDE + right, top + size - up)
+        };
         for value in round(least, most) {
-            let (words, (x, y)) = (tick(value).into(), at(value, value));
+            let words = tick(value).into();
+            let (x, y) = at(value, value);
             pen.line(GRID, 1, [(x, top), (x, top + size)]);
             pen.line(GRID, 1, [(SIDE, y), (SIDE + size, y)]);
             pen.text(x, top + size + 15.0, Hand::TICK.middle(), &words);
@@ -50,7 +56,7 @@ impl Chart for Scatter {
         ];
         pen.polygon(QUIET, 0.3, band);
         pen.line(MUTED, 1, [at(least, least), at(most, most)]);
-        for Dot { name, ink, x, y } in dots() {
+        for Dot { name, ink, x, y } in dots {
             let tip = text![name.clone(), ": ", self.y, " ", y, ", ", self.x, " ", x];
             pen.mark(&tip, |pen| pen.circle(*ink, at(x.value, y.value), 5.0, true));
         }

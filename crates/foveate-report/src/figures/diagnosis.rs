@@ -1,21 +1,21 @@
 use super::plate::{Plate, RATE, bar, sentence, simple};
-use crate::chart::{Bar, Bars, Panel};
+use crate::chart::{Bars, ChartBar, Panel};
 use crate::svg::{FORWARD, Ink, QUIET, READ};
-use crate::table::{Row, Table};
+use crate::table::{CsvTable, TableRow};
 use crate::text::{Num, Text, text};
 
-/// What the rows of one job have in common: a set of photos, and the remedies that helped before.
+/// The columns that the rows of one job have in common: a set of photos, and the remedies that helped before.
 const JOB: [&str; 2] = ["photos", "step"];
 
 /// Share of the encoder's own throughput from which a job is bound by it.
 pub(super) const ENCODER_BOUND: f64 = 0.9;
 
 /// Returns the row of the stage that the verdict names.
-pub(super) fn culprit(table: &Table) -> Option<Row<'_>> {
+pub(super) fn culprit(table: &CsvTable) -> Option<TableRow<'_>> {
     table.rows().find(|row| row.is("culprit", "yes"))
 }
 
-fn heading(row: &Row<'_>) -> Text {
+fn heading(row: &TableRow<'_>) -> Text {
     match row.number("step") {
         Some(step) if step.value == 1.0 => text![row.word("photos"), ", after a remedy that helped"],
         Some(step) if step.value > 0.0 => text![row.word("photos"), ", after ", step, " remedies that helped"],
@@ -23,9 +23,11 @@ fn heading(row: &Row<'_>) -> Text {
     }
 }
 
-pub(super) fn ladder(table: &Table) -> Option<Plate> {
-    let panel = |rows: Vec<Row<'_>>| Panel { heading: heading(&rows[0]), bars: rows.iter().map(rung).collect() };
-    let panels = table.grouped(&JOB).into_iter().map(panel).collect();
+pub(super) fn ladder(table: &CsvTable) -> Option<Plate> {
+    let mut panels = Vec::new();
+    for rows in table.grouped(&JOB) {
+        panels.push(Panel { heading: heading(&rows[0]), bars: rows.iter().map(rung).collect() });
+    }
     let culprit = culprit(table);
     let mut bars = Bars::new("images per second", &[(QUIET, "innocent")], panels);
     bars.keys.extend(culprit.map(|row| (Ink::of_stage(row.text("adds")), text!["culprit: ", row.word("adds")])));
@@ -44,7 +46,7 @@ pub(super) fn ladder(table: &Table) -> Option<Plate> {
 
 /// Returns the share of the encoder's own throughput that the first set's job has: its deepest depth that ran ÷ its
 /// shallowest.
-pub(super) fn kept(table: &Table) -> Option<Num> {
+pub(super) fn kept(table: &CsvTable) -> Option<Num> {
     let rows = table.grouped(&JOB).into_iter().next()?;
     let mut rates = rows.iter().filter_map(|row| row.number(RATE[0]));
     let alone = rates.next()?;
@@ -52,14 +54,14 @@ pub(super) fn kept(table: &Table) -> Option<Num> {
 }
 
 /// Formats "throughput drops by so much".
-pub(super) fn drop_of(row: &Row<'_>) -> Text {
+pub(super) fn drop_of(row: &TableRow<'_>) -> Text {
     match row.number("drop") {
         Some(drop) => text!["throughput drops by ", drop],
         None => "throughput drops the most".into(),
     }
 }
 
-fn rung(row: &Row<'_>) -> Bar {
+fn rung(row: &TableRow<'_>) -> ChartBar {
     let adds = row.word("adds");
     let label = if adds.is_empty() { row.word("cached") } else { text![row.word("cached"), " (+ ", adds, ")"] };
     let change = match row.number("drop") {
@@ -69,44 +71,63 @@ fn rung(row: &Row<'_>) -> Bar {
     };
     let bold = row.is("culprit", "yes");
     let ink = if bold { Ink::of_stage(row.text("adds")) } else { QUIET };
-    Bar { bold, ..bar(row, label, [RATE[0], "low", "high"], ink).and(change) }
+    ChartBar { bold, ..bar(row, label, [RATE[0], "low", "high"], ink).and(change) }
 }
 
 /// Returns the remedy with the largest gain, measured or else expected, without those that were tried and gained
 /// nothing, and those that need other photos.
-pub(super) fn best(table: &Table) -> Option<(Row<'_>, Gain)> {
-    let promises = |row: &Row<'_>| {
-        row.not_run().is_none() && ["", "gain"].contains(&row.text("effect")) && !row.is("vectors", "other")
-    };
-    let gains = table.rows().filter(promises).filter_map(|row| Gain::of(&row).map(|gain| (row, gain)));
-    gains.reduce(|most, next| if next.1.times.value > most.1.times.value { next } else { most })
+pub(super) fn best(table: &CsvTable) -> Option<(TableRow<'_>, RemedyGain)> {
+    let mut best: Option<(TableRow<'_>, RemedyGain)> = None;
+    for row in table.rows() {
+        if row.not_run().is_none()
+            && ["", "gain"].contains(&row.text("effect"))
+            && !row.is("vectors", "other")
+            && let Some(gain) = RemedyGain::of(&row)
+            && best.as_ref().is_none_or(|(_, most)| gain.times.value > most.times.value)
+        {
+            best = Some((row, gain));
+        }
+    }
+    best
 }
 
-/// What a remedy brings. A measurement beats a prediction.
-pub(super) struct Gain {
+/// The gain of a remedy. A measurement beats a prediction.
+pub(super) struct RemedyGain {
     /// `measured` or `expected`.
     pub(super) how: &'static str,
     pub(super) times: Num,
     pub(super) rate: Option<Num>,
 }
 
-impl Gain {
-    fn of(row: &Row<'_>) -> Option<Self> {
-        let of = |how, times, rate| Some(Self { how, times: row.number(times)?, rate: row.number(rate) });
-        of("measured", "measured_times", "measured").or_else(|| of("expected", "times", "predicted"))
+impl RemedyGain {
+    fn of(row: &TableRow<'_>) -> Option<Self> {
+        if let Some(times) = row.number("measured_times") {
+            return Some(Self { how: "measured", times, rate: row.number("measured") });
+        }
+        Some(Self { how: "expected", times: row.number("times")?, rate: row.number("predicted") })
     }
 }
 
-pub(super) fn remedies(table: &Table) -> Option<Plate> {
-    let (mut panels, mut left_out, mut names) = (Vec::new(), Vec::new(), Vec::new());
+pub(super) fn remedies(table: &CsvTable) -> Option<Plate> {
+    let mut panels = Vec::new();
+    let mut left_out = Vec::new();
+    let mut names = Vec::new();
     for rows in table.grouped(&JOB) {
         let now = rows.iter().find_map(|row| row.number("now"));
-        let as_it_is = |now: Num| Some(simple("as it is".into(), now.over(&now, "×")?, QUIET).and(Some(now)));
-        let mut bars: Vec<Bar> = now.and_then(as_it_is).into_iter().collect();
-        let drawn = |row: &&Row<'_>| row.not_run().is_none() && row.number("predicted").is_some();
+        let mut bars = Vec::new();
+        if let Some(now) = now
+            && let Some(once) = now.over(&now, "×")
+        {
+            bars.push(simple("as it is".into(), once, QUIET).and(Some(now)));
+        }
         for row in &rows {
-            // Several backends, say, are told apart by their options.
-            let alike = rows.iter().filter(drawn).filter(|other| other.is("remedy", row.text("remedy"))).count();
+            // Options tell remedies of one name apart, such as several backends.
+            let alike = rows.iter().filter(|other| {
+                other.not_run().is_none()
+                    && other.number("predicted").is_some()
+                    && other.is("remedy", row.text("remedy"))
+            });
+            let alike = alike.count();
             let label = row.word(if alike > 1 { "change" } else { "remedy" });
             match row.number("predicted").filter(|_| row.not_run().is_none()) {
                 Some(predicted) => bars.extend(remedy(row, label, predicted)),
@@ -132,11 +153,11 @@ pub(super) fn remedies(table: &Table) -> Option<Plate> {
     Plate::new(title, more, bars)
 }
 
-fn remedy(row: &Row<'_>, label: Text, predicted: Num) -> Vec<Bar> {
+fn remedy(row: &TableRow<'_>, label: Text, predicted: Num) -> Vec<ChartBar> {
     let times = row.number("times").map(|times| simple(label.clone(), times, FORWARD).and(Some(predicted)));
     let measured = row.number("measured_times").map(|times| {
         let whisker = row.number("measured_times_low").zip(row.number("measured_times_high"));
-        let bar = Bar { whisker, bold: true, ..simple(label + ", measured", times, READ) };
+        let bar = ChartBar { whisker, bold: true, ..simple(label + ", measured", times, READ) };
         bar.and(row.number("measured")).and(Some(row.word("effect")))
     });
     times.into_iter().chain(measured).collect()

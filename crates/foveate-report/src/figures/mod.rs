@@ -9,15 +9,15 @@ mod stages;
 mod sweeps;
 mod worker;
 
-use self::diagnosis::Gain;
+use self::diagnosis::RemedyGain;
 pub(crate) use self::plan::median_of;
 pub(crate) use self::plate::Plate;
 use crate::ReportError;
-use crate::table::{Row, Run, Table};
+use crate::table::{CsvTable, RunTables};
 use crate::text::{Text, text};
 
 /// Draws a figure from its file; `None` if the file has no rows for it.
-type Draw = fn(&Table) -> Option<Plate>;
+type Draw = fn(&CsvTable) -> Option<Plate>;
 
 /// Name, file, numbers that no row may lack, and content of every figure.
 const FIGURES: [(&str, &str, &[&str], Draw); 23] = [
@@ -53,8 +53,9 @@ pub(crate) struct Plates {
 }
 
 /// Returns every figure that the run's files allow.
-pub(crate) fn plates(run: &Run) -> Result<Plates, ReportError> {
-    let (mut drawn, mut left_out) = (Vec::new(), Vec::new());
+pub(crate) fn plates(run: &RunTables) -> Result<Plates, ReportError> {
+    let mut drawn = Vec::new();
+    let mut left_out = Vec::new();
     let note = stand_in(run);
     for (name, file, needed, draw) in FIGURES {
         let Some(table) = run.table(file) else { continue };
@@ -67,22 +68,26 @@ pub(crate) fn plates(run: &Run) -> Result<Plates, ReportError> {
 }
 
 /// Formats which device the forward stands in for, if it does.
-fn stand_in(run: &Run) -> Text {
-    let device = run.0.iter().flat_map(Table::rows).find(|row| row.text("device").starts_with("stand-in"));
+fn stand_in(run: &RunTables) -> Text {
+    let device = run.0.iter().flat_map(CsvTable::rows).find(|row| row.text("device").starts_with("stand-in"));
     let Some(row) = device else { return Text::default() };
     let dashed = if row.has_assumed_forward() { " Dashed lines follow from the assumption." } else { "" };
     text!["The forward is a ", row.word("device"), ".", dashed]
 }
 
 /// A question that the report answers at the top, the answer, and more on it.
-pub(crate) type Answer = (&'static str, Text, Text);
+pub(crate) struct KeyResult {
+    pub(crate) question: &'static str,
+    pub(crate) answer: Text,
+    pub(crate) more: Text,
+}
 
 /// Returns the results of a run, as far as its files contain them.
-pub(crate) fn answers(run: &Run) -> Vec<Answer> {
+pub(crate) fn answers(run: &RunTables) -> Vec<KeyResult> {
     [bound, remedy, gain, projection].iter().filter_map(|answer| answer(run)).collect()
 }
 
-fn bound(run: &Run) -> Option<Answer> {
+fn bound(run: &RunTables) -> Option<KeyResult> {
     let (answer, more) = match run.table("diagnosis.csv").map(|table| (table, diagnosis::culprit(table))) {
         Some((_, Some(row))) => {
             (row.word("adds"), text!["With it, ", diagnosis::drop_of(&row), " (", row.photos(), ")."])
@@ -97,29 +102,37 @@ fn bound(run: &Run) -> Option<Answer> {
             (row.word("stage"), text![share, " of a serial job on ", row.photos(), "."])
         }
     };
-    Some(("What bounds the run", answer, more))
+    Some(KeyResult { question: "What bounds the run", answer, more })
 }
 
-fn remedy(run: &Run) -> Option<Answer> {
-    let (row, Gain { how, times, rate }) = diagnosis::best(run.table("remedies.csv")?)?;
+fn remedy(run: &RunTables) -> Option<KeyResult> {
+    let (row, RemedyGain { how, times, rate }) = diagnosis::best(run.table("remedies.csv")?)?;
     let error = run.table("plan.csv").filter(|_| how == "expected").and_then(plan::median_error);
     let error = error.map_or_else(Text::default, |(error, _)| text![" Such predictions were off by ", error, " here."]);
     let more = text![row.word("change"), ": ", how, " ", rate, "."] + error;
-    Some(("What to do first", text![row.word("remedy"), ", ", times], more))
+    Some(KeyResult { question: "What to do first", answer: text![row.word("remedy"), ", ", times], more })
 }
 
-fn gain(run: &Run) -> Option<Answer> {
+fn gain(run: &RunTables) -> Option<KeyResult> {
     let gains = sweeps::gains(run.table("headline.csv")?);
-    let describe = |row: &Row<'_>| text![row.number("images_per_second"), " on ", row.photos()];
-    let (first, others) = gains.split_first()?;
-    let others = others.iter().map(|gain| text!["; ", &gain.times, ", ", describe(&gain.row)]);
-    let more = others.fold(describe(&first.row), |all, one| all + one) + "." + first.better_alone();
-    Some(("What all improvements gave", text![&first.times, " the baseline"], more))
+    let first = gains.first()?;
+    let mut more = Text::default();
+    for gain in &gains {
+        if !more.is_empty() {
+            more = text![more, "; ", &gain.times, ", "];
+        }
+        more = text![more, gain.row.number("images_per_second"), " on ", gain.row.photos()];
+    }
+    let more = more + "." + first.better_alone();
+    let answer = text![&first.times, " the baseline"];
+    Some(KeyResult { question: "What all improvements gave", answer, more })
 }
 
-fn projection(run: &Run) -> Option<Answer> {
+fn projection(run: &RunTables) -> Option<KeyResult> {
     let row = run.table("extrapolation.csv")?.rows().next()?;
-    let (low, high, target) = (row.number("hours_low"), row.number("hours_high"), row.number("target_images"));
+    let low = row.number("hours_low");
+    let high = row.number("hours_high");
+    let target = row.number("target_images");
     let more = text![low, " to ", high, " for ", target, " ", row.photos(), "."];
-    Some(("How long many images take", row.number("hours")?.into(), more))
+    Some(KeyResult { question: "How long many images take", answer: row.number("hours")?.into(), more })
 }

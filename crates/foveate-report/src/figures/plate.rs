@@ -1,8 +1,8 @@
 //! A figure's content, and what several figures have in common.
 
-use crate::chart::{Bar, Panel, Part};
+use crate::chart::{BarPart, ChartBar, Panel};
 use crate::svg::{self, Chart, Ink};
-use crate::table::{Row, Table};
+use crate::table::{CsvTable, TableRow};
 use crate::text::{Num, Text, text};
 
 /// The content of a figure.
@@ -32,13 +32,14 @@ impl Plate {
 }
 
 /// Returns those of `columns` whose words differ among `rows`, to distinguish the rows; the first column in any case.
-pub(super) fn telling(rows: &[Row<'_>], columns: &[&'static str]) -> Vec<&'static str> {
-    let differs = |column: &&str| rows.iter().any(|row| row.text(column) != rows[0].text(column));
-    columns.iter().copied().filter(|column| *column == columns[0] || differs(column)).collect()
+pub(super) fn telling(rows: &[TableRow<'_>], columns: &[&'static str]) -> Vec<&'static str> {
+    let mut telling = columns.to_vec();
+    telling.retain(|column| *column == columns[0] || rows.iter().any(|row| row.text(column) != rows[0].text(column)));
+    telling
 }
 
 /// Builds a row's name from these columns. A counted column's name follows its number, a setting's name precedes it.
-pub(super) fn name(row: &Row<'_>, columns: &[&'static str]) -> Text {
+pub(super) fn name(row: &TableRow<'_>, columns: &[&'static str]) -> Text {
     let mut name = Text::default();
     for column in columns {
         let (between, part) = match (row.number(column), column.strip_suffix('s')) {
@@ -59,32 +60,32 @@ pub(super) fn name(row: &Row<'_>, columns: &[&'static str]) -> Text {
 pub(super) const RATE: [&str; 3] = ["images_per_second", "images_per_second_min", "images_per_second_max"];
 
 /// Returns the bar of a row's number, with a whisker between two others; or why the row could not run.
-pub(super) fn bar(row: &Row<'_>, label: Text, [size, low, high]: [&'static str; 3], ink: Ink) -> Bar {
+pub(super) fn bar(row: &TableRow<'_>, label: Text, [size, low, high]: [&'static str; 3], ink: Ink) -> ChartBar {
     match row.number(size).filter(|_| row.not_run().is_none()) {
-        Some(size) => Bar { whisker: row.number(low).zip(row.number(high)), ..simple(label, size, ink) },
+        Some(size) => ChartBar { whisker: row.number(low).zip(row.number(high)), ..simple(label, size, ink) },
         None => {
             let label = if label.is_empty() { "not measured".into() } else { label };
-            Bar { label, value: row.not_run().unwrap_or_default(), ..Bar::default() }
+            ChartBar { label, value: row.not_run().unwrap_or_default(), ..ChartBar::default() }
         }
     }
 }
 
 /// Returns a bar of one number.
-pub(super) fn simple(label: Text, size: Num, ink: Ink) -> Bar {
+pub(super) fn simple(label: Text, size: Num, ink: Ink) -> ChartBar {
     let value = Text::from(&size);
-    Bar { label, parts: vec![Part { name: String::new(), size, ink }], value, ..Bar::default() }
+    ChartBar { label, parts: vec![BarPart { name: String::new(), size, ink }], value, ..ChartBar::default() }
 }
 
 /// Returns a panel for each group of rows, under the name of its photos.
-pub(super) fn panels<'a>(groups: Vec<Vec<Row<'a>>>, bar: impl Fn(&Row<'a>) -> Bar) -> Vec<Panel> {
-    let panel = |rows: Vec<Row<'a>>| Panel { heading: rows[0].word("photos"), bars: rows.iter().map(&bar).collect() };
-    groups.into_iter().map(panel).collect()
+pub(super) fn panels<'a>(groups: Vec<Vec<TableRow<'a>>>, bar: impl Fn(&TableRow<'a>) -> ChartBar) -> Vec<Panel> {
+    let panels = groups.into_iter();
+    panels.map(|rows| Panel { heading: rows[0].word("photos"), bars: rows.iter().map(&bar).collect() }).collect()
 }
 
 /// Formats a sentence on the rows that could not run, for figures that cannot show them.
-pub(super) fn absent(table: &Table, columns: &[&'static str]) -> Text {
-    let why = |row: Row<'_>| row.not_run().map(|why| text![name(&row, columns), ": ", why]);
-    sentence(" Not measured: ", Text::join(table.rows().filter_map(why), "; "))
+pub(super) fn absent(table: &CsvTable, columns: &[&'static str]) -> Text {
+    let absent = table.rows().filter_map(|row| row.not_run().map(|why| text![name(&row, columns), ": ", why]));
+    sentence(" Not measured: ", Text::join(absent, "; "))
 }
 
 /// Returns `start`, `words` and a full stop; nothing if there are no words.
@@ -93,13 +94,19 @@ pub(super) fn sentence(start: &str, words: Text) -> Text {
 }
 
 /// Returns the row with the smallest number in `column`.
-pub(super) fn least<'a>(rows: impl IntoIterator<Item = Row<'a>>, column: &'static str) -> Option<(Row<'a>, Num)> {
+pub(super) fn least<'a>(
+    rows: impl IntoIterator<Item = TableRow<'a>>,
+    column: &'static str,
+) -> Option<(TableRow<'a>, Num)> {
     let numbers = rows.into_iter().filter_map(|row| Some((row, row.number(column)?)));
     numbers.min_by(|(_, a), (_, b)| a.value.total_cmp(&b.value))
 }
 
 /// Returns the row with the largest number in `column`, the first of several.
-pub(super) fn most<'a>(rows: impl IntoIterator<Item = Row<'a>>, column: &'static str) -> Option<(Row<'a>, Num)> {
+pub(super) fn most<'a>(
+    rows: impl IntoIterator<Item = TableRow<'a>>,
+    column: &'static str,
+) -> Option<(TableRow<'a>, Num)> {
     let numbers = rows.into_iter().filter_map(|row| Some((row, row.number(column)?)));
     numbers.reduce(|most, next| if next.1.value > most.1.value { next } else { most })
 }
