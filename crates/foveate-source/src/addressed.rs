@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::store::{Object, ReadAhead, Version};
-use crate::stream::{Kind, MOST_AHEAD, Reach};
+use crate::stream::{MOST_AHEAD, Reach, RecordKind};
 use crate::{Content, Delivery, SourceError};
 
 /// Reads the objects of unread deliveries whose locators are addresses, many at a time.
 pub struct Addressed {
     reach: Arc<Reach>,
-    /// What comes next: deliveries whose objects were asked for, and at most one other behind them.
+    /// The next deliveries: those whose objects were asked for, and at most one other behind them.
     ready: VecDeque<Result<Asked, SourceError>>,
     /// By scheme.
     objects: BTreeMap<String, Box<dyn ReadAhead>>,
@@ -69,7 +69,7 @@ impl Addressed {
     fn ask(&mut self, delivery: Delivery) -> Asked {
         let item = &delivery.item;
         let scheme = match (&delivery.content, self.reach.kind(&item.locator)) {
-            (Content::Unread, Kind::Object(scheme)) if item.fault.is_none() => scheme,
+            (Content::Unread, RecordKind::Object(scheme)) if item.fault.is_none() => scheme,
             _ => return (delivery, None),
         };
         let Ok(store) = self.reach.store(&scheme) else { return (delivery, None) };

@@ -41,11 +41,11 @@ struct AllowedFetch {
 
 impl AllowedFetch {
     fn check(&self, locator: &[u8]) -> Result<(), FetchError> {
-        let address = Address::parse(locator)?;
+        let address = BucketAddress::parse(locator)?;
         if self.allowed.iter().any(|to| to.covers(&address)) {
             return Ok(());
         }
-        let Address { scheme, bucket, key } = address;
+        let BucketAddress { scheme, bucket, key } = address;
         Err(FetchError::Refused(format!("{scheme}://{bucket}/{key} is not in a bucket or folder that may be read")))
     }
 }
@@ -67,32 +67,27 @@ impl Fetch for AllowedFetch {
 
 /// An object's address. The key is not unescaped.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Address<'a> {
+struct BucketAddress<'a> {
     scheme: &'a str,
     bucket: &'a str,
     key: &'a str,
 }
 
-impl<'a> Address<'a> {
+impl<'a> BucketAddress<'a> {
     fn parse(locator: &'a [u8]) -> Result<Self, FetchError> {
-        let refused = |problem: &str| {
-            let shown: String =
-                String::from_utf8_lossy(locator).chars().take(200).flat_map(char::escape_debug).collect();
-            FetchError::Refused(format!("'{shown}' {problem}; it has to look like s3://bucket/key"))
-        };
-        let text = std::str::from_utf8(locator).map_err(|_| refused("is not text"))?;
-        let address = Self::split(text).ok_or_else(|| refused("is no address of an object"))?;
+        let text = std::str::from_utf8(locator).map_err(|_| refused(locator, "is not text"))?;
+        let address = Self::split(text).ok_or_else(|| refused(locator, "is no address of an object"))?;
         if !is_bucket(address.bucket) {
-            return Err(refused("names no bucket"));
+            return Err(refused(locator, "names no bucket"));
         }
         if address.key.is_empty() {
-            return Err(refused("names no key"));
+            return Err(refused(locator, "names no key"));
         }
         // Stores allow such keys, but proxies and libraries change them.
-        match is_strict(address.key) {
-            true => Ok(address),
-            false => Err(refused("has a key with an empty, . or .. part or a control character")),
+        if !is_strict(address.key) {
+            return Err(refused(locator, "has a key with an empty, . or .. part or a control character"));
         }
+        Ok(address)
     }
 
     /// The parts of an address in a bucket; web servers have none.
@@ -102,6 +97,12 @@ impl<'a> Address<'a> {
         let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
         Some(Self { scheme, bucket, key })
     }
+}
+
+/// The error of an address that is none.
+fn refused(locator: &[u8], problem: &str) -> FetchError {
+    let shown: String = String::from_utf8_lossy(locator).chars().take(200).flat_map(char::escape_debug).collect();
+    FetchError::Refused(format!("'{shown}' {problem}; it has to look like s3://bucket/key"))
 }
 
 /// An allowed bucket, or an allowed folder in one.
@@ -115,19 +116,18 @@ struct Allowed {
 
 impl Allowed {
     fn parse(text: &str) -> Result<Self, SourceError> {
-        let bad =
-            || SourceError::Invalid(format!("'{text}' may not be allowed; write s3://bucket or s3://bucket/folder"));
-        let Address { scheme, bucket, key } = Address::split(text).ok_or_else(bad)?;
-        let folder = key.strip_suffix('/').filter(|folder| !folder.is_empty()).unwrap_or(key);
-        if !is_bucket(bucket) || folder.contains('*') || !(folder.is_empty() || is_strict(folder)) {
-            return Err(bad());
+        if let Some(BucketAddress { scheme, bucket, key }) = BucketAddress::split(text) {
+            let folder = key.strip_suffix('/').filter(|folder| !folder.is_empty()).unwrap_or(key);
+            if is_bucket(bucket) && !folder.contains('*') && (folder.is_empty() || is_strict(folder)) {
+                let folder = if folder.is_empty() { String::new() } else { format!("{folder}/") };
+                return Ok(Self { scheme: scheme.to_owned(), bucket: bucket.to_owned(), folder });
+            }
         }
-        let folder = if folder.is_empty() { String::new() } else { format!("{folder}/") };
-        Ok(Self { scheme: scheme.to_owned(), bucket: bucket.to_owned(), folder })
+        Err(SourceError::Invalid(format!("'{text}' may not be allowed; write s3://bucket or s3://bucket/folder")))
     }
 
     /// Compares whole parts of keys: the folder `a` has `a/b`, but not `ab`.
-    fn covers(&self, address: &Address<'_>) -> bool {
+    fn covers(&self, address: &BucketAddress<'_>) -> bool {
         self.scheme == address.scheme && self.bucket == address.bucket && address.key.starts_with(&self.folder)
     }
 }
@@ -137,8 +137,10 @@ fn is_strict(key: &str) -> bool {
 }
 
 fn is_bucket(name: &str) -> bool {
-    let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
-    (3..=255).contains(&name.len()) && name.bytes().all(is_plain) && !name.contains("..") && !name.starts_with('.')
+    (3..=255).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_'))
+        && !name.contains("..")
+        && !name.starts_with('.')
 }
 
 #[cfg(test)]
@@ -146,14 +148,14 @@ mod tests {
     use super::*;
 
     fn refused(locator: &str) -> String {
-        Address::parse(locator.as_bytes()).unwrap_err().to_string()
+        BucketAddress::parse(locator.as_bytes()).unwrap_err().to_string()
     }
 
     #[test]
     fn keys_are_taken_as_they_stand() {
         for key in ["a", "a/b.jpg", "a b/ü#1?x=%2e%2E&~[1].jpg", "...", "a/..b", "\\..\\b"] {
             let locator = format!("s3://bucket/{key}");
-            let address = Address::parse(locator.as_bytes()).unwrap();
+            let address = BucketAddress::parse(locator.as_bytes()).unwrap();
             assert_eq!((address.bucket, address.key), ("bucket", key));
         }
     }
@@ -174,13 +176,13 @@ mod tests {
             refused("s3://bucket/\n"),
             format!("'s3://bucket/\\n' has a key with an empty, . or .. part or a control character{end}")
         );
-        assert!(Address::parse(b"s3://bucket/\xff").unwrap_err().to_string().contains("is not text"));
+        assert!(BucketAddress::parse(b"s3://bucket/\xff").unwrap_err().to_string().contains("is not text"));
     }
 
     #[test]
     fn folders_are_whole_parts() {
         let covers = |allowed: &str, locator: &str| {
-            Allowed::parse(allowed).unwrap().covers(&Address::parse(locator.as_bytes()).unwrap())
+            Allowed::parse(allowed).unwrap().covers(&BucketAddress::parse(locator.as_bytes()).unwrap())
         };
         assert!(covers("s3://bucket", "s3://bucket/a") && covers("s3://bucket/", "s3://bucket/a/b"));
         assert!(!covers("s3://bucket", "s3://bucket2/a") && !covers("s3://bucket2", "s3://bucket/a"));

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use crate::FetchError;
 
 /// A file or an object whose bytes are read in pieces.
-#[allow(clippy::len_without_is_empty, reason = "nobody asks whether a container is empty")]
+#[allow(clippy::len_without_is_empty, reason = "no caller asks for empty containers")]
 pub trait Blob: Send + Sync {
     /// Its path or address, for messages.
     fn name(&self) -> &str;
@@ -25,7 +25,7 @@ pub trait Blob: Send + Sync {
     /// Reads exactly the bytes from `offset` on that fill `out`.
     ///
     /// # Errors
-    /// [`FetchError::Damaged`] if the blob ends before, and whatever keeps it from being read.
+    /// [`FetchError::Damaged`] if the blob ends before; the error that keeps it from being read.
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), FetchError>;
 
     /// Opens a reader of the bytes from `offset` on. Its errors convert to [`FetchError`].
@@ -52,7 +52,8 @@ impl FileBlob {
     pub fn open(path: &Path, name: impl Into<String>) -> Result<Self, FetchError> {
         let file = crate::fetch::open_regular(path)?;
         let data = file.metadata()?;
-        let (len, modified) = (data.len(), data.modified().ok());
+        let len = data.len();
+        let modified = data.modified().ok();
         Ok(Self { name: name.into(), path: path.to_owned(), file: Mutex::new(file), len, modified })
     }
 }

@@ -8,7 +8,8 @@ const MOST: u64 = 1_000_000;
 /// The names that `text` stands for if it has such ranges; the last one counts fastest. An error says that there are
 /// too many.
 pub(crate) fn expand(text: &str) -> Result<Option<Vec<String>>, String> {
-    let Some(Range { before, numbers, width, after }) = text.match_indices('{').find_map(|(at, _)| Range::at(text, at))
+    let Some(BraceRange { before, numbers, width, after }) =
+        text.match_indices('{').find_map(|(at, _)| BraceRange::at(text, at))
     else {
         return Ok(None);
     };
@@ -17,12 +18,15 @@ pub(crate) fn expand(text: &str) -> Result<Option<Vec<String>>, String> {
     if count > MOST {
         return Err(format!("it stands for {count} names, more than {MOST}"));
     }
-    let named = |number: u64| rest.iter().map(move |rest| format!("{before}{number:0width$}{rest}"));
-    Ok(Some(numbers.flat_map(named).collect()))
+    let mut names = Vec::with_capacity(count as usize);
+    for number in numbers {
+        names.extend(rest.iter().map(|rest| format!("{before}{number:0width$}{rest}")));
+    }
+    Ok(Some(names))
 }
 
 /// A range within a text.
-struct Range<'a> {
+struct BraceRange<'a> {
     before: &'a str,
     numbers: RangeInclusive<u64>,
     /// Digits of each number, if the range has leading zeros.
@@ -30,13 +34,16 @@ struct Range<'a> {
     after: &'a str,
 }
 
-impl<'a> Range<'a> {
+impl<'a> BraceRange<'a> {
     /// The range whose brace opens at `open`.
     fn at(text: &'a str, open: usize) -> Option<Self> {
         let (inside, after) = text[open + 1..].split_once('}')?;
         let (first, last) = inside.split_once("..")?;
-        let number = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?;
-        let numbers = number(first)?..=number(last)?;
+        // Numbers may have a sign for the parser.
+        if !first.bytes().chain(last.bytes()).all(|byte| byte.is_ascii_digit()) {
+            return None;
+        }
+        let numbers = first.parse().ok()?..=last.parse().ok()?;
         let is_padded = [first, last].iter().any(|digits| digits.len() > 1 && digits.starts_with('0'));
         let width = if is_padded { first.len().max(last.len()) } else { 0 };
         (!numbers.is_empty()).then_some(Self { before: &text[..open], numbers, width, after })

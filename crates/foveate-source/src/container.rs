@@ -11,7 +11,7 @@ use crate::fetch::DEFAULT_MAX_BYTES;
 use crate::version::Version;
 use crate::{FetchError, NameFilter};
 
-/// What to read from containers.
+/// Settings of reading containers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerOptions {
     /// Largest image, in bytes.
@@ -72,13 +72,13 @@ pub struct Member {
     pub name: MemberName,
     /// Its bytes.
     pub content: MemberContent,
-    /// What the container says of its content.
+    /// The container's record of its content.
     pub version: Version,
     /// The values of [`ContainerOptions::columns`], one for each; empty if none are asked for.
     pub columns: Box<[Option<String>]>,
 }
 
-/// How a member's id is made.
+/// The source of a member's id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemberName {
     /// The container's name, a slash, and this. Bytes that are not UTF-8 are escaped as in paths.
@@ -144,7 +144,7 @@ pub struct ContainerBackend {
 pub struct TableColumn {
     /// Its name.
     pub name: String,
-    /// What [`TableRows::text`] gives of it.
+    /// The form in which [`TableRows::text`] gives it.
     pub kind: ColumnKind,
     /// It has lists of numbers, which [`TableRows::numbers`] gives.
     pub is_vector: bool,
@@ -172,7 +172,7 @@ type OpenRows = fn(Arc<dyn Blob>, &mut ChooseColumns<'_>) -> Result<Box<dyn Tabl
 /// Begins a container with these columns.
 type Create = fn(Box<dyn Write + Send>, &[String]) -> io::Result<Box<dyn MemberWriter>>;
 
-/// What is known of its members' columns.
+/// Knowledge of its members' columns.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Columns {
     /// There are none.
@@ -189,7 +189,9 @@ impl ContainerBackend {
     where
         F: Fn(Arc<dyn Blob>, &ContainerOptions) -> Result<Box<dyn Members>, FetchError> + Send + Sync + 'static,
     {
-        let (columns, health, open) = (Columns::None, Health::all_rust, Box::new(open));
+        let columns = Columns::None;
+        let health = Health::all_rust;
+        let open = Box::new(open);
         Self { name, about, suffixes, columns, health, open, create: None, open_rows: None }
     }
 

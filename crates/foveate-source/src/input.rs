@@ -1,4 +1,4 @@
-//! What stands for images.
+//! Inputs, which stand for images.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -46,15 +46,19 @@ impl Input {
 }
 
 fn check_path(path: &Path) -> Result<(), SourceError> {
-    let unreadable = |source| SourceError::Io { action: format!("read {}", path.display()), source };
-    match (fs::metadata(path), path.to_str().filter(|text| has_wildcard(text))) {
-        (Ok(data), _) if data.is_dir() => fs::read_dir(path).map(drop).map_err(unreadable),
-        (Ok(_), _) => Ok(()),
-        (Err(_), Some(text)) => {
-            Pattern::new(text).map(drop).map_err(|reason| SourceError::Invalid(format!("{text}: {reason}")))
-        }
-        (Err(error), None) => Err(unreadable(error)),
-    }
+    let read = match fs::metadata(path) {
+        Ok(data) if data.is_dir() => fs::read_dir(path).map(drop),
+        Ok(_) => Ok(()),
+        Err(error) => match path.to_str().filter(|text| has_wildcard(text)) {
+            Some(text) => {
+                return Pattern::new(text)
+                    .map(drop)
+                    .map_err(|reason| SourceError::Invalid(format!("{text}: {reason}")));
+            }
+            None => Err(error),
+        },
+    };
+    read.map_err(|source| SourceError::Io { action: format!("read {}", path.display()), source })
 }
 
 /// A pipe is not opened, because it can be read only once.

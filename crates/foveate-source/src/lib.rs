@@ -51,18 +51,19 @@ use version::Version;
 pub struct Item {
     /// Position in the source, from 0; resuming keeps it. Sharding keeps it if the source's extent is known.
     pub index: u64,
-    /// Where the source finds the item again, beside its index; see [`Source::seek`]. 0 if the index is enough.
+    /// The place at which the source finds the item again, in addition to its index; see [`Source::seek`]. 0 if the
+    /// index is enough.
     pub place: u64,
     /// The user's name for it, written to the output. For files it is the path as given or found. On Unix, each byte
     /// that is not UTF-8 is written `\xNN` and each backslash is doubled, so that two paths never have one id.
     pub id: String,
-    /// What the source's own [`Fetch`] needs to find the bytes; opaque to all other code.
+    /// Data from which the source's own [`Fetch`] finds the bytes; opaque to all other code.
     pub locator: Vec<u8>,
     /// Set if enumeration already found this input unreadable (an unreadable folder, a symlink loop, a pattern without
     /// a match). Such an input is an item with a failed outcome, not a reason to stop.
     pub fault: Option<String>,
-    /// What identifies its content, as enumeration or the answer with its bytes said; unknown if only its [`Fetch`] can
-    /// tell.
+    /// The version of its content, from enumeration or from the answer with its bytes; unknown if only its [`Fetch`]
+    /// can tell.
     pub version: Version,
     /// The values of the source's [`columns`](Source::columns), one for each; empty if there are none.
     pub columns: Box<[Option<String>]>,
@@ -165,7 +166,7 @@ impl Delivery {
     }
 }
 
-/// What a source read of an item.
+/// The part of an item that a source read.
 #[derive(Debug)]
 pub enum Content {
     /// Nothing: the source's [`Fetch`] reads it.
@@ -181,7 +182,7 @@ impl Content {
     /// reads.
     ///
     /// # Errors
-    /// Why they cannot be read.
+    /// The error that keeps them from being read.
     pub fn read_into(self, item: &Item, fetch: &mut dyn Fetch, out: &mut Vec<u8>) -> Result<(), FetchError> {
         match self {
             Self::Unread => fetch.fetch(item, out),
@@ -201,7 +202,7 @@ pub trait Fetch: Send {
     /// an error.
     fn fetch(&mut self, item: &Item, out: &mut Vec<u8>) -> Result<(), FetchError>;
 
-    /// What identifies the item's content, without reading it, as far as that can be known.
+    /// Returns the version of the item's content without reading it, as far as that can be known.
     fn version(&mut self, item: &Item) -> Version;
 }
 
@@ -225,7 +226,7 @@ pub enum SourceError {
     NoStore {
         /// The scheme.
         scheme: String,
-        /// What can be read, or how.
+        /// The alternative that can be read.
         remedy: String,
     },
     /// A list of lines contains NUL.
@@ -282,7 +283,7 @@ pub enum FetchError {
     /// The store refuses to give the item, but still gives others. Other rights may read it.
     #[error("{0}")]
     Forbidden(String),
-    /// The store keeps back what it gave before, whatever the item: expired credentials, a wrong clock, an outage.
+    /// The store keeps every item back that it gave before: expired credentials, a wrong clock, an outage.
     #[error("{0}")]
     StoreGone(String),
     /// The store did not answer in time, or answered only in part.
@@ -302,7 +303,7 @@ pub enum FetchError {
     FolderGone {
         /// The folder, as the user named it.
         folder: String,
-        /// What became of it.
+        /// Its fate.
         problem: String,
     },
 }
@@ -325,7 +326,7 @@ impl From<FetchError> for std::io::Error {
 }
 
 impl FetchError {
-    /// How far this error reaches: one item, or the run if the item's whole folder or store is gone.
+    /// Returns the reach of this error: one item, or the run if the item's whole folder or store is gone.
     pub fn scope(&self) -> FaultScope {
         match self {
             Self::FolderGone { .. } | Self::StoreGone(_) => FaultScope::Run,

@@ -9,14 +9,14 @@ use crate::SourceError;
 /// Longer entries are neither paths nor jobs.
 const MAX_ENTRY: usize = 1 << 20;
 
-/// What ends an entry of a list.
+/// The end of an entry of a list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Separator {
     /// `\n` or `\r\n`. Blank lines are skipped. A byte order mark says whether the text is UTF-8 or UTF-16; without
     /// one, lines are any bytes but NUL.
     #[default]
     Line,
-    /// NUL, as `find -print0` writes it. Entries are any other bytes.
+    /// NUL, as `find -print0` writes it. FolderEntries are any other bytes.
     Nul,
 }
 
@@ -114,7 +114,8 @@ impl ListReader {
     /// Reads a line of UTF-16 as UTF-8.
     fn read_utf16(&mut self, unit: Unit) -> Result<(), SourceError> {
         const NEWLINE: u16 = b'\n' as u16;
-        let (mut units, mut pair) = (Vec::new(), [0; 2]);
+        let mut units = Vec::new();
+        let mut pair = [0; 2];
         while units.last() != Some(&NEWLINE) && units.len() <= MAX_ENTRY && self.read_pair(&mut pair)? {
             units.push(unit(pair));
         }
@@ -204,7 +205,8 @@ mod tests {
         let want = [(1, "a.jpg"), (4, "  b # c.jpg "), (5, "ü/日本🦊.png"), (6, "last")];
         let want: Vec<_> = want.map(|(number, entry)| (number, entry.to_owned())).into();
         let marked = format!("\u{feff}{text}");
-        let (little, big) = (encoded(&marked, u16::to_le_bytes), encoded(&marked, u16::to_be_bytes));
+        let little = encoded(&marked, u16::to_le_bytes);
+        let big = encoded(&marked, u16::to_be_bytes);
         for list in [text.as_bytes(), marked.as_bytes(), &little, &big] {
             assert_eq!(read(Separator::Line, list), Ok(want.clone()));
         }

@@ -13,16 +13,16 @@ use crate::braces;
 use crate::container::ContainerOptions;
 use crate::id::{id_of, to_bytes, to_path};
 use crate::names::LeftOut;
-use crate::pattern::{Pattern, Progress, has_wildcard};
+use crate::pattern::{Pattern, PatternProgress, has_wildcard};
 use crate::roots::Roots;
 use crate::spool::{Record, Spool, SpoolWriter};
 use crate::store::{Object, Store, Version, normal_address, scheme_of};
 use crate::stream::{self, Reach, STANDARD_INPUT};
-use crate::walk::{Ancestors, Entry, FolderId, Kind, read_folder, readable};
+use crate::walk::{Ancestors, EntryKind, FolderEntry, FolderId, read_folder, readable};
 use crate::{FetchError, Input, ListReader, Separator, SourceError, table_list};
 
 /// The file name extensions that a folder contributes, in any case. Files that are named, listed or matched by a
-/// pattern count whatever their extension.
+/// pattern count with any extension.
 pub const IMAGE_EXTENSIONS: [&str; 25] = [
     "jpg", "jpeg", "jpe", "jfif", "jif", "jfi", "pjpeg", "pjp", "mpo", "png", "apng", "webp", "gif", "bmp", "tif",
     "tiff", "pbm", "pgm", "ppm", "pnm", "pam", "tga", "qoi", "ico", "pcx",
@@ -60,7 +60,7 @@ pub struct ListingStats {
     pub skipped_containers: u64,
     /// Other files in folders that were skipped because their extension is not an image's.
     pub skipped_other: u64,
-    /// Entries of folders that were skipped because their name begins with a dot (a hidden folder counts once).
+    /// FolderEntries of folders that were skipped because their name begins with a dot (a hidden folder counts once).
     pub skipped_hidden: u64,
     /// Images in folders that have another name: the name is a symbolic link, or its folder was searched before.
     pub linked: u64,
@@ -74,7 +74,7 @@ pub struct ListingStats {
 /// Number of new items between two progress calls.
 const PROGRESS_STEP: u64 = 1024;
 
-pub(crate) struct Lister<'a> {
+pub(crate) struct InputLister<'a> {
     spool: SpoolWriter,
     stats: ListingStats,
     roots: Roots,
@@ -92,7 +92,7 @@ pub(crate) struct Lister<'a> {
     progress: Option<&'a mut dyn FnMut(u64)>,
     /// Folders whose images were added.
     searched: HashSet<FolderId>,
-    /// A folder that cannot be read is a fault of its own.
+    /// A folder that cannot be read is one faulty item.
     pub(crate) accepts_unreadable: bool,
 }
 
@@ -101,7 +101,7 @@ fn failed_lookup(address: &str, error: FetchError) -> SourceError {
 }
 
 /// The result of listing.
-pub(crate) struct Listed {
+pub(crate) struct ListedRecords {
     pub(crate) spool: Spool,
     pub(crate) stats: ListingStats,
     pub(crate) roots: Roots,
@@ -112,7 +112,7 @@ pub(crate) struct Listed {
 /// A folder being walked.
 struct Level<'p> {
     folder: PathBuf,
-    entries: IntoIter<Entry>,
+    entries: IntoIter<FolderEntry>,
     mode: Mode<'p>,
     /// It was searched before, under another name.
     is_again: bool,
@@ -123,14 +123,16 @@ struct Level<'p> {
 enum Mode<'p> {
     /// Every image below it.
     Images,
-    /// Entries that continue to match a pattern.
-    Matching(&'p Pattern, Progress),
+    /// FolderEntries that continue to match a pattern.
+    Matching(&'p Pattern, PatternProgress),
 }
 
-impl<'a> Lister<'a> {
+impl<'a> InputLister<'a> {
     /// A lister whose snapshot may take `max_bytes`.
     pub(crate) fn new(max_bytes: u64, reach: Arc<Reach>, progress: Option<&'a mut dyn FnMut(u64)>) -> Self {
-        let (spool, stats, roots) = (SpoolWriter::new(max_bytes), ListingStats::default(), Roots::default());
+        let spool = SpoolWriter::new(max_bytes);
+        let stats = ListingStats::default();
+        let roots = Roots::default();
         Self {
             spool,
             stats,
@@ -152,7 +154,7 @@ impl<'a> Lister<'a> {
     ///
     /// # Errors
     /// If a store refused lookups and no object was found, or a table lacks a column.
-    pub(crate) fn finish(mut self) -> Result<Listed, SourceError> {
+    pub(crate) fn finish(mut self) -> Result<ListedRecords, SourceError> {
         if let Some(error) = self.refused.take_if(|_| !self.has_objects) {
             return Err(error);
         }
@@ -166,7 +168,7 @@ impl<'a> Lister<'a> {
             self.spool.hashed(self.reach.options.names.text().as_bytes());
         }
         let Self { spool, stats, roots, containers, .. } = self;
-        Ok(Listed { spool: spool.finish()?, stats, roots, containers })
+        Ok(ListedRecords { spool: spool.finish()?, stats, roots, containers })
     }
 
     /// Checks that the inputs can have the columns that the options name, before anything else is read of them.
@@ -220,7 +222,7 @@ impl<'a> Lister<'a> {
         };
         let mut found = 0;
         let is_pattern = is_pattern(address);
-        let is_container = matches!(self.reach.kind(address.as_bytes()), stream::Kind::Container(_));
+        let is_container = matches!(self.reach.kind(address.as_bytes()), stream::RecordKind::Container(_));
         if is_web(address) && !is_pattern && !is_container && !address.ends_with('/') {
             // It can only be a file, and the answer with its bytes says all that there is to know.
             return self.object(&Object { address: address.to_owned(), version: Version::default() });
@@ -291,7 +293,8 @@ impl<'a> Lister<'a> {
 
     /// Handles an object below a prefix that stands for its images.
     fn found_below(&mut self, object: &Object, prefix: &str) -> Result<(), SourceError> {
-        let (path, is_folder) = (Path::new(&object.address), object.address.ends_with('/'));
+        let path = Path::new(&object.address);
+        let is_folder = object.address.ends_with('/');
         let below = object.address.strip_prefix(prefix).unwrap_or(&object.address);
         if let Some(why) = self.reach.options.names.leaves_out_file(path, Path::new(below)) {
             self.left_out(why);
@@ -324,7 +327,7 @@ impl<'a> Lister<'a> {
 
     /// Returns true if the user leaves out what was named, and counts it.
     fn leaves_out_named(&mut self, path: &[u8]) -> bool {
-        let is_container = matches!(self.reach.kind(path), stream::Kind::Container(_));
+        let is_container = matches!(self.reach.kind(path), stream::RecordKind::Container(_));
         let path = to_path(path);
         let is_left_out = self.reach.options.names.excludes(&path, &path, is_container);
         self.stats.skipped_excluded += u64::from(is_left_out);
@@ -343,7 +346,7 @@ impl<'a> Lister<'a> {
     fn skip(&mut self, path: &Path) {
         match known_extension(path, &FOREIGN_EXTENSIONS) {
             Some(foreign) => *self.stats.skipped_foreign.entry(foreign).or_default() += 1,
-            None if matches!(self.reach.kind(&to_bytes(path)), stream::Kind::Container(_)) => {
+            None if matches!(self.reach.kind(&to_bytes(path)), stream::RecordKind::Container(_)) => {
                 self.stats.skipped_containers += 1;
             }
             None => self.stats.skipped_other += 1,
@@ -433,14 +436,14 @@ impl<'a> Lister<'a> {
         let root = start.clone();
         levels.extend(self.enter(start, mode, &mut above)?);
         while let Some(level) = levels.last_mut() {
-            let Some(Entry { name, kind, is_link }) = level.entries.next() else {
+            let Some(FolderEntry { name, kind, is_link }) = level.entries.next() else {
                 levels.pop();
                 above.leave();
                 continue;
             };
             let path = level.folder.join(&name);
             let below = path.strip_prefix(&root).unwrap_or(&path);
-            let is_folder = matches!(kind, Kind::Folder);
+            let is_folder = matches!(kind, EntryKind::Folder);
             let is_meant = matches!(&level.mode, Mode::Matching(pattern, _) if pattern.names(&name));
             match self.reach.options.names.leaves_out(&path, below, is_folder) {
                 Some(LeftOut::Hidden | LeftOut::System) if is_meant => {}
@@ -453,7 +456,7 @@ impl<'a> Lister<'a> {
             let descend = match &level.mode {
                 Mode::Images => {
                     let before = self.spool.records();
-                    let is_linked = matches!(kind, Kind::File) && (is_link || level.is_again);
+                    let is_linked = matches!(kind, EntryKind::File) && (is_link || level.is_again);
                     let descend = self.found_in_folder(&path, kind)?;
                     self.stats.linked += if is_linked { self.spool.records() - before } else { 0 };
                     descend
@@ -500,14 +503,14 @@ impl<'a> Lister<'a> {
     }
 
     /// Handles an entry of a folder that is searched for images.
-    fn found_in_folder(&mut self, path: &Path, kind: Kind) -> Result<Option<Mode<'static>>, SourceError> {
+    fn found_in_folder(&mut self, path: &Path, kind: EntryKind) -> Result<Option<Mode<'static>>, SourceError> {
         match kind {
-            Kind::Folder => return Ok(Some(Mode::Images)),
-            Kind::File if is_image(path) => self.item(path)?,
-            Kind::File if hints_at_image(path) && begins_as_image(path) => self.item(path)?,
-            Kind::File => self.skip(path),
-            // It might be a folder of images, whatever its name.
-            Kind::Broken(reason) => self.fault(path, &reason)?,
+            EntryKind::Folder => return Ok(Some(Mode::Images)),
+            EntryKind::File if is_image(path) => self.item(path)?,
+            EntryKind::File if hints_at_image(path) && begins_as_image(path) => self.item(path)?,
+            EntryKind::File => self.skip(path),
+            // It might be a folder of images with any name.
+            EntryKind::Broken(reason) => self.fault(path, &reason)?,
         }
         Ok(None)
     }
@@ -516,15 +519,15 @@ impl<'a> Lister<'a> {
     fn found_by_pattern<'p>(
         &mut self,
         path: &Path,
-        kind: Kind,
+        kind: EntryKind,
         pattern: &'p Pattern,
-        to: Progress,
+        to: PatternProgress,
     ) -> Result<Option<Mode<'p>>, SourceError> {
         match (kind, pattern.is_match(&to)) {
-            (Kind::Folder, _) if pattern.can_go_on(&to) => return Ok(Some(Mode::Matching(pattern, to))),
-            (Kind::Folder, true) => return Ok(Some(Mode::Images)),
-            (Kind::File, true) => self.item(path)?,
-            (Kind::Broken(reason), true) => self.fault(path, &reason)?,
+            (EntryKind::Folder, _) if pattern.can_go_on(&to) => return Ok(Some(Mode::Matching(pattern, to))),
+            (EntryKind::Folder, true) => return Ok(Some(Mode::Images)),
+            (EntryKind::File, true) => self.item(path)?,
+            (EntryKind::Broken(reason), true) => self.fault(path, &reason)?,
             (_, false) => {}
         }
         Ok(None)
@@ -532,9 +535,10 @@ impl<'a> Lister<'a> {
 
     /// A folder that cannot be read hides any number of images.
     fn unreadable(&mut self, folder: &Path, source: io::Error) -> Result<(), SourceError> {
-        match self.accepts_unreadable {
-            true => self.fault(folder, &source.to_string()),
-            false => Err(SourceError::Io { action: format!("read the folder {}", folder.display()), source }),
+        if self.accepts_unreadable {
+            self.fault(folder, &source.to_string())
+        } else {
+            Err(SourceError::Io { action: format!("read the folder {}", folder.display()), source })
         }
     }
 
@@ -549,7 +553,7 @@ impl<'a> Lister<'a> {
 
     fn record(&mut self, path: &[u8], fault: &str, version: &Version) -> Result<(), SourceError> {
         match self.reach.kind(path) {
-            stream::Kind::Container(format) if fault.is_empty() => {
+            stream::RecordKind::Container(format) if fault.is_empty() => {
                 self.without_columns += u64::from(!format.has_columns());
                 self.containers += 1;
                 // Its members are not in the listing, so its content has to be.
@@ -563,7 +567,8 @@ impl<'a> Lister<'a> {
             }
             kind => {
                 self.without_columns += 1;
-                let version = if matches!(kind, stream::Kind::Object(_)) { version.to_text() } else { String::new() };
+                let version =
+                    if matches!(kind, stream::RecordKind::Object(_)) { version.to_text() } else { String::new() };
                 self.spool.push(path, fault, &version)?;
             }
         }
@@ -578,9 +583,10 @@ impl<'a> Lister<'a> {
 /// Returns true if an address that names no object is a pattern. Web addresses may have any sign but the asterisk and
 /// ranges.
 fn is_pattern(address: &str) -> bool {
-    match is_web(address) {
-        true => address.contains('*') || matches!(braces::expand(address), Ok(Some(_)) | Err(_)),
-        false => has_wildcard(address),
+    if is_web(address) {
+        address.contains('*') || matches!(braces::expand(address), Ok(Some(_)) | Err(_))
+    } else {
+        has_wildcard(address)
     }
 }
 
@@ -602,19 +608,25 @@ fn version_of(path: &[u8]) -> Version {
     }
 }
 
-/// What programs add to the names of files that are not complete.
+/// Suffixes that programs add to the names of incomplete files.
 const UNFINISHED: [&str; 6] = [".part", ".partial", ".crdownload", ".download", ".tmp", "~"];
 
 /// Returns true for a name with an image's extension within: `x.jpg_large`, `x.jpg?w=300`, `x.jpg.1`, as programs name
 /// what they download.
 fn hints_at_image(path: &Path) -> bool {
     let Some(name) = path.file_name().and_then(|name| name.to_str()).map(str::to_ascii_lowercase) else { return false };
-    let is_whole = !UNFINISHED.iter().any(|end| name.ends_with(end));
-    let has_extension = |known: &&str| {
-        let mut ends = name.match_indices(known).map(|(at, _)| (at, at + known.len()));
-        ends.any(|(at, end)| name[..at].ends_with('.') && !name[end..].starts_with(|c: char| c.is_alphanumeric()))
-    };
-    is_whole && image_extensions().any(|known| has_extension(&known))
+    if UNFINISHED.iter().any(|end| name.ends_with(end)) {
+        return false;
+    }
+    for known in image_extensions() {
+        for (at, _) in name.match_indices(known) {
+            let rest = &name[at + known.len()..];
+            if name[..at].ends_with('.') && !rest.starts_with(|c: char| c.is_alphanumeric()) {
+                return true;
+            }
+        }
+    }
+    false
 }
 
 /// Returns true if a file begins as those of the formats that are read.

@@ -1,5 +1,5 @@
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::addressed::Addressed;
@@ -8,11 +8,11 @@ use crate::id::id_of;
 use crate::identity::NamedFile;
 use crate::input::Input;
 use crate::kept;
-use crate::lister::{Listed, Lister, ListingStats};
+use crate::lister::{InputLister, ListedRecords, ListingStats};
 use crate::roots::{ListedFetch, Roots};
 use crate::spool::{Record, Spool, SpoolWriter};
 use crate::store::{StoreOptions, StoreRegistry};
-use crate::stream::{self, Kind, Reach, Stream};
+use crate::stream::{self, Reach, RecordKind, RecordStream};
 use crate::{DEFAULT_MAX_BYTES, Delivery, Extent, Fetch, FileFetch, Item, Source, SourceError};
 
 /// Inputs that are chosen or left out at once, so that stores are asked for many of them side by side.
@@ -52,7 +52,7 @@ pub struct Listing {
     range: Range<u64>,
     max_bytes: u64,
     reach: Arc<Reach>,
-    stream: Stream,
+    stream: RecordStream,
     /// The objects that rows name. They are asked for in another order than those of the stream.
     rows: Addressed,
     /// With containers: the next item's index, and the most items. Otherwise, indexes are the records' numbers.
@@ -148,9 +148,9 @@ impl Listing {
     /// The file of an item of this listing, as it is now.
     pub fn file_of(&self, item: &Item) -> Option<NamedFile> {
         match self.reach.kind(&item.locator) {
-            Kind::Object(_) => Some(NamedFile::object(&id_of(&item.locator))),
-            Kind::File => NamedFile::at(&FileFetch::path(item)),
-            Kind::Container(_) => {
+            RecordKind::Object(_) => Some(NamedFile::object(&id_of(&item.locator))),
+            RecordKind::File => NamedFile::at(&FileFetch::path(item)),
+            RecordKind::Container(_) => {
                 let container = id_of(&item.locator);
                 let rest = item.id.strip_prefix(&container).and_then(|rest| rest.strip_prefix('/'));
                 let member = rest.map_or_else(|| stream::after(item.place).1.to_string(), str::to_owned);
@@ -160,7 +160,7 @@ impl Listing {
     }
 
     fn is_container(&self, item: &Item) -> bool {
-        item.fault.is_none() && matches!(self.reach.kind(&item.locator), Kind::Container(_))
+        item.fault.is_none() && matches!(self.reach.kind(&item.locator), RecordKind::Container(_))
     }
 
     /// The next file, object or container of this part, unread.
@@ -175,7 +175,7 @@ impl Listing {
 
     /// Continues with the first record from `record` on that has a member after its first `skip`.
     fn continue_at(&mut self, record: u64, skip: u64) -> Result<(), SourceError> {
-        self.stream = Stream::new(Arc::clone(&self.reach), skip);
+        self.stream = RecordStream::new(Arc::clone(&self.reach), skip);
         self.rows = self.addressed();
         self.spool.seek(record.max(self.range.start))
     }
@@ -201,17 +201,15 @@ impl Listing {
 
 impl Source for Listing {
     fn next_item(&mut self) -> Result<Option<Item>, SourceError> {
-        match self.counted.is_none() && self.stream.is_idle() && self.rows.is_empty() {
-            true => self.next_record(),
-            false => Ok(self.delivered(false)?.map(|delivery| delivery.item)),
+        if self.counted.is_none() && self.stream.is_idle() && self.rows.is_empty() {
+            self.next_record()
+        } else {
+            Ok(self.delivered(false)?.map(|delivery| delivery.item))
         }
     }
 
     fn deliver(&mut self) -> Result<Option<Delivery>, SourceError> {
-        match self.reach.is_files() {
-            true => Ok(self.next_record()?.map(Delivery::unread)),
-            false => self.delivered(true),
-        }
+        if self.reach.is_files() { Ok(self.next_record()?.map(Delivery::unread)) } else { self.delivered(true) }
     }
 
     fn extent(&self) -> Extent {
@@ -356,36 +354,38 @@ impl<'a> ListingBuilder<'a> {
         }
         let reach = Arc::new(self.reach);
         let subject = kept::subject(&self.inputs, &reach.options.names);
-        let (max_listing, inputs, accepts_unreadable) = (self.max_listing, &self.inputs, self.accepts_unreadable);
-        let mut list = |kept: Option<&Path>| -> Result<(Listed, bool), SourceError> {
+        let kept = self.kept.as_deref();
+        let listed = loop {
             let progress = self.progress.as_mut().map(|progress| progress.as_mut() as &mut dyn FnMut(u64));
-            let mut lister = Lister::new(max_listing, Arc::clone(&reach), progress);
-            lister.accepts_unreadable = accepts_unreadable;
+            let mut lister = InputLister::new(self.max_listing, Arc::clone(&reach), progress);
+            lister.accepts_unreadable = self.accepts_unreadable;
             let is_read = kept.map_or(Ok(false), |file| kept::read(file, &subject, &mut lister))?;
             if !is_read {
-                lister.inputs(inputs)?;
+                lister.inputs(&self.inputs)?;
             }
-            Ok((lister.finish()?, is_read))
+            let mut listed = lister.finish()?;
+            match kept {
+                // If another process wrote the file first, that listing counts.
+                Some(file) if !is_read && !kept::write(file, &subject, &mut listed)? => {}
+                _ => break listed,
+            }
         };
-        let kept = self.kept.as_deref();
-        let (mut listed, is_read) = list(kept)?;
-        if let Some(file) = kept.filter(|_| !is_read)
-            && !kept::write(file, &subject, &mut listed)?
-        {
-            (listed, _) = list(kept)?;
+        let ListedRecords { spool, stats, roots, containers } = listed;
+        let (index, count) = self.shard.unwrap_or((0, 1));
+        let mut counted = None;
+        let mut records = spool.records();
+        if containers > 0 {
+            // The images before a shard's containers are not known, so each shard takes its share of the limit.
+            let share = self.limit.map(|limit| part(limit, index, count));
+            counted = Some((0, share.map_or(u64::MAX, |share| share.end - share.start)));
+        } else if let Some(limit) = self.limit {
+            records = records.min(limit);
         }
-        let Listed { spool, stats, roots, containers } = listed;
-        let shard = self.shard.unwrap_or((0, 1));
-        // The images before a shard's containers are not known, so each shard takes its share of the limit.
-        let share = |limit: u64| {
-            let Range { start, end } = part(limit, shard);
-            end - start
-        };
-        let counted = (containers > 0).then(|| (0, self.limit.map_or(u64::MAX, share)));
-        let records = spool.records().min(self.limit.filter(|_| counted.is_none()).unwrap_or(u64::MAX));
-        let range = part(records, shard);
-        let (max_bytes, roots) = (self.max_bytes, Arc::new(roots));
-        let (stream, rows) = (Stream::new(Arc::clone(&reach), 0), Addressed::new(Arc::clone(&reach)));
+        let range = part(records, index, count);
+        let max_bytes = self.max_bytes;
+        let roots = Arc::new(roots);
+        let stream = RecordStream::new(Arc::clone(&reach), 0);
+        let rows = Addressed::new(Arc::clone(&reach));
         let mut listing = Listing { spool, stats, roots, range, max_bytes, reach, stream, rows, counted };
         listing.rewind()?;
         Ok(listing)
@@ -393,10 +393,10 @@ impl<'a> ListingBuilder<'a> {
 }
 
 /// Part `index` of `count` of the numbers below `items`.
-fn part(items: u64, (index, count): (u32, u32)) -> Range<u64> {
+fn part(items: u64, index: u32, count: u32) -> Range<u64> {
     // At most `items`, so it fits again.
-    let edge = |index: u64| (u128::from(index) * u128::from(items) / u128::from(count)) as u64;
-    edge(u64::from(index))..edge(u64::from(index) + 1)
+    let [start, end] = [0, 1].map(|one| ((u128::from(index) + one) * u128::from(items) / u128::from(count)) as u64);
+    start..end
 }
 
 #[cfg(test)]
@@ -407,7 +407,7 @@ mod tests {
     fn parts_are_contiguous_and_even() {
         for items in [0, 1, 2, 7, 100, u64::MAX] {
             for count in [1, 2, 3, 7, 64] {
-                let parts: Vec<_> = (0..count).map(|index| part(items, (index, count))).collect();
+                let parts: Vec<_> = (0..count).map(|index| part(items, index, count)).collect();
                 assert_eq!(parts[0].start, 0);
                 assert_eq!(parts[count as usize - 1].end, items);
                 assert!(parts.windows(2).all(|pair| pair[0].end == pair[1].start));

@@ -45,7 +45,7 @@ impl PartialEq for NameFilter {
 
 impl Eq for NameFilter {}
 
-/// Why a name does not count.
+/// Reason that a name does not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeftOut {
     Hidden,
@@ -88,7 +88,7 @@ impl NameFilter {
         self.returned.iter().any(|glob| glob.is_match(name))
     }
 
-    /// Why an entry of a folder does not count. `below` is its path below the input.
+    /// Returns the reason that an entry of a folder does not count, if any. `below` is its path below the input.
     pub(crate) fn leaves_out(&self, path: &Path, below: &Path, is_folder: bool) -> Option<LeftOut> {
         let name = below.file_name().unwrap_or_default();
         if is_hidden(name.as_encoded_bytes()) && !self.is_returned(Path::new(name)) {
@@ -100,7 +100,7 @@ impl NameFilter {
         self.excludes(path, below, is_folder).then_some(LeftOut::Excluded)
     }
 
-    /// Why a file that is found without a walk does not count: its folders' names decide, too.
+    /// Returns the reason that a file found without a walk does not count, if any: its folders' names decide, too.
     pub(crate) fn leaves_out_file(&self, path: &Path, below: &Path) -> Option<LeftOut> {
         let mut folders: Vec<&Path> = below.ancestors().skip(1).filter(|folder| folder.file_name().is_some()).collect();
         folders.reverse();
@@ -175,8 +175,10 @@ impl PathGlobs {
                 below.add(glob(&format!("**/{pattern}"))?).add(glob(&format!("**/{pattern}/**"))?);
             }
         }
-        let built = |set: GlobSetBuilder| set.build().map_err(|error| error.to_string());
-        Ok(Self { below: built(below)?, given: built(given)? })
+        Ok(Self {
+            below: below.build().map_err(|error| error.to_string())?,
+            given: given.build().map_err(|error| error.to_string())?,
+        })
     }
 
     fn is_match(&self, path: &Path, below: &Path) -> bool {
@@ -202,7 +204,8 @@ mod tests {
 
     #[test]
     fn systems_leave_folders_behind() {
-        let (all, back) = (filter(&[], &[]), filter(&["@eaDir", "*/.thumbnails/*"], &[]));
+        let all = filter(&[], &[]);
+        let back = filter(&["@eaDir", "*/.thumbnails/*"], &[]);
         for left in ["@eaDir/a.jpg", "x/#Recycle/y/a.jpg", "$RECYCLE.BIN/S-1-5/a.jpg", ".thumbnails/a.jpg", "x/._a.jpg"]
         {
             assert!(!takes(&all, left), "{left}");

@@ -11,20 +11,20 @@ use crate::names::is_hidden;
 pub(crate) struct Pattern {
     /// The components before the first one with a wildcard; the walk starts there.
     pub(crate) base: PathBuf,
-    components: Vec<Component>,
+    components: Vec<PatternComponent>,
 }
 
-enum Component {
+enum PatternComponent {
     /// `**`: any number of folders.
     AnyDepth,
     /// Matches one name.
     Name { matcher: GlobMatcher, names_hidden: bool },
 }
 
-/// How much of a pattern the path so far has matched: the components that may come next, in increasing order. An entry
+/// The state of a match with the path so far: the components that may come next, in increasing order. An entry
 /// equal to the pattern's length means a complete match.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Progress(Vec<usize>);
+pub(crate) struct PatternProgress(Vec<usize>);
 
 /// Returns true if `text` contains a wildcard character.
 pub(crate) fn has_wildcard(text: &str) -> bool {
@@ -41,7 +41,7 @@ impl Pattern {
     }
 
     /// The progress before the first name.
-    pub(crate) fn start(&self) -> Progress {
+    pub(crate) fn start(&self) -> PatternProgress {
         self.close(vec![0])
     }
 
@@ -49,20 +49,20 @@ impl Pattern {
     /// name itself.
     pub(crate) fn names(&self, name: &OsStr) -> bool {
         self.components.iter().any(|component| match component {
-            Component::Name { matcher, names_hidden } => {
+            PatternComponent::Name { matcher, names_hidden } => {
                 (*names_hidden && is_hidden(name.as_encoded_bytes())) || name == matcher.glob().glob()
             }
-            Component::AnyDepth => false,
+            PatternComponent::AnyDepth => false,
         })
     }
 
     /// Advances by one name.
-    pub(crate) fn step(&self, from: &Progress, name: &OsStr) -> Progress {
+    pub(crate) fn step(&self, from: &PatternProgress, name: &OsStr) -> PatternProgress {
         let mut next = Vec::new();
         for &at in &from.0 {
             match self.components.get(at) {
-                Some(Component::AnyDepth) if !is_hidden(name.as_encoded_bytes()) => next.push(at),
-                Some(Component::Name { matcher, names_hidden })
+                Some(PatternComponent::AnyDepth) if !is_hidden(name.as_encoded_bytes()) => next.push(at),
+                Some(PatternComponent::Name { matcher, names_hidden })
                     if (*names_hidden || !is_hidden(name.as_encoded_bytes())) && matcher.is_match(Path::new(name)) =>
                 {
                     next.push(at + 1);
@@ -74,40 +74,40 @@ impl Pattern {
     }
 
     /// Returns true if the path so far matches.
-    pub(crate) fn is_match(&self, progress: &Progress) -> bool {
+    pub(crate) fn is_match(&self, progress: &PatternProgress) -> bool {
         progress.0.last() == Some(&self.components.len())
     }
 
     /// Returns true if a longer path may match.
-    pub(crate) fn can_go_on(&self, progress: &Progress) -> bool {
+    pub(crate) fn can_go_on(&self, progress: &PatternProgress) -> bool {
         progress.0.first().is_some_and(|&at| at < self.components.len())
     }
 
     /// Adds the components reachable if `**` matches no folder.
-    fn close(&self, mut at: Vec<usize>) -> Progress {
+    fn close(&self, mut at: Vec<usize>) -> PatternProgress {
         let mut i = 0;
         while i < at.len() {
-            if matches!(self.components.get(at[i]), Some(Component::AnyDepth)) {
+            if matches!(self.components.get(at[i]), Some(PatternComponent::AnyDepth)) {
                 at.push(at[i] + 1);
             }
             i += 1;
         }
         at.sort_unstable();
         at.dedup();
-        Progress(at)
+        PatternProgress(at)
     }
 }
 
-fn component(text: &str) -> Result<Component, String> {
+fn component(text: &str) -> Result<PatternComponent, String> {
     if text == "**" {
-        return Ok(Component::AnyDepth);
+        return Ok(PatternComponent::AnyDepth);
     }
     let glob = GlobBuilder::new(text)
         .literal_separator(true)
         .backslash_escape(true)
         .build()
         .map_err(|error| format!("not a valid pattern: {}", error.kind()))?;
-    Ok(Component::Name { matcher: glob.compile_matcher(), names_hidden: text.starts_with('.') })
+    Ok(PatternComponent::Name { matcher: glob.compile_matcher(), names_hidden: text.starts_with('.') })
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::id::{id_of, to_bytes};
-use crate::stream::{Kind, Reach};
+use crate::stream::{Reach, RecordKind};
 use crate::version::Version;
 use crate::walk::readable;
 use crate::{Fetch, FetchError, FileFetch, Item};
@@ -55,9 +55,12 @@ impl ListedFetch {
     }
 
     fn file(&mut self, item: &Item, out: &mut Vec<u8>) -> Result<(), FetchError> {
-        self.files.fetch(item, out).map_err(|error| match error.suspects_storage() {
-            true => self.roots.gone(&FileFetch::path(item)).unwrap_or_else(|| self.named(item, error)),
-            false => error,
+        self.files.fetch(item, out).map_err(|error| {
+            if error.suspects_storage() {
+                self.roots.gone(&FileFetch::path(item)).unwrap_or_else(|| self.named(item, error))
+            } else {
+                error
+            }
         })
     }
 
@@ -90,8 +93,8 @@ impl ListedFetch {
 impl Fetch for ListedFetch {
     fn fetch(&mut self, item: &Item, out: &mut Vec<u8>) -> Result<(), FetchError> {
         match self.reach.kind(&item.locator) {
-            Kind::Object(scheme) => self.store(&scheme)?.fetch(item, out),
-            Kind::Container(_) => {
+            RecordKind::Object(scheme) => self.store(&scheme)?.fetch(item, out),
+            RecordKind::Container(_) => {
                 out.clear();
                 Err(FetchError::Refused("it is read in order with the other images of its container".to_owned()))
             }
@@ -104,12 +107,12 @@ impl Fetch for ListedFetch {
             return item.version.clone();
         }
         match self.reach.kind(&item.locator) {
-            Kind::File => self.files.version(item),
-            Kind::Object(scheme) => match self.store(&scheme) {
+            RecordKind::File => self.files.version(item),
+            RecordKind::Object(scheme) => match self.store(&scheme) {
                 Ok(store) => store.version(item),
                 Err(_) => Version::default(),
             },
-            Kind::Container(_) => Version::default(),
+            RecordKind::Container(_) => Version::default(),
         }
     }
 }

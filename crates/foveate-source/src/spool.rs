@@ -19,7 +19,7 @@ const STRIDE: u64 = 4096;
 pub(crate) struct Record {
     /// The path's bytes, or the text that is not a path.
     pub(crate) path: Vec<u8>,
-    /// Why it cannot be read, if already known; empty otherwise.
+    /// The reason that it cannot be read, if already known; empty otherwise.
     pub(crate) fault: String,
     /// The [`Version`](crate::store::Version) of a container or an object, as text; empty for files.
     pub(crate) version: String,

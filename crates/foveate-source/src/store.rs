@@ -15,7 +15,7 @@ use crate::id::id_of;
 pub use crate::version::Version;
 use crate::{Fetch, FetchError, Item, SourceError};
 
-/// How to read a store.
+/// Settings of reading a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreOptions {
     /// Largest object that is an image, in bytes.
@@ -94,7 +94,7 @@ impl fmt::Debug for WebHeaders {
 pub struct Object {
     /// Its address, with the scheme.
     pub address: String,
-    /// What identifies its content.
+    /// The version of its content.
     pub version: Version,
 }
 
@@ -102,7 +102,7 @@ impl Object {
     /// Returns the object that a listing's `item` is; `None` for a file or a container's member.
     pub fn of(item: &Item) -> Option<Self> {
         scheme_of(&item.locator)?;
-        // A member has its container's address and an id of its own.
+        // A member has its container's address and another id.
         let is_object = item.id == id_of(&item.locator);
         let address = String::from_utf8_lossy(&item.locator).into_owned();
         is_object.then(|| Self { address, version: item.version.clone() })
@@ -124,7 +124,8 @@ pub trait Store: Send + Sync {
     /// If the store does not answer, or refuses to.
     fn find(&self, address: &str) -> Result<Option<Object>, FetchError>;
 
-    /// Why nothing at `address` can be read, where the address alone tells it. Listings record it as a fault.
+    /// Returns the reason that nothing at `address` can be read, if the address alone tells it. Listings record it as a
+    /// fault.
     fn refusal(&self, _address: &str) -> Option<String> {
         None
     }
@@ -155,7 +156,7 @@ pub trait ReadAhead: Send {
     /// bytes said.
     ///
     /// # Errors
-    /// Why that object could not be read, after retries.
+    /// The error of that object, after retries.
     fn take(&mut self) -> Result<(Bytes, Version), FetchError>;
 }
 

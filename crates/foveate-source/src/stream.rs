@@ -38,7 +38,7 @@ pub(crate) const STANDARD_INPUT: &[u8] = b"-";
 /// The format of standard input.
 const STANDARD_FORMAT: &str = "tar";
 
-/// What a listing can read beside files.
+/// The formats and stores that a listing can read in addition to files.
 #[derive(Default)]
 pub(crate) struct Reach {
     pub(crate) containers: Option<Arc<ContainerRegistry>>,
@@ -51,8 +51,8 @@ pub(crate) struct Reach {
     standard_input: Arc<StandardInput>,
 }
 
-/// What a record stands for.
-pub(crate) enum Kind<'a> {
+/// The subject of a record.
+pub(crate) enum RecordKind<'a> {
     /// A file, which a fetch reads.
     File,
     /// An object, which its store reads ahead.
@@ -67,19 +67,19 @@ impl Reach {
         self.containers.is_none() && self.stores.is_none()
     }
 
-    pub(crate) fn kind(&self, path: &[u8]) -> Kind<'_> {
+    pub(crate) fn kind(&self, path: &[u8]) -> RecordKind<'_> {
         let Some(containers) = &self.containers else { return self.single(path) };
         let format = match path {
             STANDARD_INPUT => containers.get(STANDARD_FORMAT).ok(),
             _ => format_of(containers, &public(path)),
         };
-        format.map_or_else(|| self.single(path), Kind::Container)
+        format.map_or_else(|| self.single(path), RecordKind::Container)
     }
 
-    fn single(&self, path: &[u8]) -> Kind<'_> {
+    fn single(&self, path: &[u8]) -> RecordKind<'_> {
         match scheme_of(path).filter(|_| self.stores.is_some()) {
-            Some(scheme) => Kind::Object(scheme.to_owned()),
-            None => Kind::File,
+            Some(scheme) => RecordKind::Object(scheme.to_owned()),
+            None => RecordKind::File,
         }
     }
 
@@ -100,15 +100,15 @@ impl Reach {
     /// of images are some. Of an archive, members are read until one has the columns. What else is wrong with it is its
     /// outcome when it is read.
     pub(crate) fn check_columns(&self, container: &Record) -> Result<(), SourceError> {
-        let Kind::Container(format) = self.kind(&container.path) else { return Ok(()) };
-        let check = || {
+        let RecordKind::Container(format) = self.kind(&container.path) else { return Ok(()) };
+        let checked = catch_panic(|| {
             let mut members = format.open(self.blob(container)?, &self.options)?;
             if format.has_schema() && self.options.image_column.is_none() {
                 return find_files(members.as_mut());
             }
             self.find_columns(members.as_mut())
-        };
-        match catch_panic(check) {
+        });
+        match checked {
             Ok(Err(FetchError::NoColumn(why))) => {
                 Err(SourceError::Invalid(format!("{}: {why}", id_of(&container.path))))
             }
@@ -151,7 +151,7 @@ impl Record {
         Object { address, version: Version::parse(&self.version) }
     }
 
-    /// The record as an item of its own.
+    /// The record as an item.
     pub(crate) fn into_item(self, index: u64, place: u64) -> Item {
         let Self { path, fault, version } = self;
         Item {
@@ -177,28 +177,29 @@ pub(crate) fn after(place: u64) -> (u64, u64) {
 }
 
 /// Records on their way.
-pub(crate) struct Stream {
+pub(crate) struct RecordStream {
     reach: Arc<Reach>,
     /// Members of the next record to skip.
     skip: u64,
     /// A record that was taken from the spool and found no room yet.
     pending: Option<(u64, Record)>,
-    ahead: VecDeque<Ahead>,
+    ahead: VecDeque<RecordAhead>,
     containers: usize,
     objects: BTreeMap<String, Box<dyn ReadAhead>>,
 }
 
 /// A record on its way.
-enum Ahead {
+enum RecordAhead {
     Unread(u64, Record),
     Object { number: u64, record: Record, scheme: String },
-    Container { number: u64, record: Record, members: Reader, next: u64 },
+    Container { number: u64, record: Record, members: ContainerReader, next: u64 },
 }
 
-impl Stream {
+impl RecordStream {
     /// A stream that begins `skip` members into the spool's next record.
     pub(crate) fn new(reach: Arc<Reach>, skip: u64) -> Self {
-        let (ahead, objects) = (VecDeque::new(), BTreeMap::new());
+        let ahead = VecDeque::new();
+        let objects = BTreeMap::new();
         Self { reach, skip, pending: None, ahead, containers: 0, objects }
     }
 
@@ -212,7 +213,7 @@ impl Stream {
         loop {
             self.fill(spool, end)?;
             let Some(first) = self.ahead.front_mut() else { return Ok(None) };
-            if let Ahead::Container { number, record, members, next } = first {
+            if let RecordAhead::Container { number, record, members, next } = first {
                 let found = members.next();
                 let at = place(*number, *next);
                 *next += 1;
@@ -238,10 +239,10 @@ impl Stream {
                 }
             }
             match self.ahead.pop_front() {
-                Some(Ahead::Unread(number, record)) => {
+                Some(RecordAhead::Unread(number, record)) => {
                     return Ok(Some(Delivery::unread(record.into_item(0, place(number, 0)))));
                 }
-                Some(Ahead::Object { number, record, scheme }) => {
+                Some(RecordAhead::Object { number, record, scheme }) => {
                     let mut item = record.into_item(0, place(number, 0));
                     let content = match self.objects.get_mut(&scheme).map(|objects| objects.take()) {
                         Some(Ok((bytes, version))) => {
@@ -254,7 +255,7 @@ impl Stream {
                     };
                     return Ok(Some(Delivery { item, content }));
                 }
-                Some(Ahead::Container { .. }) | None => {}
+                Some(RecordAhead::Container { .. }) | None => {}
             }
         }
     }
@@ -280,22 +281,22 @@ impl Stream {
         let skip = std::mem::take(&mut self.skip);
         let reach = Arc::clone(&self.reach);
         let ahead = match reach.kind(&record.path) {
-            _ if !record.fault.is_empty() => Ahead::Unread(number, record),
-            Kind::File => Ahead::Unread(number, record),
-            Kind::Object(scheme) => {
+            _ if !record.fault.is_empty() => RecordAhead::Unread(number, record),
+            RecordKind::File => RecordAhead::Unread(number, record),
+            RecordKind::Object(scheme) => {
                 let store = reach.store(&scheme)?;
                 let objects = self.objects.entry(scheme.clone()).or_insert_with(|| store.read_ahead());
                 if !objects.has_room() {
                     return Ok(Some((number, record)));
                 }
                 objects.ask(record.object());
-                Ahead::Object { number, record, scheme }
+                RecordAhead::Object { number, record, scheme }
             }
-            Kind::Container(_) if self.containers == CONTAINERS => return Ok(Some((number, record))),
-            Kind::Container(_) => {
+            RecordKind::Container(_) if self.containers == CONTAINERS => return Ok(Some((number, record))),
+            RecordKind::Container(_) => {
                 self.containers += 1;
-                let members = Reader::start(Arc::clone(&reach), record.clone(), skip)?;
-                self.ahead.push_back(Ahead::Container { number, record, members, next: skip });
+                let members = ContainerReader::start(Arc::clone(&reach), record.clone(), skip)?;
+                self.ahead.push_back(RecordAhead::Container { number, record, members, next: skip });
                 return Ok(None);
             }
         };
@@ -354,9 +355,9 @@ fn delivered(container: &Record, member: Member, place: u64) -> Delivery {
     Delivery { item: Item { index: 0, place, id, locator, fault: None, version, columns }, content }
 }
 
-/// Reads one container on a thread of its own.
-struct Reader {
-    members: Arc<Members>,
+/// Reads one container on a separate thread.
+struct ContainerReader {
+    members: Arc<MemberBuffer>,
     /// Members that were handed over, and are not delivered yet.
     taken: VecDeque<Found>,
 }
@@ -366,22 +367,22 @@ type Found = Result<Member, FetchError>;
 
 /// Members read ahead.
 #[derive(Default)]
-struct Members {
-    state: Mutex<State>,
+struct MemberBuffer {
+    state: Mutex<BufferedMembers>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct BufferedMembers {
     read: VecDeque<Found>,
     bytes: usize,
-    /// The container's end is reached, or nobody wants its members any more.
+    /// The container's end is reached, or the reader is gone.
     ended: bool,
 }
 
-impl Reader {
+impl ContainerReader {
     fn start(reach: Arc<Reach>, record: Record, skip: u64) -> Result<Self, SourceError> {
-        let members = Arc::new(Members::default());
+        let members = Arc::new(MemberBuffer::default());
         let read = {
             let members = Arc::clone(&members);
             move || {
@@ -410,16 +411,16 @@ impl Reader {
     }
 }
 
-impl Drop for Reader {
+impl Drop for ContainerReader {
     fn drop(&mut self) {
         self.members.end();
     }
 }
 
-impl Members {
+impl MemberBuffer {
     /// Reads the members after the first `skip`; `skips` says whether it has come that far.
     fn read(&self, reach: &Reach, record: &Record, skip: u64, skips: &mut bool) -> Result<(), FetchError> {
-        let Kind::Container(format) = reach.kind(&record.path) else { return Ok(()) };
+        let RecordKind::Container(format) = reach.kind(&record.path) else { return Ok(()) };
         let mut members = format.open(reach.blob(record)?, &reach.options)?;
         members.skip(skip)?;
         *skips = false;
@@ -431,7 +432,7 @@ impl Members {
         Ok(())
     }
 
-    /// Adds a member once there is room for it; `false` if nobody wants it any more.
+    /// Adds a member once there is room for it. Returns false if the reader is gone.
     fn push(&self, member: Found) -> bool {
         let bytes = weight(&member);
         let mut state = lock(&self.state);
@@ -466,7 +467,7 @@ impl Members {
     }
 }
 
-/// A member's memory, with a share for what is beside its bytes.
+/// A member's memory, with a share for everything but its bytes.
 fn weight(member: &Found) -> usize {
     const BESIDE: usize = 512;
     match member {

@@ -58,8 +58,8 @@ pub(crate) fn check_is_list(list: &Path) -> Result<(), SourceError> {
 }
 
 fn is_table(list: &Path, columns: &[&str], column: &str) -> SourceError {
-    let (list, columns) =
-        (list.display(), columns.iter().take(9).map(|name| name.chars().take(40).collect::<String>()));
+    let list = list.display();
+    let columns = columns.iter().take(9).map(|name| name.chars().take(40).collect::<String>());
     let columns = columns.collect::<Vec<_>>().join(", ");
     SourceError::Invalid(format!(
         "the list {list} is a table (columns: {columns}); name the column with the paths: --path-column {column}"
@@ -76,24 +76,24 @@ pub(crate) fn each_path(
     each: &mut dyn FnMut(&str) -> Result<(), SourceError>,
 ) -> Result<(), SourceError> {
     let mut bytes = Vec::new();
-    let read = match is_standard_input(table) {
-        true => io::stdin().read_to_end(&mut bytes),
-        false => fs::File::open(table).and_then(|mut file| file.read_to_end(&mut bytes)),
+    let read = if is_standard_input(table) {
+        io::stdin().read_to_end(&mut bytes)
+    } else {
+        fs::File::open(table).and_then(|mut file| file.read_to_end(&mut bytes))
     };
     read.map_err(|source| SourceError::Io { action: format!("read the table {}", table.display()), source })?;
-    let invalid = |why: &str| SourceError::Invalid(format!("the table {} {why}", table.display()));
-    let text = text_of(&bytes).ok_or_else(|| invalid("is neither UTF-8 nor UTF-16; convert it"))?;
+    let text = text_of(&bytes).ok_or_else(|| invalid(table, "is neither UTF-8 nor UTF-16; convert it"))?;
     let delimiter = delimiter_of(text.lines().next().unwrap_or_default());
     let mut rows = csv::ReaderBuilder::new().delimiter(delimiter).flexible(true).from_reader(text.as_bytes());
-    let headers = rows.headers().map_err(|error| invalid(&format!("is damaged: {error}")))?.clone();
+    let headers = rows.headers().map_err(|error| invalid(table, &format!("is damaged: {error}")))?.clone();
     let exact = headers.iter().position(|name| name == column);
     let at = exact.or_else(|| headers.iter().position(|name| name.trim().eq_ignore_ascii_case(column.trim())));
     let at = at.ok_or_else(|| {
         let known = headers.iter().take(9).collect::<Vec<_>>().join(", ");
-        invalid(&format!("has no column '{column}'; it has {known}"))
+        invalid(table, &format!("has no column '{column}'; it has {known}"))
     })?;
     for row in rows.records() {
-        let row = row.map_err(|error| invalid(&format!("is damaged: {error}")))?;
+        let row = row.map_err(|error| invalid(table, &format!("is damaged: {error}")))?;
         if let Some(path) = row.get(at).filter(|path| !path.trim().is_empty()) {
             each(path)?;
         }
@@ -101,9 +101,13 @@ pub(crate) fn each_path(
     Ok(())
 }
 
-/// What separates the names in a table's first line: spreadsheets of many countries write semicolons.
+fn invalid(table: &Path, why: &str) -> SourceError {
+    SourceError::Invalid(format!("the table {} {why}", table.display()))
+}
+
+/// Returns the delimiter of the names in a table's first line: spreadsheets of many countries write semicolons.
 pub fn delimiter_of(line: &str) -> u8 {
-    let count = |delimiter: &u8| line.bytes().filter(|byte| byte == delimiter).count();
     // Of equally many, the last one counts.
-    [b'\t', b';', b','].into_iter().max_by_key(count).unwrap_or(b',')
+    let delimiters = [b'\t', b';', b','].into_iter();
+    delimiters.max_by_key(|delimiter| line.bytes().filter(|byte| byte == delimiter).count()).unwrap_or(b',')
 }

@@ -1,9 +1,9 @@
-//! What identifies the content of files and objects.
+//! Versions of the content of files and objects.
 
 use std::fs;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What identifies an object's content; each part may be unknown.
+/// The version of an object's content; each part may be unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Version {
     /// Length in bytes.
@@ -15,7 +15,7 @@ pub struct Version {
 }
 
 impl Version {
-    /// What a file system says of a file.
+    /// The version of a file, from its file system.
     pub(crate) fn of_file(data: &fs::Metadata) -> Self {
         Self { len: Some(data.len()), modified: data.modified().ok(), tag: None }
     }
@@ -33,20 +33,19 @@ impl Version {
 
     /// One line of text, which [`parse`](Self::parse) reads.
     pub fn to_text(&self) -> String {
-        let since = |time: SystemTime| time.duration_since(UNIX_EPOCH).ok().map(|since| since.as_nanos().to_string());
         let len = self.len.map(|len| len.to_string()).unwrap_or_default();
-        let modified = self.modified.and_then(since).unwrap_or_default();
+        let modified = self.modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        let modified = modified.map(|since| since.as_nanos().to_string()).unwrap_or_default();
         format!("{len} {modified} {}", self.tag.as_deref().unwrap_or_default())
     }
 
     /// Reads [`to_text`](Self::to_text). What is missing or no number is unknown.
     pub fn parse(text: &str) -> Self {
         let mut fields = text.splitn(3, ' ');
-        let mut field = || fields.next().filter(|field| !field.is_empty());
-        let len = field().and_then(|len| len.parse().ok());
-        let modified =
-            field().and_then(|nanos| nanos.parse().ok()).map(|nanos| UNIX_EPOCH + Duration::from_nanos(nanos));
-        Self { len, modified, tag: field().map(str::to_owned) }
+        let len = fields.next().and_then(|len| len.parse().ok());
+        let nanos = fields.next().and_then(|nanos| nanos.parse().ok());
+        let modified = nanos.map(|nanos| UNIX_EPOCH + Duration::from_nanos(nanos));
+        Self { len, modified, tag: fields.next().filter(|tag| !tag.is_empty()).map(str::to_owned) }
     }
 }
 

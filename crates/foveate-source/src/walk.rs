@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 use crate::id::to_bytes;
 
 /// An entry of a folder, with links followed.
-pub(crate) struct Entry {
+pub(crate) struct FolderEntry {
     pub(crate) name: OsString,
-    pub(crate) kind: Kind,
+    pub(crate) kind: EntryKind,
     pub(crate) is_link: bool,
 }
 
 /// An entry's kind.
-pub(crate) enum Kind {
+pub(crate) enum EntryKind {
     Folder,
     /// A file, or another non-folder (a pipe, a device); reading it decides.
     File,
@@ -24,8 +24,8 @@ pub(crate) enum Kind {
 }
 
 /// A folder's entries in the byte order of their names.
-pub(crate) struct Entries {
-    pub(crate) entries: Vec<Entry>,
+pub(crate) struct FolderEntries {
+    pub(crate) entries: Vec<FolderEntry>,
     /// Reading the folder failed midway; earlier entries are in `entries`.
     pub(crate) broken_off: Option<io::Error>,
 }
@@ -36,8 +36,8 @@ pub(crate) fn readable(folder: &Path) -> &Path {
 }
 
 /// Reads a folder.
-pub(crate) fn read_folder(folder: &Path) -> io::Result<Entries> {
-    let mut found = Entries { entries: Vec::new(), broken_off: None };
+pub(crate) fn read_folder(folder: &Path) -> io::Result<FolderEntries> {
+    let mut found = FolderEntries { entries: Vec::new(), broken_off: None };
     for entry in fs::read_dir(folder)? {
         let entry = match entry {
             Ok(entry) => entry,
@@ -49,22 +49,22 @@ pub(crate) fn read_folder(folder: &Path) -> io::Result<Entries> {
         let name = entry.file_name();
         let kind = kind_of(&entry);
         let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
-        found.entries.push(Entry { name, kind, is_link });
+        found.entries.push(FolderEntry { name, kind, is_link });
     }
     found.entries.sort_unstable_by(|a, b| a.name.as_encoded_bytes().cmp(b.name.as_encoded_bytes()));
     Ok(found)
 }
 
-fn kind_of(entry: &fs::DirEntry) -> Kind {
+fn kind_of(entry: &fs::DirEntry) -> EntryKind {
     let kind = match entry.file_type() {
         Ok(kind) if kind.is_symlink() => match fs::metadata(entry.path()) {
             Ok(target) => target.file_type(),
-            Err(error) => return Kind::Broken(format!("symbolic link: {error}")),
+            Err(error) => return EntryKind::Broken(format!("symbolic link: {error}")),
         },
         Ok(kind) => kind,
-        Err(error) => return Kind::Broken(error.to_string()),
+        Err(error) => return EntryKind::Broken(error.to_string()),
     };
-    if kind.is_dir() { Kind::Folder } else { Kind::File }
+    if kind.is_dir() { EntryKind::Folder } else { EntryKind::File }
 }
 
 /// Identifies a folder regardless of the path that leads to it.
