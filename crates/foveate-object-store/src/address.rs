@@ -6,7 +6,7 @@ use object_store::path::Path;
 
 /// The kinds of store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum StoreKind {
     S3,
     Google,
     Azure,
@@ -15,36 +15,38 @@ pub(crate) enum Kind {
 /// The schemes of all kinds.
 pub(crate) const SCHEMES: [&str; 5] = ["s3", "gs", "az", "abfs", "abfss"];
 
-/// Where an object is, or what a prefix begins with.
+/// The address of an object, or the common start of a prefix's addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
-    pub(crate) kind: Kind,
+pub(crate) struct BucketPlace {
+    pub(crate) kind: StoreKind,
     /// The bucket with its scheme (`s3://bucket`).
     pub(crate) root: String,
     /// The rest, not unescaped.
     pub(crate) key: String,
 }
 
-impl Place {
+impl BucketPlace {
     /// # Errors
     /// [`FetchError::Refused`] if it is no address of a bucket.
     pub(crate) fn parse(address: &str) -> Result<Self, FetchError> {
-        let refused = |problem: &str| {
-            FetchError::Refused(format!("'{}' {problem}; it has to look like s3://bucket/key", shown(address)))
-        };
-        let scheme = scheme_of(address.as_bytes()).ok_or_else(|| refused("is no address of an object"))?;
+        let scheme = scheme_of(address.as_bytes()).unwrap_or_default();
         let kind = match scheme {
-            "s3" => Kind::S3,
-            "gs" => Kind::Google,
-            "az" | "abfs" | "abfss" => Kind::Azure,
-            _ => return Err(refused("is no address of an object")),
+            "s3" => Some(StoreKind::S3),
+            "gs" => Some(StoreKind::Google),
+            "az" | "abfs" | "abfss" => Some(StoreKind::Azure),
+            _ => None,
         };
-        let rest = &address[scheme.len() + 3..];
-        let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
-        if !is_bucket(bucket) {
-            return Err(refused("names no bucket"));
+        let mut problem = "is no address of an object";
+        if let Some(kind) = kind {
+            let rest = &address[scheme.len() + 3..];
+            let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
+            if is_bucket(bucket) {
+                return Ok(Self { kind, root: format!("{scheme}://{bucket}"), key: key.to_owned() });
+            }
+            problem = "names no bucket";
         }
-        Ok(Self { kind, root: format!("{scheme}://{bucket}"), key: key.to_owned() })
+        let address = shown(address);
+        Err(FetchError::Refused(format!("'{address}' {problem}; it has to look like s3://bucket/key")))
     }
 
     /// The object's path, with a key that libraries and proxies leave as it is.
@@ -52,19 +54,16 @@ impl Place {
     /// # Errors
     /// [`FetchError::Refused`] if there is no such key.
     pub(crate) fn path(&self) -> Result<Path, FetchError> {
-        let refused =
-            |problem: &str| FetchError::Refused(format!("'{}/{}' {problem}", self.root, self.key.escape_debug()));
-        match self.key.as_str() {
-            "" => Err(refused("names no key")),
-            key => {
-                // The library would silently drop such parts.
-                let edges = key.starts_with('/') || key.ends_with('/');
-                let strict = Path::parse(key).ok().filter(|_| !edges);
-                strict.ok_or_else(|| {
-                    refused("has a key with an empty, . or .. part or a control character; copy it to another key")
-                })
+        let mut problem = "names no key";
+        if !self.key.is_empty() {
+            problem = "has a key with an empty, . or .. part or a control character; copy it to another key";
+            // The library would silently drop empty parts at the edges.
+            let has_empty_edge = self.key.starts_with('/') || self.key.ends_with('/');
+            if let Some(path) = Path::parse(&self.key).ok().filter(|_| !has_empty_edge) {
+                return Ok(path);
             }
         }
+        Err(FetchError::Refused(format!("'{}/{}' {problem}", self.root, self.key.escape_debug())))
     }
 
     /// The address of another key of its bucket.
@@ -83,10 +82,12 @@ pub(crate) fn shown(address: &str) -> String {
         .collect()
 }
 
-/// Whether it names a bucket, or an Azure container with its account (`photos@account.dfs.core.windows.net`).
+/// Returns true for a bucket's name, or an Azure container with its account (`photos@account.dfs.core.windows.net`).
 fn is_bucket(name: &str) -> bool {
-    let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_' | b'@' | b'$');
-    (1..=255).contains(&name.len()) && name.bytes().all(is_plain) && !name.contains("..") && !name.starts_with('.')
+    (1..=255).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b'@' | b'$'))
+        && !name.contains("..")
+        && !name.starts_with('.')
 }
 
 #[cfg(test)]
@@ -94,14 +95,14 @@ mod tests {
     use super::*;
 
     fn refused(address: &str) -> String {
-        Place::parse(address).and_then(|place| place.path()).unwrap_err().to_string()
+        BucketPlace::parse(address).and_then(|place| place.path()).unwrap_err().to_string()
     }
 
     #[test]
     fn keys_are_taken_as_they_stand() {
         for key in ["a", "a/b.jpg", "a b/ü#1?x=%2e%2E&~[1].jpg", "...", "a/..b", "\\..\\b"] {
             for root in ["s3://bucket", "gs://bucket", "az://bucket", "abfss://c@account.dfs.core.windows.net"] {
-                let place = Place::parse(&format!("{root}/{key}")).unwrap();
+                let place = BucketPlace::parse(&format!("{root}/{key}")).unwrap();
                 assert_eq!((place.root.as_str(), place.path().unwrap().as_ref()), (root, key));
             }
         }

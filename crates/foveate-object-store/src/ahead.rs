@@ -25,7 +25,7 @@ const UNKNOWN: u64 = 1 << 20;
 /// Bytes read with their version, and the memory that they take.
 type Answer = (Result<(Bytes, Version), FetchError>, Option<OwnedSemaphorePermit>);
 
-struct Asked {
+struct AskedObject {
     number: u64,
     object: Object,
     reply: oneshot::Sender<Answer>,
@@ -33,7 +33,7 @@ struct Asked {
 
 /// The consumer's side.
 pub(crate) struct Ahead {
-    asked: mpsc::UnboundedSender<Asked>,
+    asked: mpsc::UnboundedSender<AskedObject>,
     waiting: VecDeque<oneshot::Receiver<Answer>>,
     number: u64,
     /// The number of the object to be taken next.
@@ -46,7 +46,7 @@ impl Ahead {
         let (asked, asks) = mpsc::unbounded_channel();
         let (turn, turns) = watch::channel(0);
         let total = u32::try_from(core.options.read_ahead_bytes / UNIT).unwrap_or(u32::MAX).max(1);
-        let reading = Reading {
+        let reading = ReadLoop {
             core: Arc::clone(core),
             slots: Arc::new(Semaphore::new(core.options.requests)),
             memory: Arc::new(Semaphore::new(total as usize)),
@@ -66,15 +66,15 @@ impl ReadAhead for Ahead {
     fn ask(&mut self, object: Object) {
         let (reply, answer) = oneshot::channel();
         // Without a reader, the reply is dropped, and taking it says so.
-        let _ = self.asked.send(Asked { number: self.number, object, reply });
+        let _ = self.asked.send(AskedObject { number: self.number, object, reply });
         self.number += 1;
         self.waiting.push_back(answer);
     }
 
     fn take(&mut self) -> Result<(Bytes, Version), FetchError> {
-        let stopped = || FetchError::Unreachable("reading from the store stopped".to_owned());
-        let answer = self.waiting.pop_front().ok_or_else(stopped)?;
-        let (bytes, memory) = answer.blocking_recv().map_err(|_| stopped())?;
+        let answer = self.waiting.pop_front().and_then(|answer| answer.blocking_recv().ok());
+        let stopped = "reading from the store stopped";
+        let (bytes, memory) = answer.ok_or_else(|| FetchError::Unreachable(stopped.to_owned()))?;
         drop(memory);
         self.turn.send_modify(|turn| *turn += 1);
         bytes
@@ -88,7 +88,7 @@ impl Drop for Ahead {
 }
 
 /// The store's side.
-struct Reading {
+struct ReadLoop {
     core: Arc<Core>,
     slots: Arc<Semaphore>,
     memory: Arc<Semaphore>,
@@ -96,15 +96,15 @@ struct Reading {
     turns: watch::Receiver<u64>,
 }
 
-impl Reading {
-    async fn run(self, mut asks: mpsc::UnboundedReceiver<Asked>) {
+impl ReadLoop {
+    async fn run(self, mut asks: mpsc::UnboundedReceiver<AskedObject>) {
         let mut flights = JoinSet::new();
         while let Some(asked) = asks.recv().await {
             let slot = Arc::clone(&self.slots).acquire_owned().await.ok();
             // In order, so that the object to be taken next never lacks memory that later ones hold.
             let units = self.units(asked.object.version.len.unwrap_or(UNKNOWN));
             let memory = Arc::clone(&self.memory).acquire_many_owned(units).await.ok();
-            let flight = Flight {
+            let flight = ObjectRead {
                 core: Arc::clone(&self.core),
                 memory: Arc::clone(&self.memory),
                 total: self.total,
@@ -124,7 +124,7 @@ impl Reading {
 }
 
 /// One object on its way.
-struct Flight {
+struct ObjectRead {
     core: Arc<Core>,
     memory: Arc<Semaphore>,
     total: u32,
@@ -135,7 +135,7 @@ struct Flight {
     may_exceed: bool,
 }
 
-impl Flight {
+impl ObjectRead {
     async fn run(mut self, object: Object, slot: Option<OwnedSemaphorePermit>, reply: oneshot::Sender<Answer>) {
         let read = self.read(&object).await;
         drop(slot);
@@ -149,7 +149,7 @@ impl Flight {
             match target.whole(self).await {
                 Err(Failure::NoRoom) => {
                     let number = self.number;
-                    // An error means that nobody takes objects any more.
+                    // An error means that the reader is gone.
                     let _ = self.turns.wait_for(|turn| *turn >= number).await;
                     self.may_exceed = true;
                 }
@@ -160,7 +160,7 @@ impl Flight {
     }
 }
 
-impl Course for Flight {
+impl Course for ObjectRead {
     fn has_room(&mut self, bytes: u64) -> bool {
         let held = self.held.as_ref().map_or(0, OwnedSemaphorePermit::num_permits) as u32;
         let more = units(bytes, self.total).saturating_sub(held);

@@ -19,20 +19,19 @@ use crate::errors::cause;
 /// Credentials are renewed this long before they expire.
 const BEFORE_EXPIRY: Duration = Duration::from_secs(120);
 
-/// Where the SDK looks for credentials.
+/// Places in which the SDK looks for credentials.
 const SEARCHED: &str = "searched were AWS_ACCESS_KEY_ID, the profile in ~/.aws, a web identity, and the role of the \
                         container or the machine; public buckets need the setting anonymous=true alone";
 
 /// The region of stores that have none.
 const NO_REGION: &str = "us-east-1";
 
-/// Completes what the settings and the environment leave open.
+/// Completes the builder where the settings and the environment leave something open.
 pub(crate) async fn completed(builder: AmazonS3Builder, settings: &BTreeMap<String, String>) -> AmazonS3Builder {
-    let is_set = |builder: &AmazonS3Builder, key| builder.get_config_value(&key).is_some();
     let is_unsigned = builder.get_config_value(&AmazonS3ConfigKey::SkipSignature).is_some_and(|skip| skip == "true");
     let profile = settings.get("profile");
-    let has_keys = is_set(&builder, AmazonS3ConfigKey::AccessKeyId) && profile.is_none();
-    let has_region = is_set(&builder, AmazonS3ConfigKey::Region);
+    let has_keys = builder.get_config_value(&AmazonS3ConfigKey::AccessKeyId).is_some() && profile.is_none();
+    let has_region = builder.get_config_value(&AmazonS3ConfigKey::Region).is_some();
     if has_region && (is_unsigned || has_keys) {
         return builder;
     }
@@ -41,7 +40,9 @@ pub(crate) async fn completed(builder: AmazonS3Builder, settings: &BTreeMap<Stri
     if !has_region {
         builder = builder.with_region(config.region().map_or(NO_REGION, Region::as_ref));
     }
-    let has_endpoint = is_set(&builder, AmazonS3ConfigKey::Endpoint) || is_set(&builder, AmazonS3ConfigKey::S3Endpoint);
+    let has_endpoint = [AmazonS3ConfigKey::Endpoint, AmazonS3ConfigKey::S3Endpoint]
+        .iter()
+        .any(|key| builder.get_config_value(key).is_some());
     if let Some(endpoint) = config.endpoint_url().filter(|_| !has_endpoint) {
         builder = builder.with_endpoint(endpoint);
     }
@@ -69,13 +70,13 @@ async fn config(region: Option<String>, profile: Option<&String>, is_unsigned: b
 /// The SDK's credentials, kept until they expire.
 struct Credentials {
     provider: SharedCredentialsProvider,
-    state: Mutex<State>,
+    state: Mutex<CredentialState>,
 }
 
 #[derive(Default)]
-struct State {
+struct CredentialState {
     last: Option<(Arc<AwsCredential>, Option<SystemTime>)>,
-    /// When the latest renewal failed, and why.
+    /// The time of the latest failed renewal, and the reason.
     failed: Option<(Instant, String)>,
 }
 
@@ -85,17 +86,20 @@ impl fmt::Debug for Credentials {
     }
 }
 
+fn unauthenticated(why: String) -> object_store::Error {
+    object_store::Error::Unauthenticated { path: "credentials".to_owned(), source: why.into() }
+}
+
 #[async_trait]
 impl CredentialProvider for Credentials {
     type Credential = AwsCredential;
 
     async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {
-        let unauthenticated =
-            |why: String| object_store::Error::Unauthenticated { path: "credentials".to_owned(), source: why.into() };
         let began = Instant::now();
         let mut state = self.state.lock().await;
-        let is_valid = |end: &Option<SystemTime>| end.is_none_or(|end| end > SystemTime::now() + BEFORE_EXPIRY);
-        if let Some((credential, _)) = state.last.as_ref().filter(|(_, end)| is_valid(end)) {
+        if let Some((credential, end)) = &state.last
+            && end.is_none_or(|end| end > SystemTime::now() + BEFORE_EXPIRY)
+        {
             return Ok(Arc::clone(credential));
         }
         // All requests that waited have the failure, so that they do not fail one after the other.

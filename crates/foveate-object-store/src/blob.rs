@@ -12,24 +12,24 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
 use crate::core::Core;
-use crate::read::{Take, Target};
+use crate::read::{ByteTaker, ObjectTarget};
 
 /// Size of the parts of a stream.
 const PART: u64 = 8 << 20;
 
-/// Parts of one stream in flight.
+/// ParallelRead of one stream in flight.
 const PARALLEL: usize = 8;
 
 /// An object of known length.
 pub(crate) struct ObjectBlob {
     core: Arc<Core>,
-    target: Target,
+    target: ObjectTarget,
     len: u64,
 }
 
 impl ObjectBlob {
     /// Asks for the object's length if that is not known yet.
-    pub(crate) fn open(core: &Arc<Core>, mut target: Target) -> Result<Self, FetchError> {
+    pub(crate) fn open(core: &Arc<Core>, mut target: ObjectTarget) -> Result<Self, FetchError> {
         if target.version.len.is_none() {
             target.version = core.block_on(target.examine())?;
         }
@@ -64,7 +64,7 @@ impl Blob for ObjectBlob {
     }
 
     fn stream(&self, offset: u64) -> Result<Box<dyn Read + Send>, FetchError> {
-        Ok(Box::new(Parts {
+        Ok(Box::new(ParallelRead {
             core: Arc::clone(&self.core),
             target: self.target.clone(),
             next: offset.min(self.len),
@@ -76,44 +76,45 @@ impl Blob for ObjectBlob {
 }
 
 /// Reads ahead, several parts at a time.
-struct Parts {
+struct ParallelRead {
     core: Arc<Core>,
-    target: Target,
-    /// Where the next part begins that is not asked for yet.
+    target: ObjectTarget,
+    /// The start of the next part that is not asked for yet.
     next: u64,
     end: u64,
-    coming: VecDeque<Part>,
-    /// What came and is not read yet.
+    coming: VecDeque<PartRead>,
+    /// Bytes that came and are not read yet.
     bytes: Bytes,
 }
 
 /// A part on its way.
-struct Part {
+struct PartRead {
     /// Bytes that did not come yet.
     left: u64,
     bytes: mpsc::UnboundedReceiver<Result<Bytes, FetchError>>,
     reading: AbortHandle,
 }
 
-impl Drop for Part {
+impl Drop for PartRead {
     fn drop(&mut self) {
         self.reading.abort();
     }
 }
 
-impl Parts {
+impl ParallelRead {
     fn ask(&mut self) {
         while self.coming.len() < PARALLEL && self.next < self.end {
-            let (start, left) = (self.next, PART.min(self.end - self.next));
+            let start = self.next;
+            let left = PART.min(self.end - self.next);
             let (mut sender, bytes) = mpsc::unbounded_channel();
             let mut target = self.target.clone();
             let reading = self.core.spawn(async move {
                 if let Err(error) = target.part(start, left, &mut sender).await {
-                    // Without a reader, nobody asks.
+                    // The reader may be gone.
                     let _ = sender.send(Err(error));
                 }
             });
-            self.coming.push_back(Part { left, bytes, reading: reading.abort_handle() });
+            self.coming.push_back(PartRead { left, bytes, reading: reading.abort_handle() });
             self.next += left;
         }
     }
@@ -125,14 +126,18 @@ impl Parts {
         }
         self.ask();
         let Some(part) = self.coming.front_mut() else { return Ok(Bytes::new()) };
-        let stopped = || FetchError::Unreachable(format!("{}: reading stopped", self.target.name));
-        let bytes = part.bytes.blocking_recv().ok_or_else(stopped)??;
-        part.left -= bytes.len() as u64;
-        Ok(bytes)
+        match part.bytes.blocking_recv() {
+            Some(bytes) => {
+                let bytes = bytes?;
+                part.left -= bytes.len() as u64;
+                Ok(bytes)
+            }
+            None => Err(FetchError::Unreachable(format!("{}: reading stopped", self.target.name))),
+        }
     }
 }
 
-impl Read for Parts {
+impl Read for ParallelRead {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         if self.bytes.is_empty() {
             self.bytes = self.advance()?;
@@ -144,17 +149,17 @@ impl Read for Parts {
 }
 
 /// Hands bytes over as they come. None is the end, so there are always some.
-impl Take for mpsc::UnboundedSender<Result<Bytes, FetchError>> {
+impl ByteTaker for mpsc::UnboundedSender<Result<Bytes, FetchError>> {
     fn take(&mut self, bytes: Bytes) {
         if !bytes.is_empty() {
-            // Without a reader, nobody asks.
+            // The reader may be gone.
             let _ = self.send(Ok(bytes));
         }
     }
 }
 
 /// Fills memory, which has room for all that was asked for.
-impl Take for &mut [u8] {
+impl ByteTaker for &mut [u8] {
     fn take(&mut self, bytes: Bytes) {
         let (filled, rest) = std::mem::take(self).split_at_mut(bytes.len());
         filled.copy_from_slice(&bytes);

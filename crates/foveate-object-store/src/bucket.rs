@@ -12,7 +12,7 @@ use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::list::PaginatedListStore;
 use object_store::{ObjectStore, RetryConfig};
 
-use crate::address::{Kind, Place, shown};
+use crate::address::{BucketPlace, StoreKind, shown};
 use crate::aws;
 use crate::connect::Connector;
 use crate::control::Control;
@@ -22,13 +22,13 @@ use crate::errors::cause;
 const SETTINGS: [&str; 9] =
     ["account", "anonymous", CONDITIONAL, "endpoint", "profile", "region", PAYS, RETRY, "virtual-hosted"];
 
-/// How many seconds failed requests are repeated.
+/// Setting: seconds for which failed requests are repeated.
 const RETRY: &str = "retry-for";
 
-/// Whether the requester pays; for Google, the project that does.
+/// Setting: true if the requester pays; for Google, the project that does.
 const PAYS: &str = "requester-pays";
 
-/// Whether an object can be created on the condition that there is none of its name.
+/// Setting: true if an object can be created on the condition that there is none of its name.
 const CONDITIONAL: &str = "conditional-writes";
 
 /// A bucket.
@@ -47,7 +47,7 @@ impl Bucket {
     }
 }
 
-/// How buckets are opened.
+/// Settings with which buckets are opened.
 pub(crate) struct Settings {
     values: BTreeMap<String, String>,
     connector: Connector,
@@ -93,13 +93,13 @@ impl Settings {
         self.values.get(CONDITIONAL).is_none_or(|value| value == "true")
     }
 
-    /// How long failed requests are repeated, if that is set.
+    /// Returns the time for which failed requests are repeated, if that is set.
     pub(crate) fn retry_for(&self) -> Option<Duration> {
         self.values.get(RETRY)?.parse::<u32>().ok().map(|seconds| Duration::from_secs(seconds.into()))
     }
 
     /// Opens the bucket of `place`. Makes no request to it, but one to an endpoint that the settings name.
-    pub(crate) async fn open(&self, place: &Place) -> Result<Bucket, FetchError> {
+    pub(crate) async fn open(&self, place: &BucketPlace) -> Result<Bucket, FetchError> {
         if let Some(endpoint) = self.values.get("endpoint") {
             let reached = self.connector.reach(endpoint).await;
             reached
@@ -107,28 +107,29 @@ impl Settings {
         }
         let connector = self.connector(place.kind)?;
         let opened = match place.kind {
-            Kind::S3 => self.s3(place, connector).await,
-            Kind::Google => self.google(place, connector),
-            Kind::Azure => self.azure(place, connector),
+            StoreKind::S3 => self.s3(place, connector).await,
+            StoreKind::Google => self.google(place, connector),
+            StoreKind::Azure => self.azure(place, connector),
         };
         opened.map_err(|error| FetchError::Refused(format!("{}: {}", shown(&place.root), cause(&error))))
     }
 
     /// The connector for a kind of store, whose requests are paid for as the settings say.
-    fn connector(&self, kind: Kind) -> Result<Connector, FetchError> {
-        let refused = |why: &str| Err(FetchError::Refused(format!("{PAYS}: {why}")));
-        match (kind, self.values.get(PAYS).map_or("false", String::as_str)) {
-            (_, "false") | (Kind::S3, "true") => Ok(self.connector.clone()),
-            (Kind::S3, _) => refused("it has to be true or false for S3"),
-            (Kind::Google, "true") => refused("Google needs the project that pays as its value"),
-            (Kind::Google, project) => {
-                self.connector.paid_by(project).map_or_else(|| refused("that is no project"), Ok)
-            }
-            (Kind::Azure, _) => refused("only S3 and Google have such requests; leave the setting out"),
-        }
+    fn connector(&self, kind: StoreKind) -> Result<Connector, FetchError> {
+        let why = match (kind, self.values.get(PAYS).map_or("false", String::as_str)) {
+            (_, "false") | (StoreKind::S3, "true") => return Ok(self.connector.clone()),
+            (StoreKind::S3, _) => "it has to be true or false for S3",
+            (StoreKind::Google, "true") => "Google needs the project that pays as its value",
+            (StoreKind::Google, project) => match self.connector.paid_by(project) {
+                Some(connector) => return Ok(connector),
+                None => "that is no project",
+            },
+            (StoreKind::Azure, _) => "only S3 and Google have such requests; leave the setting out",
+        };
+        Err(FetchError::Refused(format!("{PAYS}: {why}")))
     }
 
-    async fn s3(&self, place: &Place, connector: Connector) -> object_store::Result<Bucket> {
+    async fn s3(&self, place: &BucketPlace, connector: Connector) -> object_store::Result<Bucket> {
         let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket_name(place));
         for (name, key) in [("region", AmazonS3ConfigKey::Region), ("endpoint", AmazonS3ConfigKey::S3Endpoint)] {
             if let Some(value) = self.values.get(name) {
@@ -148,7 +149,7 @@ impl Settings {
         builder.with_http_connector(connector).with_retry(no_retries()).build().map(Bucket::listed)
     }
 
-    fn google(&self, place: &Place, connector: Connector) -> object_store::Result<Bucket> {
+    fn google(&self, place: &BucketPlace, connector: Connector) -> object_store::Result<Bucket> {
         let mut builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(bucket_name(place));
         if let Some(endpoint) = self.values.get("endpoint") {
             builder = builder.with_base_url(endpoint);
@@ -159,7 +160,7 @@ impl Settings {
         builder.with_http_connector(connector).with_retry(no_retries()).build().map(Bucket::listed)
     }
 
-    fn azure(&self, place: &Place, connector: Connector) -> object_store::Result<Bucket> {
+    fn azure(&self, place: &BucketPlace, connector: Connector) -> object_store::Result<Bucket> {
         let mut builder = MicrosoftAzureBuilder::from_env().with_url(&place.root).with_allow_http(true);
         if let Some(account) = self.values.get("account") {
             builder = builder.with_account(account);
@@ -174,7 +175,7 @@ impl Settings {
     }
 }
 
-fn bucket_name(place: &Place) -> &str {
+fn bucket_name(place: &BucketPlace) -> &str {
     place.root.split_once("://").map_or("", |(_, bucket)| bucket)
 }
 

@@ -27,11 +27,10 @@ pub(crate) struct Connector {
 
 impl Connector {
     pub(crate) fn new() -> Result<Self, SourceError> {
-        let invalid = |what: &str, e: &dyn std::fmt::Display| SourceError::Invalid(format!("{what}: {e}"));
         let tls = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
             .with_safe_default_protocol_versions()
             .and_then(BuilderVerifierExt::with_platform_verifier)
-            .map_err(|e| invalid("the system's certificates", &e))?
+            .map_err(|error| SourceError::Invalid(format!("the system's certificates: {error}")))?
             .with_no_client_auth();
         let client = reqwest::Client::builder()
             .user_agent(concat!("foveate/", env!("CARGO_PKG_VERSION")))
@@ -40,7 +39,7 @@ impl Connector {
             .http1_only()
             .tls_backend_preconfigured(tls)
             .build()
-            .map_err(|e| invalid("HTTP", &e))?;
+            .map_err(|error| SourceError::Invalid(format!("HTTP: {error}")))?;
         Ok(Self { client, payer: None })
     }
 
@@ -52,7 +51,7 @@ impl Connector {
     /// Checks that a server is there: a refused connection will not be another one soon.
     ///
     /// # Errors
-    /// Why it cannot be reached.
+    /// The reason that it cannot be reached.
     pub(crate) async fn reach(&self, endpoint: &str) -> Result<(), String> {
         match self.client.head(endpoint).timeout(LONGEST_CHECK).send().await {
             Err(error) if error.is_connect() => Err(cause(&error)),

@@ -18,7 +18,7 @@ pub(crate) struct Control {
     /// True if the requests are for metadata alone.
     head: bool,
     given: Mutex<Option<(Arc<dyn ObjectStore>, Path)>>,
-    /// When it was last asked for again, and whether it came.
+    /// The time at which it was last asked for again; true if it came.
     asked: tokio::sync::Mutex<Option<(Instant, bool)>>,
 }
 
@@ -33,7 +33,7 @@ impl Control {
         *lock(&self.given) = Some((Arc::clone(objects), path.clone()));
     }
 
-    /// Whether the store gives that object at a moment after `since`; `None` if there is none.
+    /// Returns true if the store gives that object at a moment after `since`; `None` if there is none.
     pub(crate) async fn gives(&self, since: Instant) -> Option<bool> {
         let (objects, path) = lock(&self.given).clone()?;
         let mut asked = self.asked.lock().await;
@@ -43,7 +43,8 @@ impl Control {
             return Some(gives);
         }
         let when = Instant::now();
-        let (head, range) = (self.head, (!self.head).then_some(GetRange::Bounded(0..1)));
+        let head = self.head;
+        let range = (!self.head).then_some(GetRange::Bounded(0..1));
         let answer = timeout(TIMEOUT, objects.get_opts(&path, GetOptions { head, range, ..GetOptions::default() }));
         let gives = match answer.await {
             Ok(Ok(_)) => true,

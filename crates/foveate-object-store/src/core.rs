@@ -1,4 +1,4 @@
-//! What all readers of an opened store share.
+//! The state that all readers of an opened store share.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -9,9 +9,9 @@ use tokio::runtime::Runtime;
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
-use crate::address::Place;
+use crate::address::BucketPlace;
 use crate::bucket::{Bucket, Settings};
-use crate::read::{Limits, Target};
+use crate::read::{ObjectTarget, ReadLimits};
 use crate::retry::Attempts;
 
 /// Enough for more than 10 Gbit/s with TLS.
@@ -64,7 +64,7 @@ impl Core {
         Attempts::within(None, self.settings.retry_for())
     }
 
-    pub(crate) async fn bucket(&self, place: &Place) -> Result<Bucket, FetchError> {
+    pub(crate) async fn bucket(&self, place: &BucketPlace) -> Result<Bucket, FetchError> {
         let mut buckets = self.buckets.lock().await;
         if let Some(bucket) = buckets.get(&place.root) {
             return Ok(bucket.clone());
@@ -74,11 +74,11 @@ impl Core {
         Ok(bucket)
     }
 
-    pub(crate) async fn target(&self, object: &Object) -> Result<Target, FetchError> {
-        let place = Place::parse(&object.address)?;
+    pub(crate) async fn target(&self, object: &Object) -> Result<ObjectTarget, FetchError> {
+        let place = BucketPlace::parse(&object.address)?;
         let StoreOptions { max_bytes, timeout, deadline, .. } = self.options;
-        let limits = Limits { max_bytes, timeout, deadline, retry_for: self.settings.retry_for() };
-        Target::new(self.bucket(&place).await?, &place, object, limits)
+        let limits = ReadLimits { max_bytes, timeout, deadline, retry_for: self.settings.retry_for() };
+        ObjectTarget::new(self.bucket(&place).await?, &place, object, limits)
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a store's errors mean.
+//! The meaning of a store's errors.
 
 use std::error::Error;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use foveate_source::FetchError;
 use object_store::client::HttpError;
 
-/// Why an attempt to read failed.
+/// Reason that an attempt to read failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// Another attempt would fail too.
@@ -16,7 +16,7 @@ pub(crate) enum Failure {
         error: FetchError,
         /// The store asks to slow down.
         is_throttled: bool,
-        /// How long it asks to wait.
+        /// The time that it asks to wait.
         wait: Duration,
     },
     /// The store refuses, or says something unknown, for a reason that may concern the object or the store: rights,
@@ -46,56 +46,57 @@ impl Failure {
         self
     }
 
-    /// What `error` of a request for `address` means.
+    /// Returns the meaning of `error` of a request for `address`.
     pub(crate) fn of(address: &str, error: &object_store::Error) -> Self {
         use object_store::Error::{
             Generic, InvalidPath, NotFound, NotModified, NotSupported, PermissionDenied, Precondition, Unauthenticated,
         };
-        let told = || FetchError::Unreachable(format!("{address}: {}", cause(error)));
-        let denied = |remedy: &str| {
-            let why = cause(error);
-            let has_expired = ["ExpiredToken", "TokenRefreshRequired"].iter().any(|code| why.ends_with(code));
-            let remedy = if has_expired { "renew the credentials (`aws sso login`)" } else { remedy };
-            Self::Doubtful(FetchError::Denied(format!("{address}: the store refuses it ({why}); {remedy}")))
-        };
-        match (error, status(error)) {
-            (NotFound { .. }, _) if is_bucket_gone(error) => denied("look at the bucket's name"),
-            (NotFound { .. }, _) => Self::Final(FetchError::NotFound(address.to_owned())),
+        let why = cause(error);
+        let unreachable = FetchError::Unreachable(format!("{address}: {why}"));
+        let remedy = match (error, status(error)) {
+            (NotFound { .. }, _) if is_bucket_gone(error) => "look at the bucket's name",
+            (NotFound { .. }, _) => return Self::Final(FetchError::NotFound(address.to_owned())),
             (Precondition { .. } | NotModified { .. }, _) | (_, Some(416)) => {
-                Self::Final(FetchError::Changed(address.to_owned()))
+                return Self::Final(FetchError::Changed(address.to_owned()));
             }
-            (NotSupported { .. }, _) => Self::NoParts,
-            (Generic { .. }, _) if innermost(error) == WHOLE => Self::NoParts,
-            (InvalidPath { .. }, _) => Self::Final(FetchError::Refused(format!("{address}: {}", cause(error)))),
+            (NotSupported { .. }, _) => return Self::NoParts,
+            (Generic { .. }, _) if innermost(error) == WHOLE => return Self::NoParts,
+            (InvalidPath { .. }, _) => return Self::Final(FetchError::Refused(format!("{address}: {why}"))),
             // An object that is not there is another error; this is of a listing.
             (_, Some(404)) => {
-                Self::Final(FetchError::Refused(format!("{address}: there is no such bucket ({})", cause(error))))
+                return Self::Final(FetchError::Refused(format!("{address}: there is no such bucket ({why})")));
             }
-            (_, Some(300..400)) => denied("look at the region and the endpoint"),
-            (_, Some(status @ (408 | 429 | 500.. | 200..300))) => Self::again(told(), matches!(status, 429 | 503)),
+            (_, Some(300..400)) => "look at the region and the endpoint",
+            (_, Some(status @ (408 | 429 | 500.. | 200..300))) => {
+                return Self::again(unreachable, matches!(status, 429 | 503));
+            }
             (_, None) if innermost(error).ends_with(NO_SUCH_HOST) => {
-                Self::Final(FetchError::Unreachable(format!("{address}: {NO_SUCH_HOST}; look at the endpoint's name")))
+                let why = format!("{address}: {NO_SUCH_HOST}; look at the endpoint's name");
+                return Self::Final(FetchError::Unreachable(why));
             }
-            (_, None) if is_of_transport(error) => Self::again(told(), false),
+            (_, None) if is_of_transport(error) => return Self::again(unreachable, false),
             (PermissionDenied { .. } | Unauthenticated { .. }, _) | (_, Some(400..500)) => {
-                denied("look at the credentials, their rights and the region")
+                "look at the credentials, their rights and the region"
             }
-            _ => Self::Doubtful(told()),
-        }
+            _ => return Self::Doubtful(unreachable),
+        };
+        let has_expired = ["ExpiredToken", "TokenRefreshRequired"].iter().any(|code| why.ends_with(code));
+        let remedy = if has_expired { "renew the credentials (`aws sso login`)" } else { remedy };
+        Self::Doubtful(FetchError::Denied(format!("{address}: the store refuses it ({why}); {remedy}")))
     }
 
-    /// What `error` of a request to write `address` means.
+    /// Returns the meaning of `error` of a request to write `address`.
     pub(crate) fn of_change(address: &str, error: &object_store::Error) -> Self {
-        let refused = |why: &str| Self::Final(FetchError::Refused(format!("{address}: {why}")));
-        match (error, status(error)) {
+        let why = match (error, status(error)) {
             // There is nothing else that a new object needs.
-            (object_store::Error::NotFound { .. }, _) => refused("there is no such bucket"),
-            (_, Some(501)) => refused(
+            (object_store::Error::NotFound { .. }, _) => "there is no such bucket",
+            (_, Some(501)) => {
                 "the store has no conditional writes; with the setting conditional-writes=false it needs none, and has \
-                 to have one writer at a time",
-            ),
-            _ => Self::of(address, error),
-        }
+                 to have one writer at a time"
+            }
+            _ => return Self::of(address, error),
+        };
+        Self::Final(FetchError::Refused(format!("{address}: {why}")))
     }
 
     /// Returns true if the store asks to slow down.
@@ -136,7 +137,7 @@ fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn 
     std::iter::successors(Some(error), |error: &&'a (dyn Error + 'static)| (*error).source())
 }
 
-/// Whether the answer did not come, or came in part.
+/// Returns true if the answer did not come, or came in part.
 fn is_of_transport(error: &(dyn Error + 'static)) -> bool {
     chain(error).any(|error| error.is::<HttpError>() || error.is::<reqwest::Error>())
 }
@@ -153,13 +154,13 @@ fn innermost(error: &(dyn Error + 'static)) -> String {
     chain(error).last().map(ToString::to_string).unwrap_or_default()
 }
 
-/// How the system's resolver says that a host does not exist.
+/// The message of the system's resolver for a host that does not exist.
 const NO_SUCH_HOST: &str = "Name or service not known";
 
 /// The library's error for an answer with the whole object instead of a part; its type is private.
 const WHOLE: &str = "Received non-partial response when range requested";
 
-/// How the library quotes an answer; its type is private.
+/// The start of the library's quotation of an answer; its type is private.
 const ANSWER: &str = "Server returned ";
 const STATUS: &str = "non-2xx status code: ";
 

@@ -10,7 +10,7 @@ use reqwest::header::HeaderValue;
 
 use crate::retry::asked_to_wait;
 
-/// What a key in this form begins with.
+/// The start of a key in this form.
 const MARK: &str = "key:";
 
 /// Talks to stores that list.
@@ -46,17 +46,19 @@ impl HttpService for Listed {
 
 /// The element of a page with a key, if this query asks for a page.
 fn element(query: &str) -> Option<&'static str> {
-    let has = |field: &str| query.split('&').any(|other| other == field);
-    match (has("list-type=2"), has("comp=list")) {
-        (true, _) => Some("Key"),
-        (_, true) => Some("Name"),
-        _ => None,
+    if query.split('&').any(|field| field == "list-type=2") {
+        Some("Key")
+    } else if query.split('&').any(|field| field == "comp=list") {
+        Some("Name")
+    } else {
+        None
     }
 }
 
 /// The page with its keys in the other form.
 fn marked(page: &str, element: &str) -> String {
-    let (start, end) = (format!("<{element}>"), format!("</{element}>"));
+    let start = format!("<{element}>");
+    let end = format!("</{element}>");
     let mut out = String::with_capacity(page.len() + page.len() / 4);
     let mut parts = page.split(start.as_str());
     out.push_str(parts.next().unwrap_or_default());

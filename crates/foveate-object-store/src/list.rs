@@ -1,9 +1,9 @@
 //! Lists the objects below a prefix in the order of their keys.
 //!
 //! A store gives 1000 keys at a time and each page names the next, so a long listing waits for one answer after the
-//! other. Here several ranges of keys are listed side by side, whatever the keys look like: who has nothing to do looks
-//! for a key within a range that another is listing, and takes what comes after it. Objects that are found too early
-//! wait in a temporary file.
+//! other. Here several ranges of keys are listed at the same time, for keys of any form: an idle lister looks for a key
+//! within a range that another is listing, and takes the keys after it. Objects that are found too early wait in a
+//! temporary file.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use object_store::list::{PaginatedListOptions, PaginatedListResult, PaginatedLis
 use tempfile::SpooledTempFile;
 use tokio::sync::Notify;
 
-use crate::address::{Kind, Place, shown};
+use crate::address::{BucketPlace, StoreKind, shown};
 use crate::core::Core;
 use crate::errors::Failure;
 use crate::keys;
@@ -29,7 +29,7 @@ const SIDE_BY_SIDE: usize = 8;
 /// Pages of a range before it may be divided, so that short listings take no more requests than pages.
 const WHOLE_PAGES: u32 = 4;
 
-/// How often a place to divide a range is looked for, each time closer to the last key.
+/// Most searches for a place to divide a range, each closer to the last key.
 const MOST_ROUNDS: usize = 16;
 
 /// Most keys come before this character.
@@ -40,14 +40,14 @@ const MEMORY_BYTES: usize = 4 << 20;
 
 /// A range's name: the key after which it begins, and a number that no other one has.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct Range {
+struct KeyRange {
     after: String,
     number: u64,
 }
 
-/// What is known of a range.
+/// The state of a range's listing.
 #[derive(Default)]
-struct Span {
+struct RangeState {
     /// The last key listed; at first, the one after which the range begins.
     last: Option<String>,
     /// The last key that belongs to it, if it has an end.
@@ -58,16 +58,16 @@ struct Span {
     token: Option<String>,
     /// Pages listed since it began or was divided.
     pages: u32,
-    /// Where its objects wait in the file: offsets and lengths.
+    /// The places of its objects in the file: offsets and lengths.
     waiting: Vec<(u64, usize)>,
     is_whole: bool,
     is_being_divided: bool,
 }
 
-/// What all that list share.
-struct State<'a> {
+/// The state that all requests of a listing share.
+struct ListState<'a> {
     /// In the order of keys. The first one's objects are given away at once.
-    spans: BTreeMap<Range, Span>,
+    spans: BTreeMap<KeyRange, RangeState>,
     /// Ranges begun.
     begun: u64,
     each: &'a mut dyn FnMut(Object) -> Result<(), SourceError>,
@@ -75,54 +75,56 @@ struct State<'a> {
     can_divide: bool,
 }
 
-/// What there is to do.
-enum Next {
+/// The next thing to do.
+enum NextStep {
     Begin,
-    Divide(Range),
+    Divide(KeyRange),
     Wait,
     End,
 }
 
-impl State<'_> {
-    fn next(&mut self) -> Next {
+impl ListState<'_> {
+    fn next(&mut self) -> NextStep {
         if self.begun == 0 {
             self.begun = 1;
-            self.spans.insert(Range::default(), Span::default());
-            return Next::Begin;
+            self.spans.insert(KeyRange::default(), RangeState::default());
+            return NextStep::Begin;
         }
-        let open = || self.spans.iter().filter(|(_, span)| !span.is_whole);
-        let divisible = open().filter(|(_, span)| !span.is_being_divided && span.pages >= WHOLE_PAGES);
+        let open = self.spans.iter().filter(|(_, span)| !span.is_whole);
+        if !self.can_divide || open.clone().next().is_none() {
+            return NextStep::End;
+        }
+        let divisible = open.filter(|(_, span)| !span.is_being_divided && span.pages >= WHOLE_PAGES);
         match divisible.max_by_key(|(_, span)| span.pages) {
-            _ if !self.can_divide || open().next().is_none() => Next::End,
-            Some((range, _)) => Next::Divide(range.clone()),
-            None => Next::Wait,
+            Some((range, _)) => NextStep::Divide(range.clone()),
+            None => NextStep::Wait,
         }
     }
 
     /// A range, if it is not whole.
-    fn open(&mut self, range: &Range) -> Option<&mut Span> {
+    fn open(&mut self, range: &KeyRange) -> Option<&mut RangeState> {
         self.spans.get_mut(range).filter(|span| !span.is_whole)
     }
 
     /// The last key listed of a range that is not whole, and its end.
-    fn ends(&mut self, range: &Range) -> Option<(String, Option<String>)> {
+    fn ends(&mut self, range: &KeyRange) -> Option<(String, Option<String>)> {
         let span = self.open(range)?;
         Some((span.last.clone()?, span.until.clone()))
     }
 
-    /// Makes what comes after `middle` a range of its own, unless listing has come past it.
-    fn divide(&mut self, range: &Range, middle: String) -> Option<Range> {
+    /// Makes the keys after `middle` another range, unless listing has come past it.
+    fn divide(&mut self, range: &KeyRange, middle: String) -> Option<KeyRange> {
         let span = self.open(range).filter(|span| span.last.as_ref().is_none_or(|last| *last < middle))?;
         let until = span.until.replace(middle.clone());
-        let rest = Span { last: Some(middle.clone()), until, ..Span::default() };
-        let second = Range { after: middle, number: self.begun };
+        let rest = RangeState { last: Some(middle.clone()), until, ..RangeState::default() };
+        let second = KeyRange { after: middle, number: self.begun };
         self.begun += 1;
         self.spans.insert(second.clone(), rest);
         Some(second)
     }
 
     /// Takes a page of a range.
-    fn take(&mut self, range: &Range, page: PaginatedListResult, place: &Place) -> Result<(), SourceError> {
+    fn take(&mut self, range: &KeyRange, page: PaginatedListResult, place: &BucketPlace) -> Result<(), SourceError> {
         let is_first = self.spans.first_key_value().is_some_and(|(first, _)| first == range);
         // It may have been taken back.
         let Some(mut span) = self.spans.remove(range) else { return Ok(()) };
@@ -163,7 +165,7 @@ impl State<'_> {
 
     /// Returns true if `key` belongs to the range after `span`. That one has to begin with it, or else it is taken
     /// back: there may be a new object, and a store may read the key after which a range begins in another way.
-    fn is_beyond(&mut self, span: &mut Span, range: &Range, key: &str) -> bool {
+    fn is_beyond(&mut self, span: &mut RangeState, range: &KeyRange, key: &str) -> bool {
         while span.until.as_ref().is_some_and(|until| until.as_str() < key) {
             let mut after = self.spans.range((Bound::Excluded(range), Bound::Unbounded));
             match after.next().map(|(next, of_next)| (next.clone(), of_next)) {
@@ -206,42 +208,42 @@ impl State<'_> {
 pub(crate) async fn list(
     core: &Core,
     pages: &dyn PaginatedListStore,
-    place: &Place,
+    place: &BucketPlace,
     each: &mut dyn FnMut(Object) -> Result<(), SourceError>,
 ) -> Result<(), SourceError> {
-    let state = RefCell::new(State {
+    let state = RefCell::new(ListState {
         spans: BTreeMap::new(),
         each,
         file: SpooledTempFile::new(MEMORY_BYTES),
         begun: 0,
         // Not every kind of account of Azure can begin anywhere.
-        can_divide: place.kind != Kind::Azure,
+        can_divide: place.kind != StoreKind::Azure,
     });
-    let lister = Lister { core, pages, place, state, changed: Notify::new() };
+    let lister = RangeLister { core, pages, place, state, changed: Notify::new() };
     try_join_all((0..SIDE_BY_SIDE).map(|_| lister.work())).await.map(drop)
 }
 
-struct Lister<'a> {
+struct RangeLister<'a> {
     core: &'a Core,
     pages: &'a dyn PaginatedListStore,
-    place: &'a Place,
-    state: RefCell<State<'a>>,
+    place: &'a BucketPlace,
+    state: RefCell<ListState<'a>>,
     /// Told whenever something is done, since there may be something to do.
     changed: Notify,
 }
 
-impl Lister<'_> {
+impl RangeLister<'_> {
     async fn work(&self) -> Result<(), SourceError> {
         loop {
             let next = self.state.borrow_mut().next();
             let begun = match next {
-                Next::Begin => Some(Range::default()),
-                Next::Divide(range) => self.divide(&range).await?,
-                Next::Wait => {
+                NextStep::Begin => Some(KeyRange::default()),
+                NextStep::Divide(range) => self.divide(&range).await?,
+                NextStep::Wait => {
                     self.changed.notified().await;
                     None
                 }
-                Next::End => return Ok(()),
+                NextStep::End => return Ok(()),
             };
             if let Some(range) = begun {
                 self.list(&range).await?;
@@ -250,13 +252,13 @@ impl Lister<'_> {
     }
 
     /// Lists a range to its end.
-    async fn list(&self, range: &Range) -> Result<(), SourceError> {
+    async fn list(&self, range: &KeyRange) -> Result<(), SourceError> {
         loop {
             let options = match self.state.borrow_mut().open(range) {
-                Some(Span { token: Some(token), .. }) => {
+                Some(RangeState { token: Some(token), .. }) => {
                     PaginatedListOptions { page_token: Some(token.clone()), ..Default::default() }
                 }
-                Some(Span { last, .. }) => PaginatedListOptions { offset: last.clone(), ..Default::default() },
+                Some(RangeState { last, .. }) => PaginatedListOptions { offset: last.clone(), ..Default::default() },
                 None => return Ok(()),
             };
             let page = self.page(options).await?;
@@ -267,7 +269,7 @@ impl Lister<'_> {
     }
 
     /// Takes the second part of a range that another lists, if one is found.
-    async fn divide(&self, range: &Range) -> Result<Option<Range>, SourceError> {
+    async fn divide(&self, range: &KeyRange) -> Result<Option<KeyRange>, SourceError> {
         if let Some(span) = self.state.borrow_mut().open(range) {
             span.is_being_divided = true;
         }
@@ -279,7 +281,7 @@ impl Lister<'_> {
         found
     }
 
-    async fn search(&self, range: &Range) -> Result<Option<Range>, SourceError> {
+    async fn search(&self, range: &KeyRange) -> Result<Option<KeyRange>, SourceError> {
         let mut found = None;
         for _ in 0..MOST_ROUNDS {
             let Some((last, until)) = self.state.borrow_mut().ends(range) else { return Ok(None) };
@@ -298,9 +300,9 @@ impl Lister<'_> {
                 },
             };
             match self.probe(range, &middle).await? {
-                Probe::Nothing => {}
-                Probe::Useless => return Ok(None),
-                Probe::Found => {
+                ProbeResult::Nothing => {}
+                ProbeResult::Useless => return Ok(None),
+                ProbeResult::Found => {
                     if let Some(second) = self.state.borrow_mut().divide(range, middle) {
                         return Ok(Some(second));
                     }
@@ -312,15 +314,16 @@ impl Lister<'_> {
 
     /// Brings the end of a range closer: finds the longest beginning that its other keys share with `last`, beyond
     /// `shared` bytes. Returns a text that is after all keys with one character more, and before others.
-    async fn narrow(&self, range: &Range, last: &str, shared: usize) -> Result<Option<String>, SourceError> {
+    async fn narrow(&self, range: &KeyRange, last: &str, shared: usize) -> Result<Option<String>, SourceError> {
         let beginnings: Vec<_> = (shared..last.len()).filter_map(|at| last.get(..at)).collect();
-        let (mut from, mut to) = (0, beginnings.len());
+        let mut from = 0;
+        let mut to = beginnings.len();
         while from < to {
             let at = (from + to) / 2;
             match self.probe(range, &format!("{}{LAST_ASCII}", beginnings[at])).await? {
-                Probe::Nothing => from = at + 1,
-                Probe::Found => to = at,
-                Probe::Useless => return Ok(None),
+                ProbeResult::Nothing => from = at + 1,
+                ProbeResult::Found => to = at,
+                ProbeResult::Useless => return Ok(None),
             }
         }
         Ok(beginnings.get(to).map(|beginning| format!("{beginning}{LAST_ASCII}")))
@@ -333,11 +336,11 @@ impl Lister<'_> {
         differs.map_or(last.len(), |((at, _), _)| at)
     }
 
-    /// Asks whether a range has keys after `middle`. It ends there if it has none.
-    async fn probe(&self, range: &Range, middle: &str) -> Result<Probe, SourceError> {
-        let Some((_, until)) = self.state.borrow_mut().ends(range) else { return Ok(Probe::Useless) };
+    /// Probes a range for keys after `middle`. It ends there if it has none.
+    async fn probe(&self, range: &KeyRange, middle: &str) -> Result<ProbeResult, SourceError> {
+        let Some((_, until)) = self.state.borrow_mut().ends(range) else { return Ok(ProbeResult::Useless) };
         if until.is_some_and(|until| until.as_str() <= middle) {
-            return Ok(Probe::Nothing);
+            return Ok(ProbeResult::Nothing);
         }
         let options = PaginatedListOptions { offset: Some(middle.to_owned()), max_keys: Some(1), ..Default::default() };
         let page = self.page(options).await?;
@@ -345,15 +348,16 @@ impl Lister<'_> {
         let mut state = self.state.borrow_mut();
         if first.as_ref().is_some_and(|key| key.as_ref() <= middle) {
             state.can_divide = false; // this store begins where it likes
-            return Ok(Probe::Useless);
+            return Ok(ProbeResult::Useless);
         }
-        let Some(span) = state.open(range) else { return Ok(Probe::Useless) };
-        let is_within = |key: &str| span.until.as_ref().is_none_or(|until| key <= until.as_str());
-        if first.is_some_and(|key| is_within(&key)) {
-            return Ok(Probe::Found);
+        let Some(span) = state.open(range) else { return Ok(ProbeResult::Useless) };
+        if let Some(key) = first
+            && span.until.as_ref().is_none_or(|until| *key <= **until)
+        {
+            return Ok(ProbeResult::Found);
         }
         span.until = Some(middle.to_owned());
-        Ok(Probe::Nothing)
+        Ok(ProbeResult::Nothing)
     }
 
     /// One page, after retries.
@@ -373,7 +377,7 @@ impl Lister<'_> {
     }
 }
 
-enum Probe {
+enum ProbeResult {
     Found,
     Nothing,
     /// The range is whole, or the store does not tell.
@@ -402,11 +406,12 @@ fn write(object: &Object, out: &mut Vec<u8>) {
 }
 
 fn read(from: &mut &[u8]) -> Option<Object> {
-    let mut text = || {
-        let len = u64::from_le_bytes(from.split_off(..8)?.try_into().ok()?);
-        Some(String::from_utf8_lossy(from.split_off(..len as usize)?).into_owned())
-    };
-    Some(Object { address: text()?, version: Version::parse(&text()?) })
+    Some(Object { address: read_text(from)?, version: Version::parse(&read_text(from)?) })
+}
+
+fn read_text(from: &mut &[u8]) -> Option<String> {
+    let len = u64::from_le_bytes(from.split_off(..8)?.try_into().ok()?);
+    Some(String::from_utf8_lossy(from.split_off(..len as usize)?).into_owned())
 }
 
 fn file_error(source: std::io::Error) -> SourceError {

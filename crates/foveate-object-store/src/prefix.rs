@@ -13,7 +13,7 @@ use futures_util::future::LocalBoxFuture;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, UpdateVersion};
 
-use crate::address::{Place, shown};
+use crate::address::{BucketPlace, shown};
 use crate::core::Core;
 use crate::errors::Failure;
 use crate::read::Alone;
@@ -31,12 +31,11 @@ pub(crate) struct BucketPrefix {
 /// Opens the prefix at `address`. Makes no request yet.
 pub(crate) fn open(address: &str, settings: &BTreeMap<String, String>) -> Result<Arc<dyn Prefix>, SinkError> {
     let address = format!("{}/", address.trim_end_matches('/'));
-    let invalid = |error: &dyn fmt::Display| SinkError::Unsupported(error.to_string());
     // Every part of the prefix has to be one of a key.
-    let place = Place::parse(&format!("{address}x")).map_err(|error| invalid(&error))?;
-    place.path().map_err(|error| invalid(&error))?;
+    let path = BucketPlace::parse(&format!("{address}x")).and_then(|place| place.path());
+    path.map_err(|error| SinkError::Unsupported(error.to_string()))?;
     let options = StoreOptions { max_bytes: u64::MAX, settings: settings.clone(), ..StoreOptions::default() };
-    let core = Core::new(&options).map_err(|error| invalid(&error))?;
+    let core = Core::new(&options).map_err(|error| SinkError::Unsupported(error.to_string()))?;
     Ok(Arc::new(BucketPrefix { stores: ObjectStores::new(core), address }))
 }
 
@@ -61,8 +60,9 @@ impl BucketPrefix {
     ) -> Result<T, FetchError> {
         let address = self.object(name).address;
         self.core().block_on(async {
-            let place = Place::parse(&address)?;
-            let (path, bucket) = (place.path()?, self.core().bucket(&place).await?);
+            let place = BucketPlace::parse(&address)?;
+            let path = place.path()?;
+            let bucket = self.core().bucket(&place).await?;
             let mut attempts = self.core().attempts();
             loop {
                 let request = attempt(bucket.objects.as_ref(), &path);
@@ -128,10 +128,7 @@ impl Prefix for BucketPrefix {
         if self.core().is_conditional() {
             return self.put(name, content, PutMode::Create);
         }
-        match self.is_there(name)? {
-            true => Ok(false),
-            false => self.put(name, content, PutMode::Overwrite),
-        }
+        if self.is_there(name)? { Ok(false) } else { self.put(name, content, PutMode::Overwrite) }
     }
 
     fn exchange(&self, name: &str, old: &[u8], content: Bytes) -> Result<bool, SinkError> {

@@ -1,4 +1,4 @@
-//! Reading an object or a part of it, over as many answers as it takes.
+//! ReadLoop an object or a part of it, over as many answers as it takes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use object_store::path::Path;
 use object_store::{GetOptions, GetRange, GetResult, ObjectMeta};
 use tokio::time::{Instant, timeout_at};
 
-use crate::address::{Place, shown};
+use crate::address::{BucketPlace, shown};
 use crate::bucket::Bucket;
 use crate::errors::Failure;
 use crate::retry::Attempts;
@@ -19,20 +19,20 @@ use crate::retry::Attempts;
 /// Bytes that have to come within the time limit, so that a trickle ends too.
 const LEAST_PROGRESS: u64 = 64 << 10;
 
-/// Limits on reading.
+/// ReadLimits on reading.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
+pub(crate) struct ReadLimits {
     /// Largest object.
     pub(crate) max_bytes: u64,
     /// Longest time without progress.
     pub(crate) timeout: Duration,
     /// Longest time for a whole object.
     pub(crate) deadline: Option<Duration>,
-    /// How long failed requests are repeated.
+    /// The time for which failed requests are repeated.
     pub(crate) retry_for: Option<Duration>,
 }
 
-impl Limits {
+impl ReadLimits {
     fn attempts(&self) -> Attempts {
         Attempts::within(self.deadline, self.retry_for)
     }
@@ -40,20 +40,20 @@ impl Limits {
 
 /// A part of an object; without a length, up to the end.
 #[derive(Clone, Copy, Debug)]
-struct Span {
+struct ByteSpan {
     start: u64,
     len: Option<u64>,
 }
 
 /// An object, and where it is read from.
 #[derive(Clone)]
-pub(crate) struct Target {
+pub(crate) struct ObjectTarget {
     bucket: Bucket,
     path: Path,
     /// Its address, for messages.
     pub(crate) name: Arc<str>,
     pub(crate) version: Version,
-    limits: Limits,
+    limits: ReadLimits,
 }
 
 /// Calls that learn of a reading's course.
@@ -63,7 +63,7 @@ pub(crate) trait Course: Send {
 }
 
 /// Takes bytes in order.
-pub(crate) trait Take: Send {
+pub(crate) trait ByteTaker: Send {
     fn take(&mut self, bytes: Bytes);
 
     /// Prepares for so many more.
@@ -75,7 +75,7 @@ pub(crate) trait Take: Send {
     fn restart(&mut self) {}
 }
 
-impl Take for Vec<u8> {
+impl ByteTaker for Vec<u8> {
     fn take(&mut self, bytes: Bytes) {
         self.extend_from_slice(&bytes);
     }
@@ -90,7 +90,7 @@ impl Take for Vec<u8> {
     }
 }
 
-/// Nobody asks.
+/// The course of a reading that always has room.
 pub(crate) struct Alone;
 
 impl Course for Alone {
@@ -99,8 +99,13 @@ impl Course for Alone {
     }
 }
 
-impl Target {
-    pub(crate) fn new(bucket: Bucket, place: &Place, object: &Object, limits: Limits) -> Result<Self, FetchError> {
+impl ObjectTarget {
+    pub(crate) fn new(
+        bucket: Bucket,
+        place: &BucketPlace,
+        object: &Object,
+        limits: ReadLimits,
+    ) -> Result<Self, FetchError> {
         let name = shown(&object.address).into();
         Ok(Self { bucket, path: place.path()?, name, version: object.version.clone(), limits })
     }
@@ -109,14 +114,14 @@ impl Target {
     pub(crate) async fn whole(&mut self, course: &mut dyn Course) -> Result<Vec<u8>, Failure> {
         self.check_len(self.version.len.unwrap_or_default())?;
         let mut out = Vec::new();
-        self.retried(Span { start: 0, len: None }, &mut out, course).await?;
+        self.retried(ByteSpan { start: 0, len: None }, &mut out, course).await?;
         Ok(out)
     }
 
     /// Reads `len` bytes from `start` on.
-    pub(crate) async fn part(&mut self, start: u64, len: u64, out: &mut dyn Take) -> Result<(), FetchError> {
+    pub(crate) async fn part(&mut self, start: u64, len: u64, out: &mut dyn ByteTaker) -> Result<(), FetchError> {
         let name = Arc::clone(&self.name);
-        let read = self.retried(Span { start, len: Some(len) }, out, &mut Alone).await;
+        let read = self.retried(ByteSpan { start, len: Some(len) }, out, &mut Alone).await;
         read.map_err(|failure| failure.into_error(&name))
     }
 
@@ -124,7 +129,8 @@ impl Target {
     pub(crate) async fn examine(&mut self) -> Result<Version, FetchError> {
         let mut attempts = self.limits.attempts();
         loop {
-            let (options, began) = (GetOptions { head: true, ..GetOptions::default() }, Instant::now());
+            let options = GetOptions { head: true, ..GetOptions::default() };
+            let began = Instant::now();
             let control = &self.bucket.controls[1];
             let failure = match self.ask(options, &attempts).await {
                 Ok(got) => {
@@ -138,8 +144,14 @@ impl Target {
         }
     }
 
-    async fn retried(&mut self, span: Span, out: &mut dyn Take, course: &mut dyn Course) -> Result<(), Failure> {
-        let (mut attempts, mut came) = (self.limits.attempts(), 0);
+    async fn retried(
+        &mut self,
+        span: ByteSpan,
+        out: &mut dyn ByteTaker,
+        course: &mut dyn Course,
+    ) -> Result<(), Failure> {
+        let mut attempts = self.limits.attempts();
+        let mut came = 0;
         let controls = Arc::clone(&self.bucket.controls);
         loop {
             let began = Instant::now();
@@ -162,9 +174,9 @@ impl Target {
     /// Takes what is missing of a span after the bytes that `came`.
     async fn attempt(
         &mut self,
-        Span { start, len }: Span,
+        ByteSpan { start, len }: ByteSpan,
         came: &mut u64,
-        out: &mut dyn Take,
+        out: &mut dyn ByteTaker,
         course: &mut dyn Course,
         attempts: &Attempts,
     ) -> Result<(), Failure> {
@@ -191,9 +203,10 @@ impl Target {
         options.if_match = self.version.tag.as_deref().and_then(strong);
         let request = self.bucket.objects.get_opts(&self.path, options);
         let got = attempts.answer(&self.name, self.limits.timeout, Failure::of, request).await?;
-        match is_same(&self.version, &version(&got.meta)) {
-            true => Ok(got),
-            false => Err(Failure::Final(FetchError::Changed(self.name.to_string()))),
+        if is_same(&self.version, &version(&got.meta)) {
+            Ok(got)
+        } else {
+            Err(Failure::Final(FetchError::Changed(self.name.to_string())))
         }
     }
 
@@ -201,16 +214,18 @@ impl Target {
         &self,
         got: GetResult,
         came: &mut u64,
-        out: &mut dyn Take,
+        out: &mut dyn ByteTaker,
         attempts: &Attempts,
     ) -> Result<(), Failure> {
         let whole = *came + (got.range.end - got.range.start);
         let mut parts = got.into_stream();
-        let (mut end, mut mark) = (attempts.end(self.limits.timeout), *came);
+        let mut end = attempts.end(self.limits.timeout);
+        let mut mark = *came;
         loop {
-            let told = |came: u64| format!("{came} of {whole} bytes came");
             match timeout_at(end, parts.next()).await {
-                Err(_) => return Err(Failure::broken(&self.name, format!("{} in time", told(*came)))),
+                Err(_) => {
+                    return Err(Failure::broken(&self.name, format!("{came} of {whole} bytes came in time")));
+                }
                 Ok(Some(Err(error))) => return Err(Failure::of(&self.name, &error)),
                 Ok(Some(Ok(part))) if *came + part.len() as u64 > whole => {
                     return Err(Failure::broken(&self.name, format!("more than {whole} bytes came")));
@@ -220,24 +235,22 @@ impl Target {
                     out.take(part);
                 }
                 Ok(None) if *came == whole => return Ok(()),
-                Ok(None) => return Err(Failure::broken(&self.name, told(*came))),
+                Ok(None) => return Err(Failure::broken(&self.name, format!("{came} of {whole} bytes came"))),
             }
             if *came - mark >= LEAST_PROGRESS {
-                (end, mark) = (attempts.end(self.limits.timeout), *came);
+                end = attempts.end(self.limits.timeout);
+                mark = *came;
             }
         }
     }
 
     fn check_len(&self, bytes: u64) -> Result<(), Failure> {
         let limit = self.limits.max_bytes;
-        match bytes > limit {
-            true => Err(Failure::Final(FetchError::TooLarge { bytes, limit })),
-            false => Ok(()),
-        }
+        if bytes > limit { Err(Failure::Final(FetchError::TooLarge { bytes, limit })) } else { Ok(()) }
     }
 }
 
-/// What a store says of an object. A time of 0 stands for none.
+/// The version of an object, as its store reports it. A time of 0 stands for none.
 pub(crate) fn version(meta: &ObjectMeta) -> Version {
     let modified = std::time::SystemTime::from(meta.last_modified);
     let modified = (modified != std::time::UNIX_EPOCH).then_some(modified);
@@ -247,17 +260,19 @@ pub(crate) fn version(meta: &ObjectMeta) -> Version {
 /// Returns true if an answer may be of the object that was listed. Stores quote tags in answers and not always in
 /// listings.
 fn is_same(listed: &Version, got: &Version) -> bool {
-    let bare = |tag: &Option<String>| tag.as_deref().map(|tag| tag.trim_matches('"').to_owned());
-    let differ = |pair: Option<(String, String)>| pair.is_some_and(|(a, b)| a != b);
-    let is_len = listed.len.zip(got.len).is_none_or(|(a, b)| a == b);
-    let is_time = || {
-        let apart = |(a, b): (std::time::SystemTime, std::time::SystemTime)| {
-            a.duration_since(b).or_else(|_| b.duration_since(a)).unwrap_or_default()
-        };
+    if listed.len.zip(got.len).is_some_and(|(a, b)| a != b) {
+        return false;
+    }
+    if let Some(tag) = &listed.tag {
+        return got.tag.as_ref().is_none_or(|other| tag.trim_matches('"') == other.trim_matches('"'));
+    }
+    match listed.modified.zip(got.modified) {
         // Listings tell milliseconds, answers seconds.
-        listed.modified.zip(got.modified).is_none_or(|times| apart(times) < Duration::from_secs(1))
-    };
-    is_len && !differ(bare(&listed.tag).zip(bare(&got.tag))) && (listed.tag.is_some() || is_time())
+        Some((a, b)) => {
+            a.duration_since(b).or_else(|_| b.duration_since(a)).unwrap_or_default() < Duration::from_secs(1)
+        }
+        None => true,
+    }
 }
 
 /// The tag as a condition; a weak one never fits.

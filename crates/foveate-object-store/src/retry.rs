@@ -15,7 +15,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(10);
 const LONGEST_ASKED: Duration = Duration::from_secs(60);
 
 tokio::task_local! {
-    /// How long the answer to the current request asks to wait. The library's errors do not have its headers.
+    /// The time that the answer to the current request asks to wait. The library's errors do not have its headers.
     static ASKED: Cell<Duration>;
 }
 
@@ -43,8 +43,8 @@ pub(crate) struct Attempts {
 impl Attempts {
     /// Attempts that end in `time`, if there is a limit, and are repeated for `retry_for` or as often as by default.
     pub(crate) fn within(time: Option<Duration>, retry_for: Option<Duration>) -> Self {
-        let end = |time: Option<Duration>| time.map(|time| Instant::now() + time);
-        Self { made: 0, deadline: end(time), give_up: end(retry_for), is_of_object: false }
+        let [deadline, give_up] = [time, retry_for].map(|time| time.map(|time| Instant::now() + time));
+        Self { made: 0, deadline, give_up, is_of_object: false }
     }
 
     /// Waits for the next attempt after `failure`. Gives the failure back if it is final, or was that of the last one.

@@ -4,7 +4,7 @@ use foveate_source::blob::Blob;
 use foveate_source::store::{Object, ReadAhead, Store, Version};
 use foveate_source::{Fetch, FetchError, Item, SourceError};
 
-use crate::address::Place;
+use crate::address::BucketPlace;
 use crate::ahead::Ahead;
 use crate::blob::ObjectBlob;
 use crate::core::Core;
@@ -24,13 +24,13 @@ impl ObjectStores {
 
 impl Store for ObjectStores {
     fn list(&self, prefix: &str, each: &mut dyn FnMut(Object) -> Result<(), SourceError>) -> Result<(), SourceError> {
-        let place = Place::parse(prefix).map_err(|error| SourceError::Invalid(error.to_string()))?;
+        let place = BucketPlace::parse(prefix).map_err(|error| SourceError::Invalid(error.to_string()))?;
         let bucket = self.core.block_on(self.core.bucket(&place)).map_err(|error| list::failed(prefix, error))?;
         self.core.block_on(list::list(&self.core, bucket.pages.as_ref(), &place, each))
     }
 
     fn find(&self, address: &str) -> Result<Option<Object>, FetchError> {
-        let place = Place::parse(address)?;
+        let place = BucketPlace::parse(address)?;
         if place.key.is_empty() {
             return Ok(None);
         }
@@ -48,7 +48,7 @@ impl Store for ObjectStores {
     }
 
     fn refusal(&self, address: &str) -> Option<String> {
-        let place = Place::parse(address).and_then(|place| place.path());
+        let place = BucketPlace::parse(address).and_then(|place| place.path());
         place.err().map(|error| error.to_string())
     }
 
