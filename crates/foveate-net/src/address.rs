@@ -27,7 +27,7 @@ const SPECIAL_V4: [(Ipv4Addr, u32, &str); 19] = [
     (Ipv4Addr::new(168, 63, 129, 16), 32, "a cloud's metadata"),
 ];
 
-/// Names of IPv6 blocks outside of global unicast (2000::/3), which are all refused.
+/// NameCache of IPv6 blocks outside of global unicast (2000::/3), which are all refused.
 const SPECIAL_V6: [(Ipv6Addr, u32, &str); 6] = [
     (Ipv6Addr::UNSPECIFIED, 128, "an unspecified"),
     (Ipv6Addr::LOCALHOST, 128, "a loopback"),
@@ -70,13 +70,14 @@ fn special_v6(address: Ipv6Addr) -> Option<&'static str> {
         let [.., a, b, c, d] = address.octets();
         return special_v4(Ipv4Addr::new(a, b, c, d));
     }
-    let of = |blocks: &[(Ipv6Addr, u32, &'static str)]| {
-        blocks.iter().find(|(block, bits, _)| within_v6(address, *block, *bits)).map(|(_, _, kind)| *kind)
-    };
-    match within_v6(address, GLOBAL_UNICAST, 3) {
-        true => of(&SPECIAL_UNICAST),
-        false => of(&SPECIAL_V6).or(Some("a reserved")),
+    let is_unicast = within_v6(address, GLOBAL_UNICAST, 3);
+    let blocks = if is_unicast { &SPECIAL_UNICAST[..] } else { &SPECIAL_V6[..] };
+    for &(block, bits, kind) in blocks {
+        if within_v6(address, block, bits) {
+            return Some(kind);
+        }
     }
+    (!is_unicast).then_some("a reserved")
 }
 
 fn within_v6(address: Ipv6Addr, block: Ipv6Addr, bits: u32) -> bool {
@@ -185,7 +186,8 @@ mod tests {
         /// The standard library knows some of these kinds.
         #[test]
         fn what_the_standard_library_knows_is_refused(v4: u32, v6: u128) {
-            let (v4, v6) = (Ipv4Addr::from_bits(v4), Ipv6Addr::from_bits(v6));
+            let v4 = Ipv4Addr::from_bits(v4);
+            let v6 = Ipv6Addr::from_bits(v6);
             let known = v4.is_private() || v4.is_loopback() || v4.is_link_local() || v4.is_multicast()
                 || v4.is_broadcast() || v4.is_documentation() || v4.is_unspecified();
             prop_assert!(!known || special(v4.into()).is_some(), "{v4}");

@@ -9,14 +9,14 @@ use ureq::http::header::{
 use ureq::http::{Method, Response, StatusCode};
 use ureq::{Body, Error, Timeout};
 
-use crate::target::Target;
+use crate::target::HttpTarget;
 use crate::{ClientOptions, NetError};
 
 /// Longest `Retry-After` that is honoured.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 /// The error of an unsuccessful answer to a request of this method.
-pub(crate) fn refusal(target: &Target, method: &Method, response: &Response<Body>) -> NetError {
+pub(crate) fn refusal(target: &HttpTarget, method: &Method, response: &Response<Body>) -> NetError {
     let status = response.status();
     NetError {
         transient: if method == Method::POST { !refuses_body(status) } else { is_transient(status) },
@@ -27,7 +27,7 @@ pub(crate) fn refusal(target: &Target, method: &Method, response: &Response<Body
     }
 }
 
-/// What an answer says of its file. Each part may be unknown.
+/// The properties of a file that an answer names. Each may be unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnswerFacts {
     /// The length of the whole file in bytes.
@@ -72,13 +72,17 @@ pub(crate) fn is_encoded(response: &Response<Body>) -> bool {
     header(response, CONTENT_ENCODING).is_some_and(|coding| !coding.trim().eq_ignore_ascii_case("identity"))
 }
 
-/// Returns true if an answer is a web page and no image, whatever its type.
+/// Returns true if an answer is a web page and no image, even if it claims another type.
 pub(crate) fn is_page(content_type: &str, body: &[u8]) -> bool {
     let start = body.trim_ascii_start();
     let start = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start);
-    let begins = |with: &[u8]| start.get(..with.len()).is_some_and(|start| start.eq_ignore_ascii_case(with));
+    for html in [&b"<!doctype html"[..], b"<html"] {
+        if start.get(..html.len()).is_some_and(|start| start.eq_ignore_ascii_case(html)) {
+            return true;
+        }
+    }
     let is_html = content_type.trim().get(..9).is_some_and(|start| start.eq_ignore_ascii_case("text/html"));
-    begins(b"<!doctype html") || begins(b"<html") || is_html && start.first() == Some(&b'<')
+    is_html && start.first() == Some(&b'<')
 }
 
 pub(crate) fn header(response: &Response<Body>, name: impl AsHeaderName) -> Option<&str> {
@@ -115,7 +119,7 @@ fn retry_after(value: &str, now: SystemTime) -> Option<Duration> {
 }
 
 /// The error of a missing or incomplete answer.
-pub(crate) fn failure(target: &Target, options: &ClientOptions, patience: Duration, error: Error) -> NetError {
+pub(crate) fn failure(target: &HttpTarget, options: &ClientOptions, patience: Duration, error: Error) -> NetError {
     match error {
         Error::Other(error) => match error.downcast::<NetError>() {
             Ok(error) => *error,
@@ -144,7 +148,7 @@ pub(crate) fn failure(target: &Target, options: &ClientOptions, patience: Durati
     }
 }
 
-/// Whether an answer of another machine caused an error of a socket.
+/// Returns true if an answer of another machine caused an error of a socket.
 fn reached(error: &io::Error) -> Option<bool> {
     match error.kind() {
         io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionAborted => {

@@ -1,27 +1,28 @@
 use std::error::Error;
 use std::io::{self, Read};
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, fs};
 
 use ureq::http::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, LOCATION, RANGE};
 use ureq::http::{Method, Request, Response, StatusCode, request};
-use ureq::tls::{PemItem, RootCerts, TlsConfig};
+use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig};
 use ureq::unversioned::transport::{ConnectProxyConnector, Connector, RustlsConnector};
 use ureq::{Agent, AsSendBody, Body, Proxy};
 
 use crate::answer::{AnswerFacts, MAX_HEADER, failure, header, is_page, refusal, span};
 use crate::coding::Codings;
 use crate::deadline::{Deadline, TimelyConnector};
-use crate::download::{Admit, Broken, Download, Pace};
+use crate::download::{Admit, BodyDownload, Broken, Pace};
 use crate::inline::{ImageAddress, decode_data};
-use crate::resolve::{Guard, Lookup, system_lookup};
-use crate::target::{Rules, Target};
-use crate::turns::{Turn, Turns};
+use crate::resolve::{AddressGuard, Lookup, system_lookup};
+use crate::target::{HttpTarget, Rules};
+use crate::turns::{HostTurn, HostTurns};
 use crate::{ClientOptions, NetError, OptionsError};
 
-/// How long an idle connection is kept. Common servers close one after 5 s, and a request at that moment fails.
+/// The time for which an idle connection is kept. Common servers close one after 5 s, and a request at that moment fails.
 const MAX_IDLE: Duration = Duration::from_secs(4);
 const IDLE_CONNECTIONS: usize = 128;
 /// Longest time of an option.
@@ -35,7 +36,7 @@ const UNWANTED_TIMEOUT: Duration = Duration::from_millis(500);
 pub struct Client {
     options: ClientOptions,
     rules: Rules,
-    turns: Turns,
+    turns: HostTurns,
     agent: Agent,
 }
 
@@ -48,9 +49,9 @@ pub struct Reply {
 
 /// The answer to a download's last request.
 struct Arrival<'a> {
-    target: Target,
+    target: HttpTarget,
     response: Response<Body>,
-    _turn: Turn<'a>,
+    _turn: HostTurn<'a>,
 }
 
 impl Client {
@@ -66,11 +67,11 @@ impl Client {
     pub(crate) fn with_lookup(options: ClientOptions, lookup: Arc<Lookup>) -> Result<Self, OptionsError> {
         check(&options)?;
         let rules = Rules::of(&options)?;
-        let guard = Guard::new(rules.clone(), &options, lookup);
+        let guard = AddressGuard::new(rules.clone(), &options, lookup);
         let connector =
             ConnectProxyConnector::default().chain(TimelyConnector::default()).chain(RustlsConnector::default());
         let agent = Agent::with_parts(config(&options)?, connector, guard);
-        Ok(Self { rules, turns: Turns::new(options.per_host), agent, options })
+        Ok(Self { rules, turns: HostTurns::new(options.per_host), agent, options })
     }
 
     /// The client's options.
@@ -83,7 +84,7 @@ impl Client {
     /// # Errors
     /// [`NetError`], always permanent.
     pub fn check(&self, url: &str) -> Result<(), NetError> {
-        self.rules.check(&Target::parse_as(url, self.options.trusted)?)
+        self.rules.check(&HttpTarget::parse_as(url, self.options.trusted)?)
     }
 
     /// Downloads `url`, or decodes a `data:` URL, into `out`, replacing its content. `admit` is called with the number
@@ -162,9 +163,12 @@ impl Client {
     /// The bytes that a `data:` URL holds.
     fn inline(&self, url: &str, admit: &mut Admit<'_>) -> Result<Vec<u8>, NetError> {
         let limit = self.options.max_bytes;
-        let bytes = decode_data(url, |bytes| match admit(bytes) {
-            true => Ok(()),
-            false => Err(NetError::transient("a data: URL: there is no memory for its bytes now")),
+        let bytes = decode_data(url, |bytes| {
+            if admit(bytes) {
+                Ok(())
+            } else {
+                Err(NetError::transient("a data: URL: there is no memory for its bytes now"))
+            }
         })?;
         match bytes.len() as u64 {
             0 => Err(NetError::permanent("a data: URL of no bytes")),
@@ -175,7 +179,7 @@ impl Client {
         }
     }
 
-    /// Requests `url`, and whatever it redirects to. Sets `answered` once a server did.
+    /// Requests `url`, and follows its redirects. Sets `answered` once a server did.
     fn follow(
         &self,
         url: &str,
@@ -184,7 +188,7 @@ impl Client {
         deadline: &Deadline,
         answered: &mut Option<bool>,
     ) -> Result<Arrival<'_>, NetError> {
-        let first = Target::parse_as(url, self.options.trusted)?;
+        let first = HttpTarget::parse_as(url, self.options.trusted)?;
         let mut target = first.clone();
         for _ in 0..=self.options.max_redirects {
             let turn = self.turn(&target, deadline)?;
@@ -219,7 +223,7 @@ impl Client {
     /// [`NetError`], also for every status but 2xx.
     pub fn post(&self, url: &str, headers: &[(&str, &str)], body: &[u8]) -> Result<Reply, NetError> {
         let deadline = Deadline::within(self.options.timeout);
-        let target = Target::parse(url)?;
+        let target = HttpTarget::parse(url)?;
         let _turn = self.turn(&target, &deadline)?;
         let mut request = Request::post(target.uri()).header(CONTENT_TYPE, "application/json");
         for (name, value) in headers {
@@ -232,18 +236,16 @@ impl Client {
         if status.is_redirection() {
             error.reason += "; a post follows no redirect, so name the last address";
         }
-        match status.is_success() {
-            true => Ok(Reply { status: status.as_u16() }),
-            false => Err(error),
-        }
+        if status.is_success() { Ok(Reply { status: status.as_u16() }) } else { Err(error) }
     }
 
     /// Permission for a request: checks the rules, then waits for a turn at the host.
-    fn turn(&self, target: &Target, deadline: &Deadline) -> Result<Turn<'_>, NetError> {
+    fn turn(&self, target: &HttpTarget, deadline: &Deadline) -> Result<HostTurn<'_>, NetError> {
         self.rules.check(target)?;
         let host = target.server();
         deadline.pause(|| self.turns.take(host, self.options.timeout)).ok_or_else(|| {
-            let (most, patience) = (self.options.per_host, self.options.timeout);
+            let most = self.options.per_host;
+            let patience = self.options.timeout;
             NetError::transient(format!(
                 "{target}: {most} requests are under way, and no turn came within {patience:?}"
             ))
@@ -252,7 +254,7 @@ impl Client {
 
     fn send(
         &self,
-        target: &Target,
+        target: &HttpTarget,
         request: request::Builder,
         body: impl AsSendBody,
     ) -> Result<Response<Body>, NetError> {
@@ -289,16 +291,15 @@ impl Client {
         let is_encoded = !codings.is_empty();
         let declared = response.body().content_length().filter(|_| !is_encoded);
         let limit = self.options.max_bytes;
-        let too_large = |bytes: &dyn fmt::Display| {
-            NetError::permanent(format!("{target}: {bytes} bytes, more than the limit of {limit}"))
-        };
         if let Some(bytes) = declared.filter(|bytes| *bytes > limit) {
-            return Err(too_large(&bytes));
+            return Err(NetError::permanent(format!("{target}: {bytes} bytes, more than the limit of {limit}")));
         }
-        let mut download = Download { most: declared.unwrap_or(limit), room: 0, pace: Pace::new(&self.options) };
+        let mut download = BodyDownload { most: declared.unwrap_or(limit), room: 0, pace: Pace::new(&self.options) };
         let mut reader = codings.decode(Box::new(response.body_mut().as_reader())).take(limit.saturating_add(1));
         match download.read(&mut reader, out, &mut |bytes| deadline.pause(|| admit(bytes))) {
-            Ok(()) if out.len() as u64 > limit => Err(too_large(&"over that many")),
+            Ok(()) if out.len() as u64 > limit => {
+                Err(NetError::permanent(format!("{target}: over that many bytes, more than the limit of {limit}")))
+            }
             Ok(()) if out.is_empty() => Err(NetError::permanent(format!("{target}: answered with nothing"))),
             Ok(()) if part.is_none() && is_page(&content_type, out) => Err(NetError::permanent(format!(
                 "{target}: answered with a web page ({} bytes of HTML), not with an image",
@@ -332,10 +333,9 @@ impl fmt::Debug for Client {
 }
 
 fn check(options: &ClientOptions) -> Result<(), OptionsError> {
-    let error = |message: String| Err(OptionsError::Setting(message));
     for (name, value) in [("max_bytes", options.max_bytes), ("per_host", options.per_host as u64)] {
         if value == 0 {
-            return error(format!("{name} is 0; it must be positive"));
+            return Err(OptionsError::Setting(format!("{name} is 0; it must be positive")));
         }
     }
     let times = [
@@ -346,13 +346,15 @@ fn check(options: &ClientOptions) -> Result<(), OptionsError> {
     ];
     for (name, time) in times {
         if time.is_zero() || time > LONGEST {
-            return error(format!("{name} is {time:?}; it must be positive and at most a day"));
+            let message = format!("{name} is {time:?}; it must be positive and at most a day");
+            return Err(OptionsError::Setting(message));
         }
     }
-    match options.dns_ttl > LONGEST {
-        true => error(format!("dns_ttl is {:?}; it must be at most a day", options.dns_ttl)),
-        false => Ok(()),
+    if options.dns_ttl > LONGEST {
+        let message = format!("dns_ttl is {:?}; it must be at most a day", options.dns_ttl);
+        return Err(OptionsError::Setting(message));
     }
+    Ok(())
 }
 
 fn config(options: &ClientOptions) -> Result<ureq::config::Config, OptionsError> {
@@ -378,22 +380,27 @@ fn root_certificates(options: &ClientOptions) -> Result<RootCerts, OptionsError>
     let Some(path) = &options.ca_file else {
         return Ok(if options.trusted { RootCerts::PlatformVerifier } else { RootCerts::WebPki });
     };
-    let error = |source: Box<dyn Error + Send + Sync>| OptionsError::Certificates { path: path.clone(), source };
-    let pem = fs::read(path).map_err(|source| error(source.into()))?;
+    let certificates =
+        certificates(path).map_err(|source| OptionsError::Certificates { path: path.clone(), source })?;
+    Ok(RootCerts::Specific(Arc::new(certificates)))
+}
+
+/// Reads the certificates of a file, at least one.
+fn certificates(path: &Path) -> Result<Vec<Certificate<'static>>, Box<dyn Error + Send + Sync>> {
     let mut certificates = Vec::new();
-    for item in ureq::tls::parse_pem(&pem) {
-        if let PemItem::Certificate(certificate) = item.map_err(|source| error(source.into()))? {
+    for item in ureq::tls::parse_pem(&fs::read(path)?) {
+        if let PemItem::Certificate(certificate) = item? {
             certificates.push(certificate);
         }
     }
-    match certificates.is_empty() {
-        true => Err(error("there is none".into())),
-        false => Ok(RootCerts::Specific(Arc::new(certificates))),
+    if certificates.is_empty() {
+        return Err("there is none".into());
     }
+    Ok(certificates)
 }
 
 /// The target of a redirect.
-fn redirect(target: &Target, response: &Response<Body>, is_trusted: bool) -> Result<Option<Target>, NetError> {
+fn redirect(target: &HttpTarget, response: &Response<Body>, is_trusted: bool) -> Result<Option<HttpTarget>, NetError> {
     if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
         return Ok(None);
     }

@@ -78,9 +78,10 @@ impl<R: Read> Read for Inflater<R> {
             let mut reader = BufReader::with_capacity(CHUNK, reader);
             // The method 8 with a window of at most 32 KiB.
             let is_zlib = reader.fill_buf()?.first().is_some_and(|byte| byte & 0x8f == 8);
-            *self = match is_zlib {
-                true => Self::Zlib(Box::new(bufread::ZlibDecoder::new(reader))),
-                false => Self::Bare(Box::new(bufread::DeflateDecoder::new(reader))),
+            *self = if is_zlib {
+                Self::Zlib(Box::new(bufread::ZlibDecoder::new(reader)))
+            } else {
+                Self::Bare(Box::new(bufread::DeflateDecoder::new(reader)))
             };
         }
         match self {

@@ -33,7 +33,8 @@ impl Deadline {
 
     /// Runs `work` without counting its time.
     pub(crate) fn pause<T>(&self, work: impl FnOnce() -> T) -> T {
-        let (left, before) = (DEADLINE.take(), time::Instant::now());
+        let left = DEADLINE.take();
+        let before = time::Instant::now();
         let result = work();
         DEADLINE.set(left.map(|at| at + before.elapsed()));
         result
@@ -54,9 +55,10 @@ pub(crate) fn left() -> time::Duration {
 /// The shorter of the timeout and the time that is left.
 fn capped(timeout: NextTimeout) -> NextTimeout {
     let left = left();
-    match left < *timeout.after {
-        true => NextTimeout { after: Duration::Exact(left), reason: Timeout::Global, ..timeout },
-        false => timeout,
+    if left < *timeout.after {
+        NextTimeout { after: Duration::Exact(left), reason: Timeout::Global, ..timeout }
+    } else {
+        timeout
     }
 }
 

@@ -14,7 +14,7 @@ const FIRST_STEP: u64 = 64 << 10;
 /// Most bytes of one read.
 const CHUNK: usize = 16 << 10;
 
-/// Why a body was not read to its end.
+/// Reason that a body was not read to its end.
 pub(crate) enum Broken {
     NoRoom,
     Slow,
@@ -22,7 +22,7 @@ pub(crate) enum Broken {
 }
 
 /// A body on its way.
-pub(crate) struct Download<'a> {
+pub(crate) struct BodyDownload<'a> {
     /// The declared size, or the limit.
     pub(crate) most: u64,
     /// Bytes that were admitted.
@@ -30,7 +30,7 @@ pub(crate) struct Download<'a> {
     pub(crate) pace: Pace<'a>,
 }
 
-impl Download<'_> {
+impl BodyDownload<'_> {
     pub(crate) fn read(
         &mut self,
         reader: &mut dyn Read,
@@ -81,7 +81,8 @@ impl<'a> Pace<'a> {
     }
 
     fn read(&mut self, reader: &mut dyn Read, chunk: &mut [u8]) -> Result<usize, Broken> {
-        let (elapsed, window) = (self.began.elapsed(), self.options.window);
+        let elapsed = self.began.elapsed();
+        let window = self.options.window;
         if elapsed >= window {
             if (self.bytes as f64) < self.options.min_rate as f64 * elapsed.as_secs_f64() {
                 return Err(Broken::Slow);

@@ -3,7 +3,7 @@ use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Why a request failed.
+/// Failure of a request.
 ///
 /// It keeps no source: the errors of the HTTP library may repeat URLs, which may be secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -15,8 +15,8 @@ pub struct NetError {
     pub transient: bool,
     /// The pause before a retry that the server asked for, at most an hour.
     pub retry_after: Option<Duration>,
-    /// Whether another machine answered: with a status, a refused connection, a TLS alert, or that there is no such
-    /// name. `Some(false)` after a timeout, and if the network is unreachable or the resolver fails. `None` if nothing
+    /// Returns true if another machine answered: with a status, a refused connection, a TLS alert, or that there is no
+    /// such name. `Some(false)` after a timeout, and if the network is unreachable or the resolver fails. `None` if nothing
     /// was asked.
     pub reached: Option<bool>,
     /// The status of the answer, if that is the reason.
@@ -90,8 +90,8 @@ pub enum OptionsError {
 /// Limits a reason, which may quote a server, to one line of bounded length.
 fn one_line(text: &str) -> String {
     const LONGEST: usize = 300;
-    let tame = |c: char| if c.is_control() { ' ' } else { c };
-    let mut line: String = text.chars().take(LONGEST).map(tame).collect();
+    let mut line: String = text.chars().take(LONGEST).collect();
+    line = line.replace(char::is_control, " ");
     if text.chars().nth(LONGEST).is_some() {
         line.push('…');
     }

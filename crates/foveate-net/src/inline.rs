@@ -1,4 +1,4 @@
-//! What a text says of an image: its address, or its bytes in base64.
+//! Texts that stand for an image: its address, or its bytes in base64.
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -9,7 +9,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use percent_encoding::percent_decode_str;
 
 use crate::NetError;
-use crate::target::Target;
+use crate::target::HttpTarget;
 
 /// Schemes of addresses of objects in stores.
 const STORES: [&str; 5] = ["s3", "gs", "az", "abfs", "abfss"];
@@ -43,9 +43,9 @@ impl ImageAddress {
         let text = trimmed(text);
         let (scheme, rest) = text.split_once(':')?;
         match scheme.to_ascii_lowercase().as_str() {
-            "http" | "https" => {
-                Some(Self::Web(Target::parse(text).map_or_else(|_| text.to_owned(), |target| target.uri().to_string())))
-            }
+            "http" | "https" => Some(Self::Web(
+                HttpTarget::parse(text).map_or_else(|_| text.to_owned(), |target| target.uri().to_string()),
+            )),
             "data" => Some(Self::Data),
             scheme if STORES.contains(&scheme) && rest.starts_with("//") => {
                 Some(Self::Object(format!("{scheme}:{rest}")))
@@ -118,8 +118,7 @@ fn not_base64(error: impl Display) -> NetError {
 
 /// Returns true if a text is probably an image in base64 that does not say so, and no mistyped address.
 pub fn is_base64(text: &str) -> bool {
-    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=-_%\r\n".contains(&byte);
-    text.len() >= MIN_BASE64 && text.bytes().all(is_part)
+    text.len() >= MIN_BASE64 && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/=-_%\r\n".contains(&byte))
 }
 
 #[cfg(test)]

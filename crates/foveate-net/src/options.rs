@@ -46,7 +46,7 @@ pub struct ClientOptions {
     pub window: Duration,
     /// Most requests to one host at once.
     pub per_host: usize,
-    /// How long the addresses of a name are cached.
+    /// The time for which the addresses of a name are cached.
     pub dns_ttl: Duration,
 }
 
@@ -103,22 +103,25 @@ impl RequestHeaders {
     /// # Errors
     /// [`OptionsError`], which does not repeat the value.
     pub fn add(&mut self, name: &str, value: &str) -> Result<(), OptionsError> {
-        let refused = |why: &str| OptionsError::Setting(format!("the header '{}' {why}", name.escape_debug()));
-        let parsed: HeaderName = name.trim().parse().map_err(|_| refused("has no possible name"))?;
-        if RESERVED.contains(&parsed.as_str()) {
-            return Err(refused("is set by the client; leave it out"));
-        }
         let value = HeaderValue::from_bytes(value.trim().as_bytes());
-        let mut value = value.map_err(|_| refused("has a value with a control character"))?;
-        value.set_sensitive(true);
-        self.headers.push((parsed, value));
-        Ok(())
+        let why = match (name.trim().parse::<HeaderName>(), value) {
+            (Err(_), _) => "has no possible name",
+            (Ok(parsed), _) if RESERVED.contains(&parsed.as_str()) => "is set by the client; leave it out",
+            (_, Err(_)) => "has a value with a control character",
+            (Ok(parsed), Ok(mut value)) => {
+                value.set_sensitive(true);
+                self.headers.push((parsed, value));
+                return Ok(());
+            }
+        };
+        Err(OptionsError::Setting(format!("the header '{}' {why}", name.escape_debug())))
     }
 
     /// The headers of a request: all of them to the host of the address, and those without a secret to another host
     /// that a redirect names.
     pub(crate) fn to(&self, is_other_host: bool) -> impl Iterator<Item = &(HeaderName, HeaderValue)> {
-        let is_secret = |name: &HeaderName| SECRET.iter().any(|part| name.as_str().contains(part));
-        self.headers.iter().filter(move |(name, _)| !is_other_host || !is_secret(name))
+        self.headers
+            .iter()
+            .filter(move |(name, _)| !is_other_host || !SECRET.iter().any(|part| name.as_str().contains(part)))
     }
 }

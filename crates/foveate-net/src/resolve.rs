@@ -1,4 +1,4 @@
-//! Name resolution: cached per host, checked at every use.
+//! HostName resolution: cached per host, checked at every use.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -20,7 +20,7 @@ use crate::{ClientOptions, NetError, Rule, deadline};
 const MAX_KNOWN: usize = 4096;
 /// Most look-ups at once: each holds a thread for as long as the system's resolver takes.
 const MAX_LOOKUPS: usize = 64;
-/// How long a failed look-up is cached.
+/// The time for which a failed look-up is cached.
 const NO_ADDRESS_TTL: Duration = Duration::from_secs(5);
 /// Most addresses of one host that are tried.
 const MAX_ADDRESSES: usize = 8;
@@ -29,11 +29,11 @@ type Answer = Result<Arc<[IpAddr]>, NoAddress>;
 /// Looks up a name, however long that takes.
 pub(crate) type Lookup = dyn Fn(&str) -> Result<Vec<IpAddr>, NoAddress> + Send + Sync;
 
-/// Why a name has no address.
+/// Reason that a name has no address.
 #[derive(Clone, Debug)]
 pub(crate) struct NoAddress {
     reason: String,
-    /// Whether a resolver said so. Otherwise it did not answer, or could not find out.
+    /// True if a resolver said so. Otherwise it did not answer, or could not find out.
     is_answer: bool,
 }
 
@@ -49,16 +49,16 @@ pub(crate) fn system_lookup(host: &str) -> Result<Vec<IpAddr>, NoAddress> {
 }
 
 /// Resolves names for the HTTP library, and checks exactly the addresses that it connects to.
-pub(crate) struct Guard {
+pub(crate) struct AddressGuard {
     rules: Rules,
     /// True if a name with a private address is answered like one without any.
     conceal_private: bool,
-    names: Arc<Names>,
+    names: Arc<NameCache>,
 }
 
-impl Guard {
+impl AddressGuard {
     pub(crate) fn new(rules: Rules, options: &ClientOptions, lookup: Arc<Lookup>) -> Self {
-        let names = Names { ttl: options.dns_ttl, lookup, state: Mutex::default(), changed: Condvar::new() };
+        let names = NameCache { ttl: options.dns_ttl, lookup, state: Mutex::default(), changed: Condvar::new() };
         Self { rules, conceal_private: options.conceal_private, names: Arc::new(names) }
     }
 
@@ -72,14 +72,17 @@ impl Guard {
             self.rules.check_addresses(host, port, &found)?;
             Ok(found)
         });
-        checked.map_err(|error| match self.conceal_private {
-            true => NetError { reached: error.reached, rule: Some(Rule::AllowPrivate), ..no_public_address(host) },
-            false => error,
+        checked.map_err(|error| {
+            if self.conceal_private {
+                NetError { reached: error.reached, rule: Some(Rule::AllowPrivate), ..no_public_address(host) }
+            } else {
+                error
+            }
         })
     }
 }
 
-impl Resolver for Guard {
+impl Resolver for AddressGuard {
     fn resolve(&self, uri: &Uri, _: &Config, _: NextTimeout) -> Result<ResolvedSocketAddrs, ureq::Error> {
         let host = bare(uri.host().unwrap_or_default());
         let port = uri.port_u16().unwrap_or(if uri.scheme_str() == Some("https") { 443 } else { 80 });
@@ -92,33 +95,33 @@ impl Resolver for Guard {
     }
 }
 
-impl fmt::Debug for Guard {
+impl fmt::Debug for AddressGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Guard").field("rules", &self.rules).finish_non_exhaustive()
+        f.debug_struct("AddressGuard").field("rules", &self.rules).finish_non_exhaustive()
     }
 }
 
 /// The cache of names. Threads that want the same name wait for one look-up.
-struct Names {
+struct NameCache {
     ttl: Duration,
     lookup: Arc<Lookup>,
-    state: Mutex<State>,
+    state: Mutex<NameCacheState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
-    known: HashMap<String, Known>,
+struct NameCacheState {
+    known: HashMap<String, KnownAnswer>,
     running: HashSet<String>,
 }
 
-struct Known {
+struct KnownAnswer {
     answer: Answer,
     until: Instant,
 }
 
-impl Names {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl NameCache {
+    fn lock(&self) -> MutexGuard<'_, NameCacheState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -146,34 +149,37 @@ impl Names {
         }
     }
 
-    fn start(self: &Arc<Self>, host: &str, state: &mut State) -> Result<(), NetError> {
-        let (names, name) = (self.clone(), host.to_owned());
-        let work = move || {
+    fn start(self: &Arc<Self>, host: &str, state: &mut NameCacheState) -> Result<(), NetError> {
+        let names = self.clone();
+        let name = host.to_owned();
+        let started = thread::Builder::new().name("dns".to_owned()).spawn(move || {
             let answer = (names.lookup)(&name);
             names.learn(name, answer);
-        };
-        let failed = |e| NetError::transient(format!("{host}: no thread to look up its address ({e})"));
-        thread::Builder::new().name("dns".to_owned()).spawn(work).map_err(failed)?;
+        });
+        started.map_err(|error| NetError::transient(format!("{host}: no thread to look up its address ({error})")))?;
         state.running.insert(host.to_owned());
         Ok(())
     }
 
     fn learn(&self, host: String, answer: Result<Vec<IpAddr>, NoAddress>) {
-        let answer = answer.and_then(|addresses| match addresses.is_empty() {
-            true => Err(NoAddress { reason: "it has none".to_owned(), is_answer: true }),
-            false => Ok(Arc::from(addresses)),
+        let answer = answer.and_then(|addresses| {
+            if addresses.is_empty() {
+                Err(NoAddress { reason: "it has none".to_owned(), is_answer: true })
+            } else {
+                Ok(Arc::from(addresses))
+            }
         });
         let now = Instant::now();
         let ttl = if answer.is_ok() { self.ttl } else { self.ttl.min(NO_ADDRESS_TTL) };
         let mut state = self.lock();
         state.running.remove(&host);
         state.make_room(now);
-        state.known.insert(host, Known { answer, until: now + ttl });
+        state.known.insert(host, KnownAnswer { answer, until: now + ttl });
         self.changed.notify_all();
     }
 }
 
-impl State {
+impl NameCacheState {
     fn make_room(&mut self, now: Instant) {
         if self.known.len() < MAX_KNOWN {
             return;
@@ -211,13 +217,13 @@ mod tests {
     fn guard(
         ttl: Duration,
         lookup: impl Fn(&str, usize) -> Result<Vec<IpAddr>, NoAddress> + Send + Sync + 'static,
-    ) -> (Guard, Arc<AtomicUsize>) {
+    ) -> (AddressGuard, Arc<AtomicUsize>) {
         let count = Arc::new(AtomicUsize::new(0));
         let counter = count.clone();
         let allow_private = vec!["friend.test:81".to_owned()];
         let options = ClientOptions { allow_private, dns_ttl: ttl, ..ClientOptions::default() };
         let lookup = move |host: &str| lookup(host, counter.fetch_add(1, Ordering::SeqCst));
-        (Guard::new(Rules::of(&options).unwrap(), &options, Arc::new(lookup)), count)
+        (AddressGuard::new(Rules::of(&options).unwrap(), &options, Arc::new(lookup)), count)
     }
 
     fn none() -> Result<Vec<IpAddr>, NoAddress> {

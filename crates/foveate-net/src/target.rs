@@ -16,7 +16,7 @@ pub const MAX_ADDRESS: usize = 8 << 10;
 
 /// An http or https URL without a user name, on whose host all parsers agree.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Target {
+pub(crate) struct HttpTarget {
     url: Url,
     uri: Uri,
     /// The URL's host in lower case, without IPv6 brackets and final dot.
@@ -26,34 +26,34 @@ pub(crate) struct Target {
     login: Option<HeaderValue>,
 }
 
-/// Checks that any client could request `url`, whatever its options: http or https, a host, no user name.
+/// Checks that a client with any options could request `url`: http or https, a host, no user name.
 ///
 /// # Errors
 /// [`NetError`], always permanent.
 pub fn check(url: &str) -> Result<(), NetError> {
-    Target::parse(url).map(drop)
+    HttpTarget::parse(url).map(drop)
 }
 
 /// The server of a URL as `host:port`, or `None` if the URL would be refused.
 pub fn server(url: &str) -> Option<String> {
-    Target::parse(url).ok().map(|target| target.server())
+    HttpTarget::parse(url).ok().map(|target| target.server())
 }
 
 /// The site of a URL, or `None` if the URL would be refused: the registrable domain of its host by the public suffix
 /// list, private suffixes included, or its network (IPv4 /24, IPv6 /64). The owner of a site can make any number of
 /// hosts in it, but not of sites.
 pub fn site(url: &str) -> Option<String> {
-    let target = Target::parse(url).ok()?;
+    let target = HttpTarget::parse(url).ok()?;
     let host = target.host();
     Some(match host.parse() {
         Ok(IpAddr::V4(address)) => format!("{}/24", Ipv4Addr::from_bits(address.to_bits() & !0xff)),
         Ok(IpAddr::V6(address)) => format!("{}/64", Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
-        // A public suffix is a site of its own, and so is a name of one label.
+        // A public suffix is one site, and so is a name of one label.
         Err(_) => psl::domain_str(host).unwrap_or(host).to_owned(),
     })
 }
 
-impl Target {
+impl HttpTarget {
     pub(crate) fn parse(address: &str) -> Result<Self, NetError> {
         Self::parse_as(address, false)
     }
@@ -72,16 +72,19 @@ impl Target {
 
     /// The target of a redirect from here.
     pub(crate) fn join(&self, location: &str, is_trusted: bool) -> Result<Self, NetError> {
-        let bad = |what: &dyn fmt::Display| NetError::permanent(format!("{self} redirects to no address ({what})"));
-        if location.len() > MAX_ADDRESS {
-            return Err(bad(&format_args!("of {} bytes, more than {MAX_ADDRESS}", location.len())));
+        let bytes = location.len();
+        if bytes > MAX_ADDRESS {
+            let why = format!("{self} redirects to no address (of {bytes} bytes, more than {MAX_ADDRESS})");
+            return Err(NetError::permanent(why));
         }
-        let next = self.url.join(location).map_err(|e| bad(&e))?;
-        let next =
-            Self::of(next, is_trusted).map_err(|e| NetError::permanent(format!("{self} redirects away: {e}")))?;
-        match self.is_https() && !next.is_https() && !is_trusted {
-            true => Err(NetError::permanent(format!("{self} redirects from https to http, to {next}"))),
-            false => Ok(next),
+        let next = self.url.join(location);
+        let next = next.map_err(|error| NetError::permanent(format!("{self} redirects to no address ({error})")))?;
+        let next = Self::of(next, is_trusted);
+        let next = next.map_err(|error| NetError::permanent(format!("{self} redirects away: {error}")))?;
+        if self.is_https() && !next.is_https() && !is_trusted {
+            Err(NetError::permanent(format!("{self} redirects from https to http, to {next}")))
+        } else {
+            Ok(next)
         }
     }
 
@@ -102,13 +105,14 @@ impl Target {
             )));
         }
         // URLs in which two parsers see different hosts are a known way around guards.
-        let odd = || NetError::permanent(format!("{host}: the address cannot be asked over HTTP"));
-        let uri: Uri = url.as_str().parse().map_err(|_| odd())?;
-        let port = url.port_or_known_default().filter(|port| *port != 0).ok_or_else(odd)?;
-        if uri.host() != Some(host.as_str()) || uri.port_u16() != url.port() || uri.scheme_str() != Some(url.scheme()) {
-            return Err(odd());
+        let uri = url.as_str().parse().ok().filter(|uri: &Uri| {
+            uri.host() == Some(host.as_str()) && uri.port_u16() == url.port() && uri.scheme_str() == Some(url.scheme())
+        });
+        let port = url.port_or_known_default().filter(|port| *port != 0);
+        match uri.zip(port) {
+            Some((uri, port)) => Ok(Self { host: bare(&host).to_owned(), port, login, uri, url }),
+            None => Err(NetError::permanent(format!("{host}: the address cannot be asked over HTTP"))),
         }
-        Ok(Self { host: bare(&host).to_owned(), port, login, uri, url })
     }
 
     pub(crate) fn uri(&self) -> &Uri {
@@ -143,16 +147,16 @@ impl Target {
 }
 
 /// The host, and the port unless it is the scheme's default: the only part of a URL that may be logged.
-impl fmt::Display for Target {
+impl fmt::Display for HttpTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.url.host_str().unwrap_or_default())?;
         self.url.port().map_or(Ok(()), |port| write!(f, ":{port}"))
     }
 }
 
-impl fmt::Debug for Target {
+impl fmt::Debug for HttpTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Target({self})")
+        write!(f, "HttpTarget({self})")
     }
 }
 
@@ -178,8 +182,8 @@ pub(crate) fn bare(host: &str) -> &str {
 /// The rules for hosts: by name, and by the addresses that a name resolves to.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
-    exempt: Vec<Name>,
-    only: Vec<Name>,
+    exempt: Vec<HostName>,
+    only: Vec<HostName>,
     ports: Vec<u16>,
     https_only: bool,
     trusted: bool,
@@ -187,14 +191,15 @@ pub(crate) struct Rules {
 
 impl Rules {
     pub(crate) fn of(options: &ClientOptions) -> Result<Self, OptionsError> {
-        let names = |what, names: &[String]| names.iter().map(|name| Name::parse(what, name)).collect::<Result<_, _>>();
-        let exempt: Vec<Name> = names("hosts with private addresses", &options.allow_private)?;
+        let exempt = HostName::parse_all("hosts with private addresses", &options.allow_private)?;
         if let Some(name) = exempt.iter().find(|name| name.below) {
             let message = format!("hosts with private addresses: *.{} is not one host; name each host", name.host);
             return Err(OptionsError::Setting(message));
         }
-        let only = names("allowed hosts", &options.only_hosts)?;
-        let (ports, https_only, trusted) = (options.ports.clone(), options.https_only, options.trusted);
+        let only = HostName::parse_all("allowed hosts", &options.only_hosts)?;
+        let ports = options.ports.clone();
+        let https_only = options.https_only;
+        let trusted = options.trusted;
         Ok(Self { exempt, only, ports, https_only, trusted })
     }
 
@@ -212,8 +217,9 @@ impl Rules {
         }
     }
 
-    pub(crate) fn check(&self, target: &Target) -> Result<(), NetError> {
-        let (host, port) = (target.host(), target.port());
+    pub(crate) fn check(&self, target: &HttpTarget) -> Result<(), NetError> {
+        let host = target.host();
+        let port = target.port();
         if self.https_only && !target.is_https() {
             return Err(NetError::refused(Rule::HttpsOnly, format!("{target}: only https may be asked")));
         }
@@ -221,8 +227,11 @@ impl Rules {
             let reason = format!("{target}: not among the hosts that may be asked");
             return Err(NetError::refused(Rule::OnlyHosts, reason));
         }
-        let by_name = || self.trusted || self.exempt.iter().chain(&self.only).any(|name| name.covers(host, port));
-        if !self.ports.is_empty() && !self.ports.contains(&port) && !by_name() {
+        if !self.ports.is_empty()
+            && !self.ports.contains(&port)
+            && !self.trusted
+            && !self.exempt.iter().chain(&self.only).any(|name| name.covers(host, port))
+        {
             let reason = format!("{target}: port {port} is not among those that may be asked");
             return Err(NetError::refused(Rule::Ports, reason));
         }
@@ -236,7 +245,7 @@ impl Rules {
 
 /// A host in the options.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Name {
+struct HostName {
     host: String,
     /// Any port if `None`.
     port: Option<u16>,
@@ -244,30 +253,47 @@ struct Name {
     below: bool,
 }
 
-impl Name {
-    fn parse(what: &str, name: &str) -> Result<Self, OptionsError> {
-        let bad =
-            || OptionsError::Setting(format!("{what}: \"{name}\" is not a host; write host, host:port or [IPv6]:port"));
-        let (below, rest) = name.strip_prefix("*.").map_or((false, name), |rest| (true, rest));
-        let is_port = |port: &str| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
-        let (host, port) = match rest.rsplit_once(':').filter(|(host, _)| !host.contains(':') || host.ends_with(']')) {
-            Some((host, port)) if is_port(port) => (host, Some(port.parse().map_err(|_| bad())?)),
-            Some(_) => return Err(bad()),
-            None => (rest, None),
-        };
+impl HostName {
+    fn parse_all(what: &str, names: &[String]) -> Result<Vec<Self>, OptionsError> {
+        let mut parsed = Vec::new();
+        for name in names {
+            parsed.push(Self::parse(name).ok_or_else(|| {
+                let remedy = "write host, host:port or [IPv6]:port";
+                OptionsError::Setting(format!("{what}: \"{name}\" is not a host; {remedy}"))
+            })?);
+        }
+        Ok(parsed)
+    }
+
+    fn parse(name: &str) -> Option<Self> {
+        let below = name.starts_with("*.");
+        let rest = name.strip_prefix("*.").unwrap_or(name);
+        let mut host = rest;
+        let mut port = None;
+        if let Some((before, digits)) = rest.rsplit_once(':')
+            && (!before.contains(':') || before.ends_with(']'))
+        {
+            // A number may have a sign for the parser.
+            if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+                return None;
+            }
+            host = before;
+            port = Some(digits.parse().ok()?);
+        }
         let v6 = host.contains(':') && !host.starts_with('[');
-        let host = Host::parse(&if v6 { format!("[{host}]") } else { host.to_owned() }).map_err(|_| bad())?;
+        let host = Host::parse(&if v6 { format!("[{host}]") } else { host.to_owned() }).ok()?;
         let is_domain = matches!(&host, Host::Domain(domain) if !domain.contains('*'));
         if !is_domain && (below || rest.contains('*')) {
-            return Err(bad());
+            return None;
         }
-        Ok(Self { host: bare(&host.to_string()).to_owned(), port, below })
+        Some(Self { host: bare(&host.to_string()).to_owned(), port, below })
     }
 
     fn covers(&self, host: &str, port: u16) -> bool {
-        let named = match self.below {
-            true => host.strip_suffix(&self.host).is_some_and(|rest| rest.ends_with('.')),
-            false => host == self.host,
+        let named = if self.below {
+            host.strip_suffix(&self.host).is_some_and(|rest| rest.ends_with('.'))
+        } else {
+            host == self.host
         };
         named && self.port.is_none_or(|only| only == port)
     }
@@ -280,7 +306,7 @@ mod tests {
     use super::*;
 
     fn refused(address: &str) -> String {
-        let error = Target::parse(address).unwrap_err();
+        let error = HttpTarget::parse(address).unwrap_err();
         assert!(!error.transient);
         error.reason
     }
@@ -338,15 +364,15 @@ mod tests {
             "http://127.0.0.1#@example.com/",
             "http://127.0.0.1?@example.com/",
         ] {
-            assert_eq!(Target::parse(spelling).unwrap().host(), "127.0.0.1", "{spelling}");
+            assert_eq!(HttpTarget::parse(spelling).unwrap().host(), "127.0.0.1", "{spelling}");
         }
         for spelling in ["http://[::1]", "http://[0:0:0:0:0:0:0:1]", "http://[::0.0.0.1]"] {
-            assert_eq!(Target::parse(spelling).unwrap().host(), "::1", "{spelling}");
+            assert_eq!(HttpTarget::parse(spelling).unwrap().host(), "::1", "{spelling}");
         }
-        assert_eq!(Target::parse("http://[::ffff:127.0.0.1]").unwrap().host(), "::ffff:7f00:1");
-        assert_eq!(Target::parse("http://EXAMPLE.com.:8080/a").unwrap().host(), "example.com");
+        assert_eq!(HttpTarget::parse("http://[::ffff:127.0.0.1]").unwrap().host(), "::ffff:7f00:1");
+        assert_eq!(HttpTarget::parse("http://EXAMPLE.com.:8080/a").unwrap().host(), "example.com");
         assert_eq!(
-            Target::parse("http://bücher.example/ü?ü").unwrap().uri(),
+            HttpTarget::parse("http://bücher.example/ü?ü").unwrap().uri(),
             "http://xn--bcher-kva.example/%C3%BC?%C3%BC"
         );
     }
@@ -374,7 +400,7 @@ mod tests {
 
     #[test]
     fn redirects_lead_where_a_browser_would_go() {
-        let from = Target::parse("https://example.com/a/b?c").unwrap();
+        let from = HttpTarget::parse("https://example.com/a/b?c").unwrap();
         let to = |location| from.join(location, false).map(|to| to.uri().to_string()).map_err(|e| e.reason);
         assert_eq!(to("d").unwrap(), "https://example.com/a/d");
         assert_eq!(to("/d#e").unwrap(), "https://example.com/d");
@@ -387,12 +413,12 @@ mod tests {
         );
         assert!(to("https://u:p@example.com/").unwrap_err().contains("a user's name or password"));
         assert!(to("https://").unwrap_err().starts_with("example.com redirects to no address"));
-        assert!(Target::parse("http://a/").unwrap().join("https://b/", false).is_ok(), "an upgrade");
+        assert!(HttpTarget::parse("http://a/").unwrap().join("https://b/", false).is_ok(), "an upgrade");
     }
 
     #[test]
     fn names_cover_hosts_and_ports() {
-        let covers = |name: &str, host: &str, port| Name::parse("x", name).unwrap().covers(host, port);
+        let covers = |name: &str, host: &str, port| HostName::parse(name).unwrap().covers(host, port);
         assert!(covers("example.com", "example.com", 1) && covers("EXAMPLE.com.", "example.com", 1));
         assert!(covers("example.com:8080", "example.com", 8080) && !covers("example.com:8080", "example.com", 80));
         assert!(!covers("example.com", "a.example.com", 1) && !covers("example.com", "badexample.com", 1));
@@ -417,7 +443,8 @@ mod tests {
 
     #[test]
     fn rules_look_at_scheme_host_and_port() {
-        let check = |rules: &Rules, address: &str| rules.check(&Target::parse(address).unwrap()).map_err(|e| e.reason);
+        let check =
+            |rules: &Rules, address: &str| rules.check(&HttpTarget::parse(address).unwrap()).map_err(|e| e.reason);
         let usual = rules(ClientOptions { allow_private: names(&["localhost:81"]), ..ClientOptions::default() });
         assert_eq!(check(&usual, "http://a/"), Ok(()));
         assert_eq!(check(&usual, "http://a:443/"), Ok(()));
@@ -441,11 +468,11 @@ mod tests {
         #[test]
         fn any_text_is_refused_or_means_one_host(text in "(https?:)?[/\\\\]{0,3}\\PC{0,40}", tail in "[a-z/:@?#%.\\[\\]\\\\ ]{0,12}") {
             let address = format!("{text}{tail}");
-            match Target::parse(&address) {
+            match HttpTarget::parse(&address) {
                 Ok(target) => {
                     prop_assert_eq!(target.uri().host().map(bare), Some(target.host()));
                     prop_assert!(!target.uri().authority().unwrap().as_str().contains('@'));
-                    prop_assert_eq!(Target::parse(&target.uri().to_string()), Ok(target));
+                    prop_assert_eq!(HttpTarget::parse(&target.uri().to_string()), Ok(target));
                 }
                 Err(error) => prop_assert!(!error.transient && !error.reason.contains(char::is_control)),
             }

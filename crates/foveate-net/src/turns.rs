@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// Active and waiting requests by host. A host without either is removed, so there are never more hosts than threads.
 #[derive(Debug)]
-pub(crate) struct Turns {
+pub(crate) struct HostTurns {
     most: usize,
     hosts: Mutex<HashMap<String, Host>>,
 }
@@ -20,39 +20,38 @@ struct Host {
 
 /// Permission for a request to a host, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Turn<'a> {
-    turns: &'a Turns,
+pub(crate) struct HostTurn<'a> {
+    turns: &'a HostTurns,
     host: String,
 }
 
-impl Turns {
+impl HostTurns {
     pub(crate) fn new(most: usize) -> Self {
         Self { most, hosts: Mutex::default() }
     }
 
     /// Waits for a turn. `None` if there was none in that time.
-    pub(crate) fn take(&self, host: String, patience: Duration) -> Option<Turn<'_>> {
+    pub(crate) fn take(&self, host: String, patience: Duration) -> Option<HostTurn<'_>> {
         let mut hosts = self.lock();
         let entry = hosts.entry(host.clone()).or_default();
         if entry.active < self.most {
             entry.active += 1;
-            return Some(Turn { turns: self, host });
+            return Some(HostTurn { turns: self, host });
         }
         let place = Arc::new(Condvar::new());
         entry.waiting.push_back(place.clone());
-        let is_waiting = |hosts: &mut HashMap<String, Host>| {
-            hosts.get(&host).is_some_and(|entry| entry.waiting.iter().any(|other| Arc::ptr_eq(other, &place)))
-        };
         // A finished request hands its turn to the first waiting one.
-        let (mut hosts, waited) =
-            place.wait_timeout_while(hosts, patience, is_waiting).unwrap_or_else(PoisonError::into_inner);
+        let waited = place.wait_timeout_while(hosts, patience, |hosts| {
+            hosts.get(&host).is_some_and(|entry| entry.waiting.iter().any(|other| Arc::ptr_eq(other, &place)))
+        });
+        let (mut hosts, waited) = waited.unwrap_or_else(PoisonError::into_inner);
         if waited.timed_out() {
             if let Some(entry) = hosts.get_mut(&host) {
                 entry.waiting.retain(|other| !Arc::ptr_eq(other, &place));
             }
             return None;
         }
-        Some(Turn { turns: self, host })
+        Some(HostTurn { turns: self, host })
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Host>> {
@@ -60,7 +59,7 @@ impl Turns {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for HostTurn<'_> {
     fn drop(&mut self) {
         let mut hosts = self.turns.lock();
         let Some(entry) = hosts.get_mut(&self.host) else { return };
@@ -83,12 +82,17 @@ mod tests {
 
     #[test]
     fn turns_are_given_in_order_and_never_too_many() {
-        let turns = Turns::new(2);
-        let (active, most, order) = (AtomicUsize::new(0), AtomicUsize::new(0), Mutex::new(Vec::new()));
+        let turns = HostTurns::new(2);
+        let active = AtomicUsize::new(0);
+        let most = AtomicUsize::new(0);
+        let order = Mutex::new(Vec::new());
         let held = [turns.take("a".to_owned(), LONG), turns.take("a".to_owned(), LONG)];
         thread::scope(|scope| {
             for i in 0..8 {
-                let (turns, active, most, order) = (&turns, &active, &most, &order);
+                let turns = &turns;
+                let active = &active;
+                let most = &most;
+                let order = &order;
                 scope.spawn(move || {
                     let turn = turns.take("a".to_owned(), LONG).unwrap();
                     most.fetch_max(active.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
@@ -111,7 +115,7 @@ mod tests {
 
     #[test]
     fn other_hosts_do_not_wait_and_patience_ends() {
-        let turns = Turns::new(1);
+        let turns = HostTurns::new(1);
         let held = turns.take("a".to_owned(), LONG);
         assert!(turns.take("b".to_owned(), Duration::ZERO).is_some());
         assert!(turns.take("a".to_owned(), Duration::from_millis(20)).is_none());

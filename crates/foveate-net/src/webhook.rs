@@ -30,9 +30,10 @@ impl Secrets {
     /// [`OptionsError`], which does not repeat the secrets.
     pub fn parse(text: &str) -> Result<Self, OptionsError> {
         let secrets: Vec<Vec<u8>> = text.split_whitespace().map(secret).collect::<Result<_, _>>()?;
-        match secrets.is_empty() {
-            true => Err(OptionsError::Setting("no webhook secret is given".to_owned())),
-            false => Ok(Self(secrets)),
+        if secrets.is_empty() {
+            Err(OptionsError::Setting("no webhook secret is given".to_owned()))
+        } else {
+            Ok(Self(secrets))
         }
     }
 
@@ -40,15 +41,16 @@ impl Secrets {
     /// 1970. An attacker must not choose `id`; [`message_id`] makes a safe one.
     pub fn sign(&self, id: &str, timestamp: u64, body: &[u8]) -> String {
         let timestamp = timestamp.to_string();
-        let sign = |secret: &Vec<u8>| {
+        let mut signatures = Vec::new();
+        for secret in &self.0 {
             // HMAC takes keys of any length.
             let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("a key");
             for part in [id.as_bytes(), b".", timestamp.as_bytes(), b".", body] {
                 mac.update(part);
             }
-            format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes()))
-        };
-        self.0.iter().map(sign).collect::<Vec<_>>().join(" ")
+            signatures.push(format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes())));
+        }
+        signatures.join(" ")
     }
 }
 
@@ -59,16 +61,14 @@ impl fmt::Debug for Secrets {
 }
 
 fn secret(text: &str) -> Result<Vec<u8>, OptionsError> {
-    let error = |problem: &str| {
-        let remedy = "make one: echo whsec_$(openssl rand -base64 32)";
-        OptionsError::Setting(format!("a webhook secret {problem}; {remedy}"))
+    let problem = match text.strip_prefix(PREFIX).map(|encoded| STANDARD.decode(encoded)) {
+        None => "does not begin with whsec_",
+        Some(Err(_)) => "is not base64 after whsec_",
+        Some(Ok(secret)) if (24..=64).contains(&secret.len()) => return Ok(secret),
+        Some(Ok(_)) => "does not have 24 to 64 bytes",
     };
-    let encoded = text.strip_prefix(PREFIX).ok_or_else(|| error("does not begin with whsec_"))?;
-    let secret = STANDARD.decode(encoded).map_err(|_| error("is not base64 after whsec_"))?;
-    match secret.len() {
-        24..=64 => Ok(secret),
-        _ => Err(error("does not have 24 to 64 bytes")),
-    }
+    let remedy = "make one: echo whsec_$(openssl rand -base64 32)";
+    Err(OptionsError::Setting(format!("a webhook secret {problem}; {remedy}")))
 }
 
 /// A message's id from a text that identifies the message. It is safe in a header. It has no full stops, which would

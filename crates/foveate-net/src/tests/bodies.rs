@@ -326,7 +326,8 @@ fn room_grows_with_what_has_come_and_not_with_what_is_declared() {
         let _ = stream.write_all(&[7; 200_000]);
         Then::Close
     });
-    let (mut asked, mut out) = (Vec::new(), Vec::new());
+    let mut asked = Vec::new();
+    let mut out = Vec::new();
     let mut admit = |bytes| {
         asked.push(bytes);
         true

@@ -88,8 +88,10 @@ fn names_are_looked_up_once_in_their_time() {
 
 #[test]
 fn no_host_is_asked_by_more_at_once_than_allowed() {
-    let (active, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let (now, record) = (active.clone(), most.clone());
+    let active = Arc::new(AtomicUsize::new(0));
+    let most = Arc::new(AtomicUsize::new(0));
+    let now = active.clone();
+    let record = most.clone();
     let server = Server::start(move |_, stream| {
         record.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
         thread::sleep(Duration::from_millis(30));

@@ -81,7 +81,8 @@ fn statuses_say_whether_and_when_to_come_back() {
     let ask = |status: &str, headers: &str| {
         let server = Server::fixed(answer(status, headers, b"sorry"));
         let expected = |error: &NetError| error.reason == format!("{}: answered {status}", server.address);
-        let (got, posted) = (get(&client, &server.url("/")).unwrap_err(), client.post(&server.url("/"), &[], b""));
+        let got = get(&client, &server.url("/")).unwrap_err();
+        let posted = client.post(&server.url("/"), &[], b"");
         let posted = posted.unwrap_err();
         assert!(expected(&got) && expected(&posted) && posted.retry_after == got.retry_after, "{got}, {posted}");
         assert_eq!((got.reached, posted.reached), (Some(true), Some(true)));

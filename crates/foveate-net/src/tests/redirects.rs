@@ -134,7 +134,8 @@ fn headers_and_passwords_go_to_their_own_host_alone() {
     assert!(!format!("{options:?}").contains("SECRET"));
     let client = Client::new(options).unwrap();
     assert_eq!(get(&client, &outer.url("/a")).unwrap(), b"picture");
-    let (first, second) = (outer.asked.lock().unwrap()[0].clone(), inner.asked.lock().unwrap()[0].clone());
+    let first = outer.asked.lock().unwrap()[0].clone();
+    let second = inner.asked.lock().unwrap()[0].clone();
     assert_eq!(first.header("authorization"), Some("Bearer SECRET"));
     assert_eq!((first.header("cookie"), first.header("user-agent")), (Some("s=SECRET"), Some("shop/1")));
     assert_eq!(second.header("user-agent"), Some("shop/1"));

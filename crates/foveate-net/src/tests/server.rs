@@ -42,12 +42,15 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let server =
             Self { address: listener.local_addr().unwrap(), connections: Arc::default(), asked: Arc::default() };
-        let (connections, asked, answer) = (server.connections.clone(), server.asked.clone(), Arc::new(answer));
+        let connections = server.connections.clone();
+        let asked = server.asked.clone();
+        let answer = Arc::new(answer);
         thread::spawn(move || {
             for stream in listener.incoming() {
                 let Ok(stream) = stream else { return };
                 connections.fetch_add(1, Ordering::SeqCst);
-                let (asked, answer) = (asked.clone(), answer.clone());
+                let asked = asked.clone();
+                let answer = answer.clone();
                 thread::spawn(move || connection(stream, &asked, &*answer));
             }
         });

@@ -25,7 +25,8 @@ impl Safe {
         let address = listener.local_addr().unwrap();
         thread::spawn(move || {
             for stream in listener.incoming() {
-                let (config, reply) = (config.clone(), reply.clone());
+                let config = config.clone();
+                let reply = reply.clone();
                 thread::spawn(move || converse(stream.unwrap(), config, &reply, step, pause));
             }
         });
