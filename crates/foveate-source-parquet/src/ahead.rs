@@ -18,43 +18,43 @@ const WINDOW: u64 = 8 << 20;
 /// Requests under way.
 const REQUESTS: usize = 8;
 
-/// Bytes that are under way or wait for the reader, as [`Window::weight`] counts them.
+/// Bytes that are under way or wait for the reader, as [`PartWindow::weight`] counts them.
 const MOST: u64 = 64 << 20;
 
 /// Neighbouring columns of a row group that are not larger than this together are one request.
 const SMALL: u64 = 1 << 20;
 
 /// Reads a file's columns ahead.
-pub(crate) struct Ahead {
+pub(crate) struct RowGroupsAhead {
     blob: Arc<dyn Blob>,
     /// The parts of each row group; each is read from its start to its end, all of them in step.
     groups: Vec<Vec<Range<u64>>>,
     /// The first row group of which nothing was asked for.
     next: usize,
     /// The parts of the row groups before that, unless they are done.
-    parts: VecDeque<Part>,
+    parts: VecDeque<GroupPart>,
 }
 
-struct Part {
+struct GroupPart {
     group: usize,
     range: Range<u64>,
-    /// Where the bytes begin that were not asked for.
+    /// The start of the bytes that were not asked for.
     unasked: u64,
-    windows: VecDeque<Window>,
+    windows: VecDeque<PartWindow>,
 }
 
 /// Bytes that were asked for.
-struct Window {
+struct PartWindow {
     range: Range<u64>,
-    content: Content,
+    content: WindowContent,
 }
 
-enum Content {
+enum WindowContent {
     Coming(io::Result<JoinHandle<Result<Bytes, FetchError>>>),
     Here(Bytes),
 }
 
-impl Ahead {
+impl RowGroupsAhead {
     /// Reads `blob`, in whose row groups these columns are needed.
     pub(crate) fn new(blob: Arc<dyn Blob>, groups: impl Iterator<Item = Vec<Range<u64>>>) -> Self {
         Self { blob, groups: groups.map(join_small).collect(), next: 0, parts: VecDeque::new() }
@@ -104,22 +104,23 @@ impl Ahead {
     }
 
     fn has_room(&self) -> bool {
-        let windows = || self.parts.iter().flat_map(|part| &part.windows);
-        windows().filter(|window| window.is_coming()).count() < REQUESTS
-            && windows().map(Window::weight).sum::<u64>() < MOST
+        let windows = self.parts.iter().flat_map(|part| &part.windows);
+        windows.clone().filter(|window| window.is_coming()).count() < REQUESTS
+            && windows.map(PartWindow::weight).sum::<u64>() < MOST
     }
 
     fn add_group(&mut self) {
         let group = self.next;
-        let part =
-            |range: &Range<u64>| Part { group, range: range.clone(), unasked: range.start, windows: VecDeque::new() };
-        self.parts.extend(self.groups[group].iter().map(part));
+        for range in &self.groups[group] {
+            let unasked = range.start;
+            self.parts.push_back(GroupPart { group, range: range.clone(), unasked, windows: VecDeque::new() });
+        }
         self.next += 1;
     }
 }
 
-impl Part {
-    /// How much of it was asked for.
+impl GroupPart {
+    /// The share of it that was asked for.
     fn thousandths(&self) -> u64 {
         let len = self.range.end - self.range.start;
         (self.unasked - self.range.start).saturating_mul(1000) / len.max(1)
@@ -129,7 +130,7 @@ impl Part {
     fn ask(&mut self, blob: &Arc<dyn Blob>) {
         let range = self.unasked..self.range.end.min(self.unasked + WINDOW);
         self.unasked = range.end;
-        self.windows.push_back(Window { content: Content::ask(blob, range.clone()), range });
+        self.windows.push_back(PartWindow { content: WindowContent::ask(blob, range.clone()), range });
     }
 
     /// Lets the windows before `start` go. What is small has one window, in which several columns are read in turn.
@@ -158,15 +159,15 @@ impl Part {
     }
 }
 
-impl Window {
-    /// Its memory, with a share for what is beside its bytes.
+impl PartWindow {
+    /// Its memory, with a share for everything but its bytes.
     fn weight(&self) -> u64 {
         const BESIDE: u64 = 64 << 10;
         self.range.end - self.range.start + BESIDE
     }
 
     fn is_coming(&self) -> bool {
-        matches!(&self.content, Content::Coming(Ok(reading)) if !reading.is_finished())
+        matches!(&self.content, WindowContent::Coming(Ok(reading)) if !reading.is_finished())
     }
 
     /// Waits for those of its bytes that are in `range`.
@@ -178,11 +179,11 @@ impl Window {
     }
 }
 
-impl Content {
+impl WindowContent {
     fn ask(blob: &Arc<dyn Blob>, range: Range<u64>) -> Self {
         let blob = Arc::clone(blob);
-        let read = move || read(blob.as_ref(), range);
-        Self::Coming(thread::Builder::new().name("read ahead".to_owned()).spawn(read))
+        let thread = thread::Builder::new().name("read ahead".to_owned());
+        Self::Coming(thread.spawn(move || read(blob.as_ref(), range)))
     }
 
     /// Waits for the bytes.

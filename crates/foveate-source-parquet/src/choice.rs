@@ -11,7 +11,7 @@ const USUAL: [&str; 2] = ["image", "images"];
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Choice {
     pub(crate) image: usize,
-    /// Whether a row has a list of images.
+    /// True if a row has a list of images.
     pub(crate) is_list: bool,
     pub(crate) id: Option<usize>,
     pub(crate) columns: Vec<usize>,
@@ -35,9 +35,11 @@ impl Choice {
             [self.image].into_iter().chain(self.id).chain(self.columns.iter().copied()).collect();
         read.sort_unstable();
         read.dedup();
-        let place = |column: usize| read.partition_point(|&other| other < column);
-        let columns = self.columns.iter().map(|&column| place(column)).collect();
-        let projected = Self { image: place(self.image), is_list: self.is_list, id: self.id.map(place), columns };
+        let mut projected = self.clone();
+        let columns = projected.columns.iter_mut().chain(&mut projected.id).chain([&mut projected.image]);
+        for column in columns {
+            *column = read.partition_point(|other| *other < *column);
+        }
         (read, projected)
     }
 }
@@ -54,9 +56,10 @@ fn image_column(fields: &Fields, name: Option<&str>) -> Result<usize, FetchError
     if let Some(name) = name {
         let at = find(fields, name)?;
         let kind = fields[at].data_type();
-        return match holds_images(kind) || holds_paths(element(kind).unwrap_or(kind)) {
-            true => Ok(at),
-            false => Err(FetchError::NoColumn(format!("column '{name}' holds neither images nor paths, but {kind}"))),
+        return if holds_images(kind) || holds_paths(element(kind).unwrap_or(kind)) {
+            Ok(at)
+        } else {
+            Err(FetchError::NoColumn(format!("column '{name}' holds neither images nor paths, but {kind}")))
         };
     }
     let images: Vec<usize> = (0..fields.len()).filter(|&at| holds_images(fields[at].data_type())).collect();

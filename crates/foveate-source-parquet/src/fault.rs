@@ -1,4 +1,4 @@
-//! What both formats refuse.
+//! Refusals of both formats.
 
 use std::fmt;
 

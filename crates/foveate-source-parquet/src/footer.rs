@@ -53,7 +53,7 @@ fn check_depth(footer: &[u8]) -> Option<()> {
     const SCHEMA: i16 = 2;
     let mut footer = Compact(footer);
     let mut id = 0;
-    while let Some(kind) = footer.field(&mut id)? {
+    while let CompactField::Type(kind) = footer.field(&mut id)? {
         if (id, kind) == (SCHEMA, LIST) {
             return check_schema(&mut footer);
         }
@@ -68,8 +68,9 @@ fn check_schema(schema: &mut Compact<'_>) -> Option<()> {
     let (count, _) = schema.list()?;
     let mut open: Vec<u64> = Vec::new();
     for _ in 0..count {
-        let (mut id, mut children) = (0, 0);
-        while let Some(kind) = schema.field(&mut id)? {
+        let mut id = 0;
+        let mut children = 0;
+        while let CompactField::Type(kind) = schema.field(&mut id)? {
             match (id, kind) {
                 (CHILDREN, I32) => children = zigzag(schema.varint()?),
                 _ => schema.skip(kind, MOST_DEPTH)?,
@@ -103,6 +104,12 @@ const SET: u8 = 10;
 const MAP: u8 = 11;
 const STRUCT: u8 = 12;
 
+/// A field's type, or the end of a struct.
+pub(crate) enum CompactField {
+    Type(u8),
+    End,
+}
+
 /// Reads Thrift's compact protocol from the front of a slice; `None` where it breaks off.
 pub(crate) struct Compact<'a>(pub(crate) &'a [u8]);
 
@@ -125,18 +132,17 @@ impl Compact<'_> {
         None
     }
 
-    /// The type of the next field of a struct, `Some(None)` at its end. `id` goes from that of the field before to its
-    /// own.
-    pub(crate) fn field(&mut self, id: &mut i16) -> Option<Option<u8>> {
+    /// The next field of a struct. `id` goes from that of the field before to its own.
+    pub(crate) fn field(&mut self, id: &mut i16) -> Option<CompactField> {
         let head = self.byte()?;
         if head == 0 {
-            return Some(None);
+            return Some(CompactField::End);
         }
         *id = match head >> 4 {
             0 => zigzag(self.varint()?) as i16,
             step => id.wrapping_add(i16::from(step)),
         };
-        Some(Some(head & 0x0f))
+        Some(CompactField::Type(head & 0x0f))
     }
 
     /// A list's length, and its elements' type.
@@ -181,7 +187,7 @@ impl Compact<'_> {
             },
             STRUCT => {
                 let mut id = 0;
-                while let Some(kind) = self.field(&mut id)? {
+                while let CompactField::Type(kind) = self.field(&mut id)? {
                     self.skip(kind, depth)?;
                 }
                 Some(())

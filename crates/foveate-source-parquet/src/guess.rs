@@ -14,10 +14,10 @@ const VALUES: usize = 100;
 /// Longest path or address.
 pub(crate) const MOST_PATH: usize = 8 << 10;
 
-/// How images begin in base64: JPEG, PNG, GIF, WebP.
+/// The first characters of images in base64: JPEG, PNG, GIF, WebP.
 const BASE64: [&str; 4] = ["/9j/", "iVBORw0KGgo", "R0lGOD", "UklGR"];
 
-/// What most values of a column are.
+/// The kind of most values of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Look {
     /// Paths or addresses with an image's extension.
@@ -63,16 +63,21 @@ pub(crate) fn path_column(
 }
 
 fn look(values: &[String]) -> Look {
-    let most = |is: fn(&str) -> bool| {
-        let count = values.iter().filter(|value| is(value)).count();
-        count > 0 && count * 2 >= values.len()
-    };
-    match () {
-        () if most(is_base64) => Look::Base64,
-        () if most(names_image) => Look::Images,
-        () if most(|value| scheme_of(normal_address(value).as_bytes()).is_some()) => Look::Addresses,
-        () => Look::Other,
+    if most(values, is_base64) {
+        Look::Base64
+    } else if most(values, names_image) {
+        Look::Images
+    } else if most(values, |value| scheme_of(normal_address(value).as_bytes()).is_some()) {
+        Look::Addresses
+    } else {
+        Look::Other
     }
+}
+
+/// Returns true if this holds for half of the values or more, and for one at least.
+fn most(values: &[String], is: fn(&str) -> bool) -> bool {
+    let count = values.iter().filter(|value| is(value)).count();
+    count > 0 && count * 2 >= values.len()
 }
 
 fn names_image(value: &str) -> bool {
@@ -86,7 +91,7 @@ fn names_image(value: &str) -> bool {
         && IMAGE_EXTENSIONS.iter().chain(&FOREIGN_EXTENSIONS).any(|known| known.eq_ignore_ascii_case(extension))
 }
 
-/// Whether it is an image in base64 rather than a path.
+/// Returns true for an image in base64 rather than a path.
 pub(crate) fn is_base64(value: &str) -> bool {
     const LEAST: usize = 64;
     let begins = BASE64.iter().any(|start| value.starts_with(start));
@@ -94,7 +99,7 @@ pub(crate) fn is_base64(value: &str) -> bool {
     value.len() >= LEAST && (begins || is_data)
 }
 
-/// Why `what` is not read.
+/// The reason that `what` is not read.
 pub(crate) fn in_base64(what: &str) -> String {
     format!("{what} is images in base64, which are not read; write a binary column (Python: base64.b64decode)")
 }

@@ -16,9 +16,9 @@ use foveate_source::blob::Blob;
 
 use crate::choice::Choice;
 use crate::fault::{damaged, len_of};
-use crate::table::Batches;
+use crate::table::BatchReader;
 
-/// What a file begins and ends with.
+/// The start and the end of a file.
 const MAGIC: &[u8; 6] = b"ARROW1";
 
 /// Most bytes of a record batch, which is read as a whole.
@@ -26,9 +26,9 @@ const MOST_BATCH: u64 = 2 << 30;
 
 /// The batches of a file.
 pub(crate) struct IpcBatches {
-    messages: Messages,
+    messages: IpcMessages,
     decoder: FileDecoder,
-    /// Rows before the next message.
+    /// GroupRows before the next message.
     rows: u64,
 }
 
@@ -40,14 +40,14 @@ impl IpcBatches {
         let len = len_of(blob.as_ref())?;
         let mut magic = [0; MAGIC.len()];
         blob.read_at(0, &mut magic[..len.min(MAGIC.len() as u64) as usize])?;
-        let messages = Messages { blob: Arc::clone(blob), len, first: 0, blocks: None, at: 0, passed: 0 };
-        let ((decoder, choice), messages) =
-            if magic == *MAGIC { messages.of_file(choose)? } else { messages.of_stream(choose)? };
+        let mut messages = IpcMessages { blob: Arc::clone(blob), len, first: 0, blocks: None, at: 0, passed: 0 };
+        let (decoder, choice) =
+            if magic == *MAGIC { messages.begin_file(choose)? } else { messages.begin_stream(choose)? };
         Ok((Self { messages, decoder, rows: 0 }, choice))
     }
 
     /// Reads the message with this head. Only a record batch gives something.
-    fn read(&mut self, head: &Head) -> Result<Option<RecordBatch>, FetchError> {
+    fn read(&mut self, head: &MessageHead) -> Result<Option<RecordBatch>, FetchError> {
         let bytes = self.messages.read(head)?;
         let block = Block::new(0, head.len as i32, head.body as i64);
         head.check_inflated(&bytes[head.len as usize..])?;
@@ -61,7 +61,7 @@ impl IpcBatches {
     }
 }
 
-impl Batches for IpcBatches {
+impl BatchReader for IpcBatches {
     fn next(&mut self) -> Result<Option<RecordBatch>, FetchError> {
         while let Some(head) = self.messages.head()? {
             let rows = head.rows()?.unwrap_or(0);
@@ -106,20 +106,20 @@ fn decoder(
 }
 
 /// The messages after the schema.
-struct Messages {
+struct IpcMessages {
     blob: Arc<dyn Blob>,
     len: u64,
-    /// Where the first one begins.
+    /// The place of the first one.
     first: u64,
-    /// Where each one begins, if it is a file: dictionaries first.
+    /// The place of each one, if it is a file: dictionaries first.
     blocks: Option<Vec<u64>>,
-    /// Where the next one begins.
+    /// The place of the next one.
     at: u64,
     passed: usize,
 }
 
 /// A message without its body.
-struct Head {
+struct MessageHead {
     /// Its metadata.
     metadata: Vec<u8>,
     /// Bytes before its body: a prefix and the metadata.
@@ -127,48 +127,49 @@ struct Head {
     body: u64,
 }
 
-impl Messages {
-    fn of_stream(
-        mut self,
+impl IpcMessages {
+    fn begin_stream(
+        &mut self,
         choose: impl FnOnce(&Fields) -> Result<Choice, FetchError>,
-    ) -> Result<((FileDecoder, Choice), Self), FetchError> {
+    ) -> Result<(FileDecoder, Choice), FetchError> {
         let head = self.head()?.ok_or_else(|| damaged("it has no schema: it is no Arrow file"))?;
         let message = head.message()?;
         let schema = message.header_as_schema().ok_or_else(|| damaged("its first message is no schema"))?;
         let decoder = decoder(schema, message.version(), choose)?;
         self.pass(&head);
         self.first = self.at;
-        Ok((decoder, self))
+        Ok(decoder)
     }
 
-    fn of_file(
-        mut self,
+    fn begin_file(
+        &mut self,
         choose: impl FnOnce(&Fields) -> Result<Choice, FetchError>,
-    ) -> Result<((FileDecoder, Choice), Self), FetchError> {
+    ) -> Result<(FileDecoder, Choice), FetchError> {
+        const CUT: &str = "it has no footer: it was cut short";
         let mut end = [0; 4 + MAGIC.len()];
-        let cut = || damaged("it has no footer: it was cut short");
-        let before = self.len.checked_sub(end.len() as u64).ok_or_else(cut)?;
+        let before = self.len.checked_sub(end.len() as u64).ok_or_else(|| damaged(CUT))?;
         self.blob.read_at(before, &mut end)?;
         let (len, magic) = end.split_at(4);
         let len = u32::from_le_bytes(std::array::from_fn(|i| len[i]));
-        let start = before.checked_sub(len.into()).filter(|_| magic == MAGIC).ok_or_else(cut)?;
+        let start = before.checked_sub(len.into()).filter(|_| magic == MAGIC).ok_or_else(|| damaged(CUT))?;
         let mut footer = vec![0; len as usize];
         self.blob.read_at(start, &mut footer)?;
         let footer = root_as_footer(&footer).map_err(damaged)?;
         let schema = footer.schema().ok_or_else(|| damaged("its footer has no schema"))?;
-        let blocks = [footer.dictionaries(), footer.recordBatches()].into_iter().flatten().flatten();
-        let place = |block: &Block| u64::try_from(block.offset()).ok().filter(|&at| at < start);
-        let blocks: Option<Vec<u64>> = blocks.map(place).collect();
-        self.blocks = Some(blocks.ok_or_else(|| damaged("its footer names a place outside of it"))?);
+        let mut blocks = Vec::new();
+        for block in [footer.dictionaries(), footer.recordBatches()].into_iter().flatten().flatten() {
+            let place = u64::try_from(block.offset()).ok().filter(|&at| at < start);
+            blocks.push(place.ok_or_else(|| damaged("its footer names a place outside of it"))?);
+        }
+        self.blocks = Some(blocks);
         self.rewind();
-        Ok((decoder(schema, footer.version(), choose)?, self))
+        decoder(schema, footer.version(), choose)
     }
 
     /// The head of the next message, or `None` at the end. Memory is taken for no more than the file has.
-    fn head(&self) -> Result<Option<Head>, FetchError> {
+    fn head(&self) -> Result<Option<MessageHead>, FetchError> {
         const CONTINUES: u32 = u32::MAX;
         let Some(left) = self.len.checked_sub(self.at).filter(|&left| left > 0) else { return Ok(None) };
-        let cut = || damaged(format!("it ends within the message at byte {}", self.at));
         let mut start = [0; 8];
         self.blob.read_at(self.at, &mut start[..left.min(8) as usize])?;
         let [first, second] = [0, 4].map(|at: usize| u32::from_le_bytes(std::array::from_fn(|i| start[at + i])));
@@ -177,19 +178,20 @@ impl Messages {
             return Ok(None);
         }
         let len = prefix + u64::from(metadata);
-        let rest = left.checked_sub(len).filter(|_| i32::try_from(len).is_ok()).ok_or_else(cut)?;
-        let mut metadata = vec![0; metadata as usize];
-        self.blob.read_at(self.at + prefix, &mut metadata)?;
-        let head = Head { metadata, len, body: 0 };
-        let body = u64::try_from(head.message()?.bodyLength()).map_err(damaged)?;
-        if body > rest {
-            return Err(cut());
+        if len <= left && i32::try_from(len).is_ok() {
+            let mut metadata = vec![0; metadata as usize];
+            self.blob.read_at(self.at + prefix, &mut metadata)?;
+            let head = MessageHead { metadata, len, body: 0 };
+            let body = u64::try_from(head.message()?.bodyLength()).map_err(damaged)?;
+            if body <= left - len {
+                return Ok(Some(MessageHead { body, ..head }));
+            }
         }
-        Ok(Some(Head { body, ..head }))
+        Err(damaged(format!("it ends within the message at byte {}", self.at)))
     }
 
     /// The whole message. It can be as large as the file, so there is a limit.
-    fn read(&self, head: &Head) -> Result<Buffer, FetchError> {
+    fn read(&self, head: &MessageHead) -> Result<Buffer, FetchError> {
         if head.body > MOST_BATCH {
             let why = format!("a record batch has {} bytes, more than {MOST_BATCH}; write smaller ones", head.body);
             return Err(FetchError::Refused(why));
@@ -199,7 +201,7 @@ impl Messages {
         Ok(Buffer::from(bytes))
     }
 
-    fn pass(&mut self, head: &Head) {
+    fn pass(&mut self, head: &MessageHead) {
         self.passed += 1;
         self.at = match &self.blocks {
             Some(blocks) => blocks.get(self.passed).copied().unwrap_or(self.len),
@@ -216,24 +218,27 @@ impl Messages {
     }
 }
 
-impl Head {
+impl MessageHead {
     fn message(&self) -> Result<Message<'_>, FetchError> {
         root_as_message(&self.metadata).map_err(damaged)
     }
 
-    /// Checks what the buffers of a compressed `body` claim to inflate to, because the library takes memory for that.
+    /// Checks the inflated size that the buffers of a compressed `body` claim, because the library takes memory for it.
     fn check_inflated(&self, body: &[u8]) -> Result<(), FetchError> {
         let message = self.message()?;
-        let dictionary = || message.header_as_dictionary_batch().and_then(|dictionary| dictionary.data());
-        let batch = message.header_as_record_batch().or_else(dictionary);
-        let buffers = batch.filter(|batch| batch.compression().is_some()).and_then(|batch| batch.buffers());
-        // A buffer begins with its length, or with -1 if it is not compressed.
-        let claim = |offset: i64| {
-            let start = body.get(usize::try_from(offset).ok()?..)?.first_chunk()?;
-            u64::try_from(i64::from_le_bytes(*start)).ok()
+        let batch = match message.header_as_dictionary_batch() {
+            Some(dictionary) => dictionary.data(),
+            None => message.header_as_record_batch(),
         };
-        let claims = buffers.into_iter().flatten().filter_map(|buffer| claim(buffer.offset()));
-        match claims.fold(0, u64::saturating_add) {
+        let buffers = batch.filter(|batch| batch.compression().is_some()).and_then(|batch| batch.buffers());
+        let mut bytes = 0u64;
+        for buffer in buffers.into_iter().flatten() {
+            // A buffer begins with its length, or with -1 if it is not compressed.
+            let start = usize::try_from(buffer.offset()).ok().and_then(|offset| body.get(offset..)?.first_chunk());
+            let claim = start.map_or(0, |start| i64::from_le_bytes(*start));
+            bytes = bytes.saturating_add(u64::try_from(claim).unwrap_or(0));
+        }
+        match bytes {
             bytes if bytes > MOST_BATCH => Err(damaged(format!(
                 "a record batch claims to inflate to {bytes} bytes, more than {MOST_BATCH}; write smaller ones"
             ))),

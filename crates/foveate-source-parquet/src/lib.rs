@@ -24,7 +24,7 @@ use foveate_source::container::{ContainerBackend, ContainerOptions, ContainerReg
 use crate::choice::Choice;
 use crate::fault::guarded;
 use crate::open::{ARROW, open_batches};
-use crate::table::Table;
+use crate::table::TableMembers;
 
 /// Adds this format to a registry, as `parquet`.
 pub fn register(registry: &mut ContainerRegistry) -> Result<(), RegistryError> {
@@ -37,7 +37,7 @@ pub fn register(registry: &mut ContainerRegistry) -> Result<(), RegistryError> {
 fn open(blob: Arc<dyn Blob>, options: &ContainerOptions) -> Result<Box<dyn Members>, FetchError> {
     let mut texts = Vec::new();
     let mut fields = Fields::empty();
-    let choose = |all: &Fields| {
+    let (mut batches, choice) = open_batches(&blob, |all| {
         if options.image_column.is_none() {
             texts = choice::texts(all);
         }
@@ -46,10 +46,9 @@ fn open(blob: Arc<dyn Blob>, options: &ContainerOptions) -> Result<Box<dyn Membe
             None => Choice::new(all, options),
             Some(&first) => Ok(Choice { image: first, columns: texts.clone(), ..Choice::default() }),
         }
-    };
-    let (mut batches, choice) = open_batches(&blob, choose)?;
+    })?;
     if texts.is_empty() {
-        return Ok(Box::new(Table::new(batches, choice, blob.as_ref(), options)));
+        return Ok(Box::new(TableMembers::new(batches, choice, blob.as_ref(), options)));
     }
     let first = guarded(|| batches.next())?;
     let column = guess::path_column(&fields, &texts, first.as_ref(), &choice.columns)?;

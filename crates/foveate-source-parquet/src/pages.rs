@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use arrow_array::RecordBatch;
-use arrow_schema::{DataType, Field, FieldRef, Fields, Schema};
+use arrow_schema::{DataType, Field, Fields, Schema};
 use bytes::Bytes;
 use foveate_core::lock;
 use foveate_source::FetchError;
@@ -21,11 +21,11 @@ use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 use parquet::file::reader::{ChunkReader, Length};
 
-use crate::ahead::{self, Ahead};
+use crate::ahead::{self, RowGroupsAhead};
 use crate::choice::Choice;
 use crate::fault::{compressed, damaged, len_of};
-use crate::footer::{self, Compact, zigzag};
-use crate::table::Batches;
+use crate::footer::{self, Compact, CompactField, zigzag};
+use crate::table::BatchReader;
 
 /// Bytes of a batch, about.
 const BATCH_BYTES: u64 = 8 << 20;
@@ -46,7 +46,7 @@ pub(crate) struct ParquetBatches {
     pages: Pages,
     metadata: ArrowReaderMetadata,
     mask: ProjectionMask,
-    /// Rows of each row group.
+    /// GroupRows of each row group.
     rows: Vec<u64>,
     /// The row group to begin next.
     next: usize,
@@ -61,7 +61,7 @@ impl ParquetBatches {
     ) -> Result<(Self, Choice), FetchError> {
         let len = len_of(blob.as_ref())?;
         let metadata = Arc::new(footer::read(blob.as_ref())?);
-        // The schema is the file's own, not the one that Arrow's writers put beside it.
+        // The schema is the file's own, not the one that Arrow's writers add to it.
         let plain = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
         let plain = ArrowReaderMetadata::try_new(Arc::clone(&metadata), plain).map_err(damaged)?;
         let choice = choose(plain.schema().fields())?;
@@ -75,10 +75,10 @@ impl ParquetBatches {
         let parts = metadata.row_groups().iter().map(|group| {
             // A column that cannot be read is told when its row group begins.
             let columns = needed(group, &mask).filter_map(|column| range(column).ok());
-            // A whole header is looked at, whatever comes after it.
+            // A header is looked at as a whole, so more is read than it may have.
             columns.map(|column| column.start.min(len)..column.end.saturating_add(HEADER as u64).min(len)).collect()
         });
-        let pages = Pages::new(Arc::clone(blob), len, is_remote.then(|| Ahead::new(Arc::clone(blob), parts)));
+        let pages = Pages::new(Arc::clone(blob), len, is_remote.then(|| RowGroupsAhead::new(Arc::clone(blob), parts)));
         Ok((Self { pages, metadata: views, mask, rows, next: 0, reading: None }, choice))
     }
 
@@ -101,18 +101,20 @@ impl ParquetBatches {
         Ok(())
     }
 
-    /// Rows of a batch of this row group. It follows from the footer alone, so that batches do not depend on where
+    /// GroupRows of a batch of this row group. It follows from the footer alone, so that batches do not depend on where
     /// reading began.
     fn batch_rows(&self, group: usize) -> u64 {
         let about = self.metadata.metadata().row_group(group);
-        let bytes = |column: &ColumnChunkMetaData| column.compressed_size().max(column.uncompressed_size());
-        let bytes = needed(about, &self.mask).map(|column| bytes(column).unsigned_abs()).fold(0, u64::saturating_add);
+        let mut bytes = 0u64;
+        for column in needed(about, &self.mask) {
+            bytes = bytes.saturating_add(column.compressed_size().max(column.uncompressed_size()).unsigned_abs());
+        }
         let per_row = bytes / self.rows[group].max(1);
         (BATCH_BYTES / per_row.max(1)).clamp(1, BATCH_ROWS)
     }
 }
 
-impl Batches for ParquetBatches {
+impl BatchReader for ParquetBatches {
     fn next(&mut self) -> Result<Option<RecordBatch>, FetchError> {
         loop {
             if let Some((reader, left)) = self.reading.as_mut().filter(|(_, left)| *left > 0) {
@@ -156,13 +158,12 @@ fn in_place(fields: &Fields) -> Fields {
 }
 
 fn field_in_place(field: &Field) -> Field {
-    let inner = |field: &FieldRef| Arc::new(field_in_place(field));
     let kind = match field.data_type() {
         DataType::Binary => DataType::BinaryView,
         DataType::Utf8 => DataType::Utf8View,
         DataType::Struct(fields) => DataType::Struct(in_place(fields)),
-        DataType::List(element) => DataType::List(inner(element)),
-        DataType::Map(entries, is_sorted) => DataType::Map(inner(entries), *is_sorted),
+        DataType::List(element) => DataType::List(Arc::new(field_in_place(element))),
+        DataType::Map(entries, is_sorted) => DataType::Map(Arc::new(field_in_place(entries)), *is_sorted),
         other => other.clone(),
     };
     field.clone().with_data_type(kind)
@@ -205,17 +206,17 @@ struct PagesOf {
     blob: Arc<dyn Blob>,
     len: u64,
     /// For a file in a store. Pages of a local file are read one by one.
-    ahead: Option<Mutex<Ahead>>,
-    /// What kept bytes from being read. The library passes errors on as text.
+    ahead: Option<Mutex<RowGroupsAhead>>,
+    /// The error that kept bytes from being read. The library passes errors on as text.
     failed: Mutex<Option<FetchError>>,
 }
 
 impl Pages {
-    fn new(blob: Arc<dyn Blob>, len: u64, ahead: Option<Ahead>) -> Self {
+    fn new(blob: Arc<dyn Blob>, len: u64, ahead: Option<RowGroupsAhead>) -> Self {
         Self(Arc::new(PagesOf { blob, len, ahead: ahead.map(Mutex::new), failed: Mutex::default() }))
     }
 
-    fn ahead<T>(&self, call: impl FnOnce(&mut Ahead) -> T) -> Option<T> {
+    fn ahead<T>(&self, call: impl FnOnce(&mut RowGroupsAhead) -> T) -> Option<T> {
         self.0.ahead.as_ref().map(|ahead| call(&mut lock(ahead)))
     }
 
@@ -273,7 +274,7 @@ fn sizes(header: &[u8]) -> Option<(i64, i64)> {
     let mut id = 0;
     let mut numbers = [0; 3];
     for number in &mut numbers {
-        header.field(&mut id)??;
+        let CompactField::Type(_) = header.field(&mut id)? else { return None };
         *number = zigzag(header.varint()?);
     }
     (id == 3).then_some((numbers[1], numbers[2]))

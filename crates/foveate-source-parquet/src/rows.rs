@@ -1,4 +1,4 @@
-//! Rows of a table of any content.
+//! GroupRows of a table of any content.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use foveate_source::container::{ChooseColumns, TableColumn, TableRows};
 use crate::choice::{Choice, element};
 use crate::fault::guarded;
 use crate::open::open_batches;
-use crate::table::Batches;
+use crate::table::BatchReader;
 use crate::text::text;
 
 /// Opens a file to read the columns that `choose` returns.
@@ -41,7 +41,7 @@ fn described(field: &Field) -> TableColumn {
 }
 
 struct ChosenRows {
-    batches: Box<dyn Batches>,
+    batches: Box<dyn BatchReader>,
     /// Places of the chosen columns in the batches.
     columns: Vec<usize>,
     batch: Option<RecordBatch>,
@@ -75,7 +75,8 @@ impl TableRows for ChosenRows {
 
     fn numbers(&self, column: usize, out: &mut Vec<f32>) -> Result<(), FetchError> {
         out.clear();
-        let (lists, row) = (self.column(column)?, self.next - 1);
+        let lists = self.column(column)?;
+        let row = self.next - 1;
         if lists.is_null(row) {
             return Ok(());
         }

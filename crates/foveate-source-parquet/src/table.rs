@@ -1,4 +1,4 @@
-//! Rows as members.
+//! GroupRows as members.
 
 use std::ops::Range;
 use std::time::SystemTime;
@@ -18,9 +18,9 @@ use crate::fault::{damaged, guarded};
 use crate::guess::{MOST_PATH, in_base64, is_base64};
 use crate::text::text;
 
-/// Batches of a file's rows, in order.
-pub(crate) trait Batches: Send {
-    /// The next batch, or `None` at the file's end. Batches are the same whatever was skipped before.
+/// BatchReader of a file's rows, in order.
+pub(crate) trait BatchReader: Send {
+    /// The next batch, or `None` at the file's end. BatchReader do not depend on the rows that were skipped before.
     fn next(&mut self) -> Result<Option<RecordBatch>, FetchError>;
 
     /// Continues with the batch that holds row `row` of the file. Returns the number of its first row; that of the
@@ -29,11 +29,11 @@ pub(crate) trait Batches: Send {
 }
 
 /// A file's rows.
-pub(crate) struct Table {
-    batches: Box<dyn Batches>,
+pub(crate) struct TableMembers {
+    batches: Box<dyn BatchReader>,
     choice: Choice,
     max_bytes: u64,
-    /// What precedes relative paths.
+    /// The prefix of relative paths.
     folder: String,
     modified: Option<SystemTime>,
     batch: Option<RecordBatch>,
@@ -44,8 +44,13 @@ pub(crate) struct Table {
     place: usize,
 }
 
-impl Table {
-    pub(crate) fn new(batches: Box<dyn Batches>, choice: Choice, blob: &dyn Blob, options: &ContainerOptions) -> Self {
+impl TableMembers {
+    pub(crate) fn new(
+        batches: Box<dyn BatchReader>,
+        choice: Choice,
+        blob: &dyn Blob,
+        options: &ContainerOptions,
+    ) -> Self {
         let name = blob.name();
         let end = name.rfind(std::path::is_separator).map_or(0, |at| at + 1);
         Self {
@@ -73,7 +78,7 @@ impl Table {
         Ok(true)
     }
 
-    /// Makes the next image one of the current row; false at the end. Rows with empty lists have none.
+    /// Makes the next image one of the current row; false at the end. GroupRows with empty lists have none.
     fn advance_to_image(&mut self) -> Result<bool, FetchError> {
         while self.advance()? {
             let Some(batch) = &self.batch else { break };
@@ -92,9 +97,11 @@ impl Table {
         let is_one = !self.choice.is_list || batch.column(self.choice.image).is_null(self.at);
         let place = if is_one { String::new() } else { format!("/{}", self.place) };
         let (name, content) = match self.id(batch)? {
-            Some(Some(id)) => (MemberName::Id(format!("{id}{place}")), self.content(column, places.start + self.place)),
-            Some(None) => (self.number(&place), self.fault("id")),
-            None => (self.number(&place), self.content(column, places.start + self.place)),
+            RowId::Text(id) => {
+                (MemberName::Id(format!("{id}{place}")), self.content(column, places.start + self.place))
+            }
+            RowId::Null => (self.number(&place), self.fault("id")),
+            RowId::NoColumn => (self.number(&place), self.content(column, places.start + self.place)),
         };
         let version = match &content {
             MemberContent::Here(bytes) => Version { len: Some(bytes.len() as u64), modified: self.modified, tag: None },
@@ -103,10 +110,10 @@ impl Table {
         Ok(Member { name, content, version, columns })
     }
 
-    /// The row's id, if there is a column of ids; within it, `None` stands for a null.
-    fn id(&self, batch: &RecordBatch) -> Result<Option<Option<String>>, FetchError> {
-        let Some(column) = self.choice.id else { return Ok(None) };
-        Ok(Some(text(batch.column(column), self.at)?.filter(|id| !id.is_empty())))
+    fn id(&self, batch: &RecordBatch) -> Result<RowId, FetchError> {
+        let Some(column) = self.choice.id else { return Ok(RowId::NoColumn) };
+        let id = text(batch.column(column), self.at)?.filter(|id| !id.is_empty());
+        Ok(id.map_or(RowId::Null, RowId::Text))
     }
 
     fn number(&self, place: &str) -> MemberName {
@@ -164,24 +171,26 @@ impl Table {
             }
             _ => return None,
         };
-        let (bytes, limit) = (value.len() as u64, self.max_bytes);
+        let bytes = value.len() as u64;
+        let limit = self.max_bytes;
         if bytes > limit {
             return Some(MemberContent::Failed(FetchError::TooLarge { bytes, limit }));
         }
         Some(MemberContent::Here(share(value, buffers)))
     }
 
-    /// A path beside the file, unless it is absolute or an address.
+    /// A path in the file's folder, unless it is absolute or an address.
     fn resolve(&self, path: &str) -> String {
         let path = normal_address(path);
-        match scheme_of(path.as_bytes()).is_some() || path.starts_with(std::path::is_separator) {
-            true => path.into_owned(),
-            false => format!("{}{path}", self.folder),
+        if scheme_of(path.as_bytes()).is_some() || path.starts_with(std::path::is_separator) {
+            path.into_owned()
+        } else {
+            format!("{}{path}", self.folder)
         }
     }
 }
 
-impl Members for Table {
+impl Members for TableMembers {
     fn next(&mut self) -> Result<Option<Member>, FetchError> {
         guarded(|| {
             if !self.advance_to_image()? {
@@ -193,7 +202,7 @@ impl Members for Table {
         })
     }
 
-    /// The last row to skip is read, because its place may be that of an error which ends the file. Rows with lists are
+    /// The last row to skip is read, because its place may be that of an error which ends the file. GroupRows with lists are
     /// all read, because they tell how many images they have.
     fn skip(&mut self, count: u64) -> Result<(), FetchError> {
         guarded(|| {
@@ -213,23 +222,32 @@ impl Members for Table {
     }
 }
 
+/// A row's id.
+enum RowId {
+    NoColumn,
+    /// A null, or an empty text.
+    Null,
+    Text(String),
+}
+
 /// The column with the images of row `row`, and their places there: the row's own, or those of its list's elements.
 fn images(column: &ArrayRef, row: usize) -> (&dyn Array, Range<usize>) {
-    let of_list = |values, start: i64, end: i64| (values as &dyn Array, start as usize..end as usize);
     match column.data_type() {
         // A null is a row without its image, and an empty list one without images.
         _ if column.is_null(row) => (column, row..row + 1),
         DataType::List(_) => {
             let list = column.as_list::<i32>();
-            of_list(list.values(), list.value_offsets()[row].into(), list.value_offsets()[row + 1].into())
+            let offsets = list.value_offsets();
+            (list.values(), offsets[row] as usize..offsets[row + 1] as usize)
         }
         DataType::LargeList(_) => {
             let list = column.as_list::<i64>();
-            of_list(list.values(), list.value_offsets()[row], list.value_offsets()[row + 1])
+            let offsets = list.value_offsets();
+            (list.values(), offsets[row] as usize..offsets[row + 1] as usize)
         }
         DataType::FixedSizeList(..) => {
             let list = column.as_fixed_size_list();
-            of_list(list.values(), list.value_offset_at(row) as i64, list.value_offset_at(row + 1) as i64)
+            (list.values(), list.value_offset_at(row)..list.value_offset_at(row + 1))
         }
         _ => (column, row..row + 1),
     }

@@ -18,17 +18,20 @@ const GROUP: usize = 32 << 20;
 
 /// Begins a file.
 pub(crate) fn create(out: Box<dyn Write + Send>, columns: &[String]) -> io::Result<Box<dyn MemberWriter>> {
-    let text = |name: &str| Field::new(name, DataType::Utf8, true);
-    let parts = Fields::from(vec![Field::new("bytes", DataType::Binary, true), text("path")]);
+    let bytes = Field::new("bytes", DataType::Binary, true);
+    let parts = Fields::from(vec![bytes, Field::new("path", DataType::Utf8, true)]);
     let image = Field::new(IMAGE, DataType::Struct(parts.clone()), true);
-    let mut fields = vec![text(ID_COLUMN), image];
-    fields.extend(columns.iter().map(|name| text(name)));
-    // By which `datasets` decodes the column.
-    let feature = |field: &Field| match field.name().as_str() {
-        IMAGE => json!({ "_type": "Image" }),
-        _ => json!({ "dtype": "string", "_type": "Value" }),
-    };
-    let features: serde_json::Map<_, _> = fields.iter().map(|field| (field.name().clone(), feature(field))).collect();
+    let mut fields = vec![Field::new(ID_COLUMN, DataType::Utf8, true), image];
+    fields.extend(columns.iter().map(|name| Field::new(name, DataType::Utf8, true)));
+    // By which `datasets` decodes the columns.
+    let mut features = serde_json::Map::new();
+    for field in &fields {
+        let feature = match field.name().as_str() {
+            IMAGE => json!({ "_type": "Image" }),
+            _ => json!({ "dtype": "string", "_type": "Value" }),
+        };
+        features.insert(field.name().clone(), feature);
+    }
     let metadata = ("huggingface".to_owned(), json!({ "info": { "features": features } }).to_string());
     let schema = Arc::new(Schema::new_with_metadata(fields, [metadata]));
     // Images are compressed and all different.
@@ -38,18 +41,18 @@ pub(crate) fn create(out: Box<dyn Write + Send>, columns: &[String]) -> io::Resu
         .set_created_by("foveate".to_owned())
         .build();
     let writer = ArrowWriter::try_new(out, Arc::clone(&schema), Some(properties))?;
-    Ok(Box::new(ParquetWriter { writer, schema, parts, rows: Rows::new(columns.len()) }))
+    Ok(Box::new(ParquetWriter { writer, schema, parts, rows: GroupRows::new(columns.len()) }))
 }
 
 struct ParquetWriter {
     writer: ArrowWriter<Box<dyn Write + Send>>,
     schema: SchemaRef,
     parts: Fields,
-    rows: Rows,
+    rows: GroupRows,
 }
 
 /// The rows of the next row group.
-struct Rows {
+struct GroupRows {
     ids: Vec<String>,
     images: Vec<Vec<u8>>,
     paths: Vec<String>,
@@ -57,16 +60,19 @@ struct Rows {
     bytes: usize,
 }
 
-impl Rows {
+impl GroupRows {
     fn new(columns: usize) -> Self {
-        let (ids, images, paths, columns) = (Vec::new(), Vec::new(), Vec::new(), vec![Vec::new(); columns]);
+        let ids = Vec::new();
+        let images = Vec::new();
+        let paths = Vec::new();
+        let columns = vec![Vec::new(); columns];
         Self { ids, images, paths, columns, bytes: 0 }
     }
 }
 
 impl ParquetWriter {
     fn end_group(&mut self) -> io::Result<()> {
-        let next = Rows::new(self.rows.columns.len());
+        let next = GroupRows::new(self.rows.columns.len());
         let rows = mem::replace(&mut self.rows, next);
         if rows.ids.is_empty() {
             return Ok(());
