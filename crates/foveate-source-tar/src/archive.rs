@@ -11,7 +11,7 @@ use foveate_source::blob::Blob;
 use tar::{EntryType, GnuExtSparseHeader, Header};
 
 use crate::buffers::Buffers;
-use crate::input::Input;
+use crate::input::TarInput;
 
 const BLOCK: u64 = 512;
 
@@ -20,7 +20,7 @@ const MAX_EXTENSION: u64 = 1 << 20;
 
 /// A member of an archive, of any kind. Its content comes next: it is [read](Archive::read) or [passed](Archive::pass).
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct TarEntry {
     /// As it is written, without a leading `./`; any bytes.
     pub(crate) name: Vec<u8>,
     /// Length of its content.
@@ -28,18 +28,18 @@ pub(crate) struct Entry {
     pub(crate) modified: Option<SystemTime>,
     /// The name of the member that a hard link is.
     pub(crate) target: Vec<u8>,
-    /// Why it has no content of its own, if it is no file.
+    /// The reason that it has no content, if it is no file.
     pub(crate) special: Option<&'static str>,
 }
 
-impl Entry {
+impl TarEntry {
     pub(crate) fn is_hard_link(&self) -> bool {
         self.special == Some(HARD_LINK)
     }
 }
 
 pub(crate) struct Archive {
-    input: Input,
+    input: TarInput,
     /// Bytes between the last content and the next header.
     padding: u64,
     /// True if the last block was of the end-of-archive marker.
@@ -49,11 +49,11 @@ pub(crate) struct Archive {
 
 impl Archive {
     pub(crate) fn open(blob: Arc<dyn Blob>, buffers: Buffers) -> Result<Self, FetchError> {
-        Ok(Self { input: Input::open(blob, buffers)?, padding: 0, is_marked: false, is_over: false })
+        Ok(Self { input: TarInput::open(blob, buffers)?, padding: 0, is_marked: false, is_over: false })
     }
 
     /// The next entry, or `None` after the last one.
-    pub(crate) fn next_entry(&mut self) -> Result<Option<Entry>, FetchError> {
+    pub(crate) fn next_entry(&mut self) -> Result<Option<TarEntry>, FetchError> {
         let mut extensions = Extensions::default();
         while let Some(header) = self.header()? {
             let size = size(&header).ok_or_else(|| self.bad_header("size"))?;
@@ -72,7 +72,7 @@ impl Archive {
     }
 
     /// The content of `entry`, the last that was found.
-    pub(crate) fn read(&mut self, entry: &Entry) -> Result<Bytes, FetchError> {
+    pub(crate) fn read(&mut self, entry: &TarEntry) -> Result<Bytes, FetchError> {
         let content = self.input.read(entry.size)?.ok_or_else(|| cut_short(&entry.name))?;
         self.padding = padding(entry.size);
         Ok(content)
@@ -90,7 +90,7 @@ impl Archive {
     }
 
     /// Leaves out the content of `entry`, the last that was found.
-    pub(crate) fn pass(&mut self, entry: &Entry) -> Result<(), FetchError> {
+    pub(crate) fn pass(&mut self, entry: &TarEntry) -> Result<(), FetchError> {
         self.pass_by(&entry.name, entry.size)
     }
 
@@ -145,7 +145,7 @@ impl Archive {
         Ok(content)
     }
 
-    fn entry(&mut self, header: &Header, size: u64, extensions: Extensions) -> Result<Entry, FetchError> {
+    fn entry(&mut self, header: &Header, size: u64, extensions: Extensions) -> Result<TarEntry, FetchError> {
         let kind = header.entry_type();
         if kind == EntryType::GNUSparse {
             self.sparse_headers(header)?;
@@ -157,7 +157,7 @@ impl Archive {
         let modified = header.mtime().ok().and_then(|at| SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(at)));
         let size = if has_content { extensions.size.unwrap_or(size) } else { 0 };
         let target = extensions.target.or_else(|| header.link_name_bytes().map(Cow::into_owned)).unwrap_or_default();
-        Ok(Entry { name, size, modified, target: tidy_name(target, EntryType::Link), special })
+        Ok(TarEntry { name, size, modified, target: tidy_name(target, EntryType::Link), special })
     }
 
     /// Reads on past the headers that list a sparse file's pieces.
@@ -218,7 +218,7 @@ fn tidy_name(mut name: Vec<u8>, kind: EntryType) -> Vec<u8> {
     name
 }
 
-/// What headers before a member's own say about it.
+/// The properties of a member that the headers before its own name.
 #[derive(Default)]
 struct Extensions {
     name: Option<Vec<u8>>,
@@ -256,12 +256,12 @@ impl Extensions {
 
 /// Returns true if a header's checksum is right. Some old programs added its bytes as signed numbers.
 fn is_sound(header: &Header) -> bool {
-    let field = 148..156;
-    let bytes =
-        || header.as_bytes().iter().enumerate().map(|(at, &byte)| if field.contains(&at) { b' ' } else { byte });
-    let unsigned = || bytes().map(i64::from).sum::<i64>();
-    let signed = || bytes().map(|byte| i64::from(byte.cast_signed())).sum::<i64>();
-    header.cksum().map(i64::from).is_ok_and(|stored| stored == unsigned() || stored == signed())
+    let mut bytes = *header.as_bytes();
+    // The checksum's own field counts as spaces.
+    bytes[148..156].fill(b' ');
+    let unsigned: i64 = bytes.iter().map(|&byte| i64::from(byte)).sum();
+    let signed: i64 = bytes.iter().map(|byte| i64::from(byte.cast_signed())).sum();
+    header.cksum().is_ok_and(|stored| [unsigned, signed].contains(&stored.into()))
 }
 
 fn padding(size: u64) -> u64 {

@@ -17,10 +17,10 @@ const MOST: usize = 32 << 20;
 
 /// Buffers that no member uses.
 #[derive(Clone, Default)]
-pub(crate) struct Buffers(Arc<Mutex<Idle>>);
+pub(crate) struct Buffers(Arc<Mutex<IdleBuffers>>);
 
 #[derive(Default)]
-struct Idle {
+struct IdleBuffers {
     /// Those that were used last are at the end: they may still be in the processor's cache.
     buffers: VecDeque<Vec<u8>>,
     bytes: usize,
@@ -28,14 +28,14 @@ struct Idle {
 
 impl Buffers {
     /// A buffer of `len` bytes, of any content.
-    pub(crate) fn take(&self, len: usize) -> Buffer {
-        Buffer { memory: lock(&self.0).take(len).unwrap_or_else(|| vec![0; len]), len }
+    pub(crate) fn take(&self, len: usize) -> MemberMemory {
+        MemberMemory { memory: lock(&self.0).take(len).unwrap_or_else(|| vec![0; len]), len }
     }
 
-    /// The content of `buffer`, whose memory comes back when nobody uses it.
-    pub(crate) fn lend(&self, mut buffer: Buffer) -> Bytes {
+    /// The content of `buffer`, whose memory comes back when it is not used any more.
+    pub(crate) fn lend(&self, mut buffer: MemberMemory) -> Bytes {
         match buffer.len >= LEAST {
-            true => Bytes::from_owner(Lent { buffer, home: Arc::downgrade(&self.0) }),
+            true => Bytes::from_owner(LentBuffer { buffer, home: Arc::downgrade(&self.0) }),
             false => {
                 buffer.memory.truncate(buffer.len);
                 buffer.memory.into()
@@ -44,11 +44,10 @@ impl Buffers {
     }
 }
 
-impl Idle {
+impl IdleBuffers {
     /// Memory for `len` bytes. No more than twice as many, so that small members never hold the memory of large ones.
     fn take(&mut self, len: usize) -> Option<Vec<u8>> {
-        let fits = |memory: &Vec<u8>| len >= LEAST && (len..=2 * len).contains(&memory.len());
-        let at = self.buffers.iter().rposition(fits)?;
+        let at = self.buffers.iter().rposition(|memory| len >= LEAST && (len..=2 * len).contains(&memory.len()))?;
         let memory = self.buffers.remove(at)?;
         self.bytes -= memory.len();
         Some(memory)
@@ -66,12 +65,12 @@ impl Idle {
 }
 
 /// Memory, of which the first `len` bytes are used. All of it is initialized, so that it can be read into again.
-pub(crate) struct Buffer {
+pub(crate) struct MemberMemory {
     memory: Vec<u8>,
     len: usize,
 }
 
-impl Buffer {
+impl MemberMemory {
     /// Adds bytes, up to `len`.
     pub(crate) fn grow(&mut self, len: usize) -> io::Result<()> {
         let more = len.saturating_sub(self.memory.len());
@@ -82,7 +81,7 @@ impl Buffer {
     }
 }
 
-impl Deref for Buffer {
+impl Deref for MemberMemory {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -90,24 +89,24 @@ impl Deref for Buffer {
     }
 }
 
-impl DerefMut for Buffer {
+impl DerefMut for MemberMemory {
     fn deref_mut(&mut self) -> &mut [u8] {
         &mut self.memory[..self.len]
     }
 }
 
-struct Lent {
-    buffer: Buffer,
-    home: Weak<Mutex<Idle>>,
+struct LentBuffer {
+    buffer: MemberMemory,
+    home: Weak<Mutex<IdleBuffers>>,
 }
 
-impl AsRef<[u8]> for Lent {
+impl AsRef<[u8]> for LentBuffer {
     fn as_ref(&self) -> &[u8] {
         &self.buffer
     }
 }
 
-impl Drop for Lent {
+impl Drop for LentBuffer {
     fn drop(&mut self) {
         if let Some(home) = self.home.upgrade() {
             lock(&home).give(mem::take(&mut self.buffer.memory));

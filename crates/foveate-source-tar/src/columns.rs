@@ -41,12 +41,16 @@ pub(crate) fn take(
 /// The fields of an object: strings as they are, everything else as JSON.
 fn fields(json: &str) -> Option<BTreeMap<String, Option<String>>> {
     let object: BTreeMap<String, &RawValue> = serde_json::from_str(json).ok()?;
-    let value = |raw: &RawValue| match raw.get() {
-        "null" => None,
-        text if text.starts_with('"') => serde_json::from_str(text).ok(),
-        other => Some(other.to_owned()),
-    };
-    Some(object.into_iter().map(|(name, raw)| (name, value(raw))).collect())
+    let mut fields = BTreeMap::new();
+    for (name, raw) in object {
+        let value = match raw.get() {
+            "null" => None,
+            text if text.starts_with('"') => serde_json::from_str(text).ok(),
+            other => Some(other.to_owned()),
+        };
+        fields.insert(name, value);
+    }
+    Some(fields)
 }
 
 /// Replaces the numbers that Python writes and JSON does not have by null.
@@ -132,7 +136,8 @@ mod tests {
             take(Sidecar::Text("cls"), text.as_bytes(), &columns, &mut values, &mut [false; 2]);
             assert_eq!(values, [Some(expected.to_owned()), None]);
         }
-        let (mut values, mut seen) = ([None], [false]);
+        let mut values = [None];
+        let mut seen = [false];
         take(Sidecar::Text("cls"), b"\n", &["cls".to_owned()], &mut values, &mut seen);
         assert_eq!((values, seen), ([None], [true]), "an empty one is no value");
     }

@@ -21,21 +21,20 @@ pub(crate) const MAGIC: u64 = 6;
 /// The compression of a stream with these first bytes; `None` if it is not compressed.
 ///
 /// # Errors
-/// What to do with a format that is not read here.
+/// The remedy for a format that is not read here.
 pub(crate) fn sniff(head: &[u8]) -> Result<Option<Compression>, String> {
-    let other = |name: &str, tool: &str| {
-        let again = format!("compress it with Zstandard: {tool} -dc <old | zstd >new.tar.zst");
-        Err(format!("it is compressed with {name}, which is not read here; {again}"))
+    // The programs have the names of their formats.
+    let other = match head {
+        [0x1f, 0x8b, ..] => return Ok(Some(Compression::Gzip)),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => return Ok(Some(Compression::Zstd)),
+        [0xfd, b'7', b'z', b'X', b'Z', ..] => "xz",
+        [b'B', b'Z', b'h', b'1'..=b'9', 0x31, 0x41, ..] => "bzip2",
+        [0x04, 0x22, 0x4d, 0x18, ..] => "lz4",
+        [b'P', b'K', 3 | 5, 4 | 6, ..] => return Err("it is no tar but a zip; rename it to .zip".to_owned()),
+        _ => return Ok(None),
     };
-    match head {
-        [0x1f, 0x8b, ..] => Ok(Some(Compression::Gzip)),
-        [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Ok(Some(Compression::Zstd)),
-        [0xfd, b'7', b'z', b'X', b'Z', ..] => other("xz", "xz"),
-        [b'B', b'Z', b'h', b'1'..=b'9', 0x31, 0x41, ..] => other("bzip2", "bzip2"),
-        [0x04, 0x22, 0x4d, 0x18, ..] => other("lz4", "lz4"),
-        [b'P', b'K', 3 | 5, 4 | 6, ..] => Err("it is no tar but a zip; rename it to .zip".to_owned()),
-        _ => Ok(None),
-    }
+    let again = format!("compress it with Zstandard: {other} -dc <old | zstd >new.tar.zst");
+    Err(format!("it is compressed with {other}, which is not read here; {again}"))
 }
 
 impl Compression {
@@ -56,9 +55,10 @@ impl Compression {
 
 /// Returns true if a decoder's error is that its stream ended.
 pub(crate) fn is_end(error: &io::Error) -> bool {
-    let is_end = |error: &io::Error| error.kind() == io::ErrorKind::UnexpectedEof;
-    let mut causes = std::iter::successors(error.source(), |&cause| cause.source());
-    is_end(error) || causes.any(|cause| cause.downcast_ref().is_some_and(is_end))
+    let first: &(dyn Error + 'static) = error;
+    std::iter::successors(Some(first), |&cause| cause.source()).any(|cause| {
+        cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::UnexpectedEof)
+    })
 }
 
 /// `None` after the last member.
@@ -85,7 +85,7 @@ struct Zstd<R> {
     frame: FrameDecoder,
     /// True if `frame` has begun and has bytes left.
     is_open: bool,
-    /// How the source ended in the middle of a frame, until the bytes before are read.
+    /// The error of a source that ended within a frame, until the bytes before are read.
     cut: Option<io::Error>,
 }
 
@@ -130,10 +130,9 @@ impl<R: BufRead> Zstd<R> {
     fn decode_block(&mut self) -> io::Result<()> {
         /// An empty last block and a checksum, for which the decoder lets go what it keeps for later blocks.
         const LAST: [u8; 7] = [1, 0, 0, 0, 0, 0, 0];
-        let one = || BlockDecodingStrategy::UptoBlocks(1);
-        let decoded = self.frame.decode_blocks(&mut self.source, one());
+        let decoded = self.frame.decode_blocks(&mut self.source, BlockDecodingStrategy::UptoBlocks(1));
         let Err(error) = decoded.map_err(io::Error::other) else { return Ok(()) };
-        if !is_end(&error) || self.frame.decode_blocks(&LAST[..], one()).is_err() {
+        if !is_end(&error) || self.frame.decode_blocks(&LAST[..], BlockDecodingStrategy::UptoBlocks(1)).is_err() {
             return Err(error);
         }
         self.cut = Some(error);

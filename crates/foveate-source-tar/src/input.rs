@@ -1,4 +1,4 @@
-//! The bytes of a tar: decompressed, and without those that nobody wants.
+//! The bytes of a tar: decompressed, and without those that are not needed.
 
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::sync::{Arc, Mutex};
@@ -27,7 +27,7 @@ const TRUSTED: u64 = 16 << 20;
 type Stream = Box<dyn Read + Send>;
 
 /// The bytes of a tar, in order.
-pub(crate) struct Input {
+pub(crate) struct TarInput {
     bytes: BufReader<Stream>,
     buffers: Buffers,
     position: u64,
@@ -36,7 +36,7 @@ pub(crate) struct Input {
     compressed: Option<(Compression, Fault)>,
 }
 
-impl Input {
+impl TarInput {
     pub(crate) fn open(blob: Arc<dyn Blob>, buffers: Buffers) -> Result<Self, FetchError> {
         let mut stream = blob.stream(0)?;
         let mut head = Vec::new();
@@ -97,8 +97,7 @@ impl Input {
         if !self.may_have(len) {
             return Ok(false);
         }
-        let is_far = |(blob, _): &(Arc<dyn Blob>, u64)| len > self.near(blob.as_ref());
-        if self.plain.as_ref().is_some_and(is_far) {
+        if self.plain.as_ref().is_some_and(|(blob, _)| len > self.near(blob.as_ref())) {
             self.seek(self.position + len, self.bytes.capacity())?;
             return Ok(true);
         }
@@ -119,14 +118,15 @@ impl Input {
 
     /// Reads little at once, for headers alone, or much again.
     pub(crate) fn skim(&mut self, little: bool) -> Result<(), FetchError> {
-        let is_local = |(blob, _): &(Arc<dyn Blob>, u64)| scheme_of(blob.name().as_bytes()).is_none();
-        match self.plain.as_ref().is_some_and(is_local) {
-            true => self.seek(self.position, if little { PAGE } else { BUFFER }),
-            false => Ok(()),
+        match &self.plain {
+            Some((blob, _)) if scheme_of(blob.name().as_bytes()).is_none() => {
+                self.seek(self.position, if little { PAGE } else { BUFFER })
+            }
+            _ => Ok(()),
         }
     }
 
-    /// How far reading on takes no longer than opening the blob again.
+    /// The distance over which reading on takes no longer than opening the blob again.
     fn near(&self, blob: &dyn Blob) -> u64 {
         let buffered = self.bytes.buffer().len() as u64;
         match scheme_of(blob.name().as_bytes()) {
@@ -152,12 +152,13 @@ impl Input {
     /// An error of the storage, or the damage that a decoder found.
     fn failure(&self, error: io::Error) -> FetchError {
         let Some((compression, fault)) = &self.compressed else { return error.into() };
-        let (name, is_cut) = (compression.name(), is_end(&error));
-        let damage = || match is_cut {
-            true => FetchError::Damaged(format!("its {name} stream is cut short")),
-            false => FetchError::Damaged(format!("its {name} stream is damaged: {error}")),
-        };
-        lock(fault).take().unwrap_or_else(damage)
+        let name = compression.name();
+        let is_cut = is_end(&error);
+        match lock(fault).take() {
+            Some(fault) => fault,
+            None if is_cut => FetchError::Damaged(format!("its {name} stream is cut short")),
+            None => FetchError::Damaged(format!("its {name} stream is damaged: {error}")),
+        }
     }
 }
 

@@ -10,11 +10,7 @@ mod members;
 mod name;
 mod write;
 
-use std::sync::Arc;
-
-use foveate_source::FetchError;
-use foveate_source::blob::Blob;
-use foveate_source::container::{ContainerBackend, ContainerOptions, ContainerRegistry, Members};
+use foveate_source::container::{ContainerBackend, ContainerRegistry};
 
 use crate::buffers::Buffers;
 use crate::members::TarMembers;
@@ -39,8 +35,8 @@ pub fn format() -> ContainerBackend {
     let about = "tar archives and WebDataset shards, also with gzip or Zstandard";
     // Of all archives, so that each next one finds them.
     let buffers = Buffers::default();
-    let open = move |blob: Arc<dyn Blob>, options: &ContainerOptions| -> Result<Box<dyn Members>, FetchError> {
+    let format = ContainerBackend::new(NAME, about, SUFFIXES, move |blob, options| {
         Ok(Box::new(TarMembers::open(blob, options, buffers.clone())?))
-    };
-    ContainerBackend::new(NAME, about, SUFFIXES, open).with_columns().with_writer(write::create)
+    });
+    format.with_columns().with_writer(write::create)
 }

@@ -7,18 +7,18 @@ use bytes::Bytes;
 use foveate_source::FetchError;
 use foveate_source::blob::Blob;
 
-use crate::archive::{Archive, Entry};
+use crate::archive::{Archive, TarEntry};
 use crate::buffers::Buffers;
 
 /// Most bytes of memory for the names of one archive's files.
 const MOST_MEMORY: usize = 256 << 20;
 
-/// An entry's memory beside its name.
-const BESIDE: usize = 64;
+/// An entry's memory in addition to its name.
+const OVERHEAD: usize = 64;
 
-/// Where a file's content is in the tar.
+/// The place of a file's content in the tar.
 #[derive(Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct LinkPlace {
     start: u64,
     pub(crate) size: u64,
 }
@@ -29,7 +29,7 @@ pub(crate) struct Links {
     buffers: Buffers,
     /// A second reader, which follows from link to link.
     archive: Option<Archive>,
-    places: HashMap<Vec<u8>, Place>,
+    places: HashMap<Vec<u8>, LinkPlace>,
     memory: usize,
 }
 
@@ -39,7 +39,7 @@ impl Links {
     }
 
     /// Finds the file that `link` names before `end`, where the link's header ends.
-    pub(crate) fn find(&mut self, link: &Entry, end: u64) -> Result<Place, FetchError> {
+    pub(crate) fn find(&mut self, link: &TarEntry, end: u64) -> Result<LinkPlace, FetchError> {
         let target = String::from_utf8_lossy(&link.target);
         if self.blob.len().is_none() {
             let why = format!("a hard link to {target}, and a stream does not go back; read the archive from a file");
@@ -51,7 +51,7 @@ impl Links {
             .ok_or_else(|| FetchError::NotAFile(format!("a hard link to {target}, and no file before it is called so")))
     }
 
-    pub(crate) fn read(&self, place: Place) -> Result<Option<Bytes>, FetchError> {
+    pub(crate) fn read(&self, place: LinkPlace) -> Result<Option<Bytes>, FetchError> {
         Archive::open(Arc::clone(&self.blob), self.buffers.clone())?.read_at(place.start, place.size)
     }
 
@@ -74,12 +74,13 @@ impl Links {
             let Some(entry) = archive.next_entry()? else { break };
             let start = archive.position();
             archive.pass(&entry)?;
-            let place = match entry.is_hard_link() {
-                true => self.places.get(&entry.target).copied(),
-                false => entry.special.is_none().then_some(Place { start, size: entry.size }),
+            let place = if entry.is_hard_link() {
+                self.places.get(&entry.target).copied()
+            } else {
+                entry.special.is_none().then_some(LinkPlace { start, size: entry.size })
             };
             let Some(place) = place else { continue };
-            self.memory += entry.name.len() + BESIDE;
+            self.memory += entry.name.len() + OVERHEAD;
             if self.memory > MOST_MEMORY {
                 let mib = MOST_MEMORY >> 20;
                 return Err(FetchError::NotAFile(format!(

@@ -8,11 +8,11 @@ use foveate_source::container::{ContainerOptions, Member, MemberContent, MemberN
 use foveate_source::store::Version;
 use foveate_source::{FetchError, NameFilter};
 
-use crate::archive::{Archive, Entry};
+use crate::archive::{Archive, TarEntry};
 use crate::buffers::Buffers;
 use crate::columns;
 use crate::links::Links;
-use crate::name::{Role, Sidecar, key, role};
+use crate::name::{MemberRole, Sidecar, key, role};
 
 /// Largest sidecar that is read.
 const MAX_SIDECAR: u64 = 1 << 20;
@@ -20,8 +20,8 @@ const MAX_SIDECAR: u64 = 1 << 20;
 /// Most bytes of images that wait for sidecars.
 const MAX_WAITING: u64 = 64 << 20;
 
-/// An image's memory beside its bytes and its name.
-const BESIDE: u64 = 512;
+/// An image's memory in addition to its bytes and its name.
+const OVERHEAD: u64 = 512;
 
 pub(crate) struct TarMembers {
     archive: Archive,
@@ -32,17 +32,17 @@ pub(crate) struct TarMembers {
     columns: Vec<String>,
     /// Those that a sidecar of some image has.
     seen: Vec<bool>,
-    /// Whether the last of them holds the ids.
+    /// True if the last of them holds the ids.
     has_ids: bool,
     /// Images that wait for nothing. One to be skipped is `None`.
     ready: VecDeque<Option<Member>>,
-    group: Group,
-    /// Number of images to be found next that nobody wants.
+    group: KeyGroup,
+    /// Number of images to be found next that are skipped.
     unwanted: u64,
     end: Option<End>,
 }
 
-/// What the archive ended with.
+/// The end of the archive.
 enum End {
     Reached,
     Damaged(FetchError),
@@ -50,7 +50,7 @@ enum End {
 
 /// Consecutive members with the same key.
 #[derive(Default)]
-struct Group {
+struct KeyGroup {
     key: Vec<u8>,
     names: BTreeSet<Vec<u8>>,
     values: Box<[Option<String>]>,
@@ -72,7 +72,7 @@ impl TarMembers {
             seen: vec![false; options.columns.len() + usize::from(options.id_column.is_some())],
             has_ids: options.id_column.is_some(),
             ready: VecDeque::new(),
-            group: Group::default(),
+            group: KeyGroup::default(),
             unwanted: 0,
             end: None,
         })
@@ -105,21 +105,21 @@ impl TarMembers {
     fn take_entry(&mut self) -> Result<bool, FetchError> {
         let Some(entry) = self.archive.next_entry()? else { return Ok(false) };
         match role(&entry.name) {
-            Role::Image if self.names.takes_member(&entry.name) => self.image(entry)?,
-            Role::Sidecar(kind) if self.reads(&entry) => self.sidecar(kind, &entry)?,
+            MemberRole::Image if self.names.takes_member(&entry.name) => self.image(entry)?,
+            MemberRole::Sidecar(kind) if self.reads(&entry) => self.sidecar(kind, &entry)?,
             _ => self.archive.pass(&entry)?,
         }
         Ok(true)
     }
 
-    fn reads(&self, sidecar: &Entry) -> bool {
+    fn reads(&self, sidecar: &TarEntry) -> bool {
         !self.columns.is_empty()
             && NameFilter::default().takes_member(&sidecar.name)
             && sidecar.special.is_none()
             && sidecar.size <= MAX_SIDECAR
     }
 
-    fn image(&mut self, entry: Entry) -> Result<(), FetchError> {
+    fn image(&mut self, entry: TarEntry) -> Result<(), FetchError> {
         let is_wanted = self.unwanted == 0;
         let mut len = entry.size;
         let content = match (is_wanted, entry.special) {
@@ -143,7 +143,7 @@ impl TarMembers {
         self.turn_to(&entry.name);
         // The same for an image that is not wanted, so that the group ends where it would.
         let held = if entry.special.is_none() && entry.size <= self.max_bytes { entry.size } else { 0 };
-        self.group.bytes += held + 2 * entry.name.len() as u64 + BESIDE;
+        self.group.bytes += held + 2 * entry.name.len() as u64 + OVERHEAD;
         let version = Version { len: Some(len), modified: entry.modified, tag: None };
         let member = Member { name: MemberName::Key(entry.name), content, version, columns: Box::default() };
         self.group.images.push(is_wanted.then_some(member));
@@ -154,7 +154,7 @@ impl TarMembers {
     }
 
     /// The content of the member that a hard link names, and its length.
-    fn linked(&mut self, link: &Entry, len: &mut u64) -> Result<MemberContent, FetchError> {
+    fn linked(&mut self, link: &TarEntry, len: &mut u64) -> Result<MemberContent, FetchError> {
         let place = match self.links.find(link, self.archive.position()) {
             Ok(place) => place,
             Err(error @ FetchError::NotAFile(_)) => return Ok(MemberContent::Failed(error)),
@@ -168,7 +168,7 @@ impl TarMembers {
         Ok(content.map_or_else(|| MemberContent::Failed(FetchError::Changed(self.links.name())), MemberContent::Here))
     }
 
-    fn sidecar(&mut self, kind: Sidecar, entry: &Entry) -> Result<(), FetchError> {
+    fn sidecar(&mut self, kind: Sidecar, entry: &TarEntry) -> Result<(), FetchError> {
         let bytes = self.archive.read(entry)?;
         self.turn_to(&entry.name);
         columns::take(kind, &bytes, &self.columns, &mut self.group.values, &mut self.group.seen);
@@ -185,7 +185,7 @@ impl TarMembers {
             self.release();
             let values = vec![None; self.columns.len()].into_boxed_slice();
             let seen = vec![false; self.columns.len()].into_boxed_slice();
-            self.group = Group { key: key(name).to_owned(), values, seen, ..Group::default() };
+            self.group = KeyGroup { key: key(name).to_owned(), values, seen, ..KeyGroup::default() };
         }
         self.group.names.insert(name.to_owned());
     }
@@ -195,17 +195,22 @@ impl TarMembers {
         if !self.group.images.is_empty() {
             self.seen.iter_mut().zip(&self.group.seen).for_each(|(seen, &is_here)| *seen |= is_here);
         }
-        let Group { names, values, images, bytes, .. } = &mut self.group;
-        (*names, *bytes) = (BTreeSet::new(), 0);
+        let KeyGroup { names, values, images, bytes, .. } = &mut self.group;
+        *names = BTreeSet::new();
+        *bytes = 0;
         let (values, id) = match values.split_last() {
             Some((id, values)) if self.has_ids => (values, id.clone()),
             _ => (&values[..], None),
         };
-        let complete = |image: Member| {
-            let name = id.clone().filter(|id| !id.is_empty()).map_or(image.name, MemberName::Id);
-            Member { name, columns: values.into(), ..image }
-        };
-        self.ready.extend(images.drain(..).map(|image| image.map(complete)));
+        for mut image in images.drain(..) {
+            if let Some(image) = &mut image {
+                image.columns = values.into();
+                if let Some(id) = id.clone().filter(|id| !id.is_empty()) {
+                    image.name = MemberName::Id(id);
+                }
+            }
+            self.ready.push_back(image);
+        }
     }
 }
 

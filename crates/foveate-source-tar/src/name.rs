@@ -1,10 +1,10 @@
-//! What a member is, by its name.
+//! The role of a member, by its name.
 
 use foveate_source::{FOREIGN_EXTENSIONS, IMAGE_EXTENSIONS};
 
-/// What a member is for.
+/// The role of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
+pub(crate) enum MemberRole {
     /// An input.
     Image,
     /// Data about the images with its key.
@@ -13,7 +13,7 @@ pub(crate) enum Role {
     Other,
 }
 
-/// The kinds of files beside images.
+/// The kinds of files that accompany images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sidecar {
     Json,
@@ -26,15 +26,15 @@ const SIDECARS: [(&str, Sidecar); 3] =
 
 /// The role of the member with this name. Images in a format that no decoder reads are inputs too: unlike a folder's
 /// listing, a tar has nowhere to count what it leaves out.
-pub(crate) fn role(name: &[u8]) -> Role {
-    let is = |extension: &[u8], known: &str| extension.eq_ignore_ascii_case(known.as_bytes());
+pub(crate) fn role(name: &[u8]) -> MemberRole {
     let after_key = name.get(key(name).len() + 1..).unwrap_or_default();
     let last = after_key.rsplit(|&byte| byte == b'.').next().unwrap_or_default();
-    if IMAGE_EXTENSIONS.iter().chain(&FOREIGN_EXTENSIONS).any(|known| is(last, known)) {
-        return Role::Image;
+    let mut images = IMAGE_EXTENSIONS.iter().chain(&FOREIGN_EXTENSIONS);
+    if images.any(|known| last.eq_ignore_ascii_case(known.as_bytes())) {
+        return MemberRole::Image;
     }
-    let sidecar = SIDECARS.iter().find(|(extension, _)| is(after_key, extension));
-    sidecar.map_or(Role::Other, |(_, sidecar)| Role::Sidecar(*sidecar))
+    let sidecar = SIDECARS.iter().find(|(extension, _)| after_key.eq_ignore_ascii_case(extension.as_bytes()));
+    sidecar.map_or(MemberRole::Other, |(_, sidecar)| MemberRole::Sidecar(*sidecar))
 }
 
 /// The part of a name that an image and its sidecars have in common: up to the first dot of the last component.
@@ -51,14 +51,14 @@ mod tests {
     #[test]
     fn names_tell_images_and_sidecars() {
         for name in ["a.jpg", "a/b.c.JPEG", "../a.webp", "/x/a.seg.png", "a.heic", "a/./b.tif", "a..png"] {
-            assert_eq!(role(name.as_bytes()), Role::Image, "{name}");
+            assert_eq!(role(name.as_bytes()), MemberRole::Image, "{name}");
         }
         for name in ["", "a", "jpg", "a.jpg/", "a.jpg/b", "a.mp4", "a.jpg.json"] {
-            assert_eq!(role(name.as_bytes()), Role::Other, "{name}");
+            assert_eq!(role(name.as_bytes()), MemberRole::Other, "{name}");
         }
-        assert_eq!(role(b"a.b/c.json"), Role::Sidecar(Sidecar::Json));
-        assert_eq!(role(b"c.TXT"), Role::Sidecar(Sidecar::Text("txt")));
-        assert_eq!(role(b"\xff.cls"), Role::Sidecar(Sidecar::Text("cls")));
+        assert_eq!(role(b"a.b/c.json"), MemberRole::Sidecar(Sidecar::Json));
+        assert_eq!(role(b"c.TXT"), MemberRole::Sidecar(Sidecar::Text("txt")));
+        assert_eq!(role(b"\xff.cls"), MemberRole::Sidecar(Sidecar::Text("cls")));
     }
 
     #[test]
