@@ -42,7 +42,7 @@ impl<'a> BlobReader<'a> {
         &self.tail.bytes
     }
 
-    /// Where they start.
+    /// Their start.
     pub(crate) fn tail_start(&self) -> u64 {
         self.tail.start
     }

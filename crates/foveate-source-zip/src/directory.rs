@@ -7,7 +7,7 @@ use foveate_source::{FetchError, NameFilter};
 use rawzip::{ErrorKind, ZipArchive, ZipLocator};
 
 use crate::blob_reader::BlobReader;
-use crate::entry::{Entry, LOCAL_SIGNATURE};
+use crate::entry::{LOCAL_SIGNATURE, ZipEntry};
 
 /// Most bytes of memory for the entries of one directory: about three million photos.
 const MOST_MEMORY: usize = 256 << 20;
@@ -20,12 +20,12 @@ const SIGNATURE: &[u8] = b"PK\x05\x06";
 const END: usize = 22;
 
 /// Reads the images' entries, in the order of their offsets.
-pub(crate) fn read(blob: &dyn Blob, names: &NameFilter) -> Result<Vec<Entry>, FetchError> {
+pub(crate) fn read(blob: &dyn Blob, names: &NameFilter) -> Result<Vec<ZipEntry>, FetchError> {
     let reader = BlobReader::new(blob)?;
     let (archive, stated) = locate(&reader)?;
     let base = archive.directory_offset().saturating_sub(stated.into());
     if base >= TURN && stated != u32::MAX {
-        let entries = images(&archive, names, Some(Turns { base, turns: 0, last: 0 }))?;
+        let entries = images(&archive, names, Some(OffsetTurns { base, turns: 0, last: 0 }))?;
         if are_headers(blob, &entries)? {
             return Ok(entries);
         }
@@ -37,8 +37,8 @@ pub(crate) fn read(blob: &dyn Blob, names: &NameFilter) -> Result<Vec<Entry>, Fe
 fn images(
     archive: &ZipArchive<&BlobReader<'_>>,
     names: &NameFilter,
-    mut turns: Option<Turns>,
-) -> Result<Vec<Entry>, FetchError> {
+    mut turns: Option<OffsetTurns>,
+) -> Result<Vec<ZipEntry>, FetchError> {
     let mut entries = Vec::new();
     let mut memory = 0;
     let mut count = 0_u64;
@@ -48,7 +48,7 @@ fn images(
         count += 1;
         let claimed = record.local_header_offset();
         let offset = turns.as_mut().map_or(claimed, |turns| turns.offset(claimed));
-        let Some(entry) = Entry::of_image(&record, offset, names) else { continue };
+        let Some(entry) = ZipEntry::of_image(&record, offset, names) else { continue };
         memory += entry.memory();
         if memory > MOST_MEMORY {
             let mib = MOST_MEMORY >> 20;
@@ -58,23 +58,23 @@ fn images(
     }
     check_count(count, archive.entries_hint())?;
     entries.sort_by_key(|entry| entry.offset);
-    Entry::mark_overlaps(&mut entries);
+    ZipEntry::mark_overlaps(&mut entries);
     Ok(entries)
 }
 
-/// What an offset of 32 bits lacks: a multiple of this.
+/// An offset of 32 bits lacks a multiple of this.
 const TURN: u64 = 1 << 32;
 
 /// Some programs (macOS's for one) write archives of more than 4 GiB with offsets of 32 bits, that of the directory
 /// included. A record with a smaller offset than the one before it is a turn later.
-struct Turns {
-    /// What the parser added to every offset, so that the directory's is right.
+struct OffsetTurns {
+    /// The number that the parser added to every offset, so that the directory's is right.
     base: u64,
     turns: u64,
     last: u64,
 }
 
-impl Turns {
+impl OffsetTurns {
     fn offset(&mut self, claimed: u64) -> u64 {
         let low = claimed - self.base;
         self.turns += u64::from(low < self.last);
@@ -85,7 +85,7 @@ impl Turns {
 }
 
 /// Returns true if the first entry of each 4 GiB is where its offset says.
-fn are_headers(blob: &dyn Blob, entries: &[Entry]) -> Result<bool, FetchError> {
+fn are_headers(blob: &dyn Blob, entries: &[ZipEntry]) -> Result<bool, FetchError> {
     for first in entries.chunk_by(|a, b| a.offset / TURN == b.offset / TURN).map(|turn| &turn[0]) {
         let mut signature = [0; LOCAL_SIGNATURE.len()];
         match blob.read_at(first.offset, &mut signature) {
@@ -117,9 +117,17 @@ fn locate<'a>(reader: &'a BlobReader<'a>) -> Result<(ZipArchive<&'a BlobReader<'
 /// Returns the last record whose comment ends with the file. Comments may hold anything, records as well. Without such
 /// a record, something was appended to the file, and the last record counts.
 fn end_record(tail: &[u8]) -> Option<usize> {
-    let records = || (0..(tail.len() + 1).saturating_sub(END)).rev().filter(|&at| tail[at..].starts_with(SIGNATURE));
-    let ends_at = |at: usize| at + END + usize::from(u16_at(tail, at + 20));
-    records().find(|&at| ends_at(at) == tail.len()).or_else(|| records().find(|&at| ends_at(at) < tail.len()))
+    let mut early = None;
+    for at in (0..(tail.len() + 1).saturating_sub(END)).rev().filter(|&at| tail[at..].starts_with(SIGNATURE)) {
+        let end = at + END + usize::from(u16_at(tail, at + 20));
+        if end == tail.len() {
+            return Some(at);
+        }
+        if end < tail.len() && early.is_none() {
+            early = Some(at);
+        }
+    }
+    early
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {

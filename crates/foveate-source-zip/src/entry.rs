@@ -13,14 +13,14 @@ use rawzip::{CompressionMethod, ZipFileHeaderRecord};
 /// Length of a local header without its name and extra field.
 pub(crate) const LOCAL_HEADER: usize = 30;
 
-/// What a local header begins with.
+/// The start of a local header.
 pub(crate) const LOCAL_SIGNATURE: &[u8; 4] = b"PK\x03\x04";
 
 /// An image's record in the directory.
-pub(crate) struct Entry {
+pub(crate) struct ZipEntry {
     /// Its name as in the archive.
     pub(crate) name: Box<[u8]>,
-    /// Where its local header begins.
+    /// The place of its local header.
     pub(crate) offset: u64,
     /// Bytes in the archive.
     pub(crate) packed: u64,
@@ -33,7 +33,7 @@ pub(crate) struct Entry {
     overlaps: bool,
 }
 
-impl Entry {
+impl ZipEntry {
     /// Returns the entry of a record, whose local header is at `offset`, if it is an image by its name.
     pub(crate) fn of_image(record: &ZipFileHeaderRecord<'_>, offset: u64, names: &NameFilter) -> Option<Self> {
         let path = record.file_path();
@@ -54,7 +54,8 @@ impl Entry {
     /// Marks the entries that share bytes with others, as only bombs have. `entries` are in the order of their
     /// offsets.
     pub(crate) fn mark_overlaps(entries: &mut [Self]) {
-        let (mut end, mut last) = (0, 0);
+        let mut end = 0;
+        let mut last = 0;
         for at in 0..entries.len() {
             if at > 0 && entries[at].offset < end {
                 entries[at].overlaps = true;
@@ -106,21 +107,22 @@ impl Entry {
 
     /// Returns the image of its bytes in the archive.
     pub(crate) fn unpack(&self, packed: Vec<u8>) -> Result<Bytes, FetchError> {
-        let damaged = |what: String| FetchError::Damaged(what);
         let bytes = match self.method {
             CompressionMethod::STORE => packed,
-            _ => inflate(&packed, self.claimed).map_err(|error| damaged(format!("it does not inflate: {error}")))?,
+            _ => inflate(&packed, self.claimed)
+                .map_err(|error| FetchError::Damaged(format!("it does not inflate: {error}")))?,
         };
         if bytes.len() as u64 != self.claimed {
             let more = if bytes.len() as u64 > self.claimed { "more" } else { "fewer" };
-            return Err(damaged(format!("it has {more} bytes than the {} of the directory", self.claimed)));
+            let why = format!("it has {more} bytes than the {} of the directory", self.claimed);
+            return Err(FetchError::Damaged(why));
         }
         let mut crc = flate2::Crc::new();
         crc.update(&bytes);
-        match crc.sum() == self.crc {
-            true => Ok(bytes.into()),
-            false => Err(damaged("its checksum is another than the directory's".to_owned())),
+        if crc.sum() != self.crc {
+            return Err(FetchError::Damaged("its checksum is another than the directory's".to_owned()));
         }
+        Ok(bytes.into())
     }
 }
 
@@ -136,12 +138,9 @@ fn inflate(packed: &[u8], claimed: u64) -> std::io::Result<Vec<u8>> {
 /// Returns true if this is the name of an image. Formats that no decoder reads count as well: the decoder says why.
 fn is_image(name: &[u8]) -> bool {
     let last = name.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
-    let dot = last.iter().rposition(|&byte| byte == b'.').filter(|&dot| dot > 0);
-    let known = |extension: &[u8]| {
-        let mut all = IMAGE_EXTENSIONS.iter().chain(&FOREIGN_EXTENSIONS);
-        all.any(|known| known.as_bytes().eq_ignore_ascii_case(extension))
-    };
-    dot.is_some_and(|dot| known(&last[dot + 1..]))
+    let Some(dot) = last.iter().rposition(|&byte| byte == b'.').filter(|&dot| dot > 0) else { return false };
+    let mut known = IMAGE_EXTENSIONS.iter().chain(&FOREIGN_EXTENSIONS);
+    known.any(|known| known.as_bytes().eq_ignore_ascii_case(&last[dot + 1..]))
 }
 
 /// Returns the seconds since 1970, or 0 if the time is unknown.

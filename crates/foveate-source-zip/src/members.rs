@@ -6,7 +6,7 @@ use foveate_source::FetchError;
 use foveate_source::blob::Blob;
 use foveate_source::container::{ContainerOptions, Member, MemberContent, MemberName, Members};
 
-use crate::entry::{Entry, LOCAL_HEADER, LOCAL_SIGNATURE};
+use crate::entry::{LOCAL_HEADER, LOCAL_SIGNATURE, ZipEntry};
 
 /// Bytes between two members that are read and dropped rather than skipped, which takes another request of a store.
 const GAP: u64 = 1 << 20;
@@ -14,26 +14,27 @@ const GAP: u64 = 1 << 20;
 /// The images of an archive, in the order of their offsets.
 pub(crate) struct ZipMembers {
     blob: Arc<dyn Blob>,
-    entries: IntoIter<Entry>,
-    reader: Option<Forward>,
+    entries: IntoIter<ZipEntry>,
+    reader: Option<ForwardReader>,
     max_bytes: u64,
     columns: usize,
 }
 
 /// A reader with its position in the archive.
-struct Forward {
+struct ForwardReader {
     reader: BufReader<Box<dyn Read + Send>>,
     position: u64,
 }
 
 impl ZipMembers {
-    pub(crate) fn new(blob: Arc<dyn Blob>, entries: Vec<Entry>, options: &ContainerOptions) -> Self {
-        let (max_bytes, columns) = (options.max_bytes, options.columns.len());
+    pub(crate) fn new(blob: Arc<dyn Blob>, entries: Vec<ZipEntry>, options: &ContainerOptions) -> Self {
+        let max_bytes = options.max_bytes;
+        let columns = options.columns.len();
         Self { blob, entries: entries.into_iter(), reader: None, max_bytes, columns }
     }
 
     /// Returns an entry's content. An error is one of the storage.
-    fn content(&mut self, entry: &Entry) -> Result<MemberContent, FetchError> {
+    fn content(&mut self, entry: &ZipEntry) -> Result<MemberContent, FetchError> {
         if let Err(error) = entry.check(self.blob.len().unwrap_or(0), self.max_bytes) {
             return Ok(MemberContent::Failed(error));
         }
@@ -45,10 +46,10 @@ impl ZipMembers {
     }
 
     /// Reads an entry's bytes in the archive. Continues with the reader only after a success.
-    fn packed(&mut self, entry: &Entry) -> Result<Vec<u8>, FetchError> {
+    fn packed(&mut self, entry: &ZipEntry) -> Result<Vec<u8>, FetchError> {
         let mut reader = match self.reader.take().filter(|reader| reader.is_near(entry.offset)) {
             Some(reader) => reader,
-            None => Forward::open(self.blob.as_ref(), entry.offset)?,
+            None => ForwardReader::open(self.blob.as_ref(), entry.offset)?,
         };
         let packed = reader.member(entry).map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => FetchError::Damaged("the archive ends within it".to_owned()),
@@ -63,7 +64,8 @@ impl Members for ZipMembers {
     fn next(&mut self) -> Result<Option<Member>, FetchError> {
         let Some(entry) = self.entries.next() else { return Ok(None) };
         let content = self.content(&entry)?;
-        let (version, columns) = (entry.version(), vec![None; self.columns].into());
+        let version = entry.version();
+        let columns = vec![None; self.columns].into();
         Ok(Some(Member { name: MemberName::Key(entry.name.into()), content, version, columns }))
     }
 
@@ -73,7 +75,7 @@ impl Members for ZipMembers {
     }
 }
 
-impl Forward {
+impl ForwardReader {
     fn open(blob: &dyn Blob, position: u64) -> Result<Self, FetchError> {
         Ok(Self { reader: BufReader::with_capacity(256 << 10, blob.stream(position)?), position })
     }
@@ -82,18 +84,18 @@ impl Forward {
         offset.checked_sub(self.position).is_some_and(|gap| gap <= GAP)
     }
 
-    /// Reads the member at or after this position: its local header, which has a name and extra field of its own, and
-    /// its bytes.
-    fn member(&mut self, entry: &Entry) -> io::Result<Vec<u8>> {
+    /// Reads the member at or after this position: its local header, which repeats the name and the extra field, and its
+    /// bytes.
+    fn member(&mut self, entry: &ZipEntry) -> io::Result<Vec<u8>> {
         self.pass(entry.offset - self.position)?;
         let mut header = [0; LOCAL_HEADER];
         self.reader.read_exact(&mut header)?;
         if !header.starts_with(LOCAL_SIGNATURE) {
             return Err(FetchError::Damaged("its header is damaged".to_owned()).into());
         }
-        let field = |at: usize| u64::from(u16::from_le_bytes([header[at], header[at + 1]]));
         self.position += LOCAL_HEADER as u64;
-        self.pass(field(26) + field(28))?;
+        let [name, extra] = [26, 28].map(|at| u64::from(u16::from_le_bytes([header[at], header[at + 1]])));
+        self.pass(name + extra)?;
         // Checked to be within the archive and the limit.
         let mut packed = Vec::new();
         packed.try_reserve_exact(usize::try_from(entry.packed).unwrap_or(usize::MAX))?;
