@@ -11,7 +11,7 @@ use foveate_core::lock;
 use foveate_source::FetchError;
 use foveate_source::store::{Object, ReadAhead, Version};
 
-use crate::site::Web;
+use crate::site::WebSites;
 
 /// Files that may wait for a request or to be taken.
 const MOST_ASKED: usize = 4096;
@@ -28,15 +28,15 @@ struct AheadJob {
 }
 
 /// The consumer's side. It starts a thread for each request that no idle thread takes, up to a limit.
-pub(crate) struct Ahead {
+pub(crate) struct WebAhead {
     desk: Arc<AheadDesk>,
     waiting: VecDeque<Receiver<AheadAnswer>>,
     number: u64,
 }
 
-/// What the threads share.
+/// The state that the threads share.
 struct AheadDesk {
-    web: Arc<Web>,
+    web: Arc<WebSites>,
     most_threads: usize,
     state: Mutex<AheadState>,
     changed: Condvar,
@@ -55,8 +55,8 @@ struct AheadState {
     is_over: bool,
 }
 
-impl Ahead {
-    pub(crate) fn new(web: &Arc<Web>, most_threads: usize) -> Self {
+impl WebAhead {
+    pub(crate) fn new(web: &Arc<WebSites>, most_threads: usize) -> Self {
         let desk = AheadDesk { web: Arc::clone(web), most_threads, state: Mutex::default(), changed: Condvar::new() };
         Self { desk: Arc::new(desk), waiting: VecDeque::new(), number: 0 }
     }
@@ -81,7 +81,7 @@ impl Ahead {
     }
 }
 
-impl ReadAhead for Ahead {
+impl ReadAhead for WebAhead {
     fn has_room(&self) -> bool {
         self.waiting.len() < MOST_ASKED
     }
@@ -103,7 +103,7 @@ impl ReadAhead for Ahead {
     }
 }
 
-impl Drop for Ahead {
+impl Drop for WebAhead {
     fn drop(&mut self) {
         let mut state = lock(&self.desk.state);
         state.is_over = true;
@@ -113,13 +113,13 @@ impl Drop for Ahead {
 }
 
 impl AheadDesk {
-    /// Reads files until nobody asks for more.
+    /// Reads files until the reader is gone.
     fn work(&self) {
         loop {
             let mut state = lock(&self.state);
             state.idle += 1;
-            let next = |state: &mut AheadState| state.jobs.is_empty() && !state.is_over;
-            let mut state = self.changed.wait_while(state, next).unwrap_or_else(PoisonError::into_inner);
+            let waited = self.changed.wait_while(state, |state| state.jobs.is_empty() && !state.is_over);
+            let mut state = waited.unwrap_or_else(PoisonError::into_inner);
             state.idle -= 1;
             let Some(job) = state.jobs.pop_front() else { return };
             drop(state);
@@ -140,13 +140,13 @@ impl AheadDesk {
         Ok((bytes.into(), version))
     }
 
-    /// Waits for memory for file `number`, which holds `held` bytes; `false` if nobody wants it any more.
+    /// Waits for memory for file `number`, which holds `held` bytes. Returns false if the reader is gone.
     fn admit(&self, number: u64, wanted: u64, held: &mut u64) -> bool {
         let more = wanted.saturating_sub(*held);
-        let lacks = |state: &mut AheadState| {
+        let waited = self.changed.wait_while(lock(&self.state), |state| {
             !state.is_over && number > state.turn && state.used + more > self.web.read_ahead_bytes
-        };
-        let mut state = self.changed.wait_while(lock(&self.state), lacks).unwrap_or_else(PoisonError::into_inner);
+        });
+        let mut state = waited.unwrap_or_else(PoisonError::into_inner);
         if state.is_over {
             return false;
         }

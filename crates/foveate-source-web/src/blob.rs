@@ -10,8 +10,8 @@ use foveate_source::FetchError;
 use foveate_source::blob::Blob;
 use foveate_source::store::{Object, ReadAhead, Version};
 
-use crate::ahead::Ahead;
-use crate::site::{Web, shown};
+use crate::ahead::WebAhead;
+use crate::site::{WebSites, shown};
 
 /// Size of the parts of a stream.
 const PART: u64 = 8 << 20;
@@ -21,7 +21,7 @@ const PARALLEL: usize = 4;
 
 /// A file of known length.
 pub(crate) struct WebBlob {
-    web: Arc<Web>,
+    web: Arc<WebSites>,
     object: Object,
     name: String,
     len: u64,
@@ -29,7 +29,7 @@ pub(crate) struct WebBlob {
 
 impl WebBlob {
     /// Asks for the file's length if that is not known yet.
-    pub(crate) fn open(web: &Arc<Web>, object: &Object) -> Result<Self, FetchError> {
+    pub(crate) fn open(web: &Arc<WebSites>, object: &Object) -> Result<Self, FetchError> {
         let mut object = object.clone();
         if object.version.len.is_none() {
             // The first byte tells the length of files that are made when they are asked for, of which HEAD may not.
@@ -70,7 +70,7 @@ impl Blob for WebBlob {
     }
 
     fn stream(&self, offset: u64) -> Result<Box<dyn Read + Send>, FetchError> {
-        let ahead = Ahead::new(&self.web, PARALLEL);
+        let ahead = WebAhead::new(&self.web, PARALLEL);
         let object = self.object.clone();
         Ok(Box::new(PartsAhead { ahead, object, left: offset.min(self.len)..self.len, coming: 0, bytes: Bytes::new() }))
     }
@@ -78,13 +78,13 @@ impl Blob for WebBlob {
 
 /// Reads ahead, several parts at a time.
 struct PartsAhead {
-    ahead: Ahead,
+    ahead: WebAhead,
     object: Object,
-    /// What is not asked for yet.
+    /// The bytes that are not asked for yet.
     left: Range<u64>,
     /// Parts that were asked for and not taken.
     coming: usize,
-    /// What came and is not read yet.
+    /// Bytes that came and are not read yet.
     bytes: Bytes,
 }
 

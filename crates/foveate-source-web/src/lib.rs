@@ -11,9 +11,9 @@ use foveate_net::{Client, ClientOptions, RequestHeaders};
 use foveate_source::store::{Object, ReadAhead, Store, StoreBackend, StoreOptions, StoreRegistry, Version, public};
 use foveate_source::{Fetch, FetchError, Item, SourceError};
 
-use crate::ahead::Ahead;
+use crate::ahead::WebAhead;
 use crate::blob::WebBlob;
-use crate::site::Web;
+use crate::site::WebSites;
 
 /// Opens all web servers. Makes no request yet.
 ///
@@ -39,7 +39,7 @@ pub fn open(options: &StoreOptions) -> Result<Arc<dyn Store>, SourceError> {
         ..ClientOptions::default()
     });
     let client = client.map_err(|error| SourceError::Invalid(error.to_string()))?;
-    Ok(Arc::new(WebFiles { web: Arc::new(Web::new(client, options)) }))
+    Ok(Arc::new(WebFiles { web: Arc::new(WebSites::new(client, options)) }))
 }
 
 /// Bytes that have to come within the time limit, so that a trickle ends too.
@@ -55,7 +55,7 @@ pub fn register(registry: &mut StoreRegistry) -> Result<(), RegistryError> {
 
 /// Files of web servers.
 struct WebFiles {
-    web: Arc<Web>,
+    web: Arc<WebSites>,
 }
 
 impl Store for WebFiles {
@@ -75,7 +75,7 @@ impl Store for WebFiles {
     }
 
     fn read_ahead(&self) -> Box<dyn ReadAhead> {
-        Box::new(Ahead::new(&self.web, self.web.requests))
+        Box::new(WebAhead::new(&self.web, self.web.requests))
     }
 
     fn fetch(&self) -> Box<dyn Fetch> {
@@ -85,7 +85,7 @@ impl Store for WebFiles {
 
 /// Reads single files.
 struct WebFetch {
-    web: Arc<Web>,
+    web: Arc<WebSites>,
 }
 
 impl Fetch for WebFetch {

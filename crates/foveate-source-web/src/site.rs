@@ -27,12 +27,12 @@ const REFUSED: u32 = 2;
 const MOST_GIVEN: usize = 1024;
 
 /// The web, as one run reads it.
-pub(crate) struct Web {
+pub(crate) struct WebSites {
     client: Client,
     pub(crate) requests: usize,
     pub(crate) read_ahead_bytes: u64,
     deadline: Option<Duration>,
-    /// How long failed requests are repeated, instead of a number of attempts.
+    /// The time for which failed requests are repeated, instead of a number of attempts.
     retry_for: Option<Duration>,
     /// Servers whose last file failed after all attempts: the next ones have one attempt each.
     failing: Mutex<BTreeSet<String>>,
@@ -42,7 +42,7 @@ pub(crate) struct Web {
     given: Mutex<BTreeMap<String, String>>,
 }
 
-impl Web {
+impl WebSites {
     pub(crate) fn new(client: Client, options: &StoreOptions) -> Self {
         // The other settings are those of object stores, of which a list may name files, too.
         let retry_for = options.settings.get("retry-for").and_then(|seconds| seconds.parse().ok());
@@ -61,7 +61,7 @@ impl Web {
     /// Reads a whole file. `admit` is asked for memory.
     ///
     /// # Errors
-    /// Why it cannot be read, or that it is not of the `listed` version.
+    /// The reason that it cannot be read, or that it is not of the `listed` version.
     pub(crate) fn get(
         &self,
         address: &str,
@@ -77,7 +77,7 @@ impl Web {
     /// Reads a part of a file.
     ///
     /// # Errors
-    /// Why it cannot be read, or that it is not of the `listed` version.
+    /// The reason that it cannot be read, or that it is not of the `listed` version.
     pub(crate) fn part(
         &self,
         address: &str,
@@ -87,16 +87,13 @@ impl Web {
     ) -> Result<Version, FetchError> {
         let facts = self.repeated(address, &mut || self.client.get_part(address, part.clone(), out))?;
         let version = check(address, listed, version(facts))?;
-        match out.len() as u64 == part.end - part.start {
-            true => Ok(version),
-            false => Err(FetchError::Changed(shown(address))),
-        }
+        if out.len() as u64 == part.end - part.start { Ok(version) } else { Err(FetchError::Changed(shown(address))) }
     }
 
     /// Asks what a server says of a file.
     ///
     /// # Errors
-    /// Why there is no answer, or that there is no such file.
+    /// The reason that there is no answer, or that there is no such file.
     pub(crate) fn examine(&self, address: &str) -> Result<Version, FetchError> {
         self.repeated(address, &mut || self.client.examine(address)).map(version)
     }
@@ -173,7 +170,7 @@ impl Web {
     }
 }
 
-/// What a failure says: of the site if another attempt may succeed, and otherwise of the file.
+/// The meaning of a failure: of the site if another attempt may succeed, and otherwise of the file.
 fn failure(address: &str, error: NetError) -> FetchError {
     match error.status {
         _ if error.transient => FetchError::Unreachable(error.reason),
@@ -195,10 +192,7 @@ fn version(facts: AnswerFacts) -> Version {
 fn check(address: &str, listed: &Version, now: Version) -> Result<Version, FetchError> {
     let is_other_len = listed.len.zip(now.len).is_some_and(|(a, b)| a != b);
     let is_other_tag = listed.tag.as_ref().zip(now.tag.as_ref()).is_some_and(|(a, b)| a != b);
-    match is_other_len || is_other_tag {
-        true => Err(FetchError::Changed(shown(address))),
-        false => Ok(now),
-    }
+    if is_other_len || is_other_tag { Err(FetchError::Changed(shown(address))) } else { Ok(now) }
 }
 
 /// An address without what may be a secret.
