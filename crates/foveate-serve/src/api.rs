@@ -5,7 +5,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use foveate_queue::JobQueue;
 use foveate_worker::{Engine, Setting, Traces};
 
 use crate::cors::Origin;
@@ -13,9 +12,6 @@ use crate::error::ServeError;
 use crate::limits::MAX_INPUTS;
 
 const A_DAY: Duration = Duration::from_hours(24);
-
-/// Checks whether results may be posted to a URL. The error is the reason against it.
-pub type CallbackCheck = Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
 /// Vectors of the API's model that `POST /v1/similar` searches, each with an id. Rows are numbered from 0.
 pub trait Index: Send + Sync {
@@ -57,7 +53,7 @@ pub struct IndexSource {
     pub read: ReadIndex,
 }
 
-/// The embeddings API: its engine, its queue and its limits.
+/// The embeddings API: its engine and its limits.
 #[derive(Clone)]
 pub struct Api {
     /// Processes the images. The server does not stop it.
@@ -71,10 +67,6 @@ pub struct Api {
     /// What `POST /v1/similar` searches, and `POST /v1/index/reload` reads again; without it, there are no such
     /// addresses.
     pub index: Option<IndexSource>,
-    /// Takes requests with a callback, which are refused without a queue.
-    pub queue: Option<Arc<dyn JobQueue>>,
-    /// Checks each callback's URL before anything is queued. It should refuse what the workers refuse.
-    pub check_callback: Option<CallbackCheck>,
     /// API keys, each `KEY` or `NAME KEY`; the log names the key of each request. Clients send one of them
     /// (`Authorization: Bearer …`). Without keys, every client is served.
     pub tokens: Vec<String>,
@@ -95,12 +87,12 @@ pub struct Api {
     pub timeout: Duration,
     /// Names the setting of the program that allows a refused image, for problems' remedies.
     pub remedy: fn(Setting) -> Option<&'static str>,
-    /// Connects requests to the traces that their `traceparent` headers name; queued jobs carry them on.
+    /// Connects requests to the traces that their `traceparent` headers name.
     pub traces: Traces,
 }
 
 impl Api {
-    /// The default limits, which are those of `foveate serve`, without callbacks and keys: 64 images and 32 MB per
+    /// The default limits, which are those of `foveate serve`, without keys: 64 images and 32 MB per
     /// request, 256 MiB for all requests, 30 seconds for a body and 60 for the rest of a request.
     pub fn new(engine: Arc<Engine>, model: impl Into<String>) -> Self {
         Self {
@@ -110,8 +102,6 @@ impl Api {
             dimensions: None,
             normalized: false,
             index: None,
-            queue: None,
-            check_callback: None,
             tokens: Vec::new(),
             cors: Vec::new(),
             strict_requests: false,

@@ -9,8 +9,7 @@ use axum::extract::{Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use foveate_queue::{Callback, ImageRef, Job, Message, QueueError, Sent};
-use foveate_worker::{Done, Engine, Failure, Image, Outcome, Output, Request as Work, Stage};
+use foveate_worker::{Done, Failure, Outcome, Output, Request as Work, Stage};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 use tracing::field::Empty;
@@ -20,23 +19,18 @@ use uuid::Uuid;
 use crate::answer;
 use crate::asked::Asked;
 use crate::body;
-use crate::entry::Entry;
 use crate::input;
 use crate::problem::Problem;
 use crate::request_log::Figures;
-use crate::serving::{Client, Serving};
+use crate::serving::Serving;
 use crate::settings::Settings;
 use crate::similar::SimilarFields;
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// The header with the names of fields that were ignored, in answers.
 const IGNORED_FIELDS: &str = "foveate-ignored-fields";
-/// Most bytes of an Idempotency-Key, which becomes a job's id with an index appended.
+/// Most bytes of an Idempotency-Key, which becomes an image's id with an index appended.
 const MAX_KEY: usize = 200;
-/// Approximate bytes of a message besides metadata and URLs: ids, the task, the trace.
-const REST_OF_MESSAGE: usize = 1 << 10;
-const REPEAT: &str = "repeat the request with this problem's id as Idempotency-Key: what is queued already is not queued \
-                      again by a broker that knows about ids";
 
 pub(crate) async fn embeddings(State(serving): State<Arc<Serving>>, request: Request) -> Response {
     answer(&serving, request, None).await
@@ -56,8 +50,8 @@ pub(crate) async fn similar(State(serving): State<Arc<Serving>>, request: Reques
 async fn answer(serving: &Serving, request: Request, similar: Option<SimilarFields>) -> Response {
     let (Parts { headers, .. }, mut body) = request.into_parts();
     let mut figures = Figures::default();
-    let answer = match serving.authorize(&headers).and_then(|client| Ok((client, id(&headers)?))) {
-        Ok((client, id)) => identified(serving, client, &id, similar, &headers, &mut body, &mut figures).await,
+    let answer = match serving.authorize(&headers).and_then(|()| id(&headers)) {
+        Ok(id) => identified(serving, &id, similar, &headers, &mut body, &mut figures).await,
         Err(problem) => Err(problem),
     };
     if answer.is_err() {
@@ -74,7 +68,6 @@ async fn answer(serving: &Serving, request: Request, similar: Option<SimilarFiel
 /// Handles a request whose id is known; its spans and problems carry the id.
 async fn identified(
     serving: &Serving,
-    client: Client,
     id: &str,
     similar: Option<SimilarFields>,
     headers: &HeaderMap,
@@ -94,14 +87,7 @@ async fn identified(
         if is_search && asked.settings.task.is_some() {
             return Err(Problem::impossible("what is similar has no task", "leave the task out"));
         }
-        match asked.settings.callback.clone() {
-            Some(_) if is_search => Err(Problem::impossible(
-                "what is similar is not queued",
-                "leave the callback out and wait for the answer",
-            )),
-            Some(callback) => enqueue(serving, client, id, asked, callback).await,
-            None => embed(serving, id, asked, figures).await,
-        }
+        embed(serving, id, asked, figures).await
     };
     let answer = answer.instrument(span.clone()).await.map_err(|problem| problem.of(id));
     let status = answer.as_ref().map_or_else(|problem| problem.status, Response::status);
@@ -125,10 +111,6 @@ fn check(serving: &Serving, settings: &Settings) -> Result<(), Problem> {
     if settings.normalize == Some(false) && serving.api.normalized {
         let remedy = "leave normalize out, or start the server with --normalize off";
         return Err(Problem::impossible("normalize is false, and this server's vectors have length 1", remedy));
-    }
-    if settings.normalize == Some(true) && !serving.api.normalized && settings.callback.is_some() {
-        let remedy = "leave normalize out, or wait for the answer: workers write vectors as they are set up to";
-        return Err(Problem::impossible("a job in a queue cannot ask for vectors of length 1", remedy));
     }
     match (settings.dimensions, serving.api.dimensions) {
         (Some(asked), Some(width)) if asked != width as u64 => {
@@ -232,124 +214,4 @@ fn submit(
         Ok(outcome)
     };
     asked.images.into_iter().enumerate().map(work).collect()
-}
-
-/// Queues the images and answers at once.
-async fn enqueue(
-    serving: &Serving,
-    client: Client,
-    id: &str,
-    mut asked: Asked,
-    callback: Callback,
-) -> Result<Response, Problem> {
-    let Some(queue) = serving.api.queue.clone() else {
-        let remedy = "leave the callback out and wait for the answer, or have the operator name a queue";
-        return Err(Problem::impossible("there is no queue here, so nothing can be called back", remedy));
-    };
-    check_callback(serving, &callback)?;
-    let Ok(place) = Arc::clone(&serving.sends).try_acquire_owned() else {
-        return Err(Problem::full("as many requests are being queued as there may be"));
-    };
-    claim_messages(serving, &mut asked, &callback)?;
-    let task = task(&serving.api.engine, asked.settings.task.unwrap_or_else(|| serving.task.clone()))?;
-    let traceparent = (serving.api.traces.traceparent)(&Span::current());
-    let job = |image| Job {
-        task: task.clone(),
-        callback: Some(callback.clone()),
-        metadata: asked.settings.metadata.clone(),
-        traceparent: traceparent.clone(),
-        ..Job::new(image)
-    };
-    let ids: Vec<String> = (0..asked.images.len()).map(|index| format!("{id}-{index}")).collect();
-    let messages = messages(client, &ids, asked.images, job)?;
-    // Dropped at the end of this function. The room of the messages is freed once the queue has answered.
-    let wanted = Wanted::default();
-    let (still, held) = (wanted.still(), (asked.claim, place));
-    let sent = tokio::task::spawn_blocking(move || {
-        let _held = held;
-        still().then(|| queue.send(&messages))
-    });
-    let sent = tokio::time::timeout(serving.api.timeout, sent).await.map_err(|_| {
-        let detail = format!("the queue did not answer within {} s", serving.api.timeout.as_secs_f64());
-        Problem::new(StatusCode::GATEWAY_TIMEOUT, detail, REPEAT).later(Duration::from_secs(1))
-    })?;
-    let failed = || Problem::unavailable("the queue's client failed", REPEAT).later(Duration::from_secs(1));
-    let sent = sent.ok().flatten().ok_or_else(failed)?;
-    queued(id, serving.model(), ids, sent)
-}
-
-fn check_callback(serving: &Serving, Callback { url }: &Callback) -> Result<(), Problem> {
-    let checked = foveate_net::check(url).map_err(|error| error.reason);
-    let checked = checked.and_then(|()| serving.api.check_callback.as_ref().map_or(Ok(()), |check| check(url)));
-    checked.map_err(|reason| Problem::impossible(format!("callback: {reason}"), "name another address"))
-}
-
-/// Claims the room of the messages before they are made: each has a copy of the metadata.
-fn claim_messages(serving: &Serving, asked: &mut Asked, callback: &Callback) -> Result<(), Problem> {
-    let each = REST_OF_MESSAGE + callback.url.len() + asked.settings.metadata.as_ref().map_or(0, String::len);
-    let address = |image: &Image| if let Image::At(image) = image { image.as_str().len() } else { 0 };
-    let bytes = asked.images.iter().map(|image| (each + address(image)) as u64).sum();
-    let most = serving.api.max_bytes_in_hand;
-    if bytes > most {
-        let detail = format!("jobs of {bytes} bytes together; there may be {most}");
-        return Err(Problem::impossible(detail, "send fewer images, or less metadata"));
-    }
-    asked.claim.grow_to(bytes)
-}
-
-/// Checks a task's name against the engine's tasks, which stand for those of the queue's workers.
-fn task(engine: &Engine, task: String) -> Result<String, Problem> {
-    if engine.tasks().any(|known| known == task) {
-        return Ok(task);
-    }
-    let known: Vec<&str> = engine.tasks().collect();
-    let detail = format!("there is no task '{task:.100}'; there is {}", known.join(", "));
-    Err(Problem::impossible(detail, "name one of them, or none"))
-}
-
-fn messages(
-    client: Client,
-    ids: &[String],
-    images: Vec<Image>,
-    job: impl Fn(ImageRef) -> Job,
-) -> Result<Vec<Message>, Problem> {
-    let message = |(index, (id, image)): (usize, (&String, Image))| {
-        let Image::At(image) = image else {
-            let detail = format!("input {index} has bytes, and a job in a queue names its image");
-            return Err(Problem::impossible(detail, "name a URL, or leave the callback out"));
-        };
-        if let ImageRef::Url(url) = &image {
-            foveate_net::check(url).map_err(|error| {
-                Problem::impossible(error.reason, "name another address").within(&format!("input {index}"))
-            })?;
-        }
-        let idempotency_key = client.idempotency_key(id);
-        let message_id = idempotency_key.clone().unwrap_or_else(|| id.clone());
-        let job = Job { id: Some(id.clone()), idempotency_key, ..job(image) };
-        let body = job.to_json().map_err(|error| Problem::malformed(error.to_string()))?;
-        Ok(Message { id: message_id, body })
-    };
-    ids.iter().zip(images).enumerate().map(message).collect()
-}
-
-/// The answer after queueing: accepted if every image is queued, a problem otherwise.
-fn queued(id: &str, model: &str, ids: Vec<String>, sent: Vec<Result<Sent, QueueError>>) -> Result<Response, Problem> {
-    let failed: Vec<(usize, &QueueError)> =
-        sent.iter().enumerate().filter_map(|(i, sent)| Some((i, sent.as_ref().err()?))).collect();
-    let Some((_, first)) = failed.first() else {
-        let data = ids.into_iter().enumerate().map(|(index, id)| Entry::queued(index, id)).collect();
-        return Ok(answer::list(StatusCode::ACCEPTED, id, model, sent.len(), data));
-    };
-    let entry = |(index, error): &(usize, &QueueError)| {
-        let failure =
-            Failure { transient: error.is_transient(), ..Failure::permanent(Stage::Queue, error.to_string()) };
-        Entry::failed(*index, &failure)
-    };
-    let data = failed.iter().map(entry).collect();
-    let detail = format!("{} of {} jobs were not queued: {first}", failed.len(), ids.len());
-    let problem = match first {
-        QueueError::TooLarge { .. } => Problem::impossible(detail, "send less metadata"),
-        _ => Problem::unavailable(detail, REPEAT).later(Duration::from_secs(1)),
-    };
-    Err(Problem { data, ..problem })
 }

@@ -16,9 +16,6 @@ pub(crate) struct Entry {
     output: Option<Box<RawValue>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<Error>,
-    /// The id of a queued job.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -30,7 +27,7 @@ struct Error {
 
 impl Entry {
     fn new(object: &'static str, index: usize) -> Self {
-        Self { object, index, embedding: None, output: None, error: None, id: None }
+        Self { object, index, embedding: None, output: None, error: None }
     }
 
     pub(crate) fn of(index: usize, outcome: &Outcome, encoding: Encoding) -> Self {
@@ -47,11 +44,6 @@ impl Entry {
     pub(crate) fn failed(index: usize, failure: &Failure) -> Self {
         let Failure { stage, reason, transient, .. } = failure.clone();
         Self { error: Some(Error { stage: stage.name(), reason, retryable: transient }), ..Self::new("error", index) }
-    }
-
-    /// An input that was queued.
-    pub(crate) fn queued(index: usize, id: String) -> Self {
-        Self { id: Some(id), ..Self::new("job", index) }
     }
 }
 

@@ -25,7 +25,7 @@ mod serving;
 mod settings;
 mod similar;
 
-pub use api::{Api, CallbackCheck, Index, IndexFilter, IndexSource, ReadIndex};
+pub use api::{Api, Index, IndexFilter, IndexSource, ReadIndex};
 pub use cors::Origin;
 pub use error::ServeError;
 pub use server::{Server, ServerOptions};

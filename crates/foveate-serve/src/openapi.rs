@@ -26,10 +26,6 @@ pub(crate) fn document(serving: &Serving) -> String {
             remove(&mut schemas["Request"]["properties"], "output_dimension");
         }
     }
-    if serving.api.queue.is_none() {
-        remove(&mut schemas["Request"]["properties"], "callback");
-        remove(&mut document["paths"]["/v1/embeddings"]["post"]["responses"], "202");
-    }
     if let Some(slot) = &serving.index {
         add_similar(&mut document, slot.current().dim(), serving.api.max_images);
     }
@@ -46,7 +42,7 @@ pub(crate) fn document(serving: &Serving) -> String {
     document.to_string()
 }
 
-/// Describes `POST /v1/similar`, which takes what embeddings are asked with, except callbacks, and what the index has;
+/// Describes `POST /v1/similar`, which takes what embeddings are asked with, and what the index has;
 /// and how the index is read again.
 fn add_similar(document: &mut Value, dim: usize, most: usize) {
     let mut path = document["paths"]["/v1/embeddings"].clone();

@@ -1,6 +1,6 @@
 //! The embeddings API at run time: its room, its keys, and authorization.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::http::header::AUTHORIZATION;
@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 use crate::api::Api;
 use crate::error::ServeError;
 use crate::index::IndexSlot;
-use crate::limits::{MAX_SEARCHES, MAX_SENDS};
+use crate::limits::MAX_SEARCHES;
 use crate::memory::Memory;
 use crate::problem::Problem;
 
@@ -21,8 +21,6 @@ use crate::problem::Problem;
 pub(crate) struct Serving {
     pub(crate) api: Api,
     pub(crate) memory: Memory,
-    /// Permits to queue a request.
-    pub(crate) sends: Arc<Semaphore>,
     /// The task of requests that name none.
     pub(crate) task: String,
     /// In seconds since the epoch.
@@ -57,16 +55,10 @@ impl Serving {
         let keys = RwLock::new(parse(&std::mem::take(&mut api.tokens))?);
         let usual = api.engine.tasks().find(|task| *task == Job::DEFAULT_TASK).or_else(|| api.engine.tasks().next());
         let task = usual.unwrap_or_else(|| unreachable!("an engine has a task")).to_owned();
-        let sends = Arc::new(Semaphore::new(MAX_SENDS));
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let index = api.index.take().map(IndexSlot::new);
         let searches = Semaphore::new(MAX_SEARCHES);
-        Ok(Self { started, memory: Memory::new(api.max_bytes_in_hand), sends, task, index, searches, keys, api })
-    }
-
-    /// The model's name in answers.
-    pub(crate) fn model(&self) -> &str {
-        &self.api.models[0]
+        Ok(Self { started, memory: Memory::new(api.max_bytes_in_hand), task, index, searches, keys, api })
     }
 
     /// Checks a model's name.
@@ -103,32 +95,13 @@ impl Serving {
     }
 
     /// Authenticates the client.
-    pub(crate) fn authorize(&self, headers: &HeaderMap) -> Result<Client, Problem> {
-        if !self.needs_key() {
-            return Ok(Client { key: None });
-        }
-        if let Some(key) = self.key(headers) {
-            return Ok(Client { key: Some(key.digest) });
+    pub(crate) fn authorize(&self, headers: &HeaderMap) -> Result<(), Problem> {
+        if !self.needs_key() || self.key(headers).is_some() {
+            return Ok(());
         }
         let detail = if sent(headers).is_some() { "this API key is not known" } else { "there is no API key" };
         let remedy = "send one that the operator gave you: 'Authorization: Bearer KEY'";
         Err(Problem::new(StatusCode::UNAUTHORIZED, detail, remedy))
-    }
-}
-
-/// A client. Without keys, all requests come from one client.
-#[derive(Clone, Copy)]
-pub(crate) struct Client {
-    /// The digest of its key.
-    key: Option<[u8; 32]>,
-}
-
-impl Client {
-    /// Returns what identifies the job with this id among all clients' jobs; `None` if the id does. Two clients may
-    /// choose the same id: the broker would drop the second job, and a receiver of both its callback.
-    pub(crate) fn idempotency_key(&self, id: &str) -> Option<String> {
-        let digest = Sha256::new().chain_update(self.key?).chain_update(id).finalize();
-        Some(digest[..16].iter().map(|byte| format!("{byte:02x}")).collect())
     }
 }
 

@@ -1,10 +1,8 @@
 //! What a request says besides its images: the fields of this API, and those of others that mean the same.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use axum::http::HeaderValue;
-use foveate_queue::Callback;
 use foveate_worker::Encoding;
 use serde::{Deserialize, de};
 use serde_json::value::RawValue;
@@ -28,7 +26,6 @@ pub(crate) struct Settings {
     /// True if the client wants the other outcomes if some inputs fail.
     pub(crate) partial: bool,
     pub(crate) metadata: Option<String>,
-    pub(crate) callback: Option<Callback>,
     /// What a request that searches says.
     pub(crate) similar: Option<SimilarFields>,
 }
@@ -52,13 +49,6 @@ enum ElementType {
 #[serde(rename_all = "lowercase")]
 enum Modality {
     Image,
-}
-
-/// An enum of one variant, because serde accepts a list for a struct.
-#[derive(Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum CallTo<'a> {
-    Url(#[serde(borrow)] Cow<'a, str>),
 }
 
 impl From<Format> for Encoding {
@@ -128,9 +118,10 @@ impl Settings {
                 let json: Option<&RawValue> = serde_json::from_str(json)?;
                 self.metadata = json.map(|json| json.get().to_owned());
             }
-            "callback" => {
-                let to: Option<CallTo<'_>> = serde_json::from_str(json)?;
-                self.callback = to.map(|CallTo::Url(url)| Callback { url: url.into_owned() });
+            // A client that expects to be called back must not wait in vain.
+            "callback" if json != "null" => {
+                let why = "this server calls nobody back; `foveate enqueue` puts images on a queue, whose workers do";
+                return Err(de::Error::custom(why));
             }
             // Clients of other services send it; it has no effect.
             "user" => {

@@ -11,9 +11,7 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use foveate_queue::{ImageRef, Job, JobQueue, MemoryQueue};
 use foveate_serve::Index;
-use foveate_worker::Traces;
 use serde_json::{Value, json};
 use support::{Answer, Fixture, Rows, clock, file, get, post, post_with, receive, request, send, serve, until};
 
@@ -150,7 +148,6 @@ fn what_is_similar_replaces_vectors() {
         ("", json!({"input": image("a"), "offset": 9001}), 400),
         ("", json!({"k": 3}), 400),
         ("", json!({"id": "12", "task": "echo"}), 422),
-        ("", json!({"input": "https://example.com/a.jpg", "callback": {"url": "https://example.com/"}}), 422),
     ] {
         assert_eq!(search(&fixture, query, &body).status, status, "{query} {body}");
     }
@@ -506,7 +503,7 @@ fn what_cannot_be_answered_is_a_problem_that_names_a_remedy() {
     refused(json!({"input": {"image": ""}}), "an image of no bytes");
     refused(json!({"input": "https://a", "dimensions": 7}), "this server does not know its vectors' width");
     refused(json!({"input": "https://a", "encoding_format": "int8"}), "unknown variant `int8`");
-    refused(json!({"input": "https://a", "callback": ["https://b"]}), "expected value");
+    refused(json!({"input": "https://a", "callback": {"url": "https://b"}}), "this server calls nobody back");
     problem(post_with(fixture.address, "content-type: application/json\r\n", b"{"), 400, "EOF");
     problem(post_with(fixture.address, "content-type: image/png\r\n", b""), 400, "the body is empty");
     problem(post_with(fixture.address, "content-type: multipart/form-data\r\n", b"x"), 400, "boundary");
@@ -659,85 +656,6 @@ fn each_answer_has_the_clients_id_or_one_of_the_servers() {
         assert_ne!(id(line, ""), id(line, "x-request-id: not one\r\n"), "{line}");
     }
     assert_eq!(id("POST /v1/embeddings", "idempotency-key: order-7\r\n"), "order-7");
-}
-
-#[test]
-fn a_callback_queues_jobs_and_answers_at_once() {
-    static JOINED: Mutex<Vec<String>> = Mutex::new(Vec::new());
-    let queue = Arc::new(MemoryQueue::new("jobs", Duration::from_secs(30), 3));
-    let fixture = serve(4, |_, api| {
-        api.queue = Some(queue.clone());
-        api.traces = Traces {
-            join: |_, traceparent| JOINED.lock().unwrap().push(traceparent.to_owned()),
-            traceparent: |_| Some("00-ours-01".to_owned()),
-        };
-        api.check_callback =
-            Some(Arc::new(
-                |url| if url.contains("example.com") { Ok(()) } else { Err("this host may not".to_owned()) },
-            ));
-    });
-    let with = |key: &str, body: &Value| {
-        let headers = format!("content-type: application/json\r\n{key}");
-        post_with(fixture.address, &headers, body.to_string().as_bytes())
-    };
-    let callback = json!({"url": "https://example.com/done"});
-    let body = json!({
-        "input": ["https://example.com/a.jpg", {"object": "s3://b/c.jpg"}],
-        "callback": callback, "metadata": {"k": [1, 2.50]}, "task": "echo",
-    });
-    let answer = with("idempotency-key: order-7\r\ntraceparent: 00-theirs-01\r\n", &body);
-    assert_eq!(answer.status, 202, "{answer:?}");
-    let jobs =
-        json!([{"object": "job", "index": 0, "id": "order-7-0"}, {"object": "job", "index": 1, "id": "order-7-1"}]);
-    assert_eq!((&answer.json()["data"], &answer.json()["id"]), (&jobs, &json!("order-7")));
-    assert_eq!(with("idempotency-key: order-7\r\n", &body).status, 202);
-    let delivered = queue.receive(10, Duration::ZERO).unwrap();
-    let ids: Vec<&str> = delivered.iter().map(|delivery| delivery.id.as_str()).collect();
-    assert_eq!(
-        ids,
-        ["order-7-0", "order-7-1", "order-7-0", "order-7-1"],
-        "of the same ids, for the broker to know them"
-    );
-    let job = Job::parse(&delivered[1].body).unwrap();
-    assert_eq!((job.task.as_str(), job.image), ("echo", ImageRef::Object("s3://b/c.jpg".to_owned())));
-    assert_eq!((job.id.as_deref(), job.metadata.as_deref()), (Some("order-7-1"), Some(r#"{"k":[1,2.5]}"#)));
-    assert_eq!(job.callback.unwrap().url, "https://example.com/done");
-    assert_eq!(job.traceparent.as_deref(), Some("00-ours-01"));
-    assert_eq!(*JOINED.lock().unwrap(), ["00-theirs-01"]);
-
-    let refused = |body: Value, detail: &str| {
-        let answer = with("", &body);
-        assert_eq!(answer.status, 422, "{answer:?}");
-        assert!(answer.json()["detail"].as_str().unwrap().contains(detail), "{answer:?}");
-    };
-    refused(json!({"input": image("ok"), "callback": callback}), "input 0 has bytes");
-    refused(json!({"input": "https://a", "callback": {"url": "https://evil.test/"}}), "callback: this host may not");
-    refused(json!({"input": "https://a", "callback": callback, "task": "count"}), "there is no task 'count'");
-    assert_eq!(queue.depth().unwrap().waiting, 0, "nothing half-queued");
-
-    let without = serve(4, |_, _| {});
-    let answer = post(without.address, &json!({"input": "https://a", "callback": callback}));
-    assert_eq!(
-        (answer.status, answer.json()["detail"].as_str().unwrap().contains("no queue")),
-        (422, true),
-        "{answer:?}"
-    );
-}
-
-#[test]
-fn a_request_that_is_queued_in_part_says_how_to_repeat_it() {
-    let fixture = serve(4, |_, api| {
-        let queue = MemoryQueue::new("jobs", Duration::from_secs(30), 3).with_max_messages(1);
-        api.queue = Some(Arc::new(queue));
-    });
-    let callback = json!({"url": "https://example.com/done"});
-    let answer = post(fixture.address, &json!({"input": ["https://a", "https://b"], "callback": callback}));
-    assert_eq!((answer.status, answer.header("retry-after")), (503, Some("1")), "{answer:?}");
-    let problem = answer.json();
-    assert_eq!(problem["detail"], "1 of 2 jobs were not queued: queue jobs: it is full: it holds 1 messages");
-    assert!(problem["id"].as_str().is_some_and(|id| id.len() == 36), "{problem}");
-    assert!(problem["remedy"].as_str().unwrap().contains("Idempotency-Key"), "{problem}");
-    assert_eq!((problem["data"].as_array().unwrap().len(), &problem["data"][0]["index"]), (1, &json!(1)));
 }
 
 #[test]

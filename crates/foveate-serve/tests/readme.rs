@@ -4,10 +4,7 @@
 mod support;
 
 use std::process::{Command, ExitCode};
-use std::sync::Arc;
-use std::time::Duration;
 
-use foveate_queue::MemoryQueue;
 use foveate_testkit::{Resource, program, run, trials};
 use serde_json::Value;
 use support::{file, serve};
@@ -19,7 +16,6 @@ fn main() -> ExitCode {
 fn every_curl_command_of_the_readme_works() {
     drop(program(Resource::Curl, "curl"));
     let fixture = serve(8, |_, api| {
-        api.queue = Some(Arc::new(MemoryQueue::new("jobs", Duration::from_secs(30), 3)));
         api.tokens = vec!["KEY".to_owned()];
     });
     let folder = tempfile::tempdir().unwrap();
@@ -29,9 +25,9 @@ fn every_curl_command_of_the_readme_works() {
     let readme = include_str!("../README.md");
     let blocks = readme.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
     let commands: Vec<String> = blocks.flat_map(commands).collect();
-    assert_eq!(commands.len(), 6, "{commands:?}");
+    assert_eq!(commands.len(), 5, "{commands:?}");
     // This test does not request images from the web.
-    let expected = [422, 422, 200, 200, 200, 202];
+    let expected = [422, 422, 200, 200, 200];
     for (command, expected) in commands.iter().zip(expected) {
         let mut command = command.replace("http://localhost:8080", &format!("http://{}", fixture.address));
         if !command.contains("Authorization") {

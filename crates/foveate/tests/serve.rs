@@ -195,9 +195,4 @@ fn addresses_may_be_names_and_bad_arguments_are_refused() {
     if cfg!(not(feature = "otel")) {
         refused(&["--otlp", "http://localhost:4318"], "rebuild with -F otel");
     }
-    let queue = ["--callback-host", "example.com", "--queue"];
-    refused(&[&queue[..], &["nats://localhost/jobs", "--lease", "0"]].concat(), "--lease");
-    if cfg!(feature = "nats") {
-        refused(&[&queue[..], &["nats://localhost"]].concat(), "names no stream");
-    }
 }

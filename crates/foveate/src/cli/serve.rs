@@ -7,16 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use anyhow::anyhow;
 use foveate::lane::Normalize;
-use foveate::net::Client;
-use foveate::queue::QueueOptions;
-use foveate::serve::{Api, CallbackCheck, Server, ServerOptions};
+use foveate::serve::{Api, Server, ServerOptions};
 use foveate::worker::{Engine, Setting};
 #[cfg(unix)]
 use nix::sys::signal::{SigSet, Signal};
 
 use super::exit::{Exit, Usage};
 use super::service::{self, Service};
-use super::service_args::{CallbackArgs, ServeArgs};
+use super::service_args::ServeArgs;
 
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     #[cfg(unix)]
@@ -24,9 +22,6 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     let (_logs, cancel) = service::begin(&args.service, "/readyz fails; --stop-delay, then --drain seconds are left")?;
 
     let tokens = args.api_keys.as_deref().map(api_keys).transpose().map_err(Usage::from)?.unwrap_or_default();
-    let open = |address: &String| service::queue(address, &args.queues, QueueOptions::DEFAULT_MAX_RECEIVE);
-    let queue = args.queue.as_ref().map(open).transpose()?;
-    let check_callback = callback_check(&args.callbacks)?;
     let client = service::client(&args.service, true)?;
     let Service { engine, manifest, options, .. } = service::start(&args.service, client, Path::new(""))?;
     let engine = Arc::new(engine);
@@ -35,13 +30,12 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     let index = has_index(args).then(|| super::search::index(args, &manifest)).transpose()?;
     #[cfg(not(feature = "search"))]
     let index = None;
-    let normalized = options.normalize == Normalize::L2;
-    let api =
-        Api { dimensions, normalized, index, queue, check_callback, tokens, ..api(args, &engine, &options.model) };
+    let normalized = options.model.normalize == Normalize::L2;
+    let api = Api { dimensions, normalized, index, tokens, ..api(args, &engine, &options.model.network.model) };
     let probe = Arc::clone(&engine);
     let listening = ServerOptions { keep_alive: args.keep_alive, ..ServerOptions::new(args.listen, probe) };
     let server = Server::start(ServerOptions { api: Some(api), ..listening }).map_err(service::cannot_start)?;
-    tracing::info!(address = %server.address(), model = options.model, "serving");
+    tracing::info!(address = %server.address(), model = options.model.network.model, "serving");
 
     service::wait(|| {
         #[cfg(unix)]
@@ -112,15 +106,6 @@ fn remedy(setting: Setting) -> Option<&'static str> {
         Setting::Objects => Some("name another image, or start the server with --object-store for this bucket"),
         _ => None,
     }
-}
-
-/// Builds the check that refuses the callbacks which workers would refuse.
-fn callback_check(args: &CallbackArgs) -> anyhow::Result<Option<CallbackCheck>> {
-    let client = service::callback_client(args)?;
-    let check = |client: Arc<Client>| -> CallbackCheck {
-        Arc::new(move |url: &str| client.check(url).map_err(|error| error.reason))
-    };
-    Ok(client.map(check))
 }
 
 /// Receives SIGHUP, which otherwise stops the process.
@@ -212,28 +197,5 @@ mod tests {
     fn a_model_on_this_machine_is_named_without_its_path() {
         assert_eq!(name_of(env!("CARGO_MANIFEST_DIR")), "foveate");
         assert_eq!(name_of("facebook/dinov2-small"), "facebook/dinov2-small");
-    }
-
-    #[test]
-    fn callbacks_are_checked_as_workers_check_them() {
-        let queue = ["--queue", "nats://localhost/jobs"];
-        assert!(args(&queue).unwrap_err().to_string().contains("--callback-host"));
-        let check = |arguments: &[&str]| {
-            let args = args(&[&queue[..], &["--callback-host", "api.example.com"], arguments].concat()).unwrap();
-            callback_check(&args.callbacks).unwrap().unwrap()
-        };
-        let refused = |url| check(&[])(url).unwrap_err();
-        assert_eq!(check(&[])("https://api.example.com/done"), Ok(()));
-        assert_eq!(refused("https://example.com/done"), "example.com: not among the hosts that may be asked");
-        assert_eq!(refused("http://api.example.com/done"), "api.example.com: only https may be asked");
-        assert_eq!(check(&["--callback-http"])("http://api.example.com/done"), Ok(()));
-        let inside = ["--callback-host", "10.0.0.1"];
-        assert!(check(&inside)("https://10.0.0.1/done").unwrap_err().contains("has a private address"));
-        let image = [&inside[..], &["--allow-private", "10.0.0.1"]].concat();
-        assert!(check(&image)("https://10.0.0.1/done").is_err(), "that is for images alone");
-        let callback = [&inside[..], &["--callback-private", "10.0.0.1"]].concat();
-        assert_eq!(check(&callback)("https://10.0.0.1/done"), Ok(()));
-        let strangers = service::client(&args(&[&queue[..], &callback].concat()).unwrap().service, true).unwrap();
-        assert!(strangers.check("http://10.0.0.1/secret").is_err(), "jobs may not name it for their images");
     }
 }
