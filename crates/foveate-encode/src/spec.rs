@@ -58,6 +58,9 @@ pub enum Pooling {
 }
 
 impl Pooling {
+    /// Every pooling, the usual one first.
+    pub const ALL: [Self; 3] = [Self::Cls, Self::Mean, Self::ClsMean];
+
     /// The name on the command line and in manifests.
     pub const fn name(self) -> &'static str {
         match self {

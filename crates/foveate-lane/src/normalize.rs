@@ -9,6 +9,17 @@ pub enum Normalize {
 }
 
 impl Normalize {
+    /// Both, the usual one first.
+    pub const ALL: [Self; 2] = [Self::Off, Self::L2];
+
+    /// The name on the command line and in manifests.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::L2 => "l2",
+        }
+    }
+
     /// Scales each row of `dim` components of `vectors` in place.
     pub fn apply(self, vectors: &mut [f32], dim: usize) {
         if self == Self::L2 && dim > 0 {

@@ -36,3 +36,16 @@ pub enum OrientationPolicy {
     /// Keeps the pixels as stored, as `transformers`' processors do for raw pixels.
     Ignore,
 }
+
+impl OrientationPolicy {
+    /// Both, the usual one first.
+    pub const ALL: [Self; 2] = [Self::Apply, Self::Ignore];
+
+    /// The name on the command line and in manifests.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Apply => "apply",
+            Self::Ignore => "ignore",
+        }
+    }
+}

@@ -7,7 +7,7 @@ use foveate::cli::EmbedCall;
 use foveate::collect::{Collected, CollectedRow, MemorySink};
 use foveate::core::{Stage, lock};
 use foveate::dinov2::Model;
-use foveate::embed::{Backends, EmbedError, EmbedOptions};
+use foveate::embed::{Backends, EmbedError, Settings};
 use foveate::encode::Threads;
 use foveate::pipeline::Cancel;
 use pyo3::prelude::*;
@@ -26,7 +26,7 @@ use crate::said::{Said, Teller};
 #[pyclass(frozen, module = "foveate._foveate")]
 pub(crate) struct Engine {
     args: Vec<OsString>,
-    options: EmbedOptions,
+    options: Settings,
     /// Locked only together with the interpreter's lock, so that no fork finds it locked.
     opened: Mutex<Option<Owned<Arc<Opened>>>>,
 }
@@ -45,7 +45,8 @@ impl Engine {
         let deadline = deadline.map_err(|error| usage(format!("invalid value for 'timeout': {error}")))?;
         let nothing = ["nothing", "--output=nothing.npy", "--max-unreadable=off"].map(OsString::from);
         let call = EmbedCall::parse(args.iter().cloned().chain(nothing).collect()).map_err(usage)?;
-        let options = EmbedOptions { inputs: Vec::new(), deadline, ..call.options() };
+        let mut options = Settings { deadline, ..call.options() };
+        options.inputs.inputs.clear();
         check(&options).map_err(usage)?;
         Ok(Self { args, options, opened: Mutex::new(None) })
     }
@@ -153,7 +154,7 @@ impl Engine {
         if let Some(opened) = mine.as_mut().and_then(Owned::get) {
             return Arc::clone(opened);
         }
-        let new = opened(py, &self.args, &self.options.device);
+        let new = opened(py, &self.args, &self.options.engine.device);
         *mine = Some(Owned::new(Arc::clone(&new)));
         new
     }
@@ -161,8 +162,8 @@ impl Engine {
 
 /// Checks names before the first call. The model's folder and the GPU may be those of the machine where the embedder
 /// goes.
-fn check(options: &EmbedOptions) -> Result<(), String> {
-    Model::check_name(&options.model).map_err(chain)?;
+fn check(options: &Settings) -> Result<(), String> {
+    Model::check_name(&options.model.network.model).map_err(chain)?;
     match options.check_backends(&Backends::compiled()) {
         Err(EmbedError::Device { device, .. }) if device.starts_with("cuda") => Ok(()),
         checked => checked.map_err(chain),
@@ -170,8 +171,8 @@ fn check(options: &EmbedOptions) -> Result<(), String> {
 }
 
 /// Opens the model on threads of its own: in a fork, rayon's usual ones are dead.
-fn open(options: &EmbedOptions, said: &Said) -> Result<Embedder, String> {
-    let threads = Threads::start(options.encoder_threads).map_err(chain)?;
+fn open(options: &Settings, said: &Said) -> Result<Embedder, String> {
+    let threads = Threads::start(options.threads()).map_err(chain)?;
     let open = || Embedder::open(options, &Arc::new(Backends::compiled()), &said.model_options());
     threads.run(|| open().map_err(chain))
 }

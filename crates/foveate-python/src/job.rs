@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use foveate::cli::EmbedCall;
 use foveate::dinov2::Model;
-use foveate::embed::{Backends, EmbedOptions};
+use foveate::embed::{Backends, Settings};
 use foveate::pipeline::Cancel;
 use pyo3::prelude::*;
 
@@ -33,7 +33,7 @@ pub(crate) fn embed(py: Python<'_>, args: Vec<OsString>, progress: Option<Py<PyA
 }
 
 /// Downloads the model if it is missing, and says how far it is. The job opens it without a word.
-fn download(options: &EmbedOptions, said: &Said) -> Result<(), String> {
+fn download(options: &Settings, said: &Said) -> Result<(), String> {
     options.check_backends(&Backends::compiled()).map_err(chain)?;
-    Model::download(&options.model, &said.model_options()).map_err(chain)
+    Model::download(&options.model.network.model, &said.model_options()).map_err(chain)
 }

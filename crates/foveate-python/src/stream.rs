@@ -11,7 +11,7 @@ use arrow_schema::{ArrowError, SchemaRef};
 use foveate::cli::EmbedCall;
 use foveate::collect::{Collected, MemorySink};
 use foveate::core::lock;
-use foveate::embed::{Backends, EmbedOptions};
+use foveate::embed::{Backends, Settings};
 use foveate::pipeline::Cancel;
 use foveate::sink::{Existing, Failure, InputRecord, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
 use foveate::source::Source;
@@ -181,7 +181,7 @@ impl RecordBatchReader for Reader {
 /// Runs the job into `batches`.
 fn run(call: &EmbedCall, batches: &SyncSender<Message>, cancel: &Cancel, said: &Said) -> Result<(), String> {
     let (listing, backends) = (call.list()?, Arc::new(Backends::compiled()));
-    let options = EmbedOptions { existing: Existing::Overwrite, ..call.options() };
+    let options = Settings { existing: Existing::Overwrite, ..call.options() };
     let (collected, published) = (MemorySink::default(), Published::default());
     let sink = Channel { collected, dim: 0, published, batches: batches.clone() };
     let count = listing.extent().count();

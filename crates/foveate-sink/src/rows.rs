@@ -49,6 +49,9 @@ pub enum Element {
 }
 
 impl Element {
+    /// Both, the usual one first.
+    pub const ALL: [Self; 2] = [Self::F32, Self::F16];
+
     /// The name on the command line and in manifests.
     pub const fn name(self) -> &'static str {
         match self {
@@ -59,7 +62,7 @@ impl Element {
 
     /// Returns the element with this name.
     pub fn named(name: &str) -> Option<Self> {
-        [Self::F32, Self::F16].into_iter().find(|element| element.name() == name)
+        Self::ALL.into_iter().find(|element| element.name() == name)
     }
 
     /// Bytes of one component.

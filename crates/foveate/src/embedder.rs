@@ -10,7 +10,7 @@ use foveate_preprocess::PreprocessorOpener;
 use foveate_sink::{Existing, RunManifest, VectorSink};
 use foveate_source::Source;
 
-use crate::embed::{Backends, EmbedError, EmbedOptions};
+use crate::embed::{Backends, EmbedError, Settings};
 
 /// A model with its backends, open for one run after another. A run's vectors are those of a job with the same options.
 pub struct Embedder {
@@ -28,7 +28,7 @@ impl Embedder {
     ///
     /// # Errors
     /// If a backend, the device or the model is missing, or does not take the options.
-    pub fn open(options: &EmbedOptions, backends: &Arc<Backends>, model: &OpenOptions<'_>) -> Result<Self, EmbedError> {
+    pub fn open(options: &Settings, backends: &Arc<Backends>, model: &OpenOptions<'_>) -> Result<Self, EmbedError> {
         let chosen = options.open(backends, model)?;
         let mut manifest = chosen.description(options).embedding();
         manifest.dim = chosen.dim();

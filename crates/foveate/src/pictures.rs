@@ -9,7 +9,7 @@ use foveate_resize::Filter;
 use foveate_sink::RecordedHash;
 use foveate_source::{Delivery, Listing, Source};
 
-use crate::embed::{Backends, EmbedOptions};
+use crate::embed::{Backends, Settings};
 use crate::pack::{Fault, PhotoLook, Resize, Shrink};
 
 /// A picture of an input.
@@ -53,7 +53,7 @@ pub struct WantedPictures<'a> {
 /// If the listing breaks, or a backend.
 pub fn each_picture(
     listing: Listing,
-    options: &EmbedOptions,
+    options: &Settings,
     backends: &Arc<Backends>,
     wanted: &WantedPictures<'_>,
     cancel: &Cancel,
@@ -65,8 +65,8 @@ pub fn each_picture(
         filter: Filter::Bilinear,
         decoder: options.decoder_opener(None, backends),
         resizer: options.resizer_opener(None, backends),
-        orientation: options.orientation,
-        limits: options.limits,
+        orientation: options.images.orientation,
+        limits: options.model.limits(),
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let listing = Mutex::new(listing);

@@ -17,13 +17,13 @@ use foveate_source::store::StoreOptions;
 use foveate_source::{Input, Source, SourceError};
 
 use crate::collect::Sample;
-use crate::embed::{Backends, EmbedError, EmbedOptions};
+use crate::embed::{AheadSettings, Backends, EmbedError, InputSettings, Settings};
 use crate::models::OpenModel;
 use crate::{Recipe, RecipeError};
 
 /// Backends, a model, and the photos to measure with.
 pub struct Rig {
-    options: EmbedOptions,
+    options: Settings,
     backends: Arc<Backends>,
     model: OpenModel,
     geometries: BTreeMap<&'static str, Geometry>,
@@ -43,7 +43,7 @@ impl Rig {
     /// # Errors
     /// [`EmbedError`]: the same errors as for a job with these options.
     pub fn new(
-        options: EmbedOptions,
+        options: Settings,
         source: Box<dyn Source>,
         (photos, seed): (u64, u64),
         backends: Arc<Backends>,
@@ -58,17 +58,17 @@ impl Rig {
         }
         let base = Setting {
             decoder: names.batched.unwrap_or_else(|| names.decoders.swap_remove(0)),
-            scale: options.decode_scale,
+            scale: options.model.decode_scale(),
             resizer: names.resizer,
-            recipe: options.recipe.name().to_owned(),
+            recipe: options.model.network.preprocess.name().to_owned(),
             encoder: names.encoder,
-            dtype: options.dtype,
-            batch: options.batch,
-            workers: options.workers,
-            readers: options.readers,
-            threads: options.encoder_threads,
-            prefetch: options.prefetch,
-            requests: options.requests,
+            dtype: options.model.dtype(),
+            batch: options.engine.batch,
+            workers: options.workers(),
+            readers: options.ahead.readers,
+            threads: options.threads(),
+            prefetch: options.ahead.prefetch,
+            requests: options.inputs.requests,
         };
         let context = context(&options, &backends, seed);
         Ok(Self { options, backends, model, geometries, base, sample, context, measure_memory: None })
@@ -84,18 +84,18 @@ impl Rig {
     ///
     /// # Errors
     /// Fails if the setting's recipe does not exist.
-    pub fn options(&self, setting: &Setting) -> Result<EmbedOptions, RecipeError> {
+    pub fn options(&self, setting: &Setting) -> Result<Settings, RecipeError> {
         with_setting(&self.options, setting)
     }
 
     /// Does the same, with the base's recipe for an unknown one, which no run gets to.
-    fn job(&self, setting: &Setting) -> EmbedOptions {
+    fn job(&self, setting: &Setting) -> Settings {
         self.options(setting).unwrap_or_else(|_| self.options.clone())
     }
 
     fn open_encoder_on(&self, device: &str, setting: &Setting) -> Result<Box<dyn Encoder>, EncodeError> {
-        let options = self.options(setting).map_err(|error| EncodeError::Unsupported(error_chain(&error)))?;
-        let options = EmbedOptions { device: device.to_owned(), ..options };
+        let mut options = self.options(setting).map_err(|error| EncodeError::Unsupported(error_chain(&error)))?;
+        options.engine.device = device.to_owned();
         let opened = options.open_encoders(&setting.encoder, &self.model, &self.backends);
         let mut encoders = opened.map_err(|error| match error {
             EmbedError::Encode(error) => error,
@@ -123,7 +123,8 @@ impl foveate_lab::Rig for Rig {
     }
 
     fn list(&self, inputs: Vec<Input>) -> Result<Box<dyn Source>, SourceError> {
-        let options = EmbedOptions { inputs, shard: None, limit: None, ..self.options.clone() };
+        let mut options = Settings { shard: None, ..self.options.clone() };
+        options.inputs = InputSettings { inputs, from_list: Vec::new(), limit: None, ..options.inputs };
         Ok(Box::new(options.list(|_| ())?))
     }
 
@@ -159,7 +160,7 @@ impl foveate_lab::Rig for Rig {
 
     fn open_decoder(&self, name: &str) -> Result<Box<dyn Decoder>, DecodeError> {
         let unavailable = |error: foveate_core::UnknownBackend| DecodeError::Unavailable(error.into());
-        self.backends.decoders.get(name).map_err(unavailable)?.open(&self.options.decoding)
+        self.backends.decoders.get(name).map_err(unavailable)?.open(&self.options.decoding())
     }
 
     fn decoder_opener(&self, setting: &Setting) -> DecoderOpener {
@@ -177,7 +178,7 @@ impl foveate_lab::Rig for Rig {
     }
 
     fn open_encoder(&self, setting: &Setting) -> Result<Box<dyn Encoder>, EncodeError> {
-        self.open_encoder_on(&self.options.device, setting)
+        self.open_encoder_on(&self.options.engine.device, setting)
     }
 
     fn setting_on_cpu(&self, setting: &Setting) -> Setting {
@@ -191,7 +192,7 @@ impl foveate_lab::Rig for Rig {
     }
 
     fn model_for_peers(&self) -> Result<(String, Vec<u8>), EncodeError> {
-        Ok((self.options.model.clone(), self.model.to_onnx(self.options.pooling)?))
+        Ok((self.options.model.network.model.clone(), self.model.to_onnx(self.options.model.pooling)?))
     }
 
     fn memory_of_forward(&self, setting: &Setting) -> Result<Memory, String> {
@@ -223,31 +224,30 @@ impl foveate_lab::Rig for Rig {
 }
 
 /// Returns the options of an experiment, which uses one device: the first that is named.
-pub fn on_one_device(options: EmbedOptions) -> EmbedOptions {
-    let device = options.devices().next().unwrap_or_default().to_owned();
-    EmbedOptions { device, ..options }
+pub fn on_one_device(mut options: Settings) -> Settings {
+    let first = options.devices().next().unwrap_or_default().to_owned();
+    options.engine.device = first;
+    options
 }
 
 /// Returns `options` with a setting in place of their own.
 ///
 /// # Errors
 /// Fails if the setting's recipe does not exist.
-pub fn with_setting(options: &EmbedOptions, setting: &Setting) -> Result<EmbedOptions, RecipeError> {
-    Ok(EmbedOptions {
-        decoder: Some(setting.decoder.clone()),
-        decode_scale: setting.scale,
-        resizer: Some(setting.resizer.clone()),
-        recipe: setting.recipe.parse()?,
-        encoder: Some(setting.encoder.clone()),
-        dtype: setting.dtype,
-        batch: setting.batch,
-        workers: setting.workers,
-        readers: setting.readers,
-        encoder_threads: setting.threads,
-        prefetch: setting.prefetch,
-        requests: setting.requests,
-        ..options.clone()
-    })
+pub fn with_setting(options: &Settings, setting: &Setting) -> Result<Settings, RecipeError> {
+    let mut options = options.clone();
+    options.model.network.preprocess = setting.recipe.parse()?;
+    options.model.decoder = Some(setting.decoder.clone());
+    options.model.decode_scale = Some(setting.scale);
+    options.model.resizer = Some(setting.resizer.clone());
+    options.model.encoder = Some(setting.encoder.clone());
+    options.model.dtype = Some(setting.dtype);
+    options.engine.batch = setting.batch;
+    options.engine.workers = Some(setting.workers);
+    options.engine.threads = Some(setting.threads);
+    options.ahead = AheadSettings { readers: setting.readers, prefetch: setting.prefetch };
+    options.inputs.requests = setting.requests;
+    Ok(options)
 }
 
 /// Returns the backends of a registry that `wanted` accepts, with the one called `first` before the others.
@@ -271,7 +271,7 @@ fn library(health: &Health) -> String {
     said.split(", ").filter(|part| !part.contains('/')).collect::<Vec<_>>().join(", ")
 }
 
-fn context(options: &EmbedOptions, backends: &Backends, seed: u64) -> Context {
+fn context(options: &Settings, backends: &Backends, seed: u64) -> Context {
     let mut libraries = BTreeMap::new();
     let mut add = |name: &str, health: Health| {
         libraries.entry(name.to_owned()).or_insert_with(|| library(&health));
@@ -284,8 +284,8 @@ fn context(options: &EmbedOptions, backends: &Backends, seed: u64) -> Context {
     let native = libraries.iter().filter(|(_, library)| *library != "all Rust");
     Context {
         // The folder's path on this machine is private.
-        model: options.model.rsplit('/').next().map_or_else(String::new, str::to_owned),
-        device: options.device.clone(),
+        model: options.model.network.model.rsplit('/').next().map_or_else(String::new, str::to_owned),
+        device: options.engine.device.clone(),
         host: processor(),
         cores: std::thread::available_parallelism().map_or(1, usize::from),
         foveate: crate::VERSION.to_owned(),

@@ -6,7 +6,7 @@ use foveate_dinov2::OpenOptions;
 use foveate_sink::RunManifest;
 use foveate_worker::Embed;
 
-use crate::embed::{Backends, EmbedError, EmbedOptions};
+use crate::embed::{Backends, EmbedError, Settings};
 
 /// Embedding as a task for an engine.
 pub struct EmbedTask {
@@ -20,7 +20,7 @@ pub struct EmbedTask {
     pub seeded: bool,
 }
 
-impl EmbedOptions {
+impl Settings {
     /// Chooses the backends and loads the model. Inputs and output are ignored.
     ///
     /// # Errors
@@ -31,7 +31,7 @@ impl EmbedOptions {
         manifest.dim = chosen.dim();
         let cache = chosen.cache(self)?;
         let (seeded, lanes) = (chosen.model.is_seeded(), chosen.encoders.len());
-        let task = Embed::new(chosen.preprocessors, chosen.encoders, self.normalize)?.cache(cache);
+        let task = Embed::new(chosen.preprocessors, chosen.encoders, self.model.normalize)?.cache(cache);
         Ok(EmbedTask { task, manifest, lanes, seeded })
     }
 }

@@ -10,7 +10,7 @@ use foveate_sink::Failure;
 use foveate_source::Source;
 
 use crate::collect::{Collected, CollectedRow, MemorySink, Sample};
-use crate::embed::{Backends, EmbedError, EmbedOptions};
+use crate::embed::{Backends, EmbedError, Settings};
 
 /// The outcome of [`run`].
 #[derive(Clone, Debug)]
@@ -76,8 +76,8 @@ pub enum VerifyError {
 /// [`VerifyError`]. Images that fail are part of the result.
 pub fn run(
     sample: Sample,
-    first: &EmbedOptions,
-    second: &EmbedOptions,
+    first: &Settings,
+    second: &Settings,
     backends: &Arc<Backends>,
     model: &OpenOptions<'_>,
     cancel: &Cancel,
@@ -90,8 +90,8 @@ pub fn run(
 /// # Errors
 /// [`VerifyError`]. Images that fail are part of the result.
 pub fn of_sources(
-    (first_source, first): (Box<dyn Source>, &EmbedOptions),
-    (second_source, second): (Box<dyn Source>, &EmbedOptions),
+    (first_source, first): (Box<dyn Source>, &Settings),
+    (second_source, second): (Box<dyn Source>, &Settings),
     backends: &Arc<Backends>,
     model: &OpenOptions<'_>,
     cancel: &Cancel,
@@ -114,7 +114,7 @@ struct Side {
 
 impl Side {
     fn embed(
-        options: &EmbedOptions,
+        options: &Settings,
         source: Box<dyn Source>,
         backends: &Arc<Backends>,
         model: &OpenOptions<'_>,

@@ -16,7 +16,7 @@ use common::packed::Packed;
 use common::{PHOTOS, Ran, TINY, foveate, run};
 use foveate::collect::MemorySink;
 use foveate::dinov2::OpenOptions;
-use foveate::embed::{Backends, EmbedOptions};
+use foveate::embed::{Backends, ModelSettings, Settings};
 use foveate::encode::DType;
 use foveate::lab::tune::budget::{Drift, DriftBudget};
 use foveate::pipeline::{Cancel, Progress};
@@ -72,20 +72,28 @@ const SETS: usize = 20;
 const MANY: usize = 299;
 
 /// Changes of the default, by name; true for those that change pixels.
-fn changes(default: &EmbedOptions) -> [(&'static str, bool, EmbedOptions); 8] {
-    let decoder = |name: &str| EmbedOptions { decoder: Some(name.to_owned()), ..default.clone() };
-    let resizer = |options: EmbedOptions| EmbedOptions { resizer: Some("image".to_owned()), ..options };
-    let scale = |decode_scale| EmbedOptions { decode_scale, ..default.clone() };
-    let precision = |dtype| EmbedOptions { dtype, ..default.clone() };
+fn changes(default: &Settings) -> [(&'static str, bool, Settings); 8] {
+    let with = |change: fn(&mut ModelSettings)| {
+        let mut settings = default.clone();
+        change(&mut settings.model);
+        settings
+    };
     [
-        ("decoder zune", true, decoder("zune")),
-        ("decoder image", true, decoder("image")),
-        ("decode scale fast", true, scale(DecodeScale::Fast)),
-        ("decode scale low", true, scale(DecodeScale::Low)),
-        ("resizer image", true, resizer(default.clone())),
-        ("decoder zune, resizer image", true, resizer(decoder("zune"))),
-        ("bf16", false, precision(DType::Bf16)),
-        ("i8", false, precision(DType::I8)),
+        ("decoder zune", true, with(|model| model.decoder = Some("zune".to_owned()))),
+        ("decoder image", true, with(|model| model.decoder = Some("image".to_owned()))),
+        ("decode scale fast", true, with(|model| model.decode_scale = Some(DecodeScale::Fast))),
+        ("decode scale low", true, with(|model| model.decode_scale = Some(DecodeScale::Low))),
+        ("resizer image", true, with(|model| model.resizer = Some("image".to_owned()))),
+        (
+            "decoder zune, resizer image",
+            true,
+            with(|model| {
+                model.decoder = Some("zune".to_owned());
+                model.resizer = Some("image".to_owned());
+            }),
+        ),
+        ("bf16", false, with(|model| model.dtype = Some(DType::Bf16))),
+        ("i8", false, with(|model| model.dtype = Some(DType::I8))),
     ]
 }
 
@@ -95,8 +103,8 @@ fn changes(default: &EmbedOptions) -> [(&'static str, bool, EmbedOptions); 8] {
 /// any rates would take one that drifts less, if another. `UPDATE=1` writes the recorded run anew.
 fn drift_budgets_hold_on_photos_that_were_not_seen() {
     let (model, photos) = (data("weights/vit-tiny-patch16-224"), [data("labelled"), data("photos")]);
-    let options = EmbedOptions::new(photos.map(foveate::source::Input::Path).into(), model.to_string_lossy(), "");
-    let vectors = |options: &EmbedOptions| -> Vec<Vec<f32>> {
+    let options = Settings::new(photos.map(foveate::source::Input::Path).into(), model.to_string_lossy(), "");
+    let vectors = |options: &Settings| -> Vec<Vec<f32>> {
         let mut embedder = Embedder::open(options, &Arc::new(Backends::compiled()), &OpenOptions::from_env()).unwrap();
         let (source, sink) = (options.list(|_| ()).unwrap(), MemorySink::default());
         embedder.run(Box::new(source), Box::new(sink.clone()), &Cancel::default(), &Progress::default()).unwrap();

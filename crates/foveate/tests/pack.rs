@@ -15,7 +15,7 @@ use common::{PHOTOS, TINY, assert_same_tree, csv, embed, foveate, long_list, run
 use foveate::backends::containers;
 use foveate::core::PixelBuf;
 use foveate::decode::{DecodeHint, DecoderOptions, ImageFormat, Orientation, orientation};
-use foveate::embed::{Backends, EmbedOptions};
+use foveate::embed::{Backends, Settings};
 use foveate::source::container::NewMember;
 use foveate::source::{Delivery, Input, Source};
 use foveate_testkit::by_length;
@@ -60,11 +60,9 @@ type Image = (String, Box<[Option<String>]>, Vec<u8>);
 
 fn read(inputs: &[PathBuf], id_column: Option<&str>, columns: &[&str]) -> Vec<Image> {
     let inputs = inputs.iter().cloned().map(Input::Path).collect();
-    let options = EmbedOptions {
-        columns: columns.iter().map(|&column| column.to_owned()).collect(),
-        id_column: id_column.map(str::to_owned),
-        ..EmbedOptions::new(inputs, "", "")
-    };
+    let mut options = Settings::new(inputs, "", "");
+    options.rows.columns = columns.iter().map(|&column| column.to_owned()).collect();
+    options.rows.id_column = id_column.map(str::to_owned);
     let mut listing = options.list(|_| ()).unwrap();
     let mut fetch = listing.open_fetch().unwrap();
     let mut all = Vec::new();

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use foveate::dinov2::OpenOptions;
-use foveate::embed::{Backends, EmbedOptions};
+use foveate::embed::{Backends, Settings};
 use foveate::pipeline::{Cancel, Progress};
 use foveate::source::Input;
 
@@ -30,11 +30,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     // The model's folder says how to prepare images; our encoder does not use its weights.
     let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/models/tiny");
     let output = folder.join("colours.txt"); // `.txt` is the extension that our sink claims
-    let options = EmbedOptions {
-        decoder: Some("toy-bmp".to_owned()),
-        encoder: Some("colours".to_owned()),
-        ..EmbedOptions::new(vec![Input::Path(folder.clone())], model, &output)
-    };
+    let mut options = Settings::new(vec![Input::Path(folder.clone())], model, &output);
+    options.model.decoder = Some("toy-bmp".to_owned());
+    options.model.encoder = Some("colours".to_owned());
     let listing = options.list(|_found| ())?;
     let job = options.prepare(Box::new(listing), &Arc::new(backends), &OpenOptions::from_env())?;
     let report = job.run(&Cancel::default(), &Progress::default())?;

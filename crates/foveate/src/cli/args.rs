@@ -2,12 +2,13 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgMatches, Args, FromArgMatches as _, Parser, Subcommand};
+use foveate::embed::{CacheSettings, EngineSettings, ImageSettings, ModelSettings, Settings, StorageSettings};
 use foveate::pipeline::FailurePolicy;
-use foveate::{DecodeScale, Recipe, Shard};
+use foveate::{DecodeScale, Shard};
 
 use super::foreign::args::ForeignArgs;
-use super::job_args::{CacheArgs, DTypeArg, JobArgs, NormalizeArg, OrientationArg, PoolingArg, StorageArgs};
+use super::job::JobArgs;
 use super::lab_args::{
     BENCH_EXAMPLES, DIAGNOSE_EXAMPLES, DiagnoseArgs, Experiment, PROFILE_EXAMPLES, ProfileArgs, REPORT_EXAMPLES,
     ReportArgs, TUNE_EXAMPLES, TuneArgs,
@@ -18,7 +19,7 @@ use super::plan_args::{self, PlanArgs};
 #[cfg(feature = "search")]
 use super::search_args::{self, ClustersArgs, DuplicatesArgs, EvalArgs, NeighborsArgs, SampleArgs, SimilarArgs};
 use super::service_args::{self, EnqueueArgs, QueueCommand, ServeArgs, WorkerArgs};
-use super::values::{CountOrOff, parse_count, parse_positive, parse_seconds, parse_setting, parse_shard, place};
+use super::values::{CountOrOff, endpoint_url, parse_count, parse_seconds, parse_setting, parse_shard, place};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -68,6 +69,9 @@ Exit codes: 0 shown; 1 damaged or unreadable; 2 there is no such output";
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
+
+    #[arg(long, value_name = "URL", value_parser = endpoint_url, global = true, hide = true)]
+    endpoint_url: Option<String>,
 }
 
 #[derive(Subcommand, Debug)]
@@ -184,7 +188,7 @@ pub(crate) struct EmbedArgs {
     pub(crate) output: PathBuf,
 
     #[command(flatten)]
-    pub(crate) storage: StorageArgs,
+    pub(crate) storage: StorageSettings,
 
     /// Inputs that one part (file of a folder, object of a store, row group of a Parquet file) covers.
     #[arg(long, value_name = "N", default_value_t = foveate::sink::SinkOptions::DEFAULT_PART_ITEMS,
@@ -247,7 +251,7 @@ pub(crate) struct EmbedArgs {
     pub(crate) commit_every: Duration,
 
     #[command(flatten)]
-    pub(crate) cache: CacheArgs,
+    pub(crate) cache: CacheSettings,
 
     /// Memory for the vectors of recent images. An image with the same bytes as one of them takes its vector, if the
     /// encoder's vectors do not depend on the batch. `off` computes every image.
@@ -301,8 +305,8 @@ pub(crate) struct VerifyArgs {
     /// The other configuration: `exact`, `fast` or `low` for another decode scale, or the options that differ as
     /// `NAME=VALUE,…`, by their long names: `decoder=exact,decode-scale=exact`, `encoder=ort,dtype=f16`,
     /// `model=other/`.
-    #[arg(long, value_name = "CONFIG", default_value = "exact", value_parser = Overrides::parse, help_heading = "Comparison")]
-    pub(crate) against: Overrides,
+    #[arg(long, value_name = "CONFIG", default_value = "exact", value_parser = Against::parse, help_heading = "Comparison")]
+    pub(crate) against: Against,
 
     /// Maximum number of images to compare, drawn at random.
     #[arg(long, value_name = "N", default_value = "512", value_parser = parse_count, help_heading = "Comparison")]
@@ -353,51 +357,48 @@ pub(crate) struct InspectArgs {
     pub(crate) json: bool,
 }
 
-/// The differences between the other configuration of a comparison and the first.
-#[derive(Parser, Clone, Debug, Default, PartialEq)]
-#[command(no_binary_name = true, disable_help_flag = true)]
-pub(crate) struct Overrides {
-    #[arg(long)]
-    pub(crate) model: Option<String>,
-    #[arg(long)]
-    pub(crate) preprocess: Option<Recipe>,
-    #[arg(long, value_enum)]
-    pub(crate) pooling: Option<PoolingArg>,
-    #[arg(long, value_enum)]
-    pub(crate) orientation: Option<OrientationArg>,
-    #[arg(long, value_enum)]
-    pub(crate) normalize: Option<NormalizeArg>,
-    #[arg(long, value_enum)]
-    pub(crate) dtype: Option<DTypeArg>,
-    #[arg(long)]
-    pub(crate) device: Option<String>,
-    #[arg(long)]
-    pub(crate) decoder: Option<String>,
-    #[arg(long)]
-    pub(crate) decode_scale: Option<DecodeScale>,
-    #[arg(long)]
-    pub(crate) resizer: Option<String>,
-    #[arg(long)]
-    pub(crate) encoder: Option<String>,
-    #[arg(long, value_parser = parse_setting)]
-    pub(crate) encoder_option: Vec<(String, String)>,
-    #[arg(long, value_parser = parse_positive)]
-    pub(crate) batch: Option<usize>,
-    #[arg(long)]
-    pub(crate) workers: Option<usize>,
-    #[arg(long, value_parser = parse_positive)]
-    pub(crate) threads: Option<usize>,
+/// The settings that a comparison may change.
+#[derive(Args)]
+struct ComparedSettings {
+    #[command(flatten)]
+    model: ModelSettings,
+
+    #[command(flatten)]
+    images: ImageSettings,
+
+    #[command(flatten)]
+    engine: EngineSettings,
 }
 
-impl Overrides {
+/// The other configuration of a comparison: the options that differ from the first.
+#[derive(Clone, Debug)]
+pub(crate) struct Against(ArgMatches);
+
+impl Against {
     fn parse(text: &str) -> Result<Self, String> {
-        let scale = |word: &str| DecodeScale::from_str(word).map(|scale| format!("--decode-scale={scale}"));
-        let option = |word: &str| match word.contains('=') {
-            true => Ok(format!("--{word}")),
-            false => scale(word).map_err(|_| format!("'{word}' is neither exact, fast, low nor NAME=VALUE")),
-        };
-        let words = text.split(',').map(option).collect::<Result<Vec<_>, _>>()?;
-        Self::try_parse_from(words).map_err(|error| first_line(&error))
+        let mut options = Vec::new();
+        for word in text.split(',') {
+            options.push(match word.parse::<DecodeScale>() {
+                _ if word.contains('=') => format!("--{word}"),
+                Ok(scale) => format!("--decode-scale={scale}"),
+                Err(_) => return Err(format!("'{word}' is neither exact, fast, low nor NAME=VALUE")),
+            });
+        }
+        let command = clap::Command::new("against").no_binary_name(true).disable_help_flag(true);
+        // An option that is not named keeps the first configuration's value.
+        let command = ComparedSettings::augment_args(command).mut_args(|arg| arg.default_value(None));
+        command.try_get_matches_from(options).map(Self).map_err(|error| first_line(&error))
+    }
+
+    /// Returns `first` with the options that differ. Settings of the encoder are added to those of the first.
+    pub(crate) fn applied_to(&self, first: &Settings) -> Result<Settings, clap::Error> {
+        let mut model = first.model.clone();
+        let encoder_option = std::mem::take(&mut model.encoder_option);
+        let mut compared = ComparedSettings { model, images: first.images.clone(), engine: first.engine.clone() };
+        compared.update_from_arg_matches(&self.0)?;
+        compared.model.encoder_option.splice(0..0, encoder_option);
+        let ComparedSettings { model, images, engine } = compared;
+        Ok(Settings { model, images, engine, ..first.clone() })
     }
 }
 
@@ -424,11 +425,17 @@ mod tests {
 
     #[test]
     fn the_other_configuration_is_words_or_options() {
-        let against = |text| Overrides::parse(text);
-        let exact = Overrides { decode_scale: Some(DecodeScale::Exact), ..Overrides::default() };
-        assert_eq!(against("exact"), Ok(exact.clone()));
-        let zune = Overrides { decoder: Some("zune".to_owned()), ..exact };
-        assert_eq!(against("exact,decoder=zune"), Ok(zune));
+        let against = |text| Against::parse(text);
+        let mut first = Settings::new(Vec::new(), "", "");
+        first.model.encoder_option.push(("a".to_owned(), "1".to_owned()));
+        first.engine.batch = 7;
+        let second = against("exact").unwrap().applied_to(&first).unwrap();
+        assert_eq!(second.model.decode_scale, Some(DecodeScale::Exact));
+        let second = against("exact,decoder=zune,encoder-option=b=2").unwrap().applied_to(&first).unwrap();
+        assert_eq!((second.model.decoder.as_deref(), second.engine.batch), (Some("zune"), 7));
+        let options = second.model.encoder_option.iter().map(|(name, value)| format!("{name}={value}"));
+        assert_eq!(options.collect::<Vec<_>>(), ["a=1", "b=2"]);
+        assert_eq!(against("batch=8").unwrap().applied_to(&first).unwrap().engine.batch, 8);
         assert!(against("dtype=f64").unwrap_err().contains("f64"));
         assert!(against("colour=red").unwrap_err().contains("--colour"));
         assert!(against("").is_err() && against("nothing").is_err());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use foveate::collect::{CollectedRow, MemorySink};
 use foveate::core::error_chain;
 use foveate::dinov2::OpenOptions;
-use foveate::embed::{Backends, EmbedOptions};
+use foveate::embed::{Backends, Settings};
 use foveate::lab::stats::{FEWEST_TOLERATED, quantile};
 use foveate::lab::tune::budget::{self, Change, Chosen, Drift, DriftBudget, Half, Recall};
 use foveate::lab::{LabError, PhotoSet, Setting};
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<Exit> {
     }
     let halves = halves(photos, args)?;
     let (lab, base) = (bench.lab(), bench.base());
-    if args.lab.run.model.model.starts_with("seeded:") {
+    if args.lab.model.network.model.starts_with("seeded:") {
         bench.say("note: the weights are generated; trained ones drift differently")?;
     }
     let mut vectors = Vectors {
@@ -95,7 +95,7 @@ fn halves(photos: &PhotoSet, args: &TuneArgs) -> Result<[PhotoSet; 2], LabError>
 
 /// The vectors of both halves under the default, and their drift under other settings.
 struct Vectors<'a> {
-    options: EmbedOptions,
+    options: Settings,
     backends: Arc<Backends>,
     cancel: &'a Cancel,
     halves: &'a [PhotoSet; 2],

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use clap::Parser;
 use foveate::dinov2::OpenOptions;
-use foveate::embed::{Backends, EmbedOptions};
+use foveate::embed::{Backends, Settings};
 use foveate::pipeline::{Cancel, Progress, RunError};
 use foveate::sink::SinkError;
 use foveate::source::{Extent, Listing};
@@ -37,7 +37,7 @@ impl EmbedCall {
     }
 
     /// Returns the job's options.
-    pub fn options(&self) -> EmbedOptions {
+    pub fn options(&self) -> Settings {
         embed::options(self.args())
     }
 

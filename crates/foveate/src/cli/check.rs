@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use foveate::core::Backend;
-use foveate::embed::{Backends, EmbedOptions, store_address};
+use foveate::embed::{Backends, Settings, store_address};
 use foveate::queue::QueueOptions;
 use foveate::sink::Layout;
 use foveate::source::store::store_of;
@@ -18,7 +18,7 @@ use foveate::source::{Input, Separator};
 use super::args::{Command, EmbedArgs, VerifyArgs};
 use super::config::Evidence;
 use super::exit::Usage;
-use super::job_args::{InputArgs, JobArgs};
+use super::job::JobArgs;
 use super::lab_args::{Experiment, LabArgs, ProfileArgs, ReportArgs, TuneArgs};
 use super::merge_args::MergeArgs;
 use super::own_file::OwnFile;
@@ -116,7 +116,7 @@ fn embed(args: &EmbedArgs) -> anyhow::Result<()> {
     inputs(&args.job)?;
     let options = super::embed::options(args);
     backends(&options)?;
-    optional(args.job.embedding.run.config.as_deref(), |config| Evidence::read(config).map(drop))?;
+    optional(args.job.file.config.as_deref(), |config| Evidence::read(config).map(drop))?;
     output(&options)?;
     optional(args.changes.as_deref(), new_file)?;
     optional(args.trace.as_deref(), |path| own_file(trace::file(path)))
@@ -129,7 +129,7 @@ fn pack(args: &PackArgs) -> anyhow::Result<()> {
     if options.resize.is_some() {
         backends(&options.job)?;
     }
-    if args.resize.is_some() && !args.no_drift && options.job.inputs.contains(&Input::Path("-".into())) {
+    if args.resize.is_some() && !args.no_drift && options.job.inputs.inputs.contains(&Input::Path("-".into())) {
         bail!("standard input is read once, so no sample of it can be compared; pass --no-drift, or save it to a file");
     }
     if let Some(address) = store_address(&args.output) {
@@ -140,7 +140,7 @@ fn pack(args: &PackArgs) -> anyhow::Result<()> {
 
 fn verify(args: &VerifyArgs) -> anyhow::Result<()> {
     inputs(&args.job)?;
-    let (first, second) = super::verify::configurations(args);
+    let (first, second) = super::verify::configurations(args)?;
     backends(&first)?;
     backends(&second).context("--against")?;
     optional(args.labels.as_deref(), readable_file)?;
@@ -148,8 +148,9 @@ fn verify(args: &VerifyArgs) -> anyhow::Result<()> {
 }
 
 fn lab(args: &LabArgs) -> anyhow::Result<()> {
-    sources(&args.input, Separator::Line)?;
-    backends(&job::measured(args))?;
+    let settings = job::measured(args);
+    sources(&settings)?;
+    backends(&settings)?;
     Backends::compiled().sink(args.sink.as_deref())?;
     writable_folder(&args.display.out)
 }
@@ -163,8 +164,10 @@ fn merge(args: &MergeArgs) -> anyhow::Result<()> {
 fn profile(args: &ProfileArgs) -> anyhow::Result<()> {
     lab(&args.lab)?;
     for (decoder, resizer) in &args.pair {
-        let options = job::measured(&args.lab);
-        backends(&EmbedOptions { decoder: Some(decoder.clone()), resizer: Some(resizer.clone()), ..options })?;
+        let mut options = job::measured(&args.lab);
+        options.model.decoder = Some(decoder.clone());
+        options.model.resizer = Some(resizer.clone());
+        backends(&options)?;
     }
     optional(args.trace.as_deref(), |path| own_file(trace::file(path)))
 }
@@ -190,8 +193,9 @@ fn bench(experiment: &Experiment) -> anyhow::Result<()> {
             optional(args.others.peers.as_deref(), readable_file)
         }
         Experiment::Decoders(args) | Experiment::Resizers(args) => {
-            sources(&args.input, Separator::Line)?;
-            backends(&job::stage(args))?;
+            let settings = job::stage(args);
+            sources(&settings)?;
+            backends(&settings)?;
             writable_folder(&args.display.out)?;
             optional(args.others.peers.as_deref(), readable_file)
         }
@@ -239,7 +243,6 @@ fn worker(args: &WorkerArgs) -> anyhow::Result<()> {
 }
 
 fn serve(args: &ServeArgs) -> anyhow::Result<()> {
-    args.queue.iter().try_for_each(|address| queue(address))?;
     optional(args.api_keys.as_deref(), readable_file)?;
     services(&args.service)
 }
@@ -253,13 +256,13 @@ fn enqueue(args: &EnqueueArgs) -> anyhow::Result<()> {
 }
 
 fn services(args: &ServiceArgs) -> anyhow::Result<()> {
-    backends(&job::embedding(&args.embedding, Path::new("")))?;
+    backends(&service::settings(args, Path::new("")))?;
     service::client(args, false)?;
     service::store(args).map(drop)
 }
 
 /// Checks that this build and this machine have the backends and devices.
-fn backends(options: &EmbedOptions) -> anyhow::Result<()> {
+fn backends(options: &Settings) -> anyhow::Result<()> {
     Ok(options.check_backends(&Backends::compiled())?)
 }
 
@@ -270,16 +273,21 @@ fn queue(address: &str) -> anyhow::Result<()> {
 }
 
 pub(crate) fn inputs(args: &JobArgs) -> anyhow::Result<()> {
-    sources(&args.input, job::separator(args))
+    sources(&args.settings(Path::new("")))
 }
 
-fn sources(args: &InputArgs, separator: Separator) -> anyhow::Result<()> {
-    let typed = || args.inputs.iter().filter_map(|path| path.to_str());
+fn sources(settings: &Settings) -> anyhow::Result<()> {
+    let typed = || {
+        settings.inputs.inputs.iter().filter_map(|input| match input {
+            Input::Path(path) => path.to_str(),
+            Input::List(..) | Input::Table(..) => None,
+        })
+    };
     if typed().any(|text| text.starts_with("pipe:") && !Path::new(text).exists()) {
         bail!("`pipe:` inputs are WebDataset's; run the command and pipe it: `COMMAND | foveate embed -`");
     }
     typed().filter(|text| is_address(text)).try_for_each(address)?;
-    all_exist(job::inputs(args, separator))
+    all_exist(settings.inputs())
 }
 
 /// Checks that this build has a store for an address, without contacting it.
@@ -318,7 +326,7 @@ fn folder_of_segments(output: &Path, backends: &Backends) -> anyhow::Result<()> 
 }
 
 /// Checks that the format is known and that files can be created at the output's place.
-fn output(options: &EmbedOptions) -> anyhow::Result<()> {
+fn output(options: &Settings) -> anyhow::Result<()> {
     if options.output == Path::new("-") {
         bail!("cannot write to standard output; name a file (`-o vectors.parquet`) or a folder (`-o out/`)");
     }

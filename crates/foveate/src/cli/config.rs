@@ -194,7 +194,7 @@ mod tests {
         let super::super::args::Command::Embed(embed) = <Cli as clap::Parser>::parse_from(all).command else {
             panic!("embed")
         };
-        assert_eq!(embed.job.embedding.run.batch, 8);
+        assert_eq!(embed.job.engine.batch, 8);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use foveate::backends;
 use foveate::core::Backend;
-use foveate::embed::{EmbedOptions, EmbedRun, OutputPlace, has_cpu};
+use foveate::embed::{EmbedRun, OutputPlace, Settings, has_cpu};
 use foveate::pipeline::{Cancel, RunError, RunReport};
 use foveate::sink::{Element, RunManifest};
 use foveate::source::container::{ContainerRegistry, format_of};
@@ -64,12 +64,12 @@ impl DryRun {
         kinds: Kinds,
         listed: ListingStats,
         mut job: EmbedRun,
-        options: &EmbedOptions,
+        options: &Settings,
         cancel: &Cancel,
     ) -> Result<Self, RunError> {
         let found = job.found()?;
         let (inputs, manifest, seeded) = (job.inputs(), job.manifest().clone(), job.is_seeded());
-        let size = 2 * options.batch as u64;
+        let size = 2 * options.engine.batch as u64;
         let measured = (found != OutputPlace::Complete).then(|| measure(job, size, cancel)).transpose()?;
         Ok(Self { kinds, listed, inputs, manifest, seeded, found, measured })
     }
@@ -129,7 +129,7 @@ impl DryRun {
         }
     }
 
-    pub(crate) fn text(&self, options: &EmbedOptions) -> String {
+    pub(crate) fn text(&self, options: &Settings) -> String {
         let mut out = String::new();
         let mut line = |name: &str, value: String| {
             let _ = writeln!(out, "{name:<9} {value}");
@@ -144,12 +144,13 @@ impl DryRun {
             line("", left_out);
         }
         let note = if self.seeded { ", generated weights" } else { "" };
-        line("model", format!("{}: {} components{note}", options.model, self.manifest.dim));
+        line("model", format!("{}: {} components{note}", options.model.network.model, self.manifest.dim));
         let chain = ["decoder", "resizer", "encoder"].map(|stage| self.chosen(stage)).join(" → ");
         let (recipe, dtype) = (self.chosen("recipe"), self.chosen("dtype"));
-        line("backends", format!("{chain} on {} in {dtype}, recipe {recipe}", options.device));
+        line("backends", format!("{chain} on {} in {dtype}, recipe {recipe}", options.engine.device));
         line("threads", threads(options));
-        let vectors = self.vector_bytes(options.element).map(|bytes| format!(", {} of vectors", human_bytes(bytes)));
+        let vectors =
+            self.vector_bytes(options.storage.out_dtype).map(|bytes| format!(", {} of vectors", human_bytes(bytes)));
         let (output, resume) = (options.output.display(), self.resume());
         line("output", format!("{output}: {resume}{}", vectors.unwrap_or_default()));
         if let Some((seconds, sample)) = self.estimate() {
@@ -162,25 +163,25 @@ impl DryRun {
         out
     }
 
-    pub(crate) fn json(&self, options: &EmbedOptions) -> Value {
+    pub(crate) fn json(&self, options: &Settings) -> Value {
         json!({
             "status": "dry run",
             "inputs": self.total(),
             "kinds": self.kinds,
             "left_out": summary::left_out(&self.listed),
-            "model": options.model,
+            "model": options.model.network.model,
             "dim": self.manifest.dim,
             "settings": self.manifest.fingerprint,
             "threads": {
-                "read": options.readers,
-                "decode": options.workers,
-                "forward": has_cpu(&options.device).then_some(options.encoder_threads),
+                "read": options.ahead.readers,
+                "decode": options.workers(),
+                "forward": has_cpu(&options.engine.device).then_some(options.threads()),
             },
-            "batch": options.batch,
+            "batch": options.engine.batch,
             "output": options.output.display().to_string(),
             "state": self.state(),
             "left": self.left(),
-            "vector_bytes": self.vector_bytes(options.element),
+            "vector_bytes": self.vector_bytes(options.storage.out_dtype),
             "estimate": self.estimate().map(|(seconds, sample)| json!({
                 "seconds": seconds,
                 "images_per_second": sample.throughput(),
@@ -192,16 +193,16 @@ impl DryRun {
 }
 
 /// Describes the threads and batches of a job.
-pub(crate) fn threads(options: &EmbedOptions) -> String {
-    let workers = match options.workers {
+pub(crate) fn threads(options: &Settings) -> String {
+    let workers = match options.workers() {
         0 => "every stage in turn on one thread".to_owned(),
-        n => format!("{} to read, {n} to decode and resize", options.readers),
+        n => format!("{} to read, {n} to decode and resize", options.ahead.readers),
     };
-    let forward = match has_cpu(&options.device) {
-        true => format!(", {} for the forward", options.encoder_threads),
+    let forward = match has_cpu(&options.engine.device) {
+        true => format!(", {} for the forward", options.threads()),
         false => String::new(),
     };
-    format!("{workers}{forward} · batches of {}", options.batch)
+    format!("{workers}{forward} · batches of {}", options.engine.batch)
 }
 
 /// Measures a sample, for no longer than a few seconds and the batch after them.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use foveate::dinov2::OpenOptions;
-use foveate::embed::{Backends, EmbedOptions, EmbedRun, UpdatePreview};
+use foveate::embed::{Backends, CacheSettings, EmbedRun, Settings, UpdatePreview};
 use foveate::pipeline::{Cancel, FailurePolicy, Progress, RunError, RunReport, Update};
 use foveate::profile::card::{CardSampler, CardUse, Cards};
 use foveate::profile::process::{peak_resident_bytes, processor_time};
@@ -31,7 +31,7 @@ pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
             if ended != Exit::Complete {
                 return Ok(ended);
             }
-            let options = EmbedOptions { changes_file: None, ..options(args) };
+            let options = Settings { changes_file: None, ..options(args) };
             session(args, &cancel, options, Some(Update::Failures), false)
         }
         (true, false) => session(args, &cancel, options(args), Some(changes), false),
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
 fn session(
     args: &EmbedArgs,
     cancel: &Cancel,
-    options: EmbedOptions,
+    options: Settings,
     update: Option<Update>,
     is_first: bool,
 ) -> anyhow::Result<Exit> {
@@ -70,10 +70,10 @@ fn session(
         None => options.prepare(Box::new(listing), &backends, &model)?,
     };
     download.clear();
-    if let Some(config) = &args.job.embedding.run.config {
+    if let Some(config) = &args.job.file.config {
         add_evidence(&mut job, config, args.quiet)?;
     }
-    if let Some(warning) = job::warning_of_f32(&args.job.embedding.run).filter(|_| !args.quiet) {
+    if let Some(warning) = job::warning_of_f32(&args.job.model, &args.job.engine).filter(|_| !args.quiet) {
         console::say!("warning: {warning}");
     }
     if is_preview {
@@ -85,14 +85,14 @@ fn session(
     if job.is_seeded() && !args.quiet {
         console::say!(
             "note: {} has generated weights: real speed, vectors without meaning",
-            args.job.embedding.run.model.model
+            args.job.model.network.model
         );
     }
     if !args.quiet {
         console::say!("{}", plan(&options, &job));
     }
     let before = processor_time();
-    let cards = (options.device != "cpu").then(|| Cards::find(&options.device).map(CardSampler::start));
+    let cards = (options.engine.device != "cpu").then(|| Cards::find(&options.engine.device).map(CardSampler::start));
     let outcome = watch(args, job, cancel);
     let cpu = processor_time().zip(before).map(|(after, before)| after - before);
     let cards = cards.map(|sampler| {
@@ -140,7 +140,7 @@ fn preview(args: &EmbedArgs, found: &ListingStats, job: EmbedRun, cancel: &Cance
 }
 
 /// Prints what the run would do.
-fn rehearse(args: &EmbedArgs, options: &EmbedOptions, dry_run: DryRun, cancel: &Cancel) -> anyhow::Result<Exit> {
+fn rehearse(args: &EmbedArgs, options: &Settings, dry_run: DryRun, cancel: &Cancel) -> anyhow::Result<Exit> {
     if cancel.is_cancelled() {
         return Ok(Exit::Interrupted);
     }
@@ -152,15 +152,12 @@ fn rehearse(args: &EmbedArgs, options: &EmbedOptions, dry_run: DryRun, cancel: &
 }
 
 /// Collects the job options from the arguments.
-pub(crate) fn options(args: &EmbedArgs) -> EmbedOptions {
-    EmbedOptions {
+pub(crate) fn options(args: &EmbedArgs) -> Settings {
+    Settings {
         existing: if args.overwrite { Existing::Overwrite } else { Existing::Resume },
-        sink: args.storage.sink.clone(),
-        sink_settings: args.storage.sink_option.iter().cloned().collect(),
-        element: args.storage.out_dtype.into(),
+        storage: args.storage.clone(),
         part_items: args.part_items,
-        output_settings: (!args.output_store_option.is_empty())
-            .then(|| args.output_store_option.iter().cloned().collect()),
+        output_settings: (!args.output_store_option.is_empty()).then(|| args.output_store_option.clone()),
         staging: args.staging.clone(),
         shard: args.shard,
         failures: failure_policy(args),
@@ -170,11 +167,11 @@ pub(crate) fn options(args: &EmbedArgs) -> EmbedOptions {
         commit_every: args.commit_every,
         by_content: args.by_content,
         // A dry run writes nothing.
-        cache: args.cache.options().filter(|_| !args.dry_run),
+        cache: if args.dry_run { CacheSettings::default() } else { args.cache.clone() },
         recent_bytes: args.recent_memory.0.unwrap_or(0),
         check: args.check,
         trace: trace::new(args.trace.as_deref()),
-        ..job::options(&args.job, &args.output)
+        ..args.job.settings(&args.output)
     }
 }
 
@@ -183,17 +180,17 @@ fn failure_policy(args: &EmbedArgs) -> FailurePolicy {
 }
 
 /// Describes the job in two lines: the chain of backends, and their threads.
-fn plan(options: &EmbedOptions, job: &EmbedRun) -> String {
+fn plan(options: &Settings, job: &EmbedRun) -> String {
     let chosen = |name: &str| job.manifest().fingerprint.get(name).map_or("", String::as_str);
     let inputs = job.inputs();
     let chain = ["decoder", "resizer", "encoder"].map(chosen).join(" → ");
     format!(
         "{} · {} on {} in {} · recipe {} · {chain} → {}\nthreads: {}",
         inputs.count().map_or_else(|| "containers".to_owned(), |count| summary::counted(count, "input")),
-        options.model,
-        options.device,
-        options.dtype.name(),
-        options.recipe,
+        options.model.network.model,
+        options.engine.device,
+        options.model.dtype().name(),
+        options.model.network.preprocess,
         options.output.display(),
         dry_run::threads(options)
     )

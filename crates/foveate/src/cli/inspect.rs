@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{anyhow, bail};
 use foveate::core::error_chain;
-use foveate::embed::{Backends, EmbedOptions, store_address};
+use foveate::embed::{Backends, Settings, store_address};
 use foveate::sink::{
     Layout, OutputManifest, OutputNames, RunManifest, SinkError, SinkOptions, StoredFailure, StoredRow, StoredRun,
     StoredState, VectorReader, record_of, sidecar,
@@ -185,8 +185,8 @@ struct Found {
 
 fn find(args: &InspectArgs, backends: &Backends) -> anyhow::Result<Found> {
     let output = &args.output;
-    let mut options = EmbedOptions::new(Vec::new(), "", output);
-    options.store_settings = args.store_option.iter().cloned().collect();
+    let mut options = Settings::new(Vec::new(), "", output);
+    options.inputs.store_option = args.store_option.clone();
     let mut runs = match options.prefix().map_err(|error| Usage::from(anyhow!(error)))? {
         Some(prefix) => StoredRun::find_below(&prefix).map_err(remedied)?,
         None => StoredRun::find(output).map_err(remedied)?,

@@ -1,129 +1,96 @@
 //! The parts that the embedding commands share.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 
 use anyhow::Context;
-use foveate::core::PixelLimits;
-use foveate::decode::DecoderOptions;
-use foveate::embed::EmbedOptions;
+use clap::Args;
+use foveate::embed::{
+    AheadSettings, EngineSettings, ImageSettings, InputSettings, ModelSettings, RowSettings, Settings,
+};
 use foveate::pipeline::Cancel;
-use foveate::source::{Input, Listing, ListingStats, Separator, Source, SourceError};
+use foveate::source::{Input, Listing, ListingStats, Source, SourceError};
 
 use super::console;
 use super::exit::Usage;
-use super::job_args::{EmbeddingArgs, InputArgs, JobArgs, ModelArgs, RunArgs};
 use super::lab_args::{LabArgs, StageArgs};
 use super::summary;
 
-/// Collects the options of a job that writes to `output`.
-pub(crate) fn options(args: &JobArgs, output: &Path) -> EmbedOptions {
-    let options = with_input(&args.input, embedding(&args.embedding, output));
-    EmbedOptions {
-        inputs: job_inputs(args),
-        max_listing: args.max_listing,
-        listing: args.listing.clone(),
-        columns: args.columns.clone(),
-        id_column: args.id_column.clone(),
-        readers: args.ahead.readers,
-        prefetch: args.ahead.prefetch,
-        ..options
-    }
+/// The images, their embedding and its speed.
+#[derive(Args, Debug)]
+pub(crate) struct JobArgs {
+    #[command(flatten)]
+    pub(crate) inputs: InputSettings,
+
+    #[command(flatten)]
+    pub(crate) rows: RowSettings,
+
+    #[command(flatten)]
+    pub(crate) model: ModelSettings,
+
+    #[command(flatten)]
+    pub(crate) images: ImageSettings,
+
+    #[command(flatten)]
+    pub(crate) engine: EngineSettings,
+
+    #[command(flatten)]
+    pub(crate) ahead: AheadSettings,
+
+    #[command(flatten)]
+    pub(crate) file: ConfigArgs,
 }
 
-/// Collects the options of a job that is measured.
-pub(crate) fn measured(args: &LabArgs) -> EmbedOptions {
-    let (readers, prefetch) = (args.ahead.readers, args.ahead.prefetch);
-    EmbedOptions { readers, prefetch, ..with_input(&args.input, run(&args.run, Path::new(""))) }
+/// The file of options.
+#[derive(Args, Debug)]
+pub(crate) struct ConfigArgs {
+    /// Read options from a TOML file (`batch = 16`), such as `foveate tune` writes; the command line overrides them.
+    #[arg(long, value_name = "FILE", help_heading = "Engine")]
+    pub(crate) config: Option<PathBuf>,
 }
 
-/// Collects the options of a stage that is measured alone.
-pub(crate) fn stage(args: &StageArgs) -> EmbedOptions {
-    with_input(&args.input, model(&args.model, Path::new("")))
-}
-
-fn with_input(args: &InputArgs, options: EmbedOptions) -> EmbedOptions {
-    EmbedOptions {
-        inputs: inputs(args, Separator::Line),
-        limit: args.limit,
-        max_bytes: args.max_bytes,
-        image_column: args.image_column.clone(),
-        names: args.names(),
-        requests: args.requests,
-        headers: args.web.headers(),
-        max_redirects: args.web.max_redirects,
-        store_settings: args.store_option.iter().cloned().collect(),
-        ..options
-    }
-}
-
-/// Returns what ends the entries of the lists.
-pub(crate) fn separator(args: &JobArgs) -> Separator {
-    if args.null { Separator::Nul } else { Separator::Line }
-}
-
-/// Returns the inputs that the arguments name, in the order of the output's rows.
-pub(crate) fn inputs(args: &InputArgs, separator: Separator) -> Vec<Input> {
-    let paths = args.inputs.iter().cloned().map(Input::Path);
-    paths.chain(args.from_list.iter().map(|list| Input::List(list.clone(), separator))).collect()
-}
-
-/// Returns the inputs of a job, whose lists may be tables.
-pub(crate) fn job_inputs(args: &JobArgs) -> Vec<Input> {
-    let mut inputs = inputs(&args.input, separator(args));
-    for input in &mut inputs {
-        if let (Input::List(list, _), Some(column)) = (&*input, &args.path_column) {
-            *input = Input::Table(list.clone(), column.clone());
+impl JobArgs {
+    /// Returns the settings of a job that writes to `output`.
+    pub(crate) fn settings(&self, output: &Path) -> Settings {
+        Settings {
+            inputs: self.inputs.clone(),
+            rows: self.rows.clone(),
+            model: self.model.clone(),
+            images: self.images.clone(),
+            engine: self.engine.clone(),
+            ahead: self.ahead.clone(),
+            ..Settings::new(Vec::new(), "", output)
         }
     }
-    inputs
 }
 
-/// Collects the options of embedding, which do not depend on the source of the images.
-pub(crate) fn embedding(args: &EmbeddingArgs, output: &Path) -> EmbedOptions {
-    let options = run(&args.run, output);
-    EmbedOptions {
-        decoding: DecoderOptions { allow_truncated: args.allow_truncated, ..options.decoding },
-        orientation: args.orientation.into(),
-        ..options
+/// Returns the settings of a job that is measured.
+pub(crate) fn measured(args: &LabArgs) -> Settings {
+    Settings {
+        inputs: args.inputs.clone(),
+        model: args.model.clone(),
+        engine: args.engine.clone(),
+        ahead: args.ahead.clone(),
+        ..Settings::new(Vec::new(), "", "")
     }
 }
 
-fn run(args: &RunArgs, output: &Path) -> EmbedOptions {
-    let defaults = model(&args.model, output);
-    EmbedOptions {
-        decoder: args.decoder.clone(),
-        decode_scale: args.decode_scale.unwrap_or_default(),
-        resizer: args.resizer.clone(),
-        encoder: args.encoder.clone(),
-        pooling: args.pooling.into(),
-        dtype: args.dtype.map_or(defaults.dtype, Into::into),
-        device: args.device.clone(),
-        encoder_threads: args.threads.unwrap_or(defaults.encoder_threads),
-        encoder_settings: args.encoder_option.iter().cloned().collect(),
-        decoder_settings: args.decoder_option.iter().cloned().collect(),
-        normalize: args.normalize.into(),
-        batch: args.batch,
-        workers: args.workers.unwrap_or_else(|| EmbedOptions::usual_workers(&args.device, args.decoder.as_deref())),
-        ..defaults
-    }
-}
-
-fn model(args: &ModelArgs, output: &Path) -> EmbedOptions {
-    let limits = PixelLimits { max_pixels: args.max_pixels };
-    EmbedOptions { recipe: args.preprocess, limits, ..EmbedOptions::new(Vec::new(), &args.model, output) }
+/// Returns the settings of a stage that is measured alone.
+pub(crate) fn stage(args: &StageArgs) -> Settings {
+    let model = ModelSettings { network: args.network.clone(), ..ModelSettings::default() };
+    Settings { inputs: args.inputs.clone(), model, ..Settings::new(Vec::new(), "", "") }
 }
 
 /// A warning if a GPU computes in f32 because no precision was asked for.
-pub(crate) fn warning_of_f32(args: &RunArgs) -> Option<String> {
-    let is_gpu = args.device.split(',').any(|device| device.starts_with("cuda"));
-    (args.dtype.is_none() && is_gpu).then(|| {
+pub(crate) fn warning_of_f32(model: &ModelSettings, engine: &EngineSettings) -> Option<String> {
+    let is_gpu = engine.device.split(',').any(|device| device.starts_with("cuda"));
+    (model.dtype.is_none() && is_gpu).then(|| {
         format!(
             "{} computes in f32, which takes about ten times as long as half precision; add `--dtype f16` or `--dtype \
              bf16` (`foveate verify` measures how much the vectors change), or `--dtype f32` to keep it",
-            args.device
+            engine.device
         )
     })
 }
@@ -134,7 +101,7 @@ static LISTING: AtomicBool = AtomicBool::new(false);
 
 /// Lists the inputs. An empty list is a [`Usage`] error, because an empty output would hide a mistyped path. A shard
 /// may be empty.
-pub(crate) fn list(options: &EmbedOptions, progress: impl FnMut(u64)) -> anyhow::Result<Listing> {
+pub(crate) fn list(options: &Settings, progress: impl FnMut(u64)) -> anyhow::Result<Listing> {
     LISTING.store(true, SeqCst);
     let listing = options.list(progress);
     LISTING.store(false, SeqCst);
@@ -150,8 +117,8 @@ pub(crate) fn list(options: &EmbedOptions, progress: impl FnMut(u64)) -> anyhow:
 }
 
 /// Lists the inputs of a command that reads its photos several times.
-pub(crate) fn list_again(options: &EmbedOptions) -> anyhow::Result<Listing> {
-    if options.inputs.contains(&Input::Path("-".into())) {
+pub(crate) fn list_again(options: &Settings) -> anyhow::Result<Listing> {
+    if options.inputs.inputs.contains(&Input::Path("-".into())) {
         let why = "this command reads its photos several times, and standard input only once; save it to a file";
         return Err(Usage::from(anyhow::anyhow!(why)).into());
     }

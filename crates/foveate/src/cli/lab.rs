@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use foveate::core::lock;
 use foveate::dinov2::OpenOptions;
-use foveate::embed::{Backends, EmbedOptions};
+use foveate::embed::{Backends, Settings};
 use foveate::lab::bench::Sets;
 use foveate::lab::{Conditions, Lab, Observer, PhotoSet, Setting, StandIn, StandInRig, Table, Watch, fit};
 use foveate::pipeline::Cancel;
@@ -68,7 +68,7 @@ impl Bench {
     }
 
     fn on(
-        options: EmbedOptions,
+        options: Settings,
         stand_in: Option<&StandIn>,
         args: &SampleArgs,
         display: &LabDisplay,
@@ -103,7 +103,7 @@ impl Bench {
 
     /// Creates a bench without photos, for experiments that need none.
     pub(crate) fn without_photos(display: &LabDisplay, seed: u64) -> anyhow::Result<Self> {
-        let options = EmbedOptions::new(Vec::new(), "seeded:dinov2-small", "");
+        let options = Settings::new(Vec::new(), "seeded:dinov2-small", "");
         let listing = options.list(|_| ())?;
         let backends = Arc::new(Backends::compiled());
         let rig = Rig::new(options, Box::new(listing), (0, seed), backends, &OpenOptions::from_env())?;

@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use foveate::embed::{AheadSettings, EngineSettings, InputSettings, ModelSettings, NetworkSettings};
 use foveate::lab::StandIn;
 
-use super::job_args::{AheadArgs, InputArgs, ModelArgs, RunArgs};
+use super::job::ConfigArgs;
 use super::values::{parse_count, parse_fraction, parse_positive, parse_seconds, parse_share};
 
 pub(crate) const PROFILE_EXAMPLES: &str = "\
@@ -66,13 +67,19 @@ pub(crate) struct SampleArgs {
 #[derive(Args, Debug)]
 pub(crate) struct LabArgs {
     #[command(flatten)]
-    pub(crate) input: InputArgs,
+    pub(crate) inputs: InputSettings,
 
     #[command(flatten)]
-    pub(crate) run: RunArgs,
+    pub(crate) model: ModelSettings,
 
     #[command(flatten)]
-    pub(crate) ahead: AheadArgs,
+    pub(crate) engine: EngineSettings,
+
+    #[command(flatten)]
+    pub(crate) ahead: AheadSettings,
+
+    #[command(flatten)]
+    pub(crate) file: ConfigArgs,
 
     #[command(flatten)]
     pub(crate) sample: SampleArgs,
@@ -244,10 +251,10 @@ pub(crate) struct WorkerBenchArgs {
 #[derive(Args, Debug)]
 pub(crate) struct StageArgs {
     #[command(flatten)]
-    pub(crate) input: InputArgs,
+    pub(crate) inputs: InputSettings,
 
     #[command(flatten)]
-    pub(crate) model: ModelArgs,
+    pub(crate) network: NetworkSettings,
 
     #[command(flatten)]
     pub(crate) sample: SampleArgs,

@@ -7,7 +7,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 use foveate::core::ColumnKind;
-use foveate::embed::{ApartFrom, Backends, EmbedError, EmbedOptions, decides_vectors, kernels_remedy, store_address};
+use foveate::embed::{
+    ApartFrom, Backends, EmbedError, InputSettings, Settings, StorageSettings, decides_vectors, kernels_remedy,
+    store_address,
+};
 use foveate::sink::{
     Element, Existing, Join, Layout, Merge, OutputNames, Published, RunManifest, SinkError, SinkOptions, StoredRun,
     StoredState, VectorReader, column_kinds, hash_file,
@@ -27,15 +30,17 @@ use super::{console, inspect};
 const MERGE: &str = "merge";
 
 /// Collects the options of the output, before its inputs are known.
-pub(crate) fn options(args: &MergeArgs) -> EmbedOptions {
-    EmbedOptions {
+pub(crate) fn options(args: &MergeArgs) -> Settings {
+    Settings {
         existing: if args.overwrite { Existing::Overwrite } else { Existing::Resume },
-        sink: args.sink.clone(),
-        sink_settings: args.sink_option.iter().cloned().collect(),
-        element: args.out_dtype.map_or(Element::F32, Into::into),
+        storage: StorageSettings {
+            out_dtype: args.out_dtype.unwrap_or_default(),
+            sink: args.sink.clone(),
+            sink_option: args.sink_option.clone(),
+        },
         part_items: args.part_items,
-        store_settings: args.store_option.iter().cloned().collect(),
-        ..EmbedOptions::new(Vec::new(), "", &args.output)
+        inputs: InputSettings { store_option: args.store_option.clone(), ..InputSettings::default() },
+        ..Settings::new(Vec::new(), "", &args.output)
     }
 }
 
@@ -76,13 +81,13 @@ pub(crate) fn run(args: &MergeArgs) -> anyhow::Result<Exit> {
     check_same_job(&names, &runs, MERGE, |name| {
         decides_vectors(name) || ["sink.columns", "sink.column_kinds"].contains(&name)
     })?;
-    options.element = element(args, &names, &runs)?;
+    options.storage.out_dtype = element(args, &names, &runs)?;
     let columns = runs[0].manifest.fingerprint.get("sink.columns");
-    options.columns = columns.map_or_else(Vec::new, |names| names.split(',').map(str::to_owned).collect());
+    options.rows.columns = columns.map_or_else(Vec::new, |names| names.split(',').map(str::to_owned).collect());
     let mut kinds = column_kinds(&runs[0].manifest.fingerprint);
     let table = args.join.as_deref().map(|path| join_table(path, args)).transpose()?;
     for column in table.iter().flat_map(|table| &table.columns) {
-        options.columns.push(column.name.clone());
+        options.rows.columns.push(column.name.clone());
         if column.kind != ColumnKind::Text {
             kinds.insert(column.name.clone(), column.kind);
         }
@@ -219,12 +224,12 @@ fn check_join(merge: &Merge<'_>, table: &SideTable, path: &Path) -> anyhow::Resu
 /// Finds the runs of an output, each with a name for messages, in order. `verb` is the command.
 pub(crate) fn find(
     input: &Path,
-    options: &EmbedOptions,
+    options: &Settings,
     backends: &Backends,
     verb: &str,
 ) -> anyhow::Result<Vec<(String, StoredRun)>> {
     let usage = |why: String| Usage::from(anyhow!("cannot {verb} {}: {why}", input.display())).into();
-    let place = EmbedOptions { output: input.to_owned(), ..options.clone() };
+    let place = Settings { output: input.to_owned(), ..options.clone() };
     let found = match place.prefix().map_err(|error| Usage::from(anyhow!(error)))? {
         Some(prefix) => StoredRun::find_below(&prefix),
         None => StoredRun::find(input),
@@ -314,7 +319,7 @@ pub(crate) fn check_same_job<R: Borrow<StoredRun>>(
 /// How the output's vectors are stored.
 fn element(args: &MergeArgs, names: &[String], runs: &[StoredRun]) -> Result<Element, Usage> {
     let of = |element: Element| runs.iter().zip(names).find(|(run, _)| run.manifest.element == element.name());
-    match (args.out_dtype.map(Into::into), of(Element::F16), of(Element::F32)) {
+    match (args.out_dtype, of(Element::F16), of(Element::F32)) {
         (None, Some(_), None) | (Some(Element::F16), ..) => Ok(Element::F16),
         (_, None, _) => Ok(Element::F32),
         (_, Some((_, half)), _) => {

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use foveate::sink::Element;
 use foveate::sink::SinkOptions;
 
-use super::job_args::ElementArg;
-use super::values::{parse_setting, place};
+use super::values::{one_of, parse_setting, place};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -52,8 +52,8 @@ pub(crate) struct MergeArgs {
     pub(crate) sink: Option<String>,
 
     /// How vectors are stored. Default: as they are. f16 is not made f32.
-    #[arg(long, value_enum)]
-    pub(crate) out_dtype: Option<ElementArg>,
+    #[arg(long, value_parser = one_of(&Element::ALL, Element::name))]
+    pub(crate) out_dtype: Option<Element>,
 
     /// A setting that only this format has, such as `compression=lz4` of `parquet`. Repeatable.
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_setting)]

@@ -21,7 +21,6 @@ mod exit;
 mod foreign;
 mod inspect;
 mod job;
-mod job_args;
 mod lab;
 mod lab_args;
 mod labels;
@@ -52,7 +51,7 @@ mod summary;
 mod tables;
 mod trace;
 mod tune;
-mod values;
+pub(crate) mod values;
 mod verify;
 mod worker;
 

@@ -7,7 +7,7 @@ use std::thread::available_parallelism;
 
 use foveate::collect::Sample;
 use foveate::dinov2::OpenOptions;
-use foveate::embed::{Backends, EmbedOptions};
+use foveate::embed::{Backends, Settings};
 use foveate::pack::{Begun, Drift, PackError, PackOptions, Resize};
 use foveate::pipeline::{Cancel, Progress};
 use foveate::sink::{Existing, OutputManifest};
@@ -61,15 +61,15 @@ pub(crate) fn run(args: &PackArgs) -> anyhow::Result<Exit> {
 pub(crate) fn options(args: &PackArgs) -> PackOptions {
     let cores = available_parallelism().map_or(1, NonZero::get);
     PackOptions {
-        job: EmbedOptions {
+        job: Settings {
             existing: if args.overwrite { Existing::Overwrite } else { Existing::Resume },
             max_unreadable: args.max_unreadable.0,
-            ..job::options(&args.job, &args.output)
+            ..args.job.settings(&args.output)
         },
         format: args.format.clone(),
         shard_bytes: args.shard_size,
         resize: args.resize.map(|edge| Resize { edge, quality: args.quality }),
-        workers: args.job.embedding.run.workers.unwrap_or(cores),
+        workers: args.job.engine.workers.unwrap_or(cores),
     }
 }
 

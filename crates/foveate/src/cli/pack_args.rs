@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::job_args::JobArgs;
+use super::job::JobArgs;
 use super::values::{CountOrOff, parse_count, parse_positive};
 
 pub(crate) const EXAMPLES: &str = "\

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgGroup, Args, ValueEnum};
 use foveate::Shard;
+use foveate::embed::WebSettings;
 use foveate::search::Metric;
 
 use super::foreign::args::ForeignArgs;
-use super::job_args::WebArgs;
 use super::own_file::OwnFile;
 use super::search::place::search_file;
 use super::values::{parse_positive, parse_setting, parse_shard, parse_share, place};
@@ -121,7 +121,7 @@ pub(crate) struct SearchArgs {
     pub(crate) store_option: Vec<(String, String)>,
 
     #[command(flatten)]
-    pub(crate) web: WebArgs,
+    pub(crate) web: WebSettings,
 
     /// Print the summary as one JSON object on standard output.
     #[arg(long)]

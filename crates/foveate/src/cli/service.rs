@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use foveate::backends;
 use foveate::dinov2::OpenOptions;
-use foveate::embed::{Backends, EmbedOptions};
+use foveate::embed::{Backends, Settings};
 use foveate::net::{self, Client};
 use foveate::pipeline::Cancel;
 use foveate::queue::{Job, JobQueue, QueueError, QueueOptions};
@@ -30,7 +30,7 @@ pub(crate) struct Service {
     pub(crate) engine: Engine,
     pub(crate) manifest: RunManifest,
     pub(crate) backends: Arc<Backends>,
-    pub(crate) options: EmbedOptions,
+    pub(crate) options: Settings,
 }
 
 /// Continues the callers' traces, and passes them on with callbacks.
@@ -52,28 +52,42 @@ pub(crate) fn begin(args: &ServiceArgs, rest: &'static str) -> anyhow::Result<(G
     Ok((logs, cancel))
 }
 
+/// Returns the settings of embedding, with the service's own cache.
+pub(crate) fn settings(args: &ServiceArgs, output: &Path) -> Settings {
+    Settings {
+        model: args.model.clone(),
+        images: args.images.clone(),
+        engine: args.engine.clone(),
+        cache: args.cache.clone(),
+        ..Settings::new(Vec::new(), "", output)
+    }
+}
+
 /// Loads the model and starts the engine's threads, which download with `client`.
 pub(crate) fn start(args: &ServiceArgs, client: Client, output: &Path) -> anyhow::Result<Service> {
-    let options = EmbedOptions { cache: args.cache.options(), ..job::embedding(&args.embedding, output) };
+    let options = settings(args, output);
     let backends = Arc::new(Backends::compiled());
     let download = progress::Download::new(true);
     let model = OpenOptions { progress: &download, ..OpenOptions::from_env() };
     let EmbedTask { task, manifest, lanes, seeded } = options.task(&backends, &model)?;
-    if let Some(warning) = job::warning_of_f32(&args.embedding.run) {
+    if let Some(warning) = job::warning_of_f32(&args.model, &args.engine) {
         tracing::warn!("{warning}");
     }
     if seeded {
-        tracing::warn!(model = options.model, "generated weights: the speed is real, but the vectors are meaningless");
+        tracing::warn!(
+            model = options.model.network.model,
+            "generated weights: the speed is real, but the vectors are meaningless"
+        );
     }
     let mut engine = Engine::builder()
         .client(Arc::new(client))
         .downloaders(args.downloads)
-        .workers(options.workers)
+        .workers(options.workers())
         .max_in_flight(args.max_in_flight)
         .max_bytes_in_flight(args.max_memory)
         .max_bytes(args.max_bytes)
         .stall(stall(args))
-        .task(Job::DEFAULT_TASK, task, Batching { max: options.batch, delay: args.batch_delay, lanes });
+        .task(Job::DEFAULT_TASK, task, Batching { max: options.engine.batch, delay: args.batch_delay, lanes });
     if let Some(objects) = store(args)? {
         engine = engine.objects(objects);
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand, ValueEnum};
+use foveate::embed::{CacheSettings, EngineSettings, ImageSettings, ModelSettings, StorageSettings};
 use foveate::queue::QueueOptions;
 use foveate::serve::Origin;
 use foveate::telemetry::Format;
@@ -13,7 +14,7 @@ use foveate::worker::Encoding;
 
 #[cfg(feature = "search")]
 use super::foreign::args::ForeignArgs;
-use super::job_args::{CacheArgs, EmbeddingArgs, StorageArgs};
+use super::job::ConfigArgs;
 use super::values::{parse_count, parse_listen, parse_positive, parse_seconds, parse_setting};
 
 pub(crate) const WORKER_EXAMPLES: &str = "\
@@ -86,10 +87,19 @@ Exit codes:
 #[derive(Args, Debug)]
 pub(crate) struct ServiceArgs {
     #[command(flatten)]
-    pub(crate) embedding: EmbeddingArgs,
+    pub(crate) model: ModelSettings,
 
     #[command(flatten)]
-    pub(crate) cache: CacheArgs,
+    pub(crate) images: ImageSettings,
+
+    #[command(flatten)]
+    pub(crate) engine: EngineSettings,
+
+    #[command(flatten)]
+    pub(crate) file: ConfigArgs,
+
+    #[command(flatten)]
+    pub(crate) cache: CacheSettings,
 
     /// Longest time that an image waits for others to fill its batch. It waits only for images that are on their way.
     #[arg(long, value_name = "SECONDS", default_value = "0.01", value_parser = parse_seconds, help_heading = "Engine", hide = true)]
@@ -179,13 +189,12 @@ pub(crate) struct QueueArgs {
     pub(crate) create: bool,
 }
 
-/// The hosts that may be called back. Servers that queue jobs need the same list as their workers, which give back a
-/// job that they refuse.
+/// The hosts that may be called back.
 #[derive(Args, Debug)]
 pub(crate) struct CallbackArgs {
-    /// A host that may be called back; `*.example.com` allows a domain's hosts. `serve` and its workers need the same
-    /// hosts. Without any, workers give jobs with a callback back. Workers sign callbacks with the secrets in the
-    /// environment variable FOVEATE_WEBHOOK_SECRET. Repeatable.
+    /// A host that may be called back; `*.example.com` allows a domain's hosts. Without any, workers return jobs with a
+    /// callback to the queue. Callbacks are signed with the secrets in the environment variable FOVEATE_WEBHOOK_SECRET.
+    /// Repeatable.
     #[arg(long, value_name = "HOST[:PORT]", help_heading = "Callbacks")]
     pub(crate) callback_host: Vec<String>,
 
@@ -269,7 +278,7 @@ pub(crate) struct WorkerArgs {
     pub(crate) output: Option<PathBuf>,
 
     #[command(flatten)]
-    pub(crate) storage: StorageArgs,
+    pub(crate) storage: StorageSettings,
 
     /// Most rows of a file. The worker holds their messages until the file is published.
     #[arg(long, value_name = "N", default_value = "10000", value_parser = parse_positive, help_heading = "Output", hide = true)]
@@ -489,16 +498,6 @@ pub(crate) struct ServeArgs {
     /// Repeatable.
     #[arg(long, value_name = "ORIGIN", help_heading = "Requests")]
     pub(crate) cors_origin: Vec<Origin>,
-
-    /// The queue for requests that name a callback: `nats://host:4222/stream`, `sqs://queue`. Needs --callback-host.
-    #[arg(long, value_name = "ADDRESS", requires = "callback_host", help_heading = "Queue")]
-    pub(crate) queue: Option<String>,
-
-    #[command(flatten)]
-    pub(crate) queues: QueueArgs,
-
-    #[command(flatten)]
-    pub(crate) callbacks: CallbackArgs,
 
     #[command(flatten)]
     pub(crate) service: ServiceArgs,

@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::builder::{PathBufValueParser, TypedValueParser};
+use clap::builder::{PathBufValueParser, PossibleValuesParser, TypedValueParser};
 use foveate::Shard;
 use foveate::source::store::normal_address;
+use foveate::source::{Input, NameFilter};
 
 /// Parses a path, or an address, whose scheme may be in upper case.
 pub(crate) fn place() -> impl TypedValueParser<Value = PathBuf> {
@@ -16,6 +17,32 @@ pub(crate) fn place() -> impl TypedValueParser<Value = PathBuf> {
         let address = path.to_str().map(|text| normal_address(text).into_owned());
         address.map_or(path, PathBuf::from)
     })
+}
+
+/// Parses a file, a folder, a pattern or an address.
+pub(crate) fn input() -> impl TypedValueParser<Value = Input> {
+    place().map(Input::Path)
+}
+
+/// Parses one of a closed set of names.
+pub(crate) fn one_of<T>(all: &'static [T], name: fn(T) -> &'static str) -> impl TypedValueParser<Value = T>
+where
+    T: Copy + Send + Sync + 'static,
+{
+    let names = PossibleValuesParser::new(all.iter().map(|&value| name(value)));
+    names.map(move |word| {
+        let found = all.iter().find(|&&value| name(value) == word);
+        *found.unwrap_or_else(|| unreachable!("'{word}' is one of the names"))
+    })
+}
+
+pub(crate) fn parse_glob(glob: &str) -> Result<String, String> {
+    NameFilter::new(&[glob.to_owned()], &[]).map(|_| glob.to_owned())
+}
+
+/// Names the option that is meant by the one that other programs have.
+pub(crate) fn endpoint_url(url: &str) -> Result<String, String> {
+    Err(format!("write `--store-option endpoint={url}`"))
 }
 
 pub(crate) fn parse_setting(text: &str) -> Result<(String, String), String> {

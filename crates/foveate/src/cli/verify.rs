@@ -9,12 +9,12 @@ use anyhow::Context;
 use foveate::DecodeScale;
 use foveate::collect::Sample;
 use foveate::dinov2::OpenOptions;
-use foveate::embed::{Backends, EmbedOptions};
+use foveate::embed::{Backends, Settings};
 use foveate::pipeline::Cancel;
 use foveate::verify::{Comparison, VerifyError, quantile, recall_at_1, run as compare};
 use serde_json::json;
 
-use super::args::{Overrides, VerifyArgs};
+use super::args::VerifyArgs;
 use super::exit::Exit;
 use super::labels::Labels;
 use super::own_file::OwnFile;
@@ -23,7 +23,7 @@ use super::{console, job, progress};
 pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<Exit> {
     let cancel = Cancel::default();
     job::cancel_on_signal(&cancel)?;
-    let (first, second) = configurations(args);
+    let (first, second) = configurations(args)?;
     let listing = job::list_again(&first)?;
 
     let download = progress::Download::new(false);
@@ -53,40 +53,11 @@ pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<Exit> {
 
 /// Returns the configuration of the options and the one it is compared with. Unless fast decoding is selected by name,
 /// it is the one under test.
-pub(crate) fn configurations(args: &VerifyArgs) -> (EmbedOptions, EmbedOptions) {
-    let first = EmbedOptions {
-        decode_scale: args.job.embedding.run.decode_scale.unwrap_or(DecodeScale::Fast),
-        ..job::options(&args.job, Path::new(""))
-    };
-    let second = overridden(&first, &args.against);
-    (first, second)
-}
-
-fn overridden(options: &EmbedOptions, with: &Overrides) -> EmbedOptions {
-    let Overrides { model, preprocess, pooling, orientation, normalize, dtype, device, .. } = with.clone();
-    let Overrides { decoder, decode_scale, resizer, encoder, encoder_option, batch, workers, threads, .. } =
-        with.clone();
-    let base = options.clone();
-    let mut encoder_settings = base.encoder_settings.clone();
-    encoder_settings.extend(encoder_option);
-    EmbedOptions {
-        model: model.unwrap_or(base.model),
-        recipe: preprocess.unwrap_or(base.recipe),
-        pooling: pooling.map_or(base.pooling, Into::into),
-        orientation: orientation.map_or(base.orientation, Into::into),
-        normalize: normalize.map_or(base.normalize, Into::into),
-        dtype: dtype.map_or(base.dtype, Into::into),
-        device: device.unwrap_or(base.device),
-        decoder: decoder.or(base.decoder),
-        decode_scale: decode_scale.unwrap_or(base.decode_scale),
-        resizer: resizer.or(base.resizer),
-        encoder: encoder.or(base.encoder),
-        encoder_settings,
-        batch: batch.unwrap_or(base.batch),
-        workers: workers.unwrap_or(base.workers),
-        encoder_threads: threads.unwrap_or(base.encoder_threads),
-        ..base
-    }
+pub(crate) fn configurations(args: &VerifyArgs) -> anyhow::Result<(Settings, Settings)> {
+    let mut first = args.job.settings(Path::new(""));
+    first.model.decode_scale.get_or_insert(DecodeScale::Fast);
+    let second = args.against.applied_to(&first).context("--against")?;
+    Ok((first, second))
 }
 
 /// The figures of a comparison.

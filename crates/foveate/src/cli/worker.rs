@@ -52,7 +52,7 @@ pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Exit> {
     let names: Vec<_> = queues.iter().map(|queue| queue.name().to_owned()).collect();
     let worker = Arc::new(Worker::start(service.engine, options)?);
     let server = args.listen.map(|listen| watch(listen, &worker)).transpose()?;
-    tracing::info!(queues = names.join(", "), model = service.options.model, "receiving messages");
+    tracing::info!(queues = names.join(", "), model = service.options.model.network.model, "receiving messages");
 
     let (mut empty, mut useless) = (Lasting::new(EMPTY), Lasting::new(USELESS));
     service::wait(|| {
@@ -149,7 +149,7 @@ fn segments(args: &WorkerArgs, folder: &Path, service: &Service) -> anyhow::Resu
     let sink = service.backends.sink(args.storage.sink.as_deref())?;
     let (name, extension) = (foveate::core::Backend::name(sink).to_owned(), sink.extension());
     let settings: BTreeMap<_, _> = args.storage.sink_option.iter().cloned().collect();
-    let element = args.storage.out_dtype.into();
+    let element = args.storage.out_dtype;
     let options = move |output: &Path| SinkOptions { element, settings: settings.clone(), ..SinkOptions::new(output) };
     share(folder, &staging::settings(&options(folder), &name, &service.manifest))?;
     let (backends, folder) = (Arc::clone(&service.backends), folder.to_owned());

@@ -8,7 +8,7 @@ use foveate_preprocess::OrientationPolicy;
 use foveate_sink::{Difference, RunManifest};
 use foveate_source::Input;
 
-use super::{Backends, EmbedOptions};
+use super::{Backends, Settings};
 
 /// Settings on which vectors depend beyond rounding.
 const DECISIVE: [&str; 11] = [
@@ -56,7 +56,7 @@ pub fn kernels_remedy(difference: &Difference) -> Option<&'static str> {
     }
 }
 
-impl EmbedOptions {
+impl Settings {
     /// Returns a job whose vectors can be compared with those of an output with this
     /// [fingerprint](foveate_sink::RunManifest::fingerprint): the model and all settings, and the backends as far as
     /// `backends` has them. It runs on the CPU.
@@ -69,27 +69,27 @@ impl EmbedOptions {
         let named = |is_there: bool, name: &str| is_there.then(|| name.to_owned());
         let first = get("decoder").and_then(|names| names.split(',').next());
         let mut options = Self::new(inputs, get("model").unwrap_or_default(), "");
-        options.decoder = first.and_then(|name| named(backends.decoders.get(name).is_ok(), name));
-        options.resizer = get("resizer").and_then(|name| named(backends.resizers.get(name).is_ok(), name));
-        options.encoder = get("encoder").and_then(|name| named(backends.encoders.get(name).is_ok(), name));
-        if options.encoder.is_some() {
-            options.encoder_settings = of("encoder.");
+        options.model.decoder = first.and_then(|name| named(backends.decoders.get(name).is_ok(), name));
+        options.model.resizer = get("resizer").and_then(|name| named(backends.resizers.get(name).is_ok(), name));
+        options.model.encoder = get("encoder").and_then(|name| named(backends.encoders.get(name).is_ok(), name));
+        if options.model.encoder.is_some() {
+            options.model.encoder_option = of("encoder.");
         }
         let parsed = |name: &str| get(name).map(str::to_owned).unwrap_or_default();
-        options.recipe = parsed("recipe").parse().unwrap_or_default();
-        options.decode_scale = parsed("decode_scale").parse().unwrap_or_default();
-        options.decoding.allow_truncated = get("allow_truncated") == Some("true");
+        options.model.network.preprocess = parsed("recipe").parse().unwrap_or_default();
+        options.model.decode_scale = parsed("decode_scale").parse().ok();
+        options.images.allow_truncated = get("allow_truncated") == Some("true");
         if let Some(pixels) = get("max_pixels").and_then(|pixels| pixels.parse().ok()) {
-            options.limits.max_pixels = pixels;
+            options.model.network.max_pixels = pixels;
         }
-        let poolings = [Pooling::Cls, Pooling::Mean, Pooling::ClsMean];
-        options.pooling = poolings.into_iter().find(|known| get("pooling") == Some(known.name())).unwrap_or_default();
-        options.dtype = DType::ALL.into_iter().find(|known| get("dtype") == Some(known.name())).unwrap_or_default();
+        let pooling = Pooling::ALL.into_iter().find(|known| get("pooling") == Some(known.name()));
+        options.model.pooling = pooling.unwrap_or_default();
+        options.model.dtype = DType::ALL.into_iter().find(|known| get("dtype") == Some(known.name()));
         if get("orientation") == Some("ignore") {
-            options.orientation = OrientationPolicy::Ignore;
+            options.images.orientation = OrientationPolicy::Ignore;
         }
         if get("normalize") == Some("l2") {
-            options.normalize = Normalize::L2;
+            options.model.normalize = Normalize::L2;
         }
         options
     }

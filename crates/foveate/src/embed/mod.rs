@@ -21,5 +21,9 @@ pub use output::store_address;
 pub(crate) use registries::BackendNames;
 pub use registries::Backends;
 pub use run::{EmbedRun, OutputPlace};
-pub use settings::{CacheOptions, EmbedOptions, has_cpu};
+pub(crate) use settings::by_name;
+pub use settings::{
+    AheadSettings, CacheSettings, EngineSettings, ImageSettings, InputSettings, ModelSettings, NetworkSettings,
+    RowSettings, Settings, StorageSettings, WebSettings, has_cpu,
+};
 pub use update::UpdatePreview;

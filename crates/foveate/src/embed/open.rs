@@ -15,7 +15,7 @@ use foveate_sink::RunManifest;
 use foveate_source::Source;
 
 use super::fingerprint::JobDescription;
-use super::{BackendNames, Backends, CacheOptions, EmbedError, EmbedOptions};
+use super::{BackendNames, Backends, CacheSettings, EmbedError, Settings, by_name};
 use crate::DecodeScale;
 use crate::models::OpenModel;
 
@@ -36,27 +36,27 @@ impl OpenedJob {
     }
 
     /// Describes a run of the inputs of `source`.
-    pub(crate) fn manifest(&self, options: &EmbedOptions, source: &dyn Source) -> RunManifest {
+    pub(crate) fn manifest(&self, options: &Settings, source: &dyn Source) -> RunManifest {
         RunManifest { dim: self.dim(), ..self.description(options).manifest(source) }
     }
 
     /// Opens the cache of these options for a run, whose output must not depend on what the cache holds.
-    pub(crate) fn run_cache(&self, options: &EmbedOptions) -> Result<Option<Arc<dyn Recall>>, EmbedError> {
+    pub(crate) fn run_cache(&self, options: &Settings) -> Result<Option<Arc<dyn Recall>>, EmbedError> {
         let varies = self.encoders.iter().find(|encoder| !encoder.spec().batch_invariant);
-        match varies.filter(|_| options.cache.is_some()) {
+        match varies.filter(|_| options.cache.cache.is_some()) {
             Some(encoder) => Err(EmbedError::CacheOfBatches(self.names.encoder.clone(), encoder.spec().device.clone())),
             None => self.cache(options),
         }
     }
 
     /// Opens the cache of these options.
-    pub(crate) fn cache(&self, options: &EmbedOptions) -> Result<Option<Arc<dyn Recall>>, EmbedError> {
-        let Some(CacheOptions { folder, bytes }) = &options.cache else { return Ok(None) };
+    pub(crate) fn cache(&self, options: &Settings) -> Result<Option<Arc<dyn Recall>>, EmbedError> {
+        let CacheSettings { cache: Some(folder), cache_size } = &options.cache else { return Ok(None) };
         let settings = self.description(options).embedding().fingerprint;
-        crate::backends::cache(folder, *bytes, &settings).map(Some).map_err(EmbedError::Cache)
+        crate::backends::cache(folder, *cache_size, &settings).map(Some).map_err(EmbedError::Cache)
     }
 
-    pub(crate) fn description<'a>(&'a self, options: &'a EmbedOptions) -> JobDescription<'a> {
+    pub(crate) fn description<'a>(&'a self, options: &'a Settings) -> JobDescription<'a> {
         // Every device of a job is of the same kind.
         let kernels = self.encoders.first().and_then(|encoder| encoder.spec().kernels.as_deref());
         JobDescription {
@@ -70,7 +70,7 @@ impl OpenedJob {
     }
 }
 
-impl EmbedOptions {
+impl Settings {
     /// Checks what can be known before inputs are listed and a model is loaded: `backends` has everything that is
     /// named, and the encoder has the devices.
     pub fn check_backends(&self, backends: &Backends) -> Result<(), EmbedError> {
@@ -78,7 +78,7 @@ impl EmbedOptions {
         let encoder = backends.encoders.get(&self.expected_encoder(names.encoder, &backends.encoders))?;
         let has = encoder.health().devices;
         if self.devices().next().is_none() {
-            return Err(EmbedError::NoDevice(self.device.clone()));
+            return Err(EmbedError::NoDevice(self.engine.device.clone()));
         }
         // `cuda` means `cuda:0`.
         let is_there = |device: &str| has.iter().any(|known| known == device || *known == format!("{device}:0"));
@@ -94,8 +94,9 @@ impl EmbedOptions {
 
     /// Returns the named encoder, or else the usual one for a model of this name; see [`OpenModel::usual_encoder`].
     fn expected_encoder(&self, first: String, encoders: &EncoderRegistry<Model>) -> String {
-        let extension = Path::new(&self.model).extension().and_then(|extension| extension.to_str());
-        let Some(format) = extension.and_then(GraphFormat::of_extension).filter(|_| self.encoder.is_none()) else {
+        let extension = Path::new(&self.model.network.model).extension().and_then(|extension| extension.to_str());
+        let Some(format) = extension.and_then(GraphFormat::of_extension).filter(|_| self.model.encoder.is_none())
+        else {
             return first;
         };
         let taker = encoders.iter().find(|backend| backend.takes(ModelForm::Graph(format)));
@@ -105,7 +106,7 @@ impl EmbedOptions {
     /// Opens the backends and the model, without inputs and output.
     pub(crate) fn open(&self, backends: &Arc<Backends>, model: &OpenOptions<'_>) -> Result<OpenedJob, EmbedError> {
         let (names, model) = self.choose(backends, model)?;
-        let geometry = self.recipe.geometry(model.preprocess())?;
+        let geometry = self.model.network.preprocess.geometry(model.preprocess())?;
         let encoders = self.open_encoders(&names.encoder, &model, backends)?;
         let decoder = self.decoder_opener(names.decoders.first().cloned(), backends);
         let resizer = self.resizer_opener(Some(names.resizer.clone()), backends);
@@ -122,8 +123,8 @@ impl EmbedOptions {
         model: &OpenOptions<'_>,
     ) -> Result<(BackendNames, OpenModel), EmbedError> {
         let mut names = BackendNames::choose(self, backends)?;
-        let model = OpenModel::open(&self.model, model)?;
-        if self.encoder.is_none() {
+        let model = OpenModel::open(&self.model.network.model, model)?;
+        if self.model.encoder.is_none() {
             names.encoder = model.usual_encoder(&backends.encoders).unwrap_or(names.encoder);
         }
         Ok((names, model))
@@ -132,7 +133,7 @@ impl EmbedOptions {
     /// Returns the decoder that is tried first. If none is named and downscaling is permitted, it is one that can
     /// downscale.
     pub(super) fn preferred_decoder(&self, backends: &Backends) -> Option<String> {
-        match (&self.decoder, self.decode_scale) {
+        match (&self.model.decoder, self.model.decode_scale()) {
             (Some(name), _) if !backends.is_batched(name) => Some(name.clone()),
             (_, DecodeScale::Exact) => None,
             (_, scale) => backends.decoders_at(scale).into_iter().next(),
@@ -141,7 +142,7 @@ impl EmbedOptions {
 
     /// Returns the opener of a worker's decoder: the named one or the usual one, with the others as fallback.
     pub(crate) fn decoder_opener(&self, name: Option<String>, backends: &Arc<Backends>) -> DecoderOpener {
-        let (decoding, backends) = (self.decoding, Arc::clone(backends));
+        let (decoding, backends) = (self.decoding(), Arc::clone(backends));
         Arc::new(move || backends.open_decoders(name.as_deref(), &decoding))
     }
 
@@ -163,7 +164,7 @@ impl EmbedOptions {
     ) -> PreprocessorOpener {
         let Some(name) = batched.map(str::to_owned) else { return CpuPreprocessor::opener(decoder, resizer, options) };
         let device = self.devices().next().unwrap_or_default().to_owned();
-        let (backends, settings) = (Arc::clone(backends), self.decoder_settings.clone());
+        let (backends, settings) = (Arc::clone(backends), by_name(&self.model.decoder_option));
         PreprocessorOpener::new(Granularity::Batch, options.geometry.output(), move || {
             let fallback = CpuPreprocessor::open(Arc::clone(&decoder), Arc::clone(&resizer), options.clone())?;
             let backend = backends.preprocessors.get(&name)?;
@@ -181,7 +182,7 @@ impl EmbedOptions {
     ) -> Result<Vec<Box<dyn Encoder>>, EmbedError> {
         let backend = backends.encoders.get(name)?;
         let each: Vec<_> = self.devices().map(|device| self.encoder_options(device)).collect();
-        let first = each.first().ok_or_else(|| EmbedError::NoDevice(self.device.clone()))?;
+        let first = each.first().ok_or_else(|| EmbedError::NoDevice(self.engine.device.clone()))?;
         let model = model.for_backend(backend, &backends.encoders, first)?;
         each.iter().map(|options| Ok(backend.open(&model, options)?)).collect()
     }

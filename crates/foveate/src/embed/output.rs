@@ -8,9 +8,9 @@ use foveate_sink::{Layout, Prefix, RunManifest, SinkBackend, SinkOptions, SinkRe
 use foveate_source::store::scheme_of;
 
 use super::registries::{has_extension, name_or_first};
-use super::{Backends, EmbedError, EmbedOptions};
+use super::{Backends, EmbedError, Settings, by_name};
 
-impl EmbedOptions {
+impl Settings {
     /// Checks the output's format, its settings and its place. Creates nothing.
     pub fn check_output(&self, backends: &Backends) -> Result<(), EmbedError> {
         let options = self.sink_options(0)?;
@@ -37,7 +37,7 @@ impl EmbedOptions {
     }
 
     pub(super) fn sink_name(&self, sinks: &SinkRegistry) -> Result<String, EmbedError> {
-        let Some(name) = &self.sink else { return sink_for(&self.output, sinks) };
+        let Some(name) = &self.storage.sink else { return sink_for(&self.output, sinks) };
         let sink = sinks.get(name)?;
         match Layout::of(&self.output) {
             Layout::File if is_of_another(&self.output, sink, sinks) => Err(EmbedError::OtherFormat {
@@ -61,19 +61,19 @@ impl EmbedOptions {
         if Layout::of(&self.output) == Layout::File {
             return Err(EmbedError::OutputFile(self.output.clone()));
         }
-        Ok(Some(store.open(address, self.output_settings.as_ref().unwrap_or(&self.store_settings))?))
+        Ok(Some(store.open(address, &by_name(self.output_settings.as_ref().unwrap_or(&self.inputs.store_option)))?))
     }
 
     pub(super) fn sink_options(&self, first_index: u64) -> Result<SinkOptions, EmbedError> {
         Ok(SinkOptions {
             prefix: self.prefix()?,
             staging: self.staging.clone(),
-            element: self.element,
+            element: self.storage.out_dtype,
             part_items: self.part_items,
             first_index,
             shard: self.shard.map(|shard| (shard.index, shard.count)),
-            columns: self.columns.clone(),
-            settings: self.sink_settings.clone(),
+            columns: self.rows.columns.clone(),
+            settings: by_name(&self.storage.sink_option),
             // `merge` waits for every shard, and takes its failures from there.
             publish_empty: self.shard.is_some(),
             check: self.check,

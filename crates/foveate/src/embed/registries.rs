@@ -11,7 +11,7 @@ use foveate_preprocess::PreprocessorRegistry;
 use foveate_resize::{ResizeError, Resizer, ResizerRegistry};
 use foveate_sink::{SinkBackend, SinkRegistry};
 
-use super::{EmbedError, EmbedOptions};
+use super::{EmbedError, Settings};
 use crate::DecodeScale;
 
 /// The registries that a job chooses from. It is a plain value: add a backend of your own before passing it on.
@@ -100,20 +100,21 @@ pub(crate) struct BackendNames {
 }
 
 impl BackendNames {
-    pub(super) fn choose(options: &EmbedOptions, backends: &Backends) -> Result<Self, EmbedError> {
+    pub(super) fn choose(options: &Settings, backends: &Backends) -> Result<Self, EmbedError> {
         let Backends { decoders, resizers, encoders, .. } = backends;
-        let batched = options.decoder.as_ref().filter(|name| backends.is_batched(name));
-        if let (None, Some(setting)) = (batched, options.decoder_settings.keys().next()) {
+        let batched = options.model.decoder.as_ref().filter(|name| backends.is_batched(name));
+        if let (None, Some(setting)) = (batched, options.model.decoder_option.first().map(|(name, _)| name)) {
             return Err(EmbedError::DecoderSetting(setting.clone()));
         }
-        if options.decode_scale != DecodeScale::Exact {
-            let able = backends.decoders_at(options.decode_scale);
+        if options.model.decode_scale() != DecodeScale::Exact {
+            let able = backends.decoders_at(options.model.decode_scale());
             let decoder = options
+                .model
                 .decoder
                 .clone()
                 .map_or_else(|| name_or_first(decoders, able.first().map(String::as_str)), Ok)?;
             if !able.contains(&decoder) {
-                return Err(EmbedError::DecodeScale { decoder, scale: options.decode_scale, able });
+                return Err(EmbedError::DecodeScale { decoder, scale: options.model.decode_scale(), able });
             }
         }
         Ok(Self {
@@ -122,8 +123,8 @@ impl BackendNames {
                 .transpose()?
                 .map(|found| found.name().to_owned()),
             decoders: preferred_first(decoders, options.preferred_decoder(backends).as_deref())?,
-            resizer: name_or_first(resizers, options.resizer.as_deref())?,
-            encoder: name_or_first(encoders, options.encoder.as_deref())?,
+            resizer: name_or_first(resizers, options.model.resizer.as_deref())?,
+            encoder: name_or_first(encoders, options.model.encoder.as_deref())?,
         })
     }
 

@@ -14,37 +14,43 @@ use foveate_source::{Extent, Listing, Source, SourceError};
 use super::again::is_name_or_limit;
 use super::changes_file::ChangesFile;
 use super::update::{UpdatePreview, UpdateRun};
-use super::{ApartFrom, Backends, EmbedError, EmbedOptions, OpenedJob};
+use super::{ApartFrom, Backends, EmbedError, OpenedJob, Settings};
 use crate::collect::{MemorySink, Sample};
 
 /// Settings that decide whether an input fails, so that trying it again may change them.
 const OF_FAILURES: [&str; 3] = ["foveate", "decoder", "sink.first_index"];
 
-impl EmbedOptions {
+impl Settings {
     /// Lists the inputs of this shard, up to the limit. `progress` receives the number found so far.
     ///
     /// # Errors
     /// [`SourceError::Invalid`] also for an output that is one of the inputs, or holds one.
     pub fn list(&self, progress: impl FnMut(u64)) -> Result<Listing, SourceError> {
         let mut apart = ApartFrom::new(&self.output);
-        apart.check_typed(&self.inputs).map_err(SourceError::Invalid)?;
-        let (max_bytes, columns) = (self.max_bytes, self.columns.clone());
-        let (image_column, id_column) = (self.image_column.clone(), self.id_column.clone());
-        let containers = ContainerOptions { max_bytes, columns, image_column, id_column, names: self.names.clone() };
-        let mut builder = Listing::builder().inputs(self.inputs.iter().cloned());
-        builder = builder.max_bytes(self.max_bytes).max_listing(self.max_listing);
+        let inputs = self.inputs();
+        apart.check_typed(&inputs).map_err(SourceError::Invalid)?;
+        let settings = &self.inputs;
+        let containers = ContainerOptions {
+            max_bytes: settings.max_bytes,
+            columns: self.rows.columns.clone(),
+            image_column: settings.image_column.clone(),
+            id_column: self.rows.id_column.clone(),
+            names: settings.names(),
+        };
+        let mut builder = Listing::builder().inputs(inputs);
+        builder = builder.max_bytes(settings.max_bytes).max_listing(self.rows.max_listing);
         builder = builder.containers(Arc::new(crate::backends::containers()), containers);
         builder = builder.stores(Arc::new(crate::backends::stores()), self.store_options());
         if let Some(shard) = self.shard {
             builder = builder.shard(shard.index, shard.count);
         }
-        if let Some(limit) = self.limit {
+        if let Some(limit) = settings.limit {
             builder = builder.limit(limit);
         }
         if self.max_unreadable.is_none() {
             builder = builder.accept_unreadable_folders();
         }
-        if let Some(file) = &self.listing {
+        if let Some(file) = &self.rows.listing {
             builder = builder.kept(file);
         }
         let mut listing = builder.progress(progress).build()?;

@@ -1,6 +1,7 @@
-//! The settings of a job.
+//! The settings of a job, each stated once: as fields for programs, and as options of the command line.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -14,99 +15,45 @@ use foveate_profile::Trace;
 use foveate_resize::Geometry;
 use foveate_sink::{Element, Existing, SinkOptions};
 use foveate_source::store::{StoreOptions, WebHeaders};
-use foveate_source::{Input, NameFilter};
+use foveate_source::{Input, NameFilter, Separator};
 
+#[cfg(feature = "cli")]
+use crate::cli::values::{input, one_of, parse_count, parse_glob, parse_positive, parse_setting};
 use crate::{DecodeScale, Recipe, Shard};
 
 /// The inputs, the backends and the settings of a job. A backend that is not named is the first one compiled in.
 #[derive(Clone, Debug)]
-pub struct EmbedOptions {
-    /// The images, in output order.
-    pub inputs: Vec<Input>,
-    /// Maximum number of inputs, from the first on.
-    pub limit: Option<u64>,
-    /// Maximum bytes of one file.
-    pub max_bytes: u64,
-    /// Maximum bytes of the listing's snapshot.
-    pub max_listing: u64,
-    /// The file that keeps the listing, for runs that continue and other shards.
-    pub listing: Option<PathBuf>,
-    /// Fields of containers' members that become columns of the output.
-    pub columns: Vec<String>,
-    /// The column of a table that holds the images; `None` finds it by its type.
-    pub image_column: Option<String>,
-    /// The column of a table that holds the ids.
-    pub id_column: Option<String>,
-    /// Which files, objects and containers' members count.
-    pub names: NameFilter,
-    /// Objects of a store that are requested at a time.
-    pub requests: usize,
-    /// Longest time for one object of a store, with all attempts; see [`StoreOptions::deadline`].
-    pub deadline: Option<Duration>,
-    /// Headers of requests to web servers.
-    pub headers: WebHeaders,
-    /// Most redirects of an address of the web.
-    pub max_redirects: u32,
-    /// Settings specific to the store, by name (`endpoint` of `s3`).
-    pub store_settings: BTreeMap<String, String>,
-    /// The model: a card's name, a hub repository, a folder, or `seeded:<card>`.
-    pub model: String,
-    /// Path of the output, or the address of a prefix in a store; its extension, or `sink`, decides the format.
+pub struct Settings {
+    /// The images.
+    pub inputs: InputSettings,
+    /// The lists, and what rows have besides vectors.
+    pub rows: RowSettings,
+    /// What decides the vectors.
+    pub model: ModelSettings,
+    /// The treatment of unusual images, which decides vectors too.
+    pub images: ImageSettings,
+    /// What decides the throughput.
+    pub engine: EngineSettings,
+    /// The queues between the threads.
+    pub ahead: AheadSettings,
+    /// How vectors are stored.
+    pub storage: StorageSettings,
+    /// Where vectors are kept from run to run.
+    pub cache: CacheSettings,
+    /// Path of the output, or the address of a prefix in a store; its extension, or the sink, decides the format.
     pub output: PathBuf,
-    /// Settings specific to the store of an output, by name; `None` for [`Self::store_settings`].
-    pub output_settings: Option<BTreeMap<String, String>>,
+    /// Settings specific to the store of an output, by name; `None` for those of the inputs.
+    pub output_settings: Option<Vec<(String, String)>>,
     /// The folder for files on their way to a store; `None` for the system's folder of temporary files.
     pub staging: Option<PathBuf>,
     /// The action if the output already exists.
     pub existing: Existing,
-    /// Output format by name, for folders and unusual extensions.
-    pub sink: Option<String>,
-    /// Settings specific to the sink, by name (`compression` of `parquet`).
-    pub sink_settings: BTreeMap<String, String>,
-    /// The decoder tried first; the others decode the formats it cannot read.
-    pub decoder: Option<String>,
-    /// The resizer.
-    pub resizer: Option<String>,
-    /// The encoder.
-    pub encoder: Option<String>,
-    /// Preprocessing recipe.
-    pub recipe: Recipe,
-    /// How tokens become one vector.
-    pub pooling: Pooling,
-    /// Precision of the forward.
-    pub dtype: DType,
-    /// Device of the forward; several devices, separated by commas, share the batches.
-    pub device: String,
-    /// Threads of the forward on a CPU.
-    pub encoder_threads: usize,
-    /// Settings specific to the encoder's backend, by name.
-    pub encoder_settings: BTreeMap<String, String>,
-    /// Settings specific to the decoder that prepares whole batches, by name.
-    pub decoder_settings: BTreeMap<String, String>,
-    /// How vectors are stored.
-    pub element: Element,
     /// Items of the source that one part covers.
     pub part_items: u64,
     /// The part of the inputs that this run processes.
     pub shard: Option<Shard>,
-    /// How malformed input is treated.
-    pub decoding: DecoderOptions,
-    /// Whether decoders may downscale.
-    pub decode_scale: DecodeScale,
-    /// Whether EXIF orientation is applied.
-    pub orientation: OrientationPolicy,
-    /// Whether vectors are scaled to unit length.
-    pub normalize: Normalize,
-    /// Maximum pixels of one image.
-    pub limits: PixelLimits,
-    /// Images per batch.
-    pub batch: usize,
-    /// Threads that decode and resize; 0 runs every stage in turn on one thread.
-    pub workers: usize,
-    /// Threads that read.
-    pub readers: usize,
-    /// Maximum number of full batches that wait for the encoder.
-    pub prefetch: usize,
+    /// Longest time for one object of a store, with all attempts; see [`StoreOptions::deadline`].
+    pub deadline: Option<Duration>,
     /// The trace that records every span, for a timeline.
     pub trace: Option<Trace>,
     /// When to stop a run whose items fail.
@@ -122,75 +69,383 @@ pub struct EmbedOptions {
     pub commit_every: Duration,
     /// True if the inputs of an output that is already complete are compared by hash, not by size and time.
     pub by_content: bool,
-    /// Where vectors are kept from run to run.
-    pub cache: Option<CacheOptions>,
     /// Most memory for the vectors of recent contents; see [`Config::recent_bytes`].
     pub recent_bytes: u64,
     /// True if the contents of an output that is already complete are compared with their hashes.
     pub check: bool,
 }
 
-/// A cache of vectors, which runs and processes share.
+/// The images.
 #[derive(Clone, Debug)]
-pub struct CacheOptions {
-    /// Its folder, on a local disk.
-    pub folder: PathBuf,
-    /// Most bytes on disk; the least recently used vectors go first.
-    pub bytes: u64,
+#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Inputs"))]
+pub struct InputSettings {
+    /// Files, folders (searched recursively, sorted), globs and ranges (`'{00..99}.tar'`; quote them), containers of
+    /// images (tar, zip, Parquet) and addresses (`s3://bucket/prefix/`), in any mixture; `-` is a tar on standard
+    /// input.
+    #[cfg_attr(feature = "cli", arg(value_name = "INPUT", required_unless_present = "from_list", value_parser = input()))]
+    pub inputs: Vec<Input>,
+
+    /// A file with one path per line, read after the INPUTs; `-` is standard input. A listed path that does not exist
+    /// is one recorded failure.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "FILE"))]
+    pub from_list: Vec<PathBuf>,
+
+    /// Process only the first N images. With `--shard`, each shard takes its share of N.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "N"))]
+    pub limit: Option<u64>,
+
+    /// Refuse files larger than this (`256M`).
+    #[cfg_attr(feature = "cli", arg(long, value_name = "BYTES", default_value_t = Self::default().max_bytes, value_parser = parse_count, hide = true))]
+    pub max_bytes: u64,
+
+    /// The column of a Parquet or Arrow file that holds the images. Default: the only one that looks so.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "NAME"))]
+    pub image_column: Option<String>,
+
+    /// Leave out files, folders and containers' members that match: a name at any depth (`'*_small.jpg'`), or a path
+    /// with a slash (`2023/raw`). Case does not matter. Repeatable.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "GLOB", value_parser = parse_glob))]
+    pub exclude: Vec<String>,
+
+    /// Take only what matches, in the same form. A name of what is left out by default (`@eaDir`, `.thumbnails`) takes
+    /// that back instead. Repeatable.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "GLOB", value_parser = parse_glob))]
+    pub include: Vec<String>,
+
+    /// A setting that only this store has, such as `endpoint=URL` of `s3`. Repeatable.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "NAME=VALUE", value_parser = parse_setting))]
+    pub store_option: Vec<(String, String)>,
+
+    /// Requests to web servers.
+    #[cfg_attr(feature = "cli", command(flatten))]
+    pub web: WebSettings,
+
+    /// Objects of a store that are requested at a time.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "N", default_value_t = Self::default().requests,
+                                    value_parser = parse_positive, help_heading = "Engine", hide = true))]
+    pub requests: usize,
 }
 
-impl EmbedOptions {
-    /// Returns the default job: `inputs` through `model` on the CPU in f32 with the `hf` recipe, to `output`.
-    ///
-    /// On a CPU the forward takes nearly all the time, so it gets every core. One decode worker for every four cores
-    /// keeps it supplied. That is one thread more than there are cores, for a quarter of the time or less. Taking it
-    /// from the forward's threads instead measured half the throughput on two cores (18.5 against 37 images/s).
-    pub fn new(inputs: Vec<Input>, model: impl Into<String>, output: impl Into<PathBuf>) -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+/// The lists of a job, and what its rows have besides vectors.
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Inputs"))]
+pub struct RowSettings {
+    /// The lists' paths end in NUL, not at the line's end (`find -print0`).
+    #[cfg_attr(
+        feature = "cli",
+        arg(short = '0', long, requires = "from_list", conflicts_with = "path_column", hide = true)
+    )]
+    pub null: bool,
+
+    /// The lists are CSV files with a header, and this column has the paths.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "NAME", requires = "from_list"))]
+    pub path_column: Option<String>,
+
+    /// Refuse inputs whose paths take more than this; they are kept in a temporary file.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "BYTES", default_value_t = Self::default().max_listing, value_parser = parse_count, hide = true))]
+    pub max_listing: u64,
+
+    /// Keep the listing in FILE, or take it from there, for runs that continue and other shards.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "FILE", hide = true))]
+    pub listing: Option<PathBuf>,
+
+    /// Fields of containers' members that become columns of the output (`caption,url`).
+    #[cfg_attr(feature = "cli", arg(long, value_name = "NAME,…", value_delimiter = ','))]
+    pub columns: Vec<String>,
+
+    /// The column of a Parquet or Arrow file, or the field of a tar's JSON, that holds the ids. Default: the
+    /// container's name, and the row's number or the member's name.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "NAME"))]
+    pub id_column: Option<String>,
+}
+
+/// Requests to web servers. `Debug` does not show the headers' values, which may be secrets.
+#[derive(Clone)]
+#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Inputs"))]
+pub struct WebSettings {
+    /// A header of each request to a web server, such as `User-Agent=…`, `Referer=…` or `Authorization=Bearer …`. No
+    /// output, log or message shows its value. Repeatable.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "NAME=VALUE", value_parser = parse_setting))]
+    pub http_header: Vec<(String, String)>,
+
+    /// Most redirects that an address of the web is followed over.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "N", default_value_t = Self::default().max_redirects, hide = true))]
+    pub max_redirects: u32,
+}
+
+/// What decides the vectors.
+#[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Model"))]
+pub struct ModelSettings {
+    /// The model and its input.
+    #[cfg_attr(feature = "cli", command(flatten))]
+    pub network: NetworkSettings,
+
+    /// How tokens become one vector.
+    #[cfg_attr(feature = "cli", arg(long, default_value = Self::default().pooling.name(), value_parser = one_of(&Pooling::ALL, Pooling::name)))]
+    pub pooling: Pooling,
+
+    /// Scale each vector to unit length.
+    #[cfg_attr(feature = "cli", arg(long, default_value = Self::default().normalize.name(), value_parser = one_of(&Normalize::ALL, Normalize::name)))]
+    pub normalize: Normalize,
+
+    /// Precision of the forward. Default: f32, which takes a GPU about ten times as long as f16 or bf16.
+    #[cfg_attr(feature = "cli", arg(long, value_parser = one_of(&DType::ALL, DType::name)))]
+    pub dtype: Option<DType>,
+
+    /// Preferred decoder (see `foveate backends`); the others decode the formats that it cannot read.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "NAME", help_heading = "Engine"))]
+    pub decoder: Option<String>,
+
+    /// Decode JPEGs at their full size (`exact`), at a fraction of it (`fast`), or only the frequencies that the
+    /// fraction shows (`low`, with the decoder `exact`). The last two are faster and change the vectors of JPEGs that
+    /// are at least twice as large as the model resizes them to; smaller ones are decoded at full size.
+    /// `foveate verify` measures how much. Default: exact; for `verify`, fast.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "exact|fast|low", help_heading = "Engine"))]
+    pub decode_scale: Option<DecodeScale>,
+
+    /// Resizer.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "NAME", help_heading = "Engine"))]
+    pub resizer: Option<String>,
+
+    /// Encoder.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "NAME", help_heading = "Engine"))]
+    pub encoder: Option<String>,
+
+    /// A setting that only this encoder has, such as `optimization=basic` of `ort` (see its README). Repeatable.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "NAME=VALUE", value_parser = parse_setting, help_heading = "Engine", hide = true))]
+    pub encoder_option: Vec<(String, String)>,
+
+    /// A setting that only this decoder has, such as `backend=hardware` of `nvjpeg`. Repeatable.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "NAME=VALUE", value_parser = parse_setting, help_heading = "Engine", hide = true))]
+    pub decoder_option: Vec<(String, String)>,
+}
+
+/// The treatment of unusual images.
+#[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Inputs"))]
+pub struct ImageSettings {
+    /// Whether EXIF orientation is applied before anything else.
+    #[cfg_attr(feature = "cli", arg(long, default_value = Self::default().orientation.name(), hide = true, help_heading = "Model",
+                                    value_parser = one_of(&OrientationPolicy::ALL, OrientationPolicy::name)))]
+    pub orientation: OrientationPolicy,
+
+    /// Accept truncated files, with the part that can be decoded: JPEG, PNG, GIF, and uncompressed BMP and TIFF.
+    #[cfg_attr(feature = "cli", arg(long))]
+    pub allow_truncated: bool,
+}
+
+/// The model and its input.
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Model"))]
+pub struct NetworkSettings {
+    /// A card's name (see `foveate models`), a Hugging Face repository `org/name[@revision]`, a folder in Hugging
+    /// Face layout, or `seeded:<card>` for generated weights (no network; vectors without meaning).
+    #[cfg_attr(feature = "cli", arg(short, long, default_value_t = Self::default().model))]
+    pub model: String,
+
+    /// Preprocessing: the model's own recipe (`hf`), or stretching to the input size (`squash`). The two give different
+    /// embeddings.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "hf|squash", default_value_t = Self::default().preprocess))]
+    pub preprocess: Recipe,
+
+    /// Refuse images with more pixels than this (`100M`, `2G`), before memory is allocated for them.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "PIXELS", default_value_t = Self::default().max_pixels, value_parser = parse_count,
+                                    help_heading = "Inputs", hide = true))]
+    pub max_pixels: u64,
+}
+
+/// What decides the throughput.
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Engine"))]
+pub struct EngineSettings {
+    /// Device of the forward: `cpu`, `cuda:0`, or several that share the batches (`cuda:0,cuda:1`). A device that is
+    /// named twice works on two batches at once. There is no silent fallback.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "DEVICE,…", default_value_t = Self::default().device, help_heading = "Model"))]
+    pub device: String,
+
+    /// Images per batch.
+    #[cfg_attr(feature = "cli", arg(short, long, value_name = "N", default_value_t = Self::default().batch, value_parser = parse_positive))]
+    pub batch: usize,
+
+    /// Threads that decode and resize; 0 runs every stage in turn on one thread. Default: a quarter of the cores if the
+    /// forward runs on the CPU, otherwise all cores.
+    #[cfg_attr(feature = "cli", arg(short, long, value_name = "N"))]
+    pub workers: Option<usize>,
+
+    /// Threads of the forward on a CPU. Default: all cores.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "N", value_parser = parse_positive))]
+    pub threads: Option<usize>,
+}
+
+/// The queues between the threads.
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Engine"))]
+pub struct AheadSettings {
+    /// Threads that read files.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "N", default_value_t = Self::default().readers, value_parser = parse_positive, hide = true))]
+    pub readers: usize,
+
+    /// Full batches queued for the encoder.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "N", default_value_t = Self::default().prefetch, value_parser = parse_positive, hide = true))]
+    pub prefetch: usize,
+}
+
+/// The cache of vectors.
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Engine"))]
+pub struct CacheSettings {
+    /// Keep vectors in this folder, by the image's bytes and the settings. An image that is there is not computed.
+    /// Processes on one machine share the folder.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "DIR"))]
+    pub cache: Option<PathBuf>,
+
+    /// Most bytes of the cache; the least recently used vectors go first.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "BYTES", default_value_t = Self::default().cache_size, value_parser = parse_count,
+                                    requires = "cache", hide = true))]
+    pub cache_size: u64,
+}
+
+/// How vectors are stored.
+#[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Output"))]
+pub struct StorageSettings {
+    /// How vectors are stored.
+    #[cfg_attr(feature = "cli", arg(long, default_value = Self::default().out_dtype.name(), value_parser = one_of(&Element::ALL, Element::name)))]
+    pub out_dtype: Element,
+
+    /// Output format, for a folder or an unusual extension. Default: by the extension; for a folder, the first sink of
+    /// `foveate backends`.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "NAME", requires = "output"))]
+    pub sink: Option<String>,
+
+    /// A setting that only this format has, such as `compression=lz4` of `parquet` (see its README). Repeatable.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "NAME=VALUE", value_parser = parse_setting, requires = "output"))]
+    pub sink_option: Vec<(String, String)>,
+}
+
+impl Default for InputSettings {
+    fn default() -> Self {
         Self {
-            inputs,
+            inputs: Vec::new(),
+            from_list: Vec::new(),
             limit: None,
-            max_bytes: foveate_source::DEFAULT_MAX_BYTES,
+            max_bytes: 256_000_000,
+            image_column: None,
+            exclude: Vec::new(),
+            include: Vec::new(),
+            store_option: Vec::new(),
+            web: WebSettings::default(),
+            requests: StoreOptions::DEFAULT_REQUESTS,
+        }
+    }
+}
+
+impl Default for RowSettings {
+    fn default() -> Self {
+        Self {
+            null: false,
+            path_column: None,
             max_listing: foveate_source::DEFAULT_MAX_LISTING,
             listing: None,
             columns: Vec::new(),
-            image_column: None,
-            names: NameFilter::default(),
             id_column: None,
-            requests: StoreOptions::DEFAULT_REQUESTS,
-            deadline: None,
-            headers: WebHeaders::default(),
-            max_redirects: StoreOptions::DEFAULT_REDIRECTS,
-            store_settings: BTreeMap::new(),
-            model: model.into(),
+        }
+    }
+}
+
+impl Default for WebSettings {
+    fn default() -> Self {
+        Self { http_header: Vec::new(), max_redirects: StoreOptions::DEFAULT_REDIRECTS }
+    }
+}
+
+impl Default for NetworkSettings {
+    fn default() -> Self {
+        let max_pixels = PixelLimits::DEFAULT.max_pixels;
+        Self { model: "facebook/dinov2-small".to_owned(), preprocess: Recipe::default(), max_pixels }
+    }
+}
+
+impl Default for EngineSettings {
+    fn default() -> Self {
+        Self { device: "cpu".to_owned(), batch: 32, workers: None, threads: None }
+    }
+}
+
+impl Default for AheadSettings {
+    fn default() -> Self {
+        Self { readers: 2, prefetch: 1 }
+    }
+}
+
+impl Default for CacheSettings {
+    fn default() -> Self {
+        Self { cache: None, cache_size: 10_000_000_000 }
+    }
+}
+
+impl fmt::Debug for WebSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { max_redirects, .. } = self;
+        f.debug_struct("WebSettings").field("headers", &self.headers()).field("max_redirects", max_redirects).finish()
+    }
+}
+
+impl InputSettings {
+    /// Returns the names that count.
+    ///
+    /// # Panics
+    /// If a pattern is not a valid one; the command line refuses such.
+    pub fn names(&self) -> NameFilter {
+        NameFilter::new(&self.include, &self.exclude).unwrap_or_else(|why| panic!("include, exclude: {why}"))
+    }
+}
+
+impl WebSettings {
+    /// Returns the headers.
+    pub fn headers(&self) -> WebHeaders {
+        WebHeaders::new(self.http_header.clone())
+    }
+}
+
+impl ModelSettings {
+    /// Returns the precision of the forward.
+    pub fn dtype(&self) -> DType {
+        self.dtype.unwrap_or_default()
+    }
+
+    /// Returns whether decoders may downscale.
+    pub fn decode_scale(&self) -> DecodeScale {
+        self.decode_scale.unwrap_or_default()
+    }
+
+    /// Returns the most pixels of an image.
+    pub(crate) fn limits(&self) -> PixelLimits {
+        PixelLimits { max_pixels: self.network.max_pixels }
+    }
+}
+
+impl Settings {
+    /// Returns the default job: `inputs` through `model` on the CPU in f32 with the `hf` recipe, to `output`.
+    pub fn new(inputs: Vec<Input>, model: impl Into<String>, output: impl Into<PathBuf>) -> Self {
+        let network = NetworkSettings { model: model.into(), ..NetworkSettings::default() };
+        Self {
+            inputs: InputSettings { inputs, ..InputSettings::default() },
+            rows: RowSettings::default(),
+            model: ModelSettings { network, ..ModelSettings::default() },
+            images: ImageSettings::default(),
+            engine: EngineSettings::default(),
+            ahead: AheadSettings::default(),
+            storage: StorageSettings::default(),
+            cache: CacheSettings::default(),
             output: output.into(),
             output_settings: None,
             staging: None,
             existing: Existing::Resume,
-            sink: None,
-            sink_settings: BTreeMap::new(),
-            decoder: None,
-            resizer: None,
-            encoder: None,
-            recipe: Recipe::default(),
-            pooling: Pooling::default(),
-            dtype: DType::default(),
-            device: "cpu".to_owned(),
-            encoder_threads: cores,
-            encoder_settings: BTreeMap::new(),
-            decoder_settings: BTreeMap::new(),
-            element: Element::default(),
             part_items: SinkOptions::DEFAULT_PART_ITEMS,
             shard: None,
-            decoding: DecoderOptions::default(),
-            decode_scale: DecodeScale::default(),
-            orientation: OrientationPolicy::default(),
-            normalize: Normalize::default(),
-            limits: PixelLimits::DEFAULT,
-            batch: 32,
-            workers: Self::usual_workers("cpu", None),
-            readers: 2,
-            prefetch: 1,
+            deadline: None,
             trace: None,
             failures: FailurePolicy::default(),
             changes_file: None,
@@ -198,70 +453,112 @@ impl EmbedOptions {
             max_unreadable: Some(Config::MAX_UNREADABLE),
             commit_every: Duration::from_secs(2),
             by_content: false,
-            cache: None,
             recent_bytes: Config::RECENT_BYTES,
             check: false,
         }
     }
 
-    /// Returns the usual number of decode and resize threads for a forward on `device`. On the CPU it is a quarter of
-    /// the cores (see [`Self::new`]), elsewhere every core. A `decoder` that prepares whole batches gets a few: each of
-    /// its threads has memory on the device and little to do.
-    pub fn usual_workers(device: &str, decoder: Option<&str>) -> usize {
+    /// Returns the inputs in the order of the output's rows: those that are named, then the lists.
+    pub fn inputs(&self) -> Vec<Input> {
+        let mut inputs = self.inputs.inputs.clone();
+        for list in &self.inputs.from_list {
+            let separator = if self.rows.null { Separator::Nul } else { Separator::Line };
+            inputs.push(match &self.rows.path_column {
+                Some(column) => Input::Table(list.clone(), column.clone()),
+                None => Input::List(list.clone(), separator),
+            });
+        }
+        inputs
+    }
+
+    /// Returns the number of threads that decode and resize. The usual number for a forward on the CPU is a quarter of
+    /// the cores, elsewhere every core. A decoder that prepares whole batches gets a few: each of its threads has memory
+    /// on the device and little to do.
+    ///
+    /// On a CPU the forward takes nearly all the time, so it gets every core. One decode worker for every four cores
+    /// keeps it supplied. That is one thread more than there are cores, for a quarter of the time or less. Taking it
+    /// from the forward's threads instead measured half the throughput on two cores (18.5 against 37 images/s).
+    pub fn workers(&self) -> usize {
         const BATCHED: usize = 4;
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let is_batched = decoder.is_some_and(|name| crate::backends::preprocessors().known().contains(&name));
-        match has_cpu(device) {
-            true => cores.div_ceil(4),
-            false if is_batched => cores.min(BATCHED),
-            false => cores,
+        if let Some(workers) = self.engine.workers {
+            return workers;
+        }
+        let cores = cores();
+        let batched = crate::backends::preprocessors();
+        if has_cpu(&self.engine.device) {
+            cores.div_ceil(4)
+        } else if self.model.decoder.as_deref().is_some_and(|name| batched.known().contains(&name)) {
+            cores.min(BATCHED)
+        } else {
+            cores
+        }
+    }
+
+    /// Returns the number of threads of the forward on a CPU.
+    pub fn threads(&self) -> usize {
+        self.engine.threads.unwrap_or_else(cores)
+    }
+
+    /// Returns the treatment of malformed images.
+    pub(crate) fn decoding(&self) -> DecoderOptions {
+        DecoderOptions { allow_truncated: self.images.allow_truncated, ..DecoderOptions::default() }
+    }
+
+    /// Returns the options that turn an image into the encoder's input.
+    pub(crate) fn preprocess(&self, geometry: Geometry) -> PreprocessOptions {
+        PreprocessOptions {
+            geometry,
+            orientation: self.images.orientation,
+            hint: self.model.decode_scale().hint(&geometry),
+            limits: self.model.limits(),
         }
     }
 
     /// Returns how the inputs' stores are read.
     pub(crate) fn store_options(&self) -> StoreOptions {
+        let InputSettings { max_bytes, requests, store_option, web, .. } = &self.inputs;
         StoreOptions {
-            max_bytes: self.max_bytes,
-            requests: self.requests,
+            max_bytes: *max_bytes,
+            requests: *requests,
             deadline: self.deadline,
-            headers: self.headers.clone(),
-            max_redirects: self.max_redirects,
-            settings: self.store_settings.clone(),
+            headers: web.headers(),
+            max_redirects: web.max_redirects,
+            settings: by_name(store_option),
             ..StoreOptions::default()
         }
     }
 
     /// Returns the devices in the order given; a device that is named twice gets two encoders.
     pub(crate) fn devices(&self) -> impl Iterator<Item = &str> {
-        devices(&self.device)
+        devices(&self.engine.device)
     }
 
     /// Returns the options of one device's encoder; encoders on the CPU share its threads.
     pub(crate) fn encoder_options(&self, device: &str) -> EncoderOptions {
         EncoderOptions {
-            pooling: self.pooling,
-            dtype: self.dtype,
+            pooling: self.model.pooling,
+            dtype: self.model.dtype(),
             device: device.to_owned(),
-            max_batch: self.batch,
-            threads: (self.encoder_threads / self.devices().count().max(1)).max(1),
-            settings: self.encoder_settings.clone(),
+            max_batch: self.engine.batch,
+            threads: (self.threads() / self.devices().count().max(1)).max(1),
+            settings: by_name(&self.model.encoder_option),
         }
     }
 
     /// Returns the part of the device list that affects the output's bytes: neither the number nor the indexes of the
     /// devices.
-    pub(super) fn kind_of_devices(&self) -> String {
+    pub(crate) fn kind_of_devices(&self) -> String {
         let kinds: BTreeSet<_> = self.devices().map(|device| device.split(':').next().unwrap_or(device)).collect();
         kinds.into_iter().collect::<Vec<_>>().join(",")
     }
 
     pub(crate) fn config(&self) -> Config {
         Config {
-            normalize: self.normalize,
-            batch: self.batch,
-            workers: self.workers,
-            readers: self.readers,
-            prefetch: self.prefetch,
+            normalize: self.model.normalize,
+            batch: self.engine.batch,
+            workers: self.workers(),
+            readers: self.ahead.readers,
+            prefetch: self.ahead.prefetch,
             read_ahead_bytes: Config::READ_AHEAD_BYTES,
             trace: self.trace.clone(),
             failures: self.failures,
@@ -273,16 +570,15 @@ impl EmbedOptions {
             cache: None,
         }
     }
+}
 
-    /// Returns the options that turn an image into the encoder's input.
-    pub(crate) fn preprocess(&self, geometry: Geometry) -> PreprocessOptions {
-        PreprocessOptions {
-            geometry,
-            orientation: self.orientation,
-            hint: self.decode_scale.hint(&geometry),
-            limits: self.limits,
-        }
-    }
+/// Returns a backend's settings by name.
+pub(crate) fn by_name(settings: &[(String, String)]) -> BTreeMap<String, String> {
+    settings.iter().cloned().collect()
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 fn devices(list: &str) -> impl Iterator<Item = &str> {

@@ -10,7 +10,7 @@ use foveate_source::{Content, Delivery, Extent, Fetch, FetchError, Item, Source,
 
 use super::work::{Outcome, Worker};
 use crate::collect::Sample;
-use crate::embed::{Backends, EmbedOptions};
+use crate::embed::{Backends, Settings};
 use crate::verify::{Comparison, VerifyError, of_sources, quantile};
 
 /// The cosines between the vectors of original and packed photos.
@@ -51,7 +51,7 @@ const MEDIAN: &str = "drift_cosine_median";
 pub(super) fn measure(
     sample: Sample,
     worker: Worker,
-    job: &EmbedOptions,
+    job: &Settings,
     backends: &Arc<Backends>,
     model: &OpenOptions<'_>,
     cancel: &Cancel,

@@ -12,14 +12,14 @@ use foveate_source::container::ID_COLUMN;
 
 use super::shrink::{Resize, Shrink};
 use crate::DecodeScale;
-use crate::embed::{Backends, EmbedError, EmbedOptions};
+use crate::embed::{Backends, EmbedError, Settings};
 use crate::verify::VerifyError;
 
 /// What to pack, and how.
 #[derive(Clone, Debug)]
 pub struct PackOptions {
     /// The inputs with their limits, the output's folder, and what to do if it exists.
-    pub job: EmbedOptions,
+    pub job: Settings,
     /// A container format that can be written.
     pub format: String,
     /// Bytes of images after which a shard ends.
@@ -70,10 +70,10 @@ impl PackOptions {
             let known: Vec<_> = formats.iter().filter(|known| known.is_writable()).map(|known| known.name()).collect();
             return Err(PackError::Format { format: self.format.clone(), known: known.join(", ") });
         }
-        if self.resize.is_some() && self.job.decode_scale != DecodeScale::Exact {
-            return Err(PackError::DecodeScale(self.job.decode_scale));
+        if self.resize.is_some() && self.job.model.decode_scale() != DecodeScale::Exact {
+            return Err(PackError::DecodeScale(self.job.model.decode_scale()));
         }
-        match self.job.columns.iter().find(|name| [ID_COLUMN, "image"].contains(&name.as_str())) {
+        match self.job.rows.columns.iter().find(|name| [ID_COLUMN, "image"].contains(&name.as_str())) {
             Some(name) => Err(PackError::Column(name.clone())),
             None => Ok(()),
         }
@@ -90,11 +90,11 @@ impl PackOptions {
         set(RunManifest::COMMAND, RunManifest::PACK.to_owned());
         set("sink.format", format.clone());
         set("shard_bytes", shard_bytes.to_string());
-        set("max_bytes", job.max_bytes.to_string());
-        if !job.columns.is_empty() {
-            set("sink.columns", job.columns.join(","));
+        set("max_bytes", job.inputs.max_bytes.to_string());
+        if !job.rows.columns.is_empty() {
+            set("sink.columns", job.rows.columns.join(","));
         }
-        for (name, column) in [("image_column", &job.image_column), ("id_column", &job.id_column)] {
+        for (name, column) in [("image_column", &job.inputs.image_column), ("id_column", &job.rows.id_column)] {
             if let Some(column) = column {
                 set(name, column.clone());
             }
@@ -112,23 +112,23 @@ impl PackOptions {
     ) -> Result<Shrink, EmbedError> {
         let job = &self.job;
         let (names, model) = job.choose(backends, model)?;
-        let filter = job.recipe.geometry(model.preprocess())?.filter();
+        let filter = job.model.network.preprocess.geometry(model.preprocess())?.filter();
         let mut set = |name: &str, value: String| drop(fingerprint.insert(name.to_owned(), value));
         set("resize", format!("shorter side {}, {filter:?}", resize.edge));
         set("quality", resize.quality.to_string());
         set("decoder", names.decoders.join(","));
         set("resizer", names.resizer.clone());
-        set("orientation", format!("{:?}", job.orientation).to_lowercase());
-        set("allow_truncated", job.decoding.allow_truncated.to_string());
-        set("max_pixels", job.limits.max_pixels.to_string());
+        set("orientation", job.images.orientation.name().to_owned());
+        set("allow_truncated", job.images.allow_truncated.to_string());
+        set("max_pixels", job.model.network.max_pixels.to_string());
         set("model", model.name().to_owned());
         Ok(Shrink {
             resize,
             filter,
             decoder: job.decoder_opener(names.decoders.into_iter().next(), backends),
             resizer: job.resizer_opener(Some(names.resizer), backends),
-            orientation: job.orientation,
-            limits: job.limits,
+            orientation: job.images.orientation,
+            limits: job.model.limits(),
         })
     }
 }

@@ -41,7 +41,7 @@ pub struct Packer {
 
 impl PackOptions {
     /// Looks at the output's folder: the job begins there, continues, or is complete. `source` is that of
-    /// [`EmbedOptions::list`](crate::embed::EmbedOptions::list). Loads the model if photos are resized.
+    /// [`Settings::list`](crate::embed::Settings::list). Loads the model if photos are resized.
     ///
     /// # Errors
     /// If the folder holds another job's output, another process writes there, or the model cannot be opened.

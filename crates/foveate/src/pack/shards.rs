@@ -46,7 +46,7 @@ impl Shards {
         Ok(Self {
             parts,
             format: options.format.clone(),
-            columns: options.job.columns.clone(),
+            columns: options.job.rows.columns.clone(),
             shard_bytes: options.shard_bytes,
             open: None,
             settled,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::Path;
 
-use foveate::embed::EmbedOptions;
+use foveate::embed::{InputSettings, Settings};
 use foveate::pipeline::{Cancel, stamp_of};
 use foveate::sink::{Likeness, Stamp};
 use foveate::source::container::{ContainerRegistry, format_of};
@@ -130,10 +130,10 @@ impl Loaded {
         if wanted.is_empty() {
             return Ok(());
         }
-        let options = EmbedOptions {
-            inputs: wanted.keys().map(|id| Input::Path(id.into())).collect(),
-            store_settings: args.store_option.iter().cloned().collect(),
-            ..EmbedOptions::new(Vec::new(), "", "")
+        let inputs = wanted.keys().map(|id| Input::Path(id.into())).collect();
+        let options = Settings {
+            inputs: InputSettings { inputs, store_option: args.store_option.clone(), ..InputSettings::default() },
+            ..Settings::new(Vec::new(), "", "")
         };
         let mut found = HashMap::new();
         if let Ok(mut listing) = job::list(&options, |_| ()) {

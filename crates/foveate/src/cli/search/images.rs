@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
-use foveate::embed::EmbedOptions;
+use foveate::embed::Settings;
 use foveate::pipeline::Cancel;
 use foveate::sink::{OutputManifest, StoredRun, StoredState};
 use foveate::source::{Input, Item, Listing, NamedFile, Source};
@@ -17,7 +17,7 @@ use crate::cli::search_args::SearchArgs;
 #[derive(Default)]
 pub(super) struct FoundImages<'a> {
     /// The inputs, with ids of some columns.
-    pub(super) listings: Vec<(Listing, EmbedOptions)>,
+    pub(super) listings: Vec<(Listing, Settings)>,
     pub(super) images: HashMap<&'a str, FoundImage>,
     /// Wanted ids that several images fit, or whose image fits several ids.
     pub(super) ambiguous: usize,
@@ -43,17 +43,14 @@ impl FoundImages<'_> {
 }
 
 /// The options that list images, whose ids and bytes are in these columns of tables.
-pub(super) fn image_options(args: &SearchArgs, inputs: &[PathBuf], columns: [Option<String>; 2]) -> EmbedOptions {
+pub(super) fn image_options(args: &SearchArgs, inputs: &[PathBuf], columns: [Option<String>; 2]) -> Settings {
     let [id_column, image_column] = columns;
-    EmbedOptions {
-        inputs: inputs.iter().cloned().map(Input::Path).collect(),
-        headers: args.web.headers(),
-        max_redirects: args.web.max_redirects,
-        store_settings: args.store_option.iter().cloned().collect(),
-        id_column,
-        image_column,
-        ..EmbedOptions::new(Vec::new(), "", "")
-    }
+    let mut options = Settings::new(inputs.iter().cloned().map(Input::Path).collect(), "", "");
+    options.inputs.web = args.web.clone();
+    options.inputs.store_option = args.store_option.clone();
+    options.rows.id_column = id_column;
+    options.inputs.image_column = image_column;
+    options
 }
 
 /// The columns of ids and of images that a run read.

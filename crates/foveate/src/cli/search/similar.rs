@@ -9,7 +9,7 @@ use anyhow::anyhow;
 use foveate::Embedder;
 use foveate::collect::MemorySink;
 use foveate::dinov2::OpenOptions;
-use foveate::embed::{Backends, EmbedOptions, incomparable};
+use foveate::embed::{Backends, Settings, incomparable};
 use foveate::pipeline::{Cancel, Progress};
 use foveate::search::{Neighbors, Vectors};
 use foveate::source::Input;
@@ -94,42 +94,44 @@ impl Queries {
         let backends = Arc::new(Backends::compiled());
         let inputs = args.query.iter().cloned().map(Input::Path).collect();
         let mut options = match (&loaded.manifest, &args.model) {
-            (Some(manifest), _) => EmbedOptions::like(&manifest.fingerprint, inputs, &backends),
-            (None, Some(model)) => EmbedOptions::new(inputs, model, ""),
+            (Some(manifest), _) => Settings::like(&manifest.fingerprint, inputs, &backends),
+            (None, Some(model)) => Settings::new(inputs, model, ""),
             (None, None) => {
                 let why =
                     "the vectors do not say what made them; --model names the model, and --id searches without it";
                 return Err(usage(why.to_owned()).into());
             }
         };
-        options.headers = args.search.web.headers();
-        options.max_redirects = args.search.web.max_redirects;
-        options.store_settings = args.search.store_option.iter().cloned().collect();
-        options.model = args.model.clone().unwrap_or(options.model);
-        options.encoder_threads = args.search.threads.unwrap_or(options.encoder_threads);
+        options.inputs.web = args.search.web.clone();
+        options.inputs.store_option = args.search.store_option.clone();
+        options.model.network.model = args.model.clone().unwrap_or(options.model.network.model);
+        options.engine.threads = args.search.threads;
         let listing = job::list(&options, |_| ())?;
         let download = progress::Download::new(args.search.quiet);
         let mut model = OpenOptions { progress: &download, ..OpenOptions::from_env() };
         // A manifest may be of somebody else, whose word is no reason to fetch a model.
         model.hub.offline |= args.model.is_none();
         let opened = Embedder::open(&options, &backends, &model);
-        if opened.is_err() && args.model.is_none() && !Path::new(&options.model).exists() {
+        if opened.is_err() && args.model.is_none() && !Path::new(&options.model.network.model).exists() {
             return Err(usage(format!(
                 "the vectors' manifest names the model {0}, which is not on this machine; pass --model {0} to fetch it, \
                  or --model with a folder that has its weights",
-                options.model
+                options.model.network.model
             ))
             .into());
         }
         let mut embedder = opened.map_err(|error| {
-            anyhow!(error).context(format!("cannot open the model {}; --model names it", options.model))
+            anyhow!(error).context(format!("cannot open the model {}; --model names it", options.model.network.model))
         })?;
         download.clear();
         let made = embedder.manifest();
         let difference = match &loaded.manifest {
             Some(manifest) => incomparable(&made.fingerprint, &manifest.fingerprint),
             None if made.dim == loaded.dim => None,
-            None => Some(format!("they have {} dimensions, and {} makes {}", loaded.dim, options.model, made.dim)),
+            None => Some(format!(
+                "they have {} dimensions, and {} makes {}",
+                loaded.dim, options.model.network.model, made.dim
+            )),
         };
         if let Some(difference) = difference {
             return Err(usage(format!("queries cannot be compared with these vectors: {difference}")).into());

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
-use foveate::embed::{Backends, EmbedOptions, decides_vectors, store_address};
+use foveate::embed::{Backends, Settings, decides_vectors, store_address};
 use foveate::search::{Collector, Components, Metric, Vectors};
 use foveate::sink::{OutputManifest, RecordedHash, RecordedInputs, RunManifest, Shape, StoredRun, sidecar};
 use xxhash_rust::xxh3::xxh3_64;
@@ -102,8 +102,8 @@ pub(super) fn load_alone(args: &SearchArgs, input: &Path) -> anyhow::Result<Load
 }
 
 fn find(args: &SearchArgs, inputs: &[PathBuf], backends: &Backends) -> anyhow::Result<Vec<Input>> {
-    let store_settings = args.store_option.iter().cloned().collect();
-    let options = EmbedOptions { store_settings, ..EmbedOptions::new(Vec::new(), "", "") };
+    let mut options = Settings::new(Vec::new(), "", "");
+    options.inputs.store_option = args.store_option.clone();
     let mut found = Vec::new();
     for input in inputs {
         let alone = match store_address(input).is_none() && input.exists() && stored(input)?.is_empty() {
