@@ -8,7 +8,6 @@
 //! encoder and sink once instead, on a few images. `benches/README.md` documents the columns.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -50,8 +49,8 @@ pub(crate) fn run(root: &Path, args: &MatrixArgs) -> Result<()> {
     ensure!(args.cross || args.samples * args.passes >= 3, "fewer than 3 samples of a cell have no spread");
     let start = Instant::now();
     let program = match &args.program {
-        Some(path) => Candidate::built(path)?,
-        None => Candidate::build(root)?,
+        Some(path) => MatrixProgram::built(path)?,
+        None => MatrixProgram::build(root)?,
     };
     println!("built with {} in {:.0} s", program.features.join(","), start.elapsed().as_secs_f64());
     for (feature, reason) in &program.lacking {
@@ -59,7 +58,7 @@ pub(crate) fn run(root: &Path, args: &MatrixArgs) -> Result<()> {
     }
     let start = Instant::now();
     let mut cells = if args.cross { cross(&program.list)? } else { plan(&program.list)? };
-    let matrix = Matrix::new(root, &program, args, &cells[0])?;
+    let matrix = BackendMatrix::new(root, &program, args, &cells[0])?;
     for pass in 0..args.passes {
         for at in order(cells.len(), args.seed, pass) {
             let cell = &mut cells[at];
@@ -70,13 +69,15 @@ pub(crate) fn run(root: &Path, args: &MatrixArgs) -> Result<()> {
     fs::remove_dir_all(&matrix.folder)?;
     let out = root.join(&args.out);
     fs::create_dir_all(&out)?;
-    let stem = out.join(&args.name);
-    fs::write(stem.with_extension("csv"), matrix.csv(&cells)?)?;
-    let table = if args.cross { summary(&cells) } else { matrix.markdown(&cells)? };
-    if !args.cross {
-        fs::write(stem.with_extension("md"), &table)?;
-    }
-    println!("\n{table}\n{} cells in {:.0} s: {}", cells.len(), start.elapsed().as_secs_f64(), stem.display());
+    let file = out.join(&args.name).with_extension("csv");
+    fs::write(&file, matrix.csv(&cells)?)?;
+    println!(
+        "\n{}{} cells in {:.0} s: {}",
+        summary(&cells),
+        cells.len(),
+        start.elapsed().as_secs_f64(),
+        file.display()
+    );
     let failed: Vec<String> =
         cells.iter().filter(|cell| matches!(cell.outcome, CellOutcome::Failed(_))).map(MatrixCell::name).collect();
     ensure!(failed.is_empty(), "{} cells failed: {}", failed.len(), failed.join("; "));
@@ -110,10 +111,10 @@ pub(crate) struct MatrixArgs {
     /// Seed of the cells' order
     #[arg(long, default_value = "1")]
     seed: u64,
-    /// Folder of the CSV file and the table, relative to the workspace
+    /// Folder of the CSV file, relative to the workspace
     #[arg(long, default_value = "benches/runs", default_value_if("quick", "true", "target/bench-matrix"))]
     out: PathBuf,
-    /// Name of the two files; the cross is one
+    /// Name of the file
     #[arg(long, default_value = "matrix", default_value_if("cross", "true", "cross"))]
     name: String,
     /// A built `foveate`, which is otherwise built first
@@ -122,7 +123,7 @@ pub(crate) struct MatrixArgs {
 }
 
 /// The program that runs the cells.
-struct Candidate {
+struct MatrixProgram {
     path: PathBuf,
     features: Vec<&'static str>,
     /// Features that it was built without, and why.
@@ -136,7 +137,7 @@ fn features() -> Vec<&'static str> {
     ["candle"].into_iter().chain(setup::features()).collect()
 }
 
-impl Candidate {
+impl MatrixProgram {
     fn build(root: &Path) -> Result<Self> {
         let mut lacking = BTreeMap::new();
         let mut features = features();
@@ -269,9 +270,9 @@ impl CellOutcome {
 }
 
 /// What the cells run with, and what all of their rows say.
-struct Matrix<'a> {
+struct BackendMatrix<'a> {
     root: &'a Path,
-    program: &'a Candidate,
+    program: &'a MatrixProgram,
     args: &'a MatrixArgs,
     /// The folder of the outputs.
     folder: PathBuf,
@@ -281,8 +282,8 @@ struct Matrix<'a> {
     rehearsal: Value,
 }
 
-impl<'a> Matrix<'a> {
-    fn new(root: &'a Path, program: &'a Candidate, args: &'a MatrixArgs, pinned: &MatrixCell) -> Result<Self> {
+impl<'a> BackendMatrix<'a> {
+    fn new(root: &'a Path, program: &'a MatrixProgram, args: &'a MatrixArgs, pinned: &MatrixCell) -> Result<Self> {
         let MatrixCell { decoder, resizer, encoder, dtype, scale, .. } = pinned;
         let reference =
             format!("decoder={decoder},decode-scale={scale},resizer={resizer},encoder={encoder},dtype={dtype}");
@@ -420,46 +421,6 @@ impl<'a> Matrix<'a> {
             ("seed", args.seed.to_string()),
         ]
     }
-
-    fn markdown(&self, cells: &[MatrixCell]) -> Result<String> {
-        let Self { program, args, rehearsal, .. } = self;
-        let mut text = format!(
-            "{}, {}, foveate {} with {}. Model {}, {} images of {} a sample, {} samples in {}: median (least to \
-             most).\n\n",
-            plain(&program.list["machine"]),
-            said(Command::new("rustc").arg("--version")),
-            plain(&rehearsal["settings"]["foveate"]),
-            program.features.join(" "),
-            args.model,
-            args.images,
-            short_name(&args.photos),
-            args.samples * args.passes,
-            if args.passes == 1 { "one pass".to_owned() } else { format!("{} passes", args.passes) },
-        );
-        text += "| axis | decoder | resizer | encoder | dtype | scale | sink | images/s | ÷ pinned | CPU ms/image | peak MB | 1 - cosine |\n";
-        text += "|---|---|---|---|---|---|---|---|---|---|---|---|\n";
-        for cell in cells {
-            let MatrixCell { axes, decoder, resizer, encoder, dtype, scale, sink, outcome } = cell;
-            let axes = axes.join(" ");
-            write!(text, "| {axes} | {decoder} | {resizer} | {encoder} | {dtype} | {scale} | {sink} | ")?;
-            match outcome {
-                CellOutcome::Measured(of) => writeln!(
-                    text,
-                    "{:.1} ({:.1} to {:.1}) | {:.2} | {:.1} | {:.0} | {:.1e} |",
-                    median(&of.rates),
-                    sorted(&of.rates)[0],
-                    most(&of.rates),
-                    ratio_to_pinned(of, cells).unwrap_or(f64::NAN),
-                    median(&of.cpu) * 1e3,
-                    most(&of.peak) / 1e6,
-                    1.0 - of.compared["cosine"]["min"].as_f64().unwrap_or(f64::NAN),
-                )?,
-                CellOutcome::Failed(reason) => writeln!(text, "n/a ({}) | | | | |", reason.replace('|', "\\|"))?,
-                outcome => writeln!(text, "{} | | | | |", outcome.in_short().replace('|', "\\|"))?,
-            }
-        }
-        Ok(text)
-    }
 }
 
 impl MatrixCell {
@@ -489,7 +450,7 @@ impl MatrixCell {
     }
 
     /// Takes a pass's samples, which add to those of earlier passes. What cannot run, or fails, stays so.
-    fn run(&mut self, matrix: &Matrix<'_>) {
+    fn run(&mut self, matrix: &BackendMatrix<'_>) {
         let figures = match std::mem::replace(&mut self.outcome, CellOutcome::Pending) {
             CellOutcome::Measured(figures) => Ok(*figures),
             CellOutcome::Pending => self.compare(matrix),
@@ -502,7 +463,7 @@ impl MatrixCell {
     }
 
     /// Compares its vectors with the reference's, which also tells how many images a sample may have.
-    fn compare(&self, matrix: &Matrix<'_>) -> Result<CellFigures, CellOutcome> {
+    fn compare(&self, matrix: &BackendMatrix<'_>) -> Result<CellFigures, CellOutcome> {
         if let Some(reason) = self.backends().into_iter().find_map(|(kind, name)| matrix.program.absence(kind, name)) {
             return Err(CellOutcome::Unavailable(reason));
         }
@@ -520,7 +481,7 @@ impl MatrixCell {
         Ok(CellFigures { compared, images, ..CellFigures::default() })
     }
 
-    fn sample(&self, matrix: &Matrix<'_>, mut figures: CellFigures) -> Result<CellFigures, CellOutcome> {
+    fn sample(&self, matrix: &BackendMatrix<'_>, mut figures: CellFigures) -> Result<CellFigures, CellOutcome> {
         let images = figures.images;
         let times = images.div_ceil(matrix.rehearsal["inputs"].as_u64().unwrap_or(1).max(1));
         for _ in 0..matrix.args.samples {
@@ -579,7 +540,7 @@ fn cross(list: &Value) -> Result<Vec<MatrixCell>> {
     Ok(cells)
 }
 
-/// The cross in a few lines: how many cells ran, the fastest and the slowest, and why the others did not.
+/// The cells in a few lines: how many ran, the fastest and the slowest, and why the others did not.
 fn summary(cells: &[MatrixCell]) -> String {
     let mut rates = Vec::new();
     let mut reasons = BTreeMap::<String, usize>::new();
@@ -710,9 +671,9 @@ mod tests {
         json!({ "machine": "P, s, 2 cores", "backends": backends.concat() })
     }
 
-    fn program() -> Candidate {
+    fn program() -> MatrixProgram {
         let lacking = BTreeMap::from([("opencv", "no clang, and more".to_owned())]);
-        Candidate { path: PathBuf::from("foveate"), features: vec!["turbojpeg"], lacking, list: list() }
+        MatrixProgram { path: PathBuf::from("foveate"), features: vec!["turbojpeg"], lacking, list: list() }
     }
 
     fn args(typed: &[&str]) -> MatrixArgs {
@@ -796,7 +757,7 @@ mod tests {
         let root = crate::cargo::root();
         let folder = PathBuf::new();
         let matrix =
-            Matrix { root: &root, program: &program, args: &args, folder, reference: String::new(), rehearsal };
+            BackendMatrix { root: &root, program: &program, args: &args, folder, reference: String::new(), rehearsal };
         let mut cells = plan(&program.list).unwrap();
         cells[0].outcome = CellOutcome::Measured(measured().into());
         cells[1].outcome = CellOutcome::Unavailable("no clang, and more".to_owned());
@@ -806,11 +767,6 @@ mod tests {
         assert!(lines[1].contains(",ok,11.000,10.000,12.000,0.010000,1.000,"), "{}", lines[1]);
         assert!(lines[1].contains(",\"P, s, 2 cores\",") && lines[1].contains(",c/photos,"), "{}", lines[1]);
         assert!(lines[2].contains("\"n/a (no clang, and more)\""), "{}", lines[2]);
-        let table = matrix.markdown(&cells).unwrap();
-        assert!(
-            table.contains("11.0 (10.0 to 12.0) | 1.00 | 10.0 | 1 | 1.0e-5 |")
-                && table.contains("n/a (no clang, and more)")
-        );
     }
 
     #[test]
@@ -840,7 +796,7 @@ mod tests {
         let (program, args) = (program(), args(&[]));
         let folder = std::env::temp_dir().join(format!("foveate-matrix-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
-        let matrix = Matrix {
+        let matrix = BackendMatrix {
             root: Path::new("/"),
             program: &program,
             args: &args,

@@ -22,7 +22,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use crate::rules::Finding;
+use crate::rules::TidyFinding;
 use crate::tree::{Tree, paths};
 
 use links::{CsvTable, figures};
@@ -53,7 +53,7 @@ const FORWARDS: &str = "benches/runs/forward.csv";
 const WITH_FORWARDS: [&str; 2] = ["README.md", "docs/backends.md"];
 
 /// Each figure is what its field says, to the last digit shown, and no forward is left out.
-pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn check(tree: &Tree) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
     for file in tree.files.iter().filter(|file| file.path.ends_with(".md")) {
         for figure in figures(&file.text) {
@@ -64,7 +64,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
                 }
                 Err(problem) => format!("{}: {problem:#}", figure.title),
             };
-            findings.push(Finding::new(&file.path, message));
+            findings.push(TidyFinding::new(&file.path, message));
         }
     }
     findings.extend(WITH_FORWARDS.into_iter().filter_map(|path| left_out(tree, path)));
@@ -77,7 +77,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
             let message = format!(
                 "line {line}: '{number}' has no source: link the CSV field, or say why it is none with `{EXEMPT}WHY -->`"
             );
-            Finding::new(&file.path, message)
+            TidyFinding::new(&file.path, message)
         }));
     }
     findings
@@ -165,7 +165,7 @@ fn measured(line: &str) -> Vec<String> {
 }
 
 /// Returns the measured forwards that the tables of the document at `path` leave out.
-fn left_out(tree: &Tree, path: &str) -> Option<Finding> {
+fn left_out(tree: &Tree, path: &str) -> Option<TidyFinding> {
     let table = CsvTable::parse(&tree.file(FORWARDS)?.text);
     let tables: String = tree.file(path)?.text.split_inclusive('\n').filter(|line| line.starts_with('|')).collect();
     let mut shown = Vec::new();
@@ -178,7 +178,7 @@ fn left_out(tree: &Tree, path: &str) -> Option<Finding> {
     }
     let rows = left_out.join("; ");
     (!rows.is_empty())
-        .then(|| Finding::new(path, format!("no figure in a table is of these rows of {FORWARDS}: {rows}")))
+        .then(|| TidyFinding::new(path, format!("no figure in a table is of these rows of {FORWARDS}: {rows}")))
 }
 
 /// Writes every figure of the documentation anew.
@@ -200,7 +200,7 @@ pub(crate) fn update(root: &Path) -> Result<()> {
 
 /// Returns what the text around the figures of a document does not say of their rows: that they were disturbed, or
 /// which machines a table compares.
-fn unsaid(tree: &Tree, path: &str, text: &str) -> Vec<Finding> {
+fn unsaid(tree: &Tree, path: &str, text: &str) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
     let blocks: Vec<&str> = text.split("\n\n").collect();
     for (at, block) in blocks.iter().enumerate() {
@@ -229,12 +229,12 @@ fn unsaid(tree: &Tree, path: &str, text: &str) -> Vec<Finding> {
             let message = format!(
                 "line {line}: rows of {csv} were disturbed: say so in the paragraph or under the table, or measure them anew"
             );
-            findings.push(Finding::new(path, message));
+            findings.push(TidyFinding::new(path, message));
         }
         let mut unnamed = machines.iter().filter(|(host, cores)| !around.contains(host) && !says_cores(&around, cores));
         if let Some((host, cores)) = unnamed.next().filter(|_| is_table && machines.len() > 1) {
             let message = format!("line {line}: a table of several machines: name the one with {cores} cores ({host})");
-            findings.push(Finding::new(path, message));
+            findings.push(TidyFinding::new(path, message));
         }
     }
     findings

@@ -37,7 +37,7 @@ use cargo::{root, succeed};
 /// The project's own chores
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", after_help = EXIT_CODES, subcommand_required = true)]
-struct Cli {
+struct XtaskCli {
     #[command(subcommand)]
     chore: Chore,
 }
@@ -73,7 +73,7 @@ enum Chore {
     /// Compile the CUDA kernels into the PTX beside them
     #[command(after_help = examples(&["kernels --check"]))]
     Kernels(kernels::KernelArgs),
-    /// Measure the whole pipeline under every backend of this machine: a CSV file and a table
+    /// Measure the whole pipeline under every backend of this machine: a CSV file
     #[command(after_help = examples(&["bench-matrix --quick", "bench-matrix --photos photos/ --images 256"]))]
     BenchMatrix(bench_matrix::MatrixArgs),
     /// Pack the CUDA check for a machine with a GPU and no Rust
@@ -81,7 +81,7 @@ enum Chore {
     GpuBundle(gpu_bundle::BundleArgs),
     /// Measure the example reports anew, and the documentation's figures from them: three quarters of an hour
     #[command(after_help = examples(&["report --photos photos/"]))]
-    Report(report::ReportArgs),
+    Report(report::MeasureArgs),
     /// Write the documentation's figures anew from the recorded files
     #[command(after_help = examples(&["figures", "figures --stale"]))]
     Figures(figures::FigureArgs),
@@ -104,7 +104,7 @@ enum Chore {
 }
 
 fn main() -> ExitCode {
-    match run(&Cli::parse().chore, &root()) {
+    match run(&XtaskCli::parse().chore, &root()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent_and_every_chore_has_help() {
-        let mut cli = Cli::command();
+        let mut cli = XtaskCli::command();
         cli.build();
         cli.clone().debug_assert();
         for chore in cli.get_subcommands_mut().filter(|chore| chore.get_name() != "help") {

@@ -22,14 +22,14 @@ const STAND_IN: [&str; 2] = ["--stand-in", "t4-f16"];
 const PAIRS: [&str; 3] = ["exact+fir", "zune+fir", "image+image"];
 
 #[derive(clap::Args)]
-pub(crate) struct ReportArgs {
+pub(crate) struct MeasureArgs {
     /// Folder or pattern of the photos to measure with [default: those of the shared data set, else examples/photos]
     #[arg(long)]
     photos: Option<String>,
 }
 
 /// Runs every experiment of both jobs, and writes the pages.
-pub(crate) fn run(root: &Path, args: &ReportArgs) -> Result<()> {
+pub(crate) fn run(root: &Path, args: &MeasureArgs) -> Result<()> {
     let photos = args.photos.clone().unwrap_or_else(|| usual_photos(root));
     let all = [&["bench", "all", "--quick", &photos][..], &SAMPLES, peers()].concat();
     foveate(root, &[&all[..], &MEASURED, &["-o", ON_CPU]].concat())?;

@@ -10,7 +10,7 @@ pub(crate) mod texts;
 
 /// One violation: where it is, and what to do about it.
 #[derive(Debug)]
-pub(crate) struct Finding {
+pub(crate) struct TidyFinding {
     /// A file, with `:line` if known.
     pub(crate) at: String,
     /// What is wrong, and the correct form.
@@ -22,7 +22,7 @@ fn line(text: &str, offset: usize) -> usize {
     text[..offset].matches('\n').count() + 1
 }
 
-impl Finding {
+impl TidyFinding {
     pub(crate) fn new(at: impl Into<String>, message: impl Into<String>) -> Self {
         Self { at: at.into(), message: message.into() }
     }
@@ -30,7 +30,7 @@ impl Finding {
 
 /// Asserts that `rule` finds exactly one violation in `tree`, with `expected` in its message.
 #[cfg(test)]
-pub(crate) fn assert_finds(rule: fn(&crate::tree::Tree) -> Vec<Finding>, tree: &crate::tree::Tree, expected: &str) {
+pub(crate) fn assert_finds(rule: fn(&crate::tree::Tree) -> Vec<TidyFinding>, tree: &crate::tree::Tree, expected: &str) {
     let findings = rule(tree);
     assert_eq!(findings.len(), 1, "{findings:?}");
     let said = format!("{}: {}", findings[0].at, findings[0].message);

@@ -20,7 +20,7 @@ use crate::tree::Tree;
 /// What one feature needs, as in `setup.toml`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Component {
+pub(crate) struct SetupComponent {
     /// The cargo feature.
     feature: String,
     /// The requirements in words, for users of other systems.
@@ -40,8 +40,8 @@ pub(crate) struct Component {
 }
 
 /// The list of `setup.toml`, under its one name.
-static COMPONENTS: LazyLock<Vec<Component>> = LazyLock::new(|| {
-    let list: BTreeMap<String, Vec<Component>> =
+static COMPONENTS: LazyLock<Vec<SetupComponent>> = LazyLock::new(|| {
+    let list: BTreeMap<String, Vec<SetupComponent>> =
         toml::from_str(include_str!("../setup.toml")).expect("setup.toml is a list of components");
     list.into_values().flatten().collect()
 });
@@ -52,11 +52,11 @@ pub(crate) fn features() -> impl Iterator<Item = &'static str> {
 }
 
 /// The component of this name.
-pub(crate) fn component(feature: &str) -> Option<&'static Component> {
+pub(crate) fn component(feature: &str) -> Option<&'static SetupComponent> {
     COMPONENTS.iter().find(|component| component.feature == feature)
 }
 
-fn usual() -> impl Iterator<Item = &'static Component> {
+fn usual() -> impl Iterator<Item = &'static SetupComponent> {
     COMPONENTS.iter().filter(|component| !component.on_request)
 }
 
@@ -107,7 +107,7 @@ pub(crate) fn is_done(root: &Path) -> bool {
     fs::read_to_string(root.join(ENVIRONMENT)).is_ok_and(|text| text == NativeLibraries::look(root).cargo_config(root))
 }
 
-impl Component {
+impl SetupComponent {
     /// The folder of its wheels' files.
     pub(crate) fn folder(&self, root: &Path) -> PathBuf {
         root.join(THIRD_PARTY).join(&self.feature)
@@ -148,7 +148,7 @@ for wheel in glob.glob(os.path.join(folder, 'wheels', '*.whl')):
 }
 
 /// The components of these features; without names, those for the CPU.
-fn components(root: &Path, names: &[String]) -> Result<Vec<&'static Component>> {
+fn components(root: &Path, names: &[String]) -> Result<Vec<&'static SetupComponent>> {
     if let Some(name) = names.iter().find(|name| component(name).is_none()) {
         let plain = layers::is_backend_feature(&Tree::load(root)?, name);
         let known: Vec<&str> = COMPONENTS.iter().map(|component| component.feature.as_str()).collect();
@@ -205,7 +205,7 @@ fn packages(packages: &[String], check: bool) -> Result<Vec<String>> {
 }
 
 /// Unpacks a component's wheels. With `check`, returns those that are missing instead.
-fn libraries(root: &Path, component: &Component, check: bool) -> Result<Option<String>> {
+fn libraries(root: &Path, component: &SetupComponent, check: bool) -> Result<Option<String>> {
     let folder = component.folder(root);
     let names = component.wheels.join(" ");
     let is_present = component.is_in(&folder);

@@ -5,10 +5,10 @@ use std::path::Path;
 use anyhow::{Result, bail};
 
 use crate::figures;
-use crate::rules::{Finding, ceilings, circles, layers, locks, manifests, sources, texts};
+use crate::rules::{TidyFinding, ceilings, circles, layers, locks, manifests, sources, texts};
 use crate::tree::Tree;
 
-type Rule = fn(&Tree) -> Vec<Finding>;
+type Rule = fn(&Tree) -> Vec<TidyFinding>;
 
 /// Every rule by name, in the order of the report.
 pub(crate) const RULES: &[(&str, Rule)] = &[
@@ -59,7 +59,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
 pub(crate) fn run_except(root: &Path, left_out: &str) -> Result<()> {
     let tree = Tree::load(root)?;
     let rules = RULES.iter().filter(|(name, _)| *name != left_out);
-    let mut findings: Vec<(&str, Vec<Finding>)> = rules.map(|(name, rule)| (*name, rule(&tree))).collect();
+    let mut findings: Vec<(&str, Vec<TidyFinding>)> = rules.map(|(name, rule)| (*name, rule(&tree))).collect();
     findings.push(("lock-files", locks::stale(root)?));
     let mut broken = 0;
     for (name, findings) in &findings {

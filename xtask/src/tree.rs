@@ -50,7 +50,7 @@ pub(crate) struct Dependency {
 }
 
 #[derive(Deserialize)]
-struct Metadata {
+struct CargoMetadata {
     packages: Vec<Package>,
     workspace_default_members: Vec<String>,
     workspace_root: PathBuf,
@@ -76,7 +76,7 @@ impl TextFile {
 impl Tree {
     pub(crate) fn load(root: &Path) -> Result<Self> {
         let said = output(cargo(root).args(["metadata", "--no-deps", "--format-version", "1"]))?;
-        let Metadata { mut packages, workspace_default_members: defaults, workspace_root } =
+        let CargoMetadata { mut packages, workspace_default_members: defaults, workspace_root } =
             serde_json::from_str(&said)?;
         for package in &mut packages {
             let dir = package.manifest_path.parent().and_then(|dir| dir.strip_prefix(&workspace_root).ok());

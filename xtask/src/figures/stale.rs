@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::links::{CsvTable, figures};
 use crate::cargo::git;
-use crate::rules::Finding;
+use crate::rules::TidyFinding;
 use crate::tree::{Tree, paths};
 
 /// The table that says what each recorded file measures.
@@ -36,11 +36,11 @@ fn subject<'a>(subjects: &'a [MeasuredFiles], path: &str) -> Option<&'a Measured
 }
 
 /// Every file that a document cites is in the table.
-pub(crate) fn unlisted(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn unlisted(tree: &Tree) -> Vec<TidyFinding> {
     let text = tree.file(MEASURED).map_or("", |file| file.text.as_str());
     let subjects = match subjects(text) {
         Ok(subjects) => subjects,
-        Err(problem) => return vec![Finding::new(MEASURED, format!("{problem:#}"))],
+        Err(problem) => return vec![TidyFinding::new(MEASURED, format!("{problem:#}"))],
     };
     let mut cited: Vec<String> = Vec::new();
     for file in tree.files.iter().filter(|file| file.path.ends_with(".md")) {
@@ -49,7 +49,7 @@ pub(crate) fn unlisted(tree: &Tree) -> Vec<Finding> {
     cited.sort();
     cited.dedup();
     cited.retain(|path| tree.file(path).is_some() && subject(&subjects, path).is_none());
-    cited.iter().map(|path| Finding::new(MEASURED, format!("no entry says what {path} measures"))).collect()
+    cited.iter().map(|path| TidyFinding::new(MEASURED, format!("no entry says what {path} measures"))).collect()
 }
 
 /// Returns a line for each recorded file with a stale row: its path, and why.

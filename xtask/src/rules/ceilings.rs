@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use syn::visit::{self, Visit};
 use syn::{Expr, ImplItem, Item, Local, Pat};
 
-use crate::rules::Finding;
+use crate::rules::TidyFinding;
 use crate::rules::circles::{is_test_code, is_test_item};
 use crate::tree::Tree;
 
@@ -35,10 +35,10 @@ const OTHERS: usize = 2;
 type Counts = BTreeMap<String, BTreeMap<String, usize>>;
 
 /// No crate grows beyond its ceilings, and those that are too high fall.
-pub(crate) fn ceilings(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn ceilings(tree: &Tree) -> Vec<TidyFinding> {
     let ceilings = match parse(tree.file(FILE).map_or("", |file| &file.text)) {
         Ok(ceilings) => ceilings,
-        Err(error) => return vec![Finding::new(FILE, format!("{error:#}"))],
+        Err(error) => return vec![TidyFinding::new(FILE, format!("{error:#}"))],
     };
     let mut findings = Vec::new();
     for (place, counted) in counts(tree, &ceilings) {
@@ -50,12 +50,12 @@ pub(crate) fn ceilings(tree: &Tree) -> Vec<Finding> {
                     "{place} has {count} {what}, and its ceiling is {ceiling}; make it shorter, or raise the number here in a \
                      commit that says why"
                 );
-                findings.push(Finding::new(FILE, message));
+                findings.push(TidyFinding::new(FILE, message));
             } else if ceilings.contains_key(&place) && ceiling > count + room {
                 let message = format!(
                     "{place} has only {count} {what}, and its ceiling is {ceiling}; `cargo xtask tidy --lower` writes it"
                 );
-                findings.push(Finding::new(FILE, message));
+                findings.push(TidyFinding::new(FILE, message));
             }
         }
     }

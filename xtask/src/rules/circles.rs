@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use syn::visit::{self, Visit};
 use syn::{Attribute, Item, ItemMod, ItemUse, Meta, Path, UseTree, Visibility};
 
-use crate::rules::Finding;
+use crate::rules::TidyFinding;
 use crate::tree::{Package, TextFile, Tree};
 
 /// For a pair of files, the names that the first imports from the second.
@@ -15,29 +15,32 @@ type Edges<'a> = BTreeMap<(&'a str, &'a str), BTreeSet<String>>;
 const DEPTH: usize = 16;
 
 /// Forbids import cycles among the files of a crate. `mod` and `pub use` alone are not imports.
-pub(crate) fn import_circles(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn import_circles(tree: &Tree) -> Vec<TidyFinding> {
     tree.packages.iter().flat_map(|package| circles_of(tree, package)).collect()
 }
 
-fn circles_of(tree: &Tree, package: &Package) -> Vec<Finding> {
+fn circles_of(tree: &Tree, package: &Package) -> Vec<TidyFinding> {
     let roots = ["lib.rs", "main.rs"].map(|name| format!("{}/src/{name}", package.dir));
     let roots = roots.iter().filter_map(|root| tree.file(root));
     roots.flat_map(|root| circles_from(&tree.files, root)).collect()
 }
 
-fn circles_from(files: &[TextFile], root: &TextFile) -> Vec<Finding> {
+fn circles_from(files: &[TextFile], root: &TextFile) -> Vec<TidyFinding> {
     let mut modules = Modules::default();
     modules.add(files, root, 0);
     let edges = modules.edges();
-    circles(&edges).iter().map(|circle| Finding::new(*circle.first().unwrap_or(&""), message(circle, &edges))).collect()
+    circles(&edges)
+        .iter()
+        .map(|circle| TidyFinding::new(*circle.first().unwrap_or(&""), message(circle, &edges)))
+        .collect()
 }
 
 /// The modules of one crate without test modules; the first one is the root.
 #[derive(Default)]
-struct Modules<'a>(Vec<Module<'a>>);
+struct Modules<'a>(Vec<SourceModule<'a>>);
 
 /// One file, and what its code names.
-struct Module<'a> {
+struct SourceModule<'a> {
     path: &'a str,
     parent: usize,
     children: BTreeMap<String, usize>,
@@ -50,7 +53,7 @@ impl<'a> Modules<'a> {
         let mut imports = file.parsed().map(Imports::of).unwrap_or_default();
         let at = self.0.len();
         let declared = std::mem::take(&mut imports.modules);
-        self.0.push(Module { path: &file.path, parent, children: BTreeMap::new(), imports });
+        self.0.push(SourceModule { path: &file.path, parent, children: BTreeMap::new(), imports });
         let folder = match file.path.rsplit_once('/') {
             Some((folder, "lib.rs" | "main.rs" | "mod.rs")) => folder,
             _ => file.path.trim_end_matches(".rs"),

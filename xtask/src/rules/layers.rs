@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-use crate::rules::Finding;
+use crate::rules::TidyFinding;
 use crate::tree::{Package, Tree};
 
 /// The crate map.
@@ -95,13 +95,13 @@ pub(crate) fn is_backend_feature(tree: &Tree, name: &str) -> bool {
 
 /// Trait crates import only core, backends only their trait, the engine no backend, leaves no workspace crate. Tests
 /// may import anything.
-pub(crate) fn crate_map(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn crate_map(tree: &Tree) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
     for package in &tree.packages {
         let name = &package.name;
         if MAP.layer(name).is_none() {
             let message = format!("{name} is not in the crate map; give it a layer in xtask/layers.toml");
-            findings.push(Finding::new(package.manifest_path(), message));
+            findings.push(TidyFinding::new(package.manifest_path(), message));
             continue;
         }
         for import in package.shipped().filter(|import| import.ours() && !MAP.may_import(name, &import.name)) {
@@ -110,14 +110,14 @@ pub(crate) fn crate_map(tree: &Tree) -> Vec<Finding> {
                  dev-dependency in tests",
                 import.name
             );
-            findings.push(Finding::new(package.manifest_path(), message));
+            findings.push(TidyFinding::new(package.manifest_path(), message));
         }
     }
     findings
 }
 
 /// Only the facade selects backends by cargo feature.
-pub(crate) fn backend_features(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn backend_features(tree: &Tree) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
     for package in &tree.packages {
         if matches!(MAP.layer(&package.name), Some("facade" | "harness")) {
@@ -126,7 +126,7 @@ pub(crate) fn backend_features(tree: &Tree) -> Vec<Finding> {
         for feature in package.features.keys().filter(|feature| is_backend_feature(tree, feature)) {
             let message =
                 format!("feature '{feature}' is a backend's name; only `foveate` has backend features, remove it here");
-            findings.push(Finding::new(package.manifest_path(), message));
+            findings.push(TidyFinding::new(package.manifest_path(), message));
         }
     }
     findings
@@ -134,7 +134,7 @@ pub(crate) fn backend_features(tree: &Tree) -> Vec<Finding> {
 
 /// Every backend crate is an optional dependency of the facade under a feature of its name, and is in its backend
 /// table.
-pub(crate) fn backend_table(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn backend_table(tree: &Tree) -> Vec<TidyFinding> {
     let Some(facade) = tree.package("foveate") else { return Vec::new() };
     let mut words = Vec::new();
     for file in tree.rust_files(facade) {
@@ -148,24 +148,24 @@ pub(crate) fn backend_table(tree: &Tree) -> Vec<Finding> {
         let name = &backend.name;
         if facade.shipped().any(|dependency| dependency.name == *name && !dependency.optional) {
             let message = format!("{name} must be optional, so that a program can leave it out");
-            findings.push(Finding::new(facade.manifest_path(), message));
+            findings.push(TidyFinding::new(facade.manifest_path(), message));
         }
         let dep = format!("dep:{name}");
         if !facade.features.get(suffix).is_some_and(|on| on.contains(&dep)) {
             let message = format!("feature `{suffix}` must turn on \"{dep}\" (feature = registry name = crate suffix)");
-            findings.push(Finding::new(facade.manifest_path(), message));
+            findings.push(TidyFinding::new(facade.manifest_path(), message));
         }
         let module = name.replace('-', "_");
         if !words.contains(&module.as_str()) {
             let message = format!("{name} is in no backend table; add {module} to the list");
-            findings.push(Finding::new("crates/foveate/src", message));
+            findings.push(TidyFinding::new("crates/foveate/src", message));
         }
     }
     findings
 }
 
 /// Trait crates and leaves use only a few, named third-party crates, and core uses none.
-pub(crate) fn third_party(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn third_party(tree: &Tree) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
     for package in &tree.packages {
         let name = package.name.as_str();
@@ -182,7 +182,7 @@ pub(crate) fn third_party(tree: &Tree) -> Vec<Finding> {
                      with a reason",
                     dependency.name
                 );
-                findings.push(Finding::new(package.manifest_path(), message));
+                findings.push(TidyFinding::new(package.manifest_path(), message));
             }
         }
     }

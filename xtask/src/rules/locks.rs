@@ -5,12 +5,12 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use crate::cargo::cargo;
-use crate::rules::Finding;
+use crate::rules::TidyFinding;
 use crate::tree;
 
 /// Returns a finding for each committed Cargo.lock that no longer fits its manifests. A new dependency of a crate
 /// changes the locks of all workspaces that use it (fuzz targets, peers), which no build of the main workspace shows.
-pub(crate) fn stale(root: &Path) -> Result<Vec<Finding>> {
+pub(crate) fn stale(root: &Path) -> Result<Vec<TidyFinding>> {
     let mut findings = Vec::new();
     for path in tree::paths(root)?.into_iter().filter(|path| path.ends_with("Cargo.lock")) {
         let manifest = path.replace("Cargo.lock", "Cargo.toml");
@@ -21,7 +21,7 @@ pub(crate) fn stale(root: &Path) -> Result<Vec<Finding>> {
             let stderr = String::from_utf8_lossy(&output.stderr);
             let reason = stderr.lines().next().unwrap_or_default();
             let message = format!("{reason}; run `cargo update --workspace --manifest-path {manifest}`");
-            findings.push(Finding::new(path, message));
+            findings.push(TidyFinding::new(path, message));
         }
     }
     Ok(findings)

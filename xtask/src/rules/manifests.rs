@@ -2,7 +2,7 @@
 
 use toml::Value;
 
-use crate::rules::Finding;
+use crate::rules::TidyFinding;
 use crate::rules::layers::MAP;
 use crate::tree::{Package, Tree};
 
@@ -13,7 +13,7 @@ const PUBLISHED: [&str; 2] = ["repository", "exclude"];
 const LICENSES: [&str; 2] = ["LICENSE-APACHE", "LICENSE-MIT"];
 
 /// A folder's name is its package's name; the tests carry the project's prefix.
-pub(crate) fn folder_name(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn folder_name(tree: &Tree) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
     for package in &tree.packages {
         let expected = match package.name.as_str() {
@@ -23,14 +23,14 @@ pub(crate) fn folder_name(tree: &Tree) -> Vec<Finding> {
         };
         if package.dir != expected {
             let message = format!("package {} belongs into the folder {expected}", package.name);
-            findings.push(Finding::new(package.manifest_path(), message));
+            findings.push(TidyFinding::new(package.manifest_path(), message));
         }
     }
     findings
 }
 
 /// Version, edition, minimum Rust and licence come from the workspace, and what is published holds its licences.
-pub(crate) fn inheritance(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn inheritance(tree: &Tree) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
     for package in &tree.packages {
         let mut inherited = INHERITED.to_vec();
@@ -38,18 +38,18 @@ pub(crate) fn inheritance(tree: &Tree) -> Vec<Finding> {
             inherited.extend(PUBLISHED);
             for name in LICENSES.iter().filter(|name| tree.file(&format!("{}/{name}", package.dir)).is_none()) {
                 let message = format!("its licence is missing: `ln -s ../../{name} {}/`", package.dir);
-                findings.push(Finding::new(package.manifest_path(), message));
+                findings.push(TidyFinding::new(package.manifest_path(), message));
             }
         }
         for key in inherited.into_iter().filter(|key| !package.field(key).is_some_and(from_workspace)) {
-            findings.push(Finding::new(package.manifest_path(), format!("say `{key}.workspace = true`")));
+            findings.push(TidyFinding::new(package.manifest_path(), format!("say `{key}.workspace = true`")));
         }
     }
     findings
 }
 
 /// Only the root Cargo.toml states third-party versions.
-pub(crate) fn workspace_versions(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn workspace_versions(tree: &Tree) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
     for package in &tree.packages {
         for table in dependency_tables(&package.manifest) {
@@ -60,7 +60,7 @@ pub(crate) fn workspace_versions(tree: &Tree) -> Vec<Finding> {
                 if !is_by_path && !from_workspace(value) {
                     let message =
                         format!("put {name}'s version into [workspace.dependencies] and say `{name}.workspace = true`");
-                    findings.push(Finding::new(package.manifest_path(), message));
+                    findings.push(TidyFinding::new(package.manifest_path(), message));
                 }
             }
         }
@@ -85,17 +85,17 @@ fn dependency_tables(manifest: &toml::Table) -> Vec<&toml::Table> {
 }
 
 /// A bare `cargo build` or `cargo test` covers exactly the crates that build with only the Rust toolchain.
-pub(crate) fn default_members(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn default_members(tree: &Tree) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
     for Package { name, dir, .. } in &tree.packages {
         // xtask has its alias.
         let is_plain = !MAP.native.contains(name) && !MAP.heavy.contains(name) && name != "xtask";
         let is_listed = tree.default_members.contains(name);
         if is_plain && !is_listed {
-            findings.push(Finding::new("Cargo.toml", format!("add \"{dir}\" to default-members")));
+            findings.push(TidyFinding::new("Cargo.toml", format!("add \"{dir}\" to default-members")));
         } else if is_listed && !is_plain {
             let message = format!("{name} does not belong into default-members (native or large library, or tool)");
-            findings.push(Finding::new("Cargo.toml", message));
+            findings.push(TidyFinding::new("Cargo.toml", message));
         }
     }
     findings

@@ -9,7 +9,7 @@ use syn::{
 
 use crate::rules::circles::{Imports, is_test_item};
 use crate::rules::layers::MAP;
-use crate::rules::{Finding, line};
+use crate::rules::{TidyFinding, line};
 use crate::tree::{Package, Tree};
 
 /// A crate whose types may be public: spans pass between crates, and no other type can represent them.
@@ -18,7 +18,7 @@ const VOCABULARY: &str = "tracing";
 /// Trait crates and core expose no third-party types: replacing a library must not be a breaking change. The check is
 /// approximate: it sees functions, public fields, constants, aliases and re-exports, but neither the methods of traits
 /// nor the variants of enums.
-pub(crate) fn foreign_types(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn foreign_types(tree: &Tree) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
     for package in &tree.packages {
         if !matches!(MAP.layer(&package.name), Some("core" | "trait" | "leaf" | "model")) {
@@ -37,7 +37,7 @@ pub(crate) fn foreign_types(tree: &Tree) -> Vec<Finding> {
                     let message = format!(
                         "'{name}' of a third-party crate shows in a public signature; wrap it in a type of ours"
                     );
-                    findings.push(Finding::new(&file.path, message));
+                    findings.push(TidyFinding::new(&file.path, message));
                 }
             }
         }
@@ -99,7 +99,7 @@ impl<'ast> Visit<'ast> for PublicNames {
 
 /// Forbids tests that return before they have asserted anything: where a resource is missing they pass, although they
 /// checked nothing. Trials of foveate-testkit say what they miss.
-pub(crate) fn silent_passes(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn silent_passes(tree: &Tree) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
     for package in &tree.packages {
         let mut functions = BTreeMap::new();
@@ -118,7 +118,7 @@ pub(crate) fn silent_passes(tree: &Tree) -> Vec<Finding> {
                     "{name} passes without having checked anything; make it a trial of foveate-testkit, which says what is \
                      missing"
                 );
-                findings.push(Finding::new(path, message));
+                findings.push(TidyFinding::new(path, message));
             }
         }
     }
@@ -182,7 +182,7 @@ impl<'ast> Visit<'ast> for Body {
 }
 
 /// Every package inherits the workspace's lints, which forbid `unsafe`; only the named ones may deny it instead.
-pub(crate) fn unsafe_code(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn unsafe_code(tree: &Tree) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
     for package in &tree.packages {
         let may_be_unsafe = MAP.may_be_unsafe(&package.name);
@@ -191,7 +191,7 @@ pub(crate) fn unsafe_code(tree: &Tree) -> Vec<Finding> {
                 true => "its [lints] must equal the workspace's, but for unsafe_code = \"deny\"",
                 false => "say `[lints] workspace = true`",
             };
-            findings.push(Finding::new(package.manifest_path(), message));
+            findings.push(TidyFinding::new(package.manifest_path(), message));
         }
     }
     findings
@@ -214,27 +214,27 @@ fn has_lints(tree: &Tree, package: &Package, unsafe_allowed: bool) -> bool {
 }
 
 /// Forbids notes about unfinished work; clippy forbids its macros.
-pub(crate) fn unfinished(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn unfinished(tree: &Tree) -> Vec<TidyFinding> {
     let note = concat!("FIX", "ME");
     let mut findings = Vec::new();
     for file in tree.files.iter().filter(|file| file.path.ends_with(".rs")) {
         for (at, _) in file.text.match_indices(note) {
             let place = format!("{}:{}", file.path, line(&file.text, at));
-            findings.push(Finding::new(place, format!("a {note} must not stay; fix it or open an issue")));
+            findings.push(TidyFinding::new(place, format!("a {note} must not stay; fix it or open an issue")));
         }
     }
     findings
 }
 
 /// Every library crate describes itself in its README and in its description. rustc asks for its documentation.
-pub(crate) fn crate_docs(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn crate_docs(tree: &Tree) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
     for package in tree.packages.iter().filter(|package| package.dir.starts_with("crates/")) {
         if tree.file(&format!("{}/README.md", package.dir)).is_none() {
-            findings.push(Finding::new(&package.dir, "has no README.md: what it is, and one runnable example"));
+            findings.push(TidyFinding::new(&package.dir, "has no README.md: what it is, and one runnable example"));
         }
         if package.description.as_deref().is_none_or(str::is_empty) {
-            findings.push(Finding::new(package.manifest_path(), "has no description"));
+            findings.push(TidyFinding::new(package.manifest_path(), "has no description"));
         }
     }
     findings

@@ -1,28 +1,28 @@
 //! Rules for other text files.
 
-use crate::rules::{Finding, line};
+use crate::rules::{TidyFinding, line};
 use crate::tree::Tree;
 
 /// The changelog has a section for unreleased changes.
-pub(crate) fn changelog(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn changelog(tree: &Tree) -> Vec<TidyFinding> {
     let has_section = tree.file("CHANGELOG.md").is_some_and(|file| file.text.contains("\n## [Unreleased]"));
-    if has_section { Vec::new() } else { vec![Finding::new("CHANGELOG.md", "needs a section `## [Unreleased]`")] }
+    if has_section { Vec::new() } else { vec![TidyFinding::new("CHANGELOG.md", "needs a section `## [Unreleased]`")] }
 }
 
 /// A commit's subject says what changes, in one line of a log.
-pub(crate) fn commit_subjects(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn commit_subjects(tree: &Tree) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
     for (hash, subject) in &tree.commits {
         if !(10..=72).contains(&subject.chars().count()) {
             let message = format!("the subject '{subject}' has to have 10 to 72 characters; `git commit --amend`");
-            findings.push(Finding::new(format!("commit {hash}"), message));
+            findings.push(TidyFinding::new(format!("commit {hash}"), message));
         }
     }
     findings
 }
 
 /// No published file contains a path of a developer's machine.
-pub(crate) fn machine_paths(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn machine_paths(tree: &Tree) -> Vec<TidyFinding> {
     // Assembled here so that this file does not match.
     let needles =
         [concat!("/wo", "rk/main"), concat!("/wo", "rk/shared"), concat!("/ro", "ot/"), concat!("/tmp/", "bash_jobs")];
@@ -31,7 +31,7 @@ pub(crate) fn machine_paths(tree: &Tree) -> Vec<Finding> {
         for needle in needles {
             for (at, _) in file.text.match_indices(needle) {
                 let message = format!("'{needle}' is a path of one machine; say it relative to the workspace");
-                findings.push(Finding::new(format!("{}:{}", file.path, line(&file.text, at)), message));
+                findings.push(TidyFinding::new(format!("{}:{}", file.path, line(&file.text, at)), message));
             }
         }
     }
@@ -40,11 +40,11 @@ pub(crate) fn machine_paths(tree: &Tree) -> Vec<Finding> {
 
 /// The project's cargo configuration holds only aliases and the include of what `cargo xtask setup` writes. Each
 /// machine configures its own registry mirrors.
-pub(crate) fn cargo_config(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn cargo_config(tree: &Tree) -> Vec<TidyFinding> {
     const CONFIG: &str = ".cargo/config.toml";
     let config: toml::Table = tree.file(CONFIG).and_then(|file| file.text.parse().ok()).unwrap_or_default();
     let foreign = config.keys().filter(|key| !["alias", "include"].contains(&key.as_str()));
-    foreign.map(|key| Finding::new(CONFIG, format!("[{key}] does not belong here, but on the machine"))).collect()
+    foreign.map(|key| TidyFinding::new(CONFIG, format!("[{key}] does not belong here, but on the machine"))).collect()
 }
 
 /// Columns of a line of prose.
@@ -53,7 +53,7 @@ const WIDTH: usize = 120;
 const GENERATED: [&str; 2] = ["benches/runs/", "crates/foveate-schema/SCHEMA.md"];
 
 /// Comments and Markdown keep to [`WIDTH`] columns; rustfmt sees to code. Tables and code blocks may be wider.
-pub(crate) fn width(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn width(tree: &Tree) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
     for file in tree.files.iter().filter(|file| !GENERATED.iter().any(|path| file.path.starts_with(path))) {
         let lines: Vec<(usize, &str)> = match file.path.rsplit('.').next() {
@@ -62,7 +62,8 @@ pub(crate) fn width(tree: &Tree) -> Vec<Finding> {
             _ => continue,
         };
         for (number, _) in lines.iter().filter(|(_, line)| line.chars().count() > WIDTH) {
-            findings.push(Finding::new(format!("{}:{number}", file.path), format!("is wider than {WIDTH} columns")));
+            findings
+                .push(TidyFinding::new(format!("{}:{number}", file.path), format!("is wider than {WIDTH} columns")));
         }
     }
     findings
