@@ -160,8 +160,8 @@ impl MatrixProgram {
 
     /// What `foveate doctor` says of a backend.
     fn backend(&self, kind: &str, name: &str) -> &Value {
-        let of = |backend: &&Value| backend["kind"] == kind && backend["name"] == name;
-        backends(&self.list).find(of).unwrap_or(&Value::Null)
+        let mut found = backends(&self.list).filter(|backend| backend["kind"] == kind && backend["name"] == name);
+        found.next().unwrap_or(&Value::Null)
     }
 
     /// The reason that a backend cannot be used, if so: what its library lacks, or why it is not in the build.
@@ -256,6 +256,14 @@ struct CellFigures {
     peak: Vec<f64>,
     /// The last sample's summary.
     last: Value,
+}
+
+impl CellFigures {
+    /// The share of the time that a stage of the last sample was busy.
+    fn busy(&self, name: &str) -> String {
+        let stages = self.last["stages"].as_array().into_iter().flatten();
+        stages.filter(|stage| stage["stage"] == name).map(|stage| decimals(&stage["share"], 4)).collect()
+    }
 }
 
 impl CellOutcome {
@@ -361,15 +369,6 @@ impl<'a> BackendMatrix<'a> {
             CellOutcome::Failed(reason) => (format!("n/a ({reason})"), None),
             outcome => (outcome.in_short(), None),
         };
-        // The fields of a cell that was not measured are empty.
-        let figure = |value: &dyn Fn(&CellFigures) -> String| figures.map(value).unwrap_or_default();
-        let busy = |name: &str| {
-            figure(&|of| {
-                let stage = of.last["stages"].as_array().into_iter().flatten().find(|stage| stage["stage"] == name);
-                stage.map_or(String::new(), |stage| decimals(&stage["share"], 4))
-            })
-        };
-        let library = |kind: &str, name: &str| figure(&|_| program.library(kind, name));
         let images = figures.map_or(args.images, |of| of.images);
         vec![
             ("axis", cell.axes.join(" ")),
@@ -380,36 +379,39 @@ impl<'a> BackendMatrix<'a> {
             ("decode_scale", cell.scale.clone()),
             ("sink", cell.sink.clone()),
             ("status", status),
-            ("images_per_second", figure(&|of| format!("{:.3}", median(&of.rates)))),
-            ("images_per_second_min", figure(&|of| format!("{:.3}", sorted(&of.rates)[0]))),
-            ("images_per_second_max", figure(&|of| format!("{:.3}", most(&of.rates)))),
-            ("cpu_seconds_per_image", figure(&|of| format!("{:.6}", median(&of.cpu)))),
-            ("ratio_to_pinned", figure(&|of| ratio_to_pinned(of, cells).map_or(String::new(), |r| format!("{r:.3}")))),
-            ("peak_resident_mb", figure(&|of| format!("{:.1}", most(&of.peak) / 1e6))),
-            ("load_seconds", figure(&|of| format!("{:.3}", median(&of.load)))),
-            ("busy_read", busy("read")),
-            ("busy_decode", busy("decode")),
-            ("busy_resize", busy("resize")),
-            ("busy_batch", busy("batch")),
-            ("busy_encode", busy("encode")),
-            ("busy_write", busy("write")),
-            ("bottleneck", figure(&|of| plain(&of.last["bottleneck"]))),
-            ("rows_checked", figure(&|of| (of.images * of.rates.len() as u64).to_string())),
-            ("compared", figure(&|of| plain(&of.compared["compared"]))),
-            ("min_cosine", figure(&|of| decimals(&of.compared["cosine"]["min"], 9))),
-            ("median_cosine", figure(&|of| decimals(&of.compared["cosine"]["median"], 9))),
-            ("decoder_library", library("decoder", &cell.decoder)),
-            ("resizer_library", library("resizer", &cell.resizer)),
-            ("encoder_library", library("encoder", &cell.encoder)),
-            ("sink_library", library("sink", &cell.sink)),
+            ("images_per_second", figure(figures, |of| format!("{:.3}", median(&of.rates)))),
+            ("images_per_second_min", figure(figures, |of| format!("{:.3}", sorted(&of.rates)[0]))),
+            ("images_per_second_max", figure(figures, |of| format!("{:.3}", most(&of.rates)))),
+            ("cpu_seconds_per_image", figure(figures, |of| format!("{:.6}", median(&of.cpu)))),
+            (
+                "ratio_to_pinned",
+                figure(figures, |of| ratio_to_pinned(of, cells).map_or(String::new(), |r| format!("{r:.3}"))),
+            ),
+            ("peak_resident_mb", figure(figures, |of| format!("{:.1}", most(&of.peak) / 1e6))),
+            ("load_seconds", figure(figures, |of| format!("{:.3}", median(&of.load)))),
+            ("busy_read", figure(figures, |of| of.busy("read"))),
+            ("busy_decode", figure(figures, |of| of.busy("decode"))),
+            ("busy_resize", figure(figures, |of| of.busy("resize"))),
+            ("busy_batch", figure(figures, |of| of.busy("batch"))),
+            ("busy_encode", figure(figures, |of| of.busy("encode"))),
+            ("busy_write", figure(figures, |of| of.busy("write"))),
+            ("bottleneck", figure(figures, |of| plain(&of.last["bottleneck"]))),
+            ("rows_checked", figure(figures, |of| (of.images * of.rates.len() as u64).to_string())),
+            ("compared", figure(figures, |of| plain(&of.compared["compared"]))),
+            ("min_cosine", figure(figures, |of| decimals(&of.compared["cosine"]["min"], 9))),
+            ("median_cosine", figure(figures, |of| decimals(&of.compared["cosine"]["median"], 9))),
+            ("decoder_library", figure(figures, |_| program.library("decoder", &cell.decoder))),
+            ("resizer_library", figure(figures, |_| program.library("resizer", &cell.resizer))),
+            ("encoder_library", figure(figures, |_| program.library("encoder", &cell.encoder))),
+            ("sink_library", figure(figures, |_| program.library("sink", &cell.sink))),
             ("model", args.model.clone()),
             ("photos", short_name(&args.photos)),
             ("images", images.to_string()),
-            ("samples", figure(&|of| of.rates.len().to_string())),
+            ("samples", figure(figures, |of| of.rates.len().to_string())),
             ("batch", plain(&rehearsal["batch"])),
             ("workers", plain(&rehearsal["threads"]["decode"])),
             ("threads", plain(&rehearsal["threads"]["forward"])),
-            ("sample_seconds", figure(&|of| format!("{:.3}", images as f64 / median(&of.rates)))),
+            ("sample_seconds", figure(figures, |of| format!("{:.3}", images as f64 / median(&of.rates)))),
             ("effort", if args.quick { "quick" } else { "full" }.to_owned()),
             ("host", plain(&program.list["machine"])),
             ("cores", std::thread::available_parallelism().map_or(1, usize::from).to_string()),
@@ -627,6 +629,11 @@ fn most(values: &[f64]) -> f64 {
     sorted(values)[values.len().saturating_sub(1)]
 }
 
+/// A field of a cell; empty if the cell was not measured.
+fn figure(figures: Option<&CellFigures>, value: impl Fn(&CellFigures) -> String) -> String {
+    figures.map(value).unwrap_or_default()
+}
+
 fn ratio_to_pinned(figures: &CellFigures, cells: &[MatrixCell]) -> Option<f64> {
     let pinned = cells.iter().find(|cell| cell.axes.contains(&"pinned"))?;
     match &pinned.outcome {
@@ -751,7 +758,8 @@ mod tests {
 
     #[test]
     fn rows_have_every_column_and_no_cell_is_absent() {
-        let (program, args) = (program(), args(&["--photos", "/a/b/c/photos"]));
+        let program = program();
+        let args = args(&["--photos", "/a/b/c/photos"]);
         let rehearsal =
             json!({ "batch": 32, "threads": { "decode": 1, "forward": 2 }, "settings": { "foveate": "1.2.3" } });
         let root = crate::cargo::root();
@@ -777,7 +785,8 @@ mod tests {
 
     #[test]
     fn a_quick_run_has_defaults_of_its_own() {
-        let (quick, full) = (args(&["--quick"]), args(&[]));
+        let quick = args(&["--quick"]);
+        let full = args(&[]);
         assert_eq!((quick.passes, quick.images, full.passes, full.images), (1, 32, 2, 64));
         assert_eq!(args(&["--quick", "--images", "5"]).images, 5);
     }
@@ -793,14 +802,14 @@ mod tests {
 
     #[test]
     fn what_a_machine_lacks_is_no_failure() {
-        let (program, args) = (program(), args(&[]));
-        let folder = std::env::temp_dir().join(format!("foveate-matrix-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
+        let program = program();
+        let args = args(&[]);
+        let folder = tempfile::tempdir().unwrap();
         let matrix = BackendMatrix {
             root: Path::new("/"),
             program: &program,
             args: &args,
-            folder,
+            folder: folder.path().to_owned(),
             reference: String::new(),
             rehearsal: Value::Null,
         };
@@ -812,6 +821,5 @@ mod tests {
         assert_eq!(refused("echo error: gone >&2; exit 1"), "FAILED (gone)");
         assert_eq!(refused("kill -9 $$"), "FAILED (no reason given)");
         assert_eq!(refused("true"), "FAILED (it printed no JSON)");
-        fs::remove_dir_all(&matrix.folder).unwrap();
     }
 }

@@ -58,7 +58,8 @@ impl CrateMap {
     }
 
     fn may_import(&self, from: &str, to: &str) -> bool {
-        let (Some(layer), Some(imported)) = (self.layer(from), self.layer(to)) else { return false };
+        let Some(layer) = self.layer(from) else { return false };
+        let Some(imported) = self.layer(to) else { return false };
         self.layer[layer].imports.iter().any(|name| name == to || name.strip_prefix('@') == Some(imported))
             || self.exceptions.get(from).is_some_and(|exception| exception.imports.iter().any(|name| name == to))
             || layer == BACKEND && trait_and_suffix(from).is_some_and(|(of, _)| of == to)
