@@ -23,7 +23,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use crate::rules::TidyFinding;
-use crate::tree::{Tree, paths};
+use crate::tree::{TextFile, Tree, paths};
 
 use links::{CsvTable, figures};
 
@@ -55,36 +55,29 @@ const WITH_FORWARDS: [&str; 2] = ["README.md", "docs/backends.md"];
 /// Each figure is what its field says, to the last digit shown, and no forward is left out.
 pub(crate) fn check(tree: &Tree) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
-    for file in tree.files.iter().filter(|file| file.path.ends_with(".md")) {
-        for figure in figures(&file.text) {
-            let message = match figure.said(&file.path, &|path| tree.file(path).map(|csv| csv.text.clone())) {
+    for TextFile { path, text, .. } in tree.files.iter().filter(|file| file.path.ends_with(".md")) {
+        for figure in figures(text) {
+            let problem = match figure.said(path, &|csv| tree.file(csv).map(|csv| csv.text.clone())) {
                 Ok(said) if said == figure.shown => continue,
                 Ok(said) => {
                     format!("{} is {said} in {}: `cargo xtask figures` writes it anew", figure.shown, figure.csv)
                 }
                 Err(problem) => format!("{}: {problem:#}", figure.title),
             };
-            findings.push(TidyFinding::new(&file.path, message));
+            findings.push(TidyFinding::new(path, problem));
+        }
+        findings.extend(unsaid(tree, path, text));
+        if path == "README.md" || path.starts_with("docs/") {
+            for (line, number) in unsourced(text) {
+                let problem = format!(
+                    "line {line}: '{number}' has no source: link the CSV field, or say why it is none with `{EXEMPT}WHY -->`"
+                );
+                findings.push(TidyFinding::new(path, problem));
+            }
         }
     }
     findings.extend(WITH_FORWARDS.into_iter().filter_map(|path| left_out(tree, path)));
-    for file in tree.files.iter().filter(|file| file.path.ends_with(".md")) {
-        findings.extend(unsaid(tree, &file.path, &file.text));
-    }
-    let guides = tree.files.iter().filter(|file| file.path == "README.md" || is_guide(&file.path));
-    for file in guides {
-        findings.extend(unsourced(&file.text).into_iter().map(|(line, number)| {
-            let message = format!(
-                "line {line}: '{number}' has no source: link the CSV field, or say why it is none with `{EXEMPT}WHY -->`"
-            );
-            TidyFinding::new(&file.path, message)
-        }));
-    }
     findings
-}
-
-fn is_guide(path: &str) -> bool {
-    path.strip_prefix("docs/").is_some_and(|name| name.ends_with(".md"))
 }
 
 /// Begins a comment that exempts a paragraph or a table.
