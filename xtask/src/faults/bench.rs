@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::inject::{self, Fault, Injector};
-use super::scenario::{Before, Life, Scenario};
-use super::trace::{self, Call};
-use super::tree::Tree;
+use super::inject::{self, CallFault, Injector};
+use super::scenario::{AttackedJob, Before, PhotoLife};
+use super::trace::{self, FileCall};
+use super::tree::FolderTree;
+use crate::cargo::empty_folder;
 
 /// Photos that cost little. The fourth input is no image, so that every job has a failure to record.
 const PHOTOS: [&str; 7] = [
@@ -32,7 +33,7 @@ const INPUTS: usize = 10;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The program, the injector and the inputs.
-pub(super) struct Bench {
+pub(super) struct FaultBench {
     pub(super) program: PathBuf,
     pub(super) injector: Injector,
     model: PathBuf,
@@ -46,14 +47,14 @@ pub(super) struct Bench {
 }
 
 /// A folder of one case, with the outputs' folder in it.
-pub(super) struct Place {
+pub(super) struct CaseFolder {
     root: PathBuf,
     pub(super) outputs: PathBuf,
 }
 
 /// How a run ended.
 #[derive(Debug)]
-pub(super) struct Ran {
+pub(super) struct EndedRun {
     /// The exit code; `None` if a signal ended the process.
     pub(super) code: Option<i32>,
     pub(super) stderr: String,
@@ -61,15 +62,15 @@ pub(super) struct Ran {
 
 /// A scenario without a fault.
 pub(super) struct Calm {
-    pub(super) before: Tree,
-    pub(super) after: Tree,
-    pub(super) calls: Vec<Call>,
+    pub(super) before: FolderTree,
+    pub(super) after: FolderTree,
+    pub(super) calls: Vec<FileCall>,
     pub(super) took: Duration,
     /// What the output of a life has in the end.
-    pub(super) outcomes: Tree,
+    pub(super) outcomes: FolderTree,
 }
 
-impl Bench {
+impl FaultBench {
     pub(super) fn new(root: &Path, program: PathBuf, scratch: PathBuf) -> Result<Self> {
         let fixtures = root.join("tests/fixtures");
         let no_image = scratch.join("no-image.jpg");
@@ -97,7 +98,7 @@ impl Bench {
     }
 
     /// A job on one thread, so that its calls come in the same order every time, with many parts and commits.
-    fn job(&self, place: &Place, name: &str, list: Option<&Path>, output: &str, args: &[&str]) -> Command {
+    fn job(&self, place: &CaseFolder, name: &str, list: Option<&Path>, output: &str, args: &[String]) -> Command {
         let mut command = Command::new(&self.program);
         command.args([name, "-q", "--workers", "0"]);
         if name == "embed" {
@@ -114,7 +115,7 @@ impl Bench {
     }
 
     /// The scenario's own job.
-    pub(super) fn main_job(&self, place: &Place, scenario: &Scenario) -> Command {
+    pub(super) fn main_job(&self, place: &CaseFolder, scenario: &AttackedJob) -> Command {
         let mut command = self.plain_job(place, scenario);
         if scenario.replaces() {
             command.arg("--overwrite");
@@ -123,34 +124,30 @@ impl Bench {
     }
 
     /// The same without `--overwrite`.
-    pub(super) fn plain_job(&self, place: &Place, scenario: &Scenario) -> Command {
-        if let Before::Merged(input, _) = scenario.before {
+    pub(super) fn plain_job(&self, place: &CaseFolder, scenario: &AttackedJob) -> Command {
+        if let Before::Merged(input, _) = &scenario.before {
             let mut command = Command::new(&self.program);
-            command.arg("merge").arg(place.outputs.join(input)).arg("-o").arg(place.outputs.join(scenario.output));
-            command.args(scenario.args);
+            command.arg("merge").arg(place.outputs.join(input)).arg("-o").arg(place.outputs.join(&scenario.output));
+            command.args(&scenario.args);
             self.injector.watch(&mut command, &place.outputs);
             return command;
         }
-        self.job(place, scenario.command, self.list(scenario, 1), scenario.output, scenario.args)
+        self.job(place, &scenario.command, self.list(scenario, 1), &scenario.output, &scenario.args)
     }
 
     /// The list of inputs; `None` for the place's photos.
-    fn list(&self, scenario: &Scenario, number: usize) -> Option<&Path> {
-        match scenario.continues() && !scenario.args.contains(&"--retry-failures") {
-            _ if scenario.life().is_some() => None,
-            true => Some(&self.updated[number]),
-            false if scenario.continues() => Some(&self.updated[0]),
-            false => Some(&self.list),
+    fn list(&self, scenario: &AttackedJob, number: usize) -> Option<&Path> {
+        if scenario.life().is_some() {
+            return None;
         }
+        let retries = scenario.args.iter().any(|arg| arg == "--retry-failures");
+        Some(if scenario.continues() { &self.updated[if retries { 0 } else { number }] } else { &self.list })
     }
 
     /// Replaces the photos of a life.
-    pub(super) fn lay_out(&self, place: &Place, photos: &str) -> Result<()> {
+    pub(super) fn lay_out(&self, place: &CaseFolder, photos: &str) -> Result<()> {
         let folder = place.join("photos");
-        if folder.exists() {
-            fs::remove_dir_all(&folder)?;
-        }
-        fs::create_dir_all(&folder)?;
+        empty_folder(&folder)?;
         for photo in photos.as_bytes().chunks(2) {
             let [name, number] = [photo[0], photo[1]].map(char::from);
             let subfolder = if name.is_uppercase() { folder.join("disk") } else { folder.clone() };
@@ -162,27 +159,27 @@ impl Bench {
     }
 
     /// The job that runs between a life's attack and the same command again.
-    pub(super) fn job_between(&self, place: &Place, scenario: &Scenario) -> Option<Command> {
-        let args = scenario.life()?.between?;
-        Some(self.job(place, scenario.command, None, scenario.output, args))
+    pub(super) fn job_between(&self, place: &CaseFolder, scenario: &AttackedJob) -> Option<Command> {
+        let args = scenario.life()?.between.as_ref()?;
+        Some(self.job(place, &scenario.command, None, &scenario.output, args))
     }
 
     /// Checks an output as `inspect --check` does.
-    pub(super) fn inspect(&self, place: &Place, scenario: &Scenario) -> Result<Ran> {
+    pub(super) fn inspect(&self, place: &CaseFolder, scenario: &AttackedJob) -> Result<EndedRun> {
         let mut command = Command::new(&self.program);
-        self.run(place, command.args(["inspect", "--check"]).arg(place.outputs.join(scenario.output)))
+        self.run(place, command.args(["inspect", "--check"]).arg(place.outputs.join(&scenario.output)))
     }
 
     /// The outcomes of a fresh run of a life's last photos. Checks that `inspect` sees damage to the output itself.
-    fn last_outcomes(&self, scenario: &Scenario) -> Result<Tree> {
-        let Some(life) = scenario.life() else { return Ok(Tree::default()) };
-        let place = Place::new(&self.scratch, &format!("{}-fresh", scenario.name), &Tree::default())?;
-        let (photos, args) = life.rows_of;
+    fn last_outcomes(&self, scenario: &AttackedJob) -> Result<FolderTree> {
+        let Some(life) = scenario.life() else { return Ok(FolderTree::default()) };
+        let place = CaseFolder::new(&self.scratch, &format!("{}-fresh", scenario.name), &FolderTree::default())?;
+        let (photos, args) = &life.rows_of;
         self.lay_out(&place, photos)?;
-        self.run(&place, &mut self.job(&place, scenario.command, None, scenario.output, args))?.expect_success()?;
-        let outcomes = place.tree()?.outcomes(scenario.output)?;
+        self.run(&place, &mut self.job(&place, &scenario.command, None, &scenario.output, args))?.expect_success()?;
+        let outcomes = place.tree()?.outcomes(&scenario.output)?;
         self.inspect(&place, scenario)?.expect_success()?;
-        let main = place.outputs.join(scenario.main);
+        let main = place.outputs.join(&scenario.main);
         let mut damaged = fs::read(&main)?;
         *damaged.last_mut().context("an empty output")? ^= 1;
         fs::write(&main, damaged)?;
@@ -191,70 +188,67 @@ impl Bench {
     }
 
     /// Runs a scenario without a fault, and checks that what was there before makes no difference.
-    pub(super) fn calm(&self, scenario: &Scenario) -> Result<Calm> {
+    pub(super) fn calm(&self, scenario: &AttackedJob) -> Result<Calm> {
         let before = self.before(scenario)?;
         let start = Instant::now();
-        let (fresh, calls) = match scenario.continues() {
-            true => self.whole_run(scenario, &before)?,
-            false => self.whole_run(scenario, &Tree::default())?,
-        };
+        let nothing = FolderTree::default();
+        let (fresh, calls) = self.whole_run(scenario, if scenario.continues() { &before } else { &nothing })?;
         let took = start.elapsed();
         if scenario.continues() {
             return Ok(Calm { before, after: fresh, calls, took, outcomes: self.last_outcomes(scenario)? });
         }
-        let expected = if matches!(scenario.before, Before::Kept(..)) {
-            let shared = before.common_files(&fresh);
+        let mut expected = fresh;
+        if matches!(scenario.before, Before::Kept(..)) {
+            let shared = before.common_files(&expected);
             ensure!(shared.is_empty(), "both outputs write {}", shared.join(", "));
-            before.and(&fresh)
-        } else {
-            fresh
-        };
-        let (after, calls) = self.whole_run(scenario, &before)?;
-        match expected.difference(&after) {
-            Some(difference) => bail!("an undisturbed run leaves something else: {difference}"),
-            None => Ok(Calm { before, after, calls, took, outcomes: Tree::default() }),
+            expected = before.and(&expected);
         }
+        let (after, calls) = self.whole_run(scenario, &before)?;
+        expected.expect(&after, "an undisturbed run leaves something else:")?;
+        Ok(Calm { before, after, calls, took, outcomes: nothing })
     }
 
     /// What earlier jobs leave.
-    fn before(&self, scenario: &Scenario) -> Result<Tree> {
-        let (output, args, is_killed) = match scenario.before {
-            Before::Lived(Life { copied_from, .. }) => (copied_from.unwrap_or(scenario.output), &[][..], false),
-            Before::Nothing => return Ok(Tree::default()),
+    fn before(&self, scenario: &AttackedJob) -> Result<FolderTree> {
+        let (output, args) = match &scenario.before {
+            Before::Lived(PhotoLife { copied_from, .. }) => {
+                (copied_from.as_ref().unwrap_or(&scenario.output), &Vec::new())
+            }
+            Before::Nothing => return Ok(FolderTree::default()),
             Before::Replaced(output, args)
             | Before::Kept(output, args)
             | Before::Updated(output, args)
-            | Before::Merged(output, args) => (output, args, false),
-            Before::Killed(output, args) => (output, args, true),
+            | Before::Merged(output, args)
+            | Before::Killed(output, args) => (output, args),
         };
-        let place = Place::new(&self.scratch, &format!("{}-before", scenario.name), &Tree::default())?;
+        let place = CaseFolder::new(&self.scratch, &format!("{}-before", scenario.name), &FolderTree::default())?;
         let trace = place.root.join("trace");
         if let Some(life) = scenario.life() {
-            self.lay_out(&place, life.photos[0])?;
+            self.lay_out(&place, &life.photos[0])?;
         }
-        let mut job = self.job(&place, scenario.command, self.list(scenario, 0), output, args);
+        let mut job = self.job(&place, &scenario.command, self.list(scenario, 0), output, args);
         inject::record(&mut job, &trace);
         self.run(&place, &mut job)?.expect_success()?;
-        if is_killed {
+        if matches!(scenario.before, Before::Killed(..)) {
             let half = trace::read(&trace, &place.outputs)?.len() / 2;
-            place.refill(&Tree::default())?;
-            let mut job = self.job(&place, scenario.command, self.list(scenario, 0), output, args);
-            inject::hit(&mut job, half, Fault::Kill);
+            place.refill(&FolderTree::default())?;
+            let mut job = self.job(&place, &scenario.command, self.list(scenario, 0), output, args);
+            inject::hit(&mut job, half, CallFault::Kill);
             ensure!(self.run(&place, &mut job)?.code.is_none(), "the earlier job was to be killed");
         }
-        match output == scenario.output || scenario.life().is_none() {
-            true => place.tree(),
-            false => Ok(place.tree()?.with_copy(output, scenario.output)),
+        match scenario.life().is_some() && *output != scenario.output {
+            true => Ok(place.tree()?.with_copy(output, &scenario.output)),
+            false => place.tree(),
         }
     }
 
-    fn whole_run(&self, scenario: &Scenario, before: &Tree) -> Result<(Tree, Vec<Call>)> {
-        let place = Place::new(&self.scratch, &format!("{}-calm", scenario.name), before)?;
+    fn whole_run(&self, scenario: &AttackedJob, before: &FolderTree) -> Result<(FolderTree, Vec<FileCall>)> {
+        let place = CaseFolder::new(&self.scratch, &format!("{}-calm", scenario.name), before)?;
         let trace = place.root.join("trace");
         let mut job = self.main_job(&place, scenario);
         inject::record(&mut job, &trace);
         if let Some(life) = scenario.life() {
-            self.lay_out(&place, life.photos[1])?;
+            self.lay_out(&place, &life.photos[1])?;
         }
         let ran = self.run(&place, &mut job)?;
         match scenario.refusal() {
@@ -264,14 +258,14 @@ impl Bench {
         Ok((place.tree()?, trace::read(&trace, &place.outputs)?))
     }
 
-    pub(super) fn run(&self, place: &Place, job: &mut Command) -> Result<Ran> {
+    pub(super) fn run(&self, place: &CaseFolder, job: &mut Command) -> Result<EndedRun> {
         place.end(place.start(job, "first")?, "first")
     }
 }
 
-impl Place {
+impl CaseFolder {
     /// Makes a folder with `tree` in the outputs' folder.
-    pub(super) fn new(scratch: &Path, name: &str, tree: &Tree) -> Result<Self> {
+    pub(super) fn new(scratch: &Path, name: &str, tree: &FolderTree) -> Result<Self> {
         let root = scratch.join(name.replace('/', "+"));
         let place = Self { outputs: root.join("o"), root };
         place.refill(tree)?;
@@ -279,16 +273,13 @@ impl Place {
     }
 
     /// Replaces everything in the outputs' folder.
-    pub(super) fn refill(&self, tree: &Tree) -> Result<()> {
-        if self.outputs.exists() {
-            fs::remove_dir_all(&self.outputs)?;
-        }
-        fs::create_dir_all(&self.outputs)?;
+    pub(super) fn refill(&self, tree: &FolderTree) -> Result<()> {
+        empty_folder(&self.outputs)?;
         tree.write(&self.outputs)
     }
 
-    pub(super) fn tree(&self) -> Result<Tree> {
-        Tree::read(&self.outputs)
+    pub(super) fn tree(&self) -> Result<FolderTree> {
+        FolderTree::read(&self.outputs)
     }
 
     /// The path of a file beside the outputs' folder.
@@ -309,7 +300,7 @@ impl Place {
     }
 
     /// Waits until a job ends.
-    pub(super) fn end(&self, mut child: Child, name: &str) -> Result<Ran> {
+    pub(super) fn end(&self, mut child: Child, name: &str) -> Result<EndedRun> {
         let start = Instant::now();
         let status: ExitStatus = loop {
             match child.try_wait()? {
@@ -321,11 +312,11 @@ impl Place {
                 None => sleep(Duration::from_millis(1)),
             }
         };
-        Ok(Ran { code: status.code(), stderr: String::from_utf8_lossy(&fs::read(self.join(name))?).into_owned() })
+        Ok(EndedRun { code: status.code(), stderr: String::from_utf8_lossy(&fs::read(self.join(name))?).into_owned() })
     }
 }
 
-impl Ran {
+impl EndedRun {
     /// Returns true if the run refused its command line with these words.
     pub(super) fn is_refusal(&self, words: &str) -> bool {
         self.code == Some(2) && self.stderr.contains(words)
@@ -337,7 +328,7 @@ impl Ran {
     }
 }
 
-impl std::fmt::Display for Ran {
+impl std::fmt::Display for EndedRun {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.code {
             Some(code) => write!(f, "exit {code}: {}", self.stderr.trim()),

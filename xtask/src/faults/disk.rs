@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-use super::trace::{Call, Kind};
-use super::tree::{Entry, Tree};
+use super::trace::{CallKind, FileCall};
+use super::tree::{FolderTree, TreeEntry};
 
 /// Which of the changes that were not synced survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,22 +47,22 @@ impl fmt::Display for Crash {
 /// The disk while calls are replayed.
 #[derive(Default)]
 pub(super) struct Disk {
-    files: Vec<Vec<Change>>,
+    files: Vec<Vec<ContentChange>>,
     by_inode: HashMap<u64, usize>,
     /// What a process sees.
-    seen: BTreeMap<PathBuf, Name>,
+    seen: BTreeMap<PathBuf, DiskName>,
     namings: Vec<Naming>,
 }
 
 /// What a name stands for: a folder, or one of [`Disk::files`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Name {
+enum DiskName {
     Folder,
     File(usize),
 }
 
 /// A change of a file's content.
-struct Change {
+struct ContentChange {
     edit: Edit,
     is_durable: bool,
 }
@@ -74,18 +74,18 @@ enum Edit {
 
 /// A change of names, one or (a rename) two at once.
 struct Naming {
-    edits: Vec<(PathBuf, Option<Name>)>,
+    edits: Vec<(PathBuf, Option<DiskName>)>,
     is_durable: bool,
 }
 
 impl Disk {
     /// A disk with a durable tree on it.
-    pub(super) fn new(tree: &Tree) -> Self {
+    pub(super) fn new(tree: &FolderTree) -> Self {
         let mut disk = Self::default();
         for (path, entry) in tree.iter() {
             let name = match entry {
-                Entry::Folder => Name::Folder,
-                Entry::File(data) => disk.add_file(vec![Change::durable(0, data.clone())]),
+                TreeEntry::Folder => DiskName::Folder,
+                TreeEntry::File(data) => disk.add_file(vec![ContentChange::durable(0, data.clone())]),
             };
             disk.name(vec![(path.clone(), Some(name))]);
         }
@@ -93,85 +93,84 @@ impl Disk {
         disk
     }
 
-    fn add_file(&mut self, changes: Vec<Change>) -> Name {
+    fn add_file(&mut self, changes: Vec<ContentChange>) -> DiskName {
         self.files.push(changes);
-        Name::File(self.files.len() - 1)
+        DiskName::File(self.files.len() - 1)
     }
 
-    fn name(&mut self, edits: Vec<(PathBuf, Option<Name>)>) {
+    fn name(&mut self, edits: Vec<(PathBuf, Option<DiskName>)>) {
         apply(&mut self.seen, &edits);
         self.namings.push(Naming { edits, is_durable: false });
     }
 
     /// Replays a call.
-    pub(super) fn replay(&mut self, call: &Call) -> Result<()> {
+    pub(super) fn replay(&mut self, call: &FileCall) -> Result<()> {
         // A file without a name (`folder/#7 (deleted)`) leaves nothing.
         if call.result < 0 || call.path.to_string_lossy().ends_with(" (deleted)") {
             return Ok(());
         }
         match call.kind {
-            Kind::Open { truncates, creates } => self.open(call, truncates, creates)?,
-            Kind::Write { offset, is_synced } => {
+            CallKind::Open { truncates, creates } => self.open(call, truncates, creates)?,
+            CallKind::Write { offset, is_synced } => {
                 let edit = Edit::Write { offset, data: call.data.clone() };
-                self.file(call)?.push(Change { edit, is_durable: is_synced });
+                self.file(call)?.push(ContentChange { edit, is_durable: is_synced });
             }
-            Kind::Truncate { len } => {
-                self.file(call)?.push(Change { edit: Edit::Truncate { len }, is_durable: false });
+            CallKind::Truncate { len } => {
+                self.file(call)?.push(ContentChange { edit: Edit::Truncate { len }, is_durable: false });
             }
-            Kind::Sync { is_folder: false } => {
+            CallKind::Sync { is_folder: false } => {
                 self.file(call)?.iter_mut().for_each(|change| change.is_durable = true);
             }
-            Kind::Sync { is_folder: true } => self.sync_folder(&call.path),
-            Kind::Rename => {
+            CallKind::Sync { is_folder: true } => self.sync_folder(&call.path),
+            CallKind::Rename => {
                 let name = self.named(&call.path)?;
-                ensure!(name != Name::Folder, "renamed folders are not modelled");
+                ensure!(name != DiskName::Folder, "renamed folders are not modelled");
                 self.name(vec![(call.path.clone(), None), (call.to.clone(), Some(name))]);
             }
-            Kind::Link => {
+            CallKind::Link => {
                 let name = self.named(&call.path)?;
                 self.name(vec![(call.to.clone(), Some(name))]);
             }
-            Kind::Unlink | Kind::Rmdir => self.name(vec![(call.path.clone(), None)]),
-            Kind::Mkdir => self.name(vec![(call.path.clone(), Some(Name::Folder))]),
-            Kind::Map => {}
+            CallKind::Unlink | CallKind::Rmdir => self.name(vec![(call.path.clone(), None)]),
+            CallKind::Mkdir => self.name(vec![(call.path.clone(), Some(DiskName::Folder))]),
+            CallKind::Map => {}
         }
         Ok(())
     }
 
-    fn open(&mut self, call: &Call, truncates: bool, creates: bool) -> Result<()> {
+    fn open(&mut self, call: &FileCall, truncates: bool, creates: bool) -> Result<()> {
         if creates {
             let name = self.add_file(Vec::new());
             self.name(vec![(call.path.clone(), Some(name))]);
         }
         // The folder itself is not among the names.
-        if let Some(Name::File(file)) = self.seen.get(&call.path) {
+        if let Some(DiskName::File(file)) = self.seen.get(&call.path) {
             self.by_inode.insert(call.inode, *file);
             if truncates && !creates {
-                self.files[*file].push(Change { edit: Edit::Truncate { len: 0 }, is_durable: false });
+                self.files[*file].push(ContentChange { edit: Edit::Truncate { len: 0 }, is_durable: false });
             }
         }
         Ok(())
     }
 
-    fn named(&self, path: &Path) -> Result<Name> {
+    fn named(&self, path: &Path) -> Result<DiskName> {
         self.seen.get(path).copied().with_context(|| format!("{} has no name in the model", path.display()))
     }
 
-    fn file(&mut self, call: &Call) -> Result<&mut Vec<Change>> {
+    fn file(&mut self, call: &FileCall) -> Result<&mut Vec<ContentChange>> {
         let file = self.by_inode.get(&call.inode);
         let file = file.with_context(|| format!("{} was not opened in the model", call.path.display()))?;
         Ok(&mut self.files[*file])
     }
 
     fn sync_folder(&mut self, folder: &Path) {
-        let is_in = |(path, _): &(PathBuf, Option<Name>)| path.parent() == Some(folder);
-        for naming in self.namings.iter_mut().filter(|naming| naming.edits.iter().any(is_in)) {
-            naming.is_durable = true;
+        for naming in &mut self.namings {
+            naming.is_durable |= naming.edits.iter().any(|(path, _)| path.parent() == Some(folder));
         }
     }
 
     /// The tree after a power loss now.
-    pub(super) fn after(&self, crash: Crash) -> Tree {
+    pub(super) fn after(&self, crash: Crash) -> FolderTree {
         let mut random = fastrand::Rng::with_seed(if let Crash::Random(seed) = crash { seed } else { 0 });
         let mut names = BTreeMap::new();
         for naming in &self.namings {
@@ -185,28 +184,31 @@ impl Disk {
             }
         }
         let files: Vec<Vec<u8>> = self.files.iter().map(|changes| content(changes, crash, &mut random)).collect();
-        let reachable = |path: &Path| {
+        let mut entries = Vec::new();
+        for (path, name) in &names {
             let mut above = path.ancestors().skip(1).take_while(|folder| *folder != Path::new(""));
-            above.all(|folder| names.get(folder) == Some(&Name::Folder))
-        };
-        let entries = names.iter().filter(|(path, _)| reachable(path)).map(|(path, name)| match name {
-            Name::Folder => (path.clone(), Entry::Folder),
-            Name::File(file) => (path.clone(), Entry::File(files[*file].clone())),
-        });
-        entries.collect()
+            if above.all(|folder| names.get(folder) == Some(&DiskName::Folder)) {
+                let entry = match name {
+                    DiskName::Folder => TreeEntry::Folder,
+                    DiskName::File(file) => TreeEntry::File(files[*file].clone()),
+                };
+                entries.push((path.clone(), entry));
+            }
+        }
+        entries.into_iter().collect()
     }
 }
 
-impl Change {
+impl ContentChange {
     fn durable(offset: usize, data: Vec<u8>) -> Self {
         Self { edit: Edit::Write { offset, data }, is_durable: true }
     }
 }
 
 /// Changes names. A folder that is made or removed has nothing in it.
-fn apply(names: &mut BTreeMap<PathBuf, Name>, edits: &[(PathBuf, Option<Name>)]) {
+fn apply(names: &mut BTreeMap<PathBuf, DiskName>, edits: &[(PathBuf, Option<DiskName>)]) {
     for (path, name) in edits {
-        if !matches!(name, Some(Name::File(_))) {
+        if !matches!(name, Some(DiskName::File(_))) {
             names.retain(|other, _| !other.starts_with(path));
         }
         match name {
@@ -217,9 +219,9 @@ fn apply(names: &mut BTreeMap<PathBuf, Name>, edits: &[(PathBuf, Option<Name>)])
 }
 
 /// A file's bytes after a power loss.
-fn content(changes: &[Change], crash: Crash, random: &mut fastrand::Rng) -> Vec<u8> {
+fn content(changes: &[ContentChange], crash: Crash, random: &mut fastrand::Rng) -> Vec<u8> {
     let mut bytes = Vec::new();
-    for Change { edit, is_durable } in changes {
+    for ContentChange { edit, is_durable } in changes {
         let luck = match crash {
             _ if *is_durable => Luck::Whole,
             Crash::Strict | Crash::Names => Luck::Lost,
@@ -269,61 +271,61 @@ impl Edit {
 mod tests {
     use super::*;
 
-    fn call(kind: Kind, path: &str, to: &str, data: &[u8]) -> Call {
-        Call { kind, result: 0, inode: 7, path: path.into(), to: to.into(), data: data.to_vec() }
+    fn call(kind: CallKind, path: &str, to: &str, data: &[u8]) -> FileCall {
+        FileCall { kind, result: 0, inode: 7, path: path.into(), to: to.into(), data: data.to_vec() }
     }
 
-    fn disk(calls: &[Call]) -> Disk {
-        let mut disk = Disk::new(&Tree::default());
+    fn disk(calls: &[FileCall]) -> Disk {
+        let mut disk = Disk::new(&FolderTree::default());
         calls.iter().for_each(|call| disk.replay(call).unwrap());
         disk
     }
 
     /// A disk after a folder with a file was made, and after `calls`.
-    fn disk_with_folder(calls: &[Call]) -> Disk {
-        let mut disk = disk(&[call(Kind::Mkdir, "d", "", b""), call(CREATE, "d/a", "", b"")]);
+    fn disk_with_folder(calls: &[FileCall]) -> Disk {
+        let mut disk = disk(&[call(CallKind::Mkdir, "d", "", b""), call(CREATE, "d/a", "", b"")]);
         calls.iter().for_each(|call| disk.replay(call).unwrap());
         disk
     }
 
-    fn names(tree: &Tree) -> Vec<&str> {
+    fn names(tree: &FolderTree) -> Vec<&str> {
         tree.iter().map(|(path, _)| path.to_str().unwrap()).collect()
     }
 
-    const CREATE: Kind = Kind::Open { truncates: true, creates: true };
-    const WRITE: Kind = Kind::Write { offset: 0, is_synced: false };
+    const CREATE: CallKind = CallKind::Open { truncates: true, creates: true };
+    const WRITE: CallKind = CallKind::Write { offset: 0, is_synced: false };
 
     #[test]
     fn data_and_names_are_lost_until_both_are_synced() {
         let mut disk = disk(&[call(CREATE, "a", "", b""), call(WRITE, "a", "", b"xyz")]);
         let found = |disk: &Disk, crash| match disk.after(crash).get(Path::new("a")) {
-            Some(Entry::File(data)) => Some(data.clone()),
+            Some(TreeEntry::File(data)) => Some(data.clone()),
             _ => None,
         };
         assert_eq!(found(&disk, Crash::Strict), None);
         assert_eq!(found(&disk, Crash::Names), Some(Vec::new()));
         assert_eq!(found(&disk, Crash::Zeros), Some(vec![0; 3]));
-        disk.replay(&call(Kind::Sync { is_folder: false }, "a", "", b"")).unwrap();
+        disk.replay(&call(CallKind::Sync { is_folder: false }, "a", "", b"")).unwrap();
         assert_eq!(found(&disk, Crash::Strict), None, "a file's sync does not cover its name");
-        disk.replay(&call(Kind::Sync { is_folder: true }, "", "", b"")).unwrap();
+        disk.replay(&call(CallKind::Sync { is_folder: true }, "", "", b"")).unwrap();
         assert_eq!(found(&disk, Crash::Strict), Some(b"xyz".to_vec()));
     }
 
     #[test]
     fn a_rename_is_atomic_across_folders() {
         let mut disk = disk_with_folder(&[
-            call(Kind::Sync { is_folder: true }, "", "", b""),
-            call(Kind::Sync { is_folder: true }, "d", "", b""),
-            call(Kind::Rename, "d/a", "b", b""),
+            call(CallKind::Sync { is_folder: true }, "", "", b""),
+            call(CallKind::Sync { is_folder: true }, "d", "", b""),
+            call(CallKind::Rename, "d/a", "b", b""),
         ]);
         assert_eq!(names(&disk.after(Crash::Strict)), ["d", "d/a"]);
-        disk.replay(&call(Kind::Sync { is_folder: true }, "", "", b"")).unwrap();
+        disk.replay(&call(CallKind::Sync { is_folder: true }, "", "", b"")).unwrap();
         assert_eq!(names(&disk.after(Crash::Strict)), ["b", "d"]);
     }
 
     #[test]
     fn a_folder_that_was_not_synced_into_its_parent_takes_its_files_along() {
-        let disk = disk_with_folder(&[call(Kind::Sync { is_folder: true }, "d", "", b"")]);
+        let disk = disk_with_folder(&[call(CallKind::Sync { is_folder: true }, "d", "", b"")]);
         assert!(names(&disk.after(Crash::Strict)).is_empty());
         assert_eq!(names(&disk.after(Crash::Names)), ["d", "d/a"]);
     }

@@ -6,12 +6,12 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use super::trace::{Call, Kind};
+use super::trace::{CallKind, FileCall};
 use crate::cargo::succeed;
 
 /// What happens at one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum CallFault {
     /// The call fails with this error.
     Error(Errno),
     /// A write takes half of its bytes.
@@ -33,20 +33,23 @@ const TOO_MANY: Errno = Errno("emfile", 24);
 const NO_SPACE: Errno = Errno("enospc", 28);
 const NOT_PERMITTED: Errno = Errno("eperm", 1);
 
-impl Fault {
+impl CallFault {
     /// The faults that may hit a call.
-    pub(super) fn of(call: &Call) -> Vec<Self> {
-        let errors = |errors: &[Errno]| errors.iter().map(|&errno| Self::Error(errno)).collect::<Vec<_>>();
-        let mut faults = match call.kind {
-            Kind::Write { .. } => [errors(&[IO, NO_SPACE]), vec![Self::Short, Self::Full]].concat(),
-            Kind::Open { creates: true, .. } | Kind::Mkdir => errors(&[DENIED, NO_SPACE]),
-            Kind::Open { .. } => errors(&[TOO_MANY]),
-            Kind::Sync { .. } | Kind::Truncate { .. } => errors(&[IO]),
-            Kind::Rename | Kind::Unlink | Kind::Rmdir => errors(&[DENIED]),
+    pub(super) fn of(call: &FileCall) -> Vec<Self> {
+        let errors: &[Errno] = match call.kind {
+            CallKind::Write { .. } => &[IO, NO_SPACE],
+            CallKind::Open { creates: true, .. } | CallKind::Mkdir => &[DENIED, NO_SPACE],
+            CallKind::Open { .. } => &[TOO_MANY],
+            CallKind::Sync { .. } | CallKind::Truncate { .. } => &[IO],
+            CallKind::Rename | CallKind::Unlink | CallKind::Rmdir => &[DENIED],
             // File systems without hard links.
-            Kind::Link => errors(&[NOT_PERMITTED]),
-            Kind::Map => errors(&[NO_MEMORY]),
+            CallKind::Link => &[NOT_PERMITTED],
+            CallKind::Map => &[NO_MEMORY],
         };
+        let mut faults: Vec<Self> = errors.iter().map(|&errno| Self::Error(errno)).collect();
+        if matches!(call.kind, CallKind::Write { .. }) {
+            faults.extend([Self::Short, Self::Full]);
+        }
         faults.push(Self::Kill);
         faults
     }
@@ -67,7 +70,7 @@ impl Fault {
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for CallFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Error(Errno(name, _)) => f.write_str(name),
@@ -116,7 +119,7 @@ pub(super) fn record(command: &mut Command, trace: &Path) {
 }
 
 /// Lets a fault hit a call of a watched command; calls are counted from 1.
-pub(super) fn hit(command: &mut Command, call: usize, fault: Fault) {
+pub(super) fn hit(command: &mut Command, call: usize, fault: CallFault) {
     command.env("FAULTS_AT", call.to_string()).env("FAULTS_DO", fault.order());
 }
 

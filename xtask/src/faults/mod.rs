@@ -29,12 +29,12 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 
 use crate::cargo::{cargo, succeed, target};
-use bench::{Bench, Calm};
-use case::{Attack, Case};
+use bench::{Calm, FaultBench};
+use case::{AttackCase, CaseAttack};
 use disk::{Crash, Disk};
-use inject::{Fault, OpenFiles};
+use inject::{CallFault, OpenFiles};
 use random::named;
-use scenario::{SCENARIOS, Scenario};
+use scenario::AttackedJob;
 
 #[derive(clap::Args)]
 pub(crate) struct FaultArgs {
@@ -53,16 +53,12 @@ pub(crate) struct FaultArgs {
 }
 
 impl FaultArgs {
-    /// The short or the long form.
-    pub(crate) fn form(full: bool) -> Self {
-        Self { full, only: Vec::new(), seed: 1, program: None }
-    }
-
     fn takes(&self, case: &str) -> bool {
-        let begins = |only: &String| {
-            case.strip_prefix(only.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        };
-        self.only.is_empty() || self.only.iter().any(begins)
+        self.only.is_empty()
+            || self.only.iter().any(|only| {
+                let rest = case.strip_prefix(only.as_str());
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            })
     }
 
     /// Returns true if any case of a scenario may run.
@@ -84,7 +80,7 @@ pub(crate) fn run(root: &Path, args: &FaultArgs) -> Result<()> {
     let scratch = scratch()?;
     let program = program(root, args, &scratch)?;
     println!("built in {:.0} s; outputs are in {}", start.elapsed().as_secs_f64(), scratch.display());
-    let bench = Bench::new(root, program, scratch)?;
+    let bench = FaultBench::new(root, program, scratch)?;
     let failed = attack_all(root, &bench, args)?;
     if failed == 0 || args.only.is_empty() {
         fs::remove_dir_all(&bench.scratch)?;
@@ -118,14 +114,15 @@ fn program(root: &Path, args: &FaultArgs, scratch: &Path) -> Result<PathBuf> {
     Ok(copy)
 }
 
-fn attack_all(root: &Path, bench: &Bench, args: &FaultArgs) -> Result<usize> {
+fn attack_all(root: &Path, bench: &FaultBench, args: &FaultArgs) -> Result<usize> {
     let mut failed = 0;
-    let mut calms: Vec<(&Scenario, Calm)> = Vec::new();
-    for scenario in SCENARIOS.iter().filter(|scenario| args.takes_scenario(scenario.name)) {
+    let scenarios = scenario::all()?;
+    let mut calms: Vec<(&AttackedJob, Calm)> = Vec::new();
+    for scenario in scenarios.iter().filter(|scenario| args.takes_scenario(&scenario.name)) {
         match bench.calm(scenario) {
             Ok(calm) => calms.push((scenario, calm)),
             Err(error) => {
-                report(scenario.name, &error, args);
+                report(&scenario.name, &error, args);
                 failed += 1;
             }
         }
@@ -142,12 +139,12 @@ fn attack_all(root: &Path, bench: &Bench, args: &FaultArgs) -> Result<usize> {
 }
 
 /// Reads the undisturbed outputs with each format's own Python library. They hold the same rows.
-fn read_all(root: &Path, bench: &Bench, calms: &[(&Scenario, Calm)]) -> Result<()> {
+fn read_all(root: &Path, bench: &FaultBench, calms: &[(&AttackedJob, Calm)]) -> Result<()> {
     let mut folders = Vec::new();
-    for (scenario, calm) in calms
-        .iter()
-        .filter(|(scenario, _)| scenario.name != "beside" && scenario.command == "embed" && !scenario.continues())
-    {
+    for (scenario, calm) in calms {
+        if scenario.name == "beside" || scenario.command != "embed" || scenario.continues() {
+            continue;
+        }
         let folder = bench.scratch.join(format!("{}-read", scenario.name));
         fs::create_dir(&folder)?;
         calm.after.write(&folder)?;
@@ -160,27 +157,31 @@ fn read_all(root: &Path, bench: &Bench, calms: &[(&Scenario, Calm)]) -> Result<(
     Ok(())
 }
 
-fn summary(scenario: &Scenario, cases: &[Case<'_>]) -> String {
+fn summary(scenario: &AttackedJob, cases: &[AttackCase<'_>]) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     cases.iter().for_each(|case| *counts.entry(case.attack.kind()).or_default() += 1);
     let counts: Vec<String> = counts.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
     format!("{:>14}: {}", scenario.name, counts.join(", "))
 }
 
-/// The cases of a scenario.
-fn plan<'a>(scenario: &'a Scenario, calm: &'a Calm, args: &FaultArgs) -> Result<Vec<Case<'a>>> {
-    let attacks = [calls(calm), power_losses(calm, args.seed)?, meetings(calm), rounds(), open_files()].concat();
-    let case = |attack| Case { scenario, calm, attack, seed: args.seed };
-    let is_apt = |attack: &Attack| match attack.kind() {
-        "call" | "power" | "chain" => true,
-        "meet" => scenario.life().is_none_or(|life| life.between.is_some()),
-        _ => scenario.life().is_none(),
-    };
-    let mut cases: Vec<Case<'_>> =
-        attacks.into_iter().filter(is_apt).map(case).filter(|case| args.takes(&case.to_string())).collect();
+/// The cases of a scenario: of all attacks that suit it, those that are asked for, or a sample.
+fn plan<'a>(scenario: &'a AttackedJob, calm: &'a Calm, args: &FaultArgs) -> Result<Vec<AttackCase<'a>>> {
+    let mut attacks = power_losses(calm, args.seed)?;
+    for (before, call) in calm.calls.iter().enumerate() {
+        attacks.extend(CallFault::of(call).into_iter().map(|fault| CaseAttack::Call { at: before + 1, fault }));
+    }
+    if scenario.life().is_none_or(|life| life.between.is_some()) {
+        attacks.extend((1..=calm.calls.len()).map(|at| CaseAttack::Meet { at }));
+    }
+    attacks.extend((0..ROUNDS).map(|round| CaseAttack::Chain { round }));
+    if scenario.life().is_none() {
+        attacks.extend((0..ROUNDS).flat_map(|round| [CaseAttack::Race { round }, CaseAttack::Damage { round }]));
+        attacks.extend([OpenFiles::Hide, OpenFiles::Refuse].map(CaseAttack::OpenFiles));
+    }
+    let cases = attacks.into_iter().map(|attack| AttackCase { scenario, calm, attack, seed: args.seed });
+    let mut cases: Vec<AttackCase<'_>> = cases.filter(|case| args.takes(&case.to_string())).collect();
     if !args.full && args.only.is_empty() {
-        let chance = |case: &Case<'_>| named(args.seed, &case.to_string()).u64(..);
-        cases.sort_by_cached_key(chance);
+        cases.sort_by_cached_key(|case| named(args.seed, &case.to_string()).u64(..));
         let mut left = BTreeMap::from(SAMPLE);
         cases.retain(|case| match left.get_mut(case.attack.kind()) {
             None => true,
@@ -194,14 +195,8 @@ fn plan<'a>(scenario: &'a Scenario, calm: &'a Calm, args: &FaultArgs) -> Result<
     Ok(cases)
 }
 
-fn calls(calm: &Calm) -> Vec<Attack> {
-    let all = calm.calls.iter().enumerate();
-    all.flat_map(|(at, call)| Fault::of(call).into_iter().map(move |fault| Attack::Call { at: at + 1, fault }))
-        .collect()
-}
-
 /// Power losses after every call, without those that leave what another one left.
-fn power_losses(calm: &Calm, seed: u64) -> Result<Vec<Attack>> {
+fn power_losses(calm: &Calm, seed: u64) -> Result<Vec<CaseAttack>> {
     let mut disk = Disk::new(&calm.before);
     let mut seen = BTreeSet::new();
     let mut attacks = Vec::new();
@@ -213,39 +208,29 @@ fn power_losses(calm: &Calm, seed: u64) -> Result<Vec<Attack>> {
         for crash in Crash::FIXED.into_iter().chain(random) {
             // After the end, the output has to be there already.
             if seen.insert(disk.after(crash).hash()) || after == calm.calls.len() {
-                attacks.push(Attack::Power { after, crash });
+                attacks.push(CaseAttack::Power { after, crash });
             }
         }
     }
     Ok(attacks)
 }
 
-fn meetings(calm: &Calm) -> Vec<Attack> {
-    (1..=calm.calls.len()).map(|at| Attack::Meet { at }).collect()
-}
-
-fn rounds() -> Vec<Attack> {
-    let round = |round| [Attack::Race { round }, Attack::Chain { round }, Attack::Damage { round }];
-    (0..ROUNDS).flat_map(round).collect()
-}
-
-fn open_files() -> Vec<Attack> {
-    [OpenFiles::Hide, OpenFiles::Refuse].map(Attack::OpenFiles).to_vec()
-}
-
 /// Runs cases on every core; returns how many failed.
-fn run_all(bench: &Bench, cases: &[Case<'_>], args: &FaultArgs) -> usize {
-    let (next, failed) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let work = || {
-        while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-            if let Err(error) = case.run(bench, !args.only.is_empty()) {
-                report(&case.to_string(), &error, args);
-                failed.fetch_add(1, Ordering::Relaxed);
-            }
+fn run_all(bench: &FaultBench, cases: &[AttackCase<'_>], args: &FaultArgs) -> usize {
+    let next = AtomicUsize::new(0);
+    let failed = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if let Err(error) = case.run(bench, !args.only.is_empty()) {
+                        report(&case.to_string(), &error, args);
+                        failed.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
         }
-    };
-    let threads = thread::available_parallelism().map_or(1, usize::from);
-    thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    });
     failed.into_inner()
 }
 

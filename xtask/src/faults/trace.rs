@@ -7,8 +7,8 @@ use anyhow::{Context, Result};
 
 /// One call below the injector's folder.
 #[derive(Clone, Debug)]
-pub(super) struct Call {
-    pub(super) kind: Kind,
+pub(super) struct FileCall {
+    pub(super) kind: CallKind,
     /// What the call returned; negative: the error's number.
     pub(super) result: i64,
     /// Inode of the open file, 0 if there is none.
@@ -23,7 +23,7 @@ pub(super) struct Call {
 
 /// What a call does, with the numbers of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum CallKind {
     Open { truncates: bool, creates: bool },
     Write { offset: usize, is_synced: bool },
     Sync { is_folder: bool },
@@ -39,7 +39,7 @@ pub(super) enum Kind {
 /// Linux's O_TRUNC.
 const TRUNCATE: i64 = 0o1000;
 
-impl Kind {
+impl CallKind {
     fn parse(name: &str, a: i64, b: i64) -> Option<Self> {
         let size = usize::try_from(a).ok();
         Some(match name {
@@ -59,9 +59,10 @@ impl Kind {
 }
 
 /// Reads the trace of a run below `folder`.
-pub(super) fn read(file: &Path, folder: &Path) -> Result<Vec<Call>> {
+pub(super) fn read(file: &Path, folder: &Path) -> Result<Vec<FileCall>> {
     let bytes = fs::read(file).with_context(|| format!("the injector left no trace {}", file.display()))?;
-    let (mut rest, mut calls) = (bytes.as_slice(), Vec::new());
+    let mut rest = bytes.as_slice();
+    let mut calls = Vec::new();
     while !rest.is_empty() {
         let (call, after) = take(rest, folder).with_context(|| format!("call {} of the trace", calls.len() + 1))?;
         calls.push(call);
@@ -71,18 +72,17 @@ pub(super) fn read(file: &Path, folder: &Path) -> Result<Vec<Call>> {
 }
 
 /// Parses `number family result inode a b path TAB path`, and the data after a write.
-fn take<'a>(bytes: &'a [u8], folder: &Path) -> Option<(Call, &'a [u8])> {
+fn take<'a>(bytes: &'a [u8], folder: &Path) -> Option<(FileCall, &'a [u8])> {
     let end = bytes.iter().position(|&byte| byte == b'\n')?;
-    let (line, rest) = (std::str::from_utf8(&bytes[..end]).ok()?, &bytes[end + 1..]);
+    let line = std::str::from_utf8(&bytes[..end]).ok()?;
     let (fields, to) = line.split_once('\t')?;
-    let mut fields = fields.splitn(7, ' ').skip(1);
-    let family = fields.next()?;
-    let mut number = || fields.next()?.parse::<i64>().ok();
-    let (result, inode, a, b) = (number()?, number()?, number()?, number()?);
-    let kind = Kind::parse(family, a, b)?;
-    let len = if matches!(kind, Kind::Write { .. }) { usize::try_from(result).unwrap_or(0) } else { 0 };
-    let (data, rest) = rest.split_at_checked(len)?;
-    let below = |path: &str| Path::new(path).strip_prefix(folder).map_or_else(|_| path.into(), Path::to_owned);
-    let path = below(fields.next()?);
-    Some((Call { kind, result, inode: inode.cast_unsigned(), path, to: below(to), data: data.to_vec() }, rest))
+    let fields: Vec<&str> = fields.splitn(7, ' ').collect();
+    let [_, family, result, inode, a, b, path] = fields[..] else { return None };
+    let result = result.parse().ok()?;
+    let kind = CallKind::parse(family, a.parse().ok()?, b.parse().ok()?)?;
+    let len = if matches!(kind, CallKind::Write { .. }) { usize::try_from(result).unwrap_or(0) } else { 0 };
+    let (data, rest) = bytes[end + 1..].split_at_checked(len)?;
+    let inode = inode.parse::<i64>().ok()?.cast_unsigned();
+    let [path, to] = [path, to].map(|path| Path::new(path).strip_prefix(folder).unwrap_or(Path::new(path)).to_owned());
+    Some((FileCall { kind, result, inode, path, to, data: data.to_vec() }, rest))
 }

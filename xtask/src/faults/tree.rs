@@ -6,19 +6,19 @@ use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 /// Every folder and file below a folder, by relative path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Tree(BTreeMap<PathBuf, Entry>);
+pub(super) struct FolderTree(BTreeMap<PathBuf, TreeEntry>);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Entry {
+pub(super) enum TreeEntry {
     Folder,
     File(Vec<u8>),
 }
 
-impl Entry {
+impl TreeEntry {
     /// The bytes of a file that has any.
     pub(super) fn data(&self) -> Option<&Vec<u8>> {
         match self {
@@ -28,13 +28,13 @@ impl Entry {
     }
 }
 
-impl FromIterator<(PathBuf, Entry)> for Tree {
-    fn from_iter<I: IntoIterator<Item = (PathBuf, Entry)>>(entries: I) -> Self {
+impl FromIterator<(PathBuf, TreeEntry)> for FolderTree {
+    fn from_iter<I: IntoIterator<Item = (PathBuf, TreeEntry)>>(entries: I) -> Self {
         Self(entries.into_iter().collect())
     }
 }
 
-impl Tree {
+impl FolderTree {
     pub(super) fn read(folder: &Path) -> Result<Self> {
         let mut tree = Self::default();
         let mut folders = vec![folder.to_owned()];
@@ -43,10 +43,10 @@ impl Tree {
                 let path = entry?.path();
                 let name = path.strip_prefix(folder)?.to_owned();
                 if path.is_dir() {
-                    tree.0.insert(name, Entry::Folder);
+                    tree.0.insert(name, TreeEntry::Folder);
                     folders.push(path);
                 } else {
-                    tree.0.insert(name, Entry::File(fs::read(&path)?));
+                    tree.0.insert(name, TreeEntry::File(fs::read(&path)?));
                 }
             }
         }
@@ -57,62 +57,62 @@ impl Tree {
     pub(super) fn write(&self, folder: &Path) -> Result<()> {
         for (name, entry) in self.iter() {
             match entry {
-                Entry::Folder => fs::create_dir(folder.join(name))?,
-                Entry::File(data) => fs::write(folder.join(name), data)?,
+                TreeEntry::Folder => fs::create_dir(folder.join(name))?,
+                TreeEntry::File(data) => fs::write(folder.join(name), data)?,
             }
         }
         Ok(())
     }
 
-    pub(super) fn iter(&self) -> Iter<'_, PathBuf, Entry> {
+    pub(super) fn iter(&self) -> Iter<'_, PathBuf, TreeEntry> {
         self.0.iter()
     }
 
-    pub(super) fn get(&self, path: &Path) -> Option<&Entry> {
+    pub(super) fn get(&self, path: &Path) -> Option<&TreeEntry> {
         self.0.get(path)
     }
 
     /// Adds the entries of `other`, which win.
     pub(super) fn and(&self, other: &Self) -> Self {
-        self.iter().chain(other.iter()).map(|(path, entry)| (path.clone(), entry.clone())).collect()
+        let mut tree = self.clone();
+        tree.0.extend(other.0.clone());
+        tree
     }
 
     /// Names of the files that `other` has, too.
     pub(super) fn common_files(&self, other: &Self) -> Vec<String> {
-        let is_common = |(path, entry): &(&PathBuf, &Entry)| **entry != Entry::Folder && other.0.contains_key(*path);
-        self.iter().filter(is_common).map(|(path, _)| path.display().to_string()).collect()
+        let common = self.iter().filter(|(path, entry)| **entry != TreeEntry::Folder && other.0.contains_key(*path));
+        common.map(|(path, _)| path.display().to_string()).collect()
     }
 
     /// The tree without work in progress.
     pub(super) fn finished(&self) -> Self {
-        let is_work = |path: &Path| {
-            path.iter().any(|name| {
+        let mut tree = self.clone();
+        tree.0.retain(|path, _| {
+            !path.iter().any(|name| {
                 let name = name.to_string_lossy();
                 name == ".foveate" || name.ends_with(".partial") || name.ends_with(".update")
             })
-        };
-        let kept = self.iter().filter(|(path, _)| !is_work(path));
-        kept.map(|(path, entry)| (path.clone(), entry.clone())).collect()
+        });
+        tree
     }
 
     /// The tree with another output that has the files of `from`.
     pub(super) fn with_copy(&self, from: &str, to: &str) -> Self {
-        let copy = |path: &PathBuf| PathBuf::from(path.to_string_lossy().replace(from, to));
-        let copied: Self = self.finished().iter().map(|(path, entry)| (copy(path), entry.clone())).collect();
-        self.and(&copied)
+        let mut tree = self.clone();
+        for (path, entry) in self.finished().0 {
+            tree.0.insert(path.to_string_lossy().replace(from, to).into(), entry);
+        }
+        tree
     }
 
     /// The NumPy output `name` in no order: each line of its tables is a name, and each vector follows its line.
     pub(super) fn outcomes(&self, name: &str) -> Result<Self> {
-        let file = |name: &str| {
-            let data = self.get(Path::new(name)).and_then(Entry::data);
-            data.with_context(|| format!("{name} is missing or empty"))
-        };
         let mut outcomes: BTreeMap<PathBuf, Vec<u8>> = BTreeMap::new();
-        let array = file(name)?;
+        let array = self.bytes_of(name)?;
         let begin = 10 + usize::from(u16::from_le_bytes([array[8], array[9]]));
         for table in [format!("{name}.ids.csv"), format!("_{name}.failures.csv"), format!("_{name}.inputs.csv")] {
-            let text = String::from_utf8(file(&table)?.clone())?;
+            let text = String::from_utf8(self.bytes_of(&table)?.clone())?;
             let vectors = if table.ends_with("ids.csv") { &array[begin..] } else { &[] };
             let size = vectors.len() / text.lines().skip(1).count().max(1);
             for (at, line) in text.lines().skip(1).enumerate() {
@@ -122,7 +122,11 @@ impl Tree {
                 outcome.extend(&vectors[at * size..(at + 1) * size]);
             }
         }
-        Ok(outcomes.into_iter().map(|(line, data)| (line, Entry::File(data))).collect())
+        Ok(outcomes.into_iter().map(|(line, data)| (line, TreeEntry::File(data))).collect())
+    }
+
+    fn bytes_of(&self, name: &str) -> Result<&Vec<u8>> {
+        self.get(Path::new(name)).and_then(TreeEntry::data).with_context(|| format!("{name} is missing or empty"))
     }
 
     pub(super) fn hash(&self) -> u64 {
@@ -131,16 +135,23 @@ impl Tree {
         hasher.finish()
     }
 
+    /// Fails with the difference, if `other` differs, after the words `said`.
+    pub(super) fn expect(&self, other: &Self, said: &str) -> Result<()> {
+        let difference = self.difference(other).unwrap_or_default();
+        ensure!(difference.is_empty(), "{said} {difference}");
+        Ok(())
+    }
+
     /// What `other` lacks, has beside, or has otherwise; `None` if they are equal.
     pub(super) fn difference(&self, other: &Self) -> Option<String> {
-        let absent = |(path, _): &(&PathBuf, &Entry)| !other.0.contains_key(*path);
-        let lacking = self.iter().filter(absent).map(|(path, _)| format!("{} is missing", path.display()));
-        let more = other.iter().filter_map(|(path, entry)| match self.get(path) {
-            None => Some(format!("{} should not be there", path.display())),
-            Some(own) if own != entry => Some(format!("{} has other bytes", path.display())),
-            _ => None,
-        });
-        let all: Vec<String> = lacking.chain(more).collect();
+        let mut all = Vec::new();
+        for path in self.0.keys().filter(|path| !other.0.contains_key(*path)) {
+            all.push(format!("{} is missing", path.display()));
+        }
+        for (path, _) in other.iter().filter(|(path, entry)| self.get(path) != Some(entry)) {
+            let what = if self.get(path).is_some() { "has other bytes" } else { "should not be there" };
+            all.push(format!("{} {what}", path.display()));
+        }
         (!all.is_empty()).then(|| all.join(", "))
     }
 }
