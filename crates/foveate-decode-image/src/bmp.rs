@@ -1,4 +1,4 @@
-//! What the library does otherwise than Pillow for BMP: 16-bit colours, OS/2 headers, truncated files.
+//! Differences of the library from Pillow for BMP: 16-bit colours, OS/2 headers, truncated files.
 
 use std::borrow::Cow;
 
@@ -15,7 +15,7 @@ const BIT_MASKS: u32 = 3;
 /// The fields that decide what is to be done.
 pub(crate) struct Header {
     length: u32,
-    /// Where the pixels begin.
+    /// Start of the pixels.
     start: u32,
     size: Size,
     bits: u16,
@@ -50,7 +50,8 @@ impl Header {
 
     fn with_usual_header(&self, file: &[u8]) -> Option<Vec<u8>> {
         let start = self.start.checked_sub(OS2 - USUAL)?;
-        let (info, rest) = (file.get(18..14 + USUAL as usize)?, file.get(14 + OS2 as usize..)?);
+        let info = file.get(18..14 + USUAL as usize)?;
+        let rest = file.get(14 + OS2 as usize..)?;
         Some([&file[..10], &start.to_le_bytes(), &USUAL.to_le_bytes(), info, rest].concat())
     }
 

@@ -32,7 +32,9 @@ pub(crate) fn gif(
         return Err(DecodeError::corrupt(ImageFormat::Gif, "it holds no picture"));
     };
     let extent = Size::new(frame.width.into(), frame.height.into());
-    let (left, top, is_interlaced) = (u32::from(frame.left), u32::from(frame.top), frame.interlaced);
+    let left = u32::from(frame.left);
+    let top = u32::from(frame.top);
+    let is_interlaced = frame.interlaced;
     let outside = frame.transparent.unwrap_or(0);
     let canvas = Size::new(screen.width.max(left + extent.width), screen.height.max(top + extent.height));
     out.limits().check(canvas)?;
@@ -68,8 +70,10 @@ pub(crate) fn gif(
 /// A file whose first frame is cut off, up to the last whole block of its data and with an end; `None` for one with a
 /// whole frame, or with none.
 fn closed_gif(encoded: &[u8]) -> Option<Vec<u8>> {
-    // A flag in bit 7 says whether there is a palette, the lowest three bits how large it is.
-    let palette = |flags: u8| if flags & 0x80 == 0 { 0 } else { 3 << ((flags & 7) + 1) };
+    /// Length of a palette: a flag in bit 7 says whether there is one, the lowest three bits how large it is.
+    fn palette(flags: u8) -> usize {
+        if flags & 0x80 == 0 { 0 } else { 3 << ((flags & 7) + 1) }
+    }
     let mut at = 13 + palette(*encoded.get(10)?);
     loop {
         at = match *encoded.get(at)? {
@@ -83,8 +87,8 @@ fn closed_gif(encoded: &[u8]) -> Option<Vec<u8>> {
     after_blocks(encoded, data).err().map(|end| [&encoded[..end], b"\0;"].concat())
 }
 
-/// Where a run of blocks ends, each behind its length, the last one empty; or an error with the end of the last whole
-/// block if the run is cut off.
+/// Returns the end of a run of blocks, each behind its length, the last one empty; or an error with the end of the last
+/// whole block if the run is cut off.
 fn after_blocks(encoded: &[u8], mut at: usize) -> Result<usize, usize> {
     loop {
         let length = usize::from(*encoded.get(at).ok_or(at)?);
@@ -133,7 +137,8 @@ pub(crate) struct WebPFrame {
 impl WebPFrame {
     /// Lays the decoded frame on a black canvas.
     pub(crate) fn place(&self, picture: &PixelBuf, out: &mut PixelBuf) -> Result<(), DecodeError> {
-        let (width, left) = (self.canvas.width as usize * CHANNELS, self.left as usize * CHANNELS);
+        let width = self.canvas.width as usize * CHANNELS;
+        let left = self.left as usize * CHANNELS;
         let samples = out.reset(self.canvas)?;
         samples.fill(0);
         let lines = picture.as_slice().chunks_exact(self.extent.width as usize * CHANNELS);
@@ -159,13 +164,14 @@ pub(crate) fn webp(encoded: &[u8]) -> Option<WebPFrame> {
     }
     let canvas = Size::new(u24(header, 4)? + 1, u24(header, 7)? + 1);
     let frame = riff_chunk(encoded.get(12..)?, *b"ANMF")?;
-    let (left, top) = (u24(frame, 0)? * 2, u24(frame, 3)? * 2);
+    let left = u24(frame, 0)? * 2;
+    let top = u24(frame, 3)? * 2;
     let extent = Size::new(u24(frame, 6)? + 1, u24(frame, 9)? + 1);
     let fits = left + extent.width <= canvas.width && top + extent.height <= canvas.height;
     let content = frame.get(16..).filter(|_| fits)?;
 
     let mut still = b"RIFF\0\0\0\0WEBPVP8X\x0A\0\0\0".to_vec();
-    // The flag must match this frame, whatever the animation's flag says about all frames.
+    // The flag must match this frame; the animation's flag is of all frames.
     let alpha = content.starts_with(b"ALPH") || content.starts_with(b"VP8L") && header[0] & ALPHA != 0;
     still.extend([if alpha { ALPHA } else { 0 }, 0, 0, 0]);
     still.extend_from_slice(&frame[6..12]);
@@ -178,13 +184,17 @@ pub(crate) fn webp(encoded: &[u8]) -> Option<WebPFrame> {
 /// The file without flags for chunks that it lacks: the library looks for these chunks, Pillow does not. A lossless
 /// picture has its alpha within.
 pub(crate) fn without_unused_flags(encoded: &[u8]) -> Cow<'_, [u8]> {
-    // Where VP8X, if it is the first chunk, has its flags.
+    // The place of the flags in VP8X, if it is the first chunk.
     const FLAGS: usize = 20;
-    let has = |name| encoded.get(12..).and_then(|chunks| riff_chunk(chunks, name)).is_some();
     let Some(flags) = encoded.get(FLAGS).filter(|_| encoded[12..16] == *b"VP8X") else { return encoded.into() };
-    let chunks =
-        [(ALPHA, has(*b"ALPH") || !has(*b"VP8 ")), (0x20, has(*b"ICCP")), (8, has(*b"EXIF")), (4, has(*b"XMP "))];
-    let unused = chunks.into_iter().filter(|(_, is_used)| !is_used).fold(0, |unused, (flag, _)| unused | flag);
+    let mut unused = 0;
+    for (flag, name) in [(ALPHA, *b"ALPH"), (0x20, *b"ICCP"), (8, *b"EXIF"), (4, *b"XMP ")] {
+        // A lossless picture has its alpha within.
+        let is_within = flag == ALPHA && riff_chunk(&encoded[12..], *b"VP8 ").is_none();
+        if riff_chunk(&encoded[12..], name).is_none() && !is_within {
+            unused |= flag;
+        }
+    }
     if flags & unused == 0 {
         return encoded.into();
     }

@@ -4,7 +4,7 @@
 const HEADER: usize = 6;
 const ENTRY: usize = 16;
 
-/// An image of an icon, as a file of its own.
+/// An image of an icon, as a file.
 pub(crate) enum IconImage<'a> {
     Png(&'a [u8]),
     Bmp(Vec<u8>),

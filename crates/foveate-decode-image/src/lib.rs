@@ -52,12 +52,10 @@ const FORMATS: [ImageFormat; 11] = [
 /// # Errors
 /// If the name is taken.
 pub fn register(registry: &mut DecoderRegistry) -> Result<(), foveate_core::RegistryError> {
-    let open = |options: &DecoderOptions| Ok(Box::new(GenericDecoder::new(*options)) as Box<dyn Decoder>);
-    registry.register(DecoderBackend::new(
-        NAME,
-        "PNG, WebP, GIF, BMP, TIFF, JPEG, PNM, TGA, QOI, ICO and PCX in pure Rust (image)",
-        open,
-    ))
+    let about = "PNG, WebP, GIF, BMP, TIFF, JPEG, PNM, TGA, QOI, ICO and PCX in pure Rust (image)";
+    registry.register(DecoderBackend::new(NAME, about, |options: &DecoderOptions| {
+        Ok(Box::new(GenericDecoder::new(*options)) as Box<dyn Decoder>)
+    }))
 }
 
 /// Decodes every format of the engine with the `image` crate.
@@ -141,14 +139,15 @@ impl GenericDecoder {
         let Some(encoded) = encoded.get(..length.saturating_add(8) as usize) else {
             return Err(DecodeError::truncated(format, "the file is shorter than its header says"));
         };
-        let open = |bytes| WebPDecoder::new(Cursor::new(bytes)).map_err(|error| fault(format, error));
         let Some(frame) = first_frame::webp(encoded) else {
             let file = first_frame::without_unused_flags(encoded);
-            return self.pixels(format, open(&*file)?, Gray16::Alone, out);
+            let decoder = WebPDecoder::new(Cursor::new(&*file)).map_err(|error| fault(format, error))?;
+            return self.pixels(format, decoder, Gray16::Alone, out);
         };
         out.limits().check(frame.canvas)?;
         let mut picture = PixelBuf::new(out.limits());
-        let extent = self.pixels(format, open(&frame.still)?, Gray16::Alone, &mut picture)?;
+        let decoder = WebPDecoder::new(Cursor::new(&frame.still[..])).map_err(|error| fault(format, error))?;
+        let extent = self.pixels(format, decoder, Gray16::Alone, &mut picture)?;
         if extent != frame.extent {
             return Err(DecodeError::corrupt(format, "a frame's size contradicts its picture"));
         }
@@ -186,14 +185,13 @@ impl GenericDecoder {
         gray16: Gray16,
         out: &mut PixelBuf,
     ) -> Result<Size, DecodeError> {
-        let fault = |error| fault(format, error);
         let (width, height) = decoder.dimensions();
         let size = Size::new(width, height);
         out.limits().check(size)?;
         let color = decoder.color_type();
         let bytes = decoder.total_bytes();
         memory::check(format, size, bytes, out.limits())?;
-        decoder.set_limits(memory::limits(out.limits())).map_err(fault)?;
+        decoder.set_limits(memory::limits(out.limits())).map_err(|error| fault(format, error))?;
         let pixels = out.reset(size)?;
         let is_rgb = color == ColorType::Rgb8;
         self.is_clipped |= convert::clips(color, gray16);
@@ -201,7 +199,7 @@ impl GenericDecoder {
         self.native.resize(if is_rgb { 0 } else { bytes as usize }, 0);
         let native = if is_rgb { &mut *pixels } else { &mut self.native[..] };
         native.fill(0);
-        decoder.read_image(native).map_err(fault)?;
+        decoder.read_image(native).map_err(|error| fault(format, error))?;
         if !is_rgb {
             convert::to_rgb(color, gray16, &self.native, pixels)
                 .ok_or_else(|| DecodeError::unsupported(format, format!("{color:?} samples")))?;

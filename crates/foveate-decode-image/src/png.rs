@@ -1,4 +1,4 @@
-//! What the library leaves open about PNG: files that end early, and 16-bit gray with a transparent colour.
+//! Cases of PNG that the library leaves open: files that end early, and 16-bit gray with a transparent colour.
 
 mod rows;
 
@@ -9,7 +9,7 @@ use flate2::{Compression, Crc};
 use foveate_core::PixelLimits;
 
 use crate::convert::Gray16;
-use rows::Rows;
+use rows::PngRows;
 
 const IEND: &[u8] = b"\0\0\0\0IEND\xAE\x42\x60\x82";
 
@@ -36,7 +36,7 @@ pub(crate) fn completed(file: &[u8]) -> Option<Vec<u8>> {
 /// exceeds the limits, which decoding it will tell.
 pub(crate) fn filled_up(file: &[u8], limits: PixelLimits) -> Option<Vec<u8>> {
     let first = chunks(file).find(|chunk| chunk.kind == b"IDAT")?.at;
-    let rows = Rows::of(chunks(file).next().filter(|chunk| chunk.kind == b"IHDR")?.payload, limits)?;
+    let rows = PngRows::of(chunks(file).next().filter(|chunk| chunk.kind == b"IHDR")?.payload, limits)?;
     let pixels = chunks(file).filter(|chunk| chunk.kind == b"IDAT");
     let packed: Vec<u8> = pixels.flat_map(|chunk| chunk.payload).copied().collect();
     let mut whole = Vec::new();
@@ -71,8 +71,8 @@ fn idat(data: &[u8]) -> Vec<u8> {
     [(data.len() as u32).to_be_bytes().as_slice(), b"IDAT", data, &sum.sum().to_be_bytes()].concat()
 }
 
-/// Whether 16-bit gray in the file has a transparent colour. The library turns that into an alpha channel that the file
-/// does not have.
+/// Returns true if 16-bit gray in the file has a transparent colour. The library turns that into an alpha channel that
+/// the file does not have.
 pub(crate) fn gray16(encoded: &[u8]) -> Gray16 {
     // IHDR is always first: bit depth at byte 24, colour type at byte 25, where 0 means gray without alpha.
     if encoded.get(24..26) == Some(&[16, 0]) { Gray16::WithTransparentColor } else { Gray16::Alone }

@@ -42,10 +42,8 @@ pub(crate) fn decode(encoded: &[u8], native: &mut Vec<u8>, out: &mut PixelBuf) -
     for (pixel, samples) in pixels.as_chunks_mut::<3>().0.iter_mut().zip(native.chunks_exact(bytes)) {
         for (channel, target) in pixel.iter_mut().enumerate() {
             let at = if channels < 3 { 0 } else { channel };
-            let sample = match is_wide {
-                true => u16::from_ne_bytes([samples[2 * at], samples[2 * at + 1]]),
-                false => samples[at].into(),
-            };
+            let sample =
+                if is_wide { u16::from_ne_bytes([samples[2 * at], samples[2 * at + 1]]) } else { samples[at].into() };
             let level = (f64::from(sample) * most / full).round();
             *target = (level / most * scaled_to).round_ties_even().min(255.0) as u8;
         }

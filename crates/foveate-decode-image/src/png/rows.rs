@@ -9,12 +9,12 @@ use crate::memory;
 const PASSES: [[u32; 4]; 7] =
     [[0, 0, 8, 8], [4, 0, 8, 8], [0, 4, 4, 8], [2, 0, 4, 4], [0, 2, 2, 4], [1, 0, 2, 2], [0, 1, 1, 2]];
 
-pub(super) struct Rows {
+pub(super) struct PngRows {
     /// Number and length in bytes of the rows of each pass that has pixels.
     passes: Vec<(usize, usize)>,
 }
 
-impl Rows {
+impl PngRows {
     /// The rows that a header describes; `None` for an impossible header, or more than the limits permit.
     pub(super) fn of(header: &[u8], limits: PixelLimits) -> Option<Self> {
         let &[w0, w1, w2, w3, h0, h1, h2, h3, depth, color, _, _, interlaced] = header else { return None };
@@ -27,14 +27,17 @@ impl Rows {
             6 => 4,
             _ => return None,
         };
-        let length = |width: u32| (u64::from(width) * samples * u64::from(depth)).div_ceil(8) as usize + 1;
-        let rows = |[left, top, across, down]: [u32; 4]| {
+        let steps = if interlaced == 0 { &[[0, 0, 1, 1]][..] } else { &PASSES };
+        let mut passes = Vec::new();
+        for &[left, top, across, down] in steps {
             let columns = size.width.saturating_sub(left).div_ceil(across);
             let rows = size.height.saturating_sub(top).div_ceil(down);
-            (columns > 0 && rows > 0).then(|| (rows as usize, length(columns)))
-        };
-        let passes = if interlaced == 0 { &[[0, 0, 1, 1]][..] } else { &PASSES };
-        let rows = Self { passes: passes.iter().copied().filter_map(rows).collect() };
+            if columns > 0 && rows > 0 {
+                let length = (u64::from(columns) * samples * u64::from(depth)).div_ceil(8) as usize + 1;
+                passes.push((rows as usize, length));
+            }
+        }
+        let rows = Self { passes };
         (rows.bytes() as u64 <= memory::budget(limits)).then_some(rows)
     }
 
@@ -50,15 +53,12 @@ impl Rows {
         let mut samples = vec![0; self.bytes()];
         let Some((last, before)) = packed.split_last() else { return samples };
         let mut library = Decompress::new(true);
-        let mut inflate = |input: &[u8], samples: &mut [u8]| {
-            let already = library.total_out();
-            // A damaged stream counts as one that ends there.
-            let _ = library.decompress(input, samples, FlushDecompress::None);
-            (library.total_out() - already) as usize
-        };
-        let early = inflate(before, &mut samples);
+        // A damaged stream counts as one that ends there.
+        let _ = library.decompress(before, &mut samples, FlushDecompress::None);
+        let early = library.total_out() as usize;
         let (start, end) = self.row_at(early);
-        let whole = if early + inflate(&[*last], &mut samples[early..end]) == end { end } else { start };
+        let _ = library.decompress(&[*last], &mut samples[early..end], FlushDecompress::None);
+        let whole = if library.total_out() as usize == end { end } else { start };
         samples[whole..].fill(0);
         samples
     }

@@ -13,7 +13,7 @@ use weezl::{BitOrder, LzwStatus};
 
 use super::error::{corrupt, unsupported};
 use super::fax::{self, Coding};
-use super::layout::Layout;
+use super::layout::TiffLayout;
 use crate::{jpeg, memory};
 
 pub(super) const RAW: u16 = 1;
@@ -29,14 +29,14 @@ const LZMA: u16 = 34925;
 const ZSTD: u16 = 50000;
 
 /// A file's strips or tiles.
-pub(super) struct Chunks<'a> {
+pub(super) struct TiffChunks<'a> {
     pub(super) encoded: &'a [u8],
-    pub(super) layout: &'a Layout,
+    pub(super) layout: &'a TiffLayout,
     pub(super) options: &'a DecoderOptions,
     pub(super) limits: PixelLimits,
 }
 
-impl<'a> Chunks<'a> {
+impl<'a> TiffChunks<'a> {
     /// Fills `samples` with chunk `number`; a strip that ends with the picture leaves the rest unspecified.
     pub(super) fn expand(&self, number: usize, samples: &mut [u8]) -> Result<(), DecodeError> {
         let layout = self.layout;
@@ -149,7 +149,8 @@ fn read(mut reader: impl Read, samples: &mut [u8]) -> Result<usize, DecodeError>
 
 fn lzw(packed: &[u8], samples: &mut [u8]) -> Result<usize, DecodeError> {
     let mut decoder = Configuration::with_tiff_size_switch(BitOrder::Msb, 8).with_yield_on_full_buffer(true).build();
-    let (mut read, mut filled) = (0, 0);
+    let mut read = 0;
+    let mut filled = 0;
     while filled < samples.len() {
         let step = decoder.decode_bytes(&packed[read..], &mut samples[filled..]);
         read += step.consumed_in;
@@ -190,7 +191,7 @@ fn pack_bits(mut packed: &[u8], samples: &mut [u8]) -> usize {
     filled
 }
 
-fn undo_predictor(layout: &Layout, samples: &mut [u8]) -> Result<(), DecodeError> {
+fn undo_predictor(layout: &TiffLayout, samples: &mut [u8]) -> Result<(), DecodeError> {
     let step = layout.samples / layout.planes();
     let is_compressed = matches!(layout.compression, LZW | DEFLATE | OLD_DEFLATE | LZMA | ZSTD);
     match (layout.predictor, layout.bits) {
@@ -204,7 +205,7 @@ fn undo_predictor(layout: &Layout, samples: &mut [u8]) -> Result<(), DecodeError
     Ok(())
 }
 
-fn rows(layout: &Layout, samples: &mut [u8], undo: impl Fn(&mut [u8])) {
+fn rows(layout: &TiffLayout, samples: &mut [u8], undo: impl Fn(&mut [u8])) {
     samples.chunks_exact_mut(layout.stored_row_bytes()).for_each(undo);
 }
 
@@ -217,7 +218,8 @@ fn sum_bytes(row: &mut [u8], step: usize) {
 fn sum_words(row: &mut [u8], step: usize, big_endian: bool) {
     let (words, _) = row.as_chunks_mut::<2>();
     for at in step..words.len() {
-        let (before, word) = (words[at - step], words[at]);
+        let before = words[at - step];
+        let word = words[at];
         words[at] = if big_endian {
             u16::from_be_bytes(word).wrapping_add(u16::from_be_bytes(before)).to_be_bytes()
         } else {
@@ -229,7 +231,8 @@ fn sum_words(row: &mut [u8], step: usize, big_endian: bool) {
 /// The floating-point predictor: differences of bytes, where all highest bytes of a row come first.
 fn sum_floats(row: &mut [u8], step: usize, big_endian: bool) {
     sum_bytes(row, step);
-    let (bytes, count) = (row.to_vec(), row.len() / 4);
+    let bytes = row.to_vec();
+    let count = row.len() / 4;
     let (numbers, _) = row.as_chunks_mut::<4>();
     for (at, number) in numbers.iter_mut().enumerate() {
         *number = std::array::from_fn(|byte| bytes[byte * count + at]);

@@ -1,4 +1,4 @@
-//! What is wrong with a file, in the engine's terms.
+//! Errors of a file, in the engine's terms.
 
 use ::tiff::TiffError;
 use foveate_decode::{DecodeError, ImageFormat};

@@ -7,7 +7,7 @@ use fax::maps::{Mode, black, mode, white};
 use foveate_decode::DecodeError;
 
 use super::error::{corrupt, unsupported};
-use super::layout::Layout;
+use super::layout::TiffLayout;
 
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Coding {
@@ -20,12 +20,18 @@ pub(super) enum Coding {
 }
 
 /// Fills `samples` with rows of bits, 1 for black; returns how many bytes are filled.
-pub(super) fn expand(packed: &[u8], coding: Coding, layout: &Layout, samples: &mut [u8]) -> Result<usize, DecodeError> {
+pub(super) fn expand(
+    packed: &[u8],
+    coding: Coding,
+    layout: &TiffLayout,
+    samples: &mut [u8],
+) -> Result<usize, DecodeError> {
     if (layout.bits, layout.samples) != (1, 1) {
         return Err(unsupported(format!("fax compression of {} samples of {} bits", layout.samples, layout.bits)));
     }
-    let mut bits = Bits { bytes: packed, at: 0 };
-    let (mut row, mut above) = (Row::default(), Row::default());
+    let mut bits = FaxBits { bytes: packed, at: 0 };
+    let mut row = FaxRow::default();
+    let mut above = FaxRow::default();
     let length = layout.row_bytes();
     for (y, line) in samples.chunks_exact_mut(length).enumerate() {
         std::mem::swap(&mut row, &mut above);
@@ -51,11 +57,11 @@ pub(super) fn expand(packed: &[u8], coding: Coding, layout: &Layout, samples: &m
 
 /// A row as the columns where its colour changes; it begins with white.
 #[derive(Default)]
-struct Row {
+struct FaxRow {
     changes: Vec<u32>,
 }
 
-impl Row {
+impl FaxRow {
     /// Two changes in one column are none.
     fn change(&mut self, column: u32, width: u32) {
         if self.changes.last() == Some(&column) {
@@ -65,8 +71,9 @@ impl Row {
         }
     }
 
-    fn read_runs(&mut self, bits: &mut Bits<'_>, width: u32) -> Option<bool> {
-        let (mut column, mut is_black) = (0, false);
+    fn read_runs(&mut self, bits: &mut FaxBits<'_>, width: u32) -> Option<bool> {
+        let mut column = 0;
+        let mut is_black = false;
         while column < width {
             column += run(bits, is_black)?;
             self.change(column, width);
@@ -76,22 +83,23 @@ impl Row {
     }
 
     /// Reads a row that refers to the one above; `Some(false)` at the mark of the end.
-    fn read_changes(&mut self, bits: &mut Bits<'_>, width: u32, above: &Self) -> Option<bool> {
+    fn read_changes(&mut self, bits: &mut FaxBits<'_>, width: u32, above: &Self) -> Option<bool> {
         // The column from which the next change is looked for; before the first one it may be column 0 itself.
-        let (mut column, mut is_black, mut next) = (0, false, 0);
+        let mut column = 0;
+        let mut is_black = false;
+        let mut next = 0;
         let mut is_first = true;
         while column < width {
-            let is_passed = |change: u32| change < column || change == column && !is_first;
-            while above.changes.get(next).is_some_and(|&change| is_passed(change)) {
+            while above.changes.get(next).is_some_and(|&change| change < column || change == column && !is_first) {
                 next += 1;
             }
             // The next change above to the other colour: those to black have even places.
             let opposite = next + usize::from(next % 2 != usize::from(is_black));
-            let at = |place: usize| above.changes.get(place).copied().unwrap_or(width);
             match mode::decode(bits)? {
-                Mode::Pass => column = at(opposite + 1),
+                Mode::Pass => column = above.changes.get(opposite + 1).copied().unwrap_or(width),
                 Mode::Vertical(shift) => {
-                    let change = at(opposite).checked_add_signed(shift.into())?;
+                    let above = above.changes.get(opposite).copied().unwrap_or(width);
+                    let change = above.checked_add_signed(shift.into())?;
                     if change < column {
                         return None;
                     }
@@ -124,7 +132,7 @@ impl Row {
 }
 
 /// A run's length: codes for multiples of 64, then one for the rest.
-fn run(bits: &mut Bits<'_>, is_black: bool) -> Option<u32> {
+fn run(bits: &mut FaxBits<'_>, is_black: bool) -> Option<u32> {
     let mut length = 0u32;
     loop {
         let part = if is_black { black::decode(bits) } else { white::decode(bits) }?;
@@ -136,12 +144,12 @@ fn run(bits: &mut Bits<'_>, is_black: bool) -> Option<u32> {
 }
 
 /// Bits, the highest of a byte first, with zeros behind the last one.
-struct Bits<'a> {
+struct FaxBits<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-impl Bits<'_> {
+impl FaxBits<'_> {
     fn is_at_end(&self) -> bool {
         self.at >= self.bytes.len() * 8
     }
@@ -173,14 +181,15 @@ impl Bits<'_> {
 
     /// The next 16 bits.
     fn window(&self) -> u16 {
-        let byte = |at: usize| u32::from(self.bytes.get(at).copied().unwrap_or(0));
-        let first = self.at / 8;
-        let word = byte(first) << 16 | byte(first + 1) << 8 | byte(first + 2);
+        let mut word = 0;
+        for at in self.at / 8..self.at / 8 + 3 {
+            word = word << 8 | u32::from(self.bytes.get(at).copied().unwrap_or(0));
+        }
         (word >> (8 - self.at % 8)) as u16
     }
 }
 
-impl BitReader for Bits<'_> {
+impl BitReader for FaxBits<'_> {
     type Error = Infallible;
 
     fn peek(&self, bits: u8) -> Option<u16> {

@@ -12,8 +12,8 @@ use super::error::{corrupt, fault, unsupported};
 
 const T4_OPTIONS: Tag = Tag::Unknown(292);
 
-/// How the samples are stored.
-pub(super) struct Layout {
+/// The storage of the samples.
+pub(super) struct TiffLayout {
     pub(super) size: Size,
     /// PhotometricInterpretation: what the samples mean.
     pub(super) photometric: u16,
@@ -35,13 +35,13 @@ pub(super) struct Layout {
     /// Size of a strip or tile; the last strip may have fewer rows.
     pub(super) chunk: Size,
     pub(super) is_tiled: bool,
-    /// True if each sample has chunks of its own.
+    /// True if each sample has separate chunks.
     pub(super) is_planar: bool,
     pub(super) offsets: Vec<u64>,
     pub(super) lengths: Vec<u64>,
 }
 
-impl Layout {
+impl TiffLayout {
     pub(super) fn read(directory: &mut Decoder<Cursor<&[u8]>>) -> Result<Self, DecodeError> {
         let (width, height) = directory.dimensions().map_err(fault)?;
         let size = Size::new(width, height);
@@ -109,7 +109,8 @@ impl Layout {
 
     /// Left column and top row of chunk `index` of a plane.
     pub(super) fn place(&self, index: usize) -> (usize, usize) {
-        let (across, down) = (index % self.across(), index / self.across());
+        let across = index % self.across();
+        let down = index / self.across();
         (across * self.chunk.width as usize, down * self.chunk.height as usize)
     }
 

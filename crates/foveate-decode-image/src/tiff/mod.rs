@@ -17,12 +17,12 @@ use ::tiff::decoder::Decoder;
 use foveate_core::{PixelBuf, Size};
 use foveate_decode::{DecodeError, DecoderOptions, ImageFormat};
 
-use chunk::Chunks;
+use chunk::TiffChunks;
 use error::fault;
-use layout::Layout;
-use samples::Samples;
+use layout::TiffLayout;
+use samples::SampleKind;
 
-/// What is known of a decoded picture.
+/// Properties of a decoded picture.
 pub(crate) struct TiffPicture {
     pub(crate) size: Size,
     pub(crate) is_clipped: bool,
@@ -39,21 +39,21 @@ pub(crate) fn decode(
     let readable = with_usual_version(encoded);
     let encoded = &*readable;
     let mut directory = Decoder::new(Cursor::new(encoded)).map_err(fault)?;
-    let layout = Layout::read(&mut directory)?;
+    let layout = TiffLayout::read(&mut directory)?;
     limits.check(layout.size)?;
-    let samples = Samples::read(&layout, &mut directory)?;
+    let samples = SampleKind::read(&layout, &mut directory)?;
     let bytes = layout.chunk_bytes();
     crate::memory::check(ImageFormat::Tiff, layout.size, bytes, limits)?;
     scratch.clear();
     scratch.resize(bytes as usize, 0);
     let mut plane = vec![0; if layout.planes() > 1 { layout.plane_bytes() as usize } else { 0 }];
-    let chunks = Chunks { encoded, layout: &layout, options, limits };
+    let chunks = TiffChunks { encoded, layout: &layout, options, limits };
     let (pixels, _) = out.reset(layout.size)?.as_chunks_mut();
     for index in 0..layout.chunks_in_a_plane() {
         read_chunk(&chunks, index, &mut plane, scratch)?;
         lay(&layout, &samples, index, scratch, pixels);
     }
-    Ok(TiffPicture { size: layout.size, is_clipped: matches!(samples, Samples::Clipped { .. }) })
+    Ok(TiffPicture { size: layout.size, is_clipped: matches!(samples, SampleKind::Clipped { .. }) })
 }
 
 /// The file with its version in the byte order of the rest. Pillow reads files without compression that have it in the
@@ -68,7 +68,7 @@ fn with_usual_version(encoded: &[u8]) -> Cow<'_, [u8]> {
 }
 
 /// Reads all planes of chunk `index` into `samples`, pixel by pixel.
-fn read_chunk(chunks: &Chunks<'_>, index: usize, plane: &mut [u8], samples: &mut [u8]) -> Result<(), DecodeError> {
+fn read_chunk(chunks: &TiffChunks<'_>, index: usize, plane: &mut [u8], samples: &mut [u8]) -> Result<(), DecodeError> {
     let layout = chunks.layout;
     if layout.planes() == 1 {
         return chunks.expand(index, samples);
@@ -84,8 +84,9 @@ fn read_chunk(chunks: &Chunks<'_>, index: usize, plane: &mut [u8], samples: &mut
 }
 
 /// Puts a chunk's samples in their place, as RGB; what lies outside the picture is dropped.
-fn lay(layout: &Layout, samples: &Samples, index: usize, chunk: &[u8], pixels: &mut [[u8; 3]]) {
-    let (width, height) = (layout.size.width as usize, layout.size.height as usize);
+fn lay(layout: &TiffLayout, samples: &SampleKind, index: usize, chunk: &[u8], pixels: &mut [[u8; 3]]) {
+    let width = layout.size.width as usize;
+    let height = layout.size.height as usize;
     let (left, top) = layout.place(index);
     let columns = (width - left).min(layout.chunk.width as usize);
     let rows = (height - top).min(layout.chunk.height as usize);

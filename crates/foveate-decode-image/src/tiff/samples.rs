@@ -8,11 +8,11 @@ use ::tiff::tags::Tag;
 use foveate_decode::DecodeError;
 
 use super::error::{fault, unsupported};
-use super::layout::{Layout, list};
+use super::layout::{TiffLayout, list};
 use crate::convert::{cmyk_to_rgb, map};
 
-/// What the samples are, and where a pixel's colours are among its bytes.
-pub(super) enum Samples {
+/// The kind of the samples, with the places of a pixel's colours among its bytes.
+pub(super) enum SampleKind {
     /// Pixels of 1, 2, 4 or 8 bits that name a colour: a palette's, or a level of gray.
     Named {
         bits: usize,
@@ -52,8 +52,8 @@ pub(super) struct Bytes {
     is_premultiplied: bool,
 }
 
-impl Samples {
-    pub(super) fn read(layout: &Layout, directory: &mut Decoder<Cursor<&[u8]>>) -> Result<Self, DecodeError> {
+impl SampleKind {
+    pub(super) fn read(layout: &TiffLayout, directory: &mut Decoder<Cursor<&[u8]>>) -> Result<Self, DecodeError> {
         let bytes = Bytes::of(layout);
         let step = layout.samples;
         let of_jpeg = layout.compression == super::chunk::JPEG;
@@ -126,10 +126,11 @@ fn grays(bits: usize, white_is_zero: bool) -> Box<[[u8; 3]; 256]> {
 /// A ColorMap: all red values, then all green, then all blue, of 16 bits. Missing colours are black.
 fn palette(values: &[u16]) -> Box<[[u8; 3]; 256]> {
     let colors = values.len() / 3;
-    let high = |at: usize| (values[at] >> 8) as u8;
-    Box::new(std::array::from_fn(
-        |i| if i < colors { [high(i), high(colors + i), high(2 * colors + i)] } else { [0; 3] },
-    ))
+    let mut palette = Box::new([[0; 3]; 256]);
+    for (i, color) in palette.iter_mut().take(colors).enumerate() {
+        *color = [i, colors + i, 2 * colors + i].map(|at| (values[at] >> 8) as u8);
+    }
+    palette
 }
 
 /// Returns true if chroma is not subsampled, and coefficients and reference levels are the usual ones. Pillow writes
@@ -144,8 +145,8 @@ fn is_plain_ycbcr(directory: &mut Decoder<Cursor<&[u8]>>) -> Result<bool, Decode
     Ok(is_whole && !has_coefficients && levels.is_none_or(|levels| levels == Value::List(usual.to_vec())))
 }
 
-fn describe(layout: &Layout) -> String {
-    let Layout { samples, bits, format, photometric, compression, .. } = layout;
+fn describe(layout: &TiffLayout) -> String {
+    let TiffLayout { samples, bits, format, photometric, compression, .. } = layout;
     let color = match photometric {
         0 | 1 => "gray",
         2 => "RGB",
@@ -159,7 +160,7 @@ fn describe(layout: &Layout) -> String {
 }
 
 impl Bytes {
-    fn of(layout: &Layout) -> Self {
+    fn of(layout: &TiffLayout) -> Self {
         let sample = layout.bits.div_ceil(8);
         Self {
             pixel: sample * layout.samples,
@@ -204,14 +205,17 @@ fn clip<const N: usize>(line: &[u8], big_endian: bool, pixels: &mut [[u8; 3]], l
 /// JFIF's formula with six fractional bits, rounded as Pillow's table is: half is added to negative parts too, before
 /// the fraction is cut off.
 fn ycbcr_of_pillow(&[y, cb, cr]: &[u8; 3]) -> [u8; 3] {
-    let part = |factor: f64, value: u8| (factor * 64.0 * (f64::from(value) - 128.0) + 0.5) as i32;
-    let sum = |parts: i32| ((parts >> 6) + i32::from(y)).clamp(0, 255) as u8;
-    [sum(part(1.402, cr)), sum(part(-0.344_14, cb) + part(-0.714_14, cr)), sum(part(1.772, cb))]
+    fn part(factor: f64, value: u8) -> i32 {
+        (factor * 64.0 * (f64::from(value) - 128.0) + 0.5) as i32
+    }
+    [part(1.402, cr), part(-0.344_14, cb) + part(-0.714_14, cr), part(1.772, cb)]
+        .map(|parts| ((parts >> 6) + i32::from(y)).clamp(0, 255) as u8)
 }
 
-/// The same with 16 fractional bits, rounded.
+/// JFIF's formula with 16 fractional bits, rounded.
 fn ycbcr_of_libtiff(&[y, cb, cr]: &[u8; 3]) -> [u8; 3] {
-    let (cb, cr) = (i32::from(cb) - 128, i32::from(cr) - 128);
-    let sum = |parts: i32| (((parts + (1 << 15)) >> 16) + i32::from(y)).clamp(0, 255) as u8;
-    [sum(91_881 * cr), sum(-22_553 * cb - 46_802 * cr), sum(116_130 * cb)]
+    let cb = i32::from(cb) - 128;
+    let cr = i32::from(cr) - 128;
+    [91_881 * cr, -22_553 * cb - 46_802 * cr, 116_130 * cb]
+        .map(|parts| (((parts + (1 << 15)) >> 16) + i32::from(y)).clamp(0, 255) as u8)
 }
