@@ -80,7 +80,7 @@ impl RowDecoder for ByFormat {
     }
 }
 
-/// Why no decoder is asked about a format, and what to do about it.
+/// The reason that no decoder is asked about a format, with the remedy.
 fn no_decoder(format: ImageFormat) -> String {
     match format.feature() {
         Some(feature) => {
@@ -157,7 +157,8 @@ mod tests {
 
     #[test]
     fn pixels_need_no_decoder() {
-        let (size, rgb) = (Size::new(2, 1), [1, 2, 3, 4, 5, 6]);
+        let size = Size::new(2, 1);
+        let rgb = [1, 2, 3, 4, 5, 6];
         let bytes = raw::encode(size, &rgb).unwrap();
         let decode = |bytes: &[u8], limits| {
             let mut out = PixelBuf::new(limits);

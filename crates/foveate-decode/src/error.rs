@@ -2,7 +2,7 @@ use foveate_core::{BoxError, FaultScope, LimitError};
 
 use crate::ImageFormat;
 
-/// Why an image could not be decoded.
+/// Reason that an image could not be decoded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
@@ -26,7 +26,7 @@ pub enum DecodeError {
     Unsupported {
         /// The container.
         format: ImageFormat,
-        /// What about it is not supported.
+        /// The property that is not supported.
         source: BoxError,
     },
     /// The file ends before the image does.
@@ -34,7 +34,7 @@ pub enum DecodeError {
     Truncated {
         /// The container.
         format: ImageFormat,
-        /// Where it ends.
+        /// The place at which it ends.
         source: BoxError,
     },
     /// The content violates the format.
@@ -42,7 +42,7 @@ pub enum DecodeError {
     Corrupt {
         /// The container.
         format: ImageFormat,
-        /// What is wrong.
+        /// The fault.
         source: BoxError,
     },
     /// The image exceeds the pixel limits in force.
@@ -72,7 +72,7 @@ impl DecodeError {
         Self::Truncated { format, source: source.into() }
     }
 
-    /// How far this error reaches: one item, except for a missing library, which stops the run.
+    /// Returns the reach of this error: one item, except for a missing library, which stops the run.
     pub fn scope(&self) -> FaultScope {
         match self {
             Self::Unavailable(_) => FaultScope::Run,

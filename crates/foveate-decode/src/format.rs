@@ -98,7 +98,7 @@ impl ImageFormat {
         }
     }
 
-    /// The cargo feature that builds a decoder of this format, if it has one of its own.
+    /// The cargo feature that builds a decoder of this format, if there is such a feature.
     pub const fn feature(self) -> Option<&'static str> {
         match self {
             Self::Avif => Some("avif"),
@@ -130,7 +130,8 @@ impl FormatSet {
 
     /// The set of `formats`.
     pub const fn of(formats: &[ImageFormat]) -> Self {
-        let (mut bits, mut i) = (0, 0);
+        let mut bits = 0;
+        let mut i = 0;
         while i < formats.len() {
             bits |= formats[i].bit();
             i += 1;

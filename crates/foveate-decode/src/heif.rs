@@ -22,7 +22,7 @@ pub struct StillImage {
     pub tiles: Vec<Vec<u8>>,
     /// Columns of the grid; 1 if the image is no grid.
     pub columns: usize,
-    /// How its samples are to be taken for colours, if the container says so and not the bitstream alone.
+    /// The colours of its samples, if the container says so and not the bitstream alone.
     pub color: Option<CodedColor>,
 }
 
@@ -39,20 +39,17 @@ pub struct CodedColor {
 pub(crate) fn format(file: &[u8]) -> Option<ImageFormat> {
     let length = u32::from_be_bytes(*file.first_chunk()?) as usize;
     let brands = file.get(4..length.min(file.len()))?.strip_prefix(b"ftyp")?.as_chunks::<4>().0;
-    let is_avif = |brand: &&[u8; 4]| matches!(*brand, b"avif" | b"avis");
-    let is_heic = |brand: &&[u8; 4]| {
-        matches!(*brand, b"heic" | b"heix" | b"hevc" | b"hevx" | b"heim" | b"heis" | b"hevm" | b"hevs")
-    };
     let (major, compatible) = brands.split_first()?;
     // `mif1` and `msf1` are any coding's: the compatible brands say which, after the version.
     let is_any = matches!(major, b"mif1" | b"msf1" | b"miaf");
     let brands = [major].into_iter().chain(compatible.iter().skip(1).filter(|_| is_any));
     for brand in brands {
-        if is_avif(&brand) {
-            return Some(ImageFormat::Avif);
-        }
-        if is_heic(&brand) {
-            return Some(ImageFormat::Heic);
+        match brand {
+            b"avif" | b"avis" => return Some(ImageFormat::Avif),
+            b"heic" | b"heix" | b"hevc" | b"hevx" | b"heim" | b"heis" | b"hevm" | b"hevs" => {
+                return Some(ImageFormat::Heic);
+            }
+            _ => {}
         }
     }
     is_any.then_some(ImageFormat::Heic)
@@ -261,7 +258,7 @@ impl<'a> ItemTable<'a> {
         None
     }
 
-    /// Where the items' bytes are, up to where the table is damaged.
+    /// The places of the items' bytes, up to the point at which the table is damaged.
     fn places(&self) -> ItemPlaces<'a> {
         let mut places = ItemPlaces { version: 0, sizes: 0, data: self.data, entries: HashMap::new() };
         let mut fields = BoxFields { rest: self.locations };
@@ -276,7 +273,7 @@ struct ItemPlaces<'a> {
     /// The lengths of fields, a nibble each.
     sizes: usize,
     data: &'a [u8],
-    /// What follows an item's number in the table.
+    /// The fields after an item's number in the table.
     entries: HashMap<u64, BoxFields<'a>>,
 }
 

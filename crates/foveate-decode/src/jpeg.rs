@@ -2,7 +2,7 @@
 //!
 //! The walk accepts what libjpeg accepts (fill bytes, junk between segments, anything after EOI) and refuses what
 //! libjpeg calls a fatal error (a second SOI or SOF, reserved markers, impossible scan parameters), so that every
-//! backend gives the same verdict on a damaged file whatever its own library tolerates.
+//! backend gives the same verdict on a damaged file, even if its own library tolerates more.
 
 use std::borrow::Cow;
 
@@ -54,14 +54,14 @@ impl Process {
     }
 }
 
-/// How the marker walk ended.
+/// The end of the marker walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// At the end-of-image marker.
     Complete,
     /// At the end of the bytes, before an end-of-image marker.
     Truncated {
-        /// Where the usable part ends: at the end of the bytes, or before a segment that is cut short.
+        /// End of the usable part: the end of the bytes, or the start of a segment that is cut short.
         at: usize,
     },
 }
@@ -89,7 +89,7 @@ pub struct Structure {
     pub component_scans: u32,
     /// True if a scan uses Huffman tables that the file omits, as Motion JPEG frames do; see [`completed`].
     pub needs_standard_tables: bool,
-    /// Whether the file is complete.
+    /// Complete or truncated.
     pub ending: Ending,
 }
 
@@ -105,9 +105,9 @@ pub fn inspect(bytes: &[u8], max_scans: u32) -> Result<Structure, DecodeError> {
     let mut markers = Markers::new(bytes)?;
     let ending = loop {
         match markers.advance()? {
-            Step::Marker(0xD9, _) => break Ending::Complete,
-            Step::Marker(marker, payload) => walk.visit(marker, payload)?,
-            Step::End(at) => break Ending::Truncated { at },
+            MarkerStep::Marker(0xD9, _) => break Ending::Complete,
+            MarkerStep::Marker(marker, payload) => walk.visit(marker, payload)?,
+            MarkerStep::End(at) => break Ending::Truncated { at },
         }
     };
     walk.finish(ending, bytes.len())
@@ -191,8 +191,8 @@ const STANDARD_TABLES: &[u8] = include_bytes!("standard_tables.dht");
 pub fn header_segments(bytes: &[u8], marker: u8) -> impl Iterator<Item = &[u8]> {
     let mut markers = Markers::new(bytes).ok();
     std::iter::from_fn(move || match markers.as_mut()?.advance() {
-        Ok(Step::Marker(0xDA | 0xD9, _) | Step::End(_)) | Err(_) => None,
-        Ok(Step::Marker(found, payload)) => Some((found, payload)),
+        Ok(MarkerStep::Marker(0xDA | 0xD9, _) | MarkerStep::End(_)) | Err(_) => None,
+        Ok(MarkerStep::Marker(found, payload)) => Some((found, payload)),
     })
     .filter_map(move |(found, payload)| (found == marker).then_some(payload))
 }
@@ -208,7 +208,7 @@ pub fn cmyk_to_rgb(stored: [u8; 4]) -> [u8; 3] {
     })
 }
 
-enum Step<'a> {
+enum MarkerStep<'a> {
     /// A marker's code and its payload, without the length; the payload is empty for markers that have none.
     Marker(u8, &'a [u8]),
     /// No further marker, or a marker whose payload is cut off; holds the end of the usable bytes.
@@ -227,25 +227,27 @@ impl<'a> Markers<'a> {
         if bytes.starts_with(SOI) { Ok(Self { bytes, start: 0, at: 2 }) } else { Err(corrupt("no SOI marker")) }
     }
 
-    fn advance(&mut self) -> Result<Step<'a>, DecodeError> {
-        let Some(marker) = self.next_code() else { return Ok(Step::End(self.bytes.len())) };
+    fn advance(&mut self) -> Result<MarkerStep<'a>, DecodeError> {
+        let Some(marker) = self.next_code() else { return Ok(MarkerStep::End(self.bytes.len())) };
         self.start = self.at - 2;
         if matches!(marker, 0x01 | 0xD0..=0xD9) {
-            return Ok(Step::Marker(marker, &[]));
+            return Ok(MarkerStep::Marker(marker, &[]));
         }
         if !matches!(marker, 0xC0..=0xC7 | 0xC9..=0xCF | 0xDA..=0xDD | 0xE0..=0xEF | 0xFE) {
             return Err(corrupt(format!("reserved marker 0x{marker:02X}")));
         }
         let Some(&[high, low]) = self.bytes.get(self.at..self.at + 2).and_then(|b| b.first_chunk()) else {
-            return Ok(Step::End(self.start));
+            return Ok(MarkerStep::End(self.start));
         };
         let length = usize::from(u16::from_be_bytes([high, low]));
         if length < 2 {
             return Err(corrupt(format!("marker 0x{marker:02X} has length {length}")));
         }
-        let Some(payload) = self.bytes.get(self.at + 2..self.at + length) else { return Ok(Step::End(self.start)) };
+        let Some(payload) = self.bytes.get(self.at + 2..self.at + length) else {
+            return Ok(MarkerStep::End(self.start));
+        };
         self.at += length;
-        Ok(Step::Marker(marker, payload))
+        Ok(MarkerStep::Marker(marker, payload))
     }
 
     /// Finds the next marker's code, past entropy-coded data, stuffed zeros, fill bytes and junk.
@@ -266,7 +268,7 @@ impl<'a> Markers<'a> {
 
 #[derive(Default)]
 struct Walk<'a> {
-    frame: Option<Frame<'a>>,
+    frame: Option<FrameHeader<'a>>,
     adobe_transform: Option<u8>,
     interleaved: bool,
     scans: u32,
@@ -277,7 +279,7 @@ struct Walk<'a> {
     max_scans: u32,
 }
 
-struct Frame<'a> {
+struct FrameHeader<'a> {
     size: Size,
     process: Process,
     precision: u8,
@@ -311,18 +313,20 @@ impl<'a> Walk<'a> {
         if count == 0 || components.len() != usize::from(count) * 3 {
             return Err(corrupt(format!("frame header with {count} components has {} bytes", payload.len())));
         }
-        let bad_sampling = |c: &[u8]| !(1..=4).contains(&(c[1] >> 4)) || !(1..=4).contains(&(c[1] & 15));
-        if components.chunks_exact(3).any(bad_sampling) {
-            return Err(corrupt("sampling factor outside 1..=4"));
+        for component in components.chunks_exact(3) {
+            if !(1..=4).contains(&(component[1] >> 4)) || !(1..=4).contains(&(component[1] & 15)) {
+                return Err(corrupt("sampling factor outside 1..=4"));
+            }
         }
         let size = Size::new(u16::from_be_bytes([w1, w0]).into(), u16::from_be_bytes([h1, h0]).into());
-        self.frame = Some(Frame { size, process: Process::of(marker), precision, components });
+        self.frame = Some(FrameHeader { size, process: Process::of(marker), precision, components });
         Ok(())
     }
 
     fn huffman_tables(&mut self, mut payload: &[u8]) -> Result<(), DecodeError> {
         while let Some((&head, rest)) = payload.split_first() {
-            let (class, id) = (usize::from(head >> 4), head & 15);
+            let class = usize::from(head >> 4);
+            let id = head & 15;
             let values: usize = rest.iter().take(16).map(|&count| usize::from(count)).sum();
             if class > 1 || id > 3 || values > 256 || rest.len() < 16 + values {
                 return Err(corrupt("bad Huffman table"));
@@ -354,8 +358,8 @@ impl<'a> Walk<'a> {
             if !frame.components.chunks_exact(3).skip(i).any(|c| c[0] == id) {
                 return Err(corrupt(format!("scan of component {id}, which the frame does not have at this place")));
             }
-            let ids = || frame.components.chunks_exact(3).filter(|c| c[0] == id).count();
-            if selectors.chunks_exact(2).take(i + 1).filter(|earlier| earlier[0] == id).count() > ids() {
+            let most = frame.components.chunks_exact(3).filter(|c| c[0] == id).count();
+            if selectors.chunks_exact(2).take(i + 1).filter(|earlier| earlier[0] == id).count() > most {
                 return Err(corrupt(format!("scan has component {id} twice")));
             }
         }
@@ -381,8 +385,8 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Whether the tables that a scan refers to exist. Like libjpeg, assumes the standard tables for missing tables 0
-    /// and 1 of a sequential scan.
+    /// Checks that the tables exist that a scan refers to. Like libjpeg, assumes the standard tables for missing tables
+    /// 0 and 1 of a sequential scan.
     fn check_tables(&mut self, selectors: &[u8], wanted: [bool; 2], progressive: bool) -> Result<(), DecodeError> {
         for selector in selectors.chunks_exact(2) {
             for (class, id) in [(0, selector[1] >> 4), (1, selector[1] & 15)] {
@@ -399,14 +403,13 @@ impl<'a> Walk<'a> {
     }
 
     fn finish(self, ending: Ending, len: usize) -> Result<Structure, DecodeError> {
-        let missing = |what| match ending {
-            Ending::Complete => corrupt(format!("no {what}")),
-            Ending::Truncated { .. } => truncated(format!("it ends at byte {len}, before any {what}")),
+        let what = if self.frame.is_some() { "scan" } else { "frame header" };
+        let Some(frame) = self.frame.filter(|_| self.scans > 0) else {
+            return Err(match ending {
+                Ending::Complete => corrupt(format!("no {what}")),
+                Ending::Truncated { .. } => truncated(format!("it ends at byte {len}, before any {what}")),
+            });
         };
-        let frame = self.frame.ok_or_else(|| missing("frame header"))?;
-        if self.scans == 0 {
-            return Err(missing("scan"));
-        }
         let mut sampling = [(0, 0); 4];
         for (factors, component) in sampling.iter_mut().zip(frame.components.chunks_exact(3)) {
             *factors = (component[1] >> 4, component[1] & 15);
@@ -429,7 +432,8 @@ impl<'a> Walk<'a> {
 
 /// The conditions of ISO/IEC 10918-1 G.1.1.1 on one scan of a progressive image.
 fn progression_is_possible(components: u8, start: u8, end: u8, approximation: u8) -> bool {
-    let (high, low) = (approximation >> 4, approximation & 15);
+    let high = approximation >> 4;
+    let low = approximation & 15;
     let band = if start == 0 { end == 0 } else { start <= end && end <= 63 && components == 1 };
     band && low <= 13 && (high == 0 || high == low + 1)
 }
@@ -539,7 +543,9 @@ mod tests {
 
     #[test]
     fn what_libjpeg_refuses_is_refused() {
-        let (tables, frame, scan) = (tables(), frame(0xC0, 8, 8), scan());
+        let tables = tables();
+        let frame = frame(0xC0, 8, 8);
+        let scan = scan();
         let cases: &[(&[&[u8]], &str)] = &[
             (&[b"no JPEG"], "no SOI marker"),
             (&[SOI, EOI], "no frame header"),

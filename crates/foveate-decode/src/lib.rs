@@ -65,7 +65,7 @@ pub trait RowSink {
     fn rows(&mut self, samples: &[u8]);
 }
 
-/// What the caller permits beyond exact decoding at native size.
+/// Deviations from exact decoding at native size that the caller permits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DecodeHint {
     /// Permission to return a smaller image (DCT scaling) whose **shorter** side is still at least this many pixels.
@@ -107,7 +107,7 @@ pub struct Capability {
     pub exact_jpeg: bool,
 }
 
-/// How a decoder treats questionable input.
+/// Treatment of questionable input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecoderOptions {
     /// Accepts a truncated JPEG, PNG or GIF, or uncompressed BMP or TIFF, and keeps the part that could be decoded;

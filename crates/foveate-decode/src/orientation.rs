@@ -7,7 +7,7 @@ use foveate_core::{CHANNELS, LimitError, PixelBuf, Size};
 
 use crate::{ImageFormat, heif, jpeg};
 
-/// How to turn a stored image upright: the EXIF `Orientation` tag, 1 to 8.
+/// Turn that makes a stored image upright: the EXIF `Orientation` tag, 1 to 8.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Orientation {
     /// 1: as stored.
@@ -110,7 +110,8 @@ fn reverse_rows(samples: &mut [u8], row: usize) {
 
 /// `dst[y][x] = src[x'][y']`, where `x'` counts from the bottom when `flip_y` and `y'` from the right when `flip_x`.
 fn transpose(src: &[u8], size: Size, dst: &mut [u8], flip_x: bool, flip_y: bool) {
-    let (width, height) = (size.width as usize, size.height as usize);
+    let width = size.width as usize;
+    let height = size.height as usize;
     let (src, _) = src.as_chunks::<CHANNELS>();
     let (dst, _) = dst.as_chunks_mut::<CHANNELS>();
     for top in (0..width).step_by(TILE) {
@@ -149,10 +150,11 @@ pub fn orientation(bytes: &[u8], format: ImageFormat) -> Orientation {
         | ImageFormat::Ico
         | ImageFormat::Pcx => return Orientation::Normal,
     };
-    match exif.and_then(|block| exif::orientation(&block)) {
-        // A tag with an invalid value still counts as present, so XMP is not read.
-        Some(value) => value.and_then(Orientation::from_exif).unwrap_or_default(),
-        None => xmp.and_then(|xmp| xmp_orientation(&xmp)).unwrap_or_default(),
+    match exif.map_or(exif::OrientationTag::Absent, |block| exif::orientation(&block)) {
+        exif::OrientationTag::Value(value) => Orientation::from_exif(value).unwrap_or_default(),
+        // It still counts as present, so XMP is not read.
+        exif::OrientationTag::Invalid => Orientation::Normal,
+        exif::OrientationTag::Absent => xmp.and_then(|xmp| xmp_orientation(&xmp)).unwrap_or_default(),
     }
 }
 
@@ -174,19 +176,26 @@ fn heif_orientation(bytes: &[u8]) -> Orientation {
 type Metadata<'a> = (Option<Cow<'a, [u8]>>, Option<Cow<'a, [u8]>>);
 
 fn jpeg_metadata(bytes: &[u8]) -> Metadata<'_> {
-    let segments = |prefix: &'static [u8]| {
-        jpeg::header_segments(bytes, 0xE1).filter_map(move |payload| payload.strip_prefix(prefix).map(Cow::from))
-    };
-    let exif = segments(b"Exif\0\0").next();
+    let mut exif = None;
+    let mut xmp = None;
+    for payload in jpeg::header_segments(bytes, 0xE1) {
+        if let Some(block) = payload.strip_prefix(b"http://ns.adobe.com/xap/1.0/\0") {
+            xmp = Some(Cow::from(block));
+        } else if exif.is_none() {
+            exif = payload.strip_prefix(b"Exif\0\0");
+        }
+    }
     // Pillow gives up on all metadata if EXIF is no TIFF structure.
-    let is_damaged = exif.as_ref().is_some_and(|block| !block.is_empty() && !exif::is_tiff(block));
-    let xmp = segments(b"http://ns.adobe.com/xap/1.0/\0").last().filter(|_| !is_damaged);
-    (exif, xmp)
+    if exif.is_some_and(|block| !block.is_empty() && !exif::is_tiff(block)) {
+        xmp = None;
+    }
+    (exif.map(Cow::from), xmp)
 }
 
 /// Counts chunks within the file's own length, and only if the header announces them.
 fn webp_metadata(bytes: &[u8]) -> Metadata<'_> {
-    let (mut exif, mut xmp) = (None, None);
+    let mut exif = None;
+    let mut xmp = None;
     let length =
         bytes.get(4..8).and_then(|length| length.first_chunk()).map_or(0, |length| u32::from_le_bytes(*length));
     let file = &bytes[..bytes.len().min(length.saturating_add(8) as usize)];
@@ -255,7 +264,8 @@ mod tests {
             &[&[2, 5], &[1, 4], &[0, 3]],
         ];
         for (orientation, expected) in Orientation::ALL.into_iter().zip(expected) {
-            let (mut pixels, mut scratch) = (picture(), PixelBuf::default());
+            let mut pixels = picture();
+            let mut scratch = PixelBuf::default();
             orientation.apply(&mut pixels, &mut scratch).unwrap();
             assert_eq!(pixels.size(), orientation.apply_size(Size::new(3, 2)), "{orientation:?}");
             assert_eq!(rows(&pixels), expected, "{orientation:?}");
@@ -268,9 +278,11 @@ mod tests {
         for size in [Size::new(33, 70), Size::new(64, 31), Size::new(1, 100), Size::new(5, 5)] {
             for orientation in Orientation::ALL.into_iter().filter(|o| o.transposes()) {
                 let before = numbered(size);
-                let (mut after, mut scratch) = (numbered(size), PixelBuf::default());
+                let mut after = numbered(size);
+                let mut scratch = PixelBuf::default();
                 orientation.apply(&mut after, &mut scratch).unwrap();
-                let (w, h) = (size.width - 1, size.height - 1);
+                let w = size.width - 1;
+                let h = size.height - 1;
                 for y in 0..=w {
                     for x in 0..=h {
                         let from = match orientation {
@@ -295,7 +307,8 @@ mod tests {
 
     #[test]
     fn memory_is_reused_from_image_to_image() {
-        let (mut pixels, mut scratch) = (numbered(Size::new(40, 30)), PixelBuf::default());
+        let mut pixels = numbered(Size::new(40, 30));
+        let mut scratch = PixelBuf::default();
         Orientation::Rotate90.apply(&mut pixels, &mut scratch).unwrap();
         let mut addresses = [pixels.as_slice().as_ptr(), scratch.as_mut_slice().as_ptr()];
         pixels.reset(Size::new(40, 30)).unwrap();

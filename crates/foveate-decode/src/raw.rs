@@ -8,7 +8,7 @@ use foveate_core::{PixelBuf, Size};
 
 use crate::{DecodeError, Decoded, ImageFormat};
 
-/// What such bytes begin with. It is random in each process, so that no file's content is taken for pixels.
+/// The start of such bytes. It is random in each process, so that no file's content is taken for pixels.
 static MARK: LazyLock<[u8; 16]> = LazyLock::new(|| {
     let random = [0_u64; 2].map(|seed| RandomState::new().hash_one(seed).to_ne_bytes());
     std::array::from_fn(|at| random[at / 8][at % 8])
@@ -31,8 +31,8 @@ pub fn encode(size: Size, rgb: &[u8]) -> Option<Vec<u8>> {
 pub(crate) fn parse(bytes: &[u8]) -> Option<(Size, &[u8])> {
     let (header, rgb) = bytes.split_at_checked(HEADER)?;
     let numbers = header.strip_prefix(MARK.as_slice())?;
-    let number = |at: usize| Some(u32::from_ne_bytes(numbers.get(at..at + 4)?.try_into().ok()?));
-    let size = Size::new(number(0)?, number(4)?);
+    let (width, rest) = numbers.split_first_chunk()?;
+    let size = Size::new(u32::from_ne_bytes(*width), u32::from_ne_bytes(*rest.first_chunk()?));
     (size.rgb_len() == Some(rgb.len())).then_some((size, rgb))
 }
 

@@ -2,7 +2,7 @@
 
 use crate::{DecodeError, ImageFormat, heif};
 
-/// How many leading bytes are searched for text and embedded images.
+/// Number of leading bytes that are searched for text and embedded images.
 const WINDOW: usize = 1024;
 
 /// Detects the container of `bytes` by content, ignoring names and extensions.
@@ -20,7 +20,7 @@ pub fn sniff(bytes: &[u8]) -> Result<ImageFormat, DecodeError> {
     if let Some(name) = unsupported(bytes) {
         return Err(DecodeError::UnsupportedFormat { name });
     }
-    // It has no mark of its own, so all others come first.
+    // It has no mark, so all others come first.
     if is_tga(bytes) {
         return Ok(ImageFormat::Tga);
     }
@@ -169,15 +169,23 @@ fn unsupported(bytes: &[u8]) -> Option<&'static str> {
     if let Some((_, name)) = MAGIC.iter().find(|(magic, _)| bytes.starts_with(magic)) {
         return Some(name);
     }
-    let at = |start: usize, mark: &[u8]| bytes.get(start..start + mark.len()) == Some(mark);
-    match () {
-        () if at(4, b"ftypcrx ") => Some("camera raw"),
-        () if matches!(bytes, [0, 0, 2, 0, 1..=255, 0, ..]) => Some("Windows cursor"),
-        () if at(128, b"DICM") => Some("DICOM"),
-        () if bytes.starts_with(b"\x01\0\0\0") && at(40, b" EMF") => Some("Windows metafile"),
-        () if bytes.starts_with(b"FORM") && (at(8, b"ILBM") || at(8, b"PBM ")) => Some("IFF"),
-        () => None,
+    // A second mark behind the first one.
+    const LATER: [(&[u8], usize, &[u8], &str); 5] = [
+        (b"", 4, b"ftypcrx ", "camera raw"),
+        (b"", 128, b"DICM", "DICOM"),
+        (b"\x01\0\0\0", 40, b" EMF", "Windows metafile"),
+        (b"FORM", 8, b"ILBM", "IFF"),
+        (b"FORM", 8, b"PBM ", "IFF"),
+    ];
+    if matches!(bytes, [0, 0, 2, 0, 1..=255, 0, ..]) {
+        return Some("Windows cursor");
     }
+    for (start, at, mark, name) in LATER {
+        if bytes.starts_with(start) && bytes.get(at..at + mark.len()) == Some(mark) {
+            return Some(name);
+        }
+    }
+    None
 }
 
 fn other(bytes: &[u8]) -> Option<&'static str> {

@@ -16,7 +16,9 @@ type Block<'a> = Option<Cow<'a, [u8]>>;
 
 /// The last EXIF and XMP block; a chunk `eXIf` counts before a raw profile.
 pub(super) fn metadata(bytes: &[u8]) -> (Block<'_>, Block<'_>) {
-    let (mut exif, mut profile, mut xmp) = (None, None, None);
+    let mut exif = None;
+    let mut profile = None;
+    let mut xmp = None;
     for (kind, payload) in chunks(bytes) {
         match kind {
             b"eXIf" => exif = Some(Cow::from(payload)),
@@ -65,7 +67,7 @@ fn text<'a>(kind: &[u8; 4], payload: &'a [u8]) -> Option<(&'a [u8], Cow<'a, [u8]
     Some((keyword, text))
 }
 
-/// What comes before the first zero byte, and what after.
+/// Splits at the first zero byte.
 fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let at = memchr::memchr(0, bytes)?;
     Some((&bytes[..at], &bytes[at + 1..]))
