@@ -67,7 +67,8 @@ impl Axis {
 
 /// Both axes of a plan that fits its `source` ([`ResizePlan::check`]): columns, then rows.
 pub fn axes(plan: &ResizePlan, source: Size) -> [Axis; 2] {
-    let (part, target) = (plan.source, plan.placement.size);
+    let part = plan.source;
+    let target = plan.placement.size;
     [
         Axis::new(part.x, part.width, source.width, target.width),
         Axis::new(part.y, part.height, source.height, target.height),
@@ -76,7 +77,7 @@ pub fn axes(plan: &ResizePlan, source: Size) -> [Axis; 2] {
 
 /// Returns true if Pillow (since 13) runs the vertical pass first when a whole image of size `source` becomes `scaled`.
 pub fn vertical_first(source: Size, scaled: Size) -> bool {
-    let shrink = |from: u32, to: u32| i64::from(from) - i64::from(to);
-    let height = shrink(source.height, scaled.height);
-    height > 0 && height > 2 * shrink(source.width, scaled.width)
+    let height = i64::from(source.height) - i64::from(scaled.height);
+    let width = i64::from(source.width) - i64::from(scaled.width);
+    height > 0 && height > 2 * width
 }

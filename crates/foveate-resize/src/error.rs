@@ -34,7 +34,7 @@ pub enum ResizeError {
 }
 
 impl ResizeError {
-    /// How far this error reaches: a missing library or filter stops the run, other errors lose one item.
+    /// Returns the reach of this error: a missing library or filter stops the run, other errors lose one item.
     pub fn scope(&self) -> FaultScope {
         match self {
             Self::Unavailable(_) | Self::Unsupported { .. } => FaultScope::Run,

@@ -2,7 +2,7 @@ use foveate_core::Size;
 
 use crate::{Filter, Placement, ResizePlan, SourceBox};
 
-/// How an image of any size becomes the encoder's input.
+/// Way in which an image of any size becomes the encoder's input.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Geometry {
@@ -71,7 +71,8 @@ impl Geometry {
 /// Width and height after resizing the shorter side to `edge`; the longer becomes `int(edge * long / short)`. 64 bits
 /// wide: a 1 × 100 000 000 image's longer side exceeds any image's, but the crop needs little of it.
 fn shortest_edge(source: Size, edge: u32) -> [u64; 2] {
-    let (short, long) = (source.width.min(source.height), source.width.max(source.height));
+    let short = source.width.min(source.height);
+    let long = source.width.max(source.height);
     let new_short = u64::from(edge);
     // Both factors are below 2^32, so the product and the truncated quotient are exact. Python's `int(a * b / c)` gives
     // the same number for every image that has fewer than 2^52 / edge pixels on a side.
@@ -142,7 +143,8 @@ mod tests {
             let source = Size::new(w, h);
             assert_eq!(shortest_edge(source, 256), resized, "{source}");
             let plan = hf(256, 224).plan(source);
-            let (sx, sy) = (f64::from(w) / resized[0] as f64, f64::from(h) / resized[1] as f64);
+            let sx = f64::from(w) / resized[0] as f64;
+            let sy = f64::from(h) / resized[1] as f64;
             let want =
                 SourceBox { x: f64::from(left) * sx, y: f64::from(top) * sy, width: 224.0 * sx, height: 224.0 * sy };
             assert_eq!(plan, ResizePlan::new(want, Size::square(224), Filter::Bicubic), "{source}");

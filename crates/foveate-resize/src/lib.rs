@@ -29,7 +29,7 @@ pub trait Resizer: Send {
     /// refused with [`ResizeError::Plan`].
     fn resize(&mut self, src: ImageView<'_>, plan: &ResizePlan, dst: ImageViewMut<'_>) -> Result<(), ResizeError>;
 
-    /// How close its samples are to the original libraries'; selects its tests' tolerances.
+    /// Returns the closeness of its samples to the original libraries'; selects its tests' tolerances.
     fn capability(&self) -> Capability;
 
     /// The same resizer taking rows, if it can.
@@ -41,8 +41,8 @@ pub trait Resizer: Send {
 /// A resizer that takes an image in strips, so that it never exists whole in memory: `begin`, `push` for each strip
 /// from top to bottom, `finish`.
 pub trait RowResizer {
-    /// Starts an image of size `source`, whatever became of the one before. Returns the rows that this plan reads, or
-    /// `None` if it does not work with rows; then [`Resizer::resize`] the whole image.
+    /// Starts an image of size `source`, even if the one before was not finished. Returns the rows that this plan
+    /// reads, or `None` if it does not work with rows; then [`Resizer::resize`] the whole image.
     fn begin(&mut self, source: Size, plan: &ResizePlan) -> Option<Range<u32>>;
 
     /// Takes the next whole ones of these rows.
@@ -53,7 +53,7 @@ pub trait RowResizer {
     fn finish(&mut self, dst: ImageViewMut<'_>) -> Result<(), ResizeError>;
 }
 
-/// How close a resizer's samples are to those of the libraries that its filters are named after.
+/// Closeness of a resizer's samples to those of the libraries that its filters are named after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capability {
     /// Its Pillow filters give Pillow's samples: within one step on 99.9 % of them and never more than two off.

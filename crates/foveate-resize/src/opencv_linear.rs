@@ -16,7 +16,7 @@ pub struct Tap {
     pub weights: [i16; 2],
 }
 
-/// How a tap that reaches over the image's edge is handled. Both variants repeat the edge pixel, with different
+/// Treatment of a tap that reaches over the image's edge. Both variants repeat the edge pixel, with different
 /// rounding.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Edge {
@@ -36,14 +36,15 @@ pub fn tap(axis: Axis, target: u32, edge: Edge) -> Tap {
     let last = i64::from(axis.whole) - 1;
     let position = ((f64::from(target) + 0.5) * scale(axis) - 0.5 + axis.at) as f32;
     let floor = position.floor();
-    let (mut at, mut fraction) = (floor as i64, position - floor);
+    let mut at = floor as i64;
+    let mut fraction = position - floor;
     if edge == Edge::Snap && !(0..last).contains(&at) {
-        (at, fraction) = (at.clamp(0, last), 0.0);
+        at = at.clamp(0, last);
+        fraction = 0.0;
     }
-    let fixed = |weight: f32| (weight * ONE).round_ties_even() as i16;
     Tap {
         first: at.clamp(0, last) as u32,
         second: (at + 1).clamp(0, last) as u32,
-        weights: [fixed(1.0 - fraction), fixed(fraction)],
+        weights: [1.0 - fraction, fraction].map(|weight| (weight * ONE).round_ties_even() as i16),
     }
 }

@@ -65,7 +65,7 @@ pub struct TwoSteps {
     pub keep_from: [u32; 2],
 }
 
-/// How far rounding may push a box beyond its image, as a fraction of the image's side.
+/// Most by which rounding may push a box beyond its image, as a fraction of the image's side.
 const EDGE_SLACK: f64 = 1e-9;
 
 impl ResizePlan {
@@ -82,21 +82,19 @@ impl ResizePlan {
     /// The size of the *whole* source at this plan's scale: for a resize followed by a crop, the size between the two.
     /// Each side is at least 1, saturating.
     pub fn scaled(&self, source: Size) -> Size {
-        let side = |source: u32, target: u32, part: f64| {
-            // `as` saturates, as intended here.
-            (f64::from(source) * f64::from(target) / part).round().max(1.0) as u32
-        };
-        Size::new(
-            side(source.width, self.placement.size.width, self.source.width),
-            side(source.height, self.placement.size.height, self.source.height),
-        )
+        let target = self.placement.size;
+        let width = f64::from(source.width) * f64::from(target.width) / self.source.width;
+        let height = f64::from(source.height) * f64::from(target.height) / self.source.height;
+        // `as` saturates, as intended here.
+        Size::new(width.round().max(1.0) as u32, height.round().max(1.0) as u32)
     }
 
     /// Splits this plan, which must fit `source`, into two steps; `None` for a box that lies between the resized
     /// image's pixels. Every plan made by a [`Geometry`](crate::Geometry) has them, unless the image between the steps
     /// would have more than `u32::MAX` pixels on a side.
     pub fn two_steps(&self, source: Size) -> Option<TwoSteps> {
-        let (part, target) = (self.source, self.placement.size);
+        let part = self.source;
+        let target = self.placement.size;
         let (width, x) = steps(part.x, part.width, source.width, target.width)?;
         let (height, y) = steps(part.y, part.height, source.height, target.height)?;
         Some(TwoSteps { scaled: Size::new(width, height), keep_from: [x, y] })
@@ -105,28 +103,27 @@ impl ResizePlan {
     /// Refuses a plan that does not fit a source image and an output of these sizes. Resizers call it first, so that
     /// every backend refuses the same plans with the same message.
     pub fn check(&self, source: Size, output: Size) -> Result<(), ResizeError> {
-        let refuse = |reason: String| Err(ResizeError::Plan(reason));
         if source.is_empty() || self.output.is_empty() || self.placement.size.is_empty() {
-            return refuse(format!("nothing to resample ({source} to {} in {})", self.placement.size, self.output));
+            let reason = format!("nothing to resample ({source} to {} in {})", self.placement.size, self.output);
+            return Err(ResizeError::Plan(reason));
         }
         if self.output != output {
-            return refuse(format!("it makes {}, the output is {output}", self.output));
+            return Err(ResizeError::Plan(format!("it makes {}, the output is {output}", self.output)));
         }
-        let fits = |at: u32, len: u32, whole: u32| at.checked_add(len).is_some_and(|end| end <= whole);
-        let place = self.placement;
-        if !fits(place.x, place.size.width, output.width) || !fits(place.y, place.size.height, output.height) {
-            return refuse(format!("{} at ({}, {}) leaves the output of {output}", place.size, place.x, place.y));
+        let Placement { x, y, size } = self.placement;
+        for (at, len, whole) in [(x, size.width, output.width), (y, size.height, output.height)] {
+            if at.checked_add(len).is_none_or(|end| end > whole) {
+                return Err(ResizeError::Plan(format!("{size} at ({x}, {y}) leaves the output of {output}")));
+            }
         }
-        let inside = |at: f64, len: f64, whole: u32| {
+        let SourceBox { x, y, width, height } = self.source;
+        for (at, len, whole) in [(x, width, source.width), (y, height, source.height)] {
             let slack = f64::from(whole) * EDGE_SLACK;
-            at >= -slack && len > 0.0 && at + len <= f64::from(whole) + slack // false for NaN
-        };
-        let part = self.source;
-        if !inside(part.x, part.width, source.width) || !inside(part.y, part.height, source.height) {
-            return refuse(format!(
-                "box {} × {} at ({}, {}) leaves the image of {source}",
-                part.width, part.height, part.x, part.y
-            ));
+            let is_inside = at >= -slack && len > 0.0 && at + len <= f64::from(whole) + slack; // false for NaN
+            if !is_inside {
+                let reason = format!("box {width} × {height} at ({x}, {y}) leaves the image of {source}");
+                return Err(ResizeError::Plan(reason));
+            }
         }
         Ok(())
     }
@@ -134,12 +131,14 @@ impl ResizePlan {
 
 /// One axis of [`TwoSteps`]: its length between the steps, and the first kept pixel.
 fn steps(at: f64, len: f64, source: u32, target: u32) -> Option<(u32, u32)> {
-    let (whole, kept) = (f64::from(source), f64::from(target));
+    let whole = f64::from(source);
+    let kept = f64::from(target);
     let scaled = (whole * kept / len).round();
     let scale = whole / scaled;
     let skipped = (at / scale).round();
-    let is_close = |a: f64, b: f64| (a - b).abs() <= whole * EDGE_SLACK;
-    let is_cut = is_close(skipped * scale, at) && is_close(kept * scale, len) && skipped + kept <= scaled;
+    let slack = whole * EDGE_SLACK;
+    let is_cut =
+        (skipped * scale - at).abs() <= slack && (kept * scale - len).abs() <= slack && skipped + kept <= scaled;
     // Both are whole numbers and at least 0, so a cast in range is exact.
     (is_cut && scaled <= f64::from(u32::MAX)).then_some((scaled as u32, skipped as u32))
 }

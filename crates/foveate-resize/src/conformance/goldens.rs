@@ -15,29 +15,34 @@ pub(super) struct Golden {
 
 /// Sources and geometries for each Pillow filter, in the order of `goldens.py`.
 fn pillow(filter: Filter) -> [(Size, Geometry); 7] {
-    let stretch = |width, height| Geometry::Stretch { output: Size::new(width, height), filter };
-    let crop = |edge, side| Geometry::ShortestEdgeCrop { edge, longest: None, crop: Size::square(side), filter };
     [
-        (Size::new(61, 47), stretch(24, 20)),
-        (Size::new(5, 4), stretch(16, 16)),
-        (Size::new(40, 20), stretch(20, 20)),
-        (Size::new(9, 100), stretch(12, 16)),
-        (Size::new(67, 41), crop(32, 24)),
-        (Size::new(13, 90), crop(32, 24)),
-        (Size::new(30, 45), crop(16, 20)),
+        (Size::new(61, 47), stretch(24, 20, filter)),
+        (Size::new(5, 4), stretch(16, 16, filter)),
+        (Size::new(40, 20), stretch(20, 20, filter)),
+        (Size::new(9, 100), stretch(12, 16, filter)),
+        (Size::new(67, 41), crop(32, 24, filter)),
+        (Size::new(13, 90), crop(32, 24, filter)),
+        (Size::new(30, 45), crop(16, 20, filter)),
     ]
+}
+
+fn stretch(width: u32, height: u32, filter: Filter) -> Geometry {
+    Geometry::Stretch { output: Size::new(width, height), filter }
+}
+
+fn crop(edge: u32, side: u32, filter: Filter) -> Geometry {
+    Geometry::ShortestEdgeCrop { edge, longest: None, crop: Size::square(side), filter }
 }
 
 /// Sources and geometries for each OpenCV filter.
 fn opencv(filter: Filter) -> [(Size, Geometry); 6] {
-    let stretch = |width, height| Geometry::Stretch { output: Size::new(width, height), filter };
     [
-        (Size::new(61, 47), stretch(24, 20)),
-        (Size::new(5, 4), stretch(16, 16)),
-        (Size::new(40, 20), stretch(20, 20)),
-        (Size::square(40), stretch(20, 20)),
-        (Size::new(1, 7), stretch(5, 5)),
-        (Size::new(9, 100), stretch(12, 16)),
+        (Size::new(61, 47), stretch(24, 20, filter)),
+        (Size::new(5, 4), stretch(16, 16, filter)),
+        (Size::new(40, 20), stretch(20, 20, filter)),
+        (Size::square(40), stretch(20, 20, filter)),
+        (Size::new(1, 7), stretch(5, 5, filter)),
+        (Size::new(9, 100), stretch(12, 16, filter)),
     ]
 }
 

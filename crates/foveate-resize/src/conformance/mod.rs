@@ -23,7 +23,7 @@ pub const FILTERS: [Filter; 7] = [
     Filter::OpenCvCubic,
 ];
 
-/// How close a backend's results must be to the original libraries'.
+/// Permitted differences of a backend's results from the original libraries'.
 #[derive(Clone, Copy, Debug)]
 pub struct Promise {
     /// Bilinear, Bicubic, Lanczos3 and Box, against Pillow.
@@ -42,14 +42,15 @@ impl Promise {
         }
     }
 
-    /// Fails a backend that claims to be exact and is not, however loose the promise.
+    /// Fails a backend that claims to be exact and promises less.
     fn keeps(&self, capability: Capability) {
-        let claim = |exact: bool, promised: Tolerance, least: Tolerance| {
+        for (exact, promised, least) in [
+            (capability.pillow_exact, self.pillow, Tolerance::PILLOW_U8),
+            (capability.opencv_exact, self.opencv, Tolerance::EXACT),
+        ] {
             let kept = promised.max <= least.max && promised.within_one >= least.within_one;
             assert!(kept || !exact, "it claims to be within '{}' and promises '{}'", least.name, promised.name);
-        };
-        claim(capability.pillow_exact, self.pillow, Tolerance::PILLOW_U8);
-        claim(capability.opencv_exact, self.opencv, Tolerance::EXACT);
+        }
     }
 }
 
@@ -79,13 +80,14 @@ pub fn check(promise: Promise, make: impl Fn() -> Box<dyn Resizer>) -> Vec<Filte
 /// Noise of `size`, `[height, width, 3]`; the same for the same size on every machine (xorshift32).
 pub fn noise(size: Size) -> Vec<u8> {
     let mut state = size.width.wrapping_mul(1009).wrapping_add(size.height);
-    let next = |_| {
+    let mut noise = vec![0; samples(size)];
+    for sample in &mut noise {
         state ^= state << 13;
         state ^= state >> 17;
         state ^= state << 5;
-        (state >> 11) as u8
-    };
-    (0..samples(size)).map(next).collect()
+        *sample = (state >> 11) as u8;
+    }
+    noise
 }
 
 /// Resamples `pixels` into an output that was filled with 0xA5.
@@ -164,7 +166,8 @@ fn crops_are_parts_of_the_whole(resizer: &mut dyn Resizer, filter: Filter, toler
 }
 
 fn every_sample_is_written(resizer: &mut dyn Resizer, filter: Filter) {
-    let (size, output) = (Size::new(33, 21), Size::new(12, 14));
+    let size = Size::new(33, 21);
+    let output = Size::new(12, 14);
     let pixels = noise(size);
     for plan in [
         ResizePlan::new(SourceBox::whole(size), output, filter),
@@ -183,7 +186,8 @@ fn every_sample_is_written(resizer: &mut dyn Resizer, filter: Filter) {
 }
 
 fn padding_is_black(resizer: &mut dyn Resizer, filter: Filter) {
-    let (size, output) = (Size::new(40, 60), Size::new(30, 28));
+    let size = Size::new(40, 60);
+    let output = Size::new(30, 28);
     let plan = Geometry::ShortestEdgeCrop { edge: 20, longest: None, crop: output, filter }.plan(size);
     let out = resized(resizer, &vec![200; samples(size)], size, &plan);
     for (index, pixel) in out.chunks_exact(CHANNELS).enumerate() {
@@ -205,7 +209,8 @@ fn extreme_aspects_work(resizer: &mut dyn Resizer, filter: Filter) {
 }
 
 fn bad_plans_are_refused(resizer: &mut dyn Resizer, filter: Filter) {
-    let (size, output) = (Size::new(10, 8), Size::square(4));
+    let size = Size::new(10, 8);
+    let output = Size::square(4);
     let pixels = noise(size);
     let good = ResizePlan::new(SourceBox::whole(size), output, filter);
     let beyond = SourceBox { width: 10.5, ..good.source };
@@ -236,12 +241,13 @@ fn equals_the_goldens(has: &[Filter], promise: Promise, make: &impl Fn() -> Box<
     }
 }
 
-/// A used resizer gives the same samples as a new one, whatever it did before, errors included.
+/// A used resizer gives the same samples as a new one, after errors as well.
 fn history_does_not_matter(has: &[Filter], make: &impl Fn() -> Box<dyn Resizer>) {
     let mut used = make();
     for round in 0..2 {
         for golden in goldens::goldens().into_iter().filter(|golden| has.contains(&golden.geometry.filter())) {
-            let (pixels, plan) = (noise(golden.source), golden.geometry.plan(golden.source));
+            let pixels = noise(golden.source);
+            let plan = golden.geometry.plan(golden.source);
             let wrong = ResizePlan { source: SourceBox { x: 1e9, ..plan.source }, ..plan };
             assert!(try_resized(used.as_mut(), &pixels, golden.source, &wrong).is_err());
             let again = resized(used.as_mut(), &pixels, golden.source, &plan);

@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// How far samples may be from the expected ones.
+/// Permitted distance of samples from the expected ones.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tolerance {
     /// Its name in messages.
@@ -44,7 +44,7 @@ impl Tolerance {
     }
 }
 
-/// How far samples are from the expected ones.
+/// Distance of samples from the expected ones.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Difference {
     /// Largest difference of any sample, in steps.
@@ -62,15 +62,17 @@ impl Difference {
     /// If the images have different lengths.
     pub fn between(actual: &[u8], expected: &[u8]) -> Self {
         assert_eq!(actual.len(), expected.len(), "images of different sizes");
-        let steps = || actual.iter().zip(expected).map(|(a, b)| a.abs_diff(*b));
-        let share = |limit: u8| steps().filter(|&step| step <= limit).count() as f64 / actual.len().max(1) as f64;
-        Self { max: steps().max().unwrap_or(0), equal: share(0), within_one: share(1) }
+        let steps = actual.iter().zip(expected).map(|(a, b)| a.abs_diff(*b));
+        let [equal, within_one] =
+            [0, 1].map(|limit| steps.clone().filter(|&step| step <= limit).count() as f64 / actual.len().max(1) as f64);
+        Self { max: steps.max().unwrap_or(0), equal, within_one }
     }
 }
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (equal, within_one) = (100.0 * self.equal, 100.0 * self.within_one);
+        let equal = 100.0 * self.equal;
+        let within_one = 100.0 * self.within_one;
         write!(f, "up to {} steps off, {within_one:.3} % within 1, {equal:.3} % equal", self.max)
     }
 }
