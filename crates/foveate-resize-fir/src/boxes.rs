@@ -12,14 +12,14 @@ const PRECISION: u32 = 22;
 
 /// The run of source pixels `[first, end)` whose mean is an output pixel.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Run {
+struct BoxRun {
     first: u32,
     end: u32,
     /// 1 / length.
     weight: u32,
 }
 
-impl Run {
+impl BoxRun {
     /// The run's mean, given its `sum`.
     fn mean(self, sum: u64) -> u8 {
         ((sum * u64::from(self.weight) + (1 << (PRECISION - 1))) >> PRECISION).min(255) as u8
@@ -28,15 +28,15 @@ impl Run {
 
 /// One axis's runs, reused until the geometry changes.
 #[derive(Debug, Default)]
-struct Runs {
+struct AxisRuns {
     axis: Option<Axis>,
-    runs: Vec<Run>,
+    runs: Vec<BoxRun>,
 }
 
-impl Runs {
-    fn prepare(&mut self, axis: Axis) -> &[Run] {
+impl AxisRuns {
+    fn prepare(&mut self, axis: Axis) -> &[BoxRun] {
         if self.axis != Some(axis) {
-            let grid = Grid::of(axis);
+            let grid = BoxGrid::of(axis);
             self.runs.clear();
             self.runs.extend((0..axis.target).map(|target| grid.run(target, axis.whole)));
             self.axis = Some(axis);
@@ -47,33 +47,35 @@ impl Runs {
 
 /// The output pixels' positions. A crop of a resized image is computed as a part of the whole resize, with the same
 /// operations on the same numbers as in Pillow.
-struct Grid {
+struct BoxGrid {
     scale: f64,
     origin: f64,
     /// Output pixels left of the first one.
     skipped: f64,
 }
 
-impl Grid {
+impl BoxGrid {
     fn of(axis: Axis) -> Self {
         let whole = f64::from(axis.whole);
         let scaled = (whole * f64::from(axis.target) / axis.len).round();
         let scale = whole / scaled;
         let skipped = (axis.at / scale).round();
-        let close = |a: f64, b: f64| (a - b).abs() <= whole * 1e-9;
-        if close(skipped * scale, axis.at) && close(f64::from(axis.target) * scale, axis.len) {
+        let slack = whole * 1e-9;
+        if (skipped * scale - axis.at).abs() <= slack && (f64::from(axis.target) * scale - axis.len).abs() <= slack {
             Self { scale, origin: 0.0, skipped }
         } else {
             Self { scale: axis.len / f64::from(axis.target), origin: axis.at, skipped: 0.0 }
         }
     }
 
-    fn run(&self, target: u32, whole: u32) -> Run {
+    fn run(&self, target: u32, whole: u32) -> BoxRun {
         let centre = self.origin + (self.skipped + f64::from(target) + 0.5) * self.scale;
         let widening = self.scale.max(1.0);
-        let (support, narrowing) = (0.5 * widening, 1.0 / widening);
-        let bound = |at: f64| (at + 0.5).clamp(0.0, f64::from(whole)) as u32; // cut off, not rounded
-        let (mut first, mut end) = (bound(centre - support), bound(centre + support));
+        let support = 0.5 * widening;
+        let narrowing = 1.0 / widening;
+        // Cut off, not rounded.
+        let [mut first, mut end] =
+            [centre - support, centre + support].map(|at| (at + 0.5).clamp(0.0, f64::from(whole)) as u32);
         let start = first;
         let counts = |x: u32| {
             let distance = (f64::from(x - start) + f64::from(start) - centre + 0.5) * narrowing;
@@ -86,15 +88,15 @@ impl Grid {
             end -= 1;
         }
         let length = f64::from((end - first).max(1));
-        Run { first, end, weight: (0.5 + (1.0 / length) * f64::from(1 << PRECISION)) as u32 }
+        BoxRun { first, end, weight: (0.5 + (1.0 / length) * f64::from(1 << PRECISION)) as u32 }
     }
 }
 
 /// Pillow's BOX resize, with its tables and the image between the passes.
 #[derive(Debug, Default)]
 pub(crate) struct BoxMean {
-    columns: Runs,
-    rows: Runs,
+    columns: AxisRuns,
+    rows: AxisRuns,
     between: Vec<u8>,
     sums: Vec<u64>,
 }
@@ -102,9 +104,11 @@ pub(crate) struct BoxMean {
 impl BoxMean {
     /// Resamples into the plan's placement; the plan must have been checked.
     pub(crate) fn resize(&mut self, src: ImageView<'_>, plan: &ResizePlan, dst: ImageViewMut<'_>) {
-        let (size, [x, y]) = (src.size(), axes(plan, src.size()));
+        let size = src.size();
+        let [x, y] = axes(plan, src.size());
         let mut out = Out::new(plan, dst);
-        let (columns, rows) = (self.columns.prepare(x), self.rows.prepare(y));
+        let columns = self.columns.prepare(x);
+        let rows = self.rows.prepare(y);
         if vertical_first(size, plan.scaled(size)) {
             let whole_rows = size.width as usize * CHANNELS;
             self.between.resize(rows.len() * whole_rows, 0);
@@ -116,7 +120,8 @@ impl BoxMean {
             }
         } else {
             // Only the rows that the vertical pass reads.
-            let (first, end) = (rows[0].first, rows[rows.len() - 1].end);
+            let first = rows[0].first;
+            let end = rows[rows.len() - 1].end;
             let narrow = Size::new(x.target, end - first);
             let width = narrow.width as usize * CHANNELS;
             self.between.resize(narrow.height as usize * width, 0);
@@ -124,15 +129,20 @@ impl BoxMean {
                 across(columns, source_row(src, first as usize + index), row);
             }
             for (index, run) in rows.iter().enumerate() {
-                let row = |source: usize| &self.between[(source - first as usize) * width..][..width];
-                down(*run, row, &mut self.sums, out.row(index));
+                let between = &self.between;
+                down(
+                    *run,
+                    |source| &between[(source - first as usize) * width..][..width],
+                    &mut self.sums,
+                    out.row(index),
+                );
             }
         }
     }
 }
 
 /// Means along a row.
-fn across(columns: &[Run], row: &[u8], out: &mut [u8]) {
+fn across(columns: &[BoxRun], row: &[u8], out: &mut [u8]) {
     for (out, run) in out.chunks_exact_mut(CHANNELS).zip(columns) {
         let mut sums = [0_u64; CHANNELS];
         for pixel in row[run.first as usize * CHANNELS..run.end as usize * CHANNELS].chunks_exact(CHANNELS) {
@@ -147,7 +157,7 @@ fn across(columns: &[Run], row: &[u8], out: &mut [u8]) {
 }
 
 /// Means down the columns of some rows.
-fn down<'a>(run: Run, row: impl Fn(usize) -> &'a [u8], sums: &mut Vec<u64>, out: &mut [u8]) {
+fn down<'a>(run: BoxRun, row: impl Fn(usize) -> &'a [u8], sums: &mut Vec<u64>, out: &mut [u8]) {
     sums.clear();
     sums.resize(out.len(), 0);
     for index in run.first..run.end {

@@ -37,7 +37,7 @@ pub fn register(registry: &mut ResizerRegistry) -> Result<(), RegistryError> {
 pub struct FirResizer {
     pillow: pillow::TwoPass,
     boxes: boxes::BoxMean,
-    opencv: opencv::Linear,
+    opencv: opencv::OpencvLinear,
 }
 
 impl FirResizer {
@@ -62,7 +62,7 @@ impl Resizer for FirResizer {
                 self.boxes.resize(src, plan, dst);
                 Ok(())
             }
-            filter => match pillow::Kernel::of(filter) {
+            filter => match pillow::PillowKernel::of(filter) {
                 Some(kernel) => self.pillow.resize(src, plan, kernel, dst),
                 None => Err(ResizeError::Unsupported { resizer: NAME, filter }),
             },
@@ -81,7 +81,7 @@ impl Resizer for FirResizer {
 impl RowResizer for FirResizer {
     fn begin(&mut self, source: Size, plan: &ResizePlan) -> Option<Range<u32>> {
         plan.check(source, plan.output).ok()?;
-        self.pillow.begin(source, plan, pillow::Kernel::of(plan.filter)?)
+        self.pillow.begin(source, plan, pillow::PillowKernel::of(plan.filter)?)
     }
 
     fn push(&mut self, strip: ImageView<'_>) -> Result<(), ResizeError> {

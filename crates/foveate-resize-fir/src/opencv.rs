@@ -9,12 +9,12 @@ use crate::rows::{Out, source_row};
 
 /// One axis's taps, reused until the geometry changes.
 #[derive(Debug, Default)]
-struct Taps {
+struct AxisTaps {
     key: Option<(Axis, Edge)>,
     taps: Vec<Tap>,
 }
 
-impl Taps {
+impl AxisTaps {
     fn prepare(&mut self, plan: Axis, edge: Edge) {
         if self.key != Some((plan, edge)) {
             self.taps.clear();
@@ -26,30 +26,29 @@ impl Taps {
 
 /// OpenCV's bilinear resize, with the tables and rows it needs.
 #[derive(Debug, Default)]
-pub(crate) struct Linear {
-    columns: Taps,
-    rows: Taps,
+pub(crate) struct OpencvLinear {
+    columns: AxisTaps,
+    rows: AxisTaps,
     gathered: Gathered,
     /// The two source rows that the current output row lies between, resampled horizontally; 15-bit values.
-    lines: [Line; 2],
+    lines: [ResampledRow; 2],
 }
 
 #[derive(Debug, Default)]
-struct Line {
+struct ResampledRow {
     source_row: Option<u32>,
     samples: Vec<i16>,
 }
 
-impl Linear {
+impl OpencvLinear {
     /// Resamples into the plan's placement; the plan must have been checked.
     pub(crate) fn resize(&mut self, src: ImageView<'_>, plan: &ResizePlan, dst: ImageViewMut<'_>) {
         let [x, y] = axes(plan, src.size());
-        let start = (x.at as usize, y.at as usize);
         let out = Out::new(plan, dst);
         if x.is_copy() && y.is_copy() {
-            copy(src, start, out);
+            copy(src, x.at as usize, y.at as usize, out);
         } else if x.halves() && y.halves() {
-            halve(src, start, out);
+            halve(src, x.at as usize, y.at as usize, out);
         } else {
             self.interpolate(src, x, y, out);
         }
@@ -79,7 +78,7 @@ impl Linear {
     }
 }
 
-impl Line {
+impl ResampledRow {
     fn load(&mut self, src: ImageView<'_>, row: u32, columns: &[Tap], gathered: &mut Gathered) {
         if self.source_row != Some(row) {
             self.source_row = Some(row);
@@ -110,11 +109,10 @@ impl Gathered {
     }
 
     fn read(&mut self, row: &[u8], columns: &[Tap]) {
-        let pixel = |at: u32| &row[at as usize * CHANNELS..][..CHANNELS];
         let sides = self.first.chunks_exact_mut(CHANNELS).zip(self.second.chunks_exact_mut(CHANNELS));
         for ((first, second), tap) in sides.zip(columns) {
-            first.copy_from_slice(pixel(tap.first));
-            second.copy_from_slice(pixel(tap.second));
+            first.copy_from_slice(&row[tap.first as usize * CHANNELS..][..CHANNELS]);
+            second.copy_from_slice(&row[tap.second as usize * CHANNELS..][..CHANNELS]);
         }
     }
 
@@ -123,21 +121,22 @@ impl Gathered {
         let first = self.first.iter().zip(&self.weights[0]);
         let second = self.second.iter().zip(&self.weights[1]);
         for ((out, (&a, &left)), (&b, &right)) in line.iter_mut().zip(first).zip(second) {
-            let product = |sample: u8, weight: i16| i32::from(i16::from(sample)) * i32::from(weight);
-            *out = ((product(a, left) + product(b, right)) >> 4) as i16;
+            let sum = i32::from(i16::from(a)) * i32::from(left) + i32::from(i16::from(b)) * i32::from(right);
+            *out = (sum >> 4) as i16;
         }
     }
 }
 
 /// The vertical pass: each product keeps its high half, then two bits are rounded away.
 fn blend(upper: &[i16], lower: &[i16], [above, below]: [i16; 2], out: &mut [u8]) {
-    let high = |sample: i16, weight: i16| ((i32::from(sample) * i32::from(weight)) >> 16) as i16;
     for ((out, &upper), &lower) in out.iter_mut().zip(upper).zip(lower) {
-        *out = ((high(upper, above) + high(lower, below) + 2) >> 2).clamp(0, 255) as u8;
+        let upper = ((i32::from(upper) * i32::from(above)) >> 16) as i16;
+        let lower = ((i32::from(lower) * i32::from(below)) >> 16) as i16;
+        *out = ((upper + lower + 2) >> 2).clamp(0, 255) as u8;
     }
 }
 
-fn copy(src: ImageView<'_>, (x, y): (usize, usize), mut out: Out<'_>) {
+fn copy(src: ImageView<'_>, x: usize, y: usize, mut out: Out<'_>) {
     for row in 0..out.rows() {
         let target = out.row(row);
         target.copy_from_slice(&source_row(src, y + row)[x * CHANNELS..][..target.len()]);
@@ -145,7 +144,7 @@ fn copy(src: ImageView<'_>, (x, y): (usize, usize), mut out: Out<'_>) {
 }
 
 /// OpenCV turns an exact shrink by two into the mean of two by two pixels, halves rounded up.
-fn halve(src: ImageView<'_>, (x, y): (usize, usize), mut out: Out<'_>) {
+fn halve(src: ImageView<'_>, x: usize, y: usize, mut out: Out<'_>) {
     for row in 0..out.rows() {
         let [upper, lower] =
             [0, 1].map(|below| source_row(src, y + 2 * row + below)[x * CHANNELS..].chunks_exact(2 * CHANNELS));

@@ -17,12 +17,12 @@ type Source<'a> = TypedImageRef<'a, U8x3>;
 
 /// A convolution kernel and how far it reaches to each side, in output pixels (when shrinking).
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Kernel {
+pub(crate) struct PillowKernel {
     filter: FilterType,
     support: f64,
 }
 
-impl Kernel {
+impl PillowKernel {
     /// The kernel of a smooth antialiased filter; `None` for the others.
     pub(crate) fn of(filter: Filter) -> Option<Self> {
         let (filter, support) = match filter {
@@ -49,14 +49,14 @@ pub(crate) struct TwoPass {
     /// The image between the passes.
     between: Vec<u8>,
     /// The image that comes in strips.
-    strips: Option<Strips>,
+    strips: Option<PillowStrips>,
 }
 
 /// An image that comes in strips, whose horizontal pass is first.
 #[derive(Clone, Copy, Debug)]
-struct Strips {
+struct PillowStrips {
     plan: ResizePlan,
-    kernel: Kernel,
+    kernel: PillowKernel,
     x: Axis,
     y: Axis,
     /// The source rows that the vertical pass reads.
@@ -65,7 +65,7 @@ struct Strips {
     next: u32,
 }
 
-impl Strips {
+impl PillowStrips {
     /// Size of the image between the passes.
     fn between(&self) -> Size {
         Size::new(self.x.target, self.rows.1 - self.rows.0)
@@ -78,7 +78,7 @@ impl TwoPass {
         &mut self,
         src: ImageView<'_>,
         plan: &ResizePlan,
-        kernel: Kernel,
+        kernel: PillowKernel,
         dst: ImageViewMut<'_>,
     ) -> Result<(), ResizeError> {
         let size = src.size();
@@ -109,14 +109,14 @@ impl TwoPass {
 
     /// Starts an image that comes in strips and returns the rows that are read; `None` if the plan, which must have
     /// been checked, needs it whole.
-    pub(crate) fn begin(&mut self, source: Size, plan: &ResizePlan, kernel: Kernel) -> Option<Range<u32>> {
+    pub(crate) fn begin(&mut self, source: Size, plan: &ResizePlan, kernel: PillowKernel) -> Option<Range<u32>> {
         let [x, y] = axes(plan, source);
         self.strips = None;
         if x.is_copy() || y.is_copy() || vertical_first(source, plan.scaled(source)) {
             return None;
         }
         let rows = y.reads(kernel.support);
-        let strips = Strips { plan: *plan, kernel, x, y, rows, next: rows.0 };
+        let strips = PillowStrips { plan: *plan, kernel, x, y, rows, next: rows.0 };
         let len = strips.between().rgb_len()?;
         self.between.resize(len.max(self.between.len()), 0);
         self.strips = Some(strips);
@@ -144,7 +144,8 @@ impl TwoPass {
     pub(crate) fn finish(&mut self, dst: ImageViewMut<'_>) -> Result<(), ResizeError> {
         let strips = self.strips.take().filter(|strips| strips.next == strips.rows.1).ok_or_else(out_of_turn)?;
         strips.plan.check(Size::new(strips.x.whole, strips.y.whole), dst.size())?;
-        let (between, size) = (std::mem::take(&mut self.between), strips.between());
+        let between = std::mem::take(&mut self.between);
+        let size = strips.between();
         let y = strips.y.within(strips.rows);
         let result =
             image(&between[..size.width as usize * size.height as usize * CHANNELS], size).and_then(|middle| {
@@ -160,7 +161,7 @@ impl TwoPass {
         src: &Source<'_>,
         x: Axis,
         y: Axis,
-        kernel: Kernel,
+        kernel: PillowKernel,
         scratch: &'a mut Vec<u8>,
     ) -> Result<Source<'a>, ResizeError> {
         let size = Size::new(x.target, y.target);
@@ -179,7 +180,7 @@ impl TwoPass {
         src: &Source<'_>,
         x: Axis,
         y: Axis,
-        kernel: Kernel,
+        kernel: PillowKernel,
         plan: &ResizePlan,
         dst: ImageViewMut<'_>,
     ) -> Result<(), ResizeError> {
