@@ -155,11 +155,11 @@ pub struct WhatIf<State> {
 
 /// Compares each change's rate with the rate `now`, and sorts the most helpful first.
 fn ranked<State>(answers: Vec<(&str, State)>, now: f64, rate: impl Fn(&State) -> f64) -> Vec<WhatIf<State>> {
-    let what_if = |(change, state): (&str, State)| {
+    let answers = answers.into_iter().map(|(change, state)| {
         let speedup = rate(&state) / now;
         WhatIf { change: change.to_owned(), speedup, state }
-    };
-    let mut answers: Vec<_> = answers.into_iter().map(what_if).collect();
+    });
+    let mut answers: Vec<_> = answers.collect();
     answers.sort_by(|a, b| b.speedup.total_cmp(&a.speedup));
     answers
 }
@@ -196,8 +196,8 @@ impl Measured {
         share("the share of the best throughput", share_of_best)?;
         let all = self.worker_sweep(configuration, &(1..=most).collect::<Vec<_>>())?;
         let best = all.iter().map(|prediction| prediction.images_per_second).fold(0.0, f64::max);
-        let enough = |prediction: &Prediction| prediction.images_per_second >= share_of_best * best;
-        Ok(all.iter().position(enough).map_or(most, |at| at as u32 + 1))
+        let first = all.iter().position(|prediction| prediction.images_per_second >= share_of_best * best);
+        Ok(first.map_or(most, |at| at as u32 + 1))
     }
 
     /// The effect of the usual changes, the most helpful first: files of half and double the bytes, decoding and
@@ -311,6 +311,12 @@ pub struct Interval {
     pub high: f64,
 }
 
+impl Interval {
+    fn times(self, by: f64) -> Self {
+        Self { low: self.low * by, expected: self.expected * by, high: self.high * by }
+    }
+}
+
 /// A job's time and cost.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobCost {
@@ -340,13 +346,12 @@ impl Workload {
         if !(low <= mean && mean <= high) {
             return Err(PlanError::Impossible(format!("a rate of {mean} that is not between {low} and {high}")));
         }
-        let hours = |rate: f64| (startup + self.images as f64 / (rate * efficiency * machines)) / 3600.0;
-        let hours = Interval { low: hours(high), expected: hours(mean), high: hours(low) };
-        let times =
-            |by: f64, of: Interval| Interval { low: of.low * by, expected: of.expected * by, high: of.high * by };
-        let machine_hours = times(machines, hours);
+        let [low, expected, high] =
+            [high, mean, low].map(|rate| (startup + self.images as f64 / (rate * efficiency * machines)) / 3600.0);
+        let hours = Interval { low, expected, high };
+        let machine_hours = hours.times(machines);
         let images_per_second = mean * efficiency * machines;
-        Ok(JobCost { hours, machine_hours, money: times(price, machine_hours), images_per_second })
+        Ok(JobCost { hours, machine_hours, money: machine_hours.times(price), images_per_second })
     }
 }
 

@@ -51,16 +51,18 @@ pub fn fit_step(points: &[(u32, f64)]) -> Result<StepFit, PlanError> {
     for _ in 0..ROUNDS {
         let errors = relative_errors(&points, line);
         let scale = (MAD_TO_SIGMA * median(&errors)).max(1e-12);
-        let weight = |error: f64, seconds: f64| (HUBER * scale / error.max(HUBER * scale)) / (seconds * seconds);
-        let weighted = points.iter().zip(&errors).map(|(&(x, y), &error)| (x, y, weight(error, y)));
-        line = weighted_line(&weighted.collect::<Vec<_>>());
+        let mut weighted = Vec::new();
+        for (&(x, y), error) in points.iter().zip(errors) {
+            weighted.push((x, y, (HUBER * scale / error.max(HUBER * scale)) / (y * y)));
+        }
+        line = weighted_line(&weighted);
     }
     let errors = relative_errors(&points, line);
     let worst_error = errors.iter().copied().fold(0.0, f64::max);
     Ok(StepFit { step: line, median_error: median(&errors), worst_error })
 }
 
-/// What was measured of a store.
+/// Measurements of a store.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StoreRequests {
     /// Seconds of single requests for one byte.
@@ -86,16 +88,15 @@ const NO_TIME: f64 = 0.05;
 /// [`PlanError`] without a measurement of each kind, or for one that is not positive and finite.
 pub fn fit_store(measured: &StoreRequests) -> Result<Storage, PlanError> {
     let StoreRequests { first_byte, whole, together } = measured;
-    let missing = || PlanError::Impossible("a store's fit needs single requests and several at a time".to_owned());
-    let latency = positive("the seconds of a request", stats::median(first_byte).ok_or_else(missing)?)?;
+    let latency = positive("the seconds of a request", stats::median(first_byte).ok_or_else(too_few_requests)?)?;
     for &(bytes, seconds) in whole {
         positive("the bytes of a request", bytes)?;
         positive("the seconds of a request", seconds)?;
     }
     let per_byte: Vec<f64> = whole.iter().map(|(bytes, seconds)| (seconds - latency).max(0.0) / bytes).collect();
-    let per_byte = stats::median(&per_byte).ok_or_else(missing)?;
-    let bytes = stats::mean(&whole.iter().map(|(bytes, _)| *bytes).collect::<Vec<_>>()).ok_or_else(missing)?;
-    let &(most, last) = together.iter().max_by_key(|(requests, _)| *requests).ok_or_else(missing)?;
+    let per_byte = stats::median(&per_byte).ok_or_else(too_few_requests)?;
+    let bytes = stats::mean(&whole.iter().map(|(bytes, _)| *bytes).collect::<Vec<_>>()).ok_or_else(too_few_requests)?;
+    let &(most, last) = together.iter().max_by_key(|(requests, _)| *requests).ok_or_else(too_few_requests)?;
     let best = positive("the store's bytes per second", together.iter().map(|(_, rate)| *rate).fold(0.0, f64::max))?;
     let stream = if per_byte * bytes < NO_TIME * latency { best } else { 1.0 / per_byte };
     let alone = Storage::remote(latency, stream, 1);
@@ -123,18 +124,36 @@ fn theil_sen(points: &[(f64, f64)]) -> LinearStep {
     LinearStep { overhead: median(&overheads), per_item }
 }
 
+fn too_few_requests() -> PlanError {
+    PlanError::Impossible("a store's fit needs single requests and several at a time".to_owned())
+}
+
 /// Weighted least squares of `(x, y, weight)` with both coefficients at least zero.
 fn weighted_line(points: &[(f64, f64, f64)]) -> LinearStep {
-    let sum = |term: &dyn Fn(f64, f64) -> f64| points.iter().map(|&(x, y, w)| w * term(x, y)).sum::<f64>();
-    let weight = sum(&|_, _| 1.0);
-    let (mean_x, mean_y) = (sum(&|x, _| x) / weight, sum(&|_, y| y) / weight);
-    let covariance = sum(&|x, y| (x - mean_x) * (y - mean_y));
-    let per_item = covariance / sum(&|x, _| (x - mean_x) * (x - mean_x));
+    let mut weight = 0.0;
+    let mut mean_x = 0.0;
+    let mut mean_y = 0.0;
+    for (x, y, w) in points {
+        weight += w;
+        mean_x += w * x;
+        mean_y += w * y;
+    }
+    mean_x /= weight;
+    mean_y /= weight;
+    let mut covariance = 0.0;
+    let mut variance = 0.0;
+    for (x, y, w) in points {
+        covariance += w * ((x - mean_x) * (y - mean_y));
+        variance += w * ((x - mean_x) * (x - mean_x));
+    }
+    let per_item = covariance / variance;
     let overhead = mean_y - per_item * mean_x;
     if per_item < 0.0 {
         LinearStep { overhead: mean_y, per_item: 0.0 }
     } else if overhead < 0.0 {
-        LinearStep { overhead: 0.0, per_item: sum(&|x, y| x * y) / sum(&|x, _| x * x) }
+        let products: f64 = points.iter().map(|(x, y, w)| w * (x * y)).sum();
+        let squares: f64 = points.iter().map(|(x, _, w)| w * (x * x)).sum();
+        LinearStep { overhead: 0.0, per_item: products / squares }
     } else {
         LinearStep { overhead, per_item }
     }

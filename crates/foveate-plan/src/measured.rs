@@ -167,7 +167,8 @@ impl Measured {
         let seconds = self.forward_table(threads, |cost| cost.seconds)?.seconds(batch)?;
         let cores = self.forward_table(threads, |cost| (cost.cpu_seconds / cost.seconds).max(f64::MIN_POSITIVE))?;
         // Cores in use are interpolated, but not extrapolated.
-        let (first, last) = (cores.points()[0].0, cores.points()[cores.points().len() - 1].0);
+        let first = cores.points()[0].0;
+        let last = cores.points()[cores.points().len() - 1].0;
         Ok(Cost { seconds, cpu_seconds: seconds * cores.seconds(batch.clamp(first, last))? })
     }
 
@@ -187,22 +188,26 @@ impl Measured {
     /// The walls of a configuration, as if every thread had its own core: for crossovers and what-ifs with the
     /// forward on a device. If the forward shares the cores, [`Measured::predict`] is more accurate.
     ///
-    /// The step is the measured table, plus the encoder thread's work beside the forward. Reading is a store with as
+    /// The step is the measured table, plus the encoder thread's other work. Reading is a store with as
     /// many requests in flight as there are readers, unless [`Measured::storage`] sets limits.
     ///
     /// # Errors
     /// As [`Measured::check`]; also for forward threads that were not measured.
     pub fn walls(&self, configuration: &Configuration) -> Result<Model, PlanError> {
         self.check()?;
-        let (read, prepare) = (self.cost_at(Place::Reader), self.cost_at(Place::Worker));
-        let beside = self.cost_at(Place::Encoder);
-        let reading = || Storage::remote(0.0, self.bytes_per_image / read.seconds, configuration.readers);
+        let read = self.cost_at(Place::Reader);
+        let prepare = self.cost_at(Place::Worker);
+        let other = self.cost_at(Place::Encoder);
         let step = self.forward_table(configuration.forward_threads, |cost| {
-            cost.seconds + beside.seconds * f64::from(cost.batch)
+            cost.seconds + other.seconds * f64::from(cost.batch)
         })?;
+        let mut storage = self.storage;
+        if storage.is_none() && read.seconds > 0.0 && self.bytes_per_image > 0.0 {
+            storage = Some(Storage::remote(0.0, self.bytes_per_image / read.seconds, configuration.readers));
+        }
         Ok(Model {
             bytes_per_image: self.bytes_per_image,
-            storage: self.storage.or_else(|| (read.seconds > 0.0 && self.bytes_per_image > 0.0).then(reading)),
+            storage,
             transform: Transform::PerImage { seconds: prepare.seconds, workers: configuration.workers.max(1) },
             bus: None,
             step: Step::Table(step),
@@ -223,9 +228,12 @@ impl Measured {
             *stage = stage.scaled(factor);
             found = true;
         }
-        let names: Vec<&str> = self.stages.iter().map(|stage| stage.name.as_str()).collect();
-        let missing = || PlanError::Impossible(format!("no stage is called {name}; there are {}", names.join(", ")));
-        found.then_some(changed).ok_or_else(missing)
+        if !found {
+            let names: Vec<&str> = self.stages.iter().map(|stage| stage.name.as_str()).collect();
+            let why = format!("no stage is called {name}; there are {}", names.join(", "));
+            return Err(PlanError::Impossible(why));
+        }
+        Ok(changed)
     }
 
     /// The measurements with all stages at `place` at `factor` times their cost.

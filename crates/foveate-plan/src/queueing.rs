@@ -1,4 +1,4 @@
-//! How many items a worker may take from a queue at a time.
+//! The number of items that a worker may take from a queue at a time.
 
 use serde::{Deserialize, Serialize};
 
@@ -33,7 +33,7 @@ pub struct QueueSizing {
     /// The in-flight items needed for the worker never to wait: those it finishes during a fetch, and one batch being
     /// filled while another is encoded.
     pub in_flight: u64,
-    /// Whether the worker may hold the needed in-flight items. If not, raise the timeout, or extend it by heartbeats.
+    /// True if the worker may hold the needed in-flight items. If not, raise the timeout, or extend it by heartbeats.
     pub fits: bool,
     /// The shortest timeout that fits.
     pub least_visibility_timeout: f64,

@@ -95,7 +95,7 @@ impl Prediction {
 }
 
 /// A group of threads with its core use.
-struct Load {
+struct BatchLoad {
     name: &'static str,
     threads: u32,
     /// Seconds per batch, alone.
@@ -104,7 +104,7 @@ struct Load {
     cores: f64,
 }
 
-impl Load {
+impl BatchLoad {
     /// `threads` threads that share work of `cost` perfectly.
     fn divided(name: &'static str, threads: u32, cost: Cost) -> Self {
         let threads_of_work = f64::from(threads);
@@ -169,20 +169,21 @@ impl Measured {
         if runs.is_empty() {
             return Err(PlanError::Impossible("no run to calibrate with".to_owned()));
         }
-        let with = |interference| Self { interference, ..self.clone() };
-        let error = |interference: f64| -> Result<f64, PlanError> {
-            let model = with(interference);
-            let squares = runs.iter().map(|run| {
+        let interference = least(0.0, MOST_INTERFERENCE, |interference| {
+            let model = Self { interference, ..self.clone() };
+            let mut squares = 0.0;
+            for run in runs {
                 let measured = positive("a run's images per second", run.images_per_second)?;
-                Ok((model.predict_run(run)? / measured).ln().powi(2))
-            });
-            squares.sum()
-        };
-        Ok(with(least(0.0, MOST_INTERFERENCE, error)?))
+                squares += (model.predict_run(run)? / measured).ln().powi(2);
+            }
+            Ok(squares)
+        })?;
+        Ok(Self { interference, ..self.clone() })
     }
 
     fn per_batch(&self, place: Place, batch: u32) -> Cost {
-        let (cost, images) = (self.cost_at(place), f64::from(batch));
+        let cost = self.cost_at(place);
+        let images = f64::from(batch);
         Cost { seconds: cost.seconds * images, cpu_seconds: cost.cpu_seconds * images }
     }
 
@@ -193,31 +194,36 @@ impl Measured {
         Ok(Cost { seconds: forward.seconds + beside.seconds, cpu_seconds: forward.cpu_seconds + beside.cpu_seconds })
     }
 
-    fn loads(&self, configuration: &Configuration) -> Result<Vec<Load>, PlanError> {
+    fn loads(&self, configuration: &Configuration) -> Result<Vec<BatchLoad>, PlanError> {
         let Configuration { readers, workers, batch, encoders, .. } = *configuration;
         at_least_one("the number of readers", readers)?;
         at_least_one("the number of encoders", encoders)?;
         let mut loads = Vec::new();
         if let Some(storage) = &self.storage {
             let seconds = f64::from(batch) / storage.images_per_second(self.bytes_per_image)?;
-            loads.push(Load { name: "storage", threads: 0, seconds, cores: 0.0 });
+            loads.push(BatchLoad { name: "storage", threads: 0, seconds, cores: 0.0 });
         }
-        let divided = |place: Place, threads| Load::divided(place.name(), threads, self.per_batch(place, batch));
-        loads.push(divided(Place::Reader, readers));
-        loads.push(divided(Place::Worker, workers));
-        loads.push(Load::divided(Place::Encoder.name(), encoders, self.encoder_cost(configuration)?));
-        loads.push(divided(Place::Writer, 1));
+        let encoder = self.encoder_cost(configuration)?;
+        for (place, threads, cost) in [
+            (Place::Reader, readers, self.per_batch(Place::Reader, batch)),
+            (Place::Worker, workers, self.per_batch(Place::Worker, batch)),
+            (Place::Encoder, encoders, encoder),
+            (Place::Writer, 1, self.per_batch(Place::Writer, batch)),
+        ] {
+            loads.push(BatchLoad::divided(place.name(), threads, cost));
+        }
         Ok(worth_naming(loads))
     }
 
     fn threaded(&self, configuration: &Configuration) -> Result<Prediction, PlanError> {
         let loads = self.loads(configuration)?;
         let cores = f64::from(self.cores);
-        let everything: Vec<&Load> = loads.iter().collect();
+        let everything: Vec<&BatchLoad> = loads.iter().collect();
         let cycle = cycle_seconds(&everything, cores, self.interference);
-        let before: Vec<&Load> = loads.iter().filter(|load| before_forward(load)).collect();
-        let after = |name: &str| loads.iter().filter(|load| load.name == name).map(|load| load.seconds).sum::<f64>();
-        let drain = after(Place::Encoder.name()) * f64::from(configuration.encoders) + after(Place::Writer.name());
+        let before: Vec<&BatchLoad> = loads.iter().filter(|load| before_forward(load)).collect();
+        let [encode, write] = [Place::Encoder, Place::Writer]
+            .map(|place| loads.iter().filter(|load| load.name == place.name()).map(|load| load.seconds).sum::<f64>());
+        let drain = encode * f64::from(configuration.encoders) + write;
         let bound = bound_of(&loads, cycle, cores);
         Ok(Prediction {
             images_per_second: f64::from(configuration.batch) / cycle,
@@ -241,7 +247,7 @@ impl Measured {
                 Place::Encoder => self.encoder_cost(configuration)?,
                 place => self.per_batch(place, batch),
             };
-            loads.push(Load::divided(place.name(), 1, cost));
+            loads.push(BatchLoad::divided(place.name(), 1, cost));
         }
         let loads = worth_naming(loads);
         let cycle: f64 = positive("the seconds of a batch", loads.iter().map(|load| load.seconds).sum())?;
@@ -264,16 +270,16 @@ impl Measured {
 }
 
 /// Drops the groups without cost. The forward always has a cost.
-fn worth_naming(mut loads: Vec<Load>) -> Vec<Load> {
+fn worth_naming(mut loads: Vec<BatchLoad>) -> Vec<BatchLoad> {
     loads.retain(|load| load.seconds > 0.0);
     loads
 }
 
-fn before_forward(load: &Load) -> bool {
+fn before_forward(load: &BatchLoad) -> bool {
     ![Place::Encoder.name(), Place::Writer.name()].contains(&load.name)
 }
 
-fn stage_load(load: &Load, batch: u32, cycle: f64) -> StageLoad {
+fn stage_load(load: &BatchLoad, batch: u32, cycle: f64) -> StageLoad {
     StageLoad {
         name: load.name.to_owned(),
         threads: load.threads,
@@ -287,7 +293,7 @@ fn stage_load(load: &Load, batch: u32, cycle: f64) -> StageLoad {
 ///
 /// `interference` lengthens phases with several loads on the cores, by the share of the cores' work that does not
 /// belong to the largest load.
-fn cycle_seconds(loads: &[&Load], cores: f64, interference: f64) -> f64 {
+fn cycle_seconds(loads: &[&BatchLoad], cores: f64, interference: f64) -> f64 {
     let mut loads = loads.to_vec();
     loads.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
     let mut done = 0.0;
@@ -303,11 +309,11 @@ fn cycle_seconds(loads: &[&Load], cores: f64, interference: f64) -> f64 {
     cycle
 }
 
-fn largest_by(loads: &[Load], key: impl Fn(&Load) -> f64) -> &Load {
+fn largest_by(loads: &[BatchLoad], key: impl Fn(&BatchLoad) -> f64) -> &BatchLoad {
     loads.iter().fold(&loads[0], |best, load| if key(load) > key(best) { load } else { best })
 }
 
-fn bound_of(loads: &[Load], cycle: f64, cores: f64) -> Bottleneck {
+fn bound_of(loads: &[BatchLoad], cycle: f64, cores: f64) -> Bottleneck {
     let slowest = largest_by(loads, |load| load.seconds);
     let core_seconds: f64 = loads.iter().map(|load| load.seconds * load.cores).sum();
     // A store or a device is the limit as long as it takes longer than all work on the cores.
@@ -318,8 +324,11 @@ fn bound_of(loads: &[Load], cycle: f64, cores: f64) -> Bottleneck {
     Bottleneck::Cores { largest: largest_by(loads, |load| load.seconds * load.cores).name.to_owned() }
 }
 
-fn why_threaded(loads: &[Load], bound: &Bottleneck, cycle: f64, cores: f64) -> String {
-    let ms = |seconds: f64| format!("{:.1} ms", seconds * 1e3);
+fn ms(seconds: f64) -> String {
+    format!("{:.1} ms", seconds * 1e3)
+}
+
+fn why_threaded(loads: &[BatchLoad], bound: &Bottleneck, cycle: f64, cores: f64) -> String {
     match bound {
         Bottleneck::Stage { stage } => {
             let next = loads.iter().filter(|load| load.name != stage).map(|load| (load.seconds, load.name));
@@ -341,7 +350,7 @@ fn why_threaded(loads: &[Load], bound: &Bottleneck, cycle: f64, cores: f64) -> S
     }
 }
 
-fn slowest(loads: &[Load]) -> f64 {
+fn slowest(loads: &[BatchLoad]) -> f64 {
     loads.iter().map(|load| load.seconds).fold(0.0, f64::max)
 }
 
@@ -351,7 +360,8 @@ fn least(mut low: f64, mut high: f64, f: impl Fn(f64) -> Result<f64, PlanError>)
     const ROUNDS: usize = 60;
     let ends = [low, high];
     for _ in 0..ROUNDS {
-        let (a, b) = (high - GOLDEN * (high - low), low + GOLDEN * (high - low));
+        let a = high - GOLDEN * (high - low);
+        let b = low + GOLDEN * (high - low);
         if f(a)? <= f(b)? { high = b } else { low = a }
     }
     let mut best = f64::midpoint(low, high);
@@ -431,10 +441,10 @@ mod tests {
         // Cycle by hand: 2 cores; workers 2 threads × 10 s, forward 1 thread × 30 s. Both: 3 threads on 2 cores for
         // 15 s, then the forward alone for 20 s.
         let loads = [
-            Load { name: "workers", threads: 2, seconds: 10.0, cores: 2.0 },
-            Load { name: "forward", threads: 1, seconds: 30.0, cores: 1.0 },
+            BatchLoad { name: "workers", threads: 2, seconds: 10.0, cores: 2.0 },
+            BatchLoad { name: "forward", threads: 1, seconds: 30.0, cores: 1.0 },
         ];
-        let both: Vec<&Load> = loads.iter().collect();
+        let both: Vec<&BatchLoad> = loads.iter().collect();
         assert_eq!(cycle_seconds(&both, 2.0, 0.0), 35.0);
         assert_eq!(cycle_seconds(&both, 4.0, 0.0), 30.0);
         // While both run, a third of the cores' work is the forward's.

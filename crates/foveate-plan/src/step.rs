@@ -70,15 +70,15 @@ impl StepTable {
     }
 
     fn at(&self, batch: f64) -> f64 {
-        let point = |i: usize| (f64::from(self.points[i].0), self.points[i].1);
-        let (first, seconds) = point(0);
+        let (first, seconds) = self.points[0];
+        let first = f64::from(first);
         if self.points.len() == 1 {
             return seconds * batch / first;
         }
-        let above = self.points.partition_point(|&(b, _)| f64::from(b) < batch);
-        let (x0, y0) = point(above.clamp(1, self.points.len() - 1) - 1);
-        let (x1, y1) = point(above.clamp(1, self.points.len() - 1));
-        let line = y0 + (y1 - y0) * (batch - x0) / (x1 - x0);
+        let above = self.points.partition_point(|&(b, _)| f64::from(b) < batch).clamp(1, self.points.len() - 1);
+        let (x0, y0) = self.points[above - 1];
+        let (x1, y1) = self.points[above];
+        let line = y0 + (y1 - y0) * (batch - f64::from(x0)) / (f64::from(x1) - f64::from(x0));
         if batch < first { line.max(seconds * batch / first) } else { line.max(y0.min(y1)) }
     }
 }
@@ -132,8 +132,11 @@ impl Step {
         match self {
             Self::Linear(line) => Self::Linear(LinearStep { per_item: line.per_item + seconds, ..*line }),
             Self::Table(table) => {
-                let more = |&(batch, step): &(u32, f64)| (batch, step + seconds * f64::from(batch));
-                Self::Table(StepTable { points: table.points.iter().map(more).collect() })
+                let mut table = table.clone();
+                for (batch, step) in &mut table.points {
+                    *step += seconds * f64::from(*batch);
+                }
+                Self::Table(table)
             }
         }
     }

@@ -43,7 +43,7 @@ pub struct Storage {
     pub link_bytes_per_second: Option<f64>,
 }
 
-/// What connects each accelerator with the host's memory, such as PCIe.
+/// Connection of each accelerator with the host's memory, such as PCIe.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Bus {
     /// Bytes of an image's pixels.
@@ -239,8 +239,13 @@ impl Model {
             (Wall::Bus, bus_seconds),
             (Wall::Write, write_seconds),
         ];
-        let slowest = |best: (Wall, f64), wall: (Wall, f64)| if wall.1 > best.1 { wall } else { best };
-        let (bound, seconds) = walls.into_iter().fold(walls[0], slowest);
+        let (mut bound, mut seconds) = walls[0];
+        for (wall, more) in walls {
+            if more > seconds {
+                bound = wall;
+                seconds = more;
+            }
+        }
         let images_per_second = images / seconds;
         Ok(SteadyState {
             batch,
