@@ -15,11 +15,11 @@ use crate::options::{Login, NatsOptions};
 
 /// Longest time for a server's answer.
 pub(crate) const ANSWER: Duration = Duration::from_secs(5);
-/// How long a call waits for a reconnection.
+/// The time for which a call waits for a reconnection.
 const RECONNECT: Duration = Duration::from_secs(5);
 /// A dead connection is detected after two of these intervals.
 const PING: Duration = Duration::from_secs(10);
-/// How often a waiting call checks the connection.
+/// The interval at which a waiting call checks the connection.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// A connection, which the client re-establishes whenever it is lost.
@@ -60,8 +60,8 @@ impl Connection {
                 sleep(LOOK).await;
             }
         };
-        let gone = || self.unreachable("the connection is lost, and is being made anew");
-        timeout(RECONNECT, up).await.map_err(|_| gone())
+        let ready = timeout(RECONNECT, up).await;
+        ready.map_err(|_| self.unreachable("the connection is lost, and is being made anew"))
     }
 
     /// Waits for the answer to `question`, unless the connection is lost before.
@@ -117,15 +117,17 @@ async fn connect_options(options: &NatsOptions) -> Result<ConnectOptions, QueueE
 
 fn not_connected(options: &NatsOptions, error: ConnectError) -> QueueError {
     let servers = options.servers.join(", ");
-    let refused = |reason| QueueError::refused(options.stream.as_str(), reason);
     let queue_error = match error.kind() {
-        ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication => refused(format!(
-            "{servers} refuses the login; check NATS_USER and NATS_PASSWORD, NATS_TOKEN or the credentials file"
-        )),
-        _ if is_about_tls(&error) => refused(format!(
-            "no TLS with {servers} ({error}); if this machine does not trust its certificate, name the authority's file \
-             (setting 'ca')"
-        )),
+        ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication => QueueError::refused(
+            options.stream.as_str(),
+            format!(
+                "{servers} refuses the login; check NATS_USER and NATS_PASSWORD, NATS_TOKEN or the credentials file"
+            ),
+        ),
+        _ if is_about_tls(&error) => {
+            let remedy = "if this machine does not trust its certificate, name the authority's file (setting 'ca')";
+            QueueError::refused(options.stream.as_str(), format!("no TLS with {servers} ({error}); {remedy}"))
+        }
         ConnectErrorKind::ServerParse => QueueError::Options(format!("{servers}: {error}")),
         _ => QueueError::unreachable(options.stream.as_str(), format!("cannot connect to {servers}: {error}")),
     };

@@ -55,10 +55,6 @@ impl NatsOptions {
     pub(crate) fn read(options: &QueueOptions, env: &dyn Fn(&str) -> Option<String>) -> Result<Self, QueueError> {
         let (servers, stream) = address(&options.address)?;
         let settings = options.settings(&SETTINGS)?;
-        let named = |setting: &str, default: String| match settings.get(setting) {
-            Some(given) => name(setting, given).map(str::to_owned),
-            None => Ok(default),
-        };
         let tls = match settings.get("tls").map(String::as_str) {
             None => false,
             Some("required") => true,
@@ -67,10 +63,17 @@ impl NatsOptions {
         if options.lease.is_some_and(|lease| lease.is_zero()) {
             return Err(QueueError::Lease("a lease of no time".to_owned()));
         }
+        let mut consumer = "foveate".to_owned();
+        let mut dead_letter = format!("{stream}-DEAD");
+        for (setting, value) in [("consumer", &mut consumer), ("dead-letter", &mut dead_letter)] {
+            if let Some(given) = settings.get(setting) {
+                *value = name(setting, given)?.to_owned();
+            }
+        }
         Ok(Self {
             subject: settings.get("subject").map(|given| subject(given).map(str::to_owned)).transpose()?,
-            consumer: named("consumer", "foveate".to_owned())?,
-            dead_letter: named("dead-letter", format!("{stream}-DEAD"))?,
+            consumer,
+            dead_letter,
             lease: options.lease,
             max_receive: options.max_receive.max(1),
             create: options.create,
@@ -100,16 +103,16 @@ fn address(address: &str) -> Result<(Vec<String>, String), QueueError> {
 
 /// Checks the name of a stream or a consumer.
 fn name<'a>(what: &str, name: &'a str) -> Result<&'a str, QueueError> {
-    let fits = |c: char| !c.is_whitespace() && !c.is_control() && !".*>/\\".contains(c);
-    if name.is_empty() || !name.chars().all(fits) {
+    if name.is_empty() || name.contains(|c: char| c.is_whitespace() || c.is_control() || ".*>/\\".contains(c)) {
         return Err(wrong(format!("{what}: '{name}'; a name there has no spaces and none of . * > / \\")));
     }
     Ok(name)
 }
 
 fn subject(subject: &str) -> Result<&str, QueueError> {
-    let fits = |c: char| !c.is_whitespace() && !c.is_control() && !"*>".contains(c);
-    if !subject.chars().all(fits) || subject.split('.').any(str::is_empty) {
+    if subject.contains(|c: char| c.is_whitespace() || c.is_control() || "*>".contains(c))
+        || subject.split('.').any(str::is_empty)
+    {
         return Err(wrong(format!(
             "setting 'subject': '{subject}'; it is sent to, so it has no wildcards and no spaces"
         )));
@@ -119,11 +122,10 @@ fn subject(subject: &str) -> Result<&str, QueueError> {
 
 /// Settings precede the environment, whose variables are those of NATS' own tools.
 fn login(settings: &BTreeMap<String, String>, env: &dyn Fn(&str) -> Option<String>) -> Result<Login, QueueError> {
-    let given = |setting: &str, variable: &str| settings.get(setting).cloned().or_else(|| env(variable));
-    if let Some(file) = given("credentials", "NATS_CREDS") {
+    if let Some(file) = settings.get("credentials").cloned().or_else(|| env("NATS_CREDS")) {
         return Ok(Login::File(file.into()));
     }
-    if let Some(user) = given("user", "NATS_USER") {
+    if let Some(user) = settings.get("user").cloned().or_else(|| env("NATS_USER")) {
         let password = env("NATS_PASSWORD").ok_or_else(|| wrong(format!("user '{user}', but no NATS_PASSWORD")))?;
         return Ok(Login::Password(user, password));
     }

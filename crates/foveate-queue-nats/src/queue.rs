@@ -18,7 +18,7 @@ use tokio::time::timeout;
 
 use crate::connect::{ANSWER, Connection};
 use crate::options::NatsOptions;
-use crate::setup::{Target, set_up};
+use crate::setup::{FoundStreams, StreamTarget, set_up};
 
 /// A message's id where `Nats-Msg-Id` names a copy: in dead letters, and in messages that were put back.
 const ID: &str = "Foveate-Id";
@@ -27,7 +27,7 @@ const STAGE: &str = "Foveate-Stage";
 const REASON: &str = "Foveate-Reason";
 /// Deliveries of the messages that this one is a copy of, as far as they count.
 const RECEIVED: &str = "Foveate-Received";
-/// When a message began to fail, in seconds since 1970.
+/// The time at which a message began to fail, in seconds since 1970.
 const FAILING_SINCE: &str = "Foveate-Failing-Since";
 /// The delay before a copy is delivered, in milliseconds. JetStream delays a delivery only after another one, so the
 /// first delivery of such a copy is returned to it at once.
@@ -50,8 +50,8 @@ const ACK: &str = "$JS.ACK.";
 /// A work-queue stream of a NATS server with JetStream, and its durable consumer.
 pub struct NatsQueue {
     connection: Connection,
-    jobs: Target,
-    dead: Target,
+    jobs: StreamTarget,
+    dead: StreamTarget,
     consumer: PullConsumer,
     lease: Duration,
     max_receive: u32,
@@ -75,10 +75,10 @@ impl NatsQueue {
             .map_err(|error| QueueError::Start(Arc::new(error)))?;
         let opening = async {
             let connection = Connection::open(&options).await?;
-            let (jobs, dead, consumer) = connection.answered(set_up(&connection, &options)).await??;
-            Ok((connection, jobs, dead, consumer))
+            let found = connection.answered(set_up(&connection, &options)).await??;
+            Ok((connection, found))
         };
-        let (connection, jobs, dead, consumer) = runtime.block_on(opening)?;
+        let (connection, FoundStreams { jobs, dead, consumer }) = runtime.block_on(opening)?;
         let lease = consumer.cached_info().config.ack_wait;
         Ok(Self { connection, jobs, dead, consumer, lease, max_receive: options.max_receive, runtime: Some(runtime) })
     }
@@ -106,8 +106,9 @@ impl NatsQueue {
     }
 
     /// Stores a message durably, unless one with its id was stored within the duplicate window.
-    async fn publish(&self, to: &Target, headers: HeaderMap, body: &[u8]) -> Result<Sent, QueueError> {
-        let (bytes, limit) = (size(&headers) + body.len(), to.largest);
+    async fn publish(&self, to: &StreamTarget, headers: HeaderMap, body: &[u8]) -> Result<Sent, QueueError> {
+        let bytes = size(&headers) + body.len();
+        let limit = to.largest;
         if bytes > limit {
             return Err(QueueError::TooLarge { bytes, limit });
         }
@@ -119,7 +120,7 @@ impl NatsQueue {
         }
     }
 
-    fn not_published(&self, to: &Target, error: PublishError) -> QueueError {
+    fn not_published(&self, to: &StreamTarget, error: PublishError) -> QueueError {
         let stream = &to.stream.cached_info().config.name;
         let queue_error = match error.kind() {
             PublishErrorKind::StreamNotFound => self
@@ -158,7 +159,7 @@ impl NatsQueue {
     }
 
     /// Headers of a publication that only this stream may take.
-    fn headers_for(&self, to: &Target) -> HeaderMap {
+    fn headers_for(&self, to: &StreamTarget) -> HeaderMap {
         let mut headers = HeaderMap::new();
         headers.insert(header::NATS_EXPECTED_STREAM, to.name());
         headers
@@ -258,7 +259,8 @@ impl NatsQueue {
     /// A dead letter's headers and body. A body that leaves no room for headers is truncated; otherwise the message
     /// would come back forever.
     fn letter<'a>(&self, delivery: &'a Delivery, why: &DeadLetter) -> (HeaderMap, &'a [u8]) {
-        let (mut headers, body) = (self.headers_for(&self.dead), &delivery.body[..]);
+        let mut headers = self.headers_for(&self.dead);
+        let body = &delivery.body[..];
         let largest = self.dead.largest;
         if size(&headers) + body.len() <= largest {
             return (with_reason(headers, delivery, why, largest - body.len()), body);
@@ -281,10 +283,10 @@ impl NatsQueue {
             if letters.is_empty() {
                 return Ok(());
             }
-            for (sequence, copy, letter) in letters {
+            for StoredLetter { sequence, key, letter } in letters {
                 let fate = if sequence > last { Fate::End } else { judge(&letter) };
                 if fate == Fate::PutBack {
-                    let putting = self.put_back(&letter.id, &copy, HeaderMap::new(), &letter.body);
+                    let putting = self.put_back(&letter.id, &key, HeaderMap::new(), &letter.body);
                     self.connection.answered(putting).await??;
                 }
                 match fate {
@@ -296,17 +298,20 @@ impl NatsQueue {
         }
     }
 
-    /// The next dead letters with their sequence numbers and keys; none at the end.
-    async fn read(&self, reader: &PullConsumer) -> Result<Vec<(u64, String, Buried)>, QueueError> {
+    /// The next dead letters; none at the end.
+    async fn read(&self, reader: &PullConsumer) -> Result<Vec<StoredLetter>, QueueError> {
         let fetching = reader.fetch().max_messages(self.at_most(MAX_PULL)).messages();
         let mut batch = self.connection.answered(fetching).await?.map_err(|error| self.connection.failed(error))?;
         let mut letters = Vec::new();
-        let silent = |_| self.connection.unreachable(format!("no answer within {ANSWER:?}"));
-        while let Some(message) = self.connection.answered(timeout(ANSWER, batch.next())).await?.map_err(silent)? {
-            let message = message.map_err(|error| self.connection.failed(error))?;
-            letters.extend(buried(&message));
+        loop {
+            match self.connection.answered(timeout(ANSWER, batch.next())).await? {
+                Ok(Some(message)) => {
+                    letters.extend(buried(&message.map_err(|error| self.connection.failed(error))?));
+                }
+                Ok(None) => return Ok(letters),
+                Err(_) => return Err(self.connection.unreachable(format!("no answer within {ANSWER:?}"))),
+            }
         }
-        Ok(letters)
     }
 
     async fn remove_dead(&self, sequence: u64) -> Result<(), QueueError> {
@@ -333,17 +338,25 @@ fn reader() -> pull::Config {
 }
 
 /// A dead letter with its sequence number and key.
-fn buried(message: &jetstream::Message) -> Option<(u64, String, Buried)> {
+struct StoredLetter {
+    sequence: u64,
+    key: String,
+    letter: Buried,
+}
+
+fn buried(message: &jetstream::Message) -> Option<StoredLetter> {
     let sequence = message.info().ok()?.stream_sequence;
     let Delivery { id, key, body, sent, .. } = delivery(message)?;
-    let text = |name| given(message, name).unwrap_or_default();
-    let why = DeadLetter { stage: text(STAGE), reason: text(REASON) };
-    Some((sequence, key, Buried { id, body, why, since: sent, is_whole: given(message, BODY_BYTES).is_none() }))
+    let [stage, reason] = [STAGE, REASON].map(|name| given(message, name).unwrap_or_default());
+    let is_whole = given(message, BODY_BYTES).is_none();
+    let letter = Buried { id, body, why: DeadLetter { stage, reason }, since: sent, is_whole };
+    Some(StoredLetter { sequence, key, letter })
 }
 
 /// Adds the headers of a dead letter that fit in `largest` bytes, with the reason truncated.
 fn with_reason(mut headers: HeaderMap, delivery: &Delivery, why: &DeadLetter, largest: usize) -> HeaderMap {
-    let (stage, reason) = (one_line(&why.stage, MAX_STAGE), one_line(&why.reason, MAX_REASON));
+    let stage = one_line(&why.stage, MAX_STAGE);
+    let reason = one_line(&why.reason, MAX_REASON);
     // Not the id: a message that is sent again and fails again is another dead letter.
     let once = ("Nats-Msg-Id", delivery.key.clone());
     for (name, value) in [once, (ID, delivery.id.clone()), (STAGE, stage), (REASON, reason)] {
@@ -371,7 +384,7 @@ fn given(message: &jetstream::Message, name: &str) -> Option<String> {
     message.headers.as_ref()?.get_last(name).map(|value| value.as_str().to_owned())
 }
 
-/// What a copy says about its message.
+/// The headers of a copy about its message.
 fn notes(delivery: &Delivery, delay: Duration) -> HeaderMap {
     let mut notes = HeaderMap::new();
     if delivery.received > 0 {

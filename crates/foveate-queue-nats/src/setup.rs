@@ -19,45 +19,49 @@ use crate::options::NatsOptions;
 const LEASE: Duration = Duration::from_secs(30);
 
 /// A stream and the subject of its messages.
-pub(crate) struct Target {
+pub(crate) struct StreamTarget {
     pub(crate) stream: Stream,
     pub(crate) subject: String,
     /// Most bytes of a message, headers included.
     pub(crate) largest: usize,
 }
 
-impl Target {
+impl StreamTarget {
     /// The stream's name.
     pub(crate) fn name(&self) -> &str {
         &self.stream.cached_info().config.name
     }
 }
 
-/// Finds everything, and creates what is missing if the options say so.
-pub(crate) async fn set_up(
-    connection: &Connection,
-    options: &NatsOptions,
-) -> Result<(Target, Target, PullConsumer), QueueError> {
-    let setup = Setup { connection, options };
+/// The streams of jobs and of dead letters, and the consumer of jobs.
+pub(crate) struct FoundStreams {
+    pub(crate) jobs: StreamTarget,
+    pub(crate) dead: StreamTarget,
+    pub(crate) consumer: PullConsumer,
+}
+
+/// Finds everything, and creates missing parts if the options say so.
+pub(crate) async fn set_up(connection: &Connection, options: &NatsOptions) -> Result<FoundStreams, QueueError> {
+    let setup = StreamSetup { connection, options };
     let jobs = setup.target(&options.stream, options.subject.as_deref(), RetentionPolicy::WorkQueue).await?;
     let dead = setup.target(&options.dead_letter, None, RetentionPolicy::Limits).await?;
     setup.check_room(&jobs, &dead)?;
     let consumer = setup.consumer(&jobs.stream).await?;
-    Ok((jobs, dead, consumer))
+    Ok(FoundStreams { jobs, dead, consumer })
 }
 
-struct Setup<'a> {
+struct StreamSetup<'a> {
     connection: &'a Connection,
     options: &'a NatsOptions,
 }
 
-impl Setup<'_> {
+impl StreamSetup<'_> {
     async fn target(
         &self,
         name: &str,
         subject: Option<&str>,
         retention: RetentionPolicy,
-    ) -> Result<Target, QueueError> {
+    ) -> Result<StreamTarget, QueueError> {
         let stream = match self.connection.context.get_stream(name).await {
             Ok(stream) => stream,
             Err(error) => match error.kind() {
@@ -77,11 +81,11 @@ impl Setup<'_> {
             Some(subject) => subject.to_owned(),
             None => self.only_subject(config)?,
         };
-        Ok(Target { stream, subject, largest })
+        Ok(StreamTarget { stream, subject, largest })
     }
 
     /// Every message must fit the dead letters' stream.
-    fn check_room(&self, jobs: &Target, dead: &Target) -> Result<(), QueueError> {
+    fn check_room(&self, jobs: &StreamTarget, dead: &StreamTarget) -> Result<(), QueueError> {
         if dead.largest >= jobs.largest {
             return Ok(());
         }
@@ -162,7 +166,9 @@ impl Setup<'_> {
             return refused("it does not ask for explicit acknowledgements (AckExplicit)".to_owned());
         }
         if let Some(lease) = self.options.lease.filter(|&lease| lease != config.ack_wait) {
-            let (stream, consumer, has) = (&self.options.stream, &self.options.consumer, config.ack_wait);
+            let stream = &self.options.stream;
+            let consumer = &self.options.consumer;
+            let has = config.ack_wait;
             let reason = format!("queue {stream}: consumer {consumer}: its lease (AckWait) is {has:?}, not {lease:?}");
             return Err(QueueError::Lease(reason));
         }
