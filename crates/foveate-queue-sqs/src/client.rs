@@ -25,13 +25,13 @@ use crate::options::SqsOptions;
 const ANSWER: Duration = Duration::from_secs(15);
 
 /// A client with the queue's name.
-pub(crate) struct Service {
+pub(crate) struct SqsService {
     /// The queue's name, for errors.
     pub(crate) queue: String,
     pub(crate) client: Client,
 }
 
-impl Service {
+impl SqsService {
     pub(crate) async fn open(options: &SqsOptions) -> Result<Self, QueueError> {
         let config = config(options).await;
         let service = Self { queue: options.name.clone(), client: Client::new(&config) };

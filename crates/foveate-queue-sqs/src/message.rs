@@ -16,7 +16,7 @@ pub(crate) const RECEIVED: &str = "received";
 /// The delay before a copy is delivered, in seconds. FIFO queues delay no single message, so the first delivery of such
 /// a copy is hidden for the delay.
 pub(crate) const DELAY: &str = "delay";
-/// When a message began to fail, in seconds since 1970.
+/// The time at which a message began to fail, in seconds since 1970.
 pub(crate) const FAILING_SINCE: &str = "failing-since";
 pub(crate) const STAGE: &str = "stage";
 pub(crate) const REASON: &str = "reason";
@@ -30,12 +30,12 @@ pub(crate) fn attribute<'a>(message: &'a Message, name: &str) -> Option<&'a str>
     message.message_attributes()?.get(name)?.string_value()
 }
 
-/// How often SQS delivered a message.
+/// The number of times that SQS delivered a message.
 pub(crate) fn receive_count(message: &Message) -> u32 {
     system_number(message, &MessageSystemAttributeName::ApproximateReceiveCount).unwrap_or(1)
 }
 
-/// When SQS took a message.
+/// The time at which SQS took a message.
 pub(crate) fn sent(message: &Message) -> Option<SystemTime> {
     let millis = system_number(message, &MessageSystemAttributeName::SentTimestamp)?;
     Some(SystemTime::UNIX_EPOCH + Duration::from_millis(millis))
@@ -53,13 +53,18 @@ pub(crate) fn size(attributes: &Attributes) -> usize {
 }
 
 pub(crate) fn to_sdk(attributes: &Attributes) -> Result<HashMap<String, MessageAttributeValue>, BuildError> {
-    let value = |text: &str| MessageAttributeValue::builder().data_type(STRING).string_value(text).build();
-    attributes.iter().map(|(name, text)| Ok(((*name).to_owned(), value(text)?))).collect()
+    let mut values = HashMap::new();
+    for (name, text) in attributes {
+        let value = MessageAttributeValue::builder().data_type(STRING).string_value(text).build()?;
+        values.insert((*name).to_owned(), value);
+    }
+    Ok(values)
 }
 
-/// A dead letter's id, stage and reason, as far as they fit beside the body.
+/// A dead letter's id, stage and reason, as far as they fit in addition to the body.
 pub(crate) fn dead_attributes(delivery: &Delivery, why: &DeadLetter, largest: usize) -> Attributes {
-    let (stage, reason) = (one_line(&why.stage, MAX_STAGE), one_line(&why.reason, MAX_REASON));
+    let stage = one_line(&why.stage, MAX_STAGE);
+    let reason = one_line(&why.reason, MAX_REASON);
     let mut attributes = Attributes::new();
     for (name, value) in [(ID, delivery.id.clone()), (STAGE, stage), (REASON, reason)] {
         let taken = delivery.body.len() + size(&attributes) + name.len() + STRING.len();
@@ -75,12 +80,13 @@ pub(crate) fn dead_attributes(delivery: &Delivery, why: &DeadLetter, largest: us
 /// The body, if SQS takes it: non-empty text of characters that XML allows.
 pub(crate) fn text(body: &[u8]) -> Result<&str, &'static str> {
     let text = std::str::from_utf8(body).map_err(|_| "it carries text alone, in UTF-8")?;
-    let fits = |c: char| !matches!(c, '\0'..'\t' | '\x0b' | '\x0c' | '\x0e'..' ' | '\u{fffe}' | '\u{ffff}');
-    match text {
-        "" => Err("it carries no empty messages"),
-        text if text.chars().all(fits) => Ok(text),
-        _ => Err("it carries no control characters but tabs and ends of lines"),
+    if text.is_empty() {
+        return Err("it carries no empty messages");
     }
+    if text.contains(|c| matches!(c, '\0'..'\t' | '\x0b' | '\x0c' | '\x0e'..' ' | '\u{fffe}' | '\u{ffff}')) {
+        return Err("it carries no control characters but tabs and ends of lines");
+    }
+    Ok(text)
 }
 
 /// A FIFO queue's deduplication id.

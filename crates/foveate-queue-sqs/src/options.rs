@@ -37,8 +37,7 @@ fn wrong(message: impl Into<String>) -> QueueError {
 impl SqsOptions {
     pub(crate) fn read(options: &QueueOptions) -> Result<Self, QueueError> {
         let settings = options.settings(&SETTINGS)?;
-        let Address { name: named, url, region, endpoint } = Address::parse(&options.address)?;
-        let get = |setting: &str| settings.get(setting).cloned();
+        let SqsAddress { name: named, url, region, endpoint } = SqsAddress::parse(&options.address)?;
         for setting in ["url", "endpoint"] {
             if let Some(url) = settings.get(setting) {
                 check_url(setting, url)?;
@@ -46,12 +45,12 @@ impl SqsOptions {
         }
         Ok(Self {
             name: name("queue", named)?,
-            url: get("url").or(url),
-            endpoint: get("endpoint").or(endpoint),
-            region: get("region").or(region),
-            dead_letter: get("dead-letter").map(|given| name("dead-letter", &given)).transpose()?,
-            credentials: get("credentials").map(PathBuf::from),
-            profile: get("profile"),
+            url: settings.get("url").cloned().or(url),
+            endpoint: settings.get("endpoint").cloned().or(endpoint),
+            region: settings.get("region").cloned().or(region),
+            dead_letter: settings.get("dead-letter").map(|given| name("dead-letter", given)).transpose()?,
+            credentials: settings.get("credentials").map(PathBuf::from),
+            profile: settings.get("profile").cloned(),
             lease: options.lease.map(whole_seconds).transpose()?,
             max_receive: options.max_receive.max(1),
             create: options.create,
@@ -67,15 +66,15 @@ impl SqsOptions {
     }
 }
 
-/// What an address says: `sqs://QUEUE`, or the URL by which SQS knows the queue.
-struct Address<'a> {
+/// An address: `sqs://QUEUE`, or the URL by which SQS knows the queue.
+struct SqsAddress<'a> {
     name: &'a str,
     url: Option<String>,
     region: Option<String>,
     endpoint: Option<String>,
 }
 
-impl<'a> Address<'a> {
+impl<'a> SqsAddress<'a> {
     fn parse(address: &'a str) -> Result<Self, QueueError> {
         let bad =
             || wrong("that is no address; it looks like sqs://QUEUE or https://sqs.REGION.amazonaws.com/ACCOUNT/QUEUE");
@@ -103,8 +102,7 @@ pub(crate) fn is_fifo(queue: &str) -> bool {
 /// The text is not repeated: it may be an address with credentials.
 fn name(what: &str, name: &str) -> Result<String, QueueError> {
     let stem = name.strip_suffix(FIFO).unwrap_or(name);
-    let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    if stem.is_empty() || name.len() > 80 || !stem.chars().all(fits) {
+    if stem.is_empty() || name.len() > 80 || stem.contains(|c: char| !c.is_ascii_alphanumeric() && !"-_".contains(c)) {
         return Err(wrong(format!(
             "{what}: a queue's name has up to 80 letters, digits, - and _ (and may end in .fifo); its address is the setting 'url'"
         )));

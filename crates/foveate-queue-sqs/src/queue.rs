@@ -13,21 +13,21 @@ use foveate_queue::{
 use futures_util::{StreamExt, stream};
 use tokio::runtime::Runtime;
 
-use crate::client::Service;
+use crate::client::SqsService;
 use crate::message::{
     Attributes, DELAY, FAILING_SINCE, ID, REASON, RECEIVED, STAGE, attribute, dead_attributes, parts, receipt,
     receive_count, sent, size, text, to_sdk, token,
 };
 use crate::options::{LONGEST, SqsOptions};
-use crate::setup::{Target, set_up};
+use crate::setup::{FoundQueues, QueueTarget, set_up};
 
 /// Most messages of one request.
 const BATCH: usize = 10;
-/// Most bytes of one request, which every service takes; a larger message has a request of its own.
+/// Most bytes of one request, which every service takes; a larger message has a separate request.
 const BATCH_BYTES: usize = 256 << 10;
 /// Most requests at once in one call.
 const AT_ONCE: usize = 16;
-/// How long dead letters are hidden from others while they are reviewed.
+/// The time for which dead letters are hidden from others while they are reviewed.
 const REVIEW: Duration = Duration::from_secs(600);
 /// Longest delay of a new message.
 const LONGEST_DELAY: Duration = Duration::from_secs(900);
@@ -36,9 +36,9 @@ const LONGEST_WAIT: Duration = Duration::from_secs(20);
 
 /// A queue of Amazon SQS, or of a service that speaks its protocol.
 pub struct SqsQueue {
-    service: Service,
-    jobs: Target,
-    dead: Target,
+    service: SqsService,
+    jobs: QueueTarget,
+    dead: QueueTarget,
     lease: Duration,
     max_receive: u32,
     /// `None` only while it is dropped.
@@ -60,11 +60,11 @@ impl SqsQueue {
             .build()
             .map_err(|error| QueueError::Start(Arc::new(error)))?;
         let opening = async {
-            let service = Service::open(&options).await?;
-            let (jobs, dead, lease) = set_up(&service, &options).await?;
-            Ok((service, jobs, dead, lease))
+            let service = SqsService::open(&options).await?;
+            let found = set_up(&service, &options).await?;
+            Ok((service, found))
         };
-        let (service, jobs, dead, lease) = runtime.block_on(opening)?;
+        let (service, FoundQueues { jobs, dead, lease }) = runtime.block_on(opening)?;
         Ok(Self { service, jobs, dead, lease, max_receive: options.max_receive, runtime: Some(runtime) })
     }
 
@@ -104,7 +104,8 @@ impl SqsQueue {
             let rule = "no control characters, 1 to 256 characters";
             return Err(self.service.refused(format!("it cannot carry the id {:?}: {rule}", message.id)));
         }
-        let (bytes, limit) = (message.body.len() + size(&attributes(message)), self.jobs.largest);
+        let bytes = message.body.len() + size(&attributes(message));
+        let limit = self.jobs.largest;
         if bytes > limit { Err(QueueError::TooLarge { bytes, limit }) } else { Ok(bytes) }
     }
 
@@ -174,8 +175,8 @@ impl SqsQueue {
                     None => Ok(Vec::new()),
                 };
                 let results = self.results(chunk.len(), doing, outcome);
-                let known = |receipt: &Receipt| parts(receipt).ok_or(QueueError::LeaseLost).map(drop);
-                chunk.iter().zip(results).map(|(receipt, result)| known(receipt).and(result)).collect::<Vec<_>>()
+                let known = chunk.iter().map(|receipt| parts(receipt).ok_or(QueueError::LeaseLost));
+                known.zip(results).map(|(known, result)| known.and(result)).collect::<Vec<_>>()
             }
         });
         self.block_on(stream::iter(asked).buffered(AT_ONCE).concat())
@@ -183,7 +184,7 @@ impl SqsQueue {
 
     async fn delete(
         &self,
-        from: &Target,
+        from: &QueueTarget,
         handles: Vec<(String, &str)>,
     ) -> Result<Vec<BatchResultErrorEntry>, QueueError> {
         let entries = handles
@@ -197,7 +198,7 @@ impl SqsQueue {
     /// Hides messages from others for `time` from now.
     async fn hide(
         &self,
-        of: &Target,
+        of: &QueueTarget,
         handles: Vec<(String, &str)>,
         time: Duration,
     ) -> Result<Vec<BatchResultErrorEntry>, QueueError> {
@@ -247,7 +248,8 @@ impl SqsQueue {
 
     /// Returns the delivery of a message, unless it is the first one of a copy on a FIFO queue that has a delay.
     async fn undelayed(&self, message: SdkMessage) -> Result<Option<Delivery>, QueueError> {
-        let (delay, count) = (attribute(&message, DELAY).and_then(|text| text.parse().ok()), receive_count(&message));
+        let delay = attribute(&message, DELAY).and_then(|text| text.parse().ok());
+        let count = receive_count(&message);
         let delivery = self.delivery(message)?;
         let (Some(delay), Some((_, handle))) = (delay, parts(&delivery.receipt)) else { return Ok(Some(delivery)) };
         if count > 1 {
@@ -261,7 +263,7 @@ impl SqsQueue {
     /// Receives messages, and hides them from others for `lease`.
     async fn ask(
         &self,
-        queue: &Target,
+        queue: &QueueTarget,
         max: usize,
         wait: Duration,
         lease: Duration,
@@ -373,11 +375,11 @@ impl SqsQueue {
                 return Ok(());
             }
             let before = kept.len();
-            kept.extend(letters.iter().map(|(key, handle, _)| (key.clone(), handle.clone())));
+            kept.extend(letters.iter().map(|dead| (dead.key.clone(), dead.handle.clone())));
             if kept.len() == before {
                 return Ok(()); // The first ones came into view again: this takes longer than they were hidden.
             }
-            for (key, handle, letter) in letters {
+            for DeliveredLetter { key, handle, letter } in letters {
                 // One that was put back may be dead again already.
                 let fate = if put_back.contains(&letter.id) { Fate::Keep } else { judge(&letter) };
                 match fate {
@@ -397,13 +399,12 @@ impl SqsQueue {
         }
     }
 
-    /// A dead letter, with SQS' id of it and the handle of this delivery.
-    fn buried(&self, message: SdkMessage) -> Result<(String, String, Buried), QueueError> {
-        let text = |name| attribute(&message, name).unwrap_or_default().to_owned();
-        let why = DeadLetter { stage: text(STAGE), reason: text(REASON) };
+    fn buried(&self, message: SdkMessage) -> Result<DeliveredLetter, QueueError> {
+        let [stage, reason] = [STAGE, REASON].map(|name| attribute(&message, name).unwrap_or_default().to_owned());
         let handle = message.receipt_handle().unwrap_or_default().to_owned();
         let Delivery { id, key, body, sent, .. } = self.delivery(message)?;
-        Ok((key, handle, Buried { id, body, why, since: sent, is_whole: true }))
+        let letter = Buried { id, body, why: DeadLetter { stage, reason }, since: sent, is_whole: true };
+        Ok(DeliveredLetter { key, handle, letter })
     }
 
     async fn count(&self) -> Result<Depth, QueueError> {
@@ -413,7 +414,7 @@ impl SqsQueue {
     }
 
     /// The visible, delayed and leased messages.
-    async fn counts(&self, queue: &Target) -> Result<[u64; 3], QueueError> {
+    async fn counts(&self, queue: &QueueTarget) -> Result<[u64; 3], QueueError> {
         let names = [
             QueueAttributeName::ApproximateNumberOfMessages,
             QueueAttributeName::ApproximateNumberOfMessagesDelayed,
@@ -430,7 +431,14 @@ fn attributes(message: &Message) -> Attributes {
     vec![(ID, message.id.clone())]
 }
 
-/// What a copy says about its message.
+/// A dead letter, with SQS' id of it and the handle of this delivery.
+struct DeliveredLetter {
+    key: String,
+    handle: String,
+    letter: Buried,
+}
+
+/// The attributes of a copy about its message.
 fn notes(delivery: &Delivery) -> Attributes {
     let mut notes = Attributes::new();
     if delivery.received > 0 {

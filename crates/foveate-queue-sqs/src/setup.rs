@@ -7,7 +7,7 @@ use aws_sdk_sqs::types::QueueAttributeName;
 use foveate_queue::{QueueError, QueueOptions};
 use serde_json::Value;
 
-use crate::client::{Service, is_missing};
+use crate::client::{SqsService, is_missing};
 use crate::options::{SqsOptions, is_fifo};
 
 /// The lease if neither the options nor the queue have one.
@@ -18,22 +18,29 @@ const RETENTION: Duration = Duration::from_secs(14 * 24 * 3600);
 const USUAL_LARGEST: usize = 256 << 10;
 
 /// A queue and its URL.
-pub(crate) struct Target {
+pub(crate) struct QueueTarget {
     pub(crate) name: String,
     pub(crate) url: String,
     /// Most bytes of a message, attributes included.
     pub(crate) largest: usize,
 }
 
-impl Target {
+impl QueueTarget {
     pub(crate) fn is_fifo(&self) -> bool {
         is_fifo(&self.name)
     }
 }
 
-/// Finds both queues, and creates what is missing if the options say so. Also returns the lease.
-pub(crate) async fn set_up(service: &Service, options: &SqsOptions) -> Result<(Target, Target, Duration), QueueError> {
-    let setup = Setup { service, options };
+/// A queue and its dead letters' queue, with the lease of its messages.
+pub(crate) struct FoundQueues {
+    pub(crate) jobs: QueueTarget,
+    pub(crate) dead: QueueTarget,
+    pub(crate) lease: Duration,
+}
+
+/// Finds both queues, and creates missing ones if the options say so.
+pub(crate) async fn set_up(service: &SqsService, options: &SqsOptions) -> Result<FoundQueues, QueueError> {
+    let setup = QueueSetup { service, options };
     let url = match &options.url {
         Some(url) => url.clone(),
         None => setup.url(&options.name).await?,
@@ -49,12 +56,12 @@ pub(crate) async fn set_up(service: &Service, options: &SqsOptions) -> Result<(T
         (None, None) => options.usual_dead_letter(),
     };
     let lease = setup.lease(&has)?;
-    let jobs = Target { name: options.name.clone(), url, largest: largest(&has) };
+    let jobs = QueueTarget { name: options.name.clone(), url, largest: largest(&has) };
     let url = setup.url(&dead).await?;
     let largest = largest(&setup.attributes(&url).await?);
-    let dead = Target { name: dead, url, largest };
+    let dead = QueueTarget { name: dead, url, largest };
     setup.check_room(&jobs, &dead)?;
-    Ok((jobs, dead, lease))
+    Ok(FoundQueues { jobs, dead, lease })
 }
 
 type Attributes = HashMap<QueueAttributeName, String>;
@@ -82,12 +89,12 @@ impl Redrive {
     }
 }
 
-struct Setup<'a> {
-    service: &'a Service,
+struct QueueSetup<'a> {
+    service: &'a SqsService,
     options: &'a SqsOptions,
 }
 
-impl Setup<'_> {
+impl QueueSetup<'_> {
     async fn url(&self, queue: &str) -> Result<String, QueueError> {
         let doing = format!("looking for queue {queue}");
         let asked = self.service.client.get_queue_url().queue_name(queue).send();
@@ -137,8 +144,8 @@ impl Setup<'_> {
 
     /// The queue's lease, unless the options have one, which is requested with every message.
     fn lease(&self, has: &Attributes) -> Result<Duration, QueueError> {
-        let told = || has.get(&QueueAttributeName::VisibilityTimeout).and_then(|seconds| seconds.parse().ok());
-        let lease = self.options.lease.or_else(|| told().map(Duration::from_secs)).unwrap_or(LEASE);
+        let timeout = has.get(&QueueAttributeName::VisibilityTimeout).and_then(|seconds| seconds.parse().ok());
+        let lease = self.options.lease.or(timeout.map(Duration::from_secs)).unwrap_or(LEASE);
         if lease.is_zero() {
             return Err(QueueError::Lease("the queue's visibility timeout is 0".to_owned()));
         }
@@ -146,7 +153,7 @@ impl Setup<'_> {
     }
 
     /// Every message must fit the dead letters' queue.
-    fn check_room(&self, jobs: &Target, dead: &Target) -> Result<(), QueueError> {
+    fn check_room(&self, jobs: &QueueTarget, dead: &QueueTarget) -> Result<(), QueueError> {
         if dead.largest >= jobs.largest {
             return Ok(());
         }
@@ -158,7 +165,8 @@ impl Setup<'_> {
 
     /// A message that SQS moves away has no stage and reason, and is not reported.
     fn check_redrive(&self, redrive: &Redrive) -> Result<(), QueueError> {
-        let (after, most) = (redrive.after, self.options.max_receive.saturating_add(QueueOptions::CHANCES));
+        let after = redrive.after;
+        let most = self.options.max_receive.saturating_add(QueueOptions::CHANCES);
         if after > u64::from(most) {
             return Ok(());
         }
