@@ -17,7 +17,7 @@ const MAGIC: &[u8; 8] = b"fvsrch02";
 /// Share of the progress after which the first neighbours are known.
 pub(crate) const SEEDED: f64 = 0.02;
 
-/// SavedFindings of a search, which are part of its state.
+/// Findings of a search, which are part of its state.
 pub(crate) trait SavedFindings: Sized {
     fn write(&self, out: &mut dyn Write) -> io::Result<()>;
     /// Reads what `new`, which has found nothing, is to become.

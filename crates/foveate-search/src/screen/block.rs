@@ -11,7 +11,7 @@ pub(crate) struct CodeBlock<'a> {
 }
 
 impl<'a> CodeBlock<'a> {
-    /// CodeBlock `number` of some codes.
+    /// Block `number` of some codes.
     pub(crate) fn of(codes: &'a Codes, width: usize, number: usize, limits: &'a [i32]) -> Self {
         let rows = number * BLOCK..(number * BLOCK + BLOCK).min(codes.len());
         let limits = &limits[..rows.len()];
