@@ -16,7 +16,7 @@ pub enum Separator {
     /// one, lines are any bytes but NUL.
     #[default]
     Line,
-    /// NUL, as `find -print0` writes it. FolderEntries are any other bytes.
+    /// NUL, as `find -print0` writes it. Entries are any other bytes.
     Nul,
 }
 

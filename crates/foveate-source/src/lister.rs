@@ -60,7 +60,7 @@ pub struct ListingStats {
     pub skipped_containers: u64,
     /// Other files in folders that were skipped because their extension is not an image's.
     pub skipped_other: u64,
-    /// FolderEntries of folders that were skipped because their name begins with a dot (a hidden folder counts once).
+    /// Entries of folders that were skipped because their name begins with a dot (a hidden folder counts once).
     pub skipped_hidden: u64,
     /// Images in folders that have another name: the name is a symbolic link, or its folder was searched before.
     pub linked: u64,
@@ -123,7 +123,7 @@ struct Level<'p> {
 enum Mode<'p> {
     /// Every image below it.
     Images,
-    /// FolderEntries that continue to match a pattern.
+    /// Entries that continue to match a pattern.
     Matching(&'p Pattern, PatternProgress),
 }
 

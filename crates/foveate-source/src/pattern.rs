@@ -114,7 +114,7 @@ fn component(text: &str) -> Result<PatternComponent, String> {
 mod tests {
     use super::*;
 
-    /// Whether `path`, below the pattern's base, matches; `None` if the walk would not get that far.
+    /// Returns true if `path`, below the pattern's base, matches; `None` if the walk would not get that far.
     fn matches(pattern: &str, path: &str) -> Option<bool> {
         let pattern = Pattern::new(pattern).unwrap();
         let mut progress = pattern.start();
