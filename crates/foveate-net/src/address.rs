@@ -27,7 +27,7 @@ const SPECIAL_V4: [(Ipv4Addr, u32, &str); 19] = [
     (Ipv4Addr::new(168, 63, 129, 16), 32, "a cloud's metadata"),
 ];
 
-/// NameCache of IPv6 blocks outside of global unicast (2000::/3), which are all refused.
+/// Names of IPv6 blocks outside of global unicast (2000::/3), which are all refused.
 const SPECIAL_V6: [(Ipv6Addr, u32, &str); 6] = [
     (Ipv6Addr::UNSPECIFIED, 128, "an unspecified"),
     (Ipv6Addr::LOCALHOST, 128, "a loopback"),

@@ -15,8 +15,8 @@ pub struct NetError {
     pub transient: bool,
     /// The pause before a retry that the server asked for, at most an hour.
     pub retry_after: Option<Duration>,
-    /// Returns true if another machine answered: with a status, a refused connection, a TLS alert, or that there is no
-    /// such name. `Some(false)` after a timeout, and if the network is unreachable or the resolver fails. `None` if nothing
+    /// True if another machine answered: with a status, a refused connection, a TLS alert, or that there is no such
+    /// name. `Some(false)` after a timeout, and if the network is unreachable or the resolver fails. `None` if nothing
     /// was asked.
     pub reached: Option<bool>,
     /// The status of the answer, if that is the reason.

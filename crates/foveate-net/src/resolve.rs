@@ -1,4 +1,4 @@
-//! HostName resolution: cached per host, checked at every use.
+//! Name resolution: cached per host, checked at every use.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;

@@ -24,7 +24,7 @@ impl Asked {
     }
 }
 
-/// What happens to a connection after an answer.
+/// Fate of a connection after an answer.
 pub(super) enum Then {
     Keep,
     Close,
