@@ -28,7 +28,7 @@ const MOST_BATCH: u64 = 2 << 30;
 pub(crate) struct IpcBatches {
     messages: IpcMessages,
     decoder: FileDecoder,
-    /// GroupRows before the next message.
+    /// Rows before the next message.
     rows: u64,
 }
 

@@ -46,7 +46,7 @@ pub(crate) struct ParquetBatches {
     pages: Pages,
     metadata: ArrowReaderMetadata,
     mask: ProjectionMask,
-    /// GroupRows of each row group.
+    /// Rows of each row group.
     rows: Vec<u64>,
     /// The row group to begin next.
     next: usize,
@@ -101,7 +101,7 @@ impl ParquetBatches {
         Ok(())
     }
 
-    /// GroupRows of a batch of this row group. It follows from the footer alone, so that batches do not depend on where
+    /// Rows of a batch of this row group. It follows from the footer alone, so that batches do not depend on where
     /// reading began.
     fn batch_rows(&self, group: usize) -> u64 {
         let about = self.metadata.metadata().row_group(group);

@@ -1,4 +1,4 @@
-//! GroupRows of a table of any content.
+//! Rows of a table of any content.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! GroupRows as members.
+//! Rows as members.
 
 use std::ops::Range;
 use std::time::SystemTime;
@@ -18,9 +18,9 @@ use crate::fault::{damaged, guarded};
 use crate::guess::{MOST_PATH, in_base64, is_base64};
 use crate::text::text;
 
-/// BatchReader of a file's rows, in order.
+/// Batches of a file's rows, in order.
 pub(crate) trait BatchReader: Send {
-    /// The next batch, or `None` at the file's end. BatchReader do not depend on the rows that were skipped before.
+    /// The next batch, or `None` at the file's end. Batches do not depend on the rows that were skipped before.
     fn next(&mut self) -> Result<Option<RecordBatch>, FetchError>;
 
     /// Continues with the batch that holds row `row` of the file. Returns the number of its first row; that of the
@@ -78,7 +78,7 @@ impl TableMembers {
         Ok(true)
     }
 
-    /// Makes the next image one of the current row; false at the end. GroupRows with empty lists have none.
+    /// Makes the next image one of the current row; false at the end. Rows with empty lists have none.
     fn advance_to_image(&mut self) -> Result<bool, FetchError> {
         while self.advance()? {
             let Some(batch) = &self.batch else { break };
@@ -202,7 +202,7 @@ impl Members for TableMembers {
         })
     }
 
-    /// The last row to skip is read, because its place may be that of an error which ends the file. GroupRows with lists are
+    /// The last row to skip is read, because its place may be that of an error which ends the file. Rows with lists are
     /// all read, because they tell how many images they have.
     fn skip(&mut self, count: u64) -> Result<(), FetchError> {
         guarded(|| {
