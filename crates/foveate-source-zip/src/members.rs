@@ -84,8 +84,8 @@ impl ForwardReader {
         offset.checked_sub(self.position).is_some_and(|gap| gap <= GAP)
     }
 
-    /// Reads the member at or after this position: its local header, which repeats the name and the extra field, and its
-    /// bytes.
+    /// Reads the member at or after this position: its local header, which repeats the name and the extra field, and
+    /// its bytes.
     fn member(&mut self, entry: &ZipEntry) -> io::Result<Vec<u8>> {
         self.pass(entry.offset - self.position)?;
         let mut header = [0; LOCAL_HEADER];
