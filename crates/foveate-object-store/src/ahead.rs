@@ -10,7 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::core::Core;
-use crate::errors::Failure;
+use crate::errors::ReadFailure;
 use crate::read::Course;
 
 /// Objects that may wait for a request or to be taken.
@@ -32,7 +32,7 @@ struct AskedObject {
 }
 
 /// The consumer's side.
-pub(crate) struct Ahead {
+pub(crate) struct ObjectsAhead {
     asked: mpsc::UnboundedSender<AskedObject>,
     waiting: VecDeque<oneshot::Receiver<Answer>>,
     number: u64,
@@ -41,7 +41,7 @@ pub(crate) struct Ahead {
     reading: AbortHandle,
 }
 
-impl Ahead {
+impl ObjectsAhead {
     pub(crate) fn new(core: &Arc<Core>) -> Self {
         let (asked, asks) = mpsc::unbounded_channel();
         let (turn, turns) = watch::channel(0);
@@ -58,7 +58,7 @@ impl Ahead {
     }
 }
 
-impl ReadAhead for Ahead {
+impl ReadAhead for ObjectsAhead {
     fn has_room(&self) -> bool {
         self.waiting.len() < MOST_ASKED
     }
@@ -81,7 +81,7 @@ impl ReadAhead for Ahead {
     }
 }
 
-impl Drop for Ahead {
+impl Drop for ObjectsAhead {
     fn drop(&mut self) {
         self.reading.abort();
     }
@@ -147,7 +147,7 @@ impl ObjectRead {
         let mut target = self.core.target(object).await?;
         loop {
             match target.whole(self).await {
-                Err(Failure::NoRoom) => {
+                Err(ReadFailure::NoRoom) => {
                     let number = self.number;
                     // An error means that the reader is gone.
                     let _ = self.turns.wait_for(|turn| *turn >= number).await;

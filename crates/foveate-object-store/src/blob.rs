@@ -17,7 +17,7 @@ use crate::read::{ByteTaker, ObjectTarget};
 /// Size of the parts of a stream.
 const PART: u64 = 8 << 20;
 
-/// ParallelRead of one stream in flight.
+/// Parts of one stream in flight.
 const PARALLEL: usize = 8;
 
 /// An object of known length.

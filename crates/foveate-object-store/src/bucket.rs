@@ -15,7 +15,7 @@ use object_store::{ObjectStore, RetryConfig};
 use crate::address::{BucketPlace, StoreKind, shown};
 use crate::aws;
 use crate::connect::Connector;
-use crate::control::Control;
+use crate::control::ControlObject;
 use crate::errors::cause;
 
 /// The known settings.
@@ -37,23 +37,23 @@ pub(crate) struct Bucket {
     pub(crate) objects: Arc<dyn ObjectStore>,
     pub(crate) pages: Arc<dyn PaginatedListStore>,
     /// Of requests for bytes, and of those for metadata alone.
-    pub(crate) controls: Arc<[Control; 2]>,
+    pub(crate) controls: Arc<[ControlObject; 2]>,
 }
 
 impl Bucket {
     fn listed<S: ObjectStore + PaginatedListStore>(store: S) -> Self {
         let store = Arc::new(store);
-        Self { objects: store.clone(), pages: store, controls: Control::pair() }
+        Self { objects: store.clone(), pages: store, controls: ControlObject::pair() }
     }
 }
 
 /// Settings with which buckets are opened.
-pub(crate) struct Settings {
+pub(crate) struct BucketSettings {
     values: BTreeMap<String, String>,
     connector: Connector,
 }
 
-impl Settings {
+impl BucketSettings {
     /// # Errors
     /// If a setting is unknown or has an impossible value.
     pub(crate) fn new(options: &StoreOptions) -> Result<Self, SourceError> {

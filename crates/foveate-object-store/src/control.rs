@@ -8,13 +8,13 @@ use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectStore};
 use tokio::time::{Instant, timeout};
 
-use crate::errors::Failure;
+use crate::errors::ReadFailure;
 
 /// Longest wait for the answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The object that a store gave last, in one kind of request. If it is refused too, no object is at fault.
-pub(crate) struct Control {
+pub(crate) struct ControlObject {
     /// True if the requests are for metadata alone.
     head: bool,
     given: Mutex<Option<(Arc<dyn ObjectStore>, Path)>>,
@@ -22,7 +22,7 @@ pub(crate) struct Control {
     asked: tokio::sync::Mutex<Option<(Instant, bool)>>,
 }
 
-impl Control {
+impl ControlObject {
     /// Of requests for bytes, and of those for metadata alone.
     pub(crate) fn pair() -> Arc<[Self; 2]> {
         Arc::new([false, true].map(|head| Self { head, given: Mutex::default(), asked: Default::default() }))
@@ -49,7 +49,7 @@ impl Control {
         let gives = match answer.await {
             Ok(Ok(_)) => true,
             // Of an object that is gone or has no bytes, the store says so.
-            Ok(Err(error)) => matches!(Failure::of("", &error), Failure::Final(_) | Failure::NoParts),
+            Ok(Err(error)) => matches!(ReadFailure::of("", &error), ReadFailure::Final(_) | ReadFailure::NoParts),
             Err(_) => false,
         };
         *asked = Some((when, gives));

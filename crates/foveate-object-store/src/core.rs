@@ -10,7 +10,7 @@ use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
 use crate::address::BucketPlace;
-use crate::bucket::{Bucket, Settings};
+use crate::bucket::{Bucket, BucketSettings};
 use crate::read::{ObjectTarget, ReadLimits};
 use crate::retry::Attempts;
 
@@ -20,7 +20,7 @@ const MOST_THREADS: usize = 4;
 /// Options, opened buckets, and the threads that talk to them.
 pub(crate) struct Core {
     pub(crate) options: StoreOptions,
-    settings: Settings,
+    settings: BucketSettings,
     buckets: Mutex<BTreeMap<String, Bucket>>,
     /// `None` only while it is dropped.
     runtime: Option<Runtime>,
@@ -28,7 +28,7 @@ pub(crate) struct Core {
 
 impl Core {
     pub(crate) fn new(options: &StoreOptions) -> Result<Self, SourceError> {
-        let settings = Settings::new(options)?;
+        let settings = BucketSettings::new(options)?;
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(threads)

@@ -8,7 +8,7 @@ use object_store::client::HttpError;
 
 /// Reason that an attempt to read failed.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub(crate) enum ReadFailure {
     /// Another attempt would fail too.
     Final(FetchError),
     /// Another attempt may succeed.
@@ -28,7 +28,7 @@ pub(crate) enum Failure {
     NoRoom,
 }
 
-impl Failure {
+impl ReadFailure {
     /// An attempt that brought nothing or not all, without an answer that says why.
     pub(crate) fn broken(address: &str, why: impl std::fmt::Display) -> Self {
         Self::again(FetchError::Unreachable(format!("{address}: {why}")), false)

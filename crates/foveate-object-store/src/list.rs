@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 
 use crate::address::{BucketPlace, StoreKind, shown};
 use crate::core::Core;
-use crate::errors::Failure;
+use crate::errors::ReadFailure;
 use crate::keys;
 use crate::read::version;
 
@@ -366,7 +366,7 @@ impl RangeLister<'_> {
         let mut attempts = self.core.attempts();
         loop {
             let request = self.pages.list_paginated(Some(&self.place.key), options.clone());
-            match attempts.answer(&name, self.core.options.timeout, Failure::of, request).await {
+            match attempts.answer(&name, self.core.options.timeout, ReadFailure::of, request).await {
                 Ok(page) => return Ok(page),
                 Err(failure) => attempts
                     .again(failure)

@@ -15,7 +15,7 @@ use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload,
 
 use crate::address::{BucketPlace, shown};
 use crate::core::Core;
-use crate::errors::Failure;
+use crate::errors::ReadFailure;
 use crate::read::Alone;
 use crate::store::ObjectStores;
 
@@ -66,7 +66,7 @@ impl BucketPrefix {
             let mut attempts = self.core().attempts();
             loop {
                 let request = attempt(bucket.objects.as_ref(), &path);
-                match attempts.answer(&address, time, Failure::of_change, request).await {
+                match attempts.answer(&address, time, ReadFailure::of_change, request).await {
                     Ok(done) => return Ok(done),
                     Err(failure) => attempts.again(failure).await.map_err(|failure| failure.into_error(&address))?,
                 }

@@ -1,4 +1,4 @@
-//! ReadLoop an object or a part of it, over as many answers as it takes.
+//! Reading an object or a part of it, over as many answers as it takes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::address::{BucketPlace, shown};
 use crate::bucket::Bucket;
-use crate::errors::Failure;
+use crate::errors::ReadFailure;
 use crate::retry::Attempts;
 
 /// Bytes that have to come within the time limit, so that a trickle ends too.
 const LEAST_PROGRESS: u64 = 64 << 10;
 
-/// ReadLimits on reading.
+/// Limits on reading.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReadLimits {
     /// Largest object.
@@ -111,7 +111,7 @@ impl ObjectTarget {
     }
 
     /// Reads the whole object.
-    pub(crate) async fn whole(&mut self, course: &mut dyn Course) -> Result<Vec<u8>, Failure> {
+    pub(crate) async fn whole(&mut self, course: &mut dyn Course) -> Result<Vec<u8>, ReadFailure> {
         self.check_len(self.version.len.unwrap_or_default())?;
         let mut out = Vec::new();
         self.retried(ByteSpan { start: 0, len: None }, &mut out, course).await?;
@@ -149,7 +149,7 @@ impl ObjectTarget {
         span: ByteSpan,
         out: &mut dyn ByteTaker,
         course: &mut dyn Course,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), ReadFailure> {
         let mut attempts = self.limits.attempts();
         let mut came = 0;
         let controls = Arc::clone(&self.bucket.controls);
@@ -162,10 +162,10 @@ impl ObjectTarget {
                 }
                 Err(failure) => failure,
             };
-            if matches!(failure, Failure::NoParts) && span.len.is_none() {
+            if matches!(failure, ReadFailure::NoParts) && span.len.is_none() {
                 came = 0;
                 out.restart();
-                failure = Failure::broken(&self.name, "it came in part, and the server does not continue");
+                failure = ReadFailure::broken(&self.name, "it came in part, and the server does not continue");
             }
             attempts.judge(failure, &controls[0], began).await?;
         }
@@ -179,7 +179,7 @@ impl ObjectTarget {
         out: &mut dyn ByteTaker,
         course: &mut dyn Course,
         attempts: &Attempts,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), ReadFailure> {
         let offset = start + *came;
         let range = match len {
             Some(len) => Some(GetRange::Bounded(offset..start + len)),
@@ -189,24 +189,24 @@ impl ObjectTarget {
         if len.is_none() {
             self.check_len(got.meta.size)?;
             if !course.has_room(got.meta.size) {
-                return Err(Failure::NoRoom);
+                return Err(ReadFailure::NoRoom);
             }
         }
         // Later answers have to be of the same object.
         self.version = Version { len: Some(got.meta.size), ..version(&got.meta) };
-        out.expect(got.range.end - got.range.start).map_err(Failure::Final)?;
+        out.expect(got.range.end - got.range.start).map_err(ReadFailure::Final)?;
         self.body(got, came, out, attempts).await
     }
 
     /// Begins a request for this version of the object.
-    async fn ask(&self, mut options: GetOptions, attempts: &Attempts) -> Result<GetResult, Failure> {
+    async fn ask(&self, mut options: GetOptions, attempts: &Attempts) -> Result<GetResult, ReadFailure> {
         options.if_match = self.version.tag.as_deref().and_then(strong);
         let request = self.bucket.objects.get_opts(&self.path, options);
-        let got = attempts.answer(&self.name, self.limits.timeout, Failure::of, request).await?;
+        let got = attempts.answer(&self.name, self.limits.timeout, ReadFailure::of, request).await?;
         if is_same(&self.version, &version(&got.meta)) {
             Ok(got)
         } else {
-            Err(Failure::Final(FetchError::Changed(self.name.to_string())))
+            Err(ReadFailure::Final(FetchError::Changed(self.name.to_string())))
         }
     }
 
@@ -216,7 +216,7 @@ impl ObjectTarget {
         came: &mut u64,
         out: &mut dyn ByteTaker,
         attempts: &Attempts,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), ReadFailure> {
         let whole = *came + (got.range.end - got.range.start);
         let mut parts = got.into_stream();
         let mut end = attempts.end(self.limits.timeout);
@@ -224,18 +224,18 @@ impl ObjectTarget {
         loop {
             match timeout_at(end, parts.next()).await {
                 Err(_) => {
-                    return Err(Failure::broken(&self.name, format!("{came} of {whole} bytes came in time")));
+                    return Err(ReadFailure::broken(&self.name, format!("{came} of {whole} bytes came in time")));
                 }
-                Ok(Some(Err(error))) => return Err(Failure::of(&self.name, &error)),
+                Ok(Some(Err(error))) => return Err(ReadFailure::of(&self.name, &error)),
                 Ok(Some(Ok(part))) if *came + part.len() as u64 > whole => {
-                    return Err(Failure::broken(&self.name, format!("more than {whole} bytes came")));
+                    return Err(ReadFailure::broken(&self.name, format!("more than {whole} bytes came")));
                 }
                 Ok(Some(Ok(part))) => {
                     *came += part.len() as u64;
                     out.take(part);
                 }
                 Ok(None) if *came == whole => return Ok(()),
-                Ok(None) => return Err(Failure::broken(&self.name, format!("{came} of {whole} bytes came"))),
+                Ok(None) => return Err(ReadFailure::broken(&self.name, format!("{came} of {whole} bytes came"))),
             }
             if *came - mark >= LEAST_PROGRESS {
                 end = attempts.end(self.limits.timeout);
@@ -244,9 +244,9 @@ impl ObjectTarget {
         }
     }
 
-    fn check_len(&self, bytes: u64) -> Result<(), Failure> {
+    fn check_len(&self, bytes: u64) -> Result<(), ReadFailure> {
         let limit = self.limits.max_bytes;
-        if bytes > limit { Err(Failure::Final(FetchError::TooLarge { bytes, limit })) } else { Ok(()) }
+        if bytes > limit { Err(ReadFailure::Final(FetchError::TooLarge { bytes, limit })) } else { Ok(()) }
     }
 }
 

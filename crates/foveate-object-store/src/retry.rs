@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-use crate::control::Control;
-use crate::errors::Failure;
+use crate::control::ControlObject;
+use crate::errors::ReadFailure;
 
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
@@ -48,19 +48,24 @@ impl Attempts {
     }
 
     /// Waits for the next attempt after `failure`. Gives the failure back if it is final, or was that of the last one.
-    pub(crate) async fn again(&mut self, failure: Failure) -> Result<(), Failure> {
+    pub(crate) async fn again(&mut self, failure: ReadFailure) -> Result<(), ReadFailure> {
         match failure {
-            Failure::Again { wait, .. } if self.wait(wait).await => Ok(()),
+            ReadFailure::Again { wait, .. } if self.wait(wait).await => Ok(()),
             last => Err(last),
         }
     }
 
     /// As [`again`](Self::again), for a request for an object, begun at `began`: asks the store for the object that it
     /// gave before, to tell whose `failure` it is.
-    pub(crate) async fn judge(&mut self, failure: Failure, control: &Control, began: Instant) -> Result<(), Failure> {
+    pub(crate) async fn judge(
+        &mut self,
+        failure: ReadFailure,
+        control: &ControlObject,
+        began: Instant,
+    ) -> Result<(), ReadFailure> {
         let failure = match failure {
-            Failure::Doubtful(_) => failure,
-            Failure::Again { .. } => match self.again(failure).await {
+            ReadFailure::Doubtful(_) => failure,
+            ReadFailure::Again { .. } => match self.again(failure).await {
                 Ok(()) => return Ok(()),
                 Err(failure) => failure,
             },
@@ -86,13 +91,13 @@ impl Attempts {
         &self,
         address: &str,
         time: Duration,
-        means: fn(&str, &object_store::Error) -> Failure,
+        means: fn(&str, &object_store::Error) -> ReadFailure,
         request: impl Future<Output = object_store::Result<T>>,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, ReadFailure> {
         let request = async { (request.await, ASKED.with(Cell::get)) };
         match timeout_at(self.end(time), ASKED.scope(Cell::default(), request)).await {
             Ok((answer, asked)) => answer.map_err(|error| means(address, &error).after(asked)),
-            Err(_) => Err(Failure::broken(address, "no answer in time")),
+            Err(_) => Err(ReadFailure::broken(address, "no answer in time")),
         }
     }
 

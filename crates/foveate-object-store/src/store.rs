@@ -5,7 +5,7 @@ use foveate_source::store::{Object, ReadAhead, Store, Version};
 use foveate_source::{Fetch, FetchError, Item, SourceError};
 
 use crate::address::BucketPlace;
-use crate::ahead::Ahead;
+use crate::ahead::ObjectsAhead;
 use crate::blob::ObjectBlob;
 use crate::core::Core;
 use crate::list;
@@ -58,7 +58,7 @@ impl Store for ObjectStores {
     }
 
     fn read_ahead(&self) -> Box<dyn ReadAhead> {
-        Box::new(Ahead::new(&self.core))
+        Box::new(ObjectsAhead::new(&self.core))
     }
 
     fn fetch(&self) -> Box<dyn Fetch> {
