@@ -294,9 +294,10 @@ static QUESTIONS: &[Question] = &[
             let busy = job.at_workers("cpu_busy")?;
             let idle = busy.value < BUSY;
             let full = busy.value > PLATEAU;
-            match job.is_on_cpu() {
-                true => AdvisedNumber::of(busy, idle, "cores are idle: more workers or forward threads, foveate tune"),
-                false => AdvisedNumber::of(busy, full, "no core is free: cheaper decoding and resizing, or more cores"),
+            if job.is_on_cpu() {
+                AdvisedNumber::of(busy, idle, "cores are idle: more workers or forward threads, foveate tune")
+            } else {
+                AdvisedNumber::of(busy, full, "no core is free: cheaper decoding and resizing, or more cores")
             }
         },
     },

@@ -21,7 +21,7 @@ pub enum ReportError {
     Malformed {
         /// The file.
         path: PathBuf,
-        /// ChartLine in the file, counted from 1.
+        /// Line in the file, counted from 1.
         line: u64,
         /// Name of the column; empty if the whole line is invalid.
         column: String,

@@ -47,7 +47,7 @@ pub(crate) struct CsvTable {
     pub(crate) schema: &'static Schema,
     path: PathBuf,
     pub(crate) header: Vec<String>,
-    /// ChartLine in the file, and fields.
+    /// Line in the file, and fields.
     pub(crate) lines: Vec<(u64, Vec<String>)>,
 }
 
