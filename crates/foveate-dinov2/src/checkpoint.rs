@@ -12,7 +12,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::hash::{hex, sha256_of};
-use crate::stored::Stored;
+use crate::stored::StoredTensor;
 use crate::{Config, ModelError, Weights};
 
 /// The single file of an unsharded checkpoint.
@@ -114,7 +114,7 @@ impl Checkpoint {
             Some(extension) if extension == "bin" => of_pickle(path)?,
             _ => of_safetensors(&mut file, path)?,
         };
-        for Stored { name, offset, dtype, shape } in tensors {
+        for StoredTensor { name, offset, dtype, shape } in tensors {
             let location = Location { file: self.files.len(), offset, dtype, shape };
             if self.tensors.insert(strip_prefix(&name).to_owned(), location).is_some() {
                 return Err(ModelError::malformed(path, format!("tensor '{name}' is in the checkpoint twice")));
@@ -141,9 +141,9 @@ impl Checkpoint {
             }
         }
         let known: BTreeSet<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
-        let is_own = |name: &str| OWN.iter().any(|prefix| name.starts_with(prefix));
+        let own = self.tensors.keys().filter(|name| OWN.iter().any(|prefix| name.starts_with(prefix)));
         // The smallest name, so that the message does not depend on a hash table's order.
-        match self.tensors.keys().filter(|name| is_own(name) && !known.contains(name.as_str())).min() {
+        match own.filter(|name| !known.contains(name.as_str())).min() {
             Some(extra) => {
                 let problem =
                     format!("tensor '{extra}' has no place in the model in config.json; are the two of one model?");
@@ -232,16 +232,18 @@ pub(crate) fn read_weight_map(index: &Path) -> Result<BTreeMap<String, String>, 
         serde_json::from_slice(&json).map_err(|e| ModelError::malformed(index, format!("not valid JSON: {e}")))?;
     let map = value.get("weight_map").and_then(Value::as_object).filter(|map| !map.is_empty());
     let map = map.ok_or_else(|| ModelError::malformed(index, "'weight_map' is missing, empty or not an object"))?;
-    let shard = |(name, file): (&String, &Value)| match file.as_str() {
-        Some(file) if is_plain_name(file) => Ok((name.clone(), file.to_owned())),
-        _ => {
-            Err(ModelError::malformed(index, format!("'weight_map' gives {file} for '{name}', which is no file name")))
-        }
-    };
-    map.iter().map(shard).collect()
+    let mut shards = BTreeMap::new();
+    for (name, file) in map {
+        let Some(plain) = file.as_str().filter(|file| is_plain_name(file)) else {
+            let problem = format!("'weight_map' gives {file} for '{name}', which is no file name");
+            return Err(ModelError::malformed(index, problem));
+        };
+        shards.insert(name.clone(), plain.to_owned());
+    }
+    Ok(shards)
 }
 
-/// Returns true if `name` is a shard beside its index; a path that could lead out of the folder is refused.
+/// Returns true if `name` is a shard next to its index; a path that could lead out of the folder is refused.
 fn is_plain_name(name: &str) -> bool {
     [".safetensors", ".bin"].iter().any(|end| name.ends_with(end)) && !name.contains(['/', '\\', ':', '\0'])
 }
@@ -262,23 +264,23 @@ fn refuse_pointer(file: &mut File, path: &Path) -> Result<(), ModelError> {
 }
 
 #[cfg(feature = "pickle")]
-fn of_pickle(path: &Path) -> Result<Vec<Stored>, ModelError> {
+fn of_pickle(path: &Path) -> Result<Vec<StoredTensor>, ModelError> {
     crate::pickle::tensors(path)
 }
 
 #[cfg(not(feature = "pickle"))]
-fn of_pickle(path: &Path) -> Result<Vec<Stored>, ModelError> {
+fn of_pickle(path: &Path) -> Result<Vec<StoredTensor>, ModelError> {
     let problem = "is in PyTorch's format, which a build with -F candle reads; or convert it with \
                    `save_pretrained(..., safe_serialization=True)`";
     Err(ModelError::malformed(path, problem))
 }
 
-fn of_safetensors(file: &mut File, path: &Path) -> Result<Vec<Stored>, ModelError> {
+fn of_safetensors(file: &mut File, path: &Path) -> Result<Vec<StoredTensor>, ModelError> {
     let (data_start, header) = read_header(file, path)?;
     let tensors = header.offset_keys().into_iter().filter_map(|name| {
         let info = header.info(&name)?;
         let offset = data_start + info.data_offsets.0 as u64;
-        Some(Stored { offset, dtype: info.dtype, shape: info.shape.clone(), name })
+        Some(StoredTensor { offset, dtype: info.dtype, shape: info.shape.clone(), name })
     });
     Ok(tensors.collect())
 }
@@ -286,23 +288,22 @@ fn of_safetensors(file: &mut File, path: &Path) -> Result<Vec<Stored>, ModelErro
 /// Reads the header of a safetensors file: the data's offset, and the tensors. The tensors are contiguous and fill the
 /// file exactly.
 fn read_header(file: &mut File, path: &Path) -> Result<(u64, Metadata), ModelError> {
-    let bad = |problem: String| ModelError::malformed(path, problem);
-    let read_error = |cause| ModelError::read(path, cause);
-    let file_len = file.metadata().map_err(read_error)?.len();
+    let file_len = file.metadata().map_err(|cause| ModelError::read(path, cause))?.len();
     let mut length = [0; 8];
     if file_len < length.len() as u64 {
-        return Err(bad(format!("{file_len} bytes are no safetensors file; fetch it again")));
+        let problem = format!("{file_len} bytes are no safetensors file; fetch it again");
+        return Err(ModelError::malformed(path, problem));
     }
-    file.read_exact(&mut length).map_err(read_error)?;
+    file.read_exact(&mut length).map_err(|cause| ModelError::read(path, cause))?;
     let header_len = u64::from_le_bytes(length);
     if header_len > MAX_HEADER || header_len > file_len - 8 {
-        return Err(bad(format!(
-            "truncated or not safetensors: a header of {header_len} bytes in a file of {file_len}"
-        )));
+        let problem = format!("truncated or not safetensors: a header of {header_len} bytes in a file of {file_len}");
+        return Err(ModelError::malformed(path, problem));
     }
     let mut header = vec![0; header_len as usize];
-    file.read_exact(&mut header).map_err(read_error)?;
-    let metadata = parse_header(&header).map_err(|problem| bad(format!("not a safetensors header: {problem}")))?;
+    file.read_exact(&mut header).map_err(|cause| ModelError::read(path, cause))?;
+    let metadata = parse_header(&header)
+        .map_err(|problem| ModelError::malformed(path, format!("not a safetensors header: {problem}")))?;
     let data_start = 8 + header_len;
     let expected = data_start.checked_add(metadata.data_len() as u64);
     if expected != Some(file_len) {
@@ -312,7 +313,7 @@ fn read_header(file: &mut File, path: &Path) -> Result<(u64, Metadata), ModelErr
             }
             _ => format!("{file_len} bytes, more than its header accounts for; fetch it again"),
         };
-        return Err(bad(problem));
+        return Err(ModelError::malformed(path, problem));
     }
     Ok((data_start, metadata))
 }

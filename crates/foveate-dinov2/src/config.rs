@@ -107,9 +107,10 @@ impl Config {
             mlp_hidden: mlp_hidden(keys, hidden_size, use_swiglu_ffn)?,
             patch_size: square_side(keys, "patch_size", if with_registers { 16 } else { 14 })?,
             image_size: square_side(keys, "image_size", 224)?,
-            num_register_tokens: match with_registers {
-                true => keys.integer("num_register_tokens", Some(4), 0..=1 << 12)?,
-                false => 0,
+            num_register_tokens: if with_registers {
+                keys.integer("num_register_tokens", Some(4), 0..=1 << 12)?
+            } else {
+                0
             },
             with_registers,
             use_swiglu_ffn,
@@ -174,7 +175,8 @@ impl Config {
     }
 
     fn embedding_tensors(&self, list: &mut TensorList) {
-        let (hidden, patch) = (self.hidden_size, self.patch_size);
+        let hidden = self.hidden_size;
+        let patch = self.patch_size;
         list.add("embeddings.cls_token", &[1, 1, hidden]);
         // Replaces masked patches in training only.
         list.add_optional("embeddings.mask_token", &[1, hidden]);
@@ -189,7 +191,8 @@ impl Config {
     }
 
     fn layer_tensors(&self, layer: &str, list: &mut TensorList) {
-        let (hidden, mlp) = (self.hidden_size, self.mlp_hidden);
+        let hidden = self.hidden_size;
+        let mlp = self.mlp_hidden;
         list.norm(&format!("{layer}.norm1"), hidden);
         for part in ["query", "key", "value"] {
             let name = format!("{layer}.attention.attention.{part}");

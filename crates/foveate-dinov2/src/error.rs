@@ -5,7 +5,7 @@ use foveate_core::Size;
 
 use crate::HubError;
 
-/// Why a model could not be opened. Every message is one line with the file or address, the problem and, if there is
+/// Reason that a model could not be opened. Every message is one line with the file or address, the problem and, if there is
 /// one and no cause follows, the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -45,7 +45,7 @@ pub enum ModelError {
     Unknown {
         /// The model as the user gave it.
         spec: String,
-        /// Why it is none of these, and the alternatives.
+        /// The reason that it is none of these, and the alternatives.
         problem: String,
     },
     /// The model cannot take images of this size.

@@ -28,7 +28,8 @@ pub fn fold_normalization(
     for (filter, &b) in weight.chunks_exact(inputs).zip(bias) {
         let mut shift = 0.0;
         for (channel, values) in filter.chunks_exact(plane).enumerate() {
-            let (mean, std) = (f64::from(mean[channel]), f64::from(std[channel]));
+            let mean = f64::from(mean[channel]);
+            let std = f64::from(std[channel]);
             folded_weight.extend(values.iter().map(|&w| (f64::from(w) * rescale_factor / std) as f32));
             shift += values.iter().map(|&w| f64::from(w)).sum::<f64>() * mean / std;
         }
@@ -43,10 +44,12 @@ mod tests {
 
     #[test]
     fn raw_pixels_through_folded_weights_are_normalized_pixels_through_the_original() {
-        let (hidden, plane) = (5, 16);
+        let hidden = 5;
+        let plane = 16;
         let weight: Vec<f32> = (0..hidden * 3 * plane).map(|i| ((i * 37 % 101) as f32 - 50.0) / 70.0).collect();
         let bias: Vec<f32> = (0..hidden).map(|i| i as f32 - 2.0).collect();
-        let (mean, std) = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]);
+        let mean = [0.485, 0.456, 0.406];
+        let std = [0.229, 0.224, 0.225];
         let pixels: Vec<f64> = (0..3 * plane).map(|i| (i * 53 % 256) as f64).collect();
 
         let (folded, shifted) = fold_normalization(&weight, &bias, mean, std, 1.0 / 255.0);
@@ -54,7 +57,8 @@ mod tests {
             let at = |i: usize| o * 3 * plane + i;
             let exact: f64 = (0..3 * plane)
                 .map(|i| {
-                    let (mean, std) = (f64::from(mean[i / plane]), f64::from(std[i / plane]));
+                    let mean = f64::from(mean[i / plane]);
+                    let std = f64::from(std[i / plane]);
                     f64::from(weight[at(i)]) * (pixels[i] / 255.0 - mean) / std
                 })
                 .sum::<f64>()

@@ -99,9 +99,10 @@ impl<'a> Keys<'a> {
         let Some(value) = self.get(key) else {
             return Ok(self.or_default(key, default)?.map(|x| x as f32));
         };
-        let channel = |i: usize| value.get(i).and_then(Value::as_f64).map(|x| x as f32).filter(|&x| valid(x));
-        match (value.as_array().map(Vec::len), channel(0), channel(1), channel(2)) {
-            (Some(3), Some(r), Some(g), Some(b)) => Ok([r, g, b]),
+        let list = value.as_array().map_or(&[][..], Vec::as_slice);
+        let numbers: Vec<f32> = list.iter().filter_map(Value::as_f64).map(|x| x as f32).filter(|&x| valid(x)).collect();
+        match numbers[..] {
+            [r, g, b] if list.len() == 3 => Ok([r, g, b]),
             _ => Err(self.error(key, format!("is {value}, not a list of three {valid_is}"))),
         }
     }

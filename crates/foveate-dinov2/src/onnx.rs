@@ -9,7 +9,7 @@ use foveate_encode::{DType, Pooling};
 
 use crate::parts::{Block, Embedding, Linear, Mlp, Norm, Parts};
 use crate::{Model, ModelError};
-use proto::{Attribute, Element, File};
+use proto::{Attribute, OnnxElement, OnnxFile};
 
 /// The first opset with GELU as one operator; ONNX Runtime has it since 1.17.
 const OPSET: i64 = 20;
@@ -42,21 +42,21 @@ impl Model {
         let element = element(dtype)?;
         let capacity = self.onnx_bytes(element)?;
         let metadata = [("model", self.name.as_str()), ("weights", self.weights.hash())];
-        let file = File::new(OPSET, IR_VERSION, &metadata, capacity);
-        let mut graph = Graph { model: self, parts: Parts::new(self)?, file, element, pooling };
+        let file = OnnxFile::new(OPSET, IR_VERSION, &metadata, capacity);
+        let mut graph = OnnxGraph { model: self, parts: Parts::new(self)?, file, element, pooling };
         graph.write()?;
         Ok(graph.file.finish())
     }
 
     /// Estimates the file's size in bytes: the tensors, plus names and nodes.
-    fn onnx_bytes(&self, element: Element) -> Result<usize, ModelError> {
+    fn onnx_bytes(&self, element: OnnxElement) -> Result<usize, ModelError> {
         const PER_LAYER: u64 = 16 << 10;
-        let of_weights = self.config.parameters() as u64 * if element == Element::F16 { 2 } else { 4 };
+        let of_weights = self.config.parameters() as u64 * if element == OnnxElement::F16 { 2 } else { 4 };
         // The positions are those of the input, not those of the checkpoint.
         let positions = self.config.tokens(self.config.grid(self.preprocess.crop)?) * self.config.hidden_size * 4;
         let bytes = of_weights + positions as u64 + PER_LAYER * (1 + self.config.num_hidden_layers as u64);
         if bytes > MAX_BYTES {
-            let remedy = if element == Element::F16 { "" } else { "export it in f16, or " };
+            let remedy = if element == OnnxElement::F16 { "" } else { "export it in f16, or " };
             return Err(ModelError::Onnx(format!(
                 "{} would take {:.1} GB, and a file can hold 2.1: {remedy}use an encoder that reads checkpoints",
                 self.name,
@@ -67,27 +67,27 @@ impl Model {
     }
 }
 
-fn element(dtype: DType) -> Result<Element, ModelError> {
+fn element(dtype: DType) -> Result<OnnxElement, ModelError> {
     match dtype {
-        DType::F32 => Ok(Element::F32),
-        DType::F16 => Ok(Element::F16),
+        DType::F32 => Ok(OnnxElement::F32),
+        DType::F16 => Ok(OnnxElement::F16),
         other => Err(ModelError::Onnx(format!("{} is not written; f32 and f16 are", other.name()))),
     }
 }
 
 /// The graph under construction. A value has the name of the node that computes it.
-struct Graph<'a> {
+struct OnnxGraph<'a> {
     model: &'a Model,
     parts: Parts<'a>,
-    file: File,
-    element: Element,
+    file: OnnxFile,
+    element: OnnxElement,
     pooling: Pooling,
 }
 
-impl Graph<'_> {
+impl OnnxGraph<'_> {
     fn write(&mut self) -> Result<(), ModelError> {
         let crop = self.model.preprocess.crop;
-        self.file.input("pixels", Element::U8, &[crop.height as usize, crop.width as usize, CHANNELS]);
+        self.file.input("pixels", OnnxElement::U8, &[crop.height as usize, crop.width as usize, CHANNELS]);
         let mut tokens = self.tokens()?;
         for layer in 0..self.model.config.num_hidden_layers {
             tokens = self.block(layer, &tokens)?;
@@ -100,7 +100,7 @@ impl Graph<'_> {
         name
     }
 
-    fn floats(&mut self, name: String, shape: &[usize], element: Element, values: &[f32]) -> String {
+    fn floats(&mut self, name: String, shape: &[usize], element: OnnxElement, values: &[f32]) -> String {
         self.file.floats(&name, shape, element, values);
         name
     }
@@ -119,7 +119,7 @@ impl Graph<'_> {
         self.node("Transpose", name.to_owned(), &[input], &[("perm", Attribute::Ints(order))])
     }
 
-    fn cast(&mut self, name: &str, input: &str, element: Element) -> String {
+    fn cast(&mut self, name: &str, input: &str, element: OnnxElement) -> String {
         self.node("Cast", name.to_owned(), &[input], &[("to", Attribute::Int(element as i64))])
     }
 
@@ -131,7 +131,7 @@ impl Graph<'_> {
         self.node("Slice", name.to_owned(), &[input, &first, &end, &axis], &[])
     }
 
-    fn product(&mut self, name: &str, input: &str, linear: &Linear<'_>, element: Element) -> String {
+    fn product(&mut self, name: &str, input: &str, linear: &Linear<'_>, element: OnnxElement) -> String {
         let outputs = linear.bias.len();
         let weight = transposed(&linear.weight, linear.inputs);
         let weight = self.floats(format!("{name}.weight"), &[linear.inputs, outputs], element, &weight);
@@ -144,7 +144,7 @@ impl Graph<'_> {
         self.node("Add", name.to_owned(), &[&product, &bias], &[])
     }
 
-    fn norm(&mut self, name: &str, input: &str, norm: &Norm<'_>, element: Element) -> String {
+    fn norm(&mut self, name: &str, input: &str, norm: &Norm<'_>, element: OnnxElement) -> String {
         let scale = self.floats(format!("{name}.scale"), &[norm.scale.len()], element, &norm.scale);
         let shift = self.floats(format!("{name}.shift"), &[norm.shift.len()], element, &norm.shift);
         let epsilon = Attribute::Float(self.model.config.layer_norm_eps as f32);
@@ -156,24 +156,29 @@ impl Graph<'_> {
     /// constants, added to zeros in front of the patches.
     fn tokens(&mut self) -> Result<String, ModelError> {
         let Embedding { patch, mut base } = self.parts.embedding()?;
-        let (grid, config) = (self.parts.grid(), &self.model.config);
-        let (side, hidden, prefix) = (config.patch_size as i64, config.hidden_size, config.prefix_tokens());
-        let (rows, columns, samples) = (grid.height as i64, grid.width as i64, side * CHANNELS as i64);
+        let grid = self.parts.grid();
+        let config = &self.model.config;
+        let side = config.patch_size as i64;
+        let hidden = config.hidden_size;
+        let prefix = config.prefix_tokens();
+        let rows = grid.height as i64;
+        let columns = grid.width as i64;
+        let samples = side * CHANNELS as i64;
         for token in base[prefix * hidden..].chunks_exact_mut(hidden) {
             token.iter_mut().zip(patch.bias.iter()).for_each(|(value, bias)| *value += bias);
         }
 
-        let pixels = self.cast("pixels.f32", "pixels", Element::F32);
+        let pixels = self.cast("pixels.f32", "pixels", OnnxElement::F32);
         let strips = self.reshape("patches.strips", &pixels, &[0, rows, side, columns, samples]);
         let patches = self.transpose("patches.pixels", &strips, &[0, 1, 3, 2, 4]);
         let patches = self.reshape("patches.flat", &patches, &[0, rows * columns, side * samples]);
-        let patches = self.product("patches", &patches, &patch, Element::F32);
+        let patches = self.product("patches", &patches, &patch, OnnxElement::F32);
         let pads = self.integers("tokens.pads".to_owned(), &[0, prefix as i64, 0, 0, 0, 0]);
         let padded = self.node("Pad", "tokens.padded".to_owned(), &[&patches, &pads], &[]);
-        let base = self.floats("tokens.base".to_owned(), &[self.parts.tokens(), hidden], Element::F32, &base);
+        let base = self.floats("tokens.base".to_owned(), &[self.parts.tokens(), hidden], OnnxElement::F32, &base);
         let tokens = self.node("Add", "tokens".to_owned(), &[&padded, &base], &[]);
         Ok(match self.element {
-            Element::F32 => tokens,
+            OnnxElement::F32 => tokens,
             element => self.cast("tokens.cast", &tokens, element),
         })
     }
@@ -206,7 +211,9 @@ impl Graph<'_> {
     /// Adds attention of the tokens `asking` to the tokens `seen`, heads side by side.
     fn attention(&mut self, name: &str, asking: &str, seen: &str, block: &mut Block<'_>) -> String {
         let config = &self.model.config;
-        let (hidden, heads, width) = (config.hidden_size, config.num_attention_heads as i64, config.head_size());
+        let hidden = config.hidden_size;
+        let heads = config.num_attention_heads as i64;
+        let width = config.head_size();
         let scale = (1.0 / (width as f64).sqrt()) as f32;
         let query = take(&mut block.query).scaled(&vec![scale; hidden]);
         let parts = [
@@ -242,10 +249,10 @@ impl Graph<'_> {
 
     fn vectors(&mut self, tokens: &str) -> Result<(), ModelError> {
         let tokens = match self.element {
-            Element::F32 => tokens.to_owned(),
-            _ => self.cast("tokens.last", tokens, Element::F32),
+            OnnxElement::F32 => tokens.to_owned(),
+            _ => self.cast("tokens.last", tokens, OnnxElement::F32),
         };
-        let normed = self.norm("norm", &tokens, &self.parts.final_norm()?, Element::F32);
+        let normed = self.norm("norm", &tokens, &self.parts.final_norm()?, OnnxElement::F32);
         if self.pooling != Pooling::Mean {
             self.file.integers("cls.index", &[], &[0]);
             self.vector("cls", "Gather", &[&normed, "cls.index"], &[("axis", Attribute::Int(1))]);
@@ -261,7 +268,7 @@ impl Graph<'_> {
 
     /// Adds an output of the graph, which `operator` computes in f32.
     fn vector(&mut self, name: &str, operator: &str, inputs: &[&str], attributes: &[(&str, Attribute<'_>)]) {
-        if self.element == Element::F32 {
+        if self.element == OnnxElement::F32 {
             self.file.node(operator, name, inputs, attributes);
         } else {
             let exact = self.node(operator, format!("{name}.f32"), inputs, attributes);
@@ -309,7 +316,8 @@ mod tests {
 
     #[test]
     fn weights_are_transposed() {
-        let (outputs, inputs) = (37, 65);
+        let outputs = 37;
+        let inputs = 65;
         let weight: Vec<f32> = (0..outputs * inputs).map(|i| i as f32).collect();
         let result = transposed(&weight, inputs);
         for (output, input) in [(0, 0), (36, 64), (0, 64), (36, 0), (31, 32), (32, 31)] {

@@ -6,7 +6,7 @@ use crate::{Card, Checkpoint, Config, Model, ModelError, Preprocess, SeededWeigh
 /// Options of [`Model::open`].
 #[derive(Clone)]
 pub struct OpenOptions<'a> {
-    /// How to reach the hub.
+    /// Access to the hub.
     pub hub: HubOptions,
     /// Receives the progress of downloads.
     pub progress: &'a dyn Progress,
@@ -73,7 +73,7 @@ impl Model {
 
     fn from_hub(spec: &str, repository: &Repository, options: &OpenOptions<'_>) -> Result<Self, ModelError> {
         let snapshot = fetched(repository, options)?;
-        let parts = match Parts::load(&snapshot.folder) {
+        let parts = match FolderContents::load(&snapshot.folder) {
             Ok(parts) => parts,
             Err(error) => {
                 hub::verify_all(repository, &snapshot, &options.hub)?;
@@ -107,7 +107,7 @@ impl Model {
     /// [`ModelError::Read`] and [`ModelError::Malformed`], naming file and key, if one of them is missing, is
     /// malformed, or does not fit the others.
     pub fn from_folder(folder: &Path) -> Result<Self, ModelError> {
-        Ok(Parts::load(folder)?.into_model(folder.display().to_string(), None))
+        Ok(FolderContents::load(folder)?.into_model(folder.display().to_string(), None))
     }
 }
 
@@ -120,13 +120,13 @@ fn fetched(repository: &Repository, options: &OpenOptions<'_>) -> Result<Snapsho
 }
 
 /// The contents of a folder's files.
-struct Parts {
+struct FolderContents {
     config: Config,
     preprocess: Preprocess,
     weights: Checkpoint,
 }
 
-impl Parts {
+impl FolderContents {
     fn load(folder: &Path) -> Result<Self, ModelError> {
         let path = folder.join("config.json");
         if folder.is_dir() && !path.exists() {

@@ -114,8 +114,10 @@ impl<'a> Parts<'a> {
     /// [`ModelError`], naming the tensor that is missing, has another shape or is unreadable; likewise the methods
     /// below.
     pub fn embedding(&self) -> Result<Embedding<'a>, ModelError> {
-        let (config, recipe) = (&self.model.config, &self.model.preprocess);
-        let (hidden, patch) = (config.hidden_size, config.patch_size);
+        let config = &self.model.config;
+        let recipe = &self.model.preprocess;
+        let hidden = config.hidden_size;
+        let patch = config.patch_size;
         let projection = "embeddings.patch_embeddings.projection";
         let weight = self.tensor(&format!("{projection}.weight"), &[hidden, CHANNELS, patch, patch])?;
         let bias = self.tensor(&format!("{projection}.bias"), &[hidden])?;
@@ -128,7 +130,8 @@ impl<'a> Parts<'a> {
 
     fn base_tokens(&self) -> Result<Vec<f32>, ModelError> {
         let config = &self.model.config;
-        let (hidden, registers) = (config.hidden_size, config.num_register_tokens);
+        let hidden = config.hidden_size;
+        let registers = config.num_register_tokens;
         let stored = 1 + config.stored_grid().patches();
         let positions = self.tensor("embeddings.position_embeddings", &[1, stored, hidden])?;
         let positions = interpolate_positions(config, &positions, self.grid.height, self.grid.width);
@@ -166,7 +169,9 @@ impl<'a> Parts<'a> {
 
     fn mlp(&self, name: &str) -> Result<Mlp<'a>, ModelError> {
         let config = &self.model.config;
-        let (hidden, mlp, swiglu) = (config.hidden_size, config.mlp_hidden, config.use_swiglu_ffn);
+        let hidden = config.hidden_size;
+        let mlp = config.mlp_hidden;
+        let swiglu = config.use_swiglu_ffn;
         let (input, output, inputs) = if swiglu { ("weights_in", "weights_out", 2 * mlp) } else { ("fc1", "fc2", mlp) };
         Ok(Mlp {
             input: self.linear(&format!("{name}.{input}"), hidden, inputs, true)?,

@@ -1,4 +1,4 @@
-//! Where the tensors of a PyTorch checkpoint are. Such a file is a zip archive of stored members: a pickle that
+//! The places of the tensors of a PyTorch checkpoint. Such a file is a zip archive of stored members: a pickle that
 //! describes the tensors, and the bytes of each storage. candle's reader takes tensors out of the pickle and runs
 //! nothing that it names.
 
@@ -13,21 +13,25 @@ use rawzip::{CompressionMethod, RECOMMENDED_BUFFER_SIZE, ZipArchive};
 use safetensors::Dtype;
 
 use crate::ModelError;
-use crate::stored::Stored;
+use crate::stored::StoredTensor;
 
 /// The tensors of the file at `path`.
-pub(crate) fn tensors(path: &Path) -> Result<Vec<Stored>, ModelError> {
-    let bad = |problem: String| ModelError::malformed(path, problem);
+pub(crate) fn tensors(path: &Path) -> Result<Vec<StoredTensor>, ModelError> {
+    located_tensors(path).map_err(|problem| ModelError::malformed(path, problem))
+}
+
+fn located_tensors(path: &Path) -> Result<Vec<StoredTensor>, String> {
     let infos = catch_panic(|| read_pth_tensor_info(path, false, None));
     let infos = infos.and_then(|infos| infos.map_err(|error| error.to_string()));
     let convert = "convert it with `save_pretrained(..., safe_serialization=True)`";
-    let infos = infos.map_err(|why| bad(format!("no checkpoint of PyTorch 1.6 or later ({why}); {convert}")))?;
-    let storages = storages(path).map_err(|error| bad(format!("not a zip archive: {error}")))?;
-    let locate = |info: TensorInfo| {
+    let infos = infos.map_err(|why| format!("no checkpoint of PyTorch 1.6 or later ({why}); {convert}"))?;
+    let storages = storages(path).map_err(|error| format!("not a zip archive: {error}"))?;
+    let mut tensors = Vec::new();
+    for info in infos {
         let place = locate(&info, &storages);
-        place.map_err(|problem| bad(format!("tensor '{}' {problem}; {convert}", info.name)))
-    };
-    infos.into_iter().map(locate).collect()
+        tensors.push(place.map_err(|problem| format!("tensor '{}' {problem}; {convert}", info.name))?);
+    }
+    Ok(tensors)
 }
 
 /// The bytes of every stored member, by name.
@@ -42,11 +46,14 @@ fn storages(path: &Path) -> Result<HashMap<String, (u64, u64)>, rawzip::Error> {
             members.push((name, entry.wayfinder()));
         }
     }
-    let place = |(name, member)| Ok((name, archive.get_entry(member)?.compressed_data_range()));
-    members.into_iter().map(place).collect()
+    let mut places = HashMap::new();
+    for (name, member) in members {
+        places.insert(name, archive.get_entry(member)?.compressed_data_range());
+    }
+    Ok(places)
 }
 
-fn locate(info: &TensorInfo, storages: &HashMap<String, (u64, u64)>) -> Result<Stored, String> {
+fn locate(info: &TensorInfo, storages: &HashMap<String, (u64, u64)>) -> Result<StoredTensor, String> {
     let layout: &Layout = &info.layout;
     if !layout.is_contiguous() {
         return Err("is not contiguous".to_owned());
@@ -66,7 +73,7 @@ fn locate(info: &TensorInfo, storages: &HashMap<String, (u64, u64)>) -> Result<S
     let last = offset.zip(bytes).and_then(|(offset, bytes)| offset.checked_add(bytes as u64));
     match (offset, last) {
         (Some(offset), Some(last)) if last <= end => {
-            Ok(Stored { name: info.name.clone(), offset, dtype, shape: layout.dims().to_vec() })
+            Ok(StoredTensor { name: info.name.clone(), offset, dtype, shape: layout.dims().to_vec() })
         }
         _ => Err("reaches beyond its bytes in the archive".to_owned()),
     }

@@ -14,7 +14,8 @@ use crate::Config;
 /// # Panics
 /// If `stored` does not have the shape that `config` defines, or the grid is empty.
 pub fn interpolate_positions(config: &Config, stored: &[f32], grid_h: usize, grid_w: usize) -> Vec<f32> {
-    let (side, dim) = (config.stored_grid().height, config.hidden_size);
+    let side = config.stored_grid().height;
+    let dim = config.hidden_size;
     assert_eq!(stored.len(), (1 + side * side) * dim, "position embeddings do not fit the config");
     assert!(grid_h > 0 && grid_w > 0, "an empty grid has no positions");
     if (grid_h, grid_w) == (side, side) {
@@ -22,8 +23,8 @@ pub fn interpolate_positions(config: &Config, stored: &[f32], grid_h: usize, gri
     }
     let (class, patches) = stored.split_at(dim);
     let taps = if config.with_registers { antialiased_taps } else { plain_taps };
-    let columns: Vec<Taps> = (0..grid_w).map(|x| taps(side, grid_w, x)).collect();
-    let rows: Vec<Taps> = (0..grid_h).map(|y| taps(side, grid_h, y)).collect();
+    let columns: Vec<BicubicTaps> = (0..grid_w).map(|x| taps(side, grid_w, x)).collect();
+    let rows: Vec<BicubicTaps> = (0..grid_h).map(|y| taps(side, grid_h, y)).collect();
 
     // Along each row first, then down the columns.
     let mut wide = vec![0.0; side * grid_w * dim];
@@ -42,9 +43,9 @@ pub fn interpolate_positions(config: &Config, stored: &[f32], grid_h: usize, gri
 }
 
 /// One output sample's inputs along one dimension, with their weights.
-struct Taps(Vec<(usize, f32)>);
+struct BicubicTaps(Vec<(usize, f32)>);
 
-impl Taps {
+impl BicubicTaps {
     /// `out = Σ weight · source[index]`, where a sample is `stride` consecutive values.
     fn blend(&self, source: &[f32], stride: usize, out: &mut [f32]) {
         out.fill(0.0);
@@ -57,27 +58,29 @@ impl Taps {
 }
 
 /// PyTorch's `upsample_bicubic2d` without antialiasing: four taps, a = −0.75, indices clamped to the border.
-fn plain_taps(input: usize, output: usize, at: usize) -> Taps {
+fn plain_taps(input: usize, output: usize, at: usize) -> BicubicTaps {
     const A: f32 = -0.75;
     let scale = input as f32 / output as f32;
     let source = scale.mul_add(at as f32 + 0.5, -0.5);
     let t = source - source.floor();
     let weights = [outer(t + 1.0, A), inner(t, A), inner(1.0 - t, A), outer(1.0 - t + 1.0, A)];
-    let clamped = |tap: usize| (source.floor() as isize + tap as isize - 1).clamp(0, input as isize - 1) as usize;
-    Taps(weights.iter().enumerate().map(|(tap, &weight)| (clamped(tap), weight)).collect())
+    let first = source.floor() as isize - 1;
+    let taps = (first..).zip(weights).map(|(tap, weight)| (tap.clamp(0, input as isize - 1) as usize, weight));
+    BicubicTaps(taps.collect())
 }
 
 /// PyTorch's `_upsample_bicubic2d_aa`: a = −0.5, the filter stretched by the scale when shrinking, weights normalized.
-fn antialiased_taps(input: usize, output: usize, at: usize) -> Taps {
+fn antialiased_taps(input: usize, output: usize, at: usize) -> BicubicTaps {
     let scale = input as f32 / output as f32;
     let stretch = scale.max(1.0);
-    let (center, support) = (scale * (at as f32 + 0.5), 2.0 * stretch);
+    let center = scale * (at as f32 + 0.5);
+    let support = 2.0 * stretch;
     let first = (center - support + 0.5).max(0.0) as usize;
     let end = ((center + support + 0.5) as usize).min(input);
     let inverse = 1.0 / stretch;
     let weights: Vec<f32> = (first..end).map(|i| cubic((i as f32 - center + 0.5) * inverse)).collect();
     let total: f32 = weights.iter().sum();
-    Taps((first..end).zip(weights.iter().map(|weight| weight / total)).collect())
+    BicubicTaps((first..end).zip(weights.iter().map(|weight| weight / total)).collect())
 }
 
 /// The antialiased kernel, zero beyond two samples.

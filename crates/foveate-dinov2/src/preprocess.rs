@@ -72,8 +72,8 @@ impl Preprocess {
         let defaults = defaults(keys)?;
         let (resize, crop) = geometry(keys, defaults)?;
         let (shortest_edge, longest_edge) = match resize {
-            Resize::ShortestEdge { edge, longest } => (Some(edge), longest),
-            Resize::Stretch(_) => (None, None),
+            ResizeStep::ShortestEdge { edge, longest } => (Some(edge), longest),
+            ResizeStep::Stretch(_) => (None, None),
         };
         let (mean, std) = normalization(keys, defaults)?;
         Ok(Self {
@@ -83,9 +83,10 @@ impl Preprocess {
             crop,
             mean,
             std,
-            rescale_factor: match keys.flag("do_rescale", Some(true))? {
-                true => keys.number("rescale_factor", Some(1.0 / 255.0), f64::MIN_POSITIVE..=1.0)?,
-                false => 1.0,
+            rescale_factor: if keys.flag("do_rescale", Some(true))? {
+                keys.number("rescale_factor", Some(1.0 / 255.0), f64::MIN_POSITIVE..=1.0)?
+            } else {
+                1.0
             },
         })
     }
@@ -101,36 +102,34 @@ fn defaults(keys: &Keys<'_>) -> Result<Option<&'static Defaults>, ModelError> {
 }
 
 /// Reads the resize and the input size.
-fn geometry(keys: &Keys<'_>, defaults: Option<&Defaults>) -> Result<(Resize, Size), ModelError> {
+fn geometry(keys: &Keys<'_>, defaults: Option<&Defaults>) -> Result<(ResizeStep, Size), ModelError> {
     if !keys.flag("do_resize", Some(true))? {
         return Err(keys.error("do_resize", "is false; without a resize images have no common size"));
     }
-    let crop = match keys.flag("do_center_crop", defaults.map(|_| true))? {
-        true => Some(crop_size(keys, defaults)?),
-        false => None,
-    };
+    let crop =
+        if keys.flag("do_center_crop", defaults.map(|_| true))? { Some(crop_size(keys, defaults)?) } else { None };
     match (resize(keys, defaults)?, crop) {
-        (resize @ Resize::ShortestEdge { .. }, Some(crop)) => Ok((resize, crop)),
-        (Resize::ShortestEdge { .. }, None) => {
+        (resize @ ResizeStep::ShortestEdge { .. }, Some(crop)) => Ok((resize, crop)),
+        (ResizeStep::ShortestEdge { .. }, None) => {
             Err(keys.error("do_center_crop", "is false; without a crop images have no common size"))
         }
-        (Resize::Stretch(size), Some(crop)) if size != crop => {
+        (ResizeStep::Stretch(size), Some(crop)) if size != crop => {
             Err(keys.error("crop_size", format!("is {crop}; after a stretch to {size} it must be the same")))
         }
-        (resize @ Resize::Stretch(size), _) => Ok((resize, size)),
+        (resize @ ResizeStep::Stretch(size), _) => Ok((resize, size)),
     }
 }
 
 #[derive(Clone, Copy)]
-enum Resize {
+enum ResizeStep {
     ShortestEdge { edge: u32, longest: Option<u32> },
     Stretch(Size),
 }
 
-fn resize(keys: &Keys<'_>, defaults: Option<&Defaults>) -> Result<Resize, ModelError> {
+fn resize(keys: &Keys<'_>, defaults: Option<&Defaults>) -> Result<ResizeStep, ModelError> {
     let Some(value) = keys.get("size") else {
         return match defaults {
-            Some(defaults) => Ok(Resize::ShortestEdge { edge: defaults.size, longest: None }),
+            Some(defaults) => Ok(ResizeStep::ShortestEdge { edge: defaults.size, longest: None }),
             None => Err(keys.error("size", "is missing and has no default; add it")),
         };
     };
@@ -141,7 +140,7 @@ fn resize(keys: &Keys<'_>, defaults: Option<&Defaults>) -> Result<Resize, ModelE
             let edge = keys.to_integer("size.shortest_edge", &size["shortest_edge"], SIDES)?;
             let longest = size.get("longest_edge").filter(|value| !value.is_null());
             let longest = longest.map(|value| keys.to_integer("size.longest_edge", value, SIDES)).transpose()?;
-            Ok(Resize::ShortestEdge { edge: edge as u32, longest: longest.map(|longest| longest as u32) })
+            Ok(ResizeStep::ShortestEdge { edge: edge as u32, longest: longest.map(|longest| longest as u32) })
         }
         Value::Object(size) if size.contains_key("longest_edge") => {
             Err(keys.error("size", format!("is {value}; transformers needs a shortest_edge as well: add it")))
@@ -150,11 +149,11 @@ fn resize(keys: &Keys<'_>, defaults: Option<&Defaults>) -> Result<Resize, ModelE
         Value::Number(_) => {
             let side = keys.to_integer("size", value, SIDES)? as u32;
             Ok(match defaults {
-                Some(_) => Resize::ShortestEdge { edge: side, longest: None },
-                None => Resize::Stretch(Size::square(side)),
+                Some(_) => ResizeStep::ShortestEdge { edge: side, longest: None },
+                None => ResizeStep::Stretch(Size::square(side)),
             })
         }
-        _ => Ok(Resize::Stretch(height_and_width(keys, "size", value)?)),
+        _ => Ok(ResizeStep::Stretch(height_and_width(keys, "size", value)?)),
     }
 }
 
@@ -182,7 +181,7 @@ fn normalization(keys: &Keys<'_>, defaults: Option<&Defaults>) -> Result<([f32; 
         return Ok(([0.0; 3], [1.0; 3]));
     }
     let mean = keys.per_channel("image_mean", defaults.map(|d| d.mean), f32::is_finite, "numbers")?;
-    let is_std = |x: f32| x.is_finite() && x > 0.0;
-    let std = keys.per_channel("image_std", defaults.map(|d| d.std), is_std, "positive numbers")?;
+    let std = defaults.map(|d| d.std);
+    let std = keys.per_channel("image_std", std, |x| x.is_finite() && x > 0.0, "positive numbers")?;
     Ok((mean, std))
 }

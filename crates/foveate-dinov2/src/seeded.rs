@@ -82,28 +82,34 @@ fn generate(name: &str, shape: &[usize]) -> Vec<f32> {
 /// Returns centre and half-width of the uniform distribution of a tensor's values.
 fn distribution(name: &str, shape: &[usize]) -> (f64, f64) {
     let fan_in = shape.iter().skip(1).product::<usize>() as f64;
-    let scaled = |gain: f64| gain * 3f64.sqrt() / fan_in.sqrt();
-    let has = |part: &str| name.contains(part);
-    let ends = |end: &str| name.ends_with(end);
-    if ends("lambda1") || has("norm") && ends("weight") {
-        (1.0, 0.5)
-    } else if has("norm") && ends("bias") {
-        (0.0, 0.35)
-    } else if ends("position_embeddings") {
-        (0.0, 0.5)
-    } else if ends("cls_token") || ends("register_tokens") || ends("mask_token") {
-        (0.0, 0.87)
-    } else if ends("bias") {
-        (0.0, 0.17)
-    } else if has("patch_embeddings") {
-        (0.0, scaled(1.5))
-    } else if has(".query.") || has(".key.") {
-        (0.0, scaled(1.2))
-    } else if has(".value.") || has("attention.output.dense") {
-        (0.0, scaled(1.4))
-    } else {
-        (0.0, scaled(0.8)) // the linear layers of the MLP, the only kind left
+    let is_norm = name.contains("norm");
+    if name.ends_with("lambda1") || is_norm && name.ends_with("weight") {
+        return (1.0, 0.5);
     }
+    if is_norm && name.ends_with("bias") {
+        return (0.0, 0.35);
+    }
+    for (end, half_width) in [
+        ("position_embeddings", 0.5),
+        ("cls_token", 0.87),
+        ("register_tokens", 0.87),
+        ("mask_token", 0.87),
+        ("bias", 0.17),
+    ] {
+        if name.ends_with(end) {
+            return (0.0, half_width);
+        }
+    }
+    let gains = [
+        ("patch_embeddings", 1.5),
+        (".query.", 1.2),
+        (".key.", 1.2),
+        (".value.", 1.4),
+        ("attention.output.dense", 1.4),
+    ];
+    // The linear layers of the MLP are the only kind left.
+    let gain = gains.iter().find(|(part, _)| name.contains(part)).map_or(0.8, |(_, gain)| *gain);
+    (0.0, gain * 3f64.sqrt() / fan_in.sqrt())
 }
 
 fn fnv1a64(name: &str) -> u64 {

@@ -1,7 +1,7 @@
 use safetensors::Dtype;
 
-/// Where a tensor is in a file.
-pub(crate) struct Stored {
+/// The place of a tensor in a file.
+pub(crate) struct StoredTensor {
     pub(crate) name: String,
     pub(crate) offset: u64,
     pub(crate) dtype: Dtype,

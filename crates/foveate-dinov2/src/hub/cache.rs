@@ -53,10 +53,11 @@ impl RepoCache {
     /// The snapshot of `commit`, if it has every file that a model needs.
     pub(crate) fn complete_snapshot(&self, commit: &str) -> Option<PathBuf> {
         let folder = self.snapshot(commit);
-        let has = |file: &str| folder.join(file).is_file();
-        let has_shards = || read_weight_map(&folder.join(INDEX_FILE)).is_ok_and(|map| map.values().all(|s| has(s)));
-        let complete = has("config.json") && has("preprocessor_config.json") && (has(SINGLE_FILE) || has_shards());
-        complete.then_some(folder)
+        let mut files = vec!["config.json".to_owned(), "preprocessor_config.json".to_owned()];
+        if !folder.join(SINGLE_FILE).is_file() {
+            files.extend(read_weight_map(&folder.join(INDEX_FILE)).ok()?.into_values());
+        }
+        files.iter().all(|file| folder.join(file).is_file()).then_some(folder)
     }
 
     /// Records that `revision` is `commit`.
@@ -71,32 +72,29 @@ impl RepoCache {
     /// Waits until no other process downloads the same file, and holds the lock while the guard lives.
     pub(crate) fn lock(&self, checksum: &Checksum, progress: &dyn Progress) -> Result<File, HubError> {
         let path = self.locks.join(format!("{}.lock", checksum.hex()));
-        let lock = || {
-            fs::create_dir_all(&self.locks)?;
-            let file = File::options().create(true).truncate(false).write(true).open(&path)?;
-            match file.try_lock() {
-                Ok(()) => {}
-                Err(TryLockError::WouldBlock) => {
-                    progress.notice("waiting for another process that downloads the same file");
-                    file.lock()?;
-                }
-                // Some network file systems have no locks; the checksum still guards the result.
-                Err(TryLockError::Error(e)) if e.kind() == io::ErrorKind::Unsupported => {}
-                Err(TryLockError::Error(e)) => return Err(e),
+        let opened = fs::create_dir_all(&self.locks)
+            .and_then(|()| File::options().create(true).truncate(false).write(true).open(&path));
+        let file = opened.map_err(|cause| HubError::cache(&path, cause))?;
+        let locked = match file.try_lock() {
+            Ok(()) => Ok(()),
+            Err(TryLockError::WouldBlock) => {
+                progress.notice("waiting for another process that downloads the same file");
+                file.lock()
             }
-            Ok(file)
+            // Some network file systems have no locks; the checksum still guards the result.
+            Err(TryLockError::Error(e)) if e.kind() == io::ErrorKind::Unsupported => Ok(()),
+            Err(TryLockError::Error(e)) => Err(e),
         };
-        lock().map_err(|cause| HubError::cache(&path, cause))
+        locked.map_err(|cause| HubError::cache(&path, cause))?;
+        Ok(file)
     }
 
     /// Gives the verified download its final name.
     pub(crate) fn publish(&self, checksum: &Checksum) -> Result<(), HubError> {
-        let (partial, blob) = (self.partial(checksum), self.blob(checksum));
-        let publish = || {
-            File::open(&partial)?.sync_all()?;
-            fs::rename(&partial, &blob)
-        };
-        publish().map_err(|cause| HubError::cache(&blob, cause))
+        let partial = self.partial(checksum);
+        let blob = self.blob(checksum);
+        let synced = File::open(&partial).and_then(|file| file.sync_all());
+        synced.and_then(|()| fs::rename(&partial, &blob)).map_err(|cause| HubError::cache(&blob, cause))
     }
 
     /// Links `file` of the snapshot of `commit` to a blob.

@@ -64,7 +64,8 @@ mod tests {
 
     #[test]
     fn etags_tell_the_kind_of_checksum() {
-        let (sha, git) = ("a".repeat(64), "0".repeat(40));
+        let sha = "a".repeat(64);
+        let git = "0".repeat(40);
         assert_eq!(Checksum::from_etag(&format!("\"{sha}\"")), Some(Checksum::Sha256(sha)));
         assert_eq!(Checksum::from_etag(&format!("W/\"{git}\"")), Some(Checksum::GitBlob(git)));
         for other in

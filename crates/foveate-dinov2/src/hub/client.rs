@@ -1,10 +1,11 @@
 use std::fs;
 use std::io::Read;
+use std::path::Path;
 use std::sync::Arc;
 
 use foveate_core::BoxError;
 use ureq::http::{HeaderMap, Request, Response, Uri};
-use ureq::tls::{PemItem, RootCerts, TlsConfig};
+use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig};
 use ureq::{Agent, Body, Proxy};
 
 use super::cache::is_commit;
@@ -15,7 +16,7 @@ use super::{HubError, HubOptions, Repository, Token};
 const MAX_HOPS: usize = 10;
 
 /// The hub's protocol for reading a repository: metadata in the headers of a HEAD request, content by GET with ranges.
-pub(crate) struct Client {
+pub(crate) struct HubClient {
     agent: Agent,
     endpoint: String,
     token: Option<Token>,
@@ -30,13 +31,13 @@ pub(crate) struct Metadata {
 }
 
 /// A file's content from some offset on.
-pub(crate) struct Content {
+pub(crate) struct HubContent {
     /// The offset in the file: the requested one, or 0 if the server cannot resume.
     pub(crate) start: u64,
     pub(crate) body: Box<dyn Read>,
 }
 
-/// Why content is not available.
+/// Reason that content is not available.
 pub(crate) enum Refusal {
     /// A retry may succeed.
     Transient(BoxError),
@@ -44,12 +45,12 @@ pub(crate) enum Refusal {
 }
 
 /// The final response of a request, after redirects.
-struct Answer {
+struct HubAnswer {
     url: String,
     response: Response<Body>,
 }
 
-impl Answer {
+impl HubAnswer {
     fn header(&self, name: &str) -> Option<&str> {
         self.response.headers().get(name)?.to_str().ok()
     }
@@ -59,7 +60,7 @@ impl Answer {
     }
 }
 
-impl Client {
+impl HubClient {
     pub(crate) fn new(options: &HubOptions) -> Result<Self, HubError> {
         let tls = TlsConfig::builder().root_certs(root_certificates(options)?).build();
         let agent = Agent::config_builder()
@@ -83,44 +84,43 @@ impl Client {
     /// Requests the metadata of `file` at `revision`.
     pub(crate) fn metadata(&self, repository: &Repository, revision: &str, file: &str) -> Result<Metadata, HubError> {
         let url = self.url(repository, revision, file);
-        let unreachable =
-            |reason| HubError::Unreachable { repository: repository.id.clone(), url: public(&url), reason };
         // The hub describes a large file in its redirect to the storage host, which knows no commits.
         let mut described = HeaderMap::new();
-        let answer = self
-            .send("HEAD", &url, None, |headers| {
-                for name in ["x-repo-commit", "x-linked-etag", "x-linked-size"] {
-                    if let Some(value) = headers.get(name) {
-                        described.entry(name).or_insert_with(|| value.clone());
-                    }
+        let sent = self.send("HEAD", &url, None, |headers| {
+            for name in ["x-repo-commit", "x-linked-etag", "x-linked-size"] {
+                if let Some(value) = headers.get(name) {
+                    described.entry(name).or_insert_with(|| value.clone());
                 }
-                described.contains_key("x-linked-etag")
-            })
-            .map_err(unreachable)?;
-        if is_overload(answer.status()) {
-            return Err(unreachable(format!("HTTP {}", answer.status()).into()));
-        }
+            }
+            described.contains_key("x-linked-etag")
+        });
+        let answer = match sent {
+            Ok(answer) if is_overload(answer.status()) => Err(format!("HTTP {}", answer.status()).into()),
+            sent => sent,
+        };
+        let id = repository.id.clone();
+        let answer = answer.map_err(|reason| HubError::Unreachable { repository: id, url: public(&url), reason })?;
         let is_described = described.contains_key("x-linked-etag");
         if !answer.response.status().is_success() && !is_described {
             return Err(self.refusal(repository, revision, file, &answer));
         }
-        let said = |name: &str| described.get(name).and_then(|value| value.to_str().ok());
-        let protocol = |problem: &str| HubError::Protocol {
+        let [commit, etag, size] = ["x-repo-commit", "x-linked-etag", "x-linked-size"]
+            .map(|name| described.get(name).and_then(|value| value.to_str().ok()));
+        let commit = commit.filter(|commit| is_commit(commit));
+        let checksum = etag.or_else(|| answer.header("etag")).and_then(Checksum::from_etag);
+        let size = size.or_else(|| answer.header("content-length").filter(|_| !is_described));
+        let problem = match (commit, checksum) {
+            (Some(commit), Some(checksum)) => {
+                let size = size.and_then(|size| size.parse().ok());
+                return Ok(Metadata { commit: commit.to_owned(), checksum, size });
+            }
+            (None, _) => "it names no commit (X-Repo-Commit)",
+            (_, None) => "it reports no checksum (X-Linked-Etag or ETag) to verify the file against",
+        };
+        Err(HubError::Protocol {
             repository: repository.id.clone(),
             url: public(&answer.url),
             problem: problem.to_owned(),
-        };
-        let etag = said("x-linked-etag").or_else(|| answer.header("etag"));
-        let size = said("x-linked-size").or_else(|| answer.header("content-length").filter(|_| !is_described));
-        Ok(Metadata {
-            commit: said("x-repo-commit")
-                .filter(|commit| is_commit(commit))
-                .ok_or_else(|| protocol("it names no commit (X-Repo-Commit)"))?
-                .to_owned(),
-            checksum: etag
-                .and_then(Checksum::from_etag)
-                .ok_or_else(|| protocol("it reports no checksum (X-Linked-Etag or ETag) to verify the file against"))?,
-            size: size.and_then(|size| size.parse().ok()),
         })
     }
 
@@ -131,7 +131,7 @@ impl Client {
         revision: &str,
         file: &str,
         start: u64,
-    ) -> Result<Content, Refusal> {
+    ) -> Result<HubContent, Refusal> {
         let url = self.url(repository, revision, file);
         let range = (start > 0).then_some(start);
         let answer = self.send("GET", &url, range, |_| false).map_err(Refusal::Transient)?;
@@ -144,7 +144,7 @@ impl Client {
             }
             _ => return Err(Refusal::Final(self.refusal(repository, revision, file, &answer))),
         };
-        Ok(Content { start, body: Box::new(answer.response.into_body().into_reader()) })
+        Ok(HubContent { start, body: Box::new(answer.response.into_body().into_reader()) })
     }
 
     /// Sends a request and follows redirects until a response is not one or `enough` accepts its headers.
@@ -154,14 +154,14 @@ impl Client {
         url: &str,
         range_start: Option<u64>,
         mut enough: impl FnMut(&HeaderMap) -> bool,
-    ) -> Result<Answer, BoxError> {
+    ) -> Result<HubAnswer, BoxError> {
         let mut url = url.to_owned();
         for _ in 0..MAX_HOPS {
             let response = self.send_once(method, &url, range_start)?;
             let location = response.headers().get("location").filter(|_| response.status().is_redirection());
             let next = location.map(|to| to.to_str().map(|to| resolve(&url, to)));
             if enough(response.headers()) || next.is_none() {
-                return Ok(Answer { url, response });
+                return Ok(HubAnswer { url, response });
             }
             url = next.and_then(Result::ok).flatten().ok_or("a redirect leads nowhere")?;
         }
@@ -181,8 +181,9 @@ impl Client {
     }
 
     /// Converts an unsuccessful response.
-    fn refusal(&self, repository: &Repository, revision: &str, file: &str, answer: &Answer) -> HubError {
-        let (repository, url) = (repository.id.clone(), public(&answer.url));
+    fn refusal(&self, repository: &Repository, revision: &str, file: &str, answer: &HubAnswer) -> HubError {
+        let repository = repository.id.clone();
+        let url = public(&answer.url);
         match answer.status() {
             status @ (401 | 403) => HubError::Denied { repository, url, status, token_sent: self.token.is_some() },
             404 => {
@@ -200,18 +201,22 @@ impl Client {
 
 fn root_certificates(options: &HubOptions) -> Result<RootCerts, HubError> {
     let Some(path) = &options.ca_bundle else { return Ok(RootCerts::WebPki) };
-    let error = |problem: BoxError| HubError::Certificates { path: path.clone(), problem };
-    let pem = fs::read(path).map_err(|e| error(e.into()))?;
+    let certificates = certificates(path).map_err(|problem| HubError::Certificates { path: path.clone(), problem })?;
+    Ok(RootCerts::Specific(Arc::new(certificates)))
+}
+
+/// Reads the certificates of a file, at least one.
+fn certificates(path: &Path) -> Result<Vec<Certificate<'static>>, BoxError> {
     let mut certificates = Vec::new();
-    for item in ureq::tls::parse_pem(&pem) {
-        if let PemItem::Certificate(certificate) = item.map_err(|e| error(e.into()))? {
+    for item in ureq::tls::parse_pem(&fs::read(path)?) {
+        if let PemItem::Certificate(certificate) = item? {
             certificates.push(certificate);
         }
     }
-    match certificates.is_empty() {
-        true => Err(error("there is none".into())),
-        false => Ok(RootCerts::Specific(Arc::new(certificates))),
+    if certificates.is_empty() {
+        return Err("there is none".into());
     }
+    Ok(certificates)
 }
 
 /// Returns true if a reachable server reports that it cannot serve now.
@@ -220,7 +225,7 @@ fn is_overload(status: u16) -> bool {
 }
 
 /// The offset of the first byte in a partial response.
-fn range_start(answer: &Answer) -> Option<u64> {
+fn range_start(answer: &HubAnswer) -> Option<u64> {
     answer.header("content-range")?.strip_prefix("bytes ")?.split('-').next()?.parse().ok()
 }
 
@@ -230,7 +235,8 @@ fn resolve(base: &str, location: &str) -> Option<String> {
         return Some(location.to_owned());
     }
     let base: Uri = base.parse().ok()?;
-    let (scheme, authority) = (base.scheme_str()?, base.authority()?);
+    let scheme = base.scheme_str()?;
+    let authority = base.authority()?;
     match location {
         _ if location.starts_with("//") => Some(format!("{scheme}:{location}")),
         _ if location.starts_with('/') => Some(format!("{scheme}://{authority}{location}")),
@@ -251,20 +257,23 @@ pub(crate) fn public(url: &str) -> String {
 }
 
 fn same_origin(a: &str, b: &str) -> bool {
-    let origin = |url: &str| {
+    let [a, b] = [a, b].map(|url| {
         let url: Uri = url.parse().ok()?;
         Some((url.scheme_str()?.to_owned(), url.authority()?.as_str().to_lowercase()))
-    };
-    origin(a).is_some_and(|a| origin(b) == Some(a))
+    });
+    a.is_some() && a == b
 }
 
 /// Escapes everything but unreserved characters. Slashes are escaped too, because a revision is one path segment.
 fn escape(segment: &str) -> String {
-    let escape = |byte: u8| match byte {
-        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => char::from(byte).to_string(),
-        _ => format!("%{byte:02X}"),
-    };
-    segment.bytes().map(escape).collect()
+    let mut escaped = String::new();
+    for byte in segment.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => escaped.push(char::from(byte)),
+            _ => escaped += &format!("%{byte:02X}"),
+        }
+    }
+    escaped
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 
 use foveate_core::BoxError;
 
-/// Why a model could not be fetched from the hub. Every message is one line with the attempted action. It has the
+/// Reason that a model could not be fetched from the hub. Every message is one line with the attempted action. It has the
 /// remedy too, unless a cause follows: then [`HubError::remedy`] has it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -50,7 +50,7 @@ pub enum HubError {
         repository: String,
         /// The requested address.
         url: String,
-        /// What is wrong with the answer.
+        /// The fault of the answer.
         problem: String,
     },
     /// A download ended early, repeatedly. The bytes received so far are kept.
@@ -118,7 +118,7 @@ pub enum HubError {
     Certificates {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         #[source]
         problem: BoxError,
     },
@@ -129,7 +129,7 @@ impl HubError {
         Self::Cache { path: path.into(), cause }
     }
 
-    /// What helps, for errors whose message does not say so because their cause follows it.
+    /// The remedy, for errors whose message does not have it because their cause follows.
     pub fn remedy(&self) -> Option<&'static str> {
         match self {
             Self::Unreachable { .. } => {
@@ -148,9 +148,10 @@ impl HubError {
 }
 
 fn token_remedy(token_sent: bool) -> &'static str {
-    match token_sent {
-        true => "it does not exist, or the token in use (HF_TOKEN or the token file) may not read it",
-        false => "it does not exist, or it needs a token: set HF_TOKEN",
+    if token_sent {
+        "it does not exist, or the token in use (HF_TOKEN or the token file) may not read it"
+    } else {
+        "it does not exist, or it needs a token: set HF_TOKEN"
     }
 }
 

@@ -22,7 +22,7 @@ use foveate_core::BoxError;
 
 use cache::RepoCache;
 use checksum::Checksum;
-use client::{Client, Content, Metadata, Refusal, public};
+use client::{HubClient, HubContent, Metadata, Refusal, public};
 pub use error::HubError;
 pub use options::{HubOptions, Token};
 pub use progress::{NoProgress, Progress};
@@ -49,12 +49,8 @@ pub(crate) fn fetch(
     progress: &dyn Progress,
 ) -> Result<Snapshot, ModelError> {
     let cache = RepoCache::new(&options.cache, repository);
-    let cached = || {
-        let commit = cache.commit_of(revision)?;
-        cache.complete_snapshot(&commit).map(|folder| Snapshot { folder, commit })
-    };
     if options.offline {
-        return cached().ok_or_else(|| {
+        return cached_snapshot(&cache, revision).ok_or_else(|| {
             ModelError::Hub(HubError::Offline {
                 repository: repository.id.clone(),
                 revision: revision.to_owned(),
@@ -63,22 +59,25 @@ pub(crate) fn fetch(
         });
     }
     // A commit never changes, so no request is needed.
-    if let Some(snapshot) = cached().filter(|_| cache::is_commit(revision)) {
+    if cache::is_commit(revision)
+        && let Some(snapshot) = cached_snapshot(&cache, revision)
+    {
         return Ok(snapshot);
     }
-    let client = Client::new(options)?;
+    let client = HubClient::new(options)?;
     let config = match client.metadata(repository, revision, "config.json") {
         Ok(config) => config,
         Err(error) if error.is_outage() => {
-            let snapshot = cached().ok_or(error)?;
-            let (id, commit) = (&repository.id, &snapshot.commit);
+            let snapshot = cached_snapshot(&cache, revision).ok_or(error)?;
+            let id = &repository.id;
+            let commit = &snapshot.commit;
             progress.notice(&format!("the hub is out of reach; using {id} at commit {commit} from the cache"));
             return Ok(snapshot);
         }
         Err(error) => return Err(error.into()),
     };
     let commit = config.commit.clone();
-    let download = Download { repository, commit: &commit, cache: &cache, client: &client, options, progress };
+    let download = FileDownload { repository, commit: &commit, cache: &cache, client: &client, options, progress };
     if cache.complete_snapshot(&commit).is_none() {
         download.model(&config)?;
     }
@@ -91,6 +90,12 @@ pub(crate) fn verify_all(repository: &Repository, snapshot: &Snapshot, options: 
     RepoCache::new(&options.cache, repository).verify(&snapshot.commit, |_| true)
 }
 
+/// The complete snapshot of a revision in the cache.
+fn cached_snapshot(cache: &RepoCache, revision: &str) -> Option<Snapshot> {
+    let commit = cache.commit_of(revision)?;
+    cache.complete_snapshot(&commit).map(|folder| Snapshot { folder, commit })
+}
+
 /// Checks a snapshot that was loaded: the small files, and the weights by the SHA-256 computed while loading.
 pub(crate) fn verify_loaded<'a>(
     repository: &Repository,
@@ -98,22 +103,22 @@ pub(crate) fn verify_loaded<'a>(
     options: &HubOptions,
     mut weights: impl Iterator<Item = (&'a Path, &'a str)>,
 ) -> Result<(), HubError> {
-    let is_small = |checksum: &Checksum| matches!(checksum, Checksum::GitBlob(_));
-    RepoCache::new(&options.cache, repository).verify(&snapshot.commit, is_small)?;
+    let cache = RepoCache::new(&options.cache, repository);
+    cache.verify(&snapshot.commit, |checksum| matches!(checksum, Checksum::GitBlob(_)))?;
     weights.try_for_each(|(path, sha256)| cache::verify_sha256(path, sha256))
 }
 
 /// The download of one commit's files.
-struct Download<'a> {
+struct FileDownload<'a> {
     repository: &'a Repository,
     commit: &'a str,
     cache: &'a RepoCache,
-    client: &'a Client,
+    client: &'a HubClient,
     options: &'a HubOptions,
     progress: &'a dyn Progress,
 }
 
-impl Download<'_> {
+impl FileDownload<'_> {
     fn model(&self, config: &Metadata) -> Result<(), ModelError> {
         self.described("config.json", config)?;
         // Checked before gigabytes of another architecture are downloaded.
@@ -198,14 +203,14 @@ impl Download<'_> {
 
 /// The transfer of one file into its partial file.
 struct Transfer<'a> {
-    download: &'a Download<'a>,
+    download: &'a FileDownload<'a>,
     file: &'a str,
     metadata: &'a Metadata,
     partial: &'a Path,
     output: File,
 }
 
-/// Why a request did not return the rest of a file.
+/// Reason that a request did not return the rest of a file.
 enum Stop {
     /// The connection failed; another request may return more.
     Transient(BoxError),
@@ -224,7 +229,8 @@ impl Transfer<'_> {
     /// connection as long as each attempt makes progress.
     fn run(&mut self) -> Result<String, HubError> {
         let options = self.download.options;
-        let (mut failures, mut furthest) = (0, self.have()?);
+        let mut failures = 0;
+        let mut furthest = self.have()?;
         while let Err(stop) = self.request() {
             let reason = match stop {
                 Stop::Transient(reason) => reason,
@@ -234,8 +240,9 @@ impl Transfer<'_> {
             failures = if done > furthest { 1 } else { failures + 1 };
             furthest = furthest.max(done);
             if failures >= options.attempts {
-                let Download { client, repository, commit, .. } = self.download;
-                let (url, total) = (public(&client.url(repository, commit, self.file)), self.metadata.size);
+                let FileDownload { client, repository, commit, .. } = self.download;
+                let url = public(&client.url(repository, commit, self.file));
+                let total = self.metadata.size;
                 return Err(HubError::Interrupted { url, done, total, reason });
             }
             std::thread::sleep(options.backoff * failures);
@@ -250,13 +257,14 @@ impl Transfer<'_> {
 
     /// Requests the missing bytes once.
     fn request(&mut self) -> Result<(), Stop> {
-        let (have, size) = (self.have()?, self.metadata.size);
+        let have = self.have()?;
+        let size = self.metadata.size;
         if have > 0 && size == Some(have) {
             self.download.progress.bytes(self.file, have, size);
             return Ok(());
         }
         let resume_at = if size.is_some_and(|size| have > size) { 0 } else { have };
-        let Download { client, repository, commit, .. } = self.download;
+        let FileDownload { client, repository, commit, .. } = self.download;
         let content = client.content(repository, commit, self.file, resume_at).map_err(|refusal| match refusal {
             Refusal::Transient(reason) => Stop::Transient(reason),
             Refusal::Final(error) => Stop::Final(error),
@@ -271,8 +279,9 @@ impl Transfer<'_> {
     }
 
     /// Stores the received bytes; returns the length of the partial file afterwards.
-    fn copy(&mut self, mut content: Content) -> Result<u64, Stop> {
-        let (progress, size) = (self.download.progress, self.metadata.size);
+    fn copy(&mut self, mut content: HubContent) -> Result<u64, Stop> {
+        let progress = self.download.progress;
+        let size = self.metadata.size;
         let mut buffer = vec![0; REPORT_BYTES];
         let mut done = content.start;
         loop {

@@ -3,7 +3,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How to reach the Hugging Face hub and where to cache its files: the environment variables of Hugging Face's own
+/// Access to the Hugging Face hub and the cache of its files: the environment variables of Hugging Face's own
 /// libraries, read in one place.
 #[derive(Clone, Debug)]
 pub struct HubOptions {
@@ -110,8 +110,11 @@ impl Vars<'_> {
     }
 
     fn hf_home(&self) -> PathBuf {
-        let cache = || self.path("XDG_CACHE_HOME").unwrap_or_else(|| self.user_home().join(".cache"));
-        self.path("HF_HOME").unwrap_or_else(|| cache().join("huggingface"))
+        if let Some(home) = self.path("HF_HOME") {
+            return home;
+        }
+        let cache = self.path("XDG_CACHE_HOME").unwrap_or_else(|| self.user_home().join(".cache"));
+        cache.join("huggingface")
     }
 
     fn token(&self, hf_home: &Path) -> Option<Token> {
@@ -119,11 +122,11 @@ impl Vars<'_> {
             return None;
         }
         let named = self.text("HF_TOKEN").or_else(|| self.text("HUGGING_FACE_HUB_TOKEN"));
-        let stored = || {
-            let file = self.path("HF_TOKEN_PATH").unwrap_or_else(|| hf_home.join("token"));
-            std::fs::read_to_string(file).ok()
-        };
-        Token::new(&named.or_else(stored)?)
+        if let Some(token) = named {
+            return Token::new(&token);
+        }
+        let file = self.path("HF_TOKEN_PATH").unwrap_or_else(|| hf_home.join("token"));
+        Token::new(&std::fs::read_to_string(file).ok()?)
     }
 }
 

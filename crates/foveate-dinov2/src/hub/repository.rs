@@ -22,9 +22,8 @@ impl Repository {
 
 /// Returns true if the hub allows the name; it becomes part of a folder's name, with `--` between owner and name.
 fn is_name(name: &str) -> bool {
-    let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
     !name.is_empty()
-        && name.bytes().all(allowed)
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
         && !name.starts_with(['.', '-'])
         && !name.contains("--")
         && !name.contains("..")
@@ -32,8 +31,11 @@ fn is_name(name: &str) -> bool {
 
 /// Returns true if every part of the revision is safe as a file or folder name.
 fn is_revision(revision: &str) -> bool {
-    let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'+');
-    revision.split('/').all(|part| !part.is_empty() && !part.starts_with('.') && part.bytes().all(allowed))
+    revision.split('/').all(|part| {
+        !part.is_empty()
+            && !part.starts_with('.')
+            && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.+".contains(&byte))
+    })
 }
 
 #[cfg(test)]

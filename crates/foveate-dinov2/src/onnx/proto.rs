@@ -4,11 +4,11 @@ use half::f16;
 
 /// Successive fields.
 #[derive(Default)]
-pub(super) struct Message(Vec<u8>);
+pub(super) struct ProtoMessage(Vec<u8>);
 
 /// Element types, with ONNX's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Element {
+pub(super) enum OnnxElement {
     F32 = 1,
     U8 = 2,
     F16 = 10,
@@ -26,7 +26,7 @@ const VARINT: u64 = 0;
 const DELIMITED: u64 = 2;
 const FIXED32: u64 = 5;
 
-impl Message {
+impl ProtoMessage {
     fn varint(&mut self, mut value: u64) {
         while value >= 0x80 {
             self.0.push(value as u8 | 0x80);
@@ -64,8 +64,8 @@ impl Message {
 
 /// A model file under construction: the file's own fields first, then its graph, which stays open to the end. No tensor
 /// is therefore copied from one message to the next.
-pub(super) struct File {
-    bytes: Message,
+pub(super) struct OnnxFile {
+    bytes: ProtoMessage,
     /// The offset of the graph's length, which is written last.
     graph: usize,
 }
@@ -73,19 +73,19 @@ pub(super) struct File {
 /// Bytes reserved for the graph's length: a varint of this size covers protobuf's limit.
 const LENGTH: usize = 5;
 
-impl File {
+impl OnnxFile {
     /// Starts a file with an empty graph in `opset` of the default domain, and reserves `capacity` bytes.
     pub(super) fn new(opset: i64, ir_version: i64, metadata: &[(&str, &str)], capacity: usize) -> Self {
-        let mut bytes = Message(Vec::with_capacity(capacity));
+        let mut bytes = ProtoMessage(Vec::with_capacity(capacity));
         bytes.int(1, ir_version);
         bytes.text(2, env!("CARGO_PKG_NAME"));
         bytes.text(3, env!("CARGO_PKG_VERSION"));
-        let mut opset_id = Message::default();
+        let mut opset_id = ProtoMessage::default();
         opset_id.text(1, "");
         opset_id.int(2, opset);
         bytes.message(8, &opset_id);
         for (key, value) in metadata {
-            let mut entry = Message::default();
+            let mut entry = ProtoMessage::default();
             entry.text(1, key);
             entry.text(2, value);
             bytes.message(14, &entry);
@@ -100,7 +100,7 @@ impl File {
 
     /// Adds a node whose only output has the node's name.
     pub(super) fn node(&mut self, operator: &str, name: &str, inputs: &[&str], attributes: &[(&str, Attribute<'_>)]) {
-        let mut node = Message::default();
+        let mut node = ProtoMessage::default();
         inputs.iter().for_each(|input| node.text(1, input));
         node.text(2, name);
         node.text(3, name);
@@ -110,9 +110,9 @@ impl File {
     }
 
     /// Adds a constant of floats, rounded to `element`.
-    pub(super) fn floats(&mut self, name: &str, shape: &[usize], element: Element, values: &[f32]) {
+    pub(super) fn floats(&mut self, name: &str, shape: &[usize], element: OnnxElement, values: &[f32]) {
         match element {
-            Element::F16 => {
+            OnnxElement::F16 => {
                 self.tensor(name, shape, element as i64, values, |&value| f16::from_f32(value).to_le_bytes())
             }
             _ => self.tensor(name, shape, element as i64, values, |value| value.to_le_bytes()),
@@ -133,7 +133,7 @@ impl File {
         to_bytes: impl Fn(&T) -> [u8; N],
     ) {
         let raw = values.len() * N;
-        let mut head = Message::default();
+        let mut head = ProtoMessage::default();
         shape.iter().for_each(|&length| head.int(1, length as i64));
         head.int(2, element);
         head.text(8, name);
@@ -146,18 +146,18 @@ impl File {
     }
 
     /// Adds an input of the graph; its first dimension is any number of images.
-    pub(super) fn input(&mut self, name: &str, element: Element, shape: &[usize]) {
+    pub(super) fn input(&mut self, name: &str, element: OnnxElement, shape: &[usize]) {
         self.bytes.message(11, &value_info(name, element, shape));
     }
 
     /// Adds an output of the graph; its first dimension is any number of images.
-    pub(super) fn output(&mut self, name: &str, element: Element, shape: &[usize]) {
+    pub(super) fn output(&mut self, name: &str, element: OnnxElement, shape: &[usize]) {
         self.bytes.message(12, &value_info(name, element, shape));
     }
 
     /// Returns the whole file.
     pub(super) fn finish(self) -> Vec<u8> {
-        let Self { bytes: Message(mut bytes), graph } = self;
+        let Self { bytes: ProtoMessage(mut bytes), graph } = self;
         let length = bytes.len() - graph - LENGTH;
         for (i, byte) in bytes[graph..graph + LENGTH].iter_mut().enumerate() {
             let more = if i + 1 < LENGTH { 0x80 } else { 0 };
@@ -167,9 +167,9 @@ impl File {
     }
 }
 
-fn attribute(name: &str, value: &Attribute<'_>) -> Message {
+fn attribute(name: &str, value: &Attribute<'_>) -> ProtoMessage {
     const TYPE: u64 = 20;
-    let mut message = Message::default();
+    let mut message = ProtoMessage::default();
     message.text(1, name);
     match value {
         Attribute::Float(value) => {
@@ -188,22 +188,22 @@ fn attribute(name: &str, value: &Attribute<'_>) -> Message {
     message
 }
 
-fn value_info(name: &str, element: Element, shape: &[usize]) -> Message {
-    let mut dimensions = Message::default();
-    let mut batch = Message::default();
+fn value_info(name: &str, element: OnnxElement, shape: &[usize]) -> ProtoMessage {
+    let mut dimensions = ProtoMessage::default();
+    let mut batch = ProtoMessage::default();
     batch.text(2, "batch");
     dimensions.message(1, &batch);
     for &length in shape {
-        let mut dimension = Message::default();
+        let mut dimension = ProtoMessage::default();
         dimension.int(1, length as i64);
         dimensions.message(1, &dimension);
     }
-    let mut tensor = Message::default();
+    let mut tensor = ProtoMessage::default();
     tensor.int(1, element as i64);
     tensor.message(2, &dimensions);
-    let mut kind = Message::default();
+    let mut kind = ProtoMessage::default();
     kind.message(1, &tensor);
-    let mut info = Message::default();
+    let mut info = ProtoMessage::default();
     info.text(1, name);
     info.message(2, &kind);
     info
