@@ -10,7 +10,7 @@ use ort::session::{IoBinding, Session, SessionOutputs};
 use ort::value::{DynTensor, DynTensorValueType, DynValue};
 
 use crate::error::engine;
-use crate::feed::Feed;
+use crate::feed::ImageFeed;
 
 /// The memory of one session's runs.
 pub(crate) struct DeviceBinding {
@@ -45,12 +45,11 @@ impl DeviceBinding {
     }
 
     /// Copies `images` to the device, and waits for the copy.
-    pub(crate) fn upload(&mut self, feed: &Feed, images: PixelBatch<'_>) -> Result<(), EncodeError> {
+    pub(crate) fn upload(&mut self, feed: &ImageFeed, images: PixelBatch<'_>) -> Result<(), EncodeError> {
         let (element, shape) = feed.describe(images);
-        let fits = |tensor: &DynTensor| tensor.shape().iter().eq(shape.map(|length| length as i64).iter());
-        let staging = match self.staging.take().filter(fits) {
-            Some(staging) => staging,
-            None => DynTensor::new(&self.host, element, shape).map_err(|error| engine(&error))?,
+        let staging = match self.staging.take() {
+            Some(staging) if staging.shape().iter().eq(shape.map(|length| length as i64).iter()) => staging,
+            _ => DynTensor::new(&self.host, element, shape).map_err(|error| engine(&error))?,
         };
         let staging = self.staging.insert(staging);
         feed.write(images, staging)?;

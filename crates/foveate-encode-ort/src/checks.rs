@@ -11,8 +11,8 @@ use ort::session::{Session, SessionInputValue};
 use ort::value::{DynValue, Tensor};
 
 use crate::binding::{DeviceBinding, download};
-use crate::contract::{Element, Input, Layout};
-use crate::feed::Feed;
+use crate::contract::{GraphElement, GraphInput, ImageLayout};
+use crate::feed::ImageFeed;
 use crate::{library, placement};
 
 /// The outputs of the graphs.
@@ -25,15 +25,15 @@ const OUTPUTS: [&str; 2] = ["cls", "patch_mean"];
 /// Panics if they do not, and without ONNX Runtime.
 pub fn bound_runs_give_what_others_give(folder: &Path) {
     for (graph, element, layout) in [
-        ("u8-nhwc", Element::U8, Layout::Pixels),
-        ("u8-nchw", Element::U8, Layout::Planes),
-        ("f32-nchw", Element::F32, Layout::Planes),
-        ("f16-nhwc", Element::F16, Layout::Pixels),
+        ("u8-nhwc", GraphElement::U8, ImageLayout::Pixels),
+        ("u8-nchw", GraphElement::U8, ImageLayout::Planes),
+        ("f32-nchw", GraphElement::F32, ImageLayout::Planes),
+        ("f16-nhwc", GraphElement::F16, ImageLayout::Pixels),
     ] {
         let environment = &library::load().ok().unwrap().environment;
         let path = folder.join(graph).with_extension("onnx");
         let mut session = Session::builder(environment).unwrap().commit_from_file(path).unwrap();
-        let mut feed = Feed::new(&Input { element, layout, batch: None }, [0.5; 3], [0.25; 3]);
+        let mut feed = ImageFeed::new(&GraphInput { element, layout, batch: None }, [0.5; 3], [0.25; 3]);
         let outputs = OUTPUTS.map(str::to_owned).to_vec();
         let mut bound = DeviceBinding::new(&session, MemoryInfo::default(), Allocator::default(), outputs).unwrap();
         for images in [3, 1, 1, 4] {
@@ -43,7 +43,7 @@ pub fn bound_runs_give_what_others_give(folder: &Path) {
 }
 
 /// Compares the outputs of a batch, with bound memory and without.
-fn compare(session: &mut Session, feed: &mut Feed, bound: &mut DeviceBinding, images: usize) {
+fn compare(session: &mut Session, feed: &mut ImageFeed, bound: &mut DeviceBinding, images: usize) {
     const SIZE: Size = Size { width: 8, height: 6 };
     let pixels: Vec<u8> = (0..images * 8 * 6 * 3).map(|i| (i * 31 + images) as u8).collect();
     let batch = PixelBatch::new(&pixels, SIZE).unwrap();
@@ -60,8 +60,10 @@ fn compare(session: &mut Session, feed: &mut Feed, bound: &mut DeviceBinding, im
 }
 
 fn values(value: &DynValue) -> Vec<f32> {
-    let halves = || value.try_extract_tensor::<half::f16>().unwrap().1.iter().map(|v| v.to_f32()).collect();
-    value.try_extract_tensor::<f32>().map_or_else(|_| halves(), |(_, values)| values.to_vec())
+    match value.try_extract_tensor::<f32>() {
+        Ok((_, values)) => values.to_vec(),
+        Err(_) => value.try_extract_tensor::<half::f16>().unwrap().1.iter().map(|v| v.to_f32()).collect(),
+    }
 }
 
 /// Checks that a network that runs on the CPU is seen to do so, on a model of images of 224 x 224.

@@ -8,14 +8,14 @@ use ort::value::{Outlet, TensorElementType, ValueType};
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Tensor {
     pub(crate) name: String,
-    pub(crate) element: Element,
+    pub(crate) element: GraphElement,
     /// `None` for a length that the call decides. Empty if the file does not specify it.
     pub(crate) shape: Vec<Option<usize>>,
 }
 
 /// Element types of images and vectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Element {
+pub(crate) enum GraphElement {
     U8,
     F32,
     F16,
@@ -25,7 +25,7 @@ pub(crate) enum Element {
 
 /// Order of an image's samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Layout {
+pub(crate) enum ImageLayout {
     /// `[n, 3, h, w]`.
     Planes,
     /// `[n, h, w, 3]`.
@@ -34,17 +34,17 @@ pub(crate) enum Layout {
 
 /// The input of images.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Input {
+pub(crate) struct GraphInput {
     /// Raw samples for u8, normalized ones otherwise.
-    pub(crate) element: Element,
-    pub(crate) layout: Layout,
+    pub(crate) element: GraphElement,
+    pub(crate) layout: ImageLayout,
     /// The number of images that the graph requires, if it is fixed.
     pub(crate) batch: Option<usize>,
 }
 
 /// The output of vectors.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Output {
+pub(crate) enum GraphOutput {
     /// Finished vectors, `[n, d]`, to be concatenated.
     Vectors(Vec<Tensor>),
     /// Tokens after the final LayerNorm, `[n, tokens, d]`, the class token first, the patches last.
@@ -54,17 +54,17 @@ pub(crate) enum Output {
 /// A graph's input and output.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Contract {
-    pub(crate) input: Input,
-    pub(crate) output: Output,
+    pub(crate) input: GraphInput,
+    pub(crate) output: GraphOutput,
 }
 
 impl Tensor {
     pub(crate) fn new(outlet: &Outlet) -> Self {
         let (element, shape) = match outlet.dtype() {
             ValueType::Tensor { ty, shape, .. } => {
-                (Element::new(*ty), shape.iter().map(|&n| usize::try_from(n).ok()).collect())
+                (GraphElement::new(*ty), shape.iter().map(|&n| usize::try_from(n).ok()).collect())
             }
-            _ => (Element::Other("no tensor"), Vec::new()),
+            _ => (GraphElement::Other("no tensor"), Vec::new()),
         };
         Self { name: outlet.name().to_owned(), element, shape }
     }
@@ -77,15 +77,20 @@ impl Tensor {
         self.element.is_float() && self.shape.len() == 3
     }
 
+    fn refused(&self, problem: &str) -> String {
+        format!("its input is {}: {problem}", self.describe())
+    }
+
     /// `pixel_values f32 [?, 3, 224, 224]`.
     fn describe(&self) -> String {
-        let length = |length: &Option<usize>| length.map_or_else(|| "?".to_owned(), |length| length.to_string());
-        let shape: Vec<String> = self.shape.iter().map(length).collect();
+        let lengths = self.shape.iter();
+        let shape: Vec<String> =
+            lengths.map(|length| length.map_or("?".to_owned(), |length| length.to_string())).collect();
         format!("{} {} [{}]", self.name, self.element.name(), shape.join(", "))
     }
 }
 
-impl Element {
+impl GraphElement {
     fn new(element: TensorElementType) -> Self {
         match element {
             TensorElementType::Uint8 => Self::U8,
@@ -133,12 +138,13 @@ impl Contract {
     /// The graph's precision, judged by its input and output; the precision in between is not visible.
     pub(crate) fn dtype(&self) -> DType {
         let outputs = self.output.tensors().iter().map(|tensor| tensor.element);
-        let reduced = outputs.chain([self.input.element]).filter_map(Element::dtype).find(|&dtype| dtype != DType::F32);
+        let reduced =
+            outputs.chain([self.input.element]).filter_map(GraphElement::dtype).find(|&dtype| dtype != DType::F32);
         reduced.unwrap_or(DType::F32)
     }
 }
 
-impl Output {
+impl GraphOutput {
     pub(crate) fn tensors(&self) -> &[Tensor] {
         match self {
             Self::Vectors(tensors) => tensors,
@@ -147,62 +153,63 @@ impl Output {
     }
 }
 
-fn input(size: Size, inputs: &[Tensor]) -> Result<Input, String> {
+fn input(size: Size, inputs: &[Tensor]) -> Result<GraphInput, String> {
     let [tensor] = inputs else {
         return Err(format!("it takes {}, and what is needed is one input of images", list(inputs)));
     };
-    let refused = |problem: &str| format!("its input is {}: {problem}", tensor.describe());
     let &[batch, second, third, fourth] = tensor.shape.as_slice() else {
-        return Err(refused("images have four dimensions, [n, 3, h, w] or [n, h, w, 3]"));
+        return Err(tensor.refused("images have four dimensions, [n, 3, h, w] or [n, h, w, 3]"));
     };
-    if !matches!(tensor.element, Element::U8 | Element::F32 | Element::F16) {
-        return Err(refused("images can be given as u8, f32 and f16"));
+    if !matches!(tensor.element, GraphElement::U8 | GraphElement::F32 | GraphElement::F16) {
+        return Err(tensor.refused("images can be given as u8, f32 and f16"));
     }
     if batch == Some(0) {
-        return Err(refused("it takes no images"));
+        return Err(tensor.refused("it takes no images"));
     }
-    let fits = |found: Option<usize>, needed: usize| found.is_none_or(|found| found == needed);
-    let (height, width) = (size.height as usize, size.width as usize);
-    let planes = fits(second, CHANNELS) && fits(third, height) && fits(fourth, width);
-    let pixels = fits(second, height) && fits(third, width) && fits(fourth, CHANNELS);
-    let layout = match (planes, pixels) {
-        // The shape does not distinguish the two, so convention decides.
-        (true, true) if tensor.element == Element::U8 => Layout::Pixels,
-        (true, _) => Layout::Planes,
-        (false, true) => Layout::Pixels,
-        (false, false) => {
-            return Err(refused(&format!(
-                "the images are RGB of {size}, as the model's preprocessor_config.json says; change that, or use a graph \
-                 that was exported for this size"
-            )));
-        }
+    let height = size.height as usize;
+    let width = size.width as usize;
+    let [is_planes, is_pixels] = [[CHANNELS, height, width], [height, width, CHANNELS]].map(|needed| {
+        [second, third, fourth].into_iter().zip(needed).all(|(found, needed)| found.is_none_or(|found| found == needed))
+    });
+    // If the shape does not distinguish the two, convention decides.
+    let layout = if is_pixels && (!is_planes || tensor.element == GraphElement::U8) {
+        ImageLayout::Pixels
+    } else if is_planes {
+        ImageLayout::Planes
+    } else {
+        return Err(tensor.refused(&format!(
+            "the images are RGB of {size}, as the model's preprocessor_config.json says; change that, or use a graph \
+             that was exported for this size"
+        )));
     };
-    Ok(Input { element: tensor.element, layout, batch })
+    Ok(GraphInput { element: tensor.element, layout, batch })
 }
 
 /// Chooses the outputs: finished vectors if the graph has all that are needed, by the names of our own exporter; else
 /// tokens, to be pooled here; else a pooler's output. That is the last choice because the poolers of some models do
 /// more than select the class token.
-fn output(pooling: Pooling, outputs: &[Tensor]) -> Result<Output, String> {
+fn output(pooling: Pooling, outputs: &[Tensor]) -> Result<GraphOutput, String> {
+    fn vectors<'a>(outputs: &'a [Tensor], name: &str) -> Option<&'a Tensor> {
+        outputs.iter().find(|tensor| tensor.name == name && tensor.is_vectors())
+    }
     let finished: &[&str] = match pooling {
         Pooling::Cls => &["cls"],
         Pooling::Mean => &["patch_mean"],
         Pooling::ClsMean => &["cls", "patch_mean"],
     };
-    let vectors = |name: &str| outputs.iter().find(|tensor| tensor.name == name && tensor.is_vectors()).cloned();
-    if let Some(tensors) = finished.iter().map(|name| vectors(name)).collect() {
-        return Ok(Output::Vectors(tensors));
+    if let Some(tensors) = finished.iter().map(|name| vectors(outputs, name).cloned()).collect() {
+        return Ok(GraphOutput::Vectors(tensors));
     }
-    let named =
-        |tensor: &&Tensor| tensor.name == "last_hidden_state" && (tensor.is_tokens() || tensor.shape.is_empty());
-    let tokens = outputs.iter().find(named).or_else(|| only(outputs, Tensor::is_tokens));
-    if let Some(tokens) = tokens {
-        return Ok(Output::Tokens(tokens.clone()));
+    let named = outputs
+        .iter()
+        .find(|tensor| tensor.name == "last_hidden_state" && (tensor.is_tokens() || tensor.shape.is_empty()));
+    if let Some(tokens) = named.or_else(|| only(outputs, Tensor::is_tokens)) {
+        return Ok(GraphOutput::Tokens(tokens.clone()));
     }
     if pooling == Pooling::Cls
-        && let Some(tensor) = vectors("pooler_output").or_else(|| only(outputs, Tensor::is_vectors).cloned())
+        && let Some(tensor) = vectors(outputs, "pooler_output").or_else(|| only(outputs, Tensor::is_vectors))
     {
-        return Ok(Output::Vectors(vec![tensor]));
+        return Ok(GraphOutput::Vectors(vec![tensor.clone()]));
     }
     Err(format!(
         "it gives {}, and pooling '{}' needs tokens `last_hidden_state` [n, tokens, d] or vectors {} [n, d]",
@@ -231,8 +238,9 @@ fn list(tensors: &[Tensor]) -> String {
 pub(crate) fn first_patch(tokens: usize, registers: Option<usize>, input: Size) -> Option<usize> {
     /// More than any published model has. A larger remainder indicates another architecture.
     const MAX_REGISTERS: usize = 16;
-    let (width, height) = (input.width as usize, input.height as usize);
-    let sides = (1..=width.min(height)).filter(|side| width % side == 0 && height % side == 0);
+    let width = input.width as usize;
+    let height = input.height as usize;
+    let sides = (1..=width.min(height)).filter(|side| width.is_multiple_of(*side) && height.is_multiple_of(*side));
     let patches = sides.map(|side| (width / side) * (height / side));
     let mut prefixes = patches.filter_map(|patches| tokens.checked_sub(patches).filter(|&prefix| prefix > 0));
     match registers {
@@ -245,78 +253,81 @@ pub(crate) fn first_patch(tokens: usize, registers: Option<usize>, input: Size) 
 mod tests {
     use super::*;
 
-    fn tensor(name: &str, element: Element, shape: &[usize]) -> Tensor {
+    fn tensor(name: &str, element: GraphElement, shape: &[usize]) -> Tensor {
         let shape = shape.iter().map(|&length| (length > 0).then_some(length)).collect();
         Tensor { name: name.to_owned(), element, shape }
     }
 
     const SIZE: Size = Size { width: 224, height: 112 };
 
-    fn input_of(element: Element, shape: &[usize]) -> Result<Input, String> {
+    fn input_of(element: GraphElement, shape: &[usize]) -> Result<GraphInput, String> {
         input(SIZE, &[tensor("x", element, shape)])
     }
 
     #[test]
     fn the_layout_of_images_follows_from_the_shape() {
         let found = |element, shape: &[usize]| input_of(element, shape).map(|input| (input.layout, input.batch));
-        assert_eq!(found(Element::F32, &[0, 3, 112, 224]), Ok((Layout::Planes, None)));
-        assert_eq!(found(Element::F16, &[4, 3, 0, 0]), Ok((Layout::Planes, Some(4))));
-        assert_eq!(found(Element::F32, &[1, 112, 224, 3]), Ok((Layout::Pixels, Some(1))));
-        assert_eq!(found(Element::U8, &[0, 0, 0, 3]), Ok((Layout::Pixels, None)));
-        assert_eq!(found(Element::U8, &[0, 3, 112, 224]), Ok((Layout::Planes, None)));
-        assert_eq!(found(Element::U8, &[0; 4]), Ok((Layout::Pixels, None)));
-        assert_eq!(found(Element::F32, &[0; 4]), Ok((Layout::Planes, None)));
+        assert_eq!(found(GraphElement::F32, &[0, 3, 112, 224]), Ok((ImageLayout::Planes, None)));
+        assert_eq!(found(GraphElement::F16, &[4, 3, 0, 0]), Ok((ImageLayout::Planes, Some(4))));
+        assert_eq!(found(GraphElement::F32, &[1, 112, 224, 3]), Ok((ImageLayout::Pixels, Some(1))));
+        assert_eq!(found(GraphElement::U8, &[0, 0, 0, 3]), Ok((ImageLayout::Pixels, None)));
+        assert_eq!(found(GraphElement::U8, &[0, 3, 112, 224]), Ok((ImageLayout::Planes, None)));
+        assert_eq!(found(GraphElement::U8, &[0; 4]), Ok((ImageLayout::Pixels, None)));
+        assert_eq!(found(GraphElement::F32, &[0; 4]), Ok((ImageLayout::Planes, None)));
     }
 
     #[test]
     fn other_inputs_are_refused_with_what_they_are() {
         let refusal = |element, shape: &[usize]| input_of(element, shape).unwrap_err();
         assert!(
-            refusal(Element::F32, &[0, 3, 518, 518]).contains("f32 [?, 3, 518, 518]: the images are RGB of 224x112")
+            refusal(GraphElement::F32, &[0, 3, 518, 518])
+                .contains("f32 [?, 3, 518, 518]: the images are RGB of 224x112")
         );
-        assert!(refusal(Element::F32, &[0, 3, 224, 112]).contains("RGB of 224x112"));
-        assert!(refusal(Element::F32, &[0, 1, 112, 224]).contains("RGB"));
-        assert!(refusal(Element::Other("i64"), &[0, 3, 112, 224]).contains("u8, f32 and f16"));
-        assert!(refusal(Element::Bf16, &[0, 3, 112, 224]).contains("u8, f32 and f16"));
-        assert!(refusal(Element::F32, &[3, 112, 224]).contains("four dimensions"));
+        assert!(refusal(GraphElement::F32, &[0, 3, 224, 112]).contains("RGB of 224x112"));
+        assert!(refusal(GraphElement::F32, &[0, 1, 112, 224]).contains("RGB"));
+        assert!(refusal(GraphElement::Other("i64"), &[0, 3, 112, 224]).contains("u8, f32 and f16"));
+        assert!(refusal(GraphElement::Bf16, &[0, 3, 112, 224]).contains("u8, f32 and f16"));
+        assert!(refusal(GraphElement::F32, &[3, 112, 224]).contains("four dimensions"));
         assert!(input(SIZE, &[]).unwrap_err().contains("it takes nothing"));
-        let two = [tensor("a", Element::F32, &[0, 3, 0, 0]), tensor("b", Element::Other("i64"), &[1])];
+        let two = [tensor("a", GraphElement::F32, &[0, 3, 0, 0]), tensor("b", GraphElement::Other("i64"), &[1])];
         assert!(input(SIZE, &two).unwrap_err().contains("a f32 [?, 3, ?, ?], b i64 [1]"));
     }
 
     #[test]
     fn vectors_come_from_our_names_then_tokens_then_a_pooler() {
-        let (tokens, pooler) =
-            (tensor("last_hidden_state", Element::F32, &[0, 257, 64]), tensor("pooler_output", Element::F32, &[0, 64]));
-        let (class, mean) = (tensor("cls", Element::F32, &[0, 64]), tensor("patch_mean", Element::F32, &[0, 64]));
+        let tokens = tensor("last_hidden_state", GraphElement::F32, &[0, 257, 64]);
+        let pooler = tensor("pooler_output", GraphElement::F32, &[0, 64]);
+        let class = tensor("cls", GraphElement::F32, &[0, 64]);
+        let mean = tensor("patch_mean", GraphElement::F32, &[0, 64]);
         let all = [pooler.clone(), tokens.clone(), mean.clone(), class.clone()];
-        let vectors = |tensors: &[&Tensor]| Ok(Output::Vectors(tensors.iter().map(|&tensor| tensor.clone()).collect()));
+        let vectors =
+            |tensors: &[&Tensor]| Ok(GraphOutput::Vectors(tensors.iter().map(|&tensor| tensor.clone()).collect()));
         assert_eq!(output(Pooling::Cls, &all), vectors(&[&class]));
         assert_eq!(output(Pooling::Mean, &all), vectors(&[&mean]));
         assert_eq!(output(Pooling::ClsMean, &all), vectors(&[&class, &mean]));
-        assert_eq!(output(Pooling::ClsMean, &all[..3]), Ok(Output::Tokens(tokens.clone())));
-        assert_eq!(output(Pooling::Cls, &all[..2]), Ok(Output::Tokens(tokens.clone())));
+        assert_eq!(output(Pooling::ClsMean, &all[..3]), Ok(GraphOutput::Tokens(tokens.clone())));
+        assert_eq!(output(Pooling::Cls, &all[..2]), Ok(GraphOutput::Tokens(tokens.clone())));
         assert_eq!(output(Pooling::Cls, &all[..1]), vectors(&[&pooler]));
         assert!(
             output(Pooling::Mean, &all[..1]).unwrap_err().contains("pooler_output f32 [?, 64], and pooling 'mean'")
         );
-        let other = tensor("output", Element::F16, &[0, 64]);
+        let other = tensor("output", GraphElement::F16, &[0, 64]);
         assert_eq!(output(Pooling::Cls, std::slice::from_ref(&other)), vectors(&[&other]));
-        assert!(output(Pooling::Cls, &[other.clone(), tensor("logits", Element::F32, &[0, 1000])]).is_err());
-        assert!(output(Pooling::Cls, &[tensor("ids", Element::Other("i64"), &[0, 64])]).is_err());
+        assert!(output(Pooling::Cls, &[other.clone(), tensor("logits", GraphElement::F32, &[0, 1000])]).is_err());
+        assert!(output(Pooling::Cls, &[tensor("ids", GraphElement::Other("i64"), &[0, 64])]).is_err());
     }
 
     #[test]
     fn the_precision_is_that_of_the_ends() {
-        let contract = |input, output: Element| {
-            let input = Input { element: input, layout: Layout::Planes, batch: None };
-            Contract { input, output: Output::Tokens(tensor("x", output, &[0, 257, 64])) }.dtype()
+        let contract = |input, output: GraphElement| {
+            let input = GraphInput { element: input, layout: ImageLayout::Planes, batch: None };
+            Contract { input, output: GraphOutput::Tokens(tensor("x", output, &[0, 257, 64])) }.dtype()
         };
-        assert_eq!(contract(Element::F32, Element::F32), DType::F32);
-        assert_eq!(contract(Element::U8, Element::F32), DType::F32);
-        assert_eq!(contract(Element::U8, Element::F16), DType::F16);
-        assert_eq!(contract(Element::F16, Element::F32), DType::F16);
-        assert_eq!(contract(Element::F32, Element::Bf16), DType::Bf16);
+        assert_eq!(contract(GraphElement::F32, GraphElement::F32), DType::F32);
+        assert_eq!(contract(GraphElement::U8, GraphElement::F32), DType::F32);
+        assert_eq!(contract(GraphElement::U8, GraphElement::F16), DType::F16);
+        assert_eq!(contract(GraphElement::F16, GraphElement::F32), DType::F16);
+        assert_eq!(contract(GraphElement::F32, GraphElement::Bf16), DType::Bf16);
     }
 
     #[test]

@@ -15,19 +15,19 @@ use ort::value::DynValue;
 
 #[cfg(feature = "cuda")]
 use crate::binding::{DeviceBinding, download};
-use crate::contract::{Contract, Output, Tensor, first_patch};
+use crate::contract::{Contract, GraphOutput, Tensor, first_patch};
 use crate::error::{engine, malformed};
-use crate::feed::Feed;
+use crate::feed::ImageFeed;
 use crate::library::load;
-use crate::plan::Plan;
-use crate::provider::Device;
+use crate::plan::SessionPlan;
+use crate::provider::OrtDevice;
 use crate::rows::Take;
 
 /// An ONNX graph on ONNX Runtime.
 pub struct OrtEncoder {
     spec: EncoderSpec,
     /// Each engine takes the next part of the batch.
-    engines: Vec<Engine>,
+    engines: Vec<OrtEngine>,
     /// The outputs to read, and how.
     outputs: Vec<(Tensor, Take)>,
     /// Images per run.
@@ -38,9 +38,9 @@ pub struct OrtEncoder {
 }
 
 /// A session with one input, and memory for it.
-struct Engine {
+struct OrtEngine {
     session: Session,
-    feed: Feed,
+    feed: ImageFeed,
     road: Road,
 }
 
@@ -53,9 +53,9 @@ enum Road {
 }
 
 impl Road {
-    fn new(device: Device, session: &Session, outputs: &[Tensor]) -> ort::Result<Self> {
+    fn new(device: OrtDevice, session: &Session, outputs: &[Tensor]) -> ort::Result<Self> {
         #[cfg(feature = "cuda")]
-        if let Device::Cuda(id) | Device::TensorRt(id) = device {
+        if let OrtDevice::Cuda(id) | OrtDevice::TensorRt(id) = device {
             let outputs = outputs.iter().map(|tensor| tensor.name.clone()).collect();
             return Ok(Self::Gpu(Box::new(DeviceBinding::on_gpu(session, id, outputs)?)));
         }
@@ -91,19 +91,19 @@ impl OrtEncoder {
     /// - [`EncodeError::Unsupported`] for unknown settings and for another precision than the graph's (but TensorRT
     ///   computes f32 graphs in f16 and bf16 too).
     pub fn open(graph: &Graph, options: &EncoderOptions) -> Result<Self, EncodeError> {
-        let plan = Plan::new(graph, options)?;
+        let plan = SessionPlan::new(graph, options)?;
         let first = plan.session()?;
         let contract = contract(graph, options.pooling, &first)?;
         let dtype = precision(&contract, plan.device, options)?;
 
-        let mut engines = vec![Engine::new(first, &contract, &plan)?];
+        let mut engines = vec![OrtEngine::new(first, &contract, &plan)?];
         let (outputs, dim) = engines[0].measure(&contract.output, options.pooling, graph)?;
         plan.check_placement(&mut engines[0].session)?;
         for _ in 1..plan.sessions {
-            engines.push(Engine::new(plan.session()?, &contract, &plan)?);
+            engines.push(OrtEngine::new(plan.session()?, &contract, &plan)?);
         }
         let max_batch = options.max_batch.max(1);
-        let alone = plan.device == Device::Cpu && plan.threads == 1;
+        let alone = plan.device == OrtDevice::Cpu && plan.threads == 1;
         let step = contract.input.batch.unwrap_or(if alone { 1 } else { max_batch.div_ceil(plan.sessions) });
         Ok(Self {
             spec: EncoderSpec {
@@ -167,7 +167,7 @@ impl Resident for OrtEncoder {
     fn encode_again(&mut self, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
         let Self { spec, engines, outputs, resident, .. } = self;
         match &mut engines[0] {
-            Engine { session, road: Road::Gpu(bound), .. } if *resident > 0 => {
+            OrtEngine { session, road: Road::Gpu(bound), .. } if *resident > 0 => {
                 compute(session, bound, outputs, out.reset(*resident, spec.dim), spec.dim)
             }
             _ => Err(EncodeError::Batch("none is on the device".to_owned())),
@@ -177,7 +177,7 @@ impl Resident for OrtEncoder {
 
 /// Lets every engine compute the next part until none is left.
 fn share<'a, I>(
-    engines: &mut [Engine],
+    engines: &mut [OrtEngine],
     outputs: &[(Tensor, Take)],
     dim: usize,
     parts: I,
@@ -186,13 +186,14 @@ where
     I: Iterator<Item = (PixelBatch<'a>, &'a mut [f32])> + Send,
 {
     let parts = Mutex::new(parts);
-    let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).next();
-    let work = |engine: &mut Engine| -> Result<EncodeTimes, EncodeError> {
+    let work = |engine: &mut OrtEngine| -> Result<EncodeTimes, EncodeError> {
         let mut times = EncodeTimes::default();
-        while let Some((images, rows)) = next() {
+        loop {
+            // The lock is free again before the computation.
+            let next = parts.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some((images, rows)) = next else { return Ok(times) };
             times += engine.fill(images, outputs, rows, dim)?;
         }
-        Ok(times)
     };
     let started = Instant::now();
     let Some((first, others)) = engines.split_first_mut() else { return Ok(EncodeTimes::default()) };
@@ -209,10 +210,10 @@ where
     Ok(sum.side_by_side(started.elapsed()))
 }
 
-impl Engine {
-    fn new(session: Session, contract: &Contract, plan: &Plan<'_>) -> Result<Self, EncodeError> {
+impl OrtEngine {
+    fn new(session: Session, contract: &Contract, plan: &SessionPlan<'_>) -> Result<Self, EncodeError> {
         let road = Road::new(plan.device, &session, contract.output.tensors()).map_err(|error| engine(&error))?;
-        Ok(Self { session, feed: Feed::new(&contract.input, plan.graph.mean, plan.graph.std), road })
+        Ok(Self { session, feed: ImageFeed::new(&contract.input, plan.graph.mean, plan.graph.std), road })
     }
 
     /// Computes the vectors of `images`, `[n, dim]`.
@@ -248,7 +249,7 @@ impl Engine {
     /// Runs one black image; returns how the outputs form a row, and the row's length.
     fn measure(
         &mut self,
-        output: &Output,
+        output: &GraphOutput,
         pooling: Pooling,
         graph: &Graph,
     ) -> Result<(Vec<(Tensor, Take)>, usize), EncodeError> {
@@ -312,10 +313,10 @@ fn shape(value: &DynValue) -> Vec<usize> {
 }
 
 /// Decides how an output of `shape` becomes part of a row, from component `at` on.
-fn take(output: &Output, shape: &[usize], at: usize, pooling: Pooling, graph: &Graph) -> Result<Take, String> {
+fn take(output: &GraphOutput, shape: &[usize], at: usize, pooling: Pooling, graph: &Graph) -> Result<Take, String> {
     match (output, shape) {
-        (Output::Vectors(_), &[_, width @ (1..)]) => Ok(Take::Vector { at, width }),
-        (Output::Tokens(_), &[_, tokens, width @ (1..)]) => {
+        (GraphOutput::Vectors(_), &[_, width @ (1..)]) => Ok(Take::Vector { at, width }),
+        (GraphOutput::Tokens(_), &[_, tokens, width @ (1..)]) => {
             let first_patch = first_patch(tokens, graph.registers, graph.input);
             let first_patch = first_patch.ok_or_else(|| not_tokens(tokens, graph))?;
             Ok(Take::Tokens { tokens, width, first_patch, pooling })
@@ -343,12 +344,13 @@ fn contract(graph: &Graph, pooling: Pooling, session: &Session) -> Result<Contra
 }
 
 /// Checks the precision: a graph computes only in the precision it was exported in, but TensorRT converts f32.
-fn precision(contract: &Contract, device: Device, options: &EncoderOptions) -> Result<DType, EncodeError> {
-    let converts = matches!(device, Device::TensorRt(_)) && contract.dtype() == DType::F32;
+fn precision(contract: &Contract, device: OrtDevice, options: &EncoderOptions) -> Result<DType, EncodeError> {
+    let converts = matches!(device, OrtDevice::TensorRt(_)) && contract.dtype() == DType::F32;
     if contract.dtype() == options.dtype || converts {
         return Ok(options.dtype);
     }
-    let (found, asked) = (contract.dtype().name(), options.dtype.name());
+    let found = contract.dtype().name();
+    let asked = options.dtype.name();
     Err(EncodeError::Unsupported(format!(
         "the graph is {found}, not {asked}: ask for {found}, or export it in {asked}"
     )))

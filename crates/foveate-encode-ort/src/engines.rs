@@ -12,9 +12,9 @@ use crate::files;
 /// The setting that names the folder.
 pub(crate) const ENGINE_CACHE: &str = "engine_cache";
 
-/// How TensorRT computes a graph, and the folders of its caches.
+/// TensorRT's settings for a graph, and the folders of its caches.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Engines {
+pub(crate) struct EngineCaches {
     pub(crate) dtype: DType,
     /// The folder for engines of this graph, precision and range of batches.
     pub(crate) engines: String,
@@ -25,13 +25,14 @@ pub(crate) struct Engines {
     pub(crate) shapes: Option<[String; 3]>,
 }
 
-impl Engines {
+impl EngineCaches {
     /// Creates the folders for the graph of the session `outline`, for batches of 1 to `max_batch` images in `dtype`,
     /// below the folder `setting` or the user's cache.
     pub(crate) fn new(
         outline: &Session,
         source: &GraphSource,
-        (dtype, tf32): (DType, bool),
+        dtype: DType,
+        tf32: bool,
         max_batch: usize,
         setting: Option<&str>,
     ) -> Result<Self, EncodeError> {
@@ -65,8 +66,8 @@ fn default_folder() -> Option<PathBuf> {
 
 /// The platform's cache folder for programs.
 fn folder_of_user(variable: &dyn Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
-    let home = || variable("HOME").map(|home| home.join(".cache"));
-    let cache = variable("XDG_CACHE_HOME").or_else(|| variable("LOCALAPPDATA")).or_else(home)?;
+    let named = variable("XDG_CACHE_HOME").or_else(|| variable("LOCALAPPDATA"));
+    let cache = named.or_else(|| variable("HOME").map(|home| home.join(".cache")))?;
     Some(cache.join("foveate").join("tensorrt"))
 }
 

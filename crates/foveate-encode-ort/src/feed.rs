@@ -8,18 +8,18 @@ use ort::session::SessionInputValue;
 use ort::value::{DynTensor, TensorElementType};
 use ort::value::{PrimitiveTensorElementType, TensorRef};
 
-use crate::contract::{Element, Input, Layout};
+use crate::contract::{GraphElement, GraphInput, ImageLayout};
 use crate::error::engine;
 
 /// Converts batches to input tensors, in memory that it reuses.
-pub(crate) struct Feed {
-    layout: Layout,
+pub(crate) struct ImageFeed {
+    layout: ImageLayout,
     /// The number of images of every tensor, if it is fixed.
     batch: Option<usize>,
-    samples: Samples,
+    samples: FeedSamples,
 }
 
-enum Samples {
+enum FeedSamples {
     /// Unchanged, and without a copy if the layout and the number of images allow it.
     U8(Converted<u8>),
     F32(Converted<f32>),
@@ -33,14 +33,18 @@ struct Converted<T> {
     memory: Vec<T>,
 }
 
-impl Feed {
+impl ImageFeed {
     /// Creates a feed whose samples are normalized with `mean` and `std`; u8 inputs do not use these.
-    pub(crate) fn new(input: &Input, mean: [f32; 3], std: [f32; 3]) -> Self {
-        let normalized = |channel: usize, value: u8| (f32::from(value) / 255.0 - mean[channel]) / std[channel];
+    pub(crate) fn new(input: &GraphInput, mean: [f32; 3], std: [f32; 3]) -> Self {
+        fn normalized(value: u8, mean: f32, std: f32) -> f32 {
+            (f32::from(value) / 255.0 - mean) / std
+        }
         let samples = match input.element {
-            Element::U8 => Samples::U8(Converted::new(|_, value| value)),
-            Element::F16 => Samples::F16(Converted::new(|channel, value| f16::from_f32(normalized(channel, value)))),
-            _ => Samples::F32(Converted::new(normalized)),
+            GraphElement::U8 => FeedSamples::U8(Converted::new(|_, value| value)),
+            GraphElement::F16 => FeedSamples::F16(Converted::new(|channel, value| {
+                f16::from_f32(normalized(value, mean[channel], std[channel]))
+            })),
+            _ => FeedSamples::F32(Converted::new(|channel, value| normalized(value, mean[channel], std[channel]))),
         };
         Self { layout: input.layout, batch: input.batch, samples }
     }
@@ -49,9 +53,9 @@ impl Feed {
     #[cfg(feature = "cuda")]
     pub(crate) fn describe(&self, images: PixelBatch<'_>) -> (TensorElementType, [usize; 4]) {
         let element = match &self.samples {
-            Samples::U8(_) => TensorElementType::Uint8,
-            Samples::F32(_) => TensorElementType::Float32,
-            Samples::F16(_) => TensorElementType::Float16,
+            FeedSamples::U8(_) => TensorElementType::Uint8,
+            FeedSamples::F32(_) => TensorElementType::Float32,
+            FeedSamples::F16(_) => TensorElementType::Float16,
         };
         (element, shape(self.batch.unwrap_or(images.len()), images.size(), self.layout))
     }
@@ -60,28 +64,30 @@ impl Feed {
     #[cfg(feature = "cuda")]
     pub(crate) fn write(&self, images: PixelBatch<'_>, tensor: &mut DynTensor) -> Result<(), EncodeError> {
         match &self.samples {
-            Samples::U8(_) if self.layout == Layout::Pixels => {
+            FeedSamples::U8(_) if self.layout == ImageLayout::Pixels => {
                 let (used, rest) = values(tensor)?.split_at_mut(images.as_slice().len());
                 used.copy_from_slice(images.as_slice());
                 rest.fill(0);
             }
-            Samples::U8(converted) => converted.write(images, self.layout, values(tensor)?),
-            Samples::F32(converted) => converted.write(images, self.layout, values(tensor)?),
-            Samples::F16(converted) => converted.write(images, self.layout, values(tensor)?),
+            FeedSamples::U8(converted) => converted.write(images, self.layout, values(tensor)?),
+            FeedSamples::F32(converted) => converted.write(images, self.layout, values(tensor)?),
+            FeedSamples::F16(converted) => converted.write(images, self.layout, values(tensor)?),
         }
         Ok(())
     }
 
     /// Returns `images` as one tensor, padded with black images if the graph requires more.
     pub(crate) fn tensor<'a>(&'a mut self, images: PixelBatch<'a>) -> Result<SessionInputValue<'a>, EncodeError> {
-        let (size, layout, len) = (images.size(), self.layout, self.batch.unwrap_or(images.len()));
+        let size = images.size();
+        let layout = self.layout;
+        let len = self.batch.unwrap_or(images.len());
         match &mut self.samples {
-            Samples::U8(_) if layout == Layout::Pixels && len == images.len() => {
+            FeedSamples::U8(_) if layout == ImageLayout::Pixels && len == images.len() => {
                 tensor(len, size, layout, images.as_slice())
             }
-            Samples::U8(converted) => tensor(len, size, layout, converted.convert(images, layout, len)),
-            Samples::F32(converted) => tensor(len, size, layout, converted.convert(images, layout, len)),
-            Samples::F16(converted) => tensor(len, size, layout, converted.convert(images, layout, len)),
+            FeedSamples::U8(converted) => tensor(len, size, layout, converted.convert(images, layout, len)),
+            FeedSamples::F32(converted) => tensor(len, size, layout, converted.convert(images, layout, len)),
+            FeedSamples::F16(converted) => tensor(len, size, layout, converted.convert(images, layout, len)),
         }
     }
 }
@@ -94,7 +100,7 @@ impl<T: Copy> Converted<T> {
         }
     }
 
-    fn convert(&mut self, images: PixelBatch<'_>, layout: Layout, len: usize) -> &[T] {
+    fn convert(&mut self, images: PixelBatch<'_>, layout: ImageLayout, len: usize) -> &[T] {
         let image = images.as_slice().len() / images.len();
         let mut memory = std::mem::take(&mut self.memory);
         memory.resize(len * image, self.table[0][0]);
@@ -104,7 +110,7 @@ impl<T: Copy> Converted<T> {
     }
 
     /// Fills `out`, which is at least as long as the images; black images follow them.
-    fn write(&self, images: PixelBatch<'_>, layout: Layout, out: &mut [T]) {
+    fn write(&self, images: PixelBatch<'_>, layout: ImageLayout, out: &mut [T]) {
         let image = images.as_slice().len() / images.len();
         let (used, rest) = out.split_at_mut(images.len() * image);
         for (source, out) in images.as_slice().chunks_exact(image).zip(used.chunks_exact_mut(image)) {
@@ -122,16 +128,16 @@ fn values<T: PrimitiveTensorElementType>(tensor: &mut DynTensor) -> Result<&mut 
 }
 
 /// Converts one image from `[h, w, 3]` to the layout.
-fn convert<T: Copy>(table: &[[T; 256]; CHANNELS], image: &[u8], layout: Layout, out: &mut [T]) {
+fn convert<T: Copy>(table: &[[T; 256]; CHANNELS], image: &[u8], layout: ImageLayout, out: &mut [T]) {
     match layout {
-        Layout::Pixels => {
+        ImageLayout::Pixels => {
             for (pixel, out) in image.chunks_exact(CHANNELS).zip(out.chunks_exact_mut(CHANNELS)) {
                 for channel in 0..CHANNELS {
                     out[channel] = table[channel][usize::from(pixel[channel])];
                 }
             }
         }
-        Layout::Planes => {
+        ImageLayout::Planes => {
             let plane = image.len() / CHANNELS;
             for ((channel, values), out) in table.iter().enumerate().zip(out.chunks_exact_mut(plane)) {
                 for (pixel, out) in image.chunks_exact(CHANNELS).zip(out) {
@@ -142,15 +148,15 @@ fn convert<T: Copy>(table: &[[T; 256]; CHANNELS], image: &[u8], layout: Layout, 
     }
 }
 
-fn black<T: Copy>(table: &[[T; 256]; CHANNELS], layout: Layout, out: &mut [T]) {
+fn black<T: Copy>(table: &[[T; 256]; CHANNELS], layout: ImageLayout, out: &mut [T]) {
     let plane = out.len() / CHANNELS;
     for (i, out) in out.iter_mut().enumerate() {
-        let channel = if layout == Layout::Pixels { i % CHANNELS } else { i / plane };
+        let channel = if layout == ImageLayout::Pixels { i % CHANNELS } else { i / plane };
         *out = table[channel][0];
     }
 }
 
-fn tensor<T>(len: usize, size: Size, layout: Layout, samples: &[T]) -> Result<SessionInputValue<'_>, EncodeError>
+fn tensor<T>(len: usize, size: Size, layout: ImageLayout, samples: &[T]) -> Result<SessionInputValue<'_>, EncodeError>
 where
     T: PrimitiveTensorElementType + std::fmt::Debug + Clone + 'static,
 {
@@ -159,11 +165,12 @@ where
 }
 
 /// The shape of a tensor of `len` images.
-fn shape(len: usize, size: Size, layout: Layout) -> [usize; 4] {
-    let (height, width) = (size.height as usize, size.width as usize);
+fn shape(len: usize, size: Size, layout: ImageLayout) -> [usize; 4] {
+    let height = size.height as usize;
+    let width = size.width as usize;
     match layout {
-        Layout::Planes => [len, CHANNELS, height, width],
-        Layout::Pixels => [len, height, width, CHANNELS],
+        ImageLayout::Planes => [len, CHANNELS, height, width],
+        ImageLayout::Pixels => [len, height, width, CHANNELS],
     }
 }
 
@@ -176,43 +183,50 @@ mod tests {
     const MEAN: [f32; 3] = [0.485, 0.456, 0.406];
     const STD: [f32; 3] = [0.229, 0.224, 0.225];
 
-    fn samples<T: Copy>(samples: Samples, get: impl Fn(Samples) -> Converted<T>, layout: Layout, len: usize) -> Vec<T> {
+    fn samples<T: Copy>(
+        samples: FeedSamples,
+        get: impl Fn(FeedSamples) -> Converted<T>,
+        layout: ImageLayout,
+        len: usize,
+    ) -> Vec<T> {
         let pixels: Vec<u8> = (0..36).map(|i| i * 7).collect();
         get(samples).convert(PixelBatch::new(&pixels, SIZE).unwrap(), layout, len).to_vec()
     }
 
     #[test]
     fn floats_are_the_reference_s() {
-        let input = Input { element: Element::F32, layout: Layout::Planes, batch: None };
-        let feed = Feed::new(&input, MEAN, STD).samples;
+        let input = GraphInput { element: GraphElement::F32, layout: ImageLayout::Planes, batch: None };
+        let feed = ImageFeed::new(&input, MEAN, STD).samples;
         let f32s = |samples| match samples {
-            Samples::F32(converted) => converted,
+            FeedSamples::F32(converted) => converted,
             _ => panic!("f32 goes in as f32"),
         };
         let pixels: Vec<u8> = (0..36).map(|i| i * 7).collect();
         let mut expected = Vec::new();
         normalize_nchw(PixelBatch::new(&pixels, SIZE).unwrap(), MEAN, STD, &mut expected);
-        let padded = samples(feed, f32s, Layout::Planes, 3);
+        let padded = samples(feed, f32s, ImageLayout::Planes, 3);
         assert_eq!(padded[..36], expected);
         let mut black = Vec::new();
         normalize_nchw(PixelBatch::new(&[0; 18], SIZE).unwrap(), MEAN, STD, &mut black);
         assert_eq!(padded[36..], black);
 
-        let interleaved = samples(Feed::new(&input, MEAN, STD).samples, f32s, Layout::Pixels, 3);
+        let interleaved = samples(ImageFeed::new(&input, MEAN, STD).samples, f32s, ImageLayout::Pixels, 3);
         for (i, value) in interleaved.iter().enumerate() {
-            let (image, pixel, channel) = (i / 18, i % 18 / 3, i % 3);
+            let image = i / 18;
+            let pixel = i % 18 / 3;
+            let channel = i % 3;
             assert_eq!(*value, padded[image * 18 + channel * 6 + pixel]);
         }
     }
 
     #[test]
     fn bytes_stay_bytes() {
-        let input = Input { element: Element::U8, layout: Layout::Planes, batch: None };
+        let input = GraphInput { element: GraphElement::U8, layout: ImageLayout::Planes, batch: None };
         let bytes = |samples| match samples {
-            Samples::U8(converted) => converted,
+            FeedSamples::U8(converted) => converted,
             _ => panic!("u8 goes in as u8"),
         };
-        let planes = samples(Feed::new(&input, MEAN, STD).samples, bytes, Layout::Planes, 2);
+        let planes = samples(ImageFeed::new(&input, MEAN, STD).samples, bytes, ImageLayout::Planes, 2);
         assert_eq!(planes[..6], [0, 21, 42, 63, 84, 105]);
         assert_eq!(planes[6..12], [7, 28, 49, 70, 91, 112]);
         assert_eq!(planes[18], 126);

@@ -10,14 +10,16 @@ use sha2::{Digest, Sha256};
 
 /// The size in bytes of a graph with its weights. An unreadable file counts as empty; opening it will fail later.
 pub(crate) fn bytes(source: &GraphSource) -> u64 {
-    let file_bytes = |path: PathBuf| std::fs::metadata(path).map_or(0, |metadata| metadata.len());
     match source {
         GraphSource::Memory(bytes) => bytes.len() as u64,
-        GraphSource::File(path) => weights(path).chain([path.clone()]).map(file_bytes).sum(),
+        GraphSource::File(path) => {
+            let files = weights(path).chain([path.clone()]);
+            files.map(|file| std::fs::metadata(file).map_or(0, |metadata| metadata.len())).sum()
+        }
     }
 }
 
-/// The files beside a graph that may contain its weights, by the exporters' naming.
+/// The files next to a graph that may contain its weights, by the exporters' naming.
 fn weights(graph: &Path) -> impl Iterator<Item = PathBuf> {
     [".data", "_data"].into_iter().map(|suffix| {
         let mut path = graph.as_os_str().to_owned();

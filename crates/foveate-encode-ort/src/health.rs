@@ -2,7 +2,7 @@
 
 use foveate_core::Health;
 
-use crate::library::{Library, load};
+use crate::library::{OrtLibrary, load};
 
 /// The library, and the devices on which a session can be opened.
 pub(crate) fn health() -> Health {
@@ -12,12 +12,12 @@ pub(crate) fn health() -> Health {
     }
 }
 
-fn describe(library: &Library) -> String {
+fn describe(library: &OrtLibrary) -> String {
     format!("ONNX Runtime {}, {}", library.version, library.path.display())
 }
 
 /// Tries each provider, because many libraries include providers whose requirements the machine lacks.
-fn devices(library: &Library) -> Vec<String> {
+fn devices(library: &OrtLibrary) -> Vec<String> {
     #[cfg(feature = "cuda")]
     let gpus = gpu::devices(library);
     #[cfg(not(feature = "cuda"))]
@@ -30,17 +30,20 @@ fn devices(library: &Library) -> Vec<String> {
 
 #[cfg(feature = "cuda")]
 mod gpu {
-    use crate::library::Library;
+    use crate::library::OrtLibrary;
     use crate::probe::probe;
-    use crate::provider::Device;
+    use crate::provider::OrtDevice;
 
     /// More than any machine has.
     const MAX_DEVICES: i32 = 64;
 
-    pub(super) fn devices(library: &Library) -> Vec<String> {
-        let kinds: [fn(i32) -> Device; 2] = [Device::Cuda, Device::TensorRt];
-        let usable =
-            |kind: fn(i32) -> Device| (0..MAX_DEVICES).map(kind).take_while(|&device| probe(library, device).is_ok());
-        kinds.into_iter().flat_map(usable).map(|device| device.to_string()).collect()
+    pub(super) fn devices(library: &OrtLibrary) -> Vec<String> {
+        let mut usable = Vec::new();
+        for kind in [OrtDevice::Cuda, OrtDevice::TensorRt] {
+            let devices = (0..MAX_DEVICES).map(kind);
+            usable
+                .extend(devices.take_while(|&device| probe(library, device).is_ok()).map(|device| device.to_string()));
+        }
+        usable
     }
 }

@@ -21,7 +21,7 @@ const REMEDY: &str = "run `cargo xtask setup --only ort`, or `pip install onnxru
                       file onnxruntime/capi/libonnxruntime.so.* of that package";
 
 /// The loaded library. There is one per process, and it stays loaded.
-pub(crate) struct Library {
+pub(crate) struct OrtLibrary {
     /// The owner of every session. `ort` itself holds it only weakly.
     pub(crate) environment: Environment,
     /// The loaded file: a path, or a name that the system's loader found.
@@ -30,7 +30,7 @@ pub(crate) struct Library {
     pub(crate) version: String,
 }
 
-/// Why there is no usable library, in one line.
+/// Reason that there is no usable library, in one line.
 #[derive(Clone, Debug)]
 pub(crate) struct Unavailable(String);
 
@@ -51,13 +51,13 @@ impl fmt::Display for Unavailable {
     }
 }
 
-static LIBRARY: OnceLock<Library> = OnceLock::new();
+static LIBRARY: OnceLock<OrtLibrary> = OnceLock::new();
 static LOADING: Mutex<()> = Mutex::new(());
 
 /// Returns the library, loaded at the first call that finds it; a failure is not cached. It is the file that
 /// `ORT_DYLIB_PATH` names. Otherwise it is the first of `libonnxruntime.so` and `libonnxruntime.so.1` (or the
-/// platform's names) beside the program or on the system loader's path.
-pub(crate) fn load() -> Result<&'static Library, Unavailable> {
+/// platform's names) in the program's folder or on the system loader's path.
+pub(crate) fn load() -> Result<&'static OrtLibrary, Unavailable> {
     let _one_at_a_time = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(library) = LIBRARY.get() {
         return Ok(library);
@@ -69,30 +69,30 @@ pub(crate) fn load() -> Result<&'static Library, Unavailable> {
     Ok(LIBRARY.get_or_init(|| library))
 }
 
-/// Why a file cannot be used.
-enum Cause {
+/// Reason that a file cannot be used.
+enum LibraryFault {
     /// The system's loader refuses it, with this message.
     NotLoaded(String),
     /// It is another library, or another version.
     Unfit(String),
 }
 
-impl Cause {
+impl LibraryFault {
     fn of_variable(self) -> Unavailable {
         let (Self::NotLoaded(cause) | Self::Unfit(cause)) = self;
         Unavailable(format!("ONNX Runtime cannot be loaded: {cause} ({VARIABLE} names it)"))
     }
 }
 
-fn search() -> Result<Library, Unavailable> {
+fn search() -> Result<OrtLibrary, Unavailable> {
     let names = names();
     let found = names.iter().map(|name| open(Path::new(name)));
     let mut unfit = None;
     for result in found {
         match result {
             Ok(library) => return Ok(library),
-            Err(Cause::Unfit(cause)) => unfit = unfit.or(Some(cause)),
-            Err(Cause::NotLoaded(_)) => {}
+            Err(LibraryFault::Unfit(cause)) => unfit = unfit.or(Some(cause)),
+            Err(LibraryFault::NotLoaded(_)) => {}
         }
     }
     Err(Unavailable(match unfit {
@@ -113,32 +113,33 @@ fn names() -> [String; 2] {
     [plain, versioned]
 }
 
-/// Loads `path`; a relative one is searched beside the program first.
-fn open(path: &Path) -> Result<Library, Cause> {
+/// Loads `path`; a relative one is searched in the program's folder first.
+fn open(path: &Path) -> Result<OrtLibrary, LibraryFault> {
     let builder = ort::init_from(path).map_err(cause)?;
     let environment = builder.with_name("foveate").with_telemetry(false).build();
-    let environment = environment.map_err(|error| Cause::Unfit(format!("it does not start: {}", one_line(&error))))?;
-    Ok(Library { environment, path: path.to_owned(), version: version(path) })
+    let environment =
+        environment.map_err(|error| LibraryFault::Unfit(format!("it does not start: {}", one_line(&error))))?;
+    Ok(OrtLibrary { environment, path: path.to_owned(), version: version(path) })
 }
 
-fn cause(error: LoadDynamicError) -> Cause {
+fn cause(error: LoadDynamicError) -> LibraryFault {
     match error {
         LoadDynamicError::Dlopen { error, path } => {
             let words = error.source().map_or_else(|| error.to_string(), ToString::to_string);
             // Most of the loader's messages begin with the path, but not all.
             let path = path.display().to_string();
             let words = if words.contains(&path) { words } else { format!("{path}: {words}") };
-            Cause::NotLoaded(one_line(&words))
+            LibraryFault::NotLoaded(one_line(&words))
         }
         LoadDynamicError::MissingApi { path } => {
-            Cause::Unfit(format!("{} is another library: it has no OrtGetApiBase", path.display()))
+            LibraryFault::Unfit(format!("{} is another library: it has no OrtGetApiBase", path.display()))
         }
-        LoadDynamicError::BadVersion { version_str, path } => Cause::Unfit(format!(
+        LoadDynamicError::BadVersion { version_str, path } => LibraryFault::Unfit(format!(
             "{} is version {version_str}, and 1.{} or newer is needed",
             path.display(),
             ort::MINOR_VERSION
         )),
-        other => Cause::Unfit(one_line(&other)),
+        other => LibraryFault::Unfit(one_line(&other)),
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Once;
 use ort::ep::cuda::{CUDA_DYLIBS, CUDNN_DYLIBS};
 use ort::util::preload_dylib;
 
-use crate::library::Library;
+use crate::library::OrtLibrary;
 
 /// Folders of NVIDIA's libraries, separated by colons; `foveate-cuda` searches them too.
 pub(crate) const VARIABLE: &str = "FOVEATE_CUDA_LIB";
@@ -15,7 +15,7 @@ pub(crate) const VARIABLE: &str = "FOVEATE_CUDA_LIB";
 const TENSORRT: [&str; 3] = ["libnvinfer.so.10", "libnvinfer_plugin.so.10", "libnvonnxparser.so.10"];
 
 /// Loads the libraries that are found, once per process. The provider that needs a missing one names it.
-pub(crate) fn preload(library: &Library) {
+pub(crate) fn preload(library: &OrtLibrary) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let variable = std::env::var_os(VARIABLE).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! The actual placement of a graph's nodes. ONNX Runtime silently runs on the CPU whatever a provider does not support;
-//! its profile of a run shows it.
+//! The actual placement of a graph's nodes. ONNX Runtime silently runs nodes on the CPU that a provider does not
+//! support; its profile of a run shows it.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -15,7 +15,8 @@ const CPU: &str = "CPUExecutionProvider";
 pub(crate) fn check(path: &Path) -> Result<(), String> {
     let text = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
     let events: Vec<Value> = serde_json::from_slice(&text).map_err(|error| format!("its profile: {error}"))?;
-    let (mut nodes, mut left) = (0, BTreeSet::new());
+    let mut nodes = 0;
+    let mut left = BTreeSet::new();
     for (operator, provider) in events.iter().filter_map(placed) {
         nodes += 1;
         if provider == CPU && HEAVY.iter().any(|heavy| operator.contains(heavy)) {

@@ -11,8 +11,8 @@ use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 
 use crate::error::{engine, malformed, one_line};
 use crate::files;
-use crate::library::{Library, load};
-use crate::provider::{Device, Wishes, refused};
+use crate::library::{OrtLibrary, load};
+use crate::provider::{OrtDevice, Wishes, refused};
 
 type Settings = BTreeMap<String, String>;
 
@@ -25,11 +25,11 @@ const TF32: &str = "tf32";
 /// The limit on the size of all copies of a graph, if the number of sessions is not set.
 const MAX_COPIES_BYTES: u64 = 1 << 30;
 
-/// How to open sessions of one graph.
-pub(crate) struct Plan<'a> {
-    library: &'static Library,
+/// Settings for the sessions of one graph.
+pub(crate) struct SessionPlan<'a> {
+    library: &'static OrtLibrary,
     pub(crate) graph: &'a Graph,
-    pub(crate) device: Device,
+    pub(crate) device: OrtDevice,
     optimization: GraphOptimizationLevel,
     /// The number of sessions.
     pub(crate) sessions: usize,
@@ -41,17 +41,18 @@ pub(crate) struct Plan<'a> {
     profile: Option<tempfile::TempDir>,
 }
 
-impl<'a> Plan<'a> {
+impl<'a> SessionPlan<'a> {
     pub(crate) fn new(graph: &'a Graph, options: &EncoderOptions) -> Result<Self, EncodeError> {
-        let device = Device::parse(&options.device)?;
+        let device = OrtDevice::parse(&options.device)?;
         let settings = options.settings(match device {
-            Device::Cpu => &[OPTIMIZATION, SESSIONS],
-            Device::Cuda(_) => &[OPTIMIZATION, TF32],
-            Device::TensorRt(_) => &["engine_cache", OPTIMIZATION, TF32],
+            OrtDevice::Cpu => &[OPTIMIZATION, SESSIONS],
+            OrtDevice::Cuda(_) => &[OPTIMIZATION, TF32],
+            OrtDevice::TensorRt(_) => &["engine_cache", OPTIMIZATION, TF32],
         })?;
-        let (optimization, tf32) = (optimization(settings)?, tf32(settings)?);
+        let optimization = optimization(settings)?;
+        let tf32 = tf32(settings)?;
         let threads = options.threads.max(1);
-        let sessions = if device == Device::Cpu { sessions(graph, options, threads)? } else { 1 };
+        let sessions = if device == OrtDevice::Cpu { sessions(graph, options, threads)? } else { 1 };
         let wishes = Wishes::new(tf32);
         // A device that this build does not support must not require a library.
         device.providers(&wishes)?;
@@ -80,7 +81,7 @@ impl<'a> Plan<'a> {
     /// The plan with the additions for a GPU.
     #[cfg(feature = "cuda")]
     fn on_device(mut self, options: &EncoderOptions) -> Result<Self, EncodeError> {
-        if self.device == Device::Cpu {
+        if self.device == OrtDevice::Cpu {
             return Ok(self);
         }
         // Checked before any file is read or written.
@@ -89,13 +90,15 @@ impl<'a> Plan<'a> {
         let folder = folder.map_err(|error| EncodeError::Engine(format!("no folder for a profile: {error}").into()))?;
         self.profile = Some(folder);
         #[cfg(feature = "tensorrt")]
-        if let Device::TensorRt(_) = self.device {
+        if let OrtDevice::TensorRt(_) = self.device {
             // A session on the CPU, only to learn the input's name and shape.
             let outline = builder(self.library, GraphOptimizationLevel::Disable, self.threads);
             let outline = self.commit(outline.map_err(|error| engine(&error))?)?;
             let cache = options.settings.get(crate::engines::ENGINE_CACHE).map(String::as_str);
-            let (dtype, max_batch) = ((options.dtype, self.wishes.tf32), options.max_batch.max(1));
-            let engines = crate::engines::Engines::new(&outline, &self.graph.source, dtype, max_batch, cache)?;
+            let max_batch = options.max_batch.max(1);
+            let source = &self.graph.source;
+            let tf32 = self.wishes.tf32;
+            let engines = crate::engines::EngineCaches::new(&outline, source, options.dtype, tf32, max_batch, cache)?;
             self.wishes.engines = Some(engines);
         }
         #[cfg(not(feature = "tensorrt"))]
@@ -128,7 +131,7 @@ impl<'a> Plan<'a> {
             GraphSource::Memory(bytes) => builder.commit_from_memory(bytes),
         };
         session.map_err(|error| match one_line(&error) {
-            words if self.device != Device::Cpu && is_of_device(&words) => refused(self.device, &words),
+            words if self.device != OrtDevice::Cpu && is_of_device(&words) => refused(self.device, &words),
             words => malformed(self.graph, words),
         })
     }
@@ -174,28 +177,31 @@ fn tf32(settings: &Settings) -> Result<bool, EncodeError> {
 }
 
 /// Refuses f32 on TensorRT with TF32: it uses TF32 unless NVIDIA's variable forbids it, and ONNX Runtime has no option.
-fn check_tf32(device: Device, dtype: DType, tf32: bool) -> Result<(), EncodeError> {
+fn check_tf32(device: OrtDevice, dtype: DType, tf32: bool) -> Result<(), EncodeError> {
     const VARIABLE: &str = "NVIDIA_TF32_OVERRIDE";
     let is_forbidden = std::env::var_os(VARIABLE).is_some_and(|value| value == "0");
     match device {
-        Device::TensorRt(_) if dtype == DType::F32 && !tf32 && !is_forbidden => Err(EncodeError::Unsupported(format!(
-            "f32 without TF32 on {device}, unless {VARIABLE}=0 is in the environment; or say {TF32}=on"
-        ))),
+        OrtDevice::TensorRt(_) if dtype == DType::F32 && !tf32 && !is_forbidden => Err(EncodeError::Unsupported(
+            format!("f32 without TF32 on {device}, unless {VARIABLE}=0 is in the environment; or say {TF32}=on"),
+        )),
         _ => Ok(()),
     }
 }
 
 /// Returns the number of sessions that share `threads`: a divisor of them.
 fn sessions(graph: &Graph, options: &EncoderOptions, threads: usize) -> Result<usize, EncodeError> {
-    let divides = |&sessions: &usize| sessions > 0 && threads.is_multiple_of(sessions);
     match options.settings.get(SESSIONS) {
-        Some(setting) => setting.parse().ok().filter(divides).ok_or_else(|| {
-            let problem = format!("setting '{SESSIONS}' is '{setting}', which does not divide {threads} threads");
-            EncodeError::Unsupported(problem)
-        }),
+        Some(setting) => match setting.parse() {
+            Ok(sessions) if sessions > 0 && threads.is_multiple_of(sessions) => Ok(sessions),
+            _ => {
+                let problem = format!("setting '{SESSIONS}' is '{setting}', which does not divide {threads} threads");
+                Err(EncodeError::Unsupported(problem))
+            }
+        },
         None => {
             let most = MAX_COPIES_BYTES / files::bytes(&graph.source).max(1);
-            Ok((1..=threads).rev().filter(divides).find(|&sessions| sessions as u64 <= most).unwrap_or(1))
+            let mut divisors = (1..=threads).rev().filter(|&sessions| threads.is_multiple_of(sessions));
+            Ok(divisors.find(|&sessions| sessions as u64 <= most).unwrap_or(1))
         }
     }
 }
@@ -209,7 +215,7 @@ fn is_of_device(words: &str) -> bool {
 
 /// Creates a session builder. `threads` counts all threads of a session, including the caller's. They sleep when idle,
 /// because spinning would take cores from other work.
-fn builder(library: &Library, optimization: GraphOptimizationLevel, threads: usize) -> ort::Result<SessionBuilder> {
+fn builder(library: &OrtLibrary, optimization: GraphOptimizationLevel, threads: usize) -> ort::Result<SessionBuilder> {
     let builder = Session::builder(&library.environment)?.with_optimization_level(optimization)?;
     let builder = builder.with_intra_threads(threads)?.with_inter_threads(1)?;
     Ok(builder.with_intra_op_spinning(false)?.with_inter_op_spinning(false)?)

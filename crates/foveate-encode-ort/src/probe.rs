@@ -1,11 +1,12 @@
 //! A check whether a device is available. ONNX Runtime detects that only when it opens a session.
 
 use foveate_encode::EncodeError;
+use ort::ep::ExecutionProviderDispatch;
 use ort::session::Session;
 
 use crate::error::one_line;
-use crate::library::Library;
-use crate::provider::{Device, Wishes, refused};
+use crate::library::OrtLibrary;
+use crate::provider::{OrtDevice, Wishes, refused};
 
 /// An ONNX file with one node, Identity, on one f32.
 const IDENTITY: &[u8] = b"\x08\x08\x3a\x37\x0a\x10\x0a\x01x\x12\x01y\x22\x08Identity\x12\x01g\
@@ -16,14 +17,15 @@ const IDENTITY: &[u8] = b"\x08\x08\x3a\x37\x0a\x10\x0a\x01x\x12\x01y\x22\x08Iden
 ///
 /// # Errors
 /// [`EncodeError::Device`], naming what is missing.
-pub(crate) fn probe(library: &Library, device: Device) -> Result<(), EncodeError> {
+pub(crate) fn probe(library: &OrtLibrary, device: OrtDevice) -> Result<(), EncodeError> {
     crate::nvidia::preload(library);
     let providers = device.providers(&Wishes::new(false))?;
-    let session = || -> ort::Result<Session> {
-        let builder = Session::builder(&library.environment)?.with_intra_threads(1)?;
-        builder.with_execution_providers(providers)?.commit_from_memory(IDENTITY)
-    };
-    session().map(drop).map_err(|error| refused(device, &one_line(&error)))
+    open(library, providers).map_err(|error| refused(device, &one_line(&error)))
+}
+
+fn open(library: &OrtLibrary, providers: Vec<ExecutionProviderDispatch>) -> ort::Result<()> {
+    let builder = Session::builder(&library.environment)?.with_intra_threads(1)?;
+    builder.with_execution_providers(providers)?.commit_from_memory(IDENTITY).map(drop)
 }
 
 #[cfg(test)]
@@ -34,7 +36,7 @@ mod tests {
     #[test]
     fn the_cpu_is_there_and_its_graph_is_one() {
         if let Ok(library) = load() {
-            probe(library, Device::Cpu).unwrap();
+            probe(library, OrtDevice::Cpu).unwrap();
         }
     }
 }

@@ -7,13 +7,13 @@ use ort::ep::ExecutionProviderDispatch;
 
 /// A device, by its name in [`foveate_encode::EncoderOptions::device`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Device {
+pub(crate) enum OrtDevice {
     Cpu,
     Cuda(i32),
     TensorRt(i32),
 }
 
-impl fmt::Display for Device {
+impl fmt::Display for OrtDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cpu => f.write_str("cpu"),
@@ -23,7 +23,7 @@ impl fmt::Display for Device {
     }
 }
 
-impl Device {
+impl OrtDevice {
     /// Parses `cpu`, `cuda:N` or `tensorrt:N`; `:0` is optional.
     pub(crate) fn parse(name: &str) -> Result<Self, EncodeError> {
         let (kind, id) = name.split_once(':').unwrap_or((name, "0"));
@@ -54,7 +54,7 @@ pub(crate) struct Wishes {
     #[cfg(feature = "cuda")]
     pub(crate) tf32: bool,
     #[cfg(feature = "tensorrt")]
-    pub(crate) engines: Option<crate::engines::Engines>,
+    pub(crate) engines: Option<crate::engines::EngineCaches>,
 }
 
 impl Wishes {
@@ -72,7 +72,7 @@ impl Wishes {
 }
 
 #[cfg(feature = "cuda")]
-fn cuda(_: Device, id: i32, wishes: &Wishes) -> Result<ExecutionProviderDispatch, EncodeError> {
+fn cuda(_: OrtDevice, id: i32, wishes: &Wishes) -> Result<ExecutionProviderDispatch, EncodeError> {
     let provider = ort::ep::CUDA::default().with_device_id(id).with_tf32(wishes.tf32);
     // The default benchmarks every algorithm of a convolution for every batch size and takes the fastest. The choice,
     // and with it the bits, may differ the next time.
@@ -81,12 +81,12 @@ fn cuda(_: Device, id: i32, wishes: &Wishes) -> Result<ExecutionProviderDispatch
 }
 
 #[cfg(not(feature = "cuda"))]
-fn cuda(device: Device, _: i32, _: &Wishes) -> Result<ExecutionProviderDispatch, EncodeError> {
+fn cuda(device: OrtDevice, _: i32, _: &Wishes) -> Result<ExecutionProviderDispatch, EncodeError> {
     Err(not_compiled(device, "ort-cuda"))
 }
 
 #[cfg(feature = "tensorrt")]
-fn tensorrt(_: Device, id: i32, wishes: &Wishes) -> Result<ExecutionProviderDispatch, EncodeError> {
+fn tensorrt(_: OrtDevice, id: i32, wishes: &Wishes) -> Result<ExecutionProviderDispatch, EncodeError> {
     use foveate_encode::DType;
 
     let mut provider = ort::ep::TensorRT::default().with_device_id(id);
@@ -106,17 +106,17 @@ fn tensorrt(_: Device, id: i32, wishes: &Wishes) -> Result<ExecutionProviderDisp
 }
 
 #[cfg(not(feature = "tensorrt"))]
-fn tensorrt(device: Device, _: i32, _: &Wishes) -> Result<ExecutionProviderDispatch, EncodeError> {
+fn tensorrt(device: OrtDevice, _: i32, _: &Wishes) -> Result<ExecutionProviderDispatch, EncodeError> {
     Err(not_compiled(device, "ort-tensorrt"))
 }
 
 #[cfg(not(all(feature = "cuda", feature = "tensorrt")))]
-fn not_compiled(device: Device, feature: &str) -> EncodeError {
+fn not_compiled(device: OrtDevice, feature: &str) -> EncodeError {
     unavailable(&device.to_string(), format!("not compiled into this build; rebuild with `-F {feature}`, or use cpu"))
 }
 
 /// Converts ONNX Runtime's message about an unavailable provider, and adds the remedy.
-pub(crate) fn refused(device: Device, words: &str) -> EncodeError {
+pub(crate) fn refused(device: OrtDevice, words: &str) -> EncodeError {
     /// Words of a message, with the remedy; the first match applies.
     const REMEDIES: [(&[&str], &str); 5] = [
         (
@@ -140,8 +140,9 @@ pub(crate) fn refused(device: Device, words: &str) -> EncodeError {
              LD_LIBRARY_PATH",
         ),
     ];
-    let fits = |names: &[&str]| names.is_empty() || names.iter().any(|name| words.contains(name));
-    let remedy = REMEDIES.iter().find(|(names, _)| fits(names)).map_or("", |(_, remedy)| remedy);
+    let mut remedies = REMEDIES.iter();
+    let remedy = remedies.find(|(names, _)| names.is_empty() || names.iter().any(|name| words.contains(name)));
+    let remedy = remedy.map_or("", |(_, remedy)| remedy);
     unavailable(&device.to_string(), format!("{}; {remedy}", message(words).trim_end_matches('.')))
 }
 
@@ -160,7 +161,7 @@ mod tests {
 
     #[test]
     fn refusals_say_what_would_help() {
-        let refusal = |words| foveate_core::error_chain(&refused(Device::Cuda(1), words));
+        let refusal = |words| foveate_core::error_chain(&refused(OrtDevice::Cuda(1), words));
         assert_eq!(
             refusal("CUDA execution provider is not enabled in this build."),
             "device cuda:1 unavailable: CUDA execution provider is not enabled in this build; this libonnxruntime is for \
@@ -186,14 +187,15 @@ mod tests {
 
     #[test]
     fn devices_are_named() {
-        for (name, device) in [("cpu", Device::Cpu), ("cuda:0", Device::Cuda(0)), ("tensorrt:12", Device::TensorRt(12))]
+        for (name, device) in
+            [("cpu", OrtDevice::Cpu), ("cuda:0", OrtDevice::Cuda(0)), ("tensorrt:12", OrtDevice::TensorRt(12))]
         {
-            assert_eq!(Device::parse(name).unwrap(), device);
+            assert_eq!(OrtDevice::parse(name).unwrap(), device);
             assert_eq!(device.to_string(), name);
         }
-        assert_eq!(Device::parse("cuda").unwrap(), Device::Cuda(0));
+        assert_eq!(OrtDevice::parse("cuda").unwrap(), OrtDevice::Cuda(0));
         for name in ["", "cpu:0", "gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:1:2", "CUDA:0"] {
-            let error = foveate_core::error_chain(&Device::parse(name).unwrap_err());
+            let error = foveate_core::error_chain(&OrtDevice::parse(name).unwrap_err());
             assert!(error.contains("there is no such device; ort has cpu, cuda:N and tensorrt:N"), "{error}");
         }
     }

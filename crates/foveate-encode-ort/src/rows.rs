@@ -4,7 +4,7 @@ use foveate_encode::{EncodeError, Pooling};
 use half::{bf16, f16};
 use ort::value::{DynValue, PrimitiveTensorElementType};
 
-use crate::contract::{Element, Tensor};
+use crate::contract::{GraphElement, Tensor};
 use crate::error::engine;
 
 /// A float of any width.
@@ -50,8 +50,8 @@ impl Take {
     /// Fills `rows`, `[n, dim]`, from `value`; images behind the `n`th are dropped.
     pub(crate) fn fill(&self, of: &Tensor, value: &DynValue, rows: &mut [f32], dim: usize) -> Result<(), EncodeError> {
         match of.element {
-            Element::F16 => self.fill_from(of, floats::<f16>(value)?, rows, dim),
-            Element::Bf16 => self.fill_from(of, floats::<bf16>(value)?, rows, dim),
+            GraphElement::F16 => self.fill_from(of, floats::<f16>(value)?, rows, dim),
+            GraphElement::Bf16 => self.fill_from(of, floats::<bf16>(value)?, rows, dim),
             _ => self.fill_from(of, floats::<f32>(value)?, rows, dim),
         }
     }
@@ -76,7 +76,8 @@ impl Take {
         match *self {
             Self::Vector { at, width } => copy(values, &mut row[at..at + width]),
             Self::Tokens { width, first_patch, pooling, .. } => {
-                let (class, patches) = (&values[..width], &values[first_patch * width..]);
+                let class = &values[..width];
+                let patches = &values[first_patch * width..];
                 match pooling {
                     Pooling::Cls => copy(class, row),
                     Pooling::Mean => mean(patches, row),
@@ -124,7 +125,7 @@ mod tests {
     fn rows(pooling: Pooling) -> Vec<f32> {
         let dim = pooling.dim(2);
         let take = Take::Tokens { tokens: 4, width: 2, first_patch: 2, pooling };
-        let of = Tensor { name: "x".to_owned(), element: Element::F32, shape: Vec::new() };
+        let of = Tensor { name: "x".to_owned(), element: GraphElement::F32, shape: Vec::new() };
         let mut rows = vec![f32::NAN; 2 * dim];
         take.fill_from(&of, &TOKENS, &mut rows, dim).unwrap();
         assert!(take.fill_from(&of, &TOKENS[..15], &mut vec![0.0; 2 * dim], dim).is_err());
@@ -140,7 +141,7 @@ mod tests {
 
     #[test]
     fn finished_vectors_go_side_by_side_and_padding_is_left_out() {
-        let of = Tensor { name: "x".to_owned(), element: Element::F16, shape: Vec::new() };
+        let of = Tensor { name: "x".to_owned(), element: GraphElement::F16, shape: Vec::new() };
         let values = [1.0, 2.0, 3.0, 4.0, 9.0, 9.0].map(f16::from_f32);
         let mut rows = [0.0; 6];
         Take::Vector { at: 1, width: 2 }.fill_from(&of, &values, &mut rows, 3).unwrap();
