@@ -12,8 +12,7 @@ use foveate_source::store::Store;
 use foveate_source::{Input, Source, SourceError};
 use serde::{Deserialize, Serialize};
 
-use crate::Cell;
-use crate::bench::Memory;
+use crate::{Cell, Memory};
 
 /// What an experiment may vary. Everything else in a job (model, device, limits, …) belongs to the rig and stays
 /// constant.

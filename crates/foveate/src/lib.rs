@@ -21,6 +21,8 @@ pub mod rig;
 mod shard;
 #[cfg(feature = "worker")]
 pub mod task;
+#[cfg(feature = "cli")]
+mod values;
 pub mod verify;
 
 pub use foveate_core as core;

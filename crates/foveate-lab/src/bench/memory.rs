@@ -1,40 +1,9 @@
 //! The peak memory of a forward.
 
-use foveate_encode::EncoderSpec;
-use foveate_profile::card::Cards;
 use foveate_profile::process;
 
 use super::cells::{Row, not_available};
-use crate::{Rig, Setting};
-
-/// The peak memory, and what it covers.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Memory {
-    /// Bytes, if the system reports them.
-    pub bytes: Option<u64>,
-    /// What the figure covers, or why there is none.
-    pub of: String,
-}
-
-impl Memory {
-    /// Returns the memory of a process that has run this encoder and nothing else: on an NVIDIA GPU the process's own,
-    /// or all that is in use if the driver does not distinguish processes; on the host the peak.
-    pub fn of_this_process(spec: &EncoderSpec) -> Self {
-        if !spec.device.starts_with("cuda") {
-            return Self { bytes: process::peak_resident_bytes(), of: "process of its own".to_owned() };
-        }
-        match Cards::find(&spec.device) {
-            Err(why) => Self { bytes: None, of: not_available(&why) },
-            Ok(cards) => match cards.own_bytes() {
-                Some(bytes) => Self { bytes: Some(bytes), of: "device".to_owned() },
-                None => Self {
-                    bytes: cards.read().map(|reading| reading.memory_bytes),
-                    of: "device, all processes".to_owned(),
-                },
-            },
-        }
-    }
-}
+use crate::{Memory, Rig, Setting};
 
 /// Returns the columns of a forward's memory, measured in a process of its own.
 pub(super) fn columns_of_forward(rig: &dyn Rig, setting: &Setting) -> Row {

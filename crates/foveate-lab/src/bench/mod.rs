@@ -33,7 +33,6 @@ pub use extrapolation::extrapolation;
 pub use forward::forward;
 pub use headline::headline;
 pub use job_sweep::{job_batch_sweep, worker_sweep};
-pub use memory::Memory;
 pub use read::{OpenBlob, read};
 pub use resizers::resizers;
 pub use sinks::{Vectors, sinks};

@@ -9,8 +9,7 @@ use foveate_sink::{SinkError, SinkOptions, VectorSink};
 use foveate_source::{Input, Source, SourceError};
 
 use super::StandIn;
-use crate::bench::Memory;
-use crate::{Candidate, Context, Rig, Setting, StoreOpener};
+use crate::{Candidate, Context, Memory, Rig, Setting, StoreOpener};
 
 /// Another rig's stages with a stand-in in place of every encoder. Only experiments take a rig, so a stand-in's
 /// vectors reach no output but the scratch files that experiments remove.

@@ -18,8 +18,7 @@ use std::time::{Duration, Instant};
 use foveate_core::{CHANNELS, ImageView, ImageViewMut, PixelBatch, PixelBuf, Size, VectorBuf};
 use foveate_decode::{DecodeError, DecodeHint, Decoded, Decoder, FormatSet, ImageFormat};
 use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Pooling, Resident};
-use foveate_lab::bench::Memory;
-use foveate_lab::{Candidate, Context, Lab, Rig, Setting, StoreOpener, Watch};
+use foveate_lab::{Candidate, Context, Lab, Memory, Rig, Setting, StoreOpener, Watch};
 use foveate_pipeline::{Cancel, Config};
 use foveate_preprocess::{
     CpuPreprocessor, DecodeScale, DecoderOpener, PreprocessOptions, PreprocessorOpener, ResizerOpener,

@@ -19,7 +19,7 @@ use super::plan_args::{self, PlanArgs};
 #[cfg(feature = "search")]
 use super::search_args::{self, ClustersArgs, DuplicatesArgs, EvalArgs, NeighborsArgs, SampleArgs, SimilarArgs};
 use super::service_args::{self, EnqueueArgs, QueueCommand, ServeArgs, WorkerArgs};
-use super::values::{CountOrOff, endpoint_url, parse_count, parse_seconds, parse_setting, parse_shard, place};
+use crate::values::{CountOrOff, endpoint_url, parse_count, parse_seconds, parse_setting, parse_shard, place};
 
 const EXIT_CODES: &str = "\
 Exit codes:

@@ -8,7 +8,7 @@ use foveate::embed::{AheadSettings, EngineSettings, InputSettings, ModelSettings
 use foveate::lab::StandIn;
 
 use super::job::ConfigArgs;
-use super::values::{parse_count, parse_fraction, parse_positive, parse_seconds, parse_share};
+use crate::values::{parse_count, parse_fraction, parse_positive, parse_seconds, parse_share};
 
 pub(crate) const PROFILE_EXAMPLES: &str = "\
 Examples:

@@ -9,8 +9,7 @@ use anyhow::Context as _;
 use foveate::core::{PixelBatch, VectorBuf};
 use foveate::dinov2::OpenOptions;
 use foveate::embed::Backends;
-use foveate::lab::bench::Memory;
-use foveate::lab::{Rig as _, Setting};
+use foveate::lab::{Memory, Rig as _, Setting};
 use foveate::profile::process;
 use foveate::rig::Rig;
 
@@ -35,7 +34,7 @@ pub(crate) fn run(args: &LabArgs) -> anyhow::Result<()> {
     let batch = PixelBatch::new(&pixels, size).context("no such batch")?;
     let mut vectors = VectorBuf::new();
     (0..BATCHES).try_for_each(|_| encoder.encode(batch, &mut vectors).map(drop))?;
-    let Memory { bytes, of } = Memory::of_this_process(encoder.spec());
+    let Memory { bytes, of } = Memory::of_this_process(encoder.spec()).map_err(anyhow::Error::msg)?;
     writeln!(console::stdout(), "{} {of}", bytes.with_context(|| format!("this system does not tell: {of}"))?)?;
     Ok(())
 }

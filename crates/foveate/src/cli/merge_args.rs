@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use foveate::sink::Element;
 use foveate::sink::SinkOptions;
 
-use super::values::{one_of, parse_setting, place};
+use crate::values::{one_of, parse_setting, place};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:

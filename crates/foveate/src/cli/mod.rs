@@ -51,7 +51,6 @@ mod summary;
 mod tables;
 mod trace;
 mod tune;
-pub(crate) mod values;
 mod verify;
 mod worker;
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::job::JobArgs;
-use super::values::{CountOrOff, parse_count, parse_positive};
+use crate::values::{CountOrOff, parse_count, parse_positive};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:

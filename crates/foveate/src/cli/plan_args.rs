@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use foveate::lab::StandIn;
 
-use super::values::{parse_count, parse_positive, suffixed};
+use crate::values::{parse_count, parse_positive, suffixed};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:

@@ -10,7 +10,7 @@ use foveate::search::Metric;
 use super::foreign::args::ForeignArgs;
 use super::own_file::OwnFile;
 use super::search::place::search_file;
-use super::values::{parse_positive, parse_setting, parse_shard, parse_share, place};
+use crate::values::{parse_positive, parse_setting, parse_shard, parse_share, place};
 
 pub(crate) const NEIGHBORS_EXAMPLES: &str = "\
 Examples:

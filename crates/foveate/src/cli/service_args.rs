@@ -15,7 +15,7 @@ use foveate::worker::Encoding;
 #[cfg(feature = "search")]
 use super::foreign::args::ForeignArgs;
 use super::job::ConfigArgs;
-use super::values::{parse_count, parse_listen, parse_positive, parse_seconds, parse_setting};
+use crate::values::{parse_count, parse_listen, parse_positive, parse_seconds, parse_setting};
 
 pub(crate) const WORKER_EXAMPLES: &str = "\
 Examples:

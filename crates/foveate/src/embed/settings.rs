@@ -18,7 +18,7 @@ use foveate_source::store::{StoreOptions, WebHeaders};
 use foveate_source::{Input, NameFilter, Separator};
 
 #[cfg(feature = "cli")]
-use crate::cli::values::{input, one_of, parse_count, parse_glob, parse_positive, parse_setting};
+use crate::values::{input, one_of, parse_count, parse_glob, parse_positive, parse_setting};
 use crate::{DecodeScale, Recipe, Shard};
 
 /// The inputs, the backends and the settings of a job. A backend that is not named is the first one compiled in.
