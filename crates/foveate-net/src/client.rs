@@ -22,7 +22,8 @@ use crate::target::{HttpTarget, Rules};
 use crate::turns::{HostTurn, HostTurns};
 use crate::{ClientOptions, NetError, OptionsError};
 
-/// Longest time that an idle connection is kept. Common servers close one after 5 s, and a request at that moment fails.
+/// Longest time that an idle connection is kept. Common servers close one after 5 s, and a request at that moment
+/// fails.
 const MAX_IDLE: Duration = Duration::from_secs(4);
 const IDLE_CONNECTIONS: usize = 128;
 /// Longest time of an option.

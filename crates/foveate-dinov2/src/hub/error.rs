@@ -3,8 +3,8 @@ use std::path::PathBuf;
 
 use foveate_core::BoxError;
 
-/// Reason that a model could not be fetched from the hub. Every message is one line with the attempted action. It has the
-/// remedy too, unless a cause follows: then [`HubError::remedy`] has it.
+/// Reason that a model could not be fetched from the hub. Every message is one line with the attempted action. It has
+/// the remedy too, unless a cause follows: then [`HubError::remedy`] has it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HubError {

@@ -21,7 +21,7 @@ use super::exit::Exit;
 use super::lab::{Bench, Sizes};
 use super::lab_args::TuneArgs;
 use super::labels::Labels;
-use super::{job, tune};
+use super::tune;
 
 pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<Exit> {
     let budget = DriftBudget { min_cosine: args.min_cosine, min_recall: args.min_recall, confidence: args.confidence };
@@ -37,7 +37,7 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<Exit> {
         bench.say("note: the weights are generated; trained ones drift differently")?;
     }
     let mut vectors = Vectors {
-        options: rig::on_one_device(job::measured(&args.lab)),
+        options: rig::on_one_device(args.lab.settings()),
         backends: Arc::new(Backends::compiled()),
         cancel: lab.cancel,
         halves: &halves,

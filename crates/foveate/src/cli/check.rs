@@ -29,7 +29,7 @@ use super::search::place::search_file;
 #[cfg(feature = "search")]
 use super::search_args::{SearchArgs, SheetArgs};
 use super::service_args::{EnqueueArgs, ServeArgs, ServiceArgs, WorkerArgs};
-use super::{job, service, trace};
+use super::{service, trace};
 
 /// Checks everything that a command names.
 pub(crate) fn command(command: &Command) -> Result<(), Usage> {
@@ -148,7 +148,7 @@ fn verify(args: &VerifyArgs) -> anyhow::Result<()> {
 }
 
 fn lab(args: &LabArgs) -> anyhow::Result<()> {
-    let settings = job::measured(args);
+    let settings = args.settings();
     sources(&settings)?;
     backends(&settings)?;
     Backends::compiled().sink(args.sink.as_deref())?;
@@ -164,7 +164,7 @@ fn merge(args: &MergeArgs) -> anyhow::Result<()> {
 fn profile(args: &ProfileArgs) -> anyhow::Result<()> {
     lab(&args.lab)?;
     for (decoder, resizer) in &args.pair {
-        let mut options = job::measured(&args.lab);
+        let mut options = args.lab.settings();
         options.model.decoder = Some(decoder.clone());
         options.model.resizer = Some(resizer.clone());
         backends(&options)?;
@@ -193,7 +193,7 @@ fn bench(experiment: &Experiment) -> anyhow::Result<()> {
             optional(args.others.peers.as_deref(), readable_file)
         }
         Experiment::Decoders(args) | Experiment::Resizers(args) => {
-            let settings = job::stage(args);
+            let settings = args.settings();
             sources(&settings)?;
             backends(&settings)?;
             writable_folder(&args.display.out)?;

@@ -15,7 +15,6 @@ use foveate::source::{Input, Listing, ListingStats, Source, SourceError};
 
 use super::console;
 use super::exit::Usage;
-use super::lab_args::{LabArgs, StageArgs};
 use super::summary;
 
 /// The images, their embedding and its speed.
@@ -64,23 +63,6 @@ impl JobArgs {
             ..Settings::new(Vec::new(), "", output)
         }
     }
-}
-
-/// Returns the settings of a job that is measured.
-pub(crate) fn measured(args: &LabArgs) -> Settings {
-    Settings {
-        inputs: args.inputs.clone(),
-        model: args.model.clone(),
-        engine: args.engine.clone(),
-        ahead: args.ahead.clone(),
-        ..Settings::new(Vec::new(), "", "")
-    }
-}
-
-/// Returns the settings of a stage that is measured alone.
-pub(crate) fn stage(args: &StageArgs) -> Settings {
-    let model = ModelSettings { network: args.network.clone(), ..ModelSettings::default() };
-    Settings { inputs: args.inputs.clone(), model, ..Settings::new(Vec::new(), "", "") }
 }
 
 /// A warning if a GPU computes in f32 because no precision was asked for.

@@ -55,7 +55,7 @@ impl Bench {
     /// Lists the inputs, opens the model, loads the photos.
     pub(crate) fn open(args: &LabArgs, sizes: Sizes) -> anyhow::Result<Self> {
         let stand_in = args.stand_in.as_ref();
-        let mut bench = Self::on(job::measured(args), stand_in, &args.sample, &args.display, sizes)?;
+        let mut bench = Self::on(args.settings(), stand_in, &args.sample, &args.display, sizes)?;
         if let Some(sink) = &args.sink {
             bench.sink.clone_from(sink);
         }
@@ -64,7 +64,7 @@ impl Bench {
 
     /// Does the same for a stage alone.
     pub(crate) fn of_stage(args: &StageArgs) -> anyhow::Result<Self> {
-        Self::on(job::stage(args), None, &args.sample, &args.display, Sizes::AsGivenAndSmall)
+        Self::on(args.settings(), None, &args.sample, &args.display, Sizes::AsGivenAndSmall)
     }
 
     fn on(

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use foveate::embed::{AheadSettings, EngineSettings, InputSettings, ModelSettings, NetworkSettings};
+use foveate::embed::{AheadSettings, EngineSettings, InputSettings, ModelSettings, NetworkSettings, Settings};
 use foveate::lab::StandIn;
 
 use super::job::ConfigArgs;
@@ -245,6 +245,27 @@ pub(crate) struct WorkerBenchArgs {
     /// its start and at its end.
     #[arg(long, value_name = "N", value_parser = parse_positive, help_heading = "Measuring")]
     pub(crate) queue_size: Option<usize>,
+}
+
+impl LabArgs {
+    /// Returns the settings of the job.
+    pub(crate) fn settings(&self) -> Settings {
+        Settings {
+            inputs: self.inputs.clone(),
+            model: self.model.clone(),
+            engine: self.engine.clone(),
+            ahead: self.ahead.clone(),
+            ..Settings::new(Vec::new(), "", "")
+        }
+    }
+}
+
+impl StageArgs {
+    /// Returns the settings of the stage.
+    pub(crate) fn settings(&self) -> Settings {
+        let model = ModelSettings { network: self.network.clone(), ..ModelSettings::default() };
+        Settings { inputs: self.inputs.clone(), model, ..Settings::new(Vec::new(), "", "") }
+    }
 }
 
 /// Arguments of `bench decoders` and `bench resizers`.

@@ -21,7 +21,7 @@ const BATCHES: usize = 2;
 
 /// Runs two batches with the setting of `args`, and prints the memory that they need.
 pub(crate) fn run(args: &LabArgs) -> anyhow::Result<()> {
-    let options = job::measured(args);
+    let options = args.settings();
     let listing = job::list_again(&options)?;
     let rig = Rig::new(options, Box::new(listing), (0, 0), Arc::new(Backends::compiled()), &OpenOptions::from_env())?;
     let setting = rig.base();

@@ -472,8 +472,8 @@ impl Settings {
     }
 
     /// Returns the number of threads that decode and resize. The usual number for a forward on the CPU is a quarter of
-    /// the cores, elsewhere every core. A decoder that prepares whole batches gets a few: each of its threads has memory
-    /// on the device and little to do.
+    /// the cores, elsewhere every core. A decoder that prepares whole batches gets a few: each of its threads has
+    /// memory on the device and little to do.
     ///
     /// On a CPU the forward takes nearly all the time, so it gets every core. One decode worker for every four cores
     /// keeps it supplied. That is one thread more than there are cores, for a quarter of the time or less. Taking it
