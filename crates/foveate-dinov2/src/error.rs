@@ -5,8 +5,8 @@ use foveate_core::Size;
 
 use crate::HubError;
 
-/// Reason that a model could not be opened. Every message is one line with the file or address, the problem and, if there
-/// is one and no cause follows, the remedy.
+/// Reason that a model could not be opened. Every message is one line with the file or address, the problem and, if
+/// there is one and no cause follows, the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelError {
