@@ -595,7 +595,10 @@ fn the_memory_of_a_forward_grows_with_its_batch() {
         command.args(["bench", "memory", PHOTOS, "--model", TINY, "--n", "1", "--threads", "1", "--batch", batch]);
         // The arguments of `bench all`, which starts it, go with it.
         command.args(["--peers", "/dev/null"]);
-        run(&mut command).expect(0).stdout.trim().parse().unwrap()
+        let printed = run(&mut command).expect(0).stdout;
+        let (bytes, of) = printed.trim().split_once(' ').unwrap();
+        assert_eq!(of, "process of its own");
+        bytes.parse().unwrap()
     };
     // 255 more images of 224 px, as bytes.
     assert!(peak("256") > peak("1") + 30_000_000);

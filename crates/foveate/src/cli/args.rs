@@ -397,6 +397,8 @@ impl Against {
         let mut compared = ComparedSettings { model, images: first.images.clone(), engine: first.engine.clone() };
         compared.update_from_arg_matches(&self.0)?;
         compared.model.encoder_option.splice(0..0, encoder_option);
+        // clap gives a flag that is absent the value false.
+        compared.images.allow_truncated |= first.images.allow_truncated;
         let ComparedSettings { model, images, engine } = compared;
         Ok(Settings { model, images, engine, ..first.clone() })
     }
