@@ -29,8 +29,7 @@ pub(crate) struct TestArgs {
 }
 
 /// The programs that take a minute or more, longest first. Some wait for most of it, some compute.
-const LONGEST: [&str; 5] =
-    ["tests parity", "foveate-encode-fused cuda", "foveate worker", "foveate lab", "foveate cuda"];
+const LONGEST: [&str; 4] = ["foveate trials", "tests parity", "foveate it", "foveate-encode-fused cuda"];
 /// What stands for a program before the output of all documentation's tests.
 const DOCUMENTATION: &str = "documentation";
 /// What is printed before a program's name.

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use foveate_decode::DecodeError;
 use foveate_encode::EncodeError;
 use foveate_net::OptionsError;
-use foveate_photo_server::LatencyError;
+use foveate_net::photo_server::LatencyError;
 use foveate_pipeline::RunError;
 use foveate_plan::PlanError;
 use foveate_preprocess::PreprocessError;

@@ -29,7 +29,7 @@ pub use cell::Cell;
 pub use conditions::{Conditions, Observer};
 pub use error::LabError;
 pub use foveate_plan::stats;
-pub use foveate_schema::{self as schema, Column, Schema};
+pub use foveate_report::schema::{self as schema, Column, Schema};
 pub use memory::Memory;
 pub use photos::{Photo, PhotoSet};
 pub use rig::{Candidate, Context, Rig, Setting, StoreOpener};

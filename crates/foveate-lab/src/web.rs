@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use foveate_core::lock;
 use foveate_net::Client;
-use foveate_photo_server::{Latency, PhotoServer, PhotoServerOptions};
+use foveate_net::photo_server::{Latency, PhotoServer, PhotoServerOptions};
 use foveate_source::blob::Blob;
 use foveate_source::store::{Object, ReadAhead, Store, Version};
 use foveate_source::{Fetch, FetchError, Item, SourceError};

@@ -9,6 +9,8 @@ mod download;
 mod error;
 mod inline;
 mod options;
+#[cfg(feature = "photo-server")]
+pub mod photo_server;
 mod resolve;
 mod target;
 #[cfg(test)]

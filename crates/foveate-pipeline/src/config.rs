@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use foveate_lane::Normalize;
+use crate::lane::Normalize;
 use foveate_profile::Trace;
 
 use crate::Recall;

@@ -1,9 +1,9 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
+use crate::lane::{Lane, batch_memory};
 use foveate_core::Stage;
 use foveate_encode::Encoder;
-use foveate_lane::{Lane, batch_memory};
 use foveate_preprocess::PreprocessorOpener;
 use foveate_sink::{Existing, RunManifest, VectorSink, Watermark};
 use foveate_source::{Extent, Source};

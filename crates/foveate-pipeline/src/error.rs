@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
+use crate::lane::LaneError;
 use foveate_core::Stage;
-use foveate_lane::LaneError;
 use foveate_preprocess::PreprocessError;
 use foveate_sink::{Failure, SinkError};
 use foveate_source::{FetchError, SourceError};

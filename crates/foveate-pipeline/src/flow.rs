@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use crate::lane::{Lane, LaneError};
 use foveate_core::{Stage, lock, panic_message};
 use foveate_encode::Allocate;
-use foveate_lane::{Lane, LaneError};
 use foveate_preprocess::{Granularity, PreprocessorOpener};
 use foveate_profile::StageProfiler;
 use foveate_source::{Content, Delivery, Fetch, Source};

@@ -1,8 +1,8 @@
 //! A run's forward on one lane: batches go in, and come back with their items, times and failures.
 
+use crate::lane::{Landed, Lane};
 use foveate_core::Stage;
 use foveate_encode::EncodeSpans;
-use foveate_lane::{Landed, Lane};
 use foveate_profile::StageProfiler;
 
 use crate::RunError;

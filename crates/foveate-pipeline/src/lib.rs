@@ -9,6 +9,7 @@ mod engine;
 mod error;
 mod flow;
 mod forward;
+pub mod lane;
 mod lookers;
 mod queue;
 mod recall;

@@ -5,6 +5,7 @@ mod checklist;
 mod error;
 mod figures;
 mod page;
+pub mod schema;
 mod svg;
 mod table;
 mod text;
@@ -34,7 +35,7 @@ pub struct Figure {
 }
 
 impl Report {
-    /// Reads a run's files in `folder`; [`foveate_schema`] describes their content. A file may lack columns.
+    /// Reads a run's files in `folder`; [`schema`] describes their content. A file may lack columns.
     ///
     /// # Errors
     /// [`ReportError::Nothing`] if none of them exists, [`ReportError::Malformed`] if one is no such table or has an

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use foveate_schema::{Column, Kind, Schema};
+use crate::schema::{Column, Kind, Schema};
 
 use crate::ReportError;
 use crate::text::{FieldOrigin, Num, Text};
@@ -13,17 +13,17 @@ pub(crate) struct RunTables(pub(crate) Vec<CsvTable>);
 
 impl RunTables {
     pub(crate) fn read(folder: &Path) -> Result<Self, ReportError> {
-        let tables = foveate_schema::ALL.into_iter().filter_map(|schema| CsvTable::read(folder, schema).transpose());
+        let tables = crate::schema::ALL.into_iter().filter_map(|schema| CsvTable::read(folder, schema).transpose());
         let tables = tables.collect::<Result<Vec<_>, _>>()?;
         if tables.is_empty() {
-            let looked_for = foveate_schema::ALL.map(|schema| schema.file).join(", ");
+            let looked_for = crate::schema::ALL.map(|schema| schema.file).join(", ");
             return Err(ReportError::Nothing { folder: folder.to_owned(), looked_for });
         }
         Ok(Self(tables))
     }
 
     pub(crate) fn missing(&self) -> Vec<Missing> {
-        let missing = foveate_schema::ALL.into_iter().filter(|schema| self.table(schema.file).is_none());
+        let missing = crate::schema::ALL.into_iter().filter(|schema| self.table(schema.file).is_none());
         missing.map(|schema| Missing { file: schema.file, made_by: schema.made_by }).collect()
     }
 

@@ -2,7 +2,7 @@
 
 use std::ops::Add;
 
-use foveate_schema::readable;
+use crate::schema::readable;
 
 /// A field of a file.
 #[derive(Clone, Copy, Debug)]

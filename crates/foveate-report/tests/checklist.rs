@@ -107,7 +107,7 @@ fn sources_are_files_and_columns_of_the_schema() {
     for Check { source, .. } in checklist("") {
         let (file, columns) = source.split_once(": ").unwrap();
         let schema =
-            foveate_schema::ALL.iter().find(|schema| schema.file == file).unwrap_or_else(|| panic!("{source}"));
+            foveate_report::schema::ALL.iter().find(|schema| schema.file == file).unwrap_or_else(|| panic!("{source}"));
         assert!(columns.split([' ', ',']).any(|word| schema.column(word).is_some()), "{source}");
     }
 }

@@ -19,7 +19,7 @@ fn report() -> Report {
 }
 
 fn files() -> Vec<&'static str> {
-    foveate_schema::ALL.map(|schema| schema.file).to_vec()
+    foveate_report::schema::ALL.map(|schema| schema.file).to_vec()
 }
 
 /// Creates a folder with some of the fixture's files, changed.
@@ -317,7 +317,7 @@ fn each_file_alone_makes_a_page_and_says_what_is_missing() {
 /// Files of another version lack columns. A number that is not there is not shown, and the rest is.
 #[test]
 fn a_file_may_lack_any_column() {
-    for schema in foveate_schema::ALL {
+    for schema in foveate_report::schema::ALL {
         // Without its status, a row with empty fields is a fault.
         for column in schema.columns.iter().filter(|column| column.name != "status") {
             let folder = changed(&[schema.file], |text| text.replacen(column.name, "unheard_of", 1));
@@ -597,7 +597,7 @@ fn files_that_cannot_be_read_or_written_are_named() {
 
 #[test]
 fn the_fixture_has_the_columns_of_the_schema_and_says_that_it_is_made_up() {
-    for schema in foveate_schema::ALL {
+    for schema in foveate_report::schema::ALL {
         let text = fs::read_to_string(fixture().join(schema.file)).unwrap();
         let columns: Vec<&str> = text.lines().next().unwrap().split(',').collect();
         let lacking = schema.all_columns().find(|column| !columns.contains(&column.name));

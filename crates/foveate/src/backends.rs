@@ -125,7 +125,7 @@ type Settings = BTreeMap<String, String>;
 /// Opens the cache in a folder, of at most `bytes`.
 #[cfg(feature = "cache")]
 pub(crate) fn cache(folder: &Path, bytes: u64, settings: &Settings) -> Result<Arc<dyn Recall>, BoxError> {
-    Ok(Arc::new(foveate_cache::Cache::open(folder, bytes, settings)?))
+    Ok(Arc::new(crate::cache::Cache::open(folder, bytes, settings)?))
 }
 
 /// Refuses a cache, which this build does not have.

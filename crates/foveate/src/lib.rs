@@ -5,6 +5,8 @@
 extern crate self as foveate;
 
 pub mod backends;
+#[cfg(feature = "cache")]
+pub mod cache;
 #[cfg(feature = "cli")]
 pub mod cli;
 pub mod collect;
@@ -22,6 +24,8 @@ mod shard;
 #[cfg(feature = "worker")]
 pub mod task;
 #[cfg(feature = "cli")]
+pub mod telemetry;
+#[cfg(feature = "cli")]
 mod values;
 pub mod verify;
 
@@ -31,7 +35,6 @@ pub use foveate_dinov2 as dinov2;
 pub use foveate_encode as encode;
 #[cfg(feature = "cli")]
 pub use foveate_lab as lab;
-pub use foveate_lane as lane;
 #[cfg(feature = "worker")]
 pub use foveate_net as net;
 pub use foveate_pipeline as pipeline;
@@ -50,14 +53,10 @@ pub use foveate_search as search;
 pub use foveate_serve as serve;
 pub use foveate_sink as sink;
 pub use foveate_source as source;
-#[cfg(feature = "cli")]
-pub use foveate_telemetry as telemetry;
 #[cfg(feature = "worker")]
 pub use foveate_worker as worker;
 
 pub use embedder::Embedder;
-#[cfg(feature = "cache")]
-pub use foveate_cache as cache;
 pub use foveate_preprocess::DecodeScale;
 pub use recipe::{Recipe, RecipeError};
 pub use shard::{Shard, ShardError};

@@ -266,8 +266,8 @@ mod tests {
         }
         let mut tree = fake::tree();
         package(&mut tree, "foveate-decode").dependencies.push(theirs("thiserror"));
-        package(&mut tree, "foveate-profile").name = "foveate-photo-server".to_owned();
-        package(&mut tree, "foveate-photo-server").dependencies.push(theirs("axum"));
+        package(&mut tree, "foveate-profile").name = "foveate-net".to_owned();
+        package(&mut tree, "foveate-net").dependencies.push(theirs("axum"));
         assert!(third_party(&tree).is_empty(), "what one leaf may, others may not");
     }
 }

@@ -50,7 +50,7 @@ pub(crate) fn cargo_config(tree: &Tree) -> Vec<TidyFinding> {
 /// Columns of a line of prose.
 const WIDTH: usize = 120;
 /// Written by programs.
-const GENERATED: [&str; 2] = ["benches/runs/", "crates/foveate-schema/SCHEMA.md"];
+const GENERATED: [&str; 2] = ["benches/runs/", "crates/foveate-report/SCHEMA.md"];
 
 /// Comments and Markdown keep to [`WIDTH`] columns; rustfmt sees to code. Tables and code blocks may be wider.
 pub(crate) fn width(tree: &Tree) -> Vec<TidyFinding> {

@@ -12,7 +12,7 @@ use crate::run::card_columns;
 use crate::stats::{Spread, median};
 use crate::wrap::cosine;
 use crate::{Cell, Lab, LabError, LentEncoder, Output, PhotoSet, Run, Setting, Table, schema};
-use foveate_schema::Schema;
+use foveate_report::schema::Schema;
 
 /// Share of the time above which a busy encoder is the limit.
 const SATURATED: f64 = 0.95;

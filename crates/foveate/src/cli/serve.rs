@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use anyhow::anyhow;
-use foveate::lane::Normalize;
+use foveate::pipeline::lane::Normalize;
 use foveate::serve::{Api, Server, ServerOptions};
 use foveate::worker::{Engine, Setting};
 #[cfg(unix)]

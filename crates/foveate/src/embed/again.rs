@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use foveate_encode::{DType, Pooling};
-use foveate_lane::Normalize;
+use foveate_pipeline::lane::Normalize;
 use foveate_preprocess::OrientationPolicy;
 use foveate_sink::{Difference, RunManifest};
 use foveate_source::Input;

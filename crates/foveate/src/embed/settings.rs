@@ -8,7 +8,7 @@ use std::time::Duration;
 use foveate_core::PixelLimits;
 use foveate_decode::DecoderOptions;
 use foveate_encode::{DType, EncoderOptions, Pooling};
-use foveate_lane::Normalize;
+use foveate_pipeline::lane::Normalize;
 use foveate_pipeline::{Config, FailurePolicy};
 use foveate_preprocess::{OrientationPolicy, PreprocessOptions};
 use foveate_profile::Trace;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use foveate_photo_server::PhotoServer;
+use foveate_net::photo_server::PhotoServer;
 use serde::Deserialize;
 
 use super::service::photo;

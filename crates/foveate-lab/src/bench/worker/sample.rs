@@ -2,9 +2,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use foveate_encode::Encoder as _;
-use foveate_lane::Normalize;
 use foveate_net::Client;
-use foveate_photo_server::{Latency, PhotoServer};
+use foveate_net::photo_server::{Latency, PhotoServer};
+use foveate_pipeline::lane::Normalize;
 use foveate_profile::card::{CardSampler, CardUse, Cards};
 use foveate_profile::process;
 use foveate_queue::{Callback, ImageRef, Job, Message};
@@ -201,11 +201,11 @@ impl WorkerRun<'_> {
 }
 
 fn start_server(photos: &PhotoSet, service: &Service, seed: u64) -> Result<PhotoServer, LabError> {
-    let options = foveate_photo_server::PhotoServerOptions {
+    let options = foveate_net::photo_server::PhotoServerOptions {
         latency: Latency::new(service.photos.0, service.photos.1)?,
         callback_latency: Latency::new(service.callbacks.0, service.callbacks.1)?,
         seed,
-        ..foveate_photo_server::PhotoServerOptions::default()
+        ..foveate_net::photo_server::PhotoServerOptions::default()
     };
     let photos = photos.photos.iter().map(|photo| Arc::clone(&photo.bytes)).collect();
     PhotoServer::start(photos, options).map_err(LabError::Server)

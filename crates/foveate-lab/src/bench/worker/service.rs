@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use foveate_photo_server::{Latency, LatencyError};
+use foveate_net::photo_server::{Latency, LatencyError};
 
 use crate::Setting;
 use crate::bench::cells::Row;

@@ -1,0 +1,11 @@
+//! Experiments on stages that are slow on purpose.
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+
+mod bench;
+mod common;
+mod delivered;
+mod diagnose;
+mod model;
+mod profile;
+mod stand_in;
+mod store;

@@ -1,0 +1,8 @@
+//! The engine of requests and the queue worker around it.
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+
+mod attacks;
+mod embed;
+mod engine;
+mod support;
+mod worker;

@@ -1,0 +1,22 @@
+//! The binary as users run it, and what it stands on. One program, because each takes long to link.
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod arguments;
+#[cfg(feature = "cache")]
+mod cache;
+mod cli;
+mod console;
+mod duplicates;
+mod hub;
+mod inspect;
+mod kill;
+mod lab;
+mod merge;
+mod pack;
+mod search;
+mod telemetry;
+mod update;
+mod web;
