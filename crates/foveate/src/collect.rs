@@ -54,12 +54,11 @@ impl VectorSink for MemorySink {
     fn append(&mut self, rows: &Rows<'_>) -> Result<(), SinkError> {
         let dim = rows.vectors.len().checked_div(rows.index.len()).unwrap_or(0);
         let vectors = rows.vectors.chunks_exact(dim.max(1));
-        let row = |((&index, id), vector): ((&u64, &String), &[f32])| CollectedRow {
-            index,
-            id: id.clone(),
-            vector: vector.to_vec(),
-        };
-        self.with(|all| all.rows.extend(rows.index.iter().zip(rows.id).zip(vectors).map(row)));
+        self.with(|all| {
+            for ((&index, id), vector) in rows.index.iter().zip(rows.id).zip(vectors) {
+                all.rows.push(CollectedRow { index, id: id.clone(), vector: vector.to_vec() });
+            }
+        });
         Ok(())
     }
 
@@ -73,8 +72,7 @@ impl VectorSink for MemorySink {
     }
 
     fn finish(&mut self) -> Result<Published, SinkError> {
-        let counts = |all: &mut Collected| (all.rows.len() as u64, all.failures.len() as u64);
-        let (rows, failures) = self.with(counts);
+        let (rows, failures) = self.with(|all| (all.rows.len() as u64, all.failures.len() as u64));
         Ok(Published { rows, failures, ..Published::default() })
     }
 }

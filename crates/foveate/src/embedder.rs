@@ -60,10 +60,10 @@ impl Embedder {
     ) -> Result<RunReport, RunError> {
         let items = source.extent().count().and_then(|count| usize::try_from(count).ok()).unwrap_or(usize::MAX);
         let config = Config { batch: self.config.batch.min(items.max(1)), ..self.config.clone() };
-        let lend = |encoder| -> Box<dyn Encoder> {
-            Box::new(Lent { encoder: Some(encoder), home: Arc::clone(&self.encoders) })
-        };
-        let encoders = std::mem::take(&mut *lock(&self.encoders)).into_iter().map(lend).collect();
+        let mut encoders = Vec::<Box<dyn Encoder>>::new();
+        for encoder in std::mem::take(&mut *lock(&self.encoders)) {
+            encoders.push(Box::new(Lent { encoder: Some(encoder), home: Arc::clone(&self.encoders) }));
+        }
         let pipeline = Pipeline { source, preprocessors: self.preprocessors.clone(), encoders, sink, config };
         pipeline.run(&self.manifest, Existing::Overwrite, cancel, progress)
     }

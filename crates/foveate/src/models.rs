@@ -217,8 +217,9 @@ fn neighbour(path: &Path, name: &str) -> Option<PathBuf> {
 /// Returns mean and standard deviation for samples scaled to 0..=1, whatever the recipe's rescaling factor.
 fn of_unit_samples(preprocess: &Preprocess) -> ([f32; 3], [f32; 3]) {
     let scale = preprocess.rescale_factor * 255.0;
-    let unit = |values: [f32; 3]| values.map(|value| (f64::from(value) / scale) as f32);
-    (unit(preprocess.mean), unit(preprocess.std))
+    let mean = preprocess.mean.map(|value| (f64::from(value) / scale) as f32);
+    let std = preprocess.std.map(|value| (f64::from(value) / scale) as f32);
+    (mean, std)
 }
 
 #[cfg(test)]

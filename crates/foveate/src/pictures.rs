@@ -71,7 +71,8 @@ pub fn each_picture(
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let listing = Mutex::new(listing);
     let work = || -> Result<(), RunError> {
-        let (mut fetch, mut shrinker) = (lock(&listing).open_fetch()?, shrink.open()?);
+        let mut fetch = lock(&listing).open_fetch()?;
+        let mut shrinker = shrink.open()?;
         let mut bytes = Vec::new();
         while !cancel.is_cancelled() {
             let next = lock(&listing).deliver()?;

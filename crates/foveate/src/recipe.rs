@@ -1,7 +1,6 @@
 use std::fmt;
 use std::str::FromStr;
 
-use foveate_core::Size;
 use foveate_dinov2::Preprocess;
 use foveate_resize::{Filter, Geometry};
 
@@ -69,13 +68,12 @@ fn pillow_filter(resample: u8) -> Result<Filter, RecipeError> {
 
 /// Describes a geometry in one line, for manifests: everything that decides its pixels.
 pub(crate) fn describe(geometry: &Geometry) -> String {
-    let size = |size: Size| size.to_string();
     match geometry {
         Geometry::ShortestEdgeCrop { edge, longest, crop, filter } => {
             let longest = longest.map_or_else(String::new, |longest| format!(", longest at most {longest}"));
-            format!("shortest edge {edge}{longest}, {filter:?}, centre crop {}", size(*crop))
+            format!("shortest edge {edge}{longest}, {filter:?}, centre crop {crop}")
         }
-        Geometry::Stretch { output, filter } => format!("stretch to {}, {filter:?}", size(*output)),
+        Geometry::Stretch { output, filter } => format!("stretch to {output}, {filter:?}"),
         other => format!("{other:?}"),
     }
 }

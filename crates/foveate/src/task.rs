@@ -30,7 +30,8 @@ impl Settings {
         let mut manifest = chosen.description(self).embedding();
         manifest.dim = chosen.dim();
         let cache = chosen.cache(self)?;
-        let (seeded, lanes) = (chosen.model.is_seeded(), chosen.encoders.len());
+        let seeded = chosen.model.is_seeded();
+        let lanes = chosen.encoders.len();
         let task = Embed::new(chosen.preprocessors, chosen.encoders, self.model.normalize)?.cache(cache);
         Ok(EmbedTask { task, manifest, lanes, seeded })
     }

@@ -110,7 +110,7 @@ fn photos_that_cannot_be_used_are_told() {
     };
     assert_eq!(message(Vec::new()), "no photos: the folders and lists named are empty");
     assert_eq!(
-        message(vec![common::corrupt(), common::corrupt()]),
+        message(vec![crate::common::corrupt(), crate::common::corrupt()]),
         "none of the 2 photos can be used; the first, photo-0: not an image"
     );
 }
@@ -119,7 +119,7 @@ fn photos_that_cannot_be_used_are_told() {
 fn one_photo_is_enough_and_said_to_be_few() {
     let mut rig = rig();
     rig.photos.truncate(1);
-    rig.photos.push(common::corrupt());
+    rig.photos.push(crate::common::corrupt());
     let diagnosis = diagnose(rig, &options()).unwrap();
     assert!(diagnosis.verdict.caveats.iter().any(|line| line.starts_with("a sample of 1, over and over")));
 }
@@ -127,7 +127,7 @@ fn one_photo_is_enough_and_said_to_be_few() {
 #[test]
 fn photos_beyond_the_memory_are_left_out_and_sizes_that_vary_are_told() {
     let mut rig = rig();
-    rig.photos = (0..16).map(|n| common::raw(n, Size::square(if n % 2 == 0 { 100 } else { 10 }))).collect();
+    rig.photos = (0..16).map(|n| crate::common::raw(n, Size::square(if n % 2 == 0 { 100 } else { 10 }))).collect();
     let options = DiagnoseOptions { most_bytes: 150_000, ..options() };
     let verdict = diagnose(rig, &options).unwrap().verdict;
     let told = |what: &str| assert!(verdict.caveats.iter().any(|line| line.contains(what)), "{what}: {verdict}");
@@ -148,7 +148,7 @@ fn vectors_that_caching_changes_are_found() {
 #[test]
 fn cold_reads_are_of_files_and_of_each_once() {
     let mut rig = rig();
-    rig.photos = (0..13).map(|n| common::raw(n, Size::square(330))).collect();
+    rig.photos = (0..13).map(|n| crate::common::raw(n, Size::square(330))).collect();
     let bench = Bench::new(rig);
     let cold = DiagnoseOptions { cold: true, ..options() };
     let given = PhotoSet::load(&bench.rig, 100).unwrap();

@@ -1,5 +1,5 @@
 //! Experiments on stages that are slow on purpose.
-#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test's panic is its report")]
 
 mod bench;
 mod common;

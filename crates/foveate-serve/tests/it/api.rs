@@ -541,9 +541,12 @@ fn a_url_that_may_work_later_is_a_bad_gateway() {
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let options = foveate_net::ClientOptions { allow_private: vec![closed.to_string()], ..Default::default() };
     let client = Arc::new(foveate_net::Client::new(options).unwrap());
-    let gate = Arc::new(support::Gate::default());
-    let engine =
-        foveate_worker::Engine::builder().client(client).task("embed", support::Obedient(gate), Default::default());
+    let gate = Arc::new(crate::support::Gate::default());
+    let engine = foveate_worker::Engine::builder().client(client).task(
+        "embed",
+        crate::support::Obedient(gate),
+        Default::default(),
+    );
     let engine = Arc::new(engine.build().unwrap());
     let mut options = foveate_serve::ServerOptions::new("127.0.0.1:0".parse().unwrap(), engine.clone());
     options.api = Some(foveate_serve::Api::new(engine, "tiny"));

@@ -1,5 +1,5 @@
 //! The engine of requests and the queue worker around it.
-#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test's panic is its report")]
 
 mod attacks;
 mod embed;

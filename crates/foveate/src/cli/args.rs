@@ -411,14 +411,13 @@ pub(crate) fn first_line(error: &clap::Error) -> String {
 }
 
 fn parse_failures(text: &str) -> Result<FailurePolicy, String> {
-    let invalid = || "expected a count (100) or a share (1%)".to_owned();
-    match text.strip_suffix('%') {
-        Some(share) => match f64::from_str(share) {
-            Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(FailurePolicy::Percent(percent)),
-            _ => Err(invalid()),
-        },
-        None => text.parse().map(FailurePolicy::Count).map_err(|_| invalid()),
-    }
+    let policy = match text.strip_suffix('%') {
+        Some(share) => {
+            f64::from_str(share).ok().filter(|percent| (0.0..=100.0).contains(percent)).map(FailurePolicy::Percent)
+        }
+        None => text.parse().ok().map(FailurePolicy::Count),
+    };
+    policy.ok_or_else(|| "expected a count (100) or a share (1%)".to_owned())
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use foveate::lab::bench::{self, Control, Effort, Service, Sets, Vectors};
 use foveate::lab::plan_check::{self, Check};
 use foveate::lab::{Lab, LabError, Setting, Table, diagnose, profile, schema, tune};
 use foveate::report::Report;
-use foveate::source::blob::{Blob, FileBlob};
+use foveate::source::blob::FileBlob;
 use foveate::source::store::scheme_of;
 use serde_json::{Value, json};
 
@@ -142,10 +142,7 @@ fn read(args: &ReadArgs) -> anyhow::Result<Bench> {
     let path = Path::new(input);
     let scheme = scheme_of(input.as_bytes()).filter(|_| !path.exists());
     let table = match scheme {
-        None => {
-            let open = || Ok::<Arc<dyn Blob>, _>(Arc::new(FileBlob::open(path, input)?));
-            bench::read(&bench.lab(), &open, chunk, requests, &effort)?
-        }
+        None => bench::read(&bench.lab(), &|| Ok(Arc::new(FileBlob::open(path, input)?)), chunk, requests, &effort)?,
         Some(scheme) => {
             let most = requests.iter().copied().max().unwrap_or(1);
             let store = bench.rig.store_opener(scheme)(most)?;
@@ -212,8 +209,8 @@ fn diagnosis(bench: &Bench, args: &BenchArgs) -> anyhow::Result<Table> {
     let options = diagnose::DiagnoseOptions::new(bench.sink.as_str());
     let options = if args.effort.quick { options.quick() } else { options };
     let seconds = args.effort.seconds.map_or(options.seconds, |seconds| options.seconds.min(seconds.as_secs_f64()));
-    let (folder, budget) = (Some(bench.out().to_owned()), Duration::MAX);
-    let options = diagnose::DiagnoseOptions { seconds, budget, folder, ..options };
+    let folder = Some(bench.out().to_owned());
+    let options = diagnose::DiagnoseOptions { seconds, budget: Duration::MAX, folder, ..options };
     let mut diagnosis = diagnose::run(&bench.lab(), bench.photos()?, &bench.base(), &options)?;
     diagnosing::put(bench, &mut diagnosis)?;
     Ok(diagnosis.ladder)
@@ -222,13 +219,13 @@ fn diagnosis(bench: &Bench, args: &BenchArgs) -> anyhow::Result<Table> {
 /// Writes the timelines of the slow configuration that the headline begins with, and of all its improvements together.
 fn timeline(bench: &Bench, headline: &Table) -> anyhow::Result<()> {
     const BATCHES: usize = 6;
-    let (before, after) = (of_step(bench, headline, "baseline"), of_step(bench, headline, "all combined"));
-    let (Some((before, _)), Some((after, times))) = (before, after) else { return Ok(()) };
+    let Some((before, _)) = of_step(bench, headline, "baseline") else { return Ok(()) };
+    let Some((after, times)) = of_step(bench, headline, "all combined") else { return Ok(()) };
     let images = BATCHES * before.batch;
     // Both take about as long.
     let images_after = (images as f64 * times).ceil();
-    let (before, after) = ((&before, images as u64), (&after, images_after as u64));
-    let table = bench::timeline(&bench.lab(), bench.photos()?, before, after)?;
+    let table =
+        bench::timeline(&bench.lab(), bench.photos()?, (&before, images as u64), (&after, images_after as u64))?;
     bench.write(&table.under(bench.conditions()))?;
     Ok(())
 }
@@ -277,8 +274,8 @@ fn predictions_of(bench: &Bench, args: &BenchArgs) -> anyhow::Result<Check> {
     };
     let mut check = plan_check::run(&bench.lab(), photos, &options).context("predictions")?;
     check.table = bench.put(&check.table)?;
-    let (median, worst) = (100.0 * check.median_error, 100.0 * check.worst_error);
-    bench.say(&format!("the model's error: median {median:.1} %, worst {worst:.1} %"))?;
+    let median = 100.0 * check.median_error;
+    bench.say(&format!("the model's error: median {median:.1} %, worst {:.1} %", 100.0 * check.worst_error))?;
     Ok(check)
 }
 

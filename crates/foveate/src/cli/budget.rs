@@ -32,7 +32,8 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<Exit> {
         labels.tell(photos.photos.iter().map(|photo| photo.id.as_str()))?;
     }
     let halves = halves(photos, args)?;
-    let (lab, base) = (bench.lab(), bench.base());
+    let lab = bench.lab();
+    let base = bench.base();
     if args.lab.model.network.model.starts_with("seeded:") {
         bench.say("note: the weights are generated; trained ones drift differently")?;
     }
@@ -47,8 +48,9 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<Exit> {
         fingerprint: BTreeMap::new(),
     };
     let changes = Change::all(&lab);
-    let mut drift = |setting: &Setting, half| vectors.drift(setting, half);
-    let chosen = budget::run(&lab, &halves[0], &changes, &budget, args.budget, &mut drift)?;
+    let chosen = budget::run(&lab, &halves[0], &changes, &budget, args.budget, &mut |setting, half| {
+        vectors.drift(setting, half)
+    })?;
 
     let facts = facts(&bench, &chosen, &budget, &halves);
     let json = serde_json::to_value(&facts)?;
@@ -86,7 +88,8 @@ fn halves(photos: &PhotoSet, args: &TuneArgs) -> Result<[PhotoSet; 2], LabError>
     }
     let halves = photos.halves(args.lab.sample.seed);
     if halves[1].photos.len() < FEWEST_TOLERATED {
-        let (needed, found) = (2 * FEWEST_TOLERATED, halves[0].photos.len() + halves[1].photos.len());
+        let needed = 2 * FEWEST_TOLERATED;
+        let found = halves[0].photos.len() + halves[1].photos.len();
         let why = format!("{found} different photos show no drift of others; at least {needed} do, better 800");
         return Err(LabError::Photos(why));
     }
@@ -121,12 +124,12 @@ impl Vectors<'_> {
             Err(why) => return Ok(Err(why)),
         };
         let before = &self.of_base[&is_held_out];
-        let distance = |(place, before): (&u64, &CollectedRow)| {
-            let distance = rows.get(place).map(|row| 1.0 - cosine(&before.vector, &row.vector));
-            // NaN if a vector is zero.
-            distance.filter(|distance| !distance.is_nan()).map_or(f64::INFINITY, |distance| distance.max(0.0))
-        };
-        let distances = before.iter().map(distance).collect();
+        let mut distances = Vec::new();
+        for (place, before) in before {
+            let distance = rows.get(place).map_or(f64::NAN, |row| 1.0 - cosine(&before.vector, &row.vector));
+            // NaN also if a vector is zero.
+            distances.push(if distance.is_nan() { f64::INFINITY } else { distance.max(0.0) });
+        }
         let recall = self.labels.map(|labels| recall(before, &rows, labels)).transpose()?;
         Ok(Ok(Drift { distances, recall, ..Drift::default() }))
     }
@@ -139,7 +142,8 @@ impl Vectors<'_> {
             Err(error) => return Ok(Err(error_chain(&error))),
         };
         let photos = &self.halves[usize::from(half == Half::HeldOut)];
-        let (source, sink) = (photos.in_memory(photos.photos.len() as u64), MemorySink::default());
+        let source = photos.in_memory(photos.photos.len() as u64);
+        let sink = MemorySink::default();
         match embedder.run(source, Box::new(sink.clone()), self.cancel, &Progress::default()) {
             Ok(report) if report.is_complete() => {}
             Ok(_) => return Err(LabError::Interrupted),
@@ -156,15 +160,20 @@ fn recall(before: &Rows, now: &Rows, labels: &Labels) -> Result<Recall, LabError
         .iter()
         .filter_map(|(place, row)| Some((labels.of(&row.id)?, [&row.vector, &now.get(place)?.vector])))
         .collect();
-    let hits = |side: usize| {
-        let nearest = nearest_neighbours(&labelled.iter().map(|(_, vectors)| vectors[side]).collect::<Vec<_>>())?;
-        Some(labelled.iter().zip(nearest).map(|((label, _), near)| *label == labelled[near].0).collect::<Vec<bool>>())
+    let mut hits = [0, 0];
+    let mut lost = 0;
+    let nearest =
+        [0, 1].map(|side| nearest_neighbours(&labelled.iter().map(|(_, vectors)| vectors[side]).collect::<Vec<_>>()));
+    let [Some(before), Some(now)] = nearest else {
+        return Err(LabError::Photos("the labels file names fewer than two photos of a half".to_owned()));
     };
-    let few = || LabError::Photos("the labels file names fewer than two photos of a half".to_owned());
-    let (before, now) = (hits(0).ok_or_else(few)?, hits(1).ok_or_else(few)?);
-    let count = |hits: &[bool]| hits.iter().filter(|hit| **hit).count();
-    let lost = before.iter().zip(&now).filter(|(before, now)| **before && !**now).count();
-    Ok(Recall { labelled: labelled.len(), hits: [count(&before), count(&now)], lost })
+    for ((label, _), (before, now)) in labelled.iter().zip(before.into_iter().zip(now)) {
+        let is_hit = [before, now].map(|near| labelled[near].0 == *label);
+        hits[0] += usize::from(is_hit[0]);
+        hits[1] += usize::from(is_hit[1]);
+        lost += usize::from(is_hit[0] && !is_hit[1]);
+    }
+    Ok(Recall { labelled: labelled.len(), hits, lost })
 }
 
 /// Says in words what the held-out half shows.
@@ -175,8 +184,8 @@ fn claim(chosen: &Chosen, budget: &DriftBudget, base: &Setting) -> String {
     {
         return "it is the default configuration, which does not drift".to_owned();
     }
-    let (percent, photos) = (|share: f64| format!("{:.4}", 100.0 * share), chosen.held_out.distances.len());
-    let start = format!("with {} % confidence", trimmed(&percent(budget.confidence)));
+    let photos = chosen.held_out.distances.len();
+    let start = format!("with {} % confidence", trimmed(&format!("{:.4}", 100.0 * budget.confidence)));
     let mut claims = Vec::new();
     if let Some(cosine) = budget.min_cosine {
         // Rounded down.
@@ -187,14 +196,12 @@ fn claim(chosen: &Chosen, budget: &DriftBudget, base: &Setting) -> String {
         ));
     }
     if let Some((recall, lost)) = budget.min_recall.and(chosen.held_out.recall).zip(chosen.lost()) {
-        let share = |hits: usize| hits as f64 / recall.labelled as f64;
+        let [default, now] = recall.hits.map(|hits| hits as f64 / recall.labelled as f64);
         let lost = (lost * 1000.0).ceil() / 10.0;
         claims.push(format!(
             "{start}, at most {lost:.1} % of photos like these lose a neighbour of their label; recall@1 of {} held-out \
-             photos is {:.4}, the default's {:.4}",
-            recall.labelled,
-            share(recall.hits[1]),
-            share(recall.hits[0])
+             photos is {now:.4}, the default's {default:.4}",
+            recall.labelled
         ));
     }
     claims.join(". ")

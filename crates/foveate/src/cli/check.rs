@@ -102,10 +102,10 @@ fn searched(
     if let Some(html) = html.filter(|html| Some(*html) == output) {
         bail!("cannot write two files to {}; name another page with --html", html.display());
     }
-    let inputs = || args.inputs.iter().chain(others);
-    super::merge::check_places(inputs(), Path::new(""), super::search::vectors::SEARCH)?;
+    let inputs = args.inputs.iter().chain(others);
+    super::merge::check_places(inputs.clone(), Path::new(""), super::search::vectors::SEARCH)?;
     for path in output.into_iter().chain(html) {
-        super::merge::check_places(inputs(), path, super::search::vectors::SEARCH)?;
+        super::merge::check_places(inputs.clone(), path, super::search::vectors::SEARCH)?;
         search_file(path, overwrite).check()?;
         writable_folder(parent_of(path)).with_context(|| format!("cannot write {}", path.display()))?;
     }
@@ -319,7 +319,8 @@ fn folder_of_segments(output: &Path, backends: &Backends) -> anyhow::Result<()> 
         );
     }
     if let Some(sink) = backends.sink_of_extension(output).filter(|_| !output.is_dir()) {
-        let (name, sink) = (output.display(), sink.name());
+        let sink = sink.name();
+        let name = output.display();
         bail!("cannot write {name}: a worker writes a folder of segments; name one (`-o out/ --sink {sink}`)");
     }
     writable_folder(output)

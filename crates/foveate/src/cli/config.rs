@@ -28,26 +28,28 @@ const IRRELEVANT: [&str; 4] = ["model", "max_pixels", "allow_truncated", "normal
 pub(crate) fn expand(args: Vec<OsString>) -> anyhow::Result<Vec<OsString>> {
     let Some(path) = named(&args) else { return Ok(args) };
     let command = args.get(1).and_then(|name| name.to_str()).unwrap_or_default().to_owned();
-    let read = || -> anyhow::Result<Vec<String>> {
-        let table: Table = std::fs::read_to_string(&path)?.parse()?;
-        options(&command, &table)
-    };
-    let options = read().with_context(|| format!("cannot use the configuration {}", path.display()))?;
+    let options = read_table(&path).and_then(|table| options(&command, &table));
+    let options = options.with_context(|| format!("cannot use the configuration {}", path.display()))?;
     let mut all = args;
     all.splice(2..2, options.into_iter().map(OsString::from));
     Ok(all)
 }
 
+fn read_table(path: &Path) -> anyhow::Result<Table> {
+    Ok(std::fs::read_to_string(path)?.parse()?)
+}
+
 /// Returns the file that the arguments name.
 fn named(args: &[OsString]) -> Option<PathBuf> {
-    let of = |(at, arg): (usize, &OsString)| {
+    for (at, arg) in args.iter().enumerate().take_while(|(_, arg)| *arg != "--").skip(2) {
         if arg == OPTION {
             return args.get(at + 1).map(PathBuf::from);
         }
-        Some(arg.to_str()?.strip_prefix(OPTION)?.strip_prefix('=')?.into())
-    };
-    let before_files = args.iter().take_while(|arg| *arg != "--");
-    before_files.enumerate().skip(2).find_map(of)
+        if let Some(path) = arg.to_str().and_then(|arg| arg.strip_prefix(OPTION)?.strip_prefix('=')) {
+            return Some(path.into());
+        }
+    }
+    None
 }
 
 /// Converts a table to arguments of `command`.
@@ -96,34 +98,37 @@ impl Evidence {
     /// # Errors
     /// Fails if the file cannot be read, or the section is not such a one.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Option<Self>> {
-        let read = || -> anyhow::Result<Option<Self>> {
-            let mut table: Table = std::fs::read_to_string(path)?.parse()?;
-            let Some(section) = table.remove(EVIDENCE) else { return Ok(None) };
-            let mut facts: Table = section.try_into()?;
-            let fingerprint =
-                facts.remove(FINGERPRINT).with_context(|| format!("[{EVIDENCE}] has no {FINGERPRINT}"))?;
-            Ok(Some(Self { facts, fingerprint: fingerprint.try_into()? }))
-        };
-        read().with_context(|| format!("cannot use the drift budget in {}", path.display()))
+        let evidence = read_table(path).and_then(Self::of);
+        evidence.with_context(|| format!("cannot use the drift budget in {}", path.display()))
+    }
+
+    fn of(mut table: Table) -> anyhow::Result<Option<Self>> {
+        let Some(section) = table.remove(EVIDENCE) else { return Ok(None) };
+        let mut facts: Table = section.try_into()?;
+        let fingerprint = facts.remove(FINGERPRINT).with_context(|| format!("[{EVIDENCE}] has no {FINGERPRINT}"))?;
+        Ok(Some(Self { facts, fingerprint: fingerprint.try_into()? }))
     }
 
     /// Returns the first difference between the vectors that were measured and a job's, if there is one.
     pub(crate) fn difference(&self, job: &BTreeMap<String, String>) -> Option<String> {
-        let value =
-            |map: &BTreeMap<String, String>, name: &str| map.get(name).cloned().unwrap_or_else(|| "(none)".to_owned());
         // The rest of a job's fingerprint is about its inputs and its output.
-        let is_backends = |name: &&String| ["encoder.", "decoder."].iter().any(|start| name.starts_with(start));
-        let mut names = self.fingerprint.keys().chain(job.keys().filter(is_backends));
-        names.find_map(|name| {
-            let (measured, now) = (value(&self.fingerprint, name), value(job, name));
-            (measured != now).then(|| format!("{name} is {now}, not {measured}"))
-        })
+        let of_backends = job.keys().filter(|name| name.starts_with("encoder.") || name.starts_with("decoder."));
+        for name in self.fingerprint.keys().chain(of_backends) {
+            let measured = self.fingerprint.get(name).map_or("(none)", String::as_str);
+            let now = job.get(name).map_or("(none)", String::as_str);
+            if measured != now {
+                return Some(format!("{name} is {now}, not {measured}"));
+            }
+        }
+        None
     }
 
     /// Returns the entries of a manifest, by name.
     pub(crate) fn info(&self) -> impl Iterator<Item = (String, String)> + '_ {
-        let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        self.facts.iter().map(move |(name, value)| (format!("{EVIDENCE}.{name}"), text(value)))
+        self.facts.iter().map(|(name, value)| {
+            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            (format!("{EVIDENCE}.{name}"), text)
+        })
     }
 
     /// Returns the section of the file.

@@ -31,8 +31,8 @@ pub(crate) fn run(args: &ListArgs) -> anyhow::Result<Exit> {
     } else {
         print(&mut out, &findings)?;
     }
-    let is_broken = |finding: &Finding| finding.problem().is_some();
-    Ok(if findings.iter().any(is_broken) { Exit::Fault } else { Exit::Complete })
+    let is_broken = findings.iter().any(|finding| finding.problem().is_some());
+    Ok(if is_broken { Exit::Fault } else { Exit::Complete })
 }
 
 struct Findings(Vec<Finding>);
@@ -106,13 +106,12 @@ fn machine() -> String {
 
 fn print(out: &mut impl Write, findings: &[Finding]) -> std::io::Result<()> {
     writeln!(out, "foveate {} on {}\n", foveate::VERSION, machine())?;
-    let columns = |f: &Finding| [f.kind.to_owned(), f.name.clone(), f.state().to_owned(), f.devices(), f.library()];
-    let header = ["kind", "name", "state", "device", "library"].map(str::to_owned);
-    let rows: Vec<[String; 5]> = std::iter::once(header).chain(findings.iter().map(columns)).collect();
-    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..4).map(width).collect();
+    let mut rows = vec![["kind", "name", "state", "device", "library"].map(str::to_owned)];
+    for f in findings {
+        rows.push([f.kind.to_owned(), f.name.clone(), f.state().to_owned(), f.devices(), f.library()]);
+    }
+    let [a, b, c, d] = [0, 1, 2, 3].map(|column| rows.iter().map(|row| row[column].len()).max().unwrap_or(0));
     for [kind, name, state, device, library] in &rows {
-        let [a, b, c, d] = [0, 1, 2, 3].map(|column| widths[column]);
         writeln!(out, "{kind:<a$}  {name:<b$}  {state:<c$}  {device:<d$}  {library}")?;
     }
     for finding in findings.iter().filter(|finding| finding.problem().is_some()) {

@@ -35,7 +35,8 @@ pub(crate) struct DryRun {
 
 /// Counts the inputs by kind, and goes back to the first. Containers are counted, not opened.
 pub(crate) fn kinds(listing: &mut Listing) -> Result<Kinds, SourceError> {
-    let (mut kinds, containers) = (Kinds::new(), backends::containers());
+    let mut kinds = Kinds::new();
+    let containers = backends::containers();
     listing.each_input(&mut |item, _| *kinds.entry(kind(&item, &containers)).or_default() += 1)?;
     Ok(kinds)
 }
@@ -68,7 +69,9 @@ impl DryRun {
         cancel: &Cancel,
     ) -> Result<Self, RunError> {
         let found = job.found()?;
-        let (inputs, manifest, seeded) = (job.inputs(), job.manifest().clone(), job.is_seeded());
+        let inputs = job.inputs();
+        let manifest = job.manifest().clone();
+        let seeded = job.is_seeded();
         let size = 2 * options.engine.batch as u64;
         let measured = (found != OutputPlace::Complete).then(|| measure(job, size, cancel)).transpose()?;
         Ok(Self { kinds, listed, inputs, manifest, seeded, found, measured })
@@ -146,19 +149,21 @@ impl DryRun {
         let note = if self.seeded { ", generated weights" } else { "" };
         line("model", format!("{}: {} components{note}", options.model.network.model, self.manifest.dim));
         let chain = ["decoder", "resizer", "encoder"].map(|stage| self.chosen(stage)).join(" → ");
-        let (recipe, dtype) = (self.chosen("recipe"), self.chosen("dtype"));
+        let recipe = self.chosen("recipe");
+        let dtype = self.chosen("dtype");
         line("backends", format!("{chain} on {} in {dtype}, recipe {recipe}", options.engine.device));
         line("threads", threads(options));
         let vectors =
             self.vector_bytes(options.storage.out_dtype).map(|bytes| format!(", {} of vectors", human_bytes(bytes)));
-        let (output, resume) = (options.output.display(), self.resume());
-        line("output", format!("{output}: {resume}{}", vectors.unwrap_or_default()));
+        let output = options.output.display();
+        line("output", format!("{output}: {}{}", self.resume(), vectors.unwrap_or_default()));
         if let Some((seconds, sample)) = self.estimate() {
-            let time = |seconds: f64| human_duration(Duration::from_secs_f64(seconds.min(1e12)));
-            let time = seconds.map_or_else(String::new, |seconds| format!("{} at ", time(seconds)));
-            let (rate, count) = (sample.throughput(), sample.settled);
+            let time = seconds.map_or_else(String::new, |seconds| {
+                format!("{} at ", human_duration(Duration::from_secs_f64(seconds.min(1e12))))
+            });
+            let rate = sample.throughput();
             let which = if seconds.is_some() { "of the inputs" } else { "images at the start" };
-            line("estimate", format!("{time}{rate:.1} images/s, measured on {count} {which}"));
+            line("estimate", format!("{time}{rate:.1} images/s, measured on {} {which}", sample.settled));
         }
         out
     }
@@ -209,7 +214,8 @@ pub(crate) fn threads(options: &Settings) -> String {
 fn measure(job: EmbedRun, size: u64, cancel: &Cancel) -> Result<RunReport, RunError> {
     const LONGEST: Duration = Duration::from_secs(5);
     const LOOK_EVERY: Duration = Duration::from_millis(50);
-    let (stop, started) = (Cancel::default(), Instant::now());
+    let stop = Cancel::default();
+    let started = Instant::now();
     let (done, ended) = mpsc::channel::<()>();
     thread::scope(|scope| {
         let stop = &stop;

@@ -181,9 +181,10 @@ fn failure_policy(args: &EmbedArgs) -> FailurePolicy {
 
 /// Describes the job in two lines: the chain of backends, and their threads.
 fn plan(options: &Settings, job: &EmbedRun) -> String {
-    let chosen = |name: &str| job.manifest().fingerprint.get(name).map_or("", String::as_str);
+    let fingerprint = &job.manifest().fingerprint;
     let inputs = job.inputs();
-    let chain = ["decoder", "resizer", "encoder"].map(chosen).join(" → ");
+    let chain = ["decoder", "resizer", "encoder"].map(|name| fingerprint.get(name).map_or("", String::as_str));
+    let chain = chain.join(" → ");
     format!(
         "{} · {} on {} in {} · recipe {} · {chain} → {}\nthreads: {}",
         inputs.count().map_or_else(|| "containers".to_owned(), |count| summary::counted(count, "input")),
@@ -289,8 +290,12 @@ fn kinds(report: &RunReport) -> String {
 /// Names the options that accept what failed, with the one that tries it again.
 fn accepting(report: &RunReport) -> String {
     let options = [("truncated ", "--allow-truncated"), ("more pixels", "--max-pixels"), ("more bytes", "--max-bytes")];
-    let fits = |sign: &str| report.failure_kinds.keys().any(|kind| kind.contains(sign));
-    let fitting: Vec<_> = options.iter().filter(|(sign, _)| fits(sign)).map(|(_, option)| *option).collect();
+    let mut fitting = Vec::new();
+    for (sign, option) in options {
+        if report.failure_kinds.keys().any(|kind| kind.contains(sign)) {
+            fitting.push(option);
+        }
+    }
     match fitting.as_slice() {
         [] => String::new(),
         [option] => format!("; `--retry-failures {option}` accepts more"),

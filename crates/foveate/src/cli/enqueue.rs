@@ -90,7 +90,8 @@ impl<'a> Feed<'a> {
     /// Prints the counts.
     fn tell(&self) -> std::io::Result<()> {
         let Self { sent, duplicates, failed, .. } = self;
-        let (queue, mut out) = (self.queue.name(), console::stdout());
+        let queue = self.queue.name();
+        let mut out = console::stdout();
         if self.args.json {
             let counts =
                 serde_json::json!({ "queue": queue, "sent": sent, "duplicates": duplicates, "failed": failed });

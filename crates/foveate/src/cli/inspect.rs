@@ -13,8 +13,8 @@ use anyhow::{anyhow, bail};
 use foveate::core::error_chain;
 use foveate::embed::{Backends, Settings, store_address};
 use foveate::sink::{
-    Layout, OutputManifest, OutputNames, RunManifest, SinkError, SinkOptions, StoredFailure, StoredRow, StoredRun,
-    StoredState, VectorReader, record_of, sidecar,
+    Layout, OutputManifest, OutputNames, RunManifest, SinkError, SinkOptions, StoredFailure, StoredRun, StoredState,
+    VectorReader, record_of, sidecar,
 };
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_128;
@@ -39,7 +39,8 @@ const WAIT: Duration = Duration::from_millis(200);
 
 /// Checks that a file or a folder of the output exists.
 pub(crate) fn check(args: &InspectArgs) -> anyhow::Result<()> {
-    let (output, name) = (&args.output, args.output.display());
+    let output = &args.output;
+    let name = output.display();
     if store_address(output).is_some()
         || output.exists()
         || OutputNames::new(&SinkOptions::new(output)).staging().exists()
@@ -110,7 +111,8 @@ fn foreign(args: &InspectArgs) -> anyhow::Result<Exit> {
     })?;
     let without = dims.remove(&0).unwrap_or(0);
     let widths: Vec<String> = dims.keys().map(usize::to_string).collect();
-    let (output, bytes) = (args.output.display(), fs::metadata(&args.output)?.len());
+    let output = args.output.display();
+    let bytes = fs::metadata(&args.output)?.len();
     if args.json {
         let mut object = found.vectors_json();
         object["output"] = json!(output.to_string());
@@ -144,7 +146,8 @@ fn packed(args: &InspectArgs, found: &StoredRun) -> anyhow::Result<Exit> {
         found.check().map_err(|error| anyhow!("{}; pack it again with `pack --overwrite`", error_chain(&error)))?;
     }
     let bytes: u64 = shards.iter().flat_map(|shard| &shard.files).map(|file| file.bytes).sum();
-    let (output, count) = (args.output.display(), shards.len());
+    let output = args.output.display();
+    let count = shards.len();
     let state = if *complete { "complete" } else { "unfinished" };
     let embed = pack::embed_command(&args.output, format);
     if args.json {
@@ -273,11 +276,11 @@ impl Inspection {
         if check {
             run.check()?;
         }
-        let mut act = |row: &StoredRow<'_>| {
+        let read_rows = if check { StoredRun::checked_rows } else { StoredRun::rows };
+        let rows = read_rows(run, reader, &mut |row| {
             self.row(row.id, row.vector, check);
             Ok(())
-        };
-        let rows = if check { run.checked_rows(reader, &mut act)? } else { run.rows(reader, &mut act)? };
+        })?;
         self.rows += rows;
         self.failures += run.manifest.failures;
         for failure in run.failures()? {
@@ -332,14 +335,15 @@ impl Inspection {
             let _ = writeln!(out, "{name:<11} {value}");
         };
         let files = output.files();
-        let (count, bytes) = (files.len(), human_bytes(files.iter().map(|(_, bytes)| bytes).sum()));
+        let count = files.len();
+        let bytes = human_bytes(files.iter().map(|(_, bytes)| bytes).sum());
         line("output", format!("{}: {}, {count} files, {bytes}", args.output.display(), self.setting("sink.format")));
         line("state", output.state_text(&args.output));
         if let Some(settled) = output.settled() {
             line("inputs", format!("{settled} = {} vectors + {} failures", self.rows, self.failures));
         }
-        let (dim, element) = (self.common.dim, self.setting("sink.element"));
-        line("vectors", format!("{} rows of {dim} components, {element}", self.rows));
+        let element = self.setting("sink.element");
+        line("vectors", format!("{} rows of {} components, {element}", self.rows, self.common.dim));
         let digest: String = self.setting("weights_sha256").chars().take(16).collect();
         line("model", format!("{}, weights {digest}", self.setting("model")));
         let [recipe, pooling] = ["recipe", "pooling"].map(|name| self.setting(name));
@@ -359,7 +363,7 @@ impl Inspection {
         if self.failures > shown {
             line("", format!("{} others", self.failures - shown));
         }
-        out.push_str(&self.vectors_text(dim));
+        out.push_str(&self.vectors_text(self.common.dim));
         if args.check {
             out.push_str("check       every file is as it was recorded, and every input has one outcome\n");
             if let (count, Some(id)) = &self.repeated {
@@ -387,7 +391,7 @@ impl Inspection {
     }
 
     fn vectors_json(&self) -> Value {
-        let row = |(id, components): &(String, Vec<f32>)| json!({ "id": id, "components": components });
+        let sample = self.sample.iter().map(|(id, components)| json!({ "id": id, "components": components }));
         json!({
             "rows": self.rows,
             "norms": self.norms.summary().map(|[least, median, most]| {
@@ -395,7 +399,7 @@ impl Inspection {
             }),
             "not_finite_rows": self.not_finite,
             "zero_rows": self.zero,
-            "sample": self.sample.iter().map(row).collect::<Vec<_>>(),
+            "sample": sample.collect::<Vec<_>>(),
         })
     }
 
@@ -446,10 +450,7 @@ impl Inspection {
 pub(crate) fn common(runs: &[StoredRun]) -> RunManifest {
     let Some((first, others)) = runs.split_first() else { return RunManifest::default() };
     let mut common = first.manifest.clone().run();
-    let is_shared = |name: &String, value: &String| {
-        others.iter().all(|run| run.manifest.fingerprint.get(name).is_some_and(|other| other == value))
-    };
-    common.fingerprint.retain(|name, value| is_shared(name, value));
+    common.fingerprint.retain(|name, value| others.iter().all(|run| run.manifest.fingerprint.get(name) == Some(value)));
     common.info.retain(|name, value| others.iter().all(|run| run.manifest.info.get(name) == Some(value)));
     common
 }
@@ -477,10 +478,10 @@ impl Found {
     }
 
     fn state_text(&self, path: &Path) -> String {
-        let (state, settled, inputs) = (self.state(), self.settled(), self.inputs());
-        let inputs =
-            inputs.filter(|_| state == "unfinished").map_or_else(String::new, |inputs| format!(" of {inputs}"));
-        let state = match settled {
+        let state = self.state();
+        let inputs = self.inputs().filter(|_| state == "unfinished");
+        let inputs = inputs.map_or_else(String::new, |inputs| format!(" of {inputs}"));
+        let state = match self.settled() {
             Some(settled) => format!("{state}, {settled}{inputs} inputs settled"),
             None => format!("{state}, and its failures are not known: {}", missing_records(path)),
         };
@@ -498,15 +499,19 @@ impl Found {
 
     /// Returns the number of all inputs, if it is known: containers' images are counted as they are read.
     fn inputs(&self) -> Option<u64> {
-        let of = |run: &StoredRun| {
-            let manifest = &run.manifest;
-            if run.state == StoredState::Complete {
-                return Some(manifest.rows + manifest.failures);
+        if self.runs.len() < self.shards {
+            return None;
+        }
+        let mut inputs = 0;
+        for StoredRun { manifest, state, .. } in &self.runs {
+            if *state == StoredState::Complete {
+                inputs += manifest.rows + manifest.failures;
+            } else {
+                let (start, end) = manifest.fingerprint.get(RunManifest::ITEMS)?.split_once("..")?;
+                inputs += end.parse::<u64>().ok()?.checked_sub(start.parse().ok()?)?;
             }
-            let (start, end) = manifest.fingerprint.get(RunManifest::ITEMS)?.split_once("..")?;
-            end.parse::<u64>().ok()?.checked_sub(start.parse().ok()?)
-        };
-        if self.runs.len() < self.shards { None } else { self.runs.iter().map(of).sum() }
+        }
+        Some(inputs)
     }
 }
 

@@ -140,8 +140,14 @@ pub(crate) fn tell_listing(stats: &ListingStats) {
 
 /// Describes the files in the folders that are not inputs.
 pub(crate) fn left_out(stats: &ListingStats) -> Option<String> {
-    let (other, hidden, containers) = (stats.skipped_other, stats.skipped_hidden, stats.skipped_containers);
-    let (system, excluded) = (stats.skipped_system, stats.skipped_excluded);
+    let ListingStats {
+        skipped_other: other,
+        skipped_hidden: hidden,
+        skipped_containers: containers,
+        skipped_system: system,
+        skipped_excluded: excluded,
+        ..
+    } = *stats;
     let foreign = foreign(stats);
     (other + hidden + containers + system + excluded > 0 || foreign.is_some()).then(|| {
         let system = match system {
@@ -162,7 +168,8 @@ pub(crate) fn left_out(stats: &ListingStats) -> Option<String> {
 fn foreign(stats: &ListingStats) -> Option<String> {
     let kinds: Vec<_> =
         stats.skipped_foreign.iter().map(|(extension, count)| format!("{count} .{extension}")).collect();
-    let (images, kinds) = (stats.skipped_foreign.values().sum::<u64>(), kinds.join(", "));
+    let images: u64 = stats.skipped_foreign.values().sum();
+    let kinds = kinds.join(", ");
     let remedy = "convert them to JPEG or PNG, with ImageMagick: `magick mogrify -format jpg FILES`";
     let is_heic = ["heic", "heif", "hif"].iter().any(|heic| stats.skipped_foreign.contains_key(heic));
     let heic = if is_heic { ", or rebuild with `-F heic`" } else { "" };
@@ -176,7 +183,8 @@ pub(crate) fn cancel_on_signal(cancel: &Cancel) -> anyhow::Result<()> {
 
 /// Does the same, and calls `tell` at the first signal.
 pub(crate) fn on_signal(cancel: &Cancel, tell: impl Fn() + Send + Sync + 'static) -> anyhow::Result<()> {
-    let (cancel, tell) = (cancel.clone(), Arc::new(tell));
+    let cancel = cancel.clone();
+    let tell = Arc::new(tell);
     ctrlc::set_handler(move || {
         if cancel.is_cancelled() || LISTING.load(SeqCst) {
             std::process::exit(130);

@@ -268,7 +268,8 @@ impl Bench {
 
 fn note_left_out(photos: &PhotoSet) {
     if let Some((id, reason)) = photos.left_out.first() {
-        let (count, kept) = (photos.left_out.len(), photos.photos.len());
+        let count = photos.left_out.len();
+        let kept = photos.photos.len();
         console::say!("note: measuring with {kept} photos; {count} cannot be used, the first {id}: {reason}");
     }
     if photos.photos.len() == 1 {

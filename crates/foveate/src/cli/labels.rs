@@ -30,7 +30,8 @@ impl Labels {
             let label = match name {
                 Some(name) => column(columns, name)?,
                 None => column_named(columns, &LABELS).ok_or_else(|| {
-                    let (known, all) = (LABELS.join(", "), names_of(columns));
+                    let known = LABELS.join(", ");
+                    let all = names_of(columns);
                     FetchError::NoColumn(format!("it needs a column of labels, called {known}; it has {all}"))
                 })?,
             };

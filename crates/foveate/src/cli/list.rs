@@ -67,8 +67,9 @@ pub(crate) fn models(args: &ListArgs) -> anyhow::Result<Exit> {
     }
     writeln!(out, "{:<42} {:>5} {:>6} {:>9}", "name", "dim", "input", "registers")?;
     for card in cards {
-        let (dim, crop, registers) = (card.dimension, card.preprocess.crop, card.config.num_register_tokens);
-        writeln!(out, "{:<42} {dim:>5} {:>6} {registers:>9}", card.repository, crop.width)?;
+        let registers = card.config.num_register_tokens;
+        let width = card.preprocess.crop.width;
+        writeln!(out, "{:<42} {:>5} {width:>6} {registers:>9}", card.repository, card.dimension)?;
     }
     writeln!(out, "\nAlso: a folder in Hugging Face layout, any `org/name[@revision]` of DINOv2's architecture,")?;
     writeln!(out, "or `seeded:<name>` for generated weights (no network; vectors without meaning).")?;

@@ -123,18 +123,26 @@ impl MeasuredRun {
         if profile.is_empty() {
             bail!("{} has no {}: `foveate profile` makes it", folder.display(), schema::PROFILE.file);
         }
-        let is_wanted = |row: &&Profile| photos.is_none_or(|name| row.photos.starts_with(name));
-        let Some(first) = profile.iter().find(is_wanted) else {
+        let Some(first) = profile.iter().find(|row| photos.is_none_or(|name| row.photos.starts_with(name))) else {
             bail!("{}: no photos called '{}'", schema::PROFILE.file, photos.unwrap_or_default());
         };
-        let kind = |row: &Profile| [&row.photos, &row.decoder, &row.resizer].map(String::clone);
-        let same = |row: &&Profile| kind(row) == kind(first);
-        let of_mode = |mode: &'static str| profile.iter().filter(same).filter(move |row| row.mode == mode);
         let read_ahead = storage(first)?;
-        // Where the storage reads ahead, its readers only wait for it.
-        let is_work = |stage: &StageCost| read_ahead.is_none() || stage.place != Place::Reader;
-        let stages: Vec<StageCost> = of_mode("serial").filter_map(stage).filter(is_work).collect();
-        let threaded = of_mode("threaded").next().context("profile.csv has no threaded run")?;
+        let mut stages = Vec::new();
+        let mut threaded = None;
+        for row in &profile {
+            if (&row.photos, &row.decoder, &row.resizer) != (&first.photos, &first.decoder, &first.resizer) {
+                continue;
+            }
+            match row.mode.as_str() {
+                // Where the storage reads ahead, its readers only wait for it.
+                "serial" => {
+                    stages.extend(stage(row).filter(|stage| read_ahead.is_none() || stage.place != Place::Reader))
+                }
+                "threaded" if threaded.is_none() => threaded = Some(row),
+                _ => {}
+            }
+        }
+        let threaded = threaded.context("profile.csv has no threaded run")?;
         let usual = Config::default();
         let configuration = Configuration {
             readers: threaded.readers.unwrap_or(usual.readers as u32),
@@ -146,7 +154,8 @@ impl MeasuredRun {
         };
         let contexts: Vec<Context> = read(folder, &schema::PROFILE)?;
         let mut context = contexts.into_iter().next().unwrap_or_default();
-        let (disturbed, is_on_cpu) = (first.disturbed.clone(), context.is_on_cpu());
+        let disturbed = first.disturbed.clone();
+        let is_on_cpu = context.is_on_cpu();
         let measured = forward(folder, first, &context, &configuration);
         let forward_on_cpu = measured.as_ref().ok().filter(|_| is_on_cpu).cloned().unwrap_or_default();
         let forward = match stand_in {
@@ -236,19 +245,20 @@ fn calibrated(measured: Measured, sweep: &[Sweep], like: &Configuration) -> anyh
 /// Returns the measurements with the workers' stages as slow as in the sweep's run that is nearest to the job's number
 /// of workers, if these stages limit that run. Threads that share a core or the memory are slower together than alone.
 fn with_scaling(mut measured: Measured, sweep: &[Sweep], like: &Configuration) -> Measured {
-    let is_limit =
-        |row: &&Sweep| row.limit.as_deref().is_some_and(|limit| ["decode", "resize", "batch"].contains(&limit));
-    let away = |row: &&Sweep| row.workers.map_or(u32::MAX, |workers| workers.abs_diff(like.workers));
-    let Some(nearest) = sweep.iter().filter(is_limit).filter(|row| row.workers > Some(0)).min_by_key(away) else {
-        return measured;
-    };
-    let (Some(workers), Some(rate)) = (nearest.workers, nearest.images_per_second) else { return measured };
-    let of_workers = |stage: &&mut StageCost| stage.place == Place::Worker;
-    let alone: f64 = measured.stages.iter_mut().filter(of_workers).map(|stage| stage.seconds).sum();
+    let limited = sweep.iter().filter(|row| {
+        row.workers > Some(0)
+            && row.limit.as_deref().is_some_and(|limit| ["decode", "resize", "batch"].contains(&limit))
+    });
+    let nearest = limited.min_by_key(|row| row.workers.map_or(u32::MAX, |workers| workers.abs_diff(like.workers)));
+    let Some(&Sweep { workers: Some(workers), images_per_second: Some(rate), .. }) = nearest else { return measured };
+    let of_workers = measured.stages.iter().filter(|stage| stage.place == Place::Worker);
+    let alone: f64 = of_workers.map(|stage| stage.seconds).sum();
     let together = f64::from(workers) / rate;
-    for stage in measured.stages.iter_mut().filter(of_workers).filter(|_| together > alone) {
-        stage.seconds *= together / alone;
-        stage.cpu_seconds *= together / alone;
+    if together > alone {
+        for stage in measured.stages.iter_mut().filter(|stage| stage.place == Place::Worker) {
+            stage.seconds *= together / alone;
+            stage.cpu_seconds *= together / alone;
+        }
     }
     measured
 }
@@ -260,16 +270,15 @@ fn forward(
     context: &Context,
     configuration: &Configuration,
 ) -> anyhow::Result<Vec<ForwardCost>> {
-    let (threads, mut costs) = (configuration.forward_threads, Vec::<ForwardCost>::new());
+    let threads = configuration.forward_threads;
+    let mut costs = Vec::<ForwardCost>::new();
     for schema in [&schema::BATCH_SWEEP, &schema::FORWARD] {
         for row in read::<Forward>(folder, schema)? {
             let same = row.encoder == like.encoder && row.dtype == like.dtype && row.status == "ok";
             // A device computes one batch while others are copied: a call's time includes the copies.
             let ms = row.forward_ms.filter(|ms| *ms > 0.0 && !context.is_on_cpu()).or(row.p50_ms);
-            let (true, Some(batch), Some(ms)) = (same && row.threads == Some(threads), row.batch, ms) else {
-                continue;
-            };
-            if costs.iter().all(|cost| cost.batch != batch) {
+            let (Some(batch), Some(ms)) = (row.batch, ms) else { continue };
+            if same && row.threads == Some(threads) && costs.iter().all(|cost| cost.batch != batch) {
                 let seconds = ms / 1e3;
                 let cpu_seconds = if context.is_on_cpu() { seconds * f64::from(threads) } else { 0.0 };
                 costs.push(ForwardCost { threads, batch, seconds, cpu_seconds });
@@ -292,9 +301,12 @@ const BATCHES: [u32; 7] = [1, 8, 16, 32, 64, 128, 256];
 
 pub(crate) fn curve(stand_in: &StandIn, threads: u32) -> Vec<ForwardCost> {
     let (overhead, per_image) = stand_in.step_ms();
-    let seconds = |batch: u32| (overhead + per_image * f64::from(batch)) / 1e3;
-    let cost = |batch| ForwardCost { threads, batch, seconds: seconds(batch), cpu_seconds: 0.0 };
-    BATCHES.map(cost).into()
+    let mut costs = Vec::new();
+    for batch in BATCHES {
+        let seconds = (overhead + per_image * f64::from(batch)) / 1e3;
+        costs.push(ForwardCost { threads, batch, seconds, cpu_seconds: 0.0 });
+    }
+    costs
 }
 
 fn bytes_per_vector(folder: &Path) -> anyhow::Result<f64> {
@@ -305,8 +317,11 @@ fn bytes_per_vector(folder: &Path) -> anyhow::Result<f64> {
 /// Returns the interval. `None` also if it has no upper end, such as for two samples that differ much.
 fn interval(folder: &Path, photos: &str) -> anyhow::Result<Option<(f64, f64)>> {
     let rows: Vec<Extrapolation> = read(folder, &schema::EXTRAPOLATION)?;
-    let ends = |row: &Extrapolation| Some((row.low? / row.images_per_second?, row.high? / row.images_per_second?));
-    Ok(rows.iter().filter(|row| row.photos == photos).find_map(ends).filter(|(low, _)| *low > 0.0))
+    let ends = rows.iter().filter(|row| row.photos == photos).find_map(|row| {
+        let rate = row.images_per_second?;
+        Some((row.low? / rate, row.high? / rate))
+    });
+    Ok(ends.filter(|(low, _)| *low > 0.0))
 }
 
 /// Reads a file's rows; none if the file does not exist.

@@ -74,7 +74,8 @@ pub(crate) fn check_places<'a>(
 }
 
 pub(crate) fn run(args: &MergeArgs) -> anyhow::Result<Exit> {
-    let (backends, mut options) = (Backends::compiled(), options(args));
+    let backends = Backends::compiled();
+    let mut options = options(args);
     let found =
         args.inputs.iter().map(|input| find(input, &options, &backends, MERGE)).collect::<anyhow::Result<Vec<_>>>()?;
     let (names, runs): (Vec<_>, Vec<_>) = found.into_iter().flatten().unzip();
@@ -302,13 +303,17 @@ pub(crate) fn check_same_job<R: Borrow<StoredRun>>(
     verb: &str,
     matters: impl Fn(&str) -> bool,
 ) -> Result<(), Usage> {
-    let job = |run: &R| {
+    let mut first: Option<RunManifest> = None;
+    let mut other = None;
+    for (run, name) in runs.iter().zip(names) {
         let mut job = run.borrow().manifest.clone().run();
         job.fingerprint.retain(|name, _| matters(name));
-        job
-    };
-    let Some(first) = runs.first().map(job) else { return Ok(()) };
-    let other = runs.iter().zip(names).find_map(|(run, name)| Some((name, first.difference(&job(run))?)));
+        let difference = first.get_or_insert_with(|| job.clone()).difference(&job);
+        if let Some(difference) = difference {
+            other = Some((name, difference));
+            break;
+        }
+    }
     let Some((other, difference)) = other else { return Ok(()) };
     let first = &names[0];
     let remedy =
@@ -358,18 +363,18 @@ fn manifest(args: &MergeArgs, runs: &[StoredRun], merge: &Merge<'_>) -> RunManif
 /// The range of a listing that the runs cover, if they are all its shards in order. Others may be in another order than
 /// the listing, after an update; a run that goes on with an interrupted merge relies on it.
 fn whole(runs: &[StoredRun]) -> Option<String> {
-    let setting = |run: &StoredRun, name: &str| run.manifest.fingerprint.get(name).cloned();
-    let listing = setting(&runs[0], RunManifest::LISTING)?;
+    let listing = runs[0].manifest.fingerprint.get(RunManifest::LISTING)?;
     let mut whole: Option<String> = None;
     for (number, run) in runs.iter().enumerate() {
-        let is_next = setting(run, "shard")? == format!("{number}/{}", runs.len());
-        if !is_next || setting(run, RunManifest::LISTING)? != listing || !run.has_inputs() {
+        let settings = &run.manifest.fingerprint;
+        let is_next = *settings.get("shard")? == format!("{number}/{}", runs.len());
+        if !is_next || settings.get(RunManifest::LISTING)? != listing || !run.has_inputs() {
             return None;
         }
-        let items = setting(run, RunManifest::ITEMS)?;
+        let items = settings.get(RunManifest::ITEMS)?;
         // `0..8`, or `all of files 0..8`: containers' images are counted as they are read.
         whole = match whole {
-            None => Some(items).filter(|items| !items.starts_with("the first")),
+            None => Some(items.clone()).filter(|items| !items.starts_with("the first")),
             Some(before) => {
                 let (begin, end) = before.rsplit_once("..")?;
                 let kind = begin.rsplit_once(' ').map_or("", |(kind, _)| kind);
@@ -389,7 +394,8 @@ fn tell(
     published: &Published,
     counts: &MergeCounts,
 ) -> anyhow::Result<Exit> {
-    let (output, duplicates) = (args.output.display(), merge.duplicates());
+    let output = args.output.display();
+    let duplicates = merge.duplicates();
     let (conflicts, conflict) = merge.conflicts();
     let Published { rows, failures, .. } = published;
     let inputs: u64 = runs.iter().map(|run| run.manifest.rows + run.manifest.failures).sum();
@@ -407,7 +413,8 @@ fn tell(
              them; the first output has the first word, so name the newest one first"
         );
     }
-    let (runs, is) = (runs.len(), if is_new { "complete" } else { "already complete" });
+    let runs = runs.len();
+    let is = if is_new { "complete" } else { "already complete" };
     match args.json {
         true => console::summary(json!({
             "status": is,

@@ -37,7 +37,8 @@ pub(crate) fn run(args: &PackArgs) -> anyhow::Result<Exit> {
         Begun::Complete(manifest) => return tell(args, &manifest, "is already complete: "),
         Begun::Pack(packer) => packer,
     };
-    let (progress, extent) = (Progress::default(), listing.extent());
+    let progress = Progress::default();
+    let extent = listing.extent();
     let shown = args.quiet || args.json;
     if !progress::watch(shown, extent, &progress, || packer.run(&mut listing, &cancel, &progress))? {
         return Ok(Exit::Interrupted);

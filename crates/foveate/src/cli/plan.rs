@@ -27,8 +27,10 @@ use super::plan_args::PlanArgs;
 
 pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<Exit> {
     let args = &args.clone().with_published();
-    let read = |folder| MeasuredRun::read(folder, args.photos.as_deref(), args.stand_in.as_ref());
-    let mut run = args.from.as_deref().map(read).transpose()?;
+    let mut run = match args.from.as_deref() {
+        Some(folder) => Some(MeasuredRun::read(folder, args.photos.as_deref(), args.stand_in.as_ref())?),
+        None => None,
+    };
     if let Some(run) = run.as_mut().filter(|_| args.augment_ms > 0.0) {
         let seconds = args.augment_ms / 1e3;
         let stage = StageCost { name: "augment".to_owned(), place: Place::Worker, seconds, cpu_seconds: seconds };
@@ -157,8 +159,8 @@ impl Plan {
     fn print(&self, out: &mut dyn Write) -> std::io::Result<()> {
         self.machine.print(out)?;
         let Self { demand, store, cost, job, .. } = self;
-        let megabytes = |bytes: f64| bytes / 1e6;
-        let (read, written) = (megabytes(demand.read_bytes_per_second), megabytes(demand.write_bytes_per_second));
+        let read = demand.read_bytes_per_second / 1e6;
+        let written = demand.write_bytes_per_second / 1e6;
         match written > 0.0 {
             true => writeln!(out, "\na machine reads {read:.2} MB/s and writes {written:.3} MB/s")?,
             false => writeln!(out, "\na machine reads {read:.2} MB/s")?,
@@ -210,11 +212,9 @@ fn interval(of: Interval) -> String {
 }
 
 fn queue(args: &PlanArgs, images_per_second: f64, batch: u32) -> anyhow::Result<Option<QueueSizing>> {
-    let sizing = |visibility_timeout: f64| {
-        let queues = u32::try_from(args.queues).context("too many queues")?;
-        let fetch_seconds = args.fetch_ms / 1e3;
-        let demand = QueueDemand { images_per_second, visibility_timeout, safety: 0.5, queues, fetch_seconds, batch };
-        Ok(demand.sizing()?)
-    };
-    args.visibility_timeout.map(sizing).transpose()
+    let Some(visibility_timeout) = args.visibility_timeout else { return Ok(None) };
+    let queues = u32::try_from(args.queues).context("too many queues")?;
+    let fetch_seconds = args.fetch_ms / 1e3;
+    let demand = QueueDemand { images_per_second, visibility_timeout, safety: 0.5, queues, fetch_seconds, batch };
+    Ok(Some(demand.sizing()?))
 }

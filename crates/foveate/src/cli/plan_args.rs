@@ -178,18 +178,19 @@ impl PlanArgs {
 pub(crate) struct Steps(pub(crate) Vec<(u32, f64)>);
 
 fn parse_steps(text: &str) -> Result<Steps, String> {
-    let step = |pair: &str| {
+    let mut steps = Vec::new();
+    for pair in text.split(',') {
         let (batch, ms) = pair.split_once(':').ok_or("expected BATCH:MS,…, such as 32:5.86,64:6.70")?;
         let batch = batch.trim().parse().map_err(|_| format!("'{batch}' is no batch"))?;
-        Ok::<_, String>((batch, parse_number(ms)?))
-    };
-    text.split(',').map(step).collect::<Result<_, _>>().map(Steps)
+        steps.push((batch, parse_number(ms)?));
+    }
+    Ok(Steps(steps))
 }
 
 /// Parses a non-negative number with an optional suffix for thousands, millions or thousand millions.
 fn parse_number(text: &str) -> Result<f64, String> {
-    let refused = || "expected a number from 0, such as 11.74, 500K or 2G".to_owned();
-    suffixed(text).filter(|&number| number >= 0.0).ok_or_else(refused)
+    let number = suffixed(text).filter(|&number| number >= 0.0);
+    number.ok_or_else(|| "expected a number from 0, such as 11.74, 500K or 2G".to_owned())
 }
 
 #[cfg(test)]

@@ -41,10 +41,9 @@ fn settings(args: &ProfileArgs, bench: &Bench) -> Vec<Setting> {
     if args.pair.is_empty() {
         return vec![base];
     }
-    let with = |(decoder, resizer): &(String, String)| Setting {
-        decoder: decoder.clone(),
-        resizer: resizer.clone(),
-        ..base.clone()
-    };
-    args.pair.iter().map(with).collect()
+    let mut settings = Vec::new();
+    for (decoder, resizer) in &args.pair {
+        settings.push(Setting { decoder: decoder.clone(), resizer: resizer.clone(), ..base.clone() });
+    }
+    settings
 }

@@ -37,7 +37,8 @@ fn show(inputs: &Extent, progress: &Progress, done: &AtomicBool) {
     } else {
         Box::new(Plain { next: Instant::now() + PLAIN_EVERY })
     };
-    let (started, mut meter) = (Instant::now(), Meter::new());
+    let started = Instant::now();
+    let mut meter = Meter::new();
     while !done.load(Ordering::SeqCst) {
         thread::park_timeout(REDRAW);
         display.update(&State::read(inputs, progress, &mut meter, started.elapsed()));
@@ -122,16 +123,20 @@ impl State {
         let session = progress.rows.load(Ordering::Relaxed) + failures;
         meter.note(now, session);
         let settled = earlier + session;
-        let (under_way, steady) = (meter.under_way(now), meter.rate(STEADY, now));
-        // Capped, because a rate near zero would overflow the Duration's seconds.
-        let left = |total: u64| Duration::from_secs_f64((total.saturating_sub(settled) as f64 / steady).min(1e12));
+        let under_way = meter.under_way(now);
+        let steady = meter.rate(STEADY, now);
+        let eta = total.filter(|_| steady > 0.0).map(|total| {
+            // Capped, because a rate near zero would overflow the Duration's seconds.
+            let left = Duration::from_secs_f64((total.saturating_sub(settled) as f64 / steady).min(1e12));
+            left.saturating_sub(under_way)
+        });
         Self {
             total,
             settled,
             failures,
             recent: meter.rate(RECENT, now),
             overall: per_second(session, now - under_way),
-            eta: total.filter(|_| steady > 0.0).map(|total| left(total).saturating_sub(under_way)),
+            eta,
         }
     }
 
@@ -257,8 +262,10 @@ pub(crate) struct Share(Option<ProgressBar>);
 impl Share {
     pub(crate) fn new(quiet: bool) -> Self {
         let shown = !quiet && std::io::stderr().is_terminal();
-        let bar = || ProgressBar::with_draw_target(Some(10_000), ProgressDrawTarget::stderr());
-        Self(shown.then(|| bar().with_style(style("{wide_bar} {percent} % of the pairs, ETA {eta}"))))
+        Self(shown.then(|| {
+            let bar = ProgressBar::with_draw_target(Some(10_000), ProgressDrawTarget::stderr());
+            bar.with_style(style("{wide_bar} {percent} % of the pairs, ETA {eta}"))
+        }))
     }
 
     pub(crate) fn show(&self, share: f64) {

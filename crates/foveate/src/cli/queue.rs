@@ -54,12 +54,16 @@ fn stats(args: &QueueNameArgs) -> anyhow::Result<()> {
     })?;
     let mut kinds: Vec<_> = kinds.into_iter().collect();
     kinds.sort_by_key(|&(_, count)| std::cmp::Reverse(count));
-    let (name, mut out) = (queue.name(), console::stdout());
+    let name = queue.name();
+    let mut out = console::stdout();
     if args.json {
-        let kind = |((stage, reason), count)| json!({ "stage": stage, "reason": reason, "count": count });
-        let reasons: Vec<Value> = kinds.into_iter().map(kind).collect();
-        let (waiting, leased, dead) = (depth.waiting, depth.leased, depth.dead);
-        let all = json!({ "queue": name, "waiting": waiting, "leased": leased, "dead": dead, "reasons": reasons });
+        let mut reasons = Vec::new();
+        for ((stage, reason), count) in kinds {
+            reasons.push(json!({ "stage": stage, "reason": reason, "count": count }));
+        }
+        let all = json!({
+            "queue": name, "waiting": depth.waiting, "leased": depth.leased, "dead": depth.dead, "reasons": reasons,
+        });
         return Ok(writeln!(out, "{all}")?);
     }
     writeln!(out, "queue {name}: {} waiting, {} leased, {} dead", depth.waiting, depth.leased, depth.dead)?;
@@ -73,7 +77,10 @@ fn stats(args: &QueueNameArgs) -> anyhow::Result<()> {
 }
 
 fn peek(args: &QueueNameArgs, filter: &FilterArgs, limit: usize) -> anyhow::Result<()> {
-    let (queue, mut shown, mut printed, mut stages) = (open(args)?, 0, Ok(()), BTreeSet::new());
+    let queue = open(args)?;
+    let mut shown = 0;
+    let mut printed = Ok(());
+    let mut stages = BTreeSet::new();
     queue.review(&mut |letter| {
         stages.insert(letter.why.stage.clone());
         if shown == limit || printed.is_err() {
@@ -95,8 +102,7 @@ fn print(letter: &Buried, is_json: bool) -> std::io::Result<()> {
     let since = since.map(|since| DateTime::<Utc>::from(since).format("%Y-%m-%dT%H:%M:%SZ").to_string());
     let mut out = console::stdout();
     if is_json {
-        let text = || Value::from(String::from_utf8_lossy(body));
-        let job = serde_json::from_slice(body).unwrap_or_else(|_| text());
+        let job = serde_json::from_slice(body).unwrap_or_else(|_| Value::from(String::from_utf8_lossy(body)));
         let line = json!({
             "id": id, "stage": stage, "reason": reason, "since": since, "whole": is_whole, "job": job,
         });
@@ -115,7 +121,10 @@ fn change(
     [done, would]: [&str; 2],
 ) -> anyhow::Result<()> {
     let queue = open(args)?;
-    let (mut all, mut matched, mut cut, mut stages) = (0_u64, 0_u64, 0_u64, BTreeSet::new());
+    let mut all = 0_u64;
+    let mut matched = 0_u64;
+    let mut cut = 0_u64;
+    let mut stages = BTreeSet::new();
     let reviewed = queue.review(&mut |letter| {
         all += 1;
         stages.insert(letter.why.stage.clone());
@@ -133,7 +142,8 @@ fn change(
         bail!("{error}; {done} about {matched} of the first {all} dead letters, and the same command goes on");
     }
     filter.warn_of_no_stage(&stages);
-    let (name, verb) = (queue.name(), if dry_run { would } else { done });
+    let name = queue.name();
+    let verb = if dry_run { would } else { done };
     let mut out = console::stdout();
     if args.json {
         let counts = json!({ "queue": name, "dead": all, "matched": matched, "cut": cut, "dry_run": dry_run });

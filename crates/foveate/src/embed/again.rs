@@ -62,22 +62,16 @@ impl Settings {
     /// `backends` has them. It runs on the CPU.
     pub fn like(fingerprint: &BTreeMap<String, String>, inputs: Vec<Input>, backends: &Backends) -> Self {
         let get = |name: &str| fingerprint.get(name).map(String::as_str);
-        let of = |prefix: &str| {
-            let settings = fingerprint.iter().filter_map(|(name, value)| Some((name.strip_prefix(prefix)?, value)));
-            settings.map(|(name, value)| (name.to_owned(), value.clone())).collect()
-        };
-        let named = |is_there: bool, name: &str| is_there.then(|| name.to_owned());
         let first = get("decoder").and_then(|names| names.split(',').next());
         let mut options = Self::new(inputs, get("model").unwrap_or_default(), "");
-        options.model.decoder = first.and_then(|name| named(backends.decoders.get(name).is_ok(), name));
-        options.model.resizer = get("resizer").and_then(|name| named(backends.resizers.get(name).is_ok(), name));
-        options.model.encoder = get("encoder").and_then(|name| named(backends.encoders.get(name).is_ok(), name));
+        options.model.decoder = first.filter(|name| backends.decoders.get(name).is_ok()).map(str::to_owned);
+        options.model.resizer = get("resizer").filter(|name| backends.resizers.get(name).is_ok()).map(str::to_owned);
+        options.model.encoder = get("encoder").filter(|name| backends.encoders.get(name).is_ok()).map(str::to_owned);
         if options.model.encoder.is_some() {
-            options.model.encoder_option = of("encoder.");
+            options.model.encoder_option = below(fingerprint, "encoder.");
         }
-        let parsed = |name: &str| get(name).map(str::to_owned).unwrap_or_default();
-        options.model.network.preprocess = parsed("recipe").parse().unwrap_or_default();
-        options.model.decode_scale = parsed("decode_scale").parse().ok();
+        options.model.network.preprocess = get("recipe").unwrap_or_default().parse().unwrap_or_default();
+        options.model.decode_scale = get("decode_scale").unwrap_or_default().parse().ok();
         options.images.allow_truncated = get("allow_truncated") == Some("true");
         if let Some(pixels) = get("max_pixels").and_then(|pixels| pixels.parse().ok()) {
             options.model.network.max_pixels = pixels;
@@ -97,12 +91,24 @@ impl Settings {
 
 /// Says why vectors with these settings cannot be compared with those of an output with `others`; `None` if they can.
 pub fn incomparable(settings: &BTreeMap<String, String>, others: &BTreeMap<String, String>) -> Option<String> {
-    let differs = |name: &&str| settings.get(*name) != others.get(*name);
-    let shown = |value: Option<&String>| value.map_or("none", String::as_str).to_owned();
-    DECISIVE.into_iter().find(differs).map(|name| match name.strip_suffix("_sha256") {
-        Some(what) => format!("other {what}"),
-        None => format!("{name} is {}, not {}", shown(settings.get(name)), shown(others.get(name))),
-    })
+    let name = DECISIVE.into_iter().find(|name| settings.get(*name) != others.get(*name))?;
+    if let Some(what) = name.strip_suffix("_sha256") {
+        return Some(format!("other {what}"));
+    }
+    let ours = settings.get(name).map_or("none", String::as_str);
+    let theirs = others.get(name).map_or("none", String::as_str);
+    Some(format!("{name} is {ours}, not {theirs}"))
+}
+
+/// The settings whose names begin with `prefix`, without it.
+fn below(fingerprint: &BTreeMap<String, String>, prefix: &str) -> Vec<(String, String)> {
+    let mut settings = Vec::new();
+    for (name, value) in fingerprint {
+        if let Some(name) = name.strip_prefix(prefix) {
+            settings.push((name.to_owned(), value.clone()));
+        }
+    }
+    settings
 }
 
 #[cfg(test)]

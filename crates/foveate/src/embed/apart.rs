@@ -39,8 +39,8 @@ impl<'a> ApartFrom<'a> {
             return Ok(());
         }
         let relation = if place == self.place { "is" } else { "holds" };
-        let (output, input) = (self.output.display(), input.display());
-        Err(format!("cannot write to {output}: it {relation} the input {input}; name another place"))
+        let output = self.output.display();
+        Err(format!("cannot write to {output}: it {relation} the input {}; name another place", input.display()))
     }
 
     /// Checks inputs as they were typed. Patterns and lists name more, which only listing tells.

@@ -80,16 +80,13 @@ impl Settings {
         if self.devices().next().is_none() {
             return Err(EmbedError::NoDevice(self.engine.device.clone()));
         }
-        // `cuda` means `cuda:0`.
-        let is_there = |device: &str| has.iter().any(|known| known == device || *known == format!("{device}:0"));
-        // If a backend reports no devices, opening it is the check.
-        match self.devices().find(|device| !has.is_empty() && !is_there(device)) {
-            None => Ok(()),
-            Some(device) => {
-                let (device, encoder) = (device.to_owned(), encoder.name().to_owned());
-                Err(EmbedError::Device { device, encoder, has })
+        for device in self.devices() {
+            // `cuda` means `cuda:0`. If a backend reports no devices, opening it is the check.
+            if !has.is_empty() && !has.iter().any(|known| known == device || *known == format!("{device}:0")) {
+                return Err(EmbedError::Device { device: device.to_owned(), encoder: encoder.name().to_owned(), has });
             }
         }
+        Ok(())
     }
 
     /// Returns the named encoder, or else the usual one for a model of this name; see [`OpenModel::usual_encoder`].
@@ -142,7 +139,8 @@ impl Settings {
 
     /// Returns the opener of a worker's decoder: the named one or the usual one, with the others as fallback.
     pub(crate) fn decoder_opener(&self, name: Option<String>, backends: &Arc<Backends>) -> DecoderOpener {
-        let (decoding, backends) = (self.decoding(), Arc::clone(backends));
+        let decoding = self.decoding();
+        let backends = Arc::clone(backends);
         Arc::new(move || backends.open_decoders(name.as_deref(), &decoding))
     }
 
@@ -164,12 +162,17 @@ impl Settings {
     ) -> PreprocessorOpener {
         let Some(name) = batched.map(str::to_owned) else { return CpuPreprocessor::opener(decoder, resizer, options) };
         let device = self.devices().next().unwrap_or_default().to_owned();
-        let (backends, settings) = (Arc::clone(backends), by_name(&self.model.decoder_option));
+        let settings = by_name(&self.model.decoder_option);
+        let backends = Arc::clone(backends);
         PreprocessorOpener::new(Granularity::Batch, options.geometry.output(), move || {
             let fallback = CpuPreprocessor::open(Arc::clone(&decoder), Arc::clone(&resizer), options.clone())?;
             let backend = backends.preprocessors.get(&name)?;
-            let (device, options, settings) = (device.clone(), options.clone(), settings.clone());
-            backend.open(DeviceOptions { device, options, fallback, settings })
+            backend.open(DeviceOptions {
+                device: device.clone(),
+                options: options.clone(),
+                fallback,
+                settings: settings.clone(),
+            })
         })
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use foveate_core::Backend;
-use foveate_decode::{ByFormat, DecodeError, Decoder, DecoderBackend, DecoderOptions, DecoderRegistry};
+use foveate_decode::{ByFormat, DecodeError, Decoder, DecoderOptions, DecoderRegistry};
 use foveate_dinov2::Model;
 use foveate_encode::EncoderRegistry;
 use foveate_preprocess::PreprocessorRegistry;
@@ -49,10 +49,14 @@ impl Backends {
         preferred: Option<&str>,
         options: &DecoderOptions,
     ) -> Result<Box<dyn Decoder>, DecodeError> {
-        let unavailable = |error: EmbedError| DecodeError::Unavailable(error.into());
-        let names = preferred_first(&self.decoders, preferred).map_err(unavailable)?;
-        let open = |name: &String| self.decoders.get(name).map_err(|error| unavailable(error.into()))?.open(options);
-        Ok(Box::new(ByFormat::new(names.iter().map(open).collect::<Result<_, _>>()?)))
+        let mut decoders = Vec::new();
+        for name in
+            preferred_first(&self.decoders, preferred).map_err(|error| DecodeError::Unavailable(error.into()))?
+        {
+            let backend = self.decoders.get(&name).map_err(|error| DecodeError::Unavailable(error.into()))?;
+            decoders.push(backend.open(options)?);
+        }
+        Ok(Box::new(ByFormat::new(decoders)))
     }
 
     /// Returns true if the decoder of this name prepares whole batches on a device.
@@ -62,10 +66,13 @@ impl Backends {
 
     /// Returns the decoders that decode at this scale.
     pub fn decoders_at(&self, scale: DecodeScale) -> Vec<String> {
-        let is_able = |backend: &&DecoderBackend| {
-            backend.open(&DecoderOptions::default()).is_ok_and(|decoder| scale.is_within(&decoder.capability()))
-        };
-        self.decoders.iter().filter(is_able).map(|backend| backend.name().to_owned()).collect()
+        let mut able = Vec::new();
+        for backend in self.decoders.iter() {
+            if backend.open(&DecoderOptions::default()).is_ok_and(|decoder| scale.is_within(&decoder.capability())) {
+                able.push(backend.name().to_owned());
+            }
+        }
+        able
     }
 
     /// Returns the sink called `name`, or the first one.
@@ -83,9 +90,8 @@ impl Backends {
 
     /// Opens the resizer called `name`, or the first one.
     pub fn open_resizer(&self, name: Option<&str>) -> Result<Box<dyn Resizer>, ResizeError> {
-        let unavailable = |error: EmbedError| ResizeError::Unavailable(error.into());
-        let name = name_or_first(&self.resizers, name).map_err(unavailable)?;
-        self.resizers.get(&name).map_err(|error| unavailable(error.into()))?.open()
+        let name = name_or_first(&self.resizers, name).map_err(|error| ResizeError::Unavailable(error.into()))?;
+        self.resizers.get(&name).map_err(|error| ResizeError::Unavailable(error.into()))?.open()
     }
 }
 

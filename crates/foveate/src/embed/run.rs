@@ -85,13 +85,15 @@ impl Settings {
         model: &OpenOptions<'_>,
     ) -> Result<EmbedRun, EmbedError> {
         let sink = self.sink_name(&backends.sinks)?;
-        let (backend, mut fold) = (backends.sinks.get(&sink)?, Fold::open(self.sink_options(0)?)?);
+        let backend = backends.sinks.get(&sink)?;
+        let mut fold = Fold::open(self.sink_options(0)?)?;
         let retries = update == Update::Failures;
         let chosen = self.open(backends, model)?;
         let mut manifest = chosen.manifest(self, &listing);
-        let of_failures = |name: &str| retries && (OF_FAILURES.contains(&name) || name.starts_with("decoder."));
-        let may_differ = |name: &str| is_name_or_limit(name) || of_failures(name);
-        let Some((base, digest)) = fold.base(backend, &manifest, may_differ)? else {
+        let base = fold.base(backend, &manifest, |name| {
+            is_name_or_limit(name) || retries && (OF_FAILURES.contains(&name) || name.starts_with("decoder."))
+        });
+        let Some((base, digest)) = base? else {
             return match update {
                 Update::Changes { .. } => {
                     let mut run = self.assemble(chosen, manifest, Box::new(listing), backend.open(fold.options())?)?;
@@ -104,7 +106,8 @@ impl Settings {
         };
         let source = UpdateSource::new(listing, &base, update, self.max_removed).map_err(Box::new)?;
         let selection = source.selection().to_owned();
-        let (known, later) = (source.known(), backend.open(&fold.later()?)?);
+        let known = source.known();
+        let later = backend.open(&fold.later()?)?;
         let mut run = self.assemble(chosen, manifest.clone(), Box::new(source), later)?;
         run.manifest.fingerprint.insert(RunManifest::UPDATE.to_owned(), digest);
         run.manifest.fingerprint.insert(format!("{}.selection", RunManifest::UPDATE), selection);
@@ -115,7 +118,8 @@ impl Settings {
         } else if let Some(earlier) = base.manifest.info.get(RunManifest::RETRIED) {
             manifest.info.insert(RunManifest::RETRIED.to_owned(), earlier.clone());
         }
-        let (published, backends) = (base.manifest.published(&output_folder(fold.options())), Arc::clone(backends));
+        let published = base.manifest.published(&output_folder(fold.options()));
+        let backends = Arc::clone(backends);
         let changes_file = self.changes_file.clone();
         run.update = Some(UpdateRun { backends, sink, fold, manifest, retried_with, known, published, changes_file });
         Ok(run)
@@ -251,8 +255,8 @@ impl EmbedRun {
     /// # Errors
     /// [`RunError::Config`] if this run is no update.
     pub fn preview(mut self, cancel: &Cancel) -> Result<UpdatePreview, RunError> {
-        let no_update = || RunError::Config("only updates have a preview".to_owned());
-        self.update.ok_or_else(no_update)?.preview(self.pipeline.source.as_mut(), cancel)
+        let Some(update) = self.update else { return Err(RunError::Config("only updates have a preview".to_owned())) };
+        update.preview(self.pipeline.source.as_mut(), cancel)
     }
 
     /// Embeds a random sample of the inputs into memory, to measure the job's speed. Failures do not stop it.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use foveate_core::lock;
 use foveate_pipeline::{Cancel, Changes, EarlierRows, KnownInputs, Pipeline, Progress, Recall, RunError, RunReport};
-use foveate_sink::{Existing, Fold, InputRecord, Published, RunManifest, SinkError, StoredRun};
+use foveate_sink::{Existing, Fold, Published, RunManifest, SinkError, StoredRun};
 use foveate_source::{Delivery, Source};
 
 use super::Backends;
@@ -70,8 +70,9 @@ impl UpdateRun {
         let mut report = if settled {
             RunReport::without_items(self.changes(), self.published.clone())
         } else {
-            let may_return = |record: &InputRecord| lock(&self.known).may_return(record);
-            self.fold.rows_of(backend, &may_return, &mut |record, row| earlier.add(record, row))?;
+            self.fold.rows_of(backend, &|record| lock(&self.known).may_return(record), &mut |record, row| {
+                earlier.add(record, row)
+            })?;
             pipeline.config.earlier = (!earlier.is_empty()).then(|| Arc::new(earlier) as Arc<dyn Recall>);
             pipeline.run(manifest, Existing::Resume, cancel, progress)?
         };
@@ -93,13 +94,13 @@ impl UpdateRun {
             self.fold.clear()?;
             self.published
         } else {
-            let known = Arc::clone(&self.known);
-            let keep = |record: &InputRecord| lock(&known).keep(record);
-            let take = |record: &InputRecord| lock(&known).take(record);
-            self.fold.run(backend, &self.manifest, &keep, &take)?
+            let known = &self.known;
+            self.fold
+                .run(backend, &self.manifest, &|record| lock(known).keep(record), &|record| lock(known).take(record))?
         };
         changes_file.map_or(Ok(()), ChangesFile::publish)?;
-        (report.changes, report.published) = (Some(changes), Some(published));
+        report.changes = Some(changes);
+        report.published = Some(published);
         Ok(report)
     }
 

@@ -30,15 +30,17 @@ impl Drift {
     /// The entries of a manifest's `info`.
     pub(super) fn facts(&self) -> [(&'static str, String); 4] {
         let Self { images, min, p1, median } = self;
-        let cosine = |value: &f64| value.to_string();
-        [(IMAGES, images.to_string()), (MIN, cosine(min)), (P1, cosine(p1)), (MEDIAN, cosine(median))]
+        [(IMAGES, images.to_string()), (MIN, min.to_string()), (P1, p1.to_string()), (MEDIAN, median.to_string())]
     }
 
     /// Finds them in a manifest's `info`; `None` if they were not measured.
     pub fn of(info: &BTreeMap<String, String>) -> Option<Self> {
-        let cosine = |name| info.get(name)?.parse().ok();
-        let images = info.get(IMAGES)?.parse().ok()?;
-        Some(Self { images, min: cosine(MIN)?, p1: cosine(P1)?, median: cosine(MEDIAN)? })
+        Some(Self {
+            images: info.get(IMAGES)?.parse().ok()?,
+            min: info.get(MIN)?.parse().ok()?,
+            p1: info.get(P1)?.parse().ok()?,
+            median: info.get(MEDIAN)?.parse().ok()?,
+        })
     }
 }
 
@@ -59,9 +61,10 @@ pub(super) fn measure(
     let packed = Box::new(Packed { from: sample.clone(), worker });
     let Comparison { pairs, .. } = of_sources((Box::new(sample), job), (packed, job), backends, model, cancel)?;
     let cosines: Vec<f64> = pairs.iter().map(|pair| pair.cosine).collect();
-    let at = |q| quantile(&cosines, q);
-    let figures = at(0.0).zip(at(0.01)).zip(at(0.5));
-    Ok(figures.map(|((min, p1), median)| Drift { images: pairs.len() as u64, min, p1, median }))
+    let Some(min) = quantile(&cosines, 0.0) else { return Ok(None) };
+    let p1 = quantile(&cosines, 0.01).unwrap_or(min);
+    let median = quantile(&cosines, 0.5).unwrap_or(min);
+    Ok(Some(Drift { images: pairs.len() as u64, min, p1, median }))
 }
 
 /// A sample's photos as they are packed.

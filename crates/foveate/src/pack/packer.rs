@@ -62,8 +62,7 @@ impl PackOptions {
             }
             Err(error) => Err(RunError::from(error).into()),
             Ok(shards) => {
-                let (streak, tried) = (Vec::new(), 0);
-                Ok(Begun::Pack(Box::new(Packer { options: self, shards, shrink, streak, tried })))
+                Ok(Begun::Pack(Box::new(Packer { options: self, shards, shrink, streak: Vec::new(), tried: 0 })))
             }
         }
     }
@@ -104,14 +103,14 @@ impl Packer {
         let complete = thread::scope(|scope| {
             let _ends = Ends(&queue);
             for (number, mut worker) in workers.into_iter().enumerate() {
-                let (name, queue) = (format!("preprocess {number}"), &queue);
-                let work = move || {
+                let name = format!("preprocess {number}");
+                let queue = &queue;
+                let spawned = thread::Builder::new().name(name.clone()).spawn_scoped(scope, move || {
                     while let Some(Job { item, content, reply }) = queue.pop() {
-                        // Nobody waits for it after an error.
+                        // The receiver is gone after an error.
                         let _ = reply.send(worker.outcome(&item, content));
                     }
-                };
-                let spawned = thread::Builder::new().name(name.clone()).spawn_scoped(scope, work);
+                });
                 spawned.map_err(|source| RunError::Thread { name, source })?;
             }
             let is_over = self.feed(source, &queue, 2 * threads, cancel, progress)?;
@@ -184,8 +183,10 @@ impl Packer {
             let Some((item, outcome)) = under_way.pop_front().filter(|_| !cancel.is_cancelled()) else {
                 return Ok(is_over && !cancel.is_cancelled());
             };
-            let panicked = |_| RunError::Panicked { stage: Stage::Read, message: format!("packing {}", item.id) };
-            self.settle(&item, outcome.recv().map_err(panicked)?, progress)?;
+            let Ok(outcome) = outcome.recv() else {
+                return Err(RunError::Panicked { stage: Stage::Read, message: format!("packing {}", item.id) });
+            };
+            self.settle(&item, outcome, progress)?;
         }
     }
 

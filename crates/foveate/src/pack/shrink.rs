@@ -91,8 +91,8 @@ impl Shrinker {
             // Of a panorama, the longer side decides, so that a page does not grow with it.
             let least =
                 f64::min(edge / f64::from(width.min(height)), 4.0 * edge / f64::from(width.max(height))).min(1.0);
-            let side = |side: u32| (f64::from(side) * least).round().max(1.0) as u32;
-            let small = if wants_small { shrinker.encode(Size::new(side(width), side(height)))? } else { Vec::new() };
+            let [width, height] = [width, height].map(|side| (f64::from(side) * least).round().max(1.0) as u32);
+            let small = if wants_small { shrinker.encode(Size::new(width, height))? } else { Vec::new() };
             Ok(PhotoLook { pixels: (!is_clipped).then_some(hash), size, small })
         })
     }
@@ -122,7 +122,8 @@ impl Shrinker {
 
     fn try_shrink(&mut self) -> Result<Option<Vec<u8>>, Fault> {
         let Shrink { resize: Resize { edge, .. }, filter, .. } = self.settings;
-        let (upright, square) = (self.pixels.size(), Size::square(edge));
+        let upright = self.pixels.size();
+        let square = Size::square(edge);
         if upright.width.min(upright.height) <= edge {
             return Ok(None);
         }
@@ -139,8 +140,9 @@ impl Shrinker {
         let Shrink { resize: Resize { quality, .. }, filter, .. } = self.settings;
         let plan = Geometry::Stretch { output: size, filter }.plan(self.pixels.size());
         self.small.resize(size.rgb_len().unwrap_or(0), 0);
-        let too_many = || Fault::Item(Stage::Decode, format!("{size} are too many pixels"));
-        let out = ImageViewMut::new(&mut self.small, size).ok_or_else(too_many)?;
+        let Some(out) = ImageViewMut::new(&mut self.small, size) else {
+            return Err(Fault::Item(Stage::Decode, format!("{size} are too many pixels")));
+        };
         self.resizer.resize(self.pixels.view(), &plan, out).map_err(resize_fault)?;
         let mut jpeg = Vec::new();
         let mut encoder = JpegEncoder::new_with_quality(&mut jpeg, quality);

@@ -312,7 +312,7 @@ fn an_image_under_another_name_is_computed_once() {
 
 #[test]
 fn equal_checksums_are_not_equal_contents() {
-    let pair = common::forged_pair();
+    let pair = crate::common::forged_pair();
     assert_eq!(xxhash_rust::xxh3::xxh3_128(&pair[0]), xxhash_rust::xxh3::xxh3_128(&pair[1]));
     let folder = tempfile::tempdir().unwrap();
     let photos = folder.path().join("photos");

@@ -26,7 +26,7 @@ fn a_reader_that_went_away_changes_no_exit_code() {
     assert_eq!(unread(embed(&out).args([PHOTOS, "--limit", "4"])), Some(0));
     assert!(out.exists());
     assert_eq!(unread(embed(&folder.path().join("y.npy")).arg(&empty)), Some(3));
-    let verify = ["verify", PHOTOS, "--sample", "2", "--model", common::TINY];
+    let verify = ["verify", PHOTOS, "--sample", "2", "--model", crate::common::TINY];
     assert_eq!(unread(foveate().args(verify)), Some(0));
 }
 

@@ -109,7 +109,7 @@ fn names_of_a_file_are_no_duplicates_of_each_other() {
 fn equal_checksums_are_not_the_same_bytes() {
     let work = Workplace::new();
     fs::create_dir(work.path("in")).unwrap();
-    for (name, bytes) in ["in/a.bmp", "in/b.bmp"].iter().zip(common::forged_pair()) {
+    for (name, bytes) in ["in/a.bmp", "in/b.bmp"].iter().zip(crate::common::forged_pair()) {
         fs::write(work.path(name), bytes).unwrap();
     }
     work.embed(&["in"], "v.parquet");

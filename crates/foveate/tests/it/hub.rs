@@ -21,7 +21,7 @@ impl Hub {
     }
 
     /// Embeds one photo with the hub's model, to `name`, with extra environment variables.
-    fn embed(&self, name: &str, variables: &[(&str, &str)]) -> common::Ran {
+    fn embed(&self, name: &str, variables: &[(&str, &str)]) -> crate::common::Ran {
         let mut command = foveate();
         command.args(["embed", "--model", REPOSITORY, "-o"]).arg(self.folder.path().join(name));
         command.arg(format!("{PHOTOS}/23_thumb_256.jpg"));
@@ -52,7 +52,7 @@ fn a_model_is_fetched_once_and_equals_the_folder_it_came_from() {
 #[test]
 fn what_cannot_be_had_is_one_clear_line() {
     let hub = Hub::new();
-    let line = |ran: common::Ran| {
+    let line = |ran: crate::common::Ran| {
         let ran = ran.expect(1);
         let mut lines = ran.stderr.lines().filter(|line| !line.starts_with("downloaded "));
         let error = lines.next().unwrap().to_owned();

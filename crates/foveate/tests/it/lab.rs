@@ -85,7 +85,7 @@ fn a_stand_in_is_named_in_every_row_and_no_job_can_use_it() {
     run(&mut refused).expect_error(2, "no stand-in 't5'; give t4-f16, a100-f16, h100-f16, h200-f16, or");
     let help = run(foveate().args(["plan", "--help"])).expect(0).stdout;
     assert!(help.contains("h100-f16") && help.contains("h200-f16"), "{help}");
-    let mut embed = common::embed(&folder.path().join("x.npy"));
+    let mut embed = crate::common::embed(&folder.path().join("x.npy"));
     run(embed.args([PHOTOS, "--encoder", "stand-in t4-f16"])).expect_error(2, "there is no encoder 'stand-in t4-f16'");
 }
 
@@ -373,16 +373,16 @@ fn tuning_writes_what_embedding_reads() {
     run(again.arg("--write").arg(&config)).expect_error(2, "foveate.toml exists; pass --overwrite to replace it");
     assert!(rows(folder.path(), "tuning.csv").iter().any(|row| row["chosen"] == "yes"));
     let output = folder.path().join("x.npy");
-    let mut embed = common::embed(&output);
+    let mut embed = crate::common::embed(&output);
     run(embed.args([PHOTOS, "--limit", "4", "--config"]).arg(&config)).expect(0);
     assert!(output.exists());
 
     fs::write(&config, "[drift-budget]\nmin-cosine = 0.99\n").unwrap();
-    let mut embed = common::embed(&output);
+    let mut embed = crate::common::embed(&output);
     run(embed.arg(PHOTOS).arg("--config").arg(&config)).expect_error(2, "[drift-budget] has no fingerprint");
 
     fs::write(&config, "wrokers = 3\n").unwrap();
-    let mut embed = common::embed(&output);
+    let mut embed = crate::common::embed(&output);
     run(embed.arg(PHOTOS).arg("--config").arg(&config)).expect_error(2, "no option 'wrokers'");
     for command in ["tune", "profile", "diagnose"] {
         let mut command = lab(&[command], folder.path());
@@ -424,7 +424,7 @@ fn a_drift_budget_and_its_evidence_go_into_the_configuration_and_the_manifest() 
 
     let output = folder.path().join("x.npy");
     let embed = |more: &[&str]| {
-        let mut embed = common::embed(&output);
+        let mut embed = crate::common::embed(&output);
         run(embed.args([PHOTOS, "--limit", "4", "--config"]).arg(&config).args(more))
     };
     let info = || -> serde_json::Value {

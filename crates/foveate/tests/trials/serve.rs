@@ -171,12 +171,12 @@ fn a_private_name_and_an_unknown_one_are_answered_alike() {
 }
 
 fn addresses_may_be_names_and_bad_arguments_are_refused() {
-    let server = Server::start(foveate().args(["serve", "--model", common::TINY, "--listen", "localhost:0"]));
+    let server = Server::start(foveate().args(["serve", "--model", crate::common::TINY, "--listen", "localhost:0"]));
     assert!(server.address.starts_with("127.0.0.1:"), "{}", server.address);
     assert!(server.ask("GET /healthz", "", b"").starts_with("HTTP/1.1 200"));
     let refused = |arguments: &[&str], text| run(foveate().arg("serve").args(arguments)).expect_error(2, text);
     refused(&["--listen", "8080"], "there is no port; write HOST:PORT");
-    let taken = ["--model", common::TINY, "--listen", &server.address];
+    let taken = ["--model", crate::common::TINY, "--listen", &server.address];
     let text = "Address already in use (os error 98); another program listens there: stop it, or name another port";
     run(foveate().arg("serve").args(taken)).expect_error(1, text);
     refused(&["--cors-origin", "https://example.com/"], "is not an origin; write scheme and host alone");

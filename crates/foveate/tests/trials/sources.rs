@@ -207,7 +207,7 @@ fn arrow_files_hold_the_rows_of_parquet_and_are_read_like_them() {
     }
     same("x.parquet", "x.arrow");
     let of = |command: &str, output: &str| {
-        let mut job = common::foveate();
+        let mut job = crate::common::foveate();
         job.arg(command).arg(packed.path(output));
         job
     };
@@ -456,8 +456,8 @@ fn objects_give_the_folders_vectors_and_resume() {
     kill_until_done(&wild, started.elapsed(), by_length(2, 6), |_| job("s3://photos/packed/all.tar", "wild/x.npy"));
     assert!(packed.outcome("wild/x.npy") == packed.outcome("calm.npy"));
     run(&mut job("s3://photos/nothing/", "none.npy")).expect_error(2, "no object has this name or prefix");
-    let mut gone = common::foveate();
-    gone.args(["embed", "--model", common::TINY, "-o"]).arg(packed.path("gone.npy")).arg("s3://nobody/p/");
+    let mut gone = crate::common::foveate();
+    gone.args(["embed", "--model", crate::common::TINY, "-o"]).arg(packed.path("gone.npy")).arg("s3://nobody/p/");
     gone.envs([("AWS_ENDPOINT_URL", "http://127.0.0.1:1"), ("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "b")]);
     let refused = run(&mut gone);
     assert!(refused.code != 0 && refused.stderr.contains("s3://nobody"), "{}", refused.stderr);
@@ -563,7 +563,7 @@ fn urls_that_are_signed_anew_continue_a_run_and_tell_no_secret() {
     run(&mut packed.job(&["photos"], "folder.npy")).expect(0);
     assert!(packed.outcome("x.npy") == packed.outcome("folder.npy"));
     fs::remove_file(&list).unwrap();
-    for (path, content) in common::tree(packed.0.path()) {
+    for (path, content) in crate::common::tree(packed.0.path()) {
         assert!(!content.windows(6).any(|part| part == b"SECRET"), "{}", path.display());
     }
     let ids = fs::read_to_string(packed.path("_x.npy.inputs.csv")).unwrap();

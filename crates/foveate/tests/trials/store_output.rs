@@ -118,7 +118,8 @@ fn kill_until_done(bucket: &Bucket, prefix: &str, kills: u32, job: impl Fn() -> 
 fn a_killed_run_continues_within_a_tar() {
     let bucket = Bucket::new();
     let tar = bucket.path("photos.tar.gz");
-    let packed = Command::new("tar").args(["-czf"]).arg(&tar).args(["-C", common::PHOTOS, "."]).status().unwrap();
+    let packed =
+        Command::new("tar").args(["-czf"]).arg(&tar).args(["-C", crate::common::PHOTOS, "."]).status().unwrap();
     assert!(packed.success());
     let job = |output: &str| {
         let mut command = bucket.command(output);
@@ -490,9 +491,9 @@ fn a_store_without_conditions_needs_a_setting() {
 fn what_a_store_cannot_hold_is_refused() {
     let bucket = Bucket::new();
     let refused = |output: &str, extra: &[&str], says: &str| {
-        let mut job = common::foveate();
+        let mut job = crate::common::foveate();
         // There is no such model, so nothing was opened before the refusal.
-        job.args(["embed", common::PHOTOS, "--model", "seeded:no-such-card", "-o", output]).args(extra);
+        job.args(["embed", crate::common::PHOTOS, "--model", "seeded:no-such-card", "-o", output]).args(extra);
         run(job.envs(bucket.server.environment())).expect_error(2, says);
     };
     refused("s3://bucket/x.parquet", &[], "end it in a slash");
@@ -505,7 +506,7 @@ fn what_a_store_cannot_hold_is_refused() {
     #[cfg(feature = "lmdb")]
     refused("s3://bucket/v/", &["--sink", "lmdb"], "write Parquet or npy");
     #[cfg(feature = "nats")]
-    run(common::foveate().args(["worker", "--queue", "nats://127.0.0.1:1/q", "-o", "s3://bucket/v/"]))
+    run(crate::common::foveate().args(["worker", "--queue", "nats://127.0.0.1:1/q", "-o", "s3://bucket/v/"]))
         .expect_error(2, "a worker writes a folder of segments");
     // Credentials are nowhere to be found.
     let mut nobody = bucket.job(10, "s3://bucket/v/");

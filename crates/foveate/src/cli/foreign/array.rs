@@ -135,15 +135,19 @@ pub(super) fn read_archive(path: &Path, args: &ForeignArgs, act: &mut ActOnVecto
     let ids = match &args.id_column {
         Some(name) => Some(of_name(name)?),
         None if args.ids.is_empty() => {
-            let named = |name: &&str| arrays.iter().find(|array| array.name.eq_ignore_ascii_case(name));
-            ID_NAMES.iter().find_map(named)
+            ID_NAMES.iter().find_map(|name| arrays.iter().find(|array| array.name.eq_ignore_ascii_case(name)))
         }
         None => None,
     };
     let mut texts = ids.map(|ids| texts(ids.bytes.as_slice()).map(Vec::into_iter)).transpose()?;
-    let few = || Usage::from(anyhow!("it has fewer ids than vectors; save as many"));
     read_rows(vectors.bytes.as_slice(), vectors.bytes.len() as u64, &mut |vector| {
-        let id = texts.as_mut().map(|texts| texts.next().ok_or_else(few)).transpose()?;
+        let id = match &mut texts {
+            None => None,
+            Some(texts) => {
+                let id = texts.next();
+                Some(id.ok_or_else(|| Usage::from(anyhow!("it has fewer ids than vectors; save as many")))?)
+            }
+        };
         act(id.as_deref(), vector)
     })?;
     if texts.is_some_and(|mut texts| texts.next().is_some()) {

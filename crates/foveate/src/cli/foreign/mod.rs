@@ -72,7 +72,8 @@ fn the_id_column(columns: &[TableColumn], name: Option<&str>) -> Result<usize, F
         (Some(name), _) => column(columns, name),
         (None, [_]) => Ok(0),
         (None, _) => id_column(columns).ok_or_else(|| {
-            let (names, known) = (names_of(columns), ID_NAMES.join(", "));
+            let names = names_of(columns);
+            let known = ID_NAMES.join(", ");
             FetchError::NoColumn(format!("none of its columns ({names}) is called {known}; rename the one with ids"))
         }),
     }

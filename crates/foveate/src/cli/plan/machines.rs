@@ -65,7 +65,8 @@ struct Answer {
 impl Answer {
     fn of(machine: &Machine, args: &PlanArgs, run: &MeasuredRun, measured: &Measured) -> anyhow::Result<Self> {
         ensure!(machine.watts >= 0.0 && machine.watts.is_finite(), "watts must be a number from 0");
-        let (batch, speed) = (args.batch.unwrap_or(run.configuration.batch), machine.core_speed.unwrap_or(1.0));
+        let batch = args.batch.unwrap_or(run.configuration.batch);
+        let speed = machine.core_speed.unwrap_or(1.0);
         let measured = measured.with_cores(machine.cores, speed)?;
         let (device, measured, encoders) = match machine.device.as_str() {
             "cpu" => {

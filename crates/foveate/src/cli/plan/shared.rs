@@ -41,7 +41,8 @@ impl Shared {
     ) -> anyhow::Result<Self> {
         let workers = args.workers.unwrap_or(run.configuration.workers);
         let configuration = Configuration { workers, batch: walls.state.batch, ..run.configuration };
-        let (measured, most) = (Measured { storage, ..run.measured.clone() }, 2 * run.measured.cores);
+        let measured = Measured { storage, ..run.measured.clone() };
+        let most = 2 * run.measured.cores;
         let counts: Vec<u32> = WORKERS.into_iter().filter(|&workers| workers <= most).collect();
         let resolution = run.resolution();
         // More workers whose gain the measurement cannot tell are not needed.
@@ -60,7 +61,8 @@ impl Shared {
 
     pub(super) fn print(&self, out: &mut dyn Write) -> std::io::Result<()> {
         let Configuration { workers, batch, forward_threads, .. } = self.configuration;
-        let (workers, threads) = (Count(workers, "worker"), Count(forward_threads, "thread"));
+        let workers = Count(workers, "worker");
+        let threads = Count(forward_threads, "thread");
         let Prediction { images_per_second, why, .. } = &self.prediction;
         writeln!(
             out,

@@ -32,17 +32,16 @@ impl StoreNeeds {
 
     pub(super) fn print(&self, out: &mut dyn Write) -> std::io::Result<()> {
         let Storage { latency, stream_bytes_per_second, concurrency, .. } = self.storage;
-        let mega = |bytes: f64| bytes / 1e6;
         writeln!(
             out,
             "the store takes {:.1} ms to the first byte of a request and sends {:.1} MB/s after it; with {} in flight it \
              delivers {:.2} MB/s",
             latency * 1e3,
-            mega(stream_bytes_per_second),
+            stream_bytes_per_second / 1e6,
             Count(concurrency, "request"),
-            mega(self.bytes_per_second)
+            self.bytes_per_second / 1e6
         )?;
-        let needed = mega(self.needed_bytes_per_second);
+        let needed = self.needed_bytes_per_second / 1e6;
         match (self.needed_requests, self.storage.link_bytes_per_second) {
             (Some(requests), _) => {
                 let requests = Count(requests, "request");
@@ -51,7 +50,7 @@ impl StoreNeeds {
             (None, limit) => writeln!(
                 out,
                 "to be no limit, it would have to deliver {needed:.2} MB/s, more than its {:.2} MB/s",
-                mega(limit.unwrap_or(self.bytes_per_second))
+                limit.unwrap_or(self.bytes_per_second) / 1e6
             ),
         }
     }

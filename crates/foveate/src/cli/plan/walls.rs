@@ -84,7 +84,8 @@ impl Walls {
 
     pub(super) fn print(&self, out: &mut dyn Write) -> std::io::Result<()> {
         let state = &self.state;
-        let (rate, busy) = (state.images_per_second, 100.0 * state.utilization);
+        let rate = state.images_per_second;
+        let busy = 100.0 * state.utilization;
         write!(out, "batch {}", state.batch)?;
         if let Transform::PerImage { workers, .. } = self.model.transform {
             write!(out, ", {}", Count(workers, "worker"))?;
@@ -100,9 +101,10 @@ impl Walls {
         }
         if let Some(fit) = &self.fit {
             let LinearStep { overhead, per_item } = fit.step;
-            let (overhead, per_item) = (overhead * 1e3, per_item * 1e3);
+            let overhead_ms = overhead * 1e3;
+            let per_item_ms = per_item * 1e3;
             let worst = 100.0 * fit.worst_error;
-            writeln!(out, "step = {overhead:.3} ms + batch x {per_item:.4} ms (worst error {worst:.1} %)")?;
+            writeln!(out, "step = {overhead_ms:.3} ms + batch x {per_item_ms:.4} ms (worst error {worst:.1} %)")?;
         }
         writeln!(out)?;
         self.table().print(out)?;
@@ -124,7 +126,9 @@ impl Walls {
     /// Prints the number of workers that suffices, and what the machine is held back by then.
     fn print_workers(&self, out: &mut dyn Write, saturation: &Saturation) -> std::io::Result<()> {
         let Saturation { workers, bound, utilization, .. } = *saturation;
-        let (batch, busy, one) = (self.state.batch, 100.0 * utilization, workers == 1);
+        let batch = self.state.batch;
+        let busy = 100.0 * utilization;
+        let one = workers == 1;
         let workers = Count(workers, "worker");
         match bound {
             Wall::Compute => {
@@ -141,7 +145,8 @@ impl Walls {
             }
         }
         for (workers, state) in &self.workers {
-            let (rate, busy) = (state.images_per_second, 100.0 * state.utilization);
+            let rate = state.images_per_second;
+            let busy = 100.0 * state.utilization;
             let workers = format!("{workers:>5} worker{}", if *workers == 1 { " " } else { "s" });
             writeln!(out, "  {workers}  {rate:>10.1} images/s  accelerator {busy:>5.1} % busy  ({})", state.bound)?;
         }

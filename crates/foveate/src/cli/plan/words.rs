@@ -24,13 +24,15 @@ pub(super) fn print_what_ifs<State>(
     resolution: f64,
     rate_and_bound: impl Fn(&State) -> (f64, String),
 ) -> std::io::Result<()> {
-    let is_noise = |speedup: f64| (speedup - 1.0).abs() <= resolution && speedup != 1.0;
+    let mut is_any_noise = false;
     for WhatIf { change, speedup, state } in what_ifs {
         let (rate, bound) = rate_and_bound(state);
-        let mark = if is_noise(*speedup) { '*' } else { ' ' };
+        let is_noise = (speedup - 1.0).abs() <= resolution && *speedup != 1.0;
+        is_any_noise |= is_noise;
+        let mark = if is_noise { '*' } else { ' ' };
         writeln!(out, "  {change:<54} {rate:>10.1} images/s  {speedup:.2}x{mark} ({bound})")?;
     }
-    if what_ifs.iter().any(|what_if| is_noise(what_if.speedup)) {
+    if is_any_noise {
         writeln!(out, "  * within the measurement's interval")?;
     }
     Ok(())

@@ -59,8 +59,8 @@ pub(crate) fn clusters(args: &ClustersArgs) -> anyhow::Result<Exit> {
         sheet.write(args.replace.file(path), &found, labels.as_ref())?;
     }
     let skipped = vectors.len() - rows;
-    let sizes = members.iter().map(Vec::len);
-    let (least, most) = (sizes.clone().min().unwrap_or(0), sizes.max().unwrap_or(0));
+    let least = members.iter().map(Vec::len).min().unwrap_or(0);
+    let most = members.iter().map(Vec::len).max().unwrap_or(0);
     let mean = found_scores(&found, vectors.len()).sum::<f64>() / (vectors.len() - skipped).max(1) as f64;
     let output = args.table.output.display();
     if args.search.json {

@@ -61,7 +61,8 @@ pub(crate) fn duplicates(args: &DuplicatesArgs) -> anyhow::Result<Exit> {
             search.duplicates(sample, None, &values, EXAMPLES).map(drop)
         });
     }
-    let (all, copies) = (loaded.vectors(args.metric)?, loaded.copies());
+    let all = loaded.vectors(args.metric)?;
+    let copies = loaded.copies();
     // Of equal files, one is searched.
     let mut vectors = all.clone();
     vectors.leave_out(copies.values().flatten().copied());
@@ -82,8 +83,10 @@ pub(crate) fn duplicates(args: &DuplicatesArgs) -> anyhow::Result<Exit> {
         if !loaded.has_numbers && !old.has_numbers {
             old_ids.extend(old.ids.iter().map(|id| spelled(id)));
         }
-        let is_old = |row: &u32| old_ids.contains(&spelled(&loaded.ids[*row as usize])) && !copies.contains_key(row);
-        vectors.leave_out((0..loaded.ids.len() as u32).filter(is_old));
+        vectors.leave_out(
+            (0..loaded.ids.len() as u32)
+                .filter(|row| old_ids.contains(&spelled(&loaded.ids[*row as usize])) && !copies.contains_key(row)),
+        );
         vectors.leave_out(known_bytes.iter().map(|image| image.row));
     }
     let old = against.as_ref().map(|old| old.vectors(args.metric)).transpose()?;
@@ -170,7 +173,8 @@ pub(crate) fn duplicates(args: &DuplicatesArgs) -> anyhow::Result<Exit> {
         for (threshold, groups) in values.iter().zip(found.groups).skip(1) {
             let groups = with_copies(&copies, groups);
             let more: usize = groups.iter().map(|rows| rows.len() - 1).sum();
-            let (groups, images) = (counted(groups.len() as u64, "group"), counted(more as u64, "image"));
+            let groups = counted(groups.len() as u64, "group");
+            let images = counted(more as u64, "image");
             console::summary(format_args!("  at {threshold}: {groups}, {images}"));
         }
     }
@@ -205,11 +209,14 @@ fn list<'a>(args: &DuplicatesArgs, members: impl Iterator<Item = &'a Member>) ->
 fn old_rows(loaded: &Loaded, old: &Loaded, known: &[KnownImage]) -> Vec<u32> {
     let hashes: HashSet<Option<RecordedHash>> = known.iter().map(|image| loaded.hashes[image.row as usize]).collect();
     let nearest: HashSet<u32> = known.iter().map(|image| image.old).collect();
-    let may_be = |row: u32| {
-        let hash = old.hashes[row as usize];
-        nearest.contains(&row) || hash.is_none() || hashes.contains(&None) || hashes.contains(&hash)
-    };
-    (0..old.ids.len() as u32).filter(|&row| !known.is_empty() && may_be(row)).collect()
+    let mut rows = Vec::new();
+    for (row, hash) in (0..).zip(&old.hashes) {
+        let may_be = nearest.contains(&row) || hash.is_none() || hashes.contains(&None) || hashes.contains(hash);
+        if !known.is_empty() && may_be {
+            rows.push(row);
+        }
+    }
+    rows
 }
 
 /// Says what the files forbid.
@@ -449,9 +456,12 @@ fn pixels_of(member: &Member, pictures: &Pictures) -> Option<u64> {
 
 /// The groups of the page: those with the least scores first, which are nearest to the threshold.
 fn by_doubt(groups: &[Vec<Member>]) -> Vec<usize> {
-    let doubt = |group: &usize| groups[*group].iter().map(|member| member.score).fold(1.0, f64::min);
+    let mut least = Vec::new();
+    for group in groups {
+        least.push(group.iter().map(|member| member.score).fold(1.0, f64::min));
+    }
     let mut order: Vec<usize> = (0..groups.len()).collect();
-    order.sort_by(|a, b| doubt(a).total_cmp(&doubt(b)));
+    order.sort_by(|&a, &b| least[a].total_cmp(&least[b]));
     let mut images = 0;
     let fitting = order.iter().take_while(|&&group| {
         images += groups[group].len();
@@ -532,18 +542,18 @@ fn examples(args: &DuplicatesArgs, loaded: &Loaded, against: Option<&Loaded>, pa
 
 fn write_groups(args: &DuplicatesArgs, groups: &[Vec<Member>]) -> anyhow::Result<()> {
     let mut table = Table::create(args.replace.file(&args.table.output), &DUPLICATES)?;
-    let members = || groups.iter().flatten();
+    let members = groups.iter().flatten();
     let numbers = groups.iter().enumerate().flat_map(|(number, group)| group.iter().map(move |_| number as u32));
     table.write(vec![
         Column::Count(numbers.collect()),
-        Column::Text(members().map(|member| member.id.clone()).collect()),
-        Column::Flag(members().map(|member| member.is_kept).collect()),
-        Column::Score(members().map(|member| member.score as f32).collect()),
-        Column::Text(members().map(|member| member.reason.to_owned()).collect()),
-        Column::Count(members().map(|member| member.size.0).collect()),
-        Column::Count(members().map(|member| member.size.1).collect()),
-        Column::Flag(members().map(|member| member.is_removable).collect()),
-        Column::Text(members().map(|member| member.kept_by.clone()).collect()),
+        Column::Text(members.clone().map(|member| member.id.clone()).collect()),
+        Column::Flag(members.clone().map(|member| member.is_kept).collect()),
+        Column::Score(members.clone().map(|member| member.score as f32).collect()),
+        Column::Text(members.clone().map(|member| member.reason.to_owned()).collect()),
+        Column::Count(members.clone().map(|member| member.size.0).collect()),
+        Column::Count(members.clone().map(|member| member.size.1).collect()),
+        Column::Flag(members.clone().map(|member| member.is_removable).collect()),
+        Column::Text(members.clone().map(|member| member.kept_by.clone()).collect()),
     ])?;
     table.finish()
 }

@@ -38,7 +38,8 @@ pub(super) fn estimate(
     (loaded, k, metric): (&Loaded, usize, Metric),
     search: impl Fn(&Search<'_>, &Vectors<'_>) -> Result<(), SearchError>,
 ) -> anyhow::Result<Exit> {
-    let (rows, dim) = (loaded.ids.len(), loaded.dim.max(1));
+    let rows = loaded.ids.len();
+    let dim = loaded.dim.max(1);
     let count = rows.min(SAMPLE);
     let chosen = (0..count).map(|number| (number as u64 * rows as u64 / count as u64) as usize);
     let data: Vec<f32> = chosen.flat_map(|row| &loaded.vectors[row * dim..][..dim]).copied().collect();

@@ -78,7 +78,9 @@ pub(crate) fn eval(args: &EvalArgs) -> anyhow::Result<Exit> {
 fn common(outputs: &[(String, Loaded)], labels: &Labels) -> (Vec<Option<u32>>, Vec<Side>) {
     let places: Vec<HashMap<&str, usize>> =
         outputs.iter().map(|(_, loaded)| loaded.ids.iter().map(AsRef::as_ref).zip(0..).collect()).collect();
-    let (mut numbers, mut of_rows, mut rows) = (HashMap::new(), Vec::new(), Vec::new());
+    let mut numbers = HashMap::new();
+    let mut of_rows = Vec::new();
+    let mut rows = Vec::new();
     for id in &outputs[0].1.ids {
         let Some(label) = labels.of(id) else { continue };
         let others: Option<Vec<usize>> = places.iter().map(|places| places.get(id.as_ref()).copied()).collect();
@@ -87,12 +89,12 @@ fn common(outputs: &[(String, Loaded)], labels: &Labels) -> (Vec<Option<u32>>, V
         of_rows.push(Some(*numbers.entry(label).or_insert(next)));
         rows.push(others);
     }
-    let side = |(number, (name, loaded)): (usize, &(String, Loaded))| {
+    let mut sides = Vec::new();
+    for (number, (name, loaded)) in outputs.iter().enumerate() {
         let vectors = rows.iter().flat_map(|rows| &loaded.vectors[rows[number] * loaded.dim..][..loaded.dim]);
         let name = Path::new(name).file_name().map_or_else(|| name.clone(), |name| name.to_string_lossy().into_owned());
-        Side { name, vectors: vectors.copied().collect(), dim: loaded.dim.max(1) }
-    };
-    let sides = outputs.iter().enumerate().map(side).collect();
+        sides.push(Side { name, vectors: vectors.copied().collect(), dim: loaded.dim.max(1) });
+    }
     (of_rows, sides)
 }
 

@@ -34,8 +34,7 @@ pub(crate) fn index(args: &ServeArgs, served: &RunManifest) -> anyhow::Result<In
     let served = served.clone();
     let first = read(&args, &served)?;
     tracing::info!(rows = first.rows(), "the index is in memory");
-    let read_again = move || read(&args, &served).map_err(|error| format!("{error:#}"));
-    Ok(IndexSource { first, read: Arc::new(read_again) })
+    Ok(IndexSource { first, read: Arc::new(move || read(&args, &served).map_err(|error| format!("{error:#}"))) })
 }
 
 fn read(args: &SearchArgs, served: &RunManifest) -> anyhow::Result<Arc<dyn Index>> {
@@ -45,8 +44,11 @@ fn read(args: &SearchArgs, served: &RunManifest) -> anyhow::Result<Arc<dyn Index
         loaded.dim = served.dim;
     }
     let difference = loaded.manifest.as_ref().and_then(|own| incomparable(&served.fingerprint, &own.fingerprint));
-    let widths = || format!("they have {} dimensions, and the model {}", loaded.dim, served.dim);
-    if let Some(difference) = difference.or_else(|| (loaded.dim != served.dim).then(widths)) {
+    let difference = difference.or_else(|| {
+        let differ = loaded.dim != served.dim;
+        differ.then(|| format!("they have {} dimensions, and the model {}", loaded.dim, served.dim))
+    });
+    if let Some(difference) = difference {
         return Err(Usage::from(anyhow!("cannot serve these vectors: {difference}; serve with their model")).into());
     }
     let lengths = loaded.vectors(Metric::Cosine)?.lengths().to_vec();

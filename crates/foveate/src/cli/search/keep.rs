@@ -24,7 +24,7 @@ pub(super) struct KeepRules {
 struct Preferred {
     glob: String,
     /// The pattern, of a whole id and of its end.
-    matchers: [GlobMatcher; 2],
+    matchers: Vec<GlobMatcher>,
 }
 
 /// The image that is kept, and the rules that chose it.
@@ -37,10 +37,13 @@ impl KeepRules {
     pub(super) fn new(args: &DuplicatesArgs) -> Result<Self, Usage> {
         let mut preferred = Vec::new();
         for glob in &args.prefer {
-            let compile = |glob: &str| GlobBuilder::new(glob).literal_separator(true).build();
-            let matchers = compile(glob).and_then(|whole| Ok([whole, compile(&format!("**/{glob}"))?]));
-            let matchers = matchers.map_err(|error| Usage::from(anyhow!("--prefer {glob}: {error}")))?;
-            preferred.push(Preferred { glob: glob.clone(), matchers: matchers.map(|glob| glob.compile_matcher()) });
+            let mut matchers = Vec::new();
+            for glob in [glob.clone(), format!("**/{glob}")] {
+                let compiled = GlobBuilder::new(&glob).literal_separator(true).build();
+                let compiled = compiled.map_err(|error| Usage::from(anyhow!("--prefer {glob}: {error}")))?;
+                matchers.push(compiled.compile_matcher());
+            }
+            preferred.push(Preferred { glob: glob.clone(), matchers });
         }
         Ok(Self { preferred, rules: args.keep.clone() })
     }
@@ -48,10 +51,10 @@ impl KeepRules {
     /// Chooses one of some rows. What no rule decides, the names do: the file with most of them is kept, by its own
     /// name rather than by a link; or else the first row.
     pub(super) fn choose(&self, loaded: &Loaded, files: &HashMap<u32, ImageFile>, rows: &[u32]) -> KeptImage {
-        let (mut left, mut by) = (rows.to_vec(), Vec::new());
+        let mut left = rows.to_vec();
+        let mut by = Vec::new();
         for Preferred { glob, matchers } in &self.preferred {
-            let is_preferred = |row: u32| matchers.iter().any(|glob| glob.is_match(&*loaded.ids[row as usize]));
-            if narrow(&mut left, |row| Some(is_preferred(row))) {
+            if narrow(&mut left, |row| Some(matchers.iter().any(|glob| glob.is_match(&*loaded.ids[row as usize])))) {
                 by.push(format!("prefer {glob}"));
             }
         }
@@ -85,7 +88,8 @@ impl KeepRules {
 
 /// Leaves the rows with the highest value; one without a value has the lowest. Returns true if others are gone.
 fn narrow<T: Ord>(rows: &mut Vec<u32>, value: impl Fn(u32) -> Option<T>) -> bool {
-    let (before, best) = (rows.len(), rows.iter().map(|&row| value(row)).max());
+    let before = rows.len();
+    let best = rows.iter().map(|&row| value(row)).max();
     rows.retain(|&row| Some(value(row)) == best);
     rows.len() < before
 }

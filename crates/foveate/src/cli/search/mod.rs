@@ -49,7 +49,8 @@ const OF_WRITER: u64 = 48 << 20;
 /// and what a table of `table_rows` takes while it is written. Returns these bytes.
 fn announce(args: &SearchArgs, loaded: &Loaded, table_rows: usize, of: impl FnOnce(&Search<'_>) -> u64) -> u64 {
     loaded.tell(args);
-    let (rows, dim) = (loaded.ids.len(), loaded.dim);
+    let rows = loaded.ids.len();
+    let dim = loaded.dim;
     let mut search = Search::default();
     search.threads = args.threads.unwrap_or(search.threads);
     let longest = loaded.ids.iter().map(|id| id.len()).max().unwrap_or(0) as u64;
@@ -77,7 +78,8 @@ fn with_search<T>(
     work: impl FnOnce(&Search<'_>) -> T,
 ) -> T {
     let bar = progress::Share::new(args.quiet || args.json);
-    let (show, is_cancelled) = (|share| bar.show(share), || cancel.is_cancelled());
+    let is_cancelled = || cancel.is_cancelled();
+    let show = |share| bar.show(share);
     let mut search = Search { progress: &show, is_cancelled: &is_cancelled, ..Search::default() };
     search.threads = args.threads.unwrap_or(search.threads);
     search.state = state.map(|state| state as &dyn SearchState);

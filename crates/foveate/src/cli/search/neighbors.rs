@@ -38,8 +38,8 @@ pub(crate) fn neighbors(args: &NeighborsArgs) -> anyhow::Result<Exit> {
     }
     let vectors = loaded.vectors(args.metric)?;
     let part = args.shard.map(|Shard { index, count }| {
-        let bound = |index: u32| (vectors.len() as u64 * u64::from(index) / u64::from(count)) as usize;
-        bound(index)..bound(index + 1)
+        let [begin, end] = [index, index + 1].map(|index| vectors.len() as u64 * u64::from(index) / u64::from(count));
+        begin as usize..end as usize
     });
     let asked = match (&queries, &part) {
         (Some(queries), _) => Some(queries.vectors(args.metric)?),
@@ -63,7 +63,10 @@ pub(crate) fn neighbors(args: &NeighborsArgs) -> anyhow::Result<Exit> {
     // A table without rows has a block, too.
     let block = (BLOCK / args.k as usize).max(1);
     for begin in (0..found.len().max(1)).step_by(block) {
-        let (mut id, mut neighbor, mut rank, mut score) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut id = Vec::new();
+        let mut neighbor = Vec::new();
+        let mut rank = Vec::new();
+        let mut score = Vec::new();
         for row in begin..(begin + block).min(found.len()) {
             let others = found.of(row).filter(|&(other, _)| part.is_none() || other as usize != first + row);
             for ((other, value), number) in others.take(args.k as usize).zip(1..) {
@@ -77,8 +80,10 @@ pub(crate) fn neighbors(args: &NeighborsArgs) -> anyhow::Result<Exit> {
     }
     table.finish()?;
     state.remove();
-    let (rows, skipped) = (found.len(), found.len() - asked.as_ref().unwrap_or(&vectors).finite().count());
-    let (took, stats) = (started.elapsed(), found.stats());
+    let rows = found.len();
+    let skipped = rows - asked.as_ref().unwrap_or(&vectors).finite().count();
+    let took = started.elapsed();
+    let stats = found.stats();
     if *json {
         console::summary(json!({
             "status": "complete", "output": output.display().to_string(), "rows": rows, "k": args.k, "not_finite": skipped,

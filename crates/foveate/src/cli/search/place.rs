@@ -38,8 +38,9 @@ fn is_of_search(path: &Path, start: &str) -> bool {
     }
     let first = start.lines().next().unwrap_or_default();
     let object: serde_json::Map<String, serde_json::Value> = serde_json::from_str(first).unwrap_or_default();
-    let is_object = |table: &TableKind| {
-        object.len() == table.columns.len() && table.columns.iter().all(|&column| object.contains_key(column))
-    };
-    start.contains(GENERATOR) || TABLES.iter().any(|table| table.columns.join(",") == first || is_object(table))
+    start.contains(GENERATOR)
+        || TABLES.iter().any(|TableKind { columns, .. }| {
+            let is_object = object.len() == columns.len() && columns.iter().all(|&column| object.contains_key(column));
+            is_object || columns.join(",") == first
+        })
 }

@@ -156,10 +156,11 @@ impl Queries {
 
     /// What was found for each query, without itself.
     fn found(&self, found: &Neighbors, k: usize) -> Vec<Found> {
-        let of = |(query, own): (usize, &Option<u32>)| {
-            found.of(query).filter(|&(row, _)| Some(row) != *own).take(k).collect()
-        };
-        self.rows.iter().enumerate().map(of).collect()
+        let mut others = Vec::new();
+        for (query, own) in self.rows.iter().enumerate() {
+            others.push(found.of(query).filter(|&(row, _)| Some(row) != *own).take(k).collect());
+        }
+        others
     }
 }
 
@@ -168,8 +169,12 @@ fn row_of(id: &str, rows: &HashMap<&str, u32>) -> Result<u32, Usage> {
     if let Some(&row) = rows.get(id) {
         return Ok(row);
     }
-    let is_end = |of: &str| of.strip_suffix(id).is_some_and(|before| before.ends_with(['/', '\\']));
-    let mut ends: Vec<&str> = rows.keys().copied().filter(|of| is_end(of)).collect();
+    let mut ends = Vec::new();
+    for &known in rows.keys() {
+        if known.strip_suffix(id).is_some_and(|before| before.ends_with(['/', '\\'])) {
+            ends.push(known);
+        }
+    }
     ends.sort_unstable();
     if let [one] = ends.as_slice() {
         return Ok(rows[one]);
@@ -189,13 +194,13 @@ fn row_of(id: &str, rows: &HashMap<&str, u32>) -> Result<u32, Usage> {
 }
 
 fn tell(args: &SimilarArgs, loaded: &Loaded, queries: &Queries, found: &[Found]) -> anyhow::Result<()> {
-    let rows = || {
-        let of = |(query, found): (usize, &Found)| {
-            let ranked = (1_u32..).zip(found.clone());
-            ranked.map(|(rank, (row, score))| (query, row as usize, rank, score)).collect::<Vec<_>>()
-        };
-        found.iter().enumerate().flat_map(of)
-    };
+    let mut rows = Vec::new();
+    for (query, found) in found.iter().enumerate() {
+        for (rank, (row, score)) in (1_u32..).zip(found.clone()) {
+            rows.push((query, row as usize, rank, score));
+        }
+    }
+    let rows = || rows.iter().copied();
     if let Some(output) = &args.output {
         let mut table = Table::create(args.replace.file(output), &SIMILAR)?;
         table.write(vec![
@@ -208,11 +213,11 @@ fn tell(args: &SimilarArgs, loaded: &Loaded, queries: &Queries, found: &[Found])
     }
     let mut out = console::stdout();
     if args.search.json {
-        let of = |(id, found): (&String, &Found)| {
+        let mut all = Vec::new();
+        for (id, found) in queries.ids.iter().zip(found) {
             let found = found.iter().map(|&(row, score)| json!({"id": loaded.ids[row as usize], "score": score}));
-            json!({"query": id, "similar": found.collect::<Vec<_>>()})
-        };
-        let all: Vec<_> = queries.ids.iter().zip(found).map(of).collect();
+            all.push(json!({"query": id, "similar": found.collect::<Vec<_>>()}));
+        }
         writeln!(out, "{}", serde_json::Value::from(all))?;
         return Ok(());
     }
@@ -226,12 +231,12 @@ fn tell(args: &SimilarArgs, loaded: &Loaded, queries: &Queries, found: &[Found])
 }
 
 fn sheet(args: &SimilarArgs, loaded: &Loaded, queries: &Queries, found: &[Found]) -> Sheet {
-    let row = |(id, found): (&String, &Found)| {
-        let query = Card { id: id.clone(), caption: "query".to_owned(), is_marked: true, ..Card::default() };
-        let card = |&found: &(u32, f64)| Card::scored(loaded, found, false);
-        Row { heading: id.clone(), sets: vec![std::iter::once(query).chain(found.iter().map(card)).collect()] }
-    };
-    let rows: Vec<Row> = queries.ids.iter().zip(found).map(row).collect();
+    let mut rows = Vec::new();
+    for (id, found) in queries.ids.iter().zip(found) {
+        let mut cards = vec![Card { id: id.clone(), caption: "query".to_owned(), is_marked: true, ..Card::default() }];
+        cards.extend(found.iter().map(|&found| Card::scored(loaded, found, false)));
+        rows.push(Row { heading: id.clone(), sets: vec![cards] });
+    }
     let fitting = super::sheet::MOST / (args.k as usize + 1);
     let lead =
         format!("The {} most similar of {} images, for {} queries.", args.k, loaded.ids.len(), queries.ids.len());

@@ -71,7 +71,8 @@ pub(super) fn load(
         folder.unwrap_or(Path::new(".")).to_owned()
     });
     let backends = Backends::compiled();
-    let (ours, theirs) = (find(args, &args.inputs, &backends)?, find(args, others, &backends)?);
+    let ours = find(args, &args.inputs, &backends)?;
+    let theirs = find(args, others, &backends)?;
     check(ours.iter().chain(&theirs), metric.into())?;
     let mut ids = GivenIds::read(args)?;
     let loaded = Loaded::read(args, ours, &backends, &folder, &mut ids)?;
@@ -85,7 +86,8 @@ pub(super) fn load(
         && !loaded.ids.is_empty()
         && others.dim != loaded.dim
     {
-        let (a, b) = (loaded.dim, others.dim);
+        let a = loaded.dim;
+        let b = others.dim;
         return Err(
             Usage::from(anyhow!("cannot search: vectors of {a} and of {b} dimensions are of two models")).into()
         );
@@ -196,10 +198,11 @@ fn check<'a>(inputs: impl Iterator<Item = &'a Input>, metric: Metric) -> anyhow:
         Input::Foreign(_) => None,
     });
     let (names, runs): (Vec<_>, Vec<_>) = ours.unzip();
-    let is_length = |name: &str| metric == Metric::Cosine && name == "normalize";
-    let is_rounding = |name: &str| [RunManifest::KERNELS, RunManifest::PIXELS].contains(&name);
-    let matters = |name: &str| decides_vectors(name) && !is_length(name) && !is_rounding(name);
-    Ok(merge::check_same_job(&names, &runs, SEARCH, matters)?)
+    // Lengths do not change a cosine, and other kernels only the last bits.
+    Ok(merge::check_same_job(&names, &runs, SEARCH, |name| {
+        let is_length = metric == Metric::Cosine && name == "normalize";
+        decides_vectors(name) && !is_length && ![RunManifest::KERNELS, RunManifest::PIXELS].contains(&name)
+    })?)
 }
 
 /// Most bytes of vectors in memory. More are in a file.
@@ -267,10 +270,13 @@ impl<'a> Reading<'a> {
         let args = self.args;
         let source = read_vectors(path, &args.foreign, &mut |own, vector| {
             self.numbered += 1;
-            let few = || Usage::from(anyhow!("--ids has fewer ids than there are rows; name the ids of these vectors"));
-            let given = self.ids.of_rows.as_mut().map(|ids| ids.next().ok_or_else(few)).transpose()?;
-            let number = || (self.numbered - 1).to_string();
-            let id = given.or_else(|| own.map(str::to_owned)).unwrap_or_else(number);
+            let id = if let Some(ids) = &mut self.ids.of_rows {
+                ids.next().ok_or_else(|| {
+                    Usage::from(anyhow!("--ids has fewer ids than there are rows; name the ids of these vectors"))
+                })?
+            } else {
+                own.map_or_else(|| (self.numbered - 1).to_string(), str::to_owned)
+            };
             if self.is_wanted(&id) {
                 self.add(&id, vector);
             }
