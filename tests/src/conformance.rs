@@ -17,7 +17,7 @@ pub struct ConformanceFile {
     pub format: Option<String>,
     /// The kind of file.
     pub category: String,
-    /// What a decoder must do.
+    /// Expectation of a decoder.
     pub expect: Expect,
     /// SHA-256 of the RGB pixels by Pillow (committed files).
     pub rgb_sha256: Option<String>,
@@ -27,7 +27,7 @@ pub struct ConformanceFile {
     pub reference: Option<PathBuf>,
 }
 
-/// What a decoder must do with a file.
+/// Expectation of a decoder for one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
     /// Return its pixels.

@@ -2,7 +2,7 @@
 
 use crate::trial::{Outcome, ensure};
 
-/// How close vectors must be to their goldens.
+/// Tolerance between vectors and their goldens.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tier {
     /// The tier's name in messages.
@@ -46,7 +46,7 @@ impl Tier {
     }
 }
 
-/// How close vectors made from image files must be, over a set of photos.
+/// Tolerance of vectors made from image files, over a set of photos.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FileTier {
     /// The tier's name in messages.
@@ -141,7 +141,7 @@ pub fn pixel_error(a: &[u8], b: &[u8]) -> PixelError {
     }
 }
 
-/// How close a resizer's samples must be to a golden crop, for every photo.
+/// Tolerance between a resizer's samples and a golden crop, for every photo.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PixelTier {
     /// The tier's name in messages.

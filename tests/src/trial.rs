@@ -2,7 +2,7 @@
 
 use foveate_testkit::{Trial, ignore};
 
-/// Why a trial did not pass.
+/// The reason that a trial did not pass.
 #[derive(Debug)]
 pub enum Outcome {
     /// Nothing to check: a backend is not compiled in, or does not support this.

@@ -128,7 +128,7 @@ struct MatrixProgram {
     features: Vec<&'static str>,
     /// Features that it was built without, and why.
     lacking: BTreeMap<&'static str, String>,
-    /// What `foveate doctor` says of it and the machine.
+    /// The answer of `foveate doctor` about it and the machine.
     list: Value,
 }
 
@@ -158,7 +158,7 @@ impl MatrixProgram {
         Ok(Self { path: path.to_owned(), features: features(), lacking: BTreeMap::new(), list: list(path)? })
     }
 
-    /// What `foveate doctor` says of a backend.
+    /// The answer of `foveate doctor` about a backend.
     fn backend(&self, kind: &str, name: &str) -> &Value {
         let mut found = backends(&self.list).filter(|backend| backend["kind"] == kind && backend["name"] == name);
         found.next().unwrap_or(&Value::Null)
@@ -245,7 +245,7 @@ enum CellOutcome {
 /// The figures of a cell.
 #[derive(Clone, Default)]
 struct CellFigures {
-    /// What `foveate verify` says about its vectors.
+    /// The answer of `foveate verify` about its vectors.
     compared: Value,
     /// Images of a sample.
     images: u64,
@@ -277,7 +277,7 @@ impl CellOutcome {
     }
 }
 
-/// What the cells run with, and what all of their rows say.
+/// The cells' common conditions.
 struct BackendMatrix<'a> {
     root: &'a Path,
     program: &'a MatrixProgram,
@@ -286,7 +286,7 @@ struct BackendMatrix<'a> {
     folder: PathBuf,
     /// The pinned cell, as `foveate verify` names a configuration.
     reference: String,
-    /// What the pinned cell's dry run says.
+    /// The answer of the pinned cell's dry run.
     rehearsal: Value,
 }
 

@@ -64,7 +64,7 @@ const LIBRARIES: StepEnd = StepEnd::NotRun("native libraries are missing; `cargo
 /// The program with which candle's CUDA backend is built, as its design has it.
 const AS_DESIGNED: &str = "cargo build -F candle-cuda,turbojpeg";
 
-/// Where the output of tests is kept.
+/// Folder of the tests' output.
 const LOGS: &str = "target/ci";
 
 /// Cheap and informative steps first, then the tests, because on a slow machine the last steps are left out. `pixels`

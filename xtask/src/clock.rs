@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::LazyLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// When the check began, in seconds since 1970. `.ci/run` sets it, and `cargo xtask ci` for its children.
+/// The check's beginning, in seconds since 1970. `.ci/run` sets it, and `cargo xtask ci` for its children.
 pub(crate) const STARTED: &str = "FOVEATE_CI_STARTED";
 
 /// A check in its short form begins no step after this time, so that a slow machine ends within the 90 minutes that it
@@ -31,7 +31,7 @@ pub(crate) fn elapsed() -> Elapsed {
 pub(crate) struct Elapsed(Duration);
 
 impl Elapsed {
-    /// What is left of `limit`.
+    /// The rest of `limit`.
     pub(crate) fn left(&self, limit: Duration) -> Duration {
         limit.saturating_sub(self.0)
     }

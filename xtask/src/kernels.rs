@@ -183,7 +183,7 @@ fn largest(said: &str) -> Option<(&str, u32)> {
     all.into_iter().max_by_key(|(_, registers)| *registers)
 }
 
-/// What is wrong with the kernels in a disassembly: tensor cores that a kernel named after them (`mma`) does not use,
+/// Finds faults of the kernels in a disassembly: tensor cores that a kernel named after them (`mma`) does not use,
 /// and memory of a thread's own, which is as slow as the device's.
 fn unlike(instructions: &str) -> Vec<String> {
     const SECTION: &str = ".section\t.text.";

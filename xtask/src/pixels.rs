@@ -48,7 +48,7 @@ pub(crate) fn run(root: &Path, args: &PixelArgs) -> Result<()> {
     if args.update { write_table(&root.join(PAGE), &table) } else { Ok(()) }
 }
 
-/// Why no files can be generated here, if so.
+/// The reason that no files can be generated here, if any.
 pub(crate) fn missing() -> Option<&'static str> {
     let is_pillow_13 = "import PIL, sys; sys.exit(PIL.__version__.split('.')[0] != '13')";
     (!python_runs(is_pillow_13)).then_some("python3 with Pillow 13 is missing")

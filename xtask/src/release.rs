@@ -53,7 +53,7 @@ pub(crate) fn run(root: &Path, args: &ReleaseArgs) -> Result<()> {
 
 struct PreparedRelease<'a> {
     version: &'a str,
-    /// What is published.
+    /// The folder that is published.
     folder: PathBuf,
     /// The clone.
     source: PathBuf,
@@ -127,7 +127,7 @@ for wheel in map(pathlib.Path, sys.argv[1:]):
         Ok(to)
     }
 
-    /// What publishes the release, to be run in the repository.
+    /// The commands that publish the release, to be run in the repository.
     fn commands(&self, wheels: &[PathBuf]) -> String {
         // `cargo xtask ci --full` has built each crate from its package.
         let wheels: Vec<_> = wheels.iter().map(|wheel| format!("'{}'", wheel.display())).collect();

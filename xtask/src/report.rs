@@ -9,7 +9,7 @@ use crate::{figures, setup};
 
 /// The default photos: the usual workload if the shared data set is present, or else the quick start's.
 const PHOTOS: [&str; 2] = ["../shared/data/photos", "examples/photos"];
-/// What both reports are measured with.
+/// The configuration of both reports.
 const MEASURED: [&str; 4] = ["--model", "seeded:dinov2-small", "--n", "48"];
 /// Samples of each candidate: the fewest whose median one disturbance leaves as it is.
 const SAMPLES: [&str; 2] = ["--samples", "3"];

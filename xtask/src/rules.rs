@@ -13,7 +13,7 @@ pub(crate) mod texts;
 pub(crate) struct TidyFinding {
     /// A file, with `:line` if known.
     pub(crate) at: String,
-    /// What is wrong, and the correct form.
+    /// The fault, and the correct form.
     pub(crate) message: String,
 }
 

@@ -17,7 +17,7 @@ use crate::cargo::{empty_folder, output};
 use crate::rules::layers;
 use crate::tree::Tree;
 
-/// What one feature needs, as in `setup.toml`.
+/// Needs of one feature, as in `setup.toml`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SetupComponent {
@@ -243,7 +243,7 @@ fn environment(root: &Path, check: bool) -> Result<Option<String>> {
     Ok(None)
 }
 
-/// What cargo needs to know.
+/// Settings of cargo.
 #[derive(Debug, Default, PartialEq)]
 struct NativeLibraries {
     /// Folder of OpenCV's libraries, if they are installed without the package that has their pkg-config file.

@@ -30,9 +30,9 @@ pub(crate) struct TestArgs {
 
 /// The programs that take a minute or more, longest first. Some wait for most of it, some compute.
 const LONGEST: [&str; 4] = ["foveate trials", "tests parity", "foveate it", "foveate-encode-fused cuda"];
-/// What stands for a program before the output of all documentation's tests.
+/// Name of the documentation's tests in the output.
 const DOCUMENTATION: &str = "documentation";
-/// What is printed before a program's name.
+/// Prefix of a program's name.
 const RUNNING: &str = "      Running ";
 /// Programs that run at the same time. Each has as many threads as the machine has cores.
 const AT_ONCE: usize = 2;

@@ -17,9 +17,9 @@ const ZIG: &str = "ziglang==0.17.1";
 const WHEEL: &str = "wheel==0.48.0";
 /// Systems that portable wheels run on: glibc 2.28 or newer, so RHEL 8, Debian 10, Ubuntu 20.04 and later.
 const MANYLINUX: &str = "manylinux_2_28";
-/// What the tests import.
+/// Imports of the tests.
 const TEST_PACKAGES: [&str; 8] = ["pytest", "mypy", "pyarrow", "polars", "duckdb", "pillow", "pandas", "datasets"];
-/// What the tests of engines import, in the long form: the wheel's extras, and these. They take minutes and 2 GB.
+/// Imports of the engines' tests, in the long form: the wheel's extras, and these. They take minutes and 2 GB.
 const EXTRAS: &str = "[daft,lancedb,ray,spark]";
 const ENGINE_PACKAGES: [&str; 6] = ["webdataset", "nbconvert", "ipykernel", "faiss-cpu", "umap-learn", "usearch"];
 /// Largest wheel, in bytes.
@@ -50,7 +50,7 @@ pub(crate) fn run(root: &Path, args: &WheelArgs) -> Result<()> {
     Ok(())
 }
 
-/// Why no wheel can be built here, if so.
+/// The reason that no wheel can be built here, if any.
 pub(crate) fn missing() -> Option<&'static str> {
     (!python_runs("import ensurepip, venv")).then_some("python3 with venv and pip is missing")
 }

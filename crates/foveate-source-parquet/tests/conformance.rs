@@ -414,7 +414,7 @@ impl Blob for Stored {
     }
 }
 
-/// How long a request waits for another: only a failing test takes this long.
+/// Time that a request waits for another: only a failing test takes this long.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[test]
@@ -549,7 +549,7 @@ fn outcomes(path: &Path, skip: u64) -> Vec<Result<Vec<u8>, String>> {
     }
 }
 
-/// What resuming relies on holds for damaged files, too: skipping any number of outcomes gives the rest.
+/// Resuming relies on this for damaged files, too: skipping any number of outcomes gives the rest.
 #[test]
 fn damage_has_one_outcome_and_skipping_gives_the_rest() {
     let folder = TempDir::new().unwrap();

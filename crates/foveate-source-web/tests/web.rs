@@ -20,7 +20,7 @@ struct WebRequest {
     method: String,
     path: String,
     headers: BTreeMap<String, String>,
-    /// How often this path was asked for before.
+    /// Number of earlier requests of this path.
     before: usize,
 }
 

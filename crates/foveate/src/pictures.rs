@@ -24,7 +24,7 @@ pub struct Picture {
     pub size: Size,
     /// Bytes of the input.
     pub bytes: u64,
-    /// Whether the input has the bytes that were recorded, if any were.
+    /// True if the input has the bytes that were recorded, if any were.
     pub is_recorded: Option<bool>,
 }
 
@@ -33,7 +33,7 @@ pub struct Picture {
 pub struct WantedPicture {
     /// It has a thumbnail.
     pub is_shown: bool,
-    /// What was recorded of its bytes.
+    /// The recorded hash of its bytes.
     pub hash: Option<RecordedHash>,
 }
 

@@ -4,7 +4,7 @@ use std::str::FromStr;
 use foveate_dinov2::Preprocess;
 use foveate_resize::{Filter, Geometry};
 
-/// How an image of any size becomes the model's input. The two recipes give different embeddings: never mix their
+/// The way from an image of any size to the model's input. The two recipes give different embeddings: never mix their
 /// vectors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Recipe {

@@ -8,7 +8,7 @@ use foveate_sink::Layout;
 pub struct Shard {
     /// Which part, from 0.
     pub index: u32,
-    /// How many parts.
+    /// Number of parts.
     pub count: u32,
 }
 

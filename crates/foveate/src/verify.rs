@@ -52,7 +52,7 @@ pub struct OneSided {
     pub failure: Failure,
 }
 
-/// Why two configurations could not be compared.
+/// The reason that two configurations could not be compared.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VerifyError {

@@ -9,7 +9,7 @@ use foveate::decode::{
 /// Adds the backend to `registry`.
 ///
 /// # Errors
-/// When the name is taken.
+/// If the name is taken.
 pub fn register(registry: &mut DecoderRegistry) -> Result<(), RegistryError> {
     registry.register(DecoderBackend::new("toy-bmp", "24-bit BMP, as an example", |_| Ok(Box::new(ToyBmp))))
 }

@@ -24,7 +24,7 @@ pub(super) const SEEDED: [&str; 2] = ["dinov2-small", "dinov2-small-with-registe
 const BATCH: usize = 8;
 /// Width of the fixture models' tokens.
 const HIDDEN: usize = 64;
-/// Where the fixture models' golden vectors and crops are: in the repository, and more of them in the shared data.
+/// Folders of the fixture models' golden vectors and crops: in the repository, and more of them in the shared data.
 const SOURCES: [&str; 2] = ["committed", "shared"];
 const RECIPES: [&str; 2] = ["hf_pil", "squash"];
 /// Networks in files: their models, and their names in the models' folders. The first kind of ONNX file interpolates

@@ -24,7 +24,7 @@ use npyz::{NpyFile, NpyHeader};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use tempfile::TempDir;
 
-/// What the suites need to know of a sink beyond its backend.
+/// Properties of a sink beyond its backend.
 struct Format {
     /// Opens it with a probe.
     probed: fn(&SinkOptions, Probe) -> Box<dyn VectorSink>,

@@ -52,7 +52,7 @@ pub(super) struct CaseFolder {
     pub(super) outputs: PathBuf,
 }
 
-/// How a run ended.
+/// The end of a run.
 #[derive(Debug)]
 pub(super) struct EndedRun {
     /// The exit code; `None` if a signal ended the process.
@@ -66,7 +66,7 @@ pub(super) struct Calm {
     pub(super) after: FolderTree,
     pub(super) calls: Vec<FileCall>,
     pub(super) took: Duration,
-    /// What the output of a life has in the end.
+    /// The final content of a life's output.
     pub(super) outcomes: FolderTree,
 }
 
@@ -208,7 +208,7 @@ impl FaultBench {
         Ok(Calm { before, after, calls, took, outcomes: nothing })
     }
 
-    /// What earlier jobs leave.
+    /// Remains of earlier jobs.
     fn before(&self, scenario: &AttackedJob) -> Result<FolderTree> {
         let (output, args) = match &scenario.before {
             Before::Lived(PhotoLife { copied_from, .. }) => {

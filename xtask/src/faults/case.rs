@@ -71,7 +71,7 @@ impl fmt::Display for AttackCase<'_> {
     }
 }
 
-/// What the rerun after an attack may do.
+/// Latitude of the rerun after an attack.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rerun {
     Completes,
@@ -127,8 +127,8 @@ impl AttackCase<'_> {
         Ok(())
     }
 
-    /// What holds after every run: a code and a message that fit, and nothing half-made under the final name. `found`
-    /// is what the run began with. Returns what it left.
+    /// Checks the invariants of every run: a code and a message that fit, and nothing half-made under the final name.
+    /// `found` is the run's beginning. Returns its end.
     fn check_end(
         &self,
         ran: &EndedRun,
@@ -360,7 +360,7 @@ impl AttackCase<'_> {
     }
 }
 
-/// What damage leaves of a file: all but a bit, its beginning, or nothing.
+/// Damages a file: all but a bit, its beginning, or nothing is left.
 fn damaged(path: &Path, data: &[u8], random: &mut fastrand::Rng) -> Option<Vec<u8>> {
     let mut data = data.to_owned();
     let at = random.u64(..data.len() as u64) as usize;

@@ -49,12 +49,12 @@ impl fmt::Display for Crash {
 pub(super) struct Disk {
     files: Vec<Vec<ContentChange>>,
     by_inode: HashMap<u64, usize>,
-    /// What a process sees.
+    /// The view of a process.
     seen: BTreeMap<PathBuf, DiskName>,
     namings: Vec<Naming>,
 }
 
-/// What a name stands for: a folder, or one of [`Disk::files`].
+/// Target of a name: a folder, or one of [`Disk::files`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DiskName {
     Folder,
@@ -239,7 +239,7 @@ fn content(changes: &[ContentChange], crash: Crash, random: &mut fastrand::Rng) 
     bytes
 }
 
-/// What becomes of a write.
+/// The fate of a write.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Luck {
     Whole,

@@ -9,7 +9,7 @@ use anyhow::Result;
 use super::trace::{CallKind, FileCall};
 use crate::cargo::succeed;
 
-/// What happens at one call.
+/// The event at one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallFault {
     /// The call fails with this error.
@@ -54,7 +54,7 @@ impl CallFault {
         faults
     }
 
-    /// Whether the disk has no room from this call on, or says so.
+    /// Returns true if the disk has no room from this call on, or says so.
     pub(super) fn fills_disk(self) -> bool {
         matches!(self, Self::Full | Self::Error(NO_SPACE))
     }
@@ -79,7 +79,7 @@ impl fmt::Display for CallFault {
     }
 }
 
-/// How a file system treats files that are unlinked while they are open.
+/// A file system's treatment of files that are unlinked while they are open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OpenFiles {
     /// The file keeps a hidden name until it is closed, and its folder is not empty: NFS, FUSE.

@@ -27,7 +27,7 @@ fn embed() -> String {
     "embed".to_owned()
 }
 
-/// What earlier jobs left, each given by its output and its arguments.
+/// Remains of earlier jobs, each given by its output and its arguments.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Before {
@@ -52,7 +52,7 @@ pub(super) enum Before {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PhotoLife {
-    /// Where the output is first, if it is copied to the scenario's output.
+    /// First place of the output, if it is copied to the scenario's output.
     pub(super) copied_from: Option<String>,
     /// The photos of the output, of the attacked update, and of the same command again.
     pub(super) photos: [String; 3],

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 #[derive(Clone, Debug)]
 pub(super) struct FileCall {
     pub(super) kind: CallKind,
-    /// What the call returned; negative: the error's number.
+    /// The call's return value; negative: the error's number.
     pub(super) result: i64,
     /// Inode of the open file, 0 if there is none.
     pub(super) inode: u64,
@@ -21,7 +21,7 @@ pub(super) struct FileCall {
     pub(super) data: Vec<u8>,
 }
 
-/// What a call does, with the numbers of its own.
+/// The effect of a call, with its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallKind {
     Open { truncates: bool, creates: bool },

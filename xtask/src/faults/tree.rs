@@ -142,7 +142,7 @@ impl FolderTree {
         Ok(())
     }
 
-    /// What `other` lacks, has beside, or has otherwise; `None` if they are equal.
+    /// Describes missing, additional and different files of `other`; `None` if the trees are equal.
     pub(super) fn difference(&self, other: &Self) -> Option<String> {
         let mut all = Vec::new();
         for path in self.0.keys().filter(|path| !other.0.contains_key(*path)) {

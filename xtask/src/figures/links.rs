@@ -7,7 +7,7 @@ use csv::StringRecord;
 
 /// A link with a figure.
 pub(super) struct FigureLink<'a> {
-    /// Where the text stands that is shown.
+    /// Place of the text that is shown.
     pub(super) at: Range<usize>,
     pub(super) shown: &'a str,
     pub(super) csv: &'a str,

@@ -25,7 +25,7 @@ const HEADER: &str = "# The most that each crate may have, and how often a name 
 const TYPES: &str = "types";
 /// Lines of a crate that has no ceilings yet, and so no closures and no tuples: enough for a small backend.
 const NEW_CRATE: usize = 600;
-/// How far a ceiling may be above the truth before it has to fall: a share of it, and so many at least. Without this
+/// Distance of a ceiling above the truth before it has to fall: a share of it, and so many at least. Without this
 /// room, every change that takes a line away would have to lower a ceiling.
 const SHARE: usize = 50;
 const LINES: usize = 20;
@@ -88,7 +88,7 @@ fn ceiling(ceilings: &Counts, place: &str, what: &str) -> usize {
     }
 }
 
-/// What each crate has, zeros for those that only the ceilings know.
+/// Counts of each crate, zeros for those that only the ceilings know.
 fn counts(tree: &Tree, ceilings: &Counts) -> Counts {
     let mut crates: BTreeMap<String, Habits> =
         ceilings.keys().map(|place| (place.clone(), Habits::default())).collect();
@@ -128,7 +128,7 @@ fn is_test_file(path: &str) -> bool {
     path.ends_with("/tests.rs") || path.split('/').any(|part| ["tests", "benches", "examples", "fuzz"].contains(&part))
 }
 
-/// What is counted in a crate's files, without their tests.
+/// Counts of a crate's files, without their tests.
 #[derive(Default)]
 struct Habits {
     lines: usize,

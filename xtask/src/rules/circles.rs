@@ -115,7 +115,7 @@ impl<'a> Modules<'a> {
     }
 }
 
-/// What one file declares, imports and names, without its tests.
+/// Declarations, imports and names of one file, without its tests.
 #[derive(Default)]
 pub(crate) struct Imports {
     /// Modules that are files.

@@ -28,7 +28,7 @@ struct Layer {
     imports: Vec<String>,
 }
 
-/// What one crate may do beyond its layer.
+/// Permissions of one crate beyond its layer.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Exception {

@@ -177,7 +177,7 @@ impl<'ast> Visit<'ast> for Body {
         self.is_silent |= is_success && !self.has_asserted;
     }
 
-    /// What a closure returns is not the test's end.
+    /// A closure's return is not the test's end.
     fn visit_expr_closure(&mut self, _: &'ast ExprClosure) {}
 }
 

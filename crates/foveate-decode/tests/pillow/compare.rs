@@ -26,7 +26,7 @@ pub(super) struct Case {
     expected: Option<(Size, Vec<u8>)>,
 }
 
-/// What became of a case.
+/// The outcome of a case.
 #[derive(Debug, PartialEq)]
 pub(super) enum Verdict {
     /// Pillow's pixels, but for differences up to this; 0 means equal.

@@ -14,7 +14,7 @@ pub struct Column {
     pub name: &'static str,
     /// Its kind of values.
     pub kind: Kind,
-    /// What it means.
+    /// Its meaning.
     pub about: &'static str,
     /// True if the printed table has this column.
     pub printed: bool,

@@ -51,7 +51,7 @@ fn every_form_conforms() {
     assert_eq!(outcomes[24], "folder/huge.jpg!400000 bytes, more than the limit of 350000 for one file|-|-|-");
 }
 
-/// What `make.py` put into every fixture.
+/// The content of every fixture, as `make.py` wrote it.
 const FIXTURE: [&str; 6] = ["plain.jpg=plain", "prefix", "long", "größe/日本.jpg=utf-8", "7.jpg", "7.seg.png"];
 
 fn fixture(name: &str) -> Vec<u8> {

@@ -44,7 +44,7 @@ impl File {
         [head, &self.fields(), &[0; 10], &offset.to_le_bytes(), &self.name].concat()
     }
 
-    /// What both headers have: flags, method, time, checksum, lengths.
+    /// Fields of both headers: flags, method, time, checksum, lengths.
     fn fields(&self) -> Vec<u8> {
         let mut fields = Vec::new();
         fields.extend(self.flags.to_le_bytes());

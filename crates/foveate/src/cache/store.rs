@@ -180,7 +180,7 @@ fn younger(connection: &Connection) -> rusqlite::Result<(usize, u64)> {
     statement.query_row([], |row| Ok((usize::from(row.get::<_, bool>(0)?), row.get::<_, i64>(1)?.max(0) as u64)))
 }
 
-/// What is known under a key, and its entry if it is in the older generation.
+/// An entry that is known under a key, with its bytes if it is in the older generation.
 fn find(connection: &Connection, key: &Key) -> rusqlite::Result<(Option<Known>, Option<Vec<u8>>)> {
     let (younger, _) = younger(connection)?;
     for generation in [younger, 1 - younger] {

@@ -105,7 +105,7 @@ struct Vectors<'a> {
     base: &'a Setting,
     labels: Option<&'a Labels>,
     of_base: BTreeMap<bool, Rows>,
-    /// What the latest vectors depend on.
+    /// The settings that made the latest vectors.
     fingerprint: BTreeMap<String, String>,
 }
 

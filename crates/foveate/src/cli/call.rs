@@ -21,7 +21,7 @@ impl EmbedCall {
     /// Parses arguments, without the program's and the command's names. Does not check that they can work.
     ///
     /// # Errors
-    /// What the command line would print, on one line.
+    /// The text that the command line would print, on one line.
     pub fn parse(args: Vec<OsString>) -> Result<Self, String> {
         let named = ["foveate", "embed"].into_iter().map(OsString::from).chain(args).collect();
         let args = config::expand(named).map_err(|error| format!("{error:#}"))?;
@@ -52,7 +52,7 @@ impl EmbedCall {
     /// Runs the whole job. `begin` receives the indexes of its items. Returns what `--json` prints.
     ///
     /// # Errors
-    /// What the command line would print.
+    /// The text that the command line would print.
     pub fn run(&self, cancel: &Cancel, progress: &Progress, begin: impl FnOnce(Extent)) -> Result<String, String> {
         check::command(&self.0).map_err(|usage| chain(usage.into()))?;
         let options = self.options();

@@ -96,8 +96,8 @@ fn has_room(stream: &impl AsFd) -> bool {
     }
 }
 
-/// What one poll found, or `None` to poll again. The signal that asks the program to stop also interrupts a poll, which
-/// then tells nothing about room: a write would wait for ever.
+/// The result of one poll, or `None` to poll again. The signal that asks the program to stop also interrupts a poll,
+/// which then tells nothing about room: a write would wait for ever.
 #[cfg(unix)]
 fn judge(polled: nix::Result<i32>, is_stopping: bool) -> Option<bool> {
     match polled {

@@ -240,7 +240,7 @@ pub(crate) fn remedied(error: SinkError) -> anyhow::Error {
     anyhow!("{}; {remedy}", error_chain(&error))
 }
 
-/// What the rows and failures of an output add up to.
+/// Sums over the rows and failures of an output.
 #[derive(Default)]
 struct Inspection {
     /// The settings that all runs of the output share.
@@ -373,7 +373,7 @@ impl Inspection {
         out
     }
 
-    /// What is said of any vectors.
+    /// The lines about any vectors.
     fn vectors_text(&self, dim: usize) -> String {
         let mut out = String::new();
         if let Some([least, median, most]) = self.norms.summary() {

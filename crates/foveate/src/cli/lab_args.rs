@@ -95,7 +95,7 @@ pub(crate) struct LabArgs {
     pub(crate) display: LabDisplay,
 }
 
-/// Where the measuring commands write, and what they print.
+/// Destination and output of the measuring commands.
 #[derive(Args, Debug)]
 pub(crate) struct LabDisplay {
     /// Folder for CSV files. Files of the same name are replaced, so that `foveate report` finds the latest ones.
@@ -378,7 +378,7 @@ pub(crate) struct DiagnoseArgs {
     pub(crate) cold: bool,
 }
 
-/// What a search within a drift budget chooses itself, or compares vectors without.
+/// Options that a search within a drift budget chooses itself, or compares vectors without.
 const SEARCHED: [&str; 8] =
     ["decoder", "decode_scale", "resizer", "encoder", "dtype", "encoder_option", "decoder_option", "stand_in"];
 

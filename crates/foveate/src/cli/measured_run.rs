@@ -22,7 +22,7 @@ pub(crate) struct MeasuredRun {
     pub(crate) disturbed: Option<String>,
 }
 
-/// What is taken from a row of `profile.csv`. A file of an older version may lack the optional columns, here and below.
+/// The columns that are read from `profile.csv`. A file of an older version may lack the optional ones, here and below.
 #[derive(Deserialize)]
 struct Profile {
     photos: String,
@@ -47,7 +47,7 @@ struct Profile {
     disturbed: Option<String>,
 }
 
-/// What is taken from a row of `storage.csv`.
+/// The columns that are read from `storage.csv`.
 #[derive(Deserialize)]
 struct Supply {
     photos: String,
@@ -56,7 +56,7 @@ struct Supply {
     mb_per_second: f64,
 }
 
-/// What is taken from a row of `batch_sweep.csv` or `forward.csv`.
+/// The columns that are read from `batch_sweep.csv` or `forward.csv`.
 #[derive(Deserialize)]
 struct Forward {
     encoder: String,
@@ -70,7 +70,7 @@ struct Forward {
     forward_ms: Option<f64>,
 }
 
-/// What is taken from a row of `worker_sweep.csv`.
+/// The columns that are read from `worker_sweep.csv`.
 #[derive(Deserialize)]
 struct Sweep {
     photos: String,
@@ -86,14 +86,14 @@ struct Sweep {
     limit: Option<String>,
 }
 
-/// What is taken from a row of `sinks.csv`.
+/// The columns that are read from `sinks.csv`.
 #[derive(Deserialize)]
 struct Sink {
     status: String,
     bytes_per_row: Option<f64>,
 }
 
-/// What is taken from a row of `extrapolation.csv`.
+/// The columns that are read from `extrapolation.csv`.
 #[derive(Deserialize)]
 struct Extrapolation {
     photos: String,

@@ -128,7 +128,7 @@ pub(crate) fn run(args: &MergeArgs) -> anyhow::Result<Exit> {
     tell(args, &runs, &merge, &published, &MergeCounts { is_new, left_out, unmatched: unmatched.filter(|_| is_new) })
 }
 
-/// What a merge did besides copying.
+/// Counts of a merge besides the copied rows.
 struct MergeCounts {
     is_new: bool,
     /// Rows and failures that `--ids-from` does not name.
@@ -321,7 +321,7 @@ pub(crate) fn check_same_job<R: Borrow<StoredRun>>(
     Err(anyhow!("cannot {verb} {first} and {other}: {difference}; {remedy}").into())
 }
 
-/// How the output's vectors are stored.
+/// The type of the output's components.
 fn element(args: &MergeArgs, names: &[String], runs: &[StoredRun]) -> Result<Element, Usage> {
     let of = |element: Element| runs.iter().zip(names).find(|(run, _)| run.manifest.element == element.name());
     match (args.out_dtype, of(Element::F16), of(Element::F32)) {

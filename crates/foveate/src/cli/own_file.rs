@@ -1,4 +1,4 @@
-//! What commands may replace at the places of their tables, pages and traces.
+//! Files that commands may replace at the places of their tables, pages and traces.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -16,7 +16,7 @@ const START: u64 = 1024;
 #[derive(Clone, Copy)]
 pub(crate) struct OwnFile<'a> {
     pub(crate) path: &'a Path,
-    /// What writes such files: "search", "trace".
+    /// The command that writes such files: "search", "trace".
     pub(crate) maker: &'static str,
     /// Returns true if a file with this beginning is one of these.
     pub(crate) is_own: fn(&Path, &str) -> bool,

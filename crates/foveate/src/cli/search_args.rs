@@ -87,7 +87,7 @@ on the images that all of them have.
 Exit codes: 0 measured; 1 stopped by a fault; 2 the command line cannot work;
 130 interrupted.";
 
-/// What all commands take.
+/// Options of all commands.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct SearchArgs {
     /// Complete outputs of `embed`, `worker` or `merge`: files, folders of parts, shards or segments, prefixes in a
@@ -103,7 +103,7 @@ pub(crate) struct SearchArgs {
     #[arg(skip)]
     pub(crate) columns: Vec<String>,
 
-    /// Whether all columns that outputs carry along are read.
+    /// Returns true if all columns that outputs carry along are read.
     #[arg(skip)]
     pub(crate) all_columns: bool,
 
@@ -132,7 +132,7 @@ pub(crate) struct SearchArgs {
     pub(crate) quiet: bool,
 }
 
-/// Where labels of images are.
+/// Files with labels of images.
 #[derive(Args, Debug, Default)]
 pub(crate) struct LabelArgs {
     /// A CSV, Parquet or Arrow file with a column of images (`id`, `file`, `path` or the like: whole ids or their ends)
@@ -162,7 +162,7 @@ pub(crate) struct TableArgs {
     pub(crate) output: PathBuf,
 }
 
-/// What may be replaced.
+/// Permission to replace files.
 #[derive(Args, Debug)]
 pub(crate) struct ReplaceArgs {
     /// Replace the table and the page that an earlier search wrote. Files of other commands and your own stay.

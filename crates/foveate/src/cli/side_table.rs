@@ -24,7 +24,7 @@ pub(crate) struct SideTable {
     rows: HashMap<String, Box<[Option<String>]>>,
 }
 
-/// What of a side table belongs to what of a collection.
+/// The columns that join a side table with a collection.
 #[derive(Default)]
 pub(crate) struct SideMatches {
     pub(crate) images: usize,

@@ -18,15 +18,15 @@ use super::exit::{Exit, Usage};
 use super::service::{self, Lasting, Service};
 use super::service_args::WorkerArgs;
 
-/// What all segments in a folder have in common. Readers of Parquet folders skip names with an underscore.
+/// The file with the settings of all segments in a folder. Readers of Parquet folders skip names with an underscore.
 const FINGERPRINT: &str = "_fingerprint.json";
 /// The environment variable with the secrets that callbacks are signed with.
 const SECRET: &str = "FOVEATE_WEBHOOK_SECRET";
 /// Most connections for health checks and metrics.
 const PROBES: usize = 32;
-/// How long the queues must be empty before `--until-empty` stops the worker.
+/// Time that the queues must be empty before `--until-empty` stops the worker.
 const EMPTY: Duration = Duration::from_secs(3);
-/// How long a worker whose settings refuse every message waits for another one before it stops.
+/// Time that a worker whose settings refuse every message waits for another one before it stops.
 const USELESS: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Exit> {

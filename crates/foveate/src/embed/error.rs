@@ -1,4 +1,4 @@
-//! Why a job cannot start.
+//! Errors before a job starts.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use foveate_source::SourceError;
 
 use crate::{DecodeScale, RecipeError, Shard};
 
-/// Why a job cannot start.
+/// The reason that a job cannot start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EmbedError {
@@ -37,7 +37,7 @@ pub enum EmbedError {
     /// The output cannot be opened.
     #[error(transparent)]
     Sink(#[from] SinkError),
-    /// What an output has cannot be compared with the inputs.
+    /// An output's content cannot be compared with the inputs.
     #[error(transparent)]
     Update(#[from] Box<RunError>),
     /// There is nothing to try again.
@@ -77,7 +77,7 @@ pub enum EmbedError {
     OutputStore {
         /// The output.
         output: PathBuf,
-        /// What it could begin with.
+        /// The beginnings that it could have.
         known: Vec<String>,
     },
     /// A single file as an output in a store.

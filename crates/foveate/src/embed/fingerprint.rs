@@ -1,4 +1,4 @@
-//! What decides the output's bytes, as the manifest records it.
+//! The settings that decide the output's bytes, as the manifest records them.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub(crate) struct JobDescription<'a> {
     pub(super) names: &'a BackendNames,
     pub(super) model: &'a OpenModel,
     pub(super) geometry: &'a Geometry,
-    /// What decides the vectors' last bits, of [`EncoderSpec::kernels`](foveate_encode::EncoderSpec::kernels).
+    /// The source of the vectors' last bits, of [`EncoderSpec::kernels`](foveate_encode::EncoderSpec::kernels).
     pub(super) kernels: Option<&'a str>,
     /// Releases that decide the pixels, of [`Health::pixels`](foveate_core::Health::pixels).
     pub(super) pixels: Option<&'a str>,

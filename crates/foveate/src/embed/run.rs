@@ -196,7 +196,7 @@ pub struct EmbedRun {
     added_file: Option<PathBuf>,
 }
 
-/// What an output's place holds before a run.
+/// Content of an output's place before a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OutputPlace {

@@ -28,17 +28,17 @@ pub struct Settings {
     pub inputs: InputSettings,
     /// The lists, and what rows have besides vectors.
     pub rows: RowSettings,
-    /// What decides the vectors.
+    /// The settings that decide the vectors.
     pub model: ModelSettings,
     /// The treatment of unusual images, which decides vectors too.
     pub images: ImageSettings,
-    /// What decides the throughput.
+    /// The settings that decide the throughput.
     pub engine: EngineSettings,
     /// The queues between the threads.
     pub ahead: AheadSettings,
-    /// How vectors are stored.
+    /// The storage of vectors.
     pub storage: StorageSettings,
-    /// Where vectors are kept from run to run.
+    /// The cache of vectors from run to run.
     pub cache: CacheSettings,
     /// Path of the output, or the address of a prefix in a store; its extension, or the sink, decides the format.
     pub output: PathBuf,
@@ -56,7 +56,7 @@ pub struct Settings {
     pub deadline: Option<Duration>,
     /// The trace that records every span, for a timeline.
     pub trace: Option<Trace>,
-    /// When to stop a run whose items fail.
+    /// The number of failures that stops a run.
     pub failures: FailurePolicy,
     /// The CSV file (`id,change`) that an update writes, with a line for each input that it does not keep as it is.
     pub changes_file: Option<PathBuf>,
@@ -173,7 +173,7 @@ pub struct WebSettings {
     pub max_redirects: u32,
 }
 
-/// What decides the vectors.
+/// The settings that decide the vectors.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Model"))]
 pub struct ModelSettings {
@@ -255,7 +255,7 @@ pub struct NetworkSettings {
     pub max_pixels: u64,
 }
 
-/// What decides the throughput.
+/// The settings that decide the throughput.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Engine"))]
 pub struct EngineSettings {
@@ -306,7 +306,7 @@ pub struct CacheSettings {
     pub cache_size: u64,
 }
 
-/// How vectors are stored.
+/// The storage of vectors.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Output"))]
 pub struct StorageSettings {

@@ -11,7 +11,7 @@ use foveate_source::{Delivery, Source};
 use super::Backends;
 use super::changes_file::ChangesFile;
 
-/// What an update does with its run's output.
+/// The part of an update that changes its run's output.
 pub(super) struct UpdateRun {
     pub(super) backends: Arc<Backends>,
     pub(super) sink: String,
@@ -23,16 +23,16 @@ pub(super) struct UpdateRun {
     pub(super) known: Arc<Mutex<KnownInputs>>,
     /// The output as it is.
     pub(super) published: Published,
-    /// Where to write which inputs changed.
+    /// The file of changed inputs.
     pub(super) changes_file: Option<PathBuf>,
 }
 
-/// What an update would do.
+/// The changes that an update would make.
 #[derive(Debug)]
 pub struct UpdatePreview {
-    /// What it found.
+    /// Its findings.
     pub changes: Changes,
-    /// Why it would stop instead.
+    /// The reason that it would stop instead.
     pub refusal: Option<RunError>,
 }
 

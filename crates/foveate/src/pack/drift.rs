@@ -1,4 +1,4 @@
-//! How far the vectors of resized photos are from those of the originals.
+//! The distance between vectors of resized photos and those of the originals.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

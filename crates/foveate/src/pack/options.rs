@@ -1,4 +1,4 @@
-//! What to pack, and how.
+//! The inputs of `pack`, and its settings.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::DecodeScale;
 use crate::embed::{Backends, EmbedError, Settings};
 use crate::verify::VerifyError;
 
-/// What to pack, and how.
+/// The inputs of `pack`, and its settings.
 #[derive(Clone, Debug)]
 pub struct PackOptions {
     /// The inputs with their limits, the output's folder, and what to do if it exists.
@@ -24,13 +24,13 @@ pub struct PackOptions {
     pub format: String,
     /// Bytes of images after which a shard ends.
     pub shard_bytes: u64,
-    /// How larger photos are made smaller, which needs the job's model; `None` copies the bytes of every image.
+    /// The size of larger photos, which needs the job's model; `None` copies the bytes of every image.
     pub resize: Option<Resize>,
     /// Threads that read and resize.
     pub workers: usize,
 }
 
-/// Why images could not be packed. Complete shards stay.
+/// The reason that images could not be packed. Complete shards stay.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PackError {

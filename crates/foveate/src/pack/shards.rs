@@ -21,7 +21,7 @@ struct Open {
     bytes: u64,
 }
 
-/// Where images go, one after the other.
+/// Destination of images, one after the other.
 pub(super) struct Shards {
     parts: FileParts,
     format: String,

@@ -19,7 +19,7 @@ pub struct Resize {
     pub quality: u8,
 }
 
-/// How photos are made smaller.
+/// The settings of smaller photos.
 #[derive(Clone)]
 pub(crate) struct Shrink {
     pub(crate) resize: Resize,
@@ -40,7 +40,7 @@ pub(crate) struct Shrinker {
     small: Vec<u8>,
 }
 
-/// What a page says of a photo.
+/// A page's figures of a photo.
 #[cfg(feature = "search")]
 pub(crate) struct PhotoLook {
     /// The hash of its upright pixels, unless they were clipped.
@@ -50,7 +50,7 @@ pub(crate) struct PhotoLook {
     pub(crate) small: Vec<u8>,
 }
 
-/// Why a photo has not become smaller.
+/// The reason that a photo has not become smaller.
 pub(crate) enum Fault {
     Item(Stage, String),
     Run(PreprocessError),

@@ -9,7 +9,7 @@ use foveate_source::{Content, FOREIGN_EXTENSIONS, Fetch, IMAGE_EXTENSIONS, Item,
 
 use super::shrink::{Fault, Shrink, Shrinker};
 
-/// What becomes of an input.
+/// The outcome of an input.
 pub(super) enum Outcome {
     /// It goes into a shard.
     Photo { bytes: Bytes, extension: String },

@@ -40,7 +40,7 @@ use layers::{BoxedLayer, visible};
 pub use error::TelemetryError;
 pub use otel::{join, traceparent};
 
-/// What is logged, in which format, and where spans go.
+/// Filter and format of logs, and the collector of spans.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TelemetryOptions {
     /// The format of a line.

@@ -1,4 +1,4 @@
-//! What an output holds, whatever its order and its parts.
+//! The rows of an output, in any order and any number of parts.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -19,7 +19,7 @@ pub(crate) struct Server {
     log: Lines<BufReader<ChildStderr>>,
     /// Address and port.
     pub(crate) address: String,
-    /// What the log says before.
+    /// Earlier lines of the log.
     pub(crate) beginning: String,
 }
 

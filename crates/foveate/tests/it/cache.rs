@@ -1,4 +1,4 @@
-//! What a cache keeps, and what it must not return.
+//! A cache's promises, and vectors that it must not return.
 
 use std::collections::BTreeMap;
 use std::fs;

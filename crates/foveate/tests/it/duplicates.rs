@@ -57,7 +57,7 @@ impl Workplace {
         self.run("", &arguments).expect(0);
     }
 
-    /// What can be removed, after a search of exact copies.
+    /// Images that can be removed, after a search of exact copies.
     fn removable(&self, arguments: &[&str]) -> (Vec<String>, String) {
         let options = ["--threshold", "0.99999", "-o", "g.csv", "--overwrite", "--list-removable"];
         let ran = self.run("", &[&["duplicates"], arguments, &options].concat()).expect(0);

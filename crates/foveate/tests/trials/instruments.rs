@@ -208,7 +208,7 @@ impl Packed {
     }
 }
 
-/// What the commands are given.
+/// Inputs of the commands.
 struct Input {
     arguments: Vec<OsString>,
     environment: Vec<(&'static str, String)>,
@@ -264,7 +264,7 @@ const COMMANDS: [Measuring; 11] = [
 /// The commands of the short form, on every input.
 const SHORT: [&str; 2] = ["profile.csv", "batch_sweep.csv"];
 
-/// What an extrapolation from few photos says on a machine that runs other tests at the same time.
+/// An extrapolation's text from few photos on a machine that runs other tests at the same time.
 const TOO_BUSY: &str = "too few, or the machine is too busy";
 
 /// Runs the commands on an input, then a plan and a report of what they wrote.

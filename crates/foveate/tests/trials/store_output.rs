@@ -143,7 +143,7 @@ fn two_processes_make_one_output() {
     assert_same_tree(&bucket.path("one"), &bucket.download("two/", "two"));
 }
 
-/// Where photos are, and where their vectors go.
+/// Places of photos, and of their vectors.
 struct Collection<'a> {
     bucket: &'a Bucket,
     inputs: &'static str,

@@ -1,11 +1,11 @@
-//! Where other programs' files have what.
+//! Columns and arrays of other programs' files.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use clap::Args;
 
-/// Where other programs' files have what.
+/// Columns and arrays of other programs' files.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct ForeignArgs {
     /// The column, array or tensor of other programs' files with the vectors. Default: the only one with lists of
@@ -24,7 +24,7 @@ pub(crate) struct ForeignArgs {
     pub(crate) ids: Vec<PathBuf>,
 }
 
-/// Where the ids of vectors are from.
+/// Origin of vectors' ids.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum IdSource {
     /// `--ids`.

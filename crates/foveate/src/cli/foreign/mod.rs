@@ -79,7 +79,7 @@ fn the_id_column(columns: &[TableColumn], name: Option<&str>) -> Result<usize, F
     }
 }
 
-/// Where a row has its vector.
+/// Place of a row's vector.
 enum VectorPlace {
     /// In one column.
     List,

@@ -52,7 +52,7 @@ pub(super) fn table(path: &Path, args: &PlanArgs, run: &MeasuredRun, measured: &
     Ok(table)
 }
 
-/// What a machine makes of the job.
+/// A machine's share of the job.
 struct Answer {
     accelerator: String,
     workers: u32,

@@ -7,13 +7,13 @@ use serde::Serialize;
 
 use super::words::Count;
 
-/// What a job needs of a store that takes time to answer.
+/// Demand of a job on a store that takes time to answer.
 #[derive(Serialize)]
 pub(super) struct StoreNeeds {
     storage: Storage,
-    /// What the requests in flight read.
+    /// Rate of the requests in flight.
     bytes_per_second: f64,
-    /// What the job would read if the store were no limit.
+    /// Rate that the job would read if the store were no limit.
     needed_bytes_per_second: f64,
     /// The requests in flight that this takes; `None` if it is beyond the store's limit.
     needed_requests: Option<u32>,

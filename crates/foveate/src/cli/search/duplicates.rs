@@ -263,7 +263,7 @@ fn thresholds(args: &DuplicatesArgs) -> Vec<f64> {
     std::iter::once(args.threshold).chain(higher).collect()
 }
 
-/// What duplicates take besides the search itself: groups, the table, and what is known of the files.
+/// A run's findings besides the search itself: groups, the table, and what is known of the files.
 fn memory(args: &DuplicatesArgs, search: &Search<'_>, loaded: &Loaded, thresholds: usize) -> u64 {
     let rows = loaded.ids.len();
     let pairs = match args.linkage {
@@ -274,7 +274,7 @@ fn memory(args: &DuplicatesArgs, search: &Search<'_>, loaded: &Loaded, threshold
     search.memory_of_duplicates(rows, thresholds) + 4 * (thresholds * rows) as u64 + pairs + of_members
 }
 
-/// What a search says of pairs.
+/// A search's pairs.
 struct FoundPairs {
     /// From each threshold on.
     groups: Vec<Vec<Vec<u32>>>,

@@ -21,7 +21,7 @@ const ROWS: [usize; 3] = [1_000_000, 10_000_000, 100_000_000];
 /// Least rows from which more are predicted: with fewer, other things than pairs take the time.
 const LEAST: usize = 20_000;
 
-/// What so many rows take.
+/// Time and memory of so many rows.
 struct Prediction {
     rows: usize,
     seconds: f64,

@@ -98,7 +98,7 @@ fn common(outputs: &[(String, Loaded)], labels: &Labels) -> (Vec<Option<u32>>, V
     (of_rows, sides)
 }
 
-/// What is better than in `first`, row by row.
+/// Gains over `first`, row by row.
 fn figures_of(found: &Evaluation, first: &Evaluation) -> impl Iterator<Item = (&'static str, Figure)> {
     let pairs = found.figures().into_iter().zip(first.figures());
     pairs.map(|((name, now), (_, before))| (name, difference(now, before))).collect::<Vec<_>>().into_iter()

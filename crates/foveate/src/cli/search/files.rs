@@ -162,7 +162,7 @@ impl Loaded {
         Ok(())
     }
 
-    /// What the runs recorded of files.
+    /// Records of files in the runs.
     fn stamps(&self, files: &HashMap<u32, ImageFile>) -> anyhow::Result<HashMap<u32, Stamp>> {
         let rows: HashMap<&str, u32> = files.keys().map(|&row| (&*self.ids[row as usize], row)).collect();
         let mut stamps = HashMap::new();

@@ -14,7 +14,7 @@ use super::files::ImageFile;
 use super::sheet::Card;
 use super::vectors::Loaded;
 
-/// Why an image is in a group.
+/// The reason that an image is in a group.
 pub(super) const KEPT: &str = "kept";
 pub(super) const SAME: &str = "same bytes";
 pub(super) const SAME_PIXELS: &str = "same pixels";
@@ -101,7 +101,7 @@ impl Member {
     }
 }
 
-/// What the files say about groups.
+/// Files' evidence about groups.
 #[derive(Default)]
 pub(super) struct FileCounts {
     pub(super) same_file: usize,

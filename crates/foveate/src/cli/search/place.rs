@@ -23,7 +23,7 @@ pub(super) const CLUSTERS: TableKind = TableKind { command: "clusters", columns:
 pub(super) const SAMPLE: TableKind = TableKind { command: "sample", columns: &["id", "rank", "score"] };
 const TABLES: [TableKind; 5] = [NEIGHBORS, DUPLICATES, SIMILAR, CLUSTERS, SAMPLE];
 
-/// What every page has near its beginning.
+/// A text near the beginning of every page.
 pub(super) const GENERATOR: &str = r#"<meta name="generator" content="foveate search">"#;
 
 /// A file that a search writes.

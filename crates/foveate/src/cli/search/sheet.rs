@@ -36,7 +36,7 @@ const ONE_IN: usize = 20;
 /// A page.
 pub(super) struct Sheet {
     pub(super) title: &'static str,
-    /// What is shown, in a sentence.
+    /// The page's content, in a sentence.
     pub(super) lead: String,
     pub(super) rows: Vec<Row>,
 }
@@ -91,7 +91,7 @@ pub(super) fn begin_sheet(args: &SearchArgs, sheet: &SheetArgs, has_others: bool
     labels.as_deref().map(|path| Labels::read_column(path, label_column.as_deref())).transpose()
 }
 
-/// Where pictures are.
+/// Sources of pictures.
 pub(super) struct PictureInputs<'a> {
     /// Of images that were embedded as `manifest` says.
     pub(super) images: &'a [PathBuf],
@@ -104,7 +104,7 @@ pub(super) struct PictureInputs<'a> {
 #[derive(Default)]
 pub(super) struct Pictures {
     pub(super) of: HashMap<String, CardPicture>,
-    /// Why there is no page.
+    /// The reason that there is no page.
     fault: Option<String>,
 }
 
@@ -119,7 +119,7 @@ struct PictureReading<'a> {
     ids: &'a HashMap<&'a str, WantedPicture>,
     cancel: &'a Cancel,
     of: Mutex<HashMap<String, CardPicture>>,
-    /// Why one of them cannot be read.
+    /// The reason that one of them cannot be read.
     why: Mutex<Option<String>>,
 }
 

@@ -33,7 +33,7 @@ struct Queries {
     rows: Vec<Option<u32>>,
     /// `[n, dim]`
     vectors: Vec<f32>,
-    /// Whether an image has no vector.
+    /// True if an image has no vector.
     is_short: bool,
 }
 
@@ -154,7 +154,7 @@ impl Queries {
         Ok(true)
     }
 
-    /// What was found for each query, without itself.
+    /// The neighbours of each query, without itself.
     fn found(&self, found: &Neighbors, k: usize) -> Vec<Found> {
         let mut others = Vec::new();
         for (query, own) in self.rows.iter().enumerate() {

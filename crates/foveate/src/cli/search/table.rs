@@ -14,7 +14,7 @@ use crate::cli::console;
 use crate::cli::exit::Usage;
 use crate::cli::own_file::OwnFile;
 
-/// How a table is written.
+/// The format of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cli) enum TableFormat {
     Csv,
@@ -56,7 +56,7 @@ enum Writer {
     Parquet(TableWriter),
 }
 
-/// Where the lines of a table go.
+/// Destination of a table's lines.
 enum TableText {
     File(BufWriter<AtomicFile>),
     Stdout(Box<dyn Write>),

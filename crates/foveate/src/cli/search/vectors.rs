@@ -35,9 +35,9 @@ pub(super) struct Loaded {
     pub(super) hashes: Vec<Option<RecordedHash>>,
     /// Width and height of the images; 0 if they are not known.
     pub(super) sizes: Vec<(u32, u32)>,
-    /// What the runs read.
+    /// Inputs of the runs.
     pub(super) records: Vec<RecordedInputs>,
-    /// How they were made, if that is known.
+    /// The settings that made them, if known.
     pub(super) manifest: Option<OutputManifest>,
     /// Ids are numbers of other programs' rows, which name no images.
     pub(super) has_numbers: bool,
@@ -45,10 +45,10 @@ pub(super) struct Loaded {
     pub(super) columns: BTreeMap<String, Vec<Option<Box<str>>>>,
 }
 
-/// What our NumPy arrays have their ids in.
+/// File of the ids beside our NumPy arrays.
 const IDS: &str = "ids.csv";
 
-/// Where vectors are.
+/// Place of vectors.
 enum Input {
     /// An output of foveate, with a name for messages.
     Ours(String, Box<StoredRun>),
@@ -215,7 +215,7 @@ struct Reading<'a> {
     vectors: Collector,
     /// The width of a vector that has another one than those before.
     other: Option<usize>,
-    /// Why vectors cannot be kept.
+    /// The reason that vectors cannot be kept.
     fault: Option<io::Error>,
     /// Other programs' rows so far.
     numbered: u64,

@@ -1,4 +1,4 @@
-//! What becomes of the inputs: lists in every form, folders that go away, listings that have no end.
+//! The outcomes of inputs: lists in every form, folders that go away, listings that have no end.
 
 use std::ffi::OsStr;
 use std::fs;

@@ -31,7 +31,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// What a reader finds of an output.
+/// A reader's view of an output.
 #[derive(Debug, PartialEq)]
 enum Found {
     Nothing,
@@ -62,7 +62,7 @@ struct Collection<'a> {
     files: Versions,
     /// Files that cannot be read for a time, as they were.
     away: Versions,
-    /// What the model says of the output.
+    /// The model's view of the output.
     output: Option<Versions>,
     name: String,
     sink: String,
@@ -70,12 +70,12 @@ struct Collection<'a> {
     is_pending: bool,
     /// `--overwrite` was killed. The plain command continues it.
     is_replacing: bool,
-    /// What the last command that was killed would have made. Another command may end its commit.
+    /// The output that the last killed command would have made. Another command may end its commit.
     unfinished: Option<Versions>,
     /// Files of runs that were killed before there was an output. An update first ends such a run as far as it came.
     begun: Vec<Versions>,
     is_merged: bool,
-    /// How long the last command took.
+    /// Duration of the last command.
     whole: Duration,
     kills: u32,
     log: Vec<String>,
@@ -227,7 +227,7 @@ impl<'a> Collection<'a> {
         self.prepared(command)
     }
 
-    /// What a reader finds at the output's name.
+    /// A reader's view of the output's name.
     fn found(&self) -> Found {
         let mut place = self.place();
         if let Some(bucket) = self.bucket {

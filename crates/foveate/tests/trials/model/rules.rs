@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// What a file holds. Contents with a number have bytes of their own.
+/// Content of a file. Contents with a number have bytes of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Content {
     Image(u8),
@@ -10,7 +10,7 @@ pub(crate) enum Content {
     Unreadable,
 }
 
-/// What a file held at a time, in seconds.
+/// A file's content at a time, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Version {
     pub(crate) content: Content,
@@ -78,7 +78,7 @@ pub(crate) fn merged(first: &Versions, second: &Versions) -> Versions {
     all
 }
 
-/// What the output must show.
+/// The outcome that the output must show.
 pub(crate) fn contents(versions: &Versions) -> BTreeMap<String, Content> {
     let content = |version: &Version| match version.content {
         Content::Damaged(_) => Content::Damaged(0),

@@ -4,7 +4,7 @@ use foveate::queue::{Callback, ImageRef, Job};
 
 use super::stage::{QUERY, Stage};
 
-/// How the photo server answers for a message's image.
+/// The photo server's answer for a message's image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Photo,
