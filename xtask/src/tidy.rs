@@ -32,6 +32,7 @@ pub(crate) const RULES: &[(&str, Rule)] = &[
     ("changelog", texts::changelog),
     ("machine-paths", texts::machine_paths),
     ("cargo-config", texts::cargo_config),
+    ("feature-table", texts::feature_table),
     ("width", texts::width),
     ("commit-subjects", texts::commit_subjects),
 ];

@@ -47,6 +47,27 @@ pub(crate) fn cargo_config(tree: &Tree) -> Vec<TidyFinding> {
     foreign.map(|key| TidyFinding::new(CONFIG, format!("[{key}] does not belong here, but on the machine"))).collect()
 }
 
+/// The guide's table of features is the facade's manifest, in other words.
+pub(crate) fn feature_table(tree: &Tree) -> Vec<TidyFinding> {
+    const GUIDE: &str = "docs/backends.md";
+    /// Parts of other features.
+    const UNLISTED: [&str; 4] = ["default", "cli", "worker", "extra"];
+    let Some(guide) = tree.file(GUIDE) else { return Vec::new() };
+    let Some(facade) = tree.packages.iter().find(|package| package.name == "foveate") else { return Vec::new() };
+    let defaults = facade.features.get("default").map_or(&[][..], Vec::as_slice);
+    let mut findings = Vec::new();
+    for feature in facade.features.keys().filter(|feature| !UNLISTED.contains(&feature.as_str())) {
+        let is_default = defaults.contains(feature);
+        let mut cells = guide.text.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
+        let of_feature = cells.find(|cell| cell.split(['`', ',', ' ']).any(|word| word == feature));
+        if of_feature.is_none_or(|cell| cell.contains("(default)") != is_default) {
+            let mark = if is_default { " as (default)" } else { "" };
+            findings.push(TidyFinding::new(GUIDE, format!("the table of features lacks `{feature}`{mark}")));
+        }
+    }
+    findings
+}
+
 /// Columns of a line of prose.
 const WIDTH: usize = 120;
 /// Written by programs.
@@ -138,6 +159,19 @@ mod tests {
         let mut tree = fake::tree();
         add_file(&mut tree, "docs.md", concat!("see\n/wo", "rk/main/target"));
         assert_finds(machine_paths, &tree, "docs.md:2");
+    }
+
+    #[test]
+    fn a_feature_that_the_guide_lacks_is_found() {
+        let mut tree = fake::tree();
+        let facade = tree.packages.iter_mut().find(|package| package.name == "foveate").unwrap();
+        facade.features = [("default", vec!["npy"]), ("npy", vec![]), ("lmdb", vec![])]
+            .map(|(name, parts)| (name.to_owned(), parts.into_iter().map(str::to_owned).collect()))
+            .into();
+        add_file(&mut tree, "docs/backends.md", "| feature | brings |\n|---|---|\n| `npy` (default) | sink |\n");
+        assert_finds(feature_table, &tree, "lacks `lmdb`");
+        file(&mut tree, "docs/backends.md").text += "| `lmdb` (default) | sink |\n";
+        assert_finds(feature_table, &tree, "lacks `lmdb`");
     }
 
     #[test]

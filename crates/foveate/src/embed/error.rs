@@ -129,8 +129,9 @@ pub enum EmbedError {
 }
 
 /// The remedy for a format that other builds write.
-fn feature_of(extension: &str) -> &'static str {
-    if extension == "lmdb" { "; rebuild with `-F lmdb`" } else { "" }
+fn feature_of(extension: &str) -> String {
+    let is_known = crate::backends::sinks().known().contains(&extension);
+    if is_known { format!("; rebuild with `-F {extension}`") } else { String::new() }
 }
 
 fn or_nothing(schemes: &[String]) -> String {
