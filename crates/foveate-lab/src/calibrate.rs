@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use foveate_plan::{Configuration, Measured, Place, StageCost, StepFit};
 
-use self::forward::{Company, Feed, Forward};
-use self::probe::{Probe, Prober};
+use self::forward::{Company, ForwardFeed, ForwardTimes};
+use self::probe::{Prober, StageProbe};
 use crate::clock::Took;
 use crate::storage::Supply;
 use crate::{Lab, LabError, Output, PhotoSet, Setting};
@@ -26,11 +26,11 @@ const PROBE_SECONDS: f64 = 1.0;
 pub struct Calibration {
     cores: u32,
     bytes_per_image: f64,
-    prepare: BTreeMap<PrepareKey, Prepare>,
-    forward: BTreeMap<ForwardKey, Forward>,
+    prepare: BTreeMap<PrepareKey, PrepareCosts>,
+    forward: BTreeMap<ForwardKey, ForwardTimes>,
     dim: usize,
     output: Output,
-    /// What the photos' place delivers, if they are read ahead.
+    /// Throughput of the photos' place, if they are read ahead.
     supply: Supply,
 }
 
@@ -51,7 +51,7 @@ struct ForwardKey {
 
 /// The costs of everything except the forward, per image on one thread.
 #[derive(Clone, Debug)]
-struct Prepare {
+struct PrepareCosts {
     read: Took,
     decode: Took,
     resize: Took,
@@ -114,7 +114,7 @@ impl Calibration {
         Self::measure_into(lab, photos, settings, &Output::Discard)
     }
 
-    /// Does the same with vectors stored in `output`.
+    /// Measures with vectors stored in `output`.
     ///
     /// # Errors
     /// The errors of [`Self::measure`].
@@ -152,7 +152,8 @@ impl Calibration {
     /// # Errors
     /// Fails if they cannot be read or prepared.
     pub(crate) fn prepared_from(&self, lab: &Lab<'_>, photos: &PhotoSet, setting: &Setting) -> Result<Self, LabError> {
-        let (supply, bytes_per_image) = (supply(lab, photos)?, photos.mean_bytes());
+        let supply = supply(lab, photos)?;
+        let bytes_per_image = photos.mean_bytes();
         let mut calibration = Self { supply, bytes_per_image, prepare: BTreeMap::new(), ..self.clone() };
         calibration.prepare(lab, photos, setting)?;
         Ok(calibration)
@@ -162,7 +163,7 @@ impl Calibration {
     #[cfg(test)]
     pub(crate) fn known(cores: u32, costs: &KnownCosts, settings: &[Setting]) -> Self {
         let cost = |seconds| Took { seconds, cpu_seconds: 0.0 };
-        let prepare = Prepare {
+        let prepare = PrepareCosts {
             read: cost(costs.read),
             decode: cost(costs.decode),
             resize: cost(costs.resize),
@@ -172,7 +173,7 @@ impl Calibration {
         };
         let forward = |batches: &BTreeSet<usize>| {
             let seconds = |batch: usize| costs.forward_call + costs.forward * batch as f64;
-            Forward::known(batches.iter().map(|&batch| (batch, seconds(batch))))
+            ForwardTimes::known(batches.iter().map(|&batch| (batch, seconds(batch))))
         };
         Self {
             cores,
@@ -193,7 +194,7 @@ impl Calibration {
         for (key, (setting, batches)) in forwards(settings) {
             let most = batches.iter().copied().max().unwrap_or(1);
             let encoder = lab.open_encoder(&Setting { batch: most, ..setting.clone() })?;
-            let mut feed = Feed::new(encoder, most, self.cores);
+            let mut feed = ForwardFeed::new(encoder, most, self.cores);
             self.dim = feed.dim();
             let mut forward = self.forward.remove(&key).unwrap_or_default();
             forward.measure(lab, &mut feed, setting.threads, &batches)?;
@@ -221,7 +222,7 @@ impl Calibration {
             1 => None,
             cores => Some(prober.crowded(setting, cores as usize, alone.images)?),
         };
-        self.prepare.insert(key, Prepare::of(&alone, crowded.as_ref()));
+        self.prepare.insert(key, PrepareCosts::of(&alone, crowded.as_ref()));
         Ok(())
     }
 
@@ -230,7 +231,8 @@ impl Calibration {
     /// # Errors
     /// [`LabError::Setting`] if a part of it was not measured.
     pub fn measured(&self, setting: &Setting) -> Result<Measured, LabError> {
-        let (prepare, forward) = (self.prepared(setting)?, self.forward(setting)?);
+        let prepare = self.prepared(setting)?;
+        let forward = self.forward(setting)?;
         let crowding = prepare.crowding_of(setting.workers, self.cores);
         Ok(Measured {
             cores: self.cores,
@@ -255,7 +257,9 @@ impl Calibration {
     /// The errors of [`Self::measured`]; [`LabError::Plan`] for a setting that cannot run.
     pub fn predict(&self, setting: &Setting) -> Result<Prediction, LabError> {
         let model = self.measured(setting)?.predict(&configuration(setting))?;
-        let (images_per_second, limit, why) = (model.images_per_second, model.bound.to_string(), model.why.clone());
+        let images_per_second = model.images_per_second;
+        let limit = model.bound.to_string();
+        let why = model.why.clone();
         Ok(Prediction { images_per_second, limit, why, model })
     }
 
@@ -264,14 +268,14 @@ impl Calibration {
     /// # Errors
     /// The errors of [`Self::measured`].
     pub fn costs(&self, setting: &Setting) -> Result<Costs, LabError> {
-        let (prepare, forward) = (self.prepared(setting)?, self.forward(setting)?);
-        let ms = |cost: Took| cost.seconds * 1e3;
+        let prepare = self.prepared(setting)?;
+        let forward = self.forward(setting)?;
         Ok(Costs {
-            read_ms: ms(prepare.read),
-            decode_ms: ms(prepare.decode),
-            resize_ms: ms(prepare.resize),
-            other_ms: ms(prepare.other),
-            write_ms: ms(prepare.write),
+            read_ms: prepare.read.ms(),
+            decode_ms: prepare.decode.ms(),
+            resize_ms: prepare.resize.ms(),
+            other_ms: prepare.other.ms(),
+            write_ms: prepare.write.ms(),
             crowding: prepare.crowding,
             interference: forward.interference.unwrap_or(0.0),
             copy_share: forward.copy_share(),
@@ -287,16 +291,20 @@ impl Calibration {
         Ok(self.forward(setting)?.fit())
     }
 
-    fn prepared(&self, setting: &Setting) -> Result<&Prepare, LabError> {
+    fn prepared(&self, setting: &Setting) -> Result<&PrepareCosts, LabError> {
         let Setting { decoder, resizer, recipe, .. } = setting;
-        let missing = || format!("{decoder} ({}) with {resizer} ({recipe}) was not measured", setting.decode_scale());
-        self.prepare.get(&PrepareKey::of(setting)).ok_or_else(|| LabError::Setting(missing()))
+        self.prepare.get(&PrepareKey::of(setting)).ok_or_else(|| {
+            let scale = setting.decode_scale();
+            LabError::Setting(format!("{decoder} ({scale}) with {resizer} ({recipe}) was not measured"))
+        })
     }
 
-    fn forward(&self, setting: &Setting) -> Result<&Forward, LabError> {
+    fn forward(&self, setting: &Setting) -> Result<&ForwardTimes, LabError> {
         let Setting { encoder, threads, .. } = setting;
-        let missing = || format!("{encoder} {} on {threads} threads was not measured", setting.dtype.name());
-        self.forward.get(&ForwardKey::of(setting)).ok_or_else(|| LabError::Setting(missing()))
+        self.forward.get(&ForwardKey::of(setting)).ok_or_else(|| {
+            let dtype = setting.dtype.name();
+            LabError::Setting(format!("{encoder} {dtype} on {threads} threads was not measured"))
+        })
     }
 }
 
@@ -359,11 +367,8 @@ impl ForwardKey {
     }
 }
 
-impl Prepare {
-    fn of(alone: &Probe, crowded: Option<&Probe>) -> Self {
-        let core_seconds = |probe: &Probe| {
-            probe.decode.iter().chain(&probe.resize).map(|took| took.cpu_seconds).sum::<f64>() / probe.images as f64
-        };
+impl PrepareCosts {
+    fn of(alone: &StageProbe, crowded: Option<&StageProbe>) -> Self {
         let crowding = crowded.map_or(1.0, |crowded| core_seconds(crowded) / core_seconds(alone).max(1e-9)).max(1.0);
         let other = alone.other / alone.images as f64;
         Self {
@@ -389,10 +394,18 @@ impl Prepare {
     }
 }
 
+/// Returns the core seconds that workers spend on an image.
+fn core_seconds(probe: &StageProbe) -> f64 {
+    probe.decode.iter().chain(&probe.resize).map(|took| took.cpu_seconds).sum::<f64>() / probe.images as f64
+}
+
 /// Returns the mean cost of an image from the calls for `images` of them.
 fn per_image(calls: &[Took], images: u64) -> Took {
-    let mean = |part: fn(&Took) -> f64| calls.iter().map(part).sum::<f64>() / images.max(1) as f64;
-    Took { seconds: mean(|took| took.seconds), cpu_seconds: mean(|took| took.cpu_seconds) }
+    let images = images.max(1) as f64;
+    Took {
+        seconds: calls.iter().map(|took| took.seconds).sum::<f64>() / images,
+        cpu_seconds: calls.iter().map(|took| took.cpu_seconds).sum::<f64>() / images,
+    }
 }
 
 /// Returns a stage with `factor` times the core time and the same waiting time.

@@ -14,6 +14,19 @@ pub enum Cell {
     Flag(bool),
 }
 
+impl Cell {
+    /// Returns the value as JSON.
+    pub(crate) fn json(&self) -> serde_json::Value {
+        match self {
+            Self::Empty => serde_json::Value::Null,
+            Self::Text(text) => text.as_str().into(),
+            Self::Number(value) => (*value).into(),
+            Self::Count(count) => (*count).into(),
+            Self::Flag(flag) => (*flag).into(),
+        }
+    }
+}
+
 impl std::fmt::Display for Cell {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

@@ -13,6 +13,13 @@ pub(crate) struct Took {
     pub(crate) cpu_seconds: f64,
 }
 
+impl Took {
+    /// Returns the milliseconds of wall time.
+    pub(crate) fn ms(self) -> f64 {
+        self.seconds * 1e3
+    }
+}
+
 /// Times `work` on this thread.
 pub(crate) fn on_this_thread<T>(work: impl FnOnce() -> T) -> (T, Took) {
     timed(process::thread_processor_time, 1.0, work)
@@ -24,7 +31,8 @@ pub(crate) fn on_all_threads<T>(cores: u32, work: impl FnOnce() -> T) -> (T, Too
 }
 
 fn timed<T>(clock: fn() -> Option<Duration>, cores: f64, work: impl FnOnce() -> T) -> (T, Took) {
-    let (started, before) = (Instant::now(), clock());
+    let started = Instant::now();
+    let before = clock();
     let done = work();
     let after = clock();
     let seconds = started.elapsed().as_secs_f64();

@@ -1,4 +1,4 @@
-//! What else the machine did while something was measured.
+//! The machine's other load during a measurement.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -18,7 +18,7 @@ const LEAST: Duration = Duration::from_millis(500);
 /// Minimum length of a whole measurement's observation.
 const LEAST_OF_ALL: Duration = Duration::from_millis(100);
 
-/// What else the machine did while something was measured.
+/// The machine's other load during a measurement.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Conditions {
     /// The highest load average seen.
@@ -36,17 +36,19 @@ impl Conditions {
         if all <= 0.0 {
             return Self { load, ..Self::default() };
         }
-        let share_of = |(time, _): &(Duration, Usage)| time.as_secs_f64() / all;
-        let mean = |of: fn(&Usage) -> f64| steps.iter().map(|step| of(&step.1) * share_of(step)).sum::<f64>();
-        let pressures = steps.iter().map(|step| Some(step.1.pressure? * share_of(step)));
-        let usage = Usage {
-            own: mean(|usage| usage.own),
-            others: mean(|usage| usage.others),
-            idle: mean(|usage| usage.idle),
-            steal: mean(|usage| usage.steal),
-            pressure: pressures.sum(),
-        };
-        let disturbed: f64 = steps.iter().filter(|(_, usage)| usage.lost() > LOST).map(share_of).sum();
+        let mut usage = Usage { own: 0.0, others: 0.0, idle: 0.0, steal: 0.0, pressure: Some(0.0) };
+        let mut disturbed = 0.0;
+        for (time, step) in steps {
+            let share = time.as_secs_f64() / all;
+            usage.own += step.own * share;
+            usage.others += step.others * share;
+            usage.idle += step.idle * share;
+            usage.steal += step.steal * share;
+            usage.pressure = usage.pressure.zip(step.pressure).map(|(sum, pressure)| sum + pressure * share);
+            if step.lost() > LOST {
+                disturbed += share;
+            }
+        }
         Self { load, usage: Some(usage), disturbed: (disturbed > DISTURBED).then(|| describe(&usage, disturbed)) }
     }
 
@@ -59,11 +61,10 @@ impl Conditions {
 
     /// Returns the values of the last columns of [`schema::CONTEXT`](crate::schema::CONTEXT), in its order.
     pub(crate) fn values(&self) -> [String; 5] {
-        let share = |of: fn(&Usage) -> f64| self.usage.as_ref().map(of);
         let numbers = [
             self.load,
-            share(|usage| usage.others),
-            share(|usage| usage.steal),
+            self.usage.map(|usage| usage.others),
+            self.usage.map(|usage| usage.steal),
             self.usage.and_then(|usage| usage.pressure),
         ];
         let [load, others, steal, pressure] = numbers.map(|number| Cell::from(number).to_string());
@@ -72,25 +73,22 @@ impl Conditions {
 }
 
 fn describe(usage: &Usage, share_of_time: f64) -> String {
-    let percent = |share: f64| significant(100.0 * share, 2);
+    let [others, steal, idle, short] =
+        [usage.others, usage.steal, usage.idle, share_of_time].map(|share| significant(100.0 * share, 2));
     format!(
-        "other processes used {} % of the processors' time, the hypervisor took {} %, and {} % was idle; they were short in \
-         {} % of the measurement",
-        percent(usage.others),
-        percent(usage.steal),
-        percent(usage.idle),
-        percent(share_of_time)
+        "other processes used {others} % of the processors' time, the hypervisor took {steal} %, and {idle} % was idle; \
+         they were short in {short} % of the measurement"
     )
 }
 
 /// A [`Watch`] that observes the machine during each step, from its announcement to the next.
 pub struct Observer<W> {
     inner: W,
-    state: Mutex<State>,
+    state: Mutex<ObservedConditions>,
 }
 
 #[derive(Default)]
-struct State {
+struct ObservedConditions {
     /// The beginning of the current step.
     since: Option<Moment>,
     load: Option<f64>,
@@ -99,7 +97,7 @@ struct State {
     last: Conditions,
 }
 
-impl State {
+impl ObservedConditions {
     /// Ends the current step unless it is shorter than `least`, and begins the next.
     fn look(&mut self, least: Duration) {
         let now = Moment::now();
@@ -118,7 +116,7 @@ impl State {
 impl<W> Observer<W> {
     /// Observes what is announced to `inner`.
     pub fn new(inner: W) -> Self {
-        let state = State { since: Moment::now(), ..State::default() };
+        let state = ObservedConditions { since: Moment::now(), ..ObservedConditions::default() };
         Self { inner, state: Mutex::new(state) }
     }
 

@@ -1,4 +1,4 @@
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use foveate_decode::DecodeError;
 use foveate_encode::EncodeError;
@@ -73,4 +73,11 @@ pub enum LabError {
     /// The user asked to stop.
     #[error("interrupted")]
     Interrupted,
+}
+
+impl LabError {
+    /// Returns what makes an error of the file or folder `path` from its cause.
+    pub(crate) fn file(path: &Path) -> impl Fn(std::io::Error) -> Self {
+        move |cause| Self::File { path: path.to_owned(), cause }
+    }
 }

@@ -9,7 +9,7 @@ use foveate_profile::process;
 pub struct Memory {
     /// Bytes, if the system reports them.
     pub bytes: Option<u64>,
-    /// What the figure covers, or why there is none.
+    /// Scope of the figure, or the reason why there is none.
     pub of: String,
 }
 

@@ -10,6 +10,7 @@ use foveate_resize::{Filter, Geometry};
 use foveate_source::store::{Object, Version, scheme_of};
 use foveate_source::{Content, Delivery, Fetch, FileFetch, Input, Item, Source};
 
+use crate::stats::median;
 use crate::storage::{self, Supply};
 use crate::store::{self, Stores};
 use crate::wrap::{Cycle, KeyFetch, MemoryFetch, Objects, OpenFetch, Replay};
@@ -43,16 +44,16 @@ pub struct PhotoSet {
     /// Id and reason of each photo that does not decode.
     pub left_out: Vec<(String, String)>,
     items: Arc<[Item]>,
-    stored: Stored,
+    stored: PhotoSource,
     /// Threads that read files.
     readers: usize,
-    /// What the photos' place delivers, once that was measured.
+    /// Throughput of the photos' place, once that was measured.
     supply: Arc<OnceLock<Result<Supply, String>>>,
 }
 
-/// How the photos are read from their places.
+/// The ways to read the photos from their places.
 #[derive(Clone)]
-enum Stored {
+enum PhotoSource {
     /// One by one.
     Fetched(Arc<OpenFetch>),
     /// By their source, on the way.
@@ -66,7 +67,7 @@ impl PhotoSet {
     #[cfg(test)]
     pub(crate) fn none() -> Self {
         let open_fetch: Arc<OpenFetch> = Arc::new(|| Ok(Box::new(FileFetch::new(0)) as _));
-        let stored = Stored::Fetched(open_fetch);
+        let stored = PhotoSource::Fetched(open_fetch);
         Self {
             name: "none".to_owned(),
             photos: Arc::new([]),
@@ -87,8 +88,12 @@ impl PhotoSet {
         let mut fetch = source.open_fetch()?;
         let mut decoder = (rig.decoder_opener(&rig.base()))()?;
         let mut pixels = PixelBuf::new(rig.preprocess(&rig.base()).limits);
-        let (mut photos, mut items, mut left_out, mut total) = (Vec::new(), Vec::new(), Vec::new(), 0);
-        let (mut bytes, mut delivers) = (Vec::new(), false);
+        let mut photos = Vec::new();
+        let mut items = Vec::new();
+        let mut left_out = Vec::new();
+        let mut total = 0;
+        let mut bytes = Vec::new();
+        let mut delivers = false;
         while photos.len() < most && total <= MOST_BYTES {
             let Some(Delivery { item, content }) = source.deliver()? else { break };
             delivers |= !matches!(content, Content::Unread);
@@ -109,12 +114,15 @@ impl PhotoSet {
             return Err(LabError::Photos(nothing(&left_out)));
         }
         let name = format!("as given, {}", describe(&photos));
-        let stored = match (store_of(rig, &items), delivers) {
-            (Some(stores), _) => Stored::Objects(Arc::new(stores)),
-            (None, true) => Stored::Delivered(Arc::new(Mutex::new(source))),
-            (None, false) => Stored::Fetched(opener(source)),
+        let stored = if let Some(stores) = store_of(rig, &items) {
+            PhotoSource::Objects(Arc::new(stores))
+        } else if delivers {
+            PhotoSource::Delivered(Arc::new(Mutex::new(source)))
+        } else {
+            PhotoSource::Fetched(opener(source))
         };
-        let (readers, supply) = (rig.base().readers, Arc::default());
+        let readers = rig.base().readers;
+        let supply = Arc::default();
         Ok(Self { name, photos: photos.into(), left_out, items: items.into(), stored, readers, supply })
     }
 
@@ -123,22 +131,19 @@ impl PhotoSet {
     /// # Errors
     /// [`LabError::Photos`] if they are about as small already.
     pub fn small(&self, rig: &dyn Rig, folder: &Path) -> Result<Self, LabError> {
-        let side = |photo: &Photo| photo.size.width.min(photo.size.height);
-        if self.photos.iter().filter(|photo| side(photo) > SMALL_SIDE * 5 / 4).count() * 2 < self.photos.len() {
+        let large = self.photos.iter().filter(|photo| photo.size.min_side() > SMALL_SIDE * 5 / 4).count();
+        if large * 2 < self.photos.len() {
             let what = format!("the photos are about {SMALL_SIDE} px already ({})", self.name);
             return Err(LabError::Photos(what));
         }
-        let cannot = |path: &Path| {
-            let path = path.to_owned();
-            move |cause| LabError::File { path, cause }
-        };
-        std::fs::create_dir_all(folder).map_err(cannot(folder))?;
-        let mut shrink = Shrink::new(rig)?;
-        let (mut photos, mut files) = (Vec::new(), Vec::new());
+        std::fs::create_dir_all(folder).map_err(LabError::file(folder))?;
+        let mut shrink = PhotoShrinker::new(rig)?;
+        let mut photos = Vec::new();
+        let mut files = Vec::new();
         for (index, photo) in self.photos.iter().enumerate() {
             let (bytes, size) = shrink.shrink(photo)?;
             let path = folder.join(format!("{index:05}.jpg"));
-            std::fs::write(&path, &bytes).map_err(cannot(&path))?;
+            std::fs::write(&path, &bytes).map_err(LabError::file(&path))?;
             photos.push(Photo { id: photo.id.clone(), bytes: bytes.into(), size });
             files.push(Input::Path(path));
         }
@@ -153,7 +158,7 @@ impl PhotoSet {
             photos: photos.into(),
             left_out: self.left_out.clone(),
             items: items.into(),
-            stored: Stored::Fetched(opener(listing)),
+            stored: PhotoSource::Fetched(opener(listing)),
             readers: self.readers,
             supply: Arc::default(),
         })
@@ -176,7 +181,7 @@ impl PhotoSet {
         if items.len() != self.photos.len() {
             return Err(LabError::Photos("this build reads no tar files".to_owned()));
         }
-        let stored = Stored::Delivered(Arc::new(Mutex::new(source)));
+        let stored = PhotoSource::Delivered(Arc::new(Mutex::new(source)));
         Ok(Self { items: items.into(), stored, supply: Arc::default(), ..self.clone() })
     }
 
@@ -191,7 +196,8 @@ impl PhotoSet {
             let version = Version { len: Some(photo.bytes.len() as u64), modified: Some(UNIX_EPOCH), tag: None };
             Item { index, id: address.clone(), locator: address.into(), version, ..Item::default() }
         });
-        let (items, stored) = (items.collect(), Stored::Objects(Arc::new(Stores::new(open))));
+        let items = items.collect();
+        let stored = PhotoSource::Objects(Arc::new(Stores::new(open)));
         let name = format!("on a web server, {}", describe(&self.photos));
         Ok(Self { name, items, stored, supply: Arc::default(), ..self.clone() })
     }
@@ -199,13 +205,13 @@ impl PhotoSet {
     /// Returns `images` items that repeat the photos, read from their original places as a job with this setting would
     /// read them.
     ///
-    /// What the photos' source reads on the way, it reads again in each turn; one such source is read at a time.
+    /// A source that reads its photos on the way reads them again in each turn; one such source is read at a time.
     /// Objects of a store are read with the setting's requests in flight.
     ///
     /// # Errors
     /// Fails if the photos' store cannot be opened or measured.
     pub fn stored(&self, setting: &Setting, images: u64) -> Result<Box<dyn Source>, LabError> {
-        let Stored::Objects(stores) = &self.stored else { return Ok(self.in_turns(images)) };
+        let PhotoSource::Objects(stores) = &self.stored else { return Ok(self.in_turns(images)) };
         let objects = self.items.iter().filter_map(|item| Some((item.clone(), Object::of(item)?)));
         Ok(Box::new(Objects::new(stores.with(setting.requests)?, objects.collect(), images)))
     }
@@ -215,66 +221,66 @@ impl PhotoSet {
     pub(crate) fn in_turns(&self, images: u64) -> Box<dyn Source> {
         let items = Arc::clone(&self.items);
         match &self.stored {
-            Stored::Fetched(open_fetch) => Box::new(Cycle::new(items, images, Arc::clone(open_fetch))),
-            Stored::Delivered(source) => Box::new(Replay::new(Arc::clone(source), items, images)),
-            Stored::Objects(stores) => {
+            PhotoSource::Fetched(open_fetch) => Box::new(Cycle::new(items, images, Arc::clone(open_fetch))),
+            PhotoSource::Delivered(source) => Box::new(Replay::new(Arc::clone(source), items, images)),
+            PhotoSource::Objects(stores) => {
                 let stores = Arc::clone(stores);
-                let open_fetch = move || Ok(stores.with(1)?.fetch());
-                Box::new(Cycle::new(items, images, Arc::new(open_fetch)))
+                Box::new(Cycle::new(items, images, Arc::new(move || Ok(stores.with(1)?.fetch()))))
             }
         }
     }
 
     /// Measures what the photos' place delivers, once for this set and its parts.
     pub(crate) fn supply(&self) -> Result<&Supply, LabError> {
-        let measure = || match &self.stored {
-            Stored::Objects(stores) => {
+        let measured = self.supply.get_or_init(|| {
+            let supply = if let PhotoSource::Objects(stores) = &self.stored {
                 store::measure(stores, &self.items.iter().filter_map(Object::of).collect::<Vec<_>>())
-            }
-            _ => {
+            } else {
                 let (place, readers) = if self.is_delivered() { ("container", 1) } else { ("files", self.readers) };
-                let turn = || self.in_turns(self.photos.len() as u64);
-                storage::of_files(place, readers, &|| self.forget().is_ok(), &turn)
-            }
-        };
-        let measured = self.supply.get_or_init(|| measure().map_err(|error| error_chain(&error)));
+                let images = self.photos.len() as u64;
+                storage::of_files(place, readers, &|| self.forget().is_ok(), &|| self.in_turns(images))
+            };
+            supply.map_err(|error| error_chain(&error))
+        });
         measured.as_ref().map_err(|why| LabError::Photos(why.clone()))
     }
 
     /// Returns true if the photos are read ahead, without reader threads: members of containers, and objects.
     pub(crate) fn is_delivered(&self) -> bool {
-        !matches!(self.stored, Stored::Fetched(_))
+        !matches!(self.stored, PhotoSource::Fetched(_))
     }
 
     /// Returns true if the photos are objects of a store.
     pub(crate) fn is_in_store(&self) -> bool {
-        matches!(self.stored, Stored::Objects(_))
+        matches!(self.stored, PhotoSource::Objects(_))
     }
 
     /// Returns `images` items that repeat the photos, with their bytes in memory.
     pub fn in_memory(&self, images: u64) -> Box<dyn Source> {
         let bytes: Arc<[Arc<[u8]>]> = self.photos.iter().map(|photo| Arc::clone(&photo.bytes)).collect();
-        let open_fetch = move || Ok(Box::new(MemoryFetch::new(Arc::clone(&bytes))) as Box<dyn Fetch>);
-        Box::new(Cycle::new(Arc::clone(&self.items), images, Arc::new(open_fetch)))
+        let open_fetch: Arc<OpenFetch> = Arc::new(move || Ok(Box::new(MemoryFetch::new(Arc::clone(&bytes))) as _));
+        Box::new(Cycle::new(Arc::clone(&self.items), images, open_fetch))
     }
 
     /// Returns `images` items that repeat the photos, whose bytes hold only the item's number.
     pub(crate) fn keys(&self, images: u64) -> Box<dyn Source> {
-        let open_fetch = || Ok(Box::new(KeyFetch) as Box<dyn Fetch>);
-        Box::new(Cycle::new(Arc::clone(&self.items), images, Arc::new(open_fetch)))
+        let open_fetch: Arc<OpenFetch> = Arc::new(|| Ok(Box::new(KeyFetch) as _));
+        Box::new(Cycle::new(Arc::clone(&self.items), images, open_fetch))
     }
 
     /// Returns evenly spread photos, as many as have at most `most_bytes` bytes of pixels; at least one.
     pub(crate) fn within(&self, most_bytes: u64) -> Self {
         let mut count = self.photos.len();
-        let chosen = |count: usize| (0..count).map(move |at| at * self.photos.len() / count);
-        let bytes = |count: usize| chosen(count).map(|at| self.photos[at].size.pixels() * 3).sum::<u64>();
-        while count > 1 && bytes(count) > most_bytes {
+        loop {
+            let chosen = (0..count).map(move |at| at * self.photos.len() / count);
+            let bytes: u64 = chosen.clone().map(|at| self.photos[at].size.pixels() * 3).sum();
+            if count <= 1 || bytes <= most_bytes {
+                return self.part(chosen);
+            }
             // Nearly exact at once if the photos are alike.
-            let fitting = (count as u128 * u128::from(most_bytes) / u128::from(bytes(count))) as usize;
+            let fitting = (count as u128 * u128::from(most_bytes) / u128::from(bytes)) as usize;
             count = fitting.clamp(1, count - 1);
         }
-        self.part(chosen(count))
     }
 
     /// Returns the photos at these places.
@@ -309,18 +315,18 @@ impl PhotoSet {
     /// # Errors
     /// [`LabError::Setting`] if photos are not in files or the system does not support it (Linux does).
     pub fn forget(&self) -> Result<(), LabError> {
-        let cannot = |id: &str, why: String| Err(LabError::Setting(format!("photos cannot be read cold: {id}: {why}")));
         let mut forgotten: Option<&[u8]> = None;
         for item in self.items.iter() {
-            if scheme_of(&item.locator).is_some() {
-                let why = "it is in an object store, whose caches are not this machine's";
-                return cannot(&item.id, why.to_owned());
-            }
-            // A container's photos follow each other.
-            if forgotten != Some(&item.locator)
-                && let Err(cause) = forget(&FileFetch::path(item))
-            {
-                return cannot(&item.id, cause.to_string());
+            let why = if scheme_of(&item.locator).is_some() {
+                Some("it is in an object store, whose caches are not this machine's".to_owned())
+            } else if forgotten == Some(&item.locator) {
+                // A container's photos follow each other.
+                None
+            } else {
+                forget(&FileFetch::path(item)).err().map(|cause| cause.to_string())
+            };
+            if let Some(why) = why {
+                return Err(LabError::Setting(format!("photos cannot be read cold: {}: {why}", item.id)));
             }
             forgotten = Some(&item.locator);
         }
@@ -371,8 +377,9 @@ fn read(fetch: &mut dyn Fetch, item: &Item, content: Content, bytes: &mut Vec<u8
 /// Returns the store of the photos, if all of them are objects of one kind of store.
 fn store_of(rig: &dyn Rig, items: &[Item]) -> Option<Stores> {
     let scheme = scheme_of(&items.first()?.locator)?;
-    let is_alike = |item: &Item| Object::of(item).is_some() && scheme_of(&item.locator) == Some(scheme);
-    items.iter().all(is_alike).then(|| Stores::new(rig.store_opener(scheme)))
+    let mut items = items.iter();
+    let are_alike = items.all(|item| Object::of(item).is_some() && scheme_of(&item.locator) == Some(scheme));
+    are_alike.then(|| Stores::new(rig.store_opener(scheme)))
 }
 
 fn opener(source: Box<dyn Source>) -> Arc<OpenFetch> {
@@ -381,13 +388,13 @@ fn opener(source: Box<dyn Source>) -> Arc<OpenFetch> {
 }
 
 /// Downscales large photos.
-struct Shrink {
+struct PhotoShrinker {
     decoder: Box<dyn foveate_decode::Decoder>,
     resizer: Box<dyn foveate_resize::Resizer>,
     pixels: PixelBuf,
 }
 
-impl Shrink {
+impl PhotoShrinker {
     fn new(rig: &dyn Rig) -> Result<Self, LabError> {
         let base = rig.base();
         Ok(Self {
@@ -401,8 +408,9 @@ impl Shrink {
         self.decoder.decode(&photo.bytes, DecodeHint::default(), &mut self.pixels)?;
         let native = self.pixels.size();
         let scale = f64::from(SMALL_SIDE) / f64::from(native.width.min(native.height));
-        let scaled = |side: u32| ((f64::from(side) * scale.min(1.0)).round() as u32).max(1);
-        let size = Size::new(scaled(native.width), scaled(native.height));
+        let [width, height] =
+            [native.width, native.height].map(|side| ((f64::from(side) * scale.min(1.0)).round() as u32).max(1));
+        let size = Size::new(width, height);
         let plan = Geometry::Stretch { output: size, filter: Filter::Bicubic }.plan(native);
         let mut small = vec![0; size.rgb_len().unwrap_or(0)];
         if let Some(out) = ImageViewMut::new(&mut small, size) {
@@ -428,12 +436,11 @@ fn nothing(left_out: &[(String, String)]) -> String {
 
 /// Formats the median size and bytes.
 fn describe(photos: &[Photo]) -> String {
-    let median = |value: fn(&Photo) -> f64| {
-        let values: Vec<f64> = photos.iter().map(value).collect();
-        crate::stats::median(&values).unwrap_or(0.0)
-    };
-    let (width, height) = (median(|p| f64::from(p.size.width)), median(|p| f64::from(p.size.height)));
-    format!("{width:.0} x {height:.0} px, {:.0} kB", median(|p| p.bytes.len() as f64) / 1e3)
+    let values: [fn(&Photo) -> f64; 3] =
+        [|photo| f64::from(photo.size.width), |photo| f64::from(photo.size.height), |photo| photo.bytes.len() as f64];
+    let [width, height, bytes] =
+        values.map(|value| median(&photos.iter().map(value).collect::<Vec<_>>()).unwrap_or(0.0));
+    format!("{width:.0} x {height:.0} px, {:.0} kB", bytes / 1e3)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use foveate_plan::{Bottleneck, Place};
 use crate::stats::median;
 use crate::{Calibration, Lab, LabError, LentEncoder, Output, PhotoSet, Rig, Setting, StandIn, Table, schema};
 
-/// What is run, and how thoroughly.
+/// The runs of a check, and their thoroughness.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlanCheckOptions {
     /// The settings to predict and run; [`settings`] returns a good choice.
@@ -32,7 +32,7 @@ const LEAST_LATENCY: f64 = 0.02;
 
 /// The comparison.
 #[derive(Clone, Debug)]
-pub struct Check {
+pub struct PlanCheck {
     /// The rows, [`schema::PLAN`].
     pub table: Table,
     /// Median of |predicted ÷ measured − 1|.
@@ -60,7 +60,8 @@ pub fn settings(rig: &dyn Rig) -> Vec<Setting> {
 
 /// Returns four settings with few requests in flight, and a forward that takes no time.
 pub fn settings_for_the_web(rig: &dyn Rig) -> Vec<Setting> {
-    let (free, cores) = (free(&rig.base()), rig.context().cores.max(1));
+    let free = free(&rig.base());
+    let cores = rig.context().cores.max(1);
     let shapes = [(1, 1, 4), (2, cores, 4), (3, 1, 8), (4, cores, 8)];
     shapes.map(|(requests, workers, batch)| Setting { requests, workers, batch, ..free.clone() }).into()
 }
@@ -74,7 +75,7 @@ fn free(base: &Setting) -> Setting {
 ///
 /// # Errors
 /// The errors of [`Calibration::measure`] and [`Lab::run`].
-pub fn run(lab: &Lab<'_>, photos: &PhotoSet, options: &PlanCheckOptions) -> Result<Check, LabError> {
+pub fn run(lab: &Lab<'_>, photos: &PhotoSet, options: &PlanCheckOptions) -> Result<PlanCheck, LabError> {
     let PlanCheckOptions { settings, on_the_web, rounds, seconds } = options;
     let all = [settings.as_slice(), on_the_web].concat();
     let mut calibration = Calibration::measure(lab, photos, &all)?;
@@ -106,7 +107,7 @@ pub fn run(lab: &Lab<'_>, photos: &PhotoSet, options: &PlanCheckOptions) -> Resu
     let errors: Vec<f64> = (0..table.len()).filter_map(|row| table.number(row, "error")).map(f64::abs).collect();
     let median_error = median(&errors).unwrap_or(f64::NAN);
     let worst_error = errors.into_iter().fold(f64::NAN, f64::max);
-    Ok(Check { table, median_error, worst_error })
+    Ok(PlanCheck { table, median_error, worst_error })
 }
 
 /// One setting, its predictions and measurements: one of each per round.
@@ -123,7 +124,9 @@ struct Planned<'a> {
 
 impl<'a> Planned<'a> {
     fn new(photos: &'a PhotoSet, setting: &'a Setting) -> Self {
-        let (limit, predicted, measured) = (String::new(), Vec::new(), Vec::new());
+        let limit = String::new();
+        let predicted = Vec::new();
+        let measured = Vec::new();
         Self { photos, setting, images: 0, regime: "", limit, predicted, measured }
     }
 
@@ -141,7 +144,8 @@ impl<'a> Planned<'a> {
     }
 
     fn add_to(&self, table: &mut Table) {
-        let (predicted, measured) = (median(&self.predicted), median(&self.measured));
+        let predicted = median(&self.predicted);
+        let measured = median(&self.measured);
         let error = predicted.zip(measured).map(|(predicted, measured)| predicted / measured - 1.0);
         let figures = [
             ("photos", self.photos.name.as_str().into()),

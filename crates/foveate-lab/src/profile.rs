@@ -14,7 +14,7 @@ use crate::run::{Lab, Output, Run, card_columns};
 use crate::storage::Supply;
 use crate::{Cell, LabError, LentEncoder, PhotoSet, Setting, Table, schema};
 
-/// What is profiled, and how.
+/// The subject and thoroughness of a profile.
 #[derive(Clone, Debug)]
 pub struct ProfileOptions {
     /// The configurations, for comparison.
@@ -72,7 +72,6 @@ pub fn storage(sets: &[PhotoSet]) -> Result<Table, LabError> {
 
 fn add_supply(table: &mut Table, photos: &PhotoSet, supply: &Supply) {
     let fit = supply.storage.filter(|_| photos.is_in_store());
-    let mega = |rate: f64| rate / 1e6;
     for reading in &supply.readings {
         let fitted = fit.map(|fit| Storage { concurrency: reading.requests as u32, ..fit });
         table.push([
@@ -82,15 +81,15 @@ fn add_supply(table: &mut Table, photos: &PhotoSet, supply: &Supply) {
             ("requests", reading.requests.into()),
             ("samples", 1_usize.into()),
             ("images", reading.images.into()),
-            ("mb_per_second", mega(reading.bytes_per_second()).into()),
+            ("mb_per_second", (reading.bytes_per_second() / 1e6).into()),
             ("images_per_second", reading.images_per_second().into()),
             (
                 "fitted_images_per_second",
                 fitted.and_then(|fitted| fitted.images_per_second(photos.mean_bytes()).ok()).into(),
             ),
             ("latency_ms", fit.map(|fit| fit.latency * 1e3).into()),
-            ("request_mb_per_second", fit.map(|fit| mega(fit.stream_bytes_per_second)).into()),
-            ("most_mb_per_second", fit.and_then(|fit| fit.link_bytes_per_second).map(mega).into()),
+            ("request_mb_per_second", fit.map(|fit| fit.stream_bytes_per_second / 1e6).into()),
+            ("most_mb_per_second", fit.and_then(|fit| Some(fit.link_bytes_per_second? / 1e6)).into()),
         ]);
     }
 }
@@ -101,24 +100,21 @@ fn add_supply(table: &mut Table, photos: &PhotoSet, supply: &Supply) {
 /// # Errors
 /// Fails if `out` cannot be written.
 pub fn print(table: &Table, out: &mut dyn Write) -> std::io::Result<()> {
-    let text = |row: usize, name: &str| table.get(row, name).to_string();
-    let run = |row: usize| {
-        let name = format!("{}+{} {}", text(row, "decoder"), text(row, "resizer"), text(row, "mode"));
-        (text(row, "photos"), name)
-    };
     let mut photos: Vec<String> = Vec::new();
     for row in 0..table.len() {
-        if !photos.contains(&run(row).0) {
-            photos.push(run(row).0);
+        let name = table.get(row, "photos").to_string();
+        if !photos.contains(&name) {
+            photos.push(name);
         }
     }
     for photos in photos {
-        let rows = (0..table.len()).filter(|&row| run(row).0 == photos);
         let mut runs: Vec<(String, Vec<usize>)> = Vec::new();
-        for row in rows {
-            match runs.iter_mut().find(|(name, _)| *name == run(row).1) {
+        for row in (0..table.len()).filter(|&row| table.get(row, "photos").to_string() == photos) {
+            let [decoder, resizer, mode] = ["decoder", "resizer", "mode"].map(|name| table.get(row, name));
+            let run = format!("{decoder}+{resizer} {mode}");
+            match runs.iter_mut().find(|(name, _)| *name == run) {
                 Some((_, rows)) => rows.push(row),
-                None => runs.push((run(row).1, vec![row])),
+                None => runs.push((run, vec![row])),
             }
         }
         runs.chunks(BESIDE).try_for_each(|runs| print_runs(table, &photos, runs, out))?;
@@ -126,18 +122,28 @@ pub fn print(table: &Table, out: &mut dyn Write) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Width of one run's column, and the number of runs beside each other.
+/// Width of one run's column, and the number of runs next to each other.
 const WIDTH: usize = 27;
 const BESIDE: usize = 4;
 
+/// Returns a number of a row; 0 if the cell holds none.
+fn number(table: &Table, row: usize, name: &str) -> f64 {
+    table.number(row, name).unwrap_or(0.0)
+}
+
+/// Prints a line with one cell for the rows of each run.
+fn print_line(
+    out: &mut dyn Write,
+    head: &str,
+    runs: &[(String, Vec<usize>)],
+    cell: impl Fn(&[usize]) -> String,
+) -> std::io::Result<()> {
+    write!(out, "{head:<12}")?;
+    runs.iter().try_for_each(|(_, rows)| write!(out, "{:>WIDTH$}", cell(rows)))?;
+    writeln!(out)
+}
+
 fn print_runs(table: &Table, photos: &str, runs: &[(String, Vec<usize>)], out: &mut dyn Write) -> std::io::Result<()> {
-    let stage = |row: usize| table.get(row, "stage").to_string();
-    let number = |row: usize, name: &str| table.number(row, name).unwrap_or(0.0);
-    let line = |out: &mut dyn Write, head: &str, cell: &dyn Fn(&[usize]) -> String| {
-        write!(out, "{head:<12}")?;
-        runs.iter().try_for_each(|(_, rows)| write!(out, "{:>WIDTH$}", cell(rows)))?;
-        writeln!(out)
-    };
     writeln!(
         out,
         "\n{photos}: ms per image, share of the wall-clock time (of threads that work at once, more than 100%)"
@@ -147,34 +153,37 @@ fn print_runs(table: &Table, photos: &str, runs: &[(String, Vec<usize>)], out: &
     writeln!(out)?;
     // The serial run has every stage.
     let longest = runs.iter().max_by_key(|(_, rows)| rows.len()).map_or(&[][..], |(_, rows)| rows.as_slice());
-    for name in longest.iter().map(|&row| stage(row)) {
-        line(out, &name, &|rows| match rows.iter().find(|&&row| stage(row) == name) {
-            Some(&row) if number(row, "total_s") > 0.0 => {
-                format!("{:.3} {:>6.1}%", number(row, "ms_per_image"), 100.0 * number(row, "share_of_wall"))
+    for name in longest.iter().map(|&row| table.get(row, "stage")) {
+        print_line(out, &name.to_string(), runs, |rows| {
+            match rows.iter().find(|&&row| table.get(row, "stage") == name) {
+                Some(&row) if number(table, row, "total_s") > 0.0 => {
+                    let share = 100.0 * number(table, row, "share_of_wall");
+                    format!("{:.3} {share:>6.1}%", number(table, row, "ms_per_image"))
+                }
+                _ => "–        ".to_owned(),
             }
-            _ => "–        ".to_owned(),
         })?;
     }
-    line(out, "images/s", &|rows| format!("{:.1}        ", number(rows[0], "images_per_second")))?;
-    let project = |row: usize| number(row, "projected_images");
-    let hours = |rows: &[usize]| project(rows[0]) / number(rows[0], "images_per_second") / 3600.0;
-    let images = project(longest[0]);
-    line(out, "hours", &|rows| format!("{:.2}        ", hours(rows)))?;
-    writeln!(out, "(hours for {images:.0} images)")?;
+    print_line(out, "images/s", runs, |rows| format!("{:.1}        ", number(table, rows[0], "images_per_second")))?;
+    print_line(out, "hours", runs, |rows| {
+        let seconds = number(table, rows[0], "projected_images") / number(table, rows[0], "images_per_second");
+        format!("{:.2}        ", seconds / 3600.0)
+    })?;
+    writeln!(out, "(hours for {:.0} images)", number(table, longest[0], "projected_images"))?;
     let Some(storage) = table.number(longest[0], "storage_mb_per_second") else { return Ok(()) };
-    let at_most = storage * 1e6 / number(longest[0], "bytes_per_image");
+    let at_most = storage * 1e6 / number(table, longest[0], "bytes_per_image");
     write!(
         out,
         "(reading goes on beside the stages; alone, the storage delivers {storage:.1} MB/s, {at_most:.1} images/s"
     )?;
-    let column = |name: &str| table.number(longest[0], name);
-    let request = column("storage_in_flight").zip(column("storage_latency_ms"));
-    if let Some((requests, latency)) = request {
-        let (plural, each) =
-            (if requests == 1.0 { "" } else { "s" }, number(longest[0], "storage_request_mb_per_second"));
+    if let Some(requests) = table.number(longest[0], "storage_in_flight")
+        && let Some(latency) = table.number(longest[0], "storage_latency_ms")
+    {
+        let plural = if requests == 1.0 { "" } else { "s" };
+        let each = number(table, longest[0], "storage_request_mb_per_second");
         write!(out, ", with {requests:.0} request{plural} in flight: {latency:.1} ms, then {each:.1} MB/s each")?;
     }
-    if let Some(most) = column("storage_most_mb_per_second") {
+    if let Some(most) = table.number(longest[0], "storage_most_mb_per_second") {
         write!(out, ", and {most:.1} MB/s at most together")?;
     }
     writeln!(out, ")")
@@ -245,10 +254,12 @@ impl ProfileRun<'_> {
     }
 
     fn push(&self, table: &mut Table, mode: &str, images: u64, run: &Run, stage: &StageTotals) {
-        let (busy, wall) = (stage.busy.as_secs_f64(), run.report.wall.as_secs_f64());
-        let spans = stage.count > 0;
-        let ms = |duration: Duration| Cell::from(spans.then_some(duration.as_secs_f64() * 1e3));
-        let (store, mega) = (self.storage.filter(|_| self.photos.is_in_store()), |rate: f64| rate / 1e6);
+        let busy = stage.busy.as_secs_f64();
+        let wall = run.report.wall.as_secs_f64();
+        // Without spans, there are no quantiles.
+        let [mean, p50, p90, p99] = [stage.mean(), stage.p50, stage.p90, stage.p99]
+            .map(|duration| Cell::from((stage.count > 0).then_some(duration.as_secs_f64() * 1e3)));
+        let store = self.storage.filter(|_| self.photos.is_in_store());
         let figures = [
             ("photos", self.photos.name.as_str().into()),
             ("mode", mode.into()),
@@ -259,18 +270,18 @@ impl ProfileRun<'_> {
             ("stage", stage.name.into()),
             ("count", stage.count.into()),
             ("total_s", busy.into()),
-            ("mean_ms", ms(stage.mean())),
-            ("p50_ms", ms(stage.p50)),
-            ("p90_ms", ms(stage.p90)),
-            ("p99_ms", ms(stage.p99)),
+            ("mean_ms", mean),
+            ("p50_ms", p50),
+            ("p90_ms", p90),
+            ("p99_ms", p99),
             ("share_of_wall", (busy / wall).into()),
             ("ms_per_image", (busy * 1e3 / images as f64).into()),
             ("wall_s", wall.into()),
             ("bytes_per_image", self.photos.mean_bytes().into()),
-            ("storage_mb_per_second", self.storage_rate().map(mega).into()),
+            ("storage_mb_per_second", self.storage_rate().map(|rate| rate / 1e6).into()),
             ("storage_latency_ms", store.map(|store| store.latency * 1e3).into()),
-            ("storage_request_mb_per_second", store.map(|store| mega(store.stream_bytes_per_second)).into()),
-            ("storage_most_mb_per_second", store.and_then(|store| store.link_bytes_per_second).map(mega).into()),
+            ("storage_request_mb_per_second", store.map(|store| store.stream_bytes_per_second / 1e6).into()),
+            ("storage_most_mb_per_second", store.and_then(|store| Some(store.link_bytes_per_second? / 1e6)).into()),
             ("storage_in_flight", store.map(|store| store.concurrency as usize).into()),
             ("images_per_second", run.rate.into()),
             ("projected_images", self.options.project.into()),

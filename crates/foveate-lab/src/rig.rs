@@ -1,5 +1,4 @@
 use std::fmt;
-use std::num::ParseIntError;
 use std::sync::Arc;
 
 use foveate_decode::{DecodeError, Decoder};
@@ -14,14 +13,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Cell, Memory};
 
-/// What an experiment may vary. Everything else in a job (model, device, limits, …) belongs to the rig and stays
+/// The values that an experiment may vary. Everything else in a job (model, device, limits, …) belongs to the rig and stays
 /// constant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(into = "[String; 12]", try_from = "[String; 12]")]
 pub struct Setting {
     /// Registry name; others decode the formats that it cannot read.
     pub decoder: String,
-    /// Whether decoders may return a smaller image than the file holds.
+    /// The extent to which decoders may return a smaller image than the file holds.
     pub scale: DecodeScale,
     /// Registry name.
     pub resizer: String,
@@ -143,8 +142,12 @@ impl TryFrom<[String; 12]> for Setting {
 
     fn try_from([decoder, scale, resizer, recipe, encoder, dtype, counts @ ..]: [String; 12]) -> Result<Self, String> {
         let dtype = DType::ALL.into_iter().find(|known| known.name() == dtype).ok_or("no such precision")?;
-        let [workers, threads, batch, readers, prefetch, requests] = counts.map(|count| count.parse::<usize>());
-        let count = |parsed: Result<usize, ParseIntError>| parsed.map_err(|error| error.to_string());
+        let mut parsed = [0; 6];
+        for (parsed, count) in parsed.iter_mut().zip(&counts) {
+            *parsed = count.parse::<usize>().map_err(|error| error.to_string())?;
+        }
+        // The order of `named`.
+        let [workers, threads, batch, readers, prefetch, requests] = parsed;
         Ok(Self {
             decoder,
             scale: scale.parse()?,
@@ -152,12 +155,12 @@ impl TryFrom<[String; 12]> for Setting {
             recipe,
             encoder,
             dtype,
-            batch: count(batch)?,
-            workers: count(workers)?,
-            readers: count(readers)?,
-            threads: count(threads)?,
-            prefetch: count(prefetch)?,
-            requests: count(requests)?,
+            batch,
+            workers,
+            readers,
+            threads,
+            prefetch,
+            requests,
         })
     }
 }
@@ -289,7 +292,7 @@ pub trait Rig: Sync {
     /// Returns the setting with the usual encoder on the CPU, in f32 on every core.
     fn setting_on_cpu(&self, setting: &Setting) -> Setting;
 
-    /// Opens that setting's encoder on the CPU, whatever the rig's device is.
+    /// Opens that setting's encoder on the CPU, even if the rig's device is another.
     fn open_on_cpu(&self, setting: &Setting) -> Result<Box<dyn Encoder>, EncodeError>;
 
     /// Returns the model's name or path, and the model as an ONNX file in f32 with the job's pooling.

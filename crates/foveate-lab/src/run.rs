@@ -183,7 +183,8 @@ impl Lab<'_> {
         let cards = cards.and_then(CardSampler::finish);
         self.clear_output();
         self.go_on()?;
-        let (rate, wall) = (report.throughput(), report.wall);
+        let rate = report.throughput();
+        let wall = report.wall;
         Ok(Run {
             rate,
             cpu_busy: busy.map(|busy| share(busy, wall, self.rig.context().cores)),

@@ -17,11 +17,11 @@ pub use self::rig::StandInRig;
 pub struct StandIn {
     /// The name of a known device, or the curve.
     name: String,
-    /// Milliseconds of a batch, whatever its size.
+    /// Milliseconds of a batch of any size.
     overhead_ms: f64,
     /// Milliseconds of each image.
     image_ms: f64,
-    /// What of the curve follows from an assumption; empty for nothing.
+    /// The part of the curve that follows from an assumption; empty for none.
     assumed: String,
     /// Precision of the device's forward; `None` for the job's.
     dtype: Option<DType>,
@@ -35,7 +35,7 @@ const KNOWN: &str = include_str!("stand_in/devices.csv");
 
 /// A row of [`KNOWN`].
 #[derive(Deserialize)]
-struct Known {
+struct KnownCurve {
     name: String,
     overhead_ms: f64,
     image_ms: f64,
@@ -43,7 +43,7 @@ struct Known {
     assumed: String,
 }
 
-fn known() -> impl Iterator<Item = Known> {
+fn known() -> impl Iterator<Item = KnownCurve> {
     // A test reads every row.
     csv::Reader::from_reader(KNOWN.as_bytes()).into_deserialize().filter_map(Result::ok)
 }
@@ -68,7 +68,7 @@ impl StandIn {
         self.dtype
     }
 
-    /// Returns the milliseconds of a batch whatever its size, and those of each image.
+    /// Returns the milliseconds of a batch of any size, and those of each image.
     pub fn step_ms(&self) -> (f64, f64) {
         (self.overhead_ms, self.image_ms)
     }
@@ -89,12 +89,12 @@ impl StandIn {
     /// Opens an encoder of this speed with the inputs and outputs of `spec`.
     pub fn open(&self, spec: EncoderSpec) -> Box<dyn Encoder> {
         let spec = EncoderSpec { device: self.to_string(), batch_invariant: true, ..spec };
-        Box::new(device::Device::new(spec, self.overhead_ms / 1e3, self.image_ms / 1e3))
+        Box::new(device::StandInDevice::new(spec, self.overhead_ms / 1e3, self.image_ms / 1e3))
     }
 
     /// Opens an encoder that takes no time.
     pub(crate) fn free(spec: EncoderSpec) -> Box<dyn Encoder> {
-        Box::new(device::Device::new(spec, 0.0, 0.0))
+        Box::new(device::StandInDevice::new(spec, 0.0, 0.0))
     }
 }
 
@@ -119,7 +119,7 @@ impl FromStr for StandIn {
     /// Reads a known name, or a curve in milliseconds: `5+0.9·n`, with `·` or `*`.
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some(device) = known().find(|known| known.name == text) {
-            let Known { name, overhead_ms, image_ms, bus_gb_per_second, assumed } = device;
+            let KnownCurve { name, overhead_ms, image_ms, bus_gb_per_second, assumed } = device;
             let bus_bytes_per_second = Some(1e9 * bus_gb_per_second);
             return Ok(Self { name, overhead_ms, image_ms, assumed, dtype: Some(DType::F16), bus_bytes_per_second });
         }
@@ -130,12 +130,17 @@ impl FromStr for StandIn {
     }
 }
 
+/// Parses a time of at least 0.
+fn milliseconds(text: &str) -> Option<f64> {
+    text.trim().parse().ok().filter(|ms: &f64| ms.is_finite() && *ms >= 0.0)
+}
+
 /// Parses `a+b·n`.
 fn curve(text: &str) -> Option<(f64, f64)> {
     let (overhead, rest) = text.split_once('+')?;
     let per_image = rest.trim().strip_suffix('n')?.trim_end().trim_end_matches(['·', '*']);
-    let number = |text: &str| text.trim().parse().ok().filter(|ms: &f64| ms.is_finite() && *ms >= 0.0);
-    let (overhead, per_image) = (number(overhead)?, number(per_image)?);
+    let overhead = milliseconds(overhead)?;
+    let per_image = milliseconds(per_image)?;
     (overhead + per_image > 0.0).then_some((overhead, per_image))
 }
 

@@ -9,10 +9,10 @@ use foveate_plan::{StoreRequests, fit_store};
 use foveate_source::store::{Object, ReadAhead, Store};
 use foveate_source::{FetchError, SourceError};
 
-use crate::storage::{Reading, Supply};
+use crate::storage::{StorageReading, Supply};
 use crate::{LabError, StoreOpener};
 
-/// Requests in flight to measure beside a single one, while more of them read more.
+/// Requests in flight to measure in addition to a single one, while more of them read more.
 const NUMBERS: [usize; 5] = [4, 16, 64, 256, 1024];
 /// A number of requests that reads less than this many times as much as the number before is the last.
 const GROWTH: f64 = 1.1;
@@ -67,11 +67,11 @@ pub(crate) fn measure(stores: &Stores, objects: &[Object]) -> Result<Supply, Lab
 }
 
 /// Reads one byte and one object in turns, one request at a time.
-fn one_by_one(store: &dyn Store, objects: &[Object], measured: &mut StoreRequests) -> Result<Reading, LabError> {
-    let mut flow = Flow::new(store, objects, 1);
+fn one_by_one(store: &dyn Store, objects: &[Object], measured: &mut StoreRequests) -> Result<StorageReading, LabError> {
+    let mut flow = StoreFlow::new(store, objects, 1);
     // It also connects.
     flow.take()?;
-    let mut reading = Reading { requests: 1, ..Reading::default() };
+    let mut reading = StorageReading { requests: 1, ..StorageReading::default() };
     let begun = Instant::now();
     for object in objects.iter().cycle().take(ALONE[1]) {
         let first = {
@@ -83,7 +83,7 @@ fn one_by_one(store: &dyn Store, objects: &[Object], measured: &mut StoreRequest
         // A server that sends whole objects alone takes as long for one byte.
         measured.first_byte.push(if first.0.is_ok() { first.1 } else { seconds });
         measured.whole.push((bytes as f64, seconds));
-        reading = Reading {
+        reading = StorageReading {
             images: reading.images + 1,
             bytes: reading.bytes + bytes,
             seconds: reading.seconds + seconds,
@@ -97,11 +97,11 @@ fn one_by_one(store: &dyn Store, objects: &[Object], measured: &mut StoreRequest
 }
 
 /// Reads with `requests` requests in flight, which the store has, in whole generations of them.
-fn together(store: &dyn Store, objects: &[Object], requests: usize) -> Result<Reading, LabError> {
-    let mut flow = Flow::new(store, objects, 2 * requests);
+fn together(store: &dyn Store, objects: &[Object], requests: usize) -> Result<StorageReading, LabError> {
+    let mut flow = StoreFlow::new(store, objects, 2 * requests);
     (0..requests).try_for_each(|_| flow.take().map(drop))?;
     let started = Instant::now();
-    let mut reading = Reading { requests, ..Reading::default() };
+    let mut reading = StorageReading { requests, ..StorageReading::default() };
     for generation in 1.. {
         for _ in 0..requests {
             reading.bytes += flow.take()?;
@@ -117,14 +117,14 @@ fn together(store: &dyn Store, objects: &[Object], requests: usize) -> Result<Re
 }
 
 /// Objects over and over, of which some are asked for ahead.
-struct Flow<'a> {
+struct StoreFlow<'a> {
     ahead: Box<dyn ReadAhead>,
     objects: std::iter::Cycle<std::slice::Iter<'a, Object>>,
     asked: usize,
     most: usize,
 }
 
-impl<'a> Flow<'a> {
+impl<'a> StoreFlow<'a> {
     fn new(store: &dyn Store, objects: &'a [Object], most: usize) -> Self {
         Self { ahead: store.read_ahead(), objects: objects.iter().cycle(), asked: 0, most }
     }

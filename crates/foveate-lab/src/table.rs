@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cell::{Cell, significant};
 use crate::schema::{self, Column, Schema};
-use crate::width::{self, Kind, cut, fit, grid};
+use crate::width::{ColumnKind, PrintedColumn, cut, fit, grid};
 use crate::{Conditions, Context, LabError};
 
 /// The rows of one experiment, as its schema describes them.
@@ -149,19 +149,14 @@ impl Table {
     /// Returns the rows as JSON: an array of objects, with the values by column. Those of the context are texts.
     pub fn json(&self, context: &Context) -> serde_json::Value {
         let context = self.context(context);
-        let value = |cell: &Cell| match cell {
-            Cell::Empty => serde_json::Value::Null,
-            Cell::Text(text) => text.as_str().into(),
-            Cell::Number(value) => (*value).into(),
-            Cell::Count(count) => (*count).into(),
-            Cell::Flag(flag) => (*flag).into(),
-        };
-        let object = |row: &Vec<Cell>| -> serde_json::Map<String, serde_json::Value> {
+        let mut rows = Vec::new();
+        for row in self.written() {
             let context = context.iter().map(|text| serde_json::Value::from(text.as_str()));
             let columns = self.schema.all_columns().map(|column| column.name.to_owned());
-            columns.zip(row.iter().map(value).chain(context)).collect()
-        };
-        self.written().iter().map(object).collect()
+            let row: serde_json::Map<_, _> = columns.zip(row.iter().map(Cell::json).chain(context)).collect();
+            rows.push(row.into());
+        }
+        serde_json::Value::Array(rows)
     }
 
     /// Prints the schema's printed columns within [`WIDTH`](crate::WIDTH), aligned, with three significant digits.
@@ -178,16 +173,19 @@ impl Table {
             let said = same.iter().map(|&at| format!("{} {}", columns[at].heading(), self.short(0, at, columns[at])));
             writeln!(out, "{}", fit(&said.collect::<Vec<_>>().join(" · "), 2))?;
         }
-        let printed = |at: usize| width::Column {
-            heading: columns[at].heading(),
-            kind: self.kind(at),
-            cells: (0..self.rows.len()).map(|row| self.short(row, at, columns[at])).collect(),
-        };
+        let mut printed = Vec::new();
+        for at in shown {
+            printed.push(PrintedColumn {
+                heading: columns[at].heading(),
+                kind: self.kind(at),
+                cells: (0..self.rows.len()).map(|row| self.short(row, at, columns[at])).collect(),
+            });
+        }
         let reasons: Vec<Option<&str>> = self.rows.iter().map(|row| self.not_run(row)).collect();
-        grid(shown.into_iter().map(printed).collect(), &reasons).iter().try_for_each(|line| writeln!(out, "{line}"))
+        grid(printed, &reasons).iter().try_for_each(|line| writeln!(out, "{line}"))
     }
 
-    /// Formats a cell, a short time with a unit of its own.
+    /// Formats a cell; a short time gets a smaller unit.
     fn short(&self, row: usize, at: usize, column: &Column) -> String {
         match &self.rows[row][at] {
             Cell::Number(value) => match schema::readable(*value, column.unit()) {
@@ -217,12 +215,14 @@ impl Table {
         column.printed && column.name != STATUS && self.rows.iter().any(|row| row[at] != Cell::Empty)
     }
 
-    fn kind(&self, at: usize) -> Kind {
-        let is = |kind: fn(&Cell) -> bool| self.rows.iter().any(|row| kind(&row[at]));
-        match () {
-            () if is(|cell| matches!(cell, Cell::Number(_) | Cell::Count(_))) => Kind::Numbers,
-            () if is(|cell| matches!(cell, Cell::Text(text) if text != "yes")) => Kind::Words,
-            () => Kind::Marks,
+    fn kind(&self, at: usize) -> ColumnKind {
+        let mut cells = self.rows.iter().map(|row| &row[at]);
+        if cells.clone().any(|cell| matches!(cell, Cell::Number(_) | Cell::Count(_))) {
+            ColumnKind::Numbers
+        } else if cells.any(|cell| matches!(cell, Cell::Text(text) if text != "yes")) {
+            ColumnKind::Words
+        } else {
+            ColumnKind::Marks
         }
     }
 }
@@ -232,13 +232,10 @@ const STATUS: &str = "status";
 
 /// Writes a file and its folder, so that readers see the old content or the new.
 pub(crate) fn write_atomically(path: &Path, content: impl FnOnce() -> io::Result<Vec<u8>>) -> Result<(), LabError> {
-    let write = || {
-        path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
-        let partial = path.with_added_extension("partial");
-        std::fs::write(&partial, content()?)?;
-        std::fs::rename(&partial, path)
-    };
-    write().map_err(|cause| LabError::File { path: path.to_owned(), cause })
+    let partial = path.with_added_extension("partial");
+    let folder = path.parent().map_or(Ok(()), std::fs::create_dir_all);
+    let written = folder.and_then(|()| std::fs::write(&partial, content()?));
+    written.and_then(|()| std::fs::rename(&partial, path)).map_err(LabError::file(path))
 }
 
 /// Maximum length of a text in a printed table; the file has the full text.

@@ -23,15 +23,21 @@ pub(crate) fn write<'a>(photos: impl Iterator<Item = &'a [u8]>, path: &Path) -> 
 /// decoders go by the bytes.
 fn header(number: usize, len: usize) -> [u8; BLOCK] {
     let mut header = [0; BLOCK];
-    let mut put = |at: usize, text: &str| header[at..at + text.len()].copy_from_slice(text.as_bytes());
-    put(0, &format!("{number:08}.jpg"));
-    put(100, "0000644");
-    put(124, &format!("{len:011o}"));
-    put(136, "00000000000");
-    // The checksum counts itself as spaces.
-    put(148, "        ");
-    put(156, "0");
-    put(257, "ustar\u{0}00");
+    let name = format!("{number:08}.jpg");
+    let length = format!("{len:011o}");
+    let fields = [
+        (0, name.as_str()),
+        (100, "0000644"),
+        (124, length.as_str()),
+        (136, "00000000000"),
+        // The checksum counts itself as spaces.
+        (148, "        "),
+        (156, "0"),
+        (257, "ustar\u{0}00"),
+    ];
+    for (at, text) in fields {
+        header[at..at + text.len()].copy_from_slice(text.as_bytes());
+    }
     let sum: u32 = header.iter().map(|&byte| u32::from(byte)).sum();
     header[148..156].copy_from_slice(format!("{sum:06o}\u{0} ").as_bytes());
     header

@@ -80,10 +80,11 @@ pub fn run(lab: &Lab<'_>, photos: &PhotoSet, budget: Duration) -> Result<Tuned, 
     run_from(lab, photos, lab.rig.base(), budget)
 }
 
-/// Does the same, starting from `base`.
+/// Searches for about `budget`, starting from `base`.
 fn run_from(lab: &Lab<'_>, photos: &PhotoSet, base: Setting, budget: Duration) -> Result<Tuned, LabError> {
     let context = lab.rig.context();
-    let machine = Machine { cores: context.cores, on_cpu: context.is_on_cpu(), has_readers: !photos.is_delivered() };
+    let machine =
+        TuningMachine { cores: context.cores, on_cpu: context.is_on_cpu(), has_readers: !photos.is_delivered() };
     search(&mut LabRuns::new(lab, photos), lab.watch, base, machine, budget).map(|tuner| tuner.tuned(&photos.name))
 }
 
@@ -91,7 +92,7 @@ fn search<'a>(
     runs: &'a mut dyn Runs,
     watch: &'a dyn Watch,
     base: Setting,
-    machine: Machine,
+    machine: TuningMachine,
     budget: Duration,
 ) -> Result<Tuner<'a>, LabError> {
     let mut tuner = Tuner::new(runs, watch, base, machine, budget)?;
@@ -102,7 +103,7 @@ fn search<'a>(
 
 /// The resources that settings may use.
 #[derive(Clone, Copy, Debug)]
-struct Machine {
+struct TuningMachine {
     cores: usize,
     /// True if the forward runs on the cores that decode.
     on_cpu: bool,
@@ -147,7 +148,7 @@ struct Tuner<'a> {
 
 /// The result of a challenger against the best so far.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Verdict {
+enum Comparison {
     Faster(f64),
     Alike(f64),
     Slower(f64),
@@ -159,30 +160,32 @@ impl<'a> Tuner<'a> {
         runs: &'a mut dyn Runs,
         watch: &'a dyn Watch,
         base: Setting,
-        Machine { cores, on_cpu, has_readers }: Machine,
+        TuningMachine { cores, on_cpu, has_readers }: TuningMachine,
         budget: Duration,
     ) -> Result<Self, LabError> {
         let threads = if on_cpu { thread_choices(cores, base.threads) } else { vec![base.threads] };
         let workers = base.workers.max(1);
-        let settings = |batch: usize| -> Vec<Setting> {
-            threads.iter().map(|&threads| Setting { threads, workers, batch, ..base.clone() }).collect()
-        };
         let most = if on_cpu { MOST_ON_CPU } else { BATCHES[BATCHES.len() - 1] };
         let mut batches: BTreeSet<usize> = BATCHES.into_iter().filter(|&batch| batch <= most).collect();
         batches.insert(base.batch);
-        let all: Vec<Setting> = batches.iter().flat_map(|&batch| settings(batch)).collect();
+        let mut settings = Vec::new();
+        for &batch in &batches {
+            settings.extend(threads.iter().map(|&threads| Setting { threads, workers, batch, ..base.clone() }));
+        }
         let mut notes = Vec::new();
-        let calibration = match runs.calibrate(&all) {
+        let calibration = match runs.calibrate(&settings) {
             // The requested batch size may still work: a larger one can exceed a device's memory.
             Err(LabError::Encode(error)) => {
                 notes.push(format!("no other batch than {}: {}", base.batch, error_chain(&error)));
                 batches = BTreeSet::from([base.batch]);
-                runs.calibrate(&settings(base.batch))?
+                settings.retain(|setting| setting.batch == base.batch);
+                runs.calibrate(&settings)?
             }
             measured => measured?,
         };
         let run_seconds = seconds_of_run(budget.saturating_sub(runs.elapsed()));
-        let (batches, trials) = (batches.into_iter().collect(), Vec::new());
+        let batches = batches.into_iter().collect();
+        let trials = Vec::new();
         Ok(Self {
             runs,
             watch,
@@ -290,7 +293,8 @@ impl<'a> Tuner<'a> {
             let cheaper = cost(&setting) < cost(&self.trials[best].setting);
             let challenger = self.trial(setting, what);
             let verdict = self.compare(best, challenger, if cheaper { 2 } else { PAIRS })?;
-            let taken = matches!(verdict, Verdict::Faster(_)) || (cheaper && matches!(verdict, Verdict::Alike(_)));
+            let taken =
+                matches!(verdict, Comparison::Faster(_)) || (cheaper && matches!(verdict, Comparison::Alike(_)));
             let says = verdict.says(taken);
             let why = &mut self.trials[challenger].why;
             *why = format!("{why}: {says}");
@@ -308,28 +312,31 @@ impl<'a> Tuner<'a> {
     fn neighbours(&self, trial: usize) -> Result<Vec<(String, Setting)>, LabError> {
         let best = &self.trials[trial].setting;
         let now = self.calibration.predict(best)?.images_per_second;
-        let expected =
-            |setting: &Setting| Ok::<_, LabError>(self.calibration.predict(setting)?.images_per_second / now);
-        let (mut fewer, mut more) = (Vec::new(), Vec::new());
+        let mut fewer = Vec::new();
+        let mut more = Vec::new();
         for (with, count) in COUNTS.into_iter().chain(self.has_readers.then_some(READERS)) {
             let count = count(best);
             for few in doublings(count.saturating_sub(1)) {
                 // Jumps to the smallest value that the model predicts to suffice.
-                if few < count && expected(&with(best, few))? >= 1.0 - ALIKE / 2.0 {
-                    fewer.push(with(best, few));
+                let setting = with(best, few);
+                if few < count && self.calibration.predict(&setting)?.images_per_second / now >= 1.0 - ALIKE / 2.0 {
+                    fewer.push(setting);
                     break;
                 }
             }
             fewer.extend((count > 1).then(|| with(best, count / 2)));
             more.push(with(best, count + count.div_ceil(2).max(1)));
         }
-        let batched = |batch: Option<&usize>| batch.map(|&batch| Setting { batch, ..best.clone() });
-        fewer.extend(batched(self.batches.iter().rfind(|&&batch| batch < best.batch)));
-        more.extend(batched(self.batches.iter().find(|&&batch| batch > best.batch)));
+        if let Some(&batch) = self.batches.iter().rfind(|&&batch| batch < best.batch) {
+            fewer.push(Setting { batch, ..best.clone() });
+        }
+        if let Some(&batch) = self.batches.iter().find(|&&batch| batch > best.batch) {
+            more.push(Setting { batch, ..best.clone() });
+        }
         let mut neighbours = Vec::new();
         for (settings, least) in [(fewer, 1.0 - HOPELESS), (more, 1.0 - ALIKE)] {
             for setting in settings {
-                if expected(&setting)? >= least {
+                if self.calibration.predict(&setting)?.images_per_second / now >= least {
                     neighbours.push((best.changes_to(&setting), setting));
                 }
             }
@@ -338,11 +345,12 @@ impl<'a> Tuner<'a> {
     }
 
     /// Alternates runs of both: `least` pairs, and more until they differ clearly or the maximum is reached.
-    fn compare(&mut self, best: usize, challenger: usize, least: usize) -> Result<Verdict, LabError> {
+    fn compare(&mut self, best: usize, challenger: usize, least: usize) -> Result<Comparison, LabError> {
         let images = self.images(&[best, challenger]);
         let mut ratios = Vec::new();
         while ratios.len() < PAIRS {
-            let (theirs, ours) = (self.sample(challenger, images)?, self.sample(best, images)?);
+            let theirs = self.sample(challenger, images)?;
+            let ours = self.sample(best, images)?;
             ratios.push(theirs / ours);
             let clearly = ratios.iter().all(|&ratio| ratio < 1.0 - 2.0 * ALIKE)
                 || ratios.iter().all(|&ratio| ratio > 1.0 + 2.0 * ALIKE);
@@ -352,7 +360,7 @@ impl<'a> Tuner<'a> {
                 break;
             }
         }
-        let verdict = Verdict::of(&ratios);
+        let verdict = Comparison::of(&ratios);
         self.trials[challenger].beside = Some((best, ratios));
         Ok(verdict)
     }
@@ -448,7 +456,8 @@ impl<'a> Tuner<'a> {
 
     fn explain(&self, best: usize) -> String {
         let Trial { setting, .. } = &self.trials[best];
-        let (times, now) = (self.times_asked(best), self.trials[best].rate());
+        let times = self.times_asked(best);
+        let now = self.trials[best].rate();
         let changes = self.base.changes_to(setting);
         let mut lines = vec![match changes.as_str() {
             "" => format!("the configuration asked for is as good as any that was tried: {now:.3} images/s"),
@@ -464,7 +473,7 @@ impl<'a> Tuner<'a> {
     }
 }
 
-impl Verdict {
+impl Comparison {
     /// Decides by the challenger's rates ÷ the best's: it is faster if every ratio says so, slower if their average
     /// does.
     fn of(ratios: &[f64]) -> Self {
@@ -480,10 +489,9 @@ impl Verdict {
     }
 
     fn says(self, taken: bool) -> String {
-        let percent = |ratio: f64| (ratio - 1.0).abs() * 100.0;
         match self {
-            Self::Faster(ratio) => format!("{:.1} % faster, taken", percent(ratio)),
-            Self::Slower(ratio) => format!("{:.1} % slower", percent(ratio)),
+            Self::Faster(ratio) => format!("{:.1} % faster, taken", (ratio - 1.0).abs() * 100.0),
+            Self::Slower(ratio) => format!("{:.1} % slower", (ratio - 1.0).abs() * 100.0),
             Self::Alike(_) if taken => "as fast within the noise, and takes less: taken".to_owned(),
             Self::Alike(_) => "no faster than the noise, and takes more".to_owned(),
         }
@@ -552,7 +560,7 @@ mod tests {
     /// Tunes for `budget` predicted seconds, and returns the seconds that it took.
     fn tuned(costs: KnownCosts, workers: usize, budget: u64) -> (Tuned, f64) {
         let mut runs = Predicted { costs, calibration: None, seconds: 0.0 };
-        let machine = Machine { cores: 2, on_cpu: false, has_readers: true };
+        let machine = TuningMachine { cores: 2, on_cpu: false, has_readers: true };
         let tuner = search(
             &mut runs,
             &Silent,
@@ -596,11 +604,11 @@ mod tests {
 
     #[test]
     fn a_difference_counts_only_beyond_the_noise() {
-        assert!(matches!(Verdict::of(&[1.10, 1.12]), Verdict::Faster(_)));
-        assert!(matches!(Verdict::of(&[0.90, 0.91]), Verdict::Slower(_)));
-        assert!(matches!(Verdict::of(&[1.01, 0.99]), Verdict::Alike(_)));
+        assert!(matches!(Comparison::of(&[1.10, 1.12]), Comparison::Faster(_)));
+        assert!(matches!(Comparison::of(&[0.90, 0.91]), Comparison::Slower(_)));
+        assert!(matches!(Comparison::of(&[1.01, 0.99]), Comparison::Alike(_)));
         // Faster on average, but the runs disagree.
-        assert!(matches!(Verdict::of(&[1.30, 0.90]), Verdict::Alike(_)));
+        assert!(matches!(Comparison::of(&[1.30, 0.90]), Comparison::Alike(_)));
     }
 
     #[test]

@@ -32,7 +32,8 @@ struct Web {
 
 /// Serves `photos`. Returns their addresses, and an opener of the store that they are in.
 pub(crate) fn serve(photos: Vec<Arc<[u8]>>, latency: Duration) -> Result<(Vec<String>, StoreOpener), LabError> {
-    let (count, latency) = (photos.len(), Latency::new(latency, latency.mul_f64(TAIL))?);
+    let count = photos.len();
+    let latency = Latency::new(latency, latency.mul_f64(TAIL))?;
     let options = PhotoServerOptions { latency, ..PhotoServerOptions::default() };
     let server = PhotoServer::start(photos, options).map_err(LabError::Server)?;
     let client = Client::new(foveate_net::ClientOptions {
@@ -70,7 +71,8 @@ impl Store for Web {
         let jobs = Arc::new(Mutex::new(jobs));
         // Without threads, every object is refused.
         for _ in 0..if self.requests > MOST { 0 } else { self.requests } {
-            let (web, jobs) = (self.clone(), Arc::clone(&jobs));
+            let web = self.clone();
+            let jobs = Arc::clone(&jobs);
             thread::spawn(move || web.work(&jobs));
         }
         Box::new(Ahead { asked, coming: VecDeque::new(), room: 2 * self.requests })
@@ -85,7 +87,7 @@ impl Store for Web {
 type Job = (String, SyncSender<Result<Bytes, FetchError>>);
 
 impl Web {
-    /// Answers requests until nobody can ask any more.
+    /// Answers requests until all senders are gone.
     fn work(&self, jobs: &Mutex<Receiver<Job>>) {
         loop {
             let next = lock(jobs).recv();

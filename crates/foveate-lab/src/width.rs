@@ -30,16 +30,16 @@ pub(crate) fn cut(text: &str, width: usize) -> String {
 }
 
 /// A column of a printed table.
-pub(crate) struct Column {
+pub(crate) struct PrintedColumn {
     pub(crate) heading: String,
-    pub(crate) kind: Kind,
+    pub(crate) kind: ColumnKind,
     /// One for each row.
     pub(crate) cells: Vec<String>,
 }
 
 /// The kinds of columns, in the order in which they are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
+pub(crate) enum ColumnKind {
     /// Aligned at the left, and shortened if the table is too wide.
     Words,
     /// Aligned at the right.
@@ -53,27 +53,35 @@ const SHORTEST: usize = 6;
 
 /// Returns the lines of a table within [`WIDTH`]. Rows with a reason come below it, in full: their words, what their
 /// numbers are, and the reason.
-pub(crate) fn grid(mut columns: Vec<Column>, reasons: &[Option<&str>]) -> Vec<String> {
+pub(crate) fn grid(mut columns: Vec<PrintedColumn>, reasons: &[Option<&str>]) -> Vec<String> {
     columns.sort_by_key(|column| column.kind);
-    let (ran, left_out): (Vec<usize>, Vec<usize>) = (0..reasons.len()).partition(|&row| reasons[row].is_none());
-    let below: Vec<String> = left_out.into_iter().map(|row| told(&columns, row, reasons[row].unwrap_or(""))).collect();
-    for Column { cells, .. } in &mut columns {
+    let mut ran = Vec::new();
+    let mut below = Vec::new();
+    for (row, reason) in reasons.iter().enumerate() {
+        match reason {
+            None => ran.push(row),
+            Some(reason) => below.push(told(&columns, row, reason)),
+        }
+    }
+    for PrintedColumn { cells, .. } in &mut columns {
         *cells = ran.iter().map(|&row| std::mem::take(&mut cells[row])).collect();
     }
     columns.retain(|column| column.cells.iter().any(|cell| !cell.is_empty()));
     let mut lines = Vec::new();
     loop {
         let mut rest = Vec::new();
-        let numbers = |columns: &[Column]| columns.iter().filter(|column| column.kind != Kind::Words).count();
-        while least_width(&columns) > WIDTH && numbers(&columns) > 1 {
+        let mut numbers = columns.iter().filter(|column| column.kind != ColumnKind::Words).count();
+        while least_width(&columns) > WIDTH && numbers > 1 {
+            // Words come first.
             rest.extend(columns.pop());
+            numbers -= 1;
         }
         lines.extend(block(&columns));
         if rest.is_empty() {
             break;
         }
-        // Numbers without room come below, beside the same words.
-        columns.retain(|column| column.kind == Kind::Words);
+        // Numbers without room come below, next to the same words.
+        columns.retain(|column| column.kind == ColumnKind::Words);
         columns.extend(rest.into_iter().rev());
     }
     lines.extend(below);
@@ -81,56 +89,68 @@ pub(crate) fn grid(mut columns: Vec<Column>, reasons: &[Option<&str>]) -> Vec<St
 }
 
 /// Returns the width of columns whose headings are broken and whose words are shortened.
-fn least_width(columns: &[Column]) -> usize {
-    let width = |column: &Column| match column.kind {
-        Kind::Words => longest(&column.cells).max(column.heading.chars().count()).min(SHORTEST),
-        _ => longest(&column.cells).max(longest(&broken(&column.heading, 0))),
-    };
-    total(&columns.iter().map(width).collect::<Vec<_>>())
+fn least_width(columns: &[PrintedColumn]) -> usize {
+    let mut widths = Vec::new();
+    for column in columns {
+        widths.push(match column.kind {
+            ColumnKind::Words => longest(&column.cells).max(column.heading.chars().count()).min(SHORTEST),
+            _ => longest(&column.cells).max(longest(&broken(&column.heading, 0))),
+        });
+    }
+    total(&widths)
 }
 
-/// Returns the lines of columns that fit beside each other.
-fn block(columns: &[Column]) -> Vec<String> {
+/// Returns the lines of columns that fit next to each other.
+fn block(columns: &[PrintedColumn]) -> Vec<String> {
     let mut heads: Vec<Vec<String>> = columns.iter().map(|column| vec![column.heading.clone()]).collect();
     let mut widths = widths_of(columns, &heads);
     if total(&widths) > WIDTH {
         heads = columns.iter().map(|column| broken(&column.heading, longest(&column.cells))).collect();
         widths = widths_of(columns, &heads);
     }
-    let words = columns.iter().filter(|column| column.kind == Kind::Words).count();
+    let words = columns.iter().filter(|column| column.kind == ColumnKind::Words).count();
     while total(&widths) > WIDTH {
         let Some(widest) = widths[..words].iter_mut().max().filter(|width| **width > SHORTEST) else { break };
         *widest -= 1;
     }
-    let line = |text: &dyn Fn(usize) -> String| {
-        let cells = columns.iter().zip(&widths).enumerate().map(|(at, (column, &width))| match column.kind {
-            Kind::Numbers => format!("{:>width$}", text(at)),
-            _ => format!("{:<width$}", cut(&text(at), width)),
-        });
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-    };
+    let mut lines: Vec<Vec<&str>> = Vec::new();
     // Headings stand right above the rows.
-    let height = heads.iter().map(Vec::len).max().unwrap_or(0);
-    let head = |from_end: usize| {
-        line(&|at| heads[at].len().checked_sub(from_end).map_or(String::new(), |part| heads[at][part].clone()))
-    };
-    let rows = (0..columns.first().map_or(0, |column| column.cells.len()))
-        .map(|row| line(&|at| columns[at].cells[row].clone()));
-    (1..=height).rev().map(head).chain(rows).collect()
+    for from_end in (1..=heads.iter().map(Vec::len).max().unwrap_or(0)).rev() {
+        let parts = heads.iter().map(|head| head.len().checked_sub(from_end).map_or("", |part| &head[part]));
+        lines.push(parts.collect());
+    }
+    for row in 0..columns.first().map_or(0, |column| column.cells.len()) {
+        lines.push(columns.iter().map(|column| column.cells[row].as_str()).collect());
+    }
+    let mut printed = Vec::new();
+    for line in lines {
+        let mut cells = Vec::new();
+        for ((text, column), &width) in line.into_iter().zip(columns).zip(&widths) {
+            cells.push(match column.kind {
+                ColumnKind::Numbers => format!("{text:>width$}"),
+                _ => format!("{:<width$}", cut(text, width)),
+            });
+        }
+        printed.push(cells.join("  ").trim_end().to_owned());
+    }
+    printed
 }
 
 /// Describes a row that has a reason in place of figures.
-fn told(columns: &[Column], row: usize, reason: &str) -> String {
-    let cells = columns.iter().filter(|column| column.kind != Kind::Marks && !column.cells[row].is_empty());
-    let cell = |Column { heading, kind, cells }: &Column| match kind {
-        Kind::Numbers => format!("{heading} {}", cells[row]),
-        _ => cells[row].clone(),
-    };
-    let told = cells.map(cell).chain([reason.to_owned()]);
-    fit(&told.collect::<Vec<_>>().join("  "), 2)
+fn told(columns: &[PrintedColumn], row: usize, reason: &str) -> String {
+    let mut told = Vec::new();
+    for PrintedColumn { heading, kind, cells } in columns.iter().filter(|column| !column.cells[row].is_empty()) {
+        match kind {
+            ColumnKind::Words => told.push(cells[row].clone()),
+            ColumnKind::Numbers => told.push(format!("{heading} {}", cells[row])),
+            ColumnKind::Marks => {}
+        }
+    }
+    told.push(reason.to_owned());
+    fit(&told.join("  "), 2)
 }
 
-fn widths_of(columns: &[Column], heads: &[Vec<String>]) -> Vec<usize> {
+fn widths_of(columns: &[PrintedColumn], heads: &[Vec<String>]) -> Vec<usize> {
     columns.iter().zip(heads).map(|(column, head)| longest(&column.cells).max(longest(head))).collect()
 }
 
@@ -144,10 +164,9 @@ fn longest(lines: &[String]) -> usize {
 
 /// Breaks a heading at blanks, so that it is about as wide as the column.
 fn broken(heading: &str, width: usize) -> Vec<String> {
-    let words = || heading.split(' ');
-    let width = words().map(|word| word.chars().count()).max().unwrap_or(0).max(width);
+    let width = heading.split(' ').map(|word| word.chars().count()).max().unwrap_or(0).max(width);
     let mut lines: Vec<String> = Vec::new();
-    for word in words() {
+    for word in heading.split(' ') {
         match lines.last_mut().filter(|line| line.chars().count() + 1 + word.chars().count() <= width) {
             Some(line) => *line += &format!(" {word}"),
             None => lines.push(word.to_owned()),
@@ -174,17 +193,17 @@ mod tests {
         assert_eq!(fit(&path, 2), path);
     }
 
-    fn column(heading: &str, kind: Kind, cells: [&str; 3]) -> Column {
-        Column { heading: heading.to_owned(), kind, cells: cells.map(str::to_owned).into() }
+    fn column(heading: &str, kind: ColumnKind, cells: [&str; 3]) -> PrintedColumn {
+        PrintedColumn { heading: heading.to_owned(), kind, cells: cells.map(str::to_owned).into() }
     }
 
     #[test]
     fn words_come_first_and_a_row_that_did_not_run_says_why() {
         let columns = vec![
-            column("workers", Kind::Numbers, ["1", "2", "16"]),
-            column("rate (1/s)", Kind::Numbers, ["10.0", "20.5", ""]),
-            column("best", Kind::Marks, ["", "yes", ""]),
-            column("why", Kind::Words, ["a", "b", "c"]),
+            column("workers", ColumnKind::Numbers, ["1", "2", "16"]),
+            column("rate (1/s)", ColumnKind::Numbers, ["10.0", "20.5", ""]),
+            column("best", ColumnKind::Marks, ["", "yes", ""]),
+            column("why", ColumnKind::Words, ["a", "b", "c"]),
         ];
         let expected = [
             "why  workers  rate (1/s)  best",
@@ -197,9 +216,10 @@ mod tests {
 
     #[test]
     fn a_wide_table_breaks_its_headings_and_then_shortens_its_longest_words() {
-        let numbers = |n: usize| (0..n).map(|_| column("images per second", Kind::Numbers, ["1", "2", "3"]));
+        let numbers = |n: usize| (0..n).map(|_| column("images per second", ColumnKind::Numbers, ["1", "2", "3"]));
         let words = "w".repeat(60);
-        let with = |n| grid(numbers(n).chain([column("name", Kind::Words, [&words, "b", "c"])]).collect(), &[None; 3]);
+        let with =
+            |n| grid(numbers(n).chain([column("name", ColumnKind::Words, [&words, "b", "c"])]).collect(), &[None; 3]);
         let broken = with(6);
         assert_eq!((broken.len(), &broken[2][..4]), (6, "name"), "{broken:#?}");
         assert!(broken[0].trim_start().starts_with("images") && broken[3].contains(&words), "{broken:#?}");

@@ -33,7 +33,8 @@ impl Source for Cycle {
         if self.next >= self.total {
             return Ok(None);
         }
-        let (turn, at) = (self.next / self.items.len() as u64, self.next % self.items.len() as u64);
+        let turn = self.next / self.items.len() as u64;
+        let at = self.next % self.items.len() as u64;
         let item = Item { index: self.next, ..repeated(self.items[at as usize].clone(), turn) };
         self.next += 1;
         Ok(Some(item))
@@ -64,7 +65,7 @@ pub(crate) struct Replay {
     items: Arc<[Item]>,
     total: u64,
     next: u64,
-    /// Whether the source continues with the next item, or one before it.
+    /// True if the source continues with the next item, or one before it.
     is_placed: bool,
 }
 
@@ -98,10 +99,12 @@ impl Source for Replay {
         if self.next >= self.total {
             return Ok(None);
         }
-        let (turn, at) = (self.next / self.items.len() as u64, self.next % self.items.len() as u64);
+        let turn = self.next / self.items.len() as u64;
+        let at = self.next % self.items.len() as u64;
         let Delivery { item, content } = self.read(at as usize)?;
         let item = Item { index: self.next, ..repeated(item, turn) };
-        (self.next, self.is_placed) = (self.next + 1, true);
+        self.next += 1;
+        self.is_placed = true;
         Ok(Some(Delivery { item, content }))
     }
 
@@ -110,7 +113,8 @@ impl Source for Replay {
     }
 
     fn seek(&mut self, index: u64, _: u64) -> Result<(), SourceError> {
-        (self.next, self.is_placed) = (index.min(self.total), false);
+        self.next = index.min(self.total);
+        self.is_placed = false;
         Ok(())
     }
 
@@ -175,7 +179,9 @@ impl Source for Objects {
 
     fn seek(&mut self, index: u64, _: u64) -> Result<(), SourceError> {
         let index = index.min(self.total);
-        (self.ahead, self.asked, self.next) = (self.store.read_ahead(), index, index);
+        self.ahead = self.store.read_ahead();
+        self.asked = index;
+        self.next = index;
         Ok(())
     }
 
@@ -188,7 +194,7 @@ impl Source for Objects {
     }
 }
 
-/// An item of a later turn, which has an id of its own.
+/// Returns an item of a later turn, with a different id.
 fn repeated(item: Item, turn: u64) -> Item {
     let id = if turn == 0 { item.id } else { format!("{}#{turn}", item.id) };
     Item { id, ..item }
@@ -411,9 +417,10 @@ impl Checked {
 
 /// Returns the cosine of the angle between two vectors; 1 if both are zero.
 pub(crate) fn cosine(a: &[f32], b: &[f32]) -> f64 {
-    let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum::<f64>();
-    let lengths = (dot(a, a) * dot(b, b)).sqrt();
-    if lengths == 0.0 { f64::from(u8::from(a == b)) } else { dot(a, b) / lengths }
+    let [aa, bb, ab] =
+        [(a, a), (b, b), (a, b)].map(|(a, b)| a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum::<f64>());
+    let lengths = (aa * bb).sqrt();
+    if lengths == 0.0 { f64::from(u8::from(a == b)) } else { ab / lengths }
 }
 
 impl VectorSink for CheckedSink {
@@ -447,7 +454,8 @@ impl VectorSink for CheckedSink {
 
     fn finish(&mut self) -> Result<Published, SinkError> {
         let mut checked = lock(&self.0);
-        let (rows, failures) = (checked.rows, checked.failures.len() as u64);
+        let rows = checked.rows;
+        let failures = checked.failures.len() as u64;
         let nowhere = Published { rows, failures, ..Published::default() };
         checked.inner.as_mut().map_or(Ok(nowhere), |inner| inner.finish())
     }

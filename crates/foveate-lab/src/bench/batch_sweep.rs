@@ -1,5 +1,5 @@
 use super::cells::{Attempt, Effort, first_near_best, rates, row};
-use super::forward::{Forward, Pixels, identity, visit_all};
+use super::forward::{EncoderRun, PreparedPixels, identity, visit_all};
 use super::memory::columns_of_forward;
 use crate::stats::median;
 use crate::{Lab, LabError, PhotoSet, Setting, Table, schema};
@@ -7,18 +7,18 @@ use crate::{Lab, LabError, PhotoSet, Setting, Table, schema};
 /// Measures the usual encoder at growing batch sizes: throughput and peak memory.
 ///
 /// Each batch size has its own encoder, opened for that size. The sizes are measured from the smallest to the largest,
-/// then back. The memory of each size is that of a process of its own, with the model and one batch: a process keeps
+/// then back. The memory of each size is that of a separate process, with the model and one batch: a process keeps
 /// what others needed before.
 ///
 /// # Errors
 /// Fails if the photos cannot be prepared; [`LabError::Interrupted`].
 pub fn batch_sweep(lab: &Lab<'_>, photos: &PhotoSet, batches: &[usize], effort: &Effort) -> Result<Table, LabError> {
-    let pixels = Pixels::prepare(lab, photos, batches.iter().copied().max().unwrap_or(1))?;
+    let pixels = PreparedPixels::prepare(lab, photos, batches.iter().copied().max().unwrap_or(1))?;
     let mut batches = batches.to_vec();
     batches.sort_unstable();
     batches.dedup();
     let settings: Vec<Setting> = batches.iter().map(|&batch| Setting { batch, ..lab.rig.base() }).collect();
-    let mut cells: Vec<Attempt<Forward>> = settings.iter().map(|_| Ok(Forward::default())).collect();
+    let mut cells: Vec<Attempt<EncoderRun>> = settings.iter().map(|_| Ok(EncoderRun::default())).collect();
     let upwards: Vec<usize> = (0..cells.len()).collect();
     let downwards: Vec<usize> = upwards.iter().rev().copied().collect();
     for order in [upwards, downwards] {
@@ -34,7 +34,7 @@ pub fn batch_sweep(lab: &Lab<'_>, photos: &PhotoSet, batches: &[usize], effort: 
             columns
         }));
     }
-    let medians: Vec<Option<f64>> = cells.iter().map(|cell| cell.as_ref().ok().and_then(Forward::rate)).collect();
+    let medians: Vec<Option<f64>> = cells.iter().map(|cell| cell.as_ref().ok().and_then(EncoderRun::rate)).collect();
     if let Some(knee) = first_near_best(&medians) {
         table.set(knee, "knee", true.into());
     }

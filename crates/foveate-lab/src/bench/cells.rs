@@ -43,8 +43,8 @@ impl Effort {
 
     /// Returns the images of a sample of a stage that takes `seconds` per image.
     pub(crate) fn images_at(&self, seconds: f64) -> usize {
-        let fitting = || (self.seconds / 4.0 / seconds.max(1e-7)).ceil() as u64;
-        self.images.unwrap_or_else(fitting).max(1) as usize
+        let fitting = (self.seconds / 4.0 / seconds.max(1e-7)).ceil() as u64;
+        self.images.unwrap_or(fitting).max(1) as usize
     }
 
     /// Returns the images of a run's sample, after a first run that warms everything up.
@@ -183,7 +183,7 @@ pub(crate) fn times(ms: &[f64]) -> Row {
 
 /// The difference of two images, sample by sample.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Difference {
+pub(crate) struct PixelDifference {
     pub(crate) largest: u8,
     sum: u64,
     samples: u64,
@@ -191,7 +191,7 @@ pub(crate) struct Difference {
     pub(super) other_size: bool,
 }
 
-impl Difference {
+impl PixelDifference {
     pub(crate) fn add(&mut self, a: &[u8], b: &[u8]) {
         if a.len() != b.len() {
             self.other_size = true;
@@ -210,12 +210,12 @@ impl Difference {
     }
 }
 
-impl From<Difference> for Cell {
-    fn from(difference: Difference) -> Self {
+impl From<PixelDifference> for Cell {
+    fn from(difference: PixelDifference) -> Self {
         match difference {
-            Difference { other_size: true, .. } => "another size".into(),
-            Difference { largest: 0, .. } => "exact".into(),
-            Difference { largest, .. } => u64::from(largest).into(),
+            PixelDifference { other_size: true, .. } => "another size".into(),
+            PixelDifference { largest: 0, .. } => "exact".into(),
+            PixelDifference { largest, .. } => u64::from(largest).into(),
         }
     }
 }
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn differences_are_told_by_the_largest() {
         let told = |pairs: &[(&[u8], &[u8])]| {
-            let mut difference = Difference::default();
+            let mut difference = PixelDifference::default();
             pairs.iter().for_each(|(a, b)| difference.add(a, b));
             (Cell::from(difference), difference.mean())
         };

@@ -59,9 +59,10 @@ impl<'a> Control<'a> {
     /// Returns the reason to doubt the whole run if the rates differ much.
     pub fn unsteady(&self) -> Option<String> {
         let Spread { min, max, .. } = self.spread()?;
-        let three = |rate| significant(rate, 3);
-        (max > UNSTEADY * min)
-            .then(|| format!("the same job ran at {} to {} images/s between the experiments", three(min), three(max)))
+        (max > UNSTEADY * min).then(|| {
+            let [low, high] = [min, max].map(|rate| significant(rate, 3));
+            format!("the same job ran at {low} to {high} images/s between the experiments")
+        })
     }
 
     fn spread(&self) -> Option<Spread> {

@@ -30,7 +30,8 @@ pub fn copies(lab: &Lab<'_>, effort: &Effort) -> Result<Table, LabError> {
     let mut floats = vec![0.0; components];
     let ms = timed(effort, || normalize(&pixels, encoder.spec(), black_box(&mut floats)));
     table.push(figures("convert", FLOAT, components, &Ok(CopyTimes { host_ms: ms, device_ms: Vec::new() })));
-    let (mut copy, mut copy_of_floats) = (pixels.clone(), floats.clone());
+    let mut copy = pixels.clone();
+    let mut copy_of_floats = floats.clone();
     let ms = timed(effort, || black_box(&mut copy).copy_from_slice(&pixels));
     table.push(figures("host", 1, components, &Ok(CopyTimes { host_ms: ms, device_ms: Vec::new() })));
     let ms = timed(effort, || black_box(&mut copy_of_floats).copy_from_slice(&floats));

@@ -4,8 +4,8 @@ use foveate_core::{PixelBuf, Size, error_chain};
 use foveate_decode::{DecodeHint, Decoder, ImageFormat, sniff};
 use foveate_preprocess::DecodeScale;
 
-use super::cells::{Attempt, Difference, Effort, Sets, attempt, rates, row, times, usable, wrong};
-use super::peers::{self, Peer};
+use super::cells::{Attempt, Effort, PixelDifference, Sets, attempt, rates, row, times, usable, wrong};
+use super::peers::{self, PeerLibrary};
 use super::rounds;
 use crate::stats::{Spread, median};
 use crate::{Lab, LabError, Photo, PhotoSet, Setting, Table, schema};
@@ -49,25 +49,25 @@ pub fn decoders(lab: &Lab<'_>, sets: &Sets, effort: &Effort) -> Result<Table, La
 }
 
 /// A decoder at one scale.
-pub(super) struct Measured {
+pub(super) struct MeasuredDecoder {
     pub(super) decoder: String,
     pub(super) scale: &'static str,
-    pub(super) figures: Attempt<Figures>,
+    pub(super) figures: Attempt<DecoderFigures>,
 }
 
 /// The figures of one decoder.
-pub(super) struct Figures {
+pub(super) struct DecoderFigures {
     /// Images per second of each sample.
     pub(super) rates: Vec<f64>,
     /// Milliseconds of each photo: the median of its times.
     ms: Vec<f64>,
     images: usize,
     mean_pixels: f64,
-    pixels: Difference,
+    pixels: PixelDifference,
 }
 
 /// Measures every decoder at every scale on one set of photos.
-pub(super) fn measure(lab: &Lab<'_>, photos: &PhotoSet, effort: &Effort) -> Result<Vec<Measured>, LabError> {
+pub(super) fn measure(lab: &Lab<'_>, photos: &PhotoSet, effort: &Effort) -> Result<Vec<MeasuredDecoder>, LabError> {
     let base = lab.rig.base();
     let format = commonest_format(photos);
     let mut names = Vec::new();
@@ -86,39 +86,49 @@ pub(super) fn measure(lab: &Lab<'_>, photos: &PhotoSet, effort: &Effort) -> Resu
     lab.watch.doing(&format!("decoders, {}: comparing pixels", photos.name));
     let chosen = agreed(lab, &mut jobs, chosen)?;
     jobs.iter_mut().flatten().for_each(|job| job.ms = vec![Vec::new(); chosen.len()]);
-    let what = |job: &DecoderRun| format!("decoders, {}: {}", photos.name, job.name);
     let others = peers::start(lab, effort, "decoders", chosen.iter().map(|photo| &photo.bytes))?;
-    let (mut others_names, mut others_jobs) = (Vec::new(), Vec::new());
+    let mut others_names = Vec::new();
+    let mut others_jobs = Vec::new();
     for scale in [DecodeScale::Exact, DecodeScale::Fast] {
         let setting = Setting { scale, ..base.clone() };
         let min_side = lab.rig.preprocess(&setting).hint.min_side.unwrap_or(0);
         let mut ours = jobs.iter_mut().flatten().find(|job| job.scale == scale && job.exact_jpeg);
-        let reference = |photo: usize| -> Result<_, LabError> {
+        let Some(others) = &others else { break };
+        let in_case = others.in_case(&min_side.to_string(), |photo| {
             let Some(ours) = &mut ours else { return Ok(None) };
             ours.decode(chosen[photo])?;
             Ok(Some(ours.out.as_slice().to_vec()))
-        };
-        let Some(others) = &others else { break };
-        for (name, job) in others.in_case(&min_side.to_string(), reference) {
+        });
+        for (name, job) in in_case {
             others_names.push((name, setting.decode_scale()));
             others_jobs.push(job);
         }
     }
-    let take = |job: &mut DecoderRun| job.sample(&chosen, images);
-    rounds::sample_with_peers(lab, effort.samples, &mut jobs, what, take, &mut others_jobs, images)?;
+    rounds::sample_with_peers(
+        lab,
+        effort.samples,
+        &mut jobs,
+        |job| format!("decoders, {}: {}", photos.name, job.name),
+        |job| job.sample(&chosen, images),
+        &mut others_jobs,
+        images,
+    )?;
     let mean_pixels = chosen.iter().map(|photo| photo.size.pixels() as f64).sum::<f64>() / chosen.len().max(1) as f64;
-    let measured = |((decoder, scale), job): ((String, _), Attempt<DecoderRun>)| Measured {
-        decoder,
-        scale,
-        figures: job.map(|job| job.figures(images, mean_pixels)),
-    };
-    let of_peer = |((decoder, scale), job): ((String, _), Attempt<Peer>)| Measured {
-        decoder,
-        scale,
-        figures: job.map(|peer| Figures { ms: peer.ms(), rates: peer.rates, images, mean_pixels, pixels: peer.pixels }),
-    };
-    let ours = names.into_iter().zip(jobs).map(measured);
-    Ok(ours.chain(others_names.into_iter().zip(others_jobs).map(of_peer)).collect())
+    let mut measured = Vec::new();
+    for ((decoder, scale), job) in names.into_iter().zip(jobs) {
+        measured.push(MeasuredDecoder { decoder, scale, figures: job.map(|job| job.figures(images, mean_pixels)) });
+    }
+    for ((decoder, scale), job) in others_names.into_iter().zip(others_jobs) {
+        let figures = job.map(|peer| DecoderFigures {
+            ms: peer.ms(),
+            rates: peer.rates,
+            images,
+            mean_pixels,
+            pixels: peer.pixels,
+        });
+        measured.push(MeasuredDecoder { decoder, scale, figures });
+    }
+    Ok(measured)
 }
 
 /// A decoder being measured.
@@ -129,7 +139,7 @@ struct DecoderRun {
     hint: DecodeHint,
     exact_jpeg: bool,
     out: PixelBuf,
-    pixels: Difference,
+    pixels: PixelDifference,
     /// Times of each photo.
     ms: Vec<Vec<f64>>,
     rates: Vec<f64>,
@@ -138,7 +148,8 @@ struct DecoderRun {
 impl DecoderRun {
     fn new(lab: &Lab<'_>, name: &str, setting: &Setting, format: Option<ImageFormat>) -> Attempt<Self> {
         let decoder = lab.rig.open_decoder(name).map_err(|error| error_chain(&error))?;
-        let (preprocess, capability) = (lab.rig.preprocess(setting), decoder.capability());
+        let preprocess = lab.rig.preprocess(setting);
+        let capability = decoder.capability();
         if let Some(format) = format.filter(|&format| !capability.formats.contains(format)) {
             return Err(format!("it does not read {}", format.name()));
         }
@@ -156,7 +167,7 @@ impl DecoderRun {
             hint: preprocess.hint,
             exact_jpeg: capability.exact_jpeg,
             out: PixelBuf::new(preprocess.limits),
-            pixels: Difference::default(),
+            pixels: PixelDifference::default(),
             ms: Vec::new(),
             rates: Vec::new(),
         })
@@ -168,7 +179,8 @@ impl DecoderRun {
 
     /// Decodes a photo and checks the result's size and proportions.
     fn decode_checked(&mut self, photo: &Photo) -> Result<(), LabError> {
-        let (native, out) = (self.decode(photo)?, self.out.size());
+        let native = self.decode(photo)?;
+        let out = self.out.size();
         if native != photo.size {
             return Err(wrong(format!("{}: {} is taken for {native}", photo.id, photo.size)));
         }
@@ -191,17 +203,17 @@ impl DecoderRun {
         Ok(())
     }
 
-    fn figures(self, images: usize, mean_pixels: f64) -> Figures {
+    fn figures(self, images: usize, mean_pixels: f64) -> DecoderFigures {
         let ms = self.ms.iter().filter_map(|ms| median(ms)).collect();
-        Figures { rates: self.rates, ms, images, mean_pixels, pixels: self.pixels }
+        DecoderFigures { rates: self.rates, ms, images, mean_pixels, pixels: self.pixels }
     }
 }
 
 /// Returns true if `small` is `native` reduced by the same factor on both sides, rounded up or down.
 fn has_shape_of(small: Size, native: Size) -> bool {
     let scale = f64::from(small.width) / f64::from(native.width);
-    let is = |small: u32, native: u32| (f64::from(native) * scale - f64::from(small)).abs() <= 1.0 + scale;
-    scale <= 1.0 && is(small.height, native.height)
+    let height = f64::from(native.height) * scale;
+    scale <= 1.0 && (height - f64::from(small.height)).abs() <= 1.0 + scale
 }
 
 /// Returns the most common format of the photos; `None` if it is not a known one.
@@ -247,23 +259,24 @@ fn agreed<'a>(
         compare(jobs, &refused, at);
     }
     for (job, refused) in jobs.iter_mut().zip(&mut refused) {
-        let more_than_half = refused.len() * 2 > photos.len();
-        if let (Ok(_), Some((_, reason)), true) = (&job, refused.first(), more_than_half) {
-            *job = Err(format!("{} of {} photos: {reason}", refused.len(), photos.len()));
-        } else if let Ok(DecoderRun { pixels, .. }) = job
-            && pixels.mean() > MOST_MEAN_DIFFERENCE
+        let Ok(DecoderRun { pixels, .. }) = job else { continue };
+        let mean = pixels.mean();
+        if let Some((_, reason)) = refused.first()
+            && refused.len() * 2 > photos.len()
         {
-            let by = format!("its pixels differ from the first decoder's by {:.0} levels on average", pixels.mean());
+            *job = Err(format!("{} of {} photos: {reason}", refused.len(), photos.len()));
+        } else if mean > MOST_MEAN_DIFFERENCE {
+            let by = format!("its pixels differ from the first decoder's by {mean:.0} levels on average");
             *job = attempt(lab, Err(wrong(by)))?;
         }
     }
-    let taken = |at: usize| {
-        let by = |(job, refused): (&Attempt<DecoderRun>, &Vec<(usize, String)>)| {
-            job.is_err() || refused.iter().all(|(r, _)| *r != at)
-        };
-        jobs.iter().zip(&refused).all(by)
-    };
-    let kept: Vec<&Photo> = photos.iter().enumerate().filter(|(at, _)| taken(*at)).map(|(_, photo)| *photo).collect();
+    let mut kept: Vec<&Photo> = Vec::new();
+    for (at, &photo) in photos.iter().enumerate() {
+        let mut outcomes = jobs.iter().zip(&refused);
+        if outcomes.all(|(job, refused)| job.is_err() || refused.iter().all(|(other, _)| *other != at)) {
+            kept.push(photo);
+        }
+    }
     if kept.is_empty() {
         jobs.iter_mut()
             .filter(|job| job.is_ok())
@@ -276,13 +289,15 @@ fn agreed<'a>(
 /// photo.
 fn compare(jobs: &mut [Attempt<DecoderRun>], refused: &[Vec<(usize, String)>], at: usize) {
     for scale in DecodeScale::ALL {
-        let takes = |(n, job): (usize, &Attempt<DecoderRun>)| {
-            let here = refused[n].last().is_none_or(|(last, _)| *last != at);
-            job.as_ref().is_ok_and(|job| job.scale == scale && here).then_some(n)
-        };
-        let taking: Vec<usize> = jobs.iter().enumerate().filter_map(takes).collect();
-        let is_exact = |&&n: &&usize| jobs[n].as_ref().is_ok_and(|job| job.exact_jpeg);
-        let Some(&first) = taking.iter().find(is_exact).or(taking.first()) else { continue };
+        let mut taking = Vec::new();
+        for (n, job) in jobs.iter().enumerate() {
+            let has_taken = refused[n].last().is_none_or(|(last, _)| *last != at);
+            if job.as_ref().is_ok_and(|job| job.scale == scale && has_taken) {
+                taking.push(n);
+            }
+        }
+        let exact = taking.iter().find(|&&n| jobs[n].as_ref().is_ok_and(|job| job.exact_jpeg));
+        let Some(&first) = exact.or(taking.first()) else { continue };
         let Ok(DecoderRun { out: reference, .. }) = &mut jobs[first] else { continue };
         let reference = std::mem::replace(reference, PixelBuf::new(reference.limits()));
         for &n in taking.iter().filter(|&&n| n != first) {

@@ -39,6 +39,16 @@ pub fn extrapolation(lab: &Lab<'_>, sets: &Sets, target: u64, effort: &Effort) -
     Ok(table)
 }
 
+/// Returns the images per second at these seconds per image; `None` unless they are positive.
+fn rate(seconds: Option<f64>) -> Option<f64> {
+    seconds.filter(|&seconds| seconds > 0.0).map(f64::recip)
+}
+
+/// Returns the hours that `target` images take at these seconds per image.
+fn hours(target: u64, seconds: Option<f64>) -> Option<f64> {
+    seconds.map(|seconds| target as f64 * seconds.max(0.0) / 3600.0)
+}
+
 fn push(table: &mut Table, photos: &PhotoSet, target: u64, sampled: Attempt<Sampled>) {
     let name = ("photos", photos.name.as_str().into());
     let sampled = match sampled {
@@ -47,8 +57,6 @@ fn push(table: &mut Table, photos: &PhotoSet, target: u64, sampled: Attempt<Samp
     };
     let (least, most) = prediction_interval(&sampled.seconds).unzip();
     let middle = mean(&sampled.seconds);
-    let rate = |seconds: Option<f64>| seconds.filter(|&seconds| seconds > 0.0).map(f64::recip);
-    let hours = |seconds: Option<f64>| seconds.map(|seconds| target as f64 * seconds.max(0.0) / 3600.0);
     let long = sampled.long_rate.recip();
     let within = least.zip(most).map(|(least, most)| (least..=most).contains(&long));
     table.push([
@@ -60,9 +68,9 @@ fn push(table: &mut Table, photos: &PhotoSet, target: u64, sampled: Attempt<Samp
         ("low", rate(most).into()),
         ("high", rate(least).into()),
         ("target_images", target.into()),
-        ("hours", hours(middle).into()),
-        ("hours_low", hours(least).into()),
-        ("hours_high", hours(most).into()),
+        ("hours", hours(target, middle).into()),
+        ("hours_low", hours(target, least).into()),
+        ("hours_high", hours(target, most).into()),
         ("long_images", sampled.long_images.into()),
         ("long_images_per_second", sampled.long_rate.into()),
         ("within", within.into()),

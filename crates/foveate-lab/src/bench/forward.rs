@@ -5,7 +5,7 @@ use foveate_decode::DecodeHint;
 use foveate_encode::{DType, EncodeTimes, Encoder};
 
 use super::cells::{Attempt, Effort, attempt, rates, row, times, usable, wrong};
-use super::peers::{self, Peer};
+use super::peers::{self, PeerLibrary};
 use crate::order::order;
 use crate::stats::{Spread, median};
 use crate::wrap::cosine;
@@ -31,7 +31,7 @@ const VISITS: usize = 2;
 /// Fails if the photos cannot be prepared, or the script does not start; [`LabError::Interrupted`].
 pub fn forward(lab: &Lab<'_>, photos: &PhotoSet, batches: &[usize], effort: &Effort) -> Result<Table, LabError> {
     let mut table = Table::new(&schema::FORWARD);
-    let pixels = Pixels::prepare(lab, photos, batches.iter().copied().max().unwrap_or(1))?;
+    let pixels = PreparedPixels::prepare(lab, photos, batches.iter().copied().max().unwrap_or(1))?;
     for &batch in batches {
         for (setting, cell) in compare_encoders(lab, &pixels, batch, effort)? {
             table.push(row(identity(&setting), &cell, |cell| {
@@ -59,21 +59,22 @@ pub(super) fn identity(setting: &Setting) -> [(&'static str, Cell); 4] {
 /// Measures every encoder at every precision, and compares their vectors.
 pub(super) fn compare_encoders(
     lab: &Lab<'_>,
-    pixels: &Pixels,
+    pixels: &PreparedPixels,
     batch: usize,
     effort: &Effort,
-) -> Result<Vec<(Setting, Attempt<Forward>)>, LabError> {
+) -> Result<Vec<(Setting, Attempt<EncoderRun>)>, LabError> {
     let base = lab.rig.base();
-    let (mut settings, mut cells) = (Vec::new(), Vec::new());
+    let mut settings = Vec::new();
+    let mut cells = Vec::new();
     for candidate in lab.rig.encoders() {
         for dtype in DType::ALL {
             settings.push(Setting { encoder: candidate.name.clone(), dtype, batch, ..base.clone() });
-            cells.push(usable(&candidate).map(|_| Forward::default()));
+            cells.push(usable(&candidate).map(|_| EncoderRun::default()));
         }
     }
     for (encoder, dtype, peer) in peers_of(lab, pixels, batch, effort)? {
         settings.push(Setting { encoder, dtype, batch, ..base.clone() });
-        cells.push(Ok(Forward { peer: Some(peer), ..Forward::default() }));
+        cells.push(Ok(EncoderRun { peer: Some(peer), ..EncoderRun::default() }));
     }
     for visit in 0..VISITS {
         let order = order(lab.seed, cells.len(), visit);
@@ -86,10 +87,10 @@ pub(super) fn compare_encoders(
 /// Returns the other libraries with their names and precisions.
 fn peers_of(
     lab: &Lab<'_>,
-    pixels: &Pixels,
+    pixels: &PreparedPixels,
     batch: usize,
     effort: &Effort,
-) -> Result<Vec<(String, DType, Peer)>, LabError> {
+) -> Result<Vec<(String, DType, PeerLibrary)>, LabError> {
     let base = lab.rig.base();
     let samples = pixels.batch(batch, pixels.size)?;
     let Some(peers) = peers::start(lab, effort, "forward", [samples.as_slice()].into_iter())? else {
@@ -99,21 +100,23 @@ fn peers_of(
     peers.put("model.txt", name.as_bytes())?;
     peers.put("model.onnx", &onnx)?;
     let case = format!("{},{batch},{},{}", base.threads, pixels.size.height, pixels.size.width);
-    let named = |peer: Peer| {
+    let mut named = Vec::new();
+    for peer in peers.all(&case) {
         let (encoder, dtype) = peer.name.split_once(':').unwrap_or((&peer.name, ""));
-        let dtype = DType::ALL.into_iter().find(|known| known.name() == dtype);
-        let unknown = || LabError::Setting(format!("--peers: '{}' names no precision, such as :f32", peer.name));
-        Ok((encoder.to_owned(), dtype.ok_or_else(unknown)?, peer))
-    };
-    peers.all(&case).map(named).collect()
+        let Some(dtype) = DType::ALL.into_iter().find(|known| known.name() == dtype) else {
+            return Err(LabError::Setting(format!("--peers: '{}' names no precision, such as :f32", peer.name)));
+        };
+        named.push((encoder.to_owned(), dtype, peer));
+    }
+    Ok(named)
 }
 
 /// Measures each working cell in this order, each with its own encoder.
 pub(super) fn visit_all(
     lab: &Lab<'_>,
-    pixels: &Pixels,
+    pixels: &PreparedPixels,
     settings: &[Setting],
-    cells: &mut [Attempt<Forward>],
+    cells: &mut [Attempt<EncoderRun>],
     order: &[usize],
     effort: &Effort,
 ) -> Result<(), LabError> {
@@ -131,7 +134,7 @@ pub(super) fn visit_all(
 
 /// The figures of one encoder.
 #[derive(Default)]
-pub(super) struct Forward {
+pub(super) struct EncoderRun {
     /// Images per second of each sample.
     pub(super) rates: Vec<f64>,
     /// Seconds of each batch, and their breakdown.
@@ -142,12 +145,18 @@ pub(super) struct Forward {
     vectors: VectorBuf,
     cosine: Option<f64>,
     /// Another library in the encoder's place.
-    peer: Option<Peer>,
+    peer: Option<PeerLibrary>,
 }
 
-impl Forward {
+impl EncoderRun {
     /// Opens the encoder, warms it up, and takes its share of the samples.
-    fn visit(&mut self, lab: &Lab<'_>, pixels: &Pixels, setting: &Setting, effort: &Effort) -> Result<(), LabError> {
+    fn visit(
+        &mut self,
+        lab: &Lab<'_>,
+        pixels: &PreparedPixels,
+        setting: &Setting,
+        effort: &Effort,
+    ) -> Result<(), LabError> {
         if let Some(peer) = self.peer.take() {
             let visited = self.visit_peer(lab, &peer, setting.batch, effort);
             self.peer = Some(peer);
@@ -166,15 +175,16 @@ impl Forward {
         Ok(())
     }
 
-    /// Does the same with another library.
-    fn visit_peer(&mut self, lab: &Lab<'_>, peer: &Peer, batch: usize, effort: &Effort) -> Result<(), LabError> {
+    /// Samples another library, with the same number of visits and images as an encoder.
+    fn visit_peer(&mut self, lab: &Lab<'_>, peer: &PeerLibrary, batch: usize, effort: &Effort) -> Result<(), LabError> {
         let output = peer.output(0).map_err(LabError::Setting)?;
         let values: Vec<f32> = output.as_chunks().0.iter().copied().map(f32::from_le_bytes).collect();
         let mut out = VectorBuf::new();
         out.reset(batch, values.len() / batch).copy_from_slice(&values[..values.len() / batch * batch]);
         self.check(&out, batch)?;
         let seconds = peer.time(1).map_err(LabError::Setting)?.iter().sum::<f64>() / 1e3;
-        let (within, most) = ((effort.seconds / seconds).ceil() as usize, effort.images.unwrap_or(u64::MAX) as usize);
+        let within = (effort.seconds / seconds).ceil() as usize;
+        let most = effort.images.unwrap_or(u64::MAX) as usize;
         let batches = within.min(most.div_ceil(batch)).max(1);
         for _ in 0..effort.samples.div_ceil(VISITS).max(1) {
             lab.go_on()?;
@@ -211,7 +221,8 @@ impl Forward {
         out: &mut VectorBuf,
         effort: &Effort,
     ) -> Result<(), LabError> {
-        let (started, mut images) = (Instant::now(), 0);
+        let started = Instant::now();
+        let mut images = 0;
         loop {
             let one = Instant::now();
             let parts = encoder.encode(batch, out)?;
@@ -259,10 +270,12 @@ impl Forward {
 }
 
 /// Compares all vectors with those of the first working f32 encoder.
-fn compare(settings: &[Setting], cells: &mut [Attempt<Forward>]) {
-    let is_reference = |(setting, cell): &(&Setting, &Attempt<Forward>)| setting.dtype == DType::F32 && cell.is_ok();
-    let Some((setting, Ok(reference))) = settings.iter().zip(cells.iter()).find(is_reference) else { return };
-    let (name, vectors) = (setting.encoder.clone(), reference.vectors.clone());
+fn compare(settings: &[Setting], cells: &mut [Attempt<EncoderRun>]) {
+    let mut pairs = settings.iter().zip(cells.iter());
+    let reference = pairs.find(|(setting, cell)| setting.dtype == DType::F32 && cell.is_ok());
+    let Some((setting, Ok(reference))) = reference else { return };
+    let name = setting.encoder.clone();
+    let vectors = reference.vectors.clone();
     for cell in cells.iter_mut() {
         let Ok(forward) = cell else { continue };
         let cosine = least_cosine(&forward.vectors, &vectors);
@@ -282,18 +295,19 @@ fn least_cosine(a: &VectorBuf, b: &VectorBuf) -> f64 {
 }
 
 /// Photos in the encoder's input format.
-pub(super) struct Pixels {
+pub(super) struct PreparedPixels {
     data: Vec<u8>,
     size: Size,
 }
 
-impl Pixels {
+impl PreparedPixels {
     /// Prepares `count` images by repeating the photos.
     pub(super) fn prepare(lab: &Lab<'_>, photos: &PhotoSet, count: usize) -> Result<Self, LabError> {
         lab.watch.doing("forward: preparing pixels");
         let base = lab.rig.base();
         let preprocess = lab.rig.preprocess(&base);
-        let (mut decoder, mut resizer) = ((lab.rig.decoder_opener(&base))()?, (lab.rig.resizer_opener(&base))()?);
+        let mut decoder = (lab.rig.decoder_opener(&base))()?;
+        let mut resizer = (lab.rig.resizer_opener(&base))()?;
         let mut pixels = PixelBuf::new(preprocess.limits);
         let size = preprocess.geometry.output();
         let image = size.rgb_len().unwrap_or(0);

@@ -2,7 +2,7 @@ use foveate_encode::{DType, Encoder as _};
 use foveate_preprocess::DecodeScale;
 
 use super::cells::{Attempt, Effort, Row, Sets, row};
-use super::forward::{Forward, Pixels, compare_encoders, visit_all};
+use super::forward::{EncoderRun, PreparedPixels, compare_encoders, visit_all};
 use super::job_sweep::{Encoders, MeasuredJob};
 use super::ranking::{Ranking, Rankings, is_faster};
 use super::rounds;
@@ -42,7 +42,7 @@ pub fn headline(lab: &Lab<'_>, sets: &Sets, effort: &Effort) -> Result<Table, La
     let forwards = Forwards::measure(lab, photos, effort)?;
     let mut encoders = Encoders::default();
     for photos in &sets.usable {
-        let steps = Plan::make(lab, photos, &forwards, &mut encoders, effort)?;
+        let steps = HeadlinePlan::make(lab, photos, &forwards, &mut encoders, effort)?;
         let cells = measure(lab, photos, &steps, &mut encoders, effort)?;
         push(&mut table, lab, photos, &steps, &cells);
     }
@@ -51,17 +51,17 @@ pub fn headline(lab: &Lab<'_>, sets: &Sets, effort: &Effort) -> Result<Table, La
 }
 
 /// One row: the change and its value. `Err` holds the reason why there is no change.
-struct Step {
+struct HeadlineStep {
     change: String,
     setting: Attempt<Setting>,
-    forward: Engine,
+    forward: ForwardEngine,
     /// Number of the step that it changes.
     beside: usize,
 }
 
 /// The forward of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Engine {
+enum ForwardEngine {
     /// The setting's encoder.
     Own,
     /// One that costs nothing.
@@ -74,7 +74,7 @@ enum Engine {
 fn measure<'a>(
     lab: &Lab<'_>,
     photos: &'a PhotoSet,
-    steps: &[Step],
+    steps: &[HeadlineStep],
     encoders: &mut Encoders,
     effort: &Effort,
 ) -> Result<Vec<Attempt<MeasuredJob<'a>>>, LabError> {
@@ -86,8 +86,13 @@ fn measure<'a>(
             Ok(setting) => super::cells::attempt(lab, job(lab, photos, setting, step.forward, encoders, effort))?,
         });
     }
-    let what = |job: &MeasuredJob<'_>| format!("headline, {}: {}", photos.name, job.setting);
-    rounds::sample(lab, effort.samples, &mut cells, what, |job| job.sample(lab))?;
+    rounds::sample(
+        lab,
+        effort.samples,
+        &mut cells,
+        |job: &MeasuredJob<'_>| format!("headline, {}: {}", photos.name, job.setting),
+        |job| job.sample(lab),
+    )?;
     Ok(cells)
 }
 
@@ -96,19 +101,25 @@ fn job<'a>(
     lab: &Lab<'_>,
     photos: &'a PhotoSet,
     setting: &Setting,
-    forward: Engine,
+    forward: ForwardEngine,
     encoders: &mut Encoders,
     effort: &Effort,
 ) -> Result<MeasuredJob<'a>, LabError> {
     let encoder = match forward {
-        Engine::Own => encoders.get(lab, setting)?,
-        Engine::Free => LentEncoder::new(StandIn::free(encoders.get(lab, setting)?.spec().clone())),
-        Engine::Cpu => LentEncoder::new(lab.rig.open_on_cpu(setting)?),
+        ForwardEngine::Own => encoders.get(lab, setting)?,
+        ForwardEngine::Free => LentEncoder::new(StandIn::free(encoders.get(lab, setting)?.spec().clone())),
+        ForwardEngine::Cpu => LentEncoder::new(lab.rig.open_on_cpu(setting)?),
     };
     MeasuredJob::warm(lab, photos, setting, &encoder, effort)
 }
 
-fn push(table: &mut Table, lab: &Lab<'_>, photos: &PhotoSet, steps: &[Step], cells: &[Attempt<MeasuredJob<'_>>]) {
+fn push(
+    table: &mut Table,
+    lab: &Lab<'_>,
+    photos: &PhotoSet,
+    steps: &[HeadlineStep],
+    cells: &[Attempt<MeasuredJob<'_>>],
+) {
     let is_stand_in = lab.rig.context().device.starts_with("stand-in");
     let first = cells.first().and_then(|cell| cell.as_ref().ok());
     for (number, (step, cell)) in steps.iter().zip(cells).enumerate() {
@@ -119,14 +130,13 @@ fn push(table: &mut Table, lab: &Lab<'_>, photos: &PhotoSet, steps: &[Step], cel
             ("change", step.change.as_str().into()),
         ]);
         table.push(row(identity, cell, |job| {
-            let times = |other: Option<&MeasuredJob<'_>>| Some(job.rate()? / other?.rate()?);
             let beside = cells.get(step.beside).and_then(|cell| cell.as_ref().ok()).filter(|_| number > 0);
-            let has_vectors = step.forward == Engine::Own && !is_stand_in && number > 0;
+            let has_vectors = step.forward == ForwardEngine::Own && !is_stand_in && number > 0;
             let mut columns = job.columns();
             columns.extend(job.card_columns());
             columns.extend([
-                ("times_baseline", times(first).into()),
-                ("times_previous", times(beside).into()),
+                ("times_baseline", first.and_then(|first| job.times(first)).into()),
+                ("times_previous", beside.and_then(|beside| job.times(beside)).into()),
                 ("beside", beside.map(|_| step.beside).into()),
                 ("effect", beside.and_then(|beside| Some(effect(job.spread()?, beside.spread()?))).into()),
                 ("drift", first.filter(|_| has_vectors).and_then(|first| job.drift(first)).into()),
@@ -148,7 +158,7 @@ fn effect(with: Spread, without: Spread) -> &'static str {
 }
 
 /// The steps, chosen in turn, each on top of those before it.
-struct Plan<'a> {
+struct HeadlinePlan<'a> {
     lab: &'a Lab<'a>,
     photos: &'a PhotoSet,
     /// The effort of short measurements.
@@ -157,17 +167,17 @@ struct Plan<'a> {
     now: Setting,
     /// Number of the step whose setting is `now`.
     at: usize,
-    steps: Vec<Step>,
+    steps: Vec<HeadlineStep>,
 }
 
-impl<'a> Plan<'a> {
+impl<'a> HeadlinePlan<'a> {
     fn make(
         lab: &'a Lab<'a>,
         photos: &'a PhotoSet,
         forwards: &Forwards,
         encoders: &'a mut Encoders,
         effort: &Effort,
-    ) -> Result<Vec<Step>, LabError> {
+    ) -> Result<Vec<HeadlineStep>, LabError> {
         let rankings = Rankings::measure(lab, photos)?;
         let Rankings { decoders, resizers } = &rankings;
         let now = Setting {
@@ -176,8 +186,12 @@ impl<'a> Plan<'a> {
             workers: 1,
             ..rankings.slow_pair(&lab.rig.base())
         };
-        let baseline =
-            Step { change: "baseline".to_owned(), setting: Ok(now.clone()), forward: Engine::Own, beside: 0 };
+        let baseline = HeadlineStep {
+            change: "baseline".to_owned(),
+            setting: Ok(now.clone()),
+            forward: ForwardEngine::Own,
+            beside: 0,
+        };
         let effort = brief(effort);
         let mut plan = Self { lab, photos, effort, encoders, now, at: 0, steps: vec![baseline] };
         plan.add("decoder", decoders.fastest_but(&plan.now.decoder), |setting, name| setting.decoder = name)?;
@@ -186,7 +200,8 @@ impl<'a> Plan<'a> {
         plan.add_workers("workers")?;
         plan.add("batch", forwards.better_batch(), |setting, batch| setting.batch = batch)?;
         plan.add("encoder", forwards.better_encoder(), |setting, (encoder, dtype)| {
-            (setting.encoder, setting.dtype) = (encoder, dtype);
+            setting.encoder = encoder;
+            setting.dtype = dtype;
         })?;
         plan.add_combination()?;
         Ok(plan.steps)
@@ -206,7 +221,7 @@ impl<'a> Plan<'a> {
             self.now = setting.clone();
             self.at = self.steps.len();
         }
-        self.steps.push(Step { change: what.to_owned(), setting, forward: Engine::Own, beside });
+        self.steps.push(HeadlineStep { change: what.to_owned(), setting, forward: ForwardEngine::Own, beside });
         Ok(())
     }
 
@@ -222,8 +237,8 @@ impl<'a> Plan<'a> {
     }
 
     fn take_turns(&mut self, setting: &Setting) -> Result<bool, LabError> {
-        let mut with = job(self.lab, self.photos, setting, Engine::Own, self.encoders, &self.effort)?;
-        let mut without = job(self.lab, self.photos, &self.now, Engine::Own, self.encoders, &self.effort)?;
+        let mut with = job(self.lab, self.photos, setting, ForwardEngine::Own, self.encoders, &self.effort)?;
+        let mut without = job(self.lab, self.photos, &self.now, ForwardEngine::Own, self.encoders, &self.effort)?;
         for _ in 0..self.effort.samples {
             with.sample(self.lab)?;
             without.sample(self.lab)?;
@@ -258,17 +273,22 @@ impl<'a> Plan<'a> {
         self.add("all combined", Ok(workers), |setting, workers| setting.workers = workers)?;
         let cores = self.lab.rig.context().cores;
         let supply = Setting { workers: self.now.workers.max(cores), ..self.now.clone() };
-        self.steps.push(Step {
+        self.steps.push(HeadlineStep {
             change: PREPROCESSING.to_owned(),
             setting: Ok(supply),
-            forward: Engine::Free,
+            forward: ForwardEngine::Free,
             beside: self.at,
         });
         let on_cpu = match self.lab.rig.context().is_on_cpu() {
             true => Err("the forward of all steps runs on the CPU".to_owned()),
             false => Ok(self.lab.rig.setting_on_cpu(&self.now)),
         };
-        self.steps.push(Step { change: CPU_ONLY.to_owned(), setting: on_cpu, forward: Engine::Cpu, beside: self.at });
+        self.steps.push(HeadlineStep {
+            change: CPU_ONLY.to_owned(),
+            setting: on_cpu,
+            forward: ForwardEngine::Cpu,
+            beside: self.at,
+        });
         Ok(())
     }
 
@@ -282,11 +302,12 @@ impl<'a> Plan<'a> {
         for &workers in candidates.iter().filter(|&&workers| workers > 0) {
             let setting = Setting { workers, ..self.now.clone() };
             self.lab.watch.doing(&format!("headline, {}: trying {workers} workers", self.photos.name));
-            let job = job(self.lab, self.photos, &setting, Engine::Own, self.encoders, &self.effort);
-            let sample = |mut job: MeasuredJob<'_>| {
-                (0..self.effort.samples).try_for_each(|_| job.sample(self.lab)).map(|()| job.spread())
-            };
-            rates.push((workers, super::cells::attempt(self.lab, job.and_then(sample))?.ok().flatten()));
+            let job = job(self.lab, self.photos, &setting, ForwardEngine::Own, self.encoders, &self.effort);
+            let spread = job.and_then(|mut job| {
+                (0..self.effort.samples).try_for_each(|_| job.sample(self.lab))?;
+                Ok(job.spread())
+            });
+            rates.push((workers, super::cells::attempt(self.lab, spread)?.ok().flatten()));
         }
         Ok(best_but(&rates, &self.now.workers).copied().unwrap_or(self.now.workers))
     }
@@ -314,23 +335,24 @@ struct Forwards {
 
 impl Forwards {
     fn measure(lab: &Lab<'_>, photos: &PhotoSet, effort: &Effort) -> Result<Self, LabError> {
-        let (base, effort) = (lab.rig.base(), brief(effort));
+        let base = lab.rig.base();
+        let effort = brief(effort);
         let mut tried = vec![BASELINE_BATCH, base.batch];
         tried.extend(if effort.quick { &BATCHES[..1] } else { &BATCHES });
         tried.sort_unstable();
         tried.dedup();
-        let pixels = Pixels::prepare(lab, photos, tried.iter().copied().max().unwrap_or(1))?;
+        let pixels = PreparedPixels::prepare(lab, photos, tried.iter().copied().max().unwrap_or(1))?;
         let batch = if effort.quick { BASELINE_BATCH / 2 } else { BASELINE_BATCH };
         let encoders = compare_encoders(lab, &pixels, batch, &effort)?;
         let encoders: Vec<_> =
             encoders.into_iter().map(|(setting, cell)| ((setting.encoder, setting.dtype), rate(&cell))).collect();
         // The baseline is in f32, if there is such a forward.
-        let has_f32 = |((encoder, dtype), rate): &(_, Option<Spread>)| {
-            (*encoder == base.encoder && *dtype == DType::F32) && rate.is_some()
-        };
-        let dtype = if encoders.iter().any(has_f32) { DType::F32 } else { base.dtype };
+        let has_f32 = encoders
+            .iter()
+            .any(|((encoder, dtype), rate)| *encoder == base.encoder && *dtype == DType::F32 && rate.is_some());
+        let dtype = if has_f32 { DType::F32 } else { base.dtype };
         let settings: Vec<Setting> = tried.iter().map(|&batch| Setting { batch, dtype, ..base.clone() }).collect();
-        let mut cells: Vec<Attempt<Forward>> = settings.iter().map(|_| Ok(Forward::default())).collect();
+        let mut cells: Vec<Attempt<EncoderRun>> = settings.iter().map(|_| Ok(EncoderRun::default())).collect();
         visit_all(lab, &pixels, &settings, &mut cells, &order(lab.seed, tried.len(), 0), &effort)?;
         let batches = tried.into_iter().zip(cells.iter().map(rate)).collect();
         Ok(Self { encoders, batches, baseline: (base.encoder, dtype) })
@@ -348,7 +370,7 @@ impl Forwards {
     }
 }
 
-fn rate(cell: &Attempt<Forward>) -> Option<Spread> {
+fn rate(cell: &Attempt<EncoderRun>) -> Option<Spread> {
     cell.as_ref().ok().and_then(|forward| Spread::of(&forward.rates))
 }
 

@@ -68,8 +68,13 @@ fn sweep(
                 settings.push(setting);
             }
         }
-        let doing = |job: &MeasuredJob<'_>| format!("{what}, {}: {}", photos.name, job.setting);
-        rounds::sample(lab, effort.samples, &mut cells, doing, |job| job.sample(lab))?;
+        rounds::sample(
+            lab,
+            effort.samples,
+            &mut cells,
+            |job: &MeasuredJob<'_>| format!("{what}, {}: {}", photos.name, job.setting),
+            |job| job.sample(lab),
+        )?;
         let pairs = settings.chunks(values.len()).zip(cells.chunks(values.len()));
         for (at, (settings, cells)) in pairs.enumerate() {
             push(&mut table, lab, photos, settings, cells, at == 0);
@@ -141,7 +146,9 @@ impl<'a> MeasuredJob<'a> {
         effort: &Effort,
     ) -> Result<Self, LabError> {
         let images = effort.images_of_run(lab, setting, photos, encoder)?;
-        let (setting, encoder, output) = (setting.clone(), encoder.clone(), usual_output(lab));
+        let setting = setting.clone();
+        let encoder = encoder.clone();
+        let output = usual_output(lab);
         Ok(Self { setting, photos, images, encoder, output, runs: Vec::new() })
     }
 
@@ -166,9 +173,15 @@ impl<'a> MeasuredJob<'a> {
         median(&self.values(busy))
     }
 
+    /// Returns the ratio of this job's rate to another's.
+    pub(super) fn times(&self, other: &Self) -> Option<f64> {
+        Some(self.rate()? / other.rate()?)
+    }
+
     /// Returns 1 − the least cosine of a photo's vector and that of another job.
     pub(super) fn drift(&self, other: &Self) -> Option<f64> {
-        let (vectors, others) = (&self.runs.first()?.vectors, &other.runs.first()?.vectors);
+        let vectors = &self.runs.first()?.vectors;
+        let others = &other.runs.first()?.vectors;
         let cosines = vectors.iter().filter_map(|(photo, vector)| Some(cosine(vector, others.get(photo)?)));
         cosines.reduce(f64::min).map(|least| (1.0 - least).max(0.0))
     }

@@ -5,7 +5,7 @@ use foveate_profile::process;
 use super::cells::{Row, not_available};
 use crate::{Memory, Rig, Setting};
 
-/// Returns the columns of a forward's memory, measured in a process of its own.
+/// Returns the columns of a forward's memory, measured in a separate process.
 pub(super) fn columns_of_forward(rig: &dyn Rig, setting: &Setting) -> Row {
     let memory = rig.memory_of_forward(setting).unwrap_or_else(|why| Memory { bytes: None, of: not_available(&why) });
     Row::from([

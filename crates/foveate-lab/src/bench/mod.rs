@@ -35,7 +35,7 @@ pub use headline::headline;
 pub use job_sweep::{job_batch_sweep, worker_sweep};
 pub use read::{OpenBlob, read};
 pub use resizers::resizers;
-pub use sinks::{Vectors, sinks};
+pub use sinks::{SinkVectors, sinks};
 pub use timeline::timeline;
 pub use worker::{Service, worker};
 
@@ -66,7 +66,7 @@ pub fn batches(lab: &Lab<'_>, quick: bool) -> Vec<usize> {
 pub fn all(
     lab: &Lab<'_>,
     sets: &Sets,
-    vectors: &Vectors,
+    vectors: &SinkVectors,
     effort: &Effort,
     each: &mut dyn FnMut(&Table) -> Result<(), LabError>,
 ) -> Result<(), LabError> {

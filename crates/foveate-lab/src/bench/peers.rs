@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::rc::Rc;
 
-use super::cells::{Attempt, Difference, Effort};
+use super::cells::{Attempt, Effort, PixelDifference};
 use crate::stats::median;
 use crate::{Lab, LabError};
 
@@ -23,18 +23,18 @@ use crate::{Lab, LabError};
 const MOST_MEAN_DIFFERENCE: f64 = 8.0;
 
 /// A library with one way to use it.
-pub(super) struct Peer {
+pub(super) struct PeerLibrary {
     pub(super) name: String,
     case: String,
-    process: Rc<RefCell<Process>>,
-    pub(super) pixels: Difference,
+    process: Rc<RefCell<PeerProcess>>,
+    pub(super) pixels: PixelDifference,
     /// Times of each input.
     ms: Vec<Vec<f64>>,
     /// Images per second of each sample.
     pub(super) rates: Vec<f64>,
 }
 
-impl Peer {
+impl PeerLibrary {
     /// Returns the median time of each input that was measured.
     pub(super) fn ms(&self) -> Vec<f64> {
         self.ms.iter().filter_map(|ms| median(ms)).collect()
@@ -87,20 +87,16 @@ pub(super) fn start<B: AsRef<[u8]>>(
 ) -> Result<Option<Peers>, LabError> {
     let Some(script) = &effort.peers else { return Ok(None) };
     let folder = lab.scratch.join("peers");
-    let at = |path: &Path| {
-        let path = path.to_owned();
-        |cause| LabError::File { path, cause }
-    };
-    fs::create_dir_all(&folder).map_err(at(&folder))?;
+    fs::create_dir_all(&folder).map_err(LabError::file(&folder))?;
     let mut count = 0;
     for input in inputs {
         let path = folder.join(count.to_string());
-        fs::write(&path, input).map_err(at(&path))?;
+        fs::write(&path, input).map_err(LabError::file(&path))?;
         count += 1;
     }
-    let failed = |why| LabError::Setting(format!("{}: {why}", script.display()));
-    let mut process = Process::start(script, experiment, folder).map_err(failed)?;
-    let names = process.line().map_err(failed)?.split_whitespace().map(str::to_owned).collect();
+    let started = PeerProcess::start(script, experiment, folder).and_then(|mut process| Ok((process.line()?, process)));
+    let (names, process) = started.map_err(|why| LabError::Setting(format!("{}: {why}", script.display())))?;
+    let names = names.split_whitespace().map(str::to_owned).collect();
     Ok(Some(Peers { names, inputs: count, process: Rc::new(RefCell::new(process)) }))
 }
 
@@ -108,7 +104,7 @@ pub(super) fn start<B: AsRef<[u8]>>(
 pub(super) struct Peers {
     names: Vec<String>,
     inputs: usize,
-    process: Rc<RefCell<Process>>,
+    process: Rc<RefCell<PeerProcess>>,
 }
 
 impl Peers {
@@ -117,42 +113,43 @@ impl Peers {
         &self,
         case: &str,
         mut reference: impl FnMut(usize) -> Result<Option<Vec<u8>>, LabError>,
-    ) -> Vec<(String, Attempt<Peer>)> {
-        let compared = |mut peer: Peer| {
-            let compared = peer.compare(&mut reference);
-            (peer.name.clone(), compared.map(|()| peer))
-        };
-        self.all(case).map(compared).collect()
+    ) -> Vec<(String, Attempt<PeerLibrary>)> {
+        let mut compared = Vec::new();
+        for mut peer in self.all(case) {
+            let outcome = peer.compare(&mut reference);
+            compared.push((peer.name.clone(), outcome.map(|()| peer)));
+        }
+        compared
     }
 
     /// Returns every contestant in one case.
-    pub(super) fn all(&self, case: &str) -> impl Iterator<Item = Peer> {
-        self.names.iter().map(|name| Peer {
+    pub(super) fn all(&self, case: &str) -> impl Iterator<Item = PeerLibrary> {
+        self.names.iter().map(|name| PeerLibrary {
             name: name.clone(),
             case: case.to_owned(),
             process: Rc::clone(&self.process),
-            pixels: Difference::default(),
+            pixels: PixelDifference::default(),
             ms: vec![Vec::new(); self.inputs],
             rates: Vec::new(),
         })
     }
 
-    /// Puts a file beside the inputs.
+    /// Puts a file into the folder of the inputs.
     pub(super) fn put(&self, name: &str, content: &[u8]) -> Result<(), LabError> {
         let path = self.process.borrow().folder.join(name);
-        fs::write(&path, content).map_err(|cause| LabError::File { path, cause })
+        fs::write(&path, content).map_err(LabError::file(&path))
     }
 }
 
 /// The running script.
-struct Process {
+struct PeerProcess {
     child: Child,
     requests: ChildStdin,
     answers: BufReader<ChildStdout>,
     folder: PathBuf,
 }
 
-impl Process {
+impl PeerProcess {
     fn start(script: &Path, experiment: &str, folder: PathBuf) -> Attempt<Self> {
         let mut command = Command::new(std::env::var_os("PYTHON").unwrap_or_else(|| "python3".into()));
         command.arg(script).arg(experiment).arg(&folder).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -179,7 +176,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for PeerProcess {
     fn drop(&mut self) {
         // It may have ended already.
         let _ = self.child.kill();

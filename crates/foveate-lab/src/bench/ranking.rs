@@ -52,7 +52,8 @@ impl Ranking {
     const BRIEF: Effort = Effort { images: None, seconds: 0.2, samples: 5, quick: true, peers: None };
 
     fn new(measured: impl Iterator<Item = (String, Attempt<Option<Spread>>)>) -> Self {
-        let (mut names, mut why_none) = (Vec::new(), String::new());
+        let mut names = Vec::new();
+        let mut why_none = String::new();
         for (name, rate) in measured {
             match rate {
                 Ok(rate) => names.extend(rate.map(|rate| (name, rate))),
@@ -146,7 +147,8 @@ mod tests {
     #[test]
     fn rankings_go_from_fast_to_slow_and_leave_out_what_cannot_run() {
         let ranking = |noise| {
-            let (a, b) = (rate(1.0, 0.0), rate(3.0, noise));
+            let a = rate(1.0, 0.0);
+            let b = rate(3.0, noise);
             let measured = [("a", Ok(Some(a))), ("b", Ok(Some(b))), ("c", Err("broken".to_owned())), ("d", Ok(None))];
             Ranking::new(measured.into_iter().map(|(name, rate)| (name.to_owned(), rate)))
         };

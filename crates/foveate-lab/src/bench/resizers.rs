@@ -4,7 +4,7 @@ use foveate_core::{ImageView, ImageViewMut, PixelBuf, Size, error_chain};
 use foveate_decode::DecodeHint;
 use foveate_resize::{Geometry, Resizer};
 
-use super::cells::{Attempt, Difference, Effort, Sets, attempt, rates, row, times, usable, wrong};
+use super::cells::{Attempt, Effort, PixelDifference, Sets, attempt, rates, row, times, usable, wrong};
 use super::{peers, rounds};
 use crate::stats::median;
 use crate::{Lab, LabError, PhotoSet, Setting, Table, schema};
@@ -50,12 +50,12 @@ pub fn resizers(lab: &Lab<'_>, sets: &Sets, effort: &Effort) -> Result<Table, La
 }
 
 /// An image in memory.
-pub(super) struct Image {
+pub(super) struct ResizeInput {
     pixels: Vec<u8>,
     size: Size,
 }
 
-impl Image {
+impl ResizeInput {
     fn view(&self) -> Result<ImageView<'_>, LabError> {
         ImageView::new(&self.pixels, self.size).ok_or_else(|| wrong("an image has the wrong number of samples"))
     }
@@ -68,7 +68,7 @@ impl Image {
 }
 
 /// Decodes the photos with the usual decoder, as many as fit into the memory limit.
-pub(super) fn decoded(lab: &Lab<'_>, photos: &PhotoSet) -> Result<Vec<Image>, LabError> {
+pub(super) fn decoded(lab: &Lab<'_>, photos: &PhotoSet) -> Result<Vec<ResizeInput>, LabError> {
     lab.watch.doing(&format!("resizers, {}: decoding", photos.name));
     let base = lab.rig.base();
     let mut decoder = (lab.rig.decoder_opener(&base))()?;
@@ -77,39 +77,41 @@ pub(super) fn decoded(lab: &Lab<'_>, photos: &PhotoSet) -> Result<Vec<Image>, La
     for photo in photos.within(MOST_BYTES).photos.iter() {
         lab.go_on()?;
         decoder.decode(&photo.bytes, DecodeHint::default(), &mut pixels)?;
-        images.push(Image { pixels: pixels.as_slice().to_vec(), size: pixels.size() });
+        images.push(ResizeInput { pixels: pixels.as_slice().to_vec(), size: pixels.size() });
     }
     Ok(images)
 }
 
 /// A resizer with one recipe.
-pub(super) struct Measured {
+pub(super) struct MeasuredResizer {
     pub(super) resizer: String,
-    pub(super) figures: Attempt<Figures>,
+    pub(super) figures: Attempt<ResizerFigures>,
 }
 
 /// The figures of one resizer.
-pub(super) struct Figures {
+pub(super) struct ResizerFigures {
     /// Images per second of each sample.
     pub(super) rates: Vec<f64>,
     /// Milliseconds of each image: the median of its times.
     ms: Vec<f64>,
     images: usize,
-    pixels: Difference,
+    pixels: PixelDifference,
 }
 
 /// Measures every resizer with one recipe.
 pub(super) fn measure(
     lab: &Lab<'_>,
     name: &str,
-    images: &[Image],
+    images: &[ResizeInput],
     recipe: &str,
     effort: &Effort,
-) -> Result<Vec<Measured>, LabError> {
+) -> Result<Vec<MeasuredResizer>, LabError> {
     let candidates = lab.rig.resizers();
     let geometry = lab.rig.preprocess(&Setting { recipe: recipe.to_owned(), ..lab.rig.base() }).geometry;
-    let open = |candidate| usable(candidate).and_then(|name| ResizerRun::new(lab, name, geometry));
-    let mut jobs: Vec<Attempt<ResizerRun>> = candidates.iter().map(open).collect();
+    let mut jobs: Vec<Attempt<ResizerRun>> = Vec::new();
+    for candidate in &candidates {
+        jobs.push(usable(candidate).and_then(|name| ResizerRun::new(lab, name, geometry)));
+    }
     let count = effort.images_at(guess(&mut jobs, images));
     let images = &images[..images.len().min(count)];
     lab.watch.doing(&format!("resizers, {name}, {recipe}: comparing pixels"));
@@ -117,33 +119,40 @@ pub(super) fn measure(
         check(lab, &mut jobs, image)?;
     }
     jobs.iter_mut().flatten().for_each(|job| job.ms = vec![Vec::new(); images.len()]);
-    let what = |job: &ResizerRun| format!("resizers, {name}, {recipe}: {}", job.name);
-    let others = peers::start(lab, effort, "resizers", images.iter().map(Image::ppm))?;
+    let others = peers::start(lab, effort, "resizers", images.iter().map(ResizeInput::ppm))?;
     let edge = match geometry {
         Geometry::ShortestEdgeCrop { edge, .. } => edge,
         _ => 0,
     };
     let case = format!("{recipe},{edge},{}", geometry.output());
     let mut ours = jobs.iter_mut().flatten().next();
-    let reference = |image: usize| -> Result<_, LabError> {
-        let Some(ours) = &mut ours else { return Ok(None) };
-        ours.resize(&images[image])?;
-        Ok(Some(ours.out.clone()))
-    };
-    let others = others.map(|others| others.in_case(&case, reference)).unwrap_or_default();
-    let (others_names, mut others): (Vec<_>, Vec<_>) = others.into_iter().unzip();
-    let take = |job: &mut ResizerRun| job.sample(images, count);
-    rounds::sample_with_peers(lab, effort.samples, &mut jobs, what, take, &mut others, count)?;
-    let measured = |(candidate, job): (crate::Candidate, Attempt<ResizerRun>)| Measured {
-        resizer: candidate.name,
-        figures: job.map(|job| job.figures(count)),
-    };
-    let of_peer = |(resizer, job): (String, Attempt<peers::Peer>)| Measured {
-        resizer,
-        figures: job.map(|peer| Figures { ms: peer.ms(), rates: peer.rates, images: count, pixels: peer.pixels }),
-    };
-    let ours = candidates.into_iter().zip(jobs).map(measured);
-    Ok(ours.chain(others_names.into_iter().zip(others).map(of_peer)).collect())
+    let others = others.map(|others| {
+        others.in_case(&case, |image| {
+            let Some(ours) = &mut ours else { return Ok(None) };
+            ours.resize(&images[image])?;
+            Ok(Some(ours.out.clone()))
+        })
+    });
+    let (others_names, mut others): (Vec<_>, Vec<_>) = others.unwrap_or_default().into_iter().unzip();
+    rounds::sample_with_peers(
+        lab,
+        effort.samples,
+        &mut jobs,
+        |job| format!("resizers, {name}, {recipe}: {}", job.name),
+        |job| job.sample(images, count),
+        &mut others,
+        count,
+    )?;
+    let mut measured = Vec::new();
+    for (candidate, job) in candidates.into_iter().zip(jobs) {
+        measured.push(MeasuredResizer { resizer: candidate.name, figures: job.map(|job| job.figures(count)) });
+    }
+    for (resizer, job) in others_names.into_iter().zip(others) {
+        let figures =
+            job.map(|peer| ResizerFigures { ms: peer.ms(), rates: peer.rates, images: count, pixels: peer.pixels });
+        measured.push(MeasuredResizer { resizer, figures });
+    }
+    Ok(measured)
 }
 
 /// A resizer being measured.
@@ -152,7 +161,7 @@ struct ResizerRun {
     resizer: Box<dyn Resizer>,
     geometry: Geometry,
     out: Vec<u8>,
-    pixels: Difference,
+    pixels: PixelDifference,
     ms: Vec<Vec<f64>>,
     rates: Vec<f64>,
 }
@@ -164,20 +173,20 @@ impl ResizerRun {
             resizer: lab.rig.open_resizer(name).map_err(|error| error_chain(&error))?,
             geometry,
             out: vec![0; geometry.output().rgb_len().unwrap_or(0)],
-            pixels: Difference::default(),
+            pixels: PixelDifference::default(),
             ms: Vec::new(),
             rates: Vec::new(),
         })
     }
 
-    fn resize(&mut self, image: &Image) -> Result<(), LabError> {
+    fn resize(&mut self, image: &ResizeInput) -> Result<(), LabError> {
         let output = self.geometry.output();
         let out = ImageViewMut::new(&mut self.out, output).ok_or_else(|| wrong(format!("no image is {output}")))?;
         Ok(self.resizer.resize(image.view()?, &self.geometry.plan(image.size), out)?)
     }
 
     /// Resizes over black and over white pixels, to check that every sample is written.
-    fn resize_checked(&mut self, image: &Image) -> Result<(), LabError> {
+    fn resize_checked(&mut self, image: &ResizeInput) -> Result<(), LabError> {
         self.out.fill(0);
         self.resize(image)?;
         let over_black = self.out.clone();
@@ -186,7 +195,7 @@ impl ResizerRun {
         if over_black == self.out { Ok(()) } else { Err(wrong("some samples of the output are not written")) }
     }
 
-    fn sample(&mut self, images: &[Image], count: usize) -> Result<(), LabError> {
+    fn sample(&mut self, images: &[ResizeInput], count: usize) -> Result<(), LabError> {
         let started = Instant::now();
         for at in (0..images.len()).cycle().take(count) {
             let one = Instant::now();
@@ -197,14 +206,14 @@ impl ResizerRun {
         Ok(())
     }
 
-    fn figures(self, images: usize) -> Figures {
+    fn figures(self, images: usize) -> ResizerFigures {
         let ms = self.ms.iter().filter_map(|ms| median(ms)).collect();
-        Figures { rates: self.rates, ms, images, pixels: self.pixels }
+        ResizerFigures { rates: self.rates, ms, images, pixels: self.pixels }
     }
 }
 
 /// Estimates the seconds per image with the first resizer that works.
-fn guess(jobs: &mut [Attempt<ResizerRun>], images: &[Image]) -> f64 {
+fn guess(jobs: &mut [Attempt<ResizerRun>], images: &[ResizeInput]) -> f64 {
     let Some(job) = jobs.iter_mut().flatten().next() else { return 1.0 };
     let images = &images[..images.len().min(GUESSED_FROM)];
     let started = Instant::now();
@@ -213,7 +222,7 @@ fn guess(jobs: &mut [Attempt<ResizerRun>], images: &[Image]) -> f64 {
 }
 
 /// Resizes an image with every resizer, which also warms them up, and compares the results with the first one's.
-fn check(lab: &Lab<'_>, jobs: &mut [Attempt<ResizerRun>], image: &Image) -> Result<(), LabError> {
+fn check(lab: &Lab<'_>, jobs: &mut [Attempt<ResizerRun>], image: &ResizeInput) -> Result<(), LabError> {
     let mut reference: Option<Vec<u8>> = None;
     for cell in jobs {
         let Ok(job) = cell else { continue };

@@ -1,7 +1,7 @@
 //! The sampling in rounds.
 
 use super::cells::{Attempt, attempt};
-use super::peers::Peer;
+use super::peers::PeerLibrary;
 use crate::order::order;
 use crate::{Lab, LabError};
 
@@ -16,14 +16,14 @@ pub(super) fn sample<C>(
     sample_with_peers(lab, samples, cells, what, take, &mut [], 0)
 }
 
-/// Does the same, and takes samples of `images` of the peers in the same rounds.
+/// Samples cells as [`sample`] does, and `images` of each peer in the same rounds.
 pub(super) fn sample_with_peers<C>(
     lab: &Lab<'_>,
     samples: usize,
     cells: &mut [Attempt<C>],
     what: impl Fn(&C) -> String,
     mut take: impl FnMut(&mut C) -> Result<(), LabError>,
-    peers: &mut [Attempt<Peer>],
+    peers: &mut [Attempt<PeerLibrary>],
     images: usize,
 ) -> Result<(), LabError> {
     for round in 0..samples.max(1) {

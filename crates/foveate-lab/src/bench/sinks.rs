@@ -14,14 +14,14 @@ use crate::{Candidate, Lab, LabError, Table, schema};
 
 /// The vectors to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Vectors {
+pub struct SinkVectors {
     /// Number of vectors.
     pub rows: u64,
     /// Components of each.
     pub dim: usize,
 }
 
-impl Vectors {
+impl SinkVectors {
     /// Returns 50 000 vectors of 384 components, 77 MB.
     pub fn usual() -> Self {
         Self { rows: 50_000, dim: 384 }
@@ -51,18 +51,17 @@ const RANDOM_BITS: u64 = 24;
 ///
 /// # Errors
 /// [`LabError::Setting`] if there is nothing to write; [`LabError::File`]; [`LabError::Interrupted`].
-pub fn sinks(lab: &Lab<'_>, vectors: &Vectors, effort: &Effort) -> Result<Table, LabError> {
+pub fn sinks(lab: &Lab<'_>, vectors: &SinkVectors, effort: &Effort) -> Result<Table, LabError> {
     if vectors.rows == 0 || vectors.dim == 0 {
         return Err(LabError::Setting(format!("nothing to write: {} x {}", vectors.rows, vectors.dim)));
     }
     let data = Data::new(vectors, lab.seed);
     let variants: Vec<Variant> = lab.rig.sinks().iter().flat_map(Variant::all).collect();
     let mut jobs: Vec<Attempt<SinkRun>> = variants.iter().map(|variant| SinkRun::new(lab, variant)).collect();
-    let what = |job: &SinkRun| format!("sinks: {}", job.what);
     // The first round warms up the file system and the libraries and is not counted.
-    rounds::sample(lab, 1, &mut jobs, what, |job| job.sample(lab, &data).map(drop))?;
+    rounds::sample(lab, 1, &mut jobs, label, |job| job.sample(lab, &data).map(drop))?;
     jobs.iter_mut().flatten().for_each(|job| job.seconds.clear());
-    rounds::sample(lab, effort.samples, &mut jobs, what, |job| job.sample(lab, &data))?;
+    rounds::sample(lab, effort.samples, &mut jobs, label, |job| job.sample(lab, &data))?;
     let mut table = Table::new(&schema::SINKS);
     for (variant, job) in variants.iter().zip(&jobs) {
         push(&mut table, variant, job, vectors);
@@ -70,7 +69,12 @@ pub fn sinks(lab: &Lab<'_>, vectors: &Vectors, effort: &Effort) -> Result<Table,
     Ok(table)
 }
 
-fn push(table: &mut Table, variant: &Variant, job: &Attempt<SinkRun>, vectors: &Vectors) {
+/// Names a run while it is measured.
+fn label(run: &SinkRun) -> String {
+    format!("sinks: {}", run.what)
+}
+
+fn push(table: &mut Table, variant: &Variant, job: &Attempt<SinkRun>, vectors: &SinkVectors) {
     let identity = [("sink", variant.sink.name.as_str().into()), ("variant", variant.name().into())];
     match job {
         Err(reason) => table.push(identity.into_iter().chain([("status", not_available(reason).into())])),
@@ -101,14 +105,15 @@ struct Variant {
 
 impl Variant {
     fn all(sink: &Candidate) -> Vec<Self> {
-        let with = |settings| Self { sink: sink.clone(), settings };
-        match VARIANTS.iter().find(|(name, ..)| *name == sink.name) {
-            None => vec![with(BTreeMap::new())],
-            Some((_, setting, values)) => {
-                let one = |value: &&str| with(BTreeMap::from([((*setting).to_owned(), (*value).to_owned())]));
-                values.iter().map(one).collect()
-            }
+        let Some((_, setting, values)) = VARIANTS.iter().find(|(name, ..)| *name == sink.name) else {
+            return vec![Self { sink: sink.clone(), settings: BTreeMap::new() }];
+        };
+        let mut variants = Vec::new();
+        for value in *values {
+            let settings = BTreeMap::from([((*setting).to_owned(), (*value).to_owned())]);
+            variants.push(Self { sink: sink.clone(), settings });
         }
+        variants
     }
 
     /// Returns `name=value` for each setting.
@@ -164,12 +169,12 @@ struct Data {
 }
 
 impl Data {
-    fn new(vectors: &Vectors, seed: u64) -> Self {
+    fn new(vectors: &SinkVectors, seed: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let scale = 2.0 / (1 << RANDOM_BITS) as f32;
-        let mut component = || (random.u64(..) >> (64 - RANDOM_BITS)) as f32 * scale - 1.0;
         let rows = vectors.rows as usize;
-        let floats = (0..rows * vectors.dim).map(|_| component()).collect();
+        let floats =
+            (0..rows * vectors.dim).map(|_| (random.u64(..) >> (64 - RANDOM_BITS)) as f32 * scale - 1.0).collect();
         Self {
             dim: vectors.dim,
             index: (0..vectors.rows).collect(),
@@ -232,11 +237,10 @@ fn clear(folder: &Path) -> Result<(), LabError> {
 
 /// Returns the bytes of all files in a folder and its subfolders.
 fn bytes_in(folder: &Path) -> Result<u64, LabError> {
-    let cannot = |cause| LabError::File { path: folder.to_owned(), cause };
     let mut bytes = 0;
-    for entry in fs::read_dir(folder).map_err(cannot)? {
-        let entry = entry.map_err(cannot)?;
-        let metadata = entry.metadata().map_err(cannot)?;
+    for entry in fs::read_dir(folder).map_err(LabError::file(folder))? {
+        let entry = entry.map_err(LabError::file(folder))?;
+        let metadata = entry.metadata().map_err(LabError::file(folder))?;
         bytes += if metadata.is_dir() { bytes_in(&entry.path())? } else { metadata.len() };
     }
     Ok(bytes)

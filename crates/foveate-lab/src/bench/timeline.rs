@@ -52,9 +52,13 @@ fn traced(lab: &Lab<'_>, photos: &PhotoSet, setting: &Setting, images: u64) -> R
     Ok(spans)
 }
 
+/// Returns the number of the thread that a track is called after, from 1.
+fn number(track: &str) -> usize {
+    track.parse::<usize>().map_or(1, |n| n + 1)
+}
+
 /// Returns the lane of a span; `None` for copies to and from a device, and for the thread that waits for the forward.
 fn lane(span: &TraceSpan) -> Option<String> {
-    let number = |n: &str| n.parse::<usize>().map_or(1, |n| n + 1);
     match (span.track.split_once('-'), span.name) {
         (_, "forward") => Some("encoder".to_owned()),
         (_, "write") => Some("writer".to_owned()),
@@ -74,11 +78,11 @@ fn end(spans: &[TraceSpan]) -> Duration {
 
 fn add(table: &mut Table, scenario: &str, spans: &[TraceSpan], window: Duration) {
     let from = ((start(spans) + end(spans)) / 2).saturating_sub(window / 2);
-    let ms = |at: Duration| at.saturating_sub(from).min(window).as_secs_f64() * 1e3;
     let mut batches = 0_usize..;
     for span in spans {
         let batch = if span.name == "forward" { batches.next() } else { None };
-        let [start, end] = [span.start, span.start + span.duration].map(ms);
+        let [start, end] =
+            [span.start, span.start + span.duration].map(|at| at.saturating_sub(from).min(window).as_secs_f64() * 1e3);
         if end - start < VISIBLE * window.as_secs_f64() * 1e3 {
             continue;
         }

@@ -1,4 +1,4 @@
-//! The cost of the forward alone, by batch size, and beside workers.
+//! The cost of the forward alone, by batch size, and next to workers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -25,12 +25,12 @@ const FOR_A_LINE: usize = 3;
 const SHARED: f64 = 0.5;
 /// A forward that uses fewer cores runs on a device, and shares nothing with workers.
 const ELSEWHERE: f64 = 0.05;
-/// Seconds that the forward runs beside workers.
+/// Seconds that the forward runs next to workers.
 const TOGETHER: f64 = 1.0;
 
 /// One forward.
 #[derive(Clone, Copy, Debug)]
-struct Pass {
+struct ForwardPass {
     took: Took,
     /// Seconds of copies to and from a device.
     copies: f64,
@@ -38,14 +38,14 @@ struct Pass {
 
 /// Cost of the forward by batch size, with nothing else running.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Forward {
-    passes: BTreeMap<usize, Vec<Pass>>,
+pub(super) struct ForwardTimes {
+    passes: BTreeMap<usize, Vec<ForwardPass>>,
     /// Ratio by which shared work takes longer than its parts: see [`foveate_plan::Measured::interference`].
     pub(super) interference: Option<f64>,
 }
 
 /// An encoder and pixels for it.
-pub(super) struct Feed {
+pub(super) struct ForwardFeed {
     encoder: Box<dyn Encoder>,
     pixels: Vec<u8>,
     size: Size,
@@ -53,13 +53,15 @@ pub(super) struct Feed {
     cores: u32,
 }
 
-impl Feed {
+impl ForwardFeed {
     /// Creates batches of up to `most` images for `encoder`. They are noise, because a network takes the same time for
     /// any pixels.
     pub(super) fn new(encoder: Box<dyn Encoder>, most: usize, cores: u32) -> Self {
         let size = encoder.spec().input;
-        let noise = |i: usize| ((i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
-        let pixels = (0..size.rgb_len().unwrap_or(0) * most).map(noise).collect();
+        // Multiples of 2⁶⁴ ÷ the golden ratio: their upper bits look random.
+        let pixels = (0..size.rgb_len().unwrap_or(0) * most)
+            .map(|at| ((at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8)
+            .collect();
         Self { encoder, pixels, size, vectors: VectorBuf::new(), cores }
     }
 
@@ -68,13 +70,13 @@ impl Feed {
         self.encoder.spec().dim
     }
 
-    fn pass(&mut self, batch: usize) -> Result<Pass, LabError> {
+    fn pass(&mut self, batch: usize) -> Result<ForwardPass, LabError> {
         let len = self.size.rgb_len().unwrap_or(0) * batch;
         let images = PixelBatch::new(&self.pixels[..len], self.size);
         let images = images.ok_or_else(|| LabError::Setting(format!("no batch of {batch}")))?;
         let (times, took) = on_all_threads(self.cores, || self.encoder.encode(images, &mut self.vectors));
         let times = times?;
-        Ok(Pass { took, copies: (times.copy_in + times.copy_out).as_secs_f64() })
+        Ok(ForwardPass { took, copies: (times.copy_in + times.copy_out).as_secs_f64() })
     }
 
     /// Runs forwards of `batch` for about [`TOGETHER`] seconds, at least two, and returns their number.
@@ -89,11 +91,11 @@ impl Feed {
     }
 }
 
-impl Forward {
+impl ForwardTimes {
     /// Creates the costs from known seconds of each batch size, with no core time.
     #[cfg(test)]
     pub(super) fn known(seconds: impl Iterator<Item = (usize, f64)>) -> Self {
-        let pass = |seconds| Pass { took: Took { seconds, cpu_seconds: 0.0 }, copies: 0.0 };
+        let pass = |seconds| ForwardPass { took: Took { seconds, cpu_seconds: 0.0 }, copies: 0.0 };
         let passes = seconds.map(|(batch, seconds)| (batch, vec![pass(seconds)])).collect();
         Self { passes, interference: Some(0.0) }
     }
@@ -102,7 +104,7 @@ impl Forward {
     pub(super) fn measure(
         &mut self,
         lab: &Lab<'_>,
-        feed: &mut Feed,
+        feed: &mut ForwardFeed,
         threads: usize,
         wanted: &BTreeSet<usize>,
     ) -> Result<(), LabError> {
@@ -121,7 +123,13 @@ impl Forward {
     }
 
     /// Measures one batch size, unless it is known or expected to take too long.
-    fn measure_batch(&mut self, lab: &Lab<'_>, feed: &mut Feed, threads: usize, batch: usize) -> Result<(), LabError> {
+    fn measure_batch(
+        &mut self,
+        lab: &Lab<'_>,
+        feed: &mut ForwardFeed,
+        threads: usize,
+        batch: usize,
+    ) -> Result<(), LabError> {
         lab.go_on()?;
         if self.passes.contains_key(&batch) || self.expected(batch).is_some_and(|seconds| seconds > LONGEST) {
             return Ok(());
@@ -130,7 +138,7 @@ impl Forward {
         // The first pass of a size is slow if kernels are chosen or compiled for it.
         let first = feed.pass(batch)?.took.seconds;
         let passes = ((SECONDS / first.max(1e-6)) as usize).clamp(PASSES[0], PASSES[1]);
-        let passes: Result<Vec<Pass>, LabError> = (0..passes).map(|_| feed.pass(batch)).collect();
+        let passes: Result<Vec<ForwardPass>, LabError> = (0..passes).map(|_| feed.pass(batch)).collect();
         self.passes.insert(batch, passes?);
         Ok(())
     }
@@ -143,29 +151,29 @@ impl Forward {
 
     /// Fits the line through all measurements; `None` for a single batch size.
     pub(super) fn fit(&self) -> Option<StepFit> {
-        let point = |(&batch, passes): (&usize, &Vec<Pass>)| {
-            passes.iter().map(|pass| (batch as u32, pass.took.seconds)).collect::<Vec<_>>()
-        };
-        fit_step(&self.passes.iter().flat_map(point).collect::<Vec<_>>()).ok()
+        let mut points = Vec::new();
+        for (&batch, passes) in &self.passes {
+            points.extend(passes.iter().map(|pass| (batch as u32, pass.took.seconds)));
+        }
+        fit_step(&points).ok()
     }
 
     /// Returns the measurements, with `batch` read off the line if it was not measured.
     pub(super) fn costs(&self, threads: usize, batch: usize) -> Vec<ForwardCost> {
-        let cost = |batch: usize, seconds: f64, passes: &[Pass]| ForwardCost {
-            threads: threads as u32,
-            batch: batch as u32,
-            seconds,
-            cpu_seconds: seconds * cores(passes),
-        };
-        let mut costs: Vec<ForwardCost> = self
-            .passes
-            .iter()
-            .map(|(&batch, passes)| cost(batch, median_of(passes, |took| took.seconds), passes))
-            .collect();
-        if let (false, Some(fit), Some((_, largest))) =
-            (self.passes.contains_key(&batch), self.fit(), self.passes.last_key_value())
+        let mut seconds: Vec<(usize, f64, f64)> = Vec::new();
+        for (&batch, passes) in &self.passes {
+            seconds.push((batch, median_of(passes, |took| took.seconds), cores(passes)));
+        }
+        if !self.passes.contains_key(&batch)
+            && let Some(fit) = self.fit()
+            && let Some((_, largest)) = self.passes.last_key_value()
         {
-            costs.push(cost(batch, fit.step.overhead + fit.step.per_item * batch as f64, largest));
+            seconds.push((batch, fit.step.overhead + fit.step.per_item * batch as f64, cores(largest)));
+        }
+        let mut costs = Vec::new();
+        for (batch, seconds, cores) in seconds {
+            let cpu_seconds = seconds * cores;
+            costs.push(ForwardCost { threads: threads as u32, batch: batch as u32, seconds, cpu_seconds });
         }
         costs
     }
@@ -173,13 +181,19 @@ impl Forward {
     /// Returns the share of the largest batch's forward that copies take, 0..=1.
     pub(super) fn copy_share(&self) -> f64 {
         let largest = self.passes.last_key_value().map_or(&[][..], |(_, passes)| passes);
-        let sum = |part: fn(&Pass) -> f64| largest.iter().map(part).sum::<f64>();
-        sum(|pass| pass.copies) / sum(|pass| pass.took.seconds).max(f64::MIN_POSITIVE)
+        let copies: f64 = largest.iter().map(|pass| pass.copies).sum();
+        let seconds: f64 = largest.iter().map(|pass| pass.took.seconds).sum();
+        copies / seconds.max(f64::MIN_POSITIVE)
     }
 
     /// Keeps `feed` busy while the setting's workers prepare photos. Compares the core time of both with the time that
     /// the same work takes alone: a forward as measured, an image `alone` core seconds.
-    pub(super) fn keep_company(&mut self, feed: &mut Feed, company: &Company<'_>, alone: f64) -> Result<(), LabError> {
+    pub(super) fn keep_company(
+        &mut self,
+        feed: &mut ForwardFeed,
+        company: &Company<'_>,
+        alone: f64,
+    ) -> Result<(), LabError> {
         let Company { lab, setting, .. } = *company;
         let batch = self.passes.range(2 * setting.threads..).next().or(self.passes.last_key_value());
         let Some((&batch, passes)) = batch else { return Ok(()) };
@@ -188,8 +202,9 @@ impl Forward {
         let stop = AtomicBool::new(false);
         let (counts, took) = on_all_threads(feed.cores, || {
             std::thread::scope(|scope| {
-                let work = |n| company.prepare_until(&stop, n);
-                let workers: Vec<_> = (0..setting.workers).map(|n| scope.spawn(move || work(n))).collect();
+                let stop = &stop;
+                let workers: Vec<_> =
+                    (0..setting.workers).map(|n| scope.spawn(move || company.prepare_until(stop, n))).collect();
                 let forwards = feed.forwards(batch);
                 stop.store(true, Relaxed);
                 let images: Result<u64, LabError> = workers.into_iter().map(join).sum();
@@ -200,7 +215,8 @@ impl Forward {
         let in_use = took.cpu_seconds / (took.seconds * f64::from(feed.cores));
         let by_themselves = f64::from(forwards) * median_of(passes, |took| took.cpu_seconds) + images as f64 * alone;
         // Work that mostly waits for a device or a store does not interfere.
-        let (forward, workers) = (cores(passes), setting.workers as f64);
+        let forward = cores(passes);
+        let workers = setting.workers as f64;
         let shares = in_use >= SHARED && forward >= ELSEWHERE;
         let longer = if shares { (took.cpu_seconds / by_themselves - 1.0).max(0.0) } else { 0.0 };
         let others = 1.0 - forward.max(workers) / (forward + workers);
@@ -209,7 +225,7 @@ impl Forward {
     }
 }
 
-/// Workers that prepare photos beside a forward.
+/// Workers that prepare photos during a forward.
 #[derive(Clone, Copy)]
 pub(super) struct Company<'a> {
     pub(super) lab: &'a Lab<'a>,
@@ -246,12 +262,12 @@ fn join(thread: ScopedJoinHandle<'_, Result<u64, LabError>>) -> Result<u64, LabE
 }
 
 /// Returns the median: the passes are few, and one delayed pass would distort a mean.
-fn median_of(passes: &[Pass], part: fn(&Took) -> f64) -> f64 {
+fn median_of(passes: &[ForwardPass], part: fn(&Took) -> f64) -> f64 {
     let values: Vec<f64> = passes.iter().map(|pass| part(&pass.took)).collect();
     median(&values).unwrap_or(0.0)
 }
 
 /// Returns the number of cores in use during these passes.
-fn cores(passes: &[Pass]) -> f64 {
+fn cores(passes: &[ForwardPass]) -> f64 {
     median_of(passes, |took| took.cpu_seconds) / median_of(passes, |took| took.seconds).max(f64::MIN_POSITIVE)
 }

@@ -17,9 +17,9 @@ use crate::{Lab, LabError, Output, PhotoSet, Setting};
 
 /// The time of each call of a stage.
 #[derive(Clone, Default)]
-pub(super) struct Log(Arc<Mutex<Vec<Took>>>);
+pub(super) struct CallLog(Arc<Mutex<Vec<Took>>>);
 
-impl Log {
+impl CallLog {
     fn time<T>(&self, work: impl FnOnce() -> T) -> T {
         let (done, took) = on_this_thread(work);
         lock(&self.0).push(took);
@@ -32,12 +32,12 @@ impl Log {
 }
 
 /// A stage with a timer.
-struct Timed<T> {
+struct StageTimed<T> {
     inner: T,
-    log: Log,
+    log: CallLog,
 }
 
-impl Fetch for Timed<Box<dyn Fetch>> {
+impl Fetch for StageTimed<Box<dyn Fetch>> {
     fn fetch(&mut self, item: &Item, out: &mut Vec<u8>) -> Result<(), FetchError> {
         self.log.time(|| self.inner.fetch(item, out))
     }
@@ -47,7 +47,7 @@ impl Fetch for Timed<Box<dyn Fetch>> {
     }
 }
 
-impl Decoder for Timed<Box<dyn Decoder>> {
+impl Decoder for StageTimed<Box<dyn Decoder>> {
     fn decode(&mut self, encoded: &[u8], hint: DecodeHint, out: &mut PixelBuf) -> Result<Decoded, DecodeError> {
         self.log.time(|| self.inner.decode(encoded, hint, out))
     }
@@ -57,7 +57,7 @@ impl Decoder for Timed<Box<dyn Decoder>> {
     }
 }
 
-impl Resizer for Timed<Box<dyn Resizer>> {
+impl Resizer for StageTimed<Box<dyn Resizer>> {
     fn resize(&mut self, src: ImageView<'_>, plan: &ResizePlan, dst: ImageViewMut<'_>) -> Result<(), ResizeError> {
         self.log.time(|| self.inner.resize(src, plan, dst))
     }
@@ -67,7 +67,7 @@ impl Resizer for Timed<Box<dyn Resizer>> {
     }
 }
 
-impl Source for Timed<Box<dyn Source>> {
+impl Source for StageTimed<Box<dyn Source>> {
     fn next_item(&mut self) -> Result<Option<Item>, SourceError> {
         self.inner.next_item()
     }
@@ -89,11 +89,11 @@ impl Source for Timed<Box<dyn Source>> {
     }
 
     fn open_fetch(&self) -> Result<Box<dyn Fetch>, SourceError> {
-        Ok(Box::new(Timed { inner: self.inner.open_fetch()?, log: self.log.clone() }))
+        Ok(Box::new(StageTimed { inner: self.inner.open_fetch()?, log: self.log.clone() }))
     }
 }
 
-impl VectorSink for Timed<Box<dyn VectorSink>> {
+impl VectorSink for StageTimed<Box<dyn VectorSink>> {
     fn begin(&mut self, manifest: &RunManifest, existing: Existing) -> Result<Watermark, SinkError> {
         self.inner.begin(manifest, existing)
     }
@@ -159,7 +159,7 @@ impl Encoder for Ones {
 }
 
 /// The figures of a run without a forward.
-pub(super) struct Probe {
+pub(super) struct StageProbe {
     pub(super) images: u64,
     pub(super) read: Vec<Took>,
     pub(super) decode: Vec<Took>,
@@ -186,11 +186,12 @@ const MOST: u64 = 512;
 impl Prober<'_> {
     /// Runs every stage except the forward on one thread. It takes every photo equally often if that fits into about
     /// `seconds`, otherwise as many photos as fit.
-    pub(super) fn alone(&self, setting: &Setting, seconds: f64) -> Result<Probe, LabError> {
+    pub(super) fn alone(&self, setting: &Setting, seconds: f64) -> Result<StageProbe, LabError> {
         let setting = Setting { workers: 0, ..setting.clone() };
         let (_, first) = self.run(&setting, self.photos.stored(&setting, FIRST)?, FIRST)?;
         let rate = FIRST as f64 / first.wall.as_secs_f64().max(1e-6);
-        let (all, fit) = (self.photos.photos.len() as u64, ((rate * seconds) as u64).clamp(FIRST, MOST));
+        let all = self.photos.photos.len() as u64;
+        let fit = ((rate * seconds) as u64).clamp(FIRST, MOST);
         let images = if fit >= all { fit / all * all } else { fit };
         let source = self.photos.stored(&setting, images)?;
         let (run, all) = on_this_thread(|| self.run(&setting, source, images));
@@ -203,37 +204,46 @@ impl Prober<'_> {
     }
 
     /// Runs `workers` workers at once on `images` images in memory.
-    pub(super) fn crowded(&self, setting: &Setting, workers: usize, images: u64) -> Result<Probe, LabError> {
+    pub(super) fn crowded(&self, setting: &Setting, workers: usize, images: u64) -> Result<StageProbe, LabError> {
         let setting = Setting { workers, ..setting.clone() };
         Ok(self.run(&setting, self.photos.in_memory(images), images)?.0)
     }
 
-    fn run(&self, setting: &Setting, source: Box<dyn Source>, images: u64) -> Result<(Probe, RunReport), LabError> {
-        let [read, decode, resize, write]: [Log; 4] = Default::default();
-        let (config, preprocess) = (self.lab.rig.config(setting), self.lab.rig.preprocess(setting));
+    fn run(
+        &self,
+        setting: &Setting,
+        source: Box<dyn Source>,
+        images: u64,
+    ) -> Result<(StageProbe, RunReport), LabError> {
+        let [read, decode, resize, write]: [CallLog; 4] = Default::default();
+        let config = self.lab.rig.config(setting);
+        let preprocess = self.lab.rig.preprocess(setting);
         let encoder = Ones::new(preprocess.geometry.output(), self.dim, config.batch);
         let sink = self.lab.sink(self.output, self.photos)?;
         let pipeline = Pipeline {
-            source: Box::new(Timed { inner: source, log: read.clone() }),
+            source: Box::new(StageTimed { inner: source, log: read.clone() }),
             preprocessors: CpuPreprocessor::opener(
                 timed_opener(self.lab.rig.decoder_opener(setting), decode.clone(), |timed| Box::new(timed)),
                 timed_opener(self.lab.rig.resizer_opener(setting), resize.clone(), |timed| Box::new(timed)),
                 preprocess,
             ),
             encoders: vec![Box::new(encoder)],
-            sink: Box::new(Timed { inner: Box::new(sink.clone()) as Box<dyn VectorSink>, log: write.clone() }),
+            sink: Box::new(StageTimed { inner: Box::new(sink.clone()) as Box<dyn VectorSink>, log: write.clone() }),
             config,
         };
         let report = self.lab.carry_out(pipeline, &sink, images)?.report;
-        let (read, decode, resize, write) = (read.take(), decode.take(), resize.take(), write.take());
-        Ok((Probe { images, read, decode, resize, write, other: 0.0 }, report))
+        let read = read.take();
+        let decode = decode.take();
+        let resize = resize.take();
+        let write = write.take();
+        Ok((StageProbe { images, read, decode, resize, write, other: 0.0 }, report))
     }
 }
 
 fn timed_opener<T: ?Sized + 'static, E: 'static>(
     open: Opener<Box<T>, E>,
-    log: Log,
-    boxed: fn(Timed<Box<T>>) -> Box<T>,
+    log: CallLog,
+    boxed: fn(StageTimed<Box<T>>) -> Box<T>,
 ) -> Opener<Box<T>, E> {
-    Arc::new(move || Ok(boxed(Timed { inner: open()?, log: log.clone() })))
+    Arc::new(move || Ok(boxed(StageTimed { inner: open()?, log: log.clone() })))
 }

@@ -13,19 +13,19 @@ const MOST: usize = 8;
 #[derive(Clone, Debug)]
 pub struct Climb {
     /// The first is of the job as given.
-    pub steps: Vec<Step>,
-    /// What the user interrupted, if the climb did not end by itself.
+    pub steps: Vec<ClimbStep>,
+    /// The work that the user interrupted, if the climb did not end by itself.
     pub unfinished: Option<String>,
-    /// What disturbed the measurement before it was interrupted, if this climb continues one.
+    /// Disturbance of the measurement before it was interrupted, if this climb continues one.
     pub disturbed: Option<String>,
 }
 
 /// One diagnosis, and the job that it is of.
 #[derive(Clone, Debug)]
-pub struct Step {
+pub struct ClimbStep {
     /// The job's setting.
     pub setting: Setting,
-    /// What limits it, and what was tried.
+    /// Its limit, and the remedies that were tried.
     pub diagnosis: Diagnosis,
 }
 
@@ -43,7 +43,8 @@ impl Climb {
     ) -> Result<Self, LabError> {
         let options = DiagnoseOptions { remedies: true, verify: Some(Verify::All), ..options.clone() };
         let mut journal = Journal::open(lab, photos, setting, &options);
-        let (mut photos, mut setting) = (photos.clone(), setting.clone());
+        let mut photos = photos.clone();
+        let mut setting = setting.clone();
         let mut climb = Self { steps: Vec::new(), unfinished: None, disturbed: journal.disturbed() };
         while climb.steps.len() < MOST {
             let number = climb.steps.len();
@@ -54,9 +55,10 @@ impl Climb {
             };
             let next = diagnosis.applied.clone();
             climb.unfinished.clone_from(&diagnosis.unfinished);
-            climb.steps.push(Step { setting: setting.clone(), diagnosis });
+            climb.steps.push(ClimbStep { setting: setting.clone(), diagnosis });
             let Some(applied) = next else { break };
-            (setting, photos) = (applied.setting, applied.photos.unwrap_or(photos));
+            setting = applied.setting;
+            photos = applied.photos.unwrap_or(photos);
         }
         if climb.steps.is_empty() {
             return Err(LabError::Interrupted);
@@ -90,11 +92,12 @@ impl Climb {
 /// The steps in a line each, and why there are no more.
 impl fmt::Display for Climb {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (number, Step { diagnosis, .. }) in self.steps.iter().enumerate() {
+        for (number, ClimbStep { diagnosis, .. }) in self.steps.iter().enumerate() {
             let bound = &diagnosis.verdict.bound;
             match (&diagnosis.applied, &diagnosis.verified) {
                 (Some(_), Some(verified)) => {
-                    let (change, times) = (&verified.change, verified.times);
+                    let change = &verified.change;
+                    let times = verified.times;
                     writeln!(
                         f,
                         "step {number}: bound by {bound}; {change}: measured {:.2}x ({:.2} to {:.2})",

@@ -20,7 +20,7 @@ use crate::{Lab, LabError, LentEncoder, Photo, PhotoSet, Setting};
 
 /// A point of the pipeline at which its data is cached, from the shallowest (next to the forward) on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Depth {
+pub enum CacheDepth {
     /// One batch in the forward's memory on the device; vectors are dropped.
     OnDevice,
     /// One batch in the host's memory; vectors are dropped.
@@ -37,7 +37,7 @@ pub enum Depth {
     Nothing,
 }
 
-impl Depth {
+impl CacheDepth {
     /// All depths, in this order.
     pub const ALL: [Self; 7] =
         [Self::OnDevice, Self::OnHost, Self::Written, Self::Samples, Self::Pixels, Self::Bytes, Self::Nothing];
@@ -83,7 +83,7 @@ impl Depth {
 #[derive(Clone)]
 pub(super) struct Caches {
     photos: PhotoSet,
-    pixels: Arc<[Pixels]>,
+    pixels: Arc<[CachedPixels]>,
     samples: Arc<[Vec<u8>]>,
     /// One batch, `[batch, h, w, 3]`.
     batch: Arc<[u8]>,
@@ -93,7 +93,7 @@ pub(super) struct Caches {
 }
 
 /// A decoded, upright photo.
-struct Pixels {
+struct CachedPixels {
     data: Vec<u8>,
     size: Size,
 }
@@ -104,11 +104,14 @@ impl Caches {
         let options = lab.rig.preprocess(setting);
         let threads = setting.workers.max(1);
         let share = photos.photos.len().div_ceil(threads).max(1);
-        let (mut pixels, mut samples) = (Vec::new(), Vec::new());
+        let mut pixels = Vec::new();
+        let mut samples = Vec::new();
         thread::scope(|scope| {
             let options = &options;
-            let prepare = |photos| scope.spawn(move || Prepare::new(lab, setting, options)?.all(photos));
-            let shares: Vec<_> = photos.photos.chunks(share).map(prepare).collect();
+            let mut shares = Vec::new();
+            for photos in photos.photos.chunks(share) {
+                shares.push(scope.spawn(move || CachePrepare::new(lab, setting, options)?.all(photos)));
+            }
             for prepared in shares {
                 let prepared = prepared.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
                 prepared.into_iter().for_each(|(decoded, sample)| {
@@ -151,35 +154,36 @@ impl Caches {
     pub(super) fn put_into(
         &self,
         mut pipeline: Pipeline,
-        depth: Depth,
+        depth: CacheDepth,
         images: u64,
         encoder: &LentEncoder,
     ) -> Pipeline {
         match depth {
-            Depth::Nothing => return pipeline,
-            Depth::Bytes => pipeline.source = self.photos.in_memory(images),
+            CacheDepth::Nothing => return pipeline,
+            CacheDepth::Bytes => pipeline.source = self.photos.in_memory(images),
             _ => {
                 pipeline.source = self.photos.keys(images);
                 pipeline.preprocessors =
                     CpuPreprocessor::opener(Arc::new(|| Ok(Box::new(KeyDecoder))), self.resizer(depth), self.of(depth));
             }
         }
-        if depth < Depth::Samples {
-            let one = OneBatch::new(self.clone(), encoder.clone(), depth == Depth::OnDevice);
+        if depth < CacheDepth::Samples {
+            let one = OneBatch::new(self.clone(), encoder.clone(), depth == CacheDepth::OnDevice);
             pipeline.encoders = vec![Box::new(one)];
         }
         pipeline
     }
 
     /// Returns the opener of the resizer's replacement.
-    fn resizer(&self, depth: Depth) -> ResizerOpener {
+    fn resizer(&self, depth: CacheDepth) -> ResizerOpener {
         match depth {
-            Depth::Pixels => {
-                let (pixels, inner, geometry) =
-                    (Arc::clone(&self.pixels), Arc::clone(&self.resizer), self.options.geometry);
+            CacheDepth::Pixels => {
+                let pixels = Arc::clone(&self.pixels);
+                let inner = Arc::clone(&self.resizer);
+                let geometry = self.options.geometry;
                 Arc::new(move || Ok(Box::new(ResizeCached { pixels: Arc::clone(&pixels), inner: inner()?, geometry })))
             }
-            Depth::Samples => {
+            CacheDepth::Samples => {
                 let samples = Arc::clone(&self.samples);
                 Arc::new(move || Ok(Box::new(CopySample(Arc::clone(&samples)))))
             }
@@ -189,9 +193,9 @@ impl Caches {
 
     /// Returns the workers' options for the photos' replacements. If the one batch is encoded, images have one pixel:
     /// nothing is copied, and everything is counted.
-    fn of(&self, depth: Depth) -> PreprocessOptions {
+    fn of(&self, depth: CacheDepth) -> PreprocessOptions {
         let geometry = match depth {
-            Depth::Pixels | Depth::Samples => self.options.geometry,
+            CacheDepth::Pixels | CacheDepth::Samples => self.options.geometry,
             _ => Geometry::Stretch { output: ONE_PIXEL, filter: Filter::Bilinear },
         };
         PreprocessOptions { geometry, ..self.options.clone() }
@@ -199,7 +203,7 @@ impl Caches {
 }
 
 /// Decodes and resizes outside a pipeline.
-struct Prepare<'a> {
+struct CachePrepare<'a> {
     lab: &'a Lab<'a>,
     decoder: Box<dyn Decoder>,
     resizer: Box<dyn Resizer>,
@@ -208,7 +212,7 @@ struct Prepare<'a> {
     turned: PixelBuf,
 }
 
-impl<'a> Prepare<'a> {
+impl<'a> CachePrepare<'a> {
     fn new(lab: &'a Lab<'a>, setting: &Setting, options: &'a PreprocessOptions) -> Result<Self, LabError> {
         Ok(Self {
             lab,
@@ -220,15 +224,16 @@ impl<'a> Prepare<'a> {
         })
     }
 
-    fn all(mut self, photos: &[Photo]) -> Result<Vec<(Pixels, Vec<u8>)>, LabError> {
-        let one = |photo: &Photo| {
+    fn all(mut self, photos: &[Photo]) -> Result<Vec<(CachedPixels, Vec<u8>)>, LabError> {
+        let mut prepared = Vec::with_capacity(photos.len());
+        for photo in photos {
             self.lab.go_on()?;
-            self.one(photo).map_err(|reason| LabError::Photos(format!("{}: {reason}", photo.id)))
-        };
-        photos.iter().map(one).collect()
+            prepared.push(self.one(photo).map_err(|reason| LabError::Photos(format!("{}: {reason}", photo.id)))?);
+        }
+        Ok(prepared)
     }
 
-    fn one(&mut self, photo: &Photo) -> Result<(Pixels, Vec<u8>), String> {
+    fn one(&mut self, photo: &Photo) -> Result<(CachedPixels, Vec<u8>), String> {
         let decoded = self.decoder.decode(&photo.bytes, self.options.hint, &mut self.pixels);
         let turn = match (decoded.map_err(|error| error_chain(&error))?.format, self.options.orientation) {
             (format, OrientationPolicy::Apply) => orientation(&photo.bytes, format),
@@ -240,7 +245,7 @@ impl<'a> Prepare<'a> {
         let mut sample = vec![0; plan.output.rgb_len().unwrap_or(0)];
         let out = ImageViewMut::new(&mut sample, plan.output).ok_or("the recipe gives no pixels")?;
         self.resizer.resize(self.pixels.view(), &plan, out).map_err(|error| error_chain(&error))?;
-        Ok((Pixels { data: self.pixels.as_slice().to_vec(), size }, sample))
+        Ok((CachedPixels { data: self.pixels.as_slice().to_vec(), size }, sample))
     }
 }
 
@@ -306,7 +311,7 @@ impl Resizer for CopySample {
 
 /// Resizes cached pixels in place.
 struct ResizeCached {
-    pixels: Arc<[Pixels]>,
+    pixels: Arc<[CachedPixels]>,
     inner: Box<dyn Resizer>,
     geometry: Geometry,
 }

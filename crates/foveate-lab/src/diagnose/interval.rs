@@ -17,7 +17,7 @@ const FOR_RESAMPLING: usize = 5;
 
 /// A value and its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Interval {
+pub struct BootstrapInterval {
     /// The statistic of the samples themselves.
     pub value: f64,
     /// Lower end.
@@ -26,7 +26,7 @@ pub struct Interval {
     pub high: f64,
 }
 
-impl Interval {
+impl BootstrapInterval {
     /// Returns `statistic` of rounds `0..rounds`, with the interval of a percentile bootstrap over whole rounds (Efron
     /// 1979). Samples of one round stay together, so a disturbance that slows a whole round cancels out of ratios.
     ///
@@ -34,10 +34,11 @@ impl Interval {
     /// of error at each look. So each look has its share of the 5 % (Bonferroni), and more looks widen the interval.
     ///
     /// For the median of five or seven samples, the interval reaches from the minimum to the maximum. It contains the
-    /// true median in 94 or 98 of 100 cases, whatever `looks` is. Fewer rounds have Student's interval instead, of the
+    /// true median in 94 or 98 of 100 cases, for any `looks`. Fewer rounds have Student's interval instead, of the
     /// logarithms of each round's statistic, which must be positive. A single round has no limits.
     pub(super) fn over_rounds(rounds: usize, looks: usize, seed: u64, statistic: impl Fn(&[usize]) -> f64) -> Self {
-        let (value, tail) = (statistic(&(0..rounds).collect::<Vec<_>>()), MISSED / 2.0 / looks as f64);
+        let value = statistic(&(0..rounds).collect::<Vec<_>>());
+        let tail = MISSED / 2.0 / looks as f64;
         if rounds < FOR_RESAMPLING {
             let logs: Vec<f64> = (0..rounds).map(|round| statistic(&[round]).ln()).collect();
             let times = half_width(&logs, tail).exp();
@@ -45,13 +46,13 @@ impl Interval {
         }
         let mut random = fastrand::Rng::with_seed(seed);
         let mut drawn = vec![0; rounds];
-        let mut resample = || {
+        let mut values = Vec::new();
+        for _ in 0..RESAMPLES {
             drawn.iter_mut().for_each(|round| *round = random.usize(..rounds));
-            statistic(&drawn)
-        };
-        let values: Vec<f64> = (0..RESAMPLES).map(|_| resample()).collect();
-        let end = |q| quantile(&values, q).unwrap_or(value);
-        Self { value, low: end(tail), high: end(1.0 - tail) }
+            values.push(statistic(&drawn));
+        }
+        let [low, high] = [tail, 1.0 - tail].map(|part| quantile(&values, part).unwrap_or(value));
+        Self { value, low, high }
     }
 }
 
@@ -79,8 +80,8 @@ mod tests {
     #[test]
     fn five_samples_give_their_range() {
         let values = [10.0, 12.0, 11.0, 9.0, 14.0];
-        let interval = Interval::over_rounds(5, 1, 1, |rounds| median_of(&values, rounds));
-        assert_eq!(interval, Interval { value: 11.0, low: 9.0, high: 14.0 });
+        let interval = BootstrapInterval::over_rounds(5, 1, 1, |rounds| median_of(&values, rounds));
+        assert_eq!(interval, BootstrapInterval { value: 11.0, low: 9.0, high: 14.0 });
     }
 
     #[test]
@@ -88,15 +89,15 @@ mod tests {
         let half = |values: &[f64]| half_width(values, 0.025);
         // A standard error of 1, times the quantiles of Student's table.
         assert!((half(&[4.0, 6.0]) - 12.706).abs() < 1e-3 && (half(&[4.0, 4.0, 7.0]) - 4.303).abs() < 1e-3);
-        let one = Interval::over_rounds(1, 1, 1, |_| 3.0);
-        assert_eq!(one, Interval { value: 3.0, low: 0.0, high: f64::INFINITY });
+        let one = BootstrapInterval::over_rounds(1, 1, 1, |_| 3.0);
+        assert_eq!(one, BootstrapInterval { value: 3.0, low: 0.0, high: f64::INFINITY });
     }
 
     #[test]
     fn more_looks_widen_the_interval() {
         let values: Vec<f64> = (0..20).map(f64::from).collect();
         let width = |looks| {
-            let interval = Interval::over_rounds(values.len(), looks, 1, |rounds| median_of(&values, rounds));
+            let interval = BootstrapInterval::over_rounds(values.len(), looks, 1, |rounds| median_of(&values, rounds));
             interval.high - interval.low
         };
         assert!(width(1) < width(3), "{} and {}", width(1), width(3));
@@ -105,8 +106,10 @@ mod tests {
     #[test]
     fn what_slows_a_whole_round_cancels_out_of_a_ratio() {
         // Rounds differ threefold, but the ratio within a round is constant.
-        let (fast, slow) = ([30.0, 10.0, 20.0, 15.0, 25.0], [15.0, 5.0, 10.0, 7.5, 12.5]);
-        let ratio = Interval::over_rounds(5, 1, 1, |rounds| median_of(&slow, rounds) / median_of(&fast, rounds));
-        assert_eq!(ratio, Interval { value: 0.5, low: 0.5, high: 0.5 });
+        let fast = [30.0, 10.0, 20.0, 15.0, 25.0];
+        let slow = [15.0, 5.0, 10.0, 7.5, 12.5];
+        let ratio =
+            BootstrapInterval::over_rounds(5, 1, 1, |rounds| median_of(&slow, rounds) / median_of(&fast, rounds));
+        assert_eq!(ratio, BootstrapInterval { value: 0.5, low: 0.5, high: 0.5 });
     }
 }

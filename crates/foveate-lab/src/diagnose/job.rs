@@ -4,19 +4,19 @@ use std::time::Instant;
 
 use foveate_encode::Encoder as _;
 
-use super::depth::{Caches, Depth};
+use super::depth::{CacheDepth, Caches};
 use super::options::{DiagnoseOptions, FEWEST_BATCHES};
-use super::sample::{Around, Length, Sample, images_for, sample};
+use super::sample::{Around, Length, TimedSample, images_for, sample};
 use crate::{CheckedSink, Lab, LabError, LentEncoder, Output, PhotoSet, Setting};
 
 /// The job that a ladder measures.
 pub(super) trait DepthRun {
     /// Warms the job up with its data cached at `depth`, by a sample of the shortest length or more. Returns it and the
     /// length of a usual one there, or the reason why none is possible.
-    fn warm_up(&mut self, depth: Depth) -> Result<Result<(Length, Sample), String>, LabError>;
+    fn warm_up(&mut self, depth: CacheDepth) -> Result<Result<(Length, TimedSample), String>, LabError>;
 
     /// Runs `images` images with the data cached at `depth`.
-    fn sample(&mut self, depth: Depth, images: u64) -> Result<Sample, LabError>;
+    fn sample(&mut self, depth: CacheDepth, images: u64) -> Result<TimedSample, LabError>;
 
     /// Returns the seconds since the diagnosis began.
     fn elapsed(&self) -> f64;
@@ -49,17 +49,17 @@ impl<'a> CachedJob<'a> {
         Ok(Self { lab, photos, setting, options, started, caches, encoder, expected })
     }
 
-    /// Returns true if the encoder works beside the host.
+    /// Returns true if the encoder overlaps with the host.
     pub(super) fn overlaps(&mut self) -> bool {
         self.encoder.overlap().is_some()
     }
 
-    fn around(&self, depth: Depth) -> Result<Around, LabError> {
+    fn around(&self, depth: CacheDepth) -> Result<Around, LabError> {
         let around = Around::of(self.lab, self.setting, &self.encoder, self.options.cold);
-        if depth == Depth::Nothing { around.stored(self.photos, self.setting) } else { Ok(around) }
+        if depth == CacheDepth::Nothing { around.stored(self.photos, self.setting) } else { Ok(around) }
     }
 
-    fn sink(&self, depth: Depth) -> Result<CheckedSink, LabError> {
+    fn sink(&self, depth: CacheDepth) -> Result<CheckedSink, LabError> {
         let output = if depth.writes() { Output::Sink(self.options.sink.clone()) } else { Output::Discard };
         let inner = self.lab.open_output(&output)?;
         // One batch repeats, so a slot always has the same vector.
@@ -68,21 +68,22 @@ impl<'a> CachedJob<'a> {
 }
 
 impl DepthRun for CachedJob<'_> {
-    fn warm_up(&mut self, depth: Depth) -> Result<Result<(Length, Sample), String>, LabError> {
-        if depth == Depth::OnDevice
+    fn warm_up(&mut self, depth: CacheDepth) -> Result<Result<(Length, TimedSample), String>, LabError> {
+        if depth == CacheDepth::OnDevice
             && let Some(reason) = self.caches.make_resident(&mut self.encoder)?
         {
             return Ok(Err(reason));
         }
         let batch = self.setting.batch as u64;
         // Each photo runs once if the run records its vector.
-        let once = if depth == Depth::Nothing { (self.photos.photos.len() as u64).div_ceil(batch) } else { 0 };
-        let (started, ran) = (Instant::now(), once.max(FEWEST_BATCHES) * batch);
+        let once = if depth == CacheDepth::Nothing { (self.photos.photos.len() as u64).div_ceil(batch) } else { 0 };
+        let started = Instant::now();
+        let ran = once.max(FEWEST_BATCHES) * batch;
         let first = self.sample(depth, ran)?;
         let took = started.elapsed().as_secs_f64();
         let images = images_for(self.options.seconds, &first, self.setting);
         let images = match depth {
-            Depth::Nothing => self.options.images_stored(images, self.photos, self.setting)?,
+            CacheDepth::Nothing => self.options.images_stored(images, self.photos, self.setting)?,
             _ => images,
         };
         Ok(Ok((Length::of(images, self.setting, &first, (ran, took)), first)))
@@ -92,11 +93,11 @@ impl DepthRun for CachedJob<'_> {
         self.started.elapsed().as_secs_f64()
     }
 
-    fn sample(&mut self, depth: Depth, images: u64) -> Result<Sample, LabError> {
+    fn sample(&mut self, depth: CacheDepth, images: u64) -> Result<TimedSample, LabError> {
         let checked = self.sink(depth)?;
         match depth {
-            Depth::OnDevice => self.caches.make_resident(&mut self.encoder).map(|_| ())?,
-            Depth::Nothing if self.options.cold => self.photos.forget()?,
+            CacheDepth::OnDevice => self.caches.make_resident(&mut self.encoder).map(|_| ())?,
+            CacheDepth::Nothing if self.options.cold => self.photos.forget()?,
             _ => {}
         }
         let sampled = sample(self.lab, &checked, images, self.around(depth)?, |sink, images| {
@@ -104,7 +105,7 @@ impl DepthRun for CachedJob<'_> {
             let pipeline = self.lab.pipeline(self.setting, source, Box::new(self.encoder.clone()), sink);
             Ok(self.caches.put_into(pipeline, depth, images, &self.encoder))
         })?;
-        if depth == Depth::Nothing {
+        if depth == CacheDepth::Nothing {
             self.expected = checked;
         }
         Ok(sampled)

@@ -1,4 +1,4 @@
-//! What a diagnosis with trials has measured, in a file, until it is complete.
+//! The measurements of a diagnosis with trials, in a file, until it is complete.
 
 use std::path::PathBuf;
 
@@ -13,26 +13,26 @@ use crate::{Context, Lab, LabError, PhotoSet, Setting};
 /// The file's name.
 const FILE: &str = "diagnosis.journal.json";
 
-/// What one diagnosis has measured.
+/// The measurements of one diagnosis.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Noted {
+pub(super) struct NotedDiagnosis {
     pub(super) ladder: Ladder,
-    /// True if the encoder works beside the host.
+    /// True if the encoder overlaps with the host.
     pub(super) overlaps: bool,
     /// The remedies, with the trials that ended.
     pub(super) remedies: Option<Remedies>,
 }
 
-/// What a job's diagnoses have measured, each with the remedies that helped before it.
+/// The measurements of a job's diagnoses, each with the remedies that helped before it.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Journal {
-    /// Where it is kept; `None` without a folder and without trials, which are what takes long.
+    /// Path of the file; `None` without a folder or without trials, which take most of the time.
     #[serde(skip)]
     path: Option<PathBuf>,
-    /// What is measured, how and where.
+    /// Identifies the job: setting, options, machine and photos.
     job: String,
-    steps: Vec<Noted>,
-    /// What disturbed the measurement before it was interrupted.
+    steps: Vec<NotedDiagnosis>,
+    /// Disturbance of the measurement before it was interrupted.
     disturbed: Option<String>,
 }
 
@@ -48,7 +48,8 @@ impl Journal {
         match read.filter(|journal| journal.job == job) {
             Some(journal) => {
                 let trials = journal.steps.iter().filter_map(|noted| noted.remedies.as_ref()).map(Remedies::trials);
-                let (diagnoses, trials) = (journal.steps.len(), trials.sum::<usize>());
+                let diagnoses = journal.steps.len();
+                let trials = trials.sum::<usize>();
                 lab.watch.note(&format!(
                     "continuing an interrupted diagnosis: limits found {diagnoses}, remedies tried {trials}"
                 ));
@@ -59,7 +60,7 @@ impl Journal {
     }
 
     /// Returns what was measured of this step, if anything was.
-    pub(super) fn step(&self, number: usize) -> Option<Noted> {
+    pub(super) fn step(&self, number: usize) -> Option<NotedDiagnosis> {
         self.steps.get(number).cloned()
     }
 
@@ -69,7 +70,7 @@ impl Journal {
     }
 
     /// Keeps what was measured of a step.
-    pub(super) fn note(&mut self, lab: &Lab<'_>, number: usize, noted: &Noted) -> Result<(), LabError> {
+    pub(super) fn note(&mut self, lab: &Lab<'_>, number: usize, noted: &NotedDiagnosis) -> Result<(), LabError> {
         let Some(path) = &self.path else { return Ok(()) };
         self.steps.truncate(number);
         self.steps.push(noted.clone());

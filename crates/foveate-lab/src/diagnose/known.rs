@@ -1,4 +1,4 @@
-//! What a run's CSV files already measured of a change.
+//! The effects of a change that a run's CSV files already hold.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,7 +21,7 @@ pub(super) const TRIAL: &str = "trial";
 
 /// A measured change.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Known {
+pub(super) struct KnownChange {
     /// Images per second after it.
     pub(super) rate: f64,
     /// After ÷ before.
@@ -30,19 +30,27 @@ pub(super) struct Known {
     pub(super) file: String,
 }
 
-type Row = BTreeMap<String, String>;
+/// A row of a CSV file, by its columns.
+type CsvCells = BTreeMap<String, String>;
 
-fn is(row: &Row, name: &str, value: &str) -> bool {
+fn is(row: &CsvCells, name: &str, value: &str) -> bool {
     row.get(name).is_some_and(|cell| cell == value)
 }
 
-fn number(row: &Row, name: &str) -> Option<f64> {
+fn number(row: &CsvCells, name: &str) -> Option<f64> {
     row.get(name)?.parse().ok().filter(|&value| value > 0.0)
+}
+
+/// Returns the rate of the first row that has this setting's columns.
+fn rate_of(rows: &[CsvCells], setting: &Setting, column: &str) -> Option<f64> {
+    let cells = setting.columns();
+    let row = rows.iter().find(|row| cells.iter().all(|(name, cell)| is(row, name, &cell.to_string())));
+    number(row?, column)
 }
 
 /// The rows of a run's files about these photos on this machine, without those that were disturbed.
 #[derive(Debug, Default)]
-pub(super) struct Measurements(Vec<(&'static str, &'static str, Vec<Row>)>);
+pub(super) struct Measurements(Vec<(&'static str, &'static str, Vec<CsvCells>)>);
 
 impl Measurements {
     pub(super) fn read(folder: Option<&Path>, photos: &str, context: &Context) -> Self {
@@ -50,37 +58,35 @@ impl Measurements {
         // Model, device, processor, cores and version. Day and seed may differ.
         let names = schema::CONTEXT.iter().map(|column| column.name);
         let same: Vec<(&str, String)> = names.zip(context.values()).take(5).collect();
-        let is_usable = |row: &Row| {
-            is(row, "photos", photos)
-                && is(row, "disturbed", "")
-                && same.iter().all(|(name, value)| is(row, name, value))
-        };
-        let rows = |file: &str| -> Option<Vec<Row>> {
-            let mut reader = csv::Reader::from_path(folder.join(file)).ok()?;
-            Some(reader.deserialize::<Row>().flatten().filter(|row| is_usable(row)).collect())
-        };
-        let files = JOBS.iter().filter_map(|(schema, rate)| Some((schema.file, *rate, rows(schema.file)?)));
-        Self(files.collect())
+        let mut files = Vec::new();
+        for (schema, rate) in &JOBS {
+            let Ok(mut reader) = csv::Reader::from_path(folder.join(schema.file)) else { continue };
+            let mut rows: Vec<CsvCells> = reader.deserialize().flatten().collect();
+            rows.retain(|row| {
+                is(row, "photos", photos)
+                    && is(row, "disturbed", "")
+                    && same.iter().all(|(name, value)| is(row, name, value))
+            });
+            files.push((schema.file, *rate, rows));
+        }
+        Self(files)
     }
 
     /// Returns the measured effect of changing `from` to `to`, which is called `change`.
-    pub(super) fn of(&self, from: &Setting, to: &Setting, change: &str) -> Option<Known> {
+    pub(super) fn of(&self, from: &Setting, to: &Setting, change: &str) -> Option<KnownChange> {
         self.0.iter().find_map(|(file, column, rows)| {
-            let known = |rate, times| Known { rate, times, file: (*file).to_owned() };
-            if *file == schema::REMEDIES.file {
+            let (rate, times) = if *file == schema::REMEDIES.file {
                 let before = from.to_string();
-                let is_trial = |row: &&Row| is(row, "source", TRIAL) && is(row, "setting", &before);
-                let row = rows.iter().filter(is_trial).find(|row| is(row, "change", change))?;
-                return Some(known(number(row, column)?, number(row, "measured_times")?));
-            }
-            let rate = |of: &Setting| {
-                let cells = of.columns();
-                let is_of = |row: &&Row| cells.iter().all(|(name, cell)| is(row, name, &cell.to_string()));
-                number(rows.iter().find(is_of)?, column)
+                let mut trials = rows.iter().filter(|row| is(row, "source", TRIAL) && is(row, "setting", &before));
+                let row = trials.find(|row| is(row, "change", change))?;
+                (number(row, column)?, number(row, "measured_times")?)
+            } else {
+                // Files without a column for what changes do not know it.
+                let before = rate_of(rows, from, column)?;
+                let after = rate_of(rows, to, column).filter(|_| from.columns() != to.columns())?;
+                (after, after / before)
             };
-            // Files without a column for what changes do not know it.
-            let (before, after) = (rate(from)?, rate(to).filter(|_| from.columns() != to.columns())?);
-            Some(known(after, after / before))
+            Some(KnownChange { rate, times, file: (*file).to_owned() })
         })
     }
 }

@@ -2,11 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::depth::Depth;
-use super::interval::{Interval, median_of};
+use super::depth::CacheDepth;
+use super::interval::{BootstrapInterval, median_of};
 use super::job::DepthRun;
 use super::options::{DiagnoseOptions, FEWEST_ROUNDS};
-use super::sample::{Length, Sample};
+use super::sample::{Length, TimedSample};
 use crate::order::order;
 use crate::run::card_columns;
 use crate::{Cell, LabError, Setting, Table, Watch, schema, stats};
@@ -19,27 +19,27 @@ pub(super) struct Ladder {
     least_drop: f64,
     /// Maximum number of looks at the intervals.
     looks: usize,
-    /// What the time budget cut, if anything.
+    /// Parts that the time budget cut, if any.
     cut: Option<String>,
 }
 
 /// The measurements at one depth.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Rung {
-    pub(super) depth: Depth,
+    pub(super) depth: CacheDepth,
     length: Length,
-    samples: Vec<Sample>,
+    samples: Vec<TimedSample>,
     /// The reason if nothing was measured.
     skipped: Option<String>,
 }
 
 /// The drop in throughput when one more stage works.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Drop {
+pub(super) struct StageDrop {
     /// The depth whose stage was added.
-    pub(super) depth: Depth,
+    pub(super) depth: CacheDepth,
     /// 1 − rate ÷ rate before.
-    pub(super) part: Interval,
+    pub(super) part: BootstrapInterval,
     /// True if the interval lies above the smallest drop that matters.
     pub(super) significant: bool,
 }
@@ -55,14 +55,14 @@ impl Ladder {
     ) -> Result<Self, LabError> {
         let mut rungs = Vec::new();
         // The deepest comes first: its vectors are the reference for the others.
-        for depth in Depth::ALL.into_iter().rev() {
+        for depth in CacheDepth::ALL.into_iter().rev() {
             watch.doing(&format!("warming up, cached: {}", depth.cached()));
             let warm = job.warm_up(depth)?;
             let (length, sample) =
                 warm.as_ref().map_or_else(|_| Default::default(), |&(length, sample)| (length, Some(sample)));
             if rungs.is_empty() {
                 // The slowest depth: the others take as long at most.
-                let most = (FEWEST_ROUNDS * Depth::ALL.len()) as f64 * length.shortened(0.0).seconds;
+                let most = (FEWEST_ROUNDS * CacheDepth::ALL.len()) as f64 * length.shortened(0.0).seconds;
                 if most > options.seconds_for_limit() {
                     watch.note(&format!("finding the limit takes up to {}{}", about(most), beyond(options)));
                 }
@@ -140,10 +140,9 @@ impl Ladder {
 
     /// Says how long the rounds after those `done` take, in the seconds `left`, and the trials.
     pub(super) fn estimate(&self, options: &DiagnoseOptions, done: usize, left: f64) -> String {
-        let seconds = |rounds: usize| self.round_seconds() * (rounds - done.min(rounds)) as f64;
-        let fewest = seconds(FEWEST_ROUNDS);
-        let [least, most] =
-            [options.rounds, options.most_rounds].map(|rounds| about(seconds(rounds).min(left.max(fewest))));
+        let [fewest, least, most] = [FEWEST_ROUNDS, options.rounds, options.most_rounds]
+            .map(|rounds| self.round_seconds() * (rounds - done.min(rounds)) as f64);
+        let [least, most] = [least, most].map(|seconds| about(seconds.min(left.max(fewest))));
         let range = if least == most { most } else { format!("{least} to {most}") };
         let beyond = if fewest > left { beyond(options) } else { String::new() };
         let rounds = format!("finding the limit takes {range}{beyond}");
@@ -158,14 +157,15 @@ impl Ladder {
 
     /// Returns the seconds that the trial of a remedy takes, if the job is as fast with it as without.
     pub(super) fn trial_seconds(&self, options: &DiagnoseOptions) -> f64 {
+        let length = self.whole().length;
         // A round has a sample of either; so does warming up, nearly.
-        let (length, budget) = (self.whole().length, options.budget.as_secs_f64());
-        let seconds = |rounds: usize, length: Length| 2.0 * (rounds + 1) as f64 * length.seconds;
-        seconds(options.rounds, length).min(budget.max(seconds(FEWEST_ROUNDS, length.shortened(0.0))))
+        let [wanted, fewest] = [(options.rounds, length), (FEWEST_ROUNDS, length.shortened(0.0))]
+            .map(|(rounds, length)| 2.0 * (rounds + 1) as f64 * length.seconds);
+        wanted.min(options.budget.as_secs_f64().max(fewest))
     }
 
     /// Takes a sample at each depth.
-    fn sample(&mut self, job: &mut dyn DepthRun, round: usize, tell: impl Fn(Depth)) -> Result<(), LabError> {
+    fn sample(&mut self, job: &mut dyn DepthRun, round: usize, tell: impl Fn(CacheDepth)) -> Result<(), LabError> {
         for at in order(self.seed, self.rungs.len(), round) {
             let rung = &mut self.rungs[at];
             if rung.skipped.is_none() {
@@ -179,13 +179,20 @@ impl Ladder {
     /// Creates a ladder with these rates at each depth, one value per round.
     #[cfg(test)]
     pub(super) fn of(rates: [Vec<f64>; 7], busy: f64) -> Self {
-        let sample = |rate| Sample { rate, overall: rate, busy: Some(busy), device_busy: None, device_bytes: None };
-        let rung = |(depth, rates): (Depth, Vec<f64>)| {
-            let samples = rates.into_iter().map(sample).collect();
-            let length = Length { images: 8, batch: 4, seconds: 1.0 };
-            Rung { depth, length, samples, skipped: None }
-        };
-        let rungs = Depth::ALL.into_iter().zip(rates).map(rung).collect();
+        let mut rungs = Vec::new();
+        for (depth, rates) in CacheDepth::ALL.into_iter().zip(rates) {
+            let mut samples = Vec::new();
+            for rate in rates {
+                samples.push(TimedSample {
+                    rate,
+                    overall: rate,
+                    busy: Some(busy),
+                    device_busy: None,
+                    device_bytes: None,
+                });
+            }
+            rungs.push(Rung { depth, length: Length { images: 8, batch: 4, seconds: 1.0 }, samples, skipped: None });
+        }
         Self { rungs, seed: 1, least_drop: 0.05, looks: 1, cut: None }
     }
 
@@ -216,8 +223,7 @@ impl Ladder {
     /// Describes how the ladder contradicts itself, if it does: with less to do, the job cannot be slower beyond noise.
     pub(super) fn contradiction(&self) -> Option<String> {
         let bound = self.reference();
-        let is_faster = |rung: &&Rung| self.drop_between(bound, rung).high < -self.least_drop;
-        let faster = self.measured().skip(1).find(is_faster)?;
+        let faster = self.measured().skip(1).find(|rung| self.drop_between(bound, rung).high < -self.least_drop)?;
         Some(format!(
             "an error of the instrument: with {} the job is faster than with {}, which leaves it less to do",
             faster.depth.cached(),
@@ -231,16 +237,19 @@ impl Ladder {
     }
 
     /// Returns the median rate of a depth.
-    pub(super) fn rate(&self, rung: &Rung) -> Interval {
+    pub(super) fn rate(&self, rung: &Rung) -> BootstrapInterval {
         let rates = rung.rates();
-        Interval::over_rounds(rates.len(), self.looks, self.seed, |rounds| median_of(&rates, rounds))
+        BootstrapInterval::over_rounds(rates.len(), self.looks, self.seed, |rounds| median_of(&rates, rounds))
     }
 
-    fn drop_between(&self, before: &Rung, rung: &Rung) -> Interval {
-        let (before, after) = (before.rates(), rung.rates());
-        let kept = |rounds: &[usize]| median_of(&after, rounds) / median_of(&before, rounds);
-        let Interval { value, low, high } = Interval::over_rounds(after.len(), self.looks, self.seed, kept);
-        Interval { value: 1.0 - value, low: 1.0 - high, high: 1.0 - low }
+    fn drop_between(&self, before: &Rung, rung: &Rung) -> BootstrapInterval {
+        let before = before.rates();
+        let after = rung.rates();
+        let BootstrapInterval { value, low, high } =
+            BootstrapInterval::over_rounds(after.len(), self.looks, self.seed, |rounds| {
+                median_of(&after, rounds) / median_of(&before, rounds)
+            });
+        BootstrapInterval { value: 1.0 - value, low: 1.0 - high, high: 1.0 - low }
     }
 
     /// Returns the cost of each stage, from one depth to the next.
@@ -249,41 +258,47 @@ impl Ladder {
     /// counts only under two conditions on the medians. The unchanged job must also be slower than the depth before,
     /// and the depth itself slower than the shallowest. One of six intervals is wrong by chance now and then, but
     /// hardly ever with both.
-    pub(super) fn drops(&self) -> Vec<Drop> {
-        let slower = |before: &Rung, rung: &Rung| 1.0 - rung.median_rate() / before.median_rate() > self.least_drop;
-        let drop = |(before, rung): (&Rung, &Rung)| {
+    pub(super) fn drops(&self) -> Vec<StageDrop> {
+        let mut drops = Vec::new();
+        for (before, rung) in self.measured().zip(self.measured().skip(1)) {
             let part = self.drop_between(before, rung);
-            let confirmed = slower(before, self.whole()) && slower(self.reference(), rung);
-            Drop { depth: rung.depth, part, significant: confirmed && part.low > self.least_drop }
-        };
-        self.measured().zip(self.measured().skip(1)).map(drop).collect()
+            let confirmed = self.is_slower(self.whole(), before) && self.is_slower(rung, self.reference());
+            drops.push(StageDrop { depth: rung.depth, part, significant: confirmed && part.low > self.least_drop });
+        }
+        drops
+    }
+
+    /// Returns true if the medians of `rung` and `than` differ by more than the least drop that matters.
+    fn is_slower(&self, rung: &Rung, than: &Rung) -> bool {
+        1.0 - rung.median_rate() / than.median_rate() > self.least_drop
     }
 
     /// Returns the drops that more rounds could still turn into the culprit. Their interval reaches that of the largest
     /// significant drop, or the smallest drop that matters if none is significant. The result is empty once the verdict
     /// is decided.
-    pub(super) fn open(&self) -> Vec<Drop> {
-        let drops = self.drops();
+    pub(super) fn open(&self) -> Vec<StageDrop> {
+        let mut drops = self.drops();
         let culprit = largest(&drops);
         let within_reach = culprit.map_or(self.least_drop, |culprit| culprit.part.low);
-        let is_culprit = |drop: &Drop| culprit.is_some_and(|culprit| culprit.depth == drop.depth);
-        drops.iter().filter(|drop| !is_culprit(drop) && drop.part.high >= within_reach).copied().collect()
+        drops
+            .retain(|drop| culprit.is_none_or(|culprit| culprit.depth != drop.depth) && drop.part.high >= within_reach);
+        drops
     }
 
     /// Returns the depth before `depth` with its median rate, and the median rate of `depth`.
-    pub(super) fn around(&self, depth: Depth) -> ((Depth, f64), f64) {
+    pub(super) fn around(&self, depth: CacheDepth) -> ((CacheDepth, f64), f64) {
         let before = self.measured().take_while(|rung| rung.depth < depth).last().unwrap_or(self.reference());
         let at = self.measured().find(|rung| rung.depth == depth).unwrap_or(self.whole());
         ((before.depth, before.median_rate()), at.median_rate())
     }
 
     /// Returns the total cost of all stages.
-    pub(super) fn whole_drop(&self) -> Interval {
+    pub(super) fn whole_drop(&self) -> BootstrapInterval {
         self.drop_between(self.reference(), self.whole())
     }
 
     /// Returns the rows of [`schema::DIAGNOSIS`].
-    pub(super) fn table(&self, photos: &str, setting: &Setting, culprit: Option<Depth>) -> Table {
+    pub(super) fn table(&self, photos: &str, setting: &Setting, culprit: Option<CacheDepth>) -> Table {
         let mut table = Table::new(&schema::DIAGNOSIS);
         let drops = self.drops();
         for (at, rung) in self.rungs.iter().enumerate() {
@@ -296,27 +311,26 @@ impl Ladder {
                 ("adds", rung.depth.adds().into()),
                 ("culprit", (culprit == Some(rung.depth)).into()),
             ]);
-            let mut set = |name: &str, value: Cell| table.set(at, name, value);
             if let Some(reason) = &rung.skipped {
-                set("status", format!("n/a ({reason})").into());
+                table.set(at, "status", format!("n/a ({reason})").into());
                 continue;
             }
             let rate = self.rate(rung);
-            set("status", "ok".into());
-            set("images", rung.length.images.into());
-            set("samples", rung.samples.len().into());
-            set("images_per_second", rate.value.into());
-            set("low", rate.low.into());
-            set("high", rate.high.into());
-            set("cpu_busy", rung.cpu_busy().map_or(Cell::Empty, Cell::from));
-            for (column, cell) in card_columns(rung.samples.iter().map(Sample::cards)) {
-                set(column, cell);
+            table.set(at, "status", "ok".into());
+            table.set(at, "images", rung.length.images.into());
+            table.set(at, "samples", rung.samples.len().into());
+            table.set(at, "images_per_second", rate.value.into());
+            table.set(at, "low", rate.low.into());
+            table.set(at, "high", rate.high.into());
+            table.set(at, "cpu_busy", rung.cpu_busy().map_or(Cell::Empty, Cell::from));
+            for (column, cell) in card_columns(rung.samples.iter().map(TimedSample::cards)) {
+                table.set(at, column, cell);
             }
             if let Some(drop) = drops.iter().find(|drop| drop.depth == rung.depth) {
-                set("drop", drop.part.value.into());
-                set("drop_low", drop.part.low.into());
-                set("drop_high", drop.part.high.into());
-                set("significant", drop.significant.into());
+                table.set(at, "drop", drop.part.value.into());
+                table.set(at, "drop_low", drop.part.low.into());
+                table.set(at, "drop_high", drop.part.high.into());
+                table.set(at, "significant", drop.significant.into());
             }
         }
         table
@@ -334,7 +348,7 @@ fn beyond(options: &DiagnoseOptions) -> String {
 }
 
 /// Returns the largest of the significant drops.
-pub(super) fn largest(drops: &[Drop]) -> Option<Drop> {
+pub(super) fn largest(drops: &[StageDrop]) -> Option<StageDrop> {
     let significant = drops.iter().filter(|drop| drop.significant);
     significant.max_by(|a, b| a.part.value.total_cmp(&b.part.value)).copied()
 }

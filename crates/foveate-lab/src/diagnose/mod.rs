@@ -29,18 +29,18 @@ use std::time::{Duration, Instant};
 
 use crate::{Lab, LabError, Output, PhotoSet, Setting, Table, schema};
 
-pub use self::climb::{Climb, Step};
-pub use self::depth::Depth;
-pub use self::interval::Interval;
+pub use self::climb::{Climb, ClimbStep};
+pub use self::depth::CacheDepth;
+pub use self::interval::BootstrapInterval;
 use self::job::CachedJob;
-use self::journal::{Journal, Noted};
+use self::journal::{Journal, NotedDiagnosis};
 use self::known::Measurements;
 use self::ladder::{Ladder, about};
 pub use self::options::{DiagnoseOptions, Verify};
 use self::predictions::Remedies;
 pub use self::predictions::{Applied, Effect, Verified};
 use self::remedies::Facts;
-pub use self::remedies::{REMEDIES, Remedy, Vectors};
+pub use self::remedies::{REMEDIES, Remedy, VectorEffect};
 pub use self::verdict::Verdict;
 use self::verdict::{Finding, Findings};
 
@@ -57,9 +57,9 @@ pub struct Diagnosis {
     pub verified: Option<Verified>,
     /// The job with that remedy, if it gained.
     pub applied: Option<Applied>,
-    /// What the user interrupted, if anything is missing.
+    /// The work that the user interrupted, if anything is missing.
     pub unfinished: Option<String>,
-    /// What disturbed the measurement before it was interrupted, if this diagnosis continues one.
+    /// Disturbance of the measurement before it was interrupted, if this diagnosis continues one.
     pub disturbed: Option<String>,
 }
 
@@ -107,7 +107,7 @@ fn step(
             lab.watch.doing("preparing what is cached");
             let mut job = CachedJob::new(lab, &used, setting, options)?;
             let ladder = Ladder::measure(&mut job, lab.watch, lab.seed, options)?;
-            Noted { ladder, overlaps: job.overlaps(), remedies: None }
+            NotedDiagnosis { ladder, overlaps: job.overlaps(), remedies: None }
         }
     };
     journal.note(lab, number, &noted)?;
@@ -127,7 +127,7 @@ fn step(
         }
         journal.note(lab, number, &noted)?;
     }
-    let Noted { ladder, remedies, .. } = noted;
+    let NotedDiagnosis { ladder, remedies, .. } = noted;
     let verified = remedies.as_ref().and_then(Remedies::verified).cloned();
     let applied = remedies.as_ref().map_or(Ok(None), |remedies| remedies.applied(lab, &used))?;
     let finding = Finding::of(&ladder);
@@ -157,12 +157,12 @@ fn rank(
     photos: &PhotoSet,
     setting: &Setting,
     options: &DiagnoseOptions,
-    (Noted { ladder, overlaps, .. }, elapsed): (&Noted, Duration),
+    (NotedDiagnosis { ladder, overlaps, .. }, elapsed): (&NotedDiagnosis, Duration),
 ) -> Result<Remedies, LabError> {
     let facts = Facts {
         rig: lab.rig,
         setting,
-        limit: Finding::of(ladder).culprit().unwrap_or(Depth::OnDevice).adds(),
+        limit: Finding::of(ladder).culprit().unwrap_or(CacheDepth::OnDevice).adds(),
         cores: lab.rig.context().cores.max(1),
         on_host: ladder.on_host(),
         overlaps: *overlaps,

@@ -86,17 +86,16 @@ impl DiagnoseOptions {
     }
 
     pub(super) fn check(&self) -> Result<(), LabError> {
-        let wrong = |what: &str| Err(LabError::Setting(what.to_owned()));
-        if self.rounds == 0 || self.most_rounds < self.rounds {
-            return wrong("a diagnosis needs at least one round, and no fewer at most");
-        }
-        if !(0.0..1.0).contains(&self.least_drop) {
-            return wrong("the least drop that matters is a part of the throughput, 0 or more and less than 1");
-        }
-        if self.verify.is_some() && !self.remedies {
-            return wrong("a remedy can be tried only with the checklist");
-        }
-        Ok(())
+        let wrong = if self.rounds == 0 || self.most_rounds < self.rounds {
+            "a diagnosis needs at least one round, and no fewer at most"
+        } else if !(0.0..1.0).contains(&self.least_drop) {
+            "the least drop that matters is a part of the throughput, 0 or more and less than 1"
+        } else if self.verify.is_some() && !self.remedies {
+            "a remedy can be tried only with the checklist"
+        } else {
+            return Ok(());
+        };
+        Err(LabError::Setting(wrong.to_owned()))
     }
 
     /// Returns the most remedies that one diagnosis tries.
@@ -127,8 +126,13 @@ impl DiagnoseOptions {
 
     /// Returns the numbers of rounds after which the intervals are looked at.
     pub(super) fn looks(&self) -> Vec<usize> {
-        let next = |&rounds: &usize| (rounds < self.most_rounds).then(|| (2 * rounds).min(self.most_rounds));
-        std::iter::successors(Some(self.rounds), next).collect()
+        let mut rounds = self.rounds;
+        let mut looks = vec![rounds];
+        while rounds < self.most_rounds {
+            rounds = (2 * rounds).min(self.most_rounds);
+            looks.push(rounds);
+        }
+        looks
     }
 
     /// Returns the images of a sample that reads stored photos: `images`, but for cold reads at most the number of
@@ -137,7 +141,8 @@ impl DiagnoseOptions {
         if !self.cold {
             return Ok(images);
         }
-        let (photos, batch) = (photos.photos.len() as u64, setting.batch as u64);
+        let photos = photos.photos.len() as u64;
+        let batch = setting.batch as u64;
         let once = images.min(photos / batch * batch);
         if once < LEAST_BATCHES * batch {
             let needed = LEAST_BATCHES * batch;

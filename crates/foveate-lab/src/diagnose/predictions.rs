@@ -6,11 +6,11 @@ use foveate_core::error_chain;
 use foveate_preprocess::DecodeScale;
 use serde::{Deserialize, Serialize};
 
-use super::interval::{Interval, median_of};
-use super::known::{Known, Measurements, TRIAL};
+use super::interval::{BootstrapInterval, median_of};
+use super::known::{KnownChange, Measurements, TRIAL};
 use super::options::{DiagnoseOptions, FEWEST_BATCHES, FEWEST_ROUNDS, Verify};
-use super::remedies::{Attempt, Facts, REMEDIES, Remedy, Vectors};
-use super::sample::{Around, Length, Sample, images_for, sample};
+use super::remedies::{Facts, REMEDIES, Remedy, RemedyAttempt, VectorEffect};
+use super::sample::{Around, Length, TimedSample, images_for, sample};
 use crate::{Calibration, Cell, Lab, LabError, LentEncoder, Output, PhotoSet, Prediction, Setting, Table, schema};
 
 /// Among settings that differ by less than this, the first is chosen, which changes the least.
@@ -19,7 +19,7 @@ const ALIKE: f64 = 1.01;
 /// The remedies, the most promising first.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Remedies {
-    rows: Vec<Row>,
+    rows: Vec<RankedRemedy>,
     /// The rows that were tried, in order.
     tried: Vec<usize>,
     /// Measured throughput of the current setting.
@@ -28,26 +28,32 @@ pub(super) struct Remedies {
 
 /// One remedy for these photos on this machine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Row {
+pub(super) struct RankedRemedy {
     #[serde(with = "by_name")]
     pub(super) remedy: &'static Remedy,
     pub(super) change: String,
-    /// What becomes of the vectors, from the current setting.
-    vectors: Vectors,
+    /// Its effect on the vectors of the current setting.
+    vectors: VectorEffect,
     outcome: Result<Expected, String>,
     /// The result, if it was tried.
     measured: Option<Verified>,
 }
 
-impl Row {
+impl RankedRemedy {
     fn new(from: &Setting, remedy: &'static Remedy, change: String, outcome: Result<Expected, String>) -> Self {
-        let keeps = |expected: &Expected| remedy.name == "decoder" && have_same_pixels(from, &expected.setting);
-        let vectors = if outcome.as_ref().is_ok_and(keeps) { Vectors::Same } else { remedy.vectors };
+        let keeps = remedy.name == "decoder"
+            && outcome.as_ref().is_ok_and(|expected| have_same_pixels(from, &expected.setting));
+        let vectors = if keeps { VectorEffect::Same } else { remedy.vectors };
         Self { remedy, change, vectors, outcome, measured: None }
     }
 
+    /// Returns the expected images per second; 0 if the remedy does not apply.
+    fn rate(&self) -> f64 {
+        self.outcome.as_ref().map_or(0.0, |expected| expected.rate)
+    }
+
     fn why(&self) -> String {
-        let mark = if self.vectors == Vectors::Same { "" } else { "changes the vectors: " };
+        let mark = if self.vectors == VectorEffect::Same { "" } else { "changes the vectors: " };
         format!("{mark}{}", self.remedy.why)
     }
 }
@@ -55,30 +61,29 @@ impl Row {
 /// Returns true if the decoders of both settings give the same pixels.
 fn have_same_pixels(one: &Setting, other: &Setting) -> bool {
     const SAME_PIXELS: [&str; 2] = ["exact", "turbojpeg"];
-    let is_exact =
-        |setting: &Setting| setting.scale == DecodeScale::Exact && SAME_PIXELS.contains(&setting.decoder.as_str());
-    is_exact(one) && is_exact(other)
+    let mut both = [one, other].into_iter();
+    both.all(|setting| setting.scale == DecodeScale::Exact && SAME_PIXELS.contains(&setting.decoder.as_str()))
 }
 
 /// The expected effect of a remedy.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Expected {
     pub(super) setting: Setting,
-    place: Place,
+    place: PhotoPlace,
     /// The model's prediction, images per second.
     predicted: f64,
-    /// What was measured of the same change before.
-    pub(super) known: Option<Known>,
+    /// An earlier measurement of the same change.
+    pub(super) known: Option<KnownChange>,
     /// Images per second: the current rate times what was measured before, or else what is predicted.
     pub(super) rate: f64,
     /// The limiting factor afterwards.
     pub(super) limit: String,
 }
 
-/// Where the photos are with a remedy.
+/// The place of the photos with a remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum Place {
-    /// Where they were.
+enum PhotoPlace {
+    /// Unchanged.
     Same,
     /// In a tar.
     Tar,
@@ -86,10 +91,11 @@ enum Place {
     SmallTar,
 }
 
-impl Place {
+impl PhotoPlace {
     /// Puts the photos there; `None` if they stay where they are.
     fn put(self, lab: &Lab<'_>, photos: &PhotoSet) -> Result<Option<PhotoSet>, LabError> {
-        let (rig, folder) = (lab.rig, lab.scratch.join("small"));
+        let rig = lab.rig;
+        let folder = lab.scratch.join("small");
         match self {
             Self::Same => Ok(None),
             Self::Tar => photos.in_tar(rig, &lab.scratch.join("tar")).map(Some),
@@ -107,7 +113,7 @@ pub struct Applied {
     pub photos: Option<PhotoSet>,
 }
 
-/// Why a backend was not measured.
+/// The reason of a backend that was not measured.
 const NO_TIME: &str = "no time left in the budget to measure it";
 
 /// The measured effect of one remedy.
@@ -116,13 +122,13 @@ pub struct Verified {
     /// The change.
     pub change: String,
     /// Images per second before.
-    pub before: Interval,
+    pub before: BootstrapInterval,
     /// Images per second after.
-    pub after: Interval,
+    pub after: BootstrapInterval,
     /// Samples of either.
     pub rounds: usize,
     /// After ÷ before.
-    pub times: Interval,
+    pub times: BootstrapInterval,
     /// The model's prediction, images per second.
     pub predicted: f64,
     /// Predicted ÷ measured − 1.
@@ -135,17 +141,17 @@ impl Verified {
     /// Concludes from the rates before and after `change`, one of each per round.
     fn of(change: String, before: &[f64], after: &[f64], predicted: f64, seed: u64) -> Self {
         let rounds = before.len();
-        let over = |of: &dyn Fn(&[usize]) -> f64| Interval::over_rounds(rounds, 1, seed, of);
-        let rate = over(&|rounds| median_of(after, rounds));
-        let times = over(&|rounds| median_of(after, rounds) / median_of(before, rounds));
+        let times = BootstrapInterval::over_rounds(rounds, 1, seed, |at| median_of(after, at) / median_of(before, at));
+        let [before, after] =
+            [before, after].map(|rates| BootstrapInterval::over_rounds(rounds, 1, seed, |at| median_of(rates, at)));
         Self {
             change,
-            before: over(&|rounds| median_of(before, rounds)),
-            after: rate,
+            before,
+            after,
             rounds,
             times,
             predicted,
-            error: predicted / rate.value - 1.0,
+            error: predicted / after.value - 1.0,
             effect: Effect::of(times),
         }
     }
@@ -163,10 +169,10 @@ pub enum Effect {
 }
 
 impl Effect {
-    fn of(times: Interval) -> Self {
+    fn of(times: BootstrapInterval) -> Self {
         match times {
-            Interval { low, .. } if low > 1.0 => Self::Gain,
-            Interval { high, .. } if high < 1.0 => Self::Loss,
+            BootstrapInterval { low, .. } if low > 1.0 => Self::Gain,
+            BootstrapInterval { high, .. } if high < 1.0 => Self::Loss,
             _ => Self::Unclear,
         }
     }
@@ -196,43 +202,44 @@ impl Remedies {
         let started = Instant::now();
         let calibration = Calibration::measure_into(lab, photos, std::slice::from_ref(facts.setting), output)?;
         let scale = now / calibration.predict(facts.setting)?.images_per_second;
-        let mut model = Model { lab, photos, from: facts.setting, calibration, now, scale, known, started, seconds };
+        let mut model =
+            RemedyModel { lab, photos, from: facts.setting, calibration, now, scale, known, started, seconds };
         let mut rows = Vec::new();
         let mut remedies: Vec<&'static Remedy> = REMEDIES.iter().collect();
         remedies.sort_by_key(|remedy| remedy.stage != facts.limit);
         for remedy in remedies {
             for attempt in remedy.attempts(facts) {
                 let (change, outcome) = match attempt {
-                    Attempt::Advice(what, reason) => (what.to_owned(), Err(reason)),
-                    Attempt::Cannot(setting, reason) => (facts.setting.values_of(&setting), Err(reason)),
-                    Attempt::Try(settings) => model.best(settings)?,
-                    Attempt::Tar(what) => (what.to_owned(), model.elsewhere(Place::Tar, what)?),
-                    Attempt::SmallTar(what) => (what.to_owned(), model.elsewhere(Place::SmallTar, what)?),
+                    RemedyAttempt::Advice(what, reason) => (what.to_owned(), Err(reason)),
+                    RemedyAttempt::Cannot(setting, reason) => (facts.setting.values_of(&setting), Err(reason)),
+                    RemedyAttempt::Try(settings) => model.best(settings)?,
+                    RemedyAttempt::Tar(what) => (what.to_owned(), model.elsewhere(PhotoPlace::Tar, what)?),
+                    RemedyAttempt::SmallTar(what) => (what.to_owned(), model.elsewhere(PhotoPlace::SmallTar, what)?),
                 };
-                rows.push(Row::new(facts.setting, remedy, change, outcome));
+                rows.push(RankedRemedy::new(facts.setting, remedy, change, outcome));
             }
         }
         Ok(Self::in_order(rows, now))
     }
 
     /// Puts first what keeps the vectors, the best of each kind before the others.
-    fn in_order(mut rows: Vec<Row>, now: f64) -> Self {
-        let rate = |row: &Row| row.outcome.as_ref().map_or(0.0, |expected| expected.rate);
+    fn in_order(mut rows: Vec<RankedRemedy>, now: f64) -> Self {
         rows.sort_by(|a, b| {
-            (a.vectors != Vectors::Same).cmp(&(b.vectors != Vectors::Same)).then(rate(b).total_cmp(&rate(a)))
+            let kept = (b.vectors == VectorEffect::Same).cmp(&(a.vectors == VectorEffect::Same));
+            kept.then(b.rate().total_cmp(&a.rate()))
         });
         Self { rows, tried: Vec::new(), now }
     }
 
     /// Returns the applicable remedies that keep the vectors nearly unchanged, with their expected effects, those first
     /// that keep them exactly. What was tried is not among them: of that, the effect is known.
-    pub(super) fn promising(&self) -> impl Iterator<Item = (&Row, &Expected)> {
-        let usable = self.rows.iter().filter(|row| row.vectors != Vectors::Other && row.measured.is_none());
+    pub(super) fn promising(&self) -> impl Iterator<Item = (&RankedRemedy, &Expected)> {
+        let usable = self.rows.iter().filter(|row| row.vectors != VectorEffect::Other && row.measured.is_none());
         usable.filter_map(|row| row.outcome.as_ref().ok().map(|expected| (row, expected)))
     }
 
     /// Returns what the remedy called `name` is expected to bring, if it applies and was not tried.
-    pub(super) fn expected(&self, name: &str) -> Option<(&Row, &Expected)> {
+    pub(super) fn expected(&self, name: &str) -> Option<(&RankedRemedy, &Expected)> {
         let row = self.rows.iter().find(|row| row.remedy.name == name && row.measured.is_none())?;
         Some((row, row.outcome.as_ref().ok()?))
     }
@@ -266,11 +273,12 @@ impl Remedies {
     /// Returns the job with the remedy that was tried last, if it gained.
     pub(super) fn applied(&self, lab: &Lab<'_>, photos: &PhotoSet) -> Result<Option<Applied>, LabError> {
         let gained = self.verified().is_some_and(|verified| verified.effect == Effect::Gain);
-        let last = self.tried.last().filter(|_| gained).and_then(|&at| self.rows[at].outcome.as_ref().ok());
-        let apply = |expected: &Expected| {
-            Ok(Applied { setting: expected.setting.clone(), photos: expected.place.put(lab, photos)? })
-        };
-        last.map(apply).transpose()
+        match self.tried.last().map(|&at| &self.rows[at].outcome) {
+            Some(Ok(expected)) if gained => {
+                Ok(Some(Applied { setting: expected.setting.clone(), photos: expected.place.put(lab, photos)? }))
+            }
+            _ => Ok(None),
+        }
     }
 
     pub(super) fn change(&self, row: usize) -> &str {
@@ -303,26 +311,28 @@ impl Remedies {
     }
 
     fn find(&self, which: &Verify) -> Result<Option<usize>, LabError> {
-        let at = |wanted: &Row| self.rows.iter().position(|row| std::ptr::eq(row, wanted));
-        match which {
+        let wanted = match which {
             Verify::Best | Verify::All => {
                 let best = self.promising().max_by(|(_, a), (_, b)| a.rate.total_cmp(&b.rate));
-                let best = best.filter(|(_, expected)| self.times(expected) > 1.0);
-                Ok(best.and_then(|(row, _)| at(row)))
+                let Some((row, _)) = best.filter(|(_, expected)| self.times(expected) > 1.0) else { return Ok(None) };
+                row
             }
             Verify::Named(name) => {
-                let named = self.rows.iter().filter(|row| row.remedy.name == name || row.change == *name);
-                let named: Vec<&Row> = named.collect();
-                let usable = named.iter().find(|row| row.outcome.is_ok());
-                match (usable.or(named.first()), named.first().map(|row| &row.outcome)) {
-                    (Some(row), _) if row.outcome.is_ok() => Ok(at(row)),
-                    (_, Some(Err(reason))) => {
-                        Err(LabError::Setting(format!("remedy '{name}' does not apply: {reason}")))
-                    }
-                    _ => Err(LabError::Setting(format!("no remedy '{name}'; there are {}", names()))),
-                }
+                let mut refused = None;
+                let mut named = self.rows.iter().filter(|row| row.remedy.name == name || row.change == *name);
+                let usable = named.find(|row| {
+                    refused = refused.or(row.outcome.as_ref().err());
+                    row.outcome.is_ok()
+                });
+                usable.ok_or_else(|| {
+                    LabError::Setting(match refused {
+                        Some(reason) => format!("remedy '{name}' does not apply: {reason}"),
+                        None => format!("no remedy '{name}'; there are {}", names()),
+                    })
+                })?
             }
-        }
+        };
+        Ok(self.rows.iter().position(|row| std::ptr::eq(row, wanted)))
     }
 
     /// Returns the rows of [`schema::REMEDIES`].
@@ -340,35 +350,34 @@ impl Remedies {
                 ("vectors", row.vectors.name().into()),
                 ("why", row.why().into()),
             ]);
-            let mut set = |name: &str, value: Cell| table.set(at, name, value);
             let expected = match &row.outcome {
                 Err(reason) => {
-                    set("status", format!("n/a ({reason})").into());
+                    table.set(at, "status", format!("n/a ({reason})").into());
                     continue;
                 }
                 Ok(expected) => expected,
             };
-            set("status", "ok".into());
-            set("predicted", expected.predicted.into());
-            set("times", (expected.predicted / self.now).into());
+            table.set(at, "status", "ok".into());
+            table.set(at, "predicted", expected.predicted.into());
+            table.set(at, "times", (expected.predicted / self.now).into());
             if let Some(verified) = &row.measured {
-                set("samples", verified.rounds.into());
-                set("measured", verified.after.value.into());
-                set("measured_times", verified.times.value.into());
-                set("measured_times_low", verified.times.low.into());
-                set("measured_times_high", verified.times.high.into());
-                set("measured_low", verified.after.low.into());
-                set("measured_high", verified.after.high.into());
-                set("error", verified.error.into());
-                set("effect", verified.effect.name().into());
-                set("source", TRIAL.into());
+                table.set(at, "samples", verified.rounds.into());
+                table.set(at, "measured", verified.after.value.into());
+                table.set(at, "measured_times", verified.times.value.into());
+                table.set(at, "measured_times_low", verified.times.low.into());
+                table.set(at, "measured_times_high", verified.times.high.into());
+                table.set(at, "measured_low", verified.after.low.into());
+                table.set(at, "measured_high", verified.after.high.into());
+                table.set(at, "error", verified.error.into());
+                table.set(at, "effect", verified.effect.name().into());
+                table.set(at, "source", TRIAL.into());
                 continue;
             }
             if let Some(known) = &expected.known {
-                set("measured", known.rate.into());
-                set("measured_times", known.times.into());
-                set("error", (expected.predicted / expected.rate - 1.0).into());
-                set("source", known.file.as_str().into());
+                table.set(at, "measured", known.rate.into());
+                table.set(at, "measured_times", known.times.into());
+                table.set(at, "error", (expected.predicted / expected.rate - 1.0).into());
+                table.set(at, "source", known.file.as_str().into());
             }
         }
         table
@@ -380,7 +389,7 @@ fn names() -> String {
 }
 
 /// The fitted model, extended by what each query needs.
-struct Model<'a> {
+struct RemedyModel<'a> {
     lab: &'a Lab<'a>,
     photos: &'a PhotoSet,
     from: &'a Setting,
@@ -395,10 +404,11 @@ struct Model<'a> {
     seconds: f64,
 }
 
-impl Model<'_> {
+impl RemedyModel<'_> {
     /// Returns the best of several settings, and the change that leads to it; the first one's error if none works.
     fn best(&mut self, settings: Vec<Setting>) -> Result<(String, Result<Expected, String>), LabError> {
-        let (mut best, mut first_reason): (Option<Expected>, _) = (None, None);
+        let mut best: Option<Expected> = None;
+        let mut first_reason = None;
         let first_change = settings.first().map(|setting| self.from.values_of(setting)).unwrap_or_default();
         for setting in settings {
             match self.expect(&setting) {
@@ -430,11 +440,11 @@ impl Model<'_> {
                 self.calibration.predict(setting)?
             }
         };
-        Ok(self.expected(setting, Place::Same, &self.from.values_of(setting), prediction))
+        Ok(self.expected(setting, PhotoPlace::Same, &self.from.values_of(setting), prediction))
     }
 
     /// Returns what reading the photos from another place would bring; otherwise why that cannot be told.
-    fn elsewhere(&self, place: Place, change: &str) -> Result<Result<Expected, String>, LabError> {
+    fn elsewhere(&self, place: PhotoPlace, change: &str) -> Result<Result<Expected, String>, LabError> {
         if self.is_late() {
             return Ok(Err(NO_TIME.to_owned()));
         }
@@ -443,13 +453,13 @@ impl Model<'_> {
             Err(error) => return Ok(Err(error_chain(&error))),
         };
         let calibration = match place {
-            Place::SmallTar => self.calibration.prepared_from(self.lab, &photos, self.from)?,
+            PhotoPlace::SmallTar => self.calibration.prepared_from(self.lab, &photos, self.from)?,
             _ => self.calibration.read_from(self.lab, &photos)?,
         };
         Ok(Ok(self.expected(self.from, place, change, calibration.predict(self.from)?)))
     }
 
-    fn expected(&self, setting: &Setting, place: Place, change: &str, prediction: Prediction) -> Expected {
+    fn expected(&self, setting: &Setting, place: PhotoPlace, change: &str, prediction: Prediction) -> Expected {
         let predicted = prediction.images_per_second * self.scale;
         let known = self.known.of(self.from, setting, change);
         let rate = known.as_ref().map_or(predicted, |known| self.now * known.times);
@@ -480,18 +490,18 @@ fn side_by_side(
     [before, after]: [(&PhotoSet, &Setting); 2],
     options: &DiagnoseOptions,
 ) -> Result<[Vec<f64>; 2], LabError> {
-    let job = |(photos, setting)| RemedyRun::new(lab, photos, setting, options);
-    let (started, budget) = (Instant::now(), options.budget.as_secs_f64());
-    let mut jobs = [job(before)?, job(after)?];
-    let seconds = |jobs: &[RemedyRun<'_>; 2]| jobs.iter().map(|job| job.length.seconds).sum::<f64>();
-    let elapsed = || started.elapsed().as_secs_f64();
-    let share = options.share(seconds(&jobs), budget - elapsed());
+    let started = Instant::now();
+    let budget = options.budget.as_secs_f64();
+    let mut jobs = [RemedyRun::new(lab, before.0, before.1, options)?, RemedyRun::new(lab, after.0, after.1, options)?];
+    let wanted: f64 = jobs.iter().map(|job| job.length.seconds).sum();
+    let share = options.share(wanted, budget - started.elapsed().as_secs_f64());
     if share < 1.0 {
         jobs.iter_mut().for_each(|job| job.length = job.length.shortened(share));
     }
+    let round_seconds: f64 = jobs.iter().map(|job| job.length.seconds).sum();
     let mut rates = [Vec::new(), Vec::new()];
     for round in 0..options.rounds {
-        if round >= FEWEST_ROUNDS && elapsed() + seconds(&jobs) > budget {
+        if round >= FEWEST_ROUNDS && started.elapsed().as_secs_f64() + round_seconds > budget {
             break;
         }
         lab.watch.doing(&format!("before and after, round {} of {}", round + 1, options.rounds));
@@ -522,14 +532,15 @@ impl<'a> RemedyRun<'a> {
         let batch = setting.batch as u64;
         let length = Length { images: FEWEST_BATCHES * batch, batch, seconds: 0.0 };
         let mut job = Self { lab, photos, setting, options, encoder: lab.encoder(setting)?, length };
-        let (started, first) = (Instant::now(), job.run()?);
+        let started = Instant::now();
+        let first = job.run()?;
         let ran = (length.images, started.elapsed().as_secs_f64());
         let images = options.images_stored(images_for(options.seconds, &first, setting), photos, setting)?;
         job.length = Length::of(images, setting, &first, ran);
         Ok(job)
     }
 
-    fn run(&self) -> Result<Sample, LabError> {
+    fn run(&self) -> Result<TimedSample, LabError> {
         if self.options.cold {
             self.photos.forget()?;
         }
@@ -549,9 +560,11 @@ impl Remedies {
     pub(super) fn of(from: &Setting, now: f64, rows: &[(&str, Setting, f64)]) -> Self {
         let row = |(name, setting, rate): &(&str, Setting, f64)| {
             let remedy = REMEDIES.iter().find(|remedy| remedy.name == *name).unwrap_or(&REMEDIES[0]);
-            let (setting, limit, predicted) = (setting.clone(), "forward".to_owned(), *rate);
-            let expected = Expected { setting, place: Place::Same, predicted, known: None, rate: *rate, limit };
-            Row::new(from, remedy, from.values_of(&expected.setting), Ok(expected))
+            let setting = setting.clone();
+            let limit = "forward".to_owned();
+            let predicted = *rate;
+            let expected = Expected { setting, place: PhotoPlace::Same, predicted, known: None, rate: *rate, limit };
+            RankedRemedy::new(from, remedy, from.values_of(&expected.setting), Ok(expected))
         };
         Self { rows: rows.iter().map(row).collect(), tried: Vec::new(), now }
     }

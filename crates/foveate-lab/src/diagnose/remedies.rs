@@ -16,17 +16,17 @@ pub struct Remedy {
     pub name: &'static str,
     /// The stage that it relieves.
     pub stage: &'static str,
-    /// Why it may help, and its other costs.
+    /// The reason why it may help, and its other costs.
     pub why: &'static str,
-    /// What becomes of the vectors.
-    pub vectors: Vectors,
-    /// How it is applied to a setting.
-    apply: fn(&Facts<'_>) -> Vec<Attempt>,
+    /// Its effect on the vectors.
+    pub vectors: VectorEffect,
+    /// Returns the ways to apply it.
+    apply: fn(&Facts<'_>) -> Vec<RemedyAttempt>,
 }
 
-/// What becomes of the vectors with a remedy.
+/// The effect of a remedy on the vectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Vectors {
+pub enum VectorEffect {
     /// They stay the same.
     Same,
     /// They change a little.
@@ -35,7 +35,7 @@ pub enum Vectors {
     Other,
 }
 
-impl Vectors {
+impl VectorEffect {
     /// Returns the name in tables.
     pub fn name(self) -> &'static str {
         match self {
@@ -55,18 +55,18 @@ pub(super) struct Facts<'a> {
     pub(super) cores: usize,
     /// True if the forward runs on the cores that also decode.
     pub(super) on_host: bool,
-    /// True if the encoder works beside the host, on memory that it allocates.
+    /// True if the encoder overlaps with the host, on memory that it allocates.
     pub(super) overlaps: bool,
     /// Mean encoded bytes of a photo.
     pub(super) mean_bytes: f64,
     /// True if the photos are read ahead, without reader threads: members of containers, and objects.
     pub(super) is_delivered: bool,
-    /// What the photos' store delivers, if they are in one.
+    /// Throughput of the photos' store, if they are in one.
     pub(super) store: Option<&'a Supply>,
 }
 
 /// One way to apply a remedy.
-pub(super) enum Attempt {
+pub(super) enum RemedyAttempt {
     /// The setting among these with the highest expected rate.
     Try(Vec<Setting>),
     /// This setting, which the reason rules out.
@@ -80,7 +80,7 @@ pub(super) enum Attempt {
 }
 
 impl Remedy {
-    pub(super) fn attempts(&self, facts: &Facts<'_>) -> Vec<Attempt> {
+    pub(super) fn attempts(&self, facts: &Facts<'_>) -> Vec<RemedyAttempt> {
         (self.apply)(facts)
     }
 }
@@ -100,7 +100,7 @@ pub static REMEDIES: &[Remedy] = &[
         name: "decoder",
         stage: "decode",
         why: "decoders differ severalfold in speed",
-        vectors: Vectors::Close,
+        vectors: VectorEffect::Close,
         apply: decoders,
     },
     Remedy {
@@ -108,63 +108,63 @@ pub static REMEDIES: &[Remedy] = &[
         stage: "decode",
         why: "a JPEG much larger than the input is decoded at a half, a quarter or an eighth; vectors change a little \
               (`foveate verify` measures how much)",
-        vectors: Vectors::Close,
+        vectors: VectorEffect::Close,
         apply: dct_scale,
     },
     Remedy {
         name: "decode on the device",
         stage: "decode",
         why: "frees the processor's cores",
-        vectors: Vectors::Close,
+        vectors: VectorEffect::Close,
         apply: device_decoders,
     },
     Remedy {
         name: "resizer",
         stage: "resize",
         why: "resizers differ severalfold in speed",
-        vectors: Vectors::Close,
+        vectors: VectorEffect::Close,
         apply: resizers,
     },
     Remedy {
         name: "order of crop and resize",
         stage: "resize",
         why: "`hf` crops after resizing (in one step here), `squash` resizes all of the photo: another embedding",
-        vectors: Vectors::Other,
+        vectors: VectorEffect::Other,
         apply: recipes,
     },
     Remedy {
         name: "more workers",
         stage: "decode",
         why: "more photos are decoded and resized at a time, while there are cores for them",
-        vectors: Vectors::Same,
+        vectors: VectorEffect::Same,
         apply: more_workers,
     },
     Remedy {
         name: "fewer workers",
         stage: "forward",
         why: "leaves cores and memory bandwidth to the forward",
-        vectors: Vectors::Same,
+        vectors: VectorEffect::Same,
         apply: fewer_workers,
     },
     Remedy {
         name: "oversubscription",
         stage: "forward",
         why: "threads that take turns on a core lose time to switching",
-        vectors: Vectors::Same,
+        vectors: VectorEffect::Same,
         apply: oversubscription,
     },
     Remedy {
         name: "prefetch",
         stage: "batch",
         why: "batches in store bridge photos that take long; the model is of the mean and sees no gain",
-        vectors: Vectors::Same,
+        vectors: VectorEffect::Same,
         apply: |facts| vary(facts, |setting, n| setting.prefetch = n, &[facts.setting.prefetch.max(1) * 4]),
     },
     Remedy {
         name: "batch",
         stage: "forward",
         why: "a larger batch spreads the cost of a call, a smaller one stays in the caches",
-        vectors: Vectors::Same,
+        vectors: VectorEffect::Same,
         apply: |facts| {
             let batch = facts.setting.batch;
             let sizes: Vec<usize> = [batch / 2, batch * 2, batch * 4].into_iter().filter(|&n| n > 0).collect();
@@ -176,28 +176,28 @@ pub static REMEDIES: &[Remedy] = &[
         stage: "forward",
         why: "half precision computes and copies faster where the hardware has it; vectors change a little \
               (`foveate verify` measures how much)",
-        vectors: Vectors::Close,
+        vectors: VectorEffect::Close,
         apply: dtypes,
     },
     Remedy {
         name: "encoder",
         stage: "forward",
         why: "engines differ in speed for the same vectors",
-        vectors: Vectors::Same,
+        vectors: VectorEffect::Same,
         apply: encoders,
     },
     Remedy {
         name: REQUESTS,
         stage: "read",
         why: "a store that takes long to answer answers many requests at a time, up to its limit (Little's law)",
-        vectors: Vectors::Same,
+        vectors: VectorEffect::Same,
         apply: requests,
     },
     Remedy {
         name: "read concurrency",
         stage: "read",
         why: "a disk that takes long to answer answers several readers at a time",
-        vectors: Vectors::Same,
+        vectors: VectorEffect::Same,
         apply: |facts| {
             let readers = facts.setting.readers.max(1);
             match facts.setting.workers {
@@ -216,7 +216,7 @@ pub static REMEDIES: &[Remedy] = &[
         name: "tar shards",
         stage: "read",
         why: "small files cost more to open than to read; a tar of them is read in one go",
-        vectors: Vectors::Same,
+        vectors: VectorEffect::Same,
         apply: tar_shards,
     },
     Remedy {
@@ -224,21 +224,21 @@ pub static REMEDIES: &[Remedy] = &[
         stage: "decode",
         why: "photos of the recipe's size decode in a fraction of the time; vectors change a little (`foveate pack \
               --resize` measures how much)",
-        vectors: Vectors::Other,
+        vectors: VectorEffect::Other,
         apply: small_photos,
     },
     Remedy {
         name: "copy bytes, not floats",
         stage: "copy-in",
         why: "u8 samples are a quarter of the bytes of f32 ones",
-        vectors: Vectors::Same,
+        vectors: VectorEffect::Same,
         apply: |_| advice("u8 batches, normalized on the device", "already done: normalization is part of the weights"),
     },
     Remedy {
         name: "pinned memory",
         stage: "copy-in",
         why: "a device fetches from pinned memory by itself, beside the forward",
-        vectors: Vectors::Same,
+        vectors: VectorEffect::Same,
         apply: |facts| {
             let host = "the forward reads the host's memory: there is nothing to copy";
             let done = "already done: workers fill memory that the device reads by itself";
@@ -257,29 +257,26 @@ pub static REMEDIES: &[Remedy] = &[
         name: "output",
         stage: "write",
         why: "formats, compression and disks differ in speed",
-        vectors: Vectors::Same,
+        vectors: VectorEffect::Same,
         apply: |_| {
             advice("another format or disk for the output", "advice only: `foveate bench sinks` compares formats")
         },
     },
 ];
 
-fn advice(what: &'static str, reason: &str) -> Vec<Attempt> {
-    vec![Attempt::Advice(what, reason.to_owned())]
+fn advice(what: &'static str, reason: &str) -> Vec<RemedyAttempt> {
+    vec![RemedyAttempt::Advice(what, reason.to_owned())]
 }
 
-fn cannot(setting: Setting, reason: &str) -> Vec<Attempt> {
-    vec![Attempt::Cannot(setting, reason.to_owned())]
+fn cannot(setting: Setting, reason: &str) -> Vec<RemedyAttempt> {
+    vec![RemedyAttempt::Cannot(setting, reason.to_owned())]
 }
 
 /// Returns the settings with one of `values` each.
-fn vary(facts: &Facts<'_>, set: fn(&mut Setting, usize), values: &[usize]) -> Vec<Attempt> {
-    let with = |&value: &usize| {
-        let mut setting = facts.setting.clone();
-        set(&mut setting, value);
-        setting
-    };
-    vec![Attempt::Try(values.iter().map(with).collect())]
+fn vary(facts: &Facts<'_>, set: fn(&mut Setting, usize), values: &[usize]) -> Vec<RemedyAttempt> {
+    let mut settings = vec![facts.setting.clone(); values.len()];
+    settings.iter_mut().zip(values).for_each(|(setting, &value)| set(setting, value));
+    vec![RemedyAttempt::Try(settings)]
 }
 
 /// Returns one attempt for each candidate except the current one.
@@ -288,62 +285,76 @@ fn others(
     used: &str,
     none: &'static str,
     with: impl Fn(String) -> Setting,
-) -> Vec<Attempt> {
-    let attempt = |candidate: Candidate| match candidate.problem {
-        None => Attempt::Try(vec![with(candidate.name)]),
-        Some(problem) => Attempt::Cannot(with(candidate.name), problem),
-    };
-    let attempts: Vec<Attempt> = candidates.into_iter().filter(|other| other.name != used).map(attempt).collect();
+) -> Vec<RemedyAttempt> {
+    let mut attempts = Vec::new();
+    for candidate in candidates.into_iter().filter(|other| other.name != used) {
+        attempts.push(match candidate.problem {
+            None => RemedyAttempt::Try(vec![with(candidate.name)]),
+            Some(problem) => RemedyAttempt::Cannot(with(candidate.name), problem),
+        });
+    }
     if attempts.is_empty() { advice(none, "this build has only the one in use") } else { attempts }
 }
 
-fn decoders(facts: &Facts<'_>) -> Vec<Attempt> {
-    let with = |decoder| Setting { decoder, ..facts.setting.clone() };
-    others(facts.rig.decoders(), &facts.setting.decoder, "another decoder", with)
+fn decoders(facts: &Facts<'_>) -> Vec<RemedyAttempt> {
+    others(facts.rig.decoders(), &facts.setting.decoder, "another decoder", |decoder| Setting {
+        decoder,
+        ..facts.setting.clone()
+    })
 }
 
-fn device_decoders(facts: &Facts<'_>) -> Vec<Attempt> {
+fn device_decoders(facts: &Facts<'_>) -> Vec<RemedyAttempt> {
     let candidates = facts.rig.batched_decoders();
     if candidates.is_empty() {
         return advice("a JPEG decoder on the accelerator", "this build has none; feature nvjpeg is one");
     }
-    let with = |decoder| Setting { decoder, ..facts.setting.clone() };
-    others(candidates, &facts.setting.decoder, "a JPEG decoder on the accelerator", with)
+    others(candidates, &facts.setting.decoder, "a JPEG decoder on the accelerator", |decoder| Setting {
+        decoder,
+        ..facts.setting.clone()
+    })
 }
 
-fn resizers(facts: &Facts<'_>) -> Vec<Attempt> {
-    let with = |resizer| Setting { resizer, ..facts.setting.clone() };
-    others(facts.rig.resizers(), &facts.setting.resizer, "another resizer", with)
+fn resizers(facts: &Facts<'_>) -> Vec<RemedyAttempt> {
+    others(facts.rig.resizers(), &facts.setting.resizer, "another resizer", |resizer| Setting {
+        resizer,
+        ..facts.setting.clone()
+    })
 }
 
-fn encoders(facts: &Facts<'_>) -> Vec<Attempt> {
-    let with = |encoder| Setting { encoder, ..facts.setting.clone() };
-    others(facts.rig.encoders(), &facts.setting.encoder, "another encoder", with)
+fn encoders(facts: &Facts<'_>) -> Vec<RemedyAttempt> {
+    others(facts.rig.encoders(), &facts.setting.encoder, "another encoder", |encoder| Setting {
+        encoder,
+        ..facts.setting.clone()
+    })
 }
 
-fn dct_scale(facts: &Facts<'_>) -> Vec<Attempt> {
-    let now = facts.setting.scale;
-    let scaled = |scale| Setting { scale, ..facts.setting.clone() };
-    let attempt = |scale: DecodeScale| {
-        let is_able = |name: &str| facts.rig.open_decoder(name).is_ok_and(|d| scale.is_within(&d.capability()));
-        let names = facts.rig.decoders().into_iter().map(|candidate| candidate.name);
-        let able: Vec<Setting> =
-            names.filter(|name| is_able(name)).map(|decoder| Setting { decoder, ..scaled(scale) }).collect();
-        match able.is_empty() {
-            _ if now == scale => Attempt::Cannot(scaled(scale), "already done".to_owned()),
-            true => Attempt::Cannot(scaled(scale), "no decoder of this build decodes at this scale".to_owned()),
-            false => Attempt::Try(able),
+fn dct_scale(facts: &Facts<'_>) -> Vec<RemedyAttempt> {
+    let mut attempts = Vec::new();
+    for scale in [DecodeScale::Fast, DecodeScale::Low] {
+        let scaled = Setting { scale, ..facts.setting.clone() };
+        let mut able = Vec::new();
+        for Candidate { name, .. } in facts.rig.decoders() {
+            if facts.rig.open_decoder(&name).is_ok_and(|decoder| scale.is_within(&decoder.capability())) {
+                able.push(Setting { decoder: name, ..scaled.clone() });
+            }
         }
-    };
-    [DecodeScale::Fast, DecodeScale::Low].map(attempt).into()
+        attempts.push(if facts.setting.scale == scale {
+            RemedyAttempt::Cannot(scaled, "already done".to_owned())
+        } else if able.is_empty() {
+            RemedyAttempt::Cannot(scaled, "no decoder of this build decodes at this scale".to_owned())
+        } else {
+            RemedyAttempt::Try(able)
+        });
+    }
+    attempts
 }
 
-fn recipes(facts: &Facts<'_>) -> Vec<Attempt> {
+fn recipes(facts: &Facts<'_>) -> Vec<RemedyAttempt> {
     let recipe = if facts.setting.recipe == "squash" { "hf" } else { "squash" };
-    vec![Attempt::Try(vec![Setting { recipe: recipe.to_owned(), ..facts.setting.clone() }])]
+    vec![RemedyAttempt::Try(vec![Setting { recipe: recipe.to_owned(), ..facts.setting.clone() }])]
 }
 
-fn more_workers(facts: &Facts<'_>) -> Vec<Attempt> {
+fn more_workers(facts: &Facts<'_>) -> Vec<RemedyAttempt> {
     let workers = facts.setting.workers;
     let most = facts.cores.max(workers + 1);
     let mut counts: Vec<usize> =
@@ -352,7 +363,7 @@ fn more_workers(facts: &Facts<'_>) -> Vec<Attempt> {
     vary(facts, |setting, n| setting.workers = n, &counts)
 }
 
-fn fewer_workers(facts: &Facts<'_>) -> Vec<Attempt> {
+fn fewer_workers(facts: &Facts<'_>) -> Vec<RemedyAttempt> {
     let workers = facts.setting.workers;
     if workers < 2 {
         return cannot(Setting { workers: 1, ..facts.setting.clone() }, "there is one at most already");
@@ -360,7 +371,7 @@ fn fewer_workers(facts: &Facts<'_>) -> Vec<Attempt> {
     vary(facts, |setting, n| setting.workers = n, &[workers - 1, workers / 2])
 }
 
-fn oversubscription(facts: &Facts<'_>) -> Vec<Attempt> {
+fn oversubscription(facts: &Facts<'_>) -> Vec<RemedyAttempt> {
     let Setting { workers, threads, .. } = *facts.setting;
     let fits =
         Setting { workers: workers.min(1), threads: facts.cores.saturating_sub(1).max(1), ..facts.setting.clone() };
@@ -370,19 +381,26 @@ fn oversubscription(facts: &Facts<'_>) -> Vec<Attempt> {
     if workers + threads <= facts.cores || facts.cores < 2 {
         return cannot(fits, &format!("{workers} workers and {threads} threads for {} cores", facts.cores));
     }
-    let split = |workers: usize| Setting { workers, threads: facts.cores - workers, ..facts.setting.clone() };
-    let powers = std::iter::successors(Some(1), |workers| Some(workers * 2)).take_while(|&n| n < facts.cores);
-    vec![Attempt::Try(powers.map(split).collect())]
+    let mut splits = Vec::new();
+    let mut workers = 1;
+    while workers < facts.cores {
+        splits.push(Setting { workers, threads: facts.cores - workers, ..facts.setting.clone() });
+        workers *= 2;
+    }
+    vec![RemedyAttempt::Try(splits)]
 }
 
-fn dtypes(facts: &Facts<'_>) -> Vec<Attempt> {
-    let names = || facts.rig.encoders().into_iter().filter(|encoder| encoder.problem.is_none());
-    let with = |dtype| move |encoder: Candidate| Setting { dtype, encoder: encoder.name, ..facts.setting.clone() };
-    let other = [DType::Bf16, DType::F16, DType::I8].into_iter().filter(|&dtype| dtype != facts.setting.dtype);
-    other.map(|dtype| Attempt::Try(names().map(with(dtype)).collect())).collect()
+fn dtypes(facts: &Facts<'_>) -> Vec<RemedyAttempt> {
+    let mut attempts = Vec::new();
+    for dtype in [DType::Bf16, DType::F16, DType::I8].into_iter().filter(|&dtype| dtype != facts.setting.dtype) {
+        let usable = facts.rig.encoders().into_iter().filter(|encoder| encoder.problem.is_none());
+        let settings = usable.map(|encoder| Setting { dtype, encoder: encoder.name, ..facts.setting.clone() });
+        attempts.push(RemedyAttempt::Try(settings.collect()));
+    }
+    attempts
 }
 
-fn requests(facts: &Facts<'_>) -> Vec<Attempt> {
+fn requests(facts: &Facts<'_>) -> Vec<RemedyAttempt> {
     const WHAT: &str = "more requests in flight";
     let Some(store) = facts.store else {
         let reason = if facts.is_delivered { "a container is one stream" } else { "files are read by reader threads" };
@@ -401,7 +419,7 @@ fn requests(facts: &Facts<'_>) -> Vec<Attempt> {
     }
 }
 
-fn tar_shards(facts: &Facts<'_>) -> Vec<Attempt> {
+fn tar_shards(facts: &Facts<'_>) -> Vec<RemedyAttempt> {
     let what = "photos in tar files (`foveate pack`)";
     let kilobytes = facts.mean_bytes / 1e3;
     match facts.mean_bytes < SMALL_FILE {
@@ -410,12 +428,12 @@ fn tar_shards(facts: &Facts<'_>) -> Vec<Attempt> {
             "advice only: nothing is written to a store here; put a sample of shards beside the photos and measure it",
         ),
         _ if facts.is_delivered => advice(what, "the photos are in a container already"),
-        true => vec![Attempt::Tar(what)],
+        true => vec![RemedyAttempt::Tar(what)],
         false => advice(what, &format!("{kilobytes:.0} kB a file: they are not small")),
     }
 }
 
-fn small_photos(facts: &Facts<'_>) -> Vec<Attempt> {
+fn small_photos(facts: &Facts<'_>) -> Vec<RemedyAttempt> {
     let what = "photos of 256 px in tar files (`foveate pack --resize 256`)";
     let geometry = facts.rig.preprocess(facts.setting).geometry;
     let needed = match geometry {
@@ -425,6 +443,6 @@ fn small_photos(facts: &Facts<'_>) -> Vec<Attempt> {
     match needed > SMALL_SIDE {
         _ if facts.store.is_some() => advice(what, "advice only: nothing is written to a store here"),
         true => advice(what, &format!("this recipe needs {needed} px; `foveate pack --resize {needed}` keeps them")),
-        false => vec![Attempt::SmallTar(what)],
+        false => vec![RemedyAttempt::SmallTar(what)],
     }
 }

@@ -29,7 +29,7 @@ pub(super) struct Length {
 
 impl Length {
     /// Returns the length of a sample of `images`, from an earlier one of `ran` images that took `took` seconds.
-    pub(super) fn of(images: u64, setting: &Setting, earlier: &Sample, (ran, took): (u64, f64)) -> Self {
+    pub(super) fn of(images: u64, setting: &Setting, earlier: &TimedSample, (ran, took): (u64, f64)) -> Self {
         let seconds = took + (images as f64 - ran as f64) / earlier.overall;
         Self { images, batch: setting.batch as u64, seconds }
     }
@@ -47,14 +47,14 @@ impl Length {
 }
 
 /// Returns the images of a sample of about `seconds`, estimated from an earlier one.
-pub(super) fn images_for(seconds: f64, earlier: &Sample, setting: &Setting) -> u64 {
+pub(super) fn images_for(seconds: f64, earlier: &TimedSample, setting: &Setting) -> u64 {
     let batches = (earlier.overall * seconds / setting.batch as f64).round() as u64;
     batches.max(LEAST_BATCHES) * setting.batch as u64
 }
 
 /// One run of the pipeline.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(super) struct Sample {
+pub(super) struct TimedSample {
     /// Images per second in the steady state.
     pub(super) rate: f64,
     /// Images per second of the whole run. With few batches and some delays, `rate` may be far too high; this is never
@@ -67,7 +67,7 @@ pub(super) struct Sample {
     pub(super) device_bytes: Option<u64>,
 }
 
-impl Sample {
+impl TimedSample {
     pub(super) fn cards(&self) -> Option<CardUse> {
         Some(CardUse { busy: self.device_busy?, memory_bytes: self.device_bytes? })
     }
@@ -82,7 +82,7 @@ pub(super) struct Around {
     /// Those that a store's first requests bring all at once. They are fewer where the job takes long for them, because
     /// then the store is not its limit.
     before: u64,
-    /// How many the stages before the encoder may be ahead of it, with a margin.
+    /// Maximum images that the stages before the encoder may be ahead of it, with a margin.
     after: u64,
 }
 
@@ -92,7 +92,8 @@ impl Around {
         if cold {
             return Self::default();
         }
-        let (config, depth) = (lab.rig.config(setting), encoder.clone().depth());
+        let config = lab.rig.config(setting);
+        let depth = encoder.clone().depth();
         let after = (config.batches_in_flight(depth) * config.batch + config.read_ahead_items()) as u64;
         Self { before: 0, after }
     }
@@ -112,27 +113,30 @@ pub(super) fn sample(
     images: u64,
     around: Around,
     make: impl FnOnce(Box<dyn VectorSink>, u64) -> Result<Pipeline, LabError>,
-) -> Result<Sample, LabError> {
-    let clock = Arc::new(Mutex::new(Clock { images, before: around.before, ..Clock::default() }));
+) -> Result<TimedSample, LabError> {
+    let clock = Arc::new(Mutex::new(SampleClock { images, before: around.before, ..SampleClock::default() }));
     let stops = [lab.cancel.clone(), Cancel::default()];
-    let timed = Timed { inner: checked.clone(), clock: Arc::clone(&clock), stops: stops.clone() };
+    let timed = SampleTimed { inner: checked.clone(), clock: Arc::clone(&clock), stops: stops.clone() };
     let mut pipeline = make(Box::new(timed), around.before + images + around.after)?;
-    let timed = |inner| Timed { inner, clock: Arc::clone(&clock), stops: stops.clone() };
-    pipeline.encoders = pipeline.encoders.into_iter().map(|encoder| Box::new(timed(encoder)) as _).collect();
+    let mut encoders: Vec<Box<dyn Encoder>> = Vec::new();
+    for inner in pipeline.encoders {
+        encoders.push(Box::new(SampleTimed { inner, clock: Arc::clone(&clock), stops: stops.clone() }));
+    }
+    pipeline.encoders = encoders;
     let run = lab.carry_out_until(&stops[1], pipeline, checked, images)?;
     let rate = lock(&clock).rate();
     let rate = rate.ok_or_else(|| LabError::Work("a sample of a single batch has no rate".to_owned()))?;
     let device_busy = run.cards.map(|cards| cards.busy);
     let device_bytes = run.cards.map(|cards| cards.memory_bytes);
-    Ok(Sample { rate, overall: run.rate, busy: run.cpu_busy, device_busy, device_bytes })
+    Ok(TimedSample { rate, overall: run.rate, busy: run.cpu_busy, device_busy, device_bytes })
 }
 
 /// The times at which batches left the encoder and the pipeline.
 #[derive(Debug, Default)]
-struct Clock {
+struct SampleClock {
     /// Maximum number of images before those that are timed.
     before: u64,
-    /// When the first of them was encoded, and how many were encoded and written.
+    /// Time at which the first of them was encoded, and the numbers encoded and written.
     begun: Option<Instant>,
     encoded_before: u64,
     written_before: u64,
@@ -140,8 +144,8 @@ struct Clock {
     images: u64,
     /// Rows that left the encoder.
     encoded_rows: u64,
-    encoded: Ends,
-    written: Ends,
+    encoded: EncodedEnds,
+    written: EncodedEnds,
     /// Rows of the first batch written, and of all batches.
     first_rows: u64,
     rows: u64,
@@ -151,9 +155,9 @@ struct Clock {
 
 /// The times at which the first and the last of something ended.
 #[derive(Clone, Copy, Debug, Default)]
-struct Ends(Option<(Instant, Instant)>);
+struct EncodedEnds(Option<(Instant, Instant)>);
 
-impl Ends {
+impl EncodedEnds {
     fn note(&mut self, now: Instant) {
         self.0 = Some((self.0.map_or(now, |(first, _)| first), now));
     }
@@ -163,7 +167,7 @@ impl Ends {
     }
 }
 
-impl Clock {
+impl SampleClock {
     /// Records a batch, and tells whether it was the last timed one.
     fn encoded(&mut self, rows: u64) -> bool {
         let begun = *self.begun.get_or_insert_with(Instant::now);
@@ -209,14 +213,14 @@ impl Clock {
 }
 
 /// Reports every batch that its stage has finished to a clock.
-struct Timed<T> {
+struct SampleTimed<T> {
     inner: T,
-    clock: Arc<Mutex<Clock>>,
+    clock: Arc<Mutex<SampleClock>>,
     /// The user's cancellation, and the one that stops the run.
     stops: [Cancel; 2],
 }
 
-impl Timed<CheckedSink> {
+impl SampleTimed<CheckedSink> {
     fn time<T>(&mut self, rows: u64, work: impl FnOnce(&mut CheckedSink) -> T) -> T {
         let started = Instant::now();
         let done = work(&mut self.inner);
@@ -225,7 +229,7 @@ impl Timed<CheckedSink> {
     }
 }
 
-impl VectorSink for Timed<CheckedSink> {
+impl VectorSink for SampleTimed<CheckedSink> {
     fn begin(&mut self, manifest: &RunManifest, existing: Existing) -> Result<Watermark, SinkError> {
         self.inner.begin(manifest, existing)
     }
@@ -251,7 +255,7 @@ impl VectorSink for Timed<CheckedSink> {
     }
 }
 
-impl Encoder for Timed<Box<dyn Encoder>> {
+impl Encoder for SampleTimed<Box<dyn Encoder>> {
     fn spec(&self) -> &EncoderSpec {
         self.inner.spec()
     }
@@ -271,7 +275,7 @@ impl Encoder for Timed<Box<dyn Encoder>> {
     }
 }
 
-impl Overlap for Timed<Box<dyn Encoder>> {
+impl Overlap for SampleTimed<Box<dyn Encoder>> {
     fn depth(&mut self) -> usize {
         self.inner.overlap().map_or(1, |inner| inner.depth())
     }
@@ -291,7 +295,7 @@ impl Overlap for Timed<Box<dyn Encoder>> {
     }
 }
 
-impl Timed<Box<dyn Encoder>> {
+impl SampleTimed<Box<dyn Encoder>> {
     fn encoded(&self, images: u64) {
         let is_last = lock(&self.clock).encoded(images);
         let [asked, stop] = &self.stops;
@@ -309,8 +313,8 @@ mod tests {
     fn the_first_batch_is_not_timed_and_neither_pile_ups_nor_slow_commits_are_missed() {
         let start = Instant::now();
         let ms = Duration::from_millis;
-        let ends = |span| Ends(Some((start, start + ms(span))));
-        let clock = |encoded, written, writing| Clock {
+        let ends = |span| EncodedEnds(Some((start, start + ms(span))));
+        let clock = |encoded, written, writing| SampleClock {
             encoded: ends(encoded),
             written: ends(written),
             first_rows: 8,
@@ -318,23 +322,23 @@ mod tests {
             images: 24,
             encoded_rows: 24,
             writing: ms(writing),
-            ..Clock::default()
+            ..SampleClock::default()
         };
         assert_eq!(clock(90, 100, 20).rate(), Some(160.0));
         assert_eq!(clock(100, 1, 1).rate(), Some(160.0), "came out together");
         assert_eq!(clock(90, 100, 200).rate(), Some(80.0), "bound by the output");
-        assert_eq!(Clock { rows: 8, ..clock(0, 0, 0) }.rate(), None);
+        assert_eq!(SampleClock { rows: 8, ..clock(0, 0, 0) }.rate(), None);
     }
 
     #[test]
     fn what_the_first_requests_bring_at_once_is_not_timed() {
-        let mut clock = Clock { before: 12, images: 16, ..Clock::default() };
+        let mut clock = SampleClock { before: 12, images: 16, ..SampleClock::default() };
         let ends: Vec<bool> = (0..5).map(|_| clock.encoded(8)).collect();
         assert_eq!(ends, [false, false, false, true, true]);
         (0..4).for_each(|_| clock.wrote(Instant::now(), 8));
         assert_eq!((clock.rows, clock.first_rows), (16, 8));
         let long_ago = Instant::now().checked_sub(2 * MOST_BEFORE);
-        let mut slow = Clock { before: 12, images: 16, begun: long_ago, ..Clock::default() };
+        let mut slow = SampleClock { before: 12, images: 16, begun: long_ago, ..SampleClock::default() };
         assert!(!slow.encoded(8) && slow.encoded(8), "all of them are timed");
     }
 }

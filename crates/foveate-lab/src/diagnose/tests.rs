@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use super::depth::Depth;
-use super::interval::Interval;
+use super::depth::CacheDepth;
+use super::interval::BootstrapInterval;
 use super::job::DepthRun;
 use super::ladder::{Ladder, about};
 use super::options::{DiagnoseOptions, Verify};
-use super::sample::{Length, Sample};
+use super::sample::{Length, TimedSample};
 use super::verdict::Finding;
 use crate::{LabError, Watch};
 
@@ -55,12 +55,14 @@ impl KnownJob {
 
     /// Returns the images per second if the work replaced at `depth` costs nothing: of the slowest stage, or of all in
     /// turn on one thread.
-    fn rate(&self, depth: Depth) -> f64 {
-        let from = |first: Depth, ms: f64| if depth >= first { ms } else { 0.0 };
+    fn rate(&self, depth: CacheDepth) -> f64 {
+        let from = |first: CacheDepth, ms: f64| if depth >= first { ms } else { 0.0 };
         let Costs { read, decode, resize, batch, copy_in, forward, write } = self.costs;
-        let prepare = from(Depth::Samples, batch) + from(Depth::Pixels, resize) + from(Depth::Bytes, decode);
-        let (read, write) = (from(Depth::Nothing, read), from(Depth::Written, write));
-        let forward = forward + from(Depth::OnHost, copy_in);
+        let prepare =
+            from(CacheDepth::Samples, batch) + from(CacheDepth::Pixels, resize) + from(CacheDepth::Bytes, decode);
+        let read = from(CacheDepth::Nothing, read);
+        let write = from(CacheDepth::Written, write);
+        let forward = forward + from(CacheDepth::OnHost, copy_in);
         let ms = match self.workers {
             0 => read + prepare + forward + write,
             workers => (read / 2.0).max(prepare / f64::from(workers)).max(forward).max(write),
@@ -75,8 +77,8 @@ impl KnownJob {
 }
 
 impl DepthRun for KnownJob {
-    fn warm_up(&mut self, depth: Depth) -> Result<Result<(Length, Sample), String>, LabError> {
-        let skipped = self.on_host.clone().filter(|_| depth == Depth::OnDevice);
+    fn warm_up(&mut self, depth: CacheDepth) -> Result<Result<(Length, TimedSample), String>, LabError> {
+        let skipped = self.on_host.clone().filter(|_| depth == CacheDepth::OnDevice);
         let length = Length { images: 64, batch: 8, seconds: 64.0 / self.rate(depth) };
         let sample = self.sample(depth, 16)?;
         self.samples = 0;
@@ -87,11 +89,11 @@ impl DepthRun for KnownJob {
         self.elapsed
     }
 
-    fn sample(&mut self, depth: Depth, images: u64) -> Result<Sample, LabError> {
+    fn sample(&mut self, depth: CacheDepth, images: u64) -> Result<TimedSample, LabError> {
         self.elapsed += images as f64 / self.rate(depth);
         let rate = self.rate(depth) * (self.noise * self.normal()).exp();
         self.samples += 1;
-        Ok(Sample { rate, overall: rate, busy: Some(0.5), device_busy: None, device_bytes: None })
+        Ok(TimedSample { rate, overall: rate, busy: Some(0.5), device_busy: None, device_bytes: None })
     }
 }
 
@@ -116,7 +118,7 @@ fn assert_named(stage: &str, change: impl Fn(&mut KnownJob)) {
         change(&mut job);
         let ladder = measure(&mut job, seed);
         let finding = Finding::of(&ladder);
-        assert_eq!(finding.culprit().map(Depth::adds), Some(stage), "seed {seed}: {:?}", ladder.drops());
+        assert_eq!(finding.culprit().map(CacheDepth::adds), Some(stage), "seed {seed}: {:?}", ladder.drops());
         assert!(ladder.open().is_empty() && ladder.rounds() == 7, "seed {seed}: {} rounds", ladder.rounds());
     }
 }
@@ -201,13 +203,14 @@ fn noise_is_no_difference() {
 /// With too much noise for the first look, the diagnosis continues, and most results are right in the end.
 #[test]
 fn more_rounds_are_made_where_few_do_not_decide() {
-    let (mut more, mut right) = (0, 0);
+    let mut more = 0;
+    let mut right = 0;
     for seed in 0..SEEDS {
         let mut job = KnownJob { noise: 0.25, ..KnownJob::new(Costs { decode: 3.2, ..QUICK }, seed) };
         let ladder = measure(&mut job, seed);
         assert_eq!(job.samples, 7 * ladder.rounds(), "a sample a round at each depth");
         more += usize::from(ladder.rounds() > 7);
-        right += usize::from(Finding::of(&ladder).culprit() == Some(Depth::Bytes));
+        right += usize::from(Finding::of(&ladder).culprit() == Some(CacheDepth::Bytes));
     }
     assert!(more >= 9 && right >= 9, "{more} went on, {right} are right of {SEEDS}");
 }
@@ -219,10 +222,10 @@ fn stages_that_cost_the_same_are_not_decided_and_the_verdict_says_so() {
     let ladder = measure(&mut job, 3);
     assert_eq!(ladder.rounds(), 28, "the most rounds");
     let culprit = Finding::of(&ladder).culprit().unwrap();
-    let open: Vec<Depth> = ladder.open().iter().map(|drop| drop.depth).collect();
+    let open: Vec<CacheDepth> = ladder.open().iter().map(|drop| drop.depth).collect();
     let mut both = [&[culprit], &open[..]].concat();
     both.sort();
-    assert_eq!(both, [Depth::Bytes, Depth::Nothing]);
+    assert_eq!(both, [CacheDepth::Bytes, CacheDepth::Nothing]);
 }
 
 /// A round of seven depths takes 0.7 s, with the shortest samples a quarter of that.
@@ -233,7 +236,7 @@ fn a_time_budget_shortens_samples_and_then_leaves_out_rounds_but_no_depth() {
         let budget = Duration::from_secs_f64(seconds);
         let options = DiagnoseOptions { budget, remedies: false, ..DiagnoseOptions::new("none") };
         let ladder = Ladder::measure(&mut job, &Silent, 1, &options).unwrap();
-        assert_eq!(Finding::of(&ladder).culprit(), Some(Depth::Bytes), "{:?}", ladder.drops());
+        assert_eq!(Finding::of(&ladder).culprit(), Some(CacheDepth::Bytes), "{:?}", ladder.drops());
         assert_eq!(ladder.cut().is_none(), seconds == 60.0, "{:?}", ladder.cut());
         assert!(job.elapsed <= seconds || ladder.rounds() == 2, "{} of {seconds} s", job.elapsed);
         (ladder.rounds(), job.samples)
@@ -254,8 +257,9 @@ fn the_interval_of_rounds_holds_the_true_drop(rounds: usize) {
         let job = || KnownJob::new(Costs { decode: 8.0, ..QUICK }, *seed);
         let options = DiagnoseOptions { rounds, most_rounds: rounds.max(5) * 4, ..DiagnoseOptions::new("none") };
         let ladder = Ladder::measure(&mut job(), &Silent, *seed, &options).unwrap();
-        let Interval { low, high, .. } = ladder.drops().iter().find(|drop| drop.depth == Depth::Bytes).unwrap().part;
-        let drop = 1.0 - job().rate(Depth::Bytes) / job().rate(Depth::Pixels);
+        let BootstrapInterval { low, high, .. } =
+            ladder.drops().iter().find(|drop| drop.depth == CacheDepth::Bytes).unwrap().part;
+        let drop = 1.0 - job().rate(CacheDepth::Bytes) / job().rate(CacheDepth::Pixels);
         low <= drop && drop <= high
     };
     let held = (0..MEASURED).filter(holds).count();

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use super::depth::Depth;
-use super::interval::Interval;
-use super::known::Known;
-use super::ladder::{Drop, Ladder, largest};
+use super::depth::CacheDepth;
+use super::interval::BootstrapInterval;
+use super::known::KnownChange;
+use super::ladder::{Ladder, StageDrop, largest};
 use super::predictions::{Effect, Remedies, Verified};
 use super::remedies::{REQUESTS, SMALL_PHOTOS};
 use crate::{PhotoSet, Setting, fit, stats};
@@ -38,7 +38,7 @@ pub struct Verdict {
     pub decided: bool,
     /// The supporting figures.
     pub why: Vec<String>,
-    /// What came of the remedy that was tried.
+    /// The result of the remedy that was tried.
     pub tried: Option<String>,
     /// The next steps, with their measured or expected gain.
     pub next: Vec<String>,
@@ -50,13 +50,13 @@ pub struct Verdict {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Finding {
     /// This stage is the limit.
-    Culprit(Drop),
+    Culprit(StageDrop),
     /// No single stage is the limit, but together they cost this share.
-    Together(Interval),
+    Together(BootstrapInterval),
     /// The samples differ too much to tell.
-    Unclear(Interval),
+    Unclear(BootstrapInterval),
     /// The forward is the limit.
-    Forward(Interval),
+    Forward(BootstrapInterval),
 }
 
 impl Finding {
@@ -64,7 +64,8 @@ impl Finding {
         if let Some(culprit) = largest(&ladder.drops()) {
             return Self::Culprit(culprit);
         }
-        let (whole, least_drop) = (ladder.whole_drop(), ladder.least_drop());
+        let whole = ladder.whole_drop();
+        let least_drop = ladder.least_drop();
         if whole.low > least_drop {
             Self::Together(whole)
         } else if whole.high > 4.0 * least_drop {
@@ -74,7 +75,7 @@ impl Finding {
         }
     }
 
-    pub(super) fn culprit(self) -> Option<Depth> {
+    pub(super) fn culprit(self) -> Option<CacheDepth> {
         if let Self::Culprit(drop) = self { Some(drop.depth) } else { None }
     }
 
@@ -104,9 +105,9 @@ impl Finding {
                 let ((cached, before), after) = ladder.around(drop.depth);
                 format!(
                     "{} images/s with {}, {} once {} works as well: {} less",
-                    Figure(before),
+                    RoundFigure(before),
                     cached.cached(),
-                    Figure(after),
+                    RoundFigure(after),
                     drop.depth.adds(),
                     percent(drop.part)
                 )
@@ -140,10 +141,10 @@ pub(super) struct Findings<'a> {
 impl Findings<'_> {
     pub(super) fn verdict(&self) -> Verdict {
         let whole = self.ladder.rate(self.ladder.whole());
-        let [rate, low, high] = [whole.value, whole.low, whole.high].map(Figure);
+        let [rate, low, high] = [whole.value, whole.low, whole.high].map(RoundFigure);
         let now = format!("{rate} images/s as it is (95 % interval {low} to {high})");
         Verdict {
-            culprit: self.finding.culprit().map(Depth::adds),
+            culprit: self.finding.culprit().map(CacheDepth::adds),
             bound: self.finding.bound(),
             decided: self.ladder.open().is_empty() && !matches!(self.finding, Finding::Unclear(_)),
             why: vec![now, self.finding.why(self.ladder)],
@@ -156,20 +157,22 @@ impl Findings<'_> {
     /// Describes the trial of a remedy.
     fn tried(&self) -> Option<String> {
         let Verified { change, before, after, rounds, times, predicted, error, effect } = self.verified?;
-        let rate = |of: &Interval| format!("{} images/s ({} to {})", Figure(of.value), Figure(of.low), Figure(of.high));
+        let [before, after] = [before, after].map(|rate| {
+            let BootstrapInterval { value, low, high } = *rate;
+            format!("{} images/s ({} to {})", RoundFigure(value), RoundFigure(low), RoundFigure(high))
+        });
         let effect = match effect {
             Effect::Gain => "a gain",
             Effect::Loss => "a loss",
             Effect::Unclear => "no difference that these samples can tell",
         };
         Some(format!(
-            "{change}: {}, {} before: {:.2}x ({:.2} to {:.2}) in {rounds} rounds, {effect}; predicted {}, {:+.1} % off",
-            rate(after),
-            rate(before),
+            "{change}: {after}, {before} before: {:.2}x ({:.2} to {:.2}) in {rounds} rounds, {effect}; predicted {}, \
+             {:+.1} % off",
             times.value,
             times.low,
             times.high,
-            Figure(*predicted),
+            RoundFigure(*predicted),
             error * 100.0
         ))
     }
@@ -197,17 +200,20 @@ impl Findings<'_> {
     /// user, because the vectors change.
     fn smaller_photos(&self, remedies: &Remedies) -> Option<String> {
         let is_limit = match self.finding {
-            Finding::Culprit(drop) => [Depth::Nothing, Depth::Bytes, Depth::Pixels].contains(&drop.depth),
+            Finding::Culprit(drop) => {
+                [CacheDepth::Nothing, CacheDepth::Bytes, CacheDepth::Pixels].contains(&drop.depth)
+            }
             Finding::Together(_) => true,
             Finding::Unclear(_) | Finding::Forward(_) => false,
         };
         let (row, expected) = remedies.expected(SMALL_PHOTOS).filter(|_| is_limit)?;
-        let (least, times) = (self.ladder.rate(self.ladder.whole()).high, remedies.times(expected));
+        let least = self.ladder.rate(self.ladder.whole()).high;
+        let times = remedies.times(expected);
         (times >= WORTHWHILE && expected.rate > least).then(|| {
             format!(
                 "{}, which changes the vectors a little: {} images/s expected ({times:.2}x), then bound by {}",
                 row.change,
-                Figure(expected.rate),
+                RoundFigure(expected.rate),
                 expected.limit
             )
         })
@@ -215,7 +221,7 @@ impl Findings<'_> {
 
     /// Describes why more requests to a store that is the limit do not help.
     fn no_more_requests(&self, remedies: &Remedies) -> Option<String> {
-        let is_limit = self.finding.culprit() == Some(Depth::Nothing);
+        let is_limit = self.finding.culprit() == Some(CacheDepth::Nothing);
         remedies.refused(REQUESTS).filter(|_| is_limit && self.in_store).map(|why| format!("{REQUESTS}: {why}"))
     }
 
@@ -226,11 +232,12 @@ impl Findings<'_> {
         let mut settings: Vec<&Setting> = Vec::new();
         let mut lines = Vec::new();
         for (row, expected) in remedies.promising() {
-            let (rate, times) = (Figure(expected.rate), remedies.times(expected));
+            let rate = RoundFigure(expected.rate);
+            let times = remedies.times(expected);
             let contradicts = settings.iter().any(|better| self.setting.contradict(better, &expected.setting));
             if times >= WORTHWHILE && expected.rate > least && !contradicts && lines.len() < NAMED {
                 lines.push(match &expected.known {
-                    Some(Known { file, .. }) => format!("{}: measured {times:.2}x before ({file})", row.change),
+                    Some(KnownChange { file, .. }) => format!("{}: measured {times:.2}x before ({file})", row.change),
                     None => format!(
                         "{}: {rate} images/s expected ({times:.2}x), then bound by {}",
                         row.change, expected.limit
@@ -299,7 +306,8 @@ impl Findings<'_> {
 
     fn varying(&self) -> Option<String> {
         let pixels: Vec<f64> = self.photos[0].photos.iter().map(|photo| photo.size.pixels() as f64).collect();
-        let (small, large) = (stats::quantile(&pixels, 0.1)?, stats::quantile(&pixels, 0.9)?);
+        let small = stats::quantile(&pixels, 0.1)?;
+        let large = stats::quantile(&pixels, 0.9)?;
         (large > VARYING * small).then(|| {
             format!(
                 "photos differ in size ({:.2} to {:.2} megapixels for the middle 80 %): where large ones come together, \
@@ -325,19 +333,19 @@ impl fmt::Display for Verdict {
 }
 
 /// A rate with three significant digits.
-struct Figure(f64);
+struct RoundFigure(f64);
 
-impl fmt::Display for Figure {
+impl fmt::Display for RoundFigure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&crate::cell::significant(self.0, 3))
     }
 }
 
-fn percent(part: Interval) -> String {
+fn percent(part: BootstrapInterval) -> String {
     format!("{:.0} % (95 % interval {})", part.value * 100.0, range(part))
 }
 
-fn range(part: Interval) -> String {
+fn range(part: BootstrapInterval) -> String {
     if part.low < -1.0 {
         return format!("at most {:.0} %", part.high * 100.0);
     }
@@ -362,8 +370,11 @@ mod tests {
     fn the_largest_relative_drop_is_named() {
         // The second drop is the larger number of images, the last one the larger share.
         let found = finding([1000.0, 1000.0, 600.0, 600.0, 600.0, 300.0, 300.0]);
-        assert_eq!(found.culprit(), Some(Depth::Bytes));
-        assert_eq!(finding([1000.0, 1000.0, 1000.0, 1000.0, 1000.0, 900.0, 700.0]).culprit(), Some(Depth::Nothing));
+        assert_eq!(found.culprit(), Some(CacheDepth::Bytes));
+        assert_eq!(
+            finding([1000.0, 1000.0, 1000.0, 1000.0, 1000.0, 900.0, 700.0]).culprit(),
+            Some(CacheDepth::Nothing)
+        );
     }
 
     #[test]
@@ -452,7 +463,8 @@ mod tests {
         let remedies = Remedies::of(&Setting::plain(), 500.0, &[("small photos", Setting::plain(), 900.0)]);
         let photos = PhotoSet::none();
         let named = |rates| {
-            let (ladder, photos) = (ladder(rates, 0.5), &photos);
+            let ladder = ladder(rates, 0.5);
+            let photos = &photos;
             let findings = Findings {
                 finding: Finding::of(&ladder),
                 ladder: &ladder,

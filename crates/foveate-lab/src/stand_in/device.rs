@@ -18,20 +18,22 @@ const MARK: [f32; 2] = [-1.0, -1.0];
 
 /// A device that takes batches one after the other. Its schedule is kept in deadlines: a host that collects late, on a
 /// busy machine, does not make the device slower.
-pub(super) struct Device {
+pub(super) struct StandInDevice {
     spec: EncoderSpec,
-    /// Seconds of a batch, whatever its size, and of each image.
+    /// Seconds of a batch of any size, and of each image.
     seconds: (f64, f64),
-    /// When the device is done with all that it was given.
+    /// Time at which the device is done with all submitted batches.
     free_at: Instant,
     flights: VecDeque<(Batch, EncodeSpans)>,
     /// The vectors of the last batch from [`Encoder::encode`].
     last: VectorBuf,
 }
 
-impl Device {
+impl StandInDevice {
     pub(super) fn new(spec: EncoderSpec, overhead: f64, per_image: f64) -> Self {
-        let (free_at, flights, last) = (Instant::now(), VecDeque::new(), VectorBuf::new());
+        let free_at = Instant::now();
+        let flights = VecDeque::new();
+        let last = VectorBuf::new();
         Self { spec, seconds: (overhead, per_image), free_at, flights, last }
     }
 
@@ -59,7 +61,7 @@ fn await_end((begin, length): (Instant, Duration)) -> EncodeTimes {
     EncodeTimes { forward: length, ..EncodeTimes::default() }
 }
 
-impl Encoder for Device {
+impl Encoder for StandInDevice {
     fn spec(&self) -> &EncoderSpec {
         &self.spec
     }
@@ -81,7 +83,7 @@ impl Encoder for Device {
     }
 }
 
-impl Resident for Device {
+impl Resident for StandInDevice {
     fn encode_again(&mut self, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
         let forward = self.schedule(self.last.rows());
         out.clone_from(&self.last);
@@ -89,7 +91,7 @@ impl Resident for Device {
     }
 }
 
-impl Overlap for Device {
+impl Overlap for StandInDevice {
     fn depth(&mut self) -> usize {
         DEPTH
     }
@@ -104,7 +106,8 @@ impl Overlap for Device {
         }
         self.spec.check(pixels(&batch)?)?;
         let forward = self.schedule(batch.images);
-        let (begin, end) = (forward.0, forward.0 + forward.1);
+        let begin = forward.0;
+        let end = forward.0 + forward.1;
         let spans = EncodeSpans { copy_in: (begin, Duration::ZERO), forward, copy_out: (end, Duration::ZERO) };
         self.flights.push_back((batch, spans));
         Ok(())
@@ -137,7 +140,7 @@ mod tests {
 
     const SIZE: Size = Size::new(2, 1);
 
-    fn device(overhead: f64, per_image: f64) -> Device {
+    fn device(overhead: f64, per_image: f64) -> StandInDevice {
         let spec = EncoderSpec {
             input: SIZE,
             mean: [0.0; 3],
@@ -150,7 +153,7 @@ mod tests {
             batch_invariant: true,
             kernels: None,
         };
-        Device::new(spec, overhead, per_image)
+        StandInDevice::new(spec, overhead, per_image)
     }
 
     fn batch(images: usize) -> Batch {
@@ -160,7 +163,8 @@ mod tests {
     #[test]
     fn a_batch_takes_its_time_and_none_of_a_core() {
         let mut device = device(0.02, 0.01);
-        let (started, before) = (Instant::now(), process::thread_processor_time());
+        let started = Instant::now();
+        let before = process::thread_processor_time();
         let times = device.encode(PixelBatch::new(&[7; 24], SIZE).unwrap(), &mut VectorBuf::new()).unwrap();
         assert_eq!(times.forward, Duration::from_millis(60));
         assert!(started.elapsed() >= Duration::from_millis(60));
@@ -184,7 +188,9 @@ mod tests {
     #[test]
     fn vectors_are_marked_and_depend_on_the_image_alone() {
         let mut device = device(0.0, 0.001);
-        let (mut one, mut again, mut other) = (VectorBuf::new(), VectorBuf::new(), VectorBuf::new());
+        let mut one = VectorBuf::new();
+        let mut again = VectorBuf::new();
+        let mut other = VectorBuf::new();
         let images = [1, 2, 3, 4, 5, 6, 9, 8, 7, 6, 5, 4];
         device.encode(PixelBatch::new(&images, SIZE).unwrap(), &mut one).unwrap();
         device.resident().unwrap().encode_again(&mut again).unwrap();

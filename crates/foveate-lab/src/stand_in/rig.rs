@@ -46,7 +46,8 @@ impl Rig for StandInRig {
     }
 
     fn open_encoder(&self, setting: &Setting) -> Result<Box<dyn Encoder>, EncodeError> {
-        let (known, asked) = (self.base().dtype, setting.dtype);
+        let known = self.base().dtype;
+        let asked = setting.dtype;
         if asked != known {
             let why = format!("the curve of {} is for {}, not {}", self.stand_in, known.name(), asked.name());
             return Err(EncodeError::Unsupported(why));
@@ -79,9 +80,11 @@ impl Rig for StandInRig {
     }
 
     fn batched_decoders(&self) -> Vec<Candidate> {
-        let why = "there is no device behind a stand-in".to_owned();
-        let without = |candidate| Candidate { problem: Some(why.clone()), ..candidate };
-        self.inner.batched_decoders().into_iter().map(without).collect()
+        let mut candidates = self.inner.batched_decoders();
+        for candidate in &mut candidates {
+            candidate.problem = Some("there is no device behind a stand-in".to_owned());
+        }
+        candidates
     }
 
     fn resizers(&self) -> Vec<Candidate> {

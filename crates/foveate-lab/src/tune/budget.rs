@@ -30,7 +30,7 @@ const ROUNDS: usize = 3;
 /// Maximum number of candidates that are compared with the held-out half.
 const MOST_LOOKS: usize = 5;
 
-/// How far a configuration's vectors may be from the default's.
+/// The largest permitted distance of a configuration's vectors from the default's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DriftBudget {
     /// Minimum cosine of a photo's two vectors.
@@ -89,9 +89,8 @@ impl Drift {
     /// Returns the tolerance bound: with 99 % confidence, 99.99 % of such photos drift less, if the logarithms of their
     /// drifts are normally distributed. `None` for too few photos.
     ///
-    /// How far other pixels drift depends on what is in a photo, and few photos do not show what others have in them: a
-    /// change of pixels takes 299 photos, so that a share of 1 % is not missed. Another precision drifts alike on all
-    /// photos.
+    /// The drift of other pixels depends on a photo's content, and few photos do not show the content of others: a change
+    /// of pixels takes 299 photos, so that a share of 1 % is not missed. Another precision drifts alike on all photos.
     ///
     /// Some changes leave many photos as they are: a decode scale shrinks large ones only. The bound is therefore that
     /// of the photos with a noticeable drift, a thousandth of `budget` or more; at least the eight with the most. If
@@ -132,25 +131,27 @@ impl DriftBudget {
         }
         let (least, recall) = self.min_recall.zip(drift.recall)?;
         let [before, now] = recall.hits;
-        let share = |hits: usize| hits as f64 / recall.labelled as f64;
-        ((now as f64) < least * before as f64)
-            .then(|| format!("recall@1 is {:.4}, the default's {:.4}", share(now), share(before)))
+        ((now as f64) < least * before as f64).then(|| {
+            let [before, now] = recall.hits.map(|hits| hits as f64 / recall.labelled as f64);
+            format!("recall@1 is {now:.4}, the default's {before:.4}")
+        })
     }
 
     /// Returns why a drift on the choice's half is not within the budget with a margin, if it is not.
     pub fn refusal(&self, drift: &Drift) -> Option<String> {
-        let bound = || {
-            let most = self.most()?;
-            match drift.bound(most) {
-                Some(bound) if bound <= most => None,
-                Some(bound) => Some(format!("no photo drifts more, but the tolerance bound is {bound:.2e}")),
-                None if drift.changes_pixels => {
-                    Some(format!("{} photos are too few to judge other pixels by", drift.distances.len()))
-                }
-                None => Some(format!("{} photos, most of which hardly drift, are too few", drift.distances.len())),
+        let violation = self.violation(drift);
+        if violation.is_some() {
+            return violation;
+        }
+        let most = self.most()?;
+        match drift.bound(most) {
+            Some(bound) if bound <= most => None,
+            Some(bound) => Some(format!("no photo drifts more, but the tolerance bound is {bound:.2e}")),
+            None if drift.changes_pixels => {
+                Some(format!("{} photos are too few to judge other pixels by", drift.distances.len()))
             }
-        };
-        self.violation(drift).or_else(bound)
+            None => Some(format!("{} photos, most of which hardly drift, are too few", drift.distances.len())),
+        }
     }
 
     /// Returns the confidence of a candidate's confirmation, which is the `look`th, from 0, on the same photos. The
@@ -178,17 +179,21 @@ impl Change {
     /// Returns every change of one backend, scale or precision that this build offers, and the reason of each that this
     /// machine cannot run.
     pub fn all(lab: &Lab<'_>) -> Vec<(Self, Option<String>)> {
-        let (rig, base) = (lab.rig, lab.rig.base());
-        let forwards = rig.encoders().into_iter().flat_map(|encoder| {
-            let change = |&dtype| (Self::Forward(encoder.name.clone(), dtype), encoder.problem.clone());
-            DType::ALL.iter().map(change).collect::<Vec<_>>()
-        });
-        let decoders = rig.decoders().into_iter().chain(rig.batched_decoders());
-        let decoders = decoders.map(|decoder| (Self::Decoder(decoder.name), decoder.problem));
-        let scales = [DecodeScale::Exact, DecodeScale::Fast, DecodeScale::Low].map(|scale| (Self::Scale(scale), None));
-        let resizers = rig.resizers().into_iter().map(|resizer| (Self::Resizer(resizer.name), resizer.problem));
-        let all = forwards.chain(decoders).chain(scales).chain(resizers);
-        all.filter(|(change, _)| change.of(&base) != base).collect()
+        let rig = lab.rig;
+        let base = lab.rig.base();
+        let mut all = Vec::new();
+        for encoder in rig.encoders() {
+            for dtype in DType::ALL {
+                all.push((Self::Forward(encoder.name.clone(), dtype), encoder.problem.clone()));
+            }
+        }
+        for decoder in rig.decoders().into_iter().chain(rig.batched_decoders()) {
+            all.push((Self::Decoder(decoder.name), decoder.problem));
+        }
+        all.extend([DecodeScale::Exact, DecodeScale::Fast, DecodeScale::Low].map(|scale| (Self::Scale(scale), None)));
+        all.extend(rig.resizers().into_iter().map(|resizer| (Self::Resizer(resizer.name), resizer.problem)));
+        all.retain(|(change, _)| change.of(&base) != base);
+        all
     }
 
     /// Returns the setting with this change.
@@ -252,9 +257,10 @@ pub fn run(
     time: Duration,
     drift: &mut Measure<'_>,
 ) -> Result<Chosen, LabError> {
-    let (runs, images) = (LabRuns::new(lab, photos), Vec::new());
+    let runs = LabRuns::new(lab, photos);
+    let images = Vec::new();
     let mut trials = LabTrials { lab, photos, runs, images, time, drift };
-    let search = Search { trials: &mut trials, watch: lab.watch, seed: lab.seed, budget, seen: Vec::new() };
+    let search = BudgetSearch { trials: &mut trials, watch: lab.watch, seed: lab.seed, budget, seen: Vec::new() };
     search.choose(lab.rig.base(), changes, &photos.name)
 }
 
@@ -309,7 +315,7 @@ impl Trials for LabTrials<'_, '_> {
 }
 
 /// A configuration that was tried.
-struct Seen {
+struct Tried {
     setting: Setting,
     /// The drift on the choice's half, or the reason why it cannot run.
     drift: Result<Drift, String>,
@@ -321,7 +327,7 @@ struct Seen {
     why: String,
 }
 
-impl Seen {
+impl Tried {
     fn is_within(&self) -> bool {
         self.drift.is_ok() && self.refusal.is_none()
     }
@@ -331,22 +337,23 @@ impl Seen {
     }
 }
 
-struct Search<'a> {
+struct BudgetSearch<'a> {
     trials: &'a mut dyn Trials,
     watch: &'a dyn Watch,
     seed: u64,
     budget: &'a DriftBudget,
-    seen: Vec<Seen>,
+    seen: Vec<Tried>,
 }
 
-impl Search<'_> {
+impl BudgetSearch<'_> {
     fn choose(mut self, base: Setting, changes: &[(Change, Option<String>)], photos: &str) -> Result<Chosen, LabError> {
         let first = self.look_at(&base)?;
         if let Err(why) = &self.seen[first].drift {
             return Err(LabError::Setting(format!("the default configuration cannot run: {why}")));
         }
         // It needs no margin.
-        (self.seen[first].refusal, self.seen[first].why) = (None, String::new());
+        self.seen[first].refusal = None;
+        self.seen[first].why = String::new();
         let mut alone = vec![first];
         for (change, problem) in changes {
             let setting = change.of(&base);
@@ -356,9 +363,13 @@ impl Search<'_> {
             }
         }
         self.race(&alone)?;
-        let holds =
-            |change: &&Change| self.seen.iter().any(|seen| seen.is_within() && seen.setting == change.of(&base));
-        let usable: Vec<Change> = changes.iter().map(|(change, _)| change).filter(holds).cloned().collect();
+        let mut usable = Vec::new();
+        for (change, _) in changes {
+            let setting = change.of(&base);
+            if self.seen.iter().any(|seen| seen.is_within() && seen.setting == setting) {
+                usable.push(change.clone());
+            }
+        }
         self.combine(first, &usable)?;
         self.confirm(first, photos)
     }
@@ -369,8 +380,9 @@ impl Search<'_> {
             return Ok(at);
         }
         self.watch.doing(&format!("drift of {setting}"));
-        let pixels = |setting: &Setting| (setting.decoder.clone(), setting.scale, setting.resizer.clone());
-        let changes_pixels = self.seen.first().is_some_and(|default| pixels(&default.setting) != pixels(setting));
+        let changes_pixels = self.seen.first().is_some_and(|Tried { setting: default, .. }| {
+            setting.decoder != default.decoder || setting.scale != default.scale || setting.resizer != default.resizer
+        });
         let drift = self.trials.drift(setting, Half::Choice)?;
         self.note(setting.clone(), drift.map(|drift| Drift { changes_pixels, ..drift }));
         Ok(self.seen.len() - 1)
@@ -383,7 +395,7 @@ impl Search<'_> {
             _ => self.budget.refusal(drift),
         });
         let why = refusal.clone().unwrap_or_default();
-        self.seen.push(Seen { setting, drift, refusal, images: 0, rates: Vec::new(), held_out: None, why });
+        self.seen.push(Tried { setting, drift, refusal, images: 0, rates: Vec::new(), held_out: None, why });
     }
 
     /// Measures the rates of these in rounds, unless none of them is new.
@@ -437,8 +449,8 @@ impl Search<'_> {
     /// Compares the fastest candidates with the held-out half, one after the other, until one is within the budget. The
     /// last is the default.
     fn confirm(mut self, first: usize, photos: &str) -> Result<Chosen, LabError> {
-        let faster = |&at: &usize| self.seen[at].is_within() && self.is_faster(at, first);
-        let mut candidates: Vec<usize> = (0..self.seen.len()).filter(faster).collect();
+        let mut candidates: Vec<usize> = (0..self.seen.len()).collect();
+        candidates.retain(|&at| self.seen[at].is_within() && self.is_faster(at, first));
         candidates.sort_by(|&a, &b| self.seen[b].rate().total_cmp(&self.seen[a].rate()));
         candidates.truncate(MOST_LOOKS);
         candidates.push(first);
@@ -456,7 +468,8 @@ impl Search<'_> {
             let photos_held = held_out.distances.len();
             seen.why = format!("all of {photos_held} held-out photos are within the budget");
             let choice = seen.drift.clone().unwrap_or_default();
-            let (confidence, looks) = (self.budget.confidence_of(look), look + 1);
+            let confidence = self.budget.confidence_of(look);
+            let looks = look + 1;
             let table = self.table(photos, at);
             let rates = self.compare(first, &tuned.setting)?;
             return Ok(Chosen { table, tuned, rates, choice, held_out, looks, confidence });
@@ -481,7 +494,8 @@ impl Search<'_> {
         let most = self.budget.most();
         for (at, seen) in self.seen.iter().enumerate() {
             let Setting { decoder, resizer, encoder, dtype, .. } = &seen.setting;
-            let (drift, spread) = (seen.drift.as_ref().ok(), Spread::of(&seen.rates));
+            let drift = seen.drift.as_ref().ok();
+            let spread = Spread::of(&seen.rates);
             let recall = drift.and_then(|drift| drift.recall);
             table.push([
                 ("photos", photos.into()),
@@ -521,7 +535,7 @@ mod tests {
 
     /// Settings whose stages take as long as their backends' names say, and drift as much.
     #[derive(Default)]
-    struct Known {
+    struct KnownTrials {
         /// Drift on the held-out half of settings with this decoder, in place of the choice's.
         held_out: Option<(&'static str, f64)>,
         looks: usize,
@@ -541,7 +555,7 @@ mod tests {
         }
     }
 
-    impl Trials for Known {
+    impl Trials for KnownTrials {
         fn drift(&mut self, setting: &Setting, half: Half) -> Result<Result<Drift, String>, LabError> {
             let names = [&setting.decoder, &setting.resizer, &setting.encoder];
             if names.iter().any(|name| *name == "absent") {
@@ -564,7 +578,8 @@ mod tests {
 
         fn tune(&mut self, setting: &Setting) -> Result<Tuned, LabError> {
             let setting = Setting { workers: 7, ..setting.clone() };
-            let (table, why) = (Table::new(&schema::TUNING), String::new());
+            let table = Table::new(&schema::TUNING);
+            let why = String::new();
             Ok(Tuned { table, setting, images_per_second: 1.0, before: 1.0, why })
         }
     }
@@ -575,9 +590,9 @@ mod tests {
         fn doing(&self, _: &str) {}
     }
 
-    fn chosen(trials: &mut Known, changes: &[Change]) -> Chosen {
+    fn chosen(trials: &mut KnownTrials, changes: &[Change]) -> Chosen {
         let changes: Vec<_> = changes.iter().map(|change| (change.clone(), None)).collect();
-        let search = Search { trials, watch: &Silent, seed: 0, budget: &BUDGET, seen: Vec::new() };
+        let search = BudgetSearch { trials, watch: &Silent, seed: 0, budget: &BUDGET, seen: Vec::new() };
         search.choose(Setting::plain(), &changes, "none").unwrap()
     }
 
@@ -597,7 +612,8 @@ mod tests {
     #[test]
     fn the_fastest_within_the_budget_is_chosen_and_changes_are_combined() {
         let forward = Change::Forward("far".to_owned(), DType::F32);
-        let chosen = chosen(&mut Known::default(), &[forward, decoder("near"), decoder("other"), resizer("other")]);
+        let chosen =
+            chosen(&mut KnownTrials::default(), &[forward, decoder("near"), decoder("other"), resizer("other")]);
         assert_eq!(of(&chosen), ["near", "other", "plain"]);
         assert_eq!((chosen.tuned.setting.workers, chosen.looks), (7, 1));
         let rows = |column: &str, flag| {
@@ -611,7 +627,7 @@ mod tests {
     /// Each is within the budget alone.
     #[test]
     fn a_combination_beyond_the_budget_is_not_chosen() {
-        let chosen = chosen(&mut Known::default(), &[decoder("halfway"), resizer("halfway")]);
+        let chosen = chosen(&mut KnownTrials::default(), &[decoder("halfway"), resizer("halfway")]);
         assert_eq!(of(&chosen).iter().filter(|name| **name == "halfway").count(), 1);
         let both = (0..chosen.table.len())
             .find(|&row| ["decoder", "resizer"].iter().all(|name| *chosen.table.get(row, name) == "halfway".into()));
@@ -620,7 +636,7 @@ mod tests {
 
     #[test]
     fn a_candidate_that_the_held_out_half_refuses_is_not_chosen_and_the_next_needs_more_confidence() {
-        let mut trials = Known { held_out: Some(("near", 2e-3)), looks: 0 };
+        let mut trials = KnownTrials { held_out: Some(("near", 2e-3)), looks: 0 };
         let next = chosen(&mut trials, &[decoder("near"), decoder("other")]);
         assert_eq!((of(&next)[0], next.looks, trials.looks), ("other", 2, 2));
         assert!((next.confidence - 0.9875).abs() < 1e-12 && next.share() > 0.98);
@@ -631,7 +647,7 @@ mod tests {
     /// Its rate is that of the default, and noise may favour it.
     #[test]
     fn a_decode_scale_that_leaves_every_photo_alone_is_not_chosen() {
-        let chosen = chosen(&mut Known::default(), &[Change::Scale(DecodeScale::Low), decoder("same")]);
+        let chosen = chosen(&mut KnownTrials::default(), &[Change::Scale(DecodeScale::Low), decoder("same")]);
         assert_eq!((chosen.tuned.setting.scale, of(&chosen)[0]), (DecodeScale::Exact, "same"));
         assert_eq!(*chosen.table.get(1, "within"), Cell::Flag(false));
         assert_eq!(*chosen.table.get(1, "why"), "no photo is large enough for decode scale low".into());
@@ -639,7 +655,7 @@ mod tests {
 
     #[test]
     fn what_cannot_run_is_left_out_with_its_reason() {
-        let chosen = chosen(&mut Known::default(), &[decoder("absent"), decoder("other")]);
+        let chosen = chosen(&mut KnownTrials::default(), &[decoder("absent"), decoder("other")]);
         assert_eq!(*chosen.table.get(1, "status"), "n/a (no such library)".into());
         assert_eq!(of(&chosen)[0], "other");
     }

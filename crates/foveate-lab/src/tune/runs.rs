@@ -57,7 +57,7 @@ impl Runs for LabRuns<'_> {
         let encoder = self.encoder(setting, most_batch)?;
         let sink = self.lab.sink(&Output::Discard, self.photos)?;
         let arrivals = Arrivals::default();
-        let noted = Noted { sink: sink.clone(), arrivals: arrivals.clone() };
+        let noted = NotedRuns { sink: sink.clone(), arrivals: arrivals.clone() };
         let source = self.photos.stored(setting, images)?;
         let pipeline = self.lab.pipeline(setting, source, Box::new(encoder), Box::new(noted));
         let run = self.lab.carry_out(pipeline, &sink, images)?;
@@ -90,12 +90,12 @@ impl Arrivals {
 }
 
 /// A sink that records when rows come.
-struct Noted {
+struct NotedRuns {
     sink: CheckedSink,
     arrivals: Arrivals,
 }
 
-impl VectorSink for Noted {
+impl VectorSink for NotedRuns {
     fn begin(&mut self, manifest: &RunManifest, existing: Existing) -> Result<Watermark, SinkError> {
         self.sink.begin(manifest, existing)
     }

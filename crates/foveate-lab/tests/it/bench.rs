@@ -10,7 +10,7 @@ use crate::common::{Costs, FakeRig, Ledger, corrupt, raw};
 use foveate_core::{ImageView, ImageViewMut, PixelBatch, PixelBuf, Size, VectorBuf};
 use foveate_decode::{DecodeError, DecodeHint, Decoded, Decoder};
 use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Resident};
-use foveate_lab::bench::{self, Effort, Service, Sets, Vectors};
+use foveate_lab::bench::{self, Effort, Service, Sets, SinkVectors};
 use foveate_lab::{Candidate, Cell, Context, Lab, LabError, Memory, Rig, Setting, StoreOpener, Table};
 use foveate_pipeline::{Cancel, Config};
 use foveate_preprocess::{CpuPreprocessor, DecoderOpener, PreprocessOptions, PreprocessorOpener, ResizerOpener};
@@ -141,7 +141,8 @@ fn decoders_are_compared_at_both_sizes_and_every_scale() {
     }
     for set in &sets.usable {
         let of = |decoder, scale| row(&table, &[("photos", &set.name), ("decoder", decoder), ("decode_scale", scale)]);
-        let (plain, slow) = (of("plain", "exact"), of("slow", "exact"));
+        let plain = of("plain", "exact");
+        let slow = of("slow", "exact");
         assert_eq!(text(&table, slow, "pixels"), "exact");
         for (decoder, scale, ms) in [("plain", "exact", 1.0), ("slow", "exact", 4.0), ("slow", "fast", 1.0)] {
             let row = of(decoder, scale);
@@ -149,7 +150,8 @@ fn decoders_are_compared_at_both_sizes_and_every_scale() {
             assert!(rate(&table, row) <= 1e3 / ms, "{}", print(&table));
         }
         assert!(table.number(slow, "p50_ms") <= table.number(slow, "p90_ms"));
-        let (images, pixels) = (rate(&table, plain), set.mean_pixels());
+        let images = rate(&table, plain);
+        let pixels = set.mean_pixels();
         let megapixels = table.number(plain, "megapixels_per_second").unwrap();
         assert!((megapixels / (images * pixels / 1e6) - 1.0).abs() < 0.05, "{}", print(&table));
     }
@@ -160,7 +162,8 @@ fn decoders_are_compared_at_both_sizes_and_every_scale() {
 #[test]
 fn what_cannot_be_had_has_a_row_that_says_why() {
     let bench = Bench::new(FakeRig::new(), Fault::None);
-    let (lab, sets) = (bench.lab(), bench.sets());
+    let lab = bench.lab();
+    let sets = bench.sets();
     let tables = [
         bench::decoders(&lab, &sets, &EFFORT).unwrap(),
         bench::resizers(&lab, &sets, &EFFORT).unwrap(),
@@ -213,7 +216,8 @@ fn resizers_are_compared_with_both_recipes() {
     for spoilt in rows(&table, &[("resizer", "spoilt")]) {
         not_available(&table, spoilt, "not written");
     }
-    let (plain, slow) = (rows(&table, &[("resizer", "plain")]), rows(&table, &[("resizer", "slow")]));
+    let plain = rows(&table, &[("resizer", "plain")]);
+    let slow = rows(&table, &[("resizer", "slow")]);
     for (plain, slow) in plain.into_iter().zip(slow) {
         assert!(rate(&table, plain) <= 2000.0 && rate(&table, slow) <= 500.0, "{}", print(&table));
         assert_eq!(text(&table, slow, "pixels"), "exact");
@@ -223,14 +227,14 @@ fn resizers_are_compared_with_both_recipes() {
 #[test]
 fn sinks_count_what_is_on_disk() {
     let bench = Bench::new(FakeRig::new(), Fault::None);
-    let vectors = Vectors { rows: 20_000, dim: 24 };
+    let vectors = SinkVectors { rows: 20_000, dim: 24 };
     let table = bench::sinks(&bench.lab(), &vectors, &EFFORT).unwrap();
     check_cells(&table, &["variant"]);
     let file = row(&table, &[("sink", "file")]);
     assert_eq!(table.number(file, "bytes"), Some(20_000.0 * 24.0 * 4.0));
     assert_eq!(table.number(file, "bytes_per_row"), Some(96.0));
     assert_eq!(std::fs::read_dir(bench.folder.path()).unwrap().count(), 0, "nothing stays behind");
-    let nothing = bench::sinks(&bench.lab(), &Vectors { rows: 0, dim: 4 }, &EFFORT).unwrap_err();
+    let nothing = bench::sinks(&bench.lab(), &SinkVectors { rows: 0, dim: 4 }, &EFFORT).unwrap_err();
     assert!(nothing.to_string().contains("nothing to write"), "{nothing}");
 }
 
@@ -238,7 +242,7 @@ fn sinks_count_what_is_on_disk() {
 fn sinks_that_lose_rows_or_bytes_have_no_figures() {
     for (fault, why) in [(Fault::SinkLosesARow, "999 rows"), (Fault::SinkWritesHalf, "bytes on disk")] {
         let bench = Bench::new(FakeRig::new(), fault);
-        let table = bench::sinks(&bench.lab(), &Vectors { rows: 1000, dim: 8 }, &EFFORT).unwrap();
+        let table = bench::sinks(&bench.lab(), &SinkVectors { rows: 1000, dim: 8 }, &EFFORT).unwrap();
         not_available(&table, row(&table, &[("sink", "file")]), why);
     }
 }
@@ -397,7 +401,8 @@ fn the_headline_measures_every_step() {
             let is_available = value(change, "status") == "ok";
             assert!(!is_available || value(change, column) == expected, "{change}:\n{}", print(&table));
         }
-        let (baseline, combined) = (rate(&table, of("baseline")), rate(&table, of("all combined")));
+        let baseline = rate(&table, of("baseline"));
+        let combined = rate(&table, of("all combined"));
         let times = table.number(of("all combined"), "times_baseline").unwrap();
         assert!((times - combined / baseline).abs() < 1e-9);
         assert_eq!(table.number(of("baseline"), "times_baseline"), Some(1.0));
@@ -497,7 +502,8 @@ fn all_of_them_run_in_order_and_can_be_stopped() {
     let bench = Bench::new(rig.clone(), Fault::None);
     let mut files = Vec::new();
     let folder = tempfile::tempdir().unwrap();
-    let (vectors, effort) = (Vectors { rows: 100, dim: 8 }, Effort { seconds: 0.02, ..Effort::quick() });
+    let vectors = SinkVectors { rows: 100, dim: 8 };
+    let effort = Effort { seconds: 0.02, ..Effort::quick() };
     bench::all(&bench.lab(), &bench.sets(), &vectors, &effort, &mut |table| {
         files.push(table.schema().file);
         table.write_csv(folder.path(), &bench.rig.context()).map(drop)
@@ -640,7 +646,8 @@ impl Rig for Spoilt {
 /// Returns a rig whose photos are JPEGs, because a worker validates its downloads.
 fn jpegs(rig: FakeRig) -> FakeRig {
     let jpeg = |n: u8| {
-        let (side, mut bytes) = (20 + u32::from(n % 3), Vec::new());
+        let side = 20 + u32::from(n % 3);
+        let mut bytes = Vec::new();
         let pixels: Vec<u8> = (0..side * side * 3).map(|at| (at as u8).wrapping_mul(n + 1)).collect();
         let mut encoder = image::codecs::jpeg::JpegEncoder::new(&mut bytes);
         encoder.encode(&pixels, side, side, image::ExtendedColorType::Rgb8).unwrap();
@@ -795,7 +802,8 @@ struct SpoiltResizer(Box<dyn Resizer>);
 
 impl Resizer for SpoiltResizer {
     fn resize(&mut self, src: ImageView<'_>, plan: &ResizePlan, mut dst: ImageViewMut<'_>) -> Result<(), ResizeError> {
-        let (size, last) = (dst.size(), dst.as_mut_slice().len() - 1);
+        let size = dst.size();
+        let last = dst.as_mut_slice().len() - 1;
         let mut out = dst.as_mut_slice().to_vec();
         self.0.resize(src, plan, ImageViewMut::new(&mut out, size).unwrap())?;
         dst.as_mut_slice()[..last].copy_from_slice(&out[..last]);
@@ -851,7 +859,8 @@ impl VectorSink for SpoiltSink {
 
     fn append(&mut self, rows: &Rows<'_>) -> Result<(), SinkError> {
         let lost = usize::from(self.fault == Fault::SinkLosesARow && rows.index.contains(&500));
-        let (kept, dim) = (rows.index.len() - lost, rows.vectors.len() / rows.index.len());
+        let kept = rows.index.len() - lost;
+        let dim = rows.vectors.len() / rows.index.len();
         self.inner.append(&Rows {
             index: &rows.index[..kept],
             id: &rows.id[..kept],
@@ -887,7 +896,8 @@ fn a_batch_is_copied_as_bytes_and_as_floats_and_without_a_device_it_says_so() {
     let of = |from: &str, dtype: &str| row(&table, &[("from", from), ("dtype", dtype)]);
     for (from, dtype) in [("convert", "f32"), ("host", "u8"), ("host", "f32")] {
         let row = of(from, dtype);
-        let (bytes, ms) = (table.number(row, "bytes").unwrap(), table.number(row, "host_ms").unwrap());
+        let bytes = table.number(row, "bytes").unwrap();
+        let ms = table.number(row, "host_ms").unwrap();
         assert_eq!(text(&table, row, "status"), "ok");
         assert_eq!(table.number(row, "mb_per_second"), Some(bytes / 1e3 / ms), "{from} {dtype}");
     }

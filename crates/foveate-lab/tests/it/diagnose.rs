@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::common::{Bench, FakeRig, Work};
 use foveate_core::Size;
-use foveate_lab::diagnose::{self, Climb, Depth, DiagnoseOptions, Diagnosis, Verify};
+use foveate_lab::diagnose::{self, CacheDepth, Climb, DiagnoseOptions, Diagnosis, Verify};
 use foveate_lab::{LabError, PhotoSet, Rig as _, Setting, Table, schema};
 
 /// Returns samples of the fewest images, without remedies.
@@ -45,7 +45,7 @@ fn diagnose_set(
 }
 
 /// Returns the work of each sample at a depth.
-fn samples(bench: &Bench, depth: Depth) -> Vec<Work> {
+fn samples(bench: &Bench, depth: CacheDepth) -> Vec<Work> {
     let end = format!("cached: {}", depth.cached());
     let phases = bench.phases().into_iter();
     phases.filter(|(what, _)| what.starts_with("round") && what.ends_with(&end)).map(|(_, work)| work).collect()
@@ -59,24 +59,25 @@ fn check_work(workers: usize) {
     let bench = Bench::new(rig);
     let photos = PhotoSet::load(&bench.rig, 100).unwrap();
     diagnose_set(&bench, &photos, &bench.rig.base, &options()).unwrap();
-    for depth in Depth::ALL {
+    for depth in CacheDepth::ALL {
         let samples = samples(&bench, depth);
         assert_eq!(samples.len(), 2, "one in each round");
         for work in samples {
             for (stage, from) in [
-                ("read", Depth::Nothing),
-                ("decode", Depth::Bytes),
-                ("resize", Depth::Pixels),
-                ("write", Depth::Written),
-                ("forward", Depth::OnDevice),
+                ("read", CacheDepth::Nothing),
+                ("decode", CacheDepth::Bytes),
+                ("resize", CacheDepth::Pixels),
+                ("write", CacheDepth::Written),
+                ("forward", CacheDepth::OnDevice),
             ] {
-                let (images, works) = (work.of(stage), depth >= from);
+                let images = work.of(stage);
+                let works = depth >= from;
                 assert_eq!(images >= IMAGES, works, "{stage} at {depth:?}: {images}");
                 assert!(works || images == 0, "{stage} at {depth:?}: {images}");
             }
             // If the batch stays on the device, it is copied there once.
             let copied = work.of("copy-in");
-            assert!(if depth == Depth::OnDevice { copied == 4 } else { copied >= IMAGES }, "{depth:?}: {copied}");
+            assert!(if depth == CacheDepth::OnDevice { copied == 4 } else { copied >= IMAGES }, "{depth:?}: {copied}");
         }
     }
 }
@@ -221,7 +222,7 @@ fn without_time_every_depth_has_two_samples_and_what_is_missing_is_said() {
     let photos = PhotoSet::load(&bench.rig, 100).unwrap();
     let options = DiagnoseOptions { budget: Duration::ZERO, ..DiagnoseOptions::new("file") };
     let diagnosis = diagnose_set(&bench, &photos, &bench.rig.base, &options).unwrap();
-    for (row, depth) in Depth::ALL.into_iter().enumerate() {
+    for (row, depth) in CacheDepth::ALL.into_iter().enumerate() {
         assert_eq!(samples(&bench, depth).len(), 1, "the other one warmed up");
         assert_eq!(diagnosis.ladder.number(row, "samples"), Some(2.0));
         assert_eq!(diagnosis.ladder.number(row, "images"), Some(8.0), "two batches of four");
@@ -247,7 +248,8 @@ fn cells(table: &Table) -> Vec<String> {
 
 #[test]
 fn an_interrupted_trial_keeps_what_is_complete_and_the_same_command_continues() {
-    let (folder, rig) = (tempfile::tempdir().unwrap(), rig_with_a_quick_decoder());
+    let folder = tempfile::tempdir().unwrap();
+    let rig = rig_with_a_quick_decoder();
     let options = DiagnoseOptions {
         remedies: true,
         verify: Some(Verify::Named("decoder".to_owned())),
@@ -286,7 +288,8 @@ fn an_interrupted_trial_keeps_what_is_complete_and_the_same_command_continues() 
 
 #[test]
 fn an_interrupted_climb_has_its_complete_steps_and_continues_after_them() {
-    let (folder, rig) = (tempfile::tempdir().unwrap(), rig_with_a_quick_decoder());
+    let folder = tempfile::tempdir().unwrap();
+    let rig = rig_with_a_quick_decoder();
     let options = DiagnoseOptions { rounds: 1, folder: Some(folder.path().to_owned()), ..options() };
     let until = |until| {
         let bench = Bench::until(rig.clone(), until);
@@ -304,7 +307,8 @@ fn an_interrupted_climb_has_its_complete_steps_and_continues_after_them() {
 
 #[test]
 fn what_a_file_of_the_folder_measured_is_said_in_place_of_a_prediction() {
-    let (folder, bench) = (tempfile::tempdir().unwrap(), Bench::new(rig()));
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::new(rig());
     let photos = PhotoSet::load(&bench.rig, 100).unwrap();
     let mut sweep = Table::new(&schema::WORKER_SWEEP);
     for (workers, rate) in [(2_usize, 100.0), (3, 1000.0)] {

@@ -44,7 +44,8 @@ fn predictions_are_checked_at_three_walls() {
     let bench = Bench::new(FakeRig::with_costs(Costs { decode: 4.0, forward: 30.0, ..Costs::default() }));
     let lab = bench.lab();
     let photos = PhotoSet::load(lab.rig, 100).unwrap();
-    let (settings, on_the_web) = (plan_check::settings(lab.rig), plan_check::settings_for_the_web(lab.rig));
+    let settings = plan_check::settings(lab.rig);
+    let on_the_web = plan_check::settings_for_the_web(lab.rig);
     let options = PlanCheckOptions { settings, on_the_web, rounds: 1, seconds: 0.0 };
     let check = plan_check::run(&lab, &photos, &options).unwrap();
     let rows = 0..check.table.len();

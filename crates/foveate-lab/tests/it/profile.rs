@@ -37,7 +37,8 @@ fn the_stages_add_up_to_the_wall_clock() {
     let lab = bench.lab();
     let photos = PhotoSet::load(lab.rig, 100).unwrap();
     let table = profile::run(&lab, std::slice::from_ref(&photos), &options(&bench, 64)).unwrap();
-    let (stages, wall) = (sum(&table, "serial", "total_s"), value(&table, "serial", "read", "wall_s"));
+    let stages = sum(&table, "serial", "total_s");
+    let wall = value(&table, "serial", "read", "wall_s");
     assert!((stages / wall - 1.0).abs() < 1e-6, "stages {stages} s, wall {wall} s");
     let shares = sum(&table, "serial", "share_of_wall");
     assert!((shares - 1.0).abs() < 1e-6, "{shares}");
@@ -57,7 +58,8 @@ fn every_stage_has_its_own_cost() {
             // Sleeping may take longer than requested, never less.
             assert!(measured >= 0.999 * cost, "{mode} {stage}: {measured} ms instead of {cost}");
         }
-        let (total, wall) = (value(&table, "serial", stage, "total_s"), value(&table, "serial", stage, "wall_s"));
+        let total = value(&table, "serial", stage, "total_s");
+        let wall = value(&table, "serial", stage, "wall_s");
         let share = value(&table, "serial", stage, "share_of_wall");
         assert!((share - total / wall).abs() < 1e-9, "{stage}: share {share}");
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use foveate::encode::DType;
-use foveate::lab::bench::{self, Control, Effort, Service, Sets, Vectors};
-use foveate::lab::plan_check::{self, Check};
+use foveate::lab::bench::{self, Control, Effort, Service, Sets, SinkVectors};
+use foveate::lab::plan_check::{self, PlanCheck};
 use foveate::lab::{Lab, LabError, Setting, Table, diagnose, profile, schema, tune};
 use foveate::report::Report;
 use foveate::source::blob::FileBlob;
@@ -131,7 +131,7 @@ fn service(effort: &Effort) -> Service {
 fn sinks(args: &SinksArgs) -> anyhow::Result<Bench> {
     let bench = Bench::without_photos(&args.display, args.seed)?.quickly(args.quick);
     let effort = if args.quick { Effort::quick() } else { Effort::usual() };
-    bench.put(&bench::sinks(&bench.lab(), &Vectors { rows: args.rows, dim: args.dim }, &effort)?)?;
+    bench.put(&bench::sinks(&bench.lab(), &SinkVectors { rows: args.rows, dim: args.dim }, &effort)?)?;
     Ok(bench)
 }
 
@@ -185,7 +185,7 @@ fn all_but_control(bench: &Bench, args: &BenchArgs, effort: &Effort, tables: &mu
     };
     keep(profile_of(bench, args)?)?;
     let mut put = |table: &Table| keep(bench.put(table).map_err(|error| LabError::Setting(format!("{error:#}")))?);
-    let vectors = if args.effort.quick { Vectors::quick() } else { Vectors::usual() };
+    let vectors = if args.effort.quick { SinkVectors::quick() } else { SinkVectors::usual() };
     bench::all(&bench.lab(), &bench.sets, &vectors, effort, &mut put)?;
     keep(bench.put(&bench::worker(&bench.lab(), photos, &service(effort), effort)?)?)?;
     let budget = Duration::from_secs_f64(TUNING_SAMPLES * effort.seconds);
@@ -262,7 +262,7 @@ fn profile_of(bench: &Bench, args: &BenchArgs) -> anyhow::Result<Table> {
     super::profile::measure(bench, &options)
 }
 
-fn predictions_of(bench: &Bench, args: &BenchArgs) -> anyhow::Result<Check> {
+fn predictions_of(bench: &Bench, args: &BenchArgs) -> anyhow::Result<PlanCheck> {
     let photos = bench.photos()?;
     let effort = effort(&args.effort);
     let rig = bench.rig.as_ref();
@@ -279,6 +279,6 @@ fn predictions_of(bench: &Bench, args: &BenchArgs) -> anyhow::Result<Check> {
     Ok(check)
 }
 
-fn errors_of(check: &Check) -> Value {
+fn errors_of(check: &PlanCheck) -> Value {
     json!({ "median_error": check.median_error, "worst_error": check.worst_error })
 }

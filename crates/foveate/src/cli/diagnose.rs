@@ -1,6 +1,6 @@
 //! `foveate diagnose`.
 
-use foveate::lab::diagnose::{self, Climb, DiagnoseOptions, Diagnosis, Step, Verdict, Verify};
+use foveate::lab::diagnose::{self, Climb, ClimbStep, DiagnoseOptions, Diagnosis, Verdict, Verify};
 use serde_json::json;
 
 use super::console;
@@ -51,7 +51,7 @@ fn climb(bench: &Bench, options: &DiagnoseOptions) -> anyhow::Result<Exit> {
     let conditions = bench.conditions().and_disturbed(climb.disturbed.clone());
     bench.put_under(&climb.ladder(), conditions.clone())?;
     bench.put_under(&climb.remedies(), conditions)?;
-    for (number, Step { setting, diagnosis }) in climb.steps.iter().enumerate() {
+    for (number, ClimbStep { setting, diagnosis }) in climb.steps.iter().enumerate() {
         bench.say(&format!("\nstep {number}: {setting}\n{}", diagnosis.verdict.to_string().trim_end()))?;
     }
     bench.say(&format!("\n{}", climb.to_string().trim_end()))?;
@@ -59,8 +59,8 @@ fn climb(bench: &Bench, options: &DiagnoseOptions) -> anyhow::Result<Exit> {
     end(bench, options, climb.unfinished.as_deref(), json!({ "steps": steps }))
 }
 
-/// Writes and prints the ladder, the remedies and the verdict. The verdict comes last, where a terminal shows it. What
-/// disturbed the machine is its first caveat.
+/// Writes and prints the ladder, the remedies and the verdict. The verdict comes last, where a terminal shows it. A
+/// disturbance of the machine is its first caveat.
 pub(crate) fn put(bench: &Bench, diagnosis: &mut Diagnosis) -> anyhow::Result<()> {
     let conditions = bench.conditions().and_disturbed(diagnosis.disturbed.clone());
     let caveats = &mut diagnosis.verdict.caveats;
@@ -74,14 +74,15 @@ pub(crate) fn put(bench: &Bench, diagnosis: &mut Diagnosis) -> anyhow::Result<()
 /// them.
 fn as_json(diagnosis: &Diagnosis) -> serde_json::Value {
     let Verdict { culprit, bound, decided, why, tried, next, caveats } = &diagnosis.verdict;
-    let interval = |of: &diagnose::Interval| json!({ "value": of.value, "low": of.low, "high": of.high });
     let verified = diagnosis.verified.as_ref().map(|verified| {
+        let [before, after, times] = [&verified.before, &verified.after, &verified.times]
+            .map(|interval| json!({ "value": interval.value, "low": interval.low, "high": interval.high }));
         json!({
             "change": verified.change,
-            "before": interval(&verified.before),
-            "after": interval(&verified.after),
+            "before": before,
+            "after": after,
             "rounds": verified.rounds,
-            "times": interval(&verified.times),
+            "times": times,
             "predicted": verified.predicted,
             "error": verified.error,
             "effect": verified.effect.name(),

@@ -87,9 +87,9 @@ impl EncoderWork {
 
 /// Records the work of another encoder. A clone shares the records.
 #[derive(Clone, Default)]
-pub(super) struct Notes(Arc<Mutex<EncoderWork>>);
+pub(super) struct EncoderNotes(Arc<Mutex<EncoderWork>>);
 
-impl Notes {
+impl EncoderNotes {
     fn add(&self, busy: Duration, images: usize) {
         let mut work = lock(&self.0);
         work.busy += busy;
@@ -102,12 +102,12 @@ impl Notes {
     }
 }
 
-pub(super) struct Noted<E> {
+pub(super) struct NotedEncoder<E> {
     pub(super) inner: E,
-    pub(super) notes: Notes,
+    pub(super) notes: EncoderNotes,
 }
 
-impl<E: Encoder> Encoder for Noted<E> {
+impl<E: Encoder> Encoder for NotedEncoder<E> {
     fn spec(&self) -> &EncoderSpec {
         self.inner.spec()
     }
@@ -129,7 +129,7 @@ impl<E: Encoder> Encoder for Noted<E> {
 }
 
 /// Counts the device as busy during the forwards, which do not overlap each other.
-impl<E: Encoder> Overlap for Noted<E> {
+impl<E: Encoder> Overlap for NotedEncoder<E> {
     fn depth(&mut self) -> usize {
         self.inner.overlap().map_or(1, |inner| inner.depth())
     }
@@ -155,9 +155,9 @@ mod tests {
 
     #[test]
     fn the_stub_gives_mean_colours_after_its_sleeps() {
-        let notes = Notes::default();
+        let notes = EncoderNotes::default();
         let inner = Stub::new(Size::new(2, 1), 2, [20, 5].map(Duration::from_millis));
-        let mut stub = Noted { inner, notes: notes.clone() };
+        let mut stub = NotedEncoder { inner, notes: notes.clone() };
         let pixels = [0, 10, 255, 4, 20, 255, 9, 9, 9, 9, 9, 9];
         let mut out = VectorBuf::new();
         stub.encode(PixelBatch::new(&pixels, Size::new(2, 1)).unwrap(), &mut out).unwrap();

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use encoders::Stub;
 use ledger::PhotoVectors;
-use sample::{Forward, Sample, Window};
+use sample::{SampleWindow, ServiceSample, SubjectForward};
 pub use service::Service;
-use service::{Configuration, ms};
+use service::{ServiceConfiguration, ms};
 
 use super::cells::{Attempt, Effort, Row, attempt, row};
 use super::rounds;
@@ -42,31 +42,40 @@ const MOST_SAMPLES: usize = 3;
 pub fn worker(lab: &Lab<'_>, photos: &PhotoSet, service: &Service, effort: &Effort) -> Result<Table, LabError> {
     service.check()?;
     let base = lab.rig.base();
-    let subjects = [Subject::of_rig(lab, photos, service)?, Subject::stub(lab, photos, service)?];
-    let mut cells: Vec<Attempt<Cell>> = Vec::new();
+    let subjects = [ServiceSubject::of_rig(lab, photos, service)?, ServiceSubject::stub(lab, photos, service)?];
+    let mut cells: Vec<Attempt<ServiceRun>> = Vec::new();
     for subject in &subjects {
-        for configuration in Configuration::all(&base, service) {
-            let cell = |subject| Cell { subject, configuration, samples: Vec::new() };
-            cells.push(subject.clone().map(cell));
+        for configuration in ServiceConfiguration::all(&base, service) {
+            cells.push(subject.clone().map(|subject| ServiceRun { subject, configuration, samples: Vec::new() }));
         }
     }
-    let what = |cell: &Cell| format!("worker, {}, configuration {}", cell.subject.name, cell.configuration.number);
-    let samples = effort.samples.min(MOST_SAMPLES);
-    rounds::sample(lab, samples, &mut cells, what, |cell| cell.sample(lab, photos, service, effort))?;
+    rounds::sample(
+        lab,
+        effort.samples.min(MOST_SAMPLES),
+        &mut cells,
+        |cell| format!("worker, {}, configuration {}", cell.subject.name, cell.configuration.number),
+        |cell| cell.sample(lab, photos, service, effort),
+    )?;
     let mut table = Table::new(&schema::WORKER);
     let names = [base.encoder.as_str(), STUB];
-    for (name, cells) in names.iter().zip(cells.chunks(Configuration::COUNT)) {
+    for (name, cells) in names.iter().zip(cells.chunks(ServiceConfiguration::COUNT)) {
         push(&mut table, lab, photos, service, name, cells);
     }
     Ok(table)
 }
 
 /// Adds the rows of one encoder.
-fn push(table: &mut Table, lab: &Lab<'_>, photos: &PhotoSet, service: &Service, name: &str, cells: &[Attempt<Cell>]) {
+fn push(
+    table: &mut Table,
+    lab: &Lab<'_>,
+    photos: &PhotoSet,
+    service: &Service,
+    name: &str,
+    cells: &[Attempt<ServiceRun>],
+) {
     let base = lab.rig.base();
-    let rates: Vec<Option<f64>> = cells.iter().map(|cell| cell.as_ref().ok().and_then(Cell::rate)).collect();
-    let times = |rate: Option<f64>, other: Option<f64>| rate.zip(other).map(|(rate, other)| rate / other);
-    for (at, (configuration, cell)) in Configuration::all(&base, service).iter().zip(cells).enumerate() {
+    let rates: Vec<Option<f64>> = cells.iter().map(|cell| cell.as_ref().ok().and_then(ServiceRun::rate)).collect();
+    for (at, (configuration, cell)) in ServiceConfiguration::all(&base, service).iter().zip(cells).enumerate() {
         let mut identity = configuration.columns();
         identity.extend(service.columns());
         identity.extend([
@@ -84,37 +93,40 @@ fn push(table: &mut Table, lab: &Lab<'_>, photos: &PhotoSet, service: &Service, 
         }
         table.push(row(identity, cell, |cell| {
             let mut columns = cell.columns();
-            let previous = at.checked_sub(1).and_then(|before| rates[before]);
-            columns.insert("times_first", times(rates[at], rates[0]).into());
-            columns.insert("times_previous", times(rates[at], if at == 0 { rates[0] } else { previous }).into());
+            // The first configuration is its own previous one.
+            for (name, other) in [("times_first", rates[0]), ("times_previous", rates[at.saturating_sub(1)])] {
+                columns.insert(name, rates[at].zip(other).map(|(rate, other)| rate / other).into());
+            }
             columns
         }));
     }
 }
 
 /// A forward, and its expected vectors.
-struct Subject {
+struct ServiceSubject {
     name: String,
-    forward: Forward,
+    forward: SubjectForward,
     /// Vectors of each photo from the first configuration.
     vectors: PhotoVectors,
 }
 
-impl Subject {
+impl ServiceSubject {
     /// Creates the subject of the rig's own encoder.
     fn of_rig(lab: &Lab<'_>, photos: &PhotoSet, service: &Service) -> Result<Attempt<Arc<Self>>, LabError> {
         let setting = Setting { batch: service.batch.max(1), ..lab.rig.base() };
         let opened = attempt(lab, lab.encoder(&setting))?;
         let name = setting.encoder.clone();
-        let begin = |encoder| Self::begin(lab, photos, service, name, Forward { setting, encoder });
-        opened.map_or_else(|reason| Ok(Err(reason)), begin)
+        match opened {
+            Ok(encoder) => Self::begin(lab, photos, service, name, SubjectForward { setting, encoder }),
+            Err(reason) => Ok(Err(reason)),
+        }
     }
 
     fn stub(lab: &Lab<'_>, photos: &PhotoSet, service: &Service) -> Result<Attempt<Arc<Self>>, LabError> {
         let setting = Setting { batch: service.batch.max(1), ..lab.rig.base() };
         let input = lab.rig.preprocess(&setting).geometry.output();
         let encoder = LentEncoder::new(Box::new(Stub::new(input, setting.batch, service.forward_sleeps)));
-        Self::begin(lab, photos, service, STUB.to_owned(), Forward { setting, encoder })
+        Self::begin(lab, photos, service, STUB.to_owned(), SubjectForward { setting, encoder })
     }
 
     /// Runs every photo through the first configuration, without latencies.
@@ -123,31 +135,38 @@ impl Subject {
         photos: &PhotoSet,
         service: &Service,
         name: String,
-        forward: Forward,
+        forward: SubjectForward,
     ) -> Result<Attempt<Arc<Self>>, LabError> {
         lab.watch.doing(&format!("worker, {name}: every photo once"));
         let none = (Duration::ZERO, Duration::ZERO);
         let at_once = Service { photos: none, callbacks: none, ..service.clone() };
-        let in_turn = Configuration::all(&forward.setting, service)[0];
-        let window = Window::from_the_first(photos.photos.len());
-        let taken = Sample::take(lab, photos, &at_once, &forward, in_turn, window, None);
-        let subject = |sample: Sample| Arc::new(Self { name, forward, vectors: sample.vectors });
-        Ok(attempt(lab, taken)?.map(subject))
+        let in_turn = ServiceConfiguration::all(&forward.setting, service)[0];
+        let window = SampleWindow::from_the_first(photos.photos.len());
+        let taken = ServiceSample::take(lab, photos, &at_once, &forward, in_turn, window, None);
+        Ok(attempt(lab, taken)?.map(|sample| Arc::new(Self { name, forward, vectors: sample.vectors })))
     }
 }
 
 /// One encoder's configuration, being measured.
-struct Cell {
-    subject: Arc<Subject>,
-    configuration: Configuration,
-    samples: Vec<Sample>,
+struct ServiceRun {
+    subject: Arc<ServiceSubject>,
+    configuration: ServiceConfiguration,
+    samples: Vec<ServiceSample>,
 }
 
-impl Cell {
+impl ServiceRun {
     fn sample(&mut self, lab: &Lab<'_>, photos: &PhotoSet, service: &Service, effort: &Effort) -> Result<(), LabError> {
-        let Subject { forward, vectors, .. } = &*self.subject;
-        let window = Window::of(effort, self.configuration);
-        self.samples.push(Sample::take(lab, photos, service, forward, self.configuration, window, Some(vectors))?);
+        let ServiceSubject { forward, vectors, .. } = &*self.subject;
+        let window = SampleWindow::of(effort, self.configuration);
+        self.samples.push(ServiceSample::take(
+            lab,
+            photos,
+            service,
+            forward,
+            self.configuration,
+            window,
+            Some(vectors),
+        )?);
         Ok(())
     }
 
@@ -156,11 +175,11 @@ impl Cell {
         self.median(|sample| Some(sample.rate))
     }
 
-    fn median(&self, value: impl Fn(&Sample) -> Option<f64>) -> Option<f64> {
+    fn median(&self, value: impl Fn(&ServiceSample) -> Option<f64>) -> Option<f64> {
         median(&self.values(value))
     }
 
-    fn values(&self, value: impl Fn(&Sample) -> Option<f64>) -> Vec<f64> {
+    fn values(&self, value: impl Fn(&ServiceSample) -> Option<f64>) -> Vec<f64> {
         self.samples.iter().filter_map(value).collect()
     }
 

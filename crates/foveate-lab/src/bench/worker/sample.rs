@@ -10,9 +10,9 @@ use foveate_profile::process;
 use foveate_queue::{Callback, ImageRef, Job, Message};
 use foveate_worker::{Batching, Callbacks, Embed, Engine, InFlightLimit, Worker, WorkerOptions};
 
-use super::encoders::{Noted, Notes};
+use super::encoders::{EncoderNotes, NotedEncoder};
 use super::ledger::{CallbackLedger, PhotoVectors};
-use super::service::{Configuration, Service, ms, photo};
+use super::service::{Service, ServiceConfiguration, ms, photo};
 use super::watched::Watched;
 use crate::bench::cells::{Effort, wrong};
 use crate::bench::memory::Peak;
@@ -27,7 +27,7 @@ const LEAST_SECONDS: f64 = 30.0;
 const LEAST_LATENCIES: u32 = 20;
 
 /// The encoder, and the setting of the stages before it.
-pub(super) struct Forward {
+pub(super) struct SubjectForward {
     pub(super) setting: Setting,
     pub(super) encoder: LentEncoder,
 }
@@ -35,7 +35,7 @@ pub(super) struct Forward {
 /// The part of a worker's time that is measured. Before it, as many requests complete as the worker holds, so that no
 /// request of the window began with an idle worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Window {
+pub(super) struct SampleWindow {
     /// Requests completed before it.
     before: usize,
     seconds: f64,
@@ -45,10 +45,10 @@ pub(super) struct Window {
     requests: usize,
 }
 
-impl Window {
+impl SampleWindow {
     /// Returns the window of a sample; of a quick one, it is as short as the effort says.
-    pub(super) fn of(effort: &Effort, configuration: Configuration) -> Self {
-        let Configuration { queue_size, batch, .. } = configuration;
+    pub(super) fn of(effort: &Effort, configuration: ServiceConfiguration) -> Self {
+        let ServiceConfiguration { queue_size, batch, .. } = configuration;
         let before = queue_size.max(2 * batch);
         let requests = effort.images.map_or(2 * batch, |images| images as usize);
         match effort.quick {
@@ -65,7 +65,7 @@ impl Window {
 }
 
 /// The figures of one window of a worker's steady state.
-pub(super) struct Sample {
+pub(super) struct ServiceSample {
     /// Requests per second.
     pub(super) rate: f64,
     pub(super) seconds: f64,
@@ -87,16 +87,16 @@ pub(super) struct Sample {
     pub(super) cosine: Option<f64>,
 }
 
-impl Sample {
-    /// Runs a worker of its own until the window has passed and each message that was sent is done. `expected` are the
+impl ServiceSample {
+    /// Runs a separate worker until the window has passed and each message that was sent is done. `expected` are the
     /// photos' vectors, if they are known.
     pub(super) fn take(
         lab: &Lab<'_>,
         photos: &PhotoSet,
         service: &Service,
-        forward: &Forward,
-        configuration: Configuration,
-        window: Window,
+        forward: &SubjectForward,
+        configuration: ServiceConfiguration,
+        window: SampleWindow,
         expected: Option<&PhotoVectors>,
     ) -> Result<Self, LabError> {
         let server = start_server(photos, service, lab.seed)?;
@@ -108,7 +108,7 @@ impl Sample {
             let job = Job { id: Some(id.clone()), callback, ..Job::new(image) };
             job.to_json().map(|body| Message { id, body }).map_err(|error| error.to_string())
         }));
-        let notes = Notes::default();
+        let notes = EncoderNotes::default();
         let worker = start_worker(lab, forward, configuration, &queue, &notes)?;
         let is_exact = forward.encoder.spec().batch_invariant;
         let ledger = CallbackLedger::new(photos.photos.len(), expected, is_exact);
@@ -213,19 +213,19 @@ fn start_server(photos: &PhotoSet, service: &Service, seed: u64) -> Result<Photo
 
 fn start_worker(
     lab: &Lab<'_>,
-    forward: &Forward,
-    configuration: Configuration,
+    forward: &SubjectForward,
+    configuration: ServiceConfiguration,
     queue: &Arc<Watched>,
-    notes: &Notes,
+    notes: &EncoderNotes,
 ) -> Result<Worker, LabError> {
-    let Configuration { downloaders, workers, callers, batch, queue_size, .. } = configuration;
+    let ServiceConfiguration { downloaders, workers, callers, batch, queue_size, .. } = configuration;
     let options = foveate_net::ClientOptions {
         allow_private: vec!["127.0.0.1".to_owned()],
         per_host: downloaders + workers + callers + 1,
         ..foveate_net::ClientOptions::default()
     };
     let client = Arc::new(Client::new(options)?);
-    let encoder = Noted { inner: forward.encoder.clone(), notes: notes.clone() };
+    let encoder = NotedEncoder { inner: forward.encoder.clone(), notes: notes.clone() };
     let embed = Embed::new(lab.rig.preprocessors(&forward.setting), vec![Box::new(encoder)], Normalize::Off)?;
     let engine = Engine::builder()
         .client(Arc::clone(&client))
@@ -248,14 +248,17 @@ mod tests {
     #[test]
     fn a_full_window_is_never_short_and_a_quick_one_is_what_was_asked_for() {
         let service = Service { batch: 4, queue_size: 20, ..Service::usual() };
-        let all = Configuration::all(&Setting::plain(), &service);
-        let full = Window::of(&Effort::usual(), all[3]);
-        assert_eq!(full, Window { before: 20, seconds: 30.0, latencies: 20, requests: 8 });
-        assert_eq!(Window::of(&Effort { seconds: 60.0, ..Effort::usual() }, all[3]).seconds, 60.0);
-        assert_eq!(Window::of(&Effort { images: Some(5), ..Effort::usual() }, all[3]), Window { requests: 5, ..full });
-        let quick = Window::of(&Effort::quick(), all[0]);
-        assert_eq!(quick, Window { before: 2, seconds: 1.0, latencies: 0, requests: 2 });
-        let counted = Window::of(&Effort { images: Some(5), ..Effort::quick() }, all[0]);
-        assert_eq!(counted, Window { before: 2, seconds: 0.0, latencies: 0, requests: 5 });
+        let all = ServiceConfiguration::all(&Setting::plain(), &service);
+        let full = SampleWindow::of(&Effort::usual(), all[3]);
+        assert_eq!(full, SampleWindow { before: 20, seconds: 30.0, latencies: 20, requests: 8 });
+        assert_eq!(SampleWindow::of(&Effort { seconds: 60.0, ..Effort::usual() }, all[3]).seconds, 60.0);
+        assert_eq!(
+            SampleWindow::of(&Effort { images: Some(5), ..Effort::usual() }, all[3]),
+            SampleWindow { requests: 5, ..full }
+        );
+        let quick = SampleWindow::of(&Effort::quick(), all[0]);
+        assert_eq!(quick, SampleWindow { before: 2, seconds: 1.0, latencies: 0, requests: 2 });
+        let counted = SampleWindow::of(&Effort { images: Some(5), ..Effort::quick() }, all[0]);
+        assert_eq!(counted, SampleWindow { before: 2, seconds: 0.0, latencies: 0, requests: 5 });
     }
 }

@@ -31,10 +31,9 @@ impl Service {
     /// batches of a published worker (`docs/reproduction.md`). The stub takes 13.6 + 34·n ms for n images, as that
     /// worker's device did: 21 images a second alone, 28 in batches of 8.
     pub fn usual() -> Self {
-        let ms = |median, p99| (Duration::from_millis(median), Duration::from_millis(p99));
         Self {
-            photos: ms(50, 200),
-            callbacks: ms(20, 80),
+            photos: (Duration::from_millis(50), Duration::from_millis(200)),
+            callbacks: (Duration::from_millis(20), Duration::from_millis(80)),
             forward_sleeps: [Duration::from_micros(13_600), Duration::from_millis(34)],
             downloaders: 10,
             callers: 3,
@@ -65,7 +64,7 @@ impl Service {
 
 /// The number of threads for each stage. A stage without threads runs on those of the next stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Configuration {
+pub(super) struct ServiceConfiguration {
     pub(super) number: usize,
     pub(super) downloaders: usize,
     pub(super) workers: usize,
@@ -75,7 +74,7 @@ pub(super) struct Configuration {
     pub(super) queue_size: usize,
 }
 
-impl Configuration {
+impl ServiceConfiguration {
     pub(super) const COUNT: usize = 4;
 
     pub(super) fn all(base: &Setting, service: &Service) -> [Self; Self::COUNT] {

@@ -17,12 +17,12 @@ pub(super) struct Watched {
     inner: MemoryQueue,
     /// Returns the message of a request, or why it cannot be made.
     compose: Box<dyn Fn(usize) -> Result<Message, String> + Send + Sync>,
-    seen: Mutex<Seen>,
+    seen: Mutex<WatchedCalls>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Seen {
+struct WatchedCalls {
     is_closed: bool,
     /// Number of messages that were sent.
     sent: usize,
@@ -49,15 +49,15 @@ impl Watched {
 
     /// Waits a moment. Returns true if `is_done` of the number of acknowledged messages.
     pub(super) fn wait(&self, is_done: &dyn Fn(usize) -> bool) -> Result<bool, LabError> {
-        let waiting = |seen: &mut Seen| seen.failed.is_none() && !is_done(seen.ms.len());
-        let waited = self.changed.wait_timeout_while(self.seen(), LOOK, waiting);
+        let waited =
+            self.changed.wait_timeout_while(self.seen(), LOOK, |seen| seen.failed.is_none() && !is_done(seen.ms.len()));
         let (seen, _) = waited.unwrap_or_else(PoisonError::into_inner);
         if let Some(failed) = &seen.failed {
             return Err(wrong(failed));
         }
         let is_done = is_done(seen.ms.len());
         if !is_done && seen.moved.is_some_and(|moved| moved.elapsed() > LEASE) {
-            let Seen { ms, sent, .. } = &*seen;
+            let WatchedCalls { ms, sent, .. } = &*seen;
             let seconds = LEASE.as_secs();
             return Err(wrong(format!("{} of {sent} requests done, and no other for {seconds} s", ms.len())));
         }
@@ -88,7 +88,7 @@ impl Watched {
 
     /// Checks that each message was delivered once.
     pub(super) fn check_deliveries(&self) -> Result<(), LabError> {
-        let Seen { deliveries, sent, .. } = *self.seen();
+        let WatchedCalls { deliveries, sent, .. } = *self.seen();
         if deliveries != sent {
             return Err(wrong(format!("{deliveries} deliveries of {sent} messages")));
         }
@@ -111,7 +111,7 @@ impl Watched {
         }
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn seen(&self) -> MutexGuard<'_, WatchedCalls> {
         lock(&self.seen)
     }
 

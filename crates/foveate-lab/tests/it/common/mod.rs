@@ -184,7 +184,8 @@ impl Rig for FakeRig {
     }
 
     fn photos(&self) -> Result<Box<dyn Source>, SourceError> {
-        let (labour, delivers) = (self.plain("read", self.costs.read), self.delivers || self.store.is_some());
+        let labour = self.plain("read", self.costs.read);
+        let delivers = self.delivers || self.store.is_some();
         let source = FakeSource { photos: self.photos.clone().into(), next: 0, labour, delivers };
         Ok(if self.store.is_some() { Box::new(store::Listed(source)) } else { Box::new(source) })
     }
@@ -222,7 +223,8 @@ impl Rig for FakeRig {
     }
 
     fn decoder_opener(&self, setting: &Setting) -> DecoderOpener {
-        let (rig, name) = (self.clone(), setting.decoder.clone());
+        let rig = self.clone();
+        let name = setting.decoder.clone();
         Arc::new(move || rig.decoder(&name))
     }
 
@@ -231,7 +233,8 @@ impl Rig for FakeRig {
     }
 
     fn resizer_opener(&self, setting: &Setting) -> ResizerOpener {
-        let (rig, name) = (self.clone(), setting.resizer.clone());
+        let rig = self.clone();
+        let name = setting.resizer.clone();
         Arc::new(move || rig.resizer(&name))
     }
 
@@ -278,7 +281,8 @@ impl Rig for FakeRig {
     }
 
     fn open_sink(&self, _: &str, options: &SinkOptions) -> Result<Box<dyn VectorSink>, SinkError> {
-        let (path, labour) = (options.output.join("vectors.f32"), self.plain("write", self.costs.write));
+        let path = options.output.join("vectors.f32");
+        let labour = self.plain("write", self.costs.write);
         Ok(Box::new(FakeSink { path, labour, bytes: Vec::new(), rows: 0, failures: 0 }))
     }
 
@@ -287,7 +291,8 @@ impl Rig for FakeRig {
     }
 
     fn preprocess(&self, setting: &Setting) -> PreprocessOptions {
-        let (output, filter) = (Size::square(self.input), Filter::Bilinear);
+        let output = Size::square(self.input);
+        let filter = Filter::Bilinear;
         let geometry = match setting.recipe.as_str() {
             "squash" => Geometry::Stretch { output, filter },
             _ => Geometry::ShortestEdgeCrop { edge: self.input, longest: None, crop: output, filter },
@@ -413,7 +418,8 @@ pub(crate) fn raw(n: u32, size: Size) -> Vec<u8> {
     bytes.extend(size.width.to_le_bytes());
     bytes.extend(size.height.to_le_bytes());
     let pixel = |at: u32| {
-        let (x, y) = (at % size.width, at / size.width);
+        let x = at % size.width;
+        let y = at / size.width;
         [(n * 37 + x * 3) as u8, (n * 91 + y * 5) as u8, (n * 13 + x + y) as u8]
     };
     bytes.extend((0..size.width * size.height).flat_map(pixel));
@@ -440,7 +446,8 @@ impl Source for FakeSource {
             return Ok(None);
         }
         self.next += 1;
-        let (id, locator) = (format!("photo-{index}"), index.to_le_bytes().to_vec());
+        let id = format!("photo-{index}");
+        let locator = index.to_le_bytes().to_vec();
         Ok(Some(Item { index, id, locator, ..Item::default() }))
     }
 
@@ -534,7 +541,8 @@ impl Resizer for FakeResizer {
     fn resize(&mut self, src: ImageView<'_>, plan: &ResizePlan, dst: ImageViewMut<'_>) -> Result<(), ResizeError> {
         plan.check(src.size(), dst.size())?;
         self.labour.on(1);
-        let (place, part) = (plan.placement, plan.source);
+        let place = plan.placement;
+        let part = plan.source;
         let width = dst.size().width as usize;
         let dst = dst.into_slice();
         dst.fill(0);
@@ -549,7 +557,8 @@ impl Resizer for FakeResizer {
             for x in 0..place.size.width {
                 let column = (part.x + (f64::from(x) + 0.5) * part.width / f64::from(place.size.width)) as u32;
                 let at = ((place.y + y) as usize * width + (place.x + x) as usize) * CHANNELS;
-                let (column, row) = (column.min(src.size().width - 1), row.min(src.size().height - 1));
+                let column = column.min(src.size().width - 1);
+                let row = row.min(src.size().height - 1);
                 dst[at..at + CHANNELS].copy_from_slice(&src.pixel(column, row));
             }
         }

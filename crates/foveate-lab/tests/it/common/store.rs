@@ -18,9 +18,11 @@ use super::{FakeSource, Work};
 type Photos = Arc<[Vec<u8>]>;
 
 pub(super) fn opener(photos: Photos, latency: f64, work: &Arc<Mutex<Work>>) -> StoreOpener {
-    let (latency, work) = (Duration::from_secs_f64(latency / 1e3), Arc::clone(work));
+    let latency = Duration::from_secs_f64(latency / 1e3);
+    let work = Arc::clone(work);
     Arc::new(move |requests| {
-        let (photos, work) = (Arc::clone(&photos), Arc::clone(&work));
+        let photos = Arc::clone(&photos);
+        let work = Arc::clone(&work);
         Ok(Arc::new(FakeStore { photos, latency, requests, work }) as _)
     })
 }
