@@ -5,7 +5,7 @@ use foveate_decode::{DecodeHint, Decoder, ImageFormat, sniff};
 use foveate_preprocess::DecodeScale;
 
 use super::cells::{Attempt, Effort, PixelDifference, Sets, attempt, rates, row, times, usable, wrong};
-use super::peers::{self, PeerLibrary};
+use super::peers;
 use super::rounds;
 use crate::stats::{Spread, median};
 use crate::{Lab, LabError, Photo, PhotoSet, Setting, Table, schema};

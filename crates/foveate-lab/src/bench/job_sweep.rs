@@ -152,6 +152,11 @@ impl<'a> MeasuredJob<'a> {
         Ok(Self { setting, photos, images, encoder, output, runs: Vec::new() })
     }
 
+    /// Writes the vectors of its samples elsewhere.
+    pub(super) fn to(self, output: Output) -> Self {
+        Self { output, ..self }
+    }
+
     pub(super) fn sample(&mut self, lab: &Lab<'_>) -> Result<(), LabError> {
         self.runs.push(lab.run(&self.setting, self.photos, self.images, &self.encoder, &self.output)?);
         Ok(())
@@ -186,7 +191,7 @@ impl<'a> MeasuredJob<'a> {
         cosines.reduce(f64::min).map(|least| (1.0 - least).max(0.0))
     }
 
-    fn cpu_busy(&self) -> Option<f64> {
+    pub(super) fn cpu_busy(&self) -> Option<f64> {
         median(&self.values(|run| run.cpu_busy))
     }
 

@@ -11,7 +11,7 @@ use super::known::{KnownChange, Measurements, TRIAL};
 use super::options::{DiagnoseOptions, FEWEST_BATCHES, FEWEST_ROUNDS, Verify};
 use super::remedies::{Facts, REMEDIES, Remedy, RemedyAttempt, VectorEffect};
 use super::sample::{Around, Length, TimedSample, images_for, sample};
-use crate::{Calibration, Cell, Lab, LabError, LentEncoder, Output, PhotoSet, Prediction, Setting, Table, schema};
+use crate::{Calibration, Lab, LabError, LentEncoder, Output, PhotoSet, Prediction, Setting, Table, schema};
 
 /// Among settings that differ by less than this, the first is chosen, which changes the least.
 const ALIKE: f64 = 1.01;

@@ -380,6 +380,38 @@ pub static WORKER_SWEEP: Schema = Schema {
     ],
 };
 
+/// `matrix.csv`, which describes a machine's backends and is in no report.
+pub static MATRIX: Schema = Schema {
+    file: "matrix.csv",
+    made_by: "bench matrix",
+    about: "The whole job with every backend: one axis at a time around the job's own, or every combination.",
+    columns: &[
+        Column::text(
+            "axis",
+            "why it is measured: `pinned`, `decoder`, `decode-scale`, `resizer`, `pair`, `encoder+dtype`, `sink`, `cross`",
+        ),
+        PHOTOS,
+        DECODER,
+        RESIZER,
+        ENCODER,
+        DTYPE,
+        SCALE,
+        WORKERS,
+        THREADS,
+        BATCH,
+        Column::text("sink", "registry name"),
+        STATUS,
+        RATE,
+        RATE_MIN,
+        RATE_MAX,
+        Column::times("times_pinned", "this rate ÷ that of the job's own setting"),
+        Column::number("drift", "", "1 − the least cosine of a photo's vector and that of the job's own setting"),
+        ENCODER_BUSY,
+        CPU_BUSY,
+        LIMIT,
+    ],
+};
+
 /// `headline.csv`.
 pub static HEADLINE: Schema = Schema {
     file: "headline.csv",

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use foveate::encode::DType;
 use foveate::lab::bench::{self, Control, Effort, Service, Sets, SinkVectors};
 use foveate::lab::plan_check::{self, PlanCheck};
@@ -52,6 +52,14 @@ fn measure(experiment: &Experiment) -> anyhow::Result<Option<(Bench, Value)>> {
         }
         Experiment::WorkerSweep(args) => {
             one(args, |lab, sets, effort| bench::worker_sweep(lab, sets, &bench::workers(lab), effort))?
+        }
+        Experiment::Matrix(args) => {
+            let (bench, effort) = open(&args.bench, Sizes::AsGiven)?;
+            let table = bench.put(&bench::matrix(&bench.lab(), bench.photos()?, args.cross, &effort)?)?;
+            let wrong =
+                (0..table.len()).filter(|&row| table.get(row, "status").to_string().starts_with("wrong")).count();
+            ensure!(wrong == 0, "{wrong} combinations give wrong vectors; the table says which");
+            bench
         }
         Experiment::Headline(args) => {
             let (bench, effort) = open(args, Sizes::AsGivenAndSmall)?;

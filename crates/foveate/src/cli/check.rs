@@ -206,6 +206,7 @@ fn bench(experiment: &Experiment) -> anyhow::Result<()> {
         | Experiment::Extrapolation(args)
         | Experiment::Predictions(args)
         | Experiment::Copies(args) => lab(&args.lab),
+        Experiment::Matrix(args) => lab(&args.bench.lab),
         Experiment::Worker(args) => lab(&args.bench.lab),
     }
 }

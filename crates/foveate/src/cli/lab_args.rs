@@ -210,6 +210,8 @@ pub(crate) enum Experiment {
     JobBatchSweep(Box<BenchArgs>),
     /// Measure the whole job with a growing number of workers, with the same pairs.
     WorkerSweep(Box<BenchArgs>),
+    /// Measure the whole job with every backend that is compiled in, one axis at a time, and compare the vectors.
+    Matrix(Box<MatrixArgs>),
     /// Measure each step from a slow configuration to the fastest, end to end.
     Headline(Box<BenchArgs>),
     /// Extrapolate a sample to a million images, checked against a longer run.
@@ -224,6 +226,17 @@ pub(crate) enum Experiment {
     /// Measure the queue worker: first one stage at a time, then with downloads, preparation and batches in parallel,
     /// with the encoder and with a stub in place of a device.
     Worker(Box<WorkerBenchArgs>),
+}
+
+/// Arguments of `bench matrix`.
+#[derive(Args, Debug)]
+pub(crate) struct MatrixArgs {
+    #[command(flatten)]
+    pub(crate) bench: BenchArgs,
+
+    /// Measure every combination of decoder, resizer, encoder and sink instead.
+    #[arg(long, help_heading = "Measuring")]
+    pub(crate) cross: bool,
 }
 
 /// Arguments of `bench worker`. The defaults are those of a published worker.
