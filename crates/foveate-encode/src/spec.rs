@@ -81,6 +81,7 @@ impl Pooling {
 
 /// The precision of a model's computation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "lowercase"))]
 #[non_exhaustive]
 pub enum DType {
     /// IEEE 754 single precision.

@@ -13,10 +13,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Cell, Memory};
 
-/// The values that an experiment may vary. Everything else in a job (model, device, limits, …) belongs to the rig and stays
-/// constant.
+/// The values that an experiment may vary. Everything else in a job (model, device, limits, …) belongs to the rig and
+/// stays constant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(into = "[String; 12]", try_from = "[String; 12]")]
 pub struct Setting {
     /// Registry name; others decode the formats that it cannot read.
     pub decoder: String,
@@ -128,40 +127,6 @@ impl Setting {
             ("prefetch", self.prefetch.to_string()),
             ("requests", self.requests.to_string()),
         ]
-    }
-}
-
-impl From<Setting> for [String; 12] {
-    fn from(setting: Setting) -> Self {
-        setting.named().map(|(_, value)| value)
-    }
-}
-
-impl TryFrom<[String; 12]> for Setting {
-    type Error = String;
-
-    fn try_from([decoder, scale, resizer, recipe, encoder, dtype, counts @ ..]: [String; 12]) -> Result<Self, String> {
-        let dtype = DType::ALL.into_iter().find(|known| known.name() == dtype).ok_or("no such precision")?;
-        let mut parsed = [0; 6];
-        for (parsed, count) in parsed.iter_mut().zip(&counts) {
-            *parsed = count.parse::<usize>().map_err(|error| error.to_string())?;
-        }
-        // The order of `named`.
-        let [workers, threads, batch, readers, prefetch, requests] = parsed;
-        Ok(Self {
-            decoder,
-            scale: scale.parse()?,
-            resizer,
-            recipe,
-            encoder,
-            dtype,
-            batch,
-            workers,
-            readers,
-            threads,
-            prefetch,
-            requests,
-        })
     }
 }
 

@@ -7,6 +7,7 @@ use foveate_resize::Geometry;
 /// Whether decoders may return a smaller image than the file holds. The two give different vectors; `foveate verify`
 /// measures how different on the user's own photos.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "lowercase"))]
 pub enum DecodeScale {
     /// Every image at its native size: the vectors match those of `transformers`.
     #[default]
