@@ -40,10 +40,22 @@ pub(super) struct RankedRemedy {
 }
 
 impl RankedRemedy {
-    fn new(from: &Setting, remedy: &'static Remedy, change: String, outcome: Result<Expected, String>) -> Self {
-        let keeps = remedy.name == "decoder"
-            && outcome.as_ref().is_ok_and(|expected| have_same_pixels(from, &expected.setting));
-        let vectors = if keeps { VectorEffect::Same } else { remedy.vectors };
+    /// Another decoder keeps the vectors if it and the one of `from` both give libjpeg-turbo's pixels, which
+    /// `is_exact` says of a decoder's name.
+    fn new(
+        from: &Setting,
+        remedy: &'static Remedy,
+        change: String,
+        outcome: Result<Expected, String>,
+        is_exact: impl Fn(&str) -> bool,
+    ) -> Self {
+        let mut vectors = remedy.vectors;
+        if let Ok(Expected { setting, .. }) = &outcome
+            && remedy.name == "decoder"
+            && [from, setting].iter().all(|of| of.scale == DecodeScale::Exact && is_exact(&of.decoder))
+        {
+            vectors = VectorEffect::Same;
+        }
         Self { remedy, change, vectors, outcome, measured: None }
     }
 
@@ -56,13 +68,6 @@ impl RankedRemedy {
         let mark = if self.vectors == VectorEffect::Same { "" } else { "changes the vectors: " };
         format!("{mark}{}", self.remedy.why)
     }
-}
-
-/// Returns true if the decoders of both settings give the same pixels.
-fn have_same_pixels(one: &Setting, other: &Setting) -> bool {
-    const SAME_PIXELS: [&str; 2] = ["exact", "turbojpeg"];
-    let mut both = [one, other].into_iter();
-    both.all(|setting| setting.scale == DecodeScale::Exact && SAME_PIXELS.contains(&setting.decoder.as_str()))
 }
 
 /// The expected effect of a remedy.
@@ -216,7 +221,9 @@ impl Remedies {
                     RemedyAttempt::Tar(what) => (what.to_owned(), model.elsewhere(PhotoPlace::Tar, what)?),
                     RemedyAttempt::SmallTar(what) => (what.to_owned(), model.elsewhere(PhotoPlace::SmallTar, what)?),
                 };
-                rows.push(RankedRemedy::new(facts.setting, remedy, change, outcome));
+                rows.push(RankedRemedy::new(facts.setting, remedy, change, outcome, |decoder| {
+                    facts.rig.open_decoder(decoder).is_ok_and(|decoder| decoder.capability().exact_jpeg)
+                }));
             }
         }
         Ok(Self::in_order(rows, now))
@@ -564,7 +571,8 @@ impl Remedies {
             let limit = "forward".to_owned();
             let predicted = *rate;
             let expected = Expected { setting, place: PhotoPlace::Same, predicted, known: None, rate: *rate, limit };
-            RankedRemedy::new(from, remedy, from.values_of(&expected.setting), Ok(expected))
+            let change = from.values_of(&expected.setting);
+            RankedRemedy::new(from, remedy, change, Ok(expected), |decoder| ["exact", "turbojpeg"].contains(&decoder))
         };
         Self { rows: rows.iter().map(row).collect(), tried: Vec::new(), now }
     }
