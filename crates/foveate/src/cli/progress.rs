@@ -70,11 +70,10 @@ impl Meter {
         self.arrivals.push_back((now, images));
         // The first batch also fills the stages before the encoder, which no later one does.
         let is_first_over = self.arrivals.len() == 3 && self.arrivals[0].1 == 0;
-        let is_outdated = |meter: &Self| meter.arrivals.len() > 2 && meter.arrivals[1].0 + STEADY <= now;
-        if is_first_over || is_outdated(self) {
+        if is_first_over {
             self.arrivals.pop_front();
         }
-        while is_outdated(self) {
+        while self.arrivals.len() > 2 && self.arrivals[1].0 + STEADY <= now {
             self.arrivals.pop_front();
         }
     }

@@ -116,7 +116,8 @@ struct Hangups(Arc<AtomicBool>);
 impl Hangups {
     /// Call before other threads start: they inherit that the signal is blocked, so only this one receives it.
     fn new() -> anyhow::Result<Self> {
-        let (signal, came) = (SigSet::from(Signal::SIGHUP), Arc::new(AtomicBool::new(false)));
+        let signal = SigSet::from(Signal::SIGHUP);
+        let came = Arc::new(AtomicBool::new(false));
         signal.thread_block()?;
         let flag = Arc::clone(&came);
         std::thread::spawn(move || {

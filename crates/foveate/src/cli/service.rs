@@ -136,8 +136,7 @@ pub(crate) fn store(args: &ServiceArgs) -> anyhow::Result<Option<AllowedObjects>
     let Some(first) = args.object_store.first() else { return Ok(None) };
     let stores = backends::stores();
     let scheme = first.split_once("://").map_or(first.as_str(), |(scheme, _)| scheme);
-    let takes = |store: &&StoreBackend| store.schemes().contains(&scheme);
-    let store = match stores.iter().find(takes) {
+    let store = match stores.iter().find(|store| store.schemes().contains(&scheme)) {
         Some(store) => store,
         // The registry's error names the feature that is not compiled in.
         None => stores.get("object-store").with_context(|| format!("--object-store {first}"))?,

@@ -59,7 +59,8 @@ impl SideTable {
             let key = match key {
                 Some(name) => column(all, name)?,
                 None => id_column(all).ok_or_else(|| {
-                    let (known, all) = (ID_NAMES.join(", "), names_of(all));
+                    let known = ID_NAMES.join(", ");
+                    let all = names_of(all);
                     FetchError::NoColumn(format!("it needs a column of images, called {known}; it has {all}"))
                 })?,
             };
@@ -82,8 +83,8 @@ impl SideTable {
                 Entry::Occupied(before) if *before.get() == values => {}
                 Entry::Occupied(before) => {
                     let differing = (0..columns.len()).find(|&at| before.get()[at] != values[at]).unwrap_or(0);
-                    let shown = |value: &Option<String>| value.clone().unwrap_or_else(|| "nothing".to_owned());
-                    let (first, second) = (shown(&before.get()[differing]), shown(&values[differing]));
+                    let first = before.get()[differing].as_deref().unwrap_or("nothing");
+                    let second = values[differing].as_deref().unwrap_or("nothing");
                     let column = &columns[differing].name;
                     bail!(
                         "it has the id '{name}' twice, with the {column} {first} and {second}; leave one of its rows"

@@ -117,8 +117,11 @@ impl TableRows for CsvRows {
         let inside = cell.trim_start_matches('[').trim_end_matches(']');
         for number in inside.split([',', ' ', '\n']).filter(|number| !number.is_empty()) {
             let line = self.row.position().map_or(0, csv::Position::line);
-            let refused = || FetchError::Damaged(format!("line {line} has '{number:.40}', which is no number"));
-            out.push(number.parse().map_err(|_| refused())?);
+            out.push(
+                number
+                    .parse()
+                    .map_err(|_| FetchError::Damaged(format!("line {line} has '{number:.40}', which is no number")))?,
+            );
         }
         Ok(())
     }

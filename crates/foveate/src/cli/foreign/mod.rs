@@ -159,12 +159,12 @@ fn one_by_one(table: &dyn TableRows, count: usize, row: u64, out: &mut Vec<f32>)
 /// The column with lists of numbers; `None` if all columns of a CSV file are numbers of one vector.
 fn vector_column(columns: &[TableColumn], name: Option<&str>, is_csv: bool) -> Result<Option<usize>, FetchError> {
     let vectors: Vec<usize> = (0..columns.len()).filter(|&at| columns[at].is_vector).collect();
-    let names = || names_of(&vectors.iter().map(|&at| columns[at].clone()).collect::<Vec<_>>());
+    let names = names_of(&vectors.iter().map(|&at| columns[at].clone()).collect::<Vec<_>>());
     let refuse = |why: String| Err(FetchError::NoColumn(why));
     match (name, vectors.as_slice()) {
         (Some(name), _) => match column(columns, name)? {
             at if columns[at].is_vector => Ok(Some(at)),
-            _ => refuse(format!("column '{name}' has no vectors; those that have are: {}", names())),
+            _ => refuse(format!("column '{name}' has no vectors; those that have are: {names}")),
         },
         (None, [one]) => Ok(Some(*one)),
         (None, []) if is_csv => {
@@ -177,6 +177,6 @@ fn vector_column(columns: &[TableColumn], name: Option<&str>, is_csv: bool) -> R
             "none of its columns ({}) has lists of f16, f32, f64, i8 or u8; name a file with vectors",
             names_of(columns)
         )),
-        (None, _) => refuse(format!("several columns have vectors: {}; name one with --vector-column", names())),
+        (None, _) => refuse(format!("several columns have vectors: {}; name one with --vector-column", names)),
     }
 }

@@ -67,22 +67,25 @@ pub(super) fn estimate(
     predictions.sort_by_key(|prediction| prediction.rows);
     predictions.dedup_by_key(|prediction| prediction.rows);
     if args.json {
-        let of = |Prediction { rows, seconds, memory, vectors }: &Prediction| json!({"rows": rows, "seconds": seconds, "memory_bytes": memory, "vectors_bytes": vectors});
+        let mut predicted = Vec::new();
+        for Prediction { rows, seconds, memory, vectors } in &predictions {
+            predicted.push(json!({
+                "rows": rows, "seconds": seconds, "memory_bytes": memory, "vectors_bytes": vectors,
+            }));
+        }
         console::summary(json!({
-            "rows": rows, "dim": dim, "measured_rows": count, "measured_seconds": seconds,
-            "predicted": predictions.iter().map(of).collect::<Vec<_>>(),
+            "rows": rows, "dim": dim, "measured_rows": count, "measured_seconds": seconds, "predicted": predicted,
         }));
         return Ok(Exit::Complete);
     }
-    let time = |seconds: f64| human_duration(Duration::from_secs_f64(seconds));
     let mut out = console::stdout();
-    writeln!(out, "{count} of {rows} rows take {}", time(seconds))?;
+    writeln!(out, "{count} of {rows} rows take {}", human_duration(Duration::from_secs_f64(seconds)))?;
     if predictions.is_empty() {
         return Ok(Exit::Complete);
     }
     writeln!(out, "\n{:>11}  {:<14} {:<10} vectors", "rows", "time", "memory")?;
     for Prediction { rows, seconds, memory, vectors } in predictions {
-        let time = time(seconds);
+        let time = human_duration(Duration::from_secs_f64(seconds));
         writeln!(out, "{rows:>11}  {time:<14} {:<10} {}", human_bytes(memory), human_bytes(vectors))?;
     }
     writeln!(

@@ -110,12 +110,12 @@ fn shown(figure: &Figure) -> serde_json::Value {
 
 fn print(sides: &[Side], evaluations: &[Evaluation], labelled: usize) -> anyhow::Result<()> {
     let mut out = console::stdout();
-    let (first, of) = (&evaluations[0], |figure: &Figure| format!("{:.3}–{:.3}", figure.low, figure.high));
+    let first = &evaluations[0];
     for (number, (side, found)) in sides.iter().zip(evaluations).enumerate() {
         writeln!(out, "{}", side.name)?;
         let changes = figures_of(found, first).map(|(_, change)| change);
         for ((name, figure), change) in found.figures().into_iter().zip(changes) {
-            write!(out, "  {name:<14} {:.3}  ({})", figure.mean, of(figure))?;
+            write!(out, "  {name:<14} {:.3}  ({:.3}–{:.3})", figure.mean, figure.low, figure.high)?;
             if number > 0 {
                 write!(out, "   {:+.3} ({:+.3} to {:+.3})", change.mean, change.low, change.high)?;
             }

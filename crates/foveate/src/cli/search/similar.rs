@@ -200,14 +200,13 @@ fn tell(args: &SimilarArgs, loaded: &Loaded, queries: &Queries, found: &[Found])
             rows.push((query, row as usize, rank, score));
         }
     }
-    let rows = || rows.iter().copied();
     if let Some(output) = &args.output {
         let mut table = Table::create(args.replace.file(output), &SIMILAR)?;
         table.write(vec![
-            Column::Text(rows().map(|(query, ..)| queries.ids[query].clone()).collect()),
-            Column::Text(rows().map(|(_, row, ..)| loaded.ids[row].to_string()).collect()),
-            Column::Count(rows().map(|(.., rank, _)| rank).collect()),
-            Column::Score(rows().map(|(.., score)| score as f32).collect()),
+            Column::Text(rows.iter().map(|&(query, ..)| queries.ids[query].clone()).collect()),
+            Column::Text(rows.iter().map(|&(_, row, ..)| loaded.ids[row].to_string()).collect()),
+            Column::Count(rows.iter().map(|&(.., rank, _)| rank).collect()),
+            Column::Score(rows.iter().map(|&(.., score)| score as f32).collect()),
         ])?;
         return table.finish();
     }

@@ -331,7 +331,8 @@ impl<'a> Reading<'a> {
             return Err(Usage::from(anyhow!("cannot search: there are two rows with the id '{id}'; {remedy}")).into());
         }
         if let Some(wanted) = &self.ids.wanted {
-            let (found, of) = (self.loaded.ids.len(), counted(wanted.len() as u64, "id"));
+            let found = self.loaded.ids.len();
+            let of = counted(wanted.len() as u64, "id");
             if found == 0 && !wanted.is_empty() {
                 let one = wanted.iter().min().map_or("", String::as_str);
                 let why = format!("none of the {of} in --ids-from is there, such as '{one}'; name whole ids");
@@ -341,12 +342,10 @@ impl<'a> Reading<'a> {
                 console::say!("warning: {} of {of} in --ids-from are not there", wanted.len() - found);
             }
         }
-        let context = || {
-            let folder = folder.display();
-            format!("cannot keep the vectors in a file in {folder}; make room there")
-        };
         let fault = self.fault.map_or(Ok(()), Err);
-        let vectors = fault.and_then(|()| self.vectors.finish()).with_context(context)?;
+        let vectors = fault
+            .and_then(|()| self.vectors.finish())
+            .with_context(|| format!("cannot keep the vectors in a file in {}; make room there", folder.display()))?;
         Ok(Loaded { vectors, ..self.loaded })
     }
 }
@@ -390,7 +389,8 @@ impl Loaded {
 
     /// Of each file that is there more than once, the first row, and the others.
     pub(super) fn copies(&self) -> BTreeMap<u32, Vec<u32>> {
-        let (mut copies, mut firsts) = (BTreeMap::<_, Vec<_>>::new(), HashMap::new());
+        let mut copies = BTreeMap::<_, Vec<_>>::new();
+        let mut firsts = HashMap::new();
         for (row, hash) in (0..).zip(&self.hashes) {
             let Some(hash @ RecordedHash::Content(_)) = hash else { continue };
             let first = *firsts.entry(hash).or_insert(row);
