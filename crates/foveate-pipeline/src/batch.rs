@@ -7,21 +7,21 @@ use foveate_core::{BatchMemory, Size, Stage, VectorBuf};
 use foveate_sink::{ContentId, Failure, InputRecord, Rows, Stamp};
 
 use crate::RunError;
-use crate::recall::{Contents, Known, Origin, Recalled};
+use crate::recall::{Contents, KnownVector, Recalled, VectorOrigin};
 
 /// An item's outcome on its way to the encoder.
-pub(crate) enum Outcome {
+pub(crate) enum ItemOutcome {
     /// Its pixels are in its slot of the batch, if its vector is computed.
     Ready(ItemInfo),
     /// It has no pixels, for this reason.
-    Failed(Failure, Seen),
+    Failed(Failure, SeenInput),
     /// It could not be read, perhaps because its disk is gone.
-    Unreadable(Failure, Seen),
+    Unreadable(Failure, SeenInput),
 }
 
-/// What reading an item showed of it, for the record of the inputs.
+/// An input as reading it showed, for the record of the inputs.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct SeenInput {
     /// The item's place in the source.
     pub(crate) place: u64,
     pub(crate) stamp: Stamp,
@@ -30,7 +30,7 @@ pub(crate) struct Seen {
     pub(crate) content: Option<ContentId>,
 }
 
-/// The metadata stored beside an image's vector.
+/// The metadata stored with an image's vector.
 pub(crate) struct ItemInfo {
     pub(crate) index: u64,
     pub(crate) id: String,
@@ -38,30 +38,30 @@ pub(crate) struct ItemInfo {
     /// Size after orientation; of no account unless the vector is computed.
     pub(crate) size: Size,
     pub(crate) xxh3: u64,
-    pub(crate) seen: Seen,
-    pub(crate) origin: Origin,
+    pub(crate) seen: SeenInput,
+    pub(crate) origin: VectorOrigin,
 }
 
 /// A batch's pixels, `[slots, h, w, 3]`, and the outcome of each slot's item. Reused from batch to batch.
-pub(crate) struct Pixels {
+pub(crate) struct BatchPixels {
     /// `None` while the encoder has it.
     memory: Option<Box<dyn BatchMemory>>,
-    outcomes: Vec<Option<Outcome>>,
+    outcomes: Vec<Option<ItemOutcome>>,
     image_len: usize,
     settled: usize,
-    /// True if the images already lie side by side, rather than each in its item's slot.
+    /// True if the images are already adjacent, rather than each in its item's slot.
     dense: bool,
 }
 
-impl Pixels {
+impl BatchPixels {
     /// Creates `slots` slots for images of `size` in `memory`.
     pub(crate) fn new(slots: usize, size: Size, memory: Box<dyn BatchMemory>) -> Self {
         let outcomes = std::iter::repeat_with(|| None).take(slots).collect();
         Self { memory: Some(memory), outcomes, image_len: size.rgb_len().unwrap_or(0), settled: 0, dense: false }
     }
 
-    fn settle(&mut self, slot: usize, outcome: Outcome, image: &[u8]) {
-        if matches!(&outcome, Outcome::Ready(info) if info.origin.is_computed()) {
+    fn settle(&mut self, slot: usize, outcome: ItemOutcome, image: &[u8]) {
+        if matches!(&outcome, ItemOutcome::Ready(info) if info.origin.is_computed()) {
             let at = slot * self.image_len;
             self.host_mut()[at..][..image.len()].copy_from_slice(image);
         }
@@ -70,10 +70,10 @@ impl Pixels {
         self.settled += 1;
     }
 
-    /// Settles every item at once; `fill` writes the successful images side by side into the memory.
+    /// Settles every item at once; `fill` writes the successful images one after another into the memory.
     pub(crate) fn settle_all<E>(
         &mut self,
-        fill: impl FnOnce(&mut dyn BatchMemory) -> Result<Vec<Outcome>, E>,
+        fill: impl FnOnce(&mut dyn BatchMemory) -> Result<Vec<ItemOutcome>, E>,
     ) -> Result<(), E> {
         let memory = self.memory.as_deref_mut().unwrap_or_else(|| unreachable!("the encoder gave it back"));
         let outcomes = fill(memory)?;
@@ -89,25 +89,26 @@ impl Pixels {
         let mut kept = 0;
         for slot in 0..self.outcomes.len() {
             match self.outcomes[slot].take() {
-                Some(Outcome::Ready(info)) => {
+                Some(ItemOutcome::Ready(info)) => {
                     if info.origin.is_computed() {
                         if kept != slot && !self.dense {
-                            let (from, len) = (slot * self.image_len, self.image_len);
-                            self.host_mut().copy_within(from..from + len, kept * len);
+                            let len = self.image_len;
+                            self.host_mut().copy_within(slot * len..(slot + 1) * len, kept * len);
                         }
                         kept += 1;
                     }
                     encoded.push(info);
                 }
-                Some(Outcome::Failed(failure, seen)) => encoded.fail(failure, seen),
-                Some(Outcome::Unreadable(failure, seen)) => {
+                Some(ItemOutcome::Failed(failure, seen)) => encoded.fail(failure, seen),
+                Some(ItemOutcome::Unreadable(failure, seen)) => {
                     encoded.unreadable.push(failure.index);
                     encoded.fail(failure, seen);
                 }
                 None => {}
             }
         }
-        (self.settled, self.dense) = (0, false);
+        self.settled = 0;
+        self.dense = false;
         kept
     }
 
@@ -135,18 +136,18 @@ pub(crate) struct OpenBatch {
     pub(crate) first: u64,
     /// One past the last item. Lowered before the source's last item is passed on, if that is not the batch's last.
     end: AtomicU64,
-    pixels: Mutex<Option<Pixels>>,
+    pixels: Mutex<Option<BatchPixels>>,
 }
 
 /// A batch in which every item has an outcome.
 pub(crate) struct FullBatch {
     pub(crate) number: u64,
     pub(crate) end: u64,
-    pub(crate) pixels: Pixels,
+    pub(crate) pixels: BatchPixels,
 }
 
 impl OpenBatch {
-    pub(crate) fn new(number: u64, first: u64, end: u64, pixels: Pixels) -> Self {
+    pub(crate) fn new(number: u64, first: u64, end: u64, pixels: BatchPixels) -> Self {
         Self { number, first, end: AtomicU64::new(end), pixels: Mutex::new(Some(pixels)) }
     }
 
@@ -161,7 +162,7 @@ impl OpenBatch {
 
     /// Records the outcome of item `index`, and its pixels if it has any (`image` is ignored otherwise). Returns the
     /// batch if this was its last item.
-    pub(crate) fn settle(&self, index: u64, outcome: Outcome, image: &[u8]) -> Option<FullBatch> {
+    pub(crate) fn settle(&self, index: u64, outcome: ItemOutcome, image: &[u8]) -> Option<FullBatch> {
         let mut guard = self.pixels.lock().unwrap_or_else(PoisonError::into_inner);
         let pixels = guard.as_mut()?;
         pixels.settle((index - self.first) as usize, outcome, image);
@@ -175,12 +176,12 @@ impl OpenBatch {
     }
 
     /// Takes the pixels, to settle all items at once.
-    pub(crate) fn take(&self) -> Option<Pixels> {
+    pub(crate) fn take(&self) -> Option<BatchPixels> {
         self.pixels.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Builds the full batch from `pixels`, in which every item is settled.
-    pub(crate) fn full(&self, pixels: Pixels) -> FullBatch {
+    pub(crate) fn full(&self, pixels: BatchPixels) -> FullBatch {
         FullBatch { number: self.number, end: self.end(), pixels }
     }
 }
@@ -194,7 +195,7 @@ pub(crate) struct Encoded {
     pub(crate) vectors: VectorBuf,
     /// The computed vectors that are not valid.
     pub(crate) not_finite: Vec<usize>,
-    origins: Vec<Origin>,
+    origins: Vec<VectorOrigin>,
     /// Memory of earlier vectors.
     spare: VectorBuf,
     pub(crate) failures: Vec<Failure>,
@@ -222,12 +223,12 @@ impl Encoded {
         self.xxh3.push(info.xxh3);
     }
 
-    fn fail(&mut self, failure: Failure, seen: Seen) {
+    fn fail(&mut self, failure: Failure, seen: SeenInput) {
         self.record(failure.id.clone(), seen);
         self.failures.push(failure);
     }
 
-    fn record(&mut self, id: String, Seen { place, stamp, xxh3, content }: Seen) {
+    fn record(&mut self, id: String, SeenInput { place, stamp, xxh3, content }: SeenInput) {
         self.inputs.push(InputRecord { id, stamp, xxh3, content, place });
     }
 
@@ -250,14 +251,16 @@ impl Encoded {
     /// are in this batch or a later one. Adds to `recalled` where the vectors came from.
     pub(crate) fn complete(&mut self, contents: Option<&Contents>, recalled: &mut Recalled) -> Result<(), RunError> {
         let computed = std::mem::replace(&mut self.vectors, std::mem::take(&mut self.spare));
-        let (dim, mut next, mut failed) = (computed.dim(), 0, Vec::new());
+        let dim = computed.dim();
+        let mut next = 0;
+        let mut failed = Vec::new();
         let rows = self.vectors.reset(self.index.len(), dim).chunks_exact_mut(dim.max(1));
         for ((row, origin), vector) in self.origins.drain(..).enumerate().zip(rows) {
             let (shared, count) = match origin {
-                Origin::Run(shared) => (shared, &mut recalled.run),
-                Origin::Output(shared) => (shared, &mut recalled.output),
-                Origin::Cache(shared) => (shared, &mut recalled.cache),
-                Origin::Computed(lead) => {
+                VectorOrigin::Run(shared) => (shared, &mut recalled.run),
+                VectorOrigin::Output(shared) => (shared, &mut recalled.output),
+                VectorOrigin::Cache(shared) => (shared, &mut recalled.cache),
+                VectorOrigin::Computed(lead) => {
                     vector.copy_from_slice(computed.row(next));
                     let is_finite = !self.not_finite.contains(&next);
                     next += 1;
@@ -267,7 +270,7 @@ impl Encoded {
                         failed.push((row, failure));
                     } else if let (Some(contents), Some(lead)) = (contents, lead) {
                         let size = Size::new(self.width[row], self.height[row]);
-                        contents.settle(&lead, Known { size, vector: vector.to_vec() });
+                        contents.settle(&lead, KnownVector { size, vector: vector.to_vec() });
                     }
                     continue;
                 }
@@ -275,12 +278,13 @@ impl Encoded {
             match shared.get() {
                 Some(Ok(known)) => {
                     vector.copy_from_slice(&known.vector);
-                    (self.width[row], self.height[row]) = (known.size.width, known.size.height);
+                    self.width[row] = known.size.width;
+                    self.height[row] = known.size.height;
                     *count += 1;
                 }
                 Some(Err(failure)) => {
-                    let (index, id) = (self.index[row], self.id[row].clone());
-                    failed.push((row, Failure { index, id, ..failure.clone() }));
+                    let id = self.id[row].clone();
+                    failed.push((row, Failure { index: self.index[row], id, ..failure.clone() }));
                 }
                 None => {
                     let problem = format!("{} came before the item that it shares a vector with", self.id[row]);
@@ -315,15 +319,19 @@ impl Encoded {
     /// the listing tell nothing of the storage: they neither begin such a streak nor end one, as that which `continues`
     /// from the batch before.
     pub(crate) fn failures_and_streak(&self, continues: bool) -> (&[Failure], &[Failure]) {
-        let is_unread =
-            |failure: &Failure| failure.stage == Stage::List || self.unreadable.binary_search(&failure.index).is_ok();
-        let latest = (0..self.end).rev().zip(self.failures.iter().rev());
-        let unread = latest.take_while(|(index, failure)| *index == failure.index && is_unread(failure)).count();
-        let settled = self.failures.len() - unread;
-        let continues = continues && settled + self.len() == 0;
-        let begins = |failure: &Failure| continues || failure.stage != Stage::List;
-        let before = self.failures[settled..].iter().position(begins).unwrap_or(unread);
-        self.failures.split_at(settled + before)
+        let mut start = self.failures.len();
+        for (index, failure) in (0..self.end).rev().zip(self.failures.iter().rev()) {
+            let is_unread = failure.stage == Stage::List || self.unreadable.binary_search(&failure.index).is_ok();
+            if index != failure.index || !is_unread {
+                break;
+            }
+            start -= 1;
+        }
+        let continues = continues && start + self.len() == 0;
+        while self.failures.get(start).is_some_and(|failure| !continues && failure.stage == Stage::List) {
+            start += 1;
+        }
+        self.failures.split_at(start)
     }
 
     /// Number of vectors.
@@ -359,26 +367,26 @@ fn remove<T>(values: &mut Vec<T>, bad: &[usize]) {
 mod tests {
     use super::*;
 
-    fn ready(index: u64) -> Outcome {
-        let (columns, seen) = (Box::default(), Seen::default());
-        let (id, size, origin) = (index.to_string(), Size::square(9), Origin::Computed(None));
-        Outcome::Ready(ItemInfo { index, id, columns, size, xxh3: index, seen, origin })
+    fn ready(index: u64) -> ItemOutcome {
+        let (columns, seen) = (Box::default(), SeenInput::default());
+        let (id, size, origin) = (index.to_string(), Size::square(9), VectorOrigin::Computed(None));
+        ItemOutcome::Ready(ItemInfo { index, id, columns, size, xxh3: index, seen, origin })
     }
 
-    fn failed(index: u64) -> Outcome {
+    fn failed(index: u64) -> ItemOutcome {
         let (id, reason) = (index.to_string(), "x".to_owned());
-        Outcome::Failed(Failure { index, id, stage: Stage::Decode, reason, bytes: None }, Seen::default())
+        ItemOutcome::Failed(Failure { index, id, stage: Stage::Decode, reason, bytes: None }, SeenInput::default())
     }
 
     #[test]
     fn a_streak_is_what_is_unreadable_at_the_end() {
         let unreadable = |index| match failed(index) {
-            Outcome::Failed(failure, seen) => Outcome::Unreadable(failure, seen),
+            ItemOutcome::Failed(failure, seen) => ItemOutcome::Unreadable(failure, seen),
             other => other,
         };
-        let streak = |outcomes: Vec<Outcome>| {
+        let streak = |outcomes: Vec<ItemOutcome>| {
             let (end, pixels) = (100 + outcomes.len() as u64, Box::new(vec![0; 3 * outcomes.len()]));
-            let batch = OpenBatch::new(0, 100, end, Pixels::new(outcomes.len(), Size::new(1, 1), pixels));
+            let batch = OpenBatch::new(0, 100, end, BatchPixels::new(outcomes.len(), Size::new(1, 1), pixels));
             let full =
                 (100..).zip(outcomes).filter_map(|(index, outcome)| batch.settle(index, outcome, &[0; 3])).last();
             let mut encoded = Encoded { end, ..Encoded::default() };
@@ -389,7 +397,7 @@ mod tests {
             })
         };
         let listed = |index| match failed(index) {
-            Outcome::Failed(failure, seen) => Outcome::Failed(Failure { stage: Stage::List, ..failure }, seen),
+            ItemOutcome::Failed(failure, seen) => ItemOutcome::Failed(Failure { stage: Stage::List, ..failure }, seen),
             other => other,
         };
         assert_eq!(streak(vec![unreadable(100), unreadable(101)]), [(0, 2); 2]);
@@ -405,7 +413,7 @@ mod tests {
     #[test]
     fn failed_items_leave_no_hole_and_shift_no_row() {
         let size = Size::new(1, 1);
-        let batch = OpenBatch::new(0, 100, 104, Pixels::new(4, size, Box::new(vec![0; 12])));
+        let batch = OpenBatch::new(0, 100, 104, BatchPixels::new(4, size, Box::new(vec![0; 12])));
         assert!(batch.settle(102, ready(102), &[2; 3]).is_none());
         assert!(batch.settle(100, failed(100), &[]).is_none());
         assert!(batch.settle(103, ready(103), &[3; 3]).is_none());

@@ -1,4 +1,4 @@
-//! What changed among the inputs since an earlier run recorded them.
+//! Inputs that changed since an earlier run recorded them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -59,7 +59,9 @@ pub fn check_storage(source: &mut dyn Source, count: u64, first: &Failure) -> Re
 /// Only the first items are tried.
 fn can_be_read(source: &mut dyn Source, end: u64, like: &str) -> Result<bool, RunError> {
     const MOST_TRIED: usize = 100;
-    let (mut fetch, mut tried, mut bytes) = (source.open_fetch()?, 0, Vec::new());
+    let mut fetch = source.open_fetch()?;
+    let mut tried = 0;
+    let mut bytes = Vec::new();
     source.rewind()?;
     while let Some(Delivery { item, content }) = source.deliver()?.filter(|next| next.item.index < end) {
         if item.fault.is_some() || scheme_of(item.id.as_bytes()) != scheme_of(like.as_bytes()) {
@@ -137,7 +139,7 @@ fn changed(recorded: &RecordedInputs, source: &mut dyn Source, by_content: bool)
 /// Inputs that are compared with their records at once.
 const LOOKED_AT_ONCE: usize = 1024;
 
-/// What a record says of an input: its stamp, and the hash of its content if it could be read.
+/// A record's stamp of an input, and the hash of its content if it could be read.
 type RecordedInput = (Stamp, Option<RecordedHash>);
 
 /// Tells of each input whether it is the one of its record. It is read if nothing else tells. A record without a hash
@@ -243,7 +245,7 @@ fn changed_beside_containers(recorded: &RecordedInputs, source: &mut dyn Source)
     Ok(changed.describe("changed"))
 }
 
-/// An input beside containers, as it is now.
+/// An input that is no container, as it is now.
 struct ListedInput {
     stamp: Stamp,
     /// The item, if its stamp may not be enough. Files have a time, so that there are few.
@@ -272,9 +274,9 @@ fn has_order(recorded: &RecordedInputs, source: &mut dyn Source) -> Result<bool,
     Ok(true)
 }
 
-/// How often an id occurs.
+/// Numbers of an id's occurrences.
 #[derive(Default)]
-struct Counts {
+struct IdCounts {
     listed: u32,
     recorded: u32,
 }
@@ -285,12 +287,14 @@ fn listed_otherwise(recorded: &RecordedInputs, source: &mut dyn Source) -> Resul
     if source.extent().count().is_none_or(|count| count > MOST_COMPARED) {
         return Ok(None);
     }
-    let mut counts: HashMap<u64, Counts> = HashMap::new();
+    let mut counts: HashMap<u64, IdCounts> = HashMap::new();
     source.rewind()?;
     while let Some(item) = source.next_item()? {
         counts.entry(xxh3_64(item.id.as_bytes())).or_default().listed += 1;
     }
-    let (mut added, mut removed, mut kept) = (Names::default(), Names::default(), 0_u64);
+    let mut added = Names::default();
+    let mut removed = Names::default();
+    let mut kept = 0_u64;
     for record in recorded.read()? {
         let InputRecord { id, .. } = record?;
         match counts.get_mut(&xxh3_64(id.as_bytes())) {

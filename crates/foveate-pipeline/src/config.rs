@@ -9,7 +9,7 @@ use crate::Recall;
 /// Settings of a run. Those that affect the output's bytes also belong in the manifest's fingerprint.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Whether vectors are scaled to unit length.
+    /// Selects vectors of unit length, or those of the model.
     pub normalize: Normalize,
     /// Images per batch.
     pub batch: usize,
@@ -21,14 +21,14 @@ pub struct Config {
     pub read_ahead_bytes: u64,
     /// Full batches that may wait for the encoder, at least 1.
     pub prefetch: usize,
-    /// Where to record every span and every queue change, for a timeline.
+    /// The record of every span and every queue change, for a timeline.
     pub trace: Option<Trace>,
-    /// How many failed items end a run. All of the output's count, those of earlier sessions included.
+    /// The limit on failed items. All of the output's count, those of earlier sessions included.
     pub failures: FailurePolicy,
     /// A run stops when more items than this in a row cannot be read, because their disk or store is probably gone. It
     /// also stops if the last items cannot be read, and neither can an earlier one. `None`: never.
     pub max_unreadable: Option<u64>,
-    /// How often finished rows are made durable.
+    /// The time between commits, which make finished rows durable.
     pub commit_every: Duration,
     /// True if the inputs of an output that is already complete are compared by hash, not by size and time.
     pub by_content: bool,
@@ -88,7 +88,7 @@ impl Config {
     }
 }
 
-/// How many failed items end a run.
+/// The limit on failed items; one more ends the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum FailurePolicy {
     /// None: failures are recorded and the run goes on.

@@ -14,8 +14,8 @@ use foveate_source::Item;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::RunError;
-use crate::batch::{FullBatch, ItemInfo, OpenBatch, Outcome, Seen};
-use crate::recall::{Contents, Origin};
+use crate::batch::{FullBatch, ItemInfo, ItemOutcome, OpenBatch, SeenInput};
+use crate::recall::{Contents, VectorOrigin};
 use crate::stages::{Progress, failure, stage_number, timed};
 
 /// An item with its bytes, or with the reason why it could not be read.
@@ -27,7 +27,7 @@ pub(crate) struct ReadItem {
     /// Its bytes, if the source delivered them.
     pub(crate) delivered: Option<Bytes>,
     /// Its outcome, if it could not be read.
-    pub(crate) fault: Option<Outcome>,
+    pub(crate) fault: Option<ItemOutcome>,
     /// Taken before the bytes were read, so that a change in between is noticed later.
     pub(crate) stamp: Stamp,
     /// The identity of its bytes, once a worker has found it.
@@ -66,7 +66,8 @@ pub(crate) struct Gather(Mutex<BTreeMap<u64, Vec<ReadItem>>>);
 impl Gather {
     /// Adds an item; returns all items of its batch, in order, if it was the last.
     fn add(&self, read: ReadItem) -> Option<Vec<ReadItem>> {
-        let (number, items) = (read.batch.number, read.batch.items());
+        let number = read.batch.number;
+        let items = read.batch.items();
         let mut batches = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let gathered = batches.entry(number).or_default();
         gathered.push(read);
@@ -78,7 +79,7 @@ impl Gather {
 }
 
 /// One thread's tools to prepare images.
-pub(crate) struct Worker<'a> {
+pub(crate) struct DecodeWorker<'a> {
     preprocessor: Box<dyn Preprocessor>,
     granularity: Granularity,
     contents: Option<&'a Contents>,
@@ -92,7 +93,7 @@ pub(crate) struct Worker<'a> {
     spare: &'a SpareBytes,
 }
 
-impl<'a> Worker<'a> {
+impl<'a> DecodeWorker<'a> {
     pub(crate) fn new(
         preprocessors: &PreprocessorOpener,
         contents: Option<&'a Contents>,
@@ -101,15 +102,13 @@ impl<'a> Worker<'a> {
         progress: &'a Progress,
         spare: &'a SpareBytes,
     ) -> Result<Self, RunError> {
-        let (granularity, image_len) = (preprocessors.granularity(), preprocessors.output().rgb_len().unwrap_or(0));
-        let (image, prepared) = (vec![0; image_len], Vec::new());
         Ok(Self {
             preprocessor: preprocessors.open()?,
-            granularity,
+            granularity: preprocessors.granularity(),
             contents,
             gather,
-            image,
-            prepared,
+            image: vec![0; preprocessors.output().rgb_len().unwrap_or(0)],
+            prepared: Vec::new(),
             profiler,
             progress,
             spare,
@@ -129,25 +128,24 @@ impl<'a> Worker<'a> {
         let origin = self.origin(&read);
         let Self { preprocessor, image, prepared, profiler, progress, .. } = self;
         if read.fault.is_none() && origin.is_computed() {
-            preprocessor.preprocess(&[read.bytes()], image, prepared, &Clock { profiler, progress })?;
+            preprocessor.preprocess(&[read.bytes()], image, prepared, &ProfilerClock { profiler, progress })?;
         }
         let outcome = outcome(&mut read, origin, &mut prepared.drain(..))?;
-        let (batch, index) = (read.batch, read.item.index);
-        let full = timed(profiler, Stage::Batch, || batch.settle(index, outcome, image));
+        let full = timed(profiler, Stage::Batch, || read.batch.settle(read.item.index, outcome, image));
         self.spare.give(read.fetched);
         Ok(full)
     }
 
-    /// Where the item's vector comes from, if it could be read.
-    fn origin(&self, read: &ReadItem) -> Origin {
+    /// Returns the origin of the item's vector, of use only if it could be read.
+    fn origin(&self, read: &ReadItem) -> VectorOrigin {
         match (self.contents, read.content) {
             (Some(contents), Some(content)) => contents.origin(read.item.index, content),
-            _ => Origin::Computed(None),
+            _ => VectorOrigin::Computed(None),
         }
     }
 
     fn prepare_batch(&mut self, mut reads: Vec<ReadItem>) -> Result<Option<FullBatch>, RunError> {
-        let origins: Vec<Origin> = reads.iter().map(|read| self.origin(read)).collect();
+        let origins: Vec<VectorOrigin> = reads.iter().map(|read| self.origin(read)).collect();
         let Self { preprocessor, prepared, profiler, progress, .. } = self;
         let Some(batch) = reads.first().map(|read| Arc::clone(&read.batch)) else { return Ok(None) };
         let Some(mut pixels) = batch.take() else { return Ok(None) };
@@ -156,7 +154,7 @@ impl<'a> Worker<'a> {
                 reads.iter().zip(&origins).filter(|(read, origin)| read.fault.is_none() && origin.is_computed());
             let images: Vec<&[u8]> = to_prepare.map(|(read, _)| read.bytes()).collect();
             if !images.is_empty() {
-                preprocessor.preprocess(&images, memory, prepared, &Clock { profiler, progress })?;
+                preprocessor.preprocess(&images, memory, prepared, &ProfilerClock { profiler, progress })?;
             }
             let mut prepared = prepared.drain(..);
             let reads = reads.iter_mut().zip(origins);
@@ -170,38 +168,40 @@ impl<'a> Worker<'a> {
 /// An item's outcome: its reader's fault, or else the next of the `prepared` results if its vector is computed.
 fn outcome(
     read: &mut ReadItem,
-    origin: Origin,
+    origin: VectorOrigin,
     prepared: &mut dyn Iterator<Item = Result<Size, ItemFault>>,
-) -> Result<Outcome, RunError> {
+) -> Result<ItemOutcome, RunError> {
     if let Some(fault) = read.fault.take() {
         return Ok(fault);
     }
-    let (len, xxh3) = (read.bytes().len() as u64, xxh3_64(read.bytes()));
+    let len = read.bytes().len() as u64;
+    let xxh3 = xxh3_64(read.bytes());
     let item = &mut read.item;
-    let seen = Seen { place: item.place, stamp: read.stamp, xxh3: Some(xxh3), content: read.content };
+    let seen = SeenInput { place: item.place, stamp: read.stamp, xxh3: Some(xxh3), content: read.content };
     match if origin.is_computed() { prepared.next() } else { Some(Ok(Size::default())) } {
         Some(Ok(size)) => {
-            let (id, columns) = (item.id.clone(), std::mem::take(&mut item.columns));
-            Ok(Outcome::Ready(ItemInfo { index: item.index, id, columns, size, xxh3, seen, origin }))
+            let id = item.id.clone();
+            let columns = std::mem::take(&mut item.columns);
+            Ok(ItemOutcome::Ready(ItemInfo { index: item.index, id, columns, size, xxh3, seen, origin }))
         }
         Some(Err(ItemFault { stage, reason })) => {
             let failure = failure(item, stage, &reason, Some(len));
-            if let Origin::Computed(Some(lead)) = origin {
+            if let VectorOrigin::Computed(Some(lead)) = origin {
                 lead.fail(&failure);
             }
-            Ok(Outcome::Failed(failure, seen))
+            Ok(ItemOutcome::Failed(failure, seen))
         }
         None => Err(RunError::Accounting(format!("the preprocessor said nothing about {}", item.id))),
     }
 }
 
 /// Lets a preprocessor record its stages in the run's profile.
-struct Clock<'a> {
+struct ProfilerClock<'a> {
     profiler: &'a StageProfiler,
     progress: &'a Progress,
 }
 
-impl StageClock for Clock<'_> {
+impl StageClock for ProfilerClock<'_> {
     fn time(&self, stage: Stage, work: &mut dyn FnMut()) {
         timed(self.profiler, stage, work);
     }

@@ -8,10 +8,10 @@ use foveate_preprocess::PreprocessorOpener;
 use foveate_sink::{Existing, RunManifest, VectorSink, Watermark};
 use foveate_source::{Extent, Source};
 
-use crate::flow::{Passed, Run};
+use crate::flow::{Passed, RunContext};
 use crate::recall::Contents;
 use crate::report::stage_reports;
-use crate::stages::{self, Progress, Writer};
+use crate::stages::{self, BatchWriter, Progress};
 use crate::{Cancel, Config, RunError, RunReport, changed_inputs};
 
 /// A run's stages, one implementation each. The engine knows them only by their traits.
@@ -32,7 +32,7 @@ impl Pipeline {
     /// Begins the output, or finds how far an interrupted run came.
     ///
     /// # Errors
-    /// What [`run`](Self::run) would refuse, changed inputs of a complete output too.
+    /// Those of [`run`](Self::run), changed inputs of a complete output included.
     pub fn begin(&mut self, manifest: &RunManifest, existing: Existing) -> Result<Watermark, RunError> {
         self.sink
             .begin(manifest, existing)
@@ -58,24 +58,30 @@ impl Pipeline {
 
         let profiler = stages::profiler(self.config.trace.clone());
         let started = Instant::now();
-        let recalls = [self.config.earlier.clone(), self.config.cache.clone()];
-        let contents = Contents::new(self.config.recent_bytes, recalls, &self.encoders);
+        let contents = Contents::new(
+            self.config.recent_bytes,
+            self.config.earlier.clone(),
+            self.config.cache.clone(),
+            &self.encoders,
+        );
         let contents = contents.as_ref();
         let encoders = std::mem::take(&mut self.encoders);
         let mut lanes: Vec<_> = encoders.into_iter().map(|encoder| Lane::new(encoder, self.config.normalize)).collect();
         let depths = lanes.iter().map(Lane::depth).sum();
         let memory = batch_memory(&mut lanes, self.preprocessors.granularity());
         let sink = self.sink.as_mut();
-        let mut writer = Writer::new(
+        let mut writer = BatchWriter::new(
             sink,
             &self.config,
             contents,
             &profiler,
             progress,
-            (extent.start, Watermark { index: first, ..done }),
+            extent.start,
+            Watermark { index: first, ..done },
         )?;
-        let (config, preprocessors) = (&self.config, &self.preprocessors);
-        let run = Run { config, preprocessors, contents, profiler: &profiler, progress, cancel, depths, memory };
+        let config = &self.config;
+        let preprocessors = &self.preprocessors;
+        let run = RunContext { config, preprocessors, contents, profiler: &profiler, progress, cancel, depths, memory };
         let outcome = run.to_the_end(self.source.as_mut(), first, &mut lanes, &mut writer);
         // Batches finished before a fault are kept, unless the sink caused the fault.
         let committed = match &outcome {
@@ -85,7 +91,10 @@ impl Pipeline {
         let Passed { queues, end } = outcome?;
         committed?;
 
-        let (rows, failures, settled, recalled) = (writer.rows, writer.failures, writer.committed(), writer.recalled);
+        let rows = writer.rows;
+        let failures = writer.failures;
+        let settled = writer.committed();
+        let recalled = writer.recalled;
         let failure_kinds = writer.failure_kinds;
         let wall = started.elapsed();
         let published = if end == Some(settled) {
@@ -97,7 +106,6 @@ impl Pipeline {
         } else {
             return Err(RunError::Accounting(format!("the run ended at item {settled}; the source's end is {end:?}")));
         };
-        let (config, encoders) = (&self.config, lanes.len());
         let mut totals = profiler.totals();
         let encode_parts = totals.split_off(Stage::ALL.len());
         Ok(RunReport {
@@ -111,7 +119,7 @@ impl Pipeline {
             settled: settled - extent.start,
             bytes: progress.bytes.load(Relaxed),
             wall,
-            stages: stage_reports(totals, |stage| threads_of(stage, config, encoders), wall),
+            stages: stage_reports(totals, |stage| threads_of(stage, &self.config, lanes.len()), wall),
             encode_parts,
             queues,
             changes: None,
@@ -121,21 +129,25 @@ impl Pipeline {
 
     fn check(&self) -> Result<(), RunError> {
         let config = &self.config;
-        let wants = |what: &str| Err(RunError::Config(what.to_owned()));
-        let Some(first) = self.encoders.first() else { return wants("at least one encoder is needed") };
+        let Some(first) = self.encoders.first() else {
+            return Err(RunError::Config("at least one encoder is needed".to_owned()));
+        };
         let most = self.encoders.iter().map(|encoder| encoder.spec().max_batch).min().unwrap_or(0);
         if config.batch == 0 || config.batch > most {
-            return wants(&format!("batch must be 1 to {most} for this encoder, not {}", config.batch));
+            let problem = format!("batch must be 1 to {most} for this encoder, not {}", config.batch);
+            return Err(RunError::Config(problem));
         }
         if config.workers > 0 && config.readers == 0 {
-            return wants("at least one reader thread is needed");
+            return Err(RunError::Config("at least one reader thread is needed".to_owned()));
         }
-        let (output, input, dim) = (self.preprocessors.output(), first.spec().input, first.spec().dim);
-        if self.encoders.iter().any(|encoder| (encoder.spec().input, encoder.spec().dim) != (input, dim)) {
-            return wants("the encoders are not of the same model");
+        let input = first.spec().input;
+        let dim = first.spec().dim;
+        if self.encoders.iter().any(|encoder| encoder.spec().input != input || encoder.spec().dim != dim) {
+            return Err(RunError::Config("the encoders are not of the same model".to_owned()));
         }
+        let output = self.preprocessors.output();
         if output != input {
-            return wants(&format!("preprocessing gives {output} but the encoder takes {input}"));
+            return Err(RunError::Config(format!("preprocessing gives {output} but the encoder takes {input}")));
         }
         Ok(())
     }

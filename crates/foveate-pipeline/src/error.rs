@@ -8,7 +8,7 @@ use foveate_source::{FetchError, SourceError};
 
 use crate::FailurePolicy;
 
-/// Why a run stopped before its end. Committed output stays, and the same command continues the run.
+/// The reason why a run stopped before its end. Committed output stays, and the same command continues the run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {

@@ -12,12 +12,12 @@ use foveate_preprocess::{Granularity, PreprocessorOpener};
 use foveate_profile::StageProfiler;
 use foveate_source::{Content, Delivery, Fetch, Source};
 
-use crate::batch::{Encoded, FullBatch, OpenBatch, Pixels};
-use crate::decode_worker::{Gather, ReadItem, SpareBytes, Worker};
-use crate::forward::{Forward, Held};
+use crate::batch::{BatchPixels, Encoded, FullBatch, OpenBatch};
+use crate::decode_worker::{DecodeWorker, Gather, ReadItem, SpareBytes};
+use crate::forward::{BatchTag, LaneFeed};
 use crate::queue::{Pool, Queue, Reorder};
 use crate::recall::Contents;
-use crate::stages::{self, Progress, Readout, Writer, timed};
+use crate::stages::{self, BatchWriter, Progress, Readout, timed};
 use crate::{Cancel, Config, QueueStats, RunError, changed_inputs};
 
 /// The source's items, each with its batch. Batch boundaries are multiples of the batch size counted from item 0, so a
@@ -26,8 +26,8 @@ pub(crate) struct Items<'a> {
     source: &'a mut (dyn Source + 'static),
     /// The index of the next item.
     next: u64,
-    /// The next item, once it was looked for: the last batch must know its end before its last item is passed on.
-    ahead: Option<Option<Delivery>>,
+    /// Looked for before it is due: the last batch must know its end before its last item is passed on.
+    ahead: Ahead,
     batch: u64,
     number: u64,
     open: Option<Arc<OpenBatch>>,
@@ -35,12 +35,20 @@ pub(crate) struct Items<'a> {
     stage: Stage,
 }
 
+/// The source's next item.
+enum Ahead {
+    /// The source was not asked yet.
+    Unknown,
+    Item(Delivery),
+    End,
+}
+
 /// An item with what the source read of it, and its batch.
 type Placed = (Delivery, Arc<OpenBatch>);
 
 impl<'a> Items<'a> {
     fn new(source: &'a mut (dyn Source + 'static), first: u64, batch: u64) -> Self {
-        Self { source, next: first, ahead: None, batch, number: 0, open: None, stage: Stage::List }
+        Self { source, next: first, ahead: Ahead::Unknown, batch, number: 0, open: None, stage: Stage::List }
     }
 
     /// Returns the next item and its batch. Each new batch takes its pixels from `pixels`; a `None` from it ends the
@@ -48,11 +56,9 @@ impl<'a> Items<'a> {
     fn next(
         &mut self,
         profiler: &StageProfiler,
-        pixels: impl FnOnce() -> Result<Option<Pixels>, RunError>,
+        pixels: impl FnOnce() -> Result<Option<BatchPixels>, RunError>,
     ) -> Result<Option<Placed>, RunError> {
-        let Some(index) = self.look_ahead(profiler)?.as_ref().map(|ahead| ahead.item.index) else {
-            return self.at_end().map(|()| None);
-        };
+        let Some(index) = self.look_ahead(profiler)? else { return self.at_end().map(|()| None) };
         if index != self.next {
             let problem = format!("the listing gave item {index} where item {} was due", self.next);
             return Err(RunError::Accounting(problem));
@@ -69,7 +75,7 @@ impl<'a> Items<'a> {
             }
         };
         // Not before: a run that ends while its batch waits for pixels has not lost it.
-        let Some(delivery) = self.ahead.take().flatten() else { return Ok(None) };
+        let Ahead::Item(delivery) = std::mem::replace(&mut self.ahead, Ahead::Unknown) else { return Ok(None) };
         self.next += 1;
         if self.look_ahead(profiler)?.is_none() {
             batch.end_at(self.next);
@@ -77,15 +83,15 @@ impl<'a> Items<'a> {
         Ok(Some((delivery, batch)))
     }
 
-    fn look_ahead(&mut self, profiler: &StageProfiler) -> Result<&Option<Delivery>, RunError> {
-        let ahead = match self.ahead.take() {
-            Some(known) => known,
-            None => timed(profiler, self.stage, || self.source.deliver())?,
-        };
-        if let Some(Delivery { content, .. }) = &ahead {
-            self.stage = if matches!(content, Content::Unread) { Stage::List } else { Stage::Read };
+    /// Returns the index of the next item; `None` at the end.
+    fn look_ahead(&mut self, profiler: &StageProfiler) -> Result<Option<u64>, RunError> {
+        if matches!(self.ahead, Ahead::Unknown) {
+            let delivery = timed(profiler, self.stage, || self.source.deliver())?;
+            self.ahead = delivery.map_or(Ahead::End, Ahead::Item);
         }
-        Ok(self.ahead.insert(ahead))
+        let Ahead::Item(Delivery { item, content }) = &self.ahead else { return Ok(None) };
+        self.stage = if matches!(content, Content::Unread) { Stage::List } else { Stage::Read };
+        Ok(Some(item.index))
     }
 
     /// Checks that a source of a known extent gave all of it.
@@ -103,12 +109,11 @@ impl<'a> Items<'a> {
     }
 
     fn passed(&self) -> Passed {
-        let is_at_end = matches!(self.ahead, Some(None));
-        Passed { queues: Vec::new(), end: is_at_end.then_some(self.next) }
+        Passed { queues: Vec::new(), end: matches!(self.ahead, Ahead::End).then_some(self.next) }
     }
 }
 
-/// What passed through the stages.
+/// The end of a pass through the stages.
 pub(crate) struct Passed {
     pub(crate) queues: Vec<QueueStats>,
     /// One past the source's last item, if its end was reached.
@@ -116,7 +121,7 @@ pub(crate) struct Passed {
 }
 
 /// The state that all stages of a run share.
-pub(crate) struct Run<'a> {
+pub(crate) struct RunContext<'a> {
     pub(crate) config: &'a Config,
     pub(crate) preprocessors: &'a PreprocessorOpener,
     pub(crate) contents: Option<&'a Contents>,
@@ -130,15 +135,17 @@ pub(crate) struct Run<'a> {
 }
 
 /// The encoders, each with its batches in flight.
-pub(crate) type Lanes = [Lane<Held>];
+pub(crate) type Lanes = [Lane<BatchTag>];
 
-impl Run<'_> {
+impl RunContext<'_> {
     /// Returns a function that creates batches' pixels.
-    fn new_pixels(&self) -> impl Fn() -> Result<Pixels, RunError> + Send + Sync + 'static {
-        let (batch, size, memory) = (self.config.batch, self.preprocessors.output(), self.memory.clone());
+    fn new_pixels(&self) -> impl Fn() -> Result<BatchPixels, RunError> + Send + Sync + 'static {
+        let batch = self.config.batch;
+        let size = self.preprocessors.output();
+        let memory = self.memory.clone();
         move || {
             let memory = memory(batch * size.rgb_len().unwrap_or(0)).map_err(LaneError::from)?;
-            Ok(Pixels::new(batch, size, memory))
+            Ok(BatchPixels::new(batch, size, memory))
         }
     }
 
@@ -151,8 +158,8 @@ impl Run<'_> {
         self.config.batches_in_flight(self.depths) + at_workers
     }
 
-    fn worker<'s>(&'s self, gather: &'s Gather, spare: &'s SpareBytes) -> Result<Worker<'s>, RunError> {
-        Worker::new(self.preprocessors, self.contents, gather, self.profiler, self.progress, spare)
+    fn worker<'s>(&'s self, gather: &'s Gather, spare: &'s SpareBytes) -> Result<DecodeWorker<'s>, RunError> {
+        DecodeWorker::new(self.preprocessors, self.contents, gather, self.profiler, self.progress, spare)
     }
 
     /// Takes all items from item `first` on. If the last ones cannot be read, and an earlier one still can, they are
@@ -162,7 +169,7 @@ impl Run<'_> {
         source: &mut (dyn Source + 'static),
         first: u64,
         lanes: &mut Lanes,
-        writer: &mut Writer<'_>,
+        writer: &mut BatchWriter<'_>,
     ) -> Result<Passed, RunError> {
         let passed = self.pass(Items::new(source, first, self.config.batch as u64), lanes, writer)?;
         let Some((from, failure)) = passed.end.map_or(Ok(None), |end| writer.end(end, false))? else {
@@ -177,7 +184,7 @@ impl Run<'_> {
         Ok(Passed { end: again.end, ..passed })
     }
 
-    fn pass(&self, items: Items<'_>, lanes: &mut Lanes, writer: &mut Writer<'_>) -> Result<Passed, RunError> {
+    fn pass(&self, items: Items<'_>, lanes: &mut Lanes, writer: &mut BatchWriter<'_>) -> Result<Passed, RunError> {
         match self.config.workers {
             0 => self.sequential(items, lanes, writer),
             _ => self.threaded(items, lanes, writer),
@@ -185,7 +192,8 @@ impl Run<'_> {
     }
 
     /// Reads an item's bytes, or records why there are none.
-    fn read(&self, fetch: &mut dyn Fetch, (delivery, batch): Placed, spare: &SpareBytes) -> Result<ReadItem, RunError> {
+    fn read(&self, fetch: &mut dyn Fetch, placed: Placed, spare: &SpareBytes) -> Result<ReadItem, RunError> {
+        let (delivery, batch) = placed;
         let Delivery { item, content } = delivery;
         let mut fetched = spare.take();
         let Readout { stamp, delivered, fault } =
@@ -194,13 +202,20 @@ impl Run<'_> {
     }
 
     /// Runs every stage in turn on this thread; several encoders take turns.
-    fn sequential(&self, mut items: Items<'_>, lanes: &mut Lanes, writer: &mut Writer<'_>) -> Result<Passed, RunError> {
-        let (gather, spare) = (Gather::default(), SpareBytes::default());
+    fn sequential(
+        &self,
+        mut items: Items<'_>,
+        lanes: &mut Lanes,
+        writer: &mut BatchWriter<'_>,
+    ) -> Result<Passed, RunError> {
+        let gather = Gather::default();
+        let spare = SpareBytes::default();
         let mut fetch = items.open_fetch()?;
         let mut worker = self.worker(&gather, &spare)?;
-        let mut lanes: Vec<_> = lanes.iter_mut().map(|lane| Forward::new(lane, self.profiler)).collect();
+        let mut lanes: Vec<_> = lanes.iter_mut().map(|lane| LaneFeed::new(lane, self.profiler)).collect();
         let new_pixels = self.new_pixels();
-        let (mut free, mut encoded) = (Some(new_pixels()?), Encoded::default());
+        let mut free = Some(new_pixels()?);
+        let mut encoded = Encoded::default();
         while !self.cancel.is_cancelled() {
             let Some(placed) = items.next(self.profiler, || Ok(free.take()))? else { break };
             let read = self.read(fetch.as_mut(), placed, &spare)?;
@@ -209,15 +224,16 @@ impl Run<'_> {
             lanes[lane].enter(full, std::mem::take(&mut encoded))?;
             if let Some(mut batch) = lanes[lane].leave()? {
                 writer.write(&mut batch.encoded)?;
-                (free, encoded) = (Some(batch.pixels), batch.encoded);
+                free = Some(batch.pixels);
+                encoded = batch.encoded;
             }
         }
         Ok(items.passed())
     }
 
     /// Runs readers, workers and encoders on separate threads, and the writer on this one.
-    fn threaded(&self, items: Items<'_>, lanes: &mut Lanes, writer: &mut Writer<'_>) -> Result<Passed, RunError> {
-        let flow = Flow::new(self, items, lanes.len());
+    fn threaded(&self, items: Items<'_>, lanes: &mut Lanes, writer: &mut BatchWriter<'_>) -> Result<Passed, RunError> {
+        let flow = StageThreads::new(self, items, lanes.len());
         thread::scope(|scope| {
             for n in 0..self.config.readers {
                 flow.spawn(scope, Stage::Read, &format!("read-{n}"), |flow| {
@@ -244,14 +260,14 @@ impl Run<'_> {
 }
 
 /// The queues between the threads, and the state that ends a run.
-struct Flow<'a> {
-    run: &'a Run<'a>,
+struct StageThreads<'a> {
+    run: &'a RunContext<'a>,
     items: Mutex<Items<'a>>,
     read: Queue<ReadItem>,
     gather: Gather,
     full: Reorder<FullBatch>,
     encoded: Reorder<Encoded>,
-    pixels: Pool<Pixels>,
+    pixels: Pool<BatchPixels>,
     results: Pool<Encoded>,
     spare: SpareBytes,
     readers_left: AtomicUsize,
@@ -263,20 +279,19 @@ struct Flow<'a> {
 /// Encoded batches that may be queued for the writer.
 const WRITE_AHEAD: usize = 4;
 
-impl<'a> Flow<'a> {
-    fn new(run: &'a Run<'a>, items: Items<'a>, encoders: usize) -> Self {
+impl<'a> StageThreads<'a> {
+    fn new(run: &'a RunContext<'a>, items: Items<'a>, encoders: usize) -> Self {
         let config = run.config;
-        let (batches, trace) = (run.batches_in_flight(), || config.trace.clone());
         // Those queued for the writer, the writer's own, those at the encoders, and one that each encoder reserves.
         let results = WRITE_AHEAD + 1 + run.depths + encoders;
         Self {
             run,
             items: Mutex::new(items),
-            read: Queue::new("read → decode", config.read_ahead_items(), config.read_ahead_bytes, trace()),
+            read: Queue::new("read → decode", config.read_ahead_items(), config.read_ahead_bytes, config.trace.clone()),
             gather: Gather::default(),
-            full: Reorder::new("batch → encode", config.prefetch, trace()),
-            encoded: Reorder::new("encode → write", WRITE_AHEAD, trace()),
-            pixels: Pool::new(batches, run.new_pixels()),
+            full: Reorder::new("batch → encode", config.prefetch, config.trace.clone()),
+            encoded: Reorder::new("encode → write", WRITE_AHEAD, config.trace.clone()),
+            pixels: Pool::new(run.batches_in_flight(), run.new_pixels()),
             results: Pool::new(results, || Ok(Encoded::default())),
             spare: SpareBytes::default(),
             readers_left: AtomicUsize::new(config.readers),
@@ -339,8 +354,7 @@ impl<'a> Flow<'a> {
     fn read_items(&self) -> Result<(), RunError> {
         let mut fetch = lock(&self.items).open_fetch()?;
         while !self.run.cancel.is_cancelled() && lock(&self.fault).is_none() {
-            let pixels = || self.pixels.take().map(|(pixels, _)| pixels);
-            let next = lock(&self.items).next(self.run.profiler, pixels)?;
+            let next = lock(&self.items).next(self.run.profiler, || Ok(self.pixels.take()?.0))?;
             let Some(placed) = next else { break };
             let read = self.run.read(fetch.as_mut(), placed, &self.spare)?;
             let weight = read.bytes().len() as u64;
@@ -366,8 +380,8 @@ impl<'a> Flow<'a> {
     }
 
     /// Runs an encoder's thread: it takes whichever batch is next. When cancelled, it finishes its batches in flight.
-    fn encode(&self, lane: &mut Lane<Held>) -> Result<(), RunError> {
-        let mut forward = Forward::new(lane, self.run.profiler);
+    fn encode(&self, lane: &mut Lane<BatchTag>) -> Result<(), RunError> {
+        let mut forward = LaneFeed::new(lane, self.run.profiler);
         let mut room = None;
         loop {
             match self.next_batch(&forward, &mut room)? {
@@ -392,7 +406,7 @@ impl<'a> Flow<'a> {
     /// only if no batch is in flight. Room is reserved first, so that the batch next in order always has some.
     fn next_batch(
         &self,
-        forward: &Forward<'_>,
+        forward: &LaneFeed<'_>,
         room: &mut Option<Encoded>,
     ) -> Result<Option<(FullBatch, Encoded)>, RunError> {
         if !forward.has_room() || self.run.cancel.is_cancelled() {
@@ -415,12 +429,12 @@ impl<'a> Flow<'a> {
         Ok(room)
     }
 
-    fn land(&self, batch: Held) {
+    fn land(&self, batch: BatchTag) {
         self.pixels.give(batch.pixels);
         self.encoded.push(batch.number, batch.encoded);
     }
 
-    fn write(&self, writer: &mut Writer<'_>) -> Result<(), RunError> {
+    fn write(&self, writer: &mut BatchWriter<'_>) -> Result<(), RunError> {
         while let Some(mut encoded) = self.encoded.pop() {
             writer.write(&mut encoded)?;
             self.results.give(encoded);

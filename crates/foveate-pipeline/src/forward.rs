@@ -6,24 +6,24 @@ use foveate_encode::EncodeSpans;
 use foveate_profile::StageProfiler;
 
 use crate::RunError;
-use crate::batch::{Encoded, FullBatch, Pixels};
-use crate::stages::{ENCODE_PARTS, timed};
+use crate::batch::{BatchPixels, Encoded, FullBatch};
+use crate::stages::{ENCODE_PARTS, stage_number, timed};
 
-pub(crate) struct Forward<'a> {
-    lane: &'a mut Lane<Held>,
+pub(crate) struct LaneFeed<'a> {
+    lane: &'a mut Lane<BatchTag>,
     profiler: &'a StageProfiler,
 }
 
 /// The tag of a batch's memory; it comes back unchanged.
-pub(crate) struct Held {
+pub(crate) struct BatchTag {
     pub(crate) number: u64,
     /// Free for reuse.
-    pub(crate) pixels: Pixels,
+    pub(crate) pixels: BatchPixels,
     pub(crate) encoded: Encoded,
 }
 
-impl<'a> Forward<'a> {
-    pub(crate) fn new(lane: &'a mut Lane<Held>, profiler: &'a StageProfiler) -> Self {
+impl<'a> LaneFeed<'a> {
+    pub(crate) fn new(lane: &'a mut Lane<BatchTag>, profiler: &'a StageProfiler) -> Self {
         Self { lane, profiler }
     }
 
@@ -41,19 +41,17 @@ impl<'a> Forward<'a> {
         encoded.clear();
         encoded.end = end;
         let images = timed(self.profiler, Stage::Batch, || pixels.compact(&mut encoded));
-        let (memory, vectors) = (pixels.lend(), std::mem::take(&mut encoded.vectors));
-        let submit = || self.lane.submit(memory, images, vectors, Held { number, pixels, encoded });
-        // If every item of a batch failed, there is nothing to encode.
-        if images > 0 {
-            timed(self.profiler, Stage::Encode, submit)?
-        } else {
-            submit()?
-        }
+        let memory = pixels.lend();
+        let vectors = std::mem::take(&mut encoded.vectors);
+        // If every item of a batch failed, there is nothing to encode: a span would count as a forward.
+        let profiler = self.profiler;
+        let _span = (images > 0).then(|| profiler.span(stage_number(Stage::Encode)));
+        self.lane.submit(memory, images, vectors, BatchTag { number, pixels, encoded })?;
         Ok(())
     }
 
     /// Waits for the oldest batch in flight; `None` if there is none.
-    pub(crate) fn leave(&mut self) -> Result<Option<Held>, RunError> {
+    pub(crate) fn leave(&mut self) -> Result<Option<BatchTag>, RunError> {
         let landed = match self.lane.depth() {
             1 => self.lane.collect()?,
             _ if self.lane.is_empty() => None,
@@ -62,7 +60,7 @@ impl<'a> Forward<'a> {
         Ok(landed.map(|landed| self.landed(landed)))
     }
 
-    fn landed(&self, landed: Landed<Held>) -> Held {
+    fn landed(&self, landed: Landed<BatchTag>) -> BatchTag {
         let Landed { tag: mut batch, memory, vectors, not_finite, spans } = landed;
         batch.pixels.give_back(memory);
         batch.encoded.vectors = vectors;
@@ -73,7 +71,7 @@ impl<'a> Forward<'a> {
         batch
     }
 
-    /// Records the parts of an encoding. In a trace, each part has a device track of its own, because neighbouring
+    /// Records the parts of an encoding. In a trace, each part has its own device track, because neighbouring
     /// batches overlap.
     fn record(&self, spans: EncodeSpans) {
         let device = &self.lane.spec().device;

@@ -27,7 +27,7 @@ pub use error::RunError;
 pub use foveate_sink::ContentId;
 pub use lookers::stamp_of;
 pub use queue::{Closed, Popped, Queue, QueueStats};
-pub use recall::{Known, Recall, Recalled};
+pub use recall::{KnownVector, Recall, Recalled};
 pub use report::{RunReport, StageReport};
 pub use stages::Progress;
 pub use update::{Changes, EarlierRows, InputChange, KnownInputs, Update, UpdateSource};

@@ -1,4 +1,4 @@
-//! Looks at many inputs side by side: an address in a store or on the web takes a round trip.
+//! Looks at many inputs at once: an address in a store or on the web takes a round trip.
 
 use std::thread;
 
@@ -28,7 +28,7 @@ impl Lookers {
         Ok(Self { fetches })
     }
 
-    /// What is known of each item without reading it.
+    /// Returns what is known of each item without reading it.
     pub(crate) fn stamps(&mut self, items: &[&Item]) -> Vec<Stamp> {
         self.each(items, |fetch, at| match items[at].fault {
             Some(_) => Stamp::default(),
@@ -72,7 +72,7 @@ impl Lookers {
     }
 }
 
-/// What is known of an item, in the form in which a run records it.
+/// Returns what is known of an item without reading it, in the form in which a run records it.
 pub fn stamp_of(fetch: &mut dyn Fetch, item: &Item) -> Stamp {
     stamp_of_version(&fetch.version(item))
 }

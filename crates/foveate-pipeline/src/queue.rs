@@ -43,13 +43,13 @@ pub enum Popped<T> {
 
 /// A FIFO between threads, bounded in entries and in their total weight (bytes).
 pub struct Queue<T> {
-    state: Mutex<State<T>>,
+    state: Mutex<FifoState<T>>,
     room: Condvar,
     filled: Condvar,
     max_weight: u64,
 }
 
-struct State<T> {
+struct FifoState<T> {
     entries: VecDeque<(T, u64)>,
     weight: u64,
     /// No entry may be added; the remaining ones are still handed out.
@@ -134,9 +134,8 @@ impl<T> Queue<T> {
     /// heavier entry passes alone.
     pub fn new(name: &'static str, capacity: usize, max_weight: u64, trace: Option<Trace>) -> Self {
         let clock = OccupancyClock::new(name, capacity, trace);
-        let state = State { entries: VecDeque::new(), weight: 0, closed: false, clock };
-        let (room, filled) = (Condvar::new(), Condvar::new());
-        Self { state: Mutex::new(state), room, filled, max_weight }
+        let state = FifoState { entries: VecDeque::new(), weight: 0, closed: false, clock };
+        Self { state: Mutex::new(state), room: Condvar::new(), filled: Condvar::new(), max_weight }
     }
 
     /// Waits for room, then adds an entry.
@@ -144,11 +143,10 @@ impl<T> Queue<T> {
     /// # Errors
     /// [`Closed`]; the entry is dropped.
     pub fn push(&self, entry: T, weight: u64) -> Result<(), Closed> {
-        let full = |state: &State<T>| {
+        let (mut state, waited) = wait_while(&self.room, lock(&self.state), |state| {
             let heavy = !state.entries.is_empty() && state.weight.saturating_add(weight) > self.max_weight;
             !state.closed && (state.entries.len() >= state.clock.capacity || heavy)
-        };
-        let (mut state, waited) = wait_while(&self.room, lock(&self.state), full);
+        });
         state.clock.producer_wait += waited;
         if state.closed {
             return Err(Closed);
@@ -164,8 +162,8 @@ impl<T> Queue<T> {
 
     /// Waits for an entry; `None` once the queue is closed and empty.
     pub fn pop(&self) -> Option<T> {
-        let starved = |state: &State<T>| state.entries.is_empty() && !state.closed;
-        let (mut state, waited) = wait_while(&self.filled, lock(&self.state), starved);
+        let (mut state, waited) =
+            wait_while(&self.filled, lock(&self.state), |state| state.entries.is_empty() && !state.closed);
         state.clock.consumer_wait += waited;
         self.take(state)
     }
@@ -186,7 +184,7 @@ impl<T> Queue<T> {
         self.take(state).map_or(Popped::Closed, Popped::Entry)
     }
 
-    fn take(&self, mut state: MutexGuard<'_, State<T>>) -> Option<T> {
+    fn take(&self, mut state: MutexGuard<'_, FifoState<T>>) -> Option<T> {
         let (entry, weight) = state.entries.pop_front()?;
         state.weight -= weight;
         state.clock.passed += 1;
@@ -222,6 +220,7 @@ impl<T> Queue<T> {
         let dropped = std::mem::take(&mut state.entries);
         state.clock.now_holds(0);
         drop(state);
+        // Entries may be large: other threads need not wait for their memory to be freed.
         drop(dropped);
         self.wake_all();
     }
@@ -237,7 +236,7 @@ impl<T> Queue<T> {
     }
 }
 
-/// Returns entries in the order of their numbers, whatever order they arrive in. Adding an entry never waits: the
+/// Returns entries in the order of their numbers, in whichever order they arrive. Adding an entry never waits: the
 /// producers' supply of batches bounds it.
 pub(crate) struct Reorder<T> {
     state: Mutex<ReorderState<T>>,
@@ -282,8 +281,9 @@ impl<T> Reorder<T> {
 
     /// Waits for the next number in order; `None` once closed without it.
     pub(crate) fn pop(&self) -> Option<T> {
-        let starved = |state: &ReorderState<T>| !state.closed && !state.waiting.contains_key(&state.next);
-        let (mut state, waited) = wait_while(&self.filled, lock(&self.state), starved);
+        let (mut state, waited) = wait_while(&self.filled, lock(&self.state), |state| {
+            !state.closed && !state.waiting.contains_key(&state.next)
+        });
         state.clock.consumer_wait += waited;
         state.next_in_turn()
     }
@@ -346,8 +346,7 @@ impl<T> Pool<T> {
 
     /// Waits for a buffer and returns it with the time waited; `None` once the pool is closed.
     pub(crate) fn take(&self) -> Result<(Option<T>, Duration), RunError> {
-        let blocked = |state: &PoolState<T>| !state.closed && state.is_empty();
-        let (state, waited) = wait_while(&self.returned, lock(&self.state), blocked);
+        let (state, waited) = wait_while(&self.returned, lock(&self.state), |state| !state.closed && state.is_empty());
         Ok((self.take_from(state)?, waited))
     }
 

@@ -8,9 +8,9 @@ use foveate_core::{Size, lock};
 use foveate_encode::Encoder;
 use foveate_sink::{ContentId, Failure};
 
-/// What a content gives.
+/// An image's size and vector, which its content alone decides.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Known {
+pub struct KnownVector {
     /// The image's size after orientation.
     pub size: Size,
     /// Its vector, `[dim]`.
@@ -19,11 +19,11 @@ pub struct Known {
 
 /// Vectors that outlive a run, by the identity of an image's bytes. All of them come from the same settings.
 pub trait Recall: fmt::Debug + Send + Sync {
-    /// Returns what is known of a content. Whatever goes wrong is a miss.
-    fn recall(&self, content: ContentId) -> Option<Known>;
+    /// Returns what is known of a content. An error is a miss.
+    fn recall(&self, content: ContentId) -> Option<KnownVector>;
 
     /// Takes what was computed. Returns at once; it may be stored later, or not at all.
-    fn remember(&self, content: ContentId, known: Known);
+    fn remember(&self, content: ContentId, known: KnownVector);
 }
 
 /// Rows whose vectors were not computed for them.
@@ -38,10 +38,10 @@ pub struct Recalled {
 }
 
 /// The outcome that items of the same content share. Empty until the first of them has one.
-pub(crate) type Shared = Arc<OnceLock<Result<Known, Failure>>>;
+pub(crate) type Shared = Arc<OnceLock<Result<KnownVector, Failure>>>;
 
-/// Where a row's vector comes from.
-pub(crate) enum Origin {
+/// The origin of a row's vector.
+pub(crate) enum VectorOrigin {
     /// It is computed; the first item of a content passes its outcome on.
     Computed(Option<Lead>),
     /// An item before it in the source has the same content.
@@ -50,7 +50,7 @@ pub(crate) enum Origin {
     Cache(Shared),
 }
 
-impl Origin {
+impl VectorOrigin {
     pub(crate) fn is_computed(&self) -> bool {
         matches!(self, Self::Computed(_))
     }
@@ -78,11 +78,12 @@ pub(crate) struct Contents {
 }
 
 impl Contents {
-    /// `None` if every item is to be computed: contents are shared only if a vector's bits do not depend on the images
-    /// beside it.
+    /// `None` if every item is to be computed: contents are shared only if a vector's bits do not depend on the other
+    /// images of its batch.
     pub(crate) fn new(
         recent_bytes: u64,
-        [earlier, cache]: [Option<Arc<dyn Recall>>; 2],
+        earlier: Option<Arc<dyn Recall>>,
+        cache: Option<Arc<dyn Recall>>,
         encoders: &[Box<dyn Encoder>],
     ) -> Option<Self> {
         let dim = encoders.first()?.spec().dim;
@@ -97,29 +98,29 @@ impl Contents {
     }
 
     /// Returns where the vector of item `index` with this content comes from.
-    pub(crate) fn origin(&self, index: u64, content: ContentId) -> Origin {
+    pub(crate) fn origin(&self, index: u64, content: ContentId) -> VectorOrigin {
         let (shared, is_first) = lock(&self.recent).meet(content, index);
         if !is_first {
-            return Origin::Run(shared);
+            return VectorOrigin::Run(shared);
         }
         if self.settle_from(&self.earlier, content, &shared) {
-            Origin::Output(shared)
+            VectorOrigin::Output(shared)
         } else if self.settle_from(&self.cache, content, &shared) {
-            Origin::Cache(shared)
+            VectorOrigin::Cache(shared)
         } else {
-            Origin::Computed(Some(Lead { content, shared }))
+            VectorOrigin::Computed(Some(Lead { content, shared }))
         }
     }
 
     /// Returns false if `recall` knows nothing of the content.
     fn settle_from(&self, recall: &Option<Arc<dyn Recall>>, content: ContentId, shared: &Shared) -> bool {
         let known = recall.as_ref().and_then(|recall| recall.recall(content));
-        // Nobody else has it yet, so that it is empty.
+        // No other item has it yet, so that it is empty.
         known.filter(|known| known.vector.len() == self.dim).is_some_and(|known| shared.set(Ok(known)).is_ok())
     }
 
     /// Passes a computed vector on to the items that follow, and to the cache.
-    pub(crate) fn settle(&self, lead: &Lead, known: Known) {
+    pub(crate) fn settle(&self, lead: &Lead, known: KnownVector) {
         if let Some(cache) = &self.cache {
             cache.remember(lead.content, known.clone());
         }
@@ -142,7 +143,7 @@ struct Met {
 }
 
 impl Recent {
-    /// Bytes of an entry beside its vector: the two allocations, a failure's reason, and free slots of the map.
+    /// Bytes of an entry without its vector: the two allocations, a failure's reason, and free slots of the map.
     const OVERHEAD: usize = 352;
 
     fn new(most: u64) -> Self {
@@ -183,7 +184,7 @@ mod tests {
         assert!(is_first && !Arc::ptr_eq(&first, &other), "item 5 comes after it");
         let (shared, is_first) = recent.meet(content(7), 6);
         assert!(!is_first && Arc::ptr_eq(&first, &shared));
-        first.set(Ok(Known { size: Size::square(1), vector: vec![1.0] })).unwrap();
+        first.set(Ok(KnownVector { size: Size::square(1), vector: vec![1.0] })).unwrap();
         assert!(!recent.meet(content(7), 4).1, "its outcome is there");
     }
 

@@ -38,7 +38,7 @@ pub struct RunReport {
     pub encode_parts: Vec<StageTotals>,
     /// Each queue's statistics; empty in a sequential run.
     pub queues: Vec<QueueStats>,
-    /// What an update found; `None` for other runs.
+    /// The changes that an update found; `None` for other runs.
     pub changes: Option<Changes>,
     /// The finished output; `None` when the run was interrupted.
     pub published: Option<Published>,
@@ -111,12 +111,17 @@ pub(crate) fn stage_reports(
     wall: Duration,
 ) -> Vec<StageReport> {
     let all: f64 = totals.iter().map(|stage| stage.busy.as_secs_f64()).sum();
-    let ratio = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
-    let report = |(stage, totals): (Stage, StageTotals)| {
+    let mut reports = Vec::new();
+    for (stage, totals) in Stage::ALL.into_iter().zip(totals) {
         let busy = totals.busy.as_secs_f64();
         let threads = threads(stage);
         let utilization = ratio(busy, threads as f64 * wall.as_secs_f64());
-        StageReport { stage, threads, utilization, share: ratio(busy, all), totals }
-    };
-    Stage::ALL.into_iter().zip(totals).map(report).collect()
+        reports.push(StageReport { stage, threads, utilization, share: ratio(busy, all), totals });
+    }
+    reports
+}
+
+/// Divides, and returns 0 for a share of nothing.
+fn ratio(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part / whole } else { 0.0 }
 }

@@ -10,7 +10,7 @@ use foveate_profile::{StageProfiler, Trace};
 use foveate_sink::{Failure, InputRecord, Rows, Stamp, VectorSink, Watermark};
 use foveate_source::{Content, Fetch, Item};
 
-use crate::batch::{Encoded, Outcome, Seen};
+use crate::batch::{Encoded, ItemOutcome, SeenInput};
 use crate::lookers::{stamp_of, stamp_of_version};
 use crate::recall::{Contents, Recalled};
 use crate::{Config, FailurePolicy, RunError};
@@ -56,7 +56,7 @@ pub(crate) fn stage_number(stage: Stage) -> usize {
 
 pub(crate) fn failure(item: &Item, stage: Stage, reason: &str, bytes: Option<u64>) -> Failure {
     const LONGEST: usize = 1000;
-    // One line per failure, whatever a library's message contains and however long the path is that it names.
+    // One line per failure of bounded length: a library's message may have line breaks and name a long path.
     let mut reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
     if reason.len() > LONGEST {
         reason.truncate(reason.floor_char_boundary(LONGEST));
@@ -65,14 +65,14 @@ pub(crate) fn failure(item: &Item, stage: Stage, reason: &str, bytes: Option<u64
     Failure { index: item.index, id: item.id.clone(), stage, reason, bytes }
 }
 
-/// What reading an item gave.
+/// The result of reading an item.
 pub(crate) struct Readout {
     /// Taken before the bytes were read.
     pub(crate) stamp: Stamp,
     /// Its bytes, if the source delivered them.
     pub(crate) delivered: Option<Bytes>,
     /// Its outcome, if it has no bytes.
-    pub(crate) fault: Option<Outcome>,
+    pub(crate) fault: Option<ItemOutcome>,
 }
 
 /// Fetches an item's bytes into `fetched`, unless the source delivered them.
@@ -85,8 +85,9 @@ pub(crate) fn read(
     progress: &Progress,
 ) -> Result<Readout, RunError> {
     if let Some(reason) = &item.fault {
-        let (failure, seen) = (failure(item, Stage::List, reason, None), Seen { place: item.place, ..Seen::default() });
-        return Ok(Readout { stamp: Stamp::default(), delivered: None, fault: Some(Outcome::Failed(failure, seen)) });
+        let seen = SeenInput { place: item.place, ..SeenInput::default() };
+        let fault = ItemOutcome::Failed(failure(item, Stage::List, reason, None), seen);
+        return Ok(Readout { stamp: Stamp::default(), delivered: None, fault: Some(fault) });
     }
     let (stamp, read) = match content {
         Content::Unread => {
@@ -104,11 +105,11 @@ pub(crate) fn read(
         Err(error) => error,
     };
     let failure = failure(item, Stage::Read, &error_chain(&error), None);
-    let seen = Seen { place: item.place, stamp, ..Seen::default() };
+    let seen = SeenInput { place: item.place, stamp, ..SeenInput::default() };
     let fault = match error.scope() {
         FaultScope::Run => return Err(error.into()),
-        FaultScope::Item if error.suspects_storage() => Outcome::Unreadable(failure, seen),
-        FaultScope::Item => Outcome::Failed(failure, seen),
+        FaultScope::Item if error.suspects_storage() => ItemOutcome::Unreadable(failure, seen),
+        FaultScope::Item => ItemOutcome::Failed(failure, seen),
     };
     Ok(Readout { stamp, delivered: None, fault: Some(fault) })
 }
@@ -117,7 +118,7 @@ pub(crate) fn read(
 const MOST_KINDS: usize = 1000;
 
 /// Stores batches in order, commits at intervals, and stops a run whose items fail.
-pub(crate) struct Writer<'a> {
+pub(crate) struct BatchWriter<'a> {
     sink: &'a mut (dyn VectorSink + 'static),
     config: &'a Config,
     contents: Option<&'a Contents>,
@@ -142,7 +143,7 @@ pub(crate) struct Writer<'a> {
     last_failure: Option<Failure>,
 }
 
-impl<'a> Writer<'a> {
+impl<'a> BatchWriter<'a> {
     /// Creates a writer for an output that begins at item `start` and has come as far as `done`.
     ///
     /// # Errors
@@ -153,7 +154,8 @@ impl<'a> Writer<'a> {
         contents: Option<&'a Contents>,
         profiler: &'a StageProfiler,
         progress: &'a Progress,
-        (start, done): (u64, Watermark),
+        start: u64,
+        done: Watermark,
     ) -> Result<Self, RunError> {
         let first = done.index;
         progress.first.store(first, Relaxed);
@@ -227,7 +229,8 @@ impl<'a> Writer<'a> {
 
     /// Stores the items that could not be read: each is at fault itself.
     fn end_streak(&mut self) -> Result<(), RunError> {
-        let (streak, inputs) = (std::mem::take(&mut self.streak), std::mem::take(&mut self.streak_inputs));
+        let streak = std::mem::take(&mut self.streak);
+        let inputs = std::mem::take(&mut self.streak_inputs);
         if streak.is_empty() { Ok(()) } else { self.store(None, &streak, &inputs) }
     }
 
@@ -281,7 +284,8 @@ impl<'a> Writer<'a> {
         if let Some(last) = one_too_many.or(failures.last()) {
             self.last_failure = Some(last.clone());
         }
-        let (failed, seen) = (before + failures.len() as u64, end - self.start);
+        let failed = before + failures.len() as u64;
+        let seen = end - self.start;
         if limit.is_exceeded(failed, seen, at_end) {
             let last = self.last_failure.take().map(Box::new);
             return Err(RunError::TooManyFailures { failed, seen, limit, last });

@@ -18,7 +18,7 @@ mod earlier;
 pub use changes::{Changes, InputChange};
 pub use earlier::EarlierRows;
 
-/// What an update embeds.
+/// The inputs that an update embeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Update {
     /// Inputs that were added, that changed since, and that could not be read.
@@ -36,7 +36,7 @@ pub enum Update {
 #[derive(Debug)]
 pub struct KnownInputs {
     update: Update,
-    inputs: HashMap<u128, Input>,
+    inputs: HashMap<u128, KnownInput>,
     /// The same inputs on disk, with their ids.
     recorded: Option<RecordedInputs>,
     max_removed: FailurePolicy,
@@ -69,23 +69,23 @@ impl WantedSizes {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Input {
+struct KnownInput {
     stamp: Stamp,
     hash: Option<RecordedHash>,
     is_touched: bool,
     compared_by: Option<ComparedBy>,
     /// It is the failure of a container that is read again, and goes unless the container fails again.
     is_container: bool,
-    state: State,
+    state: InputState,
 }
 
-impl Input {
-    fn new(stamp: Stamp, hash: Option<RecordedHash>, state: State) -> Self {
+impl KnownInput {
+    fn new(stamp: Stamp, hash: Option<RecordedHash>, state: InputState) -> Self {
         Self { stamp, hash, is_touched: false, compared_by: None, is_container: false, state }
     }
 }
 
-/// What told whether an input is the one that the output has.
+/// The kind of evidence by which an input was compared with the one that the output has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ComparedBy {
     Time,
@@ -105,7 +105,7 @@ impl ComparedBy {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum InputState {
     /// The listing has not shown it.
     Gone,
     /// It is as it was. Containers' members are known when their container is read.
@@ -128,11 +128,12 @@ impl KnownInputs {
     /// # Errors
     /// If it recorded no inputs, or two of one id.
     fn read(run: &StoredRun, update: Update, max_removed: FailurePolicy) -> Result<Self, RunError> {
-        let (recorded, mut inputs) = (run.inputs()?, HashMap::new());
+        let recorded = run.inputs()?;
+        let mut inputs = HashMap::new();
         let mut known_id = None;
         for record in recorded.iter().map(RecordedInputs::read).collect::<Result<Vec<_>, _>>()?.into_iter().flatten() {
             let record = record?;
-            let input = Input::new(record.stamp, record.hash(), State::Gone);
+            let input = KnownInput::new(record.stamp, record.hash(), InputState::Gone);
             if inputs.insert(key(&record.id), input).is_some() {
                 return Err(twice(&record.id).into());
             }
@@ -141,7 +142,7 @@ impl KnownInputs {
         if update == Update::Failures {
             for failure in run.failures()? {
                 if let Some(input) = inputs.get_mut(&key(&failure?.id)) {
-                    input.state = State::Failed;
+                    input.state = InputState::Failed;
                 }
             }
         }
@@ -153,8 +154,8 @@ impl KnownInputs {
     pub fn keep(&self, record: &InputRecord) -> Option<InputRecord> {
         let input = self.inputs.get(&key(&record.id))?;
         match (input.state, self.update) {
-            (State::Wanted { .. }, _) | (State::Gone, Update::Changes { prune: true, .. }) => None,
-            (State::Gone, _) if input.is_container => None,
+            (InputState::Wanted { .. }, _) | (InputState::Gone, Update::Changes { prune: true, .. }) => None,
+            (InputState::Gone, _) if input.is_container => None,
             _ => Some(InputRecord { stamp: input.stamp, ..record.clone() }),
         }
     }
@@ -162,7 +163,7 @@ impl KnownInputs {
     /// Decides what of the later run's inputs follows. Only a reading replaces what the output has of an input.
     pub fn take(&self, record: &InputRecord) -> Option<InputRecord> {
         let known = self.inputs.get(&key(&record.id));
-        let is_kept = known.is_some_and(|input| matches!(input.state, State::Unreadable { .. }));
+        let is_kept = known.is_some_and(|input| matches!(input.state, InputState::Unreadable { .. }));
         (!is_kept).then(|| record.clone())
     }
 
@@ -170,7 +171,7 @@ impl KnownInputs {
     /// or this one with another time.
     pub fn may_return(&self, record: &InputRecord) -> bool {
         let state = self.inputs.get(&key(&record.id)).map(|input| input.state);
-        let is_kept = matches!(state, Some(State::Kept { .. } | State::Unreadable { .. }));
+        let is_kept = matches!(state, Some(InputState::Kept { .. } | InputState::Unreadable { .. }));
         !is_kept && record.xxh3.is_some() && self.wanted_sizes.has(record.stamp)
     }
 
@@ -183,7 +184,7 @@ impl KnownInputs {
         for record in recorded.read()? {
             let InputRecord { id, xxh3: None, .. } = record? else { continue };
             match self.inputs.get_mut(&key(&id)) {
-                Some(input) if input.hash.is_some() => input.state = State::Unreadable { is_member: false },
+                Some(input) if input.hash.is_some() => input.state = InputState::Unreadable { is_member: false },
                 _ => {}
             }
         }
@@ -201,13 +202,13 @@ impl KnownInputs {
     /// The recorded hash of an input with this stamp, if only its content tells whether it changed.
     fn needs_content(&self, item: &Item, stamp: Stamp) -> Option<RecordedHash> {
         let input = self.inputs.get(&key(&item.id))?;
-        let is_compared = input.state == State::Gone && item.fault.is_none();
+        let is_compared = input.state == InputState::Gone && item.fault.is_none();
         let is_unknown = is_compared && self.likeness(input, stamp) == Likeness::Unknown;
         input.hash.filter(|_| is_unknown)
     }
 
-    /// What the stamps say; nothing if inputs are compared by content.
-    fn likeness(&self, input: &Input, stamp: Stamp) -> Likeness {
+    /// Compares the stamps; they say nothing if inputs are compared by content.
+    fn likeness(&self, input: &KnownInput, stamp: Stamp) -> Likeness {
         match self.update {
             Update::Changes { by_content: false, .. } => input.stamp.compare(&stamp),
             _ => Likeness::Unknown,
@@ -225,61 +226,61 @@ impl KnownInputs {
     ) -> Result<bool, RunError> {
         let Some(mut input) = self.inputs.get(&key(&item.id)).copied() else {
             if self.update != Update::Failures {
-                let state = State::Wanted { is_new: true, is_member };
-                let input = Input::new(stamp, None, state);
+                let state = InputState::Wanted { is_new: true, is_member };
+                let input = KnownInput::new(stamp, None, state);
                 self.inputs.insert(key(&item.id), input);
                 self.added_id.get_or_insert_with(|| item.id.clone());
             }
             return Ok(self.update != Update::Failures);
         };
         match (input.state, self.update) {
-            (State::Failed, _) => {
-                input.state = State::Wanted { is_new: false, is_member };
+            (InputState::Failed, _) => {
+                input.state = InputState::Wanted { is_new: false, is_member };
                 self.inputs.insert(key(&item.id), input);
                 return Ok(true);
             }
             (_, Update::Failures) => return Ok(false),
-            (State::Gone, _) => {}
+            (InputState::Gone, _) => {}
             _ => return Err(twice(&item.id).into()),
         }
         let likeness = self.likeness(&input, stamp);
         let mut by = ComparedBy::of(input.stamp, stamp);
         input.state = match (input.hash, likeness) {
-            (Some(_), _) if item.fault.is_some() => State::Unreadable { is_member },
-            (Some(_), Likeness::SameTag | Likeness::SameTime) => State::Kept { is_member },
+            (Some(_), _) if item.fault.is_some() => InputState::Unreadable { is_member },
+            (Some(_), Likeness::SameTag | Likeness::SameTime) => InputState::Kept { is_member },
             // Files that differ are read once, by the run that embeds them; members are at hand.
             (Some(was), _) if likeness == Likeness::Unknown || is_member => {
                 by = ComparedBy::Content;
                 match is_of(was)? {
-                    None => State::Unreadable { is_member },
-                    Some(true) => State::Kept { is_member },
-                    Some(false) => State::Wanted { is_new: false, is_member },
+                    None => InputState::Unreadable { is_member },
+                    Some(true) => InputState::Kept { is_member },
+                    Some(false) => InputState::Wanted { is_new: false, is_member },
                 }
             }
-            _ => State::Wanted { is_new: false, is_member },
+            _ => InputState::Wanted { is_new: false, is_member },
         };
         if input.hash.is_some() && item.fault.is_none() {
             input.compared_by = Some(by);
         }
         // Without a hash there is no new stamp: the old vector would pass for one of the new file.
         let known = stamp.or(input.stamp);
-        if input.state == (State::Kept { is_member }) && input.stamp != known {
+        if input.state == (InputState::Kept { is_member }) && input.stamp != known {
             input.stamp = known;
             input.is_touched = true;
         }
         self.inputs.insert(key(&item.id), input);
-        Ok(matches!(input.state, State::Wanted { .. }))
+        Ok(matches!(input.state, InputState::Wanted { .. }))
     }
 
     /// Forgets what containers have shown, because they are read again.
     fn forget_members(&mut self) {
-        self.inputs.retain(|_, input| input.state != State::Wanted { is_new: true, is_member: true });
+        self.inputs.retain(|_, input| input.state != InputState::Wanted { is_new: true, is_member: true });
         for input in self.inputs.values_mut() {
             input.state = match input.state {
-                State::Wanted { is_member: true, .. } if self.update == Update::Failures => State::Failed,
-                State::Wanted { is_member: true, .. }
-                | State::Kept { is_member: true }
-                | State::Unreadable { is_member: true } => State::Gone,
+                InputState::Wanted { is_member: true, .. } if self.update == Update::Failures => InputState::Failed,
+                InputState::Wanted { is_member: true, .. }
+                | InputState::Kept { is_member: true }
+                | InputState::Unreadable { is_member: true } => InputState::Gone,
                 state => state,
             };
         }
@@ -313,7 +314,9 @@ impl UpdateSource {
         max_removed: FailurePolicy,
     ) -> Result<Self, RunError> {
         let mut known = KnownInputs::read(run, update, max_removed)?;
-        let (listing_hash, part, fetch) = (listing.listing_hash(), listing.part(), listing.open_fetch()?);
+        let listing_hash = listing.listing_hash();
+        let part = listing.part();
+        let fetch = listing.open_fetch()?;
         let mut lookers = Lookers::open(&listing)?;
         let unchanged = match update {
             Update::Changes { by_content: false, .. } => unchanged_containers(&mut known, &mut listing)?,
@@ -368,7 +371,7 @@ impl UpdateSource {
         &self.selection
     }
 
-    /// What the output has. Of containers that were not read yet, it knows nothing.
+    /// The comparison with the output's inputs. Of containers that were not read yet, it knows nothing.
     pub fn known(&self) -> Arc<Mutex<KnownInputs>> {
         Arc::clone(&self.known)
     }
@@ -414,7 +417,7 @@ fn unchanged_containers(
             if let Some(container) = containers.get(&id) {
                 if let Some(input) = known.inputs.get_mut(&key(&id)).filter(|_| keep) {
                     let is_same = container.is_same();
-                    input.state = if is_same { State::Kept { is_member: false } } else { State::Gone };
+                    input.state = if is_same { InputState::Kept { is_member: false } } else { InputState::Gone };
                     input.is_container = !is_same;
                 }
                 continue;
@@ -424,7 +427,7 @@ fn unchanged_containers(
             let Some(container) = containers.get_mut(name) else { continue };
             match known.inputs.get_mut(&key(&id)) {
                 Some(input) if keep && container.is_same() => {
-                    input.state = State::Kept { is_member: false };
+                    input.state = InputState::Kept { is_member: false };
                     input.compared_by = Some(ComparedBy::of(stamp, container.stamp));
                 }
                 _ if keep => {}
@@ -449,9 +452,10 @@ impl Source for UpdateSource {
         while let Some(mut delivery) = self.listing.deliver()? {
             let Delivery { item, content } = &mut delivery;
             let found = self.lock().inputs.get(&key(&item.id)).map(|input| input.state);
-            let is_listed = matches!(found, Some(State::Wanted { is_member: false, .. }));
+            let is_listed = matches!(found, Some(InputState::Wanted { is_member: false, .. }));
             if !is_listed {
-                let (stamp, fetch) = (stamp_of(self.fetch.as_mut(), item), self.fetch.as_mut());
+                let fetch = self.fetch.as_mut();
+                let stamp = stamp_of(fetch, item);
                 let wants = lock(&self.known).wants(item, stamp, true, |hash| match content {
                     Content::Read(bytes) => Ok(Some(hash.is_of(bytes))),
                     Content::Failed(_) => Ok(None),

@@ -15,7 +15,7 @@ use foveate_core::{BatchMemory, ImageView, ImageViewMut, PixelBatch, PixelBuf, S
 use foveate_decode::{Capability, DecodeError, DecodeHint, Decoded, Decoder, ImageFormat};
 use foveate_encode::{EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Place, Resident, host_allocator};
 use foveate_pipeline::{
-    Cancel, Config, FailurePolicy, Known, Pipeline, Progress, Recall, Recalled, RunError, RunReport,
+    Cancel, Config, FailurePolicy, KnownVector, Pipeline, Progress, Recall, Recalled, RunError, RunReport,
 };
 use foveate_preprocess::{
     CpuPreprocessor, Granularity, ItemFault, PreprocessError, PreprocessOptions, Preprocessor, PreprocessorOpener,
@@ -41,7 +41,7 @@ struct Numbers {
     period: u64,
 }
 
-/// What cannot be read.
+/// Items that cannot be read.
 #[derive(Clone)]
 struct Gone {
     /// The first item that is not there.
@@ -843,13 +843,13 @@ fn rows_that_depend_on_their_batch_are_not_shared() {
 }
 
 #[derive(Debug, Default)]
-struct Remembered(Mutex<HashMap<ContentId, Known>>);
+struct Remembered(Mutex<HashMap<ContentId, KnownVector>>);
 
 impl Recall for Remembered {
-    fn recall(&self, content: ContentId) -> Option<Known> {
+    fn recall(&self, content: ContentId) -> Option<KnownVector> {
         self.0.lock().unwrap().get(&content).cloned()
     }
-    fn remember(&self, content: ContentId, known: Known) {
+    fn remember(&self, content: ContentId, known: KnownVector) {
         self.0.lock().unwrap().insert(content, known);
     }
 }

@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex};
 use foveate_core::{BatchMemory, Size, VectorBuf, error_chain};
 use foveate_encode::{Allocate, Encoder, EncoderSpec};
 use foveate_pipeline::lane::{Landed, Lane, Normalize, batch_memory};
-use foveate_pipeline::{Known as Content, Recall};
+use foveate_pipeline::{KnownVector as Content, Recall};
 use foveate_preprocess::{Granularity, ItemFault, PreprocessError, Preprocessor, PreprocessorOpener, Untimed};
 use foveate_sink::ContentId;
 use xxhash_rust::xxh3::xxh3_64;

@@ -1,4 +1,4 @@
-//! What stops an update: inputs that are gone, or have other names, because of a mistake and not because they changed.
+//! Checks that stop an update if inputs are gone, or have other names, because of a mistake and not because they changed.
 
 use std::collections::HashSet;
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use foveate_source::store::scheme_of;
 
-use super::{Input, KnownInputs, State, Update, key};
+use super::{InputState, KnownInput, KnownInputs, Update, key};
 use crate::RunError;
 
 impl KnownInputs {
@@ -40,13 +40,13 @@ impl KnownInputs {
         let inputs = self.known().count() as u64;
         let may_lose_all = !self.max_removed.is_exceeded(inputs, inputs, true);
         let is_checked = matches!(self.update, Update::Changes { prune: true, .. }) && !may_lose_all;
-        if !is_checked || !self.known().any(Input::is_gone) {
+        if !is_checked || !self.known().any(KnownInput::is_gone) {
             return Ok(());
         }
         let mut looked_up = HashSet::new();
         for record in self.recorded()? {
             let id = record?.id;
-            let is_gone = self.inputs.get(&key(&id)).is_some_and(Input::is_gone);
+            let is_gone = self.inputs.get(&key(&id)).is_some_and(KnownInput::is_gone);
             let Some(parent) = Path::new(&id).parent().filter(|_| is_gone && scheme_of(id.as_bytes()).is_none()) else {
                 continue;
             };
@@ -64,15 +64,15 @@ impl KnownInputs {
     }
 
     /// The output's inputs.
-    fn known(&self) -> impl Iterator<Item = &Input> {
-        self.inputs.values().filter(|input| !matches!(input.state, State::Wanted { is_new: true, .. }))
+    fn known(&self) -> impl Iterator<Item = &KnownInput> {
+        self.inputs.values().filter(|input| !matches!(input.state, InputState::Wanted { is_new: true, .. }))
     }
 }
 
-impl Input {
+impl KnownInput {
     /// Returns true if the listing has neither the input nor, of a container's failure, the container.
     fn is_gone(&self) -> bool {
-        self.state == State::Gone && !self.is_container
+        self.state == InputState::Gone && !self.is_container
     }
 }
 

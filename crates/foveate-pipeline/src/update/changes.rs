@@ -1,8 +1,8 @@
-//! What an update found.
+//! Counts of the changes that an update found.
 
-use super::{ComparedBy, KnownInputs, State, Update, key};
+use super::{ComparedBy, InputState, KnownInputs, Update, key};
 
-/// What an update found.
+/// Inputs by what an update found of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Inputs that are as they were.
@@ -34,7 +34,7 @@ impl Changes {
     }
 }
 
-/// What an update does with an input that it does not keep as it is.
+/// An update's change to an input that it does not keep as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputChange {
     /// It is embedded for the first time.
@@ -65,11 +65,11 @@ impl KnownInputs {
         let input = self.inputs.get(&key(id))?;
         let prunes = matches!(self.update, Update::Changes { prune: true, .. });
         match input.state {
-            State::Wanted { is_new: true, .. } => Some(InputChange::Added),
-            State::Wanted { .. } => Some(InputChange::Changed),
-            State::Gone if prunes => Some(InputChange::Removed),
-            State::Unreadable { .. } => Some(InputChange::Unreadable),
-            State::Gone | State::Kept { .. } | State::Failed => None,
+            InputState::Wanted { is_new: true, .. } => Some(InputChange::Added),
+            InputState::Wanted { .. } => Some(InputChange::Changed),
+            InputState::Gone if prunes => Some(InputChange::Removed),
+            InputState::Unreadable { .. } => Some(InputChange::Unreadable),
+            InputState::Gone | InputState::Kept { .. } | InputState::Failed => None,
         }
     }
 
@@ -85,11 +85,11 @@ impl KnownInputs {
                 None => {}
             }
             changes.touched += u64::from(input.is_touched);
-            changes.unreadable += u64::from(matches!(input.state, State::Unreadable { .. }));
+            changes.unreadable += u64::from(matches!(input.state, InputState::Unreadable { .. }));
             match (input.state, self.update) {
-                (State::Wanted { is_new: true, .. }, _) => changes.added += 1,
-                (State::Wanted { .. }, _) => changes.changed += 1,
-                (State::Gone, Update::Changes { .. }) => changes.gone += 1,
+                (InputState::Wanted { is_new: true, .. }, _) => changes.added += 1,
+                (InputState::Wanted { .. }, _) => changes.changed += 1,
+                (InputState::Gone, Update::Changes { .. }) => changes.gone += 1,
                 _ => changes.kept += 1,
             }
         }

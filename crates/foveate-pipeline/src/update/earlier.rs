@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use foveate_core::{Size, lock};
 use foveate_sink::{ContentId, InputRecord, SinkError, StoredRow};
 
-use crate::{Known, Recall};
+use crate::{KnownVector, Recall};
 
 /// Rows of an output whose inputs are gone or changed, and those of an interrupted update of other inputs: a renamed
 /// photo is read, but not computed again. The vectors are in a temporary file; 70 to 140 bytes for each stay in memory.
@@ -21,7 +21,7 @@ pub struct EarlierRows {
     rows: HashMap<ContentId, EarlierRow>,
 }
 
-/// Where a vector is in the file, and what is known of its image.
+/// A vector's place in the file, and the size of its image.
 #[derive(Debug)]
 struct EarlierRow {
     start: u64,
@@ -46,9 +46,8 @@ impl EarlierRows {
     pub fn add(&mut self, record: &InputRecord, row: &StoredRow<'_>) -> Result<(), SinkError> {
         let Some(content) = record.content else { return Ok(()) };
         let mut file = lock(&self.file);
-        let failed = |error| SinkError::io("write", Path::new("a temporary file"))(error);
         for component in row.vector {
-            file.write_all(&component.to_le_bytes()).map_err(failed)?;
+            file.write_all(&component.to_le_bytes()).map_err(SinkError::io("write", Path::new("a temporary file")))?;
         }
         let size = Size::new(row.width, row.height);
         self.rows.insert(content, EarlierRow { start: self.len, dim: row.vector.len(), size });
@@ -63,17 +62,17 @@ impl EarlierRows {
 }
 
 impl Recall for EarlierRows {
-    fn recall(&self, content: ContentId) -> Option<Known> {
+    fn recall(&self, content: ContentId) -> Option<KnownVector> {
         let row = self.rows.get(&content)?;
         let mut bytes = vec![0; 4 * row.dim];
         let mut file = lock(&self.file);
         file.seek(SeekFrom::Start(row.start)).ok()?;
         file.get_mut().read_exact(&mut bytes).ok()?;
         let vector = bytes.as_chunks().0.iter().map(|&four| f32::from_le_bytes(four)).collect();
-        Some(Known { size: row.size, vector })
+        Some(KnownVector { size: row.size, vector })
     }
 
-    fn remember(&self, _: ContentId, _: Known) {}
+    fn remember(&self, _: ContentId, _: KnownVector) {}
 }
 
 #[cfg(test)]
@@ -99,7 +98,7 @@ mod tests {
         }
         for number in [7, 0, 19] {
             let known = rows.recall(ContentId::of(&[number])).unwrap();
-            assert_eq!(known, Known { size: Size::new(3, 4), vector: vec![f32::from(number), -1.0] });
+            assert_eq!(known, KnownVector { size: Size::new(3, 4), vector: vec![f32::from(number), -1.0] });
         }
         assert_eq!([5, 20].map(|number| rows.recall(ContentId::of(&[number]))), [None, None]);
     }

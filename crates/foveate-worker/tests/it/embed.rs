@@ -8,7 +8,7 @@ use std::time::Duration;
 use foveate_core::{BatchMemory, Size};
 use foveate_encode::EncodeError;
 use foveate_pipeline::lane::Normalize;
-use foveate_pipeline::{Known, Recall};
+use foveate_pipeline::{KnownVector, Recall};
 use foveate_preprocess::{Granularity, ItemFault, PreprocessError, Preprocessor, PreprocessorOpener, StageClock};
 use foveate_sink::ContentId;
 use foveate_worker::{Batching, Done, Embed, Engine, EngineError, Image, Outcome, Output, Probe, Request, Stage};
@@ -173,13 +173,13 @@ fn a_task_has_as_many_lanes_as_encoders() {
 }
 
 #[derive(Debug, Default)]
-struct Remembered(Mutex<HashMap<ContentId, Known>>);
+struct Remembered(Mutex<HashMap<ContentId, KnownVector>>);
 
 impl Recall for Remembered {
-    fn recall(&self, content: ContentId) -> Option<Known> {
+    fn recall(&self, content: ContentId) -> Option<KnownVector> {
         self.0.lock().unwrap().get(&content).cloned()
     }
-    fn remember(&self, content: ContentId, known: Known) {
+    fn remember(&self, content: ContentId, known: KnownVector) {
         self.0.lock().unwrap().insert(content, known);
     }
 }

@@ -1,7 +1,7 @@
 //! Keys and entries, byte by byte.
 
 use foveate_core::Size;
-use foveate_pipeline::Known;
+use foveate_pipeline::KnownVector;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// BLAKE3 of the settings' hash and the content's.
@@ -14,7 +14,7 @@ pub(crate) fn number(key: &Key) -> i64 {
 }
 
 /// XXH3-64 of the rest, key, width, height, vector.
-pub(crate) fn entry(key: &Key, known: &Known) -> Vec<u8> {
+pub(crate) fn entry(key: &Key, known: &KnownVector) -> Vec<u8> {
     let mut entry = vec![0; 8];
     entry.extend(key);
     entry.extend(known.size.width.to_le_bytes());
@@ -26,7 +26,7 @@ pub(crate) fn entry(key: &Key, known: &Known) -> Vec<u8> {
 }
 
 /// Reads an entry; `None` if it is damaged, or that of another key.
-pub(crate) fn parse(key: &Key, entry: &[u8]) -> Option<Known> {
+pub(crate) fn parse(key: &Key, entry: &[u8]) -> Option<KnownVector> {
     let (checksum, rest) = entry.split_first_chunk()?;
     if u64::from_le_bytes(*checksum) != xxh3_64(rest) {
         return None;
@@ -34,5 +34,5 @@ pub(crate) fn parse(key: &Key, entry: &[u8]) -> Option<Known> {
     let mut words = rest.strip_prefix(key)?.as_chunks().0.iter();
     let width = u32::from_le_bytes(*words.next()?);
     let height = u32::from_le_bytes(*words.next()?);
-    Some(Known { size: Size::new(width, height), vector: words.map(|&word| f32::from_le_bytes(word)).collect() })
+    Some(KnownVector { size: Size::new(width, height), vector: words.map(|&word| f32::from_le_bytes(word)).collect() })
 }

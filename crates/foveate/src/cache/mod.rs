@@ -19,12 +19,12 @@
 //! ```
 //! use foveate::cache::Cache;
 //! use foveate::core::Size;
-//! use foveate::pipeline::{ContentId, Known, Recall};
+//! use foveate::pipeline::{ContentId, KnownVector, Recall};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let folder = tempfile::tempdir()?;
 //! let settings = [("model".to_owned(), "dinov2-small".to_owned())].into();
-//! let known = Known { size: Size::new(640, 480), vector: vec![0.5, -1.0] };
+//! let known = KnownVector { size: Size::new(640, 480), vector: vec![0.5, -1.0] };
 //! let content = ContentId::of(b"a.jpg's bytes");
 //! Cache::open(folder.path(), 64 << 20, &settings)?.remember(content, known.clone());
 //!
@@ -42,7 +42,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-use foveate_pipeline::{ContentId, Known, Recall};
+use foveate_pipeline::{ContentId, KnownVector, Recall};
 
 use entry::{Key, entry};
 use store::Store;
@@ -92,11 +92,11 @@ fn digest(settings: &BTreeMap<String, String>) -> blake3::Hash {
 }
 
 impl Recall for Cache {
-    fn recall(&self, content: ContentId) -> Option<Known> {
+    fn recall(&self, content: ContentId) -> Option<KnownVector> {
         self.store()?.get(&self.key(&content))
     }
 
-    fn remember(&self, content: ContentId, known: Known) {
+    fn remember(&self, content: ContentId, known: KnownVector) {
         let Some(store) = self.store() else { return };
         let key = self.key(&content);
         store.put(key, entry(&key, &known));

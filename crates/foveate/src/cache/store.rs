@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use foveate_core::lock;
-use foveate_pipeline::Known;
+use foveate_pipeline::KnownVector;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior, params};
 
 use crate::cache::CacheError;
@@ -98,7 +98,7 @@ impl Store {
     }
 
     /// Returns an entry. A damaged one is none, and so is one that cannot be read.
-    pub(crate) fn get(&self, key: &Key) -> Option<Known> {
+    pub(crate) fn get(&self, key: &Key) -> Option<KnownVector> {
         let _in_use = in_use();
         let free = lock(&self.readers).pop();
         let connection = free.map_or_else(|| connect(&self.path, self.pages), Ok).ok()?;
@@ -181,7 +181,7 @@ fn younger(connection: &Connection) -> rusqlite::Result<(usize, u64)> {
 }
 
 /// An entry that is known under a key, with its bytes if it is in the older generation.
-fn find(connection: &Connection, key: &Key) -> rusqlite::Result<(Option<Known>, Option<Vec<u8>>)> {
+fn find(connection: &Connection, key: &Key) -> rusqlite::Result<(Option<KnownVector>, Option<Vec<u8>>)> {
     let (younger, _) = younger(connection)?;
     for generation in [younger, 1 - younger] {
         let mut statement = connection.prepare_cached(FIND[generation])?;

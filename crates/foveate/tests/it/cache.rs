@@ -7,7 +7,7 @@ use std::process::Command;
 
 use foveate::cache::{Cache, CacheError};
 use foveate_core::Size;
-use foveate_pipeline::{ContentId, Known, Recall};
+use foveate_pipeline::{ContentId, KnownVector, Recall};
 use rusqlite::Connection;
 
 const LARGE: u64 = 64 << 20;
@@ -24,16 +24,16 @@ fn content(number: u64) -> ContentId {
     ContentId::of(&number.to_le_bytes())
 }
 
-fn known(content: u64) -> Known {
+fn known(content: u64) -> KnownVector {
     let vector = (0..384).map(|at| content as f32 + at as f32 / 512.0).collect();
-    Known { size: Size::new(content as u32, 7), vector }
+    KnownVector { size: Size::new(content as u32, 7), vector }
 }
 
 fn fill(cache: &Cache, numbers: impl Iterator<Item = u64>) {
     numbers.for_each(|number| cache.remember(content(number), known(number)));
 }
 
-fn recall(cache: &Cache, number: u64) -> Option<Known> {
+fn recall(cache: &Cache, number: u64) -> Option<KnownVector> {
     cache.recall(content(number))
 }
 
