@@ -16,7 +16,7 @@ use crate::table::{check_names, check_schema, each_row, metadata, record_batch, 
 /// Rows per record batch: a reader that does not map the file holds one in memory.
 const BATCH: usize = 4096;
 
-/// What an Arrow IPC file begins with; a stream, which other programs name `.arrow` too, does not.
+/// The first bytes of an Arrow IPC file; a stream, which other programs name `.arrow` too, does not.
 const MAGIC: &[u8] = b"ARROW1";
 
 /// `x.arrow`: the columns of [`table`](crate::table), with the manifest in the schema's metadata.

@@ -25,17 +25,17 @@ const OWN: [&str; 5] = ["id", "embedding", "width", "height", "xxh3"];
 /// # Errors
 /// [`SinkError::Unsupported`] for a name that is empty or there twice.
 pub fn check_names(columns: &[String]) -> Result<(), SinkError> {
-    let refuse = |why: String| Err(SinkError::Unsupported(why));
     for (number, name) in columns.iter().enumerate() {
-        if name.is_empty() {
-            return refuse("a column without a name".to_owned());
-        }
-        if OWN.contains(&name.as_str()) {
-            return refuse(format!("a column called '{name}', because every output has one of its own"));
-        }
-        if columns[..number].contains(name) {
-            return refuse(format!("two columns called '{name}'"));
-        }
+        let problem = if name.is_empty() {
+            "a column without a name".to_owned()
+        } else if OWN.contains(&name.as_str()) {
+            format!("a column called '{name}', because every output has one of its own")
+        } else if columns[..number].contains(name) {
+            format!("two columns called '{name}'")
+        } else {
+            continue;
+        };
+        return Err(SinkError::Unsupported(problem));
     }
     Ok(())
 }
@@ -111,8 +111,8 @@ pub fn record_batch(schema: &SchemaRef, block: &RowBlock, part: &StoredPart<'_>)
 
 /// A value of a column that is not text.
 fn parsed<T: FromStr>(value: Option<&str>) -> Result<Option<T>, ArrowError> {
-    let parse = |text: &str| text.parse().map_err(|_| ArrowError::ParseError(format!("'{text}' is of another type")));
-    value.map(parse).transpose()
+    let Some(text) = value else { return Ok(None) };
+    text.parse().map(Some).map_err(|_| ArrowError::ParseError(format!("'{text}' is of another type")))
 }
 
 /// A value of a column that the items carry along, as text.
@@ -162,8 +162,9 @@ fn of(field: &FieldRef) -> (&str, &DataType) {
 /// # Errors
 /// [`SinkError::Damaged`] for a hash that is none, and the errors of `act`.
 pub fn each_row(path: &Path, batch: &RecordBatch, shape: &Shape, act: &mut ActOnRow<'_>) -> Result<(), SinkError> {
-    let text = |column: usize| batch.column(column).as_string::<i32>();
-    let [width, height] = [2, 3].map(|column| batch.column(column).as_primitive::<UInt32Type>());
+    let ids = batch.column(0).as_string::<i32>();
+    let hashes = batch.column(4).as_string::<i32>();
+    let [widths, heights] = [2, 3].map(|column| batch.column(column).as_primitive::<UInt32Type>());
     let list = batch.column(1).as_fixed_size_list().values();
     let values = match shape.element {
         Element::F32 => list.as_primitive::<Float32Type>().values().to_vec(),
@@ -171,10 +172,12 @@ pub fn each_row(path: &Path, batch: &RecordBatch, shape: &Shape, act: &mut ActOn
     };
     for (row, vector) in values.chunks_exact(shape.dim).enumerate() {
         let columns: Vec<_> = batch.columns()[OWN.len()..].iter().map(|column| carried(column, row)).collect();
-        let (id, digits) = (text(0).value(row), text(4).value(row));
+        let id = ids.value(row);
+        let digits = hashes.value(row);
         let xxh3 = u64::from_str_radix(digits, 16);
         let xxh3 = xxh3.map_err(|_| SinkError::damaged(path, format!("{id} has the hash '{digits}'")))?;
-        let (width, height) = (width.value(row), height.value(row));
+        let width = widths.value(row);
+        let height = heights.value(row);
         act(&StoredRow { id, vector, width, height, xxh3, columns: &columns })?;
     }
     Ok(())

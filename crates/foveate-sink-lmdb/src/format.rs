@@ -6,7 +6,7 @@ use foveate_sink::{RunManifest, SinkError};
 use lmdb::{Error, RwTransaction, WriteFlags};
 
 use crate::layout::{Head, MANIFEST, is_key, push_value, stand_in};
-use crate::store::{Store, copy_sorted};
+use crate::store::{LmdbEnvironment, copy_sorted};
 
 /// Rows in memory, and in a transaction, at a time.
 const BLOCK: usize = 4096;
@@ -32,9 +32,9 @@ impl PartFormat for LmdbFormat {
         let unsorted = files.vectors.with_extension("unsorted");
         remove_if_there(&unsorted)?;
         remove_if_there(&files.vectors)?;
-        let rows = Store::create(&unsorted)?;
+        let rows = LmdbEnvironment::create(&unsorted)?;
         fill(&rows, part)?;
-        let sorted = Store::create(&files.vectors)?;
+        let sorted = LmdbEnvironment::create(&files.vectors)?;
         copy_sorted(&rows, &sorted)?;
         let manifest = serde_json::to_vec(manifest).expect("a manifest is plain data and always has a JSON form");
         sorted.write(|transaction| transaction.put(sorted.meta, &MANIFEST, &manifest, WriteFlags::empty()))?;
@@ -45,7 +45,7 @@ impl PartFormat for LmdbFormat {
 }
 
 /// Puts a part's rows into an empty environment.
-fn fill(store: &Store, part: &StoredPart<'_>) -> Result<(), SinkError> {
+fn fill(store: &LmdbEnvironment, part: &StoredPart<'_>) -> Result<(), SinkError> {
     let mut rows = part.reader();
     let mut last = Vec::new();
     while let Some(block) = rows.next_block(BLOCK)? {
@@ -57,7 +57,7 @@ fn fill(store: &Store, part: &StoredPart<'_>) -> Result<(), SinkError> {
 /// Puts a block's rows, and returns the greatest key after them. `last` is the one before.
 fn put(
     transaction: &mut RwTransaction<'_>,
-    store: &Store,
+    store: &LmdbEnvironment,
     part: &StoredPart<'_>,
     block: &RowBlock,
     last: &[u8],
@@ -74,7 +74,8 @@ fn put(
             height: block.height()[row],
             xxh3: block.xxh3()[row],
         };
-        let (id, order) = (id.as_bytes(), head.index.to_be_bytes());
+        let id = id.as_bytes();
+        let order = head.index.to_be_bytes();
         push_value(&mut value, &head, b"", vector);
         if is_key(id) && put_new(transaction, store, id, &value, &last)? {
             transaction.put(store.order, &order, &id, WriteFlags::APPEND)?;
@@ -94,7 +95,7 @@ fn put(
 /// Puts a row under its id, unless an earlier row has that key.
 fn put_new(
     transaction: &mut RwTransaction<'_>,
-    store: &Store,
+    store: &LmdbEnvironment,
     id: &[u8],
     value: &[u8],
     last: &[u8],

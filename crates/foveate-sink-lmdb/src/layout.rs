@@ -1,7 +1,5 @@
 //! The databases' keys and values, byte by byte. The README is the reference.
 
-use std::ops::Range;
-
 use foveate_sink::Element;
 use sha2::{Digest, Sha256};
 
@@ -43,7 +41,7 @@ pub(crate) fn stand_in(id: &[u8], index: u64) -> [u8; 41] {
     key
 }
 
-/// What a value holds besides its id and its vector.
+/// The fields of a value other than its id and its vector.
 pub(crate) struct Head {
     pub(crate) element: Element,
     pub(crate) dim: usize,
@@ -105,18 +103,18 @@ impl<'a> Value<'a> {
             2 => Element::F16,
             other => return Err(format!("there is no element type {other}")),
         };
-        let u32_at = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
-        let u64_at = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
-        let (vector_at, dim, id_len) = (u32_at(8) as usize, u32_at(12) as usize, u32_at(40) as usize);
-        let id = part(bytes, FIXED..FIXED.saturating_add(id_len.min(vector_at)));
-        let vector = part(bytes, vector_at..vector_at.saturating_add(dim.saturating_mul(element.bytes())));
+        let vector_at = u32_at(bytes, 8) as usize;
+        let dim = u32_at(bytes, 12) as usize;
+        let id_len = u32_at(bytes, 40) as usize;
+        let id = bytes.get(FIXED..FIXED.saturating_add(id_len.min(vector_at)));
+        let vector = bytes.get(vector_at..vector_at.saturating_add(dim.saturating_mul(element.bytes())));
         match (id, vector) {
             (Some(id), Some(vector)) if id.len() == id_len && FIXED + id_len <= vector_at => Ok(Self {
                 element,
-                index: u64_at(24),
-                width: u32_at(16),
-                height: u32_at(20),
-                xxh3: u64_at(32),
+                index: u64_at(bytes, 24),
+                width: u32_at(bytes, 16),
+                height: u32_at(bytes, 20),
+                xxh3: u64_at(bytes, 32),
                 id,
                 vector,
             }),
@@ -135,8 +133,14 @@ impl<'a> Value<'a> {
     }
 }
 
-fn part(bytes: &[u8], range: Range<usize>) -> Option<&[u8]> {
-    bytes.get(range)
+/// Reads a little-endian field of the head.
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]))
+}
+
+/// Reads a longer field of the head.
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ mod reader;
 mod store;
 
 pub use format::LmdbFormat;
-pub use reader::{Row, Vectors};
+pub use reader::{LmdbRow, LmdbVectors};
 
 use foveate_core::{Health, RegistryError};
 use foveate_sink::parts::PartSink;

@@ -8,17 +8,17 @@ use lmdb::{Cursor, Error, RoTransaction, Transaction};
 
 use crate::LmdbFormat;
 use crate::layout::{MANIFEST, Value, is_key, stand_in_prefix};
-use crate::store::{Store, failed};
+use crate::store::{LmdbEnvironment, failed};
 
 /// Stored vectors, open for reading.
 #[derive(Debug)]
-pub struct Vectors {
-    store: Store,
+pub struct LmdbVectors {
+    store: LmdbEnvironment,
 }
 
 /// One vector and its image's properties.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
+pub struct LmdbRow {
     /// The item's id.
     pub id: String,
     /// Position in the source.
@@ -33,10 +33,10 @@ pub struct Row {
     pub vector: Vec<f32>,
 }
 
-impl Vectors {
-    /// Opens a finished `x.lmdb`, without writing beside it, so it may be on a read-only disk.
+impl LmdbVectors {
+    /// Opens a finished `x.lmdb` without creating other files, so it may be on a read-only disk.
     pub fn open(path: &Path) -> Result<Self, SinkError> {
-        Ok(Self { store: Store::open(path)? })
+        Ok(Self { store: LmdbEnvironment::open(path)? })
     }
 
     /// The run's manifest.
@@ -53,7 +53,7 @@ impl Vectors {
     }
 
     /// The vectors of this id, in source order: none, one, or several if the source had the id more than once.
-    pub fn get(&self, id: &str) -> Result<Vec<Row>, SinkError> {
+    pub fn get(&self, id: &str) -> Result<Vec<LmdbRow>, SinkError> {
         let snapshot = self.store.read()?;
         let mut rows = Vec::new();
         if is_key(id.as_bytes()) {
@@ -76,7 +76,7 @@ impl Vectors {
     }
 
     /// Calls `act` with every row, in source order; stops early if `act` returns an error.
-    pub fn for_each<E: From<SinkError>>(&self, mut act: impl FnMut(Row) -> Result<(), E>) -> Result<(), E> {
+    pub fn for_each<E: From<SinkError>>(&self, mut act: impl FnMut(LmdbRow) -> Result<(), E>) -> Result<(), E> {
         let snapshot = self.store.read()?;
         let mut cursor = snapshot.open_ro_cursor(self.store.order).map_err(|error| self.failed(error))?;
         for entry in cursor.iter_start() {
@@ -86,15 +86,15 @@ impl Vectors {
         Ok(())
     }
 
-    fn row_at(&self, snapshot: &RoTransaction<'_>, key: &[u8]) -> Result<Row, SinkError> {
+    fn row_at(&self, snapshot: &RoTransaction<'_>, key: &[u8]) -> Result<LmdbRow, SinkError> {
         let value = snapshot.get(self.store.vectors, &key).map_err(|error| self.failed(error))?;
         self.row(key, value)
     }
 
-    fn row(&self, key: &[u8], value: &[u8]) -> Result<Row, SinkError> {
+    fn row(&self, key: &[u8], value: &[u8]) -> Result<LmdbRow, SinkError> {
         let value = Value::parse(value).map_err(|reason| self.damaged(format!("a value: {reason}")))?;
         let id = std::str::from_utf8(value.id_of(key)).map_err(|error| self.damaged(format!("an id: {error}")))?;
-        Ok(Row {
+        Ok(LmdbRow {
             id: id.to_owned(),
             index: value.index,
             width: value.width,
@@ -115,11 +115,11 @@ impl Vectors {
 
 impl VectorReader for LmdbFormat {
     fn manifest(&self, path: &Path) -> Result<Option<RunManifest>, SinkError> {
-        Vectors::open(path)?.manifest().map(Some)
+        LmdbVectors::open(path)?.manifest().map(Some)
     }
 
     fn for_each(&self, path: &Path, shape: &Shape, act: &mut ActOnRow<'_>) -> Result<(), SinkError> {
-        Vectors::open(path)?.for_each(|Row { id, width, height, xxh3, vector, .. }| {
+        LmdbVectors::open(path)?.for_each(|LmdbRow { id, width, height, xxh3, vector, .. }| {
             if vector.len() != shape.dim {
                 let reason = format!("{id} has {} components, not {}", vector.len(), shape.dim);
                 return Err(SinkError::damaged(path, reason));

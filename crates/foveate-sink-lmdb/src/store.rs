@@ -20,7 +20,7 @@ const CHUNK: usize = 8 << 20;
 
 /// An open environment and its databases.
 #[derive(Debug)]
-pub(crate) struct Store {
+pub(crate) struct LmdbEnvironment {
     env: Environment,
     pub(crate) path: PathBuf,
     pub(crate) vectors: Database,
@@ -28,18 +28,19 @@ pub(crate) struct Store {
     pub(crate) meta: Database,
 }
 
-impl Store {
+impl LmdbEnvironment {
     /// Creates a file for this process alone: no lock file, and not durable before [`sync`](Self::sync).
     pub(crate) fn create(file: &Path) -> Result<Self, SinkError> {
         let flags = EnvironmentFlags::NO_SUB_DIR
             | EnvironmentFlags::NO_LOCK
             | EnvironmentFlags::NO_SYNC
             | EnvironmentFlags::NO_META_SYNC;
-        let attempt = |size| Environment::new().set_flags(flags).set_max_dbs(3).set_map_size(size).open(file);
-        let mut env = attempt(MAPS[0]);
+        let mut builder = Environment::new();
+        builder.set_flags(flags).set_max_dbs(3);
+        let mut env = builder.set_map_size(MAPS[0]).open(file);
         for size in &MAPS[1..] {
             match env {
-                Err(Error::Other(code)) if is_out_of_memory(code) => env = attempt(*size),
+                Err(Error::Other(code)) if is_out_of_memory(code) => env = builder.set_map_size(*size).open(file),
                 _ => break,
             }
         }
@@ -59,13 +60,9 @@ impl Store {
     }
 
     fn with_databases(env: Environment, path: &Path) -> Result<Self, SinkError> {
-        let get = |name| match env.open_db(Some(name)) {
-            Err(Error::NotFound | Error::Incompatible) => {
-                Err(SinkError::damaged(path, format!("it has no database called {name}")))
-            }
-            result => result.map_err(failed("open", path)),
-        };
-        let (vectors, order, meta) = (get(VECTORS)?, get(ORDER)?, get(META)?);
+        let vectors = database(&env, path, VECTORS)?;
+        let order = database(&env, path, ORDER)?;
+        let meta = database(&env, path, META)?;
         Ok(Self { env, path: path.to_owned(), vectors, order, meta })
     }
 
@@ -107,6 +104,16 @@ impl Store {
     }
 }
 
+/// Opens a database of the file at `path`.
+fn database(env: &Environment, path: &Path, name: &str) -> Result<Database, SinkError> {
+    match env.open_db(Some(name)) {
+        Err(Error::NotFound | Error::Incompatible) => {
+            Err(SinkError::damaged(path, format!("it has no database called {name}")))
+        }
+        result => result.map_err(failed("open", path)),
+    }
+}
+
 fn is_out_of_memory(code: i32) -> bool {
     io::Error::from_raw_os_error(code).kind() == io::ErrorKind::OutOfMemory
 }
@@ -145,12 +152,17 @@ pub(crate) fn failed(action: &'static str, path: &Path) -> impl Fn(Error) -> Sin
 
 /// Copies the rows from `from` to the empty `to`, each database in key order. Every page is then as full as possible,
 /// and equal content gives equal bytes, whatever its history.
-pub(crate) fn copy_sorted(from: &Store, to: &Store) -> Result<(), SinkError> {
+pub(crate) fn copy_sorted(from: &LmdbEnvironment, to: &LmdbEnvironment) -> Result<(), SinkError> {
     copy_database(from, from.vectors, to, to.vectors)?;
     copy_database(from, from.order, to, to.order)
 }
 
-fn copy_database(from: &Store, source: Database, to: &Store, target: Database) -> Result<(), SinkError> {
+fn copy_database(
+    from: &LmdbEnvironment,
+    source: Database,
+    to: &LmdbEnvironment,
+    target: Database,
+) -> Result<(), SinkError> {
     let snapshot = from.read()?;
     let mut cursor = snapshot.open_ro_cursor(source).map_err(failed("read", &from.path))?;
     let mut entries = cursor.iter_start();

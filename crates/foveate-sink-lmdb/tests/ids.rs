@@ -6,7 +6,7 @@ use std::path::Path;
 
 use foveate_sink::parts::PartSink;
 use foveate_sink::{Element, Existing, Rows, RunManifest, SinkError, SinkOptions, VectorSink, Watermark};
-use foveate_sink_lmdb::{LmdbFormat, Row, Vectors};
+use foveate_sink_lmdb::{LmdbFormat, LmdbRow, LmdbVectors};
 
 const DIM: usize = 384;
 
@@ -29,9 +29,9 @@ fn store(sink: &mut dyn VectorSink, first: u64, ids: &[String]) {
     sink.commit(Watermark::from(first + ids.len() as u64)).unwrap();
 }
 
-fn rows(path: &Path) -> Vec<Row> {
+fn rows(path: &Path) -> Vec<LmdbRow> {
     let mut rows = Vec::new();
-    let all = Vectors::open(path).unwrap().for_each(|row| {
+    let all = LmdbVectors::open(path).unwrap().for_each(|row| {
         rows.push(row);
         Ok::<(), SinkError>(())
     });
@@ -39,7 +39,7 @@ fn rows(path: &Path) -> Vec<Row> {
     rows
 }
 
-fn indexes(vectors: &Vectors, id: &str) -> Vec<u64> {
+fn indexes(vectors: &LmdbVectors, id: &str) -> Vec<u64> {
     let rows = vectors.get(id).unwrap();
     assert!(rows.iter().all(|row| row.id == id && row.vector == vector(row.index)));
     rows.iter().map(|row| row.index).collect()
@@ -67,7 +67,7 @@ fn every_id_is_kept_whatever_it_is() {
 
     let found: Vec<String> = rows(&path).into_iter().map(|row| row.id).collect();
     assert_eq!(found, ids, "in source order");
-    let vectors = Vectors::open(&path).unwrap();
+    let vectors = LmdbVectors::open(&path).unwrap();
     for id in &ids {
         let expected: Vec<u64> = (0..).zip(&ids).filter(|(_, other)| *other == id).map(|(at, _)| at).collect();
         assert_eq!(indexes(&vectors, id), expected, "{:?} ({} bytes)", &id[..id.len().min(9)], id.len());
@@ -84,7 +84,7 @@ fn duplicates_within_a_commit_are_kept() {
     sink.begin(&manifest(), Existing::Resume).unwrap();
     store(&mut sink, 0, &["b", "b", "a", "b", "a"].map(str::to_owned));
     assert_eq!(sink.finish().unwrap().rows, 5);
-    let vectors = Vectors::open(&path).unwrap();
+    let vectors = LmdbVectors::open(&path).unwrap();
     assert_eq!((indexes(&vectors, "b"), indexes(&vectors, "a")), (vec![0, 1, 3], vec![2, 4]));
 }
 
@@ -139,5 +139,5 @@ fn a_file_that_is_no_database_is_respected_and_named() {
     let error = PartSink::new(SinkOptions::new(&path), LmdbFormat).begin(&manifest(), Existing::Resume).unwrap_err();
     assert!(matches!(error, SinkError::Missing { .. }), "{error}");
     assert_eq!(std::fs::read(&path).unwrap(), b"my thesis");
-    assert!(matches!(Vectors::open(&path), Err(SinkError::Damaged { .. })));
+    assert!(matches!(LmdbVectors::open(&path), Err(SinkError::Damaged { .. })));
 }

@@ -34,9 +34,8 @@ impl PartFormat for NpyFormat {
         let [ids] = &files.sidecars[..] else {
             return Err(SinkError::Misuse(format!("{} sidecars, not one", files.sidecars.len())));
         };
-        let create = |path: &Path| File::create(path).map_err(SinkError::io("create", path));
-        let mut vectors = create(&files.vectors)?;
-        let mut lines = create(ids)?;
+        let mut vectors = File::create(&files.vectors).map_err(SinkError::io("create", &files.vectors))?;
+        let mut lines = File::create(ids).map_err(SinkError::io("create", ids))?;
         let header = NpyHeader { element: part.element(), rows: part.rows(), dim: part.dim() as u64 };
         vectors.write_all(&header.to_bytes()).map_err(SinkError::io("write", &files.vectors))?;
         lines.write_all(b"id,width,height,xxh3\n").map_err(SinkError::io("write", ids))?;

@@ -11,22 +11,20 @@ const ZSTD_LEVEL: i32 = 3;
 
 /// The codec of every column; `None` for the default without the setting.
 pub(crate) fn codec(name: &str) -> Result<Option<Compression>, SinkError> {
-    let unknown = || {
-        let there_are = "none, snappy, lz4, zstd, and zstd:LEVEL from 1 to 22";
-        SinkError::Unsupported(format!("compression '{name}'; there are {there_are}"))
-    };
-    match name.split_once(':').map_or((name, None), |(name, level)| (name, Some(level))) {
-        ("none", None) => Ok(None),
-        ("snappy", None) => Ok(Some(Compression::SNAPPY)),
-        ("lz4", None) => Ok(Some(Compression::LZ4_RAW)),
-        ("zstd", level) => {
-            let level: i32 = level.map_or(Ok(ZSTD_LEVEL), str::parse).map_err(|_| unknown())?;
-            // Zstandard has further levels that trade the ratio for speed.
-            let level = Some(level).filter(|level| (1..=22).contains(level)).ok_or_else(unknown)?;
-            let level = ZstdLevel::try_new(level).map_err(|_| unknown())?;
-            Ok(Some(Compression::ZSTD(level)))
+    match name {
+        "none" => return Ok(None),
+        "snappy" => return Ok(Some(Compression::SNAPPY)),
+        "lz4" => return Ok(Some(Compression::LZ4_RAW)),
+        _ => {}
+    }
+    let level = if name == "zstd" { Some(ZSTD_LEVEL) } else { name.strip_prefix("zstd:").and_then(|l| l.parse().ok()) };
+    // Zstandard has further levels that trade the ratio for speed.
+    match level.filter(|level| (1..=22).contains(level)).and_then(|level| ZstdLevel::try_new(level).ok()) {
+        Some(level) => Ok(Some(Compression::ZSTD(level))),
+        None => {
+            let there_are = "none, snappy, lz4, zstd, and zstd:LEVEL from 1 to 22";
+            Err(SinkError::Unsupported(format!("compression '{name}'; there are {there_are}")))
         }
-        _ => Err(unknown()),
     }
 }
 

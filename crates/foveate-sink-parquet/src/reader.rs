@@ -24,11 +24,11 @@ impl VectorReader for ParquetFormat {
     }
 
     fn for_each(&self, path: &Path, shape: &Shape, act: &mut ActOnRow<'_>) -> Result<(), SinkError> {
-        let damaged = |error: ParquetError| SinkError::damaged(path, error);
         let file = File::open(path).map_err(SinkError::io("open", path))?;
-        let reader = ParquetRecordBatchReaderBuilder::try_new(file).map_err(damaged)?;
+        let reader = ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| SinkError::damaged(path, error))?;
         check_schema(path, reader.schema(), shape)?;
-        for batch in reader.with_batch_size(BLOCK).build().map_err(damaged)? {
+        let batches = reader.with_batch_size(BLOCK).build().map_err(|error| SinkError::damaged(path, error))?;
+        for batch in batches {
             let batch = batch.map_err(|error: ArrowError| SinkError::damaged(path, error))?;
             each_row(path, &batch, shape, act)?;
         }

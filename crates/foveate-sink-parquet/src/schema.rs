@@ -1,4 +1,4 @@
-//! How the columns are stored.
+//! The encoding and compression of the columns.
 
 use parquet::basic::Compression;
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder};
@@ -22,23 +22,22 @@ pub(crate) fn properties(
     compression: Option<Compression>,
     columns: &[String],
 ) -> WriterPropertiesBuilder {
-    let column = |name: &str| ColumnPath::from(name);
     let properties = WriterProperties::builder()
         .set_max_row_group_row_count(Some(rows_per_group))
         .set_compression(compression.unwrap_or(Compression::UNCOMPRESSED))
         .set_dictionary_enabled(false)
         .set_statistics_enabled(EnabledStatistics::None)
-        .set_column_compression(column("id"), compression.unwrap_or(Compression::SNAPPY))
-        .set_column_statistics_enabled(column("id"), EnabledStatistics::Chunk)
-        .set_column_dictionary_enabled(column("width"), true)
-        .set_column_statistics_enabled(column("width"), EnabledStatistics::Chunk)
-        .set_column_dictionary_enabled(column("height"), true)
-        .set_column_statistics_enabled(column("height"), EnabledStatistics::Chunk);
+        .set_column_compression(ColumnPath::from("id"), compression.unwrap_or(Compression::SNAPPY))
+        .set_column_statistics_enabled(ColumnPath::from("id"), EnabledStatistics::Chunk)
+        .set_column_dictionary_enabled(ColumnPath::from("width"), true)
+        .set_column_statistics_enabled(ColumnPath::from("width"), EnabledStatistics::Chunk)
+        .set_column_dictionary_enabled(ColumnPath::from("height"), true)
+        .set_column_statistics_enabled(ColumnPath::from("height"), EnabledStatistics::Chunk);
     columns.iter().fold(properties, |properties, name| {
         properties
-            .set_column_compression(column(name), compression.unwrap_or(Compression::SNAPPY))
-            .set_column_dictionary_enabled(column(name), true)
-            .set_column_statistics_enabled(column(name), EnabledStatistics::Chunk)
+            .set_column_compression(ColumnPath::from(name.as_str()), compression.unwrap_or(Compression::SNAPPY))
+            .set_column_dictionary_enabled(ColumnPath::from(name.as_str()), true)
+            .set_column_statistics_enabled(ColumnPath::from(name.as_str()), EnabledStatistics::Chunk)
     })
 }
 

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::manifest::is_plain_name;
 use crate::names::STAGING;
-use crate::place::Place;
+use crate::place::SinkPlace;
 use crate::site::{CLAIM, Claim, RunSite, checked_json, name_of, parse_checked};
 use crate::{Layout, OutputManifest, SinkError};
 
@@ -24,7 +24,7 @@ pub(crate) const LOCK: &str = "lock";
 /// The run whose parts an update takes, in the folder of the work in progress.
 pub(crate) const LATER: &str = "later";
 
-/// What remains to be done once everything is written.
+/// The steps that remain once everything is written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CommitPlan {
     /// Digest of the output that is replaced.
@@ -76,7 +76,7 @@ impl CommitPlan {
     pub(crate) fn follow(&self, site: &RunSite, step: &mut dyn FnMut(&'static str)) -> Result<(), SinkError> {
         let manifest = name_of(&site.names.current().manifest());
         let later = later(site);
-        let is_store = matches!(site.output, Place::Objects { .. });
+        let is_store = matches!(site.output, SinkPlace::Objects { .. });
         let found = if is_store { self.replaced(site, &manifest)? } else { None };
         for PlannedMove { is_later, from, to } in &self.moves {
             step("put in place");
@@ -124,14 +124,14 @@ impl CommitPlan {
 }
 
 /// The place of an update's later run.
-pub(crate) fn later(site: &RunSite) -> Place {
+pub(crate) fn later(site: &RunSite) -> SinkPlace {
     update_work(site).below(LATER)
 }
 
 /// The place of an update's work in progress.
-pub(crate) fn update_work(site: &RunSite) -> Place {
+pub(crate) fn update_work(site: &RunSite) -> SinkPlace {
     match (&site.work, site.layout) {
-        (Place::Folder(folder), Layout::File) => Place::Folder(folder.with_extension("update")),
+        (SinkPlace::Folder(folder), Layout::File) => SinkPlace::Folder(folder.with_extension("update")),
         _ => site.output.below(&format!("{STAGING}/update")),
     }
 }
@@ -148,7 +148,7 @@ pub(crate) fn end_commit(site: &RunSite, step: &mut dyn FnMut(&'static str)) -> 
         }
     } else {
         // In a store, another writer may be at work. A damaged claim is for the run that reads it next.
-        let is_folder = matches!(site.work, Place::Folder(_));
+        let is_folder = matches!(site.work, SinkPlace::Folder(_));
         let claim = if is_folder { site.work.parse(CLAIM, Claim::parse).ok().flatten() } else { None };
         if claim.is_none_or(|claim| claim.can_continue && (found.is_none() || claim.base == found)) {
             return Ok(());
@@ -165,7 +165,7 @@ pub(crate) fn clear_work(site: &RunSite) -> Result<(), SinkError> {
     for name in site.work.list()?.into_keys().filter(|name| name != PLAN && name != LOCK) {
         site.work.remove(&name)?;
     }
-    if let Place::Objects { .. } = site.work {
+    if let SinkPlace::Objects { .. } = site.work {
         let later = later(site);
         for name in later.list()?.into_keys() {
             later.remove(&name)?;

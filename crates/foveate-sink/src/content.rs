@@ -1,4 +1,4 @@
-//! What identifies an input's bytes.
+//! The identity of an input's bytes.
 
 use std::fmt;
 

@@ -1,6 +1,6 @@
 //! Copies what runs have stored to a sink.
 
-use crate::entries::{Entry, entries, outcomes};
+use crate::entries::{InputOutcome, entries, outcomes};
 use crate::{
     Failure, InputRecord, Published, RowBuffer, SinkError, StoredFailure, StoredRow, StoredRun, VectorReader,
     VectorSink, Watermark,
@@ -31,8 +31,8 @@ pub(crate) struct Copy<'a> {
 
 impl<'a> Copy<'a> {
     pub(crate) fn new(sink: &'a mut dyn VectorSink, start: u64) -> Self {
-        let (rows, failures, inputs) = (RowBuffer::default(), Vec::new(), Vec::new());
-        Self { sink, start, next: 0, rows, failures, inputs, join: None }
+        let rows = RowBuffer::default();
+        Self { sink, start, next: 0, rows, failures: Vec::new(), inputs: Vec::new(), join: None }
     }
 
     pub(crate) fn with_join(self, join: Option<&'a Join<'a>>) -> Self {
@@ -64,7 +64,7 @@ impl<'a> Copy<'a> {
         let mut adopted = None;
         self.commit()?;
         for entry in entries(run)? {
-            let Entry { part, record, failure } = entry?;
+            let InputOutcome { part, record, failure } = entry?;
             if !has(part) {
                 continue;
             }

@@ -1,11 +1,11 @@
-//! A run's inputs beside what became of each.
+//! A run's inputs, each with its row or failure.
 
 use std::path::PathBuf;
 
 use crate::{ActOnRow, InputRecord, Shape, SinkError, Stamp, StoredFailure, StoredRow, StoredRun, VectorReader};
 
 /// An input of a run, and what became of it.
-pub(crate) struct Entry {
+pub(crate) struct InputOutcome {
     /// Number of its part in the manifest's order; of a failure, the part of the row before.
     pub(crate) part: usize,
     pub(crate) record: InputRecord,
@@ -13,23 +13,26 @@ pub(crate) struct Entry {
 }
 
 /// A run's inputs, in the order in which they were stored.
-pub(crate) fn entries(run: &StoredRun) -> Result<impl Iterator<Item = Result<Entry, SinkError>> + use<>, SinkError> {
+pub(crate) fn entries(
+    run: &StoredRun,
+) -> Result<impl Iterator<Item = Result<InputOutcome, SinkError>> + use<>, SinkError> {
     let mut failures = run.failures()?.peekable();
     let rows: Vec<u64> = run.manifest.parts.iter().map(|part| part.rows).collect();
-    let (mut part, mut used) = (0, 0);
+    let mut part = 0;
+    let mut used = 0;
     let records = run.inputs()?.map(|inputs| inputs.read()).transpose()?;
     Ok(records.into_iter().flatten().map(move |record| {
         let record = record?;
-        let is_next =
-            |failure: &Result<StoredFailure, _>| failure.as_ref().is_ok_and(|failure| failure.id == record.id);
-        let failure = failures.next_if(is_next).transpose()?;
+        let failure =
+            failures.next_if(|next| next.as_ref().is_ok_and(|failure| failure.id == record.id)).transpose()?;
         if failure.is_none() {
             while rows.get(part).is_some_and(|&rows| used == rows) {
-                (part, used) = (part + 1, 0);
+                part += 1;
+                used = 0;
             }
             used += 1;
         }
-        Ok(Entry { part, record, failure })
+        Ok(InputOutcome { part, record, failure })
     }))
 }
 
@@ -42,7 +45,7 @@ pub(crate) fn each_id(
 ) -> Result<(), SinkError> {
     if run.has_inputs() {
         return entries(run)?.try_for_each(|entry| {
-            let Entry { record, failure, .. } = entry?;
+            let InputOutcome { record, failure, .. } = entry?;
             act(&record.id, if failure.is_none() { Some(record.xxh3.unwrap_or_default()) } else { None });
             Ok(())
         });
@@ -60,21 +63,21 @@ pub(crate) type ActOnOutcome<'a> =
 /// Gets a row with the record of its input.
 pub type ActOnRecordedRow<'a> = dyn FnMut(&InputRecord, &StoredRow<'_>) -> Result<(), SinkError> + 'a;
 
-/// A run's inputs, beside which its rows are read.
+/// A run's inputs, read in step with its rows.
 struct Beside<I> {
     entries: I,
-    /// Where the inputs are recorded.
+    /// The record of the inputs.
     path: PathBuf,
 }
 
-impl<I: Iterator<Item = Result<Entry, SinkError>>> Beside<I> {
+impl<I: Iterator<Item = Result<InputOutcome, SinkError>>> Beside<I> {
     /// The next input that has a row, if there is one. `act` gets those before it, which failed.
     fn next(
         &mut self,
         act: &mut dyn FnMut(InputRecord, StoredFailure) -> Result<(), SinkError>,
     ) -> Result<Option<InputRecord>, SinkError> {
         for entry in self.entries.by_ref() {
-            let Entry { record, failure, .. } = entry?;
+            let InputOutcome { record, failure, .. } = entry?;
             match failure {
                 None => return Ok(Some(record)),
                 Some(failure) => act(record, failure)?,
@@ -182,7 +185,8 @@ impl StoredRun {
         if self.inputs()?.is_none() {
             return self.rows(reader, act);
         }
-        let (recorded, mut failures) = (self.manifest.failures, 0);
+        let recorded = self.manifest.failures;
+        let mut failures = 0;
         let mut beside = Beside { entries: entries(self)?, path: self.record_of_inputs() };
         let mut count = |_, _| {
             failures += 1;

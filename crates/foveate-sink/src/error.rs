@@ -5,7 +5,7 @@ use foveate_core::{BoxError, FaultScope};
 
 use crate::{Finished, OtherRun};
 
-/// Why storing failed. Always a run fault; committed data stays.
+/// The reason why storing failed. Always a run fault; committed data stays.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SinkError {
@@ -43,7 +43,7 @@ pub enum SinkError {
     BadOutput {
         /// The output.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: BoxError,
     },
     /// The sink does not support the options.
@@ -86,7 +86,7 @@ pub enum SinkError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with the file.
+        /// The damage.
         source: BoxError,
     },
     /// A file that belongs to an output is not there: the manifest, or one that it names.
@@ -94,7 +94,7 @@ pub enum SinkError {
     Missing {
         /// The file, under the name that it needs.
         path: PathBuf,
-        /// How that is known.
+        /// The evidence.
         source: BoxError,
     },
     /// A library that writes the format returned an error.

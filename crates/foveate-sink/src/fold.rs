@@ -12,14 +12,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use foveate_core::{Backend as _, error_chain};
 
+use crate::checks::{self, file_names, is_begun};
 use crate::commit::{LATER, end_commit, later, update_work};
 use crate::copy::{Copy, Keep};
-use crate::entries::{Entry, entries, outcomes};
+use crate::entries::{InputOutcome, entries, outcomes};
 use crate::names::STAGING;
-use crate::place::Place;
+use crate::place::SinkPlace;
 use crate::publish::parent_of;
 use crate::site::RunSite;
-use crate::staging::{self, Staging, file_names, is_begun};
+use crate::staging::StagingFolder;
 use crate::{
     ActOnRecordedRow, Existing, InputRecord, Layout, OtherRun, Prefix, Published, RunManifest, RunState, SinkBackend,
     SinkError, SinkOptions, StoredRun, StoredState,
@@ -30,9 +31,9 @@ use crate::{
 pub struct Fold {
     options: SinkOptions,
     /// `None` in a store, and where no output is.
-    work: Option<Staging>,
+    work: Option<StagingFolder>,
     /// Keeps plain runs away from an output that is updated; `None` where `work` is, and before [`Self::base`].
-    plain: Option<Staging>,
+    plain: Option<StagingFolder>,
     /// Digest of the output that [`Self::base`] found.
     base: Option<String>,
 }
@@ -54,11 +55,11 @@ impl Fold {
     /// [`SinkError::Locked`] if another process is at it.
     pub fn open(options: SinkOptions) -> Result<Self, SinkError> {
         let mut fold = Self { options, work: None, plain: None, base: None };
-        if let Place::Folder(folder) = update_work(&fold.site()?)
+        if let SinkPlace::Folder(folder) = update_work(&fold.site()?)
             && (folder.exists() || is_begun(&fold.options)?)
         {
             let common = (fold.options.layout == Layout::Folder).then(|| parent_of(&folder).to_owned());
-            fold.work = Some(Staging::take_at(folder, common, &fold.options)?);
+            fold.work = Some(StagingFolder::take_at(folder, common, &fold.options)?);
         }
         Ok(fold)
     }
@@ -110,7 +111,7 @@ impl Fold {
         let site = self.site()?;
         if self.work.is_some() || self.options.prefix.is_some() {
             if self.work.is_some() {
-                self.plain = Some(Staging::take(&self.options, &site.names)?);
+                self.plain = Some(StagingFolder::take(&self.options, &site.names)?);
             }
             end_commit(&site, &mut |_| {})?;
             self.release();
@@ -118,7 +119,7 @@ impl Fold {
         self.end_begun(backend, manifest, &may_differ)?;
         let site = self.site()?;
         if self.work.is_some() && site.manifest()?.is_some() {
-            self.plain = Some(Staging::take(&self.options, &site.names)?);
+            self.plain = Some(StagingFolder::take(&self.options, &site.names)?);
         }
         let Some(run) = StoredRun::complete_at(&site)? else { return Ok(None) };
         self.check(backend, &run, manifest, may_differ)?;
@@ -135,11 +136,12 @@ impl Fold {
         may_differ: &impl Fn(&str) -> bool,
     ) -> Result<(), SinkError> {
         let runs = if self.options.prefix.is_some() { Vec::new() } else { StoredRun::find(&self.options.output)? };
-        let is_other = |run: &StoredRun| {
-            let of = |run: &RunManifest| run.fingerprint.get(RunManifest::LISTING).cloned();
-            run.state == StoredState::Unfinished && of(&run.manifest.clone().run()) != of(manifest)
+        let listing = manifest.fingerprint.get(RunManifest::LISTING);
+        let Some(begun) = runs.into_iter().find(|run| {
+            run.state == StoredState::Unfinished && run.manifest.fingerprint.get(RunManifest::LISTING) != listing
+        }) else {
+            return Ok(());
         };
-        let Some(begun) = runs.into_iter().find(is_other) else { return Ok(()) };
         self.check(backend, &begun, manifest, may_differ)?;
         let mut begun = begun.manifest.run();
         begun.fingerprint.retain(|name, _| !name.starts_with("sink."));
@@ -148,8 +150,8 @@ impl Fold {
         sink.finish().map(drop)
     }
 
-    /// Checks that the output's vectors are of the job that `manifest` describes, whatever its inputs are. Settings
-    /// for which `may_differ` returns true are not compared.
+    /// Checks that the output's vectors are of the job that `manifest` describes, no matter what its inputs are.
+    /// Settings for which `may_differ` returns true are not compared.
     ///
     /// # Errors
     /// [`SinkError::OtherRun`] with what differs.
@@ -160,17 +162,18 @@ impl Fold {
         manifest: &RunManifest,
         may_differ: impl Fn(&str) -> bool,
     ) -> Result<(), SinkError> {
-        let without = |mut run: RunManifest| {
-            let inputs = [RunManifest::LISTING, RunManifest::ITEMS, RunManifest::MERGED, "sink.part_items"];
-            run.fingerprint.retain(|name, _| !inputs.contains(&name.as_str()) && !may_differ(name));
-            run
-        };
-        let now = staging::settings(&self.options, backend.name(), manifest);
-        match without(base.manifest.clone().run()).difference(&without(now)) {
+        let mut was = base.manifest.clone().run();
+        let mut now = checks::settings(&self.options, backend.name(), manifest);
+        let of_inputs = [RunManifest::LISTING, RunManifest::ITEMS, RunManifest::MERGED, RunManifest::PART_ITEMS];
+        for run in [&mut was, &mut now] {
+            run.fingerprint.retain(|name, _| !of_inputs.contains(&name.as_str()) && !may_differ(name));
+        }
+        match was.difference(&now) {
             None => Ok(()),
             Some(difference) => {
-                let (path, state) = (self.options.output.clone(), RunState::Complete);
-                Err(SinkError::OtherRun(Box::new(OtherRun { path, state, difference, inputs: None })))
+                let path = self.options.output.clone();
+                let other = OtherRun { path, state: RunState::Complete, difference, inputs: None };
+                Err(SinkError::OtherRun(Box::new(other)))
             }
         }
     }
@@ -192,9 +195,9 @@ impl Fold {
                     Some(prefix) => StoredRun::find_below(prefix)?,
                     None => StoredRun::find(&options.output)?,
                 };
-                let of_items = |name: &str| name.starts_with(RunManifest::UPDATE);
                 for run in runs {
-                    if self.check(backend, &run, manifest, of_items).is_ok() {
+                    let check = self.check(backend, &run, manifest, |name| name.starts_with(RunManifest::UPDATE));
+                    if check.is_ok() {
                         self.discard(backend, run, act)?;
                     }
                 }
@@ -270,12 +273,12 @@ impl Fold {
     /// If it cannot be removed.
     pub fn clear(&self) -> Result<(), SinkError> {
         let later = later(&self.site()?);
-        let Place::Folder(folder) = &later else {
+        let SinkPlace::Folder(folder) = &later else {
             return later.list()?.into_keys().try_for_each(|name| later.remove(&name));
         };
         match fs::remove_dir_all(folder) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(SinkError::io("remove", folder)(error)),
-            _ => Place::Folder(parent_of(folder).to_owned()).sync(),
+            _ => SinkPlace::Folder(parent_of(folder).to_owned()).sync(),
         }
     }
 
@@ -312,7 +315,7 @@ impl Fold {
             copy.adopt(&later, true, &|_| true, take)?;
         }
         let published = copy.finish()?;
-        let cleared = self.clear().and_then(|()| self.work.take().map_or(Ok(()), Staging::remove));
+        let cleared = self.clear().and_then(|()| self.work.take().map_or(Ok(()), StagingFolder::remove));
         // The output is complete by now, so an error is a note.
         Ok(Published { leftover: published.leftover.or(cleared.err().map(|error| error_chain(&error))), ..published })
     }
@@ -322,7 +325,7 @@ impl Fold {
 fn parts_with(run: &StoredRun, wanted: &dyn Fn(&InputRecord) -> bool) -> Result<BTreeSet<usize>, SinkError> {
     let mut parts = BTreeSet::new();
     for entry in entries(run)? {
-        let Entry { part, record, failure } = entry?;
+        let InputOutcome { part, record, failure } = entry?;
         if failure.is_none() && wanted(&record) {
             parts.insert(part);
         }

@@ -14,7 +14,7 @@ use crate::{ContentId, RecordedInputs, SinkError, push_csv_field};
 /// First line of the record. Earlier versions did not write the last columns.
 pub const INPUTS_HEADER: &str = "id,bytes,modified_ns,xxh3,blake3,etag_xxh3\n";
 
-/// What a file system, a store or a web server says about a file without its content. Each part may be unknown. A
+/// A file's properties that a file system, a store or a web server knows without its content. Each part may be unknown. A
 /// change of the content nearly always changes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Stamp {
@@ -26,7 +26,7 @@ pub struct Stamp {
     pub etag: Option<u64>,
 }
 
-/// Whether two stamps are of the same content.
+/// The likeness of two stamps, and so of their contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Likeness {
     /// They have the same entity tag.
@@ -43,8 +43,8 @@ impl Stamp {
     /// The stamp of a file. A time centuries away is unknown. A tag counts without its quotes and its mark of weakness:
     /// listings leave out the ones, and servers that compress add the other.
     pub fn new(bytes: Option<u64>, modified: Option<SystemTime>, tag: Option<&str>) -> Self {
-        let bare = |tag: &str| xxh3_64(tag.strip_prefix("W/").unwrap_or(tag).trim_matches('"').as_bytes());
-        Self { bytes, modified_ns: modified.and_then(nanoseconds), etag: tag.map(bare) }
+        let etag = tag.map(|tag| xxh3_64(tag.strip_prefix("W/").unwrap_or(tag).trim_matches('"').as_bytes()));
+        Self { bytes, modified_ns: modified.and_then(nanoseconds), etag }
     }
 
     /// Compares what both stamps know.
@@ -88,13 +88,13 @@ fn nanoseconds(time: SystemTime) -> Option<i64> {
 pub struct InputRecord {
     /// The item's id.
     pub id: String,
-    /// What was known of it just before it was read, or from the answer with its bytes.
+    /// Its properties just before it was read, or from the answer with its bytes.
     pub stamp: Stamp,
     /// XXH3-64 of its bytes; `None` if they could not be read.
     pub xxh3: Option<u64>,
     /// The identity of its bytes; `None` also in the records of older versions.
     pub content: Option<ContentId>,
-    /// Where the source finds the item again ([`Watermark::place`](crate::Watermark::place)). It is not in the file of
+    /// The place at which the source finds the item again ([`Watermark::place`](crate::Watermark::place)). It is not in the file of
     /// inputs.
     pub place: u64,
 }
@@ -117,19 +117,18 @@ impl InputRecord {
     }
 
     fn parse(fields: &csv::StringRecord) -> Option<Self> {
-        let hash = |field: &str| u64::from_str_radix(field, 16).ok();
         let stamp = Stamp {
             bytes: parse_field(fields.get(1)?, |field| field.parse().ok())?,
             modified_ns: parse_field(fields.get(2)?, |field| field.parse().ok())?,
-            etag: parse_field(fields.get(5).unwrap_or_default(), hash)?,
+            etag: parse_field(fields.get(5).unwrap_or_default(), parse_hash)?,
         };
-        let xxh3 = parse_field(fields.get(3)?, hash)?;
+        let xxh3 = parse_field(fields.get(3)?, parse_hash)?;
         let content = parse_field(fields.get(4).unwrap_or_default(), ContentId::parse)?;
         Some(Self { id: fields.get(0)?.to_owned(), stamp, xxh3, content, place: 0 })
     }
 }
 
-/// What a record says about the bytes of an input.
+/// The hash by which a record identifies the bytes of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RecordedHash {
     /// Their identity.
@@ -149,6 +148,11 @@ impl RecordedHash {
 }
 
 /// Parses a field that may be empty; the outer `None` is one that cannot be parsed.
+/// Parses hexadecimal digits.
+fn parse_hash(field: &str) -> Option<u64> {
+    u64::from_str_radix(field, 16).ok()
+}
+
 fn parse_field<T>(field: &str, parse: impl Fn(&str) -> Option<T>) -> Option<Option<T>> {
     if field.is_empty() { Some(None) } else { parse(field).map(Some) }
 }

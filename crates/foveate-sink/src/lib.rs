@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod checks;
 mod commit;
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -8,6 +9,7 @@ mod copy;
 mod csv_field;
 mod entries;
 mod error;
+mod failures;
 mod fold;
 mod inputs;
 mod manifest;
@@ -46,12 +48,12 @@ pub use rows::{ActOnRow, ColumnKinds, Element, RowBuffer, Rows, Shape, StoredRow
 pub use runs::{Difference, Finished, OtherRun, Published, RecordedInputs, RunState};
 pub use stored::{StoredFailure, StoredRun, StoredState};
 
-/// How far a run has come.
+/// The progress of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Watermark {
     /// Every source item with an index below this is stored as a row or recorded as failed.
     pub index: u64,
-    /// Where the source finds the last of these items again, in the source's own terms; 0 if the index is enough.
+    /// The place at which the source finds the last of these items again, in the source's own terms; 0 if the index is enough.
     pub place: u64,
 }
 
@@ -99,7 +101,7 @@ pub trait VectorSink: Send {
     fn finish(&mut self) -> Result<Published, SinkError>;
 }
 
-/// What to do with an existing output.
+/// The treatment of an existing output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
     /// Continues an interrupted run of the same job. A complete output is [`SinkError::AlreadyComplete`] if it belongs
@@ -145,7 +147,7 @@ impl Failure {
     }
 }
 
-/// Where and how to write.
+/// The place and the form of an output.
 #[derive(Clone, Debug)]
 pub struct SinkOptions {
     /// The output as the user named it: a file with the sink's extension, a folder, or the address of `prefix`.
@@ -154,9 +156,9 @@ pub struct SinkOptions {
     pub prefix: Option<Arc<dyn Prefix>>,
     /// The folder for files on their way to `prefix`; `None` for the system's folder of temporary files.
     pub staging: Option<PathBuf>,
-    /// Whether `output` is one file or a folder of part files.
+    /// The form of `output`: one file or a folder of part files.
     pub layout: Layout,
-    /// How vectors are stored.
+    /// The type of stored components.
     pub element: Element,
     /// Number of source items that one part covers: part `k` holds the rows with `first_index + k * part_items <= index
     /// < first_index + (k + 1) * part_items`.
@@ -233,10 +235,10 @@ impl SinkOptions {
     }
 }
 
-/// Whether an output is one file or a folder of parts.
+/// The form of an output: one file or a folder of parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Layout {
-    /// One file (with sidecars beside it) that appears when the run is complete.
+    /// One file (with sidecars next to it) that appears when the run is complete.
     #[default]
     File,
     /// A folder of part files that each appear when complete; `manifest.json` appears last.
@@ -272,9 +274,8 @@ impl SinkBackend {
     where
         F: Fn(&SinkOptions) -> Result<Box<dyn VectorSink>, SinkError> + Send + Sync + 'static,
     {
-        let (columns, prefixes) = (false, false);
         let open = Box::new(open);
-        Self { name, about, extension, columns, prefixes, open, health: Health::all_rust, reader: None }
+        Self { name, about, extension, columns: false, prefixes: false, open, health: Health::all_rust, reader: None }
     }
 
     /// Says that it can store columns; see [`SinkOptions::columns`].

@@ -7,7 +7,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{Difference, Published, SinkError, hash_file};
 
-/// What names of records and of work in progress begin with.
+/// The beginning of the names of records and of work in progress.
 pub(crate) const MARK: &str = "_";
 
 /// A run's description, written into the output's metadata and compared when a run is resumed.
@@ -61,7 +61,7 @@ impl RunManifest {
         format!("{:016x}", xxh3_64(json.as_bytes()))
     }
 
-    /// What differs between this run and another one, `now`; `None` if they are the same job.
+    /// Compares this run with another one, `now`; `None` if they are the same job.
     pub fn difference(&self, now: &Self) -> Option<Difference> {
         let mut difference = Difference::default();
         if self.dim != now.dim {
@@ -69,7 +69,8 @@ impl RunManifest {
         }
         let added = now.fingerprint.keys().filter(|name| !self.fingerprint.contains_key(*name));
         for name in self.fingerprint.keys().chain(added) {
-            let (was, is) = (self.fingerprint.get(name), now.fingerprint.get(name));
+            let was = self.fingerprint.get(name);
+            let is = now.fingerprint.get(name);
             match (name.as_str(), name.strip_suffix("_sha256")) {
                 _ if was == is => {}
                 (Self::KERNELS | Self::PIXELS, _) if was.is_none() || is.is_none() => {}
@@ -92,7 +93,7 @@ fn shown(value: Option<&String>) -> &str {
     value.map_or("(none)", String::as_str)
 }
 
-/// A complete output's description: `manifest.json` in a folder, `x.parquet.manifest.json` beside a file.
+/// A complete output's description: `manifest.json` in a folder, `x.parquet.manifest.json` next to a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutputManifest {
     /// Format of this file; 2.
@@ -187,13 +188,12 @@ impl OutputManifest {
     /// Describes an output without rows so far.
     pub(crate) fn begun(settings: RunManifest) -> Self {
         let RunManifest { dim, fingerprint, info } = settings;
-        let setting = |name: &str| fingerprint.get(name).cloned().unwrap_or_default();
         Self {
             version: Self::VERSION,
             complete: false,
-            format: setting("sink.format"),
+            format: fingerprint.get("sink.format").cloned().unwrap_or_default(),
             dim,
-            element: setting("sink.element"),
+            element: fingerprint.get("sink.element").cloned().unwrap_or_default(),
             rows: 0,
             failures: 0,
             watermark: 0,
@@ -204,7 +204,7 @@ impl OutputManifest {
         }
     }
 
-    /// What differs between the job that this output completes and another one, `now`; `None` if they are the same.
+    /// Compares the job that this output completes with another one, `now`; `None` if they are the same.
     pub(crate) fn difference(&self, now: &RunManifest) -> Option<Difference> {
         let items = self.fingerprint.get(RunManifest::ITEMS).and_then(|items| items.split_once("..")?.1.parse().ok());
         let cut = items.filter(|&end: &u64| self.watermark < end);

@@ -55,8 +55,11 @@ impl<'a> Merge<'a> {
         contents
             .try_reserve(usize::try_from(count).unwrap_or(usize::MAX))
             .map_err(|error| SinkError::damaged(Path::new("manifest.json"), format!("{count} inputs: {error}")))?;
-        let (mut duplicates, mut failures, mut next) = (Vec::new(), Vec::new(), 0_u64);
-        let (mut conflicts, mut conflict) = (0, None);
+        let mut duplicates = Vec::new();
+        let mut failures = Vec::new();
+        let mut next = 0_u64;
+        let mut conflicts = 0;
+        let mut conflict = None;
         for (run, reader) in runs.iter().zip(readers) {
             each_id(run, *reader, &mut |id, content| {
                 let hash = xxh3_128(id.as_bytes());
@@ -156,16 +159,15 @@ impl<'a> Merge<'a> {
             return copy.finish();
         }
         let next = Cell::new(0);
-        let keep = |record: &InputRecord| {
-            let number = next.replace(next.get() + 1);
-            let is_taken = match &self.chosen {
-                Some(chosen) => chosen.binary_search(&number).is_ok(),
-                None => self.duplicates.binary_search(&number).is_err(),
-            };
-            is_taken.then(|| record.clone())
-        };
         for (run, reader) in self.runs.iter().zip(self.readers) {
-            copy.add(run, *reader, &|_| true, &keep)?;
+            copy.add(run, *reader, &|_| true, &|record| {
+                let number = next.replace(next.get() + 1);
+                let is_taken = match &self.chosen {
+                    Some(chosen) => chosen.binary_search(&number).is_ok(),
+                    None => self.duplicates.binary_search(&number).is_err(),
+                };
+                is_taken.then(|| record.clone())
+            })?;
         }
         copy.finish()
     }

@@ -46,7 +46,8 @@ pub struct OutputNames {
 impl OutputNames {
     /// The names for a run with these options.
     pub fn new(options: &SinkOptions) -> Self {
-        let (output, suffix) = (options.output.clone(), shard_suffix(options.shard));
+        let output = options.output.clone();
+        let suffix = shard_suffix(options.shard);
         let former = Self { output, layout: options.layout, suffix, mark: "", packed: options.packed };
         if former.manifest().exists() { former } else { former.current() }
     }
@@ -117,12 +118,15 @@ impl OutputNames {
         }
     }
 
-    /// Whether [`part`](Self::part) could return `name` for some format, or `name` is such a file's sidecar.
+    /// Returns true if [`part`](Self::part) could return `name` for some format, or `name` is such a file's sidecar.
     pub fn is_part(&self, name: &str) -> bool {
-        let of_vectors = || name.strip_prefix("part")?.strip_prefix(self.suffix.as_str())?.strip_prefix('-');
-        let rest = if self.packed { Some(name) } else { of_vectors() };
+        let mut rest = Some(name);
+        if !self.packed {
+            rest =
+                name.strip_prefix("part").and_then(|rest| rest.strip_prefix(self.suffix.as_str())?.strip_prefix('-'));
+        }
         let number = rest.and_then(|rest| rest.split_once('.')).map_or("", |(number, _)| number);
-        is_plain_name(name) && number.len() >= 5 && number.bytes().all(|b| b.is_ascii_digit())
+        is_plain_name(name) && is_number(number)
     }
 
     /// Returns true if a plain name is that of one of this output's files, in this version or an earlier one.
@@ -134,12 +138,12 @@ impl OutputNames {
                 is_plain_name(name) && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
             }
             Layout::Folder => {
-                let of_record = |record: &str| {
+                let unmarked = name.strip_prefix(MARK).unwrap_or(name);
+                let is_record = ["manifest.json", FAILURES, INPUTS].into_iter().any(|record| {
                     let (stem, extension) = record.split_once('.').unwrap_or((record, ""));
-                    format!("{stem}{}.{extension}", self.suffix)
-                };
-                let records = ["manifest.json", FAILURES, INPUTS].map(of_record);
-                self.is_part(name) || records.iter().any(|record| name.strip_prefix(MARK).unwrap_or(name) == record)
+                    unmarked == format!("{stem}{}.{extension}", self.suffix)
+                });
+                is_record || self.is_part(name)
             }
         }
     }
@@ -166,13 +170,17 @@ impl OutputNames {
 pub(crate) fn shards_of(name: &str) -> Option<Option<u32>> {
     let manifest = name.strip_prefix(MARK).unwrap_or(name).strip_prefix("manifest");
     let rest = name.strip_prefix("part").or(manifest)?;
-    let is_number = |text: &str| text.len() >= 5 && text.bytes().all(|b| b.is_ascii_digit());
     match rest.strip_prefix('-').and_then(|rest| rest.split_once("-of-")) {
         Some((shard, rest)) if is_number(shard) => rest.split(['-', '.']).next()?.parse().ok().map(Some),
         Some(_) => None,
         None if rest == ".json" => Some(None),
         None => rest.strip_prefix('-')?.split('.').next().is_some_and(is_number).then_some(None),
     }
+}
+
+/// Returns true for the number of a shard or part, of at least five digits.
+fn is_number(text: &str) -> bool {
+    text.len() >= 5 && text.bytes().all(|b| b.is_ascii_digit())
 }
 
 /// A record, or the work in progress, of a single file: `_file.name`.

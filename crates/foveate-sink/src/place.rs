@@ -1,4 +1,4 @@
-//! Where an output's files are: a folder, or the objects below a prefix.
+//! The place of an output's files: a folder, or the objects below a prefix.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,12 +22,12 @@ const WAIT: Duration = Duration::from_millis(200);
 
 /// A folder, or the objects whose names begin with `start` below a prefix. Each file appears whole or not at all.
 #[derive(Clone, Debug)]
-pub(crate) enum Place {
+pub(crate) enum SinkPlace {
     Folder(PathBuf),
     Objects { prefix: Arc<dyn Prefix>, start: String },
 }
 
-impl Place {
+impl SinkPlace {
     /// The place of a folder in this one.
     pub(crate) fn below(&self, folder: &str) -> Self {
         match self {

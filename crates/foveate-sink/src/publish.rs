@@ -146,7 +146,8 @@ pub fn remove_if_there(path: &Path) -> Result<(), SinkError> {
 /// XXH3-64 of a file, 16 lower-case hexadecimal digits.
 pub fn hash_file(path: &Path) -> Result<String, SinkError> {
     let mut file = File::open(path).map_err(SinkError::io("open", path))?;
-    let (mut hash, mut buffer) = (Xxh3::new(), vec![0; 1 << 18]);
+    let mut hash = Xxh3::new();
+    let mut buffer = vec![0; 1 << 18];
     loop {
         match file.read(&mut buffer) {
             Ok(0) => return Ok(format!("{:016x}", hash.digest())),

@@ -6,11 +6,12 @@ use std::path::Path;
 
 use xxhash_rust::xxh3::Xxh3;
 
+use crate::failures::FAILURES_HEADER;
+use crate::inputs::INPUTS_HEADER;
 use crate::parts::frame::FrameKind;
 use crate::parts::segment::Segment;
-use crate::place::Place;
+use crate::place::SinkPlace;
 use crate::site::{Claim, RunSite};
-use crate::staging::{FAILURES_HEADER, INPUTS_HEADER};
 use crate::{RecordedInputs, SinkError};
 
 /// The segments of a run that was interrupted, each from where the one before ends.
@@ -27,7 +28,7 @@ pub(crate) fn segments(site: &RunSite, local: &Path) -> Result<Vec<Segment>, Sin
             continue;
         }
         let path = local.join(&name);
-        if let Place::Objects { .. } = site.work {
+        if let SinkPlace::Objects { .. } = site.work {
             // Another writer of this job may have finished meanwhile.
             let Some(content) = site.work.read(&name)? else { continue };
             fs::write(&path, content).map_err(SinkError::io("write", &path))?;

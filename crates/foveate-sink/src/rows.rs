@@ -38,7 +38,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// How a vector's components are stored.
+/// The type of stored components.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Element {
     /// 32-bit floats.
@@ -97,19 +97,19 @@ pub(crate) fn kinds_text(kinds: &ColumnKinds) -> String {
 /// Returns the kinds of columns that a fingerprint names.
 pub fn column_kinds(fingerprint: &BTreeMap<String, String>) -> ColumnKinds {
     let named = fingerprint.get("sink.column_kinds").map_or("", String::as_str);
-    let of_column = |part: &str| {
+    let columns = named.split(',').filter_map(|part| {
         let (name, kind) = part.rsplit_once('=')?;
         Some((name.to_owned(), ColumnKind::named(kind)?))
-    };
-    named.split(',').filter_map(of_column).collect()
+    });
+    columns.collect()
 }
 
-/// What every row of an output has.
+/// The vector and the columns that every row of an output has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Components of each vector.
     pub dim: usize,
-    /// How each component is stored.
+    /// The type of stored components.
     pub element: Element,
     /// The names of the columns that the items carry along.
     pub columns: Vec<String>,
@@ -125,17 +125,17 @@ impl Shape {
     pub fn of(manifest: &OutputManifest) -> Result<Self, SinkError> {
         let OutputManifest { dim, element, .. } = manifest;
         let known = Element::named(element).filter(|_| (1..=MOST_DIM).contains(dim));
-        let unsupported = || SinkError::Unsupported(format!("vectors of {dim} components of type '{element}'"));
         // No name of a column given on the command line has a comma.
         let columns =
             manifest.fingerprint.get("sink.columns").map(|names| names.split(',').map(str::to_owned).collect());
-        let element = known.ok_or_else(unsupported)?;
+        let element =
+            known.ok_or_else(|| SinkError::Unsupported(format!("vectors of {dim} components of type '{element}'")))?;
         let column_kinds = column_kinds(&manifest.fingerprint);
         Ok(Self { dim: *dim, element, columns: columns.unwrap_or_default(), column_kinds })
     }
 }
 
-/// A stored vector, and what is stored beside it.
+/// A stored vector, and the properties of its image.
 #[derive(Clone, Copy, Debug)]
 pub struct StoredRow<'a> {
     /// The item's id.

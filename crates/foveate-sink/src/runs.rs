@@ -1,4 +1,4 @@
-//! What is known of other runs: those that wrote an output, or began to.
+//! Other runs: those that wrote an output, or began to.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ pub struct Published {
     pub rows: u64,
     /// Recorded failures, including earlier sessions.
     pub failures: u64,
-    /// Why something is left of the work in progress. It does no harm, and the next run removes it.
+    /// The reason why temporary files could not be removed, if any are left. They are harmless; the next run removes them.
     pub leftover: Option<String>,
 }
 
@@ -35,15 +35,15 @@ pub struct Finished {
 pub struct OtherRun {
     /// The output.
     pub path: PathBuf,
-    /// How far its run has come.
+    /// The progress of its run.
     pub state: RunState,
-    /// What differs between its run and this one.
+    /// The differences between its run and this one.
     pub difference: Difference,
     /// The inputs of its run, if they were recorded.
     pub inputs: Option<RecordedInputs>,
 }
 
-/// How far an output's run has come.
+/// The progress of an output's run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunState {
     /// The output is complete.
@@ -64,12 +64,12 @@ impl RunState {
     }
 }
 
-/// What differs between two runs.
+/// The differences between two runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Difference {
     /// Each setting that differs, in words: `pooling: cls → mean`.
     pub settings: Vec<String>,
-    /// How the inputs differ, in words: `1 photo added: b.jpg`.
+    /// The difference between the inputs, in words: `1 photo added: b.jpg`.
     pub inputs: Option<String>,
 }
 
@@ -80,7 +80,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Where an output's inputs are recorded.
+/// The record of an output's inputs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedInputs {
     pub(crate) file: RecordFile,

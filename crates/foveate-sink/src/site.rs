@@ -1,4 +1,4 @@
-//! Where one run of an output writes: its files, its records, and its work in progress.
+//! The places of one run of an output: its files, its records, and its work in progress.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::place::Place;
+use crate::place::SinkPlace;
 use crate::publish::parent_of;
 use crate::{Layout, OutputManifest, OutputNames, RunManifest, SinkError, SinkOptions};
 
@@ -68,9 +68,9 @@ pub(crate) struct RunSite {
     pub(crate) names: OutputNames,
     pub(crate) layout: Layout,
     /// The folder or the prefix with the output's files.
-    pub(crate) output: Place,
+    pub(crate) output: SinkPlace,
     /// The work in progress. A reader of the output does not look there.
-    pub(crate) work: Place,
+    pub(crate) work: SinkPlace,
 }
 
 impl RunSite {
@@ -82,15 +82,15 @@ impl RunSite {
                 Layout::File => parent_of(&options.output).to_owned(),
                 Layout::Folder => options.output.clone(),
             };
-            let work = Place::Folder(names.staging());
-            return Ok(Self { names, layout: options.layout, output: Place::Folder(folder), work });
+            let work = SinkPlace::Folder(names.staging());
+            return Ok(Self { names, layout: options.layout, output: SinkPlace::Folder(folder), work });
         };
         let names = OutputNames::find_below(prefix.as_ref(), options)?;
-        Ok(Self::of_names(names, Place::Objects { prefix: Arc::clone(prefix), start: String::new() }))
+        Ok(Self::of_names(names, SinkPlace::Objects { prefix: Arc::clone(prefix), start: String::new() }))
     }
 
     /// The places of a run with these names, which are relative to `output`.
-    pub(crate) fn of_names(names: OutputNames, output: Place) -> Self {
+    pub(crate) fn of_names(names: OutputNames, output: SinkPlace) -> Self {
         let work = output.below(&names.staging().to_string_lossy());
         Self { names, layout: Layout::Folder, output, work }
     }
@@ -115,11 +115,11 @@ impl RunSite {
         Ok(Some(manifest))
     }
 
-    /// Reads whose work in progress is there; `None` if there is none.
+    /// Reads which job the work in progress belongs to; `None` if there is none.
     pub(crate) fn claim(&self) -> Result<Option<Claim>, SinkError> {
-        if let Place::Folder(_) = &self.work {
-            let former = |_: &[u8]| Err::<(), _>("an earlier version of foveate began this run".to_owned());
-            self.work.parse(FORMER_JOURNAL, former)?;
+        if let SinkPlace::Folder(_) = &self.work {
+            let former = "an earlier version of foveate began this run";
+            self.work.parse::<()>(FORMER_JOURNAL, |_| Err(former.to_owned()))?;
         }
         self.work.parse(CLAIM, Claim::parse)
     }

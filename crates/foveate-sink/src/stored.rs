@@ -10,15 +10,14 @@ use foveate_core::Stage;
 use tempfile::TempDir;
 
 use crate::commit::check_in_place;
-use crate::names::{STAGING, shards_of};
+use crate::names::{FAILURES, INPUTS, STAGING, shards_of};
 use crate::parts::RowReader;
 use crate::parts::frame::FrameKind;
 use crate::parts::segment::Segment;
-use crate::place::Place;
+use crate::place::SinkPlace;
 use crate::publish::parent_of;
 use crate::restored::{restore, write_lines};
 use crate::site::{CLAIM, Claim, RunSite};
-use crate::staging::{FAILURES, INPUTS};
 use crate::{
     ActOnRow, Failure, Layout, ManifestFile, ManifestPart, OutputManifest, OutputNames, Prefix, RecordedInputs,
     RunManifest, Shape, SinkError, SinkOptions, VectorReader,
@@ -30,7 +29,7 @@ const BLOCK: usize = 1024;
 /// Times that the work in progress of a running job is read.
 const ATTEMPTS: usize = 5;
 
-/// How far an output's run has come.
+/// The progress of an output's run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoredState {
     /// The output is complete.
@@ -41,16 +40,16 @@ pub enum StoredState {
     Alone,
 }
 
-/// What one run has stored in an output. Reading it takes no lock and changes nothing.
+/// A run's stored part of an output. Reading it takes no lock and changes nothing.
 #[derive(Debug)]
 pub struct StoredRun {
-    /// How far the run has come.
+    /// The progress of the run.
     pub state: StoredState,
     /// The output's manifest. That of an unfinished run has the parts that are complete so far, and counts the rows and
     /// failures of its last commit.
     pub manifest: OutputManifest,
-    parts: Place,
-    records: Place,
+    parts: SinkPlace,
+    records: SinkPlace,
     /// The rows of parts that are not complete.
     pending: Vec<Segment>,
     /// The folder of an unfinished run's records, and of copies of its segments.
@@ -64,8 +63,8 @@ struct ReadableFiles {
 }
 
 /// Makes files readable: those of a store are copied.
-fn readable(place: &Place, files: &[ManifestFile]) -> Result<ReadableFiles, SinkError> {
-    if let Place::Folder(folder) = place {
+fn readable(place: &SinkPlace, files: &[ManifestFile]) -> Result<ReadableFiles, SinkError> {
+    if let SinkPlace::Folder(folder) = place {
         return Ok(ReadableFiles { folder: folder.clone(), _copies: None });
     }
     let copies = temporary_folder()?;
@@ -112,7 +111,7 @@ fn run_of(manifest: &str) -> Option<&str> {
 }
 
 impl StoredRun {
-    fn new(state: StoredState, manifest: OutputManifest, parts: Place, records: Place) -> Self {
+    fn new(state: StoredState, manifest: OutputManifest, parts: SinkPlace, records: SinkPlace) -> Self {
         Self { state, manifest, parts, records, pending: Vec::new(), copies: None }
     }
 
@@ -121,7 +120,7 @@ impl StoredRun {
     /// # Errors
     /// [`SinkError::Updating`] while an output is put in place.
     pub fn find_below(prefix: &Arc<dyn Prefix>) -> Result<Vec<Self>, SinkError> {
-        let output = Place::Objects { prefix: Arc::clone(prefix), start: String::new() };
+        let output = SinkPlace::Objects { prefix: Arc::clone(prefix), start: String::new() };
         Self::find_in(&output, Path::new(prefix.address()))
     }
 
@@ -151,21 +150,21 @@ impl StoredRun {
 
     fn find_any(output: &Path) -> Result<Vec<Self>, SinkError> {
         if Layout::of(output) == Layout::Folder {
-            return Self::find_in(&Place::Folder(output.to_owned()), output);
+            return Self::find_in(&SinkPlace::Folder(output.to_owned()), output);
         }
         let site = RunSite::of(&SinkOptions::new(output))?;
         Ok(Self::at(&site, output)?.into_iter().collect())
     }
 
-    fn find_in(output: &Place, path: &Path) -> Result<Vec<Self>, SinkError> {
+    fn find_in(output: &SinkPlace, path: &Path) -> Result<Vec<Self>, SinkError> {
         // Before the manifests: a run that ends meanwhile is among these.
         let begun = output.below(STAGING).list()?;
         let mut runs = BTreeMap::new();
         for name in begun.into_keys() {
             // In a folder, the list has the runs' folders; in a store, their objects. An update's run is further below.
             let run = match output {
-                Place::Folder(_) => Some(name.as_str()),
-                Place::Objects { .. } => name.strip_suffix(CLAIM).and_then(|name| name.strip_suffix('/')),
+                SinkPlace::Folder(_) => Some(name.as_str()),
+                SinkPlace::Objects { .. } => name.strip_suffix(CLAIM).and_then(|name| name.strip_suffix('/')),
             };
             if let Some(run) = run.filter(|run| *run == "run" || run.contains("-of-") && !run.contains('/')) {
                 runs.insert(run.to_owned(), false);
@@ -221,8 +220,8 @@ impl StoredRun {
     fn unfinished(site: &RunSite, claim: &Claim) -> Result<Self, SinkError> {
         let copies = temporary_folder()?;
         let local = match &site.work {
-            Place::Folder(folder) => folder.clone(),
-            Place::Objects { .. } => copies.path().to_owned(),
+            SinkPlace::Folder(folder) => folder.clone(),
+            SinkPlace::Objects { .. } => copies.path().to_owned(),
         };
         let first = claim.settings.fingerprint.get("sink.first_index").and_then(|first| first.parse().ok());
         let restored = restore(site, claim, &local, first.unwrap_or(0))?;
@@ -245,10 +244,10 @@ impl StoredRun {
             ..OutputManifest::begun(claim.settings.clone())
         };
         let parts = match &site.work {
-            Place::Folder(_) => site.work.clone(),
-            Place::Objects { .. } => site.output.clone(),
+            SinkPlace::Folder(_) => site.work.clone(),
+            SinkPlace::Objects { .. } => site.output.clone(),
         };
-        let records = Place::Folder(copies.path().to_owned());
+        let records = SinkPlace::Folder(copies.path().to_owned());
         let run = Self::new(StoredState::Unfinished, manifest, parts, records);
         Ok(Self { pending: restored.pending, copies: Some(copies), ..run })
     }
@@ -260,8 +259,8 @@ impl StoredRun {
         let bytes = fs::metadata(path).map_err(SinkError::io("inspect", path))?.len();
         let part = ManifestPart { part: 0, rows: 0, files: vec![ManifestFile { name, bytes, xxh3: String::new() }] };
         let manifest = OutputManifest { parts: vec![part], ..OutputManifest::begun(settings) };
-        let parts = Place::Folder(parent_of(path).to_owned());
-        Ok(Some(Self::new(StoredState::Alone, manifest, parts, Place::Folder(PathBuf::new()))))
+        let parts = SinkPlace::Folder(parent_of(path).to_owned());
+        Ok(Some(Self::new(StoredState::Alone, manifest, parts, SinkPlace::Folder(PathBuf::new()))))
     }
 
     /// Returns the paths and lengths of the files that count.
@@ -341,7 +340,7 @@ impl StoredRun {
         Ok(rows)
     }
 
-    /// Where the inputs are recorded, of a run that has such a record.
+    /// The path of the record of inputs, of a run that has one.
     pub(crate) fn record_of_inputs(&self) -> PathBuf {
         self.records.path(self.manifest.records.first().map_or("", |record| record.name.as_str()))
     }
@@ -355,10 +354,10 @@ impl StoredRun {
     pub fn inputs(&self) -> Result<Option<RecordedInputs>, SinkError> {
         let [record, _failures] = &self.manifest.records[..] else { return Ok(None) };
         match &self.records {
-            Place::Folder(folder) => {
+            SinkPlace::Folder(folder) => {
                 Ok(RecordedInputs::new(folder.join(&record.name), record.bytes, self.manifest.complete))
             }
-            Place::Objects { .. } => {
+            SinkPlace::Objects { .. } => {
                 let content = self.records.read(&record.name)?.unwrap_or_default();
                 RecordedInputs::keep(&std::env::temp_dir(), &content, self.manifest.complete)
             }
@@ -371,7 +370,8 @@ impl StoredRun {
         let recorded = self.manifest.failures;
         let open = |record: &ManifestFile| {
             let local = readable(&self.records, std::slice::from_ref(record))?;
-            let (name, path) = (self.records.path(&record.name), local.folder.join(&record.name));
+            let name = self.records.path(&record.name);
+            let path = local.folder.join(&record.name);
             let file = File::open(&path).map_err(SinkError::opening(&path))?;
             let mut lines = csv::Reader::from_reader(BufReader::new(file).take(record.bytes)).into_records();
             let mut count = 0;
@@ -386,8 +386,9 @@ impl StoredRun {
                     let _open = &local;
                     count += 1;
                     Some(line.map_err(|error| SinkError::damaged(&name, error)).map(|line| {
-                        let text = |field: usize| line.get(field).unwrap_or_default().to_owned();
-                        StoredFailure { id: text(0), stage: text(1), reason: text(2), bytes: text(3).parse().ok() }
+                        let [id, stage, reason, bytes] =
+                            std::array::from_fn(|field| line.get(field).unwrap_or_default().to_owned());
+                        StoredFailure { id, stage, reason, bytes: bytes.parse().ok() }
                     }))
                 }
             }))
@@ -399,10 +400,10 @@ impl StoredRun {
 
 /// Compares the files in a place with their recorded lengths.
 pub(crate) fn check_lengths<'a>(
-    place: &Place,
+    place: &SinkPlace,
     files: impl IntoIterator<Item = &'a ManifestFile>,
 ) -> Result<(), SinkError> {
-    let Place::Objects { .. } = place else {
+    let SinkPlace::Objects { .. } = place else {
         return files.into_iter().try_for_each(|file| file.check(&place.path(&file.name), false));
     };
     let found = place.list()?;

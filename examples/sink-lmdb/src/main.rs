@@ -4,7 +4,7 @@ use std::error::Error;
 
 use foveate_sink::parts::PartSink;
 use foveate_sink::{Existing, Rows, RunManifest, SinkError, SinkOptions, VectorSink, Watermark};
-use foveate_sink_lmdb::{LmdbFormat, Vectors};
+use foveate_sink_lmdb::{LmdbFormat, LmdbVectors};
 
 const DIM: usize = 4;
 
@@ -55,7 +55,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let published = sink.finish()?;
     assert_eq!((published.rows, &published.files[0]), (5, &output));
 
-    let vectors = Vectors::open(&output)?;
+    let vectors = LmdbVectors::open(&output)?;
     assert_eq!(vectors.get("items/4")?[0].vector, embed(4));
     let mut items = 0;
     vectors.for_each(|row| {

@@ -1,4 +1,4 @@
-//! What holds for one writer of an output.
+//! Properties of one writer of an output.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::{
     Element, Existing, InputRecord, Layout, Published, Rows, RunState, SinkError, SinkOptions, VectorSink, Watermark,
 };
 
-pub(super) struct Bench<'a> {
+pub(super) struct SinkBench<'a> {
     pub(super) subject: &'a Subject<'a>,
     pub(super) layout: Layout,
     pub(super) columns: &'a [&'a str],
@@ -21,7 +21,7 @@ pub(super) struct Bench<'a> {
     pub(super) scratch: PathBuf,
 }
 
-impl Bench<'_> {
+impl SinkBench<'_> {
     pub(super) fn folder(&self, name: &str) -> PathBuf {
         let folder = self.scratch.join(name);
         fs::create_dir_all(&folder).unwrap();
@@ -36,7 +36,7 @@ impl Bench<'_> {
         options
     }
 
-    /// Where a run goes on that has committed the items below `index`.
+    /// The item at which a run goes on that has committed the items below `index`.
     fn kept(&self, index: u64) -> u64 {
         if self.in_store { index - index % PART } else { index }
     }
@@ -97,7 +97,7 @@ impl Bench<'_> {
         job.check_failures(published);
     }
 
-    /// What holds for files and for objects in a store.
+    /// Checks the properties of files and of objects in a store.
     pub(super) fn holds_everywhere(&self) {
         self.halves_round_to_nearest_even();
         self.no_rows_is_a_valid_output();
@@ -109,7 +109,7 @@ impl Bench<'_> {
         self.misuse_is_an_error();
         self.shards_share_a_folder();
         if self.subject.read_columns.is_some() {
-            Bench { columns: &COLUMNS, scratch: self.scratch.join("columns"), ..*self }.columns_come_back();
+            SinkBench { columns: &COLUMNS, scratch: self.scratch.join("columns"), ..*self }.columns_come_back();
         }
     }
 
@@ -147,7 +147,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Columns take part in whatever concerns rows.
+    /// Columns take part in all that concerns rows.
     fn columns_come_back(&self) {
         let job = self.job();
         let published = self.complete(&self.folder("fresh"), &job, USUAL);
@@ -160,7 +160,8 @@ impl Bench<'_> {
     }
 
     fn other_columns_are_refused(&self) {
-        let (job, folder) = (self.job(), self.folder("other-columns"));
+        let job = self.job();
+        let folder = self.folder("other-columns");
         self.begin_some(&job, &folder);
         let before = snapshot(&folder);
         for (columns, difference) in
@@ -221,7 +222,7 @@ impl Bench<'_> {
         self.complete(&folder, &job, USUAL);
     }
 
-    /// Why a run for this model is refused as one of another job.
+    /// Returns the reason why a run for this model is refused as one of another job.
     fn refusal(&self, options: &SinkOptions, model: &str) -> String {
         let refused = (self.subject.open)(options).begin(&SampleRun::of_model(model).manifest, Existing::Resume);
         let Err(error @ SinkError::OtherRun(_)) = refused else { panic!("{refused:?}") };
@@ -234,7 +235,8 @@ impl Bench<'_> {
     }
 
     fn existing_outputs_are_respected(&self) {
-        let (job, folder) = (SampleRun::new(), self.folder("existing"));
+        let job = SampleRun::new();
+        let folder = self.folder("existing");
         let begin = |existing| self.sink(&folder).begin(&job.manifest, existing);
         self.begin_some(&job, &folder);
         assert!(matches!(begin(Existing::Refuse), Err(SinkError::Interrupted(_))));
@@ -264,10 +266,8 @@ impl Bench<'_> {
     }
 
     fn misuse_is_an_error(&self) {
-        let (job, folder) = (SampleRun::new(), self.folder("misuse"));
-        let misuse = |result: Result<(), SinkError>, what: &str| {
-            assert!(matches!(result, Err(SinkError::Misuse(_))), "{what}: {result:?}");
-        };
+        let job = SampleRun::new();
+        let folder = self.folder("misuse");
         let mut sink = self.sink(&folder);
         let sink = &mut *sink;
         misuse(job.append(sink, 0, 2), "append before begin");
@@ -312,9 +312,15 @@ impl Bench<'_> {
             let published = job.finish((self.subject.open)(&options), Existing::Resume, USUAL).unwrap();
             self.check(&job, &published, &job.rows());
             stored.extend((self.subject.read)(&published));
-            let named = |file: &PathBuf| file.to_string_lossy().contains(&format!("-0000{shard}-of-00002"));
-            assert!(published.files.iter().all(named), "{:?}", published.files);
+            let name = format!("-0000{shard}-of-00002");
+            let is_named = published.files.iter().all(|file| file.to_string_lossy().contains(&name));
+            assert!(is_named, "{:?}", published.files);
         }
         assert_eq!(stored, whole.rows());
     }
+}
+
+/// Checks that a call was refused as misuse.
+fn misuse(result: Result<(), SinkError>, what: &str) {
+    assert!(matches!(result, Err(SinkError::Misuse(_))), "{what}: {result:?}");
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use super::bench::Bench;
+use super::bench::SinkBench;
 use super::files::{copy_folder, same, snapshot};
 use super::sample::CallSizes;
 use super::{LAYOUTS, Probe, Stored, Subject};
@@ -17,17 +17,21 @@ type OpenProbed<'a> = &'a dyn Fn(&SinkOptions, Probe) -> Box<dyn VectorSink>;
 /// Crashes at each step of a run in turn: `open` makes a sink with a probe. After each crash, another run must give the
 /// bytes of an uninterrupted run. `columns` are those of the run's items, such as [`COLUMNS`](super::COLUMNS).
 pub fn crash_at_every_step(open: OpenProbed<'_>, extension: &'static str, columns: &[&str], scratch: &Path) {
-    let quiet = |options: &SinkOptions| open(options, Box::new(|_| {}));
-    let subject = Subject { open: &quiet, read: &|_| Stored::new(), read_columns: None, extension };
+    let subject = Subject {
+        open: &|options| open(options, Box::new(|_| {})),
+        read: &|_| Stored::new(),
+        read_columns: None,
+        extension,
+    };
     for layout in LAYOUTS {
         let scratch = scratch.join(format!("{layout:?}"));
-        let bench = Bench { subject: &subject, layout, columns, in_store: false, scratch };
+        let bench = SinkBench { subject: &subject, layout, columns, in_store: false, scratch };
         bench.a_crash_at_any_step_is_made_good(open, Existing::Resume);
         bench.a_crash_at_any_step_is_made_good(open, Existing::Overwrite);
     }
 }
 
-impl Bench<'_> {
+impl SinkBench<'_> {
     fn a_crash_at_any_step_is_made_good(&self, open: OpenProbed<'_>, existing: Existing) {
         let (work, _) = self.finds(existing, "work");
         let copies = self.folder(&format!("copies-{existing:?}"));

@@ -41,8 +41,7 @@ pub(super) fn copy_folder(from: &Path, to: &Path) {
 }
 
 pub(super) fn same(expected: &FileTree, found: &FileTree, when: &str) {
-    let names = |files: &FileTree| files.keys().cloned().collect::<Vec<_>>();
-    assert_eq!(names(expected), names(found), "files, {when}");
+    assert_eq!(Vec::from_iter(expected.keys()), Vec::from_iter(found.keys()), "files, {when}");
     for (path, bytes) in expected {
         assert!(bytes == &found[path], "{} has other bytes, {when}", path.display());
     }

@@ -19,7 +19,7 @@ mod writers;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use bench::Bench;
+use bench::SinkBench;
 pub use crashes::crash_at_every_step;
 pub use elsewhere::read_elsewhere;
 use subject::with_columns;
@@ -34,7 +34,7 @@ pub type Probe = Box<dyn FnMut(&'static str) + Send>;
 pub fn run(subject: &Subject<'_>, scratch: &Path) {
     for layout in LAYOUTS {
         let scratch = scratch.join(format!("{layout:?}"));
-        let bench = Bench { subject, layout, columns: &[], in_store: false, scratch };
+        let bench = SinkBench { subject, layout, columns: &[], in_store: false, scratch };
         bench.holds_everywhere();
         bench.two_writers_are_one_too_many();
     }
@@ -42,7 +42,8 @@ pub fn run(subject: &Subject<'_>, scratch: &Path) {
 
 /// Runs the suite with outputs in an object store, which is a folder below `scratch`.
 pub fn run_in_store(subject: &Subject<'_>, scratch: &Path) {
-    let bench = Bench { subject, layout: Layout::Folder, columns: &[], in_store: true, scratch: scratch.join("store") };
+    let bench =
+        SinkBench { subject, layout: Layout::Folder, columns: &[], in_store: true, scratch: scratch.join("store") };
     bench.holds_everywhere();
     bench.two_writers_do_no_harm();
     bench.a_writer_of_other_bytes_is_refused();

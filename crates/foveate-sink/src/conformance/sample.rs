@@ -1,7 +1,6 @@
 //! The suite's job.
 
 use std::fs;
-use std::path::PathBuf;
 
 use foveate_core::Stage;
 
@@ -12,7 +11,7 @@ use crate::{
 
 pub(super) const DIM: usize = 3;
 
-/// How a job is divided into calls.
+/// The division of a job into calls.
 #[derive(Clone, Copy)]
 pub(super) struct CallSizes {
     /// Outcomes per round.
@@ -40,7 +39,7 @@ pub(super) struct SampleRun {
     pub(super) first: u64,
     /// The id of each item, and whether it gets a vector.
     pub(super) outcomes: Vec<(String, bool)>,
-    /// How many of [`COLUMNS`](super::COLUMNS) each item carries along.
+    /// The number of [`COLUMNS`](super::COLUMNS) that each item carries along.
     pub(super) columns: usize,
 }
 
@@ -53,11 +52,11 @@ impl SampleRun {
             let id = awkward.get(i).map_or_else(|| format!("photos/{i:04}.jpg"), |&id| id.to_owned());
             (id, !failed.contains(&i))
         });
-        let text = |pairs: &[(&str, &str)]| pairs.iter().map(|&(k, v)| (k.to_owned(), v.to_owned())).collect();
+        let fingerprint = [("model", "tiny"), ("recipe", "hf")];
         let manifest = RunManifest {
             dim: DIM,
-            fingerprint: text(&[("model", "tiny"), ("recipe", "hf")]),
-            info: text(&[("version", "0.1.0")]),
+            fingerprint: fingerprint.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+            info: [("version".to_owned(), "0.1.0".to_owned())].into(),
         };
         Self { manifest, first: 0, outcomes: outcomes.collect(), columns: 0 }
     }
@@ -79,13 +78,13 @@ impl SampleRun {
 
     /// Values of every kind: null, empty, long, and with characters that formats escape.
     pub(super) fn values(&self, index: u64) -> Vec<Option<String>> {
-        let value = |column: u64| match (index + column) % 5 {
+        let values = (0..self.columns as u64).map(|column| match (index + column) % 5 {
             0 => None,
             1 => Some(String::new()),
             2 => Some("a long caption ".repeat(20)),
             _ => Some(format!("żółw,\n\"{index}\"\0{column}")),
-        };
-        (0..self.columns as u64).map(value).collect()
+        });
+        values.collect()
     }
 
     /// A source's place after the items below `index`.
@@ -109,12 +108,12 @@ impl SampleRun {
 
     /// The rounds that deliver the outcomes from `from` on.
     pub(super) fn rounds(&self, from: u64, sizes: CallSizes) -> Vec<SampleRound> {
-        let starts = (from..self.end()).step_by(sizes.rows).zip(1..);
-        let round = |(from, number): (u64, usize)| {
+        let mut rounds = Vec::new();
+        for (number, from) in (1..).zip((from..self.end()).step_by(sizes.rows)) {
             let to = self.end().min(from + sizes.rows as u64);
-            SampleRound { from, to, commits: number % sizes.commit_every == 0 || to == self.end() }
-        };
-        starts.map(round).collect()
+            rounds.push(SampleRound { from, to, commits: number % sizes.commit_every == 0 || to == self.end() });
+        }
+        rounds
     }
 
     pub(super) fn take(&self, sink: &mut dyn VectorSink, rounds: &[SampleRound]) -> Result<(), SinkError> {
@@ -130,14 +129,14 @@ impl SampleRun {
     }
 
     pub(super) fn inputs(&self, from: u64, to: u64) -> Vec<InputRecord> {
-        let record = |index: u64| InputRecord {
+        let records = (from..to).map(|index| InputRecord {
             id: self.outcomes[(index - self.first) as usize].0.clone(),
             stamp: Stamp { bytes: Some(index), modified_ns: Some(-1), etag: Some(!index) },
             xxh3: index.is_multiple_of(2).then_some(index),
             content: index.is_multiple_of(2).then(|| ContentId::of(&index.to_le_bytes())),
             place: self.watermark(index + 1).place,
-        };
-        (from..to).map(record).collect()
+        });
+        records.collect()
     }
 
     pub(super) fn append(&self, sink: &mut dyn VectorSink, from: u64, to: u64) -> Result<(), SinkError> {
@@ -185,8 +184,8 @@ impl SampleRun {
 
     /// Compares the published record of failures with the job's.
     pub(super) fn check_failures(&self, published: &Published) {
-        let name = |file: &&PathBuf| file.file_name().unwrap().to_string_lossy().into_owned();
-        let failures = published.files.iter().find(|file| name(file).contains("failures"));
+        let mut files = published.files.iter();
+        let failures = files.find(|file| file.file_name().unwrap().to_string_lossy().contains("failures"));
         let text = fs::read(failures.expect("a failures file is always published")).unwrap();
         let mut lines = csv::Reader::from_reader(&text[..]);
         assert_eq!(lines.headers().unwrap(), vec!["id", "stage", "reason", "bytes"]);

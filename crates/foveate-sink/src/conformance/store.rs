@@ -20,7 +20,7 @@ pub(super) struct FolderPrefix {
     pub(super) address: String,
     pub(super) requests: AtomicUsize,
     /// The request that goes wrong, and how.
-    pub(super) fault: Option<(usize, Fault)>,
+    pub(super) fault: Option<(usize, RequestFault)>,
     /// The manifest that another writer puts there before this one's request to do so.
     pub(super) rival: Option<Vec<u8>>,
 }
@@ -28,9 +28,9 @@ pub(super) struct FolderPrefix {
 /// An object appears whole, and a condition holds until its request is done. Writers of one folder have a prefix each.
 static ONE_REQUEST: Mutex<()> = Mutex::new(());
 
-/// What happens to a request.
+/// The fate of a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Fault {
+pub(super) enum RequestFault {
     /// Neither it nor any later one is done, as if the writer died.
     IsTheEnd,
     /// It is done, and fails nevertheless.
@@ -50,15 +50,15 @@ impl FolderPrefix {
         let _one = lock(&ONE_REQUEST);
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
         let fault = self.fault.filter(|(at, fault)| match fault {
-            Fault::IsTheEnd => *at <= number,
+            RequestFault::IsTheEnd => *at <= number,
             _ => *at == number,
         });
         let fault = fault.map(|(_, fault)| fault);
-        if matches!(fault, Some(Fault::LosesItsAnswer | Fault::IsRepeated)) {
+        if matches!(fault, Some(RequestFault::LosesItsAnswer | RequestFault::IsRepeated)) {
             act().unwrap();
         }
         match fault {
-            None | Some(Fault::IsRepeated) => Ok(act().unwrap()),
+            None | Some(RequestFault::IsRepeated) => Ok(act().unwrap()),
             Some(_) => Err(SinkError::Store { action: "write to", source: format!("request {number}").into() }),
         }
     }

@@ -1,19 +1,20 @@
-//! What holds for several writers of an output, and for a store whose requests go wrong.
+//! Properties of several writers of an output, and of a store whose requests go wrong.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::bench::Bench;
+use super::bench::SinkBench;
 use super::files::{FileTree, same, snapshot};
 use super::sample::{SMALL, SampleRun, USUAL};
-use super::store::{Fault, FolderPrefix};
+use super::store::{FolderPrefix, RequestFault};
 use crate::commit::PLAN;
 use crate::{Existing, SinkError, SinkOptions};
 
-impl Bench<'_> {
+impl SinkBench<'_> {
     pub(super) fn two_writers_are_one_too_many(&self) {
-        let (job, folder) = (SampleRun::new(), self.folder("locked"));
+        let job = SampleRun::new();
+        let folder = self.folder("locked");
         let mut first = self.begun(&folder, &job).0;
         for existing in [Existing::Resume, Existing::Refuse, Existing::Overwrite] {
             let result = self.sink(&folder).begin(&job.manifest, existing);
@@ -24,10 +25,11 @@ impl Bench<'_> {
         self.check(&job, &published, &job.rows());
     }
 
-    /// They make the same objects, whoever is first. Nothing is left of either.
+    /// They make the same objects in either order. Nothing is left of either.
     pub(super) fn two_writers_do_no_harm(&self) {
-        let (job, expected) = (SampleRun::new(), self.reference("one-writer"));
-        let as_folder = Bench { in_store: false, scratch: self.scratch.join("local"), ..*self };
+        let job = SampleRun::new();
+        let expected = self.reference("one-writer");
+        let as_folder = SinkBench { in_store: false, scratch: self.scratch.join("local"), ..*self };
         same(&as_folder.reference("folder"), &expected, "in a store and in a folder");
         let rounds = job.rounds(0, SMALL);
         for lead in [0, 3, rounds.len()] {
@@ -45,7 +47,9 @@ impl Bench<'_> {
     }
 
     pub(super) fn a_writer_of_other_bytes_is_refused(&self) {
-        let (job, mut other, folder) = (SampleRun::new(), SampleRun::new(), self.folder("other-bytes"));
+        let job = SampleRun::new();
+        let folder = self.folder("other-bytes");
+        let mut other = SampleRun::new();
         other.outcomes[0].1 = false;
         let first = self.sink(&folder);
         let (mut second, _) = self.begun(&folder, &other);
@@ -65,7 +69,7 @@ impl Bench<'_> {
             let (calm, old) = self.finds(existing, "calm");
             SampleRun::new().finish(self.sink(&calm), existing, USUAL).unwrap();
             let expected = snapshot(&calm);
-            for fault in [Fault::IsTheEnd, Fault::LosesItsAnswer, Fault::IsRepeated] {
+            for fault in [RequestFault::IsTheEnd, RequestFault::LosesItsAnswer, RequestFault::IsRepeated] {
                 let mut number = 0;
                 while self.goes_wrong(existing, (number, fault), &old, &expected) {
                     number += 1;
@@ -75,7 +79,13 @@ impl Bench<'_> {
     }
 
     /// Returns false if the run has fewer requests.
-    fn goes_wrong(&self, existing: Existing, fault: (usize, Fault), old: &FileTree, expected: &FileTree) -> bool {
+    fn goes_wrong(
+        &self,
+        existing: Existing,
+        fault: (usize, RequestFault),
+        old: &FileTree,
+        expected: &FileTree,
+    ) -> bool {
         let at = format!("{:?} of request {} over {existing:?}", fault.1, fault.0);
         let (folder, _) = self.finds(existing, &at);
         let options = self.options(&folder);
@@ -83,12 +93,11 @@ impl Bench<'_> {
         let faulty = SinkOptions { prefix: Some(prefix.clone()), ..options };
         let first = SampleRun::new().finish((self.subject.open)(&faulty), existing, USUAL);
         let is_complete = first.as_ref().is_ok_and(|published| published.leftover.is_none());
-        assert!(is_complete || fault.1 != Fault::IsRepeated, "{at}: {first:?}");
+        assert!(is_complete || fault.1 != RequestFault::IsRepeated, "{at}: {first:?}");
         // A reader finds the old output, with new parts that its manifest does not name, or the new one, or waits.
         let found = snapshot(&folder);
-        let has = |tree: &FileTree| tree.iter().all(|(name, bytes)| found.get(name) == Some(bytes));
         let waits = found.keys().any(|path| path.ends_with(PLAN));
-        assert!(has(old) || has(expected) || waits, "{at}: {:?}", found.keys());
+        assert!(has_all(&found, old) || has_all(&found, expected) || waits, "{at}: {:?}", found.keys());
         self.repeat(&folder, existing, &at);
         same(expected, &snapshot(&folder), &at);
         prefix.requests.load(Ordering::Relaxed) > fault.0
@@ -97,7 +106,8 @@ impl Bench<'_> {
     /// Another writer replaces the manifest, or creates it, just before this one does.
     pub(super) fn a_commit_that_comes_too_late_is_refused(&self) {
         let name = Path::new("x/_manifest.json");
-        let (job, folder) = (SampleRun::new(), self.folder("rival"));
+        let job = SampleRun::new();
+        let folder = self.folder("rival");
         self.complete(&folder, &SampleRun::of_model("rival"), USUAL);
         let rival = snapshot(&folder).remove(name);
         for existing in [Existing::Resume, Existing::Overwrite] {
@@ -113,4 +123,9 @@ impl Bench<'_> {
             job.finish(self.sink(&folder), Existing::Overwrite, USUAL).unwrap();
         }
     }
+}
+
+/// Returns true if `found` has every file of `tree`.
+fn has_all(found: &FileTree, tree: &FileTree) -> bool {
+    tree.iter().all(|(name, bytes)| found.get(name) == Some(bytes))
 }

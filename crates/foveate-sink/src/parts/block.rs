@@ -79,9 +79,10 @@ impl RowBlock {
         for (row, (id, vector)) in self.ids().zip(vectors).enumerate() {
             let numbers = row * self.columns()..(row + 1) * self.columns();
             let columns: Vec<_> = numbers.map(|number| self.value(number).map(str::to_owned)).collect();
-            let (width, height, xxh3) = (self.width[row], self.height[row], self.xxh3[row]);
             let vector = &shape.element.floats(vector);
-            act(&StoredRow { id, vector, width, height, xxh3, columns: &columns })?;
+            let width = self.width[row];
+            let height = self.height[row];
+            act(&StoredRow { id, vector, width, height, xxh3: self.xxh3[row], columns: &columns })?;
         }
         Ok(())
     }
@@ -160,7 +161,7 @@ pub struct RowReader {
     row_bytes: usize,
     /// The rows of the frame that was read last, without their vectors.
     frame: RowBlock,
-    /// Where the vectors are in the frame's payload.
+    /// The start of the vectors in the frame's payload.
     vectors_at: usize,
     /// Rows of the frame that are in a block.
     used: usize,

@@ -1,4 +1,4 @@
-//! A run's end: what is prepared for its commit, and what is left of its work afterwards.
+//! A run's end: the files for its commit, and the remains of its work afterwards.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -9,11 +9,12 @@ use super::frame::FrameKind;
 use super::run::{LocalWork, OpenRun};
 use super::segment::Segment;
 use crate::commit::{CommitPlan, PLAN, PlannedMove, clear_work};
-use crate::place::Place;
+use crate::inputs::INPUTS_HEADER;
+use crate::names::{FAILURES, INPUTS};
+use crate::place::SinkPlace;
 use crate::publish::parent_of;
 use crate::restored::write_lines;
 use crate::site::{checked_json, name_of};
-use crate::staging::{FAILURES, INPUTS, INPUTS_HEADER};
 use crate::{Layout, ManifestFile, ManifestPart, OutputManifest, Published, SinkError, sync_folder};
 
 /// The manifest in the work in progress.
@@ -24,7 +25,7 @@ impl OpenRun {
         self.sealed.iter().filter_map(|segment| segment.end.sealed.as_ref()).map(|part| part.rows).sum()
     }
 
-    /// True if there is anything to publish besides failures.
+    /// True if there is anything to publish other than failures.
     pub(super) fn has_parts(&self) -> bool {
         self.sealed.iter().any(has_files)
     }
@@ -66,7 +67,7 @@ impl OpenRun {
             }
             let written = self.output_manifest(records);
             // A store's is written from the plan, by a request with a condition.
-            if let Place::Folder(_) = self.site.work {
+            if let SinkPlace::Folder(_) = self.site.work {
                 self.steps.step("write manifest");
                 self.site.work.replace(STAGED_MANIFEST, written.to_json().into_bytes().into())?;
             }
@@ -100,7 +101,7 @@ impl OpenRun {
             return moves;
         }
         let mut moves = self.adopted.clone();
-        if let Place::Folder(folder) = &self.site.work {
+        if let SinkPlace::Folder(folder) = &self.site.work {
             moves.extend(files.filter(|name| folder.join(name).exists()).map(|name| planned(name, name)));
         }
         moves.push(last);
@@ -113,7 +114,7 @@ impl OpenRun {
         let file = File::create(&path).map_err(SinkError::io("create", &path))?;
         let (bytes, hash) = write_lines(&file, &path, kind, self.sealed.iter())?;
         file.sync_all().map_err(SinkError::io("sync", &path))?;
-        if let Place::Objects { .. } = self.site.work {
+        if let SinkPlace::Objects { .. } = self.site.work {
             let content = fs::read(&path).map_err(SinkError::io("read", &path))?;
             self.site.work.replace(name, content.into())?;
         }

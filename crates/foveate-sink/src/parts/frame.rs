@@ -7,7 +7,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::SinkError;
 
-/// What a frame holds.
+/// The content of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FrameKind {
     Rows = 0,
@@ -30,7 +30,7 @@ pub(super) const PER_ROW: usize = 8 + 8 + 4 + 4 + 4;
 /// The length of a null.
 pub(super) const NULL: u32 = u32::MAX;
 
-/// Why a frame cannot be read.
+/// The reason why a frame cannot be read.
 #[derive(Debug)]
 pub(crate) enum FrameError {
     Io(std::io::Error),
@@ -70,7 +70,8 @@ impl<R: Read> FrameReader<R> {
         self.left = self.left.checked_sub(FRAME_HEAD).ok_or(FrameError::Damaged("a frame is cut off"))?;
         self.reader.read_exact(&mut head).map_err(FrameError::Io)?;
         let mut fields = Fields(&head[1..]);
-        let (len, checksum) = (fields.u64().unwrap_or(0), fields.u64().unwrap_or(0));
+        let len = fields.u64().unwrap_or(0);
+        let checksum = fields.u64().unwrap_or(0);
         // Check against the actual length before allocating memory.
         self.left = self.left.checked_sub(len).ok_or(FrameError::Damaged("a frame is cut off"))?;
         self.payload.resize(len as usize, 0);

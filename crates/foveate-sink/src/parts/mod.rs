@@ -94,7 +94,7 @@ impl StoredPart<'_> {
         self.dim
     }
 
-    /// How each component is stored.
+    /// The type of stored components.
     pub fn element(&self) -> Element {
         self.element
     }

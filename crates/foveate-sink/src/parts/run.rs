@@ -1,4 +1,4 @@
-//! A run in progress, whatever its parts hold: how it begins, or continues.
+//! A run in progress: its beginning, or its continuation. The content of its parts does not matter here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,15 +8,17 @@ use std::thread::JoinHandle;
 
 use tempfile::TempDir;
 
-use super::segment::{Scratch, Segment, SegmentWriter};
-use super::taken::{Steps, Taken};
+use super::segment::{Segment, SegmentScratch, SegmentWriter};
+use super::taken::{AcceptedItems, StepProbe};
+use crate::checks::check_maker;
 use crate::commit::{LOCK, PlannedMove, end_commit};
-use crate::names::STAGING;
-use crate::place::Place;
+use crate::failures::FAILURES_HEADER;
+use crate::names::{FAILURES, STAGING};
+use crate::place::SinkPlace;
 use crate::publish::{parent_of, remove_if_there};
 use crate::restored::{restore, segments};
 use crate::site::{CLAIM, Claim, RunSite, checked_json, name_of};
-use crate::staging::{FAILURES, FAILURES_HEADER, Staging, check_maker};
+use crate::staging::StagingFolder;
 use crate::stored::{StoredRun, check_lengths};
 use crate::{
     Existing, Finished, Layout, OtherRun, OutputManifest, RunManifest, RunState, SinkError, SinkOptions, Watermark,
@@ -26,7 +28,7 @@ use crate::{
 /// A run in progress.
 pub(super) struct OpenRun {
     pub(super) options: SinkOptions,
-    pub(super) steps: Steps,
+    pub(super) steps: StepProbe,
     pub(super) site: RunSite,
     pub(super) claim: Claim,
     /// Digest of the claim's settings.
@@ -35,7 +37,7 @@ pub(super) struct OpenRun {
     pub(super) sealed: Vec<Segment>,
     /// Segments of what follows, in order.
     pub(super) pending: Vec<Segment>,
-    /// What the next commit makes segments of, by part.
+    /// The rows and lines that the next commit makes segments of, by part.
     pub(super) open: BTreeMap<u64, SegmentWriter>,
     pub(super) watermark: Watermark,
     pub(super) failed: u64,
@@ -43,18 +45,18 @@ pub(super) struct OpenRun {
     pub(super) next_input: u64,
     /// The part that is adopted, until its records are committed.
     pub(super) adopting: Option<u64>,
-    /// Where files of adopted parts come from.
+    /// The origins of adopted parts' files.
     pub(super) adopted: Vec<PlannedMove>,
-    pub(super) taken: Taken,
-    pub(super) upload: Upload,
-    pub(super) scratch: Scratch,
+    pub(super) taken: AcceptedItems,
+    pub(super) upload: PartUpload,
+    pub(super) scratch: SegmentScratch,
     /// After `open`, whose writers have files open in it.
     pub(super) local: LocalWork,
 }
 
 /// The local folder of a run: the work in progress itself, or a temporary one for files on their way to a store.
 pub(super) enum LocalWork {
-    Locked(Staging),
+    Locked(StagingFolder),
     Temporary(TempDir),
 }
 
@@ -69,9 +71,9 @@ impl LocalWork {
 
 /// The part on its way to the store.
 #[derive(Default)]
-pub(super) struct Upload(pub(super) Option<JoinHandle<Result<(), SinkError>>>);
+pub(super) struct PartUpload(pub(super) Option<JoinHandle<Result<(), SinkError>>>);
 
-impl Upload {
+impl PartUpload {
     /// Waits until the part is in the store.
     pub(super) fn settle(&mut self) -> Result<(), SinkError> {
         let ended = self.0.take().map(JoinHandle::join);
@@ -79,7 +81,7 @@ impl Upload {
     }
 }
 
-impl Drop for Upload {
+impl Drop for PartUpload {
     /// The part's files go with the folder, and a run that is stopped keeps the part.
     fn drop(&mut self) {
         // Its error would come too late: the run continues before this part.
@@ -93,7 +95,7 @@ impl OpenRun {
         options: &SinkOptions,
         settings: RunManifest,
         existing: Existing,
-        steps: Steps,
+        steps: StepProbe,
     ) -> Result<Self, SinkError> {
         check_maker(options, &settings)?;
         Beginning { options: options.clone(), steps, site: RunSite::of(options)?, settings, existing }.open()
@@ -152,9 +154,9 @@ impl OpenRun {
         }
         self.next_input = self.watermark.index;
         // Only the last part of a run is short: it was sealed when the run was finishing.
-        let is_short = |last: &Segment| last.end.end - last.end.start < self.part_items();
-        let is_closed = !self.options.packed && restored.sealed.last().is_some_and(is_short);
-        self.taken = Taken::up_to(self.watermark.index, self.claim.settings.dim, is_closed);
+        let is_short = restored.sealed.last().is_some_and(|last| last.end.end - last.end.start < self.part_items());
+        let is_closed = !self.options.packed && is_short;
+        self.taken = AcceptedItems::up_to(self.watermark.index, self.claim.settings.dim, is_closed);
         self.sealed = restored.sealed;
         self.pending = restored.pending;
         self.check_parts()?;
@@ -185,7 +187,7 @@ impl OpenRun {
             known.extend(segment.path.file_name().map(|name| name.to_string_lossy().into_owned()));
             known.extend(segment.end.sealed.iter().flat_map(|part| &part.files).map(|file| file.name.clone()));
         }
-        let found = Place::Folder(self.local.folder().to_owned()).list()?;
+        let found = SinkPlace::Folder(self.local.folder().to_owned()).list()?;
         for name in found.keys().filter(|name| !known.contains(name)) {
             self.steps.step("remove uncommitted file");
             remove_if_there(&self.local.folder().join(name))?;
@@ -194,10 +196,10 @@ impl OpenRun {
     }
 }
 
-/// What a run begins with.
+/// The arguments with which a run begins.
 struct Beginning {
     options: SinkOptions,
-    steps: Steps,
+    steps: StepProbe,
     site: RunSite,
     settings: RunManifest,
     existing: Existing,
@@ -216,12 +218,13 @@ impl Beginning {
             return Err(self.finished());
         }
         self.steps.step("create staging folder");
-        let (options, names) = (self.options.clone(), self.site.names.clone());
-        let staging = Staging::take(&options, &names)?;
+        let options = self.options.clone();
+        let names = self.site.names.clone();
+        let staging = StagingFolder::take(&options, &names)?;
         match self.begin_at(LocalWork::Locked(staging)) {
             // Nothing is there that a claim does not name.
             Err(error) if !names.staging().join(CLAIM).exists() => {
-                if let Ok(staging) = Staging::take(&options, &names) {
+                if let Ok(staging) = StagingFolder::take(&options, &names) {
                     staging.discard_unused();
                 }
                 Err(error)
@@ -237,11 +240,10 @@ impl Beginning {
         let run = self.begin_at(LocalWork::Temporary(folder))?;
         let Some(prefix) = &run.options.prefix else { return Ok(run) };
         let claim = checked_json(&run.claim);
-        let is_created = |name: &str| prefix.create(name, claim.clone());
         // The store must keep an object that exists. One that ignores the condition would let two writers mix.
         let name = format!("{}/{CLAIM}", run.site.names.staging().display());
         // The first one succeeds if another writer of this job has just finished.
-        if is_created(&name)? && is_created(&name)? {
+        if prefix.create(&name, claim.clone())? && prefix.create(&name, claim)? {
             prefix.remove(&name)?;
             return Err(SinkError::Unconditional(prefix.address().to_owned()));
         }
@@ -266,7 +268,7 @@ impl Beginning {
             return self.resume(local, claim);
         }
         let is_there =
-            base.is_some() || matches!(self.site.output, Place::Folder(_)) && self.site.names.main().exists();
+            base.is_some() || matches!(self.site.output, SinkPlace::Folder(_)) && self.site.names.main().exists();
         if is_there && !self.is_fresh() {
             return Err(self.finished());
         }
@@ -289,7 +291,7 @@ impl Beginning {
         }
         let mut claim = Claim::new(self.settings.clone(), base);
         claim.can_continue = self.existing != Existing::Update;
-        // Parts that stand beside those of the replaced output for a while.
+        // Its parts and those of the replaced output are in one place for a while.
         let is_beside = self.options.prefix.is_some() || self.existing == Existing::Update;
         if self.site.layout == Layout::Folder && is_beside {
             let parts = base.iter().flat_map(|base| &base.parts).map(|part| part.part + 1);
@@ -352,8 +354,8 @@ impl Beginning {
         let mut named: BTreeSet<&str> = waste.iter().map(String::as_str).collect();
         named.extend(base.iter().flat_map(|base| base.files()).map(|file| file.name.as_str()));
         let found = self.site.output.list()?;
-        let is_stray = |name: &&String| self.site.names.is_part(name) && !named.contains(name.as_str());
-        if let Some(stray) = found.keys().find(is_stray) {
+        let stray = found.keys().find(|name| self.site.names.is_part(name) && !named.contains(name.as_str()));
+        if let Some(stray) = stray {
             return Err(self.is_strangers(&format!("it holds {stray}")));
         }
         let failures = name_of(&self.site.names.current().beside(FAILURES));
@@ -362,10 +364,11 @@ impl Beginning {
         }
         // All that a run without any vector leaves, and the first file that a commit moves.
         let may_be_ours = !self.options.packed || self.site.claim().is_ok_and(|claim| claim.is_some());
-        let is_ours = |content: Vec<u8>| may_be_ours && content.starts_with(FAILURES_HEADER.as_bytes());
-        match self.site.output.read(&failures)?.is_none_or(is_ours) {
-            true => Ok(()),
-            false => Err(self.is_strangers(&format!("it holds {failures}"))),
+        match self.site.output.read(&failures)? {
+            Some(content) if !may_be_ours || !content.starts_with(FAILURES_HEADER.as_bytes()) => {
+                Err(self.is_strangers(&format!("it holds {failures}")))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -384,9 +387,9 @@ impl Beginning {
             next_input: first,
             adopting: None,
             adopted: Vec::new(),
-            taken: Taken::up_to(first, claim.settings.dim, false),
-            upload: Upload::default(),
-            scratch: Scratch::default(),
+            taken: AcceptedItems::up_to(first, claim.settings.dim, false),
+            upload: PartUpload::default(),
+            scratch: SegmentScratch::default(),
             claim,
             local,
         }

@@ -1,4 +1,4 @@
-//! What a run takes, and how it becomes parts.
+//! The way of rows, failures and inputs into a run's parts.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,12 +6,12 @@ use std::thread::{self, JoinHandle};
 
 use super::frame::FrameKind;
 use super::run::{LocalWork, OpenRun};
-use super::segment::{Block, Segment, SegmentEnd, SegmentWriter, sealed_name};
+use super::segment::{PartRows, Segment, SegmentEnd, SegmentWriter, sealed_name};
 use super::{PartFiles, PartFormat, StoredPart};
 use crate::commit::PlannedMove;
+use crate::failures::push_failure;
 use crate::publish::remove_if_there;
 use crate::site::name_of;
-use crate::staging::push_failure;
 use crate::{
     Failure, InputRecord, Layout, ManifestFile, ManifestPart, Rows, SinkError, Watermark, publish, sidecar, sync_file,
     sync_folder,
@@ -27,7 +27,7 @@ impl OpenRun {
             let end = self.part_end(part);
             let count = rows.index[start..].partition_point(|&index| index < end || end == u64::MAX);
             self.steps.step("append rows");
-            let block = Block { rows, range: start..start + count, dim, element: self.options.element };
+            let block = PartRows { rows, range: start..start + count, dim, element: self.options.element };
             let mut scratch = std::mem::take(&mut self.scratch);
             self.writer(part)?.rows(block, &mut scratch)?;
             self.scratch = scratch;
@@ -163,7 +163,9 @@ impl OpenRun {
         if let LocalWork::Temporary(folder) = &self.local {
             let files = segment.end.sealed.iter().flat_map(|part| &part.files).map(|file| file.name.clone());
             let files: Vec<PathBuf> = files.map(|name| folder.path().join(name)).filter(|path| path.exists()).collect();
-            let (output, work, path) = (self.site.output.clone(), self.site.work.clone(), segment.path.clone());
+            let output = self.site.output.clone();
+            let work = self.site.work.clone();
+            let path = segment.path.clone();
             self.upload.settle()?;
             self.upload.0 = Some(thread::spawn(move || {
                 for file in files {
@@ -246,7 +248,7 @@ impl OpenRun {
     pub(super) fn commit_adopted(&mut self, watermark: Watermark) -> Result<(), SinkError> {
         if let Some((_, mut writer)) = self.open.pop_first() {
             let start = self.watermark.index;
-            let (end, place) = (watermark.index, watermark.place);
+            let Watermark { index: end, place } = watermark;
             writer.end = SegmentEnd { run: self.id.clone(), start, end, place, ..writer.end };
             self.publish_sealed(writer)?;
         }
@@ -255,7 +257,7 @@ impl OpenRun {
         Ok(())
     }
 
-    /// Where the caller writes the file of the next part.
+    /// The path to which the caller writes the file of the next part.
     pub(super) fn next_file(&self, extension: &str) -> PathBuf {
         temporary(&self.local.folder().join(self.site.part_name(self.origin().1, extension)))
     }

@@ -24,7 +24,7 @@ use xxhash_rust::xxh3::Xxh3;
 use super::frame::{FRAME_HEAD, FrameKind, FrameReader, NULL};
 use crate::{Element, ManifestPart, Rows, SinkError};
 
-/// What a segment covers, and how to read it.
+/// The items that a segment covers, and the facts needed to read it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SegmentEnd {
     /// Digest of the run's settings.
@@ -48,7 +48,7 @@ pub(crate) fn sealed_name(part: u64) -> String {
     format!("part-{part:05}.seg")
 }
 
-/// Bytes read at once beside a payload, which is read to where it stays.
+/// Bytes of frames' heads read at once. A payload is read directly to its own memory.
 const HEADS: usize = 1 << 14;
 /// Bytes of a segment after its last frame.
 const TRAILER: u64 = 8;
@@ -77,7 +77,7 @@ impl SegmentWriter {
     }
 
     /// Appends rows, in one frame or in several if their text is long.
-    pub(crate) fn rows(&mut self, mut block: Block<'_>, scratch: &mut Scratch) -> Result<(), SinkError> {
+    pub(crate) fn rows(&mut self, mut block: PartRows<'_>, scratch: &mut SegmentScratch) -> Result<(), SinkError> {
         while let Some(frame) = block.split_frame() {
             scratch.encode(&frame);
             self.end.rows += frame.range.len() as u64;
@@ -150,21 +150,20 @@ impl Segment {
     pub(crate) fn open(path: &Path) -> Result<Self, SinkError> {
         let mut file = File::open(path).map_err(SinkError::io("open", path))?;
         let len = file.metadata().map_err(SinkError::io("inspect", path))?.len();
-        let damaged = |reason: &str| SinkError::damaged(path, reason.to_owned());
-        let at = len.checked_sub(TRAILER).ok_or_else(|| damaged("it is cut off"))?;
+        let at = len.checked_sub(TRAILER).ok_or_else(|| SinkError::damaged(path, "it is cut off"))?;
         let mut trailer = [0; TRAILER as usize];
         file.seek(SeekFrom::Start(at)).map_err(SinkError::io("seek in", path))?;
         file.read_exact(&mut trailer).map_err(SinkError::io("read", path))?;
         let last = u64::from_le_bytes(trailer);
-        let start = at.checked_sub(last).ok_or_else(|| damaged("its end is damaged"))?;
+        let start = at.checked_sub(last).ok_or_else(|| SinkError::damaged(path, "its end is damaged"))?;
         file.seek(SeekFrom::Start(start)).map_err(SinkError::io("seek in", path))?;
         let mut frames = FrameReader::new(file, last);
         match frames.next().map_err(|error| error.into_sink_error(path))? {
             Some(FrameKind::End) => {
-                let end = parse_end(&frames.payload).map_err(|reason| damaged(&reason))?;
+                let end = parse_end(&frames.payload).map_err(|reason| SinkError::damaged(path, reason))?;
                 Ok(Self { path: path.to_owned(), end })
             }
-            _ => Err(damaged("its end is damaged")),
+            _ => Err(SinkError::damaged(path, "its end is damaged")),
         }
     }
 
@@ -200,7 +199,7 @@ fn parse_end(json: &[u8]) -> Result<SegmentEnd, String> {
 }
 
 /// The appended rows that belong to one part.
-pub(crate) struct Block<'a> {
+pub(crate) struct PartRows<'a> {
     pub(crate) rows: &'a Rows<'a>,
     pub(crate) range: Range<usize>,
     pub(crate) dim: usize,
@@ -211,7 +210,7 @@ pub(crate) struct Block<'a> {
 /// within 32 bits.
 pub(super) const MOST_TEXT: usize = 64 << 20;
 
-impl<'a> Block<'a> {
+impl<'a> PartRows<'a> {
     /// Takes the rows of the next frame off the front; `None` if no row is left.
     fn split_frame(&mut self) -> Option<Self> {
         let Self { rows, range, dim, element } = self;
@@ -227,23 +226,22 @@ impl<'a> Block<'a> {
     }
 
     fn values(&self) -> impl Iterator<Item = Option<&'a str>> {
-        let values = |row| self.rows.values(row).iter().map(Option::as_deref);
-        self.range.clone().flat_map(values)
+        self.range.clone().flat_map(|row| self.rows.values(row).iter().map(Option::as_deref))
     }
 }
 
 /// Memory for encoding blocks, reused from block to block.
 #[derive(Debug, Default)]
-pub(crate) struct Scratch {
+pub(crate) struct SegmentScratch {
     vectors: Vec<u8>,
     frame: Vec<u8>,
     halves: Vec<half::f16>,
 }
 
-impl Scratch {
-    fn encode(&mut self, block: &Block<'_>) {
+impl SegmentScratch {
+    fn encode(&mut self, block: &PartRows<'_>) {
         self.encode_vectors(block);
-        let Block { rows, range, .. } = block;
+        let PartRows { rows, range, .. } = block;
         let frame = &mut self.frame;
         frame.clear();
         frame.extend_from_slice(&(range.len() as u32).to_le_bytes());
@@ -261,7 +259,7 @@ impl Scratch {
         frame[4..8].copy_from_slice(&len.to_le_bytes());
     }
 
-    fn encode_vectors(&mut self, block: &Block<'_>) {
+    fn encode_vectors(&mut self, block: &PartRows<'_>) {
         let values = &block.rows.vectors[block.range.start * block.dim..block.range.end * block.dim];
         self.vectors.clear();
         match block.element {
@@ -306,8 +304,8 @@ mod tests {
         let vectors: Vec<_> = (0..texts.len()).map(|row| row as f32).collect();
         let rows = rows_of(&id, &[1; 5], &vectors, &columns);
         let mut writer = SegmentWriter::create(folder, 3).unwrap();
-        let block = Block { rows: &rows, range: 0..texts.len(), dim: 1, element: Element::F32 };
-        writer.rows(block, &mut Scratch::default()).unwrap();
+        let block = PartRows { rows: &rows, range: 0..texts.len(), dim: 1, element: Element::F32 };
+        writer.rows(block, &mut SegmentScratch::default()).unwrap();
         writer.failures("a,b,c,\n", 1).unwrap();
         writer.end.end = 6;
         let (path, end) = writer.finish().unwrap();

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use super::PartFormat;
 use super::run::OpenRun;
-use super::taken::{Phase, Steps};
+use super::taken::{Phase, StepProbe};
+use crate::checks;
 use crate::place::MOST_OBJECT;
-use crate::staging;
 use crate::{
     Existing, Failure, InputRecord, Layout, ManifestPart, OutputManifest, Published, Rows, RunManifest, SinkError,
     SinkOptions, VectorSink, Watermark,
@@ -22,7 +22,7 @@ pub struct PartSink<F> {
     options: SinkOptions,
     format: F,
     phase: Phase<OpenRun>,
-    steps: Steps,
+    steps: StepProbe,
 }
 
 /// Opens the sink for `options`.
@@ -34,20 +34,20 @@ impl<F: PartFormat> PartSink<F> {
     /// A sink for `options`; writes nothing and makes no request before `begin`.
     pub fn new(options: SinkOptions, format: F) -> Self {
         let layout = if options.prefix.is_some() { Layout::Folder } else { options.layout };
-        Self { options: SinkOptions { layout, ..options }, format, phase: Phase::New, steps: Steps::default() }
+        Self { options: SinkOptions { layout, ..options }, format, phase: Phase::New, steps: StepProbe::default() }
     }
 
     /// Calls `probe` before every step that changes the disk, so that a test can see the state after a crash there.
     #[cfg(feature = "conformance")]
     #[must_use]
     pub fn with_probe(mut self, probe: crate::conformance::Probe) -> Self {
-        self.steps = Steps::seen_by(probe);
+        self.steps = StepProbe::seen_by(probe);
         self
     }
 
     /// The caller's settings plus the options that must not change within a run.
     fn settings(&self, manifest: &RunManifest) -> RunManifest {
-        let mut settings = staging::settings(&self.options, self.format.name(), manifest);
+        let mut settings = checks::settings(&self.options, self.format.name(), manifest);
         if self.options.layout == Layout::Folder {
             settings.fingerprint.insert(RunManifest::PART_ITEMS.to_owned(), self.options.part_items.to_string());
         }
@@ -82,7 +82,7 @@ impl<F: PartFormat> PartSink<F> {
 impl<F: PartFormat> VectorSink for PartSink<F> {
     fn begin(&mut self, manifest: &RunManifest, existing: Existing) -> Result<Watermark, SinkError> {
         self.phase.check_new()?;
-        staging::check(&self.options, manifest)?;
+        checks::check(&self.options, manifest)?;
         self.format.check_columns(&self.options)?;
         self.check_part_size(manifest.dim)?;
         let mut run = OpenRun::begin(&self.options, self.settings(manifest), existing, self.steps.clone())?;
@@ -165,13 +165,13 @@ impl FileParts {
         existing: Existing,
         extension: &str,
     ) -> Result<(Self, Watermark), SinkError> {
-        staging::check_place(options)?;
-        let run = OpenRun::begin(options, settings, existing, Steps::default())?;
+        checks::check_place(options)?;
+        let run = OpenRun::begin(options, settings, existing, StepProbe::default())?;
         let watermark = run.watermark;
         Ok((Self { run, extension: extension.to_owned() }, watermark))
     }
 
-    /// Where the next part is written, over what is there.
+    /// The path of the next part, which replaces a file that is there.
     pub fn next_file(&self) -> PathBuf {
         self.run.next_file(&self.extension)
     }

@@ -1,4 +1,4 @@
-//! What a run has taken, and the calls that may follow.
+//! The items that a run has accepted, and the calls that may follow.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,11 +9,11 @@ use crate::{Failure, Rows, SinkError};
 /// Announces every step that changes the disk to a test, before the step, so that the test can see the state after a
 /// crash there. Silent by default.
 #[derive(Clone, Default)]
-pub(crate) struct Steps(Option<Arc<Mutex<Probe>>>);
+pub(crate) struct StepProbe(Option<Arc<Mutex<Probe>>>);
 
 type Probe = dyn FnMut(&'static str) + Send;
 
-impl Steps {
+impl StepProbe {
     /// Calls `probe` with the name of each step.
     #[cfg(feature = "conformance")]
     pub(crate) fn seen_by(probe: impl FnMut(&'static str) + Send + 'static) -> Self {
@@ -28,18 +28,18 @@ impl Steps {
     }
 }
 
-impl std::fmt::Debug for Steps {
+impl std::fmt::Debug for StepProbe {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Steps").field(&self.0.is_some()).finish()
+        f.debug_tuple("StepProbe").field(&self.0.is_some()).finish()
     }
 }
 
 /// Most bytes of one row's id and values: lengths have 32 bits, and Arrow's have 31.
 const MOST_ROW_TEXT: usize = 1 << 30;
 
-/// What a run has accepted so far, to refuse calls that do not follow from it.
+/// The items accepted so far, to refuse calls that do not follow from them.
 #[derive(Clone, Debug)]
-pub(crate) struct Taken {
+pub(crate) struct AcceptedItems {
     dim: usize,
     watermark: u64,
     /// Lowest index that may still be appended or recorded as failed.
@@ -50,14 +50,14 @@ pub(crate) struct Taken {
     closed: bool,
 }
 
-impl Taken {
+impl AcceptedItems {
     /// Everything below `watermark`, and nothing else. A `closed` run (interrupted while finishing) accepts no more
     /// rows.
     pub(crate) fn up_to(watermark: u64, dim: usize, closed: bool) -> Self {
         Self { dim, watermark, next_row: watermark, next_failure: watermark, pending: 0, closed }
     }
 
-    /// Checks whether these rows, with values of this many `columns`, may come next.
+    /// Checks that these rows, with values of this many `columns`, may come next.
     pub(crate) fn check_rows(&self, rows: &Rows<'_>, columns: usize) -> Result<(), SinkError> {
         let n = rows.index.len();
         let lengths = [rows.id.len(), rows.width.len(), rows.height.len(), rows.xxh3.len()];
@@ -78,7 +78,7 @@ impl Taken {
         self.check_order(rows.index.iter().copied(), self.next_row, "row")
     }
 
-    /// Checks whether these failures may come next.
+    /// Checks that these failures may come next.
     pub(crate) fn check_failures(&self, failures: &[Failure]) -> Result<(), SinkError> {
         self.check_order(failures.iter().map(|failure| failure.index), self.next_failure, "failure")
     }
@@ -99,7 +99,7 @@ impl Taken {
         Ok(())
     }
 
-    /// Checks whether this watermark may be committed.
+    /// Checks that this watermark may be committed.
     pub(crate) fn check_watermark(&self, watermark: u64) -> Result<(), SinkError> {
         let lowest = self.watermark.max(self.next_row).max(self.next_failure);
         if watermark < lowest {
@@ -108,7 +108,7 @@ impl Taken {
         Ok(())
     }
 
-    /// Checks whether the run may be finished.
+    /// Checks that the run may be finished.
     pub(crate) fn check_finish(&self) -> Result<(), SinkError> {
         match self.pending {
             0 => Ok(()),
