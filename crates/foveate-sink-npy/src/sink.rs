@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Write;
-use std::path::Path;
 
 use foveate_sink::parts::{PartFiles, PartFormat, RowBlock, StoredPart};
 use foveate_sink::{RunManifest, SinkError, push_csv_field};

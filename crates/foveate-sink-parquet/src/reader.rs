@@ -7,7 +7,6 @@ use arrow_schema::ArrowError;
 use foveate_sink::{ActOnRow, RunManifest, Shape, SinkError, VectorReader};
 use foveate_sink_arrow::table::{check_schema, each_row};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
-use parquet::errors::ParquetError;
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
 
 use crate::ParquetFormat;
