@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex};
 use foveate_core::{BatchMemory, Size, VectorBuf, error_chain};
 use foveate_encode::{Allocate, Encoder, EncoderSpec};
 use foveate_pipeline::lane::{Landed, Lane, Normalize, batch_memory};
-use foveate_pipeline::{KnownVector as Content, Recall};
+use foveate_pipeline::{KnownVector, Recall};
 use foveate_preprocess::{Granularity, ItemFault, PreprocessError, Preprocessor, PreprocessorOpener, Untimed};
 use foveate_sink::ContentId;
 use xxhash_rust::xxh3::xxh3_64;
@@ -38,9 +38,9 @@ struct About {
 }
 
 /// An image that will join a batch.
-pub struct EmbedInput(Input);
+pub struct EmbedInput(PreparedInput);
 
-enum Input {
+enum PreparedInput {
     /// Preprocessed alone.
     Crop(Crop),
     /// To be preprocessed together with its batch.
@@ -119,7 +119,7 @@ impl Embed {
         Ok(prepared)
     }
 
-    /// What is known of a file before it is decoded.
+    /// Returns what is known of a file before it is decoded.
     fn about(&self, file: &File) -> About {
         let content = self.cache.is_some().then(|| ContentId::of(file));
         About { size: Size::default(), xxh3: xxh3_64(file), content }
@@ -140,15 +140,15 @@ impl Task for Embed {
     type Lane = EmbedLane;
 
     fn known(&self, Received { file, .. }: &Received<'_>) -> Option<Output> {
-        let Content { size, vector } = self.cache.as_ref()?.recall(ContentId::of(file))?;
-        let (Size { width, height }, xxh3) = (size, xxh3_64(file));
-        (vector.len() == self.spec.dim).then_some(Output::Vector(Embedding { vector, width, height, xxh3 }))
+        let KnownVector { size, vector } = self.cache.as_ref()?.recall(ContentId::of(file))?;
+        let embedding = Embedding { vector, width: size.width, height: size.height, xxh3: xxh3_64(file) };
+        (embedding.vector.len() == self.spec.dim).then_some(Output::Vector(embedding))
     }
 
     fn prepare(&self, Received { file, .. }: Received<'_>) -> Result<EmbedInput, TaskError> {
         Ok(EmbedInput(match self.opener.granularity() {
-            Granularity::Image => Input::Crop(self.crop(&file)?),
-            Granularity::Batch => Input::File { about: self.about(&file), file },
+            Granularity::Image => PreparedInput::Crop(self.crop(&file)?),
+            Granularity::Batch => PreparedInput::File { about: self.about(&file), file },
         }))
     }
 
@@ -168,7 +168,7 @@ pub struct EmbedLane {
 }
 
 impl EmbedLane {
-    /// Copies the images of a batch into `memory`, side by side. Returns which of them could be prepared.
+    /// Copies the images of a batch into `memory`, one after another. Returns which of them could be prepared.
     fn fill(&self, batch: &[EmbedInput], memory: &mut dyn BatchMemory) -> Result<Vec<Known>, TaskError> {
         let files: Vec<&[u8]> = batch.iter().filter_map(EmbedInput::file).collect();
         if files.is_empty() {
@@ -179,33 +179,33 @@ impl EmbedLane {
     }
 
     fn copy(&self, batch: &[EmbedInput], memory: &mut dyn BatchMemory) -> Result<Vec<Known>, TaskError> {
-        let crops = || batch.iter().filter_map(EmbedInput::crop);
+        let crops: Vec<&Crop> = batch.iter().filter_map(EmbedInput::crop).collect();
         let slots = memory.host_mut().ok_or_else(|| TaskError::machine("the batch's memory is not on the host"))?;
         let slots = slots.chunks_exact_mut(self.embed.image_len().max(1));
-        slots.zip(crops()).for_each(|(slot, crop)| slot.copy_from_slice(&crop.pixels));
-        Ok(crops().map(|crop| Ok(crop.about)).collect())
+        slots.zip(&crops).for_each(|(slot, crop)| slot.copy_from_slice(&crop.pixels));
+        Ok(crops.iter().map(|crop| Ok(crop.about)).collect())
     }
 }
 
 impl EmbedInput {
     fn file(&self) -> Option<&[u8]> {
         match &self.0 {
-            Input::File { file, .. } => Some(file),
-            Input::Crop(_) => None,
+            PreparedInput::File { file, .. } => Some(file),
+            PreparedInput::Crop(_) => None,
         }
     }
 
     fn crop(&self) -> Option<&Crop> {
         match &self.0 {
-            Input::Crop(crop) => Some(crop),
-            Input::File { .. } => None,
+            PreparedInput::Crop(crop) => Some(crop),
+            PreparedInput::File { .. } => None,
         }
     }
 
     fn about(&self) -> About {
         match &self.0 {
-            Input::Crop(crop) => crop.about,
-            Input::File { about, .. } => *about,
+            PreparedInput::Crop(crop) => crop.about,
+            PreparedInput::File { about, .. } => *about,
         }
     }
 }
@@ -231,18 +231,20 @@ impl TaskLane for EmbedLane {
         let landed = self.lane.collect().map_err(|error| machine(&error))?;
         let Some(Landed { tag, memory, vectors, not_finite, .. }) = landed else { return Ok(Vec::new()) };
         let mut rows = 0..vectors.rows();
-        let mut output = |about: About| {
+        let outputs = tag.into_iter().map(|known| {
+            let about = known?;
             let row = rows.next().filter(|row| !not_finite.contains(row));
             // The image's fault, as in a run: the same values overflow on every device of this precision.
             let row =
                 row.ok_or_else(|| TaskError::image("the vector has a component that is infinite or not a number"))?;
-            let (vector, Size { width, height }) = (vectors.row(row).to_vec(), about.size);
+            let vector = vectors.row(row).to_vec();
+            let Size { width, height } = about.size;
             if let (Some(cache), Some(content)) = (&self.embed.cache, about.content) {
-                cache.remember(content, Content { size: about.size, vector: vector.clone() });
+                cache.remember(content, KnownVector { size: about.size, vector: vector.clone() });
             }
             Ok(Output::Vector(Embedding { vector, width, height, xxh3: about.xxh3 }))
-        };
-        let outputs = tag.into_iter().map(|known| known.and_then(&mut output)).collect();
+        });
+        let outputs = outputs.collect();
         self.memory.push(memory);
         self.vectors.push(vectors);
         Ok(outputs)

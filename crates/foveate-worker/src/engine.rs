@@ -13,12 +13,12 @@ use foveate_net::Client;
 use foveate_pipeline::Queue;
 use foveate_source::AllowedObjects;
 
+use crate::engine_state::{EngineItem, EngineState, NamedTask};
+use crate::engine_threads;
 use crate::erased::{self, AnyLane, Prepare};
 use crate::limits::Budget;
-use crate::metrics::Metrics;
-use crate::shared::{Item, NamedTask, Shared};
-use crate::shares::Shares;
-use crate::stages;
+use crate::metrics::WorkerMetrics;
+use crate::site_queue::SiteQueue;
 use crate::watchdog::{ThreadWatch, Watchdog};
 use crate::{Batching, EngineError, Probe, Rejected, Request, Task, lock};
 
@@ -124,18 +124,15 @@ impl EngineBuilder {
     pub fn build(self) -> Result<Engine, EngineError> {
         self.check()?;
         let room = self.max_in_flight;
-        let queue = |name| Queue::new(name, room, u64::MAX, None);
-        let task = |(name, prepare, batching)| NamedTask {
-            name,
-            prepare,
-            batching,
-            ready: queue("process"),
-            coming: AtomicUsize::new(0),
-        };
-        let shared = Arc::new(Shared {
-            downloads: Shares::new(self.downloaders, room / 4),
-            files: queue("preprocess"),
-            tasks: self.tasks.into_iter().map(task).collect(),
+        let mut tasks = Vec::new();
+        for (name, prepare, batching) in self.tasks {
+            let ready = Queue::new("process", room, u64::MAX, None);
+            tasks.push(NamedTask { name, prepare, batching, ready, coming: AtomicUsize::new(0) });
+        }
+        let shared = Arc::new(EngineState {
+            downloads: SiteQueue::new(self.downloaders, room / 4),
+            files: Queue::new("preprocess", room, u64::MAX, None),
+            tasks,
             downloaders: self.downloaders,
             workers: self.workers,
             requests: Budget::new(room as u64),
@@ -143,31 +140,31 @@ impl EngineBuilder {
             max_bytes: self.max_bytes,
             client: self.client,
             objects: self.objects,
-            metrics: Arc::new(Metrics::new()),
+            metrics: Arc::new(WorkerMetrics::new()),
             watchdog: Watchdog::new(),
             stopping: AtomicBool::new(false),
             finished: Mutex::new(Instant::now()),
             stall: self.stall,
         });
-        let threads = stages::start(&shared, self.lanes)?;
+        let threads = engine_threads::start(&shared, self.lanes)?;
         Ok(Engine { shared, threads: Mutex::new(threads) })
     }
 
     fn check(&self) -> Result<(), EngineError> {
-        let fail = |message: String| Err(EngineError::Options(message));
         if self.tasks.is_empty() {
-            return fail("an engine without a task".to_owned());
+            return Err(EngineError::Options("an engine without a task".to_owned()));
         }
         for (i, ((name, _, batching), lanes)) in self.tasks.iter().zip(&self.lanes).enumerate() {
-            if self.tasks[..i].iter().any(|(other, ..)| other == name) {
-                return fail(format!("two tasks are called '{name}'"));
-            }
-            if batching.max == 0 || batching.lanes == 0 {
-                return fail(format!("task '{name}': a batch has at least one image, and a task at least one lane"));
-            }
-            if lanes.len() < batching.lanes {
-                return fail(format!("task '{name}' has no more than {} lanes, not {}", lanes.len(), batching.lanes));
-            }
+            let problem = if self.tasks[..i].iter().any(|(other, ..)| other == name) {
+                format!("two tasks are called '{name}'")
+            } else if batching.max == 0 || batching.lanes == 0 {
+                format!("task '{name}': a batch has at least one image, and a task at least one lane")
+            } else if lanes.len() < batching.lanes {
+                format!("task '{name}' has no more than {} lanes, not {}", lanes.len(), batching.lanes)
+            } else {
+                continue;
+            };
+            return Err(EngineError::Options(problem));
         }
         Ok(())
     }
@@ -175,7 +172,7 @@ impl EngineBuilder {
 
 /// Processes images that arrive one by one. Threads share it; dropping it stops it.
 pub struct Engine {
-    shared: Arc<Shared>,
+    shared: Arc<EngineState>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -206,7 +203,7 @@ impl Engine {
         }
         let Request { id, image, metadata, done, span, .. } = request;
         shared.tasks[task].coming.fetch_add(1, SeqCst);
-        shared.pass_on(Item {
+        shared.pass_on(EngineItem {
             id,
             task,
             form: Some(image.into()),
@@ -245,7 +242,7 @@ impl Engine {
     }
 
     /// The engine's metrics.
-    pub(crate) fn counters(&self) -> &Arc<Metrics> {
+    pub(crate) fn counters(&self) -> &Arc<WorkerMetrics> {
         &self.shared.metrics
     }
 
@@ -309,7 +306,7 @@ impl Probe for Engine {
     }
 
     fn metrics(&self) -> String {
-        let Shared { metrics, requests, bytes, downloads, .. } = &*self.shared;
+        let EngineState { metrics, requests, bytes, downloads, .. } = &*self.shared;
         metrics.waiting("download", downloads.waiting(), self.max_in_flight());
         for (name, queue) in self.shared.queues() {
             metrics.waiting(&name, queue.len(), queue.stats().capacity);

@@ -1,4 +1,4 @@
-/// Why an engine could not be started.
+/// The reason why an engine could not be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {

@@ -12,7 +12,7 @@ use crate::{Output, Received, Task, TaskError, TaskLane};
 pub(crate) type Prepared = Box<dyn Any + Send>;
 
 /// A file that a task has taken.
-pub(crate) enum Taken {
+pub(crate) enum PreparedOrKnown {
     Prepared(Prepared),
     /// It needs no work.
     Known(Output),
@@ -22,7 +22,7 @@ pub(crate) enum Taken {
 pub(crate) type Answer = Result<Output, TaskError>;
 
 /// [`Task::known`] and [`Task::prepare`] without the image's type. It never panics.
-pub(crate) type Prepare = Box<dyn Fn(Received<'_>) -> Result<Taken, TaskError> + Send + Sync>;
+pub(crate) type Prepare = Box<dyn Fn(Received<'_>) -> Result<PreparedOrKnown, TaskError> + Send + Sync>;
 
 /// A [`TaskLane`] without its image type. It neither fails nor panics, and returns one answer per image.
 pub(crate) trait AnyLane: Send {
@@ -35,8 +35,8 @@ pub(crate) trait AnyLane: Send {
 pub(crate) fn prepare(task: Arc<impl Task>) -> Prepare {
     Box::new(move |received| {
         guarded(|| match task.known(&received) {
-            Some(output) => Ok(Taken::Known(output)),
-            None => Ok(Taken::Prepared(Box::new(task.prepare(received)?))),
+            Some(output) => Ok(PreparedOrKnown::Known(output)),
+            None => Ok(PreparedOrKnown::Prepared(Box::new(task.prepare(received)?))),
         })
     })
 }
@@ -50,11 +50,11 @@ pub(crate) fn lane(task: &Arc<impl Task>) -> Option<Box<dyn AnyLane>> {
 struct Recovering<L: TaskLane> {
     lane: L,
     /// Oldest first.
-    batches: VecDeque<Batch<L::Prepared>>,
+    batches: VecDeque<RecoverableBatch<L::Prepared>>,
 }
 
 /// A batch under way or answered.
-struct Batch<P> {
+struct RecoverableBatch<P> {
     images: Vec<P>,
     /// `None` while it is under way.
     answers: Option<Vec<Answer>>,
@@ -66,17 +66,17 @@ impl<L: TaskLane> AnyLane for Recovering<L> {
     }
 
     fn submit(&mut self, batch: Vec<Prepared>) {
-        let typed = |image: Prepared| *image.downcast::<L::Prepared>().unwrap_or_else(|_| unreachable!("made by it"));
-        let images: Vec<L::Prepared> = batch.into_iter().map(typed).collect();
+        let images = batch.into_iter().map(|image| *image.downcast().unwrap_or_else(|_| unreachable!("made by it")));
+        let images: Vec<L::Prepared> = images.collect();
         let submitted = guarded(|| self.lane.submit(&images));
-        self.batches.push_back(Batch { images, answers: None });
+        self.batches.push_back(RecoverableBatch { images, answers: None });
         if let Err(error) = submitted {
             self.recover(self.batches.len() - 1, &error);
         }
     }
 
     fn collect(&mut self) -> Vec<Answer> {
-        if let Some(Batch { images, answers: none @ None }) = self.batches.front_mut() {
+        if let Some(RecoverableBatch { images, answers: none @ None }) = self.batches.front_mut() {
             match collect(&mut self.lane, images.len()) {
                 Ok(answers) => *none = Some(answers),
                 Err(error) => self.recover(0, &error),

@@ -8,16 +8,16 @@ use crate::lock;
 
 /// A limited amount of something, such as requests or bytes.
 #[derive(Clone)]
-pub(crate) struct Budget(Arc<Inner>);
+pub(crate) struct Budget(Arc<SharedBudget>);
 
-struct Inner {
+struct SharedBudget {
     limit: u64,
-    state: Mutex<State>,
+    state: Mutex<BudgetUse>,
     freed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct BudgetUse {
     taken: u64,
     /// Numbers of the shares that may grow.
     growing: BTreeSet<u64>,
@@ -25,7 +25,7 @@ struct State {
 }
 
 /// A share of a budget; dropping it gives it back.
-pub(crate) struct Share {
+pub(crate) struct BudgetShare {
     budget: Budget,
     amount: u64,
     /// Its number while it may grow.
@@ -34,7 +34,7 @@ pub(crate) struct Share {
 
 impl Budget {
     pub(crate) fn new(limit: u64) -> Self {
-        Self(Arc::new(Inner { limit, state: Mutex::default(), freed: Condvar::new() }))
+        Self(Arc::new(SharedBudget { limit, state: Mutex::default(), freed: Condvar::new() }))
     }
 
     pub(crate) fn limit(&self) -> u64 {
@@ -46,33 +46,33 @@ impl Budget {
     }
 
     /// Takes `amount` if it is left.
-    pub(crate) fn try_take(&self, amount: u64) -> Option<Share> {
+    pub(crate) fn try_take(&self, amount: u64) -> Option<BudgetShare> {
         let mut state = self.lock();
         self.fits(&state, amount).then(|| {
             state.taken = state.taken.saturating_add(amount);
-            Share { budget: self.clone(), amount, growing: None }
+            BudgetShare { budget: self.clone(), amount, growing: None }
         })
     }
 
     /// An empty share that may grow.
-    pub(crate) fn growing(&self) -> Share {
+    pub(crate) fn growing(&self) -> BudgetShare {
         let mut state = self.lock();
         state.number += 1;
         let number = state.number;
         state.growing.insert(number);
-        Share { budget: self.clone(), amount: 0, growing: Some(number) }
+        BudgetShare { budget: self.clone(), amount: 0, growing: Some(number) }
     }
 
-    fn fits(&self, state: &State, amount: u64) -> bool {
+    fn fits(&self, state: &BudgetUse, amount: u64) -> bool {
         state.taken == 0 || state.taken.saturating_add(amount) <= self.0.limit
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, BudgetUse> {
         lock(&self.0.state)
     }
 }
 
-impl Share {
+impl BudgetShare {
     /// Grows to `amount`. Waits at most `patience` until it is left; returns false if it is not. The oldest share that
     /// may grow does not wait: otherwise shares that have half of what they need would wait for each other.
     pub(crate) fn grow(&mut self, amount: u64, patience: Duration) -> bool {
@@ -110,7 +110,7 @@ impl Share {
     }
 }
 
-impl Drop for Share {
+impl Drop for BudgetShare {
     fn drop(&mut self) {
         self.give_back(self.amount);
     }

@@ -18,17 +18,17 @@ use crate::{Stage, lock};
 type FloatGauge = Gauge<f64, std::sync::atomic::AtomicU64>;
 
 /// The metrics of an engine and of the worker around it.
-pub(crate) struct Metrics {
+pub(crate) struct WorkerMetrics {
     registry: Mutex<Registry>,
     items: Family<StageResult, Counter>,
     seconds: Family<StageLabel, Histogram, fn() -> Histogram>,
-    batch: Family<TaskLabel, Histogram, Sizes>,
+    batch: Family<TaskLabel, Histogram, BatchSizeBuckets>,
     cache_hits: Family<TaskLabel, Counter>,
     depth: Family<QueueLabel, Gauge>,
     capacity: Family<QueueLabel, Gauge>,
-    /// How long items wait in a queue.
+    /// The waits of items in a queue.
     queued: Family<QueueLabel, Histogram, fn() -> Histogram>,
-    /// How long messages wait at their broker.
+    /// The waits of messages at their broker.
     message_waits: Family<QueueLabel, Histogram, fn() -> Histogram>,
     in_flight: Gauge,
     bytes_in_flight: Gauge,
@@ -102,9 +102,9 @@ pub(crate) struct ResultLabel {
 
 /// Batches of 1, 2, 4, … 512 images.
 #[derive(Clone)]
-struct Sizes;
+struct BatchSizeBuckets;
 
-impl MetricConstructor<Histogram> for Sizes {
+impl MetricConstructor<Histogram> for BatchSizeBuckets {
     fn new_metric(&self) -> Histogram {
         Histogram::new(exponential_buckets(1.0, 2.0, 10))
     }
@@ -118,13 +118,13 @@ fn durations() -> Histogram {
     Histogram::new(TIME_BUCKETS)
 }
 
-impl Metrics {
+impl WorkerMetrics {
     pub(crate) fn new() -> Self {
         let metrics = Self {
             registry: Mutex::new(Registry::with_prefix("foveate")),
             items: Family::default(),
             seconds: Family::new_with_constructor(durations),
-            batch: Family::new_with_constructor(Sizes),
+            batch: Family::new_with_constructor(BatchSizeBuckets),
             cache_hits: Family::default(),
             depth: Family::default(),
             capacity: Family::default(),

@@ -44,7 +44,7 @@ pub enum Encoding {
 /// Serializes f32 as the shortest numbers that read back as the same; `serde_json::Value` has f64 only.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Components<'a> {
+enum VectorJson<'a> {
     Float(&'a [f32]),
     Base64(String),
 }
@@ -55,12 +55,12 @@ impl Embedding {
         text(&self.components(encoding))
     }
 
-    fn components(&self, encoding: Encoding) -> Components<'_> {
+    fn components(&self, encoding: Encoding) -> VectorJson<'_> {
         match encoding {
-            Encoding::Float => Components::Float(&self.vector),
+            Encoding::Float => VectorJson::Float(&self.vector),
             Encoding::Base64 => {
                 let bytes: Vec<u8> = self.vector.iter().flat_map(|value| value.to_le_bytes()).collect();
-                Components::Base64(base64::engine::general_purpose::STANDARD.encode(bytes))
+                VectorJson::Base64(base64::engine::general_purpose::STANDARD.encode(bytes))
             }
         }
     }
@@ -71,8 +71,8 @@ impl Output {
     /// unchanged.
     pub fn to_json(&self, encoding: Encoding) -> String {
         #[derive(Serialize)]
-        struct Wire<'a> {
-            embedding: Components<'a>,
+        struct EmbeddingJson<'a> {
+            embedding: VectorJson<'a>,
             dim: usize,
             width: u32,
             height: u32,
@@ -80,7 +80,7 @@ impl Output {
         }
         match self {
             Self::Json(value) => value.to_string(),
-            Self::Vector(embedding) => text(&Wire {
+            Self::Vector(embedding) => text(&EmbeddingJson {
                 embedding: embedding.components(encoding),
                 dim: embedding.vector.len(),
                 width: embedding.width,
@@ -95,7 +95,7 @@ fn text(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_else(|error| unreachable!("numbers and text: {error}"))
 }
 
-/// Why there is no output.
+/// The reason why there is no output.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{stage}: {reason}")]
 pub struct Failure {
@@ -109,10 +109,10 @@ pub struct Failure {
     pub retry_after: Option<Duration>,
     /// The worker's own setting that caused the failure, if one did.
     pub setting: Option<Setting>,
-    /// Whether the stage was not tried: its circuit breaker is open, or there is no room for it. Such a failure is
+    /// True if the stage was not tried: its circuit breaker is open, or there is no room for it. Such a failure is
     /// transient, and says nothing about the image.
     pub untried: bool,
-    /// Whether another machine answered, as [`foveate_net::NetError::reached`] says.
+    /// True if another machine answered; see [`foveate_net::NetError::reached`].
     pub reached: Option<bool>,
 }
 

@@ -3,13 +3,13 @@ pub trait Probe: Send + Sync {
     /// Checks liveness. An error names the part that is stuck, and means that the service should be restarted.
     ///
     /// # Errors
-    /// Why the service should be restarted.
+    /// The reason why the service should be restarted.
     fn live(&self) -> Result<(), String>;
 
-    /// Checks whether the service accepts work.
+    /// Checks that the service accepts work.
     ///
     /// # Errors
-    /// Why the service should get no work now.
+    /// The reason why the service should get no work now.
     fn ready(&self) -> Result<(), String>;
 
     /// The metrics, in the OpenMetrics text format.

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Output;
-use crate::limits::Share;
+use crate::limits::BudgetShare;
 
 /// The work on images, such as embedding them. The worker handles queues, downloads, batches, retries, callbacks and
 /// metrics.
@@ -104,12 +104,12 @@ pub struct Received<'a> {
 /// A file in memory. A downloaded file counts against the engine's byte limit until it is dropped.
 pub struct File {
     bytes: Vec<u8>,
-    _share: Option<Share>,
+    _share: Option<BudgetShare>,
 }
 
 impl File {
     /// A file, with its share of the byte limit if it was downloaded.
-    pub(crate) fn new(bytes: Vec<u8>, share: Option<Share>) -> Self {
+    pub(crate) fn new(bytes: Vec<u8>, share: Option<BudgetShare>) -> Self {
         Self { bytes, _share: share }
     }
 }
@@ -122,7 +122,7 @@ impl Deref for File {
     }
 }
 
-/// Why a task failed.
+/// The reason why a task failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct TaskError {
@@ -157,7 +157,7 @@ impl TaskError {
 pub struct Batching {
     /// Most images in a batch, at least 1.
     pub max: usize,
-    /// How long the first image of a batch waits for more.
+    /// The longest wait of a batch's first image for more.
     pub delay: Duration,
     /// Threads that process batches, each with its own lane.
     pub lanes: usize,

@@ -8,14 +8,14 @@ use crate::lock;
 
 /// Watches a service's threads: how long each has been busy with one item.
 #[derive(Clone)]
-pub(crate) struct Watchdog(Arc<Inner>);
+pub(crate) struct Watchdog(Arc<WatchedThreads>);
 
-struct Inner {
+struct WatchedThreads {
     epoch: Instant,
-    threads: Mutex<Vec<Arc<State>>>,
+    threads: Mutex<Vec<Arc<WatchedThread>>>,
 }
 
-struct State {
+struct WatchedThread {
     thread: String,
     limit: Duration,
     /// Milliseconds since the epoch, plus 1; 0 while the thread waits for work.
@@ -25,7 +25,7 @@ struct State {
 /// One watched thread.
 pub(crate) struct ThreadWatch {
     epoch: Instant,
-    state: Arc<State>,
+    state: Arc<WatchedThread>,
 }
 
 /// Marks its thread as busy until it is dropped.
@@ -35,12 +35,12 @@ const DEAD: u64 = u64::MAX;
 
 impl Watchdog {
     pub(crate) fn new() -> Self {
-        Self(Arc::new(Inner { epoch: Instant::now(), threads: Mutex::default() }))
+        Self(Arc::new(WatchedThreads { epoch: Instant::now(), threads: Mutex::default() }))
     }
 
     /// Watches a thread that should never be busy with one item for longer than `limit`.
     pub(crate) fn watch(&self, thread: impl Into<String>, limit: Duration) -> ThreadWatch {
-        let state = Arc::new(State { thread: thread.into(), limit, busy_since: AtomicU64::new(0) });
+        let state = Arc::new(WatchedThread { thread: thread.into(), limit, busy_since: AtomicU64::new(0) });
         lock(&self.0.threads).push(Arc::clone(&state));
         ThreadWatch { epoch: self.0.epoch, state }
     }
@@ -57,7 +57,7 @@ fn millis(epoch: Instant) -> u64 {
     epoch.elapsed().as_millis() as u64 + 1
 }
 
-impl State {
+impl WatchedThread {
     fn check(&self, now: u64) -> Result<(), String> {
         let Self { thread, limit, busy_since } = self;
         match busy_since.load(SeqCst) {

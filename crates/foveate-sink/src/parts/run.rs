@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 
 use tempfile::TempDir;
 
-use super::segment::{Segment, SegmentScratch, SegmentWriter};
+use super::segment::{NewSegment, Segment, SegmentScratch};
 use super::taken::{AcceptedItems, StepProbe};
 use crate::checks::check_maker;
 use crate::commit::{LOCK, PlannedMove, end_commit};
@@ -38,7 +38,7 @@ pub(super) struct OpenRun {
     /// Segments of what follows, in order.
     pub(super) pending: Vec<Segment>,
     /// The rows and lines that the next commit makes segments of, by part.
-    pub(super) open: BTreeMap<u64, SegmentWriter>,
+    pub(super) open: BTreeMap<u64, NewSegment>,
     pub(super) watermark: Watermark,
     pub(super) failed: u64,
     /// The next item whose input is recorded.
@@ -129,15 +129,15 @@ impl OpenRun {
     }
 
     /// The segment in progress of a part.
-    pub(super) fn writer(&mut self, part: u64) -> Result<&mut SegmentWriter, SinkError> {
+    pub(super) fn writer(&mut self, part: u64) -> Result<&mut NewSegment, SinkError> {
         if !self.open.contains_key(&part) {
-            self.open.insert(part, SegmentWriter::create(self.local.folder(), part)?);
+            self.open.insert(part, NewSegment::create(self.local.folder(), part)?);
         }
         Ok(self.open.get_mut(&part).expect("the writer was just made"))
     }
 
     /// Makes a complete segment part of the work in progress.
-    pub(super) fn publish(&mut self, writer: SegmentWriter, name: &str) -> Result<Segment, SinkError> {
+    pub(super) fn publish(&mut self, writer: NewSegment, name: &str) -> Result<Segment, SinkError> {
         let (written, end) = writer.finish()?;
         let path = self.local.folder().join(name);
         fs::rename(&written, &path).map_err(SinkError::io("publish", &path))?;

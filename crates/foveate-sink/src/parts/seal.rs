@@ -6,7 +6,7 @@ use std::thread::{self, JoinHandle};
 
 use super::frame::FrameKind;
 use super::run::{LocalWork, OpenRun};
-use super::segment::{PartRows, Segment, SegmentEnd, SegmentWriter, sealed_name};
+use super::segment::{NewSegment, PartRows, Segment, SegmentEnd, sealed_name};
 use super::{PartFiles, PartFormat, StoredPart};
 use crate::commit::PlannedMove;
 use crate::failures::push_failure;
@@ -131,7 +131,7 @@ impl OpenRun {
         }
         let first = segments.first().map_or(self.watermark.index, |first| first.end.start);
         let last = segments.last().map(|last| last.end.clone()).unwrap_or_default();
-        let mut writer = SegmentWriter::create(self.local.folder(), part)?;
+        let mut writer = NewSegment::create(self.local.folder(), part)?;
         for segment in &segments {
             segment.lines(FrameKind::Failures, &mut |lines| writer.failures(text(segment, lines)?, 0))?;
             segment.lines(FrameKind::Inputs, &mut |lines| writer.inputs(text(segment, lines)?))?;
@@ -155,7 +155,7 @@ impl OpenRun {
     }
 
     /// Records a complete part: from then on it has its files.
-    fn publish_sealed(&mut self, writer: SegmentWriter) -> Result<(), SinkError> {
+    fn publish_sealed(&mut self, writer: NewSegment) -> Result<(), SinkError> {
         let name = sealed_name(writer.end.part);
         self.steps.step("publish sealed part");
         let segment = self.publish(writer, &name)?;

@@ -55,7 +55,7 @@ const TRAILER: u64 = 8;
 
 /// Writes one segment under a temporary name.
 #[derive(Debug)]
-pub(crate) struct SegmentWriter {
+pub(crate) struct NewSegment {
     pub(crate) path: PathBuf,
     file: File,
     pub(crate) end: SegmentEnd,
@@ -67,7 +67,7 @@ pub(crate) struct SegmentWriter {
 /// Lines in memory; bounds what a segment holds there between two commits.
 const MOST_LINES: usize = 1 << 20;
 
-impl SegmentWriter {
+impl NewSegment {
     /// Starts a segment in `folder`, one for each part at a time.
     pub(crate) fn create(folder: &Path, part: u64) -> Result<Self, SinkError> {
         let path = folder.join(format!("new-{part:05}.seg"));
@@ -303,7 +303,7 @@ mod tests {
         let columns: Vec<Box<[_]>> = texts.iter().map(|text| Box::from([Some((*text).to_owned())])).collect();
         let vectors: Vec<_> = (0..texts.len()).map(|row| row as f32).collect();
         let rows = rows_of(&id, &[1; 5], &vectors, &columns);
-        let mut writer = SegmentWriter::create(folder, 3).unwrap();
+        let mut writer = NewSegment::create(folder, 3).unwrap();
         let block = PartRows { rows: &rows, range: 0..texts.len(), dim: 1, element: Element::F32 };
         writer.rows(block, &mut SegmentScratch::default()).unwrap();
         writer.failures("a,b,c,\n", 1).unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::state::WorkerState;
 use crate::watchdog::ThreadWatch;
 
-/// How often the brokers are asked.
+/// The interval at which the brokers are asked.
 const INTERVAL: Duration = Duration::from_secs(15);
 
 pub(super) struct Backlog {

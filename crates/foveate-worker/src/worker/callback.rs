@@ -15,11 +15,11 @@ use super::settler::Settler;
 use super::state::WorkerState;
 use super::ticket::Ticket;
 use crate::metrics::ResultLabel;
-use crate::shares::{Next, Shares};
+use crate::site_queue::{Next, SiteQueue};
 use crate::watchdog::ThreadWatch;
 use crate::{Encoding, Failure, Output, Setting, Stage, Traces, lock};
 
-/// How results are posted.
+/// Settings of the posts of results.
 #[derive(Clone)]
 pub struct Callbacks {
     /// Posts the results; its options say to which hosts. Without a client, the worker refuses jobs that name a
@@ -30,11 +30,11 @@ pub struct Callbacks {
     /// Threads that post, at most a quarter of them to one receiver; 0 leaves posting to the threads that process.
     /// Default: 64.
     pub threads: usize,
-    /// How vectors are written.
+    /// The encoding of vectors.
     pub encoding: Encoding,
     /// True if failures of all jobs with a callback are posted, too. Otherwise those of jobs that ask for it.
     pub failures: bool,
-    /// How long the worker retries a callback before it releases the message.
+    /// The time for which the worker retries a callback before it releases the message.
     pub patience: Duration,
 }
 
@@ -55,9 +55,9 @@ pub(super) struct Caller {
     pub(super) traces: Traces,
     pub(super) settler: Arc<Settler>,
     /// Results to be posted.
-    pub(super) calls: Shares<Call>,
+    pub(super) calls: SiteQueue<PendingCallback>,
     /// Results that wait for a retry.
-    pub(super) due: DelayQueue<Call>,
+    pub(super) due: DelayQueue<PendingCallback>,
     pub(super) delayed: Delayed,
 }
 
@@ -102,7 +102,7 @@ impl Delayed {
 }
 
 /// A result or a failure to be posted.
-pub(super) struct Call {
+pub(super) struct PendingCallback {
     ticket: Box<Ticket>,
     body: Vec<u8>,
     /// The failure, with which the message then goes to the dead letters.
@@ -112,7 +112,7 @@ pub(super) struct Call {
 }
 
 impl Caller {
-    /// Checks whether a job may name this callback.
+    /// Checks that a job may name this callback.
     pub(super) fn check(&self, url: &str) -> Result<(), Failure> {
         let Some(client) = &self.callbacks.client else {
             let reason = "the job names a callback, and this worker posts none";
@@ -127,7 +127,7 @@ impl Caller {
             return self.settler.acknowledge(*ticket);
         }
         match result_body(&ticket, output, self.callbacks.encoding) {
-            Ok(body) => self.begin(Call { ticket, body, failure: None, first: Instant::now(), tries: 0 }),
+            Ok(body) => self.begin(PendingCallback { ticket, body, failure: None, first: Instant::now(), tries: 0 }),
             Err(error) => self.settler.fail(*ticket, Failure::permanent(Stage::Callback, error.to_string())),
         }
     }
@@ -136,7 +136,7 @@ impl Caller {
     pub(super) fn fail(&self, ticket: Box<Ticket>, failure: Failure) {
         match failure_body(&ticket, &failure).ok().filter(|_| self.posts(&ticket, &failure)) {
             Some(body) => {
-                self.begin(Call { ticket, body, failure: Some(failure), first: Instant::now(), tries: 0 });
+                self.begin(PendingCallback { ticket, body, failure: Some(failure), first: Instant::now(), tries: 0 });
             }
             None => self.settler.fail(*ticket, failure),
         }
@@ -149,19 +149,19 @@ impl Caller {
         is_asked && can_post && failure.stage != Stage::Callback && self.settler.is_final(ticket, failure)
     }
 
-    fn begin(&self, call: Call) {
+    fn begin(&self, call: PendingCallback) {
         match self.callbacks.threads {
             0 => self.post(call),
             _ => self.queue(call),
         }
     }
 
-    fn queue(&self, call: Call) {
+    fn queue(&self, call: PendingCallback) {
         // Refused once the worker has ended: the message has already been given back.
         drop(self.calls.push(&call.receiver(), usize::MAX, call));
     }
 
-    /// Checks whether there is room for one more result of a message's receiver.
+    /// Checks that there is room for one more result of a message's receiver.
     ///
     /// # Errors
     /// A failure that costs the message nothing.
@@ -209,7 +209,7 @@ impl Caller {
         drop(self.calls.close());
     }
 
-    fn post(&self, call: Call) {
+    fn post(&self, call: PendingCallback) {
         // Jobs whose callback this worker cannot post were refused earlier.
         let (Some(client), Some(url)) = (&self.callbacks.client, &call.ticket.callback) else { return };
         if !call.ticket.hold.is_held() {
@@ -237,14 +237,14 @@ impl Caller {
     }
 
     /// Retries the callback, or gives it up.
-    fn failed(&self, mut call: Call, failed: Failure) {
+    fn failed(&self, mut call: PendingCallback, failed: Failure) {
         call.tries += 1;
         let wait = self.backoff.after(call.tries, failed.retry_after);
         self.retry(call, wait, failed);
     }
 
     /// Waits before another try, if there is time and room for one.
-    fn retry(&self, mut call: Call, wait: Duration, failed: Failure) {
+    fn retry(&self, mut call: PendingCallback, wait: Duration, failed: Failure) {
         let wait = wait.min(self.backoff.max);
         let has_time = call.first.elapsed() + wait < self.callbacks.patience;
         if failed.transient && has_time && self.delayed.add(&call.receiver()) {
@@ -259,9 +259,9 @@ impl Caller {
         self.settler.fail(*call.ticket, failure);
     }
 
-    /// What a message fails with whose callback was not taken. A failure that could not be posted is tried again with
+    /// The failure of a message whose callback was not taken. A failure that could not be posted is tried again with
     /// the whole message as long as it has tries, and then goes to the dead letters as what it is.
-    fn unposted(&self, call: &Call, failed: Failure) -> Failure {
+    fn unposted(&self, call: &PendingCallback, failed: Failure) -> Failure {
         match &call.failure {
             Some(failure) if self.settler.is_final(&call.ticket, &failed) => {
                 let reason = format!("{}; the callback was not told ({})", failure.reason, failed.reason);
@@ -271,7 +271,13 @@ impl Caller {
         }
     }
 
-    fn send(&self, client: &Client, url: &str, call: &Call, traceparent: Option<String>) -> Result<(), NetError> {
+    fn send(
+        &self,
+        client: &Client,
+        url: &str,
+        call: &PendingCallback,
+        traceparent: Option<String>,
+    ) -> Result<(), NetError> {
         let id = call.id();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let timestamp = now.to_string();
@@ -307,7 +313,7 @@ pub fn callback_id(task: &str, key: &str) -> String {
     message_id(&format!("{task}\n{key}"))
 }
 
-impl Call {
+impl PendingCallback {
     fn receiver(&self) -> String {
         receiver(&self.ticket)
     }
@@ -325,7 +331,7 @@ impl Call {
 
 /// A callback's body, as `callback.v1.json` describes it.
 #[derive(Serialize)]
-struct Wire<'a> {
+struct CallbackJson<'a> {
     version: u64,
     id: &'a str,
     task: &'a str,
@@ -343,7 +349,7 @@ struct WireError<'a> {
     reason: &'a str,
 }
 
-impl<'a> Wire<'a> {
+impl<'a> CallbackJson<'a> {
     fn of(ticket: &'a Ticket) -> Result<Self, serde_json::Error> {
         let metadata = ticket.metadata.as_deref().map(serde_json::from_str).transpose()?;
         Ok(Self { version: 1, id: &ticket.id, task: &ticket.task, result: None, error: None, metadata })
@@ -352,12 +358,12 @@ impl<'a> Wire<'a> {
 
 fn result_body(ticket: &Ticket, output: &Output, encoding: Encoding) -> Result<Vec<u8>, serde_json::Error> {
     let result = RawValue::from_string(output.to_json(encoding))?;
-    serde_json::to_vec(&Wire { result: Some(&result), ..Wire::of(ticket)? })
+    serde_json::to_vec(&CallbackJson { result: Some(&result), ..CallbackJson::of(ticket)? })
 }
 
 fn failure_body(ticket: &Ticket, failure: &Failure) -> Result<Vec<u8>, serde_json::Error> {
     let error = WireError { stage: failure.stage.name(), reason: &failure.reason };
-    serde_json::to_vec(&Wire { error: Some(error), ..Wire::of(ticket)? })
+    serde_json::to_vec(&CallbackJson { error: Some(error), ..CallbackJson::of(ticket)? })
 }
 
 #[cfg(test)]

@@ -15,10 +15,10 @@ const SHORTEST_PROBE: Duration = Duration::from_millis(100);
 const LONGEST_PROBE: Duration = Duration::from_secs(5);
 /// Most hosts, and most other causes, that are remembered. Jobs may name any number.
 const REMEMBERED: usize = 4_096;
-/// How long the breaker of a host is remembered that no message needs.
+/// The time for which the breaker of a host is remembered that no message needs.
 const UNUSED: Duration = Duration::from_secs(600);
 
-/// What many messages may need.
+/// A thing that many messages may need, and that may fail for all of them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Cause {
     /// The server that an image is on.
@@ -27,7 +27,7 @@ pub(super) enum Cause {
     Store(String),
     /// The server that takes a callback.
     Receiver(String),
-    /// The device, or whatever else prepares and processes images.
+    /// The device, or another part that prepares and processes images.
     Device,
     /// The network and the name resolution of this machine.
     Network,
@@ -82,12 +82,12 @@ struct Breaker {
     failed: HashSet<String>,
     count: usize,
     last: Failure,
-    open: Option<Open>,
-    /// When a message last needed the cause.
+    open: Option<OpenBreaker>,
+    /// The time at which a message last needed the cause.
     used: Instant,
 }
 
-struct Open {
+struct OpenBreaker {
     since: Instant,
     probe_at: Instant,
 }
@@ -152,8 +152,13 @@ impl CircuitBreakers {
             _ => MESSAGES,
         };
         let now = Instant::now();
-        let new = || Breaker { failed: HashSet::new(), count: 0, last: failure.clone(), open: None, used: now };
-        let breaker = self.of(cause).entry(cause.clone()).or_insert_with(new);
+        let breaker = self.of(cause).entry(cause.clone()).or_insert_with(|| Breaker {
+            failed: HashSet::new(),
+            count: 0,
+            last: failure.clone(),
+            open: None,
+            used: now,
+        });
         breaker.count += 1;
         breaker.last = failure.clone();
         breaker.used = now;
@@ -181,7 +186,7 @@ impl CircuitBreakers {
         self.opened(cause).is_some()
     }
 
-    fn opened(&self, cause: &Cause) -> Option<&Open> {
+    fn opened(&self, cause: &Cause) -> Option<&OpenBreaker> {
         self.hosts.get(cause).or_else(|| self.others.get(cause))?.open.as_ref()
     }
 
@@ -227,9 +232,10 @@ impl CircuitBreakers {
 
 impl Breaker {
     fn open(&mut self, cause: &Cause, now: Instant) {
-        self.open = Some(Open { since: now, probe_at: now + SHORTEST_PROBE });
+        self.open = Some(OpenBreaker { since: now, probe_at: now + SHORTEST_PROBE });
         self.failed = HashSet::new();
-        let (failures, failure) = (self.count, &self.last);
+        let failures = self.count;
+        let failure = &self.last;
         tracing::error!(%cause, failures, %failure, "the circuit breaker opened; probing with single messages");
     }
 
@@ -238,7 +244,7 @@ impl Breaker {
     }
 }
 
-fn probe_interval(open: &Open) -> Duration {
+fn probe_interval(open: &OpenBreaker) -> Duration {
     (open.since.elapsed() / 4).clamp(SHORTEST_PROBE, LONGEST_PROBE)
 }
 

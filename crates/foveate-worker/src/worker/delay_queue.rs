@@ -10,44 +10,44 @@ use crate::lock;
 /// Returns entries when they are due, in the order of their due times, then of their arrival. It has no capacity of its
 /// own: the worker's in-flight limit bounds it.
 pub(crate) struct DelayQueue<T> {
-    state: Mutex<State<T>>,
+    state: Mutex<DelayQueueState<T>>,
     changed: Condvar,
 }
 
-struct State<T> {
-    entries: BinaryHeap<Reverse<Entry<T>>>,
+struct DelayQueueState<T> {
+    entries: BinaryHeap<Reverse<DelayedEntry<T>>>,
     next: u64,
     closed: bool,
 }
 
-struct Entry<T> {
+struct DelayedEntry<T> {
     due: (Instant, u64),
     value: T,
 }
 
-impl<T> Ord for Entry<T> {
+impl<T> Ord for DelayedEntry<T> {
     fn cmp(&self, other: &Self) -> Ordering {
         self.due.cmp(&other.due)
     }
 }
 
-impl<T> PartialOrd for Entry<T> {
+impl<T> PartialOrd for DelayedEntry<T> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<T> PartialEq for Entry<T> {
+impl<T> PartialEq for DelayedEntry<T> {
     fn eq(&self, other: &Self) -> bool {
         self.due == other.due
     }
 }
 
-impl<T> Eq for Entry<T> {}
+impl<T> Eq for DelayedEntry<T> {}
 
 impl<T> DelayQueue<T> {
     pub(crate) fn new() -> Self {
-        let state = State { entries: BinaryHeap::new(), next: 0, closed: false };
+        let state = DelayQueueState { entries: BinaryHeap::new(), next: 0, closed: false };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
@@ -59,7 +59,7 @@ impl<T> DelayQueue<T> {
         }
         let number = state.next;
         state.next += 1;
-        state.entries.push(Reverse(Entry { due: (at, number), value }));
+        state.entries.push(Reverse(DelayedEntry { due: (at, number), value }));
         drop(state);
         self.changed.notify_one();
         Ok(())
@@ -92,12 +92,12 @@ impl<T> DelayQueue<T> {
         left.into_iter().map(|Reverse(entry)| entry.value).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
+    fn lock(&self) -> MutexGuard<'_, DelayQueueState<T>> {
         lock(&self.state)
     }
 }
 
-impl<T> State<T> {
+impl<T> DelayQueueState<T> {
     fn take_due(&mut self, now: Instant, most: usize) -> Vec<T> {
         let mut due = Vec::new();
         while due.len() < most && self.entries.peek().is_some_and(|Reverse(entry)| entry.due.0 <= now) {

@@ -49,8 +49,12 @@ impl Dispatcher {
     }
 
     fn request(&self, ticket: Ticket, image: Image) -> Request {
-        let (id, task, metadata) = (ticket.id.clone(), ticket.task.clone(), ticket.metadata.clone());
-        let (hold, span, ticket) = (ticket.hold.clone(), ticket.span.clone(), Box::new(ticket));
+        let id = ticket.id.clone();
+        let task = ticket.task.clone();
+        let metadata = ticket.metadata.clone();
+        let span = ticket.span.clone();
+        let hold = ticket.hold.clone();
+        let ticket = Box::new(ticket);
         let outcomes = Arc::clone(&self.outcomes);
         let done = Done::new(move |outcome| outcomes.handle(ticket, outcome)).while_wanted(move || hold.begin());
         Request { id, task, image, metadata, done, span }

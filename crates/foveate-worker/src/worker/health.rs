@@ -10,11 +10,11 @@ use foveate_sink::SinkError;
 use super::circuit_breaker::{Cause, CircuitBreakers};
 use super::refusals::Refusals;
 use super::ticket::Ticket;
-use crate::metrics::Metrics;
+use crate::metrics::WorkerMetrics;
 use crate::{Failure, Outcome, Setting, Stage, lock};
 
-pub(super) struct Health {
-    /// What the worker's own settings refuse.
+pub(super) struct WorkerHealth {
+    /// Messages that the worker's own settings refuse.
     pub(super) refusals: Refusals,
     breakers: Mutex<CircuitBreakers>,
     /// The faults of each queue's broker.
@@ -22,7 +22,7 @@ pub(super) struct Health {
     sink: Mutex<Option<String>>,
 }
 
-/// Why a broker's queue does not work.
+/// The faults of a broker's queue, if it does not work.
 #[derive(Clone, Default)]
 struct Broker {
     receiving: Option<String>,
@@ -35,7 +35,7 @@ impl Broker {
     }
 }
 
-impl Health {
+impl WorkerHealth {
     /// The health of a worker on `queues` queues whose largest batch is `batch`.
     pub(super) fn new(queues: usize, batch: usize, remedy: fn(Setting) -> Option<&'static str>) -> Self {
         Self {
@@ -48,7 +48,8 @@ impl Health {
 
     /// Records what the outcome of a message's image says about its source and about the device.
     pub(super) fn record(&self, ticket: &Ticket, outcome: &Outcome) {
-        let (mut breakers, key) = (lock(&self.breakers), &ticket.id);
+        let mut breakers = lock(&self.breakers);
+        let key = &ticket.id;
         let source = ticket.source.iter();
         match outcome {
             Ok(_) => {
@@ -61,7 +62,7 @@ impl Health {
                 source.filter(|_| failure.transient).for_each(|source| breakers.failed(source, key, failure));
             }
             Err(failure) => {
-                // The image was downloaded, whatever became of it.
+                // The image was downloaded, although a later stage failed.
                 source.for_each(|source| breakers.succeeded(source));
                 if failure.transient {
                     breakers.failed(&Cause::Device, key, failure);
@@ -81,7 +82,7 @@ impl Health {
         }
     }
 
-    /// Checks whether a cause may be used now; otherwise, how long to wait.
+    /// Checks that a cause may be used now; the error is the time to wait.
     pub(super) fn admit(&self, cause: &Cause) -> Result<(), Duration> {
         lock(&self.breakers).admit(cause)
     }
@@ -101,12 +102,12 @@ impl Health {
 
     fn is_open(&self, ticket: &Ticket, failure: &Failure, counts: fn(&Cause) -> bool) -> bool {
         let breakers = lock(&self.breakers);
-        let is_open = |cause: &Cause| counts(cause) && breakers.is_open(cause);
-        match failure.stage {
-            Stage::Download => ticket.source.as_ref().is_some_and(is_open),
-            Stage::Callback => ticket.receiver().as_ref().is_some_and(is_open),
-            _ => breakers.is_open(&Cause::Device),
-        }
+        let cause = match failure.stage {
+            Stage::Download => ticket.source.clone(),
+            Stage::Callback => ticket.receiver(),
+            _ => return breakers.is_open(&Cause::Device),
+        };
+        cause.is_some_and(|cause| counts(&cause) && breakers.is_open(&cause))
     }
 
     /// Returns true if a download failed because of the network, as those from other sites do.
@@ -117,7 +118,7 @@ impl Health {
     }
 
     /// Updates the metrics.
-    pub(super) fn measure(&self, metrics: &Metrics) {
+    pub(super) fn measure(&self, metrics: &WorkerMetrics) {
         let mut breakers = lock(&self.breakers);
         breakers.forget_hosts();
         Cause::KINDS.iter().for_each(|kind| metrics.open_breakers(kind, breakers.count_open(kind)));

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::lock;
 
-/// How the worker limits the messages that it holds.
+/// The limit on the messages that the worker holds.
 ///
 /// A message that is received behind `n` others by a worker that finishes `r` messages a second is done after `n / r`
 /// seconds. If that exceeds the lease `L`, the broker delivers the message to another worker while it still waits here.
@@ -29,7 +29,7 @@ const REMEMBERED: usize = 12;
 
 /// Measures the rate at which messages are finished: the best interval of the last minute, because a worker without
 /// work is not slow.
-struct Meter {
+struct RateMeter {
     interval: Duration,
     state: Mutex<Intervals>,
 }
@@ -40,7 +40,7 @@ struct Intervals {
     past: VecDeque<f64>,
 }
 
-impl Meter {
+impl RateMeter {
     /// Rates are taken over a fraction of a `lease`, at most 5 seconds.
     fn new(lease: Duration) -> Self {
         let interval = (lease / 6).clamp(Duration::from_millis(100), Duration::from_secs(5));
@@ -85,7 +85,7 @@ impl Intervals {
 /// The in-flight limits of the queues that share a worker.
 pub(super) struct Limiter {
     limit: InFlightLimit,
-    meter: Meter,
+    meter: RateMeter,
     /// The length of each queue's leases.
     leases: Vec<Duration>,
     /// The largest batch of any task.
@@ -97,7 +97,7 @@ pub(super) struct Limiter {
 impl Limiter {
     pub(super) fn new(limit: InFlightLimit, leases: Vec<Duration>, batch: usize, most: usize) -> Self {
         let shortest = leases.iter().min().copied().unwrap_or_default();
-        Self { limit, meter: Meter::new(shortest), leases, batch, most }
+        Self { limit, meter: RateMeter::new(shortest), leases, batch, most }
     }
 
     /// Counts a finished message.
@@ -107,7 +107,8 @@ impl Limiter {
 
     /// Most messages of one queue.
     pub(super) fn of_queue(&self, queue: usize) -> usize {
-        let (lease, queues) = (self.leases[queue].as_secs_f64(), self.leases.len());
+        let lease = self.leases[queue].as_secs_f64();
+        let queues = self.leases.len();
         let by_rate = |rate: f64| (rate * lease * SHARE / queues as f64) as usize;
         let most = (self.most / queues).max(1);
         match self.limit {
@@ -150,7 +151,7 @@ mod tests {
     #[test]
     fn the_rate_is_that_of_the_best_interval_and_idleness_does_not_lower_it() {
         let limiter = Limiter {
-            meter: Meter::new(Duration::ZERO),
+            meter: RateMeter::new(Duration::ZERO),
             ..Limiter::new(InFlightLimit::Measured, vec![Duration::from_secs(2)], 1, 10_000)
         };
         (0..50).for_each(|_| limiter.finished());

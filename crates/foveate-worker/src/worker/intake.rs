@@ -15,7 +15,7 @@ use super::quarantine::Quarantine;
 use super::state::WorkerState;
 use super::store_events::StoreEvents;
 use super::ticket::Ticket;
-use crate::shared::bucket;
+use crate::engine_state::bucket;
 use crate::{Failure, Image, Setting, Stage, Traces};
 
 pub(super) struct Intake {
@@ -29,7 +29,7 @@ pub(super) struct Intake {
 
 /// A message that was received.
 #[derive(Clone)]
-pub(super) struct Received {
+pub(super) struct ReceivedMessage {
     pub(super) key: Key,
     pub(super) hold: Hold,
     /// The index of its queue.
@@ -44,7 +44,7 @@ impl Intake {
     }
 
     /// Submits a message, quarantines it, or refuses it.
-    pub(super) fn begin(&self, message: Received) {
+    pub(super) fn begin(&self, message: ReceivedMessage) {
         let job = Job::parse(&message.delivery.body).map(|job| Job { image: normal(job.image), ..job });
         match job.is_err().then(|| StoreEvents::parse(&message.delivery.body)).flatten() {
             Some(events) => self.begin_events(message, events),
@@ -53,7 +53,7 @@ impl Intake {
     }
 
     /// Begins with each object that a store's notification names.
-    fn begin_events(&self, message: Received, StoreEvents { written, others }: StoreEvents) {
+    fn begin_events(&self, message: ReceivedMessage, StoreEvents { written, others }: StoreEvents) {
         if !self.store_events {
             let named = written.first().map_or(String::new(), |address| format!(" ({address})"));
             let reason = format!("a notification of an object store{named}, and this worker takes none");
@@ -84,7 +84,7 @@ impl Intake {
     /// A message's ticket, with the job's data if the message is a valid job.
     fn ticket(
         &self,
-        Received { key, hold, queue, delivery }: Received,
+        ReceivedMessage { key, hold, queue, delivery }: ReceivedMessage,
         job: Option<&Job>,
         parts: Option<Arc<MessageParts>>,
     ) -> Ticket {

@@ -13,7 +13,7 @@ use crate::watchdog::ThreadWatch;
 
 /// Leases that are extended by one call; between the calls, the keeper gives up leases that have ended.
 const BATCH: usize = 160;
-/// How often the keeper looks for leases that are due, in parts of a lease, and the limits of that interval.
+/// Looks for leases that are due, per length of a lease, and the limits of the interval between two.
 const TICKS_PER_LEASE: u32 = 10;
 const MIN_TICK: Duration = Duration::from_millis(20);
 const MAX_TICK: Duration = Duration::from_secs(1);
@@ -22,7 +22,7 @@ pub(super) struct LeaseKeeper {
     pub(super) state: Arc<WorkerState>,
     /// The index of the queue.
     pub(super) queue: usize,
-    /// Whether leases are extended, or only given up when they end.
+    /// True if leases are extended; otherwise they are only given up when they end.
     pub(super) heartbeat: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The messages that a worker holds, and when their leases end.
+//! The messages that a worker holds, and the ends of their leases.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -16,18 +16,18 @@ pub(crate) type Key = u64;
 /// While the bodies of the held messages exceed this size, the worker receives no more. Metadata may be large, and
 /// exists in up to two copies.
 const MOST_BYTES: usize = 64 << 20;
-/// How often a receiver that waits for room counts the stalled messages again.
+/// The interval at which a receiver that waits for room counts the stalled messages again.
 const LOOK: Duration = Duration::from_millis(25);
 
 /// The messages that the worker holds.
 pub(crate) struct Leases {
     limiter: Limiter,
-    state: Mutex<State>,
+    state: Mutex<LeaseTable>,
     freed: Condvar,
 }
 
-struct State {
-    held: HashMap<Key, Lease>,
+struct LeaseTable {
+    held: HashMap<Key, HeldMessage>,
     /// Keys by queue and the broker's name of the message, because every delivery is looked up here.
     names: HashMap<(usize, String), Key>,
     of_queue: Vec<usize>,
@@ -36,7 +36,7 @@ struct State {
     next: Key,
 }
 
-struct Lease {
+struct HeldMessage {
     queue: usize,
     delivery: Arc<Delivery>,
     /// Receipt of the latest delivery.
@@ -86,7 +86,7 @@ impl Leases {
     /// Holds as many messages as `limiter` allows.
     pub(super) fn new(limiter: Limiter) -> Self {
         let of_queue = vec![0; limiter.queues()];
-        let state = State { held: HashMap::new(), names: HashMap::new(), of_queue, bytes: 0, next: 0 };
+        let state = LeaseTable { held: HashMap::new(), names: HashMap::new(), of_queue, bytes: 0, next: 0 };
         Self { limiter, state: Mutex::new(state), freed: Condvar::new() }
     }
 
@@ -103,8 +103,9 @@ impl Leases {
         state.of_queue[queue] += 1;
         state.bytes += delivery.body.len();
         state.names.insert((queue, delivery.key.clone()), key);
-        let (hold, until) = (Hold::new(), Instant::now() + length);
-        state.held.insert(key, Lease { queue, delivery, receipt, length, until, hold: hold.clone() });
+        let hold = Hold::new();
+        let until = Instant::now() + length;
+        state.held.insert(key, HeldMessage { queue, delivery, receipt, length, until, hold: hold.clone() });
         (key, hold)
     }
 
@@ -133,15 +134,15 @@ impl Leases {
     /// message is no longer held.
     pub(crate) fn ended(&self, key: Key, receipt: &Receipt) -> bool {
         let mut state = self.lock();
-        let is_it = |lease: &Lease| lease.receipt == *receipt;
-        let removed = state.held.get(&key).is_some_and(is_it) && state.remove(key).is_some();
+        let is_latest = state.held.get(&key).is_some_and(|lease| lease.receipt == *receipt);
+        let removed = is_latest && state.remove(key).is_some();
         drop(state);
         self.freed.notify_all();
         removed
     }
 
     /// Waits for room within the in-flight limit of a queue, for at most `patience`. Returns how many messages fit.
-    /// Those that are `stalled`, whichever their queue, leave room for others.
+    /// Those that are `stalled`, of any queue, leave room for others.
     pub(crate) fn room(&self, queue: usize, stalled: impl Fn() -> usize, patience: Duration) -> usize {
         let until = Instant::now() + patience;
         let mut state = self.lock();
@@ -154,7 +155,7 @@ impl Leases {
             if room > 0 || left.is_zero() {
                 return room;
             }
-            // Nobody tells that messages stall.
+            // No event reports that messages stall.
             state = self.freed.wait_timeout(state, left.min(LOOK)).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
@@ -162,10 +163,13 @@ impl Leases {
     /// The messages of a queue whose leases have passed a third of their time.
     pub(crate) fn due(&self, queue: usize) -> Vec<(Key, Receipt)> {
         let now = Instant::now();
-        let is_due = |lease: &Lease| lease.queue == queue && lease.until < now + lease.length * 2 / 3;
-        let state = self.lock();
-        let due = state.held.iter().filter(|(_, lease)| is_due(lease));
-        due.map(|(&key, lease)| (key, lease.receipt.clone())).collect()
+        let mut due = Vec::new();
+        for (&key, lease) in &self.lock().held {
+            if lease.queue == queue && lease.until < now + lease.length * 2 / 3 {
+                due.push((key, lease.receipt.clone()));
+            }
+        }
+        due
     }
 
     /// Restarts a lease that the broker extended; `asked` is the time of the request.
@@ -192,9 +196,11 @@ impl Leases {
     pub(crate) fn take(&self, queue: usize) -> Vec<(Delivery, bool)> {
         let mut state = self.lock();
         let keys: Vec<Key> = state.held.iter().filter(|(_, lease)| lease.queue == queue).map(|(&key, _)| key).collect();
-        let latest =
-            |lease: Lease| (Delivery { receipt: lease.receipt, ..(*lease.delivery).clone() }, lease.hold.has_begun());
-        keys.into_iter().filter_map(|key| state.remove(key)).map(latest).collect()
+        let latest = keys
+            .into_iter()
+            .filter_map(|key| state.remove(key))
+            .map(|lease| (Delivery { receipt: lease.receipt, ..(*lease.delivery).clone() }, lease.hold.has_begun()));
+        latest.collect()
     }
 
     pub(crate) fn is_held(&self, key: Key) -> bool {
@@ -205,13 +211,13 @@ impl Leases {
         self.lock().held.len()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, LeaseTable> {
         lock(&self.state)
     }
 }
 
-impl State {
-    fn remove(&mut self, key: Key) -> Option<Lease> {
+impl LeaseTable {
+    fn remove(&mut self, key: Key) -> Option<HeldMessage> {
         let lease = self.held.remove(&key)?;
         lease.hold.0.is_held.store(false, SeqCst);
         self.of_queue[lease.queue] -= 1;

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-/// How often a sleeping thread checks whether the worker stops.
+/// The interval at which a sleeping thread checks for the worker's stop.
 const TICK: Duration = Duration::from_millis(20);
 
 /// A worker runs, then stops (it receives no more messages and finishes those that it holds), then has ended (it gives

@@ -51,7 +51,7 @@ impl MessageParts {
     }
 }
 
-/// What counts more than what. A try that failed counts although others were not tried.
+/// Orders settlements: the highest is the message's. A try that failed counts although others were not tried.
 fn rank(how: &How) -> (u32, Duration) {
     match how {
         How::Acknowledge | How::Skip => (0, Duration::ZERO),

@@ -45,7 +45,7 @@ use crate::{Engine, EngineError, Probe, engine, lock};
 use backlog::Backlog;
 use callback::Caller;
 use lease_keeper::LeaseKeeper;
-use parts::Parts;
+use parts::WorkerParts;
 use receiver::{LONG_POLL, Receiver};
 use segments::SegmentWriter;
 use settler::Settler;
@@ -62,7 +62,7 @@ const SETTLERS: usize = 4;
 
 /// Works on the messages of queues until it is stopped.
 pub struct Worker {
-    parts: Parts,
+    parts: WorkerParts,
     receivers: Threads,
     others: Threads,
 }
@@ -78,7 +78,7 @@ impl Worker {
         if options.queues.is_empty() {
             return Err(EngineError::Options("a worker without a queue".to_owned()));
         }
-        let parts = Parts::new(engine, options);
+        let parts = WorkerParts::new(engine, options);
         let worker = Self { parts, receivers: Mutex::default(), others: Mutex::default() };
         // If a thread cannot be started, dropping the worker stops the others.
         worker.start_threads()?;
@@ -90,7 +90,7 @@ impl Worker {
         self.parts.state.leases.held()
     }
 
-    /// What became of the messages so far.
+    /// The messages so far, by their outcomes.
     pub fn totals(&self) -> Totals {
         lock(&self.parts.state.totals).clone()
     }
@@ -100,7 +100,7 @@ impl Worker {
         self.parts.state.health.refusals.outstanding()
     }
 
-    /// Why the worker's settings refuse every message that it has received, if they do.
+    /// The reason why the worker's settings refuse every message that it has received, if they do.
     pub fn refusal(&self) -> Option<String> {
         self.parts.state.health.refusals.check().err()
     }
@@ -123,7 +123,7 @@ impl Worker {
     }
 
     fn start_threads(&self) -> Result<(), EngineError> {
-        let Parts { receivers, keepers, quarantine, sink, caller, settler, backlog, .. } = &self.parts;
+        let WorkerParts { receivers, keepers, quarantine, sink, caller, settler, backlog, .. } = &self.parts;
         for i in 0..SETTLERS {
             self.start_thread(&self.others, format!("settle {i}"), settler, Settler::run)?;
         }
@@ -155,7 +155,8 @@ impl Worker {
         part: &Arc<P>,
         run: fn(&P, &ThreadWatch),
     ) -> Result<(), EngineError> {
-        let (part, watch) = (Arc::clone(part), self.parts.engine.watch(&name));
+        let part = Arc::clone(part);
+        let watch = self.parts.engine.watch(&name);
         let thread = std::thread::Builder::new().name(name).spawn(move || run(&part, &watch));
         lock(threads).push(thread.map_err(EngineError::Thread)?);
         Ok(())

@@ -21,20 +21,20 @@ pub struct WorkerOptions {
     pub heartbeat: bool,
     /// The delay before a failed message is delivered again.
     pub backoff: Backoff,
-    /// How long a message may fail before it goes to the dead letters; 24 times that while a circuit breaker says that
+    /// The time for which a message may fail before it goes to the dead letters; 24 times that while a circuit breaker says that
     /// the fault is not its own. It has at least as many tries as its queue's `max_receive` says. Default: an hour.
     pub retry_for: Duration,
     /// The delay before a message that this worker's settings refuse is delivered again, to any worker.
     pub refused: Backoff,
-    /// What allows a message that a setting refuses, for logs and `/readyz`; a library cannot know.
+    /// The change that allows a message which a setting refuses, for logs and `/readyz`; a library cannot know.
     pub remedy: fn(Setting) -> Option<&'static str>,
     /// The delay before a failed callback is posted again.
     pub callback_backoff: Backoff,
     /// The delay before another request to a broker or sink that failed.
     pub reconnect: Backoff,
-    /// How results are posted.
+    /// Settings of the posts of results.
     pub callbacks: Callbacks,
-    /// Where vectors are stored, if anywhere.
+    /// The sink of vectors, if they are stored.
     pub sink: Option<Segments>,
     /// True if notifications of object stores are jobs: the images are the objects that were written, and the engine
     /// must be able to read them. Notifications of other events are acknowledged.

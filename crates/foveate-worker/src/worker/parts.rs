@@ -10,7 +10,7 @@ use super::backlog::Backlog;
 use super::callback::{Caller, Delayed};
 use super::delay_queue::DelayQueue;
 use super::dispatcher::Dispatcher;
-use super::health::Health;
+use super::health::WorkerHealth;
 use super::in_flight_limit::Limiter;
 use super::intake::Intake;
 use super::lease_keeper::LeaseKeeper;
@@ -24,10 +24,10 @@ use super::segments::SegmentWriter;
 use super::settler::Settler;
 use super::state::WorkerState;
 use crate::Engine;
-use crate::shares::Shares;
+use crate::site_queue::SiteQueue;
 
 /// The parts that threads run, and that are stopped at the end.
-pub(super) struct Parts {
+pub(super) struct WorkerParts {
     pub(super) state: Arc<WorkerState>,
     pub(super) engine: Arc<Engine>,
     pub(super) receivers: Vec<Arc<Receiver>>,
@@ -39,7 +39,7 @@ pub(super) struct Parts {
     pub(super) backlog: Arc<Backlog>,
 }
 
-impl Parts {
+impl WorkerParts {
     /// From the settler, where every message ends, to the receivers.
     pub(super) fn new(engine: Engine, options: WorkerOptions) -> Self {
         let state = Arc::new(state(&engine, &options));
@@ -86,12 +86,13 @@ impl Parts {
 }
 
 fn state(engine: &Engine, options: &WorkerOptions) -> WorkerState {
-    let (queues, batch) = (options.queues.clone(), engine.largest_batch());
+    let queues = options.queues.clone();
+    let batch = engine.largest_batch();
     let leases = queues.iter().map(|queue| queue.lease()).collect();
     let limiter = Limiter::new(options.in_flight_limit, leases, batch, most(engine, options));
     WorkerState {
         leases: Leases::new(limiter),
-        health: Health::new(queues.len(), batch, options.remedy),
+        health: WorkerHealth::new(queues.len(), batch, options.remedy),
         lifecycle: Lifecycle::default(),
         metrics: Arc::clone(engine.counters()),
         totals: Mutex::default(),
@@ -125,7 +126,7 @@ fn caller(state: &Arc<WorkerState>, engine: &Engine, options: &WorkerOptions, se
         backoff: options.callback_backoff,
         traces: options.traces,
         settler: Arc::clone(settler),
-        calls: Shares::new(options.callbacks.threads, room),
+        calls: SiteQueue::new(options.callbacks.threads, room),
         due: DelayQueue::new(),
         delayed: Delayed::new(room),
     })
@@ -150,14 +151,16 @@ fn sink(
 }
 
 fn receivers(state: &Arc<WorkerState>, options: &WorkerOptions, intake: &Arc<Intake>) -> Vec<Arc<Receiver>> {
-    let receiver = |queue| {
-        let (state, intake) = (Arc::clone(state), Arc::clone(intake));
-        Arc::new(Receiver { state, queue, reconnect: options.reconnect, intake })
-    };
-    (0..options.queues.len()).map(receiver).collect()
+    let mut receivers = Vec::new();
+    for queue in 0..options.queues.len() {
+        let state = Arc::clone(state);
+        receivers.push(Arc::new(Receiver { state, queue, reconnect: options.reconnect, intake: Arc::clone(intake) }));
+    }
+    receivers
 }
 
 fn keepers(state: &Arc<WorkerState>, options: &WorkerOptions) -> Vec<Arc<LeaseKeeper>> {
-    let keeper = |queue| Arc::new(LeaseKeeper { state: Arc::clone(state), queue, heartbeat: options.heartbeat });
-    (0..options.queues.len()).map(keeper).collect()
+    let keepers = (0..options.queues.len())
+        .map(|queue| Arc::new(LeaseKeeper { state: Arc::clone(state), queue, heartbeat: options.heartbeat }));
+    keepers.collect()
 }

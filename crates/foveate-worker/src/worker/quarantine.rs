@@ -9,7 +9,7 @@ use super::state::WorkerState;
 use super::ticket::Ticket;
 use crate::{Image, lock};
 
-/// How often the quarantine checks whether it can let a message through.
+/// The interval at which the quarantine tries to let a message through.
 const TICK: Duration = Duration::from_millis(50);
 
 /// Lets one message through at a time, in random order. A message here may have killed its workers, or may only have

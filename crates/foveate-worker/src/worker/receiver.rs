@@ -7,14 +7,14 @@ use std::time::Duration;
 use foveate_queue::{Delivery, JobQueue};
 
 use super::backoff::Backoff;
-use super::intake::{Intake, Received};
+use super::intake::{Intake, ReceivedMessage};
 use super::state::WorkerState;
 use crate::metrics::ReceiveLabel;
 use crate::watchdog::ThreadWatch;
 
-/// How long a receiver waits for messages before it checks whether the worker stops.
+/// A receiver's longest wait for messages, after which it checks for the worker's stop.
 pub(super) const LONG_POLL: Duration = Duration::from_secs(2);
-/// How long a receiver waits for room before it checks whether the worker stops.
+/// A receiver's longest wait for room, after which it checks for the worker's stop.
 const ROOM_WAIT: Duration = Duration::from_millis(200);
 
 pub(super) struct Receiver {
@@ -57,7 +57,7 @@ impl Receiver {
         &*self.state.queues[self.queue]
     }
 
-    /// How many messages may be received now. While the circuit breaker is open, that is one per probe interval.
+    /// The number of messages that may be received now. While the circuit breaker is open, that is one per probe interval.
     fn room(&self) -> usize {
         let room = self.state.leases.room(self.queue, || self.intake.stalled(), ROOM_WAIT);
         let Some(interval) = self.state.health.probe_interval() else { return room };
@@ -68,7 +68,8 @@ impl Receiver {
     fn accept(&self, deliveries: Vec<Delivery>) {
         self.measure_wait(&deliveries);
         // Hold all messages before beginning the first, which may have to wait for the engine.
-        let received: Vec<Received> = deliveries.into_iter().filter_map(|delivery| self.hold(delivery)).collect();
+        let received: Vec<ReceivedMessage> =
+            deliveries.into_iter().filter_map(|delivery| self.hold(delivery)).collect();
         received.into_iter().for_each(|message| self.intake.begin(message));
     }
 
@@ -88,7 +89,7 @@ impl Receiver {
     }
 
     /// Holds a message. Returns `None` if the worker holds it already: its work continues under the new lease.
-    fn hold(&self, delivery: Delivery) -> Option<Received> {
+    fn hold(&self, delivery: Delivery) -> Option<ReceivedMessage> {
         let is_held = self.state.leases.renew(self.queue, &delivery);
         let label = match is_held {
             true => "held",
@@ -102,7 +103,7 @@ impl Receiver {
         }
         let delivery = Arc::new(delivery);
         let (key, hold) = self.state.leases.add(self.queue, Arc::clone(&delivery), self.queue().lease());
-        Some(Received { key, hold, queue: self.queue, delivery })
+        Some(ReceivedMessage { key, hold, queue: self.queue, delivery })
     }
 }
 

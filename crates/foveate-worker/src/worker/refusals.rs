@@ -17,11 +17,11 @@ const REMEMBERED: usize = 100_000;
 /// misconfigured: it is not ready, and slows down.
 pub(super) struct Refusals {
     remedy: fn(Setting) -> Option<&'static str>,
-    state: Mutex<State>,
+    state: Mutex<RefusalCounts>,
 }
 
 #[derive(Default)]
-struct State {
+struct RefusalCounts {
     /// Number and last reason.
     by_setting: BTreeMap<Setting, (u64, String)>,
     /// Queue and key of the messages that may come again.
@@ -103,7 +103,7 @@ impl Refusals {
     }
 }
 
-impl State {
+impl RefusalCounts {
     fn refused(&self) -> u64 {
         self.by_setting.values().map(|(count, _)| count).sum()
     }

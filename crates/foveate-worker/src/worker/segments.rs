@@ -20,7 +20,7 @@ use crate::{Embedding, Failure, Output, Stage};
 /// Opens the sink of a segment of this name.
 pub type SegmentOpener = Arc<dyn Fn(&str) -> Result<Box<dyn VectorSink>, SinkError> + Send + Sync>;
 
-/// How vectors are written. A segment is published whole: nothing of it is visible before all of it is durable, and
+/// The sink of vectors. A segment is published whole: nothing of it is visible before all of it is durable, and
 /// only then are its messages acknowledged.
 ///
 /// While a sink cannot write (a full disk, an unmounted folder), the worker holds the rows, retries, and receives no
@@ -42,14 +42,14 @@ pub struct Segments {
     pub until_empty: bool,
 }
 
-/// How often the writer checks whether a segment is due.
+/// The interval at which the writer looks for segments that are due.
 const TICK: Duration = Duration::from_millis(100);
 
 /// Collects rows into segments, publishes these, and passes their messages on to the callbacks.
 pub(super) struct SegmentWriter {
     pub(super) state: Arc<WorkerState>,
     pub(super) segments: Segments,
-    pub(super) rows: Queue<Row>,
+    pub(super) rows: Queue<SegmentRow>,
     /// True if rows may wait because the leases of their messages are extended.
     pub(super) heartbeat: bool,
     /// Rows that wait for their segment's number or age.
@@ -60,18 +60,18 @@ pub(super) struct SegmentWriter {
 }
 
 /// A row to write.
-pub(super) struct Row {
+pub(super) struct SegmentRow {
     ticket: Box<Ticket>,
     embedding: Embedding,
 }
 
 /// The task and the dimension, which all rows of a segment share.
-type Kind = (String, usize);
+type SegmentKey = (String, usize);
 
 /// Rows that are not published yet.
-struct Open {
+struct OpenSegment {
     since: Instant,
-    rows: Vec<Row>,
+    rows: Vec<SegmentRow>,
     /// Failed attempts in a row, and the earliest time of the next one.
     failed: u32,
     retry_at: Instant,
@@ -81,18 +81,18 @@ impl SegmentWriter {
     /// Takes a row, to be published with its segment.
     pub(super) fn store(&self, ticket: Box<Ticket>, embedding: Embedding) {
         // Refused once the worker has ended: the message has already been given back.
-        let _ = self.rows.push(Row { ticket, embedding }, 0);
+        let _ = self.rows.push(SegmentRow { ticket, embedding }, 0);
     }
 
     /// Writes segments until [`SegmentWriter::close`] is called, and what is left then.
     pub(super) fn run(&self, watch: &ThreadWatch) {
         let mut publisher = Publisher { writer: self, numbers: BTreeMap::new(), has_written: false };
-        let mut open: BTreeMap<Kind, Open> = BTreeMap::new();
+        let mut open: BTreeMap<SegmentKey, OpenSegment> = BTreeMap::new();
         loop {
             match self.rows.pop_until(Instant::now() + TICK) {
                 Popped::Entry(row) => {
                     let kind = (row.ticket.task.clone(), row.embedding.vector.len());
-                    open.entry(kind).or_insert_with(Open::new).rows.push(row);
+                    open.entry(kind).or_insert_with(OpenSegment::new).rows.push(row);
                 }
                 Popped::TimedOut => {}
                 Popped::Closed => break,
@@ -124,7 +124,8 @@ impl SegmentWriter {
     /// are empty and it ends then, or it can receive no more messages.
     fn is_awaited(&self, rows: usize) -> bool {
         let WorkerState { leases, lifecycle, idle, .. } = &*self.state;
-        let (held, limiter) = (leases.held(), leases.limiter());
+        let held = leases.held();
+        let limiter = leases.limiter();
         if lifecycle.is_stopping() {
             return held <= rows;
         }
@@ -134,7 +135,7 @@ impl SegmentWriter {
     }
 }
 
-impl Open {
+impl OpenSegment {
     fn new() -> Self {
         let now = Instant::now();
         Self { since: now, rows: Vec::new(), failed: 0, retry_at: now }
@@ -158,7 +159,7 @@ struct Publisher<'a> {
 
 impl Publisher<'_> {
     /// Publishes a segment's worth of rows; those that cannot be written for now stay open.
-    fn publish_due(&mut self, (task, _): &Kind, open: &mut Open) {
+    fn publish_due(&mut self, (task, _): &SegmentKey, open: &mut OpenSegment) {
         let rest = open.rows.split_off(open.rows.len().min(self.writer.segments.max_rows));
         let mut left = self.publish(task, std::mem::take(&mut open.rows));
         open.failed = if left.is_empty() { 0 } else { open.failed + 1 };
@@ -170,9 +171,9 @@ impl Publisher<'_> {
     }
 
     /// Publishes these rows. Returns those that cannot be written for now.
-    fn publish(&mut self, task: &str, rows: Vec<Row>) -> Vec<Row> {
+    fn publish(&mut self, task: &str, rows: Vec<SegmentRow>) -> Vec<SegmentRow> {
         // Another worker writes the rows whose leases have ended.
-        let rows: Vec<Row> = rows.into_iter().filter(|row| row.ticket.hold.is_held()).collect();
+        let rows: Vec<SegmentRow> = rows.into_iter().filter(|row| row.ticket.hold.is_held()).collect();
         if rows.is_empty() {
             return rows;
         }
@@ -189,19 +190,19 @@ impl Publisher<'_> {
         }
     }
 
-    fn published(&mut self, name: &str, rows: Vec<Row>) {
+    fn published(&mut self, name: &str, rows: Vec<SegmentRow>) {
         let writer = self.writer;
         self.has_written = true;
         writer.state.health.sink(None);
         tracing::info!(segment = name, rows = rows.len(), "published");
         writer.state.metrics.rows.inc_by(rows.len() as u64);
         rows.into_iter()
-            .for_each(|Row { ticket, embedding }| writer.caller.deliver(ticket, &Output::Vector(embedding)));
+            .for_each(|SegmentRow { ticket, embedding }| writer.caller.deliver(ticket, &Output::Vector(embedding)));
     }
 
     /// Looks for the row that the sink refuses, if it is a row's fault. Returns the rows that cannot be written for
     /// now.
-    fn failed(&mut self, task: &str, mut rows: Vec<Row>, error: &SinkError) -> Vec<Row> {
+    fn failed(&mut self, task: &str, mut rows: Vec<SegmentRow>, error: &SinkError) -> Vec<SegmentRow> {
         self.writer.state.health.sink(Some(error));
         match rows.len() {
             _ if is_outage(error) => rows,
@@ -230,23 +231,22 @@ fn is_outage(error: &SinkError) -> bool {
     )
 }
 
-fn write_segment(segments: &Segments, task: &str, name: &str, rows: &[Row]) -> Result<(), SinkError> {
+fn write_segment(segments: &Segments, task: &str, name: &str, rows: &[SegmentRow]) -> Result<(), SinkError> {
     let written = catch_unwind(AssertUnwindSafe(|| write_rows(segments, task, name, rows)));
     written.unwrap_or_else(|_| Err(SinkError::Unsupported("it panicked; see the log".to_owned())))
 }
 
-fn write_rows(segments: &Segments, task: &str, name: &str, rows: &[Row]) -> Result<(), SinkError> {
+fn write_rows(segments: &Segments, task: &str, name: &str, rows: &[SegmentRow]) -> Result<(), SinkError> {
     let dim = rows.first().map_or(0, |row| row.embedding.vector.len());
     let manifest = RunManifest { dim, ..segments.manifests.get(task).cloned().unwrap_or_default() };
-    let column = |of: fn(&Embedding) -> u32| rows.iter().map(|row| of(&row.embedding)).collect::<Vec<_>>();
     let mut sink = (segments.open)(name)?;
     sink.begin(&manifest, Existing::Overwrite)?;
     sink.append(&Rows {
         index: &(0..rows.len() as u64).collect::<Vec<_>>(),
         id: &rows.iter().map(|row| row.ticket.id.clone()).collect::<Vec<_>>(),
         vectors: &rows.iter().flat_map(|row| row.embedding.vector.iter().copied()).collect::<Vec<_>>(),
-        width: &column(|embedding| embedding.width),
-        height: &column(|embedding| embedding.height),
+        width: &rows.iter().map(|row| row.embedding.width).collect::<Vec<_>>(),
+        height: &rows.iter().map(|row| row.embedding.height).collect::<Vec<_>>(),
         xxh3: &rows.iter().map(|row| row.embedding.xxh3).collect::<Vec<_>>(),
         columns: &[],
     })?;

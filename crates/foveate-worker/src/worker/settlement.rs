@@ -1,10 +1,10 @@
-//! How messages leave the worker.
+//! The ways in which messages leave the worker.
 
 use std::time::{Duration, SystemTime};
 
 use foveate_queue::DeadLetter;
 
-/// How a message leaves the worker.
+/// The way in which a message leaves the worker.
 #[derive(Debug)]
 pub(super) enum How {
     Acknowledge,
@@ -14,7 +14,7 @@ pub(super) enum How {
     DeadLetter(DeadLetter),
 }
 
-/// How a message returns to its queue.
+/// A message's return to its queue.
 #[derive(Debug)]
 pub(super) struct PutBack {
     pub(super) why: Why,
@@ -25,7 +25,7 @@ pub(super) struct PutBack {
     pub(super) copied: Option<u32>,
 }
 
-/// Why a message returns to its queue.
+/// The reason why a message returns to its queue.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Why {
     /// It failed, and is retried.

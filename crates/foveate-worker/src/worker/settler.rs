@@ -18,7 +18,7 @@ use crate::{Failure, Stage, lock};
 /// Receipts that are acknowledged by one call.
 const BATCH: usize = 100;
 
-/// How many times longer than otherwise a message may fail while a circuit breaker says that the fault is not its own.
+/// The factor of a message's time to fail while a circuit breaker says that the fault is not its own.
 const OUTAGE: u32 = 24;
 
 /// The last part that every message passes.
@@ -28,7 +28,7 @@ pub(super) struct Settler {
     pub(super) measures_rate: bool,
     /// The delay before a failed message is delivered again.
     pub(super) backoff: Backoff,
-    /// How long a message may fail.
+    /// The time for which a message may fail.
     pub(super) retry_for: Duration,
     /// The delay before a message that the worker's settings refuse is delivered again.
     pub(super) refused: Backoff,
@@ -97,10 +97,11 @@ impl Settler {
         self.put_back(ticket, failure).is_none()
     }
 
-    /// How a failed message returns to its queue; `None` if it does not.
+    /// Decides how a failed message returns to its queue; `None` if it does not.
     fn put_back(&self, ticket: &Ticket, failure: &Failure) -> Option<PutBack> {
         let health = &self.state.health;
-        let (tries, failing_since) = (ticket.delivery.received, ticket.delivery.failing_since);
+        let tries = ticket.delivery.received;
+        let failing_since = ticket.delivery.failing_since;
         let anew = self.anew(ticket);
         let is_refused = failure.setting.is_some_and(|setting| health.refusals.counts(setting));
         match failure {
@@ -136,8 +137,8 @@ impl Settler {
         (ticket.delivery.received >= self.max_receive(ticket.queue)).then_some(0)
     }
 
-    /// Whether a message may go on to fail, or to wait untried for something that fails. In an outage, it has more
-    /// time.
+    /// Returns true if a message may go on to fail, or to wait untried for something that fails. In an outage, it has
+    /// more time.
     pub(super) fn has_time(&self, ticket: &Ticket, is_outage: bool) -> bool {
         ticket.failing_for() < self.retry_for.saturating_mul(if is_outage { OUTAGE } else { 1 })
     }
@@ -147,7 +148,8 @@ impl Settler {
     }
 
     fn dead_letter(&self, ticket: &Ticket, Failure { stage, reason, transient, .. }: Failure) -> DeadLetter {
-        let (tries, minutes) = (ticket.delivery.received, ticket.failing_for().as_secs() / 60);
+        let tries = ticket.delivery.received;
+        let minutes = ticket.failing_for().as_secs() / 60;
         let reason = match minutes {
             _ if !transient => reason,
             1.. if !self.retry_for.is_zero() => format!("{reason} (failing for {minutes} minutes)"),
@@ -220,8 +222,8 @@ impl Settler {
     }
 
     fn tell(&self, settlement: &Settlement, receipt: Receipt) -> Result<(), QueueError> {
-        let (queue, delivery) = (&self.state.queues[settlement.queue], &settlement.delivery);
-        let latest = Delivery { receipt: receipt.clone(), ..(**delivery).clone() };
+        let queue = &self.state.queues[settlement.queue];
+        let latest = Delivery { receipt: receipt.clone(), ..(*settlement.delivery).clone() };
         let results = match &settlement.how {
             How::Acknowledge | How::Skip => queue.acknowledge(&[receipt]),
             How::DeadLetter(letter) => return queue.dead_letter(&latest, letter),

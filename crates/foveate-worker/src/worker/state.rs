@@ -5,20 +5,20 @@ use std::sync::{Arc, Mutex};
 
 use foveate_queue::JobQueue;
 
-use super::health::Health;
+use super::health::WorkerHealth;
 use super::leases::Leases;
 use super::lifecycle::Lifecycle;
 use super::totals::Totals;
-use crate::metrics::Metrics;
+use crate::metrics::WorkerMetrics;
 
 pub(super) struct WorkerState {
-    /// Parts name a queue by its index here.
+    /// WorkerParts name a queue by its index here.
     pub(super) queues: Vec<Arc<dyn JobQueue>>,
     /// True for a queue that had no message when the worker last asked.
     pub(super) idle: Vec<AtomicBool>,
     pub(super) leases: Leases,
-    pub(super) health: Health,
+    pub(super) health: WorkerHealth,
     pub(super) lifecycle: Lifecycle,
-    pub(super) metrics: Arc<Metrics>,
+    pub(super) metrics: Arc<WorkerMetrics>,
     pub(super) totals: Mutex<Totals>,
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 /// Most envelopes around a notification.
 const MAX_DEPTH: usize = 4;
 
-/// What a message says of a store.
+/// The objects of a store that a message names.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct StoreEvents {
     /// Addresses of objects that were written, each once.
@@ -33,32 +33,38 @@ impl StoreEvents {
             }
             return messages.iter().try_for_each(|message| self.read(message, depth + 1));
         }
-        let text = |name: &str| message.get(name).and_then(Value::as_str);
         if let Some(records) = message.get("Records").and_then(Value::as_array) {
             return records.iter().try_for_each(|record| self.read_record(record));
         }
-        if text("Event") == Some("s3:TestEvent") {
+        if text(message, "Event") == Some("s3:TestEvent") {
             self.others += 1;
             return Some(());
         }
-        if let (Some("Notification"), Some(inner)) = (text("Type"), text("Message")) {
+        if let (Some("Notification"), Some(inner)) = (text(message, "Type"), text(message, "Message")) {
             return self.read(&serde_json::from_str(inner).ok()?, depth + 1);
         }
         // MinIO's, without the records.
-        if let (Some(event), Some(key)) = (text("EventName"), text("Key")) {
+        if let (Some(event), Some(key)) = (text(message, "EventName"), text(message, "Key")) {
             let (bucket, key) = key.split_once('/')?;
             return self.add(is_written(event), "s3", bucket, key);
         }
-        if let (Some(event), Some("aws.s3")) = (text("detail-type"), text("source")) {
+        if let (Some(event), Some("aws.s3")) = (text(message, "detail-type"), text(message, "source")) {
             let [bucket, key] = ["/detail/bucket/name", "/detail/object/key"].map(|at| message.pointer(at));
             return self.add(event == "Object Created", "s3", bucket?.as_str()?, key?.as_str()?);
         }
-        if text("kind") == Some("storage#object") {
+        if text(message, "kind") == Some("storage#object") {
             // A notification of a removed object has the object's last state.
-            return self.add(message.get("timeDeleted").is_none(), "gs", text("bucket")?, text("name")?);
+            return self.add(
+                message.get("timeDeleted").is_none(),
+                "gs",
+                text(message, "bucket")?,
+                text(message, "name")?,
+            );
         }
-        if let Some(event) = text("type").and_then(|event| event.strip_prefix("google.cloud.storage.object.v1.")) {
-            let decoded = text("data_base64").and_then(decoded);
+        if let Some(event) =
+            text(message, "type").and_then(|event| event.strip_prefix("google.cloud.storage.object.v1."))
+        {
+            let decoded = text(message, "data_base64").and_then(decoded);
             let data = decoded.as_ref().or_else(|| message.get("data"))?;
             let [bucket, name] = ["bucket", "name"].map(|field| data.get(field).and_then(Value::as_str));
             return self.add(event == "finalized", "gs", bucket?, name?);
@@ -75,9 +81,9 @@ impl StoreEvents {
 
     /// Reads a message of Pub/Sub.
     fn read_published(&mut self, message: &Value, depth: usize) -> Option<()> {
-        let attribute = |name| message.get("attributes").and_then(|fields| fields.get(name)).and_then(Value::as_str);
-        let event = attribute("eventType");
-        if let (Some(bucket), Some(name)) = (attribute("bucketId"), attribute("objectId")) {
+        let attributes = message.get("attributes").unwrap_or(&Value::Null);
+        let event = text(attributes, "eventType");
+        if let (Some(bucket), Some(name)) = (text(attributes, "bucketId"), text(attributes, "objectId")) {
             return self.add(event? == "OBJECT_FINALIZE", "gs", bucket, name);
         }
         self.read(&decoded(message.get("data")?.as_str()?)?, depth + 1)
@@ -106,6 +112,11 @@ fn is_written(event: &str) -> bool {
 fn decoded(text: &str) -> Option<Value> {
     let bytes = foveate_net::decode_base64(text, |_| Ok::<(), foveate_net::NetError>(())).ok()?;
     serde_json::from_slice(&bytes).ok()
+}
+
+/// Returns the text of a message's field.
+fn text<'a>(message: &'a Value, name: &str) -> Option<&'a str> {
+    message.get(name).and_then(Value::as_str)
 }
 
 #[cfg(test)]

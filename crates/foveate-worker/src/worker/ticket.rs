@@ -22,7 +22,7 @@ pub(super) struct Ticket {
     /// The job's idempotency key, or else the id.
     pub(super) idempotency_key: String,
     pub(super) task: String,
-    /// Where the image is, if the message is a valid job.
+    /// The server or bucket of the image, if the message is a valid job.
     pub(super) source: Option<Cause>,
     /// The site that the image is on, if it has a URL.
     pub(super) site: Option<String>,
@@ -34,7 +34,7 @@ pub(super) struct Ticket {
     pub(super) metadata: Option<String>,
     /// Its place among the images of its message, if there are several.
     pub(super) parts: Option<Arc<MessageParts>>,
-    /// When the worker received it.
+    /// The time at which the worker received it.
     pub(super) since: Instant,
     pub(super) span: tracing::Span,
 }
@@ -45,7 +45,7 @@ impl Ticket {
         self.callback.as_deref().and_then(foveate_net::server).map(Cause::Receiver)
     }
 
-    /// How long the message has been failing, as far as workers noted it.
+    /// The time for which the message has been failing, as far as workers noted it.
     pub(super) fn failing_for(&self) -> Duration {
         self.delivery.failing_since.and_then(|since| since.elapsed().ok()).unwrap_or_default()
     }

@@ -3,7 +3,7 @@ use std::fmt;
 
 use crate::Stage;
 
-/// What became of a worker's messages.
+/// A worker's messages, by their outcomes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Acknowledged: the callback was taken, or the row is durable.

@@ -1,4 +1,4 @@
-//! Shares a number of threads among sites, so that a slow or dead one does not block the others.
+//! SiteQueue a number of threads among sites, so that a slow or dead one does not block the others.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ const SLOW: Duration = Duration::from_secs(2);
 /// many dead sites would fill the in-flight limit again and again until each is slow.
 const UNANSWERED: Duration = Duration::from_millis(100);
 const SEVERAL: usize = 4;
-/// How often a thread without work looks for sites that have become slow.
+/// The interval at which a thread without work looks for sites that have become slow.
 const TICK: Duration = Duration::from_millis(200);
 /// Sites whose pace is remembered without any item.
 const REMEMBERED: usize = 4_096;
@@ -20,31 +20,50 @@ const REMEMBERED: usize = 4_096;
 const WEIGHT: f64 = 0.25;
 
 /// Items of sites that wait for threads. Sites take turns. No site has more than a quarter of the threads, however fast
-/// it was, and one without any finished item has a single thread. Further bounds keep a thread free for a site that
-/// comes later:
-///
-/// - the last eighth of the threads is for the first thread of sites that have proven fast;
-/// - the other sites together have five eighths beyond the first thread of each.
-pub(crate) struct Shares<T> {
+/// it was, and one without any finished item has a single thread. Further bounds ([`room_for`]) keep a thread free for
+/// a site that comes later.
+pub(crate) struct SiteQueue<T> {
     threads: usize,
     /// Most waiting items of all slow sites together.
     room: usize,
-    state: Mutex<State<T>>,
+    state: Mutex<SiteQueueState<T>>,
     changed: Condvar,
 }
 
-struct State<T> {
+struct SiteQueueState<T> {
     /// Sites with items.
-    sites: HashMap<String, Site<T>>,
+    sites: HashMap<String, SiteItems<T>>,
     /// Sites with waiting items, in the order of their turns.
     turns: VecDeque<String>,
-    /// The weighted mean of each site's times, in seconds.
-    paces: HashMap<String, f64>,
+    /// The weighted mean of the times of each site's items, in seconds.
+    times: HashMap<String, f64>,
     number: u64,
     closed: bool,
 }
 
-struct Site<T> {
+/// The speed of a site.
+#[derive(Clone, Copy, PartialEq)]
+enum Pace {
+    /// None of its items is finished.
+    Unknown,
+    Fast,
+    Slow,
+}
+
+/// Returns the most threads in use with which a site may have one more. All sites count for one that is fast, and those
+/// that are not fast for the others.
+fn room_for(pace: Pace, is_first: bool, threads: usize) -> usize {
+    match (pace, is_first) {
+        (Pace::Fast, true) => threads,
+        // The last eighth is for the first thread of sites that have proven fast: neither sites that were fast and hang
+        // now nor any number of new ones take it.
+        (Pace::Fast, false) | (Pace::Unknown | Pace::Slow, true) => threads - threads / 8,
+        // Beyond that, a quarter is for the first thread of each site.
+        (Pace::Unknown | Pace::Slow, false) => threads * 5 / 8,
+    }
+}
+
+struct SiteItems<T> {
     /// Most threads at once.
     most: usize,
     waiting: VecDeque<T>,
@@ -52,26 +71,31 @@ struct Site<T> {
     active: Vec<(u64, Instant)>,
 }
 
-/// What a thread has to do next.
+/// A thread's next task.
 pub(crate) enum Next<'a, T> {
     /// Work on this item, and then drop its turn.
-    Item(T, Turn<'a, T>),
+    Item(T, SiteTurn<'a, T>),
     /// Return these items: their site is slow, and too many wait for it.
     Excess(Vec<T>),
 }
 
 /// An item's use of a thread, until it is dropped.
-pub(crate) struct Turn<'a, T> {
-    shares: &'a Shares<T>,
+pub(crate) struct SiteTurn<'a, T> {
+    shares: &'a SiteQueue<T>,
     site: String,
     number: u64,
 }
 
-impl<T> Shares<T> {
-    /// Shares `threads` threads. At most `room` items wait for slow sites.
+impl<T> SiteQueue<T> {
+    /// SiteQueue `threads` threads. At most `room` items wait for slow sites.
     pub(crate) fn new(threads: usize, room: usize) -> Self {
-        let state =
-            State { sites: HashMap::new(), turns: VecDeque::new(), paces: HashMap::new(), number: 0, closed: false };
+        let state = SiteQueueState {
+            sites: HashMap::new(),
+            turns: VecDeque::new(),
+            times: HashMap::new(),
+            number: 0,
+            closed: false,
+        };
         Self { threads: threads.max(1), room, state: Mutex::new(state), changed: Condvar::new() }
     }
 
@@ -82,7 +106,7 @@ impl<T> Shares<T> {
             return Err(item);
         }
         let entry = state.sites.entry(site.to_owned());
-        let entry = entry.or_insert_with(|| Site { most, waiting: VecDeque::new(), active: Vec::new() });
+        let entry = entry.or_insert_with(|| SiteItems { most, waiting: VecDeque::new(), active: Vec::new() });
         entry.waiting.push_back(item);
         if entry.waiting.len() == 1 {
             state.turns.push_back(site.to_owned());
@@ -102,7 +126,7 @@ impl<T> Shares<T> {
                 return Some(Next::Excess(excess));
             }
             if let Some((site, number, item)) = state.begin(self.threads, now) {
-                return Some(Next::Item(item, Turn { shares: self, site, number }));
+                return Some(Next::Item(item, SiteTurn { shares: self, site, number }));
             }
             state = match state.turns.is_empty() {
                 true => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
@@ -119,21 +143,30 @@ impl<T> Shares<T> {
 
     /// The number of items, waiting or under way, of slow sites and of several that have not answered their first yet.
     pub(crate) fn stalled(&self) -> usize {
-        let (state, now) = (self.lock(), Instant::now());
-        let items = |site: &Site<T>| site.waiting.len() + site.active.len();
-        let slow: usize = state.slow(now).map(|(_, site)| items(site)).sum();
-        let is_unanswered = |(name, site): &(&String, &Site<T>)| {
-            let is_late = |(_, since): &(u64, Instant)| now.saturating_duration_since(*since) > UNANSWERED;
-            !state.paces.contains_key(*name) && !state.is_slow(name, now) && site.active.iter().any(is_late)
-        };
-        let unanswered: Vec<usize> = state.sites.iter().filter(is_unanswered).map(|(_, site)| items(site)).collect();
-        let is_several = unanswered.len() >= SEVERAL;
-        slow + if is_several { unanswered.into_iter().sum::<usize>().min(2 * self.room) } else { 0 }
+        let state = self.lock();
+        let now = Instant::now();
+        let mut slow = 0;
+        let mut unanswered = 0;
+        let mut unanswered_sites = 0;
+        for (name, site) in &state.sites {
+            let items = site.waiting.len() + site.active.len();
+            let is_late = site.active.iter().any(|(_, since)| now.saturating_duration_since(*since) > UNANSWERED);
+            match state.pace(name, now) {
+                Pace::Slow => slow += items,
+                Pace::Unknown if is_late => {
+                    unanswered += items;
+                    unanswered_sites += 1;
+                }
+                Pace::Unknown | Pace::Fast => {}
+            }
+        }
+        slow + if unanswered_sites >= SEVERAL { unanswered.min(2 * self.room) } else { 0 }
     }
 
     /// Returns true if a site is slow, and has its share of the waiting items.
     pub(crate) fn is_full(&self, site: &str) -> bool {
-        let (state, now) = (self.lock(), Instant::now());
+        let state = self.lock();
+        let now = Instant::now();
         let waiting = state.sites.get(site).map_or(0, |site| site.waiting.len());
         state.is_slow(site, now) && waiting >= state.room_of_each(self.room, now)
     }
@@ -149,31 +182,30 @@ impl<T> Shares<T> {
         left
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
+    fn lock(&self) -> MutexGuard<'_, SiteQueueState<T>> {
         lock(&self.state)
     }
 }
 
-impl<T> State<T> {
+impl<T> SiteQueueState<T> {
     /// Takes the first item whose site has a thread left.
     fn begin(&mut self, threads: usize, now: Instant) -> Option<(String, u64, T)> {
-        let active = |(_, site): (&String, &Site<T>)| site.active.len();
-        let all: usize = self.sites.iter().map(active).sum();
-        let others: usize = self.sites.iter().filter(|(name, _)| !self.is_fast(name, now)).map(active).sum();
-        // Bounds of a few threads leave at least one.
-        let below = |active: usize, bound: usize| active < bound.max(1);
-        let has_thread = |name: &String| {
+        let mut all = 0;
+        let mut not_fast = 0;
+        for (name, site) in &self.sites {
+            all += site.active.len();
+            not_fast += if self.pace(name, now) == Pace::Fast { 0 } else { site.active.len() };
+        }
+        let place = self.turns.iter().position(|name| {
             let Some(site) = self.sites.get(name) else { return false };
-            let most = if self.paces.contains_key(name) { threads / 4 } else { 1 };
-            let has_room = match (site.active.is_empty(), self.is_fast(name, now)) {
-                (true, true) => all < threads,
-                (true, false) => below(others, threads - threads / 8),
-                (false, true) => below(all, threads - threads / 8),
-                (false, false) => below(others, threads * 5 / 8),
-            };
-            site.active.len() < site.most && below(site.active.len(), most) && has_room
-        };
-        let place = self.turns.iter().position(has_thread)?;
+            let pace = self.pace(name, now);
+            // A site that answered fast once could otherwise take all threads and hang.
+            let most = if self.times.contains_key(name) { threads / 4 } else { 1 };
+            let used = if pace == Pace::Fast { all } else { not_fast };
+            let room = room_for(pace, site.active.is_empty(), threads);
+            // Bounds of a few threads leave at least one.
+            site.active.len() < site.most.min(most.max(1)) && used < room.max(1)
+        })?;
         let name = self.turns.remove(place)?;
         let site = self.sites.get_mut(&name)?;
         let item = site.waiting.pop_front()?;
@@ -192,26 +224,30 @@ impl<T> State<T> {
         if site.active.is_empty() && site.waiting.is_empty() {
             self.sites.remove(name);
         }
-        if self.paces.len() >= REMEMBERED && !self.paces.contains_key(name) {
-            self.paces.clear();
+        if self.times.len() >= REMEMBERED && !self.times.contains_key(name) {
+            self.times.clear();
         }
-        self.paces.entry(name.to_owned()).and_modify(|pace| *pace += (took - *pace) * WEIGHT).or_insert(took);
+        self.times.entry(name.to_owned()).and_modify(|time| *time += (took - *time) * WEIGHT).or_insert(took);
     }
 
-    fn is_fast(&self, name: &str, now: Instant) -> bool {
-        self.paces.contains_key(name) && !self.is_slow(name, now)
+    fn pace(&self, name: &str, now: Instant) -> Pace {
+        match self.times.get(name) {
+            _ if self.is_slow(name, now) => Pace::Slow,
+            Some(_) => Pace::Fast,
+            None => Pace::Unknown,
+        }
     }
 
-    /// Whether a site's items took long, or half of those under way do.
+    /// Returns true if a site's items took long, or half of those under way do.
     fn is_slow(&self, name: &str, now: Instant) -> bool {
-        let stuck = |site: &Site<T>| {
+        let is_stuck = self.sites.get(name).is_some_and(|site| {
             let stuck = site.active.iter().filter(|(_, since)| now.saturating_duration_since(*since) > SLOW).count();
             stuck > 0 && 2 * stuck >= site.active.len()
-        };
-        self.paces.get(name).is_some_and(|pace| *pace > SLOW.as_secs_f64()) || self.sites.get(name).is_some_and(stuck)
+        });
+        is_stuck || self.times.get(name).is_some_and(|time| *time > SLOW.as_secs_f64())
     }
 
-    fn slow(&self, now: Instant) -> impl Iterator<Item = (&String, &Site<T>)> {
+    fn slow(&self, now: Instant) -> impl Iterator<Item = (&String, &SiteItems<T>)> {
         self.sites.iter().filter(move |(name, _)| self.is_slow(name, now))
     }
 
@@ -232,7 +268,7 @@ impl<T> State<T> {
     }
 }
 
-impl<T> Drop for Turn<'_, T> {
+impl<T> Drop for SiteTurn<'_, T> {
     fn drop(&mut self) {
         self.shares.lock().end(&self.site, self.number);
         // The site may have become fast, so that several threads have work.
@@ -245,29 +281,32 @@ mod tests {
     use super::*;
 
     /// The site of the next item, which stays under way.
-    fn next<'a>(shares: &'a Shares<&'static str>, turns: &mut Vec<Turn<'a, &'static str>>) -> Option<&'static str> {
+    fn next<'a>(
+        shares: &'a SiteQueue<&'static str>,
+        turns: &mut Vec<SiteTurn<'a, &'static str>>,
+    ) -> Option<&'static str> {
         let (site, number, item) = shares.lock().begin(shares.threads, Instant::now())?;
-        turns.push(Turn { shares, site, number });
+        turns.push(SiteTurn { shares, site, number });
         Some(item)
     }
 
-    fn push(shares: &Shares<&'static str>, site: &'static str, count: usize) {
+    fn push(shares: &SiteQueue<&'static str>, site: &'static str, count: usize) {
         (0..count).for_each(|_| shares.push(site, 6, site).unwrap());
     }
 
     /// Makes the items under way as old as this.
-    fn age(shares: &Shares<&'static str>, by: Duration) {
+    fn age(shares: &SiteQueue<&'static str>, by: Duration) {
         let mut state = shares.lock();
         let times = state.sites.values_mut().flat_map(|site| site.active.iter_mut());
         times.for_each(|(_, since)| *since = since.checked_sub(by).unwrap());
     }
 
-    fn take<'a>(shares: &'a Shares<&'static str>, turns: &mut Vec<Turn<'a, &'static str>>) -> Vec<&'static str> {
+    fn take<'a>(shares: &'a SiteQueue<&'static str>, turns: &mut Vec<SiteTurn<'a, &'static str>>) -> Vec<&'static str> {
         std::iter::from_fn(|| next(shares, turns)).collect()
     }
 
     /// Finishes an item of each site at once.
-    fn prove(shares: &Shares<&'static str>, sites: &[&'static str]) {
+    fn prove(shares: &SiteQueue<&'static str>, sites: &[&'static str]) {
         for site in sites {
             push(shares, site, 1);
             assert_eq!(next(shares, &mut Vec::new()), Some(*site));
@@ -276,7 +315,7 @@ mod tests {
 
     #[test]
     fn sites_take_turns_and_none_has_more_than_a_quarter() {
-        let (shares, mut turns) = (Shares::new(8, 100), Vec::new());
+        let (shares, mut turns) = (SiteQueue::new(8, 100), Vec::new());
         push(&shares, "a", 9);
         push(&shares, "b", 9);
         assert_eq!(take(&shares, &mut turns), ["a", "b"], "one each while nobody knows them");
@@ -286,7 +325,7 @@ mod tests {
 
     #[test]
     fn a_thread_is_left_for_a_site_that_works() {
-        let (shares, mut turns) = (Shares::new(8, 100), Vec::new());
+        let (shares, mut turns) = (SiteQueue::new(8, 100), Vec::new());
         prove(&shares, &["good"]);
         for site in ["a", "b", "c", "d", "e", "f", "g", "h"] {
             push(&shares, site, 3);
@@ -298,7 +337,7 @@ mod tests {
 
     #[test]
     fn sites_that_were_fast_and_hang_leave_a_thread_for_another() {
-        let (shares, mut turns) = (Shares::new(16, 100), Vec::new());
+        let (shares, mut turns) = (SiteQueue::new(16, 100), Vec::new());
         let hostile = ["a", "b", "c", "d", "e"];
         prove(&shares, &hostile);
         prove(&shares, &["good"]);
@@ -310,7 +349,7 @@ mod tests {
 
     #[test]
     fn slow_sites_together_have_five_eighths_beyond_their_first_threads() {
-        let (shares, mut turns) = (Shares::new(16, 100), Vec::new());
+        let (shares, mut turns) = (SiteQueue::new(16, 100), Vec::new());
         let slow = ["a", "b", "c", "d"];
         for site in slow {
             push(&shares, site, 1);
@@ -327,7 +366,7 @@ mod tests {
     #[test]
     fn a_few_threads_are_shared_too() {
         for threads in 1..4 {
-            let (shares, mut turns) = (Shares::new(threads, 100), Vec::new());
+            let (shares, mut turns) = (SiteQueue::new(threads, 100), Vec::new());
             push(&shares, "a", 3);
             assert_eq!(take(&shares, &mut turns), ["a"]);
             turns.clear();
@@ -337,7 +376,7 @@ mod tests {
 
     #[test]
     fn items_of_sites_that_do_not_answer_their_first_one_stall_early() {
-        let (shares, mut turns) = (Shares::new(8, 10), Vec::new());
+        let (shares, mut turns) = (SiteQueue::new(8, 10), Vec::new());
         push(&shares, "a", 20);
         take(&shares, &mut turns);
         age(&shares, 2 * UNANSWERED);
@@ -355,7 +394,7 @@ mod tests {
 
     #[test]
     fn too_many_items_of_a_slow_site_are_returned() {
-        let (shares, mut turns) = (Shares::new(8, 4), Vec::new());
+        let (shares, mut turns) = (SiteQueue::new(8, 4), Vec::new());
         push(&shares, "slow", 10);
         while next(&shares, &mut turns).is_some() {}
         assert_eq!((shares.stalled(), shares.is_full("slow")), (0, false), "nobody knows that yet");

@@ -12,9 +12,9 @@ use foveate_pipeline::Popped;
 use foveate_queue::ImageRef;
 use foveate_source::{AllowedObjects, Fetch, FetchError, Item as Object};
 
-use crate::erased::{AnyLane, Taken};
-use crate::shared::{Form, Item, NamedTask, Shared};
-use crate::shares::Next;
+use crate::engine_state::{EngineItem, EngineState, Form, NamedTask};
+use crate::erased::{AnyLane, PreparedOrKnown};
+use crate::site_queue::Next;
 use crate::watchdog::ThreadWatch;
 use crate::{EngineError, Failure, File, Received, Setting, Stage, TaskError};
 
@@ -22,41 +22,44 @@ use crate::{EngineError, Failure, File, Received, Setting, Stage, TaskError};
 const MEMORY_WAIT: Duration = Duration::from_secs(10);
 
 /// One thread of the engine, with its own state.
-pub(crate) struct Stages {
-    shared: Arc<Shared>,
+pub(crate) struct EngineThread {
+    shared: Arc<EngineState>,
     watch: ThreadWatch,
     objects: Option<Box<dyn Fetch>>,
 }
 
 /// Starts all threads, one for each of the `lanes` of each task.
 pub(crate) fn start(
-    shared: &Arc<Shared>,
+    shared: &Arc<EngineState>,
     lanes: Vec<Vec<Box<dyn AnyLane>>>,
 ) -> Result<Vec<JoinHandle<()>>, EngineError> {
     let mut threads = Vec::new();
-    let mut spawn = |name: String, run: Box<dyn FnOnce(Stages) + Send>| {
-        let stages = Stages::new(shared, &name)?;
-        let thread = std::thread::Builder::new().name(name).spawn(move || run(stages)).map_err(EngineError::Thread)?;
-        threads.push(thread);
-        Ok::<(), EngineError>(())
-    };
     for i in 0..shared.downloaders {
-        spawn(format!("download {i}"), Box::new(|stages| stages.downloads()))?;
+        threads.push(spawn(shared, format!("download {i}"), EngineThread::downloads)?);
     }
     for i in 0..shared.workers {
-        spawn(format!("preprocess {i}"), Box::new(|stages| stages.files()))?;
+        threads.push(spawn(shared, format!("preprocess {i}"), EngineThread::files)?);
     }
     for (i, lanes) in lanes.into_iter().enumerate() {
         for (n, lane) in lanes.into_iter().enumerate() {
             let name = format!("process {} {n}", shared.tasks[i].name);
-            spawn(name, Box::new(move |stages| stages.lane(i, lane)))?;
+            threads.push(spawn(shared, name, move |thread| thread.lane(i, lane))?);
         }
     }
     Ok(threads)
 }
 
-impl Stages {
-    fn new(shared: &Arc<Shared>, name: &str) -> Result<Self, EngineError> {
+fn spawn(
+    shared: &Arc<EngineState>,
+    name: String,
+    run: impl FnOnce(EngineThread) + Send + 'static,
+) -> Result<JoinHandle<()>, EngineError> {
+    let thread = EngineThread::new(shared, &name)?;
+    std::thread::Builder::new().name(name).spawn(move || run(thread)).map_err(EngineError::Thread)
+}
+
+impl EngineThread {
+    fn new(shared: &Arc<EngineState>, name: &str) -> Result<Self, EngineError> {
         let objects = shared.objects.as_ref().map(AllowedObjects::fetch);
         Ok(Self { shared: Arc::clone(shared), watch: shared.watchdog.watch(name, shared.stall), objects })
     }
@@ -92,7 +95,8 @@ impl Stages {
     fn lane(mut self, task: usize, mut lane: Box<dyn AnyLane>) {
         let shared = Arc::clone(&self.shared);
         let task = &shared.tasks[task];
-        let (mut open, mut under_way) = (OpenBatch::default(), VecDeque::new());
+        let mut open = GatheredBatch::default();
+        let mut under_way = VecDeque::new();
         loop {
             let has_room = under_way.len() < lane.depth();
             let batch = if has_room { self.gather(task, &mut open, under_way.is_empty()) } else { None };
@@ -110,7 +114,7 @@ impl Stages {
     /// Returns the next batch once it is full or its first image has waited for the maximum delay. While no other batch
     /// is under way (`is_idle`), an image waits only if another one is coming. Returns `None` if no batch is due but
     /// others are under way, or at the end.
-    fn gather(&mut self, task: &NamedTask, open: &mut OpenBatch, is_idle: bool) -> Option<Vec<Item>> {
+    fn gather(&mut self, task: &NamedTask, open: &mut GatheredBatch, is_idle: bool) -> Option<Vec<EngineItem>> {
         while open.items.len() < task.batching.max {
             let popped = match is_idle && open.items.is_empty() {
                 true => task.ready.pop().map_or(Popped::Closed, Popped::Entry),
@@ -124,7 +128,7 @@ impl Stages {
     }
 
     /// Prepares an item for a batch.
-    fn take(&mut self, item: Item) -> Option<Item> {
+    fn take(&mut self, item: EngineItem) -> Option<EngineItem> {
         let queue = format!("process {}", self.shared.tasks[item.task].name);
         let item = self.step(&queue, item, Self::prepared)?;
         self.shared.left(&item);
@@ -136,9 +140,9 @@ impl Stages {
     fn step(
         &mut self,
         queue: &str,
-        mut item: Item,
-        work: impl FnOnce(&mut Self, &mut Item) -> Result<(), Failure>,
-    ) -> Option<Item> {
+        mut item: EngineItem,
+        work: impl FnOnce(&mut Self, &mut EngineItem) -> Result<(), Failure>,
+    ) -> Option<EngineItem> {
         self.shared.metrics.queued(queue, item.queued.elapsed());
         let done = match item.done.is_wanted() {
             true => work(self, &mut item),
@@ -147,7 +151,7 @@ impl Stages {
         let outcome = match (done, item.form.take()) {
             (Err(failure), _) => Err(failure),
             (Ok(()), Some(Form::Done(output))) => Ok(output),
-            (Ok(()), form) => return Some(Item { form, ..item }),
+            (Ok(()), form) => return Some(EngineItem { form, ..item }),
         };
         self.shared.left(&item);
         self.shared.tell(item, outcome);
@@ -155,7 +159,7 @@ impl Stages {
     }
 
     /// Downloads the file unless it is here already.
-    fn downloaded(&mut self, item: &mut Item) -> Result<(), Failure> {
+    fn downloaded(&mut self, item: &mut EngineItem) -> Result<(), Failure> {
         let Some(Form::At(reference)) = &item.form else { return Ok(()) };
         let reference = reference.clone();
         let span = tracing::info_span!(parent: &item.span, "download");
@@ -183,7 +187,7 @@ impl Stages {
     }
 
     /// Prepares the image. Downloads it first if no other thread does.
-    fn prepared(&mut self, item: &mut Item) -> Result<(), Failure> {
+    fn prepared(&mut self, item: &mut EngineItem) -> Result<(), Failure> {
         self.downloaded(item)?;
         let Some(Form::File(file)) = item.form.take_if(|form| matches!(form, Form::File(_))) else { return Ok(()) };
         let span = tracing::info_span!(parent: &item.span, "preprocess");
@@ -191,15 +195,14 @@ impl Stages {
         let _busy = self.watch.busy();
         let start = Instant::now();
         // Rejects data that is not an image before the task sees it.
-        let no_image = |error| Failure::permanent(Stage::Within("decode"), error_chain(&error));
-        let sniffed = sniff(&file).map_err(no_image);
+        let sniffed = sniff(&file).map_err(|error| Failure::permanent(Stage::Within("decode"), error_chain(&error)));
         let received = Received { id: &item.id, file, metadata: item.metadata.as_deref() };
         let prepare = &self.shared.tasks[item.task].prepare;
         let prepared = sniffed.and_then(|_| prepare(received).map_err(|error| failure(error, Stage::Preprocess)));
         self.note("preprocess", item, start, prepared.is_ok());
         item.form = Some(match prepared? {
-            Taken::Prepared(image) => Form::Ready(image),
-            Taken::Known(output) => {
+            PreparedOrKnown::Prepared(image) => Form::Ready(image),
+            PreparedOrKnown::Known(output) => {
                 self.shared.metrics.cache_hit(&self.shared.tasks[item.task].name);
                 Form::Done(output)
             }
@@ -207,20 +210,20 @@ impl Stages {
         Ok(())
     }
 
-    fn note(&self, stage: &'static str, item: &Item, start: Instant, ok: bool) {
+    fn note(&self, stage: &'static str, item: &EngineItem, start: Instant, ok: bool) {
         self.shared.metrics.stage(stage, &self.shared.tasks[item.task].name, start.elapsed(), ok);
     }
 }
 
 /// Downloads a URL. `grow` asks for memory.
-fn get(shared: &Shared, url: &str, grow: &mut dyn FnMut(u64) -> bool, out: &mut Vec<u8>) -> Result<(), Failure> {
+fn get(shared: &EngineState, url: &str, grow: &mut dyn FnMut(u64) -> bool, out: &mut Vec<u8>) -> Result<(), Failure> {
     let client = shared.client.as_ref().ok_or_else(|| no(Setting::ImageHost, "URLs"))?;
     let mut has_room = true;
-    let mut admit = |bytes| {
+    let admit = &mut |bytes| {
         has_room = grow(bytes);
         has_room
     };
-    let got = client.get(url, &mut admit, out);
+    let got = client.get(url, admit, out);
     got.map(drop).map_err(|error| Failure {
         untried: !has_room,
         transient: error.transient,
@@ -233,7 +236,7 @@ fn get(shared: &Shared, url: &str, grow: &mut dyn FnMut(u64) -> bool, out: &mut 
 
 /// Reads an object.
 fn fetch(
-    shared: &Shared,
+    shared: &EngineState,
     objects: Option<&mut (dyn Fetch + 'static)>,
     key: &str,
     grow: &mut dyn FnMut(u64) -> bool,
@@ -262,14 +265,14 @@ fn failure(error: TaskError, stage: Stage) -> Failure {
 
 /// A batch that is being filled.
 #[derive(Default)]
-struct OpenBatch {
-    items: Vec<Item>,
-    /// When its first image has waited long enough.
+struct GatheredBatch {
+    items: Vec<EngineItem>,
+    /// The time at which its first image has waited long enough.
     deadline: Option<Instant>,
 }
 
-impl OpenBatch {
-    fn add(&mut self, item: Option<Item>, task: &NamedTask) {
+impl GatheredBatch {
+    fn add(&mut self, item: Option<EngineItem>, task: &NamedTask) {
         let Some(item) = item else { return };
         self.deadline.get_or_insert_with(|| Instant::now() + task.batching.delay);
         self.items.push(item);
@@ -285,7 +288,7 @@ impl OpenBatch {
         self.deadline.is_some_and(|deadline| deadline <= Instant::now())
     }
 
-    fn take(&mut self) -> Vec<Item> {
+    fn take(&mut self) -> Vec<EngineItem> {
         self.deadline = None;
         std::mem::take(&mut self.items)
     }
@@ -293,26 +296,27 @@ impl OpenBatch {
 
 /// A batch that a lane holds.
 struct UnderWay {
-    items: Vec<Item>,
+    items: Vec<EngineItem>,
     /// The items' spans, open while the batch is under way.
     spans: Vec<tracing::Span>,
     start: Instant,
 }
 
 impl UnderWay {
-    fn submit(lane: &mut dyn AnyLane, mut items: Vec<Item>) -> Self {
-        let span = |item: &Item| tracing::info_span!(parent: &item.span, "process", batch = items.len());
-        let (spans, start) = (items.iter().map(span).collect(), Instant::now());
-        let image = |item: &mut Item| match item.form.take() {
+    fn submit(lane: &mut dyn AnyLane, mut items: Vec<EngineItem>) -> Self {
+        let batch = items.len();
+        let spans = items.iter().map(|item| tracing::info_span!(parent: &item.span, "process", batch)).collect();
+        let start = Instant::now();
+        let images = items.iter_mut().map(|item| match item.form.take() {
             Some(Form::Ready(image)) => image,
             _ => unreachable!("gathered when ready"),
-        };
-        lane.submit(items.iter_mut().map(image).collect());
+        });
+        lane.submit(images.collect());
         Self { items, spans, start }
     }
 
     /// Waits for the batch, and reports the outcome of each image.
-    fn collect(self, lane: &mut dyn AnyLane, shared: &Shared, task: &NamedTask) {
+    fn collect(self, lane: &mut dyn AnyLane, shared: &EngineState, task: &NamedTask) {
         let Self { items, spans, start } = self;
         let answers = lane.collect();
         let failed = answers.iter().filter(|answer| answer.is_err()).count() as u64;

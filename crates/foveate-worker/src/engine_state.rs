@@ -10,18 +10,18 @@ use foveate_queue::ImageRef;
 use foveate_source::AllowedObjects;
 
 use crate::erased::{Prepare, Prepared};
-use crate::limits::{Budget, Share};
-use crate::metrics::Metrics;
-use crate::shares::Shares;
+use crate::limits::{Budget, BudgetShare};
+use crate::metrics::WorkerMetrics;
+use crate::site_queue::SiteQueue;
 use crate::watchdog::Watchdog;
 use crate::{Batching, Done, Failure, File, Image, Output, lock};
 
 /// The state that the engine's threads share.
-pub(crate) struct Shared {
+pub(crate) struct EngineState {
     /// Requests that wait for a download.
-    pub(crate) downloads: Shares<Item>,
+    pub(crate) downloads: SiteQueue<EngineItem>,
     /// Requests that wait for preprocessing.
-    pub(crate) files: Queue<Item>,
+    pub(crate) files: Queue<EngineItem>,
     pub(crate) tasks: Vec<NamedTask>,
     pub(crate) downloaders: usize,
     pub(crate) workers: usize,
@@ -30,10 +30,10 @@ pub(crate) struct Shared {
     pub(crate) max_bytes: u64,
     pub(crate) client: Option<Arc<Client>>,
     pub(crate) objects: Option<AllowedObjects>,
-    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) metrics: Arc<WorkerMetrics>,
     pub(crate) watchdog: Watchdog,
     pub(crate) stopping: AtomicBool,
-    /// When the last request finished, or the first one began.
+    /// The time at which the last request finished, or the first one began.
     pub(crate) finished: Mutex<Instant>,
     pub(crate) stall: Duration,
 }
@@ -44,13 +44,13 @@ pub(crate) struct NamedTask {
     pub(crate) prepare: Prepare,
     pub(crate) batching: Batching,
     /// Requests that wait for processing.
-    pub(crate) ready: Queue<Item>,
+    pub(crate) ready: Queue<EngineItem>,
     /// Requests for this task that are not in a batch yet.
     pub(crate) coming: AtomicUsize,
 }
 
 /// A request under way.
-pub(crate) struct Item {
+pub(crate) struct EngineItem {
     pub(crate) id: String,
     pub(crate) task: usize,
     /// `None` once the task has taken it.
@@ -58,10 +58,10 @@ pub(crate) struct Item {
     pub(crate) metadata: Option<String>,
     pub(crate) done: Done,
     pub(crate) span: tracing::Span,
-    /// When it joined its current queue.
+    /// The time at which it joined its current queue.
     pub(crate) queued: Instant,
     /// Its share of the limit on requests.
-    pub(crate) _place: Share,
+    pub(crate) _place: BudgetShare,
 }
 
 /// The current form of an image.
@@ -83,7 +83,7 @@ impl From<Image> for Form {
     }
 }
 
-impl Item {
+impl EngineItem {
     /// The site or the bucket to download from; empty if there is none.
     fn site(&self) -> String {
         match &self.form {
@@ -100,9 +100,9 @@ pub(crate) fn bucket(address: &str) -> &str {
     &address[..key.unwrap_or(address.len())]
 }
 
-impl Shared {
+impl EngineState {
     /// Queues an item for its next stage.
-    pub(crate) fn pass_on(&self, mut item: Item) {
+    pub(crate) fn pass_on(&self, mut item: EngineItem) {
         item.queued = Instant::now();
         let next = match &item.form {
             Some(Form::At(image)) if self.downloaders > 0 => {
@@ -124,18 +124,18 @@ impl Shared {
     }
 
     /// Fails an item that is not in a batch yet.
-    pub(crate) fn fail(&self, item: Item, failure: Failure) {
+    pub(crate) fn fail(&self, item: EngineItem, failure: Failure) {
         self.left(&item);
         self.tell(item, Err(failure));
     }
 
     /// Records that an item joined a batch, or failed before.
-    pub(crate) fn left(&self, item: &Item) {
+    pub(crate) fn left(&self, item: &EngineItem) {
         self.tasks[item.task].coming.fetch_sub(1, SeqCst);
     }
 
-    pub(crate) fn tell(&self, item: Item, outcome: Result<Output, Failure>) {
-        let Item { done, span, _place, form, .. } = item;
+    pub(crate) fn tell(&self, item: EngineItem, outcome: Result<Output, Failure>) {
+        let EngineItem { done, span, _place, form, .. } = item;
         // Frees the place before reporting the outcome, so that the receiver can submit the next request.
         drop((_place, form));
         self.progressed();
@@ -152,7 +152,7 @@ impl Shared {
         self.tasks.iter().for_each(|task| task.ready.abort());
     }
 
-    pub(crate) fn queues(&self) -> impl Iterator<Item = (String, &Queue<Item>)> {
+    pub(crate) fn queues(&self) -> impl Iterator<Item = (String, &Queue<EngineItem>)> {
         let tasks = self.tasks.iter().map(|task| (format!("process {}", task.name), &task.ready));
         std::iter::once(("preprocess".to_owned(), &self.files)).chain(tasks)
     }
