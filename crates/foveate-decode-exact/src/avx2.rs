@@ -20,10 +20,22 @@ fn factors(simd: V3, first: i32, second: i32) -> __m256i {
     simd.avx._mm256_set1_epi32(second << 16 | first & 0xFFFF)
 }
 
+/// Sums of products of neighbours with a pair of factors.
+#[inline(always)]
+fn products(simd: V3, pair: __m256i, first: i32, second: i32) -> __m256i {
+    simd.avx2._mm256_madd_epi16(pair, factors(simd, first, second))
+}
+
 /// (a0, b0, a1, b1, …), in the lower and upper half of each lane.
 #[inline(always)]
 fn interleave(simd: V3, a: __m256i, b: __m256i) -> [__m256i; 2] {
     [simd.avx2._mm256_unpacklo_epi16(a, b), simd.avx2._mm256_unpackhi_epi16(a, b)]
+}
+
+/// Interleaves as [`interleave`] does, in 32-bit steps.
+#[inline(always)]
+fn interleave32(simd: V3, a: __m256i, b: __m256i) -> [__m256i; 2] {
+    [simd.avx2._mm256_unpacklo_epi32(a, b), simd.avx2._mm256_unpackhi_epi32(a, b)]
 }
 
 /// One row of quantized coefficients of two blocks, a lane each.
@@ -39,36 +51,38 @@ fn row(simd: V3, two: Two<'_>, y: usize) -> __m256i {
 /// of 32-bit ones out, those of columns 0 to 3 first. Half of 2^`BITS`, by which they must be divided, is added.
 #[inline(always)]
 fn transform<const BITS: i32>(simd: V3, s: [__m256i; 8]) -> [[__m256i; 8]; 2] {
-    let madd = |pair, first, second| simd.avx2._mm256_madd_epi16(pair, factors(simd, first, second));
-    let add = |a, b| simd.avx2._mm256_add_epi32(a, b);
-    let sub = |a, b| simd.avx2._mm256_sub_epi32(a, b);
-    let add16 = |a, b| simd.avx2._mm256_add_epi16(a, b);
-
-    let outer = interleave(simd, add16(s[0], s[4]), simd.avx2._mm256_sub_epi16(s[0], s[4]));
+    let avx2 = simd.avx2;
+    let outer = interleave(simd, avx2._mm256_add_epi16(s[0], s[4]), avx2._mm256_sub_epi16(s[0], s[4]));
     let inner = interleave(simd, s[2], s[6]);
-    let sums = interleave(simd, add16(s[7], s[3]), add16(s[5], s[1]));
-    let (wide, narrow) = (interleave(simd, s[7], s[1]), interleave(simd, s[5], s[3]));
+    let sums = interleave(simd, avx2._mm256_add_epi16(s[7], s[3]), avx2._mm256_add_epi16(s[5], s[1]));
+    let wide = interleave(simd, s[7], s[1]);
+    let narrow = interleave(simd, s[5], s[3]);
     let half = simd.avx._mm256_set1_epi32(1 << (BITS - 1));
     let mut halves = [s; 2];
     for i in 0..2 {
         // The constants are those of `idct`; every product of the algorithm uses a sum or a difference of them.
-        let even0 = add(madd(outer[i], 8192, 0), half);
-        let even1 = add(madd(outer[i], 0, 8192), half);
-        let even2 = madd(inner[i], 4433, 4433 - 15137);
-        let even3 = madd(inner[i], 4433 + 6270, 4433);
-        let even = [add(even0, even3), add(even1, even2), sub(even1, even2), sub(even0, even3)];
+        let even0 = avx2._mm256_add_epi32(products(simd, outer[i], 8192, 0), half);
+        let even1 = avx2._mm256_add_epi32(products(simd, outer[i], 0, 8192), half);
+        let even2 = products(simd, inner[i], 4433, 4433 - 15137);
+        let even3 = products(simd, inner[i], 4433 + 6270, 4433);
+        let even = [
+            avx2._mm256_add_epi32(even0, even3),
+            avx2._mm256_add_epi32(even1, even2),
+            avx2._mm256_sub_epi32(even1, even2),
+            avx2._mm256_sub_epi32(even0, even3),
+        ];
 
-        let z3 = madd(sums[i], 9633 - 16069, 9633);
-        let z4 = madd(sums[i], 9633, 9633 - 3196);
+        let z3 = products(simd, sums[i], 9633 - 16069, 9633);
+        let z4 = products(simd, sums[i], 9633, 9633 - 3196);
         let odd = [
-            add(madd(wide[i], -7373, 12299 - 7373), z4),
-            add(madd(narrow[i], -20995, 25172 - 20995), z3),
-            add(madd(narrow[i], 16819 - 20995, -20995), z4),
-            add(madd(wide[i], 2446 - 7373, -7373), z3),
+            avx2._mm256_add_epi32(products(simd, wide[i], -7373, 12299 - 7373), z4),
+            avx2._mm256_add_epi32(products(simd, narrow[i], -20995, 25172 - 20995), z3),
+            avx2._mm256_add_epi32(products(simd, narrow[i], 16819 - 20995, -20995), z4),
+            avx2._mm256_add_epi32(products(simd, wide[i], 2446 - 7373, -7373), z3),
         ];
         for k in 0..4 {
-            halves[i][k] = add(even[k], odd[k]);
-            halves[i][7 - k] = sub(even[k], odd[k]);
+            halves[i][k] = avx2._mm256_add_epi32(even[k], odd[k]);
+            halves[i][7 - k] = avx2._mm256_sub_epi32(even[k], odd[k]);
         }
     }
     halves
@@ -77,15 +91,22 @@ fn transform<const BITS: i32>(simd: V3, s: [__m256i; 8]) -> [[__m256i; 8]; 2] {
 /// Transposes each lane.
 #[inline(always)]
 fn transpose(simd: V3, r: [__m256i; 8]) -> [__m256i; 8] {
-    let pairs16 = |a, b| (simd.avx2._mm256_unpacklo_epi16(a, b), simd.avx2._mm256_unpackhi_epi16(a, b));
-    let pairs32 = |a, b| (simd.avx2._mm256_unpacklo_epi32(a, b), simd.avx2._mm256_unpackhi_epi32(a, b));
-    let pairs64 = |a, b| (simd.avx2._mm256_unpacklo_epi64(a, b), simd.avx2._mm256_unpackhi_epi64(a, b));
-    let ((a0, a4), (a1, a5)) = (pairs16(r[0], r[1]), pairs16(r[2], r[3]));
-    let ((a2, a6), (a3, a7)) = (pairs16(r[4], r[5]), pairs16(r[6], r[7]));
-    let ((b0, b2), (b1, b3)) = (pairs32(a0, a1), pairs32(a2, a3));
-    let ((b4, b6), (b5, b7)) = (pairs32(a4, a5), pairs32(a6, a7));
-    let ((c0, c1), (c2, c3)) = (pairs64(b0, b1), pairs64(b2, b3));
-    let ((c4, c5), (c6, c7)) = (pairs64(b4, b5), pairs64(b6, b7));
+    let [a0, a4] = interleave(simd, r[0], r[1]);
+    let [a1, a5] = interleave(simd, r[2], r[3]);
+    let [a2, a6] = interleave(simd, r[4], r[5]);
+    let [a3, a7] = interleave(simd, r[6], r[7]);
+    let [b0, b2] = interleave32(simd, a0, a1);
+    let [b1, b3] = interleave32(simd, a2, a3);
+    let [b4, b6] = interleave32(simd, a4, a5);
+    let [b5, b7] = interleave32(simd, a6, a7);
+    let c0 = simd.avx2._mm256_unpacklo_epi64(b0, b1);
+    let c1 = simd.avx2._mm256_unpackhi_epi64(b0, b1);
+    let c2 = simd.avx2._mm256_unpacklo_epi64(b2, b3);
+    let c3 = simd.avx2._mm256_unpackhi_epi64(b2, b3);
+    let c4 = simd.avx2._mm256_unpacklo_epi64(b4, b5);
+    let c5 = simd.avx2._mm256_unpackhi_epi64(b4, b5);
+    let c6 = simd.avx2._mm256_unpacklo_epi64(b6, b7);
+    let c7 = simd.avx2._mm256_unpackhi_epi64(b6, b7);
     [c0, c1, c2, c3, c4, c5, c6, c7]
 }
 
@@ -96,9 +117,9 @@ pub(crate) fn blocks(simd: V3, two: Two<'_>, samples: &mut [u8], stride: usize) 
         *coefficients = row(simd, two, y);
     }
     let [low, high] = transform::<11>(simd, rows);
-    let shifted = |sums| simd.avx2._mm256_srai_epi32::<11>(sums);
     for y in 0..8 {
-        rows[y] = simd.avx2._mm256_packs_epi32(shifted(low[y]), shifted(high[y]));
+        let low = simd.avx2._mm256_srai_epi32::<11>(low[y]);
+        rows[y] = simd.avx2._mm256_packs_epi32(low, simd.avx2._mm256_srai_epi32::<11>(high[y]));
     }
     let [low, high] = transform::<18>(simd, transpose(simd, rows));
     // Divided by 2^18, all fit in 14 bits. The rows come in the order 0, 4, 1, 5, 2, 6, 3, 7.
@@ -110,29 +131,38 @@ pub(crate) fn blocks(simd: V3, two: Two<'_>, samples: &mut [u8], stride: usize) 
     let rows = byte_transpose(simd, columns);
     let middle = simd.avx._mm256_set1_epi8(-128);
     // Blocks begin at multiples of their side, so that one comparison checks a place.
-    let (samples, stride) = (samples.as_chunks_mut::<8>().0, stride / 8);
-    let (mut first, mut second) = (two.starts[0] / 8, two.starts[1] / 8);
+    let samples = samples.as_chunks_mut::<8>().0;
+    let stride = stride / 8;
+    let mut first = two.starts[0] / 8;
+    let mut second = two.starts[1] / 8;
     for row in rows {
         let parts: [[u8; 8]; 4] = cast(simd.avx2._mm256_xor_si256(row, middle));
         for i in 0..2 {
             samples[first + i * 4 * stride] = parts[i];
             samples[second + i * 4 * stride] = parts[2 + i];
         }
-        (first, second) = (first + stride, second + stride);
+        first += stride;
+        second += stride;
     }
+}
+
+/// Two pairs of rows, clipped to 8 bits and interleaved.
+#[inline(always)]
+fn clipped_pairs(simd: V3, [a, b]: [__m256i; 2], [c, d]: [__m256i; 2]) -> [__m256i; 2] {
+    let first = simd.avx2._mm256_packs_epi16(a, b);
+    let second = simd.avx2._mm256_packs_epi16(c, d);
+    [simd.avx2._mm256_unpacklo_epi8(first, second), simd.avx2._mm256_unpackhi_epi8(first, second)]
 }
 
 /// Transposes each lane, clipped to 8 bits; a lane of the result holds two rows.
 #[inline(always)]
 fn byte_transpose(simd: V3, c: [__m256i; 8]) -> [__m256i; 4] {
-    let packed = |a, b| simd.avx2._mm256_packs_epi16(a, b);
-    let pairs8 = |a, b| (simd.avx2._mm256_unpacklo_epi8(a, b), simd.avx2._mm256_unpackhi_epi8(a, b));
-    let pairs16 = |a, b| (simd.avx2._mm256_unpacklo_epi16(a, b), simd.avx2._mm256_unpackhi_epi16(a, b));
-    let pairs32 = |a, b| (simd.avx2._mm256_unpacklo_epi32(a, b), simd.avx2._mm256_unpackhi_epi32(a, b));
-    let (a0, a2) = pairs8(packed(c[0], c[4]), packed(c[1], c[5]));
-    let (a1, a3) = pairs8(packed(c[2], c[6]), packed(c[3], c[7]));
-    let ((b0, b2), (b1, b3)) = (pairs16(a0, a1), pairs16(a2, a3));
-    let ((r0, r1), (r2, r3)) = (pairs32(b0, b1), pairs32(b2, b3));
+    let [a0, a2] = clipped_pairs(simd, [c[0], c[4]], [c[1], c[5]]);
+    let [a1, a3] = clipped_pairs(simd, [c[2], c[6]], [c[3], c[7]]);
+    let [b0, b2] = interleave(simd, a0, a1);
+    let [b1, b3] = interleave(simd, a2, a3);
+    let [r0, r1] = interleave32(simd, b0, b1);
+    let [r2, r3] = interleave32(simd, b2, b3);
     [r0, r1, r2, r3]
 }
 
@@ -165,35 +195,43 @@ fn reduced<const SIDE: usize, const COUNT: usize>(simd: V3, two: Two<'_>, sample
         *row = simd.avx2._mm256_packs_epi32(low, high);
     }
     // Two columns in each half lane.
-    let (upper, lower) = (interleave(simd, rows[0], rows[1]), interleave(simd, rows[2], rows[3]));
+    let upper = interleave(simd, rows[0], rows[1]);
+    let lower = interleave(simd, rows[2], rows[3]);
     let mut columns = [zero; 4];
     for i in 0..2 {
         columns[2 * i] = simd.avx2._mm256_unpacklo_epi32(upper[i], lower[i]);
         columns[2 * i + 1] = simd.avx2._mm256_unpackhi_epi32(upper[i], lower[i]);
     }
-    let pair = |a, b, kind: usize| {
-        let half = |x| match x {
-            Some(x) => columns[x / 2],
-            None => zero,
-        };
-        [interleave(simd, half(a), half(b))[kind], zero]
-    };
-    let [columns, _] = reduced_pass::<SIDE, COUNT>(simd, pair, second_bits);
-    let column = |x: usize| if x < SIDE { columns[x] } else { zero };
-    let packed = |x| simd.avx2._mm256_packs_epi32(column(x), column(x + 1));
-    let signed = simd.avx2._mm256_packs_epi16(packed(0), packed(2));
+    let [sums, _] = reduced_pass::<SIDE, COUNT>(
+        simd,
+        |a, b, kind| {
+            let a = if let Some(x) = a { columns[x / 2] } else { zero };
+            let b = if let Some(x) = b { columns[x / 2] } else { zero };
+            [interleave(simd, a, b)[kind], zero]
+        },
+        second_bits,
+    );
+    let mut columns = [zero; 4];
+    for (column, &sum) in columns.iter_mut().zip(&sums) {
+        *column = sum;
+    }
+    let first = simd.avx2._mm256_packs_epi32(columns[0], columns[1]);
+    let signed = simd.avx2._mm256_packs_epi16(first, simd.avx2._mm256_packs_epi32(columns[2], columns[3]));
     let order: [[i8; 16]; 2] = [[0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15]; 2];
     let rows = simd.avx2._mm256_shuffle_epi8(signed, cast(order));
     let rows: [[[u8; 4]; 4]; 2] = cast(simd.avx2._mm256_xor_si256(rows, simd.avx._mm256_set1_epi8(-128)));
     if SIDE == 4 {
         // Blocks begin at multiples of their side, so that one comparison checks a place.
-        let (samples, stride) = (samples.as_chunks_mut().0, stride / 4);
-        let (mut first, mut second) = (two.starts[0] / 4, two.starts[1] / 4);
+        let samples = samples.as_chunks_mut().0;
+        let stride = stride / 4;
+        let mut first = two.starts[0] / 4;
+        let mut second = two.starts[1] / 4;
         let [rows, others] = rows;
         for (row, other) in rows.into_iter().zip(others) {
             samples[first] = row;
             samples[second] = other;
-            (first, second) = (first + stride, second + stride);
+            first += stride;
+            second += stride;
         }
         return;
     }
@@ -210,12 +248,16 @@ fn six(simd: V3, two: Two<'_>, samples: &mut [u8], stride: usize) {
     let zero = simd.avx._mm256_setzero_si256();
     let [first_bits, second_bits] = known::<6, 6>().bits();
     let columns = six_transposed(simd, first_pass::<6, 6>(simd, two, first_bits));
-    let value = |x| match x {
-        Some(x) => columns[x],
-        None => zero,
-    };
-    let pair = |a, b, _| interleave(simd, value(a), value(b));
-    let rows = six_transposed(simd, reduced_pass::<6, 6>(simd, pair, second_bits));
+    let sums = reduced_pass::<6, 6>(
+        simd,
+        |a, b, _| {
+            let a = if let Some(x) = a { columns[x] } else { zero };
+            let b = if let Some(x) = b { columns[x] } else { zero };
+            interleave(simd, a, b)
+        },
+        second_bits,
+    );
+    let rows = six_transposed(simd, sums);
     for (y, &row) in rows[..6].iter().enumerate() {
         let signed = simd.avx2._mm256_packs_epi16(row, zero);
         let bytes: [[u8; 16]; 2] = cast(simd.avx2._mm256_xor_si256(signed, simd.avx._mm256_set1_epi8(-128)));
@@ -238,16 +280,22 @@ fn six_transposed(simd: V3, [low, high]: [[__m256i; 6]; 2]) -> [__m256i; 8] {
 /// The columns of a reduced transform, of the coefficients' columns 0 to 3 first.
 #[inline(always)]
 fn first_pass<const SIDE: usize, const COUNT: usize>(simd: V3, two: Two<'_>, bits: u32) -> [[__m256i; SIDE]; 2] {
-    let value = |y| match y {
-        Some(y) => row(simd, two, y),
-        None => simd.avx._mm256_setzero_si256(),
-    };
-    reduced_pass::<SIDE, COUNT>(simd, |a, b, _| interleave(simd, value(a), value(b)), bits)
+    let zero = simd.avx._mm256_setzero_si256();
+    reduced_pass::<SIDE, COUNT>(
+        simd,
+        |a, b, _| {
+            let a = if let Some(y) = a { row(simd, two, y) } else { zero };
+            let b = if let Some(y) = b { row(simd, two, y) } else { zero };
+            interleave(simd, a, b)
+        },
+        bits,
+    )
 }
 
 /// The places of the even frequencies behind the first, and of the odd ones, two by two.
 const fn pairs(reduction: &Reduction) -> [[[Option<usize>; 2]; 2]; 2] {
-    let (mut pairs, mut counts) = ([[[None; 2]; 2]; 2], [0; 2]);
+    let mut pairs = [[[None; 2]; 2]; 2];
+    let mut counts = [0; 2];
     let mut k = 1;
     while k < reduction.count {
         let kind = reduction.frequencies[k] % 2;
@@ -268,15 +316,16 @@ fn reduced_pass<const SIDE: usize, const COUNT: usize>(
 ) -> [[__m256i; SIDE]; 2] {
     let reduction = known::<SIDE, COUNT>();
     let pairs = const { pairs(known::<SIDE, COUNT>()) };
-    let count = |bits: u32| simd.sse2._mm_cvtsi32_si128(bits as i32);
-    let add = |a, b| simd.avx2._mm256_add_epi32(a, b);
+    let avx2 = simd.avx2;
+    let shift = simd.sse2._mm_cvtsi32_si128(bits as i32);
+    let first_shift = simd.sse2._mm_cvtsi32_si128(16 - reduction.scale_bits() as i32);
     let zero = simd.avx._mm256_setzero_si256();
     let mut sums = [[zero; SIDE]; 2];
     // The first frequency's factor, a power of two, may exceed 16 bits.
     let first = pair(None, Some(0), 0);
     for half in 0..2 {
-        let first = simd.avx2._mm256_sra_epi32(first[half], count(16 - reduction.scale_bits()));
-        let first = add(first, simd.avx._mm256_set1_epi32(1 << (bits - 1)));
+        let first = avx2._mm256_sra_epi32(first[half], first_shift);
+        let first = avx2._mm256_add_epi32(first, simd.avx._mm256_set1_epi32(1 << (bits - 1)));
         for i in 0..SIDE.div_ceil(2) {
             // The second half of the samples mirrors the first one, with the odd frequencies' sign changed.
             let mut parts = [first, zero];
@@ -291,13 +340,12 @@ fn reduced_pass<const SIDE: usize, const COUNT: usize>(
                     };
                     let factors = simd.avx._mm256_set1_epi32(cast(factors));
                     let values = pair(Some(reduction.frequencies[a]), b, kind);
-                    parts[kind] = add(parts[kind], simd.avx2._mm256_madd_epi16(values[half], factors));
+                    parts[kind] = avx2._mm256_add_epi32(parts[kind], avx2._mm256_madd_epi16(values[half], factors));
                 }
             }
-            let divided = |x| simd.avx2._mm256_sra_epi32(x, count(bits));
             let [even, odd] = parts;
-            sums[half][i] = divided(add(even, odd));
-            sums[half][SIDE - 1 - i] = divided(simd.avx2._mm256_sub_epi32(even, odd));
+            sums[half][i] = avx2._mm256_sra_epi32(avx2._mm256_add_epi32(even, odd), shift);
+            sums[half][SIDE - 1 - i] = avx2._mm256_sra_epi32(avx2._mm256_sub_epi32(even, odd), shift);
         }
     }
     sums
@@ -316,18 +364,24 @@ const BITS: [([[i8; 2]; 16], [i16; 16]); 4] = {
     bits
 };
 
+/// All ones in the lanes of the coefficients whose bits are set.
+#[inline(always)]
+fn contained(simd: V3, set: __m256i, bytes: [[i8; 2]; 16], bits: [i16; 16]) -> __m256i {
+    let moved = simd.avx2._mm256_shuffle_epi8(set, cast(bytes));
+    simd.avx2._mm256_cmpeq_epi16(simd.avx2._mm256_and_si256(moved, cast(bits)), cast(bits))
+}
+
 #[inline(always)]
 pub(crate) fn refine(simd: V3, coefficients: &mut [i16; 64], ones: u64, negative: u64, bit: i16) {
     let bit = simd.avx._mm256_set1_epi16(bit);
-    let (ones, negative) = (simd.avx._mm256_set1_epi64x(ones as i64), simd.avx._mm256_set1_epi64x(negative as i64));
+    let ones = simd.avx._mm256_set1_epi64x(ones as i64);
+    let negative = simd.avx._mm256_set1_epi64x(negative as i64);
     for (coefficients, (bytes, bits)) in coefficients.as_chunks_mut::<16>().0.iter_mut().zip(BITS) {
-        let has = |set| {
-            let moved = simd.avx2._mm256_shuffle_epi8(set, cast(bytes));
-            simd.avx2._mm256_cmpeq_epi16(simd.avx2._mm256_and_si256(moved, cast(bits)), cast(bits))
-        };
         let old: __m256i = cast(*coefficients);
-        let sign = simd.avx2._mm256_or_si256(simd.avx2._mm256_srai_epi16::<15>(old), has(negative));
-        let step = simd.avx2._mm256_andnot_si256(old, simd.avx2._mm256_and_si256(has(ones), bit));
+        let sign =
+            simd.avx2._mm256_or_si256(simd.avx2._mm256_srai_epi16::<15>(old), contained(simd, negative, bytes, bits));
+        let step =
+            simd.avx2._mm256_andnot_si256(old, simd.avx2._mm256_and_si256(contained(simd, ones, bytes, bits), bit));
         let step = simd.avx2._mm256_sub_epi16(simd.avx2._mm256_xor_si256(step, sign), sign);
         *coefficients = cast(simd.avx2._mm256_add_epi16(old, step));
     }
@@ -368,44 +422,62 @@ pub(crate) fn ycbcr(simd: V3, [y, cb, cr]: [&[u8]; 3], out: &mut [[u8; 3]]) {
     color::ycbcr([&y[done..n], &cb[done..n], &cr[done..n]], rest);
 }
 
+/// 32 samples as 16-bit numbers, 8 of each lane in either half.
+#[inline(always)]
+fn words(simd: V3, samples: &[u8; GROUP]) -> [__m256i; 2] {
+    let zero = simd.avx._mm256_setzero_si256();
+    let bytes = cast(*samples);
+    [simd.avx2._mm256_unpacklo_epi8(bytes, zero), simd.avx2._mm256_unpackhi_epi8(bytes, zero)]
+}
+
+/// (x - 128) * factor / 2^14, rounded.
+#[inline(always)]
+fn scaled(simd: V3, x: __m256i, factor: i16) -> __m256i {
+    let doubled = simd.avx2._mm256_add_epi16(simd.avx2._mm256_add_epi16(x, x), simd.avx._mm256_set1_epi16(-256));
+    simd.avx2._mm256_mulhrs_epi16(doubled, simd.avx._mm256_set1_epi16(factor))
+}
+
+/// The part of interleaved blue and red differences in green, but for one difference of red.
+#[inline(always)]
+fn green_part(simd: V3, pair: __m256i) -> __m256i {
+    // -0.71414 = 0.28586 - 1.
+    const LEVEL: i32 = 128 * (22554 - 18734) + (128 << 16) + (1 << 15);
+    let sum = products(simd, pair, -22554, 18734);
+    simd.avx2._mm256_srai_epi32::<16>(simd.avx2._mm256_add_epi32(sum, simd.avx._mm256_set1_epi32(LEVEL)))
+}
+
 /// 32 pixels' channels. The factors of red and blue are those with which every product of 16 bits rounds as with 16
 /// fraction bits.
 #[inline(always)]
 fn rgb(simd: V3, y: &[u8; GROUP], cb: &[u8; GROUP], cr: &[u8; GROUP]) -> [__m256i; 3] {
     let zero = simd.avx._mm256_setzero_si256();
-    let all = |value| simd.avx._mm256_set1_epi16(value);
-    let add = |a, b| simd.avx2._mm256_add_epi16(a, b);
-    // (x - 128) * factor / 2^14, rounded.
-    let scaled = |x, factor| simd.avx2._mm256_mulhrs_epi16(add(add(x, x), all(-256)), all(factor));
-    // -0.71414 = 0.28586 - 1.
-    const LEVEL: i32 = 128 * (22554 - 18734) + (128 << 16) + (1 << 15);
-    let green_part = |pair| {
-        let sum = simd.avx2._mm256_madd_epi16(pair, factors(simd, -22554, 18734));
-        simd.avx2._mm256_srai_epi32::<16>(simd.avx2._mm256_add_epi32(sum, simd.avx._mm256_set1_epi32(LEVEL)))
-    };
-    let halves = |samples: &[u8; GROUP]| {
-        let bytes = cast(*samples);
-        [simd.avx2._mm256_unpacklo_epi8(bytes, zero), simd.avx2._mm256_unpackhi_epi8(bytes, zero)]
-    };
-    let (y, cb, cr) = (halves(y), halves(cb), halves(cr));
+    let y = words(simd, y);
+    let cb = words(simd, cb);
+    let cr = words(simd, cr);
     let mut channels = [[zero; 2]; 3];
     for i in 0..2 {
-        let (y, cb, cr) = (y[i], cb[i], cr[i]);
-        channels[0][i] = add(y, scaled(cr, 22971));
+        let y = y[i];
+        let cb = cb[i];
+        let cr = cr[i];
+        channels[0][i] = simd.avx2._mm256_add_epi16(y, scaled(simd, cr, 22971));
         let [low, high] = interleave(simd, cb, cr);
-        let green = simd.avx2._mm256_packs_epi32(green_part(low), green_part(high));
-        channels[1][i] = simd.avx2._mm256_sub_epi16(add(y, green), cr);
-        channels[2][i] = add(y, scaled(cb, 29033));
+        let green = simd.avx2._mm256_packs_epi32(green_part(simd, low), green_part(simd, high));
+        channels[1][i] = simd.avx2._mm256_sub_epi16(simd.avx2._mm256_add_epi16(y, green), cr);
+        channels[2][i] = simd.avx2._mm256_add_epi16(y, scaled(simd, cb, 29033));
     }
     let [r, g, b] = channels;
-    let clipped = |halves: [__m256i; 2]| simd.avx2._mm256_packus_epi16(halves[0], halves[1]);
-    [clipped(r), clipped(g), clipped(b)]
+    [
+        simd.avx2._mm256_packus_epi16(r[0], r[1]),
+        simd.avx2._mm256_packus_epi16(g[0], g[1]),
+        simd.avx2._mm256_packus_epi16(b[0], b[1]),
+    ]
 }
 
 /// One part of each lane's interleaved pixels.
 #[inline(always)]
 fn interleaved(simd: V3, [r, g, b]: [__m256i; 3], places: [[i8; 16]; 3]) -> __m256i {
-    let moved = |channel, places: [i8; 16]| simd.avx2._mm256_shuffle_epi8(channel, cast([places; 2]));
-    let (r, g, b) = (moved(r, places[0]), moved(g, places[1]), moved(b, places[2]));
+    let r = simd.avx2._mm256_shuffle_epi8(r, cast([places[0]; 2]));
+    let g = simd.avx2._mm256_shuffle_epi8(g, cast([places[1]; 2]));
+    let b = simd.avx2._mm256_shuffle_epi8(b, cast([places[2]; 2]));
     simd.avx2._mm256_or_si256(simd.avx2._mm256_or_si256(r, g), b)
 }

@@ -12,7 +12,7 @@ pub(crate) const BYTES: usize = POSITIONS + 8;
 
 /// A part of one scan's data without the zeros stuffed after 0xFF, so that [`Bits`] need not look for markers. Zeros
 /// follow the data's end, as in libjpeg.
-pub(crate) struct Window<'a> {
+pub(crate) struct BitWindow<'a> {
     data: &'a [u8],
     /// Start of the data not yet loaded; if none is left, the marker that ends it.
     pub(crate) source: usize,
@@ -21,21 +21,22 @@ pub(crate) struct Window<'a> {
     end: usize,
     /// True if no data is left to load.
     is_complete: bool,
-    /// Most bytes read between two calls of [`Window::advance`].
+    /// Most bytes read between two calls of [`BitWindow::advance`].
     margin: usize,
-    /// Bits up to here may be used before [`Window::advance`].
+    /// Bits up to here may be used before [`BitWindow::advance`].
     pub(crate) limit: usize,
 }
 
-impl<'a> Window<'a> {
-    /// A window of `data`, empty until [`Window::load`], for reading at most `margin` bytes at once.
+impl<'a> BitWindow<'a> {
+    /// A window of `data`, empty until [`BitWindow::load`], for reading at most `margin` bytes at once.
     pub(crate) fn new(data: &'a [u8], bytes: &'a mut Bytes, margin: usize) -> Self {
         Self { data, source: 0, bytes, end: 0, is_complete: true, margin, limit: 0 }
     }
 
     /// Loads the data from `source` on; returns its first bits.
     pub(crate) fn load(&mut self, source: usize) -> Bits {
-        (self.source, self.end) = (source, 0);
+        self.source = source;
+        self.end = 0;
         self.fill();
         Bits { at: 0, buffer: 0, count: 0 }
     }
@@ -207,9 +208,10 @@ mod tests {
         }
         let bit = |i: usize| u32::from(expected[i / 8] >> (7 - i % 8) & 1);
         let mut memory = bytes();
-        let mut window = Window::new(&data, &mut memory, 1000);
+        let mut window = BitWindow::new(&data, &mut memory, 1000);
         let mut bits = window.load(0);
-        let (mut at, mut n) = (0, 1);
+        let mut at = 0;
+        let mut n = 1;
         while at + 32 < expected.len() * 8 {
             assert!(bits.position() <= window.limit || window.advance(&mut bits), "at bit {at}");
             for _ in 0..900 {
@@ -231,7 +233,7 @@ mod tests {
     fn zeros_follow_the_data() {
         for data in [&[0xA5u8, 0xFF, 0xD9, 0x12][..], &[0xA5], &[0xA5, 0xFF], &[0xA5, 0xFF, 0xFF, 0xD0]] {
             let mut memory = bytes();
-            let mut window = Window::new(data, &mut memory, 16);
+            let mut window = BitWindow::new(data, &mut memory, 16);
             let mut bits = window.load(0);
             bits.refill(window.bytes);
             assert_eq!(bits.take(8), 0xA5);

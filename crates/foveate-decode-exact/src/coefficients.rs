@@ -5,19 +5,19 @@ use std::collections::TryReserveError;
 use crate::zigzag::natural;
 
 /// The coefficients of a block, in natural order.
-pub(crate) type Block = [i16; 64];
+pub(crate) type CoefficientBlock = [i16; 64];
 
 /// The block rows of a few unit rows.
 pub(crate) struct Coefficients {
-    rows: Vec<Row>,
+    rows: Vec<CoefficientRow>,
 }
 
 /// A row of blocks. The first coefficients have a place of their own, so that blocks without others cost no more memory
 /// traffic than these.
 #[derive(Default)]
-pub(crate) struct Row {
+pub(crate) struct CoefficientRow {
     /// Left from earlier rows where `nonzero` is zero.
-    blocks: Vec<Block>,
+    blocks: Vec<CoefficientBlock>,
     nonzero: Vec<u64>,
     dc: Vec<i16>,
 }
@@ -29,7 +29,7 @@ impl Coefficients {
     pub(crate) fn reset(&mut self, rows: impl Iterator<Item = usize>) -> Result<(), TryReserveError> {
         for (i, blocks) in rows.enumerate() {
             if i == self.rows.len() {
-                self.rows.push(Row::default());
+                self.rows.push(CoefficientRow::default());
             }
             self.rows[i].reset(blocks)?;
         }
@@ -45,14 +45,14 @@ impl Coefficients {
     }
 
     #[inline(always)]
-    pub(crate) fn row(&mut self, index: usize) -> &mut Row {
+    pub(crate) fn row(&mut self, index: usize) -> &mut CoefficientRow {
         &mut self.rows[index]
     }
 
     /// The blocks of a row and their first coefficients.
     #[inline(always)]
-    pub(crate) fn blocks(&mut self, row: usize) -> impl Iterator<Item = (Option<&mut Block>, i16)> {
-        let Row { blocks, nonzero, dc } = &mut self.rows[row];
+    pub(crate) fn blocks(&mut self, row: usize) -> impl Iterator<Item = (Option<&mut CoefficientBlock>, i16)> {
+        let CoefficientRow { blocks, nonzero, dc } = &mut self.rows[row];
         let blocks = blocks.iter_mut().zip(nonzero).map(|(block, nonzero)| (*nonzero != 0).then_some(block));
         blocks.zip(dc.iter().copied())
     }
@@ -60,13 +60,13 @@ impl Coefficients {
     /// Frees all memory if it is more than `bytes`.
     pub(crate) fn shrink(&mut self, bytes: usize) {
         let blocks: usize = self.rows.iter().map(|row| row.blocks.capacity()).sum();
-        if blocks * size_of::<Block>() > bytes {
+        if blocks * size_of::<CoefficientBlock>() > bytes {
             self.rows = Vec::new();
         }
     }
 }
 
-impl Row {
+impl CoefficientRow {
     fn reset(&mut self, blocks: usize) -> Result<(), TryReserveError> {
         self.blocks.try_reserve_exact(blocks.saturating_sub(self.blocks.len()))?;
         self.nonzero.try_reserve_exact(blocks.saturating_sub(self.nonzero.len()))?;
@@ -78,8 +78,12 @@ impl Row {
     }
 
     #[inline(always)]
-    pub(crate) fn block(&mut self, index: usize) -> Stored<'_> {
-        Stored { coefficients: &mut self.blocks[index], nonzero: &mut self.nonzero[index], dc: &mut self.dc[index] }
+    pub(crate) fn block(&mut self, index: usize) -> StoredCoefficients<'_> {
+        StoredCoefficients {
+            coefficients: &mut self.blocks[index],
+            nonzero: &mut self.nonzero[index],
+            dc: &mut self.dc[index],
+        }
     }
 
     /// The number of blocks from `first` on, at most `most`, in which no coefficient of `band` is set.
@@ -91,15 +95,15 @@ impl Row {
 }
 
 /// A block of a picture that comes in several scans.
-pub(crate) struct Stored<'a> {
+pub(crate) struct StoredCoefficients<'a> {
     /// All but the first; without meaning while all of them are zero.
-    pub(crate) coefficients: &'a mut Block,
+    pub(crate) coefficients: &'a mut CoefficientBlock,
     /// Bit `k` is set if coefficient `k`, in coding order, may not be zero. Does not tell about the first.
     pub(crate) nonzero: &'a mut u64,
     pub(crate) dc: &'a mut i16,
 }
 
-impl Stored<'_> {
+impl StoredCoefficients<'_> {
     /// Must be called before coefficients are set.
     #[inline(always)]
     pub(crate) fn begin(&mut self) {

@@ -2,7 +2,7 @@
 
 use foveate_decode::jpeg::cmyk_to_rgb;
 
-use crate::kernels::Kernels;
+use crate::kernels::JpegKernels;
 
 /// The components' meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +19,9 @@ const HALF: i32 = 1 << 15;
 /// JFIF's conversion in 16-bit fixed point, rounded as libjpeg's tables round: 1.40200, 0.34414, 0.71414, 1.77200.
 #[inline(always)]
 fn rgb([y, cb, cr]: [u8; 3]) -> [u8; 3] {
-    let (y, cb, cr) = (i32::from(y), i32::from(cb) - 128, i32::from(cr) - 128);
+    let y = i32::from(y);
+    let cb = i32::from(cb) - 128;
+    let cr = i32::from(cr) - 128;
     [y + ((91881 * cr + HALF) >> 16), y + ((-22554 * cb - 46802 * cr + HALF) >> 16), y + ((116130 * cb + HALF) >> 16)]
         .map(|value| value.clamp(0, 255) as u8)
 }
@@ -35,7 +37,7 @@ pub(crate) fn ycbcr([y, cb, cr]: [&[u8]; 3], out: &mut [[u8; 3]]) {
 /// Converts one row. `rows` holds each component's samples, at least as many as `out` has pixels; rows beyond the
 /// colour space's components are not read.
 #[inline(always)]
-pub(crate) fn convert(kernels: impl Kernels, space: ColorSpace, rows: [&[u8]; 4], out: &mut [[u8; 3]]) {
+pub(crate) fn convert(kernels: impl JpegKernels, space: ColorSpace, rows: [&[u8]; 4], out: &mut [[u8; 3]]) {
     let [a, b, c, d] = rows;
     match space {
         ColorSpace::Gray => {

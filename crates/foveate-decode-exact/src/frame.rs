@@ -6,7 +6,7 @@ use foveate_decode::{DecodeError, ImageFormat};
 use crate::color::ColorSpace;
 use crate::error::corrupt;
 use crate::reduced::Reduction;
-use crate::scale::Scale;
+use crate::scale::EighthsScale;
 use crate::upsample::Upsampling;
 
 /// Samples on each side of a block.
@@ -64,20 +64,23 @@ pub(crate) struct Frame {
 
 impl Frame {
     /// Parses the payload of a frame header that [`foveate_decode::jpeg::inspect`] has accepted.
-    pub(crate) fn parse(payload: &[u8], structure: &Structure, scale: Scale) -> Result<Self, DecodeError> {
-        let (width, height) = (structure.size.width as usize, structure.size.height as usize);
+    pub(crate) fn parse(payload: &[u8], structure: &Structure, scale: EighthsScale) -> Result<Self, DecodeError> {
+        let width = structure.size.width as usize;
+        let height = structure.size.height as usize;
         let decoded = scale.of(structure.size);
         let specs = payload.get(6..).unwrap_or_default().as_chunks::<3>().0;
         if specs.is_empty() || specs.len() > MAX_COMPONENTS || specs.len() != usize::from(structure.components) {
             return Err(corrupt("bad frame header"));
         }
+        let mut factors = [(1, 1); MAX_COMPONENTS];
         // A single component is never interleaved, so its factors have no meaning.
-        let factors = |sampling: u8| match specs.len() {
-            1 => (1, 1),
-            _ => (usize::from(sampling >> 4).clamp(1, 4), usize::from(sampling & 15).clamp(1, 4)),
-        };
-        let max_h = specs.iter().map(|spec| factors(spec[1]).0).max().unwrap_or(1);
-        let max_v = specs.iter().map(|spec| factors(spec[1]).1).max().unwrap_or(1);
+        if specs.len() > 1 {
+            for (factors, [_, sampling, _]) in factors.iter_mut().zip(specs) {
+                *factors = (usize::from(sampling >> 4).clamp(1, 4), usize::from(sampling & 15).clamp(1, 4));
+            }
+        }
+        let max_h = factors.iter().map(|factors| factors.0).max().unwrap_or(1);
+        let max_v = factors.iter().map(|factors| factors.1).max().unwrap_or(1);
         let units_across = width.div_ceil(max_h * BLOCK);
         let units_down = height.div_ceil(max_v * BLOCK);
         let mut frame = Self {
@@ -91,8 +94,8 @@ impl Frame {
             units_down,
             block_rows: 0,
         };
-        for (component, &[id, sampling, quantization]) in frame.components.iter_mut().zip(specs) {
-            let (h, v) = factors(sampling);
+        for (i, (component, &[id, _, quantization])) in frame.components.iter_mut().zip(specs).enumerate() {
+            let (h, v) = factors[i];
             let side = scale.block_side((h, v), (max_h, max_v));
             let own_width = (width * h * side).div_ceil(max_h * BLOCK);
             let ratio = ((h * side, v * side), (max_h * scale.eighths, max_v * scale.eighths));
@@ -160,13 +163,12 @@ pub(crate) struct ColorHints {
 impl ColorHints {
     /// libjpeg's guess at the colour space.
     pub(crate) fn color_space(self, components: &[Component]) -> ColorSpace {
-        let ids = || components.iter().map(|component| component.id);
         match (components.len(), self.adobe_transform) {
             (1, _) => ColorSpace::Gray,
             (4, None | Some(0)) => ColorSpace::Cmyk,
             (4, Some(_)) => ColorSpace::Ycck,
             (_, Some(0)) if !self.jfif => ColorSpace::Rgb,
-            (_, None) if !self.jfif && ids().eq(*b"RGB") => ColorSpace::Rgb,
+            (_, None) if !self.jfif && components.iter().map(|component| component.id).eq(*b"RGB") => ColorSpace::Rgb,
             _ => ColorSpace::YCbCr,
         }
     }

@@ -8,13 +8,13 @@ const LOOKAHEAD: u32 = 11;
 pub(crate) const DC_LOOKAHEAD: u32 = 8;
 
 /// A table of codes.
-pub(crate) struct Table {
+pub(crate) struct HuffmanTable {
     /// The code that the next [`LOOKAHEAD`] bits begin with.
     codes: [Code; 1 << LOOKAHEAD],
-    /// The symbols that they begin with; filled by [`Table::prepare_pairs`] or [`Table::prepare_differences`].
+    /// The symbols that they begin with; filled by [`HuffmanTable::prepare_pairs`] or [`HuffmanTable::prepare_differences`].
     pairs: [PackedPair; 1 << LOOKAHEAD],
     has_pairs: bool,
-    /// As many of the symbols as they hold; filled by [`Table::prepare_groups`].
+    /// As many of the symbols as they hold; filled by [`HuffmanTable::prepare_groups`].
     groups: [Group; 1 << LOOKAHEAD],
     has_groups: bool,
     /// The first code longer than `n` bits, in the upper 16 of 17 bits.
@@ -54,11 +54,11 @@ impl Code {
 /// other one, the code alone needs to be. A processor can read all parts at once, and only the length delays the next
 /// lookup.
 #[derive(Clone, Copy)]
-pub(crate) struct Pair {
+pub(crate) struct HuffmanPair {
     /// From bit 0 on, the length of the codes and values; from bit 6 on, 63 less the size of the last value; from bit
     /// 12 on, the zeros before the first value.
     sizes: u32,
-    /// Coefficients before the last value. An end of block has [`Pair::END`] added: such a place is beyond every block,
+    /// Coefficients before the last value. An end of block has [`HuffmanPair::END`] added: such a place is beyond every block,
     /// so that one comparison sorts out all special cases.
     place: usize,
     /// The first value; 0 if there is one symbol only.
@@ -73,7 +73,7 @@ struct PackedPair {
     first: i8,
 }
 
-impl Pair {
+impl HuffmanPair {
     /// Added to the place of an end of block.
     const END: usize = 64;
     /// The first code is too long, or its meaning depends on the kind of scan.
@@ -129,8 +129,8 @@ impl Pair {
 
 impl PackedPair {
     #[inline(always)]
-    fn unpacked(self) -> Pair {
-        Pair { sizes: self.sizes.into(), place: self.place.into(), first: self.first.into() }
+    fn unpacked(self) -> HuffmanPair {
+        HuffmanPair { sizes: self.sizes.into(), place: self.place.into(), first: self.first.into() }
     }
 }
 
@@ -162,10 +162,10 @@ impl Group {
     }
 }
 
-impl Table {
+impl HuffmanTable {
     pub(crate) const EMPTY: Self = Self {
         codes: [Code::LONG; 1 << LOOKAHEAD],
-        pairs: [Pair::ALONE.packed(); 1 << LOOKAHEAD],
+        pairs: [HuffmanPair::ALONE.packed(); 1 << LOOKAHEAD],
         has_pairs: false,
         groups: [Group::NONE; 1 << LOOKAHEAD],
         has_groups: false,
@@ -187,14 +187,16 @@ impl Table {
             return;
         }
         self.codes.fill(Code::LONG);
-        (self.has_pairs, self.has_groups) = (false, false);
+        self.has_pairs = false;
+        self.has_groups = false;
         self.counts = *counts;
         self.symbols.fill(0);
         self.known = known;
         self.symbols[..known].copy_from_slice(&symbols[..known]);
         self.largest = symbols.iter().copied().max().unwrap_or(0);
         self.usable = true;
-        let (mut code, mut index) = (0u32, 0usize);
+        let mut code = 0u32;
+        let mut index = 0usize;
         for length in 1..=16u32 {
             let count = u32::from(counts[length as usize - 1]);
             self.offsets[length as usize] = index as i32 - code as i32;
@@ -218,7 +220,7 @@ impl Table {
         self.limits[17] = u32::MAX;
     }
 
-    /// Makes [`Table::pair`] usable, for a table of AC symbols.
+    /// Makes [`HuffmanTable::pair`] usable, for a table of AC symbols.
     pub(crate) fn prepare_pairs(&mut self) {
         if self.has_pairs {
             return;
@@ -233,7 +235,7 @@ impl Table {
         }
     }
 
-    /// Makes [`Table::difference`] usable, for a table of DC symbols.
+    /// Makes [`HuffmanTable::difference`] usable, for a table of DC symbols.
     pub(crate) fn prepare_differences(&mut self) {
         if self.has_pairs {
             return;
@@ -242,40 +244,47 @@ impl Table {
         let codes = self.codes.iter().step_by(1 << (LOOKAHEAD - DC_LOOKAHEAD));
         for (pair, code) in self.pairs.iter_mut().zip(codes) {
             let size = u32::from(code.symbol() & 15);
-            let single = Pair { place: 0, ..Pair::new(None, code.symbol(), code.length() + size) };
-            *pair = if (1..=DC_LOOKAHEAD).contains(&code.length()) { single.packed() } else { Pair::ALONE.packed() };
+            let single = HuffmanPair { place: 0, ..HuffmanPair::new(None, code.symbol(), code.length() + size) };
+            *pair =
+                if (1..=DC_LOOKAHEAD).contains(&code.length()) { single.packed() } else { HuffmanPair::ALONE.packed() };
         }
     }
 
     /// The symbols at the start of these [`LOOKAHEAD`] bits, and the number of bits that tell so.
-    fn leading_pair(&self, bits: u32) -> (Pair, u32) {
+    fn leading_pair(&self, bits: u32) -> (HuffmanPair, u32) {
         let code = self.codes[bits as usize];
-        let (run, size) = (u32::from(code.symbol() >> 4), u32::from(code.symbol() & 15));
+        let run = u32::from(code.symbol() >> 4);
+        let size = u32::from(code.symbol() & 15);
         // The ends of several blocks at once follow in the bits, and mean one end in sequential scans.
         if code.length() == 0 || size == 0 && (1..15).contains(&run) {
-            return (Pair::ALONE, if code.length() == 0 { LOOKAHEAD } else { code.length() });
+            return (HuffmanPair::ALONE, if code.length() == 0 { LOOKAHEAD } else { code.length() });
         }
         let length = code.length() + size;
-        if length > Pair::LONGEST {
-            return (Pair::ALONE, code.length());
+        if length > HuffmanPair::LONGEST {
+            return (HuffmanPair::ALONE, code.length());
         }
-        let single = Pair::new(None, code.symbol(), length);
-        if size == 0 || size > Pair::LARGEST_FIRST || length >= LOOKAHEAD {
+        let single = HuffmanPair::new(None, code.symbol(), length);
+        if size == 0 || size > HuffmanPair::LARGEST_FIRST || length >= LOOKAHEAD {
             return (single, code.length());
         }
         let left = LOOKAHEAD - length;
         let next = self.codes[(bits << length & ((1 << LOOKAHEAD) - 1)) as usize];
-        let (next_run, next_size) = (next.symbol() >> 4, u32::from(next.symbol() & 15));
+        let next_run = next.symbol() >> 4;
+        let next_size = u32::from(next.symbol() & 15);
         if next.length() == 0 || next.length() > left || next_size == 0 && (1..15).contains(&next_run) {
             return (single, LOOKAHEAD);
         }
         let value = extend(bits >> left & ((1 << size) - 1), size);
         let whole = length + next.length() + next_size;
-        let pair = if whole > Pair::LONGEST { single } else { Pair::new(Some((run, value)), next.symbol(), whole) };
+        let pair = if whole > HuffmanPair::LONGEST {
+            single
+        } else {
+            HuffmanPair::new(Some((run, value)), next.symbol(), whole)
+        };
         (pair, length + next.length())
     }
 
-    /// Makes [`Table::group`] usable, for a table of AC symbols.
+    /// Makes [`HuffmanTable::group`] usable, for a table of AC symbols.
     pub(crate) fn prepare_groups(&mut self) {
         if self.has_groups {
             return;
@@ -292,10 +301,13 @@ impl Table {
 
     /// As many symbols as possible at the start of these [`LOOKAHEAD`] bits.
     fn leading_symbols(&self, bits: u32) -> Group {
-        let (mut length, mut covers, mut end) = (0, 0, 0);
+        let mut length = 0;
+        let mut covers = 0;
+        let mut end = 0;
         while end == 0 && length < LOOKAHEAD {
             let code = self.codes[(bits << length & ((1 << LOOKAHEAD) - 1)) as usize];
-            let (run, size) = (u32::from(code.symbol() >> 4), u32::from(code.symbol() & 15));
+            let run = u32::from(code.symbol() >> 4);
+            let size = u32::from(code.symbol() & 15);
             if code.length() == 0 || length + code.length() > LOOKAHEAD || size > Self::LARGEST_SIZE {
                 break;
             }
@@ -315,13 +327,13 @@ impl Table {
 
     /// The next symbols as a pair; the bits must have been refilled.
     #[inline(always)]
-    pub(crate) fn pair(&self, bits: &Bits) -> Pair {
+    pub(crate) fn pair(&self, bits: &Bits) -> HuffmanPair {
         self.pairs[bits.peek(LOOKAHEAD) as usize].unpacked()
     }
 
     /// The next DC symbol, as a pair without a place; the bits must have been refilled.
     #[inline(always)]
-    pub(crate) fn difference(&self, bits: &Bits) -> Pair {
+    pub(crate) fn difference(&self, bits: &Bits) -> HuffmanPair {
         self.pairs[bits.peek(DC_LOOKAHEAD) as usize].unpacked()
     }
 

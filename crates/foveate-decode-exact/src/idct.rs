@@ -18,11 +18,21 @@ const F_2_053: i32 = 16819;
 const F_2_562: i32 = 20995;
 const F_3_072: i32 = 25172;
 
+/// A 16-bit sum, as in libjpeg-turbo's vector code and in ours; only damaged files exceed it.
+#[inline(always)]
+fn sum(a: i32, b: i32) -> i32 {
+    i32::from(a.wrapping_add(b) as i16)
+}
+
+/// One coefficient of a block.
+#[inline(always)]
+pub(crate) fn dequantized(coefficients: &[i16; 64], quantization: &[i16; 64], at: usize) -> i32 {
+    i32::from(coefficients[at].wrapping_mul(quantization[at]))
+}
+
 /// Eight samples in one direction, scaled up by 2^[`CONST_BITS`].
 #[inline(always)]
 fn transform(s: [i32; 8]) -> [i32; 8] {
-    // 16-bit sums, as in libjpeg-turbo's vector code and in ours; only damaged files exceed them.
-    let sum = |a: i32, b: i32| i32::from(a.wrapping_add(b) as i16);
     let z1 = s[2].wrapping_add(s[6]).wrapping_mul(F_0_541);
     let even2 = z1.wrapping_sub(s[6].wrapping_mul(F_1_847));
     let even3 = z1.wrapping_add(s[2].wrapping_mul(F_0_765));
@@ -33,7 +43,8 @@ fn transform(s: [i32; 8]) -> [i32; 8] {
 
     let z1 = s[7].wrapping_add(s[1]).wrapping_mul(-F_0_899);
     let z2 = s[5].wrapping_add(s[3]).wrapping_mul(-F_2_562);
-    let (z3, z4) = (sum(s[7], s[3]), sum(s[5], s[1]));
+    let z3 = sum(s[7], s[3]);
+    let z4 = sum(s[5], s[1]);
     let z5 = z3.wrapping_add(z4).wrapping_mul(F_1_175);
     let z3 = z3.wrapping_mul(-F_1_961).wrapping_add(z5);
     let z4 = z4.wrapping_mul(-F_0_390).wrapping_add(z5);
@@ -67,8 +78,11 @@ pub(crate) fn descale(value: i32, bits: u32) -> i32 {
 pub(crate) fn block(coefficients: &[i16; 64], quantization: &[i16; 64], samples: &mut [u8], stride: usize) {
     let mut columns = [0i32; 64];
     for x in 0..8 {
-        let at = |y: usize| i32::from(coefficients[y * 8 + x].wrapping_mul(quantization[y * 8 + x]));
-        let transformed = transform([at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7)]);
+        let mut column = [0; 8];
+        for (y, value) in column.iter_mut().enumerate() {
+            *value = dequantized(coefficients, quantization, y * 8 + x);
+        }
+        let transformed = transform(column);
         for y in 0..8 {
             let descaled = descale(transformed[y], CONST_BITS - PASS1_BITS);
             columns[y * 8 + x] = descaled.clamp(i16::MIN.into(), i16::MAX.into());

@@ -8,16 +8,16 @@ use pulp::{
     x86::{V3, V4},
 };
 
-use crate::kernels::{Kernels, Two};
+use crate::kernels::{JpegKernels, Two};
 use crate::reduced::Reduction;
 use crate::zigzag::natural;
 use crate::{color, idct};
 
 /// Plain Rust.
 #[derive(Clone, Copy)]
-struct Plain;
+struct PlainKernels;
 
-impl Kernels for Plain {
+impl JpegKernels for PlainKernels {
     #[inline(always)]
     fn blocks(self, two: Two<'_>, samples: &mut [u8], stride: usize) {
         for (coefficients, start) in two.coefficients.into_iter().zip(two.starts) {
@@ -51,7 +51,7 @@ impl Kernels for Plain {
 }
 
 #[cfg(target_arch = "x86_64")]
-impl Kernels for V3 {
+impl JpegKernels for V3 {
     #[inline(always)]
     fn blocks(self, two: Two<'_>, samples: &mut [u8], stride: usize) {
         crate::avx2::blocks(self, two, samples, stride);
@@ -74,7 +74,7 @@ impl Kernels for V3 {
 }
 
 #[cfg(target_arch = "aarch64")]
-impl Kernels for Neon {
+impl JpegKernels for Neon {
     #[inline(always)]
     fn blocks(self, two: Two<'_>, samples: &mut [u8], stride: usize) {
         crate::neon::blocks(self, two, samples, stride);
@@ -88,7 +88,7 @@ impl Kernels for Neon {
     #[inline(always)]
     fn refine(self, coefficients: &mut [i16; 64], ones: u64, negative: u64, bit: i16) {
         // Vectors of eight save only 1 % of a progressive file's instructions.
-        Plain.refine(coefficients, ones, negative, bit);
+        PlainKernels.refine(coefficients, ones, negative, bit);
     }
 
     #[inline(always)]
@@ -98,10 +98,10 @@ impl Kernels for Neon {
 }
 
 /// Work to compile for each instruction set: `run` and the functions it calls must be `#[inline(always)]`.
-pub(crate) trait Task {
+pub(crate) trait IsaTask {
     type Output;
 
-    fn run(self, kernels: impl Kernels) -> Self::Output;
+    fn run(self, kernels: impl JpegKernels) -> Self::Output;
 }
 
 /// The instruction set in use.
@@ -133,9 +133,9 @@ impl Isa {
     }
 
     /// Runs `task`, compiled for this instruction set.
-    pub(crate) fn run<T: Task>(self, task: T) -> T::Output {
+    pub(crate) fn run<T: IsaTask>(self, task: T) -> T::Output {
         match self {
-            Self::Plain => task.run(Plain),
+            Self::Plain => task.run(PlainKernels),
             #[cfg(target_arch = "x86_64")]
             Self::V3(v3) => v3.vectorize(Compiled(task, v3)),
             #[cfg(target_arch = "x86_64")]
@@ -150,7 +150,7 @@ impl Isa {
 struct Compiled<T>(T, V3);
 
 #[cfg(target_arch = "x86_64")]
-impl<T: Task> NullaryFnOnce for Compiled<T> {
+impl<T: IsaTask> NullaryFnOnce for Compiled<T> {
     type Output = T::Output;
 
     #[inline(always)]
@@ -170,11 +170,11 @@ mod tests {
         result: &'a mut Vec<u8>,
     }
 
-    impl Task for Record<'_> {
+    impl IsaTask for Record<'_> {
         type Output = ();
 
         #[inline(always)]
-        fn run(self, kernels: impl Kernels) {
+        fn run(self, kernels: impl JpegKernels) {
             let quantization = std::array::from_fn(|i| 1 + i as i16 % 5);
             for blocks in self.blocks.windows(2) {
                 let mut samples = [0; 8 * 24];
@@ -240,7 +240,8 @@ mod tests {
         for dc in -2048..2048 {
             let mut block = [0; 64];
             block[0] = dc;
-            let (mut whole, mut flat) = ([0; 64], [0; 64]);
+            let mut whole = [0; 64];
+            let mut flat = [0; 64];
             idct::block(&block, &[3; 64], &mut whole, 8);
             idct::flat_block(dc, 3, 8, &mut flat, 8);
             assert_eq!(whole, flat, "{dc}");

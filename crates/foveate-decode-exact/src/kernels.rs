@@ -11,7 +11,7 @@ pub(crate) struct Two<'a> {
 }
 
 /// The computations that a compiler does not vectorize well by itself.
-pub(crate) trait Kernels: Copy {
+pub(crate) trait JpegKernels: Copy {
     /// [`crate::idct::block`]. Blocks and rows begin at multiples of 8.
     fn blocks(self, two: Two<'_>, samples: &mut [u8], stride: usize);
     /// [`Reduction::block`].

@@ -27,9 +27,9 @@ use foveate_decode::{
     ImageFormat, RowDecoder, RowSink, jpeg, sniff,
 };
 use isa::Isa;
-use output::{Output, Strips, Whole};
-use picture::Picture;
-use scale::Scale;
+use output::{OutputStrips, PixelOutput, Whole};
+use picture::JpegPicture;
+use scale::EighthsScale;
 
 /// The backend's name on the command line.
 pub const NAME: &str = "exact";
@@ -39,8 +39,9 @@ pub const NAME: &str = "exact";
 /// # Errors
 /// If the name is taken.
 pub fn register(registry: &mut DecoderRegistry) -> Result<(), foveate_core::RegistryError> {
-    let open = |options: &DecoderOptions| Ok(Box::new(ExactDecoder::new(*options)) as Box<dyn Decoder>);
-    registry.register(DecoderBackend::new(NAME, "JPEG with libjpeg-turbo's pixels, in safe Rust", open))
+    registry.register(DecoderBackend::new(NAME, "JPEG with libjpeg-turbo's pixels, in safe Rust", |options| {
+        Ok(Box::new(ExactDecoder::new(*options)))
+    }))
 }
 
 /// Decodes JPEG to the same pixels as libjpeg-turbo, straight into the caller's buffer.
@@ -49,13 +50,13 @@ pub fn register(registry: &mut DecoderRegistry) -> Result<(), foveate_core::Regi
 pub struct ExactDecoder {
     options: DecoderOptions,
     isa: Isa,
-    picture: Box<Picture>,
+    picture: Box<JpegPicture>,
 }
 
 impl ExactDecoder {
     /// A decoder that treats questionable files as `options` say.
     pub fn new(options: DecoderOptions) -> Self {
-        Self { options, isa: Isa::all().next().unwrap_or(Isa::Plain), picture: Box::new(Picture::EMPTY) }
+        Self { options, isa: Isa::all().next().unwrap_or(Isa::Plain), picture: Box::new(JpegPicture::EMPTY) }
     }
 }
 
@@ -72,7 +73,7 @@ impl ExactDecoder {
         encoded: &[u8],
         hint: DecodeHint,
         limits: PixelLimits,
-        out: &mut dyn Output,
+        out: &mut dyn PixelOutput,
     ) -> Result<Option<Decoded>, DecodeError> {
         let format = sniff(encoded)?;
         if format != ImageFormat::Jpeg {
@@ -81,7 +82,7 @@ impl ExactDecoder {
         let structure = jpeg::inspect(encoded, self.options.max_scans)?;
         structure.admit(limits, &self.options)?;
         let encoded = jpeg::completed(encoded, &structure);
-        let scale = Scale::choose(structure.size, hint);
+        let scale = EighthsScale::choose(structure.size, hint);
         let outcome = self.picture.decode(self.isa, &encoded, &structure, scale, out);
         self.picture.shrink();
         outcome.map(|is_wanted| is_wanted.then_some(Decoded { format, native: structure.size, is_clipped: false }))
@@ -119,7 +120,7 @@ impl RowDecoder for ExactDecoder {
         sink: &mut dyn RowSink,
     ) -> Result<Option<Decoded>, DecodeError> {
         let limits = strip.limits();
-        let mut out = Strips::new(strip, sink);
+        let mut out = OutputStrips::new(strip, sink);
         let outcome = self.decode_to(encoded, hint, limits, &mut out)?;
         if outcome.is_some() {
             out.flush();

@@ -17,8 +17,9 @@ use crate::reduced::{Reduction, known};
 /// One row of a block's quantized coefficients.
 #[inline(always)]
 fn row(simd: Neon, coefficients: &[i16; 64], quantization: &[i16; 64], y: usize) -> int16x8_t {
-    let row = |block: &[i16; 64]| cast(block.as_chunks::<8>().0[y]);
-    simd.neon.vmulq_s16(row(coefficients), row(quantization))
+    let coefficients = coefficients.as_chunks::<8>().0[y];
+    let quantization = quantization.as_chunks::<8>().0[y];
+    simd.neon.vmulq_s16(cast(coefficients), cast(quantization))
 }
 
 /// The transform's factors: its constants are those of `idct`, and every product uses a sum or a difference of them.
@@ -46,12 +47,15 @@ fn plus<const LANE: i32>(simd: Neon, sums: [int32x4_t; 2], x: int16x8_t, factors
 #[inline(always)]
 fn transform<const BITS: i32>(simd: Neon, [f, g]: [int16x8_t; 2], s: [int16x8_t; 8]) -> [[[int32x4_t; 4]; 2]; 2] {
     let neon = simd.neon;
-    let scaled = |x| [neon.vshll_n_s16::<13>(neon.vget_low_s16(x)), neon.vshll_high_n_s16::<13>(x)];
-    let (even0, even1) = (scaled(neon.vaddq_s16(s[0], s[4])), scaled(neon.vsubq_s16(s[0], s[4])));
+    let sum = neon.vaddq_s16(s[0], s[4]);
+    let difference = neon.vsubq_s16(s[0], s[4]);
+    let even0 = [neon.vshll_n_s16::<13>(neon.vget_low_s16(sum)), neon.vshll_high_n_s16::<13>(sum)];
+    let even1 = [neon.vshll_n_s16::<13>(neon.vget_low_s16(difference)), neon.vshll_high_n_s16::<13>(difference)];
     let even2 = plus::<1>(simd, times::<0>(simd, s[2], f), s[6], f);
     let even3 = plus::<0>(simd, times::<2>(simd, s[2], f), s[6], f);
 
-    let (sum3, sum4) = (neon.vaddq_s16(s[7], s[3]), neon.vaddq_s16(s[5], s[1]));
+    let sum3 = neon.vaddq_s16(s[7], s[3]);
+    let sum4 = neon.vaddq_s16(s[5], s[1]);
     let z3 = plus::<4>(simd, times::<3>(simd, sum3, f), sum4, f);
     let z4 = plus::<5>(simd, times::<4>(simd, sum3, f), sum4, f);
     let odd0 = plus::<1>(simd, plus::<0>(simd, z4, s[7], g), s[1], g);
@@ -60,13 +64,19 @@ fn transform<const BITS: i32>(simd: Neon, [f, g]: [int16x8_t; 2], s: [int16x8_t;
     let odd3 = plus::<0>(simd, plus::<5>(simd, z3, s[7], g), s[1], g);
 
     let half = neon.vdupq_n_s32(1 << (BITS - 1));
-    let (add, sub) = (|a, b| neon.vaddq_s32(a, b), |a, b| neon.vsubq_s32(a, b));
-    let part = |i: usize| {
-        let (even0, even1) = (add(even0[i], half), add(even1[i], half));
-        let even = [add(even0, even3[i]), add(even1, even2[i]), sub(even1, even2[i]), sub(even0, even3[i])];
-        [even, [odd0[i], odd1[i], odd2[i], odd3[i]]]
-    };
-    [part(0), part(1)]
+    let mut parts = [[[half; 4]; 2]; 2];
+    for i in 0..2 {
+        let even0 = neon.vaddq_s32(even0[i], half);
+        let even1 = neon.vaddq_s32(even1[i], half);
+        let even = [
+            neon.vaddq_s32(even0, even3[i]),
+            neon.vaddq_s32(even1, even2[i]),
+            neon.vsubq_s32(even1, even2[i]),
+            neon.vsubq_s32(even0, even3[i]),
+        ];
+        parts[i] = [even, [odd0[i], odd1[i], odd2[i], odd3[i]]];
+    }
+    parts
 }
 
 /// Transposes eight rows. Each round rotates a lane's address, three bits of row and three of lane, by one bit.
@@ -100,7 +110,8 @@ pub(crate) fn blocks(simd: Neon, two: Two<'_>, samples: &mut [u8], stride: usize
     // As known constants, each factor would take two instructions and a register.
     let factors = cast(*black_box(&FACTORS));
     // Blocks begin at multiples of their side, so that one comparison checks a place.
-    let (samples, stride) = (samples.as_chunks_mut::<8>().0, stride / 8);
+    let samples = samples.as_chunks_mut::<8>().0;
+    let stride = stride / 8;
     for (coefficients, start) in two.coefficients.into_iter().zip(two.starts) {
         let pairs: [[[u8; 8]; 2]; 4] = cast(block(simd, coefficients, two.quantization, factors));
         for (y, row) in pairs.as_flattened().iter().enumerate() {
@@ -115,10 +126,11 @@ fn block(simd: Neon, coefficients: &[i16; 64], quantization: &[i16; 64], factors
     let neon = simd.neon;
     let mut rows = from_fn(|y| row(simd, coefficients, quantization, y));
     let [[even, odd], [high_even, high_odd]] = transform::<11>(simd, factors, rows);
-    let clipped = |low, high| neon.vqshrn_high_n_s32::<11>(neon.vqshrn_n_s32::<11>(low), high);
     for k in 0..4 {
-        rows[k] = clipped(neon.vaddq_s32(even[k], odd[k]), neon.vaddq_s32(high_even[k], high_odd[k]));
-        rows[7 - k] = clipped(neon.vsubq_s32(even[k], odd[k]), neon.vsubq_s32(high_even[k], high_odd[k]));
+        let low = neon.vqshrn_n_s32::<11>(neon.vaddq_s32(even[k], odd[k]));
+        rows[k] = neon.vqshrn_high_n_s32::<11>(low, neon.vaddq_s32(high_even[k], high_odd[k]));
+        let low = neon.vqshrn_n_s32::<11>(neon.vsubq_s32(even[k], odd[k]));
+        rows[7 - k] = neon.vqshrn_high_n_s32::<11>(low, neon.vsubq_s32(high_even[k], high_odd[k]));
     }
     // Only the upper 16 bits count. Divided by 2^18, all fit in 14 bits.
     let [[even, odd], [high_even, high_odd]] = transform::<18>(simd, factors, transpose(simd, rows));
@@ -127,8 +139,11 @@ fn block(simd: Neon, coefficients: &[i16; 64], quantization: &[i16; 64], factors
         columns[k] = neon.vaddhn_high_s32(neon.vaddhn_s32(even[k], odd[k]), high_even[k], high_odd[k]);
         columns[7 - k] = neon.vsubhn_high_s32(neon.vsubhn_s32(even[k], odd[k]), high_even[k], high_odd[k]);
     }
-    let pair = |x: usize| neon.vqshrn_high_n_s16::<2>(neon.vqshrn_n_s16::<2>(columns[x]), columns[x + 1]);
-    let rows = byte_transpose(simd, [pair(0), pair(2), pair(4), pair(6)]);
+    let pairs = from_fn(|i| {
+        let first = neon.vqshrn_n_s16::<2>(columns[2 * i]);
+        neon.vqshrn_high_n_s16::<2>(first, columns[2 * i + 1])
+    });
+    let rows = byte_transpose(simd, pairs);
     rows.map(|rows| neon.veorq_u8(cast(rows), neon.vdupq_n_u8(128)))
 }
 
@@ -136,7 +151,8 @@ fn block(simd: Neon, coefficients: &[i16; 64], quantization: &[i16; 64], factors
 #[inline(always)]
 fn transpose_halves(simd: Neon, [a, b, c, d]: [int16x8_t; 4]) -> [int16x8_t; 4] {
     let neon = simd.neon;
-    let (ab, cd) = ([neon.vtrn1q_s16(a, b), neon.vtrn2q_s16(a, b)], [neon.vtrn1q_s16(c, d), neon.vtrn2q_s16(c, d)]);
+    let ab = [neon.vtrn1q_s16(a, b), neon.vtrn2q_s16(a, b)];
+    let cd = [neon.vtrn1q_s16(c, d), neon.vtrn2q_s16(c, d)];
     let mut columns = [a; 4];
     for i in 0..2 {
         columns[i] = cast(neon.vtrn1q_s32(cast(ab[i]), cast(cd[i])));
@@ -175,22 +191,26 @@ fn reduced<const SIDE: usize, const COUNT: usize>(
 ) {
     let [first_bits, second_bits] = reduction.bits();
     let zero = simd.neon.vdupq_n_s16(0);
-    let (mut low, mut high) = ([zero; COUNT], [zero; COUNT]);
+    let mut low = [zero; COUNT];
+    let mut high = [zero; COUNT];
     for k in 0..COUNT {
+        let frequency = known::<SIDE, COUNT>().frequencies[k];
         let [first, second] = two.coefficients;
-        let row = |block| cast(row(simd, block, two.quantization, known::<SIDE, COUNT>().frequencies[k]));
-        let (first, second) = (row(first), row(second));
+        let first = cast(row(simd, first, two.quantization, frequency));
+        let second = cast(row(simd, second, two.quantization, frequency));
         low[k] = cast(simd.neon.vtrn1q_s64(first, second));
         high[k] = cast(simd.neon.vtrn2q_s64(first, second));
     }
     let mut columns = [zero; 8];
-    let pass = |s, bits| transpose_halves(simd, reduced_pass::<SIDE, COUNT, 4>(simd, reduction, s, bits));
-    columns[..4].copy_from_slice(&pass(low, first_bits));
+    let low = reduced_pass::<SIDE, COUNT, 4>(simd, reduction, low, first_bits);
+    columns[..4].copy_from_slice(&transpose_halves(simd, low));
     if COUNT > 4 {
-        columns[4..].copy_from_slice(&pass(high, first_bits));
+        let high = reduced_pass::<SIDE, COUNT, 4>(simd, reduction, high, first_bits);
+        columns[4..].copy_from_slice(&transpose_halves(simd, high));
     }
     let read = from_fn(|k| columns[known::<SIDE, COUNT>().frequencies[k]]);
-    for (y, row) in pass(read, second_bits).into_iter().enumerate().take(SIDE) {
+    let rows = transpose_halves(simd, reduced_pass::<SIDE, COUNT, 4>(simd, reduction, read, second_bits));
+    for (y, row) in rows.into_iter().enumerate().take(SIDE) {
         let bytes: [[u8; 4]; 2] = cast(bytes(simd, row));
         for (start, bytes) in two.starts.iter().zip(&bytes) {
             samples[start + y * stride..][..SIDE].copy_from_slice(&bytes[..SIDE]);
@@ -202,11 +222,12 @@ fn reduced<const SIDE: usize, const COUNT: usize>(
 #[inline(always)]
 fn six(simd: Neon, reduction: &Reduction, two: Two<'_>, samples: &mut [u8], stride: usize) {
     let [first_bits, second_bits] = reduction.bits();
-    let pass = |s, bits| transpose(simd, reduced_pass::<6, 6, 8>(simd, reduction, s, bits));
     for (coefficients, start) in two.coefficients.iter().zip(two.starts) {
         let rows = from_fn(|y| row(simd, coefficients, two.quantization, y));
-        let [a, b, c, d, e, f, ..] = pass(rows, first_bits);
-        for (y, row) in pass([a, b, c, d, e, f], second_bits).into_iter().enumerate().take(6) {
+        let columns = transpose(simd, reduced_pass::<6, 6, 8>(simd, reduction, rows, first_bits));
+        let [a, b, c, d, e, f, ..] = columns;
+        let rows = transpose(simd, reduced_pass::<6, 6, 8>(simd, reduction, [a, b, c, d, e, f], second_bits));
+        for (y, row) in rows.into_iter().enumerate().take(6) {
             samples[start + y * stride..][..6].copy_from_slice(&bytes(simd, row)[..6]);
         }
     }
@@ -228,14 +249,17 @@ fn reduced_pass<const SIDE: usize, const COUNT: usize, const ROWS: usize>(
     bits: u32,
 ) -> [int16x8_t; ROWS] {
     let neon = simd.neon;
-    let all = |value| neon.vdupq_n_s32(value);
+    let half = neon.vdupq_n_s32(1 << (bits - 1));
+    let shift = neon.vdupq_n_s32(-(bits as i32));
     // The first frequency's factor, a power of two, may exceed 16 bits.
-    let first = |x| neon.vaddq_s32(neon.vshlq_s32(x, all(reduction.scale_bits() as i32)), all(1 << (bits - 1)));
-    let first = [first(neon.vmovl_s16(neon.vget_low_s16(s[0]))), first(neon.vmovl_high_s16(s[0]))];
+    let scale = neon.vdupq_n_s32(reduction.scale_bits() as i32);
+    let low = neon.vshlq_s32(neon.vmovl_s16(neon.vget_low_s16(s[0])), scale);
+    let high = neon.vshlq_s32(neon.vmovl_high_s16(s[0]), scale);
+    let first = [neon.vaddq_s32(low, half), neon.vaddq_s32(high, half)];
     let mut rows = [neon.vdupq_n_s16(0); ROWS];
     for i in 0..SIDE.div_ceil(2) {
         // The second half of the samples mirrors the first one, with the odd frequencies' sign changed.
-        let mut parts = [first, [all(0); 2]];
+        let mut parts = [first, [neon.vdupq_n_s32(0); 2]];
         for k in 1..COUNT {
             let part = &mut parts[known::<SIDE, COUNT>().frequencies[k] % 2];
             let factors = cast(reduction.factors[k]);
@@ -246,10 +270,12 @@ fn reduced_pass<const SIDE: usize, const COUNT: usize, const ROWS: usize>(
             };
         }
         let [even, odd] = parts;
-        let divided = |x| neon.vqmovn_s32(neon.vshlq_s32(x, all(-(bits as i32))));
-        let clipped = |low, high| neon.vcombine_s16(divided(low), divided(high));
-        rows[i] = clipped(neon.vaddq_s32(even[0], odd[0]), neon.vaddq_s32(even[1], odd[1]));
-        rows[SIDE - 1 - i] = clipped(neon.vsubq_s32(even[0], odd[0]), neon.vsubq_s32(even[1], odd[1]));
+        let low = neon.vqmovn_s32(neon.vshlq_s32(neon.vaddq_s32(even[0], odd[0]), shift));
+        let high = neon.vqmovn_s32(neon.vshlq_s32(neon.vaddq_s32(even[1], odd[1]), shift));
+        rows[i] = neon.vcombine_s16(low, high);
+        let low = neon.vqmovn_s32(neon.vshlq_s32(neon.vsubq_s32(even[0], odd[0]), shift));
+        let high = neon.vqmovn_s32(neon.vshlq_s32(neon.vsubq_s32(even[1], odd[1]), shift));
+        rows[SIDE - 1 - i] = neon.vcombine_s16(low, high);
     }
     rows
 }
@@ -275,11 +301,40 @@ pub(crate) fn ycbcr(simd: Neon, [y, cb, cr]: [&[u8]; 3], out: &mut [[u8; 3]]) {
     let sources = y.as_chunks::<GROUP>().0.iter().zip(cb.as_chunks::<GROUP>().0).zip(cr.as_chunks::<GROUP>().0);
     for (pixels, ((y, cb), cr)) in groups.iter_mut().zip(sources) {
         let channels = cast(rgb(simd, cast(*y), cast(*cb), cast(*cr)));
-        let part = |places: [u8; 16]| simd.neon.vqtbl3q_u8(channels, cast(places));
-        *pixels = cast([part(PLACES[0]), part(PLACES[1]), part(PLACES[2])]);
+        *pixels = cast([
+            simd.neon.vqtbl3q_u8(channels, cast(PLACES[0])),
+            simd.neon.vqtbl3q_u8(channels, cast(PLACES[1])),
+            simd.neon.vqtbl3q_u8(channels, cast(PLACES[2])),
+        ]);
     }
     let done = n - rest.len();
     color::ycbcr([&y[done..n], &cb[done..n], &cr[done..n]], rest);
+}
+
+/// 2 (x - 128)
+#[inline(always)]
+fn doubled(simd: Neon, x: uint8x16_t) -> [int16x8_t; 2] {
+    let signed: int8x16_t = cast(simd.neon.veorq_u8(x, simd.neon.vdupq_n_u8(128)));
+    [simd.neon.vshll_n_s8::<1>(simd.neon.vget_low_s8(signed)), simd.neon.vshll_high_n_s8::<1>(signed)]
+}
+
+/// The difference of green from luminance.
+#[inline(always)]
+fn green_part(simd: Neon, cb: int16x8_t, cr: int16x8_t) -> int16x8_t {
+    let neon = simd.neon;
+    // -0.34414 and -0.71414 in 16 fraction bits, halved for doubled operands.
+    let low = neon.vmlal_n_s16(neon.vmull_n_s16(neon.vget_low_s16(cb), -11277), neon.vget_low_s16(cr), -23401);
+    let high = neon.vmlal_high_n_s16(neon.vmull_high_n_s16(cb, -11277), cr, -23401);
+    neon.vrshrn_high_n_s32::<16>(neon.vrshrn_n_s32::<16>(low), high)
+}
+
+/// A channel, from its differences from luminance, clipped.
+#[inline(always)]
+fn plus_luminance(simd: Neon, y: uint8x16_t, differences: [int16x8_t; 2]) -> uint8x16_t {
+    let neon = simd.neon;
+    let low: int16x8_t = cast(neon.vaddw_u8(cast(differences[0]), neon.vget_low_u8(y)));
+    let high: int16x8_t = cast(neon.vaddw_high_u8(cast(differences[1]), y));
+    neon.vqmovun_high_s16(neon.vqmovun_s16(low), high)
 }
 
 /// 16 pixels' channels. The factors of red and blue are those with which every product of 16 bits rounds as with 16
@@ -287,23 +342,10 @@ pub(crate) fn ycbcr(simd: Neon, [y, cb, cr]: [&[u8]; 3], out: &mut [[u8; 3]]) {
 #[inline(always)]
 fn rgb(simd: Neon, y: uint8x16_t, cb: uint8x16_t, cr: uint8x16_t) -> [uint8x16_t; 3] {
     let neon = simd.neon;
-    // 2 (x - 128)
-    let doubled = |x| {
-        let signed = cast(neon.veorq_u8(x, neon.vdupq_n_u8(128)));
-        [neon.vshll_n_s8::<1>(neon.vget_low_s8(signed)), neon.vshll_high_n_s8::<1>(signed)]
-    };
-    let (cb, cr) = (doubled(cb), doubled(cr));
-    let clipped = |differences: [int16x8_t; 2]| {
-        let low: int16x8_t = cast(neon.vaddw_u8(cast(differences[0]), neon.vget_low_u8(y)));
-        let high: int16x8_t = cast(neon.vaddw_high_u8(cast(differences[1]), y));
-        neon.vqmovun_high_s16(neon.vqmovun_s16(low), high)
-    };
-    let scaled = |x: [int16x8_t; 2], factor| [neon.vqrdmulhq_n_s16(x[0], factor), neon.vqrdmulhq_n_s16(x[1], factor)];
-    // -0.34414 and -0.71414 in 16 fraction bits, halved for doubled operands.
-    let green = |cb, cr| {
-        let low = neon.vmlal_n_s16(neon.vmull_n_s16(neon.vget_low_s16(cb), -11277), neon.vget_low_s16(cr), -23401);
-        let high = neon.vmlal_high_n_s16(neon.vmull_high_n_s16(cb, -11277), cr, -23401);
-        neon.vrshrn_high_n_s32::<16>(neon.vrshrn_n_s32::<16>(low), high)
-    };
-    [clipped(scaled(cr, 22971)), clipped([green(cb[0], cr[0]), green(cb[1], cr[1])]), clipped(scaled(cb, 29033))]
+    let cb = doubled(simd, cb);
+    let cr = doubled(simd, cr);
+    let red = [neon.vqrdmulhq_n_s16(cr[0], 22971), neon.vqrdmulhq_n_s16(cr[1], 22971)];
+    let green = [green_part(simd, cb[0], cr[0]), green_part(simd, cb[1], cr[1])];
+    let blue = [neon.vqrdmulhq_n_s16(cb[0], 29033), neon.vqrdmulhq_n_s16(cb[1], 29033)];
+    [plus_luminance(simd, y, red), plus_luminance(simd, y, green), plus_luminance(simd, y, blue)]
 }

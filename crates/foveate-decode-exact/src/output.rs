@@ -1,4 +1,4 @@
-//! Where a picture's rows go.
+//! The destinations of a picture's rows.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use foveate_decode::{DecodeError, RowSink};
 const STRIP_PIXELS: usize = 1 << 19;
 
 /// The memory that rows are decoded into, from top to bottom.
-pub(crate) trait Output {
+pub(crate) trait PixelOutput {
     /// Prepares for a picture whose rows come at most `most_rows` at a time; returns the wanted rows, or `None` if the
     /// picture is not wanted.
     fn begin(&mut self, size: Size, most_rows: usize) -> Result<Option<Range<usize>>, DecodeError>;
@@ -30,7 +30,7 @@ impl<'a> Whole<'a> {
     }
 }
 
-impl Output for Whole<'_> {
+impl PixelOutput for Whole<'_> {
     fn begin(&mut self, size: Size, _most_rows: usize) -> Result<Option<Range<usize>>, DecodeError> {
         self.pixels.reset(size)?;
         self.next = 0;
@@ -47,14 +47,14 @@ impl Output for Whole<'_> {
 }
 
 /// One strip after another, for a sink.
-pub(crate) struct Strips<'a> {
+pub(crate) struct OutputStrips<'a> {
     strip: &'a mut PixelBuf,
     sink: &'a mut dyn RowSink,
     /// Pixels of the strip that hold rows.
     filled: usize,
 }
 
-impl<'a> Strips<'a> {
+impl<'a> OutputStrips<'a> {
     pub(crate) fn new(strip: &'a mut PixelBuf, sink: &'a mut dyn RowSink) -> Self {
         Self { strip, sink, filled: 0 }
     }
@@ -67,7 +67,7 @@ impl<'a> Strips<'a> {
     }
 }
 
-impl Output for Strips<'_> {
+impl PixelOutput for OutputStrips<'_> {
     fn begin(&mut self, size: Size, most_rows: usize) -> Result<Option<Range<usize>>, DecodeError> {
         let Some(wanted) = self.sink.begin(size) else { return Ok(None) };
         let rows = (STRIP_PIXELS / size.width.max(1) as usize).max(most_rows);

@@ -7,15 +7,15 @@ use foveate_decode::DecodeError;
 use foveate_decode::jpeg::{Process, Structure};
 
 use crate::bits::{BYTES, Bits, Bytes};
-use crate::coefficients::{Block, Coefficients, Stored};
+use crate::coefficients::{CoefficientBlock, Coefficients, StoredCoefficients};
 use crate::color::{self, ColorSpace};
 use crate::frame::{ColorHints, Component, Frame, MAX_COMPONENTS};
-use crate::huffman::Table;
-use crate::isa::{Isa, Task};
-use crate::kernels::{Kernels, Two};
-use crate::output::Output;
-use crate::scale::Scale;
-use crate::scan::{self, Cursor, Scan, Scratch, Tables};
+use crate::huffman::HuffmanTable;
+use crate::isa::{Isa, IsaTask};
+use crate::kernels::{JpegKernels, Two};
+use crate::output::PixelOutput;
+use crate::scale::EighthsScale;
+use crate::scan::{self, Cursor, Scan, ScanScratch, Tables};
 use crate::upsample::{self, Upsampling};
 use crate::zigzag::natural;
 use crate::{error::corrupt, idct};
@@ -34,25 +34,25 @@ const STRIP: usize = 2;
 const MAX_UNIT: usize = MAX_COMPONENTS * 4 * 4;
 
 /// The state for decoding one picture; its memory is reused for the next one.
-pub(crate) struct Picture {
+pub(crate) struct JpegPicture {
     tables: Tables,
     /// The quantization tables in force, in natural order.
-    quantization: [Option<Block>; 4],
+    quantization: [Option<CoefficientBlock>; 4],
     /// Each component's table, fixed by the component's first scan.
-    latched: [Option<Block>; MAX_COMPONENTS],
+    latched: [Option<CoefficientBlock>; MAX_COMPONENTS],
     restart_interval: u32,
     /// A part of each scan's data.
     windows: Vec<Box<Bytes>>,
     hints: ColorHints,
     /// Scans that wait for the ones behind them.
-    waiting: Vec<Waiting>,
+    waiting: Vec<WaitingScan>,
     /// Coefficients of a few unit rows, if several scans provide them.
     coefficients: Coefficients,
     canvas: Canvas,
 }
 
 /// A scan whose data begins at `at`.
-struct Waiting {
+struct WaitingScan {
     scan: Scan,
     at: usize,
     restart_interval: u32,
@@ -60,7 +60,7 @@ struct Waiting {
 
 /// Samples on their way to becoming pixels.
 struct Canvas {
-    planes: [Plane; MAX_COMPONENTS],
+    planes: [ComponentPlane; MAX_COMPONENTS],
     /// A row of each component at the picture's width.
     wide: [Vec<u8>; MAX_COMPONENTS],
     /// Number of finished pixel rows.
@@ -70,7 +70,7 @@ struct Canvas {
 }
 
 /// The samples of two successive unit rows of one component; upsampling a row needs only its direct neighbours.
-struct Plane {
+struct ComponentPlane {
     samples: Vec<u8>,
     stride: usize,
     /// Sample rows in a unit row.
@@ -79,7 +79,7 @@ struct Plane {
     side: usize,
 }
 
-impl Plane {
+impl ComponentPlane {
     const EMPTY: Self = Self { samples: Vec::new(), stride: 0, rows: 0, side: 0 };
 
     fn reset(&mut self, component: &Component) {
@@ -110,7 +110,7 @@ impl Plane {
 
     /// Turns a block of which only the first coefficient counts into samples.
     #[inline(always)]
-    fn flat(&mut self, dc: i16, quantization: &Block, start: usize) {
+    fn flat(&mut self, dc: i16, quantization: &CoefficientBlock, start: usize) {
         let samples = &mut self.samples[start..];
         match self.side {
             1 => samples[0] = idct::single_sample(dc, quantization[0]),
@@ -120,7 +120,7 @@ impl Plane {
 
     /// Turns two blocks into samples.
     #[inline(always)]
-    fn transform(&mut self, kernels: impl Kernels, component: &Component, two: Two<'_>) {
+    fn transform(&mut self, kernels: impl JpegKernels, component: &Component, two: Two<'_>) {
         match component.reduction {
             None => kernels.blocks(two, &mut self.samples, self.stride),
             Some(reduction) => kernels.reduced_blocks(reduction, two, &mut self.samples, self.stride),
@@ -128,7 +128,7 @@ impl Plane {
     }
 }
 
-impl Picture {
+impl JpegPicture {
     pub(crate) const EMPTY: Self = Self {
         tables: Tables::EMPTY,
         quantization: [None; 4],
@@ -139,7 +139,7 @@ impl Picture {
         waiting: Vec::new(),
         coefficients: Coefficients::EMPTY,
         canvas: Canvas {
-            planes: [Plane::EMPTY; MAX_COMPONENTS],
+            planes: [ComponentPlane::EMPTY; MAX_COMPONENTS],
             wide: [const { Vec::new() }; MAX_COMPONENTS],
             finished: 0,
             wanted: 0..0,
@@ -152,11 +152,13 @@ impl Picture {
         isa: Isa,
         encoded: &[u8],
         structure: &Structure,
-        scale: Scale,
-        out: &mut dyn Output,
+        scale: EighthsScale,
+        out: &mut dyn PixelOutput,
     ) -> Result<bool, DecodeError> {
-        (self.quantization, self.latched) = ([None; 4], [None; MAX_COMPONENTS]);
-        (self.restart_interval, self.hints) = (0, ColorHints::default());
+        self.quantization = [None; 4];
+        self.latched = [None; MAX_COMPONENTS];
+        self.restart_interval = 0;
+        self.hints = ColorHints::default();
         self.tables.begin();
         self.waiting.clear();
         let mut frame = None;
@@ -190,7 +192,7 @@ impl Picture {
                     if is_streamed(structure) {
                         at = self.stream(isa, encoded, at, (frame, &scan, space), out);
                     } else {
-                        self.waiting.push(Waiting { scan, at, restart_interval: self.restart_interval });
+                        self.waiting.push(WaitingScan { scan, at, restart_interval: self.restart_interval });
                     }
                 }
                 _ => self.header(marker, payload)?,
@@ -219,10 +221,9 @@ impl Picture {
 
     fn quantization_tables(&mut self, mut payload: &[u8]) -> Result<(), DecodeError> {
         while let Some((&head, rest)) = payload.split_first() {
-            let bad = || corrupt("bad quantization table");
-            let table = self.quantization.get_mut(usize::from(head & 15)).ok_or_else(bad)?;
+            let table = self.quantization.get_mut(usize::from(head & 15)).ok_or_else(bad_quantization)?;
             let width = if head >> 4 == 0 { 1 } else { 2 };
-            let entries = rest.get(..64 * width).ok_or_else(bad)?;
+            let entries = rest.get(..64 * width).ok_or_else(bad_quantization)?;
             let mut values = [0; 64];
             for (k, entry) in entries.chunks_exact(width).enumerate() {
                 values[natural(k)] = entry.iter().fold(0u16, |value, &byte| value << 8 | u16::from(byte)) as i16;
@@ -255,7 +256,7 @@ impl Picture {
         encoded: &[u8],
         at: usize,
         (frame, scan, space): (&Frame, &Scan, ColorSpace),
-        out: &mut dyn Output,
+        out: &mut dyn PixelOutput,
     ) -> usize {
         scan.prepare_tables(&mut self.tables, false);
         for part in scan.parts() {
@@ -266,8 +267,18 @@ impl Picture {
         let quantization = self.latched.map(|table| table.unwrap_or([0; 64]));
         let [window] = windows(&mut self.windows, 1) else { unreachable!("one window") };
         let mut cursor = Cursor::new(encoded, at, window, blocks(frame, scan), self.restart_interval);
-        let (tables, canvas) = (&self.tables, &mut self.canvas);
-        isa.run(Stream { frame, scan, space, quantization: &quantization, tables, cursor: &mut cursor, canvas, out });
+        let tables = &self.tables;
+        let canvas = &mut self.canvas;
+        isa.run(SequentialStream {
+            frame,
+            scan,
+            space,
+            quantization: &quantization,
+            tables,
+            cursor: &mut cursor,
+            canvas,
+            out,
+        });
         cursor.window.source
     }
 
@@ -277,25 +288,25 @@ impl Picture {
         isa: Isa,
         encoded: &[u8],
         (frame, structure, space): (&Frame, &Structure, ColorSpace),
-        out: &mut dyn Output,
+        out: &mut dyn PixelOutput,
     ) -> Result<(), DecodeError> {
         let is_progressive = structure.process == Process::Progressive;
         if is_progressive {
             let needed = needed_coefficients(&self.waiting, frame);
-            self.waiting.retain(|Waiting { scan, .. }| {
+            self.waiting.retain(|WaitingScan { scan, .. }| {
                 scan.parts().iter().any(|part| *scan.band().start() <= needed[part.component])
             });
         }
         for waiting in &self.waiting {
             waiting.scan.prepare_tables(&mut self.tables, is_progressive);
         }
-        let of_unit = || frame.components().iter().flat_map(|own| std::iter::repeat_n(own.blocks_across, own.v));
+        let strip = (0..STRIP).flat_map(|_| frame.components());
         self.coefficients
-            .reset((0..STRIP).flat_map(|_| of_unit()))
+            .reset(strip.flat_map(|own| std::iter::repeat_n(own.blocks_across, own.v)))
             .map_err(|_| DecodeError::from(LimitError::OutOfMemory { size: structure.size }))?;
         let windows = windows(&mut self.windows, self.waiting.len());
         let mut scans: Vec<_> = std::iter::zip(&self.waiting, windows)
-            .map(|(Waiting { scan, at, restart_interval }, window)| {
+            .map(|(WaitingScan { scan, at, restart_interval }, window)| {
                 (scan, Cursor::new(encoded, *at, window, blocks(frame, scan), *restart_interval))
             })
             .collect();
@@ -339,7 +350,7 @@ fn blocks(frame: &Frame, scan: &Scan) -> usize {
 
 /// The last coefficient of each component, in coding order, that must be decoded: the last one that its transform reads
 /// or that a needed scan refines. A refinement's coding depends on which coefficients of its band are not zero.
-fn needed_coefficients(scans: &[Waiting], frame: &Frame) -> [usize; MAX_COMPONENTS] {
+fn needed_coefficients(scans: &[WaitingScan], frame: &Frame) -> [usize; MAX_COMPONENTS] {
     let mut needed = [63; MAX_COMPONENTS];
     for (needed, component) in needed.iter_mut().zip(frame.components()) {
         *needed = component.kept;
@@ -372,24 +383,24 @@ fn segment(encoded: &[u8], start: usize) -> Result<&[u8], DecodeError> {
 }
 
 /// Decodes a sequential picture's only scan to pixels, one unit row at a time.
-struct Stream<'t, 'd> {
+struct SequentialStream<'t, 'd> {
     frame: &'t Frame,
     scan: &'t Scan,
     space: ColorSpace,
-    quantization: &'t [Block; MAX_COMPONENTS],
+    quantization: &'t [CoefficientBlock; MAX_COMPONENTS],
     tables: &'t Tables,
     cursor: &'t mut Cursor<'d>,
     canvas: &'t mut Canvas,
-    out: &'t mut dyn Output,
+    out: &'t mut dyn PixelOutput,
 }
 
-impl Task for Stream<'_, '_> {
+impl IsaTask for SequentialStream<'_, '_> {
     type Output = ();
 
     #[inline(always)]
-    fn run(mut self, kernels: impl Kernels) {
+    fn run(mut self, kernels: impl JpegKernels) {
         // Each component's blocks: two pairs, of which one is transformed while the next block is decoded.
-        let mut lanes = [Lane::EMPTY; MAX_COMPONENTS];
+        let mut lanes = [BlockLane::EMPTY; MAX_COMPONENTS];
         let mut ready = None;
         // A unit's blocks in their order.
         let mut blocks = self.scan.parts().iter().flat_map(|part| {
@@ -451,7 +462,7 @@ impl Task for Stream<'_, '_> {
                 self.transform(kernels, &lanes, pair);
             }
             for component in 0..self.frame.components().len() {
-                let Lane { blocks, pair, waiting } = &mut lanes[component];
+                let BlockLane { blocks, pair, waiting } = &mut lanes[component];
                 if let Some(start) = waiting.take() {
                     blocks[*pair][1] = blocks[*pair][0];
                     let ready = Ready { component, pair: *pair, starts: [start; 2] };
@@ -467,9 +478,9 @@ impl Task for Stream<'_, '_> {
     }
 }
 
-impl Stream<'_, '_> {
+impl SequentialStream<'_, '_> {
     #[inline(always)]
-    fn transform(&mut self, kernels: impl Kernels, lanes: &[Lane; MAX_COMPONENTS], ready: Ready) {
+    fn transform(&mut self, kernels: impl JpegKernels, lanes: &[BlockLane; MAX_COMPONENTS], ready: Ready) {
         let Ready { component: i, pair, starts } = ready;
         let [first, second] = &lanes[i % MAX_COMPONENTS].blocks[pair % 2];
         let two = Two { coefficients: [own(first), own(second)], quantization: &self.quantization[i], starts };
@@ -479,15 +490,15 @@ impl Stream<'_, '_> {
 
 /// A component's blocks on their way to the transform.
 #[derive(Clone, Copy)]
-struct Lane {
-    blocks: [[Scratch; 2]; 2],
+struct BlockLane {
+    blocks: [[ScanScratch; 2]; 2],
     /// The pair that the next block belongs to.
     pair: usize,
     /// The place of the pair's first block while it waits for the other.
     waiting: Option<usize>,
 }
 
-impl Lane {
+impl BlockLane {
     const EMPTY: Self = Self { blocks: [[[0; 256]; 2]; 2], pair: 0, waiting: None };
 }
 
@@ -502,7 +513,7 @@ struct Ready {
 #[derive(Clone, Copy)]
 struct UnitBlock<'t> {
     component: usize,
-    tables: (&'t Table, &'t Table),
+    tables: (&'t HuffmanTable, &'t HuffmanTable),
     /// The place of its samples in the first unit of an even row, and in the next unit.
     start: usize,
     next: usize,
@@ -514,7 +525,7 @@ struct UnitBlock<'t> {
 
 /// A block's coefficients.
 #[inline(always)]
-fn own(scratch: &Scratch) -> &Block {
+fn own(scratch: &ScanScratch) -> &CoefficientBlock {
     &scratch.as_chunks().0[0]
 }
 
@@ -523,19 +534,19 @@ struct Weave<'t, 'd> {
     frame: &'t Frame,
     space: ColorSpace,
     is_progressive: bool,
-    quantization: &'t [Block; MAX_COMPONENTS],
+    quantization: &'t [CoefficientBlock; MAX_COMPONENTS],
     tables: &'t Tables,
     scans: &'t mut [(&'t Scan, Cursor<'d>)],
     coefficients: &'t mut Coefficients,
     canvas: &'t mut Canvas,
-    out: &'t mut dyn Output,
+    out: &'t mut dyn PixelOutput,
 }
 
-impl Task for Weave<'_, '_> {
+impl IsaTask for Weave<'_, '_> {
     type Output = ();
 
     #[inline(always)]
-    fn run(mut self, kernels: impl Kernels) {
+    fn run(mut self, kernels: impl JpegKernels) {
         for first in (0..self.frame.units_down).step_by(STRIP) {
             if self.canvas.is_complete() {
                 return;
@@ -543,7 +554,9 @@ impl Task for Weave<'_, '_> {
             let strip = first..self.frame.units_down.min(first + STRIP);
             self.coefficients.clear();
             for (scan, cursor) in &mut *self.scans {
-                let (frame, is_progressive, tables) = (self.frame, self.is_progressive, self.tables);
+                let frame = self.frame;
+                let is_progressive = self.is_progressive;
+                let tables = self.tables;
                 let collect = Collect { frame, scan, is_progressive, tables };
                 collect.run(kernels, cursor, self.coefficients, strip.clone());
             }
@@ -560,9 +573,10 @@ impl Task for Weave<'_, '_> {
 impl Weave<'_, '_> {
     /// Turns the strip's unit row `row`, the picture's `y`, into samples.
     #[inline(always)]
-    fn transform(&mut self, kernels: impl Kernels, row: usize, y: usize) {
+    fn transform(&mut self, kernels: impl JpegKernels, row: usize, y: usize) {
         for (i, component) in self.frame.components().iter().enumerate() {
-            let (plane, quantization) = (&mut self.canvas.planes[i], &self.quantization[i]);
+            let plane = &mut self.canvas.planes[i];
+            let quantization = &self.quantization[i];
             for v in 0..component.v {
                 let blocks = self.coefficients.blocks(row * self.frame.block_rows + component.first_row + v);
                 let mut waiting = None;
@@ -601,7 +615,7 @@ struct Collect<'t> {
 
 impl Collect<'_> {
     #[inline(always)]
-    fn run(self, kernels: impl Kernels, cursor: &mut Cursor<'_>, rows: &mut Coefficients, strip: Range<usize>) {
+    fn run(self, kernels: impl JpegKernels, cursor: &mut Cursor<'_>, rows: &mut Coefficients, strip: Range<usize>) {
         let mut bits = cursor.bits;
         match *self.scan.parts() {
             [part] => {
@@ -634,7 +648,7 @@ impl Collect<'_> {
     #[inline(always)]
     fn unit(
         self,
-        kernels: impl Kernels,
+        kernels: impl JpegKernels,
         cursor: &mut Cursor<'_>,
         rows: &mut Coefficients,
         (y, x): (usize, usize),
@@ -654,7 +668,14 @@ impl Collect<'_> {
     }
 
     #[inline(always)]
-    fn block(self, kernels: impl Kernels, cursor: &mut Cursor<'_>, bits: Bits, slot: usize, block: Stored<'_>) -> Bits {
+    fn block(
+        self,
+        kernels: impl JpegKernels,
+        cursor: &mut Cursor<'_>,
+        bits: Bits,
+        slot: usize,
+        block: StoredCoefficients<'_>,
+    ) -> Bits {
         if cursor.dry {
             return bits;
         }
@@ -662,20 +683,22 @@ impl Collect<'_> {
             return scan::progressive(kernels, self.scan, cursor, bits, slot, self.tables, block);
         }
         let part = self.scan.parts()[slot];
-        let mut scratch: Scratch = [0; 256];
+        let mut scratch: ScanScratch = [0; 256];
         let (bits, dc) = scan::first(cursor, bits, slot, &self.tables.dc.tables[part.dc]);
         scratch[0] = dc;
         let ac = &self.tables.ac.tables[part.ac];
         let (bits, has_detail) = scan::rest::<true>(cursor.window.bytes, bits, ac, 63, &mut scratch);
         *block.coefficients = *own(&scratch);
-        (*block.nonzero, *block.dc) = (if has_detail { u64::MAX } else { 0 }, dc);
+        *block.nonzero = if has_detail { u64::MAX } else { 0 };
+        *block.dc = dc;
         bits
     }
 }
 
 impl Canvas {
     fn reset(&mut self, frame: &Frame, wanted: Range<usize>) {
-        (self.finished, self.wanted) = (0, wanted);
+        self.finished = 0;
+        self.wanted = wanted;
         for ((component, plane), wide) in frame.components().iter().zip(&mut self.planes).zip(&mut self.wide) {
             plane.reset(component);
             let repeats = match component.upsampling {
@@ -689,7 +712,14 @@ impl Canvas {
 
     /// Converts all rows whose samples are ready, now that unit row `y` is decoded.
     #[inline(always)]
-    fn finish_rows(&mut self, kernels: impl Kernels, frame: &Frame, space: ColorSpace, y: usize, out: &mut dyn Output) {
+    fn finish_rows(
+        &mut self,
+        kernels: impl JpegKernels,
+        frame: &Frame,
+        space: ColorSpace,
+        y: usize,
+        out: &mut dyn PixelOutput,
+    ) {
         let decoded = (y + 1) * frame.unit_rows;
         let waits = frame.components().iter().any(|component| component.upsampling.needs_neighbours());
         let end = match (decoded < frame.height, waits) {
@@ -719,7 +749,14 @@ impl Canvas {
     }
 
     #[inline(always)]
-    fn finish_row(&mut self, kernels: impl Kernels, frame: &Frame, space: ColorSpace, y: usize, out: &mut [[u8; 3]]) {
+    fn finish_row(
+        &mut self,
+        kernels: impl JpegKernels,
+        frame: &Frame,
+        space: ColorSpace,
+        y: usize,
+        out: &mut [[u8; 3]],
+    ) {
         let mut rows: [&[u8]; MAX_COMPONENTS] = [&[]; MAX_COMPONENTS];
         let parts = frame.components().iter().zip(&self.planes).zip(&mut self.wide);
         for (row, ((component, plane), wide)) in rows.iter_mut().zip(parts) {
@@ -729,22 +766,35 @@ impl Canvas {
     }
 }
 
+/// The error of a table that is cut off, or has a number above 3.
+fn bad_quantization() -> DecodeError {
+    corrupt("bad quantization table")
+}
+
+/// Row `y` of a component.
+#[inline(always)]
+fn samples<'a>(component: &Component, plane: &'a ComponentPlane, y: usize) -> &'a [u8] {
+    &plane.row(y)[..component.width]
+}
+
 /// Row `y` of the picture, from one component.
 #[inline(always)]
-fn full_width<'a>(component: &Component, plane: &'a Plane, y: usize, wide: &'a mut [u8]) -> &'a [u8] {
+fn full_width<'a>(component: &Component, plane: &'a ComponentPlane, y: usize, wide: &'a mut [u8]) -> &'a [u8] {
     let last = component.height - 1;
     let own = (y / component.upsampling.rows()).min(last);
-    let row = |y: usize| &plane.row(y)[..component.width];
+    let near = samples(component, plane, own);
     // The neighbour on the side of this row's half; rows beyond the edges repeat the outermost ones.
     let is_upper = y.is_multiple_of(2);
     let far = if is_upper { own.saturating_sub(1) } else { (own + 1).min(last) };
     match component.upsampling {
-        Upsampling::None => return row(own),
-        Upsampling::FancyH2V1 => upsample::fancy_h2v1(row(own), wide),
-        Upsampling::FancyH1V2 => upsample::fancy_h1v2(row(own), row(far), if is_upper { 1 } else { 2 }, wide),
-        Upsampling::FancyH2V2 => upsample::fancy_h2v2(row(own), row(far), wide),
-        Upsampling::Repeat { h: 1, .. } => return row(own),
-        Upsampling::Repeat { h, .. } => upsample::repeat(row(own), h, wide),
+        Upsampling::None => return near,
+        Upsampling::FancyH2V1 => upsample::fancy_h2v1(near, wide),
+        Upsampling::FancyH1V2 => {
+            upsample::fancy_h1v2(near, samples(component, plane, far), if is_upper { 1 } else { 2 }, wide);
+        }
+        Upsampling::FancyH2V2 => upsample::fancy_h2v2(near, samples(component, plane, far), wide),
+        Upsampling::Repeat { h: 1, .. } => return near,
+        Upsampling::Repeat { h, .. } => upsample::repeat(near, h, wide),
     }
     wide
 }

@@ -4,8 +4,8 @@
 //! lowest N x N. To 3 and 6 samples, libjpeg-turbo's transforms are of the second kind too, so both are one. Each
 //! is linear up to its two roundings, so that a table of factors describes it; equal pixels require equal factors.
 
-use crate::idct::{CONST_BITS, PASS1_BITS, descale};
-use crate::scale::Scale;
+use crate::idct::{CONST_BITS, PASS1_BITS, dequantized, descale};
+use crate::scale::EighthsScale;
 use crate::zigzag::ZIGZAG;
 
 /// Most frequencies read and samples made in one direction; also the lanes of a vector.
@@ -26,7 +26,7 @@ pub(crate) struct Reduction {
 
 impl Reduction {
     /// The transform at a block's side below 8.
-    pub(crate) fn of(scale: Scale, side: usize) -> &'static Self {
+    pub(crate) fn of(scale: EighthsScale, side: usize) -> &'static Self {
         match (side, scale.low) {
             (4, false) => &TURBO_4,
             (2, false) => &TURBO_2,
@@ -44,7 +44,8 @@ impl Reduction {
     /// Completes the factors of the first half of the samples: the second half mirrors them, with the odd frequencies'
     /// sign changed.
     const fn new(side: usize, read: &[usize], extra_bits: u32, first_half: [&[i16]; 4]) -> Self {
-        let (mut frequencies, mut factors) = ([0; LANES], [[0; LANES]; LANES]);
+        let mut frequencies = [0; LANES];
+        let mut factors = [[0; LANES]; LANES];
         let mut k = 1;
         while k < read.len() {
             frequencies[k] = read[k];
@@ -63,8 +64,11 @@ impl Reduction {
     /// The last coefficient, in coding order, that it reads.
     pub(crate) fn last_coefficient(&self) -> usize {
         let read = &self.frequencies[..self.count];
-        let is_read = |natural: usize| read.contains(&(natural % 8)) && read.contains(&(natural / 8));
-        (0..64).rfind(|&k| is_read(usize::from(ZIGZAG[k]))).unwrap_or(0)
+        let last = (0..64).rfind(|&k| {
+            let natural = usize::from(ZIGZAG[k]);
+            read.contains(&(natural % 8)) && read.contains(&(natural / 8))
+        });
+        last.unwrap_or(0)
     }
 
     /// The first frequency's factor is 2 to this power.
@@ -84,21 +88,22 @@ impl Reduction {
     #[inline(always)]
     pub(crate) fn block(&self, coefficients: &[i16; 64], quantization: &[i16; 64], samples: &mut [u8], stride: usize) {
         let [first_bits, second_bits] = self.bits();
-        let at = |y: usize, x: usize| i32::from(coefficients[y * 8 + x].wrapping_mul(quantization[y * 8 + x]));
-        let mut columns = [std::array::from_fn::<i32, LANES, _>(|x| at(0, x) << self.scale_bits()); LANES];
+        let first_row =
+            std::array::from_fn::<i32, LANES, _>(|x| dequantized(coefficients, quantization, x) << self.scale_bits());
+        let mut columns = [first_row; LANES];
         for (&y, factors) in self.frequencies.iter().zip(&self.factors).take(self.count) {
             for (column, &factor) in columns.iter_mut().zip(factors).take(self.side) {
                 for (x, sum) in column.iter_mut().enumerate() {
-                    *sum = sum.wrapping_add(at(y, x).wrapping_mul(factor.into()));
+                    let coefficient = dequantized(coefficients, quantization, y * 8 + x);
+                    *sum = sum.wrapping_add(coefficient.wrapping_mul(factor.into()));
                 }
             }
         }
         for (y, column) in columns.iter().enumerate().take(self.side) {
-            let value = |x: usize| descale(column[x], first_bits).clamp(i16::MIN.into(), i16::MAX.into());
-            let mut sums = [value(0) << self.scale_bits(); LANES];
+            let mut sums = [narrow(column[0], first_bits) << self.scale_bits(); LANES];
             for (&x, factors) in self.frequencies.iter().zip(&self.factors).take(self.count) {
                 for (sum, &factor) in sums.iter_mut().zip(factors).take(self.side) {
-                    *sum = sum.wrapping_add(value(x).wrapping_mul(factor.into()));
+                    *sum = sum.wrapping_add(narrow(column[x], first_bits).wrapping_mul(factor.into()));
                 }
             }
             for i in 0..self.side {
@@ -106,6 +111,12 @@ impl Reduction {
             }
         }
     }
+}
+
+/// A sum of the first pass, clipped to the 16 bits that the second one reads.
+#[inline(always)]
+fn narrow(sum: i32, bits: u32) -> i32 {
+    descale(sum, bits).clamp(i16::MIN.into(), i16::MAX.into())
 }
 
 /// The transform with these numbers of samples and frequencies, known to the compiler, so that it can keep the vectors
@@ -168,7 +179,7 @@ mod tests {
 
     #[test]
     fn the_last_coefficient_is_in_the_square() {
-        let last = |side, low| Reduction::of(Scale { eighths: side, low }, side).last_coefficient();
+        let last = |side, low| Reduction::of(EighthsScale { eighths: side, low }, side).last_coefficient();
         assert_eq!([1, 2, 3, 4, 6].map(|side| last(side, true)), [0, 4, 12, 24, 51]);
         assert_eq!([2, 4].map(|side| last(side, false)), [63, 63]);
     }
@@ -179,7 +190,8 @@ mod tests {
             for dc in -2048..2048 {
                 let mut block = [0; 64];
                 block[0] = dc;
-                let (mut whole, mut flat) = ([0; 64], [0; 64]);
+                let mut whole = [0; 64];
+                let mut flat = [0; 64];
                 reduction.block(&block, &[3; 64], &mut whole, 8);
                 crate::idct::flat_block(dc, 3, reduction.side, &mut flat, 8);
                 assert_eq!(whole, flat, "{dc} to {} samples", reduction.side);

@@ -6,12 +6,12 @@ use foveate_decode::DecodeError;
 
 use memchr::memchr;
 
-use crate::bits::{Bits, Bytes, Window};
-use crate::coefficients::{Row, Stored};
+use crate::bits::{BitWindow, Bits, Bytes};
+use crate::coefficients::{CoefficientRow, StoredCoefficients};
 use crate::error::corrupt;
 use crate::frame::{Frame, MAX_COMPONENTS};
-use crate::huffman::{DC_LOOKAHEAD, Table};
-use crate::kernels::Kernels;
+use crate::huffman::{DC_LOOKAHEAD, HuffmanTable};
+use crate::kernels::JpegKernels;
 use crate::zigzag::index;
 
 /// The Huffman tables of a picture: DC and AC.
@@ -23,7 +23,7 @@ pub(crate) struct Tables {
 /// Tables in the order of their definition: those in force, and those that scans need whose data waits.
 pub(crate) struct Class {
     /// Those from `count` on are left from earlier pictures, of which the next ones may have the same.
-    pub(crate) tables: Vec<Table>,
+    pub(crate) tables: Vec<HuffmanTable>,
     count: usize,
     /// The tables in force.
     slots: [Option<usize>; 4],
@@ -37,7 +37,7 @@ impl Class {
         let slot = self.slots.get_mut(slot)?;
         let index = slot.filter(|&index| !self.tables[index].is_held).unwrap_or(self.count);
         if index == self.tables.len() {
-            self.tables.push(Table::EMPTY);
+            self.tables.push(HuffmanTable::EMPTY);
         }
         self.count = self.count.max(index + 1);
         *slot = Some(index);
@@ -54,7 +54,8 @@ impl Class {
     }
 
     fn begin(&mut self) {
-        (self.count, self.slots) = (0, [None; 4]);
+        self.count = 0;
+        self.slots = [None; 4];
         self.tables.truncate(KEEP_TABLES);
     }
 }
@@ -74,21 +75,35 @@ impl Tables {
     /// Loads a DHT segment, which may hold several tables.
     pub(crate) fn define(&mut self, mut payload: &[u8]) -> Result<(), DecodeError> {
         while let Some((&head, rest)) = payload.split_first() {
-            let bad = || corrupt("bad Huffman table");
-            let counts = rest.first_chunk::<16>().ok_or_else(bad)?;
+            let counts = rest.first_chunk::<16>().ok_or_else(bad_table)?;
             let end = 16 + counts.iter().map(|&count| usize::from(count)).sum::<usize>();
-            let symbols = rest.get(16..end).filter(|symbols| symbols.len() <= 256).ok_or_else(bad)?;
+            let symbols = rest.get(16..end).filter(|symbols| symbols.len() <= 256).ok_or_else(bad_table)?;
             let class = if head >> 4 == 0 { &mut self.dc } else { &mut self.ac };
-            class.define(usize::from(head & 15), counts, symbols).ok_or_else(bad)?;
+            class.define(usize::from(head & 15), counts, symbols).ok_or_else(bad_table)?;
             payload = &rest[end..];
         }
         Ok(())
     }
 }
 
+/// The error of a table that is cut off or too long.
+fn bad_table() -> DecodeError {
+    corrupt("bad Huffman table")
+}
+
+/// The error of a scan header that contradicts itself or the frame.
+fn bad_header() -> DecodeError {
+    corrupt("bad scan header")
+}
+
+/// The error of a table that is missing or cannot be decoded with.
+fn impossible_table() -> DecodeError {
+    corrupt("a scan uses an impossible Huffman table")
+}
+
 /// One component's part in a scan.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Part {
+pub(crate) struct ScanPart {
     /// Index among the frame's components.
     pub(crate) component: usize,
     /// Tables: their slots, or their indices once [`Scan::hold_tables`] was called.
@@ -99,7 +114,7 @@ pub(crate) struct Part {
 /// A scan header.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scan {
-    parts: [Part; MAX_COMPONENTS],
+    parts: [ScanPart; MAX_COMPONENTS],
     count: usize,
     first: usize,
     last: usize,
@@ -112,22 +127,22 @@ pub(crate) struct Scan {
 impl Scan {
     /// Parses the payload of a scan header that [`foveate_decode::jpeg::inspect`] has accepted.
     pub(crate) fn parse(payload: &[u8], frame: &Frame) -> Result<Self, DecodeError> {
-        let bad = || corrupt("bad scan header");
-        let (&count, rest) = payload.split_first().ok_or_else(bad)?;
-        let (selectors, &[first, last, approximation]) = rest.split_last_chunk().ok_or_else(bad)?;
+        let (&count, rest) = payload.split_first().ok_or_else(bad_header)?;
+        let (selectors, &[first, last, approximation]) = rest.split_last_chunk().ok_or_else(bad_header)?;
         let selectors = selectors.as_chunks::<2>().0;
         let count = usize::from(count);
         if count == 0 || count > MAX_COMPONENTS || selectors.len() != count {
-            return Err(bad());
+            return Err(bad_header());
         }
-        let mut parts = [Part::default(); MAX_COMPONENTS];
+        let mut parts = [ScanPart::default(); MAX_COMPONENTS];
         for (i, (part, &[id, tables])) in parts.iter_mut().zip(selectors).enumerate() {
             // As in libjpeg, which reads components with one id in their order.
             let mut components = frame.components().iter().enumerate().skip(i);
-            let (component, _) = components.find(|(_, component)| component.id == id).ok_or_else(bad)?;
-            *part = Part { component, dc: usize::from(tables >> 4 & 3), ac: usize::from(tables & 3) };
+            let (component, _) = components.find(|(_, component)| component.id == id).ok_or_else(bad_header)?;
+            *part = ScanPart { component, dc: usize::from(tables >> 4 & 3), ac: usize::from(tables & 3) };
         }
-        let (first, last) = (usize::from(first).min(63), usize::from(last).min(63));
+        let first = usize::from(first).min(63);
+        let last = usize::from(last).min(63);
         Ok(Self { parts, count, first, last, refines: approximation >> 4 != 0, shift: u32::from(approximation & 15) })
     }
 
@@ -147,24 +162,23 @@ impl Scan {
         u64::MAX << self.first & u64::MAX >> (63 - self.last)
     }
 
-    pub(crate) fn parts(&self) -> &[Part] {
+    pub(crate) fn parts(&self) -> &[ScanPart] {
         &self.parts[..self.count]
     }
 
     /// Keeps the tables in force for this scan. Refuses those with invalid codes.
     pub(crate) fn hold_tables(&mut self, tables: &mut Tables, is_progressive: bool) -> Result<(), DecodeError> {
-        let impossible = || corrupt("a scan uses an impossible Huffman table");
         let wants_dc = !is_progressive || (self.first == 0 && !self.refines);
         let wants_ac = !is_progressive || self.first > 0;
         for part in &mut self.parts[..self.count] {
             if wants_dc {
-                part.dc = tables.dc.hold(part.dc).ok_or_else(impossible)?;
+                part.dc = tables.dc.hold(part.dc).ok_or_else(impossible_table)?;
                 if tables.dc.tables[part.dc].largest > 15 {
-                    return Err(impossible());
+                    return Err(impossible_table());
                 }
             }
             if wants_ac {
-                part.ac = tables.ac.hold(part.ac).ok_or_else(impossible)?;
+                part.ac = tables.ac.hold(part.ac).ok_or_else(impossible_table)?;
             }
         }
         Ok(())
@@ -190,7 +204,7 @@ const BLOCK_BYTES: usize = 256;
 /// A position in a scan: its bits and the state carried from block to block.
 pub(crate) struct Cursor<'a> {
     data: &'a [u8],
-    pub(crate) window: Window<'a>,
+    pub(crate) window: BitWindow<'a>,
     pub(crate) bits: Bits,
     /// The last DC value of each component.
     pub(crate) dc: [i32; MAX_COMPONENTS],
@@ -206,7 +220,7 @@ pub(crate) struct Cursor<'a> {
 impl<'a> Cursor<'a> {
     /// A cursor at the start of a scan with units of this many blocks.
     pub(crate) fn new(data: &'a [u8], at: usize, memory: &'a mut Bytes, blocks: usize, restart_interval: u32) -> Self {
-        let mut window = Window::new(data, memory, blocks * BLOCK_BYTES);
+        let mut window = BitWindow::new(data, memory, blocks * BLOCK_BYTES);
         let bits = window.load(at);
         Self {
             data,
@@ -223,7 +237,7 @@ impl<'a> Cursor<'a> {
 
     /// Passes over the blocks from `x` to `across` that have no data; returns the next one.
     #[inline(always)]
-    pub(crate) fn pass(&mut self, scan: &Scan, row: &Row, x: usize, across: usize) -> usize {
+    pub(crate) fn pass(&mut self, scan: &Scan, row: &CoefficientRow, x: usize, across: usize) -> usize {
         if self.skip == 0 || self.restart_interval != 0 {
             return x;
         }
@@ -301,11 +315,11 @@ pub(crate) fn next_marker(data: &[u8], mut at: usize) -> Option<(u8, usize)> {
 }
 
 /// Coefficients in natural order, of which only the first 64 count. An index of 8 bits needs no check.
-pub(crate) type Scratch = [i16; 256];
+pub(crate) type ScanScratch = [i16; 256];
 
 /// Decodes the first coefficient of a block, or its upper bits; returns it, and the bits behind it.
 #[inline(always)]
-pub(crate) fn first(cursor: &mut Cursor<'_>, mut bits: Bits, slot: usize, dc: &Table) -> (Bits, i16) {
+pub(crate) fn first(cursor: &mut Cursor<'_>, mut bits: Bits, slot: usize, dc: &HuffmanTable) -> (Bits, i16) {
     let value = cursor.dc[slot].wrapping_add(dc_difference(&mut bits, cursor.window.bytes, dc));
     cursor.dc[slot] = value;
     (bits, value as i16)
@@ -318,9 +332,9 @@ pub(crate) fn first(cursor: &mut Cursor<'_>, mut bits: Bits, slot: usize, dc: &T
 pub(crate) fn rest<const WHOLE: bool>(
     bytes: &Bytes,
     mut bits: Bits,
-    ac: &Table,
+    ac: &HuffmanTable,
     kept: usize,
-    block: &mut Scratch,
+    block: &mut ScanScratch,
 ) -> (Bits, bool) {
     let mut k = 1;
     'block: while WHOLE || k <= kept {
@@ -364,10 +378,11 @@ pub(crate) fn rest<const WHOLE: bool>(
 /// stay in registers.
 #[cold]
 #[inline(never)]
-fn symbol(mut bits: Bits, bytes: &Bytes, ac: &Table, block: &mut Scratch, mut k: usize) -> (Bits, usize) {
+fn symbol(mut bits: Bits, bytes: &Bytes, ac: &HuffmanTable, block: &mut ScanScratch, mut k: usize) -> (Bits, usize) {
     bits.refill(bytes);
     let symbol = ac.symbol(&mut bits);
-    let (run, size) = (usize::from(symbol >> 4), u32::from(symbol & 15));
+    let run = usize::from(symbol >> 4);
+    let size = u32::from(symbol & 15);
     if size != 0 {
         k += run;
         block[usize::from(index(k))] = bits.take_signed(size) as i16;
@@ -381,7 +396,7 @@ fn symbol(mut bits: Bits, bytes: &Bytes, ac: &Table, block: &mut Scratch, mut k:
 
 /// Finds the end of a block whose next coefficient is `k`.
 #[inline(always)]
-fn skip(bits: &mut Bits, bytes: &Bytes, ac: &Table, mut k: usize) {
+fn skip(bits: &mut Bits, bytes: &Bytes, ac: &HuffmanTable, mut k: usize) {
     'block: while k < 64 {
         bits.refill(bytes);
         // Two steps take at most 24 + 31 bits.
@@ -402,16 +417,17 @@ fn skip(bits: &mut Bits, bytes: &Bytes, ac: &Table, mut k: usize) {
 
 /// Passes over one symbol and its value; returns the next coefficient.
 #[inline(always)]
-fn skip_symbol(bits: &mut Bits, ac: &Table, k: usize) -> usize {
+fn skip_symbol(bits: &mut Bits, ac: &HuffmanTable, k: usize) -> usize {
     let symbol = ac.symbol(bits);
-    let (run, size) = (usize::from(symbol >> 4), u32::from(symbol & 15));
+    let run = usize::from(symbol >> 4);
+    let size = u32::from(symbol & 15);
     bits.consume(size);
     if size != 0 || run == 15 { k + run + 1 } else { 64 }
 }
 
 /// The next difference of DC values; leaves at least 30 bits available.
 #[inline(always)]
-fn dc_difference(bits: &mut Bits, bytes: &Bytes, table: &Table) -> i32 {
+fn dc_difference(bits: &mut Bits, bytes: &Bytes, table: &HuffmanTable) -> i32 {
     if bits.available() < DC_LOOKAHEAD {
         *bits = refilled(*bits, bytes);
     }
@@ -437,7 +453,7 @@ fn refilled(mut bits: Bits, bytes: &Bytes) -> Bits {
 /// A difference with a long code.
 #[cold]
 #[inline(never)]
-fn long_difference(mut bits: Bits, bytes: &Bytes, table: &Table) -> (Bits, i32) {
+fn long_difference(mut bits: Bits, bytes: &Bytes, table: &HuffmanTable) -> (Bits, i32) {
     let size = table.symbol(&mut bits);
     let value = bits.take_signed(u32::from(size & 15));
     bits.refill(bytes);
@@ -447,13 +463,13 @@ fn long_difference(mut bits: Bits, bytes: &Bytes, table: &Table) -> (Bits, i32) 
 /// Decodes one block of any of the four kinds of progressive scans.
 #[inline(always)]
 pub(crate) fn progressive(
-    kernels: impl Kernels,
+    kernels: impl JpegKernels,
     scan: &Scan,
     cursor: &mut Cursor<'_>,
     mut bits: Bits,
     slot: usize,
     tables: &Tables,
-    mut block: Stored<'_>,
+    mut block: StoredCoefficients<'_>,
 ) -> Bits {
     let part = scan.parts[slot];
     match (scan.first, scan.refines) {
@@ -486,8 +502,8 @@ fn first_band<const IS_ZERO: bool>(
     scan: &Scan,
     cursor: &mut Cursor<'_>,
     mut bits: Bits,
-    table: &Table,
-    block: &mut Stored<'_>,
+    table: &HuffmanTable,
+    block: &mut StoredCoefficients<'_>,
 ) -> Bits {
     if cursor.skip > 0 {
         cursor.skip -= 1;
@@ -518,7 +534,8 @@ fn first_band<const IS_ZERO: bool>(
                 }
                 bits.refill(bytes);
                 let symbol = table.symbol(&mut bits);
-                let (run, size) = (usize::from(symbol >> 4), u32::from(symbol & 15));
+                let run = usize::from(symbol >> 4);
+                let size = u32::from(symbol & 15);
                 if size != 0 {
                     k += run;
                     block.set(k, (bits.take_signed(size) << scan.shift) as i16);
@@ -543,26 +560,29 @@ fn first_band<const IS_ZERO: bool>(
 /// Decodes one more bit of a band's coefficients, including those that it makes non-zero.
 #[inline(always)]
 fn refine_band(
-    kernels: impl Kernels,
+    kernels: impl JpegKernels,
     scan: &Scan,
     cursor: &mut Cursor<'_>,
     mut bits: Bits,
-    table: &Table,
-    block: &mut Stored<'_>,
+    table: &HuffmanTable,
+    block: &mut StoredCoefficients<'_>,
 ) -> Bits {
     let bytes = &*cursor.window.bytes;
     let band = scan.mask();
     // Each coefficient that was not zero before takes one bit.
     let known = *block.nonzero & band;
     let mut left = known.count_ones();
-    let (mut corrections, mut new, mut negative) = (0, 0, 0);
+    let mut corrections = 0;
+    let mut new = 0;
+    let mut negative = 0;
     if cursor.skip == 0 && known == 0 {
         // Zeros follow each other, and no bits come between them.
         let mut k = scan.first;
         bits.refill(bytes);
         while k <= scan.last {
             let symbol = table.symbol_and_refill(&mut bits, bytes);
-            let (run, size) = (usize::from(symbol >> 4), symbol & 15);
+            let run = usize::from(symbol >> 4);
+            let size = symbol & 15;
             if size == 0 && run < 15 {
                 cursor.skip = (1 << run) + bits.take(run as u32);
                 break;
@@ -580,14 +600,18 @@ fn refine_band(
         }
     } else if cursor.skip == 0 {
         let zeros = places(!known & band);
-        let (mut k, mut passed_zeros) = (scan.first, 0);
+        let mut k = scan.first;
+        let mut passed_zeros = 0;
         bits.refill(bytes);
         while k <= scan.last {
             let symbol = table.symbol_and_refill(&mut bits, bytes);
-            let (run, size) = (usize::from(symbol >> 4), symbol & 15);
-            let (mut is_new, mut is_negative) = (0, 0);
+            let run = usize::from(symbol >> 4);
+            let size = symbol & 15;
+            let mut is_new = 0;
+            let mut is_negative = 0;
             if size != 0 {
-                (is_new, is_negative) = (1, u64::from(bits.take(1) ^ 1));
+                is_new = 1;
+                is_negative = u64::from(bits.take(1) ^ 1);
             } else if run < 15 {
                 cursor.skip = (1 << run) + bits.take(run as u32);
                 break;
@@ -602,7 +626,8 @@ fn refine_band(
             left -= passed;
             new |= is_new << place;
             negative |= is_negative << place;
-            (k, passed_zeros) = (place + 1, passed_zeros + run + 1);
+            k = place + 1;
+            passed_zeros += run + 1;
         }
     } else {
         bits.refill(bytes);
@@ -629,7 +654,8 @@ fn places(set: u64) -> [u8; PLACES] {
         let mut places = [0; 256];
         let mut byte = 0;
         while byte < 256 {
-            let (mut bit, mut count) = (0, 0);
+            let mut bit = 0;
+            let mut count = 0;
             while bit < 8 {
                 if byte >> bit & 1 != 0 {
                     places[byte] |= bit << (8 * count);

@@ -1,6 +1,6 @@
 //! Brings subsampled components to full size, with libjpeg's filters.
 
-/// How one component reaches the image's size.
+/// The way of one component to the image's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Upsampling {
     /// It already has it.
@@ -55,14 +55,14 @@ impl Upsampling {
 #[inline(always)]
 pub(crate) fn fancy_h2v1(near: &[u8], out: &mut [u8]) {
     let (pairs, _) = out.as_chunks_mut::<2>();
-    let (n, pairs) = (near.len(), &mut pairs[..near.len()]);
-    let sample = |x: usize| u16::from(near[x]);
+    let n = near.len();
+    let pairs = &mut pairs[..near.len()];
     for (pair, three) in pairs[1..n - 1].iter_mut().zip(near.windows(3)) {
         let [left, own, right] = [three[0], three[1], three[2]].map(u16::from);
         *pair = [((own * 3 + left + 1) >> 2) as u8, ((own * 3 + right + 2) >> 2) as u8];
     }
-    pairs[0] = [near[0], ((sample(0) * 3 + sample(1) + 2) >> 2) as u8];
-    pairs[n - 1] = [((sample(n - 1) * 3 + sample(n - 2) + 1) >> 2) as u8, near[n - 1]];
+    pairs[0] = [near[0], ((u16::from(near[0]) * 3 + u16::from(near[1]) + 2) >> 2) as u8];
+    pairs[n - 1] = [((u16::from(near[n - 1]) * 3 + u16::from(near[n - 2]) + 1) >> 2) as u8, near[n - 1]];
 }
 
 /// A row at twice the height, between `near` and `far`; `bias` is 1 for the row above `near`'s middle, 2 below.
@@ -73,28 +73,40 @@ pub(crate) fn fancy_h1v2(near: &[u8], far: &[u8], bias: u16, out: &mut [u8]) {
     }
 }
 
+/// Four times a sample between two rows.
+#[inline(always)]
+fn weighted(near: u8, far: u8) -> u16 {
+    u16::from(near) * 3 + u16::from(far)
+}
+
+/// The two samples that take the place of `own`, from [`weighted`] sums.
+#[inline(always)]
+fn both(left: u16, own: u16, right: u16) -> [u8; 2] {
+    ((own * 3 + left + 8) >> 4 | (own * 3 + right + 7) >> 4 << 8).to_le_bytes()
+}
+
 /// A row at twice the width and height.
 #[inline(always)]
 pub(crate) fn fancy_h2v2(near: &[u8], far: &[u8], out: &mut [u8]) {
     /// Pairs whose sums are computed before they are used: a load must not wait for the store before it.
     const RUN: usize = 256;
     let (pairs, _) = out.as_chunks_mut::<2>();
-    let (n, far, pairs) = (near.len(), &far[..near.len()], &mut pairs[..near.len()]);
-    let sum = |near: u8, far: u8| u16::from(near) * 3 + u16::from(far);
-    let both =
-        |left: u16, own: u16, right: u16| ((own * 3 + left + 8) >> 4 | (own * 3 + right + 7) >> 4 << 8).to_le_bytes();
+    let n = near.len();
+    let far = &far[..near.len()];
+    let pairs = &mut pairs[..near.len()];
     let mut sums = [0; RUN + 2];
     for (run, pairs) in pairs[1..n - 1].chunks_mut(RUN).enumerate() {
         for (at, (&near, &far)) in sums.iter_mut().zip(near[run * RUN..].iter().zip(&far[run * RUN..])) {
-            *at = sum(near, far);
+            *at = weighted(near, far);
         }
         for (pair, sums) in pairs.iter_mut().zip(sums.windows(3)) {
             *pair = both(sums[0], sums[1], sums[2]);
         }
     }
-    let sum = |x: usize| sum(near[x], far[x]);
-    pairs[0] = both(sum(0), sum(0), sum(1));
-    pairs[n - 1] = both(sum(n - 2), sum(n - 1), sum(n - 1));
+    let first = weighted(near[0], far[0]);
+    let last = weighted(near[n - 1], far[n - 1]);
+    pairs[0] = both(first, first, weighted(near[1], far[1]));
+    pairs[n - 1] = both(weighted(near[n - 2], far[n - 2]), last, last);
 }
 
 /// Repeats every sample `times` times.

@@ -3,7 +3,9 @@
 /// Natural order of the coefficients as they are coded; the entries past the last one serve runs that leave the block.
 pub(crate) const ZIGZAG: [u8; 128] = {
     let mut order = [63; 128];
-    let (mut x, mut y, mut k) = (0usize, 0usize, 0usize);
+    let mut x = 0usize;
+    let mut y = 0usize;
+    let mut k = 0usize;
     while k < 64 {
         order[k] = (y * 8 + x) as u8;
         let upwards = (x + y).is_multiple_of(2);

@@ -129,7 +129,8 @@ fn skipped_coefficients_leave_the_others_alone() {
         let whole = decode(&bytes).expect("a sound file");
         for eighths in [1, 2, 3, 4] {
             let low = reduced(&bytes, scaled(native, eighths).min_side(), true);
-            let (found, expected) = (mean(&low), mean(&whole));
+            let found = mean(&low);
+            let expected = mean(&whole);
             assert!((found - expected).abs() < 1.5, "{}, {eighths}/8: {found}, not {expected}", path.display());
         }
     }

@@ -29,7 +29,9 @@ impl RowSink for Count {
 /// After damage, decoding continues at the scan's next row, because each begins with a restart marker.
 fn noise(sample: &[u8]) -> Vec<u8> {
     let segment = |at: usize| at + 2 + usize::from(u16::from_be_bytes([sample[at + 2], sample[at + 3]]));
-    let (mut bytes, mut at, mut state) = (sample[..2].to_vec(), 2, 1_u32);
+    let mut bytes = sample[..2].to_vec();
+    let mut at = 2;
+    let mut state = 1_u32;
     while sample[at + 1] != 0xD9 {
         let header = &sample[at..segment(at)];
         at += header.len();
@@ -70,10 +72,12 @@ fn noise(sample: &[u8]) -> Vec<u8> {
 #[test]
 fn twelve_megapixels_by_rows_take_four_megabytes() {
     for sample in [samples::WAVES, samples::JPEG_PROGRESSIVE] {
-        let (bytes, mut samples) = (noise(sample), Count(0));
+        let bytes = noise(sample);
+        let mut samples = Count(0);
         let floor = peak_resident_bytes().expect("Linux reports it");
         let mut decoder = ExactDecoder::new(DecoderOptions::default());
-        let (hint, mut strip) = (DecodeHint::default(), PixelBuf::default());
+        let hint = DecodeHint::default();
+        let mut strip = PixelBuf::default();
         let decoded = decoder.decode_rows(&bytes, hint, &mut strip, &mut samples).expect("a whole file");
         let more = peak_resident_bytes().expect("Linux reports it") - floor;
         assert_eq!((decoded.expect("rows").native, samples.0), (SIZE, SIZE.rgb_len().expect("36 MB")));
