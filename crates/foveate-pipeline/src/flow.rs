@@ -36,6 +36,7 @@ pub(crate) struct Items<'a> {
 }
 
 /// The source's next item.
+#[allow(clippy::large_enum_variant, reason = "a run has one of them")]
 enum Ahead {
     /// The source was not asked yet.
     Unknown,

@@ -233,7 +233,7 @@ fn read_npy(path: &Path) -> Stored {
 
 #[cfg(feature = "native")]
 fn read_lmdb(path: &Path) -> Stored {
-    let (vectors, mut rows) = (foveate_sink_lmdb::Vectors::open(path).unwrap(), Stored::new());
+    let (vectors, mut rows) = (foveate_sink_lmdb::LmdbVectors::open(path).unwrap(), Stored::new());
     let all = vectors.for_each(|row| {
         rows.push((row.id, row.vector));
         Ok::<(), foveate_sink::SinkError>(())

@@ -16,7 +16,7 @@ use foveate::queue::{Job, JobQueue, QueueError, QueueOptions};
 use foveate::serve::ServeError;
 use foveate::sink::RunManifest;
 use foveate::source::AllowedObjects;
-use foveate::source::store::{StoreBackend, StoreOptions};
+use foveate::source::store::StoreOptions;
 use foveate::task::EmbedTask;
 use foveate::telemetry::{self, Guard};
 use foveate::worker::{self, Batching, Engine, Traces};
