@@ -66,7 +66,8 @@ impl VectorBuf {
 
     /// Removes the vectors at `rows`; the others keep their order and close the gaps.
     pub fn remove(&mut self, rows: &[usize]) {
-        let (dim, mut kept) = (self.dim, 0);
+        let dim = self.dim;
+        let mut kept = 0;
         for row in (0..self.rows()).filter(|row| !rows.contains(row)) {
             self.data.copy_within(row * dim..(row + 1) * dim, kept * dim);
             kept += 1;

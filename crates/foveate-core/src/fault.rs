@@ -3,7 +3,7 @@ use std::error::Error;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// How far an error reaches.
+/// The reach of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultScope {
     /// Only this item is lost: it is recorded as failed and the run goes on.

@@ -2,7 +2,7 @@ use std::fmt;
 
 use crate::{CHANNELS, Size};
 
-/// How large an image may become once decoded.
+/// The largest size of a decoded image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PixelLimits {
     /// Most pixels (width × height) of one image.
@@ -31,7 +31,7 @@ impl Default for PixelLimits {
     }
 }
 
-/// Why a size was refused before memory was allocated for it.
+/// The reason why a size was refused before memory was allocated for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LimitError {

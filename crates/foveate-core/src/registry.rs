@@ -96,10 +96,10 @@ impl Health {
     }
 }
 
-/// Why a backend cannot work on this machine.
+/// The reason why a backend cannot work on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// What is wrong, in one line.
+    /// The cause, in one line.
     pub cause: String,
     /// The remedy, in one line.
     pub remedy: String,
@@ -145,7 +145,7 @@ impl<B: Backend> Registry<B> {
         self.entries.iter()
     }
 
-    /// What kind of backend this holds ("decoder").
+    /// The kind of backend that this holds ("decoder").
     pub fn kind(&self) -> &'static str {
         self.kind
     }

@@ -43,13 +43,13 @@ pub fn check_with(base: &EncoderOptions, hidden: usize, make: impl Fn(&EncoderOp
 /// Returns an image of `size` with noise that depends on `seed`.
 pub fn noise(size: Size, seed: u32) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9) | 1;
-    let next = |_| {
+    let samples = (0..size.pixels() as usize * CHANNELS).map(|_| {
         state ^= state << 13;
         state ^= state >> 17;
         state ^= state << 5;
         (state >> 11) as u8
-    };
-    (0..size.pixels() as usize * CHANNELS).map(next).collect()
+    });
+    samples.collect()
 }
 
 fn images(size: Size, seeds: impl IntoIterator<Item = u32>) -> Vec<u8> {

@@ -5,7 +5,7 @@ use crate::model::ModelForm;
 /// The error beneath an encoder's: a library's error, or a text if there is none.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why a batch could not be encoded, or an encoder not be opened. Always a run fault: the next batch would fail too.
+/// The reason why a batch could not be encoded, or an encoder not be opened. Always a run fault: the next batch would fail too.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {
@@ -17,7 +17,7 @@ pub enum EncodeError {
     Device {
         /// The requested device.
         device: String,
-        /// Why it cannot be used, and the remedy.
+        /// The reason why it cannot be used, and the remedy.
         #[source]
         reason: Cause,
     },
@@ -40,7 +40,7 @@ pub enum EncodeError {
     /// The system refuses the encoder's threads.
     #[error("cannot start {count} threads")]
     Threads {
-        /// How many.
+        /// Their number.
         count: usize,
         /// The system's error.
         source: Cause,

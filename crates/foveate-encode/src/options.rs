@@ -8,7 +8,7 @@ use crate::spec::{DType, EncoderSpec, Pooling};
 /// Options of an encoder backend, beyond the model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EncoderOptions {
-    /// How tokens are pooled into a vector.
+    /// The pooling of tokens into a vector.
     pub pooling: Pooling,
     /// Precision of the computation.
     pub dtype: DType,

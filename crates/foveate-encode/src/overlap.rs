@@ -69,11 +69,11 @@ pub struct Batch {
 pub struct Collected {
     /// As it was submitted.
     pub batch: Batch,
-    /// When the device did which part.
+    /// The times at which the device did each part.
     pub spans: EncodeSpans,
 }
 
-/// When a device did each part of an encoding, measured by the device's clock and converted to the host's. Parts of
+/// The times at which a device did each part of an encoding, measured by the device's clock and converted to the host's. Parts of
 /// neighbouring batches overlap; those of one batch do not.
 #[derive(Clone, Copy, Debug)]
 pub struct EncodeSpans {

@@ -13,7 +13,7 @@ pub struct EncoderSpec {
     pub std: [f32; 3],
     /// Components of a vector.
     pub dim: usize,
-    /// How tokens are pooled into a vector.
+    /// The pooling of tokens into a vector.
     pub pooling: Pooling,
     /// The device it runs on.
     pub device: String,
@@ -23,7 +23,7 @@ pub struct EncoderSpec {
     pub max_batch: usize,
     /// True if a row's bits are the same in every batch.
     pub batch_invariant: bool,
-    /// What decides a row's last bits besides the model and the options: the instruction set, or the version of a
+    /// The part that decides a row's last bits together with the model and the options: the instruction set, or the version of a
     /// library that was found at run time. `None` if the program alone decides them, or if they are not known.
     pub kernels: Option<String>,
 }
@@ -45,7 +45,7 @@ impl EncoderSpec {
     }
 }
 
-/// How a transformer's tokens are pooled into one vector.
+/// The pooling of a transformer's tokens into one vector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Pooling {
     /// The class token after the final LayerNorm.

@@ -1,7 +1,7 @@
 use std::ops::AddAssign;
 use std::time::{Duration, Instant};
 
-/// Where the time of one [`Encoder::encode`](crate::Encoder::encode) went: wall-clock time, measured by the device's
+/// The parts of the time of one [`Encoder::encode`](crate::Encoder::encode): wall-clock time, measured by the device's
 /// clock if a device does the work. If an encoder reads the host's memory, converting the samples' layout or type
 /// counts as copying too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,8 +31,7 @@ impl EncodeTimes {
         if sum == 0.0 {
             return Self { forward: wall, ..Self::default() };
         }
-        let share = |part: Duration| wall.mul_f64(part.as_secs_f64() / sum);
-        let (copy_in, copy_out) = (share(self.copy_in), share(self.copy_out));
+        let [copy_in, copy_out] = [self.copy_in, self.copy_out].map(|part| wall.mul_f64(part.as_secs_f64() / sum));
         Self { copy_in, copy_out, forward: wall.saturating_sub(copy_in + copy_out) }
     }
 }

@@ -45,7 +45,7 @@ fn main() -> ExitCode {
 struct Request {
     path: String,
     headers: BTreeMap<String, String>,
-    /// How often this path was asked for before.
+    /// The number of earlier requests for this path.
     before: usize,
 }
 
@@ -107,7 +107,7 @@ fn refuse(stream: &mut TcpStream, status: &str, code: &str) -> std::io::Result<(
     write!(stream, "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}")
 }
 
-/// What every sound object of the test holds.
+/// The content of every sound object of the test.
 const BODY: &[u8] = &[7; 1000];
 
 fn sound(request: &Request, stream: &mut TcpStream) -> std::io::Result<()> {
@@ -217,7 +217,7 @@ fn each_object_has_one_outcome() {
     }
 }
 
-/// What stores answer to requests with bad credentials, wrong clocks, for other regions, and when they are busy.
+/// The answers of stores to requests with bad credentials, wrong clocks, for other regions, and when they are busy.
 const REFUSALS: [(&str, &str); 17] = [
     ("400 Bad Request", "ExpiredToken"),
     ("403 Forbidden", "AccessDenied"),

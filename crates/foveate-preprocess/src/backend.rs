@@ -8,7 +8,7 @@ use crate::{CpuPreprocessor, PreprocessError, PreprocessOptions, Preprocessor};
 pub struct DeviceOptions {
     /// The device's name: `cuda:0`, ….
     pub device: String,
-    /// How an image becomes the encoder's input.
+    /// The way in which an image becomes the encoder's input.
     pub options: PreprocessOptions,
     /// Prepares the images that the device cannot handle.
     pub fallback: CpuPreprocessor,

@@ -32,7 +32,8 @@ impl StageClock for Untimed {
 
 /// Times `work` as one span of `stage`.
 pub(crate) fn timed<T>(clock: &dyn StageClock, stage: Stage, work: impl FnOnce() -> T) -> T {
-    let (mut work, mut done) = (Some(work), None);
+    let mut work = Some(work);
+    let mut done = None;
     clock.time(stage, &mut || done = work.take().map(|work| work()));
     done.unwrap_or_else(|| unreachable!("a clock does the work that it times"))
 }

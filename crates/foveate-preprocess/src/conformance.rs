@@ -108,17 +108,17 @@ impl Subject<'_> {
         }
     }
 
-    /// Prepared images lie side by side, in order, whichever others fail.
+    /// Prepared images follow each other without gaps, in order, no matter which others fail.
     fn what_fails_leaves_no_gap(&self) {
         let mut preprocessor = self.opened(small());
         let alone: Vec<Vec<u8>> = GOOD.iter().filter_map(|good| self.alone(small(), good).1).collect();
         assert_eq!(alone.len(), GOOD.len(), "every good image alone");
         for mask in 0..1_u32 << 8 {
-            let is_good = |at: usize| mask >> at & 1 == 1;
-            let images: Vec<&[u8]> = (0..8).map(|at| if is_good(at) { GOOD[at % 4] } else { BAD[at % 4] }).collect();
+            let is_good: [bool; 8] = std::array::from_fn(|at| mask >> at & 1 == 1);
+            let images: Vec<&[u8]> = (0..8).map(|at| if is_good[at] { GOOD[at % 4] } else { BAD[at % 4] }).collect();
             let (prepared, made) = self.run(preprocessor.as_mut(), OUTPUT, &images);
-            let expected: Vec<&Vec<u8>> = (0..8).filter(|&at| is_good(at)).map(|at| &alone[at % 4]).collect();
-            assert!((0..8).all(|at| prepared[at].is_ok() == is_good(at)), "{mask:08b}: {prepared:?}");
+            let expected: Vec<&Vec<u8>> = (0..8).filter(|&at| is_good[at]).map(|at| &alone[at % 4]).collect();
+            assert!((0..8).all(|at| prepared[at].is_ok() == is_good[at]), "{mask:08b}: {prepared:?}");
             assert!(made.iter().eq(expected), "images of batch {mask:08b}");
         }
     }
@@ -171,7 +171,8 @@ impl Subject<'_> {
             let ignoring = PreprocessOptions { orientation: OrientationPolicy::Ignore, ..small() };
             assert_eq!(self.alone(ignoring, &jpeg), (Ok(samples::SIZE), Some(upright.clone())), "{turn:?}, ignored");
 
-            let (mut expected, mut scratch) = (PixelBuf::default(), PixelBuf::default());
+            let mut expected = PixelBuf::default();
+            let mut scratch = PixelBuf::default();
             let made = expected.reset(OUTPUT).map(|samples| samples.copy_from_slice(&upright));
             assert!(made.is_ok() && turn.apply(&mut expected, &mut scratch).is_ok());
             let (outcome, pixels) = self.alone(small(), &jpeg);
@@ -183,13 +184,15 @@ impl Subject<'_> {
 
     fn a_batch_without_room_is_refused(&self) {
         let mut memory = (self.memory)(OUTPUT.rgb_len().unwrap_or(0) * 2 - 1);
-        let (images, mut prepared) = ([samples::JPEG; 2], Vec::new());
+        let mut prepared = Vec::new();
+        let images = [samples::JPEG; 2];
         let refused = self.opened(small()).preprocess(&images, memory.as_mut(), &mut prepared, &Untimed);
         assert!(matches!(refused, Err(PreprocessError::Unsupported(_))), "{refused:?}");
     }
 
     fn stages_are_timed(&self) {
-        let (clock, mut prepared) = (Stages::default(), Vec::new());
+        let clock = TimedStages::default();
+        let mut prepared = Vec::new();
         let mut memory = (self.memory)(OUTPUT.rgb_len().unwrap_or(0) * 4);
         let done = self.opened(small()).preprocess(&GOOD, memory.as_mut(), &mut prepared, &clock);
         assert!(done.is_ok());
@@ -229,9 +232,9 @@ fn with_orientation(jpeg: &[u8], turn: Orientation) -> Vec<u8> {
 
 /// Records which stages were timed.
 #[derive(Default)]
-struct Stages(RefCell<Vec<Stage>>);
+struct TimedStages(RefCell<Vec<Stage>>);
 
-impl StageClock for Stages {
+impl StageClock for TimedStages {
     fn time(&self, stage: Stage, work: &mut dyn FnMut()) {
         self.0.borrow_mut().push(stage);
         work();

@@ -6,7 +6,7 @@ use foveate_decode::{DecodeError, Decoder, ImageFormat, Orientation, orientation
 use foveate_resize::{ResizeError, Resizer};
 
 use crate::clock::timed;
-use crate::strips::Strips;
+use crate::strips::ResizerStrips;
 use crate::{
     DecoderOpener, Granularity, ItemFault, OrientationPolicy, PreprocessError, PreprocessOptions, Preprocessor,
     PreprocessorOpener, ResizerOpener, StageClock,
@@ -26,8 +26,8 @@ pub struct CpuPreprocessor {
     turned: PixelBuf,
 }
 
-/// Why an image was not prepared.
-enum Fault {
+/// The reason why an image was not prepared.
+enum CpuFault {
     Item(Stage, String),
     Run(PreprocessError),
 }
@@ -66,18 +66,18 @@ impl CpuPreprocessor {
     }
 
     /// Prepares one image; a panic counts as this image's fault.
-    fn one(&mut self, bytes: &[u8], out: &mut [u8], clock: &dyn StageClock) -> Result<Size, Fault> {
+    fn one(&mut self, bytes: &[u8], out: &mut [u8], clock: &dyn StageClock) -> Result<Size, CpuFault> {
         let done = catch_panic(|| self.try_one(bytes, out, clock));
         self.pixels.shrink();
         self.turned.shrink();
         done.unwrap_or_else(|message| {
-            self.start_over().map_err(Fault::Run)?;
+            self.start_over().map_err(CpuFault::Run)?;
             let reason = format!("decoder or resizer panicked: {message}");
-            Err(Fault::Item(Stage::Decode, reason))
+            Err(CpuFault::Item(Stage::Decode, reason))
         })
     }
 
-    fn try_one(&mut self, bytes: &[u8], out: &mut [u8], clock: &dyn StageClock) -> Result<Size, Fault> {
+    fn try_one(&mut self, bytes: &[u8], out: &mut [u8], clock: &dyn StageClock) -> Result<Size, CpuFault> {
         if let Some(size) = self.try_in_strips(bytes, out, clock)? {
             return Ok(size);
         }
@@ -89,22 +89,26 @@ impl CpuPreprocessor {
     }
 
     /// Resizes strips of the image as they are decoded; `None` if it must be whole.
-    fn try_in_strips(&mut self, bytes: &[u8], out: &mut [u8], clock: &dyn StageClock) -> Result<Option<Size>, Fault> {
+    fn try_in_strips(
+        &mut self,
+        bytes: &[u8],
+        out: &mut [u8],
+        clock: &dyn StageClock,
+    ) -> Result<Option<Size>, CpuFault> {
         let (Some(decoder), Some(resizer)) = (self.decoder.rows(), self.resizer.rows()) else { return Ok(None) };
         let Ok(format) = sniff(bytes) else { return Ok(None) };
         if turn(&self.options, bytes, format) != Orientation::Normal {
             return Ok(None);
         }
-        let (hint, strip) = (self.options.hint, &mut self.pixels);
-        let mut strips = Strips::new(resizer, self.options.geometry);
+        let mut strips = ResizerStrips::new(resizer, self.options.geometry);
         let start = Instant::now();
-        let decoded = decoder.decode_rows(bytes, hint, strip, &mut strips);
-        let (both, resizing) = (start.elapsed(), strips.resizing);
+        let decoded = decoder.decode_rows(bytes, self.options.hint, &mut self.pixels, &mut strips);
+        let both = start.elapsed();
         if let Ok(None) = decoded {
             return Ok(None);
         }
         // The stages take turns. A trace shows them one after the other, each with its sum.
-        let decoding = both.saturating_sub(resizing);
+        let decoding = both.saturating_sub(strips.resizing);
         clock.span(Stage::Decode, start, decoding);
         decoded.map_err(decode_fault)?;
         let size = strips.finish(out).map_err(resize_fault);
@@ -113,18 +117,18 @@ impl CpuPreprocessor {
     }
 
     /// Decodes an image, upright. Returns true if its gray was clipped.
-    fn decode(&mut self, bytes: &[u8]) -> Result<bool, Fault> {
+    fn decode(&mut self, bytes: &[u8]) -> Result<bool, CpuFault> {
         let decoded = self.decoder.decode(bytes, self.options.hint, &mut self.pixels).map_err(decode_fault)?;
         let turn = turn(&self.options, bytes, decoded.format);
         let turned = turn.apply(&mut self.pixels, &mut self.turned);
-        turned.map_err(|error| Fault::Item(Stage::Decode, error_chain(&error)))?;
+        turned.map_err(|error| CpuFault::Item(Stage::Decode, error_chain(&error)))?;
         Ok(decoded.is_clipped)
     }
 
-    fn resize(&mut self, out: &mut [u8]) -> Result<(), Fault> {
+    fn resize(&mut self, out: &mut [u8]) -> Result<(), CpuFault> {
         let plan = self.options.geometry.plan(self.pixels.size());
         let Some(out) = ImageViewMut::new(out, plan.output) else {
-            return Err(Fault::Run(PreprocessError::Unsupported(format!("the recipe gives {}", plan.output))));
+            return Err(CpuFault::Run(PreprocessError::Unsupported(format!("the recipe gives {}", plan.output))));
         };
         self.resizer.resize(self.pixels.view(), &plan, out).map_err(resize_fault)
     }
@@ -164,29 +168,29 @@ impl Preprocessor for CpuPreprocessor {
                     slot = slots.next();
                     Ok(size)
                 }
-                Err(Fault::Item(stage, reason)) => Err(ItemFault { stage, reason }),
-                Err(Fault::Run(error)) => return Err(error),
+                Err(CpuFault::Item(stage, reason)) => Err(ItemFault { stage, reason }),
+                Err(CpuFault::Run(error)) => return Err(error),
             });
         }
         Ok(())
     }
 }
 
-fn decode_fault(error: DecodeError) -> Fault {
+fn decode_fault(error: DecodeError) -> CpuFault {
     match error.scope() {
-        FaultScope::Item => Fault::Item(Stage::Decode, error_chain(&error)),
-        FaultScope::Run => Fault::Run(error.into()),
+        FaultScope::Item => CpuFault::Item(Stage::Decode, error_chain(&error)),
+        FaultScope::Run => CpuFault::Run(error.into()),
     }
 }
 
-fn resize_fault(error: ResizeError) -> Fault {
+fn resize_fault(error: ResizeError) -> CpuFault {
     match error.scope() {
-        FaultScope::Item => Fault::Item(Stage::Resize, error_chain(&error)),
-        FaultScope::Run => Fault::Run(error.into()),
+        FaultScope::Item => CpuFault::Item(Stage::Resize, error_chain(&error)),
+        FaultScope::Run => CpuFault::Run(error.into()),
     }
 }
 
-/// How the image must be turned.
+/// Returns the turn that makes the image upright.
 fn turn(options: &PreprocessOptions, bytes: &[u8], format: ImageFormat) -> Orientation {
     match options.orientation {
         OrientationPolicy::Apply => orientation(bytes, format),

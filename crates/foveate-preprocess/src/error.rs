@@ -2,7 +2,7 @@ use foveate_core::{Stage, UnknownBackend};
 use foveate_decode::DecodeError;
 use foveate_resize::ResizeError;
 
-/// Why one image was not prepared. Other images are not affected.
+/// The reason why one image was not prepared. Other images are not affected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ItemFault {
     /// The stage that failed.
@@ -11,7 +11,7 @@ pub struct ItemFault {
     pub reason: String,
 }
 
-/// Why no image can be prepared. Always a run fault: the next one would fail too.
+/// The reason why no image can be prepared. Always a run fault: the next one would fail too.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PreprocessError {

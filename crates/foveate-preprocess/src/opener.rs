@@ -14,7 +14,7 @@ pub type DecoderOpener = Opener<Box<dyn Decoder>, DecodeError>;
 /// Makes resizers.
 pub type ResizerOpener = Opener<Box<dyn Resizer>, ResizeError>;
 
-/// How many images a preprocessor takes per call.
+/// The number of images that a preprocessor takes per call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Granularity {
     /// One. Several threads prepare a batch's images in parallel, each with its own preprocessor.
@@ -40,7 +40,7 @@ impl PreprocessorOpener {
         Self { granularity, output, open: Arc::new(open) }
     }
 
-    /// How many images its preprocessors take per call.
+    /// The number of images that its preprocessors take per call.
     pub fn granularity(&self) -> Granularity {
         self.granularity
     }

@@ -2,14 +2,14 @@ use foveate_core::PixelLimits;
 use foveate_decode::DecodeHint;
 use foveate_resize::Geometry;
 
-/// How an image becomes the encoder's input.
+/// The way in which an image becomes the encoder's input.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PreprocessOptions {
     /// The part of the image to resample, its target size and the filter.
     pub geometry: Geometry,
-    /// Whether EXIF orientation is applied.
+    /// The treatment of EXIF orientation.
     pub orientation: OrientationPolicy,
-    /// What the decoder may do to save time.
+    /// Permissions for the decoder that save time.
     pub hint: DecodeHint,
     /// Size limit for decoded images.
     pub limits: PixelLimits,
@@ -27,7 +27,7 @@ impl PreprocessOptions {
     }
 }
 
-/// How to treat the orientation stored by the camera.
+/// The treatment of the orientation stored by the camera.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OrientationPolicy {
     /// Turns the pixels upright, as image loaders do.

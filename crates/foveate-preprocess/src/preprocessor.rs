@@ -14,7 +14,6 @@ pub trait Preprocessor: Send {
     /// # Errors
     /// Only errors that affect every image: a missing library, a failed device, or memory that this preprocessor cannot
     /// write.
-    /// this one can write to.
     fn preprocess(
         &mut self,
         images: &[&[u8]],

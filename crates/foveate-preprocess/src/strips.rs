@@ -6,7 +6,7 @@ use foveate_decode::RowSink;
 use foveate_resize::{Geometry, ResizeError, ResizePlan, RowResizer};
 
 /// Resizes an image's strips as a decoder hands them out.
-pub(crate) struct Strips<'a> {
+pub(crate) struct ResizerStrips<'a> {
     resizer: &'a mut dyn RowResizer,
     geometry: Geometry,
     size: Size,
@@ -16,7 +16,7 @@ pub(crate) struct Strips<'a> {
     outcome: Result<(), ResizeError>,
 }
 
-impl<'a> Strips<'a> {
+impl<'a> ResizerStrips<'a> {
     pub(crate) fn new(resizer: &'a mut dyn RowResizer, geometry: Geometry) -> Self {
         Self { resizer, geometry, size: Size::default(), resizing: Duration::ZERO, outcome: Ok(()) }
     }
@@ -36,7 +36,7 @@ impl<'a> Strips<'a> {
     }
 }
 
-impl RowSink for Strips<'_> {
+impl RowSink for ResizerStrips<'_> {
     fn begin(&mut self, size: Size) -> Option<Range<u32>> {
         (self.size, self.outcome) = (size, Ok(()));
         self.resizer.begin(size, &self.plan())

@@ -12,7 +12,7 @@ const PROCESS: usize = 1;
 const FIRST_LANE: usize = 2;
 
 #[derive(Clone, Copy)]
-struct Span {
+struct ChromeSpan {
     name: &'static str,
     start: u64,
     duration: u64,
@@ -20,8 +20,8 @@ struct Span {
 
 /// Spans in the order of their start; a span that overlaps an earlier one lies inside it.
 #[derive(Default)]
-struct Row {
-    spans: Vec<Span>,
+struct ChromeRow {
+    spans: Vec<ChromeSpan>,
     /// End times of the spans that enclose the last one, and its own.
     open: Vec<u64>,
 }
@@ -75,35 +75,35 @@ fn natural(name: &str) -> Vec<(String, u64)> {
 
 /// Distributes a track's spans over rows such that spans in a row are nested or disjoint. One row suffices, unless the
 /// track is a device that does several things at once. None if the track has only counters.
-fn rows(track: &Track) -> Vec<Row> {
+fn rows(track: &Track) -> Vec<ChromeRow> {
     // Among spans with the same times, the one recorded last is the outer one.
-    let mut spans: Vec<Span> = track.pieces.iter().flatten().rev().filter_map(span).collect();
+    let mut spans: Vec<ChromeSpan> = track.pieces.iter().flatten().rev().filter_map(span).collect();
     spans.sort_by_key(|span| (span.start, Reverse(span.duration)));
-    let mut rows: Vec<Row> = Vec::new();
+    let mut rows: Vec<ChromeRow> = Vec::new();
     for span in spans {
         if !rows.iter_mut().any(|row| row.take(span)) {
-            rows.push(Row { open: vec![span.end()], spans: vec![span] });
+            rows.push(ChromeRow { open: vec![span.end()], spans: vec![span] });
         }
     }
     rows
 }
 
-fn span(event: &Event) -> Option<Span> {
+fn span(event: &Event) -> Option<ChromeSpan> {
     match *event {
-        Event::Span { name, start, duration } => Some(Span { name, start, duration }),
+        Event::Span { name, start, duration } => Some(ChromeSpan { name, start, duration }),
         Event::Counter { .. } => None,
     }
 }
 
-impl Span {
+impl ChromeSpan {
     fn end(&self) -> u64 {
         self.start.saturating_add(self.duration)
     }
 }
 
-impl Row {
+impl ChromeRow {
     /// Adds the span if it fits here; returns whether it did.
-    fn take(&mut self, span: Span) -> bool {
+    fn take(&mut self, span: ChromeSpan) -> bool {
         while self.open.pop_if(|end| *end <= span.start).is_some() {}
         let fits = self.open.last().is_none_or(|end| span.end() <= *end);
         if fits {
@@ -114,24 +114,25 @@ impl Row {
     }
 }
 
-fn write_row(out: &mut dyn Write, name: &str, number: usize, row: &Row) -> io::Result<()> {
+fn write_row(out: &mut dyn Write, name: &str, number: usize, row: &ChromeRow) -> io::Result<()> {
     let meta = format!(",\n{{\"ph\":\"M\",\"pid\":{PROCESS},\"tid\":{number}");
     write!(out, "{meta},\"name\":\"thread_name\",\"args\":{{\"name\":{}}}}}", Quoted(name))?;
     write!(out, "{meta},\"name\":\"thread_sort_index\",\"args\":{{\"sort_index\":{number}}}}}")?;
-    for Span { name, start, duration } in &row.spans {
+    for ChromeSpan { name, start, duration } in &row.spans {
         write!(out, ",\n{{\"ph\":\"X\",\"pid\":{PROCESS},\"tid\":{number},\"name\":{}", Quoted(name))?;
         write!(out, ",\"ts\":{},\"dur\":{}}}", Micros(*start), Micros(*duration))?;
     }
     Ok(())
 }
 
-/// Counters belong to the process, whichever thread reported them.
+/// Counters belong to the process, not to the threads that reported them.
 fn write_counters(out: &mut dyn Write, tracks: &[Track]) -> io::Result<()> {
-    let counter = |event: &Event| match *event {
-        Event::Counter { track, at, value } => Some((at, track, value)),
-        Event::Span { .. } => None,
-    };
-    let mut counters: Vec<_> = tracks.iter().flat_map(|track| &track.pieces).flatten().filter_map(counter).collect();
+    let mut counters = Vec::new();
+    for event in tracks.iter().flat_map(|track| &track.pieces).flatten() {
+        if let Event::Counter { track, at, value } = *event {
+            counters.push((at, track, value));
+        }
+    }
     counters.sort_by_key(|(at, ..)| *at);
     for (at, track, value) in counters {
         write!(out, ",\n{{\"ph\":\"C\",\"pid\":{PROCESS},\"name\":{},\"ts\":{}", Quoted(track), Micros(at))?;

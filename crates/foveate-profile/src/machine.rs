@@ -41,7 +41,6 @@ pub struct Usage {
 impl Moment {
     /// Reads the system's counters; `None` if it does not report them (Linux does).
     pub fn now() -> Option<Self> {
-        let read = |path: &str| std::fs::read_to_string(path).ok();
         let allowed = allowed_processors(&read("/proc/self/status")?);
         Some(Self {
             at: Instant::now(),
@@ -60,11 +59,17 @@ impl Moment {
     }
 }
 
+/// Reads a file of the system; `None` if it has none.
+fn read(path: &str) -> Option<String> {
+    std::fs::read_to_string(path).ok()
+}
+
 impl Usage {
     /// Returns the use between two moments; `None` if the counters did not move, as in some sandboxes.
     pub fn between(before: &Moment, after: &Moment) -> Option<Self> {
         let ticks = after.ticks.since(before.ticks);
-        let (all, seconds) = (ticks.busy + ticks.idle + ticks.steal, after.since(before).as_secs_f64());
+        let all = ticks.busy + ticks.idle + ticks.steal;
+        let seconds = after.since(before).as_secs_f64();
         if all == 0 || seconds <= 0.0 {
             return None;
         }
@@ -136,11 +141,11 @@ impl Ticks {
 /// Reads `Cpus_allowed_list: 0-3,8` from `/proc/self/status`.
 fn allowed_processors(status: &str) -> Vec<RangeInclusive<usize>> {
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap_or_default();
-    let range = |part: &str| {
+    let ranges = list.trim().split(',').filter_map(|part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         Some(first.parse().ok()?..=last.parse().ok()?)
-    };
-    list.trim().split(',').filter_map(range).collect()
+    });
+    ranges.collect()
 }
 
 /// Sums `cutime` and `cstime` of `/proc/PID/stat`, the 14th and 15th fields behind the program's name in parentheses:

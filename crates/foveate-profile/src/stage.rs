@@ -25,13 +25,13 @@ pub struct StageProfiler {
 struct Clocks {
     /// Nanoseconds of the finished spans directly inside the innermost open one.
     inside: AtomicU64,
-    stages: Box<[Clock]>,
+    stages: Box<[ThreadClock]>,
 }
 
 /// Aligned so that two threads' clocks share no pair of cache lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Clock {
+struct ThreadClock {
     busy: AtomicU64,
     own: AtomicU64,
     max: AtomicU64,
@@ -123,31 +123,33 @@ impl StageProfiler {
 
     #[inline]
     fn clocks(&self, slot: usize) -> &Clocks {
-        let clocks =
-            || Clocks { inside: AtomicU64::new(0), stages: self.names.iter().map(|_| Clock::default()).collect() };
+        let clocks = || Clocks {
+            inside: AtomicU64::new(0),
+            stages: self.names.iter().map(|_| ThreadClock::default()).collect(),
+        };
         self.threads.get_or_init(slot, clocks)
     }
 
     fn totals_of(&self, stage: usize, name: &'static str) -> StageTotals {
-        let all = Clock::default();
+        let all = ThreadClock::default();
         self.threads.iter().for_each(|clocks| all.merge(&clocks.stages[stage]));
         let max = Duration::from_nanos(all.max.load(Relaxed));
         // The middle of the longest span's bucket may exceed the span.
-        let quantile = |q| all.histogram.quantile(q).min(max);
+        let [p50, p90, p99] = [0.5, 0.9, 0.99].map(|q| all.histogram.quantile(q).min(max));
         StageTotals {
             name,
             count: all.histogram.count(),
             busy: Duration::from_nanos(all.busy.load(Relaxed)),
             own: Duration::from_nanos(all.own.load(Relaxed)),
-            p50: quantile(0.5),
-            p90: quantile(0.9),
-            p99: quantile(0.99),
+            p50,
+            p90,
+            p99,
             max,
         }
     }
 }
 
-impl Clock {
+impl ThreadClock {
     /// Only the clock's own thread may call this.
     #[inline]
     fn add(&self, nanos: u64, own: u64) {

@@ -59,13 +59,13 @@ const SEGMENTS: usize = 32;
 /// has room for 2^s of them.
 #[derive(Debug)]
 pub(crate) struct PerThread<T> {
-    segments: [OnceLock<Box<[Place<T>]>>; SEGMENTS],
+    segments: [OnceLock<Box<[ThreadPlace<T>]>>; SEGMENTS],
 }
 
 /// Aligned so that no two threads write to the same pair of cache lines.
 #[derive(Debug)]
 #[repr(align(128))]
-struct Place<T>(OnceLock<T>);
+struct ThreadPlace<T>(OnceLock<T>);
 
 impl<T> Default for PerThread<T> {
     fn default() -> Self {
@@ -77,7 +77,8 @@ impl<T> PerThread<T> {
     #[inline]
     pub(crate) fn get_or_init(&self, slot: usize, make: impl FnOnce() -> T) -> &T {
         let segment = (slot + 1).ilog2() as usize;
-        let values = self.segments[segment].get_or_init(|| (0..1 << segment).map(|_| Place(OnceLock::new())).collect());
+        let values =
+            self.segments[segment].get_or_init(|| (0..1 << segment).map(|_| ThreadPlace(OnceLock::new())).collect());
         values[slot + 1 - (1 << segment)].0.get_or_init(make)
     }
 

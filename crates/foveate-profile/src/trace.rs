@@ -12,10 +12,10 @@ use crate::track::{Event, Room, Track, nanos};
 /// Each thread writes to its own memory, in pieces taken from the trace's capacity. Once the capacity is used up,
 /// further events are discarded and counted as [dropped](Self::dropped).
 #[derive(Clone, Debug)]
-pub struct Trace(Arc<Inner>);
+pub struct Trace(Arc<TraceTracks>);
 
 #[derive(Debug)]
-struct Inner {
+struct TraceTracks {
     origin: Instant,
     room: Room,
     /// Lanes of the successive threads that had the slot.
@@ -41,7 +41,12 @@ impl Trace {
     /// 64 events at a time. With many threads, slightly fewer than `max_events` therefore fit.
     pub fn new(max_events: usize) -> Self {
         let room = Room::new(max_events);
-        Self(Arc::new(Inner { origin: Instant::now(), room, threads: PerThread::default(), tracks: Mutex::default() }))
+        Self(Arc::new(TraceTracks {
+            origin: Instant::now(),
+            room,
+            threads: PerThread::default(),
+            tracks: Mutex::default(),
+        }))
     }
 
     /// Records the current value of `track`, such as a queue's length.
@@ -68,8 +73,8 @@ impl Trace {
 
     /// Number of events held.
     pub fn events(&self) -> usize {
-        let count = |tracks: &Mutex<Vec<Track>>| lock(tracks).iter().map(Track::len).sum::<usize>();
-        self.0.threads.iter().map(count).sum::<usize>() + count(&self.0.tracks)
+        let tracks = self.0.threads.iter().chain([&self.0.tracks]);
+        tracks.map(|tracks| lock(tracks).iter().map(Track::len).sum::<usize>()).sum()
     }
 
     /// Number of events that did not fit.
@@ -87,20 +92,21 @@ impl Trace {
         chrome::write(self.tracks(), self.dropped(), out)
     }
 
-    /// What a file of [`Self::write_json`] begins with.
+    /// The beginning of a file of [`Self::write_json`].
     pub const START: &str = chrome::START;
 
     /// The spans so far, track by track, in recording order. Counters are left out.
     pub fn spans(&self) -> Vec<TraceSpan> {
-        let span = |track: &str, event: &Event| match *event {
-            Event::Span { name, start, duration } => {
-                let [start, duration] = [start, duration].map(Duration::from_nanos);
-                Some(TraceSpan { track: track.to_owned(), name, start, duration })
+        let mut spans = Vec::new();
+        for Track { name: track, pieces, .. } in self.tracks() {
+            for event in pieces.iter().flatten() {
+                if let Event::Span { name, start, duration } = *event {
+                    let [start, duration] = [start, duration].map(Duration::from_nanos);
+                    spans.push(TraceSpan { track: track.clone(), name, start, duration });
+                }
             }
-            Event::Counter { .. } => None,
-        };
-        let tracks = self.tracks();
-        tracks.iter().flat_map(|t| t.pieces.iter().flatten().filter_map(|event| span(&t.name, event))).collect()
+        }
+        spans
     }
 
     fn tracks(&self) -> Vec<Track> {
@@ -117,7 +123,7 @@ impl Trace {
     }
 
     fn on_this_thread(&self, event: Event) {
-        let Inner { threads, room, .. } = &*self.0;
+        let TraceTracks { threads, room, .. } = &*self.0;
         thread::with_lease(|lease| {
             let mut tracks = lock(threads.get_or_init(lease.slot, Mutex::default));
             match tracks.last_mut().filter(|track| track.thread == Some(lease.serial)) {

@@ -85,7 +85,7 @@ impl QueueBackend {
     /// Connects to a queue.
     ///
     /// # Errors
-    /// When the broker does not answer, the queue does not exist (and is not to be created), or the options contradict
+    /// If the broker does not answer, the queue does not exist (and is not to be created), or the options contradict
     /// each other.
     pub fn open(&self, options: &QueueOptions) -> Result<Box<dyn JobQueue>, QueueError> {
         (self.open)(options)

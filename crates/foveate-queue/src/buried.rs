@@ -1,6 +1,6 @@
 use std::time::SystemTime;
 
-/// Why a message goes to the dead letters.
+/// The reason why a message goes to the dead letters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetter {
     /// The stage that failed.
@@ -16,16 +16,16 @@ pub struct Buried {
     pub id: String,
     /// Its body.
     pub body: Vec<u8>,
-    /// Where and why it failed; empty if something else than a worker put it there.
+    /// The stage at which it failed, and the reason; empty if something else than a worker put it there.
     pub why: DeadLetter,
-    /// When it died, by the broker's clock, if known.
+    /// The time at which it died, by the broker's clock, if known.
     pub since: Option<SystemTime>,
     /// True if the body is complete. [`JobQueue::dead_letter`](crate::JobQueue::dead_letter) truncates one that is too
     /// large.
     pub is_whole: bool,
 }
 
-/// What becomes of a dead letter.
+/// The fate of a dead letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It stays.

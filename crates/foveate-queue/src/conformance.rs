@@ -49,7 +49,7 @@ pub struct Dead {
     pub id: String,
     /// Its body.
     pub body: Vec<u8>,
-    /// Where and why it failed.
+    /// The stage at which it failed, and the reason.
     pub why: DeadLetter,
 }
 
@@ -76,7 +76,7 @@ const LONG: Duration = Duration::from_secs(120);
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The delay of a copy.
 const DELAY: Duration = Duration::from_secs(1);
-/// How much earlier than its delay a message may come back: the clocks differ.
+/// The tolerance for a message that comes back before its delay: the clocks differ.
 const EARLY: Duration = Duration::from_millis(100);
 /// More messages than any broker takes in one request.
 const MANY: usize = 57;
@@ -392,18 +392,14 @@ impl Harness<'_> {
         for delivery in receive(&*queue, 3) {
             queue.dead_letter(&delivery, &why(&delivery.id)).unwrap();
         }
-        let fate = |letter: &Buried| match letter.id.as_str() {
-            "back" => Fate::PutBack,
-            "gone" => Fate::Remove,
-            _ => Fate::Keep,
-        };
         let mut seen = Vec::new();
-        let mut judge = |letter: &Buried| {
-            assert!(letter.is_whole && letter.why == why(&letter.id), "{letter:?}");
-            seen.push(Message { id: letter.id.clone(), body: letter.body.clone() });
-            fate(letter)
-        };
-        queue.review(&mut judge).unwrap();
+        queue
+            .review(&mut |letter| {
+                assert!(letter.is_whole && letter.why == why(&letter.id), "{letter:?}");
+                seen.push(Message { id: letter.id.clone(), body: letter.body.clone() });
+                fate(letter)
+            })
+            .unwrap();
         assert_eq!(sorted(&seen), sorted(&sent));
         assert_eq!(queue.depth().unwrap(), Depth { waiting: 1, leased: 0, dead: 1 });
         let back = receive_one(&*queue);
@@ -440,18 +436,21 @@ impl Harness<'_> {
         let sent: Vec<_> = (0..MESSAGES).map(|n| message(&n.to_string())).collect();
         send(&*queue, &sent);
         let seen = Mutex::new(HashMap::new());
-        let drain = || {
-            let give_up = Instant::now() + PATIENCE;
-            while seen.lock().unwrap().len() < MESSAGES {
-                assert!(Instant::now() < give_up, "not all arrived");
-                let received = queue.receive(7, Duration::from_millis(100)).unwrap();
-                for delivery in &received {
-                    *seen.lock().unwrap().entry(delivery.id.clone()).or_insert(0) += 1;
-                }
-                all_ok(&queue.acknowledge(&receipts(&received)));
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let give_up = Instant::now() + PATIENCE;
+                    while seen.lock().unwrap().len() < MESSAGES {
+                        assert!(Instant::now() < give_up, "not all arrived");
+                        let received = queue.receive(7, Duration::from_millis(100)).unwrap();
+                        for delivery in &received {
+                            *seen.lock().unwrap().entry(delivery.id.clone()).or_insert(0) += 1;
+                        }
+                        all_ok(&queue.acknowledge(&receipts(&received)));
+                    }
+                });
             }
-        };
-        thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(drain))));
+        });
         let seen = seen.into_inner().unwrap();
         assert!(seen.values().all(|&times| times == 1), "{seen:?}");
     }
@@ -603,4 +602,13 @@ fn sorted(messages: &[Message]) -> Vec<Message> {
     let mut messages = messages.to_vec();
     messages.sort_by(|a, b| a.id.cmp(&b.id));
     messages
+}
+
+/// The fate of a letter, by its id.
+fn fate(letter: &Buried) -> Fate {
+    match letter.id.as_str() {
+        "back" => Fate::PutBack,
+        "gone" => Fate::Remove,
+        _ => Fate::Keep,
+    }
 }

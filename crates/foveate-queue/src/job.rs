@@ -9,14 +9,14 @@ use serde_json::value::RawValue;
 pub struct Job {
     /// The caller's own id, which callbacks and rows carry. Without it, the message's id is used.
     pub id: Option<String>,
-    /// What the callback's idempotency key is made of, together with the task. Without it, the id is used. A sender
+    /// The base of the callback's idempotency key, together with the task. Without it, the id is used. A sender
     /// whose clients choose the ids makes it from the client and the id, because two clients may choose the same one.
     pub idempotency_key: Option<String>,
     /// The name of one of the worker's tasks.
     pub task: String,
     /// The image.
     pub image: ImageRef,
-    /// Where the result is posted.
+    /// The address to which the result is posted.
     pub callback: Option<Callback>,
     /// True if the callback is also told if the job ends in the dead letters.
     pub callback_failures: bool,
@@ -45,14 +45,14 @@ impl ImageRef {
     }
 }
 
-/// Where a result is posted.
+/// The address to which a result is posted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Callback {
     /// An http or https URL.
     pub url: String,
 }
 
-/// Why a message is not a job, or a job cannot be a message. A retry does not help.
+/// The reason why a message is not a job, or a job cannot be a message. A retry does not help.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JobError {
@@ -82,7 +82,7 @@ pub enum JobError {
 /// The message on the wire. `null` means absent.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wire<'a> {
+struct JobJson<'a> {
     version: Number,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     id: Option<String>,
@@ -141,18 +141,26 @@ impl Job {
         struct Versioned {
             version: Number,
         }
-        let schema = |error: serde_json::Error| JobError::Schema(error.into());
         // serde accepts a list for a struct, as with the callback.
         if body.trim_ascii_start().first() == Some(&b'[') {
             return Err(JobError::List);
         }
         // The version first: a later version may have other fields.
-        let Versioned { version } = serde_json::from_slice(body).map_err(schema)?;
+        let Versioned { version } = serde_json::from_slice(body).map_err(|error| JobError::Schema(error.into()))?;
         if !(1..=Self::VERSION).any(|known| version.as_f64() == Some(known as f64)) {
             return Err(JobError::Version(version.to_string()));
         }
-        let Wire { version: _, id, idempotency_key, task, image, callback, callback_failures, metadata, traceparent } =
-            serde_json::from_slice(body).map_err(schema)?;
+        let JobJson {
+            version: _,
+            id,
+            idempotency_key,
+            task,
+            image,
+            callback,
+            callback_failures,
+            metadata,
+            traceparent,
+        } = serde_json::from_slice(body).map_err(|error| JobError::Schema(error.into()))?;
         for (field, value) in [("id", &id), ("idempotency_key", &idempotency_key)] {
             if value.as_deref().is_some_and(|value| !Self::is_id(value)) {
                 return Err(JobError::Id { field });
@@ -171,7 +179,7 @@ impl Job {
         })
     }
 
-    /// Whether a job may have this id, or this idempotency key.
+    /// Returns true if a job may have this id, or this idempotency key.
     pub fn is_id(id: &str) -> bool {
         (1..=Self::MAX_ID).contains(&id.chars().count()) && !id.chars().any(char::is_control)
     }
@@ -187,8 +195,8 @@ impl Job {
     /// [`JobError::Metadata`] when `metadata` is not JSON, [`JobError::LargeMetadata`] when it is too large.
     pub fn to_json(&self) -> Result<Vec<u8>, JobError> {
         Self::check_metadata(self.metadata.as_deref())?;
-        let failed = |error: serde_json::Error| JobError::Metadata(error.into());
-        let metadata = self.metadata.as_deref().map(serde_json::from_str).transpose().map_err(failed)?;
+        let metadata = self.metadata.as_deref().map(serde_json::from_str).transpose();
+        let metadata = metadata.map_err(|error| JobError::Metadata(error.into()))?;
         let Self { id, idempotency_key, task, image, callback, callback_failures, traceparent, .. } = self.clone();
         let callback = callback.map(|Callback { url }| WireCallback::Url(url));
         let version = match (&idempotency_key, callback_failures) {
@@ -197,7 +205,7 @@ impl Job {
             (None, false) => 1,
         };
         let callback_failures = callback_failures.then_some(true);
-        let wire = Wire {
+        let wire = JobJson {
             version: version.into(),
             id,
             idempotency_key,
@@ -208,7 +216,7 @@ impl Job {
             metadata,
             traceparent,
         };
-        serde_json::to_vec(&wire).map_err(failed)
+        serde_json::to_vec(&wire).map_err(|error| JobError::Metadata(error.into()))
     }
 }
 

@@ -94,7 +94,7 @@ pub struct Message {
     pub body: Vec<u8>,
 }
 
-/// How a broker took a message.
+/// The answer of a broker that took a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
     /// It is on the queue.
@@ -119,7 +119,7 @@ pub struct Delivery {
     pub received: u32,
     /// The time when the message was sent, by the broker's clock, if known.
     pub sent: Option<SystemTime>,
-    /// When the message began to fail, in whole seconds, if a worker noted it with [`JobQueue::renew`].
+    /// The time at which the message began to fail, in whole seconds, if a worker noted it with [`JobQueue::renew`].
     pub failing_since: Option<SystemTime>,
 }
 

@@ -13,12 +13,12 @@ pub struct MemoryQueue {
     max_receive: u32,
     max_messages: usize,
     max_bytes: usize,
-    shared: Arc<Shared>,
+    shared: Arc<SharedQueue>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
+struct SharedQueue {
+    state: Mutex<MemoryQueueState>,
     /// Notified when another message may be received.
     changed: Condvar,
 }
@@ -27,8 +27,8 @@ struct Shared {
 type Place = (Instant, u64);
 
 #[derive(Debug, Default)]
-struct State {
-    messages: BTreeMap<Place, Held>,
+struct MemoryQueueState {
+    messages: BTreeMap<Place, StoredMessage>,
     /// The place of each receipt's message, until that message is received again.
     receipts: HashMap<u64, Place>,
     dead: Vec<(Delivery, DeadLetter)>,
@@ -36,7 +36,7 @@ struct State {
 }
 
 #[derive(Debug)]
-struct Held {
+struct StoredMessage {
     message: Message,
     /// Unique among all messages.
     key: u64,
@@ -79,11 +79,11 @@ impl MemoryQueue {
         self.state().dead.clone()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, MemoryQueueState> {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn send_one(&self, state: &mut State, message: &Message) -> Result<Sent, QueueError> {
+    fn send_one(&self, state: &mut MemoryQueueState, message: &Message) -> Result<Sent, QueueError> {
         let bytes = message.body.len();
         if bytes > self.max_bytes {
             return Err(QueueError::TooLarge { bytes, limit: self.max_bytes });
@@ -97,7 +97,11 @@ impl MemoryQueue {
     }
 
     /// Applies `deal` to the message of every live receipt; the other leases are lost.
-    fn each(&self, receipts: &[Receipt], deal: impl Fn(&mut State, Held)) -> Vec<Result<(), QueueError>> {
+    fn each(
+        &self,
+        receipts: &[Receipt],
+        deal: impl Fn(&mut MemoryQueueState, StoredMessage),
+    ) -> Vec<Result<(), QueueError>> {
         let mut state = self.state();
         let now = Instant::now();
         let results =
@@ -108,7 +112,7 @@ impl MemoryQueue {
     }
 }
 
-impl State {
+impl MemoryQueueState {
     fn number(&mut self) -> u64 {
         self.numbers += 1;
         self.numbers
@@ -116,11 +120,12 @@ impl State {
 
     /// Adds a message, which counts as `received` so often.
     fn put_new(&mut self, at: Instant, message: Message, received: u32, failing_since: Option<SystemTime>) {
-        let (key, sent) = (self.number(), SystemTime::now());
-        self.put(at, Held { message, key, sent, failing_since, received, receipt: None });
+        let key = self.number();
+        let sent = SystemTime::now();
+        self.put(at, StoredMessage { message, key, sent, failing_since, received, receipt: None });
     }
 
-    fn put(&mut self, at: Instant, held: Held) {
+    fn put(&mut self, at: Instant, held: StoredMessage) {
         let place = (at, self.number());
         if let Some(receipt) = held.receipt {
             self.receipts.insert(receipt, place);
@@ -129,7 +134,7 @@ impl State {
     }
 
     /// Removes the message that `receipt` identifies, if its lease has not ended.
-    fn take(&mut self, receipt: &Receipt, now: Instant) -> Result<Held, QueueError> {
+    fn take(&mut self, receipt: &Receipt, now: Instant) -> Result<StoredMessage, QueueError> {
         let number = receipt.0.parse().map_err(|_| QueueError::LeaseLost)?;
         let place = self.receipts.get(&number).copied().filter(|place| place.0 > now).ok_or(QueueError::LeaseLost)?;
         self.receipts.remove(&number);
@@ -213,7 +218,7 @@ impl JobQueue for MemoryQueue {
 
     fn release(&self, receipts: &[Receipt], delay: Duration) -> Vec<Result<(), QueueError>> {
         let at = later(Instant::now(), delay);
-        self.each(receipts, |state, held| state.put(at, Held { receipt: None, ..held }))
+        self.each(receipts, |state, held| state.put(at, StoredMessage { receipt: None, ..held }))
     }
 
     fn renew(&self, delivery: &Delivery, delay: Duration) -> Result<(), QueueError> {

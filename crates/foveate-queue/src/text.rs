@@ -2,12 +2,12 @@
 /// most `bytes` bytes. Longer text is truncated and ends in `…`.
 pub fn one_line(text: &str, bytes: usize) -> String {
     const CUT: char = '…';
-    let clean = |c: char| match c {
+    let clean = text.trim().chars().map(|c| match c {
         '\u{fffe}' | '\u{ffff}' => char::REPLACEMENT_CHARACTER,
         c if c.is_control() => ' ',
         c => c,
-    };
-    let mut line: String = text.trim().chars().map(clean).collect();
+    });
+    let mut line: String = clean.collect();
     if line.len() > bytes {
         line.truncate(line.floor_char_boundary(bytes.saturating_sub(CUT.len_utf8())));
         if line.len() + CUT.len_utf8() <= bytes {

@@ -219,11 +219,11 @@ impl EngineThread {
 fn get(shared: &EngineState, url: &str, grow: &mut dyn FnMut(u64) -> bool, out: &mut Vec<u8>) -> Result<(), Failure> {
     let client = shared.client.as_ref().ok_or_else(|| no(Setting::ImageHost, "URLs"))?;
     let mut has_room = true;
-    let admit = &mut |bytes| {
+    let mut admit = |bytes| {
         has_room = grow(bytes);
         has_room
     };
-    let got = client.get(url, admit, out);
+    let got = client.get(url, &mut admit, out);
     got.map(drop).map_err(|error| Failure {
         untried: !has_room,
         transient: error.transient,

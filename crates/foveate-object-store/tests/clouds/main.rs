@@ -12,7 +12,7 @@ use std::process::{Command, ExitCode};
 
 use foveate_testkit::{run, trials};
 
-/// Where the credentials come from. Azure's are the emulator's.
+/// The sources of the credentials. Azure's are the emulator's.
 const CREDENTIALS: [(&str, &str); 5] = [
     (
         "GOOGLE_SERVICE_ACCOUNT_KEY",

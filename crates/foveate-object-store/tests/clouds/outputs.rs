@@ -19,7 +19,7 @@ fn open(address: &str, settings: &[(&str, &str)]) -> Arc<dyn Prefix> {
     registry.get("object-store").unwrap().open(address, &settings).unwrap()
 }
 
-/// What every store does.
+/// Checks that a store does what every store must do.
 fn check(prefix: &dyn Prefix) {
     let names = |start: &str| prefix.list(start).unwrap();
     assert!(names("").is_empty() && prefix.read("a").unwrap().is_none());

@@ -1,6 +1,6 @@
 use foveate_encode::EncodeError;
 
-/// Why a batch has no vectors. The other batches in flight are lost with it.
+/// The reason why a batch has no vectors. The other batches in flight are lost with it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaneError {

@@ -25,33 +25,33 @@ use std::time::Instant;
 use foveate_core::{BatchMemory, PixelBatch, VectorBuf};
 use foveate_encode::{Allocate, Batch, EncodeError, EncodeSpans, Encoder, EncoderSpec, Place, host_allocator};
 
-use sizes::Sizes;
+use sizes::LaneSizes;
 
 pub use error::LaneError;
 pub use memory::batch_memory;
 pub use normalize::Normalize;
 
 /// Feeds an encoder and tracks its batches in flight: one if the encoder blocks its caller, several if its device works
-/// beside the host ([`Overlap`](foveate_encode::Overlap)). Each batch carries a `T` of the caller's.
+/// while the host does ([`Overlap`](foveate_encode::Overlap)). Each batch carries a `T` of the caller's.
 pub struct Lane<T> {
     encoder: Box<dyn Encoder>,
     normalize: Normalize,
     depth: usize,
-    /// `None` if a batch's cost depends only on its images, whatever their number.
-    sizes: Option<Sizes>,
+    /// `None` if a batch's cost depends only on the number of its images.
+    sizes: Option<LaneSizes>,
     /// Oldest first.
-    flights: VecDeque<Flight<T>>,
+    flights: VecDeque<LaneFlight<T>>,
 }
 
 /// A batch in flight.
-struct Flight<T> {
+struct LaneFlight<T> {
     tag: T,
     images: usize,
     vectors: VectorBuf,
-    state: State,
+    state: FlightState,
 }
 
-enum State {
+enum FlightState {
     /// On the device, padded with images to one of the lane's sizes.
     UnderWay {
         padded: usize,
@@ -72,7 +72,7 @@ pub struct Landed<T> {
     pub vectors: VectorBuf,
     /// Indices of the rows that are not valid vectors, ascending: a component is infinite or not a number.
     pub not_finite: Vec<usize>,
-    /// When the encoder did which part; `None` for a batch without images.
+    /// The times at which the encoder did each part; `None` for a batch without images.
     pub spans: Option<EncodeSpans>,
 }
 
@@ -80,7 +80,7 @@ impl<T> Lane<T> {
     /// Creates a lane with no batch in flight.
     pub fn new(mut encoder: Box<dyn Encoder>, normalize: Normalize) -> Self {
         let depth = encoder.overlap().map(|overlap| overlap.depth().max(1));
-        let sizes = depth.map(|_| Sizes::new(encoder.spec().max_batch));
+        let sizes = depth.map(|_| LaneSizes::new(encoder.spec().max_batch));
         let depth = depth.unwrap_or(1);
         Self { encoder, normalize, depth, sizes, flights: VecDeque::with_capacity(depth) }
     }
@@ -109,7 +109,7 @@ impl<T> Lane<T> {
         self.encoder.overlap().map_or_else(host_allocator, |overlap| overlap.allocator(place))
     }
 
-    /// Submits the first `images` images of `memory`, which lie side by side, `[images, h, w, 3]`; there may be none.
+    /// Submits the first `images` images of `memory`, which lie one after another, `[images, h, w, 3]`; there may be none.
     /// Their rows will be in `vectors`, whose previous content does not matter. An encoder that does not overlap has
     /// finished when this returns.
     ///
@@ -124,7 +124,7 @@ impl<T> Lane<T> {
     ) -> Result<(), LaneError> {
         let begun = self.begin(memory, images, &mut vectors);
         let state = begun.inspect_err(|_| self.abandon())?;
-        self.flights.push_back(Flight { tag, images, vectors, state });
+        self.flights.push_back(LaneFlight { tag, images, vectors, state });
         Ok(())
     }
 
@@ -133,16 +133,16 @@ impl<T> Lane<T> {
         memory: Box<dyn BatchMemory>,
         images: usize,
         vectors: &mut VectorBuf,
-    ) -> Result<State, EncodeError> {
+    ) -> Result<FlightState, EncodeError> {
         vectors.reset(0, self.spec().dim);
         if images == 0 {
-            return Ok(State::Encoded { memory, spans: None });
+            return Ok(FlightState::Encoded { memory, spans: None });
         }
         let size = self.spec().input;
         let padded = self.padded(images, memory.bytes());
         if let Some(overlap) = self.encoder.overlap() {
             overlap.submit(Batch { memory, images: padded, size })?;
-            return Ok(State::UnderWay { padded });
+            return Ok(FlightState::UnderWay { padded });
         }
         let bytes = images * size.rgb_len().unwrap_or(0);
         let batch = memory.host().and_then(|host| PixelBatch::new(host.get(..bytes)?, size)).ok_or_else(|| {
@@ -150,11 +150,11 @@ impl<T> Lane<T> {
         })?;
         let started = Instant::now();
         let times = self.encoder.encode(batch, vectors)?;
-        Ok(State::Encoded { memory, spans: Some(EncodeSpans::in_turn(started, times)) })
+        Ok(FlightState::Encoded { memory, spans: Some(EncodeSpans::in_turn(started, times)) })
     }
 
-    /// Returns the size that a batch of `images` is submitted with, given memory of `bytes`. Whatever lies behind the
-    /// images in the memory is encoded too, and its rows are dropped.
+    /// Returns the size that a batch of `images` is submitted with, given memory of `bytes`. The memory behind the images
+    /// is encoded too, and its rows are dropped.
     fn padded(&self, images: usize, bytes: usize) -> usize {
         let room = bytes / self.spec().input.rgb_len().unwrap_or(0).max(1);
         self.sizes.as_ref().map_or(images, |sizes| sizes.padded(images).min(room).max(images))
@@ -169,23 +169,23 @@ impl<T> Lane<T> {
         landed.inspect_err(|_| self.abandon())
     }
 
-    fn land(&mut self, flight: Flight<T>) -> Result<Landed<T>, LaneError> {
-        let Flight { tag, images, mut vectors, state } = flight;
+    fn land(&mut self, flight: LaneFlight<T>) -> Result<Landed<T>, LaneError> {
+        let LaneFlight { tag, images, mut vectors, state } = flight;
         let (memory, spans, given) = match state {
-            State::Encoded { memory, spans } => (memory, spans, images),
-            State::UnderWay { padded } => {
+            FlightState::Encoded { memory, spans } => (memory, spans, images),
+            FlightState::UnderWay { padded } => {
                 let overlap = self.encoder.overlap().unwrap_or_else(|| unreachable!("it took the batch"));
                 let collected = overlap.collect(&mut vectors)?;
                 (collected.batch.memory, Some(collected.spans), padded)
             }
         };
-        let (rows, dim) = (vectors.rows(), vectors.dim());
-        if (rows, dim) != (given, self.spec().dim) {
+        let rows = vectors.rows();
+        let dim = vectors.dim();
+        if rows != given || dim != self.spec().dim {
             return Err(LaneError::Shape { rows, dim, images: given });
         }
         vectors.truncate(images);
-        let is_finite = |row: &usize| vectors.row(*row).iter().all(|value| value.is_finite());
-        let not_finite = (0..images).filter(|row| !is_finite(row)).collect();
+        let not_finite = (0..images).filter(|&row| !vectors.row(row).iter().all(|value| value.is_finite())).collect();
         self.normalize.apply(vectors.as_mut_slice(), dim);
         Ok(Landed { tag, memory, vectors, not_finite, spans })
     }
@@ -193,8 +193,8 @@ impl<T> Lane<T> {
     /// Drops the batches in flight and their tags, so that the lane can be used again. Every error does this by itself;
     /// a caller does it after a panic.
     pub fn abandon(&mut self) {
-        let is_under_way = |flight: &Flight<T>| matches!(flight.state, State::UnderWay { .. });
-        let under_way = self.flights.drain(..).filter(is_under_way).count();
+        let flights = self.flights.drain(..);
+        let under_way = flights.filter(|flight| matches!(flight.state, FlightState::UnderWay { .. })).count();
         let Some(overlap) = self.encoder.overlap() else { return };
         let mut dropped = VectorBuf::new();
         // After a device error there are none left to collect.

@@ -1,4 +1,4 @@
-/// Whether vectors are scaled.
+/// The scaling of vectors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Normalize {
     /// As the model returns them.

@@ -2,9 +2,9 @@ use foveate_encode::BATCH_SIZES;
 
 /// The batch sizes that a device is given: any other batch is padded to the next larger one. The device thus prepares
 /// its product plans and its captured graph once per size.
-pub(crate) struct Sizes(Vec<usize>);
+pub(crate) struct LaneSizes(Vec<usize>);
 
-impl Sizes {
+impl LaneSizes {
     /// Chooses at most [`BATCH_SIZES`] sizes up to `max`. Each is smaller than the one above it by a fixed fraction,
     /// the smallest fraction that leads down to 1.
     pub(crate) fn new(max: usize) -> Self {
@@ -22,8 +22,9 @@ impl Sizes {
 
 /// Lists sizes from `max` down to 1, each smaller than the last by one `part`-th.
 fn descend(max: usize, part: usize) -> Vec<usize> {
-    let less = |&size: &usize| Some(size - size.div_ceil(part)).filter(|&size| size > 0);
-    std::iter::successors(Some(max.max(1)), less).collect()
+    let sizes =
+        std::iter::successors(Some(max.max(1)), |size| Some(size - size.div_ceil(part)).filter(|&size| size > 0));
+    sizes.collect()
 }
 
 #[cfg(test)]
@@ -32,11 +33,11 @@ mod tests {
 
     #[test]
     fn sizes_are_few_and_have_room_for_every_batch() {
-        assert_eq!(Sizes::new(1).0, [1]);
-        assert_eq!(Sizes::new(5).0, [5, 4, 3, 2, 1]);
-        assert_eq!(Sizes::new(32).0, [32, 24, 18, 13, 9, 6, 4, 3, 2, 1]);
+        assert_eq!(LaneSizes::new(1).0, [1]);
+        assert_eq!(LaneSizes::new(5).0, [5, 4, 3, 2, 1]);
+        assert_eq!(LaneSizes::new(32).0, [32, 24, 18, 13, 9, 6, 4, 3, 2, 1]);
         for max in 1..=2_000 {
-            let sizes = Sizes::new(max);
+            let sizes = LaneSizes::new(max);
             assert!(sizes.0.len() <= BATCH_SIZES && sizes.0[0] == max, "{max}: {:?}", sizes.0);
             for images in 1..=max {
                 let padded = sizes.padded(images);

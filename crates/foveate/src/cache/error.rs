@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-/// The reason that a cache cannot be opened.
+/// The reason why a cache cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CacheError {
@@ -17,7 +17,7 @@ pub enum CacheError {
     Damaged {
         /// The folder.
         path: PathBuf,
-        /// Its fault.
+        /// The damage.
         reason: String,
     },
     /// The size is too small for its parts.

@@ -45,7 +45,7 @@ use std::path::Path;
 use foveate_pipeline::{ContentId, KnownVector, Recall};
 
 use entry::{Key, entry};
-use store::Store;
+use store::CacheStore;
 
 pub use error::CacheError;
 pub use store::pause;
@@ -53,7 +53,7 @@ pub use store::pause;
 /// A folder of vectors, for one set of settings.
 pub struct Cache {
     /// `None` only while it is dropped.
-    store: Option<Store>,
+    store: Option<CacheStore>,
     settings: blake3::Hash,
     /// The process that opened it. In a fork, its threads are gone and its files are the parent's.
     process: u32,
@@ -66,14 +66,13 @@ impl Cache {
     /// # Errors
     /// If the folder cannot be used, or what is there is not an intact cache.
     pub fn open(folder: &Path, bytes: u64, settings: &BTreeMap<String, String>) -> Result<Self, CacheError> {
-        let failed = |source| CacheError::Open { path: folder.to_owned(), source };
-        std::fs::create_dir_all(folder).map_err(failed)?;
-        let folder = folder.canonicalize().map_err(failed)?;
-        let store = Store::open(&folder, bytes)?;
+        let created = std::fs::create_dir_all(folder).and_then(|()| folder.canonicalize());
+        let folder = created.map_err(|source| CacheError::Open { path: folder.to_owned(), source })?;
+        let store = CacheStore::open(&folder, bytes)?;
         Ok(Self { store: Some(store), settings: digest(settings), process: std::process::id() })
     }
 
-    fn store(&self) -> Option<&Store> {
+    fn store(&self) -> Option<&CacheStore> {
         self.store.as_ref().filter(|_| self.process == std::process::id())
     }
 

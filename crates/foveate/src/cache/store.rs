@@ -61,23 +61,23 @@ pub fn pause() -> RwLockWriteGuard<'static, ()> {
 }
 
 /// An open folder.
-pub(crate) struct Store {
+pub(crate) struct CacheStore {
     path: PathBuf,
     pages: u64,
     /// Connections that no reader uses.
     readers: Mutex<Vec<Connection>>,
     /// `None` only while it is dropped.
-    jobs: Option<SyncSender<Job>>,
+    jobs: Option<SyncSender<CacheJob>>,
     writer: Option<JoinHandle<()>>,
 }
 
-enum Job {
+enum CacheJob {
     Put(Key, Vec<u8>),
     /// Moves an entry from the older generation to the younger.
     Keep(Key, Vec<u8>),
 }
 
-impl Store {
+impl CacheStore {
     pub(crate) fn open(folder: &Path, bytes: u64) -> Result<Self, CacheError> {
         if bytes < LEAST {
             return Err(CacheError::TooSmall { bytes, least: LEAST });
@@ -88,7 +88,7 @@ impl Store {
             let _in_use = in_use();
             let mut connection = connect(&path, pages).map_err(|error| failed(folder, error))?;
             prepare(&mut connection, folder)?;
-            Writer { connection, pages, folder: folder.display().to_string() }
+            CacheWriter { connection, pages, folder: folder.display().to_string() }
         };
         let (jobs, waiting) = sync_channel(WAITING);
         let thread = std::thread::Builder::new().name("cache".to_owned());
@@ -107,22 +107,22 @@ impl Store {
         let (known, entry) = found.ok()?;
         lock(&self.readers).push(connection);
         if let Some(entry) = entry {
-            self.send(Job::Keep(*key, entry));
+            self.send(CacheJob::Keep(*key, entry));
         }
         known
     }
 
     pub(crate) fn put(&self, key: Key, entry: Vec<u8>) {
-        self.send(Job::Put(key, entry));
+        self.send(CacheJob::Put(key, entry));
     }
 
     /// Drops the job if the writer is behind or has given up: it would only have saved work.
-    fn send(&self, job: Job) {
+    fn send(&self, job: CacheJob) {
         let _ = self.jobs.as_ref().map(|jobs| jobs.try_send(job));
     }
 }
 
-impl Drop for Store {
+impl Drop for CacheStore {
     /// Waits for what is to be written.
     fn drop(&mut self) {
         self.jobs = None;
@@ -180,7 +180,7 @@ fn younger(connection: &Connection) -> rusqlite::Result<(usize, u64)> {
     statement.query_row([], |row| Ok((usize::from(row.get::<_, bool>(0)?), row.get::<_, i64>(1)?.max(0) as u64)))
 }
 
-/// An entry that is known under a key, with its bytes if it is in the older generation.
+/// Returns the vector known under a key, and its entry if it is in the older generation.
 fn find(connection: &Connection, key: &Key) -> rusqlite::Result<(Option<KnownVector>, Option<Vec<u8>>)> {
     let (younger, _) = younger(connection)?;
     for generation in [younger, 1 - younger] {
@@ -196,15 +196,15 @@ fn find(connection: &Connection, key: &Key) -> rusqlite::Result<(Option<KnownVec
     Ok((None, None))
 }
 
-struct Writer {
+struct CacheWriter {
     connection: Connection,
     pages: u64,
     folder: String,
 }
 
-impl Writer {
+impl CacheWriter {
     /// Runs until no more jobs can come, or writing fails.
-    fn write_all(mut self, jobs: &Receiver<Job>) {
+    fn write_all(mut self, jobs: &Receiver<CacheJob>) {
         let most = (self.pages / 64).clamp(1, BATCH) as usize;
         while let Ok(first) = jobs.recv() {
             let deadline = Instant::now() + DELAY;
@@ -224,7 +224,7 @@ impl Writer {
         drop(self.connection);
     }
 
-    fn write(&mut self, batch: &[Job]) -> rusqlite::Result<()> {
+    fn write(&mut self, batch: &[CacheJob]) -> rusqlite::Result<()> {
         match self.store(batch) {
             // Other processes may have filled it. The next batch finds room; this one only saves work.
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::DiskFull) => {
@@ -236,7 +236,7 @@ impl Writer {
         }
     }
 
-    fn store(&mut self, batch: &[Job]) -> rusqlite::Result<()> {
+    fn store(&mut self, batch: &[CacheJob]) -> rusqlite::Result<()> {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         // Three eighths of what the tables may take.
         if younger(&transaction)?.1 >= self.pages * PAGE * 9 / 32 {
@@ -245,9 +245,9 @@ impl Writer {
         let (younger, mut bytes) = younger(&transaction)?;
         for job in batch {
             let (key, entry) = match job {
-                Job::Put(key, entry) => (key, entry),
-                Job::Keep(key, entry) if !has(&transaction, younger, key)? => (key, entry),
-                Job::Keep(..) => continue,
+                CacheJob::Put(key, entry) => (key, entry),
+                CacheJob::Keep(key, entry) if !has(&transaction, younger, key)? => (key, entry),
+                CacheJob::Keep(..) => continue,
             };
             transaction.prepare_cached(INSERT[younger])?.execute(params![number(key), entry])?;
             bytes += entry.len() as u64 + OVERHEAD;

@@ -2,7 +2,7 @@ use std::error::Error;
 
 use tracing_subscriber::filter::ParseError;
 
-/// The reason that logs and traces could not be set up.
+/// The reason why logs and traces could not be set up.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TelemetryError {

@@ -10,14 +10,14 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormattedFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Stores the fields of spans for [`Lines`].
+/// Stores the fields of spans for [`JsonLines`].
 pub(crate) fn fields() -> JsonFields {
     JsonFields::new()
 }
 
-pub(crate) struct Lines;
+pub(crate) struct JsonLines;
 
-impl<S: Subscriber + for<'a> LookupSpan<'a>> FormatEvent<S, JsonFields> for Lines {
+impl<S: Subscriber + for<'a> LookupSpan<'a>> FormatEvent<S, JsonFields> for JsonLines {
     fn format_event(
         &self,
         context: &FmtContext<'_, S, JsonFields>,

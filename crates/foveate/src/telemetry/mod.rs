@@ -40,7 +40,7 @@ use layers::{BoxedLayer, visible};
 pub use error::TelemetryError;
 pub use otel::{join, traceparent};
 
-/// Filter and format of logs, and the collector of spans.
+/// The level and the format of logs, and the destination of spans.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TelemetryOptions {
     /// The format of a line.
@@ -103,6 +103,6 @@ fn log_layer(format: Format, visible: impl Filter<Registry> + Send + Sync + 'sta
             let colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
             lines.with_ansi(colours).with_filter(visible).boxed()
         }
-        Format::Json => lines.fmt_fields(json::fields()).event_format(json::Lines).with_filter(visible).boxed(),
+        Format::Json => lines.fmt_fields(json::fields()).event_format(json::JsonLines).with_filter(visible).boxed(),
     }
 }

@@ -75,7 +75,7 @@ pub(crate) fn export(endpoint: Option<&str>) -> Result<Option<(BoxedLayer, Spans
 }
 
 fn exporter(endpoint: Option<&str>) -> Result<SpanExporter, TelemetryError> {
-    let mut builder = SpanExporter::builder().with_http().with_http_client(Collector::new());
+    let mut builder = SpanExporter::builder().with_http().with_http_client(SpanCollector::new());
     if let Some(base) = endpoint {
         builder = builder.with_endpoint(format!("{}/v1/traces", base.trim_end_matches('/')));
     }
@@ -97,9 +97,9 @@ fn first_of(variables: [&str; 2]) -> Option<String> {
 
 /// The connection to the collector.
 #[derive(Debug)]
-struct Collector(ureq::Agent);
+struct SpanCollector(ureq::Agent);
 
-impl Collector {
+impl SpanCollector {
     fn new() -> Self {
         let timeout = first_of(TIMEOUTS).and_then(|millis| millis.parse().ok()).map_or(TIMEOUT, Duration::from_millis);
         let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(timeout));
@@ -108,7 +108,7 @@ impl Collector {
 }
 
 #[async_trait::async_trait]
-impl HttpClient for Collector {
+impl HttpClient for SpanCollector {
     /// Blocks, but only the exporter's own thread.
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let (head, body) = request.into_parts();

@@ -1,4 +1,4 @@
-//! A cache's promises, and vectors that it must not return.
+//! The vectors that a cache keeps, and those that it must not return.
 
 use std::collections::BTreeMap;
 use std::fs;
