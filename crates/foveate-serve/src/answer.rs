@@ -9,21 +9,21 @@ use foveate_worker::{Encoding, Failure, Outcome, Stage};
 use serde::Serialize;
 
 use crate::api::Api;
-use crate::entry::Entry;
-use crate::problem::{Kind, Problem, REQUEST_ID};
+use crate::entry::AnswerEntry;
+use crate::problem::{Problem, ProblemKind, REQUEST_ID};
 
 #[derive(Serialize)]
 struct List<'a> {
     object: &'static str,
     id: &'a str,
     model: &'a str,
-    data: Vec<Entry>,
-    usage: Usage,
+    data: Vec<AnswerEntry>,
+    usage: UsageJson,
 }
 
 /// Token counts, because clients of other services expect them; always 0 for images.
 #[derive(Serialize)]
-struct Usage {
+struct UsageJson {
     images: usize,
     prompt_tokens: usize,
     total_tokens: usize,
@@ -42,18 +42,18 @@ pub(crate) fn outcomes(
     let failures: Vec<(usize, &Failure)> =
         outcomes.iter().enumerate().filter_map(|(i, outcome)| Some((i, outcome.as_ref().err()?))).collect();
     if failures.is_empty() || partial && failures.len() < outcomes.len() {
-        let data = outcomes.iter().enumerate().map(|(i, outcome)| Entry::of(i, outcome, encoding)).collect();
+        let data = outcomes.iter().enumerate().map(|(i, outcome)| AnswerEntry::of(i, outcome, encoding)).collect();
         return Ok(list(StatusCode::OK, id, &api.models[0], images, data));
     }
-    let data = failures.iter().map(|(i, failure)| Entry::failed(*i, failure)).collect();
+    let data = failures.iter().map(|(i, failure)| AnswerEntry::failed(*i, failure)).collect();
     let problem = Problem { data, ..failed(&failures, outcomes.len(), partial) };
     let remedy = failures.iter().find_map(|(_, failure)| (api.remedy)(failure.setting?));
     Err(Problem { remedy: remedy.unwrap_or(problem.remedy), ..problem })
 }
 
 /// The answer to an accepted request.
-pub(crate) fn list(status: StatusCode, id: &str, model: &str, images: usize, data: Vec<Entry>) -> Response {
-    let usage = Usage { images, prompt_tokens: 0, total_tokens: 0 };
+pub(crate) fn list(status: StatusCode, id: &str, model: &str, images: usize, data: Vec<AnswerEntry>) -> Response {
+    let usage = UsageJson { images, prompt_tokens: 0, total_tokens: 0 };
     (status, [(REQUEST_ID, id)], Json(List { object: "list", id, model, data, usage })).into_response()
 }
 
@@ -69,7 +69,7 @@ fn failed(failures: &[(usize, &Failure)], all: usize, partial: bool) -> Problem 
             true => "replace the inputs that data lists, or set partial_results to have the vectors of the others",
             false => "send other inputs: these fail whenever they are tried",
         };
-        return Problem { kind: Kind::InputsFailed, ..Problem::impossible(detail, remedy) };
+        return Problem { kind: ProblemKind::InputsFailed, ..Problem::impossible(detail, remedy) };
     }
     let wait = failures.iter().filter_map(|(_, failure)| failure.retry_after).max();
     let stages = failures.iter().filter(|(_, failure)| failure.transient).map(|(_, failure)| failure.stage);

@@ -64,7 +64,7 @@ pub struct Api {
     pub dimensions: Option<usize>,
     /// True if the vectors have length 1 already. Requests may ask for that (`normalize`), but not for the contrary.
     pub normalized: bool,
-    /// What `POST /v1/similar` searches, and `POST /v1/index/reload` reads again; without it, there are no such
+    /// The index that `POST /v1/similar` searches, and `POST /v1/index/reload` reads again; without it, there are no such
     /// addresses.
     pub index: Option<IndexSource>,
     /// API keys, each `KEY` or `NAME KEY`; the log names the key of each request. Clients send one of them
@@ -116,23 +116,24 @@ impl Api {
 
     pub(crate) fn check(&self) -> Result<(), ServeError> {
         let room = self.engine.max_in_flight().min(MAX_INPUTS);
-        let fail = |message: String| Err(ServeError::Options(message));
-        match () {
-            () if self.max_images == 0 || self.max_images > room => {
-                let remedy = "change max_images, or the engine's max_in_flight";
-                fail(format!("{} images in a request: there is room for 1 to {room}; {remedy}", self.max_images))
-            }
+        let longest = self.timeout.max(self.read_timeout);
+        let problem = if self.max_images == 0 || self.max_images > room {
+            let remedy = "change max_images, or the engine's max_in_flight";
+            format!("{} images in a request: there is room for 1 to {room}; {remedy}", self.max_images)
+        } else if self.max_body_bytes == 0 || self.max_body_bytes > self.max_bytes_in_hand / 3 {
             // A request needs its body, as much again while it is parsed, and its images.
-            () if self.max_body_bytes == 0 || self.max_body_bytes > self.max_bytes_in_hand / 3 => fail(format!(
+            format!(
                 "bodies of {} bytes need three times as many in hand, and there may be {}",
                 self.max_body_bytes, self.max_bytes_in_hand
-            )),
-            () if self.models.is_empty() => fail("a model without a name".to_owned()),
-            () if self.timeout.max(self.read_timeout) > A_DAY => {
-                fail(format!("a time limit of {} s; at most a day", self.timeout.max(self.read_timeout).as_secs()))
-            }
-            () => Ok(()),
-        }
+            )
+        } else if self.models.is_empty() {
+            "a model without a name".to_owned()
+        } else if longest > A_DAY {
+            format!("a time limit of {} s; at most a day", longest.as_secs())
+        } else {
+            return Ok(());
+        };
+        Err(ServeError::Options(problem))
     }
 }
 

@@ -2,24 +2,24 @@
 
 use foveate_worker::Image;
 
-use crate::memory::Claim;
+use crate::memory::MemoryClaim;
 use crate::serving::Serving;
-use crate::settings::{IgnoredFields, Settings};
+use crate::settings::{IgnoredFields, RequestFields};
 
 /// A parsed request.
 #[derive(Debug)]
 pub(crate) struct Asked {
     /// At most [`crate::Api::max_images`], and at least one unless something else is searched for.
     pub(crate) images: Vec<Image>,
-    pub(crate) settings: Settings,
+    pub(crate) settings: RequestFields,
     pub(crate) ignored: IgnoredFields,
     /// The room of the images.
-    pub(crate) claim: Claim,
+    pub(crate) claim: MemoryClaim,
 }
 
 impl Asked {
-    pub(crate) fn new(serving: &Serving, claim: Claim) -> Self {
+    pub(crate) fn new(serving: &Serving, claim: MemoryClaim) -> Self {
         let ignored = IgnoredFields::new(serving.api.strict_requests);
-        Self { images: Vec::new(), settings: Settings::default(), ignored, claim }
+        Self { images: Vec::new(), settings: RequestFields::default(), ignored, claim }
     }
 }

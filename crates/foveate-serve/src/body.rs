@@ -9,17 +9,17 @@ use axum::http::{HeaderMap, StatusCode};
 use foveate_net::Codings;
 use http_body_util::BodyExt;
 
-use crate::memory::Claim;
+use crate::memory::MemoryClaim;
 use crate::problem::Problem;
 use crate::serving::Serving;
 
-/// How long a refused client may continue to send.
+/// The time for which a refused client may continue to send.
 const LINGER: Duration = Duration::from_secs(2);
 /// Bytes that are decoded at once.
 const CHUNK: usize = 64 << 10;
 /// Longest boundary of a form (RFC 2046).
 const MAX_BOUNDARY: usize = 70;
-/// What the files of images begin with, besides the brands of ISO files. It decides only whether a body without a
+/// The first bytes of image files, other than the brands of ISO files. This decides only whether a body without a
 /// useful `Content-Type` is taken for an image; the engine looks closer.
 const SIGNATURES: [&[u8]; 10] =
     [b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"RIFF", b"BM", b"II*\0", b"MM\0*", b"\xff\x0a", b"qoif", b"\0\0\0"];
@@ -32,7 +32,11 @@ pub(crate) enum BodyKind {
 }
 
 /// Reads the body, and undoes its codings.
-pub(crate) async fn read(serving: &Serving, headers: &HeaderMap, body: &mut Body) -> Result<(Vec<u8>, Claim), Problem> {
+pub(crate) async fn read(
+    serving: &Serving,
+    headers: &HeaderMap,
+    body: &mut Body,
+) -> Result<(Vec<u8>, MemoryClaim), Problem> {
     let header = headers.get(CONTENT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let codings = Codings::parse(header).and_then(|codings| match codings.len() {
         0 | 1 => Ok(codings),
@@ -56,7 +60,7 @@ pub(crate) async fn read(serving: &Serving, headers: &HeaderMap, body: &mut Body
 /// Bytes that come in pieces, and their room.
 struct Growing {
     bytes: Vec<u8>,
-    claim: Claim,
+    claim: MemoryClaim,
     most: u64,
 }
 
@@ -98,7 +102,7 @@ async fn receive(serving: &Serving, headers: &HeaderMap, body: &mut Body) -> Res
 }
 
 /// Undoes a body's codings. What comes out has the limit of a body that is not encoded.
-fn decode(serving: &Serving, codings: &Codings, encoded: Growing) -> Result<(Vec<u8>, Claim), Problem> {
+fn decode(serving: &Serving, codings: &Codings, encoded: Growing) -> Result<(Vec<u8>, MemoryClaim), Problem> {
     let mut decoded = Growing::new(serving);
     let mut reader = codings.decode(Box::new(Cursor::new(&encoded.bytes)));
     let mut chunk = vec![0; CHUNK];

@@ -26,9 +26,10 @@ impl FromStr for Origin {
     /// [`ServeError::Origin`] if no browser sends such an origin.
     fn from_str(text: &str) -> Result<Self, ServeError> {
         let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
-        let is_host = |host: &str| !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/');
+        let is_origin = host
+            .is_some_and(|host| !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/'));
         match HeaderValue::from_str(text) {
-            Ok(value) if text == "*" || host.is_some_and(is_host) => Ok(Self(value)),
+            Ok(value) if text == "*" || is_origin => Ok(Self(value)),
             _ => Err(ServeError::Origin(text.to_owned())),
         }
     }

@@ -21,9 +21,9 @@ use crate::asked::Asked;
 use crate::body;
 use crate::input;
 use crate::problem::Problem;
-use crate::request_log::Figures;
+use crate::request_log::RequestFigures;
 use crate::serving::Serving;
-use crate::settings::Settings;
+use crate::settings::RequestFields;
 use crate::similar::SimilarFields;
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
@@ -49,7 +49,7 @@ pub(crate) async fn similar(State(serving): State<Arc<Serving>>, request: Reques
 /// Answers with vectors, or with what is `similar`.
 async fn answer(serving: &Serving, request: Request, similar: Option<SimilarFields>) -> Response {
     let (Parts { headers, .. }, mut body) = request.into_parts();
-    let mut figures = Figures::default();
+    let mut figures = RequestFigures::default();
     let answer = match serving.authorize(&headers).and_then(|()| id(&headers)) {
         Ok(id) => identified(serving, &id, similar, &headers, &mut body, &mut figures).await,
         Err(problem) => Err(problem),
@@ -72,7 +72,7 @@ async fn identified(
     similar: Option<SimilarFields>,
     headers: &HeaderMap,
     body: &mut Body,
-    figures: &mut Figures,
+    figures: &mut RequestFigures,
 ) -> Result<Response, Problem> {
     let span = info_span!("request", id, images = Empty, status = Empty);
     if let Some(traceparent) = headers.get("traceparent").and_then(|value| value.to_str().ok()) {
@@ -106,7 +106,7 @@ fn id(headers: &HeaderMap) -> Result<String, Problem> {
     }
 }
 
-fn check(serving: &Serving, settings: &Settings) -> Result<(), Problem> {
+fn check(serving: &Serving, settings: &RequestFields) -> Result<(), Problem> {
     settings.model.as_ref().map_or(Ok(()), |model| serving.has_model(model))?;
     if settings.normalize == Some(false) && serving.api.normalized {
         let remedy = "leave normalize out, or start the server with --normalize off";
@@ -123,7 +123,12 @@ fn check(serving: &Serving, settings: &Settings) -> Result<(), Problem> {
 }
 
 /// Answers directly, from the engine's dynamic batches.
-async fn embed(serving: &Serving, id: &str, mut asked: Asked, figures: &mut Figures) -> Result<Response, Problem> {
+async fn embed(
+    serving: &Serving,
+    id: &str,
+    mut asked: Asked,
+    figures: &mut RequestFigures,
+) -> Result<Response, Problem> {
     let deadline = Instant::now() + serving.api.timeout;
     let encoding = asked.settings.encoding;
     let partial = asked.settings.partial;
@@ -199,7 +204,8 @@ fn submit(
     let task = asked.settings.task.as_ref().unwrap_or(task);
     // Frees the room of the bytes once the engine is done with the last image.
     let claim = Arc::new(asked.claim);
-    let work = |(index, image)| {
+    let mut outcomes = Vec::new();
+    for (index, image) in asked.images.into_iter().enumerate() {
         let (tell, outcome) = oneshot::channel();
         let claim = Arc::clone(&claim);
         let done = Done::new(move |outcome| {
@@ -209,9 +215,10 @@ fn submit(
         });
         let id = format!("{id}-{index}");
         let span = info_span!("item", id);
-        let (task, metadata) = (task.clone(), asked.settings.metadata.clone());
+        let task = task.clone();
+        let metadata = asked.settings.metadata.clone();
         api.engine.submit(Work { id, task, image, metadata, done: done.while_wanted(wanted.still()), span })?;
-        Ok(outcome)
-    };
-    asked.images.into_iter().enumerate().map(work).collect()
+        outcomes.push(outcome);
+    }
+    Ok(outcomes)
 }

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 /// The outcome of one input.
 #[derive(Debug, Serialize)]
-pub(crate) struct Entry {
+pub(crate) struct AnswerEntry {
     object: &'static str,
     index: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -25,7 +25,7 @@ struct Error {
     retryable: bool,
 }
 
-impl Entry {
+impl AnswerEntry {
     fn new(object: &'static str, index: usize) -> Self {
         Self { object, index, embedding: None, output: None, error: None }
     }

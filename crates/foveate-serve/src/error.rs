@@ -1,6 +1,6 @@
 use std::net::SocketAddr;
 
-/// Why a server cannot start.
+/// The reason why a server cannot start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::asked::Asked;
 use crate::image_text::{ImageText, TextMeans};
 use crate::problem::Problem;
-use crate::settings::Settings;
+use crate::settings::RequestFields;
 
 /// Names of parts with a file, alone or with `[]` or `[0]` after it.
 const FILES: [&str; 4] = ["image", "images", "file", "files"];
@@ -69,7 +69,7 @@ async fn read_part(part: Field<'_>, asked: &mut Asked, max_images: usize, decode
         return Ok(());
     }
     let Ok(text) = std::str::from_utf8(&bytes) else { return unknown(&name, is_file, asked) };
-    let json = match Settings::TEXTS.contains(&name.as_str()) {
+    let json = match RequestFields::TEXTS.contains(&name.as_str()) {
         true => Value::from(text).to_string(),
         false => text.to_owned(),
     };

@@ -10,11 +10,11 @@ use foveate_worker::Image;
 use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use crate::limits::MAX_INPUTS;
-use crate::memory::Claim;
+use crate::memory::MemoryClaim;
 use crate::problem::Problem;
 use crate::settings::IgnoredFields;
 
-/// What an input is.
+/// The description of an input, for errors.
 const EXPECTED: &str =
     r#"an image (a URL, {"url": …}, {"image": base64 or a data: URL}, {"image_url": …}, {"object": "s3://…"})"#;
 /// Most images of an input that are kept. A second one is a reason to refuse it, and further ones only take memory.
@@ -27,7 +27,7 @@ pub(crate) struct ImageText<'a> {
     pub(crate) means: TextMeans,
 }
 
-/// What a text may mean, by its place.
+/// The meaning that a text may have, by its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TextMeans {
     /// An address, or base64 if it looks like it.
@@ -40,7 +40,7 @@ pub(crate) enum TextMeans {
 
 impl ImageText<'_> {
     /// The image. Its bytes are claimed in addition to `decoded` others.
-    pub(crate) fn image(&self, claim: &mut Claim, decoded: &mut u64) -> Result<Image, Problem> {
+    pub(crate) fn image(&self, claim: &mut MemoryClaim, decoded: &mut u64) -> Result<Image, Problem> {
         let text = &*self.text;
         let admit = |bytes: u64| {
             *decoded += bytes;
@@ -84,7 +84,7 @@ impl From<NetError> for Problem {
 /// Reads the inputs of a request: one or several, each with its images, at most [`KEPT`]. Hand-written, because serde's
 /// untagged enums first buffer the value, at many times its size in JSON.
 pub(crate) struct InputsSeed<'i> {
-    /// Where they are, for names of ignored fields.
+    /// Their place, for names of ignored fields.
     pub(crate) path: &'i str,
     pub(crate) ignored: &'i mut IgnoredFields,
 }

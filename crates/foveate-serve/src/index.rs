@@ -17,7 +17,7 @@ pub(crate) struct IndexSlot {
     current: RwLock<Arc<dyn Index>>,
     reading: Mutex<()>,
     pub(crate) rows: Gauge<i64, AtomicI64>,
-    /// When it was read, in seconds since the epoch.
+    /// The time at which it was read, in seconds since the epoch.
     pub(crate) read_at: Gauge<f64, AtomicU64>,
 }
 
@@ -56,7 +56,8 @@ impl IndexSlot {
             let detail = format!("cannot read the index again, and the old one stays: {why}");
             Problem::unavailable(detail, "repair the vectors, and reload again")
         })?;
-        let (rows, dim) = (index.rows(), index.dim());
+        let rows = index.rows();
+        let dim = index.dim();
         let old = std::mem::replace(&mut *self.current.write().unwrap_or_else(PoisonError::into_inner), index);
         // Freeing it may take a while, in which requests are not held up.
         drop(old);

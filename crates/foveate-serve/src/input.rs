@@ -15,9 +15,9 @@ use crate::body::{self, BodyKind};
 use crate::form;
 use crate::image_text::{ImageText, InputsSeed};
 use crate::problem::Problem;
-use crate::request_log::Figures;
+use crate::request_log::RequestFigures;
 use crate::serving::Serving;
-use crate::settings::{IgnoredFields, Settings};
+use crate::settings::{IgnoredFields, RequestFields};
 use crate::similar::SimilarFields;
 
 /// Fields that list images: this API's and OpenAI's, Voyage's, Cohere's, and vLLM's.
@@ -29,7 +29,7 @@ pub(crate) async fn ask(
     headers: &HeaderMap,
     body: &mut Body,
     similar: Option<SimilarFields>,
-    figures: &mut Figures,
+    figures: &mut RequestFigures,
 ) -> Result<Asked, Problem> {
     let (body, mut claim) = body::read(serving, headers, body).await?;
     figures.bytes = body.len();
@@ -133,7 +133,7 @@ struct ImageList<'a> {
 
 /// Reads the fields of a request.
 struct RequestSeed<'r> {
-    settings: &'r mut Settings,
+    settings: &'r mut RequestFields,
     ignored: &'r mut IgnoredFields,
 }
 

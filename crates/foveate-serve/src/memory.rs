@@ -11,27 +11,27 @@ const UNIT: u64 = 1024;
 
 /// Room for the bytes of unfinished requests.
 #[derive(Clone, Debug)]
-pub(crate) struct Memory {
+pub(crate) struct BodyMemory {
     units: Arc<Semaphore>,
     all: u64,
 }
 
 /// A share of the room; dropping it gives it back.
 #[derive(Debug)]
-pub(crate) struct Claim {
-    memory: Memory,
+pub(crate) struct MemoryClaim {
+    memory: BodyMemory,
     held: Option<OwnedSemaphorePermit>,
 }
 
-impl Memory {
+impl BodyMemory {
     pub(crate) fn new(bytes: u64) -> Self {
         let all = bytes.div_ceil(UNIT).min(u64::from(u32::MAX));
         Self { units: Arc::new(Semaphore::new(all as usize)), all }
     }
 
     /// An empty claim.
-    pub(crate) fn claim(&self) -> Claim {
-        Claim { memory: self.clone(), held: None }
+    pub(crate) fn claim(&self) -> MemoryClaim {
+        MemoryClaim { memory: self.clone(), held: None }
     }
 
     /// Claimed bytes.
@@ -44,7 +44,7 @@ impl Memory {
     }
 }
 
-impl Claim {
+impl MemoryClaim {
     /// Grows the claim to `bytes` if there is room. A claim never shrinks.
     pub(crate) fn grow_to(&mut self, bytes: u64) -> Result<(), Problem> {
         let held = self.held.as_ref().map_or(0, OwnedSemaphorePermit::num_permits) as u64;
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn claims_share_the_room_and_give_it_back() {
-        let memory = Memory::new(10 * UNIT);
+        let memory = BodyMemory::new(10 * UNIT);
         let (mut one, mut other) = (memory.claim(), memory.claim());
         one.grow_to(1).unwrap();
         one.grow_to(4 * UNIT).unwrap();

@@ -16,12 +16,12 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::index::IndexSlot;
-use crate::process::Process;
+use crate::process::ProcessStats;
 
 const END: &str = "# EOF\n";
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Answer {
+struct AnswerLabel {
     route: String,
     status: u16,
 }
@@ -33,14 +33,14 @@ struct Route {
 
 pub(crate) struct Metrics {
     registry: Registry,
-    requests: Family<Answer, Counter>,
+    requests: Family<AnswerLabel, Counter>,
     seconds: Family<Route, Histogram, fn() -> Histogram>,
     uploads: Gauge<i64, std::sync::atomic::AtomicI64>,
 }
 
 fn build() -> Info<[(&'static str, &'static str); 3]> {
-    let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
-    Info::new([("version", env!("CARGO_PKG_VERSION")), ("os", os), ("arch", arch)])
+    let version = env!("CARGO_PKG_VERSION");
+    Info::new([("version", version), ("os", std::env::consts::OS), ("arch", std::env::consts::ARCH)])
 }
 
 fn durations() -> Histogram {
@@ -56,10 +56,10 @@ impl Metrics {
             let when = "When the index was read, since the epoch";
             of_index.register_with_unit("read_timestamp", when, Unit::Seconds, slot.read_at.clone());
         }
-        all.register_collector(Box::new(Process::new()));
+        all.register_collector(Box::new(ProcessStats::new()));
         all.register("foveate_build", "This build", build());
         let registry = all.sub_registry_with_prefix("foveate_http");
-        let requests = Family::<Answer, Counter<u64, AtomicU64>>::default();
+        let requests = Family::<AnswerLabel, Counter<u64, AtomicU64>>::default();
         let seconds = Family::new_with_constructor(durations as fn() -> Histogram);
         let uploads = Gauge::default();
         registry.register("requests", "Requests answered", requests.clone());
@@ -69,7 +69,7 @@ impl Metrics {
     }
 
     pub(crate) fn answered(&self, route: &str, status: StatusCode, took: Duration) {
-        self.requests.get_or_create(&Answer { route: route.to_owned(), status: status.as_u16() }).inc();
+        self.requests.get_or_create(&AnswerLabel { route: route.to_owned(), status: status.as_u16() }).inc();
         self.seconds.get_or_create(&Route { route: route.to_owned() }).observe(took.as_secs_f64());
     }
 
@@ -87,11 +87,13 @@ impl Metrics {
 pub(crate) fn plain(text: &str) -> String {
     let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
     let types: HashMap<&str, &str> = types.collect();
-    let line = |line: &str| {
-        let (comment, rest) = match line.strip_prefix("# ") {
-            None => return format!("{line}\n"),
-            Some(comment) => comment.split_once(' ').unwrap_or((comment, "")),
+    let mut plain = String::new();
+    for line in text.lines() {
+        let Some(comment) = line.strip_prefix("# ") else {
+            plain += &format!("{line}\n");
+            continue;
         };
+        let (comment, rest) = comment.split_once(' ').unwrap_or((comment, ""));
         let (name, rest) = rest.split_once(' ').unwrap_or((rest, ""));
         let (name, kind) = match types.get(name) {
             Some(&"counter") => (format!("{name}_total"), "counter"),
@@ -100,10 +102,10 @@ pub(crate) fn plain(text: &str) -> String {
             kind => (name.to_owned(), kind.copied().unwrap_or_default()),
         };
         match comment {
-            "TYPE" => format!("# TYPE {name} {kind}\n"),
-            "HELP" => format!("# HELP {name} {rest}\n"),
-            _ => String::new(),
+            "TYPE" => plain += &format!("# TYPE {name} {kind}\n"),
+            "HELP" => plain += &format!("# HELP {name} {rest}\n"),
+            _ => {}
         }
-    };
-    text.lines().map(line).collect()
+    }
+    plain
 }

@@ -9,30 +9,30 @@ use axum::response::{IntoResponse, Response};
 use foveate_worker::Rejected;
 use serde::Serialize;
 
-use crate::entry::Entry;
+use crate::entry::AnswerEntry;
 
 /// The header with the request's id, in answers.
 pub(crate) const REQUEST_ID: &str = "x-request-id";
 /// The default of `Retry-After`.
 const LATER: Duration = Duration::from_secs(1);
 
-/// Why a request failed, and the remedy.
+/// The reason why a request failed, and the remedy.
 #[derive(Debug)]
 pub(crate) struct Problem {
     pub(crate) status: StatusCode,
-    pub(crate) kind: Kind,
+    pub(crate) kind: ProblemKind,
     pub(crate) detail: String,
     pub(crate) remedy: &'static str,
     pub(crate) retry_after: Option<Duration>,
     /// The request's id, if it has one already.
     pub(crate) id: Option<String>,
     /// The outcomes of the inputs, if any were tried.
-    pub(crate) data: Vec<Entry>,
+    pub(crate) data: Vec<AnswerEntry>,
 }
 
 /// Tells problems of one status apart.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum ProblemKind {
     /// The status says enough.
     Usual,
     NoModel,
@@ -40,7 +40,7 @@ pub(crate) enum Kind {
 }
 
 #[derive(Serialize)]
-struct Wire<'a> {
+struct ProblemJson<'a> {
     /// `about:blank`: the title is that of the status.
     r#type: &'static str,
     title: &'static str,
@@ -50,7 +50,7 @@ struct Wire<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<&'a str>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    data: &'a [Entry],
+    data: &'a [AnswerEntry],
     error: ErrorObject,
 }
 
@@ -64,20 +64,20 @@ struct ErrorObject {
     code: &'static str,
 }
 
-/// Why the request failed, for the log: an extension of the response.
+/// The reason why the request failed, for the log: an extension of the response.
 #[derive(Clone, Debug)]
 pub(crate) struct Reason(pub(crate) String);
 
 impl Problem {
     pub(crate) fn new(status: StatusCode, detail: impl Into<String>, remedy: &'static str) -> Self {
-        let (kind, detail) = (Kind::Usual, detail.into());
-        Self { status, kind, detail, remedy, retry_after: None, id: None, data: Vec::new() }
+        let detail = detail.into();
+        Self { status, kind: ProblemKind::Usual, detail, remedy, retry_after: None, id: None, data: Vec::new() }
     }
 
     /// No model has this name.
     pub(crate) fn no_model(name: &str, known: &[String]) -> Self {
         let detail = format!("there is no model '{name:.100}' here; there is '{}'", known.join("', '"));
-        Self { kind: Kind::NoModel, ..Self::new(StatusCode::NOT_FOUND, detail, "name it, or none") }
+        Self { kind: ProblemKind::NoModel, ..Self::new(StatusCode::NOT_FOUND, detail, "name it, or none") }
     }
 
     /// The request violates the OpenAPI document.
@@ -131,11 +131,11 @@ impl From<Rejected> for Problem {
     }
 }
 
-/// What programs tell errors apart by.
-fn code(kind: Kind, status: StatusCode) -> &'static str {
+/// The code by which programs tell errors apart.
+fn code(kind: ProblemKind, status: StatusCode) -> &'static str {
     match status {
-        _ if matches!(kind, Kind::NoModel) => "model_not_found",
-        _ if matches!(kind, Kind::InputsFailed) => "inputs_failed",
+        _ if matches!(kind, ProblemKind::NoModel) => "model_not_found",
+        _ if matches!(kind, ProblemKind::InputsFailed) => "inputs_failed",
         StatusCode::BAD_REQUEST => "invalid_request",
         StatusCode::UNAUTHORIZED => "invalid_api_key",
         StatusCode::NOT_FOUND => "not_found",
@@ -164,7 +164,7 @@ fn type_of(status: StatusCode) -> &'static str {
 
 impl Problem {
     fn to_json(&self, detail: &str) -> Vec<u8> {
-        let wire = Wire {
+        let wire = ProblemJson {
             r#type: "about:blank",
             title: self.status.canonical_reason().unwrap_or_default(),
             status: self.status.as_u16(),
@@ -190,19 +190,19 @@ impl IntoResponse for Problem {
         let mut response = Response::new(Body::from(self.to_json(&detail)));
         *response.status_mut() = self.status;
         response.extensions_mut().insert(Reason(detail));
-        let mut set = |name: HeaderName, value: HeaderValue| response.headers_mut().insert(name, value);
-        set(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if let Some(id) = self.id.and_then(|id| HeaderValue::try_from(id).ok()) {
-            set(HeaderName::from_static(REQUEST_ID), id);
+            headers.insert(HeaderName::from_static(REQUEST_ID), id);
         }
         if let Some(after) = self.retry_after {
-            set(RETRY_AFTER, HeaderValue::from(after.as_secs_f64().ceil().max(1.0) as u64));
+            headers.insert(RETRY_AFTER, HeaderValue::from(after.as_secs_f64().ceil().max(1.0) as u64));
         }
         match self.status {
-            StatusCode::UNAUTHORIZED => drop(set(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))),
+            StatusCode::UNAUTHORIZED => drop(headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))),
             // The rest of the body is not read.
             StatusCode::PAYLOAD_TOO_LARGE | StatusCode::REQUEST_TIMEOUT => {
-                drop(set(CONNECTION, HeaderValue::from_static("close")));
+                headers.insert(CONNECTION, HeaderValue::from_static("close"));
             }
             _ => {}
         }

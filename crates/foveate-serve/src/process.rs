@@ -13,12 +13,12 @@ use prometheus_client::registry::Unit;
 
 /// Reads the system's figures at each scrape. Those that the system does not report are absent.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub(crate) struct ProcessStats {
     /// In seconds since the epoch.
     started: Option<f64>,
 }
 
-impl Process {
+impl ProcessStats {
     pub(crate) fn new() -> Self {
         Self { started: started() }
     }
@@ -26,7 +26,7 @@ impl Process {
 
 type Figure = (&'static str, &'static str, Option<Unit>, Option<Box<dyn EncodeMetric>>);
 
-impl Collector for Process {
+impl Collector for ProcessStats {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let cpu = processor_time().map(|time| Box::new(ConstCounter::new(time.as_secs_f64())) as Box<dyn EncodeMetric>);
         let figures: [Figure; 6] = [
@@ -65,7 +65,7 @@ fn max_fds() -> Option<f64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// When the process started: now, less the time since. proc(5) explains the fields.
+/// Returns the time at which the process started: now, less the time since. proc(5) explains the fields.
 fn started() -> Option<f64> {
     /// Linux counts in these to programs, on every architecture.
     const TICKS_PER_SECOND: f64 = 100.0;

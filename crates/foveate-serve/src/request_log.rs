@@ -17,9 +17,9 @@ const MAX_ID: usize = 200;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer(pub(crate) SocketAddr);
 
-/// Figures of a request for embeddings: an extension of the response.
+/// RequestFigures of a request for embeddings: an extension of the response.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Figures {
+pub(crate) struct RequestFigures {
     pub(crate) images: usize,
     pub(crate) failures: usize,
     /// Size of the body.
@@ -71,16 +71,18 @@ impl Line {
         status: Option<StatusCode>,
         id: Option<&HeaderValue>,
         reason: Option<&str>,
-        figures: Option<&Figures>,
+        figures: Option<&RequestFigures>,
     ) {
         let Self { method, path, .. } = self;
-        let (id, key) = (id.and_then(|id| id.to_str().ok()), self.key.as_deref());
+        let id = id.and_then(|id| id.to_str().ok());
+        let key = self.key.as_deref();
         let images = figures.map(|figures| figures.images as u64);
         let failures = figures.map(|figures| figures.failures as u64);
         let bytes = figures.map(|figures| figures.bytes as u64);
-        let (peer, status) = (self.peer.map(tracing::field::display), status.map(|status| status.as_u16()));
+        let peer = self.peer.map(tracing::field::display);
+        let status = status.map(|status| status.as_u16());
         let ms = self.start.elapsed().as_millis() as u64;
-        // Health checks have a target of their own, so that a filter can leave them out.
+        // Health checks have their own target, so that a filter can leave them out.
         match path.as_str() {
             "/healthz" | "/readyz" | "/metrics" => {
                 info!(target: "foveate_serve::probe", %method, path, status, ms, peer, id, reason, "request");

@@ -27,7 +27,7 @@ use crate::serving::Serving;
 use crate::{embeddings, openapi};
 
 /// State of all routes.
-pub(crate) struct Shared {
+pub(crate) struct ServerState {
     probe: Arc<dyn Probe>,
     metrics: Metrics,
     pub(crate) serving: Option<Arc<Serving>>,
@@ -35,12 +35,12 @@ pub(crate) struct Shared {
     pub(crate) stopping: AtomicBool,
 }
 
-pub(crate) fn router(probe: Arc<dyn Probe>, api: Option<Api>) -> Result<(Router, Arc<Shared>), ServeError> {
+pub(crate) fn router(probe: Arc<dyn Probe>, api: Option<Api>) -> Result<(Router, Arc<ServerState>), ServeError> {
     let origins: Arc<[Origin]> = api.iter().flat_map(|api| api.cors.clone()).collect();
     let serving = api.map(Serving::new).transpose()?.map(Arc::new);
     let index = serving.as_ref().and_then(|serving| serving.index.as_ref());
     let shared =
-        Shared { probe, metrics: Metrics::new(index), serving: serving.clone(), stopping: AtomicBool::new(false) };
+        ServerState { probe, metrics: Metrics::new(index), serving: serving.clone(), stopping: AtomicBool::new(false) };
     let shared = Arc::new(shared);
     let health = Router::new()
         .route("/healthz", get(live))
@@ -74,11 +74,11 @@ fn of_api(serving: &Arc<Serving>) -> Router {
         .with_state(Arc::clone(serving))
 }
 
-async fn live(State(shared): State<Arc<Shared>>) -> Response {
+async fn live(State(shared): State<Arc<ServerState>>) -> Response {
     health(block_in_place(|| shared.probe.live()), "it should be restarted")
 }
 
-async fn ready(State(shared): State<Arc<Shared>>) -> Response {
+async fn ready(State(shared): State<Arc<ServerState>>) -> Response {
     let state = match shared.stopping.load(Relaxed) {
         true => Err("the server is stopping".to_owned()),
         false => block_in_place(|| shared.probe.ready()),
@@ -94,12 +94,13 @@ fn health(state: Result<(), String>, remedy: &'static str) -> Response {
 }
 
 /// Answers in OpenMetrics, or in plain text to a client that asks for that alone.
-async fn metrics(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
+async fn metrics(State(shared): State<Arc<ServerState>>, headers: HeaderMap) -> Response {
     let uploads = shared.serving.as_ref().map_or(0, |serving| serving.memory.taken());
     let text = block_in_place(|| shared.metrics.after(shared.probe.metrics(), uploads));
     let accepted = headers.get(ACCEPT).and_then(|accepted| accepted.to_str().ok()).unwrap_or_default();
-    let accepts = |kind| accepted.to_ascii_lowercase().contains(kind);
-    let (content_type, text) = match accepts("text/plain") && !accepts("application/openmetrics-text") {
+    let accepted = accepted.to_ascii_lowercase();
+    let wants_plain = accepted.contains("text/plain") && !accepted.contains("application/openmetrics-text");
+    let (content_type, text) = match wants_plain {
         true => ("text/plain; version=0.0.4; charset=utf-8", plain(&text)),
         false => ("application/openmetrics-text; version=1.0.0; charset=utf-8", text),
     };
@@ -133,8 +134,10 @@ async fn reload(State(serving): State<Arc<Serving>>, headers: HeaderMap) -> Resu
     serving.authorize(&headers)?;
     let reading = tokio::task::spawn_blocking(move || serving.index.as_ref().map(IndexSlot::reload));
     let answer = reading.await.ok().flatten();
-    let failed = || Problem::unavailable("the index could not be read", "see the server's log");
-    Ok(Json(answer.ok_or_else(failed)??).into_response())
+    let Some(answer) = answer else {
+        return Err(Problem::unavailable("the index could not be read", "see the server's log"));
+    };
+    Ok(Json(answer?).into_response())
 }
 
 async fn no_such_address(request: Request) -> Problem {
@@ -149,7 +152,7 @@ async fn no_such_method(request: Request) -> Problem {
 
 /// Logs requests, counts them by route, and gives each answer an `X-Request-Id`: the client's, the answer's own, or a
 /// random one. Unknown paths share one label, so that guessing does not create metrics.
-async fn watch(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
+async fn watch(State(shared): State<Arc<ServerState>>, request: Request, next: Next) -> Response {
     let key = shared.serving.as_ref().and_then(|serving| serving.key_name(request.headers()));
     let line = Line::of(&request, key);
     let path = request.extensions().get::<MatchedPath>().cloned();

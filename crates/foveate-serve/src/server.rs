@@ -25,7 +25,7 @@ use crate::error::ServeError;
 use crate::index::IndexSlot;
 use crate::limits::MAX_BLOCKING;
 use crate::request_log::Peer;
-use crate::routes::{self, Shared};
+use crate::routes::{self, ServerState};
 
 /// Threads for connections, which do little work themselves.
 const THREADS: usize = 2;
@@ -35,7 +35,7 @@ const MAX_BUFFER: usize = 32 << 10;
 /// The pause after a failed accept, for example when no file descriptors are left.
 const BREATH: Duration = Duration::from_millis(50);
 
-/// What a server serves, and its limits on connections.
+/// The services of a server, and its limits on connections.
 pub struct ServerOptions {
     /// The address to listen at; port 0 takes a free one.
     pub listen: SocketAddr,
@@ -55,7 +55,8 @@ pub struct ServerOptions {
 impl ServerOptions {
     /// Health and metrics only, with 1 024 connections, 75 seconds of an idle one, and 30 seconds without reading.
     pub fn new(listen: SocketAddr, probe: Arc<dyn Probe>) -> Self {
-        let (keep_alive, write_timeout) = (Duration::from_secs(75), Duration::from_secs(30));
+        let keep_alive = Duration::from_secs(75);
+        let write_timeout = Duration::from_secs(30);
         Self { listen, probe, api: None, max_connections: 1024, keep_alive, write_timeout }
     }
 }
@@ -69,7 +70,7 @@ impl std::fmt::Debug for ServerOptions {
 /// A server on its own threads. Dropping it stops it at once.
 pub struct Server {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     running: Option<Running>,
 }
 
@@ -97,9 +98,8 @@ impl Server {
             .enable_all()
             .build()
             .map_err(ServeError::Threads)?;
-        let failed = |source| ServeError::Bind { address: listen, source };
-        let listener = runtime.block_on(TcpListener::bind(listen)).map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
+        let bound = runtime.block_on(TcpListener::bind(listen)).and_then(|bound| Ok((bound.local_addr()?, bound)));
+        let (address, listener) = bound.map_err(|source| ServeError::Bind { address: listen, source })?;
         let (stop, stopped) = oneshot::channel();
         let door = Door { router, keep_alive, write_timeout, places: Arc::new(Semaphore::new(max_connections)) };
         let accepting = runtime.spawn(door.keep(listener, stopped));
@@ -219,14 +219,14 @@ impl Door {
         let mut stream = TimeoutStream::new(stream);
         stream.set_write_timeout(Some(self.write_timeout));
         let router = TowerToHyperService::new(self.router.clone());
-        let serve = move |mut request: Request<Incoming>| {
+        let service = service_fn(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(Peer(peer));
             router.call(request)
-        };
+        });
         http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(self.keep_alive)
             .max_buf_size(MAX_BUFFER)
-            .serve_connection(TokioIo::new(Box::pin(stream)), service_fn(serve))
+            .serve_connection(TokioIo::new(Box::pin(stream)), service)
     }
 }

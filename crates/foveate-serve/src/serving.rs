@@ -14,13 +14,13 @@ use crate::api::Api;
 use crate::error::ServeError;
 use crate::index::IndexSlot;
 use crate::limits::MAX_SEARCHES;
-use crate::memory::Memory;
+use crate::memory::BodyMemory;
 use crate::problem::Problem;
 
 /// The API at run time.
 pub(crate) struct Serving {
     pub(crate) api: Api,
-    pub(crate) memory: Memory,
+    pub(crate) memory: BodyMemory,
     /// The task of requests that name none.
     pub(crate) task: String,
     /// In seconds since the epoch.
@@ -41,12 +41,15 @@ struct Key {
 
 /// Parses keys, each `KEY` or `NAME KEY`.
 fn parse(tokens: &[String]) -> Result<Vec<Key>, ServeError> {
-    let key = |(index, token): (usize, &String)| match token.split_whitespace().collect::<Vec<_>>()[..] {
-        [key] => Ok(Key { name: format!("key-{}", index + 1), digest: digest(key.as_bytes()) }),
-        [name, key] => Ok(Key { name: name.to_owned(), digest: digest(key.as_bytes()) }),
-        _ => Err(ServeError::Options(format!("API key {} is not KEY or NAME KEY", index + 1))),
-    };
-    tokens.iter().enumerate().map(key).collect()
+    let mut keys = Vec::new();
+    for (token, number) in tokens.iter().zip(1..) {
+        keys.push(match token.split_whitespace().collect::<Vec<_>>()[..] {
+            [key] => Key { name: format!("key-{number}"), digest: digest(key.as_bytes()) },
+            [name, key] => Key { name: name.to_owned(), digest: digest(key.as_bytes()) },
+            _ => return Err(ServeError::Options(format!("API key {number} is not KEY or NAME KEY"))),
+        });
+    }
+    Ok(keys)
 }
 
 impl Serving {
@@ -58,7 +61,7 @@ impl Serving {
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let index = api.index.take().map(IndexSlot::new);
         let searches = Semaphore::new(MAX_SEARCHES);
-        Ok(Self { started, memory: Memory::new(api.max_bytes_in_hand), task, index, searches, keys, api })
+        Ok(Self { started, memory: BodyMemory::new(api.max_bytes_in_hand), task, index, searches, keys, api })
     }
 
     /// Checks a model's name.

@@ -1,4 +1,4 @@
-//! What a request says besides its images: the fields of this API, and those of others that mean the same.
+//! The fields of a request other than its images: those of this API, and those of others that mean the same.
 
 use std::collections::BTreeSet;
 
@@ -16,23 +16,23 @@ const MAX_NAME: usize = 64;
 
 /// A request's settings.
 #[derive(Debug, Default)]
-pub(crate) struct Settings {
+pub(crate) struct RequestFields {
     pub(crate) model: Option<String>,
     pub(crate) task: Option<String>,
     pub(crate) dimensions: Option<u64>,
     pub(crate) encoding: Encoding,
-    /// Whether vectors have length 1, if the client says so.
+    /// True for vectors of length 1, false for others; `None` if the client does not say.
     pub(crate) normalize: Option<bool>,
     /// True if the client wants the other outcomes if some inputs fail.
     pub(crate) partial: bool,
     pub(crate) metadata: Option<String>,
-    /// What a request that searches says.
+    /// The fields of a request that searches.
     pub(crate) similar: Option<SimilarFields>,
 }
 
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Format {
+enum VectorFormat {
     Float,
     Base64,
 }
@@ -51,16 +51,16 @@ enum Modality {
     Image,
 }
 
-impl From<Format> for Encoding {
-    fn from(format: Format) -> Self {
+impl From<VectorFormat> for Encoding {
+    fn from(format: VectorFormat) -> Self {
         match format {
-            Format::Float => Self::Float,
-            Format::Base64 => Self::Base64,
+            VectorFormat::Float => Self::Float,
+            VectorFormat::Base64 => Self::Base64,
         }
     }
 }
 
-impl Settings {
+impl RequestFields {
     /// Fields whose values are text, which forms do not quote.
     pub(crate) const TEXTS: [&str; 10] = [
         "model",
@@ -79,7 +79,7 @@ impl Settings {
     /// such field.
     ///
     /// # Errors
-    /// Why it cannot have the value.
+    /// The reason why it cannot have the value.
     pub(crate) fn set(&mut self, name: &str, json: &str) -> Result<bool, String> {
         // The place is one within the value.
         self.read(name, json).map_err(|error| error.to_string().split(" at line ").take(1).collect())
@@ -93,10 +93,11 @@ impl Settings {
             "dimensions" | "output_dimension" => self.dimensions = serde_json::from_str(json)?,
             // OpenAI's name, Jina's and Voyage's.
             "encoding_format" | "embedding_type" | "output_encoding" => {
-                self.encoding = serde_json::from_str::<Option<Format>>(json)?.map(Encoding::from).unwrap_or_default();
+                self.encoding =
+                    serde_json::from_str::<Option<VectorFormat>>(json)?.map(Encoding::from).unwrap_or_default();
             }
             // Cohere's: its answers have a list for each type, and this one has one of them.
-            "embedding_types" => match serde_json::from_str::<Option<Vec<Format>>>(json)?.as_deref() {
+            "embedding_types" => match serde_json::from_str::<Option<Vec<VectorFormat>>>(json)?.as_deref() {
                 None => {}
                 Some([format]) => self.encoding = (*format).into(),
                 Some(formats) => {
@@ -149,14 +150,15 @@ impl IgnoredFields {
     /// Adds a field.
     ///
     /// # Errors
-    /// What the client is told, if there may be none.
+    /// The message for the client, if there may be none.
     pub(crate) fn add(&mut self, name: &str) -> Result<(), String> {
         if self.is_strict {
             return Err(format!("unknown field `{name:.100}`, and this server ignores none"));
         }
         if self.names.len() < MAX_NAMES {
-            let safe = |c: char| if c.is_ascii_graphic() && c != ',' { c } else { '?' };
-            self.names.insert(name.chars().take(MAX_NAME).map(safe).collect());
+            // The names go into a header, separated by commas.
+            let safe = name.chars().take(MAX_NAME).map(|c| if c.is_ascii_graphic() && c != ',' { c } else { '?' });
+            self.names.insert(safe.collect());
         }
         Ok(())
     }
