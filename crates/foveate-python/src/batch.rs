@@ -18,8 +18,8 @@ use crate::capsule::{export_array, export_schema, export_stream};
 /// Columns: `embedding` (FixedSizeList<float32>[dim], null where there is no vector) and `error` (string, null where
 /// nothing failed); in a stream of files, `id` (string) comes first. Every library that speaks Arrow's PyCapsule
 /// interface reads it without a copy: `pyarrow.record_batch(batch)`, `polars.DataFrame(batch)`, DuckDB's SQL.
-#[pyclass(frozen, module = "foveate")]
-pub(crate) struct Batch(RecordBatch);
+#[pyclass(frozen, module = "foveate", name = "Batch")]
+pub(crate) struct PyBatch(RecordBatch);
 
 /// The columns of batches, with ids or without.
 pub(crate) fn schema(dim: usize, has_ids: bool) -> SchemaRef {
@@ -42,7 +42,8 @@ pub(crate) fn batch(
     errors: Vec<Option<String>>,
     ids: Option<Vec<String>>,
 ) -> Result<RecordBatch, ArrowError> {
-    let (schema, size) = (schema(dim, ids.is_some()), i32::try_from(dim).unwrap_or(i32::MAX));
+    let schema = schema(dim, ids.is_some());
+    let size = i32::try_from(dim).unwrap_or(i32::MAX);
     let components = PrimitiveArray::<Float32Type>::new(vectors.into(), None);
     let embeddings = FixedSizeListArray::try_new(component(), size, Arc::new(components), Some(is_there.into()))?;
     let ids = ids.map(|ids| Arc::new(StringArray::from(ids)) as ArrayRef);
@@ -60,14 +61,14 @@ pub(crate) fn as_bytes<'py>(py: Python<'py>, numbers: &[f32]) -> PyResult<Bound<
     })
 }
 
-impl From<RecordBatch> for Batch {
+impl From<RecordBatch> for PyBatch {
     fn from(batch: RecordBatch) -> Self {
         Self(batch)
     }
 }
 
 #[pymethods]
-impl Batch {
+impl PyBatch {
     /// Number of rows.
     #[getter]
     fn num_rows(&self) -> usize {
@@ -91,8 +92,8 @@ impl Batch {
         let Some(vectors) = column.as_fixed_size_list_opt() else {
             return column.as_string::<i32>().iter().collect::<Vec<_>>().into_pyobject(py);
         };
-        let (dim, numbers) = (vectors.value_length(), vectors.values().as_primitive::<Float32Type>());
-        let bytes = as_bytes(py, numbers.values())?;
+        let dim = vectors.value_length();
+        let bytes = as_bytes(py, vectors.values().as_primitive::<Float32Type>().values())?;
         let flat = py.import("numpy")?.call_method1("frombuffer", (bytes, "float32"))?;
         flat.call_method1("reshape", (self.0.num_rows(), dim))
     }
@@ -102,7 +103,7 @@ impl Batch {
         self.__getitem__(py, "embedding")
     }
 
-    /// What `numpy.asarray` asks for: the vectors, `[n, dim]`.
+    /// The vectors, `[n, dim]`, as `numpy.asarray` asks for them.
     #[pyo3(signature = (dtype=None, copy=None))]
     fn __array__<'py>(
         &self,

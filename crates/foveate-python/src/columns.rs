@@ -12,14 +12,14 @@ use pyo3::exceptions::{PyKeyError, PyTypeError};
 use pyo3::prelude::*;
 
 use crate::capsule::Chunks;
-use crate::images::Image;
+use crate::images::GivenImage;
 
 /// The images of a column, chunk by chunk.
-pub(crate) struct Column {
+pub(crate) struct ImageColumn {
     chunks: Chunks,
     name: String,
     /// Of the chunk before.
-    images: vec::IntoIter<Image>,
+    images: vec::IntoIter<GivenImage>,
     /// Rows of the chunks so far.
     rows: usize,
 }
@@ -27,7 +27,7 @@ pub(crate) struct Column {
 /// Fields of the structs in which Hugging Face's datasets keep images.
 const FIELDS: [&str; 2] = ["bytes", "path"];
 
-impl Column {
+impl ImageColumn {
     /// Takes Arrow's arrays and streams as they are; of tables and record batches, their column `name`.
     pub(crate) fn import(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Self> {
         let chunks = Chunks::import(object)?;
@@ -41,7 +41,7 @@ impl Column {
     }
 
     /// The next row's image.
-    pub(crate) fn next(&mut self, py: Python<'_>) -> PyResult<Option<Image>> {
+    pub(crate) fn next(&mut self, py: Python<'_>) -> PyResult<Option<GivenImage>> {
         loop {
             if let Some(image) = self.images.next() {
                 return Ok(Some(image));
@@ -50,7 +50,7 @@ impl Column {
             let images = images_of(&column_of(chunk, &self.name)?, self.rows)?;
             self.rows += images.len();
             self.images =
-                images.into_iter().map(|image| image.unwrap_or(Image::Nothing)).collect::<Vec<_>>().into_iter();
+                images.into_iter().map(|image| image.unwrap_or(GivenImage::Nothing)).collect::<Vec<_>>().into_iter();
         }
     }
 }
@@ -68,28 +68,23 @@ fn column_of(array: ArrayRef, name: &str) -> PyResult<ArrayRef> {
 }
 
 /// The images of a chunk whose first row is row `first` of the column.
-fn images_of(array: &dyn Array, first: usize) -> PyResult<Vec<Option<Image>>> {
-    let paths = |texts: Vec<Option<&str>>| texts.into_iter().map(|text| Some(Image::Path(text?.into()))).collect();
-    let bytes = |values: Vec<Option<Bytes>>| {
-        let named = values.into_iter().enumerate();
-        named.map(|(row, value)| Some(Image::Bytes(row_name(first + row), value?))).collect()
-    };
+fn images_of(array: &dyn Array, first: usize) -> PyResult<Vec<Option<GivenImage>>> {
     Ok(match array.data_type() {
         DataType::Binary => {
             let array = array.as_binary::<i32>();
-            bytes(shared(array.iter(), std::slice::from_ref(array.values())))
+            of_bytes(array.iter(), std::slice::from_ref(array.values()), first)
         }
         DataType::LargeBinary => {
             let array = array.as_binary::<i64>();
-            bytes(shared(array.iter(), std::slice::from_ref(array.values())))
+            of_bytes(array.iter(), std::slice::from_ref(array.values()), first)
         }
         DataType::BinaryView => {
             let array = array.as_binary_view();
-            bytes(shared(array.iter(), array.data_buffers()))
+            of_bytes(array.iter(), array.data_buffers(), first)
         }
-        DataType::Utf8 => paths(array.as_string::<i32>().iter().collect()),
-        DataType::LargeUtf8 => paths(array.as_string::<i64>().iter().collect()),
-        DataType::Utf8View => paths(array.as_string_view().iter().collect()),
+        DataType::Utf8 => of_paths(array.as_string::<i32>().iter()),
+        DataType::LargeUtf8 => of_paths(array.as_string::<i64>().iter()),
+        DataType::Utf8View => of_paths(array.as_string_view().iter()),
         DataType::Struct(_) => of_structs(array.as_struct(), first)?,
         DataType::Dictionary(..) => of_dictionary(array.as_any_dictionary(), first)?,
         DataType::Null => std::iter::repeat_with(|| None).take(array.len()).collect(),
@@ -100,15 +95,47 @@ fn images_of(array: &dyn Array, first: usize) -> PyResult<Vec<Option<Image>>> {
     })
 }
 
+/// For each row the file or address that it names.
+fn of_paths<'a>(rows: impl Iterator<Item = Option<&'a str>>) -> Vec<Option<GivenImage>> {
+    rows.map(|text| Some(GivenImage::Path(text?.into()))).collect()
+}
+
+/// For each row its bytes, without a copy: each keeps its array's buffer alive. Values within a view have no buffer and
+/// are copied; they have at most 12 bytes.
+fn of_bytes<'a>(
+    rows: impl Iterator<Item = Option<&'a [u8]>>,
+    buffers: &[Buffer],
+    first: usize,
+) -> Vec<Option<GivenImage>> {
+    let mut images = Vec::new();
+    for (value, row) in rows.zip(first..) {
+        images.push(value.map(|value| {
+            let holder = buffers.iter().find_map(|buffer| {
+                let offset = value.as_ptr().addr().checked_sub(buffer.as_ptr().addr())?;
+                (offset + value.len() <= buffer.len()).then(|| buffer.slice_with_length(offset, value.len()))
+            });
+            let bytes = match holder {
+                Some(buffer) => Bytes::from_owner(ArrowBytes(buffer)),
+                None => Bytes::copy_from_slice(value),
+            };
+            GivenImage::Bytes(row_name(row), bytes)
+        }));
+    }
+    images
+}
+
 /// For each row the image that its key names.
-fn of_dictionary(rows: &dyn AnyDictionaryArray, first: usize) -> PyResult<Vec<Option<Image>>> {
+fn of_dictionary(rows: &dyn AnyDictionaryArray, first: usize) -> PyResult<Vec<Option<GivenImage>>> {
     let images = images_of(rows.values(), 0)?;
     let keys = if images.is_empty() { vec![0; rows.len()] } else { rows.normalized_keys() };
-    let image = |(row, key): (usize, usize)| match images.get(key).filter(|_| rows.keys().is_valid(row))? {
-        Some(Image::Bytes(_, bytes)) => Some(Image::Bytes(row_name(first + row), bytes.clone())),
-        image => image.clone(),
-    };
-    Ok(keys.into_iter().enumerate().map(image).collect())
+    let mut named = Vec::new();
+    for (row, key) in keys.into_iter().enumerate() {
+        named.push(match images.get(key).filter(|_| rows.keys().is_valid(row)) {
+            Some(Some(GivenImage::Bytes(_, bytes))) => Some(GivenImage::Bytes(row_name(first + row), bytes.clone())),
+            image => image.cloned().flatten(),
+        });
+    }
+    Ok(named)
 }
 
 fn row_name(row: usize) -> String {
@@ -116,41 +143,30 @@ fn row_name(row: usize) -> String {
 }
 
 /// Structs of bytes and path: the bytes if there are any, under the path's name, else the file.
-fn of_structs(rows: &StructArray, first: usize) -> PyResult<Vec<Option<Image>>> {
-    let field = |name| rows.column_by_name(name).map(|field| images_of(field, first)).transpose();
-    let none = || std::iter::repeat_with(|| None).take(rows.len()).collect();
-    let [bytes, paths] = FIELDS.map(field);
-    let pairs = bytes?.unwrap_or_else(none).into_iter().zip(paths?.unwrap_or_else(none));
-    let of = |(row, pair): (usize, (Option<Image>, Option<Image>))| match pair {
+fn of_structs(rows: &StructArray, first: usize) -> PyResult<Vec<Option<GivenImage>>> {
+    let [bytes, paths] = FIELDS.map(|name| match rows.column_by_name(name) {
+        Some(field) => images_of(field, first),
+        None => Ok(vec![None; rows.len()]),
+    });
+    let pairs = bytes?.into_iter().zip(paths?).enumerate();
+    let images = pairs.map(|(row, pair)| match pair {
         _ if rows.is_null(row) => None,
-        (Some(Image::Bytes(_, bytes)), Some(Image::Path(path))) => Some(Image::Bytes(name_of(path), bytes)),
+        (Some(GivenImage::Bytes(_, bytes)), Some(GivenImage::Path(path))) => {
+            Some(GivenImage::Bytes(name_of(path), bytes))
+        }
         (bytes, path) => bytes.or(path),
-    };
-    Ok(pairs.enumerate().map(of).collect())
+    });
+    Ok(images.collect())
 }
 
 fn name_of(path: PathBuf) -> String {
     path.display().to_string()
 }
 
-/// The values without a copy: each keeps its array's buffer alive. Values within a view have no buffer and are copied;
-/// they have at most 12 bytes.
-fn shared<'a>(values: impl Iterator<Item = Option<&'a [u8]>>, buffers: &[Buffer]) -> Vec<Option<Bytes>> {
-    let holder = |value: &[u8]| {
-        buffers.iter().find_map(|buffer| {
-            let offset = value.as_ptr().addr().checked_sub(buffer.as_ptr().addr())?;
-            (offset + value.len() <= buffer.len()).then(|| buffer.slice_with_length(offset, value.len()))
-        })
-    };
-    let share = |value: &[u8]| {
-        holder(value).map_or_else(|| Bytes::copy_from_slice(value), |buffer| Bytes::from_owner(Shared(buffer)))
-    };
-    values.map(|value| value.map(share)).collect()
-}
+/// Bytes in an array's buffer.
+struct ArrowBytes(Buffer);
 
-struct Shared(Buffer);
-
-impl AsRef<[u8]> for Shared {
+impl AsRef<[u8]> for ArrowBytes {
     fn as_ref(&self) -> &[u8] {
         &self.0
     }

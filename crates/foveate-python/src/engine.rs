@@ -13,29 +13,29 @@ use foveate::pipeline::Cancel;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyIterator};
 
-use crate::batch::{Batch, as_bytes, batch};
+use crate::batch::{PyBatch, as_bytes, batch};
 use crate::capsule::arrow_error;
-use crate::columns::Column;
+use crate::columns::ImageColumn;
 use crate::errors::{chain, failed, usage};
-use crate::images::{Image, feed};
+use crate::images::{GivenImage, feed};
 use crate::interrupt::interruptible;
-use crate::process::{Opened, Owned, opened};
+use crate::process::{OpenedEmbedder, OwnedByProcess, opened};
 use crate::said::{Said, Teller};
 
 /// An embedder of lists and columns. It opens its model in the first call, once in each process.
-#[pyclass(frozen, module = "foveate._foveate")]
-pub(crate) struct Engine {
+#[pyclass(frozen, module = "foveate._foveate", name = "Engine")]
+pub(crate) struct PyEngine {
     args: Vec<OsString>,
     options: Settings,
     /// Locked only together with the interpreter's lock, so that no fork finds it locked.
-    opened: Mutex<Option<Owned<Arc<Opened>>>>,
+    opened: Mutex<Option<OwnedByProcess<Arc<OpenedEmbedder>>>>,
 }
 
 /// An item without a vector: its name, the stage that failed, and the reason.
 type Failure = (String, &'static str, String);
 
 #[pymethods]
-impl Engine {
+impl PyEngine {
     /// Takes the arguments of `foveate embed` that concern the embedding, as `--name=value`, and the most seconds for
     /// an address.
     #[new]
@@ -56,7 +56,7 @@ impl Engine {
         Ok(self.run(py, Some(0), None, |_| Ok(None))?.dim)
     }
 
-    /// Embeds the images of an iterator, as [`Image::extract`] takes them; `count` is their number if it is known.
+    /// Embeds the images of an iterator, as [`GivenImage::extract`] takes them; `count` is their number if it is known.
     /// Calls `progress` as a job does. Returns `[n, dim]` f32 as bytes, with NaN for images without a vector, then
     /// `dim` and the failures.
     #[pyo3(signature = (images, count, progress=None))]
@@ -77,7 +77,7 @@ impl Engine {
         py: Python<'_>,
         images: &Bound<'_, PyIterator>,
         count: Option<usize>,
-    ) -> PyResult<(Batch, Vec<Option<Failure>>)> {
+    ) -> PyResult<(PyBatch, Vec<Option<Failure>>)> {
         self.run(py, count, None, extracted(images))?.into_batch()
     }
 
@@ -87,15 +87,15 @@ impl Engine {
         py: Python<'_>,
         images: &Bound<'_, PyAny>,
         image: &str,
-    ) -> PyResult<(Batch, Vec<Option<Failure>>)> {
-        let mut column = Column::import(images, image)?;
+    ) -> PyResult<(PyBatch, Vec<Option<Failure>>)> {
+        let mut column = ImageColumn::import(images, image)?;
         self.run(py, column.len(), None, |_| column.next(py))?.into_batch()
     }
 }
 
-fn extracted(images: &Bound<'_, PyIterator>) -> impl FnMut(usize) -> PyResult<Option<Image>> {
+fn extracted(images: &Bound<'_, PyIterator>) -> impl FnMut(usize) -> PyResult<Option<GivenImage>> {
     let mut images = images.clone();
-    move |row| images.next().map(|given| Ok(Image::extract(&given?, row))).transpose()
+    move |row| images.next().map(|given| Ok(GivenImage::extract(&given?, row))).transpose()
 }
 
 /// The outcomes of a call, in its order.
@@ -104,7 +104,7 @@ struct Embedded {
     dim: usize,
     /// `[n, dim]`
     vectors: Vec<f32>,
-    /// Whether there is a vector.
+    /// True where there is a vector.
     is_there: Vec<bool>,
     failures: Vec<Option<Failure>>,
 }
@@ -112,19 +112,22 @@ struct Embedded {
 /// Time for which an interrupted call waits for its batch in flight.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-impl Engine {
+impl PyEngine {
     /// Embeds the images that `next` returns for rows 0, 1, …
     fn run(
         &self,
         py: Python<'_>,
         count: Option<usize>,
         progress: Option<Py<PyAny>>,
-        mut next: impl FnMut(usize) -> PyResult<Option<Image>>,
+        mut next: impl FnMut(usize) -> PyResult<Option<GivenImage>>,
     ) -> PyResult<Embedded> {
-        let (opened, options) = (self.opened(py), self.options.clone());
-        let (cancel, teller) = (Cancel::default(), Teller::new(progress));
+        let opened = self.opened(py);
+        let options = self.options.clone();
+        let cancel = Cancel::default();
+        let cancelled = cancel.clone();
+        let teller = Teller::new(progress);
+        let said = teller.said();
         let (mut feed, images) = feed(count, &cancel);
-        let (cancelled, said) = (cancel.clone(), teller.said());
         let work = move |wake| {
             // A cancelled call raises what cancelled it.
             let Some(_turn) = opened.turn.take(&cancelled) else { return Ok(Default::default()) };
@@ -142,20 +145,20 @@ impl Engine {
             let run = embedder.run(Box::new(source), Box::new(sink.clone()), &cancelled, &said.counts);
             run.map(|_| (embedder.dim(), sink.take())).map_err(chain)
         };
-        let each = || teller.pass_on(py).and_then(|()| feed.fill(&mut next));
-        let outcome = interruptible(py, &cancel, || PATIENCE, each, work)?;
+        let outcome =
+            interruptible(py, &cancel, || PATIENCE, || teller.pass_on(py).and_then(|()| feed.fill(&mut next)), work)?;
         let (dim, collected) = outcome.map_err(failed)?;
         teller.end(py)?;
         Ok(Embedded::new(dim, feed.passed(), collected))
     }
 
-    fn opened(&self, py: Python<'_>) -> Arc<Opened> {
+    fn opened(&self, py: Python<'_>) -> Arc<OpenedEmbedder> {
         let mut mine = lock(&self.opened);
-        if let Some(opened) = mine.as_mut().and_then(Owned::get) {
+        if let Some(opened) = mine.as_mut().and_then(OwnedByProcess::get) {
             return Arc::clone(opened);
         }
         let new = opened(py, &self.args, &self.options.engine.device);
-        *mine = Some(Owned::new(Arc::clone(&new)));
+        *mine = Some(OwnedByProcess::new(Arc::clone(&new)));
         new
     }
 }
@@ -170,15 +173,14 @@ fn check(options: &Settings) -> Result<(), String> {
     }
 }
 
-/// Opens the model on threads of its own: in a fork, rayon's usual ones are dead.
+/// Opens the model on its own threads: in a fork, rayon's usual ones are dead.
 fn open(options: &Settings, said: &Said) -> Result<Embedder, String> {
     let threads = Threads::start(options.threads()).map_err(chain)?;
-    let open = || Embedder::open(options, &Arc::new(Backends::compiled()), &said.model_options());
-    threads.run(|| open().map_err(chain))
+    threads.run(|| Embedder::open(options, &Arc::new(Backends::compiled()), &said.model_options()).map_err(chain))
 }
 
 impl Embedded {
-    fn into_batch(self) -> PyResult<(Batch, Vec<Option<Failure>>)> {
+    fn into_batch(self) -> PyResult<(PyBatch, Vec<Option<Failure>>)> {
         let Self { dim, vectors, is_there, failures } = self;
         let errors =
             failures.iter().map(|failure| failure.as_ref().map(|(_, stage, reason)| format!("{stage}: {reason}")));

@@ -25,10 +25,10 @@ pub(crate) fn chain(error: impl Error + 'static) -> String {
 /// A message of the command line for callers of functions: options are keywords, and each cause is said once.
 fn in_python(reason: &str) -> String {
     let reason = once(reason);
-    let keywords = |py: Python<'_>| -> PyResult<String> {
+    let keywords = Python::attach(|py| -> PyResult<String> {
         py.import("foveate._options")?.call_method1("in_python", (reason,))?.extract()
-    };
-    Python::attach(keywords).unwrap_or_else(|_| reason.to_owned())
+    });
+    keywords.unwrap_or_else(|_| reason.to_owned())
 }
 
 /// Cuts off causes that the text before them contains.

@@ -20,18 +20,18 @@ use crate::interrupt::{INTERVAL, Wake};
 
 /// A row's image as the caller has it.
 #[derive(Clone)]
-pub(crate) enum Image {
+pub(crate) enum GivenImage {
     /// None, which has neither vector nor error.
     Nothing,
-    /// What errors call it, and why it cannot be an image.
+    /// Its name in errors, and the reason why it cannot be an image.
     Refused(String, String),
-    /// What errors call it, and an encoded image, or pixels in its place.
+    /// Its name in errors, and an encoded image, or pixels in its place.
     Bytes(String, Bytes),
     /// A path or an address.
     Path(PathBuf),
 }
 
-impl Image {
+impl GivenImage {
     /// Takes what the Python half makes of image `index`: `None`, a path, encoded bytes, `(width, height, rgb)`, or the
     /// exception that says why it is none of them.
     pub(crate) fn extract(given: &Bound<'_, PyAny>, index: usize) -> Self {
@@ -48,17 +48,17 @@ impl Image {
                 None => refused(format!("{} bytes are not RGB of {width}x{height}", rgb.len())),
             };
         }
-        let kind = || given.get_type().name().map_or_else(|_| "an object".to_owned(), |name| name.to_string());
+        let kind = given.get_type().name().map_or_else(|_| "an object".to_owned(), |name| name.to_string());
         if given.is_instance_of::<PyException>() {
             let reason = given.str().map(|reason| reason.to_string()).unwrap_or_default();
-            return refused(if reason.is_empty() { kind() } else { reason });
+            return refused(if reason.is_empty() { kind } else { reason });
         }
         let path = given.extract().map(Self::Path);
-        path.unwrap_or_else(|_| refused(format!("{} is no image; pass a path, bytes or an array", kind())))
+        path.unwrap_or_else(|_| refused(format!("{kind} is no image; pass a path, bytes or an array")))
     }
 }
 
-/// What errors call image `index` of a list.
+/// The name in errors of image `index` of a list.
 fn name(index: usize) -> String {
     format!("image {index}")
 }
@@ -67,21 +67,21 @@ fn name(index: usize) -> String {
 const AHEAD: usize = 4;
 
 /// The caller's end of a source of images.
-pub(crate) struct Feed {
+pub(crate) struct GivenImages {
     /// `None` once the last image was passed on.
-    images: Option<Sender<Image>>,
+    images: Option<Sender<GivenImage>>,
     passed: usize,
     taken: Arc<AtomicUsize>,
 }
 
-impl Feed {
+impl GivenImages {
     /// Number of images so far.
     pub(crate) fn passed(&self) -> usize {
         self.passed
     }
 
     /// Passes images on until enough of them wait. `next` gets the number of those before.
-    pub(crate) fn fill(&mut self, mut next: impl FnMut(usize) -> PyResult<Option<Image>>) -> PyResult<()> {
+    pub(crate) fn fill(&mut self, mut next: impl FnMut(usize) -> PyResult<Option<GivenImage>>) -> PyResult<()> {
         while let Some(images) = self.images.as_ref().filter(|_| self.passed < self.taken.load(SeqCst) + AHEAD) {
             // Without a receiver, the run has failed, and its error says more.
             let passed = next(self.passed)?.is_some_and(|image| images.send(image).is_ok());
@@ -92,7 +92,7 @@ impl Feed {
     }
 }
 
-/// The images of a [`Feed`], in its order.
+/// The images of a [`GivenImages`], in its order.
 pub(crate) struct Images {
     incoming: Incoming,
     delivered: u64,
@@ -103,9 +103,9 @@ pub(crate) struct Images {
     addressed: Addressed,
 }
 
-/// The source's end of a [`Feed`].
+/// The source's end of a [`GivenImages`].
 struct Incoming {
-    images: Receiver<Image>,
+    images: Receiver<GivenImage>,
     count: u64,
     taken: Arc<AtomicUsize>,
     cancel: Cancel,
@@ -113,10 +113,15 @@ struct Incoming {
 }
 
 /// Returns a feed, and what makes a source of its images, which are `count` if it is known.
-pub(crate) fn feed(count: Option<usize>, cancel: &Cancel) -> (Feed, impl FnOnce(Listing, Wake) -> Images + use<>) {
+pub(crate) fn feed(
+    count: Option<usize>,
+    cancel: &Cancel,
+) -> (GivenImages, impl FnOnce(Listing, Wake) -> Images + use<>) {
     let (sender, images) = channel();
-    let feed = Feed { images: Some(sender), passed: 0, taken: Arc::default() };
-    let (taken, cancel, end) = (Arc::clone(&feed.taken), cancel.clone(), count.map(|count| count as u64));
+    let feed = GivenImages { images: Some(sender), passed: 0, taken: Arc::default() };
+    let taken = Arc::clone(&feed.taken);
+    let cancel = cancel.clone();
+    let end = count.map(|count| count as u64);
     (feed, move |reader, wake| {
         let addressed = reader.addressed();
         Images { incoming: Incoming { images, count: 0, taken, cancel, wake }, delivered: 0, end, reader, addressed }
@@ -139,10 +144,10 @@ impl Incoming {
         self.count += 1;
         Some(match image {
             // Without an id, unlike all failures.
-            Image::Nothing => Delivery::unread(Item { fault: Some(String::new()), ..item }),
-            Image::Refused(id, reason) => Delivery::unread(Item { id, fault: Some(reason), ..item }),
-            Image::Bytes(id, bytes) => Delivery { item: Item { id, ..item }, content: Content::Read(bytes) },
-            Image::Path(path) => {
+            GivenImage::Nothing => Delivery::unread(Item { fault: Some(String::new()), ..item }),
+            GivenImage::Refused(id, reason) => Delivery::unread(Item { id, fault: Some(reason), ..item }),
+            GivenImage::Bytes(id, bytes) => Delivery { item: Item { id, ..item }, content: Content::Read(bytes) },
+            GivenImage::Path(path) => {
                 let address = path.to_str().map(|text| normal_address(text).into_owned());
                 let locator = address.map_or_else(|| path.clone(), PathBuf::from).into_os_string().into_encoded_bytes();
                 let id = path.display().to_string();

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 
 use crate::errors::failed;
 
-/// How often Python's signal handlers get to run.
+/// The interval at which Python's signal handlers get to run.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(50);
 
 /// Makes the thread that waits for the work call `each` at once.

@@ -20,9 +20,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[pyo3(signature = (args, progress=None))]
 pub(crate) fn embed(py: Python<'_>, args: Vec<OsString>, progress: Option<Py<PyAny>>) -> PyResult<String> {
     let call = EmbedCall::parse(args).map_err(usage)?;
-    let (cancel, teller) = (Cancel::default(), Teller::new(progress));
+    let cancel = Cancel::default();
+    let cancelled = cancel.clone();
+    let teller = Teller::new(progress);
+    let said = teller.said();
     let patience = || if teller.said().has_begun() { PATIENCE } else { Duration::ZERO };
-    let (cancelled, said) = (cancel.clone(), teller.said());
     let run = move |_| {
         download(&call.options(), &said)?;
         call.run(&cancelled, &said.counts, |items| said.begin(items.count()))

@@ -36,11 +36,11 @@ mod _foveate {
     use pyo3::prelude::*;
 
     #[pymodule_export]
-    use crate::batch::Batch;
+    use crate::batch::PyBatch;
     #[pymodule_export]
     use crate::command_line;
     #[pymodule_export]
-    use crate::engine::Engine;
+    use crate::engine::PyEngine;
     #[pymodule_export]
     use crate::errors::FoveateError;
     #[pymodule_export]

@@ -1,4 +1,4 @@
-//! What the engines of one process share: its threads and its open models.
+//! The resources that the engines of one process share: its threads and its open models.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -15,13 +15,13 @@ use pyo3::types::PyDict;
 
 /// A value that one process uses. In a fork of it, the threads and locks behind the value are dead, so it is neither
 /// used nor dropped there.
-pub(crate) struct Owned<T> {
+pub(crate) struct OwnedByProcess<T> {
     process: u32,
     /// `None` only while it is dropped.
     value: Option<T>,
 }
 
-impl<T> Owned<T> {
+impl<T> OwnedByProcess<T> {
     pub(crate) fn new(value: T) -> Self {
         Self { process: std::process::id(), value: Some(value) }
     }
@@ -32,7 +32,7 @@ impl<T> Owned<T> {
     }
 }
 
-impl<T> Drop for Owned<T> {
+impl<T> Drop for OwnedByProcess<T> {
     fn drop(&mut self) {
         if self.process != std::process::id() {
             std::mem::forget(self.value.take());
@@ -41,19 +41,19 @@ impl<T> Drop for Owned<T> {
 }
 
 /// An open model, or the place for one.
-pub(crate) struct Opened {
-    /// Taken by whoever embeds.
+pub(crate) struct OpenedEmbedder {
+    /// TurnGuard by whoever embeds.
     pub(crate) turn: Arc<Turn>,
     /// `None` until the first call.
     pub(crate) embedder: Mutex<Option<Embedder>>,
 }
 
 #[derive(Default)]
-struct Process {
+struct EngineProcess {
     /// One call at a time uses the processor's cores.
     cores: Arc<Turn>,
     /// By their options.
-    opened: HashMap<Vec<OsString>, Weak<Opened>>,
+    opened: HashMap<Vec<OsString>, Weak<OpenedEmbedder>>,
 }
 
 thread_local! {
@@ -86,15 +86,15 @@ pub(crate) fn watch_forks(module: &Bound<'_, PyModule>) -> PyResult<()> {
 }
 
 /// Held only together with the interpreter's lock, so that no fork finds it locked.
-static PROCESS: Mutex<Option<Owned<Process>>> = Mutex::new(None);
+static PROCESS: Mutex<Option<OwnedByProcess<EngineProcess>>> = Mutex::new(None);
 
 /// The model of the engines with these options. Engines that run on the processor take turns.
-pub(crate) fn opened(_: Python<'_>, args: &[OsString], device: &str) -> Arc<Opened> {
+pub(crate) fn opened(_: Python<'_>, args: &[OsString], device: &str) -> Arc<OpenedEmbedder> {
     let mut process = lock(&PROCESS);
-    if process.as_mut().and_then(Owned::get).is_none() {
-        *process = Some(Owned::new(Process::default()));
+    if process.as_mut().and_then(OwnedByProcess::get).is_none() {
+        *process = Some(OwnedByProcess::new(EngineProcess::default()));
     }
-    let Some(Process { cores, opened }) = process.as_mut().and_then(Owned::get) else {
+    let Some(EngineProcess { cores, opened }) = process.as_mut().and_then(OwnedByProcess::get) else {
         unreachable!("it belongs to this process");
     };
     if let Some(known) = opened.get(args).and_then(Weak::upgrade) {
@@ -102,7 +102,7 @@ pub(crate) fn opened(_: Python<'_>, args: &[OsString], device: &str) -> Arc<Open
     }
     opened.retain(|_, known| known.strong_count() > 0);
     let turn = if has_cpu(device) { Arc::clone(cores) } else { Arc::default() };
-    let new = Arc::new(Opened { turn, embedder: Mutex::new(None) });
+    let new = Arc::new(OpenedEmbedder { turn, embedder: Mutex::new(None) });
     opened.insert(args.to_vec(), Arc::downgrade(&new));
     new
 }
@@ -114,12 +114,12 @@ pub(crate) struct Turn {
     ended: Condvar,
 }
 
-/// How often a call that waits looks whether it is cancelled.
+/// The interval at which a waiting call checks for cancellation.
 const INTERVAL: Duration = Duration::from_millis(50);
 
 impl Turn {
     /// Waits for the turn; `None` if cancelled before.
-    pub(crate) fn take(&self, cancel: &Cancel) -> Option<Taken<'_>> {
+    pub(crate) fn take(&self, cancel: &Cancel) -> Option<TurnGuard<'_>> {
         let mut is_taken = lock(&self.is_taken);
         while *is_taken {
             if cancel.is_cancelled() {
@@ -129,14 +129,14 @@ impl Turn {
                 self.ended.wait_timeout(is_taken, INTERVAL).map_or_else(|held| held.into_inner().0, |held| held.0);
         }
         *is_taken = true;
-        Some(Taken(self))
+        Some(TurnGuard(self))
     }
 }
 
 /// The turn, until it is dropped.
-pub(crate) struct Taken<'a>(&'a Turn);
+pub(crate) struct TurnGuard<'a>(&'a Turn);
 
-impl Drop for Taken<'_> {
+impl Drop for TurnGuard<'_> {
     fn drop(&mut self) {
         *lock(&self.0.is_taken) = false;
         self.0.ended.notify_one();

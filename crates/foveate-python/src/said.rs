@@ -1,4 +1,4 @@
-//! What threads without the interpreter's lock have to say, until the one with it says it.
+//! Messages of threads without the interpreter's lock, kept until the thread with it passes them on.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -15,14 +15,14 @@ const INTERVAL: Duration = Duration::from_millis(500);
 /// A call's downloads, notices and counts.
 #[derive(Default)]
 pub(crate) struct Said {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<WaitingWords>,
     pub(crate) counts: Progress,
     /// Once the inputs are listed: their number, if it is known.
     inputs: OnceLock<Option<u64>>,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct WaitingWords {
     /// Of each file, the bytes that are stored and their total.
     downloads: Vec<(String, u64, Option<u64>)>,
     notices: Vec<String>,
@@ -75,7 +75,7 @@ impl Teller {
 
     /// Passes on what is new. Progress is due once the inputs are known, and at intervals.
     pub(crate) fn pass_on(&self, py: Python<'_>) -> PyResult<()> {
-        let Waiting { downloads, notices } = std::mem::take(&mut *lock(&self.said.waiting));
+        let WaitingWords { downloads, notices } = std::mem::take(&mut *lock(&self.said.waiting));
         if !downloads.is_empty() || !notices.is_empty() {
             let module = py.import("foveate._said")?;
             downloads.into_iter().try_for_each(|download| module.call_method1("download", download).map(drop))?;

@@ -19,12 +19,12 @@ use crate::interrupt::interruptible;
 const MOST: usize = 1000;
 
 /// Vectors as the Python half hands them over: bytes of f32 in pieces, and the width.
-pub(crate) struct Rows {
+pub(crate) struct SearchRows {
     data: Vec<f32>,
     dim: usize,
 }
 
-impl<'a, 'py> FromPyObject<'a, 'py> for Rows {
+impl<'a, 'py> FromPyObject<'a, 'py> for SearchRows {
     type Error = PyErr;
 
     fn extract(given: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
@@ -38,7 +38,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Rows {
     }
 }
 
-impl Rows {
+impl SearchRows {
     fn vectors(&self, metric: Metric) -> Result<Vectors<'_>, SearchError> {
         Vectors::new(&self.data, self.dim.max(1), metric)
     }
@@ -51,17 +51,22 @@ fn search<T: Send + 'static>(
     progress: Option<Py<PyAny>>,
     work: impl FnOnce(&Search<'_>) -> Result<T, SearchError> + Send + 'static,
 ) -> PyResult<T> {
-    let (cancel, share) = (Cancel::default(), Arc::new(AtomicU64::new(0)));
-    let (cancelled, done) = (cancel.clone(), Arc::clone(&share));
+    let cancel = Cancel::default();
+    let cancelled = cancel.clone();
+    let share = Arc::new(AtomicU64::new(0));
+    let done = Arc::clone(&share);
     let run = move |_| {
-        let (show, is_cancelled) = (|share: f64| done.store(share.to_bits(), Relaxed), || cancelled.is_cancelled());
         let usual = Search::default();
-        let threads = threads.unwrap_or(usual.threads);
-        work(&Search { threads, progress: &show, is_cancelled: &is_cancelled, ..usual })
+        work(&Search {
+            threads: threads.unwrap_or(usual.threads),
+            progress: &|share| done.store(share.to_bits(), Relaxed),
+            is_cancelled: &|| cancelled.is_cancelled(),
+            ..usual
+        })
     };
     let tell = |share: f64| progress.as_ref().map_or(Ok(()), |progress| progress.call1(py, (share,)).map(drop));
-    let each = || tell(f64::from_bits(share.load(Relaxed)));
-    let found = interruptible(py, &cancel, || Duration::from_secs(10), each, run)?;
+    let patience = || Duration::from_secs(10);
+    let found = interruptible(py, &cancel, patience, || tell(f64::from_bits(share.load(Relaxed))), run)?;
     tell(1.0)?;
     found.map_err(|error| PyValueError::new_err(error.to_string()))
 }
@@ -94,8 +99,8 @@ type Table = (Py<PyByteArray>, Py<PyByteArray>);
 #[pyo3(signature = (vectors, queries, k, metric_name, threads, progress))]
 pub(crate) fn neighbors(
     py: Python<'_>,
-    vectors: Rows,
-    queries: Option<Rows>,
+    vectors: SearchRows,
+    queries: Option<SearchRows>,
     k: usize,
     metric_name: &str,
     threads: Option<usize>,
@@ -114,7 +119,8 @@ pub(crate) fn neighbors(
 }
 
 fn table(found: &Neighbors, k: usize) -> (Vec<i64>, Vec<f32>) {
-    let (mut rows, mut scores) = (Vec::with_capacity(found.len() * k), Vec::with_capacity(found.len() * k));
+    let mut rows = Vec::with_capacity(found.len() * k);
+    let mut scores = Vec::with_capacity(found.len() * k);
     for query in 0..found.len() {
         let end = rows.len() + k;
         for (row, score) in found.of(query) {
@@ -135,8 +141,8 @@ type Duplicates = (Py<PyByteArray>, Py<PyByteArray>, Vec<Vec<u32>>);
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn duplicates(
     py: Python<'_>,
-    vectors: Rows,
-    against: Option<Rows>,
+    vectors: SearchRows,
+    against: Option<SearchRows>,
     threshold: f64,
     metric_name: &str,
     complete: bool,
@@ -168,7 +174,7 @@ type Clusters = (Py<PyByteArray>, Py<PyByteArray>, Py<PyByteArray>);
 #[pyo3(signature = (vectors, k, threads, progress))]
 pub(crate) fn clusters(
     py: Python<'_>,
-    vectors: Rows,
+    vectors: SearchRows,
     k: usize,
     threads: Option<usize>,
     progress: Option<Py<PyAny>>,
@@ -190,7 +196,7 @@ pub(crate) fn clusters(
 #[pyo3(signature = (vectors, n, threads, progress))]
 pub(crate) fn spread_out(
     py: Python<'_>,
-    vectors: Rows,
+    vectors: SearchRows,
     n: usize,
     threads: Option<usize>,
     progress: Option<Py<PyAny>>,
@@ -204,13 +210,13 @@ pub(crate) fn spread_out(
 #[pyo3(signature = (vectors, labels, threads, progress))]
 pub(crate) fn evaluate(
     py: Python<'_>,
-    vectors: Rows,
+    vectors: SearchRows,
     labels: Vec<Option<u32>>,
     threads: Option<usize>,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Vec<(&'static str, f64, f64, f64)>> {
     let found =
         search(py, threads, progress, move |search| search.evaluate(&vectors.vectors(Metric::Cosine)?, &labels, MOST))?;
-    let named = |(name, figure): (_, &Figure)| (name, figure.mean, figure.low, figure.high);
-    Ok(found.figures().into_iter().map(named).collect())
+    let figures = found.figures().into_iter();
+    Ok(figures.map(|(name, Figure { mean, low, high, .. })| (name, *mean, *low, *high)).collect())
 }

@@ -18,17 +18,17 @@ use foveate::source::Source;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
-use crate::batch::{Batch, batch, schema};
+use crate::batch::{PyBatch, batch, schema};
 use crate::capsule::{export_schema, export_stream};
 use crate::errors::{chain, failed, usage};
 use crate::interrupt::INTERVAL;
-use crate::process::Owned;
+use crate::process::OwnedByProcess;
 use crate::said::{Said, Teller};
 
 /// Finished batches that wait for the reader.
 const AHEAD: usize = 2;
 
-/// What the job sends: batches, and last the error that ended it.
+/// The job's messages: batches, and last the error that ended it.
 type Message = Result<RecordBatch, String>;
 
 /// A job's outcomes as record batches, in the order of its inputs. It stops when it is closed or dropped.
@@ -36,24 +36,24 @@ type Message = Result<RecordBatch, String>;
 pub(crate) struct Batches {
     schema: SchemaRef,
     /// `None` once it is exhausted, closed, or handed to another library, and while a call waits.
-    job: Mutex<Option<Owned<Job>>>,
+    job: Mutex<Option<OwnedByProcess<StreamJob>>>,
     cancel: Cancel,
     teller: Teller,
 }
 
 /// The reader's end of a running job.
-struct Job {
+struct StreamJob {
     batches: Receiver<Message>,
     cancel: Cancel,
 }
 
-impl Drop for Job {
+impl Drop for StreamJob {
     fn drop(&mut self) {
         self.cancel.cancel();
     }
 }
 
-impl Job {
+impl StreamJob {
     /// Waits for a message until the job is cancelled, and calls `each` at intervals.
     fn next<E>(&mut self, mut each: impl FnMut() -> Result<(), E>) -> Result<Option<Message>, E> {
         while !self.cancel.is_cancelled() {
@@ -69,8 +69,8 @@ impl Job {
     /// Waits without the interpreter's lock, except while signal handlers run and `teller` speaks.
     fn next_in_python(&mut self, py: Python<'_>, teller: &Teller) -> PyResult<Option<Message>> {
         let job = Mutex::new(self);
-        let each = || Python::attach(|py| py.check_signals().and_then(|()| teller.pass_on(py)));
-        let message = py.detach(|| lock(&job).next(each))?;
+        let message = py
+            .detach(|| lock(&job).next(|| Python::attach(|py| py.check_signals().and_then(|()| teller.pass_on(py)))))?;
         if message.is_some() { teller.pass_on(py) } else { teller.end(py) }?;
         Ok(message)
     }
@@ -86,27 +86,33 @@ impl Batches {
         let nothing = OsString::from("--output=nothing.npy");
         let call = EmbedCall::parse([nothing].into_iter().chain(args).collect()).map_err(usage)?;
         let (sender, batches) = sync_channel(AHEAD);
-        let (cancel, teller) = (Cancel::default(), Teller::new(progress));
-        let mut job = Job { batches, cancel: cancel.clone() };
-        let (cancelled, said) = (cancel.clone(), teller.said());
-        let run = move || {
+        let cancel = Cancel::default();
+        let cancelled = cancel.clone();
+        let teller = Teller::new(progress);
+        let said = teller.said();
+        let mut job = StreamJob { batches, cancel: cancel.clone() };
+        let started = thread::Builder::new().name("embed".to_owned()).spawn(move || {
             if let Err(reason) = run(&call, &sender, &cancelled, &said) {
                 let _ = sender.send(Err(reason));
             }
-        };
-        let started = thread::Builder::new().name("embed".to_owned()).spawn(run);
+        });
         started.map_err(|error| failed(format!("cannot start a thread: {error}")))?;
         // The first batch is empty and has the schema.
         let first = job.next_in_python(py, &teller)?;
         let first = first.unwrap_or_else(|| Err("this is a defect: no schema".to_owned()));
-        Ok(Self { schema: first.map_err(failed)?.schema(), job: Mutex::new(Some(Owned::new(job))), cancel, teller })
+        Ok(Self {
+            schema: first.map_err(failed)?.schema(),
+            job: Mutex::new(Some(OwnedByProcess::new(job))),
+            cancel,
+            teller,
+        })
     }
 
     fn __iter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
         this
     }
 
-    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<PyBatch>> {
         let Some(mut owned) = self.take() else { return Ok(None) };
         let Some(job) = owned.get() else { return Err(foreign()) };
         let Some(message) = job.next_in_python(py, &self.teller)? else { return Ok(None) };
@@ -148,7 +154,7 @@ impl Batches {
 
 impl Batches {
     /// The job, if batches may be left.
-    fn take(&self) -> Option<Owned<Job>> {
+    fn take(&self) -> Option<OwnedByProcess<StreamJob>> {
         lock(&self.job).take()
     }
 }
@@ -160,7 +166,7 @@ fn foreign() -> PyErr {
 /// The remaining batches, read by another library.
 struct Reader {
     schema: SchemaRef,
-    job: Option<Owned<Job>>,
+    job: Option<OwnedByProcess<StreamJob>>,
 }
 
 impl Iterator for Reader {
@@ -180,10 +186,11 @@ impl RecordBatchReader for Reader {
 
 /// Runs the job into `batches`.
 fn run(call: &EmbedCall, batches: &SyncSender<Message>, cancel: &Cancel, said: &Said) -> Result<(), String> {
-    let (listing, backends) = (call.list()?, Arc::new(Backends::compiled()));
+    let listing = call.list()?;
+    let backends = Arc::new(Backends::compiled());
     let options = Settings { existing: Existing::Overwrite, ..call.options() };
-    let (collected, published) = (MemorySink::default(), Published::default());
-    let sink = Channel { collected, dim: 0, published, batches: batches.clone() };
+    let collected = MemorySink::default();
+    let sink = Channel { collected, dim: 0, published: Published::default(), batches: batches.clone() };
     let count = listing.extent().count();
     let job = options.prepare_into(Box::new(listing), Box::new(sink), &backends, &said.model_options());
     said.begin(count);
@@ -194,7 +201,7 @@ fn run(call: &EmbedCall, batches: &SyncSender<Message>, cancel: &Cancel, said: &
 struct Channel {
     collected: MemorySink,
     dim: usize,
-    /// What was sent so far.
+    /// The counts of what was sent so far.
     published: Published,
     batches: SyncSender<Message>,
 }
@@ -242,7 +249,9 @@ fn batch_of(dim: usize, collected: Collected) -> Result<RecordBatch, ArrowError>
     let mut outcomes: Vec<_> = rows.into_iter().map(|row| (row.index, row.id, Ok(row.vector))).collect();
     outcomes.extend(failures.into_iter().map(|failure| (failure.index, failure.id.clone(), Err(failure))));
     outcomes.sort_unstable_by_key(|(index, ..)| *index);
-    let (mut ids, mut vectors, mut errors) = (Vec::new(), Vec::with_capacity(outcomes.len() * dim), Vec::new());
+    let mut ids = Vec::new();
+    let mut vectors = Vec::with_capacity(outcomes.len() * dim);
+    let mut errors = Vec::new();
     for (_, id, outcome) in outcomes {
         ids.push(id);
         match &outcome {
