@@ -16,11 +16,11 @@ const OUTLIER: f32 = 64.0;
 /// Balances what each of the block's linear layers reads, but for the MLP's last: GELU lies before it.
 pub(crate) fn balance(block: &mut Block<'_>) {
     // A mix of values has no more range than the values, which are sums of independent normalized ones.
-    let value_range = |(row, bias): (&[f32], &f32)| {
+    let mut range = Vec::new();
+    for (row, bias) in rows(&block.value).zip(&*block.value.bias) {
         let squares = row.iter().zip(&*block.norm1.scale).map(|(weight, scale)| (weight * scale).powi(2));
-        USUAL * squares.sum::<f32>().sqrt() + bias.abs()
-    };
-    let range: Vec<f32> = rows(&block.value).zip(&*block.value.bias).map(value_range).collect();
+        range.push(USUAL * squares.sum::<f32>().sqrt() + bias.abs());
+    }
     let factors = factors(&range, &[&block.output]);
     let inverse: Vec<f32> = factors.iter().map(|factor| factor.recip()).collect();
     block.value = block.value.clone().scaled(&inverse);
@@ -50,10 +50,13 @@ fn factors(range: &[f32], layers: &[&Linear<'_>]) -> Vec<f32> {
     let mut sorted = ratios.clone();
     sorted.sort_by(f32::total_cmp);
     let median = sorted[sorted.len() / 2];
-    // Not for channels that are never read: their ratio is infinite.
-    let is_outlier = |ratio: f32| ratio.is_finite() && ratio > OUTLIER * median;
-    let factor = |&ratio: &f32| if is_outlier(ratio) { (ratio / median).sqrt().log2().round().exp2() } else { 1.0 };
-    ratios.iter().map(factor).collect()
+    let mut factors = Vec::new();
+    for ratio in ratios {
+        // Not for channels that are never read: their ratio is infinite.
+        let is_outlier = ratio.is_finite() && ratio > OUTLIER * median;
+        factors.push(if is_outlier { (ratio / median).sqrt().log2().round().exp2() } else { 1.0 });
+    }
+    factors
 }
 
 fn multiply_inputs(layer: &mut Linear<'_>, factors: &[f32]) {

@@ -100,10 +100,9 @@ where
     I: Iterator<Item = (PixelBatch<'a>, &'a mut [f32])> + Send,
 {
     let images = Mutex::new(images);
-    // A poisoned lock means that another thread panicked, and rayon passes that on.
-    let next = || images.lock().ok().and_then(|mut images| images.next());
     scratch.par_iter_mut().with_max_len(1).for_each(|own| {
-        while let Some((image, row)) = next() {
+        // A poisoned lock means that another thread panicked, and rayon passes that on.
+        while let Some((image, row)) = images.lock().ok().and_then(|mut images| images.next()) {
             own.run(network, image, row);
         }
     });

@@ -126,7 +126,8 @@ impl Network {
 
     /// Allocates memory for tokens `first..first + tokens`.
     pub(crate) fn part(&self, first: usize, tokens: usize) -> (Part, KeyValues) {
-        let (hidden, heads) = (self.config.hidden_size, self.config.num_attention_heads);
+        let hidden = self.config.hidden_size;
+        let heads = self.config.num_attention_heads;
         let wide = self.blocks.iter().flat_map(|block| &block.mlp).map(|slice| slice.input.outputs());
         let wide = wide.chain([self.patch.inputs()]).max().unwrap_or(0);
         let words = |values| (self.precision != Precision::F32).then(|| Words::new(tokens, values));
@@ -167,7 +168,8 @@ impl Network {
     /// The first step of block `layer`: queries, keys and values of a part's tokens.
     pub(crate) fn project(&self, layer: usize, part: &mut Part, key_values: &mut KeyValues) {
         let block = &self.blocks[layer];
-        let (heads, tokens) = (self.config.num_attention_heads, part.tokens);
+        let heads = self.config.num_attention_heads;
+        let tokens = part.tokens;
         self.normalize(&block.norm1, part, Some(&block.query));
         self.isa.run(Linear {
             x: rows(&part.normed, &part.words, tokens),
@@ -256,7 +258,7 @@ impl Network {
         }
     }
 
-    /// What multiplies in attention; `None` for f32.
+    /// The units that multiply in attention; `None` for f32.
     fn attention_units(&self) -> Option<(Bf16Unit, Option<Tiles>)> {
         (self.precision != Precision::F32).then(|| (self.isa.bf16_unit(), self.isa.tiles()))
     }
@@ -284,7 +286,8 @@ impl Network {
     /// Sums in f64, token by token.
     fn mean_of_patches(&self, parts: &[Part], mean: &mut [f32]) {
         const COLUMNS: usize = 16;
-        let (hidden, prefix) = (mean.len(), self.config.prefix_tokens());
+        let hidden = mean.len();
+        let prefix = self.config.prefix_tokens();
         let count = (self.tokens - prefix) as f64;
         for (i, mean) in mean.chunks_mut(COLUMNS).enumerate() {
             let mut sums = [0.0f64; COLUMNS];
@@ -309,7 +312,8 @@ fn gather_patches(image: PixelBatch<'_>, patch: usize, first: usize, out: &mut [
     let samples = image.image(0);
     let row = patch * CHANNELS;
     for (i, out) in out.chunks_exact_mut(patch * row).enumerate() {
-        let (y, x) = ((first + i) / columns, (first + i) % columns);
+        let y = (first + i) / columns;
+        let x = (first + i) % columns;
         let corner = y * patch * line + x * row;
         for (dy, out) in out.chunks_exact_mut(row).enumerate() {
             let samples = &samples[corner + dy * line..][..row];
@@ -384,7 +388,7 @@ impl Pack<'_> {
         let output = mlp.output.scaled(scale);
         let count = hidden.div_ceil(MLP_SLICE);
         let width = hidden.div_ceil(count);
-        let slice = |first: usize| {
+        let slices = (0..hidden).step_by(width).map(|first| {
             let units = first..hidden.min(first + width);
             let up = if mlp.swiglu { units.start + hidden..units.end + hidden } else { units.clone() };
             MlpSlice {
@@ -392,8 +396,8 @@ impl Pack<'_> {
                 gate: mlp.swiglu.then(|| self.outputs(&mlp.input, units.clone())),
                 output: self.inputs(&output, units),
             }
-        };
-        (0..hidden).step_by(width).map(slice).collect()
+        });
+        slices.collect()
     }
 
     /// Returns a range of a layer's outputs.

@@ -1,4 +1,4 @@
-//! What is specific to this encoder: equal bits, devices and refusals. The parity tests run the trait's suite and
+//! Properties of this encoder alone: equal bits, devices and refusals. The parity tests run the trait's suite and
 //! compare with goldens.
 
 // Tests may unwrap.

@@ -355,8 +355,7 @@ fn overlapped_batches_have_the_same_bits() {
     }
 }
 
-/// Where class tokens alone are pooled, the last block leaves the others out, and they are still what they are beside a
-/// mean.
+/// If class tokens alone are pooled, the last block leaves the others out, and they are the same as with a mean.
 fn class_tokens_alone_take_less_work() {
     let gpu = Gpu::get();
     let models = [wide_heads(false), wide_heads(true), few_tokens("tiny")];

@@ -17,9 +17,13 @@ pub(super) struct Marks {
 
 impl Marks {
     pub(super) fn new(device: &Device) -> Result<Self, CudaError> {
-        let pair = || Ok([Event::new(device)?, Event::new(device)?]);
-        Ok(Self { copy_in: pair()?, forward: pair()?, copy_out: pair()? })
+        Ok(Self { copy_in: pair(device)?, forward: pair(device)?, copy_out: pair(device)? })
     }
+}
+
+/// Creates the events of a part's start and end.
+fn pair(device: &Device) -> Result<[Event; 2], CudaError> {
+    Ok([Event::new(device)?, Event::new(device)?])
 }
 
 /// Converts the device's timestamps to the host's moments.
@@ -36,7 +40,8 @@ pub(super) struct Clock {
 
 impl Clock {
     pub(super) fn new(device: &Device) -> Result<Self, CudaError> {
-        let (event, stream) = (Event::new(device)?, Stream::new(device)?);
+        let event = Event::new(device)?;
+        let stream = Stream::new(device)?;
         stream.record(&event)?;
         event.synchronize()?;
         Ok(Self { event, moment: Instant::now() })

@@ -141,7 +141,8 @@ impl CudaEncoder {
 
     fn launch(&mut self, slot: usize, source: Source<'_>, images: usize) -> Result<(), CudaError> {
         let Self { device, network, streams, slots, .. } = self;
-        let (slot, geometry) = (&mut slots[slot], *network.geometry());
+        let slot = &mut slots[slot];
+        let geometry = *network.geometry();
         let pixels = slot.copy_in(device, &streams.copy_in, source, images * geometry.image_bytes())?;
         let Slot { rows, collected, marks, .. } = slot;
 
@@ -230,8 +231,7 @@ impl Encoder for CudaEncoder {
 impl Resident for CudaEncoder {
     fn encode_again(&mut self, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
         self.check_idle()?;
-        let nothing = || EncodeError::Batch("none is on the device".to_owned());
-        let images = self.resident.ok_or_else(nothing)?;
+        let images = self.resident.ok_or_else(|| EncodeError::Batch("none is on the device".to_owned()))?;
         let flight = self.begin(Source::Resident, images)?;
         Ok(self.finish(&flight, out)?.times())
     }
@@ -262,19 +262,21 @@ impl Overlap for CudaEncoder {
     }
 
     fn collect(&mut self, out: &mut VectorBuf) -> Result<Collected, EncodeError> {
-        let nothing = || EncodeError::Batch("no batch is under way".to_owned());
-        let mut flight = self.flights.pop_front().ok_or_else(nothing)?;
+        let mut flight = self.flights.pop_front().ok_or_else(no_batch)?;
         let spans = self.finish(&flight, out)?;
-        let batch = flight.batch.take().ok_or_else(nothing)?;
+        let batch = flight.batch.take().ok_or_else(no_batch)?;
         Ok(Collected { batch, spans })
     }
 }
 
 impl Streams {
     fn new(device: &Device) -> Result<Self, CudaError> {
-        let stream = || Stream::new(device);
-        Ok(Self { copy_in: stream()?, compute: stream()?, copy_out: stream()? })
+        Ok(Self { copy_in: Stream::new(device)?, compute: Stream::new(device)?, copy_out: Stream::new(device)? })
     }
+}
+
+fn no_batch() -> EncodeError {
+    EncodeError::Batch("no batch is under way".to_owned())
 }
 
 impl Slot {

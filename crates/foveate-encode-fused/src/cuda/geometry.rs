@@ -37,7 +37,8 @@ impl Geometry {
     /// [`EncodeError::Model`] if the input is not a whole number of patches, [`EncodeError::Unsupported`] for too large
     /// a batch and for widths that the kernels cannot divide among threads.
     pub(super) fn new(model: &Model, max_batch: usize, pooling: Pooling) -> Result<Self, EncodeError> {
-        let (config, parts) = (&model.config, Parts::new(model).map_err(crate::encoder::unusable)?);
+        let config = &model.config;
+        let parts = Parts::new(model).map_err(crate::encoder::unusable)?;
         let geometry = Self {
             rows: parts.grid().height,
             columns: parts.grid().width,
@@ -56,18 +57,17 @@ impl Geometry {
     }
 
     fn check(&self, max_batch: usize) -> Result<(), EncodeError> {
-        let unsupported = |what: String| Err(EncodeError::Unsupported(format!("on CUDA: {what}")));
-        if !self.hidden.is_multiple_of(8) || !self.mlp.is_multiple_of(8) {
-            return unsupported(format!("layers {} and {} wide; widths are multiples of 8", self.hidden, self.mlp));
-        }
         let head = self.head();
-        if head * self.heads != self.hidden || !head.is_multiple_of(4) || head > 128 {
-            return unsupported(format!("heads {head} wide; a head is a multiple of 4 wide, 128 at most"));
-        }
-        if max_batch > MOST_IMAGES {
-            return unsupported(format!("batches of {max_batch} images; {MOST_IMAGES} at most"));
-        }
-        Ok(())
+        let problem = if !self.hidden.is_multiple_of(8) || !self.mlp.is_multiple_of(8) {
+            format!("layers {} and {} wide; widths are multiples of 8", self.hidden, self.mlp)
+        } else if head * self.heads != self.hidden || !head.is_multiple_of(4) || head > 128 {
+            format!("heads {head} wide; a head is a multiple of 4 wide, 128 at most")
+        } else if max_batch > MOST_IMAGES {
+            format!("batches of {max_batch} images; {MOST_IMAGES} at most")
+        } else {
+            return Ok(());
+        };
+        Err(EncodeError::Unsupported(format!("on CUDA: {problem}")))
     }
 
     /// An image's size in bytes.

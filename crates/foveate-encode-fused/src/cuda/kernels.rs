@@ -179,7 +179,10 @@ impl Kernels {
             _ => (&self.attention, true),
         };
         let scale = Arg::F32(1.0 / (dim as f32).sqrt());
-        let (qkv, out, tokens_arg, heads_arg) = (Arg::Buffer(qkv), Arg::Buffer(out), int(tokens)?, int(heads)?);
+        let qkv = Arg::Buffer(qkv);
+        let out = Arg::Buffer(out);
+        let tokens_arg = int(tokens)?;
+        let heads_arg = int(heads)?;
         let with_dim = [qkv, out, tokens_arg, heads_arg, int(dim)?, scale];
         let without = [qkv, out, tokens_arg, heads_arg, scale];
         let args = if has_dim { &with_dim[..] } else { &without[..] };

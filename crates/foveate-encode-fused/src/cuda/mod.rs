@@ -52,7 +52,7 @@ pub(crate) fn health() -> Health {
     foveate_cuda::health(|| Ok(format!("{}; {}", blaslt::find()?, start(&Device::open(0)?)?)))
 }
 
-/// How long the kernels take to start, and where the driver keeps the compiled ones for the next start.
+/// Measures the start of the kernels, and says where the driver keeps the compiled ones for the next start.
 fn start(device: &Device) -> Result<String, CudaError> {
     let begun = Instant::now();
     Kernels::new(device, Element::F16)?;
@@ -61,7 +61,7 @@ fn start(device: &Device) -> Result<String, CudaError> {
     Ok(format!("kernels for f16 compiled or read in {seconds:.1} s ({kept})"))
 }
 
-/// Where the driver keeps compiled kernels, by its `variable`s.
+/// The folder in which the driver keeps compiled kernels, by its `variable`s.
 fn kept(variable: impl Fn(&str) -> Option<String>) -> String {
     if variable("CUDA_CACHE_DISABLE").is_some_and(|value| value == "1") {
         return "compiled at every start, because CUDA_CACHE_DISABLE=1".to_owned();

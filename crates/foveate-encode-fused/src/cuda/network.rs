@@ -69,7 +69,7 @@ struct Last {
     mlp_output: Product,
 }
 
-/// How a plan's blocks are launched.
+/// The way in which a plan's blocks are launched.
 enum Launch {
     /// Kernel by kernel: its first batch, which may be the only one of its size.
     First,
@@ -159,29 +159,30 @@ impl Network {
 
     fn new_plan(&self, images: usize) -> Result<Plan, CudaError> {
         let Geometry { padded, tokens, hidden, mlp, .. } = self.geometry;
-        let planned = |shape: Shape| self.blas.plan(shape, &self.memory.products);
-        let shape = |rows: usize, inputs: usize, outputs: usize, bias: bool, accumulate: bool| {
-            let (element, tf32) = (self.element, self.settings.tf32);
-            Shape { rows: images * rows, inputs, outputs, element, tf32, bias, accumulate, pitch: None }
+        let element = self.element;
+        let tf32 = self.settings.tf32;
+        let product = |rows, inputs, outputs, bias, accumulate, pitch| {
+            let shape = Shape { rows: images * rows, inputs, outputs, element, tf32, bias, accumulate, pitch };
+            self.blas.plan(shape, &self.memory.products)
         };
-        let product = |rows, inputs, outputs, bias, accumulate| planned(shape(rows, inputs, outputs, bias, accumulate));
-        let last = |class: &Buffer| {
-            let pitch = Some(tokens * hidden);
-            Ok(Last {
+        let last = match &self.memory.class {
+            None => None,
+            Some(class) => Some(Last {
                 class: class.clone(),
-                output: planned(Shape { pitch, ..shape(1, hidden, hidden, true, true) })?,
-                mlp_input: product(1, hidden, self.geometry.mlp_inputs(), true, false)?,
-                mlp_output: product(1, mlp, hidden, true, true)?,
-            })
+                // Its input has the class tokens among the others, so that its rows are far apart.
+                output: product(1, hidden, hidden, true, true, Some(tokens * hidden))?,
+                mlp_input: product(1, hidden, self.geometry.mlp_inputs(), true, false, None)?,
+                mlp_output: product(1, mlp, hidden, true, true, None)?,
+            }),
         };
         Ok(Plan {
-            last: self.memory.class.as_ref().map(last).transpose()?,
+            last,
             images,
-            patch: product(self.geometry.patches(), padded, hidden, false, false)?,
-            qkv: product(tokens, hidden, 3 * hidden, true, false)?,
-            output: product(tokens, hidden, hidden, true, true)?,
-            mlp_input: product(tokens, hidden, self.geometry.mlp_inputs(), true, false)?,
-            mlp_output: product(tokens, mlp, hidden, true, true)?,
+            patch: product(self.geometry.patches(), padded, hidden, false, false, None)?,
+            qkv: product(tokens, hidden, 3 * hidden, true, false, None)?,
+            output: product(tokens, hidden, hidden, true, true, None)?,
+            mlp_input: product(tokens, hidden, self.geometry.mlp_inputs(), true, false, None)?,
+            mlp_output: product(tokens, mlp, hidden, true, true, None)?,
             launch: if self.settings.graph { Launch::First } else { Launch::Plain },
         })
     }
@@ -243,8 +244,8 @@ impl Pass<'_> {
     }
 
     fn block(&self, plan: &mut Plan, block: &Block) -> Result<(), CudaError> {
-        let (geometry, rows) = (self.geometry, self.images * self.geometry.tokens);
-        self.attend(&mut plan.qkv, block, geometry.tokens)?;
+        let rows = self.images * self.geometry.tokens;
+        self.attend(&mut plan.qkv, block, self.geometry.tokens)?;
         self.linear(&mut plan.output, &self.memory.narrow, &block.output, &self.memory.x)?;
         self.perceive([&mut plan.mlp_input, &mut plan.mlp_output], block, rows, &self.memory.x)
     }
@@ -255,8 +256,9 @@ impl Pass<'_> {
         self.attend(qkv, block, 1)?;
         let Workspace { x, narrow, products, .. } = self.memory;
         let Linear { weight, alpha, bias } = &block.output;
-        let (bias, added, y) = (Some(bias), Some(x), &last.class);
-        let operands = Operands { x: narrow, weight, alpha: *alpha, bias, added, y, workspace: products };
+        let y = &last.class;
+        let operands =
+            Operands { x: narrow, weight, alpha: *alpha, bias: Some(bias), added: Some(x), y, workspace: products };
         last.output.run(self.stream, &operands)?;
         self.perceive([&mut last.mlp_input, &mut last.mlp_output], block, self.images, &last.class)
     }

@@ -132,8 +132,9 @@ impl Upload<'_> {
     }
 
     fn norm(&self, norm: &parts::Norm<'_>) -> Result<Norm, CudaError> {
-        let upload = |values: &[f32]| Buffer::from_slice(self.device, values);
-        Ok(Norm { scale: upload(&norm.scale)?, shift: upload(&norm.shift)?, eps: self.eps })
+        let scale = Buffer::from_slice(self.device, &norm.scale)?;
+        let shift = Buffer::from_slice(self.device, &norm.shift)?;
+        Ok(Norm { scale, shift, eps: self.eps })
     }
 
     fn block(&self, block: parts::Block<'_>) -> Result<Block, CudaError> {

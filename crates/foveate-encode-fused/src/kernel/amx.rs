@@ -10,7 +10,7 @@ use pulp::bytemuck;
 
 use crate::kernel::TILE_WORDS as TILE;
 
-/// What multiplies tiles.
+/// The unit that multiplies tiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tiles {
     #[cfg(target_arch = "x86_64")]
@@ -123,7 +123,7 @@ pub(crate) struct Tiled<'a> {
 const X: u8 = 3;
 const PANEL: u8 = 4;
 
-/// What words hold.
+/// The content of words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// Pairs of bf16; sums are f32.
@@ -169,7 +169,6 @@ fn product<M: Machine, const NV: usize>(
             }
         };
     }
-    let column = |tile: u8| usize::from(tile) * TILE;
     each!(|T| if adds { tiles.load::<T>(&out[column(T)..], stride) } else { tiles.zero::<T>() });
     for k in 0..depth {
         let words = &panel.words[k * TILE * panel.stride..];
@@ -180,23 +179,37 @@ fn product<M: Machine, const NV: usize>(
     each!(|T| tiles.store::<T>(&mut out[column(T)..], stride));
 }
 
+/// The offset of a tile's first column.
+#[inline(always)]
+fn column(tile: u8) -> usize {
+    usize::from(tile) * TILE
+}
+
+/// Word `i` of a sample: four bytes, or two small whole numbers in bf16.
+fn sample_word(kind: Kind, i: usize) -> u32 {
+    let [a, b, c, d] = match kind {
+        Kind::I8 => [4 * i, 4 * i + 1, 4 * i + 2, 4 * i + 3],
+        Kind::Bf16 => [2 * i, 2 * i + 1, 0, 0],
+    }
+    .map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8);
+    match kind {
+        Kind::I8 => u32::from_le_bytes([a, b, c, d]),
+        Kind::Bf16 => f32::from(a % 16).to_bits() >> 16 | (f32::from(b % 16).to_bits() >> 16) << 16,
+    }
+}
+
+/// The two numbers of a word in bf16.
+fn halves(word: u32) -> [f32; 2] {
+    [word << 16, word & 0xffff_0000].map(f32::from_bits)
+}
+
 /// Compares products of numbers that differ from word to word with plain sums. All sums are exact in both kinds.
 fn is_right<M: Machine>() -> bool {
     const DEPTH: usize = 2 * TILE;
     const WIDTH: usize = 3 * TILE;
-    let byte = |i: usize| (i.wrapping_mul(2_654_435_761) >> 13) as u8;
-    let word = |i: usize| u32::from_le_bytes([byte(4 * i), byte(4 * i + 1), byte(4 * i + 2), byte(4 * i + 3)]);
-    // Two small whole numbers in bf16.
-    let pair = |i: usize| {
-        let half = |value: u8| f32::from(value % 16).to_bits() >> 16;
-        half(byte(2 * i)) | half(byte(2 * i + 1)) << 16
-    };
-    let halves = |word: u32| [word << 16, word & 0xffff_0000].map(f32::from_bits);
     [Kind::I8, Kind::Bf16].into_iter().all(|kind| {
-        let words = |n: usize, first: usize| -> Vec<u32> {
-            (first..first + n).map(|i| if kind == Kind::I8 { word(i) } else { pair(i) }).collect()
-        };
-        let (x, panel) = (words(TILE * DEPTH, 0), words(DEPTH * WIDTH, 7777));
+        let x: Vec<u32> = (0..TILE * DEPTH).map(|i| sample_word(kind, i)).collect();
+        let panel: Vec<u32> = (0..DEPTH * WIDTH).map(|i| sample_word(kind, 7777 + i)).collect();
         let mut out = vec![0; TILE * WIDTH];
         let factors = [(&x, DEPTH), (&panel, WIDTH)].map(|(words, stride)| Tiled { words, stride });
         product::<M, 3>(kind, factors, DEPTH / TILE, &mut out, WIDTH, false);
@@ -204,16 +217,13 @@ fn is_right<M: Machine>() -> bool {
             let products = (0..DEPTH).map(|k| (x[i / WIDTH * DEPTH + k], panel[k * WIDTH + i % WIDTH]));
             match kind {
                 Kind::I8 => {
-                    let four = |(x, w): (u32, u32)| -> i32 {
-                        let bytes = x.to_le_bytes().into_iter().zip(w.to_le_bytes());
-                        bytes.map(|(x, w)| i32::from(x) * i32::from(w as i8)).sum()
-                    };
-                    products.map(four).sum::<i32>() as u32 == found
+                    let bytes = products.flat_map(|(x, w)| x.to_le_bytes().into_iter().zip(w.to_le_bytes()));
+                    bytes.map(|(x, w)| i32::from(x) * i32::from(w as i8)).sum::<i32>() as u32 == found
                 }
                 Kind::Bf16 => {
-                    let two =
-                        |(x, w): (u32, u32)| halves(x).into_iter().zip(halves(w)).map(|(x, w)| x * w).sum::<f32>();
-                    products.map(two).sum::<f32>().to_bits() == found
+                    let halves = products.flat_map(|(x, w)| halves(x).into_iter().zip(halves(w)));
+                    // The sums are exact in any order.
+                    halves.map(|(x, w)| x * w).sum::<f32>().to_bits() == found
                 }
             }
         })

@@ -18,7 +18,7 @@ pub(crate) struct KeyValues {
     pub(crate) data: Vec<f32>,
     /// The number of tokens.
     pub(crate) tokens: usize,
-    /// What multiplies bf16; `None` if attention is computed in f32, or in tile registers.
+    /// The unit that multiplies bf16; `None` if attention is computed in f32, or in tile registers.
     pub(crate) unit: Option<Bf16Unit>,
     pub(crate) tiles: Option<TileKeyValues>,
     /// In bf16: keys, `[heads, tokens, head_width / 2]`, two neighbours in a word.
@@ -32,14 +32,14 @@ impl KeyValues {
     pub(crate) fn new(heads: usize, tokens: usize, head_width: usize, bf16: Option<(Bf16Unit, Option<Tiles>)>) -> Self {
         let tiles = bf16.and_then(|(_, tiles)| TileKeyValues::new(tiles, heads, tokens, head_width));
         let unit = bf16.map(|(unit, _)| unit).filter(|_| tiles.is_none());
-        let words = |width: usize| vec![0; if unit.is_some() { heads * width } else { 0 }];
+        let heads_in_words = if unit.is_some() { heads } else { 0 };
         Self {
             data: vec![0.0; 2 * heads * tokens * head_width],
             tokens,
             unit,
             tiles,
-            keys: words(tokens * head_width / 2),
-            values: words(tokens.div_ceil(2) * head_width),
+            keys: vec![0; heads_in_words * (tokens * head_width / 2)],
+            values: vec![0; heads_in_words * tokens.div_ceil(2) * head_width],
         }
     }
 
@@ -151,7 +151,7 @@ impl WithSimd for Attention<'_> {
 }
 
 impl Attention<'_> {
-    /// What multiplies bf16; `None` for f32. All parts of an image have the same.
+    /// The unit that multiplies bf16; `None` for f32. All parts of an image have the same.
     #[inline(always)]
     fn unit(&self) -> Option<Bf16Unit> {
         self.keys.first().and_then(|part| part.unit)
@@ -163,7 +163,8 @@ impl Attention<'_> {
         self.transpose_queries::<S, NV>(simd, head, row, count);
         self.score::<S, NV>(simd, head);
         let mut factors = [0.0; MAX_QUERIES];
-        let (tokens, lanes) = (self.keys.iter().map(|part| part.tokens).sum::<usize>(), NV * S::F32_LANES);
+        let tokens = self.keys.iter().map(|part| part.tokens).sum::<usize>();
+        let lanes = NV * S::F32_LANES;
         softmax::<S, NV>(simd, &mut self.scratch.scores[..tokens * lanes], &mut factors);
         if self.unit().is_some() {
             self.round_scores::<S>(simd, lanes);
@@ -236,11 +237,13 @@ impl Attention<'_> {
     /// Rounds the scores to bf16, two tokens in a word.
     #[inline(always)]
     fn round_scores<S: Simd>(&mut self, simd: S, lanes: usize) {
-        let (mut scores, mut words) = (self.scratch.scores.as_slice(), self.scratch.score_words.as_mut_slice());
+        let mut scores = self.scratch.scores.as_slice();
+        let mut words = self.scratch.score_words.as_mut_slice();
         for part in self.keys {
             let (own, rest) = scores.split_at(part.tokens * lanes);
             let (own_words, rest_of_words) = words.split_at_mut(part.tokens.div_ceil(2) * lanes);
-            (scores, words) = (rest, rest_of_words);
+            scores = rest;
+            words = rest_of_words;
             for (pair, words) in own.chunks(2 * lanes).zip(own_words.chunks_exact_mut(lanes)) {
                 round_pair(simd, pair, words);
             }
@@ -296,7 +299,8 @@ impl Attention<'_> {
         column: usize,
         out: &mut [f32],
     ) {
-        let (lanes, width) = (NV * S::F32_LANES, self.head_width);
+        let lanes = NV * S::F32_LANES;
+        let width = self.head_width;
         let mut scores = self.scratch.score_words.as_slice();
         for part in self.keys {
             let pairs = part.tokens.div_ceil(2);
@@ -353,7 +357,8 @@ struct ScoreTile<'a> {
 impl ScoreTile<'_> {
     #[inline(always)]
     fn write<S: Simd, const MR: usize, const NV: usize>(self, simd: S, scores: &mut [f32]) {
-        let (lanes, width) = (NV * S::F32_LANES, self.width);
+        let lanes = NV * S::F32_LANES;
+        let width = self.width;
         if let Some(unit) = self.part.unit {
             let width = width / 2;
             let keys = &self.part.keys[(self.head * self.part.tokens + self.token) * width..];

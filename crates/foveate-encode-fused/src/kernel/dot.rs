@@ -10,7 +10,7 @@ use pulp::Simd;
 use crate::kernel::words::Format;
 use crate::kernel::{MAX_LANES, MAX_TILE_VECTORS, rows_of, store_tile};
 
-/// What multiplies pairs of bf16.
+/// The unit that multiplies pairs of bf16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bf16Unit {
     /// `vdpbf16ps`.
@@ -20,7 +20,7 @@ pub(crate) enum Bf16Unit {
     Fused,
 }
 
-/// What multiplies 8-bit integers.
+/// The unit that multiplies 8-bit integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum I8Unit {
     /// `vpdpbusd` on 512 bits.
@@ -98,7 +98,8 @@ impl Bf16Unit {
                 }
                 for (x, w) in x.chunks(x_row).zip(w.chunks(w_row)) {
                     let (w, _) = S::as_simd_u32s(&w[..stride]);
-                    let (w, x) = (w.first_chunk().expect("NV vectors"), x.first_chunk().expect("MR columns"));
+                    let w = w.first_chunk().expect("NV vectors");
+                    let x = x.first_chunk().expect("MR columns");
                     fused_step(simd, &mut sums, w, x);
                 }
                 store_tile::<S, MR, NV>(out, stride, &sums);
@@ -168,9 +169,14 @@ impl I8Unit {
     }
 }
 
+/// The two 16-bit integers of a word.
+#[inline(always)]
+fn halves(word: u32) -> [i32; 2] {
+    [i32::from(word as i16), i32::from((word >> 16) as i16)]
+}
+
 fn scalar_rows<const MR: usize>(x: &[u32], ld: usize, panel: &[u32], zeros: &[i32; MR], sums: &[i32], out: &mut [f32]) {
     let width = sums.len();
-    let halves = |word: u32| [i32::from(word as i16), i32::from((word >> 16) as i16)];
     for (i, (zero, out)) in zeros.iter().zip(out.chunks_exact_mut(width)).enumerate() {
         let mut totals = [0i32; MAX_LANES * MAX_TILE_VECTORS];
         for (&x, weights) in x[i * ld..].iter().zip(panel.chunks_exact(width)) {
@@ -316,8 +322,8 @@ mod x86 {
             *sums = out.map(cast);
         }
         for (x, w) in x.chunks(x_row).zip(w.chunks(w_row)) {
-            let (x, (w, _)) = (&x[..MR], w[..NV * 16].as_chunks::<16>());
-            for (sums, &x) in sums.iter_mut().zip(x) {
+            let (w, _) = w[..NV * 16].as_chunks::<16>();
+            for (sums, &x) in sums.iter_mut().zip(&x[..MR]) {
                 let x = pairs([x; 16]);
                 for (sum, &w) in sums.iter_mut().zip(w) {
                     *sum = _mm512_dpbf16_ps(*sum, x, pairs(w));

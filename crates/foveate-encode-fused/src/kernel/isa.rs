@@ -5,7 +5,7 @@ use pulp::{Arch, Simd, WithSimd};
 use crate::kernel::amx::Tiles;
 use crate::kernel::dot::{Bf16Unit, I8Unit};
 
-/// What a product's factors are rounded to. Sums are f32, or exact.
+/// The type to which a product's factors are rounded. Sums are f32, or exact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Precision {
     F32,
@@ -34,9 +34,11 @@ impl Isa {
     pub(crate) fn detect() -> Result<Self, String> {
         let all = Self::all();
         let Some(name) = std::env::var_os(VARIABLE) else { return Ok(all[0]) };
-        let names = || all.iter().map(|isa| isa.name()).collect::<Vec<_>>().join(", ");
         let found = all.iter().find(|isa| name == isa.name());
-        found.copied().ok_or_else(|| format!("{VARIABLE}={}: this processor has {}", name.display(), names()))
+        found.copied().ok_or_else(|| {
+            let names = all.iter().map(|isa| isa.name()).collect::<Vec<_>>().join(", ");
+            format!("{VARIABLE}={}: this processor has {names}", name.display())
+        })
     }
 
     /// Runs `op` compiled for this instruction set.

@@ -50,7 +50,8 @@ enum Weights {
 impl Packed {
     /// Packs `weight`, `[bias.len(), inputs]` row-major, for `isa` in a precision.
     pub(crate) fn new(isa: Isa, precision: Precision, weight: &[f32], bias: &[f32], inputs: usize) -> Self {
-        let (lanes, outputs) = (isa.lanes(), bias.len());
+        let lanes = isa.lanes();
+        let outputs = bias.len();
         assert_eq!(weight.len(), outputs * inputs, "a linear layer's weights have the shape its bias and input say");
         let padded = outputs.next_multiple_of(lanes);
         let tiles = isa.tiles().filter(|_| precision != Precision::F32);
@@ -73,7 +74,8 @@ impl Packed {
                 let unit = isa.i8_unit();
                 width = words_of(unit.format());
                 let mut words = Vec::with_capacity(outputs * width);
-                let (mut scales, mut sums) = (vec![0.0; padded], vec![0; padded]);
+                let mut scales = vec![0.0; padded];
+                let mut sums = vec![0; padded];
                 for ((row, scale), sum) in weight.chunks_exact(inputs).zip(&mut scales).zip(&mut sums) {
                     let (integers, by) = quantized(row);
                     *scale = by;
@@ -141,11 +143,14 @@ fn quantized(weights: &[f32]) -> (Vec<i8>, f32) {
     const LANES: usize = 16;
     const MAGIC: f32 = 12_582_912.0; // 1.5 · 2²³: adding and subtracting it rounds to the nearest integer
     let most = weights.iter().fold(0.0f32, |most, weight| most.max(weight.abs()));
-    let (mut best, mut best_gain, mut best_scale) = (vec![0; weights.len()], 0.0, 0.0);
+    let mut best = vec![0; weights.len()];
+    let mut best_gain = 0.0;
+    let mut best_scale = 0.0;
     let mut integers = best.clone();
     for clipped in (0..12).map(|step| 1.0 - 0.05 * step as f32) {
         let inverse = 127.0 / (most * clipped);
-        let (mut products, mut squares) = ([0.0f32; LANES], [0i32; LANES]);
+        let mut products = [0.0f32; LANES];
+        let mut squares = [0i32; LANES];
         for (weights, integers) in weights.chunks(LANES).zip(integers.chunks_mut(LANES)) {
             for (i, (&weight, slot)) in weights.iter().zip(integers).enumerate() {
                 let integer = ((weight * inverse).clamp(-127.0, 127.0) + MAGIC) - MAGIC;
@@ -288,7 +293,8 @@ impl Linear<'_> {
     /// Computes `MR` rows from `row` on of `NV` output vectors from vector `first` on, without scales and bias.
     #[inline(always)]
     fn tile<S: Simd, const MR: usize, const NV: usize>(&self, simd: S, first: usize, row: usize, out: &mut Scratch) {
-        let (column, width) = (first * S::F32_LANES, NV * S::F32_LANES);
+        let column = first * S::F32_LANES;
+        let width = NV * S::F32_LANES;
         match (&self.layer.weights, self.x) {
             (Weights::F32(weights), Rows::F32(x)) => {
                 let inputs = self.layer.inputs;
@@ -319,7 +325,8 @@ impl Linear<'_> {
         rows: std::ops::Range<usize>,
         out: &mut Scratch,
     ) {
-        let (column, width) = (first * S::F32_LANES, NV * S::F32_LANES);
+        let column = first * S::F32_LANES;
+        let width = NV * S::F32_LANES;
         let (Rows::Words(x, _), Weights::Bf16 { words, .. } | Weights::I8 { words, .. }) =
             (self.x, &self.layer.weights)
         else {
@@ -331,7 +338,8 @@ impl Linear<'_> {
         let next = words[(column + width) * x.width..].chunks(share).nth((row - rows.start) / TILE_WORDS);
         amx::prefetch(next.unwrap_or_default());
         let factors = [Tiled { words: &x.data[row * x.width..], stride: x.width }, panel];
-        let (depth, out) = (x.width / TILE_WORDS, &mut out[..TILE_WORDS * width]);
+        let depth = x.width / TILE_WORDS;
+        let out = &mut out[..TILE_WORDS * width];
         match &self.layer.weights {
             Weights::I8 { sums, .. } => {
                 tiles.integers::<NV>(factors, depth, &x.zeros[row..], &sums[column..], out);

@@ -95,7 +95,8 @@ fn sum_in_pairs(mut lanes: [f32; LANES]) -> f32 {
 #[inline(always)]
 fn affine<S: Simd>(simd: S, x: &[f32], mean: f32, factor: f32, scale: &[f32], shift: &[f32], out: &mut [f32]) {
     let lanes = S::F32_LANES;
-    let (mean, factor) = (simd.splat_f32s(mean), simd.splat_f32s(factor));
+    let mean = simd.splat_f32s(mean);
+    let factor = simd.splat_f32s(factor);
     for (((x, scale), shift), out) in
         x.chunks(lanes).zip(scale.chunks(lanes)).zip(shift.chunks(lanes)).zip(out.chunks_mut(lanes))
     {

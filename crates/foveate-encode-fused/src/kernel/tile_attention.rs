@@ -27,8 +27,8 @@ impl TileKeyValues {
     pub(crate) fn new(tiles: Option<Tiles>, heads: usize, tokens: usize, head_width: usize) -> Option<Self> {
         let tiles = tiles.filter(|_| head_width.is_multiple_of(STEP))?;
         let padded = tokens.next_multiple_of(STEP);
-        let lines = || Lines::new(heads * padded / 2 * head_width);
-        Some(Self { tiles, tokens, keys: lines(), values: lines() })
+        let words = heads * padded / 2 * head_width;
+        Some(Self { tiles, tokens, keys: Lines::new(words), values: Lines::new(words) })
     }
 
     fn padded(&self) -> usize {
@@ -48,7 +48,9 @@ impl WithSimd for RoundToTiles<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let (width, padded, tokens) = (self.head_width, self.to.padded(), self.to.tokens);
+        let width = self.head_width;
+        let padded = self.to.padded();
+        let tokens = self.to.tokens;
         let (keys, values) = self.from.split_at(self.from.len() / 2);
         let mut rows = [[0u16; STEP]; TILE];
         let heads = keys.chunks_exact(tokens * width).zip(self.to.keys.chunks_exact_mut(padded / 2 * width));
@@ -126,7 +128,8 @@ impl TileAttention<'_> {
     /// Computes attention of `count` queries from `row` on in one head. The rest of their tile has no meaning.
     #[inline(always)]
     fn queries<S: Simd>(&mut self, simd: S, tiles: &ConfiguredTiles, head: usize, row: usize, count: usize) {
-        let (width, all) = (self.head_width, self.heads * self.head_width);
+        let width = self.head_width;
+        let all = self.heads * width;
         let TileScratch { queries, scores, words, sums } = &mut *self.scratch;
         let of_rows = row * all + head * width;
         let q = self.q[of_rows..].chunks(all).map(|q| &q[..width]);
@@ -141,7 +144,8 @@ impl TileAttention<'_> {
             let stride = part.padded();
             let keys = &part.keys[head * stride / 2 * width..][..stride / 2 * width];
             for token in (0..stride).step_by(MAX_TILE_VECTORS * TILE) {
-                let (factors, out) = ([queries, Tiled { words: &keys[token..], stride }], &mut scores[first + token..]);
+                let factors = [queries, Tiled { words: &keys[token..], stride }];
+                let out = &mut scores[first + token..];
                 match (stride - token) / TILE {
                     1 => tiles.bf16::<1>(factors, width / STEP, out, padded, false),
                     2 => tiles.bf16::<2>(factors, width / STEP, out, padded, false),

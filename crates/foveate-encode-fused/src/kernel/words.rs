@@ -7,7 +7,7 @@ use pulp::{Simd, WithSimd, bytemuck};
 
 use crate::kernel::{Lines, MAX_LANES, TILE_WORDS};
 
-/// How values are stored in words.
+/// The form of values in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     /// Two bf16, the first in the low half.
@@ -31,11 +31,11 @@ impl Format {
     /// Puts the integers of a row of weights into words.
     pub(crate) fn pack(self, integers: &[i8]) -> impl Iterator<Item = u32> {
         integers.chunks(self.values()).map(move |values| {
-            let word = |(i, &value): (usize, &i8)| match self {
+            let parts = values.iter().enumerate().map(|(i, &value)| match self {
                 Self::I8 => u32::from(value as u8) << (8 * i),
                 Self::I16 | Self::Bf16 => u32::from(i16::from(value) as u16) << (16 * i),
-            };
-            values.iter().enumerate().map(word).sum()
+            });
+            parts.sum()
         })
     }
 }
@@ -56,7 +56,8 @@ impl Words {
     /// Allocates memory for `rows` rows of `values` values, in any format.
     pub(crate) fn new(rows: usize, values: usize) -> Self {
         // Tile registers read whole tiles.
-        let (rows, width) = (rows.next_multiple_of(TILE_WORDS), values.div_ceil(2).next_multiple_of(TILE_WORDS));
+        let rows = rows.next_multiple_of(TILE_WORDS);
+        let width = values.div_ceil(2).next_multiple_of(TILE_WORDS);
         Self {
             format: Format::Bf16,
             data: Lines::new(rows * width),
@@ -157,11 +158,11 @@ pub(crate) fn round_pair<S: Simd>(simd: S, pair: &[f32], words: &mut [u32]) {
     }
 }
 
-/// Rounds two vectors to bf16 and puts them side by side, lane by lane.
+/// Rounds two vectors to bf16 and interleaves them, lane by lane.
 #[inline(always)]
 fn bf16_pair<S: Simd>(simd: S, low: S::f32s, high: S::f32s) -> S::u32s {
-    let (low, high) = (bf16_vector(simd, low), bf16_vector(simd, high));
-    let low = simd.wrapping_dyn_shr_u32s(low, simd.splat_u32s(16));
+    let high = bf16_vector(simd, high);
+    let low = simd.wrapping_dyn_shr_u32s(bf16_vector(simd, low), simd.splat_u32s(16));
     simd.or_u32s(low, simd.and_u32s(high, simd.splat_u32s(0xffff_0000)))
 }
 
