@@ -12,7 +12,7 @@ use rayon::prelude::*;
 
 use crate::kernel::attention::KeyValues;
 use crate::kernel::isa::{Isa, Precision};
-use crate::network::{Network, Part};
+use crate::network::{CpuNetwork, TokenPart};
 
 /// Fewest tokens of a part when an image is divided among threads. Below, reading the weights costs more than it saves.
 const MIN_PART: usize = 32;
@@ -23,18 +23,18 @@ const MIN_PART: usize = 32;
 /// tokens among them. Rows have the same bits either way.
 pub struct FusedEncoder {
     spec: EncoderSpec,
-    network: Network,
+    network: CpuNetwork,
     /// `None` for one thread, which is then the caller's.
     threads: Option<Threads>,
     /// One per thread.
-    whole: Vec<Scratch>,
+    whole: Vec<EncodeScratch>,
     /// Each shared by the threads that divide an image among them.
-    divided: Vec<Scratch>,
+    divided: Vec<EncodeScratch>,
 }
 
 /// Memory for one image's pass through the network.
-struct Scratch {
-    parts: Vec<Part>,
+struct EncodeScratch {
+    parts: Vec<TokenPart>,
     key_values: Vec<KeyValues>,
 }
 
@@ -48,15 +48,15 @@ impl FusedEncoder {
     pub fn new(model: &Model, options: &EncoderOptions) -> Result<Self, EncodeError> {
         let (isa, precision) = check(options)?;
         let kernels = Some(isa.family(precision).to_owned());
-        let network = Network::new(model, options.pooling, isa, precision).map_err(unusable)?;
+        let network = CpuNetwork::new(model, options.pooling, isa, precision).map_err(unusable)?;
         let threads = options.threads.max(1);
         let parts = threads.min(network.tokens() / MIN_PART).max(1);
         let divided = if parts > 1 { threads / parts } else { 0 };
         Ok(Self {
             spec: EncoderSpec { batch_invariant: true, kernels, ..spec(model, options) },
             threads: (threads > 1).then(|| Threads::start(threads)).transpose()?,
-            whole: (0..threads).map(|_| Scratch::new(&network, 1)).collect(),
-            divided: (0..divided).map(|_| Scratch::new(&network, parts)).collect(),
+            whole: (0..threads).map(|_| EncodeScratch::new(&network, 1)).collect(),
+            divided: (0..divided).map(|_| EncodeScratch::new(&network, parts)).collect(),
             network,
         })
     }
@@ -95,7 +95,7 @@ impl Encoder for FusedEncoder {
 }
 
 /// Hands images to threads, one thread per scratch memory, until none is left.
-fn share<'a, I>(network: &Network, scratch: &mut [Scratch], images: I)
+fn share<'a, I>(network: &CpuNetwork, scratch: &mut [EncodeScratch], images: I)
 where
     I: Iterator<Item = (PixelBatch<'a>, &'a mut [f32])> + Send,
 {
@@ -108,9 +108,9 @@ where
     });
 }
 
-impl Scratch {
+impl EncodeScratch {
     /// Allocates memory for images whose tokens are divided into `parts`, each a whole number of tiles.
-    fn new(network: &Network, parts: usize) -> Self {
+    fn new(network: &CpuNetwork, parts: usize) -> Self {
         let size = network.tokens().div_ceil(parts).next_multiple_of(network.step());
         let firsts = (0..network.tokens()).step_by(size);
         let (parts, key_values) = firsts.map(|first| network.part(first, size.min(network.tokens() - first))).unzip();
@@ -118,7 +118,7 @@ impl Scratch {
     }
 
     /// Computes the vector of `image` 0.
-    fn run(&mut self, network: &Network, image: PixelBatch<'_>, out: &mut [f32]) {
+    fn run(&mut self, network: &CpuNetwork, image: PixelBatch<'_>, out: &mut [f32]) {
         let Self { parts, key_values } = self;
         if let ([part], [own]) = (&mut parts[..], &mut key_values[..]) {
             network.embed(image, part);

@@ -1,8 +1,8 @@
 //! The fused forward of one image on a CPU.
 //!
-//! An image's tokens are divided into one or more [`Part`]s. All operations but attention concern a single token, and
+//! An image's tokens are divided into one or more [`TokenPart`]s. All operations but attention concern a single token, and
 //! attention reads all tokens' keys and values. Each block therefore has two steps that the parts may take in parallel,
-//! [`Network::project`] and [`Network::advance`]. The division does not change the bits of a part's rows.
+//! [`CpuNetwork::project`] and [`CpuNetwork::advance`]. The division does not change the bits of a part's rows.
 //!
 //! The weights include the pixels' normalization, the attention's scale and LayerScale, folded in at load. The last
 //! block skips the tokens that no pooled vector reads.
@@ -14,10 +14,10 @@ use foveate_encode::Pooling;
 
 use crate::balance::balance;
 use crate::kernel::amx::Tiles;
-use crate::kernel::attention::{self, Attention, KeyValues, Round, padded_head_width};
+use crate::kernel::attention::{self, KeyValues, PartAttention, Round, padded_head_width};
 use crate::kernel::dot::Bf16Unit;
 use crate::kernel::isa::{Isa, Precision};
-use crate::kernel::linear::{Finish, Linear, Output, Packed, Rows};
+use crate::kernel::linear::{Finish, LinearInput, LinearOutput, LinearProduct, PackedLinear};
 use crate::kernel::norm::LayerNorm;
 use crate::kernel::words::Words;
 use crate::kernel::{MAX_TILE_ROWS, tile_attention};
@@ -26,7 +26,7 @@ use crate::kernel::{MAX_TILE_ROWS, tile_attention};
 const MLP_SLICE: usize = 384;
 
 /// A model with its weights packed for this processor.
-pub(crate) struct Network {
+pub(crate) struct CpuNetwork {
     isa: Isa,
     precision: Precision,
     config: Config,
@@ -34,36 +34,36 @@ pub(crate) struct Network {
     /// A head's stored width: padded with zeros to whole vectors.
     head_width: usize,
     tokens: usize,
-    patch: Packed,
+    patch: PackedLinear,
     base: Vec<f32>,
-    blocks: Vec<Block>,
-    norm: Norm,
+    blocks: Vec<PackedBlock>,
+    norm: NormWeights,
 }
 
-struct Norm {
+struct NormWeights {
     scale: Vec<f32>,
     shift: Vec<f32>,
 }
 
-struct Block {
-    norm1: Norm,
-    query: Packed,
+struct PackedBlock {
+    norm1: NormWeights,
+    query: PackedLinear,
     /// Keys of all heads, then values of all heads.
-    key_value: Packed,
-    output: Packed,
-    norm2: Norm,
+    key_value: PackedLinear,
+    output: PackedLinear,
+    norm2: NormWeights,
     mlp: Vec<MlpSlice>,
 }
 
 /// Some units of the MLP's hidden layer: their weights, and the weights of their contribution to the output.
 struct MlpSlice {
-    input: Packed,
-    gate: Option<Packed>,
-    output: Packed,
+    input: PackedLinear,
+    gate: Option<PackedLinear>,
+    output: PackedLinear,
 }
 
 /// Some consecutive tokens of an image, with the memory for their pass through the network.
-pub(crate) struct Part {
+pub(crate) struct TokenPart {
     first: usize,
     /// Tokens whose values are still needed: all of them until the last block.
     active: usize,
@@ -79,10 +79,10 @@ pub(crate) struct Part {
     /// `normed` or `context`, and `wide`, in fewer bits; unused in f32.
     words: Option<Words>,
     wide_words: Option<Words>,
-    attention: attention::Scratch,
+    attention: attention::AttentionScratch,
 }
 
-impl Network {
+impl CpuNetwork {
     pub(crate) fn new(model: &Model, pooling: Pooling, isa: Isa, precision: Precision) -> Result<Self, ModelError> {
         let config = model.config.clone();
         let layers = Parts::new(model)?;
@@ -100,7 +100,7 @@ impl Network {
             patch: Pack { precision: Precision::F32, ..pack }.linear(&embedding.patch),
             base: embedding.base,
             blocks,
-            norm: Norm::new(layers.final_norm()?),
+            norm: NormWeights::new(layers.final_norm()?),
             config,
         })
     }
@@ -125,14 +125,14 @@ impl Network {
     }
 
     /// Allocates memory for tokens `first..first + tokens`.
-    pub(crate) fn part(&self, first: usize, tokens: usize) -> (Part, KeyValues) {
+    pub(crate) fn part(&self, first: usize, tokens: usize) -> (TokenPart, KeyValues) {
         let hidden = self.config.hidden_size;
         let heads = self.config.num_attention_heads;
         let wide = self.blocks.iter().flat_map(|block| &block.mlp).map(|slice| slice.input.outputs());
         let wide = wide.chain([self.patch.inputs()]).max().unwrap_or(0);
         let words = |values| (self.precision != Precision::F32).then(|| Words::new(tokens, values));
-        let attention = attention::Scratch::new(self.tokens, self.head_width);
-        let part = Part {
+        let attention = attention::AttentionScratch::new(self.tokens, self.head_width);
+        let part = TokenPart {
             first,
             active: tokens,
             tokens,
@@ -149,7 +149,7 @@ impl Network {
     }
 
     /// Embeds image 0 of `image` into a part.
-    pub(crate) fn embed(&self, image: PixelBatch<'_>, part: &mut Part) {
+    pub(crate) fn embed(&self, image: PixelBatch<'_>, part: &mut TokenPart) {
         let hidden = self.config.hidden_size;
         part.active = part.tokens;
         part.x.copy_from_slice(&self.base[part.first * hidden..][..part.tokens * hidden]);
@@ -157,25 +157,25 @@ impl Network {
         let first_patch = part.first + prefix - self.config.prefix_tokens();
         let patches = &mut part.wide[..(part.tokens - prefix) * self.patch.inputs()];
         gather_patches(image, self.config.patch_size, first_patch, patches);
-        self.isa.run(Linear {
-            x: Rows::F32(patches),
+        self.isa.run(LinearProduct {
+            x: LinearInput::F32(patches),
             layer: &self.patch,
             finish: Finish::Add,
-            out: Output::rows(&mut part.x[prefix * hidden..], hidden),
+            out: LinearOutput::rows(&mut part.x[prefix * hidden..], hidden),
         });
     }
 
     /// The first step of block `layer`: queries, keys and values of a part's tokens.
-    pub(crate) fn project(&self, layer: usize, part: &mut Part, key_values: &mut KeyValues) {
+    pub(crate) fn project(&self, layer: usize, part: &mut TokenPart, key_values: &mut KeyValues) {
         let block = &self.blocks[layer];
         let heads = self.config.num_attention_heads;
         let tokens = part.tokens;
         self.normalize(&block.norm1, part, Some(&block.query));
-        self.isa.run(Linear {
+        self.isa.run(LinearProduct {
             x: rows(&part.normed, &part.words, tokens),
             layer: &block.key_value,
             finish: Finish::Store,
-            out: Output::blocks(&mut key_values.data, tokens, self.head_width),
+            out: LinearOutput::blocks(&mut key_values.data, tokens, self.head_width),
         });
         if self.precision != Precision::F32 {
             self.isa.run(Round { key_values, heads, head_width: self.head_width });
@@ -183,20 +183,20 @@ impl Network {
         if layer + 1 == self.depth() && self.pooling == Pooling::Cls {
             part.active = tokens.min(1usize.saturating_sub(part.first));
         }
-        self.isa.run(Linear {
+        self.isa.run(LinearProduct {
             x: rows(&part.normed[..part.active * self.config.hidden_size], &part.words, part.active),
             layer: &block.query,
             finish: Finish::Store,
-            out: Output::rows(&mut part.q, heads * self.head_width),
+            out: LinearOutput::rows(&mut part.q, heads * self.head_width),
         });
     }
 
     /// The second step of block `layer`, with the keys and values of all the image's parts: attention and MLP.
-    pub(crate) fn advance(&self, layer: usize, part: &mut Part, key_values: &[KeyValues]) {
+    pub(crate) fn advance(&self, layer: usize, part: &mut TokenPart, key_values: &[KeyValues]) {
         let block = &self.blocks[layer];
         let hidden = self.config.hidden_size;
         let width = self.config.num_attention_heads * self.head_width;
-        self.isa.run(Attention {
+        self.isa.run(PartAttention {
             q: &part.q[..part.active * width],
             keys: key_values,
             heads: self.config.num_attention_heads,
@@ -206,11 +206,11 @@ impl Network {
         });
         let context = &part.context[..part.active * width];
         self.round(&block.output, context, &mut part.words);
-        self.isa.run(Linear {
+        self.isa.run(LinearProduct {
             x: rows(context, &part.words, part.active),
             layer: &block.output,
             finish: Finish::Add,
-            out: Output::rows(&mut part.x, hidden),
+            out: LinearOutput::rows(&mut part.x, hidden),
         });
         self.normalize(&block.norm2, part, block.mlp.first().map(|slice| &slice.input));
         for slice in &block.mlp {
@@ -218,27 +218,27 @@ impl Network {
         }
     }
 
-    fn mlp(&self, slice: &MlpSlice, part: &mut Part) {
+    fn mlp(&self, slice: &MlpSlice, part: &mut TokenPart) {
         let hidden = self.config.hidden_size;
         let normed = rows(&part.normed[..part.active * hidden], &part.words, part.active);
         let width = slice.input.outputs();
         let first = if slice.gate.is_some() { Finish::Store } else { Finish::Gelu };
         let steps = [Some((&slice.input, first)), slice.gate.as_ref().map(|gate| (gate, Finish::Gate))];
         for (layer, finish) in steps.into_iter().flatten() {
-            self.isa.run(Linear { x: normed, layer, finish, out: Output::rows(&mut part.wide, width) });
+            self.isa.run(LinearProduct { x: normed, layer, finish, out: LinearOutput::rows(&mut part.wide, width) });
         }
         let wide = &part.wide[..part.active * width];
         self.round(&slice.output, wide, &mut part.wide_words);
-        self.isa.run(Linear {
+        self.isa.run(LinearProduct {
             x: rows(wide, &part.wide_words, part.active),
             layer: &slice.output,
             finish: Finish::Add,
-            out: Output::rows(&mut part.x, hidden),
+            out: LinearOutput::rows(&mut part.x, hidden),
         });
     }
 
     /// Writes normalized tokens, as `reader` reads them if there is one.
-    fn normalize(&self, norm: &Norm, part: &mut Part, reader: Option<&Packed>) {
+    fn normalize(&self, norm: &NormWeights, part: &mut TokenPart, reader: Option<&PackedLinear>) {
         let values = part.active * self.config.hidden_size;
         let format = reader.and_then(|layer| Some((layer.format()?, layer.width())));
         self.isa.run(LayerNorm {
@@ -252,7 +252,7 @@ impl Network {
     }
 
     /// Rounds a product's input as `layer` reads it, unless it reads f32.
-    fn round(&self, layer: &Packed, x: &[f32], words: &mut Option<Words>) {
+    fn round(&self, layer: &PackedLinear, x: &[f32], words: &mut Option<Words>) {
         if let (Some(format), Some(words)) = (layer.format(), words) {
             self.isa.run(words.fill(format, layer.width(), x, layer.inputs()));
         }
@@ -264,7 +264,7 @@ impl Network {
     }
 
     /// Pools the vector of an image after all blocks.
-    pub(crate) fn pool(&self, parts: &mut [Part], out: &mut [f32]) {
+    pub(crate) fn pool(&self, parts: &mut [TokenPart], out: &mut [f32]) {
         for part in parts.iter_mut() {
             self.normalize(&self.norm, part, None);
         }
@@ -284,7 +284,7 @@ impl Network {
     }
 
     /// Sums in f64, token by token.
-    fn mean_of_patches(&self, parts: &[Part], mean: &mut [f32]) {
+    fn mean_of_patches(&self, parts: &[TokenPart], mean: &mut [f32]) {
         const COLUMNS: usize = 16;
         let hidden = mean.len();
         let prefix = self.config.prefix_tokens();
@@ -301,8 +301,8 @@ impl Network {
 }
 
 /// Returns a product's input: `count` rows of `words` if there are any, else `x`.
-fn rows<'a>(x: &'a [f32], words: &'a Option<Words>, count: usize) -> Rows<'a> {
-    words.as_ref().map_or(Rows::F32(x), |words| Rows::Words(words, count))
+fn rows<'a>(x: &'a [f32], words: &'a Option<Words>, count: usize) -> LinearInput<'a> {
+    words.as_ref().map_or(LinearInput::F32(x), |words| LinearInput::Words(words, count))
 }
 
 /// Copies the samples of patches `first..` as f32, as many patches as `out` holds, each `[patch, patch, 3]`.
@@ -322,7 +322,7 @@ fn gather_patches(image: PixelBatch<'_>, patch: usize, first: usize, out: &mut [
     }
 }
 
-impl Norm {
+impl NormWeights {
     fn new(norm: parts::Norm<'_>) -> Self {
         Self { scale: norm.scale.into_owned(), shift: norm.shift.into_owned() }
     }
@@ -338,11 +338,11 @@ struct Pack<'a> {
 }
 
 impl Pack<'_> {
-    fn linear(&self, layer: &parts::Linear<'_>) -> Packed {
-        Packed::new(self.isa, self.precision, &layer.weight, &layer.bias, layer.inputs)
+    fn linear(&self, layer: &parts::Linear<'_>) -> PackedLinear {
+        PackedLinear::new(self.isa, self.precision, &layer.weight, &layer.bias, layer.inputs)
     }
 
-    fn block(&self, mut block: parts::Block<'_>) -> Block {
+    fn block(&self, mut block: parts::Block<'_>) -> PackedBlock {
         if self.precision == Precision::I8 {
             balance(&mut block);
         }
@@ -353,12 +353,12 @@ impl Pack<'_> {
         let value = self.pad_heads(&block.value);
         key_value.weight.to_mut().extend_from_slice(&value.weight);
         key_value.bias.to_mut().extend_from_slice(&value.bias);
-        Block {
-            norm1: Norm::new(block.norm1),
+        PackedBlock {
+            norm1: NormWeights::new(block.norm1),
             query: self.linear(&query),
             key_value: self.linear(&key_value),
             output: self.linear(&self.pad_head_inputs(&block.output.scaled(&block.scale1))),
-            norm2: Norm::new(block.norm2),
+            norm2: NormWeights::new(block.norm2),
             mlp: self.mlp(block.mlp, &block.scale2),
         }
     }
@@ -401,18 +401,18 @@ impl Pack<'_> {
     }
 
     /// Returns a range of a layer's outputs.
-    fn outputs(&self, layer: &parts::Linear<'_>, range: std::ops::Range<usize>) -> Packed {
+    fn outputs(&self, layer: &parts::Linear<'_>, range: std::ops::Range<usize>) -> PackedLinear {
         let weight = &layer.weight[range.start * layer.inputs..range.end * layer.inputs];
-        Packed::new(self.isa, self.precision, weight, &layer.bias[range], layer.inputs)
+        PackedLinear::new(self.isa, self.precision, weight, &layer.bias[range], layer.inputs)
     }
 
     /// Returns the part of a layer that reads a range of its inputs; the first part has the bias.
-    fn inputs(&self, layer: &parts::Linear<'_>, range: std::ops::Range<usize>) -> Packed {
+    fn inputs(&self, layer: &parts::Linear<'_>, range: std::ops::Range<usize>) -> PackedLinear {
         let rows = layer.weight.chunks_exact(layer.inputs);
         let weight: Vec<f32> = rows.flat_map(|row| &row[range.clone()]).copied().collect();
         let zeros = vec![0.0; layer.bias.len()];
         let bias = if range.start == 0 { &*layer.bias } else { &zeros };
-        Packed::new(self.isa, self.precision, &weight, bias, range.len())
+        PackedLinear::new(self.isa, self.precision, &weight, bias, range.len())
     }
 }
 
@@ -430,7 +430,7 @@ mod tests {
     use super::*;
 
     fn vector(model: &Model, isa: Isa, precision: Precision, pixels: &[u8]) -> Vec<f32> {
-        let network = Network::new(model, Pooling::ClsMean, isa, precision).unwrap();
+        let network = CpuNetwork::new(model, Pooling::ClsMean, isa, precision).unwrap();
         let (part, key_values) = network.part(0, network.tokens());
         let (mut parts, mut key_values) = ([part], [key_values]);
         network.embed(PixelBatch::new(pixels, model.preprocess.crop).unwrap(), &mut parts[0]);

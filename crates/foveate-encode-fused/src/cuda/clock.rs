@@ -31,14 +31,14 @@ fn pair(device: &Device) -> Result<[Event; 2], CudaError> {
 /// The device measures only the time between two events, with 24 bits. So each batch is placed relative to the previous
 /// one. The two clocks drift, so the host's own observations bound the result: a batch begins after the host asked for
 /// it, and ends before the host saw its end.
-pub(super) struct Clock {
+pub(super) struct DeviceClock {
     /// The start of the last placed batch, on the device.
     event: Event,
     /// The same start, on the host.
     moment: Instant,
 }
 
-impl Clock {
+impl DeviceClock {
     pub(super) fn new(device: &Device) -> Result<Self, CudaError> {
         let event = Event::new(device)?;
         let stream = Stream::new(device)?;

@@ -13,10 +13,10 @@ use foveate_encode::{
     Overlap, Place, Resident,
 };
 
-use super::clock::{Clock, Marks};
-use super::geometry::Geometry;
-use super::network::Network;
-use super::settings::Settings;
+use super::clock::{DeviceClock, Marks};
+use super::geometry::CudaGeometry;
+use super::network::CudaNetwork;
+use super::settings::CudaSettings;
 use super::{fault, unavailable};
 
 /// The most batches in flight: one copied to the device, one computed, one copied back.
@@ -32,14 +32,14 @@ const OLDEST_BF16: (u32, u32) = (8, 0);
 pub struct CudaEncoder {
     spec: EncoderSpec,
     device: Device,
-    network: Network,
+    network: CudaNetwork,
     streams: Streams,
     slots: Vec<Slot>,
     /// The slot of the next batch.
     next: usize,
     /// Oldest first.
-    flights: VecDeque<Flight>,
-    clock: Clock,
+    flights: VecDeque<CudaFlight>,
+    clock: DeviceClock,
     /// The number of images of the last batch, if the last slot has its pixels.
     resident: Option<usize>,
 }
@@ -63,7 +63,7 @@ struct Slot {
 }
 
 /// A batch in flight.
-struct Flight {
+struct CudaFlight {
     slot: usize,
     images: usize,
     /// Returned to the caller on collection.
@@ -72,7 +72,7 @@ struct Flight {
 }
 
 /// The location of a batch's pixels.
-enum Source<'a> {
+enum PixelSource<'a> {
     /// In host memory that the device cannot read directly.
     Host(&'a [u8]),
     /// In pinned host memory, which the device reads directly.
@@ -95,20 +95,20 @@ impl CudaEncoder {
     /// - [`EncodeError::Model`] if the model lacks a tensor or the input is not a whole number of patches.
     /// - [`EncodeError::Engine`] if the device's memory does not suffice.
     pub fn new(model: &Model, options: &EncoderOptions) -> Result<Self, EncodeError> {
-        let settings = Settings::new(options)?;
+        let settings = CudaSettings::new(options)?;
         let refused = |error| unavailable(&options.device, error);
         let device = Device::open(number(&options.device)?).map_err(refused)?;
         let element = element(&device, options)?;
         let decisive = blaslt::release().and_then(|blas| Ok(format!("{blas}, {}", foveate_cuda::release()?)));
         let kernels = Some(decisive.map_err(refused)?);
         let spec = EncoderSpec { kernels, ..crate::encoder::spec(model, options) };
-        let geometry = Geometry::new(model, spec.max_batch, options.pooling)?;
-        let network = Network::new(&device, model, geometry, element, settings, &spec)?;
+        let geometry = CudaGeometry::new(model, spec.max_batch, options.pooling)?;
+        let network = CudaNetwork::new(&device, model, geometry, element, settings, &spec)?;
         let slots = (0..DEPTH).map(|_| Slot::new(&device, &geometry, spec.max_batch)).collect::<Result<_, _>>();
         Ok(Self {
             slots: slots.map_err(refused)?,
             streams: Streams::new(&device).map_err(refused)?,
-            clock: Clock::new(&device).map_err(refused)?,
+            clock: DeviceClock::new(&device).map_err(refused)?,
             spec,
             device,
             network,
@@ -125,21 +125,21 @@ impl CudaEncoder {
     }
 
     /// Starts to encode `images` images into the next slot.
-    fn begin(&mut self, source: Source<'_>, images: usize) -> Result<Flight, EncodeError> {
+    fn begin(&mut self, source: PixelSource<'_>, images: usize) -> Result<CudaFlight, EncodeError> {
         let asked = Instant::now();
-        let slot = if matches!(source, Source::Resident) { self.last_slot() } else { self.next };
-        let is_kept = !matches!(source, Source::Device(_));
+        let slot = if matches!(source, PixelSource::Resident) { self.last_slot() } else { self.next };
+        let is_kept = !matches!(source, PixelSource::Device(_));
         self.launch(slot, source, images).map_err(|error| self.abandon(error))?;
         self.next = (slot + 1) % DEPTH;
         self.resident = is_kept.then_some(images);
-        Ok(Flight { slot, images, batch: None, asked })
+        Ok(CudaFlight { slot, images, batch: None, asked })
     }
 
     fn last_slot(&self) -> usize {
         (self.next + DEPTH - 1) % DEPTH
     }
 
-    fn launch(&mut self, slot: usize, source: Source<'_>, images: usize) -> Result<(), CudaError> {
+    fn launch(&mut self, slot: usize, source: PixelSource<'_>, images: usize) -> Result<(), CudaError> {
         let Self { device, network, streams, slots, .. } = self;
         let slot = &mut slots[slot];
         let geometry = *network.geometry();
@@ -158,7 +158,7 @@ impl CudaEncoder {
     }
 
     /// Waits for a batch, and returns its rows.
-    fn finish(&mut self, flight: &Flight, out: &mut VectorBuf) -> Result<EncodeSpans, EncodeError> {
+    fn finish(&mut self, flight: &CudaFlight, out: &mut VectorBuf) -> Result<EncodeSpans, EncodeError> {
         let Self { spec, slots, clock, .. } = self;
         let Slot { collected, marks, .. } = &mut slots[flight.slot];
         let rows = marks.copy_out[1].synchronize().and_then(|()| {
@@ -215,7 +215,7 @@ impl Encoder for CudaEncoder {
     fn encode(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
         self.spec.check(batch)?;
         self.check_idle()?;
-        let flight = self.begin(Source::Host(batch.as_slice()), batch.len())?;
+        let flight = self.begin(PixelSource::Host(batch.as_slice()), batch.len())?;
         Ok(self.finish(&flight, out)?.times())
     }
 
@@ -232,7 +232,7 @@ impl Resident for CudaEncoder {
     fn encode_again(&mut self, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
         self.check_idle()?;
         let images = self.resident.ok_or_else(|| EncodeError::Batch("none is on the device".to_owned()))?;
-        let flight = self.begin(Source::Resident, images)?;
+        let flight = self.begin(PixelSource::Resident, images)?;
         Ok(self.finish(&flight, out)?.times())
     }
 }
@@ -255,9 +255,9 @@ impl Overlap for CudaEncoder {
 
     fn submit(&mut self, mut batch: Batch) -> Result<(), EncodeError> {
         self.check_batch(&batch)?;
-        let source = Source::of(batch.memory.as_mut(), &self.device)?;
+        let source = PixelSource::of(batch.memory.as_mut(), &self.device)?;
         let flight = self.begin(source, batch.images)?;
-        self.flights.push_back(Flight { batch: Some(batch), ..flight });
+        self.flights.push_back(CudaFlight { batch: Some(batch), ..flight });
         Ok(())
     }
 
@@ -280,7 +280,7 @@ fn no_batch() -> EncodeError {
 }
 
 impl Slot {
-    fn new(device: &Device, geometry: &Geometry, max_batch: usize) -> Result<Self, CudaError> {
+    fn new(device: &Device, geometry: &CudaGeometry, max_batch: usize) -> Result<Self, CudaError> {
         let rows = max_batch * geometry.dim() * size_of::<f32>();
         Ok(Self {
             pixels: Buffer::zeroed(device, max_batch * geometry.image_bytes())?,
@@ -296,12 +296,12 @@ impl Slot {
         &mut self,
         device: &Device,
         stream: &Stream,
-        source: Source<'_>,
+        source: PixelSource<'_>,
         bytes: usize,
     ) -> Result<Buffer, CudaError> {
         let [begin, end] = &self.marks.copy_in;
         let pixels = match source {
-            Source::Host(pixels) => {
+            PixelSource::Host(pixels) => {
                 let staging = match &mut self.staging {
                     Some(staging) => staging,
                     none => none.insert(Pinned::new(device, self.pixels.bytes())?),
@@ -311,17 +311,17 @@ impl Slot {
                 stream.upload(staging, &self.pixels, bytes)?;
                 &self.pixels
             }
-            Source::Pinned(pinned) => {
+            PixelSource::Pinned(pinned) => {
                 stream.record(begin)?;
                 stream.upload(pinned, &self.pixels, bytes)?;
                 &self.pixels
             }
-            Source::Device(pixels) => {
+            PixelSource::Device(pixels) => {
                 pixels.wait_on(stream)?;
                 stream.record(begin)?;
                 pixels.buffer()
             }
-            Source::Resident => {
+            PixelSource::Resident => {
                 stream.record(begin)?;
                 &self.pixels
             }
@@ -331,20 +331,20 @@ impl Slot {
     }
 }
 
-impl<'a> Source<'a> {
+impl<'a> PixelSource<'a> {
     /// # Errors
     /// [`EncodeError::Batch`] for memory that neither the host nor `device` can read.
     fn of(memory: &'a mut dyn BatchMemory, device: &Device) -> Result<Self, EncodeError> {
         let source = if memory.as_any().is::<Pinned>() {
-            memory.as_any_mut().downcast_mut().map(Source::Pinned)
+            memory.as_any_mut().downcast_mut().map(PixelSource::Pinned)
         } else if memory.as_any().is::<DevicePixels>() {
             memory
                 .as_any()
                 .downcast_ref()
                 .filter(|pixels: &&DevicePixels| pixels.device() == device)
-                .map(Source::Device)
+                .map(PixelSource::Device)
         } else {
-            memory.host().map(Source::Host)
+            memory.host().map(PixelSource::Host)
         };
         source.ok_or_else(|| EncodeError::Batch(format!("its memory is neither the host's nor that of {device:?}")))
     }

@@ -13,7 +13,7 @@ const PATCH_STEP: usize = 16;
 
 /// The sizes of a model's forward, per image.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Geometry {
+pub(super) struct CudaGeometry {
     /// Patches down and across.
     pub(super) rows: usize,
     pub(super) columns: usize,
@@ -32,7 +32,7 @@ pub(super) struct Geometry {
     pub(super) pooling: Pooling,
 }
 
-impl Geometry {
+impl CudaGeometry {
     /// # Errors
     /// [`EncodeError::Model`] if the input is not a whole number of patches, [`EncodeError::Unsupported`] for too large
     /// a batch and for widths that the kernels cannot divide among threads.

@@ -3,7 +3,7 @@
 use foveate_cuda::blaslt::Element;
 use foveate_cuda::{Arg, Buffer, CudaError, Device, Kernel, Module, Stream};
 
-use super::geometry::Geometry;
+use super::geometry::CudaGeometry;
 
 /// The kernels for compute capability 8.0 and every later device, gzipped PTX.
 const PTX: [&[u8]; 3] = [
@@ -22,7 +22,7 @@ pub(super) const TENSOR_HEAD: usize = 64;
 
 /// The kernels for one element type, compiled for a device. Their arrays are row-major; `kernels/forward.cu` documents
 /// each computation. `x` is of the element type, factors and offsets are f32.
-pub(super) struct Kernels {
+pub(super) struct CudaKernels {
     element: Element,
     patchify: Kernel,
     embed: Kernel,
@@ -36,7 +36,7 @@ pub(super) struct Kernels {
 }
 
 /// A LayerNorm's factors and offsets.
-pub(super) struct Norm {
+pub(super) struct CudaNorm {
     pub(super) scale: Buffer,
     pub(super) shift: Buffer,
     pub(super) eps: f32,
@@ -49,7 +49,7 @@ const QUERIES: usize = 64;
 /// Rows that a block of `layer_norm` computes.
 const NORMS: usize = 4;
 
-impl Kernels {
+impl CudaKernels {
     pub(super) fn new(device: &Device, element: Element) -> Result<Self, CudaError> {
         let (suffix, ptx, old) = match element {
             Element::F32 => ("f32", PTX[0], OLD_PTX[0]),
@@ -76,12 +76,12 @@ impl Kernels {
     pub(super) fn patchify(
         &self,
         stream: &Stream,
-        geometry: &Geometry,
+        geometry: &CudaGeometry,
         images: usize,
         pixels: &Buffer,
         patches: &Buffer,
     ) -> Result<(), CudaError> {
-        let Geometry { rows, columns, patch, padded, .. } = *geometry;
+        let CudaGeometry { rows, columns, patch, padded, .. } = *geometry;
         check(pixels, images * geometry.image_bytes())?;
         self.check(patches, images * rows * columns * padded)?;
         let args = [Arg::Buffer(pixels), Arg::Buffer(patches), int(rows)?, int(columns)?, int(patch)?, int(padded)?];
@@ -94,13 +94,13 @@ impl Kernels {
     pub(super) fn embed(
         &self,
         stream: &Stream,
-        geometry: &Geometry,
+        geometry: &CudaGeometry,
         images: usize,
         patches: &Buffer,
         base: &Buffer,
         x: &Buffer,
     ) -> Result<(), CudaError> {
-        let Geometry { tokens, prefix, hidden, .. } = *geometry;
+        let CudaGeometry { tokens, prefix, hidden, .. } = *geometry;
         self.check(patches, images * (tokens - prefix) * hidden)?;
         check(base, tokens * hidden * size_of::<f32>())?;
         self.check(x, images * tokens * hidden)?;
@@ -115,7 +115,7 @@ impl Kernels {
         stream: &Stream,
         [rows, width]: [usize; 2],
         x: &Buffer,
-        norm: &Norm,
+        norm: &CudaNorm,
         y: &Buffer,
     ) -> Result<(), CudaError> {
         self.check(x, rows * width)?;
@@ -164,13 +164,13 @@ impl Kernels {
     pub(super) fn attention(
         &self,
         stream: &Stream,
-        geometry: &Geometry,
+        geometry: &CudaGeometry,
         [images, queries]: [usize; 2],
         tensor_cores: bool,
         qkv: &Buffer,
         out: &Buffer,
     ) -> Result<(), CudaError> {
-        let Geometry { tokens, hidden, heads, .. } = *geometry;
+        let CudaGeometry { tokens, hidden, heads, .. } = *geometry;
         let dim = geometry.head();
         self.check(qkv, images * tokens * 3 * hidden)?;
         self.check(out, images * tokens * hidden)?;
@@ -196,13 +196,13 @@ impl Kernels {
     pub(super) fn pool(
         &self,
         stream: &Stream,
-        geometry: &Geometry,
+        geometry: &CudaGeometry,
         images: usize,
         x: &Buffer,
-        norm: &Norm,
+        norm: &CudaNorm,
         out: &Buffer,
     ) -> Result<(), CudaError> {
-        let Geometry { tokens, prefix, hidden, pooling, .. } = *geometry;
+        let CudaGeometry { tokens, prefix, hidden, pooling, .. } = *geometry;
         self.check(x, images * tokens * hidden)?;
         norm.check(hidden)?;
         check(out, images * pooling.dim(hidden) * size_of::<f32>())?;
@@ -227,7 +227,7 @@ impl Kernels {
     }
 }
 
-impl Norm {
+impl CudaNorm {
     fn check(&self, width: usize) -> Result<(), CudaError> {
         check(&self.scale, width * size_of::<f32>())?;
         check(&self.shift, width * size_of::<f32>())

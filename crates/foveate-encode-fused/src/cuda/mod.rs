@@ -31,7 +31,7 @@ use foveate_cuda::blaslt::{self, Element};
 use foveate_cuda::{CudaError, Device};
 use foveate_encode::EncodeError;
 
-use kernels::Kernels;
+use kernels::CudaKernels;
 
 /// Converts a device's error while an encoder is in use.
 fn fault(error: CudaError) -> EncodeError {
@@ -55,7 +55,7 @@ pub(crate) fn health() -> Health {
 /// Measures the start of the kernels, and says where the driver keeps the compiled ones for the next start.
 fn start(device: &Device) -> Result<String, CudaError> {
     let begun = Instant::now();
-    Kernels::new(device, Element::F16)?;
+    CudaKernels::new(device, Element::F16)?;
     let seconds = begun.elapsed().as_secs_f64();
     let kept = kept(|name| std::env::var(name).ok());
     Ok(format!("kernels for f16 compiled or read in {seconds:.1} s ({kept})"))

@@ -7,11 +7,11 @@ use foveate_cuda::{Buffer, CudaError, Device, Graph, Stream};
 use foveate_dinov2::Model;
 use foveate_encode::{BATCH_SIZES, EncodeError, EncoderSpec, Pooling};
 
-use super::geometry::Geometry;
-use super::kernels::Kernels;
-use super::settings::{Attention, Settings};
+use super::geometry::CudaGeometry;
+use super::kernels::CudaKernels;
+use super::settings::{AttentionKernel, CudaSettings};
 use super::unavailable;
-use super::weights::{Block, Linear, Weights};
+use super::weights::{CudaBlock, CudaLinear, CudaWeights};
 
 /// Memory for cuBLASLt's intermediate sums: as much as its fastest products on the newest devices request.
 const PRODUCT_WORKSPACE: usize = 32 << 20;
@@ -19,16 +19,16 @@ const PRODUCT_WORKSPACE: usize = 32 << 20;
 const PLANS: usize = BATCH_SIZES;
 
 /// A model on a device, and the memory for its largest batch.
-pub(super) struct Network {
-    geometry: Geometry,
+pub(super) struct CudaNetwork {
+    geometry: CudaGeometry,
     element: Element,
-    settings: Settings,
-    weights: Weights,
-    kernels: Kernels,
+    settings: CudaSettings,
+    weights: CudaWeights,
+    kernels: CudaKernels,
     blas: blaslt::Handle,
     memory: Workspace,
     /// Least recently used first.
-    plans: VecDeque<Plan>,
+    plans: VecDeque<ProductPlan>,
 }
 
 /// A batch's intermediate values. Values that are never needed at the same time share memory, in the stream's order.
@@ -47,7 +47,7 @@ struct Workspace {
 }
 
 /// The products and the graph for one batch size.
-struct Plan {
+struct ProductPlan {
     images: usize,
     patch: Product,
     qkv: Product,
@@ -80,24 +80,24 @@ enum Launch {
     Graph(Graph),
 }
 
-impl Network {
+impl CudaNetwork {
     pub(super) fn new(
         device: &Device,
         model: &Model,
-        geometry: Geometry,
+        geometry: CudaGeometry,
         element: Element,
-        settings: Settings,
+        settings: CudaSettings,
         spec: &EncoderSpec,
     ) -> Result<Self, EncodeError> {
         let refused = |error| unavailable(&spec.device, error);
         let blas = blaslt::Handle::new(device).map_err(refused)?;
-        let kernels = Kernels::new(device, element).map_err(refused)?;
-        let weights = Weights::new(device, model, &geometry, element, &refused)?;
+        let kernels = CudaKernels::new(device, element).map_err(refused)?;
+        let weights = CudaWeights::new(device, model, &geometry, element, &refused)?;
         let memory = Workspace::new(device, &geometry, element, spec.max_batch).map_err(refused)?;
         Ok(Self { geometry, element, settings, weights, kernels, blas, memory, plans: VecDeque::new() })
     }
 
-    pub(super) fn geometry(&self) -> &Geometry {
+    pub(super) fn geometry(&self) -> &CudaGeometry {
         &self.geometry
     }
 
@@ -120,8 +120,8 @@ impl Network {
         let Some(plan) = plans.back_mut() else { return Err(CudaError::Misfit(format!("no plan for {images}"))) };
         // The memory of pixels and vectors differs from batch to batch, so these two kernels are not part of a graph.
         kernels.patchify(stream, geometry, images, pixels, &memory.wide)?;
-        let tensor_cores = settings.attention == Attention::Auto;
-        let mut blocks = Pass { geometry, weights, kernels, memory, stream, tensor_cores, images };
+        let tensor_cores = settings.attention == AttentionKernel::Auto;
+        let mut blocks = ForwardPass { geometry, weights, kernels, memory, stream, tensor_cores, images };
         match &plan.launch {
             Launch::Graph(graph) => graph.launch(stream)?,
             Launch::Plain => blocks.run(plan)?,
@@ -157,8 +157,8 @@ impl Network {
         Ok(())
     }
 
-    fn new_plan(&self, images: usize) -> Result<Plan, CudaError> {
-        let Geometry { padded, tokens, hidden, mlp, .. } = self.geometry;
+    fn new_plan(&self, images: usize) -> Result<ProductPlan, CudaError> {
+        let CudaGeometry { padded, tokens, hidden, mlp, .. } = self.geometry;
         let element = self.element;
         let tf32 = self.settings.tf32;
         let product = |rows, inputs, outputs, bias, accumulate, pitch| {
@@ -175,7 +175,7 @@ impl Network {
                 mlp_output: product(1, mlp, hidden, true, true, None)?,
             }),
         };
-        Ok(Plan {
+        Ok(ProductPlan {
             last,
             images,
             patch: product(self.geometry.patches(), padded, hidden, false, false, None)?,
@@ -189,8 +189,8 @@ impl Network {
 }
 
 impl Workspace {
-    fn new(device: &Device, geometry: &Geometry, element: Element, max_batch: usize) -> Result<Self, CudaError> {
-        let Geometry { padded, tokens, hidden, mlp, swiglu, .. } = *geometry;
+    fn new(device: &Device, geometry: &CudaGeometry, element: Element, max_batch: usize) -> Result<Self, CudaError> {
+        let CudaGeometry { padded, tokens, hidden, mlp, swiglu, .. } = *geometry;
         let take = |elements: usize| Buffer::zeroed(device, max_batch * elements * element.bytes());
         let wide = tokens * geometry.mlp_inputs().max(3 * hidden);
         Ok(Self {
@@ -210,18 +210,18 @@ impl Workspace {
 }
 
 /// One batch's pass from patches to tokens.
-struct Pass<'a> {
-    geometry: &'a Geometry,
-    weights: &'a Weights,
-    kernels: &'a Kernels,
+struct ForwardPass<'a> {
+    geometry: &'a CudaGeometry,
+    weights: &'a CudaWeights,
+    kernels: &'a CudaKernels,
     memory: &'a Workspace,
     stream: &'a Stream,
     tensor_cores: bool,
     images: usize,
 }
 
-impl Pass<'_> {
-    fn run(&mut self, plan: &mut Plan) -> Result<(), CudaError> {
+impl ForwardPass<'_> {
+    fn run(&mut self, plan: &mut ProductPlan) -> Result<(), CudaError> {
         let Self { geometry, weights, kernels, memory, stream, images, .. } = *self;
         let Workspace { x, narrow, wide, products, .. } = memory;
         let operands = Operands {
@@ -243,7 +243,7 @@ impl Pass<'_> {
         }
     }
 
-    fn block(&self, plan: &mut Plan, block: &Block) -> Result<(), CudaError> {
+    fn block(&self, plan: &mut ProductPlan, block: &CudaBlock) -> Result<(), CudaError> {
         let rows = self.images * self.geometry.tokens;
         self.attend(&mut plan.qkv, block, self.geometry.tokens)?;
         self.linear(&mut plan.output, &self.memory.narrow, &block.output, &self.memory.x)?;
@@ -252,10 +252,10 @@ impl Pass<'_> {
 
     /// The last block, of which only the class tokens are needed: their queries attend to all tokens, and the rest is
     /// one row per image, from `x` to `class`.
-    fn last_block(&self, qkv: &mut Product, last: &mut Last, block: &Block) -> Result<(), CudaError> {
+    fn last_block(&self, qkv: &mut Product, last: &mut Last, block: &CudaBlock) -> Result<(), CudaError> {
         self.attend(qkv, block, 1)?;
         let Workspace { x, narrow, products, .. } = self.memory;
-        let Linear { weight, alpha, bias } = &block.output;
+        let CudaLinear { weight, alpha, bias } = &block.output;
         let y = &last.class;
         let operands =
             Operands { x: narrow, weight, alpha: *alpha, bias: Some(bias), added: Some(x), y, workspace: products };
@@ -264,7 +264,7 @@ impl Pass<'_> {
     }
 
     /// Attention of the first `queries` tokens of each image, and perhaps of some more, from `x` to `narrow`.
-    fn attend(&self, qkv: &mut Product, block: &Block, queries: usize) -> Result<(), CudaError> {
+    fn attend(&self, qkv: &mut Product, block: &CudaBlock, queries: usize) -> Result<(), CudaError> {
         let Self { geometry, kernels, stream, images, tensor_cores, .. } = *self;
         let Workspace { x, narrow, wide, .. } = self.memory;
         kernels.layer_norm(stream, [images * geometry.tokens, geometry.hidden], x, &block.norm1, narrow)?;
@@ -276,7 +276,7 @@ impl Pass<'_> {
     fn perceive(
         &self,
         [mlp_input, mlp_output]: [&mut Product; 2],
-        block: &Block,
+        block: &CudaBlock,
         rows: usize,
         x: &Buffer,
     ) -> Result<(), CudaError> {
@@ -297,8 +297,8 @@ impl Pass<'_> {
         self.linear(mlp_output, activated, &block.mlp_output, x)
     }
 
-    fn linear(&self, product: &mut Product, x: &Buffer, layer: &Linear, y: &Buffer) -> Result<(), CudaError> {
-        let Linear { weight, alpha, bias } = layer;
+    fn linear(&self, product: &mut Product, x: &Buffer, layer: &CudaLinear, y: &Buffer) -> Result<(), CudaError> {
+        let CudaLinear { weight, alpha, bias } = layer;
         let workspace = &self.memory.products;
         let operands = Operands { x, weight, alpha: *alpha, bias: Some(bias), added: None, y, workspace };
         product.run(self.stream, &operands)

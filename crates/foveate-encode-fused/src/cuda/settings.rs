@@ -9,9 +9,9 @@ const NAMES: [&str; 3] = ["attention", "graph", "tf32"];
 
 /// The settings, as `EncoderOptions::settings` spells them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Settings {
+pub(super) struct CudaSettings {
     /// `attention=auto|plain`.
-    pub(super) attention: Attention,
+    pub(super) attention: AttentionKernel,
     /// `graph=on|off`: whether a batch's launches are captured and launched as one graph.
     pub(super) graph: bool,
     /// `tf32=on|off`: whether f32 products round their factors to TF32, 10 bits of mantissa.
@@ -20,20 +20,24 @@ pub(super) struct Settings {
 
 /// The choice of attention kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Attention {
+pub(super) enum AttentionKernel {
     /// On tensor cores if they support the shape.
     Auto,
     /// Never on tensor cores.
     Plain,
 }
 
-impl Settings {
+impl CudaSettings {
     /// # Errors
     /// [`EncodeError::Unsupported`], naming an unknown setting or value.
     pub(super) fn new(options: &EncoderOptions) -> Result<Self, EncodeError> {
         let given = options.settings(&NAMES)?;
         Ok(Self {
-            attention: choice(given, "attention", [("auto", Attention::Auto), ("plain", Attention::Plain)])?,
+            attention: choice(
+                given,
+                "attention",
+                [("auto", AttentionKernel::Auto), ("plain", AttentionKernel::Plain)],
+            )?,
             graph: choice(given, "graph", [("on", true), ("off", false)])?,
             tf32: choice(given, "tf32", [("off", false), ("on", true)])?,
         })
@@ -52,16 +56,16 @@ fn choice<T: Copy>(given: &BTreeMap<String, String>, name: &str, choices: [(&str
 mod tests {
     use super::*;
 
-    fn settings(given: &[(&str, &str)]) -> Result<Settings, String> {
+    fn settings(given: &[(&str, &str)]) -> Result<CudaSettings, String> {
         let settings = given.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
-        Settings::new(&EncoderOptions { settings, ..EncoderOptions::default() }).map_err(|error| error.to_string())
+        CudaSettings::new(&EncoderOptions { settings, ..EncoderOptions::default() }).map_err(|error| error.to_string())
     }
 
     #[test]
     fn settings_have_defaults_and_names() {
-        let defaults = Settings { attention: Attention::Auto, graph: true, tf32: false };
+        let defaults = CudaSettings { attention: AttentionKernel::Auto, graph: true, tf32: false };
         assert_eq!(settings(&[]), Ok(defaults));
-        let other = Settings { attention: Attention::Plain, graph: false, tf32: true };
+        let other = CudaSettings { attention: AttentionKernel::Plain, graph: false, tf32: true };
         assert_eq!(settings(&[("attention", "plain"), ("graph", "off"), ("tf32", "on")]), Ok(other));
         let error = settings(&[("tf32", "yes")]).unwrap_err();
         assert_eq!(error, "not supported by this encoder: setting tf32=yes; it is off or on");

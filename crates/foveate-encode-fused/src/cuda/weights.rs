@@ -7,37 +7,37 @@ use foveate_dinov2::{Model, ModelError};
 use foveate_encode::EncodeError;
 use half::{bf16, f16};
 
-use super::geometry::Geometry;
-use super::kernels::Norm;
+use super::geometry::CudaGeometry;
+use super::kernels::CudaNorm;
 
 /// Subtracted from pixels before they are multiplied: the results are small integers, exact in every precision.
 const CENTRE: f64 = 128.0;
 
 /// A model's parameters.
-pub(super) struct Weights {
+pub(super) struct CudaWeights {
     /// `[hidden, padded]`, for centred pixels.
     pub(super) patch: Buffer,
     /// `[tokens, hidden]` f32: a token's value before its patch is added, including the patches' bias.
     pub(super) base: Buffer,
-    pub(super) blocks: Vec<Block>,
-    pub(super) norm: Norm,
+    pub(super) blocks: Vec<CudaBlock>,
+    pub(super) norm: CudaNorm,
 }
 
 /// One transformer block's parameters.
-pub(super) struct Block {
-    pub(super) norm1: Norm,
+pub(super) struct CudaBlock {
+    pub(super) norm1: CudaNorm,
     /// Queries, keys and values.
-    pub(super) qkv: Linear,
+    pub(super) qkv: CudaLinear,
     /// Attention's output, LayerScale folded in.
-    pub(super) output: Linear,
-    pub(super) norm2: Norm,
-    pub(super) mlp_input: Linear,
+    pub(super) output: CudaLinear,
+    pub(super) norm2: CudaNorm,
+    pub(super) mlp_input: CudaLinear,
     /// LayerScale folded in.
-    pub(super) mlp_output: Linear,
+    pub(super) mlp_output: CudaLinear,
 }
 
 /// `y = alpha · x · weightᵀ + bias`.
-pub(super) struct Linear {
+pub(super) struct CudaLinear {
     /// `[outputs, inputs]`.
     pub(super) weight: Buffer,
     /// A power of two, so that small weights are not subnormal in f16.
@@ -46,18 +46,18 @@ pub(super) struct Linear {
     pub(super) bias: Buffer,
 }
 
-impl Weights {
+impl CudaWeights {
     /// # Errors
     /// [`EncodeError::Model`] if a tensor is missing or has another shape; `refused` converts the device's errors.
     pub(super) fn new(
         device: &Device,
         model: &Model,
-        geometry: &Geometry,
+        geometry: &CudaGeometry,
         element: Element,
         refused: &dyn Fn(CudaError) -> EncodeError,
     ) -> Result<Self, EncodeError> {
         let parts = Parts::new(model).map_err(unusable)?;
-        let upload = Upload { device, element, eps: model.config.layer_norm_eps as f32 };
+        let upload = WeightUpload { device, element, eps: model.config.layer_norm_eps as f32 };
         let embedding = parts.embedding().map_err(unusable)?;
         let blocks = (0..model.config.num_hidden_layers)
             .map(|layer| upload.block(parts.block(layer).map_err(unusable)?).map_err(refused))
@@ -85,7 +85,7 @@ fn padded(layer: &parts::Linear<'_>, width: usize) -> Vec<f32> {
 }
 
 /// The tokens' base. For patches' tokens it includes their bias and the correction for centred pixels, summed in f64.
-fn base(embedding: &parts::Embedding<'_>, geometry: &Geometry) -> Vec<f32> {
+fn base(embedding: &parts::Embedding<'_>, geometry: &CudaGeometry) -> Vec<f32> {
     let patch = &embedding.patch;
     let rows = patch.weight.chunks_exact(patch.inputs);
     let sums = rows.map(|row| row.iter().map(|&weight| f64::from(weight)).sum::<f64>());
@@ -104,13 +104,13 @@ fn power_of_two(values: &[f32]) -> f32 {
 }
 
 /// Copies a model's parts to a device.
-struct Upload<'a> {
+struct WeightUpload<'a> {
     device: &'a Device,
     element: Element,
     eps: f32,
 }
 
-impl Upload<'_> {
+impl WeightUpload<'_> {
     /// Copies values in the element type, rounded to nearest.
     fn values(&self, values: &[f32]) -> Result<Buffer, CudaError> {
         match self.element {
@@ -125,25 +125,25 @@ impl Upload<'_> {
         Buffer::from_slice(self.device, &values)
     }
 
-    fn linear(&self, layer: &parts::Linear<'_>) -> Result<Linear, CudaError> {
+    fn linear(&self, layer: &parts::Linear<'_>) -> Result<CudaLinear, CudaError> {
         let alpha = if self.element == Element::F16 { power_of_two(&layer.weight) } else { 1.0 };
         let weight: Vec<f32> = layer.weight.iter().map(|weight| weight / alpha).collect();
-        Ok(Linear { weight: self.values(&weight)?, alpha, bias: self.values(&layer.bias)? })
+        Ok(CudaLinear { weight: self.values(&weight)?, alpha, bias: self.values(&layer.bias)? })
     }
 
-    fn norm(&self, norm: &parts::Norm<'_>) -> Result<Norm, CudaError> {
+    fn norm(&self, norm: &parts::Norm<'_>) -> Result<CudaNorm, CudaError> {
         let scale = Buffer::from_slice(self.device, &norm.scale)?;
         let shift = Buffer::from_slice(self.device, &norm.shift)?;
-        Ok(Norm { scale, shift, eps: self.eps })
+        Ok(CudaNorm { scale, shift, eps: self.eps })
     }
 
-    fn block(&self, block: parts::Block<'_>) -> Result<Block, CudaError> {
+    fn block(&self, block: parts::Block<'_>) -> Result<CudaBlock, CudaError> {
         let mut qkv = block.query;
         for layer in [&block.key, &block.value] {
             qkv.weight.to_mut().extend_from_slice(&layer.weight);
             qkv.bias.to_mut().extend_from_slice(&layer.bias);
         }
-        Ok(Block {
+        Ok(CudaBlock {
             norm1: self.norm(&block.norm1)?,
             qkv: self.linear(&qkv)?,
             output: self.linear(&block.output.scaled(&block.scale1))?,

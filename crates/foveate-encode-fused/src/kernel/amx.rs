@@ -57,7 +57,7 @@ impl ConfiguredTiles {
         out: &mut [f32],
     ) {
         let bits: &mut [u32] = bytemuck::cast_slice_mut(out);
-        self.product::<NV>(Kind::I8, factors, depth, bits, NV * TILE, false);
+        self.product::<NV>(WordKind::I8, factors, depth, bits, NV * TILE, false);
         for (row, zero) in bits.chunks_exact_mut(NV * TILE).zip(zeros) {
             for (value, sum) in row.iter_mut().zip(sums) {
                 *value = ((*value as i32 - zero * sum) as f32).to_bits();
@@ -76,13 +76,13 @@ impl ConfiguredTiles {
         stride: usize,
         adds: bool,
     ) {
-        self.product::<NV>(Kind::Bf16, factors, depth, bytemuck::cast_slice_mut(out), stride, adds);
+        self.product::<NV>(WordKind::Bf16, factors, depth, bytemuck::cast_slice_mut(out), stride, adds);
     }
 
     #[inline(always)]
     fn product<const NV: usize>(
         &self,
-        kind: Kind,
+        kind: WordKind,
         factors: [Tiled<'_>; 2],
         depth: usize,
         out: &mut [u32],
@@ -125,7 +125,7 @@ const PANEL: u8 = 4;
 
 /// The content of words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum WordKind {
     /// Pairs of bf16; sums are f32.
     Bf16,
     /// Four u8 of `x`, four s8 of the panel; sums are i32.
@@ -133,21 +133,21 @@ enum Kind {
 }
 
 /// Tile registers. Every tile is whole.
-trait Machine {
+trait TileMachine {
     fn start() -> Self;
     fn zero<const T: u8>(&mut self);
     /// Loads rows that are `stride` words apart.
     fn load<const T: u8>(&mut self, from: &[u32], stride: usize);
     /// Adds to `T` the products of [`X`] and `P`.
-    fn multiply<const T: u8, const P: u8>(&mut self, kind: Kind);
+    fn multiply<const T: u8, const P: u8>(&mut self, kind: WordKind);
     /// Stores the bits of rows to rows that are `stride` words apart.
     fn store<const T: u8>(&mut self, to: &mut [u32], stride: usize);
 }
 
 /// Multiplies sixteen rows of `x`, `depth` tiles wide, by `NV` vectors of a panel, into the bits of sums in `out`.
 #[inline(always)]
-fn product<M: Machine, const NV: usize>(
-    kind: Kind,
+fn product<M: TileMachine, const NV: usize>(
+    kind: WordKind,
     [x, panel]: [Tiled<'_>; 2],
     depth: usize,
     out: &mut [u32],
@@ -186,15 +186,15 @@ fn column(tile: u8) -> usize {
 }
 
 /// Word `i` of a sample: four bytes, or two small whole numbers in bf16.
-fn sample_word(kind: Kind, i: usize) -> u32 {
+fn sample_word(kind: WordKind, i: usize) -> u32 {
     let [a, b, c, d] = match kind {
-        Kind::I8 => [4 * i, 4 * i + 1, 4 * i + 2, 4 * i + 3],
-        Kind::Bf16 => [2 * i, 2 * i + 1, 0, 0],
+        WordKind::I8 => [4 * i, 4 * i + 1, 4 * i + 2, 4 * i + 3],
+        WordKind::Bf16 => [2 * i, 2 * i + 1, 0, 0],
     }
     .map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8);
     match kind {
-        Kind::I8 => u32::from_le_bytes([a, b, c, d]),
-        Kind::Bf16 => f32::from(a % 16).to_bits() >> 16 | (f32::from(b % 16).to_bits() >> 16) << 16,
+        WordKind::I8 => u32::from_le_bytes([a, b, c, d]),
+        WordKind::Bf16 => f32::from(a % 16).to_bits() >> 16 | (f32::from(b % 16).to_bits() >> 16) << 16,
     }
 }
 
@@ -204,10 +204,10 @@ fn halves(word: u32) -> [f32; 2] {
 }
 
 /// Compares products of numbers that differ from word to word with plain sums. All sums are exact in both kinds.
-fn is_right<M: Machine>() -> bool {
+fn is_right<M: TileMachine>() -> bool {
     const DEPTH: usize = 2 * TILE;
     const WIDTH: usize = 3 * TILE;
-    [Kind::I8, Kind::Bf16].into_iter().all(|kind| {
+    [WordKind::I8, WordKind::Bf16].into_iter().all(|kind| {
         let x: Vec<u32> = (0..TILE * DEPTH).map(|i| sample_word(kind, i)).collect();
         let panel: Vec<u32> = (0..DEPTH * WIDTH).map(|i| sample_word(kind, 7777 + i)).collect();
         let mut out = vec![0; TILE * WIDTH];
@@ -216,11 +216,11 @@ fn is_right<M: Machine>() -> bool {
         out.iter().enumerate().all(|(i, &found)| {
             let products = (0..DEPTH).map(|k| (x[i / WIDTH * DEPTH + k], panel[k * WIDTH + i % WIDTH]));
             match kind {
-                Kind::I8 => {
+                WordKind::I8 => {
                     let bytes = products.flat_map(|(x, w)| x.to_le_bytes().into_iter().zip(w.to_le_bytes()));
                     bytes.map(|(x, w)| i32::from(x) * i32::from(w as i8)).sum::<i32>() as u32 == found
                 }
-                Kind::Bf16 => {
+                WordKind::Bf16 => {
                     let halves = products.flat_map(|(x, w)| halves(x).into_iter().zip(halves(w)));
                     // The sums are exact in any order.
                     halves.map(|(x, w)| x * w).sum::<f32>().to_bits() == found
@@ -235,7 +235,7 @@ mod x86 {
     use std::arch::asm;
     use std::sync::OnceLock;
 
-    use super::{Kind, Machine, TILE, X, is_right};
+    use super::{TILE, TileMachine, WordKind, X, is_right};
 
     /// The configuration of this thread's tile registers: eight tiles of 16 rows by 64 bytes. They are released when it
     /// is dropped.
@@ -284,7 +284,7 @@ mod x86 {
     // SAFETY of all blocks: registers are configured, after `available` alone. Slices are as long as what a tile reads
     // or writes. The compiler never uses tile registers itself.
     #[allow(unsafe_code)]
-    impl Machine for Amx {
+    impl TileMachine for Amx {
         #[inline(always)]
         fn start() -> Self {
             Self(())
@@ -306,14 +306,16 @@ mod x86 {
         }
 
         #[inline(always)]
-        fn multiply<const T: u8, const P: u8>(&mut self, kind: Kind) {
+        fn multiply<const T: u8, const P: u8>(&mut self, kind: WordKind) {
             // SAFETY: see above.
             unsafe {
                 match kind {
-                    Kind::Bf16 => {
+                    WordKind::Bf16 => {
                         asm!("tdpbf16ps tmm{}, tmm{}, tmm{}", const T, const X, const P, options(nostack, nomem))
                     }
-                    Kind::I8 => asm!("tdpbusd tmm{}, tmm{}, tmm{}", const T, const X, const P, options(nostack, nomem)),
+                    WordKind::I8 => {
+                        asm!("tdpbusd tmm{}, tmm{}, tmm{}", const T, const X, const P, options(nostack, nomem))
+                    }
                 }
             }
         }
@@ -370,7 +372,7 @@ mod x86 {
 struct Model([[[u32; TILE]; TILE]; 8]);
 
 #[cfg(test)]
-impl Machine for Model {
+impl TileMachine for Model {
     fn start() -> Self {
         Self([[[0xdead_beef; TILE]; TILE]; 8])
     }
@@ -385,19 +387,19 @@ impl Machine for Model {
         }
     }
 
-    fn multiply<const T: u8, const P: u8>(&mut self, kind: Kind) {
+    fn multiply<const T: u8, const P: u8>(&mut self, kind: WordKind) {
         let [x, panel] = [X, P].map(|tile| self.0[usize::from(tile)]);
         for (x, sums) in x.iter().zip(&mut self.0[usize::from(T)]) {
             for (n, sum) in sums.iter_mut().enumerate() {
                 match kind {
-                    Kind::I8 => {
+                    WordKind::I8 => {
                         for (k, word) in x.iter().enumerate() {
                             for (x, w) in word.to_le_bytes().into_iter().zip(panel[k][n].to_le_bytes()) {
                                 *sum = sum.wrapping_add((i32::from(x) * i32::from(w as i8)) as u32);
                             }
                         }
                     }
-                    Kind::Bf16 => {
+                    WordKind::Bf16 => {
                         // Products of low halves and of high halves have sums of their own.
                         let [mut low, mut high] = [0.0f32; 2];
                         for (k, word) in x.iter().enumerate() {
@@ -427,7 +429,7 @@ mod tests {
     /// Tiles that multiply wrongly.
     struct Swapped(Model);
 
-    impl Machine for Swapped {
+    impl TileMachine for Swapped {
         fn start() -> Self {
             Self(Model::start())
         }
@@ -440,7 +442,7 @@ mod tests {
             if T == X { self.0.load::<PANEL>(from, stride) } else { self.0.load::<X>(from, stride) }
         }
 
-        fn multiply<const T: u8, const P: u8>(&mut self, kind: Kind) {
+        fn multiply<const T: u8, const P: u8>(&mut self, kind: WordKind) {
             self.0.multiply::<T, P>(kind);
         }
 

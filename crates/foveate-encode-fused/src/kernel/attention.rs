@@ -73,8 +73,8 @@ impl WithSimd for Round<'_> {
     }
 }
 
-/// Working memory of [`Attention`].
-pub(crate) struct Scratch {
+/// Working memory of [`PartAttention`].
+pub(crate) struct AttentionScratch {
     /// `[head_width, queries]`.
     queries: Vec<f32>,
     /// In bf16: `[head_width / 2, queries]`, two neighbours in a word.
@@ -86,7 +86,7 @@ pub(crate) struct Scratch {
     tiles: TileScratch,
 }
 
-impl Scratch {
+impl AttentionScratch {
     pub(crate) fn new(tokens: usize, head_width: usize) -> Self {
         Self {
             queries: vec![0.0; head_width * MAX_QUERIES],
@@ -103,7 +103,7 @@ impl Scratch {
 ///
 /// Scores are computed transposed, one token per row and one query per lane. The softmax then needs no sums across
 /// lanes, and the second product reads the scores in order.
-pub(crate) struct Attention<'a> {
+pub(crate) struct PartAttention<'a> {
     /// `[rows, heads · head_width]`.
     pub(crate) q: &'a [f32],
     /// All tokens of the image, in order, in any number of parts.
@@ -111,7 +111,7 @@ pub(crate) struct Attention<'a> {
     pub(crate) heads: usize,
     /// A multiple of the vector's width (see [`padded_head_width`]).
     pub(crate) head_width: usize,
-    pub(crate) scratch: &'a mut Scratch,
+    pub(crate) scratch: &'a mut AttentionScratch,
     /// `[rows, heads · head_width]`.
     pub(crate) out: &'a mut [f32],
 }
@@ -121,7 +121,7 @@ pub(crate) fn padded_head_width(isa: Isa, width: usize) -> usize {
     width.next_multiple_of(isa.lanes().max(2))
 }
 
-impl WithSimd for Attention<'_> {
+impl WithSimd for PartAttention<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -150,7 +150,7 @@ impl WithSimd for Attention<'_> {
     }
 }
 
-impl Attention<'_> {
+impl PartAttention<'_> {
     /// The unit that multiplies bf16; `None` for f32. All parts of an image have the same.
     #[inline(always)]
     fn unit(&self) -> Option<Bf16Unit> {
@@ -198,7 +198,7 @@ impl Attention<'_> {
             }
         }
         if self.unit().is_some() {
-            let Scratch { queries, query_words, .. } = &mut *self.scratch;
+            let AttentionScratch { queries, query_words, .. } = &mut *self.scratch;
             let pairs = queries.chunks_exact(2 * lanes).zip(query_words.chunks_exact_mut(lanes));
             pairs.take(self.head_width / 2).for_each(|(pair, words)| round_pair(simd, pair, words));
         }

@@ -7,7 +7,7 @@
 
 use pulp::Simd;
 
-use crate::kernel::words::Format;
+use crate::kernel::words::WordFormat;
 use crate::kernel::{MAX_LANES, MAX_TILE_VECTORS, rows_of, store_tile};
 
 /// The unit that multiplies pairs of bf16.
@@ -131,11 +131,11 @@ fn fused_step<S: Simd, const MR: usize, const NV: usize>(
 
 impl I8Unit {
     /// The format of rows and weights.
-    pub(crate) const fn format(self) -> Format {
+    pub(crate) const fn format(self) -> WordFormat {
         match self {
             #[cfg(target_arch = "x86_64")]
-            Self::Vnni => Format::I8,
-            _ => Format::I16,
+            Self::Vnni => WordFormat::I8,
+            _ => WordFormat::I16,
         }
     }
 

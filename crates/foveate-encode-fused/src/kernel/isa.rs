@@ -48,7 +48,7 @@ impl Isa {
 
     /// The number of f32 values in a vector.
     pub(crate) fn lanes(self) -> usize {
-        self.run(Lanes)
+        self.run(LaneCount)
     }
 
     pub(crate) fn bf16_unit(self) -> Bf16Unit {
@@ -140,9 +140,9 @@ impl Isa {
     }
 }
 
-struct Lanes;
+struct LaneCount;
 
-impl WithSimd for Lanes {
+impl WithSimd for LaneCount {
     type Output = usize;
 
     #[inline(always)]

@@ -7,9 +7,9 @@ use pulp::{Simd, WithSimd};
 use crate::kernel::amx::{self, ConfiguredTiles, Tiled, Tiles};
 use crate::kernel::dot::{Bf16Unit, I8Unit};
 use crate::kernel::isa::{Isa, Precision};
-use crate::kernel::words::{Format, Words};
+use crate::kernel::words::{WordFormat, Words};
 use crate::kernel::{
-    Lines, MAX_LANES, MAX_TILE_ROWS, MAX_TILE_VECTORS, TILE_WORDS, load, math, store, tile, tile_rows,
+    AlignedLines, MAX_LANES, MAX_TILE_ROWS, MAX_TILE_VECTORS, TILE_WORDS, load, math, store, tile, tile_rows,
 };
 
 /// Input rows are processed in blocks of at most about this many bytes. A block stays in the second-level cache while
@@ -20,8 +20,8 @@ const ROW_BLOCK_BYTES: usize = 448 << 10;
 ///
 /// Outputs are grouped into panels as wide as a tile (the last may be narrower). Input by input, or word by word, a
 /// panel holds its outputs' weights side by side. Outputs are padded with zeros to a whole number of vectors.
-pub(crate) struct Packed {
-    weights: Weights,
+pub(crate) struct PackedLinear {
+    weights: PackedWeights,
     bias: Vec<f32>,
     inputs: usize,
     outputs: usize,
@@ -31,15 +31,15 @@ pub(crate) struct Packed {
     tiles: Option<Tiles>,
 }
 
-enum Weights {
-    F32(Lines<f32>),
+enum PackedWeights {
+    F32(AlignedLines<f32>),
     Bf16 {
-        words: Lines<u32>,
+        words: AlignedLines<u32>,
         unit: Bf16Unit,
     },
     /// `weight = integer · scale`, output by output.
     I8 {
-        words: Lines<u32>,
+        words: AlignedLines<u32>,
         unit: I8Unit,
         scales: Vec<f32>,
         /// Σ integer of each output.
@@ -47,7 +47,7 @@ enum Weights {
     },
 }
 
-impl Packed {
+impl PackedLinear {
     /// Packs `weight`, `[bias.len(), inputs]` row-major, for `isa` in a precision.
     pub(crate) fn new(isa: Isa, precision: Precision, weight: &[f32], bias: &[f32], inputs: usize) -> Self {
         let lanes = isa.lanes();
@@ -56,19 +56,19 @@ impl Packed {
         let padded = outputs.next_multiple_of(lanes);
         let tiles = isa.tiles().filter(|_| precision != Precision::F32);
         let panel = lanes * panel_vectors(tiles);
-        let words_of = |format: Format| {
+        let words_of = |format: WordFormat| {
             let words = inputs.div_ceil(format.values());
             if tiles.is_some() { words.next_multiple_of(TILE_WORDS) } else { words }
         };
         let mut width = 0;
         let weights = match precision {
-            Precision::F32 => Weights::F32(panels(weight, inputs, padded, panel)),
+            Precision::F32 => PackedWeights::F32(panels(weight, inputs, padded, panel)),
             Precision::Bf16 => {
                 let mut words = Words::new(outputs, inputs);
                 width = words_of(words.format);
-                isa.run(words.fill(Format::Bf16, width, weight, inputs));
+                isa.run(words.fill(WordFormat::Bf16, width, weight, inputs));
                 let words = &words.data[..outputs * width];
-                Weights::Bf16 { words: panels(words, width, padded, panel), unit: isa.bf16_unit() }
+                PackedWeights::Bf16 { words: panels(words, width, padded, panel), unit: isa.bf16_unit() }
             }
             Precision::I8 => {
                 let unit = isa.i8_unit();
@@ -83,7 +83,7 @@ impl Packed {
                     words.extend(unit.format().pack(&integers));
                     words.resize(words.len().next_multiple_of(width), 0);
                 }
-                Weights::I8 { words: panels(&words, width, padded, panel), unit, scales, sums }
+                PackedWeights::I8 { words: panels(&words, width, padded, panel), unit, scales, sums }
             }
         };
         let mut bias = bias.to_vec();
@@ -92,11 +92,11 @@ impl Packed {
     }
 
     /// The format of input rows, unless they are f32.
-    pub(crate) fn format(&self) -> Option<Format> {
+    pub(crate) fn format(&self) -> Option<WordFormat> {
         match &self.weights {
-            Weights::F32(_) => None,
-            Weights::Bf16 { .. } => Some(Format::Bf16),
-            Weights::I8 { unit, .. } => Some(unit.format()),
+            PackedWeights::F32(_) => None,
+            PackedWeights::Bf16 { .. } => Some(WordFormat::Bf16),
+            PackedWeights::I8 { unit, .. } => Some(unit.format()),
         }
     }
 
@@ -123,8 +123,8 @@ fn panel_vectors(tiles: Option<Tiles>) -> usize {
 }
 
 /// Rearranges `rows`, each of `depth` values, into panels for `padded` outputs, `panel` wide.
-fn panels<T: Copy + Default>(rows: &[T], depth: usize, padded: usize, panel: usize) -> Lines<T> {
-    let mut out = Lines::new(padded * depth);
+fn panels<T: Copy + Default>(rows: &[T], depth: usize, padded: usize, panel: usize) -> AlignedLines<T> {
+    let mut out = AlignedLines::new(padded * depth);
     for first in (0..padded).step_by(panel) {
         let width = panel.min(padded - first);
         let packed = &mut out[first * depth..(first + width) * depth];
@@ -188,14 +188,14 @@ pub(crate) enum Finish {
 
 /// The layout of outputs: columns are stored in blocks of `block` columns, `block_stride` apart. Rows within a block
 /// are `row_stride` apart.
-pub(crate) struct Output<'a> {
+pub(crate) struct LinearOutput<'a> {
     data: &'a mut [f32],
     row_stride: usize,
     block: usize,
     block_stride: usize,
 }
 
-impl<'a> Output<'a> {
+impl<'a> LinearOutput<'a> {
     /// `[rows, width]`, row-major.
     pub(crate) fn rows(data: &'a mut [f32], width: usize) -> Self {
         Self { data, row_stride: width, block: width, block_stride: 0 }
@@ -214,21 +214,21 @@ impl<'a> Output<'a> {
 
 /// Input rows, `[rows, inputs]` row-major.
 #[derive(Clone, Copy)]
-pub(crate) enum Rows<'a> {
+pub(crate) enum LinearInput<'a> {
     F32(&'a [f32]),
     /// The first rows.
     Words(&'a Words, usize),
 }
 
 /// `out ← finish(x · Wᵀ + b)`.
-pub(crate) struct Linear<'a> {
-    pub(crate) x: Rows<'a>,
-    pub(crate) layer: &'a Packed,
+pub(crate) struct LinearProduct<'a> {
+    pub(crate) x: LinearInput<'a>,
+    pub(crate) layer: &'a PackedLinear,
     pub(crate) finish: Finish,
-    pub(crate) out: Output<'a>,
+    pub(crate) out: LinearOutput<'a>,
 }
 
-impl WithSimd for Linear<'_> {
+impl WithSimd for LinearProduct<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -236,8 +236,8 @@ impl WithSimd for Linear<'_> {
         assert_eq!(self.layer.lanes, S::F32_LANES, "weights are packed for the instruction set that uses them");
         let tiles = self.layer.tiles.map(Tiles::configure);
         let (rows, row_bytes) = match self.x {
-            Rows::F32(x) => (x.len() / self.layer.inputs, self.layer.inputs * size_of::<f32>()),
-            Rows::Words(x, rows) => (rows, x.width * size_of::<u32>()),
+            LinearInput::F32(x) => (x.len() / self.layer.inputs, self.layer.inputs * size_of::<f32>()),
+            LinearInput::Words(x, rows) => (rows, x.width * size_of::<u32>()),
         };
         let widest = panel_vectors(self.layer.tiles);
         let blocks = (rows * row_bytes).div_ceil(ROW_BLOCK_BYTES).max(1);
@@ -259,7 +259,7 @@ impl WithSimd for Linear<'_> {
 /// Memory for the largest tile.
 type Scratch = [f32; TILE_WORDS * MAX_TILE_VECTORS * MAX_LANES];
 
-impl Linear<'_> {
+impl LinearProduct<'_> {
     /// Computes rows `rows` of `NV` output vectors from vector `first` on.
     #[inline(always)]
     fn panel<S: Simd, const NV: usize>(
@@ -296,17 +296,17 @@ impl Linear<'_> {
         let column = first * S::F32_LANES;
         let width = NV * S::F32_LANES;
         match (&self.layer.weights, self.x) {
-            (Weights::F32(weights), Rows::F32(x)) => {
+            (PackedWeights::F32(weights), LinearInput::F32(x)) => {
                 let inputs = self.layer.inputs;
                 let (panel, _) = S::as_simd_f32s(&weights[column * inputs..][..width * inputs]);
                 let (panel, _) = panel.as_chunks::<NV>();
                 tile::<S, MR, NV>(simd, &x[row * inputs..], inputs, panel, out, width);
             }
-            (Weights::Bf16 { words, unit }, Rows::Words(x, _)) => {
+            (PackedWeights::Bf16 { words, unit }, LinearInput::Words(x, _)) => {
                 let panel = &words[column * x.width..][..width * x.width];
                 unit.tile::<S, MR, NV>(simd, &x.data[row * x.width..], x.width, panel, out, width);
             }
-            (Weights::I8 { words, unit, sums, .. }, Rows::Words(x, _)) => {
+            (PackedWeights::I8 { words, unit, sums, .. }, LinearInput::Words(x, _)) => {
                 let panel = &words[column * x.width..][..width * x.width];
                 let zeros = x.zeros[row..].first_chunk().expect("a row has a zero point");
                 unit.tile::<S, MR, NV>(&x.data[row * x.width..], x.width, panel, zeros, &sums[column..], out);
@@ -327,7 +327,7 @@ impl Linear<'_> {
     ) {
         let column = first * S::F32_LANES;
         let width = NV * S::F32_LANES;
-        let (Rows::Words(x, _), Weights::Bf16 { words, .. } | Weights::I8 { words, .. }) =
+        let (LinearInput::Words(x, _), PackedWeights::Bf16 { words, .. } | PackedWeights::I8 { words, .. }) =
             (self.x, &self.layer.weights)
         else {
             unreachable!("rows have the format that the weights ask for")
@@ -341,7 +341,7 @@ impl Linear<'_> {
         let depth = x.width / TILE_WORDS;
         let out = &mut out[..TILE_WORDS * width];
         match &self.layer.weights {
-            Weights::I8 { sums, .. } => {
+            PackedWeights::I8 { sums, .. } => {
                 tiles.integers::<NV>(factors, depth, &x.zeros[row..], &sums[column..], out);
             }
             _ => tiles.bf16::<NV>(factors, depth, out, width, false),
@@ -362,7 +362,9 @@ impl Linear<'_> {
         let width = S::F32_LANES.min(self.layer.outputs - column);
         let bias = load(simd, &self.layer.bias[column..]);
         let scales = match (&self.layer.weights, self.x) {
-            (Weights::I8 { scales, .. }, Rows::Words(x, _)) => Some((load(simd, &scales[column..]), &x.scales)),
+            (PackedWeights::I8 { scales, .. }, LinearInput::Words(x, _)) => {
+                Some((load(simd, &scales[column..]), &x.scales))
+            }
             _ => None,
         };
         let offset = self.out.column(column);
@@ -400,12 +402,12 @@ mod tests {
 
     fn product(isa: Isa, precision: Precision, x: &[f32], weight: &[f32], inputs: usize) -> Vec<f32> {
         let (rows, outputs) = (x.len() / inputs, weight.len() / inputs);
-        let layer = Packed::new(isa, precision, weight, &vec![0.5; outputs], inputs);
+        let layer = PackedLinear::new(isa, precision, weight, &vec![0.5; outputs], inputs);
         let mut words = Words::new(rows, inputs);
         isa.run(words.fill(layer.format().unwrap(), layer.width(), x, inputs));
         let mut out = vec![f32::NAN; rows * outputs];
-        let x = Rows::Words(&words, rows);
-        isa.run(Linear { x, layer: &layer, finish: Finish::Store, out: Output::rows(&mut out, outputs) });
+        let x = LinearInput::Words(&words, rows);
+        isa.run(LinearProduct { x, layer: &layer, finish: Finish::Store, out: LinearOutput::rows(&mut out, outputs) });
         out
     }
 
@@ -499,11 +501,11 @@ mod tests {
     fn integers_cover_a_rows_own_range() {
         let rows = [[-0.17, 0.0, 3.0, 0.4, 1.1], [2.0, 2.5, 3.0, 2.2, 0.0], [-4.0, -0.1, -3.0, 0.0, -2.0], [0.0; 5]];
         for isa in Isa::all() {
-            for (row, format) in rows.iter().zip([Format::I8, Format::I16].into_iter().cycle()) {
+            for (row, format) in rows.iter().zip([WordFormat::I8, WordFormat::I16].into_iter().cycle()) {
                 let mut words = Words::new(1, row.len());
                 isa.run(words.fill(format, row.len().div_ceil(format.values()), row, row.len()));
                 let integer = |i: usize| match format {
-                    Format::I8 => pulp::bytemuck::cast_slice::<u32, u8>(&words.data)[i].into(),
+                    WordFormat::I8 => pulp::bytemuck::cast_slice::<u32, u8>(&words.data)[i].into(),
                     _ => i32::from(pulp::bytemuck::cast_slice::<u32, u16>(&words.data)[i]),
                 };
                 let (scale, zero) = (words.scales[0], words.zeros[0]);

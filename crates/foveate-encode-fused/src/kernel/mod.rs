@@ -30,13 +30,13 @@ pub(crate) const TILE_WORDS: usize = 16;
 pub(crate) const MAX_LANES: usize = 16;
 
 /// Values that begin at a cache line. A vector or a row of a tile that crosses two lines takes twice as long to load.
-pub(crate) struct Lines<T> {
+pub(crate) struct AlignedLines<T> {
     data: Vec<T>,
     first: usize,
     len: usize,
 }
 
-impl<T: Copy + Default> Lines<T> {
+impl<T: Copy + Default> AlignedLines<T> {
     /// Returns `len` zeros.
     pub(crate) fn new(len: usize) -> Self {
         const LINE: usize = 64;
@@ -47,7 +47,7 @@ impl<T: Copy + Default> Lines<T> {
     }
 }
 
-impl<T> std::ops::Deref for Lines<T> {
+impl<T> std::ops::Deref for AlignedLines<T> {
     type Target = [T];
 
     #[inline(always)]
@@ -56,7 +56,7 @@ impl<T> std::ops::Deref for Lines<T> {
     }
 }
 
-impl<T> std::ops::DerefMut for Lines<T> {
+impl<T> std::ops::DerefMut for AlignedLines<T> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut [T] {
         &mut self.data[self.first..][..self.len]

@@ -7,7 +7,7 @@ use pulp::{Simd, WithSimd, bytemuck};
 
 use crate::kernel::amx::{ConfiguredTiles, Tiled, Tiles};
 use crate::kernel::words::{bf16_row, round_pairs};
-use crate::kernel::{Lines, MAX_TILE_VECTORS, TILE_WORDS as TILE, load, math, store};
+use crate::kernel::{AlignedLines, MAX_TILE_VECTORS, TILE_WORDS as TILE, load, math, store};
 
 /// Tokens in a tile's row of words.
 pub(crate) const STEP: usize = 2 * TILE;
@@ -17,9 +17,9 @@ pub(crate) struct TileKeyValues {
     tiles: Tiles,
     tokens: usize,
     /// `[heads, head_width / 2, tokens]`: two neighbours of a key in a word. Tokens are whole tiles.
-    keys: Lines<u32>,
+    keys: AlignedLines<u32>,
     /// `[heads, tokens / 2, head_width]`: two tokens' values in a word. Pairs of tokens are whole tiles.
-    values: Lines<u32>,
+    values: AlignedLines<u32>,
 }
 
 impl TileKeyValues {
@@ -28,7 +28,7 @@ impl TileKeyValues {
         let tiles = tiles.filter(|_| head_width.is_multiple_of(STEP))?;
         let padded = tokens.next_multiple_of(STEP);
         let words = heads * padded / 2 * head_width;
-        Some(Self { tiles, tokens, keys: Lines::new(words), values: Lines::new(words) })
+        Some(Self { tiles, tokens, keys: AlignedLines::new(words), values: AlignedLines::new(words) })
     }
 
     fn padded(&self) -> usize {
@@ -77,28 +77,28 @@ impl WithSimd for RoundToTiles<'_> {
 /// Working memory of [`TileAttention`].
 pub(crate) struct TileScratch {
     /// `[queries, head_width / 2]`.
-    queries: Lines<u32>,
+    queries: AlignedLines<u32>,
     /// `[queries, tokens]`.
-    scores: Lines<f32>,
+    scores: AlignedLines<f32>,
     /// `[queries, tokens / 2]`.
-    words: Lines<u32>,
+    words: AlignedLines<u32>,
     /// `[queries, head_width]`.
-    sums: Lines<f32>,
+    sums: AlignedLines<f32>,
 }
 
 impl TileScratch {
     pub(crate) fn new(tokens: usize, head_width: usize) -> Self {
         let tokens = tokens.next_multiple_of(STEP);
         Self {
-            queries: Lines::new(TILE * head_width / 2),
-            scores: Lines::new(TILE * tokens),
-            words: Lines::new(TILE * tokens / 2),
-            sums: Lines::new(TILE * head_width),
+            queries: AlignedLines::new(TILE * head_width / 2),
+            scores: AlignedLines::new(TILE * tokens),
+            words: AlignedLines::new(TILE * tokens / 2),
+            sums: AlignedLines::new(TILE * head_width),
         }
     }
 }
 
-/// As [`Attention`](crate::kernel::attention::Attention).
+/// As [`PartAttention`](crate::kernel::attention::PartAttention).
 pub(crate) struct TileAttention<'a> {
     pub(crate) q: &'a [f32],
     /// All parts of the image; each but the last has a multiple of [`STEP`] tokens.

@@ -5,11 +5,11 @@
 
 use pulp::{Simd, WithSimd, bytemuck};
 
-use crate::kernel::{Lines, MAX_LANES, TILE_WORDS};
+use crate::kernel::{AlignedLines, MAX_LANES, TILE_WORDS};
 
 /// The form of values in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Format {
+pub(crate) enum WordFormat {
     /// Two bf16, the first in the low half.
     Bf16,
     /// Four 8-bit integers, the first in the low byte.
@@ -19,7 +19,7 @@ pub(crate) enum Format {
     I16,
 }
 
-impl Format {
+impl WordFormat {
     /// Values in a word.
     pub(crate) const fn values(self) -> usize {
         match self {
@@ -42,9 +42,9 @@ impl Format {
 
 /// Rows of values in fewer bits.
 pub(crate) struct Words {
-    pub(crate) format: Format,
+    pub(crate) format: WordFormat,
     /// `[rows, words]`. Values behind a row's last are zero.
-    pub(crate) data: Lines<u32>,
+    pub(crate) data: AlignedLines<u32>,
     /// Words in a row.
     pub(crate) width: usize,
     /// Of integers: `value = (integer − zero) · scale`, row by row.
@@ -59,8 +59,8 @@ impl Words {
         let rows = rows.next_multiple_of(TILE_WORDS);
         let width = values.div_ceil(2).next_multiple_of(TILE_WORDS);
         Self {
-            format: Format::Bf16,
-            data: Lines::new(rows * width),
+            format: WordFormat::Bf16,
+            data: AlignedLines::new(rows * width),
             width,
             scales: vec![0.0; rows],
             zeros: vec![0; rows],
@@ -68,12 +68,12 @@ impl Words {
     }
 
     /// Rounds the rows of `x`, each of `values` values, to the first rows of this memory, each of `width` words.
-    pub(crate) fn fill<'a>(&'a mut self, format: Format, width: usize, x: &'a [f32], values: usize) -> Fill<'a> {
+    pub(crate) fn fill<'a>(&'a mut self, format: WordFormat, width: usize, x: &'a [f32], values: usize) -> Fill<'a> {
         Fill { x, values, words: self.shaped(format, width) }
     }
 
     /// Makes its rows `width` words of this format. Their contents have no meaning until they are rounded.
-    pub(crate) fn shaped(&mut self, format: Format, width: usize) -> &mut Self {
+    pub(crate) fn shaped(&mut self, format: WordFormat, width: usize) -> &mut Self {
         (self.format, self.width) = (format, width);
         self
     }
@@ -83,9 +83,9 @@ impl Words {
     pub(crate) fn round<S: Simd>(&mut self, simd: S, row: usize, x: &[f32]) {
         let words = &mut self.data[row * self.width..][..self.width];
         let (scale, zero) = match self.format {
-            Format::Bf16 => return bf16_row(x, bytemuck::cast_slice_mut(words)),
-            Format::I8 => u8_row(simd, x, bytemuck::cast_slice_mut::<u32, u8>(words)),
-            Format::I16 => u8_row(simd, x, bytemuck::cast_slice_mut::<u32, u16>(words)),
+            WordFormat::Bf16 => return bf16_row(x, bytemuck::cast_slice_mut(words)),
+            WordFormat::I8 => u8_row(simd, x, bytemuck::cast_slice_mut::<u32, u8>(words)),
+            WordFormat::I16 => u8_row(simd, x, bytemuck::cast_slice_mut::<u32, u16>(words)),
         };
         (self.scales[row], self.zeros[row]) = (scale, zero);
     }
