@@ -5,7 +5,7 @@ use foveate_decode::heif::CodedColor;
 use re_rav1d::dav1d::pixel::{MatrixCoefficients, YUVRange};
 use re_rav1d::dav1d::{Decoder, Error, Picture, PixelLayout, PlanarImageComponent, Settings};
 
-use crate::yuv::{Plane, YuvImage};
+use crate::yuv::{YuvImage, YuvPlane};
 
 /// Decodes the picture of one item: of several layers the last, which is the whole one.
 ///
@@ -71,7 +71,7 @@ fn copied(picture: &Picture) -> Result<YuvImage, String> {
     Ok(YuvImage { planes, halves, depth, color: CodedColor { matrix, is_full_range } })
 }
 
-fn plane(picture: &Picture, component: PlanarImageComponent, size: Size) -> Plane {
+fn plane(picture: &Picture, component: PlanarImageComponent, size: Size) -> YuvPlane {
     let bytes = picture.plane(component);
     let width = size.width as usize;
     let mut samples = Vec::with_capacity(width * size.height as usize);
@@ -82,5 +82,5 @@ fn plane(picture: &Picture, component: PlanarImageComponent, size: Size) -> Plan
             samples.extend(row.as_chunks().0[..width].iter().map(|sample| u16::from_ne_bytes(*sample)));
         }
     }
-    Plane { size, samples }
+    YuvPlane { size, samples }
 }

@@ -107,12 +107,12 @@ pub(crate) fn described() -> Result<String, String> {
 }
 
 /// A value of the library's, and the function that frees it.
-struct Owned {
+struct OwnedHeic {
     value: Opaque,
     free: unsafe extern "C" fn(Opaque),
 }
 
-impl Drop for Owned {
+impl Drop for OwnedHeic {
     fn drop(&mut self) {
         if !self.value.is_null() {
             // SAFETY: the value came from the library, and nothing uses it afterwards.
@@ -130,20 +130,20 @@ pub(crate) fn decode(encoded: &[u8], out: &mut PixelBuf) -> Result<ReadImage, De
     // are freed after what came from them, and `encoded` outlives both. A plane has `height` rows at a distance of
     // `stride`, of three bytes for each of `width` pixels.
     unsafe {
-        let context = Owned { value: (heif.context_alloc)(), free: heif.context_free };
+        let context = OwnedHeic { value: (heif.context_alloc)(), free: heif.context_free };
         if let Some(max_threads) = heif.max_threads {
             // Images are decoded side by side already, and 0 is the calling thread.
             max_threads(context.value, 0);
         }
         checked((heif.read_from_memory)(context.value, encoded.as_ptr(), encoded.len(), ptr::null()))?;
-        let mut handle = Owned { value: ptr::null_mut(), free: heif.handle_release };
+        let mut handle = OwnedHeic { value: ptr::null_mut(), free: heif.handle_release };
         checked((heif.primary_handle)(context.value, &raw mut handle.value))?;
         let width = (heif.handle_width)(handle.value).max(0).cast_unsigned();
         let size = Size::new(width, (heif.handle_height)(handle.value).max(0).cast_unsigned());
         out.limits().check(size)?;
         // Planes of two bytes for a sample, and interleaved pixels.
         check_budget(FORMAT, size, size.pixels().saturating_mul(9), out.limits())?;
-        let mut image = Owned { value: ptr::null_mut(), free: heif.image_release };
+        let mut image = OwnedHeic { value: ptr::null_mut(), free: heif.image_release };
         let options = ptr::null();
         let image_at = &raw mut image.value;
         checked((heif.decode)(handle.value, image_at, COLORSPACE_RGB, CHROMA_INTERLEAVED_RGB, options))?;

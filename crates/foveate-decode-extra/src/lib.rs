@@ -16,8 +16,8 @@ mod yuv;
 
 use foveate_core::{Health, PixelBuf, catch_panic};
 use foveate_decode::{
-    Capability, DecodeError, DecodeHint, Decoded, Decoder, DecoderBackend, DecoderOptions, DecoderRegistry, FormatSet,
-    ImageFormat, sniff,
+    Capability, DecodeError, DecodeHint, Decoded, Decoder, DecoderBackend, DecoderRegistry, FormatSet, ImageFormat,
+    sniff,
 };
 use read_image::ReadImage;
 
@@ -41,9 +41,8 @@ const FORMATS: &[ImageFormat] = &[
 /// # Errors
 /// If the name is taken.
 pub fn register(registry: &mut DecoderRegistry) -> Result<(), foveate_core::RegistryError> {
-    let open = |_: &DecoderOptions| Ok(Box::new(ExtraDecoder) as Box<dyn Decoder>);
     let about = "AVIF, JPEG XL and JPEG 2000 in pure Rust, HEIC with libheif";
-    registry.register(DecoderBackend::new(NAME, about, open).with_health(health))
+    registry.register(DecoderBackend::new(NAME, about, |_| Ok(Box::new(ExtraDecoder))).with_health(health))
 }
 
 /// Reports libheif, without which the other formats are read all the same.

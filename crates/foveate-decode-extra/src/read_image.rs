@@ -27,6 +27,7 @@ pub(crate) fn check_budget(
     if bytes <= budget {
         return Ok(());
     }
-    let (takes, most) = (bytes >> 20, budget >> 20);
+    let takes = bytes >> 20;
+    let most = budget >> 20;
     Err(DecodeError::TooCostly(format!("{format} of {size} takes {takes} MiB to decode, more than {most} MiB")))
 }

@@ -4,14 +4,14 @@ use foveate_core::Size;
 use foveate_decode::heif::CodedColor;
 
 /// Samples of one channel.
-pub(crate) struct Plane {
+pub(crate) struct YuvPlane {
     pub(crate) size: Size,
     pub(crate) samples: Vec<u16>,
 }
 
 /// One plane for gray, or three.
 pub(crate) struct YuvImage {
-    pub(crate) planes: Vec<Plane>,
+    pub(crate) planes: Vec<YuvPlane>,
     /// Shifts of the chroma planes' width and height.
     pub(crate) halves: (u32, u32),
     /// Bits of a sample: 8, 10 or 12.
@@ -32,8 +32,10 @@ impl YuvImage {
         let (x, y) = self.halves;
         let half = Size::new((size.width + x) >> x, (size.height + y) >> y);
         let sizes = [size, half, half];
-        let plane = |size: &Size| Plane { size: *size, samples: vec![0; size.pixels() as usize] };
-        let planes = sizes[..self.planes.len()].iter().map(plane).collect();
+        let planes = sizes[..self.planes.len()]
+            .iter()
+            .map(|&size| YuvPlane { size, samples: vec![0; size.pixels() as usize] })
+            .collect();
         Self { planes, ..*self }
     }
 
@@ -46,7 +48,8 @@ impl YuvImage {
         for (index, (plane, from)) in self.planes.iter_mut().zip(&tile.planes).enumerate() {
             let (x, y) = if index == 0 { (0, 0) } else { self.halves };
             let left = (at.width >> x) as usize;
-            let (width, from_width) = (plane.size.width as usize, from.size.width as usize);
+            let width = plane.size.width as usize;
+            let from_width = from.size.width as usize;
             let rows = plane.samples.chunks_exact_mut(width).skip((at.height >> y) as usize);
             for (row, tile_row) in rows.zip(from.samples.chunks_exact(from_width)) {
                 let length = from_width.min(width - left);
@@ -104,21 +107,27 @@ impl YuvImage {
     }
 }
 
-impl Plane {
+impl YuvPlane {
+    /// Four times the value between two samples of a row, nearer to the first one.
+    fn across(&self, near_x: usize, far_x: usize, y: usize, down: u32) -> i32 {
+        let row = &self.samples[y * self.size.width as usize..];
+        3 * i32::from(row[near_x] >> down) + i32::from(row[far_x] >> down)
+    }
+
     /// The value at a pixel of the whole image: the sample, or what lies between samples.
     fn at(&self, x: usize, y: usize, halves: (u32, u32), is_last: bool, down: u32) -> i32 {
-        let (width, height) = (self.size.width as usize, self.size.height as usize);
+        let width = self.size.width as usize;
+        let height = self.size.height as usize;
         let (near_x, far_x) = neighbours(x, halves.0, width);
         // libyuv does not interpolate the last pixel of a row.
         let far_x = if is_last { near_x } else { far_x };
         let (near_y, far_y) = neighbours(y, halves.1, height);
-        let sample = |x: usize, y: usize| i32::from(self.samples[y * width + x] >> down);
         match halves {
-            (0, 0) => sample(x, y),
-            (1, 0) => (3 * sample(near_x, y) + sample(far_x, y) + 2) >> 2,
+            (0, 0) => i32::from(self.samples[y * width + x] >> down),
+            (1, 0) => (self.across(near_x, far_x, y, down) + 2) >> 2,
             _ => {
-                let near = 3 * sample(near_x, near_y) + sample(far_x, near_y);
-                let far = 3 * sample(near_x, far_y) + sample(far_x, far_y);
+                let near = self.across(near_x, far_x, near_y, down);
+                let far = self.across(near_x, far_x, far_y, down);
                 (3 * near + far + 8) >> 4
             }
         }
@@ -161,20 +170,23 @@ impl ColorWeights {
             true => (16320, 32, 64.0),
             false => (18997, -1160, 64.0 * 255.0 / 224.0),
         };
-        let weight = |value: f64| (value * chroma).round() as i32;
+        let weights =
+            [2.0 * (1.0 - red), 2.0 * blue * (1.0 - blue) / green, 2.0 * red * (1.0 - red) / green, 2.0 * (1.0 - blue)];
+        let weights = weights.map(|value: f64| (value * chroma).round() as i32);
         Ok(Self {
             luma,
             bias,
-            red: weight(2.0 * (1.0 - red)),
-            green: [weight(2.0 * blue * (1.0 - blue) / green), weight(2.0 * red * (1.0 - red) / green)],
+            red: weights[0],
+            green: [weights[1], weights[2]],
             // It was a byte of seven bits.
-            blue: weight(2.0 * (1.0 - blue)).min(128),
+            blue: weights[3].min(128),
         })
     }
 
     fn rgb(&self, luma: i32, [blue, red]: [i32; 2]) -> [u8; 3] {
         let luma = ((luma * 0x0101 * self.luma) >> 16) + self.bias;
-        let (blue, red) = (blue - 128, red - 128);
+        let blue = blue - 128;
+        let red = red - 128;
         let sums = [luma + red * self.red, luma - blue * self.green[0] - red * self.green[1], luma + blue * self.blue];
         sums.map(|sum| (sum >> 6).clamp(0, 255) as u8)
     }
