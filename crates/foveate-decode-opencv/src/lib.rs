@@ -9,8 +9,8 @@ use foveate_decode::{
     Capability, DecodeError, DecodeHint, Decoded, Decoder, DecoderBackend, DecoderOptions, DecoderRegistry, FormatSet,
     ImageFormat, jpeg, sniff,
 };
-use library::{Library, Request};
-use scale::Scale;
+use library::{DecodeRequest, OpencvLibrary};
+use scale::ReadScale;
 
 /// The backend's name on the command line.
 pub const NAME: &str = "opencv";
@@ -20,9 +20,11 @@ pub const NAME: &str = "opencv";
 /// # Errors
 /// If the name is taken.
 pub fn register(registry: &mut DecoderRegistry) -> Result<(), foveate_core::RegistryError> {
-    let open = |options: &DecoderOptions| Ok(Box::new(OpencvDecoder::open(*options)?) as Box<dyn Decoder>);
     let about = "JPEG and PNG with OpenCV's imdecode, JPEG also at reduced scale";
-    registry.register(DecoderBackend::new(NAME, about, open).with_health(library::health))
+    registry.register(
+        DecoderBackend::new(NAME, about, |options| Ok(Box::new(OpencvDecoder::open(*options)?)))
+            .with_health(library::health),
+    )
 }
 
 /// Decodes JPEG and PNG with OpenCV, straight into the caller's buffer.
@@ -32,7 +34,7 @@ pub fn register(registry: &mut DecoderRegistry) -> Result<(), foveate_core::Regi
 #[derive(Debug)]
 pub struct OpencvDecoder {
     options: DecoderOptions,
-    library: &'static Library,
+    library: &'static OpencvLibrary,
 }
 
 impl OpencvDecoder {
@@ -52,16 +54,16 @@ impl OpencvDecoder {
             return Err(DecodeError::unsupported(ImageFormat::Jpeg, reason));
         }
         let encoded = jpeg::completed(encoded, &structure);
-        let scale = Scale::permitted(structure.size, hint);
+        let scale = ReadScale::permitted(structure.size, hint);
         let size = scale.of(structure.size);
-        Request { format: ImageFormat::Jpeg, encoded: &encoded, scale, size }.decode(out.reset(size)?)?;
+        DecodeRequest { format: ImageFormat::Jpeg, encoded: &encoded, scale, size }.decode(out.reset(size)?)?;
         Ok(structure.size)
     }
 }
 
 fn png(encoded: &[u8], out: &mut PixelBuf) -> Result<Size, DecodeError> {
     let size = png::readable_size(encoded, out.limits())?;
-    Request { format: ImageFormat::Png, encoded, scale: Scale::NATIVE, size }.decode(out.reset(size)?)?;
+    DecodeRequest { format: ImageFormat::Png, encoded, scale: ReadScale::NATIVE, size }.decode(out.reset(size)?)?;
     Ok(size)
 }
 

@@ -9,11 +9,11 @@ use opencv::core::{CV_8UC3, Mat, Vec3b};
 use opencv::imgcodecs::{self, IMREAD_IGNORE_ORIENTATION};
 use opencv::prelude::*;
 
-use crate::scale::Scale;
+use crate::scale::ReadScale;
 
 /// Properties of the library that are determined once.
 #[derive(Debug)]
-pub(crate) struct Library {
+pub(crate) struct OpencvLibrary {
     /// True if the probe's pixels are libjpeg-turbo's.
     pub(crate) has_libjpeg_turbos_pixels: bool,
 }
@@ -25,23 +25,22 @@ const PROBE_RGB: &[u8] = include_bytes!("probe.rgb");
 const PROBE_SIZE: Size = Size::new(37, 21);
 
 /// The library, set up for an engine that has its own threads.
-pub(crate) fn get() -> Result<&'static Library, DecodeError> {
-    static LIBRARY: OnceLock<Result<Library, String>> = OnceLock::new();
-    let unavailable = |reason: &String| DecodeError::Unavailable(reason.as_str().into());
-    LIBRARY.get_or_init(set_up).as_ref().map_err(unavailable)
+pub(crate) fn get() -> Result<&'static OpencvLibrary, DecodeError> {
+    static LIBRARY: OnceLock<Result<OpencvLibrary, String>> = OnceLock::new();
+    LIBRARY.get_or_init(set_up).as_ref().map_err(|reason| DecodeError::Unavailable(reason.as_str().into()))
 }
 
-fn set_up() -> Result<Library, String> {
+fn set_up() -> Result<OpencvLibrary, String> {
     opencv::core::set_num_threads(1).map_err(|error| format!("OpenCV: {error}"))?;
     let mut rgb = vec![0; PROBE_RGB.len()];
     probe(PROBE, PROBE_SIZE)
         .decode(&mut rgb)
         .map_err(|error| format!("this OpenCV cannot decode JPEG ({})", error_chain(&error)))?;
-    Ok(Library { has_libjpeg_turbos_pixels: rgb == PROBE_RGB })
+    Ok(OpencvLibrary { has_libjpeg_turbos_pixels: rgb == PROBE_RGB })
 }
 
-fn probe(encoded: &[u8], size: Size) -> Request<'_> {
-    Request { format: ImageFormat::Jpeg, encoded, scale: Scale::NATIVE, size }
+fn probe(encoded: &[u8], size: Size) -> DecodeRequest<'_> {
+    DecodeRequest { format: ImageFormat::Jpeg, encoded, scale: ReadScale::NATIVE, size }
 }
 
 /// The OpenCV version, or why it is unusable.
@@ -60,13 +59,13 @@ pub(crate) fn health() -> Health {
 
 /// One image to decode.
 #[derive(Clone, Copy)]
-pub(crate) struct Request<'a> {
+pub(crate) struct DecodeRequest<'a> {
     /// The image's format.
     pub(crate) format: ImageFormat,
     /// The file.
     pub(crate) encoded: &'a [u8],
     /// The scale for decoding.
-    pub(crate) scale: Scale,
+    pub(crate) scale: ReadScale,
     /// The image's size at that scale.
     pub(crate) size: Size,
 }
@@ -75,7 +74,7 @@ pub(crate) struct Request<'a> {
 const UNTOUCHED: [u8; 24] =
     *b"\x9f\x02\xe1\x5d\x77\xc8\x10\xb3\x3c\xf4\x81\x26\xda\x09\x65\xfe\x4b\x90\x17\xad\x58\xe3\x34\x7a";
 
-impl Request<'_> {
+impl DecodeRequest<'_> {
     /// Decodes into `rgb`, `[height, width, 3]`.
     pub(crate) fn decode(&self, rgb: &mut [u8]) -> Result<(), DecodeError> {
         let mark = rgb.len().min(UNTOUCHED.len());
@@ -92,7 +91,8 @@ impl Request<'_> {
 
     /// Decodes into memory of the right shape, so that OpenCV does not allocate its own.
     fn decode_in_place(&self, bgr: &mut [u8]) -> Result<(), DecodeError> {
-        let (rows, columns) = (self.side(self.size.height)?, self.side(self.size.width)?);
+        let rows = self.side(self.size.height)?;
+        let columns = self.side(self.size.width)?;
         let mut pixels = Mat::new_rows_cols_with_bytes_mut::<Vec3b>(rows, columns, bgr).map_err(|e| self.corrupt(e))?;
         imgcodecs::imdecode_to(&self.input()?, self.flags(), &mut pixels).map_err(|e| self.corrupt(e))?;
         self.check(&pixels)
@@ -111,7 +111,8 @@ impl Request<'_> {
         if pixels.empty() {
             return Err(self.corrupt("OpenCV cannot decode it"));
         }
-        let (width, height) = (pixels.cols(), pixels.rows());
+        let width = pixels.cols();
+        let height = pixels.rows();
         let expected = (self.side(self.size.width)?, self.side(self.size.height)?);
         if (width, height) != expected || pixels.typ() != CV_8UC3 {
             return Err(self.corrupt(format!("its header is read as {width}x{height} and as {}", self.size)));

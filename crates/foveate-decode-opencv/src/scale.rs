@@ -6,12 +6,12 @@ use opencv::imgcodecs::{IMREAD_COLOR, IMREAD_REDUCED_COLOR_2, IMREAD_REDUCED_COL
 
 /// One of the sizes that OpenCV decodes a JPEG at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Scale {
+pub(crate) struct ReadScale {
     denominator: u32,
     flag: i32,
 }
 
-impl Scale {
+impl ReadScale {
     /// The stored size.
     pub(crate) const NATIVE: Self = Self { denominator: 1, flag: IMREAD_COLOR };
 
@@ -23,8 +23,10 @@ impl Scale {
 
     /// The smallest scale that `hint` permits for a picture of `native` size.
     pub(crate) fn permitted(native: Size, hint: DecodeHint) -> Self {
-        let suffices = |scale: &Self| hint.min_side.is_some_and(|side| scale.of(native).min_side() >= side);
-        Self::REDUCED.into_iter().find(suffices).unwrap_or(Self::NATIVE)
+        Self::REDUCED
+            .into_iter()
+            .find(|scale| hint.min_side.is_some_and(|side| scale.of(native).min_side() >= side))
+            .unwrap_or(Self::NATIVE)
     }
 
     /// The decoded size of a picture of `native` size: each side rounded up, as in libjpeg.
@@ -44,8 +46,9 @@ mod tests {
 
     #[test]
     fn the_smallest_scale_that_suffices_is_taken() {
-        let denominator =
-            |native, min_side| Scale::permitted(native, DecodeHint { min_side, ..DecodeHint::default() }).denominator;
+        let denominator = |native, min_side| {
+            ReadScale::permitted(native, DecodeHint { min_side, ..DecodeHint::default() }).denominator
+        };
         let photo = Size::new(1793, 1024);
         assert_eq!(denominator(photo, None), 1);
         assert_eq!(denominator(photo, Some(128)), 8);
@@ -54,7 +57,7 @@ mod tests {
         assert_eq!(denominator(photo, Some(512)), 2);
         assert_eq!(denominator(photo, Some(513)), 1);
         assert_eq!(denominator(photo, Some(5000)), 1);
-        assert_eq!(Scale::REDUCED[0].of(photo), Size::new(225, 128));
+        assert_eq!(ReadScale::REDUCED[0].of(photo), Size::new(225, 128));
         assert_eq!(denominator(Size::new(9, 2041), Some(2)), 8, "sides are rounded up");
     }
 }

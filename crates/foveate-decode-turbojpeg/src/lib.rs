@@ -82,8 +82,9 @@ impl TurboJpegDecoder {
         (eighths, size): (u32, Size),
         out: &mut PixelBuf,
     ) -> Result<(), DecodeError> {
-        let failed = |error| messages::fault(&error, structure.size);
-        self.library.set_scaling_factor(ScalingFactor::new(eighths as usize, 8)).map_err(failed)?;
+        self.library
+            .set_scaling_factor(ScalingFactor::new(eighths as usize, 8))
+            .map_err(|error| messages::fault(&error, structure.size))?;
         let rgb = out.reset(size)?;
         if structure.components < 4 {
             return self.decompress(encoded, structure, image(size, PixelFormat::RGB, rgb));
@@ -162,7 +163,8 @@ fn open_library() -> Result<Decompressor, DecodeError> {
 }
 
 fn image(size: Size, format: PixelFormat, pixels: &mut [u8]) -> Image<&mut [u8]> {
-    let (width, height) = (size.width as usize, size.height as usize);
+    let width = size.width as usize;
+    let height = size.height as usize;
     Image { pixels, width, pitch: width * format.size(), height, format }
 }
 

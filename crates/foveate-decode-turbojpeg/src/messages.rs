@@ -41,12 +41,11 @@ pub(crate) fn check(warning: &str, options: &DecoderOptions) -> Result<(), Decod
 /// The error for a picture of `size` without pixels. After a warning about the header, the crate gives none.
 pub(crate) fn fault(error: &Error, size: Size) -> DecodeError {
     let text = text(error);
-    let begins = |starts: &[&str]| starts.iter().any(|start| text.starts_with(start));
-    if begins(&["Insufficient memory", "Memory allocation failure"]) || matches!(error, Error::Null) {
+    let memory = ["Insufficient memory", "Memory allocation failure"];
+    let unsupported = ["Fractional sampling", "Sorry, ", "Unsupported ", "Maximum supported image dimension"];
+    if memory.iter().any(|start| text.starts_with(start)) || matches!(error, Error::Null) {
         LimitError::OutOfMemory { size }.into()
-    } else if is_warning(error)
-        || begins(&["Fractional sampling", "Sorry, ", "Unsupported ", "Maximum supported image dimension"])
-    {
+    } else if is_warning(error) || unsupported.iter().any(|start| text.starts_with(start)) {
         DecodeError::unsupported(ImageFormat::Jpeg, text)
     } else {
         DecodeError::corrupt(ImageFormat::Jpeg, text)

@@ -19,8 +19,7 @@ pub(crate) fn choose(native: Size, hint: DecodeHint) -> (u32, Size) {
 
 /// Rounds sides up, as libjpeg does.
 fn scaled(native: Size, eighths: u32) -> Size {
-    let side = |side: u32| (side * eighths).div_ceil(8);
-    Size::new(side(native.width), side(native.height))
+    Size::new((native.width * eighths).div_ceil(8), (native.height * eighths).div_ceil(8))
 }
 
 #[cfg(test)]

@@ -32,10 +32,15 @@ fn shared_files_get_the_verdicts_and_the_pixels_of_the_manifest() {
     let folder = data("conformance");
     let options = DecoderOptions { allow_truncated: true, ..DecoderOptions::default() };
     // One pair of decoders for all files, to show that no file spoils the next one.
-    let (mut strict, mut lenient) = (turbojpeg(), TurboJpegDecoder::new(options).expect("the library is linked in"));
-    let (mut compared, mut unsupported, mut warned) = (0, 0, Vec::new());
+    let mut strict = turbojpeg();
+    let mut lenient = TurboJpegDecoder::new(options).expect("the library is linked in");
+    let mut compared = 0;
+    let mut unsupported = 0;
+    let mut warned = Vec::new();
     for file in table(&folder.join("MANIFEST.csv")) {
-        let (name, expect, hash) = (file("file"), file("expect"), file("djpeg_ppm_sha256"));
+        let name = file("file");
+        let expect = file("expect");
+        let hash = file("djpeg_ppm_sha256");
         let bytes = read(&folder.join(&name));
         let outcome = decode(&mut strict, &bytes);
         match (&outcome, expect.as_str()) {

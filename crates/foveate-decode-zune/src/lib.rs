@@ -20,8 +20,9 @@ pub const NAME: &str = "zune";
 /// # Errors
 /// If the name is taken.
 pub fn register(registry: &mut DecoderRegistry) -> Result<(), foveate_core::RegistryError> {
-    let open = |options: &DecoderOptions| Ok(Box::new(ZuneDecoder::new(*options)) as Box<dyn Decoder>);
-    registry.register(DecoderBackend::new(NAME, "JPEG in pure Rust with SIMD (zune-jpeg)", open))
+    registry.register(DecoderBackend::new(NAME, "JPEG in pure Rust with SIMD (zune-jpeg)", |options| {
+        Ok(Box::new(ZuneDecoder::new(*options)))
+    }))
 }
 
 /// Decodes JPEG with zune-jpeg, straight into the caller's buffer.

@@ -45,7 +45,8 @@ impl Resizer for ImageResizer {
             keep(src.as_slice(), steps, plan, dst);
             return Ok(());
         }
-        let (width, height) = (src.size().width, src.size().height);
+        let width = src.size().width;
+        let height = src.size().height;
         let source = ImageBuffer::<Rgb<u8>, _>::from_raw(width, height, src.as_slice())
             .ok_or_else(|| ResizeError::Backend("no image of these samples".into()))?;
         let scaled = imageops::resize(&source, steps.scaled.width, steps.scaled.height, filter);

@@ -19,10 +19,9 @@ pub(crate) fn writable(rgb: &mut [u8], size: Size) -> Result<BoxedRefMut<'_, Mat
 
 /// The part of `scratch` that an image of `size` needs.
 pub(crate) fn scratch(scratch: &mut Vec<u8>, size: Size) -> Result<&mut [u8], ResizeError> {
-    let no_memory = || ResizeError::Backend(format!("no memory for an image of {size}").into());
-    let len = size.rgb_len().ok_or_else(no_memory)?;
-    if let Some(more) = len.checked_sub(scratch.len()) {
-        scratch.try_reserve_exact(more).map_err(|_| no_memory())?;
+    let reserved = size.rgb_len().filter(|len| scratch.try_reserve_exact(len.saturating_sub(scratch.len())).is_ok());
+    let len = reserved.ok_or_else(|| ResizeError::Backend(format!("no memory for an image of {size}").into()))?;
+    if len > scratch.len() {
         scratch.resize(len, 0);
     }
     Ok(&mut scratch[..len])

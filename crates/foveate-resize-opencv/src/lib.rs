@@ -18,8 +18,9 @@ pub const NAME: &str = "opencv";
 /// If the name is taken.
 pub fn register(registry: &mut ResizerRegistry) -> Result<(), RegistryError> {
     let about = "OpenCV's resize: its linear, area and cubic; Pillow's filters by area and cubic";
-    let open = || Ok(Box::new(OpencvResizer::open()?) as Box<dyn Resizer>);
-    registry.register(ResizerBackend::new(NAME, about, open).with_health(library::health))
+    registry.register(
+        ResizerBackend::new(NAME, about, || Ok(Box::new(OpencvResizer::open()?))).with_health(library::health),
+    )
 }
 
 /// Resamples RGB8 images with OpenCV, on the calling thread.

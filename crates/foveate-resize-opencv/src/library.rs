@@ -14,14 +14,13 @@ pub(crate) fn set_up() -> Result<(), ResizeError> {
 
 /// The OpenCV version, or why it is unusable.
 pub(crate) fn health() -> Health {
-    let broken = |cause: String| Health::broken(cause, "cargo xtask setup --only opencv");
     match (set_up(), opencv::core::get_version_string()) {
         (Ok(()), Ok(version)) => {
             let release = format!("OpenCV {version}");
             Health::library(format!("{release}, shared")).with_pixels_of(release)
         }
-        (Err(error), _) => broken(error_chain(&error)),
-        (_, Err(error)) => broken(error.to_string()),
+        (Err(error), _) => Health::broken(error_chain(&error), "cargo xtask setup --only opencv"),
+        (_, Err(error)) => Health::broken(error.to_string(), "cargo xtask setup --only opencv"),
     }
 }
 
