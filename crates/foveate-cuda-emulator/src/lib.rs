@@ -193,19 +193,21 @@ pub fn load_nvjpeg_for_trial() {
     }
 }
 
+/// Opens a library with global symbols.
+fn open(path: &Path) -> Result<Library, String> {
+    // SAFETY: these libraries are built from this crate's own sources, and their initializers read the environment and
+    // allocate.
+    unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) }.map_err(|error| error.to_string())
+}
+
 /// Opens every library with global symbols, and returns the driver's.
 fn open_all() -> Result<Library, String> {
     let folder = folder()?;
-    let open = |name: &str| {
-        // SAFETY: these libraries are built from this crate's own sources, and their initializers read the environment
-        // and allocate.
-        unsafe { Library::open(Some(folder.join(name)), RTLD_NOW | RTLD_GLOBAL) }.map_err(|error| error.to_string())
-    };
-    let driver = open(DRIVER)?;
+    let driver = open(&folder.join(DRIVER))?;
     // Never closed, because streams and memory live in them.
     let jpeg = folder.join(JPEG).is_file().then_some(JPEG);
     for name in std::iter::once(BLAS).chain(jpeg).chain(ALIASES.map(|(alias, _)| alias)) {
-        std::mem::forget(open(name)?);
+        std::mem::forget(open(&folder.join(name))?);
     }
     Ok(driver)
 }
@@ -324,10 +326,10 @@ fn hash_files(folder: &Path, hasher: &mut DefaultHasher) -> Result<(), String> {
 
 /// The files with one of these endings, sorted.
 fn files_of(folder: &Path, endings: &[&str]) -> Result<Vec<PathBuf>, String> {
-    let problem = |error| format!("{}: {error}", folder.display());
+    let entries = fs::read_dir(folder).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let mut files = Vec::new();
-    for entry in fs::read_dir(folder).map_err(problem)? {
-        let path = entry.map_err(problem)?.path();
+    for entry in entries.map_err(|error| format!("{}: {error}", folder.display()))? {
+        let path = entry.path();
         if path.extension().and_then(|ending| ending.to_str()).is_some_and(|ending| endings.contains(&ending)) {
             files.push(path);
         }
@@ -340,6 +342,8 @@ fn files_of(folder: &Path, endings: &[&str]) -> Result<Vec<PathBuf>, String> {
 fn target_folder() -> PathBuf {
     let program = std::env::current_exe().unwrap_or_default();
     let tagged = program.ancestors().find(|folder| folder.join("CACHEDIR.TAG").is_file());
-    let named = || std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    tagged.map(Path::to_path_buf).or_else(named).unwrap_or_else(|| Path::new(CRATE).join("../../target"))
+    tagged
+        .map(Path::to_path_buf)
+        .or_else(|| std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from))
+        .unwrap_or_else(|| Path::new(CRATE).join("../../target"))
 }

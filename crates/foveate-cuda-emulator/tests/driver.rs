@@ -140,7 +140,8 @@ fn fresh_memory_is_not_a_number() {
 /// One stream writes, another reads; `wait` decides whether it waits for the first. Returns what it read.
 fn write_here_read_there(wait: bool) -> Vec<u32> {
     let context = plain_context();
-    let (writer, reader) = (context.new_stream().unwrap(), context.new_stream().unwrap());
+    let writer = context.new_stream().unwrap();
+    let reader = context.new_stream().unwrap();
     let mut memory = writer.clone_htod(&numbers(1)).unwrap();
     writer.synchronize().unwrap();
     let source = pinned(&context, &numbers(500));
@@ -278,8 +279,10 @@ fn the_host_cannot_read_device_memory() {
 
 fn devices_have_memories_of_their_own() {
     fn body() {
-        let (first, second) = (CudaContext::new(0).unwrap(), CudaContext::new(1).unwrap());
-        let (here, there) = (first.new_stream().unwrap(), second.new_stream().unwrap());
+        let first = CudaContext::new(0).unwrap();
+        let second = CudaContext::new(1).unwrap();
+        let here = first.new_stream().unwrap();
+        let there = second.new_stream().unwrap();
         let source = here.clone_htod(&numbers(1)).unwrap();
         let mut copy = there.alloc_zeros::<u32>(N).unwrap();
         there.memcpy_dtod(&source, &mut copy).unwrap();
@@ -291,7 +294,8 @@ fn devices_have_memories_of_their_own() {
 
 fn memory_of_another_device_ends_the_process() {
     fn body() {
-        let (first, second) = (CudaContext::new(0).unwrap(), CudaContext::new(1).unwrap());
+        let first = CudaContext::new(0).unwrap();
+        let second = CudaContext::new(1).unwrap();
         let address = first.default_stream().clone_htod(&numbers(0)).unwrap().leak();
         first.synchronize().unwrap();
         let stream = second.new_stream().unwrap();
@@ -327,7 +331,9 @@ fn events_tell_the_time() {
     fn body() {
         let context = plain_context();
         let stream = context.new_stream().unwrap();
-        let (start, middle, end) = (timed(&context), timed(&context), timed(&context));
+        let start = timed(&context);
+        let middle = timed(&context);
+        let end = timed(&context);
         assert_eq!(start.elapsed_ms(&end).unwrap_err().0, CUresult::CUDA_ERROR_INVALID_HANDLE, "never recorded");
         start.record(&stream).unwrap();
         let mut memory = stream.alloc_zeros::<u32>(1 << 20).unwrap();
@@ -335,7 +341,8 @@ fn events_tell_the_time() {
         stream.memset_zeros(&mut memory).unwrap();
         end.record(&stream).unwrap();
         end.synchronize().unwrap();
-        let (first, second) = (start.elapsed_ms(&middle).unwrap(), middle.elapsed_ms(&end).unwrap());
+        let first = start.elapsed_ms(&middle).unwrap();
+        let second = middle.elapsed_ms(&end).unwrap();
         let whole = start.elapsed_ms(&end).unwrap();
         assert!(first > 0.0 && second > 0.0 && (first + second - whole).abs() < 0.01, "{first} + {second} = {whole}");
         let untimed = context.new_event(None).unwrap();
@@ -414,8 +421,10 @@ fn a_graph_runs_what_was_captured_again() {
 fn a_capture_follows_events_into_other_streams() {
     fn body() {
         let context = plain_context();
-        let (stream, side) = (context.new_stream().unwrap(), context.new_stream().unwrap());
-        let (fork, join) = (context.new_event(None).unwrap(), context.new_event(None).unwrap());
+        let stream = context.new_stream().unwrap();
+        let side = context.new_stream().unwrap();
+        let fork = context.new_event(None).unwrap();
+        let join = context.new_event(None).unwrap();
         let mut memory = stream.alloc_zeros::<u32>(N).unwrap();
         let mut copy = stream.alloc_zeros::<u32>(N).unwrap();
         let source = pinned(&context, &numbers(1));
@@ -444,7 +453,8 @@ fn a_capture_refuses_what_it_cannot_hold() {
         spoil: impl FnOnce(&Arc<CudaContext>, &Arc<CudaStream>, &Arc<CudaStream>) -> Result<(), DriverError>,
     ) {
         let context = plain_context();
-        let (stream, side) = (context.new_stream().unwrap(), context.new_stream().unwrap());
+        let stream = context.new_stream().unwrap();
+        let side = context.new_stream().unwrap();
         stream.begin_capture(GLOBAL).unwrap();
         assert_eq!(spoil(&context, &stream, &side).unwrap_err().0, error);
         let ended = stream.end_capture(NO_FLAGS).map(|_| ()).unwrap_err();
@@ -474,7 +484,8 @@ fn a_capture_refuses_what_it_cannot_hold() {
     }
     fn unjoined() {
         let context = plain_context();
-        let (stream, side) = (context.new_stream().unwrap(), context.new_stream().unwrap());
+        let stream = context.new_stream().unwrap();
+        let side = context.new_stream().unwrap();
         let mut memory = side.alloc_zeros::<u32>(N).unwrap();
         context.synchronize().unwrap();
         stream.begin_capture(GLOBAL).unwrap();
@@ -640,7 +651,8 @@ fn launches_are_held_to_the_shared_memory_that_was_asked_for() {
                 .map_err(|error| error.0)
         };
         // 48 KiB for the kernel's declaration (144 bytes) and the launch's addition, until more is requested.
-        let (refused, declared) = (Err(CUresult::CUDA_ERROR_INVALID_VALUE), 144);
+        let refused = Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        let declared = 144;
         assert_eq!(launch((48 << 10) - declared), Ok(()));
         assert_eq!(launch((48 << 10) - declared + 1), refused);
         let most = (163 << 10) - 144;
@@ -657,7 +669,8 @@ fn launches_of_one_graph_follow_each_other() {
     use cudarc::driver::{LaunchConfig, PushKernelArg};
     fn body() {
         let context = plain_context();
-        let (stream, other) = (context.new_stream().unwrap(), context.new_stream().unwrap());
+        let stream = context.new_stream().unwrap();
+        let other = context.new_stream().unwrap();
         let gelu = context.load_module(Ptx::from_src(GELU)).unwrap().load_function("gelu_f32").unwrap();
         let mut x = stream.clone_htod(&[1.0f32; 8]).unwrap();
         context.synchronize().unwrap();

@@ -134,7 +134,8 @@ impl Matrix {
     }
 
     fn layout(&self, batch: i32) -> sys::cublasLtMatrixLayout_t {
-        let (rows, columns) = (self.rows as u64, self.columns as u64);
+        let rows = self.rows as u64;
+        let columns = self.columns as u64;
         let layout = result::create_matrix_layout(self.kind, rows, columns, self.leading as i64).unwrap();
         let stride = self.stride as i64;
         // SAFETY: the values have the attributes' types.
@@ -179,7 +180,8 @@ impl Setup {
         let Case { m, n, k, .. } = case;
         let batch = case.batch as usize;
         let oriented = |rows, columns, transposed| if transposed { (columns, rows) } else { (rows, columns) };
-        let (a, b) = (oriented(m, k, case.transposed.0), oriented(k, n, case.transposed.1));
+        let a = oriented(m, k, case.transposed.0);
+        let b = oriented(k, n, case.transposed.1);
         let c = Matrix::new(case.result, m, n, batch, noise(3));
         let d = if case.in_place {
             Matrix::new(case.result, m, n, batch, noise(3))
@@ -197,8 +199,10 @@ impl Setup {
         let layouts = [0, 1, 2, 3].map(|index: usize| matrices[index].layout(case.batch));
         let description = result::create_matmul_desc(case.compute, CUDA_R_32F).unwrap();
         let handle = result::create_handle().unwrap();
-        let (bias_pointer, bias_stride) = (address(4), bias.stride as i64);
-        let (workspace_bytes, alignment) = (WORKSPACE, 256);
+        let bias_pointer = address(4);
+        let bias_stride = bias.stride as i64;
+        let workspace_bytes = WORKSPACE;
+        let alignment = 256;
         let setup = Self {
             case,
             stream,
@@ -242,7 +246,8 @@ impl Setup {
             let workspace = P::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
             result::set_matmul_pref_attribute(preference, workspace, (&raw const most).cast(), 8)?;
             // The sums are f32 ones, in whatever order.
-            let (scheme, in_compute_type) = (P::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, 2_u32);
+            let scheme = P::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK;
+            let in_compute_type = 2_u32;
             result::set_matmul_pref_attribute(preference, scheme, (&raw const in_compute_type).cast(), 4)?;
             for attribute in alignments {
                 result::set_matmul_pref_attribute(preference, attribute, (&raw const self.alignment).cast(), 4)?;
@@ -256,10 +261,16 @@ impl Setup {
     fn enqueue(&self) -> Result<(), CublasError> {
         let algorithm = self.algorithm()?;
         let [a, b, c, d, workspace] = self.pointers.map(|pointer| pointer as *mut c_void);
-        let (alpha, beta) = ((&raw const self.case.alpha).cast(), (&raw const self.case.beta).cast());
-        let (la, lb, lc, ld) = (self.layouts[0], self.layouts[1], self.layouts[2], self.layouts[3]);
-        let (stream, bytes) = (self.stream.cu_stream().cast(), self.workspace_bytes);
-        let (handle, description) = (self.handle, self.description);
+        let alpha = (&raw const self.case.alpha).cast();
+        let beta = (&raw const self.case.beta).cast();
+        let la = self.layouts[0];
+        let lb = self.layouts[1];
+        let lc = self.layouts[2];
+        let ld = self.layouts[3];
+        let stream = self.stream.cu_stream().cast();
+        let bytes = self.workspace_bytes;
+        let handle = self.handle;
+        let description = self.description;
         // SAFETY: the operands live until `self` is dropped, after the wait for the stream.
         unsafe {
             result::matmul(
@@ -297,7 +308,8 @@ impl Setup {
         let [a, b, c, _] = &self.matrices;
         let tf32 = self.case.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
         let factor = |value| if tf32 { rounded(value, 11) } else { value };
-        let (mut sum, mut size) = (0.0, 0.0);
+        let mut sum = 0.0;
+        let mut size = 0.0;
         for depth in 0..self.case.k {
             let left = if self.case.transposed.0 { a.at(matrix, depth, row) } else { a.at(matrix, row, depth) };
             let right = if self.case.transposed.1 { b.at(matrix, column, depth) } else { b.at(matrix, depth, column) };
@@ -316,7 +328,8 @@ impl Setup {
         let d = &self.matrices[3];
         let mut untouched = vec![true; got.len()];
         // Each of k additions in f32 loses at most half a unit of the sum so far; the store loses one of its type.
-        let (f32_unit, unit) = ((-24_f64).exp2(), (-f64::from(digits(self.case.result))).exp2());
+        let f32_unit = (-24_f64).exp2();
+        let unit = (-f64::from(digits(self.case.result))).exp2();
         for (matrix, column, row) in (0..self.case.batch as usize).flat_map(|matrix| {
             (0..self.case.n).flat_map(move |column| (0..self.case.m).map(move |row| (matrix, column, row)))
         }) {
@@ -394,7 +407,8 @@ fn a_product_in_a_graph_runs_again() {
         setup.check();
         // Adds to the first result once more.
         graph.launch().unwrap();
-        let (once, c) = (setup.expected(0, 5, 6).0, setup.matrices[2].at(0, 5, 6));
+        let once = setup.expected(0, 5, 6).0;
+        let c = setup.matrices[2].at(0, 5, 6);
         let twice = setup.result()[6 * setup.matrices[3].leading + 5];
         assert!((twice - (2.0 * once - c)).abs() < 1e-4, "{twice}");
     }
@@ -443,7 +457,8 @@ fn what_the_library_refuses_is_refused() {
         refused(PLAIN, &|setup| setup.workspace_bytes = 0, CUBLAS_STATUS_INVALID_VALUE);
         let batch = Case { batch: 3, ..PLAIN };
         let lonely = |setup: &mut Setup| {
-            let (attribute, one) = (LayoutAttribute::CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, 1_i32);
+            let attribute = LayoutAttribute::CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT;
+            let one = 1_i32;
             // SAFETY: the value has the attribute's type.
             unsafe { result::set_matrix_layout_attribute(setup.layouts[1], attribute, (&raw const one).cast(), 4) }
                 .unwrap();

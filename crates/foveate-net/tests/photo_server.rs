@@ -229,7 +229,8 @@ fn answers_take_the_latency_asked_for() {
 #[test]
 fn callbacks_are_kept_and_refused_while_the_receiver_is_down() {
     let server = server(PhotoServerOptions::default());
-    let (mut client, callbacks) = (Socket::new(&server), server.callbacks());
+    let mut client = Socket::new(&server);
+    let callbacks = server.callbacks();
     assert_eq!(client.call_back("a", "one"), 204);
     callbacks.set_down(true);
     assert_eq!(client.call_back("b", "two"), 503);

@@ -21,12 +21,12 @@ pub fn free_port() -> u16 {
 }
 
 /// A running program.
-struct Server {
+struct BrokerServer {
     child: Child,
     address: SocketAddr,
 }
 
-impl Server {
+impl BrokerServer {
     /// Starts `command`, which listens on `port`, and waits until it answers `hello` with `greeting`.
     fn start(command: &mut Command, port: u16, hello: &str, greeting: &str) -> Self {
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
@@ -48,7 +48,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for BrokerServer {
     fn drop(&mut self) {
         // It may have ended already.
         let _ = self.child.kill();
@@ -67,7 +67,7 @@ fn greets(address: SocketAddr, hello: &str, greeting: &str) -> bool {
 
 /// `nats-server` with JetStream. Without it, starting one ends the trial.
 pub struct NatsServer {
-    server: Server,
+    server: BrokerServer,
     store: TempDir,
     arguments: Vec<String>,
 }
@@ -86,10 +86,10 @@ impl NatsServer {
         Self { server, store, arguments }
     }
 
-    fn run(store: &Path, port: u16, arguments: &[String]) -> Server {
+    fn run(store: &Path, port: u16, arguments: &[String]) -> BrokerServer {
         let mut command = program(Resource::Nats, "nats-server");
         command.args(["--addr", "127.0.0.1", "--port", &port.to_string(), "--store_dir"]).arg(store).args(arguments);
-        Server::start(&mut command, port, "", "INFO {")
+        BrokerServer::start(&mut command, port, "", "INFO {")
     }
 
     /// `127.0.0.1:PORT`.
@@ -111,7 +111,7 @@ impl NatsServer {
 
 /// Python's moto, which imitates SQS and S3. Its data is lost when it ends. Without it, starting one ends the trial.
 pub struct AwsServer {
-    server: Server,
+    server: BrokerServer,
     home: TempDir,
 }
 
@@ -126,7 +126,7 @@ impl AwsServer {
         let port = free_port();
         command.args(["-c", include_str!("aws_server.py"), "--host", "127.0.0.1", "--port", &port.to_string()]);
         let hello = "GET /moto-api/ HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
-        Self { server: Server::start(&mut command, port, hello, "HTTP/1.1 200"), home }
+        Self { server: BrokerServer::start(&mut command, port, hello, "HTTP/1.1 200"), home }
     }
 
     /// Ends it at once (SIGKILL). Its data is lost.
@@ -160,19 +160,20 @@ impl AwsServer {
 
 /// Azurite, the emulator of Azure Blob Storage. Without it, starting one ends the trial.
 pub struct AzureServer {
-    server: Server,
+    server: BrokerServer,
     _home: TempDir,
 }
 
 impl AzureServer {
     /// Starts a server.
     pub fn start() -> Self {
-        let (home, port) = (tempfile::tempdir().unwrap(), free_port());
+        let home = tempfile::tempdir().unwrap();
+        let port = free_port();
         let mut command = program(Resource::Azurite, "azurite-blob");
         command.args(["--silent", "--disableTelemetry", "--skipApiVersionCheck", "--blobPort", &port.to_string()]);
         command.arg("--location").arg(home.path());
         let hello = "GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
-        Self { server: Server::start(&mut command, port, hello, "HTTP/1.1"), _home: home }
+        Self { server: BrokerServer::start(&mut command, port, hello, "HTTP/1.1"), _home: home }
     }
 
     /// `http://127.0.0.1:PORT/devstoreaccount1`.

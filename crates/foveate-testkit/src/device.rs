@@ -40,10 +40,9 @@ impl Device {
         (input, dim, max_batch): (Size, usize, usize),
         forward: impl FnMut(&Batch, &mut VectorBuf) -> Result<(), EncodeError> + Send + 'static,
     ) -> Self {
-        let allocator = |_| host_allocator();
         let notes = Arc::default();
         let spec = spec((input, dim, max_batch), "cuda:0");
-        Self { spec, forward: Box::new(forward), allocator, under_way: VecDeque::new(), notes }
+        Self { spec, forward: Box::new(forward), allocator: |_| host_allocator(), under_way: VecDeque::new(), notes }
     }
 
     /// The same device with another memory.

@@ -122,11 +122,17 @@ pub const HALF: Tier = Tier { max_angle: 1e-3, max_error: 0.1 };
 /// 1 - cosine, and the length of the difference relative to the golden's.
 pub fn distance(ours: &[f32], golden: &[f64]) -> (f64, f64) {
     assert_eq!(ours.len(), golden.len());
-    let pairs = || ours.iter().map(|&v| f64::from(v)).zip(golden.iter().copied());
-    let dot = pairs().map(|(a, b)| a * b).sum::<f64>();
-    let (own, other) = (pairs().map(|(a, _)| a * a).sum::<f64>(), pairs().map(|(_, b)| b * b).sum::<f64>());
-    let error = pairs().map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt() / other.sqrt();
-    (1.0 - dot / (own * other).sqrt(), error)
+    let mut dot = 0.0;
+    let mut own = 0.0;
+    let mut other = 0.0;
+    let mut error = 0.0;
+    for (a, &b) in ours.iter().map(|&v| f64::from(v)).zip(golden) {
+        dot += a * b;
+        own += a * a;
+        other += b * b;
+        error += (a - b).powi(2);
+    }
+    (1.0 - dot / (own * other).sqrt(), error.sqrt() / other.sqrt())
 }
 
 impl Tier {

@@ -19,8 +19,8 @@ const FIND_MODULES: &str = "import importlib.util as util, sys; \
 /// Returns the workspace's folder, which holds `tests/fixtures` and `examples/photos`. `FOVEATE_WORKSPACE` names it for
 /// a test program that runs elsewhere than it was built.
 pub fn workspace() -> PathBuf {
-    let built = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    std::env::var_os("FOVEATE_WORKSPACE").map_or_else(built, PathBuf::from)
+    std::env::var_os("FOVEATE_WORKSPACE")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."), PathBuf::from)
 }
 
 /// Returns a file or folder of the shared data set. Ends the trial if it is missing.

@@ -50,7 +50,7 @@ pub struct Behaviour {
 }
 
 #[derive(Default)]
-struct State {
+struct HubState {
     /// Files by `repository` and name.
     files: HashMap<(String, String), Vec<u8>>,
     behaviour: Behaviour,
@@ -63,7 +63,7 @@ pub struct HubServer {
     pub endpoint: String,
     /// The commit of every repository.
     pub commit: String,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<HubState>>,
     stopped: Arc<AtomicBool>,
     addresses: [std::net::SocketAddr; 2],
 }
@@ -73,12 +73,12 @@ impl HubServer {
     pub fn start() -> Self {
         let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         let addresses = [0, 1].map(|i: usize| listeners[i].local_addr().unwrap());
-        let state = Arc::new(Mutex::new(State::default()));
+        let state = Arc::new(Mutex::new(HubState::default()));
         let stopped = Arc::new(AtomicBool::new(false));
         let commit = "1234567890abcdef1234567890abcdef12345678".to_owned();
         let storage = format!("http://{}", addresses[1]);
         for (is_storage, listener) in [false, true].into_iter().zip(listeners) {
-            let site = Site { state: state.clone(), commit: commit.clone(), storage: storage.clone(), is_storage };
+            let site = HubSite { state: state.clone(), commit: commit.clone(), storage: storage.clone(), is_storage };
             let stopped = stopped.clone();
             std::thread::spawn(move || {
                 for stream in listener.incoming() {
@@ -136,14 +136,14 @@ impl Drop for HubServer {
 
 /// One of the two addresses.
 #[derive(Clone)]
-struct Site {
-    state: Arc<Mutex<State>>,
+struct HubSite {
+    state: Arc<Mutex<HubState>>,
     commit: String,
     storage: String,
     is_storage: bool,
 }
 
-impl Site {
+impl HubSite {
     fn serve(&self, mut stream: &TcpStream) {
         let Some(request) = self.read_request(stream) else { return };
         self.state.lock().unwrap().log.push(request.clone());
@@ -161,42 +161,43 @@ impl Site {
         let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
         let first = lines.next()?;
         let mut words = first.split(' ');
-        let (method, path) = (words.next()?.to_owned(), words.next()?.to_owned());
+        let method = words.next()?.to_owned();
+        let path = words.next()?.to_owned();
         let headers: HashMap<String, String> = lines
             .take_while(|line| !line.is_empty())
             .filter_map(|line| line.split_once(": ").map(|(name, value)| (name.to_lowercase(), value.to_owned())))
             .collect();
-        let header = |name: &str| headers.get(name).cloned();
-        let (range, authorization) = (header("range"), header("authorization"));
+        let range = headers.get("range").cloned();
+        let authorization = headers.get("authorization").cloned();
         Some(Request { method, path, range, authorization, to_storage: self.is_storage })
     }
 
     /// `/{owner}/{name}/resolve/{revision}/{file}`
-    fn hub_answer(&self, request: &Request) -> Answer {
+    fn hub_answer(&self, request: &Request) -> HubAnswer {
         let state = self.state.lock().unwrap();
         let behaviour = &state.behaviour;
         if let Some(status) = behaviour.status {
-            return Answer::error(status, "");
+            return HubAnswer::error(status, "");
         }
         let expected = behaviour.token.as_ref().map(|token| format!("Bearer {token}"));
         if expected.is_some() && request.authorization != expected {
-            return Answer::error(401, "GatedRepo");
+            return HubAnswer::error(401, "GatedRepo");
         }
         let parts: Vec<&str> = request.path.trim_start_matches('/').split('/').collect();
         let [owner, name, "resolve", revision, file] = parts.as_slice() else {
-            return Answer::error(404, "");
+            return HubAnswer::error(404, "");
         };
         let repository = format!("{owner}/{name}");
         if !state.files.keys().any(|(known, _)| *known == repository) {
-            return Answer::error(404, "RepoNotFound");
+            return HubAnswer::error(404, "RepoNotFound");
         }
         if !["main", "refs%2Fpr%2F1", &self.commit].contains(revision) {
-            return Answer::error(404, "RevisionNotFound");
+            return HubAnswer::error(404, "RevisionNotFound");
         }
         let Some(bytes) = state.files.get(&(repository.clone(), (*file).to_owned())) else {
-            return Answer::error(404, "EntryNotFound");
+            return HubAnswer::error(404, "EntryNotFound");
         };
-        let mut answer = Answer { status: 200, headers: Vec::new(), body: Vec::new() };
+        let mut answer = HubAnswer { status: 200, headers: Vec::new(), body: Vec::new() };
         answer.header("X-Repo-Commit", &self.commit);
         if bytes.len() <= LARGE {
             answer.header("ETag", format!("\"{}\"", git_blob_hash(bytes)));
@@ -214,10 +215,10 @@ impl Site {
     }
 
     /// `/{owner}/{name}/{file}?signature=…`
-    fn storage_answer(&self, request: &Request) -> Answer {
+    fn storage_answer(&self, request: &Request) -> HubAnswer {
         let mut state = self.state.lock().unwrap();
         if let Some(status) = state.behaviour.storage_status {
-            return Answer::error(status, "");
+            return HubAnswer::error(status, "");
         }
         let path = request.path.trim_start_matches('/').trim_end_matches("?signature=abc");
         let (repository, file) = path.rsplit_once('/').unwrap();
@@ -231,11 +232,11 @@ impl Site {
         let start = request.range.as_ref().filter(|_| !behaviour.no_ranges).map(|range| {
             range.strip_prefix("bytes=").and_then(|range| range.strip_suffix('-')).unwrap().parse::<usize>().unwrap()
         });
-        let mut answer = Answer { status: 200, headers: Vec::new(), body: Vec::new() };
+        let mut answer = HubAnswer { status: 200, headers: Vec::new(), body: Vec::new() };
         answer.header("ETag", "\"5d41402abc4b2a76b9719d911017c592\"");
         if let Some(start) = start {
             if start >= total {
-                return Answer::error(416, "");
+                return HubAnswer::error(416, "");
             }
             answer.status = 206;
             answer.header("Content-Range", format!("bytes {start}-{}/{total}", total - 1));
@@ -251,13 +252,13 @@ impl Site {
     }
 }
 
-struct Answer {
+struct HubAnswer {
     status: u16,
     headers: Vec<(&'static str, String)>,
     body: Vec<u8>,
 }
 
-impl Answer {
+impl HubAnswer {
     fn error(status: u16, code: &str) -> Self {
         let mut answer = Self { status, headers: Vec::new(), body: Vec::new() };
         answer.header("X-Error-Code", code);

@@ -15,12 +15,12 @@ pub fn sha256(parts: &[&[u8]]) -> String {
 /// Hashes of these pixels as `djpeg -pnm` would write them: PPM, and also PGM if every pixel is gray.
 pub fn djpeg_hashes(pixels: &PixelBuf) -> Vec<String> {
     let size = pixels.size();
-    let header = |magic: &str| format!("{magic}\n{} {}\n255\n", size.width, size.height);
-    let mut hashes = vec![sha256(&[header("P6").as_bytes(), pixels.as_slice()])];
+    let header = format!("\n{} {}\n255\n", size.width, size.height);
+    let mut hashes = vec![sha256(&[b"P6", header.as_bytes(), pixels.as_slice()])];
     let (rgb, _) = pixels.as_slice().as_chunks::<3>();
     if rgb.iter().all(|[r, g, b]| r == g && g == b) {
         let gray: Vec<u8> = rgb.iter().map(|[r, ..]| *r).collect();
-        hashes.push(sha256(&[header("P5").as_bytes(), &gray]));
+        hashes.push(sha256(&[b"P5", header.as_bytes(), &gray]));
     }
     hashes
 }
@@ -30,7 +30,8 @@ pub fn table(path: &Path) -> Vec<impl Fn(&str) -> String + use<>> {
     let mut reader = csv::Reader::from_path(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let header = reader.headers().unwrap().clone();
     let lines = reader.records().map(move |record| {
-        let (header, record) = (header.clone(), record.unwrap());
+        let header = header.clone();
+        let record = record.unwrap();
         move |name: &str| {
             let column = header.iter().position(|column| column == name);
             record[column.unwrap_or_else(|| panic!("no column {name}"))].to_owned()

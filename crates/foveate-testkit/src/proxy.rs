@@ -55,7 +55,8 @@ pub fn proxy(server: &str, act: impl Fn(usize, &[u8]) -> Act + Send + 'static) -
 
 /// A whole request, for a connection that ends with its answer.
 fn request(client: &mut TcpStream) -> Option<Vec<u8>> {
-    let (mut request, mut buffer) = (Vec::new(), [0; 1 << 16]);
+    let mut request = Vec::new();
+    let mut buffer = [0; 1 << 16];
     loop {
         match client.read(&mut buffer) {
             Ok(0) | Err(_) => return None,

@@ -100,7 +100,8 @@ impl Missing {
     /// Ends the trial, as [`Resource::missing`] does.
     #[track_caller]
     pub fn end(&self) -> ! {
-        let ((name, remedy), why) = (self.resource.name_and_remedy(), &self.why);
+        let (name, remedy) = self.resource.name_and_remedy();
+        let why = &self.why;
         let is_required = required().as_ref().is_ok_and(|required| required.contains(&self.resource));
         assert!(!is_required, "{VARIABLE} names '{name}', but {why}; {remedy}");
         ignore(format!("needs {name}: {why}; {remedy}"))
@@ -115,11 +116,11 @@ pub(crate) fn required() -> &'static Result<Vec<Resource>, String> {
 }
 
 fn parse(text: &str) -> Result<Vec<Resource>, String> {
-    let names = || text.split(',').map(str::trim).filter(|name| !name.is_empty());
-    if names().any(|name| name == "all") {
+    let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+    if names.clone().any(|name| name == "all") {
         return Ok(Resource::ALL.into());
     }
-    names().map(named).collect()
+    names.map(named).collect()
 }
 
 fn named(name: &str) -> Result<Resource, String> {

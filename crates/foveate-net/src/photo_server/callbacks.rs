@@ -16,11 +16,11 @@ const ENTRY: usize = 512;
 pub struct Callbacks {
     /// The status of every answer; 0 accepts.
     refusal: AtomicU16,
-    log: Mutex<Log>,
+    log: Mutex<CallbackLog>,
 }
 
 #[derive(Debug, Default)]
-struct Log {
+struct CallbackLog {
     calls: Vec<Call>,
     taken: usize,
     bytes: usize,
@@ -108,12 +108,14 @@ impl Callbacks {
         }
         let refusal = StatusCode::from_u16(self.refusal.load(Ordering::SeqCst)).ok();
         let status = refusal.unwrap_or(StatusCode::NO_CONTENT);
-        let header = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
+        let [id, timestamp, signature, traceparent] =
+            ["webhook-id", "webhook-timestamp", "webhook-signature", "traceparent"]
+                .map(|name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned());
         let call = Call {
-            id: header("webhook-id"),
-            timestamp: header("webhook-timestamp"),
-            signature: header("webhook-signature"),
-            traceparent: header("traceparent"),
+            id,
+            timestamp,
+            signature,
+            traceparent,
             bytes: body.len(),
             body: if refusal.is_some() { Vec::new() } else { body.into() },
             status: status.as_u16(),
@@ -124,7 +126,7 @@ impl Callbacks {
         status
     }
 
-    fn log(&self) -> MutexGuard<'_, Log> {
+    fn log(&self) -> MutexGuard<'_, CallbackLog> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

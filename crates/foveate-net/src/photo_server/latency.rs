@@ -26,7 +26,8 @@ impl Latency {
         if p99 < median || (median.is_zero() && !p99.is_zero()) {
             return Err(LatencyError { median, p99 });
         }
-        let (median, p99) = (median.as_secs_f64(), p99.as_secs_f64());
+        let median = median.as_secs_f64();
+        let p99 = p99.as_secs_f64();
         let sigma = if median == 0.0 { 0.0 } else { (p99 / median).ln() / Z_99 };
         Ok(Self { median, sigma })
     }
@@ -34,15 +35,15 @@ impl Latency {
     /// Draws the latency of answer number `visit` to `what`. The same seed always gives the same one, whatever the
     /// order of requests.
     pub(crate) fn draw(self, seed: u64, what: &str, visit: u64) -> Duration {
-        let uniform = |part: u8| {
+        let [radius, angle] = [0_u8, 1].map(|part| {
             // Its keys are constants, unlike those of a map's hasher.
             let mut hasher = DefaultHasher::new();
             (seed, what, visit, part).hash(&mut hasher);
             // In 0 < u <= 1, because the logarithm of zero is undefined.
             ((hasher.finish() >> 11) + 1) as f64 / (1_u64 << 53) as f64
-        };
+        });
         // A standard normal value, after Box and Muller.
-        let normal = (-2.0 * uniform(0).ln()).sqrt() * (std::f64::consts::TAU * uniform(1)).cos();
+        let normal = (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos();
         Duration::from_secs_f64(self.median * (self.sigma * normal).exp())
     }
 }

@@ -36,7 +36,7 @@ use tokio::runtime::{Builder, Runtime};
 pub use callbacks::{Call, Callbacks};
 pub use latency::{Latency, LatencyError};
 pub use options::PhotoServerOptions;
-use site::Site;
+use site::PhotoSite;
 
 /// Number of threads that answer. They wait only for sockets.
 const THREADS: usize = 2;
@@ -45,7 +45,7 @@ const THREADS: usize = 2;
 #[derive(Debug)]
 pub struct PhotoServer {
     address: SocketAddr,
-    site: Arc<Site>,
+    site: Arc<PhotoSite>,
     runtime: Option<Runtime>,
 }
 
@@ -65,7 +65,7 @@ impl PhotoServer {
         let address = listener.local_addr()?;
         // Without this option, sending is only delayed.
         let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
-        let site = Arc::new(Site::new(photos, options));
+        let site = Arc::new(PhotoSite::new(photos, options));
         runtime.spawn(axum::serve(listener, routes::router(Arc::clone(&site))).into_future());
         Ok(Self { address, site, runtime: Some(runtime) })
     }

@@ -15,7 +15,7 @@ use axum::routing::{get, post};
 use futures_util::stream::{self, StreamExt};
 
 use crate::photo_server::bodies;
-use crate::photo_server::site::Site;
+use crate::photo_server::site::PhotoSite;
 
 /// Number of pieces of a photo under `/slow/`.
 const DRIPS: usize = 100;
@@ -26,9 +26,9 @@ const MOST_BODY: usize = 16 << 20;
 
 /// How often a path was requested before.
 #[derive(Clone, Copy)]
-struct Visit(u64);
+struct PhotoVisit(u64);
 
-pub(crate) fn router(site: Arc<Site>) -> Router {
+pub(crate) fn router(site: Arc<PhotoSite>) -> Router {
     let held = Router::new()
         .route("/photo/{n}", get(photo))
         .route("/corrupt/{n}", get(corrupt))
@@ -47,15 +47,15 @@ pub(crate) fn router(site: Arc<Site>) -> Router {
         .with_state(site)
 }
 
-async fn count(State(site): State<Arc<Site>>, mut request: Request, next: Next) -> Response {
+async fn count(State(site): State<Arc<PhotoSite>>, mut request: Request, next: Next) -> Response {
     let Some(visit) = site.count(request.uri().path()) else { return StatusCode::INSUFFICIENT_STORAGE.into_response() };
-    request.extensions_mut().insert(Visit(visit));
+    request.extensions_mut().insert(PhotoVisit(visit));
     next.run(request).await
 }
 
 async fn hold(
-    State(site): State<Arc<Site>>,
-    Extension(Visit(visit)): Extension<Visit>,
+    State(site): State<Arc<PhotoSite>>,
+    Extension(PhotoVisit(visit)): Extension<PhotoVisit>,
     request: Request,
     next: Next,
 ) -> Response {
@@ -63,7 +63,7 @@ async fn hold(
     next.run(request).await
 }
 
-async fn photo(State(site): State<Arc<Site>>, Path(n): Path<u64>, headers: HeaderMap) -> Response {
+async fn photo(State(site): State<Arc<PhotoSite>>, Path(n): Path<u64>, headers: HeaderMap) -> Response {
     let photo = site.photo(n);
     let asked = headers.get(RANGE).and_then(|range| bodies::part(range.to_str().ok()?, photo.len()));
     match asked {
@@ -75,27 +75,28 @@ async fn photo(State(site): State<Arc<Site>>, Path(n): Path<u64>, headers: Heade
     }
 }
 
-async fn corrupt(State(site): State<Arc<Site>>, Path(n): Path<u64>) -> Vec<u8> {
+async fn corrupt(State(site): State<Arc<PhotoSite>>, Path(n): Path<u64>) -> Vec<u8> {
     bodies::corrupt(&site.photo(n))
 }
 
-async fn bomb(State(site): State<Arc<Site>>, Path(n): Path<u64>) -> Bytes {
+async fn bomb(State(site): State<Arc<PhotoSite>>, Path(n): Path<u64>) -> Bytes {
     site.bomb(n)
 }
 
 async fn flaky(
-    State(site): State<Arc<Site>>,
-    Extension(Visit(visit)): Extension<Visit>,
+    State(site): State<Arc<PhotoSite>>,
+    Extension(PhotoVisit(visit)): Extension<PhotoVisit>,
     Path((n, times)): Path<(u64, u64)>,
 ) -> Result<Bytes, StatusCode> {
     if visit < times { Err(StatusCode::SERVICE_UNAVAILABLE) } else { Ok(site.photo(n)) }
 }
 
 /// Sends the photo's bytes in successive pieces.
-async fn slow(State(site): State<Arc<Site>>, Path(n): Path<u64>) -> impl IntoResponse {
+async fn slow(State(site): State<Arc<PhotoSite>>, Path(n): Path<u64>) -> impl IntoResponse {
     let photo = site.photo(n);
     let length = photo.len();
-    let (piece, pause) = (length.div_ceil(DRIPS).max(1), site.options().drip / DRIPS as u32);
+    let piece = length.div_ceil(DRIPS).max(1);
+    let pause = site.options().drip / DRIPS as u32;
     let drip = stream::unfold(photo, move |mut left| async move {
         if left.is_empty() {
             return None;
@@ -108,7 +109,7 @@ async fn slow(State(site): State<Arc<Site>>, Path(n): Path<u64>) -> impl IntoRes
 }
 
 /// Sends the beginning of a JPEG, and goes on until the client stops.
-async fn huge(State(site): State<Arc<Site>>) -> Body {
+async fn huge(State(site): State<Arc<PhotoSite>>) -> Body {
     let zeros = stream::repeat(Bytes::from_static(&[0; CHUNK]));
     let jpeg = stream::iter([site.bomb(1)]);
     Body::from_stream(jpeg.chain(zeros).map(Ok::<_, Infallible>))
@@ -119,7 +120,7 @@ async fn stall() -> StatusCode {
     future::pending().await
 }
 
-async fn callback(State(site): State<Arc<Site>>, headers: HeaderMap, body: Bytes) -> StatusCode {
+async fn callback(State(site): State<Arc<PhotoSite>>, headers: HeaderMap, body: Bytes) -> StatusCode {
     let id = headers.get("webhook-id").and_then(|id| id.to_str().ok()).unwrap_or_default();
     site.hold_callback(id).await;
     site.callbacks().take(&headers, body)

@@ -16,7 +16,7 @@ const MOST_PATHS: usize = 1 << 20;
 
 /// The photos, and the records of requests.
 #[derive(Debug)]
-pub(crate) struct Site {
+pub(crate) struct PhotoSite {
     photos: Vec<Bytes>,
     jpeg_bomb: Bytes,
     options: PhotoServerOptions,
@@ -25,7 +25,7 @@ pub(crate) struct Site {
     callbacks: Callbacks,
 }
 
-impl Site {
+impl PhotoSite {
     pub(crate) fn new(photos: Vec<Arc<[u8]>>, options: PhotoServerOptions) -> Self {
         Self {
             photos: photos.into_iter().map(Bytes::from_owner).collect(),
