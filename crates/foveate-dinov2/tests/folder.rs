@@ -163,7 +163,8 @@ fn a_tensor_of_another_name_or_shape_is_not_given() {
 fn shards_are_one_checkpoint() {
     let folder = tempfile::tempdir().unwrap();
     sharding::split(&fixture("tiny"), folder.path(), 3);
-    let (single, sharded) = (Model::from_folder(&fixture("tiny")).unwrap(), Model::from_folder(folder.path()).unwrap());
+    let single = Model::from_folder(&fixture("tiny")).unwrap();
+    let sharded = Model::from_folder(folder.path()).unwrap();
     for TensorSpec { name, shape, .. } in single.config.tensors() {
         assert_eq!(single.weights.tensor(&name, &shape).unwrap(), sharded.weights.tensor(&name, &shape).unwrap());
     }
@@ -203,7 +204,8 @@ fn the_backbone_of_a_classifier_is_found_under_its_prefix() {
         *tensors = std::mem::take(tensors).into_iter().map(|(name, t)| (format!("dinov2.{name}"), t)).collect();
         tensors.insert("classifier.weight".to_owned(), (Dtype::I64, vec![1], vec![0; 8]));
     });
-    let (model, plain) = (folder.open().unwrap(), Model::from_folder(&fixture("tiny")).unwrap());
+    let model = folder.open().unwrap();
+    let plain = Model::from_folder(&fixture("tiny")).unwrap();
     assert_eq!(
         model.weights.tensor("layernorm.weight", &[64]).unwrap(),
         plain.weights.tensor("layernorm.weight", &[64]).unwrap()
@@ -475,7 +477,8 @@ fn pytorchs_format_is_read_and_damage_to_it_is_an_error() {
         fs::copy(source.join(name), folder.path().join(name)).unwrap();
     }
     let whole = fs::read(source.join("pytorch_model.bin")).unwrap();
-    let (bin, shard) = (folder.path().join("pytorch_model.bin"), folder.path().join("pytorch_model-1.bin"));
+    let bin = folder.path().join("pytorch_model.bin");
+    let shard = folder.path().join("pytorch_model-1.bin");
     for len in (0..whole.len()).step_by(997) {
         fs::write(&bin, &whole[..len]).unwrap();
         assert!(Model::from_folder(folder.path()).is_err(), "cut to {len}");

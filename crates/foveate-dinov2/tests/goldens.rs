@@ -74,7 +74,9 @@ fn the_filters_are_those_of_torch_when_shrinking_and_when_growing() {
                 panic!("no golden for {kind} {from} to {to}");
             };
             let mut config = Card::get("dinov2-small").unwrap().config;
-            (config.hidden_size, config.image_size, config.with_registers) = (from, from * 14, with_registers);
+            config.hidden_size = from;
+            config.image_size = from * 14;
+            config.with_registers = with_registers;
             let unit = |at: usize| (0..from).map(move |i| f32::from(u8::from(i == at)));
             let stored: Vec<f32> = unit(0).chain((0..from * from).flat_map(|patch| unit(patch % from))).collect();
             let ours = interpolate_positions(&config, &stored, from, to);
@@ -106,7 +108,9 @@ fn positions_of_the_stored_grid_come_back_as_they_are() {
 fn a_constant_stays_constant_at_any_size() {
     for with_registers in [false, true] {
         let mut config = Card::get("dinov2-small").unwrap().config;
-        (config.hidden_size, config.image_size, config.with_registers) = (2, 98, with_registers);
+        config.hidden_size = 2;
+        config.image_size = 98;
+        config.with_registers = with_registers;
         let stored: Vec<f32> = (0..50).flat_map(|_| [3.0, -1.5]).collect();
         for (height, width) in [(1, 1), (1, 40), (5, 3), (7, 8), (64, 1)] {
             let positions = interpolate_positions(&config, &stored, height, width);

@@ -15,7 +15,8 @@ impl Spread {
     /// The spread of `values`; `None` without any.
     pub fn of(values: &[f64]) -> Option<Self> {
         let sorted = sorted(values);
-        let (&min, &max) = (sorted.first()?, sorted.last()?);
+        let &min = sorted.first()?;
+        let &max = sorted.last()?;
         Some(Self { median: between(&sorted, 0.5), min, max })
     }
 }

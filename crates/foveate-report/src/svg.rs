@@ -244,7 +244,8 @@ impl Pen {
         for (ink, name) in keys {
             let wide = CHIP + 6.0 + Hand::SMALL.width(&name.plain()) + 16.0;
             if x > 0.0 && x + wide > self.width {
-                (x, y) = (0.0, y + ROW);
+                x = 0.0;
+                y += ROW;
             }
             self.rect(*ink, (x, y + 2.0), (x + CHIP, y + 2.0 + CHIP));
             self.text(x + CHIP + 6.0, y + CHIP + 1.0, Hand::SMALL, &Hand::SMALL.fit(name, self.width - CHIP - 6.0));

@@ -216,8 +216,8 @@ fn whiskers_stay_on_their_axis() {
         let numbers = points.flat_map(|points| points.split([' ', ',']).map(str::to_owned).collect::<Vec<_>>());
         numbers.map(|number| number.parse::<f64>().unwrap()).collect::<Vec<_>>()
     };
-    let (usual, below) =
-        (lines(report_of("extrapolation.csv")), lines(replaced("extrapolation.csv", ",150.052,", ",-150,")));
+    let usual = lines(report_of("extrapolation.csv"));
+    let below = lines(replaced("extrapolation.csv", ",150.052,", ",-150,"));
     let least = |numbers: &[f64]| numbers.iter().copied().fold(f64::INFINITY, f64::min);
     assert!(least(&below) >= 0.0 && below.len() < usual.len(), "no end is drawn where the axis ends");
 }
@@ -345,7 +345,8 @@ fn nothing_sticks_out_of_a_figure() {
     let html = report().html().unwrap();
     for svg in tree(&html).descendants().filter(|node| node.has_tag_name("svg")) {
         let numbers: Vec<f64> = svg.attribute("viewBox").unwrap().split(' ').map(|n| n.parse().unwrap()).collect();
-        let (width, height) = (numbers[2], numbers[3]);
+        let width = numbers[2];
+        let height = numbers[3];
         let texts = svg.descendants().filter(|node| node.has_tag_name("text"));
         for text in texts.filter(|text| !text.attribute("class").unwrap().starts_with("heading")) {
             let number = |name| text.attribute(name).unwrap().parse::<f64>().unwrap();
@@ -468,8 +469,11 @@ fn median(errors: &[f64]) -> f64 {
 
 #[test]
 fn what_is_shown_is_what_the_files_say() {
-    let (html, fields) = (report().html().unwrap(), fields());
-    let (mut numbers, mut derived, mut shown_files) = (0, BTreeSet::new(), BTreeSet::new());
+    let html = report().html().unwrap();
+    let fields = fields();
+    let mut numbers = 0;
+    let mut derived = BTreeSet::new();
+    let mut shown_files = BTreeSet::new();
     for node in tree(&html).descendants() {
         let origins: Vec<&str> = node.attribute("data-from").unwrap_or_default().split(' ').collect();
         let found: Vec<&String> = origins.iter().filter_map(|origin| fields.get(*origin)).collect();

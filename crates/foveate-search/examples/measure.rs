@@ -21,7 +21,8 @@ fn main() -> Result<(), Failure> {
     // Queries lie between two rows each.
     let asked: Vec<f32> = match what.as_str() {
         "nearest" => {
-            let (count, rows) = (number.parse::<usize>()?, data.len() / dim);
+            let count = number.parse::<usize>()?;
+            let rows = data.len() / dim;
             let ends = (0..count).map(|query| [query * rows / count, (query * 7 + 3) % rows].map(|row| row * dim));
             ends.flat_map(|[a, b]| (0..dim).map(move |at| (a + at, b + at))).map(|(a, b)| data[a] + data[b]).collect()
         }
@@ -89,7 +90,8 @@ fn read(path: &str) -> Result<(Vec<f32>, usize), Failure> {
     if !header.contains("'<f4'") || header.contains("'fortran_order': True") {
         return Err("not f32 in C order".into());
     }
-    let (mut data, mut bytes) = (Vec::with_capacity(rows * dim), vec![0; dim * 4]);
+    let mut data = Vec::with_capacity(rows * dim);
+    let mut bytes = vec![0; dim * 4];
     for _ in 0..rows {
         file.read_exact(&mut bytes)?;
         data.extend(bytes.as_chunks::<4>().0.iter().map(|&bytes| f32::from_le_bytes(bytes)));

@@ -102,7 +102,8 @@ impl<'a> CodeScale<'a> {
                 let rounded = (x / self.step).clamp(-127.0, 127.0) + WHOLE;
                 *code = rounded.to_bits() as i8;
                 let kept = (rounded - WHOLE) * self.step;
-                (error, length) = (error + (x - kept) * (x - kept), length + kept * kept);
+                error += (x - kept) * (x - kept);
+                length += kept * kept;
             }
             longest = longest.max(length.sqrt());
             // A little more than all rounding in f64.

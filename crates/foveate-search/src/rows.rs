@@ -53,7 +53,8 @@ impl Collector {
             file.write_all(bytes.as_flattened())?;
         }
         // The rest goes to the file piece by piece.
-        (self.memory, self.most) = (Vec::new(), 1 << 20);
+        self.memory = Vec::new();
+        self.most = 1 << 20;
         Ok(())
     }
 

@@ -49,7 +49,8 @@ impl Top {
         let end = first + (known + 1).min(self.k);
         self.scores.copy_within(place..end - 1, place + 1);
         self.rows.copy_within(place..end - 1, place + 1);
-        (self.scores[place], self.rows[place]) = (score, row);
+        self.scores[place] = score;
+        self.rows[place] = row;
         self.known[at] = (end - first) as u32;
     }
 

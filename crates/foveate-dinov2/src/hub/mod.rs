@@ -174,24 +174,29 @@ impl FileDownload<'_> {
     /// Downloads a file, verifies it and gives it its final name.
     fn blob(&self, file: &str, metadata: &Metadata) -> Result<(), HubError> {
         let partial = self.cache.partial(&metadata.checksum);
-        let io_error = |cause| HubError::cache(&partial, cause);
-        fs::create_dir_all(partial.parent().unwrap_or(Path::new(""))).map_err(io_error)?;
+        fs::create_dir_all(partial.parent().unwrap_or(Path::new("")))
+            .map_err(|cause| HubError::cache(&partial, cause))?;
         let open = File::options().read(true).write(true).create(true).truncate(false).open(&partial);
-        let mut transfer =
-            Transfer { download: self, file, metadata, partial: &partial, output: open.map_err(io_error)? };
+        let mut transfer = Transfer {
+            download: self,
+            file,
+            metadata,
+            partial: &partial,
+            output: open.map_err(|cause| HubError::cache(&partial, cause))?,
+        };
 
         let resumed = transfer.have()? > 0;
         let mut found = transfer.run()?;
         if found != metadata.checksum.hex() && resumed {
             // The partial file of an earlier run may be corrupt, so the download restarts once from the beginning.
-            transfer.output.set_len(0).map_err(io_error)?;
+            transfer.output.set_len(0).map_err(|cause| HubError::cache(&partial, cause))?;
             found = transfer.run()?;
         }
         drop(transfer);
         if found == metadata.checksum.hex() {
             return self.cache.publish(&metadata.checksum);
         }
-        fs::remove_file(&partial).map_err(io_error)?;
+        fs::remove_file(&partial).map_err(|cause| HubError::cache(&partial, cause))?;
         Err(HubError::Checksum {
             url: public(&self.client.url(self.repository, self.commit, file)),
             kind: metadata.checksum.kind(),

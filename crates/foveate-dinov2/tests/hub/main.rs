@@ -338,7 +338,8 @@ fn an_endpoint_out_of_reach_is_one_line_with_the_remedies() {
     let mut bench = Bench::new();
     // Bound and closed again, so no server listens on it.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let (reachable, unreachable) = (bench.hub.endpoint.clone(), format!("http://127.0.0.1:{port}"));
+    let reachable = bench.hub.endpoint.clone();
+    let unreachable = format!("http://127.0.0.1:{port}");
     bench.hub.endpoint = unreachable.clone();
     let message = bench.failure("facebook/dinov2-small");
     for part in ["facebook/dinov2-small", &unreachable, "out of reach", "HF_ENDPOINT", "a local folder", "seeded:"] {

@@ -41,7 +41,8 @@ fn open(server: &HubServer, cache: &Path, offline: bool) -> Model {
 }
 
 pub(crate) fn python_finds_what_we_downloaded() {
-    let (server, cache) = (HubServer::start(), tempfile::tempdir().unwrap());
+    let server = HubServer::start();
+    let cache = tempfile::tempdir().unwrap();
     server.add_folder(REPOSITORY, &tiny());
     let ours = open(&server, cache.path(), false);
     let theirs = Model::from_folder(&python_snapshot(&server, cache.path(), true)).unwrap();
@@ -49,7 +50,8 @@ pub(crate) fn python_finds_what_we_downloaded() {
 }
 
 pub(crate) fn we_find_what_python_downloaded() {
-    let (server, cache) = (HubServer::start(), tempfile::tempdir().unwrap());
+    let server = HubServer::start();
+    let cache = tempfile::tempdir().unwrap();
     server.add_folder(REPOSITORY, &tiny());
     let theirs = Model::from_folder(&python_snapshot(&server, cache.path(), false)).unwrap();
     server.requests();

@@ -32,22 +32,23 @@ impl Chart for Timeline {
         }
         let side = (widest + 10.0).min(pen.width * 0.3);
         // Leaves room on the right for half of the axis's last number.
-        let end = end_of_axis(end);
+        let whole = end_of_axis(end);
         let plot = pen.width - side - 20.0;
-        let x = |value: f64| side + value / end * plot;
         let mut y = pen.legend(&self.keys);
         for LaneGroup { heading, lanes } in &self.scenarios {
             y += pen.paragraph(y + 13.0, Hand::BOLD, heading) + 6.0;
             let bottom = y + lanes.len() as f64 * LANE;
-            let room = plot / (Hand::TICK.width(&tick(end)) + 20.0);
-            pen.axis_below(&ticks(end, (room as usize).clamp(1, 8)), y, bottom, [0.0, end], x);
+            let room = plot / (Hand::TICK.width(&tick(whole)) + 20.0);
+            pen.axis_below(&ticks(whole, (room as usize).clamp(1, 8)), y, bottom, [0.0, whole], |value| {
+                side + value / whole * plot
+            });
             pen.text(side, bottom + 31.0, Hand::SMALL, &"milliseconds".into());
             for (name, stretches) in lanes {
                 let hand = Hand::PLAIN.end();
                 pen.text(side - 8.0, y + LANE / 2.0 + 4.5, hand, &hand.fit(name, side - 8.0));
                 for Stretch { name, start, end, ink } in stretches {
-                    let from = (x(start.value), y + 3.0);
-                    let to = (x(end.value), y + LANE - 3.0);
+                    let from = (side + start.value / whole * plot, y + 3.0);
+                    let to = (side + end.value / whole * plot, y + LANE - 3.0);
                     pen.mark(&text![name.clone(), ", ", start, " to ", end], |pen| pen.rect(*ink, from, to));
                 }
                 y += LANE;

@@ -147,7 +147,8 @@ fn nearest(
         for ((number, pivot), half) in (0..).zip(pivots.chunks_exact(width)).zip(halves) {
             let near = product(row, pivot) - half;
             if near > best {
-                (best, *out) = (near, number);
+                best = near;
+                *out = number;
             }
         }
     }

@@ -86,7 +86,8 @@ fn queries_find_what_brute_force_finds() {
 #[test]
 fn pairs_are_those_of_brute_force() {
     for kind in KINDS {
-        let (dim, count) = (if kind == "spectrum" { 160 } else { 80 }, 2500);
+        let dim = if kind == "spectrum" { 160 } else { 80 };
+        let count = 2500;
         let (data, news) = (data(kind, count, dim, 1), data(kind, 300, dim, 1 + u64::from(kind == "noise")));
         let vectors = Vectors::new(&data, dim, Metric::Cosine).unwrap();
         let news = Vectors::new(&news, dim, Metric::Cosine).unwrap();
@@ -169,8 +170,10 @@ fn memory_grows_with_rows_and_neighbours() {
 fn what_cannot_be_searched_is_said() {
     assert!(Vectors::new(&[1.0; 7], 2, Metric::Dot).is_err());
     assert!(Vectors::new(&[], 0, Metric::Dot).is_err());
-    let (a, b) = ([1.0; 6], [1.0; 4]);
-    let (wide, narrow) = (Vectors::new(&a, 3, Metric::Dot).unwrap(), Vectors::new(&b, 2, Metric::Dot).unwrap());
+    let a = [1.0; 6];
+    let b = [1.0; 4];
+    let wide = Vectors::new(&a, 3, Metric::Dot).unwrap();
+    let narrow = Vectors::new(&b, 2, Metric::Dot).unwrap();
     let error = search(1).nearest(&narrow, &wide, 1).err().unwrap();
     assert_eq!(error.to_string(), "queries of 2 dimensions cannot be compared with vectors of 3");
     let cancelled = Search { is_cancelled: &|| true, ..search(1) };

@@ -37,7 +37,8 @@ type Act<'a> = &'a dyn Fn(&Search<'_>) -> Result<Found, SearchError>;
 
 /// Runs a search with a state and returns how often it told its progress, too. It ends at this share.
 fn run(act: Act<'_>, memory: &Memory, save_every: Duration, end: f64) -> (usize, Result<Found, SearchError>) {
-    let (calls, is_ended) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let calls = AtomicUsize::new(0);
+    let is_ended = AtomicBool::new(false);
     let progress = |share: f64| {
         calls.fetch_add(1, Relaxed);
         is_ended.fetch_or(share >= end, Relaxed);
