@@ -34,8 +34,9 @@ const LONGEST: [&str; 4] = ["foveate trials", "tests parity", "foveate it", "fov
 const DOCUMENTATION: &str = "documentation";
 /// Prefix of a program's name.
 const RUNNING: &str = "      Running ";
-/// Programs that run at the same time. Each has as many threads as the machine has cores.
-const AT_ONCE: usize = 2;
+/// Programs that run at the same time. Each has as many threads as the machine has cores. Two left a third of two cores
+/// idle, because the first of them, the trials of the binary, mostly waits.
+const AT_ONCE: usize = 3;
 /// If no more programs than these failed beside others, what failed in them runs once more, alone.
 const REPEATED: usize = 2;
 

@@ -261,8 +261,8 @@ const COMMANDS: [Measuring; 11] = [
     (&["tune", "--budget", "1"], "tuning.csv", "images_per_second"),
 ];
 
-/// The commands of the short form, on every input.
-const SHORT: [&str; 2] = ["profile.csv", "batch_sweep.csv"];
+/// The commands of the short form, on every input. `bench forward` starts no process for each batch, as the sweep does.
+const SHORT: [&str; 2] = ["profile.csv", "forward.csv"];
 
 /// An extrapolation's text from few photos on a machine that runs other tests at the same time.
 const TOO_BUSY: &str = "too few, or the machine is too busy";
