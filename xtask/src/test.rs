@@ -29,13 +29,20 @@ pub(crate) struct TestArgs {
 }
 
 /// The programs that take a minute or more, longest first. Some wait for most of it, some compute.
-const LONGEST: [&str; 4] = ["foveate trials", "tests parity", "foveate it", "foveate-encode-fused cuda"];
+const LONGEST: [&str; 6] = [
+    "foveate services",
+    "tests parity",
+    "foveate outputs",
+    "foveate instruments",
+    "foveate it",
+    "foveate-encode-fused cuda",
+];
 /// Name of the documentation's tests in the output.
 const DOCUMENTATION: &str = "documentation";
 /// Prefix of a program's name.
 const RUNNING: &str = "      Running ";
 /// Programs that run at the same time. Each has as many threads as the machine has cores. Two left a third of two cores
-/// idle, because the first of them, the trials of the binary, mostly waits.
+/// idle, because some, such as the services, mostly wait.
 const AT_ONCE: usize = 3;
 /// If no more programs than these failed beside others, what failed in them runs once more, alone.
 const REPEATED: usize = 2;

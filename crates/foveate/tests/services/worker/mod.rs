@@ -387,7 +387,7 @@ fn segments_are_whole_and_miss_nobody_though_their_writers_are_killed() {
     let lost = stage.lost();
     assert!(stage.photos.callbacks().calls().is_empty() && stage.dead_letters().is_empty());
 
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/trials/worker/segments.py");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/services/worker/segments.py");
     let rows = printed(reader.args([script, &folder]));
     let rows: Vec<Value> = rows.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let ids: BTreeSet<String> = rows.iter().map(|row| row["id"].as_str().unwrap().to_owned()).collect();
