@@ -27,7 +27,7 @@ pub(crate) struct Items<'a> {
     /// The index of the next item.
     next: u64,
     /// Looked for before it is due: the last batch must know its end before its last item is passed on.
-    ahead: Ahead,
+    ahead: NextItem,
     batch: u64,
     number: u64,
     open: Option<Arc<OpenBatch>>,
@@ -37,7 +37,7 @@ pub(crate) struct Items<'a> {
 
 /// The source's next item.
 #[allow(clippy::large_enum_variant, reason = "a run has one of them")]
-enum Ahead {
+enum NextItem {
     /// The source was not asked yet.
     Unknown,
     Item(Delivery),
@@ -49,7 +49,7 @@ type Placed = (Delivery, Arc<OpenBatch>);
 
 impl<'a> Items<'a> {
     fn new(source: &'a mut (dyn Source + 'static), first: u64, batch: u64) -> Self {
-        Self { source, next: first, ahead: Ahead::Unknown, batch, number: 0, open: None, stage: Stage::List }
+        Self { source, next: first, ahead: NextItem::Unknown, batch, number: 0, open: None, stage: Stage::List }
     }
 
     /// Returns the next item and its batch. Each new batch takes its pixels from `pixels`; a `None` from it ends the
@@ -76,7 +76,7 @@ impl<'a> Items<'a> {
             }
         };
         // Not before: a run that ends while its batch waits for pixels has not lost it.
-        let Ahead::Item(delivery) = std::mem::replace(&mut self.ahead, Ahead::Unknown) else { return Ok(None) };
+        let NextItem::Item(delivery) = std::mem::replace(&mut self.ahead, NextItem::Unknown) else { return Ok(None) };
         self.next += 1;
         if self.look_ahead(profiler)?.is_none() {
             batch.end_at(self.next);
@@ -86,11 +86,11 @@ impl<'a> Items<'a> {
 
     /// Returns the index of the next item; `None` at the end.
     fn look_ahead(&mut self, profiler: &StageProfiler) -> Result<Option<u64>, RunError> {
-        if matches!(self.ahead, Ahead::Unknown) {
+        if matches!(self.ahead, NextItem::Unknown) {
             let delivery = timed(profiler, self.stage, || self.source.deliver())?;
-            self.ahead = delivery.map_or(Ahead::End, Ahead::Item);
+            self.ahead = delivery.map_or(NextItem::End, NextItem::Item);
         }
-        let Ahead::Item(Delivery { item, content }) = &self.ahead else { return Ok(None) };
+        let NextItem::Item(Delivery { item, content }) = &self.ahead else { return Ok(None) };
         self.stage = if matches!(content, Content::Unread) { Stage::List } else { Stage::Read };
         Ok(Some(item.index))
     }
@@ -110,7 +110,7 @@ impl<'a> Items<'a> {
     }
 
     fn passed(&self) -> Passed {
-        Passed { queues: Vec::new(), end: matches!(self.ahead, Ahead::End).then_some(self.next) }
+        Passed { queues: Vec::new(), end: matches!(self.ahead, NextItem::End).then_some(self.next) }
     }
 }
 

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::fmt;
 use std::io::{self, Write};
 
-use crate::track::{Event, Track};
+use crate::track::{Track, TrackEvent};
 
 /// The one process that contains all tracks as threads. Viewers read zero as no thread, and the process's own number as
 /// its main thread, so tracks start above both.
@@ -88,10 +88,10 @@ fn rows(track: &Track) -> Vec<ChromeRow> {
     rows
 }
 
-fn span(event: &Event) -> Option<ChromeSpan> {
+fn span(event: &TrackEvent) -> Option<ChromeSpan> {
     match *event {
-        Event::Span { name, start, duration } => Some(ChromeSpan { name, start, duration }),
-        Event::Counter { .. } => None,
+        TrackEvent::Span { name, start, duration } => Some(ChromeSpan { name, start, duration }),
+        TrackEvent::Counter { .. } => None,
     }
 }
 
@@ -129,7 +129,7 @@ fn write_row(out: &mut dyn Write, name: &str, number: usize, row: &ChromeRow) ->
 fn write_counters(out: &mut dyn Write, tracks: &[Track]) -> io::Result<()> {
     let mut counters = Vec::new();
     for event in tracks.iter().flat_map(|track| &track.pieces).flatten() {
-        if let Event::Counter { track, at, value } = *event {
+        if let TrackEvent::Counter { track, at, value } = *event {
             counters.push((at, track, value));
         }
     }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::chrome;
 use crate::thread::{self, PerThread};
-use crate::track::{Event, Room, Track, nanos};
+use crate::track::{Room, Track, TrackEvent, nanos};
 
 /// Single events for a viewer: spans of threads, spans of other tracks (a device), and counters (a queue's length). It
 /// is a handle: clones write to the same trace.
@@ -52,7 +52,7 @@ impl Trace {
     /// Records the current value of `track`, such as a queue's length.
     pub fn counter(&self, track: &'static str, value: u64) {
         let at = nanos(self.0.origin.elapsed());
-        self.on_this_thread(Event::Counter { track, at, value });
+        self.on_this_thread(TrackEvent::Counter { track, at, value });
     }
 
     /// Adds a span to a track that is not a thread, such as a device. Time before the trace was made is cut off. Spans
@@ -100,7 +100,7 @@ impl Trace {
         let mut spans = Vec::new();
         for Track { name: track, pieces, .. } in self.tracks() {
             for event in pieces.iter().flatten() {
-                if let Event::Span { name, start, duration } = *event {
+                if let TrackEvent::Span { name, start, duration } = *event {
                     let [start, duration] = [start, duration].map(Duration::from_nanos);
                     spans.push(TraceSpan { track: track.clone(), name, start, duration });
                 }
@@ -116,13 +116,13 @@ impl Trace {
         tracks
     }
 
-    fn span_event(&self, name: &'static str, start: Instant, duration: Duration) -> Event {
+    fn span_event(&self, name: &'static str, start: Instant, duration: Duration) -> TrackEvent {
         let before = self.0.origin.saturating_duration_since(start);
         let start = nanos(start.saturating_duration_since(self.0.origin));
-        Event::Span { name, start, duration: nanos(duration.saturating_sub(before)) }
+        TrackEvent::Span { name, start, duration: nanos(duration.saturating_sub(before)) }
     }
 
-    fn on_this_thread(&self, event: Event) {
+    fn on_this_thread(&self, event: TrackEvent) {
         let TraceTracks { threads, room, .. } = &*self.0;
         thread::with_lease(|lease| {
             let mut tracks = lock(threads.get_or_init(lease.slot, Mutex::default));
@@ -139,7 +139,13 @@ fn thread_name(serial: u64) -> String {
 }
 
 /// Adds a track only if its first event fits, because a track takes memory too.
-fn push_new(tracks: &mut Vec<Track>, name: impl FnOnce() -> String, thread: Option<u64>, event: Event, room: &Room) {
+fn push_new(
+    tracks: &mut Vec<Track>,
+    name: impl FnOnce() -> String,
+    thread: Option<u64>,
+    event: TrackEvent,
+    room: &Room,
+) {
     if let Some(mut piece) = room.take() {
         piece.push(event);
         tracks.push(Track { name: name(), thread, pieces: vec![piece] });

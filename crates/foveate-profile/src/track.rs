@@ -18,12 +18,12 @@ pub(crate) struct Track {
     /// The thread's serial number; none for a track.
     pub(crate) thread: Option<u64>,
     /// Filled successively and never moved, so that no event waits for a large copy.
-    pub(crate) pieces: Vec<Vec<Event>>,
+    pub(crate) pieces: Vec<Vec<TrackEvent>>,
 }
 
 /// An event; times are nanoseconds since the trace was made.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Event {
+pub(crate) enum TrackEvent {
     Span { name: &'static str, start: u64, duration: u64 },
     Counter { track: &'static str, at: u64, value: u64 },
 }
@@ -33,7 +33,7 @@ impl Track {
         self.pieces.iter().map(Vec::len).sum()
     }
 
-    pub(crate) fn push(&mut self, event: Event, room: &Room) {
+    pub(crate) fn push(&mut self, event: TrackEvent, room: &Room) {
         match self.pieces.last_mut().filter(|piece| piece.len() < piece.capacity()) {
             Some(piece) => piece.push(event),
             None => {
@@ -58,7 +58,7 @@ impl Room {
     }
 
     /// Reserves memory for some more events; without room it returns none and counts one more dropped event.
-    pub(crate) fn take(&self) -> Option<Vec<Event>> {
+    pub(crate) fn take(&self) -> Option<Vec<TrackEvent>> {
         let taken =
             self.left.fetch_update(Relaxed, Relaxed, |left| (left > 0).then(|| left.saturating_sub(self.piece)));
         match taken {
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     #[cfg(target_pointer_width = "64")]
     fn an_event_takes_the_memory_that_is_documented() {
-        assert_eq!(size_of::<Event>(), 40);
+        assert_eq!(size_of::<TrackEvent>(), 40);
     }
 
     #[test]

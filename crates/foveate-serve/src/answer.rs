@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::api::Api;
 use crate::entry::AnswerEntry;
-use crate::problem::{Problem, ProblemKind, REQUEST_ID};
+use crate::problem::{ApiProblem, ProblemKind, REQUEST_ID};
 
 #[derive(Serialize)]
 struct List<'a> {
@@ -38,7 +38,7 @@ pub(crate) fn outcomes(
     images: usize,
     encoding: Encoding,
     partial: bool,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiProblem> {
     let failures: Vec<(usize, &Failure)> =
         outcomes.iter().enumerate().filter_map(|(i, outcome)| Some((i, outcome.as_ref().err()?))).collect();
     if failures.is_empty() || partial && failures.len() < outcomes.len() {
@@ -46,9 +46,9 @@ pub(crate) fn outcomes(
         return Ok(list(StatusCode::OK, id, &api.models[0], images, data));
     }
     let data = failures.iter().map(|(i, failure)| AnswerEntry::failed(*i, failure)).collect();
-    let problem = Problem { data, ..failed(&failures, outcomes.len(), partial) };
+    let problem = ApiProblem { data, ..failed(&failures, outcomes.len(), partial) };
     let remedy = failures.iter().find_map(|(_, failure)| (api.remedy)(failure.setting?));
-    Err(Problem { remedy: remedy.unwrap_or(problem.remedy), ..problem })
+    Err(ApiProblem { remedy: remedy.unwrap_or(problem.remedy), ..problem })
 }
 
 /// The answer to an accepted request.
@@ -58,7 +58,7 @@ pub(crate) fn list(status: StatusCode, id: &str, model: &str, images: usize, dat
 }
 
 /// The problem when inputs failed.
-fn failed(failures: &[(usize, &Failure)], all: usize, partial: bool) -> Problem {
+fn failed(failures: &[(usize, &Failure)], all: usize, partial: bool) -> ApiProblem {
     let (index, first) = failures[0];
     let count = failures.len();
     let detail = format!("{count} of {all} inputs failed; input {index}: {}: {}", first.stage.name(), first.reason);
@@ -69,11 +69,11 @@ fn failed(failures: &[(usize, &Failure)], all: usize, partial: bool) -> Problem 
             true => "replace the inputs that data lists, or set partial_results to have the vectors of the others",
             false => "send other inputs: these fail whenever they are tried",
         };
-        return Problem { kind: ProblemKind::InputsFailed, ..Problem::impossible(detail, remedy) };
+        return ApiProblem { kind: ProblemKind::InputsFailed, ..ApiProblem::impossible(detail, remedy) };
     }
     let wait = failures.iter().filter_map(|(_, failure)| failure.retry_after).max();
     let stages = failures.iter().filter(|(_, failure)| failure.transient).map(|(_, failure)| failure.stage);
-    Problem::new(status(stages), detail, "try again after the time in Retry-After")
+    ApiProblem::new(status(stages), detail, "try again after the time in Retry-After")
         .later(wait.unwrap_or(Duration::from_secs(1)))
 }
 

@@ -10,7 +10,7 @@ use foveate_net::Codings;
 use http_body_util::BodyExt;
 
 use crate::memory::MemoryClaim;
-use crate::problem::Problem;
+use crate::problem::ApiProblem;
 use crate::serving::Serving;
 
 /// The time for which a refused client may continue to send.
@@ -36,7 +36,7 @@ pub(crate) async fn read(
     serving: &Serving,
     headers: &HeaderMap,
     body: &mut Body,
-) -> Result<(Vec<u8>, MemoryClaim), Problem> {
+) -> Result<(Vec<u8>, MemoryClaim), ApiProblem> {
     let header = headers.get(CONTENT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let codings = Codings::parse(header).and_then(|codings| match codings.len() {
         0 | 1 => Ok(codings),
@@ -49,7 +49,7 @@ pub(crate) async fn read(
     let reading = tokio::time::timeout(serving.api.read_timeout, receive(serving, headers, body));
     let received = reading.await.map_err(|_| {
         let detail = format!("the body was not there within {} s", serving.api.read_timeout.as_secs_f64());
-        Problem::new(StatusCode::REQUEST_TIMEOUT, detail, "send fewer images, or their URLs")
+        ApiProblem::new(StatusCode::REQUEST_TIMEOUT, detail, "send fewer images, or their URLs")
     })??;
     match codings.is_empty() {
         true => Ok((received.bytes, received.claim)),
@@ -70,7 +70,7 @@ impl Growing {
     }
 
     /// Adds a piece. Grows to twice the size, but not beyond the expected one.
-    fn add(&mut self, piece: &[u8], expected: u64) -> Result<(), Problem> {
+    fn add(&mut self, piece: &[u8], expected: u64) -> Result<(), ApiProblem> {
         let needed = self.bytes.len() + piece.len();
         if needed as u64 > self.most {
             return Err(too_large(self.most));
@@ -87,14 +87,14 @@ impl Growing {
 
 /// Receives the whole body within its limits. Claims room for the bytes that came, because announcing bytes costs a
 /// client nothing.
-async fn receive(serving: &Serving, headers: &HeaderMap, body: &mut Body) -> Result<Growing, Problem> {
+async fn receive(serving: &Serving, headers: &HeaderMap, body: &mut Body) -> Result<Growing, ApiProblem> {
     let mut received = Growing::new(serving);
     let announced = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     if announced.is_some_and(|bytes| bytes > received.most) {
         return Err(too_large(received.most));
     }
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| Problem::malformed(format!("the body ended early: {error}")))?;
+        let frame = frame.map_err(|error| ApiProblem::malformed(format!("the body ended early: {error}")))?;
         let Ok(data) = frame.into_data() else { continue };
         received.add(&data, announced.unwrap_or(received.most))?;
     }
@@ -102,7 +102,7 @@ async fn receive(serving: &Serving, headers: &HeaderMap, body: &mut Body) -> Res
 }
 
 /// Undoes a body's codings. What comes out has the limit of a body that is not encoded.
-fn decode(serving: &Serving, codings: &Codings, encoded: Growing) -> Result<(Vec<u8>, MemoryClaim), Problem> {
+fn decode(serving: &Serving, codings: &Codings, encoded: Growing) -> Result<(Vec<u8>, MemoryClaim), ApiProblem> {
     let mut decoded = Growing::new(serving);
     let mut reader = codings.decode(Box::new(Cursor::new(&encoded.bytes)));
     let mut chunk = vec![0; CHUNK];
@@ -110,7 +110,7 @@ fn decode(serving: &Serving, codings: &Codings, encoded: Growing) -> Result<(Vec
         match reader.read(&mut chunk) {
             Ok(0) => return Ok((decoded.bytes, decoded.claim)),
             Ok(read) => decoded.add(&chunk[..read], decoded.most)?,
-            Err(error) => return Err(Problem::malformed(format!("the body is damaged {codings}: {error}"))),
+            Err(error) => return Err(ApiProblem::malformed(format!("the body is damaged {codings}: {error}"))),
         }
     }
 }
@@ -134,30 +134,30 @@ pub(crate) async fn linger(serving: &Serving, headers: &HeaderMap, body: &mut Bo
     let _ = tokio::time::timeout(LINGER.min(serving.api.read_timeout), rest).await;
 }
 
-fn too_large(most: u64) -> Problem {
+fn too_large(most: u64) -> ApiProblem {
     let detail = format!("the body is larger than {most} bytes");
-    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail, "send fewer images, or their URLs")
+    ApiProblem::new(StatusCode::PAYLOAD_TOO_LARGE, detail, "send fewer images, or their URLs")
 }
 
-fn unsupported(detail: String, remedy: &'static str) -> Problem {
-    Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail, remedy)
+fn unsupported(detail: String, remedy: &'static str) -> ApiProblem {
+    ApiProblem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail, remedy)
 }
 
 impl BodyKind {
     /// The kind by `Content-Type`; by the first bytes if that is absent or says nothing. Many clients send JSON as a
     /// form (curl's `-d`), as text (pages without a preflight request), or without a type.
-    pub(crate) fn of(headers: &HeaderMap, body: &[u8]) -> Result<Self, Problem> {
+    pub(crate) fn of(headers: &HeaderMap, body: &[u8]) -> Result<Self, ApiProblem> {
         let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         if body.is_empty() {
-            return Err(Problem::malformed("the body is empty"));
+            return Err(ApiProblem::malformed("the body is empty"));
         }
         match essence.as_str() {
             "application/json" | "text/json" => return Ok(Self::Json),
             "multipart/form-data" => {
                 return match multer::parse_boundary(content_type).ok().or_else(|| boundary(body)) {
                     Some(boundary) => Ok(Self::Multipart { boundary }),
-                    None => Err(Problem::malformed("Content-Type: a form without a boundary")),
+                    None => Err(ApiProblem::malformed("Content-Type: a form without a boundary")),
                 };
             }
             json if json.ends_with("+json") => return Ok(Self::Json),

@@ -20,7 +20,7 @@ use crate::answer;
 use crate::asked::Asked;
 use crate::body;
 use crate::input;
-use crate::problem::Problem;
+use crate::problem::ApiProblem;
 use crate::request_log::RequestFigures;
 use crate::serving::Serving;
 use crate::settings::RequestFields;
@@ -73,7 +73,7 @@ async fn identified(
     headers: &HeaderMap,
     body: &mut Body,
     figures: &mut RequestFigures,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiProblem> {
     let span = info_span!("request", id, images = Empty, status = Empty);
     if let Some(traceparent) = headers.get("traceparent").and_then(|value| value.to_str().ok()) {
         (serving.api.traces.join)(&span, traceparent);
@@ -85,7 +85,7 @@ async fn identified(
         Span::current().record("images", figures.images);
         check(serving, &asked.settings)?;
         if is_search && asked.settings.task.is_some() {
-            return Err(Problem::impossible("what is similar has no task", "leave the task out"));
+            return Err(ApiProblem::impossible("what is similar has no task", "leave the task out"));
         }
         embed(serving, id, asked, figures).await
     };
@@ -96,28 +96,32 @@ async fn identified(
 }
 
 /// The request's id, which begins the images' ids.
-fn id(headers: &HeaderMap) -> Result<String, Problem> {
+fn id(headers: &HeaderMap) -> Result<String, ApiProblem> {
     let Some(key) = headers.get(IDEMPOTENCY_KEY) else { return Ok(Uuid::now_v7().to_string()) };
     match key.to_str() {
         Ok(key) if (1..=MAX_KEY).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic()) => {
             Ok(key.to_owned())
         }
-        _ => Err(Problem::malformed(format!("an Idempotency-Key has 1 to {MAX_KEY} visible ASCII characters"))),
+        _ => Err(ApiProblem::malformed(format!("an Idempotency-Key has 1 to {MAX_KEY} visible ASCII characters"))),
     }
 }
 
-fn check(serving: &Serving, settings: &RequestFields) -> Result<(), Problem> {
+fn check(serving: &Serving, settings: &RequestFields) -> Result<(), ApiProblem> {
     settings.model.as_ref().map_or(Ok(()), |model| serving.has_model(model))?;
     if settings.normalize == Some(false) && serving.api.normalized {
         let remedy = "leave normalize out, or start the server with --normalize off";
-        return Err(Problem::impossible("normalize is false, and this server's vectors have length 1", remedy));
+        return Err(ApiProblem::impossible("normalize is false, and this server's vectors have length 1", remedy));
     }
     match (settings.dimensions, serving.api.dimensions) {
         (Some(asked), Some(width)) if asked != width as u64 => {
             let detail = format!("dimensions {asked}; the vectors of this model have {width}");
-            Err(Problem::new(StatusCode::BAD_REQUEST, detail, "leave dimensions out: vectors cannot be shortened here"))
+            Err(ApiProblem::new(
+                StatusCode::BAD_REQUEST,
+                detail,
+                "leave dimensions out: vectors cannot be shortened here",
+            ))
         }
-        (Some(_), None) => Err(Problem::malformed("dimensions: this server does not know its vectors' width")),
+        (Some(_), None) => Err(ApiProblem::malformed("dimensions: this server does not know its vectors' width")),
         _ => Ok(()),
     }
 }
@@ -128,7 +132,7 @@ async fn embed(
     id: &str,
     mut asked: Asked,
     figures: &mut RequestFigures,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiProblem> {
     let deadline = Instant::now() + serving.api.timeout;
     let encoding = asked.settings.encoding;
     let partial = asked.settings.partial;
@@ -151,7 +155,7 @@ async fn embed(
     }
     if let (Some(similar), Some(slot)) = (similar, &serving.index) {
         let Ok(Ok(_turn)) = timeout_at(deadline, serving.searches.acquire()).await else {
-            return Err(Problem::full("as many searches are under way as there may be"));
+            return Err(ApiProblem::full("as many searches are under way as there may be"));
         };
         told = tokio::task::block_in_place(|| similar.search(&*slot.current(), told))?;
     }
@@ -195,11 +199,11 @@ fn submit(
     id: &str,
     asked: Asked,
     wanted: &Wanted,
-) -> Result<Vec<oneshot::Receiver<Outcome>>, Problem> {
+) -> Result<Vec<oneshot::Receiver<Outcome>>, ApiProblem> {
     let Serving { api, task, .. } = serving;
     let room = api.engine.max_in_flight().saturating_sub(api.engine.in_flight());
     if room < asked.images.len() {
-        return Err(Problem::full(format!("{} images, and there is room for {room} now", asked.images.len())));
+        return Err(ApiProblem::full(format!("{} images, and there is room for {room} now", asked.images.len())));
     }
     let task = asked.settings.task.as_ref().unwrap_or(task);
     // Frees the room of the bytes once the engine is done with the last image.

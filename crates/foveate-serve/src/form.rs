@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::asked::Asked;
 use crate::image_text::{ImageText, TextMeans};
-use crate::problem::Problem;
+use crate::problem::ApiProblem;
 use crate::settings::RequestFields;
 
 /// Names of parts with a file, alone or with `[]` or `[0]` after it.
@@ -26,7 +26,7 @@ pub(crate) async fn multipart(
     boundary: String,
     asked: &mut Asked,
     max_images: usize,
-) -> Result<(), Problem> {
+) -> Result<(), ApiProblem> {
     // All parts together are no larger than the body.
     asked.claim.grow_to(body.len() as u64)?;
     let whole = stream::iter([Ok::<_, Infallible>(Bytes::from(body))]);
@@ -39,19 +39,19 @@ pub(crate) async fn multipart(
     Ok(())
 }
 
-async fn read_part(part: Field<'_>, asked: &mut Asked, max_images: usize, decoded: &mut u64) -> Result<(), Problem> {
+async fn read_part(part: Field<'_>, asked: &mut Asked, max_images: usize, decoded: &mut u64) -> Result<(), ApiProblem> {
     let name = part.name().unwrap_or_default().to_owned();
     let is_file = part.file_name().is_some();
     let has_type = part.content_type().is_some();
     let kind = name.split('[').next().unwrap_or_default();
     let is_image = FILES.contains(&kind) || ADDRESSES.contains(&kind);
     if is_image && asked.images.len() == max_images {
-        return Err(Problem::too_many(max_images));
+        return Err(ApiProblem::too_many(max_images));
     }
     let bytes = part.bytes().await.map_err(|error| broken(&error))?;
     if is_image {
         if bytes.is_empty() {
-            return Err(Problem::malformed("an image of no bytes"));
+            return Err(ApiProblem::malformed("an image of no bytes"));
         }
         // A part without a name of a file may hold the file all the same.
         let text = std::str::from_utf8(&bytes).ok().filter(|text| {
@@ -75,26 +75,26 @@ async fn read_part(part: Field<'_>, asked: &mut Asked, max_images: usize, decode
     };
     // In a form, a number or a word could also mean text.
     if name == "metadata" && !json.trim_start().starts_with('{') {
-        return Err(Problem::malformed("part 'metadata' is no JSON object"));
+        return Err(ApiProblem::malformed("part 'metadata' is no JSON object"));
     }
     let is_known = asked.settings.set(&name, &json);
-    match is_known.map_err(|reason| Problem::malformed(format!("part '{name}': {reason}")))? {
-        true if json.trim() == "null" => Err(Problem::malformed(format!("part '{name}' is null; leave it out"))),
+    match is_known.map_err(|reason| ApiProblem::malformed(format!("part '{name}': {reason}")))? {
+        true if json.trim() == "null" => Err(ApiProblem::malformed(format!("part '{name}' is null; leave it out"))),
         true => Ok(()),
         false => unknown(&name, is_file, asked),
     }
 }
 
 /// Notes a part of another name. A file is not left out: its sender wants a vector for it.
-fn unknown(name: &str, is_file: bool, asked: &mut Asked) -> Result<(), Problem> {
+fn unknown(name: &str, is_file: bool, asked: &mut Asked) -> Result<(), ApiProblem> {
     if is_file {
-        return Err(Problem::malformed(format!(
+        return Err(ApiProblem::malformed(format!(
             "part '{name:.100}' is a file; files are called image, images, file or files"
         )));
     }
-    asked.ignored.add(name).map_err(Problem::malformed)
+    asked.ignored.add(name).map_err(ApiProblem::malformed)
 }
 
-fn broken(error: &multer::Error) -> Problem {
-    Problem::malformed(format!("the form cannot be read: {error}"))
+fn broken(error: &multer::Error) -> ApiProblem {
+    ApiProblem::malformed(format!("the form cannot be read: {error}"))
 }

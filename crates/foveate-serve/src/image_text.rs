@@ -11,7 +11,7 @@ use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqA
 
 use crate::limits::MAX_INPUTS;
 use crate::memory::MemoryClaim;
-use crate::problem::Problem;
+use crate::problem::ApiProblem;
 use crate::settings::IgnoredFields;
 
 /// The description of an input, for errors.
@@ -40,7 +40,7 @@ pub(crate) enum TextMeans {
 
 impl ImageText<'_> {
     /// The image. Its bytes are claimed in addition to `decoded` others.
-    pub(crate) fn image(&self, claim: &mut MemoryClaim, decoded: &mut u64) -> Result<Image, Problem> {
+    pub(crate) fn image(&self, claim: &mut MemoryClaim, decoded: &mut u64) -> Result<Image, ApiProblem> {
         let text = &*self.text;
         let admit = |bytes: u64| {
             *decoded += bytes;
@@ -48,12 +48,12 @@ impl ImageText<'_> {
         };
         let address = ImageAddress::parse(text);
         if text.len() > MAX_ADDRESS && matches!(address, Some(ImageAddress::Web(_) | ImageAddress::Object(_))) {
-            return Err(Problem::malformed(format!("an address of more than {MAX_ADDRESS} characters")));
+            return Err(ApiProblem::malformed(format!("an address of more than {MAX_ADDRESS} characters")));
         }
         let bytes = match address {
             Some(ImageAddress::Object(address)) => return Ok(Image::At(ImageRef::Object(address))),
             _ if self.means == TextMeans::Object => {
-                return Err(Problem::malformed("an object's address begins with s3://, gs:// or az://"));
+                return Err(ApiProblem::malformed("an object's address begins with s3://, gs:// or az://"));
             }
             Some(ImageAddress::Web(url)) => return Ok(Image::At(ImageRef::Url(url))),
             Some(ImageAddress::Data) => foveate_net::decode_data(text, admit)?,
@@ -61,7 +61,7 @@ impl ImageText<'_> {
                 foveate_net::decode_base64(text, admit)?
             }
             None => {
-                return Err(Problem::new(
+                return Err(ApiProblem::new(
                     StatusCode::BAD_REQUEST,
                     "a text that is neither an address (https://…, data:…, s3://…) nor an image in base64",
                     r#"name an image: this server embeds no texts; or send its bytes as {"image": base64}"#,
@@ -69,13 +69,13 @@ impl ImageText<'_> {
             }
         };
         match bytes.is_empty() {
-            true => Err(Problem::malformed("an image of no bytes")),
+            true => Err(ApiProblem::malformed("an image of no bytes")),
             false => Ok(Image::Bytes(bytes)),
         }
     }
 }
 
-impl From<NetError> for Problem {
+impl From<NetError> for ApiProblem {
     fn from(error: NetError) -> Self {
         Self::malformed(error.reason)
     }

@@ -9,7 +9,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use serde_json::{Value, json};
 
 use crate::api::{Index, IndexSource, ReadIndex};
-use crate::problem::Problem;
+use crate::problem::ApiProblem;
 
 /// The index that requests search, and its replacement.
 pub(crate) struct IndexSlot {
@@ -45,16 +45,16 @@ impl IndexSlot {
     }
 
     /// Reads the index and replaces the current one, which stays if that fails. Both are in memory meanwhile.
-    pub(crate) fn reload(&self) -> Result<Value, Problem> {
+    pub(crate) fn reload(&self) -> Result<Value, ApiProblem> {
         let turn = self.reading.try_lock();
         if matches!(turn, Err(TryLockError::WouldBlock)) {
             let remedy = "wait until it is there, and reload again if the vectors have changed since";
-            return Err(Problem::new(StatusCode::CONFLICT, "the index is being read already", remedy));
+            return Err(ApiProblem::new(StatusCode::CONFLICT, "the index is being read already", remedy));
         }
         let start = Instant::now();
         let index = (self.read)().map_err(|why| {
             let detail = format!("cannot read the index again, and the old one stays: {why}");
-            Problem::unavailable(detail, "repair the vectors, and reload again")
+            ApiProblem::unavailable(detail, "repair the vectors, and reload again")
         })?;
         let rows = index.rows();
         let dim = index.dim();

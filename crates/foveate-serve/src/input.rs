@@ -14,7 +14,7 @@ use crate::asked::Asked;
 use crate::body::{self, BodyKind};
 use crate::form;
 use crate::image_text::{ImageText, InputsSeed};
-use crate::problem::Problem;
+use crate::problem::ApiProblem;
 use crate::request_log::RequestFigures;
 use crate::serving::Serving;
 use crate::settings::{IgnoredFields, RequestFields};
@@ -30,7 +30,7 @@ pub(crate) async fn ask(
     body: &mut Body,
     similar: Option<SimilarFields>,
     figures: &mut RequestFigures,
-) -> Result<Asked, Problem> {
+) -> Result<Asked, ApiProblem> {
     let (body, mut claim) = body::read(serving, headers, body).await?;
     figures.bytes = body.len();
     let kind = BodyKind::of(headers, &body)?;
@@ -52,7 +52,7 @@ pub(crate) async fn ask(
     }
     figures.ignored = asked.ignored.header();
     if let Some(bytes) = asked.settings.metadata.as_ref().map(String::len).filter(|bytes| *bytes > Job::MAX_METADATA) {
-        return Err(Problem::impossible(
+        return Err(ApiProblem::impossible(
             format!("metadata of {bytes} bytes; there may be {}", Job::MAX_METADATA),
             "send less",
         ));
@@ -63,40 +63,40 @@ pub(crate) async fn ask(
         count += similar.size();
     }
     match count {
-        0 => Err(Problem::malformed("there is no image in it")),
+        0 => Err(ApiProblem::malformed("there is no image in it")),
         // Images alone were counted when they were read.
         _ if count > serving.api.max_images && count > asked.images.len() => {
             let detail = format!("more than {} images, ids and vectors in one request", serving.api.max_images);
-            Err(Problem::impossible(detail, "send several requests"))
+            Err(ApiProblem::impossible(detail, "send several requests"))
         }
         _ => Ok(asked),
     }
 }
 
 /// Reads a request in JSON.
-fn json(body: &[u8], asked: &mut Asked, max_images: usize) -> Result<(), Problem> {
+fn json(body: &[u8], asked: &mut Asked, max_images: usize) -> Result<(), ApiProblem> {
     let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
     if body.trim_ascii_start().first() == Some(&b'[') {
-        return Err(Problem::malformed("a list; expected an object with the list as input"));
+        return Err(ApiProblem::malformed("a list; expected an object with the list as input"));
     }
     let mut parser = serde_json::Deserializer::from_slice(body);
     let request = RequestSeed { settings: &mut asked.settings, ignored: &mut asked.ignored };
     let lists = request.deserialize(&mut parser).and_then(|lists| parser.end().map(|()| lists));
-    let mut lists = lists.map_err(|error| Problem::malformed(error.to_string()))?;
+    let mut lists = lists.map_err(|error| ApiProblem::malformed(error.to_string()))?;
     let Some(ImageList { field, inputs }) = lists.pop() else {
         let remedy = match &asked.settings.similar {
             Some(similar) if similar.size() > 0 => return Ok(()),
             Some(_) => "send images as input, or id, ids, vector, positive or negative",
             None => "send images as input: this server embeds no texts",
         };
-        return Err(Problem::new(StatusCode::BAD_REQUEST, "missing field `input`", remedy));
+        return Err(ApiProblem::new(StatusCode::BAD_REQUEST, "missing field `input`", remedy));
     };
     if let Some(other) = lists.pop() {
         let detail = format!("images as '{}' and as '{field}'", other.field);
-        return Err(Problem::impossible(detail, "send all of them as input"));
+        return Err(ApiProblem::impossible(detail, "send all of them as input"));
     }
     if inputs.len() > max_images && field != "messages" {
-        return Err(Problem::too_many(max_images));
+        return Err(ApiProblem::too_many(max_images));
     }
     let mut decoded = 0;
     if field == "messages" {
@@ -114,11 +114,11 @@ fn json(body: &[u8], asked: &mut Asked, max_images: usize) -> Result<(), Problem
 }
 
 /// The only image of an input.
-fn only<'i, 'a>(images: &'i [ImageText<'a>]) -> Result<&'i ImageText<'a>, Problem> {
+fn only<'i, 'a>(images: &'i [ImageText<'a>]) -> Result<&'i ImageText<'a>, ApiProblem> {
     match images {
         [image] => Ok(image),
-        [] => Err(Problem::malformed("there is no image in it")),
-        _ => Err(Problem::impossible(
+        [] => Err(ApiProblem::malformed("there is no image in it")),
+        _ => Err(ApiProblem::impossible(
             "several images where one vector is asked for",
             "send each image as an element of input, which has a vector for each of them",
         )),

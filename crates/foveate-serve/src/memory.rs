@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::problem::Problem;
+use crate::problem::ApiProblem;
 
 /// Bytes per permit of the semaphore, which counts in 32 bits.
 const UNIT: u64 = 1024;
@@ -39,14 +39,14 @@ impl BodyMemory {
         (self.all - self.units.available_permits() as u64) * UNIT
     }
 
-    fn full(&self) -> Problem {
-        Problem::full(format!("{} KiB of uploads are in hand, and there may be {}", self.taken() / UNIT, self.all))
+    fn full(&self) -> ApiProblem {
+        ApiProblem::full(format!("{} KiB of uploads are in hand, and there may be {}", self.taken() / UNIT, self.all))
     }
 }
 
 impl MemoryClaim {
     /// Grows the claim to `bytes` if there is room. A claim never shrinks.
-    pub(crate) fn grow_to(&mut self, bytes: u64) -> Result<(), Problem> {
+    pub(crate) fn grow_to(&mut self, bytes: u64) -> Result<(), ApiProblem> {
         let held = self.held.as_ref().map_or(0, OwnedSemaphorePermit::num_permits) as u64;
         let more = bytes.div_ceil(UNIT).saturating_sub(held);
         if more == 0 {

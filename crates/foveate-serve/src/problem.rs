@@ -18,7 +18,7 @@ const LATER: Duration = Duration::from_secs(1);
 
 /// The reason why a request failed, and the remedy.
 #[derive(Debug)]
-pub(crate) struct Problem {
+pub(crate) struct ApiProblem {
     pub(crate) status: StatusCode,
     pub(crate) kind: ProblemKind,
     pub(crate) detail: String,
@@ -68,7 +68,7 @@ struct ErrorObject {
 #[derive(Clone, Debug)]
 pub(crate) struct Reason(pub(crate) String);
 
-impl Problem {
+impl ApiProblem {
     pub(crate) fn new(status: StatusCode, detail: impl Into<String>, remedy: &'static str) -> Self {
         let detail = detail.into();
         Self { status, kind: ProblemKind::Usual, detail, remedy, retry_after: None, id: None, data: Vec::new() }
@@ -120,7 +120,7 @@ impl Problem {
     }
 }
 
-impl From<Rejected> for Problem {
+impl From<Rejected> for ApiProblem {
     fn from(rejected: Rejected) -> Self {
         match rejected {
             Rejected::Full(_) => Self::full("as many images are under way as there may be"),
@@ -162,7 +162,7 @@ fn type_of(status: StatusCode) -> &'static str {
     }
 }
 
-impl Problem {
+impl ApiProblem {
     fn to_json(&self, detail: &str) -> Vec<u8> {
         let wire = ProblemJson {
             r#type: "about:blank",
@@ -183,7 +183,7 @@ impl Problem {
     }
 }
 
-impl IntoResponse for Problem {
+impl IntoResponse for ApiProblem {
     fn into_response(self) -> Response {
         // The detail may quote the client.
         let detail = format!("{:.500}", self.detail);

@@ -15,7 +15,7 @@ const MAX_ID: usize = 200;
 
 /// The client's address: an extension of each request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Peer(pub(crate) SocketAddr);
+pub(crate) struct PeerAddress(pub(crate) SocketAddr);
 
 /// RequestFigures of a request for embeddings: an extension of the response.
 #[derive(Clone, Debug, Default)]
@@ -53,7 +53,7 @@ impl Line {
             method: request.method().clone(),
             // Without the query, which may hold secrets.
             path: request.uri().path().to_owned(),
-            peer: request.extensions().get().map(|Peer(address)| *address),
+            peer: request.extensions().get().map(|PeerAddress(address)| *address),
             start: Instant::now(),
             answered: false,
         }

@@ -21,7 +21,7 @@ use crate::cors::{Origin, cors};
 use crate::error::ServeError;
 use crate::index::IndexSlot;
 use crate::metrics::{Metrics, plain};
-use crate::problem::{Problem, REQUEST_ID};
+use crate::problem::{ApiProblem, REQUEST_ID};
 use crate::request_log::Line;
 use crate::serving::Serving;
 use crate::{embeddings, openapi};
@@ -89,7 +89,7 @@ async fn ready(State(shared): State<Arc<ServerState>>) -> Response {
 fn health(state: Result<(), String>, remedy: &'static str) -> Response {
     match state {
         Ok(()) => Json(json!({"status": "ok"})).into_response(),
-        Err(reason) => Problem::unavailable(reason, remedy).into_response(),
+        Err(reason) => ApiProblem::unavailable(reason, remedy).into_response(),
     }
 }
 
@@ -107,7 +107,7 @@ async fn metrics(State(shared): State<Arc<ServerState>>, headers: HeaderMap) -> 
     ([(CONTENT_TYPE, content_type)], text).into_response()
 }
 
-async fn models(State(serving): State<Arc<Serving>>, headers: HeaderMap) -> Result<Response, Problem> {
+async fn models(State(serving): State<Arc<Serving>>, headers: HeaderMap) -> Result<Response, ApiProblem> {
     serving.authorize(&headers)?;
     let models: Vec<Value> = serving.api.models.iter().map(|name| described(&serving, name)).collect();
     Ok(Json(json!({"object": "list", "data": models})).into_response())
@@ -117,9 +117,9 @@ async fn model(
     State(serving): State<Arc<Serving>>,
     headers: HeaderMap,
     name: Result<Path<String>, PathRejection>,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiProblem> {
     serving.authorize(&headers)?;
-    let Path(name) = name.map_err(|error| Problem::malformed(error.body_text()))?;
+    let Path(name) = name.map_err(|error| ApiProblem::malformed(error.body_text()))?;
     serving.has_model(&name)?;
     Ok(Json(described(&serving, &name)).into_response())
 }
@@ -130,24 +130,24 @@ fn described(serving: &Serving, name: &str) -> Value {
 }
 
 /// Reads the index again, to the end even if the client goes away.
-async fn reload(State(serving): State<Arc<Serving>>, headers: HeaderMap) -> Result<Response, Problem> {
+async fn reload(State(serving): State<Arc<Serving>>, headers: HeaderMap) -> Result<Response, ApiProblem> {
     serving.authorize(&headers)?;
     let reading = tokio::task::spawn_blocking(move || serving.index.as_ref().map(IndexSlot::reload));
     let answer = reading.await.ok().flatten();
     let Some(answer) = answer else {
-        return Err(Problem::unavailable("the index could not be read", "see the server's log"));
+        return Err(ApiProblem::unavailable("the index could not be read", "see the server's log"));
     };
     Ok(Json(answer?).into_response())
 }
 
-async fn no_such_address(request: Request) -> Problem {
+async fn no_such_address(request: Request) -> ApiProblem {
     let detail = format!("there is nothing at {}", request.uri().path());
-    Problem::new(StatusCode::NOT_FOUND, detail, "/openapi.json says what there is, where the API is served")
+    ApiProblem::new(StatusCode::NOT_FOUND, detail, "/openapi.json says what there is, where the API is served")
 }
 
-async fn no_such_method(request: Request) -> Problem {
+async fn no_such_method(request: Request) -> ApiProblem {
     let detail = format!("{} is not understood here", request.method());
-    Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail, "use one of those in Allow")
+    ApiProblem::new(StatusCode::METHOD_NOT_ALLOWED, detail, "use one of those in Allow")
 }
 
 /// Logs requests, counts them by route, and gives each answer an `X-Request-Id`: the client's, the answer's own, or a

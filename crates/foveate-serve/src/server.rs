@@ -24,7 +24,7 @@ use crate::api::Api;
 use crate::error::ServeError;
 use crate::index::IndexSlot;
 use crate::limits::MAX_BLOCKING;
-use crate::request_log::Peer;
+use crate::request_log::PeerAddress;
 use crate::routes::{self, ServerState};
 
 /// Threads for connections, which do little work themselves.
@@ -220,7 +220,7 @@ impl Door {
         stream.set_write_timeout(Some(self.write_timeout));
         let router = TowerToHyperService::new(self.router.clone());
         let service = service_fn(move |mut request: Request<Incoming>| {
-            request.extensions_mut().insert(Peer(peer));
+            request.extensions_mut().insert(PeerAddress(peer));
             router.call(request)
         });
         http1::Builder::new()

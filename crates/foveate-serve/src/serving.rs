@@ -15,7 +15,7 @@ use crate::error::ServeError;
 use crate::index::IndexSlot;
 use crate::limits::MAX_SEARCHES;
 use crate::memory::BodyMemory;
-use crate::problem::Problem;
+use crate::problem::ApiProblem;
 
 /// The API at run time.
 pub(crate) struct Serving {
@@ -65,9 +65,9 @@ impl Serving {
     }
 
     /// Checks a model's name.
-    pub(crate) fn has_model(&self, name: &str) -> Result<(), Problem> {
+    pub(crate) fn has_model(&self, name: &str) -> Result<(), ApiProblem> {
         let known = &self.api.models;
-        if known.iter().any(|model| model == name) { Ok(()) } else { Err(Problem::no_model(name, known)) }
+        if known.iter().any(|model| model == name) { Ok(()) } else { Err(ApiProblem::no_model(name, known)) }
     }
 
     pub(crate) fn needs_key(&self) -> bool {
@@ -98,13 +98,13 @@ impl Serving {
     }
 
     /// Authenticates the client.
-    pub(crate) fn authorize(&self, headers: &HeaderMap) -> Result<(), Problem> {
+    pub(crate) fn authorize(&self, headers: &HeaderMap) -> Result<(), ApiProblem> {
         if !self.needs_key() || self.key(headers).is_some() {
             return Ok(());
         }
         let detail = if sent(headers).is_some() { "this API key is not known" } else { "there is no API key" };
         let remedy = "send one that the operator gave you: 'Authorization: Bearer KEY'";
-        Err(Problem::new(StatusCode::UNAUTHORIZED, detail, remedy))
+        Err(ApiProblem::new(StatusCode::UNAUTHORIZED, detail, remedy))
     }
 }
 

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::api::{Index, IndexFilter};
-use crate::problem::Problem;
+use crate::problem::ApiProblem;
 
 /// Results of a query if the request does not say how many.
 pub(crate) const USUAL_K: usize = 10;
@@ -51,14 +51,14 @@ struct IndexQuery {
 
 impl SimilarFields {
     /// Reads the query of an address, for images that are the whole body.
-    pub(crate) fn of_query(query: &str, dim: usize) -> Result<Self, Problem> {
+    pub(crate) fn of_query(query: &str, dim: usize) -> Result<Self, ApiProblem> {
         let mut fields = Self { dim, ..Self::default() };
         for part in query.split('&').filter(|part| !part.is_empty()) {
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
             let is_number = value.bytes().all(|byte| byte.is_ascii_digit());
             if !["k", "offset"].contains(&name) || !is_number || fields.read(name, value).is_err() {
                 let detail = format!("the query may be k=N, from 1 to {MOST_K}, and offset=N, up to {MOST_OFFSET}");
-                return Err(Problem::malformed(detail));
+                return Err(ApiProblem::malformed(detail));
             }
         }
         fields.in_address = [fields.k.take(), fields.offset.take()];
@@ -66,12 +66,12 @@ impl SimilarFields {
     }
 
     /// Takes what the address says for what the body leaves out.
-    pub(crate) fn settle(&mut self) -> Result<(), Problem> {
+    pub(crate) fn settle(&mut self) -> Result<(), ApiProblem> {
         let [k, offset] = self.in_address;
         for (name, field, in_address) in [("k", &mut self.k, k), ("offset", &mut self.offset, offset)] {
             if field.zip(in_address).is_some_and(|(one, other)| one != other) {
                 let detail = format!("{name} is one number in the address and another in the body");
-                return Err(Problem::impossible(detail, "give it once"));
+                return Err(ApiProblem::impossible(detail, "give it once"));
             }
             *field = field.or(in_address);
         }
@@ -139,12 +139,12 @@ impl SimilarFields {
 
     /// Finds what is most like each query: the images, of which these are the outcomes, then ids, vectors, and at last
     /// the examples together.
-    pub(crate) fn search(&self, index: &dyn Index, images: Vec<Outcome>) -> Result<Vec<Outcome>, Problem> {
+    pub(crate) fn search(&self, index: &dyn Index, images: Vec<Outcome>) -> Result<Vec<Outcome>, ApiProblem> {
         if let Some(column) = self.filter.keys().find(|column| !index.columns().contains(column)) {
             let known = index.columns().join("', '");
             let known = if known.is_empty() { "has none".to_owned() } else { format!("has '{known}'") };
             let remedy = "filter by a column that it has; `embed --columns` and `merge --join` add columns";
-            return Err(Problem::impossible(format!("the index has no column '{column:.100}'; it {known}"), remedy));
+            return Err(ApiProblem::impossible(format!("the index has no column '{column:.100}'; it {known}"), remedy));
         }
         let mut queries: Vec<Result<IndexQuery, Failure>> = Vec::new();
         for image in images {
@@ -165,7 +165,7 @@ impl SimilarFields {
         let k = self.k.unwrap_or(USUAL_K);
         let offset = self.offset.unwrap_or(0);
         let found = index.nearest(&vectors, k + offset + without, &self.filter);
-        let mut found = found.map_err(|error| Problem::unavailable(error, "try again later"))?.into_iter();
+        let mut found = found.map_err(|error| ApiProblem::unavailable(error, "try again later"))?.into_iter();
         let mut answers = Vec::with_capacity(queries.len());
         for query in queries {
             answers.push(query.map(|query| {

@@ -43,7 +43,7 @@ struct SiteQueueState<T> {
 
 /// The speed of a site.
 #[derive(Clone, Copy, PartialEq)]
-enum Pace {
+enum SitePace {
     /// None of its items is finished.
     Unknown,
     Fast,
@@ -52,14 +52,14 @@ enum Pace {
 
 /// Returns the most threads in use with which a site may have one more. All sites count for one that is fast, and those
 /// that are not fast for the others.
-fn room_for(pace: Pace, is_first: bool, threads: usize) -> usize {
+fn room_for(pace: SitePace, is_first: bool, threads: usize) -> usize {
     match (pace, is_first) {
-        (Pace::Fast, true) => threads,
+        (SitePace::Fast, true) => threads,
         // The last eighth is for the first thread of sites that have proven fast: neither sites that were fast and hang
         // now nor any number of new ones take it.
-        (Pace::Fast, false) | (Pace::Unknown | Pace::Slow, true) => threads - threads / 8,
+        (SitePace::Fast, false) | (SitePace::Unknown | SitePace::Slow, true) => threads - threads / 8,
         // Beyond that, a quarter is for the first thread of each site.
-        (Pace::Unknown | Pace::Slow, false) => threads * 5 / 8,
+        (SitePace::Unknown | SitePace::Slow, false) => threads * 5 / 8,
     }
 }
 
@@ -152,12 +152,12 @@ impl<T> SiteQueue<T> {
             let items = site.waiting.len() + site.active.len();
             let is_late = site.active.iter().any(|(_, since)| now.saturating_duration_since(*since) > UNANSWERED);
             match state.pace(name, now) {
-                Pace::Slow => slow += items,
-                Pace::Unknown if is_late => {
+                SitePace::Slow => slow += items,
+                SitePace::Unknown if is_late => {
                     unanswered += items;
                     unanswered_sites += 1;
                 }
-                Pace::Unknown | Pace::Fast => {}
+                SitePace::Unknown | SitePace::Fast => {}
             }
         }
         slow + if unanswered_sites >= SEVERAL { unanswered.min(2 * self.room) } else { 0 }
@@ -194,14 +194,14 @@ impl<T> SiteQueueState<T> {
         let mut not_fast = 0;
         for (name, site) in &self.sites {
             all += site.active.len();
-            not_fast += if self.pace(name, now) == Pace::Fast { 0 } else { site.active.len() };
+            not_fast += if self.pace(name, now) == SitePace::Fast { 0 } else { site.active.len() };
         }
         let place = self.turns.iter().position(|name| {
             let Some(site) = self.sites.get(name) else { return false };
             let pace = self.pace(name, now);
             // A site that answered fast once could otherwise take all threads and hang.
             let most = if self.times.contains_key(name) { threads / 4 } else { 1 };
-            let used = if pace == Pace::Fast { all } else { not_fast };
+            let used = if pace == SitePace::Fast { all } else { not_fast };
             let room = room_for(pace, site.active.is_empty(), threads);
             // Bounds of a few threads leave at least one.
             site.active.len() < site.most.min(most.max(1)) && used < room.max(1)
@@ -230,11 +230,11 @@ impl<T> SiteQueueState<T> {
         self.times.entry(name.to_owned()).and_modify(|time| *time += (took - *time) * WEIGHT).or_insert(took);
     }
 
-    fn pace(&self, name: &str, now: Instant) -> Pace {
+    fn pace(&self, name: &str, now: Instant) -> SitePace {
         match self.times.get(name) {
-            _ if self.is_slow(name, now) => Pace::Slow,
-            Some(_) => Pace::Fast,
-            None => Pace::Unknown,
+            _ if self.is_slow(name, now) => SitePace::Slow,
+            Some(_) => SitePace::Fast,
+            None => SitePace::Unknown,
         }
     }
 
