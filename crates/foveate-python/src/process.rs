@@ -42,7 +42,7 @@ impl<T> Drop for OwnedByProcess<T> {
 
 /// An open model, or the place for one.
 pub(crate) struct OpenedEmbedder {
-    /// TurnGuard by whoever embeds.
+    /// Taken by the call that embeds.
     pub(crate) turn: Arc<Turn>,
     /// `None` until the first call.
     pub(crate) embedder: Mutex<Option<Embedder>>,

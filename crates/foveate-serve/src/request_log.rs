@@ -17,7 +17,7 @@ const MAX_ID: usize = 200;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PeerAddress(pub(crate) SocketAddr);
 
-/// RequestFigures of a request for embeddings: an extension of the response.
+/// Figures of a request for embeddings: an extension of the response.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RequestFigures {
     pub(crate) images: usize,

@@ -1,4 +1,4 @@
-//! SiteQueue a number of threads among sites, so that a slow or dead one does not block the others.
+//! Shares a number of threads among sites, so that a slow or dead one does not block the others.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -87,7 +87,7 @@ pub(crate) struct SiteTurn<'a, T> {
 }
 
 impl<T> SiteQueue<T> {
-    /// SiteQueue `threads` threads. At most `room` items wait for slow sites.
+    /// Shares `threads` threads. At most `room` items wait for slow sites.
     pub(crate) fn new(threads: usize, room: usize) -> Self {
         let state = SiteQueueState {
             sites: HashMap::new(),

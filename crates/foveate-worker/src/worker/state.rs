@@ -12,7 +12,7 @@ use super::totals::Totals;
 use crate::metrics::WorkerMetrics;
 
 pub(super) struct WorkerState {
-    /// WorkerParts name a queue by its index here.
+    /// Parts name a queue by its index here.
     pub(super) queues: Vec<Arc<dyn JobQueue>>,
     /// True for a queue that had no message when the worker last asked.
     pub(super) idle: Vec<AtomicBool>,
