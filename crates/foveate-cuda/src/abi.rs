@@ -39,8 +39,8 @@ in_c! {
     f32: "float",
     c_void: "void",
     Handle: "void*",
-    nvjpeg::Image: "nvjpegImage_t",
-    blaslt::Found: "cublasLtMatmulHeuristicResult_t",
+    nvjpeg::NvjpegImage: "nvjpegImage_t",
+    blaslt::FoundAlgorithm: "cublasLtMatmulHeuristicResult_t",
 }
 
 impl<T: InC> InC for *mut T {
@@ -141,18 +141,18 @@ fn numbers() -> Vec<(&'static str, i64)> {
 
 /// Sizes and offsets of structures.
 fn layouts() -> [(&'static str, usize); 9] {
-    use blaslt::{Algorithm, Found};
-    use nvjpeg::Image;
+    use blaslt::{Algorithm, FoundAlgorithm};
+    use nvjpeg::NvjpegImage;
     [
         ("sizeof(cublasLtMatmulAlgo_t)", size_of::<Algorithm>()),
-        ("sizeof(cublasLtMatmulHeuristicResult_t)", size_of::<Found>()),
-        ("offsetof(cublasLtMatmulHeuristicResult_t, algo)", offset_of!(Found, algorithm)),
-        ("offsetof(cublasLtMatmulHeuristicResult_t, workspaceSize)", offset_of!(Found, workspace_bytes)),
-        ("offsetof(cublasLtMatmulHeuristicResult_t, state)", offset_of!(Found, status)),
-        ("offsetof(cublasLtMatmulHeuristicResult_t, wavesCount)", offset_of!(Found, waves)),
-        ("sizeof(nvjpegImage_t)", size_of::<Image>()),
-        ("offsetof(nvjpegImage_t, channel)", offset_of!(Image, channel)),
-        ("offsetof(nvjpegImage_t, pitch)", offset_of!(Image, pitch)),
+        ("sizeof(cublasLtMatmulHeuristicResult_t)", size_of::<FoundAlgorithm>()),
+        ("offsetof(cublasLtMatmulHeuristicResult_t, algo)", offset_of!(FoundAlgorithm, algorithm)),
+        ("offsetof(cublasLtMatmulHeuristicResult_t, workspaceSize)", offset_of!(FoundAlgorithm, workspace_bytes)),
+        ("offsetof(cublasLtMatmulHeuristicResult_t, state)", offset_of!(FoundAlgorithm, status)),
+        ("offsetof(cublasLtMatmulHeuristicResult_t, wavesCount)", offset_of!(FoundAlgorithm, waves)),
+        ("sizeof(nvjpegImage_t)", size_of::<NvjpegImage>()),
+        ("offsetof(nvjpegImage_t, channel)", offset_of!(NvjpegImage, channel)),
+        ("offsetof(nvjpegImage_t, pitch)", offset_of!(NvjpegImage, pitch)),
     ]
 }
 
@@ -164,8 +164,8 @@ fn wheels() -> PathBuf {
 /// The folders of each release's headers.
 fn releases() -> [Vec<PathBuf>; 2] {
     let nvidia = wheels().join("nvidia");
-    let folders = |names: &[&str]| names.iter().map(|name| nvidia.join(name).join("include")).collect();
-    [folders(&["cuda_runtime", "cuda_nvcc", "cuda_cccl", "cublas", "nvjpeg"]), folders(&["cu13"])]
+    let releases: [&[&str]; 2] = [&["cuda_runtime", "cuda_nvcc", "cuda_cccl", "cublas", "nvjpeg"], &["cu13"]];
+    releases.map(|names| names.iter().map(|name| nvidia.join(name).join("include")).collect())
 }
 
 /// What the compiler says against the program.

@@ -24,7 +24,7 @@ pub(crate) struct Algorithm {
 /// `cublasLtMatmulHeuristicResult_t`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(crate) struct Found {
+pub(crate) struct FoundAlgorithm {
     pub(crate) algorithm: Algorithm,
     pub(crate) workspace_bytes: usize,
     pub(crate) status: Status,
@@ -48,7 +48,7 @@ functions! {
         fn cublasLtMatmulPreferenceDestroy(Raw) -> Status;
         fn cublasLtMatmulPreferenceSetAttribute(Raw, c_int, *const c_void, usize) -> Status;
         fn cublasLtMatmulAlgoGetHeuristic(
-            Raw, Raw, Raw, Raw, Raw, Raw, Raw, c_int, *mut Found, *mut c_int,
+            Raw, Raw, Raw, Raw, Raw, Raw, Raw, c_int, *mut FoundAlgorithm, *mut c_int,
         ) -> Status;
         fn cublasLtMatmul(
             Raw, Raw, *const c_void, *const c_void, Raw, *const c_void, Raw, *const c_void, *const c_void, Raw,
@@ -58,7 +58,7 @@ functions! {
 }
 
 /// The library, loaded once.
-struct Library {
+struct LtLibrary {
     functions: Functions,
     path: String,
 }
@@ -66,11 +66,13 @@ struct Library {
 const REMEDY: &str = "install CUDA's cuBLAS, or `pip install nvidia-cublas-cu12` (`nvidia-cublas` for CUDA 13) and name \
                       its lib folder in FOVEATE_CUDA_LIB";
 
-impl Library {
+impl LtLibrary {
     fn get() -> Result<&'static Self, CudaError> {
-        static LIBRARY: OnceLock<Result<Library, CudaError>> = OnceLock::new();
-        let find = || toolkit::find(("cuBLASLt", "libcublasLt.so", REMEDY), Functions::of);
-        let library = LIBRARY.get_or_init(|| find().map(|(functions, path)| Self { functions, path }));
+        static LIBRARY: OnceLock<Result<LtLibrary, CudaError>> = OnceLock::new();
+        let library = LIBRARY.get_or_init(|| {
+            toolkit::find(("cuBLASLt", "libcublasLt.so", REMEDY), Functions::of)
+                .map(|(functions, path)| Self { functions, path })
+        });
         library.as_ref().map_err(Clone::clone)
     }
 
@@ -93,12 +95,11 @@ impl Library {
 /// # Errors
 /// [`CudaError::Library`] if it is missing, with the paths that were tried; the errors of [`Device::names`].
 pub fn release() -> Result<String, CudaError> {
-    let library = Library::get()?;
+    let library = LtLibrary::get()?;
     // SAFETY: no preconditions.
     let number = unsafe { (library.functions.cublasLtGetVersion)() };
     let major = if number >= 100_000 { 10_000 } else { 1_000 };
-    let (major, minor, patch) = (number / major, number % major / 100, number % 100);
-    Ok(format!("cuBLASLt {major}.{minor}.{patch}"))
+    Ok(format!("cuBLASLt {}.{}.{}", number / major, number % major / 100, number % 100))
 }
 
 /// Finds the library: its [release] and the path it was loaded as (`cuBLASLt 12.8.4 (libcublasLt.so.12)`).
@@ -106,15 +107,15 @@ pub fn release() -> Result<String, CudaError> {
 /// # Errors
 /// Those of [`release`].
 pub fn find() -> Result<String, CudaError> {
-    Ok(format!("{} ({})", release()?, Library::get()?.path))
+    Ok(format!("{} ({})", release()?, LtLibrary::get()?.path))
 }
 
 /// cuBLASLt on a device. Clones share the handle.
 #[derive(Clone)]
-pub struct Handle(Arc<Opened>);
+pub struct Handle(Arc<LtOpened>);
 
-struct Opened {
-    library: &'static Library,
+struct LtOpened {
+    library: &'static LtLibrary,
     device: Device,
     handle: Raw,
 }
@@ -232,14 +233,14 @@ impl Handle {
     /// # Errors
     /// [`CudaError::Library`] if it is missing; the library's own errors otherwise.
     pub fn new(device: &Device) -> Result<Self, CudaError> {
-        let library = Library::get()?;
+        let library = LtLibrary::get()?;
         // The library uses the thread's current context.
         device.call("cuCtxSetCurrent", |_| 0)?;
         let _no_capture = no_capture();
         let mut handle = Raw::NULL;
         // SAFETY: `handle` is a valid place for the handle.
         library.check("cublasLtCreate", unsafe { (library.functions.cublasLtCreate)(&mut handle) })?;
-        Ok(Self(Arc::new(Opened { library, device: device.clone(), handle })))
+        Ok(Self(Arc::new(LtOpened { library, device: device.clone(), handle })))
     }
 
     /// Lets the library choose an algorithm for products of this shape, which uses at most `workspace` for intermediate
@@ -252,7 +253,7 @@ impl Handle {
     }
 }
 
-impl Drop for Opened {
+impl Drop for LtOpened {
     fn drop(&mut self) {
         let destroy = self.library.functions.cublasLtDestroy;
         // SAFETY: the handle is owned, and no work that the device was given uses it any more.
@@ -264,12 +265,12 @@ impl Drop for Opened {
 pub struct Product {
     handle: Handle,
     shape: Shape,
-    description: Object,
-    weight: Object,
-    x: Object,
+    description: LtObject,
+    weight: LtObject,
+    x: LtObject,
     /// The added array, if it is not described as `y` is.
-    added: Option<Object>,
-    y: Object,
+    added: Option<LtObject>,
+    y: LtObject,
     algorithm: Algorithm,
     workspace_bytes: usize,
     code: Lazy,
@@ -280,13 +281,12 @@ impl Product {
     /// its `columns × rows`.
     fn new(handle: &Handle, shape: Shape, workspace: &Buffer) -> Result<Self, CudaError> {
         let Shape { rows, inputs, outputs, element, pitch, .. } = shape;
-        let matrix = |rows, columns, pitch| Object::matrix(handle, element, [rows, columns], pitch);
         let mut product = Self {
-            description: Object::description(handle, shape, workspace)?,
-            weight: matrix(outputs, inputs, inputs)?,
-            x: matrix(rows, inputs, pitch.unwrap_or(inputs))?,
-            added: pitch.map(|pitch| matrix(rows, outputs, pitch)).transpose()?,
-            y: matrix(rows, outputs, outputs)?,
+            description: LtObject::description(handle, shape, workspace)?,
+            weight: LtObject::matrix(handle, element, [outputs, inputs], inputs)?,
+            x: LtObject::matrix(handle, element, [rows, inputs], pitch.unwrap_or(inputs))?,
+            added: pitch.map(|pitch| LtObject::matrix(handle, element, [rows, outputs], pitch)).transpose()?,
+            y: LtObject::matrix(handle, element, [rows, outputs], outputs)?,
             algorithm: Algorithm { data: [0; 8] },
             workspace_bytes: 0,
             code: Lazy::default(),
@@ -294,7 +294,8 @@ impl Product {
             shape,
         };
         let found = product.ask(workspace.bytes())?;
-        (product.algorithm, product.workspace_bytes) = (found.algorithm, found.workspace_bytes);
+        product.algorithm = found.algorithm;
+        product.workspace_bytes = found.workspace_bytes;
         Ok(product)
     }
 
@@ -303,10 +304,11 @@ impl Product {
         self.added.as_ref().unwrap_or(&self.y).raw
     }
 
-    fn ask(&self, workspace_bytes: usize) -> Result<Found, CudaError> {
-        let (library, handle) = (self.handle.0.library, self.handle.0.handle);
-        let preference = Object::preference(&self.handle, workspace_bytes)?;
-        let mut found = Found {
+    fn ask(&self, workspace_bytes: usize) -> Result<FoundAlgorithm, CudaError> {
+        let library = self.handle.0.library;
+        let handle = self.handle.0.handle;
+        let preference = LtObject::preference(&self.handle, workspace_bytes)?;
+        let mut found = FoundAlgorithm {
             algorithm: self.algorithm,
             workspace_bytes: 0,
             status: NOT_SUPPORTED,
@@ -314,7 +316,8 @@ impl Product {
             reserved: [0; 4],
         };
         let mut count = 0;
-        let (description, y) = (self.description.raw, self.y.raw);
+        let description = self.description.raw;
+        let y = self.y.raw;
         self.handle.0.device.call("cuCtxSetCurrent", |_| 0)?;
         let _no_capture = no_capture();
         // SAFETY: all objects are alive; there is room for the one requested answer, and for the number of answers.
@@ -363,10 +366,14 @@ impl Product {
         {
             stream.need(buffer.allocation());
         }
-        let (library, handle) = (self.handle.0.library, self.handle.0.handle);
-        let (alpha, beta) = (operands.alpha, if self.shape.accumulate { 1.0_f32 } else { 0.0 });
-        let (alpha, beta) = (std::ptr::from_ref(&alpha).cast(), std::ptr::from_ref(&beta).cast());
-        let pointer = |buffer: &Buffer| std::ptr::without_provenance_mut::<c_void>(buffer.address() as usize);
+        let library = self.handle.0.library;
+        let handle = self.handle.0.handle;
+        let alpha = operands.alpha;
+        let beta = if self.shape.accumulate { 1.0_f32 } else { 0.0 };
+        let alpha = std::ptr::from_ref(&alpha).cast();
+        let beta = std::ptr::from_ref(&beta).cast();
+        let [x, weight, added, y, workspace] = [x, weight, added, y, workspace]
+            .map(|buffer| std::ptr::without_provenance_mut::<c_void>(buffer.address() as usize));
         self.code.using(|| {
             let mut status = 0;
             // SAFETY: all objects are alive, the operands are as large as these declare, and the memory that the device
@@ -376,17 +383,17 @@ impl Product {
                     handle,
                     self.description.raw,
                     alpha,
-                    pointer(weight),
+                    weight,
                     self.weight.raw,
-                    pointer(x),
+                    x,
                     self.x.raw,
                     beta,
-                    pointer(added),
+                    added,
                     self.added(),
-                    pointer(y),
+                    y,
                     self.y.raw,
                     std::ptr::from_ref(&self.algorithm).cast(),
-                    pointer(workspace),
+                    workspace,
                     self.workspace_bytes,
                     stream.handle(),
                 );
@@ -399,10 +406,9 @@ impl Product {
     fn check(&self, operands: &Operands<'_>) -> Result<(), CudaError> {
         let Shape { rows, inputs, outputs, element, bias, accumulate, pitch, .. } = self.shape;
         let bytes = element.bytes();
-        let reach = |columns: usize| (rows.saturating_sub(1) * pitch.unwrap_or(columns) + columns) * bytes;
-        operands.x.check_room(reach(inputs))?;
+        operands.x.check_room((rows.saturating_sub(1) * pitch.unwrap_or(inputs) + inputs) * bytes)?;
         match operands.added {
-            Some(added) => added.check_room(reach(outputs))?,
+            Some(added) => added.check_room((rows.saturating_sub(1) * pitch.unwrap_or(outputs) + outputs) * bytes)?,
             None if accumulate && pitch.is_some() => {
                 return Err(CudaError::Misfit("rows of a larger array are added, and none is given".to_owned()));
             }
@@ -420,16 +426,16 @@ impl Product {
 }
 
 /// One of the library's small host objects, with its destructor.
-struct Object {
+struct LtObject {
     handle: Handle,
     raw: Raw,
     // SAFETY: a type; `drop` says why the call is sound.
     destroy: unsafe extern "C" fn(Raw) -> Status,
 }
 
-impl Object {
+impl LtObject {
     fn description(handle: &Handle, shape: Shape, stand_in: &Buffer) -> Result<Self, CudaError> {
-        let Opened { library, .. } = &*handle.0;
+        let LtOpened { library, .. } = &*handle.0;
         let compute = if shape.tf32 && shape.element == Element::F32 { COMPUTE_F32_TF32 } else { COMPUTE_F32 };
         let mut raw = Raw::NULL;
         // SAFETY: `raw` is a valid place for the handle.
@@ -448,9 +454,10 @@ impl Object {
 
     /// Describes a row-major `[rows, columns]`, whose rows are `pitch` elements apart, for the library.
     fn matrix(handle: &Handle, element: Element, [rows, columns]: [usize; 2], pitch: usize) -> Result<Self, CudaError> {
-        let Opened { library, .. } = &*handle.0;
+        let LtOpened { library, .. } = &*handle.0;
         let mut raw = Raw::NULL;
-        let (height, width) = (columns as u64, rows as u64);
+        let height = columns as u64;
+        let width = rows as u64;
         let stride = i64::try_from(pitch).unwrap_or(i64::MAX);
         let create = library.functions.cublasLtMatrixLayoutCreate;
         // SAFETY: `raw` is a valid place for the handle; invalid sizes are refused.
@@ -460,7 +467,7 @@ impl Object {
     }
 
     fn preference(handle: &Handle, workspace_bytes: usize) -> Result<Self, CudaError> {
-        let Opened { library, .. } = &*handle.0;
+        let LtOpened { library, .. } = &*handle.0;
         let mut raw = Raw::NULL;
         // SAFETY: `raw` is a valid place for the handle.
         let status = unsafe { (library.functions.cublasLtMatmulPreferenceCreate)(&mut raw) };
@@ -493,7 +500,7 @@ impl Object {
     }
 }
 
-impl Drop for Object {
+impl Drop for LtObject {
     fn drop(&mut self) {
         // SAFETY: the object is owned. It lies on the host, and the device's work no longer needs it.
         unsafe { (self.destroy)(self.raw) };
@@ -503,7 +510,9 @@ impl Drop for Object {
 /// The library of this `release` takes every attribute that a product is described with.
 #[cfg(test)]
 pub(crate) fn describe_a_product(functions: &Functions, release: usize) {
-    let (mut description, mut layout, mut preference) = (Raw::NULL, Raw::NULL, Raw::NULL);
+    let mut description = Raw::NULL;
+    let mut layout = Raw::NULL;
+    let mut preference = Raw::NULL;
     // SAFETY: each is a valid place for the handle.
     let made = unsafe {
         [
@@ -513,8 +522,10 @@ pub(crate) fn describe_a_product(functions: &Functions, release: usize) {
         ]
     };
     assert_eq!(made, [0; 3]);
-    let (address, bytes) = (256_u64, 1_usize << 20);
-    let (describe, prefer) = (functions.cublasLtMatmulDescSetAttribute, functions.cublasLtMatmulPreferenceSetAttribute);
+    let address = 256_u64;
+    let bytes = 1_usize << 20;
+    let describe = functions.cublasLtMatmulDescSetAttribute;
+    let prefer = functions.cublasLtMatmulPreferenceSetAttribute;
     // SAFETY: the objects are alive until they are destroyed, and each value has the given size.
     let taken = unsafe {
         [

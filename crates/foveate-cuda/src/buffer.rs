@@ -56,7 +56,8 @@ impl Buffer {
     pub fn from_slice<T: Plain>(device: &Device, values: &[T]) -> Result<Self, CudaError> {
         let bytes = std::mem::size_of_val(values);
         let buffer = Self(Arc::new(Allocation::new(device, bytes.max(1))?));
-        let (to, from) = (buffer.0.address, values.as_ptr().cast());
+        let to = buffer.0.address;
+        let from = values.as_ptr().cast();
         // SAFETY: both sides are that large, and the device's side is not shared yet.
         device.apart("cuMemcpyHtoDAsync", |driver, stream| unsafe {
             (driver.cuMemcpyHtoDAsync_v2)(to, from, bytes, stream)

@@ -11,9 +11,9 @@ use crate::error::CudaError;
 /// A GPU, with the context that the whole process shares on it. Clones are the same device. Objects on the device keep
 /// it open.
 #[derive(Clone)]
-pub struct Device(Arc<Context>);
+pub struct Device(Arc<DeviceContext>);
 
-struct Context {
+struct DeviceContext {
     driver: &'static Driver,
     context: Handle,
     /// For allocations and for copies that the host waits for.
@@ -60,7 +60,7 @@ impl Device {
             return Err(CudaError::NoDevice { ordinal, devices: Self::names()? });
         }
         let number = driver.device(ordinal)?;
-        let mut opened = Context {
+        let mut opened = DeviceContext {
             driver,
             number,
             ordinal,
@@ -122,7 +122,8 @@ impl Device {
     /// # Errors
     /// The driver's own errors.
     pub fn memory(&self) -> Result<(usize, usize), CudaError> {
-        let (mut free, mut total) = (0, 0);
+        let mut free = 0;
+        let mut total = 0;
         // SAFETY: both are valid places for a number.
         self.call("cuMemGetInfo", |driver| unsafe { (driver.cuMemGetInfo_v2)(&mut free, &mut total) })?;
         Ok((free, total))
@@ -168,7 +169,7 @@ impl Device {
         function: &'static str,
         call: impl FnOnce(&Functions) -> Status,
     ) -> Result<(), CudaError> {
-        let Context { driver, context, .. } = *self.0;
+        let DeviceContext { driver, context, .. } = *self.0;
         // SAFETY: `open` retained the context, and the last clone releases it.
         driver.check("cuCtxSetCurrent", unsafe { (driver.functions.cuCtxSetCurrent)(context) })?;
         driver.check(function, call(&driver.functions))
@@ -178,7 +179,8 @@ impl Device {
 /// Makes waits in the device's context sleep, so that decoders have the core. Other code of the process may use the
 /// context already, or may have chosen how to wait; then its choice stays, as it does after an error.
 fn sleep_in_waits(driver: &Driver, number: c_int) {
-    let (mut flags, mut is_active) = (0, 0);
+    let mut flags = 0;
+    let mut is_active = 0;
     // SAFETY: both are valid places for a number, and `number` is a device's.
     unsafe {
         let known = (driver.functions.cuDevicePrimaryCtxGetState)(number, &mut flags, &mut is_active) == 0;
@@ -225,7 +227,7 @@ pub fn health(library: impl FnOnce() -> Result<String, CudaError>) -> Health {
     }
 }
 
-impl Context {
+impl DeviceContext {
     /// Creates the context's own stream.
     fn start(&mut self) -> Result<(), CudaError> {
         let Self { driver, context, stream, .. } = self;
@@ -239,7 +241,7 @@ impl Context {
     }
 }
 
-impl Drop for Context {
+impl Drop for DeviceContext {
     fn drop(&mut self) {
         let functions = &self.driver.functions;
         // SAFETY: the context was retained once, and no object remains in it but the stream: each has a clone of the

@@ -53,9 +53,13 @@ pub(crate) use functions;
 /// # Errors
 /// The loader's error, or the paths that were tried.
 pub(crate) fn load(names: &[String], folders: &[PathBuf]) -> Result<(Library, String), Cause> {
-    let in_folders = |name| folders.iter().map(move |folder| folder.join(name)).filter(|path| path.is_file());
     let mut refused = None;
-    for path in names.iter().flat_map(|name| [PathBuf::from(name)].into_iter().chain(in_folders(name))) {
+    let mut paths = Vec::new();
+    for name in names {
+        paths.push(PathBuf::from(name));
+        paths.extend(folders.iter().map(|folder| folder.join(name)).filter(|path| path.is_file()));
+    }
+    for path in paths {
         // SAFETY: NVIDIA's libraries may be loaded at any time; their initializers do not touch our state.
         match unsafe { Library::new(&path) } {
             Ok(library) => return Ok((library, path.display().to_string())),

@@ -54,7 +54,8 @@ impl Module {
         // SAFETY: the text ends with a zero; the log has room for the given number of bytes; there are two options, and
         // as many values; `handle` is a valid place for the handle.
         let loaded = device.call("cuModuleLoadDataEx", |driver| unsafe {
-            let (options, values) = (options.as_mut_ptr(), values.as_mut_ptr());
+            let options = options.as_mut_ptr();
+            let values = values.as_mut_ptr();
             (driver.cuModuleLoadDataEx)(&mut handle, text.as_ptr().cast(), 2, options, values)
         });
         drop(no_capture);
@@ -73,15 +74,14 @@ impl Module {
     /// # Errors
     /// [`CudaError::Kernels`] if there is none.
     pub fn kernel(&self, name: &str) -> Result<Kernel, CudaError> {
-        let missing = |why: &dyn std::fmt::Display| CudaError::Kernels(format!("no '{name}': {why}"));
-        let text = CString::new(name).map_err(|error| missing(&error))?;
+        let text = CString::new(name).map_err(|error| CudaError::Kernels(format!("no '{name}': {error}")))?;
         let mut handle = Handle::NULL;
         let _no_capture = no_capture();
         // SAFETY: `handle` is a valid place for the handle, the module is loaded, and the name ends with a zero.
         let found = self.0.device.call("cuModuleGetFunction", |driver| unsafe {
             (driver.cuModuleGetFunction)(&mut handle, self.0.handle, text.as_ptr())
         });
-        found.map_err(|error| missing(&error))?;
+        found.map_err(|error| CudaError::Kernels(format!("no '{name}': {error}")))?;
         Ok(Kernel { module: Arc::clone(&self.0), handle, code: Arc::default() })
     }
 }
@@ -152,7 +152,9 @@ impl Kernel {
             // argument's (devices and their hosts are little-endian); the caller guarantees the rest. The memory that
             // the kernel uses is freed only afterwards.
             self.module.device.call("cuLaunchKernel", |driver| unsafe {
-                let ([x, y, z], none, pointers) = (grid, std::ptr::null_mut(), pointers.as_mut_ptr());
+                let [x, y, z] = grid;
+                let none = std::ptr::null_mut();
+                let pointers = pointers.as_mut_ptr();
                 (driver.cuLaunchKernel)(self.handle, x, y, z, block, 1, 1, 0, stream.handle(), pointers, none)
             })
         })

@@ -18,7 +18,7 @@ type Status = c_int;
 /// `nvjpegImage_t`: the planes' addresses; an interleaved picture is plane 0.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(crate) struct Image {
+pub(crate) struct NvjpegImage {
     pub(crate) channel: [*mut u8; 4],
     pub(crate) pitch: [usize; 4],
 }
@@ -40,7 +40,7 @@ functions! {
         fn nvjpegJpegStreamGetFrameDimensions(Raw, *mut c_uint, *mut c_uint) -> Status;
         fn nvjpegDecodeBatchedInitialize(Raw, Raw, c_int, c_int, c_int) -> Status;
         fn nvjpegDecodeBatchedSupported(Raw, Raw, *mut c_int) -> Status;
-        fn nvjpegDecodeBatched(Raw, Raw, *const *const u8, *const usize, *mut Image, Raw) -> Status;
+        fn nvjpegDecodeBatched(Raw, Raw, *const *const u8, *const usize, *mut NvjpegImage, Raw) -> Status;
         fn nvjpegDecodeParamsCreate(Raw, *mut Raw) -> Status;
         fn nvjpegDecodeParamsDestroy(Raw) -> Status;
         fn nvjpegDecodeParamsSetOutputFormat(Raw, c_int) -> Status;
@@ -56,7 +56,7 @@ functions! {
         fn nvjpegStateAttachDeviceBuffer(Raw, Raw) -> Status;
         fn nvjpegDecodeJpegHost(Raw, Raw, Raw, Raw, Raw) -> Status;
         fn nvjpegDecodeJpegTransferToDevice(Raw, Raw, Raw, Raw, Raw) -> Status;
-        fn nvjpegDecodeJpegDevice(Raw, Raw, Raw, *mut Image, Raw) -> Status;
+        fn nvjpegDecodeJpegDevice(Raw, Raw, Raw, *mut NvjpegImage, Raw) -> Status;
     }
 }
 
@@ -109,7 +109,7 @@ pub(crate) const NUMBERS: &[(&str, i64)] = &[
 pub(crate) type DecoderInfo = unsafe extern "C" fn(Raw, *mut c_uint, *mut c_uint) -> Status;
 
 /// The library, loaded once.
-struct Library {
+struct NvjpegLibrary {
     functions: Functions,
     decoder_info: Option<DecoderInfo>,
     path: String,
@@ -118,17 +118,17 @@ struct Library {
 const REMEDY: &str = "install CUDA's nvJPEG, or `pip install nvidia-nvjpeg-cu12` (`nvidia-nvjpeg` for CUDA 13) and name \
                       its lib folder in FOVEATE_CUDA_LIB";
 
-impl Library {
+impl NvjpegLibrary {
     fn get() -> Result<&'static Self, CudaError> {
-        static LIBRARY: OnceLock<Result<Library, CudaError>> = OnceLock::new();
-        let load = |library: libloading::Library| {
-            // SAFETY: the type is the one that the library's header declares for this name.
-            let decoder_info = unsafe { library.get(b"nvjpegGetHardwareDecoderInfo\0") }.ok().map(|found| *found);
-            Functions::of(library).map(|functions| (functions, decoder_info))
-        };
-        let find = || toolkit::find(("nvJPEG", "libnvjpeg.so", REMEDY), load);
-        let opened = |((functions, decoder_info), path)| Self { functions, decoder_info, path };
-        let library = LIBRARY.get_or_init(|| find().map(opened));
+        static LIBRARY: OnceLock<Result<NvjpegLibrary, CudaError>> = OnceLock::new();
+        let library = LIBRARY.get_or_init(|| {
+            let ((functions, decoder_info), path) = toolkit::find(("nvJPEG", "libnvjpeg.so", REMEDY), |library| {
+                // SAFETY: the type is the one that the library's header declares for this name.
+                let decoder_info = unsafe { library.get(b"nvjpegGetHardwareDecoderInfo\0") }.ok().map(|found| *found);
+                Ok((Functions::of(library)?, decoder_info))
+            })?;
+            Ok(Self { functions, decoder_info, path })
+        });
         library.as_ref().map_err(Clone::clone)
     }
 
@@ -158,7 +158,7 @@ fn call_error(function: &'static str, status: Status) -> CudaError {
 /// # Errors
 /// [`CudaError::Library`] if it is missing, with the paths that were tried; the errors of [`Device::names`].
 pub fn release() -> Result<String, CudaError> {
-    let library = Library::get()?;
+    let library = NvjpegLibrary::get()?;
     let mut release = [0; 3];
     for (property, number) in (0..).zip(&mut release) {
         // SAFETY: `number` is a valid place for the number; 0, 1 and 2 are a release's parts.
@@ -174,7 +174,7 @@ pub fn release() -> Result<String, CudaError> {
 /// # Errors
 /// Those of [`release`].
 pub fn find() -> Result<String, CudaError> {
-    Ok(format!("{} ({})", release()?, Library::get()?.path))
+    Ok(format!("{} ({})", release()?, NvjpegLibrary::get()?.path))
 }
 
 /// The library's memory grows in steps of this many bytes. Without them, it grows to each picture's exact size, and
@@ -184,16 +184,16 @@ const PADDING: usize = 2 << 20;
 
 /// nvJPEG on a device. Clones share the handle.
 #[derive(Clone)]
-pub struct Handle(Arc<Opened>);
+pub struct NvjpegHandle(Arc<NvjpegOpened>);
 
-struct Opened {
-    library: &'static Library,
+struct NvjpegOpened {
+    library: &'static NvjpegLibrary,
     device: Device,
     handle: Raw,
     engines: Result<(), CudaError>,
 }
 
-/// The processors that a [`Handle`] decodes with.
+/// The processors that a [`NvjpegHandle`] decodes with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Processors {
     /// The chip's cores alone.
@@ -227,7 +227,7 @@ pub struct Target<'a> {
 }
 
 impl Target<'_> {
-    fn image(&self, device: &Device) -> Result<Image, CudaError> {
+    fn image(&self, device: &Device) -> Result<NvjpegImage, CudaError> {
         let Self { pitch, .. } = *self;
         if pitch / 3 < self.width as usize {
             return Err(CudaError::Misfit(format!("rows of {} pixels every {pitch} bytes", self.width)));
@@ -238,11 +238,11 @@ impl Target<'_> {
         }
         let start = std::ptr::without_provenance_mut(self.buffer.address() as usize + self.offset);
         let none = std::ptr::null_mut();
-        Ok(Image { channel: [start, none, none, none], pitch: [pitch, 0, 0, 0] })
+        Ok(NvjpegImage { channel: [start, none, none, none], pitch: [pitch, 0, 0, 0] })
     }
 }
 
-impl Handle {
+impl NvjpegHandle {
     /// Finds the library and initializes it on `device` for the processors in `use_of`. The chip's decoding engines may
     /// be refused for many reasons: the chip has none, or the container lacks the driver's video library.
     ///
@@ -252,12 +252,11 @@ impl Handle {
     /// # Errors
     /// [`CudaError::Library`] if it is missing; the library's own errors otherwise.
     pub fn new(device: &Device, use_of: Processors) -> Result<Self, CudaError> {
-        static OPENED: Mutex<Vec<(Processors, Weak<Opened>)>> = Mutex::new(Vec::new());
+        static OPENED: Mutex<Vec<(Processors, Weak<NvjpegOpened>)>> = Mutex::new(Vec::new());
         let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
         opened.retain(|(_, handle)| handle.strong_count() > 0);
-        let is_this = |handle: &Arc<Opened>| handle.device == *device;
         let mut same = opened.iter().filter(|(processors, _)| *processors == use_of);
-        if let Some(handle) = same.find_map(|(_, handle)| handle.upgrade().filter(is_this)) {
+        if let Some(handle) = same.find_map(|(_, handle)| handle.upgrade().filter(|handle| handle.device == *device)) {
             return Ok(Self(handle));
         }
         let handle = Self::open(device, use_of)?;
@@ -266,9 +265,9 @@ impl Handle {
     }
 
     fn open(device: &Device, use_of: Processors) -> Result<Self, CudaError> {
-        let library = Library::get()?;
+        let library = NvjpegLibrary::get()?;
         let opened =
-            |handle, engines| Self(Arc::new(Opened { library, device: device.clone(), handle, engines })).pad();
+            |handle, engines| Self(Arc::new(NvjpegOpened { library, device: device.clone(), handle, engines })).pad();
         let refusal = match use_of {
             Processors::EnginesToo => match Self::create(library, device, BACKEND_HARDWARE)? {
                 Ok(handle) => return opened(handle, Ok(())),
@@ -283,7 +282,7 @@ impl Handle {
 
     /// Makes the library's memory grow in large steps.
     fn pad(self) -> Result<Self, CudaError> {
-        let Opened { library, handle, .. } = &*self.0;
+        let NvjpegOpened { library, handle, .. } = &*self.0;
         let functions = &library.functions;
         // SAFETY: the handle is alive.
         let statuses = unsafe {
@@ -297,20 +296,20 @@ impl Handle {
     }
 
     /// Initializes the library; releases that refuse the flag have only their own upsampling.
-    fn create(library: &Library, device: &Device, backend: c_int) -> Result<Result<Raw, Status>, CudaError> {
+    fn create(library: &NvjpegLibrary, device: &Device, backend: c_int) -> Result<Result<Raw, Status>, CudaError> {
         // The library uses the thread's current context.
         device.call("cuCtxSetCurrent", |_| 0)?;
         let _no_capture = no_capture();
-        let create = |flags| {
-            let (mut handle, none) = (Raw::NULL, std::ptr::null_mut());
-            // SAFETY: `handle` is a valid place for the handle; without allocators the library uses its own.
-            let status = unsafe { (library.functions.nvjpegCreateEx)(backend, none, none, flags, &mut handle) };
-            if status == 0 { Ok(handle) } else { Err(status) }
-        };
-        Ok(match create(UPSAMPLING_WITH_INTERPOLATION) {
-            Err(INVALID_PARAMETER | NOT_IMPLEMENTED) => create(0),
-            other => other,
-        })
+        let none = std::ptr::null_mut();
+        let create = library.functions.nvjpegCreateEx;
+        let mut handle = Raw::NULL;
+        // SAFETY: `handle` is a valid place for the handle; without allocators the library uses its own.
+        let mut status = unsafe { create(backend, none, none, UPSAMPLING_WITH_INTERPOLATION, &mut handle) };
+        if matches!(status, INVALID_PARAMETER | NOT_IMPLEMENTED) {
+            // SAFETY: as above.
+            status = unsafe { create(backend, none, none, 0, &mut handle) };
+        }
+        Ok(if status == 0 { Ok(handle) } else { Err(status) })
     }
 
     /// The number of the chip's decoding engines, if the library says.
@@ -318,9 +317,10 @@ impl Handle {
     /// # Errors
     /// Why they are not used.
     pub fn engines(&self) -> Result<Option<u32>, CudaError> {
-        let Opened { library, handle, engines, .. } = &*self.0;
+        let NvjpegOpened { library, handle, engines, .. } = &*self.0;
         engines.clone()?;
-        let (mut count, mut cores) = (0, 0);
+        let mut count = 0;
+        let mut cores = 0;
         // SAFETY: the handle is alive; both are valid places for a number.
         let answer = library.decoder_info.map(|ask| unsafe { ask(*handle, &mut count, &mut cores) });
         Ok((answer == Some(0)).then_some(count))
@@ -331,18 +331,18 @@ impl Handle {
         &self,
         function: &'static str,
         make: impl FnOnce(&Functions, Raw, &mut Raw) -> Status,
-        // SAFETY: a type; `Object::drop` justifies the call.
+        // SAFETY: a type; `NvjpegObject::drop` justifies the call.
         destroy: impl FnOnce(&Functions) -> unsafe extern "C" fn(Raw) -> Status,
-    ) -> Result<Object, CudaError> {
-        let Opened { library, device, handle, .. } = &*self.0;
+    ) -> Result<NvjpegObject, CudaError> {
+        let NvjpegOpened { library, device, handle, .. } = &*self.0;
         device.call("cuCtxSetCurrent", |_| 0)?;
         let _no_capture = no_capture();
         let mut raw = Raw::NULL;
         library.check(function, make(&library.functions, *handle, &mut raw))?;
-        Ok(Object { handle: self.clone(), raw, destroy: destroy(&library.functions) })
+        Ok(NvjpegObject { handle: self.clone(), raw, destroy: destroy(&library.functions) })
     }
 
-    fn stream(&self) -> Result<Object, CudaError> {
+    fn stream(&self) -> Result<NvjpegObject, CudaError> {
         self.object(
             "nvjpegJpegStreamCreate",
             // SAFETY: the handle is alive, `raw` is a valid place for the object.
@@ -352,7 +352,7 @@ impl Handle {
     }
 
     /// Whether the parsed `header` is of a picture of this size.
-    fn is_of_size(&self, header: &Object, target: [u32; 2]) -> Result<bool, CudaError> {
+    fn is_of_size(&self, header: &NvjpegObject, target: [u32; 2]) -> Result<bool, CudaError> {
         let library = self.0.library;
         let [mut width, mut height] = [0; 2];
         let ask = library.functions.nvjpegJpegStreamGetFrameDimensions;
@@ -362,7 +362,7 @@ impl Handle {
     }
 }
 
-impl Drop for Opened {
+impl Drop for NvjpegOpened {
     fn drop(&mut self) {
         let destroy = self.library.functions.nvjpegDestroy;
         // SAFETY: the handle is owned, and no work that the device was given uses it any more.
@@ -371,14 +371,14 @@ impl Drop for Opened {
 }
 
 /// One of the library's objects, with its destructor.
-struct Object {
-    handle: Handle,
+struct NvjpegObject {
+    handle: NvjpegHandle,
     raw: Raw,
     // SAFETY: a type; `drop` justifies the call.
     destroy: unsafe extern "C" fn(Raw) -> Status,
 }
 
-impl Drop for Object {
+impl Drop for NvjpegObject {
     /// Ignores errors: they mean that the context is lost, and its objects with it.
     fn drop(&mut self) {
         let _ = self.handle.0.device.call("cuCtxSetCurrent", |_| 0);
@@ -391,13 +391,13 @@ impl Drop for Object {
 /// Decodes images one by one: the host's part before [`Self::decode`] returns, the device's part asynchronously. Two
 /// decoders that take turns keep both busy.
 pub struct ImageDecoder {
-    handle: Handle,
-    state: Object,
-    pinned: Object,
-    buffer: Object,
-    stream: Object,
-    params: Object,
-    decoder: Object,
+    handle: NvjpegHandle,
+    state: NvjpegObject,
+    pinned: NvjpegObject,
+    buffer: NvjpegObject,
+    stream: NvjpegObject,
+    params: NvjpegObject,
+    decoder: NvjpegObject,
     /// Recorded after the device's part of the last image.
     done: Event,
 }
@@ -407,7 +407,7 @@ impl ImageDecoder {
     ///
     /// # Errors
     /// The library's own errors.
-    pub fn new(handle: &Handle, huffman: Huffman) -> Result<Self, CudaError> {
+    pub fn new(handle: &NvjpegHandle, huffman: Huffman) -> Result<Self, CudaError> {
         let backend = match huffman {
             Huffman::Host => BACKEND_HYBRID,
             Huffman::Device => BACKEND_GPU_HYBRID,
@@ -477,7 +477,7 @@ impl ImageDecoder {
     /// # Errors
     /// [`CudaError::Misfit`] if the target's memory is too small; the library's own errors otherwise.
     pub fn decode(&mut self, stream: &Stream, jpeg: &[u8], target: &Target<'_>) -> Result<bool, CudaError> {
-        let Opened { library, device, handle, .. } = &*self.handle.0;
+        let NvjpegOpened { library, device, handle, .. } = &*self.handle.0;
         let mut image = target.image(device)?;
         // Until then, the device uses the library's memory for this decoder.
         self.done.synchronize()?;
@@ -501,8 +501,11 @@ impl ImageDecoder {
             let to_device = functions.nvjpegDecodeJpegTransferToDevice;
             let transferred = to_device(*handle, decoder, state, parsed, stream.handle());
             let on_device = functions.nvjpegDecodeJpegDevice;
-            let mut decode = || on_device(*handle, decoder, state, &mut image, stream.handle());
-            (transferred, if transferred == 0 { decode() } else { 0 })
+            let mut decoded = 0;
+            if transferred == 0 {
+                decoded = on_device(*handle, decoder, state, &mut image, stream.handle());
+            }
+            (transferred, decoded)
         };
         stream.record(&self.done)?;
         Ok(library.done("nvjpegDecodeJpegTransferToDevice", transferred)?
@@ -511,8 +514,9 @@ impl ImageDecoder {
 
     /// Whether the library can decode it, and its size is this one.
     fn parse(&self, jpeg: &[u8], size: [u32; 2]) -> Result<bool, CudaError> {
-        let Opened { library, handle, .. } = &*self.handle.0;
-        let (functions, parsed) = (&library.functions, self.stream.raw);
+        let NvjpegOpened { library, handle, .. } = &*self.handle.0;
+        let functions = &library.functions;
+        let parsed = self.stream.raw;
         // SAFETY: the slice has that many bytes; they are not kept beyond `decode`.
         let status = unsafe { (functions.nvjpegJpegStreamParse)(*handle, jpeg.as_ptr(), jpeg.len(), 0, 0, parsed) };
         if !library.done("nvjpegJpegStreamParse", status)? || !self.handle.is_of_size(&self.stream, size)? {
@@ -537,16 +541,16 @@ impl Drop for ImageDecoder {
 /// A JPEG that the engines can decode, with a target of its size. Only [`Engines::take`] makes one, because the engines
 /// write as many bytes as the file says.
 #[derive(Clone, Copy, Debug)]
-pub struct Taken<'a> {
+pub struct TakenJpeg<'a> {
     jpeg: &'a [u8],
     target: Target<'a>,
 }
 
 /// Decodes many images at a time on the chip's engines.
 pub struct Engines {
-    handle: Handle,
-    state: Object,
-    header: Object,
+    handle: NvjpegHandle,
+    state: NvjpegObject,
+    header: NvjpegObject,
     /// The batch size that the library is prepared for.
     batch: usize,
     /// Memory for pictures that only fill a batch.
@@ -562,7 +566,7 @@ impl Engines {
     ///
     /// # Errors
     /// The library's own errors.
-    pub fn new(handle: &Handle) -> Result<Option<Self>, CudaError> {
+    pub fn new(handle: &NvjpegHandle) -> Result<Option<Self>, CudaError> {
         if handle.0.engines.is_err() {
             return Ok(None);
         }
@@ -572,7 +576,8 @@ impl Engines {
             |functions, handle, raw| unsafe { (functions.nvjpegJpegStateCreate)(handle, raw) },
             |functions| functions.nvjpegJpegStateDestroy,
         )?;
-        let (header, done) = (handle.stream()?, Event::new(&handle.0.device)?);
+        let header = handle.stream()?;
+        let done = Event::new(&handle.0.device)?;
         Ok(Some(Self { handle: handle.clone(), state, header, batch: 0, spare: None, bytes: None, done }))
     }
 
@@ -588,15 +593,16 @@ impl Engines {
     ///
     /// # Errors
     /// The library's own errors.
-    pub fn take<'a>(&self, jpeg: &'a [u8], target: Target<'a>) -> Result<Option<Taken<'a>>, CudaError> {
+    pub fn take<'a>(&self, jpeg: &'a [u8], target: Target<'a>) -> Result<Option<TakenJpeg<'a>>, CudaError> {
         let is_taken = self.supports(jpeg, [target.width, target.height])?;
-        Ok(is_taken.then_some(Taken { jpeg, target }))
+        Ok(is_taken.then_some(TakenJpeg { jpeg, target }))
     }
 
     fn supports(&self, jpeg: &[u8], size: [u32; 2]) -> Result<bool, CudaError> {
-        let Opened { library, device, handle, .. } = &*self.handle.0;
+        let NvjpegOpened { library, device, handle, .. } = &*self.handle.0;
         device.call("cuCtxSetCurrent", |_| 0)?;
-        let (functions, header) = (&library.functions, self.header.raw);
+        let functions = &library.functions;
+        let header = self.header.raw;
         // SAFETY: the slice has that many bytes, and only this call reads them.
         let status = unsafe { (functions.nvjpegJpegStreamParseHeader)(*handle, jpeg.as_ptr(), jpeg.len(), header) };
         if !library.done("nvjpegJpegStreamParseHeader", status)? || !self.handle.is_of_size(&self.header, size)? {
@@ -615,12 +621,13 @@ impl Engines {
     ///
     /// # Errors
     /// [`CudaError::Misfit`] if a target's memory is too small; the library's own errors otherwise.
-    pub fn decode(&mut self, stream: &Stream, jpegs: &[Taken<'_>]) -> Result<bool, CudaError> {
+    pub fn decode(&mut self, stream: &Stream, jpegs: &[TakenJpeg<'_>]) -> Result<bool, CudaError> {
         // Until then, the device uses the memory for the bytes and the library's own.
         self.done.synchronize()?;
-        let images: Result<Vec<Image>, CudaError> =
+        let images: Result<Vec<NvjpegImage>, CudaError> =
             jpegs.iter().map(|taken| taken.target.image(&self.handle.0.device)).collect();
-        let (mut images, mut pointers) = (images?, self.load(jpegs)?);
+        let mut images = images?;
+        let mut pointers = self.load(jpegs)?;
         let mut lengths: Vec<usize> = jpegs.iter().map(|taken| taken.jpeg.len()).collect();
         // Preparing the library takes memory, so a batch of at least 7/8 of the last one is filled with repetitions.
         let is_near = jpegs.len() <= self.batch && 8 * jpegs.len() >= 7 * self.batch;
@@ -638,13 +645,14 @@ impl Engines {
             return Ok(false);
         }
         jpegs.iter().for_each(|taken| stream.need(taken.target.buffer.allocation()));
-        let Opened { library, handle, .. } = &*self.handle.0;
+        let NvjpegOpened { library, handle, .. } = &*self.handle.0;
         // SAFETY: there are as many pointers, lengths and images as the library was prepared for. The bytes stay until
         // `done`. `image` found room for pictures of the targets' sizes, which `take` found to be the files' own;
         // `filling` has room for the picture that it repeats. The memory is freed only after the device's work.
         let status = unsafe {
             let decode = library.functions.nvjpegDecodeBatched;
-            let (bytes, images) = (pointers.as_ptr(), images.as_mut_ptr());
+            let bytes = pointers.as_ptr();
+            let images = images.as_mut_ptr();
             decode(*handle, self.state.raw, bytes, lengths.as_ptr(), images, stream.handle())
         };
         stream.record(&self.done)?;
@@ -658,16 +666,18 @@ impl Engines {
     }
 
     /// Returns memory for a picture as large as `like`, to which any number may be written at once: nothing reads it.
-    fn filling(&mut self, like: &Target<'_>) -> Result<Image, CudaError> {
+    fn filling(&mut self, like: &Target<'_>) -> Result<NvjpegImage, CudaError> {
         let bytes = like.height as usize * like.pitch;
-        let kept = self.spare.take().filter(|spare| spare.bytes() >= bytes);
-        let make = || Buffer::zeroed(&self.handle.0.device, bytes.next_power_of_two());
-        let buffer = self.spare.insert(kept.map_or_else(make, Ok)?);
+        let buffer = match self.spare.take().filter(|spare| spare.bytes() >= bytes) {
+            Some(kept) => kept,
+            None => Buffer::zeroed(&self.handle.0.device, bytes.next_power_of_two())?,
+        };
+        let buffer = self.spare.insert(buffer);
         Target { buffer, offset: 0, ..*like }.image(&self.handle.0.device)
     }
 
     fn prepare(&mut self, batch: usize) -> Result<bool, CudaError> {
-        let Opened { library, device, handle, .. } = &*self.handle.0;
+        let NvjpegOpened { library, device, handle, .. } = &*self.handle.0;
         device.call("cuCtxSetCurrent", |_| 0)?;
         if self.batch == batch {
             return Ok(true);
@@ -684,14 +694,15 @@ impl Engines {
     }
 
     /// Copies the images' bytes one behind the other, and returns where each begins.
-    fn load(&mut self, jpegs: &[Taken<'_>]) -> Result<Vec<*const u8>, CudaError> {
+    fn load(&mut self, jpegs: &[TakenJpeg<'_>]) -> Result<Vec<*const u8>, CudaError> {
         let bytes = jpegs.iter().map(|taken| taken.jpeg.len()).sum::<usize>();
-        let kept = self.bytes.take().filter(|pinned| pinned.bytes() >= bytes);
-        let make = || Pinned::new(&self.handle.0.device, bytes.next_power_of_two());
-        let mut pinned = kept.map_or_else(make, Ok)?;
+        let mut pinned = match self.bytes.take().filter(|pinned| pinned.bytes() >= bytes) {
+            Some(kept) => kept,
+            None => Pinned::new(&self.handle.0.device, bytes.next_power_of_two())?,
+        };
         let mut free = pinned.as_mut_slice();
         let mut pointers = Vec::with_capacity(jpegs.len());
-        for Taken { jpeg, .. } in jpegs {
+        for TakenJpeg { jpeg, .. } in jpegs {
             let (place, rest) = free.split_at_mut(jpeg.len());
             place.copy_from_slice(jpeg);
             pointers.push(place.as_ptr());
@@ -710,10 +721,11 @@ impl Drop for Engines {
 }
 
 /// Without a driver, the library of this `release` says what it is and does not start. The one of CUDA 12.0 refuses our
-/// flag before that, which [`Handle::new`] expects.
+/// flag before that, which [`NvjpegHandle::new`] expects.
 #[cfg(test)]
 pub(crate) fn refuse_without_a_device(functions: &Functions, release: usize) {
-    let (mut major, none) = (0, std::ptr::null_mut());
+    let mut major = 0;
+    let none = std::ptr::null_mut();
     // SAFETY: `major` is a valid place for the number.
     assert_eq!(unsafe { (functions.nvjpegGetProperty)(0, &mut major) }, 0);
     assert_eq!(usize::try_from(major), Ok(release));

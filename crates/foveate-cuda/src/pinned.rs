@@ -42,7 +42,8 @@ impl Pinned {
     /// # Errors
     /// The driver's own errors.
     pub fn new(device: &Device, bytes: usize) -> Result<Self, CudaError> {
-        let (copied, bytes) = (vec![Event::new(device)?], bytes.max(1));
+        let copied = vec![Event::new(device)?];
+        let bytes = bytes.max(1);
         let mut start = std::ptr::null_mut();
         let _no_capture = no_capture();
         // SAFETY: `start` is a valid place for the address; afterwards, the memory behind it is that large and not
@@ -54,7 +55,8 @@ impl Pinned {
             }
             status
         })?;
-        let (device, start) = (device.clone(), start.cast());
+        let device = device.clone();
+        let start = start.cast();
         Ok(Self { device, start, bytes, copied, last: 0, is_lent: AtomicBool::new(false) })
     }
 

@@ -26,7 +26,8 @@ impl Stream {
     /// # Errors
     /// The driver's own errors.
     pub fn new(device: &Device) -> Result<Self, CudaError> {
-        let (mut handle, reached) = (Handle::NULL, Event::with_flags(device, BLOCKING | UNTIMED)?);
+        let mut handle = Handle::NULL;
+        let reached = Event::with_flags(device, BLOCKING | UNTIMED)?;
         // SAFETY: `handle` is a valid place for the handle.
         device.call("cuStreamCreate", |driver| unsafe { (driver.cuStreamCreate)(&mut handle, NON_BLOCKING) })?;
         Ok(Self { device: device.clone(), handle, reached, capturing: Mutex::new(None) })
@@ -62,7 +63,8 @@ impl Stream {
     /// # Errors
     /// The driver's own errors.
     pub fn wait(&self, event: &Event) -> Result<(), CudaError> {
-        let (stream, event) = (self.handle, event.handle);
+        let stream = self.handle;
+        let event = event.handle;
         // SAFETY: both are alive; 0 is the only valid value of the flags.
         self.device.call("cuStreamWaitEvent", |driver| unsafe { (driver.cuStreamWaitEvent)(stream, event, 0) })
     }

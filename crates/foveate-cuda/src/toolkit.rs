@@ -1,5 +1,6 @@
 //! CUDA's libraries beside the driver: their search path.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use libloading::Library;
@@ -18,9 +19,13 @@ pub(crate) fn find<T>(
     functions: impl FnOnce(Library) -> Result<T, &'static str>,
 ) -> Result<(T, String), CudaError> {
     let driver = Driver::get()?.version.major;
-    let missing = |reason| CudaError::Library { name, reason, remedy };
-    let (library, path) = load(&names(stem, driver), &folders()).map_err(missing)?;
-    let functions = functions(library).map_err(|function| missing(text(format!("{path} has no {function}"))))?;
+    let (library, path) =
+        load(&names(stem, driver), &folders()).map_err(|reason| CudaError::Library { name, reason, remedy })?;
+    let functions = functions(library).map_err(|function| CudaError::Library {
+        name,
+        reason: text(format!("{path} has no {function}")),
+        remedy,
+    })?;
     Ok((functions, path))
 }
 
@@ -32,11 +37,11 @@ pub(crate) fn find<T>(
 /// [`Device::names`](crate::Device::names).
 pub fn preload(name: &'static str, stem: &str) -> Result<String, CudaError> {
     let remedy = "install it with CUDA or from NVIDIA's wheels, and name its lib folder in FOVEATE_CUDA_LIB";
-    let keep = |library: Library| {
+    find((name, stem, remedy), |library| {
         std::mem::forget(library);
         Ok(())
-    };
-    find((name, stem, remedy), keep).map(|((), path)| path)
+    })
+    .map(|((), path)| path)
 }
 
 /// The file names of a CUDA library, newest release first. A library does not start on a driver of an older release
@@ -46,10 +51,14 @@ fn names(stem: &str, driver: u32) -> Vec<String> {
     releases.map(|release| format!("{stem}.{release}")).chain([stem.to_owned()]).collect()
 }
 
+/// An environment variable; `None` if it is empty.
+fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
 /// The folders of CUDA's libraries besides the loader's path: those in `FOVEATE_CUDA_LIB` (separated by colons),
 /// `lib64` of `CUDA_HOME` and `CUDA_PATH`, the usual place, and NVIDIA's wheels in the active Python environment.
 fn folders() -> Vec<PathBuf> {
-    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let own = variable("FOVEATE_CUDA_LIB");
     let own = own.iter().flat_map(std::env::split_paths);
     let homes = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(variable).map(|home| Path::new(&home).join("lib64"));

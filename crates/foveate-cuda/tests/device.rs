@@ -92,7 +92,8 @@ fn pinned_memory_waits_for_its_copies() {
     on_a_device(|device| {
         let stream = Stream::new(device).unwrap();
         let there = Buffer::zeroed(device, BYTES).unwrap();
-        let (mut from, mut to) = (pinned(device, 1), pinned(device, 2));
+        let mut from = pinned(device, 1);
+        let mut to = pinned(device, 2);
         stream.upload(&mut from, &there, BYTES).unwrap();
         from.host_mut().unwrap().fill(0);
         stream.download(&there, &mut to, BYTES).unwrap();
@@ -138,7 +139,8 @@ fn events_order_streams() {
 fn whatever_is_dropped_waits_for_the_device() {
     on_a_device(|device| {
         let stream = Stream::new(device).unwrap();
-        let (mut from, there) = (pinned(device, 8), Buffer::zeroed(device, BYTES).unwrap());
+        let mut from = pinned(device, 8);
+        let there = Buffer::zeroed(device, BYTES).unwrap();
         let mut to = pinned(device, 9);
         stream.upload(&mut from, &there, BYTES).unwrap();
         drop(from);
@@ -167,9 +169,10 @@ fn events_tell_the_time() {
 fn graphs_keep_their_memory() {
     on_a_device(|device| {
         let stream = Stream::new(device).unwrap();
-        let (there, x) = (Buffer::zeroed(device, 64).unwrap(), Buffer::from_slice(device, &[2.0_f32; 16]).unwrap());
-        let (weight, workspace) =
-            (Buffer::from_slice(device, &[1.0_f32; 16]).unwrap(), Buffer::zeroed(device, 1 << 20).unwrap());
+        let there = Buffer::zeroed(device, 64).unwrap();
+        let x = Buffer::from_slice(device, &[2.0_f32; 16]).unwrap();
+        let weight = Buffer::from_slice(device, &[1.0_f32; 16]).unwrap();
+        let workspace = Buffer::zeroed(device, 1 << 20).unwrap();
         let blas = blaslt::Handle::new(device).unwrap();
         let mut product = blas.plan(shape(4, 4, 4, Element::F32, false, true), &workspace).unwrap();
         let operands =
@@ -207,7 +210,10 @@ fn captures_wait_for_those_who_wait_for_the_device() {
         let capture = || {
             let stream = Stream::new(device).unwrap();
             let memory = || Buffer::from_slice(device, &[1.0_f32; 16]).unwrap();
-            let (x, weight, y, workspace) = (memory(), memory(), memory(), Buffer::zeroed(device, 1 << 20).unwrap());
+            let x = memory();
+            let weight = memory();
+            let y = memory();
+            let workspace = Buffer::zeroed(device, 1 << 20).unwrap();
             let mut product = blaslt::Handle::new(device)
                 .unwrap()
                 .plan(shape(4, 4, 4, Element::F32, false, true), &workspace)
@@ -253,7 +259,9 @@ fn what_loads_code_waits_for_captures() {
     on_a_device(|device| {
         let stream = Stream::new(device).unwrap();
         let memory = |bytes| Buffer::zeroed(device, bytes).unwrap();
-        let (x, y, workspace) = (memory(64), memory(64), memory(1 << 20));
+        let x = memory(64);
+        let y = memory(64);
+        let workspace = memory(1 << 20);
         let blas = blaslt::Handle::new(device).unwrap();
         let product_shape = shape(4, 4, 4, Element::F32, false, false);
         let mut product = blas.plan(product_shape, &workspace).unwrap();
@@ -284,7 +292,8 @@ fn what_loads_code_waits_for_captures() {
         ];
         let capturing = Stream::new(device).unwrap();
         for (what, first_use) in &mut uses {
-            let ((begin, begun), (end, ended)) = (mpsc::channel(), mpsc::channel());
+            let (begin, begun) = mpsc::channel();
+            let (end, ended) = mpsc::channel();
             std::thread::scope(|scope| {
                 let user = scope.spawn(move || {
                     begun.recv().unwrap();
@@ -312,8 +321,10 @@ fn waits_leave_the_core_to_others() {
         ignore("a real driver does not count its waits");
     }
     on_a_device(|device| {
-        let (stream, event) = (Stream::new(device).unwrap(), Event::new(device).unwrap());
-        let (mut memory, there) = (pinned(device, 1), Buffer::zeroed(device, BYTES).unwrap());
+        let stream = Stream::new(device).unwrap();
+        let event = Event::new(device).unwrap();
+        let mut memory = pinned(device, 1);
+        let there = Buffer::zeroed(device, BYTES).unwrap();
         let before = foveate_cuda_emulator::counts().unwrap().spinning_waits;
         stream.upload(&mut memory, &there, BYTES).unwrap();
         stream.record(&event).unwrap();
@@ -331,7 +342,8 @@ fn a_capture_that_fails_leaves_the_stream_usable() {
         let stream = Stream::new(device).unwrap();
         let failed = Graph::capture(&stream, || Err::<(), _>(CudaError::Misfit("on purpose".to_owned())));
         assert!(matches!(failed, Err(CudaError::Misfit(_))));
-        let (mut from, there) = (pinned(device, 1), Buffer::zeroed(device, BYTES).unwrap());
+        let mut from = pinned(device, 1);
+        let there = Buffer::zeroed(device, BYTES).unwrap();
         stream.upload(&mut from, &there, BYTES).unwrap();
         stream.synchronize().unwrap();
     });
@@ -340,7 +352,8 @@ fn a_capture_that_fails_leaves_the_stream_usable() {
 fn copies_do_not_leave_their_memory() {
     on_a_device(|device| {
         let stream = Stream::new(device).unwrap();
-        let (mut host, there) = (Pinned::new(device, 100).unwrap(), Buffer::zeroed(device, 50).unwrap());
+        let mut host = Pinned::new(device, 100).unwrap();
+        let there = Buffer::zeroed(device, 50).unwrap();
         for bytes in [51, 101] {
             assert!(matches!(stream.upload(&mut host, &there, bytes), Err(CudaError::Misfit(_))));
             assert!(matches!(stream.download(&there, &mut host, bytes), Err(CudaError::Misfit(_))));
@@ -403,21 +416,28 @@ fn read(buffer: &Buffer, element: Element, count: usize) -> Vec<f32> {
 }
 
 fn products_are_what_they_say() {
-    let (rows, inputs, outputs) = (19, 24, 40);
-    let (x, weight) = (numbers(rows * inputs, 1), numbers(outputs * inputs, 2));
-    let (bias, before) = (numbers(outputs, 3), numbers(rows * outputs, 4));
+    let rows = 19;
+    let inputs = 24;
+    let outputs = 40;
+    let x = numbers(rows * inputs, 1);
+    let weight = numbers(outputs * inputs, 2);
+    let bias = numbers(outputs, 3);
+    let before = numbers(rows * outputs, 4);
     on_a_device(|device| {
         let stream = Stream::new(device).unwrap();
         let blas = blaslt::Handle::new(device).unwrap();
         let workspace = Buffer::zeroed(device, 1 << 20).unwrap();
         for element in [Element::F32, Element::F16, Element::Bf16] {
             let on_device = |values: &[f32]| upload(device, element, values);
-            let (x_there, weight_there, bias_there) = (on_device(&x), on_device(&weight), on_device(&bias));
+            let x_there = on_device(&x);
+            let weight_there = on_device(&weight);
+            let bias_there = on_device(&bias);
             for (has_bias, accumulate, alpha) in [(false, false, 1.0), (true, false, 0.25), (true, true, 1.0)] {
                 let y = on_device(&before);
                 let shape = shape(rows, inputs, outputs, element, has_bias, accumulate);
                 let mut product = blas.plan(shape, &workspace).unwrap();
-                let (x_there, weight_there) = (&x_there, &weight_there);
+                let x_there = &x_there;
+                let weight_there = &weight_there;
                 let bias_there = has_bias.then_some(&bias_there);
                 let operands = Operands {
                     x: x_there,
@@ -430,7 +450,8 @@ fn products_are_what_they_say() {
                 };
                 product.run(&stream, &operands).unwrap();
                 for (i, got) in read(&y, element, rows * outputs).into_iter().enumerate() {
-                    let (row, output) = (i / outputs, i % outputs);
+                    let row = i / outputs;
+                    let output = i % outputs;
                     let terms = (0..inputs).map(|k| x[row * inputs + k] * weight[output * inputs + k]);
                     let mut want = alpha * terms.sum::<f32>();
                     want += if has_bias { bias[output] } else { 0.0 };
@@ -445,14 +466,20 @@ fn products_are_what_they_say() {
 
 /// One row in three of `x` and of the added array; the result is contiguous.
 fn products_take_rows_of_larger_arrays() {
-    let (rows, inputs, outputs, apart) = (5, 16, 16, 3);
-    let (x, weight) = (numbers(apart * rows * inputs, 1), numbers(outputs * inputs, 2));
+    let rows = 5;
+    let inputs = 16;
+    let outputs = 16;
+    let apart = 3;
+    let x = numbers(apart * rows * inputs, 1);
+    let weight = numbers(outputs * inputs, 2);
     let before = numbers(apart * rows * outputs, 4);
     on_a_device(|device| {
         let stream = Stream::new(device).unwrap();
         let workspace = Buffer::zeroed(device, 1 << 20).unwrap();
         let on_device = |values: &[f32]| upload(device, Element::F32, values);
-        let (x_there, weight_there, before_there) = (on_device(&x), on_device(&weight), on_device(&before));
+        let x_there = on_device(&x);
+        let weight_there = on_device(&weight);
+        let before_there = on_device(&before);
         let y = Buffer::zeroed(device, rows * outputs * 4).unwrap();
         let shape = shape(rows, inputs, outputs, Element::F32, false, true);
         let shape = Shape { pitch: Some(apart * inputs), ..shape };
@@ -471,7 +498,8 @@ fn products_take_rows_of_larger_arrays() {
         assert!(product.run(&stream, &Operands { added: None, ..operands }).is_err());
         let made = read(&y, Element::F32, rows * outputs);
         for (at, made) in made.iter().enumerate() {
-            let (row, column) = (apart * (at / outputs), at % outputs);
+            let row = apart * (at / outputs);
+            let column = at % outputs;
             let pairs = x[row * inputs..].iter().zip(&weight[column * inputs..]).take(inputs);
             let expected = pairs.map(|(x, weight)| x * weight).sum::<f32>() + before[row * outputs + column];
             assert_eq!(*made, expected, "row {row}, column {column}");
@@ -485,9 +513,13 @@ fn operands_that_do_not_fit_are_refused() {
         let workspace = Buffer::zeroed(device, 1 << 20).unwrap();
         let blas = blaslt::Handle::new(device).unwrap();
         let mut product = blas.plan(shape(8, 8, 8, Element::F32, true, false), &workspace).unwrap();
-        let (whole, short) = (Buffer::zeroed(device, 256).unwrap(), Buffer::zeroed(device, 255).unwrap());
-        let (bias, other) = (Buffer::zeroed(device, 32).unwrap(), Buffer::zeroed(device, 256).unwrap());
-        let (x, weight, y) = (&whole, &whole, &other);
+        let whole = Buffer::zeroed(device, 256).unwrap();
+        let short = Buffer::zeroed(device, 255).unwrap();
+        let bias = Buffer::zeroed(device, 32).unwrap();
+        let other = Buffer::zeroed(device, 256).unwrap();
+        let x = &whole;
+        let weight = &whole;
+        let y = &other;
         let fits = Operands { x, weight, alpha: 1.0, bias: Some(&bias), added: None, y, workspace: &workspace };
         product.run(&stream, &fits).unwrap();
         for wrong in [
