@@ -5,14 +5,14 @@ use foveate_decode::jpeg::{self, Process, Structure};
 use foveate_decode::{DecoderOptions, ImageFormat, Orientation, orientation, sniff};
 use foveate_preprocess::{OrientationPolicy, PreprocessOptions};
 
-use crate::resample::Recipe;
+use crate::resample::ResampleRecipe;
 
 /// An image that the device decodes.
 pub(crate) struct Admitted {
     /// Its size as stored.
     pub(crate) stored: Size,
     pub(crate) turn: Orientation,
-    pub(crate) recipe: Recipe,
+    pub(crate) recipe: ResampleRecipe,
 }
 
 impl Admitted {
@@ -33,7 +33,7 @@ impl Admitted {
             OrientationPolicy::Apply => orientation(bytes, ImageFormat::Jpeg),
             OrientationPolicy::Ignore => Orientation::Normal,
         };
-        let recipe = Recipe::new(options.geometry, turn.apply_size(structure.size))?;
+        let recipe = ResampleRecipe::new(options.geometry, turn.apply_size(structure.size))?;
         Some(Self { stored: structure.size, turn, recipe })
     }
 

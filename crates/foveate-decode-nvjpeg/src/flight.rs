@@ -4,16 +4,16 @@
 use std::time::Duration;
 
 use foveate_core::{Size, Stage};
-use foveate_cuda::nvjpeg::{Handle, Huffman, ImageDecoder, Target};
+use foveate_cuda::nvjpeg::{Huffman, ImageDecoder, NvjpegHandle, Target};
 use foveate_cuda::{Buffer, CudaError, Device, Event, Pinned, Stream};
 use foveate_preprocess::{ItemFault, StageClock};
 
 use crate::admission::Admitted;
-use crate::lane::Lane;
-use crate::resample::{Memory, ResampleBatch, Resampler, Source, pitch, room};
+use crate::lane::EngineLane;
+use crate::resample::{ResampleBatch, ResampleMemory, ResampleSource, Resampler, pitch, room};
 
 /// One encoded image of a batch, and its plan for the device; `None` if the device does not prepare it.
-pub(crate) struct Item<'a> {
+pub(crate) struct FlightItem<'a> {
     /// Its place in the batch.
     pub(crate) number: usize,
     pub(crate) bytes: &'a [u8],
@@ -25,7 +25,7 @@ pub(crate) struct Item<'a> {
 /// The alignment of each image's memory.
 const ALIGNMENT: usize = 256;
 
-impl Item<'_> {
+impl FlightItem<'_> {
     /// The bytes of its pixels and of those between two passes, in the arena.
     fn parts(&self) -> [usize; 2] {
         let Some(admitted) = &self.admitted else { return [0; 2] };
@@ -40,7 +40,7 @@ impl Item<'_> {
 }
 
 /// The outcome of an image that the device was given.
-pub(crate) enum Decoded {
+pub(crate) enum DecodedItem {
     /// Its pixels are in the arena, once the stream is done: their offset, and the offset of the memory behind them.
     Device([usize; 2]),
     /// The CPU must decode it.
@@ -48,7 +48,7 @@ pub(crate) enum Decoded {
 }
 
 /// Memory and decoders for one group.
-pub(crate) struct Flight {
+pub(crate) struct DecodeFlight {
     stream: Stream,
     arena: Buffer,
     tables: (Pinned, Buffer),
@@ -60,14 +60,18 @@ pub(crate) struct Flight {
     is_under_way: bool,
 }
 
-impl Flight {
+/// The device's time between two recorded events.
+fn between(earlier: &Event, later: &Event) -> Result<Duration, CudaError> {
+    later.seconds_since(earlier).map(|seconds| Duration::from_secs_f64(seconds.max(0.0)))
+}
+
+impl DecodeFlight {
     pub(crate) fn new(device: &Device) -> Result<Self, CudaError> {
-        let event = || Event::new(device);
         Ok(Self {
             stream: Stream::new(device)?,
             arena: Buffer::zeroed(device, 1)?,
             tables: (Pinned::new(device, 1)?, Buffer::zeroed(device, 1)?),
-            moments: [event()?, event()?, event()?],
+            moments: [Event::new(device)?, Event::new(device)?, Event::new(device)?],
             decodes: false,
             is_under_way: false,
         })
@@ -85,9 +89,6 @@ impl Flight {
         }
         let [begun, decoded, resized] = &self.moments;
         resized.synchronize()?;
-        let between = |earlier: &Event, later: &Event| {
-            later.seconds_since(earlier).map(|seconds| Duration::from_secs_f64(seconds.max(0.0)))
-        };
         if self.decodes {
             clock.record(Stage::Decode, between(begun, decoded)?);
         }
@@ -120,10 +121,10 @@ impl Flight {
         &mut self,
         device: &Device,
         decoders: &mut Decoders,
-        items: &[Item<'_>],
+        items: &[FlightItem<'_>],
         usual: usize,
-    ) -> Result<Vec<Decoded>, CudaError> {
-        let bytes = items.iter().map(Item::bytes_on_device).fold(0, usize::saturating_add);
+    ) -> Result<Vec<DecodedItem>, CudaError> {
+        let bytes = items.iter().map(FlightItem::bytes_on_device).fold(0, usize::saturating_add);
         if bytes > self.arena.bytes() {
             // Frees the old one first. The new one serves all usual groups, because freeing waits for the device.
             self.arena = Buffer::zeroed(device, 1)?;
@@ -140,31 +141,34 @@ impl Flight {
         let is_decoded = self.decode_into(decoders, items, &rooms)?;
         self.decodes = is_decoded.contains(&true);
         self.stream.record(&self.moments[1])?;
-        let decoded = |(room, is_decoded)| if is_decoded { Decoded::Device(room) } else { Decoded::No };
-        Ok(rooms.into_iter().zip(is_decoded).map(decoded).collect())
+        let mut decoded = Vec::with_capacity(items.len());
+        for (room, is_decoded) in rooms.into_iter().zip(is_decoded) {
+            decoded.push(if is_decoded { DecodedItem::Device(room) } else { DecodedItem::No });
+        }
+        Ok(decoded)
     }
 
     fn decode_into(
         &mut self,
         decoders: &mut Decoders,
-        items: &[Item<'_>],
+        items: &[FlightItem<'_>],
         rooms: &[[usize; 2]],
     ) -> Result<Vec<bool>, CudaError> {
         let mut is_decoded = vec![false; items.len()];
         let arena = self.arena.clone();
-        let target = |admitted: &Admitted, room: [usize; 2]| {
-            let Size { width, height } = admitted.stored;
-            Target { buffer: &arena, offset: room[0], width, height, pitch: pitch(width) }
-        };
-        let admitted = || {
-            let all = items.iter().zip(rooms).enumerate();
-            all.filter_map(|(at, (item, room))| Some((at, item.bytes, target(item.admitted.as_ref()?, *room))))
-        };
+        let mut admitted = Vec::new();
+        for (at, (item, room)) in items.iter().zip(rooms).enumerate() {
+            if let Some(Admitted { stored: Size { width, height }, .. }) = item.admitted {
+                let target = Target { buffer: &arena, offset: room[0], width, height, pitch: pitch(width) };
+                admitted.push((at, item.bytes, target));
+            }
+        }
         match decoders {
             Decoders::Engines(lane) => {
                 let mut engines = lane.lock();
-                let (mut places, mut jpegs) = (Vec::new(), Vec::new());
-                for (at, bytes, target) in admitted() {
+                let mut places = Vec::new();
+                let mut jpegs = Vec::new();
+                for (at, bytes, target) in admitted {
                     if let Some(taken) = engines.take(bytes, target)? {
                         places.push(at);
                         jpegs.push(taken);
@@ -175,7 +179,7 @@ impl Flight {
                 }
             }
             Decoders::Cores(cores) => {
-                for (at, bytes, target) in admitted() {
+                for (at, bytes, target) in admitted {
                     // So that the host's part of an image overlaps with the device's part of the previous one.
                     cores.swap(0, 1);
                     is_decoded[at] = cores[0].decode(&self.stream, bytes, &target)?;
@@ -186,8 +190,8 @@ impl Flight {
     }
 
     /// The location of a decoded image's pixels.
-    pub(crate) fn source(room: [usize; 2], admitted: &Admitted) -> Source {
-        Source::turned(room[0], admitted.stored, admitted.turn)
+    pub(crate) fn source(room: [usize; 2], admitted: &Admitted) -> ResampleSource {
+        ResampleSource::turned(room[0], admitted.stored, admitted.turn)
     }
 
     /// Enqueues the batch's resizing behind the decoding.
@@ -206,7 +210,7 @@ impl Flight {
         let (host, tables) = &mut self.tables;
         job.write(host.as_mut_slice());
         self.stream.upload(host, tables, bytes)?;
-        resampler.run(&self.stream, job, &Memory { tables, arena: &self.arena, out })?;
+        resampler.run(&self.stream, job, &ResampleMemory { tables, arena: &self.arena, out })?;
         self.stream.record(&self.moments[2])?;
         self.is_under_way = true;
         Ok(())
@@ -216,18 +220,17 @@ impl Flight {
 /// What decodes for both groups.
 pub(crate) enum Decoders {
     /// The chip's engines. The host decodes what they do not take.
-    Engines(Lane),
+    Engines(EngineLane),
     /// The chip's cores: two that take turns.
     Cores(Box<[ImageDecoder; 2]>),
 }
 
 impl Decoders {
-    pub(crate) fn new(device: &Device, handle: &Handle, huffman: Huffman) -> Result<Self, CudaError> {
-        if let Some(lane) = Lane::of(device, handle)? {
+    pub(crate) fn new(device: &Device, handle: &NvjpegHandle, huffman: Huffman) -> Result<Self, CudaError> {
+        if let Some(lane) = EngineLane::of(device, handle)? {
             return Ok(Self::Engines(lane));
         }
-        let decoder = || ImageDecoder::new(handle, huffman);
-        Ok(Self::Cores(Box::new([decoder()?, decoder()?])))
+        Ok(Self::Cores(Box::new([ImageDecoder::new(handle, huffman)?, ImageDecoder::new(handle, huffman)?])))
     }
 
     /// Returns true if the engines work for another preprocessor.

@@ -18,26 +18,27 @@ impl Landing {
         out: &mut dyn BatchMemory,
         bytes: usize,
     ) -> Result<Buffer, PreprocessError> {
-        let too_small =
-            || PreprocessError::Unsupported(format!("no room for {bytes} bytes in the batch's {}", out.bytes()));
         if out.bytes() < bytes {
-            return Err(too_small());
+            let reason = format!("no room for {bytes} bytes in the batch's {}", out.bytes());
+            return Err(PreprocessError::Unsupported(reason));
         }
-        let pixels = out.as_any().downcast_ref::<DevicePixels>();
-        let on_device = pixels.map(|pixels| (pixels.device() == device).then(|| pixels.buffer().clone()));
-        match on_device {
-            Some(Some(buffer)) => Ok(buffer),
-            None if out.host_mut().is_some() => self.staging(device, bytes).map_err(fault),
-            _ => Err(PreprocessError::Unsupported(format!(
-                "the batch's memory is neither on the host nor on {device:?}"
-            ))),
+        if let Some(pixels) = out.as_any().downcast_ref::<DevicePixels>() {
+            if pixels.device() == device {
+                return Ok(pixels.buffer().clone());
+            }
+        } else if out.host_mut().is_some() {
+            return self.staging(device, bytes).map_err(fault);
         }
+        let reason = format!("the batch's memory is neither on the host nor on {device:?}");
+        Err(PreprocessError::Unsupported(reason))
     }
 
     fn staging(&mut self, device: &Device, bytes: usize) -> Result<Buffer, CudaError> {
-        let kept = self.0.take().filter(|(buffer, _)| buffer.bytes() >= bytes);
-        let make = || Ok((Buffer::zeroed(device, bytes)?, Pinned::new(device, bytes)?));
-        Ok(self.0.insert(kept.map_or_else(make, Ok)?).0.clone())
+        let staging = match self.0.take().filter(|(buffer, _)| buffer.bytes() >= bytes) {
+            Some(kept) => kept,
+            None => (Buffer::zeroed(device, bytes)?, Pinned::new(device, bytes)?),
+        };
+        Ok(self.0.insert(staging).0.clone())
     }
 
     /// Copies the first `bytes` to `out`'s memory, complete at return. `stream` has filled the memory from

@@ -3,29 +3,29 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
-use foveate_cuda::nvjpeg::{Engines, Handle};
+use foveate_cuda::nvjpeg::{Engines, NvjpegHandle};
 use foveate_cuda::{CudaError, Device};
 
 /// Two batches keep the engines busy: one is decoded while the next is handed over. Each takes up to half a second to
 /// create, and several are created one after the other.
 const LANES: usize = 2;
 
-struct Lanes {
+struct EngineLanes {
     device: Device,
     engines: [Mutex<Engines>; LANES],
     users: AtomicUsize,
 }
 
 /// One of a device's lanes to its engines, which other preprocessors use too.
-pub(crate) struct Lane {
-    lanes: Arc<Lanes>,
+pub(crate) struct EngineLane {
+    lanes: Arc<EngineLanes>,
     at: usize,
 }
 
-impl Lane {
+impl EngineLane {
     /// Returns a lane of the device, the next one each time; `None` if it has no engines.
-    pub(crate) fn of(device: &Device, handle: &Handle) -> Result<Option<Self>, CudaError> {
-        static OPENED: Mutex<Vec<Weak<Lanes>>> = Mutex::new(Vec::new());
+    pub(crate) fn of(device: &Device, handle: &NvjpegHandle) -> Result<Option<Self>, CudaError> {
+        static OPENED: Mutex<Vec<Weak<EngineLanes>>> = Mutex::new(Vec::new());
         let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
         opened.retain(|lanes| lanes.strong_count() > 0);
         let same = opened.iter().filter_map(Weak::upgrade).find(|lanes| lanes.device == *device);
@@ -34,7 +34,7 @@ impl Lane {
             None => {
                 let (Some(one), Some(other)) = (Engines::new(handle)?, Engines::new(handle)?) else { return Ok(None) };
                 let engines = [one, other].map(Mutex::new);
-                let lanes = Arc::new(Lanes { device: device.clone(), engines, users: AtomicUsize::new(0) });
+                let lanes = Arc::new(EngineLanes { device: device.clone(), engines, users: AtomicUsize::new(0) });
                 opened.push(Arc::downgrade(&lanes));
                 lanes
             }

@@ -12,7 +12,7 @@ mod settings;
 use foveate_core::{Health, RegistryError};
 use foveate_cuda::nvjpeg::{self, Processors};
 use foveate_cuda::{CudaError, Device};
-use foveate_preprocess::{DeviceOptions, Preprocessor, PreprocessorBackend, PreprocessorRegistry};
+use foveate_preprocess::{PreprocessorBackend, PreprocessorRegistry};
 
 pub use preprocessor::NvjpegPreprocessor;
 pub use resample::resample;
@@ -25,8 +25,9 @@ pub const NAME: &str = "nvjpeg";
 /// # Errors
 /// If the name is taken.
 pub fn register(registry: &mut PreprocessorRegistry) -> Result<(), RegistryError> {
-    let open = |options: DeviceOptions| Ok(Box::new(NvjpegPreprocessor::open(options)?) as Box<dyn Preprocessor>);
-    registry.register(PreprocessorBackend::new(NAME, "JPEG with nvJPEG, resized on the GPU", health, open))
+    registry.register(PreprocessorBackend::new(NAME, "JPEG with nvJPEG, resized on the GPU", health, |options| {
+        Ok(Box::new(NvjpegPreprocessor::open(options)?))
+    }))
 }
 
 fn health() -> Health {
@@ -49,7 +50,7 @@ fn health() -> Health {
 
 /// Which decoding engines the device has, in words.
 fn engines(ordinal: usize) -> String {
-    let handle = Device::open(ordinal).and_then(|device| nvjpeg::Handle::new(&device, Processors::EnginesToo));
+    let handle = Device::open(ordinal).and_then(|device| nvjpeg::NvjpegHandle::new(&device, Processors::EnginesToo));
     match handle.and_then(|handle| handle.engines()) {
         Ok(Some(count)) => format!("cuda:{ordinal} has {count} JPEG engines"),
         Ok(None) => format!("cuda:{ordinal} has JPEG engines"),

@@ -1,18 +1,18 @@
 use std::error::Error;
 
 use foveate_core::{BatchMemory, Size};
-use foveate_cuda::nvjpeg::Handle;
-use foveate_cuda::{Buffer, CudaError, Device};
+use foveate_cuda::nvjpeg::NvjpegHandle;
+use foveate_cuda::{Buffer, Device};
 use foveate_preprocess::{
     CpuPreprocessor, DeviceOptions, ItemFault, PreprocessError, PreprocessOptions, Preprocessor, StageClock,
 };
 
 use crate::admission::Admitted;
 use crate::fault::fault;
-use crate::flight::{Decoded, Decoders, Flight, Item};
+use crate::flight::{DecodeFlight, DecodedItem, Decoders, FlightItem};
 use crate::landing::Landing;
 use crate::resample::{Method, ResampleBatch, Resampler};
-use crate::settings::Backend;
+use crate::settings::NvjpegBackend;
 
 /// The most bytes of decoded images that one of the two groups has on the device, unless a single image has more.
 const MOST_BYTES: usize = 256 << 20;
@@ -36,7 +36,7 @@ const GROUPS: usize = 4;
 /// With `backend=mixed`, the host decodes images from a batch's end whenever it would otherwise wait for the device. So
 /// neither waits, whatever their rates; but two runs differ in which pixels are nvJPEG's and which libjpeg's.
 pub struct NvjpegPreprocessor {
-    flights: [Flight; 2],
+    flights: [DecodeFlight; 2],
     decoders: Decoders,
     resampler: Resampler,
     landing: Landing,
@@ -61,34 +61,38 @@ impl NvjpegPreprocessor {
     /// [`PreprocessError::Device`] if the device or the library is missing, [`PreprocessError::Unsupported`] for an
     /// unknown setting or an unsupported filter.
     pub fn open(options: DeviceOptions) -> Result<Self, PreprocessError> {
-        let backend = Backend::of(&options)?;
+        let backend = NvjpegBackend::of(&options)?;
         let filter = options.options.geometry.filter();
         if Method::of(filter).is_none() {
             let reason = format!("nvjpeg has no filter {filter:?}; decode on the CPU for that one");
             return Err(PreprocessError::Unsupported(reason));
         }
-        let unavailable =
-            |source: Box<dyn Error + Send + Sync>| PreprocessError::Device { device: options.device.clone(), source };
-        let ordinal = foveate_cuda::ordinal(&options.device)
-            .ok_or_else(|| unavailable("nvjpeg is for GPUs; its device is `cuda` or `cuda:N`".into()))?;
-        let missing = |error: CudaError| unavailable(error.into());
-        let device = Device::open(ordinal).map_err(missing)?;
-        let handle = Handle::new(&device, backend.processors()).map_err(missing)?;
-        if let (Backend::Hardware, Err(error)) = (backend, handle.engines()) {
+        let name = options.device.clone();
+        Self::on_device(options, backend).map_err(|source| PreprocessError::Device { device: name, source })
+    }
+
+    /// Opens the device, with a filter that it supports.
+    fn on_device(options: DeviceOptions, backend: NvjpegBackend) -> Result<Self, Box<dyn Error + Send + Sync>> {
+        let ordinal =
+            foveate_cuda::ordinal(&options.device).ok_or("nvjpeg is for GPUs; its device is `cuda` or `cuda:N`")?;
+        let device = Device::open(ordinal)?;
+        let handle = NvjpegHandle::new(&device, backend.processors())?;
+        if backend == NvjpegBackend::Hardware
+            && let Err(error) = handle.engines()
+        {
             let reason = format!("no JPEG engines of {} ({error}); backend=auto does without", device.name());
-            return Err(unavailable(reason.into()));
+            return Err(reason.into());
         }
-        let flight = || Flight::new(&device).map_err(missing);
-        let (free, _) = device.memory().map_err(missing)?;
+        let (free, _) = device.memory()?;
         Ok(Self {
-            flights: [flight()?, flight()?],
-            decoders: Decoders::new(&device, &handle, backend.huffman()).map_err(missing)?,
-            resampler: Resampler::new(&device).map_err(missing)?,
+            flights: [DecodeFlight::new(&device)?, DecodeFlight::new(&device)?],
+            decoders: Decoders::new(&device, &handle, backend.huffman())?,
+            resampler: Resampler::new(&device)?,
             landing: Landing::default(),
             image: vec![0; options.options.geometry.output().rgb_len().unwrap_or(0)],
             fallback: options.fallback,
             said: Vec::new(),
-            is_mixed: backend == Backend::Mixed,
+            is_mixed: backend == NvjpegBackend::Mixed,
             ready: Vec::new(),
             options: options.options,
             group_bytes: MOST_BYTES.min(free / SHARE_OF_FREE),
@@ -97,20 +101,22 @@ impl NvjpegPreprocessor {
     }
 
     /// The number of leading `items`, at least one and at most `most`, that form a group.
-    fn group(&self, items: &[Item<'_>], most: usize) -> usize {
+    fn group(&self, items: &[FlightItem<'_>], most: usize) -> usize {
         let mut bytes = 0_usize;
-        let fits = |item: &&Item<'_>| {
+        for (count, item) in items.iter().take(most).enumerate() {
             bytes = bytes.saturating_add(item.bytes_on_device());
-            bytes <= self.group_bytes
-        };
-        items.iter().take(most).take_while(fits).count().max(1)
+            if bytes > self.group_bytes {
+                return count.max(1);
+            }
+        }
+        most.min(items.len()).max(1)
     }
 
     /// Prepares the last of `items` on the host, one by one, while the device works on the flight's previous group.
     fn prepare_meanwhile(
         &mut self,
         which: usize,
-        items: &mut [Item<'_>],
+        items: &mut [FlightItem<'_>],
         clock: &dyn StageClock,
     ) -> Result<(), PreprocessError> {
         for item in items.iter_mut().rev().filter(|item| item.ready.is_none()) {
@@ -139,7 +145,7 @@ impl NvjpegPreprocessor {
     fn begin(
         &mut self,
         which: usize,
-        items: &mut [Item<'_>],
+        items: &mut [FlightItem<'_>],
         (out, mut made): (&Buffer, usize),
         prepared: &mut Vec<Result<Size, ItemFault>>,
         clock: &dyn StageClock,
@@ -151,8 +157,8 @@ impl NvjpegPreprocessor {
         for (item, decoded) in items.iter_mut().zip(decoded) {
             let to = made * self.image.len();
             let outcome = match (decoded, &item.admitted) {
-                (Decoded::Device(room), Some(admitted)) => {
-                    job.add(&admitted.recipe, Flight::source(room, admitted), room[1], to);
+                (DecodedItem::Device(room), Some(admitted)) => {
+                    job.add(&admitted.recipe, DecodeFlight::source(room, admitted), room[1], to);
                     Ok(admitted.size())
                 }
                 _ => {
@@ -180,13 +186,22 @@ impl NvjpegPreprocessor {
         clock: &dyn StageClock,
     ) -> Result<(), PreprocessError> {
         let buffer = self.landing.buffer(&self.device, out, images.len().saturating_mul(self.image.len()))?;
-        let item = |(number, &bytes)| Item { number, bytes, admitted: Admitted::of(bytes, &self.options), ready: None };
-        let mut items: Vec<Item<'_>> = images.iter().enumerate().map(item).collect();
+        let mut items: Vec<FlightItem<'_>> = images
+            .iter()
+            .enumerate()
+            .map(|(number, &bytes)| FlightItem {
+                number,
+                bytes,
+                admitted: Admitted::of(bytes, &self.options),
+                ready: None,
+            })
+            .collect();
         let most = MOST_IMAGES.min(items.len().div_ceil(GROUPS));
         if self.is_mixed {
             self.ready.resize(self.ready.len().max(images.len() * self.image.len()), 0);
         }
-        let (mut rest, mut made) = (items.as_mut_slice(), 0);
+        let mut rest = items.as_mut_slice();
+        let mut made = 0;
         for which in [0, 1].into_iter().cycle() {
             if rest.is_empty() {
                 break;
@@ -216,6 +231,7 @@ impl Preprocessor for NvjpegPreprocessor {
         clock: &dyn StageClock,
     ) -> Result<(), PreprocessError> {
         prepared.clear();
-        self.prepare(images, out, prepared, clock).inspect_err(|_| self.flights.iter_mut().for_each(Flight::abandon))
+        self.prepare(images, out, prepared, clock)
+            .inspect_err(|_| self.flights.iter_mut().for_each(DecodeFlight::abandon))
     }
 }

@@ -3,7 +3,7 @@ use foveate_preprocess::{DeviceOptions, PreprocessError};
 
 /// The parts of the device that decode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Backend {
+pub(crate) enum NvjpegBackend {
     /// The chip's engines if it has some, and the host for what they do not take; else as `Hybrid`.
     Auto,
     /// As `Auto`, and the host decodes images while it would wait for the device: which ones, the moment decides.
@@ -16,7 +16,7 @@ pub(crate) enum Backend {
     Gpu,
 }
 
-impl Backend {
+impl NvjpegBackend {
     /// Parses the setting `backend`.
     pub(crate) fn of(options: &DeviceOptions) -> Result<Self, PreprocessError> {
         match options.settings(&["backend"])?.get("backend").map(String::as_str) {

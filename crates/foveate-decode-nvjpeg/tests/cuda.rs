@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use foveate_core::{BatchMemory, ImageViewMut, PixelBatch, PixelBuf, Size, Stage, VectorBuf, error_chain};
-use foveate_cuda::nvjpeg::{Engines, Handle, Huffman, ImageDecoder, Processors, Target};
+use foveate_cuda::nvjpeg::{Engines, Huffman, ImageDecoder, NvjpegHandle, Processors, Target};
 use foveate_cuda::{Buffer, CudaError, Device, DevicePixels, Pinned, Stream};
 use foveate_cuda_emulator as emulator;
 use foveate_decode::conformance::JPEG_TOLERANCE;
@@ -118,7 +118,7 @@ fn engines_stay_within_their_targets() {
     in_every_order(|| {
         let device = Device::open(0).unwrap();
         let stream = Stream::new(&device).unwrap();
-        let engines = Engines::new(&Handle::new(&device, Processors::EnginesToo).unwrap()).unwrap();
+        let engines = Engines::new(&NvjpegHandle::new(&device, Processors::EnginesToo).unwrap()).unwrap();
         let Some(mut engines) = engines else { ignore("the device has no JPEG engines") };
         let buffer = Buffer::zeroed(&device, width as usize * height as usize * 3).unwrap();
         let target = |offset, width| Target { buffer: &buffer, offset, width, height, pitch: width as usize * 3 };
@@ -164,7 +164,7 @@ fn groups_of_other_sizes_prepare_nothing() {
     emulator::load_nvjpeg_for_trial();
     let device = Device::open(0).unwrap();
     let stream = Stream::new(&device).unwrap();
-    let mut engines = Engines::new(&Handle::new(&device, Processors::EnginesToo).unwrap()).unwrap().unwrap();
+    let mut engines = Engines::new(&NvjpegHandle::new(&device, Processors::EnginesToo).unwrap()).unwrap().unwrap();
     let photo = photo();
     let Size { width, height } = jpeg::inspect(&photo, DecoderOptions::default().max_scans).unwrap().size;
     let pitch = width as usize * 3;
@@ -198,9 +198,12 @@ fn decoders_leave_memory_to_the_model() {
     emulator::load_nvjpeg_for_trial();
     let photo = std::fs::read(workspace().join("examples/photos/hoodie.jpg")).unwrap();
     let Size { width, height } = jpeg::inspect(&photo, DecoderOptions::default().max_scans).unwrap().size;
-    let (device, pitch) = (Device::open(0).unwrap(), width as usize * 3);
-    let (stream, buffer) = (Stream::new(&device).unwrap(), Buffer::zeroed(&device, height as usize * pitch).unwrap());
-    let mut decoder = ImageDecoder::new(&Handle::new(&device, Processors::Cores).unwrap(), Huffman::Host).unwrap();
+    let device = Device::open(0).unwrap();
+    let pitch = width as usize * 3;
+    let stream = Stream::new(&device).unwrap();
+    let buffer = Buffer::zeroed(&device, height as usize * pitch).unwrap();
+    let mut decoder =
+        ImageDecoder::new(&NvjpegHandle::new(&device, Processors::Cores).unwrap(), Huffman::Host).unwrap();
     let free = || device.memory().unwrap().0;
     let before = free();
     assert!(decoder.decode(&stream, &photo, &Target { buffer: &buffer, offset: 0, width, height, pitch }).unwrap());
@@ -248,7 +251,8 @@ fn photo() -> Vec<u8> {
 type Batch = (Vec<Result<Size, ItemFault>>, Vec<u8>);
 
 fn run(preprocessor: &mut dyn Preprocessor, images: &[&[u8]], image: usize) -> Batch {
-    let (mut memory, mut prepared) = (vec![0; images.len() * image], Vec::new());
+    let mut memory = vec![0; images.len() * image];
+    let mut prepared = Vec::new();
     preprocessor.preprocess(images, &mut memory, &mut prepared, &Untimed).unwrap();
     memory.truncate(prepared.iter().filter(|outcome| outcome.is_ok()).count() * image);
     (prepared, memory)
@@ -347,7 +351,8 @@ impl StageClock for Decodes {
 /// Returns the numbers of groups of the device and of images of the host for `images`, and the outcome.
 fn decodes(backend: &str, images: &[&[u8]]) -> ([usize; 2], Batch) {
     let options = PreprocessOptions::new(Geometry::Stretch { output: Size::square(14), filter: Filter::Bilinear });
-    let (mut memory, mut prepared) = (vec![0; images.len() * 14 * 14 * 3], Vec::new());
+    let mut memory = vec![0; images.len() * 14 * 14 * 3];
+    let mut prepared = Vec::new();
     let decodes = Decodes::default();
     let mut preprocessor = nvjpeg(options, backend).unwrap();
     preprocessor.preprocess(images, &mut memory, &mut prepared, &decodes).unwrap();
@@ -415,7 +420,8 @@ fn larger_photos_make_the_device_wait_for_nothing() {
 fn the_forward_captures_beside_workers_whose_memory_grows() {
     let rounds = by_length(2, 100);
     in_every_order(|| {
-        let (before, is_over) = (spoilt_captures(), AtomicBool::new(false));
+        let before = spoilt_captures();
+        let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let is_over = &is_over;
             for backend in ["auto", "hybrid"] {
@@ -442,7 +448,8 @@ fn forward_in_new_sizes(rounds: usize) {
     model.preprocess.crop = Size::square(28);
     let options = EncoderOptions { device: "cuda".to_owned(), max_batch: most, ..EncoderOptions::default() };
     let mut encoder = CudaEncoder::new(&model, &options).unwrap();
-    let (input, dim) = (encoder.spec().input, encoder.spec().dim);
+    let input = encoder.spec().input;
+    let dim = encoder.spec().dim;
     let pixels: Vec<u8> = (1..).take(most).flat_map(|seed| noise(input, seed)).collect();
     let mut encode = |images: usize| {
         let mut vectors = VectorBuf::new();
@@ -491,7 +498,8 @@ fn noise(size: Size, seed: u32) -> Vec<u8> {
 }
 
 fn on_the_cpu(pixels: &[u8], stored: Size, turn: Orientation, geometry: Geometry) -> Vec<u8> {
-    let (mut image, mut scratch) = (PixelBuf::default(), PixelBuf::default());
+    let mut image = PixelBuf::default();
+    let mut scratch = PixelBuf::default();
     image.reset(stored).unwrap().copy_from_slice(pixels);
     turn.apply(&mut image, &mut scratch).unwrap();
     let plan = geometry.plan(image.size());

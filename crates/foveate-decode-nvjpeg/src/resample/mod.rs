@@ -5,16 +5,18 @@ mod pass;
 mod recipe;
 mod taps;
 
+use std::num::TryFromIntError;
+
 use foveate_core::{CHANNELS, Size};
 use foveate_cuda::{Arg, Buffer, CudaError, Device, Kernel, Module, Stream};
 use foveate_decode::Orientation;
 use foveate_resize::Geometry;
 
 pub(crate) use arena::{pitch, room};
-pub(crate) use pass::{ResampleBatch, Source};
-pub(crate) use recipe::{Method, Recipe};
+pub(crate) use pass::{ResampleBatch, ResampleSource};
+pub(crate) use recipe::{Method, ResampleRecipe};
 
-use pass::Pass;
+use pass::ResamplePass;
 
 /// Gzipped PTX for compute capability 7.5 and every later one.
 const PTX: &[u8] = include_bytes!("../../kernels/resize.sm_75.ptx.gz");
@@ -30,7 +32,7 @@ pub(crate) struct Resampler {
 }
 
 /// The kernels' memory.
-pub(crate) struct Memory<'a> {
+pub(crate) struct ResampleMemory<'a> {
     /// The output of [`ResampleBatch::write`].
     pub(crate) tables: &'a Buffer,
     /// Decoded images, and those between two passes.
@@ -46,10 +48,17 @@ impl Resampler {
     }
 
     /// Enqueues the passes of `job` on `stream`.
-    pub(crate) fn run(&self, stream: &Stream, job: &ResampleBatch, memory: &Memory<'_>) -> Result<(), CudaError> {
+    pub(crate) fn run(
+        &self,
+        stream: &Stream,
+        job: &ResampleBatch,
+        memory: &ResampleMemory<'_>,
+    ) -> Result<(), CudaError> {
         let bytes = [memory.tables, memory.arena, memory.out].map(Buffer::bytes);
-        let fits = |pass: &Pass| pass.fits(job.bytes(), bytes[1], bytes[2]);
-        if job.bytes() > bytes[0] || job.passes().count() > MOST_PASSES || !job.passes().all(fits) {
+        if job.bytes() > bytes[0]
+            || job.passes().count() > MOST_PASSES
+            || !job.passes().all(|pass| pass.fits(job.bytes(), bytes[1], bytes[2]))
+        {
             return Err(CudaError::Misfit("a resize leaves its memory".to_owned()));
         }
         let steps = [(&self.resample, &job.first), (&self.interpolate, &job.linear), (&self.resample, &job.last)];
@@ -62,25 +71,29 @@ impl Resampler {
     }
 }
 
+/// The error of a launch whose numbers exceed 32 bits.
+fn too_large(_: TryFromIntError) -> CudaError {
+    CudaError::Misfit("a resize is too large for one launch".to_owned())
+}
+
 /// Launches `passes`, which follow `first` others in the tables. They have been checked.
 #[allow(unsafe_code)]
 fn launch(
     kernel: &Kernel,
     stream: &Stream,
-    memory: &Memory<'_>,
+    memory: &ResampleMemory<'_>,
     first: usize,
-    passes: &[Pass],
+    passes: &[ResamplePass],
 ) -> Result<(), CudaError> {
-    let Some(largest) = passes.iter().map(Pass::threads).max() else { return Ok(()) };
-    let too_large = |_| CudaError::Misfit("a resize is too large for one launch".to_owned());
+    let Some(largest) = passes.iter().map(ResamplePass::threads).max() else { return Ok(()) };
     // The kernels number threads in 32 bits.
     let threads = u32::try_from(largest.next_multiple_of(BLOCK.into())).map_err(too_large)?;
     let blocks = threads / BLOCK;
     let grid = [blocks, u32::try_from(passes.len()).map_err(too_large)?, 1];
-    let Memory { tables, arena, out } = memory;
+    let ResampleMemory { tables, arena, out } = memory;
     let number = Arg::I32(i32::try_from(first).map_err(too_large)?);
     // SAFETY: these are the arguments of both kernels. Every block belongs to a pass in the tables and stays within the
-    // buffers: `Pass::fits` guarantees that for its images, and `ResampleBatch` for its tables, in which no tap reaches
+    // buffers: `ResamplePass::fits` guarantees that for its images, and `ResampleBatch` for its tables, in which no tap reaches
     // beyond its image.
     unsafe { kernel.launch(stream, grid, BLOCK, &[Arg::Buffer(tables), Arg::Buffer(arena), Arg::Buffer(out), number]) }
 }
@@ -97,11 +110,11 @@ pub fn resample(
     turn: Orientation,
     geometry: Geometry,
 ) -> Result<Vec<u8>, CudaError> {
-    let recipe = Recipe::new(geometry, turn.apply_size(stored));
+    let recipe = ResampleRecipe::new(geometry, turn.apply_size(stored));
     let recipe = recipe.ok_or_else(|| CudaError::Misfit("no filter of the device".to_owned()))?;
     let mut job = ResampleBatch::default();
     let between = room(stored).next_multiple_of(4);
-    job.add(&recipe, Source::turned(0, stored, turn), between, 0);
+    job.add(&recipe, ResampleSource::turned(0, stored, turn), between, 0);
     let mut tables = vec![0; job.bytes()];
     job.write(&mut tables);
     let mut made = vec![0; geometry.output().rgb_len().unwrap_or(0)];
@@ -111,8 +124,9 @@ pub fn resample(
         place[..row.len()].copy_from_slice(row);
     }
     let arena = Buffer::from_slice(device, &arena)?;
-    let (tables, out) = (Buffer::from_slice(device, &tables)?, Buffer::zeroed(device, made.len())?);
-    let memory = Memory { tables: &tables, arena: &arena, out: &out };
+    let tables = Buffer::from_slice(device, &tables)?;
+    let out = Buffer::zeroed(device, made.len())?;
+    let memory = ResampleMemory { tables: &tables, arena: &arena, out: &out };
     Resampler::new(device)?.run(&Stream::new(device)?, &job, &memory)?;
     out.read(&mut made)?;
     Ok(made)

@@ -9,12 +9,12 @@ use foveate_resize::axis::Axis;
 use foveate_resize::opencv_linear::{Edge, tap};
 
 use super::arena::{SLACK, pitch};
-use super::recipe::{Method, Order, Recipe};
+use super::recipe::{Method, Order, ResampleRecipe};
 use super::taps::{Kernel, Taps};
 
 /// The layout of upright pixels.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Source {
+pub(crate) struct ResampleSource {
     in_tables: bool,
     /// The offset of pixel (0, 0), in bytes.
     start: i64,
@@ -23,7 +23,7 @@ pub(crate) struct Source {
     size: Size,
 }
 
-impl Source {
+impl ResampleSource {
     /// The layout of an image of `stored` size in the arena that `turn` makes upright.
     pub(crate) fn turned(offset: usize, stored: Size, turn: Orientation) -> Self {
         Self::new(offset, stored, pitch(stored.width), turn)
@@ -31,16 +31,18 @@ impl Source {
 
     fn new(offset: usize, stored: Size, pitch: usize, turn: Orientation) -> Self {
         use Orientation::{FlipHorizontal, FlipVertical, Rotate90, Rotate180, Rotate270, Transverse};
-        let (pixel, row) = (CHANNELS as i64, pitch as i64);
+        let pixel = CHANNELS as i64;
         let mut start = offset as i64;
-        let mut along = |step: i64, len: u32, backwards: bool| {
-            if backwards {
-                start += step * (i64::from(len) - 1);
-            }
-            if backwards { -step } else { step }
-        };
-        let column = along(pixel, stored.width, matches!(turn, FlipHorizontal | Rotate180 | Transverse | Rotate270));
-        let row = along(row, stored.height, matches!(turn, FlipVertical | Rotate180 | Transverse | Rotate90));
+        let mut column = pixel;
+        if matches!(turn, FlipHorizontal | Rotate180 | Transverse | Rotate270) {
+            start += pixel * (i64::from(stored.width) - 1);
+            column = -pixel;
+        }
+        let mut row = pitch as i64;
+        if matches!(turn, FlipVertical | Rotate180 | Transverse | Rotate90) {
+            start += row * (i64::from(stored.height) - 1);
+            row = -row;
+        }
         let step = if turn.transposes() { [row, column] } else { [column, row] };
         Self { in_tables: false, start, step, size: turn.apply_size(stored) }
     }
@@ -89,10 +91,10 @@ impl Goal {
     }
 }
 
-/// One image in one pass: `Pass` in `resize.cu`.
+/// One image in one pass: `ResamplePass` in `resize.cu`.
 #[derive(Debug)]
-pub(crate) struct Pass {
-    source: Source,
+pub(crate) struct ResamplePass {
+    source: ResampleSource,
     goal: Goal,
     down: bool,
     /// The offsets of its tables, behind the passes.
@@ -107,7 +109,7 @@ const LONGEST: u32 = 1 << 24;
 /// The numbers of a pass's `long long`s and `int`s.
 const NUMBERS: [usize; 2] = [4, 16];
 
-impl Pass {
+impl ResamplePass {
     pub(crate) const BYTES: usize = NUMBERS[0] * 8 + NUMBERS[1] * 4;
 
     /// The number of threads that compute it.
@@ -125,14 +127,15 @@ impl Pass {
 
     /// Returns true if its kernel reads four bytes at a time.
     fn is_wide(&self) -> bool {
-        let Source { in_tables, step, .. } = self.source;
+        let ResampleSource { in_tables, step, .. } = self.source;
         let whole = !self.down || (step[1] % 4 == 0 && self.goal.place == Placement::whole(self.goal.size));
         step[0] == CHANNELS as i64 && !in_tables && whole
     }
 
     /// Writes the pass in the kernels' form, with `base` bytes of passes before the tables.
     fn write(&self, base: usize, to: &mut [u8]) {
-        let (Source { in_tables, start, step, .. }, Goal { size, place, .. }) = (self.source, &self.goal);
+        let ResampleSource { in_tables, start, step, .. } = self.source;
+        let Goal { size, place, .. } = &self.goal;
         let start = if in_tables { start + base as i64 } else { start };
         let [taps, weights] = self.tables.map(|at| (base + at) as i64);
         let (offsets, ints) = to.split_at_mut(NUMBERS[0] * 8);
@@ -182,11 +185,11 @@ impl Pass {
 #[derive(Default)]
 pub(crate) struct ResampleBatch {
     /// `resample` into the arena.
-    pub(crate) first: Vec<Pass>,
+    pub(crate) first: Vec<ResamplePass>,
     /// `interpolate` into the output.
-    pub(crate) linear: Vec<Pass>,
+    pub(crate) linear: Vec<ResamplePass>,
     /// `resample` into the output.
-    pub(crate) last: Vec<Pass>,
+    pub(crate) last: Vec<ResamplePass>,
     data: Vec<u8>,
     known: HashMap<[u64; 4], Convolution>,
 }
@@ -201,7 +204,7 @@ struct Convolution {
 
 impl ResampleBatch {
     /// Adds a decoded image, whose output begins at `out`, and whose intermediate image begins at `between`.
-    pub(crate) fn add(&mut self, recipe: &Recipe, source: Source, between: usize, out: usize) {
+    pub(crate) fn add(&mut self, recipe: &ResampleRecipe, source: ResampleSource, between: usize, out: usize) {
         let goal = Goal::out(out, recipe.plan.output, recipe.plan.placement);
         let kernel = match recipe.method {
             Method::Interpolation => return self.interpolate(recipe, source, goal),
@@ -215,7 +218,7 @@ impl ResampleBatch {
             Order::Twice { axis, down, skip, size, then } => {
                 let pass = self.pass(source.from(skip), Goal::between(between, size), axis, down, kernel);
                 self.first.push(pass);
-                (Source::turned(between, size, Orientation::Normal), then, !down)
+                (ResampleSource::turned(between, size, Orientation::Normal), then, !down)
             }
         };
         let (source, axis, down) = source;
@@ -225,21 +228,21 @@ impl ResampleBatch {
 
     /// Adds a finished image, `[height, width, 3]`, whose output begins at `out`.
     pub(crate) fn add_ready(&mut self, pixels: &[u8], size: Size, out: usize) {
-        let source = Source::ready(self.data.len(), size);
+        let source = ResampleSource::ready(self.data.len(), size);
         self.data.extend_from_slice(pixels);
         let goal = Goal::out(out, size, Placement::whole(size));
         let Convolution { tables, window, precision } =
             self.convolution([u64::from(size.width), 0, 0, 0], || Taps::copy(0, size.width));
-        self.last.push(Pass { source, goal, down: false, tables, window, precision });
+        self.last.push(ResamplePass { source, goal, down: false, tables, window, precision });
     }
 
-    fn pass(&mut self, source: Source, goal: Goal, axis: Axis, down: bool, kernel: Kernel) -> Pass {
+    fn pass(&mut self, source: ResampleSource, goal: Goal, axis: Axis, down: bool, kernel: Kernel) -> ResamplePass {
         let sides = u64::from(axis.whole) << 32 | u64::from(axis.target);
         let key = [axis.at.to_bits(), axis.len.to_bits(), sides, kernel.support.to_bits()];
         let Convolution { tables, window, precision } = self.convolution(key, || {
             if axis.is_copy() { Taps::copy(axis.at as u32, axis.target) } else { Taps::convolution(axis, kernel) }
         });
-        Pass { source, goal, down, tables, window, precision }
+        ResamplePass { source, goal, down, tables, window, precision }
     }
 
     /// Returns the location of these taps, and computes them at first use.
@@ -255,7 +258,7 @@ impl ResampleBatch {
         convolution
     }
 
-    fn interpolate(&mut self, recipe: &Recipe, source: Source, goal: Goal) {
+    fn interpolate(&mut self, recipe: &ResampleRecipe, source: ResampleSource, goal: Goal) {
         let [x, y] = recipe.axes();
         let tables = [(x, Edge::Snap), (y, Edge::Repeat)].map(|(axis, edge)| {
             self.table((0..axis.target).flat_map(|target| {
@@ -264,7 +267,7 @@ impl ResampleBatch {
                 [tap.first.cast_signed(), tap.second.cast_signed(), first, second].map(i32::to_le_bytes).concat()
             }))
         });
-        self.linear.push(Pass { source, goal, down: false, tables, window: 0, precision: 0 });
+        self.linear.push(ResamplePass { source, goal, down: false, tables, window: 0, precision: 0 });
     }
 
     /// Appends a table, aligned to eight bytes.
@@ -275,7 +278,7 @@ impl ResampleBatch {
         start
     }
 
-    pub(crate) fn passes(&self) -> impl Iterator<Item = &Pass> {
+    pub(crate) fn passes(&self) -> impl Iterator<Item = &ResamplePass> {
         self.first.iter().chain(&self.linear).chain(&self.last)
     }
 
@@ -285,14 +288,14 @@ impl ResampleBatch {
     }
 
     fn base(&self) -> usize {
-        self.passes().count() * Pass::BYTES
+        self.passes().count() * ResamplePass::BYTES
     }
 
     /// Writes the passes, first to last, and the tables behind them, to the start of `to`, which has room for them.
     pub(crate) fn write(&self, to: &mut [u8]) {
         let base = self.base();
         let (passes, rest) = to.split_at_mut(base);
-        for (pass, place) in self.passes().zip(passes.chunks_exact_mut(Pass::BYTES)) {
+        for (pass, place) in self.passes().zip(passes.chunks_exact_mut(ResamplePass::BYTES)) {
             pass.write(base, place);
         }
         rest[..self.data.len()].copy_from_slice(&self.data);
@@ -310,14 +313,15 @@ mod tests {
     fn every_turn_is_in_the_steps() {
         let stored = Size::new(3, 2);
         for turn in Orientation::ALL {
-            let (mut pixels, mut scratch) = (PixelBuf::default(), PixelBuf::default());
+            let mut pixels = PixelBuf::default();
+            let mut scratch = PixelBuf::default();
             for (number, sample) in (0..).zip(pixels.reset(stored).unwrap()) {
                 *sample = number;
             }
             // Rows of nine bytes, twelve bytes apart.
             let bytes = pixels.as_slice().chunks(9).flat_map(|row| [row, &[99; 3]].concat()).collect::<Vec<u8>>();
             turn.apply(&mut pixels, &mut scratch).unwrap();
-            let source = Source::turned(0, stored, turn);
+            let source = ResampleSource::turned(0, stored, turn);
             assert_eq!((source.size, source.reach()), (pixels.size(), [0, 21]), "{turn:?}");
             for y in 0..source.size.height {
                 for x in 0..source.size.width {

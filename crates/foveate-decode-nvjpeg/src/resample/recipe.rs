@@ -28,7 +28,7 @@ impl Method {
 
 /// The plan for an image of one size.
 #[derive(Clone, Copy)]
-pub(crate) struct Recipe {
+pub(crate) struct ResampleRecipe {
     pub(crate) method: Method,
     pub(crate) plan: ResizePlan,
     /// The image's upright size.
@@ -54,10 +54,11 @@ pub(crate) enum Order {
     },
 }
 
-impl Recipe {
+impl ResampleRecipe {
     /// `None` if the plan does not fit the image, or the device does not support the filter.
     pub(crate) fn new(geometry: Geometry, size: Size) -> Option<Self> {
-        let (method, plan) = (Method::of(geometry.filter())?, geometry.plan(size));
+        let method = Method::of(geometry.filter())?;
+        let plan = geometry.plan(size);
         plan.check(size, plan.output).ok().map(|()| Self { method, plan, size })
     }
 
@@ -67,7 +68,8 @@ impl Recipe {
 
     /// Returns the same passes over the same parts as the CPU's resizer `fir`.
     pub(crate) fn order(&self, kernel: Kernel) -> Order {
-        let ([x, y], Size { width, height }) = (self.axes(), self.plan.placement.size);
+        let [x, y] = self.axes();
+        let Size { width, height } = self.plan.placement.size;
         if x.is_copy() {
             Order::Once { axis: y, down: true, skip: [x.at as u32, 0] }
         } else if y.is_copy() {

@@ -80,8 +80,8 @@ impl Taps {
             let centre = axis.at + (f64::from(target) + 0.5) * scale;
             let first = (centre - reach).floor().max(0.0) as u32;
             let end = (centre + reach).ceil().min(f64::from(axis.whole)) as u32;
-            let weight = |at: u32| (kernel.at)((f64::from(at) - (centre - 0.5)) * (1.0 / widening));
-            runs.push(push_run(first, (first..end).map(weight), window, &mut weights));
+            let run = (first..end).map(|at| (kernel.at)((f64::from(at) - (centre - 0.5)) * (1.0 / widening)));
+            runs.push(push_run(first, run, window, &mut weights));
         }
         let precision = precision(weights.iter().copied().fold(0.0, f64::max));
         let one = f64::from(1_u32 << precision);
@@ -114,8 +114,7 @@ fn push_run(first: u32, all: impl Iterator<Item = f64>, window: usize, weights: 
 /// Returns as many bits as let the largest weight fit into 16 bits, and sums of products with u8 into 32.
 fn precision(largest: f64) -> u32 {
     const MOST: u32 = 32 - 8 - 2 - 1;
-    let fits = |bits: u32| ((largest * f64::from(1_u32 << (bits + 1))).round() as i32) < 1 << 15;
-    (0..MOST).find(|&bits| !fits(bits)).unwrap_or(MOST)
+    (0..MOST).find(|&bits| (largest * f64::from(1_u32 << (bits + 1))).round() as i32 >= 1 << 15).unwrap_or(MOST)
 }
 
 #[cfg(test)]
