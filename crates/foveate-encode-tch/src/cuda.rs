@@ -48,9 +48,9 @@ fn open(path: &Path) -> Result<(), String> {
 
 /// Batches in pinned memory, from which the device copies directly.
 #[derive(Default)]
-pub(crate) struct Staging(Option<Tensor>);
+pub(crate) struct PinnedStaging(Option<Tensor>);
 
-impl Staging {
+impl PinnedStaging {
     /// Copies `samples` to `device` in `shape`, which holds as many. The copy is complete when [`wait_for`] returns,
     /// and the next call must come after that.
     #[allow(unsafe_code)]
@@ -112,7 +112,6 @@ impl Drop for Tf32 {
 #[allow(unsafe_code)]
 fn set_tf32(on: bool) -> Result<(), String> {
     let libtorch = libloading::os::unix::Library::this();
-    let missing = |error: libloading::Error| format!("libtorch's switch for TF32: {}", one_line(&error));
     // SAFETY: `at::globalContext()`, which returns a reference, and two methods of it, `void (bool)`, in libtorch 2.13.
     unsafe {
         let context = libtorch.get::<extern "C" fn() -> *mut c_void>(b"_ZN2at13globalContextEv\0");
@@ -131,6 +130,10 @@ fn set_tf32(on: bool) -> Result<(), String> {
 }
 
 /// The message of the system's loader, if there is one; the error's own message names only the attempted call.
+fn missing(error: libloading::Error) -> String {
+    format!("libtorch's switch for TF32: {}", one_line(&error))
+}
+
 fn one_line(error: &libloading::Error) -> String {
     let words = error.source().map_or_else(|| error.to_string(), ToString::to_string);
     words.lines().next().unwrap_or_default().to_owned()
@@ -177,7 +180,7 @@ mod tests {
     #[test]
     fn batches_are_staged_where_there_is_a_device() {
         let there = load().is_ok() && tch::Cuda::is_available();
-        let mut staging = Staging::default();
+        let mut staging = PinnedStaging::default();
         for samples in [[1u8, 2, 3, 4].as_slice(), &[5, 6]] {
             let uploaded = staging.upload(samples, &[2, samples.len() as i64 / 2], Device::Cuda(0));
             assert_eq!(uploaded.is_ok(), there);

@@ -8,17 +8,18 @@ use tch::{Cuda, Device};
 /// # Errors
 /// [`EncodeError::Device`], naming what is missing; there is no fallback to another device.
 pub(crate) fn find(name: &str) -> Result<Device, EncodeError> {
-    let unavailable = |reason: String| EncodeError::Device { device: name.to_owned(), reason: reason.into() };
     if name == "cpu" {
         return Ok(Device::Cpu);
     }
-    let Some(index) = name.strip_prefix("cuda:").and_then(|index| index.parse().ok()) else {
-        return Err(unavailable("libtorch runs on `cpu` and `cuda:N` here".to_owned()));
+    let reason = match name.strip_prefix("cuda:").and_then(|index| index.parse().ok()) {
+        None => "libtorch runs on `cpu` and `cuda:N` here".to_owned(),
+        Some(index) => match cuda_devices() {
+            Ok(count) if index < count => return Ok(Device::Cuda(index)),
+            Ok(count) => format!("libtorch sees {count} CUDA device(s), the first being cuda:0"),
+            Err(reason) => reason,
+        },
     };
-    match cuda_devices().map_err(unavailable)? {
-        count if index < count => Ok(Device::Cuda(index)),
-        count => Err(unavailable(format!("libtorch sees {count} CUDA device(s), the first being cuda:0"))),
-    }
+    Err(EncodeError::Device { device: name.to_owned(), reason: reason.into() })
 }
 
 /// The number of CUDA devices, at least one.

@@ -12,9 +12,9 @@ use foveate_encode::{
 use rayon::prelude::*;
 use tch::{Device, Kind, Tensor};
 
-use crate::cuda::{Staging, Tf32, wait_for};
+use crate::cuda::{PinnedStaging, Tf32, wait_for};
 use crate::health::release;
-use crate::network::{Network, engine};
+use crate::network::{TchNetwork, engine};
 use crate::script::Script;
 
 /// A network that libtorch runs.
@@ -27,10 +27,10 @@ pub struct TchEncoder {
     /// `None` for one thread, which is then the caller's.
     threads: Option<Threads>,
     /// One per thread.
-    lanes: Vec<Engine>,
+    lanes: Vec<TchEngine>,
     device: Device,
     /// Pinned memory for batches on their way to a device.
-    staging: Staging,
+    staging: PinnedStaging,
     /// The last batch, unless the device is the host.
     resident: Option<Tensor>,
     /// Held on CUDA devices.
@@ -38,8 +38,8 @@ pub struct TchEncoder {
 }
 
 #[derive(Clone)]
-enum Engine {
-    Network(Network),
+enum TchEngine {
+    Network(TchNetwork),
     Script(Script),
 }
 
@@ -55,7 +55,7 @@ impl TchEncoder {
         let (device, kind, tf32) = target(options)?;
         let recipe = &model.preprocess;
         let spec = spec(options, recipe.crop, (recipe.mean, recipe.std), model.config.hidden_size);
-        Self::with(Engine::Network(Network::new(model, device, kind)?), spec, (device, tf32), options.threads)
+        Self::with(TchEngine::Network(TchNetwork::new(model, device, kind)?), spec, (device, tf32), options.threads)
     }
 
     /// Reads a TorchScript file, which takes normalized f32 samples `[n, 3, h, w]`. It returns tokens after the final
@@ -72,18 +72,18 @@ impl TchEncoder {
         let script = tch::no_grad(|| Script::new(graph, device, kind))?;
         script.check(options.pooling)?;
         let spec = spec(options, graph.input, (graph.mean, graph.std), script.hidden());
-        Self::with(Engine::Script(script), spec, (device, tf32), options.threads)
+        Self::with(TchEngine::Script(script), spec, (device, tf32), options.threads)
     }
 
     fn with(
-        engine: Engine,
+        engine: TchEngine,
         spec: EncoderSpec,
         (device, tf32): (Device, Option<Tf32>),
         threads: usize,
     ) -> Result<Self, EncodeError> {
         let threads = if device == Device::Cpu { threads.max(1) } else { 1 };
         let lanes = vec![engine; threads];
-        let staging = Staging::default();
+        let staging = PinnedStaging::default();
         let threads = (threads > 1).then(|| Threads::start(threads)).transpose()?;
         Ok(Self { spec, threads, lanes, device, staging, resident: None, _tf32: tf32 })
     }
@@ -110,8 +110,7 @@ impl Encoder for TchEncoder {
 
 impl Resident for TchEncoder {
     fn encode_again(&mut self, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
-        let nothing = || EncodeError::Batch("none is on the device".to_owned());
-        let samples = self.resident.take().ok_or_else(nothing)?;
+        let samples = self.resident.take().ok_or_else(|| EncodeError::Batch("none is on the device".to_owned()))?;
         let times = self.forward(&samples, out);
         self.resident = Some(samples);
         times
@@ -127,25 +126,23 @@ impl TchEncoder {
         // A single image is as fast as one among others: 8 at a time differ by less than the measurements' noise.
         let images = (0..batch.len()).filter_map(|i| batch.slice(i..i + 1));
         let images = Mutex::new(images.zip(rows.chunks_mut(spec.dim)));
-        // A poisoned lock means that another lane panicked, and rayon passes that on.
-        let next = || images.lock().ok().and_then(|mut images| images.next());
-        let run = |lane: &mut Engine| {
+        let run = |lane: &mut TchEngine| {
             let mut times = EncodeTimes::default();
-            while let Some((image, row)) = next() {
-                let (samples, copy_in) = lane.upload(image, &mut Staging::default(), *device)?;
+            // A poisoned lock means that another lane panicked, and rayon passes that on.
+            while let Some((image, row)) = images.lock().ok().and_then(|mut images| images.next()) {
+                let (samples, copy_in) = lane.upload(image, &mut PinnedStaging::default(), *device)?;
                 times += EncodeTimes { copy_in, ..lane.run(&samples, *device, spec.pooling, row)? };
             }
             Ok(times)
         };
-        let sum = |mut sum: EncodeTimes, times: EncodeTimes| {
-            sum += times;
-            Ok(sum)
-        };
         let times = match threads {
             None => run(&mut lanes[0])?,
             Some(threads) => threads.run(|| {
-                let lanes = lanes.par_iter_mut().with_max_len(1);
-                lanes.map(run).try_reduce(EncodeTimes::default, sum)
+                let times = lanes.par_iter_mut().with_max_len(1).map(run);
+                times.try_reduce(EncodeTimes::default, |mut sum, times| {
+                    sum += times;
+                    Ok(sum)
+                })
             })?,
         };
         Ok(times.side_by_side(started.elapsed()))
@@ -166,12 +163,12 @@ impl TchEncoder {
     }
 }
 
-impl Engine {
+impl TchEngine {
     /// Copies the batch to the device; returns it and the duration.
     fn upload(
         &mut self,
         images: PixelBatch<'_>,
-        staging: &mut Staging,
+        staging: &mut PinnedStaging,
         device: Device,
     ) -> Result<(Tensor, Duration), EncodeError> {
         let started = Instant::now();

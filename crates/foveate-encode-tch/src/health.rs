@@ -51,11 +51,12 @@ fn version(library_folder: &Path) -> Option<String> {
 fn bf16_support() -> &'static str {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let flags = info.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
-    let has = |flag: &str| flags.split_whitespace().any(|other| other == flag);
-    match (has("amx_bf16"), has("avx512_bf16")) {
-        (true, _) => "in AMX",
-        (_, true) => "in AVX-512",
-        _ => "without instructions for it",
+    if flags.split_whitespace().any(|flag| flag == "amx_bf16") {
+        "in AMX"
+    } else if flags.split_whitespace().any(|flag| flag == "avx512_bf16") {
+        "in AVX-512"
+    } else {
+        "without instructions for it"
     }
 }
 

@@ -9,27 +9,27 @@ use foveate_dinov2::parts::{self, Parts};
 use foveate_encode::{EncodeError, Pooling};
 use tch::{Device, Kind, TchError, Tensor};
 
-use crate::cuda::Staging;
+use crate::cuda::PinnedStaging;
 
 type Result<T> = std::result::Result<T, TchError>;
 
 /// A model's weights on a device. Clones share them.
-pub(crate) struct Network {
-    shape: Shape,
+pub(crate) struct TchNetwork {
+    shape: NetworkShape,
     device: Device,
     kind: Kind,
     /// Applied in f32, because raw samples are large compared with the offset that normalization folds into the bias.
-    patch: Linear,
+    patch: TchLinear,
     /// Class token and registers, `[1, prefix, hidden]`.
     prefix: Tensor,
     /// `[patches, hidden]`.
     positions: Tensor,
-    blocks: Vec<Block>,
-    norm: Norm,
+    blocks: Vec<TchBlock>,
+    norm: TchNorm,
 }
 
 #[derive(Clone, Copy)]
-struct Shape {
+struct NetworkShape {
     hidden: i64,
     heads: i64,
     /// Side of a patch in pixels.
@@ -40,39 +40,40 @@ struct Shape {
     prefix: i64,
 }
 
-struct Linear {
+struct TchLinear {
     /// `[outputs, inputs]`.
     weight: Tensor,
     bias: Tensor,
 }
 
-struct Norm {
+struct TchNorm {
     scale: Tensor,
     shift: Tensor,
     eps: f64,
 }
 
-struct Block {
-    norm1: Norm,
+struct TchBlock {
+    norm1: TchNorm,
     /// Outputs are queries, keys, values.
-    qkv: Linear,
-    output: Linear,
-    norm2: Norm,
-    mlp_input: Linear,
-    mlp_output: Linear,
+    qkv: TchLinear,
+    output: TchLinear,
+    norm2: TchNorm,
+    mlp_input: TchLinear,
+    mlp_output: TchLinear,
     swiglu: bool,
 }
 
-impl Network {
+impl TchNetwork {
     /// Copies `model` to `device`, to compute in `kind`.
     pub(crate) fn new(model: &Model, device: Device, kind: Kind) -> std::result::Result<Self, EncodeError> {
         let parts = Parts::new(model).map_err(unusable)?;
-        let (config, grid) = (&model.config, parts.grid());
-        let load = Load { device, kind, eps: config.layer_norm_eps };
+        let config = &model.config;
+        let grid = parts.grid();
+        let load = TchLoader { device, kind, eps: config.layer_norm_eps };
         let blocks = (0..config.num_hidden_layers)
             .map(|layer| load.block(parts.block(layer).map_err(unusable)?).map_err(engine))
             .collect::<std::result::Result<_, _>>()?;
-        let shape = Shape {
+        let shape = NetworkShape {
             hidden: config.hidden_size as i64,
             heads: config.num_attention_heads as i64,
             patch: config.patch_size as i64,
@@ -81,7 +82,7 @@ impl Network {
         };
         let embedding = parts.embedding().map_err(unusable)?;
         let (prefix, positions) = embedding.base.split_at(config.prefix_tokens() * config.hidden_size);
-        let exact = Load { kind: Kind::Float, ..load };
+        let exact = TchLoader { kind: Kind::Float, ..load };
         Ok(Self {
             shape,
             device,
@@ -108,8 +109,8 @@ impl Network {
     }
 
     /// Copies the batch to the device, as u8 in rows of patches: `[n * rows, patch, columns, patch * 3]`.
-    pub(crate) fn upload(&self, batch: PixelBatch<'_>, staging: &mut Staging) -> Result<Tensor> {
-        let Shape { patch, grid: (rows, columns), .. } = self.shape;
+    pub(crate) fn upload(&self, batch: PixelBatch<'_>, staging: &mut PinnedStaging) -> Result<Tensor> {
+        let NetworkShape { patch, grid: (rows, columns), .. } = self.shape;
         let shape = [batch.len() as i64 * rows, patch, columns, CHANNELS as i64 * patch];
         match self.device {
             Device::Cpu => Tensor::f_from_data_size(batch.as_slice(), &shape, Kind::Uint8),
@@ -124,8 +125,9 @@ impl Network {
 
     /// Computes the tokens of every image, `[n, tokens, hidden]`, in f32.
     fn embed(&self, pixels: &Tensor) -> Result<Tensor> {
-        let Shape { hidden, patch, grid: (rows, columns), prefix, .. } = self.shape;
-        let (n, samples) = (pixels.size()[0] / rows, CHANNELS as i64 * patch);
+        let NetworkShape { hidden, patch, grid: (rows, columns), prefix, .. } = self.shape;
+        let n = pixels.size()[0] / rows;
+        let samples = CHANNELS as i64 * patch;
         let patches = pixels.f_transpose(1, 2)?.f_contiguous()?.f_to_kind(Kind::Float)?;
         let patches = patches.f_view([n, rows * columns, patch * samples])?;
         let patches = self.patch.forward(&patches)?.f_add_(&self.positions)?;
@@ -134,19 +136,25 @@ impl Network {
 
     /// Pools tokens. `tokens(first, n)` returns `n` tokens from the `first` on, before the final LayerNorm.
     fn pool(&self, pooling: Pooling, tokens: impl Fn(i64, i64) -> Result<Tensor>) -> Result<Tensor> {
-        let Shape { hidden, grid: (rows, columns), prefix, .. } = self.shape;
-        let class = || self.norm.forward(&tokens(0, 1)?)?.f_reshape([-1, hidden]);
-        let mean = || self.norm.forward(&tokens(prefix, rows * columns)?)?.f_mean_dim(1, false, Kind::Float);
-        match pooling {
-            Pooling::Cls => class(),
-            Pooling::Mean => mean(),
-            Pooling::ClsMean => Tensor::f_cat(&[class()?.f_to_kind(Kind::Float)?, mean()?], 1),
+        if pooling == Pooling::Mean {
+            return self.mean(&tokens);
         }
+        let class = self.norm.forward(&tokens(0, 1)?)?.f_reshape([-1, self.shape.hidden])?;
+        if pooling == Pooling::Cls {
+            return Ok(class);
+        }
+        Tensor::f_cat(&[class.f_to_kind(Kind::Float)?, self.mean(&tokens)?], 1)
+    }
+
+    /// The mean of the patches' tokens, in f32.
+    fn mean(&self, tokens: &impl Fn(i64, i64) -> Result<Tensor>) -> Result<Tensor> {
+        let NetworkShape { grid: (rows, columns), prefix, .. } = self.shape;
+        self.norm.forward(&tokens(prefix, rows * columns)?)?.f_mean_dim(1, false, Kind::Float)
     }
 }
 
 /// Shares the weights.
-impl Clone for Network {
+impl Clone for TchNetwork {
     fn clone(&self) -> Self {
         Self {
             patch: self.patch.clone(),
@@ -159,19 +167,19 @@ impl Clone for Network {
     }
 }
 
-impl Clone for Linear {
+impl Clone for TchLinear {
     fn clone(&self) -> Self {
         Self { weight: self.weight.shallow_clone(), bias: self.bias.shallow_clone() }
     }
 }
 
-impl Clone for Norm {
+impl Clone for TchNorm {
     fn clone(&self) -> Self {
         Self { scale: self.scale.shallow_clone(), shift: self.shift.shallow_clone(), eps: self.eps }
     }
 }
 
-impl Clone for Block {
+impl Clone for TchBlock {
     fn clone(&self) -> Self {
         Self {
             norm1: self.norm1.clone(),
@@ -186,30 +194,42 @@ impl Clone for Block {
 }
 
 /// The inputs of a block's attention: the keys and values of all tokens, and the queries.
-struct Attention {
+struct AttentionInputs {
     /// Each `[n, heads, tokens, head]`.
     query: Tensor,
     key: Tensor,
     value: Tensor,
 }
 
-impl Block {
-    fn forward(&self, x: &Tensor, shape: Shape) -> Result<Tensor> {
+impl TchBlock {
+    fn forward(&self, x: &Tensor, shape: NetworkShape) -> Result<Tensor> {
         let attention = self.attention(x, shape)?;
         self.finish(x, &attention, 0, x.size()[1], shape)
     }
 
-    fn attention(&self, x: &Tensor, shape: Shape) -> Result<Attention> {
-        let Shape { hidden, heads, .. } = shape;
+    fn attention(&self, x: &Tensor, shape: NetworkShape) -> Result<AttentionInputs> {
+        let NetworkShape { hidden, heads, .. } = shape;
         let qkv = self.qkv.forward(&self.norm1.forward(x)?)?;
-        let (n, tokens) = (x.size()[0], x.size()[1]);
-        let part = |index| qkv.f_view([n, tokens, 3, heads, hidden / heads])?.f_select(2, index)?.f_transpose(1, 2);
-        Ok(Attention { query: part(0)?, key: part(1)?, value: part(2)? })
+        let n = x.size()[0];
+        let tokens = x.size()[1];
+        let qkv = qkv.f_view([n, tokens, 3, heads, hidden / heads])?;
+        Ok(AttentionInputs {
+            query: qkv.f_select(2, 0)?.f_transpose(1, 2)?,
+            key: qkv.f_select(2, 1)?.f_transpose(1, 2)?,
+            value: qkv.f_select(2, 2)?.f_transpose(1, 2)?,
+        })
     }
 
     /// Computes the block's output for `n` tokens from the `first` on.
-    fn finish(&self, x: &Tensor, attention: &Attention, first: i64, n: i64, shape: Shape) -> Result<Tensor> {
-        let Attention { query, key, value } = attention;
+    fn finish(
+        &self,
+        x: &Tensor,
+        attention: &AttentionInputs,
+        first: i64,
+        n: i64,
+        shape: NetworkShape,
+    ) -> Result<Tensor> {
+        let AttentionInputs { query, key, value } = attention;
         let query = query.f_narrow(2, first, n)?;
         let context =
             Tensor::f_scaled_dot_product_attention(&query, key, value, None::<Tensor>, 0.0, false, None, false)?;
@@ -230,13 +250,13 @@ impl Block {
     }
 }
 
-impl Linear {
+impl TchLinear {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         x.f_linear(&self.weight, Some(&self.bias))
     }
 }
 
-impl Norm {
+impl TchNorm {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let size = self.scale.size();
         x.f_layer_norm(size, Some(&self.scale), Some(&self.shift), self.eps, true)
@@ -245,32 +265,36 @@ impl Norm {
 
 /// Copies a model's parts to a device.
 #[derive(Clone, Copy)]
-struct Load {
+struct TchLoader {
     device: Device,
     kind: Kind,
     eps: f64,
 }
 
-impl Load {
+impl TchLoader {
     fn tensor(&self, values: &[f32], shape: &[i64]) -> Result<Tensor> {
         Tensor::f_from_slice(values)?.f_reshape(shape)?.f_to_kind(self.kind)?.f_to(self.device)
     }
 
-    fn linear(&self, layer: &parts::Linear<'_>) -> Result<Linear> {
+    fn linear(&self, layer: &parts::Linear<'_>) -> Result<TchLinear> {
         let outputs = layer.bias.len() as i64;
-        Ok(Linear {
+        Ok(TchLinear {
             weight: self.tensor(&layer.weight, &[outputs, layer.inputs as i64])?,
             bias: self.tensor(&layer.bias, &[outputs])?,
         })
     }
 
-    fn norm(&self, norm: &parts::Norm<'_>) -> Result<Norm> {
+    fn norm(&self, norm: &parts::Norm<'_>) -> Result<TchNorm> {
         let shape = [norm.scale.len() as i64];
-        Ok(Norm { scale: self.tensor(&norm.scale, &shape)?, shift: self.tensor(&norm.shift, &shape)?, eps: self.eps })
+        Ok(TchNorm {
+            scale: self.tensor(&norm.scale, &shape)?,
+            shift: self.tensor(&norm.shift, &shape)?,
+            eps: self.eps,
+        })
     }
 
-    fn block(&self, block: parts::Block<'_>) -> Result<Block> {
-        Ok(Block {
+    fn block(&self, block: parts::Block<'_>) -> Result<TchBlock> {
+        Ok(TchBlock {
             norm1: self.norm(&block.norm1)?,
             qkv: self.linear(&side_by_side(block.query, &[block.key, block.value]))?,
             output: self.linear(&block.output.scaled(&block.scale1))?,

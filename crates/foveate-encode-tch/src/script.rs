@@ -7,7 +7,7 @@ use foveate_core::{CHANNELS, PixelBatch, Size};
 use foveate_encode::{DType, EncodeError, Graph, GraphSource, Pooling, normalize_nchw};
 use tch::{CModule, Device, IValue, Kind, TchError, Tensor};
 
-use crate::cuda::Staging;
+use crate::cuda::PinnedStaging;
 use crate::network::{engine, first_line};
 
 /// A DINOv2 network's name for its tokens after the final LayerNorm.
@@ -47,7 +47,7 @@ impl Script {
         let black = vec![0; graph.input.pixels() as usize * CHANNELS];
         let batch = PixelBatch::new(&black, graph.input)
             .ok_or_else(|| EncodeError::Model(format!("no image is {} pixels", graph.input).into()))?;
-        let samples = script.upload(batch, &mut Staging::default())?;
+        let samples = script.upload(batch, &mut PinnedStaging::default())?;
         let tokens = script.tokens(&samples)?;
         match tokens.size()[..] {
             [1, hidden] => script.hidden = hidden as usize,
@@ -85,21 +85,25 @@ impl Script {
 
     fn pool(&self, tokens: &Tensor, pooling: Pooling) -> Result<Tensor, TchError> {
         let Some(Range { start, end }) = self.patches else { return Ok(tokens.shallow_clone()) };
-        let class = || tokens.f_select(1, 0);
-        let mean = || tokens.f_narrow(1, start, end - start)?.f_mean_dim(1, false, Kind::Float);
-        match pooling {
-            Pooling::Cls => class(),
-            Pooling::Mean => mean(),
-            Pooling::ClsMean => Tensor::f_cat(&[class()?.f_to_kind(Kind::Float)?, mean()?], 1),
+        let class = tokens.f_select(1, 0)?;
+        if pooling == Pooling::Cls {
+            return Ok(class);
         }
+        let mean = tokens.f_narrow(1, start, end - start)?.f_mean_dim(1, false, Kind::Float)?;
+        if pooling == Pooling::Mean {
+            return Ok(mean);
+        }
+        Tensor::f_cat(&[class.f_to_kind(Kind::Float)?, mean], 1)
     }
 
     /// Copies the batch to the device: normalized, `[n, 3, h, w]`, if that is the host; else as u8, `[n, h, w, 3]`,
     /// which is a quarter of the bytes.
-    pub(crate) fn upload(&mut self, batch: PixelBatch<'_>, staging: &mut Staging) -> Result<Tensor, EncodeError> {
+    pub(crate) fn upload(&mut self, batch: PixelBatch<'_>, staging: &mut PinnedStaging) -> Result<Tensor, EncodeError> {
         let Size { width, height } = batch.size();
-        let (images, channels, height, width) =
-            (batch.len() as i64, CHANNELS as i64, i64::from(height), i64::from(width));
+        let images = batch.len() as i64;
+        let channels = CHANNELS as i64;
+        let height = i64::from(height);
+        let width = i64::from(width);
         if self.device != Device::Cpu {
             let shape = [images, height, width, channels];
             return staging.upload(batch.as_slice(), &shape, self.device).map_err(engine);
@@ -115,18 +119,21 @@ impl Script {
         if samples.f_kind()? != Kind::Uint8 {
             return Ok(samples.shallow_clone());
         }
-        let constants = |values: &[f32]| Tensor::f_from_slice(values)?.f_view([-1, 1, 1])?.f_to(samples.device());
-        let planes = samples.f_permute([0, 3, 1, 2])?.f_to_kind(Kind::Float)?.f_contiguous()?;
+        let mut constants = Vec::new();
         // libtorch divides by a tensor, but multiplies by a number's inverse.
-        let planes = planes.f_div(&constants(&[255.0])?)?.f_sub(&constants(&self.mean)?)?;
-        planes.f_div(&constants(&self.std)?)?.f_to_kind(self.kind)
+        for values in [&[255.0][..], &self.mean, &self.std] {
+            constants.push(Tensor::f_from_slice(values)?.f_view([-1, 1, 1])?.f_to(samples.device())?);
+        }
+        let planes = samples.f_permute([0, 3, 1, 2])?.f_to_kind(Kind::Float)?.f_contiguous()?;
+        planes.f_div(&constants[0])?.f_sub(&constants[1])?.f_div(&constants[2])?.f_to_kind(self.kind)
     }
 
     /// Computes the network's output for a batch: `[n, tokens, width]` or `[n, width]`.
     fn tokens(&mut self, samples: &Tensor) -> Result<Tensor, EncodeError> {
         let output = self.module.forward_is(&[IValue::Tensor(self.normalized(samples).map_err(engine)?)]);
         let tokens = find_tokens(output.map_err(engine)?)?;
-        let (images, rows) = (samples.size()[0], tokens.size().first().copied().unwrap_or(0));
+        let images = samples.size()[0];
+        let rows = tokens.size().first().copied().unwrap_or(0);
         if rows != images {
             return Err(unusable(format!("{images} images give {rows} rows; was it traced with a fixed batch?")));
         }
@@ -150,7 +157,8 @@ fn check_precision(module: &CModule, kind: Kind) -> Result<(), EncodeError> {
     for (name, parameter) in module.named_parameters().map_err(engine)? {
         let found = parameter.f_kind().map_err(engine)?;
         if found != kind {
-            let (asked, found) = (precision(kind), precision(found));
+            let asked = precision(kind);
+            let found = precision(found);
             let what = format!(
                 "{asked}: the TorchScript file computes in {found} ('{name}' is); convert the module before saving it"
             );

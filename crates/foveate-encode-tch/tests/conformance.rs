@@ -25,7 +25,8 @@ fn half_precision_is_batch_invariant() {
     for (name, dtype) in TINY.into_iter().flat_map(|name| [(name, DType::Bf16), (name, DType::F16)]) {
         let open = |threads| TchEncoder::new(&tiny(name), &EncoderOptions { dtype, threads, ..options() }).unwrap();
         let images: Vec<Vec<u8>> = (0..3).map(|seed| conformance::noise(open(1).spec().input, seed)).collect();
-        let (mut one, mut two) = (open(1), open(2));
+        let mut one = open(1);
+        let mut two = open(2);
         assert_eq!(one.spec().dtype, dtype);
         let together = encode(&mut two, &images.concat());
         for (i, image) in images.iter().enumerate() {
