@@ -45,7 +45,8 @@ mod cuda {
 
     /// Loads the libraries that candle loads by name when it opens a device.
     fn libraries() -> Result<String, CudaError> {
-        let (blas, random) = (preload("cuBLAS", "libcublas.so")?, preload("cuRAND", "libcurand.so")?);
+        let blas = preload("cuBLAS", "libcublas.so")?;
+        let random = preload("cuRAND", "libcurand.so")?;
         Ok(format!("cuBLAS ({blas}), cuRAND ({random})"))
     }
 

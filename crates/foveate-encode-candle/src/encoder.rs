@@ -8,12 +8,12 @@ use foveate_encode::{
 };
 
 use crate::device;
-use crate::network::{Network, engine};
+use crate::network::{CandleNetwork, engine};
 
 /// DINOv2 in candle's tensor operations, on one device.
 pub struct CandleEncoder {
     spec: EncoderSpec,
-    network: Network,
+    network: CandleNetwork,
     /// On the CPU, candle's matrix products, LayerNorms and softmax run on these threads.
     threads: Threads,
 }
@@ -35,7 +35,7 @@ impl CandleEncoder {
         // candle divides a matrix product by its size, so the order of summation depends on the batch.
         let spec = options.spec(recipe.crop, (recipe.mean, recipe.std), model.config.hidden_size);
         let spec = EncoderSpec { kernels: device::kernels(&device), ..spec };
-        Ok(Self { spec, network: Network::new(model, device, dtype)?, threads: Threads::start(threads)? })
+        Ok(Self { spec, network: CandleNetwork::new(model, device, dtype)?, threads: Threads::start(threads)? })
     }
 }
 
@@ -62,7 +62,11 @@ impl Encoder for CandleEncoder {
 }
 
 /// Returns a batch's vectors and times. A device computes asynchronously, so each part ends with a wait.
-fn run(network: &Network, spec: &EncoderSpec, batch: PixelBatch<'_>) -> candle_core::Result<(Vec<f32>, EncodeTimes)> {
+fn run(
+    network: &CandleNetwork,
+    spec: &EncoderSpec,
+    batch: PixelBatch<'_>,
+) -> candle_core::Result<(Vec<f32>, EncodeTimes)> {
     let started = Instant::now();
     let patches = network.upload(batch)?;
     network.wait()?;
@@ -71,7 +75,8 @@ fn run(network: &Network, spec: &EncoderSpec, batch: PixelBatch<'_>) -> candle_c
     network.wait()?;
     let computed = Instant::now();
     let rows = vectors.flatten_all()?.to_vec1()?;
-    let (copy_in, forward) = (uploaded - started, computed - uploaded);
+    let copy_in = uploaded - started;
+    let forward = computed - uploaded;
     Ok((rows, EncodeTimes { copy_in, forward, copy_out: computed.elapsed() }))
 }
 

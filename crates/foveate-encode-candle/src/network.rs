@@ -8,44 +8,44 @@ use foveate_dinov2::{Config, Model, ModelError};
 use foveate_encode::{EncodeError, Pooling};
 
 /// A model's weights on a device.
-pub(crate) struct Network {
+pub(crate) struct CandleNetwork {
     config: Config,
     device: Device,
     dtype: DType,
-    patch: Linear,
+    patch: CandleLinear,
     /// The class token, the registers and all positions, `[tokens, hidden]`.
     base: Tensor,
-    blocks: Vec<Block>,
-    norm: Norm,
+    blocks: Vec<CandleBlock>,
+    norm: CandleNorm,
 }
 
-struct Linear {
+struct CandleLinear {
     /// `[outputs, inputs]`.
     weight: Tensor,
     bias: Tensor,
 }
 
-struct Norm {
+struct CandleNorm {
     scale: Tensor,
     shift: Tensor,
     eps: f32,
 }
 
-struct Block {
-    norm1: Norm,
-    query: Linear,
-    key: Linear,
-    value: Linear,
-    output: Linear,
+struct CandleBlock {
+    norm1: CandleNorm,
+    query: CandleLinear,
+    key: CandleLinear,
+    value: CandleLinear,
+    output: CandleLinear,
     scale1: Tensor,
-    norm2: Norm,
-    mlp_input: Linear,
-    mlp_output: Linear,
+    norm2: CandleNorm,
+    mlp_input: CandleLinear,
+    mlp_output: CandleLinear,
     swiglu: bool,
     scale2: Tensor,
 }
 
-impl Network {
+impl CandleNetwork {
     /// Copies the weights of `model` to `device` in `dtype`.
     ///
     /// # Errors
@@ -53,8 +53,9 @@ impl Network {
     /// [`EncodeError::Engine`] if candle refuses a tensor.
     pub(crate) fn new(model: &Model, device: Device, dtype: DType) -> std::result::Result<Self, EncodeError> {
         let parts = Parts::new(model).map_err(unusable)?;
-        let load = Load { device: &device, dtype, eps: model.config.layer_norm_eps as f32 };
-        let (embedding, norm) = (parts.embedding().map_err(unusable)?, parts.final_norm().map_err(unusable)?);
+        let load = CandleLoader { device: &device, dtype, eps: model.config.layer_norm_eps as f32 };
+        let embedding = parts.embedding().map_err(unusable)?;
+        let norm = parts.final_norm().map_err(unusable)?;
         let blocks = (0..model.config.num_hidden_layers)
             .map(|layer| load.block(parts.block(layer).map_err(unusable)?).map_err(engine))
             .collect::<std::result::Result<_, _>>()?;
@@ -72,8 +73,10 @@ impl Network {
 
     /// Copies the batch to the device and cuts it into patches, `[n, patches, patch * patch * 3]`.
     pub(crate) fn upload(&self, batch: PixelBatch<'_>) -> Result<Tensor> {
-        let (n, patch) = (batch.len(), self.config.patch_size);
-        let (rows, columns) = (batch.size().height as usize / patch, batch.size().width as usize / patch);
+        let n = batch.len();
+        let patch = self.config.patch_size;
+        let rows = batch.size().height as usize / patch;
+        let columns = batch.size().width as usize / patch;
         let shape = (n * rows, patch, columns, patch * CHANNELS);
         let pixels = Tensor::from_slice(batch.as_slice(), shape, &self.device)?.to_dtype(self.dtype)?;
         let patches = pixels.transpose(1, 2)?.contiguous()?;
@@ -84,14 +87,14 @@ impl Network {
     pub(crate) fn vectors(&self, patches: &Tensor, pooling: Pooling) -> Result<Tensor> {
         let x = self.last_hidden_state(patches)?;
         let prefix = self.config.prefix_tokens();
-        let class = || x.narrow(1, 0, 1)?.squeeze(1);
-        let mean = || x.narrow(1, prefix, x.dim(1)? - prefix)?.mean(1);
-        let vectors = match pooling {
-            Pooling::Cls => class()?,
-            Pooling::Mean => mean()?,
-            Pooling::ClsMean => Tensor::cat(&[class()?, mean()?], 1)?,
-        };
-        vectors.to_dtype(DType::F32)
+        let mut parts = Vec::new();
+        if pooling != Pooling::Mean {
+            parts.push(x.narrow(1, 0, 1)?.squeeze(1)?);
+        }
+        if pooling != Pooling::Cls {
+            parts.push(x.narrow(1, prefix, x.dim(1)? - prefix)?.mean(1)?);
+        }
+        Tensor::cat(&parts, 1)?.to_dtype(DType::F32)
     }
 
     /// Returns every image's tokens after the final LayerNorm, `[n, tokens, hidden]`.
@@ -114,7 +117,7 @@ impl Network {
     }
 }
 
-impl Block {
+impl CandleBlock {
     fn forward(&self, x: &Tensor, heads: usize) -> Result<Tensor> {
         let attended = self.attention(&self.norm1.forward(x)?, heads)?.broadcast_mul(&self.scale1)?;
         let x = (x + attended)?;
@@ -124,10 +127,9 @@ impl Block {
 
     fn attention(&self, x: &Tensor, heads: usize) -> Result<Tensor> {
         let (n, tokens, hidden) = x.dims3()?;
-        let split = |layer: &Linear| {
-            layer.forward(x)?.reshape((n, tokens, heads, hidden / heads))?.transpose(1, 2)?.contiguous()
-        };
-        let (q, k, v) = (split(&self.query)?, split(&self.key)?, split(&self.value)?);
+        let q = self.query.heads(x, heads)?;
+        let k = self.key.heads(x, heads)?;
+        let v = self.value.heads(x, heads)?;
         let scores = (q.matmul(&k.t()?)? / ((hidden / heads) as f64).sqrt())?;
         let context = softmax_last_dim(&scores)?.matmul(&v)?;
         self.output.forward(&context.transpose(1, 2)?.reshape((n, tokens, hidden))?)
@@ -145,60 +147,66 @@ impl Block {
     }
 }
 
-impl Linear {
+impl CandleLinear {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let (n, tokens, inputs) = x.dims3()?;
         let y = x.reshape((n * tokens, inputs))?.matmul(&self.weight.t()?)?.broadcast_add(&self.bias)?;
         y.reshape((n, tokens, ()))
     }
+
+    /// Returns the output split into `heads`, `[n, heads, tokens, hidden / heads]`.
+    fn heads(&self, x: &Tensor, heads: usize) -> Result<Tensor> {
+        let (n, tokens, hidden) = x.dims3()?;
+        self.forward(x)?.reshape((n, tokens, heads, hidden / heads))?.transpose(1, 2)?.contiguous()
+    }
 }
 
-impl Norm {
+impl CandleNorm {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         layer_norm(x, &self.scale, &self.shift, self.eps)
     }
 }
 
 /// Copies a model's parts to a device.
-struct Load<'a> {
+struct CandleLoader<'a> {
     device: &'a Device,
     dtype: DType,
     eps: f32,
 }
 
-impl Load<'_> {
+impl CandleLoader<'_> {
     fn tensor(&self, values: &[f32], shape: &[usize]) -> Result<Tensor> {
         Tensor::from_slice(values, shape, self.device)?.to_dtype(self.dtype)
     }
 
-    fn linear(&self, layer: &parts::Linear<'_>) -> Result<Linear> {
+    fn linear(&self, layer: &parts::Linear<'_>) -> Result<CandleLinear> {
         let outputs = layer.bias.len();
-        Ok(Linear {
+        Ok(CandleLinear {
             weight: self.tensor(&layer.weight, &[outputs, layer.inputs])?,
             bias: self.tensor(&layer.bias, &[outputs])?,
         })
     }
 
-    fn norm(&self, norm: &parts::Norm<'_>) -> Result<Norm> {
+    fn norm(&self, norm: &parts::Norm<'_>) -> Result<CandleNorm> {
         let shape = [norm.scale.len()];
-        let (scale, shift) = (self.tensor(&norm.scale, &shape)?, self.tensor(&norm.shift, &shape)?);
-        Ok(Norm { scale, shift, eps: self.eps })
+        let scale = self.tensor(&norm.scale, &shape)?;
+        let shift = self.tensor(&norm.shift, &shape)?;
+        Ok(CandleNorm { scale, shift, eps: self.eps })
     }
 
-    fn block(&self, block: parts::Block<'_>) -> Result<Block> {
-        let factors = |values: &[f32]| self.tensor(values, &[values.len()]);
-        Ok(Block {
+    fn block(&self, block: parts::Block<'_>) -> Result<CandleBlock> {
+        Ok(CandleBlock {
             norm1: self.norm(&block.norm1)?,
             query: self.linear(&block.query)?,
             key: self.linear(&block.key)?,
             value: self.linear(&block.value)?,
             output: self.linear(&block.output)?,
-            scale1: factors(&block.scale1)?,
+            scale1: self.tensor(&block.scale1, &[block.scale1.len()])?,
             norm2: self.norm(&block.norm2)?,
             mlp_input: self.linear(&block.mlp.input)?,
             mlp_output: self.linear(&block.mlp.output)?,
             swiglu: block.mlp.swiglu,
-            scale2: factors(&block.scale2)?,
+            scale2: self.tensor(&block.scale2, &[block.scale2.len()])?,
         })
     }
 }
