@@ -36,7 +36,7 @@ const ALIASES: [(&str, &str); 2] = [("libcuda.so", DRIVER), ("libcublasLt.so.13"
 ///
 /// # Errors
 ///
-/// Why they cannot be built: no compiler, or the compiler's message.
+/// The reason why they cannot be built: no compiler, or the compiler's message.
 pub fn folder() -> Result<PathBuf, String> {
     static FOLDER: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     FOLDER.get_or_init(build_once).clone()
@@ -141,7 +141,7 @@ unsafe fn own<F: Copy>(library: &str, name: &str) -> Result<F, String> {
     found.map_err(|error| error.to_string())
 }
 
-/// What has happened in this process: events that no result shows.
+/// Counts of events in this process that no result shows.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {

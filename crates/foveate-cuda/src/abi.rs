@@ -168,7 +168,7 @@ fn releases() -> [Vec<PathBuf>; 2] {
     releases.map(|names| names.iter().map(|name| nvidia.join(name).join("include")).collect())
 }
 
-/// What the compiler says against the program.
+/// The compiler's complaints about the program.
 fn compile(headers: &[PathBuf], program: &str) -> String {
     let mut compiler = Command::new("c++");
     compiler.args(["-std=c++17", "-fsyntax-only", "-Wno-deprecated-declarations", "-x", "c++"]);

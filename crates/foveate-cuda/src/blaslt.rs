@@ -207,7 +207,7 @@ const PREFERENCE_REDUCTION_SCHEMES: c_int = 3;
 /// Sums that several blocks share are added in f32. The other schemes add them in the output's type, which may be f16.
 const REDUCTION_IN_COMPUTE_TYPE: u32 = 2;
 
-/// What these numbers are in the headers.
+/// These numbers' names in the headers.
 #[cfg(test)]
 pub(crate) const NUMBERS: &[(&str, i64)] = &[
     ("CUBLAS_STATUS_NOT_SUPPORTED", NOT_SUPPORTED as i64),

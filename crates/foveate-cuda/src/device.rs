@@ -34,7 +34,7 @@ const COMPUTE_CAPABILITY_MINOR: c_int = 76;
 const SCHEDULING: c_uint = 7;
 const BLOCKING_SYNC: c_uint = 4;
 
-/// What these numbers are in the headers.
+/// These numbers' names in the headers.
 #[cfg(test)]
 pub(crate) const NUMBERS: &[(&str, i64)] = &[
     ("CU_CTX_SCHED_MASK", SCHEDULING as i64),

@@ -88,7 +88,7 @@ functions! {
     }
 }
 
-/// What these numbers are in the headers.
+/// These numbers' names in the headers.
 #[cfg(test)]
 pub(crate) const NUMBERS: &[(&str, i64)] = &[
     ("CU_STREAM_NON_BLOCKING", NON_BLOCKING as i64),

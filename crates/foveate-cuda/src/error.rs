@@ -5,7 +5,7 @@ use std::sync::Arc;
 /// The error beneath another, or a text if there is none. Shared, because a later call returns the same error.
 pub type Cause = Arc<dyn Error + Send + Sync>;
 
-/// Why the GPU cannot be used, or an error that it reported. Every message is one line.
+/// The reason why the GPU cannot be used, or an error that it reported. Every message is one line.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CudaError {

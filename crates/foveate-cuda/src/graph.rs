@@ -16,7 +16,7 @@ pub struct Graph {
 /// `CU_STREAM_CAPTURE_MODE_THREAD_LOCAL`: other threads are not restricted meanwhile.
 const THREAD_LOCAL: i32 = 1;
 
-/// What these numbers are in the headers.
+/// These numbers' names in the headers.
 #[cfg(test)]
 pub(crate) const NUMBERS: &[(&str, i64)] = &[("CU_STREAM_CAPTURE_MODE_THREAD_LOCAL", THREAD_LOCAL as i64)];
 

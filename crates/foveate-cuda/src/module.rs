@@ -24,7 +24,7 @@ struct Loaded {
 const ERROR_LOG: c_int = 5;
 const ERROR_LOG_BYTES: c_int = 6;
 
-/// What these numbers are in the headers.
+/// These numbers' names in the headers.
 #[cfg(test)]
 pub(crate) const NUMBERS: &[(&str, i64)] =
     &[("CU_JIT_ERROR_LOG_BUFFER", ERROR_LOG as i64), ("CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES", ERROR_LOG_BYTES as i64)];

@@ -87,7 +87,7 @@ const STATUS_NAMES: [&str; 11] = [
     "INCOMPLETE_BITSTREAM",
 ];
 
-/// What these numbers are in the headers.
+/// These numbers' names in the headers.
 #[cfg(test)]
 pub(crate) const NUMBERS: &[(&str, i64)] = &[
     ("NVJPEG_BACKEND_DEFAULT", BACKEND_DEFAULT as i64),
@@ -315,7 +315,7 @@ impl NvjpegHandle {
     /// The number of the chip's decoding engines, if the library says.
     ///
     /// # Errors
-    /// Why they are not used.
+    /// Returns the reason why they are not used.
     pub fn engines(&self) -> Result<Option<u32>, CudaError> {
         let NvjpegOpened { library, handle, engines, .. } = &*self.0;
         engines.clone()?;
@@ -351,7 +351,7 @@ impl NvjpegHandle {
         )
     }
 
-    /// Whether the parsed `header` is of a picture of this size.
+    /// Returns true if the parsed `header` is of a picture of this size.
     fn is_of_size(&self, header: &NvjpegObject, target: [u32; 2]) -> Result<bool, CudaError> {
         let library = self.0.library;
         let [mut width, mut height] = [0; 2];
@@ -512,7 +512,7 @@ impl ImageDecoder {
             && library.done("nvjpegDecodeJpegDevice", decoded)?)
     }
 
-    /// Whether the library can decode it, and its size is this one.
+    /// Returns true if the library can decode it, and its size is this one.
     fn parse(&self, jpeg: &[u8], size: [u32; 2]) -> Result<bool, CudaError> {
         let NvjpegOpened { library, handle, .. } = &*self.handle.0;
         let functions = &library.functions;

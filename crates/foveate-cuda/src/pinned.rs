@@ -20,7 +20,7 @@ pub struct Pinned {
     copied: Vec<Event>,
     /// The index of the most recent copy's event.
     last: usize,
-    /// Whether that event may not have happened yet.
+    /// True if that event may not have happened yet.
     is_lent: AtomicBool,
 }
 
@@ -32,7 +32,7 @@ unsafe impl Sync for Pinned {}
 /// `CU_MEMHOSTALLOC_PORTABLE`: pinned for every context of the process.
 const PORTABLE: u32 = 1;
 
-/// What these numbers are in the headers.
+/// These numbers' names in the headers.
 #[cfg(test)]
 pub(crate) const NUMBERS: &[(&str, i64)] = &[("CU_MEMHOSTALLOC_PORTABLE", PORTABLE as i64)];
 

@@ -13,7 +13,7 @@ pub struct Stream {
     handle: Handle,
     /// Recorded by [`Self::synchronize`].
     reached: Event,
-    /// What the graph under capture will need, during a capture.
+    /// During a capture, the objects that the graph will need.
     capturing: Mutex<Option<Vec<Needed>>>,
 }
 

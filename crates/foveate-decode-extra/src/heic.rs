@@ -15,7 +15,7 @@ use crate::read_image::{ReadImage, check_budget};
 
 const FORMAT: ImageFormat = ImageFormat::Heic;
 
-/// What `heif.h` calls these.
+/// Their names in `heif.h`.
 const COLORSPACE_RGB: c_int = 1;
 const CHROMA_INTERLEAVED_RGB: c_int = 10;
 const CHANNEL_INTERLEAVED: c_int = 10;
@@ -55,7 +55,7 @@ struct LibHeif {
 /// The library, loaded once.
 ///
 /// # Errors
-/// Why there is none, and what to do about it.
+/// The reason why there is none, and the remedy.
 fn library() -> Result<&'static LibHeif, &'static str> {
     static LOADED: OnceLock<Result<LibHeif, String>> = OnceLock::new();
     LOADED.get_or_init(|| LibHeif::load().map_err(|error| error.to_string())).as_ref().map_err(String::as_str)

@@ -1,4 +1,4 @@
-//! What the decoders of all formats share.
+//! The parts that the decoders of all formats share.
 #![cfg_attr(not(any(feature = "avif", feature = "heic", feature = "jpeg2000", feature = "jxl")), allow(dead_code))]
 
 use foveate_core::{PixelLimits, Size};

@@ -217,7 +217,7 @@ impl DecodeFlight {
     }
 }
 
-/// What decodes for both groups.
+/// The decoders of both groups.
 pub(crate) enum Decoders {
     /// The chip's engines. The host decodes what they do not take.
     Engines(EngineLane),

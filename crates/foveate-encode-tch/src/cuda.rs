@@ -15,7 +15,7 @@ const FILE: &str = if cfg!(windows) { "torch_cuda.dll" } else { "libtorch_cuda.s
 /// Loads the library, once per process.
 ///
 /// # Errors
-/// Why it cannot be loaded, in one line; a later call returns the same error.
+/// The reason why it cannot be loaded, in one line; a later call returns the same error.
 pub(crate) fn load() -> Result<(), String> {
     static LOADED: OnceLock<Result<(), String>> = OnceLock::new();
     LOADED.get_or_init(|| open(&location())).clone()

@@ -25,7 +25,7 @@ pub(crate) fn find(name: &str) -> Result<Device, EncodeError> {
 /// The number of CUDA devices, at least one.
 ///
 /// # Errors
-/// Why there are none.
+/// The reason why there are none.
 pub(crate) fn cuda_devices() -> Result<usize, String> {
     const REMEDY: &str = "run `cargo xtask setup --only tch-cuda`, or install the CUDA libraries of \
                           libtorch's release beside it (see the backend's README)";

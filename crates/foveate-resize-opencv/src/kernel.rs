@@ -7,7 +7,7 @@ use opencv::imgproc::{self, INTER_AREA, INTER_CUBIC, INTER_LINEAR};
 
 use crate::{images, library};
 
-/// The method that gets an image to another size.
+/// The ways to another size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     /// It has that size already.

@@ -10,7 +10,7 @@ use foveate_encode::{
     Pooling, Resident, host_allocator,
 };
 
-/// What a device was asked for.
+/// The requests that a device received.
 #[derive(Default)]
 pub struct Notes {
     /// The sizes of its batches.
@@ -50,7 +50,7 @@ impl Device {
         Self { allocator, ..self }
     }
 
-    /// What it was asked for so far.
+    /// The requests so far.
     pub fn notes(&self) -> Arc<Mutex<Notes>> {
         Arc::clone(&self.notes)
     }

@@ -106,7 +106,7 @@ pub fn said(error: &dyn Error) -> String {
     error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {}", said(cause)))
 }
 
-/// How close a vector must be to its golden.
+/// The permitted distance of a vector from its golden.
 #[derive(Clone, Copy)]
 pub struct Tier {
     /// Largest 1 - cosine.

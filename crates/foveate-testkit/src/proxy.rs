@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
 
-/// What happens to a request.
+/// The fate of a request.
 pub enum Act {
     /// It is passed on.
     Pass,

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use crate::photo_server::latency::Latency;
 
-/// How a server answers.
+/// A server's way to answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PhotoServerOptions {
     /// Latency of every answer except those to callbacks.

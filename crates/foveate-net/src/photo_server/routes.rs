@@ -24,7 +24,7 @@ const CHUNK: usize = 64 << 10;
 /// Maximum bytes of a callback.
 const MOST_BODY: usize = 16 << 20;
 
-/// How often a path was requested before.
+/// Number of earlier requests of a path.
 #[derive(Clone, Copy)]
 struct PhotoVisit(u64);
 

@@ -36,7 +36,7 @@ pub const CONTEXT: &[Column; 16] = &[
     ),
 ];
 
-/// Facts about a row's samples, behind a file's own columns. Empty for what was computed and not measured.
+/// The columns about a row's samples, behind a file's own columns. Empty for computed values.
 pub const SAMPLED: &[Column; 3] = &[
     Column::number("samples", "", "samples taken").unprinted(),
     Column::number("images", "", "images of one sample"),
