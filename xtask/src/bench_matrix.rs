@@ -1,5 +1,5 @@
-//! `cargo xtask bench-matrix`: builds one `foveate` with every backend that this machine can build and start, and has it
-//! measure all of them (`foveate bench matrix`).
+//! `cargo xtask bench-matrix`: builds one `foveate` with every backend that this machine can build and start, and has
+//! it measure all of them (`foveate bench matrix`).
 //!
 //! Features are additive, so one program has all backends. A feature is left out, and a line says why, if it does not
 //! build or its program does not start. `benches/README.md` documents the columns.

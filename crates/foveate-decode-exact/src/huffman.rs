@@ -11,7 +11,8 @@ pub(crate) const DC_LOOKAHEAD: u32 = 8;
 pub(crate) struct HuffmanTable {
     /// The code that the next [`LOOKAHEAD`] bits begin with.
     codes: [Code; 1 << LOOKAHEAD],
-    /// The symbols that they begin with; filled by [`HuffmanTable::prepare_pairs`] or [`HuffmanTable::prepare_differences`].
+    /// The symbols that they begin with; filled by [`HuffmanTable::prepare_pairs`] or
+    /// [`HuffmanTable::prepare_differences`].
     pairs: [PackedPair; 1 << LOOKAHEAD],
     has_pairs: bool,
     /// As many of the symbols as they hold; filled by [`HuffmanTable::prepare_groups`].
@@ -58,8 +59,8 @@ pub(crate) struct HuffmanPair {
     /// From bit 0 on, the length of the codes and values; from bit 6 on, 63 less the size of the last value; from bit
     /// 12 on, the zeros before the first value.
     sizes: u32,
-    /// Coefficients before the last value. An end of block has [`HuffmanPair::END`] added: such a place is beyond every block,
-    /// so that one comparison sorts out all special cases.
+    /// Coefficients before the last value. An end of block has [`HuffmanPair::END`] added: such a place is beyond every
+    /// block, so that one comparison sorts out all special cases.
     place: usize,
     /// The first value; 0 if there is one symbol only.
     first: i16,

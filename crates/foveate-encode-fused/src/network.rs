@@ -1,8 +1,9 @@
 //! The fused forward of one image on a CPU.
 //!
-//! An image's tokens are divided into one or more [`TokenPart`]s. All operations but attention concern a single token, and
-//! attention reads all tokens' keys and values. Each block therefore has two steps that the parts may take in parallel,
-//! [`CpuNetwork::project`] and [`CpuNetwork::advance`]. The division does not change the bits of a part's rows.
+//! An image's tokens are divided into one or more [`TokenPart`]s. All operations but attention concern a single token,
+//! and attention reads all tokens' keys and values. Each block therefore has two steps that the parts may take in
+//! parallel, [`CpuNetwork::project`] and [`CpuNetwork::advance`]. The division does not change the bits of a part's
+//! rows.
 //!
 //! The weights include the pixels' normalization, the attention's scale and LayerScale, folded in at load. The last
 //! block skips the tokens that no pooled vector reads.

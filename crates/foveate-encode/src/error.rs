@@ -5,7 +5,8 @@ use crate::model::ModelForm;
 /// The error beneath an encoder's: a library's error, or a text if there is none.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// The reason why a batch could not be encoded, or an encoder not be opened. Always a run fault: the next batch would fail too.
+/// The reason why a batch could not be encoded, or an encoder not be opened. Always a run fault: the next batch would
+/// fail too.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {

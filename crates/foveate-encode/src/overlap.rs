@@ -73,8 +73,8 @@ pub struct Collected {
     pub spans: EncodeSpans,
 }
 
-/// The times at which a device did each part of an encoding, measured by the device's clock and converted to the host's. Parts of
-/// neighbouring batches overlap; those of one batch do not.
+/// The times at which a device did each part of an encoding, measured by the device's clock and converted to the
+/// host's. Parts of neighbouring batches overlap; those of one batch do not.
 #[derive(Clone, Copy, Debug)]
 pub struct EncodeSpans {
     /// The copy of the batch to the device.

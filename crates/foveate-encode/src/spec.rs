@@ -23,8 +23,9 @@ pub struct EncoderSpec {
     pub max_batch: usize,
     /// True if a row's bits are the same in every batch.
     pub batch_invariant: bool,
-    /// The part that decides a row's last bits together with the model and the options: the instruction set, or the version of a
-    /// library that was found at run time. `None` if the program alone decides them, or if they are not known.
+    /// The part that decides a row's last bits together with the model and the options: the instruction set, or the
+    /// version of a library that was found at run time. `None` if the program alone decides them, or if they are not
+    /// known.
     pub kernels: Option<String>,
 }
 

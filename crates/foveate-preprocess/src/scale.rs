@@ -4,8 +4,8 @@ use std::str::FromStr;
 use foveate_decode::{Capability, DecodeHint};
 use foveate_resize::Geometry;
 
-/// The permission for decoders to return a smaller image than the file holds. The two give different vectors; `foveate verify`
-/// measures how different on the user's own photos.
+/// The permission for decoders to return a smaller image than the file holds. The two give different vectors; `foveate
+/// verify` measures how different on the user's own photos.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "lowercase"))]
 pub enum DecodeScale {

@@ -64,8 +64,8 @@ pub struct Api {
     pub dimensions: Option<usize>,
     /// True if the vectors have length 1 already. Requests may ask for that (`normalize`), but not for the contrary.
     pub normalized: bool,
-    /// The index that `POST /v1/similar` searches, and `POST /v1/index/reload` reads again; without it, there are no such
-    /// addresses.
+    /// The index that `POST /v1/similar` searches, and `POST /v1/index/reload` reads again; without it, there are no
+    /// such addresses.
     pub index: Option<IndexSource>,
     /// API keys, each `KEY` or `NAME KEY`; the log names the key of each request. Clients send one of them
     /// (`Authorization: Bearer …`). Without keys, every client is served.

@@ -14,8 +14,8 @@ use crate::{ContentId, RecordedInputs, SinkError, push_csv_field};
 /// First line of the record. Earlier versions did not write the last columns.
 pub const INPUTS_HEADER: &str = "id,bytes,modified_ns,xxh3,blake3,etag_xxh3\n";
 
-/// A file's properties that a file system, a store or a web server knows without its content. Each part may be unknown. A
-/// change of the content nearly always changes it.
+/// A file's properties that a file system, a store or a web server knows without its content. Each part may be unknown.
+/// A change of the content nearly always changes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Stamp {
     /// Length in bytes.
@@ -94,8 +94,8 @@ pub struct InputRecord {
     pub xxh3: Option<u64>,
     /// The identity of its bytes; `None` also in the records of older versions.
     pub content: Option<ContentId>,
-    /// The place at which the source finds the item again ([`Watermark::place`](crate::Watermark::place)). It is not in the file of
-    /// inputs.
+    /// The place at which the source finds the item again ([`Watermark::place`](crate::Watermark::place)). It is not in
+    /// the file of inputs.
     pub place: u64,
 }
 

@@ -53,7 +53,8 @@ pub use stored::{StoredFailure, StoredRun, StoredState};
 pub struct Watermark {
     /// Every source item with an index below this is stored as a row or recorded as failed.
     pub index: u64,
-    /// The place at which the source finds the last of these items again, in the source's own terms; 0 if the index is enough.
+    /// The place at which the source finds the last of these items again, in the source's own terms; 0 if the index is
+    /// enough.
     pub place: u64,
 }
 

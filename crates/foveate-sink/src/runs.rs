@@ -15,7 +15,8 @@ pub struct Published {
     pub rows: u64,
     /// Recorded failures, including earlier sessions.
     pub failures: u64,
-    /// The reason why temporary files could not be removed, if any are left. They are harmless; the next run removes them.
+    /// The reason why temporary files could not be removed, if any are left. They are harmless; the next run removes
+    /// them.
     pub leftover: Option<String>,
 }
 

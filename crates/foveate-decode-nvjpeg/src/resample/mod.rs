@@ -93,8 +93,8 @@ fn launch(
     let ResampleMemory { tables, arena, out } = memory;
     let number = Arg::I32(i32::try_from(first).map_err(too_large)?);
     // SAFETY: these are the arguments of both kernels. Every block belongs to a pass in the tables and stays within the
-    // buffers: `ResamplePass::fits` guarantees that for its images, and `ResampleBatch` for its tables, in which no tap reaches
-    // beyond its image.
+    // buffers: `ResamplePass::fits` guarantees that for its images, and `ResampleBatch` for its tables, in which no tap
+    // reaches beyond its image.
     unsafe { kernel.launch(stream, grid, BLOCK, &[Arg::Buffer(tables), Arg::Buffer(arena), Arg::Buffer(out), number]) }
 }
 

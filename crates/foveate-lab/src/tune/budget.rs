@@ -89,8 +89,9 @@ impl Drift {
     /// Returns the tolerance bound: with 99 % confidence, 99.99 % of such photos drift less, if the logarithms of their
     /// drifts are normally distributed. `None` for too few photos.
     ///
-    /// The drift of other pixels depends on a photo's content, and few photos do not show the content of others: a change
-    /// of pixels takes 299 photos, so that a share of 1 % is not missed. Another precision drifts alike on all photos.
+    /// The drift of other pixels depends on a photo's content, and few photos do not show the content of others: a
+    /// change of pixels takes 299 photos, so that a share of 1 % is not missed. Another precision drifts alike on all
+    /// photos.
     ///
     /// Some changes leave many photos as they are: a decode scale shrinks large ones only. The bound is therefore that
     /// of the photos with a noticeable drift, a thousandth of `budget` or more; at least the eight with the most. If

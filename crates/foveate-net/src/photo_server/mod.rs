@@ -1,5 +1,5 @@
-//! Photos over HTTP on a free port of loopback, with the latencies and faults of servers on the web, and a place for the
-//! callbacks that a worker sends. For `foveate bench worker` and for tests of each fault.
+//! Photos over HTTP on a free port of loopback, with the latencies and faults of servers on the web, and a place for
+//! the callbacks that a worker sends. For `foveate bench worker` and for tests of each fault.
 //!
 //! | `GET` | answer |
 //! |---|---|

@@ -109,9 +109,9 @@ impl<T> Lane<T> {
         self.encoder.overlap().map_or_else(host_allocator, |overlap| overlap.allocator(place))
     }
 
-    /// Submits the first `images` images of `memory`, which lie one after another, `[images, h, w, 3]`; there may be none.
-    /// Their rows will be in `vectors`, whose previous content does not matter. An encoder that does not overlap has
-    /// finished when this returns.
+    /// Submits the first `images` images of `memory`, which lie one after another, `[images, h, w, 3]`; there may be
+    /// none. Their rows will be in `vectors`, whose previous content does not matter. An encoder that does not overlap
+    /// has finished when this returns.
     ///
     /// # Errors
     /// [`LaneError`]; no batch is in flight afterwards, see [`Self::abandon`].
@@ -153,8 +153,8 @@ impl<T> Lane<T> {
         Ok(FlightState::Encoded { memory, spans: Some(EncodeSpans::in_turn(started, times)) })
     }
 
-    /// Returns the size that a batch of `images` is submitted with, given memory of `bytes`. The memory behind the images
-    /// is encoded too, and its rows are dropped.
+    /// Returns the size that a batch of `images` is submitted with, given memory of `bytes`. The memory behind the
+    /// images is encoded too, and its rows are dropped.
     fn padded(&self, images: usize, bytes: usize) -> usize {
         let room = bytes / self.spec().input.rgb_len().unwrap_or(0).max(1);
         self.sizes.as_ref().map_or(images, |sizes| sizes.padded(images).min(room).max(images))

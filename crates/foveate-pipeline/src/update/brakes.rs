@@ -1,4 +1,5 @@
-//! Checks that stop an update if inputs are gone, or have other names, because of a mistake and not because they changed.
+//! Checks that stop an update if inputs are gone, or have other names, because of a mistake and not because they
+//! changed.
 
 use std::collections::HashSet;
 use std::fs;

@@ -21,8 +21,9 @@ pub struct WorkerOptions {
     pub heartbeat: bool,
     /// The delay before a failed message is delivered again.
     pub backoff: Backoff,
-    /// The time for which a message may fail before it goes to the dead letters; 24 times that while a circuit breaker says that
-    /// the fault is not its own. It has at least as many tries as its queue's `max_receive` says. Default: an hour.
+    /// The time for which a message may fail before it goes to the dead letters; 24 times that while a circuit breaker
+    /// says that the fault is not its own. It has at least as many tries as its queue's `max_receive` says. Default: an
+    /// hour.
     pub retry_for: Duration,
     /// The delay before a message that this worker's settings refuse is delivered again, to any worker.
     pub refused: Backoff,

@@ -57,7 +57,8 @@ impl Receiver {
         &*self.state.queues[self.queue]
     }
 
-    /// The number of messages that may be received now. While the circuit breaker is open, that is one per probe interval.
+    /// The number of messages that may be received now. While the circuit breaker is open, that is one per probe
+    /// interval.
     fn room(&self) -> usize {
         let room = self.state.leases.room(self.queue, || self.intake.stalled(), ROOM_WAIT);
         let Some(interval) = self.state.health.probe_interval() else { return room };

@@ -10,7 +10,7 @@
 //! `jq 'select(.id == "cat-1")'` shows everything about one image:
 //!
 //! ```text
-//! {"timestamp":"2026-01-01T00:00:00.000000Z","level":"WARN","target":"example","message":"404 Not Found","id":"cat-1","stage":"download"}
+//! {"timestamp":"2026-01-01T00:00:00.000000Z","level":"WARN","target":"example","message":"404","id":"cat-1"}
 //! ```
 //!
 //! Spans of foveate's crates at level info and above go to the collector in batches, by OTLP over HTTP with protobuf,

@@ -1,4 +1,4 @@
-//! The binary as users run it, and what it stands on. One program, because each takes long to link.
+//! The binary as users run it, and what it stands on. Few programs, because each takes long to link.
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 
 #[path = "../common/mod.rs"]
@@ -9,14 +9,9 @@ mod arguments;
 mod cache;
 mod cli;
 mod console;
-mod duplicates;
 mod hub;
 mod inspect;
 mod kill;
 mod lab;
-mod merge;
-mod pack;
-mod search;
 mod telemetry;
-mod update;
 mod web;

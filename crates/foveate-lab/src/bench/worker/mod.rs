@@ -30,9 +30,9 @@ const MOST_SAMPLES: usize = 3;
 /// photos prepared while others are encoded; batches. Each is the same worker with other numbers of threads. They
 /// alternate with each other, once with the rig's encoder and once with one that sleeps in place of a device.
 ///
-/// Every photo comes from a [server](foveate_net::photo_server) on this machine, and every result is posted to it. A sample
-/// is a window of the steady state: as many requests complete before it as the worker holds, and the queue never runs
-/// dry. It lasts at least 30 seconds and 20 times the latency of its slowest photo, unless the effort is quick. It
+/// Every photo comes from a [server](foveate_net::photo_server) on this machine, and every result is posted to it. A
+/// sample is a window of the steady state: as many requests complete before it as the worker holds, and the queue never
+/// runs dry. It lasts at least 30 seconds and 20 times the latency of its slowest photo, unless the effort is quick. It
 /// counts if each message was delivered, downloaded, called back and acknowledged exactly once, those before and after
 /// the window included, with the first configuration's vectors. They must match bit for bit if the encoder declares
 /// that it does not depend on the batch.
