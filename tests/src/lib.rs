@@ -1,5 +1,6 @@
 //! Shared parts of the tests across crates: test data, goldens, tolerances, and trials that say why they did not run.
 
+pub mod backends;
 pub mod conformance;
 pub mod data;
 pub mod embed;

@@ -67,8 +67,8 @@ const AS_DESIGNED: &str = "cargo build -F candle-cuda,turbojpeg";
 /// Folder of the tests' output.
 const LOGS: &str = "target/ci";
 
-/// Cheap and informative steps first, then the tests, because on a slow machine the last steps are left out. `pixels`
-/// and `matrix` use what `test` builds.
+/// Cheap and informative steps first, then the tests, because on a slow machine the last steps are left out.
+/// `newcomer`, `pixels` and `matrix` use what `test` builds.
 const STEPS: [CiStep; 22] = [
     always("fmt", "formatting", |ci| done(cargo(ci.root).args(["fmt", "--all", "--", "--check"]))),
     always("tidy", "the architecture's rules", tidy_step),
@@ -77,14 +77,14 @@ const STEPS: [CiStep; 22] = [
     always("features", "other sets of features compile without warnings", features),
     always("doc", "documentation without warnings", doc),
     always("package", "every published crate as its registry would get it", package_step),
-    always(
-        "newcomer",
-        "the README's quick start; `--full`: in a fresh copy with nothing set up, and its tests",
-        newcomer,
-    ),
     always("test", "the README's test command: all features, with overflow checks", |ci| {
         logged(ci, &readme::command(ci.root, "test")?, "test.log")
     }),
+    always(
+        "newcomer",
+        "the README's quick start; `--full`: built in a fresh copy with nothing set up, and its tests",
+        newcomer,
+    ),
     always("wheel", "the Python wheel, and its tests in a fresh environment", wheel),
     always("faults", "disturbed at any call, every sink's output comes out the same", faults_step),
     always("kernels", "the committed PTX is the kernels', and fits every device", |ci| {
@@ -174,9 +174,10 @@ pub(crate) fn run(root: &Path, args: &CiArgs) -> Result<()> {
 fn run_step(step: &CiStep, ci: Ci<'_>) -> Result<StepTime> {
     println!("\n{} ==> {}: {}", clock::elapsed(), step.name, step.about);
     let start = Instant::now();
-    let cpu = processor_time();
+    let processor = clock::processor_time("self", 2);
     let outcome = (step.run)(ci).with_context(|| format!("step '{}'", step.name))?;
-    let time = StepTime { step: step.name, wall: start.elapsed(), processor: processor_time() - cpu };
+    let time =
+        StepTime { step: step.name, wall: start.elapsed(), processor: clock::processor_time("self", 2) - processor };
     match outcome {
         StepEnd::Done => println!("{} <== {}: ok, {:.1} s", clock::elapsed(), step.name, time.wall.as_secs_f64()),
         StepEnd::NotRun(reason) => println!("{} <== {}: n/a ({reason})", clock::elapsed(), step.name),
@@ -188,16 +189,6 @@ struct StepTime {
     step: &'static str,
     wall: Duration,
     processor: Duration,
-}
-
-/// Processor time of the children that have ended, as Linux reports it. Zero on other systems.
-fn processor_time() -> Duration {
-    const TICKS_PER_SECOND: u64 = 100;
-    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // proc(5): cutime and cstime are the 16th and 17th field; the second one is the command in parentheses.
-    let fields = stat.rsplit(") ").next().unwrap_or_default().split(' ').skip(13).take(2);
-    let ticks: u64 = fields.filter_map(|field| field.parse::<u64>().ok()).sum();
-    Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND)
 }
 
 fn is_chosen(step: &CiStep, args: &CiArgs) -> bool {
@@ -272,12 +263,14 @@ fn release(ci: Ci<'_>) -> Result<StepEnd> {
     )
 }
 
-/// The README's commands. In the long form as after a clone: no native libraries, no other features in the target
-/// folder, no resource required. The copy is outside of the workspace, whose cargo configuration would otherwise be
-/// found; so it shares no dependency with other steps, which takes minutes.
+/// The README's commands. The short form starts the program that the tests use. The long form does as after a clone: no
+/// native libraries, no other features in the target folder, no resource required. The copy is outside of the
+/// workspace, whose cargo configuration would otherwise be found; so it shares no dependency with other steps, which
+/// takes ten minutes.
 fn newcomer(ci: Ci<'_>) -> Result<StepEnd> {
     if !ci.full {
-        return ended(readme::quickstart(ci.root));
+        let program = selection::build(ci.root, "foveate")?;
+        return ended(readme::quickstart(ci.root, Some(&program)));
     }
     let copy = std::env::temp_dir().join("foveate-newcomer");
     let _ = fs::remove_dir_all(&copy);
@@ -286,7 +279,7 @@ fn newcomer(ci: Ci<'_>) -> Result<StepEnd> {
     if ci.root.join(quick).exists() {
         fs::copy(ci.root.join(quick), copy.join(quick))?;
     }
-    readme::quickstart(&copy)?;
+    readme::quickstart(&copy, None)?;
     let command = readme::command(&copy, "test")?;
     println!("{command}");
     succeed(readme::as_newcomer(&mut shell(&copy, &command)))?;

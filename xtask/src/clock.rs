@@ -1,8 +1,8 @@
 //! The time since the check began, and the time that it may take.
 
-use std::fmt;
 use std::sync::LazyLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{fmt, fs};
 
 /// The check's beginning, in seconds since 1970. `.ci/run` sets it, and `cargo xtask ci` for its children.
 pub(crate) const STARTED: &str = "FOVEATE_CI_STARTED";
@@ -25,6 +25,22 @@ pub(crate) fn started() -> String {
 
 pub(crate) fn elapsed() -> Elapsed {
     Elapsed(START.elapsed().unwrap_or_default())
+}
+
+/// Returns true if tests run in their long forms, which have no limit of time.
+pub(crate) fn is_long() -> bool {
+    std::env::var_os("FOVEATE_TESTS").is_some_and(|form| form == "full")
+}
+
+/// Processor time of a process as Linux reports it: of its children that have ended with `fields` 2, of itself and them
+/// with 4. Zero on other systems.
+pub(crate) fn processor_time(process: &str, fields: usize) -> Duration {
+    const TICKS_PER_SECOND: u64 = 100;
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // proc(5): utime, stime, cutime and cstime are fields 14 to 17; the second one is the command in parentheses.
+    let fields = stat.rsplit(") ").next().unwrap_or_default().split(' ').skip(11 + 4 - fields).take(fields);
+    let ticks: u64 = fields.filter_map(|field| field.parse::<u64>().ok()).sum();
+    Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND)
 }
 
 /// A time since the start of the check, displayed as `[34:12]`.

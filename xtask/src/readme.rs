@@ -8,9 +8,15 @@ use anyhow::{Context, Result, ensure};
 
 use crate::cargo::{python_runs, shell, succeed};
 
-/// Runs the quick start's command and verifies its output.
-pub(crate) fn quickstart(root: &Path) -> Result<()> {
-    let command = command(root, "quickstart")?;
+/// The beginning of the quick start's command, which builds the program.
+const BUILD_AND_RUN: &str = "cargo run --release --";
+
+/// Runs the quick start's command and verifies its output. With `program`, which was built before, nothing is built.
+pub(crate) fn quickstart(root: &Path, program: Option<&Path>) -> Result<()> {
+    let mut command = command(root, "quickstart")?;
+    if let Some(program) = program {
+        command = command.replacen(BUILD_AND_RUN, &program.display().to_string(), 1);
+    }
     let output = output_of(&command)?;
     println!("{command}");
     // A second run would only say that the output is complete.
@@ -86,7 +92,7 @@ mod tests {
     #[test]
     fn this_readme_has_what_is_run() {
         let of = |name| command(&crate::cargo::root(), name).unwrap();
-        assert!(of("quickstart").starts_with("cargo run --release"));
+        assert!(of("quickstart").starts_with(BUILD_AND_RUN));
         assert_eq!(of("test"), "cargo xtask test");
         assert!(program(&crate::cargo::root(), "python").unwrap().starts_with("import foveate"));
     }

@@ -186,9 +186,11 @@ fn run_program(name: &str, command: &mut Command, outputs: &Path) -> Result<bool
     let start = Instant::now();
     let limit = limit();
     let path = log(outputs, name);
-    let status = run_limited(command, &path, limit).with_context(|| format!("cannot run {name}"))?;
+    let (status, processor) = run_limited(command, &path, limit).with_context(|| format!("cannot run {name}"))?;
     let mut out = io::stdout().lock();
-    writeln!(out, "\n{}{RUNNING}{name} ({:.1} s)", clock::elapsed(), start.elapsed().as_secs_f64())?;
+    let seconds = start.elapsed().as_secs_f64();
+    let processor = processor.as_secs_f64();
+    writeln!(out, "\n{}{RUNNING}{name} ({seconds:.1} s, {processor:.1} s of processors)", clock::elapsed())?;
     io::copy(&mut File::open(&path)?, &mut out)?;
     match status {
         Some(status) if status.success() => return Ok(true),
@@ -205,15 +207,15 @@ fn log(outputs: &Path, name: &str) -> PathBuf {
 /// The time that one program may take.
 fn limit() -> Duration {
     const MINUTE: Duration = Duration::from_secs(60);
-    match std::env::var_os("FOVEATE_TESTS").is_some_and(|form| form == "full") {
+    match clock::is_long() {
         true => 60 * MINUTE,
         false => clock::elapsed().left(clock::LIMIT).clamp(MINUTE, 30 * MINUTE),
     }
 }
 
-/// Runs a command with its output in a file. `None` if it had not ended within the limit. Its children do not outlive
-/// it, and cannot hold it up as the readers of a pipe would.
-pub(crate) fn run_limited(command: &mut Command, output: &Path, limit: Duration) -> Result<Option<ExitStatus>> {
+/// Runs a command with its output in a file, and returns its status and processor time. No status if it had not ended
+/// within the limit. Its children do not outlive it, and cannot hold it up as the readers of a pipe would.
+fn run_limited(command: &mut Command, output: &Path, limit: Duration) -> Result<(Option<ExitStatus>, Duration)> {
     const LOOK: Duration = Duration::from_millis(10);
     let file = File::create(output)?;
     command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
@@ -222,8 +224,10 @@ pub(crate) fn run_limited(command: &mut Command, output: &Path, limit: Duration)
     let mut child = command.spawn()?;
     let start = Instant::now();
     let mut ended = None;
+    let mut processor = Duration::ZERO;
     while ended.is_none() && start.elapsed() < limit {
         thread::sleep(LOOK);
+        processor = processor.max(clock::processor_time(&child.id().to_string(), 4));
         ended = child.try_wait()?;
     }
     // The group is gone if nobody is left.
@@ -233,7 +237,7 @@ pub(crate) fn run_limited(command: &mut Command, output: &Path, limit: Duration)
         child.kill()?;
         child.wait()?;
     }
-    Ok(ended)
+    Ok((ended, processor))
 }
 
 #[cfg(test)]
@@ -320,8 +324,8 @@ mod tests {
         let outputs = tempfile::tempdir().unwrap();
         let run = |script: &str, seconds| {
             let output = outputs.path().join("output");
-            let status = run_limited(Command::new("sh").args(["-c", script]), &output, Duration::from_secs(seconds));
-            (status.unwrap().map(|status| status.success()), fs::read_to_string(output).unwrap())
+            let ran = run_limited(Command::new("sh").args(["-c", script]), &output, Duration::from_secs(seconds));
+            (ran.unwrap().0.map(|status| status.success()), fs::read_to_string(output).unwrap())
         };
         // A server that a test left behind, with the output in its hands.
         let (passed, pid) = run("sleep 600 & echo $!", 300);

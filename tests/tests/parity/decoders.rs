@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use foveate::backends::decoders;
 use foveate_core::{Backend, FaultScope, PixelBuf, PixelLimits, Size};
 use foveate_decode::{
     ByFormat, DecodeError, DecodeHint, Decoded, Decoder, DecoderOptions, ImageFormat, jpeg, orientation,
 };
 use foveate_testkit::pixels::{djpeg_hashes, sha256};
 use foveate_testkit::{Missing, Trial, data, find_data};
+use foveate_tests::backends::decoders;
 use foveate_tests::conformance::{ConformanceFile, Expect, files};
 use foveate_tests::data::fixture;
 use foveate_tests::goldens::png;

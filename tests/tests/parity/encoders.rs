@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use foveate::backends::encoders;
 use foveate::models::OpenModel;
 use foveate_core::{PixelBatch, Size};
 use foveate_dinov2::{Model, OpenOptions};
@@ -11,6 +10,7 @@ use foveate_encode::conformance::noise;
 use foveate_encode::{DType, EncodeError, Encoder, EncoderOptions, Pooling};
 use foveate_testkit::encoders::odd_widths as odd_model;
 use foveate_testkit::{Trial, by_length, data};
+use foveate_tests::backends::encoders;
 use foveate_tests::data::fixture;
 use foveate_tests::embed::encode;
 use foveate_tests::goldens::{Goldens, photos_in, png};

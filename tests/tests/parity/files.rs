@@ -4,13 +4,13 @@
 use std::path::PathBuf;
 
 use foveate::Recipe;
-use foveate::backends::{decoders, encoders, resizers};
 use foveate_core::{Backend, Registry};
 use foveate_decode::{ByFormat, Decoder, DecoderOptions};
 use foveate_dinov2::Model;
 use foveate_encode::Pooling;
 use foveate_resize::Geometry;
 use foveate_testkit::{Trial, by_length, data};
+use foveate_tests::backends::{decoders, encoders, resizers};
 use foveate_tests::data::fixture;
 use foveate_tests::embed::{Preprocessor, encode, resize};
 use foveate_tests::goldens::{Goldens, photos_with, pixels};

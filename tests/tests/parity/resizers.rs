@@ -1,9 +1,9 @@
 //! Every compiled resizer on the golden crops, from exactly the pixels that Pillow and OpenCV started from.
 
-use foveate::backends::resizers;
 use foveate_core::Size;
 use foveate_resize::{Capability, Filter, Geometry};
 use foveate_testkit::Trial;
+use foveate_tests::backends::resizers;
 use foveate_tests::embed::resize;
 use foveate_tests::goldens::{photos_with, pixels};
 use foveate_tests::numerics::{EQUAL, OTHER_KERNEL, PILLOW, PixelTier, SAME_KERNEL, pixel_error};
