@@ -189,7 +189,7 @@ HIDDEN_HEADS_LAYERS = {"small": (384, 6, 12), "base": (768, 12, 12), "large": (1
 
 
 def seeded_values(name, shape):
-    """The values of `seeded:` models, by the formula of crates/foveate-dinov2/src/seeded.rs."""
+    """The values of `seeded:` models, by the formula of crates/foveate-model/src/seeded.rs."""
     scaled = lambda gain: (0, gain * 3**0.5 / float(numpy.prod(shape[1:])) ** 0.5)
     if name.endswith("lambda1") or "norm" in name and name.endswith("weight"):
         center, amp = 1, 0.5

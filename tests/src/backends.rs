@@ -3,8 +3,8 @@
 
 use foveate::backends;
 use foveate_decode::DecoderRegistry;
-use foveate_dinov2::Model;
 use foveate_encode::EncoderRegistry;
+use foveate_model::Model;
 use foveate_resize::ResizerRegistry;
 
 /// Every decoder.

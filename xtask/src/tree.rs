@@ -208,9 +208,9 @@ pub(crate) mod fake {
             ("foveate-profile", &[]),
             ("foveate-decode", &["foveate-core"]),
             ("foveate-encode", &["foveate-core"]),
-            ("foveate-dinov2", &["foveate-core", "foveate-encode"]),
+            ("foveate-model", &["foveate-core", "foveate-encode"]),
             ("foveate-decode-zune", &["foveate-core", "foveate-decode"]),
-            ("foveate-encode-fused", &["foveate-core", "foveate-encode", "foveate-dinov2"]),
+            ("foveate-encode-fused", &["foveate-core", "foveate-encode", "foveate-model"]),
             ("foveate-pipeline", &["foveate-core", "foveate-decode", "foveate-encode", "foveate-profile"]),
             ("foveate", &["foveate-pipeline"]),
         ] {

@@ -1,18 +1,74 @@
-use crate::{CHANNELS, Size};
+use std::fmt;
 
-/// A borrowed batch of images, `[n, height, width, 3]` u8 RGB (NHWC), contiguous: an encoder's input.
+use crate::Size;
+
+/// The type of an image's samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum SampleType {
+    /// A byte, 0..=255.
+    #[default]
+    U8,
+    /// Four bytes in the machine's order: from 0.0 to 255.0, for models whose library resizes in floating point.
+    F32,
+}
+
+impl SampleType {
+    /// Its size in bytes.
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::U8 => 1,
+            Self::F32 => 4,
+        }
+    }
+}
+
+/// The form of an encoder's input: all images of a batch have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InputFormat {
+    /// Width and height.
+    pub size: Size,
+    /// Type of the samples.
+    pub sample: SampleType,
+}
+
+impl InputFormat {
+    /// The bytes of an image, `[height, width, 3]`; 0 if there can be no such image.
+    pub fn bytes(self) -> usize {
+        self.size.rgb_len().and_then(|len| len.checked_mul(self.sample.bytes())).unwrap_or(0)
+    }
+}
+
+impl fmt::Display for InputFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.sample {
+            SampleType::U8 => self.size.fmt(f),
+            SampleType::F32 => write!(f, "{} in f32", self.size),
+        }
+    }
+}
+
+/// Samples of u8.
+impl From<Size> for InputFormat {
+    fn from(size: Size) -> Self {
+        Self { size, sample: SampleType::U8 }
+    }
+}
+
+/// A borrowed batch of images, `[n, height, width, 3]` RGB (NHWC), contiguous: an encoder's input.
 #[derive(Clone, Copy, Debug)]
 pub struct PixelBatch<'a> {
     data: &'a [u8],
     len: usize,
-    size: Size,
+    format: InputFormat,
 }
 
 impl<'a> PixelBatch<'a> {
-    /// Wraps `data`; `None` unless its length is a whole, non-zero number of images of `size`.
-    pub fn new(data: &'a [u8], size: Size) -> Option<Self> {
-        let image = size.rgb_len().filter(|&len| len > 0)?;
-        (!data.is_empty() && data.len().is_multiple_of(image)).then(|| Self { data, len: data.len() / image, size })
+    /// Wraps `data`; `None` unless its length is a whole, non-zero number of images of this format. A [`Size`] means
+    /// samples of u8.
+    pub fn new(data: &'a [u8], format: impl Into<InputFormat>) -> Option<Self> {
+        let format = format.into();
+        let image = Some(format.bytes()).filter(|&len| len > 0)?;
+        (!data.is_empty() && data.len().is_multiple_of(image)).then(|| Self { data, len: data.len() / image, format })
     }
 
     /// Number of images, at least one.
@@ -23,15 +79,33 @@ impl<'a> PixelBatch<'a> {
 
     /// Size of every image in the batch.
     pub fn size(self) -> Size {
-        self.size
+        self.format.size
     }
 
-    /// All samples.
+    /// Size and samples of every image in the batch.
+    pub fn format(self) -> InputFormat {
+        self.format
+    }
+
+    /// The bytes of all samples.
     pub fn as_slice(self) -> &'a [u8] {
         self.data
     }
 
-    /// The samples of image `i`, `[height, width, 3]`; panics when out of range.
+    /// Copies the samples from the `first` on, counted over the batch, as many as `out` holds; panics when out of range.
+    pub fn widen(self, first: usize, out: &mut [f32]) {
+        let bytes = self.format.sample.bytes();
+        let data = &self.data[first * bytes..][..out.len() * bytes];
+        match self.format.sample {
+            SampleType::U8 => out.iter_mut().zip(data).for_each(|(out, &sample)| *out = f32::from(sample)),
+            SampleType::F32 => {
+                let samples = data.as_chunks().0;
+                out.iter_mut().zip(samples).for_each(|(out, &sample)| *out = f32::from_ne_bytes(sample));
+            }
+        }
+    }
+
+    /// The bytes of image `i`, `[height, width, 3]`; panics when out of range.
     pub fn image(self, i: usize) -> &'a [u8] {
         let image = self.data.len() / self.len;
         &self.data[i * image..(i + 1) * image]
@@ -39,8 +113,8 @@ impl<'a> PixelBatch<'a> {
 
     /// Returns images `range` as a batch of their own; `None` when empty or out of range.
     pub fn slice(self, range: std::ops::Range<usize>) -> Option<Self> {
-        let image = self.size.width as usize * self.size.height as usize * CHANNELS;
-        Self::new(self.data.get(range.start * image..range.end * image)?, self.size)
+        let image = self.data.len() / self.len;
+        Self::new(self.data.get(range.start * image..range.end * image)?, self.format)
     }
 }
 
@@ -129,6 +203,18 @@ mod tests {
         assert_eq!((rows.rows(), rows.row(0)), (1, [1.0, 1.5].as_slice()));
         rows.remove(&[0]);
         assert_eq!(rows.rows(), 0);
+    }
+
+    #[test]
+    fn samples_of_either_type_are_widened() {
+        let size = Size::new(1, 2);
+        let mut out = [0.0; 4];
+        PixelBatch::new(&[0, 1, 2, 3, 4, 255], size).unwrap().widen(2, &mut out);
+        assert_eq!(out, [2.0, 3.0, 4.0, 255.0]);
+        let floats: Vec<u8> = (0..12).flat_map(|i| (i as f32 / 2.0).to_ne_bytes()).collect();
+        let batch = PixelBatch::new(&floats, InputFormat { size, sample: SampleType::F32 }).unwrap();
+        batch.slice(1..2).unwrap().widen(2, &mut out);
+        assert_eq!((batch.len(), out), (2, [4.0, 4.5, 5.0, 5.5]));
     }
 
     #[test]

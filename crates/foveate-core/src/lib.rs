@@ -9,7 +9,7 @@ mod registry;
 mod size;
 mod sync;
 
-pub use batch::{PixelBatch, VectorBuf};
+pub use batch::{InputFormat, PixelBatch, SampleType, VectorBuf};
 pub use column::ColumnKind;
 pub use fault::{BoxError, FaultScope, Stage, catch_panic, catches_panics, error_chain, panic_message};
 pub use memory::BatchMemory;

@@ -20,9 +20,9 @@ use foveate_decode::{ByFormat, Decoder, DecoderOptions, Orientation, jpeg};
 use foveate_decode_exact::ExactDecoder;
 use foveate_decode_image::GenericDecoder;
 use foveate_decode_nvjpeg::{NvjpegPreprocessor, resample};
-use foveate_dinov2::Model;
 use foveate_encode::{BATCH_SIZES, Encoder, EncoderOptions};
 use foveate_encode_fused::CudaEncoder;
+use foveate_model::Model;
 use foveate_preprocess::conformance::{Subject, check};
 use foveate_preprocess::{
     CpuPreprocessor, DeviceOptions, ItemFault, PreprocessError, PreprocessOptions, Preprocessor, StageClock, Untimed,

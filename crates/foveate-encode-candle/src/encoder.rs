@@ -2,15 +2,15 @@ use std::time::Instant;
 
 use candle_core::Tensor;
 use foveate_core::{PixelBatch, VectorBuf};
-use foveate_dinov2::Model;
 use foveate_encode::{
     DType, EncodeError, EncodeTimes, Encoder, EncoderOptions, EncoderSpec, Overlap, Resident, Threads,
 };
+use foveate_model::Model;
 
 use crate::device;
-use crate::network::{CandleNetwork, engine};
+use crate::network::{CandleNetwork, engine, unusable};
 
-/// DINOv2 in candle's tensor operations, on one device.
+/// A vision transformer in candle's tensor operations, on one device.
 pub struct CandleEncoder {
     spec: EncoderSpec,
     network: CandleNetwork,
@@ -33,7 +33,8 @@ impl CandleEncoder {
         let threads = if device.is_cpu() { options.threads.max(1) } else { 1 };
         let recipe = &model.preprocess;
         // candle divides a matrix product by its size, so the order of summation depends on the batch.
-        let spec = options.spec(recipe.crop, (recipe.mean, recipe.std), model.config.hidden_size);
+        let dim = model.network.dim(options.pooling).map_err(unusable)?;
+        let spec = options.spec(recipe.crop, (recipe.mean, recipe.std), dim);
         let spec = EncoderSpec { kernels: device::kernels(&device), ..spec };
         Ok(Self { spec, network: CandleNetwork::new(model, device, dtype)?, threads: Threads::start(threads)? })
     }

@@ -7,16 +7,16 @@ mod network;
 pub use encoder::CandleEncoder;
 
 use foveate_core::RegistryError;
-use foveate_dinov2::Model;
 use foveate_encode::{EncoderBackend, EncoderRegistry};
+use foveate_model::Model;
 
 /// The name of this backend in the registry.
 pub const NAME: &str = "candle";
 
 const ABOUT: &str = if cfg!(feature = "cuda") {
-    "DINOv2 in candle's tensor operations: on the CPU (f32), and on NVIDIA GPUs (f32, f16, bf16)"
+    "vision transformers in candle's tensor operations: on the CPU (f32), and on NVIDIA GPUs (f32, f16, bf16)"
 } else {
-    "DINOv2 in candle's tensor operations on the CPU (f32)"
+    "vision transformers in candle's tensor operations on the CPU (f32)"
 };
 
 /// Adds this backend to `registry`.

@@ -6,8 +6,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use foveate_dinov2::Model;
 use foveate_encode::{AnyModel, DType, EncodeError, Encoder, EncoderOptions, EncoderRegistry};
+use foveate_model::Model;
 
 fn tiny(name: &str) -> Model {
     let models: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/models");

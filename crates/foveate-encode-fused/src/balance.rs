@@ -6,7 +6,7 @@
 //! are needed. Factors are powers of two, so that nothing is rounded. Channels without outliers stay as they are:
 //! balancing them too made the vectors of trained weights worse, not better.
 
-use foveate_dinov2::parts::{Block, Linear, Norm};
+use foveate_model::parts::{Block, Linear, Norm};
 
 /// Normalized values rarely exceed this.
 const USUAL: f32 = 4.0;

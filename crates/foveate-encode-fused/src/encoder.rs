@@ -4,10 +4,10 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use foveate_core::{PixelBatch, VectorBuf};
-use foveate_dinov2::{Model, ModelError};
 use foveate_encode::{
     DType, EncodeError, EncodeTimes, Encoder, EncoderOptions, EncoderSpec, Overlap, Resident, Threads,
 };
+use foveate_model::{Model, ModelError};
 use rayon::prelude::*;
 
 use crate::kernel::attention::KeyValues;
@@ -17,7 +17,7 @@ use crate::network::{CpuNetwork, TokenPart};
 /// Fewest tokens of a part when an image is divided among threads. Below, reading the weights costs more than it saves.
 const MIN_PART: usize = 32;
 
-/// DINOv2 on the CPU in f32, bf16 or i8, with its own threads.
+/// A vision transformer on the CPU in f32, bf16 or i8, with its own threads.
 ///
 /// Each thread computes one image at a time. All threads compute a batch's remainder together, dividing each image's
 /// tokens among them. Rows have the same bits either way.
@@ -36,6 +36,8 @@ pub struct FusedEncoder {
 struct EncodeScratch {
     parts: Vec<TokenPart>,
     key_values: Vec<KeyValues>,
+    /// For attention pooling, one per part; empty without it.
+    pooled: Vec<KeyValues>,
 }
 
 impl FusedEncoder {
@@ -53,7 +55,7 @@ impl FusedEncoder {
         let parts = threads.min(network.tokens() / MIN_PART).max(1);
         let divided = if parts > 1 { threads / parts } else { 0 };
         Ok(Self {
-            spec: EncoderSpec { batch_invariant: true, kernels, ..spec(model, options) },
+            spec: EncoderSpec { batch_invariant: true, kernels, ..spec(model, options)? },
             threads: (threads > 1).then(|| Threads::start(threads)).transpose()?,
             whole: (0..threads).map(|_| EncodeScratch::new(&network, 1)).collect(),
             divided: (0..divided).map(|_| EncodeScratch::new(&network, parts)).collect(),
@@ -112,20 +114,27 @@ impl EncodeScratch {
     /// Allocates memory for images whose tokens are divided into `parts`, each a whole number of tiles.
     fn new(network: &CpuNetwork, parts: usize) -> Self {
         let size = network.tokens().div_ceil(parts).next_multiple_of(network.step());
-        let firsts = (0..network.tokens()).step_by(size);
-        let (parts, key_values) = firsts.map(|first| network.part(first, size.min(network.tokens() - first))).unzip();
-        Self { parts, key_values }
+        let mut scratch = Self { parts: Vec::new(), key_values: Vec::new(), pooled: Vec::new() };
+        for first in (0..network.tokens()).step_by(size) {
+            let tokens = size.min(network.tokens() - first);
+            let (part, key_values) = network.part(first, tokens);
+            scratch.parts.push(part);
+            scratch.key_values.push(key_values);
+            scratch.pooled.extend(network.pooled(tokens));
+        }
+        scratch
     }
 
     /// Computes the vector of `image` 0.
     fn run(&mut self, network: &CpuNetwork, image: PixelBatch<'_>, out: &mut [f32]) {
-        let Self { parts, key_values } = self;
+        let Self { parts, key_values, pooled } = self;
         if let ([part], [own]) = (&mut parts[..], &mut key_values[..]) {
             network.embed(image, part);
             for layer in 0..network.depth() {
                 network.project(layer, part, own);
                 network.advance(layer, part, std::slice::from_ref(own));
             }
+            network.finish(part, pooled.first_mut());
         } else {
             parts.par_iter_mut().with_max_len(1).for_each(|part| network.embed(image, part));
             for layer in 0..network.depth() {
@@ -133,8 +142,14 @@ impl EncodeScratch {
                 pairs.for_each(|(part, own)| network.project(layer, part, own));
                 parts.par_iter_mut().with_max_len(1).for_each(|part| network.advance(layer, part, key_values));
             }
+            if pooled.is_empty() {
+                parts.par_iter_mut().with_max_len(1).for_each(|part| network.finish(part, None));
+            } else {
+                let pairs = parts.par_iter_mut().zip(pooled.par_iter_mut()).with_max_len(1);
+                pairs.for_each(|(part, own)| network.finish(part, Some(own)));
+            }
         }
-        network.pool(parts, out);
+        network.pool(parts, pooled, out);
     }
 }
 
@@ -161,9 +176,10 @@ fn check(options: &EncoderOptions) -> Result<(Isa, Precision), EncodeError> {
     Ok((isa, precision))
 }
 
-pub(crate) fn spec(model: &Model, options: &EncoderOptions) -> EncoderSpec {
+pub(crate) fn spec(model: &Model, options: &EncoderOptions) -> Result<EncoderSpec, EncodeError> {
     let recipe = &model.preprocess;
-    options.spec(recipe.crop, (recipe.mean, recipe.std), model.config.hidden_size)
+    let dim = model.network.dim(options.pooling).map_err(unusable)?;
+    Ok(options.spec(recipe.crop, (recipe.mean, recipe.std), dim))
 }
 
 pub(crate) fn unusable(error: ModelError) -> EncodeError {

@@ -12,8 +12,8 @@ pub use cuda::CudaEncoder;
 pub use encoder::FusedEncoder;
 
 use foveate_core::{Health, RegistryError};
-use foveate_dinov2::Model;
 use foveate_encode::{EncodeError, Encoder, EncoderBackend, EncoderOptions, EncoderRegistry};
+use foveate_model::Model;
 
 use crate::kernel::isa::Isa;
 
@@ -21,9 +21,9 @@ use crate::kernel::isa::Isa;
 pub const NAME: &str = "fused";
 
 const ABOUT: &str = if cfg!(feature = "cuda") {
-    "DINOv2 in kernels of our own: on the CPU (f32, bf16, i8), and on NVIDIA GPUs (f32, f16, bf16)"
+    "vision transformers in kernels of our own: on the CPU (f32, bf16, i8), and on NVIDIA GPUs (f32, f16, bf16)"
 } else {
-    "DINOv2 in pure Rust on the CPU (f32, bf16, i8)"
+    "vision transformers in pure Rust on the CPU (f32, bf16, i8)"
 };
 
 /// Adds this backend to `registry`.

@@ -6,12 +6,12 @@
 //! rows.
 //!
 //! The weights include the pixels' normalization, the attention's scale and LayerScale, folded in at load. The last
-//! block skips the tokens that no pooled vector reads.
+//! block skips the tokens that no pooled vector reads. Attention pooling is always computed in f32.
 
 use foveate_core::{CHANNELS, PixelBatch};
-use foveate_dinov2::parts::{self, Parts};
-use foveate_dinov2::{Config, Model, ModelError};
 use foveate_encode::Pooling;
+use foveate_model::parts::{self, Parts};
+use foveate_model::{Activation, Model, ModelError, Network, RotaryTable};
 
 use crate::balance::balance;
 use crate::kernel::amx::Tiles;
@@ -20,6 +20,7 @@ use crate::kernel::dot::Bf16Unit;
 use crate::kernel::isa::{Isa, Precision};
 use crate::kernel::linear::{Finish, LinearInput, LinearOutput, LinearProduct, PackedLinear};
 use crate::kernel::norm::LayerNorm;
+use crate::kernel::rotary::Rotate;
 use crate::kernel::words::Words;
 use crate::kernel::{MAX_TILE_ROWS, tile_attention};
 
@@ -30,15 +31,19 @@ const MLP_SLICE: usize = 384;
 pub(crate) struct CpuNetwork {
     isa: Isa,
     precision: Precision,
-    config: Config,
+    network: Network,
     pooling: Pooling,
     /// A head's stored width: padded with zeros to whole vectors.
     head_width: usize,
     tokens: usize,
     patch: PackedLinear,
     base: Vec<f32>,
+    stem_norm: Option<NormWeights>,
+    rotary: Option<RotaryTable>,
     blocks: Vec<PackedBlock>,
     norm: NormWeights,
+    probe: Option<PackedProbe>,
+    projection: Option<PackedLinear>,
 }
 
 struct NormWeights {
@@ -53,6 +58,18 @@ struct PackedBlock {
     key_value: PackedLinear,
     output: PackedLinear,
     norm2: NormWeights,
+    mlp: Vec<MlpSlice>,
+}
+
+/// Attention pooling.
+struct PackedProbe {
+    heads: usize,
+    head_width: usize,
+    /// The probe's query, with the attention's scale.
+    query: Vec<f32>,
+    key_value: PackedLinear,
+    output: PackedLinear,
+    norm: NormWeights,
     mlp: Vec<MlpSlice>,
 }
 
@@ -85,24 +102,33 @@ pub(crate) struct TokenPart {
 
 impl CpuNetwork {
     pub(crate) fn new(model: &Model, pooling: Pooling, isa: Isa, precision: Precision) -> Result<Self, ModelError> {
-        let config = model.config.clone();
+        let network = &model.network;
+        network.dim(pooling)?;
         let layers = Parts::new(model)?;
         let embedding = layers.embedding()?;
-        let pack = Pack { isa, precision, config: &config, head_width: padded_head_width(isa, config.head_size()) };
-        let blocks = (0..config.num_hidden_layers)
-            .map(|layer| Ok(pack.block(layers.block(layer)?)))
-            .collect::<Result<_, ModelError>>()?;
+        let pack = Pack { isa, precision, head: network.head_size() };
+        let exact = Pack { precision: Precision::F32, ..pack };
+        let mut blocks = Vec::new();
+        for layer in 0..network.num_hidden_layers {
+            blocks.push(pack.block(layers.block(layer)?));
+        }
+        let head = if pooling == Pooling::Head { Some(layers.head()?) } else { None };
+        let (probe, projection) = head.map_or((None, None), |head| (head.probe, head.projection));
         Ok(Self {
             isa,
             precision,
             pooling,
-            head_width: pack.head_width,
+            head_width: pack.head_width(),
             tokens: layers.tokens(),
-            patch: Pack { precision: Precision::F32, ..pack }.linear(&embedding.patch),
+            patch: exact.linear(&embedding.patch),
             base: embedding.base,
+            stem_norm: embedding.norm.map(NormWeights::new),
+            rotary: layers.rotary(),
             blocks,
             norm: NormWeights::new(layers.final_norm()?),
-            config,
+            probe: probe.map(|probe| exact.probe(probe)),
+            projection: projection.map(|projection| exact.linear(&projection)),
+            network: network.clone(),
         })
     }
 
@@ -127,12 +153,14 @@ impl CpuNetwork {
 
     /// Allocates memory for tokens `first..first + tokens`.
     pub(crate) fn part(&self, first: usize, tokens: usize) -> (TokenPart, KeyValues) {
-        let hidden = self.config.hidden_size;
-        let heads = self.config.num_attention_heads;
-        let wide = self.blocks.iter().flat_map(|block| &block.mlp).map(|slice| slice.input.outputs());
-        let wide = wide.chain([self.patch.inputs()]).max().unwrap_or(0);
+        let hidden = self.network.hidden_size;
+        let heads = self.network.num_attention_heads;
+        let slices = self.blocks.iter().flat_map(|block| &block.mlp);
+        let slices = slices.chain(self.probe.iter().flat_map(|probe| &probe.mlp));
+        let wide = slices.map(|slice| slice.input.outputs()).chain([self.patch.inputs()]).max().unwrap_or(0);
         let words = |values| (self.precision != Precision::F32).then(|| Words::new(tokens, values));
-        let attention = attention::AttentionScratch::new(self.tokens, self.head_width);
+        let widest = self.probe.as_ref().map_or(self.head_width, |probe| probe.head_width.max(self.head_width));
+        let attention = attention::AttentionScratch::new(self.tokens, widest);
         let part = TokenPart {
             first,
             active: tokens,
@@ -149,27 +177,36 @@ impl CpuNetwork {
         (part, KeyValues::new(heads, tokens, self.head_width, self.attention_units()))
     }
 
+    /// Allocates memory for the keys and values that attention pooling reads of a part.
+    pub(crate) fn pooled(&self, tokens: usize) -> Option<KeyValues> {
+        self.probe.as_ref().map(|probe| KeyValues::new(probe.heads, tokens, probe.head_width, None))
+    }
+
     /// Embeds image 0 of `image` into a part.
     pub(crate) fn embed(&self, image: PixelBatch<'_>, part: &mut TokenPart) {
-        let hidden = self.config.hidden_size;
+        let hidden = self.network.hidden_size;
         part.active = part.tokens;
         part.x.copy_from_slice(&self.base[part.first * hidden..][..part.tokens * hidden]);
-        let prefix = self.config.prefix_tokens().saturating_sub(part.first).min(part.tokens);
-        let first_patch = part.first + prefix - self.config.prefix_tokens();
+        let prefix = self.network.prefix_tokens().saturating_sub(part.first).min(part.tokens);
+        let first_patch = part.first + prefix - self.network.prefix_tokens();
         let patches = &mut part.wide[..(part.tokens - prefix) * self.patch.inputs()];
-        gather_patches(image, self.config.patch_size, first_patch, patches);
+        gather_patches(image, self.network.patch_size, first_patch, patches);
         self.isa.run(LinearProduct {
             x: LinearInput::F32(patches),
             layer: &self.patch,
             finish: Finish::Add,
             out: LinearOutput::rows(&mut part.x[prefix * hidden..], hidden),
         });
+        if let Some(norm) = &self.stem_norm {
+            self.normalize(norm, part, None);
+            std::mem::swap(&mut part.x, &mut part.normed);
+        }
     }
 
     /// The first step of block `layer`: queries, keys and values of a part's tokens.
     pub(crate) fn project(&self, layer: usize, part: &mut TokenPart, key_values: &mut KeyValues) {
         let block = &self.blocks[layer];
-        let heads = self.config.num_attention_heads;
+        let heads = self.network.num_attention_heads;
         let tokens = part.tokens;
         self.normalize(&block.norm1, part, Some(&block.query));
         self.isa.run(LinearProduct {
@@ -178,29 +215,52 @@ impl CpuNetwork {
             finish: Finish::Store,
             out: LinearOutput::blocks(&mut key_values.data, tokens, self.head_width),
         });
+        let values = heads * tokens * self.head_width;
+        self.rotate(part, &mut key_values.data[..values], tokens, (self.head_width, tokens * self.head_width));
         if self.precision != Precision::F32 {
             self.isa.run(Round { key_values, heads, head_width: self.head_width });
         }
-        if layer + 1 == self.depth() && self.pooling == Pooling::Cls {
-            part.active = tokens.min(1usize.saturating_sub(part.first));
+        if layer + 1 == self.depth() {
+            part.active = tokens.min(self.pooled_tokens().saturating_sub(part.first));
         }
         self.isa.run(LinearProduct {
-            x: rows(&part.normed[..part.active * self.config.hidden_size], &part.words, part.active),
+            x: rows(&part.normed[..part.active * self.network.hidden_size], &part.words, part.active),
             layer: &block.query,
             finish: Finish::Store,
             out: LinearOutput::rows(&mut part.q, heads * self.head_width),
         });
+        let mut queries = std::mem::take(&mut part.q);
+        self.rotate(part, &mut queries, part.active, (heads * self.head_width, self.head_width));
+        part.q = queries;
+    }
+
+    /// Turns queries or keys of a part's first tokens, if the model's positions are rotations.
+    fn rotate(&self, part: &TokenPart, values: &mut [f32], tokens: usize, strides: (usize, usize)) {
+        let Some(table) = &self.rotary else { return };
+        let first = part.first as isize - self.network.prefix_tokens() as isize;
+        let heads = self.network.num_attention_heads;
+        self.isa.run(Rotate { table, values, first, tokens, heads, strides });
+    }
+
+    /// The number of leading tokens that the vector depends on behind the last block's attention.
+    fn pooled_tokens(&self) -> usize {
+        match self.pooling {
+            Pooling::Cls => 1,
+            Pooling::Register => self.network.class_token as usize + 1,
+            Pooling::Head if self.probe.is_none() => 1,
+            Pooling::Mean | Pooling::ClsMean | Pooling::Head => self.tokens,
+        }
     }
 
     /// The second step of block `layer`, with the keys and values of all the image's parts: attention and MLP.
     pub(crate) fn advance(&self, layer: usize, part: &mut TokenPart, key_values: &[KeyValues]) {
         let block = &self.blocks[layer];
-        let hidden = self.config.hidden_size;
-        let width = self.config.num_attention_heads * self.head_width;
+        let hidden = self.network.hidden_size;
+        let width = self.network.num_attention_heads * self.head_width;
         self.isa.run(PartAttention {
             q: &part.q[..part.active * width],
             keys: key_values,
-            heads: self.config.num_attention_heads,
+            heads: self.network.num_attention_heads,
             head_width: self.head_width,
             scratch: &mut part.attention,
             out: &mut part.context,
@@ -220,10 +280,15 @@ impl CpuNetwork {
     }
 
     fn mlp(&self, slice: &MlpSlice, part: &mut TokenPart) {
-        let hidden = self.config.hidden_size;
+        let hidden = self.network.hidden_size;
         let normed = rows(&part.normed[..part.active * hidden], &part.words, part.active);
         let width = slice.input.outputs();
-        let first = if slice.gate.is_some() { Finish::Store } else { Finish::Gelu };
+        let first = match self.network.activation {
+            Activation::Gelu => Finish::Gelu,
+            Activation::GeluTanh => Finish::GeluTanh,
+            Activation::QuickGelu => Finish::QuickGelu,
+            Activation::GatedSilu => Finish::Store,
+        };
         let steps = [Some((&slice.input, first)), slice.gate.as_ref().map(|gate| (gate, Finish::Gate))];
         for (layer, finish) in steps.into_iter().flatten() {
             self.isa.run(LinearProduct { x: normed, layer, finish, out: LinearOutput::rows(&mut part.wide, width) });
@@ -240,13 +305,13 @@ impl CpuNetwork {
 
     /// Writes normalized tokens, as `reader` reads them if there is one.
     fn normalize(&self, norm: &NormWeights, part: &mut TokenPart, reader: Option<&PackedLinear>) {
-        let values = part.active * self.config.hidden_size;
+        let values = part.active * self.network.hidden_size;
         let format = reader.and_then(|layer| Some((layer.format()?, layer.width())));
         self.isa.run(LayerNorm {
             x: &part.x[..values],
             scale: &norm.scale,
             shift: &norm.shift,
-            eps: self.config.layer_norm_eps as f32,
+            eps: self.network.layer_norm_eps as f32,
             out: &mut part.normed[..values],
             words: format.zip(part.words.as_mut()).map(|((format, width), words)| words.shaped(format, width)),
         });
@@ -264,31 +329,88 @@ impl CpuNetwork {
         (self.precision != Precision::F32).then(|| (self.isa.bf16_unit(), self.isa.tiles()))
     }
 
-    /// Pools the vector of an image after all blocks.
-    pub(crate) fn pool(&self, parts: &mut [TokenPart], out: &mut [f32]) {
-        for part in parts.iter_mut() {
-            self.normalize(&self.norm, part, None);
+    /// The step behind the last block: a part's tokens after the final LayerNorm, and what attention pooling reads.
+    pub(crate) fn finish(&self, part: &mut TokenPart, pooled: Option<&mut KeyValues>) {
+        self.normalize(&self.norm, part, None);
+        if let (Some(probe), Some(key_values)) = (&self.probe, pooled) {
+            self.isa.run(LinearProduct {
+                x: LinearInput::F32(&part.normed),
+                layer: &probe.key_value,
+                finish: Finish::Store,
+                out: LinearOutput::blocks(&mut key_values.data, part.tokens, probe.head_width),
+            });
         }
-        let hidden = self.config.hidden_size;
-        let (class, mean) = match self.pooling {
-            Pooling::Cls => (out, None),
-            Pooling::Mean => (&mut [][..], Some(out)),
+    }
+
+    /// Pools the vector of an image whose parts are finished.
+    pub(crate) fn pool(&self, parts: &mut [TokenPart], pooled: &[KeyValues], out: &mut [f32]) {
+        let hidden = self.network.hidden_size;
+        match self.pooling {
+            Pooling::Cls => out.copy_from_slice(&parts[0].normed[..hidden]),
+            Pooling::Mean => self.mean_of_patches(parts, out),
             Pooling::ClsMean => {
                 let (class, mean) = out.split_at_mut(hidden);
-                (class, Some(mean))
+                class.copy_from_slice(&parts[0].normed[..hidden]);
+                self.mean_of_patches(parts, mean);
             }
-        };
-        class.copy_from_slice(&parts[0].normed[..class.len()]);
-        if let Some(mean) = mean {
-            self.mean_of_patches(parts, mean);
+            Pooling::Register => {
+                let at = usize::from(self.network.class_token) * hidden;
+                out.copy_from_slice(&parts[0].normed[at..at + hidden]);
+            }
+            Pooling::Head => self.head(&mut parts[0], pooled, out),
         }
+    }
+
+    /// Computes the model's own vector; `part` is the first.
+    fn head(&self, part: &mut TokenPart, pooled: &[KeyValues], out: &mut [f32]) {
+        let hidden = self.network.hidden_size;
+        if let Some(probe) = &self.probe {
+            self.attend(probe, part, pooled);
+        }
+        let token = &part.normed[..hidden];
+        match &self.projection {
+            None => out.copy_from_slice(token),
+            Some(projection) => self.isa.run(LinearProduct {
+                x: LinearInput::F32(token),
+                layer: projection,
+                finish: Finish::Store,
+                out: LinearOutput::rows(out, projection.outputs()),
+            }),
+        }
+    }
+
+    /// Attention pooling, into the part's first normalized token.
+    fn attend(&self, probe: &PackedProbe, part: &mut TokenPart, pooled: &[KeyValues]) {
+        let hidden = self.network.hidden_size;
+        let width = probe.heads * probe.head_width;
+        let mut context = vec![0.0; width];
+        self.isa.run(PartAttention {
+            q: &probe.query,
+            keys: pooled,
+            heads: probe.heads,
+            head_width: probe.head_width,
+            scratch: &mut part.attention,
+            out: &mut context,
+        });
+        self.isa.run(LinearProduct {
+            x: LinearInput::F32(&context),
+            layer: &probe.output,
+            finish: Finish::Store,
+            out: LinearOutput::rows(&mut part.x, hidden),
+        });
+        part.active = 1;
+        self.normalize(&probe.norm, part, None);
+        let words = (part.words.take(), part.wide_words.take());
+        probe.mlp.iter().for_each(|slice| self.mlp(slice, part));
+        (part.words, part.wide_words) = words;
+        part.normed[..hidden].copy_from_slice(&part.x[..hidden]);
     }
 
     /// Sums in f64, token by token.
     fn mean_of_patches(&self, parts: &[TokenPart], mean: &mut [f32]) {
         const COLUMNS: usize = 16;
         let hidden = mean.len();
-        let prefix = self.config.prefix_tokens();
+        let prefix = self.network.prefix_tokens();
         let count = (self.tokens - prefix) as f64;
         for (i, mean) in mean.chunks_mut(COLUMNS).enumerate() {
             let mut sums = [0.0f64; COLUMNS];
@@ -310,15 +432,13 @@ fn rows<'a>(x: &'a [f32], words: &'a Option<Words>, count: usize) -> LinearInput
 fn gather_patches(image: PixelBatch<'_>, patch: usize, first: usize, out: &mut [f32]) {
     let columns = image.size().width as usize / patch;
     let line = image.size().width as usize * CHANNELS;
-    let samples = image.image(0);
     let row = patch * CHANNELS;
     for (i, out) in out.chunks_exact_mut(patch * row).enumerate() {
         let y = (first + i) / columns;
         let x = (first + i) % columns;
         let corner = y * patch * line + x * row;
         for (dy, out) in out.chunks_exact_mut(row).enumerate() {
-            let samples = &samples[corner + dy * line..][..row];
-            out.iter_mut().zip(samples).for_each(|(out, &sample)| *out = f32::from(sample));
+            image.widen(corner + dy * line, out);
         }
     }
 }
@@ -331,14 +451,19 @@ impl NormWeights {
 
 /// Folds and packs a model's parts.
 #[derive(Clone, Copy)]
-struct Pack<'a> {
+struct Pack {
     isa: Isa,
     precision: Precision,
-    config: &'a Config,
-    head_width: usize,
+    /// Width of a head.
+    head: usize,
 }
 
-impl Pack<'_> {
+impl Pack {
+    /// The stored width of a head.
+    fn head_width(&self) -> usize {
+        padded_head_width(self.isa, self.head)
+    }
+
     fn linear(&self, layer: &parts::Linear<'_>) -> PackedLinear {
         PackedLinear::new(self.isa, self.precision, &layer.weight, &layer.bias, layer.inputs)
     }
@@ -348,53 +473,75 @@ impl Pack<'_> {
             balance(&mut block);
         }
         let mut query = self.pad_heads(&block.query);
-        let scale = 1.0 / (self.config.head_size() as f32).sqrt();
+        let scale = 1.0 / (self.head as f32).sqrt();
         query.weight.to_mut().iter_mut().chain(query.bias.to_mut()).for_each(|value| *value *= scale);
-        let mut key_value = self.pad_heads(&block.key);
-        let value = self.pad_heads(&block.value);
-        key_value.weight.to_mut().extend_from_slice(&value.weight);
-        key_value.bias.to_mut().extend_from_slice(&value.bias);
         PackedBlock {
             norm1: NormWeights::new(block.norm1),
             query: self.linear(&query),
-            key_value: self.linear(&key_value),
-            output: self.linear(&self.pad_head_inputs(&block.output.scaled(&block.scale1))),
+            key_value: self.key_value(&block.key, &block.value),
+            output: self.linear(&self.pad_head_inputs(&block.output.scaled_by(block.scale1.as_deref()))),
             norm2: NormWeights::new(block.norm2),
-            mlp: self.mlp(block.mlp, &block.scale2),
+            mlp: self.mlp(block.mlp, block.scale2.as_deref()),
         }
+    }
+
+    fn probe(self, probe: parts::ProbeLayers<'_>) -> PackedProbe {
+        let pack = Self { head: probe.query.len() / probe.heads, ..self };
+        let mut query = pad(&probe.query, pack.head, pack.head_width());
+        let scale = 1.0 / (pack.head as f32).sqrt();
+        query.iter_mut().for_each(|value| *value *= scale);
+        PackedProbe {
+            heads: probe.heads,
+            head_width: pack.head_width(),
+            query,
+            key_value: pack.key_value(&probe.key, &probe.value),
+            output: pack.linear(&pack.pad_head_inputs(&probe.output)),
+            norm: NormWeights::new(probe.norm),
+            mlp: pack.mlp(probe.mlp, None),
+        }
+    }
+
+    /// Packs keys of all heads, then values of all heads.
+    fn key_value(&self, key: &parts::Linear<'_>, value: &parts::Linear<'_>) -> PackedLinear {
+        let mut key_value = self.pad_heads(key);
+        let value = self.pad_heads(value);
+        key_value.weight.to_mut().extend_from_slice(&value.weight);
+        key_value.bias.to_mut().extend_from_slice(&value.bias);
+        self.linear(&key_value)
     }
 
     /// Adds zero outputs behind each head's, up to the stored width.
     fn pad_heads<'b>(&self, layer: &'b parts::Linear<'_>) -> parts::Linear<'b> {
-        let head = self.config.head_size();
+        let width = self.head_width();
         parts::Linear {
-            weight: pad(&layer.weight, head * layer.inputs, self.head_width * layer.inputs).into(),
-            bias: pad(&layer.bias, head, self.head_width).into(),
+            weight: pad(&layer.weight, self.head * layer.inputs, width * layer.inputs).into(),
+            bias: pad(&layer.bias, self.head, width).into(),
             inputs: layer.inputs,
         }
     }
 
     /// Adds zero inputs behind each head's, up to the stored width.
     fn pad_head_inputs<'b>(&self, layer: &'b parts::Linear<'_>) -> parts::Linear<'b> {
-        let head = self.config.head_size();
+        let width = self.head_width();
         parts::Linear {
-            weight: pad(&layer.weight, head, self.head_width).into(),
+            weight: pad(&layer.weight, self.head, width).into(),
             bias: (&*layer.bias).into(),
-            inputs: layer.inputs / head * self.head_width,
+            inputs: layer.inputs / self.head * width,
         }
     }
 
-    fn mlp(&self, mlp: parts::Mlp<'_>, scale: &[f32]) -> Vec<MlpSlice> {
-        let hidden = self.config.mlp_hidden;
-        let output = mlp.output.scaled(scale);
+    fn mlp(&self, mlp: parts::Mlp<'_>, scale: Option<&[f32]>) -> Vec<MlpSlice> {
+        let hidden = mlp.output.inputs;
+        let is_gated = mlp.activation == Activation::GatedSilu;
+        let output = mlp.output.scaled_by(scale);
         let count = hidden.div_ceil(MLP_SLICE);
         let width = hidden.div_ceil(count);
         let slices = (0..hidden).step_by(width).map(|first| {
             let units = first..hidden.min(first + width);
-            let up = if mlp.swiglu { units.start + hidden..units.end + hidden } else { units.clone() };
+            let up = if is_gated { units.start + hidden..units.end + hidden } else { units.clone() };
             MlpSlice {
                 input: self.outputs(&mlp.input, up),
-                gate: mlp.swiglu.then(|| self.outputs(&mlp.input, units.clone())),
+                gate: is_gated.then(|| self.outputs(&mlp.input, units.clone())),
                 output: self.inputs(&output, units),
             }
         });
@@ -439,8 +586,9 @@ mod tests {
             network.project(layer, &mut parts[0], &mut key_values[0]);
             network.advance(layer, &mut parts[0], &key_values);
         }
-        let mut out = vec![0.0; 2 * model.config.hidden_size];
-        network.pool(&mut parts, &mut out);
+        let mut out = vec![0.0; 2 * model.network.hidden_size];
+        network.finish(&mut parts[0], None);
+        network.pool(&mut parts, &[], &mut out);
         out
     }
 

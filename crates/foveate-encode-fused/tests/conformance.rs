@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
-use foveate_dinov2::Model;
 use foveate_encode::{AnyModel, DType, EncodeError, Encoder, EncoderOptions, EncoderRegistry, Pooling, conformance};
 use foveate_encode_fused::FusedEncoder;
+use foveate_model::Model;
 use foveate_testkit::encoders::{encode, tiny};
 
 /// Input sizes at which an image is divided among many threads; the last thread's part has a size of its own.

@@ -14,11 +14,11 @@ use std::time::Instant;
 use foveate_core::{BatchMemory, Size, VectorBuf};
 use foveate_cuda::{Device, DevicePixels, Pinned, Stream};
 use foveate_cuda_emulator::for_trial;
-use foveate_dinov2::{Model, SeededWeights};
 use foveate_encode::{
     Batch, DType, EncodeError, EncodeSpans, Encoder, EncoderOptions, Overlap, Place, Pooling, conformance,
 };
 use foveate_encode_fused::{CudaEncoder, FusedEncoder};
+use foveate_model::{Activation, Model, SeededWeights};
 use foveate_testkit::encoders::{Goldens, HALF, STRICT, distance, encode, fixtures, tiny, worse};
 use foveate_testkit::{by_length, data, ignore, run, trials};
 
@@ -92,11 +92,13 @@ impl Gpu {
 fn wide_heads(swiglu: bool) -> Model {
     let mut model = tiny("tiny-reg");
     model.preprocess.crop = Size::new(98, 126);
-    model.config.hidden_size = 128;
-    model.config.num_attention_heads = 2;
-    model.config.mlp_hidden = 344;
-    model.config.use_swiglu_ffn = swiglu;
-    model.weights = Box::new(SeededWeights::new(&model.config));
+    model.network.hidden_size = 128;
+    model.network.num_attention_heads = 2;
+    model.network.mlp_hidden = 344;
+    if swiglu {
+        model.network.activation = Activation::GatedSilu;
+    }
+    model.weights = Box::new(SeededWeights::new(&model.network));
     model
 }
 
@@ -261,7 +263,7 @@ fn conformance_in_every_precision() {
     gpu.in_orders(&["random:4"], |_| {
         for (name, dtype) in TINY.into_iter().zip(DTYPES) {
             let model = few_tokens(name);
-            conformance::check_with(&options(dtype, 5), model.config.hidden_size, |options| {
+            conformance::check_with(&options(dtype, 5), model.network.hidden_size, |options| {
                 Box::new(open(&model, options))
             });
         }
@@ -566,8 +568,12 @@ fn what_it_cannot_do_is_refused() {
         let error = refused(&tiny("tiny"), &with(one.clone(), &[("flash", "on")]));
         assert!(matches!(error, EncodeError::Unsupported(_)), "{error:?}");
         let mut odd = tiny("tiny");
-        odd.config.mlp_hidden = 252;
+        odd.network.mlp_hidden = 252;
         assert!(matches!(refused(&odd, &one), EncodeError::Unsupported(_)));
+        let mut other = tiny("tiny");
+        other.network.activation = Activation::QuickGelu;
+        let error = refused(&other, &one).to_string();
+        assert!(error.contains("the activation quick_gelu in the CUDA kernels"), "{error}");
         let mut odd = tiny("tiny");
         odd.preprocess.crop = Size::new(224, 225);
         assert!(matches!(refused(&odd, &one), EncodeError::Model(_)));

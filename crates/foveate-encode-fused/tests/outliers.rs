@@ -9,9 +9,9 @@
 
 use std::borrow::Cow;
 
-use foveate_dinov2::{Model, ModelError, Weights};
 use foveate_encode::{DType, EncoderOptions, Pooling, conformance};
 use foveate_encode_fused::FusedEncoder;
+use foveate_model::{Model, ModelError, Weights};
 use foveate_testkit::encoders::{distance, encode, tiny};
 
 const NAMES: [&str; 3] = ["tiny", "tiny-reg", "tiny-swiglu"];

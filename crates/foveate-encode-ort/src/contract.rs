@@ -196,6 +196,8 @@ fn output(pooling: Pooling, outputs: &[Tensor]) -> Result<GraphOutput, String> {
         Pooling::Cls => &["cls"],
         Pooling::Mean => &["patch_mean"],
         Pooling::ClsMean => &["cls", "patch_mean"],
+        Pooling::Register => &["register"],
+        Pooling::Head => &["head"],
     };
     if let Some(tensors) = finished.iter().map(|name| vectors(outputs, name).cloned()).collect() {
         return Ok(GraphOutput::Vectors(tensors));
@@ -203,11 +205,14 @@ fn output(pooling: Pooling, outputs: &[Tensor]) -> Result<GraphOutput, String> {
     let named = outputs
         .iter()
         .find(|tensor| tensor.name == "last_hidden_state" && (tensor.is_tokens() || tensor.shape.is_empty()));
-    if let Some(tokens) = named.or_else(|| only(outputs, Tensor::is_tokens)) {
+    let is_of_tokens = !matches!(pooling, Pooling::Register | Pooling::Head);
+    if let Some(tokens) = named.or_else(|| only(outputs, Tensor::is_tokens)).filter(|_| is_of_tokens) {
         return Ok(GraphOutput::Tokens(tokens.clone()));
     }
-    if pooling == Pooling::Cls
-        && let Some(tensor) = vectors(outputs, "pooler_output").or_else(|| only(outputs, Tensor::is_vectors))
+    if matches!(pooling, Pooling::Cls | Pooling::Head)
+        && let Some(tensor) = vectors(outputs, "image_embeds")
+            .or_else(|| vectors(outputs, "pooler_output"))
+            .or_else(|| only(outputs, Tensor::is_vectors))
     {
         return Ok(GraphOutput::Vectors(vec![tensor.clone()]));
     }

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use std::time::Instant;
 
-use foveate_core::{PixelBatch, VectorBuf};
+use foveate_core::{PixelBatch, SampleType, VectorBuf};
 use foveate_encode::{
     DType, EncodeError, EncodeTimes, Encoder, EncoderOptions, EncoderSpec, Graph, Overlap, Pooling, Resident,
 };
@@ -93,6 +93,7 @@ impl OrtEncoder {
     pub fn open(graph: &Graph, options: &EncoderOptions) -> Result<Self, EncodeError> {
         let plan = SessionPlan::new(graph, options)?;
         let first = plan.session()?;
+        options.only_u8("`ort`")?;
         let contract = contract(graph, options.pooling, &first)?;
         let dtype = precision(&contract, plan.device, options)?;
 
@@ -108,6 +109,7 @@ impl OrtEncoder {
         Ok(Self {
             spec: EncoderSpec {
                 input: graph.input,
+                sample: SampleType::U8,
                 mean: graph.mean,
                 std: graph.std,
                 dim,

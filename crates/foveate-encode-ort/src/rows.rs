@@ -79,7 +79,8 @@ impl Take {
                 let class = &values[..width];
                 let patches = &values[first_patch * width..];
                 match pooling {
-                    Pooling::Cls => copy(class, row),
+                    // A graph computes its own head, and never as tokens.
+                    Pooling::Cls | Pooling::Register | Pooling::Head => copy(class, row),
                     Pooling::Mean => mean(patches, row),
                     Pooling::ClsMean => {
                         copy(class, &mut row[..width]);

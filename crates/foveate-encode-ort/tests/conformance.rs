@@ -99,7 +99,7 @@ fn values_are_those_of_the_images() {
                 let expected = match pooling {
                     Pooling::Cls => class.to_vec(),
                     Pooling::Mean => mean.to_vec(),
-                    Pooling::ClsMean => [class, mean].concat(),
+                    _ => [class, mean].concat(),
                 };
                 for (a, b) in vectors.row(i).iter().zip(&expected) {
                     assert!((a - b).abs() < tolerance, "{name}: {:?} is not {expected:?}", vectors.row(i));

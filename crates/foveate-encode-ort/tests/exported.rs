@@ -1,4 +1,4 @@
-//! Checkpoints that `foveate-dinov2` wrote as ONNX: half precision, and ONNX's own checker. The parity tests compare
+//! Checkpoints that `foveate-model` wrote as ONNX: half precision, and ONNX's own checker. The parity tests compare
 //! them with goldens.
 
 // Tests may unwrap, and they print what they compared.
@@ -10,9 +10,9 @@ use std::io::Write;
 use std::process::{ExitCode, Stdio};
 
 use foveate_core::{CHANNELS, Size};
-use foveate_dinov2::Model;
 use foveate_encode::{DType, EncodeError, EncoderOptions, Pooling, conformance};
 use foveate_encode_ort::OrtEncoder;
+use foveate_model::Model;
 use foveate_testkit::encoders::{encode, odd_widths, tiny};
 use foveate_testkit::{python, run, trials};
 use support::{exported, need_onnx_runtime, options};

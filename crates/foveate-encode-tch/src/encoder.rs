@@ -5,10 +5,10 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use foveate_core::{PixelBatch, Size, VectorBuf};
-use foveate_dinov2::Model;
 use foveate_encode::{
     DType, EncodeError, EncodeTimes, Encoder, EncoderOptions, EncoderSpec, Graph, Overlap, Pooling, Resident, Threads,
 };
+use foveate_model::Model;
 use rayon::prelude::*;
 use tch::{Device, Kind, Tensor};
 
@@ -39,7 +39,7 @@ pub struct TchEncoder {
 
 #[derive(Clone)]
 enum TchEngine {
-    Network(TchNetwork),
+    Network(Box<TchNetwork>),
     Script(Script),
 }
 
@@ -54,8 +54,14 @@ impl TchEncoder {
     pub fn new(model: &Model, options: &EncoderOptions) -> Result<Self, EncodeError> {
         let (device, kind, tf32) = target(options)?;
         let recipe = &model.preprocess;
-        let spec = spec(options, recipe.crop, (recipe.mean, recipe.std), model.config.hidden_size);
-        Self::with(TchEngine::Network(TchNetwork::new(model, device, kind)?), spec, (device, tf32), options.threads)
+        let dim = model.network.dim(options.pooling).map_err(|error| EncodeError::Model(error.into()))?;
+        let spec = spec(options, recipe.crop, (recipe.mean, recipe.std), dim);
+        Self::with(
+            TchEngine::Network(Box::new(TchNetwork::new(model, device, kind)?)),
+            spec,
+            (device, tf32),
+            options.threads,
+        )
     }
 
     /// Reads a TorchScript file, which takes normalized f32 samples `[n, 3, h, w]`. It returns tokens after the final
@@ -67,11 +73,12 @@ impl TchEncoder {
     /// As [`Self::new`]; also [`EncodeError::Unsupported`] for another precision than the file's own, and for averaging
     /// patches of a file that returns vectors.
     pub fn from_torchscript(graph: &Graph, options: &EncoderOptions) -> Result<Self, EncodeError> {
+        options.only_u8("a TorchScript file")?;
         let (device, kind, tf32) = target(options)?;
         one_thread();
         let script = tch::no_grad(|| Script::new(graph, device, kind))?;
         script.check(options.pooling)?;
-        let spec = spec(options, graph.input, (graph.mean, graph.std), script.hidden());
+        let spec = spec(options, graph.input, (graph.mean, graph.std), options.pooling.dim(script.hidden()));
         Self::with(TchEngine::Script(script), spec, (device, tf32), options.threads)
     }
 
@@ -258,8 +265,8 @@ fn tf32(options: &EncoderOptions) -> Result<bool, EncodeError> {
     }
 }
 
-fn spec(options: &EncoderOptions, input: Size, statistics: ([f32; 3], [f32; 3]), hidden: usize) -> EncoderSpec {
+fn spec(options: &EncoderOptions, input: Size, statistics: ([f32; 3], [f32; 3]), dim: usize) -> EncoderSpec {
     // On a CPU, one thread computes every image by itself.
     let batch_invariant = options.device == "cpu";
-    EncoderSpec { batch_invariant, kernels: Some(release()), ..options.spec(input, statistics, hidden) }
+    EncoderSpec { batch_invariant, kernels: Some(release()), ..options.spec(input, statistics, dim) }
 }

@@ -11,8 +11,8 @@ mod script;
 pub use encoder::TchEncoder;
 
 use foveate_core::RegistryError;
-use foveate_dinov2::Model;
 use foveate_encode::{EncoderBackend, EncoderRegistry, GraphFormat};
+use foveate_model::Model;
 
 /// The name of this backend in the registry.
 pub const NAME: &str = "tch";
@@ -22,7 +22,7 @@ pub const NAME: &str = "tch";
 /// # Errors
 /// If a backend of the same name is registered already.
 pub fn register(registry: &mut EncoderRegistry<Model>) -> Result<(), RegistryError> {
-    let about = "DINOv2 and TorchScript files through libtorch (f32, bf16, f16; cpu, cuda)";
+    let about = "vision transformers and TorchScript files through libtorch (f32, bf16, f16; cpu, cuda)";
     let backend = EncoderBackend::new(NAME, about)
         .taking_checkpoints(|model, options| Ok(Box::new(TchEncoder::new(model, options)?)))
         .taking_graphs(GraphFormat::TorchScript, |graph, options| {

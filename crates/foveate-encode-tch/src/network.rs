@@ -1,12 +1,12 @@
-//! DINOv2 in libtorch's fused operations.
+//! A vision transformer in libtorch's fused operations.
 //!
 //! The weights include the pixels' normalization and LayerScale, folded in at load. Queries, keys and values are one
 //! product. The last block skips the tokens that no pooled vector reads.
 
-use foveate_core::{CHANNELS, PixelBatch};
-use foveate_dinov2::Model;
-use foveate_dinov2::parts::{self, Parts};
+use foveate_core::{CHANNELS, PixelBatch, SampleType};
 use foveate_encode::{EncodeError, Pooling};
+use foveate_model::parts::{self, Parts};
+use foveate_model::{Activation, Model, RotaryTable};
 use tch::{Device, Kind, TchError, Tensor};
 
 use crate::cuda::PinnedStaging;
@@ -24,8 +24,12 @@ pub(crate) struct TchNetwork {
     prefix: Tensor,
     /// `[patches, hidden]`.
     positions: Tensor,
+    stem_norm: Option<TchNorm>,
+    rotary: Option<TchRotary>,
     blocks: Vec<TchBlock>,
     norm: TchNorm,
+    probe: Option<TchProbe>,
+    projection: Option<TchLinear>,
 }
 
 #[derive(Clone, Copy)]
@@ -36,8 +40,9 @@ struct NetworkShape {
     patch: i64,
     /// Rows and columns of patches.
     grid: (i64, i64),
-    /// Tokens before the patches.
+    /// Tokens before the patches, and those of them before the registers.
     prefix: i64,
+    class: i64,
 }
 
 struct TchLinear {
@@ -58,31 +63,55 @@ struct TchBlock {
     qkv: TchLinear,
     output: TchLinear,
     norm2: TchNorm,
-    mlp_input: TchLinear,
-    mlp_output: TchLinear,
-    swiglu: bool,
+    mlp: TchMlp,
+}
+
+struct TchMlp {
+    input: TchLinear,
+    output: TchLinear,
+    activation: Activation,
+}
+
+/// Cosines and sines of every token's angles, `[tokens, head / 2]`.
+struct TchRotary {
+    cos: Tensor,
+    sin: Tensor,
+}
+
+/// Attention pooling.
+struct TchProbe {
+    /// `[1, heads, 1, head]`.
+    query: Tensor,
+    /// Outputs are keys, values.
+    key_value: TchLinear,
+    output: TchLinear,
+    norm: TchNorm,
+    mlp: TchMlp,
 }
 
 impl TchNetwork {
     /// Copies `model` to `device`, to compute in `kind`.
     pub(crate) fn new(model: &Model, device: Device, kind: Kind) -> std::result::Result<Self, EncodeError> {
         let parts = Parts::new(model).map_err(unusable)?;
-        let config = &model.config;
+        let network = &model.network;
         let grid = parts.grid();
-        let load = TchLoader { device, kind, eps: config.layer_norm_eps };
-        let blocks = (0..config.num_hidden_layers)
+        let load = TchLoader { device, kind, eps: network.layer_norm_eps };
+        let blocks = (0..network.num_hidden_layers)
             .map(|layer| load.block(parts.block(layer).map_err(unusable)?).map_err(engine))
             .collect::<std::result::Result<_, _>>()?;
         let shape = NetworkShape {
-            hidden: config.hidden_size as i64,
-            heads: config.num_attention_heads as i64,
-            patch: config.patch_size as i64,
+            hidden: network.hidden_size as i64,
+            heads: network.num_attention_heads as i64,
+            patch: network.patch_size as i64,
             grid: (grid.height as i64, grid.width as i64),
-            prefix: config.prefix_tokens() as i64,
+            prefix: network.prefix_tokens() as i64,
+            class: i64::from(network.class_token),
         };
         let embedding = parts.embedding().map_err(unusable)?;
-        let (prefix, positions) = embedding.base.split_at(config.prefix_tokens() * config.hidden_size);
+        let (prefix, positions) = embedding.base.split_at(network.prefix_tokens() * network.hidden_size);
         let exact = TchLoader { kind: Kind::Float, ..load };
+        let head = parts.head().map_err(unusable)?;
+        let rotary = parts.rotary().map(|table| table.behind(network.prefix_tokens()));
         Ok(Self {
             shape,
             device,
@@ -90,28 +119,40 @@ impl TchNetwork {
             patch: exact.linear(&embedding.patch).map_err(engine)?,
             prefix: exact.tensor(prefix, &[1, shape.prefix, shape.hidden]).map_err(engine)?,
             positions: exact.tensor(positions, &[shape.grid.0 * shape.grid.1, shape.hidden]).map_err(engine)?,
+            stem_norm: embedding.norm.map(|norm| load.norm(&norm)).transpose().map_err(engine)?,
+            rotary: rotary.map(|table| load.rotary(&table)).transpose().map_err(engine)?,
             blocks,
             norm: load.norm(&parts.final_norm().map_err(unusable)?).map_err(engine)?,
+            probe: head.probe.map(|probe| load.probe(probe)).transpose().map_err(engine)?,
+            projection: head.projection.map(|layer| load.linear(&layer)).transpose().map_err(engine)?,
         })
     }
 
     /// Computes the vectors of a batch on the device, `[n, dim]`.
     pub(crate) fn vectors(&self, pixels: &Tensor, pooling: Pooling) -> Result<Tensor> {
         let mut x = self.embed(pixels)?.f_to_kind(self.kind)?;
+        if let Some(norm) = &self.stem_norm {
+            x = norm.forward(&x)?;
+        }
         let Some((last, blocks)) = self.blocks.split_last() else {
             return self.pool(pooling, |first, n| x.f_narrow(1, first, n));
         };
         for block in blocks {
-            x = block.forward(&x, self.shape)?;
+            x = block.forward(&x, self.shape, self.rotary.as_ref())?;
         }
-        let attention = last.attention(&x, self.shape)?;
+        let attention = last.attention(&x, self.shape, self.rotary.as_ref())?;
         self.pool(pooling, |first, n| last.finish(&x, &attention, first, n, self.shape))
     }
 
-    /// Copies the batch to the device, as u8 in rows of patches: `[n * rows, patch, columns, patch * 3]`.
+    /// Copies the batch to the device, in rows of patches: `[n * rows, patch, columns, patch * 3]`.
     pub(crate) fn upload(&self, batch: PixelBatch<'_>, staging: &mut PinnedStaging) -> Result<Tensor> {
         let NetworkShape { patch, grid: (rows, columns), .. } = self.shape;
         let shape = [batch.len() as i64 * rows, patch, columns, CHANNELS as i64 * patch];
+        if batch.format().sample == SampleType::F32 {
+            let mut samples = vec![0.0f32; shape.iter().product::<i64>() as usize];
+            batch.widen(0, &mut samples);
+            return Tensor::f_from_slice(&samples)?.f_view(shape)?.f_to(self.device);
+        }
         match self.device {
             Device::Cpu => Tensor::f_from_data_size(batch.as_slice(), &shape, Kind::Uint8),
             device => staging.upload(batch.as_slice(), &shape, device),
@@ -136,14 +177,33 @@ impl TchNetwork {
 
     /// Pools tokens. `tokens(first, n)` returns `n` tokens from the `first` on, before the final LayerNorm.
     fn pool(&self, pooling: Pooling, tokens: impl Fn(i64, i64) -> Result<Tensor>) -> Result<Tensor> {
-        if pooling == Pooling::Mean {
-            return self.mean(&tokens);
+        match pooling {
+            Pooling::Cls => self.token(&tokens, 0),
+            Pooling::Mean => self.mean(&tokens),
+            Pooling::ClsMean => {
+                let class = self.token(&tokens, 0)?;
+                Tensor::f_cat(&[class.f_to_kind(Kind::Float)?, self.mean(&tokens)?], 1)
+            }
+            Pooling::Register => self.token(&tokens, self.shape.class),
+            Pooling::Head => self.head(&tokens),
         }
-        let class = self.norm.forward(&tokens(0, 1)?)?.f_reshape([-1, self.shape.hidden])?;
-        if pooling == Pooling::Cls {
-            return Ok(class);
-        }
-        Tensor::f_cat(&[class.f_to_kind(Kind::Float)?, self.mean(&tokens)?], 1)
+    }
+
+    /// One token of every image, `[n, hidden]`.
+    fn token(&self, tokens: &impl Fn(i64, i64) -> Result<Tensor>, at: i64) -> Result<Tensor> {
+        self.norm.forward(&tokens(at, 1)?)?.f_reshape([-1, self.shape.hidden])
+    }
+
+    fn head(&self, tokens: &impl Fn(i64, i64) -> Result<Tensor>) -> Result<Tensor> {
+        let NetworkShape { grid: (rows, columns), prefix, hidden, .. } = self.shape;
+        let pooled = match &self.probe {
+            Some(probe) => {
+                let all = self.norm.forward(&tokens(0, prefix + rows * columns)?)?;
+                probe.forward(&all)?.f_reshape([-1, hidden])?
+            }
+            None => self.token(tokens, 0)?,
+        };
+        self.projection.as_ref().map_or(Ok(pooled.shallow_clone()), |projection| projection.forward(&pooled))
     }
 
     /// The mean of the patches' tokens, in f32.
@@ -160,8 +220,12 @@ impl Clone for TchNetwork {
             patch: self.patch.clone(),
             prefix: self.prefix.shallow_clone(),
             positions: self.positions.shallow_clone(),
+            stem_norm: self.stem_norm.clone(),
+            rotary: self.rotary.clone(),
             blocks: self.blocks.clone(),
             norm: self.norm.clone(),
+            probe: self.probe.clone(),
+            projection: self.projection.clone(),
             ..*self
         }
     }
@@ -186,9 +250,31 @@ impl Clone for TchBlock {
             qkv: self.qkv.clone(),
             output: self.output.clone(),
             norm2: self.norm2.clone(),
-            mlp_input: self.mlp_input.clone(),
-            mlp_output: self.mlp_output.clone(),
-            swiglu: self.swiglu,
+            mlp: self.mlp.clone(),
+        }
+    }
+}
+
+impl Clone for TchMlp {
+    fn clone(&self) -> Self {
+        Self { input: self.input.clone(), output: self.output.clone(), activation: self.activation }
+    }
+}
+
+impl Clone for TchRotary {
+    fn clone(&self) -> Self {
+        Self { cos: self.cos.shallow_clone(), sin: self.sin.shallow_clone() }
+    }
+}
+
+impl Clone for TchProbe {
+    fn clone(&self) -> Self {
+        Self {
+            query: self.query.shallow_clone(),
+            key_value: self.key_value.clone(),
+            output: self.output.clone(),
+            norm: self.norm.clone(),
+            mlp: self.mlp.clone(),
         }
     }
 }
@@ -202,22 +288,24 @@ struct AttentionInputs {
 }
 
 impl TchBlock {
-    fn forward(&self, x: &Tensor, shape: NetworkShape) -> Result<Tensor> {
-        let attention = self.attention(x, shape)?;
+    fn forward(&self, x: &Tensor, shape: NetworkShape, rotary: Option<&TchRotary>) -> Result<Tensor> {
+        let attention = self.attention(x, shape, rotary)?;
         self.finish(x, &attention, 0, x.size()[1], shape)
     }
 
-    fn attention(&self, x: &Tensor, shape: NetworkShape) -> Result<AttentionInputs> {
+    fn attention(&self, x: &Tensor, shape: NetworkShape, rotary: Option<&TchRotary>) -> Result<AttentionInputs> {
         let NetworkShape { hidden, heads, .. } = shape;
         let qkv = self.qkv.forward(&self.norm1.forward(x)?)?;
         let n = x.size()[0];
         let tokens = x.size()[1];
         let qkv = qkv.f_view([n, tokens, 3, heads, hidden / heads])?;
-        Ok(AttentionInputs {
-            query: qkv.f_select(2, 0)?.f_transpose(1, 2)?,
-            key: qkv.f_select(2, 1)?.f_transpose(1, 2)?,
-            value: qkv.f_select(2, 2)?.f_transpose(1, 2)?,
-        })
+        let mut query = qkv.f_select(2, 0)?.f_transpose(1, 2)?;
+        let mut key = qkv.f_select(2, 1)?.f_transpose(1, 2)?;
+        if let Some(rotary) = rotary {
+            query = rotary.turn(&query)?;
+            key = rotary.turn(&key)?;
+        }
+        Ok(AttentionInputs { query, key, value: qkv.f_select(2, 2)?.f_transpose(1, 2)? })
     }
 
     /// Computes the block's output for `n` tokens from the `first` on.
@@ -235,18 +323,51 @@ impl TchBlock {
             Tensor::f_scaled_dot_product_attention(&query, key, value, None::<Tensor>, 0.0, false, None, false)?;
         let context = context.f_transpose(1, 2)?.f_reshape([-1, n, shape.hidden])?;
         let x = self.output.forward(&context)?.f_add_(&x.f_narrow(1, first, n)?)?;
-        self.mlp(&self.norm2.forward(&x)?)?.f_add_(&x)
+        self.mlp.forward(&self.norm2.forward(&x)?)?.f_add_(&x)
     }
+}
 
-    fn mlp(&self, x: &Tensor) -> Result<Tensor> {
-        let mut x = self.mlp_input.forward(x)?;
-        let x = if self.swiglu {
-            let halves = x.f_chunk(2, -1)?;
-            halves[0].f_silu()?.f_mul_(&halves[1])?
-        } else {
-            x.f_gelu_("none")?
+impl TchMlp {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let mut x = self.input.forward(x)?;
+        let x = match self.activation {
+            Activation::Gelu => x.f_gelu_("none")?,
+            Activation::GeluTanh => x.f_gelu_("tanh")?,
+            Activation::QuickGelu => x.f_mul_scalar(1.702)?.f_sigmoid_()?.f_mul_(&x)?,
+            Activation::GatedSilu => {
+                let halves = x.f_chunk(2, -1)?;
+                halves[0].f_silu()?.f_mul_(&halves[1])?
+            }
         };
-        self.mlp_output.forward(&x)
+        self.output.forward(&x)
+    }
+}
+
+impl TchRotary {
+    /// Turns `[n, heads, tokens, head]`.
+    fn turn(&self, x: &Tensor) -> Result<Tensor> {
+        let halves = x.f_chunk(2, -1)?;
+        let (a, b) = (&halves[0], &halves[1]);
+        let low = a.f_mul(&self.cos)?.f_sub(&b.f_mul(&self.sin)?)?;
+        let high = b.f_mul(&self.cos)?.f_add(&a.f_mul(&self.sin)?)?;
+        Tensor::f_cat(&[low, high], -1)
+    }
+}
+
+impl TchProbe {
+    /// Pools `[n, tokens, hidden]` to `[n, 1, hidden]`.
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let size = self.query.size();
+        let (heads, head) = (size[1], size[3]);
+        let n = x.size()[0];
+        let key_value = self.key_value.forward(x)?.f_view([n, x.size()[1], 2, heads, head])?;
+        let query = self.query.f_expand([n, heads, 1, head], false)?;
+        let key = key_value.f_select(2, 0)?.f_transpose(1, 2)?;
+        let value = key_value.f_select(2, 1)?.f_transpose(1, 2)?;
+        let context =
+            Tensor::f_scaled_dot_product_attention(&query, &key, &value, None::<Tensor>, 0.0, false, None, false)?;
+        let x = self.output.forward(&context.f_transpose(1, 2)?.f_reshape([n, 1, heads * head])?)?;
+        self.mlp.forward(&self.norm.forward(&x)?)?.f_add_(&x)
     }
 }
 
@@ -297,11 +418,30 @@ impl TchLoader {
         Ok(TchBlock {
             norm1: self.norm(&block.norm1)?,
             qkv: self.linear(&side_by_side(block.query, &[block.key, block.value]))?,
-            output: self.linear(&block.output.scaled(&block.scale1))?,
+            output: self.linear(&block.output.scaled_by(block.scale1.as_deref()))?,
             norm2: self.norm(&block.norm2)?,
-            mlp_input: self.linear(&block.mlp.input)?,
-            mlp_output: self.linear(&block.mlp.output.scaled(&block.scale2))?,
-            swiglu: block.mlp.swiglu,
+            mlp: self.mlp(block.mlp, block.scale2.as_deref())?,
+        })
+    }
+
+    fn mlp(&self, mlp: parts::Mlp<'_>, scale: Option<&[f32]>) -> Result<TchMlp> {
+        let input = self.linear(&mlp.input)?;
+        Ok(TchMlp { input, output: self.linear(&mlp.output.scaled_by(scale))?, activation: mlp.activation })
+    }
+
+    fn rotary(&self, table: &RotaryTable) -> Result<TchRotary> {
+        let shape = [(table.cos.len() / table.half) as i64, table.half as i64];
+        Ok(TchRotary { cos: self.tensor(&table.cos, &shape)?, sin: self.tensor(&table.sin, &shape)? })
+    }
+
+    fn probe(&self, probe: parts::ProbeLayers<'_>) -> Result<TchProbe> {
+        let width = probe.query.len() / probe.heads;
+        Ok(TchProbe {
+            query: self.tensor(&probe.query, &[1, probe.heads as i64, 1, width as i64])?,
+            key_value: self.linear(&side_by_side(probe.key, &[probe.value]))?,
+            output: self.linear(&probe.output)?,
+            norm: self.norm(&probe.norm)?,
+            mlp: self.mlp(probe.mlp, None)?,
         })
     }
 }
@@ -315,7 +455,7 @@ fn side_by_side<'a>(mut first: parts::Linear<'a>, others: &[parts::Linear<'_>]) 
     first
 }
 
-fn unusable(error: foveate_dinov2::ModelError) -> EncodeError {
+fn unusable(error: foveate_model::ModelError) -> EncodeError {
     EncodeError::Model(error.into())
 }
 

@@ -68,10 +68,14 @@ impl Script {
         self.hidden
     }
 
-    /// Refuses to average patches if the network returns none.
+    /// Refuses to pool what the network does not return.
     pub(crate) fn check(&self, pooling: Pooling) -> Result<(), EncodeError> {
-        if self.patches.is_none() && pooling != Pooling::Cls {
-            let what = format!("pooling '{}': the file gives one vector an image, no tokens", pooling.name());
+        let (is_fitting, returned) = match self.patches {
+            None => (matches!(pooling, Pooling::Cls | Pooling::Head), "one vector an image, no tokens"),
+            Some(_) => (!matches!(pooling, Pooling::Register | Pooling::Head), "tokens, and no vector of its own"),
+        };
+        if !is_fitting {
+            let what = format!("pooling '{}': the file gives {returned}", pooling.name());
             return Err(EncodeError::Unsupported(what));
         }
         Ok(())

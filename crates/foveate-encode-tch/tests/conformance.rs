@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use common::tiny_script;
 use foveate_core::{Backend, Size};
-use foveate_dinov2::Model;
 use foveate_encode::{
     AnyModel, DType, EncodeError, Encoder, EncoderOptions, EncoderRegistry, Graph, GraphFormat, GraphSource, ModelForm,
     Pooling, conformance,
 };
 use foveate_encode_tch::TchEncoder;
+use foveate_model::Model;
 use foveate_testkit::encoders::{TINY, encode, fixtures, said, tiny};
 use tch::{CModule, Tensor};
 

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use foveate_core::{Size, known_settings};
+use foveate_core::{SampleType, Size, known_settings};
 
 use crate::error::EncodeError;
 use crate::spec::{DType, EncoderSpec, Pooling};
@@ -14,6 +14,8 @@ pub struct EncoderOptions {
     pub dtype: DType,
     /// `cpu`, `cuda:0`, ….
     pub device: String,
+    /// The type of the images' samples.
+    pub sample: SampleType,
     /// The most images in one batch.
     pub max_batch: usize,
     /// Threads for the forward on a CPU; the caller divides the machine's cores.
@@ -29,6 +31,7 @@ impl Default for EncoderOptions {
             pooling: Pooling::default(),
             dtype: DType::default(),
             device: "cpu".to_owned(),
+            sample: SampleType::default(),
             max_batch: 32,
             threads: 1,
             settings: BTreeMap::new(),
@@ -37,20 +40,35 @@ impl Default for EncoderOptions {
 }
 
 impl EncoderOptions {
-    /// Returns the spec of a model of width `hidden` that takes images of size `input`, normalized by `(mean, std)`.
+    /// Returns the spec of a model with vectors of length `dim` that takes images of size `input`, normalized by `(mean, std)`.
     /// Rows may depend on their batch; `kernels` is `None`.
-    pub fn spec(&self, input: Size, (mean, std): ([f32; 3], [f32; 3]), hidden: usize) -> EncoderSpec {
+    pub fn spec(&self, input: Size, (mean, std): ([f32; 3], [f32; 3]), dim: usize) -> EncoderSpec {
         EncoderSpec {
             input,
+            sample: self.sample,
             mean,
             std,
-            dim: self.pooling.dim(hidden),
+            dim,
             pooling: self.pooling,
             device: self.device.clone(),
             dtype: self.dtype,
             max_batch: self.max_batch.max(1),
             batch_invariant: false,
             kernels: None,
+        }
+    }
+
+    /// Refuses samples of another type than u8, for engines that take nothing else.
+    ///
+    /// # Errors
+    /// [`EncodeError::Unsupported`], naming `engine` and the remedy.
+    pub fn only_u8(&self, engine: &str) -> Result<(), EncodeError> {
+        match self.sample {
+            SampleType::U8 => Ok(()),
+            SampleType::F32 => Err(EncodeError::Unsupported(format!(
+                "images in f32, as this model's recipe resizes them, in {engine}; \
+                 use `fused` on the CPU, `candle` or `tch`, or `--preprocess squash` for other vectors"
+            ))),
         }
     }
 

@@ -1,4 +1,4 @@
-use foveate_core::{PixelBatch, Size};
+use foveate_core::{InputFormat, PixelBatch, SampleType, Size};
 
 use crate::error::EncodeError;
 
@@ -7,6 +7,8 @@ use crate::error::EncodeError;
 pub struct EncoderSpec {
     /// Size of the input images.
     pub input: Size,
+    /// Type of their samples.
+    pub sample: SampleType,
     /// Mean of each channel, of samples scaled to 0..=1.
     pub mean: [f32; 3],
     /// Standard deviation of each channel, of samples scaled to 0..=1.
@@ -30,14 +32,19 @@ pub struct EncoderSpec {
 }
 
 impl EncoderSpec {
+    /// Size and samples of the input images.
+    pub const fn format(&self) -> InputFormat {
+        InputFormat { size: self.input, sample: self.sample }
+    }
+
     /// Refuses a batch with images of another size, or with more than [`Self::max_batch`] images. Every encoder calls
     /// it before it computes anything.
     ///
     /// # Errors
     /// [`EncodeError::Batch`], with the actual and the expected values.
     pub fn check(&self, batch: PixelBatch<'_>) -> Result<(), EncodeError> {
-        if batch.size() != self.input {
-            return Err(EncodeError::Batch(format!("images are {}, not {}", batch.size(), self.input)));
+        if batch.format() != self.format() {
+            return Err(EncodeError::Batch(format!("images are {}, not {}", batch.format(), self.format())));
         }
         if batch.len() > self.max_batch {
             return Err(EncodeError::Batch(format!("{} images, more than {}", batch.len(), self.max_batch)));
@@ -56,11 +63,15 @@ pub enum Pooling {
     Mean,
     /// Both, class token first: twice the width.
     ClsMean,
+    /// The first register token after the final LayerNorm, a second class token in TIPSv2.
+    Register,
+    /// The model's own head: attention pooling, or the class token, and a projection if there is one.
+    Head,
 }
 
 impl Pooling {
     /// Every pooling, the usual one first.
-    pub const ALL: [Self; 3] = [Self::Cls, Self::Mean, Self::ClsMean];
+    pub const ALL: [Self; 5] = [Self::Cls, Self::Mean, Self::ClsMean, Self::Register, Self::Head];
 
     /// The name on the command line and in manifests.
     pub const fn name(self) -> &'static str {
@@ -68,15 +79,22 @@ impl Pooling {
             Self::Cls => "cls",
             Self::Mean => "mean",
             Self::ClsMean => "cls+mean",
+            Self::Register => "register",
+            Self::Head => "head",
         }
     }
 
-    /// The length of a vector for a model of width `hidden`.
+    /// The length of a vector pooled from tokens of width `hidden`. A head's projection may change it.
     pub const fn dim(self, hidden: usize) -> usize {
         match self {
-            Self::Cls | Self::Mean => hidden,
             Self::ClsMean => 2 * hidden,
+            _ => hidden,
         }
+    }
+
+    /// Returns true if no vector depends on the patches behind the last block's attention.
+    pub const fn reads_patches(self) -> bool {
+        matches!(self, Self::Mean | Self::ClsMean)
     }
 }
 

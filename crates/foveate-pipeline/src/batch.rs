@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, PoisonError};
 
-use foveate_core::{BatchMemory, Size, Stage, VectorBuf};
+use foveate_core::{BatchMemory, InputFormat, Size, Stage, VectorBuf};
 use foveate_sink::{ContentId, Failure, InputRecord, Rows, Stamp};
 
 use crate::RunError;
@@ -54,10 +54,10 @@ pub(crate) struct BatchPixels {
 }
 
 impl BatchPixels {
-    /// Creates `slots` slots for images of `size` in `memory`.
-    pub(crate) fn new(slots: usize, size: Size, memory: Box<dyn BatchMemory>) -> Self {
+    /// Creates `slots` slots for images of this format in `memory`.
+    pub(crate) fn new(slots: usize, format: InputFormat, memory: Box<dyn BatchMemory>) -> Self {
         let outcomes = std::iter::repeat_with(|| None).take(slots).collect();
-        Self { memory: Some(memory), outcomes, image_len: size.rgb_len().unwrap_or(0), settled: 0, dense: false }
+        Self { memory: Some(memory), outcomes, image_len: format.bytes(), settled: 0, dense: false }
     }
 
     fn settle(&mut self, slot: usize, outcome: ItemOutcome, image: &[u8]) {
@@ -386,7 +386,7 @@ mod tests {
         };
         let streak = |outcomes: Vec<ItemOutcome>| {
             let (end, pixels) = (100 + outcomes.len() as u64, Box::new(vec![0; 3 * outcomes.len()]));
-            let batch = OpenBatch::new(0, 100, end, BatchPixels::new(outcomes.len(), Size::new(1, 1), pixels));
+            let batch = OpenBatch::new(0, 100, end, BatchPixels::new(outcomes.len(), Size::new(1, 1).into(), pixels));
             let full =
                 (100..).zip(outcomes).filter_map(|(index, outcome)| batch.settle(index, outcome, &[0; 3])).last();
             let mut encoded = Encoded { end, ..Encoded::default() };
@@ -413,7 +413,7 @@ mod tests {
     #[test]
     fn failed_items_leave_no_hole_and_shift_no_row() {
         let size = Size::new(1, 1);
-        let batch = OpenBatch::new(0, 100, 104, BatchPixels::new(4, size, Box::new(vec![0; 12])));
+        let batch = OpenBatch::new(0, 100, 104, BatchPixels::new(4, size.into(), Box::new(vec![0; 12])));
         assert!(batch.settle(102, ready(102), &[2; 3]).is_none());
         assert!(batch.settle(100, failed(100), &[]).is_none());
         assert!(batch.settle(103, ready(103), &[3; 3]).is_none());

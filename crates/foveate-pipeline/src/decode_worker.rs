@@ -107,7 +107,7 @@ impl<'a> DecodeWorker<'a> {
             granularity: preprocessors.granularity(),
             contents,
             gather,
-            image: vec![0; preprocessors.output().rgb_len().unwrap_or(0)],
+            image: vec![0; preprocessors.output().bytes()],
             prepared: Vec::new(),
             profiler,
             progress,

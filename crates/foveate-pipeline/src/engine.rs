@@ -140,9 +140,9 @@ impl Pipeline {
         if config.workers > 0 && config.readers == 0 {
             return Err(RunError::Config("at least one reader thread is needed".to_owned()));
         }
-        let input = first.spec().input;
+        let input = first.spec().format();
         let dim = first.spec().dim;
-        if self.encoders.iter().any(|encoder| encoder.spec().input != input || encoder.spec().dim != dim) {
+        if self.encoders.iter().any(|encoder| encoder.spec().format() != input || encoder.spec().dim != dim) {
             return Err(RunError::Config("the encoders are not of the same model".to_owned()));
         }
         let output = self.preprocessors.output();

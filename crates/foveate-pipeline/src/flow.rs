@@ -142,11 +142,11 @@ impl RunContext<'_> {
     /// Returns a function that creates batches' pixels.
     fn new_pixels(&self) -> impl Fn() -> Result<BatchPixels, RunError> + Send + Sync + 'static {
         let batch = self.config.batch;
-        let size = self.preprocessors.output();
+        let format = self.preprocessors.output();
         let memory = self.memory.clone();
         move || {
-            let memory = memory(batch * size.rgb_len().unwrap_or(0)).map_err(LaneError::from)?;
-            Ok(BatchPixels::new(batch, size, memory))
+            let memory = memory(batch * format.bytes()).map_err(LaneError::from)?;
+            Ok(BatchPixels::new(batch, format, memory))
         }
     }
 

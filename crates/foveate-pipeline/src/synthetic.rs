@@ -139,6 +139,7 @@ impl FirstPixels {
     pub fn new(size: Size) -> Self {
         let spec = EncoderSpec {
             input: size,
+            sample: foveate_core::SampleType::U8,
             mean: [0.0; 3],
             std: [1.0; 3],
             dim: 8,

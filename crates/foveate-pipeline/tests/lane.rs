@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use foveate_core::{BatchMemory, PixelBatch, Size, VectorBuf, error_chain};
-use foveate_dinov2::Model;
 use foveate_encode::{BATCH_SIZES, EncodeError, Encoder, EncoderOptions, Place, conformance};
 use foveate_encode_fused::FusedEncoder;
+use foveate_model::Model;
 use foveate_pipeline::lane::{Landed, Lane, LaneError, Normalize, batch_memory};
 use foveate_preprocess::Granularity;
 

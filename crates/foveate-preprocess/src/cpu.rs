@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use foveate_core::{BatchMemory, FaultScope, ImageViewMut, PixelBuf, Size, Stage, catch_panic, error_chain};
+use foveate_core::{BatchMemory, FaultScope, PixelBuf, Size, Stage, catch_panic, error_chain};
 use foveate_decode::{DecodeError, Decoder, ImageFormat, Orientation, orientation, sniff};
 use foveate_resize::{ResizeError, Resizer};
 
@@ -59,7 +59,7 @@ impl CpuPreprocessor {
         open_resizer: ResizerOpener,
         options: PreprocessOptions,
     ) -> PreprocessorOpener {
-        PreprocessorOpener::new(Granularity::Image, options.geometry.output(), move || {
+        PreprocessorOpener::new(Granularity::Image, options.geometry.format(), move || {
             let opened = Self::open(Arc::clone(&open_decoder), Arc::clone(&open_resizer), options.clone())?;
             Ok(Box::new(opened))
         })
@@ -127,10 +127,7 @@ impl CpuPreprocessor {
 
     fn resize(&mut self, out: &mut [u8]) -> Result<(), CpuFault> {
         let plan = self.options.geometry.plan(self.pixels.size());
-        let Some(out) = ImageViewMut::new(out, plan.output) else {
-            return Err(CpuFault::Run(PreprocessError::Unsupported(format!("the recipe gives {}", plan.output))));
-        };
-        self.resizer.resize(self.pixels.view(), &plan, out).map_err(resize_fault)
+        self.resizer.resize_into(self.pixels.view(), &plan, out).map_err(resize_fault)
     }
 
     fn start_over(&mut self) -> Result<(), PreprocessError> {
@@ -150,7 +147,7 @@ impl Preprocessor for CpuPreprocessor {
         prepared: &mut Vec<Result<Size, ItemFault>>,
         clock: &dyn StageClock,
     ) -> Result<(), PreprocessError> {
-        let image_len = self.options.geometry.output().rgb_len().unwrap_or(0);
+        let image_len = self.options.geometry.format().bytes();
         let room = out.bytes();
         let slots = out.host_mut().filter(|_| images.len() * image_len <= room).ok_or_else(|| {
             PreprocessError::Unsupported(format!(

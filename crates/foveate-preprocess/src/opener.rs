@@ -1,7 +1,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use foveate_core::Size;
+use foveate_core::InputFormat;
 use foveate_decode::{DecodeError, Decoder};
 use foveate_resize::{ResizeError, Resizer};
 
@@ -27,17 +27,18 @@ pub enum Granularity {
 #[derive(Clone)]
 pub struct PreprocessorOpener {
     granularity: Granularity,
-    output: Size,
+    output: InputFormat,
     open: Opener<Box<dyn Preprocessor>, PreprocessError>,
 }
 
 impl PreprocessorOpener {
-    /// Wraps `open`, whose preprocessors produce images of size `output`.
-    pub fn new<F>(granularity: Granularity, output: Size, open: F) -> Self
+    /// Wraps `open`, whose preprocessors produce images in this format; a [`Size`](foveate_core::Size) means samples of
+    /// u8.
+    pub fn new<F>(granularity: Granularity, output: impl Into<InputFormat>, open: F) -> Self
     where
         F: Fn() -> Result<Box<dyn Preprocessor>, PreprocessError> + Send + Sync + 'static,
     {
-        Self { granularity, output, open: Arc::new(open) }
+        Self { granularity, output: output.into(), open: Arc::new(open) }
     }
 
     /// The number of images that its preprocessors take per call.
@@ -45,8 +46,8 @@ impl PreprocessorOpener {
         self.granularity
     }
 
-    /// Size of every prepared image.
-    pub fn output(&self) -> Size {
+    /// Size and samples of every prepared image.
+    pub fn output(&self) -> InputFormat {
         self.output
     }
 

@@ -2,8 +2,8 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use foveate::cli::EmbedCall;
-use foveate::dinov2::Model;
 use foveate::embed::{Backends, Settings};
+use foveate::model::Model;
 use foveate::pipeline::Cancel;
 use pyo3::prelude::*;
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use foveate::core::lock;
-use foveate::dinov2::{self, OpenOptions};
+use foveate::model::{self, OpenOptions};
 use foveate::pipeline::Progress;
 use pyo3::prelude::*;
 
@@ -44,7 +44,7 @@ impl Said {
     }
 }
 
-impl dinov2::Progress for Said {
+impl model::Progress for Said {
     fn bytes(&self, file: &str, done: u64, total: Option<u64>) {
         let mut waiting = lock(&self.waiting);
         waiting.downloads.retain(|(earlier, ..)| earlier != file);

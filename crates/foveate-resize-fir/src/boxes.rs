@@ -109,7 +109,7 @@ impl BoxMean {
         let mut out = Out::new(plan, dst);
         let columns = self.columns.prepare(x);
         let rows = self.rows.prepare(y);
-        if vertical_first(size, plan.scaled(size)) {
+        if vertical_first(plan, size) {
             let whole_rows = size.width as usize * CHANNELS;
             self.between.resize(rows.len() * whole_rows, 0);
             for (row, run) in self.between.chunks_exact_mut(whole_rows).zip(rows) {

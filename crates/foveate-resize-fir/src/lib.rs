@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod boxes;
+mod float;
 mod opencv;
 mod pillow;
 mod rows;
@@ -38,6 +39,7 @@ pub struct FirResizer {
     pillow: pillow::TwoPass,
     boxes: boxes::BoxMean,
     opencv: opencv::OpencvLinear,
+    float: float::FloatLinear,
 }
 
 impl FirResizer {
@@ -67,6 +69,18 @@ impl Resizer for FirResizer {
                 None => Err(ResizeError::Unsupported { resizer: NAME, filter }),
             },
         }
+    }
+
+    fn resize_to_f32(&mut self, src: ImageView<'_>, plan: &ResizePlan, dst: &mut [u8]) -> Result<(), ResizeError> {
+        plan.check(src.size(), plan.output)?;
+        if plan.filter != Filter::TorchBilinearF32 || dst.len() != plan.format().bytes() {
+            return Err(ResizeError::Unsupported { resizer: NAME, filter: plan.filter });
+        }
+        if plan.is_padded() {
+            dst.fill(0);
+        }
+        self.float.resize(src, plan, dst);
+        Ok(())
     }
 
     fn capability(&self) -> Capability {

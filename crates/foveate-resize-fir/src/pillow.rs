@@ -25,7 +25,7 @@ pub(crate) struct PillowKernel {
 impl PillowKernel {
     /// The kernel of a smooth antialiased filter; `None` for the others.
     pub(crate) fn of(filter: Filter) -> Option<Self> {
-        let (filter, support) = match filter {
+        let (filter, support) = match filter.of_pillow() {
             Filter::Bilinear => (FilterType::Bilinear, 1.0),
             Filter::Bicubic => (FilterType::CatmullRom, 2.0),
             Filter::Lanczos3 => (FilterType::Lanczos3, 3.0),
@@ -90,7 +90,7 @@ impl TwoPass {
         }
 
         let mut between = std::mem::take(&mut self.between);
-        let result = if vertical_first(size, plan.scaled(size)) {
+        let result = if vertical_first(plan, size) {
             let columns = x.reads(kernel.support);
             let copy = Axis::copy_of(columns, size.width);
             self.first_pass(&src, copy, y, kernel, &mut between).and_then(|middle| {
@@ -112,7 +112,7 @@ impl TwoPass {
     pub(crate) fn begin(&mut self, source: Size, plan: &ResizePlan, kernel: PillowKernel) -> Option<Range<u32>> {
         let [x, y] = axes(plan, source);
         self.strips = None;
-        if x.is_copy() || y.is_copy() || vertical_first(source, plan.scaled(source)) {
+        if x.is_copy() || y.is_copy() || vertical_first(plan, source) {
             return None;
         }
         let rows = y.reads(kernel.support);

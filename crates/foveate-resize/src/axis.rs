@@ -75,9 +75,11 @@ pub fn axes(plan: &ResizePlan, source: Size) -> [Axis; 2] {
     ]
 }
 
-/// Returns true if Pillow (since 13) runs the vertical pass first when a whole image of size `source` becomes `scaled`.
-pub fn vertical_first(source: Size, scaled: Size) -> bool {
+/// Returns true if the vertical pass comes first for an image of size `source`: Pillow's rule (since 13), unless the
+/// filter is a library's that has no such rule.
+pub fn vertical_first(plan: &ResizePlan, source: Size) -> bool {
+    let scaled = plan.scaled(source);
     let height = i64::from(source.height) - i64::from(scaled.height);
     let width = i64::from(source.width) - i64::from(scaled.width);
-    height > 0 && height > 2 * width
+    !plan.filter.is_horizontal_first() && height > 0 && height > 2 * width
 }

@@ -1,4 +1,4 @@
-use foveate_core::Size;
+use foveate_core::{InputFormat, Size};
 
 use crate::{Filter, Placement, ResizePlan, SourceBox};
 
@@ -35,6 +35,11 @@ impl Geometry {
             Self::ShortestEdgeCrop { crop, .. } => crop,
             Self::Stretch { output, .. } => output,
         }
+    }
+
+    /// Size and samples of the output.
+    pub const fn format(&self) -> InputFormat {
+        InputFormat { size: self.output(), sample: self.filter().sample() }
     }
 
     /// The interpolation.

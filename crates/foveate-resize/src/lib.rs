@@ -11,7 +11,7 @@ mod plan;
 
 use std::ops::Range;
 
-use foveate_core::{Health, ImageView, ImageViewMut, Registry, Size, named_backend};
+use foveate_core::{Health, ImageView, ImageViewMut, Registry, SampleType, Size, named_backend};
 
 pub use error::ResizeError;
 pub use filter::Filter;
@@ -28,6 +28,30 @@ pub trait Resizer: Send {
     /// the arguments alone, not on earlier calls. A plan that does not fit the images ([`ResizePlan::check`]) is
     /// refused with [`ResizeError::Plan`].
     fn resize(&mut self, src: ImageView<'_>, plan: &ResizePlan, dst: ImageViewMut<'_>) -> Result<(), ResizeError>;
+
+    /// The same for a filter that makes samples of f32: `dst` has four bytes for each, in the machine's order, and is
+    /// filled whole.
+    ///
+    /// # Errors
+    /// [`ResizeError::Unsupported`], unless the backend has such filters.
+    fn resize_to_f32(&mut self, src: ImageView<'_>, plan: &ResizePlan, dst: &mut [u8]) -> Result<(), ResizeError> {
+        let _ = (src, dst);
+        Err(ResizeError::Unsupported { resizer: "this resizer", filter: plan.filter })
+    }
+
+    /// Does one of the two, whichever the plan's filter makes samples for. `dst` has the bytes of the output.
+    ///
+    /// # Errors
+    /// Theirs, and [`ResizeError::Plan`] for another number of bytes.
+    fn resize_into(&mut self, src: ImageView<'_>, plan: &ResizePlan, dst: &mut [u8]) -> Result<(), ResizeError> {
+        if plan.filter.sample() == SampleType::F32 {
+            return self.resize_to_f32(src, plan, dst);
+        }
+        let room = dst.len();
+        let dst = ImageViewMut::new(dst, plan.output);
+        let dst = dst.ok_or_else(|| ResizeError::Plan(format!("it makes {}, not {room} bytes", plan.output)))?;
+        self.resize(src, plan, dst)
+    }
 
     /// Returns the closeness of its samples to the original libraries'; selects its tests' tolerances.
     fn capability(&self) -> Capability;

@@ -1,4 +1,4 @@
-use foveate_core::Size;
+use foveate_core::{InputFormat, Size};
 
 use crate::{Filter, ResizeError};
 
@@ -72,6 +72,11 @@ impl ResizePlan {
     /// A plan that fills the whole `output` from `source`.
     pub const fn new(source: SourceBox, output: Size, filter: Filter) -> Self {
         Self { source, output, placement: Placement::whole(output), filter }
+    }
+
+    /// Size and samples of the output.
+    pub const fn format(&self) -> InputFormat {
+        InputFormat { size: self.output, sample: self.filter.sample() }
     }
 
     /// Returns true if some of the output stays black.

@@ -60,6 +60,7 @@ impl Device {
 pub fn spec((input, dim, max_batch): (Size, usize, usize), device: &str) -> EncoderSpec {
     EncoderSpec {
         input,
+        sample: foveate_core::SampleType::U8,
         mean: [0.0; 3],
         std: [1.0; 3],
         dim,

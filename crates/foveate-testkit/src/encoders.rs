@@ -5,8 +5,8 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 
 use foveate_core::{PixelBatch, Size, VectorBuf};
-use foveate_dinov2::{Model, SeededWeights};
 use foveate_encode::Encoder;
+use foveate_model::{Activation, AttentionBias, Grid, Model, SeededWeights};
 use safetensors::{Dtype, SafeTensors};
 
 use crate::workspace;
@@ -83,14 +83,18 @@ pub fn crops(folder: &Path, names: &[String], side: u32) -> (Vec<u8>, Vec<usize>
 pub fn odd_widths(swiglu: bool) -> Model {
     let mut model = tiny("tiny-reg");
     model.preprocess.crop = Size::new(49, 35);
-    model.config.hidden_size = 78;
-    model.config.num_attention_heads = 3;
-    model.config.mlp_hidden = 403;
-    model.config.patch_size = 7;
-    model.config.image_size = 28;
-    model.config.qkv_bias = false;
-    model.config.use_swiglu_ffn = swiglu;
-    model.weights = Box::new(SeededWeights::new(&model.config));
+    model.network.hidden_size = 78;
+    model.network.num_attention_heads = 3;
+    model.network.mlp_hidden = 403;
+    model.network.patch_size = 7;
+    if let Some(table) = &mut model.network.positions {
+        table.grid = Grid { height: 4, width: 4 };
+    }
+    model.network.attention_bias = AttentionBias::all(false);
+    if swiglu {
+        model.network.activation = Activation::GatedSilu;
+    }
+    model.weights = Box::new(SeededWeights::new(&model.network));
     model
 }
 

@@ -99,7 +99,7 @@ impl Embed {
     }
 
     fn image_len(&self) -> usize {
-        self.spec.input.rgb_len().unwrap_or(0)
+        self.spec.format().bytes()
     }
 
     /// Preprocesses images with an idle preprocessor. A preprocessor that panicked or failed is not used again.

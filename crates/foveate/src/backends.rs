@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use foveate_core::{Backend, BoxError, Registry};
 use foveate_decode::DecoderRegistry;
-use foveate_dinov2::Model;
 use foveate_encode::EncoderRegistry;
+use foveate_model::Model;
 use foveate_pipeline::Recall;
 use foveate_preprocess::PreprocessorRegistry;
 use foveate_resize::ResizerRegistry;

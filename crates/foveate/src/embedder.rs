@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use foveate_core::{PixelBatch, VectorBuf, lock};
-use foveate_dinov2::OpenOptions;
 use foveate_encode::{EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Resident};
+use foveate_model::OpenOptions;
 use foveate_pipeline::{Cancel, Config, Pipeline, Progress, RunError, RunReport};
 use foveate_preprocess::PreprocessorOpener;
 use foveate_sink::{Existing, RunManifest, VectorSink};

@@ -31,10 +31,10 @@ pub mod verify;
 
 pub use foveate_core as core;
 pub use foveate_decode as decode;
-pub use foveate_dinov2 as dinov2;
 pub use foveate_encode as encode;
 #[cfg(feature = "cli")]
 pub use foveate_lab as lab;
+pub use foveate_model as model;
 #[cfg(feature = "worker")]
 pub use foveate_net as net;
 pub use foveate_pipeline as pipeline;

@@ -1,14 +1,14 @@
-//! Models as the facade opens them: a DINOv2 checkpoint, or a whole network in a file that an encoder reads itself.
+//! Models as the facade opens them: a checkpoint, or a whole network in a file that an encoder reads itself.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use foveate_core::Backend;
-use foveate_dinov2::{Model, ModelError, OpenOptions, Preprocess, sha256_file};
 use foveate_encode::{
     AnyModel, DType, EncodeError, EncoderBackend, EncoderOptions, EncoderRegistry, Graph, GraphFormat, GraphSource,
     ModelForm, Pooling,
 };
+use foveate_model::{Model, ModelError, OpenOptions, Preprocess, Resampler, sha256_file};
 
 /// The form that a checkpoint can be converted to.
 const MADE_OF_CHECKPOINTS: ModelForm = ModelForm::Graph(GraphFormat::Onnx);
@@ -16,8 +16,8 @@ const MADE_OF_CHECKPOINTS: ModelForm = ModelForm::Graph(GraphFormat::Onnx);
 /// A model for any encoder that takes its form.
 #[derive(Clone, Debug)]
 pub enum OpenModel {
-    /// A DINOv2 checkpoint.
-    Dinov2(Arc<Model>),
+    /// A checkpoint.
+    Checkpoint(Arc<Model>),
     /// A network in a file.
     Graph(Arc<GraphFile>),
 }
@@ -41,14 +41,14 @@ impl OpenModel {
         let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
         match GraphFormat::of_extension(extension) {
             Some(format) if path.is_file() => Ok(Self::Graph(Arc::new(GraphFile::open(spec, path, format)?))),
-            _ => Ok(Self::Dinov2(Arc::new(Model::open(spec, options)?))),
+            _ => Ok(Self::Checkpoint(Arc::new(Model::open(spec, options)?))),
         }
     }
 
     /// Returns the name that the user asked for.
     pub fn name(&self) -> &str {
         match self {
-            Self::Dinov2(model) => &model.name,
+            Self::Checkpoint(model) => &model.name,
             Self::Graph(file) => &file.graph.name,
         }
     }
@@ -56,7 +56,7 @@ impl OpenModel {
     /// Returns the commit of a model from the hub.
     pub fn revision(&self) -> Option<&str> {
         match self {
-            Self::Dinov2(model) => model.revision.as_deref(),
+            Self::Checkpoint(model) => model.revision.as_deref(),
             Self::Graph(_) => None,
         }
     }
@@ -64,22 +64,30 @@ impl OpenModel {
     /// Returns the preprocessing recipe.
     pub fn preprocess(&self) -> &Preprocess {
         match self {
-            Self::Dinov2(model) => &model.preprocess,
+            Self::Checkpoint(model) => &model.preprocess,
             Self::Graph(file) => &file.preprocess,
+        }
+    }
+
+    /// Returns the pooling that gives the vectors of the model's reference.
+    pub fn own_pooling(&self) -> Pooling {
+        match self {
+            Self::Checkpoint(model) => model.network.pooling,
+            Self::Graph(_) => Pooling::Cls,
         }
     }
 
     /// Returns the SHA-256 that identifies the weights, in lower-case hex.
     pub fn weights_hash(&self) -> &str {
         match self {
-            Self::Dinov2(model) => model.weights.hash(),
+            Self::Checkpoint(model) => model.weights.hash(),
             Self::Graph(file) => &file.hash,
         }
     }
 
     /// Returns true if the weights were generated, so that the vectors are meaningless.
     pub fn is_seeded(&self) -> bool {
-        matches!(self, Self::Dinov2(model) if model.weights.is_seeded())
+        matches!(self, Self::Checkpoint(model) if model.weights.is_seeded())
     }
 
     /// Returns the first encoder that takes the model as it is; not every encoder takes a network in a file.
@@ -90,13 +98,13 @@ impl OpenModel {
 
     /// Returns true if `backend` takes the model, as it is or converted to a graph.
     pub fn is_taken_by(&self, backend: &EncoderBackend<Model>) -> bool {
-        let as_graph = matches!(self, Self::Dinov2(_)) && backend.takes(MADE_OF_CHECKPOINTS);
+        let as_graph = matches!(self, Self::Checkpoint(_)) && backend.takes(MADE_OF_CHECKPOINTS);
         as_graph || backend.takes(self.form())
     }
 
     fn form(&self) -> ModelForm {
         match self {
-            Self::Dinov2(_) => ModelForm::Checkpoint,
+            Self::Checkpoint(_) => ModelForm::Checkpoint,
             Self::Graph(file) => ModelForm::Graph(file.graph.format),
         }
     }
@@ -114,8 +122,12 @@ impl OpenModel {
         options: &EncoderOptions,
     ) -> Result<AnyModel<Model>, EncodeError> {
         match self {
-            Self::Dinov2(model) if backend.takes(ModelForm::Checkpoint) => Ok(AnyModel::Checkpoint(Arc::clone(model))),
-            Self::Dinov2(model) if backend.takes(MADE_OF_CHECKPOINTS) => Ok(AnyModel::Graph(as_onnx(model, options)?)),
+            Self::Checkpoint(model) if backend.takes(ModelForm::Checkpoint) => {
+                Ok(AnyModel::Checkpoint(Arc::clone(model)))
+            }
+            Self::Checkpoint(model) if backend.takes(MADE_OF_CHECKPOINTS) => {
+                Ok(AnyModel::Graph(as_onnx(model, options)?))
+            }
             Self::Graph(file) if backend.takes(self.form()) => Ok(AnyModel::Graph(file.graph.clone())),
             _ => Err(self.not_taken_by(backend, encoders)),
         }
@@ -127,7 +139,9 @@ impl OpenModel {
     /// [`EncodeError::Model`] if it cannot be written as a graph, [`EncodeError::Unsupported`] for a network in a file.
     pub fn to_onnx(&self, pooling: Pooling) -> Result<Vec<u8>, EncodeError> {
         match self {
-            Self::Dinov2(model) => model.to_onnx(DType::F32, pooling).map_err(|error| EncodeError::Model(error.into())),
+            Self::Checkpoint(model) => {
+                model.to_onnx(DType::F32, pooling).map_err(|error| EncodeError::Model(error.into()))
+            }
             Self::Graph(_) => Err(EncodeError::Unsupported("a network in a file as another one".to_owned())),
         }
     }
@@ -156,7 +170,7 @@ fn as_onnx(model: &Model, options: &EncoderOptions) -> Result<Graph, EncodeError
         input: model.preprocess.crop,
         mean,
         std,
-        registers: Some(model.config.num_register_tokens),
+        registers: Some(model.network.num_register_tokens),
     })
 }
 
@@ -183,7 +197,7 @@ impl GraphFile {
             return Err(ModelError::Malformed { path: path.to_owned(), problem });
         };
         let json = std::fs::read(&file).map_err(|cause| ModelError::Read { path: file.clone(), cause })?;
-        Preprocess::from_json(&json, &file)
+        Preprocess::from_json(&json, &file, Resampler::Pillow)
     }
 
     /// Reads the number of register tokens. The model's config.json may be missing, and may describe any architecture.
@@ -258,6 +272,7 @@ mod tests {
     #[test]
     fn samples_that_are_not_rescaled_have_the_same_meaning() {
         let recipe = Preprocess {
+            resampler: Resampler::Pillow,
             shortest_edge: None,
             longest_edge: None,
             resample: 3,

@@ -1,14 +1,14 @@
 use std::fmt;
 use std::str::FromStr;
 
-use foveate_dinov2::Preprocess;
+use foveate_model::{Preprocess, Resampler};
 use foveate_resize::{Filter, Geometry};
 
 /// The way from an image of any size to the model's input. The two recipes give different embeddings: never mix their
 /// vectors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Recipe {
-    /// The model's own recipe as `transformers` applies it: shortest edge, Pillow's filter, centre crop.
+    /// The model's own recipe as its library applies it: size, crop, filter, and the order of the filter's passes.
     #[default]
     Hf,
     /// The whole image stretched to the input size with OpenCV's bilinear filter: faster, with different embeddings.
@@ -32,7 +32,7 @@ impl Recipe {
         match self {
             Self::Squash => Ok(Geometry::Stretch { output: preprocess.crop, filter: Filter::OpenCvLinear }),
             Self::Hf => {
-                let filter = pillow_filter(preprocess.resample)?;
+                let filter = filter(preprocess)?;
                 let crop = preprocess.crop;
                 Ok(match preprocess.shortest_edge {
                     Some(edge) => Geometry::ShortestEdgeCrop { edge, longest: preprocess.longest_edge, crop, filter },
@@ -50,19 +50,28 @@ pub enum RecipeError {
     /// No recipe has this name.
     #[error("no recipe '{0}'; there are: hf, squash")]
     Unknown(String),
-    /// The model needs a Pillow filter that is not supported.
-    #[error("preprocessor_config.json: resample {0} is not supported (1, 2, 3 or 4 are)")]
-    Resample(u8),
+    /// The model needs a filter, by Pillow's number, that is not supported.
+    #[error("preprocessor_config.json: resample {0} is not supported ({1})")]
+    Resample(u8, &'static str),
 }
 
-/// Maps Pillow's `Resampling` numbers to filters.
-fn pillow_filter(resample: u8) -> Result<Filter, RecipeError> {
-    match resample {
-        1 => Ok(Filter::Lanczos3),
-        2 => Ok(Filter::Bilinear),
-        3 => Ok(Filter::Bicubic),
-        4 => Ok(Filter::Box),
-        other => Err(RecipeError::Resample(other)),
+/// Maps Pillow's `Resampling` numbers to a library's filters.
+fn filter(preprocess: &Preprocess) -> Result<Filter, RecipeError> {
+    match (preprocess.resample, preprocess.resampler) {
+        (1, Resampler::Pillow) => Ok(Filter::Lanczos3),
+        (2, Resampler::Pillow) => Ok(Filter::Bilinear),
+        (3, Resampler::Pillow) => Ok(Filter::Bicubic),
+        (4, Resampler::Pillow) => Ok(Filter::Box),
+        (2, Resampler::Torchvision) => Ok(Filter::TorchBilinear),
+        (3, Resampler::Torchvision) => Ok(Filter::TorchBicubic),
+        (2, Resampler::TorchvisionF32) => Ok(Filter::TorchBilinearF32),
+        (other, Resampler::Pillow) => Err(RecipeError::Resample(other, "1, 2, 3 or 4 are")),
+        (other, Resampler::Torchvision) => {
+            Err(RecipeError::Resample(other, "2 and 3 are, as this model's library resizes"))
+        }
+        (other, Resampler::TorchvisionF32) => {
+            Err(RecipeError::Resample(other, "2 is, as this model's library resizes"))
+        }
     }
 }
 

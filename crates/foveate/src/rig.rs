@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use foveate_core::{Backend, Health, Registry, error_chain};
 use foveate_decode::{DecodeError, Decoder};
-use foveate_dinov2::{Model, OpenOptions};
 use foveate_encode::{DType, EncodeError, Encoder, EncoderBackend};
 use foveate_lab::{Candidate, Context, Memory, Setting, StoreOpener};
+use foveate_model::{Model, OpenOptions};
 use foveate_pipeline::Config;
 use foveate_preprocess::{DecoderOpener, PreprocessOptions, PreprocessorOpener, ResizerOpener};
 use foveate_resize::{Geometry, ResizeError, Resizer};
@@ -92,10 +92,20 @@ impl Rig {
         self.options(setting).unwrap_or_else(|_| self.options.clone())
     }
 
+    /// Returns the recipe's geometry, for an unknown one the model's own.
+    fn geometry(&self, setting: &Setting) -> Geometry {
+        *self.geometries.get(setting.recipe.as_str()).unwrap_or(&self.geometries[Recipe::Hf.name()])
+    }
+
     fn open_encoder_on(&self, device: &str, setting: &Setting) -> Result<Box<dyn Encoder>, EncodeError> {
         let mut options = self.options(setting).map_err(|error| EncodeError::Unsupported(error_chain(&error)))?;
         options.engine.device = device.to_owned();
-        let opened = options.open_encoders(&setting.encoder, &self.model, &self.backends);
+        let opened = options.open_encoders(
+            &setting.encoder,
+            &self.model,
+            self.geometry(setting).format().sample,
+            &self.backends,
+        );
         let mut encoders = opened.map_err(|error| match error {
             EmbedError::Encode(error) => error,
             other => EncodeError::Unsupported(error_chain(&other)),
@@ -191,7 +201,7 @@ impl foveate_lab::Rig for Rig {
     }
 
     fn model_for_peers(&self) -> Result<(String, Vec<u8>), EncodeError> {
-        Ok((self.options.model.network.model.clone(), self.model.to_onnx(self.options.model.pooling)?))
+        Ok((self.options.model.network.model.clone(), self.model.to_onnx(self.options.model.pooling(&self.model))?))
     }
 
     fn memory_of_forward(&self, setting: &Setting) -> Result<Memory, String> {
@@ -213,8 +223,7 @@ impl foveate_lab::Rig for Rig {
 
     fn preprocess(&self, setting: &Setting) -> PreprocessOptions {
         // A setting's recipe is the base's, or one that experiments know by name.
-        let geometry = self.geometries.get(setting.recipe.as_str()).unwrap_or(&self.geometries[Recipe::Hf.name()]);
-        self.job(setting).preprocess(*geometry)
+        self.job(setting).preprocess(self.geometry(setting))
     }
 
     fn config(&self, setting: &Setting) -> Config {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use foveate_dinov2::OpenOptions;
+use foveate_model::OpenOptions;
 use foveate_sink::RunManifest;
 use foveate_worker::Embed;
 

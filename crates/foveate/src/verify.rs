@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use foveate_dinov2::OpenOptions;
+use foveate_model::OpenOptions;
 use foveate_pipeline::{Cancel, Progress, RunError};
 use foveate_sink::Failure;
 use foveate_source::Source;

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use foveate::core::{PixelBatch, RegistryError, VectorBuf};
-use foveate::dinov2::Model;
+use foveate::model::Model;
 use foveate::encode::{
     DType, EncodeError, EncodeTimes, Encoder, EncoderBackend, EncoderOptions, EncoderRegistry, EncoderSpec, Overlap,
     Resident,

@@ -9,7 +9,7 @@ use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
 
-use foveate::dinov2::OpenOptions;
+use foveate::model::OpenOptions;
 use foveate::embed::{Backends, Settings};
 use foveate::pipeline::{Cancel, Progress};
 use foveate::source::Input;

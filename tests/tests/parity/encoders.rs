@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use foveate::models::OpenModel;
 use foveate_core::{PixelBatch, Size};
-use foveate_dinov2::{Model, OpenOptions};
 use foveate_encode::conformance::noise;
 use foveate_encode::{DType, EncodeError, Encoder, EncoderOptions, Pooling};
+use foveate_model::{Model, OpenOptions};
 use foveate_testkit::encoders::odd_widths as odd_model;
 use foveate_testkit::{Trial, by_length, data};
 use foveate_tests::backends::encoders;
@@ -87,7 +87,7 @@ pub(super) fn seeded_model(name: &str) -> Result<Model, Outcome> {
 
 pub(super) fn open(backend: &str, model: Model, pooling: Pooling) -> Result<Box<dyn Encoder>, Outcome> {
     let options = EncoderOptions { pooling, max_batch: BATCH, ..EncoderOptions::default() };
-    Ok(open_as(backend, &OpenModel::Dinov2(Arc::new(model)), &options)?)
+    Ok(open_as(backend, &OpenModel::Checkpoint(Arc::new(model)), &options)?)
 }
 
 fn open_as(backend: &str, model: &OpenModel, options: &EncoderOptions) -> Result<Box<dyn Encoder>, EncodeError> {
@@ -208,7 +208,7 @@ fn reduced(backend: &str, dtype: DType) -> Trial {
     trial(format!("encode::{backend}::{}", dtype.name()), move || {
         let open = |model, pooling| {
             let options = EncoderOptions { dtype, pooling, max_batch: BATCH, ..EncoderOptions::default() };
-            let encoder = unless_unsupported(open_as(&backend, &OpenModel::Dinov2(Arc::new(model)), &options))?;
+            let encoder = unless_unsupported(open_as(&backend, &OpenModel::Checkpoint(Arc::new(model)), &options))?;
             ensure(encoder.spec().dtype == dtype, || format!("it computes in {:?}", encoder.spec().dtype))?;
             Ok(encoder)
         };
@@ -227,9 +227,9 @@ fn reduced(backend: &str, dtype: DType) -> Trial {
             check(encoder, &folder, "hf_pil", &goldens, &format!("{model}.hf_pil.cls"), tier)?;
         }
         for model in [false, true].map(|swiglu| Arc::new(odd_model(swiglu))) {
-            let checkpoint = OpenModel::Dinov2(model.clone());
+            let checkpoint = OpenModel::Checkpoint(model.clone());
             let base = EncoderOptions { dtype, ..EncoderOptions::default() };
-            foveate_encode::conformance::check_with(&base, model.config.hidden_size, |options| {
+            foveate_encode::conformance::check_with(&base, model.network.hidden_size, |options| {
                 open_as(&backend, &checkpoint, options).unwrap()
             });
             against_reference(&backend, &model, &noise(model.preprocess.crop, 9), dtype, tier)?;
@@ -260,8 +260,9 @@ fn odd_widths(backend: &str, swiglu: bool) -> Trial {
     let (backend, mlp) = (backend.to_owned(), if swiglu { "swiglu" } else { "gelu" });
     trial(format!("encode::{backend}::odd-widths-{mlp}"), move || {
         let model = Arc::new(odd_model(swiglu));
-        let open = |options: &EncoderOptions| open_as(&backend, &OpenModel::Dinov2(model.clone()), options).unwrap();
-        foveate_encode::conformance::check(model.config.hidden_size, open);
+        let open =
+            |options: &EncoderOptions| open_as(&backend, &OpenModel::Checkpoint(model.clone()), options).unwrap();
+        foveate_encode::conformance::check(model.network.hidden_size, open);
         against_reference(&backend, &model, &noise(model.preprocess.crop, 9), DType::F32, STRICT)
     })
 }
@@ -289,7 +290,7 @@ fn against_reference(
     let image = PixelBatch::new(pixels, size).ok_or_else(|| Outcome::failed("no whole number of images"))?;
     let golden = reference::class_and_mean(model, image)?;
     let options = EncoderOptions { dtype, pooling: Pooling::ClsMean, max_batch: BATCH, ..EncoderOptions::default() };
-    let mut encoder = open_as(backend, &OpenModel::Dinov2(model.clone()), &options)?;
+    let mut encoder = open_as(backend, &OpenModel::Checkpoint(model.clone()), &options)?;
     let vectors = encode(encoder.as_mut(), &[pixels.to_vec()], size, BATCH)?;
     tier.check("the forward in f64", &vectors[0], &golden)
 }
@@ -304,7 +305,7 @@ fn conformance(backend: &str, model: &'static str) -> Trial {
 }
 
 fn conforms(backend: &str, model: Model) {
-    let model = OpenModel::Dinov2(Arc::new(model));
+    let model = OpenModel::Checkpoint(Arc::new(model));
     foveate_encode::conformance::check(HIDDEN, |options| open_as(backend, &model, options).unwrap());
 }
 
@@ -353,7 +354,7 @@ fn refuses_odd_inputs(backend: &str) -> Trial {
     trial(format!("encode::{backend}::refuses-odd-inputs"), move || {
         let mut model = tiny_model("tiny")?;
         model.preprocess.crop = Size::new(224, 225);
-        let opened = open_as(&backend, &OpenModel::Dinov2(Arc::new(model)), &EncoderOptions::default());
+        let opened = open_as(&backend, &OpenModel::Checkpoint(Arc::new(model)), &EncoderOptions::default());
         ensure(matches!(opened, Err(EncodeError::Model(_))), || format!("{:?}", opened.map(|_| "opened")))
     })
 }

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use foveate::Recipe;
 use foveate_core::{Backend, Registry};
 use foveate_decode::{ByFormat, Decoder, DecoderOptions};
-use foveate_dinov2::Model;
 use foveate_encode::Pooling;
+use foveate_model::Model;
 use foveate_resize::Geometry;
 use foveate_testkit::{Trial, by_length, data};
 use foveate_tests::backends::{decoders, encoders, resizers};
@@ -53,6 +53,12 @@ impl Combination {
         chosen
     }
 
+    /// The default backends with another encoder.
+    pub(super) fn with_encoder(encoder: &str) -> Self {
+        let default = Self::chosen().swap_remove(0);
+        Self { encoder: encoder.to_owned(), ..default }
+    }
+
     pub(super) fn name(&self) -> String {
         format!("{}+{}+{}", self.decoder, self.resizer, self.encoder)
     }
@@ -68,7 +74,8 @@ impl Combination {
         let geometry = recipe.geometry(&model.preprocess)?;
         let mut preprocessor = self.preprocessor(geometry, orient)?;
         let inputs: Vec<Vec<u8>> = paths.iter().map(|path| preprocessor.input(path)).collect::<Result<_, _>>()?;
-        let mut encoder = open(&self.encoder, model, Pooling::Cls)?;
+        let pooling = model.network.pooling;
+        let mut encoder = open(&self.encoder, model, pooling)?;
         encode(encoder.as_mut(), &inputs, geometry.output(), 8)
     }
 
@@ -168,12 +175,11 @@ impl Subject {
 pub(super) fn trials() -> Vec<Trial> {
     let chosen = Combination::chosen();
     let default = &chosen[0];
-    // A full-size model takes long. In the short form, other pixels are tested with the small models.
+    // A full-size model takes long. In the short form, other combinations are tested with the small models.
     let suits = |subject: &Subject, is_default: bool| by_length(is_default || !subject.is_large(), true);
     let mut trials = Vec::new();
     for of in &chosen {
-        let has_default_pixels = of.decoder == default.decoder && of.resizer == default.resizer;
-        for subject in Subject::all().filter(|subject| suits(subject, has_default_pixels)) {
+        for subject in Subject::all().filter(|subject| suits(subject, of.name() == default.name())) {
             for (recipe, orient, key) in subject.variants() {
                 let of = of.clone();
                 trials.push(trial(format!("files::{}::{}::{key}", of.name(), subject.name()), move || {

@@ -1,6 +1,6 @@
 //! Parity tests. They run every compiled decoder on every conformance file, and every resizer against Pillow's and
 //! OpenCV's crops. They run every encoder against `transformers`' vectors, and every sink with its trait's suite. They
-//! also run every combination from the original file, and recall on labelled photos. The backends come from the
+//! also run every combination and every family from the original file, and recall on labelled photos. The backends come from the
 //! facade's registries, so a new backend is covered automatically. A known backend that is not compiled in is reported
 //! as ignored.
 //!
@@ -11,6 +11,7 @@
 
 mod decoders;
 mod encoders;
+mod families;
 mod files;
 mod recall;
 mod reference;
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
     trials.extend(encoders::trials());
     trials.extend(sinks::trials());
     trials.extend(files::trials());
+    trials.extend(families::trials());
     trials.extend(recall::trials());
     foveate_testkit::run(trials)
 }

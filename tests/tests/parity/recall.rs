@@ -2,7 +2,7 @@
 
 use foveate::Recipe;
 use foveate::verify::recall_at_1;
-use foveate_dinov2::Model;
+use foveate_model::Model;
 use foveate_testkit::{Trial, by_length, data};
 use foveate_tests::trial::{Outcome, ensure, trial};
 

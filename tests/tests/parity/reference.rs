@@ -1,27 +1,27 @@
 //! The forward in f64, one loop per step: the reference for encoders where `transformers` has no golden.
 
 use foveate_core::{CHANNELS, PixelBatch};
-use foveate_dinov2::parts::{Block, Embedding, Linear, Mlp, Norm, Parts};
-use foveate_dinov2::{Config, Model, ModelError};
+use foveate_model::parts::{Block, Embedding, Linear, Mlp, Norm, Parts};
+use foveate_model::{Activation, Model, ModelError, Network};
 
 /// One row per token.
 type Rows = Vec<Vec<f64>>;
 
 /// The class token and the mean of the patches of one image, concatenated as in `Pooling::ClsMean`.
 pub(super) fn class_and_mean(model: &Model, image: PixelBatch<'_>) -> Result<Vec<f64>, ModelError> {
-    let (config, parts) = (&model.config, Parts::new(model)?);
-    let mut x = embed(&parts.embedding()?, config, image);
-    for layer in 0..config.num_hidden_layers {
-        advance(&parts.block(layer)?, config, &mut x);
+    let (network, parts) = (&model.network, Parts::new(model)?);
+    let mut x = embed(&parts.embedding()?, network, image);
+    for layer in 0..network.num_hidden_layers {
+        advance(&parts.block(layer)?, network, &mut x);
     }
-    let x = normalize(&x, &parts.final_norm()?, config);
-    let patches = &x[config.prefix_tokens()..];
-    let mean = (0..config.hidden_size).map(|c| patches.iter().map(|row| row[c]).sum::<f64>() / patches.len() as f64);
+    let x = normalize(&x, &parts.final_norm()?, network);
+    let patches = &x[network.prefix_tokens()..];
+    let mean = (0..network.hidden_size).map(|c| patches.iter().map(|row| row[c]).sum::<f64>() / patches.len() as f64);
     Ok(x[0].iter().copied().chain(mean).collect())
 }
 
-fn embed(embedding: &Embedding<'_>, config: &Config, image: PixelBatch<'_>) -> Rows {
-    let (patch, width) = (config.patch_size, image.size().width as usize);
+fn embed(embedding: &Embedding<'_>, network: &Network, image: PixelBatch<'_>) -> Rows {
+    let (patch, width) = (network.patch_size, image.size().width as usize);
     let (rows, columns) = (image.size().height as usize / patch, width / patch);
     let sample = |row: usize, column: usize, at: usize| {
         let (y, x) = (row * patch + at / (patch * CHANNELS), column * patch * CHANNELS + at % (patch * CHANNELS));
@@ -30,16 +30,16 @@ fn embed(embedding: &Embedding<'_>, config: &Config, image: PixelBatch<'_>) -> R
     let patches: Rows = (0..rows * columns)
         .map(|i| (0..patch * patch * CHANNELS).map(|at| sample(i / columns, i % columns, at)).collect())
         .collect();
-    let mut x: Rows = embedding.base.chunks(config.hidden_size).map(wide).collect();
-    add(&mut x[config.prefix_tokens()..], &linear(&patches, &embedding.patch), None);
+    let mut x: Rows = embedding.base.chunks(network.hidden_size).map(wide).collect();
+    add(&mut x[network.prefix_tokens()..], &linear(&patches, &embedding.patch), None);
     x
 }
 
-fn advance(block: &Block<'_>, config: &Config, x: &mut Rows) {
-    let attended = attention(&normalize(x, &block.norm1, config), block, config.num_attention_heads);
-    add(x, &attended, Some(&block.scale1));
-    let fed = mlp(&normalize(x, &block.norm2, config), &block.mlp);
-    add(x, &fed, Some(&block.scale2));
+fn advance(block: &Block<'_>, network: &Network, x: &mut Rows) {
+    let attended = attention(&normalize(x, &block.norm1, network), block, network.num_attention_heads);
+    add(x, &attended, block.scale1.as_deref());
+    let fed = mlp(&normalize(x, &block.norm2, network), &block.mlp);
+    add(x, &fed, block.scale2.as_deref());
 }
 
 fn attention(x: &Rows, block: &Block<'_>, heads: usize) -> Rows {
@@ -60,7 +60,7 @@ fn attention(x: &Rows, block: &Block<'_>, heads: usize) -> Rows {
 
 fn mlp(x: &Rows, mlp: &Mlp<'_>) -> Rows {
     let activate = |row: Vec<f64>| -> Vec<f64> {
-        if !mlp.swiglu {
+        if mlp.activation != Activation::GatedSilu {
             return row.into_iter().map(|v| 0.5 * v * (1.0 + erf(v / 2f64.sqrt()))).collect();
         }
         let (gate, up) = row.split_at(row.len() / 2);
@@ -76,14 +76,14 @@ fn linear(x: &Rows, layer: &Linear<'_>) -> Rows {
     x.iter().map(outputs).collect()
 }
 
-fn normalize(x: &Rows, norm: &Norm<'_>, config: &Config) -> Rows {
+fn normalize(x: &Rows, norm: &Norm<'_>, network: &Network) -> Rows {
     let row = |row: &Vec<f64>| {
         let mean = row.iter().sum::<f64>() / row.len() as f64;
         let variance = row.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / row.len() as f64;
         let factors = norm.scale.iter().zip(&*norm.shift).map(|(&scale, &shift)| (f64::from(scale), f64::from(shift)));
         let scaled = row.iter().zip(factors);
         scaled
-            .map(|(v, (scale, shift))| (v - mean) / (variance + config.layer_norm_eps).sqrt() * scale + shift)
+            .map(|(v, (scale, shift))| (v - mean) / (variance + network.layer_norm_eps).sqrt() * scale + shift)
             .collect()
     };
     x.iter().map(row).collect()

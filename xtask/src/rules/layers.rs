@@ -202,12 +202,12 @@ mod tests {
             ("foveate-decode", "foveate-encode"),
             ("foveate-decode", "foveate-decode-zune"),
             ("foveate-decode-zune", "foveate-encode-fused"),
-            ("foveate-decode-zune", "foveate-dinov2"),
+            ("foveate-decode-zune", "foveate-model"),
             ("foveate-pipeline", "foveate-decode-zune"),
-            ("foveate-pipeline", "foveate-dinov2"),
+            ("foveate-pipeline", "foveate-model"),
             ("foveate-core", "foveate-profile"),
             ("foveate-profile", "foveate-core"),
-            ("foveate-dinov2", "foveate-decode"),
+            ("foveate-model", "foveate-decode"),
         ] {
             let mut tree = fake::tree();
             package(&mut tree, from).dependencies.push(ours(to));

@@ -74,7 +74,7 @@ impl ResampleRecipe {
             Order::Once { axis: y, down: true, skip: [x.at as u32, 0] }
         } else if y.is_copy() {
             Order::Once { axis: x, down: false, skip: [0, y.at as u32] }
-        } else if vertical_first(self.size, self.plan.scaled(self.size)) {
+        } else if vertical_first(&self.plan, self.size) {
             let (first, end) = x.reads(kernel.support);
             let then = x.within((first, end));
             Order::Twice { axis: y, down: true, skip: [first, 0], size: Size::new(end - first, height), then }

@@ -7,11 +7,11 @@ use std::time::Instant;
 use foveate_core::{BatchMemory, PixelBatch, VectorBuf};
 use foveate_cuda::blaslt::{self, Element};
 use foveate_cuda::{Buffer, CudaError, Device, DevicePixels, Pinned, Stream};
-use foveate_dinov2::Model;
 use foveate_encode::{
     Allocate, Batch, Collected, DType, EncodeError, EncodeSpans, EncodeTimes, Encoder, EncoderOptions, EncoderSpec,
     Overlap, Place, Resident,
 };
+use foveate_model::Model;
 
 use super::clock::{DeviceClock, Marks};
 use super::geometry::CudaGeometry;
@@ -96,12 +96,13 @@ impl CudaEncoder {
     /// - [`EncodeError::Engine`] if the device's memory does not suffice.
     pub fn new(model: &Model, options: &EncoderOptions) -> Result<Self, EncodeError> {
         let settings = CudaSettings::new(options)?;
+        options.only_u8("the CUDA kernels of `fused`")?;
         let refused = |error| unavailable(&options.device, error);
         let device = Device::open(number(&options.device)?).map_err(refused)?;
         let element = element(&device, options)?;
         let decisive = blaslt::release().and_then(|blas| Ok(format!("{blas}, {}", foveate_cuda::release()?)));
         let kernels = Some(decisive.map_err(refused)?);
-        let spec = EncoderSpec { kernels, ..crate::encoder::spec(model, options) };
+        let spec = EncoderSpec { kernels, ..crate::encoder::spec(model, options)? };
         let geometry = CudaGeometry::new(model, spec.max_batch, options.pooling)?;
         let network = CudaNetwork::new(&device, model, geometry, element, settings, &spec)?;
         let slots = (0..DEPTH).map(|_| Slot::new(&device, &geometry, spec.max_batch)).collect::<Result<_, _>>();

@@ -1,9 +1,9 @@
 //! The sizes of a model's forward.
 
 use foveate_core::CHANNELS;
-use foveate_dinov2::Model;
-use foveate_dinov2::parts::Parts;
 use foveate_encode::{EncodeError, Pooling};
+use foveate_model::parts::Parts;
+use foveate_model::{Activation, Model, Network};
 
 /// The largest second and third dimension of a kernel's grid, which count images.
 const MOST_IMAGES: usize = 65_535;
@@ -37,19 +37,20 @@ impl CudaGeometry {
     /// [`EncodeError::Model`] if the input is not a whole number of patches, [`EncodeError::Unsupported`] for too large
     /// a batch and for widths that the kernels cannot divide among threads.
     pub(super) fn new(model: &Model, max_batch: usize, pooling: Pooling) -> Result<Self, EncodeError> {
-        let config = &model.config;
+        let network = &model.network;
+        check_switches(network, pooling)?;
         let parts = Parts::new(model).map_err(crate::encoder::unusable)?;
         let geometry = Self {
             rows: parts.grid().height,
             columns: parts.grid().width,
-            patch: config.patch_size,
-            padded: (config.patch_size * config.patch_size * CHANNELS).next_multiple_of(PATCH_STEP),
+            patch: network.patch_size,
+            padded: (network.patch_size * network.patch_size * CHANNELS).next_multiple_of(PATCH_STEP),
             tokens: parts.tokens(),
-            prefix: config.prefix_tokens(),
-            hidden: config.hidden_size,
-            heads: config.num_attention_heads,
-            mlp: config.mlp_hidden,
-            swiglu: config.use_swiglu_ffn,
+            prefix: network.prefix_tokens(),
+            hidden: network.hidden_size,
+            heads: network.num_attention_heads,
+            mlp: network.mlp_hidden,
+            swiglu: network.activation == Activation::GatedSilu,
             pooling,
         };
         geometry.check(max_batch)?;
@@ -105,6 +106,27 @@ impl CudaGeometry {
             Pooling::Cls => 0,
             Pooling::Mean => 1,
             Pooling::ClsMean => 2,
+            Pooling::Register | Pooling::Head => unreachable!("refused at load"),
         }
+    }
+}
+
+/// Refuses what the kernels do not compute.
+fn check_switches(network: &Network, pooling: Pooling) -> Result<(), EncodeError> {
+    let activation = format!("the activation {}", network.activation.name());
+    let pooling_name = format!("pooling '{}'", pooling.name());
+    let switches = [
+        (network.rotary.is_some(), "rotary positions"),
+        (network.stem_norm, "a norm before the first block"),
+        (!network.class_token, "tokens without a class token"),
+        (!matches!(network.activation, Activation::Gelu | Activation::GatedSilu), activation.as_str()),
+        (matches!(pooling, Pooling::Register | Pooling::Head), pooling_name.as_str()),
+    ];
+    match switches.iter().find(|(is_needed, _)| *is_needed) {
+        Some((_, switch)) => {
+            let what = format!("{switch} in the CUDA kernels of `fused`; use `candle` or `tch`, or the CPU");
+            Err(EncodeError::Unsupported(what))
+        }
+        None => Ok(()),
     }
 }

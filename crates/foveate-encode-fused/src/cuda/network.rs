@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use foveate_cuda::blaslt::{self, Element, Operands, Product, Shape};
 use foveate_cuda::{Buffer, CudaError, Device, Graph, Stream};
-use foveate_dinov2::Model;
 use foveate_encode::{BATCH_SIZES, EncodeError, EncoderSpec, Pooling};
+use foveate_model::Model;
 
 use super::geometry::CudaGeometry;
 use super::kernels::CudaKernels;

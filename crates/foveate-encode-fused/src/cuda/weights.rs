@@ -2,9 +2,9 @@
 
 use foveate_cuda::blaslt::Element;
 use foveate_cuda::{Buffer, CudaError, Device};
-use foveate_dinov2::parts::{self, Parts};
-use foveate_dinov2::{Model, ModelError};
 use foveate_encode::EncodeError;
+use foveate_model::parts::{self, Parts};
+use foveate_model::{Model, ModelError};
 use half::{bf16, f16};
 
 use super::geometry::CudaGeometry;
@@ -57,9 +57,9 @@ impl CudaWeights {
         refused: &dyn Fn(CudaError) -> EncodeError,
     ) -> Result<Self, EncodeError> {
         let parts = Parts::new(model).map_err(unusable)?;
-        let upload = WeightUpload { device, element, eps: model.config.layer_norm_eps as f32 };
+        let upload = WeightUpload { device, element, eps: model.network.layer_norm_eps as f32 };
         let embedding = parts.embedding().map_err(unusable)?;
-        let blocks = (0..model.config.num_hidden_layers)
+        let blocks = (0..model.network.num_hidden_layers)
             .map(|layer| upload.block(parts.block(layer).map_err(unusable)?).map_err(refused))
             .collect::<Result<_, EncodeError>>()?;
         Ok(Self {
@@ -146,10 +146,10 @@ impl WeightUpload<'_> {
         Ok(CudaBlock {
             norm1: self.norm(&block.norm1)?,
             qkv: self.linear(&qkv)?,
-            output: self.linear(&block.output.scaled(&block.scale1))?,
+            output: self.linear(&block.output.scaled_by(block.scale1.as_deref()))?,
             norm2: self.norm(&block.norm2)?,
             mlp_input: self.linear(&block.mlp.input)?,
-            mlp_output: self.linear(&block.mlp.output.scaled(&block.scale2))?,
+            mlp_output: self.linear(&block.mlp.output.scaled_by(block.scale2.as_deref()))?,
         })
     }
 }

@@ -182,6 +182,10 @@ pub(crate) enum Finish {
     Add,
     /// `out = gelu(v)`.
     Gelu,
+    /// `out = gelu_tanh(v)`.
+    GeluTanh,
+    /// `out = quick_gelu(v)`.
+    QuickGelu,
     /// `out *= silu(v)`: SwiGLU's gate, applied to the values that `Store` left there.
     Gate,
 }
@@ -391,6 +395,8 @@ impl LinearProduct<'_> {
             Finish::Store => write_rows!(|_out, value| value),
             Finish::Add => write_rows!(|out, value| simd.add_f32s(load(simd, out), value)),
             Finish::Gelu => write_rows!(|_out, value| math::gelu(simd, value)),
+            Finish::GeluTanh => write_rows!(|_out, value| math::gelu_tanh(simd, value)),
+            Finish::QuickGelu => write_rows!(|_out, value| math::quick_gelu(simd, value)),
             Finish::Gate => write_rows!(|out, value| simd.mul_f32s(load(simd, out), math::silu(simd, value))),
         }
     }

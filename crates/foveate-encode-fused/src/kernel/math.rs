@@ -47,11 +47,34 @@ pub(crate) fn gelu<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
     simd.mul_f32s(x, phi)
 }
 
+/// GELU by the hyperbolic tangent, `0.5 · x · (1 + tanh(√(2/π) · (x + 0.044715 · x³)))`. As `tanh(z) = 2 σ(2z) − 1`, it
+/// is `x · σ(2z)`.
+#[inline(always)]
+pub(crate) fn gelu_tanh<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
+    const LINEAR: f32 = 1.595_769_2; // 2 · √(2/π)
+    const CUBIC: f32 = 0.071_354_814; // 0.044715 of that
+    let square = simd.mul_f32s(x, x);
+    let slope = simd.mul_add_e_f32s(square, simd.splat_f32s(CUBIC), simd.splat_f32s(LINEAR));
+    weighted_by_sigmoid(simd, x, simd.mul_f32s(x, slope))
+}
+
+/// `x · σ(1.702 · x)`.
+#[inline(always)]
+pub(crate) fn quick_gelu<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
+    weighted_by_sigmoid(simd, x, simd.mul_f32s(x, simd.splat_f32s(1.702)))
+}
+
+/// `x / (1 + exp(−z))`.
+#[inline(always)]
+fn weighted_by_sigmoid<S: Simd>(simd: S, x: S::f32s, z: S::f32s) -> S::f32s {
+    let denominator = simd.add_f32s(simd.splat_f32s(1.0), exp(simd, simd.neg_f32s(z)));
+    simd.div_f32s(x, denominator)
+}
+
 /// SiLU, `x / (1 + exp(−x))`.
 #[inline(always)]
 pub(crate) fn silu<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
-    let denominator = simd.add_f32s(simd.splat_f32s(1.0), exp(simd, simd.neg_f32s(x)));
-    simd.div_f32s(x, denominator)
+    weighted_by_sigmoid(simd, x, x)
 }
 
 #[cfg(test)]
@@ -66,6 +89,8 @@ mod tests {
     enum Function {
         Exp,
         Gelu,
+        GeluTanh,
+        QuickGelu,
         Silu,
     }
 
@@ -81,6 +106,8 @@ mod tests {
                 let y = match self.0 {
                     Function::Exp => exp(simd, x),
                     Function::Gelu => gelu(simd, x),
+                    Function::GeluTanh => gelu_tanh(simd, x),
+                    Function::QuickGelu => quick_gelu(simd, x),
                     Function::Silu => silu(simd, x),
                 };
                 store(simd, part, y);
@@ -144,13 +171,25 @@ mod tests {
     }
 
     #[test]
-    fn silu_is_accurate() {
-        let x = grid(-80.0, 80.0);
+    fn products_with_a_sigmoid_are_accurate() {
+        let sigmoid = |z: f64| 1.0 / (1.0 + (-z).exp());
         for isa in Isa::all() {
+            let x = grid(-80.0, 80.0);
             for (y, &x) in apply(isa, Function::Silu, &x).iter().zip(&x) {
-                let want = f64::from(x) / (1.0 + (-f64::from(x)).exp());
+                let want = f64::from(x) * sigmoid(f64::from(x));
                 assert!((f64::from(*y) - want).abs() <= 4e-7 * want.abs(), "silu({x}) = {y}, not {want}");
             }
+            let x = grid(-9.0, 9.0);
+            let tanh = apply(isa, Function::GeluTanh, &x);
+            let quick = apply(isa, Function::QuickGelu, &x);
+            for ((&x, tanh), quick) in x.iter().zip(tanh).zip(quick) {
+                let exact = f64::from(x);
+                let z = (2.0 / std::f64::consts::PI).sqrt() * (exact + 0.044_715 * exact.powi(3));
+                let most = 4e-7 * exact.abs().max(1e-3);
+                assert!((f64::from(tanh) - 0.5 * exact * (1.0 + z.tanh())).abs() <= most, "gelu_tanh({x}) = {tanh}");
+                assert!((f64::from(quick) - exact * sigmoid(1.702 * exact)).abs() <= most, "quick_gelu({x}) = {quick}");
+            }
+            assert_eq!(apply(isa, Function::GeluTanh, &[1e6, 0.0]), [1e6, 0.0]);
         }
     }
 }

@@ -15,6 +15,7 @@ pub(crate) mod isa;
 pub(crate) mod linear;
 pub(crate) mod math;
 pub(crate) mod norm;
+pub(crate) mod rotary;
 pub(crate) mod tile_attention;
 pub(crate) mod words;
 

@@ -6,8 +6,8 @@
 use std::path::PathBuf;
 
 use foveate_core::{Backend, Size};
-use foveate_dinov2::Model;
 use foveate_encode::{DType, EncoderOptions, EncoderRegistry, Graph, GraphFormat, GraphSource, Pooling};
+use foveate_model::Model;
 use foveate_testkit::Resource;
 use foveate_testkit::encoders::fixtures;
 
@@ -41,7 +41,7 @@ pub(crate) fn tiny(name: &str) -> Graph {
     graph(fixtures().join("models").join(name).join("model.baked224.onnx"), None)
 }
 
-/// Exports a checkpoint as `foveate-dinov2`'s graph.
+/// Exports a checkpoint as `foveate-model`'s graph.
 pub(crate) fn exported(model: &Model, dtype: DType, pooling: Pooling) -> Graph {
     Graph {
         name: model.name.clone(),
@@ -50,7 +50,7 @@ pub(crate) fn exported(model: &Model, dtype: DType, pooling: Pooling) -> Graph {
         input: model.preprocess.crop,
         mean: model.preprocess.mean,
         std: model.preprocess.std,
-        registers: Some(model.config.num_register_tokens),
+        registers: Some(model.network.num_register_tokens),
     }
 }
 

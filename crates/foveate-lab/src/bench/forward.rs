@@ -1,6 +1,6 @@
 use std::time::Instant;
 
-use foveate_core::{ImageViewMut, PixelBatch, PixelBuf, Size, VectorBuf};
+use foveate_core::{InputFormat, PixelBatch, PixelBuf, VectorBuf};
 use foveate_decode::DecodeHint;
 use foveate_encode::{DType, EncodeTimes, Encoder};
 
@@ -92,14 +92,14 @@ fn peers_of(
     effort: &Effort,
 ) -> Result<Vec<(String, DType, PeerLibrary)>, LabError> {
     let base = lab.rig.base();
-    let samples = pixels.batch(batch, pixels.size)?;
+    let samples = pixels.batch(batch, pixels.format)?;
     let Some(peers) = peers::start(lab, effort, "forward", [samples.as_slice()].into_iter())? else {
         return Ok(Vec::new());
     };
     let (name, onnx) = lab.rig.model_for_peers()?;
     peers.put("model.txt", name.as_bytes())?;
     peers.put("model.onnx", &onnx)?;
-    let case = format!("{},{batch},{},{}", base.threads, pixels.size.height, pixels.size.width);
+    let case = format!("{},{batch},{},{}", base.threads, pixels.format.size.height, pixels.format.size.width);
     let mut named = Vec::new();
     for peer in peers.all(&case) {
         let (encoder, dtype) = peer.name.split_once(':').unwrap_or((&peer.name, ""));
@@ -163,7 +163,7 @@ impl EncoderRun {
             return visited;
         }
         let mut encoder = lab.rig.open_encoder(setting)?;
-        let batch = pixels.batch(setting.batch, encoder.spec().input)?;
+        let batch = pixels.batch(setting.batch, encoder.spec().format())?;
         let mut out = VectorBuf::new();
         encoder.encode(batch, &mut out)?;
         self.check(&out, batch.len())?;
@@ -297,7 +297,7 @@ fn least_cosine(a: &VectorBuf, b: &VectorBuf) -> f64 {
 /// Photos in the encoder's input format.
 pub(super) struct PreparedPixels {
     data: Vec<u8>,
-    size: Size,
+    format: InputFormat,
 }
 
 impl PreparedPixels {
@@ -309,25 +309,25 @@ impl PreparedPixels {
         let mut decoder = (lab.rig.decoder_opener(&base))()?;
         let mut resizer = (lab.rig.resizer_opener(&base))()?;
         let mut pixels = PixelBuf::new(preprocess.limits);
-        let size = preprocess.geometry.output();
-        let image = size.rgb_len().unwrap_or(0);
+        let format = preprocess.geometry.format();
+        let image = format.bytes();
         let mut data = vec![0; count.max(1) * image];
         let (fresh, again) = data.split_at_mut(count.clamp(1, photos.photos.len()) * image);
         for (photo, out) in photos.photos.iter().zip(fresh.chunks_exact_mut(image)) {
             lab.go_on()?;
             decoder.decode(&photo.bytes, DecodeHint::default(), &mut pixels)?;
-            let out = ImageViewMut::new(out, size).ok_or_else(|| wrong(format!("no image is {size}")))?;
-            resizer.resize(pixels.view(), &preprocess.geometry.plan(pixels.size()), out)?;
+            resizer.resize_into(pixels.view(), &preprocess.geometry.plan(pixels.size()), out)?;
         }
         again.chunks_mut(fresh.len()).for_each(|again| again.copy_from_slice(&fresh[..again.len()]));
-        Ok(Self { data, size })
+        Ok(Self { data, format })
     }
 
-    fn batch(&self, images: usize, input: Size) -> Result<PixelBatch<'_>, LabError> {
-        if self.size != input {
-            return Err(LabError::Setting(format!("preprocessing gives {}, and the encoder takes {input}", self.size)));
+    fn batch(&self, images: usize, input: InputFormat) -> Result<PixelBatch<'_>, LabError> {
+        if self.format != input {
+            let given = self.format;
+            return Err(LabError::Setting(format!("preprocessing gives {given}, and the encoder takes {input}")));
         }
-        let all = PixelBatch::new(&self.data, self.size);
+        let all = PixelBatch::new(&self.data, self.format);
         all.and_then(|all| all.slice(0..images)).ok_or_else(|| LabError::Setting(format!("a batch of {images} images")))
     }
 }

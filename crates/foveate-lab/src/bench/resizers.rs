@@ -1,6 +1,6 @@
 use std::time::Instant;
 
-use foveate_core::{ImageView, ImageViewMut, PixelBuf, Size, error_chain};
+use foveate_core::{ImageView, PixelBuf, Size, error_chain};
 use foveate_decode::DecodeHint;
 use foveate_resize::{Geometry, Resizer};
 
@@ -172,7 +172,7 @@ impl ResizerRun {
             name: name.to_owned(),
             resizer: lab.rig.open_resizer(name).map_err(|error| error_chain(&error))?,
             geometry,
-            out: vec![0; geometry.output().rgb_len().unwrap_or(0)],
+            out: vec![0; geometry.format().bytes()],
             pixels: PixelDifference::default(),
             ms: Vec::new(),
             rates: Vec::new(),
@@ -180,9 +180,7 @@ impl ResizerRun {
     }
 
     fn resize(&mut self, image: &ResizeInput) -> Result<(), LabError> {
-        let output = self.geometry.output();
-        let out = ImageViewMut::new(&mut self.out, output).ok_or_else(|| wrong(format!("no image is {output}")))?;
-        Ok(self.resizer.resize(image.view()?, &self.geometry.plan(image.size), out)?)
+        Ok(self.resizer.resize_into(image.view()?, &self.geometry.plan(image.size), &mut self.out)?)
     }
 
     /// Resizes over black and over white pixels, to check that every sample is written.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::ScopedJoinHandle;
 use std::time::Instant;
 
-use foveate_core::{ImageViewMut, PixelBatch, PixelBuf, Size, VectorBuf};
+use foveate_core::{InputFormat, PixelBatch, PixelBuf, VectorBuf};
 use foveate_encode::Encoder;
 use foveate_plan::{ForwardCost, StepFit, fit_step};
 
@@ -48,7 +48,7 @@ pub(super) struct ForwardTimes {
 pub(super) struct ForwardFeed {
     encoder: Box<dyn Encoder>,
     pixels: Vec<u8>,
-    size: Size,
+    format: InputFormat,
     vectors: VectorBuf,
     cores: u32,
 }
@@ -57,12 +57,12 @@ impl ForwardFeed {
     /// Creates batches of up to `most` images for `encoder`. They are noise, because a network takes the same time for
     /// any pixels.
     pub(super) fn new(encoder: Box<dyn Encoder>, most: usize, cores: u32) -> Self {
-        let size = encoder.spec().input;
+        let format = encoder.spec().format();
         // Multiples of 2⁶⁴ ÷ the golden ratio: their upper bits look random.
-        let pixels = (0..size.rgb_len().unwrap_or(0) * most)
+        let pixels = (0..format.bytes() * most)
             .map(|at| ((at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8)
             .collect();
-        Self { encoder, pixels, size, vectors: VectorBuf::new(), cores }
+        Self { encoder, pixels, format, vectors: VectorBuf::new(), cores }
     }
 
     /// Returns the components of a vector.
@@ -71,8 +71,8 @@ impl ForwardFeed {
     }
 
     fn pass(&mut self, batch: usize) -> Result<ForwardPass, LabError> {
-        let len = self.size.rgb_len().unwrap_or(0) * batch;
-        let images = PixelBatch::new(&self.pixels[..len], self.size);
+        let len = self.format.bytes() * batch;
+        let images = PixelBatch::new(&self.pixels[..len], self.format);
         let images = images.ok_or_else(|| LabError::Setting(format!("no batch of {batch}")))?;
         let (times, took) = on_all_threads(self.cores, || self.encoder.encode(images, &mut self.vectors));
         let times = times?;
@@ -240,7 +240,7 @@ impl Company<'_> {
         let mut decoder = (self.lab.rig.decoder_opener(self.setting))()?;
         let mut resizer = (self.lab.rig.resizer_opener(self.setting))()?;
         let mut pixels = PixelBuf::new(preprocess.limits);
-        let mut output = vec![0; preprocess.geometry.output().rgb_len().unwrap_or(0)];
+        let mut output = vec![0; preprocess.geometry.format().bytes()];
         let mut images = 0;
         for photo in self.photos.photos.iter().cycle().skip(first) {
             if stop.load(Relaxed) {
@@ -248,9 +248,7 @@ impl Company<'_> {
             }
             decoder.decode(&photo.bytes, preprocess.hint, &mut pixels)?;
             let plan = preprocess.geometry.plan(pixels.size());
-            if let Some(output) = ImageViewMut::new(&mut output, plan.output) {
-                resizer.resize(pixels.view(), &plan, output)?;
-            }
+            resizer.resize_into(pixels.view(), &plan, &mut output)?;
             images += 1;
         }
         Ok(images)

@@ -126,6 +126,7 @@ impl Ones {
     fn new(input: Size, dim: usize, max_batch: usize) -> Self {
         Self(EncoderSpec {
             input,
+            sample: foveate_core::SampleType::U8,
             mean: [0.0; 3],
             std: [1.0; 3],
             dim,

@@ -145,7 +145,7 @@ impl Caches {
     /// Returns the first `images` images of the one batch.
     fn batch(&self, images: usize) -> Result<PixelBatch<'_>, EncodeError> {
         let samples = &self.batch[..images * self.samples[0].len()];
-        PixelBatch::new(samples, self.options.geometry.output())
+        PixelBatch::new(samples, self.options.geometry.format())
             .ok_or_else(|| EncodeError::Batch(format!("{images} images")))
     }
 
@@ -242,9 +242,8 @@ impl<'a> CachePrepare<'a> {
         turn.apply(&mut self.pixels, &mut self.turned).map_err(|error| error_chain(&error))?;
         let size = self.pixels.size();
         let plan = self.options.geometry.plan(size);
-        let mut sample = vec![0; plan.output.rgb_len().unwrap_or(0)];
-        let out = ImageViewMut::new(&mut sample, plan.output).ok_or("the recipe gives no pixels")?;
-        self.resizer.resize(self.pixels.view(), &plan, out).map_err(|error| error_chain(&error))?;
+        let mut sample = vec![0; plan.format().bytes()];
+        self.resizer.resize_into(self.pixels.view(), &plan, &mut sample).map_err(|error| error_chain(&error))?;
         Ok((CachedPixels { data: self.pixels.as_slice().to_vec(), size }, sample))
     }
 }

@@ -143,6 +143,7 @@ mod tests {
     fn device(overhead: f64, per_image: f64) -> StandInDevice {
         let spec = EncoderSpec {
             input: SIZE,
+            sample: foveate_core::SampleType::U8,
             mean: [0.0; 3],
             std: [1.0; 3],
             dim: 4,

@@ -138,14 +138,15 @@ impl<T> Lane<T> {
         if images == 0 {
             return Ok(FlightState::Encoded { memory, spans: None });
         }
-        let size = self.spec().input;
+        let format = self.spec().format();
+        let size = format.size;
         let padded = self.padded(images, memory.bytes());
         if let Some(overlap) = self.encoder.overlap() {
             overlap.submit(Batch { memory, images: padded, size })?;
             return Ok(FlightState::UnderWay { padded });
         }
-        let bytes = images * size.rgb_len().unwrap_or(0);
-        let batch = memory.host().and_then(|host| PixelBatch::new(host.get(..bytes)?, size)).ok_or_else(|| {
+        let bytes = images * format.bytes();
+        let batch = memory.host().and_then(|host| PixelBatch::new(host.get(..bytes)?, format)).ok_or_else(|| {
             EncodeError::Batch(format!("{images} images of {size} are not in memory that the host can read"))
         })?;
         let started = Instant::now();
@@ -156,7 +157,7 @@ impl<T> Lane<T> {
     /// Returns the size that a batch of `images` is submitted with, given memory of `bytes`. The memory behind the
     /// images is encoded too, and its rows are dropped.
     fn padded(&self, images: usize, bytes: usize) -> usize {
-        let room = bytes / self.spec().input.rgb_len().unwrap_or(0).max(1);
+        let room = bytes / self.spec().format().bytes().max(1);
         self.sizes.as_ref().map_or(images, |sizes| sizes.padded(images).min(room).max(images))
     }
 

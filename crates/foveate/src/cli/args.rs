@@ -63,7 +63,7 @@ Examples:
 
 Exit codes: 0 shown; 1 damaged or unreadable; 2 there is no such output";
 
-/// Images in, DINOv2 vectors out, every second accounted for.
+/// Images in, embedding vectors out, every second accounted for.
 #[derive(Parser, Debug)]
 #[command(name = "foveate", version, after_help = EXIT_CODES, args_override_self = true)]
 pub(crate) struct Cli {

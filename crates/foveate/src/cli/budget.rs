@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use foveate::collect::{CollectedRow, MemorySink};
 use foveate::core::error_chain;
-use foveate::dinov2::OpenOptions;
 use foveate::embed::{Backends, Settings};
 use foveate::lab::stats::{FEWEST_TOLERATED, quantile};
 use foveate::lab::tune::budget::{self, Change, Chosen, Drift, DriftBudget, Half, Recall};
 use foveate::lab::{LabError, PhotoSet, Setting};
+use foveate::model::OpenOptions;
 use foveate::pipeline::{Cancel, Progress};
 use foveate::verify::{cosine, nearest_neighbours};
 use foveate::{Embedder, rig};

@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 use clap::Parser;
-use foveate::dinov2::OpenOptions;
 use foveate::embed::{Backends, Settings};
+use foveate::model::OpenOptions;
 use foveate::pipeline::{Cancel, Progress, RunError};
 use foveate::sink::SinkError;
 use foveate::source::{Extent, Listing};

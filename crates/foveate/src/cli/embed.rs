@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use foveate::dinov2::OpenOptions;
 use foveate::embed::{Backends, CacheSettings, EmbedRun, Settings, UpdatePreview};
+use foveate::model::OpenOptions;
 use foveate::pipeline::{Cancel, FailurePolicy, Progress, RunError, RunReport, Update};
 use foveate::profile::card::{CardSampler, CardUse, Cards};
 use foveate::profile::process::{peak_resident_bytes, processor_time};

@@ -3,10 +3,10 @@
 use std::error::Error;
 use std::io::ErrorKind;
 
-use foveate::dinov2::{HubError, ModelError};
 use foveate::embed::EmbedError;
 use foveate::encode::EncodeError;
 use foveate::lab::LabError;
+use foveate::model::{HubError, ModelError};
 use foveate::pack::PackError;
 use foveate::pipeline::RunError;
 use foveate::sink::SinkError;

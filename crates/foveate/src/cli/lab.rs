@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use foveate::core::lock;
-use foveate::dinov2::OpenOptions;
 use foveate::embed::{Backends, Settings};
 use foveate::lab::bench::Sets;
 use foveate::lab::{Conditions, Lab, Observer, PhotoSet, Setting, StandIn, StandInRig, Table, Watch, fit};
+use foveate::model::OpenOptions;
 use foveate::pipeline::Cancel;
 use foveate::rig::Rig;
 use indicatif::ProgressBar;

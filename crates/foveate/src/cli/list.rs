@@ -4,7 +4,7 @@ use std::io::Write;
 
 use foveate::backends::{Visit, visit_all};
 use foveate::core::{Backend, Registry};
-use foveate::dinov2::Card;
+use foveate::model::Card;
 use serde_json::{Value, json};
 
 use super::args::ListArgs;
@@ -65,13 +65,16 @@ pub(crate) fn models(args: &ListArgs) -> anyhow::Result<Exit> {
         writeln!(out, "{}", Value::from(cards))?;
         return Ok(Exit::Complete);
     }
-    writeln!(out, "{:<42} {:>5} {:>6} {:>9}", "name", "dim", "input", "registers")?;
+    writeln!(out, "{:<43} {:<8} {:>5} {:>6} {:>9}  licence", "name", "family", "dim", "input", "registers")?;
     for card in cards {
-        let registers = card.config.num_register_tokens;
+        let Card { repository, dimension, licence, .. } = &card;
+        let family = card.family.name;
+        let registers = card.network.num_register_tokens;
         let width = card.preprocess.crop.width;
-        writeln!(out, "{:<42} {:>5} {width:>6} {registers:>9}", card.repository, card.dimension)?;
+        let gated = if card.gated { ", to be accepted on the hub" } else { "" };
+        writeln!(out, "{repository:<43} {family:<8} {dimension:>5} {width:>6} {registers:>9}  {licence}{gated}")?;
     }
-    writeln!(out, "\nAlso: a folder in Hugging Face layout, any `org/name[@revision]` of DINOv2's architecture,")?;
+    writeln!(out, "\nAlso: a folder in Hugging Face layout, any `org/name[@revision]` of one of these families,")?;
     writeln!(out, "or `seeded:<name>` for generated weights (no network; vectors without meaning).")?;
     Ok(Exit::Complete)
 }
@@ -79,8 +82,12 @@ pub(crate) fn models(args: &ListArgs) -> anyhow::Result<Exit> {
 fn card_json(card: &Card) -> Value {
     json!({
         "name": card.repository,
+        "family": card.family.name,
+        "licence": card.licence,
+        "gated": card.gated,
+        "pooling": card.network.pooling.name(),
         "dim": card.dimension,
         "input": card.preprocess.crop.width,
-        "registers": card.config.num_register_tokens,
+        "registers": card.network.num_register_tokens,
     })
 }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use foveate::core::{PixelBatch, VectorBuf};
-use foveate::dinov2::OpenOptions;
 use foveate::embed::Backends;
 use foveate::lab::{Memory, Rig as _, Setting};
+use foveate::model::OpenOptions;
 use foveate::profile::process;
 use foveate::rig::Rig;
 

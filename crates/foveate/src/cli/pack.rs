@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::thread::available_parallelism;
 
 use foveate::collect::Sample;
-use foveate::dinov2::OpenOptions;
 use foveate::embed::{Backends, Settings};
+use foveate::model::OpenOptions;
 use foveate::pack::{Begun, Drift, PackError, PackOptions, Resize};
 use foveate::pipeline::{Cancel, Progress};
 use foveate::sink::{Existing, OutputManifest};

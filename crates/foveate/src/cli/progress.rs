@@ -230,7 +230,7 @@ impl Download {
     }
 }
 
-impl foveate::dinov2::Progress for Download {
+impl foveate::model::Progress for Download {
     fn bytes(&self, file: &str, done: u64, total: Option<u64>) {
         match &self.bar {
             Some(bar) => {

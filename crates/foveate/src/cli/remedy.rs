@@ -6,8 +6,8 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 
 use foveate::core::error_chain;
-use foveate::dinov2::ModelError;
 use foveate::embed::{EmbedError, kernels_remedy};
+use foveate::model::ModelError;
 use foveate::pack::PackError;
 use foveate::pipeline::RunError;
 use foveate::sink::{RunState, SinkError};

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use foveate::backends;
-use foveate::dinov2::OpenOptions;
 use foveate::embed::{Backends, Settings};
+use foveate::model::OpenOptions;
 use foveate::net::{self, Client};
 use foveate::pipeline::Cancel;
 use foveate::queue::{Job, JobQueue, QueueError, QueueOptions};

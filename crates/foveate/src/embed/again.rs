@@ -76,8 +76,7 @@ impl Settings {
         if let Some(pixels) = get("max_pixels").and_then(|pixels| pixels.parse().ok()) {
             options.model.network.max_pixels = pixels;
         }
-        let pooling = Pooling::ALL.into_iter().find(|known| get("pooling") == Some(known.name()));
-        options.model.pooling = pooling.unwrap_or_default();
+        options.model.pooling = Pooling::ALL.into_iter().find(|known| get("pooling") == Some(known.name()));
         options.model.dtype = DType::ALL.into_iter().find(|known| get("dtype") == Some(known.name()));
         if get("orientation") == Some("ignore") {
             options.images.orientation = OrientationPolicy::Ignore;

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use foveate_core::{BoxError, UnknownBackend};
-use foveate_dinov2::ModelError;
 use foveate_encode::EncodeError;
+use foveate_model::ModelError;
 use foveate_pipeline::RunError;
 use foveate_preprocess::PreprocessError;
 use foveate_sink::SinkError;

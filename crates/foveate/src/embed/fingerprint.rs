@@ -81,7 +81,7 @@ impl JobDescription<'_> {
             set(RunManifest::PIXELS, (*pixels).to_owned());
         }
         set("dtype", options.model.dtype().name().to_owned());
-        set("pooling", options.model.pooling.name().to_owned());
+        set("pooling", options.model.pooling(model).name().to_owned());
         set("normalize", options.model.normalize.name().to_owned());
         let mut info = BTreeMap::new();
         if let Some(revision) = model.revision() {

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use foveate_core::Backend;
-use foveate_dinov2::{Model, OpenOptions};
+use foveate_core::{Backend, SampleType};
 use foveate_encode::{Encoder, EncoderRegistry, GraphFormat, ModelForm};
+use foveate_model::{Model, OpenOptions};
 use foveate_pipeline::Recall;
 use foveate_preprocess::{
     CpuPreprocessor, DecoderOpener, DeviceOptions, Granularity, PreprocessOptions, PreprocessorOpener, ResizerOpener,
@@ -104,7 +104,7 @@ impl Settings {
     pub(crate) fn open(&self, backends: &Arc<Backends>, model: &OpenOptions<'_>) -> Result<OpenedJob, EmbedError> {
         let (names, model) = self.choose(backends, model)?;
         let geometry = self.model.network.preprocess.geometry(model.preprocess())?;
-        let encoders = self.open_encoders(&names.encoder, &model, backends)?;
+        let encoders = self.open_encoders(&names.encoder, &model, geometry.format().sample, backends)?;
         let decoder = self.decoder_opener(names.decoders.first().cloned(), backends);
         let resizer = self.resizer_opener(Some(names.resizer.clone()), backends);
         let options = self.preprocess(geometry);
@@ -164,7 +164,7 @@ impl Settings {
         let device = self.devices().next().unwrap_or_default().to_owned();
         let settings = by_name(&self.model.decoder_option);
         let backends = Arc::clone(backends);
-        PreprocessorOpener::new(Granularity::Batch, options.geometry.output(), move || {
+        PreprocessorOpener::new(Granularity::Batch, options.geometry.format(), move || {
             let fallback = CpuPreprocessor::open(Arc::clone(&decoder), Arc::clone(&resizer), options.clone())?;
             let backend = backends.preprocessors.get(&name)?;
             backend.open(DeviceOptions {
@@ -181,10 +181,11 @@ impl Settings {
         &self,
         name: &str,
         model: &OpenModel,
+        sample: SampleType,
         backends: &Backends,
     ) -> Result<Vec<Box<dyn Encoder>>, EmbedError> {
         let backend = backends.encoders.get(name)?;
-        let each: Vec<_> = self.devices().map(|device| self.encoder_options(device)).collect();
+        let each: Vec<_> = self.devices().map(|device| self.encoder_options(device, model, sample)).collect();
         let first = each.first().ok_or_else(|| EmbedError::NoDevice(self.engine.device.clone()))?;
         let model = model.for_backend(backend, &backends.encoders, first)?;
         each.iter().map(|options| Ok(backend.open(&model, options)?)).collect()

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use foveate_core::Backend;
 use foveate_decode::{ByFormat, DecodeError, Decoder, DecoderOptions, DecoderRegistry};
-use foveate_dinov2::Model;
 use foveate_encode::EncoderRegistry;
+use foveate_model::Model;
 use foveate_preprocess::PreprocessorRegistry;
 use foveate_resize::{ResizeError, Resizer, ResizerRegistry};
 use foveate_sink::{SinkBackend, SinkRegistry};

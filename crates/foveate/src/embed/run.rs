@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use foveate_dinov2::OpenOptions;
+use foveate_model::OpenOptions;
 use foveate_pipeline::{
     Cancel, Config, FailurePolicy, InputChange, Pipeline, Progress, RunError, RunReport, Update, UpdateSource,
 };

@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use foveate_core::PixelLimits;
+use foveate_core::{PixelLimits, SampleType};
 use foveate_decode::DecoderOptions;
 use foveate_encode::{DType, EncoderOptions, Pooling};
 use foveate_pipeline::lane::Normalize;
@@ -18,6 +18,7 @@ use foveate_source::store::{StoreOptions, WebHeaders};
 use foveate_source::{Input, NameFilter, Separator};
 
 #[cfg(feature = "cli")]
+use crate::models::OpenModel;
 use crate::values::{input, one_of, parse_count, parse_glob, parse_positive, parse_setting};
 use crate::{DecodeScale, Recipe, Shard};
 
@@ -181,9 +182,9 @@ pub struct ModelSettings {
     #[cfg_attr(feature = "cli", command(flatten))]
     pub network: NetworkSettings,
 
-    /// How tokens become one vector.
-    #[cfg_attr(feature = "cli", arg(long, default_value = Self::default().pooling.name(), value_parser = one_of(&Pooling::ALL, Pooling::name)))]
-    pub pooling: Pooling,
+    /// How tokens become one vector. Default: the model's own way, as `foveate models` shows it.
+    #[cfg_attr(feature = "cli", arg(long, value_parser = one_of(&Pooling::ALL, Pooling::name)))]
+    pub pooling: Option<Pooling>,
 
     /// Scale each vector to unit length.
     #[cfg_attr(feature = "cli", arg(long, default_value = Self::default().normalize.name(), value_parser = one_of(&Normalize::ALL, Normalize::name)))]
@@ -415,6 +416,11 @@ impl ModelSettings {
         self.dtype.unwrap_or_default()
     }
 
+    /// Returns the way in which the tokens of `model` become one vector.
+    pub fn pooling(&self, model: &OpenModel) -> Pooling {
+        self.pooling.unwrap_or_else(|| model.own_pooling())
+    }
+
     /// Returns whether decoders may downscale.
     pub fn decode_scale(&self) -> DecodeScale {
         self.decode_scale.unwrap_or_default()
@@ -533,10 +539,11 @@ impl Settings {
         devices(&self.engine.device)
     }
 
-    /// Returns the options of one device's encoder; encoders on the CPU share its threads.
-    pub(crate) fn encoder_options(&self, device: &str) -> EncoderOptions {
+    /// Returns the options of one device's encoder of `model`; encoders on the CPU share its threads.
+    pub(crate) fn encoder_options(&self, device: &str, model: &OpenModel, sample: SampleType) -> EncoderOptions {
         EncoderOptions {
-            pooling: self.model.pooling,
+            pooling: self.model.pooling(model),
+            sample,
             dtype: self.model.dtype(),
             device: device.to_owned(),
             max_batch: self.engine.batch,

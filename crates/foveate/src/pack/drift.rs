@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use foveate_core::error_chain;
-use foveate_dinov2::OpenOptions;
+use foveate_model::OpenOptions;
 use foveate_pipeline::Cancel;
 use foveate_source::{Content, Delivery, Extent, Fetch, FetchError, Item, Source, SourceError};
 

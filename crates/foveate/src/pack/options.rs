@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use foveate_core::Backend as _;
-use foveate_dinov2::OpenOptions;
+use foveate_model::OpenOptions;
 use foveate_pipeline::RunError;
 use foveate_sink::RunManifest;
 use foveate_source::Source;

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
 use foveate_core::Stage;
-use foveate_dinov2::OpenOptions;
+use foveate_model::OpenOptions;
 use foveate_pipeline::{Cancel, Progress, Queue, RunError, check_storage};
 use foveate_sink::{Failure, OutputManifest, SinkError, StoredRun, Watermark};
 use foveate_source::{Content, Item, Source};

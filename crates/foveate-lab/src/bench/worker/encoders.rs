@@ -24,6 +24,7 @@ impl Stub {
     pub(super) fn new(input: Size, max_batch: usize, sleeps: [Duration; 2]) -> Self {
         let spec = EncoderSpec {
             input,
+            sample: foveate_core::SampleType::U8,
             mean: [0.0; 3],
             std: [1.0; 3],
             dim: CHANNELS,

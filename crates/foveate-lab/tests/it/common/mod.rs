@@ -250,6 +250,7 @@ impl Rig for FakeRig {
         Ok(Box::new(FakeEncoder {
             spec: EncoderSpec {
                 input: Size::square(self.input),
+                sample: foveate_core::SampleType::U8,
                 mean: [0.0; 3],
                 std: [1.0; 3],
                 dim: DIM,

@@ -1,0 +1,149 @@
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::{Family, ModelError, Network, Preprocess};
+
+/// A model card: the facts about a published model that need no network.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Card {
+    /// Hub repository, which is also the card's name (`facebook/dinov2-small`).
+    pub repository: String,
+    /// Revision to fetch by default.
+    pub revision: String,
+    /// Licence of the weights as the repository states it, an SPDX identifier if there is one.
+    pub licence: String,
+    /// True if the hub wants the licence accepted first.
+    pub gated: bool,
+    /// Number of values in the checkpoint.
+    pub parameters: usize,
+    /// Length of the model's own vector.
+    pub dimension: usize,
+    /// Name of the preprocessing recipe.
+    pub recipe: String,
+    /// The family, in the layout of one library.
+    pub family: &'static Family,
+    /// Architecture.
+    pub network: Network,
+    /// The recipe.
+    pub preprocess: Preprocess,
+}
+
+/// The file's form. Its two tables have the keys of the hub's JSON files, and the same parsers read them.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CardFile {
+    repository: String,
+    revision: String,
+    licence: String,
+    #[serde(default)]
+    gated: bool,
+    parameters: usize,
+    dimension: usize,
+    recipe: String,
+    config: Map<String, Value>,
+    preprocessor: Map<String, Value>,
+}
+
+macro_rules! cards {
+    ($($name:literal),* $(,)?) => {
+        const CARDS: &[(&str, &str)] =
+            &[$(($name, include_str!(concat!("../models/", $name, ".toml")))),*];
+    };
+}
+
+cards![
+    "dinov2-small",
+    "dinov2-base",
+    "dinov2-large",
+    "dinov2-giant",
+    "dinov2-with-registers-small",
+    "dinov2-with-registers-base",
+    "dinov2-with-registers-large",
+    "dinov2-with-registers-giant",
+    "dinov3-vits16-pretrain-lvd1689m",
+    "dinov3-vitb16-pretrain-lvd1689m",
+    "dinov3-vitl16-pretrain-lvd1689m",
+    "siglip-base-patch16-224",
+    "siglip2-base-patch16-224",
+    "siglip2-so400m-patch14-224",
+    "clip-vit-base-patch32",
+    "clip-vit-base-patch16",
+    "clip-vit-large-patch14",
+    "CLIP-ViT-B-32-laion2B-s34B-b79K",
+    "tipsv2-b14",
+    "vit-base-patch16-224-in21k",
+];
+
+impl Card {
+    /// The names of the cards without their owner (`dinov2-small`), by family, smallest model first.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        CARDS.iter().map(|(name, _)| *name)
+    }
+
+    /// Returns the card called `name`, with or without its owner (`facebook/dinov2-small`, `dinov2-small`).
+    ///
+    /// # Errors
+    /// [`ModelError::Unknown`], which lists the existing cards.
+    pub fn get(name: &str) -> Result<Self, ModelError> {
+        let short = name.rsplit('/').next().unwrap_or(name);
+        let known = CARDS.iter().find(|(known, _)| *known == short);
+        let card = known.map(|(known, text)| Self::parse(text, Path::new(&format!("models/{known}.toml"))));
+        match card.transpose()?.filter(|card| short == name || card.repository == name) {
+            Some(card) => Ok(card),
+            None => {
+                let known: Vec<&str> = Self::names().collect();
+                let problem = format!("there is no such model card; known: {}", known.join(", "));
+                Err(ModelError::Unknown { spec: name.to_owned(), problem })
+            }
+        }
+    }
+
+    fn parse(text: &str, path: &Path) -> Result<Self, ModelError> {
+        let file: CardFile = toml::from_str(text).map_err(|e| ModelError::malformed(path, e.message()))?;
+        let (family, network) = Family::of_map(file.config, path)?;
+        Ok(Self {
+            repository: file.repository,
+            revision: file.revision,
+            licence: file.licence,
+            gated: file.gated,
+            parameters: file.parameters,
+            dimension: file.dimension,
+            recipe: file.recipe,
+            preprocess: Preprocess::from_map(file.preprocessor, path, family.resampler)?,
+            family,
+            network,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_card_agrees_with_itself() {
+        for name in Card::names() {
+            let card = Card::get(name).unwrap();
+            assert!(card.repository.ends_with(&format!("/{name}")));
+            assert_eq!(card.parameters, card.network.parameters(), "{name}");
+            assert_eq!(card.dimension, card.network.dim(card.network.pooling).unwrap(), "{name}");
+            assert!(card.network.grid(card.preprocess.crop).is_ok());
+            assert_eq!(Card::get(&card.repository).unwrap(), card);
+        }
+    }
+
+    #[test]
+    fn an_unknown_card_is_answered_with_the_known_ones() {
+        let message = Card::get("dinov2-tiny").unwrap_err().to_string();
+        assert!(message.starts_with("no model 'dinov2-tiny'") && message.contains("dinov2-small"), "{message}");
+    }
+
+    #[test]
+    fn a_card_with_an_unknown_key_is_refused() {
+        let text = CARDS[0].1.replace("licence =", "license =");
+        let message = Card::parse(&text, Path::new("x.toml")).unwrap_err().to_string();
+        assert!(message.contains("license"), "{message}");
+    }
+}

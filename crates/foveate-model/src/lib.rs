@@ -1,0 +1,42 @@
+#![doc = include_str!("../README.md")]
+
+mod card;
+mod checkpoint;
+mod error;
+mod families;
+mod fold;
+mod hash;
+mod hub;
+mod keys;
+mod layout;
+mod model;
+mod network;
+mod onnx;
+mod open;
+pub mod parts;
+#[cfg(feature = "pickle")]
+mod pickle;
+mod positions;
+mod preprocess;
+mod rotary;
+mod seeded;
+mod stored;
+mod weights;
+
+pub use card::Card;
+pub use checkpoint::Checkpoint;
+pub use error::ModelError;
+pub use families::Family;
+pub use fold::fold_normalization;
+pub use hash::sha256_file;
+pub use hub::{HubError, HubOptions, NoProgress, Progress, Token};
+pub use model::Model;
+pub use network::{
+    Activation, AttentionBias, Grid, Interpolation, Network, PositionTable, Probe, Projection, Rotary, TensorSpec,
+};
+pub use open::OpenOptions;
+pub use positions::interpolate_positions;
+pub use preprocess::{Preprocess, Resampler};
+pub use rotary::RotaryTable;
+pub use seeded::SeededWeights;
+pub use weights::Weights;
