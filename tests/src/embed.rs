@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use foveate_core::{ImageViewMut, PixelBatch, PixelBuf, PixelLimits, Size, VectorBuf, error_chain};
+use foveate_core::{InputFormat, PixelBatch, PixelBuf, PixelLimits, VectorBuf, error_chain};
 use foveate_decode::{DecodeHint, Decoder, orientation};
 use foveate_encode::Encoder;
 use foveate_resize::{Geometry, Resizer};
@@ -48,30 +48,29 @@ impl Preprocessor {
 /// # Errors
 /// If the resizer refuses.
 pub fn resize(resizer: &mut dyn Resizer, image: &PixelBuf, geometry: Geometry) -> Result<Vec<u8>, Outcome> {
-    let size = geometry.output();
-    let mut output = vec![0; size.rgb_len().unwrap_or(0)];
-    let view = ImageViewMut::new(&mut output, size).ok_or_else(|| Outcome::failed("no room for the output"))?;
-    match resizer.resize(image.view(), &geometry.plan(image.size()), view) {
+    let mut output = vec![0; geometry.format().bytes()];
+    match resizer.resize_into(image.view(), &geometry.plan(image.size()), &mut output) {
         Ok(()) => Ok(output),
         Err(error @ foveate_resize::ResizeError::Unsupported { .. }) => Err(Outcome::Ignored(error_chain(&error))),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Encodes `inputs` (each `[h, w, 3]` of `size`) in batches of `batch`. Returns their vectors.
+/// Encodes `inputs` (each an image of this format) in batches of `batch`. Returns their vectors.
 ///
 /// # Errors
 /// If the encoder refuses.
 pub fn encode(
     encoder: &mut dyn Encoder,
     inputs: &[Vec<u8>],
-    size: Size,
+    format: impl Into<InputFormat>,
     batch: usize,
 ) -> Result<Vec<Vec<f32>>, Outcome> {
+    let format = format.into();
     let (mut vectors, mut rows) = (Vec::new(), VectorBuf::new());
     for chunk in inputs.chunks(batch) {
         let pixels = chunk.concat();
-        let batch = PixelBatch::new(&pixels, size).ok_or_else(|| Outcome::failed("no whole number of images"))?;
+        let batch = PixelBatch::new(&pixels, format).ok_or_else(|| Outcome::failed("no whole number of images"))?;
         encoder.encode(batch, &mut rows)?;
         vectors.extend((0..rows.rows()).map(|row| rows.row(row).to_vec()));
     }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use foveate::models::OpenModel;
-use foveate_core::{PixelBatch, Size};
+use foveate_core::{PixelBatch, SampleType, Size};
 use foveate_encode::conformance::noise;
 use foveate_encode::{DType, EncodeError, Encoder, EncoderOptions, Pooling};
 use foveate_model::{Model, OpenOptions};
@@ -86,8 +86,18 @@ pub(super) fn seeded_model(name: &str) -> Result<Model, Outcome> {
 }
 
 pub(super) fn open(backend: &str, model: Model, pooling: Pooling) -> Result<Box<dyn Encoder>, Outcome> {
-    let options = EncoderOptions { pooling, max_batch: BATCH, ..EncoderOptions::default() };
-    Ok(open_as(backend, &OpenModel::Checkpoint(Arc::new(model)), &options)?)
+    open_for(backend, model, pooling, SampleType::U8)
+}
+
+/// The same for images with samples of this type.
+pub(super) fn open_for(
+    backend: &str,
+    model: Model,
+    pooling: Pooling,
+    sample: SampleType,
+) -> Result<Box<dyn Encoder>, Outcome> {
+    let options = EncoderOptions { pooling, sample, max_batch: BATCH, ..EncoderOptions::default() };
+    unless_unsupported(open_as(backend, &OpenModel::Checkpoint(Arc::new(model)), &options))
 }
 
 fn open_as(backend: &str, model: &OpenModel, options: &EncoderOptions) -> Result<Box<dyn Encoder>, EncodeError> {

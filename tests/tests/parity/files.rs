@@ -19,7 +19,7 @@ use foveate_tests::numerics::{
 };
 use foveate_tests::trial::{Outcome, ensure, trial};
 
-use crate::encoders::{SEEDED, TINY, open, seeded_model, tiny_model};
+use crate::encoders::{SEEDED, TINY, open, open_for, seeded_model, tiny_model};
 
 /// Backends by name: decoder, resizer, encoder.
 #[derive(Clone)]
@@ -75,8 +75,8 @@ impl Combination {
         let mut preprocessor = self.preprocessor(geometry, orient)?;
         let inputs: Vec<Vec<u8>> = paths.iter().map(|path| preprocessor.input(path)).collect::<Result<_, _>>()?;
         let pooling = model.network.pooling;
-        let mut encoder = open(&self.encoder, model, pooling)?;
-        encode(encoder.as_mut(), &inputs, geometry.output(), 8)
+        let mut encoder = open_for(&self.encoder, model, pooling, geometry.format().sample)?;
+        encode(encoder.as_mut(), &inputs, geometry.format(), 8)
     }
 
     /// The tier that the decoder's and the resizer's pixels allow.
