@@ -271,7 +271,13 @@ fn batches_are_those_of_the_cpu() {
     assert!(images.len() > 60, "{} images", images.len());
     let output = Size::square(56);
     let image = output.rgb_len().unwrap();
-    let crop = Geometry::ShortestEdgeCrop { edge: 64, longest: None, crop: output, filter: Filter::Bicubic };
+    let crop = Geometry::ShortestEdgeCrop {
+        edge: 64,
+        longest: None,
+        crop: output,
+        filter: Filter::Bicubic,
+        ties: foveate_resize::CropTies::Down,
+    };
     let squash = Geometry::Stretch { output, filter: Filter::OpenCvLinear };
     for (geometry, backend) in [(crop, "auto"), (squash, "hybrid")] {
         let options = PreprocessOptions::new(geometry);
@@ -545,9 +551,27 @@ fn samples_are_those_of_fir() {
             for geometry in [
                 Geometry::Stretch { output: Size::new(28, 28), filter },
                 Geometry::Stretch { output: Size::new(37, 21), filter },
-                Geometry::ShortestEdgeCrop { edge: 32, longest: None, crop: Size::square(28), filter },
-                Geometry::ShortestEdgeCrop { edge: 28, longest: None, crop: Size::square(28), filter },
-                Geometry::ShortestEdgeCrop { edge: 20, longest: None, crop: Size::square(28), filter },
+                Geometry::ShortestEdgeCrop {
+                    edge: 32,
+                    longest: None,
+                    crop: Size::square(28),
+                    filter,
+                    ties: foveate_resize::CropTies::Down,
+                },
+                Geometry::ShortestEdgeCrop {
+                    edge: 28,
+                    longest: None,
+                    crop: Size::square(28),
+                    filter,
+                    ties: foveate_resize::CropTies::Down,
+                },
+                Geometry::ShortestEdgeCrop {
+                    edge: 20,
+                    longest: None,
+                    crop: Size::square(28),
+                    filter,
+                    ties: foveate_resize::CropTies::Down,
+                },
             ] {
                 let expected = on_the_cpu(&pixels, stored, turn, geometry);
                 let made = resample(&device, &pixels, stored, turn, geometry).unwrap();

@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 
 use crate::hash::{hex, sha256_of};
 use crate::layout::Layout;
+use crate::parts::transposed;
 use crate::stored::StoredTensor;
 use crate::{ModelError, Network, TensorSpec, Weights};
 
@@ -57,6 +58,8 @@ struct TensorPlace {
     /// Laid one behind the other.
     parts: Vec<Location>,
     shape: Vec<usize>,
+    /// True if the file has rows for columns.
+    is_transposed: bool,
 }
 
 /// The location of a tensor in a file, or of some of its rows.
@@ -163,6 +166,9 @@ impl Checkpoint {
     ) -> Result<Option<TensorPlace>, ModelError> {
         let stored = layout.find(&spec.name);
         let mut shape = spec.shape.clone();
+        if stored.is_transposed {
+            shape.reverse();
+        }
         // A part has as many rows as its siblings.
         shape[0] = shape[0] * stored.part.1 / stored.names.len();
         let mut parts = Vec::new();
@@ -181,7 +187,7 @@ impl Checkpoint {
             }
             known.insert(name);
         }
-        Ok(Some(TensorPlace { parts, shape: spec.shape.clone() }))
+        Ok(Some(TensorPlace { parts, shape: spec.shape.clone(), is_transposed: stored.is_transposed }))
     }
 
     fn check_tensor(&self, location: &Location, name: &str, shape: &[usize]) -> Result<(), ModelError> {
@@ -248,7 +254,7 @@ impl Weights for Checkpoint {
         for part in &place.parts[1..] {
             values.extend_from_slice(&self.read_part(name, part)?);
         }
-        Ok(Cow::Owned(values))
+        Ok(Cow::Owned(if place.is_transposed { transposed(&values, shape[0]) } else { values }))
     }
 
     fn shape(&self, name: &str) -> Option<Vec<usize>> {

@@ -39,6 +39,11 @@ impl<'a> Keys<'a> {
         Ok(Self { path: self.path, within: format!("{}{key}.", self.within), map })
     }
 
+    /// Other keys of the same file.
+    pub(crate) fn with(&self, map: Map<String, Value>) -> Self {
+        Self { path: self.path, within: self.within.clone(), map }
+    }
+
     /// Refuses any value of `key` but `only`, which is also its default.
     pub(crate) fn only(&self, key: &str, only: bool) -> Result<(), ModelError> {
         match self.flag(key, Some(only))? {

@@ -23,6 +23,8 @@ pub(crate) enum Stored {
     Part(&'static str, usize, usize),
     /// Two tensors, to be laid one behind the other in the first dimension.
     Joined(&'static str, &'static str),
+    /// With rows and columns exchanged.
+    Transposed(&'static str),
 }
 
 /// The same with the names in full.
@@ -31,6 +33,7 @@ pub(crate) struct StoredName {
     pub(crate) names: Vec<String>,
     /// Index and count of the part that is meant.
     pub(crate) part: (usize, usize),
+    pub(crate) is_transposed: bool,
 }
 
 impl Layout {
@@ -60,11 +63,13 @@ impl Layout {
 impl Stored {
     fn named(self, rest: &str, layer: &str) -> StoredName {
         let full = |name: &str| format!("{}{rest}", name.replace("{}", layer));
-        match self {
-            Self::At(name) => StoredName { names: vec![full(name)], part: (0, 1) },
-            Self::Part(name, index, count) => StoredName { names: vec![full(name)], part: (index, count) },
-            Self::Joined(first, second) => StoredName { names: vec![full(first), full(second)], part: (0, 1) },
-        }
+        let whole = (0, 1);
+        let (names, part) = match self {
+            Self::At(name) | Self::Transposed(name) => (vec![full(name)], whole),
+            Self::Part(name, index, count) => (vec![full(name)], (index, count)),
+            Self::Joined(first, second) => (vec![full(first), full(second)], whole),
+        };
+        StoredName { names, part, is_transposed: matches!(self, Self::Transposed(_)) }
     }
 }
 

@@ -19,6 +19,9 @@ impl OpenOptions<'static> {
     }
 }
 
+/// The config of a model in open_clip's layout.
+const OPEN_CLIP_CONFIG: &str = "open_clip_config.json";
+
 /// The prefix of `seeded:` models.
 const SEEDED: &str = "seeded:";
 
@@ -130,15 +133,18 @@ struct FolderContents {
 
 impl FolderContents {
     fn load(folder: &Path) -> Result<Self, ModelError> {
-        let path = folder.join("config.json");
+        let [config, recipe] = ["config.json", "preprocessor_config.json"].map(|name| folder.join(name));
+        let open_clip = folder.join(OPEN_CLIP_CONFIG);
+        let path = if config.exists() || !open_clip.exists() { config } else { open_clip };
         if folder.is_dir() && !path.exists() {
             let problem = "it is missing: this folder has no model; name one with config.json, \
                            preprocessor_config.json and model.safetensors";
             return Err(ModelError::malformed(&path, problem.to_owned()));
         }
-        let (family, network) = Family::of_json(&read(&path)?, &path)?;
-        let path = folder.join("preprocessor_config.json");
-        let preprocess = Preprocess::from_json(&read(&path)?, &path, family.resampler)?;
+        let (family, network, preprocess) = Family::describe(&read(&path)?, &path, |resampler| {
+            Preprocess::from_json(&read(&recipe)?, &recipe, resampler)
+        })?;
+        let path = if recipe.exists() { recipe } else { path };
         network.grid(preprocess.crop).map_err(|error| ModelError::malformed(&path, error.to_string()))?;
         let weights = Checkpoint::open(folder, &network, family.layout)?;
         Ok(Self { family, network, preprocess, weights })

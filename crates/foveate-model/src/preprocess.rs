@@ -20,6 +20,8 @@ pub struct Preprocess {
     pub shortest_edge: Option<u32>,
     /// Most that the longer side becomes, with `shortest_edge`.
     pub longest_edge: Option<u32>,
+    /// True if a crop with odd margins begins at the even one of the two rows or columns, else at the first.
+    pub ties_to_even: bool,
     /// Pillow's number for the filter (0 nearest, 1 lanczos, 2 bilinear, 3 bicubic, 4 box, 5 hamming).
     pub resample: u8,
     /// Size cut from the centre, which is the model's input size.
@@ -128,6 +130,7 @@ impl Preprocess {
             resampler: if is_float { Resampler::TorchvisionF32 } else { resampler },
             shortest_edge,
             longest_edge,
+            ties_to_even: false,
             resample: keys.integer("resample", defaults.map(|d| d.resample), 0..=5)? as u8,
             crop,
             mean,
@@ -139,6 +142,24 @@ impl Preprocess {
             },
         })
     }
+}
+
+/// Pillow's number for the name of a filter in timm's and open_clip's configs.
+pub(crate) fn resample(keys: &Keys<'_>) -> Result<u8, ModelError> {
+    match keys.text("interpolation")? {
+        Some("lanczos") => Ok(1),
+        Some("bilinear") => Ok(2),
+        None | Some("bicubic") => Ok(3),
+        Some(other) => {
+            Err(keys.error("interpolation", format!("is '{other}'; supported are bicubic, bilinear and lanczos")))
+        }
+    }
+}
+
+/// Reads `mean` and `std`, which timm's and open_clip's configs have.
+pub(crate) fn mean_and_std(keys: &Keys<'_>) -> Result<([f32; 3], [f32; 3]), ModelError> {
+    let mean = keys.per_channel("mean", Some(BIT.mean), f32::is_finite, "numbers")?;
+    Ok((mean, keys.per_channel("std", Some(BIT.std), |x| x.is_finite() && x > 0.0, "positive numbers")?))
 }
 
 fn defaults(keys: &Keys<'_>) -> Result<Option<&'static Defaults>, ModelError> {

@@ -134,6 +134,7 @@ fn the_tiny_models_are_what_their_files_say() {
             resampler: Resampler::Pillow,
             shortest_edge: Some(256),
             longest_edge: None,
+            ties_to_even: false,
             resample: 3,
             crop: Size::square(224),
             mean: [0.485, 0.456, 0.406],

@@ -95,7 +95,13 @@ mod tests {
     #[test]
     fn only_fast_and_low_permit_and_never_less_than_the_recipe_resizes_to() {
         let crop = Size::square(224);
-        let hf = Geometry::ShortestEdgeCrop { edge: 256, longest: None, crop, filter: Filter::Bicubic };
+        let hf = Geometry::ShortestEdgeCrop {
+            edge: 256,
+            longest: None,
+            crop,
+            filter: Filter::Bicubic,
+            ties: foveate_resize::CropTies::Down,
+        };
         let squash = Geometry::Stretch { output: crop, filter: Filter::OpenCvLinear };
         let wide = Geometry::Stretch { output: Size::new(320, 224), filter: Filter::Bilinear };
         let fast = |geometry: &Geometry| DecodeScale::Fast.hint(geometry).min_side;

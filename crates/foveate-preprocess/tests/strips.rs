@@ -51,6 +51,7 @@ fn recipes() -> Vec<PreprocessOptions> {
             longest: None,
             crop: Size::new(width, height),
             filter,
+            ties: foveate_resize::CropTies::Down,
         })
     };
     let squash = |side, filter| PreprocessOptions::new(Geometry::Stretch { output: Size::square(side), filter });

@@ -6,8 +6,13 @@ use foveate_resize::conformance::{Promise, Tolerance, check, noise};
 use foveate_resize::{Filter, Geometry, ResizeError, ResizePlan, Resizer, SourceBox};
 use foveate_resize_image::ImageResizer;
 
-const HF: Geometry =
-    Geometry::ShortestEdgeCrop { edge: 256, longest: None, crop: Size::square(224), filter: Filter::Bicubic };
+const HF: Geometry = Geometry::ShortestEdgeCrop {
+    edge: 256,
+    longest: None,
+    crop: Size::square(224),
+    filter: Filter::Bicubic,
+    ties: foveate_resize::CropTies::Down,
+};
 
 /// Pillow's kernels on noise, where the u8 between Pillow's passes clamps most: 23 steps at worst, and 95.8 % within
 /// one.

@@ -2,6 +2,16 @@ use foveate_core::{InputFormat, Size};
 
 use crate::{Filter, Placement, ResizePlan, SourceBox};
 
+/// The first row or column of a centre crop if the resized image has an odd number more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CropTies {
+    /// Half of it, rounded down, as in `transformers`.
+    #[default]
+    Down,
+    /// Half of it, rounded to the even neighbour, as torchvision's transforms do, and with them timm and open_clip.
+    ToEven,
+}
+
 /// Way in which an image of any size becomes the encoder's input.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
@@ -18,6 +28,8 @@ pub enum Geometry {
         crop: Size,
         /// The interpolation.
         filter: Filter,
+        /// The place of a crop whose margins are odd.
+        ties: CropTies,
     },
     /// The `squash` recipe: stretches the whole image to `output`, ignoring its aspect ratio.
     Stretch {
@@ -57,11 +69,11 @@ impl Geometry {
     pub fn plan(self, source: Size) -> ResizePlan {
         match self {
             Self::Stretch { output, filter } => ResizePlan::new(SourceBox::whole(source), output, filter),
-            Self::ShortestEdgeCrop { edge, longest, crop, filter } => {
+            Self::ShortestEdgeCrop { edge, longest, crop, filter, ties } => {
                 let bounded = longest.and_then(|longest| longest_edge(source, edge, longest));
                 let [width, height] = bounded.unwrap_or_else(|| shortest_edge(source, edge));
-                let x = center_crop(source.width, width, crop.width);
-                let y = center_crop(source.height, height, crop.height);
+                let x = center_crop(source.width, width, crop.width, ties);
+                let y = center_crop(source.height, height, crop.height, ties);
                 ResizePlan {
                     source: SourceBox { x: x.source_at, y: y.source_at, width: x.source_len, height: y.source_len },
                     output: crop,
@@ -108,11 +120,16 @@ struct AxisCrop {
     place_len: u32,
 }
 
-fn center_crop(source: u32, resized: u64, crop: u32) -> AxisCrop {
+fn center_crop(source: u32, resized: u64, crop: u32, ties: CropTies) -> AxisCrop {
     let source = f64::from(source);
     if resized >= u64::from(crop) {
         let scale = source / resized as f64;
-        let at = (resized - u64::from(crop)) / 2;
+        let rest = resized - u64::from(crop);
+        let at = match ties {
+            CropTies::Down => rest / 2,
+            // 1 of 1 goes to 0, 3 to 2, 5 to 2, 7 to 4.
+            CropTies::ToEven => rest / 2 + u64::from(rest % 4 == 3),
+        };
         // Keep the whole side exactly whole, so that an unchanged size is recognized.
         let source_len = if resized == u64::from(crop) { source } else { f64::from(crop) * scale };
         AxisCrop { source_at: at as f64 * scale, source_len, place_at: 0, place_len: crop }
@@ -127,7 +144,13 @@ mod tests {
     use super::*;
 
     fn hf(edge: u32, crop: u32) -> Geometry {
-        Geometry::ShortestEdgeCrop { edge, longest: None, crop: Size::square(crop), filter: Filter::Bicubic }
+        Geometry::ShortestEdgeCrop {
+            edge,
+            longest: None,
+            crop: Size::square(crop),
+            filter: Filter::Bicubic,
+            ties: crate::CropTies::Down,
+        }
     }
 
     /// Resized size and crop origin from `transformers` 5.23 for (width, height), edge 256, crop 224.
@@ -188,9 +211,14 @@ mod tests {
     #[test]
     fn a_crop_larger_than_the_image_is_centred_on_black() {
         // 100 × 150 becomes 32 × 48; `transformers` pads the short side by ceil(9 / 2) in front and crops the long one.
-        let plan =
-            Geometry::ShortestEdgeCrop { edge: 32, longest: None, crop: Size::square(41), filter: Filter::Bicubic }
-                .plan(Size::new(100, 150));
+        let plan = Geometry::ShortestEdgeCrop {
+            edge: 32,
+            longest: None,
+            crop: Size::square(41),
+            filter: Filter::Bicubic,
+            ties: crate::CropTies::Down,
+        }
+        .plan(Size::new(100, 150));
         assert_eq!(plan.placement, Placement { x: 5, y: 0, size: Size::new(32, 41) });
         assert_eq!((plan.source.x, plan.source.width), (0.0, 100.0));
         assert_eq!((plan.source.y, plan.source.height), (3.0 * 150.0 / 48.0, 41.0 * 150.0 / 48.0));

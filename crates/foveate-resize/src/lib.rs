@@ -15,7 +15,7 @@ use foveate_core::{Health, ImageView, ImageViewMut, Registry, SampleType, Size, 
 
 pub use error::ResizeError;
 pub use filter::Filter;
-pub use geometry::Geometry;
+pub use geometry::{CropTies, Geometry};
 pub use plan::{Placement, ResizePlan, SourceBox, TwoSteps};
 
 /// Resamples images. Each thread has its own instance, which reuses its scratch memory from image to image.

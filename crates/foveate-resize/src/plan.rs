@@ -203,8 +203,13 @@ mod tests {
             (Size::new(100, 150), 32, 41), // larger than the resized image
             (Size::new(1, 60_000), 32, 28),
         ] {
-            let crop =
-                Geometry::ShortestEdgeCrop { edge, longest: None, crop: Size::square(side), filter: Filter::Bicubic };
+            let crop = Geometry::ShortestEdgeCrop {
+                edge,
+                longest: None,
+                crop: Size::square(side),
+                filter: Filter::Bicubic,
+                ties: crate::CropTies::Down,
+            };
             let plan = crop.plan(source);
             let scaled = plan.scaled(source);
             let margin = |whole: u32| whole.saturating_sub(side) / 2;
@@ -224,7 +229,13 @@ mod tests {
             assert_eq!(plan(x, y, w, h).two_steps(SOURCE), None, "{x} {y} {w} {h}");
         }
         let long = Size::new(1, 100_000_000);
-        let hf = Geometry::ShortestEdgeCrop { edge: 256, longest: None, crop: OUTPUT, filter: Filter::Bicubic };
+        let hf = Geometry::ShortestEdgeCrop {
+            edge: 256,
+            longest: None,
+            crop: OUTPUT,
+            filter: Filter::Bicubic,
+            ties: crate::CropTies::Down,
+        };
         assert_eq!(hf.plan(long).two_steps(long), None, "25 600 000 000 rows");
     }
 

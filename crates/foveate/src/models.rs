@@ -275,6 +275,7 @@ mod tests {
             resampler: Resampler::Pillow,
             shortest_edge: None,
             longest_edge: None,
+            ties_to_even: false,
             resample: 3,
             crop: foveate_core::Size::square(224),
             mean: [127.5, 0.0, 51.0],

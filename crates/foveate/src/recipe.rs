@@ -2,7 +2,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use foveate_model::{Preprocess, Resampler};
-use foveate_resize::{Filter, Geometry};
+use foveate_resize::{CropTies, Filter, Geometry};
 
 /// The way from an image of any size to the model's input. The two recipes give different embeddings: never mix their
 /// vectors.
@@ -34,8 +34,11 @@ impl Recipe {
             Self::Hf => {
                 let filter = filter(preprocess)?;
                 let crop = preprocess.crop;
+                let ties = if preprocess.ties_to_even { CropTies::ToEven } else { CropTies::Down };
                 Ok(match preprocess.shortest_edge {
-                    Some(edge) => Geometry::ShortestEdgeCrop { edge, longest: preprocess.longest_edge, crop, filter },
+                    Some(edge) => {
+                        Geometry::ShortestEdgeCrop { edge, longest: preprocess.longest_edge, crop, filter, ties }
+                    }
                     None => Geometry::Stretch { output: crop, filter },
                 })
             }
@@ -78,9 +81,13 @@ fn filter(preprocess: &Preprocess) -> Result<Filter, RecipeError> {
 /// Describes a geometry in one line, for manifests: everything that decides its pixels.
 pub(crate) fn describe(geometry: &Geometry) -> String {
     match geometry {
-        Geometry::ShortestEdgeCrop { edge, longest, crop, filter } => {
+        Geometry::ShortestEdgeCrop { edge, longest, crop, filter, ties } => {
             let longest = longest.map_or_else(String::new, |longest| format!(", longest at most {longest}"));
-            format!("shortest edge {edge}{longest}, {filter:?}, centre crop {crop}")
+            let ties = match ties {
+                CropTies::Down => "",
+                CropTies::ToEven => " with ties to even",
+            };
+            format!("shortest edge {edge}{longest}, {filter:?}, centre crop {crop}{ties}")
         }
         Geometry::Stretch { output, filter } => format!("stretch to {output}, {filter:?}"),
         other => format!("{other:?}"),

@@ -1,8 +1,10 @@
 //! Every family of image encoders, from the original file to the vector, through every compiled encoder. The goldens are
 //! those of the families' own libraries, with small checkpoints of generated weights.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use foveate_core::Size;
+use foveate_encode::Pooling;
 use foveate_model::Model;
 use foveate_testkit::{Trial, data};
 use foveate_tests::backends::encoders;
@@ -15,16 +17,31 @@ use crate::backends;
 use crate::files::Combination;
 
 /// The folders of `families` in the shared data that are supported.
-const CASES: [&str; 9] = [
+const CASES: [&str; 15] = [
     "clip-gelu",
     "clip-quickgelu",
+    "dinov2-reg-timm",
+    "dinov3-timm",
+    "dinov3-timm-gated",
     "dinov3-vit",
     "dinov3-vit-gated",
+    "openclip",
+    "pe-core-openclip",
+    "pe-core-timm",
     "siglip",
     "siglip2-fixed",
     "tipsv2",
     "vit",
     "vit-nopooler",
+];
+/// The arrays of a golden, and their lists of photos.
+const ARRAYS: [(&str, &str); 6] = [
+    ("vector", "photos"),
+    ("extra_vector", "extra_photos"),
+    ("unrotated_vector", "unrotated_photos"),
+    ("patch_mean", "photos"),
+    ("register", "photos"),
+    ("rect_vector", "photos"),
 ];
 /// Least cosine to the library's vector in f32.
 const LEAST: f64 = 0.999_999;
@@ -43,31 +60,36 @@ fn family(encoder: &str, case: &'static str) -> Trial {
         let folder = data("families").join(case);
         let golden: Value = serde_json::from_slice(&std::fs::read(folder.join("golden.json"))?)?;
         let combination = Combination::with_encoder(&encoder);
-        for (photos, vectors, orient) in [
-            ("photos", "vector", true),
-            ("extra_photos", "extra_vector", true),
-            ("unrotated_photos", "unrotated_vector", false),
-        ] {
-            let names: Vec<&str> = golden[photos].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-            let paths: Vec<_> = names.iter().map(|name| data(name)).collect();
-            let model = Model::from_folder(&folder)?;
-            let ours = combination.embed(model, foveate::Recipe::Hf, orient, &paths)?;
-            let theirs = array(&folder, vectors)?;
-            ensure(!ours.is_empty() && theirs.len() == ours.len() * ours[0].len(), || {
-                format!("{vectors} differ in size")
-            })?;
-            for ((name, ours), theirs) in names.iter().zip(&ours).zip(theirs.chunks_exact(ours[0].len())) {
+        for (name, photos) in ARRAYS {
+            let Some(theirs) = array(&folder, name)? else { continue };
+            let mut model = Model::from_folder(&folder)?;
+            match name {
+                "patch_mean" => model.network.pooling = Pooling::Mean,
+                "register" => model.network.pooling = Pooling::Register,
+                "rect_vector" => model.preprocess.crop = size(&golden["rect_size"]),
+                _ => {}
+            }
+            let photos = golden[photos].as_array().into_iter().flatten().filter_map(Value::as_str);
+            let paths: Vec<PathBuf> = photos.map(|photo| data(photo)).collect();
+            let ours = combination.embed(model, foveate::Recipe::Hf, name != "unrotated_vector", &paths)?;
+            ensure(theirs.len() == ours.iter().map(Vec::len).sum(), || format!("{name} is of another size"))?;
+            for ((path, ours), theirs) in paths.iter().zip(&ours).zip(theirs.chunks_exact(ours[0].len())) {
                 let found = cosine(ours, theirs);
-                ensure(found >= LEAST, || format!("{name}, {vectors}: cosine {found}"))?;
+                ensure(found >= LEAST, || format!("{}, {name}: cosine {found}", path.display()))?;
             }
         }
         Ok(())
     })
 }
 
-/// An array of f32 in golden.npz.
-fn array(folder: &Path, name: &str) -> Result<Vec<f64>, Outcome> {
+fn size(json: &Value) -> Size {
+    let [width, height] = ["width", "height"].map(|side| json[side].as_u64().unwrap_or(0) as u32);
+    Size::new(width, height)
+}
+
+/// An array of f32 in golden.npz, if it is there.
+fn array(folder: &Path, name: &str) -> Result<Option<Vec<f64>>, Outcome> {
     let mut archive = NpzArchive::open(folder.join("golden.npz"))?;
-    let array = archive.by_name(name)?.ok_or_else(|| Outcome::failed(format!("golden.npz has no {name}")))?;
-    Ok(array.into_vec::<f32>()?.into_iter().map(f64::from).collect())
+    let Some(array) = archive.by_name(name)? else { return Ok(None) };
+    Ok(Some(array.into_vec::<f32>()?.into_iter().map(f64::from).collect()))
 }

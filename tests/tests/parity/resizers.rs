@@ -10,7 +10,13 @@ use foveate_tests::numerics::{EQUAL, OTHER_KERNEL, PILLOW, PixelTier, SAME_KERNE
 use foveate_tests::trial::{Outcome, trial};
 
 const INPUT: Size = Size::square(224);
-const HF: Geometry = Geometry::ShortestEdgeCrop { edge: 256, longest: None, crop: INPUT, filter: Filter::Bicubic };
+const HF: Geometry = Geometry::ShortestEdgeCrop {
+    edge: 256,
+    longest: None,
+    crop: INPUT,
+    filter: Filter::Bicubic,
+    ties: foveate_resize::CropTies::Down,
+};
 const SQUASH: Geometry = Geometry::Stretch { output: INPUT, filter: Filter::OpenCvLinear };
 
 pub(super) fn trials() -> Vec<Trial> {

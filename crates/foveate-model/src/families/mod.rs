@@ -4,7 +4,9 @@
 mod clip;
 mod dinov2;
 mod dinov3;
+mod open_clip;
 mod siglip;
+mod timm;
 mod tips;
 mod vit;
 
@@ -16,7 +18,7 @@ use serde_json::{Map, Value};
 use crate::keys::Keys;
 use crate::layout::Layout;
 use crate::network::{Activation, AttentionBias, Grid, Interpolation, Network, PositionTable};
-use crate::{ModelError, Resampler};
+use crate::{ModelError, Preprocess, Resampler};
 use foveate_encode::Pooling;
 
 /// A family in the layout of one library.
@@ -58,6 +60,34 @@ impl Family {
         FAMILIES.into_iter()
     }
 
+    /// Reads a config.json, with `recipe` the preprocessor_config.json beside it; or another library's config, which has
+    /// the recipe itself. `recipe` is asked for only if it is needed.
+    pub(crate) fn describe(
+        json: &[u8],
+        path: &Path,
+        recipe: impl FnOnce(Resampler) -> Result<Preprocess, ModelError>,
+    ) -> Result<(&'static Self, Network, Preprocess), ModelError> {
+        let keys = Keys::parse(json, path)?;
+        if keys.get("model_cfg").is_some() {
+            let (family, network, preprocess) = open_clip::read(&keys)?;
+            check_sizes(&keys, &network)?;
+            return Ok((family, network, preprocess));
+        }
+        let (family, network) = Self::of_keys(&keys)?;
+        let preprocess = if Self::has_recipe(&keys) { timm::recipe(&keys)? } else { recipe(family.resampler)? };
+        Ok((family, network, preprocess))
+    }
+
+    /// The same of a file's bytes.
+    pub(crate) fn has_recipe_in(json: &[u8]) -> bool {
+        Keys::parse(json, Path::new("")).is_ok_and(|keys| Self::has_recipe(&keys))
+    }
+
+    /// Returns true if a config.json has the recipe, as timm's do.
+    fn has_recipe(keys: &Keys<'_>) -> bool {
+        keys.get("architecture").is_some()
+    }
+
     /// Parses a config.json: the family is that of its `model_type`. `path` is for messages.
     ///
     /// Absent keys take the defaults of the family's class in `transformers` (5.23).
@@ -75,6 +105,12 @@ impl Family {
     }
 
     fn of_keys(keys: &Keys<'_>) -> Result<(&'static Self, Network), ModelError> {
+        if Self::has_recipe(keys) {
+            let family = timm::family(keys)?;
+            let network = (family.network)(keys)?;
+            check_sizes(keys, &network)?;
+            return Ok((family, network));
+        }
         let Some(model_type) = keys.text("model_type")? else {
             return Err(keys.error("model_type", format!("is missing; it must be one of {}", model_types())));
         };

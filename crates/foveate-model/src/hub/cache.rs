@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use super::checksum::{Checksum, is_hex};
 use super::{HubError, Progress, Repository};
 use crate::checkpoint::{INDEX_FILE, SINGLE_FILE, read_weight_map};
+use crate::families::Family;
 
 /// One repository's part of the cache that all Hugging Face libraries share:
 ///
@@ -53,7 +54,11 @@ impl RepoCache {
     /// The snapshot of `commit`, if it has every file that a model needs.
     pub(crate) fn complete_snapshot(&self, commit: &str) -> Option<PathBuf> {
         let folder = self.snapshot(commit);
-        let mut files = vec!["config.json".to_owned(), "preprocessor_config.json".to_owned()];
+        let config = fs::read(folder.join("config.json")).ok()?;
+        let mut files = Vec::new();
+        if !Family::has_recipe_in(&config) {
+            files.push("preprocessor_config.json".to_owned());
+        }
         if !folder.join(SINGLE_FILE).is_file() {
             files.extend(read_weight_map(&folder.join(INDEX_FILE)).ok()?.into_values());
         }

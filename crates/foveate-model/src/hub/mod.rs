@@ -123,8 +123,11 @@ impl FileDownload<'_> {
         self.described("config.json", config)?;
         // Checked before gigabytes of another architecture are downloaded.
         let path = self.path("config.json");
-        Family::of_json(&fs::read(&path).map_err(|cause| HubError::cache(&path, cause))?, &path)?;
-        self.file("preprocessor_config.json")?;
+        let json = fs::read(&path).map_err(|cause| HubError::cache(&path, cause))?;
+        Family::of_json(&json, &path)?;
+        if !Family::has_recipe_in(&json) {
+            self.file("preprocessor_config.json")?;
+        }
         match self.file(SINGLE_FILE) {
             Err(HubError::NotFound { .. }) => self.shards(),
             result => Ok(result?),

@@ -31,7 +31,7 @@ fn stretch(width: u32, height: u32, filter: Filter) -> Geometry {
 }
 
 fn crop(edge: u32, side: u32, filter: Filter) -> Geometry {
-    Geometry::ShortestEdgeCrop { edge, longest: None, crop: Size::square(side), filter }
+    Geometry::ShortestEdgeCrop { edge, longest: None, crop: Size::square(side), filter, ties: crate::CropTies::Down }
 }
 
 /// Sources and geometries for each OpenCV filter.

@@ -155,7 +155,14 @@ fn constant_images_stay_constant(resizer: &mut dyn Resizer, filter: Filter) {
 fn crops_are_parts_of_the_whole(resizer: &mut dyn Resizer, filter: Filter, tolerance: Tolerance) {
     for (size, edge) in [(Size::new(67, 45), 30), (Size::new(19, 31), 40), (Size::square(60), 30)] {
         let pixels = noise(size);
-        let crop = Geometry::ShortestEdgeCrop { edge, longest: None, crop: Size::square(24), filter }.plan(size);
+        let crop = Geometry::ShortestEdgeCrop {
+            edge,
+            longest: None,
+            crop: Size::square(24),
+            filter,
+            ties: crate::CropTies::Down,
+        }
+        .plan(size);
         let scaled = crop.scaled(size);
         let whole = resized(resizer, &pixels, size, &ResizePlan::new(SourceBox::whole(size), scaled, filter));
         let at = [(scaled.width - 24) / 2, (scaled.height - 24) / 2];
@@ -171,7 +178,8 @@ fn every_sample_is_written(resizer: &mut dyn Resizer, filter: Filter) {
     let pixels = noise(size);
     for plan in [
         ResizePlan::new(SourceBox::whole(size), output, filter),
-        Geometry::ShortestEdgeCrop { edge: 10, longest: None, crop: output, filter }.plan(size),
+        Geometry::ShortestEdgeCrop { edge: 10, longest: None, crop: output, filter, ties: crate::CropTies::Down }
+            .plan(size),
     ] {
         let outputs = [0x00, 0xFF].map(|before| {
             let mut out = vec![before; samples(output)];
@@ -188,7 +196,9 @@ fn every_sample_is_written(resizer: &mut dyn Resizer, filter: Filter) {
 fn padding_is_black(resizer: &mut dyn Resizer, filter: Filter) {
     let size = Size::new(40, 60);
     let output = Size::new(30, 28);
-    let plan = Geometry::ShortestEdgeCrop { edge: 20, longest: None, crop: output, filter }.plan(size);
+    let plan =
+        Geometry::ShortestEdgeCrop { edge: 20, longest: None, crop: output, filter, ties: crate::CropTies::Down }
+            .plan(size);
     let out = resized(resizer, &vec![200; samples(size)], size, &plan);
     for (index, pixel) in out.chunks_exact(CHANNELS).enumerate() {
         let x = index as u32 % output.width;
@@ -198,7 +208,13 @@ fn padding_is_black(resizer: &mut dyn Resizer, filter: Filter) {
 }
 
 fn extreme_aspects_work(resizer: &mut dyn Resizer, filter: Filter) {
-    let hf = Geometry::ShortestEdgeCrop { edge: 32, longest: None, crop: Size::square(28), filter };
+    let hf = Geometry::ShortestEdgeCrop {
+        edge: 32,
+        longest: None,
+        crop: Size::square(28),
+        filter,
+        ties: crate::CropTies::Down,
+    };
     let squash = Geometry::Stretch { output: Size::square(28), filter };
     for size in [Size::new(1, 1), Size::new(1, 3000), Size::new(3000, 1), Size::new(5, 400), Size::new(400, 5)] {
         for geometry in [hf, squash] {

@@ -127,8 +127,15 @@ impl Shrinker {
         if upright.width.min(upright.height) <= edge {
             return Ok(None);
         }
-        let size =
-            Geometry::ShortestEdgeCrop { edge, longest: None, crop: square, filter }.plan(upright).scaled(upright);
+        let size = Geometry::ShortestEdgeCrop {
+            edge,
+            longest: None,
+            crop: square,
+            filter,
+            ties: foveate_resize::CropTies::Down,
+        }
+        .plan(upright)
+        .scaled(upright);
         if size.width.max(size.height) > MOST_SIDE {
             return Ok(None);
         }

@@ -296,7 +296,13 @@ impl Rig for FakeRig {
         let filter = Filter::Bilinear;
         let geometry = match setting.recipe.as_str() {
             "squash" => Geometry::Stretch { output, filter },
-            _ => Geometry::ShortestEdgeCrop { edge: self.input, longest: None, crop: output, filter },
+            _ => Geometry::ShortestEdgeCrop {
+                edge: self.input,
+                longest: None,
+                crop: output,
+                filter,
+                ties: foveate_resize::CropTies::Down,
+            },
         };
         let is_reduced = setting.scale != DecodeScale::Exact;
         let hint = DecodeHint { min_side: is_reduced.then_some(self.input), ..DecodeHint::default() };

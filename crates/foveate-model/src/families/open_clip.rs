@@ -1,0 +1,141 @@
+//! open_clip's layout: open_clip_config.json has the sizes and the recipe, open_clip_model.safetensors both towers.
+
+use foveate_core::Size;
+use foveate_encode::Pooling;
+use serde_json::{Map, Value, json};
+
+use super::{Family, square_side, timm};
+use crate::keys::Keys;
+use crate::layout::{Layout, Stored};
+use crate::network::{Activation, AttentionBias, Grid, Interpolation, Network, PositionTable, Projection};
+use crate::preprocess::{mean_and_std, resample};
+use crate::{ModelError, Preprocess, Resampler};
+
+const CLIP: Family = Family {
+    name: "CLIP",
+    reference: "open_clip's encode_image",
+    model_types: &[],
+    network,
+    layout: &Layout {
+        prefixes: &[],
+        own: &["visual."],
+        unused: &[],
+        names: &[
+            ("embeddings.cls_token", Stored::At("visual.class_embedding")),
+            ("embeddings.position_embeddings", Stored::At("visual.positional_embedding")),
+            ("embeddings.patch_embeddings.projection", Stored::At("visual.conv1")),
+            ("embeddings.norm", Stored::At("visual.ln_pre")),
+            ("encoder.layer.{}.norm1", Stored::At("visual.transformer.resblocks.{}.ln_1")),
+            ("encoder.layer.{}.attention.attention.query.weight", IN_PROJ[0]),
+            ("encoder.layer.{}.attention.attention.key.weight", IN_PROJ[1]),
+            ("encoder.layer.{}.attention.attention.value.weight", IN_PROJ[2]),
+            ("encoder.layer.{}.attention.attention.query.bias", IN_PROJ_BIAS[0]),
+            ("encoder.layer.{}.attention.attention.key.bias", IN_PROJ_BIAS[1]),
+            ("encoder.layer.{}.attention.attention.value.bias", IN_PROJ_BIAS[2]),
+            ("encoder.layer.{}.attention.output.dense", Stored::At("visual.transformer.resblocks.{}.attn.out_proj")),
+            ("encoder.layer.{}.norm2", Stored::At("visual.transformer.resblocks.{}.ln_2")),
+            ("encoder.layer.{}.mlp.fc1", Stored::At("visual.transformer.resblocks.{}.mlp.c_fc")),
+            ("encoder.layer.{}.mlp.fc2", Stored::At("visual.transformer.resblocks.{}.mlp.c_proj")),
+            ("layernorm", Stored::At("visual.ln_post")),
+            ("head.projection.weight", Stored::Transposed("visual.proj")),
+        ],
+    },
+    resampler: Resampler::Pillow,
+};
+
+const IN_PROJ: [Stored; 3] = {
+    const NAME: &str = "visual.transformer.resblocks.{}.attn.in_proj_weight";
+    [Stored::Part(NAME, 0, 3), Stored::Part(NAME, 1, 3), Stored::Part(NAME, 2, 3)]
+};
+const IN_PROJ_BIAS: [Stored; 3] = {
+    const NAME: &str = "visual.transformer.resblocks.{}.attn.in_proj_bias";
+    [Stored::Part(NAME, 0, 3), Stored::Part(NAME, 1, 3), Stored::Part(NAME, 2, 3)]
+};
+
+/// Reads a config: CLIP's own tower, or PE-Core, which is timm's.
+pub(super) fn read(keys: &Keys<'_>) -> Result<(&'static Family, Network, Preprocess), ModelError> {
+    let model = keys.object("model_cfg")?;
+    let vision = model.object("vision_cfg")?;
+    let (family, network) = match vision.text("timm_model_name")? {
+        None => (&CLIP, network(&model)?),
+        Some(name) if name.contains("pe_core") => (&timm::PE_CORE, pe_core(&model, &vision, name)?),
+        Some(name) => {
+            let problem = format!("is '{name}'; of timm's towers, vit_pe_core_* are supported");
+            return Err(vision.error("timm_model_name", problem));
+        }
+    };
+    let side = network.positions.map_or(0, |table| table.grid.width * network.patch_size);
+    let preprocess = recipe(&keys.object("preprocess_cfg")?, Size::square(side as u32))?;
+    Ok((family, network, preprocess))
+}
+
+/// Reads CLIP's own tower. The key `quick_gelu` is beside `vision_cfg`.
+fn network(keys: &Keys<'_>) -> Result<Network, ModelError> {
+    let vision = keys.object("vision_cfg")?;
+    for key in ["attentional_pool", "no_ln_pre", "final_ln_after_pool"] {
+        vision.only(key, false)?;
+    }
+    let width = vision.integer("width", Some(768), 1..=1 << 16)?;
+    let head = vision.integer("head_width", Some(64), 1..=1 << 16)?;
+    let patch_size = square_side(&vision, "patch_size", 16)?;
+    let side = square_side(&vision, "image_size", 224)? / patch_size;
+    let ratio = vision.number("mlp_ratio", Some(4.0), 0.01..=64.0)?;
+    Ok(Network {
+        hidden_size: width,
+        num_hidden_layers: vision.integer("layers", Some(12), 1..=4096)?,
+        num_attention_heads: (width / head).max(1),
+        mlp_hidden: (width as f64 * ratio) as usize,
+        patch_size,
+        patch_bias: false,
+        class_token: true,
+        num_register_tokens: 0,
+        mask_token: false,
+        positions: Some(PositionTable {
+            grid: Grid { height: side, width: side },
+            class_row: true,
+            interpolation: Interpolation::Refused,
+        }),
+        rotary: None,
+        stem_norm: true,
+        attention_bias: AttentionBias::all(true),
+        layer_scale: false,
+        activation: if keys.flag("quick_gelu", Some(false))? { Activation::QuickGelu } else { Activation::Gelu },
+        layer_norm_eps: 1e-5,
+        probe: None,
+        projection: Some(Projection { outputs: keys.integer("embed_dim", None, 1..=1 << 16)?, has_bias: false }),
+        pooling: Pooling::Head,
+    })
+}
+
+/// Reads a tower of timm, whose sizes are in its name and in `timm_model_args`.
+fn pe_core(model: &Keys<'_>, vision: &Keys<'_>, name: &str) -> Result<Network, ModelError> {
+    let side = square_side(vision, "image_size", 224)?;
+    let mut config = Map::new();
+    config.insert("architecture".to_owned(), Value::from(name));
+    config.insert("num_classes".to_owned(), Value::from(model.integer("embed_dim", None, 1..=1 << 16)?));
+    config.insert("model_args".to_owned(), vision.get("timm_model_args").cloned().unwrap_or_else(|| json!({})));
+    config.insert("pretrained_cfg".to_owned(), json!({ "input_size": [3, side, side] }));
+    (timm::PE_CORE.network)(&model.with(config))
+}
+
+fn recipe(keys: &Keys<'_>, input: Size) -> Result<Preprocess, ModelError> {
+    let shortest_edge = match keys.text("resize_mode")? {
+        None | Some("shortest") => Some(input.width),
+        Some("squash") => None,
+        Some(other) => {
+            return Err(keys.error("resize_mode", format!("is '{other}'; supported are shortest and squash")));
+        }
+    };
+    let (mean, std) = mean_and_std(keys)?;
+    Ok(Preprocess {
+        resampler: Resampler::Pillow,
+        shortest_edge,
+        longest_edge: None,
+        ties_to_even: true,
+        resample: resample(keys)?,
+        crop: input,
+        mean,
+        std,
+        rescale_factor: 1.0 / 255.0,
+    })
+}
