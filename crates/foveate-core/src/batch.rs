@@ -92,7 +92,7 @@ impl<'a> PixelBatch<'a> {
         self.data
     }
 
-    /// Copies the samples from the `first` on, counted over the batch, as many as `out` holds; panics when out of range.
+    /// Copies samples from the `first` of the batch on, as many as `out` holds. Panics when out of range.
     pub fn widen(self, first: usize, out: &mut [f32]) {
         let bytes = self.format.sample.bytes();
         let data = &self.data[first * bytes..][..out.len() * bytes];

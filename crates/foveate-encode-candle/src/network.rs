@@ -215,7 +215,8 @@ impl CandleRotary {
     /// Turns `[n, heads, tokens, head]`.
     fn turn(&self, x: &Tensor) -> Result<Tensor> {
         let halves = x.chunk(2, D::Minus1)?;
-        let (a, b) = (&halves[0], &halves[1]);
+        let a = &halves[0];
+        let b = &halves[1];
         let low = (a.broadcast_mul(&self.cos)? - b.broadcast_mul(&self.sin)?)?;
         let high = (b.broadcast_mul(&self.cos)? + a.broadcast_mul(&self.sin)?)?;
         Tensor::cat(&[low, high], D::Minus1)?.contiguous()

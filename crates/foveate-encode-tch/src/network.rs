@@ -347,7 +347,8 @@ impl TchRotary {
     /// Turns `[n, heads, tokens, head]`.
     fn turn(&self, x: &Tensor) -> Result<Tensor> {
         let halves = x.f_chunk(2, -1)?;
-        let (a, b) = (&halves[0], &halves[1]);
+        let a = &halves[0];
+        let b = &halves[1];
         let low = a.f_mul(&self.cos)?.f_sub(&b.f_mul(&self.sin)?)?;
         let high = b.f_mul(&self.cos)?.f_add(&a.f_mul(&self.sin)?)?;
         Tensor::f_cat(&[low, high], -1)
@@ -358,7 +359,8 @@ impl TchProbe {
     /// Pools `[n, tokens, hidden]` to `[n, 1, hidden]`.
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let size = self.query.size();
-        let (heads, head) = (size[1], size[3]);
+        let heads = size[1];
+        let head = size[3];
         let n = x.size()[0];
         let key_value = self.key_value.forward(x)?.f_view([n, x.size()[1], 2, heads, head])?;
         let query = self.query.f_expand([n, heads, 1, head], false)?;

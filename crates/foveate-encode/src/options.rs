@@ -40,8 +40,8 @@ impl Default for EncoderOptions {
 }
 
 impl EncoderOptions {
-    /// Returns the spec of a model with vectors of length `dim` that takes images of size `input`, normalized by `(mean, std)`.
-    /// Rows may depend on their batch; `kernels` is `None`.
+    /// Returns the spec of a model with vectors of length `dim` that takes images of size `input`, normalized by
+    /// `(mean, std)`. Rows may depend on their batch; `kernels` is `None`.
     pub fn spec(&self, input: Size, (mean, std): ([f32; 3], [f32; 3]), dim: usize) -> EncoderSpec {
         EncoderSpec {
             input,

@@ -12,7 +12,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::hash::{hex, sha256_of};
-use crate::layout::Layout;
+use crate::layout::NameTable;
 use crate::parts::transposed;
 use crate::stored::StoredTensor;
 use crate::{ModelError, Network, TensorSpec, Weights};
@@ -80,7 +80,7 @@ impl Checkpoint {
     /// [`ModelError::Read`] and [`ModelError::Malformed`] if a file is missing, truncated or of another format, or if
     /// the index and the shards disagree. The tensors must be those of `network`: none missing, none of another shape
     /// or of a dtype other than f32, f16 and bf16, and no unknown ones of the model's own. Others are ignored.
-    pub(crate) fn open(folder: &Path, network: &Network, layout: &Layout) -> Result<Self, ModelError> {
+    pub(crate) fn open(folder: &Path, network: &Network, layout: &NameTable) -> Result<Self, ModelError> {
         let mut checkpoint =
             Self { files: Vec::new(), stored: HashMap::new(), tensors: HashMap::new(), hash: String::new() };
         let names = [SINGLE_FILE, INDEX_FILE, OPEN_CLIP_FILE, PICKLE_FILE, PICKLE_INDEX_FILE];
@@ -103,7 +103,7 @@ impl Checkpoint {
         self.files.iter().map(|file| (file.path.as_path(), file.sha256.as_str()))
     }
 
-    fn add_shards(&mut self, folder: &Path, index: &Path, layout: &Layout) -> Result<(), ModelError> {
+    fn add_shards(&mut self, folder: &Path, index: &Path, layout: &NameTable) -> Result<(), ModelError> {
         let weight_map = read_weight_map(index)?;
         let shards: BTreeSet<&String> = weight_map.values().collect();
         for shard in shards {
@@ -119,7 +119,7 @@ impl Checkpoint {
         Ok(())
     }
 
-    fn add_file(&mut self, path: &Path, layout: &Layout) -> Result<(), ModelError> {
+    fn add_file(&mut self, path: &Path, layout: &NameTable) -> Result<(), ModelError> {
         let mut file = File::open(path).map_err(|cause| ModelError::read(path, cause))?;
         refuse_pointer(&mut file, path)?;
         let tensors = match path.extension() {
@@ -137,7 +137,7 @@ impl Checkpoint {
     }
 
     /// Finds every tensor of `network`, and refuses a checkpoint that has others or more. `path` is for messages.
-    fn place_all(&mut self, network: &Network, layout: &Layout, path: &Path) -> Result<(), ModelError> {
+    fn place_all(&mut self, network: &Network, layout: &NameTable, path: &Path) -> Result<(), ModelError> {
         let mut known = BTreeSet::new();
         for spec in network.tensors() {
             let place = self.place(&spec, layout, path, &mut known)?;
@@ -160,7 +160,7 @@ impl Checkpoint {
     fn place(
         &self,
         spec: &TensorSpec,
-        layout: &Layout,
+        layout: &NameTable,
         path: &Path,
         known: &mut BTreeSet<String>,
     ) -> Result<Option<TensorPlace>, ModelError> {

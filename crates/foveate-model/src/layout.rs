@@ -2,7 +2,7 @@
 
 /// A library's names of tensors.
 #[derive(Debug)]
-pub(crate) struct Layout {
+pub(crate) struct NameTable {
     /// What may stand before every name, for example in checkpoints with a classifier. It is removed.
     pub(crate) prefixes: &'static [&'static str],
     /// The beginnings of the image encoder's own names. Anything else (a classifier, a text tower) is ignored.
@@ -11,12 +11,12 @@ pub(crate) struct Layout {
     pub(crate) unused: &'static [&'static str],
     /// Names or their beginnings up to a dot, `{}` for the block's number, and where the file has them. The first that
     /// fits counts; what none fits has its own name.
-    pub(crate) names: &'static [(&'static str, Stored)],
+    pub(crate) names: &'static [(&'static str, StoredAt)],
 }
 
 /// The place of a tensor in a file, by name.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Stored {
+pub(crate) enum StoredAt {
     /// Under this name.
     At(&'static str),
     /// Some of several tensors that lie one behind the other in the first dimension: `(name, index, count)`.
@@ -36,7 +36,7 @@ pub(crate) struct StoredName {
     pub(crate) is_transposed: bool,
 }
 
-impl Layout {
+impl NameTable {
     /// A name in a file without its prefix.
     pub(crate) fn strip<'a>(&self, name: &'a str) -> &'a str {
         self.prefixes.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name)
@@ -56,21 +56,25 @@ impl Layout {
                 return stored.named(rest, layer);
             }
         }
-        Stored::At("").named(name, "")
+        StoredAt::At("").named(name, "")
     }
 }
 
-impl Stored {
+impl StoredAt {
     fn named(self, rest: &str, layer: &str) -> StoredName {
-        let full = |name: &str| format!("{}{rest}", name.replace("{}", layer));
         let whole = (0, 1);
         let (names, part) = match self {
-            Self::At(name) | Self::Transposed(name) => (vec![full(name)], whole),
-            Self::Part(name, index, count) => (vec![full(name)], (index, count)),
-            Self::Joined(first, second) => (vec![full(first), full(second)], whole),
+            Self::At(name) | Self::Transposed(name) => (vec![in_full(name, rest, layer)], whole),
+            Self::Part(name, index, count) => (vec![in_full(name, rest, layer)], (index, count)),
+            Self::Joined(first, second) => (vec![in_full(first, rest, layer), in_full(second, rest, layer)], whole),
         };
         StoredName { names, part, is_transposed: matches!(self, Self::Transposed(_)) }
     }
+}
+
+/// A name in a file, with the block's number, and the rest of a tensor's name behind it.
+fn in_full(name: &str, rest: &str, layer: &str) -> String {
+    format!("{}{rest}", name.replace("{}", layer))
 }
 
 /// Replaces the number of a block by `{}`, and returns it.
@@ -88,15 +92,15 @@ mod tests {
 
     #[test]
     fn names_are_found_by_their_beginning() {
-        let layout = Layout {
+        let layout = NameTable {
             prefixes: &["model."],
             own: &["blocks.", "norm."],
             unused: &["norm.extra"],
             names: &[
-                ("encoder.layer.{}.attention.attention.key", Stored::Part("blocks.{}.attn.qkv", 1, 3)),
-                ("encoder.layer.{}.", Stored::At("blocks.{}.")),
-                ("encoder.layer.{}.mlp.weights_in", Stored::Joined("never", "reached")),
-                ("layernorm", Stored::At("norm")),
+                ("encoder.layer.{}.attention.attention.key", StoredAt::Part("blocks.{}.attn.qkv", 1, 3)),
+                ("encoder.layer.{}.", StoredAt::At("blocks.{}.")),
+                ("encoder.layer.{}.mlp.weights_in", StoredAt::Joined("never", "reached")),
+                ("layernorm", StoredAt::At("norm")),
             ],
         };
         let key = layout.find("encoder.layer.11.attention.attention.key.weight");

@@ -4,6 +4,7 @@ mod card;
 mod checkpoint;
 mod error;
 mod families;
+mod family;
 mod fold;
 mod hash;
 mod hub;
@@ -26,17 +27,17 @@ mod weights;
 pub use card::Card;
 pub use checkpoint::Checkpoint;
 pub use error::ModelError;
-pub use families::Family;
+pub use family::Family;
 pub use fold::fold_normalization;
 pub use hash::sha256_file;
 pub use hub::{HubError, HubOptions, NoProgress, Progress, Token};
 pub use model::Model;
 pub use network::{
-    Activation, AttentionBias, Grid, Interpolation, Network, PositionTable, Probe, Projection, Rotary, TensorSpec,
+    Activation, AttentionBias, Grid, Interpolation, Network, PositionTable, ProbeShape, Projection, Rotary, TensorSpec,
 };
 pub use open::OpenOptions;
 pub use positions::interpolate_positions;
-pub use preprocess::{Preprocess, Resampler};
+pub use preprocess::{PixelLibrary, Preprocess};
 pub use rotary::RotaryTable;
 pub use seeded::SeededWeights;
 pub use weights::Weights;

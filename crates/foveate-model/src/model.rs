@@ -1,6 +1,6 @@
 use std::fmt;
 
-use crate::families::Family;
+use crate::family::Family;
 use crate::network::Network;
 use crate::preprocess::Preprocess;
 use crate::weights::Weights;

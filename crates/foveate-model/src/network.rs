@@ -43,7 +43,7 @@ pub struct Network {
     /// Epsilon of every LayerNorm.
     pub layer_norm_eps: f64,
     /// Attention of a learned probe to all tokens, which pools them for [`Pooling::Head`].
-    pub probe: Option<Probe>,
+    pub probe: Option<ProbeShape>,
     /// The last layer of [`Pooling::Head`].
     pub projection: Option<Projection>,
     /// The model's own vector, as its reference library returns it.
@@ -151,7 +151,7 @@ impl Activation {
 
 /// Attention pooling: `x = attention(probe, tokens)`, then `x + mlp(norm(x))`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Probe {
+pub struct ProbeShape {
     /// Attention heads.
     pub heads: usize,
     /// Width of the MLP, whose activation is the blocks'.

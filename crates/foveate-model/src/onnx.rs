@@ -168,19 +168,15 @@ impl OnnxGraph<'_> {
 
     /// Turns `[n, heads, tokens, head]`.
     fn turn(&mut self, name: &str, input: &str) -> String {
-        let mut half = |part: &str, first: &str, end: &str| {
-            self.node("Slice", format!("{name}.{part}"), &[input, first, end, "rotary.axis"], &[])
-        };
-        let a = half("low", "rotary.0", "rotary.half");
-        let b = half("high", "rotary.half", "rotary.head");
-        let mut product =
-            |part: &str, half: &str, factor: &str| self.node("Mul", format!("{name}.{part}"), &[half, factor], &[]);
-        let a_cos = product("low.cos", &a, "rotary.cos");
-        let b_sin = product("high.sin", &b, "rotary.sin");
-        let b_cos = product("high.cos", &b, "rotary.cos");
-        let a_sin = product("low.sin", &a, "rotary.sin");
-        let low = self.node("Sub", format!("{name}.low.turned"), &[&a_cos, &b_sin], &[]);
-        let high = self.node("Add", format!("{name}.high.turned"), &[&b_cos, &a_sin], &[]);
+        let axis = "rotary.axis";
+        let low = self.node("Slice", format!("{name}.low"), &[input, "rotary.0", "rotary.half", axis], &[]);
+        let high = self.node("Slice", format!("{name}.high"), &[input, "rotary.half", "rotary.head", axis], &[]);
+        let low_cos = self.node("Mul", format!("{name}.low.cos"), &[&low, "rotary.cos"], &[]);
+        let high_sin = self.node("Mul", format!("{name}.high.sin"), &[&high, "rotary.sin"], &[]);
+        let high_cos = self.node("Mul", format!("{name}.high.cos"), &[&high, "rotary.cos"], &[]);
+        let low_sin = self.node("Mul", format!("{name}.low.sin"), &[&low, "rotary.sin"], &[]);
+        let low = self.node("Sub", format!("{name}.low.turned"), &[&low_cos, &high_sin], &[]);
+        let high = self.node("Add", format!("{name}.high.turned"), &[&high_cos, &low_sin], &[]);
         self.node("Concat", format!("{name}.turned"), &[&low, &high], &[("axis", Attribute::Int(-1))])
     }
 

@@ -8,7 +8,7 @@ use foveate_core::CHANNELS;
 
 use crate::network::mlp_names;
 use crate::rotary::{RotaryTable, pairs_apart};
-use crate::{Activation, Grid, Model, ModelError, Probe, Rotary, fold_normalization, interpolate_positions};
+use crate::{Activation, Grid, Model, ModelError, ProbeShape, Rotary, fold_normalization, interpolate_positions};
 
 /// `y = x · weightᵀ + bias`.
 #[derive(Clone, Debug)]
@@ -118,7 +118,7 @@ pub struct ProbeLayers<'a> {
 
 /// What [`Pooling::Head`](foveate_encode::Pooling::Head) computes of the normalized tokens.
 #[derive(Clone, Debug)]
-pub struct Head<'a> {
+pub struct HeadLayers<'a> {
     /// Attention pooling; without it the class token is taken.
     pub probe: Option<ProbeLayers<'a>>,
     /// From the pooled token to the vector.
@@ -261,16 +261,16 @@ impl<'a> Parts<'a> {
     ///
     /// # Errors
     /// As [`Self::embedding`].
-    pub fn head(&self) -> Result<Head<'a>, ModelError> {
+    pub fn head(&self) -> Result<HeadLayers<'a>, ModelError> {
         let network = &self.model.network;
         let probe = network.probe.map(|probe| self.probe(probe)).transpose()?;
         let projection = network.projection.map(|projection| {
             self.linear("head.projection", network.hidden_size, projection.outputs, projection.has_bias)
         });
-        Ok(Head { probe, projection: projection.transpose()? })
+        Ok(HeadLayers { probe, projection: projection.transpose()? })
     }
 
-    fn probe(&self, probe: Probe) -> Result<ProbeLayers<'a>, ModelError> {
+    fn probe(&self, probe: ProbeShape) -> Result<ProbeLayers<'a>, ModelError> {
         let hidden = self.model.network.hidden_size;
         let token = self.tensor("head.probe", &[1, 1, hidden])?;
         let query = self.linear("head.attention.query", hidden, hidden, true)?;

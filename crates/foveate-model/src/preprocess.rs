@@ -15,7 +15,7 @@ use crate::keys::Keys;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Preprocess {
     /// The library whose pixels these are.
-    pub resampler: Resampler,
+    pub resampler: PixelLibrary,
     /// Shorter side after resizing; `None` if the file asks for a stretch to `crop` instead.
     pub shortest_edge: Option<u32>,
     /// Most that the longer side becomes, with `shortest_edge`.
@@ -37,7 +37,7 @@ pub struct Preprocess {
 /// A library that resamples images with antialiasing. The libraries have the same filters; they differ in the order of
 /// the two passes, and in the rounding between and behind them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Resampler {
+pub enum PixelLibrary {
     /// Pillow: u8, and the vertical pass first for images that lose more by it.
     Pillow,
     /// torchvision: u8, always the horizontal pass first.
@@ -108,16 +108,16 @@ impl Preprocess {
     /// # Errors
     /// [`ModelError::Malformed`], naming the key, for a file that is not a recipe or not a supported one: a
     /// `longest_edge` alone (which `transformers` refuses as well), or no resize at all.
-    pub fn from_json(json: &[u8], path: &Path, resampler: Resampler) -> Result<Self, ModelError> {
+    pub fn from_json(json: &[u8], path: &Path, resampler: PixelLibrary) -> Result<Self, ModelError> {
         Self::from_keys(&Keys::parse(json, path)?, resampler)
     }
 
     /// Like [`Self::from_json`], from keys that are already parsed.
-    pub(crate) fn from_map(map: Map<String, Value>, path: &Path, resampler: Resampler) -> Result<Self, ModelError> {
+    pub(crate) fn from_map(map: Map<String, Value>, path: &Path, resampler: PixelLibrary) -> Result<Self, ModelError> {
         Self::from_keys(&Keys::new(map, path), resampler)
     }
 
-    fn from_keys(keys: &Keys<'_>, resampler: Resampler) -> Result<Self, ModelError> {
+    fn from_keys(keys: &Keys<'_>, resampler: PixelLibrary) -> Result<Self, ModelError> {
         let defaults = defaults(keys)?;
         let (resize, crop) = geometry(keys, defaults)?;
         let (shortest_edge, longest_edge) = match resize {
@@ -127,7 +127,7 @@ impl Preprocess {
         let (mean, std) = normalization(keys, defaults)?;
         let is_float = defaults.is_some_and(|defaults| defaults.is_float);
         Ok(Self {
-            resampler: if is_float { Resampler::TorchvisionF32 } else { resampler },
+            resampler: if is_float { PixelLibrary::TorchvisionF32 } else { resampler },
             shortest_edge,
             longest_edge,
             ties_to_even: false,

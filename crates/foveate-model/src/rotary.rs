@@ -47,16 +47,16 @@ impl RotaryTable {
 fn angle(rotary: Rotary, grid: Grid, (row, column): (usize, usize), head: usize, i: usize) -> f32 {
     let quarter = head / 4;
     let is_second = i >= quarter;
-    let frequency = |theta: f64| (1.0 / theta.powf(4.0 * (i % quarter) as f64 / head as f64)) as f32;
+    let exponent = -4.0 * (i % quarter) as f64 / head as f64;
     match rotary {
         Rotary::Relative { theta } => {
             let (at, len) = if is_second { (column, grid.width) } else { (row, grid.height) };
             let place = 2.0 * ((at as f32 + 0.5) / len as f32) - 1.0;
-            TAU as f32 * place * frequency(theta)
+            TAU as f32 * place * theta.powf(exponent) as f32
         }
         Rotary::Absolute { theta, first } => {
             let at = if is_second { row } else { column };
-            (at + first) as f32 * frequency(theta)
+            (at + first) as f32 * theta.powf(exponent) as f32
         }
     }
 }

@@ -11,7 +11,7 @@ use foveate_core::Size;
 use foveate_encode::Pooling;
 use foveate_model::{
     Activation, AttentionBias, Family, Grid, HubOptions, Interpolation, Model, ModelError, Network, NoProgress,
-    OpenOptions, PositionTable, Preprocess, Resampler, TensorSpec,
+    OpenOptions, PixelLibrary, PositionTable, Preprocess, TensorSpec,
 };
 use half::{bf16, f16};
 use proptest::prelude::*;
@@ -131,7 +131,7 @@ fn the_tiny_models_are_what_their_files_say() {
         };
         assert_eq!(model.network, network);
         let preprocess = Preprocess {
-            resampler: Resampler::Pillow,
+            resampler: PixelLibrary::Pillow,
             shortest_edge: Some(256),
             longest_edge: None,
             ties_to_even: false,
@@ -241,7 +241,9 @@ fn the_mask_token_may_be_missing() {
 #[test]
 fn a_malformed_config_is_answered_with_its_file_and_key() {
     let cases: &[(&str, Value, &str)] = &[
-        ("model_type", json!("vit"), "only dinov2 and dinov2_with_registers are supported"),
+        ("model_type", json!("convnext"), "is 'convnext'; supported are dinov2, dinov2_with_registers, dinov3_vit"),
+        ("model_type", json!("clip_text_model"), "a tower for text"),
+        ("model_type", json!("siglip2"), "(NaFlex); take a checkpoint of fixed size"),
         ("model_type", json!(null), "'model_type' is missing"),
         ("hidden_act", json!("gelu_new"), "only the exact 'gelu' is supported"),
         ("hidden_act", json!(3), "'hidden_act' is 3, not a string"),
@@ -346,7 +348,7 @@ fn a_malformed_recipe_is_answered_with_its_file_and_key() {
 fn recipes_of_every_form_are_understood() {
     let parse = |value: Value| {
         let json = value.to_string();
-        Preprocess::from_json(json.as_bytes(), Path::new("p.json"), Resampler::Pillow).unwrap()
+        Preprocess::from_json(json.as_bytes(), Path::new("p.json"), PixelLibrary::Pillow).unwrap()
     };
     let square = Size::square;
     let bit = parse(json!({}));
@@ -460,7 +462,9 @@ fn no_weights_at_all_are_answered_with_what_would_be_some() {
     fs::remove_file(folder.path("model.safetensors")).unwrap();
     let message = folder.open().err().unwrap().to_string();
     assert!(
-        message.contains("none of model.safetensors, model.safetensors.index.json, pytorch_model.bin"),
+        message.contains(
+            "none of model.safetensors, model.safetensors.index.json, open_clip_model.safetensors, pytorch_model.bin"
+        ),
         "{message}"
     );
     for (bytes, expected) in
@@ -609,7 +613,7 @@ proptest! {
             prop_assert!(network.hidden_size % network.num_attention_heads == 0 && network.head_size() > 0);
             prop_assert!(network.parameters() > 0);
         }
-        if let Ok(preprocess) = Preprocess::from_json(json.as_bytes(), path, Resampler::Pillow) {
+        if let Ok(preprocess) = Preprocess::from_json(json.as_bytes(), path, PixelLibrary::Pillow) {
             prop_assert!(!preprocess.crop.is_empty() && preprocess.std.iter().all(|&std| std > 0.0));
         }
     }
@@ -618,7 +622,7 @@ proptest! {
     fn no_bytes_make_us_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let path = Path::new("x.json");
         prop_assert!(Family::of_json(&bytes, path).is_err());
-        let _ = Preprocess::from_json(&bytes, path, Resampler::Pillow);
+        let _ = Preprocess::from_json(&bytes, path, PixelLibrary::Pillow);
     }
 
     #[test]

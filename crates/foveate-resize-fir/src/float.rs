@@ -1,5 +1,5 @@
-//! torchvision's antialiased bilinear filter on f32, as PyTorch's CPU kernel computes it: the horizontal pass first, each
-//! sample's sum in order.
+//! torchvision's antialiased bilinear filter on f32, as PyTorch's CPU kernel computes it: the horizontal pass first,
+//! each sample's sum in order.
 
 use foveate_core::{CHANNELS, ImageView};
 use foveate_resize::ResizePlan;

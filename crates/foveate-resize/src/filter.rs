@@ -12,8 +12,8 @@ pub enum Filter {
     Lanczos3,
     /// Pillow's BOX, widened when shrinking.
     Box,
-    /// torchvision's bilinear filter with antialiasing: Pillow's, always with the horizontal pass first. torchvision rounds
-    /// its weights to 16 bits, so that samples may differ by one step from it.
+    /// torchvision's bilinear filter with antialiasing: Pillow's, always with the horizontal pass first. torchvision
+    /// rounds its weights to 16 bits, so that samples may differ by one step from it.
     TorchBilinear,
     /// torchvision's bicubic filter with antialiasing, likewise.
     TorchBicubic,

@@ -8,7 +8,7 @@ use foveate_encode::{
     AnyModel, DType, EncodeError, EncoderBackend, EncoderOptions, EncoderRegistry, Graph, GraphFormat, GraphSource,
     ModelForm, Pooling,
 };
-use foveate_model::{Model, ModelError, OpenOptions, Preprocess, Resampler, sha256_file};
+use foveate_model::{Model, ModelError, OpenOptions, PixelLibrary, Preprocess, sha256_file};
 
 /// The form that a checkpoint can be converted to.
 const MADE_OF_CHECKPOINTS: ModelForm = ModelForm::Graph(GraphFormat::Onnx);
@@ -197,7 +197,7 @@ impl GraphFile {
             return Err(ModelError::Malformed { path: path.to_owned(), problem });
         };
         let json = std::fs::read(&file).map_err(|cause| ModelError::Read { path: file.clone(), cause })?;
-        Preprocess::from_json(&json, &file, Resampler::Pillow)
+        Preprocess::from_json(&json, &file, PixelLibrary::Pillow)
     }
 
     /// Reads the number of register tokens. The model's config.json may be missing, and may describe any architecture.
@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn samples_that_are_not_rescaled_have_the_same_meaning() {
         let recipe = Preprocess {
-            resampler: Resampler::Pillow,
+            resampler: PixelLibrary::Pillow,
             shortest_edge: None,
             longest_edge: None,
             ties_to_even: false,

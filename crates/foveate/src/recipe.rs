@@ -1,7 +1,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use foveate_model::{Preprocess, Resampler};
+use foveate_model::{PixelLibrary, Preprocess};
 use foveate_resize::{CropTies, Filter, Geometry};
 
 /// The way from an image of any size to the model's input. The two recipes give different embeddings: never mix their
@@ -61,18 +61,18 @@ pub enum RecipeError {
 /// Maps Pillow's `Resampling` numbers to a library's filters.
 fn filter(preprocess: &Preprocess) -> Result<Filter, RecipeError> {
     match (preprocess.resample, preprocess.resampler) {
-        (1, Resampler::Pillow) => Ok(Filter::Lanczos3),
-        (2, Resampler::Pillow) => Ok(Filter::Bilinear),
-        (3, Resampler::Pillow) => Ok(Filter::Bicubic),
-        (4, Resampler::Pillow) => Ok(Filter::Box),
-        (2, Resampler::Torchvision) => Ok(Filter::TorchBilinear),
-        (3, Resampler::Torchvision) => Ok(Filter::TorchBicubic),
-        (2, Resampler::TorchvisionF32) => Ok(Filter::TorchBilinearF32),
-        (other, Resampler::Pillow) => Err(RecipeError::Resample(other, "1, 2, 3 or 4 are")),
-        (other, Resampler::Torchvision) => {
+        (1, PixelLibrary::Pillow) => Ok(Filter::Lanczos3),
+        (2, PixelLibrary::Pillow) => Ok(Filter::Bilinear),
+        (3, PixelLibrary::Pillow) => Ok(Filter::Bicubic),
+        (4, PixelLibrary::Pillow) => Ok(Filter::Box),
+        (2, PixelLibrary::Torchvision) => Ok(Filter::TorchBilinear),
+        (3, PixelLibrary::Torchvision) => Ok(Filter::TorchBicubic),
+        (2, PixelLibrary::TorchvisionF32) => Ok(Filter::TorchBilinearF32),
+        (other, PixelLibrary::Pillow) => Err(RecipeError::Resample(other, "1, 2, 3 or 4 are")),
+        (other, PixelLibrary::Torchvision) => {
             Err(RecipeError::Resample(other, "2 and 3 are, as this model's library resizes"))
         }
-        (other, Resampler::TorchvisionF32) => {
+        (other, PixelLibrary::TorchvisionF32) => {
             Err(RecipeError::Resample(other, "2 is, as this model's library resizes"))
         }
     }

@@ -1,8 +1,8 @@
 //! Parity tests. They run every compiled decoder on every conformance file, and every resizer against Pillow's and
 //! OpenCV's crops. They run every encoder against `transformers`' vectors, and every sink with its trait's suite. They
-//! also run every combination and every family from the original file, and recall on labelled photos. The backends come from the
-//! facade's registries, so a new backend is covered automatically. A known backend that is not compiled in is reported
-//! as ignored.
+//! also run every combination and every family from the original file, and recall on labelled photos. The backends come
+//! from the facade's registries, so a new backend is covered automatically. A known backend that is not compiled in is
+//! reported as ignored.
 //!
 //! `cargo test --release -p foveate-tests --test parity -- decode::zune` runs the trials of one backend.
 

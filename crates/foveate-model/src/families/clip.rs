@@ -1,8 +1,8 @@
-use super::{ConfigDefaults, Family, activation, vit};
+use crate::family::{ConfigDefaults, Family, activation, vit};
 use crate::keys::Keys;
-use crate::layout::{Layout, Stored};
+use crate::layout::{NameTable, StoredAt};
 use crate::network::{Activation, Network, Projection};
-use crate::{ModelError, Resampler};
+use crate::{ModelError, PixelLibrary};
 use foveate_encode::Pooling;
 
 /// CLIP in `transformers`' layout: OpenAI's, LAION's, DFN's and MetaCLIP's.
@@ -11,37 +11,40 @@ pub(super) const FAMILY: Family = Family {
     reference: "transformers' CLIPVisionModelWithProjection, image_embeds",
     model_types: &["clip", "clip_vision_model"],
     network,
-    layout: &Layout {
+    layout: &NameTable {
         prefixes: &[],
         own: &["vision_model.", "visual_projection."],
         unused: &["vision_model.embeddings.position_ids"],
         names: &[
-            ("embeddings.cls_token", Stored::At("vision_model.embeddings.class_embedding")),
-            ("embeddings.patch_embeddings.projection", Stored::At("vision_model.embeddings.patch_embedding")),
-            ("embeddings.position_embeddings", Stored::At("vision_model.embeddings.position_embedding.weight")),
+            ("embeddings.cls_token", StoredAt::At("vision_model.embeddings.class_embedding")),
+            ("embeddings.patch_embeddings.projection", StoredAt::At("vision_model.embeddings.patch_embedding")),
+            ("embeddings.position_embeddings", StoredAt::At("vision_model.embeddings.position_embedding.weight")),
             // The library's own spelling.
-            ("embeddings.norm", Stored::At("vision_model.pre_layrnorm")),
-            ("encoder.layer.{}.norm1", Stored::At("vision_model.encoder.layers.{}.layer_norm1")),
+            ("embeddings.norm", StoredAt::At("vision_model.pre_layrnorm")),
+            ("encoder.layer.{}.norm1", StoredAt::At("vision_model.encoder.layers.{}.layer_norm1")),
             (
                 "encoder.layer.{}.attention.attention.query",
-                Stored::At("vision_model.encoder.layers.{}.self_attn.q_proj"),
+                StoredAt::At("vision_model.encoder.layers.{}.self_attn.q_proj"),
             ),
-            ("encoder.layer.{}.attention.attention.key", Stored::At("vision_model.encoder.layers.{}.self_attn.k_proj")),
+            (
+                "encoder.layer.{}.attention.attention.key",
+                StoredAt::At("vision_model.encoder.layers.{}.self_attn.k_proj"),
+            ),
             (
                 "encoder.layer.{}.attention.attention.value",
-                Stored::At("vision_model.encoder.layers.{}.self_attn.v_proj"),
+                StoredAt::At("vision_model.encoder.layers.{}.self_attn.v_proj"),
             ),
             (
                 "encoder.layer.{}.attention.output.dense",
-                Stored::At("vision_model.encoder.layers.{}.self_attn.out_proj"),
+                StoredAt::At("vision_model.encoder.layers.{}.self_attn.out_proj"),
             ),
-            ("encoder.layer.{}.norm2", Stored::At("vision_model.encoder.layers.{}.layer_norm2")),
-            ("encoder.layer.{}.mlp", Stored::At("vision_model.encoder.layers.{}.mlp")),
-            ("layernorm", Stored::At("vision_model.post_layernorm")),
-            ("head.projection", Stored::At("visual_projection")),
+            ("encoder.layer.{}.norm2", StoredAt::At("vision_model.encoder.layers.{}.layer_norm2")),
+            ("encoder.layer.{}.mlp", StoredAt::At("vision_model.encoder.layers.{}.mlp")),
+            ("layernorm", StoredAt::At("vision_model.post_layernorm")),
+            ("head.projection", StoredAt::At("visual_projection")),
         ],
     },
-    resampler: Resampler::Torchvision,
+    resampler: PixelLibrary::Torchvision,
 };
 
 /// `CLIPModel` has the length of a vector beside `vision_config`, the image encoder alone has it with the rest.

@@ -1,8 +1,8 @@
-use super::{ConfigDefaults, Family, mlp_of_ratio, only_gelu, vit};
+use crate::family::{ConfigDefaults, Family, mlp_of_ratio, only_gelu, vit};
 use crate::keys::Keys;
-use crate::layout::Layout;
+use crate::layout::NameTable;
 use crate::network::{Activation, Interpolation, Network};
-use crate::{ModelError, Resampler};
+use crate::{ModelError, PixelLibrary};
 
 const REGISTERS: &str = "dinov2_with_registers";
 
@@ -12,13 +12,13 @@ pub(super) const FAMILY: Family = Family {
     reference: "transformers' Dinov2Model and Dinov2WithRegistersModel",
     model_types: &["dinov2", REGISTERS],
     network,
-    layout: &Layout {
+    layout: &NameTable {
         prefixes: &["dinov2.", "dinov2_with_registers."],
         own: &["embeddings.", "encoder.", "layernorm."],
         unused: &[],
         names: &[],
     },
-    resampler: Resampler::Pillow,
+    resampler: PixelLibrary::Pillow,
 };
 
 /// The two configs' defaults differ in the patch size alone. The model with registers interpolates with antialiasing.

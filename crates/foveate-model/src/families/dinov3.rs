@@ -1,8 +1,8 @@
-use super::{ConfigDefaults, Family, only_gelu, vit};
+use crate::family::{ConfigDefaults, Family, only_gelu, vit};
 use crate::keys::Keys;
-use crate::layout::{Layout, Stored};
+use crate::layout::{NameTable, StoredAt};
 use crate::network::{Activation, AttentionBias, Network, Rotary};
-use crate::{ModelError, Resampler};
+use crate::{ModelError, PixelLibrary};
 
 /// DINOv3's vision transformers.
 pub(super) const FAMILY: Family = Family {
@@ -10,25 +10,25 @@ pub(super) const FAMILY: Family = Family {
     reference: "transformers' DINOv3ViTModel",
     model_types: &["dinov3_vit"],
     network,
-    layout: &Layout {
+    layout: &NameTable {
         prefixes: &["model.", "dinov3_vit."],
         own: &["embeddings.", "layer.", "norm."],
         unused: &[],
         names: &[
-            ("embeddings.patch_embeddings.projection", Stored::At("embeddings.patch_embeddings")),
-            ("encoder.layer.{}.attention.attention.query", Stored::At("layer.{}.attention.q_proj")),
-            ("encoder.layer.{}.attention.attention.key", Stored::At("layer.{}.attention.k_proj")),
-            ("encoder.layer.{}.attention.attention.value", Stored::At("layer.{}.attention.v_proj")),
-            ("encoder.layer.{}.attention.output.dense", Stored::At("layer.{}.attention.o_proj")),
-            ("encoder.layer.{}.mlp.fc1", Stored::At("layer.{}.mlp.up_proj")),
-            ("encoder.layer.{}.mlp.fc2", Stored::At("layer.{}.mlp.down_proj")),
-            ("encoder.layer.{}.mlp.weights_in", Stored::Joined("layer.{}.mlp.gate_proj", "layer.{}.mlp.up_proj")),
-            ("encoder.layer.{}.mlp.weights_out", Stored::At("layer.{}.mlp.down_proj")),
-            ("encoder.layer.{}.", Stored::At("layer.{}.")),
-            ("layernorm", Stored::At("norm")),
+            ("embeddings.patch_embeddings.projection", StoredAt::At("embeddings.patch_embeddings")),
+            ("encoder.layer.{}.attention.attention.query", StoredAt::At("layer.{}.attention.q_proj")),
+            ("encoder.layer.{}.attention.attention.key", StoredAt::At("layer.{}.attention.k_proj")),
+            ("encoder.layer.{}.attention.attention.value", StoredAt::At("layer.{}.attention.v_proj")),
+            ("encoder.layer.{}.attention.output.dense", StoredAt::At("layer.{}.attention.o_proj")),
+            ("encoder.layer.{}.mlp.fc1", StoredAt::At("layer.{}.mlp.up_proj")),
+            ("encoder.layer.{}.mlp.fc2", StoredAt::At("layer.{}.mlp.down_proj")),
+            ("encoder.layer.{}.mlp.weights_in", StoredAt::Joined("layer.{}.mlp.gate_proj", "layer.{}.mlp.up_proj")),
+            ("encoder.layer.{}.mlp.weights_out", StoredAt::At("layer.{}.mlp.down_proj")),
+            ("encoder.layer.{}.", StoredAt::At("layer.{}.")),
+            ("layernorm", StoredAt::At("norm")),
         ],
     },
-    resampler: Resampler::Torchvision,
+    resampler: PixelLibrary::Torchvision,
 };
 
 /// Positions are rotations alone, so that any size is taken. Keys have no bias unless the config says so.

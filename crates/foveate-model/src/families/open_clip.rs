@@ -4,52 +4,53 @@ use foveate_core::Size;
 use foveate_encode::Pooling;
 use serde_json::{Map, Value, json};
 
-use super::{Family, square_side, timm};
+use super::timm;
+use crate::family::{Family, square_side};
 use crate::keys::Keys;
-use crate::layout::{Layout, Stored};
+use crate::layout::{NameTable, StoredAt};
 use crate::network::{Activation, AttentionBias, Grid, Interpolation, Network, PositionTable, Projection};
 use crate::preprocess::{mean_and_std, resample};
-use crate::{ModelError, Preprocess, Resampler};
+use crate::{ModelError, PixelLibrary, Preprocess};
 
 const CLIP: Family = Family {
     name: "CLIP",
     reference: "open_clip's encode_image",
     model_types: &[],
     network,
-    layout: &Layout {
+    layout: &NameTable {
         prefixes: &[],
         own: &["visual."],
         unused: &[],
         names: &[
-            ("embeddings.cls_token", Stored::At("visual.class_embedding")),
-            ("embeddings.position_embeddings", Stored::At("visual.positional_embedding")),
-            ("embeddings.patch_embeddings.projection", Stored::At("visual.conv1")),
-            ("embeddings.norm", Stored::At("visual.ln_pre")),
-            ("encoder.layer.{}.norm1", Stored::At("visual.transformer.resblocks.{}.ln_1")),
+            ("embeddings.cls_token", StoredAt::At("visual.class_embedding")),
+            ("embeddings.position_embeddings", StoredAt::At("visual.positional_embedding")),
+            ("embeddings.patch_embeddings.projection", StoredAt::At("visual.conv1")),
+            ("embeddings.norm", StoredAt::At("visual.ln_pre")),
+            ("encoder.layer.{}.norm1", StoredAt::At("visual.transformer.resblocks.{}.ln_1")),
             ("encoder.layer.{}.attention.attention.query.weight", IN_PROJ[0]),
             ("encoder.layer.{}.attention.attention.key.weight", IN_PROJ[1]),
             ("encoder.layer.{}.attention.attention.value.weight", IN_PROJ[2]),
             ("encoder.layer.{}.attention.attention.query.bias", IN_PROJ_BIAS[0]),
             ("encoder.layer.{}.attention.attention.key.bias", IN_PROJ_BIAS[1]),
             ("encoder.layer.{}.attention.attention.value.bias", IN_PROJ_BIAS[2]),
-            ("encoder.layer.{}.attention.output.dense", Stored::At("visual.transformer.resblocks.{}.attn.out_proj")),
-            ("encoder.layer.{}.norm2", Stored::At("visual.transformer.resblocks.{}.ln_2")),
-            ("encoder.layer.{}.mlp.fc1", Stored::At("visual.transformer.resblocks.{}.mlp.c_fc")),
-            ("encoder.layer.{}.mlp.fc2", Stored::At("visual.transformer.resblocks.{}.mlp.c_proj")),
-            ("layernorm", Stored::At("visual.ln_post")),
-            ("head.projection.weight", Stored::Transposed("visual.proj")),
+            ("encoder.layer.{}.attention.output.dense", StoredAt::At("visual.transformer.resblocks.{}.attn.out_proj")),
+            ("encoder.layer.{}.norm2", StoredAt::At("visual.transformer.resblocks.{}.ln_2")),
+            ("encoder.layer.{}.mlp.fc1", StoredAt::At("visual.transformer.resblocks.{}.mlp.c_fc")),
+            ("encoder.layer.{}.mlp.fc2", StoredAt::At("visual.transformer.resblocks.{}.mlp.c_proj")),
+            ("layernorm", StoredAt::At("visual.ln_post")),
+            ("head.projection.weight", StoredAt::Transposed("visual.proj")),
         ],
     },
-    resampler: Resampler::Pillow,
+    resampler: PixelLibrary::Pillow,
 };
 
-const IN_PROJ: [Stored; 3] = {
+const IN_PROJ: [StoredAt; 3] = {
     const NAME: &str = "visual.transformer.resblocks.{}.attn.in_proj_weight";
-    [Stored::Part(NAME, 0, 3), Stored::Part(NAME, 1, 3), Stored::Part(NAME, 2, 3)]
+    [StoredAt::Part(NAME, 0, 3), StoredAt::Part(NAME, 1, 3), StoredAt::Part(NAME, 2, 3)]
 };
-const IN_PROJ_BIAS: [Stored; 3] = {
+const IN_PROJ_BIAS: [StoredAt; 3] = {
     const NAME: &str = "visual.transformer.resblocks.{}.attn.in_proj_bias";
-    [Stored::Part(NAME, 0, 3), Stored::Part(NAME, 1, 3), Stored::Part(NAME, 2, 3)]
+    [StoredAt::Part(NAME, 0, 3), StoredAt::Part(NAME, 1, 3), StoredAt::Part(NAME, 2, 3)]
 };
 
 /// Reads a config: CLIP's own tower, or PE-Core, which is timm's.
@@ -128,7 +129,7 @@ fn recipe(keys: &Keys<'_>, input: Size) -> Result<Preprocess, ModelError> {
     };
     let (mean, std) = mean_and_std(keys)?;
     Ok(Preprocess {
-        resampler: Resampler::Pillow,
+        resampler: PixelLibrary::Pillow,
         shortest_edge,
         longest_edge: None,
         ties_to_even: true,

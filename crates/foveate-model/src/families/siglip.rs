@@ -1,8 +1,8 @@
-use super::{ConfigDefaults, Family, activation, vit};
+use crate::family::{ConfigDefaults, Family, activation, vit};
 use crate::keys::Keys;
-use crate::layout::{Layout, Stored};
-use crate::network::{Activation, Network, Probe};
-use crate::{ModelError, Resampler};
+use crate::layout::{NameTable, StoredAt};
+use crate::network::{Activation, Network, ProbeShape};
+use crate::{ModelError, PixelLibrary};
 use foveate_encode::Pooling;
 
 /// SigLIP, and SigLIP 2 of fixed size, whose checkpoints have the same class.
@@ -11,43 +11,46 @@ pub(super) const FAMILY: Family = Family {
     reference: "transformers' SiglipVisionModel, pooler_output",
     model_types: &["siglip", "siglip_vision_model"],
     network,
-    layout: &Layout {
+    layout: &NameTable {
         prefixes: &[],
         own: &["vision_model."],
         unused: &["vision_model.embeddings.position_ids"],
         names: &[
-            ("embeddings.patch_embeddings.projection", Stored::At("vision_model.embeddings.patch_embedding")),
-            ("embeddings.position_embeddings", Stored::At("vision_model.embeddings.position_embedding.weight")),
-            ("encoder.layer.{}.norm1", Stored::At("vision_model.encoder.layers.{}.layer_norm1")),
+            ("embeddings.patch_embeddings.projection", StoredAt::At("vision_model.embeddings.patch_embedding")),
+            ("embeddings.position_embeddings", StoredAt::At("vision_model.embeddings.position_embedding.weight")),
+            ("encoder.layer.{}.norm1", StoredAt::At("vision_model.encoder.layers.{}.layer_norm1")),
             (
                 "encoder.layer.{}.attention.attention.query",
-                Stored::At("vision_model.encoder.layers.{}.self_attn.q_proj"),
+                StoredAt::At("vision_model.encoder.layers.{}.self_attn.q_proj"),
             ),
-            ("encoder.layer.{}.attention.attention.key", Stored::At("vision_model.encoder.layers.{}.self_attn.k_proj")),
+            (
+                "encoder.layer.{}.attention.attention.key",
+                StoredAt::At("vision_model.encoder.layers.{}.self_attn.k_proj"),
+            ),
             (
                 "encoder.layer.{}.attention.attention.value",
-                Stored::At("vision_model.encoder.layers.{}.self_attn.v_proj"),
+                StoredAt::At("vision_model.encoder.layers.{}.self_attn.v_proj"),
             ),
             (
                 "encoder.layer.{}.attention.output.dense",
-                Stored::At("vision_model.encoder.layers.{}.self_attn.out_proj"),
+                StoredAt::At("vision_model.encoder.layers.{}.self_attn.out_proj"),
             ),
-            ("encoder.layer.{}.norm2", Stored::At("vision_model.encoder.layers.{}.layer_norm2")),
-            ("encoder.layer.{}.mlp", Stored::At("vision_model.encoder.layers.{}.mlp")),
-            ("layernorm", Stored::At("vision_model.post_layernorm")),
-            ("head.probe", Stored::At("vision_model.head.probe")),
-            ("head.attention.query.weight", Stored::Part("vision_model.head.attention.in_proj_weight", 0, 3)),
-            ("head.attention.key.weight", Stored::Part("vision_model.head.attention.in_proj_weight", 1, 3)),
-            ("head.attention.value.weight", Stored::Part("vision_model.head.attention.in_proj_weight", 2, 3)),
-            ("head.attention.query.bias", Stored::Part("vision_model.head.attention.in_proj_bias", 0, 3)),
-            ("head.attention.key.bias", Stored::Part("vision_model.head.attention.in_proj_bias", 1, 3)),
-            ("head.attention.value.bias", Stored::Part("vision_model.head.attention.in_proj_bias", 2, 3)),
-            ("head.attention.output", Stored::At("vision_model.head.attention.out_proj")),
-            ("head.norm", Stored::At("vision_model.head.layernorm")),
-            ("head.mlp", Stored::At("vision_model.head.mlp")),
+            ("encoder.layer.{}.norm2", StoredAt::At("vision_model.encoder.layers.{}.layer_norm2")),
+            ("encoder.layer.{}.mlp", StoredAt::At("vision_model.encoder.layers.{}.mlp")),
+            ("layernorm", StoredAt::At("vision_model.post_layernorm")),
+            ("head.probe", StoredAt::At("vision_model.head.probe")),
+            ("head.attention.query.weight", StoredAt::Part("vision_model.head.attention.in_proj_weight", 0, 3)),
+            ("head.attention.key.weight", StoredAt::Part("vision_model.head.attention.in_proj_weight", 1, 3)),
+            ("head.attention.value.weight", StoredAt::Part("vision_model.head.attention.in_proj_weight", 2, 3)),
+            ("head.attention.query.bias", StoredAt::Part("vision_model.head.attention.in_proj_bias", 0, 3)),
+            ("head.attention.key.bias", StoredAt::Part("vision_model.head.attention.in_proj_bias", 1, 3)),
+            ("head.attention.value.bias", StoredAt::Part("vision_model.head.attention.in_proj_bias", 2, 3)),
+            ("head.attention.output", StoredAt::At("vision_model.head.attention.out_proj")),
+            ("head.norm", StoredAt::At("vision_model.head.layernorm")),
+            ("head.mlp", StoredAt::At("vision_model.head.mlp")),
         ],
     },
-    resampler: Resampler::Torchvision,
+    resampler: PixelLibrary::Torchvision,
 };
 
 fn network(keys: &Keys<'_>) -> Result<Network, ModelError> {
@@ -62,7 +65,7 @@ fn network(keys: &Keys<'_>) -> Result<Network, ModelError> {
         table.class_row = false;
     }
     network.activation = activation(keys, Activation::GeluTanh)?;
-    network.probe = Some(Probe { heads: network.num_attention_heads, mlp_hidden: network.mlp_hidden });
+    network.probe = Some(ProbeShape { heads: network.num_attention_heads, mlp_hidden: network.mlp_hidden });
     network.pooling = Pooling::Head;
     Ok(network)
 }

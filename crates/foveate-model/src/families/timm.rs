@@ -3,54 +3,54 @@
 use foveate_core::Size;
 use foveate_encode::Pooling;
 
-use super::{Family, square_side};
+use crate::family::{Family, square_side};
 use crate::keys::Keys;
-use crate::layout::{Layout, Stored};
+use crate::layout::{NameTable, StoredAt};
 use crate::network::{
-    Activation, AttentionBias, Grid, Interpolation, Network, PositionTable, Probe, Projection, Rotary,
+    Activation, AttentionBias, Grid, Interpolation, Network, PositionTable, ProbeShape, Projection, Rotary,
 };
 use crate::preprocess::{mean_and_std, resample};
-use crate::{ModelError, Preprocess, Resampler};
+use crate::{ModelError, PixelLibrary, Preprocess};
 
 /// Every family that is read in this layout, by a word of the architecture's name.
 pub(super) const FAMILIES: [(&str, &Family); 3] = [("dinov2", &DINOV2), ("dinov3", &DINOV3), ("core", &PE_CORE)];
 
-const NAMES: [(&str, Stored); 27] = [
-    ("embeddings.cls_token", Stored::At("cls_token")),
-    ("embeddings.register_tokens", Stored::At("reg_token")),
-    ("embeddings.position_embeddings", Stored::At("pos_embed")),
-    ("embeddings.patch_embeddings.projection", Stored::At("patch_embed.proj")),
-    ("embeddings.norm", Stored::At("norm_pre")),
-    ("encoder.layer.{}.attention.attention.query.weight", Stored::Part("blocks.{}.attn.qkv.weight", 0, 3)),
-    ("encoder.layer.{}.attention.attention.key.weight", Stored::Part("blocks.{}.attn.qkv.weight", 1, 3)),
-    ("encoder.layer.{}.attention.attention.value.weight", Stored::Part("blocks.{}.attn.qkv.weight", 2, 3)),
-    ("encoder.layer.{}.attention.attention.query.bias", Stored::Part("blocks.{}.attn.qkv.bias", 0, 3)),
-    ("encoder.layer.{}.attention.attention.key.bias", Stored::Part("blocks.{}.attn.qkv.bias", 1, 3)),
-    ("encoder.layer.{}.attention.attention.value.bias", Stored::Part("blocks.{}.attn.qkv.bias", 2, 3)),
-    ("encoder.layer.{}.attention.output.dense", Stored::At("blocks.{}.attn.proj")),
-    ("encoder.layer.{}.layer_scale1.lambda1", Stored::At("blocks.{}.ls1.gamma")),
-    ("encoder.layer.{}.layer_scale2.lambda1", Stored::At("blocks.{}.ls2.gamma")),
-    ("encoder.layer.{}.mlp.weights_in", Stored::Joined("blocks.{}.mlp.fc1_g", "blocks.{}.mlp.fc1_x")),
-    ("encoder.layer.{}.mlp.weights_out", Stored::At("blocks.{}.mlp.fc2")),
-    ("encoder.layer.{}.", Stored::At("blocks.{}.")),
-    ("layernorm", Stored::At("norm")),
-    ("head.probe", Stored::At("attn_pool.latent")),
-    ("head.attention.query", Stored::At("attn_pool.q")),
-    ("head.attention.key.weight", Stored::Part("attn_pool.kv.weight", 0, 2)),
-    ("head.attention.value.weight", Stored::Part("attn_pool.kv.weight", 1, 2)),
-    ("head.attention.key.bias", Stored::Part("attn_pool.kv.bias", 0, 2)),
-    ("head.attention.value.bias", Stored::Part("attn_pool.kv.bias", 1, 2)),
-    ("head.attention.output", Stored::At("attn_pool.proj")),
-    ("head.projection", Stored::At("head")),
-    ("head.", Stored::At("attn_pool.")),
+const NAMES: [(&str, StoredAt); 27] = [
+    ("embeddings.cls_token", StoredAt::At("cls_token")),
+    ("embeddings.register_tokens", StoredAt::At("reg_token")),
+    ("embeddings.position_embeddings", StoredAt::At("pos_embed")),
+    ("embeddings.patch_embeddings.projection", StoredAt::At("patch_embed.proj")),
+    ("embeddings.norm", StoredAt::At("norm_pre")),
+    ("encoder.layer.{}.attention.attention.query.weight", StoredAt::Part("blocks.{}.attn.qkv.weight", 0, 3)),
+    ("encoder.layer.{}.attention.attention.key.weight", StoredAt::Part("blocks.{}.attn.qkv.weight", 1, 3)),
+    ("encoder.layer.{}.attention.attention.value.weight", StoredAt::Part("blocks.{}.attn.qkv.weight", 2, 3)),
+    ("encoder.layer.{}.attention.attention.query.bias", StoredAt::Part("blocks.{}.attn.qkv.bias", 0, 3)),
+    ("encoder.layer.{}.attention.attention.key.bias", StoredAt::Part("blocks.{}.attn.qkv.bias", 1, 3)),
+    ("encoder.layer.{}.attention.attention.value.bias", StoredAt::Part("blocks.{}.attn.qkv.bias", 2, 3)),
+    ("encoder.layer.{}.attention.output.dense", StoredAt::At("blocks.{}.attn.proj")),
+    ("encoder.layer.{}.layer_scale1.lambda1", StoredAt::At("blocks.{}.ls1.gamma")),
+    ("encoder.layer.{}.layer_scale2.lambda1", StoredAt::At("blocks.{}.ls2.gamma")),
+    ("encoder.layer.{}.mlp.weights_in", StoredAt::Joined("blocks.{}.mlp.fc1_g", "blocks.{}.mlp.fc1_x")),
+    ("encoder.layer.{}.mlp.weights_out", StoredAt::At("blocks.{}.mlp.fc2")),
+    ("encoder.layer.{}.", StoredAt::At("blocks.{}.")),
+    ("layernorm", StoredAt::At("norm")),
+    ("head.probe", StoredAt::At("attn_pool.latent")),
+    ("head.attention.query", StoredAt::At("attn_pool.q")),
+    ("head.attention.key.weight", StoredAt::Part("attn_pool.kv.weight", 0, 2)),
+    ("head.attention.value.weight", StoredAt::Part("attn_pool.kv.weight", 1, 2)),
+    ("head.attention.key.bias", StoredAt::Part("attn_pool.kv.bias", 0, 2)),
+    ("head.attention.value.bias", StoredAt::Part("attn_pool.kv.bias", 1, 2)),
+    ("head.attention.output", StoredAt::At("attn_pool.proj")),
+    ("head.projection", StoredAt::At("head")),
+    ("head.", StoredAt::At("attn_pool.")),
 ];
 /// The attention of DINOv3 has biases of its own for queries and values, and its LayerScale another name.
-const DINOV3_NAMES: [(&str, Stored); 31] = {
+const DINOV3_NAMES: [(&str, StoredAt); 31] = {
     let mut names = [NAMES[0]; 31];
-    names[0] = ("encoder.layer.{}.attention.attention.query.bias", Stored::At("blocks.{}.attn.q_bias"));
-    names[1] = ("encoder.layer.{}.attention.attention.value.bias", Stored::At("blocks.{}.attn.v_bias"));
-    names[2] = ("encoder.layer.{}.layer_scale1.lambda1", Stored::At("blocks.{}.gamma_1"));
-    names[3] = ("encoder.layer.{}.layer_scale2.lambda1", Stored::At("blocks.{}.gamma_2"));
+    names[0] = ("encoder.layer.{}.attention.attention.query.bias", StoredAt::At("blocks.{}.attn.q_bias"));
+    names[1] = ("encoder.layer.{}.attention.attention.value.bias", StoredAt::At("blocks.{}.attn.v_bias"));
+    names[2] = ("encoder.layer.{}.layer_scale1.lambda1", StoredAt::At("blocks.{}.gamma_1"));
+    names[3] = ("encoder.layer.{}.layer_scale2.lambda1", StoredAt::At("blocks.{}.gamma_2"));
     let mut i = 0;
     while i < NAMES.len() {
         names[4 + i] = NAMES[i];
@@ -65,8 +65,8 @@ const DINOV2: Family = Family {
     reference: "timm's vit_*_dinov2, class token",
     model_types: &[],
     network: dinov2,
-    layout: &Layout { prefixes: &[], own: OWN, unused: &["mask_token"], names: &NAMES },
-    resampler: Resampler::Pillow,
+    layout: &NameTable { prefixes: &[], own: OWN, unused: &["mask_token"], names: &NAMES },
+    resampler: PixelLibrary::Pillow,
 };
 
 const DINOV3: Family = Family {
@@ -74,8 +74,8 @@ const DINOV3: Family = Family {
     reference: "timm's vit_*_dinov3, class token",
     model_types: &[],
     network: dinov3,
-    layout: &Layout { prefixes: &[], own: OWN, unused: &["mask_token"], names: &DINOV3_NAMES },
-    resampler: Resampler::Pillow,
+    layout: &NameTable { prefixes: &[], own: OWN, unused: &["mask_token"], names: &DINOV3_NAMES },
+    resampler: PixelLibrary::Pillow,
 };
 
 pub(super) const PE_CORE: Family = Family {
@@ -83,13 +83,13 @@ pub(super) const PE_CORE: Family = Family {
     reference: "timm's vit_pe_core_*, open_clip's PE-Core-*",
     model_types: &[],
     network: pe_core,
-    layout: &Layout {
+    layout: &NameTable {
         prefixes: &["visual.trunk."],
         own: &["cls_token", "pos_embed", "patch_embed.", "norm_pre.", "blocks.", "norm.", "attn_pool.", "head."],
         unused: &[],
         names: &NAMES,
     },
-    resampler: Resampler::Pillow,
+    resampler: PixelLibrary::Pillow,
 };
 
 /// Width, blocks and heads by a word of the architecture's name.
@@ -205,7 +205,7 @@ fn pe_core(keys: &Keys<'_>) -> Result<Network, ModelError> {
     network.layer_norm_eps = 1e-5;
     network.rotary = Some(Rotary::Absolute { theta: 10_000.0, first: usize::from(has_class) });
     let ratio = args.number("attn_pool_mlp_ratio", Some(4.0), 0.01..=64.0)?;
-    network.probe = Some(Probe { heads: 8, mlp_hidden: (network.hidden_size as f64 * ratio) as usize });
+    network.probe = Some(ProbeShape { heads: 8, mlp_hidden: (network.hidden_size as f64 * ratio) as usize });
     let outputs = keys.integer("num_classes", Some(0), 0..=1 << 16)?;
     network.projection = (outputs > 0).then_some(Projection { outputs, has_bias: true });
     network.pooling = Pooling::Head;
@@ -222,7 +222,7 @@ pub(super) fn recipe(keys: &Keys<'_>) -> Result<Preprocess, ModelError> {
     let part = keys.number("crop_pct", Some(0.875), 0.01..=1.0)?;
     let (mean, std) = mean_and_std(&keys)?;
     Ok(Preprocess {
-        resampler: Resampler::Pillow,
+        resampler: PixelLibrary::Pillow,
         shortest_edge: Some((f64::from(crop.width) / part).floor() as u32),
         longest_edge: None,
         ties_to_even: true,

@@ -1,8 +1,8 @@
-use super::{ConfigDefaults, Family, mlp_of_ratio, only_gelu, vit};
+use crate::family::{ConfigDefaults, Family, mlp_of_ratio, only_gelu, vit};
 use crate::keys::Keys;
-use crate::layout::{Layout, Stored};
+use crate::layout::{NameTable, StoredAt};
 use crate::network::{Activation, Interpolation, Network};
-use crate::{ModelError, Resampler};
+use crate::{ModelError, PixelLibrary};
 
 /// TIPSv2. Its register is a second class token, which `--pooling register` selects.
 pub(super) const FAMILY: Family = Family {
@@ -10,29 +10,29 @@ pub(super) const FAMILY: Family = Family {
     reference: "transformers' Tipsv2VisionModel",
     model_types: &["tipsv2", "tipsv2_vision_model"],
     network,
-    layout: &Layout {
+    layout: &NameTable {
         prefixes: &["vision_encoder."],
         own: &["cls_token", "register_tokens", "pos_embed", "patch_embed.", "blocks.", "norm."],
         unused: &[],
         names: &[
-            ("embeddings.patch_embeddings.projection", Stored::At("patch_embed.proj")),
-            ("embeddings.position_embeddings", Stored::At("pos_embed")),
-            ("embeddings.", Stored::At("")),
-            ("encoder.layer.{}.attention.attention.query", Stored::Part("blocks.{}.attn.qkv", 0, 3)),
-            ("encoder.layer.{}.attention.attention.key", Stored::Part("blocks.{}.attn.qkv", 1, 3)),
-            ("encoder.layer.{}.attention.attention.value", Stored::Part("blocks.{}.attn.qkv", 2, 3)),
-            ("encoder.layer.{}.attention.output.dense", Stored::At("blocks.{}.attn.proj")),
-            ("encoder.layer.{}.layer_scale1.lambda1", Stored::At("blocks.{}.ls1.gamma")),
-            ("encoder.layer.{}.layer_scale2.lambda1", Stored::At("blocks.{}.ls2.gamma")),
-            ("encoder.layer.{}.mlp.fc1", Stored::At("blocks.{}.mlp.c_fc")),
-            ("encoder.layer.{}.mlp.fc2", Stored::At("blocks.{}.mlp.c_proj")),
-            ("encoder.layer.{}.mlp.weights_in", Stored::At("blocks.{}.mlp.w12")),
-            ("encoder.layer.{}.mlp.weights_out", Stored::At("blocks.{}.mlp.w3")),
-            ("encoder.layer.{}.", Stored::At("blocks.{}.")),
-            ("layernorm", Stored::At("norm")),
+            ("embeddings.patch_embeddings.projection", StoredAt::At("patch_embed.proj")),
+            ("embeddings.position_embeddings", StoredAt::At("pos_embed")),
+            ("embeddings.", StoredAt::At("")),
+            ("encoder.layer.{}.attention.attention.query", StoredAt::Part("blocks.{}.attn.qkv", 0, 3)),
+            ("encoder.layer.{}.attention.attention.key", StoredAt::Part("blocks.{}.attn.qkv", 1, 3)),
+            ("encoder.layer.{}.attention.attention.value", StoredAt::Part("blocks.{}.attn.qkv", 2, 3)),
+            ("encoder.layer.{}.attention.output.dense", StoredAt::At("blocks.{}.attn.proj")),
+            ("encoder.layer.{}.layer_scale1.lambda1", StoredAt::At("blocks.{}.ls1.gamma")),
+            ("encoder.layer.{}.layer_scale2.lambda1", StoredAt::At("blocks.{}.ls2.gamma")),
+            ("encoder.layer.{}.mlp.fc1", StoredAt::At("blocks.{}.mlp.c_fc")),
+            ("encoder.layer.{}.mlp.fc2", StoredAt::At("blocks.{}.mlp.c_proj")),
+            ("encoder.layer.{}.mlp.weights_in", StoredAt::At("blocks.{}.mlp.w12")),
+            ("encoder.layer.{}.mlp.weights_out", StoredAt::At("blocks.{}.mlp.w3")),
+            ("encoder.layer.{}.", StoredAt::At("blocks.{}.")),
+            ("layernorm", StoredAt::At("norm")),
         ],
     },
-    resampler: Resampler::Torchvision,
+    resampler: PixelLibrary::Torchvision,
 };
 
 /// The image encoder's keys are in `vision_config`, or beside the rest in older files.

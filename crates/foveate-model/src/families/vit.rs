@@ -1,8 +1,8 @@
-use super::{ConfigDefaults, Family, activation, vit};
+use crate::family::{ConfigDefaults, Family, activation, vit};
 use crate::keys::Keys;
-use crate::layout::{Layout, Stored};
+use crate::layout::{NameTable, StoredAt};
 use crate::network::{Activation, Network};
-use crate::{ModelError, Resampler};
+use crate::{ModelError, PixelLibrary};
 
 /// The plain vision transformer.
 pub(super) const FAMILY: Family = Family {
@@ -10,19 +10,19 @@ pub(super) const FAMILY: Family = Family {
     reference: "transformers' ViTModel, class token",
     model_types: &["vit"],
     network,
-    layout: &Layout {
+    layout: &NameTable {
         prefixes: &["vit."],
         own: &["embeddings.", "encoder.", "layernorm."],
         // Of masked image modelling.
         unused: &["embeddings.mask_token"],
         names: &[
-            ("encoder.layer.{}.norm1", Stored::At("encoder.layer.{}.layernorm_before")),
-            ("encoder.layer.{}.norm2", Stored::At("encoder.layer.{}.layernorm_after")),
-            ("encoder.layer.{}.mlp.fc1", Stored::At("encoder.layer.{}.intermediate.dense")),
-            ("encoder.layer.{}.mlp.fc2", Stored::At("encoder.layer.{}.output.dense")),
+            ("encoder.layer.{}.norm1", StoredAt::At("encoder.layer.{}.layernorm_before")),
+            ("encoder.layer.{}.norm2", StoredAt::At("encoder.layer.{}.layernorm_after")),
+            ("encoder.layer.{}.mlp.fc1", StoredAt::At("encoder.layer.{}.intermediate.dense")),
+            ("encoder.layer.{}.mlp.fc2", StoredAt::At("encoder.layer.{}.output.dense")),
         ],
     },
-    resampler: Resampler::Torchvision,
+    resampler: PixelLibrary::Torchvision,
 };
 
 fn network(keys: &Keys<'_>) -> Result<Network, ModelError> {

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use super::checksum::{Checksum, is_hex};
 use super::{HubError, Progress, Repository};
 use crate::checkpoint::{INDEX_FILE, SINGLE_FILE, read_weight_map};
-use crate::families::Family;
+use crate::family::Family;
 
 /// One repository's part of the cache that all Hugging Face libraries share:
 ///

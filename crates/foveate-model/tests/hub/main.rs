@@ -328,9 +328,9 @@ fn what_does_not_exist_is_named() {
 
 fn another_architecture_is_refused_before_its_weights_are_fetched() {
     let bench = Bench::new();
-    bench.server.add(REPOSITORY, "config.json", r#"{"model_type": "vit"}"#);
+    bench.server.add(REPOSITORY, "config.json", r#"{"model_type": "convnext"}"#);
     let message = bench.failure(REPOSITORY);
-    assert!(message.contains("'model_type' is 'vit'"), "{message}");
+    assert!(message.contains("'model_type' is 'convnext'"), "{message}");
     assert!(bench.server.requests().iter().all(|r| !r.path.contains("safetensors")));
 }
 

@@ -1,0 +1,124 @@
+//! What families have in common.
+
+use foveate_core::CHANNELS;
+use foveate_encode::Pooling;
+use serde_json::Value;
+
+use crate::keys::Keys;
+use crate::layout::NameTable;
+use crate::network::{Activation, AttentionBias, Grid, Interpolation, Network, PositionTable};
+use crate::{ModelError, PixelLibrary};
+
+/// A family in the layout of one library.
+#[derive(Debug)]
+pub struct Family {
+    /// The family's name.
+    pub name: &'static str,
+    /// The class whose vectors are the reference.
+    pub reference: &'static str,
+    /// The values of `model_type` in config.json, the first for an absent `vision_config`.
+    pub(crate) model_types: &'static [&'static str],
+    /// Reads the network from config.json.
+    pub(crate) network: fn(&Keys<'_>) -> Result<Network, ModelError>,
+    pub(crate) layout: &'static NameTable,
+    /// The library whose pixels the reference has.
+    pub(crate) resampler: PixelLibrary,
+}
+
+/// Families are the entries of one list.
+impl PartialEq for Family {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
+/// The defaults of a config class.
+pub(crate) struct ConfigDefaults {
+    pub(crate) hidden_size: usize,
+    pub(crate) layers: usize,
+    pub(crate) heads: usize,
+    pub(crate) patch_size: usize,
+    pub(crate) epsilon: f64,
+}
+
+/// Reads what all families have: a transformer with a class token and a table of positions, GELU, and every bias. The
+/// families change the rest. The width of the MLP is that of `intermediate_size`, by default four times a token's.
+pub(crate) fn vit(keys: &Keys<'_>, defaults: ConfigDefaults) -> Result<Network, ModelError> {
+    match keys.integer("num_channels", Some(CHANNELS), 1..=1 << 16)? {
+        CHANNELS => {}
+        other => return Err(keys.error("num_channels", format!("is {other}; only RGB (3) is supported"))),
+    }
+    let hidden_size = keys.integer("hidden_size", Some(defaults.hidden_size), 1..=1 << 16)?;
+    let patch_size = square_side(keys, "patch_size", defaults.patch_size)?;
+    let side = square_side(keys, "image_size", 224)? / patch_size;
+    Ok(Network {
+        hidden_size,
+        num_hidden_layers: keys.integer("num_hidden_layers", Some(defaults.layers), 1..=4096)?,
+        num_attention_heads: keys.integer("num_attention_heads", Some(defaults.heads), 1..=1 << 16)?,
+        mlp_hidden: keys.integer("intermediate_size", Some(4 * hidden_size), 1..=1 << 20)?,
+        patch_size,
+        patch_bias: true,
+        class_token: true,
+        num_register_tokens: 0,
+        mask_token: false,
+        positions: Some(PositionTable {
+            grid: Grid { height: side, width: side },
+            class_row: true,
+            interpolation: Interpolation::Refused,
+        }),
+        rotary: None,
+        stem_norm: false,
+        attention_bias: AttentionBias::all(keys.flag("qkv_bias", Some(true))?),
+        layer_scale: false,
+        activation: Activation::Gelu,
+        layer_norm_eps: keys.number("layer_norm_eps", Some(defaults.epsilon), 0.0..=1.0)?,
+        probe: None,
+        projection: None,
+        pooling: Pooling::Cls,
+    })
+}
+
+/// Reads `hidden_act`.
+pub(crate) fn activation(keys: &Keys<'_>, default: Activation) -> Result<Activation, ModelError> {
+    match keys.text("hidden_act")? {
+        None => Ok(default),
+        Some("gelu") => Ok(Activation::Gelu),
+        Some("gelu_pytorch_tanh" | "gelu_new") => Ok(Activation::GeluTanh),
+        Some("quick_gelu") => Ok(Activation::QuickGelu),
+        Some(other) => {
+            let problem = format!("is '{other}'; supported are gelu, gelu_pytorch_tanh and quick_gelu");
+            Err(keys.error("hidden_act", problem))
+        }
+    }
+}
+
+/// Refuses an activation but the exact GELU.
+pub(crate) fn only_gelu(keys: &Keys<'_>) -> Result<(), ModelError> {
+    match activation(keys, Activation::Gelu)? {
+        Activation::Gelu => Ok(()),
+        other => Err(keys.error("hidden_act", format!("is '{}'; only the exact 'gelu' is supported", other.name()))),
+    }
+}
+
+/// `int(hidden_size * mlp_ratio)`; SwiGLU keeps two thirds of it, rounded up to a multiple of 8.
+pub(crate) fn mlp_of_ratio(keys: &Keys<'_>, hidden_size: usize, swiglu: bool) -> Result<usize, ModelError> {
+    let ratio = keys.number("mlp_ratio", Some(4.0), 0.0..=64.0)?;
+    let full = (hidden_size as f64 * ratio) as usize;
+    let hidden = if swiglu { ((full as f64 * 2.0 / 3.0) as usize).next_multiple_of(8) } else { full };
+    if hidden == 0 {
+        return Err(keys.error("mlp_ratio", format!("is {ratio}, which leaves the MLP empty")));
+    }
+    Ok(hidden)
+}
+
+/// Reads a side in pixels, given as one number or as two equal ones.
+pub(crate) fn square_side(keys: &Keys<'_>, key: &str, default: usize) -> Result<usize, ModelError> {
+    const RANGE: std::ops::RangeInclusive<usize> = 1..=1 << 14;
+    match keys.get(key) {
+        Some(Value::Array(sides)) => match sides.as_slice() {
+            [height, width] if height == width => keys.to_integer(key, height, RANGE),
+            _ => Err(keys.error(key, "is not one number or two equal ones; only square is supported")),
+        },
+        _ => keys.integer(key, Some(default), RANGE),
+    }
+}
