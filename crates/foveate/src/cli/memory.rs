@@ -28,10 +28,10 @@ pub(crate) fn run(args: &LabArgs) -> anyhow::Result<()> {
     let mut encoder = rig.open_encoder(&setting)?;
     // Loading a model takes more than a small batch does: its peak would hide the batch's.
     process::reset_peak_resident();
-    let size = encoder.spec().input;
+    let format = encoder.spec().format();
     // Not zeros, whose pages the system would not give before they are written.
-    let pixels = vec![1; size.rgb_len().context("no such size")? * setting.batch];
-    let batch = PixelBatch::new(&pixels, size).context("no such batch")?;
+    let pixels = vec![1; format.bytes() * setting.batch];
+    let batch = PixelBatch::new(&pixels, format).context("no such batch")?;
     let mut vectors = VectorBuf::new();
     (0..BATCHES).try_for_each(|_| encoder.encode(batch, &mut vectors).map(drop))?;
     let Memory { bytes, of } = Memory::of_this_process(encoder.spec()).map_err(anyhow::Error::msg)?;

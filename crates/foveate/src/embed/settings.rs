@@ -17,8 +17,8 @@ use foveate_sink::{Element, Existing, SinkOptions};
 use foveate_source::store::{StoreOptions, WebHeaders};
 use foveate_source::{Input, NameFilter, Separator};
 
-#[cfg(feature = "cli")]
 use crate::models::OpenModel;
+#[cfg(feature = "cli")]
 use crate::values::{input, one_of, parse_count, parse_glob, parse_positive, parse_setting};
 use crate::{DecodeScale, Recipe, Shard};
 
