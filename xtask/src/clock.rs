@@ -9,7 +9,7 @@ pub(crate) const STARTED: &str = "FOVEATE_CI_STARTED";
 
 /// A check in its short form begins no step after this time, so that a slow machine ends within the 90 minutes that it
 /// is given.
-pub(crate) const BUDGET: Duration = Duration::from_secs(65 * 60);
+pub(crate) const BUDGET: Duration = Duration::from_secs(60 * 60);
 /// Test programs that have not ended by then are killed, so that somebody says what took long.
 pub(crate) const LIMIT: Duration = Duration::from_secs(85 * 60);
 

@@ -65,7 +65,7 @@ class Embedder:
             ``device`` (``cpu``, ``cuda:0``, or several: ``cuda:0,cuda:1``), ``dtype`` (precision of the forward:
             ``f32``, ``f16``, ``bf16`` or ``i8``), ``threads`` (of the forward on the CPU; default: all cores),
             ``batch`` (images per batch; default: 32), ``preprocess`` (``hf``, the model's own recipe, or ``squash``),
-            ``pooling`` (``cls``, ``mean`` or ``cls+mean``) and ``decoder`` (default: the build's first). An address is
+            ``pooling`` (default: the model's own) and ``decoder`` (default: the build's first). An address is
             given up after ``timeout`` seconds, with all attempts; requests are repeated for ``retry_for`` seconds.
 
     Raises:

@@ -28,7 +28,7 @@ class _Options(TypedDict, total=False):
     readers: int | None
     prefetch: int | None
     preprocess: Literal["hf", "squash", None]
-    pooling: Literal["cls", "mean", "cls+mean", None]
+    pooling: Literal["cls", "mean", "cls+mean", "register", "head", None]
     normalize: Literal["off", "l2", None]
     orientation: Literal["apply", "ignore", None]
     decoder: str | None
