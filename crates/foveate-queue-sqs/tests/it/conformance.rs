@@ -51,7 +51,7 @@ fn conforms(server: &AwsServer, suffix: &str, drops_doubles: bool) {
             let (queue, dead) = (format!("jobs-{number}{suffix}"), format!("jobs-{number}-dead{suffix}"));
             fixture(server, &queue, dead, lease, max_receive)
         },
-        short: Duration::from_secs(3),
+        short: Duration::from_secs(6),
         capability: Capability {
             tells_lost_leases: false,
             tells_lost_acknowledgements: false,
