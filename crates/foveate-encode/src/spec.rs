@@ -92,7 +92,7 @@ impl Pooling {
         }
     }
 
-    /// Returns true if no vector depends on the patches behind the last block's attention.
+    /// Returns true if the mean of the patches is a part of the vector.
     pub const fn reads_patches(self) -> bool {
         matches!(self, Self::Mean | Self::ClsMean)
     }

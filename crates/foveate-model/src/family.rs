@@ -51,31 +51,57 @@ pub(crate) fn vit(keys: &Keys<'_>, defaults: ConfigDefaults) -> Result<Network, 
     let hidden_size = keys.integer("hidden_size", Some(defaults.hidden_size), 1..=1 << 16)?;
     let patch_size = square_side(keys, "patch_size", defaults.patch_size)?;
     let side = square_side(keys, "image_size", 224)? / patch_size;
-    Ok(Network {
+    let mut network = plain(NetworkSizes {
         hidden_size,
-        num_hidden_layers: keys.integer("num_hidden_layers", Some(defaults.layers), 1..=4096)?,
-        num_attention_heads: keys.integer("num_attention_heads", Some(defaults.heads), 1..=1 << 16)?,
+        layers: keys.integer("num_hidden_layers", Some(defaults.layers), 1..=4096)?,
+        heads: keys.integer("num_attention_heads", Some(defaults.heads), 1..=1 << 16)?,
         mlp_hidden: keys.integer("intermediate_size", Some(4 * hidden_size), 1..=1 << 20)?,
         patch_size,
+        side,
+    });
+    network.attention_bias = AttentionBias::all(keys.flag("qkv_bias", Some(true))?);
+    network.layer_norm_eps = keys.number("layer_norm_eps", Some(defaults.epsilon), 0.0..=1.0)?;
+    Ok(network)
+}
+
+/// The sizes of a network.
+pub(crate) struct NetworkSizes {
+    pub(crate) hidden_size: usize,
+    pub(crate) layers: usize,
+    pub(crate) heads: usize,
+    pub(crate) mlp_hidden: usize,
+    pub(crate) patch_size: usize,
+    /// Patches along a side of the positions' image.
+    pub(crate) side: usize,
+}
+
+/// A transformer with a class token and a table of positions, GELU, every bias, and nothing else.
+pub(crate) fn plain(sizes: NetworkSizes) -> Network {
+    Network {
+        hidden_size: sizes.hidden_size,
+        num_hidden_layers: sizes.layers,
+        num_attention_heads: sizes.heads,
+        mlp_hidden: sizes.mlp_hidden,
+        patch_size: sizes.patch_size,
         patch_bias: true,
         class_token: true,
         num_register_tokens: 0,
         mask_token: false,
         positions: Some(PositionTable {
-            grid: Grid { height: side, width: side },
+            grid: Grid { height: sizes.side, width: sizes.side },
             class_row: true,
             interpolation: Interpolation::Refused,
         }),
         rotary: None,
         stem_norm: false,
-        attention_bias: AttentionBias::all(keys.flag("qkv_bias", Some(true))?),
+        attention_bias: AttentionBias::all(true),
         layer_scale: false,
         activation: Activation::Gelu,
-        layer_norm_eps: keys.number("layer_norm_eps", Some(defaults.epsilon), 0.0..=1.0)?,
+        layer_norm_eps: 1e-6,
         probe: None,
         projection: None,
         pooling: Pooling::Cls,
-    })
+    }
 }
 
 /// Reads `hidden_act`.

@@ -1,6 +1,7 @@
+use super::siglip;
 use crate::family::{ConfigDefaults, Family, activation, vit};
 use crate::keys::Keys;
-use crate::layout::{NameTable, StoredAt};
+use crate::layout::NameTable;
 use crate::network::{Activation, Network, Projection};
 use crate::{ModelError, PixelLibrary};
 use foveate_encode::Pooling;
@@ -15,34 +16,7 @@ pub(super) const FAMILY: Family = Family {
         prefixes: &[],
         own: &["vision_model.", "visual_projection."],
         unused: &["vision_model.embeddings.position_ids"],
-        names: &[
-            ("embeddings.cls_token", StoredAt::At("vision_model.embeddings.class_embedding")),
-            ("embeddings.patch_embeddings.projection", StoredAt::At("vision_model.embeddings.patch_embedding")),
-            ("embeddings.position_embeddings", StoredAt::At("vision_model.embeddings.position_embedding.weight")),
-            // The library's own spelling.
-            ("embeddings.norm", StoredAt::At("vision_model.pre_layrnorm")),
-            ("encoder.layer.{}.norm1", StoredAt::At("vision_model.encoder.layers.{}.layer_norm1")),
-            (
-                "encoder.layer.{}.attention.attention.query",
-                StoredAt::At("vision_model.encoder.layers.{}.self_attn.q_proj"),
-            ),
-            (
-                "encoder.layer.{}.attention.attention.key",
-                StoredAt::At("vision_model.encoder.layers.{}.self_attn.k_proj"),
-            ),
-            (
-                "encoder.layer.{}.attention.attention.value",
-                StoredAt::At("vision_model.encoder.layers.{}.self_attn.v_proj"),
-            ),
-            (
-                "encoder.layer.{}.attention.output.dense",
-                StoredAt::At("vision_model.encoder.layers.{}.self_attn.out_proj"),
-            ),
-            ("encoder.layer.{}.norm2", StoredAt::At("vision_model.encoder.layers.{}.layer_norm2")),
-            ("encoder.layer.{}.mlp", StoredAt::At("vision_model.encoder.layers.{}.mlp")),
-            ("layernorm", StoredAt::At("vision_model.post_layernorm")),
-            ("head.projection", StoredAt::At("visual_projection")),
-        ],
+        names: siglip::NAMES,
     },
     resampler: PixelLibrary::Torchvision,
 };

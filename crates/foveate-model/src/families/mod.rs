@@ -30,11 +30,6 @@ const REFUSED: [(&str, &str); 2] = [
 ];
 
 impl Family {
-    /// Every family, the oldest first.
-    pub fn all() -> impl Iterator<Item = &'static Self> {
-        FAMILIES.into_iter()
-    }
-
     /// Reads a config.json, with `recipe` the preprocessor_config.json beside it; or another library's config, which
     /// has the recipe itself. `recipe` is asked for only if it is needed.
     pub(crate) fn describe(
@@ -53,12 +48,11 @@ impl Family {
         Ok((family, network, preprocess))
     }
 
-    /// The same of a file's bytes.
+    /// Returns true if the bytes of a config.json have the recipe, as timm's do.
     pub(crate) fn has_recipe_in(json: &[u8]) -> bool {
         Keys::parse(json, Path::new("")).is_ok_and(|keys| Self::has_recipe(&keys))
     }
 
-    /// Returns true if a config.json has the recipe, as timm's do.
     fn has_recipe(keys: &Keys<'_>) -> bool {
         keys.get("architecture").is_some()
     }
@@ -80,12 +74,13 @@ impl Family {
     }
 
     fn of_keys(keys: &Keys<'_>) -> Result<(&'static Self, Network), ModelError> {
-        if Self::has_recipe(keys) {
-            let family = timm::family(keys)?;
-            let network = (family.network)(keys)?;
-            check_sizes(keys, &network)?;
-            return Ok((family, network));
-        }
+        let family = if Self::has_recipe(keys) { timm::family(keys)? } else { Self::of_model_type(keys)? };
+        let network = (family.network)(keys)?;
+        check_sizes(keys, &network)?;
+        Ok((family, network))
+    }
+
+    fn of_model_type(keys: &Keys<'_>) -> Result<&'static Self, ModelError> {
         let Some(model_type) = keys.text("model_type")? else {
             return Err(keys.error("model_type", format!("is missing; it must be one of {}", model_types())));
         };
@@ -95,12 +90,10 @@ impl Family {
         if model_type.ends_with("text_model") {
             return Err(keys.error("model_type", format!("is '{model_type}': a tower for text, without images")));
         }
-        let Some(family) = FAMILIES.iter().find(|family| family.model_types.contains(&model_type)) else {
-            return Err(keys.error("model_type", format!("is '{model_type}'; supported are {}", model_types())));
-        };
-        let network = (family.network)(keys)?;
-        check_sizes(keys, &network)?;
-        Ok((family, network))
+        FAMILIES
+            .into_iter()
+            .find(|family| family.model_types.contains(&model_type))
+            .ok_or_else(|| keys.error("model_type", format!("is '{model_type}'; supported are {}", model_types())))
     }
 }
 

@@ -5,10 +5,10 @@ use foveate_encode::Pooling;
 use serde_json::{Map, Value, json};
 
 use super::timm;
-use crate::family::{Family, square_side};
+use crate::family::{Family, NetworkSizes, plain, square_side};
 use crate::keys::Keys;
 use crate::layout::{NameTable, StoredAt};
-use crate::network::{Activation, AttentionBias, Grid, Interpolation, Network, PositionTable, Projection};
+use crate::network::{Activation, Network, Projection};
 use crate::preprocess::{mean_and_std, resample};
 use crate::{ModelError, PixelLibrary, Preprocess};
 
@@ -81,31 +81,24 @@ fn network(keys: &Keys<'_>) -> Result<Network, ModelError> {
     let patch_size = square_side(&vision, "patch_size", 16)?;
     let side = square_side(&vision, "image_size", 224)? / patch_size;
     let ratio = vision.number("mlp_ratio", Some(4.0), 0.01..=64.0)?;
-    Ok(Network {
+    let mut network = plain(NetworkSizes {
         hidden_size: width,
-        num_hidden_layers: vision.integer("layers", Some(12), 1..=4096)?,
-        num_attention_heads: (width / head).max(1),
+        layers: vision.integer("layers", Some(12), 1..=4096)?,
+        heads: (width / head).max(1),
         mlp_hidden: (width as f64 * ratio) as usize,
         patch_size,
-        patch_bias: false,
-        class_token: true,
-        num_register_tokens: 0,
-        mask_token: false,
-        positions: Some(PositionTable {
-            grid: Grid { height: side, width: side },
-            class_row: true,
-            interpolation: Interpolation::Refused,
-        }),
-        rotary: None,
-        stem_norm: true,
-        attention_bias: AttentionBias::all(true),
-        layer_scale: false,
-        activation: if keys.flag("quick_gelu", Some(false))? { Activation::QuickGelu } else { Activation::Gelu },
-        layer_norm_eps: 1e-5,
-        probe: None,
-        projection: Some(Projection { outputs: keys.integer("embed_dim", None, 1..=1 << 16)?, has_bias: false }),
-        pooling: Pooling::Head,
-    })
+        side,
+    });
+    network.patch_bias = false;
+    network.stem_norm = true;
+    network.layer_norm_eps = 1e-5;
+    if keys.flag("quick_gelu", Some(false))? {
+        network.activation = Activation::QuickGelu;
+    }
+    let outputs = keys.integer("embed_dim", None, 1..=1 << 16)?;
+    network.projection = Some(Projection { outputs, has_bias: false });
+    network.pooling = Pooling::Head;
+    Ok(network)
 }
 
 /// Reads a tower of timm, whose sizes are in its name and in `timm_model_args`.

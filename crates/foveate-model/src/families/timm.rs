@@ -3,12 +3,10 @@
 use foveate_core::Size;
 use foveate_encode::Pooling;
 
-use crate::family::{Family, square_side};
+use crate::family::{Family, NetworkSizes, plain, square_side};
 use crate::keys::Keys;
 use crate::layout::{NameTable, StoredAt};
-use crate::network::{
-    Activation, AttentionBias, Grid, Interpolation, Network, PositionTable, ProbeShape, Projection, Rotary,
-};
+use crate::network::{Activation, AttentionBias, Network, ProbeShape, Projection, Rotary};
 use crate::preprocess::{mean_and_std, resample};
 use crate::{ModelError, PixelLibrary, Preprocess};
 
@@ -135,31 +133,19 @@ fn network(keys: &Keys<'_>) -> Result<Network, ModelError> {
     let hidden_size = args.integer("embed_dim", Some(*hidden), 1..=1 << 16)?;
     let is_gated = words(architecture).any(|word| matches!(word, "plus" | "7b"));
     let ratio = args.number("mlp_ratio", Some(if architecture.contains("7b") { 2.0 } else { 4.0 }), 0.01..=64.0)?;
-    Ok(Network {
+    let mut network = plain(NetworkSizes {
         hidden_size,
-        num_hidden_layers: args.integer("depth", Some(*layers), 1..=4096)?,
-        num_attention_heads: args.integer("num_heads", Some(*heads), 1..=1 << 16)?,
+        layers: args.integer("depth", Some(*layers), 1..=4096)?,
+        heads: args.integer("num_heads", Some(*heads), 1..=1 << 16)?,
         mlp_hidden: (hidden_size as f64 * ratio) as usize,
         patch_size,
-        patch_bias: true,
-        class_token: true,
-        num_register_tokens: 0,
-        mask_token: false,
-        positions: Some(PositionTable {
-            grid: Grid { height: side, width: side },
-            class_row: true,
-            interpolation: Interpolation::Refused,
-        }),
-        rotary: None,
-        stem_norm: false,
-        attention_bias: AttentionBias::all(true),
-        layer_scale: true,
-        activation: if is_gated { Activation::GatedSilu } else { Activation::Gelu },
-        layer_norm_eps: 1e-6,
-        probe: None,
-        projection: None,
-        pooling: Pooling::Cls,
-    })
+        side,
+    });
+    network.layer_scale = true;
+    if is_gated {
+        network.activation = Activation::GatedSilu;
+    }
+    Ok(network)
 }
 
 /// With registers, the table has no row for the class token.
