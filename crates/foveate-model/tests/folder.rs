@@ -131,7 +131,7 @@ fn the_tiny_models_are_what_their_files_say() {
         };
         assert_eq!(model.network, network);
         let preprocess = Preprocess {
-            resampler: PixelLibrary::Pillow,
+            resampler: PixelLibrary::NearPillow,
             shortest_edge: Some(256),
             longest_edge: None,
             ties_to_even: false,

@@ -1,6 +1,6 @@
 #![doc = include_str!("../README.md")]
 
-mod boxes;
+mod exact;
 mod float;
 mod opencv;
 mod pillow;
@@ -31,13 +31,14 @@ pub fn register(registry: &mut ResizerRegistry) -> Result<(), RegistryError> {
 ///   time in Pillow's order with u8 between. Its coefficients have 16 bits where Pillow's have 22. Within 1 step of
 ///   Pillow on at least 99.9 % of samples and never more than 2 off
 ///   (`foveate_resize::conformance::Tolerance::PILLOW_U8`).
-/// - [`Filter::Box`]: means of whole pixels in Pillow's arithmetic, every sample equal. If a box's edge lies exactly on
-///   a pixel's centre, the last bit of the arithmetic decides whether the pixel counts.
+/// - [`Filter::PillowBilinear`], [`Filter::PillowBicubic`], [`Filter::PillowLanczos3`], [`Filter::Box`]: Pillow's
+///   arithmetic, every sample equal. If a box's edge lies exactly on a pixel's centre, the last bit of the arithmetic
+///   decides whether the pixel counts.
 /// - [`Filter::OpenCvLinear`]: OpenCV's fixed-point arithmetic, every sample equal.
 #[derive(Debug, Default)]
 pub struct FirResizer {
     pillow: pillow::TwoPass,
-    boxes: boxes::BoxMean,
+    exact: exact::ExactTwoPass,
     opencv: opencv::OpencvLinear,
     float: float::FloatLinear,
 }
@@ -60,14 +61,16 @@ impl Resizer for FirResizer {
                 self.opencv.resize(src, plan, dst);
                 Ok(())
             }
-            Filter::Box => {
-                self.boxes.resize(src, plan, dst);
-                Ok(())
+            filter => {
+                if let Some(kernel) = exact::ExactKernel::of(filter) {
+                    self.exact.resize(src, plan, kernel, dst);
+                    return Ok(());
+                }
+                match pillow::PillowKernel::of(filter) {
+                    Some(kernel) => self.pillow.resize(src, plan, kernel, dst),
+                    None => Err(ResizeError::Unsupported { resizer: NAME, filter }),
+                }
             }
-            filter => match pillow::PillowKernel::of(filter) {
-                Some(kernel) => self.pillow.resize(src, plan, kernel, dst),
-                None => Err(ResizeError::Unsupported { resizer: NAME, filter }),
-            },
         }
     }
 

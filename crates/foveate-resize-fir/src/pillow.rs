@@ -25,9 +25,9 @@ pub(crate) struct PillowKernel {
 impl PillowKernel {
     /// The kernel of a smooth antialiased filter; `None` for the others.
     pub(crate) fn of(filter: Filter) -> Option<Self> {
-        let (filter, support) = match filter.of_pillow() {
-            Filter::Bilinear => (FilterType::Bilinear, 1.0),
-            Filter::Bicubic => (FilterType::CatmullRom, 2.0),
+        let (filter, support) = match filter {
+            Filter::Bilinear | Filter::TorchBilinear => (FilterType::Bilinear, 1.0),
+            Filter::Bicubic | Filter::TorchBicubic => (FilterType::CatmullRom, 2.0),
             Filter::Lanczos3 => (FilterType::Lanczos3, 3.0),
             _ => return None,
         };

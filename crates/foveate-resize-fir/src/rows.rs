@@ -1,6 +1,6 @@
 //! Row access.
 
-use foveate_core::{CHANNELS, ImageView, ImageViewMut};
+use foveate_core::{CHANNELS, ImageView, ImageViewMut, Size};
 use foveate_resize::{Placement, ResizePlan};
 
 /// The part of an output that a plan fills.
@@ -14,6 +14,13 @@ pub(crate) struct Out<'a> {
 impl<'a> Out<'a> {
     pub(crate) fn new(plan: &ResizePlan, dst: ImageViewMut<'a>) -> Self {
         Self { samples: dst.into_slice(), stride: plan.output.width as usize * CHANNELS, place: plan.placement }
+    }
+
+    /// All of an image of `size` in `memory`, which grows if it must.
+    pub(crate) fn whole(size: Size, memory: &'a mut Vec<u8>) -> Self {
+        let stride = size.width as usize * CHANNELS;
+        memory.resize(stride * size.height as usize, 0);
+        Self { samples: memory, stride, place: Placement { x: 0, y: 0, size } }
     }
 
     /// Row `index` of the part.

@@ -6,7 +6,7 @@ use foveate_resize_fir::FirResizer;
 
 #[test]
 fn conforms() {
-    let promise = Promise { pillow: Tolerance::PILLOW_U8, opencv: Tolerance::EXACT };
+    let promise = Promise { pillow: Tolerance::EXACT, approximate: Tolerance::PILLOW_U8, opencv: Tolerance::EXACT };
     let missing = check(promise, || Box::new(FirResizer::new()));
     assert_eq!(missing, [Filter::OpenCvArea, Filter::OpenCvCubic]);
 }

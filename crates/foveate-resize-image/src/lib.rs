@@ -60,7 +60,7 @@ impl Resizer for ImageResizer {
 }
 
 fn kernel(filter: Filter) -> Result<FilterType, ResizeError> {
-    match filter.of_pillow() {
+    match filter.approximate() {
         Filter::Bilinear => Ok(FilterType::Triangle),
         Filter::Bicubic => Ok(FilterType::CatmullRom),
         Filter::Lanczos3 => Ok(FilterType::Lanczos3),

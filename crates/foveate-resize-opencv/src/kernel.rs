@@ -22,7 +22,7 @@ pub(crate) enum Way {
 impl Way {
     /// Chooses the way from a `source` size to a `scaled` one with `filter`; `None` if OpenCV has none.
     pub(crate) fn of(filter: Filter, source: Size, scaled: Size) -> Option<Self> {
-        let way = match filter.of_pillow() {
+        let way = match filter.approximate() {
             Filter::OpenCvLinear => Self::Direct(INTER_LINEAR),
             Filter::OpenCvArea => Self::Direct(INTER_AREA),
             Filter::OpenCvCubic => Self::Direct(INTER_CUBIC),

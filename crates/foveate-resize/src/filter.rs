@@ -4,12 +4,18 @@ use foveate_core::SampleType;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Filter {
-    /// Pillow's BILINEAR: triangle, widened when shrinking (antialiased).
+    /// The triangle, widened when shrinking (antialiased): Pillow's BILINEAR within a step.
     Bilinear,
-    /// Pillow's BICUBIC: a = -0.5, widened when shrinking (antialiased).
+    /// The cubic with a = -0.5, widened when shrinking (antialiased): Pillow's BICUBIC within a step.
     Bicubic,
-    /// Pillow's LANCZOS: a = 3, widened when shrinking (antialiased).
+    /// Lanczos with a = 3, widened when shrinking (antialiased): Pillow's LANCZOS within a step.
     Lanczos3,
+    /// Pillow's BILINEAR, with its 22-bit weights.
+    PillowBilinear,
+    /// Pillow's BICUBIC, with its 22-bit weights.
+    PillowBicubic,
+    /// Pillow's LANCZOS, with its 22-bit weights.
+    PillowLanczos3,
     /// Pillow's BOX, widened when shrinking.
     Box,
     /// torchvision's bilinear filter with antialiasing: Pillow's, always with the horizontal pass first. torchvision
@@ -29,12 +35,13 @@ pub enum Filter {
 }
 
 impl Filter {
-    /// Pillow's filter with the same kernel; others are returned as they are.
+    /// The filter with the same kernel that asks for no library's rounding; others are returned as they are.
     #[must_use]
-    pub const fn of_pillow(self) -> Self {
+    pub const fn approximate(self) -> Self {
         match self {
-            Self::TorchBilinear => Self::Bilinear,
-            Self::TorchBicubic => Self::Bicubic,
+            Self::PillowBilinear | Self::TorchBilinear => Self::Bilinear,
+            Self::PillowBicubic | Self::TorchBicubic => Self::Bicubic,
+            Self::PillowLanczos3 => Self::Lanczos3,
             other => other,
         }
     }

@@ -53,7 +53,7 @@ impl Resizer for Nearest {
 
 /// The suite's message about a resizer that may differ from Pillow by any amount.
 fn complaint(wrong: Wrong, tolerance: Tolerance) -> Option<String> {
-    let promise = Promise { pillow: tolerance, opencv: tolerance };
+    let promise = Promise { pillow: tolerance, approximate: tolerance, opencv: tolerance };
     let run = || check(promise, || Box::new(Nearest(wrong)));
     let panic = catch_unwind(AssertUnwindSafe(run)).err()?;
     Some(panic.downcast_ref::<String>().expect("panics with a message").clone())

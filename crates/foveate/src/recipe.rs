@@ -61,14 +61,19 @@ pub enum RecipeError {
 /// Maps Pillow's `Resampling` numbers to a library's filters.
 fn filter(preprocess: &Preprocess) -> Result<Filter, RecipeError> {
     match (preprocess.resample, preprocess.resampler) {
-        (1, PixelLibrary::Pillow) => Ok(Filter::Lanczos3),
-        (2, PixelLibrary::Pillow) => Ok(Filter::Bilinear),
-        (3, PixelLibrary::Pillow) => Ok(Filter::Bicubic),
-        (4, PixelLibrary::Pillow) => Ok(Filter::Box),
+        (1, PixelLibrary::Pillow) => Ok(Filter::PillowLanczos3),
+        (2, PixelLibrary::Pillow) => Ok(Filter::PillowBilinear),
+        (3, PixelLibrary::Pillow) => Ok(Filter::PillowBicubic),
+        (4, PixelLibrary::Pillow | PixelLibrary::NearPillow) => Ok(Filter::Box),
+        (1, PixelLibrary::NearPillow) => Ok(Filter::Lanczos3),
+        (2, PixelLibrary::NearPillow) => Ok(Filter::Bilinear),
+        (3, PixelLibrary::NearPillow) => Ok(Filter::Bicubic),
         (2, PixelLibrary::Torchvision) => Ok(Filter::TorchBilinear),
         (3, PixelLibrary::Torchvision) => Ok(Filter::TorchBicubic),
         (2, PixelLibrary::TorchvisionF32) => Ok(Filter::TorchBilinearF32),
-        (other, PixelLibrary::Pillow) => Err(RecipeError::Resample(other, "1, 2, 3 or 4 are")),
+        (other, PixelLibrary::Pillow | PixelLibrary::NearPillow) => {
+            Err(RecipeError::Resample(other, "1, 2, 3 or 4 are"))
+        }
         (other, PixelLibrary::Torchvision) => {
             Err(RecipeError::Resample(other, "2 and 3 are, as this model's library resizes"))
         }

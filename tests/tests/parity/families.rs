@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use foveate_core::Size;
 use foveate_encode::Pooling;
-use foveate_model::{Model, PixelLibrary};
+use foveate_model::Model;
 use foveate_testkit::{Trial, data};
 use foveate_tests::backends::encoders;
 use foveate_tests::numerics::cosine;
@@ -45,9 +45,6 @@ const ARRAYS: [(&str, &str); 6] = [
 ];
 /// Least cosine to the library's vector in f32.
 const LEAST: f64 = 0.999_999;
-/// The same for libraries that resize with Pillow: `fir` differs from it by one step on a few samples in ten thousand,
-/// which these small networks of random weights magnify.
-const LEAST_OF_PILLOW: f64 = 0.999_99;
 
 pub(super) fn trials() -> Vec<Trial> {
     let (names, mut trials) = backends("family", &encoders());
@@ -66,8 +63,6 @@ fn family(encoder: &str, case: &'static str) -> Trial {
         for (name, photos) in ARRAYS {
             let Some(theirs) = array(&folder, name)? else { continue };
             let mut model = Model::from_folder(&folder)?;
-            let is_of_pillow = model.preprocess.resampler == PixelLibrary::Pillow;
-            let least = if is_of_pillow { LEAST_OF_PILLOW } else { LEAST };
             match name {
                 "patch_mean" => model.network.pooling = Pooling::Mean,
                 "register" => model.network.pooling = Pooling::Register,
@@ -80,7 +75,7 @@ fn family(encoder: &str, case: &'static str) -> Trial {
             ensure(theirs.len() == ours.iter().map(Vec::len).sum::<usize>(), || format!("{name} is of another size"))?;
             for ((path, ours), theirs) in paths.iter().zip(&ours).zip(theirs.chunks_exact(ours[0].len())) {
                 let found = cosine(ours, theirs);
-                ensure(found >= least, || format!("{}, {name}: cosine {found}", path.display()))?;
+                ensure(found >= LEAST, || format!("{}, {name}: cosine {found}", path.display()))?;
             }
         }
         Ok(())

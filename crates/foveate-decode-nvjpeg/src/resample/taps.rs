@@ -15,7 +15,7 @@ pub(crate) struct Kernel {
 impl Kernel {
     /// The kernel of a smooth antialiased filter; `None` for the others.
     pub(crate) fn of(filter: Filter) -> Option<Self> {
-        Some(match filter.of_pillow() {
+        Some(match filter.approximate() {
             Filter::Bilinear => Self { at: triangle, support: 1.0 },
             Filter::Bicubic => Self { at: cubic, support: 2.0 },
             Filter::Lanczos3 => Self { at: lanczos, support: 3.0 },

@@ -18,7 +18,7 @@ pub(super) const FAMILY: Family = Family {
         unused: &[],
         names: &[],
     },
-    resampler: PixelLibrary::Pillow,
+    resampler: PixelLibrary::NearPillow,
 };
 
 /// The two configs' defaults differ in the patch size alone. The model with registers interpolates with antialiasing.

@@ -52,7 +52,7 @@ pub(super) fn goldens() -> Vec<Golden> {
     let of_opencv = [Filter::OpenCvLinear, Filter::OpenCvArea, Filter::OpenCvCubic];
     let mut rest: &'static [u8] = include_bytes!("goldens.bin");
     let cases = of_pillow.into_iter().flat_map(pillow).chain(of_opencv.into_iter().flat_map(opencv));
-    let goldens = cases
+    let mut goldens: Vec<Golden> = cases
         .map(|(source, geometry)| {
             let output = geometry.output();
             let (expected, after) = rest.split_at(output.width as usize * output.height as usize * CHANNELS);
@@ -61,5 +61,12 @@ pub(super) fn goldens() -> Vec<Golden> {
         })
         .collect();
     assert!(rest.is_empty(), "goldens.bin and goldens.rs list different cases");
+    for filter in [Filter::PillowBilinear, Filter::PillowBicubic, Filter::PillowLanczos3] {
+        let same = goldens.iter().filter(|golden| golden.geometry.filter() == filter.approximate());
+        let expected: Vec<&[u8]> = same.map(|golden| golden.expected).collect();
+        for ((source, geometry), expected) in pillow(filter).into_iter().zip(expected) {
+            goldens.push(Golden { source, geometry, expected });
+        }
+    }
     goldens
 }

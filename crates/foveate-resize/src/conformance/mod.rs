@@ -13,8 +13,11 @@ use crate::{Capability, Filter, Geometry, ResizeError, ResizePlan, Resizer, Sour
 pub use tolerance::{Difference, Tolerance};
 
 /// All filters.
-pub const FILTERS: [Filter; 7] = [
+pub const FILTERS: [Filter; 10] = [
     Filter::Box,
+    Filter::PillowBilinear,
+    Filter::PillowBicubic,
+    Filter::PillowLanczos3,
     Filter::Bilinear,
     Filter::Bicubic,
     Filter::Lanczos3,
@@ -26,8 +29,10 @@ pub const FILTERS: [Filter; 7] = [
 /// Permitted differences of a backend's results from the original libraries'.
 #[derive(Clone, Copy, Debug)]
 pub struct Promise {
-    /// Bilinear, Bicubic, Lanczos3 and Box, against Pillow.
+    /// Box, PillowBilinear, PillowBicubic and PillowLanczos3, against Pillow.
     pub pillow: Tolerance,
+    /// Bilinear, Bicubic and Lanczos3, against Pillow.
+    pub approximate: Tolerance,
     /// OpenCvLinear and OpenCvArea, against OpenCV. OpenCvCubic may be one step off even where this is exact, because
     /// OpenCV's own builds differ by as much.
     pub opencv: Tolerance,
@@ -38,6 +43,7 @@ impl Promise {
         match filter {
             Filter::OpenCvCubic if self.opencv == Tolerance::EXACT => Tolerance::ONE_STEP,
             Filter::OpenCvLinear | Filter::OpenCvArea | Filter::OpenCvCubic => self.opencv,
+            Filter::Bilinear | Filter::Bicubic | Filter::Lanczos3 => self.approximate,
             _ => self.pillow,
         }
     }
@@ -45,7 +51,7 @@ impl Promise {
     /// Fails a backend that claims to be exact and promises less.
     fn keeps(&self, capability: Capability) {
         for (exact, promised, least) in [
-            (capability.pillow_exact, self.pillow, Tolerance::PILLOW_U8),
+            (capability.pillow_exact, self.approximate, Tolerance::PILLOW_U8),
             (capability.opencv_exact, self.opencv, Tolerance::EXACT),
         ] {
             let kept = promised.max <= least.max && promised.within_one >= least.within_one;
