@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use std::time::Instant;
 
-use foveate_core::{PixelBatch, SampleType, VectorBuf};
+use foveate_core::{PixelBatch, VectorBuf};
 use foveate_encode::{
     DType, EncodeError, EncodeTimes, Encoder, EncoderOptions, EncoderSpec, Graph, Overlap, Pooling, Resident,
 };
@@ -15,7 +15,7 @@ use ort::value::DynValue;
 
 #[cfg(feature = "cuda")]
 use crate::binding::{DeviceBinding, download};
-use crate::contract::{Contract, GraphOutput, Tensor, first_patch};
+use crate::contract::{Contract, GraphElement, GraphOutput, Tensor, first_patch};
 use crate::error::{engine, malformed};
 use crate::feed::ImageFeed;
 use crate::library::load;
@@ -93,8 +93,10 @@ impl OrtEncoder {
     pub fn open(graph: &Graph, options: &EncoderOptions) -> Result<Self, EncodeError> {
         let plan = SessionPlan::new(graph, options)?;
         let first = plan.session()?;
-        options.only_u8("`ort`")?;
         let contract = contract(graph, options.pooling, &first)?;
+        if contract.input.element == GraphElement::U8 {
+            options.only_u8("a graph with images of u8")?;
+        }
         let dtype = precision(&contract, plan.device, options)?;
 
         let mut engines = vec![OrtEngine::new(first, &contract, &plan)?];
@@ -109,7 +111,7 @@ impl OrtEncoder {
         Ok(Self {
             spec: EncoderSpec {
                 input: graph.input,
-                sample: SampleType::U8,
+                sample: options.sample,
                 mean: graph.mean,
                 std: graph.std,
                 dim,

@@ -1,6 +1,6 @@
 //! Images in a graph's type and layout.
 
-use foveate_core::{CHANNELS, PixelBatch, Size};
+use foveate_core::{CHANNELS, PixelBatch, SampleType, Size};
 use foveate_encode::EncodeError;
 use half::f16;
 use ort::session::SessionInputValue;
@@ -28,7 +28,9 @@ enum FeedSamples {
 
 /// A conversion of samples, with its memory.
 struct Converted<T> {
-    /// The result for each value of each channel.
+    /// The result for a channel's sample, 0 to 255.
+    value: Box<dyn Fn(usize, f32) -> T + Send>,
+    /// The same for each u8.
     table: Box<[[T; 256]; CHANNELS]>,
     memory: Vec<T>,
 }
@@ -36,15 +38,13 @@ struct Converted<T> {
 impl ImageFeed {
     /// Creates a feed whose samples are normalized with `mean` and `std`; u8 inputs do not use these.
     pub(crate) fn new(input: &GraphInput, mean: [f32; 3], std: [f32; 3]) -> Self {
-        fn normalized(value: u8, mean: f32, std: f32) -> f32 {
-            (f32::from(value) / 255.0 - mean) / std
-        }
+        let normalized = move |channel: usize, value: f32| (value / 255.0 - mean[channel]) / std[channel];
         let samples = match input.element {
-            GraphElement::U8 => FeedSamples::U8(Converted::new(|_, value| value)),
-            GraphElement::F16 => FeedSamples::F16(Converted::new(|channel, value| {
-                f16::from_f32(normalized(value, mean[channel], std[channel]))
-            })),
-            _ => FeedSamples::F32(Converted::new(|channel, value| normalized(value, mean[channel], std[channel]))),
+            GraphElement::U8 => FeedSamples::U8(Converted::new(|_, value| value as u8)),
+            GraphElement::F16 => {
+                FeedSamples::F16(Converted::new(move |channel, value| f16::from_f32(normalized(channel, value))))
+            }
+            _ => FeedSamples::F32(Converted::new(normalized)),
         };
         Self { layout: input.layout, batch: input.batch, samples }
     }
@@ -93,15 +93,13 @@ impl ImageFeed {
 }
 
 impl<T: Copy> Converted<T> {
-    fn new(value: impl Fn(usize, u8) -> T) -> Self {
-        Self {
-            table: Box::new(std::array::from_fn(|channel| std::array::from_fn(|sample| value(channel, sample as u8)))),
-            memory: Vec::new(),
-        }
+    fn new(value: impl Fn(usize, f32) -> T + Send + 'static) -> Self {
+        let table = std::array::from_fn(|channel| std::array::from_fn(|sample| value(channel, sample as f32)));
+        Self { value: Box::new(value), table: Box::new(table), memory: Vec::new() }
     }
 
     fn convert(&mut self, images: PixelBatch<'_>, layout: ImageLayout, len: usize) -> &[T] {
-        let image = images.as_slice().len() / images.len();
+        let image = samples_of(images);
         let mut memory = std::mem::take(&mut self.memory);
         memory.resize(len * image, self.table[0][0]);
         self.write(images, layout, &mut memory);
@@ -111,15 +109,35 @@ impl<T: Copy> Converted<T> {
 
     /// Fills `out`, which is at least as long as the images; black images follow them.
     fn write(&self, images: PixelBatch<'_>, layout: ImageLayout, out: &mut [T]) {
-        let image = images.as_slice().len() / images.len();
+        let image = samples_of(images);
         let (used, rest) = out.split_at_mut(images.len() * image);
-        for (source, out) in images.as_slice().chunks_exact(image).zip(used.chunks_exact_mut(image)) {
-            convert(&self.table, source, layout, out);
+        for (i, out) in used.chunks_exact_mut(image).enumerate() {
+            match images.format().sample {
+                SampleType::U8 => convert(&self.table, images.image(i), layout, out),
+                SampleType::F32 => self.convert_f32(images, i, layout, out),
+            }
         }
         for out in rest.chunks_exact_mut(image) {
             black(&self.table, layout, out);
         }
     }
+
+    /// Converts image `i` of a batch of f32.
+    fn convert_f32(&self, images: PixelBatch<'_>, i: usize, layout: ImageLayout, out: &mut [T]) {
+        let mut samples = vec![0.0; out.len()];
+        images.widen(i * out.len(), &mut samples);
+        let plane = out.len() / CHANNELS;
+        for (at, &sample) in samples.iter().enumerate() {
+            let channel = at % CHANNELS;
+            let to = if layout == ImageLayout::Pixels { at } else { channel * plane + at / CHANNELS };
+            out[to] = (self.value)(channel, sample);
+        }
+    }
+}
+
+/// Samples of one image.
+fn samples_of(images: PixelBatch<'_>) -> usize {
+    images.as_slice().len() / images.format().sample.bytes() / images.len()
 }
 
 #[cfg(feature = "cuda")]

@@ -22,7 +22,7 @@ impl Model {
     /// Returns the model and its weights as an ONNX file, for the input size of its recipe:
     ///
     /// - input `pixels`, u8 `[batch, height, width, 3]`: raw RGB samples, because normalization is folded into the
-    ///   patch embedding;
+    ///   patch embedding; normalized f32 samples for a recipe that resizes in float;
     /// - outputs `[batch, hidden]` after the final LayerNorm, in `dtype`: `cls`, the class token, and `patch_mean`, the
     ///   mean of the patch tokens; or `register`, or `head`, the model's own vector. `pooling` selects them. For the
     ///   class token alone, the last block computes no other token.
@@ -88,7 +88,8 @@ struct OnnxGraph<'a> {
 impl OnnxGraph<'_> {
     fn write(&mut self) -> Result<(), ModelError> {
         let crop = self.model.preprocess.crop;
-        self.file.input("pixels", OnnxElement::U8, &[crop.height as usize, crop.width as usize, CHANNELS]);
+        let element = if self.model.preprocess.is_float() { OnnxElement::F32 } else { OnnxElement::U8 };
+        self.file.input("pixels", element, &[crop.height as usize, crop.width as usize, CHANNELS]);
         let mut tokens = self.tokens()?;
         self.rotary();
         for layer in 0..self.model.network.num_hidden_layers {
@@ -197,7 +198,7 @@ impl OnnxGraph<'_> {
             token.iter_mut().zip(patch.bias.iter()).for_each(|(value, bias)| *value += bias);
         }
 
-        let pixels = self.cast("pixels.f32", "pixels", OnnxElement::F32);
+        let pixels = self.samples();
         let strips = self.reshape("patches.strips", &pixels, &[0, rows, side, columns, samples]);
         let patches = self.transpose("patches.pixels", &strips, &[0, 1, 3, 2, 4]);
         let patches = self.reshape("patches.flat", &patches, &[0, rows * columns, side * samples]);
@@ -217,6 +218,20 @@ impl OnnxGraph<'_> {
             OnnxElement::F32 => tokens,
             element => self.cast("tokens.cast", &tokens, element),
         })
+    }
+
+    /// Returns the images' samples, 0 to 255, in f32. Those of a graph's f32 input are normalized, as everywhere.
+    fn samples(&mut self) -> String {
+        let preprocess = &self.model.preprocess;
+        if !preprocess.is_float() {
+            return self.cast("pixels.f32", "pixels", OnnxElement::F32);
+        }
+        let std = preprocess.std.map(|std| std * 255.0);
+        let mean = preprocess.mean.map(|mean| mean * 255.0);
+        let std = self.floats("pixels.std".to_owned(), &[CHANNELS], OnnxElement::F32, &std);
+        let mean = self.floats("pixels.mean".to_owned(), &[CHANNELS], OnnxElement::F32, &mean);
+        let scaled = self.node("Mul", "pixels.scaled".to_owned(), &["pixels", &std], &[]);
+        self.node("Add", "pixels.f32".to_owned(), &[&scaled, &mean], &[])
     }
 
     fn block(&mut self, layer: usize, tokens: &str) -> Result<String, ModelError> {
