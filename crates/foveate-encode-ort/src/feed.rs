@@ -92,6 +92,10 @@ impl ImageFeed {
     }
 }
 
+fn normalized(value: f32, mean: f32, std: f32) -> f32 {
+    (value / 255.0 - mean) / std
+}
+
 impl<T: Copy> Converted<T> {
     fn new(value: impl Fn(usize, f32) -> T + Send + 'static) -> Self {
         let table = std::array::from_fn(|channel| std::array::from_fn(|sample| value(channel, sample as f32)));
