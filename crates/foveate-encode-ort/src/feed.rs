@@ -38,13 +38,12 @@ struct Converted<T> {
 impl ImageFeed {
     /// Creates a feed whose samples are normalized with `mean` and `std`; u8 inputs do not use these.
     pub(crate) fn new(input: &GraphInput, mean: [f32; 3], std: [f32; 3]) -> Self {
-        let normalized = move |channel: usize, value: f32| (value / 255.0 - mean[channel]) / std[channel];
         let samples = match input.element {
             GraphElement::U8 => FeedSamples::U8(Converted::new(|_, value| value as u8)),
-            GraphElement::F16 => {
-                FeedSamples::F16(Converted::new(move |channel, value| f16::from_f32(normalized(channel, value))))
-            }
-            _ => FeedSamples::F32(Converted::new(normalized)),
+            GraphElement::F16 => FeedSamples::F16(Converted::new(move |channel, value| {
+                f16::from_f32(normalized(value, mean[channel], std[channel]))
+            })),
+            _ => FeedSamples::F32(Converted::new(move |channel, value| normalized(value, mean[channel], std[channel]))),
         };
         Self { layout: input.layout, batch: input.batch, samples }
     }
