@@ -19,7 +19,9 @@ use crate::{ModelError, Network, TensorSpec, Weights};
 
 /// The single file of an unsharded checkpoint.
 pub(crate) const SINGLE_FILE: &str = "model.safetensors";
-/// The same as open_clip calls it.
+/// The config of a model in open_clip's layout.
+pub(crate) const OPEN_CLIP_CONFIG: &str = "open_clip_config.json";
+/// The weights of such a model.
 pub(crate) const OPEN_CLIP_FILE: &str = "open_clip_model.safetensors";
 /// The list of shards of a sharded checkpoint.
 pub(crate) const INDEX_FILE: &str = "model.safetensors.index.json";

@@ -1,5 +1,6 @@
 use std::path::Path;
 
+use crate::checkpoint::OPEN_CLIP_CONFIG;
 use crate::hub::{self, HubOptions, NoProgress, Progress, Repository, Snapshot};
 use crate::{Card, Checkpoint, Family, Model, ModelError, Network, Preprocess, SeededWeights};
 
@@ -18,9 +19,6 @@ impl OpenOptions<'static> {
         Self { hub: HubOptions::from_env(), progress: &NoProgress }
     }
 }
-
-/// The config of a model in open_clip's layout.
-const OPEN_CLIP_CONFIG: &str = "open_clip_config.json";
 
 /// The prefix of `seeded:` models.
 const SEEDED: &str = "seeded:";

@@ -38,13 +38,14 @@ impl Family {
         recipe: impl FnOnce(PixelLibrary) -> Result<Preprocess, ModelError>,
     ) -> Result<(&'static Self, Network, Preprocess), ModelError> {
         let keys = Keys::parse(json, path)?;
-        if keys.get("model_cfg").is_some() {
-            let (family, network, preprocess) = open_clip::read(&keys)?;
-            check_sizes(&keys, &network)?;
-            return Ok((family, network, preprocess));
-        }
         let (family, network) = Self::of_keys(&keys)?;
-        let preprocess = if Self::has_recipe(&keys) { timm::recipe(&keys)? } else { recipe(family.resampler)? };
+        let preprocess = if keys.get("model_cfg").is_some() {
+            open_clip::read(&keys)?.2
+        } else if Self::has_recipe(&keys) {
+            timm::recipe(&keys)?
+        } else {
+            recipe(family.resampler)?
+        };
         Ok((family, network, preprocess))
     }
 
@@ -74,6 +75,11 @@ impl Family {
     }
 
     fn of_keys(keys: &Keys<'_>) -> Result<(&'static Self, Network), ModelError> {
+        if keys.get("model_cfg").is_some() {
+            let (family, network, _) = open_clip::read(keys)?;
+            check_sizes(keys, &network)?;
+            return Ok((family, network));
+        }
         let family = if Self::has_recipe(keys) { timm::family(keys)? } else { Self::of_model_type(keys)? };
         let network = (family.network)(keys)?;
         check_sizes(keys, &network)?;

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use super::checksum::{Checksum, is_hex};
 use super::{HubError, Progress, Repository};
-use crate::checkpoint::{INDEX_FILE, SINGLE_FILE, read_weight_map};
+use crate::checkpoint::{INDEX_FILE, OPEN_CLIP_CONFIG, OPEN_CLIP_FILE, SINGLE_FILE, read_weight_map};
 use crate::family::Family;
 
 /// One repository's part of the cache that all Hugging Face libraries share:
@@ -54,6 +54,9 @@ impl RepoCache {
     /// The snapshot of `commit`, if it has every file that a model needs.
     pub(crate) fn complete_snapshot(&self, commit: &str) -> Option<PathBuf> {
         let folder = self.snapshot(commit);
+        if folder.join(OPEN_CLIP_CONFIG).is_file() && folder.join(OPEN_CLIP_FILE).is_file() {
+            return Some(folder);
+        }
         let config = fs::read(folder.join("config.json")).ok()?;
         let mut files = Vec::new();
         if !Family::has_recipe_in(&config) {

@@ -28,7 +28,7 @@ pub use options::{HubOptions, Token};
 pub use progress::{NoProgress, Progress};
 pub(crate) use repository::Repository;
 
-use crate::checkpoint::{INDEX_FILE, SINGLE_FILE, read_weight_map};
+use crate::checkpoint::{INDEX_FILE, OPEN_CLIP_CONFIG, OPEN_CLIP_FILE, SINGLE_FILE, read_weight_map};
 use crate::{Family, ModelError};
 
 /// Bytes between two progress reports.
@@ -65,7 +65,15 @@ pub(crate) fn fetch(
         return Ok(snapshot);
     }
     let client = HubClient::new(options)?;
-    let config = match client.metadata(repository, revision, "config.json") {
+    let mut config_file = "config.json";
+    let mut config = client.metadata(repository, revision, config_file);
+    if matches!(config, Err(HubError::NotFound { .. }))
+        && let Ok(found) = client.metadata(repository, revision, OPEN_CLIP_CONFIG)
+    {
+        config_file = OPEN_CLIP_CONFIG;
+        config = Ok(found);
+    }
+    let config = match config {
         Ok(config) => config,
         Err(error) if error.is_outage() => {
             let snapshot = cached_snapshot(&cache, revision).ok_or(error)?;
@@ -79,7 +87,7 @@ pub(crate) fn fetch(
     let commit = config.commit.clone();
     let download = FileDownload { repository, commit: &commit, cache: &cache, client: &client, options, progress };
     if cache.complete_snapshot(&commit).is_none() {
-        download.model(&config)?;
+        download.model(config_file, &config)?;
     }
     cache.set_ref(revision, &commit)?;
     Ok(Snapshot { folder: cache.snapshot(&commit), commit })
@@ -119,12 +127,15 @@ struct FileDownload<'a> {
 }
 
 impl FileDownload<'_> {
-    fn model(&self, config: &Metadata) -> Result<(), ModelError> {
-        self.described("config.json", config)?;
+    fn model(&self, config_file: &str, config: &Metadata) -> Result<(), ModelError> {
+        self.described(config_file, config)?;
         // Checked before gigabytes of another architecture are downloaded.
-        let path = self.path("config.json");
+        let path = self.path(config_file);
         let json = fs::read(&path).map_err(|cause| HubError::cache(&path, cause))?;
         Family::of_json(&json, &path)?;
+        if config_file == OPEN_CLIP_CONFIG {
+            return Ok(self.file(OPEN_CLIP_FILE)?);
+        }
         if !Family::has_recipe_in(&json) {
             self.file("preprocessor_config.json")?;
         }

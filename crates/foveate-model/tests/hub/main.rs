@@ -14,7 +14,7 @@ use std::time::Duration;
 use foveate_core::error_chain;
 use foveate_model::{HubOptions, Model, ModelError, NoProgress, OpenOptions, Progress, Token};
 use foveate_testkit::hub::{Behaviour, HubServer, Request};
-use foveate_testkit::{Resource, program, run, trials};
+use foveate_testkit::{Resource, data, program, run, trials};
 use tempfile::TempDir;
 
 fn main() -> ExitCode {
@@ -41,6 +41,7 @@ fn main() -> ExitCode {
         several_runs_at_once_fetch_a_file_once,
         a_cache_that_cannot_be_written_is_named,
         shards_are_fetched_as_the_index_lists_them,
+        open_clip_s_files_are_fetched_where_there_are_no_others,
         python::python_finds_what_we_downloaded,
         python::we_find_what_python_downloaded,
     ])
@@ -428,4 +429,18 @@ fn shards_are_fetched_as_the_index_lists_them() {
     bench.server.requests();
     bench.open(REPOSITORY).unwrap();
     assert_eq!(bench.server.requests().len(), 1);
+}
+
+fn open_clip_s_files_are_fetched_where_there_are_no_others() {
+    const REPOSITORY: &str = "ann/tiny-clip";
+    let bench = Bench::new();
+    let folder = data("families/openclip");
+    bench.server.add_folder(REPOSITORY, &folder);
+    let model = bench.open(REPOSITORY).unwrap();
+    let local = Model::from_folder(&folder).unwrap();
+    assert_eq!((&model.network, &model.preprocess), (&local.network, &local.preprocess));
+    assert_eq!(model.weights.hash(), local.weights.hash());
+    let offline = HubOptions { offline: true, ..bench.hub.clone() };
+    let again = Model::open(REPOSITORY, &OpenOptions { hub: offline, progress: &NoProgress }).unwrap();
+    assert_eq!(again.weights.hash(), local.weights.hash());
 }
