@@ -36,7 +36,11 @@ impl CandleEncoder {
         let dim = model.network.dim(options.pooling).map_err(unusable)?;
         let spec = options.spec(recipe.crop, (recipe.mean, recipe.std), dim);
         let spec = EncoderSpec { kernels: device::kernels(&device), ..spec };
-        Ok(Self { spec, network: CandleNetwork::new(model, device, dtype)?, threads: Threads::start(threads)? })
+        Ok(Self {
+            spec,
+            network: CandleNetwork::new(model, device, dtype, options.pooling)?,
+            threads: Threads::start(threads)?,
+        })
     }
 }
 

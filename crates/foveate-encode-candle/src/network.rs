@@ -77,12 +77,17 @@ impl CandleNetwork {
     /// # Errors
     /// [`EncodeError::Model`] if a tensor is missing or the input is not a whole number of patches,
     /// [`EncodeError::Engine`] if candle refuses a tensor.
-    pub(crate) fn new(model: &Model, device: Device, dtype: DType) -> std::result::Result<Self, EncodeError> {
+    pub(crate) fn new(
+        model: &Model,
+        device: Device,
+        dtype: DType,
+        pooling: Pooling,
+    ) -> std::result::Result<Self, EncodeError> {
         let parts = Parts::new(model).map_err(unusable)?;
         let load = CandleLoader { device: &device, dtype, eps: model.network.layer_norm_eps as f32 };
         let embedding = parts.embedding().map_err(unusable)?;
         let norm = parts.final_norm().map_err(unusable)?;
-        let head = parts.head().map_err(unusable)?;
+        let head = parts.head(pooling).map_err(unusable)?;
         let rotary = parts.rotary().map(|table| table.behind(model.network.prefix_tokens()));
         let blocks = (0..model.network.num_hidden_layers)
             .map(|layer| load.block(parts.block(layer).map_err(unusable)?).map_err(engine))

@@ -112,8 +112,7 @@ impl CpuNetwork {
         for layer in 0..network.num_hidden_layers {
             blocks.push(pack.block(layers.block(layer)?));
         }
-        let head = if pooling == Pooling::Head { Some(layers.head()?) } else { None };
-        let (probe, projection) = head.map_or((None, None), |head| (head.probe, head.projection));
+        let head = layers.head(pooling)?;
         Ok(Self {
             isa,
             precision,
@@ -126,8 +125,8 @@ impl CpuNetwork {
             rotary: layers.rotary(),
             blocks,
             norm: NormWeights::new(layers.final_norm()?),
-            probe: probe.map(|probe| exact.probe(probe)),
-            projection: projection.map(|projection| exact.linear(&projection)),
+            probe: head.probe.map(|probe| exact.probe(probe)),
+            projection: head.projection.map(|projection| exact.linear(&projection)),
             network: network.clone(),
         })
     }
@@ -221,7 +220,8 @@ impl CpuNetwork {
             self.isa.run(Round { key_values, heads, head_width: self.head_width });
         }
         if layer + 1 == self.depth() {
-            part.active = tokens.min(self.pooled_tokens().saturating_sub(part.first));
+            let needed = self.network.tokens_read(self.pooling, self.tokens);
+            part.active = tokens.min(needed.saturating_sub(part.first));
         }
         self.isa.run(LinearProduct {
             x: rows(&part.normed[..part.active * self.network.hidden_size], &part.words, part.active),
@@ -240,16 +240,6 @@ impl CpuNetwork {
         let first = part.first as isize - self.network.prefix_tokens() as isize;
         let heads = self.network.num_attention_heads;
         self.isa.run(Rotate { table, values, first, tokens, heads, strides });
-    }
-
-    /// The number of leading tokens that the vector depends on behind the last block's attention.
-    fn pooled_tokens(&self) -> usize {
-        match self.pooling {
-            Pooling::Cls => 1,
-            Pooling::Register => self.network.class_token as usize + 1,
-            Pooling::Head if self.probe.is_none() => 1,
-            Pooling::Mean | Pooling::ClsMean | Pooling::Head => self.tokens,
-        }
     }
 
     /// The second step of block `layer`, with the keys and values of all the image's parts: attention and MLP.

@@ -57,7 +57,7 @@ impl TchEncoder {
         let dim = model.network.dim(options.pooling).map_err(|error| EncodeError::Model(error.into()))?;
         let spec = spec(options, recipe.crop, (recipe.mean, recipe.std), dim);
         Self::with(
-            TchEngine::Network(Box::new(TchNetwork::new(model, device, kind)?)),
+            TchEngine::Network(Box::new(TchNetwork::new(model, device, kind, options.pooling)?)),
             spec,
             (device, tf32),
             options.threads,

@@ -91,7 +91,12 @@ struct TchProbe {
 
 impl TchNetwork {
     /// Copies `model` to `device`, to compute in `kind`.
-    pub(crate) fn new(model: &Model, device: Device, kind: Kind) -> std::result::Result<Self, EncodeError> {
+    pub(crate) fn new(
+        model: &Model,
+        device: Device,
+        kind: Kind,
+        pooling: Pooling,
+    ) -> std::result::Result<Self, EncodeError> {
         let parts = Parts::new(model).map_err(unusable)?;
         let network = &model.network;
         let grid = parts.grid();
@@ -110,7 +115,7 @@ impl TchNetwork {
         let embedding = parts.embedding().map_err(unusable)?;
         let (prefix, positions) = embedding.base.split_at(network.prefix_tokens() * network.hidden_size);
         let exact = TchLoader { kind: Kind::Float, ..load };
-        let head = parts.head().map_err(unusable)?;
+        let head = parts.head(pooling).map_err(unusable)?;
         let rotary = parts.rotary().map(|table| table.behind(network.prefix_tokens()));
         Ok(Self {
             shape,

@@ -239,6 +239,16 @@ impl Network {
         self.prefix_tokens() + grid.patches()
     }
 
+    /// The number of leading ones of `tokens` tokens that a vector depends on behind the last block's attention.
+    pub const fn tokens_read(&self, pooling: Pooling, tokens: usize) -> usize {
+        match pooling {
+            Pooling::Cls => 1,
+            Pooling::Register => self.class_token as usize + 1,
+            Pooling::Head if self.probe.is_none() => 1,
+            Pooling::Mean | Pooling::ClsMean | Pooling::Head => tokens,
+        }
+    }
+
     /// The width of one attention head.
     pub const fn head_size(&self) -> usize {
         self.hidden_size / self.num_attention_heads

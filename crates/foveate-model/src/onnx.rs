@@ -239,8 +239,7 @@ impl OnnxGraph<'_> {
         let name = format!("block.{layer}");
         let seen = self.norm(&format!("{name}.norm1"), tokens, &block.norm1, self.element);
         let is_last = layer + 1 == self.model.network.num_hidden_layers;
-        let is_probed = self.model.network.probe.is_some();
-        let is_class_alone = matches!(self.pooling, Pooling::Cls | Pooling::Head) && !is_probed;
+        let is_class_alone = self.model.network.tokens_read(self.pooling, self.parts.tokens()) == 1;
         let (asking, tokens) = if is_last && is_class_alone && self.model.network.rotary.is_none() {
             // No output depends on the last block's other tokens.
             (
@@ -356,7 +355,7 @@ impl OnnxGraph<'_> {
     /// Adds the model's own vector. All of it is computed in f32.
     fn head(&mut self, normed: &str) -> Result<(), ModelError> {
         let element = std::mem::replace(&mut self.element, OnnxElement::F32);
-        let head = self.parts.head()?;
+        let head = self.parts.head(self.pooling)?;
         let pooled = match &head.probe {
             Some(probe) => self.probe(probe, normed),
             None => self.slice("head.class", normed, 0..1),

@@ -5,6 +5,7 @@
 use std::borrow::Cow;
 
 use foveate_core::CHANNELS;
+use foveate_encode::Pooling;
 
 use crate::network::mlp_names;
 use crate::rotary::{RotaryTable, pairs_apart};
@@ -116,8 +117,8 @@ pub struct ProbeLayers<'a> {
     pub heads: usize,
 }
 
-/// What [`Pooling::Head`](foveate_encode::Pooling::Head) computes of the normalized tokens.
-#[derive(Clone, Debug)]
+/// What [`Pooling::Head`] computes of the normalized tokens.
+#[derive(Clone, Debug, Default)]
 pub struct HeadLayers<'a> {
     /// Attention pooling; without it the class token is taken.
     pub probe: Option<ProbeLayers<'a>>,
@@ -257,12 +258,15 @@ impl<'a> Parts<'a> {
         self.norm("layernorm")
     }
 
-    /// Reads the layers behind the final LayerNorm that belong to the model's own vector.
+    /// Reads the layers behind the final LayerNorm that `pooling` needs: those of the model's own vector, or none.
     ///
     /// # Errors
     /// As [`Self::embedding`].
-    pub fn head(&self) -> Result<HeadLayers<'a>, ModelError> {
+    pub fn head(&self, pooling: Pooling) -> Result<HeadLayers<'a>, ModelError> {
         let network = &self.model.network;
+        if pooling != Pooling::Head {
+            return Ok(HeadLayers::default());
+        }
         let probe = network.probe.map(|probe| self.probe(probe)).transpose()?;
         let projection = network.projection.map(|projection| {
             self.linear("head.projection", network.hidden_size, projection.outputs, projection.has_bias)
