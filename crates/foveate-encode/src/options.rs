@@ -67,7 +67,7 @@ impl EncoderOptions {
             SampleType::U8 => Ok(()),
             SampleType::F32 => Err(EncodeError::Unsupported(format!(
                 "images in f32, as this model's recipe resizes them, in {engine}; \
-                 use `fused` on the CPU, `candle` or `tch`, or `--preprocess squash` for other vectors"
+                 use `fused`, `candle` or `tch`, or `--preprocess squash` for other vectors"
             ))),
         }
     }

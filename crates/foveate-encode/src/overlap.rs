@@ -57,7 +57,7 @@ pub fn host_allocator() -> Allocate {
 
 /// Images together with the memory they lie in.
 pub struct Batch {
-    /// `[images, height, width, 3]` u8 from its start; bytes behind them are ignored.
+    /// `[images, height, width, 3]` samples of the encoder's type from its start; bytes behind them are ignored.
     pub memory: Box<dyn BatchMemory>,
     /// The number of images, at least one.
     pub images: usize,
