@@ -5,18 +5,22 @@
 // included, so the output depends on this source alone. The emulator compiles the same file for the host.
 //
 // Every kernel exists as NAME_f32, NAME_f16 and NAME_bf16 (bf16 from compute capability 8.0 on), for an element type
-// T. Each type has a file of its own, because the driver compiles a file as a whole. Arithmetic is in f32 whatever T is, and a result is rounded to T once, to nearest even. Arrays are row-major,
-// contiguous and aligned to 16 bytes; `hidden`, `width` and `padded` are multiples of 8. No kernel takes dynamic shared
-// memory. Launches, as grid | threads per block:
+// T. Each type has a file of its own, because the driver compiles a file as a whole. Arithmetic is in f32 whatever T is,
+// and a result is rounded to T once, to nearest even. Arrays are row-major, contiguous and aligned to 16 bytes;
+// `hidden`, `mlp`, `pitch` and `padded` are multiples of 8. Where a row has `width` values every `pitch` elements, zeros
+// are between them. No kernel takes dynamic shared memory. Launches, as grid | threads per block:
 //
 //   patchify       (rows * columns, images)          | 128
+//   patchify_f32   (rows * columns, images)          | 128   pixels in f32
 //   embed          (tokens, images)                  | 128
 //   layer_norm     ceil(rows / 4)                    | 128
-//   gelu           ceil(n / 2048)                    | 256
-//   swiglu         ceil(rows * width / 2048)         | 256
+//   activate       ceil(n / 2048)                    | 256
+//   swiglu         ceil(rows * mlp / 2048)           | 256
+//   rotate         (tokens - prefix, images)         | 128
 //   attention      (ceil(tokens / 64), heads, images)| 128
 //   attention_mma  (ceil(tokens / 64), heads, images)| 128   f16 and bf16 only
 //   pool           images                            | 256
+//   widen_rows     rows                              | 128
 
 struct f16 {
     unsigned short bits;
@@ -140,6 +144,10 @@ __device__ __forceinline__ void load_matrices_transposed(unsigned (&fragments)[4
 #endif
 
 // ---- Elements ----
+
+__device__ __forceinline__ float widen(float value) { return value; }
+
+__device__ __forceinline__ void narrow(float value, float& to) { to = value; }
 
 __device__ __forceinline__ float widen(bf16 value) {
     return __uint_as_float(static_cast<unsigned>(value.bits) << 16);
@@ -270,15 +278,16 @@ __device__ __forceinline__ float lanes_max(float value) {
 // ---- Pixels to tokens ----
 
 // pixels [images, rows * patch, columns * patch, 3] -> patches [images, rows * columns, padded]. Each patch is in the
-// order (y, x, channel), as pixel - 128, which every T represents exactly; zeros from patch * patch * 3 on.
-template <class T>
+// order (y, x, channel), as pixel - 128, which every T represents exactly if pixels are bytes; zeros from
+// patch * patch * 3 on.
+template <class T, class Pixel>
 __device__ __forceinline__ void patchify(
-    const unsigned char* __restrict__ pixels, T* __restrict__ patches, int rows, int columns, int patch, int padded) {
+    const Pixel* __restrict__ pixels, T* __restrict__ patches, int rows, int columns, int patch, int padded) {
     const int run = patch * 3, used = patch * run;
     const long long line = static_cast<long long>(columns) * run;
     const int row = blockIdx.x / columns, column = blockIdx.x % columns;
     const long long first_line = (static_cast<long long>(blockIdx.y) * rows + row) * patch;
-    const unsigned char* from = pixels + first_line * line + column * run;
+    const Pixel* from = pixels + first_line * line + column * run;
     T* to = patches + (static_cast<long long>(blockIdx.y) * gridDim.x + blockIdx.x) * padded;
     for (int first = threadIdx.x * PACK<T>; first < padded; first += blockDim.x * PACK<T>) {
         int y = first / run, x = first % run;
@@ -329,15 +338,15 @@ struct Row {
     static constexpr int KEPT = 1536 / STEP;
 
     const T* from;
-    int width, lane_column;
+    int width, pitch, lane_column;
     uint4 kept[KEPT];
 
-    __device__ __forceinline__ Row(const T* from, int width)
-        : from(from), width(width), lane_column(threadIdx.x % WARP * PACK<T>) {
+    __device__ __forceinline__ Row(const T* from, int width, int pitch)
+        : from(from), width(width), pitch(pitch), lane_column(threadIdx.x % WARP * PACK<T>) {
 #pragma unroll
         for (int step = 0; step < KEPT; ++step) {
             const int column = lane_column + step * STEP;
-            if (column < width) kept[step] = load_raw(from + column);
+            if (column < pitch) kept[step] = load_raw(from + column);
         }
     }
 
@@ -348,12 +357,12 @@ struct Row {
 #pragma unroll
         for (int step = 0; step < KEPT; ++step) {
             const int column = lane_column + step * STEP;
-            if (column < width) {
+            if (column < pitch) {
                 unpack<T>(kept[step], values);
                 use(column, values);
             }
         }
-        for (int column = lane_column + KEPT * STEP; column < width; column += STEP) {
+        for (int column = lane_column + KEPT * STEP; column < pitch; column += STEP) {
             load(from + column, values);
             use(column, values);
         }
@@ -369,10 +378,10 @@ struct Row {
         });
         const float mean = lanes_sum<WARP>(sum) / width;
         float squares = 0.0f;
-        each([&](int, const float (&values)[PACK<T>]) {
+        each([&](int column, const float (&values)[PACK<T>]) {
 #pragma unroll
             for (int at = 0; at < PACK<T>; ++at) {
-                const float deviation = values[at] - mean;
+                const float deviation = column + at < width ? values[at] - mean : 0.0f;
                 squares += deviation * deviation;
             }
         });
@@ -380,15 +389,16 @@ struct Row {
     }
 };
 
-// x [rows, width] -> y [rows, width]: (x - mean) / sqrt(variance + eps) * scale + shift. One warp per row.
+// x [rows, pitch] -> y [rows, pitch]: (x - mean) / sqrt(variance + eps) * scale + shift, with the moments of `width`
+// values. One warp per row.
 template <class T>
 __device__ __forceinline__ void layer_norm(
     const T* __restrict__ x, const float* __restrict__ scale, const float* __restrict__ shift, T* __restrict__ y,
-    int rows, int width, float eps) {
+    int rows, int width, int pitch, float eps) {
     const int row = blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;
     if (row >= rows) return;
-    const long long start = static_cast<long long>(row) * width;
-    const Row<T> in(x + start, width);
+    const long long start = static_cast<long long>(row) * pitch;
+    const Row<T> in(x + start, width, pitch);
     const float2 moments = in.moments(eps);
     in.each([&](int column, const float (&values)[PACK<T>]) {
         float result[PACK<T>];
@@ -424,9 +434,20 @@ __device__ __forceinline__ float gelu_of(float x) {
     }
 }
 
-// x [n], in place: gelu(x). `n` is a multiple of 8.
+__device__ __forceinline__ float sigmoid(float x) { return reciprocal_approx(1.0f + exp2_approx(-LOG2_E * x)); }
+
+enum Activation { GELU, GELU_TANH, QUICK_GELU };
+
+// GELU_TANH: x / 2 * (1 + tanh(y)) = x * sigmoid(2 y), y = sqrt(2 / pi) * (x + 0.044715 x^3).
 template <class T>
-__device__ __forceinline__ void gelu(T* x, long long n) {
+__device__ __forceinline__ float activated(float x, int function) {
+    if (function == GELU) return gelu_of<T>(x);
+    return x * sigmoid(function == GELU_TANH ? 1.59576912160573f * (x + 0.044715f * x * x * x) : 1.702f * x);
+}
+
+// x [n], in place: function(x), one of Activation. `n` is a multiple of 8.
+template <class T>
+__device__ __forceinline__ void activate(T* x, long long n, int function) {
     const long long block = static_cast<long long>(blockIdx.x) * blockDim.x * ACTIVATIONS_PER_THREAD;
 #pragma unroll
     for (int step = 0; step < ACTIVATIONS_PER_THREAD / PACK<T>; ++step) {
@@ -435,15 +456,15 @@ __device__ __forceinline__ void gelu(T* x, long long n) {
         float values[PACK<T>];
         load(x + first, values);
 #pragma unroll
-        for (int at = 0; at < PACK<T>; ++at) values[at] = gelu_of<T>(values[at]);
+        for (int at = 0; at < PACK<T>; ++at) values[at] = activated<T>(values[at], function);
         store(x + first, values);
     }
 }
 
-// x [rows, 2 * width] -> y [rows, width]: silu(x[:, :width]) * x[:, width:]. rows * width is below 2^34.
+// x [rows, 2 * mlp] -> y [rows, mlp]: silu(x[:, :mlp]) * x[:, mlp:]. rows * mlp is below 2^34.
 template <class T>
-__device__ __forceinline__ void swiglu(const T* __restrict__ x, T* __restrict__ y, long long rows, int width) {
-    const unsigned packs_per_row = width / PACK<T>;
+__device__ __forceinline__ void swiglu(const T* __restrict__ x, T* __restrict__ y, long long rows, int mlp) {
+    const unsigned packs_per_row = mlp / PACK<T>;
     const long long packs = rows * packs_per_row;
     const unsigned block = blockIdx.x * (blockDim.x * ACTIVATIONS_PER_THREAD / PACK<T>);
 #pragma unroll
@@ -451,15 +472,35 @@ __device__ __forceinline__ void swiglu(const T* __restrict__ x, T* __restrict__ 
         const unsigned pack = block + step * blockDim.x + threadIdx.x;
         if (pack >= packs) return;
         const unsigned row = pack / packs_per_row, column = pack % packs_per_row * PACK<T>;
-        const T* gates = x + static_cast<long long>(row) * 2 * width + column;
+        const T* gates = x + static_cast<long long>(row) * 2 * mlp + column;
         float gate[PACK<T>], values[PACK<T>];
         load(gates, gate);
-        load(gates + width, values);
+        load(gates + mlp, values);
 #pragma unroll
         for (int at = 0; at < PACK<T>; ++at) {
-            values[at] *= gate[at] * reciprocal_approx(1.0f + exp2_approx(-LOG2_E * gate[at]));
+            values[at] *= gate[at] * sigmoid(gate[at]);
         }
-        store(y + static_cast<long long>(row) * width + column, values);
+        store(y + static_cast<long long>(row) * mlp + column, values);
+    }
+}
+
+// ---- Rotary positions ----
+
+// qkv [images, tokens, 3, heads, dim], in place: in each head of the queries and keys of tokens from `prefix` on, the
+// values a, b at i and i + half become a cos - b sin and b cos + a sin. cosines, sines [tokens - prefix, half].
+template <class T>
+__device__ __forceinline__ void rotate(
+    T* qkv, const float* __restrict__ cosines, const float* __restrict__ sines, int tokens, int prefix, int heads,
+    int dim, int half) {
+    const long long token = static_cast<long long>(blockIdx.y) * tokens + prefix + blockIdx.x;
+    T* queries_and_keys = qkv + token * 3 * heads * dim;
+    for (int pair = threadIdx.x; pair < 2 * heads * half; pair += blockDim.x) {
+        const int i = pair % half;
+        T* at = queries_and_keys + pair / half * dim + i;
+        const float a = widen(at[0]), b = widen(at[half]);
+        const float cosine = cosines[blockIdx.x * half + i], sine = sines[blockIdx.x * half + i];
+        narrow(a * cosine - b * sine, at[0]);
+        narrow(b * cosine + a * sine, at[half]);
     }
 }
 
@@ -473,7 +514,7 @@ constexpr int QUERIES = 64;
 
 __device__ __forceinline__ float minus_infinity() { return __uint_as_float(0xff800000u); }
 
-// Any dim up to 128 that is a multiple of 4, in f32 without tensor cores. Threads form 8 rows of 16: a thread has
+// Any dim up to 256 that is a multiple of 4, in f32 without tensor cores. Threads form 8 rows of 16: a thread has
 // every 8th query, every 16th key of a tile for the scores and four neighbouring columns of each 64 for the result. Row
 // strides put what 8 (of 16 bytes) or 32 (of 4) threads access at once into different banks.
 template <class T, int DIM, int ROWS, int KEYS>
@@ -619,18 +660,24 @@ template <class T>
 __device__ __forceinline__ void attention(
     const T* __restrict__ qkv, T* __restrict__ out, int tokens, int heads, int dim, float scale) {
     using Usual = Attention<T, 64, QUERIES, 32>;
-    // Half the queries at a time, so that the shared memory of the usual case is enough.
+    // Fewer queries at a time, so that the shared memory of the usual case is enough.
     using Wide = Attention<T, 128, QUERIES / 2, 16>;
-    static_assert(Wide::FLOATS <= Usual::FLOATS);
+    using Widest = Attention<T, 256, QUERIES / 4, 16>;
+    static_assert(Wide::FLOATS <= Usual::FLOATS && Widest::FLOATS <= Usual::FLOATS);
     SHARED_ARRAY(float4, shared, Usual::FLOATS / 4);
     float* floats = reinterpret_cast<float*>(shared);
     const int first = blockIdx.x * QUERIES;
     if (dim <= 64) {
         Usual::run(floats, qkv, out, first, tokens, heads, dim, scale);
-    } else {
+    } else if (dim <= 128) {
 #pragma unroll 1
         for (int half = 0; half < QUERIES; half += QUERIES / 2) {
             Wide::run(floats, qkv, out, first + half, tokens, heads, dim, scale);
+        }
+    } else {
+#pragma unroll 1
+        for (int quarter = 0; quarter < QUERIES; quarter += QUERIES / 4) {
+            Widest::run(floats, qkv, out, first + quarter, tokens, heads, dim, scale);
         }
     }
 }
@@ -823,31 +870,31 @@ __device__ __forceinline__ void attention_mma(
 
 // ---- Tokens to one row ----
 
-enum Pooling { CLASS, MEAN, CLASS_AND_MEAN };
+enum Pooling { TOKEN, MEAN, TOKEN_AND_MEAN };
 
-// x [images, tokens, width] -> out [images, width] (f32), or [images, 2 * width] for CLASS_AND_MEAN: after LayerNorm,
-// token 0, the mean of the tokens from `prefix` on, or both side by side.
+// x [images, tokens, pitch] -> out [images, width] (f32), or [images, 2 * width] for TOKEN_AND_MEAN: after LayerNorm,
+// one `token`, the mean of the tokens from `prefix` on, or both side by side. `width` is even.
 template <class T>
 __device__ __forceinline__ void pool(
     const T* __restrict__ x, const float* __restrict__ scale, const float* __restrict__ shift, float* __restrict__ out,
-    int tokens, int prefix, int width, int mode, float eps) {
+    int tokens, int prefix, int width, int pitch, int token, int mode, float eps) {
     constexpr int SPAN = 256;
     SHARED_ARRAY(float2, moments, SPAN);
-    const T* of_image = x + static_cast<long long>(blockIdx.x) * tokens * width;
-    float* of_class = out + static_cast<long long>(blockIdx.x) * width * (mode == CLASS_AND_MEAN ? 2 : 1);
-    float* of_mean = of_class + (mode == CLASS_AND_MEAN ? width : 0);
-    const int patches = tokens - prefix, spans = mode == CLASS ? 0 : (patches + SPAN - 1) / SPAN;
-    // Span -1, before the first, is the class token.
+    const T* of_image = x + static_cast<long long>(blockIdx.x) * tokens * pitch;
+    float* of_token = out + static_cast<long long>(blockIdx.x) * width * (mode == TOKEN_AND_MEAN ? 2 : 1);
+    float* of_mean = of_token + (mode == TOKEN_AND_MEAN ? width : 0);
+    const int patches = tokens - prefix, spans = mode == TOKEN ? 0 : (patches + SPAN - 1) / SPAN;
+    // Span -1, before the first, is the one token.
     for (int span = mode == MEAN ? 0 : -1; span < spans; ++span) {
-        const bool is_class = span < 0;
-        const int done = is_class ? 0 : span * SPAN, count = is_class ? 1 : min(SPAN, patches - done);
-        const bool is_last = is_class || done + count == patches;
-        const float share = is_class ? 1.0f : 1.0f / patches;
-        const T* rows = of_image + static_cast<long long>(is_class ? 0 : prefix + done) * width;
-        float* to = is_class ? of_class : of_mean;
+        const bool is_token = span < 0;
+        const int done = is_token ? 0 : span * SPAN, count = is_token ? 1 : min(SPAN, patches - done);
+        const bool is_last = is_token || done + count == patches;
+        const float share = is_token ? 1.0f : 1.0f / patches;
+        const T* rows = of_image + static_cast<long long>(is_token ? token : prefix + done) * pitch;
+        float* to = is_token ? of_token : of_mean;
         __syncthreads();
         for (int row = threadIdx.x / WARP; row < count; row += blockDim.x / WARP) {
-            const float2 found = Row<T>(rows + static_cast<long long>(row) * width, width).moments(eps);
+            const float2 found = Row<T>(rows + static_cast<long long>(row) * pitch, width, pitch).moments(eps);
             if (threadIdx.x % WARP == 0) moments[row] = found;
         }
         __syncthreads();
@@ -856,7 +903,7 @@ __device__ __forceinline__ void pool(
             float2 sums = done > 0 ? make_float2(to[column], to[column + 1]) : make_float2(0.0f, 0.0f);
 #pragma unroll 8
             for (int row = 0; row < count; ++row) {
-                const float2 values = load_pair(rows + static_cast<long long>(row) * width + column);
+                const float2 values = load_pair(rows + static_cast<long long>(row) * pitch + column);
                 sums.x += (values.x - moments[row].x) * moments[row].y;
                 sums.y += (values.y - moments[row].x) * moments[row].y;
             }
@@ -864,6 +911,14 @@ __device__ __forceinline__ void pool(
             to[column + 1] = is_last ? sums.y * share * scale[column + 1] + shift[column + 1] : sums.y;
         }
     }
+}
+
+// x [rows, pitch] -> out [rows, width] (f32).
+template <class T>
+__device__ __forceinline__ void widen_rows(const T* __restrict__ x, float* __restrict__ out, int width, int pitch) {
+    const T* from = x + static_cast<long long>(blockIdx.x) * pitch;
+    float* to = out + static_cast<long long>(blockIdx.x) * width;
+    for (int column = threadIdx.x; column < width; column += blockDim.x) to[column] = widen(from[column]);
 }
 
 // ---- Exported kernels ----
@@ -875,26 +930,39 @@ __device__ __forceinline__ void pool(
         const unsigned char* pixels, T* patches, int rows, int columns, int patch, int padded) {                       \
         patchify<T>(pixels, patches, rows, columns, patch, padded);                                                    \
     }                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(128) patchify_f32_##T(                                                \
+        const float* pixels, T* patches, int rows, int columns, int patch, int padded) {                               \
+        patchify<T>(pixels, patches, rows, columns, patch, padded);                                                    \
+    }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(128) embed_##T(                                                       \
         const T* patches, const float* base, T* x, int tokens, int prefix, int hidden) {                               \
         embed<T>(patches, base, x, tokens, prefix, hidden);                                                            \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(128) layer_norm_##T(                                                  \
-        const T* x, const float* scale, const float* shift, T* y, int rows, int width, float eps) {                    \
-        layer_norm<T>(x, scale, shift, y, rows, width, eps);                                                           \
+        const T* x, const float* scale, const float* shift, T* y, int rows, int width, int pitch, float eps) {         \
+        layer_norm<T>(x, scale, shift, y, rows, width, pitch, eps);                                                    \
     }                                                                                                                  \
-    extern "C" __global__ void __launch_bounds__(256) gelu_##T(T* x, long long n) { gelu<T>(x, n); }                   \
-    extern "C" __global__ void __launch_bounds__(256) swiglu_##T(const T* x, T* y, long long rows, int width) {        \
-        swiglu<T>(x, y, rows, width);                                                                                  \
+    extern "C" __global__ void __launch_bounds__(256) activate_##T(T* x, long long n, int function) {                  \
+        activate<T>(x, n, function);                                                                                   \
+    }                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(256) swiglu_##T(const T* x, T* y, long long rows, int mlp) {          \
+        swiglu<T>(x, y, rows, mlp);                                                                                    \
+    }                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(128) rotate_##T(                                                      \
+        T* qkv, const float* cosines, const float* sines, int tokens, int prefix, int heads, int dim, int half) {      \
+        rotate<T>(qkv, cosines, sines, tokens, prefix, heads, dim, half);                                              \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(128) attention_##T(                                                   \
         const T* qkv, T* out, int tokens, int heads, int dim, float scale) {                                           \
         attention<T>(qkv, out, tokens, heads, dim, scale);                                                             \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(256, 1) pool_##T(                                                     \
-        const T* x, const float* scale, const float* shift, float* out, int tokens, int prefix, int width, int mode,   \
-        float eps) {                                                                                                   \
-        pool<T>(x, scale, shift, out, tokens, prefix, width, mode, eps);                                               \
+        const T* x, const float* scale, const float* shift, float* out, int tokens, int prefix, int width, int pitch,  \
+        int token, int mode, float eps) {                                                                              \
+        pool<T>(x, scale, shift, out, tokens, prefix, width, pitch, token, mode, eps);                                 \
+    }                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(128) widen_rows_##T(const T* x, float* out, int width, int pitch) {   \
+        widen_rows<T>(x, out, width, pitch);                                                                           \
     }
 
 #define TENSOR_KERNELS(T)                                                                                              \

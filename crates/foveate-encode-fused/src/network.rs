@@ -477,7 +477,7 @@ impl Pack {
 
     fn probe(self, probe: parts::ProbeLayers<'_>) -> PackedProbe {
         let pack = Self { head: probe.query.len() / probe.heads, ..self };
-        let mut query = pad(&probe.query, pack.head, pack.head_width());
+        let mut query = pad(&probe.query, [pack.head, pack.head_width()]);
         let scale = 1.0 / (pack.head as f32).sqrt();
         query.iter_mut().for_each(|value| *value *= scale);
         PackedProbe {
@@ -504,8 +504,8 @@ impl Pack {
     fn pad_heads<'b>(&self, layer: &'b parts::Linear<'_>) -> parts::Linear<'b> {
         let width = self.head_width();
         parts::Linear {
-            weight: pad(&layer.weight, self.head * layer.inputs, width * layer.inputs).into(),
-            bias: pad(&layer.bias, self.head, width).into(),
+            weight: pad(&layer.weight, [self.head, width].map(|rows| rows * layer.inputs)).into(),
+            bias: pad(&layer.bias, [self.head, width]).into(),
             inputs: layer.inputs,
         }
     }
@@ -514,7 +514,7 @@ impl Pack {
     fn pad_head_inputs<'b>(&self, layer: &'b parts::Linear<'_>) -> parts::Linear<'b> {
         let width = self.head_width();
         parts::Linear {
-            weight: pad(&layer.weight, self.head, width).into(),
+            weight: pad(&layer.weight, [self.head, width]).into(),
             bias: (&*layer.bias).into(),
             inputs: layer.inputs / self.head * width,
         }
@@ -555,7 +555,7 @@ impl Pack {
 }
 
 /// Pads every `run` values with zeros to `padded`.
-fn pad(values: &[f32], run: usize, padded: usize) -> Vec<f32> {
+pub(crate) fn pad(values: &[f32], [run, padded]: [usize; 2]) -> Vec<f32> {
     let mut out = vec![0.0; values.len() / run * padded];
     for (out, values) in out.chunks_exact_mut(padded).zip(values.chunks_exact(run)) {
         out[..run].copy_from_slice(values);
@@ -620,7 +620,7 @@ mod tests {
     /// A head whose width is not a whole number of vectors is padded, which does not change the result.
     #[test]
     fn padding_puts_zeros_behind_every_run() {
-        assert_eq!(pad(&[1.0, 2.0, 3.0, 4.0], 2, 3), [1.0, 2.0, 0.0, 3.0, 4.0, 0.0]);
-        assert_eq!(pad(&[1.0, 2.0], 2, 2), [1.0, 2.0]);
+        assert_eq!(pad(&[1.0, 2.0, 3.0, 4.0], [2, 3]), [1.0, 2.0, 0.0, 3.0, 4.0, 0.0]);
+        assert_eq!(pad(&[1.0, 2.0], [2, 2]), [1.0, 2.0]);
     }
 }

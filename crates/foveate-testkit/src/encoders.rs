@@ -14,6 +14,25 @@ use crate::workspace;
 /// The fixture models.
 pub const TINY: [&str; 3] = ["tiny", "tiny-reg", "tiny-swiglu"];
 
+/// The folders of `families` in the shared data that are supported: each has a model's files, and goldens.
+pub const FAMILIES: [&str; 15] = [
+    "clip-gelu",
+    "clip-quickgelu",
+    "dinov2-reg-timm",
+    "dinov3-timm",
+    "dinov3-timm-gated",
+    "dinov3-vit",
+    "dinov3-vit-gated",
+    "openclip",
+    "pe-core-openclip",
+    "pe-core-timm",
+    "siglip",
+    "siglip2-fixed",
+    "tipsv2",
+    "vit",
+    "vit-nopooler",
+];
+
 /// The fixture model of this name.
 pub fn tiny(name: &str) -> Model {
     Model::from_folder(&fixtures().join("models").join(name)).unwrap()
@@ -101,7 +120,7 @@ pub fn odd_widths(swiglu: bool) -> Model {
 /// The vectors of one batch.
 pub fn encode(encoder: &mut dyn Encoder, pixels: &[u8]) -> VectorBuf {
     let mut out = VectorBuf::new();
-    encoder.encode(PixelBatch::new(pixels, encoder.spec().input).unwrap(), &mut out).unwrap();
+    encoder.encode(PixelBatch::new(pixels, encoder.spec().format()).unwrap(), &mut out).unwrap();
     out
 }
 

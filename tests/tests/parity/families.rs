@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use foveate_core::Size;
 use foveate_encode::Pooling;
 use foveate_model::Model;
+use foveate_testkit::encoders::FAMILIES;
 use foveate_testkit::{Trial, data};
 use foveate_tests::backends::encoders;
 use foveate_tests::numerics::cosine;
@@ -16,24 +17,6 @@ use serde_json::Value;
 use crate::backends;
 use crate::files::Combination;
 
-/// The folders of `families` in the shared data that are supported.
-const CASES: [&str; 15] = [
-    "clip-gelu",
-    "clip-quickgelu",
-    "dinov2-reg-timm",
-    "dinov3-timm",
-    "dinov3-timm-gated",
-    "dinov3-vit",
-    "dinov3-vit-gated",
-    "openclip",
-    "pe-core-openclip",
-    "pe-core-timm",
-    "siglip",
-    "siglip2-fixed",
-    "tipsv2",
-    "vit",
-    "vit-nopooler",
-];
 /// The arrays of a golden, and their lists of photos.
 const ARRAYS: [(&str, &str); 6] = [
     ("vector", "photos"),
@@ -49,7 +32,7 @@ const LEAST: f64 = 0.999_999;
 pub(super) fn trials() -> Vec<Trial> {
     let (names, mut trials) = backends("family", &encoders());
     for encoder in names {
-        trials.extend(CASES.map(|case| family(&encoder, case)));
+        trials.extend(FAMILIES.map(|case| family(&encoder, case)));
     }
     trials
 }

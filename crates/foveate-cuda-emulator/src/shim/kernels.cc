@@ -34,8 +34,9 @@ constexpr KernelEntry entry(const char* name, void (*)(Parameters...)) {
 
 #define ENTRY(name) entry<name>(#name, name)
 #define ENTRIES(T)                                                                                           \
-    ENTRY(patchify_##T), ENTRY(embed_##T), ENTRY(layer_norm_##T), ENTRY(gelu_##T), ENTRY(swiglu_##T),        \
-        ENTRY(attention_##T), ENTRY(pool_##T)
+    ENTRY(patchify_##T), ENTRY(patchify_f32_##T), ENTRY(embed_##T), ENTRY(layer_norm_##T),                   \
+        ENTRY(activate_##T), ENTRY(swiglu_##T), ENTRY(rotate_##T), ENTRY(attention_##T), ENTRY(pool_##T),    \
+        ENTRY(widen_rows_##T)
 
 constexpr KernelEntry KERNELS_BY_NAME[] = {
     ENTRIES(f32),

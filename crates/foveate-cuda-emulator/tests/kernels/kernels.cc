@@ -177,13 +177,14 @@ std::string called(const std::string& kernel, Numbers... numbers) {
 
 // ---- The kernels ----
 
-template <class T>
+template <class T, class Pixel>
 void patchify(int images, int rows, int columns, int patch, int padded) {
     const size_t line = static_cast<size_t>(columns) * patch * 3, used = static_cast<size_t>(patch) * patch * 3;
-    Array<unsigned char> pixels(images * rows * patch * line);
+    Array<Pixel> pixels(images * rows * patch * line);
+    // In f32 too, values that every T represents exactly.
     for (size_t at = 0; at < pixels.count; ++at) pixels.data[at] = static_cast<unsigned char>(at * 37 + at / 251);
     Array<T> patches(static_cast<size_t>(images) * rows * columns * padded);
-    const std::string name = kernel<T>("patchify");
+    const std::string name = kernel<T>(sizeof(Pixel) == 1 ? "patchify" : "patchify_f32");
     const Dim3 grid{unsigned(rows * columns), unsigned(images), 1};
     launch(name, grid, 128, pixels.data, patches.data, rows, columns, patch, padded);
     compare<T>(called(name, images, rows, columns, patch, padded), patches, [&](size_t at) -> Expected {
@@ -218,43 +219,60 @@ struct Moments {
 };
 
 template <class T>
-Moments moments(const Array<T>& x, size_t row, int width, double eps) {
+Moments moments(const Array<T>& x, size_t row, int width, int pitch, double eps) {
     double mean = 0.0, squares = 0.0;
-    for (int column = 0; column < width; ++column) mean += x[row * width + column] / width;
-    for (int column = 0; column < width; ++column) squares += pow(x[row * width + column] - mean, 2) / width;
+    for (int column = 0; column < width; ++column) mean += x[row * pitch + column] / width;
+    for (int column = 0; column < width; ++column) squares += pow(x[row * pitch + column] - mean, 2) / width;
     return {mean, 1.0 / sqrt(squares + eps)};
+}
+
+int pitch_of(int width) { return (width + 7) / 8 * 8; }
+
+// Zeros from `width` on, as all padding has them.
+template <class T>
+void pad(Array<T>& rows, int width, int pitch) {
+    for (size_t at = 0; at < rows.count; ++at) {
+        if (static_cast<int>(at % pitch) >= width) rows.set(at, 0.0f);
+    }
 }
 
 template <class T>
 void layer_norm(int rows, int width, float middle) {
     const float eps = 1e-6f;
-    Array<T> x(static_cast<size_t>(rows) * width), y(static_cast<size_t>(rows) * width);
-    Array<float> scale(width), shift(width);
+    const int pitch = pitch_of(width);
+    Array<T> x(static_cast<size_t>(rows) * pitch), y(static_cast<size_t>(rows) * pitch);
+    Array<float> scale(pitch), shift(pitch);
     fill(x, 3, 2.0f, middle);
     fill(scale, 4, 1.0f);
     fill(shift, 5, 1.0f);
+    pad(x, width, pitch);
+    pad(scale, width, pitch);
+    pad(shift, width, pitch);
     const std::string name = kernel<T>("layer_norm");
-    launch(name, Dim3{ceil_div(rows, 4), 1, 1}, 128, x.data, scale.data, shift.data, y.data, rows, width, eps);
+    launch(name, Dim3{ceil_div(rows, 4), 1, 1}, 128, x.data, scale.data, shift.data, y.data, rows, width, pitch,
+           eps);
     std::vector<Moments> of;
-    for (int row = 0; row < rows; ++row) of.push_back(moments(x, row, width, eps));
+    for (int row = 0; row < rows; ++row) of.push_back(moments(x, row, width, pitch, eps));
     compare<T>(called(name, rows, width, int(middle)), y, [&](size_t at) -> Expected {
-        const auto [mean, rate] = of[at / width];
-        const double value = (x[at] - mean) * rate * scale[at % width] + shift[at % width];
+        const auto [mean, rate] = of[at / pitch];
+        const double value = (x[at] - mean) * rate * scale[at % pitch] + shift[at % pitch];
         // The mean of many values may be off by some roundings of its own size.
         return {value, f32_slack(value) + 0x1p-22 * fabs(mean) * rate};
     });
 }
 
 template <class T>
-void gelu(size_t n) {
+void activate(size_t n, int function) {
     Array<T> x(n), before(n);
     fill(x, 6, 6.0f);
     memcpy(before.data, x.data, n * sizeof(T));
-    const std::string name = kernel<T>("gelu");
-    launch(name, Dim3{ceil_div(n, 2048), 1, 1}, 256, x.data, static_cast<long long>(n));
-    compare<T>(called(name, n), x, [&](size_t at) -> Expected {
-        const double value = before[at] * 0.5 * erfc(-before[at] * sqrt(0.5));
-        return {value, f32_slack(value)};
+    const std::string name = kernel<T>("activate");
+    launch(name, Dim3{ceil_div(n, 2048), 1, 1}, 256, x.data, static_cast<long long>(n), function);
+    compare<T>(called(name, n, function), x, [&](size_t at) -> Expected {
+        const double v = before[at];
+        const double tanh_of = tanh(sqrt(2.0 / M_PI) * (v + 0.044715 * v * v * v));
+        const double values[] = {v * 0.5 * erfc(-v * sqrt(0.5)), v / 2.0 * (1.0 + tanh_of), v / (1.0 + exp(-1.702 * v))};
+        return {values[function], f32_slack(values[function])};
     });
 }
 
@@ -270,6 +288,28 @@ void swiglu(int rows, int width) {
     compare<T>(called(name, rows, width), y, [&](size_t at) -> Expected {
         const size_t gate = at / width * 2 * width + at % width;
         const double value = x[gate] / (1.0 + exp(-x[gate])) * x[gate + width];
+        return {value, f32_slack(value)};
+    });
+}
+
+template <class T>
+void rotate(int images, int tokens, int prefix, int heads, int dim, int half) {
+    const int width = heads * dim;
+    Array<T> qkv(static_cast<size_t>(images) * tokens * 3 * width), before(qkv.count);
+    Array<float> cosines((tokens - prefix) * half), sines(cosines.count);
+    fill(qkv, 12, 2.0f);
+    fill(cosines, 13, 1.0f);
+    fill(sines, 14, 1.0f);
+    memcpy(before.data, qkv.data, qkv.count * sizeof(T));
+    const std::string name = kernel<T>("rotate");
+    launch(name, Dim3{unsigned(tokens - prefix), unsigned(images), 1}, 128, qkv.data, cosines.data, sines.data, tokens,
+           prefix, heads, dim, half);
+    compare<T>(called(name, images, tokens, prefix, heads, dim, half), qkv, [&](size_t at) -> Expected {
+        const int place = at % dim, which = at / width % 3, token = at / (3 * width) % tokens;
+        if (which == 2 || token < prefix || place >= 2 * half) return {before[at], 0.0};
+        const size_t angle = static_cast<size_t>(token - prefix) * half + place % half;
+        const double other = place < half ? -before[at + half] : before[at - half];
+        const double value = before[at] * cosines[angle] + other * sines[angle];
         return {value, f32_slack(value)};
     });
 }
@@ -330,35 +370,49 @@ void attention(int images, int tokens, int heads, int dim, bool on_tensor_cores)
 }
 
 template <class T>
-void pool(int images, int tokens, int prefix, int width, int mode) {
+void pool(int images, int tokens, int prefix, int width, int mode, int one = 0) {
     const float eps = 1e-6f;
+    const int pitch = pitch_of(width);
     const int wide = mode == 2 ? 2 * width : width;
-    Array<T> x(static_cast<size_t>(images) * tokens * width);
-    Array<float> scale(width), shift(width), out(static_cast<size_t>(images) * wide);
+    Array<T> x(static_cast<size_t>(images) * tokens * pitch);
+    Array<float> scale(pitch), shift(pitch), out(static_cast<size_t>(images) * wide);
     fill(x, 9, 3.0f, 0.5f);
     fill(scale, 10, 1.0f);
     fill(shift, 11, 1.0f);
+    pad(x, width, pitch);
     const std::string name = kernel<T>("pool");
     launch(name, Dim3{unsigned(images), 1, 1}, 256, x.data, scale.data, shift.data, out.data, tokens, prefix, width,
-           mode, eps);
+           pitch, one, mode, eps);
     std::vector<double> classes(images * width), means(images * width);
     for (int image = 0; image < images; ++image) {
         for (int token = 0; token < tokens; ++token) {
             const size_t row = static_cast<size_t>(image) * tokens + token;
-            const auto [mean, rate] = moments(x, row, width, eps);
+            const auto [mean, rate] = moments(x, row, width, pitch, eps);
             for (int column = 0; column < width; ++column) {
-                const double value = (x[row * width + column] - mean) * rate * scale[column] + shift[column];
-                if (token == 0) classes[image * width + column] = value;
+                const double value = (x[row * pitch + column] - mean) * rate * scale[column] + shift[column];
+                if (token == one) classes[image * width + column] = value;
                 if (token >= prefix) means[image * width + column] += value / (tokens - prefix);
             }
         }
     }
-    compare<float>(called(name, images, tokens, prefix, width, mode), out, [&](size_t at) -> Expected {
+    compare<float>(called(name, images, tokens, prefix, width, mode, one), out, [&](size_t at) -> Expected {
         const size_t image = at / wide, column = at % wide;
         const bool is_class = mode == 0 || (mode == 2 && column < static_cast<size_t>(width));
         const double value = (is_class ? classes : means)[image * width + column % width];
         return {value, f32_slack(value)};
     });
+}
+
+template <class T>
+void widen_rows(int rows, int width) {
+    const int pitch = pitch_of(width);
+    Array<T> x(rows * pitch);
+    Array<float> out(rows * width);
+    fill(x, 15, 3.0f);
+    const std::string name = kernel<T>("widen_rows");
+    launch(name, Dim3{unsigned(rows), 1, 1}, 128, x.data, out.data, width, pitch);
+    compare<float>(called(name, rows, width), out,
+                   [&](size_t at) -> Expected { return {x[at / width * pitch + at % width], 0.0}; });
 }
 
 // ---- The elements themselves ----
@@ -399,24 +453,28 @@ void conversions(int fraction_bits) {
 
 template <class T>
 void check(bool tensor_cores) {
-    patchify<T>(2, 3, 5, 14, 592);
-    patchify<T>(1, 2, 2, 16, 768);
-    patchify<T>(2, 4, 1, 4, 64);
-    patchify<T>(1, 1, 1, 14, 1664);
+    patchify<T, unsigned char>(2, 3, 5, 14, 592);
+    patchify<T, unsigned char>(1, 2, 2, 16, 768);
+    patchify<T, unsigned char>(2, 4, 1, 4, 64);
+    patchify<T, unsigned char>(1, 1, 1, 14, 1664);
+    patchify<T, float>(2, 3, 5, 14, 592);
     embed<T>(2, 5, 1, 64);
     embed<T>(1, 9, 5, 1536);
     embed<T>(3, 4, 0, 8);
-    for (int width : {8, 64, 72, 192, 384, 768, 1024, 1536, 2048}) layer_norm<T>(5, width, 0.0f);
+    for (int width : {6, 8, 64, 66, 72, 192, 384, 768, 1024, 1536, 2048}) layer_norm<T>(5, width, 0.0f);
     layer_norm<T>(1, 384, 0.0f);
     layer_norm<T>(257, 384, 0.0f);
     layer_norm<T>(8, 768, 1000.0f);
-    for (size_t n : {8, 2048, 2056, 10000}) gelu<T>(n);
+    for (size_t n : {8, 2048, 2056, 10000}) activate<T>(n, 0);
+    for (int function : {1, 2}) activate<T>(2056, function);
     swiglu<T>(1, 8);
     swiglu<T>(5, 64);
     swiglu<T>(65, 1536);
     swiglu<T>(3, 4096);
+    rotate<T>(2, 7, 5, 3, 64, 32);
+    rotate<T>(2, 4, 0, 2, 24, 11);
     for (int tokens : {1, 5, 64, 65, 257}) attention<T>(tokens < 64 ? 2 : 1, tokens, 3, 64, false);
-    for (int dim : {4, 32, 60, 68, 80, 128}) attention<T>(2, 65, 2, dim, false);
+    for (int dim : {4, 32, 60, 68, 80, 128, 132, 256}) attention<T>(2, 65, 2, dim, false);
     if (tensor_cores) {
         for (int tokens : {1, 5, 16, 17, 63, 64, 65, 128, 130, 257}) attention<T>(2, tokens, 3, 64, true);
     }
@@ -427,6 +485,10 @@ void check(bool tensor_cores) {
         pool<T>(1, 3, 1, 2048, mode);
     }
     pool<T>(2, 1, 1, 64, 0);
+    pool<T>(2, 5, 2, 66, 0, 1);
+    pool<T>(2, 5, 0, 66, 1);
+    widen_rows<T>(3, 40);
+    widen_rows<T>(2, 261);
 }
 
 int main(int argc, char** argv) {

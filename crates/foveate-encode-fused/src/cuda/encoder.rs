@@ -26,7 +26,7 @@ const OLDEST: (u32, u32) = (7, 5);
 /// The oldest compute capability that multiplies bfloat16.
 const OLDEST_BF16: (u32, u32) = (8, 0);
 
-/// DINOv2 on an NVIDIA GPU, in f32, f16 or bf16.
+/// A vision transformer on an NVIDIA GPU, in f32, f16 or bf16.
 ///
 /// It keeps up to three batches in flight ([`Overlap`]); [`Encoder::encode`] submits and collects a single one.
 pub struct CudaEncoder {
@@ -90,20 +90,19 @@ impl CudaEncoder {
     ///
     /// # Errors
     /// - [`EncodeError::Device`] if the device, its driver or a library is missing or too old.
-    /// - [`EncodeError::Unsupported`] for an unknown setting, a precision that the device lacks, and layers whose
-    ///   widths are not multiples of 8.
+    /// - [`EncodeError::Unsupported`] for an unknown setting, a precision that the device lacks, and heads whose
+    ///   width is not a multiple of 4.
     /// - [`EncodeError::Model`] if the model lacks a tensor or the input is not a whole number of patches.
     /// - [`EncodeError::Engine`] if the device's memory does not suffice.
     pub fn new(model: &Model, options: &EncoderOptions) -> Result<Self, EncodeError> {
         let settings = CudaSettings::new(options)?;
-        options.only_u8("the CUDA kernels of `fused`")?;
         let refused = |error| unavailable(&options.device, error);
         let device = Device::open(number(&options.device)?).map_err(refused)?;
         let element = element(&device, options)?;
         let decisive = blaslt::release().and_then(|blas| Ok(format!("{blas}, {}", foveate_cuda::release()?)));
         let kernels = Some(decisive.map_err(refused)?);
         let spec = EncoderSpec { kernels, ..crate::encoder::spec(model, options)? };
-        let geometry = CudaGeometry::new(model, spec.max_batch, options.pooling)?;
+        let geometry = CudaGeometry::new(model, &spec)?;
         let network = CudaNetwork::new(&device, model, geometry, element, settings, &spec)?;
         let slots = (0..DEPTH).map(|_| Slot::new(&device, &geometry, spec.max_batch)).collect::<Result<_, _>>();
         Ok(Self {
@@ -154,7 +153,7 @@ impl CudaEncoder {
 
         streams.copy_out.wait(&marks.forward[1])?;
         streams.copy_out.record(&marks.copy_out[0])?;
-        streams.copy_out.download(rows, collected, images * geometry.dim() * size_of::<f32>())?;
+        streams.copy_out.download(rows, collected, images * geometry.dim * size_of::<f32>())?;
         streams.copy_out.record(&marks.copy_out[1])
     }
 
@@ -282,7 +281,7 @@ fn no_batch() -> EncodeError {
 
 impl Slot {
     fn new(device: &Device, geometry: &CudaGeometry, max_batch: usize) -> Result<Self, CudaError> {
-        let rows = max_batch * geometry.dim() * size_of::<f32>();
+        let rows = max_batch * geometry.dim * size_of::<f32>();
         Ok(Self {
             pixels: Buffer::zeroed(device, max_batch * geometry.image_bytes())?,
             staging: None,

@@ -1,17 +1,23 @@
 //! The sizes of a model's forward.
 
-use foveate_core::CHANNELS;
-use foveate_encode::{EncodeError, Pooling};
+use foveate_core::{CHANNELS, SampleType};
+use foveate_encode::{EncodeError, EncoderSpec, Pooling};
 use foveate_model::parts::Parts;
-use foveate_model::{Activation, Model, Network};
+use foveate_model::{Activation, Model};
 
 /// The largest second and third dimension of a kernel's grid, which count images.
 const MOST_IMAGES: usize = 65_535;
 /// The rows of the patches' product are padded to a multiple of this many columns, so that the matrix units read whole
 /// tiles.
 const PATCH_STEP: usize = 16;
+/// The rows of all other arrays likewise, so that a thread loads 16 bytes of every element type at once.
+const ROW_STEP: usize = 8;
+/// The width of a head is padded to a multiple of this.
+const HEAD_STEP: usize = 4;
+/// The widest head that attention computes.
+const WIDEST_HEAD: usize = 256;
 
-/// The sizes of a model's forward, per image.
+/// The sizes of a model's forward, per image. Padding is zeros, behind each row and each head.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CudaGeometry {
     /// Patches down and across.
@@ -19,114 +25,129 @@ pub(super) struct CudaGeometry {
     pub(super) columns: usize,
     /// Side of a patch in pixels.
     pub(super) patch: usize,
-    /// A patch's samples, padded with zeros.
+    pub(super) sample: SampleType,
+    /// A patch's samples, padded.
     pub(super) padded: usize,
     pub(super) tokens: usize,
     /// Tokens before the patches' tokens.
     pub(super) prefix: usize,
+    /// Width of a token.
+    pub(super) width: usize,
+    /// The same, padded.
     pub(super) hidden: usize,
-    pub(super) heads: usize,
-    /// Width of the MLP's hidden layer.
-    pub(super) mlp: usize,
-    pub(super) swiglu: bool,
+    pub(super) layers: BlockSizes,
+    /// Attention pooling, if the vector needs it.
+    pub(super) probe: Option<BlockSizes>,
+    pub(super) activation: Activation,
     pub(super) pooling: Pooling,
+    /// The token that is pooled, if one is.
+    pub(super) token: usize,
+    /// The length of a vector.
+    pub(super) dim: usize,
+}
+
+/// The sizes of a transformer block, or of attention pooling.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BlockSizes {
+    pub(super) heads: usize,
+    /// Width of the MLP's hidden layer, padded.
+    pub(super) mlp: usize,
+    /// True if attention's output is added to the tokens. Attention pooling's is not.
+    pub(super) is_residual: bool,
 }
 
 impl CudaGeometry {
     /// # Errors
     /// [`EncodeError::Model`] if the input is not a whole number of patches, [`EncodeError::Unsupported`] for too large
-    /// a batch and for widths that the kernels cannot divide among threads.
-    pub(super) fn new(model: &Model, max_batch: usize, pooling: Pooling) -> Result<Self, EncodeError> {
+    /// a batch and for heads that the kernels cannot divide among threads.
+    pub(super) fn new(model: &Model, spec: &EncoderSpec) -> Result<Self, EncodeError> {
         let network = &model.network;
-        check_switches(network, pooling)?;
         let parts = Parts::new(model).map_err(crate::encoder::unusable)?;
+        let probe = network.probe.filter(|_| spec.pooling == Pooling::Head);
         let geometry = Self {
             rows: parts.grid().height,
             columns: parts.grid().width,
             patch: network.patch_size,
+            sample: spec.sample,
             padded: (network.patch_size * network.patch_size * CHANNELS).next_multiple_of(PATCH_STEP),
             tokens: parts.tokens(),
             prefix: network.prefix_tokens(),
-            hidden: network.hidden_size,
-            heads: network.num_attention_heads,
-            mlp: network.mlp_hidden,
-            swiglu: network.activation == Activation::GatedSilu,
-            pooling,
+            width: network.hidden_size,
+            hidden: Self::pitch(network.hidden_size),
+            layers: BlockSizes {
+                heads: network.num_attention_heads,
+                mlp: Self::pitch(network.mlp_hidden),
+                is_residual: true,
+            },
+            probe: probe.map(|probe| BlockSizes {
+                heads: probe.heads,
+                mlp: Self::pitch(probe.mlp_hidden),
+                is_residual: false,
+            }),
+            activation: network.activation,
+            pooling: spec.pooling,
+            token: if spec.pooling == Pooling::Register { network.class_token as usize } else { 0 },
+            dim: spec.dim,
         };
-        geometry.check(max_batch)?;
+        geometry.check(spec.max_batch)?;
         Ok(geometry)
     }
 
     fn check(&self, max_batch: usize) -> Result<(), EncodeError> {
-        let head = self.head();
-        let problem = if !self.hidden.is_multiple_of(8) || !self.mlp.is_multiple_of(8) {
-            format!("layers {} and {} wide; widths are multiples of 8", self.hidden, self.mlp)
-        } else if head * self.heads != self.hidden || !head.is_multiple_of(4) || head > 128 {
-            format!("heads {head} wide; a head is a multiple of 4 wide, 128 at most")
-        } else if max_batch > MOST_IMAGES {
-            format!("batches of {max_batch} images; {MOST_IMAGES} at most")
-        } else {
-            return Ok(());
-        };
-        Err(EncodeError::Unsupported(format!("on CUDA: {problem}")))
+        for heads in std::iter::once(&self.layers).chain(&self.probe).map(|sizes| sizes.heads) {
+            let head = self.width / heads.max(1);
+            let padded = head.next_multiple_of(HEAD_STEP);
+            if head * heads != self.width || padded * heads != self.hidden || padded > WIDEST_HEAD {
+                let multiple = format!("a head is a multiple of {HEAD_STEP} wide, {WIDEST_HEAD} at most");
+                return refused(format!("heads {head} wide; {multiple}"));
+            }
+        }
+        if !self.width.is_multiple_of(2) {
+            return refused(format!("tokens {} wide; their width is even", self.width));
+        }
+        if self.probe.is_some() && self.is_gated() {
+            return refused("attention pooling with a gated MLP".to_owned());
+        }
+        if max_batch > MOST_IMAGES {
+            return refused(format!("batches of {max_batch} images; {MOST_IMAGES} at most"));
+        }
+        Ok(())
+    }
+
+    /// Elements from a row of `width` values to the next.
+    pub(super) fn pitch(width: usize) -> usize {
+        width.next_multiple_of(ROW_STEP)
     }
 
     /// An image's size in bytes.
     pub(super) fn image_bytes(&self) -> usize {
-        self.rows * self.columns * self.patch * self.patch * CHANNELS
+        self.rows * self.columns * self.patch * self.patch * CHANNELS * self.sample.bytes()
     }
 
     pub(super) fn patches(&self) -> usize {
         self.rows * self.columns
     }
 
-    /// The same with class tokens alone.
-    pub(super) fn class_alone(&self) -> Self {
+    /// The same with one token per image.
+    pub(super) fn one_token(&self) -> Self {
         Self { tokens: 1, prefix: 1, ..*self }
     }
 
-    /// Width of a head.
-    pub(super) fn head(&self) -> usize {
-        self.hidden / self.heads.max(1)
+    /// Returns true if a single token is left of each image at the end: the class token, or attention pooling's.
+    pub(super) fn leaves_one_token(&self) -> bool {
+        matches!(self.pooling, Pooling::Cls | Pooling::Head)
     }
 
-    /// Outputs of the MLP's first product: with SwiGLU, gates and values.
-    pub(super) fn mlp_inputs(&self) -> usize {
-        if self.swiglu { 2 * self.mlp } else { self.mlp }
+    pub(super) fn is_gated(&self) -> bool {
+        self.activation == Activation::GatedSilu
     }
 
-    /// The length of a vector.
-    pub(super) fn dim(&self) -> usize {
-        self.pooling.dim(self.hidden)
-    }
-
-    /// The kernel's code for the pooling.
-    pub(super) fn pooling_code(&self) -> i32 {
-        match self.pooling {
-            Pooling::Cls => 0,
-            Pooling::Mean => 1,
-            Pooling::ClsMean => 2,
-            Pooling::Register | Pooling::Head => unreachable!("refused at load"),
-        }
+    /// Outputs of the MLP's first product: of a gated one, gates and values.
+    pub(super) fn mlp_inputs(&self, sizes: BlockSizes) -> usize {
+        self.activation.inputs() * sizes.mlp
     }
 }
 
-/// Refuses what the kernels do not compute.
-fn check_switches(network: &Network, pooling: Pooling) -> Result<(), EncodeError> {
-    let activation = format!("the activation {}", network.activation.name());
-    let pooling_name = format!("pooling '{}'", pooling.name());
-    let switches = [
-        (network.rotary.is_some(), "rotary positions"),
-        (network.stem_norm, "a norm before the first block"),
-        (!network.class_token, "tokens without a class token"),
-        (!matches!(network.activation, Activation::Gelu | Activation::GatedSilu), activation.as_str()),
-        (matches!(pooling, Pooling::Register | Pooling::Head), pooling_name.as_str()),
-    ];
-    match switches.iter().find(|(is_needed, _)| *is_needed) {
-        Some((_, switch)) => {
-            let what = format!("{switch} in the CUDA kernels of `fused`; use `candle` or `tch`, or the CPU");
-            Err(EncodeError::Unsupported(what))
-        }
-        None => Ok(()),
-    }
+fn refused(problem: String) -> Result<(), EncodeError> {
+    Err(EncodeError::Unsupported(format!("on CUDA: {problem}")))
 }

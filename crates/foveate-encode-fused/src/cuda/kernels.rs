@@ -1,7 +1,10 @@
 //! Our kernels. A function around each checks what the compiler cannot: that every block stays within its buffers.
 
+use foveate_core::SampleType;
 use foveate_cuda::blaslt::Element;
 use foveate_cuda::{Arg, Buffer, CudaError, Device, Kernel, Module, Stream};
+use foveate_encode::Pooling;
+use foveate_model::Activation;
 
 use super::geometry::CudaGeometry;
 
@@ -27,12 +30,14 @@ pub(super) struct CudaKernels {
     patchify: Kernel,
     embed: Kernel,
     layer_norm: Kernel,
-    gelu: Kernel,
+    activate: Kernel,
     swiglu: Kernel,
+    rotate: Kernel,
     attention: Kernel,
     /// Only for the element types that tensor cores multiply.
     attention_mma: Option<Kernel>,
     pool: Kernel,
+    widen_rows: Kernel,
 }
 
 /// A LayerNorm's factors and offsets.
@@ -42,7 +47,16 @@ pub(super) struct CudaNorm {
     pub(super) eps: f32,
 }
 
-/// Elements that a block of `gelu` and `swiglu` computes.
+/// The rotation of patches' queries and keys, f32: see [`foveate_model::RotaryTable`].
+#[derive(Clone)]
+pub(super) struct CudaRotary {
+    /// `[patches, half]`.
+    pub(super) cos: Buffer,
+    pub(super) sin: Buffer,
+    pub(super) half: usize,
+}
+
+/// Elements that a block of `activate` and `swiglu` computes.
 const ACTIVATIONS: usize = 2048;
 /// Queries that a block of either attention computes.
 const QUERIES: usize = 64;
@@ -50,7 +64,8 @@ const QUERIES: usize = 64;
 const NORMS: usize = 4;
 
 impl CudaKernels {
-    pub(super) fn new(device: &Device, element: Element) -> Result<Self, CudaError> {
+    /// Loads the kernels for one element type, and for pixels of one type.
+    pub(super) fn new(device: &Device, element: Element, sample: SampleType) -> Result<Self, CudaError> {
         let (suffix, ptx, old) = match element {
             Element::F32 => ("f32", PTX[0], OLD_PTX[0]),
             Element::F16 => ("f16", PTX[1], OLD_PTX[1]),
@@ -61,18 +76,23 @@ impl CudaKernels {
         let kernel = |name: &str| module.kernel(&format!("{name}_{suffix}"));
         Ok(Self {
             element,
-            patchify: kernel("patchify")?,
+            patchify: kernel(match sample {
+                SampleType::U8 => "patchify",
+                SampleType::F32 => "patchify_f32",
+            })?,
             embed: kernel("embed")?,
             layer_norm: kernel("layer_norm")?,
-            gelu: kernel("gelu")?,
+            activate: kernel("activate")?,
             swiglu: kernel("swiglu")?,
+            rotate: kernel("rotate")?,
             attention: kernel("attention")?,
             attention_mma: if element == Element::F32 { None } else { Some(kernel("attention_mma")?) },
             pool: kernel("pool")?,
+            widen_rows: kernel("widen_rows")?,
         })
     }
 
-    /// Converts `pixels` `[images, height, width, 3]` u8 to `patches` `[images · patches, padded]`.
+    /// Converts `pixels` `[images, height, width, 3]`, u8 or f32, to `patches` `[images · patches, padded]`.
     pub(super) fn patchify(
         &self,
         stream: &Stream,
@@ -109,18 +129,20 @@ impl CudaKernels {
         unsafe { self.embed.launch(stream, [size(tokens)?, size(images)?, 1], 128, &args) }
     }
 
-    /// Normalizes `x` `[rows, width]` into `y` of the same shape.
+    /// Normalizes `x` `[rows, hidden]` into `y` of the same shape.
     pub(super) fn layer_norm(
         &self,
         stream: &Stream,
-        [rows, width]: [usize; 2],
+        geometry: &CudaGeometry,
+        rows: usize,
         x: &Buffer,
         norm: &CudaNorm,
         y: &Buffer,
     ) -> Result<(), CudaError> {
-        self.check(x, rows * width)?;
-        self.check(y, rows * width)?;
-        norm.check(width)?;
+        let CudaGeometry { width, hidden, .. } = *geometry;
+        self.check(x, rows * hidden)?;
+        self.check(y, rows * hidden)?;
+        norm.check(hidden)?;
         let args = [
             Arg::Buffer(x),
             Arg::Buffer(&norm.scale),
@@ -128,57 +150,100 @@ impl CudaKernels {
             Arg::Buffer(y),
             int(rows)?,
             int(width)?,
+            int(hidden)?,
             Arg::F32(norm.eps),
         ];
         // SAFETY: these are its arguments; warps beyond `rows` do nothing, the others stay in their row.
         unsafe { self.layer_norm.launch(stream, [size(rows.div_ceil(NORMS))?, 1, 1], 128, &args) }
     }
 
-    /// Applies GELU to `x` `[count]` in place; `count` is a multiple of 8.
-    pub(super) fn gelu(&self, stream: &Stream, count: usize, x: &Buffer) -> Result<(), CudaError> {
+    /// Applies an activation that is not gated to `x` `[count]` in place; `count` is a multiple of 8.
+    pub(super) fn activate(
+        &self,
+        stream: &Stream,
+        activation: Activation,
+        count: usize,
+        x: &Buffer,
+    ) -> Result<(), CudaError> {
         self.check(x, count)?;
-        let args = [Arg::Buffer(x), long(count)?];
+        let function = match activation {
+            Activation::Gelu | Activation::GatedSilu => 0,
+            Activation::GeluTanh => 1,
+            Activation::QuickGelu => 2,
+        };
+        let args = [Arg::Buffer(x), long(count)?, Arg::I32(function)];
         // SAFETY: these are its arguments; threads beyond `count` do nothing.
-        unsafe { self.gelu.launch(stream, [size(count.div_ceil(ACTIVATIONS))?, 1, 1], 256, &args) }
+        unsafe { self.activate.launch(stream, [size(count.div_ceil(ACTIVATIONS))?, 1, 1], 256, &args) }
     }
 
-    /// Gates `x` `[rows, 2 · width]` into `y` `[rows, width]`; `width` is a multiple of 8.
+    /// Gates `x` `[rows, 2 · mlp]` into `y` `[rows, mlp]`; `mlp` is a multiple of 8.
     pub(super) fn swiglu(
         &self,
         stream: &Stream,
-        [rows, width]: [usize; 2],
+        [rows, mlp]: [usize; 2],
         x: &Buffer,
         y: &Buffer,
     ) -> Result<(), CudaError> {
-        self.check(x, rows * 2 * width)?;
-        self.check(y, rows * width)?;
-        let args = [Arg::Buffer(x), Arg::Buffer(y), long(rows)?, int(width)?];
-        let grid = [size((rows * width).div_ceil(ACTIVATIONS))?, 1, 1];
-        // SAFETY: these are its arguments; threads beyond `rows · width` do nothing.
+        self.check(x, rows * 2 * mlp)?;
+        self.check(y, rows * mlp)?;
+        let args = [Arg::Buffer(x), Arg::Buffer(y), long(rows)?, int(mlp)?];
+        let grid = [size((rows * mlp).div_ceil(ACTIVATIONS))?, 1, 1];
+        // SAFETY: these are its arguments; threads beyond `rows · mlp` do nothing.
         unsafe { self.swiglu.launch(stream, grid, 256, &args) }
+    }
+
+    /// Rotates the queries and keys of patches in `qkv` `[images · tokens, 3, heads, dim]` in place.
+    pub(super) fn rotate(
+        &self,
+        stream: &Stream,
+        geometry: &CudaGeometry,
+        images: usize,
+        rotary: &CudaRotary,
+        qkv: &Buffer,
+    ) -> Result<(), CudaError> {
+        let CudaGeometry { tokens, prefix, hidden, layers, .. } = *geometry;
+        let dim = hidden / layers.heads;
+        self.check(qkv, images * tokens * 3 * hidden)?;
+        check(&rotary.cos, geometry.patches() * rotary.half * size_of::<f32>())?;
+        check(&rotary.sin, geometry.patches() * rotary.half * size_of::<f32>())?;
+        let args = [
+            Arg::Buffer(qkv),
+            Arg::Buffer(&rotary.cos),
+            Arg::Buffer(&rotary.sin),
+            int(tokens)?,
+            int(prefix)?,
+            int(layers.heads)?,
+            int(dim)?,
+            int(rotary.half)?,
+        ];
+        let grid = [size(tokens - prefix)?, size(images)?, 1];
+        // SAFETY: these are its arguments; a block stays in the heads of one token of what was checked above.
+        unsafe { self.rotate.launch(stream, grid, 128, &args) }
     }
 
     /// Computes attention from `qkv` `[images · tokens, 3, heads, dim]` to `out` `[images · tokens, heads, dim]`, for
     /// the first `queries` tokens of each image at least. It uses tensor cores if `tensor_cores` is set and they
     /// support the shape.
+    #[allow(clippy::too_many_arguments)] // the kernel's own
     pub(super) fn attention(
         &self,
         stream: &Stream,
         geometry: &CudaGeometry,
+        heads: usize,
         [images, queries]: [usize; 2],
         tensor_cores: bool,
         qkv: &Buffer,
         out: &Buffer,
     ) -> Result<(), CudaError> {
-        let CudaGeometry { tokens, hidden, heads, .. } = *geometry;
-        let dim = geometry.head();
+        let CudaGeometry { tokens, width, hidden, .. } = *geometry;
+        let dim = hidden / heads;
         self.check(qkv, images * tokens * 3 * hidden)?;
         self.check(out, images * tokens * hidden)?;
         let (kernel, has_dim) = match &self.attention_mma {
             Some(kernel) if tensor_cores && dim == TENSOR_HEAD => (kernel, false),
             _ => (&self.attention, true),
         };
-        let scale = Arg::F32(1.0 / (dim as f32).sqrt());
+        let scale = Arg::F32(1.0 / ((width / heads) as f32).sqrt());
         let qkv = Arg::Buffer(qkv);
         let out = Arg::Buffer(out);
         let tokens_arg = int(tokens)?;
@@ -202,10 +267,15 @@ impl CudaKernels {
         norm: &CudaNorm,
         out: &Buffer,
     ) -> Result<(), CudaError> {
-        let CudaGeometry { tokens, prefix, hidden, pooling, .. } = *geometry;
+        let CudaGeometry { tokens, prefix, width, hidden, pooling, token, dim, .. } = *geometry;
         self.check(x, images * tokens * hidden)?;
         norm.check(hidden)?;
-        check(out, images * pooling.dim(hidden) * size_of::<f32>())?;
+        check(out, images * dim * size_of::<f32>())?;
+        let mode = match pooling {
+            Pooling::Cls | Pooling::Register | Pooling::Head => 0,
+            Pooling::Mean => 1,
+            Pooling::ClsMean => 2,
+        };
         let args = [
             Arg::Buffer(x),
             Arg::Buffer(&norm.scale),
@@ -213,13 +283,32 @@ impl CudaKernels {
             Arg::Buffer(out),
             int(tokens)?,
             int(prefix)?,
+            int(width)?,
             int(hidden)?,
-            Arg::I32(geometry.pooling_code()),
+            int(token)?,
+            Arg::I32(mode),
             Arg::F32(norm.eps),
         ];
         // SAFETY: these are its arguments; a block reads one image's tokens and writes one row of what was checked
         // above.
         unsafe { self.pool.launch(stream, [size(images)?, 1, 1], 256, &args) }
+    }
+
+    /// Converts `x` `[images, vector]`, rows padded, to f32 rows `[images, vector]`.
+    pub(super) fn widen_rows(
+        &self,
+        stream: &Stream,
+        geometry: &CudaGeometry,
+        images: usize,
+        x: &Buffer,
+        out: &Buffer,
+    ) -> Result<(), CudaError> {
+        let pitch = CudaGeometry::pitch(geometry.dim);
+        self.check(x, images * pitch)?;
+        check(out, images * geometry.dim * size_of::<f32>())?;
+        let args = [Arg::Buffer(x), Arg::Buffer(out), int(geometry.dim)?, int(pitch)?];
+        // SAFETY: these are its arguments; a block reads and writes one row of what was checked above.
+        unsafe { self.widen_rows.launch(stream, [size(images)?, 1, 1], 128, &args) }
     }
 
     fn check(&self, buffer: &Buffer, elements: usize) -> Result<(), CudaError> {

@@ -2,16 +2,16 @@
 //!
 //! Steps of a batch, from raw pixels:
 //!
-//! 1. patches (centred by 128), their product, tokens;
-//! 2. per block: LayerNorm, one product for queries, keys and values, attention that keeps its scores on the chip, and
-//!    its output added to the residual stream; then LayerNorm and the MLP likewise. If class tokens alone are pooled,
-//!    the last block continues behind its attention with these;
-//! 3. the last LayerNorm and pooling in one kernel.
+//! 1. patches (centred by 128), their product, tokens, and their LayerNorm if the model has one;
+//! 2. per block: LayerNorm, one product for queries, keys and values, their rotation if the model has one, attention
+//!    that keeps its scores on the chip, and its output added to the residual stream; then LayerNorm and the MLP
+//!    likewise. If class tokens alone are pooled, the last block continues behind its attention with these;
+//! 3. the last LayerNorm and pooling in one kernel; or the model's head, whose attention pooling is one more block.
 //!
 //! cuBLASLt computes the products, with the bias and the residual in the product itself. The rest are our own kernels
 //! (`kernels/forward.cu`). Sums are f32 in every precision. Normalization, LayerScale and biases are folded into the
 //! weights. A batch neither allocates memory nor waits. The work between the first and the last kernel is one graph per
-//! batch size.
+//! batch size. Rows and heads are padded with zeros to the widths that kernels and products read.
 
 mod clock;
 mod encoder;
@@ -26,7 +26,7 @@ pub use encoder::CudaEncoder;
 
 use std::time::Instant;
 
-use foveate_core::Health;
+use foveate_core::{Health, SampleType};
 use foveate_cuda::blaslt::{self, Element};
 use foveate_cuda::{CudaError, Device};
 use foveate_encode::EncodeError;
@@ -55,7 +55,7 @@ pub(crate) fn health() -> Health {
 /// Measures the start of the kernels, and says where the driver keeps the compiled ones for the next start.
 fn start(device: &Device) -> Result<String, CudaError> {
     let begun = Instant::now();
-    CudaKernels::new(device, Element::F16)?;
+    CudaKernels::new(device, Element::F16, SampleType::U8)?;
     let seconds = begun.elapsed().as_secs_f64();
     let kept = kept(|name| std::env::var(name).ok());
     Ok(format!("kernels for f16 compiled or read in {seconds:.1} s ({kept})"))

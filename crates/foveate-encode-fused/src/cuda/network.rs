@@ -7,7 +7,7 @@ use foveate_cuda::{Buffer, CudaError, Device, Graph, Stream};
 use foveate_encode::{BATCH_SIZES, EncodeError, EncoderSpec, Pooling};
 use foveate_model::Model;
 
-use super::geometry::CudaGeometry;
+use super::geometry::{BlockSizes, CudaGeometry};
 use super::kernels::CudaKernels;
 use super::settings::{AttentionKernel, CudaSettings};
 use super::unavailable;
@@ -37,12 +37,12 @@ struct Workspace {
     x: Buffer,
     /// As large: `x` after a LayerNorm, attention's output, or the patches' products.
     narrow: Buffer,
-    /// Patches' samples, queries with keys and values, or the MLP's hidden layer.
+    /// Patches' samples, queries with keys and values, the MLP's hidden layer, or the vectors of a projection.
     wide: Buffer,
-    /// SwiGLU's product, `[images · tokens, mlp]`.
+    /// A gated MLP's product, `[images · tokens, mlp]`.
     gated: Option<Buffer>,
-    /// `[images, hidden]`: the class tokens after the last block, if they are all that is pooled.
-    class: Option<Buffer>,
+    /// `[images, hidden]`: one token of each image, if the last block leaves no more.
+    token: Option<Buffer>,
     products: Buffer,
 }
 
@@ -50,20 +50,16 @@ struct Workspace {
 struct ProductPlan {
     images: usize,
     patch: Product,
-    qkv: Product,
-    output: Product,
-    mlp_input: Product,
-    mlp_output: Product,
-    /// For the class tokens alone, if they are all that is pooled.
-    last: Option<Last>,
-    /// From the patches' product to the last block.
+    blocks: BlockProducts,
+    /// Of the block that leaves one token per image.
+    last: Option<BlockProducts>,
+    projection: Option<Product>,
+    /// From the patches' product to the tokens, or to the projection.
     launch: Launch,
 }
 
-/// The products behind the last block's attention, for one row per image.
-struct Last {
-    /// The workspace's.
-    class: Buffer,
+struct BlockProducts {
+    qkv: Product,
     output: Product,
     mlp_input: Product,
     mlp_output: Product,
@@ -91,7 +87,7 @@ impl CudaNetwork {
     ) -> Result<Self, EncodeError> {
         let refused = |error| unavailable(&spec.device, error);
         let blas = blaslt::Handle::new(device).map_err(refused)?;
-        let kernels = CudaKernels::new(device, element).map_err(refused)?;
+        let kernels = CudaKernels::new(device, element, geometry.sample).map_err(refused)?;
         let weights = CudaWeights::new(device, model, &geometry, element, &refused)?;
         let memory = Workspace::new(device, &geometry, element, spec.max_batch).map_err(refused)?;
         Ok(Self { geometry, element, settings, weights, kernels, blas, memory, plans: VecDeque::new() })
@@ -106,7 +102,7 @@ impl CudaNetwork {
         self.memory.bytes()
     }
 
-    /// Enqueues the forward of `images` images on `stream`: `pixels` u8 to `out`, f32 rows.
+    /// Enqueues the forward of `images` images on `stream`: `pixels` to `out`, f32 rows.
     pub(super) fn forward(
         &mut self,
         stream: &Stream,
@@ -121,7 +117,7 @@ impl CudaNetwork {
         // The memory of pixels and vectors differs from batch to batch, so these two kernels are not part of a graph.
         kernels.patchify(stream, geometry, images, pixels, &memory.wide)?;
         let tensor_cores = settings.attention == AttentionKernel::Auto;
-        let mut blocks = ForwardPass { geometry, weights, kernels, memory, stream, tensor_cores, images };
+        let blocks = ForwardPass { geometry, weights, kernels, memory, stream, tensor_cores, images };
         match &plan.launch {
             Launch::Graph(graph) => graph.launch(stream)?,
             Launch::Plain => blocks.run(plan)?,
@@ -137,9 +133,13 @@ impl CudaNetwork {
                 plan.launch = graph.map_or(Launch::Plain, Launch::Graph);
             }
         }
-        match &memory.class {
-            Some(class) => kernels.pool(stream, &geometry.class_alone(), images, class, &weights.norm, out),
+        match &memory.token {
             None => kernels.pool(stream, geometry, images, &memory.x, &weights.norm, out),
+            Some(token) if geometry.pooling == Pooling::Cls => {
+                kernels.pool(stream, &geometry.one_token(), images, token, &weights.norm, out)
+            }
+            Some(_) if weights.projection.is_some() => kernels.widen_rows(stream, geometry, images, &memory.wide, out),
+            Some(token) => kernels.widen_rows(stream, geometry, images, token, out),
         }
     }
 
@@ -158,54 +158,76 @@ impl CudaNetwork {
     }
 
     fn new_plan(&self, images: usize) -> Result<ProductPlan, CudaError> {
-        let CudaGeometry { padded, tokens, hidden, mlp, .. } = self.geometry;
-        let element = self.element;
-        let tf32 = self.settings.tf32;
-        let product = |rows, inputs, outputs, bias, accumulate, pitch| {
-            let shape = Shape { rows: images * rows, inputs, outputs, element, tf32, bias, accumulate, pitch };
-            self.blas.plan(shape, &self.memory.products)
-        };
-        let last = match &self.memory.class {
-            None => None,
-            Some(class) => Some(Last {
-                class: class.clone(),
-                // Its input has the class tokens among the others, so that its rows are far apart.
-                output: product(1, hidden, hidden, true, true, Some(tokens * hidden))?,
-                mlp_input: product(1, hidden, self.geometry.mlp_inputs(), true, false, None)?,
-                mlp_output: product(1, mlp, hidden, true, true, None)?,
-            }),
-        };
+        let CudaGeometry { padded, tokens, hidden, layers, dim, .. } = self.geometry;
+        let mut last = None;
+        if let Some(block) = &self.weights.last {
+            last = Some(self.block_products(images, 1, block.sizes)?);
+        }
+        let mut projection = None;
+        if self.weights.projection.is_some() {
+            projection = Some(self.planned(self.shape(images, hidden, CudaGeometry::pitch(dim)))?);
+        }
+        let patches = images * self.geometry.patches();
         Ok(ProductPlan {
-            last,
             images,
-            patch: product(self.geometry.patches(), padded, hidden, false, false, None)?,
-            qkv: product(tokens, hidden, 3 * hidden, true, false, None)?,
-            output: product(tokens, hidden, hidden, true, true, None)?,
-            mlp_input: product(tokens, hidden, self.geometry.mlp_inputs(), true, false, None)?,
-            mlp_output: product(tokens, mlp, hidden, true, true, None)?,
+            patch: self.planned(Shape { bias: false, ..self.shape(patches, padded, hidden) })?,
+            blocks: self.block_products(images, tokens, layers)?,
+            last,
+            projection,
             launch: if self.settings.graph { Launch::First } else { Launch::Plain },
         })
+    }
+
+    /// Plans a block that goes on behind its attention with the first `left` tokens of each image.
+    fn block_products(&self, images: usize, left: usize, sizes: BlockSizes) -> Result<BlockProducts, CudaError> {
+        let CudaGeometry { tokens, hidden, .. } = self.geometry;
+        let rows = images * left;
+        // The rows that are left are among the others, and so far apart.
+        let pitch = (left < tokens).then_some(tokens * hidden);
+        let output = Shape { accumulate: sizes.is_residual, pitch, ..self.shape(rows, hidden, hidden) };
+        Ok(BlockProducts {
+            qkv: self.planned(self.shape(images * tokens, hidden, 3 * hidden))?,
+            output: self.planned(output)?,
+            mlp_input: self.planned(self.shape(rows, hidden, self.geometry.mlp_inputs(sizes)))?,
+            mlp_output: self.planned(Shape { accumulate: true, ..self.shape(rows, sizes.mlp, hidden) })?,
+        })
+    }
+
+    /// A product with a bias.
+    fn shape(&self, rows: usize, inputs: usize, outputs: usize) -> Shape {
+        let tf32 = self.settings.tf32;
+        Shape { rows, inputs, outputs, element: self.element, tf32, bias: true, accumulate: false, pitch: None }
+    }
+
+    fn planned(&self, shape: Shape) -> Result<Product, CudaError> {
+        self.blas.plan(shape, &self.memory.products)
     }
 }
 
 impl Workspace {
     fn new(device: &Device, geometry: &CudaGeometry, element: Element, max_batch: usize) -> Result<Self, CudaError> {
-        let CudaGeometry { padded, tokens, hidden, mlp, swiglu, .. } = *geometry;
+        let CudaGeometry { padded, tokens, hidden, layers, .. } = *geometry;
         let take = |elements: usize| Buffer::zeroed(device, max_batch * elements * element.bytes());
-        let wide = tokens * geometry.mlp_inputs().max(3 * hidden);
+        let wide = [
+            geometry.patches() * padded,
+            tokens * 3 * hidden,
+            tokens * geometry.mlp_inputs(layers),
+            geometry.probe.map_or(0, |sizes| sizes.mlp),
+            CudaGeometry::pitch(geometry.dim),
+        ];
         Ok(Self {
             x: take(tokens * hidden)?,
             narrow: take(tokens * hidden)?,
-            wide: take(wide.max(geometry.patches() * padded))?,
-            gated: swiglu.then(|| take(tokens * mlp)).transpose()?,
-            class: (geometry.pooling == Pooling::Cls).then(|| take(hidden)).transpose()?,
+            wide: take(wide.into_iter().max().unwrap_or(0))?,
+            gated: geometry.is_gated().then(|| take(tokens * layers.mlp)).transpose()?,
+            token: geometry.leaves_one_token().then(|| take(hidden)).transpose()?,
             products: Buffer::zeroed(device, PRODUCT_WORKSPACE)?,
         })
     }
 
     fn bytes(&self) -> usize {
         let parts = [&self.x, &self.narrow, &self.wide, &self.products].into_iter();
-        parts.chain(&self.gated).chain(&self.class).map(Buffer::bytes).sum()
+        parts.chain(&self.gated).chain(&self.token).map(Buffer::bytes).sum()
     }
 }
 
@@ -221,10 +243,10 @@ struct ForwardPass<'a> {
 }
 
 impl ForwardPass<'_> {
-    fn run(&mut self, plan: &mut ProductPlan) -> Result<(), CudaError> {
+    fn run(&self, plan: &mut ProductPlan) -> Result<(), CudaError> {
         let Self { geometry, weights, kernels, memory, stream, images, .. } = *self;
-        let Workspace { x, narrow, wide, products, .. } = memory;
-        let operands = Operands {
+        let Workspace { x, narrow, wide, token, products, .. } = memory;
+        let patches = Operands {
             x: wide,
             weight: &weights.patch,
             alpha: 1.0,
@@ -233,74 +255,72 @@ impl ForwardPass<'_> {
             y: narrow,
             workspace: products,
         };
-        plan.patch.run(stream, &operands)?;
-        kernels.embed(stream, geometry, images, narrow, &weights.base, x)?;
-        let Some((last, before)) = weights.blocks.split_last() else { return Ok(()) };
-        before.iter().try_for_each(|block| self.block(plan, block))?;
-        match &mut plan.last {
-            Some(of_class) => self.last_block(&mut plan.qkv, of_class, last),
-            None => self.block(plan, last),
+        plan.patch.run(stream, &patches)?;
+        match &weights.stem_norm {
+            None => kernels.embed(stream, geometry, images, narrow, &weights.base, x)?,
+            Some(norm) => {
+                kernels.embed(stream, geometry, images, narrow, &weights.base, wide)?;
+                kernels.layer_norm(stream, geometry, images * geometry.tokens, wide, norm, x)?;
+            }
         }
+        for block in &weights.blocks {
+            self.block(&mut plan.blocks, block, geometry.tokens, x)?;
+        }
+        let Some(token) = token else { return Ok(()) };
+        if let Some((products, block)) = plan.last.as_mut().zip(weights.last.as_ref()) {
+            self.block(products, block, 1, token)?;
+        }
+        if let Some((product, layer)) = plan.projection.as_mut().zip(weights.projection.as_ref()) {
+            if geometry.probe.is_some() {
+                return self.linear(product, token, layer, None, wide);
+            }
+            kernels.layer_norm(stream, geometry, images, token, &weights.norm, narrow)?;
+            self.linear(product, narrow, layer, None, wide)?;
+        }
+        Ok(())
     }
 
-    fn block(&self, plan: &mut ProductPlan, block: &CudaBlock) -> Result<(), CudaError> {
-        let rows = self.images * self.geometry.tokens;
-        self.attend(&mut plan.qkv, block, self.geometry.tokens)?;
-        self.linear(&mut plan.output, &self.memory.narrow, &block.output, &self.memory.x)?;
-        self.perceive([&mut plan.mlp_input, &mut plan.mlp_output], block, rows, &self.memory.x)
-    }
-
-    /// The last block, of which only the class tokens are needed: their queries attend to all tokens, and the rest is
-    /// one row per image, from `x` to `class`.
-    fn last_block(&self, qkv: &mut Product, last: &mut Last, block: &CudaBlock) -> Result<(), CudaError> {
-        self.attend(qkv, block, 1)?;
-        let Workspace { x, narrow, products, .. } = self.memory;
-        let CudaLinear { weight, alpha, bias } = &block.output;
-        let y = &last.class;
-        let operands =
-            Operands { x: narrow, weight, alpha: *alpha, bias: Some(bias), added: Some(x), y, workspace: products };
-        last.output.run(self.stream, &operands)?;
-        self.perceive([&mut last.mlp_input, &mut last.mlp_output], block, self.images, &last.class)
-    }
-
-    /// Attention of the first `queries` tokens of each image, and perhaps of some more, from `x` to `narrow`.
-    fn attend(&self, qkv: &mut Product, block: &CudaBlock, queries: usize) -> Result<(), CudaError> {
+    /// A block on the tokens `x`. The first `left` of each image go on behind its attention, to the rows of `y`.
+    fn block(&self, products: &mut BlockProducts, block: &CudaBlock, left: usize, y: &Buffer) -> Result<(), CudaError> {
         let Self { geometry, kernels, stream, images, tensor_cores, .. } = *self;
-        let Workspace { x, narrow, wide, .. } = self.memory;
-        kernels.layer_norm(stream, [images * geometry.tokens, geometry.hidden], x, &block.norm1, narrow)?;
-        self.linear(qkv, narrow, &block.qkv, wide)?;
-        kernels.attention(stream, geometry, [images, queries], tensor_cores, wide, narrow)
-    }
+        let Workspace { x, narrow, wide, gated, .. } = self.memory;
+        let BlockSizes { heads, mlp, .. } = block.sizes;
+        kernels.layer_norm(stream, geometry, images * geometry.tokens, x, &block.norm1, narrow)?;
+        self.linear(&mut products.qkv, narrow, &block.qkv, None, wide)?;
+        if let Some(rotary) = &block.rotary {
+            kernels.rotate(stream, geometry, images, rotary, wide)?;
+        }
+        kernels.attention(stream, geometry, heads, [images, left], tensor_cores, wide, narrow)?;
+        self.linear(&mut products.output, narrow, &block.output, Some(x), y)?;
 
-    /// Adds the MLP of `rows` rows of `x` to these.
-    fn perceive(
-        &self,
-        [mlp_input, mlp_output]: [&mut Product; 2],
-        block: &CudaBlock,
-        rows: usize,
-        x: &Buffer,
-    ) -> Result<(), CudaError> {
-        let Self { geometry, kernels, stream, .. } = *self;
-        let Workspace { narrow, wide, .. } = self.memory;
-        kernels.layer_norm(stream, [rows, geometry.hidden], x, &block.norm2, narrow)?;
-        self.linear(mlp_input, narrow, &block.mlp_input, wide)?;
-        let activated = match &self.memory.gated {
+        let rows = images * left;
+        kernels.layer_norm(stream, geometry, rows, y, &block.norm2, narrow)?;
+        self.linear(&mut products.mlp_input, narrow, &block.mlp_input, None, wide)?;
+        let activated = match gated {
             Some(gated) => {
-                kernels.swiglu(stream, [rows, geometry.mlp], wide, gated)?;
+                kernels.swiglu(stream, [rows, mlp], wide, gated)?;
                 gated
             }
             None => {
-                kernels.gelu(stream, rows * geometry.mlp, wide)?;
+                kernels.activate(stream, geometry.activation, rows * mlp, wide)?;
                 wide
             }
         };
-        self.linear(mlp_output, activated, &block.mlp_output, x)
+        self.linear(&mut products.mlp_output, activated, &block.mlp_output, None, y)
     }
 
-    fn linear(&self, product: &mut Product, x: &Buffer, layer: &CudaLinear, y: &Buffer) -> Result<(), CudaError> {
+    /// Computes a layer. `added` is added to its outputs if the product's shape says so; by default, `y` is.
+    fn linear(
+        &self,
+        product: &mut Product,
+        x: &Buffer,
+        layer: &CudaLinear,
+        added: Option<&Buffer>,
+        y: &Buffer,
+    ) -> Result<(), CudaError> {
         let CudaLinear { weight, alpha, bias } = layer;
         let workspace = &self.memory.products;
-        let operands = Operands { x, weight, alpha: *alpha, bias: Some(bias), added: None, y, workspace };
+        let operands = Operands { x, weight, alpha: *alpha, bias: Some(bias), added, y, workspace };
         product.run(self.stream, &operands)
     }
 }
