@@ -2,7 +2,7 @@
 
 use foveate_cuda::blaslt::Element;
 use foveate_cuda::{Buffer, CudaError, Device};
-use foveate_encode::{EncodeError, Pooling};
+use foveate_encode::EncodeError;
 use foveate_model::parts::{self, Parts};
 use foveate_model::{Model, ModelError, RotaryTable};
 use half::{bf16, f16};
@@ -75,14 +75,8 @@ impl CudaWeights {
             blocks.push(upload.block(block, geometry.layers, rotary.clone()).map_err(refused)?);
         }
         let norm = parts.final_norm().map_err(unusable)?;
-        let mut projection = None;
-        let mut probe = None;
-        if geometry.pooling == Pooling::Head {
-            let head = parts.head().map_err(unusable)?;
-            projection = head.projection;
-            probe = head.probe;
-        }
-        let last = match probe.zip(geometry.probe) {
+        let head = parts.head(geometry.pooling).map_err(unusable)?;
+        let last = match head.probe.zip(geometry.probe) {
             Some((probe, sizes)) => Some(upload.block(as_block(probe, norm.clone()), sizes, None).map_err(refused)?),
             None if geometry.leaves_one_token() => blocks.pop(),
             None => None,
@@ -99,7 +93,11 @@ impl CudaWeights {
             blocks,
             last,
             norm: upload.norm(&norm).map_err(refused)?,
-            projection: projection.map(|layer| upload.linear(&layer, tokens, vector)).transpose().map_err(refused)?,
+            projection: head
+                .projection
+                .map(|layer| upload.linear(&layer, tokens, vector))
+                .transpose()
+                .map_err(refused)?,
         })
     }
 }
