@@ -10,8 +10,8 @@ pub(crate) struct NameTable {
     /// Own tensors on which no vector depends.
     pub(crate) unused: &'static [&'static str],
     /// Names or their beginnings up to a dot, `{}` for the block's number, and where the file has them. The first that
-    /// fits counts; what none fits has its own name.
-    pub(crate) names: &'static [(&'static str, StoredAt)],
+    /// fits counts; what none fits has its own name. Several tables if families share one of them.
+    pub(crate) names: &'static [&'static [(&'static str, StoredAt)]],
 }
 
 /// The place of a tensor in a file, by name.
@@ -50,7 +50,7 @@ impl NameTable {
     /// The place of the tensor `name`.
     pub(crate) fn find(&self, name: &str) -> StoredName {
         let (template, layer) = template(name);
-        for (known, stored) in self.names {
+        for (known, stored) in self.names.iter().copied().flatten() {
             let Some(rest) = template.strip_prefix(known) else { continue };
             if rest.is_empty() || rest.starts_with('.') || known.ends_with('.') {
                 return stored.named(rest, layer);
@@ -96,12 +96,12 @@ mod tests {
             prefixes: &["model."],
             own: &["blocks.", "norm."],
             unused: &["norm.extra"],
-            names: &[
+            names: &[&[
                 ("encoder.layer.{}.attention.attention.key", StoredAt::Part("blocks.{}.attn.qkv", 1, 3)),
                 ("encoder.layer.{}.", StoredAt::At("blocks.{}.")),
                 ("encoder.layer.{}.mlp.weights_in", StoredAt::Joined("never", "reached")),
                 ("layernorm", StoredAt::At("norm")),
-            ],
+            ]],
         };
         let key = layout.find("encoder.layer.11.attention.attention.key.weight");
         assert_eq!((key.names, key.part), (vec!["blocks.11.attn.qkv.weight".to_owned()], (1, 3)));

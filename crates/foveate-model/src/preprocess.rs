@@ -150,10 +150,25 @@ impl Preprocess {
             },
         })
     }
+
+    /// Reads what timm's and open_clip's configs say alike; both resize with Pillow.
+    pub(crate) fn of_pillow(keys: &Keys<'_>, shortest_edge: Option<u32>, crop: Size) -> Result<Self, ModelError> {
+        Ok(Self {
+            resampler: PixelLibrary::Pillow,
+            shortest_edge,
+            longest_edge: None,
+            ties_to_even: true,
+            resample: resample_of_name(keys)?,
+            crop,
+            mean: keys.per_channel("mean", Some(BIT.mean), f32::is_finite, "numbers")?,
+            std: keys.per_channel("std", Some(BIT.std), |x| x.is_finite() && x > 0.0, "positive numbers")?,
+            rescale_factor: 1.0 / 255.0,
+        })
+    }
 }
 
 /// Pillow's number for the name of a filter in timm's and open_clip's configs.
-pub(crate) fn resample(keys: &Keys<'_>) -> Result<u8, ModelError> {
+fn resample_of_name(keys: &Keys<'_>) -> Result<u8, ModelError> {
     match keys.text("interpolation")? {
         Some("lanczos") => Ok(1),
         Some("bilinear") => Ok(2),
@@ -162,12 +177,6 @@ pub(crate) fn resample(keys: &Keys<'_>) -> Result<u8, ModelError> {
             Err(keys.error("interpolation", format!("is '{other}'; supported are bicubic, bilinear and lanczos")))
         }
     }
-}
-
-/// Reads `mean` and `std`, which timm's and open_clip's configs have.
-pub(crate) fn mean_and_std(keys: &Keys<'_>) -> Result<([f32; 3], [f32; 3]), ModelError> {
-    let mean = keys.per_channel("mean", Some(BIT.mean), f32::is_finite, "numbers")?;
-    Ok((mean, keys.per_channel("std", Some(BIT.std), |x| x.is_finite() && x > 0.0, "positive numbers")?))
 }
 
 fn defaults(keys: &Keys<'_>) -> Result<Option<&'static Defaults>, ModelError> {

@@ -14,7 +14,7 @@ pub(super) const FAMILY: Family = Family {
         prefixes: &["model.", "dinov3_vit."],
         own: &["embeddings.", "layer.", "norm."],
         unused: &[],
-        names: &[
+        names: &[&[
             ("embeddings.patch_embeddings.projection", StoredAt::At("embeddings.patch_embeddings")),
             ("encoder.layer.{}.attention.attention.query", StoredAt::At("layer.{}.attention.q_proj")),
             ("encoder.layer.{}.attention.attention.key", StoredAt::At("layer.{}.attention.k_proj")),
@@ -26,7 +26,7 @@ pub(super) const FAMILY: Family = Family {
             ("encoder.layer.{}.mlp.weights_out", StoredAt::At("layer.{}.mlp.down_proj")),
             ("encoder.layer.{}.", StoredAt::At("layer.{}.")),
             ("layernorm", StoredAt::At("norm")),
-        ],
+        ]],
     },
     resampler: PixelLibrary::Torchvision,
 };

@@ -9,7 +9,6 @@ use crate::family::{Family, NetworkSizes, plain, square_side};
 use crate::keys::Keys;
 use crate::layout::{NameTable, StoredAt};
 use crate::network::{Activation, Network, Projection};
-use crate::preprocess::{mean_and_std, resample};
 use crate::{ModelError, PixelLibrary, Preprocess};
 
 const CLIP: Family = Family {
@@ -21,7 +20,7 @@ const CLIP: Family = Family {
         prefixes: &[],
         own: &["visual."],
         unused: &[],
-        names: &[
+        names: &[&[
             ("embeddings.cls_token", StoredAt::At("visual.class_embedding")),
             ("embeddings.position_embeddings", StoredAt::At("visual.positional_embedding")),
             ("embeddings.patch_embeddings.projection", StoredAt::At("visual.conv1")),
@@ -39,7 +38,7 @@ const CLIP: Family = Family {
             ("encoder.layer.{}.mlp.fc2", StoredAt::At("visual.transformer.resblocks.{}.mlp.c_proj")),
             ("layernorm", StoredAt::At("visual.ln_post")),
             ("head.projection.weight", StoredAt::Transposed("visual.proj")),
-        ],
+        ]],
     },
     resampler: PixelLibrary::Pillow,
 };
@@ -120,16 +119,5 @@ fn recipe(keys: &Keys<'_>, input: Size) -> Result<Preprocess, ModelError> {
             return Err(keys.error("resize_mode", format!("is '{other}'; supported are shortest and squash")));
         }
     };
-    let (mean, std) = mean_and_std(keys)?;
-    Ok(Preprocess {
-        resampler: PixelLibrary::Pillow,
-        shortest_edge,
-        longest_edge: None,
-        ties_to_even: true,
-        resample: resample(keys)?,
-        crop: input,
-        mean,
-        std,
-        rescale_factor: 1.0 / 255.0,
-    })
+    Preprocess::of_pillow(keys, shortest_edge, input)
 }

@@ -43,7 +43,7 @@ pub(super) const FAMILY: Family = Family {
         prefixes: &[],
         own: &["vision_model."],
         unused: &["vision_model.embeddings.position_ids"],
-        names: NAMES,
+        names: &[NAMES],
     },
     resampler: PixelLibrary::Torchvision,
 };

@@ -7,7 +7,6 @@ use crate::family::{Family, NetworkSizes, plain, square_side};
 use crate::keys::Keys;
 use crate::layout::{NameTable, StoredAt};
 use crate::network::{Activation, AttentionBias, Network, ProbeShape, Projection, Rotary};
-use crate::preprocess::{mean_and_std, resample};
 use crate::{ModelError, PixelLibrary, Preprocess};
 
 /// Every family that is read in this layout, by a word of the architecture's name.
@@ -43,19 +42,12 @@ const NAMES: [(&str, StoredAt); 27] = [
     ("head.", StoredAt::At("attn_pool.")),
 ];
 /// The attention of DINOv3 has biases of its own for queries and values, and its LayerScale another name.
-const DINOV3_NAMES: [(&str, StoredAt); 31] = {
-    let mut names = [NAMES[0]; 31];
-    names[0] = ("encoder.layer.{}.attention.attention.query.bias", StoredAt::At("blocks.{}.attn.q_bias"));
-    names[1] = ("encoder.layer.{}.attention.attention.value.bias", StoredAt::At("blocks.{}.attn.v_bias"));
-    names[2] = ("encoder.layer.{}.layer_scale1.lambda1", StoredAt::At("blocks.{}.gamma_1"));
-    names[3] = ("encoder.layer.{}.layer_scale2.lambda1", StoredAt::At("blocks.{}.gamma_2"));
-    let mut i = 0;
-    while i < NAMES.len() {
-        names[4 + i] = NAMES[i];
-        i += 1;
-    }
-    names
-};
+const DINOV3_NAMES: [(&str, StoredAt); 4] = [
+    ("encoder.layer.{}.attention.attention.query.bias", StoredAt::At("blocks.{}.attn.q_bias")),
+    ("encoder.layer.{}.attention.attention.value.bias", StoredAt::At("blocks.{}.attn.v_bias")),
+    ("encoder.layer.{}.layer_scale1.lambda1", StoredAt::At("blocks.{}.gamma_1")),
+    ("encoder.layer.{}.layer_scale2.lambda1", StoredAt::At("blocks.{}.gamma_2")),
+];
 const OWN: &[&str] = &["cls_token", "reg_token", "pos_embed", "patch_embed.", "norm_pre.", "blocks.", "norm."];
 
 const DINOV2: Family = Family {
@@ -63,7 +55,7 @@ const DINOV2: Family = Family {
     reference: "timm's vit_*_dinov2, class token",
     model_types: &[],
     network: dinov2,
-    layout: &NameTable { prefixes: &[], own: OWN, unused: &["mask_token"], names: &NAMES },
+    layout: &NameTable { prefixes: &[], own: OWN, unused: &["mask_token"], names: &[&NAMES] },
     resampler: PixelLibrary::Pillow,
 };
 
@@ -72,7 +64,7 @@ const DINOV3: Family = Family {
     reference: "timm's vit_*_dinov3, class token",
     model_types: &[],
     network: dinov3,
-    layout: &NameTable { prefixes: &[], own: OWN, unused: &["mask_token"], names: &DINOV3_NAMES },
+    layout: &NameTable { prefixes: &[], own: OWN, unused: &["mask_token"], names: &[&DINOV3_NAMES, &NAMES] },
     resampler: PixelLibrary::Pillow,
 };
 
@@ -85,7 +77,7 @@ pub(super) const PE_CORE: Family = Family {
         prefixes: &["visual.trunk."],
         own: &["cls_token", "pos_embed", "patch_embed.", "norm_pre.", "blocks.", "norm.", "attn_pool.", "head."],
         unused: &[],
-        names: &NAMES,
+        names: &[&NAMES],
     },
     resampler: PixelLibrary::Pillow,
 };
@@ -206,18 +198,7 @@ pub(super) fn recipe(keys: &Keys<'_>) -> Result<Preprocess, ModelError> {
     }
     let crop = input(&keys)?;
     let part = keys.number("crop_pct", Some(0.875), 0.01..=1.0)?;
-    let (mean, std) = mean_and_std(&keys)?;
-    Ok(Preprocess {
-        resampler: PixelLibrary::Pillow,
-        shortest_edge: Some((f64::from(crop.width) / part).floor() as u32),
-        longest_edge: None,
-        ties_to_even: true,
-        resample: resample(&keys)?,
-        crop,
-        mean,
-        std,
-        rescale_factor: 1.0 / 255.0,
-    })
+    Preprocess::of_pillow(&keys, Some((f64::from(crop.width) / part).floor() as u32), crop)
 }
 
 /// The input's size: channels, height and width.

@@ -14,7 +14,7 @@ pub(super) const FAMILY: Family = Family {
         prefixes: &["vision_encoder."],
         own: &["cls_token", "register_tokens", "pos_embed", "patch_embed.", "blocks.", "norm."],
         unused: &[],
-        names: &[
+        names: &[&[
             ("embeddings.patch_embeddings.projection", StoredAt::At("patch_embed.proj")),
             ("embeddings.position_embeddings", StoredAt::At("pos_embed")),
             ("embeddings.", StoredAt::At("")),
@@ -30,7 +30,7 @@ pub(super) const FAMILY: Family = Family {
             ("encoder.layer.{}.mlp.weights_out", StoredAt::At("blocks.{}.mlp.w3")),
             ("encoder.layer.{}.", StoredAt::At("blocks.{}.")),
             ("layernorm", StoredAt::At("norm")),
-        ],
+        ]],
     },
     resampler: PixelLibrary::Torchvision,
 };

@@ -15,12 +15,12 @@ pub(super) const FAMILY: Family = Family {
         own: &["embeddings.", "encoder.", "layernorm."],
         // Of masked image modelling.
         unused: &["embeddings.mask_token"],
-        names: &[
+        names: &[&[
             ("encoder.layer.{}.norm1", StoredAt::At("encoder.layer.{}.layernorm_before")),
             ("encoder.layer.{}.norm2", StoredAt::At("encoder.layer.{}.layernorm_after")),
             ("encoder.layer.{}.mlp.fc1", StoredAt::At("encoder.layer.{}.intermediate.dense")),
             ("encoder.layer.{}.mlp.fc2", StoredAt::At("encoder.layer.{}.output.dense")),
-        ],
+        ]],
     },
     resampler: PixelLibrary::Torchvision,
 };
