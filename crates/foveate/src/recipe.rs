@@ -1,4 +1,3 @@
-use std::fmt;
 use std::str::FromStr;
 
 use foveate_model::{PixelLibrary, Preprocess};
@@ -16,12 +15,20 @@ pub enum Recipe {
 }
 
 impl Recipe {
+    /// Every recipe. Each model offers all of them.
+    pub const ALL: [Self; 2] = [Self::Hf, Self::Squash];
+
     /// Returns the name on the command line and in manifests.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Hf => "hf",
             Self::Squash => "squash",
         }
+    }
+
+    /// Describes this recipe's geometry for a model's preprocessing settings in one line, or says why it has none.
+    pub fn describe(self, preprocess: &Preprocess) -> String {
+        self.geometry(preprocess).map_or_else(|error| error.to_string(), |geometry| describe(&geometry))
     }
 
     /// Returns this recipe's geometry for a model's preprocessing settings.
@@ -51,7 +58,7 @@ impl Recipe {
 #[non_exhaustive]
 pub enum RecipeError {
     /// No recipe has this name.
-    #[error("no recipe '{0}'; there are: hf, squash")]
+    #[error("no recipe '{0}'; there are: {known}", known = Recipe::ALL.map(Recipe::name).join(", "))]
     Unknown(String),
     /// The model needs a filter, by Pillow's number, that is not supported.
     #[error("preprocessor_config.json: resample {0} is not supported ({1})")]
@@ -99,20 +106,11 @@ pub(crate) fn describe(geometry: &Geometry) -> String {
     }
 }
 
-impl fmt::Display for Recipe {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
 impl FromStr for Recipe {
     type Err = RecipeError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "hf" => Ok(Self::Hf),
-            "squash" => Ok(Self::Squash),
-            other => Err(RecipeError::Unknown(other.to_owned())),
-        }
+        let known = Self::ALL.into_iter().find(|recipe| recipe.name() == text);
+        known.ok_or_else(|| RecipeError::Unknown(text.to_owned()))
     }
 }

@@ -52,7 +52,7 @@ impl Rig {
         let sample = Sample::draw(source, photos, seed)?;
         let (mut names, model) = options.choose(&backends, model)?;
         let mut geometries = BTreeMap::new();
-        for recipe in [Recipe::Hf, Recipe::Squash] {
+        for recipe in Recipe::ALL {
             geometries.insert(recipe.name(), recipe.geometry(model.preprocess())?);
         }
         let base = Setting {

@@ -191,7 +191,7 @@ fn plan(options: &Settings, job: &EmbedRun) -> String {
         options.model.network.model,
         options.engine.device,
         options.model.dtype().name(),
-        options.model.network.preprocess,
+        options.model.network.preprocess.name(),
         options.output.display(),
         dry_run::threads(options)
     )

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use foveate::Recipe;
 use foveate::backends::{Visit, visit_all};
 use foveate::core::{Backend, Registry};
 use foveate::model::Card;
@@ -65,21 +66,23 @@ pub(crate) fn models(args: &ListArgs) -> anyhow::Result<Exit> {
         writeln!(out, "{}", Value::from(cards))?;
         return Ok(Exit::Complete);
     }
-    writeln!(out, "{:<43} {:<8} {:>5} {:>6} {:>9}  licence", "name", "family", "dim", "input", "registers")?;
+    writeln!(out, "{:<44} {:<8} {:>5} {:>6} {:>9}  licence", "name", "family", "width", "input", "registers")?;
     for card in cards {
         let Card { repository, dimension, licence, .. } = &card;
         let family = card.family.name;
         let registers = card.network.num_register_tokens;
         let width = card.preprocess.crop.width;
         let gated = if card.gated { ", to be accepted on the hub" } else { "" };
-        writeln!(out, "{repository:<43} {family:<8} {dimension:>5} {width:>6} {registers:>9}  {licence}{gated}")?;
+        writeln!(out, "{repository:<44} {family:<8} {dimension:>5} {width:>6} {registers:>9}  {licence}{gated}")?;
     }
     writeln!(out, "\nAlso: a folder in Hugging Face layout, any `org/name[@revision]` of one of these families,")?;
     writeln!(out, "or `seeded:<name>` for generated weights (no network; vectors without meaning).")?;
+    writeln!(out, "Each offers `--preprocess {}`; `--json` has more.", Recipe::ALL.map(Recipe::name).join("|"))?;
     Ok(Exit::Complete)
 }
 
 fn card_json(card: &Card) -> Value {
+    let recipes = Recipe::ALL.map(|recipe| (recipe.name().to_owned(), recipe.describe(&card.preprocess).into()));
     json!({
         "name": card.repository,
         "family": card.family.name,
@@ -88,6 +91,7 @@ fn card_json(card: &Card) -> Value {
         "pooling": card.network.pooling.name(),
         "dim": card.dimension,
         "input": card.preprocess.crop.width,
+        "preprocess": Value::Object(recipes.into_iter().collect()),
         "registers": card.network.num_register_tokens,
     })
 }

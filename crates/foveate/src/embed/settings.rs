@@ -247,7 +247,7 @@ pub struct NetworkSettings {
 
     /// Preprocessing: the model's own recipe (`hf`), or stretching to the input size (`squash`). The two give different
     /// embeddings.
-    #[cfg_attr(feature = "cli", arg(long, value_name = "hf|squash", default_value_t = Self::default().preprocess))]
+    #[cfg_attr(feature = "cli", arg(long, default_value = Self::default().preprocess.name(), value_parser = one_of(&Recipe::ALL, Recipe::name)))]
     pub preprocess: Recipe,
 
     /// Refuse images with more pixels than this (`100M`, `2G`), before memory is allocated for them.

@@ -556,7 +556,8 @@ fn unknown_names_are_told_what_there_is() {
     there_is_no("resizer", "bicubic", names(&backends::resizers()));
     there_is_no("encoder", "onnx", names(&backends::encoders()));
     there_is_no("sink", "csv", names(&backends::sinks()));
-    wrong("--preprocess", "crop").expect_error(2, "no recipe 'crop'; there are: hf, squash");
+    let known = "invalid value 'crop' for '--preprocess <PREPROCESS>'\n  [possible values: hf, squash]";
+    wrong("--preprocess", "crop").expect_error(2, known);
 }
 
 fn names<B: Backend>(registry: &Registry<B>) -> Vec<String> {
@@ -742,7 +743,9 @@ fn lists_are_also_json() {
     };
     let npy = find("backends", "npy");
     assert_eq!((&npy["kind"], &npy["compiled"]), (&"sink".into(), &true.into()));
-    assert_eq!(find("models", "facebook/dinov2-small")["dim"], 384);
+    let small = find("models", "facebook/dinov2-small");
+    assert_eq!((&small["dim"], &small["gated"]), (&384.into(), &false.into()));
+    assert_eq!(small["preprocess"]["hf"], "shortest edge 256, Bicubic, centre crop 224x224");
 }
 
 #[test]
