@@ -15,7 +15,7 @@ import sys
 import time
 
 # The recorded files themselves are new.
-SOURCES = ["crates", "benches", "Cargo.toml", "Cargo.lock", ":(exclude)benches/runs"]
+SOURCES = ["crates", "models", "benches", "Cargo.toml", "Cargo.lock", ":(exclude)benches/runs"]
 
 
 def git(*args):

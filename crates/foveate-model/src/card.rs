@@ -1,8 +1,10 @@
 use std::path::Path;
 
+use foveate_models::CARDS;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use crate::keys::Keys;
 use crate::{Family, ModelError, Network, Preprocess};
 
 /// A model card: the facts about a published model that need no network.
@@ -10,8 +12,10 @@ use crate::{Family, ModelError, Network, Preprocess};
 pub struct Card {
     /// Hub repository, which is also the card's name (`facebook/dinov2-small`).
     pub repository: String,
-    /// Revision to fetch by default.
-    pub revision: String,
+    /// Commit to fetch by default; `None` for the newest.
+    pub revision: Option<String>,
+    /// SHA-256 of that commit's model.safetensors, if it is known.
+    pub sha256: Option<String>,
     /// Licence of the weights as the repository states it, an SPDX identifier if there is one.
     pub licence: String,
     /// True if the hub wants the licence accepted first.
@@ -20,8 +24,6 @@ pub struct Card {
     pub parameters: usize,
     /// Length of the model's own vector.
     pub dimension: usize,
-    /// Name of the preprocessing recipe.
-    pub recipe: String,
     /// The family, in the layout of one library.
     pub family: &'static Family,
     /// Architecture.
@@ -30,51 +32,23 @@ pub struct Card {
     pub preprocess: Preprocess,
 }
 
-/// The file's form. Its two tables have the keys of the hub's JSON files, and the same parsers read them.
+/// The file's form. Its two tables have the keys of the hub's JSON files, and the same parsers read them. timm's config
+/// has the recipe itself.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CardFile {
     repository: String,
-    revision: String,
+    revision: Option<String>,
+    sha256: Option<String>,
     licence: String,
     #[serde(default)]
     gated: bool,
     parameters: usize,
     dimension: usize,
-    recipe: String,
     config: Map<String, Value>,
+    #[serde(default)]
     preprocessor: Map<String, Value>,
 }
-
-macro_rules! cards {
-    ($($name:literal),* $(,)?) => {
-        const CARDS: &[(&str, &str)] =
-            &[$(($name, include_str!(concat!("../models/", $name, ".toml")))),*];
-    };
-}
-
-cards![
-    "dinov2-small",
-    "dinov2-base",
-    "dinov2-large",
-    "dinov2-giant",
-    "dinov2-with-registers-small",
-    "dinov2-with-registers-base",
-    "dinov2-with-registers-large",
-    "dinov2-with-registers-giant",
-    "dinov3-vits16-pretrain-lvd1689m",
-    "dinov3-vitb16-pretrain-lvd1689m",
-    "dinov3-vitl16-pretrain-lvd1689m",
-    "siglip-base-patch16-224",
-    "siglip2-base-patch16-224",
-    "siglip2-so400m-patch14-224",
-    "clip-vit-base-patch32",
-    "clip-vit-base-patch16",
-    "clip-vit-large-patch14",
-    "CLIP-ViT-B-32-laion2B-s34B-b79K",
-    "tipsv2-b14",
-    "vit-base-patch16-224-in21k",
-];
 
 impl Card {
     /// The names of the cards without their owner (`dinov2-small`), by family, smallest model first.
@@ -102,18 +76,20 @@ impl Card {
 
     fn parse(text: &str, path: &Path) -> Result<Self, ModelError> {
         let file: CardFile = toml::from_str(text).map_err(|e| ModelError::malformed(path, e.message()))?;
-        let (family, network) = Family::of_map(file.config, path)?;
+        let (family, network, preprocess) = Family::describe(&Keys::new(file.config, path), |resampler| {
+            Preprocess::from_map(file.preprocessor, path, resampler)
+        })?;
         Ok(Self {
             repository: file.repository,
             revision: file.revision,
+            sha256: file.sha256,
             licence: file.licence,
             gated: file.gated,
             parameters: file.parameters,
             dimension: file.dimension,
-            recipe: file.recipe,
-            preprocess: Preprocess::from_map(file.preprocessor, path, family.resampler)?,
             family,
             network,
+            preprocess,
         })
     }
 }

@@ -2,6 +2,7 @@ use std::path::Path;
 
 use crate::checkpoint::OPEN_CLIP_CONFIG;
 use crate::hub::{self, HubOptions, NoProgress, Progress, Repository, Snapshot};
+use crate::keys::Keys;
 use crate::{Card, Checkpoint, Family, Model, ModelError, Network, Preprocess, SeededWeights};
 
 /// Options of [`Model::open`].
@@ -29,7 +30,7 @@ impl Model {
     /// - `seeded:NAME`: the shape of a model card with generated weights (see [`SeededWeights`]); no file, no network;
     /// - an existing folder in Hugging Face layout (see [`Self::from_folder`]);
     /// - `owner/name` or `owner/name@revision`: a repository of the Hugging Face hub, through its shared cache. A model
-    ///   card's repository is fetched at the card's revision, any other at `main`.
+    ///   card's repository is fetched at the card's commit, any other at `main`.
     ///
     /// # Errors
     /// [`ModelError::Unknown`] for anything else, [`ModelError::Hub`] if the model cannot be fetched and is not in the
@@ -81,7 +82,9 @@ impl Model {
                 return Err(error);
             }
         };
-        hub::verify_loaded(repository, &snapshot, &options.hub, parts.weights.files())?;
+        let pinned = Card::get(&repository.id).ok().filter(|_| repository.revision.is_none());
+        let pin = pinned.and_then(|card| card.sha256);
+        hub::verify_loaded(repository, &snapshot, &options.hub, pin.as_deref(), parts.weights.files())?;
         Ok(parts.into_model(spec.to_owned(), Some(snapshot.commit)))
     }
 
@@ -114,11 +117,14 @@ impl Model {
 }
 
 fn fetched(repository: &Repository, options: &OpenOptions<'_>) -> Result<Snapshot, ModelError> {
-    let revision = match &repository.revision {
-        Some(revision) => revision.clone(),
-        None => Card::get(&repository.id).map_or_else(|_| "main".to_owned(), |card| card.revision),
-    };
-    hub::fetch(repository, &revision, &options.hub, options.progress)
+    let card = Card::get(&repository.id).ok();
+    let pinned = card.as_ref().and_then(|card| card.revision.as_deref());
+    let revision = repository.revision.as_deref().or(pinned).unwrap_or("main");
+    let snapshot = hub::fetch(repository, revision, &options.hub, options.progress)?;
+    if let Some(card) = &card {
+        options.progress.published(card);
+    }
+    Ok(snapshot)
 }
 
 /// The contents of a folder's files.
@@ -139,7 +145,7 @@ impl FolderContents {
                            preprocessor_config.json and model.safetensors";
             return Err(ModelError::malformed(&path, problem.to_owned()));
         }
-        let (family, network, preprocess) = Family::describe(&read(&path)?, &path, |resampler| {
+        let (family, network, preprocess) = Family::describe(&Keys::parse(&read(&path)?, &path)?, |resampler| {
             Preprocess::from_json(&read(&recipe)?, &recipe, resampler)
         })?;
         let path = if recipe.exists() { recipe } else { path };

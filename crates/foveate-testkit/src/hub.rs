@@ -191,7 +191,7 @@ impl HubSite {
         if !state.files.keys().any(|(known, _)| *known == repository) {
             return HubAnswer::error(404, "RepoNotFound");
         }
-        if !["main", "refs%2Fpr%2F1", &self.commit].contains(revision) {
+        if !["main", "refs%2Fpr%2F1"].contains(revision) && revision.len() != 40 {
             return HubAnswer::error(404, "RevisionNotFound");
         }
         let Some(bytes) = state.files.get(&(repository.clone(), (*file).to_owned())) else {

@@ -12,12 +12,12 @@ const PUBLISHED: [&str; 2] = ["repository", "exclude"];
 /// Links to the workspace's files, so that every published package holds its licences.
 const LICENSES: [&str; 2] = ["LICENSE-APACHE", "LICENSE-MIT"];
 
-/// A folder's name is its package's name; the tests carry the project's prefix.
+/// A folder's name is its package's name; models and tests carry the project's prefix.
 pub(crate) fn folder_name(tree: &Tree) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
     for package in &tree.packages {
         let expected = match package.name.as_str() {
-            "foveate-tests" => "tests".to_owned(),
+            "foveate-models" | "foveate-tests" => package.name.replace("foveate-", ""),
             "xtask" => "xtask".to_owned(),
             name => format!("crates/{name}"),
         };

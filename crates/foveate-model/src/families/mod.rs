@@ -12,8 +12,6 @@ mod vit;
 
 use std::path::Path;
 
-use serde_json::{Map, Value};
-
 use crate::family::Family;
 use crate::keys::Keys;
 use crate::network::Network;
@@ -33,16 +31,14 @@ impl Family {
     /// Reads a config.json, with `recipe` the preprocessor_config.json beside it; or another library's config, which
     /// has the recipe itself. `recipe` is asked for only if it is needed.
     pub(crate) fn describe(
-        json: &[u8],
-        path: &Path,
+        keys: &Keys<'_>,
         recipe: impl FnOnce(PixelLibrary) -> Result<Preprocess, ModelError>,
     ) -> Result<(&'static Self, Network, Preprocess), ModelError> {
-        let keys = Keys::parse(json, path)?;
-        let (family, network) = Self::of_keys(&keys)?;
+        let (family, network) = Self::of_keys(keys)?;
         let preprocess = if keys.get("model_cfg").is_some() {
-            open_clip::read(&keys)?.2
-        } else if Self::has_recipe(&keys) {
-            timm::recipe(&keys)?
+            open_clip::read(keys)?.2
+        } else if Self::has_recipe(keys) {
+            timm::recipe(keys)?
         } else {
             recipe(family.resampler)?
         };
@@ -67,11 +63,6 @@ impl Family {
     /// no engine computes, and sizes beyond any model's.
     pub fn of_json(json: &[u8], path: &Path) -> Result<(&'static Self, Network), ModelError> {
         Self::of_keys(&Keys::parse(json, path)?)
-    }
-
-    /// Like [`Self::of_json`], from keys that are already parsed.
-    pub(crate) fn of_map(map: Map<String, Value>, path: &Path) -> Result<(&'static Self, Network), ModelError> {
-        Self::of_keys(&Keys::new(map, path))
     }
 
     fn of_keys(keys: &Keys<'_>) -> Result<(&'static Self, Network), ModelError> {

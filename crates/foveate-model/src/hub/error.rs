@@ -91,6 +91,19 @@ pub enum HubError {
         /// The file's checksum.
         found: String,
     },
+    /// The endpoint's weights are not those of the model's card.
+    #[error(
+        "{} has the sha256 {found}, but the model's card has {expected}; distrust the endpoint, or name a revision \
+         (owner/name@main) to take it as it is", path.display()
+    )]
+    Pinned {
+        /// The file.
+        path: PathBuf,
+        /// The card's checksum.
+        expected: String,
+        /// The file's checksum.
+        found: String,
+    },
     /// The network must not be used, and the cache does not have the model.
     #[error(
         "{repository} at revision {revision} is not in {} and HF_HUB_OFFLINE is set; unset it, \

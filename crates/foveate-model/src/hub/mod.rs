@@ -104,16 +104,24 @@ fn cached_snapshot(cache: &RepoCache, revision: &str) -> Option<Snapshot> {
     cache.complete_snapshot(&commit).map(|folder| Snapshot { folder, commit })
 }
 
-/// Checks a snapshot that was loaded: the small files, and the weights by the SHA-256 computed while loading.
+/// Checks a snapshot that was loaded: the small files, and the weights by the SHA-256 computed while loading, which is
+/// also `pin` if the model's card has one.
 pub(crate) fn verify_loaded<'a>(
     repository: &Repository,
     snapshot: &Snapshot,
     options: &HubOptions,
-    mut weights: impl Iterator<Item = (&'a Path, &'a str)>,
+    pin: Option<&str>,
+    weights: impl Iterator<Item = (&'a Path, &'a str)>,
 ) -> Result<(), HubError> {
     let cache = RepoCache::new(&options.cache, repository);
     cache.verify(&snapshot.commit, |checksum| matches!(checksum, Checksum::GitBlob(_)))?;
-    weights.try_for_each(|(path, sha256)| cache::verify_sha256(path, sha256))
+    for (path, sha256) in weights {
+        cache::verify_sha256(path, sha256)?;
+        if let Some(pin) = pin.filter(|pin| *pin != sha256) {
+            return Err(HubError::Pinned { path: path.to_owned(), expected: pin.to_owned(), found: sha256.to_owned() });
+        }
+    }
+    Ok(())
 }
 
 /// The download of one commit's files.

@@ -1,3 +1,5 @@
+use crate::Card;
+
 /// Receives a download's progress. The program shows it; the library prints nothing.
 pub trait Progress {
     /// `done` of `total` bytes of `file` are stored. Called at the start (above 0 when resumed), often, and at the end.
@@ -5,6 +7,9 @@ pub trait Progress {
 
     /// A one-line notice for the user that is not an error.
     fn notice(&self, message: &str);
+
+    /// The files of a published model are there, under the licence of its card.
+    fn published(&self, _card: &Card) {}
 }
 
 /// Discards progress.

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use foveate_core::error_chain;
-use foveate_model::{HubOptions, Model, ModelError, NoProgress, OpenOptions, Progress, Token};
+use foveate_model::{Card, HubOptions, Model, ModelError, NoProgress, OpenOptions, Progress, Token};
 use foveate_testkit::hub::{Behaviour, HubServer, Request};
 use foveate_testkit::{Resource, data, program, run, trials};
 use tempfile::TempDir;
@@ -38,6 +38,7 @@ fn main() -> ExitCode {
         a_server_in_trouble_is_out_of_reach_and_a_strange_one_is_not,
         a_file_altered_in_the_cache_is_noticed,
         a_small_file_altered_in_the_cache_is_noticed_even_where_it_still_makes_sense,
+        other_weights_than_a_cards_are_refused_unless_a_revision_is_named,
         several_runs_at_once_fetch_a_file_once,
         a_cache_that_cannot_be_written_is_named,
         shards_are_fetched_as_the_index_lists_them,
@@ -119,6 +120,7 @@ fn sha256_of_tiny() -> String {
 struct Recorder {
     bytes: RefCell<Vec<(String, u64, Option<u64>)>>,
     notices: RefCell<Vec<String>>,
+    licences: RefCell<Vec<String>>,
 }
 
 impl Progress for Recorder {
@@ -127,6 +129,9 @@ impl Progress for Recorder {
     }
     fn notice(&self, message: &str) {
         self.notices.borrow_mut().push(message.to_owned());
+    }
+    fn published(&self, card: &Card) {
+        self.licences.borrow_mut().push(card.licence.clone());
     }
 }
 
@@ -392,6 +397,20 @@ fn a_small_file_altered_in_the_cache_is_noticed_even_where_it_still_makes_sense(
     fs::write(&blob, text).unwrap();
     let message = bench.failure(REPOSITORY);
     assert!(message.contains(blob.to_str().unwrap()) && message.contains("git blob hash"), "{message}");
+}
+
+fn other_weights_than_a_cards_are_refused_unless_a_revision_is_named() {
+    let bench = Bench::new();
+    let card = Card::get("dinov2-small").unwrap();
+    bench.server.add_folder(&card.repository, &tiny());
+    let message = bench.failure(&card.repository);
+    assert!(message.contains(&format!("the model's card has {}", card.sha256.unwrap())), "{message}");
+    let revision = card.revision.unwrap();
+    assert!(bench.server.requests()[0].path.contains(&revision));
+
+    let progress = Recorder::default();
+    bench.open_with(&format!("{}@main", card.repository), &progress).unwrap();
+    assert_eq!(progress.licences.into_inner(), ["Apache-2.0"]);
 }
 
 fn several_runs_at_once_fetch_a_file_once() {

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 /// Names the commit in place of the checkout, for a program that was copied away from it (the CUDA check's archive).
 const VARIABLE: &str = "FOVEATE_COMMIT";
 /// Files that a build depends on.
-const SOURCES: [&str; 3] = ["crates", "Cargo.toml", "Cargo.lock"];
+const SOURCES: [&str; 4] = ["crates", "models", "Cargo.toml", "Cargo.lock"];
 
 /// Returns the first 12 digits of the commit that this program was built from, with `+` if the sources differed from
 /// it: if git sees a change now, or if a source is younger than the program. Empty for a program that does not lie in

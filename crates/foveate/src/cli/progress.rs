@@ -1,12 +1,15 @@
 //! The progress display of a job: a bar on a terminal, a plain line every few seconds elsewhere. It is always on
 //! standard error, so that standard output holds only the summary.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io::IsTerminal;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use foveate::core::lock;
+use foveate::model::Card;
 use foveate::pipeline::Progress;
 use foveate::source::Extent;
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -249,6 +252,16 @@ impl foveate::model::Progress for Download {
     fn notice(&self, message: &str) {
         if !self.quiet {
             console::say!("note: {message}");
+        }
+    }
+
+    fn published(&self, card: &Card) {
+        // `embed --update --retry-failures` opens its model twice.
+        static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+        if !self.quiet && lock(&TOLD).insert(card.repository.clone()) {
+            let Card { repository, licence, gated, .. } = card;
+            let gate = if *gated { format!(", gated: https://huggingface.co/{repository}") } else { String::new() };
+            console::say!("model {repository}: licence {licence}{gate}");
         }
     }
 }
