@@ -247,6 +247,7 @@ impl CandleMlp {
             Activation::Gelu => x.gelu_erf()?,
             Activation::GeluTanh => x.gelu()?,
             Activation::QuickGelu => (sigmoid(&(&x * 1.702)?)? * x)?,
+            Activation::Relu => x.relu()?,
             Activation::GatedSilu => {
                 let halves = x.chunk(2, D::Minus1)?;
                 (silu(&halves[0])? * &halves[1])?

@@ -153,7 +153,7 @@ impl EncodeScratch {
     }
 }
 
-fn check(options: &EncoderOptions) -> Result<(Isa, Precision), EncodeError> {
+pub(crate) fn check(options: &EncoderOptions) -> Result<(Isa, Precision), EncodeError> {
     options.settings(&[])?;
     if options.device != "cpu" {
         let reason = "this forward is the CPU's; its device is `cpu`";

@@ -6,10 +6,12 @@ pub mod cuda;
 mod encoder;
 mod kernel;
 mod network;
+mod text;
 
 #[cfg(feature = "cuda")]
 pub use cuda::CudaEncoder;
 pub use encoder::FusedEncoder;
+pub use text::FusedTextEncoder;
 
 use foveate_core::{Health, RegistryError};
 use foveate_encode::{EncodeError, Encoder, EncoderBackend, EncoderOptions, EncoderRegistry};

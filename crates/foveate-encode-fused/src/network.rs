@@ -1,4 +1,4 @@
-//! The fused forward of one image on a CPU.
+//! The fused forward of one image, or of some texts, on a CPU.
 //!
 //! An image's tokens are divided into one or more [`TokenPart`]s. All operations but attention concern a single token,
 //! and attention reads all tokens' keys and values. Each block therefore has two steps that the parts may take in
@@ -7,6 +7,8 @@
 //!
 //! The weights include the pixels' normalization, the attention's scale and LayerScale, folded in at load. The last
 //! block skips the tokens that no pooled vector reads. Attention pooling is always computed in f32.
+
+use std::ops::Range;
 
 use foveate_core::{CHANNELS, PixelBatch};
 use foveate_encode::Pooling;
@@ -35,8 +37,12 @@ pub(crate) struct CpuNetwork {
     pooling: Pooling,
     /// A head's stored width: padded with zeros to whole vectors.
     head_width: usize,
+    /// Tokens of an image, or the most of some texts.
     tokens: usize,
-    patch: PackedLinear,
+    /// The number of leading tokens that the vector depends on behind the last block's attention.
+    tokens_read: usize,
+    /// `None` for texts, whose tokens are embedded elsewhere.
+    patch: Option<PackedLinear>,
     base: Vec<f32>,
     stem_norm: Option<NormWeights>,
     rotary: Option<RotaryTable>,
@@ -86,9 +92,11 @@ pub(crate) struct TokenPart {
     /// Tokens whose values are still needed: all of them until the last block.
     active: usize,
     tokens: usize,
+    /// The tokens that each one attends to; empty if it is all of them.
+    pub(crate) seen: Vec<Range<usize>>,
     /// `[tokens, hidden]`.
-    x: Vec<f32>,
-    normed: Vec<f32>,
+    pub(crate) x: Vec<f32>,
+    pub(crate) normed: Vec<f32>,
     /// `[tokens, heads · head_width]`.
     q: Vec<f32>,
     context: Vec<f32>,
@@ -102,10 +110,40 @@ pub(crate) struct TokenPart {
 
 impl CpuNetwork {
     pub(crate) fn new(model: &Model, pooling: Pooling, isa: Isa, precision: Precision) -> Result<Self, ModelError> {
-        let network = &model.network;
-        network.dim(pooling)?;
-        let layers = Parts::new(model)?;
-        let embedding = layers.embedding()?;
+        model.network.dim(pooling)?;
+        let parts = Parts::new(model)?;
+        let embedding = parts.embedding()?;
+        let mut network = Self::of_blocks(&parts, &model.network, pooling, isa, precision)?;
+        let exact = Pack { isa, precision: Precision::F32, head: model.network.head_size() };
+        network.tokens = parts.tokens();
+        network.tokens_read = model.network.tokens_read(pooling, network.tokens);
+        network.patch = Some(exact.linear(&embedding.patch));
+        network.base = embedding.base;
+        network.stem_norm = embedding.norm.map(NormWeights::new);
+        network.rotary = parts.rotary();
+        Ok(network)
+    }
+
+    /// Packs a text tower, without its table of words, for up to `tokens` tokens at a time.
+    pub(crate) fn of_text(
+        parts: &Parts<'_>,
+        network: &Network,
+        tokens: usize,
+        isa: Isa,
+        precision: Precision,
+    ) -> Result<Self, ModelError> {
+        let blocks = Self::of_blocks(parts, network, Pooling::Head, isa, precision)?;
+        Ok(Self { tokens, tokens_read: tokens, ..blocks })
+    }
+
+    /// Packs the blocks and what follows them.
+    fn of_blocks(
+        layers: &Parts<'_>,
+        network: &Network,
+        pooling: Pooling,
+        isa: Isa,
+        precision: Precision,
+    ) -> Result<Self, ModelError> {
         let pack = Pack { isa, precision, head: network.head_size() };
         let exact = Pack { precision: Precision::F32, ..pack };
         let mut blocks = Vec::new();
@@ -118,11 +156,12 @@ impl CpuNetwork {
             precision,
             pooling,
             head_width: pack.head_width(),
-            tokens: layers.tokens(),
-            patch: exact.linear(&embedding.patch),
-            base: embedding.base,
-            stem_norm: embedding.norm.map(NormWeights::new),
-            rotary: layers.rotary(),
+            tokens: 0,
+            tokens_read: 0,
+            patch: None,
+            base: Vec::new(),
+            stem_norm: None,
+            rotary: None,
             blocks,
             norm: NormWeights::new(layers.final_norm()?),
             probe: head.probe.map(|probe| exact.probe(probe)),
@@ -156,7 +195,8 @@ impl CpuNetwork {
         let heads = self.network.num_attention_heads;
         let slices = self.blocks.iter().flat_map(|block| &block.mlp);
         let slices = slices.chain(self.probe.iter().flat_map(|probe| &probe.mlp));
-        let wide = slices.map(|slice| slice.input.outputs()).chain([self.patch.inputs()]).max().unwrap_or(0);
+        let patch = self.patch.as_ref().map(PackedLinear::inputs);
+        let wide = slices.map(|slice| slice.input.outputs()).chain(patch).max().unwrap_or(0);
         let words = |values| (self.precision != Precision::F32).then(|| Words::new(tokens, values));
         let widest = self.probe.as_ref().map_or(self.head_width, |probe| probe.head_width.max(self.head_width));
         let attention = attention::AttentionScratch::new(self.tokens, widest);
@@ -164,6 +204,7 @@ impl CpuNetwork {
             first,
             active: tokens,
             tokens,
+            seen: Vec::new(),
             x: vec![0.0; tokens * hidden],
             normed: vec![0.0; tokens * hidden],
             q: vec![0.0; tokens * heads * self.head_width],
@@ -183,16 +224,17 @@ impl CpuNetwork {
 
     /// Embeds image 0 of `image` into a part.
     pub(crate) fn embed(&self, image: PixelBatch<'_>, part: &mut TokenPart) {
+        let Some(patch) = &self.patch else { return };
         let hidden = self.network.hidden_size;
         part.active = part.tokens;
         part.x.copy_from_slice(&self.base[part.first * hidden..][..part.tokens * hidden]);
         let prefix = self.network.prefix_tokens().saturating_sub(part.first).min(part.tokens);
         let first_patch = part.first + prefix - self.network.prefix_tokens();
-        let patches = &mut part.wide[..(part.tokens - prefix) * self.patch.inputs()];
+        let patches = &mut part.wide[..(part.tokens - prefix) * patch.inputs()];
         gather_patches(image, self.network.patch_size, first_patch, patches);
         self.isa.run(LinearProduct {
             x: LinearInput::F32(patches),
-            layer: &self.patch,
+            layer: patch,
             finish: Finish::Add,
             out: LinearOutput::rows(&mut part.x[prefix * hidden..], hidden),
         });
@@ -220,8 +262,7 @@ impl CpuNetwork {
             self.isa.run(Round { key_values, heads, head_width: self.head_width });
         }
         if layer + 1 == self.depth() {
-            let needed = self.network.tokens_read(self.pooling, self.tokens);
-            part.active = tokens.min(needed.saturating_sub(part.first));
+            part.active = tokens.min(self.tokens_read.saturating_sub(part.first));
         }
         self.isa.run(LinearProduct {
             x: rows(&part.normed[..part.active * self.network.hidden_size], &part.words, part.active),
@@ -252,6 +293,7 @@ impl CpuNetwork {
             keys: key_values,
             heads: self.network.num_attention_heads,
             head_width: self.head_width,
+            seen: &part.seen,
             scratch: &mut part.attention,
             out: &mut part.context,
         });
@@ -277,6 +319,7 @@ impl CpuNetwork {
             Activation::Gelu => Finish::Gelu,
             Activation::GeluTanh => Finish::GeluTanh,
             Activation::QuickGelu => Finish::QuickGelu,
+            Activation::Relu => Finish::Relu,
             Activation::GatedSilu => Finish::Store,
         };
         let steps = [Some((&slice.input, first)), slice.gate.as_ref().map(|gate| (gate, Finish::Gate))];
@@ -316,7 +359,9 @@ impl CpuNetwork {
 
     /// The units that multiply in attention; `None` for f32.
     fn attention_units(&self) -> Option<(Bf16Unit, Option<Tiles>)> {
-        (self.precision != Precision::F32).then(|| (self.isa.bf16_unit(), self.isa.tiles()))
+        // Tile registers attend to all tokens.
+        let tiles = self.isa.tiles().filter(|_| self.network.words.is_none());
+        (self.precision != Precision::F32).then(|| (self.isa.bf16_unit(), tiles))
     }
 
     /// The step behind the last block: a part's tokens after the final LayerNorm, and what attention pooling reads.
@@ -357,11 +402,15 @@ impl CpuNetwork {
         if let Some(probe) = &self.probe {
             self.attend(probe, part, pooled);
         }
-        let token = &part.normed[..hidden];
+        self.projected(&part.normed[..hidden], out);
+    }
+
+    /// Computes the vectors of pooled tokens, `[n, hidden]` to `[n, dim]`.
+    pub(crate) fn projected(&self, tokens: &[f32], out: &mut [f32]) {
         match &self.projection {
-            None => out.copy_from_slice(token),
+            None => out.copy_from_slice(tokens),
             Some(projection) => self.isa.run(LinearProduct {
-                x: LinearInput::F32(token),
+                x: LinearInput::F32(tokens),
                 layer: projection,
                 finish: Finish::Store,
                 out: LinearOutput::rows(out, projection.outputs()),
@@ -379,6 +428,7 @@ impl CpuNetwork {
             keys: pooled,
             heads: probe.heads,
             head_width: probe.head_width,
+            seen: &[],
             scratch: &mut part.attention,
             out: &mut context,
         });
@@ -539,13 +589,13 @@ impl Pack {
     }
 
     /// Returns a range of a layer's outputs.
-    fn outputs(&self, layer: &parts::Linear<'_>, range: std::ops::Range<usize>) -> PackedLinear {
+    fn outputs(&self, layer: &parts::Linear<'_>, range: Range<usize>) -> PackedLinear {
         let weight = &layer.weight[range.start * layer.inputs..range.end * layer.inputs];
         PackedLinear::new(self.isa, self.precision, weight, &layer.bias[range], layer.inputs)
     }
 
     /// Returns the part of a layer that reads a range of its inputs; the first part has the bias.
-    fn inputs(&self, layer: &parts::Linear<'_>, range: std::ops::Range<usize>) -> PackedLinear {
+    fn inputs(&self, layer: &parts::Linear<'_>, range: Range<usize>) -> PackedLinear {
         let rows = layer.weight.chunks_exact(layer.inputs);
         let weight: Vec<f32> = rows.flat_map(|row| &row[range.clone()]).copied().collect();
         let zeros = vec![0.0; layer.bias.len()];

@@ -339,6 +339,7 @@ impl TchMlp {
             Activation::Gelu => x.f_gelu_("none")?,
             Activation::GeluTanh => x.f_gelu_("tanh")?,
             Activation::QuickGelu => x.f_mul_scalar(1.702)?.f_sigmoid_()?.f_mul_(&x)?,
+            Activation::Relu => x.f_relu_()?,
             Activation::GatedSilu => {
                 let halves = x.f_chunk(2, -1)?;
                 halves[0].f_silu()?.f_mul_(&halves[1])?

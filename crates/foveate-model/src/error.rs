@@ -75,6 +75,9 @@ pub enum ModelError {
         /// The pooling of the model's own vector.
         own: Pooling,
     },
+    /// The model is for other inputs.
+    #[error("this model has no {0}")]
+    Lacks(&'static str),
     /// The model cannot be written as an ONNX file.
     #[error("as ONNX: {0}")]
     Onnx(String),

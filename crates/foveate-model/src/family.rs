@@ -1,16 +1,17 @@
 //! What families have in common.
 
+use std::fmt;
+
 use foveate_core::CHANNELS;
 use foveate_encode::Pooling;
 use serde_json::Value;
 
 use crate::keys::Keys;
 use crate::layout::NameTable;
-use crate::network::{Activation, AttentionBias, Grid, Interpolation, Network, PositionTable};
+use crate::network::{Activation, AttentionBias, Grid, Interpolation, Network, PositionTable, WordTable};
 use crate::{ModelError, PixelLibrary};
 
 /// A family in the layout of one library.
-#[derive(Debug)]
 pub struct Family {
     /// The family's name.
     pub name: &'static str,
@@ -23,6 +24,22 @@ pub struct Family {
     pub(crate) layout: &'static NameTable,
     /// The library whose pixels the reference has.
     pub(crate) resampler: PixelLibrary,
+    /// The text tower, if the family has one.
+    pub(crate) text: Option<&'static TextTower>,
+}
+
+/// A family's text tower in the layout of one library.
+#[derive(Debug)]
+pub(crate) struct TextTower {
+    /// Reads the network from config.json.
+    pub(crate) network: fn(&Keys<'_>) -> Result<Network, ModelError>,
+    pub(crate) layout: &'static NameTable,
+}
+
+impl fmt::Debug for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
 }
 
 /// Families are the entries of one list.
@@ -82,6 +99,7 @@ pub(crate) fn plain(sizes: NetworkSizes) -> Network {
         num_hidden_layers: sizes.layers,
         num_attention_heads: sizes.heads,
         mlp_hidden: sizes.mlp_hidden,
+        words: None,
         patch_size: sizes.patch_size,
         patch_bias: true,
         class_token: true,
@@ -104,6 +122,30 @@ pub(crate) fn plain(sizes: NetworkSizes) -> Network {
     }
 }
 
+/// Reads what the text towers of `transformers` have in common; `words` is the rest.
+pub(crate) fn text_tower(keys: &Keys<'_>, defaults: ConfigDefaults, words: WordTable) -> Result<Network, ModelError> {
+    let hidden_size = keys.integer("hidden_size", Some(defaults.hidden_size), 1..=1 << 16)?;
+    let mut network = plain(NetworkSizes {
+        hidden_size,
+        layers: keys.integer("num_hidden_layers", Some(defaults.layers), 1..=4096)?,
+        heads: keys.integer("num_attention_heads", Some(defaults.heads), 1..=1 << 16)?,
+        mlp_hidden: keys.integer("intermediate_size", Some(4 * hidden_size), 1..=1 << 20)?,
+        patch_size: 0,
+        side: 0,
+    });
+    network.layer_norm_eps = keys.number("layer_norm_eps", Some(defaults.epsilon), 0.0..=1.0)?;
+    Ok(of_words(network, words))
+}
+
+/// The same blocks for a text's words.
+pub(crate) fn of_words(mut network: Network, words: WordTable) -> Network {
+    network.words = Some(words);
+    network.class_token = false;
+    network.positions = None;
+    network.pooling = Pooling::Head;
+    network
+}
+
 /// Reads `hidden_act`.
 pub(crate) fn activation(keys: &Keys<'_>, default: Activation) -> Result<Activation, ModelError> {
     match keys.text("hidden_act")? {
@@ -111,8 +153,9 @@ pub(crate) fn activation(keys: &Keys<'_>, default: Activation) -> Result<Activat
         Some("gelu") => Ok(Activation::Gelu),
         Some("gelu_pytorch_tanh" | "gelu_new") => Ok(Activation::GeluTanh),
         Some("quick_gelu") => Ok(Activation::QuickGelu),
+        Some("relu") => Ok(Activation::Relu),
         Some(other) => {
-            let problem = format!("is '{other}'; supported are gelu, gelu_pytorch_tanh and quick_gelu");
+            let problem = format!("is '{other}'; supported are gelu, gelu_pytorch_tanh, quick_gelu and relu");
             Err(keys.error("hidden_act", problem))
         }
     }

@@ -22,6 +22,7 @@ mod preprocess;
 mod rotary;
 mod seeded;
 mod stored;
+mod text;
 mod weights;
 
 pub use card::Card;
@@ -33,11 +34,13 @@ pub use hash::sha256_file;
 pub use hub::{HubError, HubOptions, NoProgress, Progress, Token};
 pub use model::Model;
 pub use network::{
-    Activation, AttentionBias, Grid, Interpolation, Network, PositionTable, ProbeShape, Projection, Rotary, TensorSpec,
+    Activation, AttentionBias, Grid, Interpolation, Network, PooledWord, PositionTable, ProbeShape, Projection, Rotary,
+    TensorSpec, WordTable,
 };
 pub use open::OpenOptions;
 pub use positions::interpolate_positions;
 pub use preprocess::{PixelLibrary, Preprocess};
 pub use rotary::RotaryTable;
 pub use seeded::SeededWeights;
+pub use text::TextModel;
 pub use weights::Weights;

@@ -3,10 +3,10 @@ use foveate_encode::Pooling;
 
 use crate::ModelError;
 
-/// A vision transformer as a value: the sizes and switches that an engine computes by. Families differ in nothing else;
-/// [`parts`](crate::parts) reads the tensors.
+/// A transformer as a value: the sizes and switches that an engine computes by. Families differ in nothing else;
+/// [`parts`](crate::parts) reads the tensors. It embeds images, or texts if it has [words](Self::words).
 ///
-/// `tokens = [prefix, patches]`, then `norm(tokens)` if there is a [stem norm](Self::stem_norm), then the blocks, then
+/// `tokens = [prefix, patches]` or a text's words, then `norm(tokens)` if there is a [stem norm](Self::stem_norm), then the blocks, then
 /// the final LayerNorm, then the [pooling](Self::pooling).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Network {
@@ -18,7 +18,9 @@ pub struct Network {
     pub num_attention_heads: usize,
     /// Width of the MLP: of its first layer's output, or if that is gated of each half.
     pub mlp_hidden: usize,
-    /// Side of a square patch in pixels.
+    /// The words of a text's tokens; `None` for images.
+    pub words: Option<WordTable>,
+    /// Side of a square patch in pixels; 0 for texts.
     pub patch_size: usize,
     /// True if the patch embedding has a bias.
     pub patch_bias: bool,
@@ -48,6 +50,52 @@ pub struct Network {
     pub projection: Option<Projection>,
     /// The model's own vector, as its reference library returns it.
     pub pooling: Pooling,
+}
+
+/// The table of a text's words, and what their tokens are for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WordTable {
+    /// Rows of the table.
+    pub vocabulary: usize,
+    /// The most tokens of a text.
+    pub context: usize,
+    /// Factor of the table's rows.
+    pub scale: f32,
+    /// True if the positions are sines and cosines, else they are learned, `[context, hidden]`.
+    pub sinusoids: bool,
+    /// True if a token attends to itself and to the tokens before it alone, else to all of the text.
+    pub causal: bool,
+    /// The token that becomes the vector.
+    pub pooled: PooledWord,
+}
+
+/// The token of a text whose final value the projection takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PooledWord {
+    /// The first with this id.
+    First(u32),
+    /// The first of the largest id.
+    Largest,
+    /// The last.
+    Last,
+    /// The mean of all.
+    Mean,
+}
+
+impl PooledWord {
+    /// The index of the pooled token in `ids`; `None` for the mean. Without such an id it is the first token, as in the
+    /// libraries.
+    pub fn index(self, ids: &[u32]) -> Option<usize> {
+        match self {
+            Self::First(id) => Some(ids.iter().position(|&found| found == id).unwrap_or(0)),
+            Self::Largest => {
+                let largest = ids.iter().max();
+                Some(ids.iter().position(|id| Some(id) == largest).unwrap_or(0))
+            }
+            Self::Last => Some(ids.len().saturating_sub(1)),
+            Self::Mean => None,
+        }
+    }
 }
 
 /// The learned position embeddings of a checkpoint.
@@ -125,6 +173,8 @@ pub enum Activation {
     GeluTanh,
     /// `x · σ(1.702 x)`.
     QuickGelu,
+    /// `max(x, 0)`.
+    Relu,
     /// `silu(gate) · up`: the first layer has twice the outputs, the gate first.
     GatedSilu,
 }
@@ -144,6 +194,7 @@ impl Activation {
             Self::Gelu => "gelu",
             Self::GeluTanh => "gelu_pytorch_tanh",
             Self::QuickGelu => "quick_gelu",
+            Self::Relu => "relu",
             Self::GatedSilu => "gated silu",
         }
     }
@@ -296,6 +347,13 @@ impl Network {
     fn embedding_tensors(&self, list: &mut TensorList) {
         let hidden = self.hidden_size;
         let patch = self.patch_size;
+        if let Some(words) = self.words {
+            list.add("embeddings.word_embeddings", &[words.vocabulary, hidden]);
+            if !words.sinusoids {
+                list.add("embeddings.position_embeddings", &[words.context, hidden]);
+            }
+            return;
+        }
         if self.class_token {
             list.add("embeddings.cls_token", &[1, 1, hidden]);
         }

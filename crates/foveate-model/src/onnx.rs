@@ -310,6 +310,7 @@ impl OnnxGraph<'_> {
                     let share = self.node("Sigmoid", format!("{name}.sigmoid"), &[&steep], &[]);
                     self.node("Mul", format!("{name}.gelu"), &[&hidden, &share], &[])
                 }
+                Activation::Relu => self.node("Relu", format!("{name}.relu"), &[&hidden], &[]),
                 Activation::GeluTanh => self.node("Gelu", format!("{name}.gelu"), &[&hidden], &approximate),
                 _ => self.node("Gelu", format!("{name}.gelu"), &[&hidden], &[]),
             };

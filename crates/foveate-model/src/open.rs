@@ -1,4 +1,4 @@
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::checkpoint::OPEN_CLIP_CONFIG;
 use crate::hub::{self, HubOptions, NoProgress, Progress, Repository, Snapshot};
@@ -137,14 +137,8 @@ struct FolderContents {
 
 impl FolderContents {
     fn load(folder: &Path) -> Result<Self, ModelError> {
-        let [config, recipe] = ["config.json", "preprocessor_config.json"].map(|name| folder.join(name));
-        let open_clip = folder.join(OPEN_CLIP_CONFIG);
-        let path = if config.exists() || !open_clip.exists() { config } else { open_clip };
-        if folder.is_dir() && !path.exists() {
-            let problem = "it is missing: this folder has no model; name one with config.json, \
-                           preprocessor_config.json and model.safetensors";
-            return Err(ModelError::malformed(&path, problem.to_owned()));
-        }
+        let recipe = folder.join("preprocessor_config.json");
+        let path = config_of(folder)?;
         let (family, network, preprocess) = Family::describe(&Keys::parse(&read(&path)?, &path)?, |resampler| {
             Preprocess::from_json(&read(&recipe)?, &recipe, resampler)
         })?;
@@ -160,7 +154,20 @@ impl FolderContents {
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, ModelError> {
+/// The config of the model in `folder`.
+pub(crate) fn config_of(folder: &Path) -> Result<PathBuf, ModelError> {
+    let config = folder.join("config.json");
+    let open_clip = folder.join(OPEN_CLIP_CONFIG);
+    let path = if config.exists() || !open_clip.exists() { config } else { open_clip };
+    if folder.is_dir() && !path.exists() {
+        let problem = "it is missing: this folder has no model; name one with config.json, preprocessor_config.json \
+                       and model.safetensors";
+        return Err(ModelError::malformed(&path, problem.to_owned()));
+    }
+    Ok(path)
+}
+
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, ModelError> {
     std::fs::read(path).map_err(|cause| ModelError::read(path, cause))
 }
 

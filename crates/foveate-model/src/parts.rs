@@ -9,7 +9,10 @@ use foveate_encode::Pooling;
 
 use crate::network::mlp_names;
 use crate::rotary::{RotaryTable, pairs_apart};
-use crate::{Activation, Grid, Model, ModelError, ProbeShape, Rotary, fold_normalization, interpolate_positions};
+use crate::{
+    Activation, Grid, Model, ModelError, Network, Preprocess, ProbeShape, Rotary, TextModel, Weights,
+    fold_normalization, interpolate_positions,
+};
 
 /// `y = x · weightᵀ + bias`.
 #[derive(Clone, Debug)]
@@ -117,6 +120,15 @@ pub struct ProbeLayers<'a> {
     pub heads: usize,
 }
 
+/// The embedding of words: a row of the table plus one of the positions.
+#[derive(Clone, Debug)]
+pub struct WordLayers<'a> {
+    /// `[vocabulary, hidden]`.
+    pub table: Cow<'a, [f32]>,
+    /// `[context, hidden]`.
+    pub positions: Cow<'a, [f32]>,
+}
+
 /// What [`Pooling::Head`] computes of the normalized tokens.
 #[derive(Clone, Debug, Default)]
 pub struct HeadLayers<'a> {
@@ -129,7 +141,10 @@ pub struct HeadLayers<'a> {
 /// Reads a model's parts on demand.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts<'a> {
-    model: &'a Model,
+    network: &'a Network,
+    weights: &'a dyn Weights,
+    /// `None` for texts.
+    preprocess: Option<&'a Preprocess>,
     grid: Grid,
 }
 
@@ -139,7 +154,15 @@ impl<'a> Parts<'a> {
     /// # Errors
     /// [`ModelError::InputSize`] if that is not a whole number of patches.
     pub fn new(model: &'a Model) -> Result<Self, ModelError> {
-        Ok(Self { model, grid: model.network.grid(model.preprocess.crop)? })
+        let Model { network, preprocess, weights, .. } = model;
+        let grid = network.grid(preprocess.crop)?;
+        Ok(Self { network, weights: &**weights, preprocess: Some(preprocess), grid })
+    }
+
+    /// Creates the parts of a text tower, which has words instead of patches.
+    pub fn of_text(model: &'a TextModel) -> Self {
+        let grid = Grid { height: 0, width: 0 };
+        Self { network: &model.network, weights: &*model.weights, preprocess: None, grid }
     }
 
     /// The grid of an image's patches.
@@ -149,7 +172,7 @@ impl<'a> Parts<'a> {
 
     /// The number of tokens of an image.
     pub fn tokens(&self) -> usize {
-        self.model.network.tokens(self.grid)
+        self.network.tokens(self.grid)
     }
 
     /// Reads the embedding of an image.
@@ -158,8 +181,8 @@ impl<'a> Parts<'a> {
     /// [`ModelError`], naming the tensor that is missing, has another shape or is unreadable; likewise the methods
     /// below.
     pub fn embedding(&self) -> Result<Embedding<'a>, ModelError> {
-        let network = &self.model.network;
-        let recipe = &self.model.preprocess;
+        let network = self.network;
+        let Some(recipe) = self.preprocess else { return Err(ModelError::Lacks("image encoder")) };
         let hidden = network.hidden_size;
         let patch = network.patch_size;
         let projection = "embeddings.patch_embeddings.projection";
@@ -173,8 +196,27 @@ impl<'a> Parts<'a> {
         Ok(Embedding { patch, base: self.base_tokens()?, norm })
     }
 
+    /// Reads the table of words, scaled, `[vocabulary, hidden]`, and the positions, `[context, hidden]`.
+    ///
+    /// # Errors
+    /// As [`Self::embedding`]; [`ModelError::Lacks`] of a network for images.
+    pub fn words(&self) -> Result<WordLayers<'a>, ModelError> {
+        let Some(words) = self.network.words else { return Err(ModelError::Lacks("text tower")) };
+        let hidden = self.network.hidden_size;
+        let mut table = self.tensor("embeddings.word_embeddings", &[words.vocabulary, hidden])?;
+        if words.scale != 1.0 {
+            table.to_mut().iter_mut().for_each(|value| *value *= words.scale);
+        }
+        let positions = if words.sinusoids {
+            sinusoids(words.context, hidden).into()
+        } else {
+            self.tensor("embeddings.position_embeddings", &[words.context, hidden])?
+        };
+        Ok(WordLayers { table, positions })
+    }
+
     fn base_tokens(&self) -> Result<Vec<f32>, ModelError> {
-        let network = &self.model.network;
+        let network = self.network;
         let hidden = network.hidden_size;
         let registers = network.num_register_tokens;
         let mut base = Vec::with_capacity(self.tokens() * hidden);
@@ -197,7 +239,7 @@ impl<'a> Parts<'a> {
 
     /// Computes the rotation of the patches' queries and keys; the tokens before them are not rotated.
     pub fn rotary(&self) -> Option<RotaryTable> {
-        let network = &self.model.network;
+        let network = self.network;
         Some(RotaryTable::new(network.rotary?, self.grid, network.head_size()))
     }
 
@@ -206,7 +248,7 @@ impl<'a> Parts<'a> {
     /// # Errors
     /// As [`Self::embedding`].
     pub fn block(&self, layer: usize) -> Result<Block<'a>, ModelError> {
-        let network = &self.model.network;
+        let network = self.network;
         let hidden = network.hidden_size;
         let bias = network.attention_bias;
         let layer = format!("encoder.layer.{layer}");
@@ -232,7 +274,7 @@ impl<'a> Parts<'a> {
 
     /// Reads queries or keys. Pairs that rotate together come to lie half a head apart.
     fn rotated(&self, name: &str, has_bias: bool) -> Result<Linear<'a>, ModelError> {
-        let network = &self.model.network;
+        let network = self.network;
         let hidden = network.hidden_size;
         let layer = self.linear(name, hidden, hidden, has_bias)?;
         Ok(match network.rotary {
@@ -246,7 +288,7 @@ impl<'a> Parts<'a> {
     }
 
     fn layer_scale(&self, name: &str) -> Result<Option<Cow<'a, [f32]>>, ModelError> {
-        let network = &self.model.network;
+        let network = self.network;
         network.layer_scale.then(|| self.tensor(name, &[network.hidden_size])).transpose()
     }
 
@@ -263,7 +305,7 @@ impl<'a> Parts<'a> {
     /// # Errors
     /// As [`Self::embedding`].
     pub fn head(&self, pooling: Pooling) -> Result<HeadLayers<'a>, ModelError> {
-        let network = &self.model.network;
+        let network = self.network;
         if pooling != Pooling::Head {
             return Ok(HeadLayers::default());
         }
@@ -275,7 +317,7 @@ impl<'a> Parts<'a> {
     }
 
     fn probe(&self, probe: ProbeShape) -> Result<ProbeLayers<'a>, ModelError> {
-        let hidden = self.model.network.hidden_size;
+        let hidden = self.network.hidden_size;
         let token = self.tensor("head.probe", &[1, 1, hidden])?;
         let query = self.linear("head.attention.query", hidden, hidden, true)?;
         Ok(ProbeLayers {
@@ -287,14 +329,14 @@ impl<'a> Parts<'a> {
             mlp: Mlp {
                 input: self.linear("head.mlp.fc1", hidden, probe.mlp_hidden, true)?,
                 output: self.linear("head.mlp.fc2", probe.mlp_hidden, hidden, true)?,
-                activation: self.model.network.activation,
+                activation: self.network.activation,
             },
             heads: probe.heads,
         })
     }
 
     fn norm(&self, name: &str) -> Result<Norm<'a>, ModelError> {
-        let shape = [self.model.network.hidden_size];
+        let shape = [self.network.hidden_size];
         Ok(Norm {
             scale: self.tensor(&format!("{name}.weight"), &shape)?,
             shift: self.tensor(&format!("{name}.bias"), &shape)?,
@@ -311,7 +353,7 @@ impl<'a> Parts<'a> {
     }
 
     fn tensor(&self, name: &str, shape: &[usize]) -> Result<Cow<'a, [f32]>, ModelError> {
-        self.model.weights.tensor(name, shape)
+        self.weights.tensor(name, shape)
     }
 }
 
@@ -326,6 +368,21 @@ fn product(layer: &Linear<'_>, x: &[f32]) -> Vec<f32> {
 }
 
 /// Transposes `[outputs, 3, plane]` to `[outputs, plane, 3]`, the order of an image's samples.
+/// Sines and cosines of positions, `[context, hidden]`: the sines of all frequencies, then the cosines.
+fn sinusoids(context: usize, hidden: usize) -> Vec<f32> {
+    let half = hidden / 2;
+    let step = (f64::ln(10_000.0) / (half as f64 - 1.0)) as f32;
+    let mut table = vec![0.0; context * hidden];
+    for (position, row) in table.chunks_exact_mut(hidden).enumerate() {
+        for i in 0..half {
+            let angle = position as f32 * (i as f32 * -step).exp();
+            row[i] = angle.sin();
+            row[half + i] = angle.cos();
+        }
+    }
+    table
+}
+
 fn channels_last(weight: &[f32], plane: usize) -> Vec<f32> {
     let mut out = Vec::with_capacity(weight.len());
     for filter in weight.chunks_exact(CHANNELS * plane) {

@@ -1,4 +1,5 @@
 use std::borrow::Cow;
+use std::fmt;
 
 use crate::error::ModelError;
 
@@ -16,4 +17,10 @@ pub trait Weights: Send + Sync {
 
     /// Returns true if the weights were generated, so that the vectors have no meaning.
     fn is_seeded(&self) -> bool;
+}
+
+impl fmt::Debug for dyn Weights + '_ {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.hash())
+    }
 }

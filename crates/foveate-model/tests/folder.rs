@@ -109,6 +109,7 @@ fn the_tiny_models_are_what_their_files_say() {
             num_hidden_layers: layers,
             num_attention_heads: heads,
             mlp_hidden: mlp,
+            words: None,
             patch_size: 14,
             patch_bias: true,
             class_token: true,

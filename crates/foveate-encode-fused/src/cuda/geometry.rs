@@ -108,6 +108,9 @@ impl CudaGeometry {
         if self.probe.is_some() && self.is_gated() {
             return refused("attention pooling with a gated MLP".to_owned());
         }
+        if self.activation == Activation::Relu {
+            return refused("the activation relu".to_owned());
+        }
         if max_batch > MOST_IMAGES {
             return refused(format!("batches of {max_batch} images; {MOST_IMAGES} at most"));
         }

@@ -167,7 +167,8 @@ impl CudaKernels {
     ) -> Result<(), CudaError> {
         self.check(x, count)?;
         let function = match activation {
-            Activation::Gelu | Activation::GatedSilu => 0,
+            // The geometry refuses ReLU.
+            Activation::Gelu | Activation::GatedSilu | Activation::Relu => 0,
             Activation::GeluTanh => 1,
             Activation::QuickGelu => 2,
         };

@@ -1,5 +1,7 @@
 //! Softmax attention of one image, head by head. It never stores a whole score matrix.
 
+use std::ops::Range;
+
 use pulp::{Simd, WithSimd, bytemuck};
 
 use crate::kernel::amx::Tiles;
@@ -11,6 +13,9 @@ use crate::kernel::{MAX_LANES, MAX_TILE_ROWS, MAX_TILE_VECTORS, load, math, stor
 
 /// Queries computed at a time, one per lane.
 const MAX_QUERIES: usize = MAX_TILE_VECTORS * MAX_LANES;
+
+/// The score of a token that a query does not attend to. Its weight, e⁻⁸⁷, is lost beside the largest, which is 1.
+const HIDDEN_SCORE: f32 = -1e30;
 
 /// Keys and values of some consecutive tokens of an image, each `[heads, tokens, head_width]`.
 pub(crate) struct KeyValues {
@@ -111,6 +116,8 @@ pub(crate) struct PartAttention<'a> {
     pub(crate) heads: usize,
     /// A multiple of the vector's width (see [`padded_head_width`]).
     pub(crate) head_width: usize,
+    /// For each row the tokens that it attends to; empty if it is all of them. Not with tile registers.
+    pub(crate) seen: &'a [Range<usize>],
     pub(crate) scratch: &'a mut AttentionScratch,
     /// `[rows, heads · head_width]`.
     pub(crate) out: &'a mut [f32],
@@ -162,6 +169,7 @@ impl PartAttention<'_> {
     fn queries<S: Simd, const NV: usize>(&mut self, simd: S, head: usize, row: usize, count: usize) {
         self.transpose_queries::<S, NV>(simd, head, row, count);
         self.score::<S, NV>(simd, head);
+        self.hide(row, count, NV * S::F32_LANES);
         let mut factors = [0.0; MAX_QUERIES];
         let tokens = self.keys.iter().map(|part| part.tokens).sum::<usize>();
         let lanes = NV * S::F32_LANES;
@@ -230,6 +238,22 @@ impl PartAttention<'_> {
                 }
                 scores = &mut scores[height * lanes..];
                 token += height;
+            }
+        }
+    }
+
+    /// Makes the softmax of `count` queries from `row` on ignore the tokens that they do not attend to. `lanes` queries
+    /// lie side by side.
+    #[inline(always)]
+    fn hide(&mut self, row: usize, count: usize, lanes: usize) {
+        if self.seen.is_empty() {
+            return;
+        }
+        let tokens = self.keys.iter().map(|part| part.tokens).sum::<usize>();
+        for query in 0..count {
+            let seen = &self.seen[row + query];
+            for token in (0..seen.start).chain(seen.end..tokens) {
+                self.scratch.scores[token * lanes + query] = HIDDEN_SCORE;
             }
         }
     }

@@ -186,6 +186,8 @@ pub(crate) enum Finish {
     GeluTanh,
     /// `out = quick_gelu(v)`.
     QuickGelu,
+    /// `out = max(v, 0)`.
+    Relu,
     /// `out *= silu(v)`: SwiGLU's gate, applied to the values that `Store` left there.
     Gate,
 }
@@ -397,6 +399,7 @@ impl LinearProduct<'_> {
             Finish::Gelu => write_rows!(|_out, value| math::gelu(simd, value)),
             Finish::GeluTanh => write_rows!(|_out, value| math::gelu_tanh(simd, value)),
             Finish::QuickGelu => write_rows!(|_out, value| math::quick_gelu(simd, value)),
+            Finish::Relu => write_rows!(|_out, value| simd.max_f32s(value, simd.splat_f32s(0.0))),
             Finish::Gate => write_rows!(|out, value| simd.mul_f32s(load(simd, out), math::silu(simd, value))),
         }
     }

@@ -1,4 +1,4 @@
-use super::siglip;
+use super::{siglip, text};
 use crate::family::{ConfigDefaults, Family, activation, vit};
 use crate::keys::Keys;
 use crate::layout::NameTable;
@@ -19,6 +19,7 @@ pub(super) const FAMILY: Family = Family {
         names: &[siglip::NAMES],
     },
     resampler: PixelLibrary::Torchvision,
+    text: Some(&text::CLIP),
 };
 
 /// `CLIPModel` has the length of a vector beside `vision_config`, the image encoder alone has it with the rest.

@@ -19,6 +19,7 @@ pub(super) const FAMILY: Family = Family {
         names: &[],
     },
     resampler: PixelLibrary::NearPillow,
+    text: None,
 };
 
 /// The two configs' defaults differ in the patch size alone. The model with registers interpolates with antialiasing.

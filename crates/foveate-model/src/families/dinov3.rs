@@ -29,6 +29,7 @@ pub(super) const FAMILY: Family = Family {
         ]],
     },
     resampler: PixelLibrary::Torchvision,
+    text: None,
 };
 
 /// Positions are rotations alone, so that any size is taken. Keys have no bias unless the config says so.

@@ -6,6 +6,7 @@ mod dinov2;
 mod dinov3;
 mod open_clip;
 mod siglip;
+mod text;
 mod timm;
 mod tips;
 mod vit;
@@ -19,7 +20,7 @@ use crate::{ModelError, PixelLibrary, Preprocess};
 
 /// Every family that is supported.
 const FAMILIES: [&Family; 6] =
-    [&dinov2::FAMILY, &dinov3::FAMILY, &siglip::FAMILY, &clip::FAMILY, &tips::FAMILY, &vit::FAMILY];
+    [&dinov2::FAMILY, &dinov3::FAMILY, &siglip::FAMILY, &clip::FAMILY, &tips::FAMILY, &vit::FAMILY, &ijepa::FAMILY];
 
 /// `model_type`s whose models embed images in a way that no engine here computes, and why.
 const REFUSED: [(&str, &str); 2] = [
@@ -65,7 +66,7 @@ impl Family {
         Self::of_keys(&Keys::parse(json, path)?)
     }
 
-    fn of_keys(keys: &Keys<'_>) -> Result<(&'static Self, Network), ModelError> {
+    pub(crate) fn of_keys(keys: &Keys<'_>) -> Result<(&'static Self, Network), ModelError> {
         if keys.get("model_cfg").is_some() {
             let (family, network, _) = open_clip::read(keys)?;
             check_sizes(keys, &network)?;

@@ -4,7 +4,7 @@ use foveate_core::Size;
 use foveate_encode::Pooling;
 use serde_json::{Map, Value, json};
 
-use super::timm;
+use super::{text, timm};
 use crate::family::{Family, NetworkSizes, plain, square_side};
 use crate::keys::Keys;
 use crate::layout::{NameTable, StoredAt};
@@ -41,6 +41,7 @@ const CLIP: Family = Family {
         ]],
     },
     resampler: PixelLibrary::Pillow,
+    text: Some(&text::OPEN_CLIP),
 };
 
 const IN_PROJ: [StoredAt; 3] = {

@@ -1,3 +1,4 @@
+use super::text;
 use crate::family::{ConfigDefaults, Family, activation, vit};
 use crate::keys::Keys;
 use crate::layout::{NameTable, StoredAt};
@@ -46,6 +47,7 @@ pub(super) const FAMILY: Family = Family {
         names: &[NAMES],
     },
     resampler: PixelLibrary::Torchvision,
+    text: Some(&text::SIGLIP),
 };
 
 fn network(keys: &Keys<'_>) -> Result<Network, ModelError> {

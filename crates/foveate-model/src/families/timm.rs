@@ -3,6 +3,7 @@
 use foveate_core::Size;
 use foveate_encode::Pooling;
 
+use super::text;
 use crate::family::{Family, NetworkSizes, plain, square_side};
 use crate::keys::Keys;
 use crate::layout::{NameTable, StoredAt};
@@ -57,6 +58,7 @@ const DINOV2: Family = Family {
     network: dinov2,
     layout: &NameTable { prefixes: &[], own: OWN, unused: &["mask_token"], names: &[&NAMES] },
     resampler: PixelLibrary::Pillow,
+    text: None,
 };
 
 const DINOV3: Family = Family {
@@ -66,6 +68,7 @@ const DINOV3: Family = Family {
     network: dinov3,
     layout: &NameTable { prefixes: &[], own: OWN, unused: &["mask_token"], names: &[&DINOV3_NAMES, &NAMES] },
     resampler: PixelLibrary::Pillow,
+    text: None,
 };
 
 pub(super) const PE_CORE: Family = Family {
@@ -80,6 +83,7 @@ pub(super) const PE_CORE: Family = Family {
         names: &[&NAMES],
     },
     resampler: PixelLibrary::Pillow,
+    text: Some(&text::OPEN_CLIP),
 };
 
 /// Width, blocks and heads by a word of the architecture's name.

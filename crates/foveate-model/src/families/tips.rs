@@ -1,3 +1,4 @@
+use super::text;
 use crate::family::{ConfigDefaults, Family, mlp_of_ratio, only_gelu, vit};
 use crate::keys::Keys;
 use crate::layout::{NameTable, StoredAt};
@@ -33,6 +34,7 @@ pub(super) const FAMILY: Family = Family {
         ]],
     },
     resampler: PixelLibrary::Torchvision,
+    text: Some(&text::TIPS),
 };
 
 /// The image encoder's keys are in `vision_config`, or beside the rest in older files.
