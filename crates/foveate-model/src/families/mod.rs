@@ -4,6 +4,7 @@
 mod clip;
 mod dinov2;
 mod dinov3;
+mod ijepa;
 mod open_clip;
 mod siglip;
 mod text;
@@ -19,7 +20,7 @@ use crate::network::Network;
 use crate::{ModelError, PixelLibrary, Preprocess};
 
 /// Every family that is supported.
-const FAMILIES: [&Family; 6] =
+const FAMILIES: [&Family; 7] =
     [&dinov2::FAMILY, &dinov3::FAMILY, &siglip::FAMILY, &clip::FAMILY, &tips::FAMILY, &vit::FAMILY, &ijepa::FAMILY];
 
 /// `model_type`s whose models embed images in a way that no engine here computes, and why.
