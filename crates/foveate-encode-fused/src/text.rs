@@ -68,8 +68,8 @@ impl FusedTextEncoder {
         self.dim
     }
 
-    /// Computes the vectors of texts, `[n, dim]`, not normalized. Each text is its tokens' ids, padded only if the model
-    /// sees the padding.
+    /// Computes the vectors of texts, `[n, dim]`, not normalized. Each text is its tokens' ids, padded only if the
+    /// model sees the padding.
     ///
     /// # Errors
     /// [`EncodeError::Batch`] for a text without tokens, one longer than the context, and an id that the table lacks.

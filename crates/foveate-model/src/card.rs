@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::keys::Keys;
-use crate::{Family, ModelError, Network, Preprocess};
+use crate::{Family, ModelError, Network, Preprocess, text};
 
 /// A model card: the facts about a published model that need no network.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,6 +30,8 @@ pub struct Card {
     pub network: Network,
     /// The recipe.
     pub preprocess: Preprocess,
+    /// Architecture of the text tower, if the card describes one.
+    pub text: Option<Network>,
 }
 
 /// The file's form. Its two tables have the keys of the hub's JSON files, and the same parsers read them. timm's config
@@ -48,6 +50,8 @@ struct CardFile {
     config: Map<String, Value>,
     #[serde(default)]
     preprocessor: Map<String, Value>,
+    /// The keys of `text_config`.
+    text: Option<Map<String, Value>>,
 }
 
 impl Card {
@@ -76,9 +80,10 @@ impl Card {
 
     fn parse(text: &str, path: &Path) -> Result<Self, ModelError> {
         let file: CardFile = toml::from_str(text).map_err(|e| ModelError::malformed(path, e.message()))?;
-        let (family, network, preprocess) = Family::describe(&Keys::new(file.config, path), |resampler| {
-            Preprocess::from_map(file.preprocessor, path, resampler)
-        })?;
+        let config = Keys::new(file.config, path);
+        let (family, network, preprocess) =
+            Family::describe(&config, |resampler| Preprocess::from_map(file.preprocessor, path, resampler))?;
+        let text = file.text.map(|text| text::of_card(family, text, &config)).transpose()?.flatten();
         Ok(Self {
             repository: file.repository,
             revision: file.revision,
@@ -90,6 +95,7 @@ impl Card {
             family,
             network,
             preprocess,
+            text,
         })
     }
 }
@@ -106,6 +112,9 @@ mod tests {
             assert_eq!(card.parameters, card.network.parameters(), "{name}");
             assert_eq!(card.dimension, card.network.dim(card.network.pooling).unwrap(), "{name}");
             assert!(card.network.grid(card.preprocess.crop).is_ok());
+            if let Some(text) = &card.text {
+                assert_eq!(text.dim(text.pooling).unwrap(), card.dimension, "{name}");
+            }
             assert_eq!(Card::get(&card.repository).unwrap(), card);
         }
     }

@@ -32,7 +32,7 @@ pub use family::Family;
 pub use fold::fold_normalization;
 pub use hash::sha256_file;
 pub use hub::{HubError, HubOptions, NoProgress, Progress, Token};
-pub use model::Model;
+pub use model::{Model, TextModel};
 pub use network::{
     Activation, AttentionBias, Grid, Interpolation, Network, PooledWord, PositionTable, ProbeShape, Projection, Rotary,
     TensorSpec, WordTable,
@@ -42,5 +42,4 @@ pub use positions::interpolate_positions;
 pub use preprocess::{PixelLibrary, Preprocess};
 pub use rotary::RotaryTable;
 pub use seeded::SeededWeights;
-pub use text::TextModel;
 pub use weights::Weights;

@@ -1,3 +1,5 @@
+use std::path::PathBuf;
+
 use crate::family::Family;
 use crate::network::Network;
 use crate::preprocess::Preprocess;
@@ -18,4 +20,21 @@ pub struct Model {
     pub preprocess: Preprocess,
     /// The tensors.
     pub weights: Box<dyn Weights>,
+}
+
+/// The text tower of a model that embeds images and texts into the same space.
+#[derive(Debug)]
+pub struct TextModel {
+    /// The model as the user gave it.
+    pub name: String,
+    /// The commit of a model from the hub.
+    pub revision: Option<String>,
+    /// The family, in the layout of one library.
+    pub family: &'static Family,
+    /// Architecture, with [`words`](Network::words).
+    pub network: Network,
+    /// The tensors.
+    pub weights: Box<dyn Weights>,
+    /// The folder with the tokenizer's files; `None` for generated weights.
+    pub folder: Option<PathBuf>,
 }

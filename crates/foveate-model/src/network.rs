@@ -6,8 +6,8 @@ use crate::ModelError;
 /// A transformer as a value: the sizes and switches that an engine computes by. Families differ in nothing else;
 /// [`parts`](crate::parts) reads the tensors. It embeds images, or texts if it has [words](Self::words).
 ///
-/// `tokens = [prefix, patches]` or a text's words, then `norm(tokens)` if there is a [stem norm](Self::stem_norm), then the blocks, then
-/// the final LayerNorm, then the [pooling](Self::pooling).
+/// `tokens = [prefix, patches]` or a text's words, then `norm(tokens)` if there is a [stem norm](Self::stem_norm), then
+/// the blocks, then the final LayerNorm, then the [pooling](Self::pooling).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Network {
     /// Width of a token.

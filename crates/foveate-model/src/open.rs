@@ -22,7 +22,7 @@ impl OpenOptions<'static> {
 }
 
 /// The prefix of `seeded:` models.
-const SEEDED: &str = "seeded:";
+pub(crate) const SEEDED: &str = "seeded:";
 
 impl Model {
     /// Finds the model that `spec` names, in this order:
@@ -116,7 +116,7 @@ impl Model {
     }
 }
 
-fn fetched(repository: &Repository, options: &OpenOptions<'_>) -> Result<Snapshot, ModelError> {
+pub(crate) fn fetched(repository: &Repository, options: &OpenOptions<'_>) -> Result<Snapshot, ModelError> {
     let card = Card::get(&repository.id).ok();
     let pinned = card.as_ref().and_then(|card| card.revision.as_deref());
     let revision = repository.revision.as_deref().or(pinned).unwrap_or("main");
@@ -172,7 +172,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, ModelError> {
 }
 
 /// Explains which forms `spec` could have had.
-fn unknown(spec: &str) -> ModelError {
+pub(crate) fn unknown(spec: &str) -> ModelError {
     let problem = match Card::get(spec) {
         Ok(card) => format!("did you mean {} (the hub's) or seeded:{spec} (generated)?", card.repository),
         Err(_) => "it is neither an existing folder, nor owner/name[@revision] of a hub repository, nor seeded:NAME"

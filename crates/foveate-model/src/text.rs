@@ -1,32 +1,44 @@
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use serde_json::{Map, Value};
 
 use crate::family::Family;
+use crate::hub::{self, Repository};
 use crate::keys::Keys;
-use crate::open::{config_of, read};
-use crate::{Checkpoint, ModelError, Network, Weights};
+use crate::open::{SEEDED, config_of, fetched, read, unknown};
+use crate::{Card, Checkpoint, ModelError, Network, OpenOptions, SeededWeights, TextModel};
 
-/// The text tower of a model that embeds images and texts into the same space.
-#[derive(Debug)]
-pub struct TextModel {
-    /// The model as the user gave it.
-    pub name: String,
-    /// The commit of a model from the hub.
-    pub revision: Option<String>,
-    /// The family, in the layout of one library.
-    pub family: &'static Family,
-    /// Architecture, with [`words`](Network::words).
-    pub network: Network,
-    /// The tensors.
-    pub weights: Box<dyn Weights>,
-    /// The folder with the tokenizer's files; `None` for generated weights.
-    pub folder: Option<PathBuf>,
-}
+/// The files that tokenizers are read from, in a repository that has them.
+const TOKENIZER_FILES: [&str; 6] =
+    ["tokenizer.json", "tokenizer_config.json", "spiece.model", "tokenizer.model", "vocab.json", "merges.txt"];
 
 impl TextModel {
-    /// Reads the text tower from a folder with the files of [`Model::from_folder`](crate::Model::from_folder).
+    /// Finds the text tower of the model that `spec` names, as [`Model::open`](crate::Model::open) finds the image
+    /// encoder; a model from the hub with the files of its tokenizer.
     ///
     /// # Errors
     /// [`ModelError::Lacks`] if the model embeds images alone, else as there.
+    pub fn open(spec: &str, options: &OpenOptions<'_>) -> Result<Self, ModelError> {
+        if let Some(name) = spec.strip_prefix(SEEDED) {
+            return Self::seeded(name);
+        }
+        let path = Path::new(spec);
+        if path.is_dir() {
+            return Self::from_folder(path);
+        }
+        let Some(repository) = Repository::parse(spec) else { return Err(unknown(spec)) };
+        let snapshot = fetched(&repository, options)?;
+        hub::fetch_present(&repository, &snapshot, &TOKENIZER_FILES, &options.hub, options.progress)?;
+        let mut model = Self::from_folder(&snapshot.folder)?;
+        model.name = spec.to_owned();
+        model.revision = Some(snapshot.commit);
+        Ok(model)
+    }
+
+    /// Reads the text tower from a folder with the files of [`Model::from_folder`](crate::Model::from_folder).
+    ///
+    /// # Errors
+    /// As [`Self::open`].
     pub fn from_folder(folder: &Path) -> Result<Self, ModelError> {
         let path = config_of(folder)?;
         let keys = Keys::parse(&read(&path)?, &path)?;
@@ -42,4 +54,37 @@ impl TextModel {
             folder: Some(folder.to_owned()),
         })
     }
+
+    /// Returns the shape of a card's text tower with generated weights, without a tokenizer.
+    ///
+    /// # Errors
+    /// [`ModelError::Unknown`] if there is no such card, [`ModelError::Lacks`] if it describes no text tower.
+    pub fn seeded(name: &str) -> Result<Self, ModelError> {
+        let card = Card::get(name)?;
+        let network = card.text.ok_or(ModelError::Lacks("text tower in its card"))?;
+        let weights = Box::new(SeededWeights::new(&network));
+        Ok(Self {
+            name: format!("{SEEDED}{name}"),
+            revision: None,
+            family: card.family,
+            network,
+            weights,
+            folder: None,
+        })
+    }
+}
+
+/// The text tower that a card's table `text` describes, with the keys of `text_config`.
+pub(crate) fn of_card(
+    family: &Family,
+    text: Map<String, Value>,
+    config: &Keys<'_>,
+) -> Result<Option<Network>, ModelError> {
+    let Some(tower) = family.text else { return Ok(None) };
+    let mut map = Map::new();
+    if let Some(outputs) = config.get("projection_dim") {
+        map.insert("projection_dim".to_owned(), outputs.clone());
+    }
+    map.insert("text_config".to_owned(), Value::Object(text));
+    (tower.network)(&config.with(map)).map(Some)
 }

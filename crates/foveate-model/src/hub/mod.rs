@@ -93,6 +93,32 @@ pub(crate) fn fetch(
     Ok(Snapshot { folder: cache.snapshot(&commit), commit })
 }
 
+/// Adds those of `files` to a snapshot that the repository has; offline, none.
+pub(crate) fn fetch_present(
+    repository: &Repository,
+    snapshot: &Snapshot,
+    files: &[&str],
+    options: &HubOptions,
+    progress: &dyn Progress,
+) -> Result<(), HubError> {
+    if options.offline {
+        return Ok(());
+    }
+    let cache = RepoCache::new(&options.cache, repository);
+    let client = HubClient::new(options)?;
+    let commit = &snapshot.commit;
+    let download = FileDownload { repository, commit, cache: &cache, client: &client, options, progress };
+    for file in files {
+        match download.file(file) {
+            Ok(()) | Err(HubError::NotFound { .. }) => {}
+            // The files that are there may be enough.
+            Err(error) if error.is_outage() => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
 /// Checks every file of a snapshot; an altered file explains why it could not be loaded.
 pub(crate) fn verify_all(repository: &Repository, snapshot: &Snapshot, options: &HubOptions) -> Result<(), HubError> {
     RepoCache::new(&options.cache, repository).verify(&snapshot.commit, |_| true)
