@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::keys::Keys;
-use crate::{Family, ModelError, Network, Preprocess, text};
+use crate::{Family, ModelError, Network, Preprocess};
 
 /// A model card: the facts about a published model that need no network.
 #[derive(Clone, Debug, PartialEq)]
@@ -83,7 +83,7 @@ impl Card {
         let config = Keys::new(file.config, path);
         let (family, network, preprocess) =
             Family::describe(&config, |resampler| Preprocess::from_map(file.preprocessor, path, resampler))?;
-        let text = file.text.map(|text| text::of_card(family, text, &config)).transpose()?.flatten();
+        let text = file.text.map(|text| family.text_of_card(text, &config)).transpose()?.flatten();
         Ok(Self {
             repository: file.repository,
             revision: file.revision,

@@ -4,7 +4,7 @@ use std::fmt;
 
 use foveate_core::CHANNELS;
 use foveate_encode::Pooling;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::keys::Keys;
 use crate::layout::NameTable;
@@ -46,6 +46,24 @@ impl fmt::Debug for Family {
 impl PartialEq for Family {
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)
+    }
+}
+
+impl Family {
+    /// The text tower that a card's table `text` describes, with the keys of `text_config`; `config` are the card's
+    /// other keys.
+    pub(crate) fn text_of_card(
+        &self,
+        text: Map<String, Value>,
+        config: &Keys<'_>,
+    ) -> Result<Option<Network>, ModelError> {
+        let Some(tower) = self.text else { return Ok(None) };
+        let mut map = Map::new();
+        if let Some(outputs) = config.get("projection_dim") {
+            map.insert("projection_dim".to_owned(), outputs.clone());
+        }
+        map.insert("text_config".to_owned(), Value::Object(text));
+        (tower.network)(&config.with(map)).map(Some)
     }
 }
 

@@ -1,12 +1,10 @@
 use std::path::Path;
 
-use serde_json::{Map, Value};
-
 use crate::family::Family;
 use crate::hub::{self, Repository};
 use crate::keys::Keys;
 use crate::open::{SEEDED, config_of, fetched, read, unknown};
-use crate::{Card, Checkpoint, ModelError, Network, OpenOptions, SeededWeights, TextModel};
+use crate::{Card, Checkpoint, ModelError, OpenOptions, SeededWeights, TextModel};
 
 /// The files that tokenizers are read from, in a repository that has them.
 const TOKENIZER_FILES: [&str; 6] =
@@ -72,19 +70,4 @@ impl TextModel {
             folder: None,
         })
     }
-}
-
-/// The text tower that a card's table `text` describes, with the keys of `text_config`.
-pub(crate) fn of_card(
-    family: &Family,
-    text: Map<String, Value>,
-    config: &Keys<'_>,
-) -> Result<Option<Network>, ModelError> {
-    let Some(tower) = family.text else { return Ok(None) };
-    let mut map = Map::new();
-    if let Some(outputs) = config.get("projection_dim") {
-        map.insert("projection_dim".to_owned(), outputs.clone());
-    }
-    map.insert("text_config".to_owned(), Value::Object(text));
-    (tower.network)(&config.with(map)).map(Some)
 }
