@@ -9,13 +9,9 @@ use foveate_core::VectorBuf;
 use foveate_encode::{DType, EncoderOptions};
 use foveate_encode_fused::FusedTextEncoder;
 use foveate_model::{PooledWord, TextModel};
-use foveate_testkit::encoders::distance;
+use foveate_testkit::encoders::{TEXT_FAMILIES, distance};
 use foveate_testkit::{data, run, trials};
 use npyz::npz::NpzArchive;
-
-/// The folders of `families` in the shared data with a text tower.
-const FOLDERS: [&str; 7] =
-    ["clip-gelu", "clip-quickgelu", "openclip", "pe-core-openclip", "siglip", "siglip2-fixed", "tipsv2"];
 
 fn main() -> ExitCode {
     run(trials![
@@ -50,7 +46,7 @@ fn encode(model: &TextModel, dtype: DType, threads: usize, texts: &[&[u32]]) -> 
 }
 
 fn vectors_are_those_of_the_families_libraries() {
-    for folder in FOLDERS {
+    for folder in TEXT_FAMILIES {
         let model = TextModel::from_folder(&data("families").join(folder)).unwrap();
         let (texts, expected) = goldens(folder, &model);
         let texts: Vec<&[u32]> = texts.iter().map(Vec::as_slice).collect();

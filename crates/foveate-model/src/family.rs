@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::keys::Keys;
 use crate::layout::NameTable;
-use crate::network::{Activation, AttentionBias, Grid, Interpolation, Network, PositionTable, WordTable};
+use crate::network::{Activation, AttentionBias, Grid, Interpolation, Network, PositionTable, TextLibrary, WordTable};
 use crate::{ModelError, PixelLibrary};
 
 /// A family in the layout of one library.
@@ -34,6 +34,7 @@ pub(crate) struct TextTower {
     /// Reads the network from config.json.
     pub(crate) network: fn(&Keys<'_>) -> Result<Network, ModelError>,
     pub(crate) layout: &'static NameTable,
+    pub(crate) library: TextLibrary,
 }
 
 impl fmt::Debug for Family {

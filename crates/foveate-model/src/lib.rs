@@ -35,7 +35,7 @@ pub use hub::{HubError, HubOptions, NoProgress, Progress, Token};
 pub use model::{Model, TextModel};
 pub use network::{
     Activation, AttentionBias, Grid, Interpolation, Network, PooledWord, PositionTable, ProbeShape, Projection, Rotary,
-    TensorSpec, WordTable,
+    TensorSpec, TextLibrary, WordTable,
 };
 pub use open::OpenOptions;
 pub use positions::interpolate_positions;

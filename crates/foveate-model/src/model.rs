@@ -1,7 +1,9 @@
 use std::path::PathBuf;
 
+use foveate_encode::Pooling;
+
 use crate::family::Family;
-use crate::network::Network;
+use crate::network::{Network, TextLibrary};
 use crate::preprocess::Preprocess;
 use crate::weights::Weights;
 
@@ -35,6 +37,10 @@ pub struct TextModel {
     pub network: Network,
     /// The tensors.
     pub weights: Box<dyn Weights>,
+    /// The pooling of the images' vectors in the same space.
+    pub pooling: Pooling,
+    /// The library that makes tokens.
+    pub library: TextLibrary,
     /// The folder with the tokenizer's files; `None` for generated weights.
     pub folder: Option<PathBuf>,
 }

@@ -69,6 +69,19 @@ pub struct WordTable {
     pub pooled: PooledWord,
 }
 
+/// The library that makes a text tower's tokens of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TextLibrary {
+    /// `CLIPTokenizer` of `transformers`.
+    Clip,
+    /// `SiglipTokenizer` of `transformers`, or `Siglip2Tokenizer`, as the tokenizer's own config says.
+    Siglip,
+    /// `Tipsv2Tokenizer` of `transformers`.
+    Tips,
+    /// `SimpleTokenizer` of open_clip.
+    OpenClip,
+}
+
 /// The token of a text whose final value the projection takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PooledWord {

@@ -7,8 +7,15 @@ use crate::open::{SEEDED, config_of, fetched, read, unknown};
 use crate::{Card, Checkpoint, ModelError, OpenOptions, SeededWeights, TextModel};
 
 /// The files that tokenizers are read from, in a repository that has them.
-const TOKENIZER_FILES: [&str; 6] =
-    ["tokenizer.json", "tokenizer_config.json", "spiece.model", "tokenizer.model", "vocab.json", "merges.txt"];
+const TOKENIZER_FILES: [&str; 7] = [
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "spiece.model",
+    "tokenizer.model",
+    "vocab.json",
+    "merges.txt",
+    "bpe_simple_vocab_16e6.txt.gz",
+];
 
 impl TextModel {
     /// Finds the text tower of the model that `spec` names, as [`Model::open`](crate::Model::open) finds the image
@@ -40,7 +47,7 @@ impl TextModel {
     pub fn from_folder(folder: &Path) -> Result<Self, ModelError> {
         let path = config_of(folder)?;
         let keys = Keys::parse(&read(&path)?, &path)?;
-        let (family, _) = Family::of_keys(&keys)?;
+        let (family, images) = Family::of_keys(&keys)?;
         let tower = family.text.ok_or(ModelError::Lacks("text tower"))?;
         let network = (tower.network)(&keys)?;
         Ok(Self {
@@ -49,6 +56,8 @@ impl TextModel {
             family,
             weights: Box::new(Checkpoint::open(folder, &network, tower.layout)?),
             network,
+            pooling: images.pooling,
+            library: tower.library,
             folder: Some(folder.to_owned()),
         })
     }
@@ -59,14 +68,16 @@ impl TextModel {
     /// [`ModelError::Unknown`] if there is no such card, [`ModelError::Lacks`] if it describes no text tower.
     pub fn seeded(name: &str) -> Result<Self, ModelError> {
         let card = Card::get(name)?;
-        let network = card.text.ok_or(ModelError::Lacks("text tower in its card"))?;
-        let weights = Box::new(SeededWeights::new(&network));
+        let lacks = ModelError::Lacks("text tower in its card");
+        let (Some(network), Some(tower)) = (card.text, card.family.text) else { return Err(lacks) };
         Ok(Self {
             name: format!("{SEEDED}{name}"),
             revision: None,
             family: card.family,
+            weights: Box::new(SeededWeights::new(&network)),
             network,
-            weights,
+            pooling: card.network.pooling,
+            library: tower.library,
             folder: None,
         })
     }

@@ -33,6 +33,10 @@ pub const FAMILIES: [&str; 15] = [
     "vit-nopooler",
 ];
 
+/// Those with a text tower.
+pub const TEXT_FAMILIES: [&str; 7] =
+    ["clip-gelu", "clip-quickgelu", "openclip", "pe-core-openclip", "siglip", "siglip2-fixed", "tipsv2"];
+
 /// The fixture model of this name.
 pub fn tiny(name: &str) -> Model {
     Model::from_folder(&fixtures().join("models").join(name)).unwrap()

@@ -26,6 +26,8 @@ pub mod task;
 #[cfg(feature = "cli")]
 pub mod telemetry;
 #[cfg(feature = "cli")]
+#[cfg(feature = "text")]
+pub mod texts;
 mod values;
 pub mod verify;
 

@@ -3,10 +3,12 @@
 
 use std::path::{Path, PathBuf};
 
+use foveate::pipeline::lane::Normalize;
+use foveate::texts::TextEmbedder;
 use foveate_core::Size;
-use foveate_encode::Pooling;
-use foveate_model::Model;
-use foveate_testkit::encoders::FAMILIES;
+use foveate_encode::{EncoderOptions, Pooling};
+use foveate_model::{Model, OpenOptions};
+use foveate_testkit::encoders::{FAMILIES, TEXT_FAMILIES};
 use foveate_testkit::{Trial, data};
 use foveate_tests::backends::encoders;
 use foveate_tests::numerics::cosine;
@@ -34,7 +36,29 @@ pub(super) fn trials() -> Vec<Trial> {
     for encoder in names {
         trials.extend(FAMILIES.map(|case| family(&encoder, case)));
     }
+    trials.extend(TEXT_FAMILIES.map(words));
     trials
+}
+
+/// The texts' vectors, from the sentences on.
+fn words(case: &'static str) -> Trial {
+    trial(format!("family::{case}::words"), move || {
+        let folder = data("families").join(case);
+        let golden: Value = serde_json::from_slice(&std::fs::read(folder.join("golden.json"))?)?;
+        let sentences = golden["texts"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let sentences: Vec<String> = sentences.map(str::to_owned).collect();
+        let spec = folder.display().to_string();
+        let mut embedder = TextEmbedder::open(&spec, &EncoderOptions::default(), &OpenOptions::from_env())?;
+        let ours = embedder.embed(&sentences, Normalize::Off)?;
+        let theirs = array(&folder, "text_vector")?.unwrap_or_default();
+        ensure(theirs.len() == ours.vectors.len(), || "text_vector is of another size".to_owned())?;
+        let pairs = ours.vectors.chunks_exact(ours.dim).zip(theirs.chunks_exact(ours.dim));
+        for ((ours, theirs), sentence) in pairs.zip(&sentences) {
+            let found = cosine(ours, theirs);
+            ensure(found >= LEAST, || format!("'{sentence}': cosine {found}"))?;
+        }
+        Ok(())
+    })
 }
 
 fn family(encoder: &str, case: &'static str) -> Trial {

@@ -5,7 +5,7 @@ use crate::family::{ConfigDefaults, NetworkSizes};
 use crate::family::{TextTower, activation, of_words, plain, text_tower};
 use crate::keys::Keys;
 use crate::layout::{NameTable, StoredAt};
-use crate::network::{Activation, Network, PooledWord, Projection, WordTable};
+use crate::network::{Activation, Network, PooledWord, Projection, TextLibrary, WordTable};
 
 /// The names of `text_model` in `transformers`, CLIP's and SigLIP's.
 const NAMES: &[(&str, StoredAt)] = &[
@@ -59,6 +59,7 @@ pub(super) const CLIP: TextTower = TextTower {
         unused: POSITION_IDS,
         names: &[&[("head.projection", StoredAt::At("text_projection"))], NAMES],
     },
+    library: TextLibrary::Clip,
 };
 
 /// SigLIP, and SigLIP 2 of fixed size. The model sees the padding, and pools the last position.
@@ -70,6 +71,7 @@ pub(super) const SIGLIP: TextTower = TextTower {
         unused: POSITION_IDS,
         names: &[&[("head.projection", StoredAt::At("text_model.head"))], NAMES],
     },
+    library: TextLibrary::Siglip,
 };
 
 /// TIPSv2, whose positions are sines and cosines.
@@ -81,6 +83,7 @@ pub(super) const TIPS: TextTower = TextTower {
         unused: &[],
         names: &[OPEN_CLIP_NAMES],
     },
+    library: TextLibrary::Tips,
 };
 
 /// CLIP and PE-Core in open_clip's layout.
@@ -92,6 +95,7 @@ pub(super) const OPEN_CLIP: TextTower = TextTower {
         unused: &[],
         names: &[OPEN_CLIP_NAMES],
     },
+    library: TextLibrary::OpenClip,
 };
 
 /// The keys of the text tower. A model of images alone has none.

@@ -45,6 +45,7 @@ Examples:
   foveate similar vectors.parquet --query photo.jpg
   foveate similar vectors.parquet --query shots/ --html page.html --images in/
   foveate similar vectors.parquet --id photos/0042.jpg --json
+  foveate similar vectors.parquet --text 'a red bicycle in snow'
 
 The queries are embedded by the model and with the settings that the vectors'
 manifest names. Columns: query, id, rank (from 1), score.
@@ -344,7 +345,8 @@ impl KeepArg {
 
 /// Arguments of `similar` as typed.
 #[derive(Args, Debug)]
-#[command(group = ArgGroup::new("asked").args(["query", "id"]).required(true).multiple(true))]
+#[cfg_attr(feature = "text", command(group = ArgGroup::new("asked").args(["query", "id", "text"]).required(true).multiple(true)))]
+#[cfg_attr(not(feature = "text"), command(group = ArgGroup::new("asked").args(["query", "id"]).required(true).multiple(true)))]
 pub(crate) struct SimilarArgs {
     #[command(flatten)]
     pub(crate) search: SearchArgs,
@@ -360,6 +362,12 @@ pub(crate) struct SimilarArgs {
     /// An image of VECTORS to search for, by its id or the end of it. Repeatable.
     #[arg(long, value_name = "ID")]
     pub(crate) id: Vec<String>,
+
+    /// Words to search for, if the vectors are of a model that embeds texts, too (CLIP, SigLIP, PE-Core, TIPSv2).
+    /// Repeatable.
+    #[cfg(feature = "text")]
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) text: Vec<String>,
 
     /// Images to find for each query.
     #[arg(short, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]

@@ -222,6 +222,8 @@ fn what_is_similar_to_a_photo_is_found() {
         .search("similar", &["v.parquet"], &other)
         .expect_error(2, "cannot be compared with these vectors: other weights");
     collection.search("similar", &["v.parquet"], &["--id", "nobody"]).expect_error(2, "no vector has the id 'nobody'");
+    let words = ["--text", "a cat", "--model", TINY];
+    collection.search("similar", &["v.parquet"], &words).expect_error(1, "this model has no text tower");
 }
 
 #[test]

@@ -9,10 +9,16 @@ use anyhow::anyhow;
 use foveate::Embedder;
 use foveate::collect::MemorySink;
 use foveate::embed::{Backends, Settings, incomparable};
+#[cfg(feature = "text")]
+use foveate::encode::EncoderOptions;
 use foveate::model::OpenOptions;
+#[cfg(feature = "text")]
+use foveate::pipeline::lane::Normalize;
 use foveate::pipeline::{Cancel, Progress};
 use foveate::search::{Neighbors, Vectors};
 use foveate::source::Input;
+#[cfg(feature = "text")]
+use foveate::texts::TextEmbedder;
 use foveate_sink_parquet::Column;
 use serde_json::json;
 
@@ -35,6 +41,8 @@ struct Queries {
     vectors: Vec<f32>,
     /// True if an image has no vector.
     is_short: bool,
+    /// The queries behind the images.
+    texts: usize,
 }
 
 /// An image that was found: its row and the score.
@@ -51,6 +59,8 @@ pub(crate) fn similar(args: &SimilarArgs) -> anyhow::Result<Exit> {
     if !args.query.is_empty() && !queries.add_images(args, &loaded, &cancel)? {
         return Ok(Exit::Interrupted);
     }
+    #[cfg(feature = "text")]
+    queries.add_texts(args, &loaded)?;
     let vectors = loaded.vectors(args.metric)?;
     let asked = Vectors::new(&queries.vectors, loaded.dim.max(1), args.metric.into())?;
     // An image of the collection is not its own neighbour.
@@ -90,21 +100,16 @@ impl Queries {
 
     /// Embeds images, and adds their vectors. Returns false if that was interrupted.
     fn add_images(&mut self, args: &SimilarArgs, loaded: &Loaded, cancel: &Cancel) -> anyhow::Result<bool> {
-        let usage = |why: String| Usage::from(anyhow!(why));
         let backends = Arc::new(Backends::compiled());
         let inputs = args.query.iter().cloned().map(Input::Path).collect();
-        let mut options = match (&loaded.manifest, &args.model) {
-            (Some(manifest), _) => Settings::like(&manifest.fingerprint, inputs, &backends),
-            (None, Some(model)) => Settings::new(inputs, model, ""),
-            (None, None) => {
-                let why =
-                    "the vectors do not say what made them; --model names the model, and --id searches without it";
-                return Err(usage(why.to_owned()).into());
-            }
+        let name = model_name(args, loaded)?;
+        let mut options = match &loaded.manifest {
+            Some(manifest) => Settings::like(&manifest.fingerprint, inputs, &backends),
+            None => Settings::new(inputs, &name, ""),
         };
         options.inputs.web = args.search.web.clone();
         options.inputs.store_option = args.search.store_option.clone();
-        options.model.network.model = args.model.clone().unwrap_or(options.model.network.model);
+        options.model.network.model = name.clone();
         options.engine.threads = args.search.threads;
         let listing = job::list(&options, |_| ())?;
         let download = progress::Download::new(args.search.quiet);
@@ -112,30 +117,15 @@ impl Queries {
         // A manifest may be of somebody else, whose word is no reason to fetch a model.
         model.hub.offline |= args.model.is_none();
         let opened = Embedder::open(&options, &backends, &model);
-        if opened.is_err() && args.model.is_none() && !Path::new(&options.model.network.model).exists() {
-            return Err(usage(format!(
-                "the vectors' manifest names the model {0}, which is not on this machine; pass --model {0} to fetch it, \
-                 or --model with a folder that has its weights",
-                options.model.network.model
-            ))
-            .into());
-        }
-        let mut embedder = opened.map_err(|error| {
-            anyhow!(error).context(format!("cannot open the model {}; --model names it", options.model.network.model))
-        })?;
+        let mut embedder = opened.map_err(|error| not_open(args, &name, error.into()))?;
         download.clear();
         let made = embedder.manifest();
         let difference = match &loaded.manifest {
             Some(manifest) => incomparable(&made.fingerprint, &manifest.fingerprint),
             None if made.dim == loaded.dim => None,
-            None => Some(format!(
-                "they have {} dimensions, and {} makes {}",
-                loaded.dim, options.model.network.model, made.dim
-            )),
+            None => Some(format!("they have {} dimensions, and {name} makes {}", loaded.dim, made.dim)),
         };
-        if let Some(difference) = difference {
-            return Err(usage(format!("queries cannot be compared with these vectors: {difference}")).into());
-        }
+        comparable(difference)?;
         let sink = MemorySink::default();
         let run = embedder.run(Box::new(listing), Box::new(sink.clone()), cancel, &Progress::default())?;
         if !run.is_complete() {
@@ -154,6 +144,41 @@ impl Queries {
         Ok(true)
     }
 
+    /// Embeds texts, and adds their vectors.
+    #[cfg(feature = "text")]
+    fn add_texts(&mut self, args: &SimilarArgs, loaded: &Loaded) -> anyhow::Result<()> {
+        if args.text.is_empty() {
+            return Ok(());
+        }
+        let name = model_name(args, loaded)?;
+        let download = progress::Download::new(args.search.quiet);
+        let mut hub = OpenOptions { progress: &download, ..OpenOptions::from_env() };
+        hub.hub.offline |= args.model.is_none();
+        let threads =
+            args.search.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+        let options = EncoderOptions { threads, ..EncoderOptions::default() };
+        let opened = TextEmbedder::open(&name, &options, &hub);
+        let mut embedder = opened.map_err(|error| not_open(args, &name, error.into()))?;
+        download.clear();
+        let settings = loaded.manifest.as_ref().map(|manifest| &manifest.fingerprint);
+        comparable(match settings {
+            Some(settings) => embedder.incomparable(settings),
+            None if embedder.dim() == loaded.dim => None,
+            None => Some(format!("they have {} dimensions, and {name} makes {}", loaded.dim, embedder.dim())),
+        })?;
+        let is_unit = settings.and_then(|settings| settings.get("normalize")).is_some_and(|name| name == "l2");
+        let normalize = if is_unit { Normalize::L2 } else { Normalize::Off };
+        let embedded = embedder.embed(&args.text, normalize).map_err(|error| Usage::from(anyhow!(error)))?;
+        for cut in embedded.truncated {
+            console::say!("warning: '{}' is longer than the model takes; its end was cut", args.text[cut]);
+        }
+        self.ids.extend(args.text.iter().cloned());
+        self.rows.extend(args.text.iter().map(|_| None));
+        self.vectors.extend(embedded.vectors);
+        self.texts = args.text.len();
+        Ok(())
+    }
+
     /// The neighbours of each query, without itself.
     fn found(&self, found: &Neighbors, k: usize) -> Vec<Found> {
         let mut others = Vec::new();
@@ -161,6 +186,34 @@ impl Queries {
             others.push(found.of(query).filter(|&(row, _)| Some(row) != *own).take(k).collect());
         }
         others
+    }
+}
+
+/// The model that made the vectors: the one that is asked for, or the manifest's.
+fn model_name(args: &SimilarArgs, loaded: &Loaded) -> Result<String, Usage> {
+    let of_manifest = loaded.manifest.as_ref().and_then(|manifest| manifest.fingerprint.get("model"));
+    args.model.as_ref().or(of_manifest).cloned().ok_or_else(|| {
+        let why = "the vectors do not say what made them; --model names the model, and --id searches without it";
+        anyhow!(why).into()
+    })
+}
+
+/// The error of a model that does not open. Without `--model` nothing is fetched.
+fn not_open(args: &SimilarArgs, name: &str, error: anyhow::Error) -> anyhow::Error {
+    if args.model.is_none() && !name.starts_with("seeded:") && !Path::new(name).exists() {
+        return Usage::from(anyhow!(
+            "the vectors' manifest names the model {name}, which is not on this machine; pass --model {name} to fetch \
+             it, or --model with a folder that has its weights"
+        ))
+        .into();
+    }
+    error.context(format!("cannot open the model {name}; --model names it"))
+}
+
+fn comparable(difference: Option<String>) -> Result<(), Usage> {
+    match difference {
+        None => Ok(()),
+        Some(why) => Err(anyhow!("queries cannot be compared with these vectors: {why}").into()),
     }
 }
 
@@ -231,8 +284,12 @@ fn tell(args: &SimilarArgs, loaded: &Loaded, queries: &Queries, found: &[Found])
 
 fn sheet(args: &SimilarArgs, loaded: &Loaded, queries: &Queries, found: &[Found]) -> Sheet {
     let mut rows = Vec::new();
-    for (id, found) in queries.ids.iter().zip(found) {
-        let mut cards = vec![Card { id: id.clone(), caption: "query".to_owned(), is_marked: true, ..Card::default() }];
+    let images = queries.ids.len() - queries.texts;
+    for (query, (id, found)) in queries.ids.iter().zip(found).enumerate() {
+        let mut cards = Vec::new();
+        if query < images {
+            cards.push(Card { id: id.clone(), caption: "query".to_owned(), is_marked: true, ..Card::default() });
+        }
         cards.extend(found.iter().map(|&found| Card::scored(loaded, found, false)));
         rows.push(Row { heading: id.clone(), sets: vec![cards] });
     }

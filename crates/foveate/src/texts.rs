@@ -1,0 +1,142 @@
+//! Texts to vectors in the space of a two-tower model's images.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use foveate_core::VectorBuf;
+use foveate_encode::{EncodeError, EncoderOptions};
+use foveate_encode_fused::FusedTextEncoder;
+use foveate_model::{ModelError, OpenOptions, PooledWord, TextLibrary, TextModel};
+use foveate_pipeline::lane::Normalize;
+use foveate_text::{TextError, TextRules, TextTokenizer};
+
+/// Texts that are computed together.
+const BATCH: usize = 256;
+
+/// A text tower with its tokenizer, open for one call after another.
+pub struct TextEmbedder {
+    encoder: FusedTextEncoder,
+    tokenizer: TextTokenizer,
+    model: TextIdentity,
+    /// True if the model sees the padding.
+    is_padded: bool,
+}
+
+/// The facts about a text tower that decide which images it fits.
+struct TextIdentity {
+    weights_sha256: String,
+    pooling: &'static str,
+}
+
+/// The reason that texts have no vectors.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TextsError {
+    /// The model cannot be opened, or has no text tower.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// Generated weights have no tokenizer.
+    #[error("{0} has generated weights and no tokenizer, so that its texts mean nothing; name a model with weights")]
+    Seeded(String),
+    /// The tokenizer is missing, or cannot take a text.
+    #[error(transparent)]
+    Tokenizer(#[from] TextError),
+    /// The computation failed.
+    #[error(transparent)]
+    Encode(#[from] EncodeError),
+    /// A text, counted from 1, is empty.
+    #[error("text {0} is empty; name what to search for")]
+    Empty(usize),
+}
+
+/// The vectors of some texts.
+#[derive(Debug, Default)]
+pub struct EmbeddedTexts {
+    /// `[n, dim]`, in the order of the texts.
+    pub vectors: Vec<f32>,
+    /// Components of a vector.
+    pub dim: usize,
+    /// Indices of the texts whose end did not fit the model's context.
+    pub truncated: Vec<usize>,
+}
+
+impl TextEmbedder {
+    /// Opens the text tower of the model `spec` on `options.threads` threads of the CPU, in `options.dtype`.
+    ///
+    /// # Errors
+    /// [`TextsError`], if the model has no text tower, no tokenizer or no weights.
+    pub fn open(spec: &str, options: &EncoderOptions, hub: &OpenOptions<'_>) -> Result<Self, TextsError> {
+        let model = TextModel::open(spec, hub)?;
+        let Some(folder) = &model.folder else { return Err(TextsError::Seeded(model.name)) };
+        let Some(words) = model.network.words else { return Err(ModelError::Lacks("text tower").into()) };
+        Ok(Self {
+            encoder: FusedTextEncoder::new(&model, options)?,
+            tokenizer: TextTokenizer::open(folder, rules(model.library, words.context, folder))?,
+            is_padded: words.pooled != PooledWord::Mean,
+            model: TextIdentity { weights_sha256: model.weights.hash().to_owned(), pooling: model.pooling.name() },
+        })
+    }
+
+    /// Components of a vector.
+    pub fn dim(&self) -> usize {
+        self.encoder.dim()
+    }
+
+    /// Says why texts cannot be compared with the images of an output with these settings; `None` if they can.
+    pub fn incomparable(&self, settings: &BTreeMap<String, String>) -> Option<String> {
+        let TextIdentity { weights_sha256, pooling } = &self.model;
+        if settings.get("weights_sha256") != Some(weights_sha256) {
+            return Some("other weights".to_owned());
+        }
+        let theirs = settings.get("pooling").map_or("none", String::as_str);
+        (theirs != *pooling).then(|| format!("pooling is {theirs}; texts are in the space of '{pooling}'"))
+    }
+
+    /// Computes the vectors of texts.
+    ///
+    /// # Errors
+    /// [`TextsError::Empty`] for a text without a character but white space; [`TextsError::Tokenizer`] and
+    /// [`TextsError::Encode`].
+    pub fn embed(&mut self, texts: &[String], normalize: Normalize) -> Result<EmbeddedTexts, TextsError> {
+        let mut embedded = EmbeddedTexts { dim: self.dim(), ..EmbeddedTexts::default() };
+        let mut rows = VectorBuf::new();
+        for (batch, some) in texts.chunks(BATCH).enumerate() {
+            let mut ids = Vec::with_capacity(some.len());
+            for (i, text) in some.iter().enumerate() {
+                let at = batch * BATCH + i;
+                if text.trim().is_empty() {
+                    return Err(TextsError::Empty(at + 1));
+                }
+                let mut tokens = self.tokenizer.encode(text)?;
+                if tokens.truncated {
+                    embedded.truncated.push(at);
+                }
+                if !self.is_padded {
+                    tokens.ids.truncate(tokens.real);
+                }
+                ids.push(tokens.ids);
+            }
+            let ids: Vec<&[u32]> = ids.iter().map(Vec::as_slice).collect();
+            self.encoder.encode(&ids, &mut rows)?;
+            normalize.apply(rows.as_mut_slice(), embedded.dim);
+            embedded.vectors.extend_from_slice(rows.as_slice());
+        }
+        Ok(embedded)
+    }
+}
+
+/// The rules of the tokenizer in `folder`. SigLIP 2 is read like SigLIP and has another tokenizer.
+fn rules(library: TextLibrary, context: usize, folder: &Path) -> TextRules {
+    match library {
+        TextLibrary::Clip => TextRules::clip(context),
+        TextLibrary::OpenClip => TextRules::open_clip(context),
+        TextLibrary::Tips => TextRules::tips(context),
+        TextLibrary::Siglip => {
+            let config = std::fs::read_to_string(folder.join("tokenizer_config.json")).unwrap_or_default();
+            match config.contains("Siglip2Tokenizer") || config.contains("GemmaTokenizer") {
+                true => TextRules::siglip2(context),
+                false => TextRules::siglip(context),
+            }
+        }
+    }
+}
