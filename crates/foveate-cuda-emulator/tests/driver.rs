@@ -530,9 +530,9 @@ fn modules_need_ptx_for_this_device() {
         assert_eq!(load(".version 99.0\n.target sm_80"), Err(CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION));
         assert_eq!(load("\u{7f}ELF"), Err(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU));
         let module = context.load_module(Ptx::from_src(GELU)).unwrap();
-        assert_eq!(module.load_function("gelu_f16").map(|_| ()).unwrap_err().0, CUresult::CUDA_ERROR_NOT_FOUND);
+        assert_eq!(module.load_function("activate_f16").map(|_| ()).unwrap_err().0, CUresult::CUDA_ERROR_NOT_FOUND);
         assert_eq!(module.load_function("nobodys_kernel").map(|_| ()).unwrap_err().0, CUresult::CUDA_ERROR_NOT_FOUND);
-        let gelu = module.load_function("gelu_f32").unwrap();
+        let gelu = module.load_function("activate_f32").unwrap();
         assert_eq!(gelu.shared_size_bytes().unwrap(), 4 * 32 + 16);
         assert_eq!(gelu.max_threads_per_block().unwrap(), 256);
         assert_eq!(gelu.ptx_version().unwrap(), 75);
@@ -549,9 +549,10 @@ const GELU: &str = "//
 .shared .align 4 .b8 table[16];
 .extern .shared .align 16 .b8 dynamic[];
 .func helper(.param .b64 p) { ret; }
-.visible .entry gelu_f32(
-    .param .u64 .ptr .global .align 16 gelu_f32_param_0,
-    .param .u64 gelu_f32_param_1
+.visible .entry activate_f32(
+    .param .u64 .ptr .global .align 16 activate_f32_param_0,
+    .param .u64 activate_f32_param_1,
+    .param .u32 activate_f32_param_2
 )
 .maxntid 256, 1, 1
 {
@@ -567,15 +568,16 @@ fn a_kernel_runs_with_the_arguments_of_its_launch() {
     fn body() {
         let context = CudaContext::new(0).unwrap();
         let stream = context.new_stream().unwrap();
-        let gelu = context.load_module(Ptx::from_src(GELU)).unwrap().load_function("gelu_f32").unwrap();
+        let gelu = context.load_module(Ptx::from_src(GELU)).unwrap().load_function("activate_f32").unwrap();
         let mut x = stream.clone_htod(&[1.0f32; 16]).unwrap();
         let mut count = 8_i64;
         let launch = |threads| LaunchConfig { grid_dim: (1, 1, 1), block_dim: (threads, 1, 1), shared_mem_bytes: 0 };
         // SAFETY: these are the kernel's parameters.
         unsafe {
-            let refused = stream.launch_builder(&gelu).arg(&mut x).arg(&count).launch(launch(512)).unwrap_err();
+            let refused =
+                stream.launch_builder(&gelu).arg(&mut x).arg(&count).arg(&0_i32).launch(launch(512)).unwrap_err();
             assert_eq!(refused.0, CUresult::CUDA_ERROR_INVALID_VALUE, "compiled for 256 threads");
-            stream.launch_builder(&gelu).arg(&mut x).arg(&count).launch(launch(256)).unwrap();
+            stream.launch_builder(&gelu).arg(&mut x).arg(&count).arg(&0_i32).launch(launch(256)).unwrap();
         }
         // The launch has already copied its arguments.
         count += 8;
@@ -591,11 +593,11 @@ fn a_kernel_that_leaves_its_memory_crashes() {
     if inside() {
         let context = CudaContext::new(0).unwrap();
         let stream = context.new_stream().unwrap();
-        let gelu = context.load_module(Ptx::from_src(GELU)).unwrap().load_function("gelu_f32").unwrap();
+        let gelu = context.load_module(Ptx::from_src(GELU)).unwrap().load_function("activate_f32").unwrap();
         let mut x = stream.clone_htod(&[1.0f32; 64]).unwrap();
         let launch = LaunchConfig { grid_dim: (1, 1, 1), block_dim: (256, 1, 1), shared_mem_bytes: 0 };
         // SAFETY: it is not, which is the point: there are 64 and not 72.
-        unsafe { stream.launch_builder(&gelu).arg(&mut x).arg(&72_i64).launch(launch) }.unwrap();
+        unsafe { stream.launch_builder(&gelu).arg(&mut x).arg(&72_i64).arg(&0_i32).launch(launch) }.unwrap();
         return stream.synchronize().unwrap();
     }
     let output = child("a_kernel_that_leaves_its_memory_crashes", &[]);
@@ -608,11 +610,12 @@ fn a_misaligned_access_ends_the_process() {
     dies("a_misaligned_access_ends_the_process", "misaligned access to a 'const struct uint4', 4 bytes off", || {
         let context = CudaContext::new(0).unwrap();
         let stream = context.new_stream().unwrap();
-        let gelu = context.load_module(Ptx::from_src(GELU)).unwrap().load_function("gelu_f32").unwrap();
+        let gelu = context.load_module(Ptx::from_src(GELU)).unwrap().load_function("activate_f32").unwrap();
         let mut x = stream.clone_htod(&[1.0f32; 64]).unwrap();
         let launch = LaunchConfig { grid_dim: (1, 1, 1), block_dim: (256, 1, 1), shared_mem_bytes: 0 };
         // SAFETY: it is not, which is the point: the numbers begin 4 bytes into the memory.
-        unsafe { stream.launch_builder(&gelu).arg(&mut x.slice_mut(1..)).arg(&8_i64).launch(launch) }.unwrap();
+        unsafe { stream.launch_builder(&gelu).arg(&mut x.slice_mut(1..)).arg(&8_i64).arg(&0_i32).launch(launch) }
+            .unwrap();
         stream.synchronize().unwrap();
     });
 }
@@ -638,7 +641,7 @@ fn launches_are_held_to_the_shared_memory_that_was_asked_for() {
     fn body() {
         let context = plain_context();
         let stream = context.new_stream().unwrap();
-        let gelu = context.load_module(Ptx::from_src(GELU)).unwrap().load_function("gelu_f32").unwrap();
+        let gelu = context.load_module(Ptx::from_src(GELU)).unwrap().load_function("activate_f32").unwrap();
         let mut x = stream.clone_htod(&[1.0f32; 8]).unwrap();
         stream.synchronize().unwrap();
         // Captured and never run: the kernel itself does not use that memory.
@@ -646,7 +649,7 @@ fn launches_are_held_to_the_shared_memory_that_was_asked_for() {
         let mut launch = |bytes| {
             let shape = LaunchConfig { grid_dim: (1, 1, 1), block_dim: (256, 1, 1), shared_mem_bytes: bytes };
             // SAFETY: these are the kernel's parameters.
-            unsafe { stream.launch_builder(&gelu).arg(&mut x).arg(&8_i64).launch(shape) }
+            unsafe { stream.launch_builder(&gelu).arg(&mut x).arg(&8_i64).arg(&0_i32).launch(shape) }
                 .map(drop)
                 .map_err(|error| error.0)
         };
@@ -671,13 +674,13 @@ fn launches_of_one_graph_follow_each_other() {
         let context = plain_context();
         let stream = context.new_stream().unwrap();
         let other = context.new_stream().unwrap();
-        let gelu = context.load_module(Ptx::from_src(GELU)).unwrap().load_function("gelu_f32").unwrap();
+        let gelu = context.load_module(Ptx::from_src(GELU)).unwrap().load_function("activate_f32").unwrap();
         let mut x = stream.clone_htod(&[1.0f32; 8]).unwrap();
         context.synchronize().unwrap();
         stream.begin_capture(GLOBAL).unwrap();
         let launch = LaunchConfig { grid_dim: (1, 1, 1), block_dim: (256, 1, 1), shared_mem_bytes: 0 };
         // SAFETY: these are the kernel's parameters.
-        unsafe { stream.launch_builder(&gelu).arg(&mut x).arg(&8_i64).launch(launch) }.unwrap();
+        unsafe { stream.launch_builder(&gelu).arg(&mut x).arg(&8_i64).arg(&0_i32).launch(launch) }.unwrap();
         let graph = stream.end_capture(NO_FLAGS).unwrap().unwrap();
         graph.launch().unwrap();
         // SAFETY: the graph and its memory live until the end of this function.
@@ -692,9 +695,9 @@ fn launches_of_one_graph_follow_each_other() {
 fn old_ptx_ends_the_process() {
     dies("old_ptx_ends_the_process", "takes other parameters than its source", || {
         let context = CudaContext::new(0).unwrap();
-        let old = GELU.replace(".param .u64 gelu_f32_param_1", ".param .u32 gelu_f32_param_1");
+        let old = GELU.replace(".param .u64 activate_f32_param_1", ".param .u32 activate_f32_param_1");
         let module = context.load_module(Ptx::from_src(old)).unwrap();
-        let _ = module.load_function("gelu_f32");
+        let _ = module.load_function("activate_f32");
     });
 }
 

@@ -248,7 +248,7 @@ const KERNEL: &str = "
 .version 7.5
 .target sm_75
 .address_size 64
-.visible .entry gelu_f32(.param .u64 x, .param .u64 count) { ret; }
+.visible .entry activate_f32(.param .u64 x, .param .u64 count, .param .u32 function) { ret; }
 ";
 
 type FirstUse<'a> = &'a mut (dyn FnMut() -> Result<(), CudaError> + Send);
@@ -268,14 +268,14 @@ fn what_loads_code_waits_for_captures() {
         let operands =
             Operands { x: &x, weight: &x, alpha: 1.0, bias: None, added: None, y: &y, workspace: &workspace };
         let module = Module::from_ptx(device, KERNEL).unwrap();
-        let kernel = module.kernel("gelu_f32").unwrap();
+        let kernel = module.kernel("activate_f32").unwrap();
         let mut pinned = Some(Pinned::new(device, 1).unwrap());
         let mut graph = Some(Graph::capture(&stream, || Ok::<_, CudaError>(())).unwrap());
         // SAFETY: these are the kernel's parameters, and it accesses nothing.
-        let launch = || unsafe { kernel.launch(&stream, [1; 3], 32, &[Arg::Buffer(&x), Arg::I64(0)]) };
+        let launch = || unsafe { kernel.launch(&stream, [1; 3], 32, &[Arg::Buffer(&x), Arg::I64(0), Arg::I32(0)]) };
         let mut uses: [(&str, FirstUse<'_>); 9] = [
             ("a module", &mut || Module::from_ptx(device, KERNEL).map(drop)),
-            ("a module's kernel", &mut || module.kernel("gelu_f32").map(drop)),
+            ("a module's kernel", &mut || module.kernel("activate_f32").map(drop)),
             ("a kernel's first launch", &mut || launch()),
             ("cuBLASLt's handle", &mut || blaslt::Handle::new(device).map(drop)),
             ("a product", &mut || blas.plan(product_shape, &workspace).map(drop)),

@@ -69,7 +69,8 @@ impl TextModel {
     pub fn seeded(name: &str) -> Result<Self, ModelError> {
         let card = Card::get(name)?;
         let lacks = ModelError::Lacks("text tower in its card");
-        let (Some(network), Some(tower)) = (card.text, card.family.text) else { return Err(lacks) };
+        let Some(network) = card.text else { return Err(lacks) };
+        let Some(tower) = card.family.text else { return Err(lacks) };
         Ok(Self {
             name: format!("{SEEDED}{name}"),
             revision: None,
