@@ -82,6 +82,18 @@ pub enum TextLibrary {
     OpenClip,
 }
 
+impl TextLibrary {
+    /// The name in manifests.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Clip => "clip",
+            Self::Siglip => "siglip",
+            Self::Tips => "tips",
+            Self::OpenClip => "open_clip",
+        }
+    }
+}
+
 /// The token of a text whose final value the projection takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PooledWord {

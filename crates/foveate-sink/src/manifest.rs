@@ -44,6 +44,8 @@ impl RunManifest {
 
     /// The fingerprint entry with the number of items of a part.
     pub const PART_ITEMS: &str = "sink.part_items";
+    /// The fingerprint entry of vectors of texts, with the library that makes their tokens.
+    pub const TEXTS: &str = "texts";
     /// The fingerprint entry with the command that made the output, if it holds no vectors: [`Self::PACK`].
     pub const COMMAND: &str = "command";
     /// The command that makes shards of images.

@@ -1,6 +1,5 @@
 //! Texts to vectors in the space of a two-tower model's images.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use foveate_core::VectorBuf;
@@ -8,6 +7,7 @@ use foveate_encode::{EncodeError, EncoderOptions};
 use foveate_encode_fused::FusedTextEncoder;
 use foveate_model::{ModelError, OpenOptions, PooledWord, TextLibrary, TextModel};
 use foveate_pipeline::lane::Normalize;
+use foveate_sink::RunManifest;
 use foveate_text::{TextError, TextRules, TextTokenizer};
 
 /// Texts that are computed together.
@@ -22,10 +22,15 @@ pub struct TextEmbedder {
     is_padded: bool,
 }
 
-/// The facts about a text tower that decide which images it fits.
+/// The facts about an open text tower for manifests.
 struct TextIdentity {
+    name: String,
+    revision: Option<String>,
     weights_sha256: String,
+    /// That of the images in the same space.
     pooling: &'static str,
+    library: &'static str,
+    dtype: &'static str,
 }
 
 /// The reason that texts have no vectors.
@@ -73,7 +78,14 @@ impl TextEmbedder {
             encoder: FusedTextEncoder::new(&model, options)?,
             tokenizer: TextTokenizer::open(folder, rules(model.library, words.context, folder))?,
             is_padded: words.pooled != PooledWord::Mean,
-            model: TextIdentity { weights_sha256: model.weights.hash().to_owned(), pooling: model.pooling.name() },
+            model: TextIdentity {
+                weights_sha256: model.weights.hash().to_owned(),
+                name: model.name,
+                revision: model.revision,
+                pooling: model.pooling.name(),
+                library: model.library.name(),
+                dtype: options.dtype.name(),
+            },
         })
     }
 
@@ -82,14 +94,26 @@ impl TextEmbedder {
         self.encoder.dim()
     }
 
-    /// Says why texts cannot be compared with the images of an output with these settings; `None` if they can.
-    pub fn incomparable(&self, settings: &BTreeMap<String, String>) -> Option<String> {
-        let TextIdentity { weights_sha256, pooling } = &self.model;
-        if settings.get("weights_sha256") != Some(weights_sha256) {
-            return Some("other weights".to_owned());
+    /// Returns the record of everything that decides the vectors.
+    pub fn manifest(&self, normalize: Normalize) -> RunManifest {
+        let TextIdentity { name, revision, weights_sha256, pooling, library, dtype } = &self.model;
+        let mut manifest = RunManifest { dim: self.dim(), ..RunManifest::default() };
+        for (setting, value) in [
+            ("foveate", crate::VERSION),
+            ("model", name.as_str()),
+            ("weights_sha256", weights_sha256.as_str()),
+            (RunManifest::TEXTS, *library),
+            ("encoder", "fused"),
+            ("dtype", *dtype),
+            ("pooling", *pooling),
+            ("normalize", normalize.name()),
+        ] {
+            manifest.fingerprint.insert(setting.to_owned(), value.to_owned());
         }
-        let theirs = settings.get("pooling").map_or("none", String::as_str);
-        (theirs != *pooling).then(|| format!("pooling is {theirs}; texts are in the space of '{pooling}'"))
+        if let Some(revision) = revision {
+            manifest.info.insert("model_revision".to_owned(), revision.clone());
+        }
+        manifest
     }
 
     /// Computes the vectors of texts.

@@ -7,6 +7,8 @@ use foveate::embed::{CacheSettings, EngineSettings, ImageSettings, ModelSettings
 use foveate::pipeline::FailurePolicy;
 use foveate::{DecodeScale, Shard};
 
+#[cfg(feature = "text")]
+use super::embed_text::{self, EmbedTextArgs};
 use super::foreign::args::ForeignArgs;
 use super::job::JobArgs;
 use super::lab_args::{
@@ -79,6 +81,10 @@ pub(crate) enum Command {
     /// Turn images into vectors.
     #[command(after_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
     Embed(Box<EmbedArgs>),
+    /// Turn texts into vectors in the space of a model's images.
+    #[cfg(feature = "text")]
+    #[command(after_help = embed_text::EXAMPLES)]
+    EmbedText(Box<EmbedTextArgs>),
     /// Copy images into tar or Parquet shards, which are read faster than many small files.
     #[command(after_help = pack_args::EXAMPLES)]
     Pack(Box<PackArgs>),

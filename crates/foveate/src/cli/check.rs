@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use foveate::core::Backend;
 use foveate::embed::{Backends, Settings, store_address};
+#[cfg(feature = "text")]
+use foveate::model::Model;
 use foveate::queue::QueueOptions;
 use foveate::sink::Layout;
 use foveate::source::store::store_of;
@@ -17,6 +19,8 @@ use foveate::source::{Input, Separator};
 
 use super::args::{Command, EmbedArgs, VerifyArgs};
 use super::config::Evidence;
+#[cfg(feature = "text")]
+use super::embed_text::EmbedTextArgs;
 use super::exit::Usage;
 use super::job::JobArgs;
 use super::lab_args::{Experiment, LabArgs, ProfileArgs, ReportArgs, TuneArgs};
@@ -35,6 +39,8 @@ use super::{service, trace};
 pub(crate) fn command(command: &Command) -> Result<(), Usage> {
     let checked = match command {
         Command::Embed(args) => embed(args),
+        #[cfg(feature = "text")]
+        Command::EmbedText(args) => embed_text(args),
         Command::Pack(args) => pack(args),
         Command::Verify(args) => verify(args),
         Command::Inspect(args) => super::inspect::check(args),
@@ -120,6 +126,15 @@ fn embed(args: &EmbedArgs) -> anyhow::Result<()> {
     output(&options)?;
     optional(args.changes.as_deref(), new_file)?;
     optional(args.trace.as_deref(), |path| own_file(trace::file(path)))
+}
+
+#[cfg(feature = "text")]
+fn embed_text(args: &EmbedTextArgs) -> anyhow::Result<()> {
+    if args.input != Path::new("-") {
+        readable_file(&args.input)?;
+    }
+    Model::check_name(&args.model)?;
+    Ok(super::embed_text::settings(args).check_output(&Backends::compiled())?)
 }
 
 fn pack(args: &PackArgs) -> anyhow::Result<()> {

@@ -16,6 +16,8 @@ mod diagnose;
 mod doctor;
 mod dry_run;
 mod embed;
+#[cfg(feature = "text")]
+mod embed_text;
 mod enqueue;
 mod exit;
 mod foreign;
@@ -93,6 +95,8 @@ fn run(command: Command) -> anyhow::Result<Exit> {
     check::command(&command)?;
     match command {
         Command::Embed(args) => embed::run(&args),
+        #[cfg(feature = "text")]
+        Command::EmbedText(args) => embed_text::run(&args),
         Command::Pack(args) => pack::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Inspect(args) => inspect::run(&args),

@@ -25,6 +25,9 @@ const DECISIVE: [&str; 11] = [
     "normalize",
 ];
 
+/// Those of them that vectors of texts share with the images of the same model.
+const DECISIVE_OF_TEXTS: [&str; 3] = ["weights_sha256", "pooling", "normalize"];
+
 /// Settings that choose inputs.
 const OF_INPUTS: [&str; 6] =
     [RunManifest::LISTING, RunManifest::ITEMS, RunManifest::MERGED, "shard", "image_column", "id_column"];
@@ -90,7 +93,9 @@ impl Settings {
 
 /// Says why vectors with these settings cannot be compared with those of an output with `others`; `None` if they can.
 pub fn incomparable(settings: &BTreeMap<String, String>, others: &BTreeMap<String, String>) -> Option<String> {
-    let name = DECISIVE.into_iter().find(|name| settings.get(*name) != others.get(*name))?;
+    let is_mixed = settings.contains_key(RunManifest::TEXTS) != others.contains_key(RunManifest::TEXTS);
+    let decisive = if is_mixed { &DECISIVE_OF_TEXTS[..] } else { &DECISIVE[..] };
+    let name = *decisive.iter().find(|name| settings.get(**name) != others.get(**name))?;
     if let Some(what) = name.strip_suffix("_sha256") {
         return Some(format!("other {what}"));
     }

@@ -8,6 +8,8 @@ mod model;
 mod sources;
 #[cfg(feature = "object-store")]
 mod store_output;
+#[cfg(feature = "text")]
+mod words;
 
 use std::process::ExitCode;
 
@@ -16,5 +18,7 @@ fn main() -> ExitCode {
     trials.extend(sources::trials());
     #[cfg(feature = "object-store")]
     trials.extend(store_output::trials());
+    #[cfg(feature = "text")]
+    trials.extend(words::trials());
     foveate_testkit::run(trials)
 }

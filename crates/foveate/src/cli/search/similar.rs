@@ -161,13 +161,13 @@ impl Queries {
         let mut embedder = opened.map_err(|error| not_open(args, &name, error.into()))?;
         download.clear();
         let settings = loaded.manifest.as_ref().map(|manifest| &manifest.fingerprint);
+        let is_unit = settings.and_then(|settings| settings.get("normalize")).is_some_and(|name| name == "l2");
+        let normalize = if is_unit { Normalize::L2 } else { Normalize::Off };
         comparable(match settings {
-            Some(settings) => embedder.incomparable(settings),
+            Some(settings) => incomparable(&embedder.manifest(normalize).fingerprint, settings),
             None if embedder.dim() == loaded.dim => None,
             None => Some(format!("they have {} dimensions, and {name} makes {}", loaded.dim, embedder.dim())),
         })?;
-        let is_unit = settings.and_then(|settings| settings.get("normalize")).is_some_and(|name| name == "l2");
-        let normalize = if is_unit { Normalize::L2 } else { Normalize::Off };
         let embedded = embedder.embed(&args.text, normalize).map_err(|error| Usage::from(anyhow!(error)))?;
         for cut in embedded.truncated {
             console::say!("warning: '{}' is longer than the model takes; its end was cut", args.text[cut]);
