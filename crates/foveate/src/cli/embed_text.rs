@@ -12,12 +12,13 @@ use foveate::encode::{DType, EncoderOptions};
 use foveate::model::OpenOptions;
 use foveate::pipeline::Cancel;
 use foveate::pipeline::lane::Normalize;
-use foveate::sink::{Existing, Failure, Rows, SinkError, VectorSink};
+use foveate::sink::{Existing, Failure, Rows, RunManifest, SinkError, VectorSink};
 use foveate::source::{FetchError, text_of};
 use foveate::texts::TextEmbedder;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::exit::{Exit, Usage};
+use super::summary::counted;
 use super::tables::{column, column_named, id_column, names_of, open_table};
 use super::{console, job, progress};
 use crate::values::{one_of, parse_positive};
@@ -115,7 +116,7 @@ pub(crate) fn run(args: &EmbedTextArgs) -> anyhow::Result<Exit> {
     let mut embedder = TextEmbedder::open(&args.model, &options, &hub)?;
     download.clear();
     let mut manifest = embedder.manifest(args.normalize);
-    manifest.fingerprint.insert("texts_xxh3".to_owned(), table.hash());
+    manifest.fingerprint.insert(RunManifest::LISTING.to_owned(), table.hash());
     let existing = if args.overwrite { Existing::Overwrite } else { Existing::Resume };
     let begun = match sink.begin(&manifest, existing) {
         Err(SinkError::AlreadyComplete(done)) => {
@@ -140,13 +141,16 @@ pub(crate) fn run(args: &EmbedTextArgs) -> anyhow::Result<Exit> {
     let published = sink.finish()?;
     if !args.quiet {
         let seconds = started.elapsed().as_secs_f64();
-        let rows = published.rows;
-        console::say!("{rows} texts embedded in {seconds:.1} s → {}", args.output.display());
+        let rows = counted(published.rows, "text");
+        console::say!("{rows} embedded in {seconds:.1} s → {}", args.output.display());
         if truncated > 0 {
-            console::say!("warning: {truncated} texts are longer than the model takes; their ends were cut");
+            console::say!("warning: {} cut to what the model takes", counted(truncated, "text"));
         }
         if published.failures > 0 {
-            console::say!("warning: {} texts are empty", published.failures);
+            console::say!(
+                "warning: {} without a word; the failures file has the lines",
+                counted(published.failures, "text")
+            );
         }
     }
     Ok(if published.failures > 0 { Exit::Failures } else { Exit::Complete })
@@ -178,7 +182,7 @@ impl TextTable {
         embedder: &mut TextEmbedder,
         normalize: Normalize,
         sink: &mut dyn VectorSink,
-    ) -> anyhow::Result<usize> {
+    ) -> anyhow::Result<u64> {
         let mut index = Vec::new();
         let mut id = Vec::new();
         let mut texts = Vec::new();
@@ -214,7 +218,7 @@ impl TextTable {
             columns: if has_columns { &columns } else { &[] },
         })?;
         sink.fail(&failures)?;
-        Ok(embedded.truncated.len())
+        Ok(embedded.truncated.len() as u64)
     }
 }
 

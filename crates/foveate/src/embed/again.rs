@@ -91,6 +91,11 @@ impl Settings {
     }
 }
 
+/// The same of a setting of texts and of images that are compared with each other.
+pub fn decides_texts_and_images(name: &str) -> bool {
+    DECISIVE_OF_TEXTS.contains(&name)
+}
+
 /// Says why vectors with these settings cannot be compared with those of an output with `others`; `None` if they can.
 pub fn incomparable(settings: &BTreeMap<String, String>, others: &BTreeMap<String, String>) -> Option<String> {
     let is_mixed = settings.contains_key(RunManifest::TEXTS) != others.contains_key(RunManifest::TEXTS);

@@ -13,7 +13,7 @@ mod run;
 mod settings;
 mod update;
 
-pub use again::{decides_vectors, incomparable, kernels_remedy};
+pub use again::{decides_texts_and_images, decides_vectors, incomparable, kernels_remedy};
 pub use apart::ApartFrom;
 pub use error::EmbedError;
 pub(crate) use open::OpenedJob;

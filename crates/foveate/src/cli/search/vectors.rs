@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
-use foveate::embed::{Backends, Settings, decides_vectors, store_address};
+use foveate::embed::{Backends, Settings, decides_texts_and_images, decides_vectors, store_address};
 use foveate::search::{Collector, Components, Metric, Vectors};
 use foveate::sink::{OutputManifest, RecordedHash, RecordedInputs, RunManifest, Shape, StoredRun, sidecar};
 use xxhash_rust::xxh3::xxh3_64;
@@ -198,10 +198,13 @@ fn check<'a>(inputs: impl Iterator<Item = &'a Input>, metric: Metric) -> anyhow:
         Input::Foreign(_) => None,
     });
     let (names, runs): (Vec<_>, Vec<_>) = ours.unzip();
+    let texts = runs.iter().filter(|run| run.manifest.fingerprint.contains_key(RunManifest::TEXTS)).count();
+    let is_mixed = texts > 0 && texts < runs.len();
     // Lengths do not change a cosine, and other kernels only the last bits.
     Ok(merge::check_same_job(&names, &runs, SEARCH, |name| {
         let is_length = metric == Metric::Cosine && name == "normalize";
-        decides_vectors(name) && !is_length && ![RunManifest::KERNELS, RunManifest::PIXELS].contains(&name)
+        let decides = if is_mixed { decides_texts_and_images(name) } else { decides_vectors(name) };
+        decides && !is_length && ![RunManifest::KERNELS, RunManifest::PIXELS].contains(&name)
     })?)
 }
 
