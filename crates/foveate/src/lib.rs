@@ -25,9 +25,9 @@ mod shard;
 pub mod task;
 #[cfg(feature = "cli")]
 pub mod telemetry;
-#[cfg(feature = "cli")]
 #[cfg(feature = "text")]
 pub mod texts;
+#[cfg(feature = "cli")]
 mod values;
 pub mod verify;
 
