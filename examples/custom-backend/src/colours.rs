@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use foveate::core::{PixelBatch, RegistryError, VectorBuf};
+use foveate::core::{PixelBatch, RegistryError, SampleType, VectorBuf};
 use foveate::model::Model;
 use foveate::encode::{
     DType, EncodeError, EncodeTimes, Encoder, EncoderBackend, EncoderOptions, EncoderRegistry, EncoderSpec, Overlap,
@@ -26,6 +26,7 @@ impl Colours {
         }
         let spec = EncoderSpec {
             input: model.preprocess.crop,
+            sample: SampleType::U8,
             mean: [0.0; 3],
             std: [1.0; 3],
             dim: 3,

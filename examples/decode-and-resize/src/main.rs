@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use foveate_core::{ImageViewMut, PixelBuf, PixelLimits, Size};
 use foveate_decode::{DecodeHint, Decoder, DecoderOptions};
 use foveate_decode_turbojpeg::TurboJpegDecoder;
-use foveate_resize::{Filter, Geometry, Resizer};
+use foveate_resize::{CropTies, Filter, Geometry, Resizer};
 use foveate_resize_fir::FirResizer;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -18,7 +18,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let tensor = arguments.next().unwrap_or_else(|| std::env::temp_dir().join("photo.rgb"));
 
     // DINOv2's recipe: the shorter side to 256, bicubic as Pillow does it, then the middle 224 x 224.
-    let recipe = Geometry::ShortestEdgeCrop { edge: 256, longest: None, crop: Size::square(224), filter: Filter::Bicubic };
+    let recipe = Geometry::ShortestEdgeCrop {
+        edge: 256,
+        longest: None,
+        crop: Size::square(224),
+        ties: CropTies::Down,
+        filter: Filter::Bicubic,
+    };
 
     // Decoders, resizers and buffers are made once per thread and used for every image.
     let mut decoder = TurboJpegDecoder::new(DecoderOptions::default())?;
