@@ -17,6 +17,7 @@ fn main() -> ExitCode {
     run(trials![
         vectors_are_those_of_the_families_libraries,
         a_text_has_the_same_bits_in_any_batch,
+        towers_of_cards_compute,
         texts_that_a_model_cannot_take_are_named,
     ])
 }
@@ -73,6 +74,15 @@ fn a_text_has_the_same_bits_in_any_batch() {
             }
         }
     }
+}
+
+/// The shapes of cards, whose weights are generated.
+fn towers_of_cards_compute() {
+    let model = TextModel::seeded("clip-vit-base-patch32").unwrap();
+    let vectors = encode(&model, DType::I8, 2, &[&[49_406, 320, 2368, 49_407]]);
+    assert_eq!(vectors.dim(), 512);
+    assert!(vectors.row(0).iter().all(|value| value.is_finite()));
+    assert!(TextModel::seeded("dinov2-small").unwrap_err().to_string().contains("no text tower"));
 }
 
 fn texts_that_a_model_cannot_take_are_named() {

@@ -84,9 +84,21 @@ pub(crate) fn vit(keys: &Keys<'_>, defaults: ConfigDefaults) -> Result<Network, 
         CHANNELS => {}
         other => return Err(keys.error("num_channels", format!("is {other}; only RGB (3) is supported"))),
     }
-    let hidden_size = keys.integer("hidden_size", Some(defaults.hidden_size), 1..=1 << 16)?;
     let patch_size = square_side(keys, "patch_size", defaults.patch_size)?;
     let side = square_side(keys, "image_size", 224)? / patch_size;
+    let mut network = transformer(keys, &defaults, patch_size, side)?;
+    network.attention_bias = AttentionBias::all(keys.flag("qkv_bias", Some(true))?);
+    Ok(network)
+}
+
+/// Reads the sizes of the blocks. `side` is in patches.
+fn transformer(
+    keys: &Keys<'_>,
+    defaults: &ConfigDefaults,
+    patch_size: usize,
+    side: usize,
+) -> Result<Network, ModelError> {
+    let hidden_size = keys.integer("hidden_size", Some(defaults.hidden_size), 1..=1 << 16)?;
     let mut network = plain(NetworkSizes {
         hidden_size,
         layers: keys.integer("num_hidden_layers", Some(defaults.layers), 1..=4096)?,
@@ -95,7 +107,6 @@ pub(crate) fn vit(keys: &Keys<'_>, defaults: ConfigDefaults) -> Result<Network, 
         patch_size,
         side,
     });
-    network.attention_bias = AttentionBias::all(keys.flag("qkv_bias", Some(true))?);
     network.layer_norm_eps = keys.number("layer_norm_eps", Some(defaults.epsilon), 0.0..=1.0)?;
     Ok(network)
 }
@@ -142,18 +153,8 @@ pub(crate) fn plain(sizes: NetworkSizes) -> Network {
 }
 
 /// Reads what the text towers of `transformers` have in common; `words` is the rest.
-pub(crate) fn text_tower(keys: &Keys<'_>, defaults: ConfigDefaults, words: WordTable) -> Result<Network, ModelError> {
-    let hidden_size = keys.integer("hidden_size", Some(defaults.hidden_size), 1..=1 << 16)?;
-    let mut network = plain(NetworkSizes {
-        hidden_size,
-        layers: keys.integer("num_hidden_layers", Some(defaults.layers), 1..=4096)?,
-        heads: keys.integer("num_attention_heads", Some(defaults.heads), 1..=1 << 16)?,
-        mlp_hidden: keys.integer("intermediate_size", Some(4 * hidden_size), 1..=1 << 20)?,
-        patch_size: 0,
-        side: 0,
-    });
-    network.layer_norm_eps = keys.number("layer_norm_eps", Some(defaults.epsilon), 0.0..=1.0)?;
-    Ok(of_words(network, words))
+pub(crate) fn text_tower(keys: &Keys<'_>, defaults: &ConfigDefaults, words: WordTable) -> Result<Network, ModelError> {
+    Ok(of_words(transformer(keys, defaults, 0, 0)?, words))
 }
 
 /// The same blocks for a text's words.

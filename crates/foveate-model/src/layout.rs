@@ -11,8 +11,11 @@ pub(crate) struct NameTable {
     pub(crate) unused: &'static [&'static str],
     /// Names or their beginnings up to a dot, `{}` for the block's number, and where the file has them. The first that
     /// fits counts; what none fits has its own name. Several tables if families share one of them.
-    pub(crate) names: &'static [&'static [(&'static str, StoredAt)]],
+    pub(crate) names: &'static [NamesBelow],
 }
+
+/// What stands before a file's names, and the names.
+pub(crate) type NamesBelow = (&'static str, &'static [(&'static str, StoredAt)]);
 
 /// The place of a tensor in a file, by name.
 #[derive(Clone, Copy, Debug)]
@@ -50,31 +53,35 @@ impl NameTable {
     /// The place of the tensor `name`.
     pub(crate) fn find(&self, name: &str) -> StoredName {
         let (template, layer) = template(name);
-        for (known, stored) in self.names.iter().copied().flatten() {
-            let Some(rest) = template.strip_prefix(known) else { continue };
-            if rest.is_empty() || rest.starts_with('.') || known.ends_with('.') {
-                return stored.named(rest, layer);
+        for (before, names) in self.names {
+            for (known, stored) in *names {
+                let Some(rest) = template.strip_prefix(known) else { continue };
+                if rest.is_empty() || rest.starts_with('.') || known.ends_with('.') {
+                    return stored.named(before, rest, layer);
+                }
             }
         }
-        StoredAt::At("").named(name, "")
+        StoredAt::At("").named("", name, "")
     }
 }
 
 impl StoredAt {
-    fn named(self, rest: &str, layer: &str) -> StoredName {
+    fn named(self, before: &str, rest: &str, layer: &str) -> StoredName {
         let whole = (0, 1);
         let (names, part) = match self {
-            Self::At(name) | Self::Transposed(name) => (vec![in_full(name, rest, layer)], whole),
-            Self::Part(name, index, count) => (vec![in_full(name, rest, layer)], (index, count)),
-            Self::Joined(first, second) => (vec![in_full(first, rest, layer), in_full(second, rest, layer)], whole),
+            Self::At(name) | Self::Transposed(name) => (vec![in_full(before, name, rest, layer)], whole),
+            Self::Part(name, index, count) => (vec![in_full(before, name, rest, layer)], (index, count)),
+            Self::Joined(first, second) => {
+                (vec![in_full(before, first, rest, layer), in_full(before, second, rest, layer)], whole)
+            }
         };
         StoredName { names, part, is_transposed: matches!(self, Self::Transposed(_)) }
     }
 }
 
 /// A name in a file, with the block's number, and the rest of a tensor's name behind it.
-fn in_full(name: &str, rest: &str, layer: &str) -> String {
-    format!("{}{rest}", name.replace("{}", layer))
+fn in_full(before: &str, name: &str, rest: &str, layer: &str) -> String {
+    format!("{before}{}{rest}", name.replace("{}", layer))
 }
 
 /// Replaces the number of a block by `{}`, and returns it.
@@ -96,12 +103,15 @@ mod tests {
             prefixes: &["model."],
             own: &["blocks.", "norm."],
             unused: &["norm.extra"],
-            names: &[&[
-                ("encoder.layer.{}.attention.attention.key", StoredAt::Part("blocks.{}.attn.qkv", 1, 3)),
-                ("encoder.layer.{}.", StoredAt::At("blocks.{}.")),
-                ("encoder.layer.{}.mlp.weights_in", StoredAt::Joined("never", "reached")),
-                ("layernorm", StoredAt::At("norm")),
-            ]],
+            names: &[(
+                "",
+                &[
+                    ("encoder.layer.{}.attention.attention.key", StoredAt::Part("blocks.{}.attn.qkv", 1, 3)),
+                    ("encoder.layer.{}.", StoredAt::At("blocks.{}.")),
+                    ("encoder.layer.{}.mlp.weights_in", StoredAt::Joined("never", "reached")),
+                    ("layernorm", StoredAt::At("norm")),
+                ],
+            )],
         };
         let key = layout.find("encoder.layer.11.attention.attention.key.weight");
         assert_eq!((key.names, key.part), (vec!["blocks.11.attn.qkv.weight".to_owned()], (1, 3)));

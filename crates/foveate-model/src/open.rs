@@ -36,16 +36,14 @@ impl Model {
     /// [`ModelError::Unknown`] for anything else, [`ModelError::Hub`] if the model cannot be fetched and is not in the
     /// cache, and the errors of [`Self::from_folder`].
     pub fn open(spec: &str, options: &OpenOptions<'_>) -> Result<Self, ModelError> {
-        if let Some(name) = spec.strip_prefix(SEEDED) {
-            return Self::seeded(name);
-        }
-        let path = Path::new(spec);
-        if path.is_dir() {
-            return Self::from_folder(path);
-        }
-        match Repository::parse(spec) {
-            Some(repository) => Self::from_hub(spec, &repository, options),
-            None => Err(unknown(spec)),
+        match ModelPlace::of(spec)? {
+            ModelPlace::Seeded(name) => Self::seeded(name),
+            ModelPlace::Folder(folder) => Self::from_folder(folder),
+            ModelPlace::Hub(repository) => {
+                let snapshot = fetched(&repository, options)?;
+                let contents = verified(&repository, &snapshot, options, FolderContents::load, |found| &found.weights)?;
+                Ok(contents.into_model(spec.to_owned(), Some(snapshot.commit)))
+            }
         }
     }
 
@@ -71,21 +69,6 @@ impl Model {
         let is_remote = !spec.starts_with(SEEDED) && !Path::new(spec).exists();
         let repository = Repository::parse(spec).filter(|_| is_remote);
         repository.map_or(Ok(()), |repository| fetched(&repository, options).map(drop))
-    }
-
-    fn from_hub(spec: &str, repository: &Repository, options: &OpenOptions<'_>) -> Result<Self, ModelError> {
-        let snapshot = fetched(repository, options)?;
-        let parts = match FolderContents::load(&snapshot.folder) {
-            Ok(parts) => parts,
-            Err(error) => {
-                hub::verify_all(repository, &snapshot, &options.hub)?;
-                return Err(error);
-            }
-        };
-        let pinned = Card::get(&repository.id).ok().filter(|_| repository.revision.is_none());
-        let pin = pinned.and_then(|card| card.sha256);
-        hub::verify_loaded(repository, &snapshot, &options.hub, pin.as_deref(), parts.weights.files())?;
-        Ok(parts.into_model(spec.to_owned(), Some(snapshot.commit)))
     }
 
     /// Returns the shape and recipe of the model card `name`, with generated weights.
@@ -125,6 +108,48 @@ pub(crate) fn fetched(repository: &Repository, options: &OpenOptions<'_>) -> Res
         options.progress.published(card);
     }
     Ok(snapshot)
+}
+
+/// Loads a snapshot, and verifies its files: all of them if they cannot be loaded.
+pub(crate) fn verified<T>(
+    repository: &Repository,
+    snapshot: &Snapshot,
+    options: &OpenOptions<'_>,
+    load: fn(&Path) -> Result<T, ModelError>,
+    weights: fn(&T) -> &Checkpoint,
+) -> Result<T, ModelError> {
+    let contents = match load(&snapshot.folder) {
+        Ok(contents) => contents,
+        Err(error) => {
+            hub::verify_all(repository, snapshot, &options.hub)?;
+            return Err(error);
+        }
+    };
+    let pinned = Card::get(&repository.id).ok().filter(|_| repository.revision.is_none());
+    let pin = pinned.and_then(|card| card.sha256);
+    hub::verify_loaded(repository, snapshot, &options.hub, pin.as_deref(), weights(&contents).files())?;
+    Ok(contents)
+}
+
+/// What a model's name stands for.
+pub(crate) enum ModelPlace<'a> {
+    /// A card, whose weights are generated.
+    Seeded(&'a str),
+    Folder(&'a Path),
+    Hub(Repository),
+}
+
+impl<'a> ModelPlace<'a> {
+    pub(crate) fn of(spec: &'a str) -> Result<Self, ModelError> {
+        if let Some(name) = spec.strip_prefix(SEEDED) {
+            return Ok(Self::Seeded(name));
+        }
+        let path = Path::new(spec);
+        if path.is_dir() {
+            return Ok(Self::Folder(path));
+        }
+        Repository::parse(spec).map(Self::Hub).ok_or_else(|| unknown(spec))
+    }
 }
 
 /// The contents of a folder's files.
@@ -172,7 +197,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, ModelError> {
 }
 
 /// Explains which forms `spec` could have had.
-pub(crate) fn unknown(spec: &str) -> ModelError {
+fn unknown(spec: &str) -> ModelError {
     let problem = match Card::get(spec) {
         Ok(card) => format!("did you mean {} (the hub's) or seeded:{spec} (generated)?", card.repository),
         Err(_) => "it is neither an existing folder, nor owner/name[@revision] of a hub repository, nor seeded:NAME"

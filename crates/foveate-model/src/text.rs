@@ -1,10 +1,12 @@
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use foveate_encode::Pooling;
 
 use crate::family::Family;
-use crate::hub::{self, Repository};
+use crate::hub;
 use crate::keys::Keys;
-use crate::open::{SEEDED, config_of, fetched, read, unknown};
-use crate::{Card, Checkpoint, ModelError, OpenOptions, SeededWeights, TextModel};
+use crate::open::{ModelPlace, SEEDED, config_of, fetched, read, verified};
+use crate::{Card, Checkpoint, ModelError, Network, OpenOptions, SeededWeights, TextLibrary, TextModel};
 
 /// The files that tokenizers are read from, in a repository that has them.
 const TOKENIZER_FILES: [&str; 7] = [
@@ -24,20 +26,16 @@ impl TextModel {
     /// # Errors
     /// [`ModelError::Lacks`] if the model embeds images alone, else as there.
     pub fn open(spec: &str, options: &OpenOptions<'_>) -> Result<Self, ModelError> {
-        if let Some(name) = spec.strip_prefix(SEEDED) {
-            return Self::seeded(name);
+        match ModelPlace::of(spec)? {
+            ModelPlace::Seeded(name) => Self::seeded(name),
+            ModelPlace::Folder(folder) => Self::from_folder(folder),
+            ModelPlace::Hub(repository) => {
+                let snapshot = fetched(&repository, options)?;
+                hub::fetch_present(&repository, &snapshot, &TOKENIZER_FILES, &options.hub, options.progress)?;
+                let contents = verified(&repository, &snapshot, options, TextContents::load, |found| &found.weights)?;
+                Ok(contents.into_model(spec.to_owned(), Some(snapshot.commit), snapshot.folder))
+            }
         }
-        let path = Path::new(spec);
-        if path.is_dir() {
-            return Self::from_folder(path);
-        }
-        let Some(repository) = Repository::parse(spec) else { return Err(unknown(spec)) };
-        let snapshot = fetched(&repository, options)?;
-        hub::fetch_present(&repository, &snapshot, &TOKENIZER_FILES, &options.hub, options.progress)?;
-        let mut model = Self::from_folder(&snapshot.folder)?;
-        model.name = spec.to_owned();
-        model.revision = Some(snapshot.commit);
-        Ok(model)
     }
 
     /// Reads the text tower from a folder with the files of [`Model::from_folder`](crate::Model::from_folder).
@@ -45,21 +43,7 @@ impl TextModel {
     /// # Errors
     /// As [`Self::open`].
     pub fn from_folder(folder: &Path) -> Result<Self, ModelError> {
-        let path = config_of(folder)?;
-        let keys = Keys::parse(&read(&path)?, &path)?;
-        let (family, images) = Family::of_keys(&keys)?;
-        let tower = family.text.ok_or(ModelError::Lacks("text tower"))?;
-        let network = (tower.network)(&keys)?;
-        Ok(Self {
-            name: folder.display().to_string(),
-            revision: None,
-            family,
-            weights: Box::new(Checkpoint::open(folder, &network, tower.layout)?),
-            network,
-            pooling: images.pooling,
-            library: tower.library,
-            folder: Some(folder.to_owned()),
-        })
+        Ok(TextContents::load(folder)?.into_model(folder.display().to_string(), None, folder.to_owned()))
     }
 
     /// Returns the shape of a card's text tower with generated weights, without a tokenizer.
@@ -81,5 +65,32 @@ impl TextModel {
             library: tower.library,
             folder: None,
         })
+    }
+}
+
+/// What a folder's files say of the text tower.
+struct TextContents {
+    family: &'static Family,
+    network: Network,
+    pooling: Pooling,
+    library: TextLibrary,
+    weights: Checkpoint,
+}
+
+impl TextContents {
+    fn load(folder: &Path) -> Result<Self, ModelError> {
+        let path = config_of(folder)?;
+        let keys = Keys::parse(&read(&path)?, &path)?;
+        let (family, images) = Family::of_keys(&keys)?;
+        let tower = family.text.ok_or(ModelError::Lacks("text tower"))?;
+        let network = (tower.network)(&keys)?;
+        let weights = Checkpoint::open(folder, &network, tower.layout)?;
+        Ok(Self { family, network, pooling: images.pooling, library: tower.library, weights })
+    }
+
+    fn into_model(self, name: String, revision: Option<String>, folder: PathBuf) -> TextModel {
+        let Self { family, network, pooling, library, weights } = self;
+        let weights = Box::new(weights);
+        TextModel { name, revision, family, network, weights, pooling, library, folder: Some(folder) }
     }
 }

@@ -121,12 +121,12 @@ impl TextEmbedder {
     /// # Errors
     /// [`TextsError::Empty`] for a text without a character but white space; [`TextsError::Tokenizer`] and
     /// [`TextsError::Encode`].
-    pub fn embed(&mut self, texts: &[String], normalize: Normalize) -> Result<EmbeddedTexts, TextsError> {
+    pub fn embed<T: AsRef<str>>(&mut self, texts: &[T], normalize: Normalize) -> Result<EmbeddedTexts, TextsError> {
         let mut embedded = EmbeddedTexts { dim: self.dim(), ..EmbeddedTexts::default() };
         let mut rows = VectorBuf::new();
         for (batch, some) in texts.chunks(BATCH).enumerate() {
             let mut ids = Vec::with_capacity(some.len());
-            for (i, text) in some.iter().enumerate() {
+            for (i, text) in some.iter().map(AsRef::as_ref).enumerate() {
                 let at = batch * BATCH + i;
                 if text.trim().is_empty() {
                     return Err(TextsError::Empty(at + 1));

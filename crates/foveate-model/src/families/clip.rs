@@ -16,7 +16,7 @@ pub(super) const FAMILY: Family = Family {
         prefixes: &[],
         own: &["vision_model.", "visual_projection."],
         unused: &["vision_model.embeddings.position_ids"],
-        names: &[siglip::NAMES],
+        names: siglip::NAMES,
     },
     resampler: PixelLibrary::Torchvision,
     text: Some(&text::CLIP),

@@ -17,7 +17,7 @@ pub(super) const FAMILY: Family = Family {
         prefixes: &["ijepa."],
         own: vit::OWN,
         unused: &["embeddings.mask_token"],
-        names: &[vit::NAMES],
+        names: &[("", vit::NAMES)],
     },
     resampler: PixelLibrary::Torchvision,
     text: None,

@@ -5,6 +5,7 @@ mod clip;
 mod dinov2;
 mod dinov3;
 mod ijepa;
+mod names;
 mod open_clip;
 mod siglip;
 mod text;
@@ -38,7 +39,7 @@ impl Family {
     ) -> Result<(&'static Self, Network, Preprocess), ModelError> {
         let (family, network) = Self::of_keys(keys)?;
         let preprocess = if keys.get("model_cfg").is_some() {
-            open_clip::read(keys)?.2
+            open_clip::recipe(keys, &network)?
         } else if Self::has_recipe(keys) {
             timm::recipe(keys)?
         } else {
@@ -68,13 +69,12 @@ impl Family {
     }
 
     pub(crate) fn of_keys(keys: &Keys<'_>) -> Result<(&'static Self, Network), ModelError> {
-        if keys.get("model_cfg").is_some() {
-            let (family, network, _) = open_clip::read(keys)?;
-            check_sizes(keys, &network)?;
-            return Ok((family, network));
-        }
-        let family = if Self::has_recipe(keys) { timm::family(keys)? } else { Self::of_model_type(keys)? };
-        let network = (family.network)(keys)?;
+        let (family, network) = if keys.get("model_cfg").is_some() {
+            open_clip::read(keys)?
+        } else {
+            let family = if Self::has_recipe(keys) { timm::family(keys)? } else { Self::of_model_type(keys)? };
+            (family, (family.network)(keys)?)
+        };
         check_sizes(keys, &network)?;
         Ok((family, network))
     }

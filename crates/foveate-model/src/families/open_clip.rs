@@ -4,7 +4,7 @@ use foveate_core::Size;
 use foveate_encode::Pooling;
 use serde_json::{Map, Value, json};
 
-use super::{text, timm};
+use super::{names, text, timm};
 use crate::family::{Family, NetworkSizes, plain, square_side};
 use crate::keys::Keys;
 use crate::layout::{NameTable, StoredAt};
@@ -20,54 +20,36 @@ const CLIP: Family = Family {
         prefixes: &[],
         own: &["visual."],
         unused: &[],
-        names: &[&[
-            ("embeddings.cls_token", StoredAt::At("visual.class_embedding")),
-            ("embeddings.position_embeddings", StoredAt::At("visual.positional_embedding")),
-            ("embeddings.patch_embeddings.projection", StoredAt::At("visual.conv1")),
-            ("embeddings.norm", StoredAt::At("visual.ln_pre")),
-            ("encoder.layer.{}.norm1", StoredAt::At("visual.transformer.resblocks.{}.ln_1")),
-            ("encoder.layer.{}.attention.attention.query.weight", IN_PROJ[0]),
-            ("encoder.layer.{}.attention.attention.key.weight", IN_PROJ[1]),
-            ("encoder.layer.{}.attention.attention.value.weight", IN_PROJ[2]),
-            ("encoder.layer.{}.attention.attention.query.bias", IN_PROJ_BIAS[0]),
-            ("encoder.layer.{}.attention.attention.key.bias", IN_PROJ_BIAS[1]),
-            ("encoder.layer.{}.attention.attention.value.bias", IN_PROJ_BIAS[2]),
-            ("encoder.layer.{}.attention.output.dense", StoredAt::At("visual.transformer.resblocks.{}.attn.out_proj")),
-            ("encoder.layer.{}.norm2", StoredAt::At("visual.transformer.resblocks.{}.ln_2")),
-            ("encoder.layer.{}.mlp.fc1", StoredAt::At("visual.transformer.resblocks.{}.mlp.c_fc")),
-            ("encoder.layer.{}.mlp.fc2", StoredAt::At("visual.transformer.resblocks.{}.mlp.c_proj")),
-            ("layernorm", StoredAt::At("visual.ln_post")),
-            ("head.projection.weight", StoredAt::Transposed("visual.proj")),
-        ]],
+        names: &[
+            ("visual.", names::OPEN_CLIP_BLOCKS),
+            (
+                "visual.",
+                &[
+                    ("embeddings.cls_token", StoredAt::At("class_embedding")),
+                    ("embeddings.patch_embeddings.projection", StoredAt::At("conv1")),
+                    ("embeddings.norm", StoredAt::At("ln_pre")),
+                    ("layernorm", StoredAt::At("ln_post")),
+                    ("head.projection.weight", StoredAt::Transposed("proj")),
+                ],
+            ),
+        ],
     },
     resampler: PixelLibrary::Pillow,
     text: Some(&text::OPEN_CLIP),
 };
 
-const IN_PROJ: [StoredAt; 3] = {
-    const NAME: &str = "visual.transformer.resblocks.{}.attn.in_proj_weight";
-    [StoredAt::Part(NAME, 0, 3), StoredAt::Part(NAME, 1, 3), StoredAt::Part(NAME, 2, 3)]
-};
-const IN_PROJ_BIAS: [StoredAt; 3] = {
-    const NAME: &str = "visual.transformer.resblocks.{}.attn.in_proj_bias";
-    [StoredAt::Part(NAME, 0, 3), StoredAt::Part(NAME, 1, 3), StoredAt::Part(NAME, 2, 3)]
-};
-
 /// Reads a config: CLIP's own tower, or PE-Core, which is timm's.
-pub(super) fn read(keys: &Keys<'_>) -> Result<(&'static Family, Network, Preprocess), ModelError> {
+pub(super) fn read(keys: &Keys<'_>) -> Result<(&'static Family, Network), ModelError> {
     let model = keys.object("model_cfg")?;
     let vision = model.object("vision_cfg")?;
-    let (family, network) = match vision.text("timm_model_name")? {
-        None => (&CLIP, network(&model)?),
-        Some(name) if name.contains("pe_core") => (&timm::PE_CORE, pe_core(&model, &vision, name)?),
+    match vision.text("timm_model_name")? {
+        None => Ok((&CLIP, network(&model)?)),
+        Some(name) if name.contains("pe_core") => Ok((&timm::PE_CORE, pe_core(&model, &vision, name)?)),
         Some(name) => {
             let problem = format!("is '{name}'; of timm's towers, vit_pe_core_* are supported");
-            return Err(vision.error("timm_model_name", problem));
+            Err(vision.error("timm_model_name", problem))
         }
-    };
-    let side = network.positions.map_or(0, |table| table.grid.width * network.patch_size);
-    let preprocess = recipe(&keys.object("preprocess_cfg")?, Size::square(side as u32))?;
-    Ok((family, network, preprocess))
+    }
 }
 
 /// Reads CLIP's own tower. The key `quick_gelu` is beside `vision_cfg`.
@@ -112,7 +94,11 @@ fn pe_core(model: &Keys<'_>, vision: &Keys<'_>, name: &str) -> Result<Network, M
     (timm::PE_CORE.network)(&model.with(config))
 }
 
-fn recipe(keys: &Keys<'_>, input: Size) -> Result<Preprocess, ModelError> {
+/// Reads the recipe. The input is as large as the positions are for.
+pub(super) fn recipe(keys: &Keys<'_>, network: &Network) -> Result<Preprocess, ModelError> {
+    let keys = keys.object("preprocess_cfg")?;
+    let side = network.positions.map_or(0, |table| table.grid.width * network.patch_size);
+    let input = Size::square(side as u32);
     let shortest_edge = match keys.text("resize_mode")? {
         None | Some("shortest") => Some(input.width),
         Some("squash") => None,
@@ -120,5 +106,5 @@ fn recipe(keys: &Keys<'_>, input: Size) -> Result<Preprocess, ModelError> {
             return Err(keys.error("resize_mode", format!("is '{other}'; supported are shortest and squash")));
         }
     };
-    Preprocess::of_pillow(keys, shortest_edge, input)
+    Preprocess::of_pillow(&keys, shortest_edge, input)
 }

@@ -1,37 +1,34 @@
-use super::text;
+use super::{names, text};
 use crate::family::{ConfigDefaults, Family, activation, vit};
 use crate::keys::Keys;
-use crate::layout::{NameTable, StoredAt};
+use crate::layout::{NameTable, NamesBelow, StoredAt};
 use crate::network::{Activation, Network, ProbeShape};
 use crate::{ModelError, PixelLibrary};
 use foveate_encode::Pooling;
 
-/// The names of `vision_model` in `transformers`, CLIP's and SigLIP's.
-pub(super) const NAMES: &[(&str, StoredAt)] = &[
-    ("embeddings.patch_embeddings.projection", StoredAt::At("vision_model.embeddings.patch_embedding")),
-    ("embeddings.position_embeddings", StoredAt::At("vision_model.embeddings.position_embedding.weight")),
-    ("encoder.layer.{}.norm1", StoredAt::At("vision_model.encoder.layers.{}.layer_norm1")),
-    ("encoder.layer.{}.attention.attention.query", StoredAt::At("vision_model.encoder.layers.{}.self_attn.q_proj")),
-    ("encoder.layer.{}.attention.attention.key", StoredAt::At("vision_model.encoder.layers.{}.self_attn.k_proj")),
-    ("encoder.layer.{}.attention.attention.value", StoredAt::At("vision_model.encoder.layers.{}.self_attn.v_proj")),
-    ("encoder.layer.{}.attention.output.dense", StoredAt::At("vision_model.encoder.layers.{}.self_attn.out_proj")),
-    ("encoder.layer.{}.norm2", StoredAt::At("vision_model.encoder.layers.{}.layer_norm2")),
-    ("encoder.layer.{}.mlp", StoredAt::At("vision_model.encoder.layers.{}.mlp")),
-    ("layernorm", StoredAt::At("vision_model.post_layernorm")),
-    ("head.probe", StoredAt::At("vision_model.head.probe")),
-    ("head.attention.query.weight", StoredAt::Part("vision_model.head.attention.in_proj_weight", 0, 3)),
-    ("head.attention.key.weight", StoredAt::Part("vision_model.head.attention.in_proj_weight", 1, 3)),
-    ("head.attention.value.weight", StoredAt::Part("vision_model.head.attention.in_proj_weight", 2, 3)),
-    ("head.attention.query.bias", StoredAt::Part("vision_model.head.attention.in_proj_bias", 0, 3)),
-    ("head.attention.key.bias", StoredAt::Part("vision_model.head.attention.in_proj_bias", 1, 3)),
-    ("head.attention.value.bias", StoredAt::Part("vision_model.head.attention.in_proj_bias", 2, 3)),
-    ("head.attention.output", StoredAt::At("vision_model.head.attention.out_proj")),
-    ("head.norm", StoredAt::At("vision_model.head.layernorm")),
-    ("head.mlp", StoredAt::At("vision_model.head.mlp")),
-    ("embeddings.cls_token", StoredAt::At("vision_model.embeddings.class_embedding")),
+/// The other names in `vision_model`.
+const REST: &[(&str, StoredAt)] = &[
+    ("embeddings.patch_embeddings.projection", StoredAt::At("embeddings.patch_embedding")),
+    ("layernorm", StoredAt::At("post_layernorm")),
+    ("head.probe", StoredAt::At("head.probe")),
+    ("head.attention.query.weight", StoredAt::Part("head.attention.in_proj_weight", 0, 3)),
+    ("head.attention.key.weight", StoredAt::Part("head.attention.in_proj_weight", 1, 3)),
+    ("head.attention.value.weight", StoredAt::Part("head.attention.in_proj_weight", 2, 3)),
+    ("head.attention.query.bias", StoredAt::Part("head.attention.in_proj_bias", 0, 3)),
+    ("head.attention.key.bias", StoredAt::Part("head.attention.in_proj_bias", 1, 3)),
+    ("head.attention.value.bias", StoredAt::Part("head.attention.in_proj_bias", 2, 3)),
+    ("head.attention.output", StoredAt::At("head.attention.out_proj")),
+    ("head.norm", StoredAt::At("head.layernorm")),
+    ("head.mlp", StoredAt::At("head.mlp")),
+    ("embeddings.cls_token", StoredAt::At("embeddings.class_embedding")),
     // The library's own spelling.
-    ("embeddings.norm", StoredAt::At("vision_model.pre_layrnorm")),
-    ("head.projection", StoredAt::At("visual_projection")),
+    ("embeddings.norm", StoredAt::At("pre_layrnorm")),
+];
+/// The names of the image encoder, CLIP's and SigLIP's.
+pub(super) const NAMES: &[NamesBelow] = &[
+    ("vision_model.", names::TRANSFORMERS_BLOCKS),
+    ("vision_model.", REST),
+    ("", &[("head.projection", StoredAt::At("visual_projection"))]),
 ];
 
 /// SigLIP, and SigLIP 2 of fixed size, whose checkpoints have the same class.
@@ -44,7 +41,7 @@ pub(super) const FAMILY: Family = Family {
         prefixes: &[],
         own: &["vision_model."],
         unused: &["vision_model.embeddings.position_ids"],
-        names: &[NAMES],
+        names: NAMES,
     },
     resampler: PixelLibrary::Torchvision,
     text: Some(&text::SIGLIP),

@@ -1,53 +1,30 @@
 //! The text towers of two-tower families.
 
+use super::names;
 use crate::ModelError;
 use crate::family::{ConfigDefaults, NetworkSizes};
 use crate::family::{TextTower, activation, of_words, plain, text_tower};
 use crate::keys::Keys;
-use crate::layout::{NameTable, StoredAt};
+use crate::layout::{NameTable, NamesBelow, StoredAt};
 use crate::network::{Activation, Network, PooledWord, Projection, TextLibrary, WordTable};
 
-/// The names of `text_model` in `transformers`, CLIP's and SigLIP's.
-const NAMES: &[(&str, StoredAt)] = &[
-    ("embeddings.word_embeddings", StoredAt::At("text_model.embeddings.token_embedding.weight")),
-    ("embeddings.position_embeddings", StoredAt::At("text_model.embeddings.position_embedding.weight")),
-    ("encoder.layer.{}.norm1", StoredAt::At("text_model.encoder.layers.{}.layer_norm1")),
-    ("encoder.layer.{}.attention.attention.query", StoredAt::At("text_model.encoder.layers.{}.self_attn.q_proj")),
-    ("encoder.layer.{}.attention.attention.key", StoredAt::At("text_model.encoder.layers.{}.self_attn.k_proj")),
-    ("encoder.layer.{}.attention.attention.value", StoredAt::At("text_model.encoder.layers.{}.self_attn.v_proj")),
-    ("encoder.layer.{}.attention.output.dense", StoredAt::At("text_model.encoder.layers.{}.self_attn.out_proj")),
-    ("encoder.layer.{}.norm2", StoredAt::At("text_model.encoder.layers.{}.layer_norm2")),
-    ("encoder.layer.{}.mlp", StoredAt::At("text_model.encoder.layers.{}.mlp")),
-    ("layernorm", StoredAt::At("text_model.final_layer_norm")),
-];
-/// The names in open_clip, and in TIPSv2, which took them over.
-const OPEN_CLIP_NAMES: &[(&str, StoredAt)] = &[
-    ("embeddings.word_embeddings", StoredAt::At("token_embedding.weight")),
-    ("embeddings.position_embeddings", StoredAt::At("positional_embedding")),
-    ("encoder.layer.{}.norm1", StoredAt::At("transformer.resblocks.{}.ln_1")),
-    ("encoder.layer.{}.attention.attention.query.weight", IN_PROJ[0]),
-    ("encoder.layer.{}.attention.attention.key.weight", IN_PROJ[1]),
-    ("encoder.layer.{}.attention.attention.value.weight", IN_PROJ[2]),
-    ("encoder.layer.{}.attention.attention.query.bias", IN_PROJ_BIAS[0]),
-    ("encoder.layer.{}.attention.attention.key.bias", IN_PROJ_BIAS[1]),
-    ("encoder.layer.{}.attention.attention.value.bias", IN_PROJ_BIAS[2]),
-    ("encoder.layer.{}.attention.output.dense", StoredAt::At("transformer.resblocks.{}.attn.out_proj")),
-    ("encoder.layer.{}.norm2", StoredAt::At("transformer.resblocks.{}.ln_2")),
-    ("encoder.layer.{}.mlp.fc1", StoredAt::At("transformer.resblocks.{}.mlp.c_fc")),
-    ("encoder.layer.{}.mlp.fc2", StoredAt::At("transformer.resblocks.{}.mlp.c_proj")),
-    ("layernorm", StoredAt::At("ln_final")),
-    ("head.projection.weight", StoredAt::Transposed("text_projection")),
-];
-const IN_PROJ: [StoredAt; 3] = [
-    StoredAt::Part("transformer.resblocks.{}.attn.in_proj_weight", 0, 3),
-    StoredAt::Part("transformer.resblocks.{}.attn.in_proj_weight", 1, 3),
-    StoredAt::Part("transformer.resblocks.{}.attn.in_proj_weight", 2, 3),
-];
-const IN_PROJ_BIAS: [StoredAt; 3] = [
-    StoredAt::Part("transformer.resblocks.{}.attn.in_proj_bias", 0, 3),
-    StoredAt::Part("transformer.resblocks.{}.attn.in_proj_bias", 1, 3),
-    StoredAt::Part("transformer.resblocks.{}.attn.in_proj_bias", 2, 3),
-];
+/// The names of `text_model` in `transformers` beside those of the blocks, CLIP's and SigLIP's.
+const NAMES: NamesBelow = (
+    "text_model.",
+    &[
+        ("embeddings.word_embeddings", StoredAt::At("embeddings.token_embedding.weight")),
+        ("layernorm", StoredAt::At("final_layer_norm")),
+    ],
+);
+/// The names in open_clip beside those of the blocks, and in TIPSv2, which took them over.
+const OPEN_CLIP_NAMES: NamesBelow = (
+    "",
+    &[
+        ("embeddings.word_embeddings", StoredAt::At("token_embedding.weight")),
+        ("layernorm", StoredAt::At("ln_final")),
+        ("head.projection.weight", StoredAt::Transposed("text_projection")),
+    ],
+);
 const POSITION_IDS: &[&str] = &["text_model.embeddings.position_ids"];
 
 /// CLIP in `transformers`' layout.
@@ -57,7 +34,11 @@ pub(super) const CLIP: TextTower = TextTower {
         prefixes: &[],
         own: &["text_model.", "text_projection."],
         unused: POSITION_IDS,
-        names: &[&[("head.projection", StoredAt::At("text_projection"))], NAMES],
+        names: &[
+            ("", &[("head.projection", StoredAt::At("text_projection"))]),
+            ("text_model.", names::TRANSFORMERS_BLOCKS),
+            NAMES,
+        ],
     },
     library: TextLibrary::Clip,
 };
@@ -69,7 +50,11 @@ pub(super) const SIGLIP: TextTower = TextTower {
         prefixes: &[],
         own: &["text_model."],
         unused: POSITION_IDS,
-        names: &[&[("head.projection", StoredAt::At("text_model.head"))], NAMES],
+        names: &[
+            ("", &[("head.projection", StoredAt::At("text_model.head"))]),
+            ("text_model.", names::TRANSFORMERS_BLOCKS),
+            NAMES,
+        ],
     },
     library: TextLibrary::Siglip,
 };
@@ -81,7 +66,7 @@ pub(super) const TIPS: TextTower = TextTower {
         prefixes: &["text_encoder."],
         own: &["token_embedding.", "transformer.", "ln_final."],
         unused: &[],
-        names: &[OPEN_CLIP_NAMES],
+        names: &[("", names::OPEN_CLIP_BLOCKS), OPEN_CLIP_NAMES],
     },
     library: TextLibrary::Tips,
 };
@@ -93,7 +78,7 @@ pub(super) const OPEN_CLIP: TextTower = TextTower {
         prefixes: &["text."],
         own: &["token_embedding.", "positional_embedding", "transformer.", "ln_final.", "text_projection"],
         unused: &[],
-        names: &[OPEN_CLIP_NAMES],
+        names: &[("", names::OPEN_CLIP_BLOCKS), OPEN_CLIP_NAMES],
     },
     library: TextLibrary::OpenClip,
 };
@@ -119,7 +104,7 @@ fn clip(keys: &Keys<'_>) -> Result<Network, ModelError> {
         pooled: if end == 2 { PooledWord::Largest } else { PooledWord::First(end) },
     };
     let defaults = ConfigDefaults { hidden_size: 512, layers: 12, heads: 8, patch_size: 0, epsilon: 1e-5 };
-    let mut network = text_tower(&text, defaults, words)?;
+    let mut network = text_tower(&text, &defaults, words)?;
     network.mlp_hidden = text.integer("intermediate_size", Some(2048), 1..=1 << 20)?;
     network.activation = activation(&text, Activation::QuickGelu)?;
     let outputs = keys.integer("projection_dim", Some(512), 1..=1 << 16)?;
@@ -138,7 +123,7 @@ fn siglip(keys: &Keys<'_>) -> Result<Network, ModelError> {
         pooled: PooledWord::Last,
     };
     let defaults = ConfigDefaults { hidden_size: 768, layers: 12, heads: 12, patch_size: 0, epsilon: 1e-6 };
-    let mut network = text_tower(&text, defaults, words)?;
+    let mut network = text_tower(&text, &defaults, words)?;
     network.mlp_hidden = text.integer("intermediate_size", Some(3072), 1..=1 << 20)?;
     network.activation = activation(&text, Activation::GeluTanh)?;
     let outputs = text.integer("projection_size", Some(network.hidden_size), 1..=1 << 16)?;
@@ -159,7 +144,7 @@ fn tips(keys: &Keys<'_>) -> Result<Network, ModelError> {
         pooled: PooledWord::Mean,
     };
     let defaults = ConfigDefaults { hidden_size: 768, layers: 12, heads: 12, patch_size: 0, epsilon: 1e-5 };
-    let mut network = text_tower(&text, defaults, words)?;
+    let mut network = text_tower(&text, &defaults, words)?;
     network.mlp_hidden = text.integer("intermediate_size", Some(3072), 1..=1 << 20)?;
     network.activation = activation(&text, Activation::Relu)?;
     Ok(network)

@@ -56,7 +56,7 @@ const DINOV2: Family = Family {
     reference: "timm's vit_*_dinov2, class token",
     model_types: &[],
     network: dinov2,
-    layout: &NameTable { prefixes: &[], own: OWN, unused: &["mask_token"], names: &[&NAMES] },
+    layout: &NameTable { prefixes: &[], own: OWN, unused: &["mask_token"], names: &[("", &NAMES)] },
     resampler: PixelLibrary::Pillow,
     text: None,
 };
@@ -66,7 +66,12 @@ const DINOV3: Family = Family {
     reference: "timm's vit_*_dinov3, class token",
     model_types: &[],
     network: dinov3,
-    layout: &NameTable { prefixes: &[], own: OWN, unused: &["mask_token"], names: &[&DINOV3_NAMES, &NAMES] },
+    layout: &NameTable {
+        prefixes: &[],
+        own: OWN,
+        unused: &["mask_token"],
+        names: &[("", &DINOV3_NAMES), ("", &NAMES)],
+    },
     resampler: PixelLibrary::Pillow,
     text: None,
 };
@@ -80,7 +85,7 @@ pub(super) const PE_CORE: Family = Family {
         prefixes: &["visual.trunk."],
         own: &["cls_token", "pos_embed", "patch_embed.", "norm_pre.", "blocks.", "norm.", "attn_pool.", "head."],
         unused: &[],
-        names: &[&NAMES],
+        names: &[("", &NAMES)],
     },
     resampler: PixelLibrary::Pillow,
     text: Some(&text::OPEN_CLIP),

@@ -15,7 +15,7 @@ pub(super) const FAMILY: Family = Family {
         own: OWN,
         // Of masked image modelling.
         unused: &["embeddings.mask_token"],
-        names: &[NAMES],
+        names: &[("", NAMES)],
     },
     resampler: PixelLibrary::Torchvision,
     text: None,

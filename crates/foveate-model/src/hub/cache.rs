@@ -54,10 +54,10 @@ impl RepoCache {
     /// The snapshot of `commit`, if it has every file that a model needs.
     pub(crate) fn complete_snapshot(&self, commit: &str) -> Option<PathBuf> {
         let folder = self.snapshot(commit);
-        if folder.join(OPEN_CLIP_CONFIG).is_file() && folder.join(OPEN_CLIP_FILE).is_file() {
-            return Some(folder);
-        }
-        let config = fs::read(folder.join("config.json")).ok()?;
+        let Ok(config) = fs::read(folder.join("config.json")) else {
+            let files = [OPEN_CLIP_CONFIG, OPEN_CLIP_FILE];
+            return files.iter().all(|file| folder.join(file).is_file()).then_some(folder);
+        };
         let mut files = Vec::new();
         if !Family::has_recipe_in(&config) {
             files.push("preprocessor_config.json".to_owned());

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use foveate_core::error_chain;
-use foveate_model::{Card, HubOptions, Model, ModelError, NoProgress, OpenOptions, Progress, Token};
+use foveate_model::{Card, HubOptions, Model, ModelError, NoProgress, OpenOptions, Progress, TextModel, Token};
 use foveate_testkit::hub::{Behaviour, HubServer, Request};
 use foveate_testkit::{Resource, data, program, run, trials};
 use tempfile::TempDir;
@@ -459,6 +459,10 @@ fn open_clip_s_files_are_fetched_where_there_are_no_others() {
     let local = Model::from_folder(&folder).unwrap();
     assert_eq!((&model.network, &model.preprocess), (&local.network, &local.preprocess));
     assert_eq!(model.weights.hash(), local.weights.hash());
+    let options = OpenOptions { hub: bench.hub.clone(), progress: &NoProgress };
+    let text = TextModel::open(REPOSITORY, &options).unwrap();
+    assert_eq!(text.weights.hash(), local.weights.hash());
+    assert!(text.folder.unwrap().join("tokenizer.json").is_file());
     let offline = HubOptions { offline: true, ..bench.hub.clone() };
     let again = Model::open(REPOSITORY, &OpenOptions { hub: offline, progress: &NoProgress }).unwrap();
     assert_eq!(again.weights.hash(), local.weights.hash());

@@ -103,11 +103,11 @@ pub(crate) fn run(args: &EmbedTextArgs) -> anyhow::Result<Exit> {
     let backends = Backends::compiled();
     let settings = settings(args);
     let (backend, mut options) = settings.sink_and_options(&backends)?;
-    if backend.has_columns() {
+    let has_columns = backend.has_columns();
+    if has_columns {
         options.columns = vec!["text".to_owned()];
     }
     let mut sink = backend.open(&options)?;
-    let has_columns = backend.has_columns();
 
     let download = progress::Download::new(args.quiet);
     let hub = OpenOptions { progress: &download, ..OpenOptions::from_env() };
@@ -203,7 +203,7 @@ impl TextTable {
             index.push(at as u64);
             id.push(self.ids[at].clone());
             columns.push(Box::from([Some(text.clone())]));
-            texts.push(text.clone());
+            texts.push(text.as_str());
         }
         let embedded = embedder.embed(&texts, normalize)?;
         let none = vec![0; texts.len()];
