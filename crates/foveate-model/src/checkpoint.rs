@@ -105,6 +105,13 @@ impl Checkpoint {
         self.files.iter().map(|file| (file.path.as_path(), file.sha256.as_str()))
     }
 
+    /// Reads a tensor of one value that is no part of the network. `None` if the files lack it.
+    pub(crate) fn scalar(&self, name: &str) -> Result<Option<f32>, ModelError> {
+        let Some(location) = self.stored.get(name) else { return Ok(None) };
+        self.check_tensor(location, name, &[])?;
+        Ok(self.read_part(name, location)?.first().copied())
+    }
+
     fn add_shards(&mut self, folder: &Path, index: &Path, layout: &NameTable) -> Result<(), ModelError> {
         let weight_map = read_weight_map(index)?;
         let shards: BTreeSet<&String> = weight_map.values().collect();

@@ -32,7 +32,7 @@ pub use family::Family;
 pub use fold::fold_normalization;
 pub use hash::sha256_file;
 pub use hub::{HubError, HubOptions, NoProgress, Progress, Token};
-pub use model::{Model, TextModel};
+pub use model::{LogitScale, Model, TextModel};
 pub use network::{
     Activation, AttentionBias, Grid, Interpolation, Network, PooledWord, PositionTable, ProbeShape, Projection, Rotary,
     TensorSpec, TextLibrary, WordTable,

@@ -41,6 +41,18 @@ pub struct TextModel {
     pub pooling: Pooling,
     /// The library that makes tokens.
     pub library: TextLibrary,
+    /// The way from cosines to logits; `None` if the weights lack it, as generated ones do.
+    pub logits: Option<LogitScale>,
     /// The folder with the tokenizer's files; `None` for generated weights.
     pub folder: Option<PathBuf>,
+}
+
+/// The way from the cosine of an image and a text to the model's logit: `scale · cosine + bias`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LogitScale {
+    /// The inverse of the temperature.
+    pub scale: f64,
+    /// The bias of a model that was trained with a sigmoid for each pair, as SigLIP is. Without one, the model was
+    /// trained with a softmax over the texts, as CLIP is.
+    pub bias: Option<f64>,
 }

@@ -6,7 +6,7 @@ use crate::family::Family;
 use crate::hub;
 use crate::keys::Keys;
 use crate::open::{ModelPlace, SEEDED, config_of, fetched, read, verified};
-use crate::{Card, Checkpoint, ModelError, Network, OpenOptions, SeededWeights, TextLibrary, TextModel};
+use crate::{Card, Checkpoint, LogitScale, ModelError, Network, OpenOptions, SeededWeights, TextLibrary, TextModel};
 
 /// The files that tokenizers are read from, in a repository that has them.
 const TOKENIZER_FILES: [&str; 7] = [
@@ -63,6 +63,7 @@ impl TextModel {
             network,
             pooling: card.network.pooling,
             library: tower.library,
+            logits: None,
             folder: None,
         })
     }
@@ -74,6 +75,7 @@ struct TextContents {
     network: Network,
     pooling: Pooling,
     library: TextLibrary,
+    logits: Option<LogitScale>,
     weights: Checkpoint,
 }
 
@@ -85,12 +87,22 @@ impl TextContents {
         let tower = family.text.ok_or(ModelError::Lacks("text tower"))?;
         let network = (tower.network)(&keys)?;
         let weights = Checkpoint::open(folder, &network, tower.layout)?;
-        Ok(Self { family, network, pooling: images.pooling, library: tower.library, weights })
+        let logits = logit_scale(&weights)?;
+        Ok(Self { family, network, pooling: images.pooling, library: tower.library, logits, weights })
     }
 
     fn into_model(self, name: String, revision: Option<String>, folder: PathBuf) -> TextModel {
-        let Self { family, network, pooling, library, weights } = self;
+        let Self { family, network, pooling, library, logits, weights } = self;
         let weights = Box::new(weights);
-        TextModel { name, revision, family, network, weights, pooling, library, folder: Some(folder) }
+        TextModel { name, revision, family, network, weights, pooling, library, logits, folder: Some(folder) }
     }
+}
+
+/// Reads the scale of logits, whose logarithm CLIP and SigLIP store, and TIPSv2 its inverse.
+fn logit_scale(weights: &Checkpoint) -> Result<Option<LogitScale>, ModelError> {
+    let bias = weights.scalar("logit_bias")?.map(f64::from);
+    let logarithm = weights.scalar("logit_scale")?;
+    let temperature = weights.scalar("temperature")?;
+    let scale = logarithm.map(|value| f64::from(value).exp()).or(temperature.map(|value| f64::from(value).recip()));
+    Ok(scale.map(|scale| LogitScale { scale, bias }))
 }

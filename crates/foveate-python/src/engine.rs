@@ -7,9 +7,10 @@ use foveate::cli::EmbedCall;
 use foveate::collect::{Collected, CollectedRow, MemorySink};
 use foveate::core::{Stage, lock};
 use foveate::embed::{Backends, EmbedError, Settings};
-use foveate::encode::Threads;
+use foveate::encode::{EncoderOptions, Threads};
 use foveate::model::Model;
 use foveate::pipeline::Cancel;
+use foveate::texts::TextEmbedder;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyIterator};
 
@@ -81,6 +82,43 @@ impl PyEngine {
         self.run(py, count, None, extracted(images))?.into_batch()
     }
 
+    /// Embeds texts by the model's text tower, as [`embed`](Self::embed) embeds images. `None` is a row without an
+    /// error.
+    fn embed_text<'py>(
+        &self,
+        py: Python<'py>,
+        texts: Vec<Option<String>>,
+    ) -> PyResult<(Bound<'py, PyByteArray>, usize, Vec<Option<Failure>>)> {
+        let normalize = self.options.model.normalize;
+        let (dim, vectors, failures) = self.with_texts(py, move |embedder, cancel| {
+            let dim = embedder.dim();
+            let mut vectors = vec![f32::NAN; texts.len() * dim];
+            let mut failures = vec![None; texts.len()];
+            let mut rows = Vec::new();
+            for (row, text) in texts.iter().enumerate() {
+                match text.as_deref().map(str::trim) {
+                    None => {}
+                    Some("") => failures[row] = Some((row.to_string(), Stage::Read.name(), "empty text".to_owned())),
+                    Some(_) => rows.push(row),
+                }
+            }
+            for rows in rows.chunks(TEXTS).take_while(|_| !cancel.is_cancelled()) {
+                let some: Vec<&str> = rows.iter().filter_map(|&row| texts[row].as_deref()).collect();
+                let embedded = embedder.embed(&some, normalize).map_err(chain)?;
+                for (&row, vector) in rows.iter().zip(embedded.vectors.chunks_exact(dim)) {
+                    vectors[row * dim..][..dim].copy_from_slice(vector);
+                }
+            }
+            Ok((dim, vectors, failures))
+        })?;
+        Ok((as_bytes(py, &vectors)?, dim, failures))
+    }
+
+    /// The scale and the bias of the model's logits, if its weights have them; opens the text tower.
+    fn logits(&self, py: Python<'_>) -> PyResult<Option<(f64, Option<f64>)>> {
+        self.with_texts(py, |embedder, _| Ok(embedder.logits().map(|logits| (logits.scale, logits.bias))))
+    }
+
     /// Embeds the images of an Arrow array or stream, or of column `image` of Arrow tables.
     fn embed_arrow(
         &self,
@@ -109,6 +147,8 @@ struct Embedded {
     failures: Vec<Option<Failure>>,
 }
 
+/// Texts that are embedded between two looks at the signals.
+const TEXTS: usize = 64;
 /// Time for which an interrupted call waits for its batch in flight.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -152,6 +192,37 @@ impl PyEngine {
         Ok(Embedded::new(dim, feed.passed(), collected))
     }
 
+    /// Does `work` with the text tower, which the first call opens.
+    fn with_texts<T: Default + Send + 'static>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&mut TextEmbedder, &Cancel) -> Result<T, String> + Send + 'static,
+    ) -> PyResult<T> {
+        let opened = self.opened(py);
+        let options = self.options.clone();
+        let cancel = Cancel::default();
+        let cancelled = cancel.clone();
+        let teller = Teller::new(None);
+        let said = teller.said();
+        let done = interruptible(
+            py,
+            &cancel,
+            || PATIENCE,
+            || teller.pass_on(py),
+            move |_| {
+                // A cancelled call raises what cancelled it.
+                let Some(_turn) = opened.turn.take(&cancelled) else { return Ok(T::default()) };
+                let mut texts = lock(&opened.texts);
+                let embedder = match &mut *texts {
+                    Some(embedder) => embedder,
+                    closed => closed.insert(open_texts(&options, &said)?),
+                };
+                work(embedder, &cancelled)
+            },
+        )?;
+        done.map_err(failed)
+    }
+
     fn opened(&self, py: Python<'_>) -> Arc<OpenedEmbedder> {
         let mut mine = lock(&self.opened);
         if let Some(opened) = mine.as_mut().and_then(OwnedByProcess::get) {
@@ -177,6 +248,21 @@ fn check(options: &Settings) -> Result<(), String> {
 fn open(options: &Settings, said: &Said) -> Result<Embedder, String> {
     let threads = Threads::start(options.threads()).map_err(chain)?;
     threads.run(|| Embedder::open(options, &Arc::new(Backends::compiled()), &said.model_options()).map_err(chain))
+}
+
+/// Opens the text tower. Its vectors are in the space of the images' usual pooling.
+fn open_texts(options: &Settings, said: &Said) -> Result<TextEmbedder, String> {
+    let model = &options.model;
+    let dtype = model.dtype.unwrap_or_default();
+    let encoder = EncoderOptions { dtype, threads: options.threads(), ..EncoderOptions::default() };
+    let embedder = TextEmbedder::open(&model.network.model, &encoder, &said.model_options()).map_err(chain)?;
+    let own = &embedder.manifest(model.normalize).fingerprint["pooling"];
+    match model.pooling {
+        Some(pooling) if pooling.name() != own => {
+            Err(format!("texts are in the space of pooling={own}, not of {}; leave pooling out", pooling.name()))
+        }
+        _ => Ok(embedder),
+    }
 }
 
 impl Embedded {

@@ -46,7 +46,7 @@ mod _foveate {
     #[pymodule_export]
     use crate::job::embed;
     #[pymodule_export]
-    use crate::search::{clusters, duplicates, evaluate, neighbors, spread_out};
+    use crate::search::{classify, clusters, duplicates, evaluate, neighbors, spread_out};
     #[pymodule_export]
     use crate::stream::Batches;
 

@@ -10,6 +10,7 @@ use foveate::Embedder;
 use foveate::core::lock;
 use foveate::embed::has_cpu;
 use foveate::pipeline::Cancel;
+use foveate::texts::TextEmbedder;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -46,6 +47,8 @@ pub(crate) struct OpenedEmbedder {
     pub(crate) turn: Arc<Turn>,
     /// `None` until the first call.
     pub(crate) embedder: Mutex<Option<Embedder>>,
+    /// The text tower, `None` until the first call with texts.
+    pub(crate) texts: Mutex<Option<TextEmbedder>>,
 }
 
 #[derive(Default)]
@@ -102,7 +105,7 @@ pub(crate) fn opened(_: Python<'_>, args: &[OsString], device: &str) -> Arc<Open
     }
     opened.retain(|_, known| known.strong_count() > 0);
     let turn = if has_cpu(device) { Arc::clone(cores) } else { Arc::default() };
-    let new = Arc::new(OpenedEmbedder { turn, embedder: Mutex::new(None) });
+    let new = Arc::new(OpenedEmbedder { turn, embedder: Mutex::new(None), texts: Mutex::new(None) });
     opened.insert(args.to_vec(), Arc::downgrade(&new));
     new
 }

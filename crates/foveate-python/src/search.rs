@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use foveate::pipeline::Cancel;
 use foveate::search::{
-    ClusterOptions, Figure, Linkage, Metric, Neighbors, Search, SearchError, Vectors, groups as grouped,
+    Classifier, ClusterOptions, Figure, Linkage, Metric, Neighbors, Search, SearchError, Vectors, groups as grouped,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -189,6 +189,44 @@ pub(crate) fn clusters(
     let scores: Vec<f32> = rows.iter().map(|row| row.map_or(f32::NAN, |(_, score)| score as f32)).collect();
     let numbers = bytes(py, &numbers, i64::to_ne_bytes)?;
     Ok((numbers, bytes(py, &scores, f32::to_ne_bytes)?, bytes(py, &centres, f32::to_ne_bytes)?))
+}
+
+/// The best classes of each row, `[n, k]` i64, with their probabilities and cosines, f32: −1 and NaN where there are no
+/// more.
+type Classes = (Py<PyByteArray>, Py<PyByteArray>, Py<PyByteArray>);
+
+#[pyfunction]
+#[pyo3(signature = (vectors, classes, logits, k, threshold, threads, progress))]
+#[allow(clippy::too_many_arguments, reason = "those of the Python function")]
+pub(crate) fn classify(
+    py: Python<'_>,
+    vectors: SearchRows,
+    classes: SearchRows,
+    logits: (f64, Option<f64>),
+    k: usize,
+    threshold: f64,
+    threads: Option<usize>,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<Classes> {
+    let classifier = Classifier { scale: logits.0, bias: logits.1, k, threshold };
+    let found = search(py, threads, progress, move |search| {
+        search.classify(&vectors.vectors(Metric::Cosine)?, &classes.vectors(Metric::Cosine)?, &classifier)
+    })?;
+    let mut rows = Vec::with_capacity(found.len() * k);
+    let mut probabilities = Vec::with_capacity(found.len() * k);
+    let mut scores = Vec::with_capacity(found.len() * k);
+    for (number, found) in (1..).zip(&found) {
+        for one in found.iter().flatten() {
+            rows.push(i64::from(one.class));
+            probabilities.push(one.probability);
+            scores.push(one.score);
+        }
+        rows.resize(number * k, -1);
+        probabilities.resize(number * k, f32::NAN);
+        scores.resize(number * k, f32::NAN);
+    }
+    let rows = bytes(py, &rows, i64::to_ne_bytes)?;
+    Ok((rows, bytes(py, &probabilities, f32::to_ne_bytes)?, bytes(py, &scores, f32::to_ne_bytes)?))
 }
 
 /// Rows that are spread out, in the order of choice.

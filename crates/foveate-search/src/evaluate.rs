@@ -10,6 +10,9 @@ const VOTES: (usize, f64) = (20, 0.07);
 /// The normal distribution's quantile of a 95 % interval.
 const Z: f64 = 1.959_963_984_540_054;
 
+/// Neighbours of a text or an image whose recall is measured.
+const RETRIEVED: usize = 10;
+
 /// A mean over rows, with its 95 % interval.
 #[derive(Clone, Debug)]
 pub struct Figure {
@@ -99,6 +102,58 @@ impl Search<'_> {
             knn: Figure::of_share(votes),
             probe: Figure::of_share(found),
         })
+    }
+}
+
+impl Search<'_> {
+    /// Measures how well texts find their images, and images their texts: recall at 1, 5 and 10, by name. `of_texts`
+    /// has the image of each text; an image may have several, of which it has to find one. Images without text and
+    /// rows that are not finite count in no figure.
+    ///
+    /// # Errors
+    /// [`SearchError::Labels`], [`SearchError::Dimensions`] and [`SearchError::Cancelled`].
+    pub fn retrieval(
+        &self,
+        texts: &Vectors<'_>,
+        images: &Vectors<'_>,
+        of_texts: &[u32],
+    ) -> Result<Vec<(&'static str, Figure)>, SearchError> {
+        if of_texts.len() != texts.len() {
+            return Err(SearchError::Labels { labels: of_texts.len(), rows: texts.len() });
+        }
+        let mut text_ranks = vec![None; texts.len()];
+        let found = self.nearest(texts, images, RETRIEVED)?;
+        for text in texts.finite() {
+            let own = of_texts[text as usize];
+            text_ranks[text as usize] = Some(found.of(text as usize).position(|(image, _)| image == own));
+        }
+        let mut image_ranks = vec![None; images.len()];
+        let found = self.nearest(images, texts, RETRIEVED)?;
+        for &image in of_texts {
+            if !images.lengths()[image as usize].is_nan() {
+                let rank = found.of(image as usize).position(|(text, _)| of_texts[text as usize] == image);
+                image_ranks[image as usize] = Some(rank);
+            }
+        }
+        let mut figures = Vec::new();
+        for (name, ranks, k) in [
+            ("text → image recall@1", &text_ranks, 1),
+            ("text → image recall@5", &text_ranks, 5),
+            ("text → image recall@10", &text_ranks, RETRIEVED),
+            ("image → text recall@1", &image_ranks, 1),
+            ("image → text recall@5", &image_ranks, 5),
+            ("image → text recall@10", &image_ranks, RETRIEVED),
+        ] {
+            let mut values = vec![f32::NAN; ranks.len()];
+            for (value, rank) in values.iter_mut().zip(ranks) {
+                // Of the ranks: none for a row that does not count, and none in it for one that is not found.
+                if let Some(rank) = rank {
+                    *value = share(rank.is_some_and(|rank| rank < k));
+                }
+            }
+            figures.push((name, Figure::of_share(values)));
+        }
+        Ok(figures)
     }
 }
 

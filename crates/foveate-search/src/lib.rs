@@ -3,6 +3,7 @@
 mod bases;
 mod basis;
 mod bytes;
+mod classify;
 mod clusters;
 mod codes;
 mod digest;
@@ -23,6 +24,7 @@ mod state;
 mod top;
 mod vectors;
 
+pub use classify::{ClassScore, Classifier};
 pub use clusters::{ClusterOptions, Clusters};
 pub use digest::Duplicates;
 pub use error::SearchError;

@@ -334,7 +334,7 @@ fn among(rows: &[u32]) -> u64 {
     count * count.saturating_sub(1) / 2
 }
 
-fn check(queries: &Vectors<'_>, vectors: &Vectors<'_>) -> Result<(), SearchError> {
+pub(crate) fn check(queries: &Vectors<'_>, vectors: &Vectors<'_>) -> Result<(), SearchError> {
     if queries.dim() != vectors.dim() || queries.metric() != vectors.metric() {
         return Err(SearchError::Dimensions { queries: queries.dim(), vectors: vectors.dim() });
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use foveate_core::VectorBuf;
 use foveate_encode::{EncodeError, EncoderOptions};
 use foveate_encode_fused::FusedTextEncoder;
-use foveate_model::{ModelError, OpenOptions, PooledWord, TextLibrary, TextModel};
+use foveate_model::{LogitScale, ModelError, OpenOptions, PooledWord, TextLibrary, TextModel};
 use foveate_pipeline::lane::Normalize;
 use foveate_sink::RunManifest;
 use foveate_text::{TextError, TextRules, TextTokenizer};
@@ -31,6 +31,7 @@ struct TextIdentity {
     pooling: &'static str,
     library: &'static str,
     dtype: &'static str,
+    logits: Option<LogitScale>,
 }
 
 /// The reason that texts have no vectors.
@@ -85,6 +86,7 @@ impl TextEmbedder {
                 pooling: model.pooling.name(),
                 library: model.library.name(),
                 dtype: options.dtype.name(),
+                logits: model.logits,
             },
         })
     }
@@ -94,9 +96,14 @@ impl TextEmbedder {
         self.encoder.dim()
     }
 
+    /// The way from cosines of images and texts to the model's logits, if its weights have it.
+    pub fn logits(&self) -> Option<LogitScale> {
+        self.model.logits
+    }
+
     /// Returns the record of everything that decides the vectors.
     pub fn manifest(&self, normalize: Normalize) -> RunManifest {
-        let TextIdentity { name, revision, weights_sha256, pooling, library, dtype } = &self.model;
+        let TextIdentity { name, revision, weights_sha256, pooling, library, dtype, .. } = &self.model;
         let mut manifest = RunManifest { dim: self.dim(), ..RunManifest::default() };
         for (setting, value) in [
             ("foveate", crate::VERSION),

@@ -30,6 +30,8 @@ const ARRAYS: [(&str, &str); 6] = [
 ];
 /// Least cosine to the library's vector in f32.
 const LEAST: f64 = 0.999_999;
+/// Largest difference of a logit to the library's.
+const MOST_OF_LOGIT: f64 = 1e-3;
 
 pub(super) fn trials() -> Vec<Trial> {
     let (names, mut trials) = backends("family", &encoders());
@@ -56,6 +58,16 @@ fn words(case: &'static str) -> Trial {
         for ((ours, theirs), sentence) in pairs.zip(&sentences) {
             let found = cosine(ours, theirs);
             ensure(found >= LEAST, || format!("'{sentence}': cosine {found}"))?;
+        }
+        let Some(scale) = embedder.logits() else { return Err(Outcome::failed("the weights have no scale")) };
+        let images = array(&folder, "vector")?.unwrap_or_default();
+        let logits = array(&folder, "logits_per_image")?.unwrap_or_default();
+        ensure(logits.len() * ours.dim == images.len() * sentences.len(), || "logits of another size".to_owned())?;
+        for (image, logits) in images.chunks_exact(ours.dim).zip(logits.chunks_exact(sentences.len())) {
+            for (text, theirs) in ours.vectors.chunks_exact(ours.dim).zip(logits) {
+                let found = scale.scale * cosine(text, image) + scale.bias.unwrap_or(0.0);
+                ensure((found - theirs).abs() < MOST_OF_LOGIT, || format!("the logit {found}, not {theirs}"))?;
+            }
         }
         Ok(())
     })
@@ -98,5 +110,15 @@ fn size(json: &Value) -> Size {
 fn array(folder: &Path, name: &str) -> Result<Option<Vec<f64>>, Outcome> {
     let mut archive = NpzArchive::open(folder.join("golden.npz"))?;
     let Some(array) = archive.by_name(name)? else { return Ok(None) };
-    Ok(Some(array.into_vec::<f32>()?.into_iter().map(f64::from).collect()))
+    let is_by_column = array.order() == npyz::Order::Fortran;
+    let rows = array.shape()[0] as usize;
+    let values: Vec<f64> = array.into_vec::<f32>()?.into_iter().map(f64::from).collect();
+    if !is_by_column {
+        return Ok(Some(values));
+    }
+    let mut by_row = Vec::with_capacity(values.len());
+    for row in 0..rows {
+        by_row.extend(values[row..].iter().step_by(rows));
+    }
+    Ok(Some(by_row))
 }

@@ -1,9 +1,9 @@
-"""Images in, DINOv2 vectors out.
+"""Images and texts in, vectors out.
 
-``Embedder`` embeds lists and Arrow columns, ``embed_files`` streams a job's vectors, and ``embed`` runs a whole job
+``Embedder`` embeds lists and Arrow columns, and texts with a model of two towers, ``embed_files`` streams a job's vectors, and ``embed`` runs a whole job
 into files. Their options are those of ``foveate embed --help``, with underscores: ``max_pixels="200M"``. Vectors are
-the command line's, bit for bit. ``neighbors``, ``similar``, ``duplicates``, ``clusters``, ``sample`` and ``evaluate``
-search vectors. The logger ``foveate`` has the warnings.
+the command line's, bit for bit. ``neighbors``, ``similar``, ``duplicates``, ``clusters``, ``sample``, ``label`` and
+``evaluate`` search vectors. The logger ``foveate`` has the warnings.
 
 ``foveate.ray``, ``foveate.spark``, ``foveate.daft`` and ``foveate.lancedb`` adapt the embedder to these engines. Each
 needs its engine, which an extra of the wheel installs: ``foveate[ray]``.
@@ -20,11 +20,13 @@ from ._measure import plan, profile
 from ._search import (
     Clusters,
     Duplicates,
+    Labels,
     Neighbors,
     clusters,
     duplicates,
     evaluate,
     export_index,
+    label,
     neighbors,
     sample,
     similar,
@@ -56,6 +58,7 @@ __all__ = [
     "Embedder",
     "FoveateError",
     "ItemError",
+    "Labels",
     "Neighbors",
     "__version__",
     "clusters",
@@ -64,6 +67,7 @@ __all__ = [
     "embed_files",
     "evaluate",
     "export_index",
+    "label",
     "neighbors",
     "plan",
     "profile",

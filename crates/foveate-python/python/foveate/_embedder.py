@@ -125,6 +125,35 @@ class Embedder:
         vectors = np.frombuffer(data, dtype=np.float32).reshape(len(failures), dim)
         return Embedded(vectors, self._judged(failures))
 
+    def embed_text(self, texts: Iterable[str | None] | str) -> Embedded:
+        """Embed texts, or one text, in the space of the images of a two-tower model: CLIP, SigLIP, PE-Core, TIPSv2.
+
+        The forward runs on the CPU. A text that is longer than the model's context is cut as its library cuts it.
+
+        Args:
+            texts: strings, or None for a row without an error, as are NaN and pandas' NA.
+
+        Returns:
+            As of :meth:`embed`. An empty text is a row with an error.
+
+        Raises:
+            TypeError: something is no string.
+            ItemError: a text has no vector, with ``on_error="raise"``.
+            FoveateError: the model cannot be opened, or has no text tower or no tokenizer.
+        """
+        listed = [texts] if isinstance(texts, str) else [None if _is_missing(text) else text for text in texts]
+        data, dim, failures = self._engine.embed_text(listed)
+        vectors = np.frombuffer(data, dtype=np.float32).reshape(len(failures), dim)
+        return Embedded(vectors, self._judged(failures))
+
+    @property
+    def logits(self) -> tuple[float, float | None] | None:
+        """``(scale, bias)`` of the model's logits, ``scale * cosine + bias``, if its weights have them.
+
+        The bias is None for models that were trained with a softmax over the texts. Opens the text tower.
+        """
+        return self._engine.logits()
+
     def embed_iter(self, images: Iterable[Image], rows: int = 256) -> Iterator[Batch]:
         """Embed an iterator of images, and give a record batch after every ``rows`` of them; see :meth:`embed_arrow`.
 

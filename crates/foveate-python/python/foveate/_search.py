@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,11 +11,25 @@ from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
 from . import _foveate
+from ._embedder import Embedder
 
 #: Rows that are handed over together.
 _PIECE = 1 << 14
 
 _Rows = tuple[Iterator[bytes], int, int]
+
+
+#: The prompt of a label, as in the zero-shot pipeline of transformers.
+TEMPLATE = "This is a photo of {}."
+
+
+class Labels(NamedTuple):
+    """Labels of each row, ``[n, k]``, best first, with their probabilities and cosines; −1 and NaN where there are no
+    more."""
+
+    labels: NDArray[np.int64]
+    scores: NDArray[np.float32]
+    cosines: NDArray[np.float32]
 
 
 class Neighbors(NamedTuple):
@@ -142,6 +156,64 @@ def evaluate(
     of_rows = [None if label is None else numbers.setdefault(label, len(numbers)) for label in labels]
     found = _foveate.evaluate(given, of_rows, threads, _bar(progress))
     return {name: (mean, low, high) for name, mean, low, high in found}
+
+
+def label(
+    vectors: Any,
+    labels: Sequence[str] | Mapping[str, Sequence[str]],
+    embedder: Embedder | str,
+    *,
+    templates: Sequence[str] = (TEMPLATE,),
+    k: int = 1,
+    threshold: float = 0.0,
+    threads: int | None = None,
+    progress: bool = False,
+) -> Labels:
+    """Give images the labels that their model finds likeliest, as the command ``foveate label`` does.
+
+    Args:
+        vectors: ``[n, dim]`` of images, as in ``neighbors``.
+        labels: the labels; or a dictionary with the texts of each, which make one vector.
+        embedder: that of the images' model, or the model's name.
+        templates: texts with ``{}`` for the label; several make one vector. A dictionary's texts are taken as they are.
+        k: most labels of an image.
+        threshold: least probability: of the softmax over all labels for CLIP, of each label alone for SigLIP.
+        threads: all cores by default.
+        progress: show a bar of tqdm.
+
+    Returns:
+        Indices into ``labels`` (or ``list(labels)``), probabilities and cosines.
+
+    Raises:
+        ItemError, FoveateError: as of :meth:`Embedder.embed_text`.
+        ValueError: the weights have no scale of logits, or there are no labels.
+    """
+    if not isinstance(embedder, Embedder):
+        embedder = Embedder(embedder)
+    prompts: list[Sequence[str]] = (
+        list(labels.values())
+        if isinstance(labels, Mapping)
+        else [[template.replace("{}", name) for template in templates] for name in labels]
+    )
+    if not prompts or not all(prompts):
+        raise ValueError("there are no labels, or one has no text")
+    logits = embedder.logits
+    if logits is None:
+        raise ValueError("the model's weights have no logit_scale; name a whole checkpoint")
+    embedded, errors = embedder.embed_text([text for texts in prompts for text in texts])
+    for error in filter(None, errors):
+        raise error
+    unit = embedded / np.linalg.norm(embedded, axis=1, keepdims=True)
+    ends = np.cumsum([len(texts) for texts in prompts])
+    classes = np.stack([part.mean(axis=0) for part in np.split(unit, ends[:-1])])
+    given, count, _ = _rows(vectors)
+    k = min(_positive("k", k), len(prompts))
+    found = _foveate.classify(given, _rows(classes)[0], logits, k, threshold, threads, _bar(progress))
+    return Labels(
+        _numbers(found[0], np.int64, count, k),
+        _numbers(found[1], np.float32, count, k),
+        _numbers(found[2], np.float32, count, k),
+    )
 
 
 def export_index(

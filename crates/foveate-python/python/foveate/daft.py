@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 try:
@@ -10,6 +11,8 @@ try:
     from daft import DataType, Expression, Series
 except ImportError as error:
     raise ImportError("foveate.daft needs Daft; pip install 'foveate[daft]'") from error
+
+import numpy as np
 
 from . import _embedder
 from ._options import EmbedderOptions, within
@@ -47,6 +50,35 @@ def embed(
     Raises:
         ValueError: an option is unknown, or its value is.
     """
+    return _expression(images, _embed, model, dim, cpus, gpus, max_concurrency, batch_size, options)
+
+
+def embed_text(
+    texts: Expression | str,
+    model: str,
+    *,
+    dim: int | None = None,
+    cpus: float | None = None,
+    max_concurrency: int | None = None,
+    batch_size: int = 256,
+    **options: Unpack[EmbedderOptions],
+) -> Expression:
+    """Embed a column of texts, as :func:`embed` embeds images, with a model of two towers (CLIP, SigLIP, PE-Core,
+    TIPSv2)."""
+    return _expression(texts, _embed_text, model, dim, cpus, 0, max_concurrency, batch_size, options)
+
+
+def _expression(
+    column: Expression | str,
+    act: Callable[[_embedder.Embedder, Series], pa.RecordBatch],
+    model: str,
+    dim: int | None,
+    cpus: float | None,
+    gpus: float,
+    max_concurrency: int | None,
+    batch_size: int,
+    options: EmbedderOptions,
+) -> Expression:
     shared: Any = options
     if gpus:
         shared = {"device": "cuda:0", **options}
@@ -62,11 +94,19 @@ def embed(
     @daft.cls(cpus=cpus, gpus=gpus, max_concurrency=max_concurrency, use_process=process, name_override="foveate")
     class Embed:
         @daft.method.batch(return_dtype=outcome, batch_size=batch_size)
-        def __call__(self, images: Series) -> pa.Array:
-            return _embed(embedder, images).to_struct_array()
+        def __call__(self, given: Series) -> pa.Array:
+            return act(embedder, given).to_struct_array()
 
-    expression: Expression = Embed()(daft.col(images) if isinstance(images, str) else images)
+    expression: Expression = Embed()(daft.col(column) if isinstance(column, str) else column)
     return expression
+
+
+def _embed_text(embedder: _embedder.Embedder, texts: Series) -> pa.RecordBatch:
+    vectors, errors = embedder.embed_text(texts.to_pylist())
+    is_missing = pa.array(np.isnan(vectors).all(axis=1))
+    lists = pa.FixedSizeListArray.from_arrays(vectors.ravel(), vectors.shape[1], mask=is_missing)
+    reasons = [None if error is None else f"{error.stage}: {error.reason}" for error in errors]
+    return pa.record_batch({"embedding": lists, "error": pa.array(reasons, pa.string())})
 
 
 def _embed(embedder: _embedder.Embedder, images: Series) -> pa.RecordBatch:

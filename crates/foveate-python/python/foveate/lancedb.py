@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 try:
     import pyarrow as pa
@@ -22,10 +22,16 @@ _log = logging.getLogger("foveate")
 
 @register("foveate")
 class FoveateEmbeddings(EmbeddingFunction):  # type: ignore[misc]
-    """Embeds images in tables and queries; ``options`` are those of :class:`foveate.Embedder`."""
+    """Embeds images in tables and queries; ``options`` are those of :class:`foveate.Embedder`.
+
+    With ``source="text"``, a table's column has texts, and with ``query="text"``, strings in queries are texts; the
+    model has two towers then (CLIP, SigLIP, PE-Core, TIPSv2).
+    """
 
     model: str = MODEL
     options: dict[str, Any] = {}
+    source: Literal["image", "text"] = "image"
+    query: Literal["image", "text"] = "image"
     _opened: Embedder | None = PrivateAttr(None)
 
     @classmethod
@@ -45,20 +51,24 @@ class FoveateEmbeddings(EmbeddingFunction):  # type: ignore[misc]
         """Return the number of components of a vector. Opens the model."""
         return self._embedder().dim
 
-    def compute_source_embeddings(self, images: Any, *_: Any, **__: Any) -> list[np.ndarray[Any, Any] | None]:
-        """Embed a column or a list of images: paths, addresses, encoded images, PIL images."""
-        if isinstance(images, (pa.Array, pa.ChunkedArray)):
-            images = images.to_pylist()
-        elif isinstance(images, (str, bytes)) or not isinstance(images, Iterable):
-            images = [images]
-        vectors, errors = self._embedder().embed(images)
+    def compute_source_embeddings(self, items: Any, *_: Any, **__: Any) -> list[np.ndarray[Any, Any] | None]:
+        """Embed a column or a list of images, which are paths, addresses, encoded images or PIL images, or of texts."""
+        if isinstance(items, (pa.Array, pa.ChunkedArray)):
+            items = items.to_pylist()
+        elif isinstance(items, (str, bytes)) or not isinstance(items, Iterable):
+            items = [items]
+        return self._embed(items, self.source == "text")
+
+    def _embed(self, items: Any, are_texts: bool) -> list[np.ndarray[Any, Any] | None]:
+        embedder = self._embedder()
+        vectors, errors = embedder.embed_text(items) if are_texts else embedder.embed(items)
         for error in filter(None, errors):
             _log.warning("%s; its vector is null, and on_bad_vectors='drop' leaves its row out", error)
         return [None if np.isnan(vector).all() else vector for vector in vectors]
 
     def compute_query_embeddings(self, query: Any, *_: Any, **__: Any) -> list[np.ndarray[Any, Any] | None]:
-        """Embed the image of a query."""
-        return self.compute_source_embeddings([query])
+        """Embed the image or the text of a query."""
+        return self._embed([query], self.query == "text" and isinstance(query, str))
 
     def _embedder(self) -> Embedder:
         if self._opened is None:

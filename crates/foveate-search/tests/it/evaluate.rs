@@ -93,3 +93,17 @@ fn labels_that_say_nothing_have_no_figures() {
     let cancelled = Search { is_cancelled: &|| true, ..Search::default() };
     assert!(cancelled.evaluate(&vectors, &[None, None], 10).is_err());
 }
+
+/// Image 2 has two texts, of which the second is nearer to image 0; image 3 has none.
+#[test]
+fn retrieval_counts_any_text_of_an_image() {
+    let images = [1.0, 0.0, 0.0, 1.0, 0.6, 0.8, -1.0, 0.0];
+    let texts = [1.0, 0.1, 0.1, 1.0, 0.6, 0.8, 1.0, 0.05];
+    let images = Vectors::new(&images, 2, Metric::Cosine).unwrap();
+    let texts = Vectors::new(&texts, 2, Metric::Cosine).unwrap();
+    let found = Search::default().retrieval(&texts, &images, &[0, 1, 2, 2]).unwrap();
+    let means: Vec<(&str, f64, usize)> = found.iter().map(|(name, figure)| (*name, figure.mean, figure.rows)).collect();
+    assert_eq!(means[0], ("text → image recall@1", 0.75, 4));
+    assert_eq!(means[1], ("text → image recall@5", 1.0, 4));
+    assert_eq!((means[3].1, means[3].2), (2.0 / 3.0, 3), "the nearest text of image 0 is one of image 2");
+}

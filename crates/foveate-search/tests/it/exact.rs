@@ -1,6 +1,6 @@
 //! Every search finds what brute force finds, with scores summed in f64.
 
-use foveate_search::{Linkage, Metric, Pair, Search, SearchError, Vectors, groups};
+use foveate_search::{Classifier, Linkage, Metric, Pair, Search, SearchError, Vectors, groups};
 
 type Found = Vec<Vec<(u32, f64)>>;
 
@@ -192,5 +192,42 @@ fn rows_that_are_left_out_are_nobodys_neighbours() {
     for row in 0..60 {
         let others: Vec<_> = found.of(row).map(|(other, _)| other).collect();
         assert!(others.iter().all(|other| other % 2 == 0) && others.len() == if row % 2 == 0 { 29 } else { 0 });
+    }
+}
+
+#[test]
+fn classes_are_those_of_each_pair_of_row_and_class() {
+    for (kind, count, dim) in [("noise", 300, 96), ("spectrum", 129, 33), ("same", 1, 4)] {
+        let data = data(kind, count, dim, 2);
+        let of_classes = self::data("clusters", 41, dim, 3);
+        let vectors = Vectors::new(&data, dim, Metric::Cosine).unwrap();
+        let classes = Vectors::new(&of_classes, dim, Metric::Cosine).unwrap();
+        for (bias, k, threshold) in [(None, 41, 0.0), (None, 3, 0.1), (Some(-5.0), 7, 0.2)] {
+            let classifier = Classifier { scale: 20.0, bias, k, threshold };
+            let found = search(3).classify(&vectors, &classes, &classifier).unwrap();
+            assert_eq!(found, search(1).classify(&vectors, &classes, &classifier).unwrap(), "threads");
+            let finite: Vec<u32> = vectors.finite().collect();
+            assert_eq!(found.len(), count);
+            for (row, found) in (0..).zip(found) {
+                assert_eq!(found.is_some(), finite.contains(&row), "{kind} {row}");
+                let Some(found) = found else { continue };
+                let logits: Vec<f64> =
+                    (0..41).map(|class| 20.0 * vectors.score(row, &classes, class) + bias.unwrap_or(0.0)).collect();
+                let sum: f64 = logits.iter().map(|logit| logit.exp()).sum();
+                let probability = |logit: f64| match bias {
+                    None => logit.exp() / sum,
+                    Some(_) => 1.0 / (1.0 + (-logit).exp()),
+                };
+                let expected = logits.iter().filter(|&&logit| probability(logit) >= threshold).count().min(k);
+                assert_eq!(found.len(), expected, "{kind} {row}");
+                assert!(found.is_sorted_by(|a, b| a.score >= b.score), "{kind} {row}");
+                for one in found {
+                    let logit = logits[one.class as usize];
+                    assert!((f64::from(one.probability) - probability(logit)).abs() < 1e-6, "{kind} {row} {one:?}");
+                    let better = logits.iter().filter(|&&other| other > logit + 1e-9).count();
+                    assert!(better < k, "{kind} {row}: {better} are better than {one:?}");
+                }
+            }
+        }
     }
 }

@@ -21,6 +21,8 @@ use super::plan_args::{self, PlanArgs};
 #[cfg(feature = "search")]
 use super::search_args::{self, ClustersArgs, DuplicatesArgs, EvalArgs, NeighborsArgs, SampleArgs, SimilarArgs};
 use super::service_args::{self, EnqueueArgs, QueueCommand, ServeArgs, WorkerArgs};
+#[cfg(all(feature = "search", feature = "text"))]
+use super::words_args::{self, AlignArgs, LabelImagesArgs};
 use crate::values::{CountOrOff, endpoint_url, parse_count, parse_seconds, parse_setting, parse_shard, place};
 
 const EXIT_CODES: &str = "\
@@ -117,7 +119,15 @@ pub(crate) enum Command {
     #[cfg(feature = "search")]
     #[command(after_help = search_args::SAMPLE_EXAMPLES)]
     Sample(Box<SampleArgs>),
-    /// Measure how well vectors tell your labels apart.
+    /// Give images labels by words alone, each with a probability (zero-shot classification).
+    #[cfg(all(feature = "search", feature = "text"))]
+    #[command(after_help = words_args::LABEL_EXAMPLES)]
+    Label(Box<LabelImagesArgs>),
+    /// Score how well each image fits its text, as web collections are filtered.
+    #[cfg(all(feature = "search", feature = "text"))]
+    #[command(after_help = words_args::ALIGN_EXAMPLES)]
+    Align(Box<AlignArgs>),
+    /// Measure how well vectors tell your labels apart, or find your captions.
     #[cfg(feature = "search")]
     #[command(after_help = search_args::EVAL_EXAMPLES)]
     Eval(Box<EvalArgs>),

@@ -31,7 +31,7 @@ use super::plan_args::PlanArgs;
 #[cfg(feature = "search")]
 use super::search::place::search_file;
 #[cfg(feature = "search")]
-use super::search_args::{SearchArgs, SheetArgs};
+use super::search_args::{EvalArgs, PageArgs, SearchArgs};
 use super::service_args::{EnqueueArgs, ServeArgs, ServiceArgs, WorkerArgs};
 use super::{service, trace};
 
@@ -54,25 +54,40 @@ pub(crate) fn command(command: &Command) -> Result<(), Usage> {
             Err(anyhow::anyhow!("cannot print a table and a list on standard output; name a file with -o"))
         }
         #[cfg(feature = "search")]
-        Command::Duplicates(args) => {
-            searched(&args.search, &args.against, Some(&args.table.output), Some(&args.sheet), args.replace.overwrite)
-        }
+        Command::Duplicates(args) => searched(
+            &args.search,
+            &args.against,
+            Some(&args.table.output),
+            Some(&args.sheet.page),
+            args.replace.overwrite,
+        ),
         #[cfg(feature = "search")]
         Command::Similar(args) => {
-            searched(&args.search, &[], args.output.as_deref(), Some(&args.sheet), args.replace.overwrite)
+            searched(&args.search, &[], args.output.as_deref(), Some(&args.sheet.page), args.replace.overwrite)
                 .and_then(|()| all_exist(args.query.iter().cloned().map(Input::Path)))
         }
         #[cfg(feature = "search")]
         Command::Clusters(args) => {
-            searched(&args.search, &[], Some(&args.table.output), Some(&args.sheet), args.replace.overwrite)
+            searched(&args.search, &[], Some(&args.table.output), Some(&args.sheet.page), args.replace.overwrite)
         }
         #[cfg(feature = "search")]
         Command::Sample(args) => {
-            searched(&args.search, &[], Some(&args.table.output), Some(&args.sheet), args.replace.overwrite)
+            searched(&args.search, &[], Some(&args.table.output), Some(&args.sheet.page), args.replace.overwrite)
+        }
+        #[cfg(all(feature = "search", feature = "text"))]
+        Command::Label(args) => {
+            searched(&args.search, &[], Some(&args.table.output), Some(&args.page), args.replace.overwrite)
+                .and_then(|()| readable_file(&args.labels))
+        }
+        #[cfg(all(feature = "search", feature = "text"))]
+        Command::Align(args) => {
+            let texts: Vec<PathBuf> = args.texts.iter().cloned().collect();
+            searched(&args.search, &texts, Some(&args.table.output), Some(&args.page), args.replace.overwrite)
         }
         #[cfg(feature = "search")]
         Command::Eval(args) => searched(&args.search, &[], None, None, false)
-            .and_then(|()| args.labels.labels.as_deref().map_or(Ok(()), readable_file)),
+            .and_then(|()| args.labels.labels.as_deref().map_or(Ok(()), readable_file))
+            .and_then(|()| captions(args)),
         Command::Profile(args) => profile(args),
         Command::Bench { experiment } => bench(experiment),
         Command::Diagnose(args) => lab(&args.lab),
@@ -94,7 +109,7 @@ fn searched(
     args: &SearchArgs,
     others: &[PathBuf],
     output: Option<&Path>,
-    sheet: Option<&SheetArgs>,
+    page: Option<&PageArgs>,
     overwrite: bool,
 ) -> anyhow::Result<()> {
     if let Some(output) = output {
@@ -104,7 +119,7 @@ fn searched(
         super::console::keep_stdout();
     }
     let output = output.filter(|output| !super::search::table::is_stdout(output));
-    let html = sheet.and_then(|sheet| sheet.html.as_deref());
+    let html = page.and_then(|page| page.html.as_deref());
     if let Some(html) = html.filter(|html| Some(*html) == output) {
         bail!("cannot write two files to {}; name another page with --html", html.display());
     }
@@ -115,7 +130,17 @@ fn searched(
         search_file(path, overwrite).check()?;
         writable_folder(parent_of(path)).with_context(|| format!("cannot write {}", path.display()))?;
     }
-    all_exist(sheet.into_iter().flat_map(|sheet| &sheet.images).cloned().map(Input::Path))
+    all_exist(page.into_iter().flat_map(|page| &page.images).cloned().map(Input::Path))
+}
+
+#[cfg(all(feature = "search", feature = "text"))]
+fn captions(args: &EvalArgs) -> anyhow::Result<()> {
+    args.captions.as_deref().map_or(Ok(()), readable_file)
+}
+
+#[cfg(all(feature = "search", not(feature = "text")))]
+fn captions(_: &EvalArgs) -> anyhow::Result<()> {
+    Ok(())
 }
 
 fn embed(args: &EmbedArgs) -> anyhow::Result<()> {

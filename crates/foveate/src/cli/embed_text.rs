@@ -1,10 +1,8 @@
 //! `foveate embed-text`.
 
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::Context;
 use clap::Args;
 use foveate::core::Stage;
 use foveate::embed::{Backends, Settings, StorageSettings};
@@ -13,13 +11,12 @@ use foveate::model::OpenOptions;
 use foveate::pipeline::Cancel;
 use foveate::pipeline::lane::Normalize;
 use foveate::sink::{Existing, Failure, Rows, RunManifest, SinkError, VectorSink};
-use foveate::source::{FetchError, text_of};
 use foveate::texts::TextEmbedder;
-use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+use xxhash_rust::xxh3::xxh3_64;
 
-use super::exit::{Exit, Usage};
+use super::exit::Exit;
 use super::summary::counted;
-use super::tables::{column, column_named, id_column, names_of, open_table};
+use super::texts::TextTable;
 use super::{console, job, progress};
 use crate::values::{one_of, parse_positive};
 
@@ -36,8 +33,6 @@ an interrupted run. `neighbors --queries` finds the images nearest to each.
 Exit codes: 0 complete; 1 stopped by a fault; 2 the command line cannot work;
 3 complete, and some texts failed; 130 interrupted.";
 
-/// Names of a column with texts, in any case.
-const TEXT_NAMES: [&str; 7] = ["text", "texts", "caption", "title", "query", "prompt", "sentence"];
 /// Texts that are stored together.
 const BLOCK: usize = 4096;
 
@@ -88,18 +83,11 @@ pub(crate) struct EmbedTextArgs {
     pub(crate) quiet: bool,
 }
 
-/// Texts with their ids, in the order of the input.
-#[derive(Default)]
-struct TextTable {
-    ids: Vec<String>,
-    texts: Vec<String>,
-}
-
 pub(crate) fn run(args: &EmbedTextArgs) -> anyhow::Result<Exit> {
     let started = Instant::now();
     let cancel = Cancel::default();
     job::cancel_on_signal(&cancel)?;
-    let table = read(args).with_context(|| format!("cannot read {}", args.input.display()))?;
+    let table = TextTable::read(&args.input, args.column.as_deref(), args.id_column.as_deref())?;
     let backends = Backends::compiled();
     let settings = settings(args);
     let (backend, mut options) = settings.sink_and_options(&backends)?;
@@ -164,16 +152,6 @@ pub(crate) fn settings(args: &EmbedTextArgs) -> Settings {
 }
 
 impl TextTable {
-    /// A digest of all ids and texts.
-    fn hash(&self) -> String {
-        let mut hash = Xxh3::new();
-        for part in self.ids.iter().chain(&self.texts) {
-            hash.update(&(part.len() as u64).to_le_bytes());
-            hash.update(part.as_bytes());
-        }
-        format!("{:032x}", hash.digest128())
-    }
-
     /// Appends the vectors of some texts, and records the empty ones. Returns the number of those that were cut.
     fn store(
         &self,
@@ -220,60 +198,4 @@ impl TextTable {
         sink.fail(&failures)?;
         Ok(embedded.truncated.len() as u64)
     }
-}
-
-fn read(args: &EmbedTextArgs) -> anyhow::Result<TextTable> {
-    let extension = args.input.extension().unwrap_or_default().to_ascii_lowercase();
-    if ["csv", "tsv", "parquet", "arrow", "feather"].iter().any(|known| extension == *known) {
-        return rows(args);
-    }
-    if args.column.is_some() || args.id_column.is_some() {
-        let why = "--column and --id-column are for CSV, Parquet and Arrow files; this file is read line by line";
-        return Err(Usage::from(anyhow::anyhow!(why)).into());
-    }
-    let bytes = if args.input == Path::new("-") {
-        let mut bytes = Vec::new();
-        std::io::stdin().read_to_end(&mut bytes)?;
-        bytes
-    } else {
-        std::fs::read(&args.input)?
-    };
-    let text = text_of(&bytes).context("it is neither UTF-8 nor UTF-16; convert it")?;
-    let name = args.input.display();
-    let mut table = TextTable::default();
-    for (number, line) in (1..).zip(text.lines()) {
-        table.ids.push(format!("{name}:{number}"));
-        table.texts.push(line.to_owned());
-    }
-    Ok(table)
-}
-
-/// Reads a table with a column of texts.
-fn rows(args: &EmbedTextArgs) -> anyhow::Result<TextTable> {
-    let mut has_ids = false;
-    let mut rows = open_table(&args.input, &mut |all| {
-        let texts = match &args.column {
-            Some(name) => column(all, name)?,
-            None => column_named(all, &TEXT_NAMES).ok_or_else(|| {
-                let known = TEXT_NAMES.join(", ");
-                let all = names_of(all);
-                FetchError::NoColumn(format!("--column names the column of texts, called {known}; it has {all}"))
-            })?,
-        };
-        let ids = match &args.id_column {
-            Some(name) => Some(column(all, name)?),
-            None => id_column(all),
-        };
-        has_ids = ids.is_some();
-        Ok(std::iter::once(texts).chain(ids).collect())
-    })?;
-    let name = args.input.display();
-    let mut table = TextTable::default();
-    while rows.advance()? {
-        let number = table.texts.len() + 1;
-        let id = if has_ids { rows.text(1)? } else { None };
-        table.ids.push(id.unwrap_or_else(|| format!("{name}:{number}")));
-        table.texts.push(rows.text(0)?.unwrap_or_default());
-    }
-    Ok(table)
 }

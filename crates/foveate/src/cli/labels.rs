@@ -9,7 +9,8 @@ use super::exit::Usage;
 use super::side_table::{SideTable, read_side_table};
 use super::tables::{column, column_named, names_of};
 
-const LABELS: [&str; 5] = ["label", "labels", "class", "category", "target"];
+/// Names of a column with labels, in any case.
+pub(crate) const LABEL_NAMES: [&str; 5] = ["label", "labels", "class", "category", "target"];
 
 /// The labels of names, which are ids or ends of ids.
 pub(crate) struct Labels {
@@ -29,8 +30,8 @@ impl Labels {
         let mut table = read_side_table(path, None, "read the labels in", &mut |columns| {
             let label = match name {
                 Some(name) => column(columns, name)?,
-                None => column_named(columns, &LABELS).ok_or_else(|| {
-                    let known = LABELS.join(", ");
+                None => column_named(columns, &LABEL_NAMES).ok_or_else(|| {
+                    let known = LABEL_NAMES.join(", ");
                     let all = names_of(columns);
                     FetchError::NoColumn(format!("it needs a column of labels, called {known}; it has {all}"))
                 })?,

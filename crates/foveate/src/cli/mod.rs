@@ -51,9 +51,13 @@ mod service_args;
 mod side_table;
 mod summary;
 mod tables;
+#[cfg(feature = "text")]
+mod texts;
 mod trace;
 mod tune;
 mod verify;
+#[cfg(all(feature = "search", feature = "text"))]
+mod words_args;
 mod worker;
 
 use std::ffi::OsString;
@@ -111,6 +115,10 @@ fn run(command: Command) -> anyhow::Result<Exit> {
         Command::Clusters(args) => search::clusters(&args),
         #[cfg(feature = "search")]
         Command::Sample(args) => search::sample(&args),
+        #[cfg(all(feature = "search", feature = "text"))]
+        Command::Label(args) => search::label(&args),
+        #[cfg(all(feature = "search", feature = "text"))]
+        Command::Align(args) => search::align(&args),
         #[cfg(feature = "search")]
         Command::Eval(args) => search::eval(&args),
         Command::Profile(args) => profile::run(&args),

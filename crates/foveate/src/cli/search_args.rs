@@ -5,11 +5,15 @@ use std::path::{Path, PathBuf};
 use clap::{ArgGroup, Args, ValueEnum};
 use foveate::Shard;
 use foveate::embed::WebSettings;
+#[cfg(feature = "text")]
+use foveate::encode::DType;
 use foveate::search::Metric;
 
 use super::foreign::args::ForeignArgs;
 use super::own_file::OwnFile;
 use super::search::place::search_file;
+#[cfg(feature = "text")]
+use crate::values::one_of;
 use crate::values::{parse_positive, parse_setting, parse_shard, parse_share, place};
 
 pub(crate) const NEIGHBORS_EXAMPLES: &str = "\
@@ -46,6 +50,7 @@ Examples:
   foveate similar vectors.parquet --query shots/ --html page.html --images in/
   foveate similar vectors.parquet --id photos/0042.jpg --json
   foveate similar vectors.parquet --text 'a red bicycle in snow'
+  foveate similar vectors.parquet --text 'a beach' --minus people
 
 The queries are embedded by the model and with the settings that the vectors'
 manifest names. Columns: query, id, rank (from 1), score.
@@ -80,10 +85,12 @@ Examples:
   foveate eval vectors.parquet --labels labels.csv
   foveate eval small.parquet base.parquet --labels labels.csv
   foveate eval vectors.parquet --label-column category
+  foveate eval vectors.parquet --captions captions.csv
 
 Measures how well the vectors tell labels apart, with 95 % intervals: recall@k,
-mAP@R, k-NN accuracy, accuracy of a linear probe. Several outputs are compared
-on the images that all of them have.
+mAP@R, k-NN accuracy, accuracy of a linear probe. With captions, recall@1, 5 and
+10 of images by texts and of texts by images. Several outputs are compared on
+the images that all of them have.
 
 Exit codes: 0 measured; 1 stopped by a fault; 2 the command line cannot work;
 130 interrupted.";
@@ -178,9 +185,23 @@ impl ReplaceArgs {
     }
 }
 
-/// A page of pictures.
+/// The text tower.
+#[cfg(feature = "text")]
 #[derive(Args, Debug)]
-pub(crate) struct SheetArgs {
+pub(crate) struct WordsArgs {
+    /// The model, if the manifest's name of it means nothing here, or names a model that has to be fetched, whose
+    /// weights must be the same; or that of other programs' vectors.
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) model: Option<String>,
+
+    /// Precision of the texts' forward: f32, bf16 or i8.
+    #[arg(long, default_value = "f32", value_parser = one_of(&DType::ALL, DType::name))]
+    pub(crate) dtype: DType,
+}
+
+/// A page of pictures.
+#[derive(Args, Debug, Default)]
+pub(crate) struct PageArgs {
     /// Write an HTML page with small pictures of `--images`, which needs no other file. Images are ticked there, and
     /// their ids copied or saved.
     #[arg(long, value_name = "FILE")]
@@ -190,6 +211,13 @@ pub(crate) struct SheetArgs {
     /// same end. Ids are not opened by themselves, because they may name any file. Repeatable.
     #[arg(long, value_name = "INPUT")]
     pub(crate) images: Vec<PathBuf>,
+}
+
+/// A page of pictures that may have labels.
+#[derive(Args, Debug)]
+pub(crate) struct SheetArgs {
+    #[command(flatten)]
+    pub(crate) page: PageArgs,
 
     /// Labels that the page shows.
     #[command(flatten)]
@@ -345,7 +373,7 @@ impl KeepArg {
 
 /// Arguments of `similar` as typed.
 #[derive(Args, Debug)]
-#[cfg_attr(feature = "text", command(group = ArgGroup::new("asked").args(["query", "id", "text"]).required(true).multiple(true)))]
+#[cfg_attr(feature = "text", command(group = ArgGroup::new("asked").args(["query", "id", "text", "texts"]).required(true).multiple(true)))]
 #[cfg_attr(not(feature = "text"), command(group = ArgGroup::new("asked").args(["query", "id"]).required(true).multiple(true)))]
 pub(crate) struct SimilarArgs {
     #[command(flatten)]
@@ -368,6 +396,17 @@ pub(crate) struct SimilarArgs {
     #[cfg(feature = "text")]
     #[arg(long, value_name = "TEXT")]
     pub(crate) text: Vec<String>,
+
+    /// A file with such words in each line, or a CSV, Parquet or Arrow file with a column `text`, `caption` or the
+    /// like. Repeatable.
+    #[cfg(feature = "text")]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) texts: Vec<PathBuf>,
+
+    /// Words to keep away from: their direction is taken from each text. Repeatable.
+    #[cfg(feature = "text")]
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) minus: Vec<String>,
 
     /// Images to find for each query.
     #[arg(short, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -482,4 +521,14 @@ pub(crate) struct EvalArgs {
 
     #[command(flatten)]
     pub(crate) labels: LabelArgs,
+
+    /// A CSV, Parquet or Arrow file with a column of images (whole ids or their ends) and one of their texts, several
+    /// rows for an image with several: measure how well the vectors' model finds one by the other.
+    #[cfg(feature = "text")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["labels", "label_column"])]
+    pub(crate) captions: Option<PathBuf>,
+
+    #[cfg(feature = "text")]
+    #[command(flatten)]
+    pub(crate) words: WordsArgs,
 }

@@ -49,9 +49,9 @@ pub(crate) fn clusters(args: &ClustersArgs) -> anyhow::Result<Exit> {
     tell_of_fewer(&args.search, "cluster", k, found.len(), rows);
     let members = found.members();
     write_clusters(args, &loaded, &found, &members)?;
-    if let Some(path) = &args.sheet.html {
+    if let Some(path) = &args.sheet.page.html {
         let sheet = of_clusters(&loaded, &members);
-        let inputs = PictureInputs { images: &args.sheet.images, manifest: loaded.manifest.as_ref(), others: &[] };
+        let inputs = PictureInputs { images: &args.sheet.page.images, manifest: loaded.manifest.as_ref(), others: &[] };
         let found = pictures(&args.search, &inputs, &cancel, &sheet.ids())?;
         if cancel.is_cancelled() {
             return Ok(Exit::Interrupted);
@@ -109,25 +109,32 @@ fn write_clusters(
 }
 
 fn of_clusters(loaded: &Loaded, members: &[Vec<(u32, f64)>]) -> Sheet {
-    let mut order: Vec<usize> = (0..members.len()).collect();
-    order.sort_by_key(|&cluster| Reverse(members[cluster].len()));
-    let row = |cluster: usize| {
-        let members = &members[cluster];
-        let outliers = members.len().saturating_sub(SHOWN.1).max(SHOWN.0.min(members.len()));
-        let typical = members.iter().take(SHOWN.0).map(|&member| Card::scored(loaded, member, true));
-        let last = members[outliers..].iter().map(|&member| Card::scored(loaded, member, false));
-        Row {
-            heading: format!("Cluster {cluster}: {} images", members.len()),
-            sets: vec![typical.chain(last).collect()],
-        }
-    };
-    let rows: Vec<Row> = order.into_iter().take(MOST / (SHOWN.0 + SHOWN.1)).map(row).collect();
+    let mut headings = Vec::new();
+    for (cluster, members) in members.iter().enumerate() {
+        headings.push(format!("Cluster {cluster}: {}", counted(members.len() as u64, "image")));
+    }
+    let rows = grouped(loaded, members, &headings);
     let lead = format!(
         "{} of {} clusters, large ones first: the most typical images, which are marked, and those that are least so.",
         rows.len(),
         members.len()
     );
     Sheet { title: "Clusters", lead, rows }
+}
+
+/// Rows of groups, large ones first: the first members of each, which are marked, and its last ones.
+pub(super) fn grouped(loaded: &Loaded, groups: &[Vec<(u32, f64)>], headings: &[String]) -> Vec<Row> {
+    let mut order: Vec<usize> = (0..groups.len()).filter(|&group| !groups[group].is_empty()).collect();
+    order.sort_by_key(|&group| Reverse(groups[group].len()));
+    let mut rows = Vec::new();
+    for group in order.into_iter().take(MOST / (SHOWN.0 + SHOWN.1)) {
+        let members = &groups[group];
+        let outliers = members.len().saturating_sub(SHOWN.1).max(SHOWN.0.min(members.len()));
+        let typical = members.iter().take(SHOWN.0).map(|&member| Card::scored(loaded, member, true));
+        let last = members[outliers..].iter().map(|&member| Card::scored(loaded, member, false));
+        rows.push(Row { heading: headings[group].clone(), sets: vec![typical.chain(last).collect()] });
+    }
+    rows
 }
 
 pub(crate) fn sample(args: &SampleArgs) -> anyhow::Result<Exit> {
@@ -211,7 +218,7 @@ fn show_sample(
     chosen: &[(u32, Option<f64>)],
     labels: Option<&Labels>,
 ) -> anyhow::Result<()> {
-    let Some(path) = &args.sheet.html else { return Ok(()) };
+    let Some(path) = &args.sheet.page.html else { return Ok(()) };
     let cards = chosen.iter().take(MOST).map(|&(row, score)| match score {
         Some(score) => Card::scored(loaded, (row, score), false),
         None => Card { caption: "first".to_owned(), ..Card::scored(loaded, (row, 0.0), false) },
@@ -219,7 +226,7 @@ fn show_sample(
     let row = Row { heading: "In the order of choice".to_owned(), sets: vec![cards.collect()] };
     let lead = format!("{} of {} images.", chosen.len(), loaded.ids.len());
     let page = Sheet { title: "Sample", lead, rows: vec![row] };
-    let inputs = PictureInputs { images: &args.sheet.images, manifest: loaded.manifest.as_ref(), others: &[] };
+    let inputs = PictureInputs { images: &args.sheet.page.images, manifest: loaded.manifest.as_ref(), others: &[] };
     let found = pictures(&args.search, &inputs, cancel, &page.ids())?;
     if cancel.is_cancelled() { Ok(()) } else { page.write(args.replace.file(path), &found, labels) }
 }

@@ -125,7 +125,7 @@ pub(crate) fn duplicates(args: &DuplicatesArgs) -> anyhow::Result<Exit> {
     };
     let order = by_doubt(&groups);
     let mut pictures = Ok(Pictures::default());
-    if args.compare_pixels || args.sheet.html.is_some() {
+    if args.compare_pixels || args.sheet.page.html.is_some() {
         pictures =
             look(args, &cancel, [&loaded, against.as_ref().unwrap_or(&loaded)], &found.examples, &groups, &order);
     }
@@ -142,7 +142,7 @@ pub(crate) fn duplicates(args: &DuplicatesArgs) -> anyhow::Result<Exit> {
     state.remove();
     // A page that fails leaves the table.
     let pictures = pictures.context("cannot read the pictures; the table is written")?;
-    if let Some(path) = &args.sheet.html {
+    if let Some(path) = &args.sheet.page.html {
         let pairs = examples(args, &loaded, against.as_ref(), &found.examples);
         page(args, pairs, &groups, &order).write(args.replace.file(path), &pictures, labels.as_ref())?;
     }
@@ -416,7 +416,7 @@ fn look(
     for member in groups.iter().filter(|group| group.iter().any(|member| member.reason == NEAR)).flatten() {
         ids.insert(member.id.as_str(), WantedPicture { is_shown: false, hash: member.hash });
     }
-    if args.sheet.html.is_some() {
+    if args.sheet.page.html.is_some() {
         for &Pair { row, other, .. } in pairs.iter().flatten() {
             for (of, row) in sides.into_iter().zip([row as usize, other as usize]) {
                 ids.insert(&of.ids[row], WantedPicture { is_shown: true, hash: of.hashes[row] });
@@ -426,7 +426,7 @@ fn look(
             ids.insert(&member.id, WantedPicture { is_shown: true, hash: member.hash });
         }
     }
-    let mut images = args.sheet.images.clone();
+    let mut images = args.sheet.page.images.clone();
     if images.is_empty() {
         // Pixels are compared and not shown, so that the files at ids can be read.
         let whole =

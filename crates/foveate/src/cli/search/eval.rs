@@ -5,15 +5,21 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::anyhow;
-use foveate::search::{Evaluation, Figure, Metric, Vectors, difference};
-use serde_json::json;
+#[cfg(feature = "text")]
+use foveate::pipeline::Cancel;
+use foveate::search::{Figure, Metric, Vectors, difference};
+use serde_json::{Value, json};
 
+#[cfg(feature = "text")]
+use super::model::QueryEmbedder;
 use super::vectors::{Loaded, load_alone};
 use super::{begin, unless_cancelled, with_search};
 use crate::cli::console;
 use crate::cli::exit::{Exit, Usage};
 use crate::cli::labels::Labels;
 use crate::cli::search_args::{EvalArgs, LabelArgs};
+#[cfg(feature = "text")]
+use crate::cli::texts::TextTable;
 
 /// Most neighbours of a row that count for mAP@R.
 const MOST: usize = 1000;
@@ -26,67 +32,141 @@ struct Side {
     dim: usize,
 }
 
+/// What was measured of an output, by name.
+type Figures = Vec<(&'static str, Figure)>;
+
 pub(crate) fn eval(args: &EvalArgs) -> anyhow::Result<Exit> {
     let cancel = begin()?;
     let LabelArgs { labels, label_column } = &args.labels;
+    #[cfg(feature = "text")]
+    if let Some(path) = &args.captions {
+        return captions(args, path, &cancel);
+    }
     if labels.is_none() && label_column.is_none() {
-        return Err(Usage::from(anyhow!("no labels; --labels names a file, or --label-column a column")).into());
+        let why = "no labels; --labels names a file, --label-column a column, or --captions a file of texts";
+        return Err(Usage::from(anyhow!(why)).into());
     }
     let labels = labels.as_deref().map(|path| Labels::read_column(path, label_column.as_deref())).transpose()?;
+    let outputs = read_outputs(args)?;
+    let first = &outputs[0].1;
+    let labels = labels.or_else(|| first.own_labels(&args.labels));
+    let Some(labels) = labels else { unreachable!("a file or a column is named") };
+    labels.tell(first.ids.iter().map(AsRef::as_ref))?;
+    let (names, sides) = common(&outputs, &labels);
+    if names.is_empty() {
+        return Err(Usage::from(anyhow!("no image that all outputs have has a label; embed the same images")).into());
+    }
+    drop(outputs);
+    let mut numbers = HashMap::new();
+    let mut of_rows = Vec::with_capacity(names.len());
+    for name in &names {
+        let next = numbers.len() as u32;
+        of_rows.push(Some(*numbers.entry(name).or_insert(next)));
+    }
+    let mut evaluations = Vec::new();
+    let mut counts = Vec::new();
+    for side in &sides {
+        let vectors = Vectors::new(&side.vectors, side.dim, Metric::Cosine)?;
+        let found = with_search(&args.search, &cancel, None, |search| search.evaluate(&vectors, &of_rows, MOST));
+        let Some(found) = unless_cancelled(found)? else { return Ok(Exit::Interrupted) };
+        counts.push(json!({"labelled": names.len(), "classes": found.classes, "rows": found.recall_1.rows}));
+        evaluations.push(found.figures().map(|(name, figure)| (name, figure.clone())).to_vec());
+    }
+    let told = format!(
+        "{} labelled images{}, {} of them with a label that is there twice, {} labels",
+        names.len(),
+        if sides.len() > 1 { " in all outputs" } else { "" },
+        counts[0]["rows"],
+        counts[0]["classes"],
+    );
+    tell(args, &sides, &evaluations, &counts, &told)?;
+    Ok(Exit::Complete)
+}
+
+fn read_outputs(args: &EvalArgs) -> anyhow::Result<Vec<(String, Loaded)>> {
     let search = args.search.with(&args.labels);
     let mut outputs = Vec::new();
     for input in &args.search.inputs {
         outputs.push((input.display().to_string(), load_alone(&search, input)?));
     }
-    let first = &outputs[0].1;
-    let labels = labels.or_else(|| first.own_labels(&args.labels));
-    let Some(labels) = labels else { unreachable!("a file or a column is named") };
-    labels.tell(first.ids.iter().map(AsRef::as_ref))?;
-    let (labels, sides) = common(&outputs, &labels);
-    let labelled = labels.len();
-    if labelled == 0 {
-        return Err(Usage::from(anyhow!("no image that all outputs have has a label; embed the same images")).into());
+    Ok(outputs)
+}
+
+/// Measures how well captions find their images. The texts of each output are embedded by its own model.
+#[cfg(feature = "text")]
+fn captions(args: &EvalArgs, path: &Path, cancel: &Cancel) -> anyhow::Result<Exit> {
+    let table = TextTable::read(path, None, None)?;
+    let mut texts_of: HashMap<&str, Vec<&str>> = HashMap::new();
+    for (id, text) in table.ids.iter().zip(&table.texts) {
+        if !text.trim().is_empty() {
+            texts_of.entry(id).or_default().push(text);
+        }
     }
-    drop(outputs);
+    // An image's caption is known by the name that the table has for it.
+    let labels = Labels::of_column(&path.display().to_string(), texts_of.keys().map(|&id| (id, id)));
+    let outputs = read_outputs(args)?;
+    labels.tell(outputs[0].1.ids.iter().map(AsRef::as_ref))?;
+    let (names, sides) = common(&outputs, &labels);
+    let mut texts: Vec<&str> = Vec::new();
+    let mut of_texts = Vec::new();
+    for (image, name) in (0..).zip(&names) {
+        let own = &texts_of[name.as_str()];
+        texts.extend(own);
+        of_texts.extend(std::iter::repeat_n(image, own.len()));
+    }
+    if texts.is_empty() {
+        return Err(Usage::from(anyhow!("no image that all outputs have has a caption; embed the same images")).into());
+    }
     let mut evaluations = Vec::new();
-    for side in &sides {
+    let counts = vec![json!({"images": names.len(), "captions": texts.len()}); sides.len()];
+    for (side, (_, loaded)) in sides.iter().zip(&outputs) {
+        let mut words = QueryEmbedder::open(args.words.model.as_deref(), args.words.dtype, &args.search, loaded)?;
+        let Some(embedded) = words.embed(&texts, cancel)? else { return Ok(Exit::Interrupted) };
+        let of_captions = Vectors::new(&embedded, side.dim, Metric::Cosine)?;
         let vectors = Vectors::new(&side.vectors, side.dim, Metric::Cosine)?;
-        let found = with_search(&args.search, &cancel, None, |search| search.evaluate(&vectors, &labels, MOST));
+        let found =
+            with_search(&args.search, cancel, None, |search| search.retrieval(&of_captions, &vectors, &of_texts));
         let Some(found) = unless_cancelled(found)? else { return Ok(Exit::Interrupted) };
         evaluations.push(found);
     }
-    if args.search.json {
-        let of = |(side, found): (&Side, &Evaluation)| {
-            let figures = found.figures().map(|(name, figure)| (name.to_owned(), shown(figure)));
-            let changes = figures_of(found, &evaluations[0]).map(|(name, change)| (name.to_owned(), shown(&change)));
-            let is_first = std::ptr::eq(found, &evaluations[0]);
-            json!({
-                "output": side.name, "labelled": labelled, "classes": found.classes, "rows": found.recall_1.rows,
-                "figures": serde_json::Map::from_iter(figures),
-                "changes": (!is_first).then(|| serde_json::Map::from_iter(changes)),
-            })
-        };
-        let all: Vec<_> = sides.iter().zip(&evaluations).map(of).collect();
-        console::summary(serde_json::Value::from(all));
-        return Ok(Exit::Complete);
-    }
-    print(&sides, &evaluations, labelled)?;
+    tell(args, &sides, &evaluations, &counts, &format!("{} images, {} captions", names.len(), texts.len()))?;
     Ok(Exit::Complete)
 }
 
-/// The labels of the images that all outputs have, as numbers, and their vectors.
-fn common(outputs: &[(String, Loaded)], labels: &Labels) -> (Vec<Option<u32>>, Vec<Side>) {
+/// Prints what was measured, and the changes from the first output.
+fn tell(args: &EvalArgs, sides: &[Side], evaluations: &[Figures], counts: &[Value], told: &str) -> anyhow::Result<()> {
+    if !args.search.json {
+        return print(sides, evaluations, told);
+    }
+    let mut all = Vec::new();
+    for (number, (side, found)) in sides.iter().zip(evaluations).enumerate() {
+        let mut figures = serde_json::Map::new();
+        let mut changes = serde_json::Map::new();
+        for ((name, figure), (_, before)) in found.iter().zip(&evaluations[0]) {
+            figures.insert((*name).to_owned(), shown(figure));
+            changes.insert((*name).to_owned(), shown(&difference(figure, before)));
+        }
+        let mut object = counts[number].clone();
+        object["output"] = side.name.clone().into();
+        object["figures"] = figures.into();
+        object["changes"] = if number > 0 { changes.into() } else { Value::Null };
+        all.push(object);
+    }
+    console::summary(Value::from(all));
+    Ok(())
+}
+
+/// The labels of the images that all outputs have, and their vectors.
+fn common(outputs: &[(String, Loaded)], labels: &Labels) -> (Vec<String>, Vec<Side>) {
     let places: Vec<HashMap<&str, usize>> =
         outputs.iter().map(|(_, loaded)| loaded.ids.iter().map(AsRef::as_ref).zip(0..).collect()).collect();
-    let mut numbers = HashMap::new();
     let mut of_rows = Vec::new();
     let mut rows = Vec::new();
     for id in &outputs[0].1.ids {
         let Some(label) = labels.of(id) else { continue };
         let others: Option<Vec<usize>> = places.iter().map(|places| places.get(id.as_ref()).copied()).collect();
         let Some(others) = others else { continue };
-        let next = numbers.len() as u32;
-        of_rows.push(Some(*numbers.entry(label).or_insert(next)));
+        of_rows.push(label.to_owned());
         rows.push(others);
     }
     let mut sides = Vec::new();
@@ -98,37 +178,29 @@ fn common(outputs: &[(String, Loaded)], labels: &Labels) -> (Vec<Option<u32>>, V
     (of_rows, sides)
 }
 
-/// Gains over `first`, row by row.
-fn figures_of(found: &Evaluation, first: &Evaluation) -> impl Iterator<Item = (&'static str, Figure)> {
-    let pairs = found.figures().into_iter().zip(first.figures());
-    pairs.map(|((name, now), (_, before))| (name, difference(now, before))).collect::<Vec<_>>().into_iter()
-}
-
 fn shown(figure: &Figure) -> serde_json::Value {
     json!({"mean": figure.mean, "low": figure.low, "high": figure.high})
 }
 
-fn print(sides: &[Side], evaluations: &[Evaluation], labelled: usize) -> anyhow::Result<()> {
+fn print(sides: &[Side], evaluations: &[Figures], told: &str) -> anyhow::Result<()> {
     let mut out = console::stdout();
-    let first = &evaluations[0];
+    let width = evaluations[0].iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
     for (number, (side, found)) in sides.iter().zip(evaluations).enumerate() {
         writeln!(out, "{}", side.name)?;
-        let changes = figures_of(found, first).map(|(_, change)| change);
-        for ((name, figure), change) in found.figures().into_iter().zip(changes) {
-            write!(out, "  {name:<14} {:.3}  ({:.3}–{:.3})", figure.mean, figure.low, figure.high)?;
+        for ((name, figure), (_, before)) in found.iter().zip(&evaluations[0]) {
+            write!(out, "  {name:<width$}  {:.3}  ({:.3}–{:.3})", figure.mean, figure.low, figure.high)?;
             if number > 0 {
+                let change = difference(figure, before);
                 write!(out, "   {:+.3} ({:+.3} to {:+.3})", change.mean, change.low, change.high)?;
             }
             writeln!(out)?;
         }
     }
-    writeln!(
-        out,
-        "\n{labelled} labelled images{}, {} of them with a label that is there twice, {} labels; 95 % intervals{}",
-        if sides.len() > 1 { " in all outputs" } else { "" },
-        first.recall_1.rows,
-        first.classes,
-        if sides.len() > 1 { format!("; changes from {}, image by image", sides[0].name) } else { String::new() }
-    )?;
+    let changes = match sides {
+        [_] => String::new(),
+        [first, ..] => format!("; changes from {}, image by image", first.name),
+        [] => String::new(),
+    };
+    writeln!(out, "\n{told}; 95 % intervals{changes}")?;
     Ok(())
 }

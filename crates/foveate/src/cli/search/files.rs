@@ -59,9 +59,9 @@ impl Loaded {
             }
             files.insert(row, ImageFile { named, ..ImageFile::default() });
         }
-        if !sheet.images.is_empty() {
+        if !sheet.page.images.is_empty() {
             missing.extend(in_tables.into_values().flatten());
-            let found = find_images(args, self.manifest.as_ref(), &sheet.images, cancel, missing.keys().copied());
+            let found = find_images(args, self.manifest.as_ref(), &sheet.page.images, cancel, missing.keys().copied());
             let found = found.unwrap_or_else(|error| {
                 console::say!("warning: {error:#}");
                 FoundImages::default()

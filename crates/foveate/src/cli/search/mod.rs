@@ -1,5 +1,7 @@
-//! `foveate neighbors`, `duplicates`, `similar`, `clusters`, `sample` and `eval`.
+//! `foveate neighbors`, `duplicates`, `similar`, `clusters`, `sample`, `label`, `align` and `eval`.
 
+#[cfg(feature = "text")]
+mod align;
 mod clusters;
 mod duplicates;
 mod estimate;
@@ -8,7 +10,10 @@ mod files;
 mod images;
 mod index;
 mod keep;
+#[cfg(feature = "text")]
+mod label;
 mod members;
+mod model;
 mod neighbors;
 pub(super) mod place;
 mod sheet;
@@ -21,10 +26,14 @@ use foveate::pipeline::Cancel;
 use foveate::profile::process::{peak_resident_bytes, resident_bytes};
 use foveate::search::{Components, Search, SearchError, SearchState, Stats};
 
+#[cfg(feature = "text")]
+pub(crate) use align::align;
 pub(crate) use clusters::{clusters, sample};
 pub(crate) use duplicates::duplicates;
 pub(crate) use eval::eval;
 pub(crate) use index::index;
+#[cfg(feature = "text")]
+pub(crate) use label::label;
 pub(crate) use neighbors::neighbors;
 pub(crate) use similar::similar;
 

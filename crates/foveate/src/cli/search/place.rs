@@ -21,7 +21,10 @@ pub(super) const DUPLICATES: TableKind = TableKind {
 pub(super) const SIMILAR: TableKind = TableKind { command: "similar", columns: &["query", "id", "rank", "score"] };
 pub(super) const CLUSTERS: TableKind = TableKind { command: "clusters", columns: &["id", "cluster", "rank", "score"] };
 pub(super) const SAMPLE: TableKind = TableKind { command: "sample", columns: &["id", "rank", "score"] };
-const TABLES: [TableKind; 5] = [NEIGHBORS, DUPLICATES, SIMILAR, CLUSTERS, SAMPLE];
+pub(super) const LABEL: TableKind =
+    TableKind { command: "label", columns: &["id", "label", "rank", "score", "cosine"] };
+pub(super) const ALIGN: TableKind = TableKind { command: "align", columns: &["id", "score"] };
+const TABLES: [TableKind; 7] = [NEIGHBORS, DUPLICATES, SIMILAR, CLUSTERS, SAMPLE, LABEL, ALIGN];
 
 /// A text near the beginning of every page.
 pub(super) const GENERATOR: &str = r#"<meta name="generator" content="foveate search">"#;

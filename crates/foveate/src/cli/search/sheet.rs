@@ -23,7 +23,7 @@ use crate::cli::console;
 use crate::cli::exit::Usage;
 use crate::cli::labels::Labels;
 use crate::cli::own_file::OwnFile;
-use crate::cli::search_args::{LabelArgs, SearchArgs, SheetArgs};
+use crate::cli::search_args::{LabelArgs, PageArgs, SearchArgs, SheetArgs};
 use crate::cli::summary::human_bytes;
 
 /// Pixels of a picture's shorter side.
@@ -70,22 +70,25 @@ impl Card {
     }
 }
 
-/// Checks a page's arguments before the search takes its time, and reads the labels of a file. A page without the
-/// images has pictures only of `has_others`.
-pub(super) fn begin_sheet(args: &SearchArgs, sheet: &SheetArgs, has_others: bool) -> Result<Option<Labels>, Usage> {
-    if let Some(page) = sheet.html.as_ref().filter(|_| sheet.images.is_empty()) {
-        let page = page.display();
-        if !has_others {
-            return Err(
-                anyhow!("--html {page} needs --images INPUT, where the images are now: a folder, 'x/*.tar'").into()
-            );
-        }
-        if !args.quiet {
-            console::say!("warning: {page} will have no pictures of these vectors; --images names their folders");
-        }
+/// Checks a page's arguments before the search takes its time. A page without the images has pictures only of
+/// `has_others`.
+pub(super) fn begin_page(args: &SearchArgs, page: &PageArgs, has_others: bool) -> Result<(), Usage> {
+    let Some(html) = page.html.as_ref().filter(|_| page.images.is_empty()) else { return Ok(()) };
+    let html = html.display();
+    if !has_others {
+        return Err(anyhow!("--html {html} needs --images INPUT, where the images are now: a folder, 'x/*.tar'").into());
     }
+    if !args.quiet {
+        console::say!("warning: {html} will have no pictures of these vectors; --images names their folders");
+    }
+    Ok(())
+}
+
+/// Does so for a page with labels, and reads those of a file.
+pub(super) fn begin_sheet(args: &SearchArgs, sheet: &SheetArgs, has_others: bool) -> Result<Option<Labels>, Usage> {
+    begin_page(args, &sheet.page, has_others)?;
     let LabelArgs { labels, label_column } = &sheet.labels;
-    if sheet.html.is_none() && (labels.is_some() || label_column.is_some()) {
+    if sheet.page.html.is_none() && (labels.is_some() || label_column.is_some()) {
         return Err(anyhow!("labels are shown on a page; name it with --html, or leave --labels out").into());
     }
     labels.as_deref().map(|path| Labels::read_column(path, label_column.as_deref())).transpose()

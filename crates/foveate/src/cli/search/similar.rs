@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::io::Write;
-use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::anyhow;
@@ -10,18 +9,19 @@ use foveate::Embedder;
 use foveate::collect::MemorySink;
 use foveate::embed::{Backends, Settings, incomparable};
 #[cfg(feature = "text")]
-use foveate::encode::EncoderOptions;
+use foveate::encode::DType;
 use foveate::model::OpenOptions;
 #[cfg(feature = "text")]
 use foveate::pipeline::lane::Normalize;
 use foveate::pipeline::{Cancel, Progress};
 use foveate::search::{Neighbors, Vectors};
 use foveate::source::Input;
-#[cfg(feature = "text")]
-use foveate::texts::TextEmbedder;
 use foveate_sink_parquet::Column;
 use serde_json::json;
 
+#[cfg(feature = "text")]
+use super::model::{QueryEmbedder, direction};
+use super::model::{comparable, model_name, not_open};
 use super::place::SIMILAR;
 use super::sheet::{Card, PictureInputs, Row, Sheet, begin_sheet, pictures};
 use super::table::Table;
@@ -29,7 +29,13 @@ use super::vectors::{Loaded, load};
 use super::{begin, unless_cancelled, with_search};
 use crate::cli::exit::{Exit, Usage};
 use crate::cli::search_args::SimilarArgs;
+#[cfg(feature = "text")]
+use crate::cli::texts::TextTable;
 use crate::cli::{console, job, progress};
+
+/// A vector without a larger component points nowhere.
+#[cfg(feature = "text")]
+const LEAST_COMPONENT: f32 = 1e-5;
 
 /// Images to search for.
 #[derive(Default)]
@@ -60,7 +66,9 @@ pub(crate) fn similar(args: &SimilarArgs) -> anyhow::Result<Exit> {
         return Ok(Exit::Interrupted);
     }
     #[cfg(feature = "text")]
-    queries.add_texts(args, &loaded)?;
+    if !queries.add_texts(args, &loaded, &cancel)? {
+        return Ok(Exit::Interrupted);
+    }
     let vectors = loaded.vectors(args.metric)?;
     let asked = Vectors::new(&queries.vectors, loaded.dim.max(1), args.metric.into())?;
     // An image of the collection is not its own neighbour.
@@ -69,10 +77,10 @@ pub(crate) fn similar(args: &SimilarArgs) -> anyhow::Result<Exit> {
     let Some(found) = unless_cancelled(found)? else { return Ok(Exit::Interrupted) };
     let found = queries.found(&found, args.k as usize);
     tell(args, &loaded, &queries, &found)?;
-    if let Some(path) = &args.sheet.html {
+    if let Some(path) = &args.sheet.page.html {
         let sheet = sheet(args, &loaded, &queries, &found);
         let manifest = loaded.manifest.as_ref();
-        let inputs = PictureInputs { images: &args.sheet.images, manifest, others: &args.query };
+        let inputs = PictureInputs { images: &args.sheet.page.images, manifest, others: &args.query };
         let found = pictures(&args.search, &inputs, &cancel, &sheet.ids())?;
         if cancel.is_cancelled() {
             return Ok(Exit::Interrupted);
@@ -102,7 +110,7 @@ impl Queries {
     fn add_images(&mut self, args: &SimilarArgs, loaded: &Loaded, cancel: &Cancel) -> anyhow::Result<bool> {
         let backends = Arc::new(Backends::compiled());
         let inputs = args.query.iter().cloned().map(Input::Path).collect();
-        let name = model_name(args, loaded)?;
+        let name = model_name(args.model.as_deref(), loaded)?;
         let mut options = match &loaded.manifest {
             Some(manifest) => Settings::like(&manifest.fingerprint, inputs, &backends),
             None => Settings::new(inputs, &name, ""),
@@ -117,7 +125,7 @@ impl Queries {
         // A manifest may be of somebody else, whose word is no reason to fetch a model.
         model.hub.offline |= args.model.is_none();
         let opened = Embedder::open(&options, &backends, &model);
-        let mut embedder = opened.map_err(|error| not_open(args, &name, error.into()))?;
+        let mut embedder = opened.map_err(|error| not_open(args.model.as_deref(), &name, error.into()))?;
         download.clear();
         let made = embedder.manifest();
         let difference = match &loaded.manifest {
@@ -144,39 +152,41 @@ impl Queries {
         Ok(true)
     }
 
-    /// Embeds texts, and adds their vectors.
+    /// Embeds texts, and adds their vectors: those of the command line, then those of files. With `--minus`, each less
+    /// the direction of these. Returns false if that was interrupted.
     #[cfg(feature = "text")]
-    fn add_texts(&mut self, args: &SimilarArgs, loaded: &Loaded) -> anyhow::Result<()> {
-        if args.text.is_empty() {
-            return Ok(());
+    fn add_texts(&mut self, args: &SimilarArgs, loaded: &Loaded, cancel: &Cancel) -> anyhow::Result<bool> {
+        let mut texts = args.text.clone();
+        for path in &args.texts {
+            texts.extend(TextTable::read(path, None, None)?.texts);
         }
-        let name = model_name(args, loaded)?;
-        let download = progress::Download::new(args.search.quiet);
-        let mut hub = OpenOptions { progress: &download, ..OpenOptions::from_env() };
-        hub.hub.offline |= args.model.is_none();
-        let threads =
-            args.search.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-        let options = EncoderOptions { threads, ..EncoderOptions::default() };
-        let opened = TextEmbedder::open(&name, &options, &hub);
-        let mut embedder = opened.map_err(|error| not_open(args, &name, error.into()))?;
-        download.clear();
-        let settings = loaded.manifest.as_ref().map(|manifest| &manifest.fingerprint);
-        let is_unit = settings.and_then(|settings| settings.get("normalize")).is_some_and(|name| name == "l2");
-        let normalize = if is_unit { Normalize::L2 } else { Normalize::Off };
-        comparable(match settings {
-            Some(settings) => incomparable(&embedder.manifest(normalize).fingerprint, settings),
-            None if embedder.dim() == loaded.dim => None,
-            None => Some(format!("they have {} dimensions, and {name} makes {}", loaded.dim, embedder.dim())),
-        })?;
-        let embedded = embedder.embed(&args.text, normalize).map_err(|error| Usage::from(anyhow!(error)))?;
-        for cut in embedded.truncated {
-            console::say!("warning: '{}' is longer than the model takes; its end was cut", args.text[cut]);
+        if texts.is_empty() {
+            return match args.minus.as_slice() {
+                [] => Ok(true),
+                _ => Err(Usage::from(anyhow!("--minus is taken from texts; name them with --text or --texts")).into()),
+            };
         }
-        self.ids.extend(args.text.iter().cloned());
-        self.rows.extend(args.text.iter().map(|_| None));
-        self.vectors.extend(embedded.vectors);
-        self.texts = args.text.len();
-        Ok(())
+        let mut words = QueryEmbedder::open(args.model.as_deref(), DType::F32, &args.search, loaded)?;
+        let Some(mut vectors) = words.embed(&texts, cancel)? else { return Ok(false) };
+        let Some(minus) = words.embed(&args.minus, cancel)? else { return Ok(false) };
+        self.texts = texts.len();
+        if args.minus.is_empty() {
+            self.ids.extend(texts);
+        } else {
+            let less = direction(&minus, loaded.dim);
+            for (text, vector) in texts.iter().zip(vectors.chunks_exact_mut(loaded.dim)) {
+                Normalize::L2.apply(vector, loaded.dim);
+                vector.iter_mut().zip(&less).for_each(|(x, less)| *x -= less);
+                if vector.iter().all(|x| x.abs() < LEAST_COMPONENT) {
+                    let minus = args.minus.join("' and '");
+                    return Err(Usage::from(anyhow!("'{text}' less '{minus}' leaves nothing; name other words")).into());
+                }
+                self.ids.push(format!("{text} − {}", args.minus.join(" − ")));
+            }
+        }
+        self.rows.resize(self.ids.len(), None);
+        self.vectors.extend(vectors);
+        Ok(true)
     }
 
     /// The neighbours of each query, without itself.
@@ -186,34 +196,6 @@ impl Queries {
             others.push(found.of(query).filter(|&(row, _)| Some(row) != *own).take(k).collect());
         }
         others
-    }
-}
-
-/// The model that made the vectors: the one that is asked for, or the manifest's.
-fn model_name(args: &SimilarArgs, loaded: &Loaded) -> Result<String, Usage> {
-    let of_manifest = loaded.manifest.as_ref().and_then(|manifest| manifest.fingerprint.get("model"));
-    args.model.as_ref().or(of_manifest).cloned().ok_or_else(|| {
-        let why = "the vectors do not say what made them; --model names the model, and --id searches without it";
-        anyhow!(why).into()
-    })
-}
-
-/// The error of a model that does not open. Without `--model` nothing is fetched.
-fn not_open(args: &SimilarArgs, name: &str, error: anyhow::Error) -> anyhow::Error {
-    if args.model.is_none() && !name.starts_with("seeded:") && !Path::new(name).exists() {
-        return Usage::from(anyhow!(
-            "the vectors' manifest names the model {name}, which is not on this machine; pass --model {name} to fetch \
-             it, or --model with a folder that has its weights"
-        ))
-        .into();
-    }
-    error.context(format!("cannot open the model {name}; --model names it"))
-}
-
-fn comparable(difference: Option<String>) -> Result<(), Usage> {
-    match difference {
-        None => Ok(()),
-        Some(why) => Err(anyhow!("queries cannot be compared with these vectors: {why}").into()),
     }
 }
 
