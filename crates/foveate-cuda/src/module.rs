@@ -108,6 +108,8 @@ pub struct Kernel {
 pub enum Arg<'a> {
     /// A pointer to the buffer's start.
     Buffer(&'a Buffer),
+    /// A null pointer.
+    Null,
     /// `int`.
     I32(i32),
     /// `long long`.
@@ -169,6 +171,7 @@ impl Kernel {
                 stream.need(buffer.allocation());
                 buffer.address()
             }
+            Arg::Null => 0,
             Arg::I32(value) => u64::from(value.cast_unsigned()),
             Arg::I64(value) => value.cast_unsigned(),
             Arg::F32(value) => u64::from(value.to_bits()),

@@ -8,7 +8,11 @@
 // T. Each type has a file of its own, because the driver compiles a file as a whole. Arithmetic is in f32 whatever T is,
 // and a result is rounded to T once, to nearest even. Arrays are row-major, contiguous and aligned to 16 bytes;
 // `hidden`, `mlp`, `pitch` and `padded` are multiples of 8. Where a row has `width` values every `pitch` elements, zeros
-// are between them. No kernel takes dynamic shared memory. Launches, as grid | threads per block:
+// are between them. No kernel takes dynamic shared memory.
+//
+// An image is a sequence of `tokens` rows. Texts have different lengths and lie one behind the other: `starts` has each
+// one's first row, and the end of the last one. It is null for images. `tokens` is then the longest text's at least.
+// Launches, as grid | threads per block:
 //
 //   patchify       (rows * columns, images)          | 128
 //   patchify_f32   (rows * columns, images)          | 128   pixels in f32
@@ -304,16 +308,31 @@ __device__ __forceinline__ void patchify(
     }
 }
 
-// patches [images, tokens - prefix, hidden], base [tokens, hidden] -> x [images, tokens, hidden]: the base, plus the
-// patch for the tokens that have one.
+// Rows of an image or of a text.
+struct Sequence {
+    long long first;
+    int tokens;
+};
+
+__device__ __forceinline__ Sequence sequence_of(const int* __restrict__ starts, int number, int tokens) {
+    if (starts == nullptr) return {static_cast<long long>(number) * tokens, tokens};
+    return {starts[number], starts[number + 1] - starts[number]};
+}
+
+// patches [images, tokens - prefix, hidden], base [tokens, hidden] -> x [rows, hidden]: the base of a token's place, plus
+// the patch for the tokens that have one. For texts, `patches` is the table of words, and ids [rows] its rows to take.
 template <class T>
 __device__ __forceinline__ void embed(
-    const T* __restrict__ patches, const float* __restrict__ base, T* __restrict__ x, int tokens, int prefix,
-    int hidden) {
+    const T* __restrict__ patches, const float* __restrict__ base, const int* __restrict__ ids,
+    const int* __restrict__ starts, T* __restrict__ x, int tokens, int prefix, int hidden) {
     const int token = blockIdx.x, image = blockIdx.y;
-    const T* patch = patches + (static_cast<long long>(image) * (tokens - prefix) + token - prefix) * hidden;
+    const Sequence own = sequence_of(starts, image, tokens);
+    if (token >= own.tokens) return;
+    const long long row = own.first + token;
+    const long long taken = ids == nullptr ? row - (image + 1LL) * prefix : ids[row];
+    const T* patch = patches + taken * hidden;
     const float* start = base + static_cast<long long>(token) * hidden;
-    T* to = x + (static_cast<long long>(image) * tokens + token) * hidden;
+    T* to = x + row * hidden;
     for (int column = threadIdx.x * PACK<T>; column < hidden; column += blockDim.x * PACK<T>) {
         float values[PACK<T>] = {};
         if (token >= prefix) load(patch + column, values);
@@ -390,15 +409,15 @@ struct Row {
 };
 
 // x [rows, pitch] -> y [rows, pitch]: (x - mean) / sqrt(variance + eps) * scale + shift, with the moments of `width`
-// values. One warp per row.
+// values. One warp per row. `taken` has the rows of x to take, null for all of them.
 template <class T>
 __device__ __forceinline__ void layer_norm(
     const T* __restrict__ x, const float* __restrict__ scale, const float* __restrict__ shift, T* __restrict__ y,
-    int rows, int width, int pitch, float eps) {
+    const int* __restrict__ taken, int rows, int width, int pitch, float eps) {
     const int row = blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;
     if (row >= rows) return;
     const long long start = static_cast<long long>(row) * pitch;
-    const Row<T> in(x + start, width, pitch);
+    const Row<T> in(x + (taken == nullptr ? start : static_cast<long long>(taken[row]) * pitch), width, pitch);
     const float2 moments = in.moments(eps);
     in.each([&](int column, const float (&values)[PACK<T>]) {
         float result[PACK<T>];
@@ -436,12 +455,14 @@ __device__ __forceinline__ float gelu_of(float x) {
 
 __device__ __forceinline__ float sigmoid(float x) { return reciprocal_approx(1.0f + exp2_approx(-LOG2_E * x)); }
 
-enum Activation { GELU, GELU_TANH, QUICK_GELU };
+enum Activation { GELU, GELU_TANH, QUICK_GELU, RELU };
 
 // GELU_TANH: x / 2 * (1 + tanh(y)) = x * sigmoid(2 y), y = sqrt(2 / pi) * (x + 0.044715 x^3).
 template <class T>
 __device__ __forceinline__ float activated(float x, int function) {
     if (function == GELU) return gelu_of<T>(x);
+    // Unlike fmaxf, it keeps a NaN.
+    if (function == RELU) return x < 0.0f ? 0.0f : x;
     return x * sigmoid(function == GELU_TANH ? 1.59576912160573f * (x + 0.044715f * x * x * x) : 1.702f * x);
 }
 
@@ -506,11 +527,15 @@ __device__ __forceinline__ void rotate(
 
 // ---- Attention ----
 //
-// qkv [images, tokens, 3, heads, dim] -> out [images, tokens, heads, dim]: softmax(scale * q k^T) v per image and
-// head, `scale` above 0. A block takes 64 queries over all keys, tile by tile, with the running maximum and sum of
-// Milakov and Gimelshein ("Online normalizer calculation for softmax", 2018); scores never leave the chip.
+// qkv [rows, 3, heads, dim] -> out [rows, heads, dim]: softmax(scale * q k^T) v per sequence and head, `scale` above 0;
+// if `causal`, over no keys behind the query's. A block takes 64 queries over all keys, tile by tile, with the running
+// maximum and sum of Milakov and Gimelshein ("Online normalizer calculation for softmax", 2018); scores never leave the
+// chip. Every query attends to key 0, so its maximum is finite from the first tile on.
 
 constexpr int QUERIES = 64;
+
+// The end of the keys that `query` attends to, unless the sequence ends before it.
+__device__ __forceinline__ int seen_by(int query, bool causal) { return causal ? query + 1 : 1 << 30; }
 
 __device__ __forceinline__ float minus_infinity() { return __uint_as_float(0xff800000u); }
 
@@ -539,13 +564,14 @@ struct Attention {
 
     static __device__ __forceinline__ void run(
         float* shared, const T* __restrict__ qkv, T* __restrict__ out, int first_query, int tokens, int heads, int dim,
-        float scale) {
+        bool causal, float scale) {
+        if (first_query >= tokens) return;
         float* queries = shared;
         float* tile = queries + ROWS * STRIDE;
         float* weights = tile + KEYS * STRIDE;
         const int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
         const long long width = static_cast<long long>(heads) * dim, pitch = 3 * width;
-        const T* q = qkv + blockIdx.z * tokens * pitch + blockIdx.y * dim;
+        const T* q = qkv + blockIdx.y * dim;
 
         float sum[QUERIES_EACH] = {}, maximum[QUERIES_EACH], result[QUERIES_EACH][COLUMNS_EACH * 4] = {};
 #pragma unroll
@@ -556,7 +582,8 @@ struct Attention {
             __syncthreads();
             float scores[QUERIES_EACH][KEYS_EACH] = {};
             score(queries, tile, ty, tx, scores);
-            soften(weights, ty, tx, tokens - first_key, scale * LOG2_E, scores, maximum, sum, result);
+            mask(tokens - first_key, seen_by(first_query + ty, causal) - first_key, tx, scores);
+            soften(weights, ty, tx, scale * LOG2_E, scores, maximum, sum, result);
             __syncthreads();
             stage<KEYS>(tile, q + 2 * width, pitch, first_key, tokens, dim);
             __syncthreads();
@@ -564,7 +591,7 @@ struct Attention {
             __syncthreads();
         }
 
-        T* to = out + blockIdx.z * tokens * width + blockIdx.y * dim;
+        T* to = out + blockIdx.y * dim;
 #pragma unroll
         for (int i = 0; i < QUERIES_EACH; ++i) {
             const int query = first_query + ty + 8 * i;
@@ -601,16 +628,28 @@ struct Attention {
         }
     }
 
+    // Of a tile's `keys` keys, this thread's first query attends to the first `seen`.
+    static __device__ __forceinline__ void mask(
+        int keys, int seen, int tx, float (&scores)[QUERIES_EACH][KEYS_EACH]) {
+#pragma unroll
+        for (int i = 0; i < QUERIES_EACH; ++i) {
+#pragma unroll
+            for (int j = 0; j < KEYS_EACH; ++j) {
+                if (tx + 16 * j >= min(keys, seen + 8 * i)) scores[i][j] = minus_infinity();
+            }
+        }
+    }
+
     // Turns scores into unnormalized weights, against a maximum that may have grown; earlier sums are rescaled to it.
     static __device__ __forceinline__ void soften(
-        float* weights, int ty, int tx, int keys, float factor, const float (&scores)[QUERIES_EACH][KEYS_EACH],
+        float* weights, int ty, int tx, float factor, const float (&scores)[QUERIES_EACH][KEYS_EACH],
         float (&maximum)[QUERIES_EACH], float (&sum)[QUERIES_EACH], float (&result)[QUERIES_EACH][COLUMNS_EACH * 4]) {
 #pragma unroll
         for (int i = 0; i < QUERIES_EACH; ++i) {
             float highest = maximum[i];
 #pragma unroll
             for (int j = 0; j < KEYS_EACH; ++j) {
-                if (tx + 16 * j < keys) highest = fmaxf(highest, scores[i][j]);
+                highest = fmaxf(highest, scores[i][j]);
             }
             highest = lanes_max<16>(highest);
             const float shrink = exp2_approx((maximum[i] - highest) * factor);
@@ -620,7 +659,7 @@ struct Attention {
             for (int c = 0; c < COLUMNS_EACH * 4; ++c) result[i][c] *= shrink;
 #pragma unroll
             for (int j = 0; j < KEYS_EACH; ++j) {
-                const float weight = tx + 16 * j < keys ? exp2_approx((scores[i][j] - highest) * factor) : 0.0f;
+                const float weight = exp2_approx((scores[i][j] - highest) * factor);
                 sum[i] += weight;
                 weights[(ty + 8 * i) * WEIGHT_STRIDE + tx + 16 * j] = weight;
             }
@@ -658,7 +697,8 @@ struct Attention {
 
 template <class T>
 __device__ __forceinline__ void attention(
-    const T* __restrict__ qkv, T* __restrict__ out, int tokens, int heads, int dim, float scale) {
+    const T* __restrict__ qkv, T* __restrict__ out, const int* __restrict__ starts, int tokens, int heads, int dim,
+    bool causal, float scale) {
     using Usual = Attention<T, 64, QUERIES, 32>;
     // Fewer queries at a time, so that the shared memory of the usual case is enough.
     using Wide = Attention<T, 128, QUERIES / 2, 16>;
@@ -667,17 +707,20 @@ __device__ __forceinline__ void attention(
     SHARED_ARRAY(float4, shared, Usual::FLOATS / 4);
     float* floats = reinterpret_cast<float*>(shared);
     const int first = blockIdx.x * QUERIES;
+    const Sequence own = sequence_of(starts, blockIdx.z, tokens);
+    const T* from = qkv + own.first * 3 * heads * dim;
+    T* to = out + own.first * heads * dim;
     if (dim <= 64) {
-        Usual::run(floats, qkv, out, first, tokens, heads, dim, scale);
+        Usual::run(floats, from, to, first, own.tokens, heads, dim, causal, scale);
     } else if (dim <= 128) {
 #pragma unroll 1
         for (int half = 0; half < QUERIES; half += QUERIES / 2) {
-            Wide::run(floats, qkv, out, first + half, tokens, heads, dim, scale);
+            Wide::run(floats, from, to, first + half, own.tokens, heads, dim, causal, scale);
         }
     } else {
 #pragma unroll 1
         for (int quarter = 0; quarter < QUERIES; quarter += QUERIES / 4) {
-            Widest::run(floats, qkv, out, first + quarter, tokens, heads, dim, scale);
+            Widest::run(floats, from, to, first + quarter, own.tokens, heads, dim, causal, scale);
         }
     }
 }
@@ -731,23 +774,24 @@ struct TensorAttention {
         }
     }
 
-    // One tile of `keys` keys: 64 unless it is the LAST.
-    template <bool LAST>
-    __device__ __forceinline__ void step(Stage& stage, int keys, float factor) {
+    // One tile of `keys` keys. All queries attend to all 64 unless it is MASKED: this lane's first query then attends
+    // to the first `seen`.
+    template <bool MASKED>
+    __device__ __forceinline__ void step(Stage& stage, int keys, int seen, float factor) {
         float scores[KEYS / 8][4] = {};
-        score<LAST>(stage.keys, keys, scores);
-        if (LAST) mask(keys, scores);
+        score<MASKED>(stage.keys, keys, scores);
+        if (MASKED) mask(keys, seen, scores);
         soften(factor, scores);
-        mix<LAST>(stage.values, keys, scores);
+        mix<MASKED>(stage.values, keys, scores);
     }
 
     // scores = queries * keys^T, 16 keys at a time, as many as there are.
-    template <bool LAST>
+    template <bool MASKED>
     __device__ __forceinline__ void score(Tile& tile, int keys, float (&scores)[KEYS / 8][4]) {
         const int lane = threadIdx.x % WARP;
 #pragma unroll
         for (int block = 0; block < KEYS / 8; ++block) {
-            if (LAST && block / 2 * 16 >= keys) break;
+            if (MASKED && block / 2 * 16 >= keys) break;
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 unsigned k[4];
@@ -758,13 +802,14 @@ struct TensorAttention {
         }
     }
 
-    static __device__ __forceinline__ void mask(int keys, float (&scores)[KEYS / 8][4]) {
+    static __device__ __forceinline__ void mask(int keys, int seen, float (&scores)[KEYS / 8][4]) {
         const int column = threadIdx.x % 4 * 2;
 #pragma unroll
         for (int block = 0; block < KEYS / 8; ++block) {
 #pragma unroll
             for (int at = 0; at < 4; ++at) {
-                if (block * 8 + column + at % 2 >= keys) scores[block][at] = minus_infinity();
+                const int end = min(keys, seen + at / 2 * 8);
+                if (block * 8 + column + at % 2 >= end) scores[block][at] = minus_infinity();
             }
         }
     }
@@ -799,12 +844,12 @@ struct TensorAttention {
     }
 
     // result += weights * values. A lane's scores are already the fragment that it needs of the left factor.
-    template <bool LAST>
+    template <bool MASKED>
     __device__ __forceinline__ void mix(Tile& tile, int keys, const float (&weights)[KEYS / 8][4]) {
         const int lane = threadIdx.x % WARP, row = lane % 16, side = lane / 16;
 #pragma unroll
         for (int group = 0; group < KEYS / 16; ++group) {
-            if (LAST && group * 16 >= keys) break;
+            if (MASKED && group * 16 >= keys) break;
             const float(&left)[4] = weights[group * 2], (&right)[4] = weights[group * 2 + 1];
             const unsigned w[4] = {narrow_pair(left[0], left[1], T{}), narrow_pair(left[2], left[3], T{}),
                                    narrow_pair(right[0], right[1], T{}), narrow_pair(right[2], right[3], T{})};
@@ -837,11 +882,15 @@ struct TensorAttention {
 
 template <class T>
 __device__ __forceinline__ void attention_mma(
-    const T* __restrict__ qkv, T* __restrict__ out, int tokens, int heads, float scale) {
+    const T* __restrict__ qkv, T* __restrict__ out, const int* __restrict__ starts, int tokens, int heads, bool causal,
+    float scale) {
     using Mma = TensorAttention<T>;
     SHARED_ARRAY(typename Mma::Stage, stages, 2);
+    const Sequence own = sequence_of(starts, blockIdx.z, tokens);
+    tokens = own.tokens;
+    if (static_cast<int>(blockIdx.x) * QUERIES >= tokens) return;
     const long long width = static_cast<long long>(heads) * Mma::DIM, pitch = 3 * width;
-    const T* queries = qkv + blockIdx.z * tokens * pitch + blockIdx.y * Mma::DIM;
+    const T* queries = qkv + own.first * pitch + blockIdx.y * Mma::DIM;
     const T* keys = queries + width;
     const int first_query = blockIdx.x * QUERIES + threadIdx.x / WARP * 16;
     const bool has_queries = first_query < tokens;
@@ -859,12 +908,14 @@ __device__ __forceinline__ void attention_mma(
         copies_commit();
         copies_wait<1>();
         __syncthreads();
-        if (has_queries && left >= Mma::KEYS) attention.template step<false>(stages[now], left, factor);
-        if (has_queries && left < Mma::KEYS) attention.template step<true>(stages[now], left, factor);
+        const bool is_whole = left >= Mma::KEYS && !causal;
+        const int seen = seen_by(first_query + threadIdx.x % WARP / 4, causal) - first;
+        if (has_queries && is_whole) attention.template step<false>(stages[now], left, seen, factor);
+        if (has_queries && !is_whole) attention.template step<true>(stages[now], left, seen, factor);
         __syncthreads();
     }
     if (has_queries) {
-        attention.write(out + blockIdx.z * tokens * width + blockIdx.y * Mma::DIM, width, first_query, tokens);
+        attention.write(out + own.first * width + blockIdx.y * Mma::DIM, width, first_query, tokens);
     }
 }
 
@@ -872,25 +923,26 @@ __device__ __forceinline__ void attention_mma(
 
 enum Pooling { TOKEN, MEAN, TOKEN_AND_MEAN };
 
-// x [images, tokens, pitch] -> out [images, width] (f32), or [images, 2 * width] for TOKEN_AND_MEAN: after LayerNorm,
-// one `token`, the mean of the tokens from `prefix` on, or both side by side. `width` is even.
+// x [rows, pitch] -> out [sequences, width] (f32), or [sequences, 2 * width] for TOKEN_AND_MEAN: after LayerNorm, one
+// `token`, the mean of the tokens from `prefix` on, or both side by side. `width` is even.
 template <class T>
 __device__ __forceinline__ void pool(
     const T* __restrict__ x, const float* __restrict__ scale, const float* __restrict__ shift, float* __restrict__ out,
-    int tokens, int prefix, int width, int pitch, int token, int mode, float eps) {
+    const int* __restrict__ starts, int tokens, int prefix, int width, int pitch, int token, int mode, float eps) {
     constexpr int SPAN = 256;
     SHARED_ARRAY(float2, moments, SPAN);
-    const T* of_image = x + static_cast<long long>(blockIdx.x) * tokens * pitch;
+    const Sequence own = sequence_of(starts, blockIdx.x, tokens);
+    const T* from = x + own.first * pitch;
     float* of_token = out + static_cast<long long>(blockIdx.x) * width * (mode == TOKEN_AND_MEAN ? 2 : 1);
     float* of_mean = of_token + (mode == TOKEN_AND_MEAN ? width : 0);
-    const int patches = tokens - prefix, spans = mode == TOKEN ? 0 : (patches + SPAN - 1) / SPAN;
+    const int patches = own.tokens - prefix, spans = mode == TOKEN ? 0 : (patches + SPAN - 1) / SPAN;
     // Span -1, before the first, is the one token.
     for (int span = mode == MEAN ? 0 : -1; span < spans; ++span) {
         const bool is_token = span < 0;
         const int done = is_token ? 0 : span * SPAN, count = is_token ? 1 : min(SPAN, patches - done);
         const bool is_last = is_token || done + count == patches;
         const float share = is_token ? 1.0f : 1.0f / patches;
-        const T* rows = of_image + static_cast<long long>(is_token ? token : prefix + done) * pitch;
+        const T* rows = from + static_cast<long long>(is_token ? token : prefix + done) * pitch;
         float* to = is_token ? of_token : of_mean;
         __syncthreads();
         for (int row = threadIdx.x / WARP; row < count; row += blockDim.x / WARP) {
@@ -935,12 +987,14 @@ __device__ __forceinline__ void widen_rows(const T* __restrict__ x, float* __res
         patchify<T>(pixels, patches, rows, columns, patch, padded);                                                    \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(128) embed_##T(                                                       \
-        const T* patches, const float* base, T* x, int tokens, int prefix, int hidden) {                               \
-        embed<T>(patches, base, x, tokens, prefix, hidden);                                                            \
+        const T* patches, const float* base, const int* ids, const int* starts, T* x, int tokens, int prefix,          \
+        int hidden) {                                                                                                  \
+        embed<T>(patches, base, ids, starts, x, tokens, prefix, hidden);                                               \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(128) layer_norm_##T(                                                  \
-        const T* x, const float* scale, const float* shift, T* y, int rows, int width, int pitch, float eps) {         \
-        layer_norm<T>(x, scale, shift, y, rows, width, pitch, eps);                                                    \
+        const T* x, const float* scale, const float* shift, T* y, const int* taken, int rows, int width, int pitch,    \
+        float eps) {                                                                                                   \
+        layer_norm<T>(x, scale, shift, y, taken, rows, width, pitch, eps);                                             \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(256) activate_##T(T* x, long long n, int function) {                  \
         activate<T>(x, n, function);                                                                                   \
@@ -953,13 +1007,13 @@ __device__ __forceinline__ void widen_rows(const T* __restrict__ x, float* __res
         rotate<T>(qkv, cosines, sines, tokens, prefix, heads, dim, half);                                              \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(128) attention_##T(                                                   \
-        const T* qkv, T* out, int tokens, int heads, int dim, float scale) {                                           \
-        attention<T>(qkv, out, tokens, heads, dim, scale);                                                             \
+        const T* qkv, T* out, const int* starts, int tokens, int heads, int dim, int causal, float scale) {            \
+        attention<T>(qkv, out, starts, tokens, heads, dim, causal != 0, scale);                                        \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(256, 1) pool_##T(                                                     \
-        const T* x, const float* scale, const float* shift, float* out, int tokens, int prefix, int width, int pitch,  \
-        int token, int mode, float eps) {                                                                              \
-        pool<T>(x, scale, shift, out, tokens, prefix, width, pitch, token, mode, eps);                                 \
+        const T* x, const float* scale, const float* shift, float* out, const int* starts, int tokens, int prefix,     \
+        int width, int pitch, int token, int mode, float eps) {                                                        \
+        pool<T>(x, scale, shift, out, starts, tokens, prefix, width, pitch, token, mode, eps);                         \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(128) widen_rows_##T(const T* x, float* out, int width, int pitch) {   \
         widen_rows<T>(x, out, width, pitch);                                                                           \
@@ -967,8 +1021,8 @@ __device__ __forceinline__ void widen_rows(const T* __restrict__ x, float* __res
 
 #define TENSOR_KERNELS(T)                                                                                              \
     extern "C" __global__ void __launch_bounds__(128) attention_mma_##T(                                               \
-        const T* qkv, T* out, int tokens, int heads, float scale) {                                                    \
-        attention_mma<T>(qkv, out, tokens, heads, scale);                                                              \
+        const T* qkv, T* out, const int* starts, int tokens, int heads, int causal, float scale) {                     \
+        attention_mma<T>(qkv, out, starts, tokens, heads, causal != 0, scale);                                         \
     }
 
 using f32 = float;

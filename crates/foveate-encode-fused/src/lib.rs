@@ -41,11 +41,13 @@ fn open(model: &Model, options: &EncoderOptions) -> Result<Box<dyn Encoder>, Enc
     match options.device.as_str() {
         "cpu" => Ok(Box::new(FusedEncoder::new(model, options)?)),
         device if device.starts_with("cuda") => open_cuda(model, options),
-        device => Err(EncodeError::Device {
-            device: device.to_owned(),
-            reason: "there is no such kind of device; it is `cpu`, `cuda` or `cuda:N`".into(),
-        }),
+        _ => Err(unknown_device(options)),
     }
+}
+
+fn unknown_device(options: &EncoderOptions) -> EncodeError {
+    let reason = "there is no such kind of device; it is `cpu`, `cuda` or `cuda:N`".into();
+    EncodeError::Device { device: options.device.clone(), reason }
 }
 
 #[cfg(feature = "cuda")]
@@ -55,8 +57,13 @@ fn open_cuda(model: &Model, options: &EncoderOptions) -> Result<Box<dyn Encoder>
 
 #[cfg(not(feature = "cuda"))]
 fn open_cuda(_: &Model, options: &EncoderOptions) -> Result<Box<dyn Encoder>, EncodeError> {
+    Err(without_cuda(options))
+}
+
+#[cfg(not(feature = "cuda"))]
+fn without_cuda(options: &EncoderOptions) -> EncodeError {
     let reason = "built without CUDA: rebuild with `-F cuda`".into();
-    Err(EncodeError::Device { device: options.device.clone(), reason })
+    EncodeError::Device { device: options.device.clone(), reason }
 }
 
 /// The processor's instructions, and with CUDA the state of its libraries and devices.

@@ -16,10 +16,26 @@ use crate::network::CpuNetwork;
 /// hidden scores, which are computed too, stay a few percent of the work.
 const PACK_TOKENS: usize = 128;
 
-/// A text tower on the CPU in f32, bf16 or i8, with its own threads.
+/// A text tower: on the CPU in f32, bf16 or i8, with its own threads; with the feature `cuda` on an NVIDIA GPU in f32,
+/// f16 or bf16.
 ///
-/// Texts are packed without padding. A vector has the same bits in any batch and on any number of threads.
+/// Texts are packed without padding. On the CPU, a vector has the same bits in any batch and on any number of threads;
+/// on a GPU, its last bits may differ with the batch.
 pub struct FusedTextEncoder {
+    words: WordTable,
+    dim: usize,
+    forward: TextForward,
+}
+
+/// The forward of a text tower on one kind of device.
+enum TextForward {
+    Cpu(CpuTexts),
+    #[cfg(feature = "cuda")]
+    Cuda(crate::cuda::CudaTexts),
+}
+
+/// A text tower on the CPU.
+struct CpuTexts {
     network: CpuNetwork,
     words: WordTable,
     /// `[vocabulary, hidden]`, scaled.
@@ -39,28 +55,27 @@ struct TextPack<'a> {
 }
 
 impl FusedTextEncoder {
-    /// Packs the weights of `model` for this processor and starts `options.threads` threads (none for one). Of the
-    /// options, precision, device and threads count.
+    /// Packs the weights of `model` for this processor and starts `options.threads` threads (none for one); or copies
+    /// them to the device `cuda` or `cuda:N`, with memory for `options.max_batch` texts at a time. Of the options,
+    /// precision and settings count, too.
     ///
     /// # Errors
-    /// As [`FusedEncoder::new`](crate::FusedEncoder::new).
+    /// As [`FusedEncoder::new`](crate::FusedEncoder::new), or as `CudaEncoder::new`.
     pub fn new(model: &TextModel, options: &EncoderOptions) -> Result<Self, EncodeError> {
-        let (isa, precision) = check(options)?;
-        let parts = Parts::of_text(model);
-        let layers = parts.words().map_err(unusable)?;
         let network = &model.network;
         let Some(words) = network.words else { return Err(EncodeError::Unsupported("a network for images".into())) };
-        let tokens = words.context.next_multiple_of(2).max(PACK_TOKENS);
-        let threads = options.threads.max(1);
-        Ok(Self {
-            network: CpuNetwork::of_text(&parts, network, tokens, isa, precision).map_err(unusable)?,
-            words,
-            table: layers.table.into_owned(),
-            positions: layers.positions.into_owned(),
-            hidden: network.hidden_size,
-            dim: network.projection.map_or(network.hidden_size, |projection| projection.outputs),
-            threads: (threads > 1).then(|| Threads::start(threads)).transpose()?,
-        })
+        let dim = network.projection.map_or(network.hidden_size, |projection| projection.outputs);
+        let forward = match options.device.as_str() {
+            "cpu" => TextForward::Cpu(CpuTexts::new(model, words, dim, options)?),
+            #[cfg(feature = "cuda")]
+            device if device.starts_with("cuda") => {
+                TextForward::Cuda(crate::cuda::CudaTexts::new(model, words, options)?)
+            }
+            #[cfg(not(feature = "cuda"))]
+            device if device.starts_with("cuda") => return Err(crate::without_cuda(options)),
+            _ => return Err(crate::unknown_device(options)),
+        };
+        Ok(Self { words, dim, forward })
     }
 
     /// Length of a vector.
@@ -83,10 +98,10 @@ impl FusedTextEncoder {
             needed.push(&ids[..=last]);
         }
         let rows = out.reset(texts.len(), self.dim);
-        let mut packs = packs(&needed, rows, self.dim);
-        match &self.threads {
-            None => packs.iter_mut().for_each(|pack| self.run(pack)),
-            Some(threads) => threads.run(|| packs.par_iter_mut().with_max_len(1).for_each(|pack| self.run(pack))),
+        match &mut self.forward {
+            TextForward::Cpu(cpu) => cpu.encode(&needed, rows),
+            #[cfg(feature = "cuda")]
+            TextForward::Cuda(cuda) => cuda.encode(&needed, rows)?,
         }
         Ok(EncodeTimes::forward_since(started))
     }
@@ -102,6 +117,34 @@ impl FusedTextEncoder {
         match ids.iter().find(|&&id| id as usize >= vocabulary) {
             Some(id) => Err(format!("has the token {id}; the model knows {vocabulary}")),
             None => Ok(()),
+        }
+    }
+}
+
+impl CpuTexts {
+    fn new(model: &TextModel, words: WordTable, dim: usize, options: &EncoderOptions) -> Result<Self, EncodeError> {
+        let (isa, precision) = check(options)?;
+        let parts = Parts::of_text(model);
+        let layers = parts.words().map_err(unusable)?;
+        let network = &model.network;
+        let tokens = words.context.next_multiple_of(2).max(PACK_TOKENS);
+        let threads = options.threads.max(1);
+        Ok(Self {
+            network: CpuNetwork::of_text(&parts, network, tokens, isa, precision).map_err(unusable)?,
+            words,
+            table: layers.table.into_owned(),
+            positions: layers.positions.into_owned(),
+            hidden: network.hidden_size,
+            dim,
+            threads: (threads > 1).then(|| Threads::start(threads)).transpose()?,
+        })
+    }
+
+    fn encode(&self, texts: &[&[u32]], rows: &mut [f32]) {
+        let mut packs = packs(texts, rows, self.dim);
+        match &self.threads {
+            None => packs.iter_mut().for_each(|pack| self.run(pack)),
+            Some(threads) => threads.run(|| packs.par_iter_mut().with_max_len(1).for_each(|pack| self.run(pack))),
         }
     }
 

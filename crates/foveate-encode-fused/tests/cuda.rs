@@ -17,9 +17,11 @@ use foveate_cuda_emulator::for_trial;
 use foveate_encode::{
     Batch, DType, EncodeError, EncodeSpans, Encoder, EncoderOptions, Overlap, Place, Pooling, conformance,
 };
-use foveate_encode_fused::{CudaEncoder, FusedEncoder};
-use foveate_model::{Activation, Model, PixelLibrary, SeededWeights};
-use foveate_testkit::encoders::{FAMILIES, Goldens, HALF, STRICT, distance, encode, fixtures, tiny, worse};
+use foveate_encode_fused::{CudaEncoder, FusedEncoder, FusedTextEncoder};
+use foveate_model::{Activation, Model, PixelLibrary, PooledWord, SeededWeights, TextModel};
+use foveate_testkit::encoders::{
+    FAMILIES, Goldens, HALF, STRICT, TEXT_FAMILIES, distance, encode, fixtures, tiny, worse,
+};
 use foveate_testkit::{by_length, data, ignore, run, trials};
 
 fn main() -> ExitCode {
@@ -29,6 +31,9 @@ fn main() -> ExitCode {
         a_trained_model_agrees_with_the_cpu,
         other_widths_agree_with_the_cpu,
         families_agree_with_the_cpu,
+        text_families_agree_with_the_cpu,
+        texts_of_wide_heads_agree_with_the_cpu,
+        texts_that_a_model_cannot_take_are_refused,
         conformance_in_every_precision,
         overlapped_batches_have_the_same_bits,
         class_tokens_alone_take_less_work,
@@ -281,6 +286,77 @@ fn families_agree_with_the_cpu() {
             }
         }
     });
+}
+
+/// Texts of different lengths, in two batches and some alone, in every precision.
+fn compare_texts(gpu: &Gpu, what: &str, model: &TextModel) {
+    let words = model.network.words.unwrap();
+    let mut texts: Vec<Vec<u32>> = Vec::new();
+    for tokens in [3, words.context, 1, 20, 30] {
+        texts.push((0..tokens as u32).map(|i| (i * 7 + 5) % words.vocabulary as u32).collect());
+    }
+    let texts: Vec<&[u32]> = texts.iter().map(Vec::as_slice).collect();
+    let mut expected = VectorBuf::new();
+    FusedTextEncoder::new(model, &EncoderOptions::default()).unwrap().encode(&texts, &mut expected).unwrap();
+    for dtype in DTYPES {
+        let mut encoder = FusedTextEncoder::new(model, &options(dtype, 3)).unwrap();
+        let mut together = VectorBuf::new();
+        encoder.encode(&texts, &mut together).unwrap();
+        let mut alone = VectorBuf::new();
+        let mut worst = Worst::default();
+        for (row, text) in texts.iter().enumerate() {
+            let expected: Vec<f64> = expected.row(row).iter().map(|&value| value.into()).collect();
+            worst.add(together.row(row), &expected);
+            if row % 3 == 0 {
+                encoder.encode(&[text], &mut alone).unwrap();
+                worst.add(alone.row(0), &expected);
+                // The emulator has one algorithm for products of all sizes.
+                assert!(alone.row(0) == together.row(row) || !gpu.is_emulated, "{what}, {}, text {row}", dtype.name());
+            }
+        }
+        worst.check(what, dtype);
+    }
+}
+
+fn text_families_agree_with_the_cpu() {
+    let gpu = Gpu::get();
+    gpu.in_orders(&["random:6"], |_| {
+        for family in TEXT_FAMILIES {
+            let model = TextModel::from_folder(&data("families").join(family)).unwrap();
+            compare_texts(&gpu, &format!("{family} texts"), &model);
+        }
+    });
+}
+
+/// Heads of 64, which go through the tensor cores' attention, with a causal mask and without; generated weights.
+fn texts_of_wide_heads_agree_with_the_cpu() {
+    let gpu = Gpu::get();
+    gpu.in_orders(&["late"], |_| {
+        for causal in [true, false] {
+            let mut model = TextModel::seeded("clip-vit-base-patch32").unwrap();
+            let words = model.network.words.as_mut().unwrap();
+            words.vocabulary = 50;
+            words.causal = causal;
+            words.pooled = PooledWord::Last;
+            model.network.hidden_size = 128;
+            model.network.num_attention_heads = 2;
+            model.network.num_hidden_layers = 2;
+            model.weights = Box::new(SeededWeights::new(&model.network));
+            compare_texts(&gpu, if causal { "causal texts" } else { "texts" }, &model);
+        }
+    });
+}
+
+fn texts_that_a_model_cannot_take_are_refused() {
+    let _gpu = Gpu::get();
+    let model = TextModel::from_folder(&data("families/clip-gelu")).unwrap();
+    let mut encoder = FusedTextEncoder::new(&model, &options(DType::F32, 2)).unwrap();
+    for (ids, expected) in [(&[5; 78][..], "text 1 has 78 tokens"), (&[664], "text 1 has the token 664")] {
+        let message = encoder.encode(&[&[1], ids], &mut VectorBuf::new()).unwrap_err().to_string();
+        assert!(message.contains(expected), "{message}");
+    }
+    let message = FusedTextEncoder::new(&model, &options(DType::I8, 2)).err().unwrap().to_string();
+    assert!(message.contains("i8 on CUDA"), "{message}");
 }
 
 fn conformance_in_every_precision() {

@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -196,20 +197,37 @@ void patchify(int images, int rows, int columns, int patch, int padded) {
     });
 }
 
+// The first row of each text or image, and the end of the last one.
+std::unique_ptr<Array<int>> starts_of(const std::vector<int>& lengths) {
+    auto starts = std::make_unique<Array<int>>(lengths.size() + 1);
+    starts->data[0] = 0;
+    for (size_t at = 0; at < lengths.size(); ++at) starts->data[at + 1] = starts->data[at] + lengths[at];
+    return starts;
+}
+
+// Images, or texts if there is a `vocabulary`.
 template <class T>
-void embed(int images, int tokens, int prefix, int hidden) {
-    Array<T> patches(static_cast<size_t>(images) * (tokens - prefix) * hidden);
+void embed(const std::vector<int>& lengths, int prefix, int hidden, int vocabulary = 0) {
+    const auto starts = starts_of(lengths);
+    const int images = lengths.size(), tokens = *std::max_element(lengths.begin(), lengths.end());
+    const size_t rows = starts->data[images];
+    Array<T> patches((vocabulary > 0 ? vocabulary : rows - images * prefix) * hidden), x(rows * hidden);
     Array<float> base(static_cast<size_t>(tokens) * hidden);
-    Array<T> x(static_cast<size_t>(images) * tokens * hidden);
+    Array<int> ids(rows);
     fill(patches, 1, 2.0f);
     fill(base, 2, 1.0f);
+    for (size_t row = 0; row < rows && vocabulary > 0; ++row) ids.data[row] = row * 7 % vocabulary;
     const std::string name = kernel<T>("embed");
     const Dim3 grid{unsigned(tokens), unsigned(images), 1};
-    launch(name, grid, 128, patches.data, base.data, x.data, tokens, prefix, hidden);
-    compare<T>(called(name, images, tokens, prefix, hidden), x, [&](size_t at) -> Expected {
-        const int column = at % hidden, token = at / hidden % tokens, image = at / hidden / tokens;
-        const size_t patch = (static_cast<size_t>(image) * (tokens - prefix) + token - prefix) * hidden + column;
-        const double sum = base[static_cast<size_t>(token) * hidden + column] + (token >= prefix ? patches[patch] : 0.0);
+    launch(name, grid, 128, patches.data, base.data, vocabulary > 0 ? ids.data : nullptr,
+           vocabulary > 0 ? starts->data : nullptr, x.data, tokens, prefix, hidden);
+    compare<T>(called(name, images, tokens, prefix, hidden, vocabulary), x, [&](size_t at) -> Expected {
+        const int column = at % hidden, row = at / hidden;
+        const int image = std::upper_bound(starts->data, starts->data + images, row) - starts->data - 1;
+        const int token = row - starts->data[image];
+        const size_t patch = vocabulary > 0 ? ids.data[row] : row - (image + 1) * prefix;
+        const double sum = base[static_cast<size_t>(token) * hidden + column] +
+                           (token >= prefix ? patches[patch * hidden + column] : 0.0);
         return {sum, 0x1p-24 * fabs(sum)};
     });
 }
@@ -236,8 +254,9 @@ void pad(Array<T>& rows, int width, int pitch) {
     }
 }
 
+// If `backwards`, the rows are taken from the last to the first.
 template <class T>
-void layer_norm(int rows, int width, float middle) {
+void layer_norm(int rows, int width, float middle, bool backwards = false) {
     const float eps = 1e-6f;
     const int pitch = pitch_of(width);
     Array<T> x(static_cast<size_t>(rows) * pitch), y(static_cast<size_t>(rows) * pitch);
@@ -249,13 +268,16 @@ void layer_norm(int rows, int width, float middle) {
     pad(scale, width, pitch);
     pad(shift, width, pitch);
     const std::string name = kernel<T>("layer_norm");
-    launch(name, Dim3{ceil_div(rows, 4), 1, 1}, 128, x.data, scale.data, shift.data, y.data, rows, width, pitch,
-           eps);
+    Array<int> taken(rows);
+    for (int row = 0; row < rows; ++row) taken.data[row] = backwards ? rows - 1 - row : row;
+    launch(name, Dim3{ceil_div(rows, 4), 1, 1}, 128, x.data, scale.data, shift.data, y.data,
+           backwards ? taken.data : nullptr, rows, width, pitch, eps);
     std::vector<Moments> of;
-    for (int row = 0; row < rows; ++row) of.push_back(moments(x, row, width, pitch, eps));
+    for (int row = 0; row < rows; ++row) of.push_back(moments(x, taken.data[row], width, pitch, eps));
     compare<T>(called(name, rows, width, int(middle)), y, [&](size_t at) -> Expected {
         const auto [mean, rate] = of[at / pitch];
-        const double value = (x[at] - mean) * rate * scale[at % pitch] + shift[at % pitch];
+        const double from = x[static_cast<size_t>(taken.data[at / pitch]) * pitch + at % pitch];
+        const double value = (from - mean) * rate * scale[at % pitch] + shift[at % pitch];
         // The mean of many values may be off by some roundings of its own size.
         return {value, f32_slack(value) + 0x1p-22 * fabs(mean) * rate};
     });
@@ -271,7 +293,8 @@ void activate(size_t n, int function) {
     compare<T>(called(name, n, function), x, [&](size_t at) -> Expected {
         const double v = before[at];
         const double tanh_of = tanh(sqrt(2.0 / M_PI) * (v + 0.044715 * v * v * v));
-        const double values[] = {v * 0.5 * erfc(-v * sqrt(0.5)), v / 2.0 * (1.0 + tanh_of), v / (1.0 + exp(-1.702 * v))};
+        const double values[] = {v * 0.5 * erfc(-v * sqrt(0.5)), v / 2.0 * (1.0 + tanh_of), v / (1.0 + exp(-1.702 * v)),
+                                 std::max(v, 0.0)};
         return {values[function], f32_slack(values[function])};
     });
 }
@@ -317,26 +340,28 @@ void rotate(int images, int tokens, int prefix, int heads, int dim, int half) {
 // For each element of the result: its value, and the same sum of the values' magnitudes.
 template <class T>
 std::vector<std::pair<double, double>> attend(
-    const Array<T>& qkv, int images, int tokens, int heads, int dim, double scale) {
-    const size_t width = static_cast<size_t>(heads) * dim;
-    std::vector<std::pair<double, double>> results(images * tokens * width);
-    std::vector<double> weights(tokens);
-    for (int image = 0; image < images; ++image) {
+    const Array<T>& qkv, const Array<int>& starts, int heads, int dim, bool causal, double scale) {
+    const size_t width = static_cast<size_t>(heads) * dim, texts = starts.count - 1;
+    std::vector<std::pair<double, double>> results(starts.data[texts] * width);
+    for (size_t text = 0; text < texts; ++text) {
+        const int first = starts.data[text], tokens = starts.data[text + 1] - first;
+        std::vector<double> weights(tokens);
         for (int head = 0; head < heads; ++head) {
             const auto at = [&](int token, int which, int d) {
-                return qkv[((static_cast<size_t>(image) * tokens + token) * 3 + which) * width + head * dim + d];
+                return qkv[(static_cast<size_t>(first + token) * 3 + which) * width + head * dim + d];
             };
             for (int query = 0; query < tokens; ++query) {
+                const int keys = causal ? query + 1 : tokens;
                 double highest = -INFINITY, total = 0.0;
-                for (int key = 0; key < tokens; ++key) {
+                for (int key = 0; key < keys; ++key) {
                     weights[key] = 0.0;
                     for (int d = 0; d < dim; ++d) weights[key] += scale * at(query, 0, d) * at(key, 1, d);
                     highest = std::max(highest, weights[key]);
                 }
-                for (double& weight : weights) total += weight = exp(weight - highest);
-                for (int key = 0; key < tokens; ++key) {
+                for (int key = 0; key < keys; ++key) total += weights[key] = exp(weights[key] - highest);
+                for (int key = 0; key < keys; ++key) {
                     for (int d = 0; d < dim; ++d) {
-                        auto& [value, magnitude] = results[(image * tokens + query) * width + head * dim + d];
+                        auto& [value, magnitude] = results[(first + query) * width + head * dim + d];
                         value += weights[key] / total * at(key, 2, d);
                         magnitude += weights[key] / total * fabs(at(key, 2, d));
                     }
@@ -347,51 +372,60 @@ std::vector<std::pair<double, double>> attend(
     return results;
 }
 
-// `on_tensor_cores`: the weights are rounded to T before they meet the values.
+// `on_tensor_cores`: the weights are rounded to T before they meet the values. Without `is_text`, the sequences are
+// images, which have no starts.
 template <class T>
-void attention(int images, int tokens, int heads, int dim, bool on_tensor_cores) {
-    const size_t width = static_cast<size_t>(heads) * dim;
-    Array<T> qkv(images * tokens * width * 3), out(images * tokens * width);
-    fill(qkv, 8 + tokens, 2.0f);
+void attention(
+    const std::vector<int>& lengths, int heads, int dim, bool on_tensor_cores, bool is_text, int causal = 0) {
+    const auto starts = starts_of(lengths);
+    const int most = *std::max_element(lengths.begin(), lengths.end());
+    const size_t width = static_cast<size_t>(heads) * dim, rows = starts->data[lengths.size()];
+    Array<T> qkv(rows * width * 3), out(rows * width);
+    fill(qkv, 8 + most, 2.0f);
     // Large enough that few keys dominate a query, so that one key too many or too few shows.
     const float scale = 2.0f / sqrtf(static_cast<float>(dim));
-    const Dim3 grid{ceil_div(tokens, 64), unsigned(heads), unsigned(images)};
+    const Dim3 grid{ceil_div(most, 64), unsigned(heads), unsigned(lengths.size())};
     const std::string name = kernel<T>(on_tensor_cores ? "attention_mma" : "attention");
+    const int* given = is_text ? starts->data : nullptr;
     if (on_tensor_cores) {
-        launch(name, grid, 128, qkv.data, out.data, tokens, heads, scale);
+        launch(name, grid, 128, qkv.data, out.data, given, most, heads, causal, scale);
     } else {
-        launch(name, grid, 128, qkv.data, out.data, tokens, heads, dim, scale);
+        launch(name, grid, 128, qkv.data, out.data, given, most, heads, dim, causal, scale);
     }
-    const auto results = attend(qkv, images, tokens, heads, dim, scale);
-    compare<T>(called(name, images, tokens, heads, dim), out, [&](size_t at) -> Expected {
+    const auto results = attend(qkv, *starts, heads, dim, causal, scale);
+    compare<T>(called(name, lengths.size(), most, heads, dim, is_text, causal), out, [&](size_t at) -> Expected {
         const auto [value, magnitude] = results[at];
         return {value, f32_slack(value) + (on_tensor_cores ? Type<T>::ROUNDING * magnitude : 0.0)};
     });
 }
 
 template <class T>
-void pool(int images, int tokens, int prefix, int width, int mode, int one = 0) {
+void pool(const std::vector<int>& lengths, int prefix, int width, int mode, int one = 0) {
     const float eps = 1e-6f;
     const int pitch = pitch_of(width);
     const int wide = mode == 2 ? 2 * width : width;
-    Array<T> x(static_cast<size_t>(images) * tokens * pitch);
+    const auto starts = starts_of(lengths);
+    const int images = lengths.size(), tokens = lengths[0];
+    Array<T> x(static_cast<size_t>(starts->data[images]) * pitch);
     Array<float> scale(pitch), shift(pitch), out(static_cast<size_t>(images) * wide);
     fill(x, 9, 3.0f, 0.5f);
     fill(scale, 10, 1.0f);
     fill(shift, 11, 1.0f);
     pad(x, width, pitch);
     const std::string name = kernel<T>("pool");
-    launch(name, Dim3{unsigned(images), 1, 1}, 256, x.data, scale.data, shift.data, out.data, tokens, prefix, width,
-           pitch, one, mode, eps);
+    // Images are as long as each other, and have no starts.
+    const bool is_text = std::count(lengths.begin(), lengths.end(), tokens) < images;
+    launch(name, Dim3{unsigned(images), 1, 1}, 256, x.data, scale.data, shift.data, out.data,
+           is_text ? starts->data : nullptr, tokens, prefix, width, pitch, one, mode, eps);
     std::vector<double> classes(images * width), means(images * width);
     for (int image = 0; image < images; ++image) {
-        for (int token = 0; token < tokens; ++token) {
-            const size_t row = static_cast<size_t>(image) * tokens + token;
+        for (int token = 0; token < lengths[image]; ++token) {
+            const size_t row = starts->data[image] + token;
             const auto [mean, rate] = moments(x, row, width, pitch, eps);
             for (int column = 0; column < width; ++column) {
                 const double value = (x[row * pitch + column] - mean) * rate * scale[column] + shift[column];
                 if (token == one) classes[image * width + column] = value;
-                if (token >= prefix) means[image * width + column] += value / (tokens - prefix);
+                if (token >= prefix) means[image * width + column] += value / (lengths[image] - prefix);
             }
         }
     }
@@ -458,35 +492,45 @@ void check(bool tensor_cores) {
     patchify<T, unsigned char>(2, 4, 1, 4, 64);
     patchify<T, unsigned char>(1, 1, 1, 14, 1664);
     patchify<T, float>(2, 3, 5, 14, 592);
-    embed<T>(2, 5, 1, 64);
-    embed<T>(1, 9, 5, 1536);
-    embed<T>(3, 4, 0, 8);
+    embed<T>({5, 5}, 1, 64);
+    embed<T>({9}, 5, 1536);
+    embed<T>({4, 4, 4}, 0, 8);
+    embed<T>({3, 1, 77, 5}, 0, 72, 11);
     for (int width : {6, 8, 64, 66, 72, 192, 384, 768, 1024, 1536, 2048}) layer_norm<T>(5, width, 0.0f);
     layer_norm<T>(1, 384, 0.0f);
     layer_norm<T>(257, 384, 0.0f);
     layer_norm<T>(8, 768, 1000.0f);
+    layer_norm<T>(7, 72, 0.0f, true);
     for (size_t n : {8, 2048, 2056, 10000}) activate<T>(n, 0);
-    for (int function : {1, 2}) activate<T>(2056, function);
+    for (int function : {1, 2, 3}) activate<T>(2056, function);
     swiglu<T>(1, 8);
     swiglu<T>(5, 64);
     swiglu<T>(65, 1536);
     swiglu<T>(3, 4096);
     rotate<T>(2, 7, 5, 3, 64, 32);
     rotate<T>(2, 4, 0, 2, 24, 11);
-    for (int tokens : {1, 5, 64, 65, 257}) attention<T>(tokens < 64 ? 2 : 1, tokens, 3, 64, false);
-    for (int dim : {4, 32, 60, 68, 80, 128, 132, 256}) attention<T>(2, 65, 2, dim, false);
+    const std::vector<int> texts{3, 77, 1, 64, 65, 130};
+    for (int tokens : {1, 5, 64, 65, 257}) {
+        attention<T>(std::vector<int>(tokens < 64 ? 2 : 1, tokens), 3, 64, false, false);
+    }
+    for (int dim : {4, 32, 60, 68, 80, 128, 132, 256}) attention<T>({65, 65}, 2, dim, false, false);
+    for (int causal : {0, 1}) {
+        for (int dim : {32, 80, 132}) attention<T>(texts, 2, dim, false, true, causal);
+        if (tensor_cores) attention<T>(texts, 3, 64, true, true, causal);
+    }
     if (tensor_cores) {
-        for (int tokens : {1, 5, 16, 17, 63, 64, 65, 128, 130, 257}) attention<T>(2, tokens, 3, 64, true);
+        for (int tokens : {1, 5, 16, 17, 63, 64, 65, 128, 130, 257}) attention<T>({tokens, tokens}, 3, 64, true, false);
     }
     for (int mode : {0, 1, 2}) {
-        pool<T>(2, 5, 1, 64, mode);
-        pool<T>(1, 261, 5, 384, mode);
-        pool<T>(1, 600, 1, 192, mode);
-        pool<T>(1, 3, 1, 2048, mode);
+        pool<T>({5, 5}, 1, 64, mode);
+        pool<T>({261}, 5, 384, mode);
+        pool<T>({600}, 1, 192, mode);
+        pool<T>({3}, 1, 2048, mode);
     }
-    pool<T>(2, 1, 1, 64, 0);
-    pool<T>(2, 5, 2, 66, 0, 1);
-    pool<T>(2, 5, 0, 66, 1);
+    pool<T>({1, 1}, 1, 64, 0);
+    pool<T>({5, 5}, 2, 66, 0, 1);
+    pool<T>({5, 5}, 0, 66, 1);
+    pool<T>(texts, 0, 66, 1);
     widen_rows<T>(3, 40);
     widen_rows<T>(2, 261);
 }

@@ -12,6 +12,7 @@ use foveate_encode::{
     Overlap, Place, Resident,
 };
 use foveate_model::Model;
+use foveate_model::parts::Parts;
 
 use super::clock::{DeviceClock, Marks};
 use super::geometry::CudaGeometry;
@@ -102,8 +103,9 @@ impl CudaEncoder {
         let decisive = blaslt::release().and_then(|blas| Ok(format!("{blas}, {}", foveate_cuda::release()?)));
         let kernels = Some(decisive.map_err(refused)?);
         let spec = EncoderSpec { kernels, ..crate::encoder::spec(model, options)? };
-        let geometry = CudaGeometry::new(model, &spec)?;
-        let network = CudaNetwork::new(&device, model, geometry, element, settings, &spec)?;
+        let parts = Parts::new(model).map_err(crate::encoder::unusable)?;
+        let geometry = CudaGeometry::new(&parts, &model.network, options)?;
+        let network = CudaNetwork::new(&device, &parts, &model.network, geometry, element, settings, options)?;
         let slots = (0..DEPTH).map(|_| Slot::new(&device, &geometry, spec.max_batch)).collect::<Result<_, _>>();
         Ok(Self {
             slots: slots.map_err(refused)?,
@@ -350,14 +352,14 @@ impl<'a> PixelSource<'a> {
     }
 }
 
-fn number(device: &str) -> Result<usize, EncodeError> {
+pub(super) fn number(device: &str) -> Result<usize, EncodeError> {
     foveate_cuda::ordinal(device).ok_or_else(|| EncodeError::Device {
         device: device.to_owned(),
         reason: "a device is called `cuda` or `cuda:N`".into(),
     })
 }
 
-fn element(device: &Device, options: &EncoderOptions) -> Result<Element, EncodeError> {
+pub(super) fn element(device: &Device, options: &EncoderOptions) -> Result<Element, EncodeError> {
     let (major, minor) = device.compute_capability();
     let what = format!("{} (compute capability {major}.{minor})", device.name());
     if (major, minor) < OLDEST {

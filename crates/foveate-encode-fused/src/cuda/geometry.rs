@@ -1,9 +1,9 @@
 //! The sizes of a model's forward.
 
 use foveate_core::{CHANNELS, SampleType};
-use foveate_encode::{EncodeError, EncoderSpec, Pooling};
+use foveate_encode::{EncodeError, EncoderOptions, Pooling};
 use foveate_model::parts::Parts;
-use foveate_model::{Activation, Model};
+use foveate_model::{Activation, Network};
 
 /// The largest second and third dimension of a kernel's grid, which count images.
 const MOST_IMAGES: usize = 65_535;
@@ -17,18 +17,21 @@ const HEAD_STEP: usize = 4;
 /// The widest head that attention computes.
 const WIDEST_HEAD: usize = 256;
 
-/// The sizes of a model's forward, per image. Padding is zeros, behind each row and each head.
+/// The sizes of a model's forward, per image or per text. Padding is zeros, behind each row and each head.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CudaGeometry {
     /// Patches down and across.
     pub(super) rows: usize,
     pub(super) columns: usize,
-    /// Side of a patch in pixels.
+    /// Side of a patch in pixels; 0 for texts.
     pub(super) patch: usize,
     pub(super) sample: SampleType,
     /// A patch's samples, padded.
     pub(super) padded: usize,
+    /// Tokens of an image, or the most of a text.
     pub(super) tokens: usize,
+    /// True if a token attends to itself and to those before it alone.
+    pub(super) causal: bool,
     /// Tokens before the patches' tokens.
     pub(super) prefix: usize,
     /// Width of a token.
@@ -58,19 +61,19 @@ pub(super) struct BlockSizes {
 
 impl CudaGeometry {
     /// # Errors
-    /// [`EncodeError::Model`] if the input is not a whole number of patches, [`EncodeError::Unsupported`] for too large
-    /// a batch and for heads that the kernels cannot divide among threads.
-    pub(super) fn new(model: &Model, spec: &EncoderSpec) -> Result<Self, EncodeError> {
-        let network = &model.network;
-        let parts = Parts::new(model).map_err(crate::encoder::unusable)?;
-        let probe = network.probe.filter(|_| spec.pooling == Pooling::Head);
+    /// [`EncodeError::Model`] if the network lacks the pooling, [`EncodeError::Unsupported`] for too large a batch and
+    /// for heads that the kernels cannot divide among threads.
+    pub(super) fn new(parts: &Parts<'_>, network: &Network, options: &EncoderOptions) -> Result<Self, EncodeError> {
+        let pooling = options.pooling;
+        let probe = network.probe.filter(|_| pooling == Pooling::Head);
         let geometry = Self {
             rows: parts.grid().height,
             columns: parts.grid().width,
             patch: network.patch_size,
-            sample: spec.sample,
+            sample: options.sample,
             padded: (network.patch_size * network.patch_size * CHANNELS).next_multiple_of(PATCH_STEP),
-            tokens: parts.tokens(),
+            tokens: network.words.map_or(parts.tokens(), |words| words.context),
+            causal: network.words.is_some_and(|words| words.causal),
             prefix: network.prefix_tokens(),
             width: network.hidden_size,
             hidden: Self::pitch(network.hidden_size),
@@ -85,11 +88,11 @@ impl CudaGeometry {
                 is_residual: false,
             }),
             activation: network.activation,
-            pooling: spec.pooling,
-            token: if spec.pooling == Pooling::Register { network.class_token as usize } else { 0 },
-            dim: spec.dim,
+            pooling,
+            token: if pooling == Pooling::Register { network.class_token as usize } else { 0 },
+            dim: network.dim(pooling).map_err(crate::encoder::unusable)?,
         };
-        geometry.check(spec.max_batch)?;
+        geometry.check(options.max_batch)?;
         Ok(geometry)
     }
 
@@ -107,9 +110,6 @@ impl CudaGeometry {
         }
         if self.probe.is_some() && self.is_gated() {
             return refused("attention pooling with a gated MLP".to_owned());
-        }
-        if self.activation == Activation::Relu {
-            return refused("the activation relu".to_owned());
         }
         if max_batch > MOST_IMAGES {
             return refused(format!("batches of {max_batch} images; {MOST_IMAGES} at most"));
@@ -138,7 +138,7 @@ impl CudaGeometry {
 
     /// Returns true if a single token is left of each image at the end: the class token, or attention pooling's.
     pub(super) fn leaves_one_token(&self) -> bool {
-        matches!(self.pooling, Pooling::Cls | Pooling::Head)
+        self.patch > 0 && matches!(self.pooling, Pooling::Cls | Pooling::Head)
     }
 
     pub(super) fn is_gated(&self) -> bool {

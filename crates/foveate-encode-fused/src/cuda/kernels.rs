@@ -56,6 +56,18 @@ pub(super) struct CudaRotary {
     pub(super) half: usize,
 }
 
+/// Texts on the device, one behind the other: i32. Each has 1 to `tokens` tokens, and every id is below the vocabulary.
+pub(super) struct PackedTexts<'a> {
+    /// `[rows]`.
+    pub(super) ids: &'a Buffer,
+    /// `[count + 1]`: each text's first row, and the end of the last one.
+    pub(super) starts: &'a Buffer,
+    /// `[count]`: the rows of the pooled tokens, if it is one of each text.
+    pub(super) pooled: &'a Buffer,
+    pub(super) count: usize,
+    pub(super) rows: usize,
+}
+
 /// Elements that a block of `activate` and `swiglu` computes.
 const ACTIVATIONS: usize = 2048;
 /// Queries that a block of either attention computes.
@@ -111,31 +123,49 @@ impl CudaKernels {
     }
 
     /// Adds `patches` `[images · patches, hidden]` and `base` `[tokens, hidden]` into `x` `[images · tokens, hidden]`.
+    /// For texts, `patches` are the words, `[vocabulary, hidden]`.
+    #[allow(clippy::too_many_arguments)] // the kernel's own
     pub(super) fn embed(
         &self,
         stream: &Stream,
         geometry: &CudaGeometry,
         images: usize,
+        texts: Option<&PackedTexts<'_>>,
         patches: &Buffer,
         base: &Buffer,
         x: &Buffer,
     ) -> Result<(), CudaError> {
         let CudaGeometry { tokens, prefix, hidden, .. } = *geometry;
-        self.check(patches, images * (tokens - prefix) * hidden)?;
+        if texts.is_none() {
+            self.check(patches, images * (tokens - prefix) * hidden)?;
+        }
         check(base, tokens * hidden * size_of::<f32>())?;
         self.check(x, images * tokens * hidden)?;
-        let args = [Arg::Buffer(patches), Arg::Buffer(base), Arg::Buffer(x), int(tokens)?, int(prefix)?, int(hidden)?];
-        // SAFETY: these are its arguments; a block reads and writes one token's row of what was checked above.
+        let args = [
+            Arg::Buffer(patches),
+            Arg::Buffer(base),
+            texts.map_or(Arg::Null, |texts| Arg::Buffer(texts.ids)),
+            starts_of(texts),
+            Arg::Buffer(x),
+            int(tokens)?,
+            int(prefix)?,
+            int(hidden)?,
+        ];
+        // SAFETY: these are its arguments; a block reads and writes one token's row of what was checked above, or the
+        // row of a word.
         unsafe { self.embed.launch(stream, [size(tokens)?, size(images)?, 1], 128, &args) }
     }
 
-    /// Normalizes `x` `[rows, hidden]` into `y` of the same shape.
+    /// Normalizes `x` `[rows, hidden]` into `y` of the same shape; or from a larger `x` the rows that are `taken`, i32
+    /// `[rows]`.
+    #[allow(clippy::too_many_arguments)] // the kernel's own
     pub(super) fn layer_norm(
         &self,
         stream: &Stream,
         geometry: &CudaGeometry,
         rows: usize,
         x: &Buffer,
+        taken: Option<&Buffer>,
         norm: &CudaNorm,
         y: &Buffer,
     ) -> Result<(), CudaError> {
@@ -148,12 +178,14 @@ impl CudaKernels {
             Arg::Buffer(&norm.scale),
             Arg::Buffer(&norm.shift),
             Arg::Buffer(y),
+            taken.map_or(Arg::Null, Arg::Buffer),
             int(rows)?,
             int(width)?,
             int(hidden)?,
             Arg::F32(norm.eps),
         ];
-        // SAFETY: these are its arguments; warps beyond `rows` do nothing, the others stay in their row.
+        // SAFETY: these are its arguments; warps beyond `rows` do nothing, the others stay in their row. Texts' pooled
+        // rows are among those of `x`.
         unsafe { self.layer_norm.launch(stream, [size(rows.div_ceil(NORMS))?, 1, 1], 128, &args) }
     }
 
@@ -167,10 +199,10 @@ impl CudaKernels {
     ) -> Result<(), CudaError> {
         self.check(x, count)?;
         let function = match activation {
-            // The geometry refuses ReLU.
-            Activation::Gelu | Activation::GatedSilu | Activation::Relu => 0,
+            Activation::Gelu | Activation::GatedSilu => 0,
             Activation::GeluTanh => 1,
             Activation::QuickGelu => 2,
+            Activation::Relu => 3,
         };
         let args = [Arg::Buffer(x), long(count)?, Arg::I32(function)];
         // SAFETY: these are its arguments; threads beyond `count` do nothing.
@@ -223,8 +255,8 @@ impl CudaKernels {
     }
 
     /// Computes attention from `qkv` `[images · tokens, 3, heads, dim]` to `out` `[images · tokens, heads, dim]`, for
-    /// the first `queries` tokens of each image at least. It uses tensor cores if `tensor_cores` is set and they
-    /// support the shape.
+    /// the first `queries` tokens of each image, or each of the texts, at least. It uses tensor cores if `tensor_cores`
+    /// is set and they support the shape.
     #[allow(clippy::too_many_arguments)] // the kernel's own
     pub(super) fn attention(
         &self,
@@ -232,11 +264,12 @@ impl CudaKernels {
         geometry: &CudaGeometry,
         heads: usize,
         [images, queries]: [usize; 2],
+        texts: Option<&PackedTexts<'_>>,
         tensor_cores: bool,
         qkv: &Buffer,
         out: &Buffer,
     ) -> Result<(), CudaError> {
-        let CudaGeometry { tokens, width, hidden, .. } = *geometry;
+        let CudaGeometry { tokens, width, hidden, causal, .. } = *geometry;
         let dim = hidden / heads;
         self.check(qkv, images * tokens * 3 * hidden)?;
         self.check(out, images * tokens * hidden)?;
@@ -247,23 +280,28 @@ impl CudaKernels {
         let scale = Arg::F32(1.0 / ((width / heads) as f32).sqrt());
         let qkv = Arg::Buffer(qkv);
         let out = Arg::Buffer(out);
+        let starts = starts_of(texts);
         let tokens_arg = int(tokens)?;
         let heads_arg = int(heads)?;
-        let with_dim = [qkv, out, tokens_arg, heads_arg, int(dim)?, scale];
-        let without = [qkv, out, tokens_arg, heads_arg, scale];
+        let causal = Arg::I32(causal.into());
+        let with_dim = [qkv, out, starts, tokens_arg, heads_arg, int(dim)?, causal, scale];
+        let without = [qkv, out, starts, tokens_arg, heads_arg, causal, scale];
         let args = if has_dim { &with_dim[..] } else { &without[..] };
         let grid = [size(queries.div_ceil(QUERIES))?, size(heads)?, size(images)?];
-        // SAFETY: these are the chosen kernel's arguments; queries and keys beyond `tokens` are neither read nor
-        // written, the others stay in their image and head.
+        // SAFETY: these are the chosen kernel's arguments; queries and keys beyond `tokens`, or a text's end, are
+        // neither read nor written, the others stay in their image and head.
         unsafe { kernel.launch(stream, grid, 128, args) }
     }
 
-    /// Pools `x` `[images · tokens, hidden]` after the last LayerNorm to f32 rows `[images, vector]`.
+    /// Pools `x` `[images · tokens, hidden]` after the last LayerNorm to f32 rows `[images, vector]`; or each of the
+    /// texts.
+    #[allow(clippy::too_many_arguments)] // the kernel's own
     pub(super) fn pool(
         &self,
         stream: &Stream,
         geometry: &CudaGeometry,
         images: usize,
+        texts: Option<&PackedTexts<'_>>,
         x: &Buffer,
         norm: &CudaNorm,
         out: &Buffer,
@@ -282,6 +320,7 @@ impl CudaKernels {
             Arg::Buffer(&norm.scale),
             Arg::Buffer(&norm.shift),
             Arg::Buffer(out),
+            starts_of(texts),
             int(tokens)?,
             int(prefix)?,
             int(width)?,
@@ -329,6 +368,10 @@ fn check(buffer: &Buffer, bytes: usize) -> Result<(), CudaError> {
         return Ok(());
     }
     Err(CudaError::Misfit(format!("a kernel needs {bytes} bytes of a buffer that has {}", buffer.bytes())))
+}
+
+fn starts_of<'a>(texts: Option<&PackedTexts<'a>>) -> Arg<'a> {
+    texts.map_or(Arg::Null, |texts| Arg::Buffer(texts.starts))
 }
 
 fn int(value: usize) -> Result<Arg<'static>, CudaError> {

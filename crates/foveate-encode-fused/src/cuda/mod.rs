@@ -12,6 +12,9 @@
 //! (`kernels/forward.cu`). Sums are f32 in every precision. Normalization, LayerScale and biases are folded into the
 //! weights. A batch neither allocates memory nor waits. The work between the first and the last kernel is one graph per
 //! batch size. Rows and heads are padded with zeros to the widths that kernels and products read.
+//!
+//! Texts take the same blocks. Their first kernel looks words up, and their tokens lie one behind the other, so that
+//! attention reads where each text begins. Products are padded to a power of two rows.
 
 mod clock;
 mod encoder;
@@ -20,9 +23,11 @@ mod geometry;
 mod kernels;
 mod network;
 mod settings;
+mod text;
 mod weights;
 
 pub use encoder::CudaEncoder;
+pub(crate) use text::CudaTexts;
 
 use std::time::Instant;
 

@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 
 use foveate_cuda::blaslt::{self, Element, Operands, Product, Shape};
 use foveate_cuda::{Buffer, CudaError, Device, Graph, Stream};
-use foveate_encode::{BATCH_SIZES, EncodeError, EncoderSpec, Pooling};
-use foveate_model::Model;
+use foveate_encode::{BATCH_SIZES, EncodeError, EncoderOptions, Pooling};
+use foveate_model::Network;
+use foveate_model::parts::Parts;
 
 use super::geometry::{BlockSizes, CudaGeometry};
-use super::kernels::CudaKernels;
+use super::kernels::{CudaKernels, PackedTexts};
 use super::settings::{AttentionKernel, CudaSettings};
 use super::unavailable;
 use super::weights::{CudaBlock, CudaLinear, CudaWeights};
@@ -17,6 +18,9 @@ use super::weights::{CudaBlock, CudaLinear, CudaWeights};
 const PRODUCT_WORKSPACE: usize = 32 << 20;
 /// The number of batch sizes whose plans are kept: as many as a lane submits.
 const PLANS: usize = BATCH_SIZES;
+
+/// Fewest rows of texts' products: those of one tile.
+const FEWEST_ROWS: usize = 128;
 
 /// A model on a device, and the memory for its largest batch.
 pub(super) struct CudaNetwork {
@@ -49,7 +53,10 @@ struct Workspace {
 /// The products and the graph for one batch size.
 struct ProductPlan {
     images: usize,
-    patch: Product,
+    /// The tokens of all images.
+    rows: usize,
+    /// `None` for texts.
+    patch: Option<Product>,
     blocks: BlockProducts,
     /// Of the block that leaves one token per image.
     last: Option<BlockProducts>,
@@ -79,17 +86,18 @@ enum Launch {
 impl CudaNetwork {
     pub(super) fn new(
         device: &Device,
-        model: &Model,
+        parts: &Parts<'_>,
+        network: &Network,
         geometry: CudaGeometry,
         element: Element,
         settings: CudaSettings,
-        spec: &EncoderSpec,
+        options: &EncoderOptions,
     ) -> Result<Self, EncodeError> {
-        let refused = |error| unavailable(&spec.device, error);
+        let refused = |error| unavailable(&options.device, error);
         let blas = blaslt::Handle::new(device).map_err(refused)?;
         let kernels = CudaKernels::new(device, element, geometry.sample).map_err(refused)?;
-        let weights = CudaWeights::new(device, model, &geometry, element, &refused)?;
-        let memory = Workspace::new(device, &geometry, element, spec.max_batch).map_err(refused)?;
+        let weights = CudaWeights::new(device, parts, network, &geometry, element, &refused)?;
+        let memory = Workspace::new(device, &geometry, element, options.max_batch.max(1)).map_err(refused)?;
         Ok(Self { geometry, element, settings, weights, kernels, blas, memory, plans: VecDeque::new() })
     }
 
@@ -110,14 +118,42 @@ impl CudaNetwork {
         pixels: &Buffer,
         out: &Buffer,
     ) -> Result<(), CudaError> {
-        self.plan(images)?;
+        self.plan(images, images * self.geometry.tokens)?;
+        // The memory of pixels and vectors differs from batch to batch, so the first and the last kernel are not part
+        // of a graph.
+        self.kernels.patchify(stream, &self.geometry, images, pixels, &self.memory.wide)?;
+        self.run(stream, images, None, out)
+    }
+
+    /// Enqueues the forward of texts on `stream` to `out`, f32 rows.
+    pub(super) fn forward_texts(
+        &mut self,
+        stream: &Stream,
+        texts: &PackedTexts<'_>,
+        out: &Buffer,
+    ) -> Result<(), CudaError> {
+        let most = self.memory.x.bytes() / (self.geometry.hidden * self.element.bytes());
+        // Batches seldom have the same number of tokens, so their products are padded to a few sizes. What rows beyond
+        // the texts hold goes nowhere: attention alone reads other rows, and it stays within a text.
+        let rows = texts.rows.next_power_of_two().max(FEWEST_ROWS).min(most);
+        self.plan(texts.count.next_power_of_two().min(most / self.geometry.tokens), rows)?;
+        self.run(stream, texts.count, Some(texts), out)
+    }
+
+    /// Runs the plan that was moved to the end.
+    fn run(
+        &mut self,
+        stream: &Stream,
+        images: usize,
+        texts: Option<&PackedTexts<'_>>,
+        out: &Buffer,
+    ) -> Result<(), CudaError> {
         let Self { geometry, settings, weights, kernels, memory, plans, .. } = self;
         // `plan` put it there.
         let Some(plan) = plans.back_mut() else { return Err(CudaError::Misfit(format!("no plan for {images}"))) };
-        // The memory of pixels and vectors differs from batch to batch, so these two kernels are not part of a graph.
-        kernels.patchify(stream, geometry, images, pixels, &memory.wide)?;
         let tensor_cores = settings.attention == AttentionKernel::Auto;
-        let blocks = ForwardPass { geometry, weights, kernels, memory, stream, tensor_cores, images };
+        let rows = plan.rows;
+        let blocks = ForwardPass { geometry, weights, kernels, memory, stream, tensor_cores, images, rows, texts };
         match &plan.launch {
             Launch::Graph(graph) => graph.launch(stream)?,
             Launch::Plain => blocks.run(plan)?,
@@ -133,23 +169,25 @@ impl CudaNetwork {
                 plan.launch = graph.map_or(Launch::Plain, Launch::Graph);
             }
         }
+        if weights.projection.is_some() {
+            return kernels.widen_rows(stream, geometry, images, &memory.wide, out);
+        }
         match &memory.token {
-            None => kernels.pool(stream, geometry, images, &memory.x, &weights.norm, out),
+            None => kernels.pool(stream, geometry, images, texts, &memory.x, &weights.norm, out),
             Some(token) if geometry.pooling == Pooling::Cls => {
-                kernels.pool(stream, &geometry.one_token(), images, token, &weights.norm, out)
+                kernels.pool(stream, &geometry.one_token(), images, None, token, &weights.norm, out)
             }
-            Some(_) if weights.projection.is_some() => kernels.widen_rows(stream, geometry, images, &memory.wide, out),
             Some(token) => kernels.widen_rows(stream, geometry, images, token, out),
         }
     }
 
-    /// Moves the plan for `images` to the end; makes it first if there is none.
-    fn plan(&mut self, images: usize) -> Result<(), CudaError> {
-        let plan = match self.plans.iter().position(|plan| plan.images == images) {
+    /// Moves the plan for `images` with `rows` tokens to the end; makes it first if there is none.
+    fn plan(&mut self, images: usize, rows: usize) -> Result<(), CudaError> {
+        let plan = match self.plans.iter().position(|plan| plan.images == images && plan.rows == rows) {
             Some(at) => self.plans.remove(at),
             None => None,
         };
-        let plan = plan.map_or_else(|| self.new_plan(images), Ok)?;
+        let plan = plan.map_or_else(|| self.new_plan(images, rows), Ok)?;
         if self.plans.len() == PLANS {
             self.plans.pop_front();
         }
@@ -157,39 +195,43 @@ impl CudaNetwork {
         Ok(())
     }
 
-    fn new_plan(&self, images: usize) -> Result<ProductPlan, CudaError> {
-        let CudaGeometry { padded, tokens, hidden, layers, dim, .. } = self.geometry;
+    fn new_plan(&self, images: usize, rows: usize) -> Result<ProductPlan, CudaError> {
+        let CudaGeometry { padded, hidden, layers, dim, .. } = self.geometry;
         let mut last = None;
         if let Some(block) = &self.weights.last {
-            last = Some(self.block_products(images, 1, block.sizes)?);
+            last = Some(self.block_products(rows, images, block.sizes)?);
         }
         let mut projection = None;
         if self.weights.projection.is_some() {
             projection = Some(self.planned(self.shape(images, hidden, CudaGeometry::pitch(dim)))?);
         }
         let patches = images * self.geometry.patches();
+        let mut patch = None;
+        if patches > 0 {
+            patch = Some(self.planned(Shape { bias: false, ..self.shape(patches, padded, hidden) })?);
+        }
         Ok(ProductPlan {
             images,
-            patch: self.planned(Shape { bias: false, ..self.shape(patches, padded, hidden) })?,
-            blocks: self.block_products(images, tokens, layers)?,
+            rows,
+            patch,
+            blocks: self.block_products(rows, rows, layers)?,
             last,
             projection,
             launch: if self.settings.graph { Launch::First } else { Launch::Plain },
         })
     }
 
-    /// Plans a block that goes on behind its attention with the first `left` tokens of each image.
-    fn block_products(&self, images: usize, left: usize, sizes: BlockSizes) -> Result<BlockProducts, CudaError> {
+    /// Plans a block of `rows` tokens that goes on behind its attention with `left`: all, or the first of each image.
+    fn block_products(&self, rows: usize, left: usize, sizes: BlockSizes) -> Result<BlockProducts, CudaError> {
         let CudaGeometry { tokens, hidden, .. } = self.geometry;
-        let rows = images * left;
         // The rows that are left are among the others, and so far apart.
-        let pitch = (left < tokens).then_some(tokens * hidden);
-        let output = Shape { accumulate: sizes.is_residual, pitch, ..self.shape(rows, hidden, hidden) };
+        let pitch = (left < rows).then_some(tokens * hidden);
+        let output = Shape { accumulate: sizes.is_residual, pitch, ..self.shape(left, hidden, hidden) };
         Ok(BlockProducts {
-            qkv: self.planned(self.shape(images * tokens, hidden, 3 * hidden))?,
+            qkv: self.planned(self.shape(rows, hidden, 3 * hidden))?,
             output: self.planned(output)?,
-            mlp_input: self.planned(self.shape(rows, hidden, self.geometry.mlp_inputs(sizes)))?,
-            mlp_output: self.planned(Shape { accumulate: true, ..self.shape(rows, sizes.mlp, hidden) })?,
+            mlp_input: self.planned(self.shape(left, hidden, self.geometry.mlp_inputs(sizes)))?,
+            mlp_output: self.planned(Shape { accumulate: true, ..self.shape(left, sizes.mlp, hidden) })?,
         })
     }
 
@@ -240,12 +282,17 @@ struct ForwardPass<'a> {
     stream: &'a Stream,
     tensor_cores: bool,
     images: usize,
+    /// The tokens of all images, or texts' padded.
+    rows: usize,
+    /// `images` texts, if it is these.
+    texts: Option<&'a PackedTexts<'a>>,
 }
 
 impl ForwardPass<'_> {
     fn run(&self, plan: &mut ProductPlan) -> Result<(), CudaError> {
-        let Self { geometry, weights, kernels, memory, stream, images, .. } = *self;
+        let Self { geometry, weights, kernels, memory, stream, images, texts, .. } = *self;
         let Workspace { x, narrow, wide, token, products, .. } = memory;
+        let mut embedded = &weights.patch;
         let patches = Operands {
             x: wide,
             weight: &weights.patch,
@@ -255,18 +302,21 @@ impl ForwardPass<'_> {
             y: narrow,
             workspace: products,
         };
-        plan.patch.run(stream, &patches)?;
+        if let Some(product) = &mut plan.patch {
+            product.run(stream, &patches)?;
+            embedded = narrow;
+        }
         match &weights.stem_norm {
-            None => kernels.embed(stream, geometry, images, narrow, &weights.base, x)?,
+            None => kernels.embed(stream, geometry, images, texts, embedded, &weights.base, x)?,
             Some(norm) => {
-                kernels.embed(stream, geometry, images, narrow, &weights.base, wide)?;
-                kernels.layer_norm(stream, geometry, images * geometry.tokens, wide, norm, x)?;
+                kernels.embed(stream, geometry, images, texts, embedded, &weights.base, wide)?;
+                kernels.layer_norm(stream, geometry, self.rows, wide, None, norm, x)?;
             }
         }
         for block in &weights.blocks {
             self.block(&mut plan.blocks, block, geometry.tokens, x)?;
         }
-        let Some(token) = token else { return Ok(()) };
+        let token = token.as_ref().unwrap_or(x);
         if let Some((products, block)) = plan.last.as_mut().zip(weights.last.as_ref()) {
             self.block(products, block, 1, token)?;
         }
@@ -274,27 +324,29 @@ impl ForwardPass<'_> {
             if geometry.probe.is_some() {
                 return self.linear(product, token, layer, None, wide);
             }
-            kernels.layer_norm(stream, geometry, images, token, &weights.norm, narrow)?;
+            let pooled = texts.map(|texts| texts.pooled);
+            kernels.layer_norm(stream, geometry, images, token, pooled, &weights.norm, narrow)?;
             self.linear(product, narrow, layer, None, wide)?;
         }
         Ok(())
     }
 
-    /// A block on the tokens `x`. The first `left` of each image go on behind its attention, to the rows of `y`.
+    /// A block on the tokens `x`. All go on behind its attention, or one of each image if `left` is 1, to the rows of
+    /// `y`.
     fn block(&self, products: &mut BlockProducts, block: &CudaBlock, left: usize, y: &Buffer) -> Result<(), CudaError> {
-        let Self { geometry, kernels, stream, images, tensor_cores, .. } = *self;
+        let Self { geometry, kernels, stream, images, texts, tensor_cores, .. } = *self;
         let Workspace { x, narrow, wide, gated, .. } = self.memory;
         let BlockSizes { heads, mlp, .. } = block.sizes;
-        kernels.layer_norm(stream, geometry, images * geometry.tokens, x, &block.norm1, narrow)?;
+        kernels.layer_norm(stream, geometry, self.rows, x, None, &block.norm1, narrow)?;
         self.linear(&mut products.qkv, narrow, &block.qkv, None, wide)?;
         if let Some(rotary) = &block.rotary {
             kernels.rotate(stream, geometry, images, rotary, wide)?;
         }
-        kernels.attention(stream, geometry, heads, [images, left], tensor_cores, wide, narrow)?;
+        kernels.attention(stream, geometry, heads, [images, left], texts, tensor_cores, wide, narrow)?;
         self.linear(&mut products.output, narrow, &block.output, Some(x), y)?;
 
-        let rows = images * left;
-        kernels.layer_norm(stream, geometry, rows, y, &block.norm2, narrow)?;
+        let rows = if left == 1 { images } else { self.rows };
+        kernels.layer_norm(stream, geometry, rows, y, None, &block.norm2, narrow)?;
         self.linear(&mut products.mlp_input, narrow, &block.mlp_input, None, wide)?;
         let activated = match gated {
             Some(gated) => {

@@ -4,7 +4,7 @@ use foveate_cuda::blaslt::Element;
 use foveate_cuda::{Buffer, CudaError, Device};
 use foveate_encode::EncodeError;
 use foveate_model::parts::{self, Parts};
-use foveate_model::{Model, ModelError, RotaryTable};
+use foveate_model::{ModelError, Network, RotaryTable};
 use half::{bf16, f16};
 
 use super::geometry::{BlockSizes, CudaGeometry};
@@ -16,9 +16,9 @@ const CENTRE: f64 = 128.0;
 
 /// A model's parameters, padded as [`CudaGeometry`] says.
 pub(super) struct CudaWeights {
-    /// `[hidden, padded]`, for centred pixels.
+    /// `[hidden, padded]`, for centred pixels; for texts the words, `[vocabulary, hidden]`.
     pub(super) patch: Buffer,
-    /// `[tokens, hidden]` f32: a token's value before its patch is added, including the patches' bias.
+    /// `[tokens, hidden]` f32: a token's value before its patch is added, including the patches' bias, or its word.
     pub(super) base: Buffer,
     pub(super) stem_norm: Option<CudaNorm>,
     pub(super) blocks: Vec<CudaBlock>,
@@ -59,18 +59,17 @@ impl CudaWeights {
     /// [`EncodeError::Model`] if a tensor is missing or has another shape; `refused` converts the device's errors.
     pub(super) fn new(
         device: &Device,
-        model: &Model,
+        parts: &Parts<'_>,
+        network: &Network,
         geometry: &CudaGeometry,
         element: Element,
         refused: &dyn Fn(CudaError) -> EncodeError,
     ) -> Result<Self, EncodeError> {
-        let parts = Parts::new(model).map_err(unusable)?;
-        let eps = model.network.layer_norm_eps as f32;
+        let eps = network.layer_norm_eps as f32;
         let upload = WeightUpload { device, element, eps, width: geometry.width, hidden: geometry.hidden };
-        let embedding = parts.embedding().map_err(unusable)?;
         let rotary = parts.rotary().map(|table| upload.rotary(&table)).transpose().map_err(refused)?;
         let mut blocks = Vec::new();
-        for layer in 0..model.network.num_hidden_layers {
+        for layer in 0..network.num_hidden_layers {
             let block = parts.block(layer).map_err(unusable)?;
             blocks.push(upload.block(block, geometry.layers, rotary.clone()).map_err(refused)?);
         }
@@ -83,13 +82,24 @@ impl CudaWeights {
         };
         let tokens = [geometry.width, geometry.hidden];
         let vector = [geometry.dim, CudaGeometry::pitch(geometry.dim)];
-        let samples = [embedding.patch.inputs, geometry.padded];
-        let patch = pad(&pad(&embedding.patch.weight, samples), tokens.map(|rows| rows * geometry.padded));
-        let base = pad(&base(&embedding, geometry), tokens);
+        let patch;
+        let base;
+        let mut stem_norm = None;
+        if network.words.is_some() {
+            let layers = parts.words().map_err(unusable)?;
+            patch = pad(&layers.table, tokens);
+            base = pad(&layers.positions, tokens);
+        } else {
+            let embedding = parts.embedding().map_err(unusable)?;
+            let samples = [embedding.patch.inputs, geometry.padded];
+            patch = pad(&pad(&embedding.patch.weight, samples), tokens.map(|rows| rows * geometry.padded));
+            base = pad(&base_of(&embedding, geometry), tokens);
+            stem_norm = embedding.norm.map(|norm| upload.norm(&norm)).transpose().map_err(refused)?;
+        }
         Ok(Self {
             patch: upload.values(&patch).map_err(refused)?,
             base: Buffer::from_slice(device, &base).map_err(refused)?,
-            stem_norm: embedding.norm.map(|norm| upload.norm(&norm)).transpose().map_err(refused)?,
+            stem_norm,
             blocks,
             last,
             norm: upload.norm(&norm).map_err(refused)?,
@@ -123,7 +133,7 @@ fn unusable(error: ModelError) -> EncodeError {
 }
 
 /// The tokens' base. For patches' tokens it includes their bias and the correction for centred pixels, summed in f64.
-fn base(embedding: &parts::Embedding<'_>, geometry: &CudaGeometry) -> Vec<f32> {
+fn base_of(embedding: &parts::Embedding<'_>, geometry: &CudaGeometry) -> Vec<f32> {
     let patch = &embedding.patch;
     let rows = patch.weight.chunks_exact(patch.inputs);
     let sums = rows.map(|row| row.iter().map(|&weight| f64::from(weight)).sum::<f64>());
