@@ -10,7 +10,7 @@ use foveate_pipeline::lane::Normalize;
 use foveate_sink::RunManifest;
 use foveate_text::{TextError, TextRules, TextTokenizer};
 
-/// Texts that are computed together.
+/// Texts that are computed together; enough for a GPU.
 const BATCH: usize = 256;
 
 /// A text tower with its tokenizer, open for one call after another.
@@ -32,6 +32,8 @@ struct TextIdentity {
     library: &'static str,
     dtype: &'static str,
     logits: Option<LogitScale>,
+    /// `cpu` or `cuda`.
+    device: String,
 }
 
 /// The reason that texts have no vectors.
@@ -53,6 +55,9 @@ pub enum TextsError {
     /// A text, counted from 1, is empty.
     #[error("text {0} is empty; name what to search for")]
     Empty(usize),
+    /// The vector of a text, counted from 1, is none, mostly because f16 overflowed.
+    #[error("text {0} has a vector with a component that is infinite or not a number; compute in f32 or bf16")]
+    NotFinite(usize),
 }
 
 /// The vectors of some texts.
@@ -67,7 +72,8 @@ pub struct EmbeddedTexts {
 }
 
 impl TextEmbedder {
-    /// Opens the text tower of the model `spec` on `options.threads` threads of the CPU, in `options.dtype`.
+    /// Opens the text tower of the model `spec` in `options.dtype` on `options.device`: `cuda:N`, or `cpu` with
+    /// `options.threads` threads.
     ///
     /// # Errors
     /// [`TextsError`], if the model has no text tower, no tokenizer or no weights.
@@ -75,8 +81,9 @@ impl TextEmbedder {
         let model = TextModel::open(spec, hub)?;
         let Some(folder) = &model.folder else { return Err(TextsError::Seeded(model.name)) };
         let Some(words) = model.network.words else { return Err(ModelError::Lacks("text tower").into()) };
+        let options = EncoderOptions { max_batch: BATCH, ..options.clone() };
         Ok(Self {
-            encoder: FusedTextEncoder::new(&model, options)?,
+            encoder: FusedTextEncoder::new(&model, &options)?,
             tokenizer: TextTokenizer::open(folder, rules(model.library, words.context, folder))?,
             is_padded: words.pooled != PooledWord::Mean,
             model: TextIdentity {
@@ -87,6 +94,7 @@ impl TextEmbedder {
                 library: model.library.name(),
                 dtype: options.dtype.name(),
                 logits: model.logits,
+                device: options.device.split(':').next().unwrap_or_default().to_owned(),
             },
         })
     }
@@ -103,7 +111,7 @@ impl TextEmbedder {
 
     /// Returns the record of everything that decides the vectors.
     pub fn manifest(&self, normalize: Normalize) -> RunManifest {
-        let TextIdentity { name, revision, weights_sha256, pooling, library, dtype, .. } = &self.model;
+        let TextIdentity { name, revision, weights_sha256, pooling, library, dtype, device, .. } = &self.model;
         let mut manifest = RunManifest { dim: self.dim(), ..RunManifest::default() };
         for (setting, value) in [
             ("foveate", crate::VERSION),
@@ -111,6 +119,7 @@ impl TextEmbedder {
             ("weights_sha256", weights_sha256.as_str()),
             (RunManifest::TEXTS, *library),
             ("encoder", "fused"),
+            ("device", device.as_str()),
             ("dtype", *dtype),
             ("pooling", *pooling),
             ("normalize", normalize.name()),
@@ -126,8 +135,8 @@ impl TextEmbedder {
     /// Computes the vectors of texts.
     ///
     /// # Errors
-    /// [`TextsError::Empty`] for a text without a character but white space; [`TextsError::Tokenizer`] and
-    /// [`TextsError::Encode`].
+    /// [`TextsError::Empty`] for a text without a character but white space; [`TextsError::NotFinite`],
+    /// [`TextsError::Tokenizer`] and [`TextsError::Encode`].
     pub fn embed<T: AsRef<str>>(&mut self, texts: &[T], normalize: Normalize) -> Result<EmbeddedTexts, TextsError> {
         let mut embedded = EmbeddedTexts { dim: self.dim(), ..EmbeddedTexts::default() };
         let mut rows = VectorBuf::new();
@@ -149,6 +158,9 @@ impl TextEmbedder {
             }
             let ids: Vec<&[u32]> = ids.iter().map(Vec::as_slice).collect();
             self.encoder.encode(&ids, &mut rows)?;
+            if let Some(at) = (0..rows.rows()).find(|&at| !rows.row(at).iter().all(|value| value.is_finite())) {
+                return Err(TextsError::NotFinite(batch * BATCH + at + 1));
+            }
             normalize.apply(rows.as_mut_slice(), embedded.dim);
             embedded.vectors.extend_from_slice(rows.as_slice());
         }

@@ -59,7 +59,11 @@ pub(crate) struct EmbedTextArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) id_column: Option<String>,
 
-    /// Precision of the forward: f32, bf16 or i8.
+    /// Device of the forward: `cpu` or `cuda:0`. There is no silent fallback.
+    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
+    pub(crate) device: String,
+
+    /// Precision of the forward: f32, bf16 or i8; on a GPU f32, f16 or bf16.
     #[arg(long, default_value = "f32", value_parser = one_of(&DType::ALL, DType::name))]
     pub(crate) dtype: DType,
 
@@ -100,7 +104,8 @@ pub(crate) fn run(args: &EmbedTextArgs) -> anyhow::Result<Exit> {
     let download = progress::Download::new(args.quiet);
     let hub = OpenOptions { progress: &download, ..OpenOptions::from_env() };
     let threads = args.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-    let options = EncoderOptions { dtype: args.dtype, threads, ..EncoderOptions::default() };
+    let device = args.device.clone();
+    let options = EncoderOptions { dtype: args.dtype, device, threads, ..EncoderOptions::default() };
     let mut embedder = TextEmbedder::open(&args.model, &options, &hub)?;
     download.clear();
     let mut manifest = embedder.manifest(args.normalize);

@@ -8,11 +8,12 @@ use std::process::Command;
 use crate::common::server::{Server, serve};
 use crate::common::{CONFORMANCE, PHOTOS, TINY, assert_same_tree, csv, embed, foveate, npy_rows, run};
 use foveate_cuda_emulator::for_trial;
-use foveate_testkit::{Trial, ignore, trials};
+use foveate_testkit::{Trial, data, ignore, trials};
 
 pub(crate) fn trials() -> Vec<Trial> {
     trials![
         vectors_are_the_cpus_whatever_order_the_streams_run_in,
+        texts_have_the_vectors_of_the_cpu,
         any_number_of_devices_gives_the_same_bytes,
         batches_that_are_decoded_on_the_device_have_the_outcomes_of_the_cpu,
         a_device_that_is_not_there_is_said_in_one_line,
@@ -80,6 +81,24 @@ fn vectors_are_the_cpus_whatever_order_the_streams_run_in() {
         let failures = |npy: &Path| csv(&foveate::sink::record_of(npy, "failures.csv"));
         assert_eq!(failures(&out), failures(&reference), "{dtype}, {order}");
     }
+}
+
+fn texts_have_the_vectors_of_the_cpu() {
+    let libraries = emulator("fused");
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("lines.txt"), "a cat\na red bicycle in snow\na dog that sleeps\n").unwrap();
+    let model = data("families/clip-gelu");
+    let texts = |output: &str, device: &str| {
+        let mut command = foveate();
+        command.current_dir(folder.path()).env("LD_LIBRARY_PATH", &libraries).env_remove("FOVEATE_CUDA_LIB");
+        command.args(["embed-text", "lines.txt", "-o", output, "--device", device, "--model"]).arg(&model);
+        run(&mut command)
+    };
+    texts("cpu.npy", "cpu").expect(0);
+    texts("cuda.npy", "cuda:0").expect(0);
+    let rows = ["cpu.npy", "cuda.npy"].map(|name| npy_rows(&folder.path().join(name), 40));
+    assert!(worst_cosine(&rows[1], &rows[0]) >= 1.0 - 1e-9);
+    texts("cpu.npy", "cuda:0").expect_error(2, "device");
 }
 
 fn any_number_of_devices_gives_the_same_bytes() {
