@@ -162,6 +162,31 @@ mod tests {
         assert!(out.as_slice() == samples::LIBJPEG[1].1, "other pixels after the damaged picture");
     }
 
+    /// A progressive picture whose scans define a table each, thousands of times.
+    #[test]
+    fn many_tables_are_freed_after_their_picture() {
+        let sample = samples::JPEG_PROGRESSIVE;
+        let table = sample.windows(2).position(|pair| pair == [0xFF, 0xC4]).expect("a table");
+        let length = 2 + usize::from(u16::from_be_bytes([sample[table + 2], sample[table + 3]]));
+        let scan = sample.windows(2).position(|pair| pair == [0xFF, 0xDA]).expect("a scan");
+        let next = scan
+            + 2
+            + sample[scan + 2..].windows(2).position(|pair| matches!(pair, [0xFF, 0xC4 | 0xDA])).expect("a scan");
+        let mut bytes = sample[..next].to_vec();
+        for _ in 0..200 {
+            bytes.extend_from_slice(&sample[table..table + length]);
+            bytes.extend_from_slice(&sample[scan..next]);
+        }
+        bytes.extend_from_slice(&sample[next..]);
+        let mut decoder = ExactDecoder::new(DecoderOptions::default());
+        let mut out = PixelBuf::default();
+        decoder
+            .decode(&bytes, DecodeHint::default(), &mut out)
+            .expect("the sample, with the first scan again and again");
+        assert!(decoder.picture.tables.capacity() <= 64, "{} tables stay", decoder.picture.tables.capacity());
+        decoder.decode(sample, DecodeHint::default(), &mut out).expect("the sample");
+    }
+
     /// A file that leaves its tables out.
     #[test]
     fn tables_of_earlier_pictures_are_not_in_force() {

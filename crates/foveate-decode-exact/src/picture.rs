@@ -35,7 +35,7 @@ const MAX_UNIT: usize = MAX_COMPONENTS * 4 * 4;
 
 /// The state for decoding one picture; its memory is reused for the next one.
 pub(crate) struct JpegPicture {
-    tables: Tables,
+    pub(crate) tables: Tables,
     /// The quantization tables in force, in natural order.
     quantization: [Option<CoefficientBlock>; 4],
     /// Each component's table, fixed by the component's first scan.
@@ -328,6 +328,7 @@ impl JpegPicture {
     pub(crate) fn shrink(&mut self) {
         self.coefficients.shrink(KEEP_BYTES);
         self.windows.truncate(KEEP_WINDOWS);
+        self.tables.shrink();
     }
 }
 

@@ -56,11 +56,15 @@ impl Class {
     fn begin(&mut self) {
         self.count = 0;
         self.slots = [None; 4];
+    }
+
+    fn shrink(&mut self) {
         self.tables.truncate(KEEP_TABLES);
+        self.tables.shrink_to(KEEP_TABLES);
     }
 }
 
-/// Tables beyond these are freed before the next picture.
+/// Tables beyond these are freed after the picture that defined them: a file of 90 KB can define 33 MB of tables.
 const KEEP_TABLES: usize = 32;
 
 impl Tables {
@@ -70,6 +74,18 @@ impl Tables {
     pub(crate) fn begin(&mut self) {
         self.dc.begin();
         self.ac.begin();
+    }
+
+    /// Frees memory beyond the usual amount.
+    pub(crate) fn shrink(&mut self) {
+        self.dc.shrink();
+        self.ac.shrink();
+    }
+
+    /// Tables for which there is memory.
+    #[cfg(test)]
+    pub(crate) fn capacity(&self) -> usize {
+        self.dc.tables.capacity() + self.ac.tables.capacity()
     }
 
     /// Loads a DHT segment, which may hold several tables.
