@@ -11,7 +11,7 @@
 //!
 //! The module works in any Python from 3.10 on (`abi3`). `cargo xtask wheel` builds it, and `cargo xtask wheel --test`
 //! tests it. Tests of an engine that is not installed are skipped. With `FOVEATE_TESTS=full` the engines are installed,
-//! which takes minutes and 2 GB, and a missing one fails; Spark needs Java 17. `cargo xtask ci --full` does that.
+//! which takes minutes and 6 GB, and a missing one fails; Spark needs Java 17. `cargo xtask ci --full` does that.
 
 mod batch;
 mod capsule;

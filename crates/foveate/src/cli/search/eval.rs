@@ -19,7 +19,7 @@ use crate::cli::exit::{Exit, Usage};
 use crate::cli::labels::Labels;
 use crate::cli::search_args::{EvalArgs, LabelArgs};
 #[cfg(feature = "text")]
-use crate::cli::texts::TextTable;
+use crate::cli::texts::{TextTable, is_table};
 
 /// Most neighbours of a row that count for mAP@R.
 const MOST: usize = 1000;
@@ -95,6 +95,10 @@ fn read_outputs(args: &EvalArgs) -> anyhow::Result<Vec<(String, Loaded)>> {
 /// Measures how well captions find their images. The texts of each output are embedded by its own model.
 #[cfg(feature = "text")]
 fn captions(args: &EvalArgs, path: &Path, cancel: &Cancel) -> anyhow::Result<Exit> {
+    if !is_table(path) {
+        let why = "--captions is a CSV, Parquet or Arrow file with a column of images and one of texts";
+        return Err(Usage::from(anyhow!("cannot read {}: {why}", path.display())).into());
+    }
     let table = TextTable::read(path, None, None)?;
     let mut texts_of: HashMap<&str, Vec<&str>> = HashMap::new();
     for (id, text) in table.ids.iter().zip(&table.texts) {
