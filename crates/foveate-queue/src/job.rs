@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Number;
 use serde_json::value::RawValue;
 
-/// One image to be processed, as a message: JSON, described by `schema/job.v3.json`.
+/// One image or text to be processed, as a message: JSON, described by `schema/job.v4.json`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
     /// The caller's own id, which callbacks and rows carry. Without it, the message's id is used.
@@ -14,8 +14,8 @@ pub struct Job {
     pub idempotency_key: Option<String>,
     /// The name of one of the worker's tasks.
     pub task: String,
-    /// The image.
-    pub image: ImageRef,
+    /// The image or the text.
+    pub input: JobInput,
     /// The address to which the result is posted.
     pub callback: Option<Callback>,
     /// True if the callback is also told if the job ends in the dead letters.
@@ -24,6 +24,21 @@ pub struct Job {
     pub metadata: Option<String>,
     /// The trace that the work belongs to, as [W3C Trace Context](https://www.w3.org/TR/trace-context/) writes it.
     pub traceparent: Option<String>,
+}
+
+/// The input of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JobInput {
+    /// The address of an image.
+    Image(ImageRef),
+    /// A text, at most [`Job::MAX_TEXT`] bytes.
+    Text(String),
+}
+
+impl From<ImageRef> for JobInput {
+    fn from(image: ImageRef) -> Self {
+        Self::Image(image)
+    }
 }
 
 /// The address of an image.
@@ -68,6 +83,12 @@ pub enum JobError {
         /// Which of the two.
         field: &'static str,
     },
+    /// There must be an image or a text, and not both.
+    #[error("not a job: it has {0}; give it one of them")]
+    Input(&'static str),
+    /// The text is too large.
+    #[error("not a job: a text of {0} bytes; there may be {max}", max = Job::MAX_TEXT)]
+    LargeText(usize),
     /// The metadata are too large.
     #[error("not a job: metadata of {0} bytes; there may be {max}", max = Job::MAX_METADATA)]
     LargeMetadata(usize),
@@ -89,7 +110,10 @@ struct JobJson<'a> {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     idempotency_key: Option<String>,
     task: Option<String>,
-    image: ImageRef,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    image: Option<ImageRef>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    text: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     callback: Option<WireCallback>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -109,22 +133,24 @@ enum WireCallback {
 
 impl Job {
     /// The latest version of messages. Jobs without its fields are written as version 1, for older workers.
-    pub const VERSION: u64 = 3;
+    pub const VERSION: u64 = 4;
     /// The task of a job that names none.
     pub const DEFAULT_TASK: &str = "embed";
     /// Most characters of an id.
     pub const MAX_ID: usize = 256;
     /// Most bytes of metadata. A worker holds many jobs at once.
     pub const MAX_METADATA: usize = 64 << 10;
+    /// Most bytes of a text. The longest context of a known model has 77 tokens.
+    pub const MAX_TEXT: usize = 64 << 10;
 
     /// A job for the default task, without id, callback or metadata.
-    pub fn new(image: ImageRef) -> Self {
+    pub fn new(input: impl Into<JobInput>) -> Self {
         let task = Self::DEFAULT_TASK.to_owned();
         Self {
             id: None,
             idempotency_key: None,
             task,
-            image,
+            input: input.into(),
             callback: None,
             callback_failures: false,
             metadata: None,
@@ -156,6 +182,7 @@ impl Job {
             idempotency_key,
             task,
             image,
+            text,
             callback,
             callback_failures,
             metadata,
@@ -166,12 +193,18 @@ impl Job {
                 return Err(JobError::Id { field });
             }
         }
-        Self::check_metadata(metadata.map(RawValue::get))?;
+        let input = match (image, text) {
+            (Some(image), None) => JobInput::Image(image),
+            (None, Some(text)) => JobInput::Text(text),
+            (None, None) => return Err(JobError::Input("neither `image` nor `text`")),
+            (Some(_), Some(_)) => return Err(JobError::Input("both `image` and `text`")),
+        };
+        Self::check_sizes(&input, metadata.map(RawValue::get))?;
         Ok(Self {
             id,
             idempotency_key,
             task: task.unwrap_or_else(|| Self::DEFAULT_TASK.to_owned()),
-            image,
+            input,
             callback: callback.map(|WireCallback::Url(url)| Callback { url }),
             callback_failures: callback_failures.unwrap_or_default(),
             metadata: metadata.map(|json| json.get().to_owned()),
@@ -184,26 +217,39 @@ impl Job {
         (1..=Self::MAX_ID).contains(&id.chars().count()) && !id.chars().any(char::is_control)
     }
 
-    fn check_metadata(metadata: Option<&str>) -> Result<(), JobError> {
+    fn check_sizes(input: &JobInput, metadata: Option<&str>) -> Result<(), JobError> {
         let bytes = metadata.map_or(0, str::len);
-        if bytes > Self::MAX_METADATA { Err(JobError::LargeMetadata(bytes)) } else { Ok(()) }
+        match input {
+            JobInput::Text(text) if text.len() > Self::MAX_TEXT => Err(JobError::LargeText(text.len())),
+            _ if bytes > Self::MAX_METADATA => Err(JobError::LargeMetadata(bytes)),
+            _ => Ok(()),
+        }
     }
 
     /// Writes the message.
     ///
     /// # Errors
-    /// [`JobError::Metadata`] when `metadata` is not JSON, [`JobError::LargeMetadata`] when it is too large.
+    /// [`JobError::Metadata`] when `metadata` is not JSON, [`JobError::LargeMetadata`] or [`JobError::LargeText`] when
+    /// it or the text is too large.
     pub fn to_json(&self) -> Result<Vec<u8>, JobError> {
-        Self::check_metadata(self.metadata.as_deref())?;
+        Self::check_sizes(&self.input, self.metadata.as_deref())?;
         let metadata = self.metadata.as_deref().map(serde_json::from_str).transpose();
         let metadata = metadata.map_err(|error| JobError::Metadata(error.into()))?;
-        let Self { id, idempotency_key, task, image, callback, callback_failures, traceparent, .. } = self.clone();
+        let Self { id, idempotency_key, task, input, callback, callback_failures, traceparent, .. } = self.clone();
         let callback = callback.map(|Callback { url }| WireCallback::Url(url));
-        let version = match (&idempotency_key, callback_failures) {
-            (Some(_), _) => 3,
-            (None, true) => 2,
-            (None, false) => 1,
-        };
+        let mut version = if callback_failures { 2 } else { 1 };
+        if idempotency_key.is_some() {
+            version = 3;
+        }
+        let mut image = None;
+        let mut text = None;
+        match input {
+            JobInput::Image(reference) => image = Some(reference),
+            JobInput::Text(words) => {
+                version = 4;
+                text = Some(words);
+            }
+        }
         let callback_failures = callback_failures.then_some(true);
         let wire = JobJson {
             version: version.into(),
@@ -211,6 +257,7 @@ impl Job {
             idempotency_key,
             task: Some(task),
             image,
+            text,
             callback,
             callback_failures,
             metadata,
@@ -227,12 +274,16 @@ mod tests {
     const FULL: &str = r#"{"version":1,"id":"a","task":"classify","image":{"object":"s3://b/k"},"callback":{"url":"https://x/y"},"metadata":{"k":[1,2.50]},"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}"#;
 
     #[test]
-    fn metadata_are_bounded() {
+    fn metadata_and_texts_are_bounded() {
         let of = |bytes: usize| format!("\"{}\"", "x".repeat(bytes - 2));
         let job = |metadata| Job { metadata: Some(metadata), ..Job::new(ImageRef::Url("https://a/b".to_owned())) };
         let largest = job(of(Job::MAX_METADATA));
         let body = largest.to_json().unwrap();
         assert_eq!(Job::parse(&body).unwrap(), largest);
+        let text = |bytes| Job::new(JobInput::Text("x".repeat(bytes)));
+        assert_eq!(Job::parse(&text(Job::MAX_TEXT).to_json().unwrap()).unwrap(), text(Job::MAX_TEXT));
+        let error = text(Job::MAX_TEXT + 1).to_json().unwrap_err();
+        assert_eq!(error.to_string(), "not a job: a text of 65537 bytes; there may be 65536");
         let larger = String::from_utf8(body).unwrap().replace("\"xx", "\"xxx");
         for error in [Job::parse(larger.as_bytes()).unwrap_err(), job(of(Job::MAX_METADATA + 1)).to_json().unwrap_err()]
         {
@@ -252,18 +303,24 @@ mod tests {
         let text = String::from_utf8(keyed.to_json().unwrap()).unwrap();
         assert!(text.starts_with(r#"{"version":3,"#), "{text}");
         assert_eq!(Job::parse(text.as_bytes()).unwrap(), keyed);
+        let words = Job { input: JobInput::Text("a cat".to_owned()), ..keyed };
+        let text = String::from_utf8(words.to_json().unwrap()).unwrap();
+        assert!(text.starts_with(r#"{"version":4,"#) && text.contains(r#","text":"a cat","#), "{text}");
+        assert_eq!(Job::parse(text.as_bytes()).unwrap(), words);
     }
 
     #[test]
     fn what_is_no_job_is_told_why() {
         let refused = |body: &str| Job::parse(body.as_bytes()).unwrap_err().to_string();
         assert_eq!(
-            refused(r#"{"version":4,"image":{"sound":"x"}}"#),
-            "job of version 4; this worker knows versions 1 to 3"
+            refused(r#"{"version":5,"image":{"sound":"x"}}"#),
+            "job of version 5; this worker knows versions 1 to 4"
         );
         assert!(refused("").starts_with("not a job: EOF"));
         assert_eq!(refused(r#" [1, "id", "embed", {"url": "u"}]"#), "not a job: a list instead of an object");
-        assert!(refused(r#"{"version":1}"#).contains("missing field `image`"));
+        assert!(refused(r#"{"version":1}"#).contains("it has neither `image` nor `text`"));
+        let both = r#"{"version":4,"image":{"url":"u"},"text":"a cat"}"#;
+        assert!(refused(both).contains("it has both `image` and `text`"));
         assert!(refused(r#"{"version":1,"image":{"url":"u"},"calback":{}}"#).contains("unknown field `calback`"));
         assert!(refused(r#"{"version":1,"image":{"url":"u","object":"o"}}"#).starts_with("not a job: "));
         assert!(

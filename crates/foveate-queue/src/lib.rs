@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 pub use backend::{QueueBackend, QueueOptions, QueueRegistry};
 pub use buried::{Buried, DeadLetter, Fate};
 pub use error::{Cause, QueueError};
-pub use job::{Callback, ImageRef, Job, JobError};
+pub use job::{Callback, ImageRef, Job, JobError, JobInput};
 pub use memory::MemoryQueue;
 pub use text::one_line;
 

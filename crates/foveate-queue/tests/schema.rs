@@ -1,4 +1,4 @@
-//! `schema/job.v3.json` and [`Job::parse`] accept the same messages. The reference is another implementation of JSON
+//! `schema/job.v4.json` and [`Job::parse`] accept the same messages. The reference is another implementation of JSON
 //! Schema, Python's `jsonschema`.
 
 #![expect(clippy::unwrap_used, reason = "tests, their helpers included")]
@@ -13,12 +13,22 @@ fn main() -> ExitCode {
     run(trials![the_schema_and_the_parser_agree,])
 }
 
-const SCHEMA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/schema/job.v3.json");
+const SCHEMA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/schema/job.v4.json");
 const JUDGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/schema.py");
 
-const FIELDS: [&str; 9] =
-    ["id", "idempotency_key", "task", "callback", "callback_failures", "metadata", "traceparent", "calback", "Version"];
-const VALUES: [&str; 25] = [
+const FIELDS: [&str; 10] = [
+    "id",
+    "idempotency_key",
+    "task",
+    "text",
+    "callback",
+    "callback_failures",
+    "metadata",
+    "traceparent",
+    "calback",
+    "Version",
+];
+const VALUES: [&str; 26] = [
     "null",
     "true",
     "0",
@@ -27,6 +37,7 @@ const VALUES: [&str; 25] = [
     "1e0",
     "2",
     "4",
+    "5",
     "-1",
     "1e400",
     "\"\"",
@@ -58,6 +69,8 @@ fn messages() -> Vec<String> {
     for value in VALUES {
         messages.push(format!(r#"{{"version": {value}, "image": {{"url": "u"}}}}"#));
         messages.push(format!(r#"{{"version": 1, "image": {value}}}"#));
+        messages.push(format!(r#"{{"version": 4, "text": {value}}}"#));
+        messages.push(format!(r#"{{"version": 4, "text": "a cat", "image": {value}}}"#));
         for field in FIELDS {
             messages.push(format!(r#"{{"version": 1, "image": {{"object": "o"}}, "{field}": {value}}}"#));
         }

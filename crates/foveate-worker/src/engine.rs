@@ -15,7 +15,7 @@ use foveate_source::AllowedObjects;
 
 use crate::engine_state::{EngineItem, EngineState, NamedTask};
 use crate::engine_threads;
-use crate::erased::{self, AnyLane, Prepare};
+use crate::erased::{self, AnyLane, AnyTask};
 use crate::limits::Budget;
 use crate::metrics::WorkerMetrics;
 use crate::site_queue::SiteQueue;
@@ -35,7 +35,7 @@ pub struct EngineBuilder {
     max_bytes_in_flight: u64,
     max_bytes: u64,
     stall: Duration,
-    tasks: Vec<(String, Prepare, Batching)>,
+    tasks: Vec<(String, Arc<dyn AnyTask>, Batching)>,
     /// The lanes of each task, one for each of its processing threads.
     lanes: Vec<Vec<Box<dyn AnyLane>>>,
 }
@@ -113,7 +113,7 @@ impl EngineBuilder {
     pub fn task(mut self, name: impl Into<String>, task: impl Task, batching: Batching) -> Self {
         let task = Arc::new(task);
         self.lanes.push((0..batching.lanes).map_while(|_| erased::lane(&task)).collect());
-        self.tasks.push((name.into(), erased::prepare(task), batching));
+        self.tasks.push((name.into(), task, batching));
         self
     }
 
@@ -125,9 +125,9 @@ impl EngineBuilder {
         self.check()?;
         let room = self.max_in_flight;
         let mut tasks = Vec::new();
-        for (name, prepare, batching) in self.tasks {
+        for (name, task, batching) in self.tasks {
             let ready = Queue::new("process", room, u64::MAX, None);
-            tasks.push(NamedTask { name, prepare, batching, ready, coming: AtomicUsize::new(0) });
+            tasks.push(NamedTask { name, task, batching, ready, coming: AtomicUsize::new(0) });
         }
         let shared = Arc::new(EngineState {
             downloads: SiteQueue::new(self.downloaders, room / 4),
@@ -219,6 +219,11 @@ impl Engine {
     /// The names of the tasks.
     pub fn tasks(&self) -> impl Iterator<Item = &str> {
         self.shared.tasks.iter().map(|task| task.name.as_str())
+    }
+
+    /// Returns true if there is a task of this name that takes texts, too.
+    pub fn takes_texts(&self, task: &str) -> bool {
+        self.shared.tasks.iter().any(|known| known.name == task && known.task.takes_texts())
     }
 
     /// Requests under way.

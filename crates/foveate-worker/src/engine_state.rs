@@ -9,7 +9,7 @@ use foveate_pipeline::Queue;
 use foveate_queue::ImageRef;
 use foveate_source::AllowedObjects;
 
-use crate::erased::{Prepare, Prepared};
+use crate::erased::{AnyTask, Prepared};
 use crate::limits::{Budget, BudgetShare};
 use crate::metrics::WorkerMetrics;
 use crate::site_queue::SiteQueue;
@@ -41,7 +41,7 @@ pub(crate) struct EngineState {
 /// A named task and its queue.
 pub(crate) struct NamedTask {
     pub(crate) name: String,
-    pub(crate) prepare: Prepare,
+    pub(crate) task: Arc<dyn AnyTask>,
     pub(crate) batching: Batching,
     /// Requests that wait for processing.
     pub(crate) ready: Queue<EngineItem>,
@@ -69,6 +69,7 @@ pub(crate) enum Form {
     /// Not downloaded yet.
     At(ImageRef),
     File(File),
+    Text(String),
     Ready(Prepared),
     /// It needs no batch.
     Done(Output),
@@ -79,6 +80,7 @@ impl From<Image> for Form {
         match image {
             Image::At(reference) => Self::At(reference),
             Image::Bytes(bytes) => Self::File(File::new(bytes, None)),
+            Image::Text(text) => Self::Text(text),
         }
     }
 }
@@ -111,7 +113,7 @@ impl EngineState {
                 let _ = self.downloads.push(&item.site(), most, item);
                 return;
             }
-            Some(Form::At(_) | Form::File(_)) if self.workers > 0 => &self.files,
+            Some(Form::At(_) | Form::File(_) | Form::Text(_)) if self.workers > 0 => &self.files,
             _ => &self.tasks[item.task].ready,
         };
         // Refused only when the engine stops: dropping the item then reports the failure.

@@ -186,19 +186,15 @@ impl EngineThread {
         Ok(File::new(bytes, Some(share)))
     }
 
-    /// Prepares the image. Downloads it first if no other thread does.
+    /// Prepares the image or text. Downloads an image first if no other thread does.
     fn prepared(&mut self, item: &mut EngineItem) -> Result<(), Failure> {
         self.downloaded(item)?;
-        let Some(Form::File(file)) = item.form.take_if(|form| matches!(form, Form::File(_))) else { return Ok(()) };
+        let Some(form) = item.form.take_if(|form| matches!(form, Form::File(_) | Form::Text(_))) else { return Ok(()) };
         let span = tracing::info_span!(parent: &item.span, "preprocess");
         let _entered = span.enter();
         let _busy = self.watch.busy();
         let start = Instant::now();
-        // Rejects data that is not an image before the task sees it.
-        let sniffed = sniff(&file).map_err(|error| Failure::permanent(Stage::Within("decode"), error_chain(&error)));
-        let received = Received { id: &item.id, file, metadata: item.metadata.as_deref() };
-        let prepare = &self.shared.tasks[item.task].prepare;
-        let prepared = sniffed.and_then(|_| prepare(received).map_err(|error| failure(error, Stage::Preprocess)));
+        let prepared = self.prepare(form, item);
         self.note("preprocess", item, start, prepared.is_ok());
         item.form = Some(match prepared? {
             PreparedOrKnown::Prepared(image) => Form::Ready(image),
@@ -208,6 +204,24 @@ impl EngineThread {
             }
         });
         Ok(())
+    }
+
+    fn prepare(&self, form: Form, item: &EngineItem) -> Result<PreparedOrKnown, Failure> {
+        let NamedTask { name, task, .. } = &self.shared.tasks[item.task];
+        let prepared = match form {
+            Form::File(file) => {
+                // Rejects data that is not an image before the task sees it.
+                sniff(&file).map_err(|error| Failure::permanent(Stage::Within("decode"), error_chain(&error)))?;
+                task.prepare_image(Received { id: &item.id, file, metadata: item.metadata.as_deref() })
+            }
+            Form::Text(text) if task.takes_texts() => task.prepare_words(&text),
+            Form::Text(_) => {
+                let reason = format!("a text, and the task '{name}' takes images alone here");
+                return Err(Failure::of_setting(Setting::Texts, Stage::Preprocess, reason));
+            }
+            Form::At(_) | Form::Ready(_) | Form::Done(_) => unreachable!("files and texts are prepared"),
+        };
+        prepared.map_err(|error| failure(error, Stage::Preprocess))
     }
 
     fn note(&self, stage: &'static str, item: &EngineItem, start: Instant, ok: bool) {

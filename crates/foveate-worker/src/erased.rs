@@ -21,8 +21,30 @@ pub(crate) enum PreparedOrKnown {
 /// A task's result for one image.
 pub(crate) type Answer = Result<Output, TaskError>;
 
-/// [`Task::known`] and [`Task::prepare`] without the image's type. It never panics.
-pub(crate) type Prepare = Box<dyn Fn(Received<'_>) -> Result<PreparedOrKnown, TaskError> + Send + Sync>;
+/// A [`Task`] without the image's type. It never panics.
+pub(crate) trait AnyTask: Send + Sync {
+    fn takes_texts(&self) -> bool;
+    /// [`Task::known`], or else [`Task::prepare`].
+    fn prepare_image(&self, received: Received<'_>) -> Result<PreparedOrKnown, TaskError>;
+    fn prepare_words(&self, text: &str) -> Result<PreparedOrKnown, TaskError>;
+}
+
+impl<T: Task> AnyTask for T {
+    fn takes_texts(&self) -> bool {
+        Task::takes_texts(self)
+    }
+
+    fn prepare_image(&self, received: Received<'_>) -> Result<PreparedOrKnown, TaskError> {
+        guarded(|| match self.known(&received) {
+            Some(output) => Ok(PreparedOrKnown::Known(output)),
+            None => Ok(PreparedOrKnown::Prepared(Box::new(self.prepare(received)?))),
+        })
+    }
+
+    fn prepare_words(&self, text: &str) -> Result<PreparedOrKnown, TaskError> {
+        guarded(|| Ok(PreparedOrKnown::Prepared(Box::new(self.prepare_text(text)?))))
+    }
+}
 
 /// A [`TaskLane`] without its image type. It neither fails nor panics, and returns one answer per image.
 pub(crate) trait AnyLane: Send {
@@ -30,15 +52,6 @@ pub(crate) trait AnyLane: Send {
     fn submit(&mut self, batch: Vec<Prepared>);
     /// The answers of the oldest batch; empty without a batch.
     fn collect(&mut self) -> Vec<Answer>;
-}
-
-pub(crate) fn prepare(task: Arc<impl Task>) -> Prepare {
-    Box::new(move |received| {
-        guarded(|| match task.known(&received) {
-            Some(output) => Ok(PreparedOrKnown::Known(output)),
-            None => Ok(PreparedOrKnown::Prepared(Box::new(task.prepare(received)?))),
-        })
-    })
 }
 
 /// Returns one more lane, if there is one.

@@ -22,7 +22,7 @@ mod worker;
 
 use foveate_core::lock;
 
-pub use embed::{Embed, EmbedInput, EmbedLane};
+pub use embed::{Embed, EmbedInput, EmbedLane, EmbedTexts, TextTokens};
 pub use engine::{Engine, EngineBuilder};
 pub use engine_error::EngineError;
 pub use heap::return_large_allocations;

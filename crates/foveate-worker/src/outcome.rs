@@ -18,17 +18,19 @@ pub enum Output {
     Json(Value),
 }
 
-/// A vector and its image.
+/// A vector and its image or text.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Embedding {
     /// The components.
     pub vector: Vec<f32>,
-    /// Width of the upright image in pixels, or 0 if unknown.
+    /// Width of the upright image in pixels, or 0 for a text and if unknown.
     pub width: u32,
-    /// Height of the upright image in pixels, or 0 if unknown.
+    /// Height of the upright image in pixels, or 0 for a text and if unknown.
     pub height: u32,
-    /// XXH3-64 of the file's bytes, or 0 if unknown.
+    /// XXH3-64 of the file's bytes or the text's UTF-8, or 0 if unknown.
     pub xxh3: u64,
+    /// Tokens of the text without padding, or 0 for an image.
+    pub tokens: usize,
 }
 
 /// The encoding of vectors in JSON.
@@ -146,7 +148,7 @@ mod tests {
     #[test]
     fn vectors_survive_json_to_the_bit() {
         let vector = vec![0.1f32, -1.0e-30, f32::MAX, 3.0, 1.0 / 3.0];
-        let embedding = Embedding { vector: vector.clone(), width: 3, height: 2, xxh3: 0xab };
+        let embedding = Embedding { vector: vector.clone(), width: 3, height: 2, xxh3: 0xab, tokens: 0 };
         let text = Output::Vector(embedding.clone()).to_json(Encoding::Float);
         assert!(text.starts_with(r#"{"embedding":[0.1,-1e-30,"#), "{text}");
         let value: Value = serde_json::from_str(&text).unwrap();

@@ -1,17 +1,17 @@
 use std::fmt;
 
-use foveate_queue::ImageRef;
+use foveate_queue::{ImageRef, JobInput};
 
 use crate::{Failure, Outcome, Stage};
 
-/// One image to process, and the callback for its outcome.
+/// One image or text to process, and the callback for its outcome.
 #[derive(Debug)]
 pub struct Request {
     /// The id for logs, spans and the task.
     pub id: String,
     /// The name of a task.
     pub task: String,
-    /// The image.
+    /// The image or the text.
     pub image: Image,
     /// The caller's own JSON, for the task.
     pub metadata: Option<String>,
@@ -21,13 +21,24 @@ pub struct Request {
     pub span: tracing::Span,
 }
 
-/// The image's address or bytes.
+/// The image's address or bytes, or the text that takes its place.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Image {
     /// The image's address.
     At(ImageRef),
     /// The image's bytes.
     Bytes(Vec<u8>),
+    /// A text, for tasks that take texts.
+    Text(String),
+}
+
+impl From<JobInput> for Image {
+    fn from(input: JobInput) -> Self {
+        match input {
+            JobInput::Image(reference) => Self::At(reference),
+            JobInput::Text(text) => Self::Text(text),
+        }
+    }
 }
 
 impl fmt::Debug for Image {
@@ -35,6 +46,7 @@ impl fmt::Debug for Image {
         match self {
             Self::At(reference) => reference.fmt(f),
             Self::Bytes(bytes) => write!(f, "{} bytes", bytes.len()),
+            Self::Text(text) => write!(f, "a text of {} bytes", text.len()),
         }
     }
 }

@@ -23,4 +23,6 @@ pub enum Setting {
     StoreEvents,
     /// The worker has no task of this name.
     Task,
+    /// The input is a text, and the task takes images alone.
+    Texts,
 }

@@ -25,6 +25,20 @@ pub trait Task: Send + Sync + 'static {
     /// [`TaskError`], about this image. A panic counts as a permanent error.
     fn prepare(&self, received: Received<'_>) -> Result<Self::Prepared, TaskError>;
 
+    /// Returns true if the task takes texts, too.
+    fn takes_texts(&self) -> bool {
+        false
+    }
+
+    /// Prepares a text, as [`Self::prepare`] does an image. Called only if the task takes texts.
+    ///
+    /// # Errors
+    /// [`TaskError`], about this text.
+    fn prepare_text(&self, text: &str) -> Result<Self::Prepared, TaskError> {
+        let _ = text;
+        Err(TaskError::image("this task takes no texts"))
+    }
+
     /// Returns one more lane, or `None` if there are no more. The engine asks for [`Batching::lanes`] lanes.
     fn lane(self: Arc<Self>) -> Option<Self::Lane>;
 }

@@ -28,7 +28,7 @@ fn other_clients_send_read_and_work() {
     assert_eq!(named.id, "named");
     assert!(nameless.id.starts_with("JOBS:2:"), "{}", nameless.id);
     let job = Job::parse(&received[1].body).unwrap();
-    assert_eq!(job.image, ImageRef::Url("https://example.com/nameless.jpg".to_owned()));
+    assert_eq!(job.input, ImageRef::Url("https://example.com/nameless.jpg".to_owned()).into());
 
     let why = DeadLetter { stage: "decode".to_owned(), reason: "not a\nJPEG: żółw".to_owned() };
     for delivery in &received {

@@ -27,7 +27,7 @@ fn other_clients_send_read_and_work() {
     let received = queue.receive(10, WAIT).unwrap();
     assert_eq!((received.len(), received[0].id.len()), (1, 36), "SQS' own ids are UUIDs");
     let job = Job::parse(&received[0].body).unwrap();
-    assert_eq!(job.image, ImageRef::Url("https://example.com/ż.jpg".to_owned()));
+    assert_eq!(job.input, ImageRef::Url("https://example.com/ż.jpg".to_owned()).into());
 
     let why = DeadLetter { stage: "decode".to_owned(), reason: "not a\nJPEG: żółw".to_owned() };
     queue.dead_letter(&received[0], &why).unwrap();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use foveate_net::ImageAddress;
-use foveate_queue::{Delivery, ImageRef, Job, JobError, QueueOptions};
+use foveate_queue::{Delivery, ImageRef, Job, JobError, JobInput, QueueOptions};
 
 use super::circuit_breaker::Cause;
 use super::dispatcher::Dispatcher;
@@ -45,7 +45,7 @@ impl Intake {
 
     /// Submits a message, quarantines it, or refuses it.
     pub(super) fn begin(&self, message: ReceivedMessage) {
-        let job = Job::parse(&message.delivery.body).map(|job| Job { image: normal(job.image), ..job });
+        let job = Job::parse(&message.delivery.body).map(|job| Job { input: normal(job.input), ..job });
         match job.is_err().then(|| StoreEvents::parse(&message.delivery.body)).flatten() {
             Some(events) => self.begin_events(message, events),
             None => self.begin_job(self.ticket(message, job.as_ref().ok(), None), job),
@@ -102,8 +102,8 @@ impl Intake {
             idempotency_key: job.and_then(|job| job.idempotency_key.clone()).unwrap_or_else(|| id.clone()),
             id,
             task: job.map(|job| job.task.clone()).unwrap_or_default(),
-            source: job.and_then(|job| source(&job.image)),
-            site: job.and_then(|job| site(&job.image)),
+            source: job.and_then(|job| source(&job.input)),
+            site: job.and_then(|job| site(&job.input)),
             callback: job.and_then(|job| job.callback.as_ref()).map(|callback| callback.url.clone()),
             callback_failures: job.is_some_and(|job| job.callback_failures),
             metadata: job.and_then(|job| job.metadata.clone()),
@@ -113,7 +113,7 @@ impl Intake {
         }
     }
 
-    /// The message's image, or the reason to refuse it.
+    /// The message's image or text, or the reason to refuse it.
     fn admit(&self, ticket: &Ticket, job: Result<Job, JobError>) -> Result<Image, Failure> {
         let job = job.map_err(|error| Failure::permanent(Stage::Parse, error.to_string()))?;
         // First: a message that this worker's settings refuse is not this worker's to give up.
@@ -124,30 +124,32 @@ impl Intake {
             return Err(Failure::permanent(Stage::Receive, reason));
         }
         self.outcomes.hold_back(ticket)?;
-        Ok(Image::At(job.image))
+        Ok(job.input.into())
     }
 }
 
 /// An image's address in its normal form. The scheme says what kind it is, whatever the job calls it.
-fn normal(image: ImageRef) -> ImageRef {
+fn normal(input: JobInput) -> JobInput {
+    let JobInput::Image(image) = &input else { return input };
     match ImageAddress::parse(image.as_str()) {
-        Some(ImageAddress::Web(url)) => ImageRef::Url(url),
-        Some(ImageAddress::Object(address)) => ImageRef::Object(address),
-        Some(ImageAddress::Data) | None => image,
+        Some(ImageAddress::Web(url)) => ImageRef::Url(url).into(),
+        Some(ImageAddress::Object(address)) => ImageRef::Object(address).into(),
+        Some(ImageAddress::Data) | None => input,
     }
 }
 
-fn site(image: &ImageRef) -> Option<String> {
-    match image {
-        ImageRef::Url(url) => foveate_net::site(url),
-        ImageRef::Object(_) => None,
+fn site(input: &JobInput) -> Option<String> {
+    match input {
+        JobInput::Image(ImageRef::Url(url)) => foveate_net::site(url),
+        JobInput::Image(ImageRef::Object(_)) | JobInput::Text(_) => None,
     }
 }
 
 /// The server or the bucket that an image is on.
-fn source(image: &ImageRef) -> Option<Cause> {
-    match image {
-        ImageRef::Url(url) => foveate_net::server(url).map(Cause::Host),
-        ImageRef::Object(address) => Some(Cause::Store(bucket(address).to_owned())),
+fn source(input: &JobInput) -> Option<Cause> {
+    match input {
+        JobInput::Image(ImageRef::Url(url)) => foveate_net::server(url).map(Cause::Host),
+        JobInput::Image(ImageRef::Object(address)) => Some(Cause::Store(bucket(address).to_owned())),
+        JobInput::Text(_) => None,
     }
 }

@@ -65,7 +65,10 @@ impl OutcomeHandler {
         }
         match outcome {
             Ok(output) => {
-                self.state.health.refusals.image_done();
+                // A text says nothing about the hosts of images.
+                if ticket.source.is_some() {
+                    self.state.health.refusals.image_done();
+                }
                 self.succeeded(ticket, output);
             }
             Err(failure) => self.caller.fail(ticket, failure),

@@ -5,13 +5,16 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use foveate_core::{BatchMemory, Size};
+use foveate_core::{BatchMemory, Size, VectorBuf};
 use foveate_encode::EncodeError;
 use foveate_pipeline::lane::Normalize;
 use foveate_pipeline::{KnownVector, Recall};
 use foveate_preprocess::{Granularity, ItemFault, PreprocessError, Preprocessor, PreprocessorOpener, StageClock};
 use foveate_sink::ContentId;
-use foveate_worker::{Batching, Done, Embed, Engine, EngineError, Image, Outcome, Output, Probe, Request, Stage};
+use foveate_worker::{
+    Batching, Done, Embed, EmbedTexts, Engine, EngineError, Image, Outcome, Output, Probe, Request, Stage, TaskError,
+    TextTokens,
+};
 
 use foveate_testkit::device::{Device, Notes};
 
@@ -77,6 +80,20 @@ impl Preprocessor for Last {
     }
 }
 
+/// A text's vector is its negative number of letters.
+struct Letters;
+
+impl EmbedTexts for Letters {
+    fn tokenize(&self, text: &str) -> Result<TextTokens, TaskError> {
+        Ok(TextTokens { ids: text.bytes().map(u32::from).collect(), real: text.len() })
+    }
+
+    fn embed_tokens(&self, texts: &[&[u32]], vectors: &mut VectorBuf) -> Result<(), TaskError> {
+        vectors.reset(texts.len(), 1).iter_mut().zip(texts).for_each(|(row, ids)| *row = -(ids.len() as f32));
+        Ok(())
+    }
+}
+
 struct Rig {
     engine: Engine,
     gate: Gate,
@@ -93,17 +110,21 @@ impl Rig {
         let device = device(&gate);
         let notes = device.notes();
         let opener = PreprocessorOpener::new(granularity, INPUT, || Ok(Box::new(Last)));
-        let embed = Embed::new(opener, vec![Box::new(device)], Normalize::Off).unwrap().cache(cache);
+        let embed =
+            Embed::new(opener, vec![Box::new(device)], Normalize::Off).unwrap().cache(cache).texts(Arc::new(Letters));
         let batching = Batching { max: MAX_BATCH, delay: Duration::from_millis(1), lanes: 1 };
         let engine = Engine::builder().workers(2).max_bytes_in_flight(64).task("embed", embed, batching);
         Self { engine: engine.build().unwrap(), gate, notes }
     }
 
     fn submit(&self, last: u8) -> Receiver<Outcome> {
+        self.send(Image::Bytes(vec![0xff, 0xd8, 0xff, 0xe0, last]))
+    }
+
+    fn send(&self, image: Image) -> Receiver<Outcome> {
         let (tell, told) = channel();
         let done = Done::new(move |outcome| tell.send(outcome).unwrap());
-        let image = Image::Bytes(vec![0xff, 0xd8, 0xff, 0xe0, last]);
-        let (id, task, span) = (last.to_string(), "embed".to_owned(), tracing::Span::none());
+        let (id, task, span) = ("id".to_owned(), "embed".to_owned(), tracing::Span::none());
         self.engine.submit(Request { id, task, image, metadata: None, done, span }).unwrap();
         told
     }
@@ -142,6 +163,23 @@ fn every_request_has_its_own_outcome_whatever_is_in_its_batch() {
         told.iter().for_each(|(last, told)| check(wait(told), *last));
         assert!(told.iter().all(|(_, told)| told.try_recv().is_err()), "one outcome");
         assert_eq!((rig.engine.in_flight(), rig.engine.live()), (0, Ok(())));
+    }
+}
+
+#[test]
+fn texts_and_images_share_batches() {
+    for granularity in [Granularity::Image, Granularity::Batch] {
+        let rig = Rig::new(granularity);
+        let mut told = Vec::new();
+        for n in 1..200 {
+            let last = b"abCdBe"[n % 6];
+            told.push((last, n, rig.submit(last), rig.send(Image::Text("x".repeat(n)))));
+        }
+        for (last, letters, image, text) in told {
+            check(wait(&image), last);
+            let Ok(Output::Vector(text)) = wait(&text) else { panic!("{letters}") };
+            assert_eq!((text.vector, text.tokens, text.width), (vec![-(letters as f32)], letters, 0));
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use anyhow::{Context, anyhow, bail};
 use foveate::net;
 use foveate::net::webhook::message_id;
 use foveate::pipeline::Cancel;
-use foveate::queue::{Callback, ImageRef, Job, JobQueue, Message, QueueOptions, Sent, one_line};
+use foveate::queue::{Callback, ImageRef, Job, JobInput, JobQueue, Message, QueueOptions, Sent, one_line};
 use foveate::source::{FileFetch, Input, ListReader, Listing, Separator, Source};
 use foveate::worker::Backoff;
 
@@ -192,7 +192,7 @@ impl<'a> Feed<'a> {
             metadata: args.metadata.clone(),
             // Set by a program that starts this one within a trace.
             traceparent: std::env::var("TRACEPARENT").ok(),
-            image,
+            input: image.into(),
         })
     }
 
@@ -263,8 +263,9 @@ fn whole(line: &str) -> Result<Job, String> {
     if let Some(Callback { url }) = &job.callback {
         net::check(url).map_err(|error| format!("its callback: {error}"))?;
     }
-    match image(job.image.as_str())? {
-        image if image == job.image => Ok(job),
+    let JobInput::Image(named) = &job.input else { return Ok(job) };
+    match image(named.as_str())? {
+        image if image == *named => Ok(job),
         ImageRef::Url(_) => Err("its image is a URL, but is called an object".to_owned()),
         ImageRef::Object(_) => Err("its image is an object, but is called a URL".to_owned()),
     }

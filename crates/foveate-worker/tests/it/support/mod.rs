@@ -48,7 +48,7 @@ impl Task for Length {
             self.done.fetch_add(batch.len(), SeqCst);
             self.largest_batch.fetch_max(batch.len(), SeqCst);
             let output = |&(length, xxh3): &(u32, u64)| {
-                Output::Vector(Embedding { vector: vec![length as f32, 1.0], width: 3, height: 2, xxh3 })
+                Output::Vector(Embedding { vector: vec![length as f32, 1.0], width: 3, height: 2, xxh3, tokens: 0 })
             };
             Ok(batch.iter().map(output).collect())
         }))
