@@ -21,7 +21,15 @@ struct List<'a> {
     usage: UsageJson,
 }
 
-/// Token counts, because clients of other services expect them; always 0 for images.
+/// The inputs of a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AnswerUsage {
+    pub(crate) images: usize,
+    /// Tokens of all texts, without padding.
+    pub(crate) tokens: usize,
+}
+
+/// Token counts as clients of other services expect them.
 #[derive(Serialize)]
 struct UsageJson {
     images: usize,
@@ -35,7 +43,7 @@ pub(crate) fn outcomes(
     id: &str,
     api: &Api,
     outcomes: &[Outcome],
-    images: usize,
+    usage: AnswerUsage,
     encoding: Encoding,
     partial: bool,
 ) -> Result<Response, ApiProblem> {
@@ -43,7 +51,7 @@ pub(crate) fn outcomes(
         outcomes.iter().enumerate().filter_map(|(i, outcome)| Some((i, outcome.as_ref().err()?))).collect();
     if failures.is_empty() || partial && failures.len() < outcomes.len() {
         let data = outcomes.iter().enumerate().map(|(i, outcome)| AnswerEntry::of(i, outcome, encoding)).collect();
-        return Ok(list(StatusCode::OK, id, &api.models[0], images, data));
+        return Ok(list(id, &api.models[0], usage, data));
     }
     let data = failures.iter().map(|(i, failure)| AnswerEntry::failed(*i, failure)).collect();
     let problem = ApiProblem { data, ..failed(&failures, outcomes.len(), partial) };
@@ -51,10 +59,9 @@ pub(crate) fn outcomes(
     Err(ApiProblem { remedy: remedy.unwrap_or(problem.remedy), ..problem })
 }
 
-/// The answer to an accepted request.
-pub(crate) fn list(status: StatusCode, id: &str, model: &str, images: usize, data: Vec<AnswerEntry>) -> Response {
-    let usage = UsageJson { images, prompt_tokens: 0, total_tokens: 0 };
-    (status, [(REQUEST_ID, id)], Json(List { object: "list", id, model, data, usage })).into_response()
+fn list(id: &str, model: &str, AnswerUsage { images, tokens }: AnswerUsage, data: Vec<AnswerEntry>) -> Response {
+    let usage = UsageJson { images, prompt_tokens: tokens, total_tokens: tokens };
+    ([(REQUEST_ID, id)], Json(List { object: "list", id, model, data, usage })).into_response()
 }
 
 /// The problem when inputs failed.

@@ -75,7 +75,7 @@ pub struct Api {
     /// True if fields that this API does not know are refused. Otherwise they are ignored, and named in the answer's
     /// header `Foveate-Ignored-Fields`.
     pub strict_requests: bool,
-    /// Most images of a request; at most the engine's limit, and at most 4 096.
+    /// Most images and texts of a request; at most the engine's limit, and at most 4 096.
     pub max_images: usize,
     /// Most bytes of a request's body.
     pub max_body_bytes: u64,

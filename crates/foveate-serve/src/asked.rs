@@ -9,7 +9,8 @@ use crate::settings::{IgnoredFields, RequestFields};
 /// A parsed request.
 #[derive(Debug)]
 pub(crate) struct Asked {
-    /// At most [`crate::Api::max_images`], and at least one unless something else is searched for.
+    /// Images and texts; the texts of a search are the last. At most [`crate::Api::max_images`], and at least one
+    /// unless something else is searched for.
     pub(crate) images: Vec<Image>,
     pub(crate) settings: RequestFields,
     pub(crate) ignored: IgnoredFields,

@@ -9,14 +9,14 @@ use axum::extract::{Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use foveate_worker::{Done, Failure, Outcome, Output, Request as Work, Stage};
+use foveate_worker::{Done, Failure, Image, Outcome, Output, Request as Work, Stage};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 use tracing::field::Empty;
 use tracing::{Instrument, Span, info_span};
 use uuid::Uuid;
 
-use crate::answer;
+use crate::answer::{self, AnswerUsage};
 use crate::asked::Asked;
 use crate::body;
 use crate::input;
@@ -139,6 +139,7 @@ async fn embed(
     let similar = asked.settings.similar.take();
     let is_normalized = asked.settings.normalize == Some(true) && !serving.api.normalized;
     let count = asked.images.len();
+    let images = asked.images.iter().filter(|input| !matches!(input, Image::Text(_))).count();
     // Dropped at the end of this function, also if the client goes away; the engine then skips unfinished images.
     let wanted = Wanted::default();
     let outcomes = submit(serving, id, asked, &wanted)?;
@@ -150,6 +151,12 @@ async fn embed(
             Err(_) => Err(late(serving.api.timeout)),
         });
     }
+    let mut usage = AnswerUsage { images, tokens: 0 };
+    for outcome in &told {
+        if let Ok(Output::Vector(embedding)) = outcome {
+            usage.tokens += embedding.tokens;
+        }
+    }
     if is_normalized {
         told.iter_mut().for_each(normalize);
     }
@@ -160,7 +167,7 @@ async fn embed(
         told = tokio::task::block_in_place(|| similar.search(&*slot.current(), told))?;
     }
     figures.failures = told.iter().filter(|outcome| outcome.is_err()).count();
-    answer::outcomes(id, &serving.api, &told, count, encoding, partial)
+    answer::outcomes(id, &serving.api, &told, usage, encoding, partial)
 }
 
 /// Gives a vector the length 1.

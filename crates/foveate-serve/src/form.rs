@@ -13,6 +13,7 @@ use serde_json::Value;
 use crate::asked::Asked;
 use crate::image_text::{ImageText, TextMeans};
 use crate::problem::ApiProblem;
+use crate::serving::Serving;
 use crate::settings::RequestFields;
 
 /// Names of parts with a file, alone or with `[]` or `[0]` after it.
@@ -25,7 +26,7 @@ pub(crate) async fn multipart(
     body: Vec<u8>,
     boundary: String,
     asked: &mut Asked,
-    max_images: usize,
+    serving: &Serving,
 ) -> Result<(), ApiProblem> {
     // All parts together are no larger than the body.
     asked.claim.grow_to(body.len() as u64)?;
@@ -34,12 +35,13 @@ pub(crate) async fn multipart(
     // Texts need no more room than their parts, which are claimed.
     let mut decoded = 0;
     while let Some(part) = parts.next_field().await.map_err(|error| broken(&error))? {
-        read_part(part, asked, max_images, &mut decoded).await?;
+        read_part(part, asked, serving, &mut decoded).await?;
     }
     Ok(())
 }
 
-async fn read_part(part: Field<'_>, asked: &mut Asked, max_images: usize, decoded: &mut u64) -> Result<(), ApiProblem> {
+async fn read_part(part: Field<'_>, asked: &mut Asked, serving: &Serving, decoded: &mut u64) -> Result<(), ApiProblem> {
+    let max_images = serving.api.max_images;
     let name = part.name().unwrap_or_default().to_owned();
     let is_file = part.file_name().is_some();
     let has_type = part.content_type().is_some();
@@ -61,7 +63,9 @@ async fn read_part(part: Field<'_>, asked: &mut Asked, max_images: usize, decode
         let image = match text {
             Some(text) => {
                 let text = ImageText { text: Cow::Borrowed(text), means: TextMeans::Address };
-                text.image(&mut asked.claim, decoded).map_err(|problem| problem.within(&format!("part '{name}'")))?
+                let texts = serving.texts(asked.settings.task.as_deref());
+                text.input(texts, &mut asked.claim, decoded)
+                    .map_err(|problem| problem.within(&format!("part '{name}'")))?
             }
             None => Image::Bytes(bytes.to_vec()),
         };

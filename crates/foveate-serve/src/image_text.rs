@@ -1,11 +1,11 @@
-//! The images of a request in JSON: texts, objects that name one, and messages with parts.
+//! The inputs of a request in JSON: addresses, images, texts, objects that hold one, and messages with parts.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use axum::http::StatusCode;
 use foveate_net::{ImageAddress, MAX_ADDRESS, NetError};
-use foveate_queue::ImageRef;
+use foveate_queue::{ImageRef, Job};
 use foveate_worker::Image;
 use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
@@ -15,12 +15,14 @@ use crate::problem::ApiProblem;
 use crate::settings::IgnoredFields;
 
 /// The description of an input, for errors.
-const EXPECTED: &str =
-    r#"an image (a URL, {"url": …}, {"image": base64 or a data: URL}, {"image_url": …}, {"object": "s3://…"})"#;
-/// Most images of an input that are kept. A second one is a reason to refuse it, and further ones only take memory.
+const EXPECTED: &str = r#"an image (a URL, {"url": …}, {"image": base64 or a data: URL}, {"image_url": …}, {"object": "s3://…"}), or a text"#;
+/// Most images of an input that are kept, and most texts. A second one is a reason to refuse it, and further ones only
+/// take memory.
 const KEPT: usize = 2;
+/// The reason to refuse what may be the token ids that OpenAI's API takes.
+const NO_TOKENS: &str = "token ids and nested arrays are not understood; send each text as a string";
 
-/// A text that names an image, or holds its bytes.
+/// A text that names an image, or holds its bytes, or is embedded itself.
 #[derive(Debug)]
 pub(crate) struct ImageText<'a> {
     pub(crate) text: Cow<'a, str>,
@@ -28,24 +30,63 @@ pub(crate) struct ImageText<'a> {
 }
 
 /// The meaning that a text may have, by its place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TextMeans {
-    /// An address, or base64 if it looks like it.
+    /// An address, or base64 if it looks like it; otherwise a text.
     Address,
     /// An address, or base64.
     Bytes,
     /// An object in a store.
     Object,
+    /// A text, whatever it looks like.
+    Words {
+        /// Its place, for names of ignored fields.
+        path: String,
+    },
+}
+
+/// The use of texts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum TextUse {
+    Embed,
+    /// Refuse them, with this remedy.
+    Refuse(&'static str),
+}
+
+impl TextUse {
+    fn input(self, text: &str, refusal: &str) -> Result<Image, ApiProblem> {
+        match self {
+            Self::Refuse(remedy) => Err(ApiProblem::new(StatusCode::BAD_REQUEST, refusal, remedy)),
+            Self::Embed if text.len() > Job::MAX_TEXT => {
+                let detail = format!("a text of {} bytes; there may be {}", text.len(), Job::MAX_TEXT);
+                Err(ApiProblem::impossible(detail, "send its beginning: models take fewer words"))
+            }
+            Self::Embed => Ok(Image::Text(text.to_owned())),
+        }
+    }
 }
 
 impl ImageText<'_> {
-    /// The image. Its bytes are claimed in addition to `decoded` others.
-    pub(crate) fn image(&self, claim: &mut MemoryClaim, decoded: &mut u64) -> Result<Image, ApiProblem> {
+    pub(crate) fn is_words(&self) -> bool {
+        matches!(self.means, TextMeans::Words { .. })
+    }
+
+    /// The image or text. An image's bytes are claimed in addition to `decoded` others.
+    pub(crate) fn input(
+        &self,
+        texts: TextUse,
+        claim: &mut MemoryClaim,
+        decoded: &mut u64,
+    ) -> Result<Image, ApiProblem> {
         let text = &*self.text;
-        let admit = |bytes: u64| {
+        let mut admit = |bytes: u64| {
             *decoded += bytes;
             claim.grow_to(*decoded)
         };
+        if self.is_words() {
+            admit(text.len() as u64)?;
+            return texts.input(text, "a text");
+        }
         let address = ImageAddress::parse(text);
         if text.len() > MAX_ADDRESS && matches!(address, Some(ImageAddress::Web(_) | ImageAddress::Object(_))) {
             return Err(ApiProblem::malformed(format!("an address of more than {MAX_ADDRESS} characters")));
@@ -61,11 +102,9 @@ impl ImageText<'_> {
                 foveate_net::decode_base64(text, admit)?
             }
             None => {
-                return Err(ApiProblem::new(
-                    StatusCode::BAD_REQUEST,
-                    "a text that is neither an address (https://…, data:…, s3://…) nor an image in base64",
-                    r#"name an image: this server embeds no texts; or send its bytes as {"image": base64}"#,
-                ));
+                let refusal = "a text that is neither an address (https://…, data:…, s3://…) nor an image in base64";
+                admit(text.len() as u64)?;
+                return texts.input(text, refusal);
             }
         };
         match bytes.is_empty() {
@@ -84,6 +123,8 @@ impl From<NetError> for ApiProblem {
 /// Reads the inputs of a request: one or several, each with its images, at most [`KEPT`]. Hand-written, because serde's
 /// untagged enums first buffer the value, at many times its size in JSON.
 pub(crate) struct InputsSeed<'i> {
+    /// The meaning of a string.
+    pub(crate) means: TextMeans,
     /// Their place, for names of ignored fields.
     pub(crate) path: &'i str,
     pub(crate) ignored: &'i mut IgnoredFields,
@@ -106,7 +147,7 @@ impl<'de> DeserializeSeed<'de> for InputsSeed<'_> {
 
 impl InputsSeed<'_> {
     fn one(&mut self) -> InputSeed<'_> {
-        InputSeed { path: self.path, ignored: self.ignored, means: TextMeans::Address }
+        InputSeed { path: self.path, ignored: self.ignored, means: self.means.clone() }
     }
 }
 
@@ -172,6 +213,14 @@ impl<'de> Visitor<'de> for InputSeed<'_> {
         Ok(vec![ImageText { text: Cow::Borrowed(text), means: self.means }])
     }
 
+    fn visit_u64<E: de::Error>(self, _: u64) -> Result<Self::Value, E> {
+        Err(E::custom(NO_TOKENS))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, _: A) -> Result<Self::Value, A::Error> {
+        Err(de::Error::custom(NO_TOKENS))
+    }
+
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut images = Vec::new();
         while let Some(name) = map.next_key::<String>()? {
@@ -180,10 +229,11 @@ impl<'de> Visitor<'de> for InputSeed<'_> {
                 "url" | "image_url" => TextMeans::Address,
                 "image" | "image_base64" | "base64" | "bytes" => TextMeans::Bytes,
                 "object" => TextMeans::Object,
+                "text" => TextMeans::Words { path: path.clone() },
                 "content" => {
                     let content = PartsSeed { path: &path, ignored: self.ignored };
                     images.extend(map.next_value_seed(content)?);
-                    images.truncate(KEPT);
+                    shorten(&mut images);
                     continue;
                 }
                 // The other fields say what it is.
@@ -198,13 +248,13 @@ impl<'de> Visitor<'de> for InputSeed<'_> {
                 }
             };
             images.extend(map.next_value_seed(InputSeed { path: &path, ignored: self.ignored, means })?);
-            images.truncate(KEPT);
+            shorten(&mut images);
         }
         Ok(images)
     }
 }
 
-/// Reads the content of a message: text, which is ignored, or parts.
+/// Reads the content of a message: a text, or parts.
 struct PartsSeed<'i> {
     path: &'i str,
     ignored: &'i mut IgnoredFields,
@@ -225,9 +275,11 @@ impl<'de> Visitor<'de> for PartsSeed<'_> {
         f.write_str("a text, or an array of parts ({\"type\": \"image_url\", \"image_url\": {\"url\": …}})")
     }
 
-    fn visit_str<E: de::Error>(self, _: &str) -> Result<Self::Value, E> {
-        self.ignored.add(self.path).map_err(E::custom)?;
-        Ok(Vec::new())
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(vec![ImageText {
+            text: Cow::Owned(text.to_owned()),
+            means: TextMeans::Words { path: self.path.to_owned() },
+        }])
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
@@ -238,7 +290,18 @@ impl<'de> Visitor<'de> for PartsSeed<'_> {
                 Some(part) => images.extend(part),
                 None => return Ok(images),
             }
-            images.truncate(KEPT);
+            shorten(&mut images);
         }
     }
+}
+
+/// Drops what is beyond the images and texts that are kept.
+fn shorten(inputs: &mut Vec<ImageText<'_>>) {
+    let mut images = 0;
+    let mut texts = 0;
+    inputs.retain(|input| {
+        let count = if input.is_words() { &mut texts } else { &mut images };
+        *count += 1;
+        *count <= KEPT
+    });
 }

@@ -13,6 +13,9 @@ pub(crate) fn document(serving: &Serving) -> String {
     let schemas = &mut document["components"]["schemas"];
     schemas["Images"]["maxItems"] = json!(serving.api.max_images);
     schemas["Files"]["maxItems"] = json!(serving.api.max_images);
+    if serving.api.engine.tasks().all(|task| serving.api.engine.takes_texts(task)) {
+        add_texts(schemas);
+    }
     if !serving.api.strict_requests {
         let open = ["Request", "Upload", "UrlPart", "Part", "Content", "Messages", "Image"];
         open.into_iter().for_each(|name| admit_fields(&mut schemas[name]));
@@ -42,13 +45,44 @@ pub(crate) fn document(serving: &Serving) -> String {
     document.to_string()
 }
 
+/// Describes texts, which may stand wherever images may.
+fn add_texts(schemas: &mut Value) {
+    let about = "A text of at most 64 KiB. As a string alone it must not look like an address or base64.";
+    schemas["Text"] = json!({"type": "string", "description": about, "examples": ["a red bicycle in snow"]});
+    let text = json!({"$ref": "#/components/schemas/Text"});
+    let object = json!({
+        "type": "object", "required": ["text"], "additionalProperties": false, "properties": {"text": text},
+    });
+    let part = json!({
+        "type": "object", "required": ["type", "text"], "additionalProperties": false,
+        "properties": {"type": {"const": "text"}, "text": text},
+    });
+    push(&mut schemas["Image"]["anyOf"], [text.clone(), object]);
+    push(&mut schemas["Part"]["anyOf"], [part]);
+    for content in ["/Content/properties/content", "/Messages/items/properties/content"] {
+        if let Some(content) = schemas.pointer_mut(content) {
+            *content = json!({"anyOf": [content.take(), text]});
+        }
+    }
+    let request = &mut schemas["Request"];
+    push(&mut request["anyOf"], ["text", "texts"].map(|name| json!({"required": [name]})));
+    for name in ["text", "texts"] {
+        request["properties"][name] = json!({"$ref": "#/components/schemas/Inputs"});
+    }
+}
+
+fn push<const N: usize>(schemas: &mut Value, more: [Value; N]) {
+    debug_assert!(schemas.is_array(), "{schemas}");
+    schemas.as_array_mut().into_iter().for_each(|schemas| schemas.extend(more.clone()));
+}
+
 /// Describes `POST /v1/similar`, which takes what embeddings are asked with, and what the index has;
 /// and how the index is read again.
 fn add_similar(document: &mut Value, dim: usize, most: usize) {
     let mut path = document["paths"]["/v1/embeddings"].clone();
     let operation = &mut path["post"];
     operation["operationId"] = json!("similar");
-    operation["summary"] = json!("Finds what is most like images, rows and vectors in the server's index");
+    operation["summary"] = json!("Finds what is most like images, texts, rows and vectors in the server's index");
     let k = json!({"type": ["integer", "null"], "minimum": 1, "maximum": MOST_K, "description": "Results of a query."});
     let of_offset = "Results that are passed over, the best ones.";
     let offset = json!({"type": ["integer", "null"], "minimum": 0, "maximum": MOST_OFFSET, "description": of_offset});
@@ -121,7 +155,8 @@ fn add_similar(document: &mut Value, dim: usize, most: usize) {
     });
     let mut similar = schemas["Outcomes"].clone();
     let mut output = schemas["Output"].clone();
-    output["description"] = json!("Of a query, best first. Images come before id, ids, vector, and the examples.");
+    output["description"] =
+        json!("Of a query, best first. Images and texts come before id, ids, vector, and the examples.");
     output["properties"]["output"] = json!({"type": "array", "maxItems": MOST_K, "items": id_and_score});
     similar["properties"]["data"]["items"] = json!({"oneOf": [output, {"$ref": "#/components/schemas/Failed"}]});
     schemas["Similar"] = similar;

@@ -6,12 +6,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, StatusCode};
 use foveate_queue::Job;
+use foveate_worker::Setting;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use tokio::sync::Semaphore;
 
 use crate::api::Api;
 use crate::error::ServeError;
+use crate::image_text::TextUse;
 use crate::index::IndexSlot;
 use crate::limits::MAX_SEARCHES;
 use crate::memory::BodyMemory;
@@ -68,6 +70,17 @@ impl Serving {
     pub(crate) fn has_model(&self, name: &str) -> Result<(), ApiProblem> {
         let known = &self.api.models;
         if known.iter().any(|model| model == name) { Ok(()) } else { Err(ApiProblem::no_model(name, known)) }
+    }
+
+    /// The use of texts in requests for a task, or for the usual one.
+    pub(crate) fn texts(&self, task: Option<&str>) -> TextUse {
+        if self.api.engine.takes_texts(task.unwrap_or(&self.task)) {
+            return TextUse::Embed;
+        }
+        let remedy = (self.api.remedy)(Setting::Texts);
+        TextUse::Refuse(
+            remedy.unwrap_or(r#"name an image, or send its bytes as {"image": base64}: this server embeds no texts"#),
+        )
     }
 
     pub(crate) fn needs_key(&self) -> bool {

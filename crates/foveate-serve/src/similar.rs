@@ -132,13 +132,13 @@ impl SimilarFields {
         Ok(examples)
     }
 
-    /// Vectors that queries are made of, besides images.
+    /// Vectors that queries are made of, besides images and texts.
     pub(crate) fn size(&self) -> usize {
         self.ids.len() + self.vectors.len() + self.positive.len() + self.negative.len()
     }
 
-    /// Finds what is most like each query: the images, of which these are the outcomes, then ids, vectors, and at last
-    /// the examples together.
+    /// Finds what is most like each query: images and texts, of which these are the outcomes, then ids, vectors, and at
+    /// last the examples together.
     pub(crate) fn search(&self, index: &dyn Index, images: Vec<Outcome>) -> Result<Vec<Outcome>, ApiProblem> {
         if let Some(column) = self.filter.keys().find(|column| !index.columns().contains(column)) {
             let known = index.columns().join("', '");

@@ -5,7 +5,9 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::support::{Answer, Fixture, Rows, clock, file, get, post, post_with, receive, request, send, serve, until};
+use crate::support::{
+    Answer, Fixture, Rows, clock, file, get, post, post_with, receive, request, send, serve, serve_texts, until,
+};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use foveate_serve::Index;
@@ -176,7 +178,7 @@ fn rows_vectors_and_examples_are_searched_without_the_engine() {
         (json!({"vector": [1, 2, 3]}), 400, "a vector of 3 numbers; those of the index have 2"),
         (json!({"vector": [[1, 1e39]]}), 400, "too large for f32"),
         (json!({"vector": [1, null]}), 400, "field `vector`"),
-        (json!({"ids": vec!["1"; 9]}), 422, "more than 8 images, ids and vectors"),
+        (json!({"ids": vec!["1"; 9]}), 422, "more than 8 images, texts, ids and vectors"),
     ] {
         let answer = search(&fixture, "", &body);
         let detail = answer.json()["detail"].as_str().unwrap().to_owned();
@@ -302,6 +304,57 @@ fn one_image_is_the_same_in_every_form() {
     }
 }
 
+/// Texts in this API's form and those of OpenAI, Jina, Voyage and Cohere, vLLM; an image among them.
+#[test]
+fn texts_are_embedded_next_to_images() {
+    let fixture = serve_texts(8, |_, api| api.index = Some(clock(|| unreachable!("not read again"))));
+    let png = STANDARD.encode(file("ok"));
+    let words = json!({"content": [{"type": "text", "text": "a dog"}]});
+    for (body, lengths, usage) in [
+        (
+            json!({"input": [{"image": png}, "a red cat", {"text": "https://example.com/a.jpg"}, words]}),
+            vec![10.0, 9.0, 25.0, 5.0],
+            [1, 6],
+        ),
+        (json!({"input": "cat.jpg"}), vec![7.0], [0, 1]),
+        (json!({"texts": ["one", "two three"], "input_type": "search_query"}), vec![3.0, 9.0], [0, 3]),
+        (json!({"messages": [{"role": "user", "content": "a cat"}]}), vec![5.0], [0, 2]),
+        (
+            json!({"messages": [{"content": "Embed."}, {"content": [{"text": "it"}, {"image_base64": png}]}]}),
+            vec![10.0],
+            [1, 0],
+        ),
+    ] {
+        let answer = post(fixture.address, &body).json();
+        let data = answer["data"].as_array().unwrap_or_else(|| panic!("{body}: {answer}"));
+        let found: Vec<f64> = data.iter().map(|entry| entry["embedding"][0].as_f64().unwrap()).collect();
+        assert_eq!(found, lengths, "{body}: {answer}");
+        let told = json!({"images": usage[0], "prompt_tokens": usage[1], "total_tokens": usage[1]});
+        assert_eq!(answer["usage"], told, "{body}");
+    }
+    let long = "x ".repeat(33_000);
+    for (body, detail) in [
+        (json!({"input": ["a cat", " "]}), "1 of 2 inputs failed; input 1: tokenize: the text is empty"),
+        (json!({"input": [{"text": long}]}), "input 0: a text of 66000 bytes; there may be 65536"),
+        (json!({"input": [{"content": [{"text": "b"}, {"text": "c"}]}]}), "several texts where one vector"),
+        (json!({"input": "a cat", "text": "a dog"}), "inputs as 'input' and as 'text'"),
+    ] {
+        let answer = post(fixture.address, &body);
+        assert_eq!(answer.status, 422, "{answer:?}");
+        assert!(answer.json()["detail"].as_str().unwrap().contains(detail), "{answer:?}");
+    }
+    let body = json!({"text": ["a", "b"], "input": {"image": png}, "id": "12", "k": 1});
+    let line = "content-type: application/json\r\n";
+    let found =
+        Answer::parse(&receive(send(fixture.address, &request("POST /v1/similar", line, body.to_string().as_bytes()))));
+    let ids: Vec<_> =
+        found.json()["data"].as_array().unwrap().iter().map(|entry| entry["output"][0]["id"].clone()).collect();
+    assert_eq!(ids, ["3", "3", "3", "1"], "{found:?}");
+    let schemas = &get(fixture.address, "/openapi.json").json()["components"]["schemas"];
+    assert_eq!(schemas["Text"]["type"], "string");
+    assert!(get(serve(8, |_, _| {}).address, "/openapi.json").json()["components"]["schemas"]["Text"].is_null());
+}
+
 /// Bodies as the clients of other services send them, each with one image.
 #[test]
 fn requests_of_other_services_are_understood() {
@@ -378,7 +431,7 @@ fn requests_of_other_services_are_understood() {
         let answer = post(strict.address, &body);
         assert_eq!(answer.status, if ignored.is_some() { 400 } else { 200 }, "{body}: {answer:?}");
         if ignored.is_some() {
-            assert!(answer.json()["detail"].as_str().unwrap().starts_with("unknown field `"), "{answer:?}");
+            assert!(answer.json()["detail"].as_str().unwrap().contains("unknown field `"), "{answer:?}");
         }
     }
     let names = post(fixture.address, &json!({"input": data, "x": json!({"y": "z".repeat(99)}), "y".repeat(99): 1}));
@@ -487,14 +540,19 @@ fn what_cannot_be_answered_is_a_problem_that_names_a_remedy() {
     refused(json!({"input": {"object": "https://a"}}), "begins with s3://");
     refused(json!({"input": [image("ok"), {"image": "AAAAA"}]}), "input 1: not base64");
     refused(json!({"input": {"image": "data:image/png;base64"}}), "a data: URL looks like");
-    refused(json!({"input": {"text": "a cat"}}), "input 0: there is no image in it");
+    for text in
+        [json!({"input": {"text": "a cat"}}), json!({"text": "a cat"}), json!({"texts": ["a cat"], "model": "tiny"})]
+    {
+        let told = refused(text, "input 0: a text");
+        assert!(told.json()["remedy"].as_str().unwrap().contains("this server embeds no texts"), "{told:?}");
+    }
+    refused(json!({"input": [1, 2]}), "token ids and nested arrays are not understood");
+    refused(json!({"input": [[1, 2], [3]]}), "token ids and nested arrays are not understood");
     refused(json!({"input": null}), "missing field `input`");
     refused(json!({"input": "https://a", "modality": "text"}), "field `modality`: unknown variant `text`");
     refused(json!({"input": "https://a", "embedding_types": ["int8"]}), "field `embedding_types`: unknown variant");
     refused(json!({"input": "https://a", "embedding_types": ["float", "int8"]}), "unknown variant `int8`");
     refused(json!({"input": "https://a", "embedding_types": ["float", "base64"]}), "2 types; answers have one");
-    let texts = refused(json!({"texts": ["a cat"], "model": "tiny"}), "missing field `input`");
-    assert!(texts.json()["remedy"].as_str().unwrap().contains("this server embeds no texts"), "{texts:?}");
     refused(json!({"input": "https://a", "output_dtype": "int8"}), "field `output_dtype`: unknown variant");
     refused(json!({"input": {"image": ""}}), "an image of no bytes");
     refused(json!({"input": "https://a", "dimensions": 7}), "this server does not know its vectors' width");
@@ -516,7 +574,7 @@ fn what_cannot_be_answered_is_a_problem_that_names_a_remedy() {
     let part = json!({"type": "image_url", "image_url": {"url": "https://a"}});
     impossible(json!({"messages": [{"role": "user", "content": [part, part]}]}), "messages: several images");
     impossible(json!({"input": ["https://a", "https://b", "https://c"]}), "more than 2 images in one request");
-    impossible(json!({"input": "https://a", "images": ["https://b"]}), "images as 'images' and as 'input'");
+    impossible(json!({"input": "https://a", "images": ["https://b"]}), "inputs as 'images' and as 'input'");
     impossible(json!({"input": "https://", "partial_results": true}), "download");
     let unknown = json!({"input": image("ok"), "model": "big"});
     problem(post(fixture.address, &unknown), 404, "there is no model 'big' here; there is 'tiny'");
@@ -544,7 +602,7 @@ fn a_url_that_may_work_later_is_a_bad_gateway() {
     let gate = Arc::new(crate::support::Gate::default());
     let engine = foveate_worker::Engine::builder().client(client).task(
         "embed",
-        crate::support::Obedient(gate),
+        crate::support::Obedient { gate, texts: false },
         Default::default(),
     );
     let engine = Arc::new(engine.build().unwrap());

@@ -43,7 +43,11 @@ impl Gate {
 }
 
 /// Obeys the file: `bad`, `machine`, `wait`; embeds anything else as its length and a fraction.
-pub struct Obedient(pub Arc<Gate>);
+pub struct Obedient {
+    pub gate: Arc<Gate>,
+    /// True if it takes texts, too, whose tokens are words.
+    pub texts: bool,
+}
 
 impl Task for Obedient {
     type Prepared = Vec<u8>;
@@ -57,14 +61,27 @@ impl Task for Obedient {
         }
     }
 
+    fn takes_texts(&self) -> bool {
+        self.texts
+    }
+
+    fn prepare_text(&self, text: &str) -> Result<Vec<u8>, TaskError> {
+        match text.trim() {
+            "" => Err(TaskError::image("the text is empty").at("tokenize")),
+            text => Ok(text.as_bytes().to_vec()),
+        }
+    }
+
     fn lane(self: Arc<Self>) -> Option<Self::Lane> {
         Some(InTurn::new(move |batch: &[Vec<u8>]| {
             if batch.iter().any(|bytes| bytes.ends_with(b"wait")) {
-                self.0.wait();
+                self.gate.wait();
             }
-            self.0.processed.fetch_add(batch.len(), SeqCst);
+            self.gate.processed.fetch_add(batch.len(), SeqCst);
             let vector = |bytes: &Vec<u8>| {
-                Output::Vector(Embedding { vector: vec![bytes.len() as f32, 0.1], ..Embedding::default() })
+                let words = str::from_utf8(bytes).map_or(0, |text| text.split_whitespace().count());
+                let vector = vec![bytes.len() as f32, 0.1];
+                Output::Vector(Embedding { vector, tokens: words, ..Embedding::default() })
             };
             Ok(batch.iter().map(vector).collect())
         }))
@@ -91,7 +108,8 @@ impl Task for Echo {
 pub fn engine(gate: &Arc<Gate>, room: usize) -> Arc<Engine> {
     let batching = Batching { max: 1, delay: Duration::ZERO, lanes: 1 };
     let builder = Engine::builder().downloaders(1).workers(1).max_in_flight(room);
-    let builder = builder.task("embed", Obedient(Arc::clone(gate)), batching).task("echo", Echo, batching);
+    let builder =
+        builder.task("embed", Obedient { gate: Arc::clone(gate), texts: false }, batching).task("echo", Echo, batching);
     Arc::new(builder.build().unwrap())
 }
 
@@ -106,6 +124,18 @@ pub struct Fixture {
 pub fn serve(room: usize, change: impl FnOnce(&mut ServerOptions, &mut Api)) -> Fixture {
     let gate = Arc::new(Gate::default());
     let engine = engine(&gate, room);
+    start(gate, engine, change)
+}
+
+/// The same with a single task, which takes texts, too.
+pub fn serve_texts(room: usize, change: impl FnOnce(&mut ServerOptions, &mut Api)) -> Fixture {
+    let gate = Arc::new(Gate::default());
+    let task = Obedient { gate: Arc::clone(&gate), texts: true };
+    let engine = Engine::builder().max_in_flight(room).task("embed", task, Batching::default()).build().unwrap();
+    start(gate, Arc::new(engine), change)
+}
+
+fn start(gate: Arc<Gate>, engine: Arc<Engine>, change: impl FnOnce(&mut ServerOptions, &mut Api)) -> Fixture {
     let mut options = ServerOptions::new("127.0.0.1:0".parse().unwrap(), engine.clone());
     let mut api = Api::new(Arc::clone(&engine), "tiny");
     change(&mut options, &mut api);

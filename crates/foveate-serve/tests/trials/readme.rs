@@ -1,7 +1,7 @@
 //! Runs the README's `curl` commands as they stand.
 use std::process::Command;
 
-use crate::support::{file, serve};
+use crate::support::{file, serve_texts};
 use foveate_testkit::{Resource, Trial, program, trials};
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 fn every_curl_command_of_the_readme_works() {
     drop(program(Resource::Curl, "curl"));
-    let fixture = serve(8, |_, api| {
+    let fixture = serve_texts(8, |_, api| {
         api.tokens = vec!["KEY".to_owned()];
     });
     let folder = tempfile::tempdir().unwrap();
@@ -21,9 +21,9 @@ fn every_curl_command_of_the_readme_works() {
     let readme = include_str!("../../README.md");
     let blocks = readme.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
     let commands: Vec<String> = blocks.flat_map(commands).collect();
-    assert_eq!(commands.len(), 5, "{commands:?}");
+    assert_eq!(commands.len(), 6, "{commands:?}");
     // This test does not request images from the web.
-    let expected = [422, 422, 200, 200, 200];
+    let expected = [422, 422, 422, 200, 200, 200];
     for (command, expected) in commands.iter().zip(expected) {
         let mut command = command.replace("http://localhost:8080", &format!("http://{}", fixture.address));
         if !command.contains("Authorization") {

@@ -1,8 +1,9 @@
 //! Schemathesis tests the server against its OpenAPI document, with valid and invalid requests.
 use std::sync::Arc;
 
-use crate::support::{Rows, clock, get, serve};
-use foveate_testkit::{Resource, Trial, program, trials};
+use crate::support::{Fixture, Rows, clock, get, serve, serve_texts};
+use foveate_serve::Api;
+use foveate_testkit::{Resource, Trial, by_length, program, trials};
 use serde_json::Value;
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -13,12 +14,21 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 fn whatever_a_client_sends_the_answer_is_as_the_document_says() {
+    answers_are_as_documented(&serve(64, |_, api| set_up(api)));
+    // A minute more.
+    if by_length(false, true) {
+        answers_are_as_documented(&serve_texts(64, |_, api| set_up(api)));
+    }
+}
+
+fn set_up(api: &mut Api) {
+    api.tokens = vec!["key".to_owned()];
+    api.dimensions = Some(2);
+    api.index = Some(clock(|| Ok(Arc::new(Rows(vec![("12", [0.0, 1.0], None)])))));
+}
+
+fn answers_are_as_documented(fixture: &Fixture) {
     let mut command = program(Resource::Python, "schemathesis");
-    let fixture = serve(64, |_, api| {
-        api.tokens = vec!["key".to_owned()];
-        api.dimensions = Some(2);
-        api.index = Some(clock(|| Ok(Arc::new(Rows(vec![("12", [0.0, 1.0], None)])))));
-    });
     let here = env!("CARGO_MANIFEST_DIR");
     command.args(["--config-file", &format!("{here}/schemathesis.toml"), "run"]);
     command.arg(format!("http://{}/openapi.json", fixture.address));
