@@ -18,7 +18,7 @@ pub trait EmbedTexts: Send + Sync {
     /// [`TaskError`], about this text: an empty one has no vector.
     fn tokenize(&self, text: &str) -> Result<TextTokens, TaskError>;
 
-    /// Computes the vectors of texts, `[n, dim]` f32, not normalized. A text has the same bits in any batch.
+    /// Computes the vectors of texts, `[n, dim]` f32, not normalized.
     ///
     /// # Errors
     /// [`TaskError`], about all of them.

@@ -1,23 +1,29 @@
 //! Texts to vectors in the space of a two-tower model's images.
 
 use std::path::Path;
+use std::sync::Mutex;
 
-use foveate_core::VectorBuf;
+#[cfg(feature = "worker")]
+use foveate_core::error_chain;
+use foveate_core::{VectorBuf, lock};
 use foveate_encode::{EncodeError, EncoderOptions};
 use foveate_encode_fused::FusedTextEncoder;
 use foveate_model::{LogitScale, ModelError, OpenOptions, PooledWord, TextLibrary, TextModel};
 use foveate_pipeline::lane::Normalize;
 use foveate_sink::RunManifest;
-use foveate_text::{TextError, TextRules, TextTokenizer};
+use foveate_text::{TextError, TextRules, TextTokenizer, TokenIds};
+#[cfg(feature = "worker")]
+use foveate_worker::{EmbedTexts, TaskError, TextTokens};
 
 /// Texts that are computed together; enough for a GPU.
 const BATCH: usize = 256;
 
-/// A text tower with its tokenizer, open for one call after another.
+/// A text tower with its tokenizer. Threads share it and take turns.
 pub struct TextEmbedder {
-    encoder: FusedTextEncoder,
+    encoder: Mutex<FusedTextEncoder>,
     tokenizer: TextTokenizer,
     model: TextIdentity,
+    dim: usize,
     /// True if the model sees the padding.
     is_padded: bool,
 }
@@ -82,8 +88,10 @@ impl TextEmbedder {
         let Some(folder) = &model.folder else { return Err(TextsError::Seeded(model.name)) };
         let Some(words) = model.network.words else { return Err(ModelError::Lacks("text tower").into()) };
         let options = EncoderOptions { max_batch: BATCH, ..options.clone() };
+        let encoder = FusedTextEncoder::new(&model, &options)?;
         Ok(Self {
-            encoder: FusedTextEncoder::new(&model, &options)?,
+            dim: encoder.dim(),
+            encoder: Mutex::new(encoder),
             tokenizer: TextTokenizer::open(folder, rules(model.library, words.context, folder))?,
             is_padded: words.pooled != PooledWord::Mean,
             model: TextIdentity {
@@ -101,7 +109,7 @@ impl TextEmbedder {
 
     /// Components of a vector.
     pub fn dim(&self) -> usize {
-        self.encoder.dim()
+        self.dim
     }
 
     /// The way from cosines of images and texts to the model's logits, if its weights have it.
@@ -137,7 +145,7 @@ impl TextEmbedder {
     /// # Errors
     /// [`TextsError::Empty`] for a text without a character but white space; [`TextsError::NotFinite`],
     /// [`TextsError::Tokenizer`] and [`TextsError::Encode`].
-    pub fn embed<T: AsRef<str>>(&mut self, texts: &[T], normalize: Normalize) -> Result<EmbeddedTexts, TextsError> {
+    pub fn embed<T: AsRef<str>>(&self, texts: &[T], normalize: Normalize) -> Result<EmbeddedTexts, TextsError> {
         let mut embedded = EmbeddedTexts { dim: self.dim(), ..EmbeddedTexts::default() };
         let mut rows = VectorBuf::new();
         for (batch, some) in texts.chunks(BATCH).enumerate() {
@@ -147,17 +155,14 @@ impl TextEmbedder {
                 if text.trim().is_empty() {
                     return Err(TextsError::Empty(at + 1));
                 }
-                let mut tokens = self.tokenizer.encode(text)?;
+                let tokens = self.tokens(text)?;
                 if tokens.truncated {
                     embedded.truncated.push(at);
-                }
-                if !self.is_padded {
-                    tokens.ids.truncate(tokens.real);
                 }
                 ids.push(tokens.ids);
             }
             let ids: Vec<&[u32]> = ids.iter().map(Vec::as_slice).collect();
-            self.encoder.encode(&ids, &mut rows)?;
+            lock(&self.encoder).encode(&ids, &mut rows)?;
             if let Some(at) = (0..rows.rows()).find(|&at| !rows.row(at).iter().all(|value| value.is_finite())) {
                 return Err(TextsError::NotFinite(batch * BATCH + at + 1));
             }
@@ -165,6 +170,31 @@ impl TextEmbedder {
             embedded.vectors.extend_from_slice(rows.as_slice());
         }
         Ok(embedded)
+    }
+
+    /// The tokens of a text, with the padding that the model sees.
+    fn tokens(&self, text: &str) -> Result<TokenIds, TextError> {
+        let mut tokens = self.tokenizer.encode(text)?;
+        if !self.is_padded {
+            tokens.ids.truncate(tokens.real);
+        }
+        Ok(tokens)
+    }
+}
+
+#[cfg(feature = "worker")]
+impl EmbedTexts for TextEmbedder {
+    fn tokenize(&self, text: &str) -> Result<TextTokens, TaskError> {
+        if text.trim().is_empty() {
+            return Err(TaskError::image("the text is empty").at("tokenize"));
+        }
+        let tokens = self.tokens(text).map_err(|error| TaskError::image(error_chain(&error)).at("tokenize"))?;
+        Ok(TextTokens { ids: tokens.ids, real: tokens.real })
+    }
+
+    fn embed_tokens(&self, texts: &[&[u32]], vectors: &mut VectorBuf) -> Result<(), TaskError> {
+        let encoded = lock(&self.encoder).encode(texts, vectors);
+        encoded.map(drop).map_err(|error| TaskError::machine(error_chain(&error)))
     }
 }
 

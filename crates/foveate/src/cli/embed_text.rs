@@ -106,7 +106,7 @@ pub(crate) fn run(args: &EmbedTextArgs) -> anyhow::Result<Exit> {
     let threads = args.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let device = args.device.clone();
     let options = EncoderOptions { dtype: args.dtype, device, threads, ..EncoderOptions::default() };
-    let mut embedder = TextEmbedder::open(&args.model, &options, &hub)?;
+    let embedder = TextEmbedder::open(&args.model, &options, &hub)?;
     download.clear();
     let mut manifest = embedder.manifest(args.normalize);
     manifest.fingerprint.insert(RunManifest::LISTING.to_owned(), table.hash());
@@ -127,7 +127,7 @@ pub(crate) fn run(args: &EmbedTextArgs) -> anyhow::Result<Exit> {
             return Ok(Exit::Interrupted);
         }
         let end = table.texts.len().min(next + BLOCK);
-        truncated += table.store(next..end, has_columns, &mut embedder, args.normalize, sink.as_mut())?;
+        truncated += table.store(next..end, has_columns, &embedder, args.normalize, sink.as_mut())?;
         sink.commit((end as u64).into())?;
         next = end;
     }
@@ -162,7 +162,7 @@ impl TextTable {
         &self,
         range: std::ops::Range<usize>,
         has_columns: bool,
-        embedder: &mut TextEmbedder,
+        embedder: &TextEmbedder,
         normalize: Normalize,
         sink: &mut dyn VectorSink,
     ) -> anyhow::Result<u64> {

@@ -8,7 +8,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use foveate::backends;
+#[cfg(feature = "text")]
+use foveate::core::error_chain;
+#[cfg(feature = "text")]
+use foveate::embed::incomparable;
 use foveate::embed::{Backends, Settings};
+#[cfg(feature = "text")]
+use foveate::encode::EncoderOptions;
 use foveate::model::OpenOptions;
 use foveate::net::{self, Client};
 use foveate::pipeline::Cancel;
@@ -19,6 +25,8 @@ use foveate::source::AllowedObjects;
 use foveate::source::store::StoreOptions;
 use foveate::task::EmbedTask;
 use foveate::telemetry::{self, Guard};
+#[cfg(feature = "text")]
+use foveate::texts::TextEmbedder;
 use foveate::worker::{self, Batching, Engine, Traces};
 
 use super::exit::Usage;
@@ -79,6 +87,8 @@ pub(crate) fn start(args: &ServiceArgs, client: Client, output: &Path) -> anyhow
             "generated weights: the speed is real, but the vectors are meaningless"
         );
     }
+    #[cfg(feature = "text")]
+    let task = if args.texts { task.texts(Arc::new(texts(&options, &model, &manifest)?)) } else { task };
     let mut engine = Engine::builder()
         .client(Arc::new(client))
         .downloaders(args.downloads)
@@ -92,6 +102,25 @@ pub(crate) fn start(args: &ServiceArgs, client: Client, output: &Path) -> anyhow
         engine = engine.objects(objects);
     }
     Ok(Service { engine: engine.build()?, manifest, backends, options })
+}
+
+/// Opens the text tower of the model that made `manifest`.
+#[cfg(feature = "text")]
+fn texts(options: &Settings, hub: &OpenOptions<'_>, manifest: &RunManifest) -> anyhow::Result<TextEmbedder> {
+    let name = &options.model.network.model;
+    let encoder = EncoderOptions { threads: options.threads(), ..EncoderOptions::default() };
+    let embedder = TextEmbedder::open(name, &encoder, hub).map_err(|error| {
+        let remedy = "leave --texts out, or name a model of two towers, such as CLIP or SigLIP, with its tokenizer";
+        usage(anyhow!("--texts: cannot open the text tower of {name}: {}; {remedy}", error_chain(&error)))
+    })?;
+    let texts = embedder.manifest(options.model.normalize);
+    match incomparable(&texts.fingerprint, &manifest.fingerprint) {
+        None => Ok(embedder),
+        Some(why) => Err(usage(anyhow!(
+            "--texts: texts cannot be compared with these vectors of images: {why}; leave --texts out, or use the \
+             model's own pooling and weights"
+        ))),
+    }
 }
 
 /// The client for downloads. If whoever names the images sees their errors, `conceal_private` keeps the names of the

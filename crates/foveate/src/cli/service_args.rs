@@ -101,6 +101,12 @@ pub(crate) struct ServiceArgs {
     #[command(flatten)]
     pub(crate) cache: CacheSettings,
 
+    /// Embed texts, too, with the text tower of a model of two (CLIP, SigLIP, PE-Core, TIPSv2). It computes f32 on the
+    /// CPU, and takes about as much memory as the model of images.
+    #[cfg(feature = "text")]
+    #[arg(long, help_heading = "Engine")]
+    pub(crate) texts: bool,
+
     /// Longest time that an image waits for others to fill its batch. It waits only for images that are on their way.
     #[arg(long, value_name = "SECONDS", default_value = "0.01", value_parser = parse_seconds, help_heading = "Engine", hide = true)]
     pub(crate) batch_delay: Duration,
@@ -468,7 +474,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, help_heading = "Requests")]
     pub(crate) strict_requests: bool,
 
-    /// Most images of one request. Default: 64, but at most --max-in-flight.
+    /// Most images and texts of one request. Default: 64, but at most --max-in-flight.
     #[arg(long, value_name = "N", value_parser = parse_positive, help_heading = "Requests")]
     pub(crate) max_images: Option<usize>,
 

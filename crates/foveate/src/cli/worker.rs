@@ -97,6 +97,8 @@ fn remedy(setting: Setting) -> Option<&'static str> {
         Setting::Objects => "--object-store allows a bucket",
         Setting::StoreEvents => "--store-events takes notifications of object stores",
         Setting::Sink => "--output stores the vectors",
+        #[cfg(feature = "text")]
+        Setting::Texts => "--texts embeds texts, with a model of two towers",
         _ => return None,
     })
 }

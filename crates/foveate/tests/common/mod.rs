@@ -148,6 +148,14 @@ pub(crate) fn npy_rows(path: &Path, dim: usize) -> Vec<Vec<f32>> {
     values.chunks_exact(dim).map(<[f32]>::to_vec).collect()
 }
 
+/// Returns the vectors of texts, as `embed-text` makes them with the model in `model`, of `dim` numbers each.
+pub(crate) fn text_vectors(folder: &Path, model: &Path, texts: &[&str], dim: usize) -> Vec<Vec<f32>> {
+    fs::write(folder.join("texts.txt"), texts.join("\n")).unwrap();
+    let embed = ["embed-text", "texts.txt", "-o", "texts.npy", "-q", "--model"];
+    run(foveate().current_dir(folder).args(embed).arg(model)).expect(0);
+    npy_rows(&folder.join("texts.npy"), dim)
+}
+
 /// Two pictures with equal XXH3: a lane of 8 bytes that equals the hash's secret in its lower half is only added to a
 /// sum, so that one picture may have the higher half of another lane.
 pub(crate) fn forged_pair() -> [Vec<u8>; 2] {

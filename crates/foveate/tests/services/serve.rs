@@ -4,9 +4,9 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::common::server::{Server, serve};
-use crate::common::{PHOTOS, embed, foveate, run};
-use foveate_testkit::{Trial, python, trials};
-use serde_json::json;
+use crate::common::{PHOTOS, TINY, embed, foveate, run, text_vectors};
+use foveate_testkit::{Trial, data, python, trials};
+use serde_json::{Value, json};
 
 pub(crate) fn trials() -> Vec<Trial> {
     trials![
@@ -15,6 +15,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         keys_are_read_again_and_a_stop_is_announced,
         what_is_similar_in_an_index_is_found,
         rows_are_searched_by_id_and_column_and_an_index_is_read_again,
+        texts_share_requests_and_searches_with_images,
         a_private_name_and_an_unknown_one_are_answered_alike,
         addresses_may_be_names_and_bad_arguments_are_refused,
     ]
@@ -154,6 +155,72 @@ fn rows_are_searched_by_id_and_column_and_an_index_is_read_again() {
     let failed = ask(&server, "index/reload", json!(null));
     assert!(failed["detail"].as_str().unwrap().starts_with("cannot read the index again, and the old one"), "{failed}");
     assert_eq!(ask(&server, "similar", json!({"id": id, "k": 3}))["data"][0]["output"].as_array().unwrap().len(), 3);
+}
+
+/// Sends JSON, and returns the answer's.
+fn post(server: &Server, path: &str, body: &Value) -> Value {
+    let line = format!("POST /v1/{path}");
+    let answer = server.ask(&line, "Content-Type: application/json\r\n", body.to_string().as_bytes());
+    serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
+}
+
+fn texts_share_requests_and_searches_with_images() {
+    use base64::Engine as _;
+
+    let folder = tempfile::tempdir().unwrap();
+    let model = data("families/clip-gelu");
+    let golden: Value = serde_json::from_slice(&fs::read(model.join("golden.json")).unwrap()).unwrap();
+    let [first, second] = [0, 4].map(|at| golden["texts"][at].as_str().unwrap());
+    let counts = &golden["measured"]["text_token_counts"];
+    let index = folder.path().join("v.parquet");
+    let photos = golden["photos"].as_array().unwrap().iter().map(|photo| data(photo.as_str().unwrap()));
+    let photos: Vec<_> = photos.collect();
+    run(foveate().args(["embed", "-q", "--model"]).arg(&model).arg("-o").arg(&index).args(&photos)).expect(0);
+    let served = |more: &[&str]| {
+        let mut command = foveate();
+        command.args(["serve", "--listen", "127.0.0.1:0", "--model"]).arg(&model).args(more);
+        command
+    };
+    let server = Server::start(served(&["--texts", "--batch", "8"]).arg("--index").arg(&index));
+
+    let photo = base64::engine::general_purpose::STANDARD.encode(fs::read(&photos[0]).unwrap());
+    let answer = post(&server, "embeddings", &json!({"input": [first, {"image": photo}, {"text": second}]}));
+    let vectors: Vec<Vec<f32>> = (0..3)
+        .map(|at| {
+            serde_json::from_value(answer["data"][at]["embedding"].clone()).unwrap_or_else(|_| panic!("{answer}"))
+        })
+        .collect();
+    let expected = text_vectors(folder.path(), &model, &[first, second], vectors[0].len());
+    assert_eq!([&vectors[0], &vectors[2]], [&expected[0], &expected[1]], "to the bit");
+    let tokens = counts[0].as_u64().unwrap() + counts[4].as_u64().unwrap();
+    assert_eq!(answer["usage"], json!({"images": 1, "prompt_tokens": tokens, "total_tokens": tokens}));
+    let long = vec!["word"; 200].join(" ");
+    let mixed = post(&server, "embeddings", &json!({"input": [long, " "], "partial_results": true}));
+    assert_eq!(mixed["usage"]["prompt_tokens"], 77, "cut to the context: {mixed}");
+    assert_eq!(mixed["data"][1]["error"]["reason"], "the text is empty", "{mixed}");
+
+    let found = post(&server, "similar", &json!({"text": [first, second], "k": 5}));
+    let similar =
+        foveate().arg("similar").arg(&index).args(["-k", "5", "--json", "--text", first, "--text", second]).output();
+    let similar: Value = serde_json::from_slice(&similar.unwrap().stdout).unwrap();
+    for (at, query) in similar.as_array().unwrap().iter().enumerate() {
+        assert_eq!(query["similar"].as_array().unwrap().len(), 5, "{similar}");
+        for (rank, one) in query["similar"].as_array().unwrap().iter().enumerate() {
+            let ours = &found["data"][at]["output"][rank];
+            assert_eq!(ours["id"], one["id"], "{found}");
+            assert!(
+                (ours["score"].as_f64().unwrap() - one["score"].as_f64().unwrap()).abs() < 1e-6,
+                "{found} {similar}"
+            );
+        }
+    }
+
+    let without = Server::start(&mut served(&[]));
+    let refused = post(&without, "embeddings", &json!({"input": first}));
+    assert!(refused["remedy"].as_str().unwrap().contains("start the server with --texts"), "{refused}");
+    let texts = ["serve", "--texts", "--listen", "127.0.0.1:0", "--model"];
+    run(foveate().args(texts).arg(TINY)).expect_error(2, "this model has no text tower; leave --texts out");
+    run(&mut served(&["--texts", "--pooling", "mean"])).expect_error(2, "pooling");
 }
 
 fn a_private_name_and_an_unknown_one_are_answered_alike() {

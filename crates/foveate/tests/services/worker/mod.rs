@@ -15,10 +15,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use foveate::queue::Depth;
 use foveate_net::photo_server::{Latency, PhotoServerOptions};
-use foveate_testkit::{Trial, python, trials};
+use foveate_testkit::{Trial, data, python, trials};
 use serde_json::Value;
 
-use crate::common::{TINY, foveate, run};
+use crate::common::{TINY, foveate, run, text_vectors};
 use foveate_testkit::brokers::printed;
 use jobs::{Item, Kind};
 use stage::{Broker, HOLD, STALLED, Stage, Worker, check_secrets, photos, wait};
@@ -36,6 +36,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         folders_are_queued_below_a_base_and_a_worker_ends_when_there_is_no_more,
         segments_are_whole_and_miss_nobody_though_their_writers_are_killed,
         a_misconfigured_worker_gives_all_messages_back_and_says_what_it_needs,
+        texts_are_jobs_of_workers_that_embed_texts,
         dead_letters_are_counted_shown_and_put_back_on_nats,
         dead_letters_are_counted_shown_and_put_back_on_sqs,
     ]
@@ -439,6 +440,50 @@ fn misconfigured(stage: Stage, at: usize, need: &str) {
         assert_eq!(stage.worker(&["--until-empty"]).ended(seconds(90)), 0);
         assert_eq!((stage.photos.callbacks().count(), stage.open()), (6, Some(0)));
     }
+}
+
+/// A worker without texts gives such jobs back, as it does with others that its settings refuse.
+fn texts_are_jobs_of_workers_that_embed_texts() {
+    let stage = Stage::new(Broker::nats(), seconds(5), PhotoServerOptions::default());
+    let (folder, host) = (stage.folder.path(), stage.photos.address().to_string());
+    let model = data("families/clip-gelu");
+    let callback = serde_json::json!({"url": stage.photos.url("/callback")});
+    let mut jobs = Vec::new();
+    for (id, text) in [("first", "a photo of a cat"), ("empty", " "), ("second", "two dogs")] {
+        let job = serde_json::json!({"version": 4, "id": id, "text": text, "callback": callback, "metadata": id});
+        jobs.push(job.to_string());
+    }
+    let list = folder.join("jobs.ndjson");
+    fs::write(&list, jobs.join("\n")).unwrap();
+    run(stage.foveate("enqueue").arg("--from-list").arg(&list)).expect(0);
+    let worker = |more: &[&str]| {
+        let mut worker = stage.foveate("worker");
+        worker.args(["--until-empty", "--callback-host", &host, "--callback-private", &host, "--callback-http"]);
+        run(worker.arg("--model").arg(&model).args(more))
+    };
+    worker(&[]).expect_error(2, "a text, and the task 'embed' takes images alone here; --texts embeds texts");
+    assert_eq!((stage.open(), stage.dead_letters().len()), (Some(3), 0));
+
+    let vectors = folder.join("vectors");
+    worker(&["--texts", "--callback-failures", "-o", vectors.to_str().unwrap()]).expect(3);
+    let expected = text_vectors(folder, &model, &["a photo of a cat", "two dogs"], 40);
+    let mut results = BTreeMap::new();
+    for (_, body) in stage.photos.callbacks().received() {
+        let body: Value = serde_json::from_slice(&body).unwrap();
+        results.insert(body["metadata"].as_str().unwrap().to_owned(), body);
+    }
+    for (at, (id, text)) in [("first", "a photo of a cat"), ("second", "two dogs")].into_iter().enumerate() {
+        let result = &results[id]["result"];
+        let vector: Vec<f32> = serde_json::from_value(result["embedding"].clone()).unwrap();
+        assert_eq!(vector, expected[at], "to the bit");
+        let xxh3 = format!("{:016x}", xxhash_rust::xxh3::xxh3_64(text.as_bytes()));
+        assert_eq!((&result["width"], &result["xxh3"]), (&0.into(), &xxh3.into()), "{result}");
+    }
+    assert_eq!(results["empty"]["error"]["reason"], "the text is empty", "{results:?}");
+    let [(id, why)] = &stage.dead_letters()[..] else { panic!("{:?}", stage.dead_letters()) };
+    assert_eq!((id.as_str(), why.stage.as_str()), ("empty", "tokenize"));
+    let found = run(foveate().arg("similar").arg(&vectors).args(["--id", "first", "--json"])).expect(0).json();
+    assert_eq!(found[0]["similar"][0]["id"], "second", "both are rows: {found}");
 }
 
 fn dead_letters_are_counted_shown_and_put_back_on_nats() {
