@@ -254,7 +254,9 @@ fn open(options: &Settings, said: &Said) -> Result<Embedder, String> {
 fn open_texts(options: &Settings, said: &Said) -> Result<TextEmbedder, String> {
     let model = &options.model;
     let dtype = model.dtype.unwrap_or_default();
-    let encoder = EncoderOptions { dtype, threads: options.threads(), ..EncoderOptions::default() };
+    // Of several devices, texts take the first.
+    let device = options.engine.device.split(',').next().unwrap_or_default().to_owned();
+    let encoder = EncoderOptions { dtype, device, threads: options.threads(), ..EncoderOptions::default() };
     let embedder = TextEmbedder::open(&model.network.model, &encoder, &said.model_options()).map_err(chain)?;
     let own = &embedder.manifest(model.normalize).fingerprint["pooling"];
     match model.pooling {

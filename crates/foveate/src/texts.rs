@@ -61,9 +61,6 @@ pub enum TextsError {
     /// A text, counted from 1, is empty.
     #[error("text {0} is empty; name what to search for")]
     Empty(usize),
-    /// The vector of a text, counted from 1, is none, mostly because f16 overflowed.
-    #[error("text {0} has a vector with a component that is infinite or not a number; compute in f32 or bf16")]
-    NotFinite(usize),
 }
 
 /// The vectors of some texts.
@@ -75,6 +72,8 @@ pub struct EmbeddedTexts {
     pub dim: usize,
     /// Indices of the texts whose end did not fit the model's context.
     pub truncated: Vec<usize>,
+    /// Indices of the texts whose vectors have a component that is infinite or not a number: f16 overflowed.
+    pub not_finite: Vec<usize>,
 }
 
 impl TextEmbedder {
@@ -143,8 +142,8 @@ impl TextEmbedder {
     /// Computes the vectors of texts.
     ///
     /// # Errors
-    /// [`TextsError::Empty`] for a text without a character but white space; [`TextsError::NotFinite`],
-    /// [`TextsError::Tokenizer`] and [`TextsError::Encode`].
+    /// [`TextsError::Empty`] for a text without a character but white space; [`TextsError::Tokenizer`] and
+    /// [`TextsError::Encode`].
     pub fn embed<T: AsRef<str>>(&self, texts: &[T], normalize: Normalize) -> Result<EmbeddedTexts, TextsError> {
         let mut embedded = EmbeddedTexts { dim: self.dim(), ..EmbeddedTexts::default() };
         let mut rows = VectorBuf::new();
@@ -163,8 +162,10 @@ impl TextEmbedder {
             }
             let ids: Vec<&[u32]> = ids.iter().map(Vec::as_slice).collect();
             lock(&self.encoder).encode(&ids, &mut rows)?;
-            if let Some(at) = (0..rows.rows()).find(|&at| !rows.row(at).iter().all(|value| value.is_finite())) {
-                return Err(TextsError::NotFinite(batch * BATCH + at + 1));
+            for row in 0..rows.rows() {
+                if !rows.row(row).iter().all(|value| value.is_finite()) {
+                    embedded.not_finite.push(batch * BATCH + row);
+                }
             }
             normalize.apply(rows.as_mut_slice(), embedded.dim);
             embedded.vectors.extend_from_slice(rows.as_slice());

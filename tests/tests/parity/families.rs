@@ -50,7 +50,7 @@ fn words(case: &'static str) -> Trial {
         let sentences = golden["texts"].as_array().into_iter().flatten().filter_map(Value::as_str);
         let sentences: Vec<String> = sentences.map(str::to_owned).collect();
         let spec = folder.display().to_string();
-        let mut embedder = TextEmbedder::open(&spec, &EncoderOptions::default(), &OpenOptions::from_env())?;
+        let embedder = TextEmbedder::open(&spec, &EncoderOptions::default(), &OpenOptions::from_env())?;
         let ours = embedder.embed(&sentences, Normalize::Off)?;
         let theirs = array(&folder, "text_vector")?.unwrap_or_default();
         ensure(theirs.len() == ours.vectors.len(), || "text_vector is of another size".to_owned())?;

@@ -128,7 +128,7 @@ class Embedder:
     def embed_text(self, texts: Iterable[str | None] | str) -> Embedded:
         """Embed texts, or one text, in the space of the images of a two-tower model: CLIP, SigLIP, PE-Core, TIPSv2.
 
-        The forward runs on the CPU. A text that is longer than the model's context is cut as its library cuts it.
+        A text that is longer than the model's context is cut as its library cuts it.
 
         Args:
             texts: strings, or None for a row without an error, as are NaN and pandas' NA.

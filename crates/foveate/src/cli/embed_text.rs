@@ -141,7 +141,7 @@ pub(crate) fn run(args: &EmbedTextArgs) -> anyhow::Result<Exit> {
         }
         if published.failures > 0 {
             console::say!(
-                "warning: {} without a word; the failures file has the lines",
+                "warning: {} without a vector; the failures file says why",
                 counted(published.failures, "text")
             );
         }
@@ -166,41 +166,52 @@ impl TextTable {
         normalize: Normalize,
         sink: &mut dyn VectorSink,
     ) -> anyhow::Result<u64> {
+        let mut failures = Vec::new();
+        let mut given = Vec::new();
+        for at in range {
+            match self.texts[at].trim() {
+                "" => failures.push(self.failure(at, Stage::Read, "empty text")),
+                _ => given.push(at),
+            }
+        }
+        let texts: Vec<&str> = given.iter().map(|&at| self.texts[at].as_str()).collect();
+        let embedded = embedder.embed(&texts, normalize)?;
         let mut index = Vec::new();
         let mut id = Vec::new();
-        let mut texts = Vec::new();
+        let mut vectors = Vec::with_capacity(embedded.vectors.len());
+        let mut xxh3 = Vec::new();
         let mut columns = Vec::new();
-        let mut failures = Vec::new();
-        for at in range {
-            let text = &self.texts[at];
-            if text.trim().is_empty() {
-                failures.push(Failure {
-                    index: at as u64,
-                    id: self.ids[at].clone(),
-                    stage: Stage::Read,
-                    reason: "empty text".to_owned(),
-                    bytes: Some(text.len() as u64),
-                });
+        for (row, &at) in given.iter().enumerate() {
+            if embedded.not_finite.contains(&row) {
+                let reason = "the vector has a component that is infinite or not a number";
+                failures.push(self.failure(at, Stage::Encode, reason));
                 continue;
             }
             index.push(at as u64);
             id.push(self.ids[at].clone());
-            columns.push(Box::from([Some(text.clone())]));
-            texts.push(text.as_str());
+            vectors.extend(&embedded.vectors[row * embedded.dim..][..embedded.dim]);
+            xxh3.push(xxh3_64(texts[row].as_bytes()));
+            if has_columns {
+                columns.push(Box::from([Some(self.texts[at].clone())]));
+            }
         }
-        let embedded = embedder.embed(&texts, normalize)?;
-        let none = vec![0; texts.len()];
-        let xxh3: Vec<u64> = texts.iter().map(|text| xxh3_64(text.as_bytes())).collect();
+        failures.sort_by_key(|failure| failure.index);
+        let none = vec![0; index.len()];
         sink.append(&Rows {
             index: &index,
             id: &id,
-            vectors: &embedded.vectors,
+            vectors: &vectors,
             width: &none,
             height: &none,
             xxh3: &xxh3,
-            columns: if has_columns { &columns } else { &[] },
+            columns: &columns,
         })?;
         sink.fail(&failures)?;
         Ok(embedded.truncated.len() as u64)
+    }
+
+    fn failure(&self, at: usize, stage: Stage, reason: &str) -> Failure {
+        let bytes = Some(self.texts[at].len() as u64);
+        Failure { index: at as u64, id: self.ids[at].clone(), stage, reason: reason.to_owned(), bytes }
     }
 }

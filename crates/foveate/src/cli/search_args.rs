@@ -194,7 +194,11 @@ pub(crate) struct WordsArgs {
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: Option<String>,
 
-    /// Precision of the texts' forward: f32, bf16 or i8.
+    /// Device of the texts' forward: `cpu` or `cuda:0`.
+    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
+    pub(crate) device: String,
+
+    /// Precision of the texts' forward: f32, bf16 or i8; on a GPU f32, f16 or bf16.
     #[arg(long, default_value = "f32", value_parser = one_of(&DType::ALL, DType::name))]
     pub(crate) dtype: DType,
 }

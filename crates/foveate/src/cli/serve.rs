@@ -105,7 +105,9 @@ fn remedy(setting: Setting) -> Option<&'static str> {
         Setting::ImageHost => Some("name another address, or start the server with --allow-private for a private host"),
         Setting::Objects => Some("name another image, or start the server with --object-store for this bucket"),
         #[cfg(feature = "text")]
-        Setting::Texts => Some("name an image, or start the server with --texts and a model of two towers"),
+        Setting::Texts => Some(
+            "this server embeds no texts: name an image, or start the server with --texts and a model of two towers",
+        ),
         _ => None,
     }
 }

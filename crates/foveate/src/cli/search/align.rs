@@ -43,7 +43,7 @@ pub(crate) fn align(args: &AlignArgs) -> anyhow::Result<Exit> {
             }
         }
     } else {
-        let mut words = QueryEmbedder::open(args.words.model.as_deref(), args.words.dtype, &args.search, &loaded)?;
+        let words = QueryEmbedder::open(&args.words, &args.search, &loaded)?;
         let captioned: Vec<u32> = vectors.finite().filter(|&row| caption(args, &loaded, row).is_some()).collect();
         for rows in captioned.chunks(BLOCK) {
             let texts: Vec<&str> = rows.iter().filter_map(|&row| caption(args, &loaded, row)).collect();

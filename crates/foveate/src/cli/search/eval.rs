@@ -124,7 +124,7 @@ fn captions(args: &EvalArgs, path: &Path, cancel: &Cancel) -> anyhow::Result<Exi
     let mut evaluations = Vec::new();
     let counts = vec![json!({"images": names.len(), "captions": texts.len()}); sides.len()];
     for (side, (_, loaded)) in sides.iter().zip(&outputs) {
-        let mut words = QueryEmbedder::open(args.words.model.as_deref(), args.words.dtype, &args.search, loaded)?;
+        let words = QueryEmbedder::open(&args.words, &args.search, loaded)?;
         let Some(embedded) = words.embed(&texts, cancel)? else { return Ok(Exit::Interrupted) };
         let of_captions = Vectors::new(&embedded, side.dim, Metric::Cosine)?;
         let vectors = Vectors::new(&side.vectors, side.dim, Metric::Cosine)?;

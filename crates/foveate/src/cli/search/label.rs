@@ -52,7 +52,7 @@ pub(crate) fn label(args: &LabelImagesArgs) -> anyhow::Result<Exit> {
     let labels = set.names.len();
     let k = args.k.unwrap_or(if args.threshold.is_some() { K_FROM_THRESHOLD } else { 1 }).min(labels);
     announce(&args.search, &loaded, loaded.ids.len() * k, |_| (loaded.ids.len() * (48 + 16 * k)) as u64);
-    let mut words = QueryEmbedder::open(args.words.model.as_deref(), args.words.dtype, &args.search, &loaded)?;
+    let words = QueryEmbedder::open(&args.words, &args.search, &loaded)?;
     let logits = words.logits()?;
     let Some(of_prompts) = words.embed(&set.prompts.concat(), &cancel)? else { return Ok(Exit::Interrupted) };
     let directions = set.vectors(&of_prompts, loaded.dim.max(1));

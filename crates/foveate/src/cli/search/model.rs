@@ -6,7 +6,7 @@ use anyhow::anyhow;
 #[cfg(feature = "text")]
 use foveate::embed::incomparable;
 #[cfg(feature = "text")]
-use foveate::encode::{DType, EncoderOptions};
+use foveate::encode::EncoderOptions;
 #[cfg(feature = "text")]
 use foveate::model::{LogitScale, OpenOptions};
 #[cfg(feature = "text")]
@@ -19,7 +19,7 @@ use foveate::texts::TextEmbedder;
 use super::vectors::Loaded;
 use crate::cli::exit::Usage;
 #[cfg(feature = "text")]
-use crate::cli::search_args::SearchArgs;
+use crate::cli::search_args::{SearchArgs, WordsArgs};
 #[cfg(feature = "text")]
 use crate::cli::summary::counted;
 #[cfg(feature = "text")]
@@ -71,14 +71,16 @@ impl QueryEmbedder {
     ///
     /// # Errors
     /// If there is none, or if the vectors are of another one.
-    pub(super) fn open(asked: Option<&str>, dtype: DType, args: &SearchArgs, loaded: &Loaded) -> anyhow::Result<Self> {
+    pub(super) fn open(tower: &WordsArgs, args: &SearchArgs, loaded: &Loaded) -> anyhow::Result<Self> {
+        let asked = tower.model.as_deref();
         let name = model_name(asked, loaded)?;
         let download = progress::Download::new(args.quiet);
         let mut hub = OpenOptions { progress: &download, ..OpenOptions::from_env() };
         // A manifest may be of somebody else, whose word is no reason to fetch a model.
         hub.hub.offline |= asked.is_none();
         let threads = args.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-        let options = EncoderOptions { dtype, threads, ..EncoderOptions::default() };
+        let device = tower.device.clone();
+        let options = EncoderOptions { dtype: tower.dtype, device, threads, ..EncoderOptions::default() };
         let opened = TextEmbedder::open(&name, &options, &hub);
         let embedder = opened.map_err(|error| not_open(asked, &name, error.into()))?;
         download.clear();
@@ -102,7 +104,7 @@ impl QueryEmbedder {
     }
 
     /// Embeds texts, `[n, dim]`, and says how many were cut. Returns `None` if that was interrupted.
-    pub(super) fn embed<T: AsRef<str>>(&mut self, texts: &[T], cancel: &Cancel) -> anyhow::Result<Option<Vec<f32>>> {
+    pub(super) fn embed<T: AsRef<str>>(&self, texts: &[T], cancel: &Cancel) -> anyhow::Result<Option<Vec<f32>>> {
         let mut vectors = Vec::with_capacity(texts.len() * self.embedder.dim());
         let mut truncated = 0;
         for some in texts.chunks(TOGETHER) {
@@ -111,6 +113,10 @@ impl QueryEmbedder {
             }
             let embedded = self.embedder.embed(some, self.normalize).map_err(|error| Usage::from(anyhow!(error)))?;
             truncated += embedded.truncated.len() as u64;
+            if let Some(&at) = embedded.not_finite.first() {
+                let why = "has no finite vector; --dtype f32 or bf16 computes it";
+                return Err(Usage::from(anyhow!("the text '{}' {why}", some[at].as_ref())).into());
+            }
             vectors.extend(embedded.vectors);
         }
         if truncated > 0 {

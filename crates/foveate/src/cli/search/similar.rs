@@ -30,6 +30,8 @@ use super::{begin, unless_cancelled, with_search};
 use crate::cli::exit::{Exit, Usage};
 use crate::cli::search_args::SimilarArgs;
 #[cfg(feature = "text")]
+use crate::cli::search_args::WordsArgs;
+#[cfg(feature = "text")]
 use crate::cli::texts::TextTable;
 use crate::cli::{console, job, progress};
 
@@ -166,7 +168,8 @@ impl Queries {
                 _ => Err(Usage::from(anyhow!("--minus is taken from texts; name them with --text or --texts")).into()),
             };
         }
-        let mut words = QueryEmbedder::open(args.model.as_deref(), DType::F32, &args.search, loaded)?;
+        let tower = WordsArgs { model: args.model.clone(), device: "cpu".to_owned(), dtype: DType::F32 };
+        let words = QueryEmbedder::open(&tower, &args.search, loaded)?;
         let Some(mut vectors) = words.embed(&texts, cancel)? else { return Ok(false) };
         let Some(minus) = words.embed(&args.minus, cancel)? else { return Ok(false) };
         self.texts = texts.len();
