@@ -12,8 +12,8 @@ use rayon::prelude::*;
 use crate::encoder::{check, unusable};
 use crate::network::CpuNetwork;
 
-/// Most tokens that go through the network together, but for a longer text. Weights are read once for all of them, and
-/// hidden scores, which are computed too, stay a few percent of the work.
+/// Tokens that go through the network together, but for half a text at each end. Weights are read once for all of
+/// them, and hidden scores, which are computed too, stay a few percent of the work.
 const PACK_TOKENS: usize = 128;
 
 /// A text tower: on the CPU in f32, bf16 or i8, with its own threads; with the feature `cuda` on an NVIDIA GPU in f32,
@@ -127,7 +127,8 @@ impl CpuTexts {
         let parts = Parts::of_text(model);
         let layers = parts.words().map_err(unusable)?;
         let network = &model.network;
-        let tokens = words.context.next_multiple_of(2).max(PACK_TOKENS);
+        // At each end of a pack, half a text may be more than its share.
+        let tokens = words.context.next_multiple_of(2) + PACK_TOKENS;
         let threads = options.threads.max(1);
         Ok(Self {
             network: CpuNetwork::of_text(&parts, network, tokens, isa, precision).map_err(unusable)?,
@@ -141,10 +142,12 @@ impl CpuTexts {
     }
 
     fn encode(&self, texts: &[&[u32]], rows: &mut [f32]) {
-        let mut packs = packs(texts, rows, self.dim);
         match &self.threads {
-            None => packs.iter_mut().for_each(|pack| self.run(pack)),
-            Some(threads) => threads.run(|| packs.par_iter_mut().with_max_len(1).for_each(|pack| self.run(pack))),
+            None => packs(texts, rows, self.dim, 1).iter_mut().for_each(|pack| self.run(pack)),
+            Some(threads) => threads.run(|| {
+                let mut packs = packs(texts, rows, self.dim, rayon::current_num_threads());
+                packs.par_iter_mut().with_max_len(1).for_each(|pack| self.run(pack));
+            }),
         }
     }
 
@@ -182,19 +185,25 @@ impl CpuTexts {
     }
 }
 
-/// Divides texts into packs of at most [`PACK_TOKENS`], but for longer texts.
-fn packs<'a>(texts: &[&'a [u32]], mut vectors: &'a mut [f32], dim: usize) -> Vec<TextPack<'a>> {
+/// Divides texts into packs of about the same number of tokens, mostly at most [`PACK_TOKENS`], and as many for each
+/// thread.
+fn packs<'a>(texts: &[&'a [u32]], mut vectors: &'a mut [f32], dim: usize, threads: usize) -> Vec<TextPack<'a>> {
+    let spans = spans(texts);
+    let tokens = spans.last().map_or(0, |span| span.end);
+    let share = tokens.div_ceil(tokens.div_ceil(PACK_TOKENS).next_multiple_of(threads)).max(1);
     let mut packs = Vec::new();
     let mut first = 0;
     while first < texts.len() {
-        let mut count = 1;
-        while first + count < texts.len() && spans(&texts[first..=first + count])[count].end <= PACK_TOKENS {
-            count += 1;
+        // A text belongs where its middle lies.
+        let pack = (spans[first].start + spans[first].end) / 2 / share;
+        let mut end = first + 1;
+        while end < texts.len() && (spans[end].start + spans[end].end) / 2 / share == pack {
+            end += 1;
         }
-        let (own, rest) = vectors.split_at_mut(count * dim);
-        packs.push(TextPack { texts: texts[first..first + count].to_vec(), vectors: own });
+        let (own, rest) = vectors.split_at_mut((end - first) * dim);
+        packs.push(TextPack { texts: texts[first..end].to_vec(), vectors: own });
         vectors = rest;
-        first += count;
+        first = end;
     }
     packs
 }
