@@ -21,7 +21,7 @@ const MANYLINUX: &str = "manylinux_2_28";
 const TEST_PACKAGES: [&str; 8] = ["pytest", "mypy", "pyarrow", "polars", "duckdb", "pillow", "pandas", "datasets"];
 /// Imports of the engines' tests, in the long form: the wheel's extras, and these. They take minutes and 6 GB.
 const EXTRAS: &str = "[daft,lancedb,ray,spark]";
-const ENGINE_PACKAGES: [&str; 9] = [
+const ENGINE_PACKAGES: [&str; 10] = [
     "webdataset",
     "nbconvert",
     "ipykernel",
@@ -31,6 +31,7 @@ const ENGINE_PACKAGES: [&str; 9] = [
     "torch",
     "transformers",
     "open_clip_torch",
+    "sentencepiece",
 ];
 /// Largest wheel of a release, in bytes. One for checks is larger, because its dependencies are not optimized.
 const MAX_BYTES: u64 = 25_000_000;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 
@@ -10,11 +11,12 @@ import pytest
 
 from conftest import ROOT, needs
 
-needs("torch", "transformers", "open_clip")
+needs("torch", "transformers", "sentencepiece", "open_clip")
 
-import open_clip
 import torch
+from open_clip.model import _build_text_tower
 from open_clip.tokenizer import SimpleTokenizer
+from safetensors.torch import load_file
 from transformers import AutoModel, AutoTokenizer
 
 import foveate
@@ -70,9 +72,16 @@ def test_transformers(family):
 def test_open_clip(family):
     folder = FAMILIES / family
     texts = sentences()
-    model, _, _ = open_clip.create_model_and_transforms(f"local-dir:{folder}")
-    length = open_clip.get_tokenizer(f"local-dir:{folder}").context_length
-    tokenizer = SimpleTokenizer(bpe_path=str(folder / "bpe_simple_vocab.txt.gz"), context_length=length)
+    config = json.loads((folder / "open_clip_config.json").read_text())["model_cfg"]
+    # Alone, because open_clip has no image tower as small as PE-Core's here.
+    tower = _build_text_tower(config["embed_dim"], config["text_cfg"], config.get("quick_gelu", False)).eval()
+    stored = load_file(folder / "open_clip_model.safetensors")
+    weights = {name.removeprefix("text."): value for name, value in stored.items()}
+    missing, _ = tower.load_state_dict(weights, strict=False)
+    assert set(missing) <= {"attn_mask"}
+    tokenizer = SimpleTokenizer(
+        bpe_path=str(folder / "bpe_simple_vocab.txt.gz"), context_length=config["text_cfg"]["context_length"]
+    )
     with torch.inference_mode():
-        theirs = model.eval().encode_text(tokenizer(texts))
+        theirs = tower(tokenizer(texts))
     agree(foveate.Embedder(folder).embed_text(texts).vectors.astype(np.float64), theirs)
