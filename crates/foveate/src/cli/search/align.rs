@@ -6,8 +6,8 @@ use foveate::search::{Metric, Vectors};
 use foveate_sink_parquet::Column;
 use serde_json::json;
 
-use super::model::QueryEmbedder;
 use super::place::ALIGN;
+use super::query_texts::QueryEmbedder;
 use super::sheet::{Card, MOST, PictureInputs, Row, Sheet, begin_page, pictures};
 use super::table::Table;
 use super::vectors::{Loaded, load};

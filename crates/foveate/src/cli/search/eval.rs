@@ -11,7 +11,7 @@ use foveate::search::{Figure, Metric, Vectors, difference};
 use serde_json::{Value, json};
 
 #[cfg(feature = "text")]
-use super::model::QueryEmbedder;
+use super::query_texts::QueryEmbedder;
 use super::vectors::{Loaded, load_alone};
 use super::{begin, unless_cancelled, with_search};
 use crate::cli::console;

@@ -10,8 +10,8 @@ use foveate_sink_parquet::Column;
 use serde_json::json;
 
 use super::clusters::grouped;
-use super::model::{QueryEmbedder, direction};
 use super::place::LABEL;
+use super::query_texts::{QueryEmbedder, direction};
 use super::sheet::{PictureInputs, Sheet, begin_page, pictures};
 use super::table::Table;
 use super::vectors::{Loaded, load};

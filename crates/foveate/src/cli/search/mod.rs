@@ -16,6 +16,8 @@ mod members;
 mod model;
 mod neighbors;
 pub(super) mod place;
+#[cfg(feature = "text")]
+mod query_texts;
 mod sheet;
 mod similar;
 mod state;

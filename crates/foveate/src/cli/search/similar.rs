@@ -7,10 +7,9 @@ use std::sync::Arc;
 use anyhow::anyhow;
 use foveate::Embedder;
 use foveate::collect::MemorySink;
-use foveate::embed::{Backends, Settings, incomparable};
+use foveate::embed::{Backends, Settings};
 #[cfg(feature = "text")]
 use foveate::encode::DType;
-use foveate::model::OpenOptions;
 #[cfg(feature = "text")]
 use foveate::pipeline::lane::Normalize;
 use foveate::pipeline::{Cancel, Progress};
@@ -19,10 +18,10 @@ use foveate::source::Input;
 use foveate_sink_parquet::Column;
 use serde_json::json;
 
-#[cfg(feature = "text")]
-use super::model::{QueryEmbedder, direction};
-use super::model::{comparable, model_name, not_open};
+use super::model::{comparable, model_name, not_open, open_options};
 use super::place::SIMILAR;
+#[cfg(feature = "text")]
+use super::query_texts::{QueryEmbedder, direction};
 use super::sheet::{Card, PictureInputs, Row, Sheet, begin_sheet, pictures};
 use super::table::Table;
 use super::vectors::{Loaded, load};
@@ -123,19 +122,10 @@ impl Queries {
         options.engine.threads = args.search.threads;
         let listing = job::list(&options, |_| ())?;
         let download = progress::Download::new(args.search.quiet);
-        let mut model = OpenOptions { progress: &download, ..OpenOptions::from_env() };
-        // A manifest may be of somebody else, whose word is no reason to fetch a model.
-        model.hub.offline |= args.model.is_none();
-        let opened = Embedder::open(&options, &backends, &model);
+        let opened = Embedder::open(&options, &backends, &open_options(args.model.as_deref(), &download));
         let mut embedder = opened.map_err(|error| not_open(args.model.as_deref(), &name, error.into()))?;
         download.clear();
-        let made = embedder.manifest();
-        let difference = match &loaded.manifest {
-            Some(manifest) => incomparable(&made.fingerprint, &manifest.fingerprint),
-            None if made.dim == loaded.dim => None,
-            None => Some(format!("they have {} dimensions, and {name} makes {}", loaded.dim, made.dim)),
-        };
-        comparable(difference)?;
+        comparable(embedder.manifest(), &name, loaded)?;
         let sink = MemorySink::default();
         let run = embedder.run(Box::new(listing), Box::new(sink.clone()), cancel, &Progress::default())?;
         if !run.is_complete() {
