@@ -108,6 +108,11 @@ impl PyEngine {
                 for (&row, vector) in rows.iter().zip(embedded.vectors.chunks_exact(dim)) {
                     vectors[row * dim..][..dim].copy_from_slice(vector);
                 }
+                for row in embedded.not_finite.into_iter().map(|at| rows[at]) {
+                    let reason = "the vector has a component that is infinite or not a number";
+                    vectors[row * dim..][..dim].fill(f32::NAN);
+                    failures[row] = Some((row.to_string(), Stage::Encode.name(), reason.to_owned()));
+                }
             }
             Ok((dim, vectors, failures))
         })?;
