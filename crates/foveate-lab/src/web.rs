@@ -14,6 +14,7 @@ use foveate_net::photo_server::{Latency, PhotoServer, PhotoServerOptions};
 use foveate_source::blob::Blob;
 use foveate_source::store::{Object, ReadAhead, Store, Version};
 use foveate_source::{Fetch, FetchError, Item, SourceError};
+use tokio::runtime::Runtime;
 
 use crate::{LabError, StoreOpener};
 
@@ -27,6 +28,7 @@ const TAIL: f64 = 1.2;
 struct Web {
     server: Arc<PhotoServer>,
     client: Arc<Client>,
+    runtime: Arc<Runtime>,
     requests: usize,
 }
 
@@ -42,13 +44,15 @@ pub(crate) fn serve(photos: Vec<Arc<[u8]>>, latency: Duration) -> Result<(Vec<St
         ..foveate_net::ClientOptions::default()
     })?;
     let addresses = (0..count).map(|n| server.url(&format!("/photo/{n}"))).collect();
-    let web = Web { server: Arc::new(server), client: Arc::new(client), requests: 1 };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime = Arc::new(runtime.map_err(LabError::Server)?);
+    let web = Web { server: Arc::new(server), client: Arc::new(client), runtime, requests: 1 };
     Ok((addresses, Arc::new(move |requests| Ok(Arc::new(Web { requests, ..web.clone() })))))
 }
 
 impl Web {
     fn get(&self, address: &str, out: &mut Vec<u8>) -> Result<(), FetchError> {
-        let got = self.client.get(address, &mut |_| true, out);
+        let got = self.runtime.block_on(self.client.get(address, &mut |_| true, out));
         got.map(drop).map_err(|error| FetchError::Unreachable(error.to_string()))
     }
 }

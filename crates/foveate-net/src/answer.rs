@@ -1,22 +1,22 @@
 //! Interprets an answer: its status, its `Retry-After`, and why a request failed.
 
+use std::error::Error;
 use std::io;
 use std::time::{Duration, SystemTime};
 
-use ureq::http::header::{
-    AsHeaderName, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, ETAG, LAST_MODIFIED, RETRY_AFTER,
-};
-use ureq::http::{Method, Response, StatusCode};
-use ureq::{Body, Error, Timeout};
+use hyper::body::Incoming;
+use hyper::header::{AsHeaderName, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, ETAG, LAST_MODIFIED, RETRY_AFTER};
+use hyper::{Method, Response, StatusCode};
 
+use crate::NetError;
+use crate::connect::NoConnection;
 use crate::target::HttpTarget;
-use crate::{ClientOptions, NetError};
 
 /// Longest `Retry-After` that is honoured.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 /// The error of an unsuccessful answer to a request of this method.
-pub(crate) fn refusal(target: &HttpTarget, method: &Method, response: &Response<Body>) -> NetError {
+pub(crate) fn refusal(target: &HttpTarget, method: &Method, response: &Response<Incoming>) -> NetError {
     let status = response.status();
     NetError {
         transient: if method == Method::POST { !refuses_body(status) } else { is_transient(status) },
@@ -39,7 +39,7 @@ pub struct AnswerFacts {
 }
 
 impl AnswerFacts {
-    pub(crate) fn of(response: &Response<Body>) -> Self {
+    pub(crate) fn of(response: &Response<Incoming>) -> Self {
         let declared = header(response, CONTENT_LENGTH).and_then(|bytes| bytes.trim().parse().ok());
         let len = match span(response) {
             Some(span) => span.of,
@@ -60,7 +60,7 @@ pub(crate) struct AnswerSpan {
 }
 
 /// The span of an answer with a part (`Content-Range: bytes 0-99/1000`).
-pub(crate) fn span(response: &Response<Body>) -> Option<AnswerSpan> {
+pub(crate) fn span(response: &Response<Incoming>) -> Option<AnswerSpan> {
     if response.status() != StatusCode::PARTIAL_CONTENT {
         return None;
     }
@@ -68,7 +68,7 @@ pub(crate) fn span(response: &Response<Body>) -> Option<AnswerSpan> {
     Some(AnswerSpan { start: range.split('-').next()?.trim().parse().ok()?, of: of.trim().parse().ok() })
 }
 
-pub(crate) fn is_encoded(response: &Response<Body>) -> bool {
+pub(crate) fn is_encoded(response: &Response<Incoming>) -> bool {
     header(response, CONTENT_ENCODING).is_some_and(|coding| !coding.trim().eq_ignore_ascii_case("identity"))
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn is_page(content_type: &str, body: &[u8]) -> bool {
     is_html && start.first() == Some(&b'<')
 }
 
-pub(crate) fn header(response: &Response<Body>, name: impl AsHeaderName) -> Option<&str> {
+pub(crate) fn header(response: &Response<Incoming>, name: impl AsHeaderName) -> Option<&str> {
     response.headers().get(name)?.to_str().ok()
 }
 
@@ -118,34 +118,65 @@ fn retry_after(value: &str, now: SystemTime) -> Option<Duration> {
     Some(wait.min(LONGEST_WAIT))
 }
 
-/// The error of a missing or incomplete answer.
-pub(crate) fn failure(target: &HttpTarget, options: &ClientOptions, patience: Duration, error: Error) -> NetError {
-    match error {
-        Error::Other(error) => match error.downcast::<NetError>() {
-            Ok(error) => *error,
-            Err(error) => NetError::permanent(format!("{target}: {error}")),
-        },
-        Error::Timeout(Timeout::Connect) => {
-            let patience = options.connect_timeout.min(patience);
-            NetError::on_the_way(false, format!("{target}: no connection within {patience:?}"))
+/// The error of an answer that took too long.
+pub(crate) fn late(target: &HttpTarget, patience: Duration) -> NetError {
+    NetError::on_the_way(false, format!("{target}: not done within {patience:?}"))
+}
+
+/// The error of a missing or incomplete answer, in the order of `error` and its causes. `connect` is the time for a
+/// connection.
+pub(crate) fn failure(target: &HttpTarget, connect: Duration, error: &(dyn Error + 'static)) -> NetError {
+    let mut socket = None;
+    let mut last = error;
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<NetError>() {
+            return error.clone();
         }
-        Error::Timeout(_) => NetError::on_the_way(false, format!("{target}: not done within {patience:?}")),
-        // TLS failures: an untrusted or expired certificate, a wrong clock, or no TLS at all.
-        Error::Io(error) if error.kind() == io::ErrorKind::InvalidData => {
-            NetError::on_the_way(true, format!("{target}: no safe connection ({error})"))
+        if error.is::<NoConnection>() {
+            return NetError::on_the_way(false, format!("{target}: no connection within {connect:?}"));
         }
-        Error::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-            NetError::on_the_way(true, format!("{target}: the connection ended too early"))
+        // An untrusted or expired certificate, a wrong clock, or no TLS at all.
+        if let Some(error) = error.downcast_ref::<rustls::Error>() {
+            return NetError::on_the_way(true, format!("{target}: no safe connection ({error})"));
         }
-        Error::Io(error) => {
-            let reached = reached(&error);
-            NetError { reached, ..NetError::transient(format!("{target}: {error}")) }
+        if let Some(error) = error.downcast_ref::<hyper::Error>().and_then(|error| of_http(target, error)) {
+            return error;
         }
-        Error::LargeResponseHeader(..) => {
-            NetError::permanent(format!("{target}: answered with a header of more than {MAX_HEADER} bytes"))
-        }
-        error => NetError::permanent(format!("{target}: {error}")),
+        socket = error.downcast_ref::<io::Error>().or(socket);
+        last = error;
+        cause = source(error);
     }
+    match socket {
+        Some(error) if error.kind() == io::ErrorKind::UnexpectedEof => early_end(target),
+        Some(error) => NetError { reached: reached(error), ..NetError::transient(format!("{target}: {error}")) },
+        None => NetError::permanent(format!("{target}: {last}")),
+    }
+}
+
+/// The cause of an error. `source` skips the inner error of an `io::Error`.
+fn source<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
+    match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+        Some(inner) => Some(inner),
+        None => error.source(),
+    }
+}
+
+fn of_http(target: &HttpTarget, error: &hyper::Error) -> Option<NetError> {
+    if error.is_parse() {
+        return Some(NetError::permanent(format!("{target}: answered with no valid HTTP ({error})")));
+    }
+    (error.is_incomplete_message() || error.is_canceled()).then(|| early_end(target))
+}
+
+/// Returns true if a body's connection ended before the body did.
+pub(crate) fn is_early_end(error: &hyper::Error) -> bool {
+    let socket = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+    error.is_incomplete_message() || socket.is_some_and(|error| error.kind() == io::ErrorKind::UnexpectedEof)
+}
+
+fn early_end(target: &HttpTarget) -> NetError {
+    NetError::on_the_way(true, format!("{target}: the connection ended too early"))
 }
 
 /// Returns true if an answer of another machine caused an error of a socket.
@@ -162,9 +193,6 @@ fn reached(error: &io::Error) -> Option<bool> {
         _ => None,
     }
 }
-
-/// Most bytes of an answer's headers.
-pub(crate) const MAX_HEADER: usize = 16 << 10;
 
 #[cfg(test)]
 mod tests {

@@ -44,7 +44,7 @@ impl Codings {
     }
 
     /// Undoes the codings. The caller bounds what comes out.
-    pub fn decode<'a>(&self, body: Box<dyn Read + 'a>) -> Box<dyn Read + 'a> {
+    pub fn decode<'a>(&self, body: Box<dyn Read + Send + 'a>) -> Box<dyn Read + Send + 'a> {
         let mut reader = body;
         for coding in self.0.iter().rev() {
             reader = match coding.as_str() {

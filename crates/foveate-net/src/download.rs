@@ -1,78 +1,149 @@
 //! Reads a body: memory in steps, and no slower than the minimum rate.
 
-use std::io::{self, Read};
+use std::future::{Future, ready};
+use std::io::Read;
 use std::time::{Duration, Instant};
 
-use crate::ClientOptions;
-use crate::deadline::{self, Deadline};
+use http_body_util::BodyExt;
+use hyper::body::{Body, Bytes, Incoming};
 
-/// Asks for memory: the bytes that a body is going to have so far. Returns false if there is none.
-pub(crate) type Admit<'a> = dyn FnMut(u64) -> bool + 'a;
+use crate::ClientOptions;
+use crate::coding::Codings;
+use crate::time_left::TimeLeft;
+
+/// Memory for a download. Any `FnMut(u64) -> bool` is one that answers at once.
+pub trait DownloadRoom: Send {
+    /// Waits for memory for `bytes` bytes in all: the size that a body is going to have so far. Returns false if there
+    /// is none, which fails the download. This time does not count.
+    fn grow(&mut self, bytes: u64) -> impl Future<Output = bool> + Send;
+}
+
+impl<F: FnMut(u64) -> bool + Send> DownloadRoom for F {
+    fn grow(&mut self, bytes: u64) -> impl Future<Output = bool> + Send {
+        ready(self(bytes))
+    }
+}
 
 /// The first step of memory; most photos for the web fit in a few more.
 const FIRST_STEP: u64 = 64 << 10;
-/// Most bytes of one read.
+/// Bytes that are decoded at once.
 const CHUNK: usize = 16 << 10;
 
 /// Reason that a body was not read to its end.
 pub(crate) enum Broken {
     NoRoom,
     Slow,
-    Read(io::Error),
+    Late,
+    /// There are more bytes than allowed.
+    TooLarge,
+    Damaged,
+    Read(hyper::Error),
 }
 
 /// A body on its way.
-pub(crate) struct BodyDownload<'a> {
+pub(crate) struct BodyDownload<'a, R> {
+    pub(crate) options: &'a ClientOptions,
+    pub(crate) time: &'a mut TimeLeft,
+    pub(crate) room: &'a mut R,
     /// The declared size, or the limit.
     pub(crate) most: u64,
-    /// Bytes that were admitted.
-    pub(crate) room: u64,
-    pub(crate) pace: Pace<'a>,
+    /// Bytes that there is room for.
+    pub(crate) admitted: u64,
 }
 
-impl BodyDownload<'_> {
-    pub(crate) fn read(
-        &mut self,
-        reader: &mut dyn Read,
-        out: &mut Vec<u8>,
-        admit: &mut Admit<'_>,
-    ) -> Result<(), Broken> {
-        let mut chunk = [0; CHUNK];
+impl<R: DownloadRoom> BodyDownload<'_, R> {
+    /// Appends the body to `out`.
+    pub(crate) async fn read(&mut self, mut body: Incoming, out: &mut Vec<u8>) -> Result<(), Broken> {
+        let mut pace = Pace::new(self.options);
+        self.make_room(1, &mut pace).await?;
+        while let Some(data) = self.next(&mut body, &mut pace).await? {
+            let have = (out.len() + data.len()) as u64;
+            if have > self.options.max_bytes {
+                return Err(Broken::TooLarge);
+            }
+            self.make_room(have, &mut pace).await?;
+            out.reserve_exact((self.admitted as usize).saturating_sub(out.len()));
+            out.extend_from_slice(&data);
+        }
+        Ok(())
+    }
+
+    /// Appends what `coded` decodes to.
+    pub(crate) async fn decode(&mut self, coded: &[u8], codings: &Codings, out: &mut Vec<u8>) -> Result<(), Broken> {
+        let mut pace = Pace::new(self.options);
+        let mut reader = codings.decode(Box::new(coded));
+        let mut chunk = vec![0; CHUNK];
+        self.most = self.options.max_bytes.saturating_add(coded.len() as u64);
         loop {
-            let have = out.len() as u64;
-            if have >= self.room && self.room < self.most || self.room == 0 {
-                self.grow(out, admit)?;
+            let read = reader.read(&mut chunk).map_err(|_| Broken::Damaged)?;
+            if read == 0 {
+                return Ok(());
             }
-            // One byte beyond the last step tells a body that is too large.
-            let fits = self.room.saturating_sub(have).clamp(1, CHUNK as u64) as usize;
-            match self.pace.read(reader, &mut chunk[..fits])? {
-                0 => return Ok(()),
-                read => out.extend_from_slice(&chunk[..read]),
+            out.extend_from_slice(&chunk[..read]);
+            if out.len() as u64 > self.options.max_bytes {
+                return Err(Broken::TooLarge);
             }
+            self.make_room((coded.len() + out.len()) as u64, &mut pace).await?;
+            tokio::task::yield_now().await;
         }
     }
 
-    /// Doubles the memory.
-    fn grow(&mut self, out: &mut Vec<u8>, admit: &mut Admit<'_>) -> Result<(), Broken> {
-        self.room = (2 * self.room).max(FIRST_STEP).min(self.most.max(1));
-        if !admit(self.room) {
-            return Err(Broken::NoRoom);
+    /// Doubles the memory until `have` bytes fit.
+    async fn make_room(&mut self, have: u64, pace: &mut Pace<'_>) -> Result<(), Broken> {
+        while have > self.admitted {
+            let admitted = (2 * self.admitted).max(FIRST_STEP).min(self.most.max(have));
+            if !self.room.grow(admitted).await {
+                return Err(Broken::NoRoom);
+            }
+            self.admitted = admitted;
+            pace.restart();
         }
-        out.reserve_exact((self.room as usize).saturating_sub(out.len()));
-        self.pace.restart();
         Ok(())
     }
+
+    async fn next(&mut self, body: &mut Incoming, pace: &mut Pace<'_>) -> Result<Option<Bytes>, Broken> {
+        pace.check()?;
+        let frame = self.time.spend(self.options.window, body.frame()).await;
+        let frame = frame.map_err(|_| if self.time.is_over() { Broken::Late } else { Broken::Slow })?;
+        let Some(frame) = frame.transpose().map_err(Broken::Read)? else { return Ok(None) };
+        // Trailers are no part of the file.
+        let data = frame.into_data().unwrap_or_default();
+        pace.bytes += data.len() as u64;
+        Ok(Some(data))
+    }
+}
+
+/// Reads a short rest of a body, so that its connection can be reused; a new connection costs less than a long rest.
+pub(crate) async fn discard(mut body: Incoming) {
+    /// Most bytes that are read.
+    const MOST: u64 = 16 << 10;
+    /// Longest time for that.
+    const PATIENCE: Duration = Duration::from_millis(500);
+    if body.size_hint().lower() > MOST {
+        return;
+    }
+    let reading = async {
+        let mut read = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            read += frame.data_ref().map_or(0, |data| data.len() as u64);
+            if read > MOST {
+                return;
+            }
+        }
+    };
+    // A failure only costs the connection.
+    let _ = tokio::time::timeout(PATIENCE, reading).await;
 }
 
 /// Compares a body's rate with the minimum, window by window.
-pub(crate) struct Pace<'a> {
+struct Pace<'a> {
     options: &'a ClientOptions,
     began: Instant,
     bytes: u64,
 }
 
 impl<'a> Pace<'a> {
-    pub(crate) fn new(options: &'a ClientOptions) -> Self {
+    fn new(options: &'a ClientOptions) -> Self {
         Self { options, began: Instant::now(), bytes: 0 }
     }
 
@@ -80,30 +151,15 @@ impl<'a> Pace<'a> {
         (self.began, self.bytes) = (Instant::now(), 0);
     }
 
-    fn read(&mut self, reader: &mut dyn Read, chunk: &mut [u8]) -> Result<usize, Broken> {
+    fn check(&mut self) -> Result<(), Broken> {
         let elapsed = self.began.elapsed();
-        let window = self.options.window;
-        if elapsed >= window {
-            if (self.bytes as f64) < self.options.min_rate as f64 * elapsed.as_secs_f64() {
-                return Err(Broken::Slow);
-            }
-            self.restart();
+        if elapsed < self.options.window {
+            return Ok(());
         }
-        let within_window = Deadline::within(window);
-        let read = reader.read(chunk);
-        drop(within_window);
-        match read {
-            Ok(read) => {
-                self.bytes += read as u64;
-                Ok(read)
-            }
-            Err(error) if is_timeout(&error) && deadline::left() > Duration::ZERO => Err(Broken::Slow),
-            Err(error) => Err(Broken::Read(error)),
+        if (self.bytes as f64) < self.options.min_rate as f64 * elapsed.as_secs_f64() {
+            return Err(Broken::Slow);
         }
+        self.restart();
+        Ok(())
     }
-}
-
-fn is_timeout(error: &io::Error) -> bool {
-    let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
-    matches!(inner, Some(ureq::Error::Timeout(_)))
 }

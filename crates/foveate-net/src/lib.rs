@@ -4,7 +4,7 @@ mod address;
 mod answer;
 mod client;
 mod coding;
-mod deadline;
+mod connect;
 mod download;
 mod error;
 mod inline;
@@ -15,13 +15,16 @@ mod resolve;
 mod target;
 #[cfg(test)]
 mod tests;
+mod time_left;
 mod turns;
 pub mod webhook;
 
 pub use answer::AnswerFacts;
 pub use client::{Client, Reply};
 pub use coding::Codings;
+pub use download::DownloadRoom;
 pub use error::{NetError, OptionsError, Rule};
 pub use inline::{ImageAddress, decode_base64, decode_data, decode_form, is_base64};
 pub use options::{ClientOptions, RequestHeaders};
 pub use target::{MAX_ADDRESS, check, server, site};
+pub use turns::{KeyTurn, Turns};

@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ureq::http::{HeaderName, HeaderValue};
+use hyper::header::{HeaderName, HeaderValue};
 
 use crate::OptionsError;
 

@@ -5,8 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use hyper::Uri;
+use hyper::header::HeaderValue;
 use percent_encoding::percent_decode_str;
-use ureq::http::{HeaderValue, Uri};
 use url::{Host, Url};
 
 use crate::{ClientOptions, NetError, OptionsError, Rule, address};

@@ -279,8 +279,10 @@ fn the_guarded_client_tells_the_faults_apart() {
         ..foveate_net::ClientOptions::default()
     })
     .unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
     let mut body = Vec::new();
-    let mut get = |path: &str| client.get(&server.url(path), &mut |_| true, &mut body).map(|_| body.clone());
+    let mut get =
+        |path: &str| runtime.block_on(client.get(&server.url(path), &mut |_| true, &mut body)).map(|_| body.clone());
     assert_eq!(get("/photo/0").unwrap()[..], photos()[0][..]);
     assert!(!get("/missing/0").unwrap_err().transient);
     let error = get("/error/0").unwrap_err();
@@ -293,9 +295,10 @@ fn the_guarded_client_tells_the_faults_apart() {
     }
     assert!(!get("/huge/0").unwrap_err().transient, "more than it may be");
     let headers = [("webhook-id", "a")];
-    assert_eq!(client.post(&server.url("/callback"), &headers, b"{}").unwrap().status, 204);
+    let callback = server.url("/callback");
+    assert_eq!(runtime.block_on(client.post(&callback, &headers, b"{}")).unwrap().status, 204);
     server.callbacks().set_down(true);
-    assert!(client.post(&server.url("/callback"), &headers, b"{}").unwrap_err().transient);
+    assert!(runtime.block_on(client.post(&callback, &headers, b"{}")).unwrap_err().transient);
     assert_eq!(server.callbacks().received(), [("a".to_owned(), b"{}".to_vec())]);
 }
 

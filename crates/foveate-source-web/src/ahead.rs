@@ -2,14 +2,15 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use foveate_core::lock;
+use foveate_net::DownloadRoom;
 use foveate_source::FetchError;
 use foveate_source::store::{Object, ReadAhead, Version};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::task::{AbortHandle, JoinSet};
 
 use crate::site::WebSites;
 
@@ -24,60 +25,43 @@ struct AheadJob {
     number: u64,
     object: Object,
     part: Option<Range<u64>>,
-    reply: SyncSender<AheadAnswer>,
+    reply: oneshot::Sender<AheadAnswer>,
 }
 
-/// The consumer's side. It starts a thread for each request that no idle thread takes, up to a limit.
-pub(crate) struct WebAhead {
-    desk: Arc<AheadDesk>,
-    waiting: VecDeque<Receiver<AheadAnswer>>,
-    number: u64,
-}
-
-/// The state that the threads share.
-struct AheadDesk {
-    web: Arc<WebSites>,
-    most_threads: usize,
-    state: Mutex<AheadState>,
-    changed: Condvar,
-}
-
+/// The memory of files that were read ahead.
 #[derive(Default)]
-struct AheadState {
-    jobs: VecDeque<AheadJob>,
-    threads: usize,
-    idle: usize,
-    /// Bytes of memory that files hold.
+struct AheadMemory {
     used: u64,
     /// The number of the file to be taken next, which gets memory in any case.
     turn: u64,
-    /// Nobody takes files any more.
-    is_over: bool,
+}
+
+/// The consumer's side.
+pub(crate) struct WebAhead {
+    web: Arc<WebSites>,
+    jobs: UnboundedSender<AheadJob>,
+    memory: Arc<watch::Sender<AheadMemory>>,
+    reading: AbortHandle,
+    waiting: VecDeque<oneshot::Receiver<AheadAnswer>>,
+    number: u64,
 }
 
 impl WebAhead {
-    pub(crate) fn new(web: &Arc<WebSites>, most_threads: usize) -> Self {
-        let desk = AheadDesk { web: Arc::clone(web), most_threads, state: Mutex::default(), changed: Condvar::new() };
-        Self { desk: Arc::new(desk), waiting: VecDeque::new(), number: 0 }
+    pub(crate) fn new(web: &Arc<WebSites>, most_requests: usize) -> Self {
+        let (jobs, asked) = unbounded_channel();
+        let memory = Arc::new(watch::Sender::default());
+        let reader = AheadReader { web: Arc::clone(web), memory: Arc::clone(&memory) };
+        let reading = web.runtime().spawn(reader.read_all(asked, most_requests)).abort_handle();
+        Self { web: Arc::clone(web), jobs, memory, reading, waiting: VecDeque::new(), number: 0 }
     }
 
     /// Begins to read a file, or a part of it.
     pub(crate) fn begin(&mut self, object: Object, part: Option<Range<u64>>) {
-        let (reply, answer) = sync_channel(1);
+        let (reply, answer) = oneshot::channel();
         self.waiting.push_back(answer);
-        let mut state = lock(&self.desk.state);
-        state.jobs.push_back(AheadJob { number: self.number, object, part, reply });
+        // Without a reader, taking the answer says so.
+        let _ = self.jobs.send(AheadJob { number: self.number, object, part, reply });
         self.number += 1;
-        if state.idle < state.jobs.len() && state.threads < self.desk.most_threads {
-            let desk = Arc::clone(&self.desk);
-            // Without a thread, the others read it; without any, taking it says so.
-            if thread::Builder::new().name("web".to_owned()).spawn(move || desk.work()).is_ok() {
-                state.threads += 1;
-            } else if state.threads == 0 {
-                state.jobs.clear();
-            }
-        }
-        self.desk.changed.notify_all();
     }
 }
 
@@ -91,67 +75,96 @@ impl ReadAhead for WebAhead {
     }
 
     fn take(&mut self) -> Result<(Bytes, Version), FetchError> {
-        let answer = self.waiting.pop_front().and_then(|answer| answer.recv().ok());
+        let answer = self.waiting.pop_front().and_then(|answer| self.web.runtime().block_on(answer).ok());
         let Some((read, held)) = answer else {
             return Err(FetchError::Unreachable("reading from the web stopped".to_owned()));
         };
-        let mut state = lock(&self.desk.state);
-        state.used -= held;
-        state.turn += 1;
-        self.desk.changed.notify_all();
+        self.memory.send_modify(|memory| {
+            memory.used -= held;
+            memory.turn += 1;
+        });
         read
     }
 }
 
 impl Drop for WebAhead {
     fn drop(&mut self) {
-        let mut state = lock(&self.desk.state);
-        state.is_over = true;
-        state.jobs.clear();
-        self.desk.changed.notify_all();
+        self.reading.abort();
     }
 }
 
-impl AheadDesk {
-    /// Reads files until the reader is gone.
-    fn work(&self) {
+/// The side of the requests.
+#[derive(Clone)]
+struct AheadReader {
+    web: Arc<WebSites>,
+    memory: Arc<watch::Sender<AheadMemory>>,
+}
+
+impl AheadReader {
+    /// Reads files in the order of their numbers: the one whose turn it is must not wait for a place.
+    async fn read_all(self, mut asked: UnboundedReceiver<AheadJob>, most_requests: usize) {
+        let places = Arc::new(Semaphore::new(most_requests));
+        let mut reading = JoinSet::new();
+        while let Some(job) = asked.recv().await {
+            let place = Arc::clone(&places).acquire_owned().await;
+            let reader = self.clone();
+            reading.spawn(async move {
+                let mut room = AheadRoom {
+                    memory: reader.memory,
+                    number: job.number,
+                    limit: reader.web.read_ahead_bytes,
+                    held: 0,
+                };
+                let read = read(&reader.web, &job.object, job.part, &mut room).await;
+                drop(place);
+                // The consumer may be gone.
+                let _ = job.reply.send((read, room.held));
+            });
+            while reading.try_join_next().is_some() {}
+        }
+    }
+}
+
+async fn read(
+    web: &WebSites,
+    Object { address, version }: &Object,
+    part: Option<Range<u64>>,
+    room: &mut AheadRoom,
+) -> Result<(Bytes, Version), FetchError> {
+    let mut bytes = Vec::new();
+    let version = match part {
+        Some(part) => web.part(address, version, part, &mut bytes).await,
+        None => web.get(address, version, room, &mut bytes).await,
+    }?;
+    Ok((bytes.into(), version))
+}
+
+/// The memory of one file.
+struct AheadRoom {
+    memory: Arc<watch::Sender<AheadMemory>>,
+    number: u64,
+    /// Most bytes of all files.
+    limit: u64,
+    held: u64,
+}
+
+impl DownloadRoom for AheadRoom {
+    async fn grow(&mut self, bytes: u64) -> bool {
+        let more = bytes.saturating_sub(self.held);
+        let mut changes = self.memory.subscribe();
         loop {
-            let mut state = lock(&self.state);
-            state.idle += 1;
-            let waited = self.changed.wait_while(state, |state| state.jobs.is_empty() && !state.is_over);
-            let mut state = waited.unwrap_or_else(PoisonError::into_inner);
-            state.idle -= 1;
-            let Some(job) = state.jobs.pop_front() else { return };
-            drop(state);
-            let mut held = 0;
-            let read = self.read(&job, &mut held);
-            // The consumer may be gone.
-            let _ = job.reply.send((read, held));
+            let taken = self.memory.send_if_modified(|memory| {
+                let fits = self.number <= memory.turn || memory.used + more <= self.limit;
+                memory.used += if fits { more } else { 0 };
+                fits
+            });
+            if taken {
+                self.held += more;
+                return true;
+            }
+            if changes.changed().await.is_err() {
+                return false;
+            }
         }
-    }
-
-    fn read(&self, job: &AheadJob, held: &mut u64) -> Result<(Bytes, Version), FetchError> {
-        let Object { address, version } = &job.object;
-        let mut bytes = Vec::new();
-        let version = match &job.part {
-            Some(part) => self.web.part(address, version, part.clone(), &mut bytes),
-            None => self.web.get(address, version, &mut |wanted| self.admit(job.number, wanted, held), &mut bytes),
-        }?;
-        Ok((bytes.into(), version))
-    }
-
-    /// Waits for memory for file `number`, which holds `held` bytes. Returns false if the reader is gone.
-    fn admit(&self, number: u64, wanted: u64, held: &mut u64) -> bool {
-        let more = wanted.saturating_sub(*held);
-        let waited = self.changed.wait_while(lock(&self.state), |state| {
-            !state.is_over && number > state.turn && state.used + more > self.web.read_ahead_bytes
-        });
-        let mut state = waited.unwrap_or_else(PoisonError::into_inner);
-        if state.is_over {
-            return false;
-        }
-        state.used += more;
-        *held += more;
-        true
     }
 }

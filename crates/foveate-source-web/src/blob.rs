@@ -33,7 +33,9 @@ impl WebBlob {
         let mut object = object.clone();
         if object.version.len.is_none() {
             // The first byte tells the length of files that are made when they are asked for, of which HEAD may not.
-            object.version = web.part(&object.address, &object.version, 0..1, &mut Vec::new())?;
+            let mut first = Vec::new();
+            let asked = web.part(&object.address, &object.version, 0..1, &mut first);
+            object.version = web.runtime().block_on(asked)?;
         }
         let name = shown(&object.address);
         let len = object.version.len.ok_or_else(|| {
@@ -63,7 +65,8 @@ impl Blob for WebBlob {
         }
         if !out.is_empty() {
             let mut bytes = Vec::new();
-            self.web.part(&self.object.address, &self.object.version, offset..end, &mut bytes)?;
+            let asked = self.web.part(&self.object.address, &self.object.version, offset..end, &mut bytes);
+            self.web.runtime().block_on(asked)?;
             out.copy_from_slice(&bytes);
         }
         Ok(())

@@ -39,7 +39,9 @@ pub fn open(options: &StoreOptions) -> Result<Arc<dyn Store>, SourceError> {
         ..ClientOptions::default()
     });
     let client = client.map_err(|error| SourceError::Invalid(error.to_string()))?;
-    Ok(Arc::new(WebFiles { web: Arc::new(WebSites::new(client, options)) }))
+    let web = WebSites::new(client, options);
+    let web = web.map_err(|error| SourceError::Invalid(format!("no thread for requests ({error})")))?;
+    Ok(Arc::new(WebFiles { web: Arc::new(web) }))
 }
 
 /// Bytes that have to come within the time limit, so that a trickle ends too.
@@ -66,7 +68,7 @@ impl Store for WebFiles {
     }
 
     fn find(&self, address: &str) -> Result<Option<Object>, FetchError> {
-        let version = self.web.examine(address)?;
+        let version = self.web.runtime().block_on(self.web.examine(address))?;
         Ok(Some(Object { address: address.to_owned(), version }))
     }
 
@@ -91,10 +93,11 @@ struct WebFetch {
 impl Fetch for WebFetch {
     fn fetch(&mut self, item: &Item, out: &mut Vec<u8>) -> Result<(), FetchError> {
         let address = String::from_utf8_lossy(&item.locator);
-        self.web.get(&address, &item.version, &mut |_| true, out).map(drop)
+        self.web.runtime().block_on(self.web.get(&address, &item.version, &mut |_| true, out)).map(drop)
     }
 
     fn version(&mut self, item: &Item) -> Version {
-        self.web.examine(&String::from_utf8_lossy(&item.locator)).unwrap_or_default()
+        let address = String::from_utf8_lossy(&item.locator);
+        self.web.runtime().block_on(self.web.examine(&address)).unwrap_or_default()
     }
 }

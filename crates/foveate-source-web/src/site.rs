@@ -3,24 +3,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Mutex;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use foveate_core::lock;
-use foveate_net::{AnswerFacts, Client, NetError, server};
+use foveate_net::{AnswerFacts, Client, DownloadRoom, NetError, server};
 use foveate_source::FetchError;
 use foveate_source::store::{StoreOptions, Version};
+use tokio::runtime::Runtime;
 
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 /// Longest wait that a server may ask for.
 const LONGEST_ASKED: Duration = Duration::from_secs(60);
 
-/// Attempts for a file of a site that is busy or fails: the waits between them take 15 to 30 seconds together.
+/// WebAttempts for a file of a site that is busy or fails: the waits between them take 15 to 30 seconds together.
 const ATTEMPTS: u32 = 9;
-/// Attempts if there was no answer. Lists of addresses are full of sites that are gone for good.
+/// WebAttempts if there was no answer. Lists of addresses are full of sites that are gone for good.
 const WITHOUT_ANSWER: u32 = 4;
-/// Attempts if a machine refuses the connection.
+/// WebAttempts if a machine refuses the connection.
 const REFUSED: u32 = 2;
 
 /// Servers whose last given file is known.
@@ -29,6 +29,8 @@ const MOST_GIVEN: usize = 1024;
 /// The web, as one run reads it.
 pub(crate) struct WebSites {
     client: Client,
+    /// The runtime of the requests; `None` only while it is dropped.
+    runtime: Option<Runtime>,
     pub(crate) requests: usize,
     pub(crate) read_ahead_bytes: u64,
     deadline: Option<Duration>,
@@ -43,11 +45,14 @@ pub(crate) struct WebSites {
 }
 
 impl WebSites {
-    pub(crate) fn new(client: Client, options: &StoreOptions) -> Self {
+    pub(crate) fn new(client: Client, options: &StoreOptions) -> std::io::Result<Self> {
         // The other settings are those of object stores, of which a list may name files, too.
         let retry_for = options.settings.get("retry-for").and_then(|seconds| seconds.parse().ok());
-        Self {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).thread_name("web").enable_all().build()?;
+        Ok(Self {
             client,
+            runtime: Some(runtime),
             requests: options.requests.max(1),
             read_ahead_bytes: options.read_ahead_bytes,
             deadline: options.deadline,
@@ -55,22 +60,36 @@ impl WebSites {
             failing: Mutex::default(),
             has_headers: options.headers.iter().next().is_some(),
             given: Mutex::default(),
-        }
+        })
     }
 
-    /// Reads a whole file. `admit` is asked for memory.
+    pub(crate) fn runtime(&self) -> &Runtime {
+        self.runtime.as_ref().unwrap_or_else(|| unreachable!("taken by drop alone"))
+    }
+
+    /// Reads a whole file. `room` is asked for memory.
     ///
     /// # Errors
     /// The reason that it cannot be read, or that it is not of the `listed` version.
-    pub(crate) fn get(
+    pub(crate) async fn get(
         &self,
         address: &str,
         listed: &Version,
-        admit: &mut dyn FnMut(u64) -> bool,
+        room: &mut impl DownloadRoom,
         out: &mut Vec<u8>,
     ) -> Result<Version, FetchError> {
-        let read = self.repeated(address, &mut || self.client.get(address, admit, out));
-        let facts = self.judged(address, read)?;
+        let mut attempts = WebAttempts::of(self, address);
+        let read = loop {
+            match self.client.get(address, room, out).await {
+                Ok(facts) => break Ok(attempts.succeeded(facts)),
+                Err(error) => {
+                    if let Err(error) = attempts.failed(error).await {
+                        break Err(error);
+                    }
+                }
+            }
+        };
+        let facts = self.judged(address, read).await?;
         check(address, listed, version(facts)).inspect_err(|_| out.clear())
     }
 
@@ -78,14 +97,20 @@ impl WebSites {
     ///
     /// # Errors
     /// The reason that it cannot be read, or that it is not of the `listed` version.
-    pub(crate) fn part(
+    pub(crate) async fn part(
         &self,
         address: &str,
         listed: &Version,
         part: Range<u64>,
         out: &mut Vec<u8>,
     ) -> Result<Version, FetchError> {
-        let facts = self.repeated(address, &mut || self.client.get_part(address, part.clone(), out))?;
+        let mut attempts = WebAttempts::of(self, address);
+        let facts = loop {
+            match self.client.get_part(address, part.clone(), out).await {
+                Ok(facts) => break attempts.succeeded(facts),
+                Err(error) => attempts.failed(error).await?,
+            }
+        };
         let version = check(address, listed, version(facts))?;
         if out.len() as u64 == part.end - part.start { Ok(version) } else { Err(FetchError::Changed(shown(address))) }
     }
@@ -94,13 +119,19 @@ impl WebSites {
     ///
     /// # Errors
     /// The reason that there is no answer, or that there is no such file.
-    pub(crate) fn examine(&self, address: &str) -> Result<Version, FetchError> {
-        self.repeated(address, &mut || self.client.examine(address)).map(version)
+    pub(crate) async fn examine(&self, address: &str) -> Result<Version, FetchError> {
+        let mut attempts = WebAttempts::of(self, address);
+        loop {
+            match self.client.examine(address).await {
+                Ok(facts) => return Ok(version(attempts.succeeded(facts))),
+                Err(error) => attempts.failed(error).await?,
+            }
+        }
     }
 
     /// Tells a file that is refused from signatures or credentials that have expired: then the server also refuses what
     /// it gave before.
-    fn judged(&self, address: &str, read: Result<AnswerFacts, FetchError>) -> Result<AnswerFacts, FetchError> {
+    async fn judged(&self, address: &str, read: Result<AnswerFacts, FetchError>) -> Result<AnswerFacts, FetchError> {
         if !self.has_headers && !address.contains(['?', '@']) {
             return read;
         }
@@ -116,9 +147,9 @@ impl WebSites {
             }
             Err(FetchError::Forbidden(why)) => {
                 let last = lock(&self.given).get(&site).cloned();
-                let again = last.map(|last| self.client.get_part(&last, 0..1, &mut Vec::new()));
-                match again {
-                    Some(Err(NetError { status: Some(400 | 401 | 403), .. })) => {
+                let Some(last) = last else { return Err(FetchError::Forbidden(why)) };
+                match self.client.get_part(&last, 0..1, &mut Vec::new()).await {
+                    Err(NetError { status: Some(400 | 401 | 403), .. }) => {
                         let remedy = "as what it gave before; renew the signatures of the addresses or the credentials";
                         Err(FetchError::StoreGone(format!("{why}, {remedy}")))
                     }
@@ -128,45 +159,59 @@ impl WebSites {
             Err(error) => Err(error),
         }
     }
+}
 
-    /// Repeats a request while another attempt may succeed.
-    fn repeated(
-        &self,
-        address: &str,
-        request: &mut dyn FnMut() -> Result<AnswerFacts, NetError>,
-    ) -> Result<AnswerFacts, FetchError> {
-        let began = Instant::now();
-        let site = server(address).unwrap_or_default();
-        let mut made = 0;
-        loop {
-            let error = match request() {
-                Ok(facts) => {
-                    lock(&self.failing).remove(&site);
-                    return Ok(facts);
-                }
-                Err(error) => error,
-            };
-            made += 1;
-            let backoff = FIRST_WAIT.saturating_mul(1 << made.min(16)).min(LONGEST_WAIT);
-            let asked = error.retry_after.unwrap_or_default().min(LONGEST_ASKED);
-            let wait = backoff.mul_f64(0.5 + fastrand::f64() / 2.0).max(asked);
-            let end = began.elapsed() + wait;
-            let may_repeat = match (error.status, self.retry_for) {
-                _ if error.no_such_name || lock(&self.failing).contains(&site) => false,
-                (_, Some(longest)) => end < longest,
-                (Some(_), None) => made < ATTEMPTS,
-                (None, None) if error.reached == Some(true) => made < REFUSED,
-                (None, None) => made < WITHOUT_ANSWER,
-            };
-            if error.transient && may_repeat && self.deadline.is_none_or(|deadline| end < deadline) {
-                thread::sleep(wait);
-                continue;
-            }
-            if error.transient {
-                lock(&self.failing).insert(site);
-            }
-            return Err(failure(address, error));
+impl Drop for WebSites {
+    fn drop(&mut self) {
+        // Look-ups that hang would hold up the end.
+        self.runtime.take().into_iter().for_each(Runtime::shutdown_background);
+    }
+}
+
+/// The attempts to make a request.
+struct WebAttempts<'a> {
+    web: &'a WebSites,
+    address: &'a str,
+    site: String,
+    began: Instant,
+    made: u32,
+}
+
+impl<'a> WebAttempts<'a> {
+    fn of(web: &'a WebSites, address: &'a str) -> Self {
+        Self { web, address, site: server(address).unwrap_or_default(), began: Instant::now(), made: 0 }
+    }
+
+    fn succeeded<T>(&mut self, answer: T) -> T {
+        lock(&self.web.failing).remove(&self.site);
+        answer
+    }
+
+    /// Waits until the next attempt, if it may succeed.
+    ///
+    /// # Errors
+    /// The meaning of the last failure.
+    async fn failed(&mut self, error: NetError) -> Result<(), FetchError> {
+        self.made += 1;
+        let backoff = FIRST_WAIT.saturating_mul(1 << self.made.min(16)).min(LONGEST_WAIT);
+        let asked = error.retry_after.unwrap_or_default().min(LONGEST_ASKED);
+        let wait = backoff.mul_f64(0.5 + fastrand::f64() / 2.0).max(asked);
+        let end = self.began.elapsed() + wait;
+        let may_repeat = match (error.status, self.web.retry_for) {
+            _ if error.no_such_name || lock(&self.web.failing).contains(&self.site) => false,
+            (_, Some(longest)) => end < longest,
+            (Some(_), None) => self.made < ATTEMPTS,
+            (None, None) if error.reached == Some(true) => self.made < REFUSED,
+            (None, None) => self.made < WITHOUT_ANSWER,
+        };
+        if error.transient && may_repeat && self.web.deadline.is_none_or(|deadline| end < deadline) {
+            tokio::time::sleep(wait).await;
+            return Ok(());
         }
+        if error.transient {
+            lock(&self.web.failing).insert(self.site.clone());
+        }
+        Err(failure(self.address, error))
     }
 }
 

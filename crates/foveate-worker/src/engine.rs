@@ -12,10 +12,12 @@ use std::time::{Duration, Instant};
 use foveate_net::Client;
 use foveate_pipeline::Queue;
 use foveate_source::AllowedObjects;
+use tokio::runtime::Handle;
 
 use crate::engine_state::{EngineItem, EngineState, NamedTask};
 use crate::engine_threads;
 use crate::erased::{self, AnyLane, AnyTask};
+use crate::io_runtime::IoRuntime;
 use crate::limits::Budget;
 use crate::metrics::WorkerMetrics;
 use crate::site_queue::SiteQueue;
@@ -35,6 +37,7 @@ pub struct EngineBuilder {
     max_bytes_in_flight: u64,
     max_bytes: u64,
     stall: Duration,
+    runtime: Option<IoRuntime>,
     tasks: Vec<(String, Arc<dyn AnyTask>, Batching)>,
     /// The lanes of each task, one for each of its processing threads.
     lanes: Vec<Vec<Box<dyn AnyLane>>>,
@@ -52,6 +55,7 @@ impl Default for EngineBuilder {
             max_bytes_in_flight: 256 << 20,
             max_bytes: foveate_net::ClientOptions::default().max_bytes,
             stall: Duration::from_secs(120),
+            runtime: None,
             tasks: Vec::new(),
             lanes: Vec::new(),
         }
@@ -108,6 +112,13 @@ impl EngineBuilder {
         Self { stall: limit, ..self }
     }
 
+    /// Waits for networks on this tokio runtime, which has its clock and its network enabled and outlives the engine.
+    /// Queues of the engine's worker must have been opened on it. Default: an [`IoRuntime`] that ends with the engine.
+    #[must_use]
+    pub fn runtime(self, runtime: Handle) -> Self {
+        Self { runtime: Some(runtime.into()), ..self }
+    }
+
     /// Adds a task that requests call `name`.
     #[must_use]
     pub fn task(mut self, name: impl Into<String>, task: impl Task, batching: Batching) -> Self {
@@ -129,7 +140,12 @@ impl EngineBuilder {
             let ready = Queue::new("process", room, u64::MAX, None);
             tasks.push(NamedTask { name, task, batching, ready, coming: AtomicUsize::new(0) });
         }
+        let runtime = match self.runtime {
+            Some(runtime) => runtime,
+            None => IoRuntime::start()?,
+        };
         let shared = Arc::new(EngineState {
+            runtime: runtime.handle().clone(),
             downloads: SiteQueue::new(self.downloaders, room / 4),
             files: Queue::new("preprocess", room, u64::MAX, None),
             tasks,
@@ -147,7 +163,7 @@ impl EngineBuilder {
             stall: self.stall,
         });
         let threads = engine_threads::start(&shared, self.lanes)?;
-        Ok(Engine { shared, threads: Mutex::new(threads) })
+        Ok(Engine { shared, runtime, threads: Mutex::new(threads) })
     }
 
     fn check(&self) -> Result<(), EngineError> {
@@ -173,6 +189,7 @@ impl EngineBuilder {
 /// Processes images that arrive one by one. Threads share it; dropping it stops it.
 pub struct Engine {
     shared: Arc<EngineState>,
+    runtime: IoRuntime,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -224,6 +241,11 @@ impl Engine {
     /// Returns true if there is a task of this name that takes texts, too.
     pub fn takes_texts(&self, task: &str) -> bool {
         self.shared.tasks.iter().any(|known| known.name == task && known.task.takes_texts())
+    }
+
+    /// The runtime on which the engine waits for networks.
+    pub fn runtime(&self) -> &Handle {
+        self.runtime.handle()
     }
 
     /// Requests under way.

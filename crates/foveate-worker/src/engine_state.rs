@@ -8,6 +8,7 @@ use foveate_net::Client;
 use foveate_pipeline::Queue;
 use foveate_queue::ImageRef;
 use foveate_source::AllowedObjects;
+use tokio::runtime::Handle;
 
 use crate::erased::{AnyTask, Prepared};
 use crate::limits::{Budget, BudgetShare};
@@ -28,6 +29,7 @@ pub(crate) struct EngineState {
     pub(crate) requests: Budget,
     pub(crate) bytes: Budget,
     pub(crate) max_bytes: u64,
+    pub(crate) runtime: Handle,
     pub(crate) client: Option<Arc<Client>>,
     pub(crate) objects: Option<AllowedObjects>,
     pub(crate) metrics: Arc<WorkerMetrics>,

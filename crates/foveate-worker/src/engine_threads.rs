@@ -230,14 +230,19 @@ impl EngineThread {
 }
 
 /// Downloads a URL. `grow` asks for memory.
-fn get(shared: &EngineState, url: &str, grow: &mut dyn FnMut(u64) -> bool, out: &mut Vec<u8>) -> Result<(), Failure> {
+fn get(
+    shared: &EngineState,
+    url: &str,
+    grow: &mut (dyn FnMut(u64) -> bool + Send),
+    out: &mut Vec<u8>,
+) -> Result<(), Failure> {
     let client = shared.client.as_ref().ok_or_else(|| no(Setting::ImageHost, "URLs"))?;
     let mut has_room = true;
     let mut admit = |bytes| {
         has_room = grow(bytes);
         has_room
     };
-    let got = client.get(url, &mut admit, out);
+    let got = shared.runtime.block_on(client.get(url, &mut admit, out));
     got.map(drop).map_err(|error| Failure {
         untried: !has_room,
         transient: error.transient,
@@ -253,7 +258,7 @@ fn fetch(
     shared: &EngineState,
     objects: Option<&mut (dyn Fetch + 'static)>,
     key: &str,
-    grow: &mut dyn FnMut(u64) -> bool,
+    grow: &mut (dyn FnMut(u64) -> bool + Send),
     out: &mut Vec<u8>,
 ) -> Result<(), Failure> {
     let objects = objects.ok_or_else(|| no(Setting::Objects, "objects"))?;

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::server::{Server, Then, answer};
-use super::{client, get, gives_up, hasty, local, soon};
+use super::{client, get, gives_up, hasty, local, post, run, soon};
 use crate::{Client, ClientOptions};
 
 #[test]
@@ -30,7 +30,7 @@ fn this_machine_is_not_asked_unless_it_is_named() {
         "[64:ff9b::127.0.0.1]",
     ] {
         let url = format!("http://{host}:{port}/");
-        for error in [get(&guarded, &url).unwrap_err(), guarded.post(&url, &[], b"").unwrap_err()] {
+        for error in [get(&guarded, &url).unwrap_err(), post(&guarded, &url, &[], b"").unwrap_err()] {
             assert!(error.reason.contains(", which may not be asked"), "{host}: {error}");
             assert!(!error.transient);
         }
@@ -136,7 +136,7 @@ fn a_turn_is_not_waited_for_for_ever() {
         assert_eq!((error.reason, error.transient), (message, true));
         true
     };
-    client.get(&server.url("/"), waiting_for_room, &mut Vec::new()).unwrap();
+    run(client.get(&server.url("/"), waiting_for_room, &mut Vec::new())).unwrap();
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn an_address_in_numbers_is_checked_as_one_is_asked() {
         let error = client.check(url).unwrap_err();
         assert!(error.reason.contains(&format!(": has {kind} address, which may not be asked")), "{url}: {error}");
         assert!(!error.transient);
-        assert_eq!(client.post(url, &[], b"").unwrap_err(), error);
+        assert_eq!(post(&client, url, &[], b"").unwrap_err(), error);
     }
     for url in ["http://10.0.0.2:81/", "https://1.1.1.1/", "https://a.test/"] {
         assert_eq!(client.check(url), Ok(()), "{url}");

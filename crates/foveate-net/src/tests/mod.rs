@@ -6,9 +6,13 @@ mod redirects;
 mod server;
 mod tls;
 
+use std::future::Future;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use crate::{Client, ClientOptions, NetError};
+use tokio::runtime::Runtime;
+
+use crate::{Client, ClientOptions, NetError, Reply};
 use server::{Server, answer};
 
 /// Options that allow loopback.
@@ -25,11 +29,21 @@ fn client(options: ClientOptions) -> Client {
     Client::new(options).unwrap()
 }
 
+/// Runs a request on a runtime that all tests share, and that outlives look-ups that hang.
+pub(crate) fn run<T>(request: impl Future<Output = T>) -> T {
+    static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
+    RUNTIME.block_on(request)
+}
+
 fn get(client: &Client, url: &str) -> Result<Vec<u8>, NetError> {
     let mut out = vec![1, 2, 3];
-    let result = client.get(url, &mut |_| true, &mut out);
+    let result = run(client.get(url, &mut |_| true, &mut out));
     assert!(result.is_ok() || out.is_empty(), "bytes are left of a failed request");
     result.map(|_| out)
+}
+
+fn post(client: &Client, url: &str, headers: &[(&str, &str)], body: &[u8]) -> Result<Reply, NetError> {
+    run(client.post(url, headers, body))
 }
 
 /// Time that a busy machine may need for half a second's work. Without a limit it would take minutes, or never end.
@@ -52,7 +66,7 @@ fn a_body_is_got_and_a_post_is_made() {
     let server = Server::fixed(answer("200 OK", "", b"picture"));
     let client = client(local());
     assert_eq!(get(&client, &server.url("/a?b=c#d")).unwrap(), b"picture");
-    let reply = client.post(&server.url("/hook"), &[("x-test", "1")], b"{}").unwrap();
+    let reply = post(&client, &server.url("/hook"), &[("x-test", "1")], b"{}").unwrap();
     assert_eq!(reply.status, 200);
     let asked = server.asked.lock().unwrap();
     assert_eq!(asked[0].line, "GET /a?b=c HTTP/1.1");
@@ -82,7 +96,7 @@ fn statuses_say_whether_and_when_to_come_back() {
         let server = Server::fixed(answer(status, headers, b"sorry"));
         let expected = |error: &NetError| error.reason == format!("{}: answered {status}", server.address);
         let got = get(&client, &server.url("/")).unwrap_err();
-        let posted = client.post(&server.url("/"), &[], b"");
+        let posted = post(&client, &server.url("/"), &[], b"");
         let posted = posted.unwrap_err();
         assert!(expected(&got) && expected(&posted) && posted.retry_after == got.retry_after, "{got}, {posted}");
         assert_eq!((got.reached, posted.reached), (Some(true), Some(true)));
@@ -94,10 +108,10 @@ fn statuses_say_whether_and_when_to_come_back() {
     assert_eq!(ask("501 Not Implemented", ""), (false, None));
     // A post may be accepted and processed later; an image that is not ready yet is an error.
     let later = Server::fixed(answer("202 Accepted", "", b"wait"));
-    assert_eq!(client.post(&later.url("/"), &[], b"").unwrap().status, 202);
+    assert_eq!(post(&client, &later.url("/"), &[], b"").unwrap().status, 202);
     assert!(get(&client, &later.url("/")).unwrap_err().transient);
     let nothing = Server::fixed("HTTP/1.1 204 No Content\r\n\r\n");
-    assert_eq!(client.post(&nothing.url("/"), &[], b"").unwrap().status, 204);
+    assert_eq!(post(&client, &nothing.url("/"), &[], b"").unwrap().status, 204);
     assert!(!get(&client, &nothing.url("/")).unwrap_err().transient);
 }
 
@@ -107,7 +121,7 @@ fn a_post_is_permanent_only_where_its_body_is_refused() {
     let client = client(local());
     let transient = |status: &str| {
         let server = Server::fixed(answer(status, "", b"sorry"));
-        client.post(&server.url("/"), &[], b"{}").unwrap_err().transient
+        post(&client, &server.url("/"), &[], b"{}").unwrap_err().transient
     };
     for status in ["401 Unauthorized", "403 Forbidden", "404 Not Found", "405 Method Not Allowed", "410 Gone"] {
         assert!(transient(status), "{status}");
@@ -118,7 +132,7 @@ fn a_post_is_permanent_only_where_its_body_is_refused() {
 #[test]
 fn a_post_follows_no_redirect() {
     let server = Server::fixed(server::redirect("/elsewhere"));
-    let error = client(local()).post(&server.url("/"), &[], b"{}").unwrap_err();
+    let error = post(&client(local()), &server.url("/"), &[], b"{}").unwrap_err();
     let message =
         format!("{}: answered 302 Found; a post follows no redirect, so name the last address", server.address);
     assert_eq!((error.reason, error.transient, server.count()), (message, true, 1));
@@ -129,7 +143,7 @@ fn headers_of_a_post_cannot_be_broken_out_of() {
     let server = Server::fixed(answer("200 OK", "", b""));
     let client = client(local());
     for (name, value) in [("x-a", "1\r\nx-b: 2"), ("x a", "1"), ("x-a", "\0")] {
-        assert!(!client.post(&server.url("/"), &[(name, value)], b"").unwrap_err().transient);
+        assert!(!post(&client, &server.url("/"), &[(name, value)], b"").unwrap_err().transient);
     }
     assert_eq!(server.count(), 0);
 }
@@ -149,7 +163,7 @@ fn connections_are_used_again() {
     let client = client(local());
     for path in ["/picture", "/missing", "/moved", "/picture", "/missing"] {
         let _ = get(&client, &picture.url(path));
-        client.post(&picture.url(path), &[], b"{}").ok();
+        post(&client, &picture.url(path), &[], b"{}").ok();
     }
     assert_eq!((picture.count(), picture.connections()), (11, 1));
 }

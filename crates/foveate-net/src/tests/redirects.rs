@@ -3,7 +3,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use super::server::{Server, Then, answer, redirect};
-use super::{client, get, local};
+use super::{client, get, local, run};
 use crate::{AnswerFacts, Client, ClientOptions, RequestHeaders};
 
 /// Redirects `/n` to `/n-1`, and `/0` to nowhere.
@@ -169,13 +169,13 @@ fn what_is_said_of_a_file_is_read_by_head_or_by_get() {
             stream.write_all(reply.replace("Content-Length: 0", "Content-Length: 7").as_bytes()).unwrap();
             Then::Keep
         });
-        let said = client(local()).examine(&server.url("/a")).unwrap();
+        let said = run(client(local()).examine(&server.url("/a"))).unwrap();
         assert_eq!(said, AnswerFacts { len: Some(7), tag: Some("\"a\"".to_owned()), modified: None });
         let lines: Vec<_> = server.asked.lock().unwrap().iter().map(|asked| asked.line[..4].to_owned()).collect();
         assert_eq!(lines, if refusal.is_none() { vec!["HEAD"] } else { vec!["HEAD", "GET "] });
     }
     let busy = Server::fixed(answer("503 Service Unavailable", "Retry-After: 2\r\n", b""));
-    let error = client(local()).examine(&busy.url("/a")).unwrap_err();
+    let error = run(client(local()).examine(&busy.url("/a"))).unwrap_err();
     assert_eq!((error.status, error.retry_after.map(|wait| wait.as_secs())), (Some(503), Some(2)));
     assert_eq!(busy.count(), 1);
 }

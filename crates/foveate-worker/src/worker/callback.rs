@@ -285,7 +285,7 @@ impl Caller {
         let mut headers = vec![(webhook::ID, id.as_str()), ("idempotency-key", &id), (webhook::TIMESTAMP, &timestamp)];
         headers.extend(signature.as_deref().map(|signature| (webhook::SIGNATURE, signature)));
         headers.extend(traceparent.as_deref().map(|traceparent| ("traceparent", traceparent)));
-        client.post(url, &headers, &call.body).map(drop)
+        self.state.runtime.block_on(client.post(url, &headers, &call.body)).map(drop)
     }
 }
 

@@ -91,6 +91,7 @@ fn state(engine: &Engine, options: &WorkerOptions) -> WorkerState {
     let leases = queues.iter().map(|queue| queue.lease()).collect();
     let limiter = Limiter::new(options.in_flight_limit, leases, batch, most(engine, options));
     WorkerState {
+        runtime: engine.runtime().clone(),
         leases: Leases::new(limiter),
         health: WorkerHealth::new(queues.len(), batch, options.remedy),
         lifecycle: Lifecycle::default(),
